@@ -1,0 +1,186 @@
+#include "host/internal.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+#define PREFIX "PAGESTASH_"
+
+enum { ENV_LOG, ENV_NUM_SMS, ENV_NVTX, ENV_REQUIRE_GPU, NUM_ENV };
+
+static const pst_env_info table[NUM_ENV] = {
+    [ENV_LOG] = {.name = PREFIX "LOG",
+                 .type = "choice",
+                 .allowed = "off|error|warn|info|debug",
+                 .default_value = "off",
+                 .help = "messages of this level and below go to stderr"},
+    [ENV_NUM_SMS] = {.name = PREFIX "NUM_SMS",
+                     .type = "int",
+                     .allowed = "0..1024",
+                     .default_value = "0",
+                     .help = "SMs of a launch whose options say 0; 0: all"},
+    [ENV_NVTX] = {.name = PREFIX "NVTX",
+                  .type = "bool",
+                  .allowed = "0|1",
+                  .default_value = "1",
+                  .help = "NVTX ranges on host calls"},
+    [ENV_REQUIRE_GPU] = {.name = PREFIX "REQUIRE_GPU",
+                         .type = "bool",
+                         .allowed = "0|1",
+                         .default_value = "0",
+                         .help = "read by the tests: a test skipped for want of a GPU fails"},
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char *texts[NUM_ENV]; /* copies, so that a later setenv changes nothing */
+static int values[NUM_ENV];
+static char problem[512];
+static int ready; /* atomic */
+
+/* Position of text among the alternatives of "a|b|c", or -1. */
+static int choice(const char *allowed, const char *text)
+{
+    const size_t length = strlen(text);
+    int position = 0;
+    for (const char *at = allowed;; position++) {
+        const size_t word = strcspn(at, "|");
+        if (word == length && strncmp(at, text, length) == 0)
+            return position;
+        if (at[word] == '\0')
+            return -1;
+        at += word + 1;
+    }
+}
+
+static bool parse_int(const char *allowed, const char *text, int *value_out)
+{
+    int low = 0;
+    int high = 0;
+    char *end = NULL;
+    if (sscanf(allowed, "%d..%d", &low, &high) != 2)
+        return false;
+    if (!(*text == '-' || (*text >= '0' && *text <= '9')))
+        return false;
+    errno = 0;
+    const long value = strtol(text, &end, 10);
+    if (errno || *end || value < low || value > high)
+        return false;
+    *value_out = (int)value;
+    return true;
+}
+
+static bool parse(const pst_env_info *info, const char *text, int *value_out)
+{
+    if (strcmp(info->type, "int") == 0)
+        return parse_int(info->allowed, text, value_out);
+    *value_out = choice(info->allowed, text);
+    return *value_out >= 0;
+}
+
+static size_t distance(const char *a, const char *b)
+{
+    enum { LIMIT = 64 };
+    size_t row[LIMIT + 1];
+    const size_t na = strlen(a);
+    const size_t nb = strlen(b);
+    if (na > LIMIT || nb > LIMIT)
+        return LIMIT;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t add = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < add ? change : add;
+        }
+    }
+    return row[nb];
+}
+
+static void warn_unknown(const char *entry)
+{
+    char name[65];
+    const size_t length = strcspn(entry, "=");
+    if (length >= sizeof(name))
+        return;
+    memcpy(name, entry, length);
+    name[length] = '\0';
+    const char *nearest = table[0].name;
+    for (int i = 0; i < NUM_ENV; i++) {
+        if (strcmp(name, table[i].name) == 0)
+            return;
+        if (distance(name, table[i].name) < distance(name, nearest))
+            nearest = table[i].name;
+    }
+    psti_log(PST_LOG_WARN, "unknown environment variable %s: maybe %s?", name, nearest);
+}
+
+static void read_environment(void)
+{
+    for (int i = 0; i < NUM_ENV; i++) {
+        const char *text = getenv(table[i].name);
+        parse(&table[i], table[i].default_value, &values[i]);
+        if (!text)
+            continue;
+        texts[i] = strdup(text);
+        if (!parse(&table[i], text, &values[i]) && !problem[0])
+            snprintf(problem, sizeof(problem), "%s='%.64s' is not one of %s", table[i].name, text,
+                     table[i].allowed);
+    }
+    __atomic_store_n(&ready, 1, __ATOMIC_RELEASE);
+    for (char **entry = environ; entry && *entry; entry++)
+        if (strncmp(*entry, PREFIX, strlen(PREFIX)) == 0)
+            warn_unknown(*entry);
+}
+
+static int value_of(int index)
+{
+    return __atomic_load_n(&ready, __ATOMIC_ACQUIRE) ? values[index] : 0;
+}
+
+int psti_env_log_level(void)
+{
+    const int level = value_of(ENV_LOG);
+    return level < 0 ? 0 : level;
+}
+
+int psti_env_num_sms(void)
+{
+    return value_of(ENV_NUM_SMS);
+}
+
+bool psti_env_nvtx(void)
+{
+    return value_of(ENV_NVTX) == 1;
+}
+
+pst_status pst_env_check(void)
+{
+    pthread_once(&once, read_environment);
+    PSTI_CHECK(!problem[0], PST_E_INVALID, "%s", problem);
+    return PST_OK;
+}
+
+int pst_env_count(void)
+{
+    return NUM_ENV;
+}
+
+pst_status pst_env_get(int index, pst_env_info *info_out)
+{
+    PSTI_CHECK(info_out, PST_E_INVALID, "info_out is NULL");
+    PSTI_CHECK(index >= 0 && index < NUM_ENV, PST_E_INVALID, "index %d: allowed are 0 to %d",
+               index, NUM_ENV - 1);
+    pthread_once(&once, read_environment);
+    *info_out = table[index];
+    info_out->is_set = texts[index] != NULL;
+    info_out->value = texts[index] ? texts[index] : table[index].default_value;
+    return PST_OK;
+}

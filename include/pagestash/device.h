@@ -1,0 +1,108 @@
+/* Devices, and the streams, events and graphs of a device.
+ *
+ * A device is "host" (this process's memory; always there) or "cuda". Everything below works on
+ * both, so a program can be tried without a GPU. On cuda a pst_stream is a cudaStream_t and a
+ * pst_event a cudaEvent_t: a program's own streams and captures pass as they are, and the
+ * functions below are only needed by programs that want both devices.
+ *
+ * On host, work enqueued on a stream is done before the call returns, and a captured graph is the
+ * recorded list of calls. Streams of host still matter: capture works per stream, and events order
+ * threads that use different streams.
+ *
+ * Threads: a device may be used by any number of threads; a stream by one at a time.
+ */
+#ifndef PAGESTASH_DEVICE_H
+#define PAGESTASH_DEVICE_H
+
+#include <pagestash/status.h>
+
+typedef struct pst_device pst_device;
+typedef struct pst_graph pst_graph;     /* an executable graph */
+typedef struct CUstream_st *pst_stream; /* NULL: the default stream, which cannot be captured */
+typedef struct CUevent_st *pst_event;
+
+typedef enum pst_device_kind { PST_DEVICE_HOST = 0, PST_DEVICE_CUDA = 1 } pst_device_kind;
+
+typedef struct pst_device_info {
+    pst_device_kind kind;
+    char name[128];
+    int index;              /* as given to pst_device_open */
+    int num_sms;            /* 1 on host */
+    int compute_capability; /* 90 for 9.0; 0 on host */
+    uint64_t total_bytes;   /* memory of the device */
+    uint64_t free_bytes;    /* what an allocation can hope for now */
+} pst_device_info;
+
+typedef struct pst_graph_info {
+    uint64_t num_nodes;   /* all */
+    uint64_t num_kernels; /* kernel launches */
+} pst_graph_info;
+
+PST_BEGIN_DECLS
+
+/* Opens a device: name is "host", "cuda", or "auto" (cuda if there is one, else host); index picks
+ * one of several GPUs and is 0 on host.
+ * Fails: INVALID (unknown name, index, environment), NO_DEVICE, UNSUPPORTED (cuda asked of a
+ * library built without), NOMEM, CUDA. */
+PST_API pst_status pst_device_open(const char *name, int index, pst_device **device_out);
+
+/* NULL is allowed. Fails: BUSY while pools, groups, streams, events, graphs or allocations of this
+ * device exist; the message counts them. */
+PST_API pst_status pst_device_close(pst_device *device);
+
+PST_API pst_status pst_device_get_info(pst_device *device, pst_device_info *info_out);
+
+/* `bytes` of device memory, aligned to 256. Content undefined. Synchronous; not while capturing.
+ * Fails: INVALID (0 bytes), DEVICE_NOMEM with the bytes asked and free. */
+PST_API pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out);
+PST_API pst_status pst_device_free(pst_device *device, void *address); /* NULL is allowed */
+
+/* Pinned host memory that both sides can address, aligned to 256, zeroed. */
+PST_API pst_status pst_device_alloc_pinned(pst_device *device, size_t bytes, void **address_out);
+PST_API pst_status pst_device_free_pinned(pst_device *device, void *address);
+
+/* Enqueues a copy between any two places of host and device memory; a fill with one byte value.
+ * Can be captured. The memory must live until the stream has passed this point. */
+PST_API pst_status pst_device_copy(pst_device *device, void *destination, const void *source,
+                                   size_t bytes, pst_stream stream);
+PST_API pst_status pst_device_fill(pst_device *device, void *destination, uint8_t value,
+                                   size_t bytes, pst_stream stream);
+
+/* Waits for all work of the device. Fails: CUDA with the error of earlier asynchronous work. */
+PST_API pst_status pst_device_synchronize(pst_device *device);
+
+PST_API pst_status pst_stream_create(pst_device *device, pst_stream *stream_out);
+PST_API pst_status pst_stream_destroy(pst_device *device, pst_stream stream); /* NULL is allowed */
+PST_API pst_status pst_stream_synchronize(pst_device *device, pst_stream stream);
+
+/* Events that can be timed. record and wait may be captured; the external forms become nodes of
+ * the graph, so that an event orders work of separately captured graphs. Outside capture they are
+ * the same as record and wait. Waiting for an event never recorded does not wait. */
+PST_API pst_status pst_event_create(pst_device *device, pst_event *event_out);
+PST_API pst_status pst_event_destroy(pst_device *device, pst_event event); /* NULL is allowed */
+PST_API pst_status pst_event_record(pst_device *device, pst_event event, pst_stream stream);
+PST_API pst_status pst_event_wait(pst_device *device, pst_event event, pst_stream stream);
+PST_API pst_status pst_event_record_external(pst_device *device, pst_event event,
+                                             pst_stream stream);
+PST_API pst_status pst_event_wait_external(pst_device *device, pst_event event, pst_stream stream);
+/* Blocks the calling thread until the event's last record has been passed. */
+PST_API pst_status pst_event_synchronize(pst_device *device, pst_event event);
+/* Seconds from one event to the other; both recorded and passed. Fails: INVALID, CUDA. */
+PST_API pst_status pst_event_elapsed(pst_device *device, pst_event begin, pst_event end,
+                                     double *seconds_out);
+
+/* Capture: what is enqueued on `stream` between begin and end, and on every stream joined to it by
+ * event_record and event_wait, is recorded instead of run. end gives an executable graph.
+ * Fails: CAPTURE (begin: NULL stream or already capturing; end: not capturing, or a joined stream
+ * was not joined back), NOMEM, CUDA. After a failed end there is no graph and no capture. */
+PST_API pst_status pst_graph_begin(pst_device *device, pst_stream stream);
+PST_API pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **graph_out);
+PST_API pst_status pst_graph_launch(pst_graph *graph, pst_stream stream);
+PST_API pst_status pst_graph_get_info(const pst_graph *graph, pst_graph_info *info_out);
+/* NULL is allowed. The graph must not be running. On cuda the pools it held are let go by a thread
+ * of the driver, shortly afterwards. */
+PST_API pst_status pst_graph_destroy(pst_graph *graph);
+
+PST_END_DECLS
+
+#endif

@@ -1,0 +1,36 @@
+/* Environment variables: one typed table.
+ *
+ * Read once, by the first pst_device_open or pst_env_check of the process. A bad value is refused
+ * (PST_E_INVALID from that call and every later one); an unknown PAGESTASH_* name is logged as a
+ * warning with the nearest known name. */
+#ifndef PAGESTASH_ENV_H
+#define PAGESTASH_ENV_H
+
+#include <pagestash/status.h>
+
+typedef struct pst_env_info {
+    const char *name;
+    const char *type;          /* "choice", "int", "bool" */
+    const char *allowed;       /* "off|error|warn|info|debug", "0..1024" */
+    const char *default_value; /* as text */
+    const char *help;          /* one line */
+    const char *value;         /* text in force; default_value when not set */
+    bool is_set;
+} pst_env_info;
+
+PST_BEGIN_DECLS
+
+/* Checks every PAGESTASH_* variable. Fails: PST_E_INVALID, the message names variable, value and
+ * what is allowed. Threads: any. */
+PST_API pst_status pst_env_check(void);
+
+/* Number of variables in the table. Threads: any. */
+PST_API int pst_env_count(void);
+
+/* Entry `index` of the table, 0 <= index < pst_env_count(). All strings live as long as the
+ * process. Fails: PST_E_INVALID. Threads: any. */
+PST_API pst_status pst_env_get(int index, pst_env_info *info_out);
+
+PST_END_DECLS
+
+#endif

@@ -1,0 +1,28 @@
+/* Log messages. The library prints nothing by itself: messages go to the callback if there is
+ * one, else to stderr if the environment variable PAGESTASH_LOG asks for them. */
+#ifndef PAGESTASH_LOG_H
+#define PAGESTASH_LOG_H
+
+#include <pagestash/status.h>
+
+typedef enum pst_log_level {
+    PST_LOG_OFF = 0,
+    PST_LOG_ERROR = 1,
+    PST_LOG_WARN = 2,
+    PST_LOG_INFO = 3,
+    PST_LOG_DEBUG = 4
+} pst_log_level;
+
+/* message is one line without a newline, valid during the call only. */
+typedef void (*pst_log_callback)(pst_log_level level, const char *message, void *user);
+
+PST_BEGIN_DECLS
+
+/* Sends messages of `level` and below to callback; NULL takes it away again.
+ * Threads: any; the callback may run on any thread that calls the library, must not throw, and may
+ * call query functions (pst_status_name, pst_env_get). It is called with no lock held. */
+PST_API void pst_log_set_callback(pst_log_level level, pst_log_callback callback, void *user);
+
+PST_END_DECLS
+
+#endif

@@ -1,0 +1,42 @@
+/* Bytes that can be recomputed: fills the live rows of a group and checks them later, on the
+ * device, enqueued and capturable. For replay, benchmarks, and anybody's own bring-up.
+ *
+ * The byte at offset o of segment s of tensor t is byte (o mod 8), least significant first, of
+ *   mix(key_t,s + o / 8),  key_t,s = mix(mix(seed + *step) + mix(key) + 2^32 t + s)
+ * where mix is the finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
+ * number generators", OOPSLA 2014) applied to x + 0x9e3779b97f4a7c15.
+ */
+#ifndef PAGESTASH_PATTERN_H
+#define PAGESTASH_PATTERN_H
+
+#include <pagestash/group.h>
+
+typedef struct pst_pattern {
+    uint64_t seed;
+    uint64_t key;         /* what tells this filling from others of the step: layer, micro-batch */
+    const uint64_t *step; /* device address, read when the work runs; NULL: 0 */
+} pst_pattern;
+
+/* What pst_group_verify checks behind the live rows. */
+#define PST_TAIL_ANY (-1)
+
+PST_BEGIN_DECLS
+
+/* Writes the pattern into the live rows of group, whose counts are read on the device. Counts
+ * outside [0, capacity] write nothing. Stream: one launch; can be captured.
+ * Fails: INVALID (no counts), CUDA. */
+PST_API pst_status pst_group_fill(const pst_group *group, const pst_pattern *pattern,
+                                  pst_stream stream);
+
+/* Compares the live rows of group with the pattern and adds the number of differing bytes to
+ * *mismatches (device address). The counts are those of counts_of, a group of the same row spaces
+ * (group itself, or the source that was stashed). tail is a byte value 0..255 that all rows from
+ * the live ones to the capacity must hold, or PST_TAIL_ANY.
+ * Fails: INVALID, CUDA. */
+PST_API pst_status pst_group_verify(const pst_group *group, const pst_group *counts_of,
+                                    const pst_pattern *pattern, int tail, uint64_t *mismatches,
+                                    pst_stream stream);
+
+PST_END_DECLS
+
+#endif

@@ -1,0 +1,139 @@
+/* The page pool: pages of one size, an id ring that says which are free, and a status block.
+ *
+ * All state lives on the device and is changed by kernels only; the host keeps no copy. One pool
+ * serves tensors of every dtype and width.
+ *
+ * Ordered pools (the default) want their operations ordered by one stream or by events; page ids
+ * are then a function of history. Overlapping operations are detected: the pool sets
+ * PST_FLAG_ORDER and refuses work until pst_pool_reset. Concurrent pools take stash, restore and
+ * release from several streams at once. In both, operations on one ticket are ordered, and reset,
+ * step and check run alone.
+ *
+ * Threads: the functions below may be called from any thread; enqueueing calls on one stream come
+ * from one thread at a time. destroy must not race with any other use.
+ */
+#ifndef PAGESTASH_POOL_H
+#define PAGESTASH_POOL_H
+
+#include <pagestash/device.h>
+
+#define PST_PAGE_BYTES_DEFAULT (256u * 1024u)
+#define PST_PAGE_BYTES_MIN (16u * 1024u)
+#define PST_PAGE_BYTES_MAX (4u * 1024u * 1024u)
+
+typedef struct pst_pool pst_pool;
+
+typedef enum pst_pool_mode { PST_POOL_ORDERED = 0, PST_POOL_CONCURRENT = 1 } pst_pool_mode;
+
+typedef struct pst_pool_config {
+    size_t struct_size;
+    uint64_t page_bytes;   /* power of two, 16 KiB to 4 MiB; 0: 256 KiB */
+    uint64_t num_pages;    /* 1 to 2^31 - 1 */
+    pst_pool_mode mode;    /* default: ordered */
+    uint32_t max_tickets;  /* tickets that exist at once, at most 2^20; 0: 4096 */
+    void *memory;          /* device memory of the caller's, at least pst_pool_bytes, aligned to 256,
+                            * alive until destroy; NULL: the pool allocates its own */
+    uint64_t memory_bytes; /* size of memory; 0 when memory is NULL */
+} pst_pool_config;
+
+#define PST_POOL_CONFIG_INIT                                             \
+    {                                                                    \
+        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u  \
+    }
+
+/* Sticky flags of the status block: one bit per kind of fault, bit (1 << fault). */
+/* X(name, value, text) */
+#define PST_FAULT_LIST(X)                                                                     \
+    X(PST_FAULT_NONE, 0, "none")                                                              \
+    X(PST_FAULT_EXHAUSTED, 1, "stash wanted more pages than are free")                        \
+    X(PST_FAULT_COUNT, 2, "stash read a row count below 0 or above the capacity")             \
+    X(PST_FAULT_LIVE, 3, "stash into a ticket that is still live")                            \
+    X(PST_FAULT_EMPTY, 4, "restore or release of a ticket that holds nothing")                \
+    X(PST_FAULT_FAILED, 5, "restore of a ticket whose stash failed")                          \
+    X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")           \
+    X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")              \
+    X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped")      \
+    X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")
+
+typedef enum pst_fault {
+#define PST_FAULT_ENUM(name, value, text) name = value,
+    PST_FAULT_LIST(PST_FAULT_ENUM)
+#undef PST_FAULT_ENUM
+} pst_fault;
+
+#define PST_FLAG_ORDER (1u << PST_FAULT_ORDER)
+
+/* The status block: lies on the device in this form, and is published by pst_pool_step. Index 0 of
+ * the pairs is device pages, 1 host pages. */
+typedef struct pst_pool_status {
+    uint32_t flags;             /* sticky: bit (1 << fault) for every fault seen since reset */
+    int32_t step_valid;         /* 1, or 0 when something failed in the step that was closed */
+    uint32_t fault_state;       /* 0 no fault, 1 being written, 2 the first fault stands below */
+    uint32_t fault;             /* pst_fault of the first fault */
+    uint32_t fault_ticket;      /* pst_ticket_index of its ticket; UINT32_MAX: none */
+    uint32_t num_faults;        /* all faults since reset, not only the first */
+    uint64_t fault_wanted;      /* pages it wanted; the page id for DAMAGED and CHECK; the value of
+                                 * the count (two's complement) for COUNT */
+    uint64_t fault_free[2];     /* pages free then */
+    uint64_t high_water[2];     /* most pages in use at once since reset of the statistics */
+    uint64_t demand_high_water; /* the same, had no stash failed for want of pages */
+    uint64_t step_demand;       /* the same, of the step that was closed */
+    uint64_t spilled_pages;     /* device pages wanted and taken from the host tier */
+    uint64_t in_use[2];         /* pages in use at publication */
+    uint64_t steps;             /* number of pst_pool_step since creation */
+    uint64_t checks;            /* number of pst_pool_check since creation */
+    uint32_t epoch;             /* bumped by reset of the pages */
+    uint32_t check_errors;      /* found by the last check */
+} pst_pool_status;
+
+/* What pst_pool_reset resets; bits can be combined. */
+#define PST_RESET_PAGES 1u      /* all pages free; every ticket reads as empty */
+#define PST_RESET_FAULTS 2u     /* flags, first fault, fault count, step_valid */
+#define PST_RESET_STATISTICS 4u /* high-water marks, spilled pages */
+#define PST_RESET_ALL 7u
+
+PST_BEGIN_DECLS
+
+/* Device bytes that a pool of this config takes: pages, rings, owner words, state. It is the walk
+ * that carves them. Fails: INVALID. */
+PST_API pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out);
+
+/* Makes a pool and waits until it is ready. Not while capturing. device must outlive the pool.
+ * Fails: INVALID, NOMEM, DEVICE_NOMEM (message: bytes wanted and free), CUDA. */
+PST_API pst_status pst_pool_create(pst_device *device, const pst_pool_config *config,
+                                   pst_pool **pool_out);
+
+/* Waits for the device and frees the pool. NULL is allowed.
+ * Fails: BUSY while tickets or captured graphs hold the pool; the message says how many. */
+PST_API pst_status pst_pool_destroy(pst_pool *pool);
+
+/* Resets what the bits say: one launch, can be captured, must not overlap other operations of the
+ * pool. Pages: rings are refilled in order and the epoch bumped, so that old tickets read as empty;
+ * an ORDER refusal ends. Also revives a pool after PST_E_CUDA, if the device still works. */
+PST_API pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream);
+
+/* Closes a step: folds the step's high-water marks into the status block, publishes the block to a
+ * pinned mailbox for pst_pool_poll, and sets step_valid to 1 again. One launch; can be captured. */
+PST_API pst_status pst_pool_step(pst_pool *pool, pst_stream stream);
+
+/* The status most recently published, without synchronising: it may be one step old while the
+ * device is busy; synchronise the stream first for the last one. Threads: any.
+ * Fails: INVALID, AGAIN (no step has been published yet). */
+PST_API pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out);
+
+/* Checks conservation: each page is free exactly once or held by exactly one live ticket, and its
+ * owner word says so. One launch; can be captured. Counts what is wrong in check_errors and records
+ * a CHECK fault; read it through pst_pool_step and pst_pool_poll. Cost: a pass over rings, owner
+ * words and page tables, for tests and debugging. */
+PST_API pst_status pst_pool_check(pst_pool *pool, pst_stream stream);
+
+/* Device address of step_valid (int32): 1, or 0 once anything failed in this step. For the caller's
+ * own all-reduce, or to gate an optimizer on the device. Valid until destroy. */
+PST_API int32_t *pst_pool_step_valid(pst_pool *pool);
+
+/* "stash wanted more pages than are free" and so on; static storage. */
+PST_API const char *pst_fault_text(pst_fault fault);
+
+PST_END_DECLS
+
+#endif

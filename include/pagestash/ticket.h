@@ -1,0 +1,102 @@
+/* A ticket: the device's record of one stash. Made before capture, one for each stash that can be
+ * live at once (layers times micro-batches in flight), and reused every step.
+ *
+ *            stash               restore (consume), release
+ *   EMPTY ----------> LIVE ----------------------------------> EMPTY
+ *     |                 | restore (keep), any number of times
+ *     |                 +--> LIVE
+ *     | stash that failed
+ *     +---------------> FAILED --- restore (consume), release --> EMPTY
+ *
+ * The record holds the row counts of the stash, so later operations never read the caller's counts
+ * again. Whatever goes wrong on the device is a fault in the pool's status block (pool.h), never an
+ * error of these calls and never a trap: the operation copies nothing, or skips the damaged page,
+ * step_valid becomes 0, and pages stay conserved.
+ *
+ *   device-side event                       what happens
+ *   count below 0 or above capacity         stash fails as a whole, ticket FAILED
+ *   fewer pages free than wanted            stash fails as a whole having taken nothing, FAILED
+ *   stash into a LIVE ticket                nothing; the ticket keeps what it holds
+ *   restore or release of an EMPTY ticket   nothing
+ *   restore of a FAILED ticket              nothing is copied; consume makes it EMPTY
+ *   live rows beyond the destination        nothing; the ticket stays LIVE
+ *   damaged page id                         that page is skipped and not freed
+ *
+ * Operations on one ticket must be ordered by a stream or by events, in every kind of pool.
+ */
+#ifndef PAGESTASH_TICKET_H
+#define PAGESTASH_TICKET_H
+
+#include <pagestash/group.h>
+#include <pagestash/pool.h>
+
+typedef struct pst_ticket pst_ticket;
+
+typedef enum pst_restore_pages { PST_RESTORE_CONSUME = 0, PST_RESTORE_KEEP = 1 } pst_restore_pages;
+typedef enum pst_restore_tail { PST_TAIL_UNTOUCHED = 0, PST_TAIL_ZERO = 1 } pst_restore_tail;
+
+typedef struct pst_stash_options {
+    size_t struct_size;
+    int num_sms; /* SMs that the launch may use; 0: PAGESTASH_NUM_SMS, else all */
+} pst_stash_options;
+
+#define PST_STASH_OPTIONS_INIT       \
+    {                                \
+        sizeof(pst_stash_options), 0 \
+    }
+
+typedef struct pst_restore_options {
+    size_t struct_size;
+    int num_sms;
+    pst_restore_pages pages; /* consume (default): frees the pages; keep: the ticket stays live */
+    pst_restore_tail tail;   /* zero: also clears rows behind the live ones that an earlier restore
+                              * into this group left there, see pst_group_config.tail_is_zero */
+} pst_restore_options;
+
+#define PST_RESTORE_OPTIONS_INIT                                               \
+    {                                                                          \
+        sizeof(pst_restore_options), 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED \
+    }
+
+PST_BEGIN_DECLS
+
+/* Device bytes of a ticket for groups shaped like `group`. Fails: INVALID. */
+PST_API pst_status pst_ticket_bytes(const pst_pool *pool, const pst_group *group,
+                                    uint64_t *bytes_out);
+
+/* Makes a ticket for groups shaped like `group` (same tensors, row spaces and capacities).
+ * Synchronous; not while capturing. Fails: INVALID (group of another device, more than max_tickets),
+ * NOMEM, DEVICE_NOMEM, CUDA. */
+PST_API pst_status pst_ticket_create(pst_pool *pool, const pst_group *group,
+                                     pst_ticket **ticket_out);
+
+/* Waits for the device. NULL is allowed.
+ * Fails: BUSY while a captured graph uses the ticket, or while it holds pages (release it first). */
+PST_API pst_status pst_ticket_destroy(pst_ticket *ticket);
+
+/* Number of the ticket in its pool: what pst_pool_status.fault_ticket says. */
+PST_API uint32_t pst_ticket_index(const pst_ticket *ticket);
+
+/* Copies the live rows of source into pages of the ticket's pool.
+ * options: NULL for the defaults.
+ * Owns:    nothing; source's memory and counts must stay as they are until the stream has passed
+ *          this point, afterwards they are free for reuse.
+ * Stream:  one launch, no allocation, no synchronisation; can be captured, and a replay reads the
+ *          counts anew.
+ * Moves:   live bytes read once and written once, whatever the capacity.
+ * Fails:   INVALID (source unlike the ticket's group, no counts, num_sms), CUDA. */
+PST_API pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
+                                    const pst_stash_options *options, pst_stream stream);
+
+/* Copies what the ticket holds back into destination, exactly the live rows; frees the pages unless
+ * told to keep them. Same rules as stash. A destination that is also read by another stream must be
+ * protected by the caller. Fails: INVALID (destination unlike the ticket's group, num_sms), CUDA. */
+PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
+                                      const pst_restore_options *options, pst_stream stream);
+
+/* Frees the pages without copying. One launch of one block; can be captured. */
+PST_API pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream);
+
+PST_END_DECLS
+
+#endif

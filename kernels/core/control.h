@@ -1,0 +1,126 @@
+/* What one thread does at the end of reset, step and check, on the CPU and on the GPU. */
+#ifndef PSTI_CORE_CONTROL_H
+#define PSTI_CORE_CONTROL_H
+
+#include "kernels/core/pool.h"
+
+PSTI_FN void psti_reset_pages(const psti_control_args *args)
+{
+    psti_pool_state *state = args->pool.state;
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        state->num_pages[tier] = args->num_pages[tier];
+        psti_store_relaxed_u64(&state->head[tier], 0);
+        psti_store_relaxed_u64(&state->tail[tier], args->num_pages[tier]);
+    }
+    state->failed_wanted = 0;
+    state->step_demand = 0;
+    state->step_high[0] = 0;
+    state->step_high[1] = 0;
+    psti_store_relaxed_u32(&state->epoch, state->epoch + 1);
+    psti_store_relaxed_u32(&state->refuse, 0);
+    psti_store_relaxed_u32(&state->lock_next, 0);
+    psti_store_relaxed_u32(&state->lock_serving, 0);
+    /* an operation that wrongly overlaps this reset must not publish */
+    psti_store_release_u64(&state->launch, state->launch + 1);
+}
+
+PSTI_FN void psti_reset_faults(pst_pool_status *status)
+{
+    status->flags = 0;
+    status->step_valid = 1;
+    status->fault = PST_FAULT_NONE;
+    status->fault_ticket = UINT32_MAX;
+    status->num_faults = 0;
+    status->fault_wanted = 0;
+    status->fault_free[0] = 0;
+    status->fault_free[1] = 0;
+    psti_store_release_u32(&status->fault_state, 0);
+}
+
+PSTI_FN void psti_reset_statistics(psti_pool_state *state, pst_pool_status *status)
+{
+    status->high_water[0] = 0;
+    status->high_water[1] = 0;
+    status->demand_high_water = 0;
+    status->step_demand = 0;
+    status->spilled_pages = 0;
+    state->step_high[0] = 0;
+    state->step_high[1] = 0;
+    state->step_demand = 0;
+    psti_raise_marks(state);
+}
+
+/* Folds the marks of the step that ends here and opens the next. */
+PSTI_FN void psti_fold_step(psti_pool_state *state, pst_pool_status *status)
+{
+    psti_raise_marks(state);
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        status->high_water[tier] = psti_max_u64(status->high_water[tier], state->step_high[tier]);
+        status->in_use[tier] = state->num_pages[tier] - psti_free_pages(state, tier);
+        state->step_high[tier] = 0;
+    }
+    status->step_demand = state->step_demand;
+    status->demand_high_water = psti_max_u64(status->demand_high_water, state->step_demand);
+    state->step_demand = 0;
+    status->epoch = state->epoch;
+    status->steps++;
+    psti_raise_marks(state);
+}
+
+/* Publication n goes to slot n % 2, so a reader always has the other slot whole. */
+PSTI_FN void psti_publish_status(const pst_pool_status *status, psti_mailbox *mailbox)
+{
+    const uint64_t sequence = status->steps;
+    psti_mailbox_slot *slot = &mailbox->slots[sequence % 2];
+    const uint64_t *words = (const uint64_t *)status;
+    psti_exchange_system_u64(&slot->sequence, 0);
+    for (uint32_t i = 0; i < sizeof(pst_pool_status) / 8; i++)
+        psti_store_relaxed_u64(&slot->words[i], words[i]);
+    psti_store_release_system_u64(&slot->sequence, sequence);
+}
+
+/* Claims a page for a running check: true when this is its first sight. `round` tells this check's
+ * marks from those of earlier ones. */
+PSTI_FN bool psti_check_mark(const psti_pool_view *pool, uint32_t id, uint32_t round)
+{
+    const uint64_t word =
+        (uint64_t)psti_id_tier(id) * pool->max_pages[PSTI_TIER_DEVICE] + psti_id_index(id);
+    const uint32_t old = psti_load_relaxed_u32(&pool->seen[word]);
+    return old != round && psti_cas_acq_rel_u32(&pool->seen[word], old, round) == old;
+}
+
+/* Whether ring or table entry `id` is right: in range, met for the first time, owned by `owner`. */
+PSTI_FN bool psti_check_id(const psti_pool_view *pool, uint32_t id, uint64_t owner, uint32_t round)
+{
+    if (!psti_id_in_range(pool, id) ||
+        psti_id_index(id) >= pool->state->num_pages[psti_id_tier(id)])
+        return false;
+    return psti_check_mark(pool, id, round) &&
+           psti_load_relaxed_u64(psti_owner_of(pool, id)) == owner;
+}
+
+/* Free ids of a tier, the first at *head; 0 and an error where the ring's ends cannot be. */
+PSTI_FN uint64_t psti_check_span(const psti_pool_view *pool, uint32_t tier, uint64_t *head,
+                                 uint64_t *errors)
+{
+    *head = psti_load_relaxed_u64(&pool->state->head[tier]);
+    const uint64_t span = psti_load_relaxed_u64(&pool->state->tail[tier]) - *head;
+    if (span <= pool->state->num_pages[tier])
+        return span;
+    (*errors)++;
+    return 0;
+}
+
+/* After all ids were met: `met` of them right, `errors` wrong. Pages never met are lost. */
+PSTI_FN void psti_check_conclude(const psti_pool_view *pool, uint64_t met, uint64_t errors)
+{
+    const psti_pool_state *state = pool->state;
+    const uint64_t all = (uint64_t)state->num_pages[0] + state->num_pages[1];
+    const uint64_t lost = all > met + errors ? all - met - errors : 0;
+    const uint64_t wrong = psti_min_u64(errors + lost, UINT32_MAX);
+    pool->status->check_errors = (uint32_t)wrong;
+    if (wrong)
+        psti_record_fault(pool, PST_FAULT_CHECK, UINT32_MAX, wrong);
+}
+
+#endif

@@ -1,0 +1,172 @@
+/* Every struct that host and device share. */
+#ifndef PSTI_CORE_LAYOUT_H
+#define PSTI_CORE_LAYOUT_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <pagestash/pool.h>
+
+#define PSTI_TILE_BYTES 16384u /* the unit of copying; a page is a whole number of tiles */
+#define PSTI_TILE_SHIFT 14
+#define PSTI_VECTOR_BYTES 16u  /* segments of the byte stream start at multiples of this */
+
+#define PSTI_TIERS 2
+#define PSTI_TIER_DEVICE 0
+#define PSTI_TIER_HOST 1
+
+/* A page id: index within its tier, top bit set for host pages. */
+#define PSTI_ID_HOST_BIT 0x80000000u
+#define PSTI_ID_INDEX_MASK 0x7fffffffu
+#define PSTI_ID_NONE 0xffffffffu /* out of range in both tiers */
+
+#define PSTI_MAX_TENSORS 64
+#define PSTI_MAX_SPACES 8
+#define PSTI_MAX_SEGMENTS 1024
+
+/* Where a row count lies; counts of all spaces are numbered through, first_count onwards. */
+typedef struct psti_space {
+    const void *counts;
+    int64_t capacity; /* rows, of one segment */
+    uint32_t num_segments;
+    uint32_t first_count;
+    uint32_t is_int64;
+    uint32_t reserved;
+} psti_space;
+static_assert(sizeof(psti_space) == 32, "psti_space");
+
+typedef struct psti_tensor {
+    unsigned char *base;
+    uint64_t row_bytes;
+    uint64_t segment_stride; /* bytes */
+    uint32_t num, den;
+    uint32_t space;
+    uint32_t reserved;
+} psti_tensor;
+static_assert(sizeof(psti_tensor) == 40, "psti_tensor");
+
+/* The state line. free pages of a tier = tail - head; both only grow (slot = value & ring_mask), so
+ * no value ever comes back. in use = num_pages - free.
+ * Ordered pools: written by the last block of a launch, or by nobody. Concurrent pools: written by
+ * whoever holds the lock. */
+typedef struct psti_pool_state {
+    uint64_t launch; /* ordered pools: operations published so far */
+    uint64_t head[PSTI_TIERS];
+    uint64_t tail[PSTI_TIERS];
+    uint64_t failed_wanted; /* pages wanted by tickets that are FAILED now */
+    uint64_t step_high[PSTI_TIERS];
+    uint64_t step_demand; /* most of (in use + failed_wanted) in this step */
+    uint64_t arrive;      /* done blocks of a control launch */
+    uint32_t num_pages[PSTI_TIERS];
+    uint32_t epoch;
+    uint32_t refuse; /* 1: an ORDER fault happened, nothing is done until reset */
+    uint32_t lock_next;
+    uint32_t lock_serving;
+    uint32_t check_errors; /* scratch of a running check */
+    uint32_t reserved;
+    uint64_t check_seen; /* scratch: pages met once by a running check */
+} psti_pool_state;
+static_assert(sizeof(psti_pool_state) == 120, "psti_pool_state");
+static_assert(sizeof(pst_pool_status) == 128, "the status block is 128 bytes");
+
+typedef enum psti_ticket_state {
+    PSTI_TICKET_EMPTY = 0,
+    PSTI_TICKET_LIVE = 1,
+    PSTI_TICKET_FAILED = 2
+} psti_ticket_state;
+
+/* A ticket's record: this header, num_counts int64 counts, table_pages int32 page ids.
+ * LIVE and FAILED mean something only while epoch is the pool's. Written by the one block that
+ * commits an operation. Kernels take index, num_counts and table_pages from their arguments, so
+ * that a damaged record cannot lead them astray; here they are for check and reset. */
+typedef struct psti_ticket_record {
+    uint32_t state;
+    uint32_t epoch;
+    uint32_t index;       /* in the pool's directory */
+    uint32_t num_counts;
+    uint64_t table_pages; /* length of the page table */
+    uint64_t num_pages;   /* LIVE: held; FAILED: wanted */
+    uint64_t launch;      /* concurrent pools: operations finished */
+    uint64_t ready;       /* concurrent pools: 2 * (launch + 1) + copies, by the leader */
+    uint64_t arrive_in;   /* concurrent pools: blocks that began */
+    uint64_t arrive_out;  /* low 32 bits: blocks done; high 32 bits: sum of their launch numbers */
+} psti_ticket_record;
+static_assert(sizeof(psti_ticket_record) == 64, "psti_ticket_record");
+
+/* The pool as kernels see it. */
+typedef struct psti_pool_view {
+    psti_pool_state *state;
+    pst_pool_status *status;
+    uint64_t *tickets;            /* directory: device addresses of records, 0: none */
+    uint32_t *seen;               /* scratch of check: one word per page, device then host pages */
+    uint32_t *ring[PSTI_TIERS];   /* free ids, ring_mask + 1 slots */
+    uint64_t *owner[PSTI_TIERS];  /* by page index: 0 free, else psti_owner_word */
+    unsigned char *pages[PSTI_TIERS];
+    uint32_t ring_mask[PSTI_TIERS];
+    uint32_t max_pages[PSTI_TIERS];
+    uint32_t page_shift; /* page_bytes = 1 << page_shift */
+    uint32_t max_tickets;
+    uint32_t concurrent;
+    uint32_t reserved;
+} psti_pool_view;
+static_assert(sizeof(psti_pool_view) == 112, "psti_pool_view");
+
+#define PSTI_MOVE_KEEP 1u    /* restore: the ticket stays live */
+#define PSTI_MOVE_ZERO 2u    /* restore: clear [live, dirty) */
+#define PSTI_MOVE_RELEASE 4u /* restore: free without copying */
+
+/* One launch of stash or restore. tensors is last: only num_tensors of it are filled. */
+typedef struct psti_move_args {
+    psti_pool_view pool;
+    psti_ticket_record *ticket;
+    uint64_t *dirty;    /* of the group: rows per count that restore left behind */
+    uint64_t max_tiles; /* tiles of the group at capacity: bounds the grid */
+    uint64_t table_pages;
+    uint32_t ticket_index;
+    uint32_t num_counts;
+    uint32_t flags;
+    uint32_t num_sms; /* 0: all */
+    uint32_t num_tensors;
+    uint32_t num_spaces;
+    psti_space spaces[PSTI_MAX_SPACES];
+    psti_tensor tensors[PSTI_MAX_TENSORS];
+} psti_move_args;
+static_assert(sizeof(psti_move_args) <= 4096, "one parameter block");
+
+/* The mailbox: pinned host memory. Slot n % 2 holds publication n; sequence is 0 while it is
+ * written. */
+typedef struct psti_mailbox_slot {
+    uint64_t sequence;
+    uint64_t words[sizeof(pst_pool_status) / 8];
+} psti_mailbox_slot;
+
+typedef struct psti_mailbox {
+    psti_mailbox_slot slots[2];
+} psti_mailbox;
+
+/* One launch of reset, step or check. */
+typedef struct psti_control_args {
+    psti_pool_view pool;
+    psti_mailbox *mailbox;
+    uint32_t what; /* reset: PST_RESET_* */
+    uint32_t num_pages[PSTI_TIERS];
+    uint32_t reserved;
+} psti_control_args;
+
+/* One launch of pattern fill or verify. */
+typedef struct psti_pattern_args {
+    uint64_t seed;
+    uint64_t key;
+    const uint64_t *step;
+    uint64_t *mismatches; /* verify */
+    int32_t tail;         /* verify: byte value, or -1 */
+    uint32_t num_tensors;
+    uint32_t num_spaces;
+    uint32_t reserved;
+    psti_space spaces[PSTI_MAX_SPACES];
+    psti_tensor tensors[PSTI_MAX_TENSORS];
+} psti_pattern_args;
+static_assert(sizeof(psti_pattern_args) <= 4096, "one parameter block");
+
+#endif

@@ -1,0 +1,26 @@
+/* The pattern of pagestash/pattern.h. */
+#ifndef PSTI_CORE_MIX_H
+#define PSTI_CORE_MIX_H
+
+#include "kernels/core/fn.h"
+
+PSTI_FN uint64_t psti_mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+PSTI_FN uint64_t psti_pattern_key(uint64_t seed, uint64_t step, uint64_t key, uint32_t tensor,
+                                  uint32_t segment)
+{
+    return psti_mix(psti_mix(seed + step) + psti_mix(key) + ((uint64_t)tensor << 32) + segment);
+}
+
+PSTI_FN uint64_t psti_pattern_word(uint64_t segment_key, uint64_t word)
+{
+    return psti_mix(segment_key + word);
+}
+
+#endif

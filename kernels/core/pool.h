@@ -1,0 +1,143 @@
+/* Ring arithmetic, ownership, decisions, faults and the lock: what host and GPU kernels share. */
+#ifndef PSTI_CORE_POOL_H
+#define PSTI_CORE_POOL_H
+
+#include "kernels/core/fn.h"
+#include "kernels/core/layout.h"
+
+typedef struct psti_decision {
+    uint64_t take[PSTI_TIERS];
+    bool fits; /* otherwise nothing is taken */
+} psti_decision;
+
+/* Device pages first, the rest from the host tier, or nothing at all. */
+PSTI_FN psti_decision psti_decide(uint64_t wanted, uint64_t free_device, uint64_t free_host)
+{
+    psti_decision decision;
+    decision.take[PSTI_TIER_DEVICE] = psti_min_u64(wanted, free_device);
+    decision.take[PSTI_TIER_HOST] = wanted - decision.take[PSTI_TIER_DEVICE];
+    decision.fits = decision.take[PSTI_TIER_HOST] <= free_host;
+    return decision;
+}
+
+PSTI_FN uint64_t psti_owner_word(uint32_t ticket_index, uint32_t epoch)
+{
+    return ((uint64_t)epoch << 32) | (ticket_index + 1u);
+}
+
+PSTI_FN uint32_t psti_id_tier(uint32_t id)
+{
+    return id >> 31;
+}
+
+PSTI_FN uint32_t psti_id_index(uint32_t id)
+{
+    return id & PSTI_ID_INDEX_MASK;
+}
+
+PSTI_FN bool psti_id_in_range(const psti_pool_view *pool, uint32_t id)
+{
+    return psti_id_index(id) < pool->max_pages[psti_id_tier(id)];
+}
+
+PSTI_FN uint64_t *psti_owner_of(const psti_pool_view *pool, uint32_t id)
+{
+    return &pool->owner[psti_id_tier(id)][psti_id_index(id)];
+}
+
+PSTI_FN unsigned char *psti_page_address(const psti_pool_view *pool, uint32_t id)
+{
+    return pool->pages[psti_id_tier(id)] + ((uint64_t)psti_id_index(id) << pool->page_shift);
+}
+
+/* The id of page `page` of a stash that takes `from_device` device pages, the rest host pages,
+ * beginning at the given heads. */
+PSTI_FN uint32_t psti_ring_id(const psti_pool_view *pool, const uint64_t head[PSTI_TIERS],
+                              uint64_t from_device, uint64_t page)
+{
+    if (page < from_device)
+        return pool->ring[0][(head[0] + page) & pool->ring_mask[0]];
+    return pool->ring[1][(head[1] + page - from_device) & pool->ring_mask[1]];
+}
+
+PSTI_FN int64_t *psti_ticket_counts(psti_ticket_record *ticket)
+{
+    return (int64_t *)(ticket + 1);
+}
+
+PSTI_FN uint32_t *psti_ticket_table(psti_ticket_record *ticket, uint32_t num_counts)
+{
+    return (uint32_t *)(psti_ticket_counts(ticket) + num_counts);
+}
+
+PSTI_FN uint64_t psti_free_pages(const psti_pool_state *state, uint32_t tier)
+{
+    const uint64_t head = psti_load_relaxed_u64(&state->head[tier]);
+    return psti_load_relaxed_u64(&state->tail[tier]) - head;
+}
+
+/* Counts every fault; the first one is claimed by compare-and-swap and complete at state 2. */
+PSTI_FN void psti_record_fault(const psti_pool_view *pool, pst_fault fault, uint32_t ticket_index,
+                               uint64_t wanted)
+{
+    pst_pool_status *status = pool->status;
+    psti_or_relaxed_u32(&status->flags, 1u << fault);
+    psti_store_relaxed_u32((uint32_t *)&status->step_valid, 0);
+    psti_add_acq_rel_u32(&status->num_faults, 1);
+    if (psti_cas_acq_rel_u32(&status->fault_state, 0, 1) != 0)
+        return;
+    status->fault = fault;
+    status->fault_ticket = ticket_index;
+    status->fault_wanted = wanted;
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        status->fault_free[tier] = psti_free_pages(pool->state, tier);
+    psti_store_release_u32(&status->fault_state, 2);
+}
+
+/* Operations overlapped that must not: nothing is believed until reset. */
+PSTI_FN void psti_refuse(const psti_pool_view *pool, uint32_t ticket_index)
+{
+    psti_store_relaxed_u32(&pool->state->refuse, 1);
+    psti_record_fault(pool, PST_FAULT_ORDER, ticket_index, 0);
+}
+
+/* Marks that grow when pages are taken or wanted. By whoever may write the state line. */
+PSTI_FN void psti_raise_marks(psti_pool_state *state)
+{
+    uint64_t demand = state->failed_wanted;
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        const uint64_t in_use = state->num_pages[tier] - psti_free_pages(state, tier);
+        state->step_high[tier] = psti_max_u64(state->step_high[tier], in_use);
+        demand += in_use;
+    }
+    state->step_demand = psti_max_u64(state->step_demand, demand);
+}
+
+/* A ticket that was FAILED no longer is: what it wanted is forgotten. */
+PSTI_FN void psti_forget_failure(psti_pool_state *state, const psti_ticket_record *ticket)
+{
+    if (ticket->state == PSTI_TICKET_FAILED && ticket->epoch == state->epoch)
+        state->failed_wanted -= ticket->num_pages;
+}
+
+PSTI_FN psti_ticket_state psti_ticket_now(const psti_ticket_record *ticket, uint32_t epoch)
+{
+    return ticket->epoch == epoch ? (psti_ticket_state)ticket->state : PSTI_TICKET_EMPTY;
+}
+
+/* The pool's FIFO lock: only ever taken by a thread that runs. PSTI_PAUSE gives way meanwhile. */
+#ifdef PSTI_PAUSE
+PSTI_FN void psti_lock(psti_pool_state *state)
+{
+    const uint32_t mine = psti_add_acq_rel_u32(&state->lock_next, 1);
+    while (psti_load_acquire_u32(&state->lock_serving) != mine)
+        PSTI_PAUSE();
+}
+
+PSTI_FN void psti_unlock(psti_pool_state *state)
+{
+    psti_store_release_u32(&state->lock_serving, psti_load_relaxed_u32(&state->lock_serving) + 1);
+}
+#endif
+
+#endif

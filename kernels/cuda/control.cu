@@ -1,0 +1,34 @@
+#include "kernels/cuda/control.cuh"
+#include "kernels/cuda/launch.cuh"
+
+#define KERNEL(name)                               \
+    const void *psti_cuda_##name##_kernel(void)    \
+    {                                              \
+        return (const void *)name##_kernel;        \
+    }
+KERNEL(reset)
+KERNEL(step)
+KERNEL(check)
+
+cudaError_t psti_cuda_reset(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
+                            const psti_control_args *args, cudaStream_t stream)
+{
+    const uint64_t pages = args->what & PST_RESET_PAGES ? args->pool.max_pages[0] : 0;
+    const uint64_t work = pages / PSTI_BLOCK_THREADS + 1;
+    const uint32_t grid = psti_grid(budget, PSTI_OP_RESET, 0, work);
+    return psti_launch(launch, reset_kernel, args, grid, stream);
+}
+
+cudaError_t psti_cuda_step(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
+                           const psti_control_args *args, cudaStream_t stream)
+{
+    (void)budget;
+    return psti_launch(launch, step_kernel, args, 1, stream);
+}
+
+cudaError_t psti_cuda_check(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
+                            const psti_control_args *args, cudaStream_t stream)
+{
+    (void)budget;
+    return psti_launch(launch, check_kernel, args, 1, stream);
+}

@@ -1,0 +1,109 @@
+/* Reset, step and check. They run alone, see pagestash/pool.h. */
+#ifndef PSTI_CUDA_CONTROL_CUH
+#define PSTI_CUDA_CONTROL_CUH
+
+#include "kernels/cuda/block.cuh"
+
+#include "kernels/core/control.h"
+
+PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t index)
+{
+    return (psti_ticket_record *)pool.tickets[index];
+}
+
+PSTI_DEVICE void refill(const psti_control_args &args)
+{
+    const psti_pool_view &pool = args.pool;
+    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t stride = gridDim.x * blockDim.x;
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        for (uint64_t page = first; page < pool.max_pages[tier]; page += stride)
+            pool.owner[tier][page] = 0;
+        for (uint64_t page = first; page < args.num_pages[tier]; page += stride)
+            pool.ring[tier][page & pool.ring_mask[tier]] = (uint32_t)page | tier << 31;
+    }
+    for (uint32_t i = first; i < pool.max_tickets; i += stride) {
+        psti_ticket_record *ticket = ticket_at(pool, i);
+        if (ticket) {
+            ticket->arrive_in = 0;
+            ticket->arrive_out = 0;
+        }
+    }
+}
+
+PSTI_KERNEL(reset_kernel, psti_control_args, args)
+{
+    const bool pages = (args.what & PST_RESET_PAGES) != 0;
+    psti_pool_state *state = args.pool.state;
+    if (pages)
+        refill(args);
+    __syncthreads();
+    if (threadIdx.x != 0 || psti_add_acq_rel_u64(&state->arrive, 1) + 1 != gridDim.x)
+        return;
+    if (pages)
+        psti_reset_pages(&args);
+    if (args.what & PST_RESET_FAULTS)
+        psti_reset_faults(args.pool.status);
+    if (args.what & PST_RESET_STATISTICS)
+        psti_reset_statistics(state, args.pool.status);
+    psti_store_relaxed_u64(&state->arrive, 0);
+}
+
+/* One block. */
+PSTI_KERNEL(step_kernel, psti_control_args, args)
+{
+    pst_pool_status *status = args.pool.status;
+    if (threadIdx.x != 0)
+        return;
+    psti_fold_step(args.pool.state, status);
+    psti_publish_status(status, args.mailbox);
+    psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
+}
+
+struct check_counts {
+    uint64_t met, errors;
+};
+
+PSTI_DEVICE void check_one(check_counts &counts, bool right)
+{
+    counts.met += right;
+    counts.errors += !right;
+}
+
+/* One block: a pass over the free ids and the tables of live tickets. */
+PSTI_KERNEL(check_kernel, psti_control_args, args)
+{
+    PSTI_SHARED(block_scratch, scratch);
+    const psti_pool_view &pool = args.pool;
+    const psti_pool_state *state = pool.state;
+    const uint32_t round = (uint32_t)pool.status->checks + 1;
+    check_counts counts = {0, 0};
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        uint64_t head;
+        uint64_t bad_ends = 0;
+        const uint64_t span = psti_check_span(&pool, tier, &head, &bad_ends);
+        counts.errors += threadIdx.x == 0 ? bad_ends : 0;
+        for (uint64_t i = threadIdx.x; i < span; i += blockDim.x) {
+            const uint32_t id = pool.ring[tier][(head + i) & pool.ring_mask[tier]];
+            check_one(counts, psti_id_tier(id) == tier && psti_check_id(&pool, id, 0, round));
+        }
+    }
+    for (uint32_t i = 0; i < pool.max_tickets; i++) {
+        psti_ticket_record *ticket = ticket_at(pool, i);
+        if (!ticket || psti_ticket_now(ticket, state->epoch) != PSTI_TICKET_LIVE)
+            continue;
+        const uint32_t *table = psti_ticket_table(ticket, ticket->num_counts);
+        const uint64_t pages = psti_min_u64(ticket->num_pages, ticket->table_pages);
+        const uint64_t owner = psti_owner_word(i, state->epoch);
+        for (uint64_t page = threadIdx.x; page < pages; page += blockDim.x)
+            check_one(counts, psti_check_id(&pool, table[page], owner, round));
+    }
+    const uint64_t met = block_sum(scratch, counts.met);
+    const uint64_t errors = block_sum(scratch, counts.errors);
+    if (threadIdx.x == 0) {
+        pool.status->checks++;
+        psti_check_conclude(&pool, met, errors);
+    }
+}
+
+#endif

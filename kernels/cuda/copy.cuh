@@ -1,0 +1,118 @@
+/* Copies inside one tile. Pages are aligned to 16 everywhere; rows may have any address, so the
+ * width follows the rows. */
+#ifndef PSTI_CUDA_COPY_CUH
+#define PSTI_CUDA_COPY_CUH
+
+#include "kernels/cuda/block.cuh"
+
+#include "kernels/core/layout.h"
+
+PSTI_DEVICE psti_vector load_word(const psti_vector *at)
+{
+    return psti_load_vector(at);
+}
+PSTI_DEVICE uint32_t load_word(const uint32_t *at)
+{
+    return *at;
+}
+PSTI_DEVICE unsigned char load_word(const unsigned char *at)
+{
+    return *at;
+}
+PSTI_DEVICE void store_word(psti_vector *at, psti_vector word)
+{
+    psti_store_vector(at, word);
+}
+PSTI_DEVICE void store_word(uint32_t *at, uint32_t word)
+{
+    *at = word;
+}
+PSTI_DEVICE void store_word(unsigned char *at, unsigned char word)
+{
+    *at = word;
+}
+
+/* By the whole block. Four loads are in flight before the first store: 16 KiB per block of 256
+ * threads with 16-byte words. */
+template <class Word>
+PSTI_DEVICE void copy_words(unsigned char *to, const unsigned char *from, uint32_t num_words)
+{
+    const uint32_t kUnroll = 4;
+    const Word *source = (const Word *)from;
+    Word *target = (Word *)to;
+    uint32_t w = threadIdx.x;
+    for (; w + (kUnroll - 1) * blockDim.x < num_words; w += kUnroll * blockDim.x) {
+        Word held[kUnroll];
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; u++)
+            held[u] = load_word(source + w + u * blockDim.x);
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; u++)
+            store_word(target + w + u * blockDim.x, held[u]);
+    }
+    for (; w < num_words; w += blockDim.x)
+        store_word(target + w, load_word(source + w));
+}
+
+template <class Word>
+PSTI_DEVICE void copy_run_as(unsigned char *to, const unsigned char *from, uint32_t bytes)
+{
+    const uint32_t num_words = bytes / (uint32_t)sizeof(Word);
+    const uint32_t whole = num_words * (uint32_t)sizeof(Word);
+    copy_words<Word>(to, from, num_words);
+    if (whole + threadIdx.x < bytes) /* fewer than 16 bytes are left */
+        to[whole + threadIdx.x] = from[whole + threadIdx.x];
+}
+
+/* `rows` is the side that may be unaligned. */
+PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, const unsigned char *rows,
+                          uint32_t bytes)
+{
+    const uint64_t address = (uint64_t)rows;
+    if (address % sizeof(psti_vector) == 0)
+        copy_run_as<psti_vector>(to, from, bytes);
+    else if (address % sizeof(uint32_t) == 0)
+        copy_run_as<uint32_t>(to, from, bytes);
+    else
+        copy_run_as<unsigned char>(to, from, bytes);
+}
+
+/* By one thread: at most 16 bytes. */
+PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from,
+                            const unsigned char *rows, uint32_t bytes)
+{
+    const uint64_t address = (uint64_t)rows;
+    uint32_t at = 0;
+    if (address % sizeof(psti_vector) == 0 && bytes == sizeof(psti_vector)) {
+        psti_store_vector(to, psti_load_vector(from));
+        return;
+    }
+    if (address % sizeof(uint32_t) == 0)
+        for (; at + sizeof(uint32_t) <= bytes; at += sizeof(uint32_t))
+            *(uint32_t *)(to + at) = *(const uint32_t *)(from + at);
+    for (; at < bytes; at++)
+        to[at] = from[at];
+}
+
+/* Clears by the whole block: bytes up to alignment, vectors, the bytes left. */
+PSTI_DEVICE void zero_run(unsigned char *to, uint32_t bytes)
+{
+    const psti_vector zero = {0, 0, 0, 0};
+    const uint32_t misaligned = (uint32_t)((uint64_t)to % sizeof(psti_vector));
+    const uint32_t head = misaligned ? (uint32_t)sizeof(psti_vector) - misaligned : 0;
+    if (head >= bytes) {
+        if (threadIdx.x < bytes)
+            to[threadIdx.x] = 0;
+        return;
+    }
+    const uint32_t num_words = (bytes - head) / (uint32_t)sizeof(psti_vector);
+    const uint32_t whole = head + num_words * (uint32_t)sizeof(psti_vector);
+    if (threadIdx.x < head)
+        to[threadIdx.x] = 0;
+    for (uint32_t w = threadIdx.x; w < num_words; w += blockDim.x)
+        psti_store_vector(to + head + w * sizeof(psti_vector), zero);
+    if (whole + threadIdx.x < bytes)
+        to[whole + threadIdx.x] = 0;
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* From tiles of a group's byte stream to bytes in memory.
+ *
+ * The stream of LIVE bytes is the one of pagestash/group.h. The stream of GAP bytes is built alike
+ * from [live, dirty) of each segment: what a restore with zero-fill clears. */
+#ifndef PSTI_CUDA_TILES_CUH
+#define PSTI_CUDA_TILES_CUH
+
+#include "kernels/cuda/block.cuh"
+
+#include "kernels/core/stream.h"
+
+enum stream_kind { LIVE, GAP };
+
+struct tile_plan {
+    uint64_t tile_start[PSTI_MAX_TENSORS + 1];
+    uint64_t segment_start[PSTI_MAX_SEGMENTS + 1]; /* of one tensor, bytes in its stream */
+};
+
+/* counts: of the ticket, or NULL for the caller's own. */
+PSTI_DEVICE int64_t count_of(const psti_space &space, uint32_t segment, const int64_t *counts)
+{
+    return counts ? counts[space.first_count + segment] : psti_user_count(&space, segment);
+}
+
+template <stream_kind kKind>
+PSTI_DEVICE uint64_t extent_of(const psti_move_args &args, const psti_tensor &tensor,
+                               uint32_t segment, const int64_t *counts)
+{
+    const psti_space &space = args.spaces[tensor.space];
+    const uint64_t live = psti_tensor_bytes(&tensor, (uint64_t)count_of(space, segment, counts));
+    if (kKind == LIVE)
+        return live;
+    const uint64_t dirty = psti_tensor_bytes(
+        &tensor, psti_dirty_rows(args.dirty[space.first_count + segment], space.capacity));
+    return dirty > live ? dirty - live : 0;
+}
+
+template <stream_kind kKind>
+PSTI_DEVICE unsigned char *bytes_of(const psti_move_args &args, const psti_tensor &tensor,
+                                    uint32_t segment, const int64_t *counts)
+{
+    unsigned char *base = psti_segment_base(&tensor, segment);
+    return kKind == LIVE ? base : base + extent_of<LIVE>(args, tensor, segment, counts);
+}
+
+/* Fills plan.tile_start: a warp per tensor sums its segments, then one warp scans. */
+template <stream_kind kKind>
+PSTI_DEVICE void plan_tiles(tile_plan &plan, const psti_move_args &args, const int64_t *counts)
+{
+    const uint32_t warp = threadIdx.x / PSTI_WARP;
+    __syncthreads(); /* nobody reads the plan before this one any more */
+    for (uint32_t t = warp; t < args.num_tensors; t += blockDim.x / PSTI_WARP) {
+        const psti_tensor &tensor = args.tensors[t];
+        const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+        uint64_t bytes = 0;
+        for (uint32_t s = lane_of(); s < num_segments; s += PSTI_WARP)
+            bytes += psti_round_vector(extent_of<kKind>(args, tensor, s, counts));
+        bytes = warp_sum(bytes);
+        if (lane_of() == 0)
+            plan.tile_start[t + 1] = psti_tiles_of(bytes);
+    }
+    __syncthreads();
+    if (warp == 0) {
+        const uint32_t t = 2 * lane_of();
+        const uint64_t first = t < args.num_tensors ? plan.tile_start[t + 1] : 0;
+        const uint64_t second = t + 1 < args.num_tensors ? plan.tile_start[t + 2] : 0;
+        const uint64_t end = warp_inclusive_scan(first + second);
+        plan.tile_start[t + 1] = end - second;
+        plan.tile_start[t + 2] = end;
+        if (t == 0)
+            plan.tile_start[0] = 0;
+    }
+    __syncthreads();
+}
+
+PSTI_DEVICE uint64_t num_tiles_of(const tile_plan &plan)
+{
+    return plan.tile_start[PSTI_MAX_TENSORS];
+}
+
+template <stream_kind kKind>
+PSTI_DEVICE void plan_segments(tile_plan &plan, block_scratch &scratch,
+                               const psti_move_args &args, const psti_tensor &tensor,
+                               const int64_t *counts)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+    uint64_t done = 0;
+    __syncthreads(); /* nobody reads the tensor before this one any more */
+    for (uint32_t first = 0; first < num_segments; first += blockDim.x) {
+        const uint32_t s = first + threadIdx.x;
+        uint64_t bytes = 0;
+        uint64_t all;
+        if (s < num_segments)
+            bytes = psti_round_vector(extent_of<kKind>(args, tensor, s, counts));
+        const uint64_t before = block_exclusive_scan(scratch, bytes, &all);
+        if (s < num_segments)
+            plan.segment_start[s] = done + before;
+        done += all;
+    }
+    if (threadIdx.x == 0)
+        plan.segment_start[num_segments] = done;
+    __syncthreads();
+}
+
+/* The segment that holds byte `position` of the tensor's stream, which is inside it. */
+PSTI_DEVICE uint32_t segment_at(const tile_plan &plan, uint32_t num_segments, uint64_t position)
+{
+    uint32_t low = 0;
+    uint32_t high = num_segments; /* start[low] <= position < start[high] */
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        if (plan.segment_start[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Hands one tile to the mover: run(rows, bytes) by the whole block where the tile is one run of
+ * memory, else piece(rows, offset in the tile, bytes <= 16) by single threads. */
+template <stream_kind kKind, class Mover>
+PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_move_args &args,
+                           const psti_tensor &tensor, uint64_t low, const int64_t *counts)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+    uint32_t segment = 0;
+    uint64_t start = 0;
+    uint64_t end = UINT64_MAX;
+    if (num_segments > 1) {
+        segment = segment_at(plan, num_segments, low);
+        start = plan.segment_start[segment];
+        end = plan.segment_start[segment + 1];
+    }
+    if (end >= low + PSTI_TILE_BYTES || end >= plan.segment_start[num_segments]) {
+        const uint64_t left = extent_of<kKind>(args, tensor, segment, counts) - (low - start);
+        move.run(bytes_of<kKind>(args, tensor, segment, counts) + (low - start),
+                 (uint32_t)psti_min_u64(left, PSTI_TILE_BYTES));
+        return;
+    }
+    for (uint32_t at = threadIdx.x * PSTI_VECTOR_BYTES; at < PSTI_TILE_BYTES;
+         at += blockDim.x * PSTI_VECTOR_BYTES) {
+        if (low + at >= plan.segment_start[num_segments])
+            break;
+        segment = segment_at(plan, num_segments, low + at);
+        const uint64_t offset = low + at - plan.segment_start[segment];
+        const uint64_t left = extent_of<kKind>(args, tensor, segment, counts) - offset;
+        move.piece(bytes_of<kKind>(args, tensor, segment, counts) + offset, at,
+                   (uint32_t)psti_min_u64(left, PSTI_VECTOR_BYTES));
+    }
+}
+
+/* Every tile of the plan that is this block's; source.open makes the mover of a tile, or says no. */
+template <stream_kind kKind, class Mover, class Source>
+PSTI_DEVICE void move_tiles(const Source &source, tile_plan &plan, block_scratch &scratch,
+                            const psti_move_args &args, const int64_t *counts)
+{
+    uint32_t t = 0;
+    uint32_t planned = PSTI_MAX_TENSORS;
+    for (uint64_t tile = blockIdx.x; tile < num_tiles_of(plan); tile += gridDim.x) {
+        while (tile >= plan.tile_start[t + 1])
+            t++;
+        const psti_tensor &tensor = args.tensors[t];
+        if (args.spaces[tensor.space].num_segments > 1 && planned != t) {
+            plan_segments<kKind>(plan, scratch, args, tensor, counts);
+            planned = t;
+        }
+        Mover move;
+        if (source.open(tile, &move))
+            move_tile<kKind>(move, plan, args, tensor,
+                             (tile - plan.tile_start[t]) << PSTI_TILE_SHIFT, counts);
+    }
+}
+
+#endif

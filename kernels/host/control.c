@@ -1,0 +1,82 @@
+/* Reset, step and check on the CPU. */
+#include "kernels/host/runners.h"
+
+#include "kernels/core/control.h"
+
+static psti_ticket_record *ticket_of(const psti_pool_view *pool, uint32_t index)
+{
+    return (psti_ticket_record *)(uintptr_t)pool->tickets[index];
+}
+
+static void refill(const psti_control_args *args)
+{
+    const psti_pool_view *pool = &args->pool;
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        for (uint32_t page = 0; page < pool->max_pages[tier]; page++)
+            psti_store_relaxed_u64(&pool->owner[tier][page], 0);
+        for (uint32_t page = 0; page < args->num_pages[tier]; page++)
+            pool->ring[tier][page & pool->ring_mask[tier]] = page | tier << 31;
+    }
+    for (uint32_t i = 0; i < pool->max_tickets; i++) {
+        psti_ticket_record *ticket = ticket_of(pool, i);
+        if (ticket) {
+            ticket->arrive_in = 0;
+            ticket->arrive_out = 0;
+        }
+    }
+    psti_reset_pages(args);
+}
+
+void psti_host_reset(const void *opaque)
+{
+    const psti_control_args *args = opaque;
+    if (args->what & PST_RESET_PAGES)
+        refill(args);
+    if (args->what & PST_RESET_FAULTS)
+        psti_reset_faults(args->pool.status);
+    if (args->what & PST_RESET_STATISTICS)
+        psti_reset_statistics(args->pool.state, args->pool.status);
+}
+
+void psti_host_step(const void *opaque)
+{
+    const psti_control_args *args = opaque;
+    pst_pool_status *status = args->pool.status;
+    psti_fold_step(args->pool.state, status);
+    psti_publish_status(status, args->mailbox);
+    psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
+}
+
+void psti_host_check(const void *opaque)
+{
+    const psti_control_args *args = opaque;
+    const psti_pool_view *pool = &args->pool;
+    const psti_pool_state *state = pool->state;
+    const uint32_t round = (uint32_t)++pool->status->checks;
+    uint64_t met = 0;
+    uint64_t errors = 0;
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        uint64_t head;
+        const uint64_t span = psti_check_span(pool, tier, &head, &errors);
+        for (uint64_t i = 0; i < span; i++) {
+            const uint32_t id = pool->ring[tier][(head + i) & pool->ring_mask[tier]];
+            const bool right = psti_id_tier(id) == tier && psti_check_id(pool, id, 0, round);
+            met += right;
+            errors += !right;
+        }
+    }
+    for (uint32_t i = 0; i < pool->max_tickets; i++) {
+        psti_ticket_record *ticket = ticket_of(pool, i);
+        if (!ticket || psti_ticket_now(ticket, state->epoch) != PSTI_TICKET_LIVE)
+            continue;
+        const uint32_t *table = psti_ticket_table(ticket, ticket->num_counts);
+        const uint64_t pages = psti_min_u64(ticket->num_pages, ticket->table_pages);
+        for (uint64_t page = 0; page < pages; page++) {
+            const uint64_t owner = psti_owner_word(i, state->epoch);
+            const bool right = psti_check_id(pool, table[page], owner, round);
+            met += right;
+            errors += !right;
+        }
+    }
+    psti_check_conclude(pool, met, errors);
+}

@@ -1,0 +1,11 @@
+/* The CPU kernels: one function per operation, see kernels.h. */
+#ifndef PSTI_HOST_RUNNERS_H
+#define PSTI_HOST_RUNNERS_H
+
+#include "kernels/kernels.h"
+
+#define PSTI_DECLARE_RUNNER(NAME, name, args) void psti_host_##name(const void *);
+PSTI_OP_LIST(PSTI_DECLARE_RUNNER)
+#undef PSTI_DECLARE_RUNNER
+
+#endif

@@ -1,0 +1,46 @@
+/* The operations that a device runs: the one list, and the argument struct of each. */
+#ifndef PSTI_KERNELS_H
+#define PSTI_KERNELS_H
+
+#include <stddef.h>
+
+#include "kernels/core/layout.h"
+
+/* X(NAME, name, args type) */
+#define PSTI_OP_LIST(X)                     \
+    X(STASH, stash, psti_move_args)         \
+    X(RESTORE, restore, psti_move_args)     \
+    X(RESET, reset, psti_control_args)      \
+    X(STEP, step, psti_control_args)        \
+    X(CHECK, check, psti_control_args)      \
+    X(FILL, fill, psti_pattern_args)        \
+    X(VERIFY, verify, psti_pattern_args)
+
+typedef enum psti_op {
+#define PSTI_OP_ENUM(NAME, name, args) PSTI_OP_##NAME,
+    PSTI_OP_LIST(PSTI_OP_ENUM)
+#undef PSTI_OP_ENUM
+        PSTI_NUM_OPS
+} psti_op;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+size_t psti_op_args_bytes(psti_op op);
+const char *psti_op_name(psti_op op);
+
+/* One function per operation that runs it in the calling thread to its end: kernels/host, and the
+ * CUDA source on the CPU in tests/simt. */
+typedef void (*psti_run_fn)(const void *args);
+typedef struct psti_runners {
+    psti_run_fn run[PSTI_NUM_OPS];
+} psti_runners;
+
+extern const psti_runners psti_host_runners;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
