@@ -72,21 +72,21 @@ pst_status pst_device_get_info(pst_device *device, pst_device_info *info_out)
 }
 
 /* Makes one object of the device: counts it when the call succeeded. */
-#define CREATE(call)                                \
-    do {                                            \
-        PSTI_TRY(call);                             \
-        psti_device_retain(device);                 \
-        return PST_OK;                              \
+#define CREATE(call)                \
+    do {                            \
+        PSTI_TRY(call);             \
+        psti_device_retain(device); \
+        return PST_OK;              \
     } while (0)
 
-#define DESTROY(object, call)                       \
-    do {                                            \
-        NEED(device);                               \
-        if (!(object))                              \
-            return PST_OK;                          \
-        PSTI_TRY(call);                             \
-        psti_device_release(device);                \
-        return PST_OK;                              \
+#define DESTROY(object, call)        \
+    do {                             \
+        NEED(device);                \
+        if (!(object))               \
+            return PST_OK;           \
+        PSTI_TRY(call);              \
+        psti_device_release(device); \
+        return PST_OK;               \
     } while (0)
 
 pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out)
@@ -115,8 +115,8 @@ pst_status pst_device_free_pinned(pst_device *device, void *address)
     DESTROY(address, device->ops->free_pinned(device, address));
 }
 
-pst_status pst_device_copy(pst_device *device, void *destination, const void *source,
-                           size_t bytes, pst_stream stream)
+pst_status pst_device_copy(pst_device *device, void *destination, const void *source, size_t bytes,
+                           pst_stream stream)
 {
     NEED(device);
     if (bytes == 0)

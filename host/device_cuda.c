@@ -35,11 +35,11 @@ static pst_status translate(cudaError_t error, const char *call, int line)
                      cudaGetErrorString(error));
 }
 
-#define TRY_CUDA(call)                                             \
-    do {                                                           \
-        const cudaError_t error_ = (call);                         \
-        if (error_ != cudaSuccess)                                 \
-            return translate(error_, #call, __LINE__);             \
+#define TRY_CUDA(call)                                 \
+    do {                                               \
+        const cudaError_t error_ = (call);             \
+        if (error_ != cudaSuccess)                     \
+            return translate(error_, #call, __LINE__); \
     } while (0)
 
 /* Makes the device current for one call and puts the caller's back. */
@@ -89,8 +89,7 @@ static pst_status cuda_alloc(pst_device *device, size_t bytes, void **address_ou
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
         cudaMemGetInfo(&free_bytes, &total_bytes);
-        return PSTI_FAIL(PST_E_DEVICE_NOMEM, "%zu bytes wanted, %zu bytes free", bytes,
-                         free_bytes);
+        return PSTI_FAIL(PST_E_DEVICE_NOMEM, "%zu bytes wanted, %zu bytes free", bytes, free_bytes);
     }
     TRY_CUDA(error);
     *address_out = address;
@@ -404,8 +403,8 @@ static pst_status fill_device(pst_device *device)
     const cudaError_t error = psti_cuda_fill_budget(&state->budget);
     cudaGetLastError();
     PSTI_CHECK(error == cudaSuccess, PST_E_NO_DEVICE,
-               "this library holds no code for %s, compute capability %d.%d (%s)",
-               properties.name, properties.major, properties.minor, cudaGetErrorName(error));
+               "this library holds no code for %s, compute capability %d.%d (%s)", properties.name,
+               properties.major, properties.minor, cudaGetErrorName(error));
     return PST_OK;
 }
 

@@ -1,10 +1,6 @@
-/* The host device: memory of this process, work done in the calling thread.
- *
- * A stream is a label, because what is enqueued is finished before the call returns; but it can be
- * captured. A capture is a list of calls in the order they were made, which is one of the orders
- * its edges allow. Streams join a capture by waiting for an event recorded in it, and must be
- * joined back to the origin before it ends, as on CUDA. */
-#include "host/internal.h"
+/* The host device: memory of this process, work done in the calling thread. A stream is a label,
+ * because what is enqueued is finished before the call returns; but it can be captured. */
+#include "host/host_graph.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -15,52 +11,10 @@
 
 #define ALIGNMENT 256u
 
-typedef enum node_kind { NODE_LAUNCH, NODE_COPY, NODE_FILL, NODE_RECORD, NODE_WAIT } node_kind;
-
-typedef struct node {
-    node_kind kind;
-    psti_op op;
-    uint8_t value;
-    void *args; /* owned */
-    void *to;
-    const void *from;
-    size_t bytes;
-    pst_event event;
-} node;
-
-typedef struct node_list {
-    node *nodes;
-    size_t num_nodes, capacity;
-    psti_hold **holds;
-    size_t num_holds;
-} node_list;
-
-typedef struct capture {
-    uint64_t id;
-    pst_stream origin;
-    node_list list;
-    bool failed; /* a call could not be recorded */
-    struct CUstream_st *streams; /* of this capture, by next_captured */
-} capture;
-
-struct CUstream_st {
-    capture *captured;  /* NULL: work runs at once */
-    uint64_t position;  /* grows with every call recorded on this stream */
-    uint64_t joined_at; /* position that somebody has waited for */
-    struct CUstream_st *next_captured;
-};
-
-struct CUevent_st {
-    uint64_t seconds_e9; /* atomic: time of the last record, 0: never */
-    uint64_t capture_id; /* of the capture it was recorded in, 0: none */
-    struct CUstream_st *stream;
-    uint64_t position; /* of that stream, after the record */
-};
-
 typedef struct host_state {
-    pthread_mutex_t lock; /* streams' and events' capture fields */
+    pthread_mutex_t lock; /* of captures, and of the capture fields of streams and events */
+    psti_captures captures;
     const psti_runners *runners;
-    uint64_t captures;
 } host_state;
 
 static host_state *state_of(const pst_device *device)
@@ -122,82 +76,61 @@ static pst_status host_get_info(pst_device *device, pst_device_info *info)
 
 /* ---- running and recording ---- */
 
-static uint64_t now_e9(void)
+static uint64_t now_nanoseconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void run_node(const host_state *state, const node *what)
+static void run_node(const host_state *state, const psti_node *what)
 {
     switch (what->kind) {
-    case NODE_LAUNCH:
+    case PSTI_NODE_LAUNCH:
         state->runners->run[what->op](what->args);
         break;
-    case NODE_COPY:
+    case PSTI_NODE_COPY:
         memmove(what->to, what->from, what->bytes);
         break;
-    case NODE_FILL:
+    case PSTI_NODE_FILL:
         memset(what->to, what->value, what->bytes);
         break;
-    case NODE_RECORD:
-        __atomic_store_n(&what->event->seconds_e9, now_e9(), __ATOMIC_RELEASE);
+    case PSTI_NODE_RECORD:
+        __atomic_store_n(&what->event->nanoseconds, now_nanoseconds(), __ATOMIC_RELEASE);
         break;
-    case NODE_WAIT: /* what was recorded before is done; take part in its happens-before */
-        (void)__atomic_load_n(&what->event->seconds_e9, __ATOMIC_ACQUIRE);
+    case PSTI_NODE_WAIT: /* what was recorded before is done; take part in its happens-before */
+        (void)__atomic_load_n(&what->event->nanoseconds, __ATOMIC_ACQUIRE);
         break;
     }
-}
-
-static pst_status append(capture *captured, const node *what)
-{
-    node_list *list = &captured->list;
-    if (list->num_nodes == list->capacity) {
-        const size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        node *grown = psti_calloc(capacity, sizeof(node));
-        if (!grown) {
-            captured->failed = true;
-            return PSTI_FAIL(PST_E_NOMEM, "no memory for node %zu of the graph", list->num_nodes);
-        }
-        if (list->nodes)
-            memcpy(grown, list->nodes, list->num_nodes * sizeof(node));
-        psti_free(list->nodes);
-        list->nodes = grown;
-        list->capacity = capacity;
-    }
-    list->nodes[list->num_nodes++] = *what;
-    return PST_OK;
 }
 
 /* Runs the call, or records it where the stream is being captured. */
-static pst_status enqueue(pst_device *device, const node *what, pst_stream stream)
+static pst_status enqueue(pst_device *device, const psti_node *what, pst_stream stream)
 {
     if (!stream || !stream->captured) {
         run_node(state_of(device), what);
         return PST_OK;
     }
-    stream->position++;
-    return append(stream->captured, what);
+    return psti_capture_append(stream, what);
 }
 
 static pst_status host_copy(pst_device *device, void *to, const void *from, size_t bytes,
                             pst_stream stream)
 {
-    const node what = {.kind = NODE_COPY, .to = to, .from = from, .bytes = bytes};
+    const psti_node what = {.kind = PSTI_NODE_COPY, .to = to, .from = from, .bytes = bytes};
     return enqueue(device, &what, stream);
 }
 
 static pst_status host_fill(pst_device *device, void *to, uint8_t value, size_t bytes,
                             pst_stream stream)
 {
-    const node what = {.kind = NODE_FILL, .to = to, .value = value, .bytes = bytes};
+    const psti_node what = {.kind = PSTI_NODE_FILL, .to = to, .value = value, .bytes = bytes};
     return enqueue(device, &what, stream);
 }
 
 static pst_status host_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
 {
-    node what = {.kind = NODE_LAUNCH, .op = op};
+    psti_node what = {.kind = PSTI_NODE_LAUNCH, .op = op};
     if (!stream || !stream->captured) {
         state_of(device)->runners->run[op](args);
         return PST_OK;
@@ -209,7 +142,7 @@ static pst_status host_launch(pst_device *device, psti_op op, const void *args, 
         return PSTI_FAIL(PST_E_NOMEM, "no memory for a node of the graph");
     }
     memcpy(what.args, args, bytes);
-    const pst_status status = enqueue(device, &what, stream);
+    const pst_status status = psti_capture_append(stream, &what);
     if (status != PST_OK)
         psti_free(what.args);
     return status;
@@ -267,7 +200,7 @@ static pst_status host_event_record(pst_device *device, pst_event event, pst_str
                                     bool external)
 {
     host_state *state = state_of(device);
-    const node what = {.kind = NODE_RECORD, .event = event};
+    const psti_node what = {.kind = PSTI_NODE_RECORD, .event = event};
     if (external || !stream || !stream->captured) {
         pthread_mutex_lock(&state->lock);
         if (!stream || !stream->captured)
@@ -283,44 +216,19 @@ static pst_status host_event_record(pst_device *device, pst_event event, pst_str
     return PST_OK;
 }
 
-/* The stream that waits joins the capture the event was recorded in. */
-static pst_status join(pst_stream stream, pst_event event)
-{
-    capture *captured = event->stream->captured;
-    PSTI_CHECK(captured && captured->id == event->capture_id, PST_E_CAPTURE,
-               "the event was recorded in a capture that has ended");
-    PSTI_CHECK(!stream->captured || stream->captured == captured, PST_E_CAPTURE,
-               "the event belongs to another capture");
-    if (!stream->captured) {
-        stream->captured = captured;
-        stream->position = 1; /* joining is work that must be joined back */
-        stream->joined_at = 0;
-        stream->next_captured = captured->streams;
-        captured->streams = stream;
-    } else {
-        stream->position++;
-    }
-    if (event->position > event->stream->joined_at)
-        event->stream->joined_at = event->position;
-    return PST_OK;
-}
-
 static pst_status host_event_wait(pst_device *device, pst_event event, pst_stream stream,
                                   bool external)
 {
     host_state *state = state_of(device);
-    const node what = {.kind = NODE_WAIT, .event = event};
+    const psti_node what = {.kind = PSTI_NODE_WAIT, .event = event};
     if (external)
         return enqueue(device, &what, stream);
     pthread_mutex_lock(&state->lock);
     const bool captured = event->capture_id != 0;
-    pst_status status = PST_OK;
-    if (captured && stream)
-        status = join(stream, event);
-    else if (captured)
-        status = PSTI_FAIL(PST_E_CAPTURE, "the default stream cannot join a capture");
+    const pst_status status =
+        captured ? psti_capture_join(&state->captures, stream, event) : PST_OK;
     pthread_mutex_unlock(&state->lock);
-    if (captured || status != PST_OK)
+    if (captured)
         return status;
     PSTI_CHECK(!stream || !stream->captured, PST_E_CAPTURE,
                "a captured stream waits for an event recorded outside the capture");
@@ -330,7 +238,7 @@ static pst_status host_event_wait(pst_device *device, pst_event event, pst_strea
 static pst_status host_event_synchronize(pst_device *device, pst_event event)
 {
     (void)device;
-    (void)__atomic_load_n(&event->seconds_e9, __ATOMIC_ACQUIRE);
+    (void)__atomic_load_n(&event->nanoseconds, __ATOMIC_ACQUIRE);
     return PST_OK;
 }
 
@@ -338,8 +246,8 @@ static pst_status host_event_elapsed(pst_device *device, pst_event begin, pst_ev
                                      double *seconds_out)
 {
     (void)device;
-    const uint64_t from = __atomic_load_n(&begin->seconds_e9, __ATOMIC_ACQUIRE);
-    const uint64_t to = __atomic_load_n(&end->seconds_e9, __ATOMIC_ACQUIRE);
+    const uint64_t from = __atomic_load_n(&begin->nanoseconds, __ATOMIC_ACQUIRE);
+    const uint64_t to = __atomic_load_n(&end->nanoseconds, __ATOMIC_ACQUIRE);
     PSTI_CHECK(from && to, PST_E_INVALID, "an event was never recorded");
     *seconds_out = ((double)to - (double)from) * 1e-9;
     return PST_OK;
@@ -347,104 +255,39 @@ static pst_status host_event_elapsed(pst_device *device, pst_event begin, pst_ev
 
 /* ---- graphs ---- */
 
-static void drop_list(node_list *list)
-{
-    for (size_t i = 0; i < list->num_nodes; i++)
-        psti_free(list->nodes[i].args);
-    for (size_t i = 0; i < list->num_holds; i++)
-        __atomic_fetch_sub(&list->holds[i]->graphs, 1, __ATOMIC_RELEASE);
-    psti_free(list->nodes);
-    psti_free(list->holds);
-}
-
 static pst_status host_hold(pst_device *device, pst_stream stream, psti_hold *hold)
 {
     (void)device;
-    capture *captured = stream ? stream->captured : NULL;
-    if (!captured ||
-        __atomic_exchange_n(&hold->last_capture, captured->id, __ATOMIC_RELAXED) == captured->id)
-        return PST_OK;
-    node_list *list = &captured->list;
-    psti_hold **grown = psti_calloc(list->num_holds + 1, sizeof(*grown));
-    if (!grown) {
-        captured->failed = true;
-        __atomic_store_n(&hold->last_capture, 0, __ATOMIC_RELAXED);
-        return PSTI_FAIL(PST_E_NOMEM, "no memory for a node of the graph");
-    }
-    if (list->holds)
-        memcpy(grown, list->holds, list->num_holds * sizeof(*grown));
-    psti_free(list->holds);
-    list->holds = grown;
-    list->holds[list->num_holds++] = hold;
-    __atomic_fetch_add(&hold->graphs, 1, __ATOMIC_RELAXED);
-    return PST_OK;
+    return stream && stream->captured ? psti_capture_hold(stream, hold) : PST_OK;
 }
 
 static pst_status host_graph_begin(pst_device *device, pst_stream stream)
 {
     host_state *state = state_of(device);
-    PSTI_CHECK(!stream->captured, PST_E_CAPTURE, "the stream is being captured already");
-    capture *captured = psti_calloc(1, sizeof(*captured));
-    PSTI_CHECK(captured, PST_E_NOMEM, "no memory for a graph");
-    captured->origin = stream;
-    captured->streams = stream;
     pthread_mutex_lock(&state->lock);
-    captured->id = ++state->captures;
+    const pst_status status = psti_capture_begin(&state->captures, stream);
     pthread_mutex_unlock(&state->lock);
-    stream->captured = captured;
-    stream->position = 0;
-    stream->joined_at = 0;
-    stream->next_captured = NULL;
-    return PST_OK;
-}
-
-static bool all_joined(const capture *captured)
-{
-    for (const struct CUstream_st *s = captured->streams; s; s = s->next_captured)
-        if (s != captured->origin && s->joined_at < s->position)
-            return false;
-    return true;
-}
-
-static void finish_graph(pst_graph *graph, const node_list *list)
-{
-    graph->info.num_nodes = 0;
-    for (size_t i = 0; i < list->num_nodes; i++) {
-        graph->info.num_nodes++;
-        graph->info.num_kernels += list->nodes[i].kind == NODE_LAUNCH;
-    }
+    return status;
 }
 
 static pst_status host_graph_end(pst_device *device, pst_stream stream, pst_graph *graph)
 {
     host_state *state = state_of(device);
-    capture *captured = stream->captured;
-    PSTI_CHECK(captured && captured->origin == stream, PST_E_CAPTURE,
-               "the stream is not the origin of a capture");
+    psti_node_list *list = NULL;
     pthread_mutex_lock(&state->lock);
-    const bool joined = all_joined(captured);
-    for (struct CUstream_st *s = captured->streams; s; s = s->next_captured)
-        s->captured = NULL;
+    const pst_status status = psti_capture_end(&state->captures, stream, &list);
     pthread_mutex_unlock(&state->lock);
-    node_list *list = psti_calloc(1, sizeof(*list));
-    const bool failed = captured->failed || !list;
-    if (joined && !failed) {
-        *list = captured->list;
-        finish_graph(graph, list);
-        graph->state = list;
-        psti_free(captured);
-        return PST_OK;
-    }
-    drop_list(&captured->list);
-    psti_free(captured);
-    psti_free(list);
-    PSTI_CHECK(joined, PST_E_CAPTURE, "a stream that joined the capture was not joined back");
-    return PSTI_FAIL(PST_E_NOMEM, "the graph could not be recorded for want of memory");
+    PSTI_TRY(status);
+    graph->info.num_nodes = list->num_nodes;
+    for (size_t i = 0; i < list->num_nodes; i++)
+        graph->info.num_kernels += list->nodes[i].kind == PSTI_NODE_LAUNCH;
+    graph->state = list;
+    return PST_OK;
 }
 
 static pst_status host_graph_launch(pst_graph *graph, pst_stream stream)
 {
-    const node_list *list = graph->state;
+    const psti_node_list *list = graph->state;
     PSTI_CHECK(!stream || !stream->captured, PST_E_UNSUPPORTED,
                "a graph cannot be captured into another on the host device");
     for (size_t i = 0; i < list->num_nodes; i++)
@@ -454,7 +297,7 @@ static pst_status host_graph_launch(pst_graph *graph, pst_stream stream)
 
 static void host_graph_destroy(pst_graph *graph)
 {
-    drop_list(graph->state);
+    psti_nodes_free(graph->state);
     psti_free(graph->state);
 }
 
@@ -512,8 +355,7 @@ pst_status psti_host_device_open(const char *name, int num_sms, const psti_runne
     device->info.kind = PST_DEVICE_HOST;
     snprintf(device->info.name, sizeof(device->info.name), "%s", name);
     device->info.num_sms = num_sms;
-    device->info.total_bytes =
-        (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    device->info.total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     device->info.free_bytes = available_bytes();
     *device_out = device;
     return PST_OK;

@@ -176,8 +176,8 @@ int pst_env_count(void)
 pst_status pst_env_get(int index, pst_env_info *info_out)
 {
     PSTI_CHECK(info_out, PST_E_INVALID, "info_out is NULL");
-    PSTI_CHECK(index >= 0 && index < NUM_ENV, PST_E_INVALID, "index %d: allowed are 0 to %d",
-               index, NUM_ENV - 1);
+    PSTI_CHECK(index >= 0 && index < NUM_ENV, PST_E_INVALID, "index %d: allowed are 0 to %d", index,
+               NUM_ENV - 1);
     pthread_once(&once, read_environment);
     *info_out = table[index];
     info_out->is_set = texts[index] != NULL;

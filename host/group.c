@@ -22,9 +22,9 @@ static pst_status check_space(const pst_row_space *space, uint32_t i)
     PSTI_CHECK(space->capacity >= 1, PST_E_INVALID,
                "space %u: capacity %" PRId64 ": must be at least 1", i, space->capacity);
     const uint32_t limit = prefix ? 1 : PST_MAX_SEGMENTS;
-    PSTI_CHECK(space->num_segments <= limit && (prefix || space->num_segments >= 1),
-               PST_E_INVALID, "space %u: num_segments %u: allowed are %u to %u", i,
-               space->num_segments, prefix ? 0u : 1u, limit);
+    PSTI_CHECK(space->num_segments <= limit && (prefix || space->num_segments >= 1), PST_E_INVALID,
+               "space %u: num_segments %u: allowed are %u to %u", i, space->num_segments,
+               prefix ? 0u : 1u, limit);
     const size_t align = space->count_type == PST_COUNT_INT64 ? 8 : 4;
     PSTI_CHECK((uintptr_t)space->counts % align == 0, PST_E_INVALID,
                "space %u: counts at %p: must be aligned to %zu", i, space->counts, align);
@@ -44,8 +44,8 @@ static pst_status segment_bytes(const pst_tensor *tensor, const psti_space *spac
                       !__builtin_mul_overflow(rows / den, tensor->row_bytes, &bytes) &&
                       bytes <= MAX_GROUP_BYTES;
     PSTI_CHECK(fits, PST_E_INVALID,
-               "tensor %u: capacity %" PRId64 " times row_bytes %" PRIu64 " is above 2^62 bytes",
-               i, space->capacity, tensor->row_bytes);
+               "tensor %u: capacity %" PRId64 " times row_bytes %" PRIu64 " is above 2^62 bytes", i,
+               space->capacity, tensor->row_bytes);
     *bytes_out = bytes;
     return PST_OK;
 }
@@ -58,13 +58,13 @@ static pst_status check_tensor(const pst_tensor *tensor, uint32_t i, uint32_t nu
     PSTI_CHECK(tensor->space < num_spaces, PST_E_INVALID,
                "tensor %u: space %u: the group has %u row spaces", i, tensor->space, num_spaces);
     PSTI_CHECK((tensor->num == 0) == (tensor->den == 0) && tensor->num <= tensor->den,
-               PST_E_INVALID, "tensor %u: ratio %u/%u: allowed are 0/0 and num <= den, both above 0",
-               i, tensor->num, tensor->den);
+               PST_E_INVALID,
+               "tensor %u: ratio %u/%u: allowed are 0/0 and num <= den, both above 0", i,
+               tensor->num, tensor->den);
     return PST_OK;
 }
 
-static pst_status take_tensor(pst_group *group, const pst_tensor *from, uint32_t i,
-                              uint64_t *total)
+static pst_status take_tensor(pst_group *group, const pst_tensor *from, uint32_t i, uint64_t *total)
 {
     PSTI_TRY(check_tensor(from, i, group->num_spaces));
     const psti_space *space = &group->spaces[from->space];
@@ -73,13 +73,11 @@ static pst_status take_tensor(pst_group *group, const pst_tensor *from, uint32_t
     const uint64_t stride = from->segment_stride ? from->segment_stride : bytes;
     uint64_t reach = 0;
     PSTI_CHECK(stride >= bytes, PST_E_INVALID,
-               "tensor %u: segment_stride %" PRIu64 ": a segment at capacity has %" PRIu64
-               " bytes",
+               "tensor %u: segment_stride %" PRIu64 ": a segment at capacity has %" PRIu64 " bytes",
                i, stride, bytes);
-    const bool fits =
-        !__builtin_mul_overflow(stride, (uint64_t)space->num_segments, &reach) &&
-        !__builtin_add_overflow(reach, *total + PSTI_TILE_BYTES, total) &&
-        *total <= MAX_GROUP_BYTES;
+    const bool fits = !__builtin_mul_overflow(stride, (uint64_t)space->num_segments, &reach) &&
+                      !__builtin_add_overflow(reach, *total + PSTI_TILE_BYTES, total) &&
+                      *total <= MAX_GROUP_BYTES;
     PSTI_CHECK(fits, PST_E_INVALID, "tensor %u: the group is above 2^62 bytes", i);
     group->tensors[i] = (psti_tensor){.base = from->base,
                                       .row_bytes = from->row_bytes,
@@ -142,8 +140,7 @@ static void measure(const pst_group *group, const int64_t *counts, uint32_t page
 pst_status pst_group_create(pst_device *device, const pst_group_config *config,
                             pst_group **group_out)
 {
-    PSTI_CHECK(device && config && group_out, PST_E_INVALID,
-               "device, config or group_out is NULL");
+    PSTI_CHECK(device && config && group_out, PST_E_INVALID, "device, config or group_out is NULL");
     PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
                "struct_size %zu: use PST_GROUP_CONFIG_INIT (%zu)", config->struct_size,
                sizeof(*config));
@@ -232,8 +229,8 @@ const char *psti_group_difference(const pst_group *a, const pst_group *b, char *
                                   size_t buffer_bytes)
 {
     if (a->num_spaces != b->num_spaces || a->num_tensors != b->num_tensors) {
-        snprintf(buffer, buffer_bytes, "%u tensors in %u row spaces, not %u in %u",
-                 b->num_tensors, b->num_spaces, a->num_tensors, a->num_spaces);
+        snprintf(buffer, buffer_bytes, "%u tensors in %u row spaces, not %u in %u", b->num_tensors,
+                 b->num_spaces, a->num_tensors, a->num_spaces);
         return buffer;
     }
     for (uint32_t i = 0; i < a->num_spaces; i++)
@@ -251,8 +248,7 @@ const char *psti_group_difference(const pst_group *a, const pst_group *b, char *
         snprintf(buffer, buffer_bytes,
                  "tensor %u has %" PRIu64 " bytes a row, space %u, ratio %u/%u, not %" PRIu64
                  ", %u, %u/%u",
-                 i, y->row_bytes, y->space, y->num, y->den, x->row_bytes, x->space, x->num,
-                 x->den);
+                 i, y->row_bytes, y->space, y->num, y->den, x->row_bytes, x->space, x->num, x->den);
         return buffer;
     }
     return NULL;

@@ -13,16 +13,16 @@ __attribute__((format(printf, 4, 5))) pst_status psti_fail(pst_status status, co
                                                            int line, const char *format, ...);
 
 #define PSTI_FAIL(status, ...) psti_fail(status, __FILE__, __LINE__, __VA_ARGS__)
-#define PSTI_CHECK(condition, status, ...)          \
-    do {                                            \
-        if (!(condition))                           \
-            return PSTI_FAIL(status, __VA_ARGS__);  \
+#define PSTI_CHECK(condition, status, ...)         \
+    do {                                           \
+        if (!(condition))                          \
+            return PSTI_FAIL(status, __VA_ARGS__); \
     } while (0)
-#define PSTI_TRY(call)                   \
-    do {                                 \
+#define PSTI_TRY(call)                    \
+    do {                                  \
         const pst_status psti_s = (call); \
-        if (psti_s != PST_OK)            \
-            return psti_s;               \
+        if (psti_s != PST_OK)             \
+            return psti_s;                \
     } while (0)
 
 /* ---- log.c ---- */
@@ -73,8 +73,7 @@ typedef struct psti_device_ops {
     pst_status (*event_destroy)(pst_device *device, pst_event event);
     pst_status (*event_record)(pst_device *device, pst_event event, pst_stream stream,
                                bool external);
-    pst_status (*event_wait)(pst_device *device, pst_event event, pst_stream stream,
-                             bool external);
+    pst_status (*event_wait)(pst_device *device, pst_event event, pst_stream stream, bool external);
     pst_status (*event_synchronize)(pst_device *device, pst_event event);
     pst_status (*event_elapsed)(pst_device *device, pst_event begin, pst_event end,
                                 double *seconds_out);

@@ -17,8 +17,8 @@ bool psti_allocation_fails(void)
             return false;
         if (left == 0)
             return true;
-    } while (!__atomic_compare_exchange_n(&successes_left, &left, left - 1, false,
-                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&successes_left, &left, left - 1, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
     return false;
 }
 

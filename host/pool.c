@@ -49,8 +49,7 @@ static uint64_t layout(psti_pool_view *view, unsigned char *base, bool *overflow
         view->ring[tier] = carve(&self, slots, sizeof(uint32_t));
         view->owner[tier] = carve(&self, pages, sizeof(uint64_t));
     }
-    view->seen = carve(&self, (uint64_t)view->max_pages[0] + view->max_pages[1],
-                       sizeof(uint32_t));
+    view->seen = carve(&self, (uint64_t)view->max_pages[0] + view->max_pages[1], sizeof(uint32_t));
     view->tickets = carve(&self, view->max_tickets, sizeof(uint64_t));
     view->state = carve(&self, 1, sizeof(psti_pool_state));
     view->status = carve(&self, 1, sizeof(pst_pool_status));
@@ -76,8 +75,7 @@ pst_status psti_page_shift(uint64_t page_bytes, uint32_t *shift_out)
     return PST_OK;
 }
 
-static pst_status view_of(const pst_pool_config *config, psti_pool_view *view,
-                          uint64_t *bytes_out)
+static pst_status view_of(const pst_pool_config *config, psti_pool_view *view, uint64_t *bytes_out)
 {
     PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
                "struct_size %zu: use PST_POOL_CONFIG_INIT (%zu)", config->struct_size,
@@ -217,8 +215,7 @@ pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index
         pool->num_tickets++;
     }
     pthread_mutex_unlock(pool->lock);
-    PSTI_CHECK(found, PST_E_INVALID, "the pool has max_tickets %u already",
-               pool->view.max_tickets);
+    PSTI_CHECK(found, PST_E_INVALID, "the pool has max_tickets %u already", pool->view.max_tickets);
     const pst_status status =
         psti_pool_copy(pool, &pool->view.tickets[index], &record, sizeof(record));
     if (status == PST_OK) {

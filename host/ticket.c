@@ -45,8 +45,8 @@ static pst_status make_record(pst_ticket *ticket, uint64_t bytes)
     PSTI_TRY(pst_device_fill(pool->device, memory, 0, (size_t)bytes, pool->stream));
     PSTI_TRY(psti_pool_copy(pool, memory, &header, sizeof(header)));
     PSTI_TRY(psti_pool_take_index(pool, (uint64_t)(uintptr_t)memory, &ticket->index));
-    const pst_status status = psti_pool_copy(
-        pool, &ticket->record->index, &ticket->index, sizeof(ticket->index));
+    const pst_status status =
+        psti_pool_copy(pool, &ticket->record->index, &ticket->index, sizeof(ticket->index));
     if (status != PST_OK)
         psti_pool_drop_index(pool, ticket->index);
     return status;
@@ -122,12 +122,10 @@ static pst_status check_shape(const pst_ticket *ticket, const pst_group *group, 
 {
     char buffer[256];
     PSTI_CHECK(group, PST_E_INVALID, "%s is NULL", what);
-    PSTI_CHECK(group->device == ticket->pool->device, PST_E_INVALID,
-               "ticket and %s of two devices", what);
-    const char *difference =
-        psti_group_difference(ticket->shape, group, buffer, sizeof(buffer));
-    PSTI_CHECK(!difference, PST_E_INVALID, "%s is unlike the ticket's group: %s", what,
-               difference);
+    PSTI_CHECK(group->device == ticket->pool->device, PST_E_INVALID, "ticket and %s of two devices",
+               what);
+    const char *difference = psti_group_difference(ticket->shape, group, buffer, sizeof(buffer));
+    PSTI_CHECK(!difference, PST_E_INVALID, "%s is unlike the ticket's group: %s", what, difference);
     return PST_OK;
 }
 
@@ -198,8 +196,8 @@ pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                sizeof(*options));
     PSTI_CHECK(options->pages == PST_RESTORE_CONSUME || options->pages == PST_RESTORE_KEEP,
                PST_E_INVALID, "pages %d: allowed are consume and keep", (int)options->pages);
-    PSTI_CHECK(options->tail == PST_TAIL_UNTOUCHED || options->tail == PST_TAIL_ZERO,
-               PST_E_INVALID, "tail %d: allowed are untouched and zero", (int)options->tail);
+    PSTI_CHECK(options->tail == PST_TAIL_UNTOUCHED || options->tail == PST_TAIL_ZERO, PST_E_INVALID,
+               "tail %d: allowed are untouched and zero", (int)options->tail);
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_TRY(check_shape(ticket, destination, "destination"));
     PSTI_TRY(check_sms(ticket, options->num_sms, &num_sms));

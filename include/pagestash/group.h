@@ -64,14 +64,14 @@ typedef struct pst_group_config {
     uint32_t num_spaces; /* 1..8 */
     const pst_tensor *tensors;
     uint32_t num_tensors; /* 1..64 */
-    bool tail_is_zero;    /* the bytes behind the live rows are zero now; otherwise the first restore
+    bool tail_is_zero; /* the bytes behind the live rows are zero now; otherwise the first restore
                            * with PST_TAIL_ZERO clears up to the capacity, later ones only what an
                            * earlier restore left there */
 } pst_group_config;
 
-#define PST_GROUP_CONFIG_INIT                                  \
-    {                                                          \
-        sizeof(pst_group_config), NULL, 0u, NULL, 0u, false    \
+#define PST_GROUP_CONFIG_INIT                               \
+    {                                                       \
+        sizeof(pst_group_config), NULL, 0u, NULL, 0u, false \
     }
 
 /* What a group needs for given counts. */

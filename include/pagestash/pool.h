@@ -27,32 +27,32 @@ typedef enum pst_pool_mode { PST_POOL_ORDERED = 0, PST_POOL_CONCURRENT = 1 } pst
 
 typedef struct pst_pool_config {
     size_t struct_size;
-    uint64_t page_bytes;   /* power of two, 16 KiB to 4 MiB; 0: 256 KiB */
-    uint64_t num_pages;    /* 1 to 2^31 - 1 */
-    pst_pool_mode mode;    /* default: ordered */
-    uint32_t max_tickets;  /* tickets that exist at once, at most 2^20; 0: 4096 */
-    void *memory;          /* device memory of the caller's, at least pst_pool_bytes, aligned to 256,
+    uint64_t page_bytes;  /* power of two, 16 KiB to 4 MiB; 0: 256 KiB */
+    uint64_t num_pages;   /* 1 to 2^31 - 1 */
+    pst_pool_mode mode;   /* default: ordered */
+    uint32_t max_tickets; /* tickets that exist at once, at most 2^20; 0: 4096 */
+    void *memory;         /* device memory of the caller's, at least pst_pool_bytes, aligned to 256,
                             * alive until destroy; NULL: the pool allocates its own */
     uint64_t memory_bytes; /* size of memory; 0 when memory is NULL */
 } pst_pool_config;
 
-#define PST_POOL_CONFIG_INIT                                             \
-    {                                                                    \
-        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u  \
+#define PST_POOL_CONFIG_INIT                                            \
+    {                                                                   \
+        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u \
     }
 
 /* Sticky flags of the status block: one bit per kind of fault, bit (1 << fault). */
 /* X(name, value, text) */
-#define PST_FAULT_LIST(X)                                                                     \
-    X(PST_FAULT_NONE, 0, "none")                                                              \
-    X(PST_FAULT_EXHAUSTED, 1, "stash wanted more pages than are free")                        \
-    X(PST_FAULT_COUNT, 2, "stash read a row count below 0 or above the capacity")             \
-    X(PST_FAULT_LIVE, 3, "stash into a ticket that is still live")                            \
-    X(PST_FAULT_EMPTY, 4, "restore or release of a ticket that holds nothing")                \
-    X(PST_FAULT_FAILED, 5, "restore of a ticket whose stash failed")                          \
-    X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")           \
-    X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")              \
-    X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped")      \
+#define PST_FAULT_LIST(X)                                                                \
+    X(PST_FAULT_NONE, 0, "none")                                                         \
+    X(PST_FAULT_EXHAUSTED, 1, "stash wanted more pages than are free")                   \
+    X(PST_FAULT_COUNT, 2, "stash read a row count below 0 or above the capacity")        \
+    X(PST_FAULT_LIVE, 3, "stash into a ticket that is still live")                       \
+    X(PST_FAULT_EMPTY, 4, "restore or release of a ticket that holds nothing")           \
+    X(PST_FAULT_FAILED, 5, "restore of a ticket whose stash failed")                     \
+    X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")      \
+    X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")         \
+    X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped") \
     X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")
 
 typedef enum pst_fault {

@@ -53,8 +53,8 @@ typedef struct pst_restore_options {
                               * into this group left there, see pst_group_config.tail_is_zero */
 } pst_restore_options;
 
-#define PST_RESTORE_OPTIONS_INIT                                               \
-    {                                                                          \
+#define PST_RESTORE_OPTIONS_INIT                                                \
+    {                                                                           \
         sizeof(pst_restore_options), 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED \
     }
 

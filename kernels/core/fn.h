@@ -14,33 +14,33 @@
 #else
 #define PSTI_FN static inline
 
-#define PSTI_DEFINE_ATOMICS(suffix, type)                                              \
-    PSTI_FN type psti_load_relaxed_##suffix(const type *at)                            \
-    {                                                                                  \
-        return __atomic_load_n(at, __ATOMIC_RELAXED);                                  \
-    }                                                                                  \
-    PSTI_FN type psti_load_acquire_##suffix(const type *at)                            \
-    {                                                                                  \
-        return __atomic_load_n(at, __ATOMIC_ACQUIRE);                                  \
-    }                                                                                  \
-    PSTI_FN void psti_store_relaxed_##suffix(type *at, type value)                     \
-    {                                                                                  \
-        __atomic_store_n(at, value, __ATOMIC_RELAXED);                                 \
-    }                                                                                  \
-    PSTI_FN void psti_store_release_##suffix(type *at, type value)                     \
-    {                                                                                  \
-        __atomic_store_n(at, value, __ATOMIC_RELEASE);                                 \
-    }                                                                                  \
-    PSTI_FN type psti_add_acq_rel_##suffix(type *at, type value)                       \
-    {                                                                                  \
-        return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);                        \
-    }                                                                                  \
-    /* returns the old value; stored only when that was expected */                    \
-    PSTI_FN type psti_cas_acq_rel_##suffix(type *at, type expected, type desired)      \
-    {                                                                                  \
-        __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_ACQ_REL,   \
-                                    __ATOMIC_ACQUIRE);                                 \
-        return expected;                                                               \
+#define PSTI_DEFINE_ATOMICS(suffix, type)                                            \
+    PSTI_FN type psti_load_relaxed_##suffix(const type *at)                          \
+    {                                                                                \
+        return __atomic_load_n(at, __ATOMIC_RELAXED);                                \
+    }                                                                                \
+    PSTI_FN type psti_load_acquire_##suffix(const type *at)                          \
+    {                                                                                \
+        return __atomic_load_n(at, __ATOMIC_ACQUIRE);                                \
+    }                                                                                \
+    PSTI_FN void psti_store_relaxed_##suffix(type *at, type value)                   \
+    {                                                                                \
+        __atomic_store_n(at, value, __ATOMIC_RELAXED);                               \
+    }                                                                                \
+    PSTI_FN void psti_store_release_##suffix(type *at, type value)                   \
+    {                                                                                \
+        __atomic_store_n(at, value, __ATOMIC_RELEASE);                               \
+    }                                                                                \
+    PSTI_FN type psti_add_acq_rel_##suffix(type *at, type value)                     \
+    {                                                                                \
+        return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);                      \
+    }                                                                                \
+    /* returns the old value; stored only when that was expected */                  \
+    PSTI_FN type psti_cas_acq_rel_##suffix(type *at, type expected, type desired)    \
+    {                                                                                \
+        __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_ACQ_REL, \
+                                    __ATOMIC_ACQUIRE);                               \
+        return expected;                                                             \
     }
 
 PSTI_DEFINE_ATOMICS(u32, uint32_t)

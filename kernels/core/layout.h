@@ -10,7 +10,7 @@
 
 #define PSTI_TILE_BYTES 16384u /* the unit of copying; a page is a whole number of tiles */
 #define PSTI_TILE_SHIFT 14
-#define PSTI_VECTOR_BYTES 16u  /* segments of the byte stream start at multiples of this */
+#define PSTI_VECTOR_BYTES 16u /* segments of the byte stream start at multiples of this */
 
 #define PSTI_TIERS 2
 #define PSTI_TIER_DEVICE 0
@@ -83,7 +83,7 @@ typedef enum psti_ticket_state {
 typedef struct psti_ticket_record {
     uint32_t state;
     uint32_t epoch;
-    uint32_t index;       /* in the pool's directory */
+    uint32_t index; /* in the pool's directory */
     uint32_t num_counts;
     uint64_t table_pages; /* length of the page table */
     uint64_t num_pages;   /* LIVE: held; FAILED: wanted */
@@ -98,10 +98,10 @@ static_assert(sizeof(psti_ticket_record) == 64, "psti_ticket_record");
 typedef struct psti_pool_view {
     psti_pool_state *state;
     pst_pool_status *status;
-    uint64_t *tickets;            /* directory: device addresses of records, 0: none */
-    uint32_t *seen;               /* scratch of check: one word per page, device then host pages */
-    uint32_t *ring[PSTI_TIERS];   /* free ids, ring_mask + 1 slots */
-    uint64_t *owner[PSTI_TIERS];  /* by page index: 0 free, else psti_owner_word */
+    uint64_t *tickets;           /* directory: device addresses of records, 0: none */
+    uint32_t *seen;              /* scratch of check: one word per page, device then host pages */
+    uint32_t *ring[PSTI_TIERS];  /* free ids, ring_mask + 1 slots */
+    uint64_t *owner[PSTI_TIERS]; /* by page index: 0 free, else psti_owner_word */
     unsigned char *pages[PSTI_TIERS];
     uint32_t ring_mask[PSTI_TIERS];
     uint32_t max_pages[PSTI_TIERS];

@@ -1,10 +1,10 @@
 #include "kernels/cuda/control.cuh"
 #include "kernels/cuda/launch.cuh"
 
-#define KERNEL(name)                               \
-    const void *psti_cuda_##name##_kernel(void)    \
-    {                                              \
-        return (const void *)name##_kernel;        \
+#define KERNEL(name)                            \
+    const void *psti_cuda_##name##_kernel(void) \
+    {                                           \
+        return (const void *)name##_kernel;     \
     }
 KERNEL(reset)
 KERNEL(step)

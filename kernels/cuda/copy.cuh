@@ -78,8 +78,8 @@ PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, const un
 }
 
 /* By one thread: at most 16 bytes. */
-PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from,
-                            const unsigned char *rows, uint32_t bytes)
+PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, const unsigned char *rows,
+                            uint32_t bytes)
 {
     const uint64_t address = (uint64_t)rows;
     uint32_t at = 0;

@@ -23,15 +23,14 @@ typedef struct psti_cuda_budget {
 /* Resident blocks per SM of each kernel. Fails where the library holds no code for the device. */
 cudaError_t psti_cuda_fill_budget(psti_cuda_budget *budget);
 
-cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
-                             psti_op op, const void *args, cudaStream_t stream);
+cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, psti_op op,
+                             const void *args, cudaStream_t stream);
 
 /* Per file of kernels: the kernel of an operation, and its launch. */
-#define PSTI_DECLARE_CUDA(NAME, name, args_type)                                        \
-    const void *psti_cuda_##name##_kernel(void);                                        \
-    cudaError_t psti_cuda_##name(const psti_cuda_budget *budget,                        \
-                                 psti_cuda_launch_fn launch, const args_type *args,     \
-                                 cudaStream_t stream);
+#define PSTI_DECLARE_CUDA(NAME, name, args_type)                                             \
+    const void *psti_cuda_##name##_kernel(void);                                             \
+    cudaError_t psti_cuda_##name(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, \
+                                 const args_type *args, cudaStream_t stream);
 PSTI_OP_LIST(PSTI_DECLARE_CUDA)
 #undef PSTI_DECLARE_CUDA
 

@@ -69,13 +69,14 @@ PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args)
     __syncthreads();
     if (threadIdx.x == 0) {
         const uint32_t number = (uint32_t)s.launch;
-        const uint64_t old = psti_add_acq_rel_u64(&args.ticket->arrive_out,
-                                                  ((uint64_t)number << 32) | 1u);
+        const uint64_t old =
+            psti_add_acq_rel_u64(&args.ticket->arrive_out, ((uint64_t)number << 32) | 1u);
         const uint32_t done = (uint32_t)old + 1;
         const uint32_t sum = (uint32_t)(old >> 32) + number;
         s.last = done == gridDim.x;
-        if (done > gridDim.x || (s.last && (sum != number * gridDim.x ||
-                                            psti_load_acquire_u64(launch_word(args)) != s.launch))) {
+        if (done > gridDim.x ||
+            (s.last &&
+             (sum != number * gridDim.x || psti_load_acquire_u64(launch_word(args)) != s.launch))) {
             psti_refuse(&args.pool, args.ticket_index);
             s.last = 0;
         }

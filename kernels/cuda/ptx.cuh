@@ -11,8 +11,8 @@
 #define PSTI_DEVICE static __device__ __forceinline__
 #define PSTI_DEVICE_METHOD __device__ __forceinline__
 #define PSTI_SHARED(type, name) __shared__ type name
-#define PSTI_KERNEL(name, args_type, args)                                                     \
-    static __global__ void __launch_bounds__(PSTI_MAX_THREADS)                                 \
+#define PSTI_KERNEL(name, args_type, args)                     \
+    static __global__ void __launch_bounds__(PSTI_MAX_THREADS) \
         name(const __grid_constant__ args_type args)
 #define PSTI_PAUSE() __nanosleep(64)
 
@@ -37,39 +37,41 @@ PSTI_DEVICE void psti_store_vector(void *at, psti_vector v)
                  : "memory");
 }
 
-#define PSTI_DEFINE_ATOMICS(suffix, type, reg)                                                  \
-    PSTI_DEVICE type psti_load_relaxed_##suffix(const type *at)                                 \
-    {                                                                                           \
-        type v;                                                                                 \
-        asm volatile("ld.relaxed.gpu.global." #suffix " %0, [%1];" : "=" reg(v) : "l"(at)       \
-                     : "memory");                                                               \
-        return v;                                                                               \
-    }                                                                                           \
-    PSTI_DEVICE type psti_load_acquire_##suffix(const type *at)                                 \
-    {                                                                                           \
-        type v;                                                                                 \
-        asm volatile("ld.acquire.gpu.global." #suffix " %0, [%1];" : "=" reg(v) : "l"(at)       \
-                     : "memory");                                                               \
-        return v;                                                                               \
-    }                                                                                           \
-    PSTI_DEVICE void psti_store_relaxed_##suffix(type *at, type v)                              \
-    {                                                                                           \
-        asm volatile("st.relaxed.gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v)            \
-                     : "memory");                                                               \
-    }                                                                                           \
-    PSTI_DEVICE void psti_store_release_##suffix(type *at, type v)                              \
-    {                                                                                           \
-        asm volatile("st.release.gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v)            \
-                     : "memory");                                                               \
-    }                                                                                           \
-    PSTI_DEVICE type psti_add_acq_rel_##suffix(type *at, type v)                                \
-    {                                                                                           \
-        type old;                                                                               \
-        asm volatile("atom.acq_rel.gpu.global.add." #suffix " %0, [%1], %2;"                    \
-                     : "=" reg(old)                                                             \
-                     : "l"(at), reg(v)                                                          \
-                     : "memory");                                                               \
-        return old;                                                                             \
+#define PSTI_DEFINE_ATOMICS(suffix, type, reg)                                                    \
+    PSTI_DEVICE type psti_load_relaxed_##suffix(const type *at)                                   \
+    {                                                                                             \
+        type v;                                                                                   \
+        asm volatile("ld.relaxed.gpu.global." #suffix " %0, [%1];"                                \
+                     : "=" reg(v)                                                                 \
+                     : "l"(at)                                                                    \
+                     : "memory");                                                                 \
+        return v;                                                                                 \
+    }                                                                                             \
+    PSTI_DEVICE type psti_load_acquire_##suffix(const type *at)                                   \
+    {                                                                                             \
+        type v;                                                                                   \
+        asm volatile("ld.acquire.gpu.global." #suffix " %0, [%1];"                                \
+                     : "=" reg(v)                                                                 \
+                     : "l"(at)                                                                    \
+                     : "memory");                                                                 \
+        return v;                                                                                 \
+    }                                                                                             \
+    PSTI_DEVICE void psti_store_relaxed_##suffix(type *at, type v)                                \
+    {                                                                                             \
+        asm volatile("st.relaxed.gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v) : "memory"); \
+    }                                                                                             \
+    PSTI_DEVICE void psti_store_release_##suffix(type *at, type v)                                \
+    {                                                                                             \
+        asm volatile("st.release.gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v) : "memory"); \
+    }                                                                                             \
+    PSTI_DEVICE type psti_add_acq_rel_##suffix(type *at, type v)                                  \
+    {                                                                                             \
+        type old;                                                                                 \
+        asm volatile("atom.acq_rel.gpu.global.add." #suffix " %0, [%1], %2;"                      \
+                     : "=" reg(old)                                                               \
+                     : "l"(at), reg(v)                                                            \
+                     : "memory");                                                                 \
+        return old;                                                                               \
     }
 
 PSTI_DEFINE_ATOMICS(u32, uint32_t, "r")

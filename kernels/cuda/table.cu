@@ -16,8 +16,8 @@ cudaError_t psti_cuda_fill_budget(psti_cuda_budget *budget)
     return cudaSuccess;
 }
 
-cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
-                             psti_op op, const void *args, cudaStream_t stream)
+cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, psti_op op,
+                             const void *args, cudaStream_t stream)
 {
     switch (op) {
 #define PSTI_LAUNCH(NAME, name, args_type) \

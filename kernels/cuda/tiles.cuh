@@ -79,9 +79,8 @@ PSTI_DEVICE uint64_t num_tiles_of(const tile_plan &plan)
 }
 
 template <stream_kind kKind>
-PSTI_DEVICE void plan_segments(tile_plan &plan, block_scratch &scratch,
-                               const psti_move_args &args, const psti_tensor &tensor,
-                               const int64_t *counts)
+PSTI_DEVICE void plan_segments(tile_plan &plan, block_scratch &scratch, const psti_move_args &args,
+                               const psti_tensor &tensor, const int64_t *counts)
 {
     const uint32_t num_segments = args.spaces[tensor.space].num_segments;
     uint64_t done = 0;

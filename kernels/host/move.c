@@ -278,8 +278,8 @@ static pst_fault restore_verdict(const psti_move_args *args, uint32_t epoch)
 }
 
 typedef struct restore_context {
-    uint64_t mine;        /* owner word */
-    uint64_t bad_page;    /* page last recorded as damaged, so that it is recorded once */
+    uint64_t mine;     /* owner word */
+    uint64_t bad_page; /* page last recorded as damaged, so that it is recorded once */
 } restore_context;
 
 static void restore_piece(walk *self, unsigned char *rows, uint64_t page, uint64_t offset,
@@ -317,8 +317,7 @@ static void update_dirty(const psti_move_args *args, const int64_t *counts)
 {
     for (uint32_t i = 0; i < args->num_counts; i++) {
         const uint64_t live = (uint64_t)counts[i];
-        args->dirty[i] =
-            args->flags & PSTI_MOVE_ZERO ? live : psti_max_u64(args->dirty[i], live);
+        args->dirty[i] = args->flags & PSTI_MOVE_ZERO ? live : psti_max_u64(args->dirty[i], live);
     }
 }
 
