@@ -177,7 +177,7 @@ pst_status pst_group_destroy(pst_group *group)
 {
     if (!group)
         return PST_OK;
-    const uint32_t graphs = psti_hold_count(&group->hold);
+    const uint32_t graphs = psti_hold_count(group->device, &group->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs use this group", graphs);
     PSTI_TRY(pst_device_free(group->device, group->dirty));
     psti_device_release(group->device);

@@ -50,8 +50,6 @@ typedef struct psti_hold {
     uint64_t last_capture;
 } psti_hold;
 
-uint32_t psti_hold_count(const psti_hold *hold);
-
 /* ---- the device table ---- */
 
 typedef struct psti_device_ops {
@@ -104,6 +102,7 @@ struct pst_graph {
 
 void psti_device_retain(pst_device *device);
 void psti_device_release(pst_device *device);
+uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold);
 
 /* ---- device_host.c ---- */
 

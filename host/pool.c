@@ -181,7 +181,7 @@ pst_status pst_pool_destroy(pst_pool *pool)
 {
     if (!pool)
         return PST_OK;
-    const uint32_t graphs = psti_hold_count(&pool->hold);
+    const uint32_t graphs = psti_hold_count(pool->device, &pool->hold);
     pthread_mutex_lock(pool->lock);
     const uint32_t tickets = pool->num_tickets;
     pthread_mutex_unlock(pool->lock);

@@ -97,7 +97,7 @@ pst_status pst_ticket_destroy(pst_ticket *ticket)
     if (!ticket)
         return PST_OK;
     pst_pool *pool = ticket->pool;
-    const uint32_t graphs = psti_hold_count(&ticket->hold);
+    const uint32_t graphs = psti_hold_count(pool->device, &ticket->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs use this ticket", graphs);
     bool holds = false;
     pst_status status = holds_pages(ticket, &holds);

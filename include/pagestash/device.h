@@ -99,8 +99,8 @@ PST_API pst_status pst_graph_begin(pst_device *device, pst_stream stream);
 PST_API pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **graph_out);
 PST_API pst_status pst_graph_launch(pst_graph *graph, pst_stream stream);
 PST_API pst_status pst_graph_get_info(const pst_graph *graph, pst_graph_info *info_out);
-/* NULL is allowed. The graph must not be running. On cuda the pools it held are let go by a thread
- * of the driver, shortly afterwards. */
+/* NULL is allowed. The graph must not be running. On cuda what it held is let go by a thread of the
+ * driver shortly afterwards; the destroy calls wait a moment for that before they answer BUSY. */
 PST_API pst_status pst_graph_destroy(pst_graph *graph);
 
 PST_END_DECLS
