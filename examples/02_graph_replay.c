@@ -90,8 +90,8 @@ int main(void)
         CHECK(pst_pool_poll(pool, &status));
         printf("step %llu: rows %lld %lld %lld, most pages in use %llu of 64, step_valid %d, "
                "differing bytes: %llu\n",
-               (unsigned long long)step, (long long)rows[0], (long long)rows[1],
-               (long long)rows[2], (unsigned long long)status.step_demand, status.step_valid,
+               (unsigned long long)step, (long long)rows[0], (long long)rows[1], (long long)rows[2],
+               (unsigned long long)status.step_demand, status.step_valid,
                (unsigned long long)wrong);
         failed |= wrong != 0 || !status.step_valid;
     }
