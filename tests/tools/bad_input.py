@@ -1,0 +1,214 @@
+"""What bad input gets: usage, absent devices, malformed traces."""
+import os
+import subprocess
+
+import cli
+from cli import MIB, CommandTest, run
+
+
+class Usage(CommandTest):
+    """Exit codes 2 and 4."""
+
+    def test_values(self):
+        path = self.trace()
+        large = self.write("step,layer,e0\n0,0,2147483647\n", "large.csv")
+        for flags, words in (
+                (["--ep", 3], ["--ep 3", "8 experts"]),
+                (["--ep", 0], ["--ep 0", "1.."]),
+                (["--ep", 2, "--rank", 2], ["--rank 2", "0..1"]),
+                (["--hidden", 0], ["--hidden 0", "1.."]),
+                (["--ffn", 0], ["--ffn 0"]),
+                (["--ffn", "-4"], ["--ffn -4"]),
+                (["--hidden", "99999999999999999999"], ["--hidden 99999999999999999999"]),
+                (["--hidden", "12x"], ["--hidden 12x"]),
+                (["--layers", 0], ["--layers 0"]),
+                (["--layers", 4], ["--layers 4", "1..3"]),
+                (["--microbatches", 0], ["--microbatches 0"]),
+                (["--microbatches", 3], ["--microbatches 3", "4 steps", "--steps 0:3"]),
+                (["--microbatches", 5], ["--microbatches 5", "1..4"]),
+                (["--capacity-factor", 0], ["--capacity-factor 0", "above 0"]),
+                (["--capacity-factor", "nan"], ["--capacity-factor nan"]),
+                (["--capacity-factor", 1000000, "--routing", large], ["2147483647"]),
+                (["--pages", 0], ["--pages 0", "1..2147483647"]),
+                (["--pages", 2**31], ["--pages 2147483648"]),
+                (["--headroom", 0], ["--headroom 0"]),
+                (["--headroom", 2, "--pages", 9], ["--headroom 2", "--pages"]),
+                (["--page-size", 0], ["--page-size 0", "power of two"]),
+                (["--page-size", 100000], ["--page-size 100000", "power of two"]),
+                (["--page-size", "8KiB"], ["--page-size 8KiB"]),
+                (["--page-size", "8MiB"], ["--page-size 8MiB"]),
+                (["--page-size", "64KB"], ["--page-size 64KB"]),
+                (["--page-size", "17179869184GiB"], ["--page-size"]),
+                (["--steps", "3"], ["--steps 3", "A:B"]),
+                (["--steps", "2:2"], ["--steps 2:2"]),
+                (["--steps", "0:5"], ["--steps 0:5", "0:4"]),
+                (["--streams", 3], ["--streams 3", "1..2"]),
+                (["--num-sms", 1025], ["--num-sms 1025", "0..1024"]),
+                (["--num-sms", 1024], ["--num-sms 1024", "0.."]),
+                (["--seed", "-1"], ["--seed -1"]),
+                (["--device", "gpu"], ["--device gpu", "auto|host|cuda"]),
+                (["--dtype", "fp16"], ["--dtype fp16", "bf16|mxfp8"]),
+                (["--layout", "pre"], ["--layout pre", "prefix|segments"]),
+                (["--tail", ""], ["--tail", "keep|zero"]),
+                (["--restore", "x"], ["--restore x", "consume|keep"]),
+                (["--mode", "x"], ["--mode x", "ordered|concurrent"]),
+                (["--json", self.folder], ["--json", self.folder, "folder"]),
+                (["--json", "/no/such/folder/x"], ["--json /no/such/folder/x"]),
+                (["--json", ""], ["--json"]),
+                (["--bogus"], ["--bogus"]),
+                (["stray"], ["stray"]),
+                (["--hidden"], ["--hidden"])):
+            with self.subTest(flags=flags):
+                self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, *flags), 2,
+                             *words)
+
+    def test_commands(self):
+        self.refused(run(), 2, "--help")
+        self.refused(run("bogus"), 2, "bogus", "replay")
+        self.refused(run("help", "bogus"), 2, "bogus", "replay")
+        self.refused(run("replay"), 2, "--routing")
+        self.refused(run("env", "stray"), 2, "stray")
+        self.refused(run("env", "--bogus"), 2, "--bogus")
+        path = self.write("step,layer," + ",".join(f"e{e}" for e in range(1025)) + "\n0,0" +
+                          ",1" * 1025 + "\n")
+        self.refused(run("replay", "--routing", path, "--layout", "segments"), 2,
+                     "--layout segments", "1025", "1024")
+
+    def test_help_and_version(self):
+        for arguments in (["--help"], ["help"], ["-?"]):
+            result = run(*arguments)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            for word in ("replay", "env", "--version"):
+                self.assertIn(word, result.stdout)
+        texts = [run("replay", "--help"), run("help", "replay")]
+        self.assertEqual(texts[0].stdout, texts[1].stdout)
+        for flag in ("routing device hidden ffn dtype ep rank layers microbatches capacity-factor "
+                     "pages headroom page-size steps streams no-graph num-sms seed layout tail "
+                     "restore mode json").split():
+            self.assertIn(f"--{flag}", texts[0].stdout)
+        with open(os.path.join(cli.SOURCE, "include/pagestash/api.h"), encoding="ascii") as file:
+            parts = [line.split()[2] for line in file if line.startswith("#define PST_VERSION_")]
+        for arguments in (["--version"], ["-V"], ["replay", "--version"], ["env", "-V"]):
+            result = run(*arguments)
+            self.assertEqual((result.returncode, result.stdout),
+                             (0, f"pagestash {'.'.join(parts)}\n"))
+
+    def test_cuda_absent(self):
+        if cli.DEVICE == "cuda":
+            self.skipTest("the device under test is there")
+        result = run("replay", "--routing", self.trace(), "--device", "cuda",
+                     env={"CUDA_VISIBLE_DEVICES": ""})
+        self.refused(result, 4, "--device cuda", "allowed")
+
+    def test_env(self):
+        result = run("env", env={"PAGESTASH_NUM_SMS": "3"})
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        entry = result.stdout.split("PAGESTASH_NUM_SMS=")[1]
+        self.assertTrue(entry.startswith("3\n    source: environment; default: 0; allowed: "))
+        self.assertIn("PAGESTASH_LOG=off\n    source: default", run("env").stdout)
+        path = self.trace()
+        for arguments in (["env"], ["replay", "--routing", path]):
+            self.refused(run(*arguments, env={"PAGESTASH_NUM_SMS": "x"}), 2, "PAGESTASH_NUM_SMS",
+                         "x", "0..1024")
+        result = run("env", env={"PAGESTASH_NUM_SM": "3"})
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("maybe PAGESTASH_NUM_SMS?", result.stderr)
+
+
+class BadTraces(CommandTest):
+    """Exit code 3."""
+
+    def test_malformed(self):
+        head = "step,layer,e0,e1\n"
+        good = head + "0,0,1,2\n"
+        for content, words in (
+                ("", [":1:", "empty file"]),
+                ("\n", [":1:", "header field 1"]),
+                (head, [":2:", "no rows"]),
+                ("0,0,1,2\n0,1,1,2\n", [":1:", "header field 1", '"0"', "step"]),
+                ("step,layer\n0,0\n", [":1:", "header field 3", "missing"]),
+                ("step,e0,layer\n0,0,0\n", [":1:", "header field 2", '"e0"', "layer"]),
+                ("step,layer,e0,e2\n0,0,1,2\n", [":1:", "header field 4", '"e2"', "e1"]),
+                ("step,layer,e0,E1\n0,0,1,2\n", [":1:", '"E1"']),
+                ("step, layer,e0\n0,0,1\n", [":1:", '" layer"']),
+                (good + "0,1,1,many\n", [":3:", "field e1", '"many"', "0..2147483647"]),
+                (good + "0,1,1,-2\n", [":3:", "field e1", '"-2"']),
+                (good + "0,1,1,+2\n", [":3:", "field e1", '"+2"']),
+                (good + "0,1, 1,2\n", [":3:", "field e0", '" 1"']),
+                (good + "0,1,1.5,2\n", [":3:", "field e0", '"1.5"']),
+                (good + '0,1,"1",2\n', [":3:", "field e0"]),
+                (good + "0,1,1,2147483648\n", [":3:", "field e1", '"2147483648"']),
+                (good + "0,1,1," + "9" * 400 + "\n", [":3:", "field e1", "9..."]),
+                (good + "99999999999999999999,0,1,2\n", [":3:", "field step"]),
+                (good + "0,x,1,2\n", [":3:", "field layer"]),
+                (good + "0,1,1,\n", [":3:", "field e1", '""']),
+                (good + "0,1,1\n", [":3:", "field e1", "missing", "exactly 4"]),
+                (good + "0,1,1,2,3\n", [":3:", "field 5", '"3"', "exactly 4"]),
+                (good + "\n0,1,1,2\n", [":3:", "empty line"]),
+                (good + "\n", [":3:", "empty line"]),
+                (good + "0,0,1,2\n", [":3:", "field layer", "layer 1"]),
+                (good + "0,2,1,2\n", [":3:", "layer 2"]),
+                (good + "2,0,1,2\n", [":3:", "field step", "step 1"]),
+                (head + "0,1,1,2\n", [":2:", "field layer"]),
+                (good + "0,1,1,2\n1,0,1,2\n", [":5:", "field layer"]),
+                (good + "0,1,1,2\n1,0,1,2\n2,0,1,2\n", [":5:", "step 1 layer 1"]),
+                (good + "0,1,1,2\n1,0,1,2\n1,1,1,2\n1,2,1,2\n", [":6:", "step 2 layer 0"]),
+                (head + "0,0,2147483647,2147483647\n", [":2:", "e0 to e1", "4294967294"]),
+                (good.encode() + b"0,1,1,2\0\n", [":3:", "field e1", '"2?"']),
+                (good.encode() + b"0,1,1,\xff\x1b[31m\n", [":3:", "field e1", '"??[31m"']),
+                (good.encode().replace(b"\n", b"\r"), [":1:"])):
+            with self.subTest(content=content[-60:]):
+                path = self.write(content)
+                report = self.path("report.json")
+                result = run("replay", "--routing", path, "--device", cli.DEVICE, "--json", report)
+                self.refused(result, 3, path, *words)
+                self.assertFalse(os.path.exists(report))
+                self.assertEqual(os.listdir(self.folder), ["trace.csv"])
+
+    def test_unreadable(self):
+        self.refused(run("replay", "--routing", self.path("absent.csv")), 3, "absent.csv",
+                     "No such file")
+        self.refused(run("replay", "--routing", self.folder), 3, self.folder, "directory")
+
+    def test_longest_line(self):
+        """1 MiB is allowed, one byte more is not; with and without an end, in rows and header."""
+        head = "step,layer,e0\n"
+        longest = "0,0," + "0" * (MIB - 5) + "7"
+        flags = ["--hidden", 8, "--ffn", 8, "--device", cli.DEVICE]
+        for content in (head + longest, head + longest + "\n", head + longest + "\n1,0,3\n"):
+            self.assertEqual(self.replay(self.write(content), *flags)["capacity_rows"], 7)
+        for content in (head + "0" + longest, head + "0" + longest + "\n1,0,3\n"):
+            result = run("replay", "--routing", self.write(content), *flags)
+            self.refused(result, 3, ":2:", "1048576")
+        self.refused(run("replay", "--routing", self.write("s" * (MIB + 1)), *flags), 3, ":1:",
+                     "1048576")
+
+    def endless(self, content):
+        """Gives content again and again through a pipe until the command has had enough."""
+        process = subprocess.Popen([cli.BINARY, "replay", "--routing", "-", "--device", cli.DEVICE],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        sent = 0
+        try:
+            while sent < 256 * MIB:
+                sent += process.stdin.write(content)
+        except BrokenPipeError:
+            pass
+        output = process.stdout.read(), process.stderr.read().decode()
+        _, status, resources = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        for stream in (process.stdout, process.stderr):
+            stream.close()
+        try:
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.assertEqual((process.returncode, output[0]), (3, b""), output)
+        self.assertEqual(output[1].count("\n"), 1, output)
+        return sent, resources.ru_maxrss << 10, output[1]
+
+    def test_endless_line(self):
+        sent, memory, message = self.endless(b"x" * (64 << 10))
+        self.assertLess(sent, 8 * MIB)
+        self.assertLess(memory, 256 * MIB)
+        self.assertIn("1048576", message)

@@ -1,0 +1,134 @@
+"""What the tests of the command share: running it, and computing its figures a second time from the
+trace and the formula in group.h alone."""
+import csv
+import json
+import math
+import os
+import random
+import subprocess
+import tempfile
+import unittest
+
+BINARY = SOURCE = DEVICE = None  # set by test_cli.py
+MIB = 1 << 20
+TILE = 16 << 10
+
+
+def run(*arguments, env=None, **options):
+    return subprocess.run([BINARY, *map(str, arguments)], text=True, errors="surrogateescape",
+                          capture_output=True, timeout=120,
+                          env=dict(os.environ, **(env or {})), **options)
+
+
+def up(value, unit):
+    return -(-value // unit) * unit
+
+
+def tensors_of(dtype, hidden, ffn):
+    """(row bytes, rows per row) of each tensor of a layer"""
+    def mx(width):
+        return [(width, 1), (-(-width // 32), 1), (width, 1), (width, 32)]
+    if dtype == "mxfp8":
+        return mx(hidden) + [(4 * ffn, 1)] + mx(ffn) + [(4, 1)]
+    return [(2 * hidden, 1), (4 * ffn, 1), (2 * ffn, 1), (4, 1)]
+
+
+def usage(tensors, counts, page):
+    """live bytes and pages of one stash"""
+    live = stream = 0
+    for row_bytes, den in tensors:
+        sizes = [-(-count // den) * row_bytes for count in counts]
+        live += sum(sizes)
+        stream += up(sum(up(size, 16) for size in sizes), TILE)
+    return live, -(-stream // page)
+
+
+def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, microbatches=1,
+           factor=None, page=256 << 10, steps=None, layout="prefix"):
+    """What the report must say, from the file alone."""
+    with open(path, newline="", encoding="ascii") as file:
+        rows = [list(map(int, row)) for row in list(csv.reader(file))[1:]]
+    layers = layers or max(row[1] for row in rows) + 1
+    rows = [row for row in rows if row[1] < layers]
+    experts = len(rows[0]) - 2
+    local = experts // ep
+    parts = local if layout == "segments" else 1
+
+    def mine(row):
+        counts = row[2 + rank * local:2 + (rank + 1) * local]
+        return counts if layout == "segments" else [sum(counts)]
+    mean = sum(sum(row[2:]) for row in rows) / (len(rows) * ep * parts)
+    capacity = math.ceil(factor * mean) if factor else max(max(mine(row)) for row in rows)
+    chosen = [row for row in rows if steps is None or steps[0] <= row[0] < steps[1]]
+    slots = layers * microbatches
+    tensors = tensors_of(dtype, hidden, ffn)
+    iterations = [[usage(tensors, mine(row), page) for row in chosen[i:i + slots]]
+                  for i in range(0, len(chosen), slots)]
+    live = [sum(slot[0] for slot in iteration) for iteration in iterations]
+    pages = [sum(slot[1] for slot in iteration) for iteration in iterations]
+    top = pages.index(max(pages))
+    return {
+        "iterations": len(iterations),
+        "capacity_rows": max(capacity, 1),
+        "static_bytes": slots * usage(tensors, [max(capacity, 1)] * parts, page)[0],
+        "live_bytes_mean": math.floor(sum(live) / len(live) + 0.5),
+        "live_bytes_max": max(live),
+        "high_water_pages": max(pages),
+        "predicted_pages": max(pages),
+        "waste_ratio": pages[top] * page / live[top] - 1,
+    }
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, content, name="trace.csv"):
+        with open(self.path(name), "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return self.path(name)
+
+    def trace(self, steps=4, layers=3, experts=8, high=60, first=0, seed=1):
+        """A small trace with skewed and with empty experts."""
+        draw = random.Random(seed)
+        lines = ["step,layer," + ",".join(f"e{e}" for e in range(experts))]
+        for step in range(first, first + steps):
+            for layer in range(layers):
+                counts = [draw.choice([0, draw.randrange(high), draw.randrange(4 * high)])
+                          for _ in range(experts)]
+                lines.append(",".join(map(str, [step, layer, *counts])))
+        return self.write("\n".join(lines) + "\n")
+
+    def refused(self, result, code, *words):
+        """One line that says all of words, nothing on stdout."""
+        self.assertEqual(result.returncode, code, result)
+        self.assertEqual(result.stdout, "", result)
+        self.assertEqual(result.stderr.count("\n"), 1, result)
+        for word in words:
+            self.assertIn(str(word), result.stderr)
+
+    def replay(self, path, *flags, code=0):
+        """Runs with --json; returns the object, having checked the text against it."""
+        report = self.path("report.json")
+        result = run("replay", "--routing", path, "--device", DEVICE, "--json", report, *flags)
+        self.assertEqual(result.returncode, code, result)
+        self.assertEqual(result.stderr == "", code == 0, result)
+        self.assertEqual(os.listdir(self.folder).count("report.json"), 1)
+        with open(report, encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.endswith("}\n"))
+        keys = json.loads(text)
+        os.unlink(report)
+        lines = result.stdout.splitlines()
+        self.assertEqual(lines[-1], f"mismatched bytes: {keys['mismatched_bytes']}")
+        self.assertNotIn("\033", result.stdout + result.stderr)
+        for key, value in keys.items():
+            if isinstance(value, int) and key != "schema_version":
+                start = f"{key.replace('_', ' ')}: {value}"
+                self.assertTrue(any(line.startswith(start) for line in lines), start)
+        return keys

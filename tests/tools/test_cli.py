@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Tests of the command pagestash: test_cli.py BINARY SOURCE_FOLDER [DEVICE]"""
+import json
+import math
+import os
+import pty
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.dont_write_bytecode = True  # the source tree stays clean
+
+import cli
+from bad_input import BadTraces, Usage  # unittest runs what it finds here
+from cli import MIB, TILE, CommandTest, expect, run
+
+MEASURED = {"stash_seconds", "restore_seconds", "copy_seconds", "stash_gb_per_s",
+            "restore_gb_per_s", "copy_gb_per_s", "stash_share_of_copy", "restore_share_of_copy"}
+
+
+class Replay(CommandTest):
+    def check(self, keys, expected):
+        for key, value in expected.items():
+            self.assertAlmostEqual(keys[key], value, places=6, msg=key)
+        self.assertEqual(keys["num_pages"], keys["high_water_pages"])
+        for key in ("faults", "shortfall_pages", "leaked_pages", "mismatched_bytes"):
+            self.assertEqual(keys[key], 0, key)
+        pages = keys["num_pages"] * keys["options"]["page_bytes"]
+        self.assertGreaterEqual(keys["pool_bytes"], pages)
+        self.assertLess(keys["pool_bytes"], pages + 2 * MIB)
+        for copy in ("stash", "restore"):
+            self.assertGreater(keys[f"{copy}_seconds"], 0)
+            self.assertAlmostEqual(
+                keys[f"{copy}_share_of_copy"] * keys[f"{copy}_seconds"] / keys["copy_seconds"], 1,
+                places=5)
+            moved = keys["live_bytes_mean"] * keys["iterations"] / 1e9
+            self.assertAlmostEqual(keys[f"{copy}_gb_per_s"] * keys[f"{copy}_seconds"] / moved, 1,
+                                   places=3)
+
+    def test_every_flag(self):
+        """Each case: flags, and what they mean for the figures."""
+        path = self.trace(steps=6)
+        small = ["--hidden", 72, "--ffn", 40, "--page-size", "16KiB"]
+        sizes = {"hidden": 72, "ffn": 40, "page": TILE}
+        cases = [
+            ([], {}),
+            (["--dtype", "mxfp8"], {"dtype": "mxfp8"}),
+            (["--layout", "segments"], {"layout": "segments"}),
+            (["--layout", "segments", "--dtype", "mxfp8", "--ep", 2, "--rank", 1],
+             {"layout": "segments", "dtype": "mxfp8", "ep": 2, "rank": 1}),
+            (["--tail", "zero"], {}),
+            (["--tail", "zero", "--layout", "segments", "--streams", 2], {"layout": "segments"}),
+            (["--restore", "keep"], {}),
+            (["--mode", "concurrent"], {}),
+            (["--streams", 2], {}),
+            (["--streams", 2, "--mode", "ordered", "--no-graph", "--restore", "keep"], {}),
+            (["--streams", 2, "--mode", "ordered", "--microbatches", 3], {"microbatches": 3}),
+            (["--no-graph", "--tail", "zero"], {}),
+            (["--ep", 8, "--rank", 3, "--layers", 2], {"ep": 8, "rank": 3, "layers": 2}),
+            (["--microbatches", 2, "--steps", "2:6"], {"microbatches": 2, "steps": (2, 6)}),
+            (["--capacity-factor", "4.5"], {"factor": 4.5}),
+            (["--capacity-factor", "6", "--layout", "segments"],
+             {"factor": 6, "layout": "segments"}),
+            (["--num-sms", 1, "--seed", 77, "--headroom", "1.0"], {}),
+        ]
+        for flags, meaning in cases:
+            with self.subTest(flags=flags):
+                keys = self.replay(path, *small, *flags)
+                self.check(keys, expect(path, **{**sizes, **meaning}))
+                self.assertEqual(keys["launches_per_layer"], 3 if "keep" in flags else 2)
+
+    def test_options_are_reported(self):
+        path = self.trace()
+        options = self.replay(path, "--hidden", 8, "--ffn", 4, "--streams", 2, "--no-graph",
+                              "--tail", "zero", "--restore", "keep", "--layout", "segments",
+                              "--dtype", "mxfp8", "--seed", 5, "--num-sms", 1, "--steps", "1:3",
+                              "--page-size", 65536, "--ep", 4, "--rank", 2)["options"]
+        device = options.pop("device")
+        self.assertIn(device, ("host", "cuda"))
+        self.assertTrue(options.pop("device_name"))
+        self.assertEqual(options, {
+            "routing": path, "hidden": 8, "ffn": 4, "dtype": "mxfp8", "experts": 8, "ep": 4,
+            "rank": 2, "layers": 3, "microbatches": 1, "step_begin": 1, "step_end": 3,
+            "page_bytes": 65536, "streams": 2, "graph": False, "num_sms": 1, "seed": 5,
+            "layout": "segments", "tail": "zero", "restore": "keep", "mode": "concurrent"})
+
+    def test_shipped_traces(self):
+        for name, ep in (("bytelm-e64-top6-l6.csv", 8), ("bytelm-e8-top2-l4.csv", 2)):
+            path = os.path.join(cli.SOURCE, "bench", "data", name)
+            keys = self.replay(path, "--ep", ep, "--hidden", 16, "--ffn", 8, "--page-size",
+                               "16KiB")
+            self.check(keys, expect(path, ep=ep, hidden=16, ffn=8, page=TILE))
+
+    def test_defaults_on_auto(self):
+        path = self.trace(steps=1, layers=1)
+        result = run("replay", "--routing", path)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertTrue(result.stdout.endswith("\nmismatched bytes: 0\n"))
+
+    def test_nothing_live(self):
+        path = self.write("step,layer,e0,e1\n0,0,0,0\n0,1,0,0\n")
+        for layout in ("prefix", "segments"):
+            keys = self.replay(path, "--layout", layout, "--hidden", 8, "--ffn", 8)
+            self.assertEqual((keys["live_bytes_max"], keys["high_water_pages"]), (0, 0))
+            self.assertIsNone(keys["waste_ratio"])
+            self.assertIsNone(keys["stash_share_of_copy"])
+
+    def test_same_twice(self):
+        path = self.trace()
+        flags = ["--hidden", 24, "--ffn", 16, "--streams", 2]
+        first, second = (self.replay(path, *flags) for _ in range(2))
+        self.assertEqual(list(first), list(second))
+        for key in set(first) - MEASURED:
+            self.assertEqual(first[key], second[key], key)
+
+    def test_keys_are_documented(self):
+        with open(os.path.join(cli.SOURCE, "docs", "formats.md"), encoding="utf-8") as file:
+            text = file.read()
+        keys = self.replay(self.trace(), "--hidden", 8, "--ffn", 8)
+        self.assertEqual(next(iter(keys)), "schema_version")
+        for key in [*keys, *keys["options"]]:
+            self.assertIn(f"`{key}`", text)
+
+    def test_formats_of_numbers_and_lines(self):
+        rows = "7,0,12,3\n7,1,0,9\n8,0,1,1\n8,1,4,4"
+        plain = self.write("step,layer,e0,e1\n" + rows + "\n")
+        expected = self.replay(plain, "--hidden", 8, "--ffn", 8)
+        for content in ("step,layer,e0,e1\n" + rows, "\ufeffstep,layer,e0,e1\n" + rows + "\n",
+                        ("step,layer,e0,e1\n" + rows + "\n").replace("\n", "\r\n")):
+            keys = self.replay(self.write(content), "--hidden", 8, "--ffn", 8)
+            self.assertEqual(keys["live_bytes_max"], expected["live_bytes_max"])
+        with open(plain, encoding="ascii") as file:
+            result = run("replay", "--routing", "-", "--hidden", 8, "--ffn", 8,
+                         "--device", cli.DEVICE, stdin=file)
+        self.assertEqual(result.returncode, 0, result)
+
+
+class Answers(CommandTest):
+    """Exit code 1."""
+
+    def test_shortfall_is_exact(self):
+        path = self.trace(steps=5)
+        flags = ["--hidden", 72, "--ffn", 40, "--page-size", "16KiB"]
+        wanted = expect(path, hidden=72, ffn=40, page=TILE)["high_water_pages"]
+        self.assertGreater(wanted, 20)
+        for extra in ([], ["--streams", 2], ["--restore", "keep", "--no-graph"]):
+            for pages in (1, wanted // 2, wanted - 1):
+                keys = self.replay(path, *flags, *extra, "--pages", pages, code=1)
+                self.assertEqual(keys["shortfall_pages"], wanted - pages)
+                self.assertGreater(keys["faults"], 0)
+                self.assertGreater(keys["mismatched_bytes"], 0)
+                self.assertEqual(keys["leaked_pages"], 0)
+                self.assertIsNone(keys["waste_ratio"])
+            keys = self.replay(path, *flags, *extra, "--pages", wanted)
+            self.assertEqual(keys["shortfall_pages"], 0)
+        result = run("replay", "--routing", path, *flags, "--pages", 1, "--device", cli.DEVICE)
+        for words in (f"{wanted - 1} pages missing", f"--pages {wanted} ", "step 0", "layer 0"):
+            self.assertIn(words, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1)
+
+    def test_headroom_below_one(self):
+        path = self.trace()
+        keys = self.replay(path, "--hidden", 72, "--ffn", 40, "--page-size", "16KiB",
+                           "--headroom", "0.5", code=1)
+        self.assertEqual(keys["num_pages"], math.ceil(keys["predicted_pages"] / 2))
+        self.assertEqual(keys["shortfall_pages"], keys["predicted_pages"] - keys["num_pages"])
+
+    def test_factor_that_is_needed(self):
+        path = self.trace()
+        for layout in ("prefix", "segments"):
+            flags = ["--hidden", 8, "--ffn", 8, "--ep", 2, "--layout", layout,
+                     "--device", cli.DEVICE]
+            result = run("replay", "--routing", path, *flags, "--capacity-factor", "0.1")
+            self.refused(result, 1, "--capacity-factor 0.1", "needed is --capacity-factor ")
+            needed = result.stderr.split()[-1]
+            self.replay(path, *flags, "--capacity-factor", needed)
+            less = f"{float(needed) * 0.98:.4f}"
+            result = run("replay", "--routing", path, *flags, "--capacity-factor", less)
+            self.refused(result, 1, "needed is")
+
+    def test_larger_than_memory(self):
+        path = self.trace()
+        report = self.path("report.json")
+        result = run("replay", "--routing", path, "--pages", 2**31 - 1, "--page-size", "4MiB",
+                     "--hidden", 8, "--ffn", 8, "--device", cli.DEVICE, "--json", report)
+        self.refused(result, 1, "the pool needs ", " bytes", " are free")
+        needed = int(result.stderr.split("needs ")[1].split()[0])
+        self.assertGreater(needed, (2**31 - 1) * 4 * MIB)
+        self.assertFalse(os.path.exists(report))
+        path = self.write("step,layer,e0\n0,0,2147483647\n")
+        result = run("replay", "--routing", path, "--hidden", 1 << 20, "--ffn", 1 << 20,
+                     "--device", cli.DEVICE)
+        self.refused(result, 1, "needs ", "are free")
+
+    def test_full_disk(self):
+        path = self.trace()
+        with open("/dev/full", "w", encoding="ascii") as full:
+            command = [cli.BINARY, "replay", "--routing", path, "--device", cli.DEVICE]
+            result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True,
+                                    timeout=120)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result)
+        result = run("replay", "--routing", path, "--device", cli.DEVICE, "--json", "/dev/full")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--json /dev/full", result.stderr)
+
+
+class Output(CommandTest):
+    def test_json_on_stdout(self):
+        result = run("replay", "--routing", self.trace(), "--hidden", 8, "--ffn", 8, "--device",
+                     cli.DEVICE, "--json", "-")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(json.loads(result.stdout)["mismatched_bytes"], 0)
+        self.assertTrue(result.stdout.startswith('{\n  "schema_version": 1,\n'))
+
+    def test_json_replaces_whole_files(self):
+        path = self.trace()
+        flags = ["--hidden", 8, "--ffn", 8, "--device", cli.DEVICE]
+        target = self.write("before", "target.json")
+        os.chmod(target, 0o600)
+        link = self.path("link.json")
+        os.symlink("target.json", link)
+        bad = self.write("step,layer,e0\n0,0,x\n", "bad.csv")
+        self.assertEqual(run("replay", "--routing", bad, *flags, "--json", link).returncode, 3)
+        with open(target, encoding="ascii") as file:
+            self.assertEqual(file.read(), "before")
+        self.assertEqual(run("replay", "--routing", path, *flags, "--json", link).returncode, 0)
+        self.assertTrue(os.path.islink(link))
+        with open(target, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["faults"], 0)
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         ["bad.csv", "link.json", "target.json", "trace.csv"])
+
+    def test_json_into_a_pipe(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        received = []
+
+        def read():
+            with open(pipe, encoding="utf-8") as file:
+                received.append(json.load(file))
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        result = run("replay", "--routing", self.trace(), "--hidden", 8, "--ffn", 8, "--device",
+                     cli.DEVICE, "--json", pipe)
+        reader.join(10)
+        self.assertEqual((result.returncode, received[0]["faults"]), (0, 0))
+        self.assertTrue(os.path.exists(pipe))
+
+    def test_name_that_is_no_utf8(self):
+        name = os.fsdecode(b"tr\xe4ce.csv")
+        os.rename(self.trace(), self.path(name))
+        keys = self.replay(self.path(name), "--hidden", 8, "--ffn", 8)
+        self.assertTrue(keys["options"]["routing"].endswith("tr?ce.csv"))
+
+    def test_reader_that_went_away(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        report = self.path("report.json")
+        command = [cli.BINARY, "replay", "--routing", self.trace(), "--device", cli.DEVICE,
+                   "--json", report]
+        result = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True,
+                                timeout=120)
+        os.close(write_end)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        with open(report, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["mismatched_bytes"], 0)
+
+    def test_progress_on_a_terminal_only(self):
+        path = self.trace()
+        flags = ["replay", "--routing", path, "--hidden", "8", "--ffn", "8", "--device", cli.DEVICE]
+        master, slave = pty.openpty()
+        result = subprocess.run([cli.BINARY, *flags], stdout=subprocess.PIPE, stderr=slave,
+                                text=True, timeout=120, env=dict(os.environ, NO_COLOR="1"))
+        os.close(slave)
+        shown = os.read(master, 4096).decode()
+        os.close(master)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("iteration 3 of 4", shown)
+        self.assertTrue(shown.endswith("\r\033[K"), shown)
+        self.assertNotIn("iteration 3", result.stdout)
+        self.assertEqual(run(*flags).stderr, "")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    cli.BINARY, cli.SOURCE = map(os.path.abspath, sys.argv[1:3])
+    cli.DEVICE = sys.argv[3] if len(sys.argv) == 4 else "host"
+    unittest.main(argv=sys.argv[:1], verbosity=0)

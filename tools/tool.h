@@ -1,0 +1,46 @@
+/* What the subcommands of pagestash share: exit codes, the table's entry, one-line messages. */
+#ifndef PAGESTASH_TOOL_H
+#define PAGESTASH_TOOL_H
+
+#include <pagestash/pagestash.h>
+
+/* Every function of the tool that can fail returns one of these, its message already printed. */
+enum tool_exit {
+    TOOL_OK = 0,
+    TOOL_NO = 1,     /* the answer is no: does not fit, bytes differ, a check failed */
+    TOOL_USAGE = 2,  /* unknown flag or device, indivisible sizes, out of range */
+    TOOL_INPUT = 3,  /* bad input file */
+    TOOL_DEVICE = 4, /* the asked device is absent or failed */
+};
+
+typedef struct tool_command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv); /* argv[0] is "pagestash NAME" */
+} tool_command;
+
+int cmd_replay(int argc, char **argv);
+int cmd_env(int argc, char **argv);
+
+/* Prints "pagestash: TEXT" on stderr as one line and returns code. */
+int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The exit code for a status of the library; prints the library's message unless it is PST_OK. */
+int tool_status(pst_status status);
+
+/* Shows "iteration DONE of ALL" on stderr if that is a terminal; takes it away when DONE is ALL. */
+void tool_progress(unsigned long long done, unsigned long long all);
+
+/* Flushes stdout. A reader that went away is no error; a full disk is. */
+int tool_flush(int code);
+
+/* Returns from the calling function when a step failed: a tool_exit, or a pst_status. */
+#define TOOL_TRY(call)                     \
+    do {                                   \
+        const int tool_try_code_ = (call); \
+        if (tool_try_code_ != TOOL_OK)     \
+            return tool_try_code_;         \
+    } while (0)
+#define TOOL_PST(call) TOOL_TRY(tool_status(call))
+
+#endif
