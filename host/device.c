@@ -36,10 +36,9 @@ pst_status psti_cuda_device_open(int index, pst_device **device_out)
     return PSTI_FAIL(PST_E_UNSUPPORTED, "this library was built without CUDA");
 }
 
-pst_status psti_cuda_device_count(int *count_out)
+bool psti_cuda_is_present(void)
 {
-    *count_out = 0;
-    return PST_E_NO_DEVICE;
+    return false;
 }
 #endif
 
@@ -49,9 +48,8 @@ pst_status pst_device_open(const char *name, int index, pst_device **device_out)
     NEED(device_out);
     PSTI_TRY(pst_env_check());
     PSTI_CHECK(index >= 0, PST_E_INVALID, "index %d: must not be negative", index);
-    int num_gpus = 0;
     if (strcmp(name, "auto") == 0)
-        name = psti_cuda_device_count(&num_gpus) == PST_OK ? "cuda" : "host";
+        name = psti_cuda_is_present() ? "cuda" : "host";
     if (strcmp(name, "cuda") == 0)
         return psti_cuda_device_open(index, device_out);
     PSTI_CHECK(strcmp(name, "host") == 0, PST_E_INVALID,

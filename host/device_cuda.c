@@ -378,13 +378,12 @@ static const psti_device_ops cuda_ops = {
     .launch = cuda_launch,
 };
 
-pst_status psti_cuda_device_count(int *count_out)
+bool psti_cuda_is_present(void)
 {
     int count = 0;
-    TRY_CUDA(cudaGetDeviceCount(&count));
-    PSTI_CHECK(count > 0, PST_E_NO_DEVICE, "the driver shows no CUDA device");
-    *count_out = count;
-    return PST_OK;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    cudaGetLastError();
+    return error == cudaSuccess && count > 0;
 }
 
 static pst_status fill_device(pst_device *device)
@@ -411,7 +410,8 @@ static pst_status fill_device(pst_device *device)
 pst_status psti_cuda_device_open(int index, pst_device **device_out)
 {
     int count = 0;
-    PSTI_TRY(psti_cuda_device_count(&count));
+    TRY_CUDA(cudaGetDeviceCount(&count));
+    PSTI_CHECK(count > 0, PST_E_NO_DEVICE, "the driver shows no CUDA device");
     PSTI_CHECK(index < count, PST_E_INVALID, "index %d: there are %d CUDA devices", index, count);
     pst_device *device = psti_calloc(1, sizeof(*device));
     cuda_state *state = psti_calloc(1, sizeof(*state));

@@ -113,7 +113,7 @@ pst_status psti_host_device_open(const char *name, int num_sms, const psti_runne
 /* ---- device_cuda.c ---- */
 
 pst_status psti_cuda_device_open(int index, pst_device **device_out);
-pst_status psti_cuda_device_count(int *count_out); /* NO_DEVICE when there is none */
+bool psti_cuda_is_present(void); /* says nothing where it is not */
 
 /* ---- group.c ---- */
 

@@ -173,6 +173,8 @@ pst_status pst_pool_create(pst_device *device, const pst_pool_config *config, ps
         return status;
     }
     psti_device_retain(device);
+    psti_log(PST_LOG_INFO, "pool of %" PRIu64 " pages, %" PRIu64 " bytes on %s", config->num_pages,
+             bytes, device->info.name);
     *pool_out = pool;
     return PST_OK;
 }

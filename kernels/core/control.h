@@ -73,7 +73,7 @@ PSTI_FN void psti_publish_status(const pst_pool_status *status, psti_mailbox *ma
     const uint64_t sequence = status->steps;
     psti_mailbox_slot *slot = &mailbox->slots[sequence % 2];
     const uint64_t *words = (const uint64_t *)status;
-    psti_exchange_system_u64(&slot->sequence, 0);
+    psti_store_before_system_u64(&slot->sequence, 0);
     for (uint32_t i = 0; i < sizeof(pst_pool_status) / 8; i++)
         psti_store_relaxed_u64(&slot->words[i], words[i]);
     psti_store_release_system_u64(&slot->sequence, sequence);

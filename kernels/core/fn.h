@@ -52,10 +52,11 @@ PSTI_FN void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
     __atomic_fetch_or(at, bits, __ATOMIC_RELAXED);
 }
 
-/* System scope: what the host reads while the device runs. */
-PSTI_FN uint64_t psti_exchange_system_u64(uint64_t *at, uint64_t value)
+/* System scope: what the host reads while the device runs. The first keeps later stores behind it;
+ * an exchange says that without a fence. */
+PSTI_FN void psti_store_before_system_u64(uint64_t *at, uint64_t value)
 {
-    return __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL);
+    __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL);
 }
 PSTI_FN void psti_store_release_system_u64(uint64_t *at, uint64_t value)
 {

@@ -103,14 +103,10 @@ PSTI_DEVICE void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
     asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(at), "r"(bits) : "memory");
 }
 
-PSTI_DEVICE uint64_t psti_exchange_system_u64(uint64_t *at, uint64_t value)
+PSTI_DEVICE void psti_store_before_system_u64(uint64_t *at, uint64_t value)
 {
-    uint64_t old;
-    asm volatile("atom.acq_rel.sys.exch.b64 %0, [%1], %2;"
-                 : "=l"(old)
-                 : "l"(at), "l"(value)
+    asm volatile("st.relaxed.sys.u64 [%0], %1;\n\tfence.acq_rel.sys;" ::"l"(at), "l"(value)
                  : "memory");
-    return old;
 }
 
 PSTI_DEVICE void psti_store_release_system_u64(uint64_t *at, uint64_t value)
