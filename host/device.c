@@ -85,14 +85,16 @@ pst_status pst_device_get_info(pst_device *device, pst_device_info *info_out)
         return PST_OK;              \
     } while (0)
 
-#define DESTROY(object, call)        \
-    do {                             \
-        NEED(device);                \
-        if (!(object))               \
-            return PST_OK;           \
-        PSTI_TRY(call);              \
-        psti_device_release(device); \
-        return PST_OK;               \
+/* After a CUDA error an object counts as gone even though CUDA could not free it. */
+#define DESTROY(object, call)                           \
+    do {                                                \
+        NEED(device);                                   \
+        if (!(object))                                  \
+            return PST_OK;                              \
+        const pst_status status_ = (call);              \
+        if (status_ == PST_OK || status_ == PST_E_CUDA) \
+            psti_device_release(device);                \
+        return status_;                                 \
     } while (0)
 
 pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out)

@@ -107,11 +107,15 @@ static void run_node(const host_state *state, const psti_node *what)
 /* Runs the call, or records it where the stream is being captured. */
 static pst_status enqueue(pst_device *device, const psti_node *what, pst_stream stream)
 {
+    host_state *state = state_of(device);
     if (!stream || !stream->captured) {
-        run_node(state_of(device), what);
+        run_node(state, what);
         return PST_OK;
     }
-    return psti_capture_append(stream, what);
+    pthread_mutex_lock(&state->lock);
+    const pst_status status = psti_capture_append(stream, what);
+    pthread_mutex_unlock(&state->lock);
+    return status;
 }
 
 static pst_status host_copy(pst_device *device, void *to, const void *from, size_t bytes,
@@ -138,11 +142,11 @@ static pst_status host_launch(pst_device *device, psti_op op, const void *args, 
     const size_t bytes = psti_op_args_bytes(op);
     what.args = psti_calloc(1, bytes);
     if (!what.args) {
-        stream->captured->failed = true;
+        __atomic_store_n(&stream->captured->failed, true, __ATOMIC_RELAXED);
         return PSTI_FAIL(PST_E_NOMEM, "no memory for a node of the graph");
     }
     memcpy(what.args, args, bytes);
-    const pst_status status = psti_capture_append(stream, &what);
+    const pst_status status = enqueue(device, &what, stream);
     if (status != PST_OK)
         psti_free(what.args);
     return status;
@@ -257,8 +261,13 @@ static pst_status host_event_elapsed(pst_device *device, pst_event begin, pst_ev
 
 static pst_status host_hold(pst_device *device, pst_stream stream, psti_hold *hold)
 {
-    (void)device;
-    return stream && stream->captured ? psti_capture_hold(stream, hold) : PST_OK;
+    host_state *state = state_of(device);
+    if (!stream || !stream->captured)
+        return PST_OK;
+    pthread_mutex_lock(&state->lock);
+    const pst_status status = psti_capture_hold(stream, hold);
+    pthread_mutex_unlock(&state->lock);
+    return status;
 }
 
 static pst_status host_graph_begin(pst_device *device, pst_stream stream)

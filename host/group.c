@@ -179,7 +179,9 @@ pst_status pst_group_destroy(pst_group *group)
         return PST_OK;
     const uint32_t graphs = psti_hold_count(group->device, &group->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs use this group", graphs);
-    PSTI_TRY(pst_device_free(group->device, group->dirty));
+    const pst_status status = pst_device_free(group->device, group->dirty);
+    if (status != PST_OK && status != PST_E_CUDA)
+        return status;
     psti_device_release(group->device);
     psti_free(group);
     return PST_OK;

@@ -144,6 +144,7 @@ struct pst_pool {
     uint32_t num_pages[PSTI_TIERS];
     uint32_t failed; /* atomic: a CUDA error happened, only reset and destroy are accepted */
     uint32_t num_tickets;
+    uint32_t num_ops; /* atomic */
     void *memory; /* NULL when the caller's */
     psti_mailbox *mailbox;
     pst_stream stream; /* for synchronous calls */

@@ -234,7 +234,9 @@ pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index
 pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index)
 {
     const uint64_t none = 0;
-    PSTI_TRY(psti_pool_copy(pool, &pool->view.tickets[index], &none, sizeof(none)));
+    const pst_status status = psti_pool_copy(pool, &pool->view.tickets[index], &none, sizeof(none));
+    if (status != PST_OK && status != PST_E_CUDA)
+        return status;
     pthread_mutex_lock(pool->lock);
     pool->ticket_used[index] = 0;
     pool->num_tickets--;
@@ -254,8 +256,9 @@ pst_status psti_pool_usable(const pst_pool *pool)
 pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream)
 {
     pst_device *device = pool->device;
-    PSTI_TRY(device->ops->hold(device, stream, &pool->hold));
-    const pst_status status = device->ops->launch(device, op, args, stream);
+    pst_status status = device->ops->hold(device, stream, &pool->hold);
+    if (status == PST_OK)
+        status = device->ops->launch(device, op, args, stream);
     if (status == PST_E_CUDA)
         __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
     return status;
@@ -279,7 +282,8 @@ pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream)
                "what %u: allowed are PST_RESET_PAGES, _FAULTS, _STATISTICS and their sums", what);
     PSTI_RANGE("pst_pool_reset");
     PSTI_TRY(control(pool, PSTI_OP_RESET, what, stream));
-    __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
+    if (what & PST_RESET_PAGES)
+        __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
     return PST_OK;
 }
 

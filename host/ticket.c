@@ -79,17 +79,31 @@ pst_status pst_ticket_create(pst_pool *pool, const pst_group *group, pst_ticket 
     return PST_OK;
 }
 
-/* Whether the device says that the ticket holds pages. */
-static pst_status holds_pages(const pst_ticket *ticket, bool *holds_out)
+/* What the device says of the ticket in the pool's epoch, after all work enqueued so far. */
+static pst_status read_record(const pst_ticket *ticket, psti_ticket_record *record_out)
 {
     const pst_pool *pool = ticket->pool;
-    psti_ticket_record header;
     psti_pool_state state;
     PSTI_TRY(pst_device_synchronize(pool->device));
-    PSTI_TRY(psti_pool_copy(pool, &header, ticket->record, sizeof(header)));
+    PSTI_TRY(psti_pool_copy(pool, record_out, ticket->record, sizeof(*record_out)));
     PSTI_TRY(psti_pool_copy(pool, &state, pool->view.state, sizeof(state)));
-    *holds_out = header.state == PSTI_TICKET_LIVE && header.epoch == state.epoch;
+    if (record_out->epoch != state.epoch)
+        record_out->state = PSTI_TICKET_EMPTY;
     return PST_OK;
+}
+
+/* Refuses a ticket that holds pages; lets the pool forget what a failed one wanted. */
+static pst_status vacate(pst_ticket *ticket)
+{
+    psti_ticket_record record;
+    PSTI_TRY(read_record(ticket, &record));
+    PSTI_CHECK(record.state != PSTI_TICKET_LIVE || record.num_pages == 0, PST_E_BUSY,
+               "ticket %u holds %" PRIu64 " pages: restore or release it first", ticket->index,
+               record.num_pages);
+    if (record.state == PSTI_TICKET_EMPTY)
+        return PST_OK;
+    PSTI_TRY(pst_ticket_release(ticket, ticket->pool->stream));
+    return pst_stream_synchronize(ticket->pool->device, ticket->pool->stream);
 }
 
 pst_status pst_ticket_destroy(pst_ticket *ticket)
@@ -99,14 +113,10 @@ pst_status pst_ticket_destroy(pst_ticket *ticket)
     pst_pool *pool = ticket->pool;
     const uint32_t graphs = psti_hold_count(pool->device, &ticket->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs use this ticket", graphs);
-    bool holds = false;
-    pst_status status = holds_pages(ticket, &holds);
-    PSTI_CHECK(!holds, PST_E_BUSY, "ticket %u holds pages: restore or release it first",
-               ticket->index);
-    if (status == PST_OK)
-        status = psti_pool_drop_index(pool, ticket->index);
-    if (status != PST_OK)
+    const pst_status status = vacate(ticket);
+    if (status != PST_OK && status != PST_E_CUDA)
         return status;
+    PSTI_TRY(psti_pool_drop_index(pool, ticket->index));
     free_parts(ticket);
     return PST_OK;
 }
@@ -156,6 +166,10 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.num_sms = num_sms;
     args.num_tensors = group->num_tensors;
     args.num_spaces = group->num_spaces;
+    do
+        args.op = __atomic_add_fetch(&pool->num_ops, 1, __ATOMIC_RELAXED);
+    while (args.op == 0);
+    args.reserved = 0;
     memcpy(args.spaces, group->spaces, sizeof(args.spaces));
     memcpy(args.tensors, group->tensors, sizeof(args.tensors));
     PSTI_TRY(device->ops->hold(device, stream, &ticket->hold));

@@ -72,8 +72,9 @@ typedef struct pst_pool_status {
     uint32_t fault;             /* pst_fault of the first fault */
     uint32_t fault_ticket;      /* pst_ticket_index of its ticket; UINT32_MAX: none */
     uint32_t num_faults;        /* all faults since reset, not only the first */
-    uint64_t fault_wanted;      /* pages it wanted; the page id for DAMAGED and CHECK; the value of
-                                 * the count (two's complement) for COUNT */
+    uint64_t fault_wanted;      /* EXHAUSTED: pages it wanted; COUNT: the count, two's complement;
+                                 * DAMAGED: the page id, 0 when it is the record; CHECK: how many
+                                 * pages are wrong; else 0 */
     uint64_t fault_free[2];     /* pages free then */
     uint64_t high_water[2];     /* most pages in use at once since reset of the statistics */
     uint64_t demand_high_water; /* the same, had no stash failed for want of pages */
@@ -109,7 +110,8 @@ PST_API pst_status pst_pool_destroy(pst_pool *pool);
 
 /* Resets what the bits say: one launch, can be captured, must not overlap other operations of the
  * pool. Pages: rings are refilled in order and the epoch bumped, so that old tickets read as empty;
- * an ORDER refusal ends. Also revives a pool after PST_E_CUDA, if the device still works. */
+ * an ORDER refusal ends. A reset of the pages also revives a pool after PST_E_CUDA, if the device
+ * still works. */
 PST_API pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream);
 
 /* Closes a step: folds the step's high-water marks into the status block, publishes the block to a

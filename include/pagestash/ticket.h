@@ -37,7 +37,8 @@ typedef enum pst_restore_tail { PST_TAIL_UNTOUCHED = 0, PST_TAIL_ZERO = 1 } pst_
 
 typedef struct pst_stash_options {
     size_t struct_size;
-    int num_sms; /* SMs that the launch may use; 0: PAGESTASH_NUM_SMS, else all */
+    int num_sms; /* SM budget: as many blocks as that many SMs hold, wherever the GPU puts them;
+                  * 0: PAGESTASH_NUM_SMS, else all */
 } pst_stash_options;
 
 #define PST_STASH_OPTIONS_INIT       \

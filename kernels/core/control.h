@@ -13,15 +13,12 @@ PSTI_FN void psti_reset_pages(const psti_control_args *args)
         psti_store_relaxed_u64(&state->tail[tier], args->num_pages[tier]);
     }
     state->failed_wanted = 0;
-    state->step_demand = 0;
-    state->step_high[0] = 0;
-    state->step_high[1] = 0;
     psti_store_relaxed_u32(&state->epoch, state->epoch + 1);
     psti_store_relaxed_u32(&state->refuse, 0);
     psti_store_relaxed_u32(&state->lock_next, 0);
     psti_store_relaxed_u32(&state->lock_serving, 0);
     /* an operation that wrongly overlaps this reset must not publish */
-    psti_store_release_u64(&state->launch, state->launch + 1);
+    psti_store_release_u64(&state->launch, (state->launch | 1) + 1);
 }
 
 PSTI_FN void psti_reset_faults(pst_pool_status *status)

@@ -51,7 +51,7 @@ static_assert(sizeof(psti_tensor) == 40, "psti_tensor");
  * Ordered pools: written by the last block of a launch, or by nobody. Concurrent pools: written by
  * whoever holds the lock. */
 typedef struct psti_pool_state {
-    uint64_t launch; /* ordered pools: operations published so far */
+    uint64_t launch; /* ordered pools: 2 * operations published; odd while one is written */
     uint64_t head[PSTI_TIERS];
     uint64_t tail[PSTI_TIERS];
     uint64_t failed_wanted; /* pages wanted by tickets that are FAILED now */
@@ -87,10 +87,10 @@ typedef struct psti_ticket_record {
     uint32_t num_counts;
     uint64_t table_pages; /* length of the page table */
     uint64_t num_pages;   /* LIVE: held; FAILED: wanted */
-    uint64_t launch;      /* concurrent pools: operations finished */
-    uint64_t ready;       /* concurrent pools: 2 * (launch + 1) + copies, by the leader */
-    uint64_t arrive_in;   /* concurrent pools: blocks that began */
-    uint64_t arrive_out;  /* low 32 bits: blocks done; high 32 bits: sum of their launch numbers */
+    uint64_t launch;      /* concurrent pools: as the pool's in ordered ones */
+    uint64_t ready;       /* concurrent pools: the leader's psti_ready_word */
+    uint64_t arrive_in;   /* concurrent pools: psti_launch_word of the stash that has a leader */
+    uint64_t arrive_out;  /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
 } psti_ticket_record;
 static_assert(sizeof(psti_ticket_record) == 64, "psti_ticket_record");
 
@@ -129,6 +129,8 @@ typedef struct psti_move_args {
     uint32_t num_sms; /* 0: all */
     uint32_t num_tensors;
     uint32_t num_spaces;
+    uint32_t op; /* not 0; tells the pool's enqueued operations apart */
+    uint32_t reserved;
     psti_space spaces[PSTI_MAX_SPACES];
     psti_tensor tensors[PSTI_MAX_TENSORS];
 } psti_move_args;

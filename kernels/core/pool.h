@@ -60,6 +60,27 @@ PSTI_FN uint32_t psti_ring_id(const psti_pool_view *pool, const uint64_t head[PS
     return pool->ring[1][(head[1] + page - from_device) & pool->ring_mask[1]];
 }
 
+/* What tells the operations on a ticket apart: the launch number that all blocks of one launch read,
+ * and the number that the host gave the operation. Two operations may read the same launch number
+ * when they overlap, but never have the same op. */
+PSTI_FN uint64_t psti_launch_word(uint64_t launch, uint32_t op)
+{
+    return launch << 32 | op;
+}
+
+/* The leader's decision for the other blocks. */
+PSTI_FN uint64_t psti_ready_word(uint64_t launch, uint32_t op, uint32_t copies)
+{
+    return psti_launch_word(launch, op) << 1 | copies;
+}
+
+/* Summed over the blocks of a launch, in the high half of arrive_out. The factor keeps launch and op
+ * from making up for each other. */
+PSTI_FN uint32_t psti_launch_number(uint64_t launch, uint32_t op)
+{
+    return (uint32_t)launch * 0x9e3779b1u + op;
+}
+
 PSTI_FN int64_t *psti_ticket_counts(psti_ticket_record *ticket)
 {
     return (int64_t *)(ticket + 1);

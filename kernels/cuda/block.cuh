@@ -4,6 +4,8 @@
 #define PSTI_CUDA_BLOCK_CUH
 
 #define PSTI_MAX_THREADS 256
+/* Resident blocks per SM: 64 KiB of loads in flight, and no spills on sm_80 to sm_100. */
+#define PSTI_MIN_BLOCKS 4
 #define PSTI_WARP 32u
 #define PSTI_MAX_WARPS (PSTI_MAX_THREADS / PSTI_WARP)
 

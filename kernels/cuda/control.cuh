@@ -25,6 +25,7 @@ PSTI_DEVICE void refill(const psti_control_args &args)
     for (uint32_t i = first; i < pool.max_tickets; i += stride) {
         psti_ticket_record *ticket = ticket_at(pool, i);
         if (ticket) {
+            ticket->ready = 0;
             ticket->arrive_in = 0;
             ticket->arrive_out = 0;
         }

@@ -15,6 +15,7 @@
 struct move_shared {
     tile_plan plan;
     block_scratch scratch;
+    uint64_t held;   /* pages of the ticket */
     uint64_t launch; /* of the pool, in concurrent pools of the ticket */
     uint64_t head[PSTI_TIERS];
     uint64_t tail[PSTI_TIERS];
@@ -22,6 +23,7 @@ struct move_shared {
     uint64_t pages; /* wanted, or held */
     uint64_t fault_value;
     uint32_t fault;
+    uint32_t state; /* of the ticket */
     uint32_t epoch;
     uint32_t refused;
     uint32_t copies;
@@ -50,33 +52,41 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
         s.launch = psti_load_acquire_u64(launch_word(args));
         s.epoch = psti_load_relaxed_u32(&state->epoch);
         s.refused = psti_load_relaxed_u32(&state->refuse);
+        s.state = psti_ticket_now(args.ticket, s.epoch);
+        s.held = args.ticket->num_pages;
         s.fault = PST_FAULT_NONE;
         s.fault_value = 0;
         s.pages = 0;
         if (!args.pool.concurrent)
             read_ring_ends(s, args);
-        if (s.refused && blockIdx.x == 0)
+        if (s.launch % 2 != 0) { /* another operation is being written */
+            psti_refuse(&args.pool, args.ticket_index);
+            s.refused = 1;
+        } else if (s.refused && blockIdx.x == 0) {
             psti_record_fault(&args.pool, PST_FAULT_ORDER, args.ticket_index, 0);
+        }
     }
     __syncthreads();
     return !s.refused;
 }
 
-/* Says that this block is done; true in the last one. Blocks of one launch carry one launch number:
- * the sum of the numbers tells whether all that arrived belong together. */
+/* Says that this block is done; true in the last one. All blocks of a launch add the same number: the
+ * sum tells whether all that arrived belong together. The last one makes the launch word odd, which
+ * only one operation can: from here to finish the state is its own. */
 PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t number = (uint32_t)s.launch;
+        const uint32_t number = psti_launch_number(s.launch, args.op);
         const uint64_t old =
             psti_add_acq_rel_u64(&args.ticket->arrive_out, ((uint64_t)number << 32) | 1u);
         const uint32_t done = (uint32_t)old + 1;
         const uint32_t sum = (uint32_t)(old >> 32) + number;
         s.last = done == gridDim.x;
-        if (done > gridDim.x ||
-            (s.last &&
-             (sum != number * gridDim.x || psti_load_acquire_u64(launch_word(args)) != s.launch))) {
+        const bool together = s.last && sum == number * gridDim.x;
+        const bool claimed =
+            together && psti_cas_acq_rel_u64(launch_word(args), s.launch, s.launch + 1) == s.launch;
+        if (done > gridDim.x || (s.last && !claimed)) {
             psti_refuse(&args.pool, args.ticket_index);
             s.last = 0;
         }
@@ -88,10 +98,10 @@ PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args)
 /* By thread 0 of the last block, after everything else. */
 PSTI_DEVICE void finish(move_shared &s, const psti_move_args &args)
 {
-    psti_store_relaxed_u64(&args.ticket->arrive_in, 0);
+    if (args.pool.concurrent) /* only its own: another's blocks may still wait */
+        psti_cas_acq_rel_u64(&args.ticket->arrive_in, psti_launch_word(s.launch, args.op), 0);
     psti_store_relaxed_u64(&args.ticket->arrive_out, 0);
-    if (psti_cas_acq_rel_u64(launch_word(args), s.launch, s.launch + 1) != s.launch)
-        psti_refuse(&args.pool, args.ticket_index);
+    psti_store_release_u64(launch_word(args), s.launch + 2);
 }
 
 /* ---- stash ---- */
@@ -192,8 +202,13 @@ PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args, bool counts_f
 {
     psti_ticket_record *ticket = args.ticket;
     if (threadIdx.x == 0) {
-        s.leads = psti_add_acq_rel_u64(&ticket->arrive_in, 1) == 0;
-        if (s.leads) {
+        const uint64_t mine = psti_launch_word(s.launch, args.op);
+        const uint64_t old = psti_cas_acq_rel_u64(&ticket->arrive_in, 0, mine);
+        s.leads = old == 0;
+        if (!s.leads && old != mine) {
+            psti_refuse(&args.pool, args.ticket_index);
+            s.copies = 0;
+        } else if (s.leads) {
             psti_lock(args.pool.state);
             read_ring_ends(s, args);
             decide_stash(s, args, counts_fit);
@@ -202,7 +217,7 @@ PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args, bool counts_f
             do {
                 PSTI_PAUSE();
                 ready = psti_load_acquire_u64(&ticket->ready);
-            } while (ready / 2 != s.launch + 1);
+            } while (ready >> 1 != psti_ready_word(s.launch, args.op, 0) >> 1);
             s.copies = ready % 2;
         }
     }
@@ -213,7 +228,7 @@ PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args, bool counts_f
     __syncthreads();
     if (threadIdx.x == 0) {
         psti_unlock(args.pool.state);
-        psti_store_release_u64(&ticket->ready, 2 * (s.launch + 1) + s.copies);
+        psti_store_release_u64(&ticket->ready, psti_ready_word(s.launch, args.op, s.copies));
     }
 }
 
@@ -347,7 +362,7 @@ struct zero_source {
 /* What stands in the way; plans the tiles on the way. The same in every block. */
 PSTI_DEVICE pst_fault restore_verdict(move_shared &s, const psti_move_args &args)
 {
-    const psti_ticket_state state = psti_ticket_now(args.ticket, s.epoch);
+    const uint32_t state = s.state;
     const int64_t *counts = psti_ticket_counts(args.ticket);
     if (state == PSTI_TICKET_EMPTY)
         return PST_FAULT_EMPTY;
@@ -359,7 +374,7 @@ PSTI_DEVICE pst_fault restore_verdict(move_shared &s, const psti_move_args &args
         return PST_FAULT_DESTINATION;
     plan_tiles<LIVE>(s.plan, args, counts);
     const uint64_t pages = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
-    return pages == args.ticket->num_pages ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
+    return pages == s.held && pages <= args.table_pages ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
 }
 
 PSTI_DEVICE void copy_restore(move_shared &s, const psti_move_args &args)
@@ -389,7 +404,7 @@ PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args)
     const psti_pool_view &pool = args.pool;
     const uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
     const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch);
-    const uint64_t pages = psti_min_u64(args.ticket->num_pages, args.table_pages);
+    const uint64_t pages = psti_min_u64(s.held, args.table_pages);
     uint64_t tail_device = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_DEVICE]);
     uint64_t tail_host = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_HOST]);
     for (uint64_t first = 0; first < pages; first += blockDim.x) {
@@ -427,7 +442,7 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args)
     if (locks && threadIdx.x == 0)
         psti_lock(args.pool.state);
     __syncthreads();
-    if (args.ticket->state == PSTI_TICKET_LIVE)
+    if (s.state == PSTI_TICKET_LIVE)
         free_pages(s, args);
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -13,18 +13,18 @@ struct pattern_range {
     uint64_t key;
 };
 
-/* False where the count is out of bounds. */
+/* False where the count is out of bounds; `all` is set even then. */
 PSTI_DEVICE bool open_range(const psti_pattern_args &args, uint32_t t, uint32_t segment,
                             pattern_range *range)
 {
     const psti_tensor &tensor = args.tensors[t];
     const psti_space &space = args.spaces[tensor.space];
     const int64_t count = psti_user_count(&space, segment);
+    range->all = psti_tensor_bytes(&tensor, (uint64_t)space.capacity);
     if (!psti_count_fits(count, space.capacity))
         return false;
     range->base = psti_segment_base(&tensor, segment);
     range->live = psti_tensor_bytes(&tensor, (uint64_t)count);
-    range->all = psti_tensor_bytes(&tensor, (uint64_t)space.capacity);
     range->key = psti_pattern_key(args.seed, args.step ? *args.step : 0, args.key, t, segment);
     return true;
 }
@@ -85,6 +85,8 @@ PSTI_KERNEL(verify_kernel, psti_pattern_args, args)
         for (uint32_t e = 0; e < args.spaces[args.tensors[t].space].num_segments; e++)
             if (open_range(args, t, e, &range))
                 wrong += verify_range(range, args.tail);
+            else if (grid_thread() == 0)
+                wrong += range.all;
     wrong = block_sum(scratch, wrong);
     if (threadIdx.x == 0 && wrong)
         psti_add_acq_rel_u64(args.mismatches, wrong);

@@ -11,8 +11,8 @@
 #define PSTI_DEVICE static __device__ __forceinline__
 #define PSTI_DEVICE_METHOD __device__ __forceinline__
 #define PSTI_SHARED(type, name) __shared__ type name
-#define PSTI_KERNEL(name, args_type, args)                     \
-    static __global__ void __launch_bounds__(PSTI_MAX_THREADS) \
+#define PSTI_KERNEL(name, args_type, args)                                      \
+    static __global__ void __launch_bounds__(PSTI_MAX_THREADS, PSTI_MIN_BLOCKS) \
         name(const __grid_constant__ args_type args)
 #define PSTI_PAUSE() __nanosleep(64)
 

@@ -27,7 +27,10 @@ PSTI_DEVICE uint64_t extent_of(const psti_move_args &args, const psti_tensor &te
                                uint32_t segment, const int64_t *counts)
 {
     const psti_space &space = args.spaces[tensor.space];
-    const uint64_t live = psti_tensor_bytes(&tensor, (uint64_t)count_of(space, segment, counts));
+    /* the counts were checked; should somebody change them meanwhile, this still stays in bounds */
+    const uint64_t rows =
+        psti_min_u64((uint64_t)count_of(space, segment, counts), (uint64_t)space.capacity);
+    const uint64_t live = psti_tensor_bytes(&tensor, rows);
     if (kKind == LIVE)
         return live;
     const uint64_t dirty = psti_tensor_bytes(
@@ -116,6 +119,11 @@ PSTI_DEVICE uint32_t segment_at(const tile_plan &plan, uint32_t num_segments, ui
     return low;
 }
 
+PSTI_DEVICE uint64_t bytes_left(uint64_t extent, uint64_t offset)
+{
+    return extent > offset ? extent - offset : 0;
+}
+
 /* Hands one tile to the mover: run(rows, bytes) by the whole block where the tile is one run of
  * memory, else piece(rows, offset in the tile, bytes <= 16) by single threads. */
 template <stream_kind kKind, class Mover>
@@ -132,7 +140,8 @@ PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_
         end = plan.segment_start[segment + 1];
     }
     if (end >= low + PSTI_TILE_BYTES || end >= plan.segment_start[num_segments]) {
-        const uint64_t left = extent_of<kKind>(args, tensor, segment, counts) - (low - start);
+        const uint64_t left =
+            bytes_left(extent_of<kKind>(args, tensor, segment, counts), low - start);
         move.run(bytes_of<kKind>(args, tensor, segment, counts) + (low - start),
                  (uint32_t)psti_min_u64(left, PSTI_TILE_BYTES));
         return;
@@ -143,7 +152,7 @@ PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_
             break;
         segment = segment_at(plan, num_segments, low + at);
         const uint64_t offset = low + at - plan.segment_start[segment];
-        const uint64_t left = extent_of<kKind>(args, tensor, segment, counts) - offset;
+        const uint64_t left = bytes_left(extent_of<kKind>(args, tensor, segment, counts), offset);
         move.piece(bytes_of<kKind>(args, tensor, segment, counts) + offset, at,
                    (uint32_t)psti_min_u64(left, PSTI_VECTOR_BYTES));
     }

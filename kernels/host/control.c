@@ -20,6 +20,7 @@ static void refill(const psti_control_args *args)
     for (uint32_t i = 0; i < pool->max_tickets; i++) {
         psti_ticket_record *ticket = ticket_of(pool, i);
         if (ticket) {
+            ticket->ready = 0;
             ticket->arrive_in = 0;
             ticket->arrive_out = 0;
         }

@@ -5,9 +5,63 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Sanitizers do not see streaming stores. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define PSTI_SANITIZED 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PSTI_SANITIZED 1
+#endif
+
+#if defined(__SSE2__) && !defined(PSTI_SANITIZED)
+#include <emmintrin.h>
+
+#define PSTI_STREAM_LINE 64u
+#define PSTI_STREAM_BLOCK 16384u
+
+static inline void psti_stream_line(unsigned char *to, const unsigned char *from)
+{
+    __m128i *out = (__m128i *)to;
+    const __m128i *in = (const __m128i *)from;
+    const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
+    const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+    _mm_stream_si128(out, a);
+    _mm_stream_si128(out + 1, b);
+    _mm_stream_si128(out + 2, c);
+    _mm_stream_si128(out + 3, d);
+}
+
+/* One block, a line of each quarter in turn: four streams keep more reads in flight than one. */
+static inline void psti_stream_block(unsigned char *to, const unsigned char *from)
+{
+    const uint32_t quarter = PSTI_STREAM_BLOCK / 4;
+    for (uint32_t line = 0; line < quarter; line += PSTI_STREAM_LINE)
+        for (uint32_t at = line; at < PSTI_STREAM_BLOCK; at += quarter)
+            psti_stream_line(to + at, from + at);
+}
+
+/* Streaming stores do not read the lines that they overwrite. memcpy of glibc does the same, but
+ * only for calls far larger than a page; 256 MiB in pieces of 256 KiB therefore ran at 0.63 of one
+ * memcpy, with streaming stores at 0.84, and at 0.97 with four streams (bench/README.md). */
+static inline void psti_copy(unsigned char *to, const unsigned char *from, uint64_t bytes)
+{
+    uint64_t at = (0 - (uintptr_t)to) % PSTI_STREAM_LINE;
+    if (bytes < at + PSTI_STREAM_BLOCK) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    memcpy(to, from, at);
+    for (; bytes - at >= PSTI_STREAM_BLOCK; at += PSTI_STREAM_BLOCK)
+        psti_stream_block(to + at, from + at);
+    memcpy(to + at, from + at, bytes - at);
+    _mm_sfence(); /* streamed bytes must be visible before the operation is published */
+}
+#else
 static inline void psti_copy(unsigned char *to, const unsigned char *from, uint64_t bytes)
 {
     memcpy(to, from, bytes);
 }
+#endif
 
 #endif

@@ -29,10 +29,12 @@ static snapshot read_state(const psti_pool_view *pool)
     return now;
 }
 
-/* Ordered pools: whether nobody else published since `now`. */
-static bool may_publish(const psti_move_args *args, const snapshot *now)
+/* Ordered pools: makes the launch word odd, which only one operation can; until publish the state is
+ * its own. False: another operation published since `now`. */
+static bool claim(const psti_move_args *args, const snapshot *now)
 {
-    if (psti_load_acquire_u64(&args->pool.state->launch) == now->launch)
+    uint64_t *launch = &args->pool.state->launch;
+    if (psti_cas_acq_rel_u64(launch, now->launch, now->launch + 1) == now->launch)
         return true;
     psti_refuse(&args->pool, args->ticket_index);
     return false;
@@ -40,16 +42,19 @@ static bool may_publish(const psti_move_args *args, const snapshot *now)
 
 static void publish(const psti_move_args *args, const snapshot *now)
 {
-    uint64_t *launch = &args->pool.state->launch;
-    if (psti_cas_acq_rel_u64(launch, now->launch, now->launch + 1) != now->launch)
-        psti_refuse(&args->pool, args->ticket_index);
+    psti_store_release_u64(&args->pool.state->launch, now->launch + 2);
 }
 
-static bool refused(const psti_move_args *args)
+/* Whether the pool refuses, or another operation is being written, which must not overlap. */
+static bool refused(const psti_move_args *args, const snapshot *now)
 {
-    if (!psti_load_relaxed_u32(&args->pool.state->refuse))
+    psti_pool_state *state = args->pool.state;
+    if (now->launch % 2 != 0)
+        psti_refuse(&args->pool, args->ticket_index);
+    else if (psti_load_relaxed_u32(&state->refuse))
+        psti_record_fault(&args->pool, PST_FAULT_ORDER, args->ticket_index, 0);
+    else
         return false;
-    psti_record_fault(&args->pool, PST_FAULT_ORDER, args->ticket_index, 0);
     return true;
 }
 
@@ -134,10 +139,9 @@ typedef struct stash_plan {
     psti_decision decision;
 } stash_plan;
 
-static stash_plan plan_stash(const psti_move_args *args)
+static stash_plan plan_stash(const psti_move_args *args, const snapshot *now)
 {
-    stash_plan plan = {.now = read_state(&args->pool), .fault = PST_FAULT_NONE};
-    const snapshot *now = &plan.now;
+    stash_plan plan = {.now = *now, .fault = PST_FAULT_NONE};
     int64_t *counts = psti_ticket_counts(args->ticket);
     int64_t culprit = 0;
     if (psti_ticket_now(args->ticket, now->epoch) == PSTI_TICKET_LIVE) {
@@ -234,20 +238,22 @@ static void copy_stash(const psti_move_args *args, stash_plan *plan)
 void psti_host_stash(const void *opaque)
 {
     const psti_move_args *args = opaque;
-    if (refused(args))
+    snapshot now = read_state(&args->pool);
+    if (refused(args, &now))
         return;
     if (args->pool.concurrent) {
         psti_lock(args->pool.state);
-        stash_plan plan = plan_stash(args);
+        now = read_state(&args->pool);
+        stash_plan plan = plan_stash(args, &now);
         commit_stash(args, &plan);
         psti_unlock(args->pool.state);
         copy_stash(args, &plan);
     } else {
-        stash_plan plan = plan_stash(args);
+        stash_plan plan = plan_stash(args, &now);
         copy_stash(args, &plan);
-        if (may_publish(args, &plan.now)) {
+        if (claim(args, &now)) {
             commit_stash(args, &plan);
-            publish(args, &plan.now);
+            publish(args, &now);
         }
     }
 }
@@ -272,9 +278,9 @@ static pst_fault restore_verdict(const psti_move_args *args, uint32_t epoch)
             if (!psti_count_fits(counts[space->first_count + s], space->capacity))
                 return PST_FAULT_DESTINATION;
     }
-    if (pages_wanted(args, counts) != ticket->num_pages)
-        return PST_FAULT_DAMAGED;
-    return PST_FAULT_NONE;
+    const uint64_t pages = pages_wanted(args, counts);
+    const bool whole = pages == ticket->num_pages && pages <= args->table_pages;
+    return whole ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
 }
 
 typedef struct restore_context {
@@ -370,15 +376,15 @@ void psti_host_restore(const void *opaque)
 {
     const psti_move_args *args = opaque;
     const bool concurrent = args->pool.concurrent;
-    if (refused(args))
-        return;
     const snapshot now = read_state(&args->pool);
+    if (refused(args, &now))
+        return;
     const pst_fault verdict = restore_verdict(args, now.epoch);
     if (verdict != PST_FAULT_NONE)
         psti_record_fault(&args->pool, verdict, args->ticket_index, 0);
     else if (!(args->flags & PSTI_MOVE_RELEASE))
         copy_restore(args, now.epoch);
-    if (!concurrent && !may_publish(args, &now))
+    if (!concurrent && !claim(args, &now))
         return;
     const bool frees = verdict == PST_FAULT_NONE || verdict == PST_FAULT_FAILED;
     if (frees && !(args->flags & PSTI_MOVE_KEEP)) {

@@ -55,11 +55,13 @@ static void run(const psti_pattern_args *args, bool verify)
         const psti_space *space = &args->spaces[tensor->space];
         for (uint32_t s = 0; s < space->num_segments; s++) {
             const int64_t count = psti_user_count(space, s);
-            if (!psti_count_fits(count, space->capacity))
+            const uint64_t all = psti_tensor_bytes(tensor, (uint64_t)space->capacity);
+            if (!psti_count_fits(count, space->capacity)) {
+                wrong += all;
                 continue;
+            }
             unsigned char *base = psti_segment_base(tensor, s);
             const uint64_t live = psti_tensor_bytes(tensor, (uint64_t)count);
-            const uint64_t all = psti_tensor_bytes(tensor, (uint64_t)space->capacity);
             const uint64_t key = psti_pattern_key(args->seed, step, args->key, t, s);
             if (!verify) {
                 fill_bytes(base, live, key);
