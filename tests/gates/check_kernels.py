@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""check_kernels.py SOURCE_DIR [NVCC]: what the compiler made of kernels/cuda, without a GPU.
+
+Compiles every kernel for each architecture and reads ptxas's report and the PTX. Fails on spills
+and on too many registers; on ld.global.nc, which lets the compiler move loads to their stores; and
+on <<<>>>, whose stubs would need the C++ runtime. In stash and restore also on a stack frame, on
+fewer than LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them.
+First the gates are tried on kernels that break them. Exit 77: no nvcc.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ARCHITECTURES = ("80", "90", "100")
+VECTOR = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*\.v4\.[bu]32")
+MOVE = re.compile(r"stash|restore")
+MAX_REGISTERS = {"move": 48, "other": 40}  # blocks of 256 threads: 5 and 6 of them on an SM
+LOADS_IN_FLIGHT = 4
+
+PLANTED = """
+__global__ void stash_kernel(int *to, const int *__restrict__ from, int n)
+{
+    int local[64] = {0};
+    for (int i = 0; i < n; i++)
+        local[__ldg(from + i) & 63] += i;
+    to[threadIdx.x] = local[n & 63];
+}
+__device__ void churn(float *at, int n)
+{
+    float v[64];
+    for (int i = 0; i < 64; i++)
+        v[i] = at[i * 1024 + threadIdx.x];
+    for (; n > 0; n--)
+        for (int i = 0; i < 64; i++)
+            v[i] *= v[(i + 1) % 64];
+    for (int i = 0; i < 64; i++)
+        at[i * 1024 + threadIdx.x] = v[i];
+}
+__global__ void __launch_bounds__(1024, 2) spilling_kernel(float *at, int n) { churn(at, n); }
+__global__ void wide_kernel(float *at, int n) { churn(at, n); }
+__global__ void few_restore_kernel(int4 *to, const int4 *from)
+{
+    to[threadIdx.x] = from[threadIdx.x];
+}
+"""
+PLANTED_FAULTS = ("stash_kernel.*ld.global.nc", "stash_kernel.*stack frame",
+                  "stash_kernel.*no 16-byte global store", "few_restore_kernel.* 1 16-byte loads",
+                  "spilling_kernel.*spills", "wide_kernel.*at most")
+
+
+def compile_one(nvcc, source, architecture, include, scratch):
+    """Returns ptxas's report and the PTX."""
+    keep = pathlib.Path(scratch) / f"{source.stem}-{architecture}"
+    keep.mkdir()
+    command = [nvcc, "-std=c++17", "-O3", "-cubin", f"-arch=sm_{architecture}", "-Xptxas", "-v",
+               "--keep", "--keep-dir", str(keep), "-o", str(keep / "out.cubin"), str(source)]
+    command += [flag for folder in include for flag in ("-I", str(folder))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{source.name}, sm_{architecture}: nvcc failed\n{done.stderr}")
+    return done.stderr, (keep / f"{source.stem}.ptx").read_text()
+
+
+def report_of(text):
+    """{kernel: numbers} of ptxas -v."""
+    kernels, current = {}, None
+    for line in text.splitlines():
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            current = kernels.setdefault(match[1], {})
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
+                                r"(\d+) bytes spill loads", line):
+            # A function that was not inlined counts for the kernel it is listed under.
+            if current is not None:
+                current["stack"] = max(current.get("stack", 0), int(match[1]))
+                current["spills"] = current.get("spills", 0) + int(match[2]) + int(match[3])
+        elif match := re.search(r"Used (\d+) registers", line):
+            current["registers"] = int(match[1])
+    return kernels
+
+
+def bodies_of(ptx):
+    """{kernel: its PTX}. Everything after an .entry belongs to it up to the next."""
+    parts = re.split(r"\.entry\s+(\w+)", ptx)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def most_loads_before_a_store(body):
+    most = loads = 0
+    for kind in VECTOR.findall(body):
+        loads = loads + 1 if kind == "ld" else 0
+        most = max(most, loads)
+    return most
+
+
+def faults(report, ptx):
+    """Sentences about what is wrong, and the numbers of each kernel."""
+    wrong, numbers = [], report_of(report)
+    bodies = bodies_of(ptx)
+    if set(numbers) != set(bodies):
+        wrong.append(f"the report has {sorted(numbers)}, the PTX {sorted(bodies)}")
+    for name, n in sorted(numbers.items()):
+        move, body = MOVE.search(name), bodies.get(name, "")
+        limit = MAX_REGISTERS["move" if move else "other"]
+        if n["spills"]:
+            wrong.append(f"{name}: {n['spills']} bytes of spills")
+        if n["registers"] > limit:
+            wrong.append(f"{name}: {n['registers']} registers, at most {limit} are allowed")
+        if "ld.global.nc" in body:
+            wrong.append(f"{name}: ld.global.nc")
+        if move and n["stack"]:
+            wrong.append(f"{name}: a stack frame of {n['stack']} bytes")
+        if not move:
+            continue
+        loads = most_loads_before_a_store(body)
+        if loads < LOADS_IN_FLIGHT:
+            wrong.append(f"{name}: {loads} 16-byte loads before a store, not {LOADS_IN_FLIGHT}")
+        if n["registers"] < 4 * LOADS_IN_FLIGHT + 12:
+            wrong.append(f"{name}: {n['registers']} registers cannot hold {LOADS_IN_FLIGHT} loads")
+        if not "st" in VECTOR.findall(body):
+            wrong.append(f"{name}: no 16-byte global store")
+    return wrong, numbers
+
+
+def self_test(nvcc, scratch):
+    source = pathlib.Path(scratch) / "planted.cu"
+    source.write_text(PLANTED)
+    wrong, _ = faults(*compile_one(nvcc, source, "90", [], scratch))
+    for planted in PLANTED_FAULTS:
+        if not any(re.search(planted, sentence) for sentence in wrong):
+            sys.exit(f"the planted fault was not reported: {planted}\n" + "\n".join(wrong))
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    nvcc = sys.argv[2] if len(sys.argv) > 2 else shutil.which("nvcc")
+    if not nvcc:
+        print("no nvcc")
+        return 77
+    sources = sorted((root / "kernels/cuda").glob("*.cu"))
+    wrong = [f"{source.name}: <<<>>>; use the launcher" for source in
+             [*sources, *(root / "kernels/cuda").glob("*.cuh")] if "<<<" in source.read_text()]
+    seen = set()
+    with tempfile.TemporaryDirectory() as scratch, \
+            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        self_test(nvcc, scratch)
+        jobs = {(architecture, source): pool.submit(compile_one, nvcc, source, architecture,
+                                                    [root, root / "include"], scratch)
+                for source in sources for architecture in ARCHITECTURES}
+        for (architecture, source), job in jobs.items():
+            found, numbers = faults(*job.result())
+            wrong += [f"sm_{architecture} {source.name} {sentence}" for sentence in found]
+            for name, n in sorted(numbers.items()):
+                seen.add(name)
+                print(f"sm_{architecture:4} {name:40} {n['registers']:4} registers "
+                      f"{n['stack']:4} stack {n['spills']:4} spills")
+    for needed in ("stash", "restore"):
+        if not any(needed in name for name in seen):
+            wrong.append(f"no kernel is called {needed}")
+    print("\n".join(wrong) if wrong else f"{len(seen)} kernels pass")
+    return 1 if wrong else 0
+
+
+sys.exit(main())

@@ -1,0 +1,88 @@
+#!/bin/sh
+# check.sh CASE SOURCE_DIR BUILD_DIR VERSION
+# Installs into one prefix, moves that to another, and uses it as users would:
+#   install   installs, moves, looks at what came out (the others need this one first)
+#   shared, static, pkgconfig, subdirectory   build and run consumer.c
+#   headers   every public header compiles alone, as C11 and as C++17
+set -eu
+case=$1 source=$2 build=$3 version=$4
+work=$build/packaging
+prefix=$work/moved
+here=$source/tests/packaging
+
+fail() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+check_install() {
+    rm -rf "$work"
+    mkdir -p "$work"
+    cmake --install "$build" --prefix "$work/first" >"$work/install.log"
+    mv "$work/first" "$prefix"
+    cd "$prefix"
+    if grep -rlIF -e "$work/first" -e "$source" .; then
+        fail "installed text files name the prefix or the source tree"
+    fi
+    [ "$(ls include)" = pagestash ] || fail "include/ holds more than pagestash/"
+    library=$(find . -name "libpagestash.so.$version")
+    [ -n "$library" ] || fail "no libpagestash.so.$version"
+    readelf -d "$library" >"$work/dynamic"
+    grep -q "SONAME.*\[libpagestash.so.${version%%.*}\]" "$work/dynamic" || fail "wrong SONAME"
+    # librt, libdl and libpthread are parts of libc that older ones keep in files of their own.
+    libc='\[(libc|ld-linux-[a-z0-9-]+|lib(rt|dl|pthread))\.so'
+    if grep NEEDED "$work/dynamic" | grep -vE "$libc"; then
+        fail "the shared library needs more than libc"
+    fi
+}
+
+consume_cmake() {
+    cmake -S "$here" -B "$work/$case" -DGET="$case" "$@" >"$work/$case.log" 2>&1 &&
+        cmake --build "$work/$case" >>"$work/$case.log" 2>&1 || {
+        tail -n 30 "$work/$case.log"
+        fail "$case: the consumer does not build"
+    }
+    "$work/$case/consumer"
+}
+
+consume_pkgconfig() {
+    PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name pagestash.pc)")
+    export PKG_CONFIG_PATH
+    [ "$(pkg-config --modversion pagestash)" = "$version" ] || fail "wrong version"
+    libdir=$(pkg-config --variable=libdir pagestash)
+    cc -std=c11 "$here/consumer.c" -o "$work/pc_shared" $(pkg-config --cflags --libs pagestash)
+    LD_LIBRARY_PATH=$libdir "$work/pc_shared"
+    # The linker would take the shared library that lies next to it.
+    static=$(pkg-config --static --cflags --libs pagestash | sed 's/-lpagestash/-l:libpagestash.a/')
+    cc -std=c11 "$here/consumer.c" -o "$work/pc_static" $static
+    "$work/pc_static"
+}
+
+compile_header() {
+    printf '#include <pagestash/%s>\n#include <pagestash/%s>\n' "$1" "$1" |
+        "$2" -x "$3" -std="$4" -fsyntax-only -I "$source/include" -pedantic-errors -Wall -Wextra \
+            -Wpedantic -Wconversion -Wshadow -Werror -
+}
+
+check_headers() {
+    for header in "$source"/include/pagestash/*.h; do
+        name=$(basename "$header")
+        compile_header "$name" cc c c11
+        compile_header "$name" c++ c++ c++17
+        grep -q "^#include <pagestash/$name>" "$source/include/pagestash/pagestash.h" ||
+            [ "$name" = pagestash.h ] || fail "$name is missing in pagestash.h"
+    done
+}
+
+case $case in
+install) check_install ;;
+shared | static) consume_cmake -DCMAKE_PREFIX_PATH="$prefix" -DEXPECTED_VERSION="$version" ;;
+subdirectory)
+    # The cuda kernels are not compiled once more only for this.
+    consume_cmake -DPAGESTASH_SOURCE="$source" -DPAGESTASH_CUDA=OFF
+    ctest --test-dir "$work/$case" -N | grep -q '^Total Tests: 0$' || fail "it brought tests along"
+    ;;
+pkgconfig) consume_pkgconfig ;;
+headers) check_headers ;;
+*) fail "unknown case $case" ;;
+esac

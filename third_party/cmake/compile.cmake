@@ -1,0 +1,37 @@
+# How our own targets are compiled. Nothing here touches a target of somebody else's project.
+
+set(PAGESTASH_SANITIZE_FLAGS_address -fsanitize=address,undefined -fno-sanitize-recover=all)
+set(PAGESTASH_SANITIZE_FLAGS_thread -fsanitize=thread)
+if(PAGESTASH_SANITIZE AND NOT PAGESTASH_SANITIZE_FLAGS_${PAGESTASH_SANITIZE})
+  message(FATAL_ERROR
+    "PAGESTASH_SANITIZE is \"${PAGESTASH_SANITIZE}\"; allowed are address, thread, or empty")
+endif()
+
+function(pagestash_sanitize target sanitizer)
+  set(flags ${PAGESTASH_SANITIZE_FLAGS_${sanitizer}})
+  if(flags)
+    list(APPEND flags -g -fno-omit-frame-pointer)
+  endif()
+  if(PAGESTASH_FUZZ)
+    list(APPEND flags -fsanitize=fuzzer-no-link)
+  endif()
+  target_compile_options(${target} PRIVATE ${flags})
+  target_link_options(${target} PRIVATE ${flags})
+endfunction()
+
+# Language level, warnings, sanitizers, and the include paths of this repository.
+function(pagestash_compile_options target)
+  set_target_properties(${target} PROPERTIES
+    C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
+    CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+    CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
+  target_include_directories(${target} PRIVATE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow>
+    # Messages name host/pool.c, not where somebody built it.
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
+  pagestash_sanitize(${target} "${PAGESTASH_SANITIZE}")
+endfunction()

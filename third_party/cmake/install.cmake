@@ -1,0 +1,27 @@
+# Headers, libraries, CMake package and pkg-config file. All of it can be moved after installation.
+
+include(CMakePackageConfigHelpers)
+
+install(TARGETS pagestash pagestash_static EXPORT pagestash-targets)
+install(DIRECTORY include/pagestash DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pagestash)
+configure_package_config_file(third_party/pagestash-config.cmake.in
+  ${PROJECT_BINARY_DIR}/pagestash-config.cmake INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/pagestash-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(EXPORT pagestash-targets NAMESPACE pagestash:: DESTINATION ${package_dir})
+install(FILES ${PROJECT_BINARY_DIR}/pagestash-config.cmake
+  ${PROJECT_BINARY_DIR}/pagestash-config-version.cmake DESTINATION ${package_dir})
+
+set(pc_libs_private "-pthread")
+if(PAGESTASH_HAVE_CUDA)
+  get_filename_component(cuda_lib_dir ${CUDA_cudart_static_LIBRARY} DIRECTORY)
+  string(APPEND pc_libs_private " -L${cuda_lib_dir} -lcudart_static -ldl -lrt")
+endif()
+string(REGEX REPLACE "[^/]+" ".." pc_prefix ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(third_party/pagestash.pc.in ${PROJECT_BINARY_DIR}/pagestash.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/pagestash.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

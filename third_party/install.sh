@@ -1,0 +1,43 @@
+#!/bin/sh
+# Installs what building and testing need, with apt, and does nothing when all is there.
+# The CUDA toolkit is not installed: it is used if it is found.
+set -eu
+
+packages="cmake ninja-build gcc g++ make pkg-config python3
+          libgtest-dev libjansson-dev spin
+          clang libclang-rt-14-dev clang-tidy clang-format"
+
+missing() {
+    command -v dpkg-query >/dev/null || return 1
+    for package in $packages; do
+        state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || state=
+        [ "$state" = installed ] || printf '%s ' "$package"
+    done
+}
+
+say() { printf 'third_party/install.sh: %s\n' "$1" >&2; }
+
+list=$(missing) || { say "not a Debian system; install by hand: $(echo $packages)"; exit 1; }
+[ -n "$list" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    root=
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    root=sudo
+elif command -v sudo >/dev/null && [ -t 0 ]; then
+    root=sudo
+else
+    say "needs root or sudo to run: apt-get install $list"
+    exit 1
+fi
+
+say "installing $list"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() { $root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" >>"$log" 2>&1; }
+# Package lists may be absent or too old to fetch from.
+apt install --no-install-recommends $list || { apt update && apt install --no-install-recommends $list; } || {
+    tail -n 5 "$log" >&2
+    say "apt-get could not install $list"
+    exit 1
+}
