@@ -1,0 +1,12 @@
+#include "tests/simt/simt_device.h"
+
+#include "host/internal.h"
+
+pst_status psti_simt_device_open(const simt_options *options, pst_device **device_out)
+{
+    const simt_config config = simt_complete(options);
+    const char *error = simt_config_error(&config);
+    PSTI_CHECK(!error, PST_E_INVALID, "simt options: %s", error);
+    psti_simt_configure(&config);
+    return psti_host_device_open("simt", (int)config.num_sms, &psti_simt_runners, device_out);
+}

@@ -1,0 +1,89 @@
+/* The library's CUDA kernels, compiled for the CPU, as runners of a device. */
+#define PSTI_SIMT 1
+#include "tests/simt/simt.h"
+
+#include "kernels/cuda/control.cuh"
+#include "kernels/cuda/move.cuh"
+#include "kernels/cuda/pattern.cuh"
+
+#include "tests/simt/simt_device.h"
+
+static_assert(PSTI_MAX_THREADS <= SIMT_MAX_THREADS, "blocks of the kernels");
+
+static simt_config configured = simt_complete(nullptr);
+static uint64_t num_launches;
+
+void psti_simt_configure(const simt_config *config)
+{
+    configured = simt_complete(config);
+    __atomic_store_n(&num_launches, 0, __ATOMIC_RELAXED);
+}
+
+uint64_t psti_simt_num_launches(void)
+{
+    return __atomic_load_n(&num_launches, __ATOMIC_RELAXED);
+}
+
+/* As psti_grid in kernels/cuda/launch.cuh, within max_blocks. */
+static uint32_t grid_of(uint32_t num_sms, uint64_t work)
+{
+    const uint64_t sms = num_sms ? num_sms : configured.num_sms;
+    const uint64_t resident = psti_min_u64(sms * configured.blocks_per_sm, configured.max_blocks);
+    const uint64_t blocks = psti_min_u64(work, resident);
+    return blocks ? (uint32_t)blocks : 1;
+}
+
+/* Called with the kernel and the type of its arguments. */
+template <class Args, void (*kKernel)(const Args &)>
+static void run(const void *args, uint32_t num_sms, uint64_t work)
+{
+    simt_config config = configured;
+    config.seed += __atomic_fetch_add(&num_launches, 1, __ATOMIC_RELAXED);
+    simt_launch(
+        &config, grid_of(num_sms, work), config.threads,
+        [](void *ctx) { kKernel(*static_cast<const Args *>(ctx)); }, const_cast<void *>(args));
+}
+
+static void run_stash(const void *opaque)
+{
+    const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
+    run<psti_move_args, stash_kernel>(args, args->num_sms, args->max_tiles);
+}
+
+static void run_restore(const void *opaque)
+{
+    const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
+    const uint64_t work = args->flags & PSTI_MOVE_RELEASE ? 1 : args->max_tiles;
+    run<psti_move_args, restore_kernel>(args, args->num_sms, work);
+}
+
+static void run_reset(const void *args)
+{
+    run<psti_control_args, reset_kernel>(args, 0, UINT64_MAX);
+}
+
+static void run_step(const void *args)
+{
+    run<psti_control_args, step_kernel>(args, 0, 1);
+}
+
+static void run_check(const void *args)
+{
+    run<psti_control_args, check_kernel>(args, 0, 1);
+}
+
+static void run_fill(const void *args)
+{
+    run<psti_pattern_args, fill_kernel>(args, 0, UINT64_MAX);
+}
+
+static void run_verify(const void *args)
+{
+    run<psti_pattern_args, verify_kernel>(args, 0, UINT64_MAX);
+}
+
+const psti_runners psti_simt_runners = {{
+#define PSTI_RUNNER(NAME, name, args_type) run_##name,
+    PSTI_OP_LIST(PSTI_RUNNER)
+#undef PSTI_RUNNER
+}};
