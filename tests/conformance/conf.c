@@ -1,0 +1,114 @@
+#include "tests/conformance/conf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/conformance/conf_simt.h"
+
+typedef struct registered {
+    conf_kind kind;
+    conf_body body;
+} registered;
+
+static const char *const kind_names[CONF_KINDS] = {"host", "simt", "cuda"};
+
+static pst_status open_device(conf_kind kind, pst_device **device_out)
+{
+    return kind == CONF_SIMT ? conf_simt_open(device_out)
+                             : pst_device_open(kind_names[kind], 0, device_out);
+}
+
+static void run(void *opaque)
+{
+    const registered *test = opaque;
+    conf_run conf = {.kind = test->kind};
+    const pst_status status = open_device(test->kind, &conf.device);
+    if (test->kind == CONF_CUDA && (status == PST_E_NO_DEVICE || status == PST_E_UNSUPPORTED))
+        pst_test_skip("no GPU");
+    CHECK_MSG(status == PST_OK, "%s", pst_last_message());
+    test->body(&conf);
+    if (!psti_test_failed()) /* BUSY: the test left something behind */
+        CHECK_OK(pst_device_close(conf.device));
+}
+
+void conf_register(const char *file, int line, const char *suite, const char *name, conf_body body,
+                   bool tsan)
+{
+    if (CONF_TSAN && !tsan)
+        return;
+    for (conf_kind kind = CONF_HOST; kind < CONF_KINDS; kind++) {
+        char full[128];
+        registered *test = malloc(sizeof(*test));
+        if (!test)
+            abort();
+        *test = (registered){.kind = kind, .body = body};
+        snprintf(full, sizeof(full), "%s/%s", suite, kind_names[kind]);
+        psti_test_register_at(file, line, full, name, run, test);
+    }
+}
+
+uint32_t conf_cases(const conf_run *conf, uint32_t cases)
+{
+    const uint32_t slower = (conf->kind == CONF_SIMT ? 4 : 1) * (CONF_TSAN ? 8 : 1);
+    return cases > slower ? cases / slower : 1;
+}
+
+uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)
+{
+    return conf->kind == CONF_SIMT ? bytes / (CONF_TSAN ? 4 : 2) : bytes;
+}
+
+uint64_t conf_seed(uint32_t i)
+{
+    static uint64_t first;
+    if (first == 0) {
+        const char *text = getenv("PSTI_TEST_SEED");
+        first = text ? strtoull(text, NULL, 0) : 1;
+    }
+    return first + i;
+}
+
+void conf_report(const char *file, int line, const char *text)
+{
+    psti_test_fail(file, line, "%s", text);
+}
+
+ls_options conf_options(pst_pool_mode mode, uint64_t num_pages, uint64_t seed)
+{
+    return (ls_options){.mode = mode, .num_pages = num_pages, .seed = seed, .report = conf_report};
+}
+
+static void place(shape *made)
+{
+    uint64_t at = 64;
+    for (uint32_t t = 0; t < made->num_tensors; t++) {
+        const pst_row_space *space = &made->spaces[made->tensors[t].space];
+        made->tensors[t].base = (void *)(uintptr_t)at;
+        at += (uint64_t)space->capacity * made->tensors[t].row_bytes * oracle_num_segments(space);
+        at = (at + 79) / 16 * 16;
+    }
+    made->arena_bytes = (size_t)at + 64;
+}
+
+shape conf_prefix_shape(uint32_t num_tensors, int64_t rows, uint64_t row_bytes)
+{
+    shape made = {.num_spaces = 1, .num_tensors = num_tensors};
+    made.spaces[0] =
+        (pst_row_space){.kind = PST_ROWS_PREFIX, .count_type = PST_COUNT_INT32, .capacity = rows};
+    for (uint32_t t = 0; t < num_tensors; t++)
+        made.tensors[t] = (pst_tensor){.row_bytes = row_bytes};
+    place(&made);
+    return made;
+}
+
+shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes)
+{
+    shape made = {.num_spaces = 1, .num_tensors = 1};
+    made.spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS,
+                                     .count_type = PST_COUNT_INT64,
+                                     .capacity = rows,
+                                     .num_segments = segments};
+    made.tensors[0] = (pst_tensor){.row_bytes = row_bytes};
+    place(&made);
+    return made;
+}

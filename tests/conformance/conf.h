@@ -1,0 +1,75 @@
+/* The conformance suite: tests that run once for each device, as Suite/host, Suite/simt and
+ * Suite/cuda. All device memory is reached through pst_device_alloc and pst_device_copy.
+ *
+ *   CONFORMANCE(Tickets, KeepTwice)
+ *   {
+ *       ... uses conf->device ...
+ *   }
+ *
+ * Random cases are numbered; a failure prints the number, and PSTI_TEST_SEED=N begins with that
+ * one. */
+#ifndef PAGESTASH_TESTS_CONF_H
+#define PAGESTASH_TESTS_CONF_H
+
+#include "tests/harness.h"
+#include "tests/oracle/lockstep.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define CONF_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CONF_TSAN 1
+#endif
+#endif
+#ifndef CONF_TSAN
+#define CONF_TSAN 0
+#endif
+
+typedef enum conf_kind { CONF_HOST, CONF_SIMT, CONF_CUDA, CONF_KINDS } conf_kind;
+
+typedef struct conf_run {
+    conf_kind kind;
+    pst_device *device;
+} conf_run;
+
+typedef void (*conf_body)(const conf_run *conf);
+
+PST_BEGIN_DECLS
+
+void conf_register(const char *file, int line, const char *suite, const char *name, conf_body body,
+                   bool tsan);
+
+/* Of `cases` that are right for the host device, how many this one runs: simt is slower, and both
+ * are under ThreadSanitizer. At least 1. */
+uint32_t conf_cases(const conf_run *conf, uint32_t cases);
+/* A number that is larger where payload is cheap. */
+uint64_t conf_bytes(const conf_run *conf, uint64_t bytes);
+
+/* Seed of random case number `i`. */
+uint64_t conf_seed(uint32_t i);
+
+void conf_report(const char *file, int line, const char *text);
+
+/* Options with what every test wants. */
+ls_options conf_options(pst_pool_mode mode, uint64_t num_pages, uint64_t seed);
+
+/* A group of `num_tensors` tensors with one prefix count; `rows` at capacity, each row_bytes. */
+shape conf_prefix_shape(uint32_t num_tensors, int64_t rows, uint64_t row_bytes);
+/* One tensor, `segments` segments of `rows` rows. */
+shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes);
+
+PST_END_DECLS
+
+#define CONF_DEFINE(suite, name, tsan)                                          \
+    static void suite##_##name(const conf_run *conf);                           \
+    __attribute__((constructor)) static void register_##suite##_##name(void)    \
+    {                                                                           \
+        conf_register(__FILE__, __LINE__, #suite, #name, suite##_##name, tsan); \
+    }                                                                           \
+    static void suite##_##name(const conf_run *conf __attribute__((unused)))
+
+#define CONFORMANCE(suite, name) CONF_DEFINE(suite, name, true)
+/* Not registered where ThreadSanitizer watches: the test breaks the rules on purpose. */
+#define CONFORMANCE_NO_TSAN(suite, name) CONF_DEFINE(suite, name, false)
+
+#endif

@@ -1,0 +1,289 @@
+/* Tickets and rings whose words were damaged: what is wrong is skipped, recorded and never freed
+ * twice; what is right still works. */
+#include "tests/conformance/conf.h"
+
+enum { ROW_BYTES = 4096, PAGES = 6, ROWS = 4 * PAGES, POOL_PAGES = 20 };
+
+typedef struct scene {
+    lockstep ls;
+    oracle_random random;
+    ls_group source, destination;
+    uint32_t ticket, other; /* both live */
+} scene;
+
+static void stash_full(scene *self, uint32_t ticket)
+{
+    const int64_t rows = ROWS;
+    ls_group_fill(&self->ls, &self->source, &self->random);
+    ls_group_set_counts(&self->ls, &self->source, &rows);
+    ls_stash(&self->ls, ticket, &self->source);
+}
+
+static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode)
+{
+    const ls_options options = conf_options(mode, POOL_PAGES, 0);
+    const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
+    self->random = oracle_random_seeded(5);
+    if (!ls_open(&self->ls, conf->device, &options))
+        return false;
+    ls_group_make(&self->ls, &like, &self->random, &self->source);
+    ls_group_make(&self->ls, &like, &self->random, &self->destination);
+    self->ticket = ls_ticket_make(&self->ls, &self->source);
+    self->other = ls_ticket_make(&self->ls, &self->source);
+    stash_full(self, self->ticket);
+    stash_full(self, self->other);
+    return !self->ls.failed;
+}
+
+/* Lost pages stay lost until a reset. */
+static void tear_down(scene *self)
+{
+    ls_reset(&self->ls, PST_RESET_ALL);
+    ls_group_free(&self->ls, &self->source);
+    ls_group_free(&self->ls, &self->destination);
+    ls_close(&self->ls);
+}
+
+static void in_both_modes(const conf_run *conf, void (*body)(scene *self))
+{
+    static scene self;
+    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+        if (!set_up(&self, conf, mode))
+            return;
+        body(&self);
+        if (psti_test_failed())
+            return;
+        tear_down(&self);
+    }
+}
+
+#define DAMAGE(name)               \
+    static void name(scene *self); \
+    CONFORMANCE(Damage, name)      \
+    {                              \
+        in_both_modes(conf, name); \
+    }                              \
+    static void name(scene *self)
+
+/* While words are damaged pst_pool_check would say so, which is not what is tested here. */
+static void damage(scene *self, bool damaged)
+{
+    self->ls.skip_checks = damaged;
+    self->ls.check_is_loose = damaged;
+    if (!damaged)
+        ls_compare(&self->ls);
+}
+
+static void write_ticket(scene *self)
+{
+    lockstep *ls = &self->ls;
+    LS_TRY(ticket_words_write(ls->tickets[self->ticket], &ls->words_of[self->ticket], ls->stream));
+}
+
+static void damage_id(scene *self, uint32_t page, uint32_t id)
+{
+    damage(self, true);
+    self->ls.words_of[self->ticket].table[page] = id;
+    self->ls.oracle->tickets[self->ticket].table[page] = id;
+    write_ticket(self);
+}
+
+enum { BAD_NONE, BAD_RANGE, BAD_LAST, BAD_HOST, BAD_FREE, BAD_OTHER, BAD_REPEATED, BAD_KINDS };
+
+static uint32_t bad_id(const scene *self, int kind, uint32_t page)
+{
+    const oracle_pool *oracle = self->ls.oracle;
+    switch (kind) {
+    case BAD_NONE:
+        return UINT32_MAX;
+    case BAD_RANGE:
+        return POOL_PAGES;
+    case BAD_LAST:
+        return INT32_MAX;
+    case BAD_HOST:
+        return 0x80000000u;
+    case BAD_FREE:
+        return oracle->free_ids[0][0];
+    case BAD_OTHER:
+        return oracle->tickets[self->other].ids[page];
+    default:
+        return oracle->tickets[self->ticket].ids[(page + 1) % PAGES];
+    }
+}
+
+/* Each kind of damage to each page, then one of the operations, then the other ticket as usual. */
+static void try_damage(scene *self, void (*operation)(scene *self))
+{
+    for (int kind = 0; kind < BAD_KINDS; kind++)
+        for (uint32_t page = 0; page < PAGES && !self->ls.failed; page++) {
+            ls_group_poison(&self->ls, &self->destination, 0xdd);
+            damage_id(self, page, bad_id(self, kind, page));
+            operation(self);
+            damage(self, false);
+            CHECK_EQ(self->ls.oracle->status.fault, PST_FAULT_DAMAGED);
+            CHECK_EQ(oracle_lost_pages(self->ls.oracle), 1);
+            ls_restore(&self->ls, self->other, &self->destination, PST_RESTORE_CONSUME,
+                       PST_TAIL_UNTOUCHED);
+            ls_reset(&self->ls, PST_RESET_ALL);
+            stash_full(self, self->ticket);
+            stash_full(self, self->other);
+        }
+}
+
+static void release(scene *self)
+{
+    ls_release(&self->ls, self->ticket);
+}
+
+static void consume(scene *self)
+{
+    ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+}
+
+static void keep_and_release(scene *self)
+{
+    ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+    ls_release(&self->ls, self->ticket);
+}
+
+DAMAGE(ReleaseSkipsADamagedId)
+{
+    try_damage(self, release);
+}
+
+DAMAGE(ConsumeSkipsADamagedId)
+{
+    try_damage(self, consume);
+}
+
+DAMAGE(KeepSkipsADamagedId)
+{
+    try_damage(self, keep_and_release);
+}
+
+/* A count that the destination cannot hold. */
+DAMAGE(CountBeyondTheDestinationCopiesNothing)
+{
+    static const int64_t counts[] = {ROWS + 1, -1, INT64_MIN, INT64_MAX};
+    for (int i = 0; i < 4; i++) {
+        damage(self, true);
+        self->ls.words_of[self->ticket].counts[0] = counts[i];
+        self->ls.oracle->tickets[self->ticket].counts[0] = counts[i];
+        write_ticket(self);
+        ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+        CHECK_EQ(self->ls.oracle->status.fault, PST_FAULT_DESTINATION);
+        ls_release(&self->ls, self->ticket); /* the ids are right */
+        damage(self, false);
+        ls_reset(&self->ls, PST_RESET_FAULTS);
+        stash_full(self, self->ticket);
+    }
+}
+
+/* Counts or a number of pages that do not belong together: nothing is copied, nothing is freed. */
+DAMAGE(CountsAndPagesThatDisagreeCopyNothing)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        lockstep *ls = &self->ls;
+        ticket_words *words = &ls->words_of[self->ticket];
+        damage(self, true);
+        if (kind < 2)
+            words->counts[0] = kind ? 0 : ROWS - 5;
+        else
+            words->head.num_pages = kind == 2 ? UINT64_MAX : PAGES - 1;
+        write_ticket(self);
+        LS_TRY(pst_ticket_restore(ls->tickets[self->ticket], self->destination.group, NULL,
+                                  ls->stream));
+        oracle_fault(ls->oracle, PST_FAULT_DAMAGED, self->ticket, 0);
+        words->counts[0] = ROWS;
+        words->head.num_pages = PAGES;
+        LS_TRY(ticket_words_read(ls->tickets[self->ticket], words, ls->stream));
+        CHECK_EQ(words->head.state, PSTI_TICKET_LIVE);
+        words->counts[0] = ROWS;
+        words->head.num_pages = PAGES;
+        write_ticket(self);
+        ls_group_compare(ls, &self->destination);
+        damage(self, false);
+        ls_restore(ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
+    }
+}
+
+/* ---- a damaged ring ---- */
+
+/* The next id that a stash would take is one that is wrong. */
+static void damage_ring(scene *self, uint32_t ahead, uint32_t id)
+{
+    lockstep *ls = &self->ls;
+    damage(self, true);
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    const uint64_t slot =
+        (ls->words.state.head[0] + ahead) & ls->pool->view.ring_mask[PSTI_TIER_DEVICE];
+    ls->words.ring[0][slot] = id;
+    LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
+}
+
+/* Pages that belong to somebody are not written, and nobody owns a page twice. */
+DAMAGE(StashFromADamagedRingTakesNoPageTwice)
+{
+    for (int kind = 0; kind < 5; kind++) {
+        lockstep *ls = &self->ls;
+        const oracle_pool *oracle = ls->oracle;
+        const uint32_t ids[] = {UINT32_MAX, POOL_PAGES, 0x80000000u,
+                                oracle->tickets[self->other].ids[2], oracle->free_ids[0][0]};
+        const uint32_t third = ls_ticket_make(ls, &self->source);
+        damage_ring(self, 1, ids[kind]);
+        ls_group_fill(ls, &self->source, &self->random);
+        LS_TRY(pst_ticket_stash(ls->tickets[third], self->source.group, NULL, ls->stream));
+        LS_TRY(ticket_words_read(ls->tickets[third], &ls->words_of[third], ls->stream));
+        LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+        CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
+        CHECK_EQ(ls->words.status.fault_ticket, third);
+        CHECK_EQ(ls->words.status.fault_wanted, ids[kind]);
+        uint32_t holes = 0;
+        for (uint32_t page = 0; page < PAGES; page++)
+            holes += ls->words_of[third].table[page] == PSTI_ID_NONE;
+        CHECK_EQ(holes, 1);
+        for (uint32_t i = 0; i < 2; i++) { /* both live tickets are whole */
+            const uint32_t ticket = i ? self->other : self->ticket;
+            oracle_restore(ls->oracle, ticket, &self->destination.model, PST_RESTORE_KEEP,
+                           PST_TAIL_UNTOUCHED);
+            pst_restore_options keep = PST_RESTORE_OPTIONS_INIT;
+            keep.pages = PST_RESTORE_KEEP;
+            LS_TRY(pst_ticket_restore(ls->tickets[ticket], self->destination.group, &keep,
+                                      ls->stream));
+            ls_group_compare(ls, &self->destination);
+        }
+        LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
+        oracle_reset(ls->oracle, PST_RESET_ALL);
+        damage(self, false);
+        ls_ticket_free(ls, third);
+        stash_full(self, self->ticket);
+        stash_full(self, self->other);
+    }
+}
+
+/* A page whose owner word says that somebody has it is not written though it is in the ring. */
+DAMAGE(OwnedPageInTheRingIsNotWritten)
+{
+    {
+        lockstep *ls = &self->ls;
+        const uint32_t third = ls_ticket_make(ls, &self->source);
+        const uint32_t id = ls->oracle->free_ids[0][0];
+        const psti_pool_view *view = &ls->pool->view;
+        static unsigned char before[PST_PAGE_BYTES_MIN], after[PST_PAGE_BYTES_MIN];
+        damage(self, true);
+        LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+        ls->words.owner[0][id] = 77;
+        LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
+        const void *page = view->pages[0] + ((size_t)id << view->page_shift);
+        LS_TRY(pst_device_copy(ls->device, before, page, sizeof(before), ls->stream));
+        LS_TRY(pst_ticket_stash(ls->tickets[third], self->source.group, NULL, ls->stream));
+        LS_TRY(pst_device_copy(ls->device, after, page, sizeof(after), ls->stream));
+        LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+        CHECK(memcmp(before, after, sizeof(before)) == 0);
+        CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
+        CHECK_EQ(ls->words.owner[0][id], 77);
+        LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
+        oracle_reset(ls->oracle, PST_RESET_ALL);
+        damage(self, false);
+    }
+}

@@ -1,0 +1,216 @@
+/* pst_group_fill and pst_group_verify against the formula of pagestash/pattern.h, byte by byte. */
+#include "tests/conformance/conf.h"
+
+/* Steele, Lea, Flood 2014, figure 15: the 64-bit finaliser of splitmix. */
+static uint64_t mix(uint64_t x)
+{
+    uint64_t z = x + 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static unsigned char pattern_byte(const pst_pattern *pattern, uint64_t step, uint32_t tensor,
+                                  uint32_t segment, uint64_t offset)
+{
+    const uint64_t key =
+        mix(mix(pattern->seed + step) + mix(pattern->key) + ((uint64_t)tensor << 32) + segment);
+    return (unsigned char)(mix(key + offset / 8) >> 8 * (offset % 8));
+}
+
+typedef struct scene {
+    lockstep ls;
+    oracle_random random;
+    ls_group group;
+    uint64_t *step;       /* on the device */
+    uint64_t *mismatches; /* on the device */
+} scene;
+
+static bool set_up(scene *self, const conf_run *conf, const shape *like, uint64_t seed)
+{
+    const ls_options options = conf_options(PST_POOL_ORDERED, 1, seed);
+    void *words = NULL;
+    if (!ls_open(&self->ls, conf->device, &options))
+        return false;
+    lockstep *ls = &self->ls;
+    ls_group_make(ls, like, &self->random, &self->group);
+    LS_TRY(pst_device_alloc(ls->device, 2 * sizeof(uint64_t), &words));
+    self->step = words;
+    self->mismatches = self->step + 1;
+    return !ls->failed;
+}
+
+static void tear_down(scene *self)
+{
+    lockstep *ls = &self->ls;
+    LS_TRY(pst_device_free(ls->device, self->step));
+    ls_group_free(ls, &self->group);
+    ls_close(ls);
+}
+
+static void put(scene *self, uint64_t *word, uint64_t value)
+{
+    lockstep *ls = &self->ls;
+    LS_TRY(pst_device_copy(ls->device, word, &value, sizeof(value), ls->stream));
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+}
+
+static unsigned char *segment_image(const scene *self, uint32_t t, uint32_t s)
+{
+    const oracle_group *model = &self->group.model;
+    return model->image + ((unsigned char *)model->tensors[t].base - self->group.arena) +
+           s * oracle_stride(model, t);
+}
+
+static uint64_t live_bytes(const scene *self, uint32_t t, uint32_t s)
+{
+    const oracle_group *model = &self->group.model;
+    const pst_tensor *tensor = &model->tensors[t];
+    const int64_t rows = self->group.values[oracle_first_count(model, tensor->space) + s];
+    return oracle_rows(tensor, (uint64_t)rows) * tensor->row_bytes;
+}
+
+static bool counts_are_good(const scene *self, uint32_t t, uint32_t s)
+{
+    const oracle_group *model = &self->group.model;
+    const pst_row_space *space = &model->spaces[model->tensors[t].space];
+    const int64_t rows = self->group.values[oracle_first_count(model, model->tensors[t].space) + s];
+    return rows >= 0 && rows <= space->capacity;
+}
+
+/* Fills, with both; where a count is bad nothing is written. */
+static void fill(scene *self, const pst_pattern *pattern, uint64_t step)
+{
+    lockstep *ls = &self->ls;
+    const oracle_group *model = &self->group.model;
+    LS_TRY(pst_group_fill(self->group.group, pattern, ls->stream));
+    for (uint32_t t = 0; t < model->num_tensors; t++)
+        for (uint32_t s = 0; s < oracle_num_segments(&model->spaces[model->tensors[t].space]); s++)
+            for (uint64_t i = 0; counts_are_good(self, t, s) && i < live_bytes(self, t, s); i++)
+                segment_image(self, t, s)[i] = pattern_byte(pattern, step, t, s, i);
+    ls_group_compare(ls, &self->group);
+}
+
+static uint64_t verify(scene *self, const pst_pattern *pattern, int tail)
+{
+    lockstep *ls = &self->ls;
+    uint64_t mismatches = 0;
+    put(self, self->mismatches, 1000);
+    LS_TRY(pst_device_copy(ls->device, self->group.arena, self->group.model.image,
+                           self->group.arena_bytes, ls->stream));
+    LS_TRY(pst_group_verify(self->group.group, self->group.group, pattern, tail, self->mismatches,
+                            ls->stream));
+    LS_TRY(
+        pst_device_copy(ls->device, &mismatches, self->mismatches, sizeof(mismatches), ls->stream));
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+    return mismatches - 1000; /* it adds */
+}
+
+/* Changes some live bytes. */
+static void spoil(scene *self, uint32_t times)
+{
+    const oracle_group *model = &self->group.model;
+    for (uint32_t i = 0; i < times; i++) {
+        const uint32_t t = (uint32_t)oracle_random_below(&self->random, model->num_tensors);
+        const uint32_t s = (uint32_t)oracle_random_below(
+            &self->random, oracle_num_segments(&model->spaces[model->tensors[t].space]));
+        const uint64_t bytes = live_bytes(self, t, s);
+        if (bytes)
+            segment_image(self, t, s)[oracle_random_below(&self->random, bytes)] ^=
+                (unsigned char)oracle_random_in(&self->random, 1, 255);
+    }
+}
+
+/* Bytes behind the live ones, up to the capacity, that do not hold `value`. */
+static uint64_t tail_bytes_unlike(const scene *self, int value)
+{
+    const oracle_group *model = &self->group.model;
+    uint64_t found = 0;
+    for (uint32_t t = 0; t < model->num_tensors; t++)
+        for (uint32_t s = 0; s < oracle_num_segments(&model->spaces[model->tensors[t].space]); s++)
+            for (uint64_t i = live_bytes(self, t, s); i < oracle_segment_bytes(model, t); i++)
+                found += segment_image(self, t, s)[i] != value;
+    return found;
+}
+
+static uint64_t bytes_unlike_pattern(const scene *self, const pst_pattern *pattern, uint64_t step)
+{
+    const oracle_group *model = &self->group.model;
+    uint64_t found = 0;
+    for (uint32_t t = 0; t < model->num_tensors; t++)
+        for (uint32_t s = 0; s < oracle_num_segments(&model->spaces[model->tensors[t].space]); s++)
+            for (uint64_t i = 0; i < live_bytes(self, t, s); i++)
+                found += segment_image(self, t, s)[i] != pattern_byte(pattern, step, t, s, i);
+    return found;
+}
+
+CONFORMANCE(Pattern, FillsAndCountsEveryByte)
+{
+    for (uint32_t i = 0; i < conf_cases(conf, 160) && !psti_test_failed(); i++) {
+        static scene self;
+        shape like;
+        self.random = oracle_random_seeded(conf_seed(i));
+        shape_make(&self.random, (shape_theme)(i % SHAPE_THEMES), conf_bytes(conf, 20000), &like);
+        if (!set_up(&self, conf, &like, conf_seed(i)))
+            return;
+        const uint64_t step = oracle_random_bits(&self.random);
+        const pst_pattern pattern = {.seed = oracle_random_bits(&self.random),
+                                     .key = oracle_random_bits(&self.random),
+                                     .step = i % 3 ? self.step : NULL};
+        put(&self, self.step, step);
+        ls_group_random_counts(&self.ls, &self.group,
+                               (counts_kind)oracle_random_below(&self.random, COUNTS_GOOD),
+                               &self.random);
+        fill(&self, &pattern, pattern.step ? step : 0);
+        CHECK_EQ(verify(&self, &pattern, PST_TAIL_ANY), 0);
+        CHECK_EQ(verify(&self, &pattern, 7), tail_bytes_unlike(&self, 7));
+        spoil(&self, 20);
+        CHECK_EQ(verify(&self, &pattern, PST_TAIL_ANY),
+                 bytes_unlike_pattern(&self, &pattern, pattern.step ? step : 0));
+        tear_down(&self);
+    }
+}
+
+CONFORMANCE(Pattern, BadCountsWriteNothing)
+{
+    static scene self;
+    const shape like = conf_segments_shape(5, 100, 33);
+    const pst_pattern pattern = {.seed = 1, .key = 2};
+    self.random = oracle_random_seeded(1);
+    if (!set_up(&self, conf, &like, 0))
+        return;
+    for (int kind = COUNTS_GOOD; kind < COUNTS_KINDS; kind++) {
+        ls_group_random_counts(&self.ls, &self.group, (counts_kind)kind, &self.random);
+        fill(&self, &pattern, 0);
+    }
+    tear_down(&self);
+}
+
+/* The counts may be those of another group: what was stashed from it, restored elsewhere. */
+CONFORMANCE(Pattern, CountsOfTheSourceServeTheDestination)
+{
+    static scene self;
+    const shape like = conf_prefix_shape(2, 50, 600);
+    shape other;
+    ls_group destination;
+    const pst_pattern pattern = {.seed = 5, .key = 6};
+    const int64_t rows = 31;
+    self.random = oracle_random_seeded(1);
+    if (!set_up(&self, conf, &like, 0))
+        return;
+    lockstep *ls = &self.ls;
+    shape_like(&self.random, &like, false, &other);
+    other.without_counts = true;
+    ls_group_make(ls, &other, &self.random, &destination);
+    ls_group_set_counts(ls, &self.group, &rows);
+    put(&self, self.mismatches, 0);
+    LS_TRY(pst_group_verify(destination.group, self.group.group, &pattern, PST_TAIL_ANY,
+                            self.mismatches, ls->stream));
+    uint64_t before = 0;
+    LS_TRY(pst_device_copy(ls->device, &before, self.mismatches, sizeof(before), ls->stream));
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+    CHECK(before > 2 * 31 * 600 / 2 && before <= 2 * 31 * 600); /* random bytes, all live ones */
+    CHECK_STATUS(pst_group_fill(destination.group, &pattern, ls->stream), PST_E_INVALID);
+    ls_group_free(ls, &destination);
+    tear_down(&self);
+}

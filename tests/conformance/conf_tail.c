@@ -1,0 +1,166 @@
+/* Zero-filling behind the live rows: exactly [live, dirty) is cleared, and nothing beyond. The
+ * image of the oracle says so of every byte; the tests check what they expect of the oracle, too. */
+#include "tests/conformance/conf.h"
+
+enum { ROWS = 64, ROW_BYTES = 1100 };
+
+typedef struct scene {
+    lockstep ls;
+    oracle_random random;
+    ls_group source, destination;
+    uint32_t ticket;
+} scene;
+
+static bool set_up(scene *self, const conf_run *conf, const shape *like, bool tail_is_zero)
+{
+    const ls_options options = conf_options(PST_POOL_ORDERED, 200, 0);
+    self->random = oracle_random_seeded(11);
+    shape destination = *like;
+    destination.tail_is_zero = tail_is_zero;
+    if (!ls_open(&self->ls, conf->device, &options))
+        return false;
+    ls_group_make(&self->ls, like, &self->random, &self->source);
+    ls_group_make(&self->ls, &destination, &self->random, &self->destination);
+    self->ticket = ls_ticket_make(&self->ls, &self->source);
+    ls_group_poison(&self->ls, &self->destination, 0xee);
+    return !self->ls.failed;
+}
+
+static void tear_down(scene *self)
+{
+    ls_group_free(&self->ls, &self->source);
+    ls_group_free(&self->ls, &self->destination);
+    ls_close(&self->ls);
+}
+
+/* Brings `rows` rows of 0xbb to the destination. */
+static void bring(scene *self, int64_t rows, pst_restore_tail tail)
+{
+    ls_group_poison(&self->ls, &self->source, 0xbb);
+    ls_group_set_counts(&self->ls, &self->source, &rows);
+    ls_stash(&self->ls, self->ticket, &self->source);
+    ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_CONSUME, tail);
+}
+
+/* Rows of the first tensor that hold nothing but `value`, from row `first` on. */
+static int64_t rows_of(const scene *self, int64_t first, int value)
+{
+    const oracle_group *model = &self->destination.model;
+    const unsigned char *base =
+        model->image + ((unsigned char *)model->tensors[0].base - self->destination.arena);
+    int64_t row = first;
+    for (; row < ROWS; row++)
+        for (size_t byte = 0; byte < ROW_BYTES; byte++)
+            if (base[(size_t)row * ROW_BYTES + byte] != value)
+                return row - first;
+    return row - first;
+}
+
+CONFORMANCE(Tail, ClearsOnlyWhatAnEarlierRestoreLeft)
+{
+    static scene self;
+    const shape like = conf_prefix_shape(2, ROWS, ROW_BYTES);
+    if (!set_up(&self, conf, &like, true))
+        return;
+    bring(&self, 30, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 0, 0xbb), 30);
+    CHECK_EQ(rows_of(&self, 30, 0xee), ROWS - 30); /* said to be zero: not touched */
+    bring(&self, 12, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 12, 0), 18);
+    CHECK_EQ(rows_of(&self, 30, 0xee), ROWS - 30);
+    bring(&self, 50, PST_TAIL_UNTOUCHED);
+    bring(&self, 20, PST_TAIL_UNTOUCHED);
+    CHECK_EQ(rows_of(&self, 0, 0xbb), 50);
+    bring(&self, 20, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 20, 0), 30);
+    CHECK_EQ(rows_of(&self, 50, 0xee), ROWS - 50);
+    bring(&self, 0, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 0, 0), 50);
+    bring(&self, ROWS, PST_TAIL_ZERO);
+    bring(&self, 0, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 0, 0), ROWS);
+    tear_down(&self);
+}
+
+CONFORMANCE(Tail, UnknownTailIsClearedUpToTheCapacityOnce)
+{
+    static scene self;
+    const shape like = conf_prefix_shape(2, ROWS, ROW_BYTES);
+    if (!set_up(&self, conf, &like, false))
+        return;
+    bring(&self, 30, PST_TAIL_UNTOUCHED);
+    CHECK_EQ(rows_of(&self, 30, 0xee), ROWS - 30);
+    bring(&self, 10, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 10, 0), ROWS - 10);
+    ls_group_poison(&self.ls, &self.destination, 0xdd);
+    bring(&self, 10, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 10, 0xdd), ROWS - 10);
+    tear_down(&self);
+}
+
+CONFORMANCE(Tail, MarkDirtyClearsUpToTheCapacityAgain)
+{
+    static scene self;
+    const shape like = conf_prefix_shape(2, ROWS, ROW_BYTES);
+    if (!set_up(&self, conf, &like, true))
+        return;
+    bring(&self, 10, PST_TAIL_ZERO);
+    ls_group_mark_dirty(&self.ls, &self.destination);
+    bring(&self, 11, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 11, 0), ROWS - 11);
+    tear_down(&self);
+}
+
+CONFORMANCE(Tail, KeptTicketClearsEachTime)
+{
+    static scene self;
+    const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
+    const int64_t rows = 25;
+    if (!set_up(&self, conf, &like, false))
+        return;
+    ls_group_set_counts(&self.ls, &self.source, &rows);
+    ls_stash(&self.ls, self.ticket, &self.source);
+    for (int again = 0; again < 3; again++) {
+        ls_group_poison(&self.ls, &self.destination, 0x77);
+        ls_group_mark_dirty(&self.ls, &self.destination);
+        ls_restore(&self.ls, self.ticket, &self.destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+        CHECK_EQ(rows_of(&self, 25, 0), ROWS - 25);
+    }
+    tear_down(&self);
+}
+
+/* A restore that copies nothing leaves the dirty extents alone. */
+CONFORMANCE(Tail, FaultsLeaveTheExtentsAlone)
+{
+    static scene self;
+    const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
+    if (!set_up(&self, conf, &like, true))
+        return;
+    bring(&self, 40, PST_TAIL_UNTOUCHED);
+    ls_restore(&self.ls, self.ticket, &self.destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 0, 0xbb), 40);
+    bring(&self, 5, PST_TAIL_ZERO);
+    CHECK_EQ(rows_of(&self, 5, 0), 35);
+    tear_down(&self);
+}
+
+CONFORMANCE(Tail, SegmentsAndRatiosHaveTheirOwnExtents)
+{
+    for (uint32_t i = 0; i < conf_cases(conf, 60) && !psti_test_failed(); i++) {
+        static scene self;
+        oracle_random random = oracle_random_seeded(conf_seed(i));
+        shape like;
+        shape_make(&random, i % 2 ? SHAPE_RATIOS : SHAPE_SEGMENTS, conf_bytes(conf, 30000), &like);
+        if (!set_up(&self, conf, &like, oracle_random_one_in(&random, 2)))
+            return;
+        self.ls.options.seed = conf_seed(i);
+        for (int step = 0; step < 6; step++) {
+            ls_group_random_counts(&self.ls, &self.source,
+                                   (counts_kind)oracle_random_below(&random, COUNTS_GOOD), &random);
+            ls_stash(&self.ls, self.ticket, &self.source);
+            ls_restore(&self.ls, self.ticket, &self.destination, PST_RESTORE_CONSUME,
+                       oracle_random_one_in(&random, 3) ? PST_TAIL_UNTOUCHED : PST_TAIL_ZERO);
+        }
+        tear_down(&self);
+    }
+}

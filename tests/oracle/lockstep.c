@@ -1,0 +1,329 @@
+#include "tests/oracle/lockstep.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ls_fail(lockstep *ls, const char *file, int line, const char *format, ...)
+{
+    char what[512];
+    char text[1024];
+    va_list values;
+    if (ls->failed)
+        return;
+    ls->failed = true;
+    va_start(values, format);
+    vsnprintf(what, sizeof(what), format, values);
+    va_end(values);
+    snprintf(text, sizeof(text), "%s (seed %" PRIu64 ", operation %" PRIu64 ", %s pool)", what,
+             ls->options.seed, ls->operation,
+             ls->options.mode == PST_POOL_CONCURRENT ? "concurrent" : "ordered");
+    ls->options.report(file, line, text);
+}
+
+#define SAME(found, expected, ...)                                                           \
+    do {                                                                                     \
+        const uint64_t found_ = (uint64_t)(found);                                           \
+        const uint64_t expected_ = (uint64_t)(expected);                                     \
+        if (found_ != expected_) {                                                           \
+            char what_[128];                                                                 \
+            snprintf(what_, sizeof(what_), __VA_ARGS__);                                     \
+            LS_FAIL("%s is %" PRIu64 ", the oracle has %" PRIu64, what_, found_, expected_); \
+            return;                                                                          \
+        }                                                                                    \
+    } while (0)
+
+/* ---- open and close ---- */
+
+/* Gives the pool a host tier, which its configuration cannot ask for. */
+static void add_host_pages(lockstep *ls)
+{
+    psti_pool_view *view = &ls->pool->view;
+    const uint32_t pages = (uint32_t)ls->options.num_host_pages;
+    uint32_t slots = 1;
+    while (slots < pages)
+        slots *= 2;
+    const size_t all = view->max_pages[0] + pages;
+    LS_TRY(pst_device_alloc_pinned(ls->device, pages * (size_t)ls->options.page_bytes,
+                                   &ls->host_memory[0]));
+    LS_TRY(pst_device_alloc(ls->device, slots * sizeof(uint32_t), &ls->host_memory[1]));
+    LS_TRY(pst_device_alloc(ls->device, pages * sizeof(uint64_t), &ls->host_memory[2]));
+    LS_TRY(pst_device_alloc(ls->device, all * sizeof(uint32_t), &ls->host_memory[3]));
+    if (ls->failed)
+        return;
+    LS_TRY(pst_device_fill(ls->device, ls->host_memory[3], 0, all * sizeof(uint32_t), ls->stream));
+    view->pages[1] = ls->host_memory[0];
+    view->ring[1] = ls->host_memory[1];
+    view->owner[1] = ls->host_memory[2];
+    view->seen = ls->host_memory[3];
+    view->ring_mask[1] = slots - 1;
+    view->max_pages[1] = pages;
+    ls->pool->num_pages[1] = pages;
+    LS_TRY(pst_pool_reset(ls->pool, PST_RESET_PAGES, ls->stream));
+    oracle_reset(ls->oracle, PST_RESET_PAGES);
+}
+
+/* As if the rings had been used `first_counter` times: slots turn with the counters. */
+static void turn_rings(lockstep *ls)
+{
+    pool_words *words = &ls->words;
+    const uint64_t first = ls->options.first_counter;
+    LS_TRY(pool_words_read(ls->pool, words, ls->stream));
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        words->state.head[tier] = first;
+        words->state.tail[tier] = first + ls->pool->num_pages[tier];
+        for (uint32_t page = 0; page < ls->pool->num_pages[tier]; page++)
+            words->ring[tier][(first + page) % (ls->pool->view.ring_mask[tier] + 1ull)] =
+                oracle_id(tier, page);
+    }
+    LS_TRY(pool_words_write(ls->pool, words, ls->stream));
+}
+
+bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
+{
+    *ls = (lockstep){.device = device, .options = *options};
+    pst_pool_config config = PST_POOL_CONFIG_INIT;
+    if (!ls->options.page_bytes)
+        ls->options.page_bytes = PST_PAGE_BYTES_MIN;
+    if (!ls->options.max_tickets)
+        ls->options.max_tickets = LS_MAX_TICKETS;
+    config.page_bytes = ls->options.page_bytes;
+    config.num_pages = options->num_pages;
+    config.mode = options->mode;
+    config.max_tickets = ls->options.max_tickets;
+    LS_TRY(pst_stream_create(device, &ls->stream));
+    LS_TRY(pst_pool_create(device, &config, &ls->pool));
+    if (ls->failed)
+        return false;
+    ls->oracle = oracle_pool_create(config.page_bytes, options->num_pages, options->num_host_pages,
+                                    config.max_tickets);
+    if (options->num_host_pages)
+        add_host_pages(ls);
+    pool_words_make(ls->pool, &ls->words);
+    if (options->first_counter)
+        turn_rings(ls);
+    ls_compare(ls);
+    return !ls->failed;
+}
+
+void ls_close(lockstep *ls)
+{
+    for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
+        if (ls->tickets[i] && ls->oracle->tickets[i].state == ORACLE_LIVE)
+            ls_release(ls, i);
+    for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
+        if (ls->tickets[i])
+            ls_ticket_free(ls, i);
+    LS_TRY(pst_pool_destroy(ls->failed ? NULL : ls->pool));
+    for (int i = 3; i >= 0; i--)
+        LS_TRY(i == 0 ? pst_device_free_pinned(ls->device, ls->failed ? NULL : ls->host_memory[0])
+                      : pst_device_free(ls->device, ls->failed ? NULL : ls->host_memory[i]));
+    LS_TRY(pst_stream_destroy(ls->device, ls->failed ? NULL : ls->stream));
+    pool_words_free(&ls->words);
+    oracle_pool_destroy(ls->oracle);
+    free(ls->scratch);
+}
+
+uint32_t ls_ticket_make(lockstep *ls, const ls_group *group)
+{
+    pst_ticket *ticket = NULL;
+    if (ls->failed)
+        return UINT32_MAX;
+    LS_TRY(pst_ticket_create(ls->pool, group->group, &ticket));
+    const uint32_t index = pst_ticket_index(ticket);
+    if (!ticket || index >= ls->options.max_tickets || ls->tickets[index]) {
+        LS_FAIL("no ticket, or a second ticket %" PRIu32, index);
+        return UINT32_MAX;
+    }
+    ls->tickets[index] = ticket;
+    ticket_words_make(ticket, &ls->words_of[index]);
+    return index;
+}
+
+void ls_ticket_free(lockstep *ls, uint32_t ticket)
+{
+    if (ls->failed)
+        return;
+    LS_TRY(pst_ticket_destroy(ls->tickets[ticket]));
+    ticket_words_free(&ls->words_of[ticket]);
+    ls->words_of[ticket] = (ticket_words){.num_counts = 0};
+    ls->tickets[ticket] = NULL;
+}
+
+/* ---- comparison ---- */
+
+/* Of an id that stands twice in a damaged table, the first to be looked at is freed, and a GPU looks
+ * at both at once: the ids must be those the oracle expects, their order is the device's. */
+static void adopt_order(lockstep *ls, uint32_t tier, uint64_t i, uint32_t found)
+{
+    uint32_t *ids = ls->oracle->free_ids[tier];
+    for (uint64_t other = i; other < ls->oracle->num_free[tier]; other++)
+        if (ids[other] == found) {
+            ids[other] = ids[i];
+            ids[i] = found;
+        }
+}
+
+static void compare_rings(lockstep *ls)
+{
+    const pool_words *words = &ls->words;
+    const oracle_pool *oracle = ls->oracle;
+    SAME(words->state.epoch, oracle->epoch, "epoch");
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        const uint64_t head = words->state.head[tier];
+        SAME(words->state.tail[tier] - head, oracle->num_free[tier], "free pages of tier %u", tier);
+        for (uint64_t i = 0; i < oracle->num_free[tier]; i++) {
+            const uint64_t slot = (head + i) % (ls->pool->view.ring_mask[tier] + 1ull);
+            if (ls->check_is_loose)
+                adopt_order(ls, tier, i, words->ring[tier][slot]);
+            SAME(words->ring[tier][slot], oracle->free_ids[tier][i],
+                 "free id %" PRIu64 " of tier %u", i, tier);
+        }
+    }
+}
+
+static void compare_ticket(lockstep *ls, uint32_t i)
+{
+    const ticket_words *words = &ls->words_of[i];
+    const oracle_ticket *ticket = &ls->oracle->tickets[i];
+    const bool is_old = words->head.epoch != ls->words.state.epoch;
+    SAME(is_old ? 0 : words->head.state, ticket->state, "state of ticket %u", i);
+    SAME(words->head.index, i, "index of ticket %u", i);
+    if (ticket->state != ORACLE_EMPTY)
+        SAME(words->head.num_pages, ticket->num_pages, "pages of ticket %u", i);
+    if (ticket->state != ORACLE_LIVE)
+        return;
+    for (uint32_t c = 0; c < words->num_counts; c++)
+        SAME(words->counts[c], ticket->counts[c], "count %u of ticket %u", c, i);
+    for (uint64_t page = 0; page < ticket->num_pages; page++)
+        SAME(words->table[page], ticket->table[page], "page %" PRIu64 " of ticket %u", page, i);
+}
+
+#define SAME_FIELD(field) SAME(found->field, expected->field, "status " #field)
+
+static void compare_status(lockstep *ls, const pst_pool_status *found,
+                           const pst_pool_status *expected)
+{
+    SAME_FIELD(flags);
+    SAME_FIELD(step_valid);
+    SAME_FIELD(fault_state);
+    SAME_FIELD(fault);
+    SAME_FIELD(fault_ticket);
+    SAME_FIELD(fault_free[0]);
+    SAME_FIELD(fault_free[1]);
+    if (!ls->check_is_loose) {
+        SAME_FIELD(num_faults);
+        SAME_FIELD(check_errors);
+    }
+    if (!ls->check_is_loose && found->fault != PST_FAULT_CHECK)
+        SAME_FIELD(fault_wanted);
+    SAME_FIELD(high_water[0]);
+    SAME_FIELD(high_water[1]);
+    SAME_FIELD(demand_high_water);
+    SAME_FIELD(step_demand);
+    SAME_FIELD(spilled_pages);
+    SAME_FIELD(in_use[0]);
+    SAME_FIELD(in_use[1]);
+    SAME_FIELD(steps);
+    SAME_FIELD(checks);
+    SAME_FIELD(epoch);
+}
+
+/* Pages that the walk over the device's own words finds wrong, against what the oracle lost. */
+static void compare_conservation(lockstep *ls)
+{
+    if (ls->check_is_loose)
+        return;
+    SAME(pool_words_violations(ls->pool, &ls->words, ls->words_of, LS_MAX_TICKETS),
+         oracle_lost_pages(ls->oracle), "violations of conservation");
+}
+
+void ls_compare(lockstep *ls)
+{
+    if (!ls->failed && !ls->skip_checks) {
+        LS_TRY(pst_pool_check(ls->pool, ls->stream));
+        oracle_check(ls->oracle);
+    }
+    for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
+        if (ls->tickets[i])
+            LS_TRY(ticket_words_read(ls->tickets[i], &ls->words_of[i], ls->stream));
+    if (!ls->failed)
+        LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    if (!ls->failed)
+        compare_status(ls, &ls->words.status, &ls->oracle->status);
+    if (!ls->failed)
+        compare_rings(ls);
+    for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
+        if (ls->tickets[i])
+            compare_ticket(ls, i);
+    if (!ls->failed)
+        compare_conservation(ls);
+}
+
+/* ---- operations ---- */
+
+void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
+{
+    pst_stash_options options = PST_STASH_OPTIONS_INIT;
+    options.num_sms = ls->num_sms;
+    if (ls->failed)
+        return;
+    ls->operation++;
+    LS_TRY(pst_ticket_stash(ls->tickets[ticket], source->group, &options, ls->stream));
+    oracle_stash(ls->oracle, ticket, &source->model, source->values);
+    ls_compare(ls);
+    ls_group_compare(ls, source);
+}
+
+void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
+                pst_restore_tail tail)
+{
+    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
+    options.num_sms = ls->num_sms;
+    options.pages = pages;
+    options.tail = tail;
+    if (ls->failed)
+        return;
+    ls->operation++;
+    LS_TRY(pst_ticket_restore(ls->tickets[ticket], destination->group, &options, ls->stream));
+    oracle_restore(ls->oracle, ticket, &destination->model, pages, tail);
+    ls_compare(ls);
+    ls_group_compare(ls, destination);
+}
+
+void ls_release(lockstep *ls, uint32_t ticket)
+{
+    if (ls->failed)
+        return;
+    ls->operation++;
+    LS_TRY(pst_ticket_release(ls->tickets[ticket], ls->stream));
+    oracle_release(ls->oracle, ticket);
+    ls_compare(ls);
+}
+
+void ls_reset(lockstep *ls, uint32_t what)
+{
+    if (ls->failed)
+        return;
+    ls->operation++;
+    LS_TRY(pst_pool_reset(ls->pool, what, ls->stream));
+    oracle_reset(ls->oracle, what);
+    ls_compare(ls);
+}
+
+void ls_step(lockstep *ls)
+{
+    pst_pool_status polled;
+    if (ls->failed)
+        return;
+    ls->operation++;
+    LS_TRY(pst_pool_step(ls->pool, ls->stream));
+    oracle_step(ls->oracle, &ls->published);
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+    LS_TRY(pst_pool_poll(ls->pool, &polled));
+    if (!ls->failed)
+        compare_status(ls, &polled, &ls->published);
+    ls_compare(ls);
+}

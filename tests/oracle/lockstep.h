@@ -1,0 +1,112 @@
+/* Drives the library and the oracle side by side: each function does one operation with both, then
+ * compares all words of the pool, of its tickets, and every byte that may have changed.
+ *
+ * Threads: one at a time. The first difference is reported once, with the seed; afterwards nothing
+ * is done any more. */
+#ifndef PAGESTASH_TESTS_LOCKSTEP_H
+#define PAGESTASH_TESTS_LOCKSTEP_H
+
+#include "tests/oracle/oracle.h"
+#include "tests/oracle/pool_words.h"
+#include "tests/oracle/shapes.h"
+
+#define LS_MAX_TICKETS 32
+
+/* A group on the device, its memory, and what that must hold. */
+typedef struct ls_group {
+    oracle_group model;
+    pst_group *group;
+    unsigned char *arena; /* on the device */
+    size_t arena_bytes;
+    unsigned char *counts; /* on the device; NULL: a pure destination */
+    size_t counts_bytes;
+    int64_t *values;       /* what `counts` holds */
+    unsigned char *packed; /* the same as on the device */
+} ls_group;
+
+typedef void (*ls_report)(const char *file, int line, const char *text);
+
+typedef struct ls_options {
+    pst_pool_mode mode;
+    uint64_t page_bytes; /* 0: 16 KiB */
+    uint64_t num_pages;
+    uint64_t num_host_pages; /* a second tier, made by the test */
+    uint32_t max_tickets;    /* 0: LS_MAX_TICKETS */
+    uint64_t first_counter;  /* what the ring's counters begin with */
+    uint64_t seed;           /* printed with the first difference */
+    ls_report report;
+} ls_options;
+
+typedef struct lockstep {
+    pst_device *device;
+    pst_stream stream;
+    pst_pool *pool;
+    oracle_pool *oracle;
+    pst_ticket *tickets[LS_MAX_TICKETS]; /* by index */
+    ticket_words words_of[LS_MAX_TICKETS];
+    pool_words words;
+    pst_pool_status published;
+    ls_options options;
+    int num_sms;         /* of stash and restore */
+    bool skip_checks;    /* no pst_pool_check after each operation */
+    bool check_is_loose; /* words were damaged: check_errors and details of faults may differ */
+    bool failed;
+    uint64_t operation;
+    void *host_memory[4]; /* of the second tier */
+    unsigned char *scratch;
+    size_t scratch_bytes;
+} lockstep;
+
+PST_BEGIN_DECLS
+
+/* False where that failed. */
+bool ls_open(lockstep *ls, pst_device *device, const ls_options *options);
+/* Frees tickets and pool; every ticket is released first. */
+void ls_close(lockstep *ls);
+
+/* Reports a difference, once. */
+__attribute__((format(printf, 4, 5))) void ls_fail(lockstep *ls, const char *file, int line,
+                                                   const char *format, ...);
+
+/* For functions that have `ls` and return nothing. */
+#define LS_FAIL(...) ls_fail(ls, __FILE__, __LINE__, __VA_ARGS__)
+#define LS_TRY(call)                                                                      \
+    do {                                                                                  \
+        const pst_status ls_status = (call);                                              \
+        if (ls_status != PST_OK)                                                          \
+            LS_FAIL("%s: %s: %s", #call, pst_status_name(ls_status), pst_last_message()); \
+    } while (0)
+
+/* Makes the group of a shape, its memory full of random bytes. */
+bool ls_group_make(lockstep *ls, const shape *from, oracle_random *random, ls_group *made);
+void ls_group_free(lockstep *ls, ls_group *group);
+/* New random bytes everywhere in the group's memory. */
+void ls_group_fill(lockstep *ls, ls_group *group, oracle_random *random);
+/* One byte value everywhere. */
+void ls_group_poison(lockstep *ls, ls_group *group, int value);
+void ls_group_set_counts(lockstep *ls, ls_group *group, const int64_t *values);
+void ls_group_random_counts(lockstep *ls, ls_group *group, counts_kind kind, oracle_random *random);
+void ls_group_mark_dirty(lockstep *ls, ls_group *group);
+/* The whole memory of the group against the image. */
+void ls_group_compare(lockstep *ls, ls_group *group);
+
+/* A ticket for groups like this one; UINT32_MAX when that failed. */
+uint32_t ls_ticket_make(lockstep *ls, const ls_group *group);
+/* One that holds nothing. */
+void ls_ticket_free(lockstep *ls, uint32_t ticket);
+
+void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source);
+void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
+                pst_restore_tail tail);
+void ls_release(lockstep *ls, uint32_t ticket);
+void ls_reset(lockstep *ls, uint32_t what);
+/* Also compares what pst_pool_poll answers. */
+void ls_step(lockstep *ls);
+
+/* What each of the above does last: pst_pool_check, and all words compared. For operations made
+ * otherwise (graphs), after the oracle was told. */
+void ls_compare(lockstep *ls);
+
+PST_END_DECLS
+
+#endif

@@ -1,0 +1,112 @@
+/* What the library must do, said in the most naive way: free pages are a list, the byte stream is
+ * walked byte by byte, a ticket keeps a copy of what it stashed. Shares no code with the library;
+ * includes public headers only.
+ *
+ * The oracle knows one history of operations, in order. Page ids are a function of that history. */
+#ifndef PAGESTASH_TESTS_ORACLE_H
+#define PAGESTASH_TESTS_ORACLE_H
+
+#include <pagestash/pagestash.h>
+
+#define ORACLE_TIERS 2
+#define ORACLE_ALL_DIRTY UINT64_MAX
+
+/* ---- groups ---- */
+
+/* A group, and what the memory around its tensors must hold now. Bases in `tensors` are device
+ * addresses; image[0] is the byte at device address `origin`. */
+typedef struct oracle_group {
+    pst_row_space spaces[PST_MAX_SPACES];
+    pst_tensor tensors[PST_MAX_TENSORS];
+    uint32_t num_spaces;
+    uint32_t num_tensors;
+    const unsigned char *origin;
+    unsigned char *image;
+    uint64_t *dirty; /* rows that a restore left behind, one per count */
+} oracle_group;
+
+uint32_t oracle_num_segments(const pst_row_space *space);
+uint32_t oracle_num_counts(const oracle_group *group);
+/* Position of a space's first count among those of all spaces. */
+uint32_t oracle_first_count(const oracle_group *group, uint32_t space);
+/* Live rows of a tensor where its row space has `rows`. */
+uint64_t oracle_rows(const pst_tensor *tensor, uint64_t rows);
+/* Bytes of one segment at capacity, and from one segment to the next. */
+uint64_t oracle_segment_bytes(const oracle_group *group, uint32_t tensor);
+uint64_t oracle_stride(const oracle_group *group, uint32_t tensor);
+
+/* For capacities of any size, counts NULL: at capacity. */
+void oracle_measure(const oracle_group *group, const int64_t *counts, uint64_t page_bytes,
+                    pst_group_usage *usage_out);
+
+/* Calls visit for every live byte with its position in the byte stream; returns the stream's end. */
+typedef void (*oracle_visit)(void *context, uint64_t offset, uint64_t position);
+uint64_t oracle_each_byte(const oracle_group *group, const int64_t *counts, oracle_visit visit,
+                          void *context);
+
+/* ---- pool and tickets ---- */
+
+typedef enum oracle_ticket_state { ORACLE_EMPTY, ORACLE_LIVE, ORACLE_FAILED } oracle_ticket_state;
+
+typedef struct oracle_ticket {
+    oracle_ticket_state state;
+    uint64_t num_pages; /* LIVE: held, FAILED: wanted */
+    int64_t *counts;
+    uint32_t *ids;        /* LIVE: as they were given out */
+    uint32_t *table;      /* LIVE: as they are, perhaps damaged */
+    unsigned char *bytes; /* LIVE: by position in the byte stream */
+} oracle_ticket;
+
+typedef struct oracle_pool {
+    uint64_t page_bytes;
+    uint64_t num_pages[ORACLE_TIERS];
+    uint32_t *free_ids[ORACLE_TIERS]; /* the next to be taken comes first */
+    uint64_t num_free[ORACLE_TIERS];
+    uint32_t num_tickets;
+    oracle_ticket *tickets;
+    bool refuses; /* an ORDER fault happened */
+    uint32_t epoch;
+    /* The status block as it must lie on the device now. */
+    pst_pool_status status;
+    uint64_t step_high[ORACLE_TIERS];
+    uint64_t step_demand;
+} oracle_pool;
+
+/* Aborts without memory, as everything here does. */
+oracle_pool *oracle_pool_create(uint64_t page_bytes, uint64_t num_pages, uint64_t num_host_pages,
+                                uint32_t max_tickets);
+void oracle_pool_destroy(oracle_pool *pool);
+
+/* The id of page `page` of a tier. */
+uint32_t oracle_id(uint32_t tier, uint64_t page);
+
+void oracle_stash(oracle_pool *pool, uint32_t ticket, const oracle_group *source,
+                  const int64_t *counts);
+/* Writes the destination's image and dirty extents. */
+void oracle_restore(oracle_pool *pool, uint32_t ticket, oracle_group *destination,
+                    pst_restore_pages pages, pst_restore_tail tail);
+void oracle_release(oracle_pool *pool, uint32_t ticket);
+void oracle_reset(oracle_pool *pool, uint32_t what);
+/* What pst_pool_poll answers from now on. */
+void oracle_step(oracle_pool *pool, pst_pool_status *published);
+/* Pages that are neither free nor held. */
+uint64_t oracle_lost_pages(const oracle_pool *pool);
+/* check_errors as pst_pool_check must count them where nothing but lost pages is wrong. */
+void oracle_check(oracle_pool *pool);
+void oracle_fault(oracle_pool *pool, pst_fault fault, uint32_t ticket, uint64_t wanted);
+
+/* ---- random numbers ---- */
+
+typedef struct oracle_random {
+    uint64_t state;
+} oracle_random;
+
+oracle_random oracle_random_seeded(uint64_t seed);
+uint64_t oracle_random_bits(oracle_random *random);
+/* 0 <= result < bound; 0 for bound 0. */
+uint64_t oracle_random_below(oracle_random *random, uint64_t bound);
+/* low <= result <= high. */
+uint64_t oracle_random_in(oracle_random *random, uint64_t low, uint64_t high);
+bool oracle_random_one_in(oracle_random *random, uint64_t n);
+
+#endif
