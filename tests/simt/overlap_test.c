@@ -1,0 +1,274 @@
+/* Operations on one ticket that overlap, which the caller must not do: they are noticed, they end,
+ * and after a reset the pool is as new. By block hooks where one order shows it, else by threads.
+ * Payload races are real here, so ThreadSanitizer does not get to see this file's tests. */
+#include "tests/harness.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "host/internal.h"
+#include "kernels/core/pool.h"
+#include "tests/simt/simt_device.h"
+#include "tests/simt/simt_machine.h"
+
+#if !defined(__SANITIZE_THREAD__)
+
+#define ROWS 8
+#define ROW_BYTES 16384
+#define NUM_GROUPS 4
+#define NUM_TICKETS 2
+
+typedef struct bench {
+    pst_device *device;
+    pst_pool *pool;
+    pst_group *groups[NUM_GROUPS];
+    pst_ticket *tickets[NUM_TICKETS];
+    unsigned char *rows[NUM_GROUPS]; /* of group g, filled with 0x10 + g */
+    int32_t count;
+    int blocks_seen, act_at;
+    void (*act)(struct bench *bench);
+} bench;
+
+static void open_bench(bench *b, pst_pool_mode mode, const simt_options *options)
+{
+    *b = (bench){.count = ROWS};
+    pst_pool_config pool_config = PST_POOL_CONFIG_INIT;
+    pool_config.page_bytes = ROW_BYTES;
+    pool_config.num_pages = 64;
+    pool_config.mode = mode;
+    pool_config.max_tickets = 4;
+    CHECK_EQ(psti_simt_device_open(options, &b->device), PST_OK);
+    CHECK_EQ(pst_pool_create(b->device, &pool_config, &b->pool), PST_OK);
+    for (int g = 0; g < NUM_GROUPS; g++) {
+        b->rows[g] = aligned_alloc(256, ROWS * ROW_BYTES);
+        memset(b->rows[g], 0x10 + g, ROWS * ROW_BYTES);
+        const pst_row_space space = {.counts = &b->count, .capacity = ROWS};
+        const pst_tensor tensor = {.base = b->rows[g], .row_bytes = ROW_BYTES};
+        pst_group_config config = PST_GROUP_CONFIG_INIT;
+        config.spaces = &space;
+        config.num_spaces = 1;
+        config.tensors = &tensor;
+        config.num_tensors = 1;
+        CHECK_EQ(pst_group_create(b->device, &config, &b->groups[g]), PST_OK);
+    }
+    for (int t = 0; t < NUM_TICKETS; t++)
+        CHECK_EQ(pst_ticket_create(b->pool, b->groups[0], &b->tickets[t]), PST_OK);
+}
+
+static void close_bench(bench *b)
+{
+    CHECK_EQ(pst_pool_reset(b->pool, PST_RESET_ALL, NULL), PST_OK);
+    for (int t = 0; t < NUM_TICKETS; t++)
+        CHECK_EQ(pst_ticket_destroy(b->tickets[t]), PST_OK);
+    for (int g = 0; g < NUM_GROUPS; g++) {
+        CHECK_EQ(pst_group_destroy(b->groups[g]), PST_OK);
+        free(b->rows[g]);
+    }
+    CHECK_EQ(pst_pool_destroy(b->pool), PST_OK);
+    CHECK_EQ(pst_device_close(b->device), PST_OK);
+}
+
+static pst_pool_status status_of(bench *b)
+{
+    pst_pool_status status = {0};
+    pst_pool_check(b->pool, NULL);
+    pst_pool_step(b->pool, NULL);
+    pst_pool_poll(b->pool, &status);
+    return status;
+}
+
+static int wrong_rows(const bench *b, int group, int value)
+{
+    int wrong = 0;
+    for (int row = 0; row < ROWS; row++) {
+        const unsigned char *at = b->rows[group] + row * ROW_BYTES;
+        bool differs = false;
+        for (int i = 0; i < ROW_BYTES; i++)
+            differs |= at[i] != value;
+        wrong += differs;
+    }
+    return wrong;
+}
+
+/* A stash and a restore, with nothing in between that overlaps, are exact again. */
+static void check_works(bench *b)
+{
+    memset(b->rows[2], 0, ROWS * ROW_BYTES);
+    CHECK_EQ(pst_pool_reset(b->pool, PST_RESET_ALL, NULL), PST_OK);
+    CHECK_EQ(pst_ticket_stash(b->tickets[0], b->groups[0], NULL, NULL), PST_OK);
+    CHECK_EQ(pst_ticket_restore(b->tickets[0], b->groups[2], NULL, NULL), PST_OK);
+    const pst_pool_status status = status_of(b);
+    CHECK_EQ(status.flags, 0);
+    CHECK_EQ(status.check_errors, 0);
+    CHECK_EQ(wrong_rows(b, 2, 0x10), 0);
+}
+
+static void hook(uint32_t block, int at_start, void *user)
+{
+    bench *b = user;
+    (void)block;
+    if (at_start && b->blocks_seen++ == b->act_at && b->act)
+        b->act(b);
+}
+
+/* Acts when `blocks` blocks of the next launch have begun. */
+static void act_after(bench *b, int blocks, void (*act)(bench *b))
+{
+    b->blocks_seen = 0;
+    b->act_at = blocks;
+    b->act = act;
+    simt_set_block_hook(act ? hook : NULL, b);
+}
+
+static void restore_first(bench *b)
+{
+    pst_ticket_restore(b->tickets[0], b->groups[2], NULL, NULL);
+}
+
+/* The case that equal launch numbers hid: half of a stash, a whole restore of the same ticket, the
+ * other half. */
+static void restore_inside_stash(pst_pool_mode mode)
+{
+    const simt_options options = {
+        .residency = 1, .threads = 64, .max_blocks = 4, .num_sms = 4, .blocks_per_sm = 1};
+    for (int blocks = 1; blocks < 4; blocks++) {
+        bench b;
+        open_bench(&b, mode, &options);
+        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
+        act_after(&b, blocks, restore_first);
+        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[1], NULL, NULL), PST_OK);
+        act_after(&b, 0, NULL);
+        const pst_pool_status status = status_of(&b);
+        CHECK_MSG(status.flags & PST_FLAG_ORDER, "after %d blocks: flags are %x", blocks,
+                  status.flags);
+        CHECK_EQ(status.step_valid, 0);
+        check_works(&b);
+        close_bench(&b);
+    }
+}
+
+PST_TEST(Overlap, RestoreInsideAStashOfTheSameTicketIsNoticedInAnOrderedPool)
+{
+    restore_inside_stash(PST_POOL_ORDERED);
+}
+
+PST_TEST(Overlap, RestoreInsideAStashOfTheSameTicketIsNoticedInAConcurrentPool)
+{
+    restore_inside_stash(PST_POOL_CONCURRENT);
+}
+
+static void stash_other(bench *b)
+{
+    pst_ticket_stash(b->tickets[1], b->groups[1], NULL, NULL);
+}
+
+PST_TEST(Overlap, TwoTicketsOfAnOrderedPoolAreNoticed)
+{
+    const simt_options options = {
+        .residency = 1, .threads = 64, .max_blocks = 4, .num_sms = 4, .blocks_per_sm = 1};
+    for (int blocks = 1; blocks < 4; blocks++) {
+        bench b;
+        open_bench(&b, PST_POOL_ORDERED, &options);
+        act_after(&b, blocks, stash_other);
+        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
+        act_after(&b, 0, NULL);
+        const pst_pool_status status = status_of(&b);
+        CHECK_MSG(status.flags & PST_FLAG_ORDER, "after %d blocks: flags are %x", blocks,
+                  status.flags);
+        const uint32_t faults = status.num_faults;
+        restore_first(&b);
+        CHECK_MSG(status_of(&b).num_faults > faults, "the pool does not refuse");
+        check_works(&b);
+        close_bench(&b);
+    }
+}
+
+static void refuse(bench *b)
+{
+    psti_refuse(&b->pool->view, 1);
+}
+
+/* A stash that an ORDER fault elsewhere cut short leaves words in its ticket; after the reset they
+ * must mean nothing to its next stash. */
+PST_TEST(Overlap, ATicketCutShortIsCleanAfterReset)
+{
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        const simt_options options = {.seed = seed,
+                                      .residency = 2,
+                                      .threads = 64,
+                                      .max_blocks = 4,
+                                      .num_sms = 4,
+                                      .blocks_per_sm = 1};
+        bench b;
+        open_bench(&b, PST_POOL_CONCURRENT, &options);
+        act_after(&b, 2, refuse);
+        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
+        act_after(&b, 0, NULL);
+        CHECK_EQ(pst_pool_reset(b.pool, PST_RESET_ALL, NULL), PST_OK);
+        CHECK_EQ(pst_ticket_stash(b.tickets[1], b.groups[1], NULL, NULL), PST_OK);
+        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
+        CHECK_EQ(pst_ticket_restore(b.tickets[1], b.groups[2], NULL, NULL), PST_OK);
+        CHECK_EQ(pst_ticket_restore(b.tickets[0], b.groups[3], NULL, NULL), PST_OK);
+        const int other = wrong_rows(&b, 2, 0x11);
+        const int own = wrong_rows(&b, 3, 0x10);
+        CHECK_MSG(other == 0 && own == 0, "seed %llu: %d and %d rows are wrong",
+                  (unsigned long long)seed, other, own);
+        CHECK_EQ(status_of(&b).num_faults, 0);
+        close_bench(&b);
+    }
+}
+
+static void *stash_often(void *opaque)
+{
+    bench *b = opaque;
+    for (int i = 0; i < 20; i++)
+        pst_ticket_stash(b->tickets[0], b->groups[0], NULL, NULL);
+    return NULL;
+}
+
+static void *restore_often(void *opaque)
+{
+    bench *b = opaque;
+    for (int i = 0; i < 20; i++)
+        restore_first(b);
+    return NULL;
+}
+
+/* The machine aborts when blocks wait for ever or part ways at a barrier. */
+static void storm(pst_pool_mode mode, void *(*first)(void *), void *(*second)(void *))
+{
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        const simt_options options = {.seed = seed * 1000,
+                                      .residency = 3,
+                                      .threads = 64,
+                                      .max_blocks = 4,
+                                      .num_sms = 4,
+                                      .blocks_per_sm = 1};
+        bench b;
+        pthread_t threads[2];
+        open_bench(&b, mode, &options);
+        pthread_create(&threads[0], NULL, first, &b);
+        pthread_create(&threads[1], NULL, second, &b);
+        pthread_join(threads[0], NULL);
+        pthread_join(threads[1], NULL);
+        check_works(&b);
+        close_bench(&b);
+    }
+}
+
+PST_TEST(Overlap, StashAndRestoreOfOneTicketEndInAnOrderedPool)
+{
+    storm(PST_POOL_ORDERED, stash_often, restore_often);
+}
+
+PST_TEST(Overlap, StashAndRestoreOfOneTicketEndInAConcurrentPool)
+{
+    storm(PST_POOL_CONCURRENT, stash_often, restore_often);
+}
+
+PST_TEST(Overlap, TwoStashesOfOneTicketEndInAConcurrentPool)
+{
+    storm(PST_POOL_CONCURRENT, stash_often, stash_often);
+}
+
+#endif
