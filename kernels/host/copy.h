@@ -42,7 +42,7 @@ static inline void psti_stream_block(unsigned char *to, const unsigned char *fro
 }
 
 /* Streaming stores do not read the lines that they overwrite. memcpy of glibc does the same, but
- * only for calls far larger than a page; 256 MiB in pieces of 256 KiB therefore ran at 0.63 of one
+ * only for calls far larger than a page; 256 MiB in pieces of 256 KiB therefore ran at 0.65 of one
  * memcpy, with streaming stores at 0.84, and at 0.97 with four streams (bench/README.md). */
 static inline void psti_copy(unsigned char *to, const unsigned char *from, uint64_t bytes)
 {

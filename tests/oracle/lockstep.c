@@ -147,6 +147,7 @@ void ls_ticket_free(lockstep *ls, uint32_t ticket)
     if (ls->failed)
         return;
     LS_TRY(pst_ticket_destroy(ls->tickets[ticket]));
+    oracle_forget(ls->oracle, ticket);
     ticket_words_free(&ls->words_of[ticket]);
     ls->words_of[ticket] = (ticket_words){.num_counts = 0};
     ls->tickets[ticket] = NULL;

@@ -412,3 +412,8 @@ void oracle_release(oracle_pool *pool, uint32_t index)
     else
         free_pages(pool, index);
 }
+
+void oracle_forget(oracle_pool *pool, uint32_t index)
+{
+    forget_ticket(&pool->tickets[index]);
+}

@@ -86,6 +86,8 @@ void oracle_stash(oracle_pool *pool, uint32_t ticket, const oracle_group *source
 void oracle_restore(oracle_pool *pool, uint32_t ticket, oracle_group *destination,
                     pst_restore_pages pages, pst_restore_tail tail);
 void oracle_release(oracle_pool *pool, uint32_t ticket);
+/* The ticket is destroyed: what a failed one wanted is wanted no more. */
+void oracle_forget(oracle_pool *pool, uint32_t ticket);
 void oracle_reset(oracle_pool *pool, uint32_t what);
 /* What pst_pool_poll answers from now on. */
 void oracle_step(oracle_pool *pool, pst_pool_status *published);
