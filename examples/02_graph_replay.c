@@ -19,11 +19,11 @@ static void check(pst_status status, const char *what)
 }
 #define CHECK(call) check(call, #call)
 
-int main(void)
+int main(int argc, char **argv)
 {
     pst_device *device = NULL;
     pst_stream stream = NULL;
-    CHECK(pst_device_open("auto", 0, &device));
+    CHECK(pst_device_open(argc > 1 ? argv[1] : "auto", 0, &device));
     CHECK(pst_stream_create(device, &stream));
 
     /* one static buffer serves all layers, as in a captured model; one count for each layer */

@@ -63,7 +63,7 @@ static void leave(const guard *entered)
         cudaSetDevice(entered->previous);
 }
 
-#define ON(device) __attribute__((cleanup(leave))) const guard guard_ = enter(device)
+#define ON(device) __attribute__((cleanup(leave), unused)) const guard guard_ = enter(device)
 
 /* ---- memory ---- */
 

@@ -9,7 +9,7 @@
 bool psti_range_begin(const char *name);
 void psti_range_end(const bool *began);
 #define PSTI_RANGE(name) \
-    __attribute__((cleanup(psti_range_end))) const bool psti_range = psti_range_begin(name)
+    __attribute__((cleanup(psti_range_end), unused)) const bool psti_range = psti_range_begin(name)
 #else
 #define PSTI_RANGE(name) (void)0
 #endif

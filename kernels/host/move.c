@@ -221,7 +221,7 @@ static void stash_piece(walk *self, unsigned char *rows, uint64_t page, uint64_t
     /* an ordered pool takes ownership after the copy: a page that has an owner is not ours */
     if (!pool->concurrent && psti_load_relaxed_u64(psti_owner_of(pool, id)) != 0)
         return;
-    psti_copy(psti_page_address(pool, id) + offset, rows, bytes);
+    psti_copy(psti_page_address(pool, id) + offset, rows, bytes, plan->pages << pool->page_shift);
 }
 
 static void copy_stash(const psti_move_args *args, stash_plan *plan)
@@ -296,7 +296,8 @@ static void restore_piece(walk *self, unsigned char *rows, uint64_t page, uint64
     const uint32_t id = psti_ticket_table(self->args->ticket, self->args->num_counts)[page];
     if (psti_id_in_range(pool, id) &&
         psti_load_relaxed_u64(psti_owner_of(pool, id)) == context->mine) {
-        psti_copy(rows, psti_page_address(pool, id) + offset, bytes);
+        psti_copy(rows, psti_page_address(pool, id) + offset, bytes,
+                  self->args->ticket->num_pages << pool->page_shift);
     } else if (context->bad_page != page) {
         psti_record_fault(pool, PST_FAULT_DAMAGED, self->args->ticket_index, id);
         context->bad_page = page;

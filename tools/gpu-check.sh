@@ -1,0 +1,215 @@
+#!/bin/bash
+# gpu-check.sh OUTDIR [correct|sanitize|bench|host|peers|all]: what needs a GPU, each stage in under
+# eight minutes. Without a stage: correct, and a quick bench.
+#
+# Leaves in OUTDIR one JSON for each stage, log.txt, and summary.txt, the table that is printed last.
+# Runs the prebuilt folder PREBUILT (tools/gpu-package.sh makes it; build/gpu if that is there), or
+# builds from source in build/gpu-source.
+# Exit codes: 0 nothing failed; 1 something failed; 2 usage; 4 there is no GPU.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+stage_seconds=470
+
+say() { printf 'gpu-check.sh: %s\n' "$1" >&2; }
+
+# ---- arguments and machine
+
+case ${2-} in
+'') stages='correct bench' quick=--quick ;;
+correct | sanitize | bench | host | peers) stages=$2 quick= ;;
+all) stages='correct sanitize bench host peers' quick= ;;
+*) stages= ;;
+esac
+if [ $# -lt 1 ] || [ $# -gt 2 ] || [ -z "$1" ] || [ -z "$stages" ]; then
+    say 'usage: gpu-check.sh OUTDIR [correct|sanitize|bench|host|peers|all]'
+    exit 2
+fi
+
+if ! command -v nvidia-smi >/dev/null; then
+    say 'no GPU: there is no nvidia-smi on this machine'
+    exit 4
+fi
+machine=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
+    say 'no GPU: nvidia-smi lists none'
+    exit 4
+fi
+
+mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
+log=$out/log.txt
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+: >"$log"
+
+# ---- binaries
+
+prebuilt=${PREBUILT:-}
+[ -n "$prebuilt" ] || for prebuilt in "$here" "$root/build/gpu" ''; do
+    [ ! -f "$prebuilt/BUILD" ] || break
+done
+
+build_from_source() {
+    local build=$root/build/gpu-source
+    say "building in $build"
+    {
+        cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPAGESTASH_CUDA=ON \
+            -DCMAKE_CUDA_ARCHITECTURES=native -DPAGESTASH_TEST_TSAN=OFF && cmake --build "$build"
+    } >>"$log" 2>&1 || return
+    bin=$scratch/bin data=$root/bench/data
+    mkdir "$bin" && ln -s "$build"/pagestash "$build"/pagestash-bench "$build"/tests/pagestash_tests \
+        "$build"/tests/example_* "$bin"
+    commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
+    toolkit=$(nvcc --version 2>/dev/null | sed -n 's/.*, V\([0-9.]*\).*/\1/p')
+}
+
+if [ -z "$prebuilt" ]; then
+    if ! build_from_source; then
+        say "the build failed, see $log; tools/gpu-package.sh makes a prebuilt folder on another machine"
+        exit 1
+    fi
+elif [ -f "$prebuilt/BUILD" ] && [ -x "$prebuilt/bin/pagestash" ]; then
+    bin=$prebuilt/bin data=$prebuilt/data
+    commit=$(sed -n 's/^commit=//p' "$prebuilt/BUILD")
+    toolkit=$(sed -n 's/^toolkit=//p' "$prebuilt/BUILD")
+else
+    say "PREBUILT=$prebuilt: no prebuilt folder, which tools/gpu-package.sh makes"
+    exit 2
+fi
+
+# ---- steps: one command each
+
+# A line of the stage's record: NAME STATUS SECONDS TEXT, between tabs.
+note() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4//$'\t'/ }" >>"$scratch/steps"; }
+
+last_line() { grep -v '^[[:space:]]*$' "$scratch/output" | tail -n 1; }
+
+# Runs a command for at most LIMIT seconds of what the stage has left. Sets code and seconds.
+run() { # NAME LIMIT COMMAND...
+    local name=$1 limit=$2 left=$((deadline - SECONDS)) begin=$SECONDS
+    shift 2
+    [ "$left" -ge 1 ] || left=1
+    [ "$limit" -le "$left" ] || limit=$left
+    printf '\n== %s, at most %d s: %s\n' "$name" "$limit" "$*" >>"$log"
+    timeout -k 10 "$limit" "$@" >"$scratch/output" 2>&1 </dev/null
+    code=$? seconds=$((SECONDS - begin))
+    cat "$scratch/output" >>"$log"
+    printf '== exit code %d\n' "$code" >>"$log"
+    [ "$code" -ne 124 ] || printf 'took more than %d s\n' "$limit" >>"$scratch/output"
+}
+
+step() { # NAME LIMIT COMMAND...
+    local status=passed
+    run "$@"
+    [ "$code" -eq 0 ] || status=failed
+    note "$1" "$status" "$seconds" "$(last_line)"
+}
+
+# A tool that cannot do its work here comes to no summary, or says so: that is no failure of ours.
+sanitizer_step() { # TOOL NAME LIMIT COMMAND...
+    local tool=$1 name="$1 $2" limit=$3 status=passed text
+    local refusals='not supported|Internal Sanitizer Error|nsufficient [Pp]ermission|timed-out|before first instrumented|No attachable process'
+    local options=(--tool "$tool" --error-exitcode 86)
+    shift 3
+    # some tests provoke errors of the CUDA API
+    [ "$tool" != memcheck ] || options+=(--report-api-errors no)
+    run "$name" "$limit" env PAGESTASH_REQUIRE_GPU=1 compute-sanitizer "${options[@]}" "$@"
+    text=$(grep ' SUMMARY: ' "$scratch/output" | tail -n 1)
+    if [ "$code" -eq 124 ]; then
+        status=failed text=$(last_line)
+    elif [ -z "$text" ] || grep -qE "^=========.*($refusals)" "$scratch/output"; then
+        status=unavailable
+        text=$(grep -E "^=========.*($refusals|[Ee]rror)" "$scratch/output" | head -n 1)
+        [ -n "$text" ] || text=$(last_line)
+    elif [ "$code" -ne 0 ]; then
+        status=failed
+    fi
+    note "$name" "$status" "$seconds" "$text"
+}
+
+# ---- stages
+
+stage_correct() {
+    local example trace=$data/bytelm-e64-top6-l6.csv
+    local replay=("$bin/pagestash" replay --device cuda --routing "$trace" --ep 8)
+    step conformance 300 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" --gtest_brief=1 \
+        '--gtest_filter=*/cuda.*'
+    for example in "$bin"/example_*; do
+        step "$(basename "$example" cuda)" 60 "$example"
+    done
+    step 'replay' 60 "${replay[@]}"
+    step 'replay segments zero' 60 "${replay[@]}" --layout segments --tail zero
+    step 'replay mxfp8 keep no-graph' 60 "${replay[@]}" --dtype mxfp8 --restore keep --no-graph
+    step 'replay two streams' 60 "${replay[@]}" --streams 2 --microbatches 2
+}
+
+# A short set: the random cases take hours under a sanitizer.
+stage_sanitize() {
+    local tool filter limit
+    if ! command -v compute-sanitizer >/dev/null; then
+        note compute-sanitizer unavailable 0 'not on this machine'
+        return
+    fi
+    for tool in memcheck initcheck synccheck racecheck; do
+        filter='*/cuda.*-Random/*' limit=170
+        [ "$tool" = memcheck ] || filter+=':Chaos/*' limit=60
+        sanitizer_step "$tool" example 25 "$bin/example_01_stash_restore" cuda
+        sanitizer_step "$tool" conformance $limit "$bin/pagestash_tests" --gtest_brief=1 \
+            "--gtest_filter=$filter"
+    done
+}
+
+stage_bench() {
+    step "pagestash-bench ${quick:-(full)}" 460 "$bin/pagestash-bench" --device cuda $quick \
+        --json "$scratch/report"
+}
+
+# Bandwidth between host and device memory belongs to the host tier of the pool.
+stage_host() { note host unavailable 0 'not built yet'; }
+stage_peers() { note peers unavailable 0 'not built yet'; }
+
+# Writes the stage's JSON and its line of the table; false if the stage failed.
+conclude() { # STAGE SECONDS
+    python3 - "$out/$1.json" "$scratch" "$@" "$machine" "$driver" "$toolkit" "$commit" <<'PYTHON'
+import json, os, sys
+path, scratch, stage, seconds, machine, driver, toolkit, commit = sys.argv[1:]
+steps = []
+for line in open(scratch + "/steps", errors="replace"):
+    name, status, took, text = line.rstrip("\n").split("\t")
+    steps.append({"step": name, "status": status, "seconds": int(took), "text": text})
+count = lambda status: sum(step["status"] == status for step in steps)
+status = "failed" if count("failed") else "passed" if count("passed") else "unavailable"
+details = {"steps": steps}
+if stage == "bench" and os.path.exists(scratch + "/report"):
+    details["report"] = json.load(open(scratch + "/report"))
+with open(path, "w") as out:
+    json.dump({"stage": stage, "status": status, "seconds": int(seconds), "machine": machine,
+               "driver": driver, "toolkit": toolkit or None, "commit": commit, "details": details},
+              out, indent=2)
+    out.write("\n")
+words = ", ".join(f"{count(s)} {s}" for s in ("passed", "failed", "unavailable") if count(s))
+first = next((s for s in steps if s["status"] == "failed"), None) \
+    or next((s for s in steps if s["status"] == "unavailable"), None)
+if first:
+    words += f"; {first['step']}: {first['text'][:80]}"
+with open(scratch + "/table", "a") as table:
+    table.write(f"{stage:9} {status:12} {seconds:>7}  {words}\n")
+sys.exit(status == "failed")
+PYTHON
+}
+
+result=0
+printf '%-9s %-12s %7s  %s\n' stage status seconds steps >"$scratch/table"
+for stage in $stages; do
+    begin=$SECONDS
+    deadline=$((SECONDS + stage_seconds))
+    : >"$scratch/steps"
+    "stage_$stage"
+    conclude "$stage" $((SECONDS - begin)) || result=1
+done
+{
+    printf '%s, driver %s, CUDA %s, commit %s\n' "$machine" "$driver" "${toolkit:-unknown}" "$commit"
+    cat "$scratch/table"
+} | tee "$out/summary.txt"
+exit $result

@@ -1,0 +1,47 @@
+#!/bin/bash
+# gpu-package.sh [DIR]: builds what tools/gpu-check.sh runs, for a GPU machine without packages and
+# network: code for sm_90 only, everything but libc linked statically, stripped, at most 40 MiB.
+# DIR is build/gpu unless given. It can be copied anywhere: DIR/gpu-check.sh finds what lies beside it.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+dir=${1:-$root/build/gpu}
+build=${GPU_PACKAGE_BUILD:-$root/build/gpu-package}
+most_mib=40
+
+fail() { printf 'gpu-package.sh: %s\n' "$1" >&2 && exit 1; }
+
+commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
+jansson=$(cc -print-file-name=libjansson.a)
+[ -f "$jansson" ] || fail "no libjansson.a: third_party/install.sh"
+mkdir -p "$build"
+log=$build/package.log
+{
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=90-real \
+        -DPAGESTASH_CUDA=ON -DPAGESTASH_TEST_TSAN=OFF -DPAGESTASH_COMMIT="$commit" \
+        -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DJANSSON_LIBRARY="$jansson" \
+        -DCMAKE_EXE_LINKER_FLAGS="-static-libgcc -static-libstdc++" &&
+        cmake --build "$build" --target pagestash_cli pagestash_bench pagestash_tests pagestash_static
+} >"$log" 2>&1 || { tail -n 20 "$log" >&2 && fail "the build failed, see $log"; }
+
+rm -rf "$dir"
+mkdir -p "$dir/bin" "$dir/data"
+cp "$build/pagestash" "$build/pagestash-bench" "$build/tests/pagestash_tests" "$dir/bin"
+cudart=$(sed -n 's/^CUDA_cudart_static_LIBRARY:FILEPATH=//p' "$build/CMakeCache.txt")
+for source in "$root"/examples/*.c; do
+    cc -std=c11 -O2 -I"$root/include" "$source" "$build/libpagestash.a" "$cudart" -static-libgcc \
+        -pthread -ldl -lrt -lm -o "$dir/bin/example_$(basename "$source" .c)"
+done
+strip "$dir"/bin/*
+cp "$root"/bench/data/*.csv "$dir/data"
+cp "$root/tools/gpu-check.sh" "$dir"
+toolkit=$(sed -n 's/.*CUDA \([0-9.]*\), architectures.*/\1/p' "$log" | tail -n 1)
+printf 'commit=%s\ntoolkit=%s\n' "$commit" "$toolkit" >"$dir/BUILD"
+
+for binary in "$dir"/bin/*; do
+    foreign=$(readelf -d "$binary" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+        grep -vE '^(lib(c|m|dl|rt|pthread)|ld-linux.*)\.so' || true)
+    [ -z "$foreign" ] || fail "$binary needs $foreign"
+done
+bytes=$(du -sb "$dir" | cut -f1)
+[ "$bytes" -le $((most_mib << 20)) ] || fail "$dir has $bytes bytes, more than $most_mib MiB"
+printf '%s: %d KiB, commit %s, CUDA %s, sm_90\n' "$dir" $((bytes >> 10)) "$commit" "$toolkit"
