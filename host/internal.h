@@ -155,7 +155,9 @@ struct pst_pool {
 /* log2 of a checked page size; 0 means the default. */
 pst_status psti_page_shift(uint64_t page_bytes, uint32_t *shift_out);
 pst_status psti_pool_usable(const pst_pool *pool);
-/* Holds, launches and marks the pool failed when the device did. */
+/* Returns status; PST_E_CUDA marks the pool as failed. */
+pst_status psti_pool_note(pst_pool *pool, pst_status status);
+/* Holds and launches. */
 pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream);
 pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index_out);
 pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index);

@@ -253,15 +253,18 @@ pst_status psti_pool_usable(const pst_pool *pool)
     return PST_OK;
 }
 
-pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream)
+pst_status psti_pool_note(pst_pool *pool, pst_status status)
 {
-    pst_device *device = pool->device;
-    pst_status status = device->ops->hold(device, stream, &pool->hold);
-    if (status == PST_OK)
-        status = device->ops->launch(device, op, args, stream);
     if (status == PST_E_CUDA)
         __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
     return status;
+}
+
+pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream)
+{
+    pst_device *device = pool->device;
+    PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &pool->hold)));
+    return psti_pool_note(pool, device->ops->launch(device, op, args, stream));
 }
 
 static pst_status control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream)

@@ -172,9 +172,10 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.reserved = 0;
     memcpy(args.spaces, group->spaces, sizeof(args.spaces));
     memcpy(args.tensors, group->tensors, sizeof(args.tensors));
-    PSTI_TRY(device->ops->hold(device, stream, &ticket->hold));
+    PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &ticket->hold)));
     if (group != ticket->shape)
-        PSTI_TRY(device->ops->hold(device, stream, (psti_hold *)&group->hold));
+        PSTI_TRY(
+            psti_pool_note(pool, device->ops->hold(device, stream, (psti_hold *)&group->hold)));
     return psti_pool_launch(pool, op, &args, stream);
 }
 
