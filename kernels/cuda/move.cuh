@@ -100,7 +100,11 @@ PSTI_DEVICE void finish(move_shared &s, const psti_move_args &args)
 {
     if (args.pool.concurrent) /* only its own: another's blocks may still wait */
         psti_cas_acq_rel_u64(&args.ticket->arrive_in, psti_launch_word(s.launch, args.op), 0);
-    psti_store_relaxed_u64(&args.ticket->arrive_out, 0);
+    /* a late arrival of another operation must not be wiped out unseen */
+    const uint32_t number = psti_launch_number(s.launch, args.op);
+    const uint64_t arrived = (uint64_t)(number * gridDim.x) << 32 | gridDim.x;
+    if (psti_cas_acq_rel_u64(&args.ticket->arrive_out, arrived, 0) != arrived)
+        psti_refuse(&args.pool, args.ticket_index);
     psti_store_release_u64(launch_word(args), s.launch + 2);
 }
 

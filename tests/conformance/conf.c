@@ -32,11 +32,11 @@ static void run(void *opaque)
 }
 
 void conf_register(const char *file, int line, const char *suite, const char *name, conf_body body,
-                   bool tsan)
+                   unsigned kinds)
 {
-    if (CONF_TSAN && !tsan)
-        return;
     for (conf_kind kind = CONF_HOST; kind < CONF_KINDS; kind++) {
+        if (!(kinds & 1u << kind))
+            continue;
         char full[128];
         registered *test = malloc(sizeof(*test));
         if (!test)
@@ -49,13 +49,19 @@ void conf_register(const char *file, int line, const char *suite, const char *na
 
 uint32_t conf_cases(const conf_run *conf, uint32_t cases)
 {
-    const uint32_t slower = (conf->kind == CONF_SIMT ? 4 : 1) * (CONF_TSAN ? 8 : 1);
+    const uint32_t slower = (conf->kind == CONF_SIMT ? 2 : 1) * (CONF_TSAN ? 20 : 1);
     return cases > slower ? cases / slower : 1;
 }
 
 uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)
 {
     return conf->kind == CONF_SIMT ? bytes / (CONF_TSAN ? 4 : 2) : bytes;
+}
+
+void conf_vary(const conf_run *conf, uint64_t seed)
+{
+    if (conf->kind == CONF_SIMT)
+        conf_simt_vary(seed);
 }
 
 uint64_t conf_seed(uint32_t i)

@@ -36,8 +36,12 @@ typedef void (*conf_body)(const conf_run *conf);
 
 PST_BEGIN_DECLS
 
+/* kinds: a set of bits (1 << conf_kind). */
 void conf_register(const char *file, int line, const char *suite, const char *name, conf_body body,
-                   bool tsan);
+                   unsigned kinds);
+
+/* Another order of threads and blocks, and other shapes of the grid, where the device is simt. */
+void conf_vary(const conf_run *conf, uint64_t seed);
 
 /* Of `cases` that are right for the host device, how many this one runs: simt is slower, and both
  * are under ThreadSanitizer. At least 1. */
@@ -60,16 +64,22 @@ shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes);
 
 PST_END_DECLS
 
-#define CONF_DEFINE(suite, name, tsan)                                          \
-    static void suite##_##name(const conf_run *conf);                           \
-    __attribute__((constructor)) static void register_##suite##_##name(void)    \
-    {                                                                           \
-        conf_register(__FILE__, __LINE__, #suite, #name, suite##_##name, tsan); \
-    }                                                                           \
+#define CONF_DEFINE(suite, name, kinds)                                          \
+    static void suite##_##name(const conf_run *conf);                            \
+    __attribute__((constructor)) static void register_##suite##_##name(void)     \
+    {                                                                            \
+        conf_register(__FILE__, __LINE__, #suite, #name, suite##_##name, kinds); \
+    }                                                                            \
     static void suite##_##name(const conf_run *conf __attribute__((unused)))
 
-#define CONFORMANCE(suite, name) CONF_DEFINE(suite, name, true)
-/* Not registered where ThreadSanitizer watches: the test breaks the rules on purpose. */
-#define CONFORMANCE_NO_TSAN(suite, name) CONF_DEFINE(suite, name, false)
+#define CONF_ALL ((1u << CONF_KINDS) - 1)
+#define CONFORMANCE(suite, name) CONF_DEFINE(suite, name, CONF_ALL)
+/* What only the machine of tests/simt can arrange. */
+#define CONFORMANCE_SIMT(suite, name) CONF_DEFINE(suite, name, 1u << CONF_SIMT)
+/* Not where ThreadSanitizer watches: operations that overlap against the rules write the same
+ * pages, which is a race of the test's own. */
+#define CONFORMANCE_NO_TSAN(suite, name) CONF_DEFINE(suite, name, CONF_TSAN ? 0 : CONF_ALL)
+#define CONFORMANCE_SIMT_NO_TSAN(suite, name) \
+    CONF_DEFINE(suite, name, CONF_TSAN ? 0 : 1u << CONF_SIMT)
 
 #endif

@@ -3,7 +3,11 @@
 
 #include <stdlib.h>
 
-enum { TENSORS = 6, ROWS = 16, ROW_BYTES = 4096 }; /* four tiles each */
+enum {
+    TENSORS = CONF_TSAN ? 3 : 6,
+    ROWS = 16,
+    ROW_BYTES = 4096 /* four tiles each */
+};
 
 typedef struct scene {
     lockstep ls;

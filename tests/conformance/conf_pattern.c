@@ -171,7 +171,8 @@ CONFORMANCE(Pattern, FillsAndCountsEveryByte)
     }
 }
 
-CONFORMANCE(Pattern, BadCountsWriteNothing)
+/* Nothing is written, and all bytes of the segment count as wrong. */
+CONFORMANCE(Pattern, BadCountsWriteNothingAndNeverVerify)
 {
     static scene self;
     const shape like = conf_segments_shape(5, 100, 33);
@@ -180,8 +181,13 @@ CONFORMANCE(Pattern, BadCountsWriteNothing)
     if (!set_up(&self, conf, &like, 0))
         return;
     for (int kind = COUNTS_GOOD; kind < COUNTS_KINDS; kind++) {
+        uint64_t bad = 0;
         ls_group_random_counts(&self.ls, &self.group, (counts_kind)kind, &self.random);
         fill(&self, &pattern, 0);
+        for (uint32_t s = 0; s < 5; s++)
+            bad += counts_are_good(&self, 0, s) ? 0 : oracle_segment_bytes(&self.group.model, 0);
+        CHECK(bad > 0);
+        CHECK_EQ(verify(&self, &pattern, PST_TAIL_ANY), bad);
     }
     tear_down(&self);
 }

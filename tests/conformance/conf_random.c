@@ -164,6 +164,7 @@ static void run_theme(const conf_run *conf, shape_theme theme, uint32_t cases)
     static scene self;
     cases = conf_cases(conf, cases);
     for (uint32_t i = 0; i < cases && !psti_test_failed(); i++) {
+        conf_vary(conf, conf_seed(i));
         const bool ready = set_up(&self, conf, theme, conf_seed(i));
         for (int op = 0; ready && op < OPERATIONS && !self.ls.failed; op++)
             operate(&self);
@@ -177,14 +178,14 @@ static void run_theme(const conf_run *conf, shape_theme theme, uint32_t cases)
         run_theme(conf, theme, cases); \
     }
 
-RANDOM(AnyGroups, SHAPE_ANY, 400)
-RANDOM(OneTensor, SHAPE_ONE_TENSOR, 200)
-RANDOM(SixtyFourTensors, SHAPE_64_TENSORS, 60)
-RANDOM(EightSpaces, SHAPE_8_SPACES, 100)
-RANDOM(ThousandSegments, SHAPE_1024_SEGMENTS, 60)
-RANDOM(RowsOfOneByte, SHAPE_BYTE_ROWS, 120)
-RANDOM(UnalignedBases, SHAPE_UNALIGNED, 200)
-RANDOM(WidthsThatDivideNothing, SHAPE_ODD_WIDTHS, 200)
-RANDOM(Ratios, SHAPE_RATIOS, 200)
-RANDOM(LongRows, SHAPE_LONG_ROWS, 60)
-RANDOM(Segments, SHAPE_SEGMENTS, 200)
+RANDOM(AnyGroups, SHAPE_ANY, 1200)
+RANDOM(OneTensor, SHAPE_ONE_TENSOR, 600)
+RANDOM(SixtyFourTensors, SHAPE_64_TENSORS, 200)
+RANDOM(EightSpaces, SHAPE_8_SPACES, 300)
+RANDOM(ThousandSegments, SHAPE_1024_SEGMENTS, 200)
+RANDOM(RowsOfOneByte, SHAPE_BYTE_ROWS, 400)
+RANDOM(UnalignedBases, SHAPE_UNALIGNED, 600)
+RANDOM(WidthsThatDivideNothing, SHAPE_ODD_WIDTHS, 600)
+RANDOM(Ratios, SHAPE_RATIOS, 600)
+RANDOM(LongRows, SHAPE_LONG_ROWS, 200)
+RANDOM(Segments, SHAPE_SEGMENTS, 600)

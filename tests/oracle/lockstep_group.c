@@ -5,14 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *make(uint64_t count, size_t size)
-{
-    void *memory = calloc(count ? (size_t)count : 1, size);
-    if (!memory)
-        abort();
-    return memory;
-}
-
 /* Where each space's counts lie: each begins at a multiple of 8. */
 static size_t counts_offset(const oracle_group *group, uint32_t space)
 {
@@ -35,11 +27,11 @@ static void allocate(lockstep *ls, ls_group *made, bool with_counts)
         LS_TRY(pst_device_alloc(ls->device, made->counts_bytes, &counts));
     made->arena = arena;
     made->counts = counts;
-    made->values = make(num_counts, sizeof(int64_t));
-    made->packed = make(made->counts_bytes, 1);
+    made->values = oracle_calloc(num_counts, sizeof(int64_t));
+    made->packed = oracle_calloc(made->counts_bytes, 1);
     made->model.origin = arena;
-    made->model.image = make(made->arena_bytes, 1);
-    made->model.dirty = make(num_counts, sizeof(uint64_t));
+    made->model.image = oracle_calloc(made->arena_bytes, 1);
+    made->model.dirty = oracle_calloc(num_counts, sizeof(uint64_t));
 }
 
 bool ls_group_make(lockstep *ls, const shape *from, oracle_random *random, ls_group *made)
@@ -160,7 +152,7 @@ void ls_group_compare(lockstep *ls, ls_group *group)
         return;
     if (ls->scratch_bytes < group->arena_bytes) {
         free(ls->scratch);
-        ls->scratch = make(group->arena_bytes, 1);
+        ls->scratch = oracle_calloc(group->arena_bytes, 1);
         ls->scratch_bytes = group->arena_bytes;
     }
     LS_TRY(pst_device_copy(ls->device, ls->scratch, group->arena, group->arena_bytes, ls->stream));

@@ -4,14 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *make(uint64_t count, size_t size)
-{
-    void *memory = calloc(count ? (size_t)count : 1, size);
-    if (!memory)
-        abort();
-    return memory;
-}
-
 uint32_t oracle_id(uint32_t tier, uint64_t page)
 {
     return (uint32_t)page + (tier ? 0x80000000u : 0);
@@ -60,14 +52,14 @@ static void fill_free_lists(oracle_pool *pool)
 oracle_pool *oracle_pool_create(uint64_t page_bytes, uint64_t num_pages, uint64_t num_host_pages,
                                 uint32_t max_tickets)
 {
-    oracle_pool *pool = make(1, sizeof(*pool));
+    oracle_pool *pool = oracle_calloc(1, sizeof(*pool));
     pool->page_bytes = page_bytes;
     pool->num_pages[0] = num_pages;
     pool->num_pages[1] = num_host_pages;
     pool->num_tickets = max_tickets;
-    pool->tickets = make(max_tickets, sizeof(*pool->tickets));
+    pool->tickets = oracle_calloc(max_tickets, sizeof(*pool->tickets));
     for (uint32_t tier = 0; tier < ORACLE_TIERS; tier++)
-        pool->free_ids[tier] = make(pool->num_pages[tier], sizeof(uint32_t));
+        pool->free_ids[tier] = oracle_calloc(pool->num_pages[tier], sizeof(uint32_t));
     oracle_reset(pool, PST_RESET_ALL);
     return pool;
 }
@@ -243,11 +235,11 @@ static void hold_pages(oracle_pool *pool, oracle_ticket *ticket, const oracle_gr
 {
     const uint32_t num_counts = oracle_num_counts(source);
     ticket->state = ORACLE_LIVE;
-    ticket->counts = make(num_counts, sizeof(int64_t));
+    ticket->counts = oracle_calloc(num_counts, sizeof(int64_t));
     memcpy(ticket->counts, counts, num_counts * sizeof(int64_t));
-    ticket->ids = make(pages, sizeof(uint32_t));
-    ticket->table = make(pages, sizeof(uint32_t));
-    ticket->bytes = make(pages, (size_t)pool->page_bytes);
+    ticket->ids = oracle_calloc(pages, sizeof(uint32_t));
+    ticket->table = oracle_calloc(pages, sizeof(uint32_t));
+    ticket->bytes = oracle_calloc(pages, (size_t)pool->page_bytes);
     for (uint64_t page = 0; page < pages; page++) {
         const uint32_t tier = pool->num_free[0] == 0;
         ticket->ids[page] = take_first(pool, tier);
@@ -313,7 +305,7 @@ static void copy_out(void *context, uint64_t offset, uint64_t position)
 static void copy_back(oracle_pool *pool, uint32_t index, oracle_group *destination)
 {
     oracle_ticket *ticket = &pool->tickets[index];
-    uint32_t *named = make(ticket->num_pages, sizeof(uint32_t));
+    uint32_t *named = oracle_calloc(ticket->num_pages, sizeof(uint32_t));
     for (uint64_t page = 0; page < ticket->num_pages; page++) {
         named[page] = page_named(ticket, ticket->table[page]);
         if (named[page] == NOWHERE)
@@ -358,8 +350,8 @@ static void treat_tails(oracle_group *group, const int64_t *counts, pst_restore_
 static void free_pages(oracle_pool *pool, uint32_t index)
 {
     oracle_ticket *ticket = &pool->tickets[index];
-    unsigned char *freed = make(ticket->num_pages, 1);
-    uint32_t *ids = make(ticket->num_pages, sizeof(uint32_t));
+    unsigned char *freed = oracle_calloc(ticket->num_pages, 1);
+    uint32_t *ids = oracle_calloc(ticket->num_pages, sizeof(uint32_t));
     uint64_t num_ids = 0;
     for (uint64_t page = 0; ticket->state == ORACLE_LIVE && page < ticket->num_pages; page++) {
         const uint32_t named = page_named(ticket, ticket->table[page]);

@@ -11,6 +11,9 @@
 #define ORACLE_TIERS 2
 #define ORACLE_ALL_DIRTY UINT64_MAX
 
+/* calloc, also of nothing; aborts without memory, as everything here does. */
+void *oracle_calloc(uint64_t count, size_t size);
+
 /* ---- groups ---- */
 
 /* A group, and what the memory around its tensors must hold now. Bases in `tensors` are device
@@ -72,7 +75,6 @@ typedef struct oracle_pool {
     uint64_t step_demand;
 } oracle_pool;
 
-/* Aborts without memory, as everything here does. */
 oracle_pool *oracle_pool_create(uint64_t page_bytes, uint64_t num_pages, uint64_t num_host_pages,
                                 uint32_t max_tickets);
 void oracle_pool_destroy(oracle_pool *pool);

@@ -7,6 +7,14 @@ enum { TILE = 16384, SEGMENT_STEP = 16 };
 
 __extension__ typedef unsigned __int128 wide;
 
+void *oracle_calloc(uint64_t count, size_t size)
+{
+    void *memory = calloc(count ? (size_t)count : 1, size);
+    if (!memory)
+        abort();
+    return memory;
+}
+
 uint32_t oracle_num_segments(const pst_row_space *space)
 {
     return space->kind == PST_ROWS_SEGMENTS ? space->num_segments : 1;

@@ -3,13 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *make(uint64_t count, size_t size)
-{
-    void *memory = calloc(count ? (size_t)count : 1, size);
-    if (!memory)
-        abort();
-    return memory;
-}
+#include "tests/oracle/oracle.h"
 
 static size_t slots_of(const pst_pool *pool, uint32_t tier)
 {
@@ -19,8 +13,8 @@ static size_t slots_of(const pst_pool *pool, uint32_t tier)
 void pool_words_make(const pst_pool *pool, pool_words *words)
 {
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        words->ring[tier] = make(slots_of(pool, tier), sizeof(uint32_t));
-        words->owner[tier] = make(pool->view.max_pages[tier], sizeof(uint64_t));
+        words->ring[tier] = oracle_calloc(slots_of(pool, tier), sizeof(uint32_t));
+        words->owner[tier] = oracle_calloc(pool->view.max_pages[tier], sizeof(uint64_t));
     }
 }
 
@@ -79,16 +73,16 @@ pst_status pool_words_read(const pst_pool *pool, pool_words *words, pst_stream s
 
 pst_status pool_words_write(const pst_pool *pool, const pool_words *words, pst_stream stream)
 {
-    pool_words copy = *words;
-    return move_pool(pool, &copy, stream, true);
+    pool_words written = *words;
+    return move_pool(pool, &written, stream, true);
 }
 
 void ticket_words_make(const pst_ticket *ticket, ticket_words *words)
 {
     words->num_counts = ticket->shape->num_counts;
     words->table_pages = ticket->table_pages;
-    words->counts = make(words->num_counts, sizeof(int64_t));
-    words->table = make(words->table_pages, sizeof(uint32_t));
+    words->counts = oracle_calloc(words->num_counts, sizeof(int64_t));
+    words->table = oracle_calloc(words->table_pages, sizeof(uint32_t));
 }
 
 void ticket_words_free(ticket_words *words)
@@ -118,8 +112,8 @@ pst_status ticket_words_read(const pst_ticket *ticket, ticket_words *words, pst_
 pst_status ticket_words_write(const pst_ticket *ticket, const ticket_words *words,
                               pst_stream stream)
 {
-    ticket_words copy = *words;
-    return move_ticket(ticket, &copy, stream, true);
+    ticket_words written = *words;
+    return move_ticket(ticket, &written, stream, true);
 }
 
 /* ---- conservation ---- */
@@ -151,7 +145,7 @@ size_t pool_words_violations(const pst_pool *pool, const pool_words *words,
             return SIZE_MAX;
     }
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
-        self.met[tier] = make(pool->num_pages[tier], sizeof(uint32_t));
+        self.met[tier] = oracle_calloc(pool->num_pages[tier], sizeof(uint32_t));
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         for (uint64_t at = state->head[tier]; at != state->tail[tier]; at++)
             meet(&self, words->ring[tier][at % slots_of(pool, tier)], 0);

@@ -31,8 +31,10 @@ static void make_space(oracle_random *random, shape_theme theme, uint64_t bytes,
     }
     if (theme == SHAPE_BYTE_ROWS)
         space->capacity = (int64_t)oracle_random_in(random, 1, bytes);
-    if (theme == SHAPE_LONG_ROWS)
-        space->capacity = (int64_t)oracle_random_in(random, 1, 5);
+    if (theme == SHAPE_LONG_ROWS) {
+        space->capacity = (int64_t)oracle_random_in(random, 1, 4);
+        space->num_segments = space->num_segments > 3 ? 3 : space->num_segments;
+    }
 }
 
 /* ---- tensors ---- */
@@ -52,7 +54,7 @@ static uint64_t choose_width(oracle_random *random, shape_theme theme, uint64_t 
     if (theme == SHAPE_BYTE_ROWS)
         return 1;
     if (theme == SHAPE_LONG_ROWS)
-        return oracle_random_in(random, 10000, 60000);
+        return oracle_random_in(random, 10000, 40000);
     const bool is_odd = theme == SHAPE_ODD_WIDTHS || oracle_random_one_in(random, 3);
     const uint64_t *widths = is_odd ? odd : usual;
     uint64_t width = widths[oracle_random_below(random, 12)];

@@ -1,0 +1,368 @@
+/* What both models share: the pool's memory, streams and their launches, residency, copying, page
+ * ids. README.md says what is modelled and what is not.
+ *
+ * One statement that touches shared memory is one step. A d_step is one atomic operation of the
+ * kernels together with ghost variables, which exist in the model only. */
+
+#ifndef RESIDENT
+#define RESIDENT 2 /* blocks that the machine runs at once, over all launches */
+#endif
+#ifndef STREAMS
+#define STREAMS 2
+#endif
+#ifndef TICKETS
+#define TICKETS 2
+#endif
+#ifndef PAGES
+#define PAGES 3
+#endif
+#ifndef OPS
+#define OPS 1 /* operations of the first stream */
+#endif
+#ifndef OPS_OTHERS
+#define OPS_OTHERS OPS /* ... of each other stream */
+#endif
+#ifndef GRID
+#define GRID 2 /* blocks of the larger launches of the first stream; the smaller have one */
+#endif
+#ifndef GRID_OTHERS
+#define GRID_OTHERS GRID /* ... of each other stream */
+#endif
+
+#define TILES 2    /* of a page: tile i of a launch is copied by block i % grid */
+#define MAX_WANT 2 /* most pages of a stash */
+#define NO_PAGE PAGES
+
+mtype = { EMPTY, LIVE, FAILED };                                /* state of a ticket */
+mtype = { STASH, RESTORE, KEEP, RELEASE };                      /* operations */
+mtype = { NOTHING, TAKE, TOO_FEW, RETURN, READ, CLEAR, REFUSE } /* what a block does about one */
+
+typedef ticket_t {
+    mtype state = EMPTY;
+    byte epoch; /* lies in one word with the state */
+    byte num_pages;
+    byte table[MAX_WANT];
+    byte arrive_out;  /* arrival word: how many blocks are done ... */
+    short arrive_tag; /* ... and the sum of their tags */
+    /* concurrent pools */
+    byte launch;     /* odd while an operation on the ticket is finished */
+    short arrive_in; /* launch word of the stash that has a leader */
+    short ready;     /* launch word and decision of that leader */
+    /* ghost */
+    byte content;  /* what a restore must find in the pages */
+    byte reserved; /* BUG_RESERVE_TAIL */
+};
+
+byte head, tail, epoch;
+byte pool_launch; /* ordered pools: odd while an operation is published */
+bool order;       /* the sticky ORDER flag */
+byte lock_next, lock_serving;
+byte ring[PAGES];
+byte owner[PAGES]; /* 0: free */
+ticket_t ticket[TICKETS];
+
+/* ghost */
+byte held[PAGES]; /* ticket + 1 that has the page */
+byte num_held;
+byte content[PAGES * TILES];
+byte writer[PAGES * TILES];   /* stream + 1 of the launch that writes this tile now */
+bool recorded;                /* a fault other than ORDER was recorded */
+bool strict = true, damage;   /* not strict: a violation is damage, to be judged at the end */
+byte p, e, times, pages_held; /* of the checks */
+
+#define STATE_OF(t) (ticket[t].epoch == epoch -> ticket[t].state : EMPTY)
+#define OWNER_WORD(t) ((t) + 1 + TICKETS * epoch)
+
+#define CHECK(condition)                      \
+    if                                        \
+    :: (condition)                            \
+    :: else -> assert(!strict); damage = true \
+    fi
+
+/* ---- streams: one launch at a time, its blocks started in any order ---- */
+
+typedef launch_t {
+    mtype op;
+    byte ticket;
+    byte want; /* pages that a stash needs */
+    byte grid;
+    byte waiting; /* one bit per block that was not started yet */
+    byte running; /* blocks that have not ended yet */
+    /* ghost */
+    byte content;  /* what a stash writes */
+    byte copied;   /* tiles */
+    bool complete; /* a last block has finished the operation */
+};
+launch_t launched[STREAMS];
+byte free_slots = RESIDENT;
+byte streams_done;
+
+/* Enqueues an operation on stream q and waits until the stream has passed it. */
+inline enqueue(q, operation, the_ticket, pages, blocks)
+{
+    d_step {
+        launched[q].op = operation;
+        launched[q].ticket = the_ticket;
+        launched[q].want = pages;
+        launched[q].grid = blocks;
+        launched[q].content = launched[q].content % 4 + 1;
+        launched[q].copied = 0;
+        launched[q].complete = false;
+        launched[q].waiting = (1 << (blocks)) - 1;
+        launched[q].running = blocks;
+    }
+    d_step {
+        launched[q].running == 0;
+        CHECK(launched[q].complete)
+    }
+}
+
+/* Variables of block b of stream s. */
+#define BLOCK_LOCALS                                                          \
+    byte t, grid, n, my_launch, head_seen, tail_seen, i, k, id, old, freed;   \
+    short sum;                                                                \
+    bool mine;                                                                \
+    mtype op = STASH, state = EMPTY, todo = NOTHING
+
+/* Gives the block a slot, which it keeps until it ends, also while it waits for something. */
+inline block_starts()
+{
+    d_step {
+        (launched[s].waiting & (1 << b)) && free_slots > 0;
+        free_slots--;
+        launched[s].waiting = launched[s].waiting - (1 << b);
+        op = launched[s].op;
+        t = launched[s].ticket;
+        n = launched[s].want;
+        grid = launched[s].grid;
+    }
+}
+
+inline block_ends()
+{
+    d_step {
+        free_slots++;
+        launched[s].running--;
+        /* forgotten, so that there are fewer states */
+        t = 0; grid = 0; n = 0; my_launch = 0; head_seen = 0; tail_seen = 0; i = 0; k = 0; id = 0;
+        old = 0; freed = 0; sum = 0; mine = false; op = STASH; state = EMPTY; todo = NOTHING;
+    }
+}
+
+/* What tells operations apart that read the same launch word: a number that the host gives to each
+ * operation it enqueues. Here the stream stands for it. */
+#ifdef BUG_NO_OP_NUMBER
+#define OP_NUMBER 0
+#else
+#define OP_NUMBER s
+#endif
+#define MY_TAG (my_launch + (64 << OP_NUMBER))    /* in the sum of the arrival word */
+#define MY_WORD (my_launch * 4 + (OP_NUMBER) + 1) /* in arrive_in and ready */
+
+/* ---- copying a tile: two steps, so that others can act in between. It begins with the read of
+ * the owner word. ---- */
+
+#define TILE (id * TILES + i % TILES)
+#define MY_CONTENT (launched[s].content + 4 * s) /* never 0 */
+
+/* holder: who has the page meanwhile */
+inline copy_in(holder)
+{
+    d_step {
+        mine = (id < PAGES && (holder != 0 || owner[id] == 0));
+        if
+        :: mine ->
+           CHECK(held[id] == holder && writer[TILE] == 0);
+           writer[TILE] = s + 1
+        :: else
+        fi
+    }
+    if
+    :: mine ->
+       d_step {
+           CHECK(held[id] == holder && writer[TILE] == s + 1);
+           writer[TILE] = 0;
+           content[TILE] = MY_CONTENT;
+           launched[s].copied++;
+       }
+    :: else
+    fi
+}
+
+inline tile_is_right()
+{
+    CHECK(held[id] == t + 1 && writer[TILE] == 0 && content[TILE] == ticket[t].content)
+}
+
+/* Copies this block's share of the ticket's pages back; skips a page that is not the ticket's. */
+inline copy_out()
+{
+    i = b;
+    do
+    :: i < n * TILES ->
+       id = ticket[t].table[i / TILES];
+       d_step {
+           mine = (id < PAGES && owner[id] == OWNER_WORD(t));
+           if
+           :: mine -> tile_is_right()
+           :: else -> recorded = true
+           fi
+       }
+       if
+       :: mine ->
+          d_step {
+              tile_is_right();
+              launched[s].copied++;
+          }
+       :: else
+       fi;
+       i = i + grid
+    :: else -> break
+    od
+}
+
+/* The end of an operation: all was copied, but for pages that somebody damaged. */
+inline operation_is_complete()
+{
+    launched[s].complete = true;
+    CHECK(op == RELEASE || !(todo == TAKE || todo == READ || todo == RETURN) ||
+          launched[s].copied == n * TILES || (strict && recorded))
+}
+
+inline failure_is_justified()
+{
+    CHECK(todo != TOO_FEW || n > PAGES - num_held)
+}
+
+/* ---- the arrival word: one acquire-release add by each block that is done; the last one has seen
+ * that all belong together when the sum of tags says so ---- */
+
+inline arrive()
+{
+    d_step {
+        old = ticket[t].arrive_out;
+        sum = ticket[t].arrive_tag + MY_TAG;
+        ticket[t].arrive_out++;
+        ticket[t].arrive_tag = sum;
+    }
+}
+
+#ifdef BUG_NO_TAG_SUM
+#define TOGETHER true
+#else
+#define TOGETHER (sum == MY_TAG * grid)
+#endif
+
+/* The last block makes the launch word odd, which only one operation can. */
+inline claim(launch_word)
+{
+    if
+    :: old < grid - 1 -> mine = false
+    :: old == grid - 1 && TOGETHER ->
+       d_step {
+#ifdef BUG_NO_CLAIM
+           mine = true;
+#else
+           mine = (launch_word == my_launch);
+#endif
+           if
+           :: mine -> launch_word = my_launch + 1
+           :: else -> order = true
+           fi
+       }
+    :: else -> mine = false; order = true
+    fi
+}
+
+/* By compare-and-swap from what the last block found there: no later arrival is wiped out. */
+inline empty_arrivals()
+{
+    d_step {
+        if
+#ifdef BUG_STORED_ARRIVALS
+        :: true ->
+#else
+        :: ticket[t].arrive_out == grid && ticket[t].arrive_tag == sum ->
+#endif
+           ticket[t].arrive_out = 0;
+           ticket[t].arrive_tag = 0
+        :: else -> order = true
+        fi
+    }
+}
+
+/* ---- page ids: the ghost `held` moves with the owner word ---- */
+
+/* The next n ids of the ring go to the ticket. */
+inline take_pages()
+{
+    k = 0;
+    do
+    :: k < n ->
+       id = ring[(head_seen + k) % PAGES];
+       d_step { /* compare-and-swap of the owner word */
+           if
+           :: owner[id] == 0 ->
+              owner[id] = OWNER_WORD(t);
+              CHECK(held[id] == 0);
+              held[id] = t + 1;
+              num_held++
+           :: else -> recorded = true; id = NO_PAGE
+           fi
+       }
+       ticket[t].table[k] = id;
+       k++
+    :: else -> break
+    od
+}
+
+/* The n ids of the ticket go to the ring, except those that are not the ticket's. */
+inline return_pages()
+{
+    k = 0;
+    do
+    :: k < n ->
+       id = ticket[t].table[k];
+       d_step { /* compare-and-swap of the owner word */
+#ifdef BUG_FREE_WITHOUT_CAS
+           mine = id < PAGES;
+#else
+           mine = (id < PAGES && owner[id] == OWNER_WORD(t));
+#endif
+           if
+           :: mine ->
+              owner[id] = 0;
+              CHECK(held[id] == t + 1);
+              held[id] = 0;
+              num_held--
+           :: else -> recorded = true
+           fi
+       }
+       if
+       :: mine ->
+          ring[(tail_seen + freed) % PAGES] = id;
+          freed++
+       :: else
+       fi;
+       k++
+    :: else -> break
+    od
+}
+
+/* Where the tail is read: by whoever may write it. */
+inline give_back()
+{
+    tail_seen = tail;
+    return_pages();
+    tail = tail_seen + freed
+}
+
+inline set_ticket(new_state, pages)
+{
+    ticket[t].num_pages = pages;
+    d_step {
+        ticket[t].epoch = epoch;
+        ticket[t].state = new_state;
+        ticket[t].content = MY_CONTENT;
+    }
+}

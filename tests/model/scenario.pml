@@ -1,0 +1,232 @@
+/* What both models share: the checks of a pool at rest, and what streams do to it. */
+
+/* ---- the pool when nothing runs ---- */
+
+inline make_pool()
+{
+    d_step {
+        p = 0;
+        do
+        :: p < PAGES ->
+           ring[p] = p;
+           owner[p] = 0;
+           held[p] = 0;
+           p++
+        :: else -> break
+        od;
+        p = 0;
+        num_held = 0;
+        head = 0;
+        tail = PAGES;
+    }
+}
+
+/* Each page is free exactly once or held by exactly one live ticket, and its owner word says so.
+ * lost: pages may be missing, but none is there twice. */
+inline check_pages(lost)
+{
+    d_step {
+        assert(tail >= head && tail - head <= PAGES);
+        p = 0; pages_held = 0;
+        do
+        :: p < PAGES ->
+           times = 0;
+           e = head;
+           do
+           :: e < tail ->
+              times = times + (ring[e % PAGES] == p);
+              e++
+           :: else -> break
+           od;
+           assert(times == 0 || owner[p] == 0);
+           e = 0;
+           do
+           :: e < TICKETS * MAX_WANT ->
+              if
+              :: STATE_OF(e / MAX_WANT) == LIVE &&
+                 e % MAX_WANT < ticket[e / MAX_WANT].num_pages &&
+                 ticket[e / MAX_WANT].table[e % MAX_WANT] == p ->
+                 times++;
+                 pages_held++;
+                 assert(owner[p] == OWNER_WORD(e / MAX_WANT))
+              :: else
+              fi;
+              e++
+           :: else -> break
+           od;
+           assert(times == 1 || (lost && times == 0));
+           p++
+        :: else -> break
+        od;
+        assert(tail - head + pages_held == PAGES || lost);
+        p = 0; e = 0; times = 0; pages_held = 0;
+    }
+}
+
+/* Nothing waits, holds a lock, or has arrived and not been counted. */
+inline check_rest()
+{
+    d_step {
+        assert(lock_next == lock_serving && free_slots == RESIDENT);
+        CHECK(pool_launch % 2 == 0);
+        e = 0;
+        do
+        :: e < TICKETS ->
+           CHECK(ticket[e].arrive_in == 0 && ticket[e].arrive_out == 0);
+           CHECK(ticket[e].arrive_tag == 0 && ticket[e].launch % 2 == 0);
+           e++
+        :: else -> break
+        od;
+        e = 0;
+    }
+}
+
+/* pst_pool_reset. The epoch makes all tickets read as empty. Operations that were refused half-way
+ * have left arrivals behind, and a ready word that the next replay of the same operation would take
+ * for its own. */
+inline reset_pool()
+{
+    d_step {
+        epoch++;
+        pool_launch = pool_launch + 2;
+        p = 0;
+        do
+        :: p < TICKETS ->
+#ifndef BUG_RESET_KEEPS_ARRIVALS
+           ticket[p].arrive_in = 0;
+           ticket[p].arrive_out = 0;
+           ticket[p].arrive_tag = 0;
+#endif
+#ifndef BUG_RESET_KEEPS_READY
+           ticket[p].ready = 0;
+#endif
+           p++
+        :: else -> break
+        od;
+        order = false;
+        recorded = false;
+        damage = false;
+        strict = true;
+    }
+    make_pool()
+}
+
+/* After a misuse: pages are conserved, bytes are damaged only if ORDER says so, and a reset pool is
+ * as new. */
+inline check_misuse()
+{
+    check_pages(false);
+    check_rest();
+    assert(order || !damage);
+    reset_pool();
+    enqueue(0, STASH, 0, 2, GRID);
+    enqueue(0, STASH, 1, 1, GRID);
+    enqueue(0, STASH, 1, 1, GRID); /* still live: does nothing */
+    enqueue(0, RESTORE, 0, 0, GRID);
+    enqueue(0, RESTORE, 1, 0, 1);
+    check_pages(false);
+    check_rest();
+    assert(!order && !recorded && head == 3 && tail == 3 + PAGES)
+}
+
+/* ---- what streams do ---- */
+
+inline run_blocks()
+{
+    p = 0;
+    do
+    :: p < STREAMS ->
+       e = 0;
+       do
+       :: e < (p == 0 -> GRID : GRID_OTHERS) -> run block(p, e); e++
+       :: else -> break
+       od;
+       p++
+    :: else -> break
+    od;
+    p = 0;
+    e = 0
+}
+
+inline run_streams()
+{
+    atomic {
+        do
+        :: p < STREAMS -> run stream(p); p++
+        :: else -> break
+        od;
+        p = 0
+    }
+}
+
+/* What the two tickets hold when two streams begin to misuse the pool. */
+inline any_tickets()
+{
+    if
+    :: skip
+    :: enqueue(0, STASH, 0, 1, 1)
+    :: enqueue(0, STASH, 0, 1, 1);
+       enqueue(1, STASH, 1, 1, 1)
+    fi
+}
+
+/* Picks an operation for stream s. */
+inline any_operation()
+{
+    atomic {
+        want = 0;
+        if
+        :: op = STASH; if :: want = 1 :: want = 2 fi
+        :: op = RESTORE
+        :: op = KEEP
+        :: op = RELEASE
+        fi;
+        if
+        :: blocks = 1
+        :: op != RELEASE -> blocks = (s == 0 -> GRID : GRID_OTHERS)
+        fi
+    }
+}
+
+#if SCENARIO == DAMAGED
+/* Somebody writes an id into the page table of a live ticket: one that it has already, one of
+ * another ticket, a free one, or one that does not exist. */
+proctype stream(byte s)
+{
+    byte k, old, id, all;
+    if
+    :: all = 1
+    :: all = 0
+    fi;
+    enqueue(s, STASH, 0, 2, GRID);
+    if
+    :: all -> enqueue(s, STASH, 1, 1, 1)
+    :: else
+    fi;
+    atomic {
+        if
+        :: k = 0
+        :: k = 1
+        fi;
+        old = ticket[0].table[k];
+        if
+        :: old != 0 -> id = 0
+        :: old != 1 -> id = 1
+        :: old != 2 -> id = 2
+        :: id = PAGES
+        fi;
+        ticket[0].table[k] = id
+    }
+    enqueue(s, RESTORE, 0, 0, GRID);
+    check_pages(true);
+    assert(recorded && !order && tail - head == 2 - all);
+    if
+    :: all -> enqueue(s, RESTORE, 1, 0, GRID)
+    :: else
+    fi;
+    enqueue(s, RESTORE, 0, 0, GRID); /* empty now: does nothing */
+    check_pages(true);
+    assert(!order && tail - head == 2);
+    streams_done++
+}
+#endif
