@@ -1,0 +1,11 @@
+# Target jansson::jansson.
+find_library(JANSSON_LIBRARY jansson)
+find_path(JANSSON_INCLUDE_DIR jansson.h)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(jansson REQUIRED_VARS JANSSON_LIBRARY JANSSON_INCLUDE_DIR)
+if(jansson_FOUND AND NOT TARGET jansson::jansson)
+  add_library(jansson::jansson UNKNOWN IMPORTED)
+  set_target_properties(jansson::jansson PROPERTIES
+    IMPORTED_LOCATION ${JANSSON_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${JANSSON_INCLUDE_DIR})
+endif()
