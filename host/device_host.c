@@ -207,8 +207,7 @@ static pst_status host_event_record(pst_device *device, pst_event event, pst_str
     const psti_node what = {.kind = PSTI_NODE_RECORD, .event = event};
     if (external || !stream || !stream->captured) {
         pthread_mutex_lock(&state->lock);
-        if (!stream || !stream->captured)
-            event->capture_id = 0;
+        event->capture_id = 0;
         pthread_mutex_unlock(&state->lock);
         return enqueue(device, &what, stream);
     }

@@ -106,10 +106,10 @@ static size_t distance(const char *a, const char *b)
 
 static void warn_unknown(const char *entry)
 {
-    char name[65];
-    const size_t length = strcspn(entry, "=");
+    char name[65]; /* a longer one is cut off */
+    size_t length = strcspn(entry, "=");
     if (length >= sizeof(name))
-        return;
+        length = sizeof(name) - 1;
     memcpy(name, entry, length);
     name[length] = '\0';
     const char *nearest = table[0].name;
@@ -135,6 +135,14 @@ static void read_environment(void)
                      table[i].allowed);
     }
     __atomic_store_n(&ready, 1, __ATOMIC_RELEASE);
+}
+
+/* Once, and after the table is there: a log callback may read it. */
+static void warn_unknowns(void)
+{
+    static int warned;
+    if (__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED))
+        return;
     for (char **entry = environ; entry && *entry; entry++)
         if (strncmp(*entry, PREFIX, strlen(PREFIX)) == 0)
             warn_unknown(*entry);
@@ -164,6 +172,7 @@ bool psti_env_nvtx(void)
 pst_status pst_env_check(void)
 {
     pthread_once(&once, read_environment);
+    warn_unknowns();
     PSTI_CHECK(!problem[0], PST_E_INVALID, "%s", problem);
     return PST_OK;
 }

@@ -44,8 +44,9 @@ static pst_status segment_bytes(const pst_tensor *tensor, const psti_space *spac
                       !__builtin_mul_overflow(rows / den, tensor->row_bytes, &bytes) &&
                       bytes <= MAX_GROUP_BYTES;
     PSTI_CHECK(fits, PST_E_INVALID,
-               "tensor %u: capacity %" PRId64 " times row_bytes %" PRIu64 " is above 2^62 bytes", i,
-               space->capacity, tensor->row_bytes);
+               "tensor %u: capacity %" PRId64 ", ratio %" PRIu64 "/%" PRIu64 ", row_bytes %" PRIu64
+               ": above 2^62 bytes, or capacity times %" PRIu64 " above 2^64",
+               i, space->capacity, num, den, tensor->row_bytes, num);
     *bytes_out = bytes;
     return PST_OK;
 }

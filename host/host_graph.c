@@ -41,15 +41,15 @@ pst_status psti_capture_hold(pst_stream stream, psti_hold *hold)
 {
     psti_capture *captured = stream->captured;
     psti_node_list *list = &captured->list;
-    if (__atomic_load_n(&hold->last_capture, __ATOMIC_RELAXED) == captured->id)
-        return PST_OK;
+    for (size_t i = 0; i < list->num_holds; i++)
+        if (list->holds[i] == hold)
+            return PST_OK;
     psti_hold **holds = grow(list->holds, list->num_holds, &list->holds_capacity, sizeof(*holds));
     if (!holds)
         return out_of_memory(captured);
     list->holds = holds;
     list->holds[list->num_holds++] = hold;
     __atomic_fetch_add(&hold->graphs, 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&hold->last_capture, captured->id, __ATOMIC_RELAXED);
     return PST_OK;
 }
 

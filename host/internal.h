@@ -12,6 +12,9 @@
 __attribute__((format(printf, 4, 5))) pst_status psti_fail(pst_status status, const char *file,
                                                            int line, const char *format, ...);
 
+/* Control characters, which a caller's text may hold, become spaces. */
+void psti_one_line(char *text);
+
 #define PSTI_FAIL(status, ...) psti_fail(status, __FILE__, __LINE__, __VA_ARGS__)
 #define PSTI_CHECK(condition, status, ...)         \
     do {                                           \
@@ -44,7 +47,8 @@ bool psti_allocation_fails(void);                /* device allocations ask this,
 
 /* ---- a graph's hold on what it uses ---- */
 
-/* Counts captured graphs that use an object. last_capture keeps a capture from holding twice. */
+/* Counts captured graphs that use an object. On cuda last_capture keeps a capture from holding twice;
+ * two captures that take turns may each hold several times, and let go as often. */
 typedef struct psti_hold {
     uint32_t graphs;
     uint64_t last_capture;
@@ -145,7 +149,7 @@ struct pst_pool {
     uint32_t failed; /* atomic: a CUDA error happened, only reset and destroy are accepted */
     uint32_t num_tickets;
     uint32_t num_ops; /* atomic */
-    void *memory; /* NULL when the caller's */
+    void *memory;     /* NULL when the caller's */
     psti_mailbox *mailbox;
     pst_stream stream; /* for synchronous calls */
     unsigned char *ticket_used;

@@ -33,6 +33,7 @@ void psti_log(pst_log_level level, const char *format, ...)
     va_start(values, format);
     vsnprintf(message, sizeof(message), format, values);
     va_end(values);
+    psti_one_line(message);
     if (function)
         function(level, message, user);
     else

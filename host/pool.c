@@ -90,6 +90,8 @@ static pst_status view_of(const pst_pool_config *config, psti_pool_view *view, u
     view->max_pages[PSTI_TIER_DEVICE] = (uint32_t)config->num_pages;
     view->max_tickets = config->max_tickets ? config->max_tickets : DEFAULT_TICKETS;
     view->concurrent = config->mode == PST_POOL_CONCURRENT;
+    PSTI_CHECK(config->memory || config->memory_bytes == 0, PST_E_INVALID,
+               "memory_bytes %" PRIu64 ": must be 0 where memory is NULL", config->memory_bytes);
     bool overflow = false;
     *bytes_out = layout(view, NULL, &overflow);
     PSTI_CHECK(!overflow && *bytes_out <= SIZE_MAX, PST_E_INVALID,

@@ -52,6 +52,13 @@ const char *pst_last_message(void)
     return last_message;
 }
 
+void psti_one_line(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ')
+            *text = ' ';
+}
+
 pst_status psti_fail(pst_status status, const char *file, int line, const char *format, ...)
 {
     const char *slash = strrchr(file, '/');
@@ -60,6 +67,7 @@ pst_status psti_fail(pst_status status, const char *file, int line, const char *
     va_start(values, format);
     vsnprintf(text, sizeof(text), format, values);
     va_end(values);
+    psti_one_line(text);
     snprintf(last_message, sizeof(last_message), "%s [%.200s:%d]", text, slash ? slash + 1 : file,
              line);
     psti_log(PST_LOG_ERROR, "%s: %s", pst_status_name(status), last_message);

@@ -21,7 +21,7 @@
  *
  * A group is a source of stash and a destination of restore. A destination may have other bases,
  * strides and capacities than the source, but the same tensors (number, row bytes, ratio, row
- * space) and the same row spaces (number, kind, segments).
+ * space) and the same row spaces (number and segments; a prefix is like one segment).
  *
  * Threads: a group is immutable; use it from any thread. It must outlive the work that uses it,
  * captured graphs included (pst_group_destroy checks that for graphs).

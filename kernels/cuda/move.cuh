@@ -52,8 +52,6 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
         s.launch = psti_load_acquire_u64(launch_word(args));
         s.epoch = psti_load_relaxed_u32(&state->epoch);
         s.refused = psti_load_relaxed_u32(&state->refuse);
-        s.state = psti_ticket_now(args.ticket, s.epoch);
-        s.held = args.ticket->num_pages;
         s.fault = PST_FAULT_NONE;
         s.fault_value = 0;
         s.pages = 0;
@@ -363,6 +361,16 @@ struct zero_source {
     }
 };
 
+/* By thread 0 for its block: should a stash overlap, all threads still go the same way. */
+PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
+{
+    if (threadIdx.x == 0) {
+        s.state = psti_ticket_now(args.ticket, s.epoch);
+        s.held = args.ticket->num_pages;
+    }
+    __syncthreads();
+}
+
 /* What stands in the way; plans the tiles on the way. The same in every block. */
 PSTI_DEVICE pst_fault restore_verdict(move_shared &s, const psti_move_args &args)
 {
@@ -462,6 +470,7 @@ PSTI_KERNEL(restore_kernel, psti_move_args, args)
     PSTI_SHARED(move_shared, s);
     if (!begin(s, args))
         return;
+    read_record(s, args);
     const pst_fault verdict = restore_verdict(s, args);
     const bool copies = verdict == PST_FAULT_NONE && !(args.flags & PSTI_MOVE_RELEASE);
     if (copies)

@@ -183,7 +183,7 @@ static void hook(uint32_t block, int at_start, void *user)
     lockstep *ls = &self->scene->ls;
     (void)block;
     (void)at_start;
-    if (self->seen++ == self->event)
+    if (__atomic_fetch_add(&self->seen, 1, __ATOMIC_RELAXED) == self->event)
         LS_TRY(enqueue(self->scene, self->inner, self->inner_ticket));
 }
 
@@ -304,5 +304,41 @@ CONFORMANCE_SIMT_NO_TSAN(Overlap, OperationsOfOneTicketAreNoticed)
     for (operation outer = STASH; outer < OPERATIONS; outer++)
         for (operation inner = STASH; inner < OPERATIONS; inner++)
             try_forbidden(&self, outer, inner, 0);
+    tear_down(&self);
+}
+
+/* With two slots the inner operation may run from beginning to end while blocks of the outer are at
+ * any point, also after all of them have begun. It is noticed, or it was as good as one after the
+ * other. */
+static void try_with_two_slots(scene *both, operation outer, operation inner, uint32_t seed)
+{
+    lockstep *ls = &both->ls;
+    nesting self = {
+        .scene = both, .outer = outer, .inner = inner, .inner_ticket = 1, .event = seed % 8};
+    const simt_config config = {.seed = seed, .residency = 2};
+    prepare(&self);
+    psti_simt_configure(&config);
+    nest(&self);
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    for (int i = 0; i < 2; i++)
+        LS_TRY(ticket_words_read(ls->tickets[both->tickets[i]], &ls->words_of[both->tickets[i]],
+                                 ls->stream));
+    if (!(ls->words.status.flags & PST_FLAG_ORDER)) {
+        CHECK_EQ(ls->words.status.flags, 0);
+        CHECK_EQ(pool_words_violations(ls->pool, &ls->words, ls->words_of, LS_MAX_TICKETS), 0);
+    }
+    LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
+    oracle_reset(ls->oracle, PST_RESET_ALL);
+}
+
+CONFORMANCE_SIMT_NO_TSAN(Overlap, NothingGoesUnnoticedWithTwoSlots)
+{
+    static scene self;
+    if (!set_up(&self, conf, PST_POOL_ORDERED, 21))
+        return;
+    for (uint32_t seed = 1; seed <= 80 && !psti_test_failed(); seed++)
+        for (operation outer = STASH; outer < RELEASE; outer++)
+            for (operation inner = STASH; inner < OPERATIONS && !psti_test_failed(); inner++)
+                try_with_two_slots(&self, outer, inner, seed);
     tear_down(&self);
 }

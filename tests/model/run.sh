@@ -90,7 +90,7 @@ only_full() { [ "$mode" = full ] && check "$@"; }
 
 one='-DRESIDENT=1'
 two='-DRESIDENT=2'
-four='-DRESIDENT=4'
+three='-DRESIDENT=3'
 
 small='-DGRID=1' # the launches of the first stream
 large='-DGRID_OTHERS=3'
@@ -104,7 +104,7 @@ only_full ordered holds 'one stream, 5 operations' -DSCENARIO=PROPER $two -DOPS=
 ordered holds 'two streams, 1 resident' -DSCENARIO=TWO_STREAMS $one
 ordered holds 'two streams, 2 resident' -DSCENARIO=TWO_STREAMS $two
 ordered holds 'same ticket, 1 resident' -DSCENARIO=SAME_TICKET $one
-only_full ordered holds 'two streams, 4 resident' -DSCENARIO=TWO_STREAMS $four
+only_full ordered holds 'two streams, 3 resident' -DSCENARIO=TWO_STREAMS $three
 only_full ordered holds 'two streams, 2+1 operations' -DSCENARIO=TWO_STREAMS $two -DOPS=2 \
     -DOPS_OTHERS=1
 only_full ordered holds 'same ticket, 2 resident' -DSCENARIO=SAME_TICKET $two
@@ -120,7 +120,8 @@ ordered assertion 'BUG_RESET_KEEPS_ARRIVALS' -DSCENARIO=TWO_STREAMS $two \
     -DBUG_RESET_KEEPS_ARRIVALS
 ordered assertion 'BUG_IDLE_EXITS' -DSCENARIO=SAME_TICKET $one -DBUG_IDLE_EXITS
 ordered assertion 'BUG_NO_OP_NUMBER' -DSCENARIO=SAME_TICKET $one -DBUG_NO_OP_NUMBER
-ordered assertion 'BUG_STORED_ARRIVALS' -DSCENARIO=SAME_TICKET $two $small $large -DBUG_STORED_ARRIVALS
+ordered assertion 'BUG_STORED_ARRIVALS' -DSCENARIO=SAME_TICKET $two $small $large \
+    -DBUG_STORED_ARRIVALS
 
 # Concurrent pools, used as they should be.
 concurrent holds 'any operations, 1 resident' -DSCENARIO=PROPER $one
@@ -131,7 +132,7 @@ concurrent holds 'handed over, 1 resident' -DSCENARIO=HANDOVER $one -DOPS=2
 concurrent holds 'handed over, 2 resident' -DSCENARIO=HANDOVER $two
 concurrent holds 'damaged page table' -DSCENARIO=DAMAGED $two
 only_full concurrent holds 'two rounds, 2 resident' -DSCENARIO=ROUNDS $two -DOPS=2
-only_full concurrent holds 'one round, 4 resident' -DSCENARIO=ROUNDS $four
+only_full concurrent holds 'one round, 3 resident' -DSCENARIO=ROUNDS $three
 only_full concurrent holds 'handed over twice, 2 resident' -DSCENARIO=HANDOVER $two -DOPS=2
 only_full concurrent holds 'three streams, 1 resident' -DSCENARIO=ROUNDS $one -DSTREAMS=3 \
     -DTICKETS=3

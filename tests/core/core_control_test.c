@@ -1,0 +1,267 @@
+/* kernels/core/control.h: the last words of reset, step and check. */
+#include "tests/harness.h"
+
+#include <pthread.h>
+
+#include "kernels/core/control.h"
+
+enum { PAGES = 5, HOST_PAGES = 3 };
+
+typedef struct fixture {
+    psti_pool_state state;
+    pst_pool_status status;
+    uint32_t ring[PSTI_TIERS][8];
+    uint64_t owner[PSTI_TIERS][8];
+    uint32_t seen[PAGES + HOST_PAGES];
+    psti_pool_view view;
+    psti_control_args args;
+} fixture;
+
+static void set_up(fixture *self)
+{
+    *self = (fixture){.state = {.num_pages = {PAGES, HOST_PAGES}, .tail = {PAGES, HOST_PAGES}}};
+    self->view = (psti_pool_view){.state = &self->state,
+                                  .status = &self->status,
+                                  .seen = self->seen,
+                                  .ring = {self->ring[0], self->ring[1]},
+                                  .owner = {self->owner[0], self->owner[1]},
+                                  .ring_mask = {7, 3},
+                                  .max_pages = {PAGES, HOST_PAGES}};
+    self->args = (psti_control_args){.pool = self->view, .num_pages = {PAGES, HOST_PAGES}};
+}
+
+/* ---- reset ---- */
+
+PST_TEST(CoreControl, ResetOfPagesFreesAllAndEndsARefusal)
+{
+    fixture self;
+    set_up(&self);
+    self.state.head[0] = 77;
+    self.state.tail[0] = 78;
+    self.state.failed_wanted = 9;
+    self.state.epoch = UINT32_MAX;
+    self.state.refuse = 1;
+    self.state.lock_next = 4;
+    self.state.lock_serving = 2;
+    self.state.launch = 7;
+    psti_reset_pages(&self.args);
+    CHECK_EQ(psti_free_pages(&self.state, 0), PAGES);
+    CHECK_EQ(psti_free_pages(&self.state, 1), HOST_PAGES);
+    CHECK_EQ(self.state.failed_wanted, 0);
+    CHECK_EQ(self.state.epoch, 0);
+    CHECK_EQ(self.state.refuse, 0);
+    CHECK_EQ(self.state.lock_next, self.state.lock_serving);
+    CHECK(self.state.launch > 7 && self.state.launch % 2 == 0);
+    const uint64_t even = self.state.launch;
+    psti_reset_pages(&self.args);
+    CHECK(self.state.launch > even && self.state.launch % 2 == 0);
+}
+
+PST_TEST(CoreControl, ResetOfPagesKeepsTheMarks)
+{
+    fixture self;
+    set_up(&self);
+    self.state.step_high[0] = 4;
+    self.state.step_high[1] = 2;
+    self.state.step_demand = 11;
+    psti_reset_pages(&self.args);
+    psti_fold_step(&self.state, &self.status);
+    CHECK_EQ(self.status.high_water[0], 4);
+    CHECK_EQ(self.status.high_water[1], 2);
+    CHECK_EQ(self.status.demand_high_water, 11);
+}
+
+PST_TEST(CoreControl, ResetOfStatisticsBeginsWithWhatIsInUse)
+{
+    fixture self;
+    set_up(&self);
+    self.state.head[0] = 2;
+    self.state.failed_wanted = 10;
+    self.state.step_demand = 99;
+    self.status.high_water[0] = 5;
+    self.status.demand_high_water = 99;
+    self.status.spilled_pages = 3;
+    psti_reset_statistics(&self.state, &self.status);
+    CHECK_EQ(self.status.high_water[0], 0);
+    CHECK_EQ(self.status.spilled_pages, 0);
+    psti_fold_step(&self.state, &self.status);
+    CHECK_EQ(self.status.high_water[0], 2);
+    CHECK_EQ(self.status.demand_high_water, 12);
+}
+
+PST_TEST(CoreControl, ResetOfFaultsLetsANewFirstFaultIn)
+{
+    fixture self;
+    set_up(&self);
+    psti_record_fault(&self.view, PST_FAULT_LIVE, 3, 4);
+    psti_reset_faults(&self.status);
+    CHECK_EQ(self.status.flags, 0);
+    CHECK_EQ(self.status.step_valid, 1);
+    CHECK_EQ(self.status.num_faults, 0);
+    CHECK_EQ(self.status.fault_ticket, UINT32_MAX);
+    psti_record_fault(&self.view, PST_FAULT_EMPTY, 5, 6);
+    CHECK_EQ(self.status.fault, PST_FAULT_EMPTY);
+    CHECK_EQ(self.status.fault_ticket, 5);
+}
+
+/* ---- step ---- */
+
+PST_TEST(CoreControl, StepFoldsAndBeginsTheNext)
+{
+    fixture self;
+    set_up(&self);
+    self.state.epoch = 6;
+    self.state.step_high[0] = 4;
+    self.state.step_demand = 20;
+    self.state.head[0] = 1;
+    self.status.high_water[0] = 2;
+    self.status.high_water[1] = 3;
+    self.status.demand_high_water = 30;
+    psti_fold_step(&self.state, &self.status);
+    CHECK_EQ(self.status.high_water[0], 4);
+    CHECK_EQ(self.status.high_water[1], 3);
+    CHECK_EQ(self.status.step_demand, 20);
+    CHECK_EQ(self.status.demand_high_water, 30);
+    CHECK_EQ(self.status.in_use[0], 1);
+    CHECK_EQ(self.status.in_use[1], 0);
+    CHECK_EQ(self.status.steps, 1);
+    CHECK_EQ(self.status.epoch, 6);
+    CHECK_EQ(self.state.step_high[0], 1);
+    CHECK_EQ(self.state.step_demand, 1);
+}
+
+PST_TEST(CoreControl, PublicationsUseTheSlotsInTurn)
+{
+    static psti_mailbox mailbox;
+    pst_pool_status read;
+    for (uint64_t n = 1; n <= 5; n++) {
+        const pst_pool_status status = {.steps = n, .checks = ~n, .fault_wanted = n << 40};
+        psti_publish_status(&status, &mailbox);
+        const psti_mailbox_slot *slot = &mailbox.slots[n % 2];
+        CHECK_EQ(slot->sequence, n);
+        CHECK_EQ(mailbox.slots[(n + 1) % 2].sequence, n - 1);
+        memcpy(&read, slot->words, sizeof(read));
+        CHECK(memcmp(&read, &status, sizeof(read)) == 0);
+    }
+}
+
+/* A reader that finds the same sequence before and after has a slot of one publication. */
+enum { WORDS = sizeof(pst_pool_status) / 8, PUBLICATIONS = 200000, READS = 2000000 };
+
+typedef struct reader {
+    psti_mailbox mailbox;
+    uint32_t stop;
+    uint64_t reads, torn;
+} reader;
+
+static void read_once(reader *self, psti_mailbox_slot *slot)
+{
+    uint64_t words[WORDS];
+    const uint64_t before = __atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE);
+    for (int i = 0; i < WORDS; i++)
+        words[i] = __atomic_load_n(&slot->words[i], __ATOMIC_ACQUIRE);
+    if (before == 0 || __atomic_load_n(&slot->sequence, __ATOMIC_RELAXED) != before)
+        return;
+    for (int i = 0; i < WORDS; i++)
+        self->torn += words[i] != before;
+}
+
+static void *read_on(void *opaque)
+{
+    reader *self = opaque;
+    while (!__atomic_load_n(&self->stop, __ATOMIC_ACQUIRE))
+        for (int slot = 0; slot < 2; slot++) {
+            read_once(self, &self->mailbox.slots[slot]);
+            __atomic_fetch_add(&self->reads, 1, __ATOMIC_RELAXED);
+        }
+    return NULL;
+}
+
+PST_TEST(CoreControl, ReadersNeverSeeHalfAPublication)
+{
+    static reader self;
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, read_on, &self), 0);
+    for (uint64_t n = 1;
+         n <= PUBLICATIONS || __atomic_load_n(&self.reads, __ATOMIC_RELAXED) < READS; n++) {
+        uint64_t words[WORDS];
+        pst_pool_status status;
+        for (int i = 0; i < WORDS; i++)
+            words[i] = n; /* steps too, which is the sequence */
+        memcpy(&status, words, sizeof(status));
+        psti_publish_status(&status, &self.mailbox);
+    }
+    __atomic_store_n(&self.stop, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    CHECK_EQ(self.torn, 0);
+}
+
+/* ---- check ---- */
+
+PST_TEST(CoreControl, CheckMarksAPageOncePerRound)
+{
+    fixture self;
+    set_up(&self);
+    const uint32_t ids[] = {0, PAGES - 1, PSTI_ID_HOST_BIT, PSTI_ID_HOST_BIT | (HOST_PAGES - 1)};
+    for (uint32_t round = UINT32_MAX - 1; round != 2; round++) {
+        if (round == 0)
+            continue;
+        for (int i = 0; i < 4; i++) {
+            CHECK(psti_check_mark(&self.view, ids[i], round));
+            CHECK(!psti_check_mark(&self.view, ids[i], round));
+        }
+    }
+}
+
+PST_TEST(CoreControl, CheckOfIds)
+{
+    fixture self;
+    set_up(&self);
+    self.owner[0][1] = 55;
+    CHECK(psti_check_id(&self.view, 0, 0, 1));
+    CHECK(!psti_check_id(&self.view, 0, 0, 1)); /* a second time */
+    CHECK(!psti_check_id(&self.view, 1, 0, 1)); /* owned */
+    CHECK(psti_check_id(&self.view, 1, 55, 2));
+    CHECK(!psti_check_id(&self.view, PAGES, 0, 1));
+    CHECK(!psti_check_id(&self.view, PSTI_ID_NONE, 0, 1));
+    CHECK(psti_check_id(&self.view, PSTI_ID_HOST_BIT | 2, 0, 1));
+    CHECK(!psti_check_id(&self.view, PSTI_ID_HOST_BIT | 3, 0, 1));
+    self.state.num_pages[0] = PAGES - 1; /* fewer now than there may be */
+    CHECK(!psti_check_id(&self.view, PAGES - 1, 0, 3));
+}
+
+PST_TEST(CoreControl, SpansOfTheRing)
+{
+    fixture self;
+    uint64_t head = 0;
+    uint64_t errors = 0;
+    set_up(&self);
+    self.state.head[0] = UINT64_MAX - 1;
+    self.state.tail[0] = PAGES - 2;
+    CHECK_EQ(psti_check_span(&self.view, 0, &head, &errors), PAGES);
+    CHECK_EQ(head, UINT64_MAX - 1);
+    CHECK_EQ(errors, 0);
+    self.state.tail[0]++;
+    CHECK_EQ(psti_check_span(&self.view, 0, &head, &errors), 0);
+    CHECK_EQ(errors, 1);
+    self.state.tail[0] = self.state.head[0] - 1;
+    CHECK_EQ(psti_check_span(&self.view, 0, &head, &errors), 0);
+    CHECK_EQ(errors, 2);
+}
+
+PST_TEST(CoreControl, ConclusionCountsWrongAndLost)
+{
+    fixture self;
+    set_up(&self);
+    psti_check_conclude(&self.view, PAGES + HOST_PAGES, 0);
+    CHECK_EQ(self.status.check_errors, 0);
+    CHECK_EQ(self.status.num_faults, 0);
+    psti_check_conclude(&self.view, PAGES + HOST_PAGES - 3, 1);
+    CHECK_EQ(self.status.check_errors, 3);
+    CHECK_EQ(self.status.fault, PST_FAULT_CHECK);
+    CHECK_EQ(self.status.fault_wanted, 3);
+    psti_check_conclude(&self.view, PAGES + HOST_PAGES, 2);
+    CHECK_EQ(self.status.check_errors, 2);
+    psti_check_conclude(&self.view, 0, UINT64_MAX);
+    CHECK_EQ(self.status.check_errors, UINT32_MAX);
+}

@@ -1,0 +1,70 @@
+/* kernels/core/pool.h: the numbers that tell launches apart, and decisions at the largest numbers. */
+#include "tests/harness.h"
+
+#include "kernels/core/pool.h"
+
+#define TWO_31 ((uint64_t)1 << 31)
+#define TWO_32 ((uint64_t)1 << 32)
+#define TWO_63 ((uint64_t)1 << 63)
+
+static bool fits(uint64_t wanted, uint64_t device, uint64_t host)
+{
+    const psti_decision decision = psti_decide(wanted, device, host);
+    if (decision.fits &&
+        (decision.take[0] + decision.take[1] != wanted || decision.take[0] > device ||
+         decision.take[1] > host || (decision.take[1] > 0 && decision.take[0] != device)))
+        psti_test_fail(__FILE__, __LINE__, "%llu of %llu and %llu: took %llu and %llu",
+                       (unsigned long long)wanted, (unsigned long long)device,
+                       (unsigned long long)host, (unsigned long long)decision.take[0],
+                       (unsigned long long)decision.take[1]);
+    return decision.fits;
+}
+
+PST_TEST(CoreLaunch, DecisionsUpTo64Bits)
+{
+    static const uint64_t edges[] = {0,          1,          TWO_31 - 1,     TWO_31,
+                                     TWO_31 + 1, TWO_32 - 1, TWO_32,         TWO_63 - 1,
+                                     TWO_63,     TWO_63 + 1, UINT64_MAX - 1, UINT64_MAX};
+    for (int w = 0; w < 12; w++)
+        for (int d = 0; d < 12; d++)
+            for (int h = 0; h < 12; h++) {
+                const bool expected = edges[w] <= edges[d] || edges[w] - edges[d] <= edges[h];
+                CHECK_EQ(fits(edges[w], edges[d], edges[h]), expected);
+            }
+}
+
+/* The high half of arrive_out is the sum over a launch's blocks: two operations whose blocks mix must
+ * not reach what one of them would reach alone. */
+PST_TEST(CoreLaunch, MixedBlocksDoNotAddUp)
+{
+    for (uint32_t blocks = 2; blocks <= 64; blocks++)
+        for (uint64_t launch = 0; launch <= 8; launch += 2)
+            for (uint32_t op = 1; op <= 16; op++)
+                for (uint32_t other = 1; other <= 16; other++)
+                    for (uint64_t later = 0; later <= 8; later += 2) {
+                        if (other == op && later == launch)
+                            continue;
+                        const uint32_t mine = psti_launch_number(launch, op);
+                        const uint32_t theirs = psti_launch_number(later, other);
+                        CHECK(mine != theirs);
+                        CHECK((blocks - 1) * mine + theirs != blocks * mine);
+                    }
+}
+
+PST_TEST(CoreLaunch, WordsAreLaunchThenOp)
+{
+    CHECK_EQ(psti_launch_word(3, 5), 3 * TWO_32 + 5);
+    CHECK_EQ(psti_launch_word(3, UINT32_MAX), 3 * TWO_32 + UINT32_MAX);
+    CHECK_EQ(psti_ready_word(3, 5, 0), 6 * TWO_32 + 10);
+    CHECK_EQ(psti_ready_word(3, 5, 1), 6 * TWO_32 + 11);
+    CHECK_EQ(psti_launch_number(0, 9), 9);
+    CHECK_EQ(psti_launch_number(TWO_32, 9), 9); /* 32 bits of the launch */
+    CHECK_EQ(psti_launch_number(2, 9) - psti_launch_number(1, 9), 0x9e3779b1u);
+}
+
+PST_TEST(CoreLaunch, OwnerWordsHoldTheEpochAbove)
+{
+    CHECK_EQ(psti_owner_word(0, 0), 1);
+    CHECK_EQ(psti_owner_word(41, 7), 7 * TWO_32 + 42);
+    CHECK_EQ(psti_owner_word((1u << 20) - 1, UINT32_MAX) >> 32, UINT32_MAX);
+}
