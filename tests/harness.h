@@ -16,6 +16,18 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* Whether ThreadSanitizer watches: tests of wrong use, where races are real, are not for it. */
+#if defined(__SANITIZE_THREAD__)
+#define PSTI_UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define PSTI_UNDER_TSAN 1
+#endif
+#endif
+#ifndef PSTI_UNDER_TSAN
+#define PSTI_UNDER_TSAN 0
+#endif
+
 PST_BEGIN_DECLS
 
 typedef void (*psti_test_function)(void *arg);

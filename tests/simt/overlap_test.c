@@ -11,7 +11,7 @@
 #include "tests/simt/simt_device.h"
 #include "tests/simt/simt_machine.h"
 
-#if !defined(__SANITIZE_THREAD__)
+#if !PSTI_UNDER_TSAN
 
 #define ROWS 8
 #define ROW_BYTES 16384

@@ -8,14 +8,6 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#ifdef __SANITIZE_THREAD__
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
-
 static simt_config with(uint64_t seed, uint32_t residency)
 {
     simt_config config = {0};
@@ -231,7 +223,7 @@ PST_TEST(Simt, HangForWantOfResidencyIsCaught)
     CHECK_ABORTS("spin_across_barrier", "hang: ");
 }
 
-#if UNDER_TSAN
+#if PSTI_UNDER_TSAN
 static bool scenario_races(const char *scenario)
 {
     const int status = simt_run_scenario(scenario, report, sizeof(report));
