@@ -149,6 +149,19 @@ static pst_status check_sms(const pst_ticket *ticket, int asked, uint32_t *num_s
     return PST_OK;
 }
 
+/* A number for one operation, never 0. Mixed, so that the sums of the numbers of operations that
+ * overlap do not come out as that of a third: the finaliser of MurmurHash3, a bijection that keeps 0. */
+static uint32_t next_op(pst_pool *pool)
+{
+    uint32_t op;
+    do
+        op = __atomic_add_fetch(&pool->num_ops, 1, __ATOMIC_RELAXED);
+    while (op == 0);
+    op = (op ^ op >> 16) * 0x85ebca6bu;
+    op = (op ^ op >> 13) * 0xc2b2ae35u;
+    return op ^ op >> 16;
+}
+
 static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op, uint32_t flags,
                           uint32_t num_sms, pst_stream stream)
 {
@@ -166,9 +179,7 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.num_sms = num_sms;
     args.num_tensors = group->num_tensors;
     args.num_spaces = group->num_spaces;
-    do
-        args.op = __atomic_add_fetch(&pool->num_ops, 1, __ATOMIC_RELAXED);
-    while (args.op == 0);
+    args.op = next_op(pool);
     args.reserved = 0;
     memcpy(args.spaces, group->spaces, sizeof(args.spaces));
     memcpy(args.tensors, group->tensors, sizeof(args.tensors));

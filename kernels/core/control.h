@@ -17,7 +17,7 @@ PSTI_FN void psti_reset_pages(const psti_control_args *args)
     psti_store_relaxed_u32(&state->refuse, 0);
     psti_store_relaxed_u32(&state->lock_next, 0);
     psti_store_relaxed_u32(&state->lock_serving, 0);
-    /* an operation that wrongly overlaps this reset must not publish */
+    /* an operation that wrongly overlaps this reset and has not claimed the word yet cannot */
     psti_store_release_u64(&state->launch, (state->launch | 1) + 1);
 }
 

@@ -87,10 +87,11 @@ typedef struct psti_ticket_record {
     uint32_t num_counts;
     uint64_t table_pages; /* length of the page table */
     uint64_t num_pages;   /* LIVE: held; FAILED: wanted */
-    uint64_t launch;      /* concurrent pools: as the pool's in ordered ones */
-    uint64_t ready;       /* concurrent pools: the leader's psti_ready_word */
-    uint64_t arrive_in;   /* concurrent pools: psti_launch_word of the stash that has a leader */
-    uint64_t arrive_out;  /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
+    uint64_t launch;     /* concurrent pools: as the pool's in ordered ones; on the CPU odd while an
+                           * operation runs */
+    uint64_t ready;      /* concurrent pools: the leader's psti_ready_word */
+    uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the stash that has a leader */
+    uint64_t arrive_out; /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
 } psti_ticket_record;
 static_assert(sizeof(psti_ticket_record) == 64, "psti_ticket_record");
 

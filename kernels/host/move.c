@@ -16,11 +16,16 @@ typedef struct snapshot {
     uint32_t epoch;
 } snapshot;
 
-static snapshot read_state(const psti_pool_view *pool)
+static uint64_t *launch_word(const psti_move_args *args)
 {
-    psti_pool_state *state = pool->state;
+    return args->pool.concurrent ? &args->ticket->launch : &args->pool.state->launch;
+}
+
+static snapshot read_state(const psti_move_args *args)
+{
+    const psti_pool_state *state = args->pool.state;
     snapshot now;
-    now.launch = psti_load_acquire_u64(&state->launch);
+    now.launch = psti_load_acquire_u64(launch_word(args));
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         now.head[tier] = psti_load_relaxed_u64(&state->head[tier]);
         now.tail[tier] = psti_load_relaxed_u64(&state->tail[tier]);
@@ -29,12 +34,12 @@ static snapshot read_state(const psti_pool_view *pool)
     return now;
 }
 
-/* Ordered pools: makes the launch word odd, which only one operation can; until publish the state is
- * its own. False: another operation published since `now`. */
+/* Makes the launch word odd, which only one operation can, until publish. False: another operation
+ * did so since `now`. Concurrent pools claim the ticket before anything else; ordered ones claim the
+ * pool before they write its state. */
 static bool claim(const psti_move_args *args, const snapshot *now)
 {
-    uint64_t *launch = &args->pool.state->launch;
-    if (psti_cas_acq_rel_u64(launch, now->launch, now->launch + 1) == now->launch)
+    if (psti_cas_acq_rel_u64(launch_word(args), now->launch, now->launch + 1) == now->launch)
         return true;
     psti_refuse(&args->pool, args->ticket_index);
     return false;
@@ -42,7 +47,7 @@ static bool claim(const psti_move_args *args, const snapshot *now)
 
 static void publish(const psti_move_args *args, const snapshot *now)
 {
-    psti_store_release_u64(&args->pool.state->launch, now->launch + 2);
+    psti_store_release_u64(launch_word(args), now->launch + 2);
 }
 
 /* Whether the pool refuses, or another operation is being written, which must not overlap. */
@@ -238,24 +243,26 @@ static void copy_stash(const psti_move_args *args, stash_plan *plan)
 void psti_host_stash(const void *opaque)
 {
     const psti_move_args *args = opaque;
-    snapshot now = read_state(&args->pool);
+    const snapshot now = read_state(args);
     if (refused(args, &now))
         return;
     if (args->pool.concurrent) {
+        if (!claim(args, &now))
+            return;
         psti_lock(args->pool.state);
-        now = read_state(&args->pool);
-        stash_plan plan = plan_stash(args, &now);
+        const snapshot locked = read_state(args);
+        stash_plan plan = plan_stash(args, &locked);
         commit_stash(args, &plan);
         psti_unlock(args->pool.state);
         copy_stash(args, &plan);
     } else {
         stash_plan plan = plan_stash(args, &now);
         copy_stash(args, &plan);
-        if (claim(args, &now)) {
-            commit_stash(args, &plan);
-            publish(args, &now);
-        }
+        if (!claim(args, &now))
+            return;
+        commit_stash(args, &plan);
     }
+    publish(args, &now);
 }
 
 /* ---- restore and release ---- */
@@ -377,8 +384,8 @@ void psti_host_restore(const void *opaque)
 {
     const psti_move_args *args = opaque;
     const bool concurrent = args->pool.concurrent;
-    const snapshot now = read_state(&args->pool);
-    if (refused(args, &now))
+    const snapshot now = read_state(args);
+    if (refused(args, &now) || (concurrent && !claim(args, &now)))
         return;
     const pst_fault verdict = restore_verdict(args, now.epoch);
     if (verdict != PST_FAULT_NONE)
@@ -395,6 +402,5 @@ void psti_host_restore(const void *opaque)
         if (concurrent)
             psti_unlock(args->pool.state);
     }
-    if (!concurrent)
-        publish(args, &now);
+    publish(args, &now);
 }

@@ -42,12 +42,18 @@ static inline void small_configs(small_scene *self)
     self->pool_config.max_tickets = 4;
 }
 
-static inline void small_open(small_scene *self)
+static inline void small_open_in(small_scene *self, pst_pool_mode mode)
 {
     small_configs(self);
+    self->pool_config.mode = mode;
     CHECK_OK(pst_pool_create(self->device, &self->pool_config, &self->pool));
     CHECK_OK(pst_group_create(self->device, &self->group_config, &self->group));
     CHECK_OK(pst_ticket_create(self->pool, self->group, &self->ticket));
+}
+
+static inline void small_open(small_scene *self)
+{
+    small_open_in(self, PST_POOL_ORDERED);
 }
 
 static inline void small_close(small_scene *self)

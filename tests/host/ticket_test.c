@@ -282,3 +282,38 @@ PST_TEST(Ticket, AnIndexGivenAgainIsANewTicket)
     CHECK_OK(pst_ticket_release(self.ticket, NULL));
     small_close(&self);
 }
+
+/* The launch word is odd while an operation is being written: of the pool in ordered pools, of the
+ * ticket in concurrent ones. */
+static void overlap_is_noticed(pst_pool_mode mode)
+{
+    small_scene self;
+    pst_pool_status status;
+    small_open_in(&self, mode);
+    uint64_t *launch =
+        mode == PST_POOL_CONCURRENT ? &self.ticket->record->launch : &self.pool->view.state->launch;
+    ++*launch;
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    CHECK_OK(pst_pool_poll(self.pool, &status));
+    CHECK_EQ(status.flags, PST_FLAG_ORDER);
+    CHECK_EQ(status.in_use[0], 0);
+    ++*launch;
+    CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, NULL));
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(pst_ticket_release(self.ticket, NULL));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    CHECK_OK(pst_pool_poll(self.pool, &status));
+    CHECK_EQ(status.num_faults, 0);
+    small_close(&self);
+}
+
+PST_TEST(Ticket, OverlapInAnOrderedPoolIsNoticed)
+{
+    overlap_is_noticed(PST_POOL_ORDERED);
+}
+
+PST_TEST(Ticket, OverlapInAConcurrentPoolIsNoticed)
+{
+    overlap_is_noticed(PST_POOL_CONCURRENT);
+}
