@@ -129,7 +129,8 @@ static void print_text(const replay_options *options, const replay_trace *trace,
     /* mismatched_bytes stands last in the list and in the text */
     for (size_t i = 0; i + 1 < list->num; i++)
         print_metric(&list->items[i]);
-    print_memory_saved(plan, result);
+    if (result->status.num_faults == 0)
+        print_memory_saved(plan, result);
     print_metric(&list->items[list->num - 1]);
 }
 
