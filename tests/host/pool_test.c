@@ -369,4 +369,5 @@ PST_TEST(Pool, MemoryBytesWithoutMemoryIsRefused)
     self.pool_config.memory_bytes = 1;
     CHECK_STATUS(pst_pool_bytes(&self.pool_config, &bytes), PST_E_INVALID);
     CHECK_EQ(bytes, 7);
+    CHECK_OK(pst_device_close(self.device));
 }
