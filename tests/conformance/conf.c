@@ -12,6 +12,8 @@ typedef struct registered {
 
 static const char *const kind_names[CONF_KINDS] = {"host", "simt", "cuda"};
 
+static uint64_t last_seed; /* of the running test's random cases; 0: it has none */
+
 static pst_status open_device(conf_kind kind, pst_device **device_out)
 {
     return kind == CONF_SIMT ? conf_simt_open(device_out)
@@ -26,7 +28,10 @@ static void run(void *opaque)
     if (test->kind == CONF_CUDA && (status == PST_E_NO_DEVICE || status == PST_E_UNSUPPORTED))
         pst_test_skip("no GPU");
     CHECK_MSG(status == PST_OK, "%s", pst_last_message());
+    last_seed = 0;
     test->body(&conf);
+    CHECK_MSG(!psti_test_failed() || last_seed == 0, "in the random case of seed %llu",
+              (unsigned long long)last_seed);
     if (!psti_test_failed()) /* BUSY: the test left something behind */
         CHECK_OK(pst_device_close(conf.device));
 }
@@ -49,13 +54,13 @@ void conf_register(const char *file, int line, const char *suite, const char *na
 
 uint32_t conf_cases(const conf_run *conf, uint32_t cases)
 {
-    const uint32_t slower = (conf->kind == CONF_SIMT ? 2 : 1) * (CONF_TSAN ? 20 : 1);
+    const uint32_t slower = (conf->kind == CONF_SIMT ? 2 : 1) * (PSTI_UNDER_TSAN ? 20 : 1);
     return cases > slower ? cases / slower : 1;
 }
 
 uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)
 {
-    return conf->kind == CONF_SIMT ? bytes / (CONF_TSAN ? 4 : 2) : bytes;
+    return conf->kind == CONF_SIMT ? bytes / (PSTI_UNDER_TSAN ? 4 : 2) : bytes;
 }
 
 void conf_vary(const conf_run *conf, uint64_t seed)
@@ -71,7 +76,8 @@ uint64_t conf_seed(uint32_t i)
         const char *text = getenv("PSTI_TEST_SEED");
         first = text ? strtoull(text, NULL, 0) : 1;
     }
-    return first + i;
+    last_seed = first + i;
+    return last_seed;
 }
 
 void conf_report(const char *file, int line, const char *text)

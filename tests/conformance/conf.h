@@ -14,17 +14,6 @@
 #include "tests/harness.h"
 #include "tests/oracle/lockstep.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define CONF_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CONF_TSAN 1
-#endif
-#endif
-#ifndef CONF_TSAN
-#define CONF_TSAN 0
-#endif
-
 typedef enum conf_kind { CONF_HOST, CONF_SIMT, CONF_CUDA, CONF_KINDS } conf_kind;
 
 typedef struct conf_run {
@@ -49,7 +38,7 @@ uint32_t conf_cases(const conf_run *conf, uint32_t cases);
 /* A number that is larger where payload is cheap. */
 uint64_t conf_bytes(const conf_run *conf, uint64_t bytes);
 
-/* Seed of random case number `i`. */
+/* Seed of random case number `i`; printed where the test fails. */
 uint64_t conf_seed(uint32_t i);
 
 void conf_report(const char *file, int line, const char *text);
@@ -78,8 +67,8 @@ PST_END_DECLS
 #define CONFORMANCE_SIMT(suite, name) CONF_DEFINE(suite, name, 1u << CONF_SIMT)
 /* Not where ThreadSanitizer watches: operations that overlap against the rules write the same
  * pages, which is a race of the test's own. */
-#define CONFORMANCE_NO_TSAN(suite, name) CONF_DEFINE(suite, name, CONF_TSAN ? 0 : CONF_ALL)
+#define CONFORMANCE_NO_TSAN(suite, name) CONF_DEFINE(suite, name, PSTI_UNDER_TSAN ? 0 : CONF_ALL)
 #define CONFORMANCE_SIMT_NO_TSAN(suite, name) \
-    CONF_DEFINE(suite, name, CONF_TSAN ? 0 : 1u << CONF_SIMT)
+    CONF_DEFINE(suite, name, PSTI_UNDER_TSAN ? 0 : 1u << CONF_SIMT)
 
 #endif

@@ -180,6 +180,7 @@ CONFORMANCE_NO_TSAN(Chaos, DamagedWordsLeadNobodyAstray)
 {
     for (uint32_t i = 0; i < conf_cases(conf, 600) && !psti_test_failed(); i++) {
         static scene self;
+        conf_vary(conf, conf_seed(i));
         if (!set_up(&self, conf, conf_seed(i)))
             return;
         for (int op = 0; op < OPERATIONS && !self.ls.failed; op++) {

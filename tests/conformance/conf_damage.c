@@ -117,7 +117,8 @@ static uint32_t bad_id(const scene *self, int kind, uint32_t page)
 /* Each kind of damage to each page, then one of the operations, then the other ticket as usual. */
 static void try_damage(scene *self, void (*operation)(scene *self))
 {
-    const uint32_t step = CONF_TSAN ? PAGES - 1 : 1; /* which page makes no difference to it */
+    const uint32_t step =
+        PSTI_UNDER_TSAN ? PAGES - 1 : 1; /* which page makes no difference to it */
     for (int kind = 0; kind < BAD_KINDS; kind++)
         for (uint32_t page = 0; page < PAGES && !self->ls.failed; page += step) {
             ls_group_poison(&self->ls, &self->destination, 0xdd);

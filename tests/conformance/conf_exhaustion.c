@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum {
-    TENSORS = CONF_TSAN ? 3 : 6,
+    TENSORS = PSTI_UNDER_TSAN ? 3 : 6,
     ROWS = 16,
     ROW_BYTES = 4096 /* four tiles each */
 };

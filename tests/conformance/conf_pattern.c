@@ -149,14 +149,17 @@ CONFORMANCE(Pattern, FillsAndCountsEveryByte)
     for (uint32_t i = 0; i < conf_cases(conf, 160) && !psti_test_failed(); i++) {
         static scene self;
         shape like;
-        self.random = oracle_random_seeded(conf_seed(i));
-        shape_make(&self.random, (shape_theme)(i % SHAPE_THEMES), conf_bytes(conf, 20000), &like);
-        if (!set_up(&self, conf, &like, conf_seed(i)))
+        const uint64_t seed = conf_seed(i);
+        conf_vary(conf, seed);
+        self.random = oracle_random_seeded(seed);
+        shape_make(&self.random, (shape_theme)(seed % SHAPE_THEMES), conf_bytes(conf, 20000),
+                   &like);
+        if (!set_up(&self, conf, &like, seed))
             return;
         const uint64_t step = oracle_random_bits(&self.random);
         const pst_pattern pattern = {.seed = oracle_random_bits(&self.random),
                                      .key = oracle_random_bits(&self.random),
-                                     .step = i % 3 ? self.step : NULL};
+                                     .step = seed % 3 ? self.step : NULL};
         put(&self, self.step, step);
         ls_group_random_counts(&self.ls, &self.group,
                                (counts_kind)oracle_random_below(&self.random, COUNTS_GOOD),

@@ -148,12 +148,15 @@ CONFORMANCE(Tail, SegmentsAndRatiosHaveTheirOwnExtents)
 {
     for (uint32_t i = 0; i < conf_cases(conf, 60) && !psti_test_failed(); i++) {
         static scene self;
-        oracle_random random = oracle_random_seeded(conf_seed(i));
+        const uint64_t seed = conf_seed(i);
+        oracle_random random = oracle_random_seeded(seed);
         shape like;
-        shape_make(&random, i % 2 ? SHAPE_RATIOS : SHAPE_SEGMENTS, conf_bytes(conf, 30000), &like);
+        conf_vary(conf, seed);
+        shape_make(&random, seed % 2 ? SHAPE_RATIOS : SHAPE_SEGMENTS, conf_bytes(conf, 30000),
+                   &like);
         if (!set_up(&self, conf, &like, oracle_random_one_in(&random, 2)))
             return;
-        self.ls.options.seed = conf_seed(i);
+        self.ls.options.seed = seed;
         for (int step = 0; step < 6; step++) {
             ls_group_random_counts(&self.ls, &self.source,
                                    (counts_kind)oracle_random_below(&random, COUNTS_GOOD), &random);

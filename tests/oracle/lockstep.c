@@ -263,6 +263,26 @@ void ls_compare(lockstep *ls)
         compare_conservation(ls);
 }
 
+/* The byte stream as it lies in the pages of a ticket: what one device stashed, any may restore. */
+static void compare_pages(lockstep *ls, uint32_t index)
+{
+    const oracle_ticket *ticket = &ls->oracle->tickets[index];
+    const psti_pool_view *view = &ls->pool->view;
+    const size_t page_bytes = (size_t)1 << view->page_shift;
+    unsigned char *found = ls_scratch(ls, page_bytes);
+    for (uint64_t page = 0; ticket->state == ORACLE_LIVE && page < ticket->num_pages; page++) {
+        const uint32_t id = ticket->ids[page];
+        const unsigned char *at = view->pages[id >> 31] + (size_t)(id & 0x7fffffffu) * page_bytes;
+        LS_TRY(pst_device_copy(ls->device, found, at, page_bytes, ls->stream));
+        LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+        for (size_t i = 0; i < page_bytes && !ls->failed; i++) {
+            const uint64_t position = page * page_bytes + i;
+            if (ticket->is_live[position])
+                SAME(found[i], ticket->bytes[position], "byte %" PRIu64 " of the stream", position);
+        }
+    }
+}
+
 /* ---- operations ---- */
 
 void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
@@ -275,6 +295,8 @@ void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
     LS_TRY(pst_ticket_stash(ls->tickets[ticket], source->group, &options, ls->stream));
     oracle_stash(ls->oracle, ticket, &source->model, source->values);
     ls_compare(ls);
+    if (!ls->failed)
+        compare_pages(ls, ticket);
     ls_group_compare(ls, source);
 }
 

@@ -77,6 +77,9 @@ __attribute__((format(printf, 4, 5))) void ls_fail(lockstep *ls, const char *fil
             LS_FAIL("%s: %s: %s", #call, pst_status_name(ls_status), pst_last_message()); \
     } while (0)
 
+/* Memory on the host until the next call. */
+unsigned char *ls_scratch(lockstep *ls, size_t bytes);
+
 /* Makes the group of a shape, its memory full of random bytes. */
 bool ls_group_make(lockstep *ls, const shape *from, oracle_random *random, ls_group *made);
 void ls_group_free(lockstep *ls, ls_group *group);

@@ -145,26 +145,32 @@ static uint32_t tensor_at(const ls_group *group, size_t offset)
     return found;
 }
 
+unsigned char *ls_scratch(lockstep *ls, size_t bytes)
+{
+    if (ls->scratch_bytes < bytes) {
+        free(ls->scratch);
+        ls->scratch = oracle_calloc(bytes, 1);
+        ls->scratch_bytes = bytes;
+    }
+    return ls->scratch;
+}
+
 void ls_group_compare(lockstep *ls, ls_group *group)
 {
     const unsigned char *image = group->model.image;
     if (ls->failed)
         return;
-    if (ls->scratch_bytes < group->arena_bytes) {
-        free(ls->scratch);
-        ls->scratch = oracle_calloc(group->arena_bytes, 1);
-        ls->scratch_bytes = group->arena_bytes;
-    }
-    LS_TRY(pst_device_copy(ls->device, ls->scratch, group->arena, group->arena_bytes, ls->stream));
+    unsigned char *found = ls_scratch(ls, group->arena_bytes);
+    LS_TRY(pst_device_copy(ls->device, found, group->arena, group->arena_bytes, ls->stream));
     LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
-    if (ls->failed || memcmp(ls->scratch, image, group->arena_bytes) == 0)
+    if (ls->failed || memcmp(found, image, group->arena_bytes) == 0)
         return;
     size_t at = 0;
-    while (ls->scratch[at] == image[at])
+    while (found[at] == image[at])
         at++;
     const uint32_t t = tensor_at(group, at);
     LS_FAIL("byte %zu of the memory, %td after the base of tensor %" PRIu32
             ", is 0x%02x, the oracle has 0x%02x",
-            at, group->arena + at - (unsigned char *)group->model.tensors[t].base, t,
-            ls->scratch[at], image[at]);
+            at, group->arena + at - (unsigned char *)group->model.tensors[t].base, t, found[at],
+            image[at]);
 }

@@ -39,6 +39,7 @@ static void forget_ticket(oracle_ticket *ticket)
     free(ticket->ids);
     free(ticket->table);
     free(ticket->bytes);
+    free(ticket->is_live);
     *ticket = (oracle_ticket){.state = ORACLE_EMPTY};
 }
 
@@ -228,6 +229,7 @@ static void copy_in(void *context, uint64_t offset, uint64_t position)
 {
     const copy *self = context;
     self->ticket->bytes[position] = self->image[offset];
+    self->ticket->is_live[position] = true;
 }
 
 static void hold_pages(oracle_pool *pool, oracle_ticket *ticket, const oracle_group *source,
@@ -240,6 +242,7 @@ static void hold_pages(oracle_pool *pool, oracle_ticket *ticket, const oracle_gr
     ticket->ids = oracle_calloc(pages, sizeof(uint32_t));
     ticket->table = oracle_calloc(pages, sizeof(uint32_t));
     ticket->bytes = oracle_calloc(pages, (size_t)pool->page_bytes);
+    ticket->is_live = oracle_calloc(pages, (size_t)pool->page_bytes);
     for (uint64_t page = 0; page < pages; page++) {
         const uint32_t tier = pool->num_free[0] == 0;
         ticket->ids[page] = take_first(pool, tier);

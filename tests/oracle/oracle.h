@@ -58,6 +58,7 @@ typedef struct oracle_ticket {
     uint32_t *ids;        /* LIVE: as they were given out */
     uint32_t *table;      /* LIVE: as they are, perhaps damaged */
     unsigned char *bytes; /* LIVE: by position in the byte stream */
+    bool *is_live;        /* LIVE: whether that position has a byte */
 } oracle_ticket;
 
 typedef struct oracle_pool {
