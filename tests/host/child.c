@@ -11,8 +11,6 @@
 
 enum { SECONDS = 60 };
 
-extern char **environ;
-
 bool child_is(const char *name)
 {
     const char *asked = getenv(NAME_VARIABLE);
