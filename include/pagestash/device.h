@@ -94,8 +94,8 @@ PST_API pst_status pst_event_elapsed(pst_device *device, pst_event begin, pst_ev
 /* Capture: what is enqueued on `stream` between begin and end, and on every stream joined to it by
  * event_record and event_wait, is recorded instead of run. end gives an executable graph.
  * Fails: CAPTURE (begin: NULL stream or already capturing; end: not capturing, or a joined stream
- * was not joined back), NOMEM, CUDA. A failed end leaves no graph, and ends the capture if `stream` is
- * its origin. */
+ * was not joined back), NOMEM, CUDA. A failed end leaves no graph, and ends the capture if `stream`
+ * is its origin. */
 PST_API pst_status pst_graph_begin(pst_device *device, pst_stream stream);
 PST_API pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **graph_out);
 PST_API pst_status pst_graph_launch(pst_graph *graph, pst_stream stream);

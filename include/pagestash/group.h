@@ -90,8 +90,9 @@ PST_API pst_status pst_group_create(pst_device *device, const pst_group_config *
 /* NULL is allowed. Fails: BUSY while a captured graph uses the group. */
 PST_API pst_status pst_group_destroy(pst_group *group);
 
-/* Tells that rows behind the live ones were written by somebody else since the last restore, or by a
- * restore that ended in PST_FAULT_ORDER: the next restore with PST_TAIL_ZERO clears up to the capacity again.
+/* Tells that rows behind the live ones were written by somebody else since the last restore, or by
+ * a restore that ended in PST_FAULT_ORDER: the next restore with PST_TAIL_ZERO clears up to the
+ * capacity again.
  * Stream: one memset of a few bytes per segment; can be captured. */
 PST_API pst_status pst_group_mark_dirty(pst_group *group, pst_stream stream);
 

@@ -29,9 +29,10 @@ PST_API pst_status pst_group_fill(const pst_group *group, const pst_pattern *pat
                                   pst_stream stream);
 
 /* Compares the live rows of group with the pattern and adds the number of differing bytes to
- * *mismatches (device address); of a segment whose count is outside [0, capacity], all bytes. The counts are those of counts_of, a group of the same row spaces
- * (group itself, or the source that was stashed). tail is a byte value 0..255 that all rows from
- * the live ones to the capacity must hold, or PST_TAIL_ANY.
+ * *mismatches (device address); of a segment whose count is outside [0, capacity], all bytes. The
+ * counts are those of counts_of, a group of the same row spaces (group itself, or the source that
+ * was stashed). tail is a byte value 0..255 that all rows from the live ones to the capacity must
+ * hold, or PST_TAIL_ANY.
  * Fails: INVALID, CUDA. */
 PST_API pst_status pst_group_verify(const pst_group *group, const pst_group *counts_of,
                                     const pst_pattern *pattern, int tail, uint64_t *mismatches,
