@@ -102,7 +102,7 @@ typedef struct psti_pool_view {
     uint64_t *tickets;           /* directory: device addresses of records, 0: none */
     uint32_t *seen;              /* scratch of check: one word per page, device then host pages */
     uint32_t *ring[PSTI_TIERS];  /* free ids, ring_mask + 1 slots */
-    uint64_t *owner[PSTI_TIERS]; /* by page index: 0 free, else psti_owner_word */
+    uint64_t *owner[PSTI_TIERS]; /* by page index: 0: free, else psti_owner_word */
     unsigned char *pages[PSTI_TIERS];
     uint32_t ring_mask[PSTI_TIERS];
     uint32_t max_pages[PSTI_TIERS];

@@ -20,9 +20,13 @@ PSTI_FN psti_decision psti_decide(uint64_t wanted, uint64_t free_device, uint64_
     return decision;
 }
 
-PSTI_FN uint64_t psti_owner_word(uint32_t ticket_index, uint32_t epoch)
+/* What the owner word of the page is that stands at place `page` of a ticket's table: never 0, and
+ * within an epoch different for each place of each ticket. The factor keeps an old word from being
+ * that of a place near by in one of the next epochs, should a reset ever leave it. */
+PSTI_FN uint64_t psti_owner_word(uint32_t ticket_index, uint32_t epoch, uint64_t page)
 {
-    return ((uint64_t)epoch << 32) | (ticket_index + 1u);
+    const uint32_t place = epoch * 0x9e3779b1u + (uint32_t)page;
+    return (uint64_t)place << 32 | (ticket_index + 1u);
 }
 
 PSTI_FN uint32_t psti_id_tier(uint32_t id)

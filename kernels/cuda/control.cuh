@@ -95,9 +95,10 @@ PSTI_KERNEL(check_kernel, psti_control_args, args)
             continue;
         const uint32_t *table = psti_ticket_table(ticket, ticket->num_counts);
         const uint64_t pages = psti_min_u64(ticket->num_pages, ticket->table_pages);
-        const uint64_t owner = psti_owner_word(i, state->epoch);
-        for (uint64_t page = threadIdx.x; page < pages; page += blockDim.x)
+        for (uint64_t page = threadIdx.x; page < pages; page += blockDim.x) {
+            const uint64_t owner = psti_owner_word(i, state->epoch, page);
             check_one(counts, psti_check_id(&pool, table[page], owner, round));
+        }
     }
     const uint64_t met = block_sum(scratch, counts.met);
     const uint64_t errors = block_sum(scratch, counts.errors);

@@ -155,11 +155,11 @@ PSTI_DEVICE void commit_pages(move_shared &s, const psti_move_args &args)
     const psti_pool_view &pool = args.pool;
     int64_t *counts = psti_ticket_counts(args.ticket);
     uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
-    const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch);
     for (uint32_t i = 0; i < args.num_spaces; i++)
         for (uint32_t e = threadIdx.x; e < args.spaces[i].num_segments; e += blockDim.x)
             counts[args.spaces[i].first_count + e] = psti_user_count(&args.spaces[i], e);
     for (uint64_t page = threadIdx.x; page < s.pages; page += blockDim.x) {
+        const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
         uint32_t id = psti_ring_id(&pool, s.head, s.take_device, page);
         if (!psti_id_in_range(&pool, id) ||
             psti_cas_acq_rel_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
@@ -321,15 +321,15 @@ struct restore_mover {
 
 struct restore_source {
     const psti_move_args &args;
-    uint64_t mine; /* owner word */
+    uint32_t epoch;
     PSTI_DEVICE_METHOD bool open(uint64_t tile, restore_mover *mover) const
     {
         const psti_pool_view &pool = args.pool;
         uint32_t offset;
         const uint64_t page = page_of_tile(pool, tile, &offset);
         const uint32_t id = psti_ticket_table(args.ticket, args.num_counts)[page];
-        if (psti_id_in_range(&pool, id) &&
-            psti_load_relaxed_u64(psti_owner_of(&pool, id)) == mine) {
+        if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
+                                               psti_owner_word(args.ticket_index, epoch, page)) {
             mover->from = psti_page_address(&pool, id) + offset;
             return true;
         }
@@ -392,7 +392,7 @@ PSTI_DEVICE pst_fault restore_verdict(move_shared &s, const psti_move_args &args
 PSTI_DEVICE void copy_restore(move_shared &s, const psti_move_args &args)
 {
     const int64_t *counts = psti_ticket_counts(args.ticket);
-    const restore_source source = {args, psti_owner_word(args.ticket_index, s.epoch)};
+    const restore_source source = {args, s.epoch};
     move_tiles<LIVE, restore_mover>(source, s.plan, s.scratch, args, counts);
     if (args.flags & PSTI_MOVE_ZERO) {
         const zero_source zero = {};
@@ -415,7 +415,6 @@ PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args)
 {
     const psti_pool_view &pool = args.pool;
     const uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
-    const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch);
     const uint64_t pages = psti_min_u64(s.held, args.table_pages);
     uint64_t tail_device = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_DEVICE]);
     uint64_t tail_host = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_HOST]);
@@ -424,6 +423,7 @@ PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args)
         const uint32_t id = page < pages ? table[page] : PSTI_ID_NONE;
         bool freed = false;
         if (page < pages) {
+            const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
             freed = psti_id_in_range(&pool, id) &&
                     psti_cas_acq_rel_u64(psti_owner_of(&pool, id), mine, 0) == mine;
             if (!freed)

@@ -73,7 +73,7 @@ void psti_host_check(const void *opaque)
         const uint32_t *table = psti_ticket_table(ticket, ticket->num_counts);
         const uint64_t pages = psti_min_u64(ticket->num_pages, ticket->table_pages);
         for (uint64_t page = 0; page < pages; page++) {
-            const uint64_t owner = psti_owner_word(i, state->epoch);
+            const uint64_t owner = psti_owner_word(i, state->epoch, page);
             const bool right = psti_check_id(pool, table[page], owner, round);
             met += right;
             errors += !right;

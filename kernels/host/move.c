@@ -172,8 +172,8 @@ static void commit_pages(const psti_move_args *args, const stash_plan *plan)
 {
     const psti_pool_view *pool = &args->pool;
     uint32_t *table = psti_ticket_table(args->ticket, args->num_counts);
-    const uint64_t mine = psti_owner_word(args->ticket_index, plan->now.epoch);
     for (uint64_t page = 0; page < plan->pages; page++) {
+        const uint64_t mine = psti_owner_word(args->ticket_index, plan->now.epoch, page);
         uint32_t id = psti_ring_id(pool, plan->now.head, plan->decision.take[0], page);
         if (!psti_id_in_range(pool, id) ||
             psti_cas_acq_rel_u64(psti_owner_of(pool, id), 0, mine) != 0) {
@@ -291,7 +291,7 @@ static pst_fault restore_verdict(const psti_move_args *args, uint32_t epoch)
 }
 
 typedef struct restore_context {
-    uint64_t mine;     /* owner word */
+    uint32_t epoch;
     uint64_t bad_page; /* page last recorded as damaged, so that it is recorded once */
 } restore_context;
 
@@ -302,7 +302,8 @@ static void restore_piece(walk *self, unsigned char *rows, uint64_t page, uint64
     restore_context *context = self->context;
     const uint32_t id = psti_ticket_table(self->args->ticket, self->args->num_counts)[page];
     if (psti_id_in_range(pool, id) &&
-        psti_load_relaxed_u64(psti_owner_of(pool, id)) == context->mine) {
+        psti_load_relaxed_u64(psti_owner_of(pool, id)) ==
+            psti_owner_word(self->args->ticket_index, context->epoch, page)) {
         psti_copy(rows, psti_page_address(pool, id) + offset, bytes,
                   self->args->ticket->num_pages << pool->page_shift);
     } else if (context->bad_page != page) {
@@ -341,7 +342,6 @@ static void commit_free(const psti_move_args *args, uint32_t epoch)
     const psti_pool_view *pool = &args->pool;
     psti_ticket_record *ticket = args->ticket;
     const uint32_t *table = psti_ticket_table(ticket, args->num_counts);
-    const uint64_t mine = psti_owner_word(args->ticket_index, epoch);
     if (ticket->state == PSTI_TICKET_LIVE) {
         uint64_t tail[PSTI_TIERS];
         for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
@@ -349,6 +349,7 @@ static void commit_free(const psti_move_args *args, uint32_t epoch)
         const uint64_t pages = psti_min_u64(ticket->num_pages, args->table_pages);
         for (uint64_t page = 0; page < pages; page++) {
             const uint32_t id = table[page];
+            const uint64_t mine = psti_owner_word(args->ticket_index, epoch, page);
             if (!psti_id_in_range(pool, id) ||
                 psti_cas_acq_rel_u64(psti_owner_of(pool, id), mine, 0) != mine) {
                 psti_record_fault(pool, PST_FAULT_DAMAGED, args->ticket_index, id);
@@ -367,8 +368,7 @@ static void commit_free(const psti_move_args *args, uint32_t epoch)
 static void copy_restore(const psti_move_args *args, uint32_t epoch)
 {
     const int64_t *counts = psti_ticket_counts(args->ticket);
-    restore_context context = {.mine = psti_owner_word(args->ticket_index, epoch),
-                               .bad_page = UINT64_MAX};
+    restore_context context = {.epoch = epoch, .bad_page = UINT64_MAX};
     walk stream = {.args = args,
                    .counts = counts,
                    .page_bytes = (uint64_t)1 << args->pool.page_shift,

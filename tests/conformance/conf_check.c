@@ -77,6 +77,10 @@ static void held_page_has_other_owner(const victim *self)
 }
 static void held_page_has_old_owner(const victim *self)
 {
+    self->pool->owner[0][self->tickets[1].table[2]] -= (uint64_t)0x9e3779b1 << 32;
+}
+static void held_page_has_owner_of_other_place(const victim *self)
+{
     self->pool->owner[0][self->tickets[1].table[2]] -= (uint64_t)1 << 32;
 }
 static void owners_swapped(const victim *self)
@@ -109,6 +113,12 @@ static void free_id_in_table(const victim *self)
 static void id_of_other_ticket_in_table(const victim *self)
 {
     self->tickets[0].table[1] = self->tickets[1].table[1];
+}
+static void ids_swapped_in_table(const victim *self)
+{
+    const uint32_t id = self->tickets[0].table[1];
+    self->tickets[0].table[1] = self->tickets[0].table[2];
+    self->tickets[0].table[2] = id;
 }
 static void ids_swapped_between_tables(const victim *self)
 {
@@ -163,11 +173,13 @@ static const corruption corruptions[] = {
     KIND(held_page_has_no_owner),
     KIND(held_page_has_other_owner),
     KIND(held_page_has_old_owner),
+    KIND(held_page_has_owner_of_other_place),
     KIND(owners_swapped),
     KIND(id_out_of_range_in_table),
     KIND(no_id_in_table),
     KIND(host_bit_in_table),
     KIND(id_repeated_in_table),
+    KIND(ids_swapped_in_table),
     KIND(free_id_in_table),
     KIND(id_of_other_ticket_in_table),
     KIND(ids_swapped_between_tables),

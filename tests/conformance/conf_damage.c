@@ -166,6 +166,29 @@ DAMAGE(KeepSkipsADamagedId)
     try_damage(self, keep_and_release);
 }
 
+/* A restore that keeps the ticket frees nothing, so only the place that an id stands at tells that
+ * the page is not the one that was stashed there. */
+DAMAGE(KeepCopiesNoPageToAnotherPlace)
+{
+    static const uint32_t tables[][3] = {{1, 1, 2}, {0, 0, 2}, {0, 1, 0}, {1, 0, 2}, {2, 0, 1}};
+    static const uint32_t wrong[] = {1, 1, 1, 2, 3};
+    for (int i = 0; i < 5; i++) {
+        lockstep *ls = &self->ls;
+        const uint32_t *ids = ls->oracle->tickets[self->ticket].ids;
+        ls_group_poison(ls, &self->destination, 0xdd);
+        for (uint32_t page = 0; page < 3; page++)
+            damage_id(self, page, ids[tables[i][page]]);
+        ls_restore(ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
+        CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
+        CHECK_EQ(ls->words.status.num_faults, wrong[i]);
+        for (uint32_t page = 0; page < 3; page++)
+            damage_id(self, page, ids[page]);
+        ls_reset(ls, PST_RESET_FAULTS);
+        damage(self, false);
+        ls_restore(ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
+    }
+}
+
 /* A count that the destination cannot hold. */
 DAMAGE(CountBeyondTheDestinationCopiesNothing)
 {

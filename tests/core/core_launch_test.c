@@ -62,9 +62,10 @@ PST_TEST(CoreLaunch, WordsAreLaunchThenOp)
     CHECK_EQ(psti_launch_number(2, 9) - psti_launch_number(1, 9), 0x9e3779b1u);
 }
 
-PST_TEST(CoreLaunch, OwnerWordsHoldTheEpochAbove)
+PST_TEST(CoreLaunch, OwnerWordsHoldThePlaceAboveTheTicket)
 {
-    CHECK_EQ(psti_owner_word(0, 0), 1);
-    CHECK_EQ(psti_owner_word(41, 7), 7 * TWO_32 + 42);
-    CHECK_EQ(psti_owner_word((1u << 20) - 1, UINT32_MAX) >> 32, UINT32_MAX);
+    CHECK_EQ(psti_owner_word(0, 0, 0), 1);
+    CHECK_EQ(psti_owner_word(41, 0, 7), 7 * TWO_32 + 42);
+    CHECK_EQ(psti_owner_word(41, 1, 7), (0x9e3779b1 + 7) * TWO_32 + 42);
+    CHECK_EQ(psti_owner_word((1u << 20) - 1, 0, INT32_MAX), INT32_MAX * TWO_32 + (1u << 20));
 }

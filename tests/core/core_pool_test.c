@@ -77,14 +77,15 @@ PST_TEST(CorePool, AddressesReachBeyond32Bits)
     CHECK_EQ((uintptr_t)psti_page_address(&pool, PSTI_ID_HOST_BIT | 1024), 8192 + TWO_32);
 }
 
-PST_TEST(CorePool, OwnerWordsTellTicketAndEpoch)
+PST_TEST(CorePool, OwnerWordsTellTicketEpochAndPlace)
 {
-    const uint32_t values[] = {0, 1, 2, 1u << 20, UINT32_MAX - 1};
-    for (int a = 0; a < 25; a++) {
-        const uint64_t word = psti_owner_word(values[a / 5], values[a % 5]);
+    const uint32_t values[] = {0, 1, 2, 1u << 20, INT32_MAX};
+    for (int a = 0; a < 125; a++) {
+        const uint64_t word = psti_owner_word(values[a / 25], values[a / 5 % 5], values[a % 5]);
         CHECK(word != 0); /* 0 is nobody */
-        for (int b = 0; b < 25; b++)
-            CHECK_EQ(psti_owner_word(values[b / 5], values[b % 5]) == word, a == b);
+        for (int b = 0; b < 125; b++)
+            CHECK_EQ(psti_owner_word(values[b / 25], values[b / 5 % 5], values[b % 5]) == word,
+                     a == b);
     }
 }
 

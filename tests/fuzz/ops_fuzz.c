@@ -50,16 +50,12 @@ static void damage(uint32_t index, uint8_t where, uint8_t what)
     const uint64_t page = where % ticket->pages;
     const bool inside = what % 2 == 0;
     const uint32_t id = inside ? what / 2 % (uint32_t)self.num_pages : outside[what / 2 % 4];
-    bool repeats = false;
-    for (uint64_t i = 0; i < ticket->pages; i++)
-        repeats |= i != page && table[i] == id;
-    const bool mine =
-        inside && *psti_owner_of(view, id) == psti_owner_word(index, view->state->epoch);
-    if (id == table[page] || (mine && !repeats)) /* perhaps one that this ticket lost before */
+    const uint64_t mine = psti_owner_word(index, view->state->epoch, page);
+    const bool was_mine = inside && *psti_owner_of(view, id) == mine;
+    if (id == table[page] || was_mine) /* perhaps one that this ticket lost before */
         return;
     table[page] = id;
     ticket->damaged = true;
-    ticket->repeats = repeats;
     ticket->damaged_page = page;
 }
 

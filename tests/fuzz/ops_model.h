@@ -42,7 +42,6 @@ typedef struct model_ticket {
     int64_t counts[COUNTS];
     uint64_t pages; /* LIVE: held, FAILED: wanted */
     bool damaged;
-    bool repeats; /* the damaged entry is another one of the same table */
     uint64_t damaged_page;
     unsigned char bytes[STREAM_BYTES];
 } model_ticket;
@@ -171,8 +170,6 @@ static void model_copy(const model_ticket *ticket, model_group *to)
             const uint64_t page = (pieces[i].position + b) / self.page_bytes;
             if (!ticket->damaged || page != ticket->damaged_page)
                 to->image[at + b] = ticket->bytes[pieces[i].position + b];
-            else if (ticket->repeats) /* the bytes of another page */
-                to->image[at + b] = to->arena[at + b];
         }
     }
 }
@@ -201,7 +198,6 @@ static void model_free(uint32_t index)
     ticket->state = EMPTY;
 }
 
-/* Called after the library, whose bytes a repeated page gives. */
 static void model_restore(uint32_t index, model_group *to, const pst_restore_options *options)
 {
     model_ticket *ticket = &self.tickets[index];
@@ -217,7 +213,7 @@ static void model_restore(uint32_t index, model_group *to, const pst_restore_opt
                 expect_fault(PST_FAULT_DESTINATION, index, 0);
                 return;
             }
-        if (ticket->damaged && !ticket->repeats)
+        if (ticket->damaged)
             expect_fault(PST_FAULT_DAMAGED, index, 0);
         model_copy(ticket, to);
         if (options->tail == PST_TAIL_ZERO)

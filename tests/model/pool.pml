@@ -71,7 +71,12 @@ bool strict = true, damage;   /* not strict: a violation is damage, to be judged
 byte p, e, times, pages_held; /* of the checks */
 
 #define STATE_OF(t) (ticket[t].epoch == epoch -> ticket[t].state : EMPTY)
-#define OWNER_WORD(t) ((t) + 1 + TICKETS * epoch)
+/* of page number `page` of ticket t */
+#ifdef BUG_OWNER_WITHOUT_PAGE
+#define OWNER_WORD(t, page) ((t) + 1 + TICKETS * epoch)
+#else
+#define OWNER_WORD(t, page) ((t) + 1 + TICKETS * (MAX_WANT * epoch + (page)))
+#endif
 
 #define CHECK(condition)                      \
     if                                        \
@@ -202,7 +207,7 @@ inline copy_out()
     :: i < n * TILES ->
        id = ticket[t].table[i / TILES];
        d_step {
-           mine = (id < PAGES && owner[id] == OWNER_WORD(t));
+           mine = (id < PAGES && owner[id] == OWNER_WORD(t, i / TILES));
            if
            :: mine -> tile_is_right()
            :: else -> recorded = true
@@ -303,7 +308,7 @@ inline take_pages()
        d_step { /* compare-and-swap of the owner word */
            if
            :: owner[id] == 0 ->
-              owner[id] = OWNER_WORD(t);
+              owner[id] = OWNER_WORD(t, k);
               CHECK(held[id] == 0);
               held[id] = t + 1;
               num_held++
@@ -327,7 +332,7 @@ inline return_pages()
 #ifdef BUG_FREE_WITHOUT_CAS
            mine = id < PAGES;
 #else
-           mine = (id < PAGES && owner[id] == OWNER_WORD(t));
+           mine = (id < PAGES && owner[id] == OWNER_WORD(t, k));
 #endif
            if
            :: mine ->

@@ -48,7 +48,7 @@ inline check_pages(lost)
                  ticket[e / MAX_WANT].table[e % MAX_WANT] == p ->
                  times++;
                  pages_held++;
-                 assert(owner[p] == OWNER_WORD(e / MAX_WANT))
+                 assert(owner[p] == OWNER_WORD(e / MAX_WANT, e % MAX_WANT))
               :: else
               fi;
               e++
@@ -217,6 +217,9 @@ proctype stream(byte s)
         fi;
         ticket[0].table[k] = id
     }
+    enqueue(s, KEEP, 0, 0, GRID);
+    assert(recorded && !order && tail - head == 1 - all);
+    recorded = false;
     enqueue(s, RESTORE, 0, 0, GRID);
     check_pages(true);
     assert(recorded && !order && tail - head == 2 - all);

@@ -155,18 +155,6 @@ void ls_ticket_free(lockstep *ls, uint32_t ticket)
 
 /* ---- comparison ---- */
 
-/* Of an id that stands twice in a damaged table, the first to be looked at is freed, and a GPU looks
- * at both at once: the ids must be those the oracle expects, their order is the device's. */
-static void adopt_order(lockstep *ls, uint32_t tier, uint64_t i, uint32_t found)
-{
-    uint32_t *ids = ls->oracle->free_ids[tier];
-    for (uint64_t other = i; other < ls->oracle->num_free[tier]; other++)
-        if (ids[other] == found) {
-            ids[other] = ids[i];
-            ids[i] = found;
-        }
-}
-
 static void compare_rings(lockstep *ls)
 {
     const pool_words *words = &ls->words;
@@ -177,8 +165,6 @@ static void compare_rings(lockstep *ls)
         SAME(words->state.tail[tier] - head, oracle->num_free[tier], "free pages of tier %u", tier);
         for (uint64_t i = 0; i < oracle->num_free[tier]; i++) {
             const uint64_t slot = (head + i) % (ls->pool->view.ring_mask[tier] + 1ull);
-            if (ls->check_is_loose)
-                adopt_order(ls, tier, i, words->ring[tier][slot]);
             SAME(words->ring[tier][slot], oracle->free_ids[tier][i],
                  "free id %" PRIu64 " of tier %u", i, tier);
         }

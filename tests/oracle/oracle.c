@@ -222,7 +222,6 @@ typedef struct copy {
     oracle_pool *pool;
     oracle_ticket *ticket;
     unsigned char *image;
-    const uint32_t *source_page; /* restore: per page of the table */
 } copy;
 
 static void copy_in(void *context, uint64_t offset, uint64_t position)
@@ -285,39 +284,27 @@ void oracle_stash(oracle_pool *pool, uint32_t index, const oracle_group *source,
 
 /* ---- restore and release ---- */
 
-#define NOWHERE UINT32_MAX
-
-/* Which of the ticket's own pages a table entry names. */
-static uint32_t page_named(const oracle_ticket *ticket, uint32_t id)
+/* Whether a place of the table still names the page that was given out there. */
+static bool is_whole(const oracle_ticket *ticket, uint64_t page)
 {
-    for (uint32_t page = 0; page < ticket->num_pages; page++)
-        if (ticket->ids[page] == id)
-            return page;
-    return NOWHERE;
+    return ticket->table[page] == ticket->ids[page];
 }
 
 static void copy_out(void *context, uint64_t offset, uint64_t position)
 {
     const copy *self = context;
-    const uint64_t page_bytes = self->pool->page_bytes;
-    const uint32_t from = self->source_page[position / page_bytes];
-    if (from != NOWHERE)
-        self->image[offset] = self->ticket->bytes[from * page_bytes + position % page_bytes];
+    if (is_whole(self->ticket, position / self->pool->page_bytes))
+        self->image[offset] = self->ticket->bytes[position];
 }
 
 static void copy_back(oracle_pool *pool, uint32_t index, oracle_group *destination)
 {
     oracle_ticket *ticket = &pool->tickets[index];
-    uint32_t *named = oracle_calloc(ticket->num_pages, sizeof(uint32_t));
-    for (uint64_t page = 0; page < ticket->num_pages; page++) {
-        named[page] = page_named(ticket, ticket->table[page]);
-        if (named[page] == NOWHERE)
+    for (uint64_t page = 0; page < ticket->num_pages; page++)
+        if (!is_whole(ticket, page))
             oracle_fault(pool, PST_FAULT_DAMAGED, index, ticket->table[page]);
-    }
-    copy context = {
-        .pool = pool, .ticket = ticket, .image = destination->image, .source_page = named};
+    copy context = {.pool = pool, .ticket = ticket, .image = destination->image};
     oracle_each_byte(destination, ticket->counts, copy_out, &context);
-    free(named);
 }
 
 /* Byte by byte: rows from `live` to `dirty`, but never beyond the capacity. */
@@ -353,22 +340,17 @@ static void treat_tails(oracle_group *group, const int64_t *counts, pst_restore_
 static void free_pages(oracle_pool *pool, uint32_t index)
 {
     oracle_ticket *ticket = &pool->tickets[index];
-    unsigned char *freed = oracle_calloc(ticket->num_pages, 1);
     uint32_t *ids = oracle_calloc(ticket->num_pages, sizeof(uint32_t));
     uint64_t num_ids = 0;
     for (uint64_t page = 0; ticket->state == ORACLE_LIVE && page < ticket->num_pages; page++) {
-        const uint32_t named = page_named(ticket, ticket->table[page]);
-        if (named == NOWHERE || freed[named]) {
-            oracle_fault(pool, PST_FAULT_DAMAGED, index, ticket->table[page]);
-        } else {
-            freed[named] = 1;
+        if (is_whole(ticket, page))
             ids[num_ids++] = ticket->table[page];
-        }
+        else
+            oracle_fault(pool, PST_FAULT_DAMAGED, index, ticket->table[page]);
     }
     for (uint64_t i = 0; i < num_ids; i++) /* after the faults, which tell what was free before */
         put_last(pool, ids[i]);
     free(ids);
-    free(freed);
     forget_ticket(ticket);
 }
 

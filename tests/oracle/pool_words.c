@@ -135,6 +135,13 @@ static void meet(census *self, uint32_t id, uint64_t owner)
         self->met[tier][page]++;
 }
 
+/* As layout.h and pool.h say it: place in the upper half, ticket in the lower. */
+static uint64_t owner_word(uint32_t index, uint32_t epoch, uint64_t page)
+{
+    const uint64_t place = (epoch * UINT64_C(2654435761) + page) % (UINT64_C(1) << 32);
+    return (place << 32) + index + 1;
+}
+
 size_t pool_words_violations(const pst_pool *pool, const pool_words *words,
                              const ticket_words *tickets, uint32_t num_tickets)
 {
@@ -154,7 +161,7 @@ size_t pool_words_violations(const pst_pool *pool, const pool_words *words,
         if (head->state != PSTI_TICKET_LIVE || head->epoch != state->epoch)
             continue;
         for (uint64_t page = 0; page < head->num_pages && page < tickets[i].table_pages; page++)
-            meet(&self, tickets[i].table[page], ((uint64_t)state->epoch << 32) + head->index + 1);
+            meet(&self, tickets[i].table[page], owner_word(head->index, state->epoch, page));
     }
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         for (uint32_t page = 0; page < pool->num_pages[tier]; page++)
