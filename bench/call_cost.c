@@ -12,7 +12,8 @@
 
 enum { SAMPLES = 101, CALLS = 1000, ROWS = 4096, ROW_BYTES = 4096, NUM_SMS = 132 };
 
-static const psti_cuda_budget budget = {.num_sms = NUM_SMS, .blocks_per_sm = {8, 8, 8, 8, 8, 8, 8}};
+static const psti_cuda_budget budget = {.num_sms = NUM_SMS,
+                                        .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}}};
 static uint64_t num_launches;
 
 static cudaError_t count_launch(const cudaLaunchConfig_t *config, const void *kernel, void **args)
@@ -119,6 +120,7 @@ int bench_measure_calls(bench_call_cost *cost)
     device.ops = &ops;
     device.info.kind = PST_DEVICE_CUDA;
     device.info.num_sms = NUM_SMS;
+    device.info.backends = 1u << PST_BACKEND_LDG;
     for (int i = 0; i < BENCH_CALL_TENSORS; i++)
         BENCH_TRY(measure_group(&device, cost->tensors[i], &cost->ns[i]));
     return bench_status(pst_device_close(host));

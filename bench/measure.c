@@ -44,14 +44,14 @@ static pst_status run_copy(bench *self)
 static pst_status run_stash(bench *self)
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.num_sms = self->num_sms;
+    options.launch.num_sms = self->num_sms;
     return pst_ticket_stash(self->ticket, self->group, &options, self->stream);
 }
 
 static pst_status run_restore(bench *self)
 {
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.num_sms = self->num_sms;
+    options.launch.num_sms = self->num_sms;
     return pst_ticket_restore(self->ticket, self->group, &options, self->stream);
 }
 

@@ -399,12 +399,18 @@ static pst_status fill_device(pst_device *device)
     device->info.total_bytes = properties.totalGlobalMem;
     snprintf(device->info.name, sizeof(device->info.name), "%.127s", properties.name);
     state->budget.num_sms = properties.multiProcessorCount;
+    state->budget.has_bulk = properties.major >= 9;
+    device->info.backends = 1u << PST_BACKEND_LDG;
+    if (state->budget.has_bulk)
+        device->info.backends |= 1u << PST_BACKEND_BULK | 1u << PST_BACKEND_SQUEEZE;
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&state->budget.low_priority,
+                                              &state->budget.high_priority));
     const cudaError_t error = psti_cuda_fill_budget(&state->budget);
     cudaGetLastError();
     PSTI_CHECK(error == cudaSuccess, PST_E_NO_DEVICE,
                "this library holds no code for %s, compute capability %d.%d (%s)", properties.name,
                properties.major, properties.minor, cudaGetErrorName(error));
-    return PST_OK;
+    return psti_backend_preset(device);
 }
 
 pst_status psti_cuda_device_open(int index, pst_device **device_out)

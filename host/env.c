@@ -10,9 +10,14 @@ extern char **environ;
 
 #define PREFIX "PAGESTASH_"
 
-enum { ENV_LOG, ENV_NUM_SMS, ENV_NVTX, ENV_REQUIRE_GPU, NUM_ENV };
+enum { ENV_BACKEND, ENV_LOG, ENV_NUM_SMS, ENV_NVTX, ENV_REQUIRE_GPU, NUM_ENV };
 
 static const pst_env_info table[NUM_ENV] = {
+    [ENV_BACKEND] = {.name = PREFIX "BACKEND",
+                     .type = "choice",
+                     .allowed = "auto|ldg|bulk|squeeze", /* in the order of pst_backend */
+                     .default_value = "auto",
+                     .help = "how launches copy whose options say auto; cuda only"},
     [ENV_LOG] = {.name = PREFIX "LOG",
                  .type = "choice",
                  .allowed = "off|error|warn|info|debug",
@@ -162,6 +167,11 @@ int psti_env_log_level(void)
 int psti_env_num_sms(void)
 {
     return value_of(ENV_NUM_SMS);
+}
+
+pst_backend psti_env_backend(void)
+{
+    return (pst_backend)value_of(ENV_BACKEND);
 }
 
 bool psti_env_nvtx(void)

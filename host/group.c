@@ -8,7 +8,7 @@
 #include "kernels/core/stream.h"
 
 /* A whole group stays below this, so that sums in the kernels cannot overflow. */
-#define MAX_GROUP_BYTES ((uint64_t)1 << 62)
+#define MAX_GROUP_BYTES ((uint64_t)1 << 45)
 
 static pst_status check_space(const pst_row_space *space, uint32_t i)
 {
@@ -45,7 +45,7 @@ static pst_status segment_bytes(const pst_tensor *tensor, const psti_space *spac
                       bytes <= MAX_GROUP_BYTES;
     PSTI_CHECK(fits, PST_E_INVALID,
                "tensor %u: capacity %" PRId64 ", ratio %" PRIu64 "/%" PRIu64 ", row_bytes %" PRIu64
-               ": above 2^62 bytes, or capacity times %" PRIu64 " above 2^64",
+               ": above 2^45 bytes, or capacity times %" PRIu64 " above 2^64",
                i, space->capacity, num, den, tensor->row_bytes, num);
     *bytes_out = bytes;
     return PST_OK;
@@ -79,13 +79,15 @@ static pst_status take_tensor(pst_group *group, const pst_tensor *from, uint32_t
     const bool fits = !__builtin_mul_overflow(stride, (uint64_t)space->num_segments, &reach) &&
                       !__builtin_add_overflow(reach, *total + PSTI_TILE_BYTES, total) &&
                       *total <= MAX_GROUP_BYTES;
-    PSTI_CHECK(fits, PST_E_INVALID, "tensor %u: the group is above 2^62 bytes", i);
+    PSTI_CHECK(fits, PST_E_INVALID, "tensor %u: the group is above 2^45 bytes", i);
     group->tensors[i] = (psti_tensor){.base = from->base,
                                       .row_bytes = from->row_bytes,
                                       .segment_stride = stride,
                                       .num = from->den ? from->num : 1,
                                       .den = from->den ? from->den : 1,
                                       .space = from->space};
+    group->is_aligned &= (uintptr_t)from->base % PSTI_VECTOR_BYTES == 0 &&
+                         (space->num_segments == 1 || stride % PSTI_VECTOR_BYTES == 0);
     return PST_OK;
 }
 
@@ -99,6 +101,7 @@ static pst_status take_config(pst_group *group, const pst_group_config *config)
     group->num_spaces = config->num_spaces;
     group->num_tensors = config->num_tensors;
     group->has_counts = true;
+    group->is_aligned = true;
     for (uint32_t i = 0; i < config->num_spaces; i++) {
         const pst_row_space *from = &config->spaces[i];
         PSTI_TRY(check_space(from, i));

@@ -36,6 +36,7 @@ __attribute__((format(printf, 2, 3))) void psti_log(pst_log_level level, const c
 
 int psti_env_log_level(void); /* PAGESTASH_LOG; 0 before the table was read or when it is bad */
 int psti_env_num_sms(void);
+pst_backend psti_env_backend(void);
 bool psti_env_nvtx(void);
 
 /* ---- memory.c: the library's own host allocations; tests make the n-th one fail ---- */
@@ -92,6 +93,7 @@ typedef struct psti_device_ops {
 struct pst_device {
     const psti_device_ops *ops;
     pst_device_info info; /* free_bytes as of open */
+    pst_backend preset;   /* what auto means, unless it is auto itself */
     uint32_t live;        /* objects of this device, atomic */
     void *state;          /* of the device's own kind */
 };
@@ -128,6 +130,7 @@ struct pst_group {
     uint32_t num_spaces;
     uint32_t num_counts;
     bool has_counts; /* no counts pointer is NULL */
+    bool is_aligned; /* every segment begins at a multiple of 16 */
     uint64_t *dirty; /* on the device, num_counts words */
     uint64_t max_tiles;
     psti_space spaces[PSTI_MAX_SPACES];
@@ -138,6 +141,21 @@ struct pst_group {
  * to the buffer. Counts, bases, strides and capacities may differ. */
 const char *psti_group_difference(const pst_group *a, const pst_group *b, char *buffer,
                                   size_t buffer_bytes);
+
+/* ---- launch.c ---- */
+
+/* Of one launch of stash or restore. */
+typedef struct psti_launch {
+    uint32_t num_sms; /* 0: all */
+    uint32_t backend; /* a pst_backend; auto only on the host device */
+    uint32_t flags;   /* of psti_move_args */
+} psti_launch;
+
+pst_status psti_launch_make(const pst_device *device, const pst_group *group,
+                            const pst_launch_options *options, psti_launch *launch_out);
+const char *psti_backend_name(pst_backend backend);
+/* Takes PAGESTASH_BACKEND over. Fails: UNSUPPORTED. */
+pst_status psti_backend_preset(pst_device *device);
 
 /* ---- pool.c ---- */
 

@@ -226,6 +226,9 @@ pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index
         *index_out = index;
         return PST_OK;
     }
+    /* it may have arrived all the same, and its record will be freed */
+    record = 0;
+    psti_pool_copy(pool, &pool->view.tickets[index], &record, sizeof(record));
     pthread_mutex_lock(pool->lock);
     pool->ticket_used[index] = 0;
     pool->num_tickets--;

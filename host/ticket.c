@@ -139,16 +139,6 @@ static pst_status check_shape(const pst_ticket *ticket, const pst_group *group, 
     return PST_OK;
 }
 
-static pst_status check_sms(const pst_ticket *ticket, int asked, uint32_t *num_sms_out)
-{
-    const int all = ticket->pool->device->info.num_sms;
-    PSTI_CHECK(asked >= 0 && asked <= all, PST_E_INVALID,
-               "num_sms %d: allowed are 0 to %d on this device", asked, all);
-    const int preset = asked ? asked : psti_env_num_sms();
-    *num_sms_out = (uint32_t)(preset < all ? preset : 0);
-    return PST_OK;
-}
-
 /* A number for one operation, never 0. Mixed, so that the sums of the numbers of operations that
  * overlap do not come out as that of a third: the finaliser of MurmurHash3, a bijection that keeps 0. */
 static uint32_t next_op(pst_pool *pool)
@@ -163,7 +153,7 @@ static uint32_t next_op(pst_pool *pool)
 }
 
 static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op, uint32_t flags,
-                          uint32_t num_sms, pst_stream stream)
+                          const psti_launch *launch, pst_stream stream)
 {
     pst_pool *pool = ticket->pool;
     pst_device *device = pool->device;
@@ -175,12 +165,12 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.table_pages = ticket->table_pages;
     args.ticket_index = ticket->index;
     args.num_counts = group->num_counts;
-    args.flags = flags;
-    args.num_sms = num_sms;
+    args.flags = flags | launch->flags;
+    args.num_sms = launch->num_sms;
     args.num_tensors = group->num_tensors;
     args.num_spaces = group->num_spaces;
     args.op = next_op(pool);
-    args.reserved = 0;
+    args.backend = launch->backend;
     memcpy(args.spaces, group->spaces, sizeof(args.spaces));
     memcpy(args.tensors, group->tensors, sizeof(args.tensors));
     PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &ticket->hold)));
@@ -194,7 +184,7 @@ pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
                             const pst_stash_options *options, pst_stream stream)
 {
     static const pst_stash_options defaults = PST_STASH_OPTIONS_INIT;
-    uint32_t num_sms = 0;
+    psti_launch launch;
     PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
     options = options ? options : &defaults;
     PSTI_CHECK(options->struct_size == sizeof(*options), PST_E_INVALID,
@@ -205,16 +195,16 @@ pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
     PSTI_CHECK(source->has_counts, PST_E_INVALID, "source has a row space without counts");
     PSTI_CHECK(table_length(ticket->pool, source) <= ticket->table_pages, PST_E_INVALID,
                "source has larger capacities than the ticket's group");
-    PSTI_TRY(check_sms(ticket, options->num_sms, &num_sms));
+    PSTI_TRY(psti_launch_make(ticket->pool->device, source, &options->launch, &launch));
     PSTI_RANGE("pst_ticket_stash");
-    return enqueue(ticket, source, PSTI_OP_STASH, 0, num_sms, stream);
+    return enqueue(ticket, source, PSTI_OP_STASH, 0, &launch, stream);
 }
 
 pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                               const pst_restore_options *options, pst_stream stream)
 {
     static const pst_restore_options defaults = PST_RESTORE_OPTIONS_INIT;
-    uint32_t num_sms = 0;
+    psti_launch launch;
     PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
     options = options ? options : &defaults;
     PSTI_CHECK(options->struct_size == sizeof(*options), PST_E_INVALID,
@@ -226,11 +216,11 @@ pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                "tail %d: allowed are untouched and zero", (int)options->tail);
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_TRY(check_shape(ticket, destination, "destination"));
-    PSTI_TRY(check_sms(ticket, options->num_sms, &num_sms));
+    PSTI_TRY(psti_launch_make(ticket->pool->device, destination, &options->launch, &launch));
     PSTI_RANGE("pst_ticket_restore");
     const uint32_t flags = (options->pages == PST_RESTORE_KEEP ? PSTI_MOVE_KEEP : 0) |
                            (options->tail == PST_TAIL_ZERO ? PSTI_MOVE_ZERO : 0);
-    return enqueue(ticket, destination, PSTI_OP_RESTORE, flags, num_sms, stream);
+    return enqueue(ticket, destination, PSTI_OP_RESTORE, flags, &launch, stream);
 }
 
 pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream)
@@ -238,5 +228,7 @@ pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream)
     PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_RANGE("pst_ticket_release");
-    return enqueue(ticket, ticket->shape, PSTI_OP_RESTORE, PSTI_MOVE_RELEASE, 1, stream);
+    static const psti_launch launch = {.num_sms = 1,
+                                       .backend = PST_BACKEND_LDG}; /* copies nothing */
+    return enqueue(ticket, ticket->shape, PSTI_OP_RESTORE, PSTI_MOVE_RELEASE, &launch, stream);
 }

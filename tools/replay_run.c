@@ -67,7 +67,7 @@ static int join_lanes(const replay_machine *machine)
 static int enqueue_stash(const replay_machine *machine, uint32_t slot, pst_stream stream)
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.num_sms = (int)machine->options->num_sms;
+    options.launch.num_sms = (int)machine->options->num_sms;
     return tool_status(
         pst_ticket_stash(machine->tickets[slot], machine->sources[slot], &options, stream));
 }
@@ -75,7 +75,7 @@ static int enqueue_stash(const replay_machine *machine, uint32_t slot, pst_strea
 static int enqueue_restore(const replay_machine *machine, uint32_t slot, pst_stream stream)
 {
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.num_sms = (int)machine->options->num_sms;
+    options.launch.num_sms = (int)machine->options->num_sms;
     options.pages = (pst_restore_pages)machine->options->restore;
     options.tail = (pst_restore_tail)machine->options->tail;
     return tool_status(pst_ticket_restore(

@@ -23,12 +23,23 @@ typedef struct CUevent_st *pst_event;
 
 typedef enum pst_device_kind { PST_DEVICE_HOST = 0, PST_DEVICE_CUDA = 1 } pst_device_kind;
 
+/* How a launch of stash or restore copies. */
+typedef enum pst_backend {
+    PST_BACKEND_AUTO = 0, /* PAGESTASH_BACKEND if that is set; else by device, size and SM budget */
+    PST_BACKEND_LDG = 1,  /* 16-byte loads and stores by many threads */
+    PST_BACKEND_BULK = 2, /* asynchronous bulk copies through a ring of 128 KiB of shared memory, by
+                           * one warp per SM; from compute capability 9.0 */
+    PST_BACKEND_SQUEEZE = 3 /* bulk, through a ring of 16 KiB: finds room on an SM beside a kernel
+                             * that leaves little */
+} pst_backend;
+
 typedef struct pst_device_info {
     pst_device_kind kind;
     char name[128];
     int index;              /* as given to pst_device_open */
     int num_sms;            /* 1 on host */
     int compute_capability; /* 90 for 9.0; 0 on host */
+    uint32_t backends;      /* set of bits 1 << pst_backend that can be asked for; 0 on host */
     uint64_t total_bytes;   /* memory of the device */
     uint64_t free_bytes;    /* what an allocation can hope for now */
 } pst_device_info;

@@ -84,6 +84,7 @@ typedef struct pst_group_usage {
 PST_BEGIN_DECLS
 
 /* Copies the description; allocates a few hundred bytes on the device. Not while capturing.
+ * At capacity a group has at most 2^45 bytes, gaps between segments included.
  * Fails: INVALID (names space or tensor, field, value, allowed), NOMEM, DEVICE_NOMEM, CUDA. */
 PST_API pst_status pst_group_create(pst_device *device, const pst_group_config *config,
                                     pst_group **group_out);

@@ -27,6 +27,7 @@
 #define PAGESTASH_PAGESTASH_H
 
 #include <pagestash/api.h>
+#include <pagestash/budget.h>
 #include <pagestash/device.h>
 #include <pagestash/env.h>
 #include <pagestash/group.h>

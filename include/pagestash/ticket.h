@@ -35,28 +35,49 @@ typedef struct pst_ticket pst_ticket;
 typedef enum pst_restore_pages { PST_RESTORE_CONSUME = 0, PST_RESTORE_KEEP = 1 } pst_restore_pages;
 typedef enum pst_restore_tail { PST_TAIL_UNTOUCHED = 0, PST_TAIL_ZERO = 1 } pst_restore_tail;
 
+/* Where the GPU can run blocks of several kernels it takes those of the higher priority first. The
+ * advice: low for a stash, which nobody waits for, high for a restore. */
+typedef enum pst_priority {
+    PST_PRIORITY_STREAM = 0, /* that of the stream */
+    PST_PRIORITY_LOW = 1,    /* the lowest of the device */
+    PST_PRIORITY_HIGH = 2    /* the highest */
+} pst_priority;
+
+/* How an operation is launched. The host device takes no notice of it. */
+typedef struct pst_launch_options {
+    int num_sms;         /* SM budget: as many blocks as that many SMs hold, wherever the GPU puts
+                          * them; 0: PAGESTASH_NUM_SMS, else all */
+    pst_backend backend; /* one of pst_device_info.backends, or auto */
+    pst_priority priority;
+    bool programmatic; /* programmatic dependent launch: the kernel may be brought up while the one
+                        * before it in the stream still runs, and waits for it on the device. From
+                        * compute capability 9.0; ignored before */
+} pst_launch_options;
+
 typedef struct pst_stash_options {
     size_t struct_size;
-    int num_sms; /* SM budget: as many blocks as that many SMs hold, wherever the GPU puts them;
-                  * 0: PAGESTASH_NUM_SMS, else all */
+    pst_launch_options launch;
 } pst_stash_options;
 
-#define PST_STASH_OPTIONS_INIT       \
-    {                                \
-        sizeof(pst_stash_options), 0 \
+#define PST_STASH_OPTIONS_INIT     \
+    {                              \
+        sizeof(pst_stash_options), \
+        {                          \
+            0                      \
+        }                          \
     }
 
 typedef struct pst_restore_options {
     size_t struct_size;
-    int num_sms;
+    pst_launch_options launch;
     pst_restore_pages pages; /* consume (default): frees the pages; keep: the ticket stays live */
     pst_restore_tail tail;   /* zero: also clears rows behind the live ones that an earlier restore
                               * into this group left there, see pst_group_config.tail_is_zero */
 } pst_restore_options;
 
-#define PST_RESTORE_OPTIONS_INIT                                                \
-    {                                                                           \
-        sizeof(pst_restore_options), 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED \
+#define PST_RESTORE_OPTIONS_INIT                                                  \
+    {                                                                             \
+        sizeof(pst_restore_options), {0}, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED \
     }
 
 PST_BEGIN_DECLS
@@ -85,13 +106,15 @@ PST_API uint32_t pst_ticket_index(const pst_ticket *ticket);
  * Stream:  one launch, no allocation, no synchronisation; can be captured, and a replay reads the
  *          counts anew.
  * Moves:   live bytes read once and written once, whatever the capacity.
- * Fails:   INVALID (source unlike the ticket's group, no counts, num_sms), CUDA. */
+ * Fails:   INVALID (source unlike the ticket's group, no counts, launch options), UNSUPPORTED (a
+ *          backend that the device lacks), CUDA. */
 PST_API pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
                                     const pst_stash_options *options, pst_stream stream);
 
 /* Copies what the ticket holds back into destination, exactly the live rows; frees the pages unless
  * told to keep them. Same rules as stash. A destination that is also read by another stream must be
- * protected by the caller. Fails: INVALID (destination unlike the ticket's group, num_sms), CUDA. */
+ * protected by the caller. Fails: INVALID (destination unlike the ticket's group, launch
+ * options), UNSUPPORTED (backend), CUDA. */
 PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                                       const pst_restore_options *options, pst_stream stream);
 

@@ -116,6 +116,9 @@ static_assert(sizeof(psti_pool_view) == 112, "psti_pool_view");
 #define PSTI_MOVE_KEEP 1u    /* restore: the ticket stays live */
 #define PSTI_MOVE_ZERO 2u    /* restore: clear [live, dirty) */
 #define PSTI_MOVE_RELEASE 4u /* restore: free without copying */
+#define PSTI_MOVE_LOW 8u     /* priority of the launch */
+#define PSTI_MOVE_HIGH 16u
+#define PSTI_MOVE_PROGRAMMATIC 32u /* programmatic dependent launch */
 
 /* One launch of stash or restore. tensors is last: only num_tensors of it are filled. */
 typedef struct psti_move_args {
@@ -130,8 +133,8 @@ typedef struct psti_move_args {
     uint32_t num_sms; /* 0: all */
     uint32_t num_tensors;
     uint32_t num_spaces;
-    uint32_t op; /* not 0; tells the pool's enqueued operations apart */
-    uint32_t reserved;
+    uint32_t op;      /* not 0; tells the pool's enqueued operations apart */
+    uint32_t backend; /* a pst_backend */
     psti_space spaces[PSTI_MAX_SPACES];
     psti_tensor tensors[PSTI_MAX_TENSORS];
 } psti_move_args;

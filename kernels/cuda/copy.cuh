@@ -7,35 +7,42 @@
 
 #include "kernels/core/layout.h"
 
-PSTI_DEVICE psti_vector load_word(const psti_vector *at)
+/* policy: psti_evict_first, for what is loaded: nobody reads it again soon. kStreaming: what is stored
+ * is not read soon either. */
+
+PSTI_DEVICE psti_vector load_word(const psti_vector *at, uint64_t policy)
 {
-    return psti_load_vector(at);
+    return psti_load_vector(at, policy);
 }
-PSTI_DEVICE uint32_t load_word(const uint32_t *at)
+PSTI_DEVICE uint32_t load_word(const uint32_t *at, uint64_t)
 {
     return *at;
 }
-PSTI_DEVICE unsigned char load_word(const unsigned char *at)
+PSTI_DEVICE unsigned char load_word(const unsigned char *at, uint64_t)
 {
     return *at;
 }
-PSTI_DEVICE void store_word(psti_vector *at, psti_vector word)
+template <bool kStreaming> PSTI_DEVICE void store_word(psti_vector *at, psti_vector word)
 {
-    psti_store_vector(at, word);
+    if (kStreaming)
+        psti_store_vector_streaming(at, word);
+    else
+        psti_store_vector(at, word);
 }
-PSTI_DEVICE void store_word(uint32_t *at, uint32_t word)
+template <bool kStreaming> PSTI_DEVICE void store_word(uint32_t *at, uint32_t word)
 {
     *at = word;
 }
-PSTI_DEVICE void store_word(unsigned char *at, unsigned char word)
+template <bool kStreaming> PSTI_DEVICE void store_word(unsigned char *at, unsigned char word)
 {
     *at = word;
 }
 
 /* By the whole block. Four loads are in flight before the first store: 16 KiB per block of 256
  * threads with 16-byte words. */
-template <class Word>
-PSTI_DEVICE void copy_words(unsigned char *to, const unsigned char *from, uint32_t num_words)
+template <bool kStreaming, class Word>
+PSTI_DEVICE void copy_words(unsigned char *to, const unsigned char *from, uint32_t num_words,
+                            uint64_t policy)
 {
     const uint32_t kUnroll = 4;
     const Word *source = (const Word *)from;
@@ -45,46 +52,49 @@ PSTI_DEVICE void copy_words(unsigned char *to, const unsigned char *from, uint32
         Word held[kUnroll];
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++)
-            held[u] = load_word(source + w + u * blockDim.x);
+            held[u] = load_word(source + w + u * blockDim.x, policy);
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++)
-            store_word(target + w + u * blockDim.x, held[u]);
+            store_word<kStreaming>(target + w + u * blockDim.x, held[u]);
     }
     for (; w < num_words; w += blockDim.x)
-        store_word(target + w, load_word(source + w));
+        store_word<kStreaming>(target + w, load_word(source + w, policy));
 }
 
-template <class Word>
-PSTI_DEVICE void copy_run_as(unsigned char *to, const unsigned char *from, uint32_t bytes)
+template <bool kStreaming, class Word>
+PSTI_DEVICE void copy_run_as(unsigned char *to, const unsigned char *from, uint32_t bytes,
+                             uint64_t policy)
 {
     const uint32_t num_words = bytes / (uint32_t)sizeof(Word);
     const uint32_t whole = num_words * (uint32_t)sizeof(Word);
-    copy_words<Word>(to, from, num_words);
+    copy_words<kStreaming, Word>(to, from, num_words, policy);
     if (whole + threadIdx.x < bytes) /* fewer than 16 bytes are left */
         to[whole + threadIdx.x] = from[whole + threadIdx.x];
 }
 
 /* `rows` is the side that may be unaligned. */
+template <bool kStreaming>
 PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, const unsigned char *rows,
-                          uint32_t bytes)
+                          uint32_t bytes, uint64_t policy)
 {
     const uint64_t address = (uint64_t)rows;
     if (address % sizeof(psti_vector) == 0)
-        copy_run_as<psti_vector>(to, from, bytes);
+        copy_run_as<kStreaming, psti_vector>(to, from, bytes, policy);
     else if (address % sizeof(uint32_t) == 0)
-        copy_run_as<uint32_t>(to, from, bytes);
+        copy_run_as<kStreaming, uint32_t>(to, from, bytes, policy);
     else
-        copy_run_as<unsigned char>(to, from, bytes);
+        copy_run_as<kStreaming, unsigned char>(to, from, bytes, policy);
 }
 
 /* By one thread: at most 16 bytes. */
+template <bool kStreaming>
 PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, const unsigned char *rows,
-                            uint32_t bytes)
+                            uint32_t bytes, uint64_t policy)
 {
     const uint64_t address = (uint64_t)rows;
     uint32_t at = 0;
     if (address % sizeof(psti_vector) == 0 && bytes == sizeof(psti_vector)) {
-        psti_store_vector(to, psti_load_vector(from));
+        store_word<kStreaming>((psti_vector *)to, psti_load_vector(from, policy));
         return;
     }
     if (address % sizeof(uint32_t) == 0)
@@ -92,6 +102,45 @@ PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, const 
             *(uint32_t *)(to + at) = *(const uint32_t *)(from + at);
     for (; at < bytes; at++)
         to[at] = from[at];
+}
+
+/* Copies by the threads themselves. */
+template <bool kStreaming> struct direct_copier {
+    static const bool kAsync = false;
+    uint64_t policy;
+    PSTI_DEVICE_METHOD void open()
+    {
+        policy = psti_evict_first();
+    }
+    PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from,
+                                const unsigned char *rows, uint32_t bytes)
+    {
+        copy_run<kStreaming>(to, from, rows, bytes, policy);
+    }
+    PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from,
+                                  const unsigned char *rows, uint32_t bytes)
+    {
+        copy_piece<kStreaming>(to, from, rows, bytes, policy);
+    }
+    PSTI_DEVICE_METHOD void close()
+    {
+    }
+};
+
+/* Of rows that are not aligned to 16, where registers are dearer than time. */
+PSTI_DEVICE void copy_narrow(unsigned char *to, const unsigned char *from,
+                             const unsigned char *rows, uint32_t bytes)
+{
+    uint32_t whole = 0;
+    if ((uint64_t)rows % sizeof(uint32_t) == 0) {
+        whole = bytes / (uint32_t)sizeof(uint32_t);
+#pragma unroll 1
+        for (uint32_t w = threadIdx.x; w < whole; w += blockDim.x)
+            ((uint32_t *)to)[w] = ((const uint32_t *)from)[w];
+    }
+#pragma unroll 1
+    for (uint32_t b = whole * 4 + threadIdx.x; b < bytes; b += blockDim.x)
+        to[b] = from[b];
 }
 
 /* Clears by the whole block: bytes up to alignment, vectors, the bytes left. */

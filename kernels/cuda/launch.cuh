@@ -7,11 +7,11 @@
 
 #define PSTI_BLOCK_THREADS 256u
 
-static inline uint32_t psti_grid(const psti_cuda_budget *budget, psti_op op, uint32_t num_sms,
-                                 uint64_t work)
+static inline uint32_t psti_grid(const psti_cuda_budget *budget, int blocks_per_sm,
+                                 uint32_t num_sms, uint64_t work)
 {
     const uint64_t sms = num_sms ? num_sms : (uint64_t)budget->num_sms;
-    const uint64_t resident = sms * (uint64_t)budget->blocks_per_sm[op];
+    const uint64_t resident = sms * (uint64_t)blocks_per_sm;
     const uint64_t blocks = work < resident ? work : resident;
     return blocks ? (uint32_t)blocks : 1;
 }

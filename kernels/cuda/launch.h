@@ -14,14 +14,22 @@ extern "C" {
 typedef cudaError_t (*psti_cuda_launch_fn)(const cudaLaunchConfig_t *config, const void *kernel,
                                            void **args);
 
+#define PSTI_NUM_MOVES 2 /* stash and restore, the first two of the list */
+#define PSTI_NUM_BACKENDS 4
+
 /* Of one device; filled once when it is opened. */
 typedef struct psti_cuda_budget {
     int num_sms;
-    int blocks_per_sm[PSTI_NUM_OPS];
+    bool has_bulk;                   /* and programmatic dependent launch */
+    int low_priority, high_priority; /* as streams have them */
+    int blocks_per_sm[PSTI_NUM_OPS]; /* resident */
+    int move_blocks_per_sm[PSTI_NUM_MOVES][PSTI_NUM_BACKENDS];
 } psti_cuda_budget;
 
-/* Resident blocks per SM of each kernel. Fails where the library holds no code for the device. */
+/* Fills in the resident blocks per SM of each kernel, with the device current. Fails where the
+ * library holds no code for the device. */
 cudaError_t psti_cuda_fill_budget(psti_cuda_budget *budget);
+cudaError_t psti_cuda_fill_moves(psti_cuda_budget *budget);
 
 cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, psti_op op,
                              const void *args, cudaStream_t stream);

@@ -1,27 +1,107 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/move.cuh"
 
+namespace
+{
+
+struct mover {
+    void (*kernel)(psti_move_args);
+    uint32_t threads;
+    uint32_t ring_bytes; /* dynamic shared memory */
+};
+
+const mover movers[PSTI_NUM_MOVES][PSTI_NUM_BACKENDS] = {
+    {{},
+     {stash_ldg_kernel, PSTI_BLOCK_THREADS, 0},
+     {stash_bulk_kernel, PSTI_WARP, large_ring::kRingBytes},
+     {stash_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}},
+    {{},
+     {restore_ldg_kernel, PSTI_BLOCK_THREADS, 0},
+     {restore_bulk_kernel, PSTI_WARP, large_ring::kRingBytes},
+     {restore_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}}};
+
+static_assert(PSTI_OP_STASH == 0 && PSTI_OP_RESTORE == 1, "rows of the table");
+static_assert(PST_BACKEND_LDG == 1 && PST_BACKEND_BULK == 2 && PST_BACKEND_SQUEEZE == 3,
+              "columns of the table");
+
+/* Blocks per SM: as many as fit, but of a ring one is enough. */
+cudaError_t fill_move(const mover &move, int *blocks_per_sm)
+{
+    const void *kernel = (const void *)move.kernel;
+    cudaError_t error = cudaSuccess;
+    if (move.ring_bytes)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     (int)move.ring_bytes);
+    if (error == cudaSuccess)
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks_per_sm, kernel,
+                                                              (int)move.threads, move.ring_bytes);
+    if (move.ring_bytes && *blocks_per_sm > 1)
+        *blocks_per_sm = 1;
+    return error;
+}
+
+cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, psti_op op,
+                        const psti_move_args *args, cudaStream_t stream)
+{
+    const mover &move = movers[op][args->backend];
+    const uint64_t work = args->flags & PSTI_MOVE_RELEASE ? 1 : args->max_tiles;
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = {};
+    config.gridDim =
+        dim3(psti_grid(budget, budget->move_blocks_per_sm[op][args->backend], args->num_sms, work));
+    config.blockDim = dim3(move.threads);
+    config.dynamicSmemBytes = move.ring_bytes;
+    config.stream = stream;
+    config.attrs = attributes;
+    if (args->flags & (PSTI_MOVE_LOW | PSTI_MOVE_HIGH)) {
+        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributePriority;
+        attribute->val.priority =
+            args->flags & PSTI_MOVE_HIGH ? budget->high_priority : budget->low_priority;
+    }
+    if (args->flags & PSTI_MOVE_PROGRAMMATIC && budget->has_bulk) {
+        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute->val.programmaticStreamSerializationAllowed = 1;
+    }
+    void *pointers[] = {const_cast<psti_move_args *>(args)};
+    return launch(&config, (const void *)move.kernel, pointers);
+}
+
+} /* namespace */
+
+cudaError_t psti_cuda_fill_moves(psti_cuda_budget *budget)
+{
+    for (int op = 0; op < PSTI_NUM_MOVES; op++)
+        for (int backend = PST_BACKEND_LDG; backend < PSTI_NUM_BACKENDS; backend++) {
+            if (backend != PST_BACKEND_LDG && !budget->has_bulk)
+                continue;
+            const cudaError_t error =
+                fill_move(movers[op][backend], &budget->move_blocks_per_sm[op][backend]);
+            if (error != cudaSuccess)
+                return error;
+        }
+    return cudaSuccess;
+}
+
 const void *psti_cuda_stash_kernel(void)
 {
-    return (const void *)stash_kernel;
+    return (const void *)stash_ldg_kernel;
 }
 
 const void *psti_cuda_restore_kernel(void)
 {
-    return (const void *)restore_kernel;
+    return (const void *)restore_ldg_kernel;
 }
 
 cudaError_t psti_cuda_stash(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
                             const psti_move_args *args, cudaStream_t stream)
 {
-    const uint32_t grid = psti_grid(budget, PSTI_OP_STASH, args->num_sms, args->max_tiles);
-    return psti_launch(launch, stash_kernel, args, grid, stream);
+    return launch_move(budget, launch, PSTI_OP_STASH, args, stream);
 }
 
 cudaError_t psti_cuda_restore(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
                               const psti_move_args *args, cudaStream_t stream)
 {
-    const uint64_t work = args->flags & PSTI_MOVE_RELEASE ? 1 : args->max_tiles;
-    const uint32_t grid = psti_grid(budget, PSTI_OP_RESTORE, args->num_sms, work);
-    return psti_launch(launch, restore_kernel, args, grid, stream);
+    return launch_move(budget, launch, PSTI_OP_RESTORE, args, stream);
 }

@@ -14,23 +14,44 @@
 #define PSTI_KERNEL(name, args_type, args)                                      \
     static __global__ void __launch_bounds__(PSTI_MAX_THREADS, PSTI_MIN_BLOCKS) \
         name(const __grid_constant__ args_type args)
+/* Of blocks of one warp. A small one has the registers that another kernel leaves. */
+#define PSTI_WARP_KERNEL(name, args_type, args) \
+    static __global__ void __launch_bounds__(PSTI_WARP) name(const __grid_constant__ args_type args)
+#define PSTI_SMALL_KERNEL(name, args_type, args) \
+    static __global__ void __maxnreg__(32) name(const __grid_constant__ args_type args)
 #define PSTI_PAUSE() __nanosleep(64)
 
 typedef uint4 psti_vector; /* 16 bytes */
 
-/* Page and row data are used once: no L1, streamed through L2. volatile keeps a batch of loads in
- * front of its stores; ld.global.nc would let the compiler sink them. */
-PSTI_DEVICE psti_vector psti_load_vector(const void *at)
+/* A cache policy for loads and bulk stores: the line is the first to leave L2. */
+PSTI_DEVICE uint64_t psti_evict_first()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* volatile keeps a batch of loads in front of its stores; ld.global.nc would let the compiler sink
+ * them. */
+PSTI_DEVICE psti_vector psti_load_vector(const void *at, uint64_t policy)
 {
     psti_vector v;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(at)
+                 : "l"(at), "l"(policy)
                  : "memory");
     return v;
 }
 
 PSTI_DEVICE void psti_store_vector(void *at, psti_vector v)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+}
+
+/* Evict-first. */
+PSTI_DEVICE void psti_store_vector_streaming(void *at, psti_vector v)
 {
     asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y),
                  "r"(v.z), "r"(v.w)
@@ -114,6 +135,11 @@ PSTI_DEVICE void psti_store_release_system_u64(uint64_t *at, uint64_t value)
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+PSTI_DEVICE uint64_t psti_shuffle_u64(uint64_t value, uint32_t lane)
+{
+    return __shfl_sync(0xffffffffu, value, (int)lane);
+}
+
 PSTI_DEVICE uint64_t psti_shuffle_up_u64(uint64_t value, uint32_t distance)
 {
     return __shfl_up_sync(0xffffffffu, value, distance);
@@ -123,6 +149,134 @@ PSTI_DEVICE uint64_t psti_shuffle_xor_u64(uint64_t value, uint32_t mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+
+/* ---- from sm_90: programmatic dependent launch, and asynchronous bulk copies ---- */
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define PSTI_HAS_BULK 1
+#else
+#define PSTI_HAS_BULK 0
+#endif
+
+/* Waits until the launches that this one depends on have ended and their writes are there; returns
+ * at once where they have. */
+PSTI_DEVICE void psti_wait_for_predecessor()
+{
+#if PSTI_HAS_BULK
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* When every block has said so, a launch that depends on this one may be brought up. */
+PSTI_DEVICE void psti_let_successor_come()
+{
+#if PSTI_HAS_BULK
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+#if PSTI_HAS_BULK
+
+/* As many bytes as the launch asked for, which is `bytes`. */
+PSTI_DEVICE unsigned char *psti_dynamic_shared(uint32_t bytes)
+{
+    (void)bytes;
+    extern __shared__ __align__(128) unsigned char psti_dynamic[];
+    return psti_dynamic;
+}
+
+PSTI_DEVICE uint32_t psti_shared_address(const void *at)
+{
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+/* For one arrival. */
+PSTI_DEVICE void psti_barrier_init(uint64_t *barrier)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(psti_shared_address(barrier))
+                 : "memory");
+}
+
+/* Makes barriers known to the machine that copies. */
+PSTI_DEVICE void psti_fence_barrier_init()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Orders ordinary accesses and those of the machine that copies, both ways. */
+PSTI_DEVICE void psti_fence_proxy()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* The one arrival, and that many bytes to come. */
+PSTI_DEVICE void psti_barrier_expect(uint64_t *barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     psti_shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/* Whether phase number 2 n + parity is over; waits a while for it. */
+PSTI_DEVICE bool psti_barrier_try_wait(uint64_t *barrier, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                 "selp.u32 %0, 1, 0, p;\n\t"
+                 "}"
+                 : "=r"(done)
+                 : "r"(psti_shared_address(barrier)), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
+PSTI_DEVICE void psti_bulk_load(void *shared, const void *from, uint32_t bytes, uint64_t *barrier,
+                                uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(psti_shared_address(shared)),
+                 "l"(from), "r"(bytes), "r"(psti_shared_address(barrier)), "l"(policy)
+                 : "memory");
+}
+
+PSTI_DEVICE void psti_bulk_store(void *to, const void *shared, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(psti_shared_address(shared)), "r"(bytes)
+                 : "memory");
+}
+
+PSTI_DEVICE void psti_bulk_store_hinted(void *to, const void *shared, uint32_t bytes,
+                                        uint64_t policy)
+{
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to),
+        "r"(psti_shared_address(shared)), "r"(bytes), "l"(policy)
+        : "memory");
+}
+
+/* What was stored since the last commit is one group. */
+PSTI_DEVICE void psti_bulk_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until all groups but the last kPending have read their shared memory. */
+template <uint32_t kPending> PSTI_DEVICE void psti_bulk_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+/* Until all groups are in memory. */
+PSTI_DEVICE void psti_bulk_wait_all()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+#endif /* PSTI_HAS_BULK */
 
 #endif /* PSTI_SIMT */
 

@@ -13,7 +13,7 @@ cudaError_t psti_cuda_fill_budget(psti_cuda_budget *budget)
         if (error != cudaSuccess)
             return error;
     }
-    return cudaSuccess;
+    return psti_cuda_fill_moves(budget);
 }
 
 cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, psti_op op,

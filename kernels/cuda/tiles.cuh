@@ -124,8 +124,28 @@ PSTI_DEVICE uint64_t bytes_left(uint64_t extent, uint64_t offset)
     return extent > offset ? extent - offset : 0;
 }
 
-/* Hands one tile to the mover: run(rows, bytes) by the whole block where the tile is one run of
- * memory, else piece(rows, offset in the tile, bytes <= 16) by single threads. */
+/* A mover that asks for asynchronous copies gets up to this many runs of one tile; more are copied
+ * vector by vector. */
+#define PSTI_MAX_RUNS 8u
+
+template <stream_kind kKind, class Mover>
+PSTI_DEVICE void move_runs(const Mover &move, const tile_plan &plan, const psti_move_args &args,
+                           const psti_tensor &tensor, uint64_t low, uint32_t first, uint32_t last,
+                           const int64_t *counts)
+{
+    for (uint32_t s = first; s <= last; s++) {
+        const uint64_t from = psti_max_u64(plan.segment_start[s], low);
+        const uint64_t to = psti_min_u64(plan.segment_start[s + 1], low + PSTI_TILE_BYTES);
+        const uint64_t offset = from - plan.segment_start[s];
+        const uint64_t left = bytes_left(extent_of<kKind>(args, tensor, s, counts), offset);
+        if (to > from)
+            move.run(bytes_of<kKind>(args, tensor, s, counts) + offset, (uint32_t)(from - low),
+                     (uint32_t)psti_min_u64(left, to - from));
+    }
+}
+
+/* Hands one tile to the mover: run(rows, offset in the tile, bytes) by the whole block where the
+ * tile is one run of memory, else piece(rows, offset in the tile, bytes <= 16) by single threads. */
 template <stream_kind kKind, class Mover>
 PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_move_args &args,
                            const psti_tensor &tensor, uint64_t low, const int64_t *counts)
@@ -142,13 +162,23 @@ PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_
     if (end >= low + PSTI_TILE_BYTES || end >= plan.segment_start[num_segments]) {
         const uint64_t left =
             bytes_left(extent_of<kKind>(args, tensor, segment, counts), low - start);
-        move.run(bytes_of<kKind>(args, tensor, segment, counts) + (low - start),
+        move.run(bytes_of<kKind>(args, tensor, segment, counts) + (low - start), 0,
                  (uint32_t)psti_min_u64(left, PSTI_TILE_BYTES));
         return;
     }
+    const uint64_t all = plan.segment_start[num_segments];
+    if (Mover::kAsync) {
+        const uint32_t last =
+            segment_at(plan, num_segments, psti_min_u64(low + PSTI_TILE_BYTES, all) - 1);
+        if (last - segment < PSTI_MAX_RUNS) {
+            move_runs<kKind>(move, plan, args, tensor, low, segment, last, counts);
+            return;
+        }
+    }
+#pragma unroll 1
     for (uint32_t at = threadIdx.x * PSTI_VECTOR_BYTES; at < PSTI_TILE_BYTES;
          at += blockDim.x * PSTI_VECTOR_BYTES) {
-        if (low + at >= plan.segment_start[num_segments])
+        if (low + at >= all)
             break;
         segment = segment_at(plan, num_segments, low + at);
         const uint64_t offset = low + at - plan.segment_start[segment];
@@ -158,14 +188,24 @@ PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_
     }
 }
 
-/* Every tile of the plan that is this block's; source.open makes the mover of a tile, or says no. */
-template <stream_kind kKind, class Mover, class Source>
+/* Every tile of the plan that is this block's. source.find says where in the pool a tile lies, 0 for
+ * nowhere: lookups depend on each other and take long, so the lanes of each warp make them for the
+ * block's next 32 tiles at once. source.mover makes the mover of what was found. */
+template <stream_kind kKind, class Source>
 PSTI_DEVICE void move_tiles(const Source &source, tile_plan &plan, block_scratch &scratch,
                             const psti_move_args &args, const int64_t *counts)
 {
+    const uint32_t num_tiles = (uint32_t)num_tiles_of(plan); /* groups have at most 2^31 */
     uint32_t t = 0;
     uint32_t planned = PSTI_MAX_TENSORS;
-    for (uint64_t tile = blockIdx.x; tile < num_tiles_of(plan); tile += gridDim.x) {
+    uint32_t turn = 0;
+    uint64_t found = 0; /* of tile number lane_of() of 32 */
+    for (uint32_t tile = blockIdx.x; tile < num_tiles; tile += gridDim.x, turn++) {
+        if (turn % PSTI_WARP == 0) {
+            const uint32_t mine = tile + lane_of() * gridDim.x;
+            found = mine < num_tiles ? source.find(mine) : 0;
+        }
+        const uint64_t place = psti_shuffle_u64(found, turn % PSTI_WARP);
         while (tile >= plan.tile_start[t + 1])
             t++;
         const psti_tensor &tensor = args.tensors[t];
@@ -173,9 +213,8 @@ PSTI_DEVICE void move_tiles(const Source &source, tile_plan &plan, block_scratch
             plan_segments<kKind>(plan, scratch, args, tensor, counts);
             planned = t;
         }
-        Mover move;
-        if (source.open(tile, &move))
-            move_tile<kKind>(move, plan, args, tensor,
+        if (place)
+            move_tile<kKind>(source.mover(place), plan, args, tensor,
                              (tile - plan.tile_start[t]) << PSTI_TILE_SHIFT, counts);
     }
 }

@@ -3,29 +3,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "host/internal.h"
 #include "tests/conformance/conf_simt.h"
 
-typedef struct registered {
+typedef struct conf_device {
+    const char *name;
     conf_kind kind;
+    pst_backend backend; /* of all launches; auto: as the library picks */
+} conf_device;
+
+static const conf_device devices[] = {
+    {"host", CONF_HOST, PST_BACKEND_AUTO},
+    {"simt", CONF_SIMT, PST_BACKEND_AUTO},
+    {"simt_bulk", CONF_SIMT, PST_BACKEND_BULK},
+    {"simt_squeeze", CONF_SIMT, PST_BACKEND_SQUEEZE},
+    {"cuda", CONF_CUDA, PST_BACKEND_AUTO},
+    {"cuda_bulk", CONF_CUDA, PST_BACKEND_BULK},
+    {"cuda_squeeze", CONF_CUDA, PST_BACKEND_SQUEEZE},
+};
+
+typedef struct registered {
+    const conf_device *device;
     conf_body body;
 } registered;
 
-static const char *const kind_names[CONF_KINDS] = {"host", "simt", "cuda"};
-
 static uint64_t last_seed; /* of the running test's random cases; 0: it has none */
 
-static pst_status open_device(conf_kind kind, pst_device **device_out)
+static pst_status open_device(const conf_device *wanted, pst_device **device_out)
 {
-    return kind == CONF_SIMT ? conf_simt_open(device_out)
-                             : pst_device_open(kind_names[kind], 0, device_out);
+    if (wanted->kind == CONF_SIMT)
+        PSTI_TRY(conf_simt_open(device_out));
+    else
+        PSTI_TRY(pst_device_open(wanted->kind == CONF_CUDA ? "cuda" : "host", 0, device_out));
+    if (wanted->backend == PST_BACKEND_AUTO)
+        return PST_OK;
+    if (!((*device_out)->info.backends & 1u << wanted->backend)) {
+        pst_device_close(*device_out);
+        return PST_E_UNSUPPORTED;
+    }
+    (*device_out)->preset = wanted->backend;
+    return PST_OK;
 }
 
 static void run(void *opaque)
 {
     const registered *test = opaque;
-    conf_run conf = {.kind = test->kind};
-    const pst_status status = open_device(test->kind, &conf.device);
-    if (test->kind == CONF_CUDA && (status == PST_E_NO_DEVICE || status == PST_E_UNSUPPORTED))
+    conf_run conf = {.kind = test->device->kind};
+    const pst_status status = open_device(test->device, &conf.device);
+    if (conf.kind == CONF_CUDA && (status == PST_E_NO_DEVICE || status == PST_E_UNSUPPORTED))
         pst_test_skip("no GPU");
     CHECK_MSG(status == PST_OK, "%s", pst_last_message());
     last_seed = 0;
@@ -39,15 +64,15 @@ static void run(void *opaque)
 void conf_register(const char *file, int line, const char *suite, const char *name, conf_body body,
                    unsigned kinds)
 {
-    for (conf_kind kind = CONF_HOST; kind < CONF_KINDS; kind++) {
-        if (!(kinds & 1u << kind))
+    for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
+        if (!(kinds & 1u << devices[i].kind))
             continue;
         char full[128];
         registered *test = malloc(sizeof(*test));
         if (!test)
             abort();
-        *test = (registered){.kind = kind, .body = body};
-        snprintf(full, sizeof(full), "%s/%s", suite, kind_names[kind]);
+        *test = (registered){.device = &devices[i], .body = body};
+        snprintf(full, sizeof(full), "%s/%s", suite, devices[i].name);
         psti_test_register_at(file, line, full, name, run, test);
     }
 }

@@ -3,8 +3,11 @@
 
 Compiles every kernel for each architecture and reads ptxas's report and the PTX. Fails on spills
 and on too many registers; on ld.global.nc, which lets the compiler move loads to their stores; and
-on <<<>>>, whose stubs would need the C++ runtime. In stash and restore also on a stack frame, on
-fewer than LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them.
+on <<<>>>, whose stubs would need the C++ runtime. In stash and restore also on a stack frame; where
+the architecture has it, without a wait for the launch before; in the ldg backend on fewer than
+LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them; in the others
+without bulk copies both ways, or without the wait that these are in memory.
+The squeeze kernels must have 32 registers and may therefore spill a little.
 First the gates are tried on kernels that break them. Exit 77: no nvcc.
 """
 
@@ -19,12 +22,24 @@ import tempfile
 
 ARCHITECTURES = ("80", "90", "100")
 VECTOR = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*\.v4\.[bu]32")
-MOVE = re.compile(r"stash|restore")
-MAX_REGISTERS = 64  # four blocks of 256 threads on an SM: 64 KiB of loads in flight
+MOVE = re.compile(r"(?:stash|restore)_(ldg|bulk|squeeze)_")
+MAX_REGISTERS = {
+    "ldg": 56,      # four blocks of 256 threads on an SM: 64 KiB of loads in flight
+    "bulk": 72,     # blocks of one warp
+    "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
+}
+MAX_SQUEEZE_SPILLS = 256  # bytes, stores and loads
 LOADS_IN_FLIGHT = 4
+BULK = {  # of stash and restore alike, from sm_90
+    "bulk loads": r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.",
+    "bulk stores": r"cp\.async\.bulk\.global\.shared::cta\.bulk_group",
+    "wait for the read of a stage": r"cp\.async\.bulk\.wait_group\.read [12];",
+    "wait for memory": r"cp\.async\.bulk\.wait_group 0;",
+    "proxy fence": r"fence\.proxy\.async;",
+}
 
 PLANTED = """
-__global__ void stash_kernel(int *to, const int *__restrict__ from, int n)
+__global__ void stash_ldg_kernel(int *to, const int *__restrict__ from, int n)
 {
     int local[64] = {0};
     for (int i = 0; i < n; i++)
@@ -44,14 +59,22 @@ __device__ void churn(float *at, int n)
 }
 __global__ void __launch_bounds__(1024, 2) spilling_kernel(float *at, int n) { churn(at, n); }
 __global__ void wide_kernel(float *at, int n) { churn(at, n); }
-__global__ void few_restore_kernel(int4 *to, const int4 *from)
+__global__ void restore_ldg_kernel(int4 *to, const int4 *from)
 {
     to[threadIdx.x] = from[threadIdx.x];
 }
+__global__ void restore_bulk_kernel(int4 *to, const int4 *from)
+{
+    to[threadIdx.x] = from[threadIdx.x];
+}
+__global__ void stash_squeeze_kernel(float *at, int n) { churn(at, n); }
 """
-PLANTED_FAULTS = ("stash_kernel.*ld.global.nc", "stash_kernel.*stack frame",
-                  "stash_kernel.*no 16-byte global store", "few_restore_kernel.* 1 16-byte loads",
-                  "spilling_kernel.*spills", "wide_kernel.*at most")
+PLANTED_FAULTS = ("stash_ldg_kernel.*ld.global.nc", "stash_ldg_kernel.*stack frame",
+                  "stash_ldg_kernel.*no 16-byte global store",
+                  "stash_ldg_kernel.*no griddepcontrol.wait",
+                  "restore_ldg_kernel.* 1 16-byte loads", "spilling_kernel.*spills",
+                  "wide_kernel.*at most", "stash_squeeze_kernel.*at most 32",
+                  *(f"restore_bulk_kernel.*no {what}" for what in BULK))
 
 
 def compile_one(nvcc, source, architecture, include, scratch):
@@ -98,38 +121,52 @@ def most_loads_before_a_store(body):
     return most
 
 
-def faults(report, ptx):
+def faults_of_move(kind, n, body, architecture):
+    """What is wrong in one stash or restore kernel."""
+    if kind != "ldg" and architecture < 90:
+        return [] if "cp.async" not in body else ["bulk copies before sm_90"]
+    wrong = []
+    if architecture >= 90 and "griddepcontrol.wait" not in body:
+        wrong.append("no griddepcontrol.wait")
+    if n["stack"] and kind != "squeeze":
+        wrong.append(f"a stack frame of {n['stack']} bytes")
+    if kind != "ldg":
+        return wrong + [f"no {what}" for what, text in BULK.items() if not re.search(text, body)]
+    loads = most_loads_before_a_store(body)
+    if loads < LOADS_IN_FLIGHT:
+        wrong.append(f"{loads} 16-byte loads before a store, not {LOADS_IN_FLIGHT}")
+    if n["registers"] < 4 * LOADS_IN_FLIGHT + 12:
+        wrong.append(f"{n['registers']} registers cannot hold {LOADS_IN_FLIGHT} loads")
+    if "st" not in VECTOR.findall(body):
+        wrong.append("no 16-byte global store")
+    return wrong
+
+
+def faults(report, ptx, architecture):
     """Sentences about what is wrong, and the numbers of each kernel."""
     wrong, numbers = [], report_of(report)
     bodies = bodies_of(ptx)
     if set(numbers) != set(bodies):
         wrong.append(f"the report has {sorted(numbers)}, the PTX {sorted(bodies)}")
     for name, n in sorted(numbers.items()):
-        move, body = MOVE.search(name), bodies.get(name, "")
-        if n["spills"]:
-            wrong.append(f"{name}: {n['spills']} bytes of spills")
-        if n["registers"] > MAX_REGISTERS:
-            wrong.append(f"{name}: {n['registers']} registers, at most {MAX_REGISTERS} are allowed")
+        body, match = bodies.get(name, ""), MOVE.search(name)
+        kind = match[1] if match else "ldg"
+        most = MAX_REGISTERS[kind]
+        found = faults_of_move(kind, n, body, architecture) if match else []
+        if n["spills"] > (MAX_SQUEEZE_SPILLS if kind == "squeeze" else 0):
+            found.append(f"{n['spills']} bytes of spills")
+        if n["registers"] > most:
+            found.append(f"{n['registers']} registers, at most {most} are allowed")
         if "ld.global.nc" in body:
-            wrong.append(f"{name}: ld.global.nc")
-        if move and n["stack"]:
-            wrong.append(f"{name}: a stack frame of {n['stack']} bytes")
-        if not move:
-            continue
-        loads = most_loads_before_a_store(body)
-        if loads < LOADS_IN_FLIGHT:
-            wrong.append(f"{name}: {loads} 16-byte loads before a store, not {LOADS_IN_FLIGHT}")
-        if n["registers"] < 4 * LOADS_IN_FLIGHT + 12:
-            wrong.append(f"{name}: {n['registers']} registers cannot hold {LOADS_IN_FLIGHT} loads")
-        if not "st" in VECTOR.findall(body):
-            wrong.append(f"{name}: no 16-byte global store")
+            found.append("ld.global.nc")
+        wrong += [f"{name}: {sentence}" for sentence in found]
     return wrong, numbers
 
 
 def self_test(nvcc, scratch):
     source = pathlib.Path(scratch) / "planted.cu"
     source.write_text(PLANTED)
-    wrong, _ = faults(*compile_one(nvcc, source, "90", [], scratch))
+    wrong, _ = faults(*compile_one(nvcc, source, "90", [], scratch), 90)
     for planted in PLANTED_FAULTS:
         if not any(re.search(planted, sentence) for sentence in wrong):
             sys.exit(f"the planted fault was not reported: {planted}\n" + "\n".join(wrong))
@@ -152,13 +189,13 @@ def main():
                                                     [root, root / "include"], scratch)
                 for source in sources for architecture in ARCHITECTURES}
         for (architecture, source), job in jobs.items():
-            found, numbers = faults(*job.result())
+            found, numbers = faults(*job.result(), int(architecture))
             wrong += [f"sm_{architecture} {source.name} {sentence}" for sentence in found]
             for name, n in sorted(numbers.items()):
                 seen.add(name)
                 print(f"sm_{architecture:4} {name:40} {n['registers']:4} registers "
                       f"{n['stack']:4} stack {n['spills']:4} spills")
-    for needed in ("stash", "restore"):
+    for needed in (f"{op}_{kind}_kernel" for op in ("stash", "restore") for kind in MAX_REGISTERS):
         if not any(needed in name for name in seen):
             wrong.append(f"no kernel is called {needed}")
     print("\n".join(wrong) if wrong else f"{len(seen)} kernels pass")

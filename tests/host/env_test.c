@@ -22,9 +22,9 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 
 PST_TEST(Env, TableIsComplete)
 {
-    static const char *const names[] = {"PAGESTASH_LOG", "PAGESTASH_NUM_SMS", "PAGESTASH_NVTX",
-                                        "PAGESTASH_REQUIRE_GPU"};
-    CHECK_EQ(pst_env_count(), 4);
+    static const char *const names[] = {"PAGESTASH_BACKEND", "PAGESTASH_LOG", "PAGESTASH_NUM_SMS",
+                                        "PAGESTASH_NVTX", "PAGESTASH_REQUIRE_GPU"};
+    CHECK_EQ(pst_env_count(), 5);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
@@ -56,7 +56,8 @@ PST_CHILD(env_report)
         memset(text, '9', strlen(text)); /* the library has a copy */
     for (int i = 0; pst_env_get(i, &info) == PST_OK && i < pst_env_count() - 1; i++)
         printf("%s=%s %s\n", info.name, info.value, info.is_set ? "set" : "default");
-    printf("%d %d %d\n", psti_env_log_level(), psti_env_num_sms(), psti_env_nvtx());
+    printf("%d %d %d %d\n", (int)psti_env_backend(), psti_env_log_level(), psti_env_num_sms(),
+           psti_env_nvtx());
     pst_device_close(device);
 }
 
@@ -71,26 +72,27 @@ static void check_report(const char *const *variables, const char *out, const ch
 PST_TEST(Env, DefaultsWhereNothingIsSet)
 {
     check_report(NULL,
-                 "PST_OK PST_OK PST_OK\n\n"
+                 "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
                  "PAGESTASH_LOG=off default\nPAGESTASH_NUM_SMS=0 default\n"
-                 "PAGESTASH_NVTX=1 default\n0 0 1\n",
+                 "PAGESTASH_NVTX=1 default\n0 0 0 1\n",
                  "");
 }
 
 PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
 {
-    static const char *const most[] = {"PAGESTASH_LOG=error", "PAGESTASH_NUM_SMS=1024",
-                                       "PAGESTASH_NVTX=0", "PAGESTASH_REQUIRE_GPU=1", NULL};
+    static const char *const most[] = {"PAGESTASH_BACKEND=squeeze", "PAGESTASH_LOG=error",
+                                       "PAGESTASH_NUM_SMS=1024",    "PAGESTASH_NVTX=0",
+                                       "PAGESTASH_REQUIRE_GPU=1",   NULL};
     static const char *const least[] = {"PAGESTASH_LOG=off", "PAGESTASH_NUM_SMS=0", NULL};
     check_report(most,
-                 "PST_OK PST_OK PST_OK\n\n"
+                 "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=squeeze set\n"
                  "PAGESTASH_LOG=error set\nPAGESTASH_NUM_SMS=1024 set\n"
-                 "PAGESTASH_NVTX=0 set\n1 1024 0\n",
+                 "PAGESTASH_NVTX=0 set\n3 1 1024 0\n",
                  "");
     check_report(least,
-                 "PST_OK PST_OK PST_OK\n\n"
+                 "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
                  "PAGESTASH_LOG=off set\nPAGESTASH_NUM_SMS=0 set\n"
-                 "PAGESTASH_NVTX=1 default\n0 0 1\n",
+                 "PAGESTASH_NVTX=1 default\n0 0 0 1\n",
                  "");
 }
 
@@ -99,6 +101,8 @@ PST_TEST(Env, BadValuesAreRefusedByNameAndValue)
     static const struct {
         const char *name, *value, *allowed;
     } bad[] = {
+        {"PAGESTASH_BACKEND", "tma", "auto|ldg|bulk|squeeze"},
+        {"PAGESTASH_BACKEND", "", "auto|ldg|bulk|squeeze"},
         {"PAGESTASH_LOG", "", "off|error|warn|info|debug"},
         {"PAGESTASH_LOG", "verbose", "off|error|warn|info|debug"},
         {"PAGESTASH_LOG", "warn|info", "off|error|warn|info|debug"},
@@ -142,7 +146,7 @@ PST_TEST(Env, ABadValueStandsInTheTableButIsNotUsed)
     CHECK(child_run("env_report", variables, &child) && child.exited);
     CHECK_MSG(strstr(child.out, "\nPAGESTASH_LOG=loud set\nPAGESTASH_NUM_SMS=7 set\n"), "%s",
               child.out);
-    CHECK_MSG(strstr(child.out, "\n0 7 1\n"), "%s", child.out);
+    CHECK_MSG(strstr(child.out, "\n0 0 7 1\n"), "%s", child.out);
 }
 
 /* ---- unknown names ---- */

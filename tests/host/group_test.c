@@ -170,29 +170,29 @@ PST_TEST(Group, EveryFieldOfATensorIsChecked)
 
 /* ---- sizes ---- */
 
-PST_TEST(Group, MoreBytesThanTwoTo62AreRefused)
+PST_TEST(Group, MoreBytesThanTwoTo45AreRefused)
 {
-    const int64_t most = ((int64_t)1 << 62) - PSTI_TILE_BYTES;
+    const int64_t most = ((int64_t)1 << 45) - PSTI_TILE_BYTES;
     draft self;
     begin(&self);
     self.config.num_tensors = 1;
     self.tensors[0].row_bytes = 1;
     self.spaces[0].capacity = most;
     check_accepted(&self);
-    CHECK_SPOILED(&self, spaces[0].capacity, most + 1, "tensor 0: the group is above 2^62 bytes");
+    CHECK_SPOILED(&self, spaces[0].capacity, most + 1, "tensor 0: the group is above 2^45 bytes");
     CHECK_SPOILED(
         &self, spaces[0].capacity, INT64_MAX,
-        "tensor 0: capacity 9223372036854775807, ratio 1/1, row_bytes 1: above 2^62 bytes");
+        "tensor 0: capacity 9223372036854775807, ratio 1/1, row_bytes 1: above 2^45 bytes");
     CHECK_SPOILED(
         &self, tensors[0].row_bytes, UINT64_MAX,
-        "tensor 0: capacity 4611686018427371520, ratio 1/1, row_bytes 18446744073709551615:");
+        "tensor 0: capacity 35184372072448, ratio 1/1, row_bytes 18446744073709551615:");
     CHECK_SPOILED(&self, tensors[0].row_bytes, 1u << 20, "tensor 0: capacity");
-    CHECK_SPOILED(&self, config.num_tensors, 2, "tensor 1: the group is above 2^62 bytes");
+    CHECK_SPOILED(&self, config.num_tensors, 2, "tensor 1: the group is above 2^45 bytes");
     self.tensors[0].segment_stride = (uint64_t)most;
     CHECK_SPOILED(&self, tensors[0].segment_stride, (uint64_t)most + 1,
-                  "tensor 0: the group is above 2^62 bytes");
+                  "tensor 0: the group is above 2^45 bytes");
     CHECK_SPOILED(&self, tensors[0].segment_stride, UINT64_MAX,
-                  "tensor 0: the group is above 2^62 bytes");
+                  "tensor 0: the group is above 2^45 bytes");
     self.tensors[0].segment_stride = 0;
     self.tensors[0].num = 3; /* capacity * num must not overflow, though the quotient is small */
     self.tensors[0].den = UINT32_MAX;
@@ -202,7 +202,7 @@ PST_TEST(Group, MoreBytesThanTwoTo62AreRefused)
     finish();
 }
 
-PST_TEST(Group, SegmentsTogetherStayBelowTwoTo62)
+PST_TEST(Group, SegmentsTogetherStayBelowTwoTo45)
 {
     draft self;
     begin(&self);
@@ -210,12 +210,12 @@ PST_TEST(Group, SegmentsTogetherStayBelowTwoTo62)
     self.tensors[0].space = 1;
     self.tensors[0].row_bytes = 1;
     self.spaces[1].num_segments = 1024;
-    self.spaces[1].capacity = ((int64_t)1 << 52) - 16;
+    self.spaces[1].capacity = ((int64_t)1 << 35) - 16;
     check_accepted(&self);
-    CHECK_SPOILED(&self, spaces[1].capacity, ((int64_t)1 << 52) - 15,
-                  "tensor 0: the group is above 2^62 bytes");
-    CHECK_SPOILED(&self, spaces[1].capacity, (int64_t)1 << 54,
-                  "tensor 0: the group is above 2^62 bytes"); /* 2^64 together */
+    CHECK_SPOILED(&self, spaces[1].capacity, ((int64_t)1 << 35) - 15,
+                  "tensor 0: the group is above 2^45 bytes");
+    CHECK_SPOILED(&self, tensors[0].segment_stride, (uint64_t)1 << 54,
+                  "tensor 0: the group is above 2^45 bytes"); /* 2^64 together */
     finish();
 }
 
@@ -265,7 +265,7 @@ PST_TEST(Group, MeasureOfHugeGroups)
     self.spaces[0].capacity = 5 * two_32 + 3;
     self.spaces[0].count_type = PST_COUNT_INT64;
     self.spaces[1].capacity = 3 * two_32 + 7;
-    self.tensors[0].row_bytes = 14336;
+    self.tensors[0].row_bytes = 1024; /* 20 TiB */
     self.tensors[1].row_bytes = 1;
     self.tensors[2] = (pst_tensor){.base = rows, .row_bytes = 7, .num = 1, .den = 128};
     self.tensors[3] = (pst_tensor){
@@ -278,7 +278,7 @@ PST_TEST(Group, MeasureOfHugeGroups)
     }
     CHECK_OK(pst_group_destroy(group));
     self.config.num_tensors = 1;
-    self.spaces[0].capacity = ((int64_t)1 << 62) - PSTI_TILE_BYTES;
+    self.spaces[0].capacity = ((int64_t)1 << 45) - PSTI_TILE_BYTES;
     self.tensors[0].row_bytes = 1;
     CHECK_OK(pst_group_create(device, &self.config, &group));
     check_measure(group, &self, NULL, 16384);

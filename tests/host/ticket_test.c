@@ -59,7 +59,7 @@ PST_TEST(Ticket, BytesAreARecordCountsAndPageIds)
         uint64_t row_bytes, pages;
     } shapes[] = {{1, 1, 1},           {4, 4096, 1},       {5, 4096, 2},
                   {1, 49152, 3},       {1, 1000000000, 3}, /* the pool has three */
-                  {1ll << 36, 4096, 3}};
+                  {1ll << 22, 4096, 3}};
     small_scene self;
     small_configs(&self);
     CHECK_OK(pst_pool_create(self.device, &self.pool_config, &self.pool));
@@ -177,7 +177,7 @@ PST_TEST(Ticket, OptionsAreChecked)
         char message[64];
         pst_stash_options stash = PST_STASH_OPTIONS_INIT;
         pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
-        stash.num_sms = restore.num_sms = sms[i];
+        stash.launch.num_sms = restore.launch.num_sms = sms[i];
         snprintf(message, sizeof(message), "num_sms %d: allowed are 0 to 1 on this device", sms[i]);
         CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_INVALID);
         small_said(message);
@@ -187,11 +187,11 @@ PST_TEST(Ticket, OptionsAreChecked)
     pst_stash_options stash = PST_STASH_OPTIONS_INIT;
     stash.struct_size = 8;
     CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_INVALID);
-    small_said("struct_size 8: use PST_STASH_OPTIONS_INIT (16)");
+    small_said("struct_size 8: use PST_STASH_OPTIONS_INIT (24)");
     pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
     restore.struct_size = 0;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
-    small_said("struct_size 0: use PST_RESTORE_OPTIONS_INIT (24)");
+    small_said("struct_size 0: use PST_RESTORE_OPTIONS_INIT (32)");
     restore = (pst_restore_options)PST_RESTORE_OPTIONS_INIT;
     restore.pages = (pst_restore_pages)2;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
@@ -211,7 +211,7 @@ PST_TEST(Ticket, OptionsInsideTheBoundsAreTaken)
     pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
     small_open(&self);
     self.count = 2;
-    stash.num_sms = restore.num_sms = 1;
+    stash.launch.num_sms = restore.launch.num_sms = 1;
     restore.pages = PST_RESTORE_KEEP;
     restore.tail = PST_TAIL_ZERO;
     memset(self.rows, 9, SMALL_BYTES);

@@ -274,7 +274,7 @@ static void compare_pages(lockstep *ls, uint32_t index)
 void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.num_sms = ls->num_sms;
+    options.launch.num_sms = ls->num_sms;
     if (ls->failed)
         return;
     ls->operation++;
@@ -290,7 +290,7 @@ void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restor
                 pst_restore_tail tail)
 {
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.num_sms = ls->num_sms;
+    options.launch.num_sms = ls->num_sms;
     options.pages = pages;
     options.tail = tail;
     if (ls->failed)

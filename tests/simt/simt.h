@@ -23,6 +23,7 @@ simt_dim3 simt_grid_dim(void);
 
 void simt_sync_threads(const char *file, int line);
 void simt_sync_warp(const char *file, int line);
+uint64_t simt_shuffle(uint64_t value, uint32_t lane);
 uint64_t simt_shuffle_up(uint64_t value, uint32_t distance);
 uint64_t simt_shuffle_xor(uint64_t value, uint32_t mask);
 void simt_pause(void);
@@ -36,6 +37,16 @@ typedef struct simt_variable {
 
 /* Where the variable lies in this block's shared memory, which is poisoned as the block starts. */
 void *simt_shared(simt_variable *variable, size_t bytes);
+unsigned char *simt_dynamic(uint32_t bytes);
+
+/* Asynchronous bulk copies: simt_bulk.cc. */
+void simt_barrier_init(uint64_t *barrier);
+void simt_barrier_expect(uint64_t *barrier, uint32_t bytes);
+int simt_barrier_try_wait(uint64_t *barrier, uint32_t parity);
+void simt_bulk_load(void *shared, const void *from, uint32_t bytes, uint64_t *barrier);
+void simt_bulk_store(void *to, const void *shared, uint32_t bytes);
+void simt_bulk_commit(void);
+void simt_bulk_wait(uint32_t pending, int read_only);
 
 } /* extern "C" */
 
@@ -49,6 +60,8 @@ void *simt_shared(simt_variable *variable, size_t bytes);
 #define PSTI_DEVICE static inline
 #define PSTI_DEVICE_METHOD inline
 #define PSTI_KERNEL(name, args_type, args) static void name(const args_type &args)
+#define PSTI_WARP_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
+#define PSTI_SMALL_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
 #define PSTI_PAUSE() simt_pause()
 /* A reference: `name` is a plain name, so an array needs a struct or a typedef around it. */
 #define PSTI_SHARED(type, name)           \
@@ -62,8 +75,9 @@ struct alignas(16) psti_vector {
 /* One access of 16 bytes, for the sanitizers too. */
 typedef uint32_t simt_quad __attribute__((vector_size(16), may_alias));
 
-PSTI_DEVICE psti_vector psti_load_vector(const void *at)
+PSTI_DEVICE psti_vector psti_load_vector(const void *at, uint64_t policy = 0)
 {
+    (void)policy;
     if ((uintptr_t)at % sizeof(simt_quad) != 0)
         simt_misaligned(at);
     const simt_quad quad = *static_cast<const simt_quad *>(at);
@@ -75,6 +89,92 @@ PSTI_DEVICE void psti_store_vector(void *at, psti_vector v)
     if ((uintptr_t)at % sizeof(simt_quad) != 0)
         simt_misaligned(at);
     *static_cast<simt_quad *>(at) = simt_quad{v.x, v.y, v.z, v.w};
+}
+
+PSTI_DEVICE void psti_store_vector_streaming(void *at, psti_vector v)
+{
+    psti_store_vector(at, v);
+}
+
+PSTI_DEVICE uint64_t psti_evict_first()
+{
+    return 0;
+}
+
+/* A launch begins when the one before it has ended. */
+PSTI_DEVICE void psti_wait_for_predecessor()
+{
+}
+PSTI_DEVICE void psti_let_successor_come()
+{
+}
+
+#define PSTI_HAS_BULK 1
+
+PSTI_DEVICE unsigned char *psti_dynamic_shared(uint32_t bytes)
+{
+    return simt_dynamic(bytes);
+}
+
+PSTI_DEVICE void psti_barrier_init(uint64_t *barrier)
+{
+    simt_barrier_init(barrier);
+}
+
+PSTI_DEVICE void psti_fence_barrier_init()
+{
+}
+PSTI_DEVICE void psti_fence_proxy()
+{
+}
+
+PSTI_DEVICE void psti_barrier_expect(uint64_t *barrier, uint32_t bytes)
+{
+    simt_barrier_expect(barrier, bytes);
+}
+
+PSTI_DEVICE bool psti_barrier_try_wait(uint64_t *barrier, uint32_t parity)
+{
+    return simt_barrier_try_wait(barrier, parity) != 0;
+}
+
+PSTI_DEVICE void psti_bulk_load(void *shared, const void *from, uint32_t bytes, uint64_t *barrier,
+                                uint64_t policy)
+{
+    (void)policy;
+    simt_bulk_load(shared, from, bytes, barrier);
+}
+
+PSTI_DEVICE void psti_bulk_store(void *to, const void *shared, uint32_t bytes)
+{
+    simt_bulk_store(to, shared, bytes);
+}
+
+PSTI_DEVICE void psti_bulk_store_hinted(void *to, const void *shared, uint32_t bytes,
+                                        uint64_t policy)
+{
+    (void)policy;
+    simt_bulk_store(to, shared, bytes);
+}
+
+PSTI_DEVICE void psti_bulk_commit()
+{
+    simt_bulk_commit();
+}
+
+template <uint32_t kPending> PSTI_DEVICE void psti_bulk_wait_read()
+{
+    simt_bulk_wait(kPending, 1);
+}
+
+PSTI_DEVICE void psti_bulk_wait_all()
+{
+    simt_bulk_wait(0, 0);
+}
+
+PSTI_DEVICE uint64_t psti_shuffle_u64(uint64_t value, uint32_t lane)
+{
+    return simt_shuffle(value, lane);
 }
 
 PSTI_DEVICE uint64_t psti_shuffle_up_u64(uint64_t value, uint32_t distance)

@@ -103,6 +103,7 @@ SIMT_RAW static void thread_main(simt_fiber *fiber)
             set_running(next);
             simt_fiber_switch(fiber, &next->fiber);
         } else {
+            simt_bulk_end(block);
             set_running(nullptr);
             simt_fiber_switch(fiber, &block->slot->fiber);
         }
@@ -172,7 +173,7 @@ SIMT_RAW void simt_sync_warp(const char *file, int line)
     SIMT_ACQUIRE(order);
 }
 
-enum shuffle_kind { SHUFFLE_UP = 1, SHUFFLE_XOR = 2 };
+enum shuffle_kind { SHUFFLE_UP = 1, SHUFFLE_XOR = 2, SHUFFLE_FROM = 3 };
 
 SIMT_RAW static void exchange(simt_thread *lanes, shuffle_kind kind)
 {
@@ -184,8 +185,10 @@ SIMT_RAW static void exchange(simt_thread *lanes, shuffle_kind kind)
         uint32_t from = i;
         if (kind == SHUFFLE_UP)
             from = argument <= i ? i - argument : i;
-        else
+        else if (kind == SHUFFLE_XOR)
             from = (i ^ argument) % SIMT_WARP;
+        else
+            from = argument % SIMT_WARP;
         lanes[i].value = given[from];
     }
 }
@@ -206,6 +209,11 @@ SIMT_RAW static uint64_t shuffle(shuffle_kind kind, uint64_t value, uint32_t arg
     }
     leave(self);
     return self->value;
+}
+
+SIMT_RAW uint64_t simt_shuffle(uint64_t value, uint32_t lane)
+{
+    return shuffle(SHUFFLE_FROM, value, lane);
 }
 
 SIMT_RAW uint64_t simt_shuffle_up(uint64_t value, uint32_t distance)
@@ -247,6 +255,11 @@ SIMT_RAW simt_dim3 simt_grid_dim(void)
     return {running->block->launch->grid, 1, 1};
 }
 
+SIMT_RAW simt_block *simt_running_block(void)
+{
+    return running->block;
+}
+
 SIMT_RAW bool simt_in_kernel(void)
 {
     return running != nullptr;
@@ -279,6 +292,19 @@ SIMT_RAW static uint32_t place_variable(simt_variable *variable, size_t bytes)
     return number;
 }
 
+SIMT_RAW void simt_poison(void *memory, size_t bytes)
+{
+#if SIMT_ASAN
+    ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
+#endif
+    /* volatile: as a call of memset the sanitizers would see it */
+    volatile uint64_t *words = static_cast<uint64_t *>(memory);
+    for (size_t i = 0; i < bytes / 8; i++)
+        words[i] = kPoison;
+    for (size_t i = bytes / 8 * 8; i < bytes; i++)
+        static_cast<volatile unsigned char *>(memory)[i] = (unsigned char)kPoison;
+}
+
 SIMT_RAW void *simt_shared(simt_variable *variable, size_t bytes)
 {
     simt_block *block = running->block;
@@ -288,22 +314,14 @@ SIMT_RAW void *simt_shared(simt_variable *variable, size_t bytes)
     unsigned char *memory = block->shared + variable->offset;
     if (block->variable_use[number] != block->use) {
         block->variable_use[number] = block->use;
-#if SIMT_ASAN
-        ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
-#endif
-        /* volatile: as a call of memset the sanitizers would see it */
-        volatile uint64_t *words = reinterpret_cast<uint64_t *>(memory);
-        for (size_t i = 0; i < bytes / 8; i++)
-            words[i] = kPoison;
-        for (size_t i = bytes / 8 * 8; i < bytes; i++)
-            static_cast<volatile unsigned char *>(memory)[i] = (unsigned char)kPoison;
+        simt_poison(memory, bytes);
     }
     return memory;
 }
 
 /* ---- blocks ---- */
 
-static const size_t kBlockBytes = sizeof(simt_block) + SIMT_SHARED_BYTES;
+static const size_t kBlockBytes = sizeof(simt_block) + SIMT_SHARED_BYTES + SIMT_DYNAMIC_BYTES + 128;
 
 SIMT_RAW simt_block *simt_block_create(void)
 {
@@ -315,8 +333,9 @@ SIMT_RAW simt_block *simt_block_create(void)
     block->runnable = block->lists[0];
     block->spinning = block->lists[1];
     block->shared = static_cast<unsigned char *>(memory) + (sizeof(simt_block) + 63) / 64 * 64;
+    block->dynamic = block->shared + SIMT_SHARED_BYTES;
 #if SIMT_ASAN
-    ASAN_POISON_MEMORY_REGION(block->shared, SIMT_SHARED_BYTES - 64);
+    ASAN_POISON_MEMORY_REGION(block->shared, SIMT_SHARED_BYTES + SIMT_DYNAMIC_BYTES);
 #endif
     return block;
 }
@@ -354,6 +373,7 @@ SIMT_RAW void simt_block_run(simt_block *block, const simt_launch_state *launch,
     block->num_spinning = 0;
     block->random = simt_mix(launch->seed ^ simt_mix(block_idx));
     block->use++;
+    simt_bulk_begin(block);
     simt_count(&slot->progress);
     make_runnable(block, 0, launch->block);
     simt_thread *first = pick(block);

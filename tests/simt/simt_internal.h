@@ -11,6 +11,8 @@ struct simt_slot;
 
 #define SIMT_SHARED_BYTES (128u << 10) /* for all kernels of the process together */
 #define SIMT_MAX_VARIABLES 64u
+#define SIMT_DYNAMIC_BYTES (128u << 10)
+#define SIMT_MAX_COPIES 64u
 
 /* A place in kernel source where threads meet. */
 struct simt_site {
@@ -52,6 +54,25 @@ struct simt_launch_state {
     uint32_t order[SIMT_MAX_BLOCKS];
 };
 
+/* A bulk copy that is not done. */
+struct simt_copy {
+    void *to;
+    const void *from;
+    uint64_t *barrier; /* of a load; NULL: a store */
+    void *held;        /* of a store that has read its shared memory */
+    uint32_t bytes;
+    uint32_t thread;
+    uint32_t group;
+};
+
+struct simt_bulk {
+    uint32_t num_copies;
+    uint32_t eagerness; /* 0: lazy, to 3 */
+    uint32_t dynamic_bytes;
+    uint32_t groups[SIMT_MAX_THREADS]; /* committed by each thread */
+    simt_copy copies[SIMT_MAX_COPIES];
+};
+
 /* Where a block runs: stacks, shared memory, and its state while it does. Under TSan one for each
  * block number and launching thread, so that what two blocks do is ordered only by what the kernel
  * orders; otherwise one per slot. */
@@ -69,7 +90,9 @@ struct simt_block {
     simt_meeting warp[SIMT_MAX_THREADS / SIMT_WARP];
     uint16_t *runnable, *spinning; /* the two lists, by thread number */
     uint16_t lists[2][SIMT_MAX_THREADS];
+    simt_bulk bulk;
     unsigned char *shared;
+    unsigned char *dynamic;
     uint64_t variable_use[SIMT_MAX_VARIABLES]; /* `use` when it was poisoned */
     simt_thread threads[SIMT_MAX_THREADS];
 };
@@ -135,6 +158,19 @@ void simt_block_grow(simt_block *block, uint32_t num_threads);
 /* Runs one block to its end in the calling slot. */
 void simt_block_run(simt_block *block, const simt_launch_state *launch, uint32_t block_idx,
                     simt_slot *slot);
+
+/* Of the calling CUDA thread. */
+simt_block *simt_running_block(void);
+
+/* Words nobody should read; unseen by the sanitizers. */
+void simt_poison(void *memory, size_t bytes);
+
+/* ---- simt_bulk.cc ---- */
+
+void simt_bulk_begin(simt_block *block);
+void simt_bulk_end(const simt_block *block); /* dies where copies are in flight */
+
+/* ---- simt_block.cc again ---- */
 
 /* Whether the calling OS thread is inside a kernel. */
 bool simt_in_kernel(void);

@@ -25,61 +25,83 @@ uint64_t psti_simt_num_launches(void)
 }
 
 /* As psti_grid in kernels/cuda/launch.cuh, within max_blocks. */
-static uint32_t grid_of(uint32_t num_sms, uint64_t work)
+static uint32_t grid_of(uint32_t blocks_per_sm, uint32_t num_sms, uint64_t work)
 {
     const uint64_t sms = num_sms ? num_sms : configured.num_sms;
-    const uint64_t resident = psti_min_u64(sms * configured.blocks_per_sm, configured.max_blocks);
+    const uint64_t resident = psti_min_u64(sms * blocks_per_sm, configured.max_blocks);
     const uint64_t blocks = psti_min_u64(work, resident);
     return blocks ? (uint32_t)blocks : 1;
 }
 
-/* Called with the kernel and the type of its arguments. */
-template <class Args, void (*kKernel)(const Args &)>
-static void run(const void *args, uint32_t num_sms, uint64_t work)
+static void launch(const void *args, uint32_t grid, uint32_t threads, void (*body)(void *))
 {
     simt_config config = configured;
     config.seed += __atomic_fetch_add(&num_launches, 1, __ATOMIC_RELAXED);
-    simt_launch(
-        &config, grid_of(num_sms, work), config.threads,
-        [](void *ctx) { kKernel(*static_cast<const Args *>(ctx)); }, const_cast<void *>(args));
+    simt_launch(&config, grid, threads, body, const_cast<void *>(args));
 }
 
-static void run_stash(const void *opaque)
+/* Called with the kernel and the type of its arguments. */
+template <class Args, void (*kKernel)(const Args &)> static void call(void *args)
 {
-    const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
-    run<psti_move_args, stash_kernel>(args, args->num_sms, args->max_tiles);
+    kKernel(*static_cast<const Args *>(args));
 }
 
-static void run_restore(const void *opaque)
+template <class Args, void (*kKernel)(const Args &)>
+static void run(const void *args, uint64_t work)
+{
+    launch(args, grid_of(configured.blocks_per_sm, 0, work), configured.threads,
+           call<Args, kKernel>);
+}
+
+/* By the kernel of the backend: as launch_move in kernels/cuda/move.cu. */
+static void run_move(const void *opaque, void (*const kernels[])(void *))
 {
     const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
+    const bool is_ldg = args->backend == PST_BACKEND_LDG;
     const uint64_t work = args->flags & PSTI_MOVE_RELEASE ? 1 : args->max_tiles;
-    run<psti_move_args, restore_kernel>(args, args->num_sms, work);
+    const uint32_t grid = grid_of(is_ldg ? configured.blocks_per_sm : 1, args->num_sms, work);
+    launch(args, grid, is_ldg ? configured.threads : PSTI_WARP, kernels[args->backend]);
+}
+
+static void run_stash(const void *args)
+{
+    static void (*const kernels[])(void *) = {nullptr, call<psti_move_args, stash_ldg_kernel>,
+                                              call<psti_move_args, stash_bulk_kernel>,
+                                              call<psti_move_args, stash_squeeze_kernel>};
+    run_move(args, kernels);
+}
+
+static void run_restore(const void *args)
+{
+    static void (*const kernels[])(void *) = {nullptr, call<psti_move_args, restore_ldg_kernel>,
+                                              call<psti_move_args, restore_bulk_kernel>,
+                                              call<psti_move_args, restore_squeeze_kernel>};
+    run_move(args, kernels);
 }
 
 static void run_reset(const void *args)
 {
-    run<psti_control_args, reset_kernel>(args, 0, UINT64_MAX);
+    run<psti_control_args, reset_kernel>(args, UINT64_MAX);
 }
 
 static void run_step(const void *args)
 {
-    run<psti_control_args, step_kernel>(args, 0, 1);
+    run<psti_control_args, step_kernel>(args, 1);
 }
 
 static void run_check(const void *args)
 {
-    run<psti_control_args, check_kernel>(args, 0, 1);
+    run<psti_control_args, check_kernel>(args, 1);
 }
 
 static void run_fill(const void *args)
 {
-    run<psti_pattern_args, fill_kernel>(args, 0, UINT64_MAX);
+    run<psti_pattern_args, fill_kernel>(args, UINT64_MAX);
 }
 
 static void run_verify(const void *args)
 {
-    run<psti_pattern_args, verify_kernel>(args, 0, UINT64_MAX);
+    run<psti_pattern_args, verify_kernel>(args, UINT64_MAX);
 }
 
 const psti_runners psti_simt_runners = {{

@@ -1,0 +1,118 @@
+/* Copies by the machine for asynchronous bulk copies: memory to a stage of shared memory, from there
+ * to memory. One warp per block; its first lane does all the asking. A ring of stages keeps kAhead
+ * loads in flight and at most kStages - kAhead stores that still read their stage.
+ *
+ * Chunk n uses stage n % kStages. It is loaded when it is pushed, and stored when chunk n + kAhead
+ * is pushed, or at the end. */
+#ifndef PSTI_CUDA_BULK_CUH
+#define PSTI_CUDA_BULK_CUH
+
+#include "kernels/cuda/copy.cuh"
+
+template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead> struct bulk_ring {
+    static const uint32_t kStages = kNumStages;
+    static const uint32_t kStageBytes = kBytes;
+    static const uint32_t kAhead = kNumAhead;
+    static const uint32_t kRingBytes = kStages * kStageBytes; /* dynamic shared memory */
+    uint64_t full[kStages]; /* mbarriers: the load of the stage has arrived */
+    /* the asking lane's own; here to save registers */
+    unsigned char *to[kStages];
+    uint32_t bytes[kStages];
+    uint64_t policy;
+    uint32_t pushed, stored; /* chunks */
+};
+
+typedef bulk_ring<8, PSTI_TILE_BYTES, 6> large_ring;
+typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3> small_ring;
+
+#if PSTI_HAS_BULK
+
+template <class Ring, bool kStreaming> struct bulk_copier {
+    static const bool kAsync = true;
+    Ring &ring;
+    unsigned char *stages; /* kRingBytes, in shared memory */
+
+    /* Once in a launch. */
+    PSTI_DEVICE_METHOD void open()
+    {
+        if (threadIdx.x == 0) {
+            ring.policy = psti_evict_first();
+            ring.pushed = 0;
+            ring.stored = 0;
+            for (uint32_t stage = 0; stage < Ring::kStages; stage++)
+                psti_barrier_init(&ring.full[stage]);
+            psti_fence_barrier_init();
+            /* what other blocks wrote by ordinary stores is copied from here on */
+            psti_fence_proxy();
+        }
+        __syncthreads();
+    }
+
+    /* Stores the oldest chunk that is not stored. */
+    PSTI_DEVICE_METHOD void store_next()
+    {
+        const uint32_t stage = ring.stored % Ring::kStages;
+        while (!psti_barrier_try_wait(&ring.full[stage], ring.stored / Ring::kStages % 2))
+            ;
+        const unsigned char *from = stages + stage * Ring::kStageBytes;
+        if (kStreaming)
+            psti_bulk_store_hinted(ring.to[stage], from, ring.bytes[stage], ring.policy);
+        else
+            psti_bulk_store(ring.to[stage], from, ring.bytes[stage]);
+        psti_bulk_commit();
+        ring.stored++;
+    }
+
+    /* Of at most kStageBytes, a multiple of 16, aligned at both ends. */
+    PSTI_DEVICE_METHOD void push(unsigned char *to, const unsigned char *from, uint32_t bytes)
+    {
+        const uint32_t stage = ring.pushed % Ring::kStages;
+        if (ring.pushed - ring.stored >= Ring::kAhead)
+            store_next();
+        psti_bulk_wait_read<Ring::kStages - Ring::kAhead>(); /* so the stage is free */
+        ring.to[stage] = to;
+        ring.bytes[stage] = bytes;
+        psti_barrier_expect(&ring.full[stage], bytes);
+        psti_bulk_load(stages + stage * Ring::kStageBytes, from, bytes, &ring.full[stage],
+                       ring.policy);
+        ring.pushed++;
+    }
+
+    PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from,
+                                const unsigned char *rows, uint32_t bytes)
+    {
+        if ((uint64_t)rows % PSTI_VECTOR_BYTES != 0) {
+            copy_narrow(to, from, rows, bytes);
+            return;
+        }
+        const uint32_t whole = bytes / PSTI_VECTOR_BYTES * PSTI_VECTOR_BYTES;
+        if (threadIdx.x == 0)
+            for (uint32_t at = 0; at < whole; at += Ring::kStageBytes)
+                push(to + at, from + at,
+                     whole - at < Ring::kStageBytes ? whole - at : Ring::kStageBytes);
+        if (whole + threadIdx.x < bytes) /* fewer than 16 bytes are left */
+            to[whole + threadIdx.x] = from[whole + threadIdx.x];
+    }
+
+    PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from,
+                                  const unsigned char *rows, uint32_t bytes)
+    {
+        copy_piece<kStreaming>(to, from, rows, bytes, ring.policy);
+    }
+
+    /* All is in memory, for whoever comes after, by whatever way it reads. */
+    PSTI_DEVICE_METHOD void close()
+    {
+        if (threadIdx.x == 0) {
+            while (ring.stored != ring.pushed)
+                store_next();
+            psti_bulk_wait_all();
+            psti_fence_proxy();
+        }
+        __syncthreads();
+    }
+};
+
+#endif /* PSTI_HAS_BULK */
+
+#endif
