@@ -30,6 +30,7 @@ tools/.*              (tools/)?[a-z_]+\.h  $pst|jansson\.h|OTHERS
 examples/.*           -  $pst|OTHERS
 bench/.*              (bench/)?[a-z_]+\.h  $pst|jansson\.h|benchmark/.*|OTHERS
 bench/call_cost\.c    bench\.h|host/internal\.h|kernels/cuda/launch\.h  $pst|OTHERS
+bench/gpu_[a-z]+\.cu  gpu\.h|kernels/cuda/(bulk|copy)\.cuh  $pst|$cuda|cub/device/[a-z_]+\.cuh|OTHERS
 python/.*             (python/)?[a-z_]+\.h  $pst|OTHERS
 tests/.*              .*  .*
 RULES
