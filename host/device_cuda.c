@@ -1,8 +1,7 @@
-/* The CUDA device: the only file of host/ that calls CUDA. Streams, events and graphs are CUDA's
- * own, so a program's cudaStream_t works as a pst_stream. */
-#include "host/internal.h"
+/* The CUDA device: with device_cuda_span.c what of host/ calls CUDA. Streams, events and graphs are
+ * CUDA's own, so a program's cudaStream_t works as a pst_stream. */
+#include "host/device_cuda.h"
 
-#include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,34 +41,26 @@ static pst_status translate(cudaError_t error, const char *call, int line)
             return translate(error_, #call, __LINE__); \
     } while (0)
 
-/* Makes the device current for one call and puts the caller's back. */
-typedef struct guard {
-    int previous;
-    bool switched;
-} guard;
-
-static guard enter(const pst_device *device)
+psti_cuda_guard psti_cuda_enter(const pst_device *device)
 {
-    guard entered = {.previous = 0, .switched = false};
+    psti_cuda_guard entered = {.previous = 0, .switched = false};
     if (cudaGetDevice(&entered.previous) == cudaSuccess &&
         entered.previous != state_of(device)->index)
         entered.switched = cudaSetDevice(state_of(device)->index) == cudaSuccess;
     return entered;
 }
 
-static void leave(const guard *entered)
+void psti_cuda_leave(const psti_cuda_guard *entered)
 {
     if (entered->switched)
         cudaSetDevice(entered->previous);
 }
 
-#define ON(device) __attribute__((cleanup(leave), unused)) const guard guard_ = enter(device)
-
 /* ---- memory ---- */
 
 static pst_status cuda_get_info(pst_device *device, pst_device_info *info)
 {
-    ON(device);
+    PSTI_ON(device);
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -80,7 +71,7 @@ static pst_status cuda_get_info(pst_device *device, pst_device_info *info)
 
 static pst_status cuda_alloc(pst_device *device, size_t bytes, void **address_out)
 {
-    ON(device);
+    PSTI_ON(device);
     void *address = NULL;
     size_t free_bytes = 0;
     size_t total_bytes = 0;
@@ -98,14 +89,14 @@ static pst_status cuda_alloc(pst_device *device, size_t bytes, void **address_ou
 
 static pst_status cuda_free(pst_device *device, void *address)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaFree(address));
     return PST_OK;
 }
 
 static pst_status cuda_alloc_pinned(pst_device *device, size_t bytes, void **address_out)
 {
-    ON(device);
+    PSTI_ON(device);
     void *address = NULL;
     TRY_CUDA(psti_allocation_fails()
                  ? cudaErrorMemoryAllocation
@@ -117,7 +108,7 @@ static pst_status cuda_alloc_pinned(pst_device *device, size_t bytes, void **add
 
 static pst_status cuda_free_pinned(pst_device *device, void *address)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaFreeHost(address));
     return PST_OK;
 }
@@ -125,7 +116,7 @@ static pst_status cuda_free_pinned(pst_device *device, void *address)
 static pst_status cuda_copy(pst_device *device, void *to, const void *from, size_t bytes,
                             pst_stream stream)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
     return PST_OK;
 }
@@ -133,14 +124,14 @@ static pst_status cuda_copy(pst_device *device, void *to, const void *from, size
 static pst_status cuda_fill(pst_device *device, void *to, uint8_t value, size_t bytes,
                             pst_stream stream)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaMemsetAsync(to, value, bytes, stream));
     return PST_OK;
 }
 
 static pst_status cuda_synchronize(pst_device *device)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaDeviceSynchronize());
     return PST_OK;
 }
@@ -149,7 +140,7 @@ static pst_status cuda_synchronize(pst_device *device)
 
 static pst_status cuda_stream_create(pst_device *device, pst_stream *stream_out)
 {
-    ON(device);
+    PSTI_ON(device);
     cudaStream_t stream = NULL;
     TRY_CUDA(psti_allocation_fails() ? cudaErrorMemoryAllocation
                                      : cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -159,21 +150,21 @@ static pst_status cuda_stream_create(pst_device *device, pst_stream *stream_out)
 
 static pst_status cuda_stream_destroy(pst_device *device, pst_stream stream)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaStreamDestroy(stream));
     return PST_OK;
 }
 
 static pst_status cuda_stream_synchronize(pst_device *device, pst_stream stream)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaStreamSynchronize(stream));
     return PST_OK;
 }
 
 static pst_status cuda_event_create(pst_device *device, pst_event *event_out)
 {
-    ON(device);
+    PSTI_ON(device);
     cudaEvent_t event = NULL;
     TRY_CUDA(psti_allocation_fails() ? cudaErrorMemoryAllocation : cudaEventCreate(&event));
     *event_out = event;
@@ -182,7 +173,7 @@ static pst_status cuda_event_create(pst_device *device, pst_event *event_out)
 
 static pst_status cuda_event_destroy(pst_device *device, pst_event event)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaEventDestroy(event));
     return PST_OK;
 }
@@ -200,7 +191,7 @@ static pst_status is_capturing(pst_stream stream, bool *capturing_out)
 static pst_status cuda_event_record(pst_device *device, pst_event event, pst_stream stream,
                                     bool external)
 {
-    ON(device);
+    PSTI_ON(device);
     bool capturing = false;
     if (external)
         PSTI_TRY(is_capturing(stream, &capturing));
@@ -212,7 +203,7 @@ static pst_status cuda_event_record(pst_device *device, pst_event event, pst_str
 static pst_status cuda_event_wait(pst_device *device, pst_event event, pst_stream stream,
                                   bool external)
 {
-    ON(device);
+    PSTI_ON(device);
     bool capturing = false;
     if (external)
         PSTI_TRY(is_capturing(stream, &capturing));
@@ -223,7 +214,7 @@ static pst_status cuda_event_wait(pst_device *device, pst_event event, pst_strea
 
 static pst_status cuda_event_synchronize(pst_device *device, pst_event event)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaEventSynchronize(event));
     return PST_OK;
 }
@@ -231,7 +222,7 @@ static pst_status cuda_event_synchronize(pst_device *device, pst_event event)
 static pst_status cuda_event_elapsed(pst_device *device, pst_event begin, pst_event end,
                                      double *seconds_out)
 {
-    ON(device);
+    PSTI_ON(device);
     float milliseconds = 0.0f;
     TRY_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
     *seconds_out = (double)milliseconds * 1e-3;
@@ -242,7 +233,7 @@ static pst_status cuda_event_elapsed(pst_device *device, pst_event begin, pst_ev
 
 static pst_status cuda_graph_begin(pst_device *device, pst_stream stream)
 {
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     return PST_OK;
 }
@@ -269,7 +260,7 @@ static pst_status count_nodes(cudaGraph_t graph, pst_graph_info *info)
 
 static pst_status cuda_graph_end(pst_device *device, pst_stream stream, pst_graph *graph)
 {
-    ON(device);
+    PSTI_ON(device);
     cudaGraph_t captured = NULL;
     cudaGraphExec_t executable = NULL;
     TRY_CUDA(cudaStreamEndCapture(stream, &captured));
@@ -286,14 +277,14 @@ static pst_status cuda_graph_end(pst_device *device, pst_stream stream, pst_grap
 
 static pst_status cuda_graph_launch(pst_graph *graph, pst_stream stream)
 {
-    ON(graph->device);
+    PSTI_ON(graph->device);
     TRY_CUDA(cudaGraphLaunch(graph->state, stream));
     return PST_OK;
 }
 
 static void cuda_graph_destroy(pst_graph *graph)
 {
-    ON(graph->device);
+    PSTI_ON(graph->device);
     cudaGraphExecDestroy(graph->state);
 }
 
@@ -306,7 +297,7 @@ static void CUDART_CB let_go(void *opaque)
 
 static pst_status cuda_hold(pst_device *device, pst_stream stream, psti_hold *hold)
 {
-    ON(device);
+    PSTI_ON(device);
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long id = 0;
     cudaGraph_t graph = NULL;
@@ -335,7 +326,7 @@ static pst_status cuda_hold(pst_device *device, pst_stream stream, psti_hold *ho
 
 static pst_status cuda_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
 {
-    ON(device);
+    PSTI_ON(device);
     const cuda_state *state = state_of(device);
     const cudaError_t error = psti_cuda_launch(&state->budget, state->launch, op, args, stream);
     if (error != cudaSuccess)
@@ -376,6 +367,9 @@ static const psti_device_ops cuda_ops = {
     .graph_destroy = cuda_graph_destroy,
     .hold = cuda_hold,
     .launch = cuda_launch,
+    .span_open = psti_cuda_span_open,
+    .span_resize = psti_cuda_span_resize,
+    .span_close = psti_cuda_span_close,
 };
 
 bool psti_cuda_is_present(void)
@@ -390,7 +384,7 @@ static pst_status fill_device(pst_device *device)
 {
     cuda_state *state = state_of(device);
     struct cudaDeviceProp properties;
-    ON(device);
+    PSTI_ON(device);
     TRY_CUDA(cudaGetDeviceProperties(&properties, state->index));
     device->info.kind = PST_DEVICE_CUDA;
     device->info.index = state->index;

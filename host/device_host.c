@@ -24,31 +24,16 @@ static host_state *state_of(const pst_device *device)
 
 /* ---- memory ---- */
 
-static uint64_t available_bytes(void)
-{
-    unsigned long long kib = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof(line), file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    if (file)
-        fclose(file);
-    if (kib == 0)
-        return (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    return kib * 1024;
-}
-
 static pst_status host_alloc(pst_device *device, size_t bytes, void **address_out)
 {
     (void)device;
     /* without this check overcommit would let the system kill us later */
-    const uint64_t available = bytes > (64u << 20) ? available_bytes() : UINT64_MAX;
+    const uint64_t available = bytes > (64u << 20) ? psti_available_bytes() : UINT64_MAX;
     void *address = NULL;
     if (!psti_allocation_fails() && bytes <= available && bytes <= SIZE_MAX - ALIGNMENT)
         address = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1));
     PSTI_CHECK(address, PST_E_DEVICE_NOMEM, "%zu bytes wanted, %llu bytes free", bytes,
-               (unsigned long long)available_bytes());
+               (unsigned long long)psti_available_bytes());
     *address_out = address;
     return PST_OK;
 }
@@ -70,8 +55,28 @@ static pst_status host_free(pst_device *device, void *address)
 static pst_status host_get_info(pst_device *device, pst_device_info *info)
 {
     *info = device->info;
-    info->free_bytes = available_bytes();
+    info->free_bytes = psti_available_bytes();
     return PST_OK;
+}
+
+static pst_status host_span_open(pst_device *device, uint32_t tier, uint64_t reserved,
+                                 psti_span *span)
+{
+    (void)device;
+    (void)tier;
+    return psti_host_span_open(span, reserved);
+}
+
+static pst_status host_span_resize(pst_device *device, psti_span *span, uint64_t bytes)
+{
+    (void)device;
+    return psti_host_span_resize(span, bytes);
+}
+
+static void host_span_close(pst_device *device, psti_span *span)
+{
+    (void)device;
+    psti_host_span_close(span);
 }
 
 /* ---- running and recording ---- */
@@ -344,6 +349,9 @@ static const psti_device_ops host_ops = {
     .graph_destroy = host_graph_destroy,
     .hold = host_hold,
     .launch = host_launch,
+    .span_open = host_span_open,
+    .span_resize = host_span_resize,
+    .span_close = host_span_close,
 };
 
 pst_status psti_host_device_open(const char *name, int num_sms, const psti_runners *runners,
@@ -364,7 +372,7 @@ pst_status psti_host_device_open(const char *name, int num_sms, const psti_runne
     snprintf(device->info.name, sizeof(device->info.name), "%s", name);
     device->info.num_sms = num_sms;
     device->info.total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    device->info.free_bytes = available_bytes();
+    device->info.free_bytes = psti_available_bytes();
     *device_out = device;
     return PST_OK;
 }

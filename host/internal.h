@@ -55,6 +55,30 @@ typedef struct psti_hold {
     uint64_t last_capture;
 } psti_hold;
 
+/* ---- memory that can grow in place ---- */
+
+typedef struct psti_span {
+    unsigned char *address; /* NULL: none */
+    uint64_t reserved;      /* bytes of addresses */
+    uint64_t mapped; /* bytes of memory, from the start; on cuda in multiples of granularity */
+    uint64_t granularity;
+    bool is_host;  /* host pages of a cuda device */
+    void *state;   /* of the device's own kind */
+    void *mapping; /* host memory: as it was reserved */
+    size_t mapping_bytes;
+} psti_span;
+
+/* ---- span.c: the host's memory ---- */
+
+/* Memory that the system and the control group still have. */
+uint64_t psti_available_bytes(void);
+pst_status psti_host_span_open(psti_span *span, uint64_t reserved);
+/* Fails: NOMEM, also where that would leave the system too little. numa_node: -1 for any. */
+pst_status psti_host_span_commit(psti_span *span, uint64_t from, uint64_t bytes, int numa_node);
+void psti_host_span_decommit(psti_span *span, uint64_t from, uint64_t bytes);
+pst_status psti_host_span_resize(psti_span *span, uint64_t bytes);
+void psti_host_span_close(psti_span *span);
+
 /* ---- the device table ---- */
 
 typedef struct psti_device_ops {
@@ -88,6 +112,10 @@ typedef struct psti_device_ops {
     pst_status (*hold)(pst_device *device, pst_stream stream, psti_hold *hold);
     /* Enqueues one operation; args is copied. */
     pst_status (*launch)(pst_device *device, psti_op op, const void *args, pst_stream stream);
+    /* Pages of a tier that can grow. Synchronous. After a failed resize the span is as before. */
+    pst_status (*span_open)(pst_device *device, uint32_t tier, uint64_t reserved, psti_span *span);
+    pst_status (*span_resize)(pst_device *device, psti_span *span, uint64_t bytes);
+    void (*span_close)(pst_device *device, psti_span *span);
 } psti_device_ops;
 
 struct pst_device {
@@ -163,7 +191,9 @@ struct pst_pool {
     pst_device *device;
     psti_hold hold;
     psti_pool_view view;
-    uint32_t num_pages[PSTI_TIERS];
+    uint32_t num_pages[PSTI_TIERS]; /* as of the last resize */
+    psti_span spans[PSTI_TIERS];    /* pages with memory of their own */
+    bool is_callers;                /* memory */
     uint32_t failed; /* atomic: a CUDA error happened, only reset and destroy are accepted */
     uint32_t num_tickets;
     uint32_t num_ops; /* atomic */
@@ -179,6 +209,8 @@ pst_status psti_page_shift(uint64_t page_bytes, uint32_t *shift_out);
 pst_status psti_pool_usable(const pst_pool *pool);
 /* Returns status; PST_E_CUDA marks the pool as failed. */
 pst_status psti_pool_note(pst_pool *pool, pst_status status);
+/* Launches reset, resize, step or check. */
+pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream);
 /* Holds and launches. */
 pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream);
 pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index_out);

@@ -37,14 +37,15 @@ static uint32_t ring_slots(uint32_t pages)
     return slots;
 }
 
-static uint64_t layout(psti_pool_view *view, unsigned char *base, bool *overflow)
+/* The device pages lie in front, unless they have memory of their own. */
+static uint64_t layout(psti_pool_view *view, unsigned char *base, bool own_pages, bool *overflow)
 {
     walk self = {.base = base};
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         const uint32_t pages = view->max_pages[tier];
         const uint32_t slots = ring_slots(pages);
         view->ring_mask[tier] = slots - 1;
-        if (tier == PSTI_TIER_DEVICE)
+        if (tier == PSTI_TIER_DEVICE && !own_pages)
             view->pages[tier] = carve(&self, pages, (uint64_t)1 << view->page_shift);
         view->ring[tier] = carve(&self, slots, sizeof(uint32_t));
         view->owner[tier] = carve(&self, pages, sizeof(uint64_t));
@@ -75,25 +76,53 @@ pst_status psti_page_shift(uint64_t page_bytes, uint32_t *shift_out)
     return PST_OK;
 }
 
+static bool has_own_pages(const pst_pool_config *config)
+{
+    return config->max_pages > config->num_pages;
+}
+
+/* 0 stands for num. */
+static pst_status check_most(const char *name, uint64_t num, uint64_t most, uint32_t *pages_out)
+{
+    PSTI_CHECK(most == 0 || (most >= num && most <= INT32_MAX), PST_E_INVALID,
+               "%s %" PRIu64 ": allowed are 0 and %" PRIu64 " to %d", name, most, num, INT32_MAX);
+    *pages_out = (uint32_t)(most ? most : num);
+    return PST_OK;
+}
+
+static pst_status check_pages(const pst_pool_config *config, psti_pool_view *view)
+{
+    PSTI_CHECK(config->num_pages >= 1 && config->num_pages <= INT32_MAX, PST_E_INVALID,
+               "num_pages %" PRIu64 ": allowed are 1 to %d", config->num_pages, INT32_MAX);
+    PSTI_CHECK(config->num_host_pages <= INT32_MAX, PST_E_INVALID,
+               "num_host_pages %" PRIu64 ": allowed are 0 to %d", config->num_host_pages,
+               INT32_MAX);
+    PSTI_TRY(check_most("max_pages", config->num_pages, config->max_pages,
+                        &view->max_pages[PSTI_TIER_DEVICE]));
+    PSTI_TRY(check_most("max_host_pages", config->num_host_pages, config->max_host_pages,
+                        &view->max_pages[PSTI_TIER_HOST]));
+    PSTI_CHECK(!config->memory || !has_own_pages(config), PST_E_INVALID,
+               "max_pages %" PRIu64 ": memory of the caller's cannot grow", config->max_pages);
+    return PST_OK;
+}
+
 static pst_status view_of(const pst_pool_config *config, psti_pool_view *view, uint64_t *bytes_out)
 {
     PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
                "struct_size %zu: use PST_POOL_CONFIG_INIT (%zu)", config->struct_size,
                sizeof(*config));
     PSTI_TRY(psti_page_shift(config->page_bytes, &view->page_shift));
-    PSTI_CHECK(config->num_pages >= 1 && config->num_pages <= INT32_MAX, PST_E_INVALID,
-               "num_pages %" PRIu64 ": allowed are 1 to %d", config->num_pages, INT32_MAX);
+    PSTI_TRY(check_pages(config, view));
     PSTI_CHECK(config->mode == PST_POOL_ORDERED || config->mode == PST_POOL_CONCURRENT,
                PST_E_INVALID, "mode %d: allowed are ordered and concurrent", (int)config->mode);
     PSTI_CHECK(config->max_tickets <= MAX_TICKETS, PST_E_INVALID,
                "max_tickets %u: allowed are up to %u", config->max_tickets, MAX_TICKETS);
-    view->max_pages[PSTI_TIER_DEVICE] = (uint32_t)config->num_pages;
     view->max_tickets = config->max_tickets ? config->max_tickets : DEFAULT_TICKETS;
     view->concurrent = config->mode == PST_POOL_CONCURRENT;
     PSTI_CHECK(config->memory || config->memory_bytes == 0, PST_E_INVALID,
                "memory_bytes %" PRIu64 ": must be 0 where memory is NULL", config->memory_bytes);
     bool overflow = false;
-    *bytes_out = layout(view, NULL, &overflow);
+    *bytes_out = layout(view, NULL, has_own_pages(config), &overflow);
     PSTI_CHECK(!overflow && *bytes_out <= SIZE_MAX, PST_E_INVALID,
                "num_pages %" PRIu64 ": more bytes than can be counted", config->num_pages);
     PSTI_CHECK(!config->memory || (config->memory_bytes >= *bytes_out &&
@@ -110,8 +139,44 @@ pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out)
     psti_pool_view view = {0};
     uint64_t bytes = 0;
     PSTI_TRY(view_of(config, &view, &bytes));
+    if (has_own_pages(config))
+        bytes += config->num_pages << view.page_shift;
     *bytes_out = bytes;
     return PST_OK;
+}
+
+/* ---- launches ---- */
+
+pst_status psti_pool_usable(const pst_pool *pool)
+{
+    PSTI_CHECK(!__atomic_load_n(&pool->failed, __ATOMIC_RELAXED), PST_E_CUDA,
+               "an earlier CUDA error: only pst_pool_reset and pst_pool_destroy are accepted");
+    return PST_OK;
+}
+
+pst_status psti_pool_note(pst_pool *pool, pst_status status)
+{
+    if (status == PST_E_CUDA)
+        __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
+    return status;
+}
+
+pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream)
+{
+    pst_device *device = pool->device;
+    PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &pool->hold)));
+    return psti_pool_note(pool, device->ops->launch(device, op, args, stream));
+}
+
+pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream)
+{
+    const psti_control_args args = {
+        .pool = pool->view,
+        .mailbox = pool->mailbox,
+        .what = what,
+        .num_pages = {pool->num_pages[0], pool->num_pages[1]},
+    };
+    return psti_pool_launch(pool, op, &args, stream);
 }
 
 /* ---- create and destroy ---- */
@@ -122,12 +187,28 @@ static void free_parts(pst_pool *pool)
     pst_stream_destroy(device, pool->stream);
     pst_device_free_pinned(device, pool->mailbox);
     pst_device_free(device, pool->memory);
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        device->ops->span_close(device, &pool->spans[tier]);
     psti_free(pool->ticket_used);
     if (pool->lock) {
         pthread_mutex_destroy(pool->lock);
         psti_free(pool->lock);
     }
     psti_free(pool);
+}
+
+/* Addresses for the most pages of a tier, memory for the first. */
+static pst_status open_tier(pst_pool *pool, uint32_t tier, uint64_t num_pages)
+{
+    pst_device *device = pool->device;
+    psti_pool_view *view = &pool->view;
+    const uint32_t shift = view->page_shift;
+    if (view->max_pages[tier] == 0)
+        return PST_OK;
+    PSTI_TRY(device->ops->span_open(device, tier, (uint64_t)view->max_pages[tier] << shift,
+                                    &pool->spans[tier]));
+    view->pages[tier] = pool->spans[tier].address;
+    return device->ops->span_resize(device, &pool->spans[tier], num_pages << shift);
 }
 
 static pst_status take_memory(pst_pool *pool, const pst_pool_config *config, uint64_t bytes)
@@ -146,7 +227,10 @@ static pst_status take_memory(pst_pool *pool, const pst_pool_config *config, uin
     PSTI_TRY(pst_device_alloc_pinned(device, sizeof(psti_mailbox), &mailbox));
     pool->mailbox = mailbox;
     bool overflow = false;
-    layout(&pool->view, memory, &overflow);
+    layout(&pool->view, memory, has_own_pages(config), &overflow);
+    if (has_own_pages(config))
+        PSTI_TRY(open_tier(pool, PSTI_TIER_DEVICE, config->num_pages));
+    PSTI_TRY(open_tier(pool, PSTI_TIER_HOST, config->num_host_pages));
     PSTI_TRY(pst_stream_create(device, &pool->stream));
     const size_t pages_bytes = (size_t)(metadata_of(&pool->view) - (unsigned char *)memory);
     return pst_device_fill(device, metadata_of(&pool->view), 0, (size_t)bytes - pages_bytes,
@@ -164,8 +248,12 @@ pst_status pst_pool_create(pst_device *device, const pst_pool_config *config, ps
     PSTI_CHECK(pool, PST_E_NOMEM, "no memory for a pool");
     pool->device = device;
     pool->view = view;
-    pool->num_pages[PSTI_TIER_DEVICE] = view.max_pages[PSTI_TIER_DEVICE];
+    pool->num_pages[PSTI_TIER_DEVICE] = (uint32_t)config->num_pages;
+    pool->num_pages[PSTI_TIER_HOST] = (uint32_t)config->num_host_pages;
+    pool->is_callers = config->memory != NULL;
     pst_status status = take_memory(pool, config, bytes);
+    if (status == PST_OK) /* from none */
+        status = psti_pool_control(pool, PSTI_OP_RESIZE, 0, pool->stream);
     if (status == PST_OK)
         status = pst_pool_reset(pool, PST_RESET_ALL, pool->stream);
     if (status == PST_OK)
@@ -251,45 +339,13 @@ pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index)
 
 /* ---- enqueued operations ---- */
 
-pst_status psti_pool_usable(const pst_pool *pool)
-{
-    PSTI_CHECK(!__atomic_load_n(&pool->failed, __ATOMIC_RELAXED), PST_E_CUDA,
-               "an earlier CUDA error: only pst_pool_reset and pst_pool_destroy are accepted");
-    return PST_OK;
-}
-
-pst_status psti_pool_note(pst_pool *pool, pst_status status)
-{
-    if (status == PST_E_CUDA)
-        __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
-    return status;
-}
-
-pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream)
-{
-    pst_device *device = pool->device;
-    PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &pool->hold)));
-    return psti_pool_note(pool, device->ops->launch(device, op, args, stream));
-}
-
-static pst_status control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream)
-{
-    const psti_control_args args = {
-        .pool = pool->view,
-        .mailbox = pool->mailbox,
-        .what = what,
-        .num_pages = {pool->num_pages[0], pool->num_pages[1]},
-    };
-    return psti_pool_launch(pool, op, &args, stream);
-}
-
 pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream)
 {
     PSTI_CHECK(pool, PST_E_INVALID, "pool is NULL");
     PSTI_CHECK(what != 0 && (what & ~PST_RESET_ALL) == 0, PST_E_INVALID,
                "what %u: allowed are PST_RESET_PAGES, _FAULTS, _STATISTICS and their sums", what);
     PSTI_RANGE("pst_pool_reset");
-    PSTI_TRY(control(pool, PSTI_OP_RESET, what, stream));
+    PSTI_TRY(psti_pool_control(pool, PSTI_OP_RESET, what, stream));
     if (what & PST_RESET_PAGES)
         __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
     return PST_OK;
@@ -300,7 +356,7 @@ pst_status pst_pool_step(pst_pool *pool, pst_stream stream)
     PSTI_CHECK(pool, PST_E_INVALID, "pool is NULL");
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_RANGE("pst_pool_step");
-    return control(pool, PSTI_OP_STEP, 0, stream);
+    return psti_pool_control(pool, PSTI_OP_STEP, 0, stream);
 }
 
 pst_status pst_pool_check(pst_pool *pool, pst_stream stream)
@@ -308,7 +364,7 @@ pst_status pst_pool_check(pst_pool *pool, pst_stream stream)
     PSTI_CHECK(pool, PST_E_INVALID, "pool is NULL");
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_RANGE("pst_pool_check");
-    return control(pool, PSTI_OP_CHECK, 0, stream);
+    return psti_pool_control(pool, PSTI_OP_CHECK, 0, stream);
 }
 
 int32_t *pst_pool_step_valid(pst_pool *pool)

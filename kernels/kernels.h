@@ -7,13 +7,14 @@
 #include "kernels/core/layout.h"
 
 /* X(NAME, name, args type) */
-#define PSTI_OP_LIST(X)                 \
-    X(STASH, stash, psti_move_args)     \
-    X(RESTORE, restore, psti_move_args) \
-    X(RESET, reset, psti_control_args)  \
-    X(STEP, step, psti_control_args)    \
-    X(CHECK, check, psti_control_args)  \
-    X(FILL, fill, psti_pattern_args)    \
+#define PSTI_OP_LIST(X)                  \
+    X(STASH, stash, psti_move_args)      \
+    X(RESTORE, restore, psti_move_args)  \
+    X(RESET, reset, psti_control_args)   \
+    X(RESIZE, resize, psti_control_args) \
+    X(STEP, step, psti_control_args)     \
+    X(CHECK, check, psti_control_args)   \
+    X(FILL, fill, psti_pattern_args)     \
     X(VERIFY, verify, psti_pattern_args)
 
 typedef enum psti_op {

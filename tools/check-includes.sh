@@ -23,7 +23,7 @@ kernels/kernels\.h    $core  $pst|std(bool|def|int)\.h
 kernels/host/.*       kernels/(kernels|(core|host)/[a-z_]+)\.h  $pst|OTHERS
 kernels/cuda/.*       kernels/(kernels|(core|cuda)/[a-z_]+)\.(h|cuh)  $pst|$cuda|OTHERS
 host/.*               $host  $pst|OTHERS
-host/device_cuda\.c   $host|kernels/cuda/launch\.h  $pst|$cuda|OTHERS
+host/device_cuda(_span)?\.[ch]  $host|kernels/cuda/launch\.h  $pst|$cuda|OTHERS
 host/nvtx\.c          $host  $pst|nvtx3/.*|OTHERS
 host/nccl\.c          $host  $pst|nccl\.h|OTHERS
 tools/.*              (tools/)?[a-z_]+\.h  $pst|jansson\.h|OTHERS

@@ -33,12 +33,17 @@ typedef struct pst_pool_config {
     uint32_t max_tickets; /* tickets that exist at once, at most 2^20; 0: 4096 */
     void *memory;         /* device memory of the caller's, at least pst_pool_bytes, aligned to 256,
                             * alive until destroy; NULL: the pool allocates its own */
-    uint64_t memory_bytes; /* size of memory; 0 when memory is NULL */
+    uint64_t memory_bytes;   /* size of memory; 0 when memory is NULL */
+    uint64_t num_host_pages; /* pinned host memory that the device reads and writes in place: what a
+                              * stash takes when device pages run out; 0 to 2^31 - 1 */
+    uint64_t max_pages; /* what pst_pool_resize can go up to; addresses, ring and owner words are
+                              * reserved for so many. 0: num_pages. Must be 0 where memory is given */
+    uint64_t max_host_pages; /* 0: num_host_pages */
 } pst_pool_config;
 
-#define PST_POOL_CONFIG_INIT                                            \
-    {                                                                   \
-        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u \
+#define PST_POOL_CONFIG_INIT                                                        \
+    {                                                                               \
+        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u, 0u, 0u, 0u \
     }
 
 /* Sticky flags of the status block: one bit per kind of fault, bit (1 << fault). */
@@ -95,18 +100,32 @@ typedef struct pst_pool_status {
 
 PST_BEGIN_DECLS
 
-/* Device bytes that a pool of this config takes: pages, rings, owner words, state. It is the walk
- * that carves them. Fails: INVALID. */
+/* Device bytes that a pool of this config takes at first: pages, rings, owner words, state. It is
+ * the walk that carves them. (Where max_pages is above num_pages the pages are mapped on their own,
+ * in units of the device, mostly 2 MiB.) Fails: INVALID. */
 PST_API pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out);
 
 /* Makes a pool and waits until it is ready. Not while capturing. device must outlive the pool.
- * Fails: INVALID, NOMEM, DEVICE_NOMEM (message: bytes wanted and free), CUDA. */
+ * Host pages are on the GPU's NUMA node and in huge pages where the system lets them be, and at most
+ * 7/8 of the memory that it has available are taken.
+ * Fails: INVALID, NOMEM (also of host pages; message: bytes wanted and available), DEVICE_NOMEM
+ * (message: bytes wanted and free), UNSUPPORTED (max_pages: a driver without virtual memory), CUDA. */
 PST_API pst_status pst_pool_create(pst_device *device, const pst_pool_config *config,
                                    pst_pool **pool_out);
 
 /* Waits for the device and frees the pool. NULL is allowed.
  * Fails: BUSY while tickets or captured graphs hold the pool; the message says how many. */
 PST_API pst_status pst_pool_destroy(pst_pool *pool);
+
+/* Changes the number of device and host pages, up to max_pages and max_host_pages: waits for the
+ * device, maps or unmaps memory, tells the pool. Not while capturing, nor at the same time as any
+ * other call for this pool.
+ * More pages: addresses, live tickets and captured graphs stay as they are, a replay finds the new
+ * pages free. Fewer: every ticket reads as empty afterwards, as after a reset of the pages; refused
+ * while a ticket holds pages or a captured graph holds the pool.
+ * Fails: INVALID (the message has the bounds), BUSY (fewer), UNSUPPORTED (memory of the caller's),
+ * NOMEM, DEVICE_NOMEM, CUDA. After a failure the pool is as before. */
+PST_API pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t num_host_pages);
 
 /* Resets what the bits say: one launch, can be captured, must not overlap other operations of the
  * pool. Pages: rings are refilled in order and the epoch bumped, so that old tickets read as empty;

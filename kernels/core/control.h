@@ -4,13 +4,12 @@
 
 #include "kernels/core/pool.h"
 
-PSTI_FN void psti_reset_pages(const psti_control_args *args)
+/* The rings hold all pages, in order. */
+PSTI_FN void psti_reset_pages(psti_pool_state *state)
 {
-    psti_pool_state *state = args->pool.state;
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        state->num_pages[tier] = args->num_pages[tier];
         psti_store_relaxed_u64(&state->head[tier], 0);
-        psti_store_relaxed_u64(&state->tail[tier], args->num_pages[tier]);
+        psti_store_relaxed_u64(&state->tail[tier], state->num_pages[tier]);
     }
     state->failed_wanted = 0;
     psti_store_relaxed_u32(&state->epoch, state->epoch + 1);
@@ -19,6 +18,43 @@ PSTI_FN void psti_reset_pages(const psti_control_args *args)
     psti_store_relaxed_u32(&state->lock_serving, 0);
     /* an operation that wrongly overlaps this reset and has not claimed the word yet cannot */
     psti_store_release_u64(&state->launch, (state->launch | 1) + 1);
+}
+
+PSTI_FN bool psti_shrinks(const psti_pool_state *state, const uint32_t *num_pages)
+{
+    return num_pages[0] < state->num_pages[0] || num_pages[1] < state->num_pages[1];
+}
+
+/* The owner word of a page after a reset. */
+PSTI_FN uint64_t psti_first_owner(uint64_t page, uint32_t num_pages)
+{
+    return page < num_pages ? PSTI_OWNER_FREE : PSTI_OWNER_ABSENT;
+}
+
+/* A pool that grows: this page goes behind the free ones, which psti_add_pages publishes. */
+PSTI_FN void psti_add_page(const psti_pool_view *pool, uint32_t tier, uint32_t page)
+{
+    const psti_pool_state *state = pool->state;
+    const uint64_t tail = psti_load_relaxed_u64(&state->tail[tier]);
+    const uint64_t slot = tail + (page - state->num_pages[tier]);
+    psti_store_relaxed_u64(&pool->owner[tier][page], PSTI_OWNER_FREE);
+    pool->ring[tier][slot & pool->ring_mask[tier]] = page | tier << 31;
+}
+
+PSTI_FN void psti_add_pages(psti_pool_state *state, const uint32_t *num_pages)
+{
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        const uint64_t tail = psti_load_relaxed_u64(&state->tail[tier]);
+        psti_store_relaxed_u64(&state->tail[tier],
+                               tail + (num_pages[tier] - state->num_pages[tier]));
+        state->num_pages[tier] = num_pages[tier];
+    }
+}
+
+PSTI_FN void psti_set_num_pages(psti_pool_state *state, const uint32_t *num_pages)
+{
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        state->num_pages[tier] = num_pages[tier];
 }
 
 PSTI_FN void psti_reset_faults(pst_pool_status *status)

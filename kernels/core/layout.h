@@ -21,6 +21,9 @@
 #define PSTI_ID_INDEX_MASK 0x7fffffffu
 #define PSTI_ID_NONE 0xffffffffu /* out of range in both tiers */
 
+#define PSTI_OWNER_FREE 0u
+#define PSTI_OWNER_ABSENT UINT64_MAX /* no memory is mapped there; nobody takes or frees it */
+
 #define PSTI_MAX_TENSORS 64
 #define PSTI_MAX_SPACES 8
 #define PSTI_MAX_SEGMENTS 1024
@@ -102,7 +105,7 @@ typedef struct psti_pool_view {
     uint64_t *tickets;           /* directory: device addresses of records, 0: none */
     uint32_t *seen;              /* scratch of check: one word per page, device then host pages */
     uint32_t *ring[PSTI_TIERS];  /* free ids, ring_mask + 1 slots */
-    uint64_t *owner[PSTI_TIERS]; /* by page index: 0: free, else psti_owner_word */
+    uint64_t *owner[PSTI_TIERS]; /* by page index: PSTI_OWNER_*, else psti_owner_word */
     unsigned char *pages[PSTI_TIERS];
     uint32_t ring_mask[PSTI_TIERS];
     uint32_t max_pages[PSTI_TIERS];
@@ -151,12 +154,14 @@ typedef struct psti_mailbox {
     psti_mailbox_slot slots[2];
 } psti_mailbox;
 
-/* One launch of reset, step or check. */
+/* One launch of reset, resize, step or check. */
 typedef struct psti_control_args {
     psti_pool_view pool;
     psti_mailbox *mailbox;
     uint32_t what; /* reset: PST_RESET_* */
-    uint32_t num_pages[PSTI_TIERS];
+    uint32_t
+        num_pages[PSTI_TIERS]; /* resize; a reset keeps what the state says, so that it is right
+                                     * in a graph that was captured before */
     uint32_t reserved;
 } psti_control_args;
 

@@ -7,6 +7,7 @@
         return (const void *)name##_kernel;     \
     }
 KERNEL(reset)
+KERNEL(resize)
 KERNEL(step)
 KERNEL(check)
 
@@ -17,6 +18,14 @@ cudaError_t psti_cuda_reset(const psti_cuda_budget *budget, psti_cuda_launch_fn 
     const uint64_t work = pages / PSTI_BLOCK_THREADS + 1;
     const uint32_t grid = psti_grid(budget, budget->blocks_per_sm[PSTI_OP_RESET], 0, work);
     return psti_launch(launch, reset_kernel, args, grid, stream);
+}
+
+cudaError_t psti_cuda_resize(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
+                             const psti_control_args *args, cudaStream_t stream)
+{
+    const uint64_t work = args->pool.max_pages[0] / PSTI_BLOCK_THREADS + 1;
+    const uint32_t grid = psti_grid(budget, budget->blocks_per_sm[PSTI_OP_RESIZE], 0, work);
+    return psti_launch(launch, resize_kernel, args, grid, stream);
 }
 
 cudaError_t psti_cuda_step(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,

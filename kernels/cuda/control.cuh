@@ -1,4 +1,4 @@
-/* Reset, step and check. They run alone, see pagestash/pool.h. */
+/* Reset, resize, step and check. They run alone, see pagestash/pool.h. */
 #ifndef PSTI_CUDA_CONTROL_CUH
 #define PSTI_CUDA_CONTROL_CUH
 
@@ -11,15 +11,14 @@ PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t i
     return (psti_ticket_record *)pool.tickets[index];
 }
 
-PSTI_DEVICE void refill(const psti_control_args &args)
+PSTI_DEVICE void refill(const psti_pool_view &pool, const uint32_t *num_pages)
 {
-    const psti_pool_view &pool = args.pool;
     const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t stride = gridDim.x * blockDim.x;
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         for (uint64_t page = first; page < pool.max_pages[tier]; page += stride)
-            pool.owner[tier][page] = 0;
-        for (uint64_t page = first; page < args.num_pages[tier]; page += stride)
+            pool.owner[tier][page] = psti_first_owner(page, num_pages[tier]);
+        for (uint64_t page = first; page < num_pages[tier]; page += stride)
             pool.ring[tier][page & pool.ring_mask[tier]] = (uint32_t)page | tier << 31;
     }
     for (uint32_t i = first; i < pool.max_tickets; i += stride) {
@@ -32,22 +31,52 @@ PSTI_DEVICE void refill(const psti_control_args &args)
     }
 }
 
+/* True in one thread, of the last block. */
+PSTI_DEVICE bool is_last(psti_pool_state *state)
+{
+    __syncthreads();
+    if (threadIdx.x != 0 || psti_add_acq_rel_u64(&state->arrive, 1) + 1 != gridDim.x)
+        return false;
+    psti_store_relaxed_u64(&state->arrive, 0);
+    return true;
+}
+
 PSTI_KERNEL(reset_kernel, psti_control_args, args)
 {
     const bool pages = (args.what & PST_RESET_PAGES) != 0;
     psti_pool_state *state = args.pool.state;
     if (pages)
-        refill(args);
-    __syncthreads();
-    if (threadIdx.x != 0 || psti_add_acq_rel_u64(&state->arrive, 1) + 1 != gridDim.x)
+        refill(args.pool, state->num_pages);
+    if (!is_last(state))
         return;
     if (pages)
-        psti_reset_pages(&args);
+        psti_reset_pages(state);
     if (args.what & PST_RESET_FAULTS)
         psti_reset_faults(args.pool.status);
     if (args.what & PST_RESET_STATISTICS)
         psti_reset_statistics(state, args.pool.status);
-    psti_store_relaxed_u64(&state->arrive, 0);
+}
+
+PSTI_KERNEL(resize_kernel, psti_control_args, args)
+{
+    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t stride = gridDim.x * blockDim.x;
+    psti_pool_state *state = args.pool.state;
+    const bool shrinks = psti_shrinks(state, args.num_pages);
+    if (shrinks)
+        refill(args.pool, args.num_pages);
+    for (uint32_t tier = 0; tier < PSTI_TIERS && !shrinks; tier++)
+        for (uint64_t page = (uint64_t)state->num_pages[tier] + first; page < args.num_pages[tier];
+             page += stride)
+            psti_add_page(&args.pool, tier, (uint32_t)page);
+    if (!is_last(state))
+        return;
+    if (shrinks) {
+        psti_set_num_pages(state, args.num_pages);
+        psti_reset_pages(state);
+    } else {
+        psti_add_pages(state, args.num_pages);
+    }
 }
 
 /* One block. */

@@ -1,4 +1,4 @@
-/* Reset, step and check on the CPU. */
+/* Reset, resize, step and check on the CPU. */
 #include "kernels/host/runners.h"
 
 #include "kernels/core/control.h"
@@ -8,13 +8,13 @@ static psti_ticket_record *ticket_of(const psti_pool_view *pool, uint32_t index)
     return (psti_ticket_record *)(uintptr_t)pool->tickets[index];
 }
 
-static void refill(const psti_control_args *args)
+static void refill(const psti_pool_view *pool)
 {
-    const psti_pool_view *pool = &args->pool;
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        const uint32_t num_pages = pool->state->num_pages[tier];
         for (uint32_t page = 0; page < pool->max_pages[tier]; page++)
-            psti_store_relaxed_u64(&pool->owner[tier][page], 0);
-        for (uint32_t page = 0; page < args->num_pages[tier]; page++)
+            psti_store_relaxed_u64(&pool->owner[tier][page], psti_first_owner(page, num_pages));
+        for (uint32_t page = 0; page < num_pages; page++)
             pool->ring[tier][page & pool->ring_mask[tier]] = page | tier << 31;
     }
     for (uint32_t i = 0; i < pool->max_tickets; i++) {
@@ -25,18 +25,34 @@ static void refill(const psti_control_args *args)
             ticket->arrive_out = 0;
         }
     }
-    psti_reset_pages(args);
+    psti_reset_pages(pool->state);
 }
 
 void psti_host_reset(const void *opaque)
 {
     const psti_control_args *args = opaque;
     if (args->what & PST_RESET_PAGES)
-        refill(args);
+        refill(&args->pool);
     if (args->what & PST_RESET_FAULTS)
         psti_reset_faults(args->pool.status);
     if (args->what & PST_RESET_STATISTICS)
         psti_reset_statistics(args->pool.state, args->pool.status);
+}
+
+void psti_host_resize(const void *opaque)
+{
+    const psti_control_args *args = opaque;
+    const psti_pool_view *pool = &args->pool;
+    psti_pool_state *state = pool->state;
+    if (psti_shrinks(state, args->num_pages)) {
+        psti_set_num_pages(state, args->num_pages);
+        refill(pool);
+        return;
+    }
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        for (uint32_t page = state->num_pages[tier]; page < args->num_pages[tier]; page++)
+            psti_add_page(pool, tier, page);
+    psti_add_pages(state, args->num_pages);
 }
 
 void psti_host_step(const void *opaque)

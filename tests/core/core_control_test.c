@@ -44,7 +44,7 @@ PST_TEST(CoreControl, ResetOfPagesFreesAllAndEndsARefusal)
     self.state.lock_next = 4;
     self.state.lock_serving = 2;
     self.state.launch = 7;
-    psti_reset_pages(&self.args);
+    psti_reset_pages(&self.state);
     CHECK_EQ(psti_free_pages(&self.state, 0), PAGES);
     CHECK_EQ(psti_free_pages(&self.state, 1), HOST_PAGES);
     CHECK_EQ(self.state.failed_wanted, 0);
@@ -53,7 +53,7 @@ PST_TEST(CoreControl, ResetOfPagesFreesAllAndEndsARefusal)
     CHECK_EQ(self.state.lock_next, self.state.lock_serving);
     CHECK(self.state.launch > 7 && self.state.launch % 2 == 0);
     const uint64_t even = self.state.launch;
-    psti_reset_pages(&self.args);
+    psti_reset_pages(&self.state);
     CHECK(self.state.launch > even && self.state.launch % 2 == 0);
 }
 
@@ -64,7 +64,7 @@ PST_TEST(CoreControl, ResetOfPagesKeepsTheMarks)
     self.state.step_high[0] = 4;
     self.state.step_high[1] = 2;
     self.state.step_demand = 11;
-    psti_reset_pages(&self.args);
+    psti_reset_pages(&self.state);
     psti_fold_step(&self.state, &self.status);
     CHECK_EQ(self.status.high_water[0], 4);
     CHECK_EQ(self.status.high_water[1], 2);

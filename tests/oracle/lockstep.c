@@ -37,34 +37,6 @@ void ls_fail(lockstep *ls, const char *file, int line, const char *format, ...)
 
 /* ---- open and close ---- */
 
-/* Gives the pool a host tier, which its configuration cannot ask for. */
-static void add_host_pages(lockstep *ls)
-{
-    psti_pool_view *view = &ls->pool->view;
-    const uint32_t pages = (uint32_t)ls->options.num_host_pages;
-    uint32_t slots = 1;
-    while (slots < pages)
-        slots *= 2;
-    const size_t all = view->max_pages[0] + pages;
-    LS_TRY(pst_device_alloc_pinned(ls->device, pages * (size_t)ls->options.page_bytes,
-                                   &ls->host_memory[0]));
-    LS_TRY(pst_device_alloc(ls->device, slots * sizeof(uint32_t), &ls->host_memory[1]));
-    LS_TRY(pst_device_alloc(ls->device, pages * sizeof(uint64_t), &ls->host_memory[2]));
-    LS_TRY(pst_device_alloc(ls->device, all * sizeof(uint32_t), &ls->host_memory[3]));
-    if (ls->failed)
-        return;
-    LS_TRY(pst_device_fill(ls->device, ls->host_memory[3], 0, all * sizeof(uint32_t), ls->stream));
-    view->pages[1] = ls->host_memory[0];
-    view->ring[1] = ls->host_memory[1];
-    view->owner[1] = ls->host_memory[2];
-    view->seen = ls->host_memory[3];
-    view->ring_mask[1] = slots - 1;
-    view->max_pages[1] = pages;
-    ls->pool->num_pages[1] = pages;
-    LS_TRY(pst_pool_reset(ls->pool, PST_RESET_PAGES, ls->stream));
-    oracle_reset(ls->oracle, PST_RESET_PAGES);
-}
-
 /* As if the rings had been used `first_counter` times: slots turn with the counters. */
 static void turn_rings(lockstep *ls)
 {
@@ -91,6 +63,9 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
         ls->options.max_tickets = LS_MAX_TICKETS;
     config.page_bytes = ls->options.page_bytes;
     config.num_pages = options->num_pages;
+    config.num_host_pages = options->num_host_pages;
+    config.max_pages = options->max_pages;
+    config.max_host_pages = options->max_host_pages;
     config.mode = options->mode;
     config.max_tickets = ls->options.max_tickets;
     LS_TRY(pst_stream_create(device, &ls->stream));
@@ -99,8 +74,6 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
         return false;
     ls->oracle = oracle_pool_create(config.page_bytes, options->num_pages, options->num_host_pages,
                                     config.max_tickets);
-    if (options->num_host_pages)
-        add_host_pages(ls);
     pool_words_make(ls->pool, &ls->words);
     if (options->first_counter)
         turn_rings(ls);
@@ -117,9 +90,6 @@ void ls_close(lockstep *ls)
         if (ls->tickets[i])
             ls_ticket_free(ls, i);
     LS_TRY(pst_pool_destroy(ls->failed ? NULL : ls->pool));
-    for (int i = 3; i >= 0; i--)
-        LS_TRY(i == 0 ? pst_device_free_pinned(ls->device, ls->failed ? NULL : ls->host_memory[0])
-                      : pst_device_free(ls->device, ls->failed ? NULL : ls->host_memory[i]));
     LS_TRY(pst_stream_destroy(ls->device, ls->failed ? NULL : ls->stream));
     pool_words_free(&ls->words);
     oracle_pool_destroy(ls->oracle);
@@ -319,6 +289,16 @@ void ls_reset(lockstep *ls, uint32_t what)
     ls->operation++;
     LS_TRY(pst_pool_reset(ls->pool, what, ls->stream));
     oracle_reset(ls->oracle, what);
+    ls_compare(ls);
+}
+
+void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages)
+{
+    if (ls->failed)
+        return;
+    ls->operation++;
+    LS_TRY(pst_pool_resize(ls->pool, num_pages, num_host_pages));
+    oracle_resize(ls->oracle, num_pages, num_host_pages);
     ls_compare(ls);
 }
 

@@ -30,7 +30,8 @@ typedef struct ls_options {
     pst_pool_mode mode;
     uint64_t page_bytes; /* 0: 16 KiB */
     uint64_t num_pages;
-    uint64_t num_host_pages; /* a second tier, made by the test */
+    uint64_t num_host_pages; /* a second tier */
+    uint64_t max_pages, max_host_pages;
     uint32_t max_tickets;    /* 0: LS_MAX_TICKETS */
     uint64_t first_counter;  /* what the ring's counters begin with */
     uint64_t seed;           /* printed with the first difference */
@@ -52,7 +53,6 @@ typedef struct lockstep {
     bool check_is_loose; /* words were damaged: check_errors and details of faults may differ */
     bool failed;
     uint64_t operation;
-    void *host_memory[4]; /* of the second tier */
     unsigned char *scratch;
     size_t scratch_bytes;
 } lockstep;
@@ -103,6 +103,7 @@ void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restor
                 pst_restore_tail tail);
 void ls_release(lockstep *ls, uint32_t ticket);
 void ls_reset(lockstep *ls, uint32_t what);
+void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages);
 /* Also compares what pst_pool_poll answers. */
 void ls_step(lockstep *ls);
 

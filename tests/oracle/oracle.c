@@ -174,6 +174,25 @@ void oracle_reset(oracle_pool *pool, uint32_t what)
         reset_statistics(pool);
 }
 
+void oracle_resize(oracle_pool *pool, uint64_t num_pages, uint64_t num_host_pages)
+{
+    const uint64_t wanted[ORACLE_TIERS] = {num_pages, num_host_pages};
+    const bool fewer = num_pages < pool->num_pages[0] || num_host_pages < pool->num_pages[1];
+    for (uint32_t tier = 0; tier < ORACLE_TIERS; tier++) {
+        const uint64_t first = pool->num_pages[tier];
+        uint32_t *ids = oracle_calloc(wanted[tier], sizeof(uint32_t));
+        for (uint64_t i = 0; !fewer && i < pool->num_free[tier]; i++)
+            ids[i] = pool->free_ids[tier][i];
+        free(pool->free_ids[tier]);
+        pool->free_ids[tier] = ids;
+        pool->num_pages[tier] = wanted[tier];
+        for (uint64_t page = first; !fewer && page < wanted[tier]; page++)
+            put_last(pool, oracle_id(tier, page));
+    }
+    if (fewer)
+        oracle_reset(pool, PST_RESET_PAGES);
+}
+
 uint64_t oracle_lost_pages(const oracle_pool *pool)
 {
     uint64_t lost = in_use(pool, 0) + in_use(pool, 1);

@@ -92,6 +92,8 @@ void oracle_release(oracle_pool *pool, uint32_t ticket);
 /* The ticket is destroyed: what a failed one wanted is wanted no more. */
 void oracle_forget(oracle_pool *pool, uint32_t ticket);
 void oracle_reset(oracle_pool *pool, uint32_t what);
+/* More pages lie behind the free ones; fewer are as after a reset of the pages. */
+void oracle_resize(oracle_pool *pool, uint64_t num_pages, uint64_t num_host_pages);
 /* What pst_pool_poll answers from now on. */
 void oracle_step(oracle_pool *pool, pst_pool_status *published);
 /* Pages that are neither free nor held. */

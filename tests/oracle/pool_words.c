@@ -167,6 +167,9 @@ size_t pool_words_violations(const pst_pool *pool, const pool_words *words,
         for (uint32_t page = 0; page < pool->num_pages[tier]; page++)
             self.wrong += self.met[tier][page] != 1;
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        for (uint32_t page = pool->num_pages[tier]; page < pool->view.max_pages[tier]; page++)
+            self.wrong += words->owner[tier][page] != UINT64_MAX; /* no memory is there */
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         free(self.met[tier]);
     return self.wrong;
 }

@@ -84,6 +84,11 @@ static void run_reset(const void *args)
     run<psti_control_args, reset_kernel>(args, UINT64_MAX);
 }
 
+static void run_resize(const void *args)
+{
+    run<psti_control_args, resize_kernel>(args, UINT64_MAX);
+}
+
 static void run_step(const void *args)
 {
     run<psti_control_args, step_kernel>(args, 1);
