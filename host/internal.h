@@ -225,6 +225,7 @@ struct pst_ticket {
     psti_hold hold;
     psti_ticket_record *record; /* on the device */
     uint32_t index;
+    uint32_t host_num, host_den; /* of stashes enqueued from now on */
     uint64_t table_pages;
     pst_group *shape; /* a copy without device memory */
 };

@@ -126,6 +126,18 @@ uint32_t pst_ticket_index(const pst_ticket *ticket)
     return ticket ? ticket->index : UINT32_MAX;
 }
 
+pst_status pst_ticket_set_offload(pst_ticket *ticket, uint32_t num, uint32_t den)
+{
+    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
+    PSTI_CHECK((num == 0 || den != 0) && num <= den, PST_E_INVALID,
+               "offload %u/%u: allowed are fractions from 0 to 1", num, den);
+    PSTI_CHECK(num == 0 || ticket->pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
+               "offload %u/%u: the pool has no host pages", num, den);
+    ticket->host_num = num;
+    ticket->host_den = den;
+    return PST_OK;
+}
+
 /* ---- enqueued operations ---- */
 
 static pst_status check_shape(const pst_ticket *ticket, const pst_group *group, const char *what)
@@ -171,6 +183,8 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.num_spaces = group->num_spaces;
     args.op = next_op(pool);
     args.backend = launch->backend;
+    args.host_num = ticket->host_num;
+    args.host_den = ticket->host_den;
     memcpy(args.spaces, group->spaces, sizeof(args.spaces));
     memcpy(args.tensors, group->tensors, sizeof(args.tensors));
     PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &ticket->hold)));

@@ -90,12 +90,15 @@ typedef struct pst_pool_status {
     uint64_t checks;            /* number of pst_pool_check since creation */
     uint32_t epoch;             /* bumped by reset of the pages */
     uint32_t check_errors;      /* found by the last check */
+    uint64_t offloaded_pages;   /* host pages wanted (pst_ticket_set_offload) and got */
+    uint64_t displaced_pages;   /* host pages wanted and taken from the device tier */
+    uint64_t reserved[14];
 } pst_pool_status;
 
 /* What pst_pool_reset resets; bits can be combined. */
 #define PST_RESET_PAGES 1u      /* all pages free; every ticket reads as empty */
 #define PST_RESET_FAULTS 2u     /* flags, first fault, fault count, step_valid */
-#define PST_RESET_STATISTICS 4u /* high-water marks, spilled pages */
+#define PST_RESET_STATISTICS 4u /* high-water marks; spilled, offloaded, displaced pages */
 #define PST_RESET_ALL 7u
 
 PST_BEGIN_DECLS

@@ -99,6 +99,14 @@ PST_API pst_status pst_ticket_destroy(pst_ticket *ticket);
 /* Number of the ticket in its pool: what pst_pool_status.fault_ticket says. */
 PST_API uint32_t pst_ticket_index(const pst_ticket *ticket);
 
+/* Where stashes into this ticket, enqueued from now on, want to put their pages: the first
+ * floor(pages * num / den) on the host, the others on the device. 0/1 is the default; 1/1 is all. (The
+ * fraction of MEMO, arXiv:2407.12117, in bytes instead of tokens.) A preference: where one tier is out
+ * the other serves, which the status block counts. Operations captured before keep theirs.
+ * Threads: not at the same time as other calls with this ticket.
+ * Fails: INVALID (not a fraction from 0 to 1; above 0 where the pool has no host pages). */
+PST_API pst_status pst_ticket_set_offload(pst_ticket *ticket, uint32_t num, uint32_t den);
+
 /* Copies the live rows of source into pages of the ticket's pool.
  * options: NULL for the defaults.
  * Owns:    nothing; source's memory and counts must stay as they are until the stream has passed

@@ -77,6 +77,8 @@ PSTI_FN void psti_reset_statistics(psti_pool_state *state, pst_pool_status *stat
     status->demand_high_water = 0;
     status->step_demand = 0;
     status->spilled_pages = 0;
+    status->offloaded_pages = 0;
+    status->displaced_pages = 0;
     state->step_high[0] = 0;
     state->step_high[1] = 0;
     state->step_demand = 0;

@@ -71,7 +71,7 @@ typedef struct psti_pool_state {
     uint64_t check_seen; /* scratch: pages met once by a running check */
 } psti_pool_state;
 static_assert(sizeof(psti_pool_state) == 120, "psti_pool_state");
-static_assert(sizeof(pst_pool_status) == 128, "the status block is 128 bytes");
+static_assert(sizeof(pst_pool_status) == 256, "the status block is 256 bytes");
 
 typedef enum psti_ticket_state {
     PSTI_TICKET_EMPTY = 0,
@@ -136,8 +136,10 @@ typedef struct psti_move_args {
     uint32_t num_sms; /* 0: all */
     uint32_t num_tensors;
     uint32_t num_spaces;
-    uint32_t op;      /* not 0; tells the pool's enqueued operations apart */
-    uint32_t backend; /* a pst_backend */
+    uint32_t op;       /* not 0; tells the pool's enqueued operations apart */
+    uint32_t backend;  /* a pst_backend */
+    uint32_t host_num; /* stash: the fraction of its pages that prefers the host tier */
+    uint32_t host_den;
     psti_space spaces[PSTI_MAX_SPACES];
     psti_tensor tensors[PSTI_MAX_TENSORS];
 } psti_move_args;

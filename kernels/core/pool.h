@@ -5,18 +5,29 @@
 #include "kernels/core/fn.h"
 #include "kernels/core/layout.h"
 
+/* Which pages a stash takes: its first `lead` places get host pages, the next take[device] device
+ * pages, the others host pages. */
 typedef struct psti_decision {
     uint64_t take[PSTI_TIERS];
-    bool fits; /* otherwise nothing is taken */
+    uint64_t lead;
+    uint64_t displaced; /* places that prefer a host page and get a device page */
+    bool fits;          /* otherwise nothing is taken */
 } psti_decision;
 
-/* Device pages first, the rest from the host tier, or nothing at all. */
-PSTI_FN psti_decision psti_decide(uint64_t wanted, uint64_t free_device, uint64_t free_host)
+/* Of the places the first floor(wanted * num / den) prefer host pages, the others device pages (0/0:
+ * all). Where the preferred tier is out the other serves; where both are, nothing is taken. */
+PSTI_FN psti_decision psti_decide(uint64_t wanted, uint64_t free_device, uint64_t free_host,
+                                  uint32_t num, uint32_t den)
 {
-    psti_decision decision;
-    decision.take[PSTI_TIER_DEVICE] = psti_min_u64(wanted, free_device);
+    psti_decision decision = {{0, 0}, 0, 0, false};
+    decision.fits = wanted <= free_device || wanted - free_device <= free_host;
+    if (!decision.fits)
+        return decision;
+    const uint64_t preferred = den ? wanted * num / den : 0;
+    decision.lead = psti_min_u64(preferred, free_host);
+    decision.displaced = preferred - decision.lead;
+    decision.take[PSTI_TIER_DEVICE] = psti_min_u64(wanted - decision.lead, free_device);
     decision.take[PSTI_TIER_HOST] = wanted - decision.take[PSTI_TIER_DEVICE];
-    decision.fits = decision.take[PSTI_TIER_HOST] <= free_host;
     return decision;
 }
 
@@ -54,14 +65,24 @@ PSTI_FN unsigned char *psti_page_address(const psti_pool_view *pool, uint32_t id
     return pool->pages[psti_id_tier(id)] + ((uint64_t)psti_id_index(id) << pool->page_shift);
 }
 
-/* The id of page `page` of a stash that takes `from_device` device pages, the rest host pages,
- * beginning at the given heads. */
+/* The id for place `page` of a stash with this decision, beginning at the given heads. */
 PSTI_FN uint32_t psti_ring_id(const psti_pool_view *pool, const uint64_t head[PSTI_TIERS],
-                              uint64_t from_device, uint64_t page)
+                              const psti_decision *decision, uint64_t page)
 {
-    if (page < from_device)
-        return pool->ring[0][(head[0] + page) & pool->ring_mask[0]];
+    const uint64_t from_device = decision->take[PSTI_TIER_DEVICE];
+    if (page < decision->lead)
+        return pool->ring[1][(head[1] + page) & pool->ring_mask[1]];
+    if (page < decision->lead + from_device)
+        return pool->ring[0][(head[0] + page - decision->lead) & pool->ring_mask[0]];
     return pool->ring[1][(head[1] + page - from_device) & pool->ring_mask[1]];
+}
+
+/* What a stash with this decision adds to the statistics. By whoever may write pool state. */
+PSTI_FN void psti_count_pages(pst_pool_status *status, const psti_decision *decision)
+{
+    status->spilled_pages += decision->take[PSTI_TIER_HOST] - decision->lead;
+    status->offloaded_pages += decision->lead;
+    status->displaced_pages += decision->displaced;
 }
 
 /* What tells the operations on a ticket apart: the launch number that all blocks of one launch read,

@@ -15,8 +15,8 @@ struct move_shared {
     uint64_t launch; /* of the pool, in concurrent pools of the ticket */
     uint64_t head[PSTI_TIERS];
     uint64_t tail[PSTI_TIERS];
-    uint64_t take_device;
-    uint64_t pages; /* wanted, or held */
+    psti_decision decision; /* of a stash */
+    uint64_t pages;         /* wanted, or held */
     uint64_t fault_value;
     uint32_t fault;
     uint32_t state; /* of the ticket */

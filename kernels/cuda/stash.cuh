@@ -25,10 +25,9 @@ PSTI_DEVICE void decide_stash(move_shared &s, const psti_move_args &args, bool c
         s.fault = PST_FAULT_COUNT;
         s.fault_value = (uint64_t)first_misfit(args);
     } else {
-        const psti_decision decision =
-            psti_decide(s.pages, s.tail[0] - s.head[0], s.tail[1] - s.head[1]);
-        s.take_device = decision.take[PSTI_TIER_DEVICE];
-        s.copies = decision.fits && s.pages <= args.table_pages;
+        s.decision = psti_decide(s.pages, s.tail[0] - s.head[0], s.tail[1] - s.head[1],
+                                 args.host_num, args.host_den);
+        s.copies = s.decision.fits && s.pages <= args.table_pages;
         s.fault = s.copies ? PST_FAULT_NONE : PST_FAULT_EXHAUSTED;
         s.fault_value = s.copies ? 0 : s.pages;
     }
@@ -44,7 +43,7 @@ PSTI_DEVICE void commit_pages(move_shared &s, const psti_move_args &args)
             counts[args.spaces[i].first_count + e] = psti_user_count(&args.spaces[i], e);
     for (uint64_t page = threadIdx.x; page < s.pages; page += blockDim.x) {
         const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
-        uint32_t id = psti_ring_id(&pool, s.head, s.take_device, page);
+        uint32_t id = psti_ring_id(&pool, s.head, &s.decision, page);
         if (!psti_id_in_range(&pool, id) ||
             psti_cas_acq_rel_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
             psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
@@ -72,10 +71,9 @@ PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
     args.ticket->num_pages = s.pages;
     args.ticket->state = s.copies ? PSTI_TICKET_LIVE : PSTI_TICKET_FAILED;
     if (s.copies) {
-        const uint64_t take_host = s.pages - s.take_device;
-        psti_store_relaxed_u64(&state->head[PSTI_TIER_DEVICE], s.head[0] + s.take_device);
-        psti_store_relaxed_u64(&state->head[PSTI_TIER_HOST], s.head[1] + take_host);
-        args.pool.status->spilled_pages += take_host;
+        for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+            psti_store_relaxed_u64(&state->head[tier], s.head[tier] + s.decision.take[tier]);
+        psti_count_pages(args.pool.status, &s.decision);
     } else {
         state->failed_wanted += s.pages;
     }
@@ -147,7 +145,7 @@ template <class Copier> struct stash_source {
         if (pool.concurrent)
             id = psti_ticket_table(args.ticket, args.num_counts)[page];
         else
-            id = psti_ring_id(&pool, s.head, s.take_device, page);
+            id = psti_ring_id(&pool, s.head, &s.decision, page);
         if (!psti_id_in_range(&pool, id))
             return 0;
         /* an ordered pool takes ownership after the copy: a page that has an owner is not ours */

@@ -159,8 +159,8 @@ static stash_plan plan_stash(const psti_move_args *args, const snapshot *now)
         return plan;
     }
     plan.pages = pages_wanted(args, counts);
-    plan.decision =
-        psti_decide(plan.pages, now->tail[0] - now->head[0], now->tail[1] - now->head[1]);
+    plan.decision = psti_decide(plan.pages, now->tail[0] - now->head[0],
+                                now->tail[1] - now->head[1], args->host_num, args->host_den);
     if (!plan.decision.fits || plan.pages > args->table_pages) {
         plan.fault = PST_FAULT_EXHAUSTED;
         plan.fault_value = plan.pages;
@@ -174,7 +174,7 @@ static void commit_pages(const psti_move_args *args, const stash_plan *plan)
     uint32_t *table = psti_ticket_table(args->ticket, args->num_counts);
     for (uint64_t page = 0; page < plan->pages; page++) {
         const uint64_t mine = psti_owner_word(args->ticket_index, plan->now.epoch, page);
-        uint32_t id = psti_ring_id(pool, plan->now.head, plan->decision.take[0], page);
+        uint32_t id = psti_ring_id(pool, plan->now.head, &plan->decision, page);
         if (!psti_id_in_range(pool, id) ||
             psti_cas_acq_rel_u64(psti_owner_of(pool, id), 0, mine) != 0) {
             psti_record_fault(pool, PST_FAULT_DAMAGED, args->ticket_index, id);
@@ -185,7 +185,7 @@ static void commit_pages(const psti_move_args *args, const stash_plan *plan)
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         psti_store_relaxed_u64(&pool->state->head[tier],
                                plan->now.head[tier] + plan->decision.take[tier]);
-    pool->status->spilled_pages += plan->decision.take[PSTI_TIER_HOST];
+    psti_count_pages(pool->status, &plan->decision);
 }
 
 /* Takes what the plan says and writes the record; the caller may write pool state. */
@@ -220,7 +220,7 @@ static void stash_piece(walk *self, unsigned char *rows, uint64_t page, uint64_t
     if (pool->concurrent)
         id = psti_ticket_table(args->ticket, args->num_counts)[page];
     else
-        id = psti_ring_id(pool, plan->now.head, plan->decision.take[0], page);
+        id = psti_ring_id(pool, plan->now.head, &plan->decision, page);
     if (!psti_id_in_range(pool, id))
         return;
     /* an ordered pool takes ownership after the copy: a page that has an owner is not ours */

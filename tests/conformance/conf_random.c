@@ -60,6 +60,8 @@ static bool set_up(scene *self, const conf_run *conf, shape_theme theme, uint64_
         options.num_host_pages = oracle_random_in(random, 1, options.num_pages - 1);
         options.num_pages -= options.num_host_pages;
     }
+    options.max_pages = options.num_pages + OPERATIONS;
+    options.max_host_pages = options.num_host_pages + OPERATIONS;
     options.first_counter = choose_counter(random);
     options.max_tickets = TICKETS + (uint32_t)oracle_random_below(random, 3);
     if (!ls_open(&self->ls, conf->device, &options))
@@ -104,6 +106,10 @@ static void stash_something(scene *self, uint32_t ticket)
                            : oracle_random_in(random, COUNTS_GOOD, COUNTS_KINDS - 1));
     if (oracle_random_one_in(random, 3))
         ls_group_fill(&self->ls, source, random);
+    if (self->ls.options.num_host_pages && oracle_random_one_in(random, 2)) {
+        const uint32_t den = (uint32_t)oracle_random_in(random, 1, 7);
+        ls_set_offload(&self->ls, ticket, (uint32_t)oracle_random_below(random, den + 1), den);
+    }
     ls_group_random_counts(&self->ls, source, kind, random);
     ls_stash(&self->ls, ticket, source);
     /* the ticket has its own copy of the counts and of the bytes */
@@ -144,6 +150,9 @@ static void operate(scene *self)
         break;
     case 2:
         if (oracle_random_one_in(random, 4))
+            ls_resize(&self->ls, self->ls.pool->num_pages[0] + oracle_random_below(random, 2),
+                      self->ls.pool->num_pages[1] + oracle_random_below(random, 2));
+        else if (oracle_random_one_in(random, 4))
             ls_reset(&self->ls, (uint32_t)oracle_random_in(random, 1, PST_RESET_ALL));
         break;
     case 3:

@@ -9,7 +9,7 @@
 
 static bool fits(uint64_t wanted, uint64_t device, uint64_t host)
 {
-    const psti_decision decision = psti_decide(wanted, device, host);
+    const psti_decision decision = psti_decide(wanted, device, host, 0, 0);
     if (decision.fits &&
         (decision.take[0] + decision.take[1] != wanted || decision.take[0] > device ||
          decision.take[1] > host || (decision.take[1] > 0 && decision.take[0] != device)))

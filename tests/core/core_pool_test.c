@@ -13,7 +13,7 @@
 static void check_decision(uint64_t wanted, uint64_t device, uint64_t host, bool fits,
                            uint64_t from_device)
 {
-    const psti_decision decision = psti_decide(wanted, device, host);
+    const psti_decision decision = psti_decide(wanted, device, host, 0, 0);
     CHECK_MSG(decision.fits == fits, "%llu of %llu and %llu: fits is %d",
               (unsigned long long)wanted, (unsigned long long)device, (unsigned long long)host,
               decision.fits);
@@ -113,12 +113,61 @@ PST_TEST(CorePool, RingsTurnWithCountersOfAnySize)
         for (uint64_t from_device = 0; from_device <= SLOTS; from_device++)
             for (uint64_t page = 0; page < from_device + SLOTS; page++) {
                 const uint64_t head[PSTI_TIERS] = {heads[h], heads[9 - h]};
+                const psti_decision decision = {.take = {from_device, SLOTS}};
                 const uint64_t expected =
                     page < from_device
                         ? (heads[h] % SLOTS + page) % SLOTS
                         : (heads[9 - h] % SLOTS + page - from_device) % SLOTS | PSTI_ID_HOST_BIT;
-                CHECK_EQ(psti_ring_id(&pool, head, from_device, page), expected);
+                CHECK_EQ(psti_ring_id(&pool, head, &decision, page), expected);
             }
+}
+
+/* Place by place: what it prefers if there is some, else the other. */
+static void check_places(uint64_t wanted, uint64_t device, uint64_t host, uint32_t num,
+                         uint32_t den)
+{
+    uint32_t ring[PSTI_TIERS][SLOTS];
+    const psti_pool_view pool = ring_view(ring[0], ring[1]);
+    const uint64_t head[PSTI_TIERS] = {TWO_32 - 1, 3};
+    const psti_decision decision = psti_decide(wanted, device, host, num, den);
+    uint64_t left[PSTI_TIERS] = {device, host}, displaced = 0;
+    CHECK_EQ(decision.fits, wanted <= device + host);
+    for (uint64_t page = 0; decision.fits && page < wanted; page++) {
+        const uint64_t prefers = den != 0 && page < wanted * num / den;
+        const uint64_t tier = left[prefers] ? prefers : !prefers;
+        const uint64_t nth = tier ? host - left[1] : device - left[0];
+        CHECK_EQ(psti_ring_id(&pool, head, &decision, page),
+                 (head[tier] + nth) % SLOTS | (tier ? PSTI_ID_HOST_BIT : 0));
+        left[tier]--;
+        displaced += prefers && !tier;
+    }
+    if (!decision.fits)
+        return;
+    CHECK_EQ(decision.take[0], device - left[0]);
+    CHECK_EQ(decision.take[1], host - left[1]);
+    CHECK_EQ(decision.displaced, displaced);
+}
+
+PST_TEST(CorePool, EachPlaceGetsThePageThatItPrefers)
+{
+    static const uint32_t fractions[][2] = {
+        {0, 0}, {0, 1}, {1, 1}, {1, 2}, {1, 3}, {5, 7}, {1, UINT32_MAX}, {UINT32_MAX, UINT32_MAX}};
+    for (uint64_t wanted = 0; wanted <= SLOTS; wanted++)
+        for (uint64_t device = 0; device <= SLOTS; device++)
+            for (uint64_t host = 0; host <= SLOTS; host++)
+                for (int f = 0; f < 8; f++)
+                    check_places(wanted, device, host, fractions[f][0], fractions[f][1]);
+}
+
+PST_TEST(CorePool, FractionsOfManyPages)
+{
+    const psti_decision half = psti_decide(TWO_32 - 2, TWO_31, TWO_31, 1, 2);
+    CHECK_EQ(half.lead, TWO_31 - 1);
+    const psti_decision all = psti_decide(TWO_31, TWO_31, TWO_31, UINT32_MAX, UINT32_MAX);
+    CHECK_EQ(all.lead, TWO_31);
+    const psti_decision most = psti_decide(TWO_31, TWO_31, TWO_31, UINT32_MAX - 1, UINT32_MAX);
+    CHECK_EQ(most.lead, TWO_31 - 1);
+    CHECK_EQ(most.take[0], 1);
 }
 
 PST_TEST(CorePool, FreePagesSurviveTheWrapOfTheCounters)

@@ -181,6 +181,8 @@ static void compare_status(lockstep *ls, const pst_pool_status *found,
     SAME_FIELD(demand_high_water);
     SAME_FIELD(step_demand);
     SAME_FIELD(spilled_pages);
+    SAME_FIELD(offloaded_pages);
+    SAME_FIELD(displaced_pages);
     SAME_FIELD(in_use[0]);
     SAME_FIELD(in_use[1]);
     SAME_FIELD(steps);
@@ -240,6 +242,15 @@ static void compare_pages(lockstep *ls, uint32_t index)
 }
 
 /* ---- operations ---- */
+
+void ls_set_offload(lockstep *ls, uint32_t ticket, uint32_t num, uint32_t den)
+{
+    if (ls->failed)
+        return;
+    LS_TRY(pst_ticket_set_offload(ls->tickets[ticket], num, den));
+    ls->oracle->tickets[ticket].host_num = num;
+    ls->oracle->tickets[ticket].host_den = den;
+}
 
 void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
 {

@@ -32,9 +32,9 @@ typedef struct ls_options {
     uint64_t num_pages;
     uint64_t num_host_pages; /* a second tier */
     uint64_t max_pages, max_host_pages;
-    uint32_t max_tickets;    /* 0: LS_MAX_TICKETS */
-    uint64_t first_counter;  /* what the ring's counters begin with */
-    uint64_t seed;           /* printed with the first difference */
+    uint32_t max_tickets;   /* 0: LS_MAX_TICKETS */
+    uint64_t first_counter; /* what the ring's counters begin with */
+    uint64_t seed;          /* printed with the first difference */
     ls_report report;
 } ls_options;
 
@@ -98,6 +98,7 @@ uint32_t ls_ticket_make(lockstep *ls, const ls_group *group);
 /* One that holds nothing. */
 void ls_ticket_free(lockstep *ls, uint32_t ticket);
 
+void ls_set_offload(lockstep *ls, uint32_t ticket, uint32_t num, uint32_t den);
 void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source);
 void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
                 pst_restore_tail tail);

@@ -40,7 +40,8 @@ static void forget_ticket(oracle_ticket *ticket)
     free(ticket->table);
     free(ticket->bytes);
     free(ticket->is_live);
-    *ticket = (oracle_ticket){.state = ORACLE_EMPTY};
+    *ticket = (oracle_ticket){
+        .state = ORACLE_EMPTY, .host_num = ticket->host_num, .host_den = ticket->host_den};
 }
 
 static void fill_free_lists(oracle_pool *pool)
@@ -155,6 +156,8 @@ static void reset_statistics(oracle_pool *pool)
     pool->status.demand_high_water = 0;
     pool->status.step_demand = 0;
     pool->status.spilled_pages = 0;
+    pool->status.offloaded_pages = 0;
+    pool->status.displaced_pages = 0;
     pool->step_demand = 0;
     note_marks(pool);
 }
@@ -262,10 +265,14 @@ static void hold_pages(oracle_pool *pool, oracle_ticket *ticket, const oracle_gr
     ticket->bytes = oracle_calloc(pages, (size_t)pool->page_bytes);
     ticket->is_live = oracle_calloc(pages, (size_t)pool->page_bytes);
     for (uint64_t page = 0; page < pages; page++) {
-        const uint32_t tier = pool->num_free[0] == 0;
+        const uint32_t wanted =
+            ticket->host_num && (page + 1) * ticket->host_den <= pages * ticket->host_num;
+        const uint32_t tier = pool->num_free[wanted] ? wanted : !wanted;
         ticket->ids[page] = take_first(pool, tier);
         ticket->table[page] = ticket->ids[page];
-        pool->status.spilled_pages += tier;
+        pool->status.offloaded_pages += wanted && tier;
+        pool->status.displaced_pages += wanted && !tier;
+        pool->status.spilled_pages += !wanted && tier;
     }
     copy context = {.pool = pool, .ticket = ticket, .image = source->image};
     oracle_each_byte(source, counts, copy_in, &context);
@@ -412,4 +419,5 @@ void oracle_release(oracle_pool *pool, uint32_t index)
 void oracle_forget(oracle_pool *pool, uint32_t index)
 {
     forget_ticket(&pool->tickets[index]);
+    pool->tickets[index].host_num = 0;
 }

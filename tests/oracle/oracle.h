@@ -59,6 +59,8 @@ typedef struct oracle_ticket {
     uint32_t *table;      /* LIVE: as they are, perhaps damaged */
     unsigned char *bytes; /* LIVE: by position in the byte stream */
     bool *is_live;        /* LIVE: whether that position has a byte */
+    uint32_t host_num,
+        host_den; /* of its pages the first floor(pages * num / den) go to the host */
 } oracle_ticket;
 
 typedef struct oracle_pool {
