@@ -183,9 +183,8 @@ PST_TEST(Group, MoreBytesThanTwoTo45AreRefused)
     CHECK_SPOILED(
         &self, spaces[0].capacity, INT64_MAX,
         "tensor 0: capacity 9223372036854775807, ratio 1/1, row_bytes 1: above 2^45 bytes");
-    CHECK_SPOILED(
-        &self, tensors[0].row_bytes, UINT64_MAX,
-        "tensor 0: capacity 35184372072448, ratio 1/1, row_bytes 18446744073709551615:");
+    CHECK_SPOILED(&self, tensors[0].row_bytes, UINT64_MAX,
+                  "tensor 0: capacity 35184372072448, ratio 1/1, row_bytes 18446744073709551615:");
     CHECK_SPOILED(&self, tensors[0].row_bytes, 1u << 20, "tensor 0: capacity");
     CHECK_SPOILED(&self, config.num_tensors, 2, "tensor 1: the group is above 2^45 bytes");
     self.tensors[0].segment_stride = (uint64_t)most;
