@@ -1,6 +1,8 @@
 /* Asynchronous bulk copies, done late: a load at some time before its barrier says so, a store in two
  * steps, of which the first reads shared memory and the second writes, each at some time before a
- * wait that asks for it. Some launches do nothing that no wait forces. */
+ * wait that asks for it. Some blocks do nothing that no wait forces.
+ * ThreadSanitizer takes a copy for an access of the thread that happens to do it, which is right where
+ * one thread of a block asks for all copies and waits for them. */
 #ifndef PSTI_SIMT
 #define PSTI_SIMT 1
 #endif
@@ -8,7 +10,6 @@
 #include "tests/simt/simt_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- what the copies touch, which the sanitizers see ---- */
 
@@ -38,24 +39,29 @@ SIMT_RAW void simt_barrier_init(uint64_t *barrier)
     *barrier = kBarrier << 48;
 }
 
+/* Of a barrier that has had its arrival: the phase is over when no more bytes are to come. */
+SIMT_RAW static uint64_t settled(uint64_t word)
+{
+    return (uint32_t)word == 0 ? (word ^ kPhase) & ~kArmed : word;
+}
+
 SIMT_RAW void simt_barrier_expect(uint64_t *barrier, uint32_t bytes)
 {
     const simt_block *block = simt_running_block();
     const uint64_t word = read_barrier(block, barrier);
     if (word & kArmed)
-        simt_die(block->launch, "a second arrival at a barrier of block %u", block->block_idx);
-    *barrier = (word | kArmed) + bytes;
+        simt_die(block->launch, "a second arrival in one phase of a barrier of block %u",
+                 block->block_idx);
+    *barrier = settled((word | kArmed) + bytes);
 }
 
 SIMT_RAW static void complete(const simt_block *block, uint64_t *barrier, uint32_t bytes)
 {
-    uint64_t word = read_barrier(block, barrier);
+    const uint64_t word = read_barrier(block, barrier);
     if ((uint32_t)word < bytes)
-        simt_die(block->launch, "more bytes than a barrier of block %u expects", block->block_idx);
-    word -= bytes;
-    if ((word & kArmed) && (uint32_t)word == 0)
-        word = (word ^ kPhase) & ~kArmed;
-    *barrier = word;
+        simt_die(block->launch, "a load of %u bytes at a barrier of block %u that expects %u",
+                 bytes, block->block_idx, (uint32_t)word);
+    *barrier = settled(word - bytes);
 }
 
 /* ---- copies in flight ---- */
@@ -87,7 +93,7 @@ SIMT_RAW static void advance(simt_block *block, uint32_t at)
     }
 }
 
-/* Now and then, unless this launch is a lazy one. */
+/* Now and then, unless this block is a lazy one. */
 SIMT_RAW static void drift(simt_block *block)
 {
     simt_bulk *bulk = &block->bulk;
@@ -101,17 +107,23 @@ SIMT_RAW static simt_copy *issue(simt_block *block, void *shared, const void *gl
     simt_bulk *bulk = &block->bulk;
     const unsigned char *stage = static_cast<unsigned char *>(shared);
     if ((uintptr_t)shared % 16 || (uintptr_t)global % 16 || bytes % 16 || bytes == 0)
-        simt_die(block->launch, "a bulk copy of %u bytes between %p and %p in block %u", bytes,
-                 shared, global, block->block_idx);
+        simt_die(
+            block->launch,
+            "a bulk copy of %u bytes between %p and %p in block %u: addresses and size must be "
+            "multiples of 16, the size not 0",
+            bytes, shared, global, block->block_idx);
     if (stage < block->dynamic || stage + bytes > block->dynamic + bulk->dynamic_bytes)
-        simt_die(block->launch, "a bulk copy outside the shared memory of block %u",
-                 block->block_idx);
+        simt_die(block->launch,
+                 "a bulk copy in block %u: %u bytes at %td of %u bytes of dynamic shared memory",
+                 block->block_idx, bytes, stage - block->dynamic, bulk->dynamic_bytes);
     if (bulk->num_copies == SIMT_MAX_COPIES)
-        simt_die(block->launch, "more than %u bulk copies in block %u", SIMT_MAX_COPIES,
+        simt_die(block->launch, "more than %u bulk copies in flight in block %u", SIMT_MAX_COPIES,
                  block->block_idx);
     drift(block);
     simt_copy *copy = &bulk->copies[bulk->num_copies++];
-    memset(copy, 0, sizeof(*copy));
+    copy->barrier = nullptr;
+    copy->held = nullptr;
+    copy->group = 0;
     copy->bytes = bytes;
     copy->thread = simt_thread_idx().x;
     return copy;
@@ -194,24 +206,40 @@ SIMT_RAW void simt_bulk_begin(simt_block *block)
     bulk->num_copies = 0;
     bulk->dynamic_bytes = 0;
     bulk->eagerness = simt_random(&block->random, 4);
-    memset(bulk->groups, 0, sizeof(bulk->groups));
+    /* volatile: as a call of memset TSan would see it */
+    volatile uint32_t *groups = bulk->groups;
+    for (uint32_t i = 0; i < block->num_threads; i++)
+        groups[i] = 0;
 }
 
 SIMT_RAW void simt_bulk_end(const simt_block *block)
 {
-    if (block->bulk.num_copies)
-        simt_die(block->launch, "block %u ended with %u bulk copies in flight", block->block_idx,
-                 block->bulk.num_copies);
+    const simt_bulk *bulk = &block->bulk;
+    if (bulk->num_copies == 0)
+        return;
+    const simt_copy *first = &bulk->copies[0];
+    const char *what = "a store that was not waited for";
+    if (first->barrier)
+        what = "a load that was not waited for";
+    else if (first->group == bulk->groups[first->thread])
+        what = "a store that was not committed";
+    simt_die(block->launch, "block %u ended with %u bulk copies in flight: %s", block->block_idx,
+             bulk->num_copies, what);
 }
 
 SIMT_RAW unsigned char *simt_dynamic(uint32_t bytes)
 {
     simt_block *block = simt_running_block();
+    simt_bulk *bulk = &block->bulk;
     if (bytes > SIMT_DYNAMIC_BYTES)
-        simt_die(block->launch, "%u bytes of dynamic shared memory", bytes);
-    if (block->bulk.dynamic_bytes == 0) {
-        block->bulk.dynamic_bytes = bytes;
+        simt_die(block->launch, "%u bytes of dynamic shared memory in block %u, at most %u", bytes,
+                 block->block_idx, SIMT_DYNAMIC_BYTES);
+    if (bulk->dynamic_bytes == 0) {
+        bulk->dynamic_bytes = bytes;
         simt_poison(block->dynamic, bytes);
+    } else if (bulk->dynamic_bytes != bytes) {
+        simt_die(block->launch, "%u and %u bytes of dynamic shared memory in block %u",
+                 bulk->dynamic_bytes, bytes, block->block_idx);
     }
     return block->dynamic;
 }

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +203,7 @@ static bool run_named(const char *name)
         }
     }
     if (strcmp(name, "unordered_launches") != 0)
-        return false;
+        return simt_run_bulk_scenario(name) != 0;
     unordered_launches();
     return true;
 }
@@ -242,28 +243,46 @@ static int spawn_self(const char *scenario, int error_output, pid_t *child)
     return error;
 }
 
-int simt_run_scenario(const char *scenario, char *text, uint32_t bytes)
+char simt_report[1 << 16];
+
+int simt_run_scenario(const char *scenario)
 {
     int ends[2], status = -1;
     pid_t child = 0;
-    text[0] = '\0';
+    simt_report[0] = '\0';
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
     const int error = spawn_self(scenario, ends[1], &child);
     close(ends[1]);
-    uint32_t filled = 0;
+    size_t filled = 0;
     char rest[512];
     for (;;) { /* to the end, or the child would wait */
-        const bool fits = filled + 1 < bytes;
-        const ssize_t got = fits ? read(ends[0], text + filled, bytes - 1 - filled)
-                                 : read(ends[0], rest, sizeof rest);
+        const bool fits = filled + 1 < sizeof simt_report;
+        const ssize_t got =
+            fits ? read(ends[0], simt_report + filled, sizeof simt_report - 1 - filled)
+                 : read(ends[0], rest, sizeof rest);
         if (got <= 0)
             break;
-        filled += fits ? (uint32_t)got : 0;
+        filled += fits ? (size_t)got : 0;
     }
-    text[filled] = '\0';
+    simt_report[filled] = '\0';
     close(ends[0]);
     if (error != 0 || waitpid(child, &status, 0) != child)
         return -1;
     return status;
+}
+
+int simt_scenario_ends_well(const char *scenario)
+{
+    const int status = simt_run_scenario(scenario);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int simt_scenario_aborts(const char *scenario, const char *words)
+{
+    const int status = simt_run_scenario(scenario);
+    const char *line = strstr(simt_report, "simt: ");
+    const bool aborted = (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) ||
+                         (WIFEXITED(status) && WEXITSTATUS(status) != 0);
+    return aborted && line && strstr(line, words) && strstr(line, "seed ");
 }

@@ -28,19 +28,11 @@ PSTI_KERNEL(barrier_kernel, barrier_args, args)
     }
 }
 
-template <class Args, void (*kKernel)(const Args &)>
-static void launch(const simt_config *config, uint32_t grid, uint32_t block, const Args &args)
-{
-    simt_launch(
-        config, grid, block, [](void *ctx) { kKernel(*static_cast<const Args *>(ctx)); },
-        const_cast<Args *>(&args));
-}
-
 uint64_t simt_try_barriers(const simt_config *config, uint32_t grid, uint32_t block,
                            uint32_t rounds)
 {
     uint64_t wrong = 0;
-    launch<barrier_args, barrier_kernel>(config, grid, block, {rounds, &wrong});
+    simt_launch_kernel<barrier_args, barrier_kernel>(config, grid, block, {rounds, &wrong});
     return wrong;
 }
 
@@ -60,6 +52,11 @@ PSTI_KERNEL(warp_kernel, warp_args, args)
         wrong += psti_shuffle_up_u64(mine, n) != below;
         wrong += psti_shuffle_xor_u64(mine, n) != first + ((uint64_t)(lane ^ n) << 33);
     }
+    for (uint32_t n = 0; n < SIMT_WARP; n++) {
+        const uint32_t other = (lane + n) % SIMT_WARP;
+        wrong += psti_shuffle_u64(mine, n) != first + ((uint64_t)n << 33);
+        wrong += psti_shuffle_u64(mine, other) != first + ((uint64_t)other << 33);
+    }
     row.word[threadIdx.x] = mine;
     __syncwarp();
     wrong += row.word[threadIdx.x ^ 1] != first + ((uint64_t)(lane ^ 1) << 33);
@@ -70,7 +67,7 @@ PSTI_KERNEL(warp_kernel, warp_args, args)
 uint64_t simt_try_warps(const simt_config *config, uint32_t block)
 {
     uint64_t wrong = 0;
-    launch<warp_args, warp_kernel>(config, 1, block, {&wrong});
+    simt_launch_kernel<warp_args, warp_kernel>(config, 1, block, {&wrong});
     return wrong;
 }
 
@@ -92,7 +89,37 @@ uint64_t simt_try_shared(const simt_config *config, uint32_t grid, uint32_t laun
 {
     uint64_t wrong = 0;
     for (uint32_t i = 0; i < launches; i++)
-        launch<warp_args, shared_kernel>(config, grid, 64, {&wrong});
+        simt_launch_kernel<warp_args, shared_kernel>(config, grid, 64, {&wrong});
+    return wrong;
+}
+
+struct dynamic_args {
+    uint32_t words;
+    uint64_t *wrong;
+};
+
+PSTI_KERNEL(dynamic_kernel, dynamic_args, args)
+{
+    const uint32_t bytes = args.words * (uint32_t)sizeof(uint64_t);
+    uint64_t *words = reinterpret_cast<uint64_t *>(psti_dynamic_shared(bytes));
+    uint64_t wrong = 0;
+    for (uint32_t i = threadIdx.x; i < args.words; i += blockDim.x)
+        wrong += words[i] != 0xa5a5a5a5a5a5a5a5u;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < args.words; i += blockDim.x)
+        words[i] = i;
+    __syncthreads();
+    words = reinterpret_cast<uint64_t *>(psti_dynamic_shared(bytes));
+    for (uint32_t i = threadIdx.x; i < args.words; i += blockDim.x)
+        wrong += words[i] != i;
+    if (wrong)
+        psti_add_acq_rel_u64(args.wrong, wrong);
+}
+
+uint64_t simt_try_dynamic(const simt_config *config, uint32_t grid, uint32_t words)
+{
+    uint64_t wrong = 0;
+    simt_launch_kernel<dynamic_args, dynamic_kernel>(config, grid, 64, {words, &wrong});
     return wrong;
 }
 
@@ -115,7 +142,7 @@ uint64_t simt_try_indices(const simt_config *config, uint32_t grid, uint32_t blo
 {
     uint64_t wrong = 0;
     uint8_t *seen = new uint8_t[grid * block]();
-    launch<index_args, index_kernel>(config, grid, block, {grid, block, &wrong, seen});
+    simt_launch_kernel<index_args, index_kernel>(config, grid, block, {grid, block, &wrong, seen});
     for (uint32_t i = 0; i < grid * block; i++)
         wrong += seen[i] != 1;
     delete[] seen;
@@ -158,7 +185,7 @@ uint64_t simt_try_last_block(const simt_config *config, uint32_t grid, uint32_t 
     uint32_t done = 0;
     uint64_t partial[SIMT_MAX_BLOCKS];
     uint64_t sum = 0;
-    launch<sum_args, sum_kernel>(config, grid, 64, {n, &done, partial, &sum});
+    simt_launch_kernel<sum_args, sum_kernel>(config, grid, 64, {n, &done, partial, &sum});
     return sum;
 }
 
@@ -192,8 +219,8 @@ uint64_t simt_try_first_arrival(const simt_config *config, uint32_t grid, uint64
 {
     uint32_t arrived = 0, ready = 0;
     uint64_t decision = 0, sum = 0;
-    launch<leader_args, leader_kernel>(config, grid, 64,
-                                       {value, &arrived, &decision, &ready, &sum, leader_out});
+    simt_launch_kernel<leader_args, leader_kernel>(
+        config, grid, 64, {value, &arrived, &decision, &ready, &sum, leader_out});
     return sum;
 }
 
@@ -212,7 +239,7 @@ PSTI_KERNEL(order_kernel, order_args, args)
 void simt_try_order(const simt_config *config, uint32_t grid, uint32_t block, uint32_t *order)
 {
     uint32_t next = 0;
-    launch<order_args, order_kernel>(config, grid, block, {&next, order});
+    simt_launch_kernel<order_args, order_kernel>(config, grid, block, {&next, order});
 }
 
 struct crowd_args {
@@ -242,7 +269,7 @@ PSTI_KERNEL(crowd_kernel, crowd_args, args)
 
 void simt_try_crowd(const simt_config *config, uint32_t grid, simt_crowd *crowd)
 {
-    launch<crowd_args, crowd_kernel>(config, grid, 32, {crowd});
+    simt_launch_kernel<crowd_args, crowd_kernel>(config, grid, 32, {crowd});
 }
 
 struct add_args {
@@ -257,5 +284,5 @@ PSTI_KERNEL(add_kernel, add_args, args)
 
 void simt_try_plain_add(const simt_config *config, uint32_t grid, uint64_t *word)
 {
-    launch<add_args, add_kernel>(config, grid, 32, {word});
+    simt_launch_kernel<add_args, add_kernel>(config, grid, 32, {word});
 }

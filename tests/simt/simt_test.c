@@ -4,7 +4,6 @@
 #include "tests/simt/simt_selftest.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
@@ -48,6 +47,16 @@ PST_TEST(Simt, SharedMemoryIsPoisonedAtBlockStart)
     for (uint32_t residency = 1; residency <= 2; residency++) {
         const simt_config config = with(1, residency);
         CHECK_EQ(simt_try_shared(&config, 5, 3), 0);
+    }
+}
+
+PST_TEST(Simt, DynamicSharedMemoryIsPoisonedAtBlockStart)
+{
+    for (uint32_t residency = 1; residency <= 2; residency++) {
+        const simt_config config = with(1, residency);
+        for (uint32_t words = 1; words <= 16384; words *= 4)
+            CHECK_EQ(simt_try_dynamic(&config, 5, words), 0);
+        CHECK_EQ(simt_try_dynamic(&config, 5, 77), 0); /* fewer than before */
     }
 }
 
@@ -172,30 +181,10 @@ PST_TEST(Simt, HookLaunchesInTheMiddleOfALaunch)
 
 /* ---- what must be caught ---- */
 
-static char report[1 << 16];
-
-static bool scenario_ends_well(const char *scenario)
-{
-    const int status = simt_run_scenario(scenario, report, sizeof(report));
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-static bool scenario_aborts(const char *scenario, const char *words)
-{
-    const int status = simt_run_scenario(scenario, report, sizeof(report));
-    const char *line = strstr(report, "simt: ");
-    const bool aborted = (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) ||
-                         (WIFEXITED(status) && WEXITSTATUS(status) != 0);
-    return aborted && line && strstr(line, words) && strstr(line, "seed ");
-}
-
-#define CHECK_ABORTS(scenario, words) \
-    CHECK_MSG(scenario_aborts(scenario, words), "%s: no \"%s\" in: %s", scenario, words, report)
-
 PST_TEST(Simt, BarrierWithoutAllThreadsIsCaught)
 {
     CHECK_ABORTS("missing_thread", "deadlock in block");
-    CHECK(strstr(report, "of 64 threads 1 have ended, 63 wait at __syncthreads"));
+    CHECK(strstr(simt_report, "of 64 threads 1 have ended, 63 wait at __syncthreads"));
     CHECK_ABORTS("two_barriers", "divergent __syncthreads");
 }
 
@@ -219,20 +208,21 @@ PST_TEST(Simt, HangForWantOfResidencyIsCaught)
 {
     CHECK_ABORTS("leader_by_number_1", "hang: the blocks in all 1 slots spin in vain");
     CHECK_ABORTS("leader_by_number_2", "hang: the blocks in all 2 slots spin in vain");
-    CHECK_MSG(scenario_ends_well("leader_by_number_4"), "%s", report);
+    CHECK_MSG(simt_scenario_ends_well("leader_by_number_4"), "%s", simt_report);
     CHECK_ABORTS("spin_across_barrier", "hang: ");
 }
 
 #if PSTI_UNDER_TSAN
 static bool scenario_races(const char *scenario)
 {
-    const int status = simt_run_scenario(scenario, report, sizeof(report));
-    return WIFEXITED(status) && WEXITSTATUS(status) == 66 && strstr(report, "data race") &&
-           strstr(report, "simt_scenarios.cc");
+    const int status = simt_run_scenario(scenario);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 66 && strstr(simt_report, "data race") &&
+           strstr(simt_report, "simt_scenarios.cc");
 }
 
-#define CHECK_RACES(scenario) CHECK_MSG(scenario_races(scenario), "%s: %s", scenario, report)
-#define CHECK_NO_RACE(scenario) CHECK_MSG(scenario_ends_well(scenario), "%s: %s", scenario, report)
+#define CHECK_RACES(scenario) CHECK_MSG(scenario_races(scenario), "%s: %s", scenario, simt_report)
+#define CHECK_NO_RACE(scenario) \
+    CHECK_MSG(simt_scenario_ends_well(scenario), "%s: %s", scenario, simt_report)
 
 PST_TEST(Simt, TsanFindsAMissingBarrier)
 {
