@@ -1,0 +1,145 @@
+"""The C interface of libpagestash, as far as the benchmark uses it, through ctypes.
+
+The structs repeat include/pagestash/*.h field by field; tests/tools/test_peers.py compares their
+sizes and offsets with what the C compiler makes of the headers.
+"""
+import ctypes
+import glob
+import os
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t
+from ctypes import c_uint32, c_uint64, c_void_p
+
+ROWS_PREFIX = 0
+COUNT_INT64 = 1
+POOL_ORDERED = 0
+
+
+class GraphInfo(ctypes.Structure):
+    _fields_ = [("num_nodes", c_uint64), ("num_kernels", c_uint64)]
+
+
+class RowSpace(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("count_type", c_int), ("counts", c_void_p),
+                ("capacity", c_int64), ("num_segments", c_uint32)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("base", c_void_p), ("row_bytes", c_uint64), ("segment_stride", c_uint64),
+                ("space", c_uint32), ("num", c_uint32), ("den", c_uint32)]
+
+
+class GroupConfig(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("spaces", POINTER(RowSpace)), ("num_spaces", c_uint32),
+                ("tensors", POINTER(Tensor)), ("num_tensors", c_uint32), ("tail_is_zero", c_bool)]
+
+
+class GroupUsage(ctypes.Structure):
+    _fields_ = [("payload_bytes", c_uint64), ("stream_bytes", c_uint64), ("pages", c_uint64)]
+
+
+class PoolConfig(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("page_bytes", c_uint64), ("num_pages", c_uint64),
+                ("mode", c_int), ("max_tickets", c_uint32), ("memory", c_void_p),
+                ("memory_bytes", c_uint64), ("num_host_pages", c_uint64), ("max_pages", c_uint64),
+                ("max_host_pages", c_uint64)]
+
+
+class PoolStatus(ctypes.Structure):
+    """The beginning; the library writes the rest into the room behind it."""
+    _fields_ = [("flags", c_uint32), ("step_valid", c_int32), ("fault_state", c_uint32),
+                ("fault", c_uint32), ("room", c_uint64 * 128)]
+
+
+class LaunchOptions(ctypes.Structure):
+    _fields_ = [("num_sms", c_int), ("backend", c_int), ("priority", c_int),
+                ("programmatic", c_bool)]
+
+
+class StashOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("launch", LaunchOptions)]
+
+
+class RestoreOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("launch", LaunchOptions), ("pages", c_int),
+                ("tail", c_int)]
+
+
+# C name -> struct; the test walks it.
+STRUCTS = {"pst_graph_info": GraphInfo, "pst_row_space": RowSpace, "pst_tensor": Tensor,
+           "pst_group_config": GroupConfig, "pst_group_usage": GroupUsage,
+           "pst_pool_config": PoolConfig, "pst_pool_status": PoolStatus,
+           "pst_launch_options": LaunchOptions, "pst_stash_options": StashOptions,
+           "pst_restore_options": RestoreOptions}
+
+# Every handle, pst_stream too, is a pointer.
+CALLS = {
+    "pst_device_open": [c_char_p, c_int, POINTER(c_void_p)],
+    "pst_device_close": [c_void_p],
+    "pst_stream_create": [c_void_p, POINTER(c_void_p)],
+    "pst_stream_destroy": [c_void_p, c_void_p],
+    "pst_stream_synchronize": [c_void_p, c_void_p],
+    "pst_graph_begin": [c_void_p, c_void_p],
+    "pst_graph_end": [c_void_p, c_void_p, POINTER(c_void_p)],
+    "pst_graph_launch": [c_void_p, c_void_p],
+    "pst_graph_get_info": [c_void_p, POINTER(GraphInfo)],
+    "pst_graph_destroy": [c_void_p],
+    "pst_group_create": [c_void_p, POINTER(GroupConfig), POINTER(c_void_p)],
+    "pst_group_destroy": [c_void_p],
+    "pst_group_measure": [c_void_p, POINTER(c_int64), c_uint64, POINTER(GroupUsage)],
+    "pst_pool_create": [c_void_p, POINTER(PoolConfig), POINTER(c_void_p)],
+    "pst_pool_destroy": [c_void_p],
+    "pst_pool_check": [c_void_p, c_void_p],
+    "pst_pool_step": [c_void_p, c_void_p],
+    "pst_pool_poll": [c_void_p, POINTER(PoolStatus)],
+    "pst_ticket_create": [c_void_p, c_void_p, POINTER(c_void_p)],
+    "pst_ticket_destroy": [c_void_p],
+    "pst_ticket_stash": [c_void_p, c_void_p, POINTER(StashOptions), c_void_p],
+    "pst_ticket_restore": [c_void_p, c_void_p, POINTER(RestoreOptions), c_void_p],
+}
+
+
+class Error(Exception):
+    """A call answered with something else than PST_OK; the text is the library's own."""
+
+
+class Library:
+    """lib.device_open(...) is pst_device_open(...), and raises Error unless it succeeds.
+
+    lib.create("pool_create", ...) also supplies the out parameter and returns the handle.
+    """
+
+    def __init__(self, path):
+        self._dll = ctypes.CDLL(path)
+        self._dll.pst_last_message.restype = c_char_p
+        self._dll.pst_status_name.restype = c_char_p
+        self._dll.pst_fault_text.restype = c_char_p
+        for name, arguments in CALLS.items():
+            function = getattr(self._dll, name)
+            function.argtypes, function.restype = arguments, c_int
+            setattr(self, name[len("pst_"):], self._checked(name, function))
+        self.path = path
+        self.version = self._dll.pst_version()
+
+    def _checked(self, name, function):
+        def call(*arguments):
+            status = function(*arguments)
+            if status != 0:
+                raise Error(f"{name}: {self._dll.pst_status_name(status).decode()}: "
+                            f"{self._dll.pst_last_message().decode()}")
+        return call
+
+    def create(self, call, *arguments):
+        handle = c_void_p()
+        getattr(self, call)(*arguments, byref(handle))
+        return handle
+
+    def fault_text(self, fault):
+        return self._dll.pst_fault_text(fault).decode()
+
+
+def find(explicit, root):
+    """Path of the library: the one named, else the newest that a build left; None without one."""
+    if explicit:
+        return explicit
+    built = glob.glob(os.path.join(root, "build", "*", "libpagestash.so"))
+    return max(built, key=os.path.getmtime, default=None)
