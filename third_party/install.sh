@@ -3,7 +3,7 @@
 # The CUDA toolkit is not installed: it is used if it is found.
 set -eu
 
-packages="cmake ninja-build gcc g++ make pkg-config python3
+packages="cmake ninja-build gcc g++ make pkg-config python3 python3-matplotlib
           libgtest-dev libjansson-dev spin
           clang libclang-rt-14-dev clang-tidy clang-format"
 
