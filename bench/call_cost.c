@@ -66,20 +66,20 @@ static double now(void)
 
 static int time_calls(pst_ticket *ticket, const pst_group *group, bench_times *ns)
 {
-    double samples[SAMPLES];
+    bench_series series = {.num = 0};
     for (int i = 0; i < SAMPLES; i++) {
         pst_status status = PST_OK;
         num_launches = 0;
         const double begin = now();
         for (int call = 0; call < CALLS && status == PST_OK; call++)
             status = pst_ticket_stash(ticket, group, NULL, NULL);
-        samples[i] = (now() - begin) / CALLS;
+        bench_series_add(&series, (now() - begin) / CALLS);
         BENCH_PST(status);
         if (num_launches != CALLS)
             return bench_fail(BENCH_NO, "%d stash calls made %llu launches", CALLS,
                               (unsigned long long)num_launches);
     }
-    *ns = bench_summary(samples, SAMPLES);
+    *ns = bench_summary(&series);
     return BENCH_OK;
 }
 

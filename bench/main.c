@@ -1,29 +1,39 @@
-/* pagestash-bench: how fast stash and restore are, next to a plain copy of the same bytes. */
-#include "bench.h"
+/* pagestash-bench: how fast stash and restore are, next to plain copies. */
+#include "options.h"
+#include "rig.h"
 
-#include <argp.h>
 #include <errno.h>
-#include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_CASES = 64, SAMPLES = 31, QUICK_SAMPLES = 21 };
-enum { KEY_DEVICE = 256, KEY_JSON, KEY_QUICK, KEY_CALL_COST };
+enum { SAMPLES = 31, QUICK_SAMPLES = 21 };
+enum { PAIRS = 100000, QUICK_PAIRS = 10000 };
 
-typedef struct bench_options {
-    const char *device;
-    const char *json;
-    bool quick;
-    bool call_cost;
-} bench_options;
+static bool has_progress_line;
+
+static void clear_progress_line(void)
+{
+    if (has_progress_line)
+        fputs("\r\033[K", stderr);
+    has_progress_line = false;
+}
+
+static void show_progress(size_t done, size_t all)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    clear_progress_line();
+    fprintf(stderr, "configuration %zu of %zu", done + 1, all);
+    has_progress_line = true;
+}
 
 int bench_fail(int code, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
+    clear_progress_line();
     fputs("pagestash-bench: ", stderr);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
@@ -46,131 +56,108 @@ int bench_status(pst_status status)
     }
 }
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
+int bench_gpu(const char *error)
 {
-    bench_options *options = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* one line, not the advice that argp adds to it */
-        return 0;
-    case KEY_DEVICE:
-        options->device = argument;
-        return 0;
-    case KEY_JSON:
-        options->json = argument;
-        return 0;
-    case KEY_QUICK:
-        options->quick = true;
-        return 0;
-    case KEY_CALL_COST:
-        options->call_cost = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        bench_fail(BENCH_USAGE, "argument \"%.80s\": allowed are options only", argument);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return error ? bench_fail(BENCH_DEVICE, "%s", error) : BENCH_OK;
 }
 
-static void print_version(FILE *stream, struct argp_state *state)
+/* Before anything is measured. */
+static int check_custom(pst_device *device, const bench_options *options, bench_report *report)
 {
-    (void)state;
-    const int version = pst_version();
-    fprintf(stream, "pagestash-bench %d.%d.%d (%s)\n", version / 10000, version / 100 % 100,
-            version % 100, PAGESTASH_COMMIT);
-}
-
-/* Before the work that would be in vain. */
-static int check_json(const char *path)
-{
-    if (path == NULL || strcmp(path, "-") == 0)
+    const bench_case *custom = &options->custom;
+    const pst_device_info *info = &report->machine.device;
+    if (!options->has_custom)
         return BENCH_OK;
-    if (*path == '\0')
-        return bench_fail(BENCH_USAGE, "--json: empty: allowed is a file, or - for stdout");
-    char *copy = strdup(path);
-    if (copy == NULL)
-        return bench_fail(BENCH_NO, "out of memory");
-    const int denied = access(dirname(copy), W_OK | X_OK);
-    free(copy);
-    return denied ? bench_fail(BENCH_USAGE, "--json %s: %s", path, strerror(errno)) : BENCH_OK;
+    if (custom->num_sms > info->num_sms)
+        return bench_fail(BENCH_USAGE, "--num-sms %d: allowed are 0 to %d on %s", custom->num_sms,
+                          info->num_sms, info->name);
+    if (custom->backend != PST_BACKEND_AUTO && !(info->backends & 1u << custom->backend))
+        return bench_fail(BENCH_DEVICE, "--backend %s: %s has none",
+                          bench_backend_name(custom->backend), info->name);
+    return bench_may_measure(device, custom, report);
 }
 
-static int parse_options(int argc, char **argv, bench_options *options)
+static int run_cases(pst_device *device, const bench_options *options, bench_ceiling *ceiling,
+                     bench_report *report)
 {
-    static const struct argp_option list[] = {
-        {"device", KEY_DEVICE, "auto|host|cuda", 0,
-         "auto is cuda if there is one, else host (auto)", 1},
-        {"json", KEY_JSON, "FILE", 0, "write the report as JSON; - is stdout, and no table then",
-         2},
-        {"quick", KEY_QUICK, NULL, 0, "fewer configurations and samples", 3},
-        {"call-cost", KEY_CALL_COST, NULL, 0,
-         "only the argument path of a stash call on cuda, which needs no GPU", 4},
-        {0},
-    };
-    const struct argp parser = {
-        .options = list,
-        .parser = parse_option,
-        .doc = "Times stash and restore beside a plain copy of the same bytes, in turn in one "
-               "process, and checks every byte.\vExit codes: 0 done, whatever the ratios; 1 bytes "
-               "differ, or memory does not suffice; 2 usage; 4 device absent or failed."};
-    argp_program_version_hook = print_version;
-    argp_err_exit_status = BENCH_USAGE;
-    if (argp_parse(&parser, argc, argv, 0, NULL, options) != 0)
-        return BENCH_USAGE;
-    return check_json(options->json);
-}
-
-static bool shows_table(const bench_options *options)
-{
-    return options->json == NULL || strcmp(options->json, "-") != 0;
-}
-
-static int run_sweep(pst_device *device, const bench_options *options, bench_result *results,
-                     size_t *num_results)
-{
-    bench_case cases[MAX_CASES];
-    const size_t num_cases = bench_sweep(options->quick, cases, MAX_CASES);
-    for (size_t i = 0; i < num_cases && i < MAX_CASES; i++) {
-        BENCH_TRY(bench_measure(device, &cases[i], options->quick ? QUICK_SAMPLES : SAMPLES,
-                                &results[i]));
-        *num_results = i + 1;
-        if (shows_table(options))
-            bench_print_result(&results[i]);
+    bench_case cases[BENCH_MAX_CASES];
+    const uint32_t samples = options->quick ? QUICK_SAMPLES : SAMPLES;
+    size_t num = 1;
+    cases[0] = options->custom;
+    if (!options->has_custom)
+        num = bench_cases(&report->machine.device, options->sweeps, options->quick, cases);
+    for (size_t i = 0; i < num; i++) {
+        show_progress(i, num);
+        BENCH_TRY(bench_measure(device, &cases[i], samples, !options->has_custom, report));
+        BENCH_TRY(bench_ceiling_sample(ceiling, 1));
     }
     return BENCH_OK;
 }
 
-static int run(pst_device *device, const bench_options *options)
+static bool has_sweep(const bench_options *options, bench_sweep sweep)
 {
-    static bench_result results[MAX_CASES];
-    bench_call_cost cost;
-    bench_report report = {.results = results, .cost = &cost};
-    int mismatch = BENCH_OK;
-    BENCH_PST(pst_device_get_info(device, &report.device));
-    if (shows_table(options) && !options->call_cost)
-        bench_print_header(&report.device);
+    return !options->has_custom && options->sweeps & 1u << sweep;
+}
+
+static int run_others(pst_device *device, const bench_options *options, bench_report *report)
+{
+    if (has_sweep(options, BENCH_SWEEP_GEMM))
+        BENCH_TRY(bench_measure_overlaps(device, options->quick, report));
+    else
+        snprintf(report->no_overlap, sizeof(report->no_overlap), "not asked for");
+    if (has_sweep(options, BENCH_SWEEP_PAIRS))
+        BENCH_TRY(bench_measure_pairs(device, options->quick ? QUICK_PAIRS : PAIRS, report));
+    return BENCH_OK;
+}
+
+static int measure_all(pst_device *device, const bench_options *options, bench_report *report)
+{
+    const uint32_t samples = options->quick ? QUICK_SAMPLES : SAMPLES;
+    bench_ceiling ceiling;
+    BENCH_TRY(check_custom(device, options, report));
+    BENCH_TRY(bench_ceiling_open(&ceiling, device, &report->machine, options->quick));
+    BENCH_TRY(bench_ceiling_sample(&ceiling, samples));
+    bench_read_clocks(&report->machine);
+    BENCH_TRY(bench_measure_nodes(device, samples, report));
+    BENCH_TRY(run_cases(device, options, &ceiling, report));
+    BENCH_TRY(run_others(device, options, report));
+    clear_progress_line();
+    return bench_ceiling_close(&ceiling, bench_ceiling_report(&ceiling, report));
+}
+
+static int run(pst_device *device, const bench_options *options, bench_report *report)
+{
+    BENCH_TRY(bench_machine_of(device, &report->machine));
     if (!options->call_cost)
-        BENCH_TRY(run_sweep(device, options, results, &report.num_results));
-    BENCH_TRY(bench_measure_calls(&cost));
-    for (size_t i = 0; i < report.num_results; i++)
-        mismatch = results[i].mismatched_bytes ? BENCH_NO : mismatch;
+        BENCH_TRY(measure_all(device, options, report));
+    BENCH_TRY(bench_measure_calls(&report->cost));
     if (options->json)
-        BENCH_TRY(bench_write_json(&report, options->json));
-    if (shows_table(options))
-        bench_print_summary(&report);
+        BENCH_TRY(bench_write_json(report, options->json));
+    if (options->json == NULL || strcmp(options->json, "-") != 0)
+        bench_print_report(report);
     if (fflush(stdout) != 0 && errno != EPIPE)
         return bench_fail(BENCH_NO, "standard output: %s", strerror(errno));
-    return mismatch;
+    const uint64_t mismatches = bench_mismatches(report);
+    const bench_pairs *pairs = &report->pairs;
+    if (mismatches)
+        return bench_fail(BENCH_NO, "%llu bytes differ", (unsigned long long)mismatches);
+    if (pairs->faults || pairs->check_errors || pairs->moved_pages)
+        return bench_fail(BENCH_NO, "random pairs: %llu faults, %llu pages lost, %llu moved",
+                          (unsigned long long)pairs->faults,
+                          (unsigned long long)pairs->check_errors,
+                          (unsigned long long)pairs->moved_pages);
+    return BENCH_OK;
 }
 
 int main(int argc, char **argv)
 {
     bench_options options = {.device = "auto"};
+    bench_report report = {.a0 = BENCH_NO_ANCHOR};
     pst_device *device = NULL;
-    BENCH_TRY(parse_options(argc, argv, &options));
+    BENCH_TRY(bench_parse_options(argc, argv, &options));
+    report.quick = options.quick;
     BENCH_PST(pst_device_open(options.call_cost ? "host" : options.device, 0, &device));
-    const int code = run(device, &options);
-    const pst_status closed = pst_device_close(device);
-    return code == BENCH_OK ? bench_status(closed) : code;
+    BENCH_TRY(run(device, &options, &report));
+    bench_free_report(&report);
+    return bench_status(pst_device_close(device));
 }

@@ -1,278 +1,356 @@
-/* One configuration: stash, restore and a plain copy of the same bytes, sample by sample in turn, so
- * that each finds its memory as the others left it. Checked byte for byte before and after. */
-#include "bench.h"
+/* One configuration: stash, restore and their anchors in turn, so that what else the machine does
+ * hits neighbours alike. Checked byte for byte before and after. */
+#include "rig.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POISON = 0xa5, SEED = 1 };
+enum { WARM_ROUNDS = 3 };
+enum { KEYS_OF_ANCHORS = 1 << 20 };
 
-/* On cuda written before every sample: it takes the operands out of the cache, and keeps the
- * device busy until the operation and its events are enqueued. */
-#define FLUSH_BYTES ((size_t)256 << 20)
+/* Samples of one state; own copies apart by the operation that they stand beside. */
+typedef struct sampling {
+    bench_rig *rig;
+    uint32_t samples;
+    bench_slot own[2][BENCH_NUM_ANCHORS]; /* of stash, of restore */
+    uint32_t num_own[2];
+    bench_series series[2][BENCH_NUM_SLOTS]; /* extras: [0] */
+} sampling;
 
-typedef struct bench {
-    pst_device *device;
-    bool is_host;
-    int num_sms;
-    pst_stream stream;
-    pst_event begin, end;
-    pst_pool *pool;
-    pst_group *group;
-    pst_ticket *ticket;
-    unsigned char *arena;
-    uint64_t arena_bytes;
-    uint64_t live_bytes;
-    void *counts;
-    unsigned char *plain[2]; /* of live_bytes: what the plain copy copies */
-    unsigned char *flush;
-    uint64_t *mismatches; /* pinned */
-} bench;
+static const bench_slot operations[2] = {BENCH_STASH, BENCH_RESTORE};
 
-typedef pst_status (*operation)(bench *self);
-
-static pst_status run_copy(bench *self)
+static bool is_extra(const sampling *self, bench_slot slot)
 {
-    if (!self->is_host)
-        return pst_device_copy(self->device, self->plain[1], self->plain[0], self->live_bytes,
-                               self->stream);
-    memcpy(self->plain[1], self->plain[0], self->live_bytes);
-    return PST_OK;
+    for (int op = 0; op < 2; op++)
+        for (uint32_t i = 0; i < self->num_own[op]; i++)
+            if (self->own[op][i] == slot)
+                return false;
+    return slot < BENCH_NUM_ANCHORS && self->rig->wanted[slot];
 }
 
-static pst_status run_stash(bench *self)
+/* ---- check ---- */
+
+static int replay_all(const bench_rig *rig, bench_slot slot)
 {
-    pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.launch.num_sms = self->num_sms;
-    return pst_ticket_stash(self->ticket, self->group, &options, self->stream);
-}
-
-static pst_status run_restore(bench *self)
-{
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.launch.num_sms = self->num_sms;
-    return pst_ticket_restore(self->ticket, self->group, &options, self->stream);
-}
-
-/* ---- set-up ---- */
-
-static int make_buffers(bench *self, const bench_shape *shape)
-{
-    const size_t counts_bytes = shape->num_counts * sizeof(shape->counts[0]);
-    void *memory = NULL;
-    BENCH_PST(pst_device_alloc(self->device, self->arena_bytes, &memory));
-    self->arena = memory;
-    BENCH_PST(pst_device_alloc(self->device, counts_bytes, &self->counts));
-    BENCH_PST(pst_device_copy(self->device, self->counts, shape->counts, counts_bytes, NULL));
-    for (int i = 0; i < 2; i++) {
-        BENCH_PST(pst_device_alloc(self->device, self->live_bytes, &memory));
-        self->plain[i] = memory;
-    }
-    if (!self->is_host) {
-        BENCH_PST(pst_device_alloc(self->device, FLUSH_BYTES, &memory));
-        self->flush = memory;
-    }
-    BENCH_PST(pst_device_alloc_pinned(self->device, sizeof(uint64_t), &memory));
-    self->mismatches = memory;
-    BENCH_PST(pst_stream_create(self->device, &self->stream));
-    BENCH_PST(pst_event_create(self->device, &self->begin));
-    BENCH_PST(pst_event_create(self->device, &self->end));
-    return bench_status(pst_device_synchronize(self->device));
-}
-
-static int make_group(bench *self, bench_shape *shape)
-{
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
-    shape->space.counts = self->counts;
-    for (uint32_t t = 0; t < shape->num_tensors; t++)
-        shape->tensors[t].base = self->arena + shape->offsets[t];
-    config.spaces = &shape->space;
-    config.num_spaces = 1;
-    config.tensors = shape->tensors;
-    config.num_tensors = shape->num_tensors;
-    return bench_status(pst_group_create(self->device, &config, &self->group));
-}
-
-/* The pool has just the pages that are wanted, so that every page is in use in every sample. */
-static int make_pool(bench *self, const bench_shape *shape, uint64_t page_bytes)
-{
-    pst_pool_config config = PST_POOL_CONFIG_INIT;
-    pst_group_usage usage;
-    BENCH_PST(pst_group_measure(self->group, shape->counts, page_bytes, &usage));
-    config.page_bytes = page_bytes;
-    config.num_pages = usage.pages;
-    config.max_tickets = 1;
-    BENCH_PST(pst_pool_create(self->device, &config, &self->pool));
-    return bench_status(pst_ticket_create(self->pool, self->group, &self->ticket));
-}
-
-static uint64_t live_bytes(const bench_shape *shape)
-{
-    uint64_t rows = 0, bytes = 0;
-    for (uint32_t i = 0; i < shape->num_counts; i++)
-        rows += (uint64_t)shape->counts[i];
-    for (uint32_t t = 0; t < shape->num_tensors; t++)
-        bytes += rows * shape->tensors[t].row_bytes;
-    return bytes;
-}
-
-/* Random bytes, 1 MiB of them over and over. */
-static int fill_plain(bench *self)
-{
-    enum { WORDS = 1 << 17 };
-    uint64_t *words = malloc(WORDS * sizeof(*words));
-    if (words == NULL)
-        return bench_fail(BENCH_NO, "out of memory");
-    uint64_t x = 88172645463325252u; /* xorshift64, Marsaglia 2003 */
-    for (size_t i = 0; i < WORDS; i++) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        words[i] = x;
-    }
-    pst_status status = PST_OK;
-    for (uint64_t at = 0; at < self->live_bytes && status == PST_OK; at += WORDS * sizeof(*words)) {
-        const uint64_t left = self->live_bytes - at, most = WORDS * sizeof(*words);
-        status = pst_device_copy(self->device, self->plain[0] + at, words,
-                                 left < most ? left : most, self->stream);
-    }
-    if (status == PST_OK)
-        status =
-            pst_device_fill(self->device, self->plain[1], POISON, self->live_bytes, self->stream);
-    if (status == PST_OK)
-        status = pst_device_synchronize(self->device);
-    free(words);
-    return bench_status(status);
-}
-
-static int set_up(bench *self, const bench_case *what)
-{
-    bench_shape shape;
-    bench_shape_of(what, &shape);
-    self->arena_bytes = shape.arena_bytes;
-    self->live_bytes = live_bytes(&shape);
-    self->num_sms = what->num_sms;
-    BENCH_TRY(make_buffers(self, &shape));
-    BENCH_TRY(make_group(self, &shape));
-    BENCH_TRY(make_pool(self, &shape, what->page_bytes));
-    return fill_plain(self);
-}
-
-static int take_down(bench *self, int code)
-{
-    pst_device *device = self->device;
-    const pst_status status[] = {
-        pst_device_synchronize(device),
-        pst_ticket_destroy(self->ticket),
-        pst_pool_destroy(self->pool),
-        pst_group_destroy(self->group),
-        pst_event_destroy(device, self->begin),
-        pst_event_destroy(device, self->end),
-        pst_stream_destroy(device, self->stream),
-        pst_device_free_pinned(device, self->mismatches),
-        pst_device_free(device, self->flush),
-        pst_device_free(device, self->plain[0]),
-        pst_device_free(device, self->plain[1]),
-        pst_device_free(device, self->counts),
-        pst_device_free(device, self->arena),
-    };
-    for (size_t i = 0; i < sizeof(status) / sizeof(status[0]) && code == BENCH_OK; i++)
-        code = bench_status(status[i]);
-    return code;
-}
-
-/* ---- check and measure ---- */
-
-/* Fills, stashes, poisons, restores, and adds to *mismatched_bytes what differs: the live bytes, and
- * those behind them, which must still be the poison. */
-static int check(bench *self, uint64_t key, uint64_t *mismatched_bytes)
-{
-    const pst_pattern pattern = {.seed = SEED, .key = key, .step = NULL};
-    pst_device *device = self->device;
-    pst_stream stream = self->stream;
-    *self->mismatches = 0;
-    BENCH_PST(pst_group_fill(self->group, &pattern, stream));
-    BENCH_PST(run_stash(self));
-    BENCH_PST(pst_device_fill(device, self->arena, POISON, self->arena_bytes, stream));
-    BENCH_PST(run_restore(self));
-    BENCH_PST(
-        pst_group_verify(self->group, self->group, &pattern, POISON, self->mismatches, stream));
-    BENCH_PST(pst_stream_synchronize(device, stream));
-    *mismatched_bytes += *self->mismatches;
+    for (uint32_t k = 0; k < rig->num_copies; k++)
+        BENCH_PST(pst_graph_launch(rig->copies[k].graphs[slot], rig->timer.stream));
     return BENCH_OK;
 }
 
-static int take_sample(bench *self, operation run, double *seconds_out)
+static int fill_arenas(const bench_rig *rig, uint8_t value)
 {
-    if (self->flush)
-        BENCH_PST(pst_device_fill(self->device, self->flush, 0, FLUSH_BYTES, self->stream));
-    BENCH_PST(pst_event_record(self->device, self->begin, self->stream));
-    BENCH_PST(run(self));
-    BENCH_PST(pst_event_record(self->device, self->end, self->stream));
-    BENCH_PST(pst_event_synchronize(self->device, self->end));
-    return bench_status(pst_event_elapsed(self->device, self->begin, self->end, seconds_out));
+    return bench_status(pst_device_fill(rig->device, rig->arenas, value,
+                                        rig->num_copies * rig->shape.arena_bytes,
+                                        rig->timer.stream));
 }
 
-/* Median of copy[0] / seconds[0], copy[2] / seconds[1], ...: samples taken one after the other, so
- * that what else the machine does in the meantime hits both. */
-static double median_share(const double *copy, const double *seconds, uint32_t samples)
+int bench_check(const bench_rig *rig, uint64_t key, uint64_t *mismatched_bytes)
 {
-    double shares[BENCH_MAX_SAMPLES];
-    for (uint32_t i = 0; i < samples; i++)
-        shares[i] = copy[2 * i] / seconds[i];
-    return bench_summary(shares, samples).median;
-}
-
-static int take_samples(bench *self, uint32_t samples, bench_result *result)
-{
-    double copy[2 * BENCH_MAX_SAMPLES], stash[BENCH_MAX_SAMPLES], restore[BENCH_MAX_SAMPLES];
-    for (uint32_t i = 0; i < samples; i++) {
-        BENCH_TRY(take_sample(self, run_copy, &copy[2 * i]));
-        BENCH_TRY(take_sample(self, run_stash, &stash[i]));
-        BENCH_TRY(take_sample(self, run_copy, &copy[2 * i + 1]));
-        BENCH_TRY(take_sample(self, run_restore, &restore[i]));
+    pst_stream stream = rig->timer.stream;
+    *rig->mismatches = 0;
+    for (uint32_t k = 0; k < rig->num_copies; k++) {
+        const pst_pattern pattern = {.seed = BENCH_SEED, .key = key + k};
+        BENCH_PST(pst_group_fill(rig->copies[k].group, &pattern, stream));
     }
-    result->stash_share = median_share(copy, stash, samples);
-    result->restore_share = median_share(copy + 1, restore, samples);
-    result->copy = bench_summary(copy, 2 * samples);
-    result->stash = bench_summary(stash, samples);
-    result->restore = bench_summary(restore, samples);
+    BENCH_TRY(replay_all(rig, BENCH_STASH));
+    BENCH_TRY(fill_arenas(rig, BENCH_POISON));
+    BENCH_TRY(replay_all(rig, BENCH_RESTORE));
+    for (uint32_t k = 0; k < rig->num_copies; k++) {
+        const pst_group *group = rig->copies[k].group;
+        const pst_pattern pattern = {.seed = BENCH_SEED, .key = key + k};
+        BENCH_PST(pst_group_verify(group, group, &pattern, BENCH_POISON, rig->mismatches, stream));
+    }
+    BENCH_PST(pst_stream_synchronize(rig->device, stream));
+    *mismatched_bytes += *rig->mismatches;
     return BENCH_OK;
 }
 
-/* A stash that failed copies nothing, and very fast. */
-static int check_faults(bench *self)
+/* There and back again, since the pages are not in the order of rows. */
+static int check_pieces(const bench_rig *rig)
+{
+    const bench_copy *copy = &rig->copies[0];
+    const pst_pattern pattern = {.seed = BENCH_SEED, .key = KEYS_OF_ANCHORS};
+    pst_stream stream = rig->timer.stream;
+    BENCH_PST(pst_group_fill(copy->group, &pattern, stream));
+    BENCH_PST(pst_graph_launch(copy->graphs[BENCH_CUB_BATCHED], stream));
+    BENCH_TRY(fill_arenas(rig, BENCH_POISON));
+    BENCH_TRY(bench_enqueue_pieces(rig, &copy->pieces, true));
+    BENCH_PST(pst_group_verify(copy->group, copy->group, &pattern, BENCH_POISON, rig->mismatches,
+                               stream));
+    return bench_status(pst_stream_synchronize(rig->device, stream));
+}
+
+static int check_anchor(const bench_rig *rig, bench_slot slot, uint64_t *mismatched_bytes)
+{
+    const bench_copy *copy = &rig->copies[0];
+    const uint64_t key = KEYS_OF_ANCHORS + (uint64_t)slot;
+    const uint64_t bytes =
+        slot == BENCH_FULL_CAPACITY ? rig->shape.arena_bytes : rig->shape.live_bytes;
+    *rig->mismatches = 0;
+    BENCH_PST(pst_device_fill(rig->device, copy->target, BENCH_POISON, rig->target_bytes,
+                              rig->timer.stream));
+    if (slot == BENCH_CUB_BATCHED) {
+        BENCH_TRY(check_pieces(rig));
+    } else if (slot != BENCH_EMPTY_NODE) {
+        BENCH_TRY(bench_fill_flat(&rig->timer, rig->one, copy->arena, bytes, key));
+        BENCH_TRY(bench_replay(&rig->timer, copy->graphs[slot]));
+        BENCH_TRY(
+            bench_verify_flat(&rig->timer, rig->one, copy->target, bytes, key, rig->mismatches));
+    }
+    mismatched_bytes[slot] = *rig->mismatches;
+    return BENCH_OK;
+}
+
+int bench_check_faults(const bench_rig *rig)
 {
     pst_pool_status status;
-    BENCH_PST(pst_pool_step(self->pool, self->stream));
-    BENCH_PST(pst_stream_synchronize(self->device, self->stream));
-    BENCH_PST(pst_pool_poll(self->pool, &status));
+    BENCH_PST(pst_pool_step(rig->pool, rig->timer.stream));
+    BENCH_PST(pst_stream_synchronize(rig->device, rig->timer.stream));
+    BENCH_PST(pst_pool_poll(rig->pool, &status));
     if (status.num_faults == 0)
         return BENCH_OK;
     return bench_fail(BENCH_NO, "%u faults, the first: %s", status.num_faults,
                       pst_fault_text((pst_fault)status.fault));
 }
 
-int bench_measure(pst_device *device, const bench_case *what, uint32_t samples,
-                  bench_result *result)
+/* ---- samples ---- */
+
+static int sample(sampling *self, int op, bench_slot slot, const bench_copy *copy)
 {
-    bench self = {.device = device};
+    double seconds;
+    BENCH_TRY(bench_time(&self->rig->timer, copy->graphs[slot], &seconds));
+    bench_series_add(&self->series[op][slot], seconds);
+    return BENCH_OK;
+}
+
+/* Each copy of the buffers once: one sample of each. */
+static int cold_phase(sampling *self, int op, bench_slot slot)
+{
+    const bench_rig *rig = self->rig;
+    if (rig->flush)
+        BENCH_PST(pst_device_fill(rig->device, rig->flush, BENCH_POISON, bench_flush_bytes(rig),
+                                  rig->timer.stream));
+    for (uint32_t k = 0; k < rig->num_copies; k++)
+        BENCH_TRY(sample(self, op, slot, &rig->copies[k]));
+    return BENCH_OK;
+}
+
+static int cold_round(sampling *self)
+{
+    for (int op = 0; op < 2; op++) {
+        for (uint32_t i = 0; i < self->num_own[op]; i++)
+            BENCH_TRY(cold_phase(self, op, self->own[op][i]));
+        BENCH_TRY(cold_phase(self, op, operations[op]));
+    }
+    for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
+        if (is_extra(self, (bench_slot)slot))
+            BENCH_TRY(cold_phase(self, 0, (bench_slot)slot));
+    return BENCH_OK;
+}
+
+/* The same buffers back to back, after a replay that is not counted. */
+static int warm_phase(sampling *self, int op, bench_slot slot, uint32_t num)
+{
+    const bench_copy *copy = &self->rig->copies[0];
+    BENCH_TRY(bench_replay(&self->rig->timer, copy->graphs[slot]));
+    for (uint32_t i = 0; i < num; i++)
+        BENCH_TRY(sample(self, op, slot, copy));
+    return BENCH_OK;
+}
+
+static int warm_round(sampling *self, uint32_t num)
+{
+    const bench_copy *copy = &self->rig->copies[0];
+    for (int op = 0; op < 2; op++)
+        for (uint32_t i = 0; i < self->num_own[op]; i++)
+            BENCH_TRY(warm_phase(self, op, self->own[op][i], num));
+    for (int op = 0; op < 2; op++)
+        BENCH_TRY(bench_replay(&self->rig->timer, copy->graphs[operations[op]]));
+    for (uint32_t i = 0; i < num; i++)
+        for (int op = 0; op < 2; op++)
+            BENCH_TRY(sample(self, op, operations[op], copy));
+    for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
+        if (is_extra(self, (bench_slot)slot))
+            BENCH_TRY(warm_phase(self, 0, (bench_slot)slot, num));
+    return BENCH_OK;
+}
+
+static int take_samples(sampling *self, bench_state state)
+{
+    const uint32_t copies = self->rig->num_copies;
+    memset(self->series, 0, sizeof(self->series));
+    if (state == BENCH_WARM) {
+        for (int round = 0; round < WARM_ROUNDS; round++)
+            BENCH_TRY(warm_round(self, (self->samples + WARM_ROUNDS - 1) / WARM_ROUNDS));
+        return BENCH_OK;
+    }
+    for (uint32_t taken = 0; taken < self->samples; taken += copies)
+        BENCH_TRY(cold_round(self));
+    return BENCH_OK;
+}
+
+/* ---- results ---- */
+
+static int add_anchor(const sampling *self, int op, bench_slot slot, bench_state state,
+                      uint64_t mismatched_bytes, bench_report *report, int *index_out)
+{
+    const bench_rig *rig = self->rig;
+    const bool fixed =
+        slot == BENCH_DRIVER_COPY || slot == BENCH_CUB_BATCHED || slot == BENCH_FULL_CAPACITY;
+    const bench_anchor anchor = {.name = bench_anchor_name(&rig->machine->device, slot),
+                                 .role = "configuration",
+                                 .state = state,
+                                 .bytes = slot == BENCH_FULL_CAPACITY ? rig->shape.arena_bytes
+                                                                      : rig->shape.live_bytes,
+                                 .num_sms = fixed || rig->timer.is_host ? 0 : rig->what.num_sms,
+                                 .nodes = 1,
+                                 .seconds = bench_summary(&self->series[op][slot]),
+                                 .mismatched_bytes = mismatched_bytes};
+    return bench_add_anchor(report, &anchor, index_out);
+}
+
+static int fill_row(const sampling *self, int op, bench_state state, const uint64_t *mismatches,
+                    bench_report *report, bench_row *row)
+{
+    const bench_series *series = &self->series[op][operations[op]];
+    double best = INFINITY;
+    row->seconds = bench_summary(series);
+    row->own_copy = BENCH_NO_ANCHOR;
+    row->share_of_own_copy = (double)NAN;
+    for (uint32_t i = 0; i < self->num_own[op]; i++) {
+        const bench_slot slot = self->own[op][i];
+        BENCH_TRY(add_anchor(self, op, slot, state, mismatches[slot], report, &row->anchors[slot]));
+        const double median = report->anchors[row->anchors[slot]].seconds.median;
+        if (median >= best)
+            continue;
+        best = median;
+        row->own_copy = row->anchors[slot];
+        row->share_of_own_copy = bench_median_ratio(&self->series[op][slot], series);
+    }
+    return BENCH_OK;
+}
+
+static int fill_rows(const sampling *self, bench_state state, const uint64_t *mismatches,
+                     bench_report *report, bench_row *rows)
+{
+    for (int op = 0; op < 2; op++)
+        for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
+            rows[op].anchors[slot] = BENCH_NO_ANCHOR;
+    for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++) {
+        int index;
+        if (!is_extra(self, (bench_slot)slot))
+            continue;
+        BENCH_TRY(add_anchor(self, 0, (bench_slot)slot, state, mismatches[slot], report, &index));
+        rows[0].anchors[slot] = rows[1].anchors[slot] = index;
+    }
+    for (int op = 0; op < 2; op++)
+        BENCH_TRY(fill_row(self, op, state, mismatches, report, &rows[op]));
+    return BENCH_OK;
+}
+
+static int measure(sampling *self, bench_report *report)
+{
+    bench_rig *rig = self->rig;
+    const pst_device_info *info = &rig->machine->device;
+    uint64_t mismatches[BENCH_NUM_ANCHORS] = {0};
+    pst_graph_info nodes;
+    bench_result result = {.what = rig->what,
+                           .bytes = rig->shape.live_bytes,
+                           .capacity_bytes = rig->shape.arena_bytes,
+                           .pages = rig->pages,
+                           .num_sms = rig->what.num_sms ? rig->what.num_sms : info->num_sms,
+                           .num_copies = rig->num_copies};
+    for (int op = 0; op < 2; op++) {
+        BENCH_PST(pst_graph_get_info(rig->copies[0].graphs[operations[op]], &nodes));
+        result.nodes[op] = nodes.num_nodes;
+    }
+    BENCH_TRY(bench_check(rig, 0, &result.mismatched_bytes));
+    for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
+        if (rig->wanted[slot])
+            BENCH_TRY(check_anchor(rig, (bench_slot)slot, mismatches));
+    for (uint32_t k = 0; k < rig->num_copies; k++)
+        BENCH_TRY(bench_fill_flat(&rig->timer, rig->one, rig->copies[k].arena,
+                                  rig->shape.arena_bytes, k));
+    for (int state = 0; state < BENCH_NUM_STATES; state++) {
+        BENCH_TRY(take_samples(self, (bench_state)state));
+        BENCH_TRY(fill_rows(self, (bench_state)state, mismatches, report, result.rows[state]));
+    }
+    BENCH_TRY(bench_check(rig, rig->num_copies, &result.mismatched_bytes));
+    BENCH_TRY(bench_check_faults(rig));
+    return bench_add_result(report, &result);
+}
+
+/* Why the device cannot run the configuration: "" if it can; else *code is the exit code that an
+ * explicit wish for it ends with. */
+static int why_not(const bench_rig *rig, char *reason, size_t reason_bytes, int *code)
+{
+    const pst_device_info *now = &rig->machine->device;
+    const bench_case *what = &rig->what;
+    uint64_t bytes = 0;
     pst_device_info info;
-    BENCH_PST(pst_device_get_info(device, &info));
-    self.is_host = info.kind == PST_DEVICE_HOST;
-    result->what = *what;
-    result->num_sms = what->num_sms ? what->num_sms : info.num_sms;
-    result->mismatched_bytes = 0;
-    int code = set_up(&self, what);
-    result->bytes = self.live_bytes;
+    *reason = '\0';
+    if (what->backend != PST_BACKEND_AUTO && !(now->backends & 1u << what->backend)) {
+        *code = BENCH_DEVICE;
+        snprintf(reason, reason_bytes, "backend %s: %s has none", bench_backend_name(what->backend),
+                 now->name);
+        return BENCH_OK;
+    }
+    BENCH_TRY(bench_rig_bytes(rig, &bytes));
+    BENCH_PST(pst_device_get_info(rig->device, &info));
+    if (bytes > info.free_bytes - info.free_bytes / 16) {
+        *code = BENCH_NO;
+        snprintf(reason, reason_bytes, "%" PRIu64 " bytes wanted, %" PRIu64 " bytes free", bytes,
+                 info.free_bytes);
+    }
+    return BENCH_OK;
+}
+
+/* Plans the configuration. Skips it or fails if the device cannot run it. */
+static int plan(bench_rig *rig, pst_device *device, const bench_case *what, bool may_skip,
+                bench_report *report, bool *skipped_out)
+{
+    char reason[160], text[160];
+    int code = BENCH_OK;
+    BENCH_TRY(bench_rig_plan(rig, device, &report->machine, what));
+    BENCH_TRY(why_not(rig, reason, sizeof(reason), &code));
+    *skipped_out = *reason != '\0';
+    if (*reason == '\0')
+        return BENCH_OK;
+    if (may_skip)
+        return bench_add_skip(report, what, reason);
+    bench_describe(what, text, sizeof(text));
+    return bench_fail(code, "%s: %s", text, reason);
+}
+
+int bench_may_measure(pst_device *device, const bench_case *what, bench_report *report)
+{
+    bench_rig rig;
+    bool skipped;
+    return plan(&rig, device, what, false, report, &skipped);
+}
+
+int bench_measure(pst_device *device, const bench_case *what, uint32_t samples, bool may_skip,
+                  bench_report *report)
+{
+    bench_rig rig;
+    bool skipped;
+    BENCH_TRY(plan(&rig, device, what, may_skip, report, &skipped));
+    if (skipped)
+        return BENCH_OK;
+    sampling *self = calloc(1, sizeof(*self));
+    if (self == NULL)
+        return bench_fail(BENCH_NO, "out of memory");
+    self->rig = &rig;
+    self->samples = samples;
+    for (int op = 0; op < 2 && rig.shape.live_bytes; op++)
+        self->num_own[op] = bench_own_copies(&report->machine.device, what->backend,
+                                             operations[op] == BENCH_STASH, self->own[op]);
+    int code = bench_rig_open(&rig);
     if (code == BENCH_OK)
-        code = check(&self, 0, &result->mismatched_bytes);
-    if (code == BENCH_OK)
-        code = take_samples(&self, samples, result);
-    if (code == BENCH_OK)
-        code = check(&self, 1, &result->mismatched_bytes);
-    if (code == BENCH_OK)
-        code = check_faults(&self);
-    return take_down(&self, code);
+        code = measure(self, report);
+    free(self);
+    return bench_rig_close(&rig, code);
 }

@@ -1,59 +1,137 @@
-/* The table on stdout. */
+/* The tables on stdout. */
 #include "bench.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
-#define MIB ((double)(1 << 20))
+#define MIB ((double)BENCH_MIB)
 
-enum { GOAL_MIN_MIB = 64 };
-static const double goal_share = 0.9; /* of memcpy, on host */
-
-void bench_print_header(const pst_device_info *device)
+static void print_header(const bench_report *report)
 {
-    printf("device %s; copy is %s of the same bytes\n\n", device->name,
-           device->kind == PST_DEVICE_HOST ? "memcpy" : "pst_device_copy");
-    printf("%-7s %9s %8s %8s %-10s %8s %10s %8s %8s %6s %10s\n", "op", "MiB", "tensors", "page KiB",
-           "pattern", "num sms", "median ms", "GB/s", "copy", "share", "mismatched");
+    const bench_machine *machine = &report->machine;
+    printf("device %s", machine->device.name);
+    if (*machine->driver)
+        printf(", driver %s", machine->driver);
+    if (machine->has_clocks)
+        printf(", %u of %u MHz, memory %u of %u MHz", machine->clocks.sm_mhz,
+               machine->clocks.max_sm_mhz, machine->clocks.memory_mhz,
+               machine->clocks.max_memory_mhz);
+    printf("\ncache %.0f MiB (%s)\n", (double)machine->cache_bytes / MIB, machine->cache_source);
 }
 
-static void print_row(const bench_result *result, const char *op, const bench_times *times,
-                      double share)
+static void print_a0(const bench_report *report)
 {
+    for (size_t i = 0; i < report->num_anchors; i++) {
+        const bench_anchor *anchor = &report->anchors[i];
+        if (anchor->role[0] != 'a')
+            continue;
+        printf("%s %-24s %6.0f MiB, cold: %9.3f ms, %8.2f GB/s\n",
+               (int)i == report->a0 ? "A0" : "  ", anchor->name, (double)anchor->bytes / MIB,
+               anchor->seconds.median * 1e3, bench_gbps(anchor->bytes, &anchor->seconds));
+    }
+}
+
+/* "0.97", or "-" for what was not measured. */
+static const char *ratio(double value, char text[16])
+{
+    if (isnan(value))
+        snprintf(text, 16, "-");
+    else
+        snprintf(text, 16, "%.3f", value);
+    return text;
+}
+
+static void print_row(const bench_report *report, const bench_result *result, int op,
+                      bench_state state)
+{
+    const bench_case *what = &result->what;
+    const bench_row *row = &result->rows[state][op];
     const double bytes = (double)result->bytes;
-    printf("%-7s %9.2f %8u %8" PRIu64 " %-10s %8d %10.3f %8.2f %8.2f %6.2f %10" PRIu64 "\n", op,
-           bytes / MIB, result->what.tensors, result->what.page_bytes >> 10,
-           bench_pattern_name(result->what.pattern), result->num_sms, times->median * 1e3,
-           bytes / times->median * 1e-9, bytes / result->copy.median * 1e-9, share,
-           result->mismatched_bytes);
+    char budget[16], a0[16], own[16];
+    snprintf(budget, sizeof(budget), what->num_sms ? "%d" : "all", what->num_sms);
+    printf("%-7s %-4s %-9s %8.2f %7" PRIu64
+           " %7u %-10s %-8s %5u %-7s %4s %10.4f %8.2f %6s %6s %10" PRIu64 "\n",
+           op ? "restore" : "stash", bench_state_name(state), bench_sweep_name(what->sweep),
+           bytes / MIB, what->page_bytes / BENCH_KIB, what->tensors,
+           bench_pattern_name(what->pattern), bench_ring_name(what->ring), what->alignment,
+           bench_backend_name(what->backend), budget, row->seconds.median * 1e3,
+           bench_gbps(result->bytes, &row->seconds),
+           ratio(bench_share_of_a0(report, result->bytes, &row->seconds), a0),
+           ratio(row->share_of_own_copy, own), result->mismatched_bytes);
 }
 
-void bench_print_result(const bench_result *result)
+static void print_rows(const bench_report *report)
 {
-    print_row(result, "stash", &result->stash, result->stash_share);
-    print_row(result, "restore", &result->restore, result->restore_share);
-    fflush(stdout);
+    if (report->num_results == 0)
+        return;
+    printf("\n%-7s %-4s %-9s %8s %7s %7s %-10s %-8s %5s %-7s %4s %10s %8s %6s %6s %10s\n", "op", "",
+           "sweep", "MiB", "pageKiB", "tensors", "pattern", "ring", "align", "backend", "sms",
+           "median ms", "GB/s", "of A0", "of own", "mismatched");
+    for (size_t i = 0; i < report->num_results; i++)
+        for (int state = 0; state < BENCH_NUM_STATES; state++)
+            for (int op = 0; op < 2; op++)
+                print_row(report, &report->results[i], op, (bench_state)state);
 }
 
-/* The smallest shares among the groups that the goal speaks of. */
-static void print_shares(const bench_report *report)
+/* What else one could do, with the cold stash of the same configuration. */
+static void print_peers(const bench_report *report)
 {
-    double stash = 0.0, restore = 0.0;
+    static const bench_slot slots[] = {BENCH_DRIVER_COPY, BENCH_CUB_BATCHED, BENCH_FULL_CAPACITY,
+                                       BENCH_EMPTY_NODE};
+    bool first = true;
     for (size_t i = 0; i < report->num_results; i++) {
         const bench_result *result = &report->results[i];
-        const double s = result->stash_share, r = result->restore_share;
-        if (result->what.bytes < (uint64_t)GOAL_MIN_MIB << 20)
+        const bench_row *row = &result->rows[BENCH_COLD][0];
+        if (!result->what.peers)
             continue;
-        stash = stash > 0.0 && stash < s ? stash : s;
-        restore = restore > 0.0 && restore < r ? restore : r;
+        if (first)
+            printf("\n%-9s %8s %-10s %12s  %s\n", "sweep", "MiB", "pattern", "stash ms",
+                   "cold, in place of the stash: ms");
+        first = false;
+        printf("%-9s %8.2f %-10s %12.4f ", bench_sweep_name(result->what.sweep),
+               (double)result->bytes / MIB, bench_pattern_name(result->what.pattern),
+               row->seconds.median * 1e3);
+        for (size_t s = 0; s < sizeof(slots) / sizeof(slots[0]); s++)
+            if (row->anchors[slots[s]] != BENCH_NO_ANCHOR) {
+                const bench_anchor *anchor = &report->anchors[row->anchors[slots[s]]];
+                printf(" %s %.4f", anchor->name, anchor->seconds.median * 1e3);
+            }
+        putchar('\n');
     }
-    if (stash <= 0.0)
-        return;
-    printf("least share of copy at %d MiB and more: stash %.2f, restore %.2f", GOAL_MIN_MIB, stash,
-           restore);
-    if (report->device.kind == PST_DEVICE_HOST)
-        printf(" (goal %.1f)", goal_share);
-    putchar('\n');
+}
+
+static void print_overlaps(const bench_report *report)
+{
+    for (size_t i = 0; i < report->num_overlaps; i++) {
+        const bench_overlap *o = &report->overlaps[i];
+        if (i == 0)
+            printf("\n%-8s %4s %9s %9s %9s %9s %9s %9s %9s\n", "overlap", "sms", "gemm sms",
+                   "gemm ms", "beside", "stash ms", "beside", "start us", "beside");
+        printf("%-8s %4d %9d %9.3f %9.3f %9.3f %9.3f %9.1f %9.1f\n", bench_backend_name(o->backend),
+               o->num_sms, o->gemm_sms, o->gemm_alone.median * 1e3, o->gemm_beside.median * 1e3,
+               o->stash_alone.median * 1e3, o->stash_beside.median * 1e3,
+               o->start_alone.median * 1e6, o->start_beside.median * 1e6);
+    }
+    if (*report->no_overlap)
+        printf("overlap with a GEMM: not measured: %s\n", report->no_overlap);
+}
+
+static void print_nodes(const bench_report *report)
+{
+    const bench_anchor *one = NULL;
+    for (size_t i = 0; i < report->num_anchors; i++) {
+        const bench_anchor *anchor = &report->anchors[i];
+        if (anchor->role[0] != 'n')
+            continue;
+        if (one)
+            printf("an empty kernel node: %.2f us alone, %.2f us in a chain of %u\n",
+                   one->seconds.median * 1e6,
+                   (anchor->seconds.median - one->seconds.median) * 1e6 /
+                       (anchor->nodes - one->nodes),
+                   anchor->nodes);
+        one = anchor;
+    }
 }
 
 static void print_call_cost(const bench_call_cost *cost)
@@ -68,15 +146,23 @@ static void print_call_cost(const bench_call_cost *cost)
     printf(" (goal %d ns)\n", BENCH_CALL_TARGET_NS);
 }
 
-void bench_print_summary(const bench_report *report)
+void bench_print_report(const bench_report *report)
 {
-    uint64_t mismatched_bytes = 0;
-    for (size_t i = 0; i < report->num_results; i++)
-        mismatched_bytes += report->results[i].mismatched_bytes;
-    if (report->num_results)
-        putchar('\n');
-    print_shares(report);
-    print_call_cost(report->cost);
-    if (report->num_results)
-        printf("mismatched bytes: %" PRIu64 "\n", mismatched_bytes);
+    if (report->a0 == BENCH_NO_ANCHOR) { /* --call-cost */
+        print_call_cost(&report->cost);
+        return;
+    }
+    print_header(report);
+    print_a0(report);
+    print_rows(report);
+    print_peers(report);
+    putchar('\n');
+    for (size_t i = 0; i < report->num_skips; i++)
+        printf("skipped: sweep %s, %s: %s\n", bench_sweep_name(report->skips[i].sweep),
+               report->skips[i].what, report->skips[i].reason);
+    print_overlaps(report);
+    print_nodes(report);
+    print_call_cost(&report->cost);
+    bench_print_goals(report);
+    printf("mismatched bytes: %" PRIu64 "\n", bench_mismatches(report));
 }

@@ -1,6 +1,8 @@
 #include "bench.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int by_value(const void *a, const void *b)
 {
@@ -8,12 +10,28 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bench_times bench_summary(double *samples, uint32_t num_samples)
+void bench_series_add(bench_series *series, double value)
 {
-    qsort(samples, num_samples, sizeof(samples[0]), by_value);
-    const double low = samples[(num_samples - 1) / 2], high = samples[num_samples / 2];
-    return (bench_times){.min = samples[0],
-                         .median = (low + high) / 2.0,
-                         .max = samples[num_samples - 1],
-                         .samples = num_samples};
+    if (series->num < BENCH_MAX_SAMPLES)
+        series->samples[series->num++] = value;
+}
+
+bench_times bench_summary(const bench_series *series)
+{
+    const uint32_t num = series->num;
+    double sorted[BENCH_MAX_SAMPLES];
+    memcpy(sorted, series->samples, num * sizeof(sorted[0]));
+    qsort(sorted, num, sizeof(sorted[0]), by_value);
+    return (bench_times){.min = sorted[0],
+                         .median = (sorted[(num - 1) / 2] + sorted[num / 2]) / 2.0,
+                         .max = sorted[num - 1],
+                         .samples = num};
+}
+
+double bench_median_ratio(const bench_series *above, const bench_series *below)
+{
+    bench_series ratios = {.num = 0};
+    for (uint32_t i = 0; i < above->num && i < below->num; i++)
+        bench_series_add(&ratios, above->samples[i] / below->samples[i]);
+    return ratios.num ? bench_summary(&ratios).median : (double)NAN;
 }

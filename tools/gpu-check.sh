@@ -2,7 +2,9 @@
 # gpu-check.sh OUTDIR [correct|sanitize|bench|host|peers|all]: what needs a GPU, each stage in under
 # eight minutes. Without a stage: correct, and a quick bench.
 #
-# Leaves in OUTDIR one JSON for each stage, log.txt, and summary.txt, the table that is printed last.
+# Leaves in OUTDIR one JSON for each stage, log.txt, and summary.txt, the table that is printed last;
+# besides bench-NAME.json for each step of bench, peers-report.json, and the tables that they print.
+# MEGATRON_OPS names the user's copy of Megatron-LM's paged_stash.py, which peers then times as well.
 # Runs the prebuilt folder PREBUILT (tools/gpu-package.sh makes it; build/gpu if that is there), or
 # builds from source in build/gpu-source.
 # Exit codes: 0 nothing failed; 1 something failed; 2 usage; 4 there is no GPU.
@@ -58,8 +60,9 @@ build_from_source() {
             -DCMAKE_CUDA_ARCHITECTURES=native -DPAGESTASH_TEST_TSAN=OFF && cmake --build "$build"
     } >>"$log" 2>&1 || return
     bin=$scratch/bin data=$root/bench/data
-    mkdir "$bin" && ln -s "$build"/pagestash "$build"/pagestash-bench "$build"/tests/pagestash_tests \
-        "$build"/tests/example_* "$bin"
+    mkdir "$bin" && ln -s "$build"/pagestash "$build"/pagestash-bench "$build"/libpagestash.so \
+        "$build"/tests/pagestash_tests "$build"/tests/example_* "$bin"
+    peers=$root/bench/peers
     commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
     toolkit=$(nvcc --version 2>/dev/null | sed -n 's/.*, V\([0-9.]*\).*/\1/p')
 }
@@ -70,7 +73,7 @@ if [ -z "$prebuilt" ]; then
         exit 1
     fi
 elif [ -f "$prebuilt/BUILD" ] && [ -x "$prebuilt/bin/pagestash" ]; then
-    bin=$prebuilt/bin data=$prebuilt/data
+    bin=$prebuilt/bin data=$prebuilt/data peers=$prebuilt/bench/peers
     commit=$(sed -n 's/^commit=//p' "$prebuilt/BUILD")
     toolkit=$(sed -n 's/^toolkit=//p' "$prebuilt/BUILD")
 else
@@ -133,8 +136,6 @@ sanitizer_step() { # TOOL NAME LIMIT COMMAND...
 stage_correct() {
     local example trace=$data/bytelm-e64-top6-l6.csv
     local replay=("$bin/pagestash" replay --device cuda --routing "$trace" --ep 8)
-    step conformance 300 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" --gtest_brief=1 \
-        '--gtest_filter=*/cuda.*'
     for example in "$bin"/example_*; do
         step "$(basename "$example" cuda)" 60 "$example"
     done
@@ -142,6 +143,10 @@ stage_correct() {
     step 'replay segments zero' 60 "${replay[@]}" --layout segments --tail zero
     step 'replay mxfp8 keep no-graph' 60 "${replay[@]}" --dtype mxfp8 --restore keep --no-graph
     step 'replay two streams' 60 "${replay[@]}" --streams 2 --microbatches 2
+    step conformance 200 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" --gtest_brief=1 \
+        '--gtest_filter=*/cuda.*'
+    step 'conformance bulk squeeze' 300 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" \
+        --gtest_brief=1 '--gtest_filter=*/cuda_bulk.*:*/cuda_squeeze.*'
 }
 
 # A short set: the random cases take hours under a sanitizer.
@@ -160,14 +165,42 @@ stage_sanitize() {
     done
 }
 
+# Its table and its JSON stay in OUTDIR, whatever becomes of the other steps.
+bench_step() { # NAME LIMIT OPTIONS...
+    local name=$1 limit=$2
+    shift 2
+    rm -f "$out/bench-$name.json"
+    step "$name" "$limit" "$bin/pagestash-bench" --device cuda "$@" --json "$out/bench-$name.json"
+    cp "$scratch/output" "$out/bench-$name.txt"
+}
+
+# In steps, so that one which takes too long loses only its own sweeps.
 stage_bench() {
-    step "pagestash-bench ${quick:-(full)}" 460 "$bin/pagestash-bench" --device cuda $quick \
-        --json "$scratch/report"
+    if [ -n "$quick" ]; then
+        bench_step quick 460 --quick
+        return
+    fi
+    bench_step bytes 130 --sweep bytes
+    bench_step num_sms 130 --sweep num_sms
+    bench_step pages 70 --sweep page_size,ring
+    bench_step shapes 80 --sweep pattern,tensors,alignment,backend
+    bench_step beside 60 --sweep gemm,pairs
 }
 
 # Bandwidth between host and device memory belongs to the host tier of the pool.
-stage_host() { note host unavailable 0 'not built yet'; }
-stage_peers() { note peers unavailable 0 'not built yet'; }
+stage_host() { note host unavailable 0 'pools have no host pages yet'; }
+
+stage_peers() {
+    local status=passed options=(--json "$out/peers-report.json" --library "$bin/libpagestash.so")
+    [ -z "${MEGATRON_OPS:-}" ] || options+=(--megatron-ops "$MEGATRON_OPS")
+    rm -f "$out/peers-report.json"
+    run peers 460 python3 "$peers/run.py" "${options[@]}"
+    cp "$scratch/output" "$out/peers.txt"
+    # torch, Triton or the GPU is absent for it
+    [ "$code" -ne 4 ] || status=unavailable
+    [ "$code" -eq 0 ] || [ "$code" -eq 4 ] || status=failed
+    note peers "$status" "$seconds" "$(last_line)"
+}
 
 # Writes the stage's JSON and its line of the table; false if the stage failed.
 conclude() { # STAGE SECONDS
@@ -181,8 +214,9 @@ for line in open(scratch + "/steps", errors="replace"):
 count = lambda status: sum(step["status"] == status for step in steps)
 status = "failed" if count("failed") else "passed" if count("passed") else "unavailable"
 details = {"steps": steps}
-if stage == "bench" and os.path.exists(scratch + "/report"):
-    details["report"] = json.load(open(scratch + "/report"))
+reports = {"bench": [f"bench-{step['step']}.json" for step in steps], "peers": ["peers-report.json"]}
+details["reports"] = [name for name in reports.get(stage, [])
+                      if os.path.exists(os.path.join(os.path.dirname(path), name))]
 with open(path, "w") as out:
     json.dump({"stage": stage, "status": status, "seconds": int(seconds), "machine": machine,
                "driver": driver, "toolkit": toolkit or None, "commit": commit, "details": details},

@@ -20,18 +20,21 @@ log=$build/package.log
         -DPAGESTASH_CUDA=ON -DPAGESTASH_TEST_TSAN=OFF -DPAGESTASH_COMMIT="$commit" \
         -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DJANSSON_LIBRARY="$jansson" \
         -DCMAKE_EXE_LINKER_FLAGS="-static-libgcc -static-libstdc++" &&
-        cmake --build "$build" --target pagestash_cli pagestash_bench pagestash_tests pagestash_static
+        cmake --build "$build" --target pagestash_cli pagestash_bench pagestash_tests pagestash \
+            pagestash_static
 } >"$log" 2>&1 || { tail -n 20 "$log" >&2 && fail "the build failed, see $log"; }
 
 rm -rf "$dir"
-mkdir -p "$dir/bin" "$dir/data"
-cp "$build/pagestash" "$build/pagestash-bench" "$build/tests/pagestash_tests" "$dir/bin"
+mkdir -p "$dir/bin" "$dir/data" "$dir/bench/peers"
+cp "$build/pagestash" "$build/pagestash-bench" "$build/tests/pagestash_tests" \
+    "$build/libpagestash.so" "$dir/bin" # the last for bench/peers
+cp "$root"/bench/peers/*.py "$dir/bench/peers"
 cudart=$(sed -n 's/^CUDA_cudart_static_LIBRARY:FILEPATH=//p' "$build/CMakeCache.txt")
 for source in "$root"/examples/*.c; do
     cc -std=c11 -O2 -I"$root/include" "$source" "$build/libpagestash.a" "$cudart" -static-libgcc \
         -pthread -ldl -lrt -lm -o "$dir/bin/example_$(basename "$source" .c)"
 done
-strip "$dir"/bin/*
+strip --strip-unneeded "$dir"/bin/*
 cp "$root"/bench/data/*.csv "$dir/data"
 cp "$root/tools/gpu-check.sh" "$dir"
 toolkit=$(sed -n 's/.*CUDA \([0-9.]*\), architectures.*/\1/p' "$log" | tail -n 1)

@@ -6,11 +6,12 @@ check=$1/tools/gpu-check.sh
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failures=0
+megatron_ops=
 
 # The whole PATH, so that a real GPU or sanitizer is not found.
 path=$scratch/path
 mkdir "$path"
-for tool in bash basename cat dirname env grep head mkdir mktemp rm sed tail tee timeout; do
+for tool in bash basename cat cp dirname env grep head mkdir mktemp rm sed tail tee timeout; do
     ln -s "$(command -v $tool)" "$path/$tool"
 done
 ln -s "$(python3 -c 'import sys; print(sys.executable)')" "$path/python3"
@@ -21,8 +22,11 @@ fake() { # FILE BODY
 }
 
 prebuilt=$scratch/prebuilt
-mkdir -p "$prebuilt/bin" "$prebuilt/data"
+mkdir -p "$prebuilt/bin" "$prebuilt/data" "$prebuilt/bench/peers"
 printf 'commit=abc123\ntoolkit=13.0.0\n' >"$prebuilt/BUILD"
+peers() { # PYTHON
+    printf 'import sys\n%s\n' "$1" >"$prebuilt/bench/peers/run.py"
+}
 fakes() { # the state in which everything passes
     fake "$path/nvidia-smi" 'case $* in
         -L) echo "GPU 0: Fake GPU (UUID: none)" ;;
@@ -35,11 +39,12 @@ fakes() { # the state in which everything passes
     fake "$prebuilt/bin/pagestash" 'echo "$*"; echo "mismatched bytes: 0"'
     fake "$prebuilt/bin/pagestash_tests" 'echo "$*"; [ "$PAGESTASH_REQUIRE_GPU" = 1 ]'
     fake "$prebuilt/bin/example_01_stash_restore" 'echo done'
-    fake "$prebuilt/bin/pagestash-bench" 'while [ $# -gt 0 ]; do
-            [ "$1" != --json ] || echo "{\"schema_version\": 1}" >"$2"
-            [ "$1" != --quick ] || echo quick
+    fake "$prebuilt/bin/pagestash-bench" 'echo "$*"
+        while [ $# -gt 0 ]; do
+            [ "$1" != --json ] || echo "{\"schema_version\": 2}" >"$2"
             shift
         done'
+    peers 'print(*sys.argv[1:]); open(sys.argv[2], "w").write("{}")'
 }
 
 # Runs gpu-check.sh, which must end with CODE; what it says is in stdout and stderr.
@@ -48,7 +53,8 @@ expect() { # WHAT CODE ARGUMENTS...
     local wanted=$2 code
     shift 2
     rm -rf "$scratch/out"
-    env -i PATH="$path" TMPDIR="${TMPDIR:-/tmp}" PREBUILT="$prebuilt" "$check" "$@" \
+    env -i PATH="$path" TMPDIR="${TMPDIR:-/tmp}" PREBUILT="$prebuilt" MEGATRON_OPS="$megatron_ops" \
+        "$check" "$@" \
         >"$scratch/stdout" 2>"$scratch/stderr"
     code=$?
     [ $code -eq "$wanted" ] && return
@@ -95,17 +101,24 @@ expect 'default' 0 "$scratch/out"
 holds correct 'r["status"] == "passed" and r["stage"] == "correct"'
 holds correct '(r["machine"], r["driver"], r["toolkit"], r["commit"]) == ("Fake GPU", "1.2.3", "13.0.0", "abc123")'
 holds correct '"*/cuda.*" in step["conformance"]["text"]'
+holds correct '"*/cuda_bulk.*:*/cuda_squeeze.*" in step["conformance bulk squeeze"]["text"]'
 holds correct 'step["example_01_stash_restore"]["text"] == "done"'
 holds correct 'step["replay"]["text"] == "mismatched bytes: 0"'
-holds bench 'd["report"] == {"schema_version": 1} and d["steps"][0]["text"] == "quick"'
+holds bench 'd["reports"] == ["bench-quick.json"] and list(step) == ["quick"]'
+holds bench '"--quick" in step["quick"]["text"]'
+grep -q schema_version "$scratch/out/bench-quick.json" || { echo 'default: no report' && failures=$((failures + 1)); }
 [ ! -e "$scratch/out/sanitize.json" ] || { echo 'default: ran sanitize' && failures=$((failures + 1)); }
 
 expect 'all' 0 "$scratch/out" all
-holds bench 'd["steps"][0]["text"] == ""'
+holds bench 'list(step) == ["bytes", "num_sms", "pages", "shapes", "beside"]'
+holds bench 'len(d["reports"]) == 5 and "--quick" not in str(d["steps"])'
+holds bench '"--sweep page_size,ring " in step["pages"]["text"]'
+holds bench '{n for s in d["steps"] for n in s["text"].split()[3].split(",")} == {"bytes", "num_sms",
+    "page_size", "ring", "pattern", "tensors", "alignment", "backend", "gemm", "pairs"}'
 holds sanitize 'r["status"] == "passed" and len(d["steps"]) == 8'
-for stage in host peers; do
-    holds $stage 'r["status"] == "unavailable" and d["steps"][0]["text"] == "not built yet"'
-done
+holds host 'r["status"] == "unavailable" and "no host pages" in d["steps"][0]["text"]'
+holds peers 'r["status"] == "passed" and d["reports"] == ["peers-report.json"]'
+holds peers '"megatron" not in d["steps"][0]["text"] and "--library" in d["steps"][0]["text"]'
 cmp -s "$scratch/stdout" "$scratch/out/summary.txt" || { echo 'all: no summary' && failures=$((failures + 1)); }
 
 fake "$prebuilt/bin/pagestash" 'echo "mismatched bytes: 7"; exit 1'
@@ -113,6 +126,23 @@ expect 'bytes differ' 1 "$scratch/out"
 holds correct 'r["status"] == "failed" and step["replay"]["text"] == "mismatched bytes: 7"'
 holds correct 'step["conformance"]["status"] == "passed"'
 holds bench 'r["status"] == "passed"'
+
+fakes
+fake "$prebuilt/bin/pagestash-bench" 'case $* in *num_sms*) echo "1 bytes differ"; exit 1 ;; esac'
+expect 'one sweep fails' 1 "$scratch/out" bench
+holds bench 'r["status"] == "failed" and step["num_sms"]["text"] == "1 bytes differ"'
+holds bench 'step["beside"]["status"] == "passed" and d["reports"] == []'
+
+fakes
+megatron_ops=/somewhere/paged_stash.py
+expect 'Megatron' 0 "$scratch/out" peers
+holds peers '"--megatron-ops /somewhere/paged_stash.py" in d["steps"][0]["text"]'
+megatron_ops=
+peers 'sys.exit(print("run.py: torch is not installed", file=sys.stderr) or 4)'
+expect 'no torch' 0 "$scratch/out" peers
+holds peers 'r["status"] == "unavailable" and "torch" in d["steps"][0]["text"]'
+peers 'sys.exit(1)'
+expect 'peers differ' 1 "$scratch/out" peers
 
 fakes
 fake "$path/compute-sanitizer" 'echo "========= ERROR SUMMARY: 3 errors"
