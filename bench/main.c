@@ -157,7 +157,8 @@ int main(int argc, char **argv)
     BENCH_TRY(bench_parse_options(argc, argv, &options));
     report.quick = options.quick;
     BENCH_PST(pst_device_open(options.call_cost ? "host" : options.device, 0, &device));
-    BENCH_TRY(run(device, &options, &report));
+    const int code = run(device, &options, &report);
     bench_free_report(&report);
-    return bench_status(pst_device_close(device));
+    const pst_status closed = pst_device_close(device);
+    return code ? code : bench_status(closed);
 }
