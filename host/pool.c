@@ -119,6 +119,7 @@ static pst_status view_of(const pst_pool_config *config, psti_pool_view *view, u
                "max_tickets %u: allowed are up to %u", config->max_tickets, MAX_TICKETS);
     view->max_tickets = config->max_tickets ? config->max_tickets : DEFAULT_TICKETS;
     view->concurrent = config->mode == PST_POOL_CONCURRENT;
+    view->scrubs = config->scrub;
     PSTI_CHECK(config->memory || config->memory_bytes == 0, PST_E_INVALID,
                "memory_bytes %" PRIu64 ": must be 0 where memory is NULL", config->memory_bytes);
     bool overflow = false;

@@ -6,10 +6,11 @@
 #include "host/nvtx.h"
 #include "kernels/core/stream.h"
 
-static uint64_t record_bytes(uint32_t num_counts, uint64_t table_pages)
+static uint64_t record_bytes(const pst_pool *pool, uint32_t num_counts, uint64_t table_pages)
 {
+    const uint64_t tables = pool->view.max_pages[PSTI_TIER_HOST] ? 2 : 1;
     return sizeof(psti_ticket_record) + num_counts * sizeof(int64_t) +
-           table_pages * sizeof(uint32_t);
+           tables * table_pages * sizeof(uint32_t);
 }
 
 /* Pages of the group at capacity, or all that the pool can have. */
@@ -23,7 +24,7 @@ static uint64_t table_length(const pst_pool *pool, const pst_group *group)
 pst_status pst_ticket_bytes(const pst_pool *pool, const pst_group *group, uint64_t *bytes_out)
 {
     PSTI_CHECK(pool && group && bytes_out, PST_E_INVALID, "pool, group or bytes_out is NULL");
-    *bytes_out = record_bytes(group->num_counts, table_length(pool, group));
+    *bytes_out = record_bytes(pool, group->num_counts, table_length(pool, group));
     return PST_OK;
 }
 
@@ -70,7 +71,7 @@ pst_status pst_ticket_create(pst_pool *pool, const pst_group *group, pst_ticket 
     ticket->shape = shape;
     ticket->table_pages = table_length(pool, group);
     const pst_status status =
-        make_record(ticket, record_bytes(shape->num_counts, ticket->table_pages));
+        make_record(ticket, record_bytes(pool, shape->num_counts, ticket->table_pages));
     if (status != PST_OK) {
         free_parts(ticket);
         return status;
@@ -165,7 +166,7 @@ static uint32_t next_op(pst_pool *pool)
 }
 
 static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op, uint32_t flags,
-                          const psti_launch *launch, pst_stream stream)
+                          uint64_t budget, const psti_launch *launch, pst_stream stream)
 {
     pst_pool *pool = ticket->pool;
     pst_device *device = pool->device;
@@ -175,6 +176,7 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.dirty = group->dirty;
     args.max_tiles = group->max_tiles;
     args.table_pages = ticket->table_pages;
+    args.budget = budget;
     args.ticket_index = ticket->index;
     args.num_counts = group->num_counts;
     args.flags = flags | launch->flags;
@@ -211,7 +213,7 @@ pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
                "source has larger capacities than the ticket's group");
     PSTI_TRY(psti_launch_make(ticket->pool->device, source, &options->launch, &launch));
     PSTI_RANGE("pst_ticket_stash");
-    return enqueue(ticket, source, PSTI_OP_STASH, 0, &launch, stream);
+    return enqueue(ticket, source, PSTI_OP_STASH, 0, 0, &launch, stream);
 }
 
 pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
@@ -234,7 +236,7 @@ pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
     PSTI_RANGE("pst_ticket_restore");
     const uint32_t flags = (options->pages == PST_RESTORE_KEEP ? PSTI_MOVE_KEEP : 0) |
                            (options->tail == PST_TAIL_ZERO ? PSTI_MOVE_ZERO : 0);
-    return enqueue(ticket, destination, PSTI_OP_RESTORE, flags, &launch, stream);
+    return enqueue(ticket, destination, PSTI_OP_RESTORE, flags, 0, &launch, stream);
 }
 
 pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream)
@@ -242,7 +244,40 @@ pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream)
     PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_RANGE("pst_ticket_release");
-    static const psti_launch launch = {.num_sms = 1,
-                                       .backend = PST_BACKEND_LDG}; /* copies nothing */
-    return enqueue(ticket, ticket->shape, PSTI_OP_RESTORE, PSTI_MOVE_RELEASE, &launch, stream);
+    const psti_launch launch = {.num_sms = ticket->pool->view.scrubs ? 0 : 1,
+                                .backend = PST_BACKEND_LDG}; /* copies nothing */
+    return enqueue(ticket, ticket->shape, PSTI_OP_RESTORE, PSTI_MOVE_RELEASE, 0, &launch, stream);
+}
+
+static pst_status migrate(pst_ticket *ticket, const pst_migrate_options *options, uint32_t flags,
+                          pst_stream stream)
+{
+    static const pst_migrate_options defaults = PST_MIGRATE_OPTIONS_INIT;
+    psti_launch launch;
+    options = options ? options : &defaults;
+    PSTI_CHECK(options->struct_size == sizeof(*options), PST_E_INVALID,
+               "struct_size %zu: use PST_MIGRATE_OPTIONS_INIT (%zu)", options->struct_size,
+               sizeof(*options));
+    PSTI_TRY(psti_pool_usable(ticket->pool));
+    PSTI_CHECK(ticket->pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
+               "the pool has no host pages");
+    PSTI_TRY(psti_launch_make(ticket->pool->device, ticket->shape, &options->launch, &launch));
+    return enqueue(ticket, ticket->shape, PSTI_OP_MIGRATE, flags, options->max_pages, &launch,
+                   stream);
+}
+
+pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_options *options,
+                             pst_stream stream)
+{
+    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
+    PSTI_RANGE("pst_ticket_demote");
+    return migrate(ticket, options, 0, stream);
+}
+
+pst_status pst_ticket_promote(pst_ticket *ticket, const pst_migrate_options *options,
+                              pst_stream stream)
+{
+    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
+    PSTI_RANGE("pst_ticket_promote");
+    return migrate(ticket, options, PSTI_MOVE_PROMOTE, stream);
 }

@@ -10,6 +10,7 @@
 #define PSTI_OP_LIST(X)                  \
     X(STASH, stash, psti_move_args)      \
     X(RESTORE, restore, psti_move_args)  \
+    X(MIGRATE, migrate, psti_move_args)  \
     X(RESET, reset, psti_control_args)   \
     X(RESIZE, resize, psti_control_args) \
     X(STEP, step, psti_control_args)     \

@@ -39,11 +39,13 @@ typedef struct pst_pool_config {
     uint64_t max_pages; /* what pst_pool_resize can go up to; addresses, ring and owner words are
                               * reserved for so many. 0: num_pages. Must be 0 where memory is given */
     uint64_t max_host_pages; /* 0: num_host_pages */
+    bool scrub; /* clears a page whenever it is freed, so that no later holder can read it: by
+                              * restore, release, reset and where demote and promote took it from */
 } pst_pool_config;
 
-#define PST_POOL_CONFIG_INIT                                                        \
-    {                                                                               \
-        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u, 0u, 0u, 0u \
+#define PST_POOL_CONFIG_INIT                                                               \
+    {                                                                                      \
+        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u, 0u, 0u, 0u, false \
     }
 
 /* Sticky flags of the status block: one bit per kind of fault, bit (1 << fault). */
@@ -58,7 +60,8 @@ typedef struct pst_pool_config {
     X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")      \
     X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")         \
     X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped") \
-    X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")
+    X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")              \
+    X(PST_FAULT_MOVED, 10, "demote or promote of a ticket with no page left to move")
 
 typedef enum pst_fault {
 #define PST_FAULT_ENUM(name, value, text) name = value,
@@ -92,13 +95,16 @@ typedef struct pst_pool_status {
     uint32_t check_errors;      /* found by the last check */
     uint64_t offloaded_pages;   /* host pages wanted (pst_ticket_set_offload) and got */
     uint64_t displaced_pages;   /* host pages wanted and taken from the device tier */
-    uint64_t reserved[14];
+    uint64_t demoted_pages;     /* moved to the host by pst_ticket_demote */
+    uint64_t promoted_pages;    /* moved to the device by pst_ticket_promote */
+    uint64_t stranded_pages;    /* that either was to move and found no free page for */
+    uint64_t reserved[11];
 } pst_pool_status;
 
 /* What pst_pool_reset resets; bits can be combined. */
 #define PST_RESET_PAGES 1u      /* all pages free; every ticket reads as empty */
 #define PST_RESET_FAULTS 2u     /* flags, first fault, fault count, step_valid */
-#define PST_RESET_STATISTICS 4u /* high-water marks; spilled, offloaded, displaced pages */
+#define PST_RESET_STATISTICS 4u /* high-water marks; pages spilled, offloaded and so on */
 #define PST_RESET_ALL 7u
 
 PST_BEGIN_DECLS

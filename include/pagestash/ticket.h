@@ -19,6 +19,8 @@
  *   stash into a LIVE ticket                nothing; the ticket keeps what it holds
  *   restore or release of an EMPTY ticket   nothing
  *   restore of a FAILED ticket              nothing is copied; consume makes it EMPTY
+ *   demote or promote of an EMPTY or FAILED
+ *   ticket, or with no page left to move    nothing
  *   live rows beyond the destination        nothing; the ticket stays LIVE
  *   damaged page id                         that page is skipped and not freed
  *
@@ -80,6 +82,17 @@ typedef struct pst_restore_options {
         sizeof(pst_restore_options), {0}, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED \
     }
 
+typedef struct pst_migrate_options {
+    size_t struct_size;
+    pst_launch_options launch;
+    uint64_t max_pages; /* of this call, so that several can share the work; 0: all */
+} pst_migrate_options;
+
+#define PST_MIGRATE_OPTIONS_INIT             \
+    {                                        \
+        sizeof(pst_migrate_options), {0}, 0u \
+    }
+
 PST_BEGIN_DECLS
 
 /* Device bytes of a ticket for groups shaped like `group`. Fails: INVALID. */
@@ -126,7 +139,25 @@ PST_API pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
 PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                                       const pst_restore_options *options, pst_stream stream);
 
-/* Frees the pages without copying. One launch of one block; can be captured. */
+/* Moves device pages of a LIVE ticket to free host pages, the first places of its byte stream first,
+ * and frees them: as many as options->max_pages says, as far as free host pages go (the others are
+ * counted as stranded). The ticket stays LIVE, with the same bytes; whoever restores it does not notice.
+ * A call with max_pages 0 that finds no device page, of a ticket that holds some, is a fault; one with a
+ * share to do may come too late and does nothing.
+ * options: NULL for the defaults.
+ * Stream:  one launch, can be captured. Overlapped with stashes of other tickets in concurrent pools
+ *          only. For the link's sake a small SM budget suffices.
+ * Moves:   every byte of the pages once over the link. Both pages are in use meanwhile, which the
+ *          high-water marks show.
+ * Fails:   INVALID (no host tier, launch options), UNSUPPORTED (backend), CUDA. */
+PST_API pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_options *options,
+                                     pst_stream stream);
+
+/* The same from the host to the device: ahead of a restore. */
+PST_API pst_status pst_ticket_promote(pst_ticket *ticket, const pst_migrate_options *options,
+                                      pst_stream stream);
+
+/* Frees the pages without copying (a pool that scrubs overwrites them). One launch; can be captured. */
 PST_API pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream);
 
 PST_END_DECLS

@@ -79,7 +79,8 @@ typedef enum psti_ticket_state {
     PSTI_TICKET_FAILED = 2
 } psti_ticket_state;
 
-/* A ticket's record: this header, num_counts int64 counts, table_pages int32 page ids.
+/* A ticket's record: this header, num_counts int64 counts, table_pages int32 page ids; in pools
+ * that have a host tier table_pages ids more: where pages that change their tier are going.
  * LIVE and FAILED mean something only while epoch is the pool's. Written by the one block that
  * commits an operation. Kernels take index, num_counts and table_pages from their arguments, so
  * that a damaged record cannot lead them astray; here they are for check and reset. */
@@ -95,8 +96,10 @@ typedef struct psti_ticket_record {
     uint64_t ready;      /* concurrent pools: the leader's psti_ready_word */
     uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the stash that has a leader */
     uint64_t arrive_out; /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
+    uint64_t num_host;   /* LIVE: how many of num_pages are host pages */
+    uint64_t reserved;
 } psti_ticket_record;
-static_assert(sizeof(psti_ticket_record) == 64, "psti_ticket_record");
+static_assert(sizeof(psti_ticket_record) == 80, "psti_ticket_record");
 
 /* The pool as kernels see it. */
 typedef struct psti_pool_view {
@@ -112,7 +115,7 @@ typedef struct psti_pool_view {
     uint32_t page_shift; /* page_bytes = 1 << page_shift */
     uint32_t max_tickets;
     uint32_t concurrent;
-    uint32_t reserved;
+    uint32_t scrubs; /* pages are cleared before they are free */
 } psti_pool_view;
 static_assert(sizeof(psti_pool_view) == 112, "psti_pool_view");
 
@@ -122,14 +125,16 @@ static_assert(sizeof(psti_pool_view) == 112, "psti_pool_view");
 #define PSTI_MOVE_LOW 8u     /* priority of the launch */
 #define PSTI_MOVE_HIGH 16u
 #define PSTI_MOVE_PROGRAMMATIC 32u /* programmatic dependent launch */
+#define PSTI_MOVE_PROMOTE 64u      /* migrate: host pages to device pages, else the other way */
 
-/* One launch of stash or restore. tensors is last: only num_tensors of it are filled. */
+/* One launch of stash, restore or migrate. tensors is last: only num_tensors of it are filled. */
 typedef struct psti_move_args {
     psti_pool_view pool;
     psti_ticket_record *ticket;
     uint64_t *dirty;    /* of the group: rows per count that restore left behind */
     uint64_t max_tiles; /* tiles of the group at capacity: bounds the grid */
     uint64_t table_pages;
+    uint64_t budget; /* migrate: pages at most, 0: all */
     uint32_t ticket_index;
     uint32_t num_counts;
     uint32_t flags;

@@ -65,6 +65,12 @@ PSTI_FN unsigned char *psti_page_address(const psti_pool_view *pool, uint32_t id
     return pool->pages[psti_id_tier(id)] + ((uint64_t)psti_id_index(id) << pool->page_shift);
 }
 
+PSTI_FN bool psti_is_held(const psti_pool_view *pool, uint32_t id)
+{
+    const uint64_t owner = psti_load_relaxed_u64(psti_owner_of(pool, id));
+    return owner != PSTI_OWNER_FREE && owner != PSTI_OWNER_ABSENT;
+}
+
 /* The id for place `page` of a stash with this decision, beginning at the given heads. */
 PSTI_FN uint32_t psti_ring_id(const psti_pool_view *pool, const uint64_t head[PSTI_TIERS],
                               const psti_decision *decision, uint64_t page)
@@ -114,6 +120,19 @@ PSTI_FN int64_t *psti_ticket_counts(psti_ticket_record *ticket)
 PSTI_FN uint32_t *psti_ticket_table(psti_ticket_record *ticket, uint32_t num_counts)
 {
     return (uint32_t *)(psti_ticket_counts(ticket) + num_counts);
+}
+
+/* Tiles that a launch may have to do with: bounds its grid. */
+PSTI_FN uint64_t psti_most_tiles(const psti_move_args *args)
+{
+    return args->flags & PSTI_MOVE_RELEASE && !args->pool.scrubs ? 1 : args->max_tiles;
+}
+
+/* Per place of the table the page that it is going to get, or none. */
+PSTI_FN uint32_t *psti_ticket_moving(psti_ticket_record *ticket, uint32_t num_counts,
+                                     uint64_t table_pages)
+{
+    return psti_ticket_table(ticket, num_counts) + table_pages;
 }
 
 PSTI_FN uint64_t psti_free_pages(const psti_pool_state *state, uint32_t tier)

@@ -2,7 +2,7 @@
 #ifndef PSTI_CUDA_CONTROL_CUH
 #define PSTI_CUDA_CONTROL_CUH
 
-#include "kernels/cuda/block.cuh"
+#include "kernels/cuda/copy.cuh"
 
 #include "kernels/core/control.h"
 
@@ -11,12 +11,29 @@ PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t i
     return (psti_ticket_record *)pool.tickets[index];
 }
 
+/* Clears the pages that are held and sets owner words: a page is one block's, which so clears it before
+ * nobody can tell any more that it was held. */
+PSTI_DEVICE void scrub_tier(const psti_pool_view &pool, uint32_t tier, uint32_t num_pages)
+{
+    for (uint64_t page = blockIdx.x; page < pool.max_pages[tier]; page += gridDim.x) {
+        const uint32_t id = (uint32_t)page | tier << 31;
+        const bool held = psti_is_held(&pool, id);
+        __syncthreads();
+        for (uint64_t at = 0; held && at >> pool.page_shift == 0; at += PSTI_TILE_BYTES)
+            clear_tile(psti_page_address(&pool, id) + at);
+        if (threadIdx.x == 0)
+            pool.owner[tier][page] = psti_first_owner(page, num_pages);
+    }
+}
+
 PSTI_DEVICE void refill(const psti_pool_view &pool, const uint32_t *num_pages)
 {
     const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t stride = gridDim.x * blockDim.x;
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        for (uint64_t page = first; page < pool.max_pages[tier]; page += stride)
+        if (pool.scrubs)
+            scrub_tier(pool, tier, num_pages[tier]);
+        for (uint64_t page = first; !pool.scrubs && page < pool.max_pages[tier]; page += stride)
             pool.owner[tier][page] = psti_first_owner(page, num_pages[tier]);
         for (uint64_t page = first; page < num_pages[tier]; page += stride)
             pool.ring[tier][page & pool.ring_mask[tier]] = (uint32_t)page | tier << 31;

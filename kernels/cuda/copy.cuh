@@ -143,6 +143,16 @@ PSTI_DEVICE void copy_narrow(unsigned char *to, const unsigned char *from,
         to[b] = from[b];
 }
 
+/* By the whole block. */
+PSTI_DEVICE void clear_tile(unsigned char *to)
+{
+    const psti_vector zero = {0, 0, 0, 0};
+#pragma unroll 1
+    for (uint32_t at = threadIdx.x * PSTI_VECTOR_BYTES; at < PSTI_TILE_BYTES;
+         at += blockDim.x * PSTI_VECTOR_BYTES)
+        psti_store_vector(to + at, zero);
+}
+
 /* Clears by the whole block: bytes up to alignment, vectors, the bytes left. */
 PSTI_DEVICE void zero_run(unsigned char *to, uint32_t bytes)
 {

@@ -14,7 +14,7 @@ extern "C" {
 typedef cudaError_t (*psti_cuda_launch_fn)(const cudaLaunchConfig_t *config, const void *kernel,
                                            void **args);
 
-#define PSTI_NUM_MOVES 2 /* stash and restore, the first two of the list */
+#define PSTI_NUM_MOVES 3 /* stash, restore and migrate, the first of the list */
 #define PSTI_NUM_BACKENDS 4
 
 /* Of one device; filled once when it is opened. */

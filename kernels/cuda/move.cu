@@ -18,9 +18,14 @@ const mover movers[PSTI_NUM_MOVES][PSTI_NUM_BACKENDS] = {
     {{},
      {restore_ldg_kernel, PSTI_BLOCK_THREADS, 0},
      {restore_bulk_kernel, PSTI_WARP, large_ring::kRingBytes},
-     {restore_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}}};
+     {restore_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}},
+    {{},
+     {migrate_ldg_kernel, PSTI_BLOCK_THREADS, 0},
+     {migrate_bulk_kernel, PSTI_WARP, large_ring::kRingBytes},
+     {migrate_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}}};
 
-static_assert(PSTI_OP_STASH == 0 && PSTI_OP_RESTORE == 1, "rows of the table");
+static_assert(PSTI_OP_STASH == 0 && PSTI_OP_RESTORE == 1 && PSTI_OP_MIGRATE == 2,
+              "rows of the table");
 static_assert(PST_BACKEND_LDG == 1 && PST_BACKEND_BULK == 2 && PST_BACKEND_SQUEEZE == 3,
               "columns of the table");
 
@@ -44,7 +49,7 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
                         const psti_move_args *args, cudaStream_t stream)
 {
     const mover &move = movers[op][args->backend];
-    const uint64_t work = args->flags & PSTI_MOVE_RELEASE ? 1 : args->max_tiles;
+    const uint64_t work = psti_most_tiles(args);
     cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t config = {};
     config.gridDim =
@@ -94,6 +99,11 @@ const void *psti_cuda_restore_kernel(void)
     return (const void *)restore_ldg_kernel;
 }
 
+const void *psti_cuda_migrate_kernel(void)
+{
+    return (const void *)migrate_ldg_kernel;
+}
+
 cudaError_t psti_cuda_stash(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
                             const psti_move_args *args, cudaStream_t stream)
 {
@@ -104,4 +114,10 @@ cudaError_t psti_cuda_restore(const psti_cuda_budget *budget, psti_cuda_launch_f
                               const psti_move_args *args, cudaStream_t stream)
 {
     return launch_move(budget, launch, PSTI_OP_RESTORE, args, stream);
+}
+
+cudaError_t psti_cuda_migrate(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
+                              const psti_move_args *args, cudaStream_t stream)
+{
+    return launch_move(budget, launch, PSTI_OP_MIGRATE, args, stream);
 }

@@ -1,4 +1,4 @@
-/* The stash and restore kernels. One launch each; the grid may be anything from one block up, and no
+/* The stash, restore and migrate kernels. One launch each; the grid may be anything from one block up, and no
  * two blocks need to run at the same time.
  *
  * Bytes moved: live bytes read once and written once, plus 4 bytes of table, 8 of owner word and 4
@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/copy.cuh"
+#include "kernels/cuda/migrate.cuh"
 #include "kernels/cuda/restore.cuh"
 #include "kernels/cuda/stash.cuh"
 
@@ -25,6 +26,14 @@ PSTI_KERNEL(restore_ldg_kernel, psti_move_args, args)
     run_restore(s, copier, args);
 }
 
+PSTI_KERNEL(migrate_ldg_kernel, psti_move_args, args)
+{
+    PSTI_SHARED(move_shared, s);
+    PSTI_SHARED(page_batch, batch);
+    direct_copier<true> copier = {};
+    run_migrate(s, batch, copier, args);
+}
+
 #if PSTI_HAS_BULK
 #define PSTI_BULK_BODY(run, ring, streaming)                                              \
     {                                                                                     \
@@ -33,7 +42,18 @@ PSTI_KERNEL(restore_ldg_kernel, psti_move_args, args)
         bulk_copier<ring, streaming> copier = {r, psti_dynamic_shared(ring::kRingBytes)}; \
         run(s, copier, args);                                                             \
     }
+#define PSTI_BULK_MIGRATE_BODY(ring)                                                 \
+    {                                                                                \
+        PSTI_SHARED(move_shared, s);                                                 \
+        PSTI_SHARED(page_batch, batch);                                              \
+        PSTI_SHARED(ring, r);                                                        \
+        bulk_copier<ring, true> copier = {r, psti_dynamic_shared(ring::kRingBytes)}; \
+        run_migrate(s, batch, copier, args);                                         \
+    }
 #else /* never launched there */
+#define PSTI_BULK_MIGRATE_BODY(ring) \
+    {                                \
+    }
 #define PSTI_BULK_BODY(run, ring, streaming) \
     {                                        \
     }
@@ -50,5 +70,11 @@ PSTI_BULK_BODY(run_stash, small_ring, true)
 
 PSTI_SMALL_KERNEL(restore_squeeze_kernel, psti_move_args, args)
 PSTI_BULK_BODY(run_restore, small_ring, false)
+
+PSTI_WARP_KERNEL(migrate_bulk_kernel, psti_move_args, args)
+PSTI_BULK_MIGRATE_BODY(large_ring)
+
+PSTI_SMALL_KERNEL(migrate_squeeze_kernel, psti_move_args, args)
+PSTI_BULK_MIGRATE_BODY(small_ring)
 
 #endif

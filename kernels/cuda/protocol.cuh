@@ -69,6 +69,44 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
     return !s.refused;
 }
 
+/* Concurrent pools, for an operation that takes pages. True in the block that arrives first: it leads,
+ * has the lock, and knows the ring ends. The others wait for it, and it runs; s.copies is what it told
+ * them. */
+PSTI_DEVICE bool join(move_shared &s, const psti_move_args &args)
+{
+    psti_ticket_record *ticket = args.ticket;
+    if (threadIdx.x == 0) {
+        const uint64_t mine = psti_launch_word(s.launch, args.op);
+        const uint64_t old = psti_cas_acq_rel_u64(&ticket->arrive_in, 0, mine);
+        s.leads = old == 0;
+        if (!s.leads && old != mine) {
+            psti_refuse(&args.pool, args.ticket_index);
+            s.copies = 0;
+        } else if (s.leads) {
+            psti_lock(args.pool.state);
+            read_ring_ends(s, args);
+        } else {
+            uint64_t ready;
+            do {
+                PSTI_PAUSE();
+                ready = psti_load_acquire_u64(&ticket->ready);
+            } while (ready >> 1 != psti_ready_word(s.launch, args.op, 0) >> 1);
+            s.copies = ready % 2;
+        }
+    }
+    __syncthreads();
+    return s.leads != 0;
+}
+
+/* By the block that leads. */
+PSTI_DEVICE void let_others_go(const move_shared &s, const psti_move_args &args)
+{
+    if (threadIdx.x != 0)
+        return;
+    psti_unlock(args.pool.state);
+    psti_store_release_u64(&args.ticket->ready, psti_ready_word(s.launch, args.op, s.copies));
+}
+
 /* Says that this block is done; true in the last one. All blocks of a launch add the same number: the
  * sum tells whether all that arrived belong together. The last one makes the launch word odd, which
  * only one operation can: from here to finish the state is its own. */
@@ -105,6 +143,16 @@ PSTI_DEVICE void finish(move_shared &s, const psti_move_args &args)
     if (psti_cas_acq_rel_u64(&args.ticket->arrive_out, arrived, 0) != arrived)
         psti_refuse(&args.pool, args.ticket_index);
     psti_store_release_u64(launch_word(args), s.launch + 2);
+}
+
+/* By thread 0 for its block: should a stash overlap, all threads still go the same way. */
+PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
+{
+    if (threadIdx.x == 0) {
+        s.state = psti_ticket_now(args.ticket, s.epoch);
+        s.held = args.ticket->num_pages;
+    }
+    __syncthreads();
 }
 
 /* Number of counts outside [0, capacity]. */

@@ -73,16 +73,6 @@ struct zero_source {
     }
 };
 
-/* By thread 0 for its block: should a stash overlap, all threads still go the same way. */
-PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
-{
-    if (threadIdx.x == 0) {
-        s.state = psti_ticket_now(args.ticket, s.epoch);
-        s.held = args.ticket->num_pages;
-    }
-    __syncthreads();
-}
-
 /* What stands in the way; plans the tiles on the way. The same in every block. */
 PSTI_DEVICE pst_fault restore_verdict(move_shared &s, const psti_move_args &args)
 {
@@ -180,6 +170,24 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args)
     }
 }
 
+/* Clears the tiles that this block copied, and its share of those that nobody did: tile n is block
+ * n % gridDim's. */
+PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
+{
+    const psti_pool_view &pool = args.pool;
+    const uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
+    const uint64_t pages = psti_min_u64(s.held, args.table_pages);
+    const uint64_t num_tiles = pages << (pool.page_shift - PSTI_TILE_SHIFT);
+    for (uint64_t tile = blockIdx.x; tile < num_tiles; tile += gridDim.x) {
+        uint32_t offset;
+        const uint64_t page = page_of_tile(pool, tile, &offset);
+        const uint32_t id = table[page];
+        if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
+                                               psti_owner_word(args.ticket_index, s.epoch, page))
+            clear_tile(psti_page_address(&pool, id) + offset);
+    }
+}
+
 template <class Copier>
 PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_args &args)
 {
@@ -188,16 +196,19 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
     read_record(s, args);
     const pst_fault verdict = restore_verdict(s, args);
     const bool copies = verdict == PST_FAULT_NONE && !(args.flags & PSTI_MOVE_RELEASE);
+    const bool frees = (verdict == PST_FAULT_NONE || verdict == PST_FAULT_FAILED) &&
+                       !(args.flags & PSTI_MOVE_KEEP);
     if (copies)
         copy_restore(s, copier, args);
+    if (frees && args.pool.scrubs && s.state == PSTI_TICKET_LIVE)
+        scrub_tiles(s, args);
     if (!arrive(s, args))
         return;
     if (copies)
         update_dirty(args);
     if (verdict != PST_FAULT_NONE && threadIdx.x == 0)
         psti_record_fault(&args.pool, verdict, args.ticket_index, 0);
-    if ((verdict == PST_FAULT_NONE || verdict == PST_FAULT_FAILED) &&
-        !(args.flags & PSTI_MOVE_KEEP))
+    if (frees)
         commit_free(s, args);
     if (threadIdx.x == 0)
         finish(s, args);

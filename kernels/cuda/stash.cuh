@@ -69,6 +69,7 @@ PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
     psti_forget_failure(state, args.ticket);
     args.ticket->epoch = s.epoch;
     args.ticket->num_pages = s.pages;
+    args.ticket->num_host = s.decision.take[PSTI_TIER_HOST];
     args.ticket->state = s.copies ? PSTI_TICKET_LIVE : PSTI_TICKET_FAILED;
     if (s.copies) {
         for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
@@ -80,40 +81,17 @@ PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
     psti_raise_marks(state);
 }
 
-/* Concurrent pools: the first block to arrive decides for all and takes the pages under the lock;
- * the others wait for it, and it runs. */
+/* Concurrent pools: the first block decides for all and takes the pages. */
 PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args, bool counts_fit)
 {
-    psti_ticket_record *ticket = args.ticket;
-    if (threadIdx.x == 0) {
-        const uint64_t mine = psti_launch_word(s.launch, args.op);
-        const uint64_t old = psti_cas_acq_rel_u64(&ticket->arrive_in, 0, mine);
-        s.leads = old == 0;
-        if (!s.leads && old != mine) {
-            psti_refuse(&args.pool, args.ticket_index);
-            s.copies = 0;
-        } else if (s.leads) {
-            psti_lock(args.pool.state);
-            read_ring_ends(s, args);
-            decide_stash(s, args, counts_fit);
-        } else {
-            uint64_t ready;
-            do {
-                PSTI_PAUSE();
-                ready = psti_load_acquire_u64(&ticket->ready);
-            } while (ready >> 1 != psti_ready_word(s.launch, args.op, 0) >> 1);
-            s.copies = ready % 2;
-        }
-    }
-    __syncthreads();
-    if (!s.leads)
+    if (!join(s, args))
         return;
+    if (threadIdx.x == 0)
+        decide_stash(s, args, counts_fit);
+    __syncthreads();
     commit_stash(s, args);
     __syncthreads();
-    if (threadIdx.x == 0) {
-        psti_unlock(args.pool.state);
-        psti_store_release_u64(&ticket->ready, psti_ready_word(s.launch, args.op, s.copies));
-    }
+    let_others_go(s, args);
 }
 
 template <class Copier> struct stash_mover {

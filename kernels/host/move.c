@@ -1,67 +1,8 @@
 /* Stash and restore on the CPU: one "block" that does everything, by memcpy. */
-#include <sched.h>
-#include <string.h>
-
-#include "kernels/host/runners.h"
-
-#define PSTI_PAUSE() sched_yield()
-#include "kernels/core/pool.h"
 #include "kernels/core/stream.h"
 #include "kernels/host/copy.h"
-
-typedef struct snapshot {
-    uint64_t launch; /* of the pool, ordered pools only */
-    uint64_t head[PSTI_TIERS];
-    uint64_t tail[PSTI_TIERS];
-    uint32_t epoch;
-} snapshot;
-
-static uint64_t *launch_word(const psti_move_args *args)
-{
-    return args->pool.concurrent ? &args->ticket->launch : &args->pool.state->launch;
-}
-
-static snapshot read_state(const psti_move_args *args)
-{
-    const psti_pool_state *state = args->pool.state;
-    snapshot now;
-    now.launch = psti_load_acquire_u64(launch_word(args));
-    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        now.head[tier] = psti_load_relaxed_u64(&state->head[tier]);
-        now.tail[tier] = psti_load_relaxed_u64(&state->tail[tier]);
-    }
-    now.epoch = psti_load_relaxed_u32(&state->epoch);
-    return now;
-}
-
-/* Makes the launch word odd, which only one operation can, until publish. False: another operation
- * did so since `now`. Concurrent pools claim the ticket before anything else; ordered ones claim the
- * pool before they write its state. */
-static bool claim(const psti_move_args *args, const snapshot *now)
-{
-    if (psti_cas_acq_rel_u64(launch_word(args), now->launch, now->launch + 1) == now->launch)
-        return true;
-    psti_refuse(&args->pool, args->ticket_index);
-    return false;
-}
-
-static void publish(const psti_move_args *args, const snapshot *now)
-{
-    psti_store_release_u64(launch_word(args), now->launch + 2);
-}
-
-/* Whether the pool refuses, or another operation is being written, which must not overlap. */
-static bool refused(const psti_move_args *args, const snapshot *now)
-{
-    psti_pool_state *state = args->pool.state;
-    if (now->launch % 2 != 0)
-        psti_refuse(&args->pool, args->ticket_index);
-    else if (psti_load_relaxed_u32(&state->refuse))
-        psti_record_fault(&args->pool, PST_FAULT_ORDER, args->ticket_index, 0);
-    else
-        return false;
-    return true;
-}
+#include "kernels/host/protocol.h"
+#include "kernels/host/runners.h"
 
 /* Calls piece() for every run of bytes that is contiguous in its page and in its segment. */
 typedef struct walk {
@@ -202,6 +143,7 @@ static void commit_stash(const psti_move_args *args, const stash_plan *plan)
     ticket->num_pages = plan->pages;
     if (plan->fault == PST_FAULT_NONE) {
         ticket->state = PSTI_TICKET_LIVE;
+        ticket->num_host = plan->decision.take[PSTI_TIER_HOST];
         commit_pages(args, plan);
     } else {
         ticket->state = PSTI_TICKET_FAILED;
@@ -380,6 +322,19 @@ static void copy_restore(const psti_move_args *args, uint32_t epoch)
     update_dirty(args, counts);
 }
 
+static void scrub_ticket(const psti_move_args *args, uint32_t epoch)
+{
+    const psti_pool_view *pool = &args->pool;
+    const uint32_t *table = psti_ticket_table(args->ticket, args->num_counts);
+    const bool holds = args->ticket->state == PSTI_TICKET_LIVE;
+    const uint64_t pages = psti_min_u64(args->ticket->num_pages, args->table_pages);
+    for (uint64_t page = 0; holds && page < pages; page++)
+        if (psti_id_in_range(pool, table[page]) &&
+            psti_load_relaxed_u64(psti_owner_of(pool, table[page])) ==
+                psti_owner_word(args->ticket_index, epoch, page))
+            scrub_page(pool, table[page]);
+}
+
 void psti_host_restore(const void *opaque)
 {
     const psti_move_args *args = opaque;
@@ -392,10 +347,13 @@ void psti_host_restore(const void *opaque)
         psti_record_fault(&args->pool, verdict, args->ticket_index, 0);
     else if (!(args->flags & PSTI_MOVE_RELEASE))
         copy_restore(args, now.epoch);
+    const bool frees = (verdict == PST_FAULT_NONE || verdict == PST_FAULT_FAILED) &&
+                       !(args->flags & PSTI_MOVE_KEEP);
+    if (frees && verdict == PST_FAULT_NONE && args->pool.scrubs)
+        scrub_ticket(args, now.epoch);
     if (!concurrent && !claim(args, &now))
         return;
-    const bool frees = verdict == PST_FAULT_NONE || verdict == PST_FAULT_FAILED;
-    if (frees && !(args->flags & PSTI_MOVE_KEEP)) {
+    if (frees) {
         if (concurrent)
             psti_lock(args->pool.state);
         commit_free(args, now.epoch);

@@ -63,6 +63,7 @@ static bool set_up(scene *self, const conf_run *conf, shape_theme theme, uint64_
     options.max_pages = options.num_pages + OPERATIONS;
     options.max_host_pages = options.num_host_pages + OPERATIONS;
     options.first_counter = choose_counter(random);
+    options.scrub = oracle_random_one_in(random, 3);
     options.max_tickets = TICKETS + (uint32_t)oracle_random_below(random, 3);
     if (!ls_open(&self->ls, conf->device, &options))
         return false;
@@ -141,7 +142,13 @@ static void operate(scene *self)
     pst_device_info info = {.num_sms = 1};
     pst_device_get_info(self->ls.device, &info);
     self->ls.num_sms = (int)oracle_random_below(random, (uint64_t)info.num_sms + 1);
-    switch (oracle_random_below(random, 16)) {
+    switch (oracle_random_below(random, 18)) {
+    case 16:
+        ls_demote(&self->ls, ticket, oracle_random_below(random, 4));
+        break;
+    case 17:
+        ls_promote(&self->ls, ticket, oracle_random_below(random, 4));
+        break;
     case 0:
         ls_release(&self->ls, ticket);
         break;

@@ -230,8 +230,8 @@ PST_TEST(CorePool, TicketsOfAnotherEpochAreEmpty)
 PST_TEST(CorePool, TicketsHaveCountsThenPages)
 {
     psti_ticket_record records[4];
-    CHECK_EQ((char *)psti_ticket_counts(records) - (char *)records, 64);
-    CHECK_EQ((char *)psti_ticket_table(records, 3) - (char *)records, 64 + 3 * 8);
+    CHECK_EQ((char *)psti_ticket_counts(records) - (char *)records, 80);
+    CHECK_EQ((char *)psti_ticket_table(records, 3) - (char *)records, 80 + 3 * 8);
 }
 
 /* ---- launch numbers ---- */

@@ -3,7 +3,7 @@
 
 Compiles every kernel for each architecture and reads ptxas's report and the PTX. Fails on spills
 and on too many registers; on ld.global.nc, which lets the compiler move loads to their stores; and
-on <<<>>>, whose stubs would need the C++ runtime. In stash and restore also on a stack frame; where
+on <<<>>>, whose stubs would need the C++ runtime. In stash, restore and migrate also on a stack frame; where
 the architecture has it, without a wait for the launch before; in the ldg backend on fewer than
 LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them; in the others
 without bulk copies both ways, or without the wait that these are in memory.
@@ -22,13 +22,14 @@ import tempfile
 
 ARCHITECTURES = ("80", "90", "100")
 VECTOR = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*\.v4\.[bu]32")
-MOVE = re.compile(r"(?:stash|restore)_(ldg|bulk|squeeze)_")
+MOVE = re.compile(r"(stash|restore|migrate)_(ldg|bulk|squeeze)_")
 MAX_REGISTERS = {
     "ldg": 56,      # four blocks of 256 threads on an SM: 64 KiB of loads in flight
     "bulk": 72,     # blocks of one warp
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
 }
-MAX_SQUEEZE_SPILLS = 256  # bytes, stores and loads
+MIGRATE_REGISTERS = {"ldg": 64, "bulk": 88, "squeeze": 32}  # the link is slower than any of them
+MAX_SQUEEZE_SPILLS = 288  # bytes, stores and loads
 LOADS_IN_FLIGHT = 4
 BULK = {  # of stash and restore alike, from sm_90
     "bulk loads": r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.",
@@ -122,7 +123,7 @@ def most_loads_before_a_store(body):
 
 
 def faults_of_move(kind, n, body, architecture):
-    """What is wrong in one stash or restore kernel."""
+    """What is wrong in one stash, restore or migrate kernel."""
     if kind != "ldg" and architecture < 90:
         return [] if "cp.async" not in body else ["bulk copies before sm_90"]
     wrong = []
@@ -150,8 +151,9 @@ def faults(report, ptx, architecture):
         wrong.append(f"the report has {sorted(numbers)}, the PTX {sorted(bodies)}")
     for name, n in sorted(numbers.items()):
         body, match = bodies.get(name, ""), MOVE.search(name)
-        kind = match[1] if match else "ldg"
-        most = MAX_REGISTERS[kind]
+        kind = match[2] if match else "ldg"
+        limits = MIGRATE_REGISTERS if match and match[1] == "migrate" else MAX_REGISTERS
+        most = limits[kind]
         found = faults_of_move(kind, n, body, architecture) if match else []
         if n["spills"] > (MAX_SQUEEZE_SPILLS if kind == "squeeze" else 0):
             found.append(f"{n['spills']} bytes of spills")
@@ -195,7 +197,7 @@ def main():
                 seen.add(name)
                 print(f"sm_{architecture:4} {name:40} {n['registers']:4} registers "
                       f"{n['stack']:4} stack {n['spills']:4} spills")
-    for needed in (f"{op}_{kind}_kernel" for op in ("stash", "restore") for kind in MAX_REGISTERS):
+    for needed in (f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate") for kind in MAX_REGISTERS):
         if not any(needed in name for name in seen):
             wrong.append(f"no kernel is called {needed}")
     print("\n".join(wrong) if wrong else f"{len(seen)} kernels pass")

@@ -23,18 +23,6 @@ void ls_fail(lockstep *ls, const char *file, int line, const char *format, ...)
     ls->options.report(file, line, text);
 }
 
-#define SAME(found, expected, ...)                                                           \
-    do {                                                                                     \
-        const uint64_t found_ = (uint64_t)(found);                                           \
-        const uint64_t expected_ = (uint64_t)(expected);                                     \
-        if (found_ != expected_) {                                                           \
-            char what_[128];                                                                 \
-            snprintf(what_, sizeof(what_), __VA_ARGS__);                                     \
-            LS_FAIL("%s is %" PRIu64 ", the oracle has %" PRIu64, what_, found_, expected_); \
-            return;                                                                          \
-        }                                                                                    \
-    } while (0)
-
 /* ---- open and close ---- */
 
 /* As if the rings had been used `first_counter` times: slots turn with the counters. */
@@ -67,6 +55,7 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
     config.max_pages = options->max_pages;
     config.max_host_pages = options->max_host_pages;
     config.mode = options->mode;
+    config.scrub = options->scrub;
     config.max_tickets = ls->options.max_tickets;
     LS_TRY(pst_stream_create(device, &ls->stream));
     LS_TRY(pst_pool_create(device, &config, &ls->pool));
@@ -77,6 +66,8 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
     pool_words_make(ls->pool, &ls->words);
     if (options->first_counter)
         turn_rings(ls);
+    if (options->scrub)
+        ls_clear_pages(ls, (const uint32_t[]){0, 0});
     ls_compare(ls);
     return !ls->failed;
 }
@@ -129,14 +120,15 @@ static void compare_rings(lockstep *ls)
 {
     const pool_words *words = &ls->words;
     const oracle_pool *oracle = ls->oracle;
-    SAME(words->state.epoch, oracle->epoch, "epoch");
+    LS_SAME(words->state.epoch, oracle->epoch, "epoch");
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         const uint64_t head = words->state.head[tier];
-        SAME(words->state.tail[tier] - head, oracle->num_free[tier], "free pages of tier %u", tier);
+        LS_SAME(words->state.tail[tier] - head, oracle->num_free[tier], "free pages of tier %u",
+                tier);
         for (uint64_t i = 0; i < oracle->num_free[tier]; i++) {
             const uint64_t slot = (head + i) % (ls->pool->view.ring_mask[tier] + 1ull);
-            SAME(words->ring[tier][slot], oracle->free_ids[tier][i],
-                 "free id %" PRIu64 " of tier %u", i, tier);
+            LS_SAME(words->ring[tier][slot], oracle->free_ids[tier][i],
+                    "free id %" PRIu64 " of tier %u", i, tier);
         }
     }
 }
@@ -146,19 +138,23 @@ static void compare_ticket(lockstep *ls, uint32_t i)
     const ticket_words *words = &ls->words_of[i];
     const oracle_ticket *ticket = &ls->oracle->tickets[i];
     const bool is_old = words->head.epoch != ls->words.state.epoch;
-    SAME(is_old ? 0 : words->head.state, ticket->state, "state of ticket %u", i);
-    SAME(words->head.index, i, "index of ticket %u", i);
+    LS_SAME(is_old ? 0 : words->head.state, ticket->state, "state of ticket %u", i);
+    LS_SAME(words->head.index, i, "index of ticket %u", i);
     if (ticket->state != ORACLE_EMPTY)
-        SAME(words->head.num_pages, ticket->num_pages, "pages of ticket %u", i);
+        LS_SAME(words->head.num_pages, ticket->num_pages, "pages of ticket %u", i);
     if (ticket->state != ORACLE_LIVE)
         return;
-    for (uint32_t c = 0; c < words->num_counts; c++)
-        SAME(words->counts[c], ticket->counts[c], "count %u of ticket %u", c, i);
+    uint64_t num_host = 0;
     for (uint64_t page = 0; page < ticket->num_pages; page++)
-        SAME(words->table[page], ticket->table[page], "page %" PRIu64 " of ticket %u", page, i);
+        num_host += ticket->ids[page] >> 31;
+    LS_SAME(words->head.num_host, num_host, "host pages of ticket %u", i);
+    for (uint32_t c = 0; c < words->num_counts; c++)
+        LS_SAME(words->counts[c], ticket->counts[c], "count %u of ticket %u", c, i);
+    for (uint64_t page = 0; page < ticket->num_pages; page++)
+        LS_SAME(words->table[page], ticket->table[page], "page %" PRIu64 " of ticket %u", page, i);
 }
 
-#define SAME_FIELD(field) SAME(found->field, expected->field, "status " #field)
+#define SAME_FIELD(field) LS_SAME(found->field, expected->field, "status " #field)
 
 static void compare_status(lockstep *ls, const pst_pool_status *found,
                            const pst_pool_status *expected)
@@ -183,6 +179,9 @@ static void compare_status(lockstep *ls, const pst_pool_status *found,
     SAME_FIELD(spilled_pages);
     SAME_FIELD(offloaded_pages);
     SAME_FIELD(displaced_pages);
+    SAME_FIELD(demoted_pages);
+    SAME_FIELD(promoted_pages);
+    SAME_FIELD(stranded_pages);
     SAME_FIELD(in_use[0]);
     SAME_FIELD(in_use[1]);
     SAME_FIELD(steps);
@@ -195,8 +194,8 @@ static void compare_conservation(lockstep *ls)
 {
     if (ls->check_is_loose)
         return;
-    SAME(pool_words_violations(ls->pool, &ls->words, ls->words_of, LS_MAX_TICKETS),
-         oracle_lost_pages(ls->oracle), "violations of conservation");
+    LS_SAME(pool_words_violations(ls->pool, &ls->words, ls->words_of, LS_MAX_TICKETS),
+            oracle_lost_pages(ls->oracle), "violations of conservation");
 }
 
 void ls_compare(lockstep *ls)
@@ -219,26 +218,8 @@ void ls_compare(lockstep *ls)
             compare_ticket(ls, i);
     if (!ls->failed)
         compare_conservation(ls);
-}
-
-/* The byte stream as it lies in the pages of a ticket: what one device stashed, any may restore. */
-static void compare_pages(lockstep *ls, uint32_t index)
-{
-    const oracle_ticket *ticket = &ls->oracle->tickets[index];
-    const psti_pool_view *view = &ls->pool->view;
-    const size_t page_bytes = (size_t)1 << view->page_shift;
-    unsigned char *found = ls_scratch(ls, page_bytes);
-    for (uint64_t page = 0; ticket->state == ORACLE_LIVE && page < ticket->num_pages; page++) {
-        const uint32_t id = ticket->ids[page];
-        const unsigned char *at = view->pages[id >> 31] + (size_t)(id & 0x7fffffffu) * page_bytes;
-        LS_TRY(pst_device_copy(ls->device, found, at, page_bytes, ls->stream));
-        LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
-        for (size_t i = 0; i < page_bytes && !ls->failed; i++) {
-            const uint64_t position = page * page_bytes + i;
-            if (ticket->is_live[position])
-                SAME(found[i], ticket->bytes[position], "byte %" PRIu64 " of the stream", position);
-        }
-    }
+    if (!ls->failed && ls->options.scrub)
+        ls_compare_free_pages(ls);
 }
 
 /* ---- operations ---- */
@@ -263,7 +244,7 @@ void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
     oracle_stash(ls->oracle, ticket, &source->model, source->values);
     ls_compare(ls);
     if (!ls->failed)
-        compare_pages(ls, ticket);
+        ls_compare_pages(ls, ticket);
     ls_group_compare(ls, source);
 }
 
@@ -293,6 +274,34 @@ void ls_release(lockstep *ls, uint32_t ticket)
     ls_compare(ls);
 }
 
+static void migrate(lockstep *ls, uint32_t ticket, bool promotes, uint64_t max_pages)
+{
+    pst_migrate_options options = PST_MIGRATE_OPTIONS_INIT;
+    options.launch.num_sms = ls->num_sms;
+    options.max_pages = max_pages;
+    if (ls->failed)
+        return;
+    ls->operation++;
+    if (promotes)
+        LS_TRY(pst_ticket_promote(ls->tickets[ticket], &options, ls->stream));
+    else
+        LS_TRY(pst_ticket_demote(ls->tickets[ticket], &options, ls->stream));
+    oracle_migrate(ls->oracle, ticket, promotes, max_pages);
+    ls_compare(ls);
+    if (!ls->failed)
+        ls_compare_pages(ls, ticket);
+}
+
+void ls_demote(lockstep *ls, uint32_t ticket, uint64_t max_pages)
+{
+    migrate(ls, ticket, false, max_pages);
+}
+
+void ls_promote(lockstep *ls, uint32_t ticket, uint64_t max_pages)
+{
+    migrate(ls, ticket, true, max_pages);
+}
+
 void ls_reset(lockstep *ls, uint32_t what)
 {
     if (ls->failed)
@@ -307,8 +316,11 @@ void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages)
 {
     if (ls->failed)
         return;
+    const uint32_t old[] = {ls->pool->num_pages[0], ls->pool->num_pages[1]};
     ls->operation++;
     LS_TRY(pst_pool_resize(ls->pool, num_pages, num_host_pages));
+    if (ls->options.scrub)
+        ls_clear_pages(ls, old);
     oracle_resize(ls->oracle, num_pages, num_host_pages);
     ls_compare(ls);
 }

@@ -32,6 +32,7 @@ typedef struct ls_options {
     uint64_t num_pages;
     uint64_t num_host_pages; /* a second tier */
     uint64_t max_pages, max_host_pages;
+    bool scrub;
     uint32_t max_tickets;   /* 0: LS_MAX_TICKETS */
     uint64_t first_counter; /* what the ring's counters begin with */
     uint64_t seed;          /* printed with the first difference */
@@ -77,6 +78,18 @@ __attribute__((format(printf, 4, 5))) void ls_fail(lockstep *ls, const char *fil
             LS_FAIL("%s: %s: %s", #call, pst_status_name(ls_status), pst_last_message()); \
     } while (0)
 
+#define LS_SAME(found, expected, ...)                                                        \
+    do {                                                                                     \
+        const uint64_t found_ = (uint64_t)(found);                                           \
+        const uint64_t expected_ = (uint64_t)(expected);                                     \
+        if (found_ != expected_) {                                                           \
+            char what_[128];                                                                 \
+            snprintf(what_, sizeof(what_), __VA_ARGS__);                                     \
+            LS_FAIL("%s is %" PRIu64 ", the oracle has %" PRIu64, what_, found_, expected_); \
+            return;                                                                          \
+        }                                                                                    \
+    } while (0)
+
 /* Memory on the host until the next call. */
 unsigned char *ls_scratch(lockstep *ls, size_t bytes);
 
@@ -103,6 +116,8 @@ void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source);
 void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
                 pst_restore_tail tail);
 void ls_release(lockstep *ls, uint32_t ticket);
+void ls_demote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
+void ls_promote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
 void ls_reset(lockstep *ls, uint32_t what);
 void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages);
 /* Also compares what pst_pool_poll answers. */
@@ -111,6 +126,15 @@ void ls_step(lockstep *ls);
 /* What each of the above does last: pst_pool_check, and all words compared. For operations made
  * otherwise (graphs), after the oracle was told. */
 void ls_compare(lockstep *ls);
+
+/* ---- lockstep_pages.c: what lies in pages; for lockstep.c ---- */
+
+/* The byte stream in the pages of a ticket: what one device stashed, any may restore. */
+void ls_compare_pages(lockstep *ls, uint32_t ticket);
+/* In a pool that scrubs what is free holds nothing. */
+void ls_compare_free_pages(lockstep *ls);
+/* From the given page of each tier on: what lies in new pages is not known. */
+void ls_clear_pages(lockstep *ls, const uint32_t *first);
 
 PST_END_DECLS
 

@@ -158,6 +158,9 @@ static void reset_statistics(oracle_pool *pool)
     pool->status.spilled_pages = 0;
     pool->status.offloaded_pages = 0;
     pool->status.displaced_pages = 0;
+    pool->status.demoted_pages = 0;
+    pool->status.promoted_pages = 0;
+    pool->status.stranded_pages = 0;
     pool->step_demand = 0;
     note_marks(pool);
 }
@@ -414,6 +417,54 @@ void oracle_release(oracle_pool *pool, uint32_t index)
         oracle_fault(pool, PST_FAULT_EMPTY, index, 0);
     else
         free_pages(pool, index);
+}
+
+/* A page after the other; those that were left are free at the end. */
+static void move_pages(oracle_pool *pool, oracle_ticket *ticket, uint32_t to, uint64_t max_pages)
+{
+    uint64_t *moved = to ? &pool->status.demoted_pages : &pool->status.promoted_pages;
+    uint32_t *left = oracle_calloc(ticket->num_pages, sizeof(uint32_t));
+    uint64_t num_left = 0, seen = 0;
+    for (uint64_t page = 0; page < ticket->num_pages; page++) {
+        if (tier_of(ticket->table[page]) == to || !is_whole(ticket, page))
+            continue;
+        if (max_pages && seen++ >= max_pages)
+            break;
+        if (pool->num_free[to] == 0) {
+            pool->status.stranded_pages++;
+            continue;
+        }
+        left[num_left++] = ticket->ids[page];
+        ticket->ids[page] = take_first(pool, to);
+        ticket->table[page] = ticket->ids[page];
+        ++*moved;
+    }
+    note_marks(pool);
+    for (uint64_t i = 0; i < num_left; i++)
+        put_last(pool, left[i]);
+    free(left);
+}
+
+void oracle_migrate(oracle_pool *pool, uint32_t index, bool promotes, uint64_t max_pages)
+{
+    oracle_ticket *ticket = &pool->tickets[index];
+    const uint32_t to = promotes ? 0 : 1;
+    uint64_t in_place = 0;
+    if (pool->refuses) {
+        oracle_fault(pool, PST_FAULT_ORDER, index, 0);
+        return;
+    }
+    if (ticket->state != ORACLE_LIVE) {
+        oracle_fault(pool, ticket->state == ORACLE_EMPTY ? PST_FAULT_EMPTY : PST_FAULT_FAILED,
+                     index, 0);
+        return;
+    }
+    for (uint64_t page = 0; page < ticket->num_pages; page++)
+        in_place += tier_of(ticket->table[page]) == to || !is_whole(ticket, page);
+    if (max_pages == 0 && in_place == ticket->num_pages && ticket->num_pages > 0)
+        oracle_fault(pool, PST_FAULT_MOVED, index, 0);
+    else
+        move_pages(pool, ticket, to, max_pages);
 }
 
 void oracle_forget(oracle_pool *pool, uint32_t index)

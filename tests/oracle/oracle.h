@@ -91,6 +91,8 @@ void oracle_stash(oracle_pool *pool, uint32_t ticket, const oracle_group *source
 void oracle_restore(oracle_pool *pool, uint32_t ticket, oracle_group *destination,
                     pst_restore_pages pages, pst_restore_tail tail);
 void oracle_release(oracle_pool *pool, uint32_t ticket);
+/* max_pages 0: all. */
+void oracle_migrate(oracle_pool *pool, uint32_t ticket, bool promotes, uint64_t max_pages);
 /* The ticket is destroyed: what a failed one wanted is wanted no more. */
 void oracle_forget(oracle_pool *pool, uint32_t ticket);
 void oracle_reset(oracle_pool *pool, uint32_t what);

@@ -58,8 +58,8 @@ static void run_move(const void *opaque, void (*const kernels[])(void *))
 {
     const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
     const bool is_ldg = args->backend == PST_BACKEND_LDG;
-    const uint64_t work = args->flags & PSTI_MOVE_RELEASE ? 1 : args->max_tiles;
-    const uint32_t grid = grid_of(is_ldg ? configured.blocks_per_sm : 1, args->num_sms, work);
+    const uint32_t grid =
+        grid_of(is_ldg ? configured.blocks_per_sm : 1, args->num_sms, psti_most_tiles(args));
     launch(args, grid, is_ldg ? configured.threads : PSTI_WARP, kernels[args->backend]);
 }
 
@@ -76,6 +76,14 @@ static void run_restore(const void *args)
     static void (*const kernels[])(void *) = {nullptr, call<psti_move_args, restore_ldg_kernel>,
                                               call<psti_move_args, restore_bulk_kernel>,
                                               call<psti_move_args, restore_squeeze_kernel>};
+    run_move(args, kernels);
+}
+
+static void run_migrate(const void *args)
+{
+    static void (*const kernels[])(void *) = {nullptr, call<psti_move_args, migrate_ldg_kernel>,
+                                              call<psti_move_args, migrate_bulk_kernel>,
+                                              call<psti_move_args, migrate_squeeze_kernel>};
     run_move(args, kernels);
 }
 

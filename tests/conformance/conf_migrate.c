@@ -1,0 +1,237 @@
+/* Pages of live tickets that change their tier. */
+#include "tests/conformance/conf.h"
+
+enum { ROWS = 16, ROW_BYTES = 8192, FULL = 8 /* pages of a group at capacity */, TICKETS = 3 };
+
+typedef struct scene {
+    lockstep ls;
+    oracle_random random;
+    ls_group source, destination;
+    uint32_t tickets[TICKETS];
+} scene;
+
+static bool set_up(scene *self, const conf_run *conf, const ls_options *options)
+{
+    const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
+    self->random = oracle_random_seeded(17);
+    if (!ls_open(&self->ls, conf->device, options))
+        return false;
+    ls_group_make(&self->ls, &like, &self->random, &self->source);
+    ls_group_make(&self->ls, &like, &self->random, &self->destination);
+    for (int i = 0; i < TICKETS; i++)
+        self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
+    return !self->ls.failed;
+}
+
+static void tear_down(scene *self)
+{
+    ls_group_free(&self->ls, &self->source);
+    ls_group_free(&self->ls, &self->destination);
+    ls_close(&self->ls);
+}
+
+static ls_options pages(pst_pool_mode mode, uint64_t device_pages, uint64_t host_pages)
+{
+    ls_options options = conf_options(mode, device_pages, 1);
+    options.num_host_pages = host_pages;
+    options.max_host_pages = host_pages + 1;
+    return options;
+}
+
+static void stash_pages(scene *self, int ticket, int64_t num_pages)
+{
+    const int64_t rows = num_pages * ROWS / FULL;
+    ls_group_fill(&self->ls, &self->source, &self->random);
+    ls_group_set_counts(&self->ls, &self->source, &rows);
+    ls_stash(&self->ls, self->tickets[ticket], &self->source);
+}
+
+static void restore(scene *self, int ticket, pst_restore_pages kind)
+{
+    ls_group_poison(&self->ls, &self->destination, 0xee);
+    ls_restore(&self->ls, self->tickets[ticket], &self->destination, kind, PST_TAIL_UNTOUCHED);
+}
+
+#define EACH_MODE(mode) \
+    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
+
+CONFORMANCE(Migrate, ThereAndBackAgain)
+{
+    EACH_MODE(mode)
+    {
+        static scene self;
+        const ls_options options = pages(mode, FULL, FULL);
+        if (!set_up(&self, conf, &options))
+            return;
+        stash_pages(&self, 0, FULL);
+        ls_demote(&self.ls, self.tickets[0], 0);
+        CHECK_EQ(self.ls.oracle->status.demoted_pages, FULL);
+        CHECK_EQ(self.ls.oracle->num_free[0], FULL);
+        stash_pages(&self, 1, FULL); /* where the first was */
+        restore(&self, 1, PST_RESTORE_CONSUME);
+        ls_promote(&self.ls, self.tickets[0], 0);
+        CHECK_EQ(self.ls.oracle->status.promoted_pages, FULL);
+        restore(&self, 0, PST_RESTORE_CONSUME);
+        CHECK_EQ(self.ls.oracle->status.num_faults, 0);
+        CHECK_EQ(self.ls.oracle->status.stranded_pages, 0);
+        tear_down(&self);
+    }
+}
+
+/* Any part spilled, any share moved, into any number of free pages. */
+CONFORMANCE(Migrate, EveryShareIntoEveryRoom)
+{
+    EACH_MODE(mode)
+    {
+        for (uint64_t on_device = 1; on_device <= FULL;
+             on_device += conf_cases(conf, 3) > 1 ? 1 : 3)
+            for (uint64_t room = 0; room <= 4 && !psti_test_failed(); room += 2) {
+                static scene self;
+                const ls_options options = pages(mode, on_device, FULL - on_device + room);
+                if (!set_up(&self, conf, &options))
+                    return;
+                stash_pages(&self, 0, FULL);
+                for (uint64_t share = 1; share <= 4 && !self.ls.failed; share += 2) {
+                    ls_demote(&self.ls, self.tickets[0], share);
+                    restore(&self, 0, PST_RESTORE_KEEP);
+                    ls_promote(&self.ls, self.tickets[0], share + 1);
+                    restore(&self, 0, PST_RESTORE_KEEP);
+                }
+                ls_demote(&self.ls, self.tickets[0], 0);
+                restore(&self, 0, PST_RESTORE_CONSUME);
+                tear_down(&self);
+            }
+    }
+}
+
+/* Whatever is done to a ticket between stash and the end, in any order. */
+static void any_order(scene *self, uint32_t code)
+{
+    stash_pages(self, 0, FULL - 1);
+    for (int i = 0; i < 3; i++, code /= 4)
+        switch (code % 4) {
+        case 0:
+            ls_demote(&self->ls, self->tickets[0], 3);
+            break;
+        case 1:
+            ls_promote(&self->ls, self->tickets[0], 2);
+            break;
+        case 2:
+            restore(self, 0, PST_RESTORE_KEEP);
+            break;
+        default:
+            ls_demote(&self->ls, self->tickets[0], 0);
+        }
+    if (code % 2)
+        restore(self, 0, PST_RESTORE_CONSUME);
+    else
+        ls_release(&self->ls, self->tickets[0]);
+}
+
+CONFORMANCE(Migrate, EveryOrderOfOperations)
+{
+    EACH_MODE(mode)
+    {
+        static scene self;
+        ls_options options = pages(mode, FULL - 2, FULL);
+        options.scrub = true;
+        if (!set_up(&self, conf, &options))
+            return;
+        const uint32_t step = 128 / conf_cases(conf, 128);
+        for (uint32_t code = 0; code < 128 && !self.ls.failed; code += step)
+            any_order(&self, code);
+        tear_down(&self);
+    }
+}
+
+CONFORMANCE(Migrate, WhatHoldsNothingIsAFault)
+{
+    EACH_MODE(mode)
+    {
+        static scene self;
+        const ls_options options = pages(mode, FULL / 2, FULL / 4);
+        if (!set_up(&self, conf, &options))
+            return;
+        ls_demote(&self.ls, self.tickets[0], 0);
+        CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_EMPTY);
+        ls_reset(&self.ls, PST_RESET_FAULTS);
+        stash_pages(&self, 0, FULL);
+        CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_EXHAUSTED);
+        ls_reset(&self.ls, PST_RESET_FAULTS);
+        ls_promote(&self.ls, self.tickets[0], 1);
+        CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_FAILED);
+        ls_reset(&self.ls, PST_RESET_ALL);
+        ls_promote(&self.ls, self.tickets[0], 1); /* of another epoch */
+        CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_EMPTY);
+        tear_down(&self);
+    }
+}
+
+CONFORMANCE(Migrate, WhatHasMovedIsAFaultUnlessItIsAShare)
+{
+    EACH_MODE(mode)
+    {
+        static scene self;
+        const ls_options options = pages(mode, FULL, FULL);
+        if (!set_up(&self, conf, &options))
+            return;
+        stash_pages(&self, 0, 2);
+        stash_pages(&self, 1, 0);
+        ls_promote(&self.ls, self.tickets[0], 3); /* of a share that came too late */
+        ls_demote(&self.ls, self.tickets[1], 0);  /* no page to begin with */
+        CHECK_EQ(self.ls.oracle->status.num_faults, 0);
+        ls_promote(&self.ls, self.tickets[0], 0);
+        CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_MOVED);
+        ls_demote(&self.ls, self.tickets[0], 0);
+        ls_demote(&self.ls, self.tickets[0], 0);
+        CHECK_EQ(self.ls.oracle->status.num_faults, 2);
+        restore(&self, 0, PST_RESTORE_CONSUME);
+        tear_down(&self);
+    }
+}
+
+/* A captured demotion does what the counts of its replay ask for. */
+CONFORMANCE(Migrate, ReplaysWithNewCounts)
+{
+    static scene self;
+    pst_graph *graph = NULL;
+    ls_options options = pages(PST_POOL_ORDERED, FULL, FULL);
+    options.scrub = true;
+    if (!set_up(&self, conf, &options))
+        return;
+    lockstep *ls = &self.ls;
+    pst_ticket *ticket = ls->tickets[self.tickets[0]];
+    CHECK_OK(pst_graph_begin(conf->device, ls->stream));
+    CHECK_OK(pst_ticket_stash(ticket, self.source.group, NULL, ls->stream));
+    CHECK_OK(pst_ticket_demote(ticket, NULL, ls->stream));
+    CHECK_OK(pst_ticket_restore(ticket, self.destination.group, NULL, ls->stream));
+    CHECK_OK(pst_graph_end(conf->device, ls->stream, &graph));
+    for (int64_t num_pages = 1; num_pages <= FULL && !ls->failed; num_pages++) {
+        const int64_t rows = num_pages * ROWS / FULL;
+        ls_group_fill(ls, &self.source, &self.random);
+        ls_group_set_counts(ls, &self.source, &rows);
+        CHECK_OK(pst_graph_launch(graph, ls->stream));
+        CHECK_OK(pst_stream_synchronize(conf->device, ls->stream));
+        oracle_stash(ls->oracle, self.tickets[0], &self.source.model, self.source.values);
+        oracle_migrate(ls->oracle, self.tickets[0], false, 0);
+        oracle_restore(ls->oracle, self.tickets[0], &self.destination.model, PST_RESTORE_CONSUME,
+                       PST_TAIL_UNTOUCHED);
+        ls_compare(ls);
+        ls_group_compare(ls, &self.destination);
+    }
+    CHECK_EQ(ls->oracle->status.demoted_pages, FULL * (FULL + 1) / 2);
+    CHECK_OK(pst_graph_destroy(graph));
+    tear_down(&self);
+}
+
+CONFORMANCE(Migrate, NeedsAHostTier)
+{
+    static scene self;
+    const ls_options options = conf_options(PST_POOL_ORDERED, FULL, 1);
+    if (!set_up(&self, conf, &options))
+        return;
+    pst_ticket *ticket = self.ls.tickets[self.tickets[0]];
+    CHECK_STATUS(pst_ticket_demote(ticket, NULL, self.ls.stream), PST_E_INVALID);
+    CHECK_STATUS(pst_ticket_promote(ticket, NULL, self.ls.stream), PST_E_INVALID);
+    tear_down(&self);
+}
