@@ -393,10 +393,10 @@ static pst_status fill_device(pst_device *device)
     device->info.total_bytes = properties.totalGlobalMem;
     snprintf(device->info.name, sizeof(device->info.name), "%.127s", properties.name);
     state->budget.num_sms = properties.multiProcessorCount;
-    state->budget.has_bulk = properties.major >= 9;
-    device->info.backends = 1u << PST_BACKEND_LDG;
-    if (state->budget.has_bulk)
-        device->info.backends |= 1u << PST_BACKEND_BULK | 1u << PST_BACKEND_SQUEEZE;
+    state->budget.most_shared = (int)properties.sharedMemPerBlockOptin;
+    int domains = 0;
+    TRY_CUDA(cudaDeviceGetAttribute(&domains, cudaDevAttrMemSyncDomainCount, state->index));
+    state->budget.has_domains = domains > 1;
     TRY_CUDA(cudaDeviceGetStreamPriorityRange(&state->budget.low_priority,
                                               &state->budget.high_priority));
     const cudaError_t error = psti_cuda_fill_budget(&state->budget);
@@ -404,6 +404,7 @@ static pst_status fill_device(pst_device *device)
     PSTI_CHECK(error == cudaSuccess, PST_E_NO_DEVICE,
                "this library holds no code for %s, compute capability %d.%d (%s)", properties.name,
                properties.major, properties.minor, cudaGetErrorName(error));
+    device->info.backends = state->budget.backends;
     return psti_backend_preset(device);
 }
 

@@ -182,7 +182,7 @@ typedef struct psti_launch {
 pst_status psti_launch_make(const pst_device *device, const pst_group *group,
                             const pst_launch_options *options, psti_launch *launch_out);
 const char *psti_backend_name(pst_backend backend);
-/* Takes PAGESTASH_BACKEND over. Fails: UNSUPPORTED. */
+/* Takes PAGESTASH_BACKEND over and checks PAGESTASH_NUM_SMS. Fails: UNSUPPORTED, INVALID. */
 pst_status psti_backend_preset(pst_device *device);
 
 /* ---- pool.c ---- */

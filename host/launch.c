@@ -76,6 +76,9 @@ pst_status psti_backend_preset(pst_device *device)
                "PAGESTASH_BACKEND=%s: %s, compute capability %d.%d, has none",
                psti_backend_name(asked), device->info.name, device->info.compute_capability / 10,
                device->info.compute_capability % 10);
+    PSTI_CHECK(psti_env_num_sms() <= device->info.num_sms, PST_E_INVALID,
+               "PAGESTASH_NUM_SMS=%d: %s has %d", psti_env_num_sms(), device->info.name,
+               device->info.num_sms);
     device->preset = asked;
     return PST_OK;
 }

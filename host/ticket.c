@@ -181,6 +181,7 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.num_counts = group->num_counts;
     args.flags = flags | launch->flags;
     args.num_sms = launch->num_sms;
+    args.all_sms = (uint32_t)device->info.num_sms;
     args.num_tensors = group->num_tensors;
     args.num_spaces = group->num_spaces;
     args.op = next_op(pool);

@@ -47,6 +47,13 @@ PSTI_DEFINE_ATOMICS(u32, uint32_t)
 PSTI_DEFINE_ATOMICS(u64, uint64_t)
 #undef PSTI_DEFINE_ATOMICS
 
+/* Of words that a lock or the order of launches protects. */
+PSTI_FN uint64_t psti_cas_relaxed_u64(uint64_t *at, uint64_t expected, uint64_t desired)
+{
+    __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
 PSTI_FN void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
 {
     __atomic_fetch_or(at, bits, __ATOMIC_RELAXED);

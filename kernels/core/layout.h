@@ -139,6 +139,7 @@ typedef struct psti_move_args {
     uint32_t num_counts;
     uint32_t flags;
     uint32_t num_sms; /* 0: all */
+    uint32_t all_sms; /* of the device */
     uint32_t num_tensors;
     uint32_t num_spaces;
     uint32_t op;       /* not 0; tells the pool's enqueued operations apart */

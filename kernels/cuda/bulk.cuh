@@ -1,5 +1,5 @@
 /* Copies by the machine for asynchronous bulk copies: memory to a stage of shared memory, from there
- * to memory. One warp per block; its first lane does all the asking. A ring of stages keeps kAhead
+ * to memory. The first thread of a block does all the asking. A ring of stages keeps kAhead
  * loads in flight and at most kStages - kAhead stores that still read their stage.
  *
  * Chunk n uses stage n % kStages. It is loaded when it is pushed, and stored when chunk n + kAhead
@@ -9,21 +9,27 @@
 
 #include "kernels/cuda/copy.cuh"
 
-template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead> struct bulk_ring {
+struct bulk_counters {
+    uint64_t policy;
+    uint32_t pushed, stored; /* chunks, of the asking thread */
+};
+
+/* Counters: kept by each thread, or with the ring, which saves registers. */
+template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, class Kept> struct bulk_ring {
+    typedef Kept counters;
     static const uint32_t kStages = kNumStages;
     static const uint32_t kStageBytes = kBytes;
     static const uint32_t kAhead = kNumAhead;
     static const uint32_t kRingBytes = kStages * kStageBytes; /* dynamic shared memory */
     uint64_t full[kStages]; /* mbarriers: the load of the stage has arrived */
-    /* the asking lane's own; here to save registers */
+    bulk_counters shared;
+    /* the asking thread's own; here because indexed */
     unsigned char *to[kStages];
     uint32_t bytes[kStages];
-    uint64_t policy;
-    uint32_t pushed, stored; /* chunks */
 };
 
-typedef bulk_ring<8, PSTI_TILE_BYTES, 6> large_ring;
-typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3> small_ring;
+typedef bulk_ring<8, PSTI_TILE_BYTES, 6, bulk_counters> large_ring;
+typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, bulk_counters &> small_ring;
 
 #if PSTI_HAS_BULK
 
@@ -31,14 +37,15 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     static const bool kAsync = true;
     Ring &ring;
     unsigned char *stages; /* kRingBytes, in shared memory */
+    typename Ring::counters own;
 
     /* Once in a launch. */
     PSTI_DEVICE_METHOD void open()
     {
+        own.policy = psti_evict_first(); /* the same in each thread */
         if (threadIdx.x == 0) {
-            ring.policy = psti_evict_first();
-            ring.pushed = 0;
-            ring.stored = 0;
+            own.pushed = 0;
+            own.stored = 0;
             for (uint32_t stage = 0; stage < Ring::kStages; stage++)
                 psti_barrier_init(&ring.full[stage]);
             psti_fence_barrier_init();
@@ -51,31 +58,31 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     /* Stores the oldest chunk that is not stored. */
     PSTI_DEVICE_METHOD void store_next()
     {
-        const uint32_t stage = ring.stored % Ring::kStages;
-        while (!psti_barrier_try_wait(&ring.full[stage], ring.stored / Ring::kStages % 2))
+        const uint32_t stage = own.stored % Ring::kStages;
+        while (!psti_barrier_try_wait(&ring.full[stage], own.stored / Ring::kStages % 2))
             ;
         const unsigned char *from = stages + stage * Ring::kStageBytes;
         if (kStreaming)
-            psti_bulk_store_hinted(ring.to[stage], from, ring.bytes[stage], ring.policy);
+            psti_bulk_store_hinted(ring.to[stage], from, ring.bytes[stage], own.policy);
         else
             psti_bulk_store(ring.to[stage], from, ring.bytes[stage]);
         psti_bulk_commit();
-        ring.stored++;
+        own.stored++;
     }
 
     /* Of at most kStageBytes, a multiple of 16, aligned at both ends. */
     PSTI_DEVICE_METHOD void push(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        const uint32_t stage = ring.pushed % Ring::kStages;
-        if (ring.pushed - ring.stored >= Ring::kAhead)
+        const uint32_t stage = own.pushed % Ring::kStages;
+        if (own.pushed - own.stored >= Ring::kAhead)
             store_next();
         psti_bulk_wait_read<Ring::kStages - Ring::kAhead>(); /* so the stage is free */
         ring.to[stage] = to;
         ring.bytes[stage] = bytes;
         psti_barrier_expect(&ring.full[stage], bytes);
         psti_bulk_load(stages + stage * Ring::kStageBytes, from, bytes, &ring.full[stage],
-                       ring.policy);
-        ring.pushed++;
+                       own.policy);
+        own.pushed++;
     }
 
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from,
@@ -97,14 +104,14 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from,
                                   const unsigned char *rows, uint32_t bytes)
     {
-        copy_piece<kStreaming>(to, from, rows, bytes, ring.policy);
+        copy_piece<kStreaming>(to, from, rows, bytes, own.policy);
     }
 
     /* All is in memory, for whoever comes after, by whatever way it reads. */
     PSTI_DEVICE_METHOD void close()
     {
         if (threadIdx.x == 0) {
-            while (ring.stored != ring.pushed)
+            while (own.stored != own.pushed)
                 store_next();
             psti_bulk_wait_all();
             psti_fence_proxy();

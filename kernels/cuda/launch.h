@@ -20,7 +20,10 @@ typedef cudaError_t (*psti_cuda_launch_fn)(const cudaLaunchConfig_t *config, con
 /* Of one device; filled once when it is opened. */
 typedef struct psti_cuda_budget {
     int num_sms;
-    bool has_bulk;                   /* and programmatic dependent launch */
+    int most_shared;                 /* bytes of shared memory that a block can have */
+    bool has_domains;                /* of memory synchronisation */
+    bool is_programmatic;            /* the code knows programmatic dependent launch */
+    uint32_t backends;               /* bits 1 << pst_backend: those that have code and fit */
     int low_priority, high_priority; /* as streams have them */
     int blocks_per_sm[PSTI_NUM_OPS]; /* resident */
     int move_blocks_per_sm[PSTI_NUM_MOVES][PSTI_NUM_BACKENDS];

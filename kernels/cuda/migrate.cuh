@@ -115,7 +115,7 @@ PSTI_DEVICE void take_targets(migration &m)
             const uint64_t mine = psti_owner_word(args.ticket_index, m.s.epoch, place);
             id = psti_migrate_target(&pool, to, m.head, found.rank);
             if (!psti_id_in_range(&pool, id) ||
-                psti_cas_acq_rel_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
+                psti_cas_relaxed_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
                 psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
                 id = PSTI_ID_NONE;
             }
@@ -164,7 +164,7 @@ PSTI_DEVICE bool settle(const migration &m, uint64_t place, const candidate &fou
     } else {
         id = psti_migrate_target(&pool, psti_migrate_to(args.flags), m.head, found.rank);
         if (!psti_id_in_range(&pool, id) ||
-            psti_cas_acq_rel_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
+            psti_cas_relaxed_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
             psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
             id = PSTI_ID_NONE;
         }
@@ -173,7 +173,7 @@ PSTI_DEVICE bool settle(const migration &m, uint64_t place, const candidate &fou
         return false;
     *moved = true;
     psti_ticket_table(args.ticket, args.num_counts)[place] = id;
-    if (psti_cas_acq_rel_u64(psti_owner_of(&pool, found.id), mine, 0) == mine)
+    if (psti_cas_relaxed_u64(psti_owner_of(&pool, found.id), mine, 0) == mine)
         return true;
     psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, found.id);
     return false;

@@ -13,15 +13,15 @@ struct mover {
 const mover movers[PSTI_NUM_MOVES][PSTI_NUM_BACKENDS] = {
     {{},
      {stash_ldg_kernel, PSTI_BLOCK_THREADS, 0},
-     {stash_bulk_kernel, PSTI_WARP, large_ring::kRingBytes},
+     {stash_bulk_kernel, PSTI_BLOCK_THREADS, large_ring::kRingBytes},
      {stash_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}},
     {{},
      {restore_ldg_kernel, PSTI_BLOCK_THREADS, 0},
-     {restore_bulk_kernel, PSTI_WARP, large_ring::kRingBytes},
+     {restore_bulk_kernel, PSTI_BLOCK_THREADS, large_ring::kRingBytes},
      {restore_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}},
     {{},
      {migrate_ldg_kernel, PSTI_BLOCK_THREADS, 0},
-     {migrate_bulk_kernel, PSTI_WARP, large_ring::kRingBytes},
+     {migrate_bulk_kernel, PSTI_BLOCK_THREADS, large_ring::kRingBytes},
      {migrate_squeeze_kernel, PSTI_WARP, small_ring::kRingBytes}}};
 
 static_assert(PSTI_OP_STASH == 0 && PSTI_OP_RESTORE == 1 && PSTI_OP_MIGRATE == 2,
@@ -29,12 +29,19 @@ static_assert(PSTI_OP_STASH == 0 && PSTI_OP_RESTORE == 1 && PSTI_OP_MIGRATE == 2
 static_assert(PST_BACKEND_LDG == 1 && PST_BACKEND_BULK == 2 && PST_BACKEND_SQUEEZE == 3,
               "columns of the table");
 
-/* Blocks per SM: as many as fit, but of a ring one is enough. */
-cudaError_t fill_move(const mover &move, int *blocks_per_sm)
+/* Blocks per SM: as many as fit, but of a ring one is enough. None where the code was made for a GPU
+ * without bulk copies (its kernels are empty then), or where the ring does not fit. */
+cudaError_t fill_move(const mover &move, int most_shared, int *blocks_per_sm)
 {
     const void *kernel = (const void *)move.kernel;
-    cudaError_t error = cudaSuccess;
-    if (move.ring_bytes)
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    *blocks_per_sm = 0;
+    if (error == cudaSuccess && move.ring_bytes &&
+        (attributes.ptxVersion < 90 ||
+         attributes.sharedSizeBytes + move.ring_bytes > (size_t)most_shared))
+        return cudaSuccess;
+    if (error == cudaSuccess && move.ring_bytes)
         error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      (int)move.ring_bytes);
     if (error == cudaSuccess)
@@ -50,7 +57,7 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
 {
     const mover &move = movers[op][args->backend];
     const uint64_t work = psti_most_tiles(args);
-    cudaLaunchAttribute attributes[2];
+    cudaLaunchAttribute attributes[3];
     cudaLaunchConfig_t config = {};
     config.gridDim =
         dim3(psti_grid(budget, budget->move_blocks_per_sm[op][args->backend], args->num_sms, work));
@@ -64,10 +71,17 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
         attribute->val.priority =
             args->flags & PSTI_MOVE_HIGH ? budget->high_priority : budget->low_priority;
     }
-    if (args->flags & PSTI_MOVE_PROGRAMMATIC && budget->has_bulk) {
+    if (args->flags & PSTI_MOVE_PROGRAMMATIC && budget->is_programmatic) {
         cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
         attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute->val.programmaticStreamSerializationAllowed = 1;
+    }
+    /* Writes over the link take long to be done; those of others need not wait for them. All moves of
+     * a pool are in one domain, since only then fences of device scope order them. */
+    if (args->pool.max_pages[PSTI_TIER_HOST] && budget->has_domains) {
+        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributeMemSyncDomain;
+        attribute->val.memSyncDomain = cudaLaunchMemSyncDomainRemote;
     }
     void *pointers[] = {const_cast<psti_move_args *>(args)};
     return launch(&config, (const void *)move.kernel, pointers);
@@ -77,16 +91,20 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
 
 cudaError_t psti_cuda_fill_moves(psti_cuda_budget *budget)
 {
-    for (int op = 0; op < PSTI_NUM_MOVES; op++)
-        for (int backend = PST_BACKEND_LDG; backend < PSTI_NUM_BACKENDS; backend++) {
-            if (backend != PST_BACKEND_LDG && !budget->has_bulk)
-                continue;
-            const cudaError_t error =
-                fill_move(movers[op][backend], &budget->move_blocks_per_sm[op][backend]);
-            if (error != cudaSuccess)
-                return error;
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *)stash_ldg_kernel);
+    budget->is_programmatic = error == cudaSuccess && attributes.ptxVersion >= 90;
+    budget->backends = 0;
+    for (int backend = PST_BACKEND_LDG; backend < PSTI_NUM_BACKENDS; backend++) {
+        bool runs = true;
+        for (int op = 0; op < PSTI_NUM_MOVES && error == cudaSuccess; op++) {
+            int *blocks_per_sm = &budget->move_blocks_per_sm[op][backend];
+            error = fill_move(movers[op][backend], budget->most_shared, blocks_per_sm);
+            runs = runs && *blocks_per_sm > 0;
         }
-    return cudaSuccess;
+        budget->backends |= runs ? 1u << backend : 0;
+    }
+    return error;
 }
 
 const void *psti_cuda_stash_kernel(void)

@@ -35,20 +35,21 @@ PSTI_KERNEL(migrate_ldg_kernel, psti_move_args, args)
 }
 
 #if PSTI_HAS_BULK
-#define PSTI_BULK_BODY(run, ring, streaming)                                              \
-    {                                                                                     \
-        PSTI_SHARED(move_shared, s);                                                      \
-        PSTI_SHARED(ring, r);                                                             \
-        bulk_copier<ring, streaming> copier = {r, psti_dynamic_shared(ring::kRingBytes)}; \
-        run(s, copier, args);                                                             \
+#define PSTI_BULK_BODY(run, ring, streaming)                                             \
+    {                                                                                    \
+        PSTI_SHARED(move_shared, s);                                                     \
+        PSTI_SHARED(ring, r);                                                            \
+        bulk_copier<ring, streaming> copier = {r, psti_dynamic_shared(ring::kRingBytes), \
+                                               r.shared};                                \
+        run(s, copier, args);                                                            \
     }
-#define PSTI_BULK_MIGRATE_BODY(ring)                                                 \
-    {                                                                                \
-        PSTI_SHARED(move_shared, s);                                                 \
-        PSTI_SHARED(page_batch, batch);                                              \
-        PSTI_SHARED(ring, r);                                                        \
-        bulk_copier<ring, true> copier = {r, psti_dynamic_shared(ring::kRingBytes)}; \
-        run_migrate(s, batch, copier, args);                                         \
+#define PSTI_BULK_MIGRATE_BODY(ring)                                                           \
+    {                                                                                          \
+        PSTI_SHARED(move_shared, s);                                                           \
+        PSTI_SHARED(page_batch, batch);                                                        \
+        PSTI_SHARED(ring, r);                                                                  \
+        bulk_copier<ring, true> copier = {r, psti_dynamic_shared(ring::kRingBytes), r.shared}; \
+        run_migrate(s, batch, copier, args);                                                   \
     }
 #else /* never launched there */
 #define PSTI_BULK_MIGRATE_BODY(ring) \
@@ -59,10 +60,10 @@ PSTI_KERNEL(migrate_ldg_kernel, psti_move_args, args)
     }
 #endif
 
-PSTI_WARP_KERNEL(stash_bulk_kernel, psti_move_args, args)
+PSTI_WIDE_KERNEL(stash_bulk_kernel, psti_move_args, args)
 PSTI_BULK_BODY(run_stash, large_ring, true)
 
-PSTI_WARP_KERNEL(restore_bulk_kernel, psti_move_args, args)
+PSTI_WIDE_KERNEL(restore_bulk_kernel, psti_move_args, args)
 PSTI_BULK_BODY(run_restore, large_ring, false)
 
 PSTI_SMALL_KERNEL(stash_squeeze_kernel, psti_move_args, args)
@@ -71,7 +72,7 @@ PSTI_BULK_BODY(run_stash, small_ring, true)
 PSTI_SMALL_KERNEL(restore_squeeze_kernel, psti_move_args, args)
 PSTI_BULK_BODY(run_restore, small_ring, false)
 
-PSTI_WARP_KERNEL(migrate_bulk_kernel, psti_move_args, args)
+PSTI_WIDE_KERNEL(migrate_bulk_kernel, psti_move_args, args)
 PSTI_BULK_MIGRATE_BODY(large_ring)
 
 PSTI_SMALL_KERNEL(migrate_squeeze_kernel, psti_move_args, args)

@@ -10,6 +10,7 @@
 /* What a block knows; written by thread 0 between barriers. */
 struct move_shared {
     tile_plan plan;
+    tile_share share;
     block_scratch scratch;
     uint64_t held;   /* pages of the ticket */
     uint64_t launch; /* of the pool, in concurrent pools of the ticket */
@@ -47,7 +48,6 @@ PSTI_DEVICE void read_ring_ends(move_shared &s, const psti_move_args &args)
 PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
 {
     psti_wait_for_predecessor();
-    psti_let_successor_come();
     const psti_pool_state *state = args.pool.state;
     if (threadIdx.x == 0) {
         s.launch = psti_load_acquire_u64(launch_word(args));
@@ -112,6 +112,7 @@ PSTI_DEVICE void let_others_go(const move_shared &s, const psti_move_args &args)
  * only one operation can: from here to finish the state is its own. */
 PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args)
 {
+    psti_let_successor_come(); /* now: until it may begin it only takes up room */
     __syncthreads();
     if (threadIdx.x == 0) {
         const uint32_t number = psti_launch_number(s.launch, args.op);
@@ -151,6 +152,7 @@ PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
     if (threadIdx.x == 0) {
         s.state = psti_ticket_now(args.ticket, s.epoch);
         s.held = args.ticket->num_pages;
+        s.share = share_of(args, s.held, args.ticket->num_host);
     }
     __syncthreads();
 }

@@ -14,9 +14,11 @@
 #define PSTI_KERNEL(name, args_type, args)                                      \
     static __global__ void __launch_bounds__(PSTI_MAX_THREADS, PSTI_MIN_BLOCKS) \
         name(const __grid_constant__ args_type args)
-/* Of blocks of one warp. A small one has the registers that another kernel leaves. */
-#define PSTI_WARP_KERNEL(name, args_type, args) \
-    static __global__ void __launch_bounds__(PSTI_WARP) name(const __grid_constant__ args_type args)
+/* Of blocks that have an SM each. */
+#define PSTI_WIDE_KERNEL(name, args_type, args)                   \
+    static __global__ void __launch_bounds__(PSTI_MAX_THREADS, 1) \
+        name(const __grid_constant__ args_type args)
+/* Of blocks of one warp, with the registers that another kernel leaves. */
 #define PSTI_SMALL_KERNEL(name, args_type, args) \
     static __global__ void __maxnreg__(32) name(const __grid_constant__ args_type args)
 #define PSTI_PAUSE() __nanosleep(64)
@@ -113,6 +115,17 @@ PSTI_DEVICE uint64_t psti_cas_acq_rel_u64(uint64_t *at, uint64_t expected, uint6
 {
     uint64_t old;
     asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(at), "l"(expected), "l"(desired)
+                 : "memory");
+    return old;
+}
+
+/* Of words that a lock or the order of launches protects. */
+PSTI_DEVICE uint64_t psti_cas_relaxed_u64(uint64_t *at, uint64_t expected, uint64_t desired)
+{
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
                  : "=l"(old)
                  : "l"(at), "l"(expected), "l"(desired)
                  : "memory");

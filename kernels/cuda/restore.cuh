@@ -25,12 +25,14 @@ template <class Copier> struct restore_source {
     Copier &copier;
 
     /* Where the tile comes from; 0: its page is not the ticket's, or not at this place. */
-    PSTI_DEVICE_METHOD uint64_t find(uint64_t tile) const
+    PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
     {
         const psti_pool_view &pool = args.pool;
         uint32_t offset;
         const uint64_t page = page_of_tile(pool, tile, &offset);
         const uint32_t id = psti_ticket_table(args.ticket, args.num_counts)[page];
+        if (!(tiers >> psti_id_tier(id) & 1))
+            return 0;
         if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
                                                psti_owner_word(args.ticket_index, epoch, page))
             return (uint64_t)(psti_page_address(&pool, id) + offset);
@@ -61,9 +63,10 @@ struct zero_mover {
 };
 
 struct zero_source {
-    PSTI_DEVICE_METHOD uint64_t find(uint64_t tile) const
+    PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
     {
         (void)tile;
+        (void)tiers;
         return 1;
     }
     PSTI_DEVICE_METHOD zero_mover mover(uint64_t found) const
@@ -97,12 +100,15 @@ PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_ar
     const int64_t *counts = psti_ticket_counts(args.ticket);
     const restore_source<Copier> source = {args, s.epoch, copier};
     copier.open();
-    move_tiles<LIVE>(source, s.plan, s.scratch, args, counts);
+    move_tiles<LIVE>(source, s.share, s.plan, s.scratch, args, counts);
     copier.close();
     if (args.flags & PSTI_MOVE_ZERO) {
         const zero_source zero = {};
+        __syncthreads(); /* nobody reads the share before this one any more */
+        if (threadIdx.x == 0)
+            s.share = share_of_all();
         plan_tiles<GAP>(s.plan, args, counts);
-        move_tiles<GAP>(zero, s.plan, s.scratch, args, counts);
+        move_tiles<GAP>(zero, s.share, s.plan, s.scratch, args, counts);
     }
 }
 
@@ -130,7 +136,7 @@ PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args)
         if (page < pages) {
             const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
             freed = psti_id_in_range(&pool, id) &&
-                    psti_cas_acq_rel_u64(psti_owner_of(&pool, id), mine, 0) == mine;
+                    psti_cas_relaxed_u64(psti_owner_of(&pool, id), mine, 0) == mine;
             if (!freed)
                 psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
         }
@@ -170,18 +176,24 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args)
     }
 }
 
-/* Clears the tiles that this block copied, and its share of those that nobody did: tile n is block
- * n % gridDim's. */
+/* Clears the tiles that this block copied, and its share of those that nobody did. */
 PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
 {
+    __syncthreads();
+    if (threadIdx.x == 0) /* as when they were copied */
+        s.share = share_of(args, s.held, args.ticket->num_host);
+    __syncthreads();
+    const tile_share &share = s.share;
     const psti_pool_view &pool = args.pool;
     const uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
     const uint64_t pages = psti_min_u64(s.held, args.table_pages);
     const uint64_t num_tiles = pages << (pool.page_shift - PSTI_TILE_SHIFT);
-    for (uint64_t tile = blockIdx.x; tile < num_tiles; tile += gridDim.x) {
+    for (uint64_t tile = share.first; tile < num_tiles && share.tiers; tile += share.stride) {
         uint32_t offset;
         const uint64_t page = page_of_tile(pool, tile, &offset);
         const uint32_t id = table[page];
+        if (!(share.tiers >> psti_id_tier(id) & 1))
+            continue;
         if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
                                                psti_owner_word(args.ticket_index, s.epoch, page))
             clear_tile(psti_page_address(&pool, id) + offset);

@@ -45,7 +45,7 @@ PSTI_DEVICE void commit_pages(move_shared &s, const psti_move_args &args)
         const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
         uint32_t id = psti_ring_id(&pool, s.head, &s.decision, page);
         if (!psti_id_in_range(&pool, id) ||
-            psti_cas_acq_rel_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
+            psti_cas_relaxed_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
             psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
             id = PSTI_ID_NONE;
         }
@@ -114,7 +114,7 @@ template <class Copier> struct stash_source {
     Copier &copier;
 
     /* Where the tile goes to; 0: nowhere. */
-    PSTI_DEVICE_METHOD uint64_t find(uint64_t tile) const
+    PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
     {
         const psti_pool_view &pool = args.pool;
         uint32_t offset;
@@ -124,7 +124,7 @@ template <class Copier> struct stash_source {
             id = psti_ticket_table(args.ticket, args.num_counts)[page];
         else
             id = psti_ring_id(&pool, s.head, &s.decision, page);
-        if (!psti_id_in_range(&pool, id))
+        if (!psti_id_in_range(&pool, id) || !(tiers >> psti_id_tier(id) & 1))
             return 0;
         /* an ordered pool takes ownership after the copy: a page that has an owner is not ours */
         if (!pool.concurrent && psti_load_relaxed_u64(psti_owner_of(&pool, id)) != 0)
@@ -137,6 +137,15 @@ template <class Copier> struct stash_source {
         return {(unsigned char *)to, copier};
     }
 };
+
+PSTI_DEVICE void share_stash(move_shared &s, const psti_move_args &args)
+{
+    if (threadIdx.x == 0 && args.pool.concurrent) /* only the block that led knows the decision */
+        s.share = share_of(args, args.ticket->num_pages, args.ticket->num_host);
+    else if (threadIdx.x == 0)
+        s.share = share_of(args, s.pages, s.decision.take[PSTI_TIER_HOST]);
+    __syncthreads();
+}
 
 template <class Copier>
 PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args &args)
@@ -156,8 +165,9 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
     __syncthreads();
     if (s.copies) {
         const stash_source<Copier> source = {args, s, copier};
+        share_stash(s, args);
         copier.open();
-        move_tiles<LIVE>(source, s.plan, s.scratch, args, NULL);
+        move_tiles<LIVE>(source, s.share, s.plan, s.scratch, args, NULL);
         copier.close();
     }
     if (!arrive(s, args))

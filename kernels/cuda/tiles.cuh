@@ -13,6 +13,7 @@ enum stream_kind { LIVE, GAP };
 
 struct tile_plan {
     uint64_t tile_start[PSTI_MAX_TENSORS + 1];
+    uint64_t extent[PSTI_MAX_TENSORS];             /* bytes of tensors that have one segment */
     uint64_t segment_start[PSTI_MAX_SEGMENTS + 1]; /* of one tensor, bytes in its stream */
 };
 
@@ -46,16 +47,26 @@ PSTI_DEVICE unsigned char *bytes_of(const psti_move_args &args, const psti_tenso
     return kKind == LIVE ? base : base + extent_of<LIVE>(args, tensor, segment, counts);
 }
 
-/* Fills plan.tile_start: a warp per tensor sums its segments, then one warp scans. */
+/* Fills plan.tile_start and plan.extent: a thread per tensor of one segment, a warp per tensor of
+ * several, which sums them; then one warp scans. */
 template <stream_kind kKind>
 PSTI_DEVICE void plan_tiles(tile_plan &plan, const psti_move_args &args, const int64_t *counts)
 {
     const uint32_t warp = threadIdx.x / PSTI_WARP;
     __syncthreads(); /* nobody reads the plan before this one any more */
+    for (uint32_t t = threadIdx.x; t < args.num_tensors; t += blockDim.x) {
+        const psti_tensor &tensor = args.tensors[t];
+        if (args.spaces[tensor.space].num_segments > 1)
+            continue;
+        plan.extent[t] = extent_of<kKind>(args, tensor, 0, counts);
+        plan.tile_start[t + 1] = psti_tiles_of(plan.extent[t]);
+    }
     for (uint32_t t = warp; t < args.num_tensors; t += blockDim.x / PSTI_WARP) {
         const psti_tensor &tensor = args.tensors[t];
         const uint32_t num_segments = args.spaces[tensor.space].num_segments;
         uint64_t bytes = 0;
+        if (num_segments == 1)
+            continue;
         for (uint32_t s = lane_of(); s < num_segments; s += PSTI_WARP)
             bytes += psti_round_vector(extent_of<kKind>(args, tensor, s, counts));
         bytes = warp_sum(bytes);
@@ -151,14 +162,15 @@ PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_
                            const psti_tensor &tensor, uint64_t low, const int64_t *counts)
 {
     const uint32_t num_segments = args.spaces[tensor.space].num_segments;
-    uint32_t segment = 0;
-    uint64_t start = 0;
-    uint64_t end = UINT64_MAX;
-    if (num_segments > 1) {
-        segment = segment_at(plan, num_segments, low);
-        start = plan.segment_start[segment];
-        end = plan.segment_start[segment + 1];
+    if (num_segments == 1) {
+        const uint64_t left = bytes_left(plan.extent[&tensor - args.tensors], low);
+        move.run(bytes_of<kKind>(args, tensor, 0, counts) + low, 0,
+                 (uint32_t)psti_min_u64(left, PSTI_TILE_BYTES));
+        return;
     }
+    uint32_t segment = segment_at(plan, num_segments, low);
+    const uint64_t start = plan.segment_start[segment];
+    const uint64_t end = plan.segment_start[segment + 1];
     if (end >= low + PSTI_TILE_BYTES || end >= plan.segment_start[num_segments]) {
         const uint64_t left =
             bytes_left(extent_of<kKind>(args, tensor, segment, counts), low - start);
@@ -188,24 +200,58 @@ PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_
     }
 }
 
+#define PSTI_BOTH_TIERS ((1u << PSTI_TIER_DEVICE) | (1u << PSTI_TIER_HOST))
+#define PSTI_HOST_SMS 8u /* more do not make the link faster */
+
+/* The tiles that are a block's: first, first + stride, ..., as far as they lie in these tiers (bits). */
+struct tile_share {
+    uint32_t first, stride, tiers;
+};
+
+PSTI_DEVICE tile_share share_of_all()
+{
+    return {blockIdx.x, gridDim.x, PSTI_BOTH_TIERS};
+}
+
+/* Of a ticket with so many pages, of which so many on the host. The link is slower than memory by far:
+ * the first blocks, on a few SMs, take all host pages, and the others all device pages. */
+PSTI_DEVICE tile_share share_of(const psti_move_args &args, uint64_t pages, uint64_t host_pages)
+{
+    if (host_pages == 0)
+        return share_of_all();
+    const uint32_t sms = args.num_sms ? args.num_sms : args.all_sms;
+    const bool mixed = host_pages < pages;
+    const uint64_t few = psti_max_u64((uint64_t)gridDim.x * PSTI_HOST_SMS / sms, 1);
+    const uint32_t linked = (uint32_t)psti_min_u64(few, mixed ? gridDim.x / 2 : gridDim.x);
+    if (linked == 0)
+        return share_of_all();
+    if (blockIdx.x < linked)
+        return {blockIdx.x, linked, mixed ? 1u << PSTI_TIER_HOST : PSTI_BOTH_TIERS};
+    return {blockIdx.x - linked, gridDim.x - linked, mixed ? 1u << PSTI_TIER_DEVICE : 0};
+}
+
 /* Every tile of the plan that is this block's. source.find says where in the pool a tile lies, 0 for
- * nowhere: lookups depend on each other and take long, so the lanes of each warp make them for the
+ * nowhere or in another tier: lookups depend on each other and take long, so the lanes of each warp make them for the
  * block's next 32 tiles at once. source.mover makes the mover of what was found. */
 template <stream_kind kKind, class Source>
-PSTI_DEVICE void move_tiles(const Source &source, tile_plan &plan, block_scratch &scratch,
-                            const psti_move_args &args, const int64_t *counts)
+PSTI_DEVICE void move_tiles(const Source &source, const tile_share &share, tile_plan &plan,
+                            block_scratch &scratch, const psti_move_args &args,
+                            const int64_t *counts)
 {
     const uint32_t num_tiles = (uint32_t)num_tiles_of(plan); /* groups have at most 2^31 */
     uint32_t t = 0;
     uint32_t planned = PSTI_MAX_TENSORS;
     uint32_t turn = 0;
     uint64_t found = 0; /* of tile number lane_of() of 32 */
-    for (uint32_t tile = blockIdx.x; tile < num_tiles; tile += gridDim.x, turn++) {
+    for (uint32_t tile = share.first; tile < num_tiles && share.tiers;
+         tile += share.stride, turn++) {
         if (turn % PSTI_WARP == 0) {
-            const uint32_t mine = tile + lane_of() * gridDim.x;
-            found = mine < num_tiles ? source.find(mine) : 0;
+            const uint32_t mine = tile + lane_of() * share.stride;
+            found = mine < num_tiles ? source.find(mine, share.tiers) : 0;
         }
         const uint64_t place = psti_shuffle_u64(found, turn % PSTI_WARP);
+        if (!place)
+            continue;
         while (tile >= plan.tile_start[t + 1])
             t++;
         const psti_tensor &tensor = args.tensors[t];
@@ -213,9 +259,8 @@ PSTI_DEVICE void move_tiles(const Source &source, tile_plan &plan, block_scratch
             plan_segments<kKind>(plan, scratch, args, tensor, counts);
             planned = t;
         }
-        if (place)
-            move_tile<kKind>(source.mover(place), plan, args, tensor,
-                             (tile - plan.tile_start[t]) << PSTI_TILE_SHIFT, counts);
+        move_tile<kKind>(source.mover(place), plan, args, tensor,
+                         (tile - plan.tile_start[t]) << PSTI_TILE_SHIFT, counts);
     }
 }
 

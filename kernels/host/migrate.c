@@ -40,7 +40,7 @@ static void take_targets(migration *self, uint32_t *moving)
             continue;
         const uint32_t id = psti_migrate_target(pool, to, head, self->candidates - 1);
         if (psti_id_in_range(pool, id) &&
-            psti_cas_acq_rel_u64(psti_owner_of(pool, id), 0, mine) == 0)
+            psti_cas_relaxed_u64(psti_owner_of(pool, id), 0, mine) == 0)
             moving[page] = id;
         else
             psti_record_fault(pool, PST_FAULT_DAMAGED, args->ticket_index, id);
@@ -78,7 +78,7 @@ static void free_sources(migration *self, const uint32_t *moving)
         const uint64_t mine = psti_owner_word(args->ticket_index, self->epoch, page);
         if (moving[page] == PSTI_ID_NONE)
             continue;
-        if (psti_cas_acq_rel_u64(psti_owner_of(pool, table[page]), mine, 0) == mine)
+        if (psti_cas_relaxed_u64(psti_owner_of(pool, table[page]), mine, 0) == mine)
             pool->ring[from][tail++ & pool->ring_mask[from]] = table[page];
         else
             psti_record_fault(pool, PST_FAULT_DAMAGED, args->ticket_index, table[page]);

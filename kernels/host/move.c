@@ -117,7 +117,7 @@ static void commit_pages(const psti_move_args *args, const stash_plan *plan)
         const uint64_t mine = psti_owner_word(args->ticket_index, plan->now.epoch, page);
         uint32_t id = psti_ring_id(pool, plan->now.head, &plan->decision, page);
         if (!psti_id_in_range(pool, id) ||
-            psti_cas_acq_rel_u64(psti_owner_of(pool, id), 0, mine) != 0) {
+            psti_cas_relaxed_u64(psti_owner_of(pool, id), 0, mine) != 0) {
             psti_record_fault(pool, PST_FAULT_DAMAGED, args->ticket_index, id);
             id = PSTI_ID_NONE;
         }
@@ -293,7 +293,7 @@ static void commit_free(const psti_move_args *args, uint32_t epoch)
             const uint32_t id = table[page];
             const uint64_t mine = psti_owner_word(args->ticket_index, epoch, page);
             if (!psti_id_in_range(pool, id) ||
-                psti_cas_acq_rel_u64(psti_owner_of(pool, id), mine, 0) != mine) {
+                psti_cas_relaxed_u64(psti_owner_of(pool, id), mine, 0) != mine) {
                 psti_record_fault(pool, PST_FAULT_DAMAGED, args->ticket_index, id);
                 continue;
             }

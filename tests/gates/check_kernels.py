@@ -22,21 +22,23 @@ import tempfile
 
 ARCHITECTURES = ("80", "90", "100")
 VECTOR = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*\.v4\.[bu]32")
+GLOBAL = re.compile(r"\b(?:ld|st|atom|red)\.(?:[\w:]+\.)*global\b")
 MOVE = re.compile(r"(stash|restore|migrate)_(ldg|bulk|squeeze)_")
 MAX_REGISTERS = {
-    "ldg": 56,      # four blocks of 256 threads on an SM: 64 KiB of loads in flight
-    "bulk": 72,     # blocks of one warp
+    "ldg": 64,      # four blocks of 256 threads on an SM: 64 KiB of loads in flight
+    "bulk": 80,     # one block of 256 threads: a third of the registers of an SM
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
 }
-MIGRATE_REGISTERS = {"ldg": 64, "bulk": 88, "squeeze": 32}  # the link is slower than any of them
-MAX_SQUEEZE_SPILLS = 288  # bytes, stores and loads
+MAX_SQUEEZE_SPILLS = 416  # bytes, stores and loads
 LOADS_IN_FLIGHT = 4
 BULK = {  # of stash and restore alike, from sm_90
     "bulk loads": r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.",
     "bulk stores": r"cp\.async\.bulk\.global\.shared::cta\.bulk_group",
     "wait for the read of a stage": r"cp\.async\.bulk\.wait_group\.read [12];",
     "wait for memory": r"cp\.async\.bulk\.wait_group 0;",
-    "proxy fence": r"fence\.proxy\.async;",
+    "fence of the barriers": r"fence\.mbarrier_init\.",
+    # before loads and after stores
+    "proxy fences": r"(?s)fence\.proxy\.async;.*fence\.proxy\.async;",
 }
 
 PLANTED = """
@@ -127,8 +129,11 @@ def faults_of_move(kind, n, body, architecture):
     if kind != "ldg" and architecture < 90:
         return [] if "cp.async" not in body else ["bulk copies before sm_90"]
     wrong = []
-    if architecture >= 90 and "griddepcontrol.wait" not in body:
+    waits, first = body.find("griddepcontrol.wait"), GLOBAL.search(body)
+    if architecture >= 90 and waits < 0:
         wrong.append("no griddepcontrol.wait")
+    elif architecture >= 90 and first and first.start() < waits:
+        wrong.append("memory before griddepcontrol.wait")
     if n["stack"] and kind != "squeeze":
         wrong.append(f"a stack frame of {n['stack']} bytes")
     if kind != "ldg":
@@ -152,8 +157,7 @@ def faults(report, ptx, architecture):
     for name, n in sorted(numbers.items()):
         body, match = bodies.get(name, ""), MOVE.search(name)
         kind = match[2] if match else "ldg"
-        limits = MIGRATE_REGISTERS if match and match[1] == "migrate" else MAX_REGISTERS
-        most = limits[kind]
+        most = MAX_REGISTERS[kind]
         found = faults_of_move(kind, n, body, architecture) if match else []
         if n["spills"] > (MAX_SQUEEZE_SPILLS if kind == "squeeze" else 0):
             found.append(f"{n['spills']} bytes of spills")
@@ -197,7 +201,8 @@ def main():
                 seen.add(name)
                 print(f"sm_{architecture:4} {name:40} {n['registers']:4} registers "
                       f"{n['stack']:4} stack {n['spills']:4} spills")
-    for needed in (f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate") for kind in MAX_REGISTERS):
+    for needed in (f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate")
+                   for kind in MAX_REGISTERS):
         if not any(needed in name for name in seen):
             wrong.append(f"no kernel is called {needed}")
     print("\n".join(wrong) if wrong else f"{len(seen)} kernels pass")

@@ -160,7 +160,7 @@ static cudaError_t look(const cudaLaunchConfig_t *config, const void *kernel, vo
 }
 
 static const psti_cuda_budget budget = {.num_sms = 132,
-                                        .has_bulk = true,
+                                        .is_programmatic = true,
                                         .low_priority = 0,
                                         .high_priority = -5,
                                         .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}}};
@@ -221,7 +221,7 @@ PST_TEST(Launch, PriorityAndProgrammaticLaunchAreAttributes)
     CHECK_EQ(seen_attributes[0].val.priority, -5);
     CHECK_EQ(seen_attributes[1].id, cudaLaunchAttributeProgrammaticStreamSerialization);
     CHECK_EQ(seen_attributes[1].val.programmaticStreamSerializationAllowed, 1);
-    old.has_bulk = false; /* before compute capability 9.0 */
+    old.is_programmatic = false; /* before compute capability 9.0 */
     CHECK_EQ(psti_cuda_launch(&old, look, PSTI_OP_STASH, &args, NULL), cudaSuccess);
     CHECK_EQ(seen.numAttrs, 0);
 }

@@ -60,7 +60,7 @@ void simt_bulk_wait(uint32_t pending, int read_only);
 #define PSTI_DEVICE static inline
 #define PSTI_DEVICE_METHOD inline
 #define PSTI_KERNEL(name, args_type, args) static void name(const args_type &args)
-#define PSTI_WARP_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
+#define PSTI_WIDE_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
 #define PSTI_SMALL_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
 #define PSTI_PAUSE() simt_pause()
 /* A reference: `name` is a plain name, so an array needs a struct or a typedef around it. */

@@ -116,7 +116,10 @@ SIMT_RAW static simt_copy *issue(simt_block *block, void *shared, const void *gl
         simt_die(block->launch,
                  "a bulk copy in block %u: %u bytes at %td of %u bytes of dynamic shared memory",
                  block->block_idx, bytes, stage - block->dynamic, bulk->dynamic_bytes);
-    if (bulk->num_copies == SIMT_MAX_COPIES)
+    for (uint32_t i = 0; i < bulk->num_copies && bulk->num_copies == SIMT_MAX_COPIES; i++)
+        if (bulk->copies[i].held)
+            advance(block, i);
+    if (bulk->num_copies == SIMT_MAX_COPIES) /* and none that has read its stage */
         simt_die(block->launch, "more than %u bulk copies in flight in block %u", SIMT_MAX_COPIES,
                  block->block_idx);
     drift(block);

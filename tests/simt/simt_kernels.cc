@@ -60,7 +60,8 @@ static void run_move(const void *opaque, void (*const kernels[])(void *))
     const bool is_ldg = args->backend == PST_BACKEND_LDG;
     const uint32_t grid =
         grid_of(is_ldg ? configured.blocks_per_sm : 1, args->num_sms, psti_most_tiles(args));
-    launch(args, grid, is_ldg ? configured.threads : PSTI_WARP, kernels[args->backend]);
+    const bool is_small = args->backend == PST_BACKEND_SQUEEZE;
+    launch(args, grid, is_small ? PSTI_WARP : configured.threads, kernels[args->backend]);
 }
 
 static void run_stash(const void *args)
