@@ -10,7 +10,7 @@ extern char **environ;
 
 #define PREFIX "PAGESTASH_"
 
-enum { ENV_BACKEND, ENV_LOG, ENV_NUM_SMS, ENV_NVTX, ENV_REQUIRE_GPU, NUM_ENV };
+enum { ENV_BACKEND, ENV_LOG, ENV_NCCL_LIBRARY, ENV_NUM_SMS, ENV_NVTX, ENV_REQUIRE_GPU, NUM_ENV };
 
 static const pst_env_info table[NUM_ENV] = {
     [ENV_BACKEND] = {.name = PREFIX "BACKEND",
@@ -23,6 +23,11 @@ static const pst_env_info table[NUM_ENV] = {
                  .allowed = "off|error|warn|info|debug",
                  .default_value = "off",
                  .help = "messages of this level and below go to stderr"},
+    [ENV_NCCL_LIBRARY] = {.name = PREFIX "NCCL_LIBRARY",
+                          .type = "path",
+                          .allowed = "file names",
+                          .default_value = "libnccl.so.2",
+                          .help = "the NCCL of pst_nccl_agree, as the program loaded it"},
     [ENV_NUM_SMS] = {.name = PREFIX "NUM_SMS",
                      .type = "int",
                      .allowed = "0..1024",
@@ -82,6 +87,8 @@ static bool parse(const pst_env_info *info, const char *text, int *value_out)
 {
     if (strcmp(info->type, "int") == 0)
         return parse_int(info->allowed, text, value_out);
+    if (strcmp(info->type, "path") == 0)
+        return *text != '\0';
     *value_out = choice(info->allowed, text);
     return *value_out >= 0;
 }
@@ -177,6 +184,12 @@ pst_backend psti_env_backend(void)
 bool psti_env_nvtx(void)
 {
     return value_of(ENV_NVTX) == 1;
+}
+
+const char *psti_env_nccl_library(void)
+{
+    const char *set = __atomic_load_n(&ready, __ATOMIC_ACQUIRE) ? texts[ENV_NCCL_LIBRARY] : NULL;
+    return set ? set : table[ENV_NCCL_LIBRARY].default_value;
 }
 
 pst_status pst_env_check(void)

@@ -38,6 +38,7 @@ int psti_env_log_level(void); /* PAGESTASH_LOG; 0 before the table was read or w
 int psti_env_num_sms(void);
 pst_backend psti_env_backend(void);
 bool psti_env_nvtx(void);
+const char *psti_env_nccl_library(void);
 
 /* ---- memory.c: the library's own host allocations; tests make the n-th one fail ---- */
 

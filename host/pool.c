@@ -51,6 +51,7 @@ static uint64_t layout(psti_pool_view *view, unsigned char *base, bool own_pages
         view->owner[tier] = carve(&self, pages, sizeof(uint64_t));
     }
     view->seen = carve(&self, (uint64_t)view->max_pages[0] + view->max_pages[1], sizeof(uint32_t));
+    view->sketch = carve(&self, PSTI_SKETCH_BUCKETS, sizeof(uint32_t));
     view->tickets = carve(&self, view->max_tickets, sizeof(uint64_t));
     view->state = carve(&self, 1, sizeof(psti_pool_state));
     view->status = carve(&self, 1, sizeof(pst_pool_status));

@@ -1,4 +1,4 @@
-/* More pages or fewer, without new addresses. */
+/* More pages or fewer, without new addresses; and how many are advised. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -73,4 +73,24 @@ pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t num_host
     if (wanted[0] < pool->num_pages[0] || wanted[1] < pool->num_pages[1])
         PSTI_TRY(check_idle(pool));
     return resize(pool, wanted);
+}
+
+uint64_t pst_pool_recommend_pages(const pst_pool_status *status, uint32_t per_mille)
+{
+    if (!status)
+        return 0;
+    switch (per_mille) {
+    case 500:
+        return status->demand_quantiles[0];
+    case 900:
+        return status->demand_quantiles[1];
+    case 990:
+        return status->demand_quantiles[2];
+    case 999:
+        return status->demand_quantiles[3];
+    case 1000:
+        return status->demand_high_water;
+    default:
+        return 0;
+    }
 }

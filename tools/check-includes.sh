@@ -25,7 +25,6 @@ kernels/cuda/.*       kernels/(kernels|(core|cuda)/[a-z_]+)\.(h|cuh)  $pst|$cuda
 host/.*               $host  $pst|OTHERS
 host/device_cuda(_span)?\.[ch]  $host|kernels/cuda/launch\.h  $pst|$cuda|OTHERS
 host/nvtx\.c          $host  $pst|nvtx3/.*|OTHERS
-host/nccl\.c          $host  $pst|nccl\.h|OTHERS
 tools/.*              (tools/)?[a-z_]+\.h  $pst|jansson\.h|OTHERS
 examples/.*           -  $pst|OTHERS
 bench/.*              (bench/)?[a-z_]+\.h  $pst|jansson\.h|benchmark/.*|OTHERS
@@ -98,6 +97,8 @@ bad host/pool.c "kernels/host/runners.h"
 bad host/pool.c "tools/tool.h"
 bad host/pool.c <jansson.h>
 bad host/device_cuda.c <nccl.h>
+bad host/nccl.c <nccl.h>
+good host/nccl.c <dlfcn.h>
 good host/device_cuda.c <cuda_runtime_api.h>
 good host/device_cuda.c "kernels/cuda/launch.h"
 bad host/device.c "kernels/cuda/launch.h"

@@ -10,7 +10,7 @@
 
 typedef struct pst_env_info {
     const char *name;
-    const char *type;          /* "choice", "int", "bool" */
+    const char *type;          /* "choice", "int", "bool", "path" */
     const char *allowed;       /* "off|error|warn|info|debug", "0..1024" */
     const char *default_value; /* as text */
     const char *help;          /* one line */

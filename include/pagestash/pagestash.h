@@ -32,6 +32,7 @@
 #include <pagestash/env.h>
 #include <pagestash/group.h>
 #include <pagestash/log.h>
+#include <pagestash/nccl.h>
 #include <pagestash/pattern.h>
 #include <pagestash/pool.h>
 #include <pagestash/status.h>

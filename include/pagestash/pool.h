@@ -98,13 +98,15 @@ typedef struct pst_pool_status {
     uint64_t demoted_pages;     /* moved to the host by pst_ticket_demote */
     uint64_t promoted_pages;    /* moved to the device by pst_ticket_promote */
     uint64_t stranded_pages;    /* that either was to move and found no free page for */
-    uint64_t reserved[11];
+    uint64_t reserved[7];
+    uint64_t demand_quantiles[4]; /* pages: upper ends, within 1/16, of p50, p90, p99, p999 of
+                                   * step_demand since reset of the statistics */
 } pst_pool_status;
 
 /* What pst_pool_reset resets; bits can be combined. */
 #define PST_RESET_PAGES 1u      /* all pages free; every ticket reads as empty */
 #define PST_RESET_FAULTS 2u     /* flags, first fault, fault count, step_valid */
-#define PST_RESET_STATISTICS 4u /* high-water marks; pages spilled, offloaded and so on */
+#define PST_RESET_STATISTICS 4u /* high-water marks, quantiles, the counts of pages */
 #define PST_RESET_ALL 7u
 
 PST_BEGIN_DECLS
@@ -142,14 +144,22 @@ PST_API pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t 
  * still works. */
 PST_API pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream);
 
-/* Closes a step: folds the step's high-water marks into the status block, publishes the block to a
- * pinned mailbox for pst_pool_poll, and sets step_valid to 1 again. One launch; can be captured. */
+/* Closes a step: folds the step's high-water marks and its demand into the status block, publishes
+ * the block to a pinned mailbox for pst_pool_poll, and sets step_valid to 1 again. One launch; can be
+ * captured. */
 PST_API pst_status pst_pool_step(pst_pool *pool, pst_stream stream);
 
 /* The status most recently published, without synchronising: it may be one step old while the
  * device is busy; synchronise the stream first for the last one. Threads: any.
  * Fails: INVALID, AGAIN (no step has been published yet). */
 PST_API pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out);
+
+/* Pages of both tiers that would have done for this share of the steps since reset of the
+ * statistics, had no stash failed: per_mille 500, 900, 990 and 999 answer an entry of
+ * demand_quantiles, 1000 demand_high_water. 0 for any other share, for NULL, and before the first
+ * step. What to use it for: as many device pages as 990 answers, and host pages for the rest up to
+ * what 1000 answers: of steps like these at most one in a hundred spills, and none fails. */
+PST_API uint64_t pst_pool_recommend_pages(const pst_pool_status *status, uint32_t per_mille);
 
 /* Checks conservation: each page is free exactly once or held by exactly one live ticket, and its
  * owner word says so. One launch; can be captured. Counts what is wrong in check_errors and records

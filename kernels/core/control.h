@@ -82,6 +82,8 @@ PSTI_FN void psti_reset_statistics(psti_pool_state *state, pst_pool_status *stat
     status->demoted_pages = 0;
     status->promoted_pages = 0;
     status->stranded_pages = 0;
+    for (uint32_t i = 0; i < PSTI_QUANTILES; i++)
+        status->demand_quantiles[i] = 0;
     state->step_high[0] = 0;
     state->step_high[1] = 0;
     state->step_demand = 0;

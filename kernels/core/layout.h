@@ -21,6 +21,9 @@
 #define PSTI_ID_INDEX_MASK 0x7fffffffu
 #define PSTI_ID_NONE 0xffffffffu /* out of range in both tiers */
 
+#define PSTI_SKETCH_BUCKETS 512u
+#define PSTI_QUANTILES 4u /* of the status block */
+
 #define PSTI_OWNER_FREE 0u
 #define PSTI_OWNER_ABSENT UINT64_MAX /* no memory is mapped there; nobody takes or frees it */
 
@@ -107,6 +110,7 @@ typedef struct psti_pool_view {
     pst_pool_status *status;
     uint64_t *tickets;           /* directory: device addresses of records, 0: none */
     uint32_t *seen;              /* scratch of check: one word per page, device then host pages */
+    uint32_t *sketch;            /* counts of step_demand, see kernels/core/sketch.h */
     uint32_t *ring[PSTI_TIERS];  /* free ids, ring_mask + 1 slots */
     uint64_t *owner[PSTI_TIERS]; /* by page index: PSTI_OWNER_*, else psti_owner_word */
     unsigned char *pages[PSTI_TIERS];
@@ -117,7 +121,7 @@ typedef struct psti_pool_view {
     uint32_t concurrent;
     uint32_t scrubs; /* pages are cleared before they are free */
 } psti_pool_view;
-static_assert(sizeof(psti_pool_view) == 112, "psti_pool_view");
+static_assert(sizeof(psti_pool_view) == 120, "psti_pool_view");
 
 #define PSTI_MOVE_KEEP 1u    /* restore: the ticket stays live */
 #define PSTI_MOVE_ZERO 2u    /* restore: clear [live, dirty) */

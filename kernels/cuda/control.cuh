@@ -5,6 +5,7 @@
 #include "kernels/cuda/copy.cuh"
 
 #include "kernels/core/control.h"
+#include "kernels/core/sketch.h"
 
 PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t index)
 {
@@ -58,12 +59,21 @@ PSTI_DEVICE bool is_last(psti_pool_state *state)
     return true;
 }
 
+PSTI_DEVICE void clear_sketch(const psti_pool_view &pool)
+{
+    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
+    for (uint32_t i = first; i < PSTI_SKETCH_BUCKETS; i += gridDim.x * blockDim.x)
+        pool.sketch[i] = 0;
+}
+
 PSTI_KERNEL(reset_kernel, psti_control_args, args)
 {
     const bool pages = (args.what & PST_RESET_PAGES) != 0;
     psti_pool_state *state = args.pool.state;
     if (pages)
         refill(args.pool, state->num_pages);
+    if (args.what & PST_RESET_STATISTICS)
+        clear_sketch(args.pool);
     if (!is_last(state))
         return;
     if (pages)
@@ -96,13 +106,34 @@ PSTI_KERNEL(resize_kernel, psti_control_args, args)
     }
 }
 
+/* Each thread has the counters of the same number of buckets. */
+PSTI_DEVICE void work_out_quantiles(block_scratch &scratch, const psti_pool_view &pool)
+{
+    const uint32_t each = (PSTI_SKETCH_BUCKETS + blockDim.x - 1) / blockDim.x;
+    const uint32_t first = (uint32_t)psti_min_u64(threadIdx.x * each, PSTI_SKETCH_BUCKETS);
+    const uint32_t end = (uint32_t)psti_min_u64(first + each, PSTI_SKETCH_BUCKETS);
+    uint64_t mine = 0;
+    uint64_t total;
+    for (uint32_t bucket = first; bucket < end; bucket++)
+        mine += pool.sketch[bucket];
+    const uint64_t below = block_exclusive_scan(scratch, mine, &total);
+    psti_sketch_quantiles(pool.sketch, first, end, below, total, pool.status);
+}
+
 /* One block. */
 PSTI_KERNEL(step_kernel, psti_control_args, args)
 {
+    PSTI_SHARED(block_scratch, scratch);
     pst_pool_status *status = args.pool.status;
+    if (threadIdx.x == 0) {
+        psti_fold_step(args.pool.state, status);
+        psti_sketch_add(args.pool.sketch, status->step_demand);
+    }
+    __syncthreads();
+    work_out_quantiles(scratch, args.pool);
+    __syncthreads();
     if (threadIdx.x != 0)
         return;
-    psti_fold_step(args.pool.state, status);
     psti_publish_status(status, args.mailbox);
     psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
 }

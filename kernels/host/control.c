@@ -3,6 +3,7 @@
 #include "kernels/host/runners.h"
 
 #include "kernels/core/control.h"
+#include "kernels/core/sketch.h"
 
 static psti_ticket_record *ticket_of(const psti_pool_view *pool, uint32_t index)
 {
@@ -39,8 +40,11 @@ void psti_host_reset(const void *opaque)
         refill(&args->pool);
     if (args->what & PST_RESET_FAULTS)
         psti_reset_faults(args->pool.status);
-    if (args->what & PST_RESET_STATISTICS)
+    if (args->what & PST_RESET_STATISTICS) {
+        for (uint32_t i = 0; i < PSTI_SKETCH_BUCKETS; i++)
+            args->pool.sketch[i] = 0;
         psti_reset_statistics(args->pool.state, args->pool.status);
+    }
 }
 
 void psti_host_resize(const void *opaque)
@@ -63,7 +67,13 @@ void psti_host_step(const void *opaque)
 {
     const psti_control_args *args = opaque;
     pst_pool_status *status = args->pool.status;
+    uint32_t *sketch = args->pool.sketch;
+    uint64_t total = 0;
     psti_fold_step(args->pool.state, status);
+    psti_sketch_add(sketch, status->step_demand);
+    for (uint32_t bucket = 0; bucket < PSTI_SKETCH_BUCKETS; bucket++)
+        total += sketch[bucket];
+    psti_sketch_quantiles(sketch, 0, PSTI_SKETCH_BUCKETS, 0, total, status);
     psti_publish_status(status, args->mailbox);
     psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
 }

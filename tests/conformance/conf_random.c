@@ -90,6 +90,7 @@ static void tear_down(scene *self)
     lockstep *ls = &self->ls;
     if (!ls->failed && oracle_random_one_in(&self->random, 8))
         ls_reset(ls, PST_RESET_ALL);
+    ls_step(ls); /* no case without a publication */
     for (int i = 0; i < SOURCES; i++)
         ls_group_free(ls, &self->sources[i]);
     for (int i = 0; i < DESTINATIONS; i++)

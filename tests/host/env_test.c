@@ -22,15 +22,16 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 
 PST_TEST(Env, TableIsComplete)
 {
-    static const char *const names[] = {"PAGESTASH_BACKEND", "PAGESTASH_LOG", "PAGESTASH_NUM_SMS",
-                                        "PAGESTASH_NVTX", "PAGESTASH_REQUIRE_GPU"};
-    CHECK_EQ(pst_env_count(), 5);
+    static const char *const names[] = {"PAGESTASH_BACKEND",      "PAGESTASH_LOG",
+                                        "PAGESTASH_NCCL_LIBRARY", "PAGESTASH_NUM_SMS",
+                                        "PAGESTASH_NVTX",         "PAGESTASH_REQUIRE_GPU"};
+    CHECK_EQ(pst_env_count(), 6);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
         CHECK_STR(info.name, names[i]);
         CHECK(strcmp(info.type, "choice") == 0 || strcmp(info.type, "int") == 0 ||
-              strcmp(info.type, "bool") == 0);
+              strcmp(info.type, "bool") == 0 || strcmp(info.type, "path") == 0);
         CHECK(info.allowed[0] && info.default_value[0] && info.help[0]);
         CHECK(strchr(info.help, '\n') == NULL);
         CHECK(info.value != NULL);
@@ -56,8 +57,8 @@ PST_CHILD(env_report)
         memset(text, '9', strlen(text)); /* the library has a copy */
     for (int i = 0; pst_env_get(i, &info) == PST_OK && i < pst_env_count() - 1; i++)
         printf("%s=%s %s\n", info.name, info.value, info.is_set ? "set" : "default");
-    printf("%d %d %d %d\n", (int)psti_env_backend(), psti_env_log_level(), psti_env_num_sms(),
-           psti_env_nvtx());
+    printf("%d %d %d %d %s\n", (int)psti_env_backend(), psti_env_log_level(), psti_env_num_sms(),
+           psti_env_nvtx(), psti_env_nccl_library());
     pst_device_close(device);
 }
 
@@ -73,26 +74,33 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
 {
     check_report(NULL,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
-                 "PAGESTASH_LOG=off default\nPAGESTASH_NUM_SMS=0 default\n"
-                 "PAGESTASH_NVTX=1 default\n0 0 0 1\n",
+                 "PAGESTASH_LOG=off default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
+                 "PAGESTASH_NUM_SMS=0 default\n"
+                 "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
                  "");
 }
 
 PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
 {
-    static const char *const most[] = {"PAGESTASH_BACKEND=squeeze", "PAGESTASH_LOG=error",
-                                       "PAGESTASH_NUM_SMS=1024",    "PAGESTASH_NVTX=0",
-                                       "PAGESTASH_REQUIRE_GPU=1",   NULL};
+    static const char *const most[] = {"PAGESTASH_BACKEND=squeeze",
+                                       "PAGESTASH_LOG=error",
+                                       "PAGESTASH_NUM_SMS=1024",
+                                       "PAGESTASH_NVTX=0",
+                                       "PAGESTASH_REQUIRE_GPU=1",
+                                       "PAGESTASH_NCCL_LIBRARY=/a b/libnccl.so",
+                                       NULL};
     static const char *const least[] = {"PAGESTASH_LOG=off", "PAGESTASH_NUM_SMS=0", NULL};
     check_report(most,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=squeeze set\n"
-                 "PAGESTASH_LOG=error set\nPAGESTASH_NUM_SMS=1024 set\n"
-                 "PAGESTASH_NVTX=0 set\n3 1 1024 0\n",
+                 "PAGESTASH_LOG=error set\nPAGESTASH_NCCL_LIBRARY=/a b/libnccl.so set\n"
+                 "PAGESTASH_NUM_SMS=1024 set\n"
+                 "PAGESTASH_NVTX=0 set\n3 1 1024 0 /a b/libnccl.so\n",
                  "");
     check_report(least,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
-                 "PAGESTASH_LOG=off set\nPAGESTASH_NUM_SMS=0 set\n"
-                 "PAGESTASH_NVTX=1 default\n0 0 0 1\n",
+                 "PAGESTASH_LOG=off set\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
+                 "PAGESTASH_NUM_SMS=0 set\n"
+                 "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
                  "");
 }
 
@@ -109,6 +117,7 @@ PST_TEST(Env, BadValuesAreRefusedByNameAndValue)
         {"PAGESTASH_LOG", "WARN", "off|error|warn|info|debug"},
         {"PAGESTASH_LOG", "warnings", "off|error|warn|info|debug"},
         {"PAGESTASH_LOG", "war", "off|error|warn|info|debug"},
+        {"PAGESTASH_NCCL_LIBRARY", "", "file names"},
         {"PAGESTASH_NUM_SMS", "", "0..1024"},
         {"PAGESTASH_NUM_SMS", "-1", "0..1024"},
         {"PAGESTASH_NUM_SMS", "-", "0..1024"},
@@ -144,9 +153,11 @@ PST_TEST(Env, ABadValueStandsInTheTableButIsNotUsed)
     static const char *const variables[] = {"PAGESTASH_LOG=loud", "PAGESTASH_NUM_SMS=7", NULL};
     child_result child;
     CHECK(child_run("env_report", variables, &child) && child.exited);
-    CHECK_MSG(strstr(child.out, "\nPAGESTASH_LOG=loud set\nPAGESTASH_NUM_SMS=7 set\n"), "%s",
-              child.out);
-    CHECK_MSG(strstr(child.out, "\n0 0 7 1\n"), "%s", child.out);
+    CHECK_MSG(strstr(child.out,
+                     "\nPAGESTASH_LOG=loud set\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
+                     "PAGESTASH_NUM_SMS=7 set\n"),
+              "%s", child.out);
+    CHECK_MSG(strstr(child.out, "\n0 0 7 1 libnccl.so.2\n"), "%s", child.out);
 }
 
 /* ---- unknown names ---- */

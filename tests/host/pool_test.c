@@ -96,15 +96,15 @@ static uint64_t round_256(uint64_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* What docs and header say a pool has: pages, a ring, owner words, scratch of check, directory,
- * state line, status block, each from a multiple of 256. */
+/* What docs and header say a pool has: pages, a ring, owner words, scratch of check, sketch,
+ * directory, state line, status block, each from a multiple of 256. */
 static uint64_t expected_bytes(uint64_t page_bytes, uint64_t pages, uint64_t tickets)
 {
     uint64_t slots = 1;
     while (slots < pages)
         slots *= 2;
     return round_256(pages * page_bytes) + round_256(slots * 4) + round_256(pages * 8) +
-           round_256(4) /* the ring of the empty host tier */ + round_256(pages * 4) +
+           round_256(4) /* the ring of the empty host tier */ + round_256(pages * 4) + 2048 +
            round_256(tickets * 8) + round_256(120) + round_256(128);
 }
 
@@ -125,6 +125,20 @@ PST_TEST(Pool, BytesAreThoseOfItsParts)
                 CHECK_EQ(bytes, expected_bytes(shifts[s] ? config.page_bytes : 262144, pages[p],
                                                tickets[t] ? tickets[t] : 4096));
             }
+}
+
+PST_TEST(Pool, RecommendsTheQuantileAskedFor)
+{
+    const pst_pool_status status = {.demand_high_water = 9, .demand_quantiles = {5, 6, 7, 8}};
+    static const uint32_t others[] = {0, 1, 499, 501, 950, 998, 1001, UINT32_MAX};
+    CHECK_EQ(pst_pool_recommend_pages(&status, 500), 5);
+    CHECK_EQ(pst_pool_recommend_pages(&status, 900), 6);
+    CHECK_EQ(pst_pool_recommend_pages(&status, 990), 7);
+    CHECK_EQ(pst_pool_recommend_pages(&status, 999), 8);
+    CHECK_EQ(pst_pool_recommend_pages(&status, 1000), 9);
+    CHECK_EQ(pst_pool_recommend_pages(NULL, 1000), 0);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        CHECK_EQ(pst_pool_recommend_pages(&status, others[i]), 0);
 }
 
 PST_TEST(Pool, CallersMemoryMustBeAlignedAndLargeEnough)

@@ -175,6 +175,9 @@ static void compare_status(lockstep *ls, const pst_pool_status *found,
     SAME_FIELD(high_water[0]);
     SAME_FIELD(high_water[1]);
     SAME_FIELD(demand_high_water);
+    for (int i = 0; i < 4; i++)
+        LS_SAME(found->demand_quantiles[i], expected->demand_quantiles[i],
+                "status demand_quantiles[%d]", i);
     SAME_FIELD(step_demand);
     SAME_FIELD(spilled_pages);
     SAME_FIELD(offloaded_pages);

@@ -75,6 +75,7 @@ void oracle_pool_destroy(oracle_pool *pool)
     for (uint32_t tier = 0; tier < ORACLE_TIERS; tier++)
         free(pool->free_ids[tier]);
     free(pool->tickets);
+    free(pool->demands);
     free(pool);
 }
 
@@ -118,6 +119,7 @@ static void note_marks(oracle_pool *pool)
 
 void oracle_step(oracle_pool *pool, pst_pool_status *published)
 {
+    static const uint64_t per_mille[] = {500, 900, 990, 999};
     pst_pool_status *status = &pool->status;
     for (uint32_t tier = 0; tier < ORACLE_TIERS; tier++) {
         status->high_water[tier] = larger(status->high_water[tier], pool->step_high[tier]);
@@ -126,6 +128,9 @@ void oracle_step(oracle_pool *pool, pst_pool_status *published)
     }
     status->step_demand = pool->step_demand;
     status->demand_high_water = larger(status->demand_high_water, pool->step_demand);
+    oracle_demand_add(pool, pool->step_demand);
+    for (int i = 0; i < 4; i++)
+        status->demand_quantiles[i] = oracle_demand_quantile(pool, per_mille[i]);
     status->steps++;
     status->epoch = pool->epoch;
     pool->step_demand = 0;
@@ -161,6 +166,8 @@ static void reset_statistics(oracle_pool *pool)
     pool->status.demoted_pages = 0;
     pool->status.promoted_pages = 0;
     pool->status.stranded_pages = 0;
+    memset(pool->status.demand_quantiles, 0, sizeof(pool->status.demand_quantiles));
+    pool->num_demands = 0;
     pool->step_demand = 0;
     note_marks(pool);
 }

@@ -76,6 +76,8 @@ typedef struct oracle_pool {
     pst_pool_status status;
     uint64_t step_high[ORACLE_TIERS];
     uint64_t step_demand;
+    uint64_t *demands; /* step_demand of all steps since reset of the statistics, smallest first */
+    uint64_t num_demands;
 } oracle_pool;
 
 oracle_pool *oracle_pool_create(uint64_t page_bytes, uint64_t num_pages, uint64_t num_host_pages,
@@ -105,6 +107,15 @@ uint64_t oracle_lost_pages(const oracle_pool *pool);
 /* check_errors as pst_pool_check must count them where nothing but lost pages is wrong. */
 void oracle_check(oracle_pool *pool);
 void oracle_fault(oracle_pool *pool, pst_fault fault, uint32_t ticket, uint64_t wanted);
+
+/* ---- quantiles of step_demand ---- */
+
+/* The largest value that the library cannot tell from this demand; UINT64_MAX: there is none. */
+uint64_t oracle_demand_ceiling(uint64_t demand);
+void oracle_demand_add(oracle_pool *pool, uint64_t demand);
+/* The ceiling of the smallest demand that at least this share of the steps stay within, but never
+ * more than the largest demand. */
+uint64_t oracle_demand_quantile(const oracle_pool *pool, uint64_t per_mille);
 
 /* ---- random numbers ---- */
 

@@ -170,6 +170,31 @@ PST_TEST(Oracle, FailsAsAWhole)
     free(group);
 }
 
+PST_TEST(Oracle, QuantilesOfDemands)
+{
+    oracle_pool *pool = oracle_pool_create(16384, 1, 0, 1);
+    CHECK_EQ(oracle_demand_ceiling(15), 15);
+    CHECK_EQ(oracle_demand_ceiling(31), 31);
+    CHECK_EQ(oracle_demand_ceiling(32), 33);
+    CHECK_EQ(oracle_demand_ceiling(100), 103);
+    CHECK_EQ(oracle_demand_ceiling(UINT32_MAX), UINT32_MAX);
+    CHECK(oracle_demand_ceiling(UINT64_C(1) << 32) == UINT64_MAX);
+    oracle_demand_add(pool, 100);
+    CHECK_EQ(oracle_demand_quantile(pool, 500), 100); /* 103 was never wanted */
+    oracle_demand_add(pool, 1000);
+    CHECK_EQ(oracle_demand_quantile(pool, 500), 103);
+    CHECK_EQ(oracle_demand_quantile(pool, 501), 1000);
+    oracle_demand_add(pool, 7);
+    CHECK_EQ(oracle_demand_quantile(pool, 333), 7);
+    CHECK_EQ(oracle_demand_quantile(pool, 500), 103);
+    CHECK_EQ(oracle_demand_quantile(pool, 999), 1000);
+    oracle_reset(pool, PST_RESET_PAGES);
+    CHECK_EQ(pool->num_demands, 3);
+    oracle_reset(pool, PST_RESET_STATISTICS);
+    CHECK_EQ(pool->num_demands, 0);
+    oracle_pool_destroy(pool);
+}
+
 PST_TEST(Oracle, BringsBytesBackAndClearsTails)
 {
     oracle_pool *pool = oracle_pool_create(16384, 4, 0, 1);

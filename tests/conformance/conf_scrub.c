@@ -1,0 +1,98 @@
+/* Pools that scrub: lockstep looks at every free page after every operation. */
+#include "tests/conformance/conf.h"
+
+enum { ROWS = 16, ROW_BYTES = 4099, TICKETS = 3 };
+
+typedef struct scene {
+    lockstep ls;
+    oracle_random random;
+    ls_group source, destination;
+    uint32_t tickets[TICKETS];
+} scene;
+
+static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode)
+{
+    const shape like = conf_segments_shape(3, ROWS, ROW_BYTES);
+    ls_options options = conf_options(mode, 20, 1);
+    options.num_host_pages = 8;
+    options.page_bytes = 32768;
+    options.scrub = true;
+    self->random = oracle_random_seeded(23);
+    if (!ls_open(&self->ls, conf->device, &options))
+        return false;
+    ls_group_make(&self->ls, &like, &self->random, &self->source);
+    ls_group_make(&self->ls, &like, &self->random, &self->destination);
+    for (int i = 0; i < TICKETS; i++)
+        self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
+    return !self->ls.failed;
+}
+
+static void tear_down(scene *self)
+{
+    ls_group_free(&self->ls, &self->source);
+    ls_group_free(&self->ls, &self->destination);
+    ls_close(&self->ls);
+}
+
+static void stash(scene *self, int ticket)
+{
+    const int64_t rows[] = {ROWS, 3, ROWS - 1};
+    ls_set_offload(&self->ls, self->tickets[ticket], 1, 3);
+    ls_group_fill(&self->ls, &self->source, &self->random);
+    ls_group_set_counts(&self->ls, &self->source, rows);
+    ls_stash(&self->ls, self->tickets[ticket], &self->source);
+}
+
+static void restore(scene *self, int ticket, pst_restore_pages pages)
+{
+    ls_group_poison(&self->ls, &self->destination, 0x77);
+    ls_restore(&self->ls, self->tickets[ticket], &self->destination, pages, PST_TAIL_ZERO);
+}
+
+CONFORMANCE(Scrub, WhateverFreesAPageClearsIt)
+{
+    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+        static scene self;
+        if (!set_up(&self, conf, mode))
+            return;
+        for (int i = 0; i < TICKETS; i++)
+            stash(&self, i);
+        restore(&self, 0, PST_RESTORE_KEEP);
+        restore(&self, 0, PST_RESTORE_CONSUME);
+        ls_release(&self.ls, self.tickets[1]);
+        ls_demote(&self.ls, self.tickets[2], 2);
+        ls_promote(&self.ls, self.tickets[2], 3);
+        stash(&self, 0);
+        ls_reset(&self.ls, PST_RESET_STATISTICS); /* frees nothing */
+        restore(&self, 2, PST_RESTORE_KEEP);
+        ls_reset(&self.ls, PST_RESET_PAGES);
+        CHECK_EQ(self.ls.oracle->num_free[0], 20);
+        stash(&self, 1);
+        restore(&self, 1, PST_RESTORE_CONSUME);
+        ls_resize(&self.ls, 10, 4); /* fewer */
+        stash(&self, 1);
+        restore(&self, 1, PST_RESTORE_CONSUME);
+        CHECK_EQ(self.ls.oracle->status.num_faults, 0);
+        tear_down(&self);
+    }
+}
+
+/* A stash that failed held nothing; what others hold is left alone. */
+CONFORMANCE(Scrub, OthersKeepTheirPages)
+{
+    static scene self;
+    if (!set_up(&self, conf, PST_POOL_ORDERED))
+        return;
+    for (int i = 0; i < TICKETS; i++)
+        stash(&self, i);
+    ls_resize(&self.ls, 20, 8);
+    ls_release(&self.ls, self.tickets[1]);
+    const int64_t too_many[] = {ROWS, ROWS + 1, 0};
+    ls_group_set_counts(&self.ls, &self.source, too_many);
+    ls_stash(&self.ls, self.tickets[1], &self.source);
+    CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_COUNT);
+    ls_release(&self.ls, self.tickets[1]);
+    restore(&self, 0, PST_RESTORE_CONSUME);
+    restore(&self, 2, PST_RESTORE_CONSUME);
+    tear_down(&self);
+}
