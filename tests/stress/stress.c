@@ -1,0 +1,321 @@
+/* stress [OPERATIONS] [SEED]: random operations on the host device, half of them on an ordered pool
+ * that is too small now and then, half by two threads on a concurrent one. Every byte that comes back
+ * is compared, pages are conserved, and the ordered pool holds just what a plain count says.
+ * Exit codes: 0 all well, 1 not, 2 usage. */
+#include <pagestash/pagestash.h>
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TICKETS = 8, ROWS = 24, SEGMENTS = 3, CHECK_EVERY = 64, MOST_PAGES = 30 };
+
+/* A thread's own stream, buffers and tickets. */
+typedef struct worker {
+    struct stress *stress;
+    pst_stream stream;
+    pst_group *group;
+    pst_ticket *tickets[TICKETS];
+    uint64_t keys[TICKETS]; /* of the pattern that was stashed */
+    uint64_t pages[TICKETS];
+    enum { EMPTY, LIVE, FAILED } state[TICKETS];
+    int64_t held[TICKETS][SEGMENTS + 1]; /* row counts */
+    int32_t prefix;
+    int64_t segments[SEGMENTS];
+    uint64_t random, operations, mismatches;
+    unsigned char wide[ROWS * 5000], narrow[ROWS * 100], slabs[SEGMENTS * ROWS * 4099];
+} worker;
+
+typedef struct stress {
+    pst_device *device;
+    pst_pool *pool;
+    bool is_alone; /* one worker: what is free is known */
+    uint64_t free_pages, lost_steps, failed;
+} stress;
+
+static void die(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    fputs("stress: ", stderr);
+    vfprintf(stderr, format, values);
+    fputc('\n', stderr);
+    va_end(values);
+    exit(1);
+}
+
+static void check(pst_status status, const char *what)
+{
+    if (status != PST_OK)
+        die("%s: %s: %s", what, pst_status_name(status), pst_last_message());
+}
+#define CHECK(call) check(call, #call)
+
+/* xorshift64*, G. Marsaglia and S. Vigna. */
+static uint64_t below(worker *self, uint64_t bound)
+{
+    self->random ^= self->random >> 12;
+    self->random ^= self->random << 25;
+    self->random ^= self->random >> 27;
+    return (self->random * 0x2545f4914f6cdd1du >> 33) % bound;
+}
+
+static void make_group(worker *self)
+{
+    const pst_row_space spaces[] = {
+        {.counts = &self->prefix, .capacity = ROWS},
+        {.kind = PST_ROWS_SEGMENTS,
+         .count_type = PST_COUNT_INT64,
+         .counts = self->segments,
+         .capacity = ROWS,
+         .num_segments = SEGMENTS},
+    };
+    const pst_tensor tensors[] = {
+        {.base = self->wide, .row_bytes = 5000},
+        {.base = self->slabs, .row_bytes = 4099, .space = 1},
+        {.base = self->narrow, .row_bytes = 100},
+    };
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.spaces = spaces;
+    config.num_spaces = 2;
+    config.tensors = tensors;
+    config.num_tensors = 3;
+    CHECK(pst_group_create(self->stress->device, &config, &self->group));
+}
+
+static void set_counts(worker *self, const int64_t *counts)
+{
+    self->prefix = (int32_t)counts[0];
+    memcpy(self->segments, counts + 1, sizeof(self->segments));
+}
+
+/* What the device must do with the stash, where nobody else uses the pool. */
+static void foresee(worker *self, uint64_t i)
+{
+    stress *all = self->stress;
+    pst_group_usage usage;
+    CHECK(pst_group_measure(self->group, self->held[i], PST_PAGE_BYTES_MIN, &usage));
+    self->pages[i] = usage.pages;
+    self->state[i] = LIVE;
+    if (!all->is_alone)
+        return;
+    if (usage.pages > all->free_pages) {
+        self->state[i] = FAILED;
+        all->failed++;
+    } else {
+        all->free_pages -= usage.pages;
+    }
+}
+
+static void stash(worker *self, uint64_t i)
+{
+    const uint32_t den = (uint32_t)below(self, 4) + 1;
+    if (self->state[i] == LIVE)
+        return;
+    for (int c = 0; c <= SEGMENTS; c++)
+        self->held[i][c] = (int64_t)below(self, below(self, 4) ? ROWS / 4 : ROWS + 1);
+    set_counts(self, self->held[i]);
+    self->keys[i] = ++self->operations;
+    const pst_pattern pattern = {.seed = 1, .key = self->keys[i]};
+    CHECK(pst_group_fill(self->group, &pattern, self->stream));
+    CHECK(pst_ticket_set_offload(self->tickets[i], (uint32_t)below(self, den + 1), den));
+    CHECK(pst_ticket_stash(self->tickets[i], self->group, NULL, self->stream));
+    foresee(self, i);
+}
+
+static void restore(worker *self, uint64_t i, pst_restore_pages pages)
+{
+    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
+    const pst_pattern pattern = {.seed = 1, .key = self->keys[i]};
+    options.pages = pages;
+    options.tail = below(self, 2) ? PST_TAIL_ZERO : PST_TAIL_UNTOUCHED;
+    if (self->state[i] == EMPTY)
+        return;
+    const bool was_live = self->state[i] == LIVE;
+    memset(self->wide, 0x5a, sizeof(self->wide));
+    CHECK(pst_ticket_restore(self->tickets[i], self->group, &options, self->stream));
+    if (was_live) {
+        set_counts(self, self->held[i]);
+        CHECK(pst_group_verify(self->group, self->group, &pattern, PST_TAIL_ANY, &self->mismatches,
+                               self->stream));
+    }
+    if (pages == PST_RESTORE_KEEP)
+        return;
+    self->stress->free_pages += was_live && self->stress->is_alone ? self->pages[i] : 0;
+    self->state[i] = EMPTY;
+}
+
+static void release(worker *self, uint64_t i)
+{
+    if (self->state[i] == EMPTY)
+        return;
+    CHECK(pst_ticket_release(self->tickets[i], self->stream));
+    if (self->state[i] == LIVE && self->stress->is_alone)
+        self->stress->free_pages += self->pages[i];
+    self->state[i] = EMPTY;
+}
+
+/* As a share: one that finds nothing to move is no fault. */
+static void migrate(worker *self, uint64_t i, bool promotes)
+{
+    pst_migrate_options options = PST_MIGRATE_OPTIONS_INIT;
+    options.max_pages = below(self, 6) + 1;
+    if (self->state[i] != LIVE)
+        return;
+    if (promotes)
+        CHECK(pst_ticket_promote(self->tickets[i], &options, self->stream));
+    else
+        CHECK(pst_ticket_demote(self->tickets[i], &options, self->stream));
+}
+
+static void operate(worker *self)
+{
+    const uint64_t i = below(self, TICKETS);
+    switch (below(self, 10)) {
+    case 0:
+        release(self, i);
+        break;
+    case 1:
+    case 2:
+        migrate(self, i, below(self, 2));
+        break;
+    case 3:
+        restore(self, i, PST_RESTORE_KEEP);
+        break;
+    case 4:
+    case 5:
+    case 6:
+        restore(self, i, PST_RESTORE_CONSUME);
+        break;
+    default:
+        stash(self, i);
+    }
+    if (self->mismatches)
+        die("%" PRIu64 " bytes differ after %" PRIu64 " stashes", self->mismatches,
+            self->operations);
+}
+
+/* Nothing else runs. expected_faults: bits of pst_pool_status.flags. */
+static void check_pool(stress *self, pst_stream stream, uint32_t expected_faults)
+{
+    pst_pool_status status;
+    CHECK(pst_pool_check(self->pool, stream));
+    CHECK(pst_pool_step(self->pool, stream));
+    CHECK(pst_stream_synchronize(self->device, stream));
+    CHECK(pst_pool_poll(self->pool, &status));
+    if (status.check_errors || status.flags & ~expected_faults)
+        die("%u pages lost, flags %#x, the first fault: %s", status.check_errors, status.flags,
+            pst_fault_text((pst_fault)status.fault));
+    if (self->is_alone && status.in_use[0] + status.in_use[1] + self->free_pages != MOST_PAGES)
+        die("%" PRIu64 " + %" PRIu64 " pages are in use, %" PRIu64 " of %d should be free",
+            status.in_use[0], status.in_use[1], self->free_pages, MOST_PAGES);
+    self->lost_steps += !status.step_valid;
+}
+
+static void open_pool(stress *self, pst_pool_mode mode, uint64_t device_pages, uint64_t host_pages)
+{
+    pst_pool_config config = PST_POOL_CONFIG_INIT;
+    config.page_bytes = PST_PAGE_BYTES_MIN;
+    config.num_pages = device_pages;
+    config.num_host_pages = host_pages;
+    config.mode = mode;
+    CHECK(pst_pool_create(self->device, &config, &self->pool));
+    self->free_pages = device_pages + host_pages;
+}
+
+static worker *open_worker(stress *self, uint64_t seed)
+{
+    worker *made = calloc(1, sizeof(*made));
+    if (!made)
+        die("no memory");
+    made->stress = self;
+    made->random = seed * 2 + 1;
+    CHECK(pst_stream_create(self->device, &made->stream));
+    make_group(made);
+    for (int i = 0; i < TICKETS; i++)
+        CHECK(pst_ticket_create(self->pool, made->group, &made->tickets[i]));
+    return made;
+}
+
+static void close_worker(worker *self)
+{
+    for (uint64_t i = 0; i < TICKETS; i++) {
+        release(self, i);
+        CHECK(pst_ticket_destroy(self->tickets[i]));
+    }
+    CHECK(pst_group_destroy(self->group));
+    CHECK(pst_stream_destroy(self->stress->device, self->stream));
+    free(self);
+}
+
+static void run_ordered(stress *self, uint64_t operations, uint64_t seed)
+{
+    self->is_alone = true;
+    open_pool(self, PST_POOL_ORDERED, MOST_PAGES * 2 / 3, MOST_PAGES - MOST_PAGES * 2 / 3);
+    worker *only = open_worker(self, seed);
+    const uint32_t expected = 1u << PST_FAULT_EXHAUSTED | 1u << PST_FAULT_FAILED;
+    for (uint64_t n = 0; n < operations; n++) {
+        operate(only);
+        if (n % CHECK_EVERY == 0)
+            check_pool(self, only->stream, expected);
+        if (n % (CHECK_EVERY * CHECK_EVERY) == 0) {
+            CHECK(pst_pool_reset(self->pool, PST_RESET_ALL, only->stream));
+            memset(only->state, EMPTY, sizeof(only->state));
+            self->free_pages = MOST_PAGES;
+        }
+    }
+    check_pool(self, only->stream, expected);
+    close_worker(only);
+    CHECK(pst_pool_destroy(self->pool));
+}
+
+static void *work(void *opaque)
+{
+    worker *self = opaque;
+    for (int n = 0; n < CHECK_EVERY * CHECK_EVERY; n++)
+        operate(self);
+    return NULL;
+}
+
+/* Rounds of two threads; the pool is looked at in between. */
+static void run_concurrent(stress *self, uint64_t operations, uint64_t seed)
+{
+    const uint64_t enough = 2 * TICKETS * 40; /* 40: more than the pages of a full group */
+    self->is_alone = false;
+    open_pool(self, PST_POOL_CONCURRENT, enough / 2, enough);
+    worker *workers[2] = {open_worker(self, seed + 1), open_worker(self, seed + 2)};
+    for (uint64_t n = 0; n < operations; n += 2 * CHECK_EVERY * CHECK_EVERY) {
+        pthread_t other;
+        if (pthread_create(&other, NULL, work, workers[1]) != 0)
+            die("no thread");
+        work(workers[0]);
+        pthread_join(other, NULL);
+        check_pool(self, workers[0]->stream, 0);
+    }
+    close_worker(workers[0]);
+    close_worker(workers[1]);
+    CHECK(pst_pool_destroy(self->pool));
+}
+
+int main(int argc, char **argv)
+{
+    stress self = {0};
+    char *end = NULL;
+    const uint64_t operations = argc > 1 ? strtoull(argv[1], &end, 10) : 20000;
+    if (argc > 3 || (argc > 1 && (*end || operations == 0))) {
+        fputs("usage: stress [OPERATIONS] [SEED]\n", stderr);
+        return 2;
+    }
+    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    CHECK(pst_device_open("host", 0, &self.device));
+    run_ordered(&self, operations / 2, seed);
+    run_concurrent(&self, operations - operations / 2, seed);
+    CHECK(pst_device_close(self.device));
+    printf("%" PRIu64 " operations, seed %" PRIu64 ": every byte right, no page lost; %" PRIu64
+           " stashes failed for want of pages, %" PRIu64 " invalid steps\n",
+           operations, seed, self.failed, self.lost_steps);
+    return 0;
+}
