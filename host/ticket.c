@@ -174,7 +174,7 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.pool = pool->view;
     args.ticket = ticket->record;
     args.dirty = group->dirty;
-    args.max_tiles = group->max_tiles;
+    args.max_tiles = flags & PSTI_MOVE_RELEASE && !pool->view.scrubs ? 1 : group->max_tiles;
     args.table_pages = ticket->table_pages;
     args.budget = budget;
     args.ticket_index = ticket->index;

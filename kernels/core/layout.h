@@ -136,7 +136,7 @@ typedef struct psti_move_args {
     psti_pool_view pool;
     psti_ticket_record *ticket;
     uint64_t *dirty;    /* of the group: rows per count that restore left behind */
-    uint64_t max_tiles; /* tiles of the group at capacity: bounds the grid */
+    uint64_t max_tiles; /* tiles that there can be to do: bounds the grid */
     uint64_t table_pages;
     uint64_t budget; /* migrate: pages at most, 0: all */
     uint32_t ticket_index;

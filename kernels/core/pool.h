@@ -122,12 +122,6 @@ PSTI_FN uint32_t *psti_ticket_table(psti_ticket_record *ticket, uint32_t num_cou
     return (uint32_t *)(psti_ticket_counts(ticket) + num_counts);
 }
 
-/* Tiles that a launch may have to do with: bounds its grid. */
-PSTI_FN uint64_t psti_most_tiles(const psti_move_args *args)
-{
-    return args->flags & PSTI_MOVE_RELEASE && !args->pool.scrubs ? 1 : args->max_tiles;
-}
-
 /* Per place of the table the page that it is going to get, or none. */
 PSTI_FN uint32_t *psti_ticket_moving(psti_ticket_record *ticket, uint32_t num_counts,
                                      uint64_t table_pages)

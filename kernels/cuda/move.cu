@@ -56,11 +56,10 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
                         const psti_move_args *args, cudaStream_t stream)
 {
     const mover &move = movers[op][args->backend];
-    const uint64_t work = psti_most_tiles(args);
     cudaLaunchAttribute attributes[3];
     cudaLaunchConfig_t config = {};
-    config.gridDim =
-        dim3(psti_grid(budget, budget->move_blocks_per_sm[op][args->backend], args->num_sms, work));
+    config.gridDim = dim3(psti_grid(budget, budget->move_blocks_per_sm[op][args->backend],
+                                    args->num_sms, args->max_tiles));
     config.blockDim = dim3(move.threads);
     config.dynamicSmemBytes = move.ring_bytes;
     config.stream = stream;

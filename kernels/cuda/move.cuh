@@ -26,7 +26,7 @@ PSTI_KERNEL(restore_ldg_kernel, psti_move_args, args)
     run_restore(s, copier, args);
 }
 
-PSTI_KERNEL(migrate_ldg_kernel, psti_move_args, args)
+PSTI_WIDE_KERNEL(migrate_ldg_kernel, psti_move_args, args)
 {
     PSTI_SHARED(move_shared, s);
     PSTI_SHARED(page_batch, batch);

@@ -29,6 +29,7 @@ MAX_REGISTERS = {
     "bulk": 80,     # one block of 256 threads: a third of the registers of an SM
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
 }
+MIGRATE_REGISTERS = {"ldg": 80, "bulk": 80, "squeeze": 32}  # a few blocks suffice for the link
 MAX_SQUEEZE_SPILLS = 416  # bytes, stores and loads
 LOADS_IN_FLIGHT = 4
 BULK = {  # of stash and restore alike, from sm_90
@@ -158,6 +159,8 @@ def faults(report, ptx, architecture):
         body, match = bodies.get(name, ""), MOVE.search(name)
         kind = match[2] if match else "ldg"
         most = MAX_REGISTERS[kind]
+        if match and match[1] == "migrate":
+            most = MIGRATE_REGISTERS[kind]
         found = faults_of_move(kind, n, body, architecture) if match else []
         if n["spills"] > (MAX_SQUEEZE_SPILLS if kind == "squeeze" else 0):
             found.append(f"{n['spills']} bytes of spills")

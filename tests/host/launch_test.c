@@ -115,6 +115,14 @@ PST_TEST(Launch, OptionsOutsideTheirRangesAreRefused)
 
 /* ---- PAGESTASH_BACKEND ---- */
 
+PST_CHILD(sms_preset)
+{
+    pst_device many = gpu(90, ALL), host = gpu(0, 0);
+    CHECK_OK(pst_env_check());
+    printf("%s", pst_status_name(psti_backend_preset(&host)));
+    printf(" %s\n%s", pst_status_name(psti_backend_preset(&many)), pst_last_message());
+}
+
 PST_CHILD(backend_preset)
 {
     pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG), host = gpu(0, 0);
@@ -137,6 +145,10 @@ PST_TEST(Launch, EnvironmentIsRefusedWhereTheDeviceCannot)
     CHECK_MSG(strncmp(child.out, expected, strlen(expected)) == 0, "%s", child.out);
     CHECK(child_run("backend_preset", ldg, &child) && child.exited);
     CHECK_STR(child.out, "PST_OK PST_OK PST_OK ldg auto\n");
+    static const char *const sms[] = {"PAGESTASH_NUM_SMS=133", NULL};
+    CHECK(child_run("sms_preset", sms, &child) && child.exited);
+    expected = "PST_OK PST_E_INVALID\nPAGESTASH_NUM_SMS=133: a GPU has 132";
+    CHECK_MSG(strncmp(child.out, expected, strlen(expected)) == 0, "%s", child.out);
 }
 
 /* ---- what the CUDA launcher asks for ---- */
@@ -159,11 +171,13 @@ static cudaError_t look(const cudaLaunchConfig_t *config, const void *kernel, vo
     return cudaSuccess;
 }
 
-static const psti_cuda_budget budget = {.num_sms = 132,
-                                        .is_programmatic = true,
-                                        .low_priority = 0,
-                                        .high_priority = -5,
-                                        .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}}};
+static const psti_cuda_budget budget = {
+    .num_sms = 132,
+    .is_programmatic = true,
+    .low_priority = 0,
+    .high_priority = -5,
+    .has_domains = true,
+    .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}, {0, 4, 1, 1}}};
 
 static void launch_as(psti_op op, pst_backend backend, uint32_t flags, uint32_t num_sms,
                       uint64_t tiles)
@@ -184,28 +198,44 @@ PST_TEST(Launch, GridFollowsBackendBudgetAndSize)
     CHECK_EQ(seen.gridDim.x, 4 * 8);
     launch_as(PSTI_OP_RESTORE, PST_BACKEND_BULK, 0, 8, 1u << 20);
     CHECK_EQ(seen.gridDim.x, 8);
-    CHECK_EQ(seen.blockDim.x, 32);
+    CHECK_EQ(seen.blockDim.x, 256);
     CHECK_EQ(seen.dynamicSmemBytes, 128 << 10);
     launch_as(PSTI_OP_RESTORE, PST_BACKEND_SQUEEZE, 0, 0, 1u << 20);
     CHECK_EQ(seen.gridDim.x, 132);
+    CHECK_EQ(seen.blockDim.x, 32);
     CHECK_EQ(seen.dynamicSmemBytes, 16 << 10);
     launch_as(PSTI_OP_STASH, PST_BACKEND_BULK, 0, 0, 3);
     CHECK_EQ(seen.gridDim.x, 3);
     launch_as(PSTI_OP_STASH, PST_BACKEND_BULK, 0, 0, 0);
     CHECK_EQ(seen.gridDim.x, 1);
-    launch_as(PSTI_OP_RESTORE, PST_BACKEND_LDG, PSTI_MOVE_RELEASE, 1, 1u << 20);
+    launch_as(PSTI_OP_RESTORE, PST_BACKEND_LDG, PSTI_MOVE_RELEASE, 1, 1);
     CHECK_EQ(seen.gridDim.x, 1);
 }
 
 PST_TEST(Launch, EachBackendHasItsOwnKernels)
 {
-    const void *kernels[6];
-    for (int i = 0; i < 6; i++) {
-        launch_as(i < 3 ? PSTI_OP_STASH : PSTI_OP_RESTORE, (pst_backend)(1 + i % 3), 0, 0, 1);
+    static const psti_op ops[] = {PSTI_OP_STASH, PSTI_OP_RESTORE, PSTI_OP_MIGRATE};
+    const void *kernels[9];
+    for (int i = 0; i < 9; i++) {
+        launch_as(ops[i / 3], (pst_backend)(1 + i % 3), 0, 0, 1);
         kernels[i] = seen_kernel;
         for (int j = 0; j < i; j++)
             CHECK(kernels[i] != kernels[j]);
     }
+}
+
+PST_TEST(Launch, PoolsWithHostPagesHaveAMemorySyncDomain)
+{
+    psti_cuda_budget old = budget;
+    psti_move_args args = {.backend = PST_BACKEND_LDG};
+    args.pool.max_pages[PSTI_TIER_HOST] = 1;
+    CHECK_EQ(psti_cuda_launch(&budget, look, PSTI_OP_RESTORE, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.numAttrs, 1);
+    CHECK_EQ(seen_attributes[0].id, cudaLaunchAttributeMemSyncDomain);
+    CHECK_EQ(seen_attributes[0].val.memSyncDomain, cudaLaunchMemSyncDomainRemote);
+    old.has_domains = false;
+    CHECK_EQ(psti_cuda_launch(&old, look, PSTI_OP_RESTORE, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.numAttrs, 0);
 }
 
 PST_TEST(Launch, PriorityAndProgrammaticLaunchAreAttributes)

@@ -59,7 +59,7 @@ static void run_move(const void *opaque, void (*const kernels[])(void *))
     const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
     const bool is_ldg = args->backend == PST_BACKEND_LDG;
     const uint32_t grid =
-        grid_of(is_ldg ? configured.blocks_per_sm : 1, args->num_sms, psti_most_tiles(args));
+        grid_of(is_ldg ? configured.blocks_per_sm : 1, args->num_sms, args->max_tiles);
     const bool is_small = args->backend == PST_BACKEND_SQUEEZE;
     launch(args, grid, is_small ? PSTI_WARP : configured.threads, kernels[args->backend]);
 }

@@ -144,7 +144,8 @@ static void restore(worker *self, uint64_t i, pst_restore_pages pages)
     }
     if (pages == PST_RESTORE_KEEP)
         return;
-    self->stress->free_pages += was_live && self->stress->is_alone ? self->pages[i] : 0;
+    if (was_live && self->stress->is_alone)
+        self->stress->free_pages += self->pages[i];
     self->state[i] = EMPTY;
 }
 
