@@ -29,7 +29,7 @@ MAX_REGISTERS = {
     "bulk": 80,     # one block of 256 threads: a third of the registers of an SM
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
 }
-MIGRATE_REGISTERS = {"ldg": 80, "bulk": 80, "squeeze": 32}  # a few blocks suffice for the link
+MIGRATE_REGISTERS = {"ldg": 96, "bulk": 80, "squeeze": 32}  # few blocks do for the link
 MAX_SQUEEZE_SPILLS = 416  # bytes, stores and loads
 LOADS_IN_FLIGHT = 4
 BULK = {  # of stash and restore alike, from sm_90
