@@ -15,6 +15,7 @@ typedef enum flag_kind {
     FLAG_FACTOR,     /* a number above 0 */
     FLAG_POWER_OF_2, /* a size */
     FLAG_RANGE,      /* two uint64_t, step_begin and step_end */
+    FLAG_FRACTION,   /* two uint32_t, numerator and denominator */
     FLAG_CHOICE,     /* `argument` lists the alternatives */
     FLAG_SWITCH,
 } flag_kind;
@@ -60,6 +61,16 @@ static const flag flags[] = {
     {"pages", "N", FLAG_U64, 1, MAX_PAGES, AT(pages), "pages of the pool"},
     {"headroom", "X", FLAG_FACTOR, 0, MAX_FACTOR, AT(headroom),
      "or X times the predicted high-water mark (1.0)"},
+    {"host-pages", "N", FLAG_U64, 0, MAX_PAGES, AT(host_pages),
+     "host pages of the pool: pinned memory that stashes take when device pages run out (0)"},
+    {"host-headroom", "X", FLAG_FACTOR, 0, MAX_FACTOR, AT(host_headroom),
+     "or X times the predicted high-water mark"},
+    {"offload-fraction", "NUM/DEN", FLAG_FRACTION, 0, 0, AT(offload),
+     "the first NUM/DEN of the pages of each stash prefer host pages (0/1)"},
+    {"on-overflow", "fail|grow|retry", FLAG_CHOICE, 0, 0, AT(on_overflow),
+     "an iteration that lacks pages is lost, or replayed with as many added to the device "
+     "(grow) or host pages (retry) (fail)"},
+    {"scrub", NULL, FLAG_SWITCH, 0, 0, AT(scrub), "clear a page whenever it is freed"},
     {"page-size", "BYTES", FLAG_POWER_OF_2, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX, AT(page_bytes),
      "a power of two, 16KiB to 4MiB (256KiB)"},
     {"mode", "ordered|concurrent", FLAG_CHOICE, 0, 0, AT(mode),
@@ -69,6 +80,8 @@ static const flag flags[] = {
     {"no-graph", NULL, FLAG_SWITCH, 0, 0, AT(no_graph),
      "enqueue each iteration instead of replaying one captured graph"},
     {"num-sms", "N", FLAG_U32, 0, 1024, AT(num_sms), "SMs for a stash or restore; 0 is all (0)"},
+    {"backend", "auto|ldg|bulk|squeeze", FLAG_CHOICE, 0, 0, AT(backend),
+     "how stash and restore copy on cuda (auto)"},
     {"tail", "keep|zero", FLAG_CHOICE, 0, 0, AT(tail),
      "what restore does behind the live rows (keep)"},
     {"restore", "consume|keep", FLAG_CHOICE, 0, 0, AT(restore),
@@ -100,6 +113,10 @@ static error_t refuse(const flag *entry, const char *value)
         break;
     case FLAG_RANGE:
         snprintf(allowed, sizeof(allowed), "A:B, integers with A < B");
+        break;
+    case FLAG_FRACTION:
+        snprintf(allowed, sizeof(allowed), "NUM/DEN, integers with NUM <= DEN and 1 <= DEN <= %llu",
+                 (unsigned long long)UINT32_MAX);
         break;
     default:
         snprintf(allowed, sizeof(allowed), "%s", entry->argument);
@@ -152,6 +169,9 @@ static error_t take_flag(const flag *entry, const char *text, replay_options *op
     case FLAG_RANGE:
         right = parse_range(text, place, (uint64_t *)place + 1);
         break;
+    case FLAG_FRACTION:
+        right = parse_fraction(text, place, (uint32_t *)place + 1);
+        break;
     case FLAG_CHOICE:
         right = parse_choice(text, entry->argument, place);
         break;
@@ -175,6 +195,21 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
+static int check_host_pages(const replay_options *options)
+{
+    const bool has_number = options->host_pages != REPLAY_PAGES_BY_FACTOR;
+    const bool has_any = has_number ? options->host_pages > 0 : options->host_headroom > 0.0;
+    if (has_number && options->host_headroom > 0.0)
+        return tool_fail(TOOL_USAGE, "--host-headroom %g: allowed without --host-pages only",
+                         options->host_headroom);
+    if (options->offload[0] != 0 && !has_any)
+        return tool_fail(TOOL_USAGE,
+                         "--offload-fraction %u/%u: the pool has no host pages: allowed above 0 "
+                         "with --host-pages or --host-headroom only",
+                         options->offload[0], options->offload[1]);
+    return TOOL_OK;
+}
+
 /* What one flag means for another. */
 static int check_options(replay_options *options)
 {
@@ -186,6 +221,7 @@ static int check_options(replay_options *options)
     if (options->pages != 0 && options->headroom > 0.0)
         return tool_fail(TOOL_USAGE, "--headroom %g: allowed without --pages only",
                          options->headroom);
+    TOOL_TRY(check_host_pages(options));
     if (options->mode < 0)
         options->mode = options->streams > 1 ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
     return report_check(options->json);
@@ -238,6 +274,8 @@ int cmd_replay(int argc, char **argv)
         .ep = 1,
         .microbatches = 1,
         .page_bytes = PST_PAGE_BYTES_DEFAULT,
+        .host_pages = REPLAY_PAGES_BY_FACTOR,
+        .offload = {0, 1},
         .step_end = UINT64_MAX,
         .streams = 1,
         .mode = -1,

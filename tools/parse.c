@@ -65,6 +65,19 @@ bool parse_factor(const char *text, double max, double *out)
     return true;
 }
 
+bool parse_fraction(const char *text, uint32_t *num_out, uint32_t *den_out)
+{
+    uint64_t num;
+    uint64_t den;
+    if (!take_digits(&text, &num) || *text++ != '/')
+        return false;
+    if (!take_digits(&text, &den) || *text != '\0' || den == 0 || den > UINT32_MAX || num > den)
+        return false;
+    *num_out = (uint32_t)num;
+    *den_out = (uint32_t)den;
+    return true;
+}
+
 bool parse_range(const char *text, uint64_t *begin_out, uint64_t *end_out)
 {
     uint64_t begin;

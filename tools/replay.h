@@ -5,6 +5,8 @@
  *   replay_plan.c   counts -> capacity, tensors, pages (arithmetic only)
  *   replay_setup.c  device memory, groups, pool, tickets, events
  *   replay_run.c    the iterations
+ *   replay_link.c   what crosses the link to host pages, and plain copies of as much
+ *   replay_retry.c  what follows an overflow
  *   report.c        text and JSON
  *
  * Words: a *step* is a step of the trace; an *iteration* runs `microbatches` of them; a *slot* is
@@ -19,6 +21,7 @@
 #define REPLAY_MAX_LANES 2
 #define REPLAY_MAX_TENSORS 10
 #define REPLAY_MAX_SLOTS (1u << 20)
+#define REPLAY_PAGES_BY_FACTOR UINT64_MAX
 
 enum replay_poison {
     REPLAY_POISON_STATIC = 0xa5,  /* over the static buffers, once they are stashed */
@@ -38,11 +41,17 @@ typedef struct replay_options {
     double capacity_factor; /* 0: the trace's maximum */
     uint64_t pages;         /* 0: by headroom */
     double headroom;        /* 0: 1.0 */
+    uint64_t host_pages;    /* REPLAY_PAGES_BY_FACTOR: by host_headroom */
+    double host_headroom;   /* 0: no host pages */
+    uint32_t offload[2];    /* numerator, denominator */
+    int on_overflow;        /* replay_on_overflow */
+    bool scrub;
     uint64_t page_bytes;
     uint64_t step_begin, step_end; /* half-open; 0:UINT64_MAX is all */
     uint32_t streams;
     bool no_graph;
     uint32_t num_sms;
+    int backend; /* pst_backend */
     uint64_t seed;
     int layout;  /* pst_rows_kind */
     int tail;    /* pst_restore_tail */
@@ -51,6 +60,15 @@ typedef struct replay_options {
 } replay_options;
 
 enum replay_dtype { REPLAY_BF16 = 0, REPLAY_MXFP8 = 1 };
+
+/* What follows an iteration that wanted more pages than there are. */
+enum replay_on_overflow {
+    REPLAY_FAIL = 0,  /* nothing: its bytes are lost */
+    REPLAY_GROW = 1,  /* the missing pages are added to the device tier, and it is replayed */
+    REPLAY_RETRY = 2, /* the same with the host tier */
+};
+
+enum replay_tier { REPLAY_DEVICE = 0, REPLAY_HOST = 1, REPLAY_TIERS = 2 };
 
 /* What the file said about our rank. */
 typedef struct replay_trace {
@@ -85,24 +103,47 @@ typedef struct replay_plan {
 
     /* by replay_plan_pages */
     uint64_t *payload;         /* [iterations][slots] live bytes */
+    uint32_t *pages;           /* [iterations][slots] */
     uint64_t static_bytes;     /* all slots at capacity */
     uint64_t live_bytes_total; /* over all iterations */
     uint64_t live_bytes_max;
     uint64_t high_water_pages; /* the most that an iteration holds at the end of its forwards */
-    uint64_t high_water_live_bytes; /* of that iteration */
-    uint64_t num_pages;             /* of the pool */
+    uint64_t high_water_live_bytes;   /* of that iteration */
+    uint64_t num_pages[REPLAY_TIERS]; /* of the pool, at first */
+    uint64_t max_pages[REPLAY_TIERS]; /* that it may grow to */
 } replay_plan;
+
+/* Rates over the link to host pages, the plain copies of the same bytes beside them. */
+enum replay_rate {
+    REPLAY_RATE_STASH,
+    REPLAY_RATE_RESTORE,
+    REPLAY_RATE_COPY_TO_HOST,
+    REPLAY_RATE_COPY_FROM_HOST,
+    REPLAY_NUM_RATES
+};
 
 /* What a run measured. */
 typedef struct replay_result {
     pst_device_info device;
     uint64_t pool_bytes, ticket_bytes, buffer_bytes;
     uint64_t launches_per_layer;
-    pst_pool_status status; /* after the last iteration */
-    uint64_t leaked_pages;  /* most pages in use after an iteration */
+    uint32_t graphs_captured; /* of an iteration */
+    pst_pool_status status;   /* after the last iteration */
+    uint64_t leaked_pages;    /* most pages in use after an iteration */
     double stash_seconds, restore_seconds, copy_seconds;
     uint64_t mismatched_bytes;
     char fault_place[96]; /* "step 3, micro-batch 0, layer 1"; "" without a fault */
+
+    /* over the iterations that count: not those that were replayed because they overflowed */
+    uint64_t spilled_pages, offloaded_pages, displaced_pages;
+    uint64_t predicted_spilled, predicted_offloaded;
+    uint64_t link_bytes;                /* live bytes that went to host pages */
+    double link_rate[REPLAY_NUM_RATES]; /* median over iterations, bytes/s; NAN: nothing crossed */
+
+    uint64_t steps_retried, steps_lost;
+    uint64_t times_grown, grown_pages[REPLAY_TIERS];
+    double recover_median, recover_max; /* seconds; NAN: no overflow was recovered from */
+    char growth_failure[256];           /* why the pool could not grow; "": it could */
 } replay_result;
 
 int replay_trace_load(const replay_options *options, replay_trace *trace_out);
@@ -115,6 +156,11 @@ int replay_plan_make(const replay_options *options, const replay_trace *trace,
 int replay_plan_pages(const replay_options *options, const replay_trace *trace,
                       const pst_group *group, replay_plan *plan);
 void replay_plan_free(replay_plan *plan);
+
+/* What of a slot lies in host pages, and where the plain copy of as much puts it. */
+typedef struct replay_link {
+    uint64_t bytes, offset;
+} replay_link;
 
 /* Everything on the device: replay_setup.c makes it, replay_run.c uses it. */
 typedef struct replay_machine {
@@ -132,9 +178,12 @@ typedef struct replay_machine {
     pst_ticket **tickets; /* [slots] */
     void *pool_memory;
     pst_pool *pool;
+    uint64_t num_pages[REPLAY_TIERS]; /* of the pool, now */
     uint64_t pool_bytes, ticket_bytes;
     void *copy_target; /* of the plain copy that stash and restore are compared with */
     uint64_t copy_target_bytes;
+    void *link_target; /* the same in pinned memory; NULL: the pool has no host pages */
+    uint64_t link_target_bytes;
 
     /* Control words: steps [microbatches] then counts [slots][num_counts]. */
     uint64_t control_bytes;
@@ -146,6 +195,15 @@ typedef struct replay_machine {
     pst_event *events; /* [slots][REPLAY_NUM_TIMES], timed */
     pst_event lane_event, chain_event;
     pst_graph *graph;
+
+    /* Of the iteration that runs, as if its stashes came in the order of the slots. */
+    replay_link *link; /* [slots] */
+    uint64_t predicted_spilled, predicted_offloaded;
+    pst_pool_status before; /* at its beginning */
+
+    double *rates[REPLAY_NUM_RATES]; /* [iterations] */
+    double *recover_seconds;         /* [iterations] */
+    uint64_t num_rates;
 } replay_machine;
 
 enum replay_time {
@@ -155,8 +213,14 @@ enum replay_time {
     REPLAY_TIME_RESTORE_END,
     REPLAY_TIME_COPY_BEGIN,
     REPLAY_TIME_COPY_END,
+    REPLAY_TIME_TO_HOST_BEGIN,
+    REPLAY_TIME_TO_HOST_END,
+    REPLAY_TIME_FROM_HOST_BEGIN,
+    REPLAY_TIME_FROM_HOST_END,
     REPLAY_NUM_TIMES
 };
+
+const char *replay_backend_name(int backend);
 
 /* Opens the device and makes buffers and groups, which planning the pages needs. */
 int replay_open(replay_machine *machine, const replay_options *options, const replay_trace *trace,
@@ -165,6 +229,29 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
 int replay_equip(replay_machine *machine);
 /* Runs all iterations. */
 int replay_run(replay_machine *machine, replay_result *result_out);
+
+/* Records or reads one of a slot's events. */
+int replay_mark(const replay_machine *machine, uint32_t slot, enum replay_time time,
+                pst_stream stream);
+int replay_add_time(const replay_machine *machine, uint32_t slot, enum replay_time begin,
+                    double *sum);
+
+/* Computes machine->link and its companions. */
+void replay_link_predict(replay_machine *machine, uint64_t iteration);
+/* Plain copies of what is predicted to cross the link, both ways. */
+int replay_link_copies(const replay_machine *machine);
+/* Takes the times of an iteration that is done. */
+int replay_link_sample(replay_machine *machine, replay_result *result);
+/* Whether the order of the stashes, and so what each tier gets, is known ahead. */
+bool replay_order_is_known(const replay_options *options, const pst_device_info *device);
+
+/* After an iteration that overflowed: makes room where --on-overflow says so. *again_out tells
+ * whether the iteration can be replayed. */
+int replay_recover(replay_machine *machine, const pst_pool_status *status, replay_result *result,
+                   bool *again_out);
+
+/* Median of values, which it sorts; NAN of none. */
+double replay_median(double *values, uint64_t num);
 /* Undoes open and equip, whole or half done. Says what the device would not let go. */
 int replay_close(replay_machine *machine, int code);
 

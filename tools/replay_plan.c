@@ -119,6 +119,7 @@ static int measure_iteration(const replay_options *options, const replay_trace *
         pst_group_usage usage;
         TOOL_PST(pst_group_measure(group, counts, options->page_bytes, &usage));
         plan->payload[idx] = usage.payload_bytes;
+        plan->pages[idx] = (uint32_t)usage.pages;
         pages += usage.pages;
         bytes += usage.payload_bytes;
     }
@@ -132,6 +133,43 @@ static int measure_iteration(const replay_options *options, const replay_trace *
     return TOOL_OK;
 }
 
+/* X times the predicted pages, at least 1. */
+static int scale_pages(const char *flag, double factor, const replay_plan *plan,
+                       uint64_t *pages_out)
+{
+    const double pages = ceil(factor * (double)plan->high_water_pages);
+    if (pages > (double)MAX_PAGES)
+        return tool_fail(TOOL_USAGE, "--%s %g: %.0f pages: allowed are at most %llu", flag, factor,
+                         pages, (unsigned long long)MAX_PAGES);
+    *pages_out = pages < 1.0 ? 1 : (uint64_t)pages;
+    return TOOL_OK;
+}
+
+/* The pool's pages, and how far the tier that takes an overflow can grow: to the predicted pages. */
+static int choose_pages(const replay_options *options, replay_plan *plan)
+{
+    uint64_t *pages = plan->num_pages;
+    uint64_t *most = plan->max_pages;
+    const uint64_t high_water = plan->high_water_pages;
+    pages[REPLAY_DEVICE] = options->pages;
+    pages[REPLAY_HOST] = options->host_pages;
+    if (options->pages == 0)
+        TOOL_TRY(scale_pages("headroom", options->headroom > 0.0 ? options->headroom : 1.0, plan,
+                             &pages[REPLAY_DEVICE]));
+    if (options->host_pages == REPLAY_PAGES_BY_FACTOR)
+        pages[REPLAY_HOST] = 0;
+    if (options->host_headroom > 0.0)
+        TOOL_TRY(scale_pages("host-headroom", options->host_headroom, plan, &pages[REPLAY_HOST]));
+    memcpy(most, pages, sizeof(plan->num_pages));
+    const uint64_t all = pages[REPLAY_DEVICE] + pages[REPLAY_HOST];
+    const uint64_t missing = high_water > all ? high_water - all : 0;
+    if (options->on_overflow == REPLAY_GROW)
+        most[REPLAY_DEVICE] += missing;
+    else if (options->on_overflow == REPLAY_RETRY)
+        most[REPLAY_HOST] += missing;
+    return TOOL_OK;
+}
+
 int replay_plan_pages(const replay_options *options, const replay_trace *trace,
                       const pst_group *group, replay_plan *plan)
 {
@@ -140,7 +178,8 @@ int replay_plan_pages(const replay_options *options, const replay_trace *trace,
     plan->static_bytes = full.payload_bytes * plan->slots;
     plan->payload = calloc(plan->iterations * plan->slots, sizeof(*plan->payload));
     int64_t *counts = calloc(trace->num_counts, sizeof(*counts));
-    if (plan->payload == NULL || counts == NULL) {
+    plan->pages = calloc(plan->iterations * plan->slots, sizeof(*plan->pages));
+    if (plan->payload == NULL || plan->pages == NULL || counts == NULL) {
         free(counts);
         tool_fail(TOOL_NO, "out of memory for the plan of %llu iterations",
                   (unsigned long long)plan->iterations);
@@ -150,19 +189,13 @@ int replay_plan_pages(const replay_options *options, const replay_trace *trace,
     for (uint64_t i = 0; i < plan->iterations && code == TOOL_OK; i++)
         code = measure_iteration(options, trace, group, i, plan, counts);
     free(counts);
-    TOOL_TRY(code);
-
-    const double headroom = options->headroom > 0.0 ? options->headroom : 1.0;
-    const double pages = ceil(headroom * (double)plan->high_water_pages);
-    if (options->pages == 0 && pages > (double)MAX_PAGES)
-        return tool_fail(TOOL_USAGE, "--headroom %g: %.0f pages: allowed are at most %llu",
-                         headroom, pages, (unsigned long long)MAX_PAGES);
-    plan->num_pages = options->pages != 0 ? options->pages : pages < 1.0 ? 1 : (uint64_t)pages;
-    return TOOL_OK;
+    return code == TOOL_OK ? choose_pages(options, plan) : code;
 }
 
 void replay_plan_free(replay_plan *plan)
 {
     free(plan->payload);
+    free(plan->pages);
     plan->payload = NULL;
+    plan->pages = NULL;
 }

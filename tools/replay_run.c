@@ -1,5 +1,6 @@
 #include "replay.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@ static pst_event event_of(const replay_machine *machine, uint32_t slot, enum rep
     return machine->events[(size_t)slot * REPLAY_NUM_TIMES + time];
 }
 
-static int mark(const replay_machine *machine, uint32_t slot, enum replay_time time,
+int replay_mark(const replay_machine *machine, uint32_t slot, enum replay_time time,
                 pst_stream stream)
 {
     return tool_status(
@@ -64,10 +65,18 @@ static int join_lanes(const replay_machine *machine)
     return tool_status(pst_event_wait(machine->device, machine->lane_event, machine->streams[0]));
 }
 
+static pst_launch_options launch_of(const replay_machine *machine)
+{
+    return (pst_launch_options){
+        .num_sms = (int)machine->options->num_sms,
+        .backend = (pst_backend)machine->options->backend,
+    };
+}
+
 static int enqueue_stash(const replay_machine *machine, uint32_t slot, pst_stream stream)
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.launch.num_sms = (int)machine->options->num_sms;
+    options.launch = launch_of(machine);
     return tool_status(
         pst_ticket_stash(machine->tickets[slot], machine->sources[slot], &options, stream));
 }
@@ -75,7 +84,7 @@ static int enqueue_stash(const replay_machine *machine, uint32_t slot, pst_strea
 static int enqueue_restore(const replay_machine *machine, uint32_t slot, pst_stream stream)
 {
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.launch.num_sms = (int)machine->options->num_sms;
+    options.launch = launch_of(machine);
     options.pages = (pst_restore_pages)machine->options->restore;
     options.tail = (pst_restore_tail)machine->options->tail;
     return tool_status(pst_ticket_restore(
@@ -98,9 +107,9 @@ static int enqueue_forward(const replay_machine *machine, uint32_t slot)
     const pst_pattern pattern = pattern_of(machine, slot);
     TOOL_PST(pst_group_fill(machine->sources[slot], &pattern, stream));
     TOOL_TRY(begin_pool_use(machine, stream));
-    TOOL_TRY(mark(machine, slot, REPLAY_TIME_STASH_BEGIN, stream));
+    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_STASH_BEGIN, stream));
     TOOL_TRY(enqueue_stash(machine, slot, stream));
-    TOOL_TRY(mark(machine, slot, REPLAY_TIME_STASH_END, stream));
+    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_STASH_END, stream));
     TOOL_TRY(end_pool_use(machine, stream));
     return tool_status(pst_device_fill(machine->device, machine->static_set[lane],
                                        REPLAY_POISON_STATIC, machine->plan->set_bytes, stream));
@@ -116,9 +125,9 @@ static int enqueue_backward(const replay_machine *machine, uint32_t slot)
         TOOL_PST(pst_device_fill(machine->device, machine->working_set[lane], REPLAY_POISON_WORKING,
                                  machine->plan->set_bytes, stream));
     TOOL_TRY(begin_pool_use(machine, stream));
-    TOOL_TRY(mark(machine, slot, REPLAY_TIME_RESTORE_BEGIN, stream));
+    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_RESTORE_BEGIN, stream));
     TOOL_TRY(enqueue_restore(machine, slot, stream));
-    TOOL_TRY(mark(machine, slot, REPLAY_TIME_RESTORE_END, stream));
+    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_RESTORE_END, stream));
     TOOL_TRY(enqueue_release(machine, slot, stream));
     TOOL_TRY(end_pool_use(machine, stream));
     return tool_status(pst_group_verify(machine->working[lane], machine->sources[slot], &pattern,
@@ -203,16 +212,16 @@ static int enqueue_copies(const replay_machine *machine, uint64_t iteration)
             continue;
         if (offset + payload[slot] > machine->copy_target_bytes)
             offset = 0;
-        TOOL_TRY(mark(machine, slot, REPLAY_TIME_COPY_BEGIN, stream));
+        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_COPY_BEGIN, stream));
         TOOL_PST(pst_device_copy(machine->device, (char *)machine->copy_target + offset,
                                  machine->static_set[0], payload[slot], stream));
-        TOOL_TRY(mark(machine, slot, REPLAY_TIME_COPY_END, stream));
+        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_COPY_END, stream));
         offset += payload[slot];
     }
     return TOOL_OK;
 }
 
-static int add_time(const replay_machine *machine, uint32_t slot, enum replay_time begin,
+int replay_add_time(const replay_machine *machine, uint32_t slot, enum replay_time begin,
                     double *sum)
 {
     double seconds;
@@ -226,10 +235,11 @@ static int add_times(const replay_machine *machine, uint64_t iteration, replay_r
 {
     const uint64_t *payload = machine->plan->payload + iteration * machine->plan->slots;
     for (uint32_t slot = 0; slot < machine->plan->slots; slot++) {
-        TOOL_TRY(add_time(machine, slot, REPLAY_TIME_STASH_BEGIN, &result->stash_seconds));
-        TOOL_TRY(add_time(machine, slot, REPLAY_TIME_RESTORE_BEGIN, &result->restore_seconds));
+        TOOL_TRY(replay_add_time(machine, slot, REPLAY_TIME_STASH_BEGIN, &result->stash_seconds));
+        TOOL_TRY(
+            replay_add_time(machine, slot, REPLAY_TIME_RESTORE_BEGIN, &result->restore_seconds));
         if (payload[slot] != 0)
-            TOOL_TRY(add_time(machine, slot, REPLAY_TIME_COPY_BEGIN, &result->copy_seconds));
+            TOOL_TRY(replay_add_time(machine, slot, REPLAY_TIME_COPY_BEGIN, &result->copy_seconds));
     }
     return TOOL_OK;
 }
@@ -251,34 +261,68 @@ static void name_fault(const replay_machine *machine, uint64_t iteration, replay
              (unsigned long long)(machine->trace->step_begin + iteration * microbatches));
 }
 
-/* What the pool published at the end of an iteration. */
-static int take_status(const replay_machine *machine, uint64_t iteration, replay_result *result)
-{
-    pst_pool_status *status = &result->status;
-    TOOL_PST(pst_pool_poll(machine->pool, status));
-    result->mismatched_bytes = *machine->mismatches_pinned;
-    const uint64_t in_use = status->in_use[0] + status->in_use[1];
-    if (in_use > result->leaked_pages)
-        result->leaked_pages = in_use;
-    if (status->num_faults != 0 && result->fault_place[0] == '\0')
-        name_fault(machine, iteration, result);
-    return TOOL_OK;
-}
-
-static int run_iteration(replay_machine *machine, uint64_t iteration, replay_result *result)
+/* Runs an iteration on the inputs that the device has. */
+static int try_iteration(replay_machine *machine, uint64_t iteration, replay_result *result)
 {
     const pst_stream stream = machine->streams[0];
-    TOOL_TRY(load_control(machine, iteration));
+    const pst_pool_status *status = &result->status;
+    machine->before = *status;
+    replay_link_predict(machine, iteration);
     if (machine->graph != NULL)
         TOOL_PST(pst_graph_launch(machine->graph, stream));
     else
         TOOL_TRY(enqueue_iteration(machine));
     TOOL_TRY(enqueue_copies(machine, iteration));
+    TOOL_TRY(replay_link_copies(machine));
     TOOL_PST(pst_device_copy(machine->device, machine->mismatches_pinned, machine->mismatches,
                              sizeof(uint64_t), stream));
     TOOL_PST(pst_stream_synchronize(machine->device, stream));
+    TOOL_PST(pst_pool_poll(machine->pool, &result->status));
+    const uint64_t in_use = status->in_use[REPLAY_DEVICE] + status->in_use[REPLAY_HOST];
+    if (in_use > result->leaked_pages)
+        result->leaked_pages = in_use;
+    return TOOL_OK;
+}
+
+/* Adds what an iteration measured that will not be replayed. */
+static int keep_iteration(replay_machine *machine, uint64_t iteration, replay_result *result)
+{
+    const pst_pool_status *status = &result->status;
+    const pst_pool_status *before = &machine->before;
+    result->mismatched_bytes = *machine->mismatches_pinned;
+    result->spilled_pages += status->spilled_pages - before->spilled_pages;
+    result->offloaded_pages += status->offloaded_pages - before->offloaded_pages;
+    result->displaced_pages += status->displaced_pages - before->displaced_pages;
+    result->predicted_spilled += machine->predicted_spilled;
+    result->predicted_offloaded += machine->predicted_offloaded;
+    if (status->num_faults != 0 && result->fault_place[0] == '\0')
+        name_fault(machine, iteration, result);
     TOOL_TRY(add_times(machine, iteration, result));
-    return take_status(machine, iteration, result);
+    if (status->step_valid != 0)
+        return replay_link_sample(machine, result);
+    result->steps_lost++;
+    return TOOL_OK;
+}
+
+static int run_iteration(replay_machine *machine, uint64_t iteration, replay_result *result)
+{
+    bool again = false;
+    TOOL_TRY(load_control(machine, iteration));
+    TOOL_TRY(try_iteration(machine, iteration, result));
+    TOOL_TRY(replay_recover(machine, &result->status, result, &again));
+    if (again)
+        TOOL_TRY(try_iteration(machine, iteration, result));
+    return keep_iteration(machine, iteration, result);
+}
+
+/* The sorting changes the order of what was noted. */
+static void take_medians(const replay_machine *machine, replay_result *result)
+{
+    const uint64_t recoveries = result->steps_retried;
+    for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++)
+        result->link_rate[i] = replay_median(machine->rates[i], machine->num_rates);
+    result->recover_median = replay_median(machine->recover_seconds, recoveries);
+    result->recover_max = recoveries > 0 ? machine->recover_seconds[recoveries - 1] : NAN;
 }
 
 int replay_run(replay_machine *machine, replay_result *result_out)
@@ -290,12 +334,16 @@ int replay_run(replay_machine *machine, replay_result *result_out)
     result_out->ticket_bytes = machine->ticket_bytes;
     result_out->buffer_bytes = 2 * machine->lanes * plan->set_bytes;
     TOOL_TRY(count_launches(machine, &result_out->launches_per_layer));
-    if (!machine->options->no_graph)
+    if (!machine->options->no_graph) {
         TOOL_TRY(capture(machine, enqueue_iteration, &machine->graph));
+        result_out->graphs_captured++;
+    }
     for (uint64_t i = 0; i < plan->iterations; i++) {
         tool_progress(i, plan->iterations);
         TOOL_TRY(run_iteration(machine, i, result_out));
     }
     tool_progress(plan->iterations, plan->iterations);
+    result_out->pool_bytes += result_out->grown_pages[REPLAY_DEVICE] * machine->options->page_bytes;
+    take_medians(machine, result_out);
     return TOOL_OK;
 }

@@ -6,9 +6,7 @@
 
 #define COPY_TARGET_MAX ((uint64_t)1 << 30)
 
-/* Device memory, written once so that no timed copy pays for first use. */
-static int take_memory(replay_machine *machine, const char *what, uint8_t value, uint64_t bytes,
-                       void **out)
+static int check_memory(const replay_machine *machine, const char *what, uint64_t bytes)
 {
     pst_device_info info;
     TOOL_PST(pst_device_get_info(machine->device, &info));
@@ -16,6 +14,14 @@ static int take_memory(replay_machine *machine, const char *what, uint8_t value,
         return tool_fail(TOOL_NO, "device %s: the %s needs %llu bytes, %llu are free",
                          info.kind == PST_DEVICE_CUDA ? "cuda" : "host", what,
                          (unsigned long long)bytes, (unsigned long long)info.free_bytes);
+    return TOOL_OK;
+}
+
+/* Device memory, written once so that no timed copy pays for first use. */
+static int take_memory(replay_machine *machine, const char *what, uint8_t value, uint64_t bytes,
+                       void **out)
+{
+    TOOL_TRY(check_memory(machine, what, bytes));
     TOOL_PST(pst_device_alloc(machine->device, bytes, out));
     TOOL_PST(pst_device_fill(machine->device, *out, value, bytes, machine->streams[0]));
     return tool_status(pst_stream_synchronize(machine->device, machine->streams[0]));
@@ -81,6 +87,32 @@ static int make_sources(replay_machine *machine)
     return TOOL_OK;
 }
 
+const char *replay_backend_name(int backend)
+{
+    static const char *const names[] = {"auto", "ldg", "bulk", "squeeze"};
+    return names[backend];
+}
+
+/* What the device at hand can do of what was asked. */
+static int check_launches(const replay_machine *machine)
+{
+    const replay_options *options = machine->options;
+    const pst_device_info *info = &machine->info;
+    if (options->num_sms > (uint32_t)info->num_sms)
+        return tool_fail(TOOL_USAGE, "--num-sms %u: allowed is 0..%d on this device",
+                         options->num_sms, info->num_sms);
+    if (options->backend == PST_BACKEND_AUTO || (info->backends & 1u << options->backend) != 0)
+        return TOOL_OK;
+    char allowed[32] = "auto";
+    for (int i = PST_BACKEND_LDG; i <= PST_BACKEND_SQUEEZE; i++)
+        if ((info->backends & 1u << i) != 0) {
+            strcat(allowed, ", ");
+            strcat(allowed, replay_backend_name(i));
+        }
+    return tool_fail(TOOL_DEVICE, "--backend %s: %s has none: allowed here: %s",
+                     replay_backend_name(options->backend), info->name, allowed);
+}
+
 int replay_open(replay_machine *machine, const replay_options *options, const replay_trace *trace,
                 const replay_plan *plan)
 {
@@ -97,9 +129,7 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
                          device_name, pst_last_message());
     TOOL_PST(opened);
     TOOL_PST(pst_device_get_info(machine->device, &machine->info));
-    if (options->num_sms > (uint32_t)machine->info.num_sms)
-        return tool_fail(TOOL_USAGE, "--num-sms %u: allowed is 0..%d on this device",
-                         options->num_sms, machine->info.num_sms);
+    TOOL_TRY(check_launches(machine));
     for (uint32_t i = 0; i < machine->lanes; i++)
         TOOL_PST(pst_stream_create(machine->device, &machine->streams[i]));
     for (uint32_t i = 0; i < machine->lanes; i++) {
@@ -116,15 +146,26 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
 static int make_pool(replay_machine *machine)
 {
     const replay_options *options = machine->options;
+    const replay_plan *plan = machine->plan;
+    const bool can_grow = plan->max_pages[REPLAY_DEVICE] > plan->num_pages[REPLAY_DEVICE];
     pst_pool_config config = PST_POOL_CONFIG_INIT;
     config.page_bytes = options->page_bytes;
-    config.num_pages = machine->plan->num_pages;
+    config.num_pages = plan->num_pages[REPLAY_DEVICE];
+    config.max_pages = can_grow ? plan->max_pages[REPLAY_DEVICE] : 0;
+    config.num_host_pages = plan->num_pages[REPLAY_HOST];
+    config.max_host_pages = plan->max_pages[REPLAY_HOST];
     config.mode = (pst_pool_mode)options->mode;
-    config.max_tickets = machine->plan->slots;
+    config.max_tickets = plan->slots;
+    config.scrub = options->scrub;
+    memcpy(machine->num_pages, plan->num_pages, sizeof(machine->num_pages));
     TOOL_PST(pst_pool_bytes(&config, &machine->pool_bytes));
-    TOOL_TRY(take_memory(machine, "pool", 0, machine->pool_bytes, &machine->pool_memory));
-    config.memory = machine->pool_memory;
-    config.memory_bytes = machine->pool_bytes;
+    if (can_grow) {
+        TOOL_TRY(check_memory(machine, "pool", machine->pool_bytes));
+    } else {
+        TOOL_TRY(take_memory(machine, "pool", 0, machine->pool_bytes, &machine->pool_memory));
+        config.memory = machine->pool_memory;
+        config.memory_bytes = machine->pool_bytes;
+    }
     return tool_status(pst_pool_create(machine->device, &config, &machine->pool));
 }
 
@@ -137,8 +178,11 @@ static int make_tickets(replay_machine *machine)
     machine->tickets = calloc(slots, sizeof(pst_ticket *));
     if (machine->tickets == NULL)
         return tool_fail(TOOL_NO, "out of memory for %u tickets", slots);
-    for (uint32_t slot = 0; slot < slots; slot++)
+    const uint32_t *offload = machine->options->offload;
+    for (uint32_t slot = 0; slot < slots; slot++) {
         TOOL_PST(pst_ticket_create(machine->pool, machine->sources[slot], &machine->tickets[slot]));
+        TOOL_PST(pst_ticket_set_offload(machine->tickets[slot], offload[0], offload[1]));
+    }
     return TOOL_OK;
 }
 
@@ -154,20 +198,48 @@ static int make_events(replay_machine *machine)
     return tool_status(pst_event_create(machine->device, &machine->chain_event));
 }
 
-int replay_equip(replay_machine *machine)
+/* The targets of the plain copies. They spread over as much memory as the stashes do, within reason:
+ * a target that stays in a cache would be no fair anchor. */
+static int make_copy_targets(replay_machine *machine)
 {
     const replay_plan *plan = machine->plan;
-    TOOL_TRY(make_pool(machine));
-    TOOL_TRY(make_tickets(machine));
-    TOOL_TRY(make_events(machine));
-    /* The copy spreads over as much memory as the stashes do, within reason: a target that stays
-     * in a cache would be no fair anchor. */
     uint64_t bytes =
         plan->live_bytes_max < COPY_TARGET_MAX ? plan->live_bytes_max : COPY_TARGET_MAX;
     bytes = bytes > plan->set_bytes ? bytes : plan->set_bytes;
     TOOL_TRY(take_memory(machine, "copy target", 0, bytes, &machine->copy_target));
     machine->copy_target_bytes = bytes;
+    if (plan->max_pages[REPLAY_HOST] == 0)
+        return TOOL_OK;
+    TOOL_PST(pst_device_alloc_pinned(machine->device, bytes, &machine->link_target));
+    memset(machine->link_target, REPLAY_POISON_STATIC, bytes); /* as in take_memory */
+    machine->link_target_bytes = bytes;
     return TOOL_OK;
+}
+
+/* What the iterations note down. */
+static int make_notes(replay_machine *machine)
+{
+    const replay_plan *plan = machine->plan;
+    bool has_all = true;
+    machine->link = calloc(plan->slots, sizeof(*machine->link));
+    machine->recover_seconds = calloc(plan->iterations, sizeof(double));
+    for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++) {
+        machine->rates[i] = calloc(plan->iterations, sizeof(double));
+        has_all = has_all && machine->rates[i] != NULL;
+    }
+    if (machine->link == NULL || machine->recover_seconds == NULL || !has_all)
+        return tool_fail(TOOL_NO, "out of memory for the times of %llu iterations",
+                         (unsigned long long)plan->iterations);
+    return TOOL_OK;
+}
+
+int replay_equip(replay_machine *machine)
+{
+    TOOL_TRY(make_pool(machine));
+    TOOL_TRY(make_tickets(machine));
+    TOOL_TRY(make_events(machine));
+    TOOL_TRY(make_copy_targets(machine));
+    return make_notes(machine);
 }
 
 /* On cuda a destroyed graph lets its pools go a moment later, from a thread of the driver. */
@@ -210,6 +282,7 @@ static pst_status dismantle(replay_machine *machine)
     LET_GO(first, pst_event_destroy(device, machine->chain_event));
     LET_GO(first, pst_device_free(device, machine->pool_memory));
     LET_GO(first, pst_device_free(device, machine->copy_target));
+    LET_GO(first, pst_device_free_pinned(device, machine->link_target));
     LET_GO(first, pst_device_free(device, machine->control));
     LET_GO(first, pst_device_free(device, machine->mismatches));
     LET_GO(first, pst_device_free_pinned(device, machine->control_pinned));
@@ -227,6 +300,10 @@ static pst_status dismantle(replay_machine *machine)
 int replay_close(replay_machine *machine, int code)
 {
     const pst_status status = machine->device != NULL ? dismantle(machine) : PST_OK;
+    for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++)
+        free(machine->rates[i]);
+    free(machine->recover_seconds);
+    free(machine->link);
     free(machine->events);
     free(machine->tickets);
     free(machine->sources);

@@ -4,15 +4,20 @@
 
 #include "replay.h"
 
-enum { REPORT_SCHEMA_VERSION = 1, REPORT_MAX_METRICS = 40 };
+enum { REPORT_SCHEMA_VERSION = 1, REPORT_MAX_METRICS = 64 };
 
-typedef enum metric_kind { METRIC_BYTES, METRIC_COUNT, METRIC_REAL } metric_kind;
+typedef enum metric_kind {
+    METRIC_BYTES,
+    METRIC_COUNT,
+    METRIC_REAL,
+    METRIC_RARE, /* a real number of what need not happen at all */
+} metric_kind;
 
 typedef struct metric {
     const char *key;
     metric_kind kind;
     uint64_t whole;
-    double real; /* NAN: could not be measured */
+    double real; /* NAN: could not be measured; of a METRIC_RARE: did not happen */
 } metric;
 
 typedef struct metric_list {

@@ -47,9 +47,17 @@ static void set_whole(json_t **object, const char *key, uint64_t whole)
     set(object, key, json_integer((json_int_t)whole));
 }
 
+static void set_offload(json_t **object, const uint32_t *offload)
+{
+    char fraction[32];
+    snprintf(fraction, sizeof(fraction), "%u/%u", offload[0], offload[1]);
+    set_text(object, "offload_fraction", fraction);
+}
+
 static json_t *options_object(const replay_options *options, const replay_trace *trace,
                               const replay_result *result)
 {
+    static const char *const on_overflow[] = {"fail", "grow", "retry"};
     json_t *object = json_object();
     set_text(&object, "routing", options->routing);
     set_text(&object, "device", result->device.kind == PST_DEVICE_CUDA ? "cuda" : "host");
@@ -73,6 +81,10 @@ static json_t *options_object(const replay_options *options, const replay_trace 
     set_text(&object, "tail", options->tail == PST_TAIL_ZERO ? "zero" : "keep");
     set_text(&object, "restore", options->restore == PST_RESTORE_KEEP ? "keep" : "consume");
     set_text(&object, "mode", options->mode == PST_POOL_CONCURRENT ? "concurrent" : "ordered");
+    set_text(&object, "backend", replay_backend_name(options->backend));
+    set_offload(&object, options->offload);
+    set_text(&object, "on_overflow", on_overflow[options->on_overflow]);
+    set(&object, "scrub", json_boolean(options->scrub));
     return object;
 }
 
@@ -90,7 +102,7 @@ static json_t *report_object(const replay_options *options, const replay_trace *
     set(&object, "options", options_object(options, trace, result));
     for (size_t i = 0; i < list->num; i++) {
         const metric *item = &list->items[i];
-        if (item->kind != METRIC_REAL)
+        if (item->kind == METRIC_BYTES || item->kind == METRIC_COUNT)
             set_whole(&object, item->key, item->whole);
         else
             set(&object, item->key, isnan(item->real) ? json_null() : json_real(item->real));

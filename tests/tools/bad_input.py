@@ -33,6 +33,23 @@ class Usage(CommandTest):
                 (["--pages", 2**31], ["--pages 2147483648"]),
                 (["--headroom", 0], ["--headroom 0"]),
                 (["--headroom", 2, "--pages", 9], ["--headroom 2", "--pages"]),
+                (["--host-pages", 2**31], ["--host-pages 2147483648", "0..2147483647"]),
+                (["--host-pages", "-1"], ["--host-pages -1"]),
+                (["--host-pages", "1.5"], ["--host-pages 1.5"]),
+                (["--host-headroom", 0], ["--host-headroom 0", "above 0"]),
+                (["--host-headroom", "inf"], ["--host-headroom inf"]),
+                (["--host-headroom", 2, "--host-pages", 0], ["--host-headroom 2", "--host-pages"]),
+                (["--offload-fraction", "3/2", "--host-pages", 9],
+                 ["--offload-fraction 3/2", "NUM <= DEN"]),
+                (["--offload-fraction", "0/0"], ["--offload-fraction 0/0", "1 <= DEN"]),
+                (["--offload-fraction", "-1/2"], ["--offload-fraction -1/2"]),
+                (["--offload-fraction", "0.5"], ["--offload-fraction 0.5", "NUM/DEN"]),
+                (["--offload-fraction", "1/2/3"], ["--offload-fraction 1/2/3"]),
+                (["--offload-fraction", "1/4294967296"], ["--offload-fraction 1/4294967296"]),
+                (["--offload-fraction", "1/2"], ["--offload-fraction 1/2", "no host pages"]),
+                (["--offload-fraction", "1/2", "--host-pages", 0], ["no host pages"]),
+                (["--on-overflow", "wait"], ["--on-overflow wait", "fail|grow|retry"]),
+                (["--backend", "warp"], ["--backend warp", "auto|ldg|bulk|squeeze"]),
                 (["--page-size", 0], ["--page-size 0", "power of two"]),
                 (["--page-size", 100000], ["--page-size 100000", "power of two"]),
                 (["--page-size", "8KiB"], ["--page-size 8KiB"]),
@@ -83,8 +100,9 @@ class Usage(CommandTest):
         texts = [run("replay", "--help"), run("help", "replay")]
         self.assertEqual(texts[0].stdout, texts[1].stdout)
         for flag in ("routing device hidden ffn dtype ep rank layers microbatches capacity-factor "
-                     "pages headroom page-size steps streams no-graph num-sms seed layout tail "
-                     "restore mode json").split():
+                     "pages headroom host-pages host-headroom offload-fraction on-overflow scrub "
+                     "page-size steps streams no-graph num-sms backend seed layout tail restore "
+                     "mode json").split():
             self.assertIn(f"--{flag}", texts[0].stdout)
         with open(os.path.join(cli.SOURCE, "include/pagestash/api.h"), encoding="ascii") as file:
             parts = [line.split()[2] for line in file if line.startswith("#define PST_VERSION_")]
@@ -99,6 +117,14 @@ class Usage(CommandTest):
         result = run("replay", "--routing", self.trace(), "--device", "cuda",
                      env={"CUDA_VISIBLE_DEVICES": ""})
         self.refused(result, 4, "--device cuda", "allowed")
+
+    def test_backend_absent(self):
+        if cli.DEVICE == "cuda":
+            self.skipTest("which backends there are depends on the GPU")
+        for backend in ("ldg", "bulk", "squeeze"):
+            result = run("replay", "--routing", self.trace(), "--device", "host", "--backend",
+                         backend)
+            self.refused(result, 4, f"--backend {backend}", "host has none", "allowed here: auto")
 
     def test_env(self):
         result = run("env", env={"PAGESTASH_NUM_SMS": "3"})

@@ -43,11 +43,80 @@ def usage(tensors, counts, page):
     return live, -(-stream // page)
 
 
+def live_of_pages(tensors, counts, page):
+    """live bytes of each page of one stash, in the order of the byte stream"""
+    live = {}
+    end = 0
+    for row_bytes, den in tensors:
+        for count in counts:
+            left = -(-count // den) * row_bytes
+            end = up(end, 16)
+            while left:
+                part = min(left, page - end % page)
+                live[end // page] = live.get(end // page, 0) + part
+                end += part
+                left -= part
+        end = up(end, TILE)
+    return [live.get(i, 0) for i in range(-(-end // page))]
+
+
+def tiers(stashes, pool, offload=(0, 1), on_overflow="grow"):
+    """What the pages of both tiers are used for. stashes: [iteration][slot], the live bytes of each
+    page; pool: device and host pages."""
+    pool = list(pool)
+    keys = dict.fromkeys(("spilled", "offloaded", "displaced", "link_bytes", "steps_retried"), 0)
+    grown = [0, 0]
+    high = [0, 0]
+    for iteration in stashes:
+        missing = sum(map(len, iteration)) - sum(pool)
+        if missing > 0:
+            tier = ("grow", "retry").index(on_overflow)
+            pool[tier] += missing
+            grown[tier] += missing
+            keys["steps_retried"] += 1
+        free = list(pool)
+        for pages in iteration:
+            wish = len(pages) * offload[0] // offload[1]
+            for i, live in enumerate(pages):
+                tier = 1 if i < wish else 0
+                if free[tier] == 0:
+                    tier = 1 - tier
+                    keys["displaced" if i < wish else "spilled"] += 1
+                elif tier == 1:
+                    keys["offloaded"] += 1
+                free[tier] -= 1
+                keys["link_bytes"] += live * tier
+        high = [max(most, pool[i] - free[i]) for i, most in enumerate(high)]
+    return {**keys, "grown_pages": grown[0], "grown_host_pages": grown[1],
+            "high_water_pages": high[0], "high_water_host_pages": high[1]}
+
+
+def read(path):
+    with open(path, newline="", encoding="ascii") as file:
+        return [list(map(int, row)) for row in list(csv.reader(file))[1:]]
+
+
+def expect_tiers(path, pool, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, microbatches=1,
+                 page=256 << 10, layout="prefix", **policy):
+    """tiers() of a file."""
+    rows = read(path)
+    local = (len(rows[0]) - 2) // ep
+    counts = [row[2 + rank * local:2 + (rank + 1) * local] for row in rows]
+    if layout == "prefix":
+        counts = [[sum(row)] for row in counts]
+    tensors = tensors_of(dtype, hidden, ffn)
+    stashes = [live_of_pages(tensors, row, page) for row in counts]
+    slots = (max(row[1] for row in rows) + 1) * microbatches
+    keys = tiers([stashes[i:i + slots] for i in range(0, len(stashes), slots)], pool, **policy)
+    for name in ("spilled", "offloaded", "displaced"):
+        keys[f"{name}_bytes"] = keys.pop(name) * page
+    return keys
+
+
 def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, microbatches=1,
            factor=None, page=256 << 10, steps=None, layout="prefix"):
     """What the report must say, from the file alone."""
-    with open(path, newline="", encoding="ascii") as file:
-        rows = [list(map(int, row)) for row in list(csv.reader(file))[1:]]
+    rows = read(path)
     layers = layers or max(row[1] for row in rows) + 1
     rows = [row for row in rows if row[1] < layers]
     experts = len(rows[0]) - 2

@@ -13,10 +13,13 @@ sys.dont_write_bytecode = True  # the source tree stays clean
 
 import cli
 from bad_input import BadTraces, Usage  # unittest runs what it finds here
-from cli import MIB, TILE, CommandTest, expect, run
+from cli import MIB, TILE, CommandTest, expect, expect_tiers, run
 
 MEASURED = {"stash_seconds", "restore_seconds", "copy_seconds", "stash_gb_per_s",
             "restore_gb_per_s", "copy_gb_per_s", "stash_share_of_copy", "restore_share_of_copy"}
+LINK = ["link_stash_gb_per_s", "link_restore_gb_per_s", "copy_to_host_gb_per_s",
+        "copy_from_host_gb_per_s", "link_stash_share_of_copy", "link_restore_share_of_copy"]
+RECOVER = ["recover_seconds_median", "recover_seconds_max"]
 
 
 def read_to_end(terminal):
@@ -37,8 +40,13 @@ class Replay(CommandTest):
         for key, value in expected.items():
             self.assertAlmostEqual(keys[key], value, places=6, msg=key)
         self.assertEqual(keys["num_pages"], keys["high_water_pages"])
-        for key in ("faults", "shortfall_pages", "leaked_pages", "mismatched_bytes"):
+        for key in ("faults", "shortfall_pages", "leaked_pages", "mismatched_bytes",
+                    "num_host_pages", "spilled_bytes", "offloaded_bytes", "displaced_bytes",
+                    "link_bytes", "high_water_host_pages", "steps_retried", "steps_lost"):
             self.assertEqual(keys[key], 0, key)
+        for key in LINK + RECOVER:
+            self.assertIsNone(keys[key], key)
+        self.assertEqual(keys["graphs_captured"], int(keys["options"]["graph"]))
         pages = keys["num_pages"] * keys["options"]["page_bytes"]
         self.assertGreaterEqual(keys["pool_bytes"], pages)
         self.assertLess(keys["pool_bytes"], pages + 2 * MIB)
@@ -96,7 +104,14 @@ class Replay(CommandTest):
             "routing": path, "hidden": 8, "ffn": 4, "dtype": "mxfp8", "experts": 8, "ep": 4,
             "rank": 2, "layers": 3, "microbatches": 1, "step_begin": 1, "step_end": 3,
             "page_bytes": 65536, "streams": 2, "graph": False, "num_sms": 1, "seed": 5,
-            "layout": "segments", "tail": "zero", "restore": "keep", "mode": "concurrent"})
+            "layout": "segments", "tail": "zero", "restore": "keep", "mode": "concurrent",
+            "backend": "auto", "offload_fraction": "0/1", "on_overflow": "fail",
+            "scrub": False})
+        options = self.replay(path, "--hidden", 8, "--ffn", 4, "--backend", "auto", "--host-pages",
+                              3, "--offload-fraction", "2/4", "--on-overflow", "retry",
+                              "--scrub")["options"]
+        self.assertEqual((options["offload_fraction"], options["on_overflow"], options["scrub"]),
+                         ("2/4", "retry", True))
 
     def test_shipped_traces(self):
         for name, ep in (("bytelm-e64-top6-l6.csv", 8), ("bytelm-e8-top2-l4.csv", 2)):
@@ -124,7 +139,7 @@ class Replay(CommandTest):
         flags = ["--hidden", 24, "--ffn", 16, "--streams", 2]
         first, second = (self.replay(path, *flags) for _ in range(2))
         self.assertEqual(list(first), list(second))
-        for key in set(first) - MEASURED:
+        for key in set(first) - MEASURED - set(LINK + RECOVER):
             self.assertEqual(first[key], second[key], key)
 
     def test_keys_are_documented(self):
@@ -147,6 +162,132 @@ class Replay(CommandTest):
             result = run("replay", "--routing", "-", "--hidden", 8, "--ffn", 8,
                          "--device", cli.DEVICE, stdin=file)
         self.assertEqual(result.returncode, 0, result)
+
+
+class HostPages(CommandTest):
+    """Spill, planned offload, growth."""
+    SMALL = ["--hidden", 72, "--ffn", 40, "--page-size", "16KiB"]
+    SIZES = {"hidden": 72, "ffn": 40, "page": TILE}
+    SHAPES = [
+        ([], {}),
+        (["--streams", 2], {}),
+        (["--streams", 2, "--mode", "ordered", "--microbatches", 2], {"microbatches": 2}),
+        (["--layout", "segments", "--ep", 2, "--rank", 1],
+         {"layout": "segments", "ep": 2, "rank": 1}),
+        (["--dtype", "mxfp8", "--layout", "segments"], {"dtype": "mxfp8", "layout": "segments"}),
+        (["--dtype", "mxfp8", "--restore", "keep", "--no-graph"], {"dtype": "mxfp8"}),
+        (["--no-graph", "--streams", 2, "--tail", "zero"], {}),
+        (["--scrub"], {}),
+        (["--scrub", "--streams", 2, "--restore", "keep"], {}),
+    ]
+
+    def check(self, keys, path, pool, meaning, **policy):
+        expected = expect_tiers(path, pool, **{**self.SIZES, **meaning}, **policy)
+        for key, value in expected.items():
+            self.assertEqual(keys[key], value, key)
+        for key in ("faults", "shortfall_pages", "leaked_pages", "mismatched_bytes", "steps_lost"):
+            self.assertEqual(keys[key], 0, key)
+        self.assertEqual([keys["num_pages"], keys["num_host_pages"]], pool)
+        self.assertEqual(keys["host_tier_bytes"], (pool[1] + keys["grown_host_pages"]) * TILE)
+        self.assertEqual(keys["times_grown"], keys["steps_retried"])
+        self.assertEqual(keys["graphs_captured"], int(keys["options"]["graph"]))
+        pages = (pool[0] + keys["grown_pages"]) * TILE
+        self.assertGreaterEqual(keys["pool_bytes"], pages)
+        self.assertLess(keys["pool_bytes"], pages + 2 * MIB)
+        for names, happened in ((LINK, expected["link_bytes"]),
+                                (RECOVER, expected["steps_retried"])):
+            for name in names:
+                self.assertEqual(keys[name] is not None and keys[name] > 0, happened > 0, name)
+        if expected["link_bytes"]:
+            for ours, plain in (("stash", "to"), ("restore", "from")):
+                share = keys[f"link_{ours}_gb_per_s"] / keys[f"copy_{plain}_host_gb_per_s"]
+                self.assertAlmostEqual(keys[f"link_{ours}_share_of_copy"] / share, 1, places=5)
+        if expected["steps_retried"]:
+            self.assertLessEqual(keys["recover_seconds_median"], keys["recover_seconds_max"])
+        return expected
+
+    def test_spill_offload_and_growth(self):
+        path = self.trace(steps=6)
+        for flags, meaning in self.SHAPES:
+            wanted = expect(path, **{**self.SIZES, **meaning})["high_water_pages"]
+            half, some = wanted // 2, wanted // 5
+            for pool, policy, more in (
+                    ([half, wanted], {}, ["--host-headroom", "1.0"]),
+                    ([half, wanted - half], {}, ["--host-pages", wanted - half]),
+                    ([half, 0], {"on_overflow": "grow"}, ["--host-pages", 0]),
+                    ([half, 0], {"on_overflow": "retry"}, []),
+                    ([half, some], {"on_overflow": "retry", "offload": (1, 1)},
+                     ["--host-pages", some]),
+                    ([1, some], {"on_overflow": "grow", "offload": (2, 7)}, ["--host-pages", some]),
+                    ([wanted, wanted], {"offload": (1, 2)}, ["--host-pages", wanted])):
+                for key, flag in (("on_overflow", "--on-overflow"), ("offload", None)):
+                    if flag and key in policy:
+                        more = [*more, flag, policy[key]]
+                    elif key in policy:
+                        more = [*more, "--offload-fraction", "{}/{}".format(*policy[key])]
+                with self.subTest(flags=flags, more=more):
+                    keys = self.replay(path, *self.SMALL, *flags, "--pages", pool[0], *more)
+                    expected = self.check(keys, path, pool, meaning, **policy)
+                    if pool == [half, wanted]:
+                        self.assertGreater(expected["spilled_bytes"], 0)
+                    if pool == [half, 0]:
+                        self.assertGreater(expected["steps_retried"], 1)
+
+    def test_shipped_trace(self):
+        path = os.path.join(cli.SOURCE, "bench", "data", "bytelm-e8-top2-l4.csv")
+        sizes = {"hidden": 16, "ffn": 8, "ep": 2, "page": TILE}
+        flags = ["--hidden", 16, "--ffn", 8, "--ep", 2, "--page-size", "16KiB"]
+        wanted = expect(path, **sizes)["high_water_pages"]
+        keys = self.replay(path, *flags, "--pages", wanted // 2, "--host-headroom", "1.0")
+        expected = self.check(keys, path, [wanted // 2, wanted], sizes)
+        self.assertGreater(expected["spilled_bytes"], 0)
+        keys = self.replay(path, *flags, "--pages", wanted // 2, "--host-pages", 0,
+                           "--on-overflow", "grow")
+        expected = self.check(keys, path, [wanted // 2, 0], sizes)
+        self.assertGreater(expected["grown_pages"], 0)
+        self.assertEqual(keys["graphs_captured"], 1)
+
+    def test_nothing_happened(self):
+        path = self.trace(steps=1)
+        result = run("replay", "--routing", path, *self.SMALL, "--device", cli.DEVICE)
+        for name in LINK + RECOVER:
+            self.assertIn(f"\n{name.replace('_', ' ')}: -\n", result.stdout)
+
+    def test_both_tiers_are_short(self):
+        path = self.trace(steps=3)
+        wanted = expect(path, **self.SIZES)["high_water_pages"]
+        half, some = wanted // 2, wanted // 5
+        keys = self.replay(path, *self.SMALL, "--pages", half, "--host-pages", some, code=1)
+        self.assertEqual(keys["shortfall_pages"], wanted - half - some)
+        self.assertGreater(keys["steps_lost"], 0)
+        self.assertEqual((keys["steps_retried"], keys["leaked_pages"]), (0, 0))
+        result = run("replay", "--routing", path, *self.SMALL, "--pages", half, "--host-pages",
+                     some, "--device", cli.DEVICE)
+        for words in (f"pool of {half} device and {some} host pages", f"--pages {wanted - some} ",
+                      "host pages free"):
+            self.assertIn(words, result.stderr)
+
+    def test_growth_that_memory_forbids(self):
+        """One page each for more layers than there is memory."""
+        if cli.DEVICE != "host":
+            self.skipTest("asks for the host's memory")
+        with open("/proc/meminfo", encoding="ascii") as file:
+            available = next(int(line.split()[1]) << 10 for line in file if "MemAvail" in line)
+        layers = available // (4 * MIB) + 2
+        path = self.write("step,layer,e0\n" + "".join(f"0,{i},1\n" for i in range(layers)))
+        for policy in ("grow", "retry"):
+            flags = ["--hidden", 8, "--ffn", 8, "--page-size", "4MiB", "--pages", 2,
+                     "--on-overflow", policy]
+            keys = self.replay(path, *flags, code=1)
+            self.assertEqual((keys["steps_retried"], keys["steps_lost"], keys["times_grown"]),
+                             (0, 1, 0))
+            self.assertEqual(keys["shortfall_pages"], layers - 2)
+            self.assertEqual((keys["leaked_pages"], keys["grown_pages"]), (0, 0))
+            result = run("replay", "--routing", path, *flags, "--device", cli.DEVICE)
+            for words in ("wanted 1 with 0 device and 0 host pages free", "could not grow",
+                          f"{(layers - 2) * 4 * MIB} bytes", "layer 2 "):
+                self.assertIn(words, result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 1)
 
 
 class Answers(CommandTest):
