@@ -1,17 +1,25 @@
-/* Concurrent pools: one FIFO lock, taken by running blocks only. The first block of a stash to
- * arrive decides for all; the last block of a restore returns the ids. */
+/* Concurrent pools: one FIFO lock, taken by running blocks only. The first block of a stash or a
+ * migration to arrive decides for all and takes pages; the last block of a restore or a migration
+ * returns the old ones. */
 
-#define PROPER 1      /* each stream with its own ticket, any operations */
-#define DAMAGED 2     /* one stream; somebody writes into a page table */
-#define ROUNDS 3      /* each stream with its own ticket: stash and restore, OPS times */
-#define HANDOVER 4    /* tickets restored by the other stream, ordered by events */
-#define SAME_TICKET 5 /* misuse: two unordered streams that use the same tickets */
+#define PROPER 1       /* each stream with its own ticket, any operations */
+#define DAMAGED 2      /* one stream; somebody writes into a page table */
+#define ROUNDS 3       /* each stream with its own ticket: stash and restore, OPS times */
+#define HANDOVER 4     /* tickets restored by the other stream, ordered by events */
+#define SAME_TICKET 5  /* misuse: two unordered streams that use the same tickets */
+#define DAMAGED_RING 6 /* one stream; somebody writes into a ring */
+#define JOURNEYS 7     /* each stream with its own ticket: stash, migrate OPS times, restore */
 
-#if SCENARIO == DAMAGED
+#if SCENARIO == DAMAGED || SCENARIO == DAMAGED_RING
 #define STREAMS 1
 #endif
 
+#define GOES_TO(k) ticket[t].moving[k]
+#define TARGET_IS_MINE(k) true
+
 #include "pool.pml"
+#include "pages.pml"
+#include "migrate.pml"
 #include "scenario.pml"
 
 inline lock_pool()
@@ -30,22 +38,113 @@ inline unlock_pool()
 
 /* ---- stash ---- */
 
+inline decide_stash()
+{
+    if
+    :: state == LIVE -> todo = NOTHING
+    :: else -> decide_tiers()
+    fi
+}
+
 inline decide()
 {
 #ifdef BUG_ATOMIC_HEAD
     d_step {
-        head_seen = head;
-        todo = (state == LIVE -> NOTHING : (tail - head_seen >= n -> TAKE : TOO_FEW));
-        head = (todo == TAKE -> head + n : head);
+        see_heads();
+        see_tails();
+        decide_stash();
+        if
+        :: todo == TAKE -> publish_heads()
+        :: else
+        fi
     }
 #else
-    head_seen = head;
-    d_step {
-        todo = (state == LIVE -> NOTHING : (tail - head_seen >= n -> TAKE : TOO_FEW));
-        failure_is_justified();
-    }
+    see_heads();
+    see_tails();
+    if
+    :: op == STASH ->
+       d_step {
+           decide_stash();
+           failure_is_justified();
+       }
+    :: op != STASH && state == LIVE ->
+       n = ticket[t].num_pages;
+       pick_places()
+    :: else -> todo = NOTHING
+    fi
 #endif
 }
+
+/* ---- migration ---- */
+
+/* The ids of the new pages, by the leader. */
+inline take_targets()
+{
+    k = 0;
+    do
+    :: k < n ->
+       id = NO_PAGE;
+       if
+       :: moves & (1 << k) ->
+          id = RING(TARGET, head_seen[TARGET] + MOVES_BELOW(k));
+#ifndef BUG_MOVE_ONE_OWNER
+          own_page()
+#endif
+       :: else
+       fi;
+       ticket[t].moving[k] = id;
+#ifdef BUG_MOVE_WRITES_TABLE_EARLY
+       ticket[t].table[k] = (id < PAGES -> id : ticket[t].table[k]);
+#endif
+#ifdef BUG_MOVE_FREES_SOURCE_EARLY
+       to = id;
+       if
+       :: to < PAGES ->
+          id = ticket[t].table[k];
+          free_page()
+       :: else
+       fi;
+#endif
+       k++
+    :: else -> break
+    od;
+#ifdef BUG_MOVE_FREES_SOURCE_EARLY
+    publish_tails();
+#endif
+#ifndef BUG_MOVE_TAKES_LATE
+    head[TARGET] = head_seen[TARGET] + MOVES_BELOW(n)
+#endif
+}
+
+/* By the last block. */
+inline change_pages()
+{
+    lock_pool();
+#ifdef BUG_MOVE_TAKES_LATE
+    head[TARGET] = head[TARGET] + (GOES_TO(0) < PAGES) + (n > 1 && GOES_TO(1) < PAGES);
+#endif
+    see_tails();
+    k = 0;
+    do
+    :: k < n ->
+       to = GOES_TO(k);
+       if
+       :: to != NO_PAGE ->
+#ifdef BUG_MOVE_ONE_OWNER
+          id = to;
+          own_page();
+#endif
+          change_page()
+       :: else
+       fi;
+       k++
+    :: else -> break
+    od;
+    publish_tails();
+    unlock_pool()
+}
+
+/* ---- the leader ---- */
 
 inline commit()
 {
@@ -54,9 +153,14 @@ inline commit()
        take_pages();
        set_ticket(LIVE, n);
 #ifndef BUG_ATOMIC_HEAD
-       head = head_seen + n
+       publish_heads()
 #endif
-    :: todo == TOO_FEW -> set_ticket(FAILED, 0)
+    :: todo == TOO_FEW ->
+#ifdef BUG_DECIDES_TIERS_APART
+       head[DEVICE] = head_seen[DEVICE] + from_device;
+#endif
+       set_ticket(FAILED, 0)
+    :: todo == MOVE -> take_targets()
     :: else
     fi
 }
@@ -64,17 +168,24 @@ inline commit()
 /* With the decision: the state does not say it, for it is LIVE too when the ticket was live. */
 inline raise_ready()
 {
-    ticket[t].ready = MY_WORD * 2 + (todo == TAKE)
+    ticket[t].ready = MY_WORD * 2 + (todo == TAKE || todo == MOVE)
 }
 
-inline lead()
+inline decide_for_all()
 {
 #ifdef BUG_ATOMIC_HEAD
     state = STATE_OF(t);
     decide();
     commit();
 #else
+#ifdef BUG_MOVE_TAKES_UNLOCKED
+    if
+    :: op == STASH -> lock_pool()
+    :: else
+    fi;
+#else
     lock_pool();
+#endif
     state = STATE_OF(t);
     decide();
 #ifdef BUG_READY_EARLY
@@ -85,7 +196,14 @@ inline lead()
     commit();
 #else
     commit();
+#ifdef BUG_MOVE_TAKES_UNLOCKED
+    if
+    :: op == STASH -> unlock_pool()
+    :: else
+    fi;
+#else
     unlock_pool();
+#endif
 #endif
 #endif
     raise_ready()
@@ -108,15 +226,23 @@ inline agree()
         fi
     }
     if
-    :: LEADS -> lead()
-    :: !LEADS && sum != 0 && sum != MY_WORD -> order = true /* and arrives, without copying */
+    :: LEADS -> decide_for_all()
+    :: !LEADS && sum != 0 && sum != MY_WORD ->
+#ifdef BUG_MOVE_REFUSED_COMMITS
+       todo = (MIGRATES_NOW && state == LIVE -> MOVE : NOTHING);
+#endif
+       order = true /* and arrives, without copying */
     :: else ->
 #ifdef BUG_EACH_DECIDES
        state = STATE_OF(t);
        decide()
 #else
        ticket[t].ready / 2 == MY_WORD;
-       todo = (ticket[t].ready % 2 -> TAKE : NOTHING)
+#ifdef BUG_MOVE_STALE_SCRATCH
+       todo = (ticket[t].ready % 2 || op != STASH -> (op == STASH -> TAKE : MOVE) : NOTHING)
+#else
+       todo = (ticket[t].ready % 2 -> (op == STASH -> TAKE : MOVE) : NOTHING)
+#endif
 #endif
     fi
 }
@@ -129,7 +255,7 @@ inline copy()
        do
        :: i < n * TILES ->
 #ifdef BUG_EACH_DECIDES
-          id = ring[(head_seen + i / TILES) % PAGES];
+          id = RING_ID(i / TILES);
 #else
           id = ticket[t].table[i / TILES];
 #endif
@@ -137,20 +263,13 @@ inline copy()
           i = i + grid
        :: else -> break
        od
+    :: todo == MOVE -> copy_across(t + 1)
     :: (todo == READ || todo == RETURN) && op != RELEASE -> copy_out()
     :: else
     fi
 }
 
 /* ---- restore ---- */
-
-inline plan_restore()
-{
-    if
-    :: state == LIVE -> todo = (op == KEEP -> READ : RETURN)
-    :: else -> todo = (state == FAILED && op != KEEP -> CLEAR : NOTHING)
-    fi
-}
 
 inline free_ticket()
 {
@@ -176,7 +295,7 @@ inline begin_wrongly()
            ticket[t].arrive_in = MY_WORD;
            if
            :: sum == 0 ->
-              ticket[t].reserved = PAGES + reserve;
+              ticket[t].reserved = DEVICE_PAGES + reserve;
               reserve = reserve + n
            :: else
            fi
@@ -197,16 +316,18 @@ inline begin_wrongly()
 inline free_wrongly()
 {
 #ifdef BUG_RESERVE_TAIL
-    tail_seen = ticket[t].reserved;
+    tail_seen[DEVICE] = ticket[t].reserved;
     return_pages();
-    tail == tail_seen; /* published in the order of the reservations */
-    tail = tail_seen + freed;
+    tail[DEVICE] == ticket[t].reserved; /* published in the order of the reservations */
+    tail[DEVICE] = tail_seen[DEVICE];
 #endif
     ticket[t].state = EMPTY
 }
 #endif
 
-/* ---- both ---- */
+/* ---- all ---- */
+
+#define LED (op == STASH || MIGRATES_NOW)
 
 inline begin()
 {
@@ -218,8 +339,8 @@ inline begin()
        n = (op == STASH -> n : ticket[t].num_pages);
        if
        :: my_launch % 2 == 1 -> order = true; todo = REFUSE
-       :: my_launch % 2 == 0 && op == STASH -> agree()
-       :: my_launch % 2 == 0 && op != STASH ->
+       :: my_launch % 2 == 0 && LED -> agree()
+       :: my_launch % 2 == 0 && !LED ->
           plan_restore();
 #if defined(BUG_RESERVE_TAIL) || defined(BUG_GIVE_BACK_FIRST)
           begin_wrongly()
@@ -237,6 +358,7 @@ inline finish()
 #else
     :: todo == RETURN || todo == CLEAR -> free_ticket()
 #endif
+    :: todo == MOVE -> change_pages()
     :: else
     fi;
     d_step { /* compare-and-swap: another operation's word stays, its blocks may still wait */
@@ -263,13 +385,7 @@ end:
        if
        :: todo == REFUSE
        :: else ->
-#ifdef BUG_ARRIVE_EARLY
-          arrive();
-          copy();
-#else
-          copy();
-          arrive();
-#endif
+          do_share();
           claim(ticket[t].launch);
           if
           :: mine -> finish()
@@ -281,110 +397,4 @@ end:
     od
 }
 
-#if SCENARIO == PROPER || SCENARIO == SAME_TICKET
-/* What an operation must have done to a ticket that nobody else uses. */
-inline check_one_operation()
-{
-    d_step {
-        if
-        :: op == STASH && state_before != LIVE ->
-           CHECK((ticket[t].state == LIVE && ticket[t].num_pages == want) ||
-                 (ticket[t].state == FAILED && ticket[t].num_pages == 0))
-        :: op == KEEP || (op == STASH && state_before == LIVE) ->
-           CHECK(ticket[t].state == state_before)
-        :: op == RESTORE || op == RELEASE -> CHECK(ticket[t].state == EMPTY)
-        fi;
-        CHECK(ticket[t].arrive_in == 0 && ticket[t].arrive_out == 0);
-    }
-}
-
-proctype stream(byte s)
-{
-    byte t, want, blocks, ops;
-    mtype op = STASH, state_before = EMPTY;
-    do
-    :: ops < (s == 0 -> OPS : OPS_OTHERS) ->
-#if SCENARIO == PROPER
-       t = s;
-#else
-       if
-       :: t = 0
-       :: t = 1
-       fi;
-#endif
-       any_operation();
-       state_before = ticket[t].state;
-       enqueue(s, op, t, want, blocks);
-#if SCENARIO == PROPER
-       check_one_operation();
-#endif
-       ops++
-    :: else -> break
-    od;
-#if SCENARIO == PROPER
-    enqueue(s, RESTORE, t, 0, (s == 0 -> GRID : GRID_OTHERS));
-#endif
-    streams_done++
-}
-#elif SCENARIO == ROUNDS
-proctype stream(byte s)
-{
-    byte want, ops;
-    do
-    :: ops < (s == 0 -> OPS : OPS_OTHERS) ->
-       if
-       :: want = 1
-       :: want = 2
-       fi;
-       enqueue(s, STASH, s, want, GRID);
-       enqueue(s, RESTORE, s, 0, GRID);
-       ops++
-    :: else -> break
-    od;
-    streams_done++
-}
-#elif SCENARIO == HANDOVER
-byte stashed[STREAMS], restored[STREAMS]; /* events: how often recorded */
-
-proctype stream(byte s)
-{
-    byte want, ops;
-    do
-    :: ops < OPS ->
-       restored[1 - s] == ops;
-       if
-       :: want = 1
-       :: want = 2
-       fi;
-       enqueue(s, STASH, s, want, GRID);
-       stashed[s]++;
-       stashed[1 - s] == ops + 1;
-       enqueue(s, RESTORE, 1 - s, 0, GRID);
-       restored[s]++;
-       ops++
-    :: else -> break
-    od;
-    streams_done++
-}
-#endif
-
-init
-{
-    atomic {
-        make_pool();
-        run_blocks();
-    }
-#if SCENARIO == SAME_TICKET
-    any_tickets();
-    strict = false;
-#endif
-    run_streams();
-    streams_done == STREAMS;
-#if SCENARIO == SAME_TICKET
-    check_misuse();
-#elif SCENARIO != DAMAGED
-    check_pages(false);
-    check_rest();
-    assert(!order && !recorded && tail - head == PAGES);
-#endif
-}
+#include "concurrent_streams.pml"

@@ -1,16 +1,24 @@
 /* Ordered pools: every block takes the decision alone, from the state line; the last block done
  * claims the launch word and publishes the operation. */
 
-#define PROPER 1      /* one stream: no error, whatever the operations */
-#define DAMAGED 2     /* one stream; somebody writes into a page table */
-#define TWO_STREAMS 3 /* misuse: two unordered streams, each with its own ticket */
-#define SAME_TICKET 4 /* misuse: two unordered streams that use the same tickets */
+#define PROPER 1       /* one stream: no error, whatever the operations */
+#define DAMAGED 2      /* one stream; somebody writes into a page table */
+#define TWO_STREAMS 3  /* misuse: two unordered streams, each with its own ticket */
+#define SAME_TICKET 4  /* misuse: two unordered streams that use the same tickets */
+#define DAMAGED_RING 5 /* one stream; somebody writes into a ring */
 
-#if SCENARIO == PROPER || SCENARIO == DAMAGED
+#if SCENARIO == PROPER || SCENARIO == DAMAGED || SCENARIO == DAMAGED_RING
 #define STREAMS 1
 #endif
 
+/* Pages are taken after the copy: one that has an owner before is not ours. */
+#define GOES_TO(k) \
+    (moves & (1 << (k)) -> RING(TARGET, head_seen[TARGET] + MOVES_BELOW(k)) : NO_PAGE)
+#define TARGET_IS_MINE(k) (owner[GOES_TO(k)] == 0)
+
 #include "pool.pml"
+#include "pages.pml"
+#include "migrate.pml"
 #include "scenario.pml"
 
 inline decide()
@@ -18,16 +26,18 @@ inline decide()
     if
     :: op == STASH ->
        state = STATE_OF(t);
-       d_step { /* unsigned: a head beyond the tail reads as very many free pages */
+       d_step {
            if
            :: state == LIVE -> todo = NOTHING
-           :: else ->
-              todo = (head_seen > tail_seen || tail_seen - head_seen >= n -> TAKE : TOO_FEW)
+           :: else -> decide_tiers()
            fi
        }
-    :: op != STASH && state == LIVE -> todo = (op == KEEP -> READ : RETURN)
-    :: op != STASH && state != LIVE ->
-       todo = (state == FAILED && op != KEEP -> CLEAR : NOTHING)
+    :: MIGRATES_NOW ->
+       if
+       :: state == LIVE -> pick_places()
+       :: else -> todo = NOTHING
+       fi
+    :: else -> plan_restore()
     fi
 }
 
@@ -38,14 +48,42 @@ inline copy()
        i = b;
        do
        :: i < n * TILES ->
-          id = ring[(head_seen + i / TILES) % PAGES];
+          id = RING_ID(i / TILES);
           copy_in(0);
           i = i + grid
        :: else -> break
        od
+    :: todo == MOVE ->
+#ifdef BUG_MOVE_WRITES_TABLE_EARLY
+       ticket[t].table[0] = (moves & 1 -> GOES_TO(0) : ticket[t].table[0]);
+#endif
+       copy_across(0)
     :: (todo == READ || todo == RETURN) && op != RELEASE -> copy_out()
     :: else
     fi
+}
+
+inline change_pages()
+{
+    k = 0;
+    do
+    :: k < n ->
+       if
+       :: moves & (1 << k) ->
+          id = GOES_TO(k);
+          own_page();
+          to = id;
+          if
+          :: to != NO_PAGE -> change_page()
+          :: else
+          fi
+       :: else
+       fi;
+       k++
+    :: else -> break
+    od;
+    head[TARGET] = head_seen[TARGET] + MOVES_BELOW(n);
+    publish_tails()
 }
 
 /* By the last block, while the launch word is odd. */
@@ -55,8 +93,13 @@ inline publish()
     :: todo == TAKE ->
        take_pages();
        set_ticket(LIVE, n);
-       head = head_seen + n
-    :: todo == TOO_FEW -> set_ticket(FAILED, 0)
+       publish_heads()
+    :: todo == TOO_FEW ->
+       set_ticket(FAILED, 0);
+#ifdef BUG_DECIDES_TIERS_APART
+       head[DEVICE] = head_seen[DEVICE] + from_device
+#endif
+    :: todo == MOVE -> change_pages()
     :: todo == RETURN ->
        give_back();
        ticket[t].state = EMPTY
@@ -81,8 +124,8 @@ inline begin()
     :: else ->
        state = STATE_OF(t);
        n = (op == STASH -> n : ticket[t].num_pages);
-       head_seen = head;
-       tail_seen = tail;
+       see_heads();
+       see_tails();
 #ifdef BUG_LAUNCH_READ_LATE
        my_launch = pool_launch;
 #endif
@@ -108,13 +151,7 @@ end:
 #else
        :: else ->
 #endif
-#ifdef BUG_ARRIVE_EARLY
-          arrive();
-          copy();
-#else
-          copy();
-          arrive(); /* also when there was nothing to do */
-#endif
+          do_share();
           claim(pool_launch);
           if
           :: mine -> publish()
@@ -125,34 +162,73 @@ end:
     od
 }
 
-#if SCENARIO != DAMAGED
+#if STREAMS > 1 || SCENARIO == PROPER
+#if SCENARIO == PROPER
+/* Pages of ticket t in each tier, and free ones. */
+inline look_before()
+{
+    d_step {
+        state_before = ticket[t].state;
+        free_before[DEVICE] = NUM_FREE(DEVICE);
+        free_before[HOST] = NUM_FREE(HOST);
+        pages_before[DEVICE] = 0;
+        pages_before[HOST] = 0;
+        e = 0;
+        do
+        :: state_before == LIVE && e < ticket[t].num_pages ->
+           pages_before[TIER(ticket[t].table[e])]++;
+           e++
+        :: else -> break
+        od;
+        e = 0;
+    }
+}
+
+/* e pages have left the ring of a tier, or have come to it. */
+#define LEFT(tier) (NUM_FREE(tier) == free_before[tier] - e)
+#define CAME(tier) (NUM_FREE(tier) == free_before[tier] + e)
+
 /* What an operation must have done, seen by the only stream. */
 inline check_one_operation()
 {
     d_step {
         CHECK(!order);
         if
-        :: op == STASH && state_before != LIVE && want <= free_before ->
+        :: op == STASH && state_before != LIVE &&
+           want <= free_before[DEVICE] + free_before[HOST] ->
            CHECK(ticket[t].state == LIVE && ticket[t].num_pages == want);
-           CHECK(tail - head == free_before - want)
-        :: op == STASH && state_before != LIVE && want > free_before ->
-           CHECK(ticket[t].state == FAILED && tail - head == free_before)
+           e = MIN(want - MIN(lead, free_before[HOST]), free_before[DEVICE]);
+           CHECK(LEFT(DEVICE));
+           e = want - e;
+           CHECK(LEFT(HOST))
+        :: op == STASH && state_before != LIVE &&
+           want > free_before[DEVICE] + free_before[HOST] ->
+           CHECK(ticket[t].state == FAILED && LEFT(DEVICE) && LEFT(HOST))
         :: op == KEEP || (op == STASH && state_before == LIVE) ->
-           CHECK(ticket[t].state == state_before && tail - head == free_before)
-        :: (op == RESTORE || op == RELEASE) && state_before == LIVE ->
+           CHECK(ticket[t].state == state_before && LEFT(DEVICE) && LEFT(HOST))
+        :: op == RESTORE || op == RELEASE ->
            CHECK(ticket[t].state == EMPTY);
-           CHECK(tail - head == free_before + ticket[t].num_pages)
-        :: (op == RESTORE || op == RELEASE) && state_before != LIVE ->
-           CHECK(ticket[t].state == EMPTY && tail - head == free_before)
-        fi
+           e = pages_before[DEVICE];
+           CHECK(CAME(DEVICE));
+           e = pages_before[HOST];
+           CHECK(CAME(HOST))
+        :: MIGRATES_NOW ->
+           CHECK(ticket[t].state == state_before);
+           e = MIN(pages_before[SOURCE], free_before[TARGET]);
+           e = (want && want < e -> want : e);
+           CHECK(LEFT(TARGET) && CAME(SOURCE))
+        fi;
+        e = 0;
     }
     check_pages(false);
     check_rest()
 }
+#endif
 
 proctype stream(byte s)
 {
-    byte t, want, blocks, ops, free_before;
+    byte t, want, lead, blocks, ops;
+    byte free_before[2], pages_before[2];
     mtype op = STASH, state_before = EMPTY;
     do
     :: ops < (s == 0 -> OPS : OPS_OTHERS) ->
@@ -166,12 +242,9 @@ proctype stream(byte s)
 #endif
        any_operation();
 #if SCENARIO == PROPER
-       d_step {
-           free_before = tail - head;
-           state_before = ticket[t].state;
-       }
+       look_before();
 #endif
-       enqueue(s, op, t, want, blocks);
+       enqueue(s, op, t, want, lead, blocks);
 #if SCENARIO == PROPER
        check_one_operation();
 #endif
@@ -188,19 +261,19 @@ init
         make_pool();
         run_blocks();
     }
-#if SCENARIO == TWO_STREAMS || SCENARIO == SAME_TICKET
+#if STREAMS > 1
     any_tickets();
     strict = false;
 #endif
     run_streams();
     streams_done == STREAMS;
 #if SCENARIO == PROPER
-    enqueue(0, RESTORE, 0, 0, GRID);
-    enqueue(0, RESTORE, 1, 0, GRID);
+    enqueue(0, RESTORE, 0, 0, 0, GRID);
+    enqueue(0, RESTORE, 1, 0, 0, GRID);
     check_pages(false);
     check_rest();
-    assert(!order && !recorded && tail - head == PAGES);
-#elif SCENARIO != DAMAGED
-    check_misuse();
+    assert(!order && !recorded && ALL_FREE)
+#elif STREAMS > 1
+    check_misuse(false)
 #endif
 }

@@ -1,5 +1,5 @@
-/* What both models share: the pool's memory, streams and their launches, residency, copying, page
- * ids. README.md says what is modelled and what is not.
+/* What both models share: the pool's memory, streams and their launches, residency, copying, arrival
+ * word. README.md says what is modelled and what is not.
  *
  * One statement that touches shared memory is one step. A d_step is one atomic operation of the
  * kernels together with ghost variables, which exist in the model only. */
@@ -13,8 +13,13 @@
 #ifndef TICKETS
 #define TICKETS 2
 #endif
-#ifndef PAGES
-#define PAGES 3
+#ifndef HOST_PAGES
+#define HOST_PAGES 1
+#endif
+#if HOST_PAGES == 0
+#define DEVICE_PAGES 3
+#else
+#define DEVICE_PAGES 2
 #endif
 #ifndef OPS
 #define OPS 1 /* operations of the first stream */
@@ -31,11 +36,19 @@
 
 #define TILES 2    /* of a page: tile i of a launch is copied by block i % grid */
 #define MAX_WANT 2 /* most pages of a stash */
-#define NO_PAGE PAGES
+#define PAGES (DEVICE_PAGES + HOST_PAGES)
+#define NO_PAGE PAGES /* out of range, and like the kernels' word for it of the host tier */
+
+#define DEVICE 0
+#define HOST 1
+#define TIER(id) ((id) >= DEVICE_PAGES)
+#define SIZE(tier) (tier -> HOST_PAGES : DEVICE_PAGES)
+#define RING(tier, at) ring[(tier) * DEVICE_PAGES + (at) % SIZE(tier)]
+#define MIN(x, y) ((x) < (y) -> (x) : (y))
 
 mtype = { EMPTY, LIVE, FAILED };                                /* state of a ticket */
-mtype = { STASH, RESTORE, KEEP, RELEASE };                      /* operations */
-mtype = { NOTHING, TAKE, TOO_FEW, RETURN, READ, CLEAR, REFUSE } /* what a block does about one */
+mtype = { STASH, RESTORE, KEEP, RELEASE, DEMOTE, PROMOTE };     /* operations */
+mtype = { NOTHING, TAKE, TOO_FEW, RETURN, READ, CLEAR, MOVE, REFUSE } /* what a block does about one */
 
 typedef ticket_t {
     mtype state = EMPTY;
@@ -45,19 +58,20 @@ typedef ticket_t {
     byte arrive_out;  /* arrival word: how many blocks are done ... */
     short arrive_tag; /* ... and the sum of their tags */
     /* concurrent pools */
+    byte moving[MAX_WANT]; /* where the places go that migrate; NO_PAGE: they stay */
     byte launch;     /* odd while an operation on the ticket is finished */
     short arrive_in; /* launch word of the stash that has a leader */
     short ready;     /* launch word and decision of that leader */
     /* ghost */
     byte content;  /* what a restore must find in the pages */
-    byte reserved; /* BUG_RESERVE_TAIL */
+    byte reserved; /* BUG_RESERVE_TAIL, of the device tier */
 };
 
-byte head, tail, epoch;
+byte head[2], tail[2], epoch;
 byte pool_launch; /* ordered pools: odd while an operation is published */
 bool order;       /* the sticky ORDER flag */
 byte lock_next, lock_serving;
-byte ring[PAGES];
+byte ring[PAGES]; /* the device's ring, then the host's */
 byte owner[PAGES]; /* 0: free */
 ticket_t ticket[TICKETS];
 
@@ -89,13 +103,15 @@ byte p, e, times, pages_held; /* of the checks */
 typedef launch_t {
     mtype op;
     byte ticket;
-    byte want; /* pages that a stash needs */
+    byte want; /* pages that a stash needs, or most that migrate; then 0: all */
+    byte lead; /* of a stash: so many places prefer host pages */
     byte grid;
     byte waiting; /* one bit per block that was not started yet */
     byte running; /* blocks that have not ended yet */
     /* ghost */
     byte content;  /* what a stash writes */
     byte copied;   /* tiles */
+    byte moved;    /* places that have migrated */
     bool complete; /* a last block has finished the operation */
 };
 launch_t launched[STREAMS];
@@ -103,15 +119,17 @@ byte free_slots = RESIDENT;
 byte streams_done;
 
 /* Enqueues an operation on stream q and waits until the stream has passed it. */
-inline enqueue(q, operation, the_ticket, pages, blocks)
+inline enqueue(q, operation, the_ticket, pages, first_on_host, blocks)
 {
     d_step {
         launched[q].op = operation;
         launched[q].ticket = the_ticket;
         launched[q].want = pages;
+        launched[q].lead = first_on_host;
         launched[q].grid = blocks;
         launched[q].content = launched[q].content % 4 + 1;
         launched[q].copied = 0;
+        launched[q].moved = 0;
         launched[q].complete = false;
         launched[q].waiting = (1 << (blocks)) - 1;
         launched[q].running = blocks;
@@ -123,10 +141,11 @@ inline enqueue(q, operation, the_ticket, pages, blocks)
 }
 
 /* Variables of block b of stream s. */
-#define BLOCK_LOCALS                                                          \
-    byte t, grid, n, my_launch, head_seen, tail_seen, i, k, id, old, freed;   \
-    short sum;                                                                \
-    bool mine;                                                                \
+#define BLOCK_LOCALS                                                                  \
+    byte t, grid, n, my_launch, head_seen[2], tail_seen[2], i, k, id, to, old;        \
+    byte lead, from_device, moves; /* what was decided: pages.pml, migrate.pml */     \
+    short sum;                                                                        \
+    bool mine;                                                                        \
     mtype op = STASH, state = EMPTY, todo = NOTHING
 
 /* Gives the block a slot, which it keeps until it ends, also while it waits for something. */
@@ -149,8 +168,10 @@ inline block_ends()
         free_slots++;
         launched[s].running--;
         /* forgotten, so that there are fewer states */
-        t = 0; grid = 0; n = 0; my_launch = 0; head_seen = 0; tail_seen = 0; i = 0; k = 0; id = 0;
-        old = 0; freed = 0; sum = 0; mine = false; op = STASH; state = EMPTY; todo = NOTHING;
+        t = 0; grid = 0; n = 0; my_launch = 0; i = 0; k = 0; id = 0; to = 0; old = 0; lead = 0;
+        head_seen[DEVICE] = 0; head_seen[HOST] = 0; tail_seen[DEVICE] = 0; tail_seen[HOST] = 0;
+        from_device = 0; moves = 0; sum = 0; mine = false; op = STASH; state = EMPTY;
+        todo = NOTHING;
     }
 }
 
@@ -231,7 +252,8 @@ inline operation_is_complete()
 {
     launched[s].complete = true;
     CHECK(op == RELEASE || !(todo == TAKE || todo == READ || todo == RETURN) ||
-          launched[s].copied == n * TILES || (strict && recorded))
+          launched[s].copied == n * TILES || (strict && recorded));
+    CHECK(todo != MOVE || launched[s].copied == launched[s].moved * TILES)
 }
 
 inline failure_is_justified()
@@ -293,81 +315,5 @@ inline empty_arrivals()
            ticket[t].arrive_tag = 0
         :: else -> order = true
         fi
-    }
-}
-
-/* ---- page ids: the ghost `held` moves with the owner word ---- */
-
-/* The next n ids of the ring go to the ticket. */
-inline take_pages()
-{
-    k = 0;
-    do
-    :: k < n ->
-       id = ring[(head_seen + k) % PAGES];
-       d_step { /* compare-and-swap of the owner word */
-           if
-           :: owner[id] == 0 ->
-              owner[id] = OWNER_WORD(t, k);
-              CHECK(held[id] == 0);
-              held[id] = t + 1;
-              num_held++
-           :: else -> recorded = true; id = NO_PAGE
-           fi
-       }
-       ticket[t].table[k] = id;
-       k++
-    :: else -> break
-    od
-}
-
-/* The n ids of the ticket go to the ring, except those that are not the ticket's. */
-inline return_pages()
-{
-    k = 0;
-    do
-    :: k < n ->
-       id = ticket[t].table[k];
-       d_step { /* compare-and-swap of the owner word */
-#ifdef BUG_FREE_WITHOUT_CAS
-           mine = id < PAGES;
-#else
-           mine = (id < PAGES && owner[id] == OWNER_WORD(t, k));
-#endif
-           if
-           :: mine ->
-              owner[id] = 0;
-              CHECK(held[id] == t + 1);
-              held[id] = 0;
-              num_held--
-           :: else -> recorded = true
-           fi
-       }
-       if
-       :: mine ->
-          ring[(tail_seen + freed) % PAGES] = id;
-          freed++
-       :: else
-       fi;
-       k++
-    :: else -> break
-    od
-}
-
-/* Where the tail is read: by whoever may write it. */
-inline give_back()
-{
-    tail_seen = tail;
-    return_pages();
-    tail = tail_seen + freed
-}
-
-inline set_ticket(new_state, pages)
-{
-    ticket[t].num_pages = pages;
-    d_step {
-        ticket[t].epoch = epoch;
-        ticket[t].state = new_state;
-        ticket[t].content = MY_CONTENT;
     }
 }

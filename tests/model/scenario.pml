@@ -16,29 +16,35 @@ inline make_pool()
         od;
         p = 0;
         num_held = 0;
-        head = 0;
-        tail = PAGES;
+        head[DEVICE] = 0;
+        head[HOST] = 0;
+        tail[DEVICE] = DEVICE_PAGES;
+        tail[HOST] = HOST_PAGES;
     }
 }
 
-/* Each page is free exactly once or held by exactly one live ticket, and its owner word says so.
- * lost: pages may be missing, but none is there twice. */
+#define NUM_FREE(tier) (tail[tier] - head[tier])
+#define ALL_FREE (NUM_FREE(DEVICE) == DEVICE_PAGES && NUM_FREE(HOST) == HOST_PAGES)
+
+/* Each page is once in the ring of its tier or held by exactly one live ticket, and its owner word
+ * says so. lost: pages may be missing, but none is there twice. */
 inline check_pages(lost)
 {
     d_step {
-        assert(tail >= head && tail - head <= PAGES);
+        assert(tail[DEVICE] >= head[DEVICE] && NUM_FREE(DEVICE) <= DEVICE_PAGES);
+        assert(tail[HOST] >= head[HOST] && NUM_FREE(HOST) <= HOST_PAGES);
         p = 0; pages_held = 0;
         do
         :: p < PAGES ->
            times = 0;
-           e = head;
+           e = head[TIER(p)];
            do
-           :: e < tail ->
-              times = times + (ring[e % PAGES] == p);
+           :: e < tail[TIER(p)] ->
+              times = times + (RING(TIER(p), e) == p);
               e++
            :: else -> break
            od;
-           assert(times == 0 || owner[p] == 0);
+           assert(times == 0 || (owner[p] == 0 && (CLEAN(p) || order)));
            e = 0;
            do
            :: e < TICKETS * MAX_WANT ->
@@ -58,7 +64,7 @@ inline check_pages(lost)
            p++
         :: else -> break
         od;
-        assert(tail - head + pages_held == PAGES || lost);
+        assert(NUM_FREE(DEVICE) + NUM_FREE(HOST) + pages_held == PAGES || lost);
         p = 0; e = 0; times = 0; pages_held = 0;
     }
 }
@@ -82,8 +88,8 @@ inline check_rest()
 }
 
 /* pst_pool_reset. The epoch makes all tickets read as empty. Operations that were refused half-way
- * have left arrivals behind, and a ready word that the next replay of the same operation would take
- * for its own. */
+ * have left arrivals behind, a ready word that the next replay of the same operation would take for
+ * its own, and bytes in pages that they never owned. */
 inline reset_pool()
 {
     d_step {
@@ -103,6 +109,19 @@ inline reset_pool()
            p++
         :: else -> break
         od;
+#ifdef SCRUB
+        p = 0;
+        do
+        :: p < PAGES * TILES ->
+#ifdef BUG_RESET_SCRUBS_HELD
+           content[p] = (owner[p / TILES] -> 0 : content[p]);
+#else
+           content[p] = 0;
+#endif
+           p++
+        :: else -> break
+        od;
+#endif
         order = false;
         recorded = false;
         damage = false;
@@ -113,20 +132,25 @@ inline reset_pool()
 
 /* After a misuse: pages are conserved, bytes are damaged only if ORDER says so, and a reset pool is
  * as new. */
-inline check_misuse()
+inline check_misuse(lost)
 {
-    check_pages(false);
+    check_pages(lost);
     check_rest();
     assert(order || !damage);
     reset_pool();
-    enqueue(0, STASH, 0, 2, GRID);
-    enqueue(0, STASH, 1, 1, GRID);
-    enqueue(0, STASH, 1, 1, GRID); /* still live: does nothing */
-    enqueue(0, RESTORE, 0, 0, GRID);
-    enqueue(0, RESTORE, 1, 0, 1);
+    check_pages(false);
+    enqueue(0, STASH, 0, 2, 0, GRID);
+#ifdef MIGRATES
+    enqueue(0, DEMOTE, 0, 1, 0, GRID);
+#endif
+    enqueue(0, STASH, 1, 1, 0, GRID);
+    enqueue(0, STASH, 1, 1, 0, GRID); /* still live: does nothing */
+    assert(num_held == 3);
+    enqueue(0, RESTORE, 0, 0, 0, GRID);
+    enqueue(0, RESTORE, 1, 0, 0, 1);
     check_pages(false);
     check_rest();
-    assert(!order && !recorded && head == 3 && tail == 3 + PAGES)
+    assert(!order && !recorded && ALL_FREE)
 }
 
 /* ---- what streams do ---- */
@@ -164,22 +188,46 @@ inline any_tickets()
 {
     if
     :: skip
-    :: enqueue(0, STASH, 0, 1, 1)
-    :: enqueue(0, STASH, 0, 1, 1);
-       enqueue(1, STASH, 1, 1, 1)
+    :: enqueue(0, STASH, 0, 1, 0, 1)
+    :: enqueue(0, STASH, 0, 1, 0, 1);
+       enqueue(1, STASH, 1, 1, 0, 1)
+#ifdef MIGRATES
+    :: enqueue(0, STASH, 0, 2, 0, 1)
+    :: enqueue(0, STASH, 0, 2, 1, 1)
+#endif
     fi
 }
 
-/* Picks an operation for stream s. */
+#ifdef MIGRATES
+#define MAY_MIGRATE true
+#else
+#define MAY_MIGRATE false
+#endif
+
+/* Picks an operation for stream s. With MIGRATES the first of two streams does nothing else: the
+ * others are covered without. */
 inline any_operation()
 {
     atomic {
         want = 0;
+        lead = 0;
         if
-        :: op = STASH; if :: want = 1 :: want = 2 fi
-        :: op = RESTORE
-        :: op = KEEP
-        :: op = RELEASE
+        :: MAY_MIGRATE ->
+           if :: op = DEMOTE :: op = PROMOTE fi;
+#if HOST_PAGES > 1
+           if :: want = 0 :: want = 1 fi
+#endif
+        :: !MAY_MIGRATE || STREAMS == 1 || s > 0 ->
+           if
+           :: op = STASH;
+              if :: want = 1 :: want = 2 fi;
+#if STREAMS == 1
+              if :: lead = 0 :: lead = 1 fi
+#endif
+           :: op = RESTORE
+           :: op = KEEP
+           :: op = RELEASE
+           fi
         fi;
         if
         :: blocks = 1
@@ -191,18 +239,8 @@ inline any_operation()
 #if SCENARIO == DAMAGED
 /* Somebody writes an id into the page table of a live ticket: one that it has already, one of
  * another ticket, a free one, or one that does not exist. */
-proctype stream(byte s)
+inline damage_table()
 {
-    byte k, old, id, all;
-    if
-    :: all = 1
-    :: all = 0
-    fi;
-    enqueue(s, STASH, 0, 2, GRID);
-    if
-    :: all -> enqueue(s, STASH, 1, 1, 1)
-    :: else
-    fi;
     atomic {
         if
         :: k = 0
@@ -213,23 +251,70 @@ proctype stream(byte s)
         :: old != 0 -> id = 0
         :: old != 1 -> id = 1
         :: old != 2 -> id = 2
-        :: id = PAGES
+        :: id = NO_PAGE
         fi;
         ticket[0].table[k] = id
     }
-    enqueue(s, KEEP, 0, 0, GRID);
-    assert(recorded && !order && tail - head == 1 - all);
-    recorded = false;
-    enqueue(s, RESTORE, 0, 0, GRID);
-    check_pages(true);
-    assert(recorded && !order && tail - head == 2 - all);
+}
+
+proctype stream(byte s)
+{
+    byte k, old, id, all;
     if
-    :: all -> enqueue(s, RESTORE, 1, 0, GRID)
+    :: all = 1
+    :: all = 0
+    fi;
+    enqueue(s, STASH, 0, 2, 0, GRID);
+    if
+    :: all -> enqueue(s, STASH, 1, 1, 0, 1)
     :: else
     fi;
-    enqueue(s, RESTORE, 0, 0, GRID); /* empty now: does nothing */
+    damage_table();
+    enqueue(s, KEEP, 0, 0, 0, GRID);
+    assert(recorded && !order && num_held == 2 + all);
+    recorded = false;
+#ifdef MIGRATES
+    enqueue(s, DEMOTE, 0, 0, 0, GRID); /* of the other page, if the host has room */
+    assert(!recorded && !order && num_held == 2 + all);
+    assert(NUM_FREE(HOST) == 0 && NUM_FREE(DEVICE) == 1 - all);
+#endif
+    if
+    :: enqueue(s, RESTORE, 0, 0, 0, GRID)
+    :: enqueue(s, RELEASE, 0, 0, 0, GRID)
+    fi;
     check_pages(true);
-    assert(!order && tail - head == 2);
+    assert(recorded && !order && num_held == 1 + all);
+    if
+    :: all -> enqueue(s, RESTORE, 1, 0, 0, GRID)
+    :: else
+    fi;
+    enqueue(s, RESTORE, 0, 0, 0, GRID); /* empty now: does nothing */
+    check_pages(true);
+    assert(!order && num_held == 1);
+    streams_done++
+}
+#elif SCENARIO == DAMAGED_RING
+/* Somebody writes an id into the host's ring: of a page that has an owner, or one that does not
+ * exist. The place stays where it is. */
+proctype stream(byte s)
+{
+    enqueue(s, STASH, 0, 2, 0, GRID);
+    atomic {
+        if
+        :: ring[DEVICE_PAGES] = 0
+        :: ring[DEVICE_PAGES] = 1
+        :: ring[DEVICE_PAGES] = NO_PAGE
+        fi
+    }
+    enqueue(s, DEMOTE, 0, 0, 0, GRID);
+    check_pages(true);
+    assert(recorded && !order && num_held == 2 && NUM_FREE(HOST) == 0);
+    recorded = false;
+    enqueue(s, KEEP, 0, 0, 0, GRID);
+    enqueue(s, PROMOTE, 0, 0, 0, GRID); /* nothing to do */
+    enqueue(s, RESTORE, 0, 0, 0, GRID);
+    check_pages(true);
+    assert(!recorded && !order && num_held == 0 && NUM_FREE(DEVICE) == DEVICE_PAGES);
     streams_done++
 }
 #endif
