@@ -65,6 +65,15 @@ PSTI_FN unsigned char *psti_page_address(const psti_pool_view *pool, uint32_t id
     return pool->pages[psti_id_tier(id)] + ((uint64_t)psti_id_index(id) << pool->page_shift);
 }
 
+/* Whether a reset of a pool that scrubs clears this page: also a free one where operations that were
+ * refused may have written into it. */
+PSTI_FN bool psti_is_dirty(const psti_pool_view *pool, uint32_t id)
+{
+    const uint64_t owner = psti_load_relaxed_u64(psti_owner_of(pool, id));
+    return owner != PSTI_OWNER_ABSENT &&
+           (owner != PSTI_OWNER_FREE || psti_load_relaxed_u32(&pool->state->refuse));
+}
+
 PSTI_FN bool psti_is_held(const psti_pool_view *pool, uint32_t id)
 {
     const uint64_t owner = psti_load_relaxed_u64(psti_owner_of(pool, id));

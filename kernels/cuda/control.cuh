@@ -12,15 +12,15 @@ PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t i
     return (psti_ticket_record *)pool.tickets[index];
 }
 
-/* Clears the pages that are held and sets owner words: a page is one block's, which so clears it before
- * nobody can tell any more that it was held. */
+/* Clears pages and sets owner words: a page is one block's, which so clears it before nobody can tell
+ * any more that it was held. */
 PSTI_DEVICE void scrub_tier(const psti_pool_view &pool, uint32_t tier, uint32_t num_pages)
 {
     for (uint64_t page = blockIdx.x; page < pool.max_pages[tier]; page += gridDim.x) {
         const uint32_t id = (uint32_t)page | tier << 31;
-        const bool held = psti_is_held(&pool, id);
+        const bool dirty = psti_is_dirty(&pool, id);
         __syncthreads();
-        for (uint64_t at = 0; held && at >> pool.page_shift == 0; at += PSTI_TILE_BYTES)
+        for (uint64_t at = 0; dirty && at >> pool.page_shift == 0; at += PSTI_TILE_BYTES)
             clear_tile(psti_page_address(&pool, id) + at);
         if (threadIdx.x == 0)
             pool.owner[tier][page] = psti_first_owner(page, num_pages);

@@ -261,9 +261,9 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch &batch, Copier &copier,
     }
     if (!arrive(s, args))
         return;
-    if (verdict == PST_FAULT_NONE)
+    if (verdict == PST_FAULT_NONE && (s.copies || !args.pool.concurrent))
         commit_migration(m);
-    else if (threadIdx.x == 0)
+    else if (verdict != PST_FAULT_NONE && threadIdx.x == 0)
         psti_record_fault(&args.pool, verdict, args.ticket_index, 0);
     if (threadIdx.x == 0)
         finish(s, args);

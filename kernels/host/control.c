@@ -15,7 +15,7 @@ static void refill(const psti_pool_view *pool)
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         const uint32_t num_pages = pool->state->num_pages[tier];
         for (uint32_t page = 0; pool->scrubs && page < pool->max_pages[tier]; page++)
-            if (psti_is_held(pool, page | tier << 31))
+            if (psti_is_dirty(pool, page | tier << 31))
                 scrub_page(pool, page | tier << 31);
         for (uint32_t page = 0; page < pool->max_pages[tier]; page++)
             psti_store_relaxed_u64(&pool->owner[tier][page], psti_first_owner(page, num_pages));

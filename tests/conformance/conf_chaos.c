@@ -57,7 +57,10 @@ static void damage_ticket(oracle_random *random, ticket_words *words)
 {
     const uint64_t page = oracle_random_below(random, words->table_pages);
     const uint64_t count = oracle_random_below(random, words->num_counts);
-    switch (oracle_random_below(random, 5)) {
+    switch (oracle_random_below(random, 6)) {
+    case 5:
+        words->head.num_host = wild(random, words->head.num_host);
+        break;
     case 0:
         words->head.state = (uint32_t)oracle_random_below(random, 4);
         break;
@@ -119,7 +122,16 @@ static void operate(scene *self)
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
     options.pages = (pst_restore_pages)oracle_random_below(random, 2);
     options.tail = (pst_restore_tail)oracle_random_below(random, 2);
-    switch (oracle_random_below(random, 8)) {
+    pst_migrate_options share = PST_MIGRATE_OPTIONS_INIT;
+    share.max_pages = oracle_random_below(random, 4);
+    const bool has_host_pages = ls->options.num_host_pages > 0;
+    switch (oracle_random_below(random, has_host_pages ? 10 : 8)) {
+    case 8:
+        LS_TRY(pst_ticket_demote(ticket, &share, ls->stream));
+        break;
+    case 9:
+        LS_TRY(pst_ticket_promote(ticket, &share, ls->stream));
+        break;
     case 0:
         LS_TRY(pst_ticket_release(ticket, ls->stream));
         break;

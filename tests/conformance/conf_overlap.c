@@ -18,7 +18,8 @@ typedef struct scene {
 
 static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode, int64_t rows)
 {
-    const ls_options options = conf_options(mode, POOL_PAGES, 0);
+    ls_options options = conf_options(mode, POOL_PAGES, 0);
+    options.num_host_pages = POOL_PAGES;
     const shape like = conf_prefix_shape(2, rows, ROW_BYTES);
     self->random = oracle_random_seeded(2);
     if (!ls_open(&self->ls, conf->device, &options))
@@ -139,7 +140,7 @@ CONFORMANCE_NO_TSAN(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
 
 /* ---- one operation in the middle of another ---- */
 
-typedef enum operation { STASH, RESTORE, KEEP, RELEASE, OPERATIONS } operation;
+typedef enum operation { STASH, RESTORE, KEEP, DEMOTE, RELEASE, OPERATIONS } operation;
 
 /* The inner operation runs from beginning to end at one event of the outer: before or after one of
  * its blocks. */
@@ -161,6 +162,8 @@ static pst_status enqueue(scene *self, operation what, uint32_t i)
         return pst_ticket_stash(ticket, self->groups[i].group, NULL, ls->stream);
     if (what == RELEASE)
         return pst_ticket_release(ticket, ls->stream);
+    if (what == DEMOTE)
+        return pst_ticket_demote(ticket, NULL, ls->stream);
     return pst_ticket_restore(ticket, self->groups[i].group, &options, ls->stream);
 }
 
@@ -172,6 +175,8 @@ static void expect(scene *self, operation what, uint32_t i)
         oracle_stash(oracle, self->tickets[i], &group->model, group->values);
     else if (what == RELEASE)
         oracle_release(oracle, self->tickets[i]);
+    else if (what == DEMOTE)
+        oracle_migrate(oracle, self->tickets[i], false, 0);
     else
         oracle_restore(oracle, self->tickets[i], &group->model,
                        what == KEEP ? PST_RESTORE_KEEP : PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
@@ -212,7 +217,8 @@ static bool nest(nesting *self)
 }
 
 /* In a concurrent pool two tickets may overlap as they like. A stash takes its pages when its first
- * block runs, the others give theirs back when the last one does. */
+ * block runs, the others give theirs back when the last one does. (Demote does both, in rings that only
+ * another demote has to do with in the same way: no order of the two explains two that overlap.) */
 static void try_concurrent(scene *both, operation outer, operation inner, uint32_t seed)
 {
     lockstep *ls = &both->ls;
@@ -253,7 +259,8 @@ CONFORMANCE_SIMT(Overlap, TicketsOfAConcurrentPoolOverlapAsTheyLike)
     for (uint32_t seed = 1; seed <= conf_cases(conf, 16); seed++)
         for (operation outer = STASH; outer < OPERATIONS; outer++)
             for (operation inner = STASH; inner < OPERATIONS; inner++)
-                try_concurrent(&self, outer, inner, seed);
+                if (outer != DEMOTE || inner != DEMOTE)
+                    try_concurrent(&self, outer, inner, seed);
     tear_down(&self);
 }
 
