@@ -68,8 +68,8 @@ int bench_enqueue_copy(const bench_timer *timer, bench_slot slot, int num_sms, v
 
 /* ---- contiguous bytes, as a group of one row ---- */
 
-static int make_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
-                     pst_group **group_out)
+int bench_make_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
+                    pst_group **group_out)
 {
     const pst_row_space space = {
         .counts = one, .count_type = PST_COUNT_INT64, .capacity = 1, .num_segments = 1};
@@ -87,7 +87,7 @@ int bench_fill_flat(const bench_timer *timer, const int64_t *one, void *base, ui
 {
     const pst_pattern pattern = {.seed = BENCH_SEED, .key = key};
     pst_group *group = NULL;
-    BENCH_TRY(make_flat(timer, one, base, bytes, &group));
+    BENCH_TRY(bench_make_flat(timer, one, base, bytes, &group));
     BENCH_PST(pst_group_fill(group, &pattern, timer->stream));
     BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
     return bench_status(pst_group_destroy(group));
@@ -98,7 +98,7 @@ int bench_verify_flat(const bench_timer *timer, const int64_t *one, void *base, 
 {
     const pst_pattern pattern = {.seed = BENCH_SEED, .key = key};
     pst_group *group = NULL;
-    BENCH_TRY(make_flat(timer, one, base, bytes, &group));
+    BENCH_TRY(bench_make_flat(timer, one, base, bytes, &group));
     BENCH_PST(pst_group_verify(group, group, &pattern, PST_TAIL_ANY, mismatches, timer->stream));
     BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
     return bench_status(pst_group_destroy(group));

@@ -67,6 +67,7 @@ typedef enum bench_sweep {
     BENCH_SWEEP_BACKEND,
     BENCH_SWEEP_GEMM,
     BENCH_SWEEP_PAIRS,
+    BENCH_SWEEP_HOST,
     BENCH_NUM_SWEEPS,
     BENCH_SWEEP_CUSTOM = BENCH_NUM_SWEEPS /* the one that --bytes and so on describe */
 } bench_sweep;
@@ -88,6 +89,7 @@ typedef enum bench_state { BENCH_COLD, BENCH_WARM, BENCH_NUM_STATES } bench_stat
 typedef struct bench_case {
     uint64_t bytes; /* wanted; the result says how many they are */
     uint64_t page_bytes;
+    uint64_t host_bytes; /* of the pool's pinned tier; 0: none, and no rotation of buffers */
     bench_sweep sweep;
     uint32_t tensors;
     uint32_t alignment; /* of bases and wide rows: 16, 4 or 2 bytes */
@@ -150,7 +152,7 @@ enum { BENCH_NO_ANCHOR = -1 };
 
 typedef struct bench_anchor {
     const char *name;
-    const char *role; /* "a0", "configuration", "nodes" */
+    const char *role; /* "a0", "configuration", "nodes", "to_host", "from_host" */
     bench_state state;
     uint64_t bytes;
     int num_sms; /* 0: whatever it takes */
@@ -188,6 +190,7 @@ typedef struct bench_machine {
     pst_device_info device;
     uint64_t cache_bytes;     /* L2 on cuda, last level on host */
     const char *cache_source; /* who said so */
+    uint64_t host_bytes;      /* of the host's memory, available at first */
     char driver[80];          /* "": none */
     bool has_clocks;
     bench_clocks clocks; /* after the first copies at full speed */
@@ -195,8 +198,8 @@ typedef struct bench_machine {
 
 typedef struct bench_skip {
     bench_sweep sweep;
-    char what[160];
-    char reason[160];
+    char what[200];
+    char reason[240];
 } bench_skip;
 
 /* Stash and GEMM side by side. */
@@ -214,9 +217,50 @@ typedef struct bench_overlap {
 enum { BENCH_MAX_OVERLAPS = 8 };
 
 typedef struct bench_pairs {
-    uint64_t pairs, faults, check_errors, mismatched_bytes;
+    uint64_t pairs; /* of each of two runs */
+    uint64_t faults, check_errors, mismatched_bytes;
     uint64_t moved_pages; /* whose id was another one in the second run */
 } bench_pairs;
+
+/* A group between the device and pinned memory: stash, restore. */
+typedef struct bench_host_row {
+    uint64_t bytes, pages;
+    uint64_t pool_bytes; /* of the pool's pinned tier */
+    bool is_part;      /* half of the group alone in one tier, beside which a mixed stash stands */
+    uint32_t num, den; /* fraction that was asked for */
+    uint64_t pinned_pages; /* that the tickets had */
+    int num_sms;
+    bench_times seconds[2];
+    double share_of_engine[2];  /* of the driver's copy; NaN unless all bytes cross the link */
+    double share_of_sm_copy[2]; /* of the fastest of our own copies; NaN also where there is none */
+    uint64_t mismatched_bytes;
+} bench_host_row;
+
+typedef struct bench_pin {
+    uint64_t bytes;
+    double seconds; /* to create the pool, device pages included */
+} bench_pin;
+
+/* From a stash that failed to a pool that is ready to run again. */
+typedef struct bench_recovery {
+    char unavailable[160]; /* why there is no figure, or "" */
+    uint64_t grown_bytes;
+    bench_times seconds;
+    uint64_t mismatched_bytes;
+} bench_recovery;
+
+enum { BENCH_MAX_HOST_ROWS = 32, BENCH_MAX_PINS = 4 };
+
+typedef struct bench_host_tier {
+    uint64_t bytes; /* of the group; 0: not measured */
+    int engine[2];  /* anchors, to the host and from it: the driver's copy */
+    int sm_copy[2]; /* the fastest of our own; or BENCH_NO_ANCHOR */
+    bench_host_row rows[BENCH_MAX_HOST_ROWS];
+    size_t num_rows;
+    bench_pin pins[BENCH_MAX_PINS];
+    size_t num_pins;
+    bench_recovery recovery;
+} bench_host_tier;
 
 enum { BENCH_CALL_TENSORS = 3, BENCH_CALL_TARGET_NS = 5000 };
 
@@ -241,6 +285,7 @@ typedef struct bench_report {
     size_t num_overlaps;
     bool has_pairs;
     bench_pairs pairs;
+    bench_host_tier host_tier;
     bench_call_cost cost;
 } bench_report;
 
@@ -256,6 +301,9 @@ double bench_gbps(uint64_t bytes, const bench_times *seconds);
 /* NaN of no bytes, and without A0. */
 double bench_share_of_a0(const bench_report *report, uint64_t bytes, const bench_times *seconds);
 
+/* Of the pool's device pages. */
+uint64_t bench_pool_bytes(const bench_result *result);
+
 void bench_print_report(const bench_report *report);
 void bench_print_goals(const bench_report *report);
 /* Writes the whole object to path, or nothing; "-" is stdout. */
@@ -266,8 +314,6 @@ int bench_write_json(const bench_report *report, const char *path);
 int bench_machine_of(pst_device *device, bench_machine *machine);
 void bench_read_clocks(bench_machine *machine);
 
-/* Fails, with what is in the way, if the device cannot run the configuration. */
-int bench_may_measure(pst_device *device, const bench_case *what, bench_report *report);
 /* Measures and adds a result and its anchors. If the device cannot run the configuration, adds a
  * skip, or fails unless may_skip is set. */
 int bench_measure(pst_device *device, const bench_case *what, uint32_t samples, bool may_skip,
@@ -275,6 +321,9 @@ int bench_measure(pst_device *device, const bench_case *what, uint32_t samples, 
 int bench_measure_nodes(pst_device *device, uint32_t samples, bench_report *report);
 int bench_measure_overlaps(pst_device *device, bool quick, bench_report *report);
 int bench_measure_pairs(pst_device *device, uint64_t pairs, bench_report *report);
+int bench_measure_host_tier(pst_device *device, bool quick, bench_report *report);
+int bench_measure_recovery(pst_device *device, const bench_machine *machine, bool quick,
+                           uint32_t samples, bench_recovery *recovered);
 int bench_measure_calls(bench_call_cost *cost);
 
 #endif

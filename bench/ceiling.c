@@ -1,6 +1,7 @@
 /* A0: the best of all ways to copy contiguous bytes, sampled all through the run. */
 #include "rig.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 static bool is_candidate(const pst_device_info *device, bench_slot slot)
@@ -20,7 +21,8 @@ static bool is_candidate(const pst_device_info *device, bench_slot slot)
 /* One copy moves four times the cache at least, and so finds nothing of the one before in it. */
 static uint64_t ceiling_bytes(const bench_machine *machine, bool quick)
 {
-    const uint64_t usual = (quick ? 256 : 1024) * BENCH_MIB, cold = 2 * machine->cache_bytes;
+    const bool is_small = quick && machine->device.kind == PST_DEVICE_HOST;
+    const uint64_t usual = (is_small ? 256 : 1024) * BENCH_MIB, cold = 2 * machine->cache_bytes;
     return usual > cold ? usual : cold;
 }
 
@@ -62,11 +64,17 @@ int bench_ceiling_open(bench_ceiling *ceiling, pst_device *device, const bench_m
                        bool quick)
 {
     const int64_t one = 1;
+    uint64_t most, free_bytes;
     void *memory = NULL;
     *ceiling = (bench_ceiling){.machine = machine, .bytes = ceiling_bytes(machine, quick)};
     ceiling->series = calloc(BENCH_NUM_ANCHORS, sizeof(ceiling->series[0]));
     if (ceiling->series == NULL)
         return bench_fail(BENCH_NO, "out of memory");
+    BENCH_TRY(bench_memory_limit(device, machine, &most, &free_bytes));
+    if (2 * ceiling->bytes > most)
+        return bench_fail(
+            BENCH_NO, "A0: %" PRIu64 " bytes wanted, at most %" PRIu64 " of %" PRIu64 " bytes free",
+            2 * ceiling->bytes, most, free_bytes);
     BENCH_TRY(bench_timer_open(&ceiling->timer, device));
     BENCH_PST(pst_device_alloc(device, ceiling->bytes, &memory));
     ceiling->from = memory;

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(PSTI_WARP)
 #if PSTI_HAS_BULK
     PSTI_SHARED(Ring, ring);
     bulk_copier<Ring, kStreaming> copier = {ring, psti_dynamic_shared(Ring::kRingBytes),
-                                             ring.shared};
+                                            ring.shared};
     copy_tiles(copier, args);
 #endif
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { REAL_DIGITS = 9 };
@@ -40,6 +41,22 @@ json_t *bench_json_text(const char *text)
     return text && *text ? json_string(text) : json_null();
 }
 
+/* Not a file that could be replaced: a device, a pipe. */
+static bool is_special(const char *path)
+{
+    struct stat found;
+    return stat(path, &found) == 0 && !S_ISREG(found.st_mode);
+}
+
+static int write_special(const char *path, const json_t *object, size_t flags)
+{
+    errno = 0;
+    FILE *file = fopen(path, "we");
+    bool right = file && json_dumpf(object, file, flags) == 0 && fputc('\n', file) != EOF;
+    right = file && fclose(file) == 0 && right;
+    return right ? BENCH_OK : bench_fail(BENCH_NO, "--json %s: %s", path, strerror(errno));
+}
+
 /* Writes beside the file and renames, so that nobody ever sees half of it. */
 static int replace_file(const char *path, const json_t *object, size_t flags)
 {
@@ -64,7 +81,9 @@ int bench_write_json(const bench_report *report, const char *path)
     if (object == NULL)
         return bench_fail(BENCH_NO, "--json %s: out of memory", path);
     int code = BENCH_OK;
-    if (strcmp(path, "-") != 0)
+    if (strcmp(path, "-") != 0 && is_special(path))
+        code = write_special(path, object, flags);
+    else if (strcmp(path, "-") != 0)
         code = replace_file(path, object, flags);
     else if (json_dumpf(object, stdout, flags) != 0 || putchar('\n') == EOF)
         code = bench_fail(BENCH_NO, "standard output: %s", strerror(errno));

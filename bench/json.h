@@ -14,6 +14,11 @@ json_t *bench_json_whole(uint64_t value);
 json_t *bench_json_real(double value);
 json_t *bench_json_text(const char *text); /* null for NULL and "" */
 
+void bench_json_set_times(json_t **object, const bench_times *seconds, uint64_t bytes);
+
+/* json_host.c: the sweep host; null if it was not run. */
+json_t *bench_host_tier_value(const bench_report *report);
+
 /* json_report.c: the whole report, or NULL. */
 json_t *bench_report_object(const bench_report *report);
 

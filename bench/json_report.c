@@ -69,7 +69,7 @@ static json_t *clocks_value(const bench_machine *machine)
 
 /* ---- anchors and rows ---- */
 
-static void set_times(json_t **object, const bench_times *seconds, uint64_t bytes)
+void bench_json_set_times(json_t **object, const bench_times *seconds, uint64_t bytes)
 {
     set(object, "samples", json_integer(seconds->samples));
     set(object, "seconds_min", real(seconds->min));
@@ -87,7 +87,7 @@ static json_t *anchor_object(const bench_anchor *anchor)
     set(&object, "bytes", whole(anchor->bytes));
     set(&object, "num_sms", json_integer(anchor->num_sms));
     set(&object, "nodes", json_integer(anchor->nodes));
-    set_times(&object, &anchor->seconds, anchor->bytes);
+    bench_json_set_times(&object, &anchor->seconds, anchor->bytes);
     set(&object, "mismatched_bytes", whole(anchor->mismatched_bytes));
     return object;
 }
@@ -117,7 +117,7 @@ static json_t *row_object(const bench_report *report, const bench_result *result
     set(&object, "backend", json_string(bench_backend_name(what->backend)));
     set(&object, "page_size", whole(what->page_bytes));
     set(&object, "pages", whole(result->pages));
-    set(&object, "pool_bytes", whole(result->pages * what->page_bytes * result->num_copies));
+    set(&object, "pool_bytes", whole(bench_pool_bytes(result)));
     set(&object, "copies", json_integer(result->num_copies));
     set(&object, "pattern", json_string(bench_pattern_name(what->pattern)));
     set(&object, "ring", json_string(bench_ring_name(what->ring)));
@@ -125,7 +125,7 @@ static json_t *row_object(const bench_report *report, const bench_result *result
     set(&object, "scales", json_boolean(what->scales));
     set(&object, "alignment", json_integer(what->alignment));
     set(&object, "nodes", whole(result->nodes[op]));
-    set_times(&object, &row->seconds, result->bytes);
+    bench_json_set_times(&object, &row->seconds, result->bytes);
     set(&object, "share_of_a0", real(bench_share_of_a0(report, result->bytes, &row->seconds)));
     set(&object, "share_of_own_copy", real(row->share_of_own_copy));
     set(&object, "own_copy",
@@ -237,6 +237,7 @@ json_t *bench_report_object(const bench_report *report)
     set(&object, "rows", rows);
     set(&object, "skipped", skipped);
     set(&object, "overlap", overlap_object(report));
+    set(&object, "host_tier", bench_host_tier_value(report));
     set(&object, "pairs", pairs_value(report));
     set(&object, "call_cost", call_cost_object(&report->cost));
     return object;

@@ -118,10 +118,21 @@ static void read_driver(bench_machine *machine, const bench_gpu_facts *facts)
     close_nvml(&self);
 }
 
+static int read_host_bytes(bench_machine *machine)
+{
+    pst_device *host = NULL;
+    pst_device_info info;
+    BENCH_PST(pst_device_open("host", 0, &host));
+    BENCH_PST(pst_device_get_info(host, &info));
+    machine->host_bytes = info.free_bytes;
+    return bench_status(pst_device_close(host));
+}
+
 int bench_machine_of(pst_device *device, bench_machine *machine)
 {
     bench_gpu_facts facts;
     memset(machine, 0, sizeof(*machine));
+    BENCH_TRY(read_host_bytes(machine));
     BENCH_PST(pst_device_get_info(device, &machine->device));
     if (machine->device.kind == PST_DEVICE_HOST) {
         find_host_cache(machine);

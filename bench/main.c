@@ -105,6 +105,8 @@ static int run_others(pst_device *device, const bench_options *options, bench_re
         BENCH_TRY(bench_measure_overlaps(device, options->quick, report));
     else
         snprintf(report->no_overlap, sizeof(report->no_overlap), "not asked for");
+    if (has_sweep(options, BENCH_SWEEP_HOST))
+        BENCH_TRY(bench_measure_host_tier(device, options->quick, report));
     if (has_sweep(options, BENCH_SWEEP_PAIRS))
         BENCH_TRY(bench_measure_pairs(device, options->quick ? QUICK_PAIRS : PAIRS, report));
     return BENCH_OK;

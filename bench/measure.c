@@ -2,9 +2,7 @@
  * hits neighbours alike. Checked byte for byte before and after. */
 #include "rig.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +100,16 @@ static int check_anchor(const bench_rig *rig, bench_slot slot, uint64_t *mismatc
     }
     mismatched_bytes[slot] = *rig->mismatches;
     return BENCH_OK;
+}
+
+/* The first replay of a graph brings it to the device. The checks of the operations replay all of
+ * theirs, those of the anchors only the first copy's. */
+static int warm_up(const bench_rig *rig)
+{
+    for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
+        if (rig->wanted[slot])
+            BENCH_TRY(replay_all(rig, (bench_slot)slot));
+    return bench_status(pst_stream_synchronize(rig->device, rig->timer.stream));
 }
 
 int bench_check_faults(const bench_rig *rig)
@@ -271,6 +279,7 @@ static int measure(sampling *self, bench_report *report)
     for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
         if (rig->wanted[slot])
             BENCH_TRY(check_anchor(rig, (bench_slot)slot, mismatches));
+    BENCH_TRY(warm_up(rig));
     for (uint32_t k = 0; k < rig->num_copies; k++)
         BENCH_TRY(bench_fill_flat(&rig->timer, rig->one, rig->copies[k].arena,
                                   rig->shape.arena_bytes, k));
@@ -283,61 +292,12 @@ static int measure(sampling *self, bench_report *report)
     return bench_add_result(report, &result);
 }
 
-/* Why the device cannot run the configuration: "" if it can; else *code is the exit code that an
- * explicit wish for it ends with. */
-static int why_not(const bench_rig *rig, char *reason, size_t reason_bytes, int *code)
-{
-    const pst_device_info *now = &rig->machine->device;
-    const bench_case *what = &rig->what;
-    uint64_t bytes = 0;
-    pst_device_info info;
-    *reason = '\0';
-    if (what->backend != PST_BACKEND_AUTO && !(now->backends & 1u << what->backend)) {
-        *code = BENCH_DEVICE;
-        snprintf(reason, reason_bytes, "backend %s: %s has none", bench_backend_name(what->backend),
-                 now->name);
-        return BENCH_OK;
-    }
-    BENCH_TRY(bench_rig_bytes(rig, &bytes));
-    BENCH_PST(pst_device_get_info(rig->device, &info));
-    if (bytes > info.free_bytes - info.free_bytes / 16) {
-        *code = BENCH_NO;
-        snprintf(reason, reason_bytes, "%" PRIu64 " bytes wanted, %" PRIu64 " bytes free", bytes,
-                 info.free_bytes);
-    }
-    return BENCH_OK;
-}
-
-/* Plans the configuration. Skips it or fails if the device cannot run it. */
-static int plan(bench_rig *rig, pst_device *device, const bench_case *what, bool may_skip,
-                bench_report *report, bool *skipped_out)
-{
-    char reason[160], text[160];
-    int code = BENCH_OK;
-    BENCH_TRY(bench_rig_plan(rig, device, &report->machine, what));
-    BENCH_TRY(why_not(rig, reason, sizeof(reason), &code));
-    *skipped_out = *reason != '\0';
-    if (*reason == '\0')
-        return BENCH_OK;
-    if (may_skip)
-        return bench_add_skip(report, what, reason);
-    bench_describe(what, text, sizeof(text));
-    return bench_fail(code, "%s: %s", text, reason);
-}
-
-int bench_may_measure(pst_device *device, const bench_case *what, bench_report *report)
-{
-    bench_rig rig;
-    bool skipped;
-    return plan(&rig, device, what, false, report, &skipped);
-}
-
 int bench_measure(pst_device *device, const bench_case *what, uint32_t samples, bool may_skip,
                   bench_report *report)
 {
     bench_rig rig;
     bool skipped;
-    BENCH_TRY(plan(&rig, device, what, may_skip, report, &skipped));
+    BENCH_TRY(bench_plan(&rig, device, what, may_skip, report, &skipped));
     if (skipped)
         return BENCH_OK;
     sampling *self = calloc(1, sizeof(*self));

@@ -28,8 +28,9 @@ static int bad_value(const char *flag, const char *value, const char *allowed)
 
 static int parse_sweeps(const char *list, uint32_t *sweeps_out)
 {
-    static const char *const allowed = "all, or of bytes, num_sms, page_size, ring, pattern, "
-                                       "tensors, alignment, backend, gemm, pairs, with commas";
+    static const char *const allowed =
+        "all, or of bytes, num_sms, page_size, ring, pattern, "
+        "tensors, alignment, backend, gemm, pairs, host, with commas";
     uint32_t sweeps = 0;
     for (const char *at = list;; at++) {
         const size_t length = strcspn(at, ",");
@@ -155,6 +156,19 @@ static int check_json(const char *path)
     return denied ? bench_fail(BENCH_USAGE, "--json %s: %s", path, strerror(errno)) : BENCH_OK;
 }
 
+/* What they stand for would be reported as auto and as all. */
+static int check_environment(void)
+{
+    static const char *const names[] = {"PAGESTASH_BACKEND", "PAGESTASH_NUM_SMS"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]))
+            return bench_fail(BENCH_USAGE,
+                              "%s=%.80s: must not be set: --backend and --num-sms say "
+                              "what is measured",
+                              names[i], getenv(names[i]));
+    return BENCH_OK;
+}
+
 int bench_parse_options(int argc, char **argv, bench_options *options)
 {
     static const struct argp_option list[] = {
@@ -164,8 +178,8 @@ int bench_parse_options(int argc, char **argv, bench_options *options)
          2},
         {"quick", KEY_QUICK, NULL, 0, "fewer configurations and samples, a smaller A0", 3},
         {"sweep", KEY_SWEEP, "NAME[,NAME]", 0,
-         "of bytes, num_sms, page_size, ring, pattern, tensors, alignment, backend, gemm, pairs "
-         "(all)",
+         "of bytes, num_sms, page_size, ring, pattern, tensors, alignment, backend, gemm, pairs, "
+         "host (all)",
          4},
         {"call-cost", KEY_CALL_COST, NULL, 0,
          "only the argument path of a stash call on cuda, which needs no GPU", 5},
@@ -193,6 +207,10 @@ int bench_parse_options(int argc, char **argv, bench_options *options)
     options->custom.peers = true;
     if (argp_parse(&parser, argc, argv, 0, NULL, options) != 0)
         return BENCH_USAGE;
+    BENCH_TRY(check_environment());
+    if (options->call_cost && (options->has_custom || options->sweeps || options->quick))
+        return bench_fail(BENCH_USAGE, "--call-cost: not together with --quick, --sweep, --bytes, "
+                                       "--page-size, --num-sms, --backend, --tensors, --pattern");
     if (options->has_custom && options->sweeps)
         return bench_fail(BENCH_USAGE, "--sweep: not together with --bytes, --page-size, "
                                        "--num-sms, --backend, --tensors, --pattern");

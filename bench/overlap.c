@@ -131,7 +131,10 @@ static int run_one(overlap *self, pst_device *device, const bench_case *what, be
 {
     const int all = report->machine.device.num_sms;
     bench_overlap *result = &report->overlaps[report->num_overlaps];
-    BENCH_TRY(bench_rig_plan(&self->rig, device, &report->machine, what));
+    bool skipped;
+    BENCH_TRY(bench_plan(&self->rig, device, what, true, report, &skipped));
+    if (skipped)
+        return BENCH_OK;
     *result = (bench_overlap){.backend = what->backend,
                               .num_sms = what->num_sms ? what->num_sms : all,
                               .gemm_sms = what->num_sms ? all - what->num_sms : all,
@@ -161,10 +164,8 @@ static int run_all(overlap *self, pst_device *device, bool quick, bench_report *
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         what.backend = list[i].backend;
         what.num_sms = list[i].num_sms;
-        if (!(info->backends & 1u << what.backend))
-            BENCH_TRY(bench_add_skip(report, &what, "the device has no such backend"));
-        else if (what.num_sms >= info->num_sms)
-            BENCH_TRY(bench_add_skip(report, &what, "the device has no more SMs than that"));
+        if (what.num_sms == info->num_sms)
+            BENCH_TRY(bench_add_skip(report, &what, "leaves no SM to the GEMM"));
         else
             BENCH_TRY(run_one(self, device, &what, report));
     }

@@ -4,8 +4,19 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #define MIB ((double)BENCH_MIB)
+
+static uint64_t largest_pool(const bench_report *report)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < report->num_results; i++) {
+        const uint64_t bytes = bench_pool_bytes(&report->results[i]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
 
 static void print_header(const bench_report *report)
 {
@@ -17,7 +28,9 @@ static void print_header(const bench_report *report)
         printf(", %u of %u MHz, memory %u of %u MHz", machine->clocks.sm_mhz,
                machine->clocks.max_sm_mhz, machine->clocks.memory_mhz,
                machine->clocks.max_memory_mhz);
-    printf("\ncache %.0f MiB (%s)\n", (double)machine->cache_bytes / MIB, machine->cache_source);
+    printf("\ncache %.0f MiB (%s), commit %s, largest pool %.0f MiB\n",
+           (double)machine->cache_bytes / MIB, machine->cache_source, PAGESTASH_COMMIT,
+           (double)largest_pool(report) / MIB);
 }
 
 static void print_a0(const bench_report *report)
@@ -117,6 +130,53 @@ static void print_overlaps(const bench_report *report)
         printf("overlap with a GEMM: not measured: %s\n", report->no_overlap);
 }
 
+static void print_link_copies(const bench_report *report)
+{
+    for (size_t i = 0; i < report->num_anchors; i++) {
+        const bench_anchor *anchor = &report->anchors[i];
+        char budget[16];
+        if (strcmp(anchor->role, "to_host") != 0 && strcmp(anchor->role, "from_host") != 0)
+            continue;
+        snprintf(budget, sizeof(budget), anchor->num_sms ? "%d" : "all", anchor->num_sms);
+        printf("%-9s %-24s sms %4s %10.4f ms %8.2f GB/s\n", anchor->role, anchor->name, budget,
+               anchor->seconds.median * 1e3, bench_gbps(anchor->bytes, &anchor->seconds));
+    }
+}
+
+static void print_host_row(const bench_host_row *row, int op)
+{
+    char engine[16], sm_copy[16];
+    printf("%-7s %5u/%u%s %7" PRIu64 " %7" PRIu64 " %8.0f %4d %10.4f %8.2f %9s %9s %10" PRIu64 "\n",
+           op ? "restore" : "stash", row->num, row->den, row->is_part ? " part" : "     ",
+           row->pages, row->pinned_pages, (double)row->pool_bytes / MIB, row->num_sms,
+           row->seconds[op].median * 1e3, bench_gbps(row->bytes, &row->seconds[op]),
+           ratio(row->share_of_engine[op], engine), ratio(row->share_of_sm_copy[op], sm_copy),
+           row->mismatched_bytes);
+}
+
+static void print_host_tier(const bench_report *report)
+{
+    const bench_host_tier *tier = &report->host_tier;
+    const bench_recovery *recovery = &tier->recovery;
+    if (tier->bytes == 0)
+        return;
+    printf("\npinned tier: a group of %.2f MiB\n", (double)tier->bytes / MIB);
+    print_link_copies(report);
+    printf("%-7s %12s %7s %7s %8s %4s %10s %8s %9s %9s %10s\n", "op", "offload", "pages", "pinned",
+           "pool MiB", "sms", "median ms", "GB/s", "of engine", "of copy", "mismatched");
+    for (size_t i = 0; i < tier->num_rows; i++)
+        for (int op = 0; op < 2; op++)
+            print_host_row(&tier->rows[i], op);
+    for (size_t i = 0; i < tier->num_pins; i++)
+        printf("a pool with %.0f MiB pinned: made in %.3f s\n", (double)tier->pins[i].bytes / MIB,
+               tier->pins[i].seconds);
+    if (recovery->seconds.samples)
+        printf("recovery: %.0f MiB of device pages more, and a reset: %.3f ms\n",
+               (double)recovery->grown_bytes / MIB, recovery->seconds.median * 1e3);
+    if (*recovery->unavailable)
+        printf("recovery: not measured: %s\n", recovery->unavailable);
+}
+
 static void print_nodes(const bench_report *report)
 {
     const bench_anchor *one = NULL;
@@ -160,6 +220,7 @@ void bench_print_report(const bench_report *report)
     for (size_t i = 0; i < report->num_skips; i++)
         printf("skipped: sweep %s, %s: %s\n", bench_sweep_name(report->skips[i].sweep),
                report->skips[i].what, report->skips[i].reason);
+    print_host_tier(report);
     print_overlaps(report);
     print_nodes(report);
     print_call_cost(&report->cost);

@@ -40,12 +40,15 @@ int bench_add_result(bench_report *report, const bench_result *result)
 
 void bench_describe(const bench_case *what, char *text, size_t bytes)
 {
+    char pinned[48] = "";
+    if (what->host_bytes)
+        snprintf(pinned, sizeof(pinned), "%" PRIu64 " bytes pinned, ", what->host_bytes);
     snprintf(text, bytes,
-             "%" PRIu64 " bytes, pages of %" PRIu64 ", %u tensors, %s, ring %s, alignment %u, "
+             "%" PRIu64 " bytes, %spages of %" PRIu64 ", %u tensors, %s, ring %s, alignment %u, "
              "backend %s, num_sms %d",
-             what->bytes, what->page_bytes, what->tensors, bench_pattern_name(what->pattern),
-             bench_ring_name(what->ring), what->alignment, bench_backend_name(what->backend),
-             what->num_sms);
+             what->bytes, pinned, what->page_bytes, what->tensors,
+             bench_pattern_name(what->pattern), bench_ring_name(what->ring), what->alignment,
+             bench_backend_name(what->backend), what->num_sms);
 }
 
 int bench_add_skip(bench_report *report, const bench_case *what, const char *reason)
@@ -78,7 +81,15 @@ uint64_t bench_mismatches(const bench_report *report)
         bytes += report->results[i].mismatched_bytes;
     for (size_t i = 0; i < report->num_overlaps; i++)
         bytes += report->overlaps[i].mismatched_bytes;
+    for (size_t i = 0; i < report->host_tier.num_rows; i++)
+        bytes += report->host_tier.rows[i].mismatched_bytes;
+    bytes += report->host_tier.recovery.mismatched_bytes;
     return bytes;
+}
+
+uint64_t bench_pool_bytes(const bench_result *result)
+{
+    return result->pages * result->what.page_bytes * result->num_copies;
 }
 
 double bench_gbps(uint64_t bytes, const bench_times *seconds)

@@ -73,7 +73,7 @@ static void choose_slots(bench_rig *rig)
 static uint32_t copies_for(const bench_rig *rig)
 {
     const uint64_t moved = 2 * rig->shape.live_bytes;
-    if (moved == 0)
+    if (moved == 0 || rig->what.host_bytes)
         return 1;
     const uint64_t copies = (bench_flush_bytes(rig) + moved - 1) / moved;
     return copies < MAX_COPIES ? (uint32_t)copies : MAX_COPIES;
@@ -103,15 +103,19 @@ static pst_pool_config pool_config(const bench_rig *rig)
     pst_pool_config config = PST_POOL_CONFIG_INIT;
     config.page_bytes = rig->what.page_bytes;
     config.num_pages = rig->pages ? rig->pages * rig->num_copies : 1;
+    config.num_host_pages = rig->what.host_bytes / rig->what.page_bytes;
     config.max_tickets = rig->num_copies;
     if (rig->what.ring != BENCH_FRESH)
         config.max_tickets += (uint32_t)config.num_pages;
     return config;
 }
 
+/* Where the copies do not come to four times the cache. Nobody asks what an empty stash costs on
+ * host, whose cache may take seconds to flush. */
 static bool needs_flush(const bench_rig *rig)
 {
-    return rig->num_copies == MAX_COPIES;
+    return rig->num_copies == MAX_COPIES ||
+           (rig->shape.live_bytes == 0 && rig->machine->device.kind == PST_DEVICE_CUDA);
 }
 
 int bench_rig_bytes(const bench_rig *rig, uint64_t *bytes_out)
@@ -120,6 +124,8 @@ int bench_rig_bytes(const bench_rig *rig, uint64_t *bytes_out)
     uint64_t bytes = 0;
     BENCH_PST(pst_pool_bytes(&config, &bytes));
     bytes += rig->num_copies * (rig->shape.arena_bytes + rig->target_bytes);
+    if (rig->machine->device.kind == PST_DEVICE_HOST)
+        bytes += rig->what.host_bytes;
     *bytes_out = bytes + (needs_flush(rig) ? bench_flush_bytes(rig) : 0);
     return BENCH_OK;
 }
@@ -165,7 +171,9 @@ static int make_buffers(bench_rig *rig)
 static int make_pool(bench_rig *rig)
 {
     const pst_pool_config config = pool_config(rig);
+    const double begin = bench_now();
     BENCH_PST(pst_pool_create(rig->device, &config, &rig->pool));
+    rig->pool_seconds = bench_now() - begin;
     for (uint32_t k = 0; k < rig->num_copies; k++) {
         bench_copy *copy = &rig->copies[k];
         BENCH_TRY(make_group(rig, copy->arena, rig->counts, &copy->group));

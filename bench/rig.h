@@ -20,6 +20,8 @@ int bench_timer_close(bench_timer *timer);
 int bench_time(const bench_timer *timer, pst_graph *graph, double *seconds_out);
 /* Runs a replay and waits for it. */
 int bench_replay(const bench_timer *timer, pst_graph *graph);
+/* Seconds of a clock that only goes forward. */
+double bench_now(void);
 
 /* ---- rig.c ---- */
 
@@ -56,6 +58,7 @@ typedef struct bench_rig {
     bool wanted[BENCH_NUM_SLOTS];
     bench_grid grid; /* of the stash; cuda only */
     pst_pool *pool;
+    double pool_seconds; /* that its creation took */
     void *counts;
     int64_t *one;         /* a count of 1 on the device */
     uint64_t *mismatches; /* pinned */
@@ -64,7 +67,8 @@ typedef struct bench_rig {
     bench_copy *copies;
 } bench_rig;
 
-/* Everything that can be known without taking memory, and the bytes that open would take. */
+/* Everything that can be known without taking memory, and the bytes that open would take of the
+ * device (of host: pinned pages, too). */
 int bench_rig_plan(bench_rig *rig, pst_device *device, const bench_machine *machine,
                    const bench_case *what);
 int bench_rig_bytes(const bench_rig *rig, uint64_t *bytes_out);
@@ -73,6 +77,20 @@ int bench_rig_open(bench_rig *rig);
 int bench_rig_close(bench_rig *rig, int code);
 int bench_rig_enqueue(const bench_rig *rig, const bench_copy *copy, bench_slot slot);
 uint64_t bench_flush_bytes(const bench_rig *rig);
+
+/* ---- plan.c: what the device can run ---- */
+
+/* Bytes that may be taken of the device's memory, and of the host's. Of the host's half of what was
+ * available at first is left alone. */
+int bench_memory_limit(pst_device *device, const bench_machine *machine, uint64_t *most_out,
+                       uint64_t *free_out);
+int bench_host_limit(const bench_machine *machine, uint64_t *most_out);
+/* Plans the configuration. What the device cannot run is a skip in the report, or fails unless
+ * may_skip is set. */
+int bench_plan(bench_rig *rig, pst_device *device, const bench_case *what, bool may_skip,
+               bench_report *report, bool *skipped_out);
+/* Fails, with what is in the way, if the device cannot run the configuration. */
+int bench_may_measure(pst_device *device, const bench_case *what, bench_report *report);
 
 /* ---- measure.c ---- */
 
@@ -92,7 +110,10 @@ uint32_t bench_own_copies(const pst_device_info *device, pst_backend backend, bo
 /* One of the copies of contiguous bytes. */
 int bench_enqueue_copy(const bench_timer *timer, bench_slot slot, int num_sms, void *to,
                        const void *from, uint64_t bytes);
-/* Random bytes, and how many differ from them; one is a count of 1 on the device. */
+/* Contiguous bytes as a group of one row; one is a count of 1 on the device. */
+int bench_make_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
+                    pst_group **group_out);
+/* Random bytes, and how many differ from them. */
 int bench_fill_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
                     uint64_t key);
 int bench_verify_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,

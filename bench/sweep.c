@@ -13,7 +13,7 @@ const char *bench_sweep_name(bench_sweep sweep)
 {
     static const char *const names[] = {"bytes",   "num_sms", "page_size", "ring",
                                         "pattern", "tensors", "alignment", "backend",
-                                        "gemm",    "pairs",   "custom"};
+                                        "gemm",    "pairs",   "host",      "custom"};
     return names[sweep];
 }
 
@@ -77,6 +77,8 @@ static void add_num_sms(case_list *list, const pst_device_info *device, bool qui
     static const int budgets[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 0};
     static const int quick_budgets[] = {8, 32, 48, 0};
     const int *all = quick ? quick_budgets : budgets;
+    if (device->kind == PST_DEVICE_CUDA) /* no launch's cost in what a budget suffices for */
+        list->base.bytes = 256 * BENCH_MIB;
     for (int backend = PST_BACKEND_LDG; backend <= PST_BACKEND_SQUEEZE; backend++)
         for (int i = 0;; i++) {
             if (all[i] < device->num_sms) {
@@ -180,7 +182,7 @@ size_t bench_cases(const pst_device_info *device, uint32_t sweeps, bool quick, b
         case BENCH_SWEEP_BACKEND:
             add_backend(&list, quick);
             break;
-        default: /* gemm and pairs are not made of configurations */
+        default: /* gemm, pairs and host are not made of configurations */
             break;
         }
     }

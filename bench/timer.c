@@ -1,5 +1,7 @@
 #include "rig.h"
 
+#include <time.h>
+
 int bench_timer_open(bench_timer *timer, pst_device *device)
 {
     pst_device_info info;
@@ -34,4 +36,11 @@ int bench_replay(const bench_timer *timer, pst_graph *graph)
 {
     BENCH_PST(pst_graph_launch(graph, timer->stream));
     return bench_status(pst_stream_synchronize(timer->device, timer->stream));
+}
+
+double bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }

@@ -41,7 +41,7 @@ class PoolConfig(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("page_bytes", c_uint64), ("num_pages", c_uint64),
                 ("mode", c_int), ("max_tickets", c_uint32), ("memory", c_void_p),
                 ("memory_bytes", c_uint64), ("num_host_pages", c_uint64), ("max_pages", c_uint64),
-                ("max_host_pages", c_uint64)]
+                ("max_host_pages", c_uint64), ("scrub", c_bool)]
 
 
 class PoolStatus(ctypes.Structure):

@@ -111,12 +111,14 @@ grep -q schema_version "$scratch/out/bench-quick.json" || { echo 'default: no re
 
 expect 'all' 0 "$scratch/out" all
 holds bench 'list(step) == ["bytes", "num_sms", "pages", "shapes", "beside"]'
+grep -q schema_version "$scratch/out/bench-host.json" || { echo 'host: no report' && failures=$((failures + 1)); }
 holds bench 'len(d["reports"]) == 5 and "--quick" not in str(d["steps"])'
 holds bench '"--sweep page_size,ring " in step["pages"]["text"]'
 holds bench '{n for s in d["steps"] for n in s["text"].split()[3].split(",")} == {"bytes", "num_sms",
     "page_size", "ring", "pattern", "tensors", "alignment", "backend", "gemm", "pairs"}'
 holds sanitize 'r["status"] == "passed" and len(d["steps"]) == 8'
-holds host 'r["status"] == "unavailable" and "no host pages" in d["steps"][0]["text"]'
+holds host 'r["status"] == "passed" and d["reports"] == ["bench-host.json"]'
+holds host '"--sweep host " in step["host"]["text"]'
 holds peers 'r["status"] == "passed" and d["reports"] == ["peers-report.json"]'
 holds peers '"megatron" not in d["steps"][0]["text"] and "--library" in d["steps"][0]["text"]'
 cmp -s "$scratch/stdout" "$scratch/out/summary.txt" || { echo 'all: no summary' && failures=$((failures + 1)); }
@@ -132,6 +134,12 @@ fake "$prebuilt/bin/pagestash-bench" 'case $* in *num_sms*) echo "1 bytes differ
 expect 'one sweep fails' 1 "$scratch/out" bench
 holds bench 'r["status"] == "failed" and step["num_sms"]["text"] == "1 bytes differ"'
 holds bench 'step["beside"]["status"] == "passed" and d["reports"] == []'
+
+fakes
+fake "$prebuilt/bin/pagestash-bench" 'echo "pagestash-bench: 5 bytes differ"; exit 1'
+expect 'host pages differ' 1 "$scratch/out" host
+holds host 'r["status"] == "failed" and step["host"]["text"].endswith("5 bytes differ")'
+holds host 'd["reports"] == []'
 
 fakes
 megatron_ops=/somewhere/paged_stash.py
