@@ -167,8 +167,9 @@ PST_API uint64_t pst_pool_recommend_pages(const pst_pool_status *status, uint32_
  * words and page tables, for tests and debugging. */
 PST_API pst_status pst_pool_check(pst_pool *pool, pst_stream stream);
 
-/* Device address of step_valid (int32): 1, or 0 once anything failed in this step. For the caller's
- * own all-reduce, or to gate an optimizer on the device. Valid until destroy. */
+/* Device address of step_valid (int32): 1, or 0 once anything failed in this step, after
+ * pst_nccl_agree on any rank. For the caller's own all-reduce, or to gate an optimizer on the device.
+ * Valid until destroy. */
 PST_API int32_t *pst_pool_step_valid(pst_pool *pool);
 
 /* "stash wanted more pages than are free" and so on; static storage. */
