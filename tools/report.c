@@ -66,6 +66,9 @@ static void collect_pages(const replay_options *options, const replay_plan *plan
     add_count(list, "predicted_pages", plan->high_water_pages);
     add_count(list, "high_water_pages", status->high_water[REPLAY_DEVICE]);
     add_count(list, "high_water_host_pages", status->high_water[REPLAY_HOST]);
+    add_count(list, "recommended_pages_p50", pst_pool_recommend_pages(status, 500));
+    add_count(list, "recommended_pages_p99", pst_pool_recommend_pages(status, 990));
+    add_count(list, "recommended_pages_all", pst_pool_recommend_pages(status, 1000));
 }
 
 static void collect_link(const replay_options *options, const replay_result *result,

@@ -113,6 +113,13 @@ def expect_tiers(path, pool, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, m
     return keys
 
 
+def recommended(pages, share):
+    """The quantile, at the upper end of its bucket: 16 to each power of two from 32 on."""
+    value = sorted(pages)[math.ceil(share * len(pages)) - 1]
+    width = 2 ** max(0, value.bit_length() - 5)
+    return min((value // width + 1) * width - 1, max(pages))
+
+
 def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, microbatches=1,
            factor=None, page=256 << 10, steps=None, layout="prefix"):
     """What the report must say, from the file alone."""
@@ -144,6 +151,9 @@ def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, 
         "live_bytes_max": max(live),
         "high_water_pages": max(pages),
         "predicted_pages": max(pages),
+        "recommended_pages_p50": recommended(pages, 0.5),
+        "recommended_pages_p99": recommended(pages, 0.99),
+        "recommended_pages_all": max(pages),
         "waste_ratio": pages[top] * page / live[top] - 1,
     }
 
