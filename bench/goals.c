@@ -15,14 +15,15 @@ typedef struct goals {
 
 void bench_worsen(bench_figure *worst, double value, bool small_is_good, const char *format, ...)
 {
+    bench_figure found = {.value = value};
     va_list arguments;
-    if (isnan(value) ||
-        (!isnan(worst->value) && (small_is_good ? value <= worst->value : value >= worst->value)))
-        return;
-    worst->value = value;
     va_start(arguments, format);
-    vsnprintf(worst->where, sizeof(worst->where), format, arguments);
+    vsnprintf(found.where, sizeof(found.where), format, arguments);
     va_end(arguments);
+    const bool is_first = isnan(worst->value);
+    const bool is_worse = small_is_good ? value > worst->value : value < worst->value;
+    if (!isnan(value) && (is_first || is_worse))
+        *worst = found;
 }
 
 bench_figure bench_no_figure(void)

@@ -36,7 +36,7 @@ typedef struct stress {
     uint64_t free_pages, lost_steps, failed;
 } stress;
 
-static void die(const char *format, ...)
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
