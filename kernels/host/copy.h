@@ -34,20 +34,27 @@ static inline void psti_stream_line(unsigned char *to, const unsigned char *from
     _mm_stream_si128(out + 3, d);
 }
 
-/* One block, a line of each quarter in turn: four streams keep more reads in flight than one. */
-static inline void psti_stream_block(unsigned char *to, const unsigned char *from)
+/* On Intel four streams keep more reads in flight than one; AMD writes whole lines of one stream best. */
+static inline uint32_t psti_num_streams(void)
 {
-    const uint32_t quarter = PSTI_STREAM_BLOCK / 4;
-    for (uint32_t line = 0; line < quarter; line += PSTI_STREAM_LINE)
-        for (uint32_t at = line; at < PSTI_STREAM_BLOCK; at += quarter)
+    return __builtin_cpu_is("intel") ? 4 : 1;
+}
+
+/* One block in this many parts, a line of each in turn. */
+static inline void psti_stream_block(unsigned char *to, const unsigned char *from,
+                                     uint32_t num_streams)
+{
+    const uint32_t part = PSTI_STREAM_BLOCK / num_streams;
+    for (uint32_t line = 0; line < part; line += PSTI_STREAM_LINE)
+        for (uint32_t at = line; at < PSTI_STREAM_BLOCK; at += part)
             psti_stream_line(to + at, from + at);
 }
 
 /* Streaming stores do not read the lines that they overwrite. memcpy of glibc does the same, but
- * only for calls far larger than a page; 256 MiB in pieces of 256 KiB therefore ran at 0.65 of one
- * memcpy, with streaming stores at 0.84, and at 0.97 with four streams. An operation that moves less
- * than 24 MiB in `total` finds its pages in the cache again and is faster with memcpy: 1.00 against
- * 0.79 of it at 16 MiB, 1.01 against 1.20 at 24 MiB (bench/README.md). */
+ * only for calls far larger than a page. Of one memcpy of 256 MiB, pieces of 256 KiB came to, on a
+ * Xeon: 0.65 by memcpy, 0.84 by one stream, 0.97 by four; on an EPYC, at 512 MiB: 1.08, 1.16, 0.67. An
+ * operation that moves less than 24 MiB in `total` finds its pages in the cache again and is faster
+ * with memcpy: on the Xeon 1.00 against 0.79 of it at 16 MiB (bench/README.md). */
 static inline void psti_copy(unsigned char *to, const unsigned char *from, uint64_t bytes,
                              uint64_t total)
 {
@@ -57,8 +64,9 @@ static inline void psti_copy(unsigned char *to, const unsigned char *from, uint6
         return;
     }
     memcpy(to, from, at);
+    const uint32_t num_streams = psti_num_streams();
     for (; bytes - at >= PSTI_STREAM_BLOCK; at += PSTI_STREAM_BLOCK)
-        psti_stream_block(to + at, from + at);
+        psti_stream_block(to + at, from + at, num_streams);
     memcpy(to + at, from + at, bytes - at);
     _mm_sfence(); /* streamed bytes must be visible before the operation is published */
 }

@@ -42,3 +42,16 @@ PST_TEST(Copy, EveryAlignmentAndLengthsAroundABlock)
                           lengths[i], at, (unsigned long long)totals[t], wrong);
             }
 }
+
+#if defined(__SSE2__) && !defined(PSTI_SANITIZED)
+PST_TEST(Copy, ABlockInAnyNumberOfStreams)
+{
+    static unsigned char block[PSTI_STREAM_BLOCK] __attribute__((aligned(64)));
+    for (uint32_t num_streams = 1; num_streams <= 4; num_streams *= 2) {
+        fill_random(from, num_streams);
+        psti_stream_block(block, from + 5, num_streams);
+        _mm_sfence();
+        CHECK(memcmp(block, from + 5, sizeof(block)) == 0);
+    }
+}
+#endif
