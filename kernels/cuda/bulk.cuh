@@ -14,9 +14,18 @@ struct bulk_counters {
     uint32_t pushed, stored; /* chunks, of the asking thread */
 };
 
-/* Counters: kept by each thread, or with the ring, which saves registers. */
-template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, class Kept> struct bulk_ring {
-    typedef Kept counters;
+/* Counters are kept by each thread, or with the ring, which saves registers. */
+template <bool kWithRing> struct kept_counters {
+    typedef bulk_counters type;
+};
+template <> struct kept_counters<true> {
+    typedef bulk_counters &type;
+};
+
+template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, bool kWithRing>
+struct bulk_ring {
+    typedef typename kept_counters<kWithRing>::type counters;
+    static const bool kShared = kWithRing;
     static const uint32_t kStages = kNumStages;
     static const uint32_t kStageBytes = kBytes;
     static const uint32_t kAhead = kNumAhead;
@@ -28,8 +37,8 @@ template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, class Kept> 
     uint32_t bytes[kStages];
 };
 
-typedef bulk_ring<8, PSTI_TILE_BYTES, 6, bulk_counters> large_ring;
-typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, bulk_counters &> small_ring;
+typedef bulk_ring<8, PSTI_TILE_BYTES, 6, false> large_ring;
+typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, true> small_ring;
 
 #if PSTI_HAS_BULK
 
@@ -42,7 +51,8 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     /* Once in a launch. */
     PSTI_DEVICE_METHOD void open()
     {
-        own.policy = psti_evict_first(); /* the same in each thread */
+        if (!Ring::kShared || threadIdx.x == 0)
+            own.policy = psti_evict_first();
         if (threadIdx.x == 0) {
             own.pushed = 0;
             own.stored = 0;
