@@ -132,6 +132,22 @@ sanitizer_step() { # TOOL NAME LIMIT COMMAND...
     note "$name" "$status" "$seconds" "$text"
 }
 
+# One rank: NCCL is where the user says, or the one that torch brought along.
+step_nccl() {
+    local library=${PAGESTASH_NCCL_LIBRARY:-} folders
+    [ -n "$library" ] || library=$(ldconfig -p | sed -n 's/.* => \(.*libnccl\.so\.2\)$/\1/p' | head -n 1)
+    if [ -z "$library" ]; then
+        mapfile -t folders < <(python3 -c 'import site; print(*site.getsitepackages(), sep="\n")')
+        library=$(find "${folders[@]}" -name libnccl.so.2 2>/dev/null | head -n 1)
+    fi
+    if [ -z "$library" ]; then
+        note nccl unavailable 0 'no libnccl.so.2 on this machine'
+        return
+    fi
+    step nccl 60 env PAGESTASH_REQUIRE_GPU=1 PAGESTASH_NCCL_LIBRARY="$library" \
+        "$bin/pagestash_tests" --gtest_brief=1 '--gtest_filter=Nccl.OneRankOnAGpuAgreesWithItself'
+}
+
 # ---- stages
 
 stage_correct() {
@@ -144,6 +160,10 @@ stage_correct() {
     step 'replay segments zero' 60 "${replay[@]}" --layout segments --tail zero
     step 'replay mxfp8 keep no-graph' 60 "${replay[@]}" --dtype mxfp8 --restore keep --no-graph
     step 'replay two streams' 60 "${replay[@]}" --streams 2 --microbatches 2
+    step 'replay spill' 60 "${replay[@]}" --headroom 0.5 --host-headroom 1.0
+    step 'replay offload scrub' 60 "${replay[@]}" --host-headroom 1.0 --offload-fraction 1/2 --scrub
+    step 'replay grow' 60 "${replay[@]}" --headroom 0.5 --on-overflow grow
+    step_nccl
     step conformance 200 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" --gtest_brief=1 \
         '--gtest_filter=*/cuda.*'
     step 'conformance bulk squeeze' 300 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" \

@@ -34,6 +34,7 @@ fakes() { # the state in which everything passes
         *query-gpu=driver_version*) echo 1.2.3 ;;
         *) exit 1 ;;
         esac'
+    fake "$path/ldconfig" 'echo "	libnccl.so.2 (libc6,x86-64) => /lib/libnccl.so.2"'
     fake "$path/compute-sanitizer" 'echo "========= COMPUTE-SANITIZER"
         echo "========= ERROR SUMMARY: 0 errors"'
     fake "$prebuilt/bin/pagestash" 'echo "$*"; echo "mismatched bytes: 0"'
@@ -102,6 +103,8 @@ holds correct 'r["status"] == "passed" and r["stage"] == "correct"'
 holds correct '(r["machine"], r["driver"], r["toolkit"], r["commit"]) == ("Fake GPU", "1.2.3", "13.0.0", "abc123")'
 holds correct '"*/cuda.*" in step["conformance"]["text"]'
 holds correct '"*/cuda_bulk.*:*/cuda_squeeze.*" in step["conformance bulk squeeze"]["text"]'
+holds correct '"OneRank" in step["nccl"]["text"] and step["nccl"]["status"] == "passed"'
+holds correct '{"replay spill", "replay offload scrub", "replay grow"} <= set(step)'
 holds correct 'step["example_01_stash_restore"]["text"] == "done"'
 holds correct 'step["replay"]["text"] == "mismatched bytes: 0"'
 holds bench 'd["reports"] == ["bench-quick.json"] and list(step) == ["quick"]'
@@ -122,6 +125,11 @@ holds host '"--sweep host " in step["host"]["text"]'
 holds peers 'r["status"] == "passed" and d["reports"] == ["peers-report.json"]'
 holds peers '"megatron" not in d["steps"][0]["text"] and "--library" in d["steps"][0]["text"]'
 cmp -s "$scratch/stdout" "$scratch/out/summary.txt" || { echo 'all: no summary' && failures=$((failures + 1)); }
+
+fake "$path/ldconfig" ''
+fake "$path/find" ''
+expect 'no nccl' 0 "$scratch/out" correct
+holds correct 'step["nccl"]["status"] == "unavailable" and r["status"] == "passed"'
 
 fake "$prebuilt/bin/pagestash" 'echo "mismatched bytes: 7"; exit 1'
 expect 'bytes differ' 1 "$scratch/out"
