@@ -394,9 +394,8 @@ static pst_status fill_device(pst_device *device)
     snprintf(device->info.name, sizeof(device->info.name), "%.127s", properties.name);
     state->budget.num_sms = properties.multiProcessorCount;
     state->budget.most_shared = (int)properties.sharedMemPerBlockOptin;
-    int domains = 0;
-    TRY_CUDA(cudaDeviceGetAttribute(&domains, cudaDevAttrMemSyncDomainCount, state->index));
-    state->budget.has_domains = domains > 1;
+    TRY_CUDA(cudaDeviceGetAttribute(&state->budget.num_domains, cudaDevAttrMemSyncDomainCount,
+                                    state->index));
     TRY_CUDA(cudaDeviceGetStreamPriorityRange(&state->budget.low_priority,
                                               &state->budget.high_priority));
     const cudaError_t error = psti_cuda_fill_budget(&state->budget);

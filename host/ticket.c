@@ -245,7 +245,8 @@ pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream)
     PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_RANGE("pst_ticket_release");
-    const psti_launch launch = {.num_sms = ticket->pool->view.scrubs ? 0 : 1,
+    const psti_launch launch = {.num_sms =
+                                    ticket->pool->view.scrubs ? (uint32_t)psti_env_num_sms() : 1,
                                 .backend = PST_BACKEND_LDG}; /* copies nothing */
     return enqueue(ticket, ticket->shape, PSTI_OP_RESTORE, PSTI_MOVE_RELEASE, 0, &launch, stream);
 }

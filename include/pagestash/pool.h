@@ -5,8 +5,8 @@
  *
  * Ordered pools (the default) want their operations ordered by one stream or by events; page ids
  * are then a function of history. Overlapping operations are detected: the pool sets
- * PST_FLAG_ORDER and refuses work until pst_pool_reset. Concurrent pools take stash, restore and
- * release from several streams at once. In both, operations on one ticket are ordered, and reset,
+ * PST_FLAG_ORDER and refuses work until pst_pool_reset. Concurrent pools take stash, restore,
+ * release, demote and promote from several streams at once. In both, operations on one ticket are ordered, and reset,
  * step and check run alone.
  *
  * Threads: the functions below may be called from any thread; enqueueing calls on one stream come
@@ -40,7 +40,7 @@ typedef struct pst_pool_config {
                               * reserved for so many. 0: num_pages. Must be 0 where memory is given */
     uint64_t max_host_pages; /* 0: num_host_pages */
     bool scrub; /* clears a page whenever it is freed, so that no later holder can read it: by
-                              * restore, release, reset and where demote and promote took it from */
+                              * restore, release, reset, a resize to fewer, demote and promote */
 } pst_pool_config;
 
 #define PST_POOL_CONFIG_INIT                                                               \
@@ -55,8 +55,8 @@ typedef struct pst_pool_config {
     X(PST_FAULT_EXHAUSTED, 1, "stash wanted more pages than are free")                   \
     X(PST_FAULT_COUNT, 2, "stash read a row count below 0 or above the capacity")        \
     X(PST_FAULT_LIVE, 3, "stash into a ticket that is still live")                       \
-    X(PST_FAULT_EMPTY, 4, "restore or release of a ticket that holds nothing")           \
-    X(PST_FAULT_FAILED, 5, "restore of a ticket whose stash failed")                     \
+    X(PST_FAULT_EMPTY, 4, "restore, release or move of a ticket that holds nothing")     \
+    X(PST_FAULT_FAILED, 5, "restore or move of a ticket whose stash failed")             \
     X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")      \
     X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")         \
     X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped") \

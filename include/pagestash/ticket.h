@@ -142,8 +142,9 @@ PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *desti
 /* Moves device pages of a LIVE ticket to free host pages, the first places of its byte stream first,
  * and frees them: as many as options->max_pages says, as far as free host pages go (the others are
  * counted as stranded). The ticket stays LIVE, with the same bytes; whoever restores it does not notice.
- * A call with max_pages 0 that finds no device page, of a ticket that holds some, is a fault; one with a
- * share to do may come too late and does nothing.
+ * A call with max_pages 0 that finds no device page, of a ticket that holds some, is a fault. One with
+ * a share to do (UINT64_MAX: all of it) may come too late and does nothing: for captured work, where a
+ * demote may have found no room or a stash may have spilled already.
  * options: NULL for the defaults.
  * Stream:  one launch, can be captured. Overlapped with stashes of other tickets in concurrent pools
  *          only. For the link's sake a small SM budget suffices.

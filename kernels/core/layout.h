@@ -97,7 +97,7 @@ typedef struct psti_ticket_record {
     uint64_t launch;     /* concurrent pools: as the pool's in ordered ones; on the CPU odd while an
                            * operation runs */
     uint64_t ready;      /* concurrent pools: the leader's psti_ready_word */
-    uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the stash that has a leader */
+    uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the operation that has a leader */
     uint64_t arrive_out; /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
     uint64_t num_host;   /* LIVE: how many of num_pages are host pages */
     uint64_t reserved;

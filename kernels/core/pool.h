@@ -74,12 +74,6 @@ PSTI_FN bool psti_is_dirty(const psti_pool_view *pool, uint32_t id)
            (owner != PSTI_OWNER_FREE || psti_load_relaxed_u32(&pool->state->refuse));
 }
 
-PSTI_FN bool psti_is_held(const psti_pool_view *pool, uint32_t id)
-{
-    const uint64_t owner = psti_load_relaxed_u64(psti_owner_of(pool, id));
-    return owner != PSTI_OWNER_FREE && owner != PSTI_OWNER_ABSENT;
-}
-
 /* The id for place `page` of a stash with this decision, beginning at the given heads. */
 PSTI_FN uint32_t psti_ring_id(const psti_pool_view *pool, const uint64_t head[PSTI_TIERS],
                               const psti_decision *decision, uint64_t page)

@@ -14,8 +14,9 @@ KERNEL(check)
 cudaError_t psti_cuda_reset(const psti_cuda_budget *budget, psti_cuda_launch_fn launch,
                             const psti_control_args *args, cudaStream_t stream)
 {
-    const uint64_t pages = args->what & PST_RESET_PAGES ? args->pool.max_pages[0] : 0;
-    const uint64_t work = pages / PSTI_BLOCK_THREADS + 1;
+    const uint64_t all = (uint64_t)args->pool.max_pages[0] + args->pool.max_pages[1];
+    const uint64_t pages = args->what & PST_RESET_PAGES ? all : 0;
+    const uint64_t work = args->pool.scrubs ? pages : pages / PSTI_BLOCK_THREADS + 1;
     const uint32_t grid = psti_grid(budget, budget->blocks_per_sm[PSTI_OP_RESET], 0, work);
     return psti_launch(launch, reset_kernel, args, grid, stream);
 }

@@ -21,7 +21,7 @@ typedef cudaError_t (*psti_cuda_launch_fn)(const cudaLaunchConfig_t *config, con
 typedef struct psti_cuda_budget {
     int num_sms;
     int most_shared;                 /* bytes of shared memory that a block can have */
-    bool has_domains;                /* of memory synchronisation */
+    int num_domains;                 /* of memory synchronisation */
     bool is_programmatic;            /* the code knows programmatic dependent launch */
     uint32_t backends;               /* bits 1 << pst_backend: those that have code and fit */
     int low_priority, high_priority; /* as streams have them */

@@ -55,7 +55,9 @@ PSTI_DEVICE uint32_t target_of(const migration &m, uint64_t place, uint64_t rank
     if (rank >= m.quota)
         return PSTI_ID_NONE;
     const uint32_t id = psti_migrate_target(&pool, psti_migrate_to(m.args.flags), m.head, rank);
-    return psti_id_in_range(&pool, id) && !psti_is_held(&pool, id) ? id : PSTI_ID_NONE;
+    const bool is_free = psti_id_in_range(&pool, id) &&
+                         psti_load_relaxed_u64(psti_owner_of(&pool, id)) == PSTI_OWNER_FREE;
+    return is_free ? id : PSTI_ID_NONE;
 }
 
 /* Fills the batch that begins at this place; returns how many entries it has. */
@@ -251,7 +253,7 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch &batch, Copier &copier,
         else
             read_quota(m);
         __syncthreads();
-        if (s.copies || !args.pool.concurrent) {
+        if (!args.pool.concurrent || s.copies) {
             copier.open();
             visit_tiles(m, copier, false);
             copier.close();
@@ -261,7 +263,7 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch &batch, Copier &copier,
     }
     if (!arrive(s, args))
         return;
-    if (verdict == PST_FAULT_NONE && (s.copies || !args.pool.concurrent))
+    if (verdict == PST_FAULT_NONE && (!args.pool.concurrent || s.copies))
         commit_migration(m);
     else if (verdict != PST_FAULT_NONE && threadIdx.x == 0)
         psti_record_fault(&args.pool, verdict, args.ticket_index, 0);

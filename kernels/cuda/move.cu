@@ -56,7 +56,7 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
                         const psti_move_args *args, cudaStream_t stream)
 {
     const mover &move = movers[op][args->backend];
-    cudaLaunchAttribute attributes[3];
+    cudaLaunchAttribute attributes[4];
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(psti_grid(budget, budget->move_blocks_per_sm[op][args->backend],
                                     args->num_sms, args->max_tiles));
@@ -76,9 +76,14 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
         attribute->val.programmaticStreamSerializationAllowed = 1;
     }
     /* Writes over the link take long to be done; those of others need not wait for them. All moves of
-     * a pool are in one domain, since only then fences of device scope order them. */
-    if (args->pool.max_pages[PSTI_TIER_HOST] && budget->has_domains) {
+     * a pool are in one domain, since only then fences of device scope order them: the last one, for
+     * NCCL is in the first remote one, and by a map of its own, whatever that of the stream is. */
+    if (args->pool.max_pages[PSTI_TIER_HOST] && budget->num_domains > 2) {
         cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributeMemSyncDomainMap;
+        attribute->val.memSyncDomainMap.default_ = 0;
+        attribute->val.memSyncDomainMap.remote = (unsigned char)(budget->num_domains - 1);
+        attribute = &attributes[config.numAttrs++];
         attribute->id = cudaLaunchAttributeMemSyncDomain;
         attribute->val.memSyncDomain = cudaLaunchMemSyncDomainRemote;
     }

@@ -1,4 +1,4 @@
-/* What stash and restore have in common: how a launch begins, how its blocks agree that all are
+/* What stash, restore and migrate have in common: how a launch begins, how its blocks agree that all are
  * done, how it ends. */
 #ifndef PSTI_CUDA_PROTOCOL_CUH
 #define PSTI_CUDA_PROTOCOL_CUH

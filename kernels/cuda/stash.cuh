@@ -69,7 +69,7 @@ PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
     psti_forget_failure(state, args.ticket);
     args.ticket->epoch = s.epoch;
     args.ticket->num_pages = s.pages;
-    args.ticket->num_host = s.decision.take[PSTI_TIER_HOST];
+    args.ticket->num_host = s.copies ? s.decision.take[PSTI_TIER_HOST] : 0;
     args.ticket->state = s.copies ? PSTI_TICKET_LIVE : PSTI_TICKET_FAILED;
     if (s.copies) {
         for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)

@@ -221,7 +221,7 @@ PSTI_DEVICE tile_share share_of(const psti_move_args &args, uint64_t pages, uint
         return share_of_all();
     const uint32_t sms = args.num_sms ? args.num_sms : args.all_sms;
     const bool mixed = host_pages < pages;
-    const uint64_t few = psti_max_u64((uint64_t)gridDim.x * PSTI_HOST_SMS / sms, 1);
+    const uint64_t few = psti_max_u64((uint64_t)gridDim.x * PSTI_HOST_SMS / sms, PSTI_HOST_SMS);
     const uint32_t linked = (uint32_t)psti_min_u64(few, mixed ? gridDim.x / 2 : gridDim.x);
     if (linked == 0)
         return share_of_all();
@@ -250,8 +250,6 @@ PSTI_DEVICE void move_tiles(const Source &source, const tile_share &share, tile_
             found = mine < num_tiles ? source.find(mine, share.tiers) : 0;
         }
         const uint64_t place = psti_shuffle_u64(found, turn % PSTI_WARP);
-        if (!place)
-            continue;
         while (tile >= plan.tile_start[t + 1])
             t++;
         const psti_tensor &tensor = args.tensors[t];
@@ -259,8 +257,9 @@ PSTI_DEVICE void move_tiles(const Source &source, const tile_share &share, tile_
             plan_segments<kKind>(plan, scratch, args, tensor, counts);
             planned = t;
         }
-        move_tile<kKind>(source.mover(place), plan, args, tensor,
-                         (tile - plan.tile_start[t]) << PSTI_TILE_SHIFT, counts);
+        if (place) /* warps may disagree when operations overlap: no barrier hangs on it */
+            move_tile<kKind>(source.mover(place), plan, args, tensor,
+                             (tile - plan.tile_start[t]) << PSTI_TILE_SHIFT, counts);
     }
 }
 

@@ -141,9 +141,9 @@ static void commit_stash(const psti_move_args *args, const stash_plan *plan)
     psti_forget_failure(state, ticket);
     ticket->epoch = plan->now.epoch;
     ticket->num_pages = plan->pages;
+    ticket->num_host = plan->fault == PST_FAULT_NONE ? plan->decision.take[PSTI_TIER_HOST] : 0;
     if (plan->fault == PST_FAULT_NONE) {
         ticket->state = PSTI_TICKET_LIVE;
-        ticket->num_host = plan->decision.take[PSTI_TIER_HOST];
         commit_pages(args, plan);
     } else {
         ticket->state = PSTI_TICKET_FAILED;

@@ -176,7 +176,7 @@ static const psti_cuda_budget budget = {
     .is_programmatic = true,
     .low_priority = 0,
     .high_priority = -5,
-    .has_domains = true,
+    .num_domains = 4,
     .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}, {0, 4, 1, 1}}};
 
 static void launch_as(psti_op op, pst_backend backend, uint32_t flags, uint32_t num_sms,
@@ -230,10 +230,12 @@ PST_TEST(Launch, PoolsWithHostPagesHaveAMemorySyncDomain)
     psti_move_args args = {.backend = PST_BACKEND_LDG};
     args.pool.max_pages[PSTI_TIER_HOST] = 1;
     CHECK_EQ(psti_cuda_launch(&budget, look, PSTI_OP_RESTORE, &args, NULL), cudaSuccess);
-    CHECK_EQ(seen.numAttrs, 1);
-    CHECK_EQ(seen_attributes[0].id, cudaLaunchAttributeMemSyncDomain);
-    CHECK_EQ(seen_attributes[0].val.memSyncDomain, cudaLaunchMemSyncDomainRemote);
-    old.has_domains = false;
+    CHECK_EQ(seen.numAttrs, 2);
+    CHECK_EQ(seen_attributes[0].id, cudaLaunchAttributeMemSyncDomainMap);
+    CHECK_EQ(seen_attributes[0].val.memSyncDomainMap.remote, 3);
+    CHECK_EQ(seen_attributes[1].id, cudaLaunchAttributeMemSyncDomain);
+    CHECK_EQ(seen_attributes[1].val.memSyncDomain, cudaLaunchMemSyncDomainRemote);
+    old.num_domains = 2;
     CHECK_EQ(psti_cuda_launch(&old, look, PSTI_OP_RESTORE, &args, NULL), cudaSuccess);
     CHECK_EQ(seen.numAttrs, 0);
 }
