@@ -22,8 +22,8 @@ const char *bench_gpu_copy(pst_backend backend, bool streaming, int num_sms, voi
                            const void *from, uint64_t bytes, pst_stream stream);
 const char *bench_gpu_transform(void *to, const void *from, uint64_t bytes, pst_stream stream);
 
-/* Device arrays of num addresses and sizes. With scratch NULL nothing is enqueued and *scratch_bytes
- * is set. */
+/* Device arrays of num addresses and sizes. With scratch NULL nothing is enqueued and
+ * *scratch_bytes is set. */
 const char *bench_gpu_batched(void *scratch, size_t *scratch_bytes, void *const *from,
                               void *const *to, const uint32_t *sizes, uint32_t num,
                               pst_stream stream);

@@ -1,6 +1,6 @@
-/* The pinned tier: a group that is stashed into it and restored, as a whole and in part, beside plain
- * copies of as many bytes. Everything is sampled in turn; the ids of a pool go round, so that all of
- * its memory is used. */
+/* The pinned tier: a group that is stashed into it and restored, as a whole and in part, beside
+ * plain copies of as many bytes. Everything is sampled in turn; the ids of a pool go round, so
+ * that all of its memory is used. */
 #include "host_tier.h"
 
 #include <inttypes.h>

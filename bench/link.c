@@ -1,5 +1,5 @@
-/* Plain copies between the device and pinned memory: the driver's, which a copy engine does, and our
- * own on some SMs and on all. */
+/* Plain copies between the device and pinned memory: the driver's, which a copy engine does, and
+ * our own on some SMs and on all. */
 #include "host_tier.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Random stashes and restores, replayed from a graph: no page may be lost, and the same history must
- * give the same pages again. Which page holds what is found by looking for the bytes in the memory
- * that the pool was given. */
+/* Random stashes and restores, replayed from a graph: no page may be lost, and the same history
+ * must give the same pages again. Which page holds what is found by looking for the bytes in the
+ * memory that the pool was given. */
 #include "rig.h"
 
 #include <stdlib.h>

@@ -26,8 +26,8 @@ int bench_host_limit(const bench_machine *machine, uint64_t *most_out)
     return code;
 }
 
-/* reason: "" if the device can run it; else *code is the exit code that an explicit wish for it ends
- * with. */
+/* reason: "" if the device can run it; else *code is the exit code that an explicit wish for it
+ * ends with. */
 static int why_not(const bench_rig *rig, char *reason, size_t reason_bytes, int *code)
 {
     const pst_device_info *info = &rig->machine->device;

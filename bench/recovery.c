@@ -1,5 +1,5 @@
-/* How long a pool takes from a stash that failed to being ready again: more device pages, and a reset.
- * Wall clock of the calling thread. */
+/* How long a pool takes from a stash that failed to being ready again: more device pages, and a
+ * reset. Wall clock of the calling thread. */
 #include "rig.h"
 
 #include <stdio.h>

@@ -94,8 +94,8 @@ int bench_may_measure(pst_device *device, const bench_case *what, bench_report *
 
 /* ---- measure.c ---- */
 
-/* Fills, stashes, poisons, restores, and adds to *mismatched_bytes what differs: the live bytes, and
- * those behind them, which must still be the poison. */
+/* Fills, stashes, poisons, restores, and adds to *mismatched_bytes what differs: the live bytes,
+ * and those behind them, which must still be the poison. */
 int bench_check(const bench_rig *rig, uint64_t key, uint64_t *mismatched_bytes);
 /* A stash that failed copies nothing, and very fast. */
 int bench_check_faults(const bench_rig *rig);

@@ -49,8 +49,8 @@ bool psti_allocation_fails(void);                /* device allocations ask this,
 
 /* ---- a graph's hold on what it uses ---- */
 
-/* Counts captured graphs that use an object. On cuda last_capture keeps a capture from holding twice;
- * two captures that take turns may each hold several times, and let go as often. */
+/* Counts captured graphs that use an object. On cuda last_capture keeps a capture from holding
+ * twice; two captures that take turns may each hold several times, and let go as often. */
 typedef struct psti_hold {
     uint32_t graphs;
     uint64_t last_capture;

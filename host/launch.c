@@ -8,8 +8,9 @@ const char *psti_backend_name(pst_backend backend)
     return backend_names[backend];
 }
 
-/* The first line that holds picks the backend. From the study of peers, not yet from measurements of
- * ours: bulk copies need few SMs to keep much memory in flight, many SMs reach the same with loads. */
+/* The first line that holds picks the backend. From the study of peers, not yet from
+ * measurements of ours: bulk copies need few SMs to keep much memory in flight, many SMs reach
+ * the same with loads. */
 typedef struct backend_rule {
     int compute_capability; /* at least */
     uint32_t max_sms;       /* at most; of those that the launch may use */

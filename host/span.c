@@ -1,5 +1,5 @@
-/* Memory that can grow in place: addresses are reserved once, memory is put behind a prefix of them.
- * Here for the host's memory; device_cuda_span.c has the GPU's. */
+/* Memory that can grow in place: addresses are reserved once, memory is put behind a prefix of
+ * them. Here for the host's memory; device_cuda_span.c has the GPU's. */
 #include "host/internal.h"
 
 #include <errno.h>

@@ -153,7 +153,8 @@ static pst_status check_shape(const pst_ticket *ticket, const pst_group *group, 
 }
 
 /* A number for one operation, never 0. Mixed, so that the sums of the numbers of operations that
- * overlap do not come out as that of a third: the finaliser of MurmurHash3, a bijection that keeps 0. */
+ * overlap do not come out as that of a third: the finaliser of MurmurHash3, a bijection that
+ * keeps 0. */
 static uint32_t next_op(pst_pool *pool)
 {
     uint32_t op;

@@ -198,8 +198,8 @@ static int make_events(replay_machine *machine)
     return tool_status(pst_event_create(machine->device, &machine->chain_event));
 }
 
-/* The targets of the plain copies. They spread over as much memory as the stashes do, within reason:
- * a target that stays in a cache would be no fair anchor. */
+/* The targets of the plain copies. They spread over as much memory as the stashes do, within
+ * reason: a target that stays in a cache would be no fair anchor. */
 static int make_copy_targets(replay_machine *machine)
 {
     const replay_plan *plan = machine->plan;

@@ -6,8 +6,8 @@
  * Ordered pools (the default) want their operations ordered by one stream or by events; page ids
  * are then a function of history. Overlapping operations are detected: the pool sets
  * PST_FLAG_ORDER and refuses work until pst_pool_reset. Concurrent pools take stash, restore,
- * release, demote and promote from several streams at once. In both, operations on one ticket are ordered, and reset,
- * step and check run alone.
+ * release, demote and promote from several streams at once. In both, operations on one ticket
+ * are ordered, and reset, step and check run alone.
  *
  * Threads: the functions below may be called from any thread; enqueueing calls on one stream come
  * from one thread at a time. destroy must not race with any other use.
@@ -117,8 +117,8 @@ PST_BEGIN_DECLS
 PST_API pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out);
 
 /* Makes a pool and waits until it is ready. Not while capturing. device must outlive the pool.
- * Host pages are on the GPU's NUMA node and in huge pages where the system lets them be, and at most
- * 7/8 of the memory that it has available are taken.
+ * Host pages are on the GPU's NUMA node and in huge pages where the system lets them be, and at
+ * most 7/8 of the memory that it has available are taken.
  * Fails: INVALID, NOMEM (also of host pages; message: bytes wanted and available), DEVICE_NOMEM
  * (message: bytes wanted and free), UNSUPPORTED (max_pages: a driver without virtual memory), CUDA. */
 PST_API pst_status pst_pool_create(pst_device *device, const pst_pool_config *config,
@@ -144,9 +144,9 @@ PST_API pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t 
  * still works. */
 PST_API pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream);
 
-/* Closes a step: folds the step's high-water marks and its demand into the status block, publishes
- * the block to a pinned mailbox for pst_pool_poll, and sets step_valid to 1 again. One launch; can be
- * captured. */
+/* Closes a step: folds the step's high-water marks and its demand into the status block,
+ * publishes the block to a pinned mailbox for pst_pool_poll, and sets step_valid to 1 again. One
+ * launch; can be captured. */
 PST_API pst_status pst_pool_step(pst_pool *pool, pst_stream stream);
 
 /* The status most recently published, without synchronising: it may be one step old while the
@@ -168,8 +168,8 @@ PST_API uint64_t pst_pool_recommend_pages(const pst_pool_status *status, uint32_
 PST_API pst_status pst_pool_check(pst_pool *pool, pst_stream stream);
 
 /* Device address of step_valid (int32): 1, or 0 once anything failed in this step, after
- * pst_nccl_agree on any rank. For the caller's own all-reduce, or to gate an optimizer on the device.
- * Valid until destroy. */
+ * pst_nccl_agree on any rank. For the caller's own all-reduce, or to gate an optimizer on the
+ * device. Valid until destroy. */
 PST_API int32_t *pst_pool_step_valid(pst_pool *pool);
 
 /* "stash wanted more pages than are free" and so on; static storage. */

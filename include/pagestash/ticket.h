@@ -100,8 +100,8 @@ PST_API pst_status pst_ticket_bytes(const pst_pool *pool, const pst_group *group
                                     uint64_t *bytes_out);
 
 /* Makes a ticket for groups shaped like `group` (same tensors, row spaces and capacities).
- * Synchronous; not while capturing. Fails: INVALID (group of another device, more than max_tickets),
- * NOMEM, DEVICE_NOMEM, CUDA. */
+ * Synchronous; not while capturing. Fails: INVALID (group of another device, more than
+ * max_tickets), NOMEM, DEVICE_NOMEM, CUDA. */
 PST_API pst_status pst_ticket_create(pst_pool *pool, const pst_group *group,
                                      pst_ticket **ticket_out);
 
@@ -113,9 +113,10 @@ PST_API pst_status pst_ticket_destroy(pst_ticket *ticket);
 PST_API uint32_t pst_ticket_index(const pst_ticket *ticket);
 
 /* Where stashes into this ticket, enqueued from now on, want to put their pages: the first
- * floor(pages * num / den) on the host, the others on the device. 0/1 is the default; 1/1 is all. (The
- * fraction of MEMO, arXiv:2407.12117, in bytes instead of tokens.) A preference: where one tier is out
- * the other serves, which the status block counts. Operations captured before keep theirs.
+ * floor(pages * num / den) on the host, the others on the device. 0/1 is the default; 1/1 is
+ * all. (The fraction of MEMO, arXiv:2407.12117, in bytes instead of tokens.) A preference: where
+ * one tier is out the other serves, which the status block counts. Operations captured before
+ * keep theirs.
  * Threads: not at the same time as other calls with this ticket.
  * Fails: INVALID (not a fraction from 0 to 1; above 0 where the pool has no host pages). */
 PST_API pst_status pst_ticket_set_offload(pst_ticket *ticket, uint32_t num, uint32_t den);
@@ -139,15 +140,16 @@ PST_API pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
 PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                                       const pst_restore_options *options, pst_stream stream);
 
-/* Moves device pages of a LIVE ticket to free host pages, the first places of its byte stream first,
- * and frees them: as many as options->max_pages says, as far as free host pages go (the others are
- * counted as stranded). The ticket stays LIVE, with the same bytes; whoever restores it does not notice.
- * A call with max_pages 0 that finds no device page, of a ticket that holds some, is a fault. One with
- * a share to do (UINT64_MAX: all of it) may come too late and does nothing: for captured work, where a
- * demote may have found no room or a stash may have spilled already.
+/* Moves device pages of a LIVE ticket to free host pages, the first places of its byte stream
+ * first, and frees them: as many as options->max_pages says, as far as free host pages go (the
+ * others are counted as stranded). The ticket stays LIVE, with the same bytes; whoever restores
+ * it does not notice. A call with max_pages 0 that finds no device page, of a ticket that holds
+ * some, is a fault. One with a share to do (UINT64_MAX: all of it) may come too late and does
+ * nothing: for captured work, where a demote may have found no room or a stash may have spilled
+ * already.
  * options: NULL for the defaults.
- * Stream:  one launch, can be captured. Overlapped with stashes of other tickets in concurrent pools
- *          only. For the link's sake a small SM budget suffices.
+ * Stream:  one launch, can be captured. Overlapped with stashes of other tickets in concurrent
+ *          pools only. For the link's sake a small SM budget suffices.
  * Moves:   every byte of the pages once over the link. Both pages are in use meanwhile, which the
  *          high-water marks show.
  * Fails:   INVALID (no host tier, launch options), UNSUPPORTED (backend), CUDA. */
@@ -158,7 +160,8 @@ PST_API pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_optio
 PST_API pst_status pst_ticket_promote(pst_ticket *ticket, const pst_migrate_options *options,
                                       pst_stream stream);
 
-/* Frees the pages without copying (a pool that scrubs overwrites them). One launch; can be captured. */
+/* Frees the pages without copying (a pool that scrubs overwrites them). One launch; can be
+ * captured. */
 PST_API pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream);
 
 PST_END_DECLS

@@ -1,6 +1,6 @@
-/* Demote and promote: which pages of a ticket move, and what that adds up to. Places of the page table
- * that hold a page of the tier to leave move in table order, as far as the budget and the free pages
- * of the other tier go. */
+/* Demote and promote: which pages of a ticket move, and what that adds up to. Places of the page
+ * table that hold a page of the tier to leave move in table order, as far as the budget and the
+ * free pages of the other tier go. */
 #ifndef PSTI_CORE_MIGRATE_H
 #define PSTI_CORE_MIGRATE_H
 

@@ -14,8 +14,9 @@ typedef struct psti_decision {
     bool fits;          /* otherwise nothing is taken */
 } psti_decision;
 
-/* Of the places the first floor(wanted * num / den) prefer host pages, the others device pages (0/0:
- * all). Where the preferred tier is out the other serves; where both are, nothing is taken. */
+/* Of the places the first floor(wanted * num / den) prefer host pages, the others device pages
+ * (0/0: all). Where the preferred tier is out the other serves; where both are, nothing is
+ * taken. */
 PSTI_FN psti_decision psti_decide(uint64_t wanted, uint64_t free_device, uint64_t free_host,
                                   uint32_t num, uint32_t den)
 {
@@ -65,8 +66,8 @@ PSTI_FN unsigned char *psti_page_address(const psti_pool_view *pool, uint32_t id
     return pool->pages[psti_id_tier(id)] + ((uint64_t)psti_id_index(id) << pool->page_shift);
 }
 
-/* Whether a reset of a pool that scrubs clears this page: also a free one where operations that were
- * refused may have written into it. */
+/* Whether a reset of a pool that scrubs clears this page: also a free one where operations that
+ * were refused may have written into it. */
 PSTI_FN bool psti_is_dirty(const psti_pool_view *pool, uint32_t id)
 {
     const uint64_t owner = psti_load_relaxed_u64(psti_owner_of(pool, id));
@@ -94,9 +95,9 @@ PSTI_FN void psti_count_pages(pst_pool_status *status, const psti_decision *deci
     status->displaced_pages += decision->displaced;
 }
 
-/* What tells the operations on a ticket apart: the launch number that all blocks of one launch read,
- * and the number that the host gave the operation. Two operations may read the same launch number
- * when they overlap, but never have the same op. */
+/* What tells the operations on a ticket apart: the launch number that all blocks of one launch
+ * read, and the number that the host gave the operation. Two operations may read the same launch
+ * number when they overlap, but never have the same op. */
 PSTI_FN uint64_t psti_launch_word(uint64_t launch, uint32_t op)
 {
     return launch << 32 | op;
@@ -108,8 +109,8 @@ PSTI_FN uint64_t psti_ready_word(uint64_t launch, uint32_t op, uint32_t copies)
     return psti_launch_word(launch, op) << 1 | copies;
 }
 
-/* Summed over the blocks of a launch, in the high half of arrive_out. The factor keeps launch and op
- * from making up for each other. */
+/* Summed over the blocks of a launch, in the high half of arrive_out. The factor keeps launch
+ * and op from making up for each other. */
 PSTI_FN uint32_t psti_launch_number(uint64_t launch, uint32_t op)
 {
     return (uint32_t)launch * 0x9e3779b1u + op;

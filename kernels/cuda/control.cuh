@@ -12,8 +12,8 @@ PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t i
     return (psti_ticket_record *)pool.tickets[index];
 }
 
-/* Clears pages and sets owner words: a page is one block's, which so clears it before nobody can tell
- * any more that it was held. */
+/* Clears pages and sets owner words: a page is one block's, which so clears it before nobody can
+ * tell any more that it was held. */
 PSTI_DEVICE void scrub_tier(const psti_pool_view &pool, uint32_t tier, uint32_t num_pages)
 {
     for (uint64_t page = blockIdx.x; page < pool.max_pages[tier]; page += gridDim.x) {

@@ -7,8 +7,8 @@
 
 #include "kernels/core/layout.h"
 
-/* policy: psti_evict_first, for what is loaded: nobody reads it again soon. kStreaming: what is stored
- * is not read soon either. */
+/* policy: psti_evict_first, for what is loaded: nobody reads it again soon. kStreaming: what is
+ * stored is not read soon either. */
 
 PSTI_DEVICE psti_vector load_word(const psti_vector *at, uint64_t policy)
 {

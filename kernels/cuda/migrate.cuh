@@ -45,8 +45,8 @@ PSTI_DEVICE uint32_t *moving_of(const psti_move_args &args)
     return psti_ticket_moving(args.ticket, args.num_counts, args.table_pages);
 }
 
-/* Where a candidate goes: concurrent pools took the page before; in ordered ones each block works out
- * what the last will take. */
+/* Where a candidate goes: concurrent pools took the page before; in ordered ones each block
+ * works out what the last will take. */
 PSTI_DEVICE uint32_t target_of(const migration &m, uint64_t place, uint64_t rank)
 {
     const psti_pool_view &pool = m.args.pool;

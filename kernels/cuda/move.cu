@@ -29,8 +29,8 @@ static_assert(PSTI_OP_STASH == 0 && PSTI_OP_RESTORE == 1 && PSTI_OP_MIGRATE == 2
 static_assert(PST_BACKEND_LDG == 1 && PST_BACKEND_BULK == 2 && PST_BACKEND_SQUEEZE == 3,
               "columns of the table");
 
-/* Blocks per SM: as many as fit, but of a ring one is enough. None where the code was made for a GPU
- * without bulk copies (its kernels are empty then), or where the ring does not fit. */
+/* Blocks per SM: as many as fit, but of a ring one is enough. None where the code was made for a
+ * GPU without bulk copies (its kernels are empty then), or where the ring does not fit. */
 cudaError_t fill_move(const mover &move, int most_shared, int *blocks_per_sm)
 {
     const void *kernel = (const void *)move.kernel;
@@ -75,9 +75,10 @@ cudaError_t launch_move(const psti_cuda_budget *budget, psti_cuda_launch_fn laun
         attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute->val.programmaticStreamSerializationAllowed = 1;
     }
-    /* Writes over the link take long to be done; those of others need not wait for them. All moves of
-     * a pool are in one domain, since only then fences of device scope order them: the last one, for
-     * NCCL is in the first remote one, and by a map of its own, whatever that of the stream is. */
+    /* Writes over the link take long to be done; those of others need not wait for them. All
+     * moves of a pool are in one domain, since only then fences of device scope order them: the
+     * last one, for NCCL is in the first remote one, and by a map of its own, whatever that of
+     * the stream is. */
     if (args->pool.max_pages[PSTI_TIER_HOST] && budget->num_domains > 2) {
         cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
         attribute->id = cudaLaunchAttributeMemSyncDomainMap;

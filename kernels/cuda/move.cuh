@@ -1,5 +1,5 @@
-/* The stash, restore and migrate kernels. One launch each; the grid may be anything from one block up, and no
- * two blocks need to run at the same time.
+/* The stash, restore and migrate kernels. One launch each; the grid may be anything from one
+ * block up, and no two blocks need to run at the same time.
  *
  * Bytes moved: live bytes read once and written once, plus 4 bytes of table, 8 of owner word and 4
  * of ring per page. Floor: 2 * live bytes / memory bandwidth. */

@@ -1,5 +1,5 @@
-/* What stash, restore and migrate have in common: how a launch begins, how its blocks agree that all are
- * done, how it ends. */
+/* What stash, restore and migrate have in common: how a launch begins, how its blocks agree that
+ * all are done, how it ends. */
 #ifndef PSTI_CUDA_PROTOCOL_CUH
 #define PSTI_CUDA_PROTOCOL_CUH
 
@@ -69,9 +69,9 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
     return !s.refused;
 }
 
-/* Concurrent pools, for an operation that takes pages. True in the block that arrives first: it leads,
- * has the lock, and knows the ring ends. The others wait for it, and it runs; s.copies is what it told
- * them. */
+/* Concurrent pools, for an operation that takes pages. True in the block that arrives first: it
+ * leads, has the lock, and knows the ring ends. The others wait for it, and it runs; s.copies is
+ * what it told them. */
 PSTI_DEVICE bool join(move_shared &s, const psti_move_args &args)
 {
     psti_ticket_record *ticket = args.ticket;
@@ -107,9 +107,9 @@ PSTI_DEVICE void let_others_go(const move_shared &s, const psti_move_args &args)
     psti_store_release_u64(&args.ticket->ready, psti_ready_word(s.launch, args.op, s.copies));
 }
 
-/* Says that this block is done; true in the last one. All blocks of a launch add the same number: the
- * sum tells whether all that arrived belong together. The last one makes the launch word odd, which
- * only one operation can: from here to finish the state is its own. */
+/* Says that this block is done; true in the last one. All blocks of a launch add the same
+ * number: the sum tells whether all that arrived belong together. The last one makes the launch
+ * word odd, which only one operation can: from here to finish the state is its own. */
 PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args)
 {
     psti_let_successor_come(); /* now: until it may begin it only takes up room */

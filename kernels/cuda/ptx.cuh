@@ -1,5 +1,5 @@
-/* Every line of inline PTX, behind a name; and the CUDA words that the kernels use. The CPU build of
- * the kernels (tests/simt) defines PSTI_SIMT and has defined the same names before. */
+/* Every line of inline PTX, behind a name; and the CUDA words that the kernels use. The CPU
+ * build of the kernels (tests/simt) defines PSTI_SIMT and has defined the same names before. */
 #ifndef PSTI_CUDA_PTX_CUH
 #define PSTI_CUDA_PTX_CUH
 

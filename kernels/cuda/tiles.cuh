@@ -203,7 +203,8 @@ PSTI_DEVICE void move_tile(const Mover &move, const tile_plan &plan, const psti_
 #define PSTI_BOTH_TIERS ((1u << PSTI_TIER_DEVICE) | (1u << PSTI_TIER_HOST))
 #define PSTI_HOST_SMS 8u /* more do not make the link faster */
 
-/* The tiles that are a block's: first, first + stride, ..., as far as they lie in these tiers (bits). */
+/* The tiles that are a block's: first, first + stride, ..., as far as they lie in these tiers
+ * (bits). */
 struct tile_share {
     uint32_t first, stride, tiers;
 };
@@ -213,8 +214,8 @@ PSTI_DEVICE tile_share share_of_all()
     return {blockIdx.x, gridDim.x, PSTI_BOTH_TIERS};
 }
 
-/* Of a ticket with so many pages, of which so many on the host. The link is slower than memory by far:
- * the first blocks, on a few SMs, take all host pages, and the others all device pages. */
+/* Of a ticket with so many pages, of which so many on the host. The link is slower than memory
+ * by far: the first blocks, on a few SMs, take all host pages, and the others all device pages. */
 PSTI_DEVICE tile_share share_of(const psti_move_args &args, uint64_t pages, uint64_t host_pages)
 {
     if (host_pages == 0)
@@ -230,9 +231,10 @@ PSTI_DEVICE tile_share share_of(const psti_move_args &args, uint64_t pages, uint
     return {blockIdx.x - linked, gridDim.x - linked, mixed ? 1u << PSTI_TIER_DEVICE : 0};
 }
 
-/* Every tile of the plan that is this block's. source.find says where in the pool a tile lies, 0 for
- * nowhere or in another tier: lookups depend on each other and take long, so the lanes of each warp make them for the
- * block's next 32 tiles at once. source.mover makes the mover of what was found. */
+/* Every tile of the plan that is this block's. source.find says where in the pool a tile lies, 0
+ * for nowhere or in another tier: lookups depend on each other and take long, so the lanes of
+ * each warp make them for the block's next 32 tiles at once. source.mover makes the mover of
+ * what was found. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void move_tiles(const Source &source, const tile_share &share, tile_plan &plan,
                             block_scratch &scratch, const psti_move_args &args,

@@ -34,7 +34,8 @@ static inline void psti_stream_line(unsigned char *to, const unsigned char *from
     _mm_stream_si128(out + 3, d);
 }
 
-/* On Intel four streams keep more reads in flight than one; AMD writes whole lines of one stream best. */
+/* On Intel four streams keep more reads in flight than one; AMD writes whole lines of one stream
+ * best. */
 static inline uint32_t psti_num_streams(void)
 {
     return __builtin_cpu_is("intel") ? 4 : 1;
@@ -51,10 +52,10 @@ static inline void psti_stream_block(unsigned char *to, const unsigned char *fro
 }
 
 /* Streaming stores do not read the lines that they overwrite. memcpy of glibc does the same, but
- * only for calls far larger than a page. Of one memcpy of 256 MiB, pieces of 256 KiB came to, on a
- * Xeon: 0.65 by memcpy, 0.84 by one stream, 0.97 by four; on an EPYC, at 512 MiB: 1.08, 1.16, 0.67. An
- * operation that moves less than 24 MiB in `total` finds its pages in the cache again and is faster
- * with memcpy: on the Xeon 1.00 against 0.79 of it at 16 MiB (bench/README.md). */
+ * only for calls far larger than a page. Of one memcpy of 256 MiB, pieces of 256 KiB came to, on
+ * a Xeon: 0.65 by memcpy, 0.84 by one stream, 0.97 by four; on an EPYC, at 512 MiB: 1.08, 1.16,
+ * 0.67. An operation that moves less than 24 MiB in `total` finds its pages in the cache again
+ * and is faster with memcpy: on the Xeon 1.00 against 0.79 of it at 16 MiB (bench/README.md). */
 static inline void psti_copy(unsigned char *to, const unsigned char *from, uint64_t bytes,
                              uint64_t total)
 {

@@ -35,9 +35,9 @@ static inline snapshot read_state(const psti_move_args *args)
     return now;
 }
 
-/* Makes the launch word odd, which only one operation can, until publish. False: another operation
- * did so since `now`. Concurrent pools claim the ticket before anything else; ordered ones claim the
- * pool before they write its state. */
+/* Makes the launch word odd, which only one operation can, until publish. False: another
+ * operation did so since `now`. Concurrent pools claim the ticket before anything else; ordered
+ * ones claim the pool before they write its state. */
 static inline bool claim(const psti_move_args *args, const snapshot *now)
 {
     if (psti_cas_acq_rel_u64(launch_word(args), now->launch, now->launch + 1) == now->launch)

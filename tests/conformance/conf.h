@@ -1,6 +1,7 @@
 /* The conformance suite: tests that run once for each device, as Suite/host, Suite/simt and
- * Suite/cuda, and with the other backends as Suite/simt_bulk, Suite/simt_squeeze, Suite/cuda_bulk and
- * Suite/cuda_squeeze. All device memory is reached through pst_device_alloc and pst_device_copy.
+ * Suite/cuda, and with the other backends as Suite/simt_bulk, Suite/simt_squeeze,
+ * Suite/cuda_bulk and Suite/cuda_squeeze. All device memory is reached through pst_device_alloc
+ * and pst_device_copy.
  *
  *   CONFORMANCE(Tickets, KeepTwice)
  *   {

@@ -216,9 +216,10 @@ static bool nest(nesting *self)
     return self->event < self->seen;
 }
 
-/* In a concurrent pool two tickets may overlap as they like. A stash takes its pages when its first
- * block runs, the others give theirs back when the last one does. (Demote does both, in rings that only
- * another demote has to do with in the same way: no order of the two explains two that overlap.) */
+/* In a concurrent pool two tickets may overlap as they like. A stash takes its pages when its
+ * first block runs, the others give theirs back when the last one does. (Demote does both, in
+ * rings that only another demote has to do with in the same way: no order of the two explains
+ * two that overlap.) */
 static void try_concurrent(scene *both, operation outer, operation inner, uint32_t seed)
 {
     lockstep *ls = &both->ls;

@@ -103,8 +103,8 @@ static void enqueue_before(scene *self, before what)
     }
 }
 
-/* A stash and a restore, each with that before it, and what comes behind them: a release, so that an
- * ordinary launch follows a programmatic one. */
+/* A stash and a restore, each with that before it, and what comes behind them: a release, so
+ * that an ordinary launch follows a programmatic one. */
 static void enqueue(scene *self, before what)
 {
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;

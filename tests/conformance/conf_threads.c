@@ -6,8 +6,8 @@
 
 enum { THREADS = 4, TICKETS = 2, MAX_PAGES = 4096 };
 
-/* A thread's own view: the pool is shared, the oracle is not. It knows states and bytes; which pages
- * were taken depends on the others. */
+/* A thread's own view: the pool is shared, the oracle is not. It knows states and bytes; which
+ * pages were taken depends on the others. */
 typedef struct worker {
     lockstep ls; /* device, stream and pool are borrowed */
     oracle_random random;

@@ -33,8 +33,8 @@ PST_TEST(CoreLaunch, DecisionsUpTo64Bits)
             }
 }
 
-/* The high half of arrive_out is the sum over a launch's blocks: two operations whose blocks mix must
- * not reach what one of them would reach alone. */
+/* The high half of arrive_out is the sum over a launch's blocks: two operations whose blocks mix
+ * must not reach what one of them would reach alone. */
 PST_TEST(CoreLaunch, MixedBlocksDoNotAddUp)
 {
     for (uint32_t blocks = 2; blocks <= 64; blocks++)

@@ -1,5 +1,5 @@
-/* The n-th allocation fails, for every call that allocates: the call says so, gives back all that it
- * took, and leaves everything else as it was. */
+/* The n-th allocation fails, for every call that allocates: the call says so, gives back all
+ * that it took, and leaves everything else as it was. */
 
 #include "tests/host/scene.h"
 

@@ -1,5 +1,6 @@
-/* pst_nccl_agree. Where there is no GPU a pool on the host device plays one, and tests/host/fake_nccl.c
- * plays NCCL. PAGESTASH_NCCL_LIBRARY is read once in a process, so that happens in children. */
+/* pst_nccl_agree. Where there is no GPU a pool on the host device plays one, and
+ * tests/host/fake_nccl.c plays NCCL. PAGESTASH_NCCL_LIBRARY is read once in a process, so that
+ * happens in children. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

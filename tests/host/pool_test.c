@@ -188,8 +188,8 @@ PST_TEST(Pool, CallersMemoryMustBeAlignedAndLargeEnough)
     CHECK_OK(pst_device_close(self.device));
 }
 
-/* The walk that counts is the walk that carves: the last part ends where the bytes end. ASan sees to
- * it that nothing lies beyond. */
+/* The walk that counts is the walk that carves: the last part ends where the bytes end. ASan
+ * sees to it that nothing lies beyond. */
 PST_TEST(Pool, TakesTheBytesThatItSaid)
 {
     static const uint64_t pages[] = {1, 2, 5, 33};

@@ -1,8 +1,8 @@
-/* Asynchronous bulk copies, done late: a load at some time before its barrier says so, a store in two
- * steps, of which the first reads shared memory and the second writes, each at some time before a
- * wait that asks for it. Some blocks do nothing that no wait forces.
- * ThreadSanitizer takes a copy for an access of the thread that happens to do it, which is right where
- * one thread of a block asks for all copies and waits for them. */
+/* Asynchronous bulk copies, done late: a load at some time before its barrier says so, a store
+ * in two steps, of which the first reads shared memory and the second writes, each at some time
+ * before a wait that asks for it. Some blocks do nothing that no wait forces. ThreadSanitizer
+ * takes a copy for an access of the thread that happens to do it, which is right where one
+ * thread of a block asks for all copies and waits for them. */
 #ifndef PSTI_SIMT
 #define PSTI_SIMT 1
 #endif

@@ -6,15 +6,15 @@
  * random order from one barrier, warp operation or pause to the next. Launches of several host
  * threads share the slots of all launches with the same residency.
  *
- * With one slot a run is a function of the seeds; with more, blocks dawdle at random barriers so that
- * they meet in more ways. What a GPU would not survive (a barrier that not
- * all threads reach, a warp operation without all lanes, blocks that wait for a block that has no
- * slot, a misaligned vector access) prints one line with the seed and aborts.
+ * With one slot a run is a function of the seeds; with more, blocks dawdle at random barriers so
+ * that they meet in more ways. What a GPU would not survive (a barrier that not all threads
+ * reach, a warp operation without all lanes, blocks that wait for a block that has no slot, a
+ * misaligned vector access) prints one line with the seed and aborts.
  *
  * ThreadSanitizer sees each CUDA thread as a thread of its own, and these orders only: the launch
  * call before every block, every block before the return of the launch, __syncthreads and
  * __syncwarp, and what the kernel's own atomics make. Shuffles order nothing, as on a GPU.
- */
+ * / */
 #ifndef PSTI_TESTS_SIMT_MACHINE_H
 #define PSTI_TESTS_SIMT_MACHINE_H
 

@@ -1,5 +1,5 @@
-/* Kernels that try the machine out, for simt_test.c and simt_bulk_test.c. Each function launches and
- * says what came out; the C++ is in simt_selftest.cc and simt_bulk_selftest.cc. */
+/* Kernels that try the machine out, for simt_test.c and simt_bulk_test.c. Each function launches
+ * and says what came out; the C++ is in simt_selftest.cc and simt_bulk_selftest.cc. */
 #ifndef PSTI_TESTS_SIMT_SELFTEST_H
 #define PSTI_TESTS_SIMT_SELFTEST_H
 

@@ -1,7 +1,7 @@
-/* stress [OPERATIONS] [SEED]: random operations on the host device, half of them on an ordered pool
- * that is too small now and then, half by two threads on a concurrent one. Every byte that comes back
- * is compared, pages are conserved, and the ordered pool holds just what a plain count says.
- * Exit codes: 0 all well, 1 not, 2 usage. */
+/* stress [OPERATIONS] [SEED]: random operations on the host device, half of them on an ordered
+ * pool that is too small now and then, half by two threads on a concurrent one. Every byte that
+ * comes back is compared, pages are conserved, and the ordered pool holds just what a plain
+ * count says. Exit codes: 0 all well, 1 not, 2 usage. */
 #include <pagestash/pagestash.h>
 
 #include <inttypes.h>
