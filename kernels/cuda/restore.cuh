@@ -99,9 +99,11 @@ PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_ar
 {
     const int64_t *counts = psti_ticket_counts(args.ticket);
     const restore_source<Copier> source = {args, s.epoch, copier};
-    copier.open();
-    move_tiles<LIVE>(source, s.share, s.plan, s.scratch, args, counts);
-    copier.close();
+    if (s.held) {
+        copier.open();
+        move_tiles<LIVE>(source, s.share, s.plan, s.scratch, args, counts);
+        copier.close();
+    }
     if (args.flags & PSTI_MOVE_ZERO) {
         const zero_source zero = {};
         __syncthreads(); /* nobody reads the share before this one any more */

@@ -163,7 +163,7 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
     else if (threadIdx.x == 0)
         decide_stash(s, args, counts_fit);
     __syncthreads();
-    if (s.copies) {
+    if (s.copies && s.pages) {
         const stash_source<Copier> source = {args, s, copier};
         share_stash(s, args);
         copier.open();

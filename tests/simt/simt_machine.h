@@ -14,7 +14,7 @@
  * ThreadSanitizer sees each CUDA thread as a thread of its own, and these orders only: the launch
  * call before every block, every block before the return of the launch, __syncthreads and
  * __syncwarp, and what the kernel's own atomics make. Shuffles order nothing, as on a GPU.
- * / */
+ */
 #ifndef PSTI_TESTS_SIMT_MACHINE_H
 #define PSTI_TESTS_SIMT_MACHINE_H
 
