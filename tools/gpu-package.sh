@@ -20,7 +20,7 @@ log=$build/package.log
         -DPAGESTASH_CUDA=ON -DPAGESTASH_TEST_TSAN=OFF -DPAGESTASH_COMMIT="$commit" \
         -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DJANSSON_LIBRARY="$jansson" \
         -DCMAKE_EXE_LINKER_FLAGS="-static-libgcc -static-libstdc++" &&
-        cmake --build "$build" --target pagestash_cli pagestash_bench pagestash_tests pagestash \
+        cmake --build "$build" --target pagestash_cli pagestash_bench pagestash_tests libpagestash.so \
             pagestash_static
 } >"$log" 2>&1 || { tail -n 20 "$log" >&2 && fail "the build failed, see $log"; }
 
