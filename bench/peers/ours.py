@@ -11,7 +11,7 @@ class Pagestash:
     operations = ("stash", "restore")
 
     def __init__(self, library, payload, num_sms):
-        self.library, self.payload = library, payload
+        self.calls, self.payload = library, payload
         self.stash_options = pst.StashOptions(ctypes.sizeof(pst.StashOptions))
         self.restore_options = pst.RestoreOptions(ctypes.sizeof(pst.RestoreOptions))
         self.stash_options.launch.num_sms = self.restore_options.launch.num_sms = num_sms
@@ -23,7 +23,7 @@ class Pagestash:
             raise
 
     def _make(self, create, destroy, *arguments, owner=()):
-        handle = self.library.create(create, *arguments)
+        handle = self.calls.create(create, *arguments)
         self._open.append((destroy, (*owner, handle)))
         return handle
 
@@ -59,37 +59,37 @@ class Pagestash:
 
     def _pages(self):
         usage = pst.GroupUsage()
-        self.library.group_measure(self.sources[0], ctypes.c_int64(self.payload.config.rows),
+        self.calls.group_measure(self.sources[0], ctypes.c_int64(self.payload.config.rows),
                                    PAGE_BYTES, usage)
         return usage.pages
 
     def stash(self, arena):
-        self.library.ticket_stash(self.tickets[arena], self.sources[arena], self.stash_options,
+        self.calls.ticket_stash(self.tickets[arena], self.sources[arena], self.stash_options,
                                   self.stream)
 
     def restore(self, arena):
-        self.library.ticket_restore(self.tickets[arena], self.destinations[arena],
+        self.calls.ticket_restore(self.tickets[arena], self.destinations[arena],
                                     self.restore_options, self.stream)
 
     def capture(self, enqueue):
         """On cuda torch's capture serves; host has graphs of its own."""
         if self.payload.machine.kind == "cuda":
             return self.payload.machine.capture(enqueue)
-        self.library.graph_begin(self.device, self.stream)
+        self.calls.graph_begin(self.device, self.stream)
         enqueue()
         graph = self._make("graph_end", "graph_destroy", self.device, self.stream)
         info = pst.GraphInfo()
-        self.library.graph_get_info(graph, info)
-        return lambda: self.library.graph_launch(graph, self.stream), info.num_nodes
+        self.calls.graph_get_info(graph, info)
+        return lambda: self.calls.graph_launch(graph, self.stream), info.num_nodes
 
     def fault(self):
         """What the pool recorded, after a check that no page is lost; None if nothing."""
         status = pst.PoolStatus()
-        self.library.pool_check(self.pool, self.stream)
-        self.library.pool_step(self.pool, self.stream)
-        self.library.stream_synchronize(self.device, self.stream)
-        self.library.pool_poll(self.pool, status)
-        return self.library.fault_text(status.fault) if status.flags else None
+        self.calls.pool_check(self.pool, self.stream)
+        self.calls.pool_step(self.pool, self.stream)
+        self.calls.stream_synchronize(self.device, self.stream)
+        self.calls.pool_poll(self.pool, status)
+        return self.calls.fault_text(status.fault) if status.flags else None
 
     def mismatches(self):
         return self.payload.mismatches()
@@ -98,4 +98,4 @@ class Pagestash:
         self.payload.machine.synchronize()
         while self._open:
             call, arguments = self._open.pop()
-            getattr(self.library, call)(*arguments)
+            getattr(self.calls, call)(*arguments)

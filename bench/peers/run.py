@@ -83,8 +83,8 @@ def parse(arguments):
         help="size of the contiguous copy (1GiB)")
     add("--num-sms", type=number(0, 1024), default=0, metavar="N",
         help="SM budget of pagestash (0: all)")
-    add("--library", metavar="PATH", help="libpagestash.so (PAGESTASH_LIBRARY, else the newest in "
-        "build/*/)")
+    add("--library", dest="shared_object", metavar="PATH",
+        help="libpagestash.so (PAGESTASH_LIBRARY, else the newest in build/*/)")
     add("--megatron-ops", metavar="PATH", help="your copy of Megatron-LM's "
         "megatron/core/transformer/moe/ops/paged_stash.py, timed as well")
     options = parser.parse_args(arguments)
@@ -106,10 +106,10 @@ def complete(parser, options):
         parser.error(f"--rows {options.rows}: allowed is a multiple of {payload.SCALE_ROWS}")
     # the library would warn of a variable that is not its own
     variable = os.environ.pop("PAGESTASH_LIBRARY", "")
-    name = "--library" if options.library else "PAGESTASH_LIBRARY"
-    options.library = options.library or variable
-    if options.library and not os.path.isfile(options.library):
-        parser.error(f"{name} {options.library}: no such file")
+    name = "--library" if options.shared_object else "PAGESTASH_LIBRARY"
+    options.shared_object = options.shared_object or variable
+    if options.shared_object and not os.path.isfile(options.shared_object):
+        parser.error(f"{name} {options.shared_object}: no such file")
     if options.json is not None and options.json != "-":
         folder = os.path.dirname(os.path.abspath(options.json))
         if not options.json or os.path.isdir(options.json):
@@ -143,7 +143,7 @@ def open_machine(device):
 
 
 def load_library(options, unavailable):
-    path = libpagestash.find(options.library, ROOT)
+    path = libpagestash.find(options.shared_object, ROOT)
     if path is None:
         unavailable.append({"peer": "pagestash", "why": "no build/*/libpagestash.so, and no "
                             "--library"})

@@ -65,6 +65,28 @@ PST_TEST(Launch, PresetStandsForAuto)
     CHECK_EQ(launch.backend, PST_BACKEND_LDG);
 }
 
+PST_TEST(Launch, OptionsBecomeFlags)
+{
+    static const struct {
+        pst_launch_options options;
+        uint32_t flags;
+    } cases[] = {
+        {{.num_sms = 0}, 0},
+        {{.priority = PST_PRIORITY_LOW}, PSTI_MOVE_LOW},
+        {{.priority = PST_PRIORITY_HIGH}, PSTI_MOVE_HIGH},
+        {{.programmatic = true}, PSTI_MOVE_PROGRAMMATIC},
+        {{.priority = PST_PRIORITY_LOW, .programmatic = true},
+         PSTI_MOVE_LOW | PSTI_MOVE_PROGRAMMATIC},
+    };
+    const pst_device device = gpu(90, ALL);
+    const pst_group group = group_of(1 << 20, true);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        psti_launch launch;
+        CHECK_OK(psti_launch_make(&device, &group, &cases[i].options, &launch));
+        CHECK_EQ(launch.flags, cases[i].flags);
+    }
+}
+
 PST_TEST(Launch, HostDeviceHasOneWayOnly)
 {
     small_scene self;
