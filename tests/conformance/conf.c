@@ -149,3 +149,23 @@ shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes)
     place(&made);
     return made;
 }
+
+bool conf_pair_open(conf_pair *self, const conf_run *conf, const ls_options *options,
+                    const shape *like)
+{
+    self->random = oracle_random_seeded(17);
+    if (!ls_open(&self->ls, conf->device, options))
+        return false;
+    ls_group_make(&self->ls, like, &self->random, &self->source);
+    ls_group_make(&self->ls, like, &self->random, &self->destination);
+    for (int i = 0; i < 3; i++)
+        self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
+    return !self->ls.failed;
+}
+
+void conf_pair_close(conf_pair *self)
+{
+    ls_group_free(&self->ls, &self->source);
+    ls_group_free(&self->ls, &self->destination);
+    ls_close(&self->ls);
+}

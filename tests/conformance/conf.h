@@ -53,6 +53,18 @@ shape conf_prefix_shape(uint32_t num_tensors, int64_t rows, uint64_t row_bytes);
 /* One tensor, `segments` segments of `rows` rows. */
 shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes);
 
+/* A pool, a source and a destination of one shape, and tickets. */
+typedef struct conf_pair {
+    lockstep ls;
+    oracle_random random;
+    ls_group source, destination;
+    uint32_t tickets[3];
+} conf_pair;
+
+bool conf_pair_open(conf_pair *self, const conf_run *conf, const ls_options *options,
+                    const shape *like);
+void conf_pair_close(conf_pair *self);
+
 PST_END_DECLS
 
 #define CONF_DEFINE(suite, name, kinds)                                          \

@@ -1,33 +1,12 @@
 /* Pages of live tickets that change their tier. */
 #include "tests/conformance/conf.h"
 
-enum { ROWS = 16, ROW_BYTES = 8192, FULL = 8 /* pages of a group at capacity */, TICKETS = 3 };
+enum { ROWS = 16, ROW_BYTES = 8192, FULL = 8 /* pages of a group at capacity */ };
 
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t tickets[TICKETS];
-} scene;
-
-static bool set_up(scene *self, const conf_run *conf, const ls_options *options)
+static bool set_up(conf_pair *self, const conf_run *conf, const ls_options *options)
 {
     const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
-    self->random = oracle_random_seeded(17);
-    if (!ls_open(&self->ls, conf->device, options))
-        return false;
-    ls_group_make(&self->ls, &like, &self->random, &self->source);
-    ls_group_make(&self->ls, &like, &self->random, &self->destination);
-    for (int i = 0; i < TICKETS; i++)
-        self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
-    return !self->ls.failed;
-}
-
-static void tear_down(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
+    return conf_pair_open(self, conf, options, &like);
 }
 
 static ls_options pages(pst_pool_mode mode, uint64_t device_pages, uint64_t host_pages)
@@ -38,7 +17,7 @@ static ls_options pages(pst_pool_mode mode, uint64_t device_pages, uint64_t host
     return options;
 }
 
-static void stash_pages(scene *self, int ticket, int64_t num_pages)
+static void stash_pages(conf_pair *self, int ticket, int64_t num_pages)
 {
     const int64_t rows = num_pages * ROWS / FULL;
     ls_group_fill(&self->ls, &self->source, &self->random);
@@ -46,7 +25,7 @@ static void stash_pages(scene *self, int ticket, int64_t num_pages)
     ls_stash(&self->ls, self->tickets[ticket], &self->source);
 }
 
-static void restore(scene *self, int ticket, pst_restore_pages kind)
+static void restore(conf_pair *self, int ticket, pst_restore_pages kind)
 {
     ls_group_poison(&self->ls, &self->destination, 0xee);
     ls_restore(&self->ls, self->tickets[ticket], &self->destination, kind, PST_TAIL_UNTOUCHED);
@@ -59,7 +38,7 @@ CONFORMANCE(Migrate, ThereAndBackAgain)
 {
     EACH_MODE(mode)
     {
-        static scene self;
+        static conf_pair self;
         const ls_options options = pages(mode, FULL, FULL);
         if (!set_up(&self, conf, &options))
             return;
@@ -74,7 +53,7 @@ CONFORMANCE(Migrate, ThereAndBackAgain)
         restore(&self, 0, PST_RESTORE_CONSUME);
         CHECK_EQ(self.ls.oracle->status.num_faults, 0);
         CHECK_EQ(self.ls.oracle->status.stranded_pages, 0);
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }
 
@@ -86,7 +65,7 @@ CONFORMANCE(Migrate, EveryShareIntoEveryRoom)
         for (uint64_t on_device = 1; on_device <= FULL;
              on_device += conf_cases(conf, 3) > 1 ? 1 : 3)
             for (uint64_t room = 0; room <= 4 && !psti_test_failed(); room += 2) {
-                static scene self;
+                static conf_pair self;
                 const ls_options options = pages(mode, on_device, FULL - on_device + room);
                 if (!set_up(&self, conf, &options))
                     return;
@@ -99,13 +78,13 @@ CONFORMANCE(Migrate, EveryShareIntoEveryRoom)
                 }
                 ls_demote(&self.ls, self.tickets[0], 0);
                 restore(&self, 0, PST_RESTORE_CONSUME);
-                tear_down(&self);
+                conf_pair_close(&self);
             }
     }
 }
 
 /* Whatever is done to a ticket between stash and the end, in any order. */
-static void any_order(scene *self, uint32_t code)
+static void any_order(conf_pair *self, uint32_t code)
 {
     stash_pages(self, 0, FULL - 1);
     for (int i = 0; i < 3; i++, code /= 4)
@@ -132,7 +111,7 @@ CONFORMANCE(Migrate, EveryOrderOfOperations)
 {
     EACH_MODE(mode)
     {
-        static scene self;
+        static conf_pair self;
         ls_options options = pages(mode, FULL - 2, FULL);
         options.scrub = true;
         if (!set_up(&self, conf, &options))
@@ -140,7 +119,7 @@ CONFORMANCE(Migrate, EveryOrderOfOperations)
         const uint32_t step = 128 / conf_cases(conf, 128);
         for (uint32_t code = 0; code < 128 && !self.ls.failed; code += step)
             any_order(&self, code);
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }
 
@@ -148,7 +127,7 @@ CONFORMANCE(Migrate, WhatHoldsNothingIsAFault)
 {
     EACH_MODE(mode)
     {
-        static scene self;
+        static conf_pair self;
         const ls_options options = pages(mode, FULL / 2, FULL / 4);
         if (!set_up(&self, conf, &options))
             return;
@@ -163,7 +142,7 @@ CONFORMANCE(Migrate, WhatHoldsNothingIsAFault)
         ls_reset(&self.ls, PST_RESET_ALL);
         ls_promote(&self.ls, self.tickets[0], 1); /* of another epoch */
         CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_EMPTY);
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }
 
@@ -171,7 +150,7 @@ CONFORMANCE(Migrate, WhatHasMovedIsAFaultUnlessItIsAShare)
 {
     EACH_MODE(mode)
     {
-        static scene self;
+        static conf_pair self;
         const ls_options options = pages(mode, FULL, FULL);
         if (!set_up(&self, conf, &options))
             return;
@@ -186,14 +165,14 @@ CONFORMANCE(Migrate, WhatHasMovedIsAFaultUnlessItIsAShare)
         ls_demote(&self.ls, self.tickets[0], 0);
         CHECK_EQ(self.ls.oracle->status.num_faults, 2);
         restore(&self, 0, PST_RESTORE_CONSUME);
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }
 
 /* A captured demotion does what the counts of its replay ask for. */
 CONFORMANCE(Migrate, ReplaysWithNewCounts)
 {
-    static scene self;
+    static conf_pair self;
     pst_graph *graph = NULL;
     ls_options options = pages(PST_POOL_ORDERED, FULL, FULL);
     options.scrub = true;
@@ -221,17 +200,17 @@ CONFORMANCE(Migrate, ReplaysWithNewCounts)
     }
     CHECK_EQ(ls->oracle->status.demoted_pages, FULL * (FULL + 1) / 2);
     CHECK_OK(pst_graph_destroy(graph));
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 CONFORMANCE(Migrate, NeedsAHostTier)
 {
-    static scene self;
+    static conf_pair self;
     const ls_options options = conf_options(PST_POOL_ORDERED, FULL, 1);
     if (!set_up(&self, conf, &options))
         return;
     pst_ticket *ticket = self.ls.tickets[self.tickets[0]];
     CHECK_STATUS(pst_ticket_demote(ticket, NULL, self.ls.stream), PST_E_INVALID);
     CHECK_STATUS(pst_ticket_promote(ticket, NULL, self.ls.stream), PST_E_INVALID);
-    tear_down(&self);
+    conf_pair_close(&self);
 }

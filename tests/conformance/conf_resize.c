@@ -3,41 +3,20 @@
 
 enum { ROWS = 16, ROW_BYTES = 4096, FULL = 4 /* pages of a group at capacity */ };
 
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t tickets[3];
-} scene;
-
-static bool set_up(scene *self, const conf_run *conf, const ls_options *options)
+static bool set_up(conf_pair *self, const conf_run *conf, const ls_options *options)
 {
     const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
-    self->random = oracle_random_seeded(11);
-    if (!ls_open(&self->ls, conf->device, options))
-        return false;
-    ls_group_make(&self->ls, &like, &self->random, &self->source);
-    ls_group_make(&self->ls, &like, &self->random, &self->destination);
-    for (int i = 0; i < 3; i++)
-        self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
-    return !self->ls.failed;
+    return conf_pair_open(self, conf, options, &like);
 }
 
-static void tear_down(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
-}
-
-static void stash_rows(scene *self, int ticket, int64_t rows)
+static void stash_rows(conf_pair *self, int ticket, int64_t rows)
 {
     ls_group_fill(&self->ls, &self->source, &self->random);
     ls_group_set_counts(&self->ls, &self->source, &rows);
     ls_stash(&self->ls, self->tickets[ticket], &self->source);
 }
 
-static void restore(scene *self, int ticket)
+static void restore(conf_pair *self, int ticket)
 {
     ls_group_poison(&self->ls, &self->destination, 0xee);
     ls_restore(&self->ls, self->tickets[ticket], &self->destination, PST_RESTORE_CONSUME,
@@ -57,7 +36,7 @@ static ls_options growing(pst_pool_mode mode)
 CONFORMANCE(Resize, GrowsUnderLiveTickets)
 {
     for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
-        static scene self;
+        static conf_pair self;
         const ls_options options = growing(mode);
         if (!set_up(&self, conf, &options))
             return;
@@ -73,13 +52,13 @@ CONFORMANCE(Resize, GrowsUnderLiveTickets)
         for (int i = 0; i < 3; i++)
             restore(&self, i);
         ls_step(&self.ls);
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }
 
 CONFORMANCE(Resize, GrowsByEveryNumberOfPages)
 {
-    static scene self;
+    static conf_pair self;
     ls_options options = growing(PST_POOL_ORDERED);
     options.first_counter = UINT32_MAX - 5u; /* slots turn while it grows */
     if (!set_up(&self, conf, &options))
@@ -89,12 +68,12 @@ CONFORMANCE(Resize, GrowsByEveryNumberOfPages)
         ls_resize(&self.ls, pages, pages / 5 + 1);
         restore(&self, 0);
     }
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 CONFORMANCE(Resize, ShrinksWhenNothingIsHeld)
 {
-    static scene self;
+    static conf_pair self;
     const ls_options options = growing(PST_POOL_ORDERED);
     if (!set_up(&self, conf, &options))
         return;
@@ -117,13 +96,13 @@ CONFORMANCE(Resize, ShrinksWhenNothingIsHeld)
     ls_resize(&self.ls, 40, 9);
     stash_rows(&self, 2, ROWS);
     restore(&self, 2);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 /* A graph that was captured before finds the pages, and its reset keeps the number of them. */
 CONFORMANCE(Resize, GraphsStayRight)
 {
-    static scene self;
+    static conf_pair self;
     const ls_options options = growing(PST_POOL_ORDERED);
     pst_graph *graph = NULL;
     const int64_t rows = ROWS;
@@ -152,14 +131,14 @@ CONFORMANCE(Resize, GraphsStayRight)
     CHECK_STATUS(pst_pool_resize(ls->pool, 3, 0), PST_E_BUSY);
     CHECK_OK(pst_graph_destroy(graph));
     ls_resize(ls, 3, 0);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 /* A ring slot that names a page without memory: nobody goes there. */
 CONFORMANCE(Resize, PagesWithoutMemoryAreNotTouched)
 {
     for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
-        static scene self;
+        static conf_pair self;
         const ls_options options = growing(mode);
         if (!set_up(&self, conf, &options))
             return;
@@ -178,6 +157,6 @@ CONFORMANCE(Resize, PagesWithoutMemoryAreNotTouched)
         LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
         oracle_reset(ls->oracle, PST_RESET_ALL);
         ls_compare(ls);
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }

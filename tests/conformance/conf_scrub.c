@@ -3,38 +3,17 @@
 
 enum { ROWS = 16, ROW_BYTES = 4099, TICKETS = 3 };
 
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t tickets[TICKETS];
-} scene;
-
-static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode)
+static bool set_up(conf_pair *self, const conf_run *conf, pst_pool_mode mode)
 {
     const shape like = conf_segments_shape(3, ROWS, ROW_BYTES);
     ls_options options = conf_options(mode, 20, 1);
     options.num_host_pages = 8;
     options.page_bytes = 32768;
     options.scrub = true;
-    self->random = oracle_random_seeded(23);
-    if (!ls_open(&self->ls, conf->device, &options))
-        return false;
-    ls_group_make(&self->ls, &like, &self->random, &self->source);
-    ls_group_make(&self->ls, &like, &self->random, &self->destination);
-    for (int i = 0; i < TICKETS; i++)
-        self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
-    return !self->ls.failed;
+    return conf_pair_open(self, conf, &options, &like);
 }
 
-static void tear_down(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
-}
-
-static void stash(scene *self, int ticket)
+static void stash(conf_pair *self, int ticket)
 {
     const int64_t rows[] = {ROWS, 3, ROWS - 1};
     ls_set_offload(&self->ls, self->tickets[ticket], 1, 3);
@@ -43,7 +22,7 @@ static void stash(scene *self, int ticket)
     ls_stash(&self->ls, self->tickets[ticket], &self->source);
 }
 
-static void restore(scene *self, int ticket, pst_restore_pages pages)
+static void restore(conf_pair *self, int ticket, pst_restore_pages pages)
 {
     ls_group_poison(&self->ls, &self->destination, 0x77);
     ls_restore(&self->ls, self->tickets[ticket], &self->destination, pages, PST_TAIL_ZERO);
@@ -52,7 +31,7 @@ static void restore(scene *self, int ticket, pst_restore_pages pages)
 CONFORMANCE(Scrub, WhateverFreesAPageClearsIt)
 {
     for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
-        static scene self;
+        static conf_pair self;
         if (!set_up(&self, conf, mode))
             return;
         for (int i = 0; i < TICKETS; i++)
@@ -73,14 +52,14 @@ CONFORMANCE(Scrub, WhateverFreesAPageClearsIt)
         stash(&self, 1);
         restore(&self, 1, PST_RESTORE_CONSUME);
         CHECK_EQ(self.ls.oracle->status.num_faults, 0);
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }
 
 /* A stash that failed held nothing; what others hold is left alone. */
 CONFORMANCE(Scrub, OthersKeepTheirPages)
 {
-    static scene self;
+    static conf_pair self;
     if (!set_up(&self, conf, PST_POOL_ORDERED))
         return;
     for (int i = 0; i < TICKETS; i++)
@@ -94,5 +73,5 @@ CONFORMANCE(Scrub, OthersKeepTheirPages)
     ls_release(&self.ls, self.tickets[1]);
     restore(&self, 0, PST_RESTORE_CONSUME);
     restore(&self, 2, PST_RESTORE_CONSUME);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
