@@ -10,7 +10,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 help:
 	@echo "make demo    replay a recorded MoE routing trace through stash and restore"
 	@echo "make test    build everything and run the tests"
-	@echo "make bench   benchmarks of this machine, as a table and as JSON in $(BUILD)"
+	@echo "make bench   benchmarks of this machine, as tables and as JSON in $(BUILD)"
 
 demo: setup
 	@cmake --build $(BUILD) --target pagestash_cli >$(BUILD)/build.log || \
@@ -22,8 +22,10 @@ test: setup
 	tests/run.sh $(BUILD) --parallel $(JOBS)
 
 bench: setup
-	cmake --build $(BUILD) --target pagestash_bench
+	cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench
 	$(BUILD)/pagestash-bench --json $(BUILD)/bench.json
+	$(BUILD)/pagestash-plan-bench --json $(BUILD)/plan-bench.json tests/data/minimalloc
+	$(BUILD)/pagestash-arena-bench
 
 setup:
 	@third_party/install.sh

@@ -10,7 +10,20 @@ extern char **environ;
 
 #define PREFIX "PAGESTASH_"
 
-enum { ENV_BACKEND, ENV_LOG, ENV_NCCL_LIBRARY, ENV_NUM_SMS, ENV_NVTX, ENV_REQUIRE_GPU, NUM_ENV };
+enum {
+    ENV_BACKEND,
+    ENV_LOG,
+    ENV_NCCL_LIBRARY,
+    ENV_NUM_SMS,
+    ENV_NVTX,
+    ENV_REQUIRE_GPU,
+    ENV_TORCH,
+    ENV_TORCH_DEVICE,
+    ENV_TORCH_LIBRARY,
+    ENV_TORCH_PLAN,
+    ENV_TORCH_TRACE,
+    NUM_ENV
+};
 
 static const pst_env_info table[NUM_ENV] = {
     [ENV_BACKEND] = {.name = PREFIX "BACKEND",
@@ -43,6 +56,31 @@ static const pst_env_info table[NUM_ENV] = {
                          .allowed = "0|1",
                          .default_value = "0",
                          .help = "read by the tests: a test skipped for want of a GPU fails"},
+    [ENV_TORCH] = {.name = PREFIX "TORCH",
+                   .type = "choice",
+                   .allowed = "off|record|plan", /* in the order of psti_torch_mode */
+                   .default_value = "off",
+                   .help = "libpagestash_torch: record a trace, or replay a plan"},
+    [ENV_TORCH_DEVICE] = {.name = PREFIX "TORCH_DEVICE",
+                          .type = "choice",
+                          .allowed = "auto|host|cuda",
+                          .default_value = "auto",
+                          .help = "libpagestash_torch: whose memory it gives out"},
+    [ENV_TORCH_LIBRARY] = {.name = PREFIX "TORCH_LIBRARY",
+                           .type = "path",
+                           .allowed = "file names",
+                           .default_value = "libpagestash_torch.so",
+                           .help = "read by pagestash_torch.py, which looks beside itself"},
+    [ENV_TORCH_PLAN] = {.name = PREFIX "TORCH_PLAN",
+                        .type = "path",
+                        .allowed = "file names",
+                        .default_value = "pagestash-plan.csv",
+                        .help = "libpagestash_torch: the plan that it replays"},
+    [ENV_TORCH_TRACE] = {.name = PREFIX "TORCH_TRACE",
+                         .type = "path",
+                         .allowed = "file names",
+                         .default_value = "pagestash-trace.csv",
+                         .help = "libpagestash_torch: the trace that it records"},
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -186,10 +224,35 @@ bool psti_env_nvtx(void)
     return value_of(ENV_NVTX) == 1;
 }
 
+static const char *text_of(int index)
+{
+    const char *set = __atomic_load_n(&ready, __ATOMIC_ACQUIRE) ? texts[index] : NULL;
+    return set ? set : table[index].default_value;
+}
+
 const char *psti_env_nccl_library(void)
 {
-    const char *set = __atomic_load_n(&ready, __ATOMIC_ACQUIRE) ? texts[ENV_NCCL_LIBRARY] : NULL;
-    return set ? set : table[ENV_NCCL_LIBRARY].default_value;
+    return text_of(ENV_NCCL_LIBRARY);
+}
+
+psti_torch_mode psti_env_torch_mode(void)
+{
+    return (psti_torch_mode)value_of(ENV_TORCH);
+}
+
+const char *psti_env_torch_device(void)
+{
+    return text_of(ENV_TORCH_DEVICE);
+}
+
+const char *psti_env_torch_plan(void)
+{
+    return text_of(ENV_TORCH_PLAN);
+}
+
+const char *psti_env_torch_trace(void)
+{
+    return text_of(ENV_TORCH_TRACE);
 }
 
 pst_status pst_env_check(void)

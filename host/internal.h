@@ -40,6 +40,18 @@ pst_backend psti_env_backend(void);
 bool psti_env_nvtx(void);
 const char *psti_env_nccl_library(void);
 
+/* What libpagestash_torch does. */
+typedef enum psti_torch_mode {
+    PSTI_TORCH_OFF,    /* serves */
+    PSTI_TORCH_RECORD, /* and writes a trace */
+    PSTI_TORCH_PLAN,   /* serves as planned */
+} psti_torch_mode;
+
+psti_torch_mode psti_env_torch_mode(void);
+const char *psti_env_torch_device(void);
+const char *psti_env_torch_plan(void);
+const char *psti_env_torch_trace(void);
+
 /* ---- memory.c: the library's own host allocations; tests make the n-th one fail ---- */
 
 void *psti_calloc(size_t count, size_t size);

@@ -1,11 +1,13 @@
 #!/bin/sh
 # Installs what building and testing need, with apt, and does nothing when all is there.
 # The CUDA toolkit is not installed: it is used if it is found.
+# install.sh --browser installs Chromium, too, which only the check of the plans' pictures needs.
 set -eu
 
 packages="cmake ninja-build gcc g++ make pkg-config python3 python3-matplotlib
-          libgtest-dev libjansson-dev spin
+          libgtest-dev libjansson-dev coinor-libcbc-dev spin
           clang libclang-rt-14-dev clang-tidy clang-format"
+[ "${1-}" != --browser ] || packages="$packages chromium"
 
 missing() {
     command -v dpkg-query >/dev/null || return 1

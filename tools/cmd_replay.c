@@ -1,33 +1,9 @@
 /* pagestash replay: a recorded routing trace through pool, stash and restore. */
-#include "parse.h"
+#include "flags.h"
+#include "output.h"
 #include "replay.h"
 
-#include <argp.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef enum flag_kind {
-    FLAG_TEXT,
-    FLAG_U32,
-    FLAG_U64,
-    FLAG_FACTOR,     /* a number above 0 */
-    FLAG_POWER_OF_2, /* a size */
-    FLAG_RANGE,      /* two uint64_t, step_begin and step_end */
-    FLAG_FRACTION,   /* two uint32_t, numerator and denominator */
-    FLAG_CHOICE,     /* `argument` lists the alternatives */
-    FLAG_SWITCH,
-} flag_kind;
-
-/* One flag: how argp shows it, what is allowed, and where the value goes. */
-typedef struct flag {
-    const char *name, *argument;
-    flag_kind kind;
-    uint64_t min, max;
-    size_t offset; /* in replay_options */
-    const char *help;
-} flag;
 
 #define AT(member) offsetof(replay_options, member)
 #define MAX_WIDTH (1u << 20)
@@ -91,109 +67,7 @@ static const flag flags[] = {
     {"json", "FILE", FLAG_TEXT, 0, 0, AT(json),
      "write the report as JSON; - is stdout, and no text then"},
 };
-enum { NUM_FLAGS = sizeof(flags) / sizeof(flags[0]), FIRST_KEY = 256 };
-
-/* What is allowed, in words; for the message about a wrong value. */
-static error_t refuse(const flag *entry, const char *value)
-{
-    char allowed[96];
-    switch (entry->kind) {
-    case FLAG_U32:
-    case FLAG_U64:
-        snprintf(allowed, sizeof(allowed), "an integer %llu..%llu", (unsigned long long)entry->min,
-                 (unsigned long long)entry->max);
-        break;
-    case FLAG_FACTOR:
-        snprintf(allowed, sizeof(allowed), "a number above 0, at most %llu",
-                 (unsigned long long)entry->max);
-        break;
-    case FLAG_POWER_OF_2:
-        snprintf(allowed, sizeof(allowed), "a power of two, %llu KiB to %llu KiB",
-                 (unsigned long long)entry->min >> 10, (unsigned long long)entry->max >> 10);
-        break;
-    case FLAG_RANGE:
-        snprintf(allowed, sizeof(allowed), "A:B, integers with A < B");
-        break;
-    case FLAG_FRACTION:
-        snprintf(allowed, sizeof(allowed), "NUM/DEN, integers with NUM <= DEN and 1 <= DEN <= %llu",
-                 (unsigned long long)UINT32_MAX);
-        break;
-    default:
-        snprintf(allowed, sizeof(allowed), "%s", entry->argument);
-    }
-    tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", entry->name, value, allowed);
-    return EINVAL;
-}
-
-static bool take_u32(const flag *entry, const char *text, uint32_t *out)
-{
-    uint64_t value;
-    if (!parse_u64(text, entry->min, entry->max, &value))
-        return false;
-    *out = (uint32_t)value;
-    return true;
-}
-
-static bool take_power_of_2(const flag *entry, const char *text, uint64_t *out)
-{
-    uint64_t value;
-    if (!parse_size(text, entry->min, entry->max, &value) || (value & (value - 1)) != 0)
-        return false;
-    *out = value;
-    return true;
-}
-
-static error_t take_flag(const flag *entry, const char *text, replay_options *options)
-{
-    void *place = (char *)options + entry->offset;
-    bool right = true;
-    switch (entry->kind) {
-    case FLAG_TEXT:
-        *(const char **)place = text;
-        break;
-    case FLAG_SWITCH:
-        *(bool *)place = true;
-        break;
-    case FLAG_U32:
-        right = take_u32(entry, text, place);
-        break;
-    case FLAG_U64:
-        right = parse_u64(text, entry->min, entry->max, place);
-        break;
-    case FLAG_FACTOR:
-        right = parse_factor(text, (double)entry->max, place);
-        break;
-    case FLAG_POWER_OF_2:
-        right = take_power_of_2(entry, text, place);
-        break;
-    case FLAG_RANGE:
-        right = parse_range(text, place, (uint64_t *)place + 1);
-        break;
-    case FLAG_FRACTION:
-        right = parse_fraction(text, place, (uint32_t *)place + 1);
-        break;
-    case FLAG_CHOICE:
-        right = parse_choice(text, entry->argument, place);
-        break;
-    }
-    return right ? 0 : refuse(entry, text);
-}
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    if (key >= FIRST_KEY && key < FIRST_KEY + NUM_FLAGS)
-        return take_flag(&flags[key - FIRST_KEY], argument, state->input);
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* one line, not the advice that argp adds to it */
-        return 0;
-    case ARGP_KEY_ARG:
-        tool_fail(TOOL_USAGE, "replay: argument \"%.80s\": allowed are options only", argument);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+enum { NUM_FLAGS = sizeof(flags) / sizeof(flags[0]) };
 
 static int check_host_pages(const replay_options *options)
 {
@@ -224,33 +98,18 @@ static int check_options(replay_options *options)
     TOOL_TRY(check_host_pages(options));
     if (options->mode < 0)
         options->mode = options->streams > 1 ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
-    return report_check(options->json);
+    return output_check("json", options->json);
 }
 
-static int parse_options(int argc, char **argv, replay_options *options)
-{
-    struct argp_option list[NUM_FLAGS + 1] = {0};
-    for (int i = 0; i < NUM_FLAGS; i++)
-        list[i] = (struct argp_option){
-            .name = flags[i].name,
-            .key = FIRST_KEY + i,
-            .arg = flags[i].argument,
-            .doc = flags[i].help,
-            .group = i + 1, /* else argp sorts them by name */
-        };
-    const struct argp parser = {
-        .options = list,
-        .parser = parse_option,
-        .doc = "Replay a recorded MoE routing trace: for every step, fill each layer's static "
-               "buffers, stash their live rows into pages, poison them; then restore in reverse "
-               "and check every byte.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 every "
-               "byte came back; 1 bytes differ, or it does not fit; 2 usage; 3 bad trace; 4 device "
-               "absent or failed.",
-    };
-    if (argp_parse(&parser, argc, argv, 0, NULL, options) != 0)
-        return TOOL_USAGE;
-    return check_options(options);
-}
+static const flag_table table = {
+    .command = "replay",
+    .groups = {{flags, NUM_FLAGS, 0}},
+    .doc = "Replay a recorded MoE routing trace: for every step, fill each layer's static "
+           "buffers, stash their live rows into pages, poison them; then restore in reverse "
+           "and check every byte.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 every "
+           "byte came back; 1 bytes differ, or it does not fit; 2 usage; 3 bad trace; 4 device "
+           "absent or failed.",
+};
 
 static int replay_on_device(const replay_options *options, const replay_trace *trace,
                             replay_plan *plan, replay_result *result_out)
@@ -280,7 +139,8 @@ int cmd_replay(int argc, char **argv)
         .streams = 1,
         .mode = -1,
     };
-    TOOL_TRY(parse_options(argc, argv, &options));
+    TOOL_TRY(flags_parse(&table, argc, argv, &options));
+    TOOL_TRY(check_options(&options));
     replay_trace trace;
     TOOL_TRY(replay_trace_load(&options, &trace));
     replay_plan plan;

@@ -10,6 +10,8 @@
 static const tool_command commands[] = {
     {"replay", "replay a routing trace through pool, stash and restore; check every byte",
      cmd_replay},
+    {"trace", "read, derive, expand and sum up an allocation trace", cmd_trace},
+    {"plan", "compute an address for every tensor of an allocation trace, with a proof", cmd_plan},
     {"env", "list the environment variables that the library reads", cmd_env},
 };
 enum {

@@ -258,7 +258,5 @@ int replay_close(replay_machine *machine, int code);
 /* Text on stdout and JSON where asked; says on stderr what went wrong. Returns the exit code. */
 int report(const replay_options *options, const replay_trace *trace, const replay_plan *plan,
            const replay_result *result);
-/* Whether the JSON file could be written, before a long run. */
-int report_check(const char *json);
 
 #endif

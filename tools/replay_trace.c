@@ -15,17 +15,6 @@ typedef struct loader {
     uint64_t num_slots;            /* (step, layer) pairs that this sums over */
 } loader;
 
-static ptrdiff_t read_descriptor(void *source, void *buffer, size_t bytes)
-{
-    for (;;) {
-        const ssize_t got = read(*(const int *)source, buffer, bytes);
-        if (got >= 0)
-            return got;
-        if (errno != EINTR)
-            return -errno;
-    }
-}
-
 static int check_experts(const loader *load, uint32_t num_experts)
 {
     const replay_options *options = load->options;
@@ -167,7 +156,7 @@ int replay_trace_load(const replay_options *options, replay_trace *trace_out)
     if (descriptor < 0)
         return tool_fail(TOOL_INPUT, "--routing %s: %s", options->routing, strerror(errno));
     routing_reader *reader =
-        routing_open(is_stdin ? "standard input" : options->routing, read_descriptor, &descriptor);
+        routing_open(is_stdin ? "standard input" : options->routing, tool_read, &descriptor);
     loader load = {.options = options, .trace = trace_out};
     int code = TOOL_NO;
     if (reader == NULL)

@@ -4,26 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add_bytes(metric_list *list, const char *key, uint64_t bytes)
-{
-    list->items[list->num++] = (metric){.key = key, .kind = METRIC_BYTES, .whole = bytes};
-}
-
-static void add_count(metric_list *list, const char *key, uint64_t count)
-{
-    list->items[list->num++] = (metric){.key = key, .kind = METRIC_COUNT, .whole = count};
-}
-
-static void add_real(metric_list *list, const char *key, double real)
-{
-    list->items[list->num++] = (metric){.key = key, .kind = METRIC_REAL, .real = real};
-}
-
-static void add_rare(metric_list *list, const char *key, double real)
-{
-    list->items[list->num++] = (metric){.key = key, .kind = METRIC_RARE, .real = real};
-}
-
 static double ratio(double part, double whole)
 {
     return whole > 0.0 ? part / whole : NAN;
@@ -58,17 +38,17 @@ static void collect_pages(const replay_options *options, const replay_plan *plan
 {
     const pst_pool_status *status = &result->status;
     const uint64_t host_pages = pages_of(plan, result, REPLAY_HOST);
-    add_count(list, "num_pages", plan->num_pages[REPLAY_DEVICE]);
-    add_count(list, "num_host_pages", plan->num_pages[REPLAY_HOST]);
-    add_count(list, "grown_pages", result->grown_pages[REPLAY_DEVICE]);
-    add_count(list, "grown_host_pages", result->grown_pages[REPLAY_HOST]);
-    add_bytes(list, "host_tier_bytes", host_pages * options->page_bytes);
-    add_count(list, "predicted_pages", plan->high_water_pages);
-    add_count(list, "high_water_pages", status->high_water[REPLAY_DEVICE]);
-    add_count(list, "high_water_host_pages", status->high_water[REPLAY_HOST]);
-    add_count(list, "recommended_pages_p50", pst_pool_recommend_pages(status, 500));
-    add_count(list, "recommended_pages_p99", pst_pool_recommend_pages(status, 990));
-    add_count(list, "recommended_pages_all", pst_pool_recommend_pages(status, 1000));
+    metrics_add_count(list, "num_pages", plan->num_pages[REPLAY_DEVICE]);
+    metrics_add_count(list, "num_host_pages", plan->num_pages[REPLAY_HOST]);
+    metrics_add_count(list, "grown_pages", result->grown_pages[REPLAY_DEVICE]);
+    metrics_add_count(list, "grown_host_pages", result->grown_pages[REPLAY_HOST]);
+    metrics_add_bytes(list, "host_tier_bytes", host_pages * options->page_bytes);
+    metrics_add_count(list, "predicted_pages", plan->high_water_pages);
+    metrics_add_count(list, "high_water_pages", status->high_water[REPLAY_DEVICE]);
+    metrics_add_count(list, "high_water_host_pages", status->high_water[REPLAY_HOST]);
+    metrics_add_count(list, "recommended_pages_p50", pst_pool_recommend_pages(status, 500));
+    metrics_add_count(list, "recommended_pages_p99", pst_pool_recommend_pages(status, 990));
+    metrics_add_count(list, "recommended_pages_all", pst_pool_recommend_pages(status, 1000));
 }
 
 static void collect_link(const replay_options *options, const replay_result *result,
@@ -78,26 +58,26 @@ static void collect_link(const replay_options *options, const replay_result *res
         "link_stash_gb_per_s", "link_restore_gb_per_s", "copy_to_host_gb_per_s",
         "copy_from_host_gb_per_s"};
     const double *rate = result->link_rate;
-    add_bytes(list, "spilled_bytes", result->spilled_pages * options->page_bytes);
-    add_bytes(list, "offloaded_bytes", result->offloaded_pages * options->page_bytes);
-    add_bytes(list, "displaced_bytes", result->displaced_pages * options->page_bytes);
-    add_bytes(list, "link_bytes", result->link_bytes);
+    metrics_add_bytes(list, "spilled_bytes", result->spilled_pages * options->page_bytes);
+    metrics_add_bytes(list, "offloaded_bytes", result->offloaded_pages * options->page_bytes);
+    metrics_add_bytes(list, "displaced_bytes", result->displaced_pages * options->page_bytes);
+    metrics_add_bytes(list, "link_bytes", result->link_bytes);
     for (size_t i = 0; i < REPLAY_NUM_RATES; i++)
-        add_rare(list, keys[i], rate[i] / 1e9);
-    add_rare(list, "link_stash_share_of_copy",
-             rate[REPLAY_RATE_STASH] / rate[REPLAY_RATE_COPY_TO_HOST]);
-    add_rare(list, "link_restore_share_of_copy",
-             rate[REPLAY_RATE_RESTORE] / rate[REPLAY_RATE_COPY_FROM_HOST]);
+        metrics_add_rare(list, keys[i], rate[i] / 1e9);
+    metrics_add_rare(list, "link_stash_share_of_copy",
+                     rate[REPLAY_RATE_STASH] / rate[REPLAY_RATE_COPY_TO_HOST]);
+    metrics_add_rare(list, "link_restore_share_of_copy",
+                     rate[REPLAY_RATE_RESTORE] / rate[REPLAY_RATE_COPY_FROM_HOST]);
 }
 
 static void collect_overflow(const replay_result *result, metric_list *list)
 {
-    add_count(list, "steps_retried", result->steps_retried);
-    add_count(list, "steps_lost", result->steps_lost);
-    add_count(list, "times_grown", result->times_grown);
-    add_count(list, "graphs_captured", result->graphs_captured);
-    add_rare(list, "recover_seconds_median", result->recover_median);
-    add_rare(list, "recover_seconds_max", result->recover_max);
+    metrics_add_count(list, "steps_retried", result->steps_retried);
+    metrics_add_count(list, "steps_lost", result->steps_lost);
+    metrics_add_count(list, "times_grown", result->times_grown);
+    metrics_add_count(list, "graphs_captured", result->graphs_captured);
+    metrics_add_rare(list, "recover_seconds_median", result->recover_median);
+    metrics_add_rare(list, "recover_seconds_max", result->recover_max);
 }
 
 static void collect(const replay_options *options, const replay_plan *plan,
@@ -113,65 +93,37 @@ static void collect(const replay_options *options, const replay_plan *plan,
         is_whole ? ratio(page_bytes, (double)plan->high_water_live_bytes) - 1.0 : NAN;
     const double mean = plan->iterations > 0 ? live / (double)plan->iterations : 0.0;
 
-    add_count(list, "iterations", plan->iterations);
-    add_count(list, "capacity_rows", plan->capacity);
-    add_real(list, "capacity_factor", plan->capacity_factor);
-    add_bytes(list, "static_bytes", plan->static_bytes);
-    add_bytes(list, "live_bytes_mean", (uint64_t)llround(mean));
-    add_bytes(list, "live_bytes_max", plan->live_bytes_max);
-    add_bytes(list, "pool_bytes", result->pool_bytes);
-    add_bytes(list, "ticket_bytes", result->ticket_bytes);
-    add_bytes(list, "buffer_bytes", result->buffer_bytes);
+    metrics_add_count(list, "iterations", plan->iterations);
+    metrics_add_count(list, "capacity_rows", plan->capacity);
+    metrics_add_real(list, "capacity_factor", plan->capacity_factor);
+    metrics_add_bytes(list, "static_bytes", plan->static_bytes);
+    metrics_add_bytes(list, "live_bytes_mean", (uint64_t)llround(mean));
+    metrics_add_bytes(list, "live_bytes_max", plan->live_bytes_max);
+    metrics_add_bytes(list, "pool_bytes", result->pool_bytes);
+    metrics_add_bytes(list, "ticket_bytes", result->ticket_bytes);
+    metrics_add_bytes(list, "buffer_bytes", result->buffer_bytes);
     collect_pages(options, plan, result, list);
-    add_real(list, "waste_ratio", waste);
-    add_count(list, "faults", result->status.num_faults);
-    add_count(list, "shortfall_pages", shortfall_pages(plan, result));
-    add_count(list, "leaked_pages", result->leaked_pages);
-    add_count(list, "launches_per_layer", result->launches_per_layer);
-    add_real(list, "stash_seconds", result->stash_seconds);
-    add_real(list, "restore_seconds", result->restore_seconds);
-    add_real(list, "copy_seconds", result->copy_seconds);
-    add_real(list, "stash_gb_per_s", is_whole ? ratio(copied, result->stash_seconds) : NAN);
-    add_real(list, "restore_gb_per_s", is_whole ? ratio(copied, result->restore_seconds) : NAN);
-    add_real(list, "copy_gb_per_s", ratio(copied, result->copy_seconds));
-    add_real(list, "stash_share_of_copy",
-             is_whole && live > 0.0 ? ratio(result->copy_seconds, result->stash_seconds) : NAN);
-    add_real(list, "restore_share_of_copy",
-             is_whole && live > 0.0 ? ratio(result->copy_seconds, result->restore_seconds) : NAN);
+    metrics_add_real(list, "waste_ratio", waste);
+    metrics_add_count(list, "faults", result->status.num_faults);
+    metrics_add_count(list, "shortfall_pages", shortfall_pages(plan, result));
+    metrics_add_count(list, "leaked_pages", result->leaked_pages);
+    metrics_add_count(list, "launches_per_layer", result->launches_per_layer);
+    metrics_add_real(list, "stash_seconds", result->stash_seconds);
+    metrics_add_real(list, "restore_seconds", result->restore_seconds);
+    metrics_add_real(list, "copy_seconds", result->copy_seconds);
+    metrics_add_real(list, "stash_gb_per_s", is_whole ? ratio(copied, result->stash_seconds) : NAN);
+    metrics_add_real(list, "restore_gb_per_s",
+                     is_whole ? ratio(copied, result->restore_seconds) : NAN);
+    metrics_add_real(list, "copy_gb_per_s", ratio(copied, result->copy_seconds));
+    metrics_add_real(list, "stash_share_of_copy",
+                     is_whole && live > 0.0 ? ratio(result->copy_seconds, result->stash_seconds)
+                                            : NAN);
+    metrics_add_real(list, "restore_share_of_copy",
+                     is_whole && live > 0.0 ? ratio(result->copy_seconds, result->restore_seconds)
+                                            : NAN);
     collect_link(options, result, list);
     collect_overflow(result, list);
-    add_count(list, "mismatched_bytes", result->mismatched_bytes);
-}
-
-static const char *human(uint64_t bytes, char out[32])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    for (; value >= 1024.0 && unit < 4; unit++)
-        value /= 1024.0;
-    snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
-    return out;
-}
-
-static void print_metric(const metric *item)
-{
-    char text[32];
-    for (const char *c = item->key; *c != '\0'; c++)
-        putchar(*c == '_' ? ' ' : *c);
-    const bool is_absent = isnan(item->real);
-    if (item->kind == METRIC_RARE && is_absent)
-        printf(": -\n");
-    else if (item->kind == METRIC_RARE)
-        printf(": %.6g\n", item->real);
-    else if (item->kind == METRIC_REAL && is_absent)
-        printf(": not measured\n");
-    else if (item->kind == METRIC_REAL)
-        printf(": %.4f\n", item->real);
-    else if (item->kind == METRIC_BYTES)
-        printf(": %llu (%s)\n", (unsigned long long)item->whole, human(item->whole, text));
-    else
-        printf(": %llu\n", (unsigned long long)item->whole);
+    metrics_add_count(list, "mismatched_bytes", result->mismatched_bytes);
 }
 
 static void print_memory_saved(const replay_plan *plan, const replay_result *result)
@@ -181,7 +133,7 @@ static void print_memory_saved(const replay_plan *plan, const replay_result *res
     const uint64_t bytes = stash_memory_bytes(result);
     const double saved = 1.0 - ratio((double)bytes, (double)plan->static_bytes);
     printf("memory saved: %.1f %% (static buffers %s; pool, tickets and shared buffers %s)\n",
-           100.0 * saved, human(plan->static_bytes, before), human(bytes, after));
+           100.0 * saved, metrics_human(plan->static_bytes, before), metrics_human(bytes, after));
 }
 
 static void print_text(const replay_options *options, const replay_trace *trace,
@@ -195,10 +147,10 @@ static void print_text(const replay_options *options, const replay_trace *trace,
     printf("device: %s\n", result->device.name);
     /* mismatched_bytes stands last in the list and in the text */
     for (size_t i = 0; i + 1 < list->num; i++)
-        print_metric(&list->items[i]);
+        metrics_print(&list->items[i]);
     if (result->status.num_faults == 0)
         print_memory_saved(plan, result);
-    print_metric(&list->items[list->num - 1]);
+    metrics_print(&list->items[list->num - 1]);
 }
 
 /* The pages did not suffice: how many would have. */

@@ -42,6 +42,17 @@ int tool_status(pst_status status)
     }
 }
 
+ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes)
+{
+    for (;;) {
+        const ssize_t got = read(*(const int *)descriptor, buffer, bytes);
+        if (got >= 0)
+            return got;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
 void tool_progress(unsigned long long done, unsigned long long all)
 {
     if (!isatty(STDERR_FILENO))

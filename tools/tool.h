@@ -20,6 +20,8 @@ typedef struct tool_command {
 } tool_command;
 
 int cmd_replay(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 
 /* Prints "pagestash: TEXT" on stderr as one line and returns code. */
@@ -27,6 +29,9 @@ int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2
 
 /* The exit code for a status of the library; prints the library's message unless it is PST_OK. */
 int tool_status(pst_status status);
+
+/* A read function over a file descriptor (const int *): how many bytes, 0 at the end, -errno. */
+ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes);
 
 /* Shows "iteration DONE of ALL" on stderr if that is a terminal; takes it away when DONE is ALL. */
 void tool_progress(unsigned long long done, unsigned long long all);

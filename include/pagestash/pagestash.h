@@ -27,15 +27,21 @@
 #define PAGESTASH_PAGESTASH_H
 
 #include <pagestash/api.h>
+#include <pagestash/arena.h>
 #include <pagestash/budget.h>
 #include <pagestash/device.h>
 #include <pagestash/env.h>
 #include <pagestash/group.h>
 #include <pagestash/log.h>
+#include <pagestash/memory_map.h>
 #include <pagestash/nccl.h>
 #include <pagestash/pattern.h>
+#include <pagestash/plan.h>
+#include <pagestash/plan_file.h>
 #include <pagestash/pool.h>
 #include <pagestash/status.h>
+#include <pagestash/swap.h>
 #include <pagestash/ticket.h>
+#include <pagestash/trace.h>
 
 #endif

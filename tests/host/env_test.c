@@ -22,10 +22,12 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 
 PST_TEST(Env, TableIsComplete)
 {
-    static const char *const names[] = {"PAGESTASH_BACKEND",      "PAGESTASH_LOG",
-                                        "PAGESTASH_NCCL_LIBRARY", "PAGESTASH_NUM_SMS",
-                                        "PAGESTASH_NVTX",         "PAGESTASH_REQUIRE_GPU"};
-    CHECK_EQ(pst_env_count(), 6);
+    static const char *const names[] = {
+        "PAGESTASH_BACKEND",    "PAGESTASH_LOG",          "PAGESTASH_NCCL_LIBRARY",
+        "PAGESTASH_NUM_SMS",    "PAGESTASH_NVTX",         "PAGESTASH_REQUIRE_GPU",
+        "PAGESTASH_TORCH",      "PAGESTASH_TORCH_DEVICE", "PAGESTASH_TORCH_LIBRARY",
+        "PAGESTASH_TORCH_PLAN", "PAGESTASH_TORCH_TRACE"};
+    CHECK_EQ(pst_env_count(), 11);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
@@ -55,7 +57,7 @@ PST_CHILD(env_report)
     char *text = getenv("PAGESTASH_NUM_SMS");
     if (text)
         memset(text, '9', strlen(text)); /* the library has a copy */
-    for (int i = 0; pst_env_get(i, &info) == PST_OK && i < pst_env_count() - 1; i++)
+    for (int i = 0; pst_env_get(i, &info) == PST_OK && strstr(info.name, "GPU") == NULL; i++)
         printf("%s=%s %s\n", info.name, info.value, info.is_set ? "set" : "default");
     printf("%d %d %d %d %s\n", (int)psti_env_backend(), psti_env_log_level(), psti_env_num_sms(),
            psti_env_nvtx(), psti_env_nccl_library());
@@ -132,6 +134,10 @@ PST_TEST(Env, BadValuesAreRefusedByNameAndValue)
         {"PAGESTASH_NVTX", "2", "0|1"},
         {"PAGESTASH_REQUIRE_GPU", "", "0|1"},
         {"PAGESTASH_REQUIRE_GPU", "00", "0|1"},
+        {"PAGESTASH_TORCH", "replay", "off|record|plan"},
+        {"PAGESTASH_TORCH_DEVICE", "gpu", "auto|host|cuda"},
+        {"PAGESTASH_TORCH_PLAN", "", "file names"},
+        {"PAGESTASH_TORCH_TRACE", "", "file names"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char variable[128], expected[256];
@@ -158,6 +164,28 @@ PST_TEST(Env, ABadValueStandsInTheTableButIsNotUsed)
                      "PAGESTASH_NUM_SMS=7 set\n"),
               "%s", child.out);
     CHECK_MSG(strstr(child.out, "\n0 0 7 1 libnccl.so.2\n"), "%s", child.out);
+}
+
+PST_CHILD(env_torch)
+{
+    puts(pst_status_name(pst_env_check()));
+    printf("%d %s %s %s\n", (int)psti_env_torch_mode(), psti_env_torch_device(),
+           psti_env_torch_plan(), psti_env_torch_trace());
+}
+
+PST_TEST(Env, WhatTheTorchLibraryIsTold)
+{
+    static const char *const set[] = {"PAGESTASH_TORCH=plan", "PAGESTASH_TORCH_DEVICE=host",
+                                      "PAGESTASH_TORCH_PLAN=/a b/p.csv",
+                                      "PAGESTASH_TORCH_TRACE=t.csv", NULL};
+    static const char *const record[] = {"PAGESTASH_TORCH=record", NULL};
+    child_result child;
+    CHECK(child_run("env_torch", set, &child) && child.exited);
+    CHECK_STR(child.out, "PST_OK\n2 host /a b/p.csv t.csv\n");
+    CHECK(child_run("env_torch", record, &child) && child.exited);
+    CHECK_STR(child.out, "PST_OK\n1 auto pagestash-plan.csv pagestash-trace.csv\n");
+    CHECK_EQ(PSTI_TORCH_RECORD, 1);
+    CHECK_EQ(PSTI_TORCH_PLAN, 2);
 }
 
 /* ---- unknown names ---- */

@@ -1,0 +1,278 @@
+/* Allocation traces: the memory requests of a training iteration, in order.
+ *
+ *   pst_trace *trace;
+ *   pst_trace_read(&config, read, file, &trace);       any of the formats below
+ *   pst_trace_expand(trace, &expansion, &longer);      one layer profiled, N planned
+ *   tensors = pst_trace_tensors(trace);                what a planner wants (plan.h)
+ *
+ * The order of requests is the only time: request k happens at instant k. A tensor is live in
+ * [begin, end), from its malloc to its free. docs/formats.md describes the formats.
+ *
+ * Pure: no device, clock or files; bytes come through the caller's function. Threads: a reader or
+ * trace under construction by one at a time; a finished trace by any number.
+ */
+#ifndef PAGESTASH_TRACE_H
+#define PAGESTASH_TRACE_H
+
+#include <pagestash/status.h>
+
+#define PST_TRACE_NONE UINT32_MAX     /* no layer, micro-batch; no such pass */
+#define PST_TRACE_MAX_STREAMS 64      /* streams of a trace, numbered 0.. by first appearance */
+#define PST_TRACE_MAX_BYTES INT64_MAX /* of one tensor */
+
+typedef enum pst_trace_format {
+    PST_TRACE_CSV = 0,    /* ours: op,id,size,stream,phase,layer,microbatch,rank,tag */
+    PST_TRACE_MEMO,       /* "malloc id size", "free id [size]" */
+    PST_TRACE_MINIMALLOC, /* CSV with columns id,lower,upper,size in any order */
+    PST_TRACE_STALLOC,    /* "1 pointer size stream", "0 pointer size stream", marker lines */
+    PST_TRACE_PYTORCH,    /* pickle of torch.cuda.memory._snapshot() */
+    PST_TRACE_NUM_FORMATS
+} pst_trace_format;
+
+typedef enum pst_trace_op {
+    PST_TRACE_MALLOC = 0,
+    PST_TRACE_FREE,
+    PST_TRACE_MARK,
+} pst_trace_op;
+
+typedef enum pst_trace_phase {
+    PST_PHASE_NONE = 0, /* "" */
+    PST_PHASE_FORWARD,
+    PST_PHASE_BACKWARD,
+    PST_PHASE_WEIGHT, /* the weight half of a split backward */
+    PST_PHASE_OTHER,  /* embedding, head, optimizer, ... */
+    PST_NUM_PHASES
+} pst_trace_phase;
+
+/* What a tensor is (malloc), or what a mark says. */
+typedef enum pst_trace_tag {
+    PST_TAG_STATIC = 0, /* planned */
+    PST_TAG_DYNAMIC,    /* its size is known on the device only: served by pages, not planned */
+    PST_TAG_ITERATION,  /* mark: iteration `id` begins */
+    PST_TAG_RECORD,     /* mark: event `id` is recorded on `stream` */
+    PST_TAG_WAIT,       /* mark: `stream` waits for the last record of event `id` */
+    PST_TAG_USE,        /* mark: live tensor `id` is also used on `stream` from here on */
+    PST_TAG_SYNC,       /* mark: the host waits for all streams */
+    PST_NUM_TAGS
+} pst_trace_tag;
+
+/* One row. */
+typedef struct pst_trace_request {
+    uint64_t line;   /* where it stands, from 1; its number where the file has no lines */
+    uint64_t id;     /* of the tensor, iteration or event */
+    uint64_t bytes;  /* malloc: 1..PST_TRACE_MAX_BYTES; free: the same or 0 (not said); mark: 0 */
+    uint32_t stream; /* as in the file, below 2^32 */
+    uint32_t layer, microbatch; /* PST_TRACE_NONE: not said */
+    uint32_t rank;
+    uint8_t op, phase, tag;
+    uint64_t time; /* MiniMalloc: lower or upper; else 0 */
+} pst_trace_request;
+
+/* One tensor, in the order of the mallocs. */
+typedef struct pst_trace_tensor {
+    uint64_t id; /* as in the file */
+    uint64_t bytes;
+    uint64_t begin, end; /* instants; end is the number of requests for what is never freed */
+    uint64_t line;       /* of the malloc */
+    uint32_t stream;     /* dense, see pst_trace_stream_name */
+    uint32_t layer, microbatch, rank;
+    uint32_t first_pass, last_pass; /* passes of its malloc and its free */
+    uint8_t phase, tag;             /* PST_TAG_STATIC or PST_TAG_DYNAMIC */
+    bool never_freed;
+    uint64_t begin_time, end_time; /* MiniMalloc: lower and upper; else 0 */
+} pst_trace_tensor;
+
+/* A maximal run of requests with the same phase, layer and micro-batch. A tensor whose first and
+ * last pass are one is transient, any other skeletal (MEMO, section 4.1). Marks end no pass. */
+typedef struct pst_trace_pass {
+    uint64_t begin, end; /* instants, half-open */
+    uint32_t layer, microbatch;
+    uint8_t phase;
+} pst_trace_pass;
+
+typedef struct pst_trace pst_trace;
+typedef struct pst_trace_reader pst_trace_reader;
+
+/* Reads up to `bytes` bytes into buffer. Returns how many, 0 at the end, -errno on failure. */
+typedef ptrdiff_t (*pst_trace_read_fn)(void *source, void *buffer, size_t bytes);
+
+typedef struct pst_trace_config {
+    size_t struct_size;
+    pst_trace_format format;
+    const char *name;   /* in messages; NULL: "trace" */
+    uint32_t device;    /* pytorch: which of the snapshot's devices */
+    uint32_t rank;      /* take the requests of this rank, or PST_TRACE_NONE (default): all, and
+                            * more than one rank is an error */
+    uint32_t iteration; /* take what stands between this iteration mark and the next, counted
+                            * from 0 in the file, or PST_TRACE_NONE (default): all */
+    bool keep_unfreed;  /* tensors never freed live to the end; default: an error, but in
+                            * snapshots, which are a window on a longer run */
+} pst_trace_config;
+
+#define PST_TRACE_CONFIG_INIT                                                                    \
+    {                                                                                            \
+        sizeof(pst_trace_config), PST_TRACE_CSV, NULL, 0u, PST_TRACE_NONE, PST_TRACE_NONE, false \
+    }
+
+PST_BEGIN_DECLS
+
+/* ---- streaming: one request after another, in constant memory (a snapshot and a MiniMalloc file,
+ * which is not in order of time, are held whole). Checks the form of every row and the bounds of
+ * every value, not whether the requests make sense together. */
+
+/* Gives every row, whatever rank, iteration and keep_unfreed ask of the calls below. config is
+ * copied, its name kept. Fails: INVALID, NOMEM. */
+PST_API pst_status pst_trace_reader_open(const pst_trace_config *config, pst_trace_read_fn read,
+                                         void *source, pst_trace_reader **reader_out);
+/* Fails: AGAIN at the end of a complete file; INVALID, with file, line, field, value and what is
+ * allowed as the last message; NOMEM. After a failure the reader can only be closed. */
+PST_API pst_status pst_trace_reader_next(pst_trace_reader *reader, pst_trace_request *request_out);
+PST_API void pst_trace_reader_close(pst_trace_reader *reader); /* NULL is allowed */
+
+/* ---- a whole trace */
+
+/* Reads all. Fails: INVALID (file, line, field: also free before malloc, double free, an id used
+ * twice, a tensor never freed, more than one rank), NOMEM. */
+PST_API pst_status pst_trace_read(const pst_trace_config *config, pst_trace_read_fn read,
+                                  void *source, pst_trace **trace_out);
+/* The same from requests in memory; request.line is what messages name. */
+PST_API pst_status pst_trace_make(const pst_trace_config *config, const pst_trace_request *requests,
+                                  uint64_t num_requests, pst_trace **trace_out);
+PST_API void pst_trace_destroy(pst_trace *trace); /* NULL is allowed */
+
+/* Valid until the trace is destroyed. */
+PST_API uint64_t pst_trace_num_tensors(const pst_trace *trace);
+PST_API const pst_trace_tensor *pst_trace_tensors(const pst_trace *trace);
+PST_API uint64_t pst_trace_num_passes(const pst_trace *trace);
+PST_API const pst_trace_pass *pst_trace_passes(const pst_trace *trace);
+PST_API uint64_t pst_trace_num_requests(const pst_trace *trace); /* without marks: the instants */
+PST_API uint32_t pst_trace_num_streams(const pst_trace *trace);
+PST_API uint32_t pst_trace_stream_name(const pst_trace *trace, uint32_t stream); /* in the file */
+/* The requests again, in order, marks included, streams as in the file: what a writer needs. */
+PST_API uint64_t pst_trace_num_rows(const pst_trace *trace);
+PST_API const pst_trace_request *pst_trace_rows(const pst_trace *trace);
+
+/* releases[i * num_streams + r]: the first instant at which stream r may reuse the bytes of tensor
+ * i: its end on its own stream, and where others used it or r is another, the first instant by
+ * which r has waited, through events, for all that was enqueued there until the free; the number of
+ * requests if it never does. Vector clocks over record and wait marks (Fidge 1988, Mattern 1989).
+ * NULL if the trace has one stream. Owned by the trace. */
+PST_API const uint64_t *pst_trace_releases(const pst_trace *trace);
+
+/* ---- one layer profiled, N planned */
+
+typedef enum pst_trace_order {
+    PST_ORDER_SEQUENTIAL = 0, /* F0 B0 F1 B1 ... */
+    PST_ORDER_1F1B,           /* min(num_stages - stage - 1, num_microbatches) forwards, then a
+                               * forward and a backward in turns, then what backwards are left */
+} pst_trace_order;
+
+/* The profile is one micro-batch: what comes before (P), a layer's forward (F), what lies between
+ * (M), its backward (B), what comes after (E). Where F and B are: the ranges given; else the rows
+ * labelled with a layer; else, without labels, the longest two runs of requests that repeat (op and
+ * size), if they are half of all requests or more. A profile of several layers, which must be
+ * alike, is first cut down to one.
+ *
+ * The expansion is, for each micro-batch, P F(0) ... F(N-1) as its forward and M B(N-1) ... B(0) E
+ * as its backward. Its tensors, by where a tensor of the profile is born and freed:
+ *
+ *   F-F, B-B    one in each F(i) or B(i), which frees it
+ *   F-B         one in each F(i), freed in B(i)
+ *   P-F, P-B    the input of layer 0. It needs an output of its size, the first in the order of
+ *               births: a tensor F-M or F-E. That of F(i) is freed where F(i+1) or
+ *               B(i+1) would free the input; that of F(N-1) where the profile frees the output
+ *   M-B         (P-B if there is no such output) the same in the other direction: the incoming
+ *               gradient of B(N-1), with a B-E; that of B(i) is freed in B(i-1), that of B(0) in E
+ *   F-M, F-E, B-E without such an input: one in each layer, all freed, as they were born, where
+ *               the profile frees its one
+ *   the rest    one; what is never freed, and no output, is there once, for the first micro-batch
+ *
+ * A mark goes with the request before it; events are told apart by micro-batch and layer; marks of
+ * iterations are left out. Rows of F and B are labelled forward (or weight) and backward with layer
+ * and micro-batch, the others with the micro-batch, and phase other if they had none. Ids are 0, 1,
+ * ... in the order of the mallocs, lines those of the new rows. */
+typedef struct pst_trace_expansion {
+    size_t struct_size;
+    uint32_t layers;                     /* N */
+    uint64_t forward_begin, forward_end; /* instants of F and B; all 0: to be found */
+    uint64_t backward_begin, backward_end;
+    uint32_t num_microbatches; /* 0: 1 */
+    pst_trace_order order;
+    uint32_t num_stages, stage; /* of a pipeline, for 1f1b */
+} pst_trace_expansion;
+
+#define PST_TRACE_EXPANSION_INIT                                                          \
+    {                                                                                     \
+        sizeof(pst_trace_expansion), 1u, 0u, 0u, 0u, 0u, 1u, PST_ORDER_SEQUENTIAL, 1u, 0u \
+    }
+
+/* Fails: INVALID (a field; layers that cannot be found or are not alike; a tensor that fits none of
+ * the above), NOMEM. */
+PST_API pst_status pst_trace_expand(const pst_trace *trace, const pst_trace_expansion *expansion,
+                                    pst_trace **trace_out);
+
+/* ---- a transformer's trace from formulas, where nobody has recorded one */
+
+typedef enum pst_trace_part {
+    PST_TRACE_MODEL = 0,      /* embedding, layers, head and loss, forward and backward */
+    PST_TRACE_LAYER_FORWARD,  /* of one layer */
+    PST_TRACE_LAYER_BACKWARD, /* of one layer, from the incoming to the outgoing gradient */
+    PST_TRACE_LAYER,          /* both */
+    PST_TRACE_NUM_PARTS
+} pst_trace_part;
+
+/* A GPT with b = batch, s = sequence and so on; half precision, sequence parallelism, contexts in a
+ * ring. docs/formats.md lists the requests. */
+typedef struct pst_trace_derivation {
+    size_t struct_size;
+    pst_trace_part part;
+    uint64_t batch, sequence, hidden;
+    uint64_t ffn;               /* 0: 4 * hidden */
+    uint64_t heads, vocabulary; /* padded to a multiple of 128 * tp */
+    uint32_t tp, cp;
+    uint32_t layers;
+    uint32_t alpha_num, alpha_den; /* of the tokens of a layer are swapped, the rest recomputed */
+    bool full;       /* skeletal tensors are requested, none swapped; else they lie in buffers that
+                      * no plan sees (MEMO) */
+    bool fused_loss; /* the head's tensors as for a vocabulary of 512 */
+    uint32_t num_microbatches;
+    uint32_t warmup; /* micro-batches that go forward before forwards and backwards take turns; 0:
+                      * one micro-batch after another */
+} pst_trace_derivation;
+
+/* MEMO's 7B model at 128K tokens on 8 devices. */
+#define PST_TRACE_DERIVATION_INIT                                                               \
+    {                                                                                           \
+        sizeof(pst_trace_derivation), PST_TRACE_MODEL, 1u, 131072u, 4096u, 0u, 32u, 50257u, 4u, \
+            2u, 32u, 1u, 4u, false, false, 1u, 0u                                               \
+    }
+
+/* Rows are labelled: a layer's forward or backward of one micro-batch is one pass. Sizes are
+ * rounded up to 512. Fails: INVALID (a field; sizes that tp or cp do not divide), NOMEM. */
+PST_API pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_trace **trace_out);
+
+/* ---- figures of a trace */
+
+#define PST_TRACE_ALIGN_DEFAULT 512u
+
+/* Of the tensors to plan (tag static), sizes rounded up to the alignment. */
+typedef struct pst_trace_summary {
+    uint64_t num_requests; /* of all tensors */
+    uint64_t num_tensors, num_dynamic, num_unfreed;
+    uint64_t num_sizes;    /* distinct, before rounding */
+    uint64_t load;         /* most bytes live at once: no plan has a lower peak */
+    uint64_t load_instant; /* the first request after which they are */
+    uint64_t most_live;    /* tensors at once */
+    uint64_t online_peak;  /* what an allocator reaches that places every request as it comes: into
+                             * the smallest gap that holds it, else on top; streams not looked at */
+    uint64_t dynamic_load; /* most bytes of dynamic tensors live at once */
+    uint64_t align;
+} pst_trace_summary;
+
+/* align: a power of two up to 2^32, or 0: 512. Fails: INVALID (also above 2^62 bytes), NOMEM. */
+PST_API pst_status pst_trace_get_summary(const pst_trace *trace, uint64_t align,
+                                         pst_trace_summary *summary_out);
+
+PST_END_DECLS
+
+#endif

@@ -1,0 +1,423 @@
+#include "pagestash_torch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "host/internal.h"
+#include "torch_trace.h"
+
+enum { MAX_POOLS = 64 };
+
+/* Memory of captured graphs. */
+typedef struct pool {
+    pagestash_torch_pool id;
+    pst_arena *arena;   /* without a plan; NULL: none */
+    uint32_t num_holds; /* begins less releases */
+    bool is_open;
+} pool;
+
+enum { UNUSED, READY, BROKEN }; /* phases of a device */
+
+typedef struct device_state {
+    int phase; /* atomic */
+    pst_device *device;
+    pst_arena *arena;
+    int num_pools; /* atomic: of pools with an arena */
+    pool pools[MAX_POOLS];
+} device_state;
+
+static struct {
+    pthread_mutex_t lock; /* of setting up, pools, the trace, failures */
+    device_state devices[PAGESTASH_TORCH_MAX_DEVICES];
+    torch_trace *trace; /* mode record */
+    uint64_t num_iterations;
+    uint64_t num_failures;
+    char last_failure[256];
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- failures ---- */
+
+/* Of a call whose failure is in the log. */
+static void note(const char *what, const char *why)
+{
+    self.num_failures++;
+    snprintf(self.last_failure, sizeof(self.last_failure), "%s: %s", what, why);
+}
+
+static void fail(const char *what, const char *why)
+{
+    pthread_mutex_lock(&self.lock);
+    note(what, why);
+    pthread_mutex_unlock(&self.lock);
+}
+
+static void check(const char *what, pst_status status)
+{
+    if (status != PST_OK)
+        fail(what, pst_last_message());
+}
+
+/* ---- setting up, with the lock held ---- */
+
+static ptrdiff_t read_file(void *source, void *buffer, size_t bytes)
+{
+    const size_t got = fread(buffer, 1, bytes, source);
+    return got == 0 && ferror((FILE *)source) ? -EIO : (ptrdiff_t)got;
+}
+
+static pst_status read_plan(const char *path, pst_plan_file **plan_out)
+{
+    FILE *file = fopen(path, "re");
+    PSTI_CHECK(file, PST_E_INVALID, "%s: %s", path, strerror(errno));
+    const pst_status status = pst_plan_file_read(path, read_file, file, plan_out);
+    fclose(file);
+    return status;
+}
+
+static pst_status create_arena(device_state *state, const pst_plan_file *plan,
+                               pst_arena **arena_out)
+{
+    pst_arena_config config = PST_ARENA_CONFIG_INIT;
+    if (!plan)
+        config.cache_bytes = UINT64_MAX;
+    return pst_arena_create(state->device, plan, &config, arena_out);
+}
+
+/* A child has nothing buffered that it could write a second time. */
+static void flush_before_fork(void)
+{
+    pthread_mutex_lock(&self.lock);
+    if (self.trace)
+        torch_trace_flush(self.trace);
+}
+
+static void go_on_after_fork(void)
+{
+    pthread_mutex_unlock(&self.lock);
+}
+
+static pst_status open_trace(const char *path)
+{
+    self.trace = torch_trace_open(path);
+    PSTI_CHECK(self.trace, PST_E_INVALID, "no trace at %s", path);
+    PSTI_CHECK(pthread_atfork(flush_before_fork, go_on_after_fork, go_on_after_fork) == 0,
+               PST_E_NOMEM, "no memory for the trace");
+    return PST_OK;
+}
+
+static pst_status set_up(device_state *state, int index)
+{
+    pst_plan_file *plan = NULL;
+    PSTI_TRY(pst_env_check());
+    const psti_torch_mode mode = psti_env_torch_mode();
+    PSTI_TRY(pst_device_open(psti_env_torch_device(), index, &state->device));
+    if (mode == PSTI_TORCH_PLAN)
+        PSTI_TRY(read_plan(psti_env_torch_plan(), &plan));
+    const pst_status status = create_arena(state, plan, &state->arena);
+    pst_plan_file_destroy(plan);
+    PSTI_TRY(status);
+    if (mode == PSTI_TORCH_RECORD && !self.trace)
+        PSTI_TRY(open_trace(psti_env_torch_trace()));
+    if (self.num_iterations == 0)
+        return PST_OK;
+    if (self.trace)
+        torch_trace_mark(self.trace, index, self.num_iterations - 1);
+    return pst_arena_iteration(state->arena);
+}
+
+/* NULL, and it was said why, if the device cannot be used. */
+static device_state *state_of(int index)
+{
+    if (index < 0 || index >= PAGESTASH_TORCH_MAX_DEVICES) {
+        psti_log(PST_LOG_ERROR, "device %d: allowed are 0 to %d", index,
+                 PAGESTASH_TORCH_MAX_DEVICES - 1);
+        fail("device", "index out of range");
+        return NULL;
+    }
+    device_state *state = &self.devices[index];
+    int phase = __atomic_load_n(&state->phase, __ATOMIC_ACQUIRE);
+    if (phase == READY)
+        return state;
+    pthread_mutex_lock(&self.lock);
+    phase = __atomic_load_n(&state->phase, __ATOMIC_RELAXED);
+    if (phase == UNUSED) {
+        phase = set_up(state, index) == PST_OK ? READY : BROKEN;
+        if (phase == BROKEN)
+            note("set up", pst_last_message());
+        __atomic_store_n(&state->phase, phase, __ATOMIC_RELEASE);
+    } else if (phase == BROKEN) {
+        self.num_failures++;
+    }
+    pthread_mutex_unlock(&self.lock);
+    return phase == READY ? state : NULL;
+}
+
+/* ---- pools, with the lock held ---- */
+
+static pool *find_pool(device_state *state, pagestash_torch_pool id)
+{
+    for (int i = 0; i < MAX_POOLS; i++) {
+        pool *at = &state->pools[i];
+        if (at->arena && at->num_holds && at->id.first == id.first && at->id.second == id.second)
+            return at;
+    }
+    return NULL;
+}
+
+static pool *owner_of(device_state *state, const void *address)
+{
+    for (int i = 0; i < MAX_POOLS; i++)
+        if (state->pools[i].arena && pst_arena_owns(state->pools[i].arena, address))
+            return &state->pools[i];
+    return NULL;
+}
+
+/* A released pool goes with the last of its blocks. */
+static void drop_if_done(device_state *state, pool *what)
+{
+    pst_arena_stats stats = {.live = 1};
+    if (what->num_holds || pst_arena_get_stats(what->arena, &stats) != PST_OK || stats.live)
+        return;
+    if (pst_arena_destroy(what->arena) != PST_OK)
+        note("release pool", pst_last_message());
+    *what = (pool){.arena = NULL};
+    __atomic_fetch_sub(&state->num_pools, 1, __ATOMIC_RELAXED);
+}
+
+static pst_status open_pool(device_state *state, pagestash_torch_pool id)
+{
+    pool *found = find_pool(state, id);
+    for (int i = 0; i < MAX_POOLS && !found; i++)
+        if (!state->pools[i].arena)
+            found = &state->pools[i];
+    PSTI_CHECK(found, PST_E_INVALID, "more than %d pools", MAX_POOLS);
+    if (!found->arena) {
+        PSTI_TRY(create_arena(state, NULL, &found->arena));
+        found->id = id;
+        __atomic_fetch_add(&state->num_pools, 1, __ATOMIC_RELAXED);
+    }
+    found->num_holds++;
+    found->is_open = true;
+    return PST_OK;
+}
+
+static pst_arena *open_arena(const device_state *state)
+{
+    for (int i = 0; i < MAX_POOLS; i++)
+        if (state->pools[i].is_open)
+            return state->pools[i].arena;
+    return NULL;
+}
+
+void pagestash_torch_begin_pool(int device, pagestash_torch_pool id, void *filter)
+{
+    (void)filter;
+    device_state *state = state_of(device);
+    if (!state)
+        return;
+    pthread_mutex_lock(&self.lock);
+    if (open_pool(state, id) != PST_OK)
+        note("begin pool", pst_last_message());
+    pthread_mutex_unlock(&self.lock);
+}
+
+void pagestash_torch_end_pool(int device, pagestash_torch_pool id)
+{
+    device_state *state = state_of(device);
+    if (!state)
+        return;
+    pthread_mutex_lock(&self.lock);
+    pool *found = find_pool(state, id);
+    if (found)
+        found->is_open = false;
+    pthread_mutex_unlock(&self.lock);
+}
+
+void pagestash_torch_release_pool(int device, pagestash_torch_pool id)
+{
+    device_state *state = state_of(device);
+    if (!state)
+        return;
+    pthread_mutex_lock(&self.lock);
+    pool *found = find_pool(state, id);
+    if (found) {
+        found->num_holds--;
+        drop_if_done(state, found);
+    }
+    pthread_mutex_unlock(&self.lock);
+}
+
+/* ---- malloc and free ---- */
+
+/* With the lock held where there are pools or a trace. */
+static pst_status malloc_slowly(device_state *state, int device, size_t bytes, void **address_out,
+                                pst_stream stream)
+{
+    pthread_mutex_lock(&self.lock);
+    pst_arena *graphs = open_arena(state);
+    const pst_status status =
+        pst_arena_malloc(graphs ? graphs : state->arena, bytes, address_out, stream);
+    if (status == PST_OK && self.trace && !graphs)
+        torch_trace_malloc(self.trace, device, *address_out, bytes, stream);
+    pthread_mutex_unlock(&self.lock);
+    return status;
+}
+
+static bool is_simple(const device_state *state)
+{
+    return !self.trace && __atomic_load_n(&state->num_pools, __ATOMIC_RELAXED) == 0;
+}
+
+void *pagestash_torch_malloc(ssize_t size, int device, pst_stream stream)
+{
+    void *address = NULL;
+    device_state *state = size > 0 ? state_of(device) : NULL;
+    if (!state)
+        return NULL;
+    const size_t bytes = (size_t)size;
+    check("malloc", is_simple(state) ? pst_arena_malloc(state->arena, bytes, &address, stream)
+                                     : malloc_slowly(state, device, bytes, &address, stream));
+    return address;
+}
+
+static pst_status free_slowly(device_state *state, int device, void *address, pst_stream stream)
+{
+    pthread_mutex_lock(&self.lock);
+    pool *owner = owner_of(state, address);
+    if (self.trace && !owner)
+        torch_trace_free(self.trace, device, address, stream);
+    const pst_status status = pst_arena_free(owner ? owner->arena : state->arena, address, stream);
+    if (owner)
+        drop_if_done(state, owner);
+    pthread_mutex_unlock(&self.lock);
+    return status;
+}
+
+void pagestash_torch_free(void *address, ssize_t size, int device, pst_stream stream)
+{
+    (void)size;
+    device_state *state = address ? state_of(device) : NULL;
+    if (!state)
+        return;
+    check("free", is_simple(state) ? pst_arena_free(state->arena, address, stream)
+                                   : free_slowly(state, device, address, stream));
+}
+
+/* torch does not say which device. */
+void pagestash_torch_record_stream(void *address, pst_stream stream)
+{
+    pthread_mutex_lock(&self.lock);
+    for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES && address; i++) {
+        device_state *state = &self.devices[i];
+        if (__atomic_load_n(&state->phase, __ATOMIC_ACQUIRE) != READY)
+            continue;
+        pool *owner = owner_of(state, address);
+        pst_arena *arena = owner ? owner->arena : state->arena;
+        if (!pst_arena_owns(arena, address))
+            continue;
+        if (pst_arena_record_stream(arena, address, stream) != PST_OK)
+            note("record stream", pst_last_message());
+        if (self.trace && !owner)
+            torch_trace_use(self.trace, i, address, stream);
+        break;
+    }
+    pthread_mutex_unlock(&self.lock);
+}
+
+/* ---- the rest ---- */
+
+void pagestash_torch_init(int num_devices)
+{
+    (void)num_devices;
+    check("init", pst_env_check());
+}
+
+void pagestash_torch_reset(void)
+{
+    pthread_mutex_lock(&self.lock);
+    for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES; i++)
+        if (self.devices[i].phase == READY && pst_arena_trim(self.devices[i].arena) != PST_OK)
+            note("reset", pst_last_message());
+    pthread_mutex_unlock(&self.lock);
+}
+
+void pagestash_torch_memory_fraction(double fraction, int device)
+{
+    psti_log(PST_LOG_WARN, "device %d: a memory fraction, %g, is not kept to", device, fraction);
+}
+
+int pagestash_torch_iteration(void)
+{
+    pst_status first = PST_OK;
+    pthread_mutex_lock(&self.lock);
+    for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES; i++) {
+        if (self.devices[i].phase != READY)
+            continue;
+        if (self.trace)
+            torch_trace_mark(self.trace, i, self.num_iterations);
+        const pst_status status = pst_arena_iteration(self.devices[i].arena);
+        if (status != PST_OK)
+            note("iteration", pst_last_message());
+        if (first == PST_OK)
+            first = status;
+    }
+    self.num_iterations++;
+    if (self.trace)
+        torch_trace_flush(self.trace);
+    pthread_mutex_unlock(&self.lock);
+    return first;
+}
+
+static void fill_in(pst_arena *arena, pagestash_torch_figures *figures)
+{
+    pst_arena_stats stats;
+    if (pst_arena_get_stats(arena, &stats) != PST_OK)
+        return;
+    figures->requests = stats.requests;
+    figures->planned = stats.planned;
+    figures->live = stats.live;
+    figures->arena_bytes = stats.arena_bytes;
+    figures->planned_peak_bytes = stats.planned_peak_bytes;
+    figures->fallback_bytes = stats.fallback_bytes;
+    figures->fallback_peak_bytes = stats.fallback_peak_bytes;
+    figures->taken_bytes = stats.taken_bytes;
+    figures->taken_peak_bytes = stats.taken_peak_bytes;
+    figures->base = (uint64_t)(uintptr_t)stats.base;
+    memcpy(figures->deviations, stats.deviations, sizeof(figures->deviations));
+    memcpy(figures->first_deviation, stats.first_deviation, sizeof(figures->first_deviation));
+}
+
+int pagestash_torch_stats(int device, pagestash_torch_figures *figures)
+{
+    PSTI_CHECK(figures && figures->struct_size == sizeof(*figures), PST_E_INVALID,
+               "figures: struct_size must be %zu", sizeof(*figures));
+    PSTI_CHECK(device >= 0 && device < PAGESTASH_TORCH_MAX_DEVICES, PST_E_INVALID,
+               "device %d: allowed are 0 to %d", device, PAGESTASH_TORCH_MAX_DEVICES - 1);
+    *figures = (pagestash_torch_figures){.struct_size = sizeof(*figures)};
+    pthread_mutex_lock(&self.lock);
+    if (self.devices[device].phase == READY)
+        fill_in(self.devices[device].arena, figures);
+    figures->iterations = self.num_iterations;
+    figures->failures = self.num_failures;
+    memcpy(figures->last_failure, self.last_failure, sizeof(figures->last_failure));
+    pthread_mutex_unlock(&self.lock);
+    return PST_OK;
+}
+
+const char *pagestash_torch_deviation_name(int deviation)
+{
+    return pst_deviation_name((pst_deviation)deviation);
+}
+
+/* What is freed later than this still comes into the file, at the process's end. Nobody waits for a
+ * thread that will not go on. */
+__attribute__((destructor)) static void flush_at_end(void)
+{
+    if (pthread_mutex_trylock(&self.lock) != 0)
+        return;
+    if (self.trace)
+        torch_trace_flush(self.trace);
+    pthread_mutex_unlock(&self.lock);
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""test_pictures.py PICTURE_MAIN: the pictures of plans as text. check_html.py opens them."""
+import html.parser
+import json
+import re
+import subprocess
+import sys
+import unittest
+
+MAIN = sys.argv.pop()
+MIB = 1 << 20
+VOID = {"meta", "link", "input"}
+BAD_TITLES = ["", "plain", "</script><script>alert(1)</script>", "\"quoted\" 'twice' \\ back",
+              "<!-- <b>&amp;</b>", "tab\tline\nreturn\r\x01\x7f", "\u00fc \u2028 \u20ac \U0001f600"]
+
+
+def draw(kind, layers=2, microbatches=1, title="title"):
+    done = subprocess.run([MAIN, kind, str(layers), str(microbatches), title],
+                          capture_output=True, timeout=60, check=True)
+    return done.stdout.decode("ascii")
+
+
+class Page(html.parser.HTMLParser):
+    """Wants every element closed in order; keeps what stands in scripts and all attributes."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.scripts, self.links = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+        self.links += [value for name, value in attrs if name in ("src", "href", "action")]
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, (tag, self.open)
+        self.open.pop()
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+
+
+class HtmlTest(unittest.TestCase):
+    def plan(self, text):
+        page = Page(text)
+        self.assertEqual(len(page.scripts), 2)
+        self.assertEqual(page.links, ["data:,"])
+        return json.loads(page.scripts[0])
+
+    def test_holds_all_tensors(self):
+        plan = self.plan(draw("html", 3, 2))
+        for name in ("id", "bytes", "offset", "begin", "end", "layer", "microbatch", "phase"):
+            self.assertEqual(len(plan[name]), 180, name)
+        self.assertEqual(plan["id"], list(range(100, 280)))
+        self.assertEqual(plan["bytes"][:6], [size * MIB for size in (128, 128, 384, 128, 512, 512)])
+        self.assertEqual(plan["offset"][:4], [0, 128 * MIB, 256 * MIB, 640 * MIB])
+        self.assertEqual(plan["layer"][:6] + plan["layer"][16:18], [1] * 6 + [2] * 2)
+        self.assertEqual(set(plan["microbatch"]), {1, 2})
+        self.assertEqual({plan["phases"][phase] for phase in plan["phase"]},
+                         {"forward", "backward"})
+        self.assertEqual(plan["peak"], max(a + b for a, b in zip(plan["offset"], plan["bytes"])))
+        instants = sorted(plan["begin"] + plan["end"])
+        self.assertEqual(instants, list(range(360)))
+
+    def test_is_self_contained(self):
+        text = draw("html")
+        self.assertNotRegex(text, r"https?://|//[a-z]+\.|@import|url\(")
+        self.assertIn("default-src 'none'", text)
+        self.assertNotIn("@PLAN@", text)
+        self.assertNotIn("@SCRIPT@", text)
+
+    def test_titles_are_text(self):
+        for title in BAD_TITLES:
+            self.assertEqual(self.plan(draw("html", title=title))["title"], title)
+        plan = self.plan(draw("html", title=b"a\xff\xc3(\xed\xa0\x80\xc0\xaf\xf5\xe2\x82"))
+        self.assertRegex(plan["title"], "^a\ufffd\ufffd\\(\ufffd+$")
+
+    def test_large_numbers_are_exact(self):
+        plan = self.plan(draw("html", 0, 1))
+        self.assertEqual(plan["id"], [str(2 ** 64 - 1), 0])
+        self.assertEqual(plan["bytes"], [str(1 << 62), 1])
+        self.assertEqual(plan["offset"], [str((1 << 61) + 1), 0])
+        self.assertEqual(plan["end"], [str((1 << 53) + 1)] * 2)
+        self.assertEqual(plan["begin"], [0, 1])
+        self.assertEqual(plan["layer"] + plan["microbatch"] + plan["phase"], [0] * 6)
+
+    def test_nothing(self):
+        plan = self.plan(draw("html", 0, 0))
+        self.assertEqual(plan["id"] + plan["bytes"] + plan["end"], [])
+
+    def test_size_of_a_large_page(self):
+        self.assertLess(len(draw("html", 80, 25)), 6e6)
+
+    def test_a_full_disk(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([MAIN, "html", "2", "1", "x"], stdout=full, check=False,
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "pagestash: the picture cannot be written: "
+                                      "No space left on device\n")
+
+
+class PerfettoTest(unittest.TestCase):
+    def events(self, *arguments, **options):
+        trace = json.loads(draw("perfetto", *arguments, **options))
+        return trace["otherData"], trace["traceEvents"]
+
+    def test_slices_and_load(self):
+        plan = json.loads(re.search(r'id="plan">(.*?)</script>', draw("html", 3, 2), re.S)[1])
+        about, events = self.events(3, 2)
+        self.assertEqual((about["peak"], about["bound"]), (plan["peak"], plan["bound"]))
+        begins = {event["id"]: event for event in events if event["ph"] == "b"}
+        ends = {event["id"]: event for event in events if event["ph"] == "e"}
+        self.assertEqual(sorted(begins), list(range(180)))
+        self.assertEqual(sorted(ends), list(range(180)))
+        for i, event in begins.items():
+            self.assertEqual(event["name"], f"tensor {plan['id'][i]}")
+            self.assertEqual(event["ts"], plan["begin"][i])
+            self.assertEqual(event["pid"], plan["layer"][i] + 1)
+            self.assertEqual(event["args"], {
+                "address": plan["offset"][i], "bytes": plan["bytes"][i],
+                "phase": plan["phases"][plan["phase"][i]], "microbatch": plan["microbatch"][i] - 1})
+            self.assertEqual({**ends[i], "ph": "b", "args": 0, "ts": 0},
+                             {**event, "args": 0, "ts": 0})
+            self.assertEqual(ends[i]["ts"], plan["end"][i])
+        loads = [(event["ts"], event["args"]["bytes"]) for event in events if event["ph"] == "C"]
+        self.assertEqual(loads, [
+            (t, sum(size for size, begin, end in zip(plan["bytes"], plan["begin"], plan["end"])
+                    if begin <= t < end)) for t in range(360)])
+        self.assertEqual(max(load for _, load in loads), plan["bound"])
+
+    def test_a_process_per_layer(self):
+        _, events = self.events(3, 2, title="a plan")
+        names = [(event["pid"], event["args"]["name"]) for event in events
+                 if event["ph"] == "M" and event["name"] == "process_name"]
+        self.assertEqual(names, [(1, "a plan"), (2, "layer 0"), (3, "layer 1"), (4, "layer 2")])
+
+    def test_titles_are_text(self):
+        for title in BAD_TITLES:
+            about, _ = self.events(title=title)
+            self.assertEqual(about["title"], title)
+
+    def test_limits(self):
+        _, events = self.events(0, 1)
+        event = [event for event in events if event["ph"] == "b"][0]
+        self.assertEqual(event["name"], f"tensor {2 ** 64 - 1}")
+        self.assertEqual(event["args"], {"address": (1 << 61) + 1, "bytes": 1 << 62})
+        self.assertEqual({event["pid"] for event in events}, {1})
+        self.assertEqual(sum(event["ph"] == "M" for event in events), 1)
+        loads = [(event["ts"], event["args"]["bytes"]) for event in events if event["ph"] == "C"]
+        self.assertEqual(loads, [(0, 1 << 62), (1, (1 << 62) + 512), ((1 << 53) + 1, 0)])
+        _, events = self.events(0, 0)
+        self.assertEqual(len(events), 1)
+
+
+unittest.main()

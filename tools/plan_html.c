@@ -1,0 +1,83 @@
+#include "plan_picture.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "plan_view.h" /* made by CMake of plan_view.html and plan_view.js */
+
+/* JavaScript's numbers are exact up to here; larger ones go as strings. */
+#define MAX_EXACT (UINT64_C(1) << 53)
+
+static void put_number(FILE *file, uint64_t value)
+{
+    fprintf(file, value <= MAX_EXACT ? "%" PRIu64 : "\"%" PRIu64 "\"", value);
+}
+
+static uint64_t field(const plan_picture *picture, int which, uint64_t tensor)
+{
+    const pst_trace_tensor *t = &picture->tensors[tensor];
+    switch (which) {
+    case 0:
+        return t->id;
+    case 1:
+        return t->bytes;
+    case 2:
+        return picture->offsets[tensor];
+    case 3:
+        return t->begin;
+    case 4:
+        return t->end;
+    case 5: /* 0: none */
+        return t->layer == PST_TRACE_NONE ? 0 : (uint64_t)t->layer + 1;
+    case 6:
+        return t->microbatch == PST_TRACE_NONE ? 0 : (uint64_t)t->microbatch + 1;
+    default:
+        return t->phase < PST_NUM_PHASES ? t->phase : 0;
+    }
+}
+
+static void put_data(FILE *file, const plan_picture *picture)
+{
+    static const char *const names[] = {"id",  "bytes", "offset",     "begin",
+                                        "end", "layer", "microbatch", "phase"};
+    fputs("{\"title\":", file);
+    picture_put_text(file, picture->title);
+    fputs(",\"align\":", file);
+    put_number(file, picture->align ? picture->align : 512);
+    fputs(",\"peak\":", file);
+    put_number(file, picture->peak);
+    fputs(",\"bound\":", file);
+    put_number(file, picture->bound);
+    fputs(",\"phases\":[", file);
+    for (int phase = 0; phase < PST_NUM_PHASES; phase++)
+        fprintf(file, "%s\"%s\"", phase ? "," : "", picture_phase_name((uint8_t)phase));
+    fputc(']', file);
+    for (int f = 0; f < (int)(sizeof(names) / sizeof(names[0])); f++) {
+        fprintf(file, ",\n\"%s\":[", names[f]);
+        for (uint64_t i = 0; i < picture->num_tensors; i++) {
+            if (i > 0)
+                fputc(',', file);
+            put_number(file, field(picture, f, i));
+        }
+        fputc(']', file);
+    }
+    fputc('}', file);
+}
+
+/* The page up to a marker; returns what stands behind it. */
+static const char *put_page(FILE *file, const char *page, const char *marker)
+{
+    const char *at = strstr(page, marker);
+    fwrite(page, 1, (size_t)(at - page), file);
+    return at + strlen(marker);
+}
+
+int plan_html_write(FILE *file, const plan_picture *picture)
+{
+    const char *rest = put_page(file, plan_view_html, "@PLAN@");
+    put_data(file, picture);
+    rest = put_page(file, rest, "@SCRIPT@");
+    fputs(plan_view_js, file);
+    fputs(rest, file);
+    return picture_finish(file);
+}

@@ -1,0 +1,37 @@
+/* Pictures of a static plan: time across, address up. */
+#ifndef PAGESTASH_TOOLS_PLAN_PICTURE_H
+#define PAGESTASH_TOOLS_PLAN_PICTURE_H
+
+#include <stdio.h>
+
+#include <pagestash/trace.h>
+
+typedef struct plan_picture {
+    const char *title;               /* any bytes; what is not UTF-8 shows as U+FFFD */
+    const pst_trace_tensor *tensors; /* id, bytes, begin, end, layer, microbatch, phase */
+    const uint64_t *offsets;         /* of each tensor */
+    uint64_t num_tensors;
+    uint64_t align; /* the load counts sizes rounded up to it; 0: 512 */
+    uint64_t peak, bound;
+} plan_picture;
+
+/* Both return a tool_exit, its message printed. */
+
+/* One HTML file that loads nothing else. */
+int plan_html_write(FILE *file, const plan_picture *picture);
+
+/* Chrome trace JSON, for Perfetto: the load as a counter, tensors as slices, a process per layer;
+ * an instant is a microsecond. */
+int plan_perfetto_write(FILE *file, const plan_picture *picture);
+
+/* ---- what both need ---- */
+
+/* A JSON string in ASCII, that cannot end a <script> either. */
+void picture_put_text(FILE *file, const char *text);
+
+const char *picture_phase_name(uint8_t phase);
+
+/* Prints why and returns TOOL_NO if the file could not be written. */
+int picture_finish(FILE *file);
+
+#endif
