@@ -6,32 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PIECE = 61, MAX_ROWS = 300 };
+#include "tests/fuzz/pieces.h"
+
+enum { MAX_ROWS = 300 };
 
 #define BASE ((unsigned char *)((uintptr_t)1 << 40))
-
-typedef struct memory {
-    const uint8_t *data;
-    size_t left, piece;
-} memory;
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
-
-static ptrdiff_t read_memory(void *source, void *buffer, size_t bytes)
-{
-    memory *from = source;
-    size_t length = from->left < bytes ? from->left : bytes;
-    if (from->piece != 0 && length > from->piece)
-        length = from->piece;
-    memcpy(buffer, from->data, length);
-    from->data += length;
-    from->left -= length;
-    return (ptrdiff_t)length;
-}
 
 static pst_plan_file *read_all(const uint8_t *data, size_t size, size_t piece, char message[1024])
 {

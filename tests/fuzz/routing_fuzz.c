@@ -2,12 +2,7 @@
  * whose size depends on the input. Both must say the same. */
 #include "tools/routing.c"
 
-enum { MAX_PIECE = 61 };
-
-typedef struct memory {
-    const uint8_t *data;
-    size_t left, piece;
-} memory;
+#include "tests/fuzz/pieces.h"
 
 /* What the reader said, in a form that can be compared. */
 typedef struct summary {
@@ -15,29 +10,6 @@ typedef struct summary {
     uint64_t rows, hash;
     char message[512];
 } summary;
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
-
-static ptrdiff_t read_memory(void *source, void *buffer, size_t bytes)
-{
-    memory *from = source;
-    size_t length = from->left < bytes ? from->left : bytes;
-    if (from->piece != 0 && length > from->piece)
-        length = from->piece;
-    memcpy(buffer, from->data, length);
-    from->data += length;
-    from->left -= length;
-    return (ptrdiff_t)length;
-}
-
-static uint64_t fold(uint64_t hash, uint64_t value)
-{
-    return (hash ^ value) * UINT64_C(0x100000001b3);
-}
 
 static summary read_all(const uint8_t *data, size_t size, size_t piece)
 {

@@ -6,36 +6,9 @@
 #include <string.h>
 
 #include "host/internal.h"
+#include "tests/fuzz/pieces.h"
 
-enum { MAX_PIECE = 61, MAX_ROWS = 4096 };
-
-typedef struct memory {
-    const uint8_t *data;
-    size_t left, piece;
-} memory;
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
-
-static ptrdiff_t read_memory(void *source, void *buffer, size_t bytes)
-{
-    memory *from = source;
-    size_t length = from->left < bytes ? from->left : bytes;
-    if (from->piece != 0 && length > from->piece)
-        length = from->piece;
-    memcpy(buffer, from->data, length);
-    from->data += length;
-    from->left -= length;
-    return (ptrdiff_t)length;
-}
-
-static uint64_t fold(uint64_t hash, uint64_t value)
-{
-    return (hash ^ value) * UINT64_C(0x100000001b3);
-}
+enum { MAX_ROWS = 4096 };
 
 static uint64_t fold_row(uint64_t hash, const pst_trace_request *row)
 {
