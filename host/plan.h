@@ -18,6 +18,16 @@ pst_status psti_plan_check_problem(const pst_plan_problem *problem);
 /* Up to the alignment. */
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes);
 
+static inline uint64_t psti_gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* ---- plan_items.c ---- */
 
 /* What is placed: an item has one address and takes it in one or more intervals of slots. A tensor

@@ -6,22 +6,17 @@
 
 /* A tensor whose bytes some stream may not reuse yet. */
 typedef struct live {
+    uint64_t begin, tensor;
     uint64_t lo, hi;   /* addresses */
     uint64_t released; /* to all streams */
-    uint64_t tensor;
 } live;
-
-typedef struct start {
-    uint64_t begin, tensor;
-} start;
 
 static int by_begin(const void *a, const void *b)
 {
-    const start *x = a;
-    const start *y = b;
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+    const live *x = a;
+    const live *y = b;
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
+                                : (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
 static uint64_t release_of(const pst_plan_problem *problem, uint64_t tensor, uint32_t stream)
@@ -48,23 +43,22 @@ static pst_plan_fault judge_one(const pst_plan_problem *problem, uint64_t i, uin
     return (pst_plan_fault){PST_PLAN_RIGHT, 0, 0};
 }
 
-/* Holds tensor i against the live ones, drops those that nobody waits for, and adds it. */
-static pst_plan_fault judge_pairs(const pst_plan_problem *problem, uint64_t i, uint64_t offset,
-                                  live *lives, uint64_t *num_lives)
+/* Holds the next tensor against the live ones, drops those that nobody waits for, and adds it. */
+static pst_plan_fault judge_pairs(const pst_plan_problem *problem, live self, live *lives,
+                                  uint64_t *num_lives)
 {
-    const pst_plan_tensor *tensor = &problem->tensors[i];
-    live self = {offset, offset + tensor->bytes, 0, i};
-    for (uint32_t r = 0; r < (problem->num_streams > 1 ? problem->num_streams : 1); r++)
-        if (release_of(problem, i, r) > self.released)
-            self.released = release_of(problem, i, r);
+    const uint32_t stream = problem->tensors[self.tensor].stream;
     uint64_t kept = 0;
+    for (uint32_t r = 0; r < (problem->num_streams > 1 ? problem->num_streams : 1); r++)
+        if (release_of(problem, self.tensor, r) > self.released)
+            self.released = release_of(problem, self.tensor, r);
     for (uint64_t k = 0; k < *num_lives; k++) {
         const live other = lives[k];
         lives[kept] = other;
-        kept += other.released > tensor->begin;
+        kept += other.released > self.begin;
         if (other.lo < self.hi && self.lo < other.hi &&
-            tensor->begin < release_of(problem, other.tensor, tensor->stream))
-            return (pst_plan_fault){PST_PLAN_OVERLAP, i, other.tensor};
+            self.begin < release_of(problem, other.tensor, stream))
+            return (pst_plan_fault){PST_PLAN_OVERLAP, self.tensor, other.tensor};
     }
     lives[kept] = self;
     *num_lives = kept + 1;
@@ -78,26 +72,23 @@ pst_status pst_plan_check(const pst_plan_problem *problem, const uint64_t *offse
     PSTI_CHECK(fault_out != NULL && (offsets != NULL || problem->num_tensors == 0), PST_E_INVALID,
                "offsets or fault_out is NULL");
     const uint64_t n = problem->num_tensors;
-    start *starts = psti_calloc(n + 1, sizeof(*starts));
-    live *lives = psti_calloc(n + 1, sizeof(*lives));
+    live *lives = psti_calloc(n + 1, sizeof(*lives)); /* at the front; behind, what comes */
+    PSTI_CHECK(lives != NULL, PST_E_NOMEM, "out of memory for %llu tensors", (unsigned long long)n);
     pst_plan_fault fault = {PST_PLAN_RIGHT, 0, 0};
-    const bool has_memory = starts != NULL && lives != NULL;
     uint64_t num_lives = 0;
     uint64_t peak = 0;
-    for (uint64_t i = 0; has_memory && i < n && fault.kind == PST_PLAN_RIGHT; i++) {
-        starts[i] = (start){problem->tensors[i].begin, i};
+    for (uint64_t i = 0; i < n && fault.kind == PST_PLAN_RIGHT; i++) {
+        const uint64_t top = offsets[i] + problem->tensors[i].bytes;
+        lives[i] = (live){problem->tensors[i].begin, i, offsets[i], top, 0};
         fault = judge_one(problem, i, offsets[i]);
-        const uint64_t top = psti_plan_round(problem, offsets[i] + problem->tensors[i].bytes);
-        peak = fault.kind == PST_PLAN_RIGHT && top > peak ? top : peak;
+        if (fault.kind == PST_PLAN_RIGHT && psti_plan_round(problem, top) > peak)
+            peak = psti_plan_round(problem, top);
     }
-    if (has_memory)
-        qsort(starts, n, sizeof(*starts), by_begin);
-    for (uint64_t k = 0; has_memory && k < n && fault.kind == PST_PLAN_RIGHT; k++)
-        fault =
-            judge_pairs(problem, starts[k].tensor, offsets[starts[k].tensor], lives, &num_lives);
-    psti_free(starts);
+    if (fault.kind == PST_PLAN_RIGHT)
+        qsort(lives, n, sizeof(*lives), by_begin);
+    for (uint64_t k = 0; k < n && fault.kind == PST_PLAN_RIGHT; k++)
+        fault = judge_pairs(problem, lives[k], lives, &num_lives);
     psti_free(lives);
-    PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for %llu tensors", (unsigned long long)n);
     *fault_out = fault;
     if (peak_out != NULL)
         *peak_out = peak;

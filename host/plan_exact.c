@@ -19,16 +19,6 @@ enum {
 
 /* ---- the instance ---- */
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b > 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static uint64_t pin_of(const psti_exact_problem *problem, uint32_t r)
 {
     return problem->pin ? problem->pin[r] : PST_PLAN_FREE;
@@ -65,9 +55,9 @@ static void scale(const psti_exact_problem *problem, uint64_t target, psti_exact
 {
     uint64_t unit = 0;
     for (uint32_t r = 0; r < problem->num_tensors; r++) {
-        unit = common_divisor(problem->size[r], unit);
+        unit = psti_gcd(problem->size[r], unit);
         if (pin_of(problem, r) != PST_PLAN_FREE)
-            unit = common_divisor(problem->pin[r], unit);
+            unit = psti_gcd(problem->pin[r], unit);
     }
     p->unit = unit;
     p->target = (target < PST_PLAN_MAX_BYTES ? target : PST_PLAN_MAX_BYTES) / unit;

@@ -221,29 +221,20 @@ bool psti_items_finish(psti_items *items, const psti_interval *intervals)
     return true;
 }
 
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Largest divisor of all sizes and pins, and of the reserved ranges grown to the alignment. */
 static uint64_t find_unit(const pst_plan_problem *problem)
 {
     const uint64_t align = problem->align != 0 ? problem->align : PSTI_PLAN_ALIGN;
     uint64_t unit = 0;
     for (uint64_t i = 0; i < problem->num_tensors && unit != 1; i++) {
-        unit = gcd(unit, psti_plan_round(problem, problem->tensors[i].bytes));
+        unit = psti_gcd(unit, psti_plan_round(problem, problem->tensors[i].bytes));
         if (problem->tensors[i].pin != PST_PLAN_FREE)
-            unit = gcd(unit, problem->tensors[i].pin);
+            unit = psti_gcd(unit, problem->tensors[i].pin);
     }
     for (uint32_t r = 0; r < problem->num_reserved && unit != 1; r++)
-        unit = gcd(gcd(unit, problem->reserved[r].begin - problem->reserved[r].begin % align),
-                   psti_plan_round(problem, problem->reserved[r].end));
+        unit = psti_gcd(
+            psti_gcd(unit, problem->reserved[r].begin - problem->reserved[r].begin % align),
+            psti_plan_round(problem, problem->reserved[r].end));
     return unit != 0 ? unit : 1;
 }
 

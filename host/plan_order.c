@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRIDE = 256, NUM_ROUNDS = 12, NUM_CHAINS = 8 };
+enum {
+    STRIDE = 256,
+    NUM_ROUNDS = 12,
+    NUM_CHAINS = 8,
+    FEW_ITEMS = 512, /* are placed before another thread has begun */
+};
 
 typedef enum key_kind { BY_CONTENTION, BY_SIZE, BY_DURATION, BY_AREA, BY_START, BY_END } key_kind;
 
@@ -272,7 +277,7 @@ static bool run_stage(stage *of)
     of->won = UINT32_MAX;
     for (uint32_t job = 0; job < PSTI_NUM_PASSES; job++)
         of->peaks[job] = UINT64_MAX;
-    psti_run_threads(of->limits->num_threads, work, of);
+    psti_run_threads(of->items->n > FEW_ITEMS ? of->limits->num_threads : 1, work, of);
     take_best(of);
     for (uint32_t job = 0; job < PSTI_NUM_PASSES; job++)
         psti_free(of->found[job]);
