@@ -6,6 +6,7 @@ import bisect
 import csv
 import json
 import os
+import random
 import sys
 import unittest
 
@@ -194,6 +195,20 @@ class Answers(PlanTest):
         self.assertEqual([entry["id"] for entry in report["placements"]], [1])
         self.assertEqual(report["peak"], 1024)
 
+    def compare_with_mip(self):
+        """Random instances of 8 to 12 tensors: the program's optimum is the search's."""
+        draw = random.Random(8)
+        for case in range(15):
+            rows = []
+            for key in range(draw.randint(8, 12)):
+                lower = draw.randrange(12)
+                rows.append(f"{key},{lower},{lower + draw.randint(1, 6)},{draw.randint(1, 20)}")
+            path = self.write("id,lower,upper,size\n" + "\n".join(rows) + "\n", "random.csv")
+            search = self.plan_csv(path, kind="--minimalloc")
+            mip = self.plan_csv(path, "--method", "mip", kind="--minimalloc")
+            self.assertEqual((search["status"], search["peak"]), ("optimal", mip["peak"]), case)
+            self.assertEqual(mip["status"], "optimal", case)
+
     def test_mip(self):
         path = self.write(memo_lines(), "memo.txt")
         result = run("plan", "--memo", path, "--method", "mip", "--json")
@@ -203,6 +218,7 @@ class Answers(PlanTest):
             report = json.loads(result.stdout)
             self.assertEqual((report["peak"], report["status"], report["method"]),
                              (2432, "optimal", "mip"))
+            self.compare_with_mip()
         model = self.path("model.lp")
         result = run("plan", "--memo", path, "--mip-model", model)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
