@@ -85,10 +85,10 @@ static bool has_shape(const pst_trace_derivation *a)
 static int check_company(const trace_source *source)
 {
     const pst_trace_expansion *expansion = &source->expansion;
-    const bool is_derived = source->derive != TRACE_DERIVE_NONE;
+    const bool is_derived = source->derive;
     const bool has_ranges = expansion->forward_end > 0 || expansion->backward_end > 0;
-    if (!is_derived && has_shape(&source->derivation))
-        return tool_fail(TOOL_USAGE, "--derive: missing: the flags from --batch to --warmup are "
+    if (!is_derived && (source->part != 0 || has_shape(&source->derivation)))
+        return tool_fail(TOOL_USAGE, "--derive: missing: the flags from --part to --warmup are "
                                      "allowed with it only");
     if (is_derived && (source->rank != PST_TRACE_NONE || source->device != 0 ||
                        source->iteration != PST_TRACE_NONE || source->keep_unfreed))
@@ -110,7 +110,7 @@ static int check_company(const trace_source *source)
 int trace_source_check(const char *command, const trace_source *source)
 {
     const pst_trace_expansion *expansion = &source->expansion;
-    int num_sources = source->derive != TRACE_DERIVE_NONE;
+    int num_sources = source->derive;
     for (int i = 0; i < PST_TRACE_NUM_FORMATS; i++)
         num_sources += source->paths[i] != NULL;
     if (num_sources != 1)
@@ -133,7 +133,7 @@ int trace_source_check(const char *command, const trace_source *source)
 static int derive(const trace_source *source, pst_trace **trace_out)
 {
     pst_trace_derivation derivation = source->derivation;
-    derivation.part = (pst_trace_part)source->derive;
+    derivation.part = (pst_trace_part)source->part;
     if (source->expansion.layers == 0)
         derivation.num_microbatches = source->microbatches;
     return tool_status(pst_trace_derive(&derivation, trace_out));

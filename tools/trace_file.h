@@ -5,26 +5,25 @@
 #include "flags.h"
 #include "tool.h"
 
-#define TRACE_DERIVE_NONE (-1)
-
 /* What the flags below fill. */
 typedef struct trace_source {
     const char *paths[PST_TRACE_NUM_FORMATS]; /* one of them, or derive */
     uint32_t rank, device, iteration;
     bool keep_unfreed;
-    int derive; /* a pst_trace_part, or TRACE_DERIVE_NONE */
+    bool derive;
+    int part; /* a pst_trace_part */
     pst_trace_derivation derivation;
     pst_trace_expansion expansion; /* layers 0: none */
     int order;                     /* a pst_trace_order */
     uint32_t microbatches;         /* of the expansion, else of the derived model */
 } trace_source;
 
-#define TRACE_SOURCE_INIT                                                                 \
-    {                                                                                     \
-        .rank = PST_TRACE_NONE, .iteration = PST_TRACE_NONE, .derive = TRACE_DERIVE_NONE, \
-        .derivation = PST_TRACE_DERIVATION_INIT,                                          \
-        .expansion = {.struct_size = sizeof(pst_trace_expansion), .num_stages = 1},       \
-        .microbatches = 1                                                                 \
+#define TRACE_SOURCE_INIT                                                           \
+    {                                                                               \
+        .rank = PST_TRACE_NONE, .iteration = PST_TRACE_NONE,                        \
+        .derivation = PST_TRACE_DERIVATION_INIT,                                    \
+        .expansion = {.struct_size = sizeof(pst_trace_expansion), .num_stages = 1}, \
+        .microbatches = 1                                                           \
     }
 
 /* The flags that fill it; base: its offset in the options. */

@@ -256,11 +256,11 @@ class Derived(TraceTest):
                 (["layer-forward", "--hidden", 8192, "--heads", 64], 23, 1792.125),
                 (["layer-backward", "--ffn", 32768], 41, 2368)):
             with self.subTest(flags=flags):
-                keys = self.summary("--derive", *flags)
+                keys = self.summary("--derive", "--part", *flags)
                 self.assertEqual((keys["tensors"], keys["load_bytes"]), (tensors, load * MIB))
 
     def test_expansion(self):
-        small = ["--derive", "model", "--sequence", 1024, "--hidden", 256, "--full"]
+        small = ["--derive", "--sequence", 1024, "--hidden", 256, "--full"]
         long = self.out(*small, "--layers", 5)
         self.assertEqual(self.out(*small, "--layers", 1, "--expand", 5), long)
         path = self.write(self.out(*small, "--layers", 2))
@@ -286,13 +286,13 @@ class Derived(TraceTest):
     def test_usage(self):
         path = self.write("malloc 1 5\nfree 1\n")
         file = ["--memo", path]
-        model = ["--derive", "model"]
+        model = ["--derive"]
         for flags, words in (
                 ([], ["0 traces given", "--csv"]),
                 ([*file, *model], ["2 traces given"]),
                 ([*file, "--csv", path], ["2 traces given"]),
                 (["x"], ['argument "x"']),
-                (["--derive", "modle"], ["--derive modle", "layer-forward"]),
+                (["--derive", "--part", "modle"], ["--part modle", "layer-forward"]),
                 ([*model, "--tp", 0], ["--tp 0"]),
                 ([*model, "--tp", 3], ["multiple of"]),
                 ([*model, "--alpha", "5/4"], ["--alpha 5/4"]),
@@ -301,6 +301,7 @@ class Derived(TraceTest):
                 ([*model, "--rank", 0], ["--derive", "--rank"]),
                 ([*model, "--check"], ["--check"]),
                 ([*file, "--layers", 5], ["--derive: missing"]),
+                ([*file, "--part", "layer"], ["--derive: missing"]),
                 ([*file, "--microbatches", 2], ["--microbatches 2"]),
                 ([*file, "--order", "1f1b"], ["--expand: missing"]),
                 ([*file, "--expand", 0], ["--expand 0"]),
