@@ -275,13 +275,15 @@ bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, 
     const bool is_small = items->n <= WHOLE_MAX;
     if (!of.no_memory)
         cut_whole(&of);
-    bool may_lower = true;
-    for (uint64_t slice = SLICE_FIRST; may_go_on(&of); slice *= 4) {
+    for (uint64_t slice = SLICE_FIRST; may_go_on(&of); slice *= slice < UINT64_MAX / 8 ? 4 : 1) {
+        const uint64_t steps_left = limits->steps_left;
+        bool may_lower = true;
         if (is_small)
             climb(&of, slice, prover_out);
-        while (may_go_on(&of) && (may_lower = lower_highest(&of)))
-            ;
-        if (!is_small && !may_lower)
+        while (may_go_on(&of) && may_lower)
+            may_lower = lower_highest(&of);
+        /* larger slices help the whole only, and nothing that lacks memory */
+        if (!is_small || limits->steps_left == steps_left)
             break;
     }
     searcher_close(&of);

@@ -188,6 +188,17 @@ PST_TEST(Plan, LimitsLeaveAPlan)
     CHECK(asked > 0 && of.plan.is_over && !of.plan.out_of_steps);
 }
 
+PST_TEST(Plan, SearchWithoutMemory)
+{
+    scene of;
+    pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    scene_tight(&of);
+    config.max_memory_bytes = 1;
+    run_and_check(&of, &config);
+    CHECK_EQ(of.plan.status, PST_PLAN_FEASIBLE);
+    CHECK(of.plan.out_of_memory && !of.plan.out_of_steps && !of.plan.is_over);
+}
+
 /* ---- bounds of the values */
 
 PST_TEST(Plan, LargeSizes)
