@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-    WHOLE_MAX = 8192, /* items; larger problems are searched in windows only */
+    WHOLE_MAX = 65536, /* items; larger problems are searched in windows only */
     WINDOW_MIN = 48,  /* items of a window; doubled where it fails */
     WINDOW_MAX = 384,
 };
