@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_torch.py SOURCE_DIR LIBRARY DRIVER sanitizer=NAME: libpagestash_torch.so on the host device,
+"""test_torch.py SOURCE_DIR LIBRARY DRIVER sanitizer=NAME [COMMAND]: libpagestash_torch.so on the host device,
 without torch: the driver plays torch's part, and a module of that name the part of its Python."""
 import os
 import random
@@ -11,7 +11,8 @@ import unittest
 sys.dont_write_bytecode = True
 SOURCE, LIBRARY, DRIVER = map(os.path.abspath, sys.argv[1:4])
 SANITIZER = sys.argv[4]
-del sys.argv[1:5]
+COMMAND = sys.argv[5] if len(sys.argv) > 5 else None  # pagestash, where it is built
+del sys.argv[1:]
 HEADER = "op,id,size,stream,phase,layer,microbatch,rank,tag"
 
 
@@ -124,6 +125,29 @@ class TorchTest(unittest.TestCase):
                 number, place = line.split()
                 places[int(number)] = place
         return places, figures
+
+
+class Whole(TorchTest):
+    """Record, plan with the command, replay."""
+
+    def test_round(self):
+        if COMMAND is None:
+            return
+        for streams in (1, 3):
+            rows = program(streams=streams)
+            taken = self.drive(rows, TORCH="record",
+                               TORCH_TRACE=self.path("t.csv"))[1]["taken_bytes"]
+            result = subprocess.run(
+                [COMMAND, "plan", "--trace", self.path("t.csv"), "--iteration", "1", "--out",
+                 self.path("p.csv")], capture_output=True, text=True, timeout=100,
+                env=self.environment())
+            self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+            figures = self.drive(rows, TORCH="plan", TORCH_PLAN=self.path("p.csv"))[1]
+            self.assertEqual((figures["planned"], figures["taken_bytes"]),
+                             (figures["requests"], 0), figures)
+            self.assertEqual(figures["first_deviation"], "")
+            self.assertIn(f"peak: {figures['arena_bytes']}", result.stdout)
+            self.assertLessEqual(figures["arena_bytes"], taken)
 
 
 class Record(TorchTest):
