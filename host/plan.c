@@ -78,8 +78,8 @@ pst_status psti_plan_items(const psti_items *items, psti_limits *limits, psti_be
 }
 
 /* Fills the plan from what was found for the items. */
-void psti_conclude(const pst_plan_problem *problem, const psti_items *items, const psti_best *best,
-                   uint64_t bound, pst_plan_stage prover, pst_plan *plan)
+void psti_conclude(const psti_items *items, const psti_best *best, uint64_t bound,
+                   pst_plan_stage prover, pst_plan *plan)
 {
     plan->peak = best->peak * items->unit;
     plan->lower_bound = bound * items->unit;
@@ -88,28 +88,28 @@ void psti_conclude(const pst_plan_problem *problem, const psti_items *items, con
     plan->bound_instant = items->n > 0 ? items->instant[items->max_slot] : 0;
     plan->stage = best->stage;
     plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
-    if (problem->capacity != 0 && plan->lower_bound > problem->capacity) {
+    if (bound > items->capacity) {
         plan->status = PST_PLAN_IMPOSSIBLE;
         plan->stage = prover;
+        plan->peak = 0;
     }
 }
 
-static pst_status run_flat(const pst_plan_problem *problem, const psti_items *items,
-                           psti_limits *limits, uint64_t *offsets, pst_plan *plan)
+static pst_status run_flat(const psti_items *items, psti_limits *limits, uint64_t *offsets,
+                           pst_plan *plan)
 {
     psti_best best = {.peak = UINT64_MAX};
     uint64_t bound = items->bound;
     pst_plan_stage prover = PST_STAGE_BOUND;
     if (bound > items->capacity) {
-        psti_conclude(problem, items, &best, bound, prover, plan);
-        plan->peak = 0;
+        psti_conclude(items, &best, bound, prover, plan);
         return PST_OK;
     }
     best.address = psti_calloc((size_t)items->n + 1, sizeof(*best.address));
     PSTI_CHECK(best.address != NULL, PST_E_NOMEM, "out of memory for %u addresses", items->n);
     const pst_status status = psti_plan_items(items, limits, &best, &bound, &prover);
     if (status == PST_OK) {
-        psti_conclude(problem, items, &best, bound, prover, plan);
+        psti_conclude(items, &best, bound, prover, plan);
         for (uint32_t i = 0; i < items->n && plan->status != PST_PLAN_IMPOSSIBLE; i++)
             offsets[i] = best.address[i] * items->unit;
     }
@@ -134,7 +134,7 @@ pst_status pst_plan_run(const pst_plan_problem *problem, const pst_plan_config *
     if (status == PST_OK)
         status = config->mode == PST_PLAN_BILEVEL
                      ? psti_plan_bilevel(problem, &items, &limits, offsets, &plan)
-                     : run_flat(problem, &items, &limits, offsets, &plan);
+                     : run_flat(&items, &limits, offsets, &plan);
     psti_items_free(&items);
     PSTI_TRY(status);
     plan.steps = steps - limits.steps_left;

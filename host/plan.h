@@ -53,7 +53,7 @@ typedef struct psti_items {
     uint64_t max_load;
     uint32_t max_slot;
     uint64_t bound;    /* no placement's top is lower */
-    uint64_t capacity; /* units; UINT64_MAX: no limit */
+    uint64_t capacity; /* units */
 } psti_items;
 
 /* An interval of instants with its releases, of which num_streams are given. */
@@ -139,8 +139,8 @@ bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, 
  * above the capacity; *prover_out says what proved it. */
 pst_status psti_plan_items(const psti_items *items, psti_limits *limits, psti_best *best,
                            uint64_t *bound_out, pst_plan_stage *prover_out);
-void psti_conclude(const pst_plan_problem *problem, const psti_items *items, const psti_best *best,
-                   uint64_t bound, pst_plan_stage prover, pst_plan *plan);
+void psti_conclude(const psti_items *items, const psti_best *best, uint64_t bound,
+                   pst_plan_stage prover, pst_plan *plan);
 
 /* ---- plan_bilevel.c ---- */
 

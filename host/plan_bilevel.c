@@ -223,13 +223,16 @@ static pst_status run_level_2(const bilevel *of, psti_limits *limits, uint64_t *
         pst_plan_stage prover;
         status = psti_plan_items(&items, limits, &best, &bound, &prover);
         if (status == PST_OK) {
-            psti_conclude(of->problem, of->flat, &best, of->flat->bound, prover, plan);
+            psti_conclude(of->flat, &best, of->flat->bound, prover, plan);
             if (is_proved && bound > of->flat->bound)
                 plan->mode_bound = bound * items.unit;
-            if (plan->mode_bound / items.unit > items.capacity)
+            if (plan->mode_bound / items.unit > items.capacity) {
                 plan->status = PST_PLAN_IMPOSSIBLE;
-            else if (plan->peak == plan->mode_bound)
+                plan->stage = prover;
+                plan->peak = 0;
+            } else if (plan->peak == plan->mode_bound) {
                 plan->status = PST_PLAN_OPTIMAL;
+            }
             if (plan->status != PST_PLAN_IMPOSSIBLE)
                 write_offsets(of, &best, offsets);
         }

@@ -29,15 +29,16 @@ static uint64_t release_of(const pst_plan_problem *problem, uint64_t tensor, uin
 static pst_plan_fault judge_one(const pst_plan_problem *problem, uint64_t i, uint64_t offset)
 {
     const pst_plan_tensor *tensor = &problem->tensors[i];
+    const uint64_t bytes = psti_plan_round(problem, tensor->bytes);
     const uint64_t top = problem->capacity != 0 ? problem->capacity : PST_PLAN_MAX_BYTES;
-    if (offset > top || tensor->bytes > top - offset)
+    if (offset > top || bytes > top - offset)
         return (pst_plan_fault){PST_PLAN_TOO_HIGH, i, 0};
     if (tensor->pin != PST_PLAN_FREE && tensor->pin != offset)
         return (pst_plan_fault){PST_PLAN_MOVED_PIN, i, 0};
     if (psti_plan_round(problem, offset) != offset)
         return (pst_plan_fault){PST_PLAN_UNALIGNED, i, 0};
     for (uint32_t r = 0; r < problem->num_reserved; r++)
-        if (problem->reserved[r].begin < offset + tensor->bytes &&
+        if (psti_plan_round(problem, problem->reserved[r].begin + 1) <= offset + bytes &&
             offset < problem->reserved[r].end)
             return (pst_plan_fault){PST_PLAN_ON_RESERVED, i, r};
     return (pst_plan_fault){PST_PLAN_RIGHT, 0, 0};
@@ -78,11 +79,11 @@ pst_status pst_plan_check(const pst_plan_problem *problem, const uint64_t *offse
     uint64_t num_lives = 0;
     uint64_t peak = 0;
     for (uint64_t i = 0; i < n && fault.kind == PST_PLAN_RIGHT; i++) {
-        const uint64_t top = offsets[i] + problem->tensors[i].bytes;
+        const uint64_t top = offsets[i] + psti_plan_round(problem, problem->tensors[i].bytes);
         lives[i] = (live){problem->tensors[i].begin, i, offsets[i], top, 0};
         fault = judge_one(problem, i, offsets[i]);
-        if (fault.kind == PST_PLAN_RIGHT && psti_plan_round(problem, top) > peak)
-            peak = psti_plan_round(problem, top);
+        if (fault.kind == PST_PLAN_RIGHT && top > peak)
+            peak = top;
     }
     if (fault.kind == PST_PLAN_RIGHT)
         qsort(lives, n, sizeof(*lives), by_begin);

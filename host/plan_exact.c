@@ -95,7 +95,8 @@ static void *make_instance(const psti_exact_problem *problem, uint64_t target,
     keep_slots(problem, first, first + problem->num_slots + 1, p);
     scale(problem, target, p);
     for (uint32_t r = 0; r < p->num_tensors; r++)
-        p->length[r] = problem->length != NULL ? problem->length[r] : p->end[r] - p->begin[r];
+        p->length[r] =
+            problem->length != NULL ? problem->length[r] : problem->end[r] - problem->begin[r];
     return memory;
 }
 
@@ -282,8 +283,9 @@ static psti_verdict search_rising(worker *w, psti_exact_rise *rise, rise_search 
 
 /* Both ways in turns, at first with as many steps each, then ever more for the corners, which prove
  * more; every second worker begins with them. */
-static psti_verdict search(worker *w, psti_exact_state *state, psti_exact_rise *rise)
+static psti_verdict search(worker *w, psti_exact_state *state, psti_exact_rise **rise_at)
 {
+    psti_exact_rise *rise = *rise_at;
     corner_search corners = {.short_steps = FIRST_STEPS};
     uint64_t corner_steps = rise != NULL ? CORNER_STEPS : UINT64_MAX;
     rise_search rising = {.long_steps = RISE_LONG_STEPS, .short_steps = RISE_SHORT_STEPS};
@@ -293,9 +295,13 @@ static psti_verdict search(worker *w, psti_exact_state *state, psti_exact_rise *
             turn % 2 == 1 || rise == NULL
                 ? search_corners(w, state, &corners, corner_steps, &is_over)
                 : search_rising(w, rise, &rising, &is_over);
-        if (verdict != PSTI_STOPPED || is_over || state->is_denied ||
-            (rise != NULL && psti_exact_rise_is_denied(rise)))
+        if (verdict != PSTI_STOPPED || is_over || state->is_denied)
             return verdict;
+        if (rise != NULL && psti_exact_rise_is_denied(rise)) { /* the corners need less */
+            psti_exact_rise_close(rise);
+            *rise_at = rise = NULL;
+            corner_steps = UINT64_MAX;
+        }
         if (turn % 2 == 1 && corner_steps < UINT64_MAX / 2)
             corner_steps += corner_steps / 8;
     }
@@ -317,10 +323,12 @@ static void *work(void *arg)
     w->verdict = psti_exact_state_open(&t->instance, &state);
     if (w->verdict == PSTI_FOUND && t->instance.num_pinned == 0)
         w->verdict = psti_exact_rise_open(&t->instance, &rise);
+    if (w->verdict == PSTI_STOPPED && !state.is_denied)
+        w->verdict = PSTI_FOUND; /* the corners alone */
     w->is_denied = w->verdict == PSTI_STOPPED;
     if (w->verdict == PSTI_FOUND) {
-        w->verdict = search(w, &state, rise);
-        w->is_denied = state.is_denied || (rise != NULL && psti_exact_rise_is_denied(rise));
+        w->verdict = search(w, &state, &rise);
+        w->is_denied = state.is_denied;
     }
     if (w->verdict == PSTI_FOUND && !__atomic_exchange_n(&t->claimed, 1, __ATOMIC_ACQ_REL))
         write_offsets(t, &state, w->rose ? rise : NULL);

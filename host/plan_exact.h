@@ -26,7 +26,7 @@ typedef struct psti_exact_instance {
     uint32_t num_tensors, num_slots, num_pinned;
     uint32_t *begin, *end;
     uint64_t *size, *pin; /* PST_PLAN_FREE: none */
-    uint64_t *length;     /* as given, or slots */
+    uint64_t *length;     /* as given, or slots as they were given */
     uint32_t *pinned;     /* those with a pin */
     uint64_t target, unit;
     uint64_t memory_left; /* atomic; bytes */

@@ -55,7 +55,7 @@ static void note_dead_end(psti_exact_state *state, uint32_t begin, uint32_t side
         return;
     for (uint32_t t = 0; t < state->instance->num_slots; t++)
         state->sores[t] *= 1e-100;
-    state->sore *= 1.02;
+    state->sore *= 1e-100;
 }
 
 /* Which corner is decided first: the one with the least. */

@@ -255,8 +255,8 @@ pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_items *it
     bool has_memory = psti_items_alloc(items, n, n, streams, problem->num_reserved);
     if (intervals != NULL && has_memory) {
         items->unit = find_unit(problem);
-        if (problem->capacity != 0)
-            items->capacity = problem->capacity / items->unit;
+        items->capacity =
+            (problem->capacity != 0 ? problem->capacity : PST_PLAN_MAX_BYTES) / items->unit;
         for (uint32_t i = 0; i < n; i++) {
             const pst_plan_tensor *tensor = &problem->tensors[i];
             items->first[i + 1] = i + 1;

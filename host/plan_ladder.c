@@ -7,7 +7,7 @@
 
 enum {
     WHOLE_MAX = 65536, /* items; larger problems are searched in windows only */
-    WINDOW_MIN = 48,  /* items of a window; doubled where it fails */
+    WINDOW_MIN = 48,   /* items of a window; doubled where it fails */
     WINDOW_MAX = 384,
 };
 #define SLICE_FIRST (UINT64_C(1) << 21) /* steps of a question */
@@ -16,6 +16,8 @@ enum {
 /* A problem for psti_exact_search, cut out of items. */
 typedef struct cutting {
     const psti_items *items;
+    uint64_t target; /* what is fixed above it is in nobody's way */
+    bool is_denied;  /* memory, not steps, ended a search of it */
     psti_exact_problem problem;
     uint32_t *begin, *end, *item; /* item: UINT32_MAX for a reserved range */
     uint64_t *size, *pin, *length, *address;
@@ -47,8 +49,9 @@ static void cutting_close(cutting *of)
     psti_free(of->address);
 }
 
-static void cutting_begin(cutting *of, uint32_t num_slots)
+static void cutting_begin(cutting *of, uint32_t num_slots, uint64_t target)
 {
+    of->target = target;
     of->problem =
         (psti_exact_problem){0, num_slots, of->begin, of->end, of->size, of->pin, of->length};
 }
@@ -56,6 +59,10 @@ static void cutting_begin(cutting *of, uint32_t num_slots)
 static void cutting_add(cutting *of, uint32_t item, uint32_t begin, uint32_t end, uint64_t size,
                         uint64_t pin)
 {
+    if (pin != PST_PLAN_FREE && pin >= of->target)
+        return;
+    if (pin != PST_PLAN_FREE && size > of->target - pin)
+        size = of->target - pin;
     const uint32_t k = of->problem.num_tensors++;
     of->item[k] = item;
     of->begin[k] = begin;
@@ -91,11 +98,13 @@ static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t 
     psti_limits slice = *of->limits;
     const uint64_t given = steps < slice.steps_left ? steps : slice.steps_left;
     slice.steps_left = given;
+    slice.out_of_memory = false;
     const psti_verdict verdict = psti_exact_search(&about->problem, target, &slice, about->address);
     of->limits->steps_left -= given - slice.steps_left;
     of->limits->over |= slice.over;
     of->limits->out_of_memory |= slice.out_of_memory;
-    of->limits->out_of_steps |= slice.out_of_steps && of->limits->steps_left < steps;
+    of->limits->out_of_steps |= slice.out_of_steps && of->limits->steps_left == 0;
+    about->is_denied |= slice.out_of_memory && slice.steps_left > 0 && !slice.over;
     of->no_memory |= verdict == PSTI_NO_MEMORY;
     return verdict;
 }
@@ -124,11 +133,21 @@ static void accept(searcher *of, const cutting *from, pst_plan_stage stage)
     of->best->stage = stage;
 }
 
+static void cut_whole(searcher *of, uint64_t target)
+{
+    const psti_items *items = of->items;
+    cutting_begin(&of->whole, items->num_slots, target);
+    cutting_add_reserved(&of->whole);
+    for (uint32_t i = 0; i < items->n; i++)
+        cutting_add(&of->whole, i, items->begin[i], items->end[i], items->size[i], items->pin[i]);
+}
+
 /* Asks at the bound, then, while no answer comes, ever closer to the best placement. */
 static void climb(searcher *of, uint64_t slice, pst_plan_stage *prover)
 {
     uint64_t target = *of->bound;
     while (may_go_on(of) && target < of->best->peak) {
+        cut_whole(of, target);
         const psti_verdict verdict =
             ask(of, &of->whole, target, target == *of->bound ? slice : slice / 4);
         if (verdict == PSTI_FOUND) {
@@ -193,7 +212,7 @@ static uint32_t rank_neighbours(searcher *of, uint32_t item)
 }
 
 /* The first `num` of the ranked items are free, all others that live with them stay. */
-static void cut_window(searcher *of, uint32_t num)
+static void cut_window(searcher *of, uint32_t num, uint64_t target)
 {
     const psti_items *items = of->items;
     uint32_t low = UINT32_MAX;
@@ -205,7 +224,7 @@ static void cut_window(searcher *of, uint32_t num)
         low = items->begin[i] < low ? items->begin[i] : low;
         high = items->end[i] > high ? items->end[i] : high;
     }
-    cutting_begin(&of->window, high - low);
+    cutting_begin(&of->window, high - low, target);
     cutting_add_reserved(&of->window);
     for (uint32_t i = 0; i < items->n; i++) {
         if (items->begin[i] >= high || items->end[i] <= low)
@@ -224,9 +243,9 @@ static bool lower_highest(searcher *of)
     const uint32_t num = rank_neighbours(of, item);
     const uint64_t top = of->best->address[item] + of->items->size[item];
     for (uint32_t size = WINDOW_MIN; may_go_on(of); size *= 2) {
-        cut_window(of, num < size ? num : size);
         uint64_t target = *of->bound;
         while (may_go_on(of) && target < top) {
+            cut_window(of, num < size ? num : size, target);
             if (ask(of, &of->window, target, SLICE_WINDOW) == PSTI_FOUND) {
                 accept(of, &of->window, PST_STAGE_WINDOW);
                 return true;
@@ -258,32 +277,21 @@ static void searcher_close(searcher *of)
     cutting_close(&of->window);
 }
 
-static void cut_whole(searcher *of)
-{
-    const psti_items *items = of->items;
-    cutting_begin(&of->whole, items->num_slots);
-    cutting_add_reserved(&of->whole);
-    for (uint32_t i = 0; i < items->n; i++)
-        cutting_add(&of->whole, i, items->begin[i], items->end[i], items->size[i], items->pin[i]);
-}
-
 bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, uint64_t *bound,
                  pst_plan_stage *prover_out)
 {
     searcher of = {.items = items, .limits = limits, .best = best, .bound = bound};
     of.no_memory = !searcher_open(&of);
     const bool is_small = items->n <= WHOLE_MAX;
-    if (!of.no_memory)
-        cut_whole(&of);
     for (uint64_t slice = SLICE_FIRST; may_go_on(&of); slice *= slice < UINT64_MAX / 8 ? 4 : 1) {
         const uint64_t steps_left = limits->steps_left;
         bool may_lower = true;
-        if (is_small)
+        if (is_small && !of.whole.is_denied)
             climb(&of, slice, prover_out);
         while (may_go_on(&of) && may_lower)
             may_lower = lower_highest(&of);
         /* larger slices help the whole only, and nothing that lacks memory */
-        if (!is_small || limits->steps_left == steps_left)
+        if (!is_small || of.whole.is_denied || limits->steps_left == steps_left)
             break;
     }
     searcher_close(&of);

@@ -29,7 +29,7 @@ struct psti_room {
     uint32_t leaves;
     tree *trees; /* [num_streams][num_streams]: of the taker, of who asks */
     cursor *cursors;
-    uint32_t num_cursors, max_cursors;
+    size_t num_cursors;
     uint64_t limit; /* what find needs not exceed */
 };
 
@@ -74,8 +74,7 @@ psti_room *psti_room_open(const psti_items *items)
     for (uint32_t i = 0; i < items->n; i++)
         if (items->first[i + 1] - items->first[i] > most)
             most = items->first[i + 1] - items->first[i];
-    room->max_cursors = 4 * levels * most * streams + 1;
-    room->cursors = psti_calloc(room->max_cursors, sizeof(*room->cursors));
+    room->cursors = psti_calloc((size_t)4 * levels * most * streams + 1, sizeof(*room->cursors));
     room->trees = psti_calloc((size_t)streams * streams, sizeof(*room->trees));
     bool right = room->cursors != NULL && room->trees != NULL;
     for (uint32_t t = 0; right && t < streams * streams; t++) {
@@ -234,8 +233,8 @@ static uint64_t step_over(cursor *at, uint64_t address, uint64_t size)
 /* The lowest free address at or above `address`. */
 static uint64_t first_fit(psti_room *room, uint64_t address, uint64_t size)
 {
-    uint32_t quiet = 0; /* sets in a row that had nothing in the way */
-    for (uint32_t k = 0; quiet < room->num_cursors; k = k + 1 < room->num_cursors ? k + 1 : 0) {
+    size_t quiet = 0; /* sets in a row that had nothing in the way */
+    for (size_t k = 0; quiet < room->num_cursors; k = k + 1 < room->num_cursors ? k + 1 : 0) {
         const uint64_t next = step_over(&room->cursors[k], address, size);
         quiet = next == address ? quiet + 1 : 0;
         address = next;
@@ -247,7 +246,7 @@ static uint64_t first_fit(psti_room *room, uint64_t address, uint64_t size)
 static uint64_t gap_end(const psti_room *room, uint64_t address)
 {
     uint64_t end = UINT64_MAX;
-    for (uint32_t k = 0; k < room->num_cursors; k++) {
+    for (size_t k = 0; k < room->num_cursors; k++) {
         const cursor *at = &room->cursors[k];
         if (at->at < at->set->count && at->set->runs[at->at].begin < end &&
             at->set->runs[at->at].begin >= address)

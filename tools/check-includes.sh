@@ -28,7 +28,6 @@ host/nvtx\.c          $host  $pst|nvtx3/.*|OTHERS
 tools/.*              (tools/)?[a-z_]+\.h  $pst|jansson\.h|OTHERS
 examples/.*           -  $pst|OTHERS
 bench/.*              (bench/)?[a-z_]+\.h  $pst|jansson\.h|benchmark/.*|OTHERS
-bench/exact_bench\.c  tilings\.h|host/plan\.h  $pst|OTHERS
 bench/call_cost\.c    bench\.h|host/internal\.h|kernels/cuda/launch\.h  $pst|OTHERS
 bench/gpu_[a-z]+\.cu  gpu\.h|kernels/cuda/(bulk|copy)\.cuh  $pst|$cuda|cub/device/[a-z_]+\.cuh|OTHERS
 python/.*             (python/)?[a-z_]+\.h  $pst|OTHERS
@@ -114,12 +113,10 @@ good tools/pagestash.c <argp.h>
 bad examples/01_stash_restore.c "tools/tool.h"
 bad examples/01_stash_restore.c "kernels/kernels.h"
 bad bench/host_bench.c "host/internal.h"
-bad bench/exact_bench.c "host/internal.h"
 bad bench/host_bench.c "host/plan.h"
 bad python/other.c "host/internal.h"
 bad python/torch/pagestash_torch.c "host/arena.h"
 bad python/torch/pagestash_torch.c <cuda_runtime_api.h>
-good bench/exact_bench.c "host/plan.h"
 good python/torch/pagestash_torch.c "host/internal.h"
 good tests/host/pool_test.c "host/internal.h"
 CASES

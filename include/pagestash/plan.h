@@ -103,7 +103,7 @@ typedef enum pst_plan_stage {
 typedef struct pst_plan {
     pst_plan_status status;
     pst_plan_stage stage; /* that found the offsets, or proved that there are none */
-    uint64_t peak;        /* highest address in use, sizes rounded up to the alignment */
+    uint64_t peak;        /* highest address in use; 0 where impossible */
     uint64_t lower_bound; /* no plan in mode flat has a lower peak */
     uint64_t mode_bound;  /* no plan in this mode has a lower peak; at least lower_bound */
     uint64_t
@@ -133,8 +133,8 @@ PST_BEGIN_DECLS
 /* offsets: num_tensors words, written where a plan was found (status optimal or feasible, also one
  * above the capacity: then peak > capacity, and nobody knows yet whether one within exists).
  * Takes host memory proportional to the tensors, and max_memory_bytes at most for the search.
- * Fails: INVALID (a field; pins that overlap; a pin or tensor above the capacity; blocks that are
- * not of their kind), NOMEM. */
+ * Fails: INVALID (a field; pins that overlap each other or a reserved range; blocks that are not of
+ * their kind), UNSUPPORTED (mode bilevel with several streams), NOMEM. */
 PST_API pst_status pst_plan_run(const pst_plan_problem *problem, const pst_plan_config *config,
                                 uint64_t *offsets, pst_plan *plan_out);
 

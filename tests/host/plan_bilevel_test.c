@@ -150,6 +150,8 @@ PST_TEST(PlanBilevel, CapacityBetweenTheBounds)
     at.of.problem.capacity = 13;
     CHECK_OK(plan(&at, PST_PLAN_BILEVEL));
     CHECK_EQ(at.of.plan.status, PST_PLAN_IMPOSSIBLE);
+    CHECK_EQ(at.of.plan.stage, PST_STAGE_BOUND);
+    CHECK_EQ(at.of.plan.peak, 0);
     CHECK_OK(plan(&at, PST_PLAN_FLAT));
     CHECK_EQ(at.of.plan.peak, 10);
     at.of.problem.capacity = 9;

@@ -99,18 +99,30 @@ PST_TEST(PlanCheck, ReservedRanges)
     expect(&of, PST_PLAN_RIGHT, 0, 0);
 }
 
-PST_TEST(PlanCheck, RoundsThePeakOnly)
+/* Sizes count rounded up to the alignment, reserved ranges grown to it. */
+PST_TEST(PlanCheck, RoundsToTheAlignment)
 {
     scene of = three();
     of.problem.tensors = of.tensors;
     of.problem.align = 0;
     of.problem.num_tensors = 1;
-    of.problem.capacity = 100;
     pst_plan_fault fault;
     uint64_t peak = 0;
     CHECK_OK(pst_plan_check(&of.problem, of.offsets, &fault, &peak));
     CHECK_EQ(fault.kind, PST_PLAN_RIGHT);
     CHECK_EQ(peak, 512);
+    of.problem.capacity = 511;
+    expect(&of, PST_PLAN_TOO_HIGH, 0, 0);
+    of.problem.capacity = 512;
+    expect(&of, PST_PLAN_RIGHT, 0, 0);
+    of.problem.reserved = of.reserved;
+    of.problem.num_reserved = 1;
+    of.reserved[0] = (pst_plan_range){511, 600};
+    expect(&of, PST_PLAN_ON_RESERVED, 0, 0);
+    of.reserved[0] = (pst_plan_range){512, 600};
+    expect(&of, PST_PLAN_RIGHT, 0, 0);
+    of.reserved[0] = (pst_plan_range){0, 1};
+    expect(&of, PST_PLAN_ON_RESERVED, 0, 0);
 }
 
 /* Against the definition, on random placements of several streams. */

@@ -188,6 +188,42 @@ PST_TEST(Plan, LimitsLeaveAPlan)
     CHECK(asked > 0 && of.plan.is_over && !of.plan.out_of_steps);
 }
 
+/* Reserved ranges above the optimum, near and far, must not decide anything. */
+PST_TEST(Plan, ReservedRangesAboveTheOptimum)
+{
+    static const uint8_t tensors[3][3] = {{4, 6, 15}, {3, 3, 15}, {3, 9, 15}};
+    pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    scene of;
+    scene_make(&of, 0, 3, 1, 1);
+    for (uint32_t i = 0; i < 3; i++)
+        of.tensors[i] = (pst_plan_tensor){
+            tensors[i][0], tensors[i][1], tensors[i][2], PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+    of.problem.reserved = of.reserved;
+    of.problem.num_reserved = 2;
+    of.reserved[0] = (pst_plan_range){6, 7};
+    of.reserved[1] = (pst_plan_range){13, 15};
+    run_and_check(&of, &config);
+    CHECK_EQ(of.plan.peak, 11);
+    CHECK_EQ(of.plan.status, PST_PLAN_OPTIMAL);
+    of.problem.capacity = 12;
+    run_and_check(&of, &config);
+    CHECK_EQ(of.plan.peak, 11);
+    for (uint64_t seed = 0; seed < 600 && !psti_test_failed(); seed++) {
+        uint64_t state = seed;
+        scene_make(&of, seed, 4, 5, 4);
+        of.problem.reserved = of.reserved;
+        of.problem.num_reserved = 2;
+        for (uint32_t r = 0; r < 2; r++) {
+            const uint64_t at = scene_random(&state, 14);
+            of.reserved[r] = (pst_plan_range){at, at + 1 + scene_random(&state, 3)};
+        }
+        const uint64_t optimum = scene_optimum(&of);
+        run_and_check(&of, &config);
+        CHECK_MSG(of.plan.peak == optimum && of.plan.status == PST_PLAN_OPTIMAL, "seed %llu",
+                  (unsigned long long)seed);
+    }
+}
+
 PST_TEST(Plan, SearchWithoutMemory)
 {
     scene of;
@@ -197,6 +233,12 @@ PST_TEST(Plan, SearchWithoutMemory)
     run_and_check(&of, &config);
     CHECK_EQ(of.plan.status, PST_PLAN_FEASIBLE);
     CHECK(of.plan.out_of_memory && !of.plan.out_of_steps && !of.plan.is_over);
+    for (uint64_t bytes = 500; of.plan.status == PST_PLAN_FEASIBLE; bytes += 500) {
+        CHECK(bytes < 1 << 20);
+        config.max_memory_bytes = bytes;
+        run_and_check(&of, &config);
+    }
+    CHECK_EQ(of.plan.peak, 10);
 }
 
 /* ---- bounds of the values */
@@ -246,9 +288,27 @@ PST_TEST(Plan, CapacityBelowTheBound)
     CHECK_EQ(of.plan.load, 2048);
     CHECK_EQ(of.plan.lower_bound, 2048);
     CHECK_EQ(of.offsets[0], 77);
+    CHECK_EQ(of.plan.peak, 0);
     of.problem.capacity = 2048;
     run_and_check(&of, &config);
     CHECK_EQ(of.plan.peak, 2048);
+}
+
+PST_TEST(Plan, NothingIsAboveTheLastAddress)
+{
+    scene of;
+    const pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    scene_make(&of, 0, 2, 1, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        of.tensors[i] =
+            (pst_plan_tensor){UINT64_C(1) << 61, i, i + 2, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+    run_and_check(&of, &config);
+    CHECK_EQ(of.plan.peak, PST_PLAN_MAX_BYTES);
+    of.problem.reserved = of.reserved;
+    of.problem.num_reserved = 1;
+    of.reserved[0] = (pst_plan_range){0, UINT64_C(1) << 61};
+    CHECK_OK(run(&of, &config));
+    CHECK_EQ(of.plan.status, PST_PLAN_IMPOSSIBLE);
 }
 
 PST_TEST(Plan, PinsThatOverlapAreRefused)
