@@ -31,6 +31,7 @@
 #include <pagestash/budget.h>
 #include <pagestash/device.h>
 #include <pagestash/env.h>
+#include <pagestash/estimate.h>
 #include <pagestash/group.h>
 #include <pagestash/log.h>
 #include <pagestash/memory_map.h>

@@ -1,0 +1,227 @@
+/* What a GPU sends and receives in an iteration. */
+#include "host/estimate.h"
+
+typedef struct traffic {
+    const pst_estimate_config *config;
+    uint64_t stage;
+    psti_split split;
+    pst_estimate_states states;
+    uint64_t num_passes;     /* micro-batches */
+    uint64_t dense_passes;   /* of micro-batches through dense layers */
+    uint64_t moe_passes;     /* and through those with experts */
+    uint64_t tokens, local;  /* as in the ledger */
+    uint64_t width;          /* bytes of an element */
+    uint64_t forwards;       /* of a layer for each of its backwards: 2 with full recomputation */
+    pst_estimate_traffic to; /* so far */
+} traffic;
+
+/* total * factor / size, rounded up, for a factor and a size that are small. */
+static uint64_t part_of(uint64_t total, uint64_t factor, uint64_t size)
+{
+    if (total == PSTI_TOO_MUCH)
+        return total;
+    return psti_plus(psti_times(total / size, factor), psti_share(total % size * factor, size));
+}
+
+static uint64_t wire_bytes(pst_transfer transfer, uint64_t size, uint64_t total)
+{
+    if (transfer == PST_TRANSFER_SEND || transfer == PST_TRANSFER_RECEIVE)
+        return total;
+    return part_of(total, (transfer == PST_TRANSFER_ALL_REDUCE ? 2 : 1) * (size - 1), size);
+}
+
+/* What differs between transfers of one kind. */
+typedef struct op {
+    const char *name;
+    pst_transfer transfer;
+    pst_parallel parallel;
+} op;
+
+static void put(traffic *self, op of, uint64_t size, uint64_t count, uint64_t payload)
+{
+    if (size == 1 || count == 0)
+        return;
+    self->to.ops[self->to.num_ops++] = (pst_estimate_op){
+        .name = of.name,
+        .transfer = of.transfer,
+        .parallel = of.parallel,
+        .group_size = size,
+        .count = count,
+        .payload_bytes = payload,
+        .wire_bytes = wire_bytes(of.transfer, size, psti_times(count, payload)),
+    };
+}
+
+/* ---- tensor parallel ---- */
+
+static void put_tensor(traffic *self, const char *name, pst_transfer transfer, uint64_t count,
+                       uint64_t payload)
+{
+    put(self, (op){name, transfer, PST_PARALLEL_TENSOR}, self->split.tensor, count, payload);
+}
+
+static bool is_last(const traffic *self)
+{
+    return self->stage == self->config->pipeline_parallel - 1;
+}
+
+/* A pair of matrices, split by columns and then by rows: attention, a dense block, shared experts. */
+static uint64_t count_pairs(const traffic *self)
+{
+    return psti_plus(psti_times(2, self->dense_passes),
+                     psti_times(self->config->shared_ffn_size ? 2 : 1, self->moe_passes));
+}
+
+static void put_sequence_parallel(traffic *self, uint64_t payload)
+{
+    const uint64_t again = self->config->recompute & PST_RECOMPUTE_GATHER ? 1 : 0;
+    const uint64_t pairs = count_pairs(self), passes = self->num_passes;
+    put_tensor(self, "tp.ag", PST_TRANSFER_ALL_GATHER,
+               psti_times(self->forwards + 1 + again, pairs), payload);
+    put_tensor(self, "tp.rs", PST_TRANSFER_REDUCE_SCATTER, psti_times(self->forwards + 1, pairs),
+               payload);
+    if (self->stage == 0) {
+        put_tensor(self, "tp.rs.embed", PST_TRANSFER_REDUCE_SCATTER, passes, payload);
+        put_tensor(self, "tp.ag.embed_bwd", PST_TRANSFER_ALL_GATHER, passes, payload);
+    }
+    if (is_last(self)) {
+        put_tensor(self, "tp.ag.head", PST_TRANSFER_ALL_GATHER, psti_times(1 + again, passes),
+                   payload);
+        put_tensor(self, "tp.rs.head_dgrad", PST_TRANSFER_REDUCE_SCATTER, passes, payload);
+    }
+}
+
+static void put_tensor_parallel(traffic *self)
+{
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, self->config->hidden_size);
+    if (self->config->sequence_parallel) {
+        put_sequence_parallel(self, payload);
+    } else {
+        put_tensor(self, "tp.ar", PST_TRANSFER_ALL_REDUCE,
+                   psti_times(self->forwards + 1, count_pairs(self)), payload);
+        put_tensor(self, "tp.ar.embed", PST_TRANSFER_ALL_REDUCE,
+                   self->stage == 0 ? self->num_passes : 0, payload);
+        put_tensor(self, "tp.ar.head_dgrad", PST_TRANSFER_ALL_REDUCE,
+                   is_last(self) ? self->num_passes : 0, payload);
+    }
+    /* the largest logit, that of the label, the sum of exponentials */
+    put_tensor(self, "tp.ar.ce_scalar", PST_TRANSFER_ALL_REDUCE,
+               is_last(self) ? psti_times(3, self->num_passes) : 0, psti_times(4, self->tokens));
+}
+
+/* ---- between stages, context parallel, experts ---- */
+
+static void put_pipeline(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    if (config->pipeline_parallel == 1)
+        return;
+    const bool is_end = self->stage == 0 || is_last(self);
+    const uint64_t count =
+        psti_times(2 * config->virtual_stages - (is_end ? 1 : 0), self->num_passes);
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->local, config->hidden_size);
+    put(self, (op){"pp.send", PST_TRANSFER_SEND, PST_PARALLEL_PIPELINE}, 2, count, payload);
+    put(self, (op){"pp.recv", PST_TRANSFER_RECEIVE, PST_PARALLEL_PIPELINE}, 2, count, payload);
+}
+
+/* A ring that hands keys and values on; backward their gradients too. */
+static void put_context(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t heads = config->num_heads / self->split.tensor;
+    const uint64_t kv_heads = config->num_kv_heads / self->split.tensor;
+    const uint64_t latent =
+        psti_times(heads, PSTI_SUM(config->qk_size, config->qk_position_size, config->v_size));
+    const uint64_t words = config->kv_rank ? latent : PSTI_PRODUCT(2, kv_heads, config->head_size);
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, words);
+    const uint64_t steps =
+        psti_times(self->split.context - 1, psti_plus(self->dense_passes, self->moe_passes));
+    put(self, (op){"cp.ring.fwd", PST_TRANSFER_SEND, PST_PARALLEL_CONTEXT}, self->split.context,
+        psti_times(self->forwards, steps), payload);
+    put(self, (op){"cp.ring.bwd", PST_TRANSFER_SEND, PST_PARALLEL_CONTEXT}, self->split.context,
+        steps, psti_times(2, payload));
+}
+
+static void put_experts(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t send =
+        PSTI_PRODUCT(self->width, self->local, config->experts_per_token, config->hidden_size);
+    const uint64_t all = psti_times(send, self->split.expert_tensor);
+    const uint64_t count = psti_times(self->forwards + 1, self->moe_passes);
+    put(self, (op){"ep.a2a", PST_TRANSFER_ALL_TO_ALL, PST_PARALLEL_EXPERT}, self->split.experts,
+        psti_times(2, count), send);
+    put(self, (op){"etp.ag", PST_TRANSFER_ALL_GATHER, PST_PARALLEL_EXPERT_TENSOR},
+        self->split.expert_tensor, count, all);
+    put(self, (op){"etp.rs", PST_TRANSFER_REDUCE_SCATTER, PST_PARALLEL_EXPERT_TENSOR},
+        self->split.expert_tensor, count, all);
+}
+
+/* ---- once per iteration ---- */
+
+/* Of so many parameters that `size` GPUs share. */
+static void put_replicas(traffic *self, const op names[3], uint64_t size, uint64_t params)
+{
+    const psti_widths width = psti_widths_of(self->config->type);
+    const uint64_t gradients = psti_times(width.gradient, params);
+    if (params == 0)
+        return;
+    if (self->config->distributed_optimizer) {
+        put(self, names[0], size, 1, gradients);
+        put(self, names[1], size, 1, psti_times(width.weight, params));
+    } else {
+        put(self, names[2], size, 1, gradients);
+    }
+}
+
+static void put_gradients(traffic *self)
+{
+    static const op dense[] = {
+        {"dp.rs", PST_TRANSFER_REDUCE_SCATTER, PST_PARALLEL_REPLICA},
+        {"dp.ag", PST_TRANSFER_ALL_GATHER, PST_PARALLEL_REPLICA},
+        {"dp.ar", PST_TRANSFER_ALL_REDUCE, PST_PARALLEL_REPLICA},
+    };
+    static const op experts[] = {
+        {"edp.rs", PST_TRANSFER_REDUCE_SCATTER, PST_PARALLEL_EXPERT_REPLICA},
+        {"edp.ag", PST_TRANSFER_ALL_GATHER, PST_PARALLEL_EXPERT_REPLICA},
+        {"edp.ar", PST_TRANSFER_ALL_REDUCE, PST_PARALLEL_EXPERT_REPLICA},
+    };
+    const pst_estimate_config *config = self->config;
+    const pst_estimate_states *states = &self->states;
+    put_replicas(self, dense, psti_estimate_dense_group(config),
+                 states->params - states->expert_params);
+    if (config->num_experts != 0)
+        put_replicas(self, experts, psti_estimate_expert_group(config), states->expert_params);
+    if (config->is_tied && config->pipeline_parallel > 1 && (self->stage == 0 || is_last(self)))
+        put(self, (op){"embed.ar", PST_TRANSFER_ALL_REDUCE, PST_PARALLEL_EMBEDDING}, 2, 1,
+            PSTI_PRODUCT(psti_widths_of(config->type).gradient,
+                         config->padded_vocab_size / config->tensor_parallel, config->hidden_size));
+}
+
+pst_status pst_estimate_get_traffic(const pst_estimate_config *given, uint64_t stage,
+                                    pst_estimate_traffic *traffic_out)
+{
+    pst_estimate_config config;
+    PSTI_TRY(psti_estimate_open(given, &config));
+    PSTI_CHECK(traffic_out, PST_E_INVALID, "traffic_out is NULL");
+    traffic self = {.config = &config, .stage = stage, .split = psti_split_of(&config)};
+    PSTI_TRY(pst_estimate_get_states(&config, stage, &self.states));
+    const uint64_t num_moe = self.states.num_moe_layers;
+    self.num_passes = psti_num_micro_batches(&config);
+    self.dense_passes = psti_times(self.num_passes, self.states.num_layers - num_moe);
+    self.moe_passes = psti_times(self.num_passes, num_moe);
+    self.tokens = psti_tokens(&config, &self.split);
+    self.local = psti_local_tokens(&config, &self.split);
+    self.width = psti_element_bytes(&config);
+    self.forwards = config.recompute_layers ? 2 : 1;
+    put_tensor_parallel(&self);
+    put_pipeline(&self);
+    put_context(&self);
+    put_gradients(&self);
+    put_experts(&self);
+    for (uint32_t i = 0; i < self.to.num_ops; i++)
+        PSTI_CHECK(self.to.ops[i].wire_bytes != PSTI_TOO_MUCH, PST_E_INVALID,
+                   "config: bytes of %s exceed 64 bits", self.to.ops[i].name);
+    *traffic_out = self.to;
+    return PST_OK;
+}

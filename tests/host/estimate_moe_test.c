@@ -1,0 +1,161 @@
+/* Buffers of experts, static and paged, against the reference's table and exact figures. */
+#include <pagestash/pool.h>
+
+#include "tests/host/estimate_models.h"
+
+typedef struct row {
+    int run;
+    uint64_t live, balanced, worst, row_bytes;
+    uint64_t static_3_2, static_2, paged_2, paged_worst; /* hundredths of a GiB */
+    uint64_t balanced_tenths, worst_tenths;
+} row;
+
+static uint64_t in_gib(uint64_t bytes, uint64_t parts)
+{
+    return (bytes * parts + (1u << 29)) >> 30;
+}
+
+/* 97.51 GiB, where the reference prints 97.52: its exact bytes are the same as below. */
+PST_TEST(EstimateMoe, TableOfTheReference)
+{
+    static const row rows[] = {
+        {8, 32, 8192, 32768, 94212, 3450, 4600, 2687, 2843, 230, 920},
+        {10, 48, 32768, 262144, 8708, 1913, 2551, 1481, 1716, 128, 1020},
+        {11, 84, 16384, 262144, 17412, 3348, 4464, 2533, 3080, 223, 3571},
+        {12, 60, 32768, 1048576, 26628, 7314, 9751, 5613, 9364, 488, 15602},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const row *of = &rows[i];
+        pst_estimate_config config = psti_estimate_run(of->run);
+        pst_estimate_moe moe;
+        config.capacity_num = 3;
+        config.capacity_den = 2;
+        CHECK_OK(pst_estimate_get_moe(&config, of->live, &moe));
+        CHECK_EQ(in_gib(moe.capacity_bytes, 100), of->static_3_2);
+        config.capacity_num = 4;
+        CHECK_OK(pst_estimate_get_moe(&config, of->live, &moe));
+        CHECK(moe.balanced_rows == of->balanced && moe.capacity_rows == 2 * of->balanced);
+        CHECK(moe.worst_rows == of->worst && moe.row_bytes == of->row_bytes);
+        CHECK_EQ(in_gib(moe.capacity_bytes, 100), of->static_2);
+        CHECK_EQ(in_gib(moe.paged_bytes, 100), of->paged_2);
+        CHECK_EQ(in_gib(moe.worst_working_bytes + moe.page_bytes, 100), of->paged_worst);
+        CHECK_EQ(in_gib(moe.balanced_bytes, 10), of->balanced_tenths);
+        CHECK_EQ(in_gib(moe.worst_bytes, 10), of->worst_tenths);
+    }
+}
+
+PST_TEST(EstimateMoe, ExactBytes)
+{
+    pst_estimate_config config = psti_estimate_run(12);
+    pst_estimate_moe moe;
+    config.capacity_num = 2;
+    CHECK_OK(pst_estimate_get_moe(&config, 60, &moe));
+    CHECK_EQ(moe.balanced_bytes, 60 * 872546304ll);
+    CHECK_EQ(moe.capacity_bytes, 104705556480);
+    CHECK_EQ(moe.paged_bytes, 60272672768);
+    CHECK_EQ(moe.worst_bytes, 1675288903680);
+    CHECK_EQ(moe.num_pages, 33792);
+    CHECK_EQ(moe.table_bytes, 8 * (60 * 1024 + 33792));
+    config = psti_estimate_run(8);
+    config.capacity_num = 3;
+    config.capacity_den = 2;
+    CHECK_OK(pst_estimate_get_moe(&config, 32, &moe));
+    CHECK_EQ(moe.capacity_bytes, 37045665792);
+    CHECK_EQ(moe.paged_bytes, 28427573760);
+}
+
+/* A third of 8192 rows is 2730.67; slack 4/3 of 3 layers' 8192 rows fills 327.68 pages of 100. */
+PST_TEST(EstimateMoe, Rounding)
+{
+    pst_estimate_config config = psti_estimate_run(8);
+    pst_estimate_moe moe;
+    config.capacity_den = 3;
+    config.slack_num = 4;
+    config.slack_den = 3;
+    config.page_rows = 100;
+    CHECK_OK(pst_estimate_get_moe(&config, 3, &moe));
+    CHECK_EQ(moe.capacity_rows, 2730);
+    CHECK_EQ(moe.num_pages, 328);
+    CHECK_EQ(moe.page_bytes, 32800 * 94212ll);
+    CHECK_EQ(moe.table_bytes, 8 * (3 * 28 + 328));
+}
+
+/* 1.1 * 32 * 8192 * 94,212 bytes are 103,631.6 pages of 256 KiB. */
+PST_TEST(EstimateMoe, AsAPool)
+{
+    pst_estimate_config config = psti_estimate_run(8);
+    pst_estimate_moe moe;
+    CHECK_OK(pst_estimate_get_moe(&config, 32, &moe));
+    const uint64_t bytes = 11 * (32 * 8192 * 94212ull);
+    CHECK_EQ(moe.pool_pages, (bytes + 2621439) / 2621440 + 32);
+    pst_pool_config pool = PST_POOL_CONFIG_INIT;
+    uint64_t pool_bytes = 0;
+    pool.num_pages = moe.pool_pages;
+    pool.max_tickets = 32;
+    CHECK_OK(pst_pool_bytes(&pool, &pool_bytes));
+    CHECK_EQ(moe.pool_bytes, pool_bytes);
+    config.page_bytes = PST_PAGE_BYTES_MAX;
+    CHECK_OK(pst_estimate_get_moe(&config, 32, &moe));
+    CHECK_EQ(moe.pool_pages, (bytes + 41943039) / 41943040 + 32);
+    CHECK_OK(pst_estimate_get_moe(&config, 0, &moe));
+    CHECK(moe.pool_pages == 0 && moe.pool_bytes == 0 && moe.page_bytes == 0);
+}
+
+/* Rows on a GPU follow the options of the ledger. */
+PST_TEST(EstimateMoe, RowBytes)
+{
+    pst_estimate_config config = psti_estimate_run(8);
+    pst_estimate_moe moe;
+    config.recompute |= PST_RECOMPUTE_ACTIVATION;
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK_EQ(moe.row_bytes, 94212 - 2 * 14336);
+    CHECK_EQ(moe.working_bytes, 8192 * (moe.row_bytes + 8192));
+    config.expert_tensor_parallel = 2;
+    config.expert_parallel = 4;
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK_EQ(moe.row_bytes, 8192 + 2 * 14336 + 4);
+    CHECK(moe.balanced_rows == 16384 && moe.worst_rows == 4096 * 4 * 2 * 2);
+}
+
+PST_TEST(EstimateMoe, PagedMemory)
+{
+    pst_estimate_config config = psti_estimate_run(12);
+    pst_estimate_memory balanced, paged;
+    pst_estimate_moe moe;
+    config.capacity_num = 2;
+    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &balanced));
+    CHECK_EQ(balanced.live_moe_layers, 60);
+    config.moe_rows = PST_MOE_PAGED;
+    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &paged));
+    CHECK_OK(pst_estimate_get_moe(&config, 60, &moe));
+    CHECK_EQ(balanced.paging_bytes, 0);
+    CHECK_EQ(paged.saved_bytes, balanced.saved_bytes);
+    CHECK_EQ(paged.paging_bytes, moe.paged_bytes + moe.table_bytes - moe.balanced_bytes);
+    CHECK_EQ(paged.bytes, balanced.bytes + paged.paging_bytes);
+    CHECK_OK(pst_estimate_get_memory(&config, 15, NULL, &paged));
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK(moe.pool_pages > 1 && paged.live_moe_layers == 1);
+    CHECK_EQ(paged.paging_bytes, moe.paged_bytes + moe.table_bytes - moe.balanced_bytes);
+    config = psti_estimate_run(1);
+    config.moe_rows = PST_MOE_PAGED;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &paged));
+    CHECK_EQ(paged.paging_bytes, 0);
+}
+
+PST_TEST(EstimateMoe, WhatIsRefused)
+{
+    pst_estimate_config config = psti_estimate_run(8);
+    pst_estimate_moe moe = {.row_bytes = 7};
+    CHECK_STATUS(pst_estimate_get_moe(&config, 1, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_moe(&config, (1 << 20) + 1, &moe), PST_E_INVALID);
+    config.page_bytes = 3;
+    CHECK_STATUS(pst_estimate_get_moe(&config, 1, &moe), PST_E_INVALID);
+    config.page_bytes = 0;
+    config.sequence_size = UINT64_C(1) << 40; /* more pages than a pool has */
+    CHECK_STATUS(pst_estimate_get_moe(&config, 1 << 10, &moe), PST_E_INVALID);
+    config.sequence_size = UINT64_C(1) << 47;
+    CHECK_STATUS(pst_estimate_get_moe(&config, 1, &moe), PST_E_INVALID);
+    config = psti_estimate_run(1);
+    CHECK_STATUS(pst_estimate_get_moe(&config, 1, &moe), PST_E_INVALID);
+    CHECK_EQ(moe.row_bytes, 7);
+}
