@@ -148,6 +148,9 @@ static pst_status check_experts(const pst_estimate_config *config)
     PSTI_CHECK(config->slack_den != 0 && config->slack_num >= config->slack_den, PST_E_INVALID,
                "slack_num %" PRIu64 " / slack_den %" PRIu64 ": must be at least 1",
                config->slack_num, config->slack_den);
+    PSTI_CHECK(config->moe_rows != PST_MOE_PAGED || config->recompute_layers == 0, PST_E_INVALID,
+               "moe_rows paged: recompute_layers %" PRIu64 " leaves no rows to page",
+               config->recompute_layers);
     PSTI_CHECK(config->experts_per_token <= config->num_experts, PST_E_INVALID,
                "experts_per_token %" PRIu64 ": num_experts is %" PRIu64, config->experts_per_token,
                config->num_experts);

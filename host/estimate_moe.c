@@ -54,11 +54,11 @@ static pst_estimate_moe moe_of(const pst_estimate_config *config, uint64_t live_
     moe.working_bytes = working_bytes(config, moe.capacity_rows);
     moe.worst_working_bytes = working_bytes(config, moe.worst_rows);
     moe.num_pages = slack_units(config, live_layers, moe.balanced_rows, 1, config->page_rows);
-    moe.page_bytes = PSTI_PRODUCT(moe.num_pages, config->page_rows, row_bytes);
+    moe.pages_bytes = PSTI_PRODUCT(moe.num_pages, config->page_rows, row_bytes);
     const uint64_t possible =
         psti_times(live_layers, psti_share(moe.capacity_rows, config->page_rows));
     moe.table_bytes = psti_times(8, psti_plus(possible, moe.num_pages));
-    moe.paged_bytes = psti_plus(moe.working_bytes, moe.page_bytes);
+    moe.paged_bytes = psti_plus(moe.working_bytes, moe.pages_bytes);
     return moe;
 }
 

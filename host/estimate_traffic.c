@@ -65,7 +65,7 @@ static bool is_last(const traffic *self)
     return self->stage == self->config->pipeline_parallel - 1;
 }
 
-/* A pair of matrices, split by columns and then by rows: attention, a dense block, shared experts. */
+/* Matrices in pairs, by columns and then by rows: attention, a dense block, shared experts. */
 static uint64_t count_pairs(const traffic *self)
 {
     return psti_plus(psti_times(2, self->dense_passes),

@@ -40,7 +40,8 @@ typedef enum pst_moe_rows {
     PST_MOE_BALANCED = 0, /* those of a router that is even */
     PST_MOE_CAPACITY,     /* capacity_num / capacity_den times as many, rounded down */
     PST_MOE_WORST,        /* whatever the router does: none is dropped */
-    PST_MOE_PAGED,        /* balanced, in pages; the layer at work has buffers of the capacity */
+    PST_MOE_PAGED,        /* balanced, in pages; the layer at work has buffers of the capacity.
+ * Not with recompute_layers, which leaves nothing to page */
 } pst_moe_rows;
 
 /* What the backward pass computes anew instead of saving it; bits can be combined. */
@@ -129,9 +130,13 @@ typedef struct pst_estimate_config {
     uint64_t slack_num, slack_den; /* pages there are for so many balanced loads; 0/0: 11/10 */
 } pst_estimate_config;
 
-#define PST_ESTIMATE_CONFIG_INIT                   \
-    {                                              \
-        .struct_size = sizeof(pst_estimate_config) \
+#define PST_ESTIMATE_CONFIG_INIT                                                                \
+    {                                                                                           \
+        sizeof(pst_estimate_config), 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, PST_NORM_LAYER,    \
+            PST_QK_NORM_NONE, false, false, false, false, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u,   \
+            false, false, NULL, 0u, 0u, 0u, 0u, 0u, 0u, 0u, false, false, NULL, 0u, 0u, 0u, 0u, \
+            PST_TRAIN_BF16, 0u, 0u, false, false, false, false, false, false, false,            \
+            PST_MOE_BALANCED, 0u, 0u, 0u, 0u, 0u, 0u                                            \
     }
 
 /* Numbers of parameters. */
@@ -180,13 +185,15 @@ typedef struct pst_estimate_ledger {
 typedef struct pst_estimate_memory {
     pst_estimate_states states;
     uint64_t num_micro_batches; /* of an iteration */
-    uint64_t live_layers;       /* whose saved tensors are live, one for each micro-batch */
-    uint64_t live_moe_layers;   /* of live_layers */
-    uint64_t saved_bytes;       /* by the live layers and the embedding */
-    uint64_t head_bytes;        /* by final norm, output matrix and loss, on the last stage */
-    uint64_t recompute_bytes;   /* of the group that full recomputation runs again */
-    uint64_t paging_bytes;      /* with PST_MOE_PAGED, what that adds: see pst_estimate_moe */
-    uint64_t bytes;             /* states and the four */
+    /* layers between forward and backward, each once for every micro-batch; with recompute_layers
+     * only inputs of theirs are saved */
+    uint64_t live_layers;
+    uint64_t live_moe_layers; /* of live_layers */
+    uint64_t saved_bytes;     /* by the live layers and the embedding */
+    uint64_t head_bytes;      /* by final norm, output matrix and loss, on the last stage */
+    uint64_t recompute_bytes; /* of the group that full recomputation runs again */
+    uint64_t paging_bytes;    /* with PST_MOE_PAGED, what that adds: see pst_estimate_moe */
+    uint64_t bytes;           /* states and the four */
 } pst_estimate_memory;
 
 /* Expert layers of one GPU. Static: each live layer has a buffer of so many rows. Paged: one layer
@@ -199,9 +206,9 @@ typedef struct pst_estimate_moe {
     uint64_t working_bytes;       /* of the layer at work, with capacity_rows: in, saved and out */
     uint64_t worst_working_bytes; /* with worst_rows */
     uint64_t num_pages;           /* of page_rows */
-    uint64_t page_bytes;          /* of all of them */
+    uint64_t pages_bytes;         /* of all of them */
     uint64_t table_bytes;         /* 8 for each page, and for each that a live layer could take */
-    uint64_t paged_bytes;         /* working_bytes and page_bytes */
+    uint64_t paged_bytes;         /* working_bytes and pages_bytes */
     uint64_t pool_pages;          /* as a pst_pool: one is partly empty for each live layer */
     uint64_t pool_bytes;          /* of pst_pool_bytes, with a ticket for each live layer */
 } pst_estimate_moe;

@@ -242,6 +242,16 @@ PST_TEST(EstimateLedger, EveryOptionSavesItsOwn)
                 6 * t * 64 + 2 * t);
 }
 
+/* Statistics and log-sum-exp are in fp32 as they were, an fp8 element is a byte as it was. */
+PST_TEST(EstimateLedger, Fp32)
+{
+    const long long same = 2 * 16384 + 524288;
+    EXPECT_GAIN(1, false, config.type = PST_TRAIN_FP16, 0);
+    EXPECT_GAIN(1, false, config.type = PST_TRAIN_FP32, 539525120 - same);
+    EXPECT_GAIN(1, false, (config.type = PST_TRAIN_FP32, config.saves_inputs_fp8 = true),
+                539525120 - same - 3 * 180355072ll / 2);
+}
+
 /* Gathered inputs: two in a dense layer, three of four with latent attention and a shared expert
  * whose own input is gathered beside the router's. */
 PST_TEST(EstimateLedger, GatheredInputs)
@@ -259,6 +269,11 @@ PST_TEST(EstimateLedger, GatheredInputs)
     CHECK_EQ(find(&more, "qkv.in")->bytes, t * 7168);
     CHECK_EQ(find(&more, "shared.fc1.out")->bytes, 2 * t * 2048);
     CHECK_EQ(find(&more, "shared.fc2.in")->bytes, t * 2048);
+    CHECK_EQ(find(&more, "q")->bytes, 2 * t * 64 * 192);
+    CHECK_EQ(find(&more, "k")->bytes, 2 * t * 64 * 192);
+    CHECK_EQ(find(&more, "v")->bytes, 2 * t * 64 * 128);
+    CHECK_EQ(find(&more, "proj.in")->bytes, 2 * t * 64 * 128);
+    CHECK_EQ(find(&more, "attention.lse")->bytes, 4 * t * 64);
 }
 
 PST_TEST(EstimateLedger, LatentAttentionWithoutAQueryLatent)

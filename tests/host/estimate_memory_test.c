@@ -97,6 +97,15 @@ PST_TEST(EstimateMemory, GatedWithDropout)
     CHECK_EQ(memory.head_bytes, 1373798400 - 4ll * 8192 * 25216);
 }
 
+PST_TEST(EstimateMemory, HeadInFp32)
+{
+    pst_estimate_config config = psti_estimate_run(1);
+    pst_estimate_memory memory;
+    config.type = PST_TRAIN_FP32;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK_EQ(memory.head_bytes, 853606400ll + 2 * 4096 * (2 * 4096 + 32000));
+}
+
 /* A short iteration never fills the pipeline. */
 PST_TEST(EstimateMemory, FewMicroBatches)
 {
@@ -106,6 +115,10 @@ PST_TEST(EstimateMemory, FewMicroBatches)
     config.global_batch = 2;
     CHECK_OK(pst_estimate_get_memory(&config, 0, &live, &memory));
     CHECK(live == 2 && memory.num_micro_batches == 2);
+    config.global_batch = 0; /* one of each replica */
+    config.world_size = 64;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, &live, &memory));
+    CHECK(live == 1 && memory.num_micro_batches == 1);
     uint64_t chunks[5];
     config = psti_estimate_run(5);
     config.global_batch = 8; /* 4 of each chunk */

@@ -38,7 +38,7 @@ PST_TEST(EstimateMoe, TableOfTheReference)
         CHECK(moe.worst_rows == of->worst && moe.row_bytes == of->row_bytes);
         CHECK_EQ(in_gib(moe.capacity_bytes, 100), of->static_2);
         CHECK_EQ(in_gib(moe.paged_bytes, 100), of->paged_2);
-        CHECK_EQ(in_gib(moe.worst_working_bytes + moe.page_bytes, 100), of->paged_worst);
+        CHECK_EQ(in_gib(moe.worst_working_bytes + moe.pages_bytes, 100), of->paged_worst);
         CHECK_EQ(in_gib(moe.balanced_bytes, 10), of->balanced_tenths);
         CHECK_EQ(in_gib(moe.worst_bytes, 10), of->worst_tenths);
     }
@@ -76,7 +76,7 @@ PST_TEST(EstimateMoe, Rounding)
     CHECK_OK(pst_estimate_get_moe(&config, 3, &moe));
     CHECK_EQ(moe.capacity_rows, 2730);
     CHECK_EQ(moe.num_pages, 328);
-    CHECK_EQ(moe.page_bytes, 32800 * 94212ll);
+    CHECK_EQ(moe.pages_bytes, 32800 * 94212ll);
     CHECK_EQ(moe.table_bytes, 8 * (3 * 28 + 328));
 }
 
@@ -98,7 +98,7 @@ PST_TEST(EstimateMoe, AsAPool)
     CHECK_OK(pst_estimate_get_moe(&config, 32, &moe));
     CHECK_EQ(moe.pool_pages, (bytes + 41943039) / 41943040 + 32);
     CHECK_OK(pst_estimate_get_moe(&config, 0, &moe));
-    CHECK(moe.pool_pages == 0 && moe.pool_bytes == 0 && moe.page_bytes == 0);
+    CHECK(moe.pool_pages == 0 && moe.pool_bytes == 0 && moe.pages_bytes == 0);
 }
 
 /* Rows on a GPU follow the options of the ledger. */

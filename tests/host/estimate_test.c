@@ -68,6 +68,8 @@ PST_TEST(Estimate, WhatDoesNotGoTogether)
     REFUSED(12, config.has_linear_bias = true, "has_linear_bias: latent attention");
     REFUSED(12, config.has_qkv_bias = true, "has_qkv_bias: latent attention");
     REFUSED(12, config.qk_norm = PST_QK_NORM_HEAD, "qk_norm 1: must be none");
+    REFUSED(8, (config.moe_rows = PST_MOE_PAGED, config.recompute_layers = 2),
+            "moe_rows paged: recompute_layers 2");
     REFUSED(8, config.slack_num = 1, "slack_num 1 / slack_den 0: must be at least 1");
     REFUSED(8, (config.slack_num = 9, config.slack_den = 10), "slack_num 9 / slack_den 10");
     REFUSED(3, config.has_flash_attention = false, "context_parallel 2: needs has_flash");
@@ -107,6 +109,9 @@ PST_TEST(Estimate, TooMuchIsRefused)
     CHECK_OK(pst_estimate_get_ledger(&config, false, &ledger));
     CHECK_STATUS(pst_estimate_get_ledger(&config, true, &ledger), PST_E_INVALID);
     CHECK_STATUS(pst_estimate_get_ledger(&config, false, NULL), PST_E_INVALID);
+    config = psti_estimate_run(4); /* an eighth of it would do */
+    config.sequence_size = UINT64_C(1) << 46;
+    CHECK_STATUS(pst_estimate_get_ledger(&config, false, &ledger), PST_E_INVALID);
     config = psti_model_mixtral_8x7b();
     CHECK_STATUS(pst_estimate_get_ledger(&config, false, &ledger), PST_E_INVALID);
 }

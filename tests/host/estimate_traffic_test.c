@@ -199,6 +199,14 @@ PST_TEST(EstimateTraffic, WithoutSequenceParallelism)
     expect_ops(&config, 1, last);
 }
 
+PST_TEST(EstimateTraffic, OneGpuIsSilent)
+{
+    pst_estimate_config config = psti_model_gpt2();
+    pst_estimate_traffic traffic = {.num_ops = 7};
+    CHECK_OK(pst_estimate_get_traffic(&config, 0, &traffic));
+    CHECK_EQ(traffic.num_ops, 0);
+}
+
 PST_TEST(EstimateTraffic, WithoutADistributedOptimizer)
 {
     static const op ops[MAX_OPS] = {{"dp.ar", 8, 1, 4 * 6738415616}};
