@@ -61,7 +61,7 @@ pst_status psti_schedule_peak(const pst_estimate_config *config, uint64_t stage,
 {
     const schedule self = schedule_of(config, stage);
     const uint64_t most = min(self.warm_up + 1, self.num_passes);
-    if (self.num_chunks == 1) {
+    if (self.num_chunks <= 1) {
         live[0] = most;
         return PST_OK;
     }

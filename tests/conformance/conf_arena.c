@@ -9,14 +9,18 @@ static pst_plan_file *make_plan(void)
     pst_plan_row rows[2 * BLOCKS + 1] = {{.line = 1, .op = PST_PLAN_OP_MARK}};
     uint64_t num = 1;
     for (uint64_t i = 0; i < BLOCKS + 3; i++) {
-        if (i >= 3)
-            rows[num++] = (pst_plan_row){.line = num, .id = i - 3, .op = PST_PLAN_OP_FREE};
-        if (i < BLOCKS)
-            rows[num++] = (pst_plan_row){.line = num,
-                                         .id = i,
-                                         .bytes = BLOCK_BYTES,
-                                         .offset = i % 3 * BLOCK_BYTES,
-                                         .op = PST_PLAN_OP_MALLOC};
+        if (i >= 3) {
+            rows[num] = (pst_plan_row){.line = num + 1, .id = i - 3, .op = PST_PLAN_OP_FREE};
+            num++;
+        }
+        if (i < BLOCKS) {
+            rows[num] = (pst_plan_row){.line = num + 1,
+                                       .id = i,
+                                       .bytes = BLOCK_BYTES,
+                                       .offset = i % 3 * BLOCK_BYTES,
+                                       .op = PST_PLAN_OP_MALLOC};
+            num++;
+        }
     }
     pst_plan_file *plan = NULL;
     if (pst_plan_file_make(rows, num, &plan) != PST_OK)
