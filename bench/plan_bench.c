@@ -2,8 +2,7 @@
  *
  *   pagestash-plan-bench [--threads N] [--tilings N] [--deadline S] [--json FILE] MINIMALLOC_FOLDER
  *
- * Times of others are those of planners.md, section 3 and (b), on a machine of the same size; they
- * were not measured in this run. */
+ * Times of others (docs/planner.md) were measured on a machine of the same size, not in this run. */
 #include "tilings.h"
 
 #include <argp.h>

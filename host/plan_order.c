@@ -17,7 +17,7 @@ enum {
 
 typedef enum key_kind { BY_CONTENTION, BY_SIZE, BY_DURATION, BY_AREA, BY_START, BY_END } key_kind;
 
-/* Contention first: it ends most runs (planners.md has the measurements). */
+/* Contention first: it ends most runs (docs/planner.md has the measurements). */
 static const struct {
     key_kind keys[2];
     bool best_fit;
