@@ -2,6 +2,7 @@
 #include "flags.h"
 #include "mip.h"
 #include "plan.h"
+#include "replay_flags.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,10 +11,8 @@
 #include <time.h>
 
 #define AT(member) offsetof(plan_options, member)
-#define MODEL(member) (AT(replay) + offsetof(replay_options, member))
 #define MAX_BYTES (UINT64_C(1) << 61)
 #define MAX_SEED INT64_MAX /* JSON integers are signed */
-#define MAX_WIDTH (1u << 20)
 #define MAX_PARTS (1u << 20)
 
 static const flag flags[] = {
@@ -62,22 +61,8 @@ static const flag flags[] = {
      "pinned memory for spilled pages and swapped tensors (0)"},
     {"reserve-memory", "BYTES", FLAG_SIZE, 1, MAX_BYTES, AT(reserve_memory),
      "left to others on the GPU (0)"},
-    {"routing", "FILE", FLAG_TEXT, 0, 0, AT(routing),
-     "routing trace that the page pool is sized from, see pagestash replay; with its flags:"},
-    {"layers", "N", FLAG_U32, 1, MAX_PARTS, MODEL(layers), "first N layers of each step (all)"},
-    {"microbatches", "M", FLAG_U32, 1, MAX_PARTS, MODEL(microbatches),
-     "micro-batches of an iteration (1)"},
-    {"ep", "N", FLAG_U32, 1, MAX_PARTS, MODEL(ep), "split the experts over N ranks (1)"},
-    {"rank", "R", FLAG_U32, 0, MAX_PARTS, MODEL(rank), "take rank R of them (0)"},
-    {"hidden", "N", FLAG_U32, 1, MAX_WIDTH, MODEL(hidden), "width of the model (1024)"},
-    {"ffn", "N", FLAG_U32, 1, MAX_WIDTH, MODEL(ffn), "width of an expert (512)"},
-    {"dtype", "bf16|mxfp8", FLAG_CHOICE, 0, 0, MODEL(dtype), "what a layer keeps (bf16)"},
-    {"layout", "prefix|segments", FLAG_CHOICE, 0, 0, MODEL(layout),
-     "live rows first, or a slab for each expert (prefix)"},
-    {"page-size", "BYTES", FLAG_POWER_OF_2, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX,
-     MODEL(page_bytes), "a power of two, 16KiB to 4MiB (256KiB)"},
     {"quantile", "X", FLAG_FACTOR, 0, 1, AT(quantile),
-     "of the iterations that must fit in both tiers together (1)"},
+     "of the routing trace's iterations that must fit in both tiers together (1)"},
     {"headroom", "X", FLAG_FACTOR, 0, 1000000, AT(headroom), "times those pages (1.0)"},
 
     {"swap-layers", "N", FLAG_U64, 1, MAX_PARTS, AT(swap_layers),
@@ -116,7 +101,7 @@ static int check_input(const plan_options *options)
 static int check_options(const plan_options *options)
 {
     TOOL_TRY(check_input(options));
-    if (options->gpu_memory == 0 && (options->routing != NULL || options->swap_layers != 0 ||
+    if (options->gpu_memory == 0 && (options->replay.routing != NULL || options->swap_layers != 0 ||
                                      options->host_memory != 0 || options->reserve_memory != 0))
         return tool_fail(TOOL_USAGE, "--gpu-memory: missing: allowed is a size, which --routing, "
                                      "--host-memory, --reserve-memory and --swap-layers need");
@@ -250,13 +235,13 @@ static int run(plan_job *job)
 
 int cmd_plan(int argc, char **argv)
 {
-    static const flag_table table = {
+    const flag_table table = {
         .command = "plan",
         .doc =
             "Compute an address for every tensor of an allocation trace, and prove how good that "
             "is.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 done; 1 impossible, or "
             "nothing found within the capacity; 2 usage; 3 bad trace.",
-        .groups = {{flags, sizeof(flags) / sizeof(flags[0]), 0}},
+        .groups = {{flags, sizeof(flags) / sizeof(flags[0]), 0}, replay_model_flags(AT(replay))},
     };
     plan_options options = {
         .trace_rank = PST_TRACE_NONE,

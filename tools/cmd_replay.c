@@ -2,36 +2,16 @@
 #include "flags.h"
 #include "output.h"
 #include "replay.h"
+#include "replay_flags.h"
 
 #include <stddef.h>
 
 #define AT(member) offsetof(replay_options, member)
-#define MAX_WIDTH (1u << 20)
-#define MAX_PARTS (1u << 20) /* ranks, layers, micro-batches */
 #define MAX_PAGES ((1u << 31) - 1)
 #define MAX_FACTOR 1000000
 #define MAX_SEED INT64_MAX /* JSON integers are signed */
 
 static const flag flags[] = {
-    {"routing", "FILE", FLAG_TEXT, 0, 0, AT(routing),
-     "trace: CSV with columns step,layer,e0,e1,...: rows that each expert received; - is stdin"},
-    {"steps", "A:B", FLAG_RANGE, 0, 0, AT(step_begin), "steps A to B-1 of the trace (all)"},
-    {"layers", "N", FLAG_U32, 1, MAX_PARTS, AT(layers), "first N layers of each step (all)"},
-    {"microbatches", "M", FLAG_U32, 1, MAX_PARTS, AT(microbatches),
-     "micro-batches of an iteration, one step of the trace each: all forwards, then all backwards "
-     "in reverse (1)"},
-    {"ep", "N", FLAG_U32, 1, MAX_PARTS, AT(ep), "split the experts over N ranks (1)"},
-    {"rank", "R", FLAG_U32, 0, MAX_PARTS, AT(rank), "take rank R of them (0)"},
-
-    {"hidden", "N", FLAG_U32, 1, MAX_WIDTH, AT(hidden), "width of the model (1024)"},
-    {"ffn", "N", FLAG_U32, 1, MAX_WIDTH, AT(ffn), "width of an expert (512)"},
-    {"dtype", "bf16|mxfp8", FLAG_CHOICE, 0, 0, AT(dtype), "what a layer keeps (bf16)"},
-    {"layout", "prefix|segments", FLAG_CHOICE, 0, 0, AT(layout),
-     "live rows first, or a slab for each expert (prefix)"},
-    {"capacity-factor", "X", FLAG_FACTOR, 0, MAX_FACTOR, AT(capacity_factor),
-     "static rows are ceil(X * mean rows of a rank), with --layout segments of one of its experts "
-     "(the trace's maximum)"},
-
     {"device", "auto|host|cuda", FLAG_CHOICE, 0, 0, AT(device),
      "auto is cuda if there is one, else host (auto)"},
     {"pages", "N", FLAG_U64, 1, MAX_PAGES, AT(pages), "pages of the pool"},
@@ -47,8 +27,6 @@ static const flag flags[] = {
      "an iteration that lacks pages is lost, or replayed with as many added to the device "
      "(grow) or host pages (retry) (fail)"},
     {"scrub", NULL, FLAG_SWITCH, 0, 0, AT(scrub), "clear a page whenever it is freed"},
-    {"page-size", "BYTES", FLAG_POWER_OF_2, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX, AT(page_bytes),
-     "a power of two, 16KiB to 4MiB (256KiB)"},
     {"mode", "ordered|concurrent", FLAG_CHOICE, 0, 0, AT(mode),
      "of the pool (ordered; concurrent with two streams)"},
     {"streams", "1|2", FLAG_U32, 1, 2, AT(streams),
@@ -101,15 +79,12 @@ static int check_options(replay_options *options)
     return output_check("json", options->json);
 }
 
-static const flag_table table = {
-    .command = "replay",
-    .groups = {{flags, NUM_FLAGS, 0}},
-    .doc = "Replay a recorded MoE routing trace: for every step, fill each layer's static "
-           "buffers, stash their live rows into pages, poison them; then restore in reverse "
-           "and check every byte.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 every "
-           "byte came back; 1 bytes differ, or it does not fit; 2 usage; 3 bad trace; 4 device "
-           "absent or failed.",
-};
+static const char doc[] =
+    "Replay a recorded MoE routing trace: for every step, fill each layer's static "
+    "buffers, stash their live rows into pages, poison them; then restore in reverse "
+    "and check every byte.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 every "
+    "byte came back; 1 bytes differ, or it does not fit; 2 usage; 3 bad trace; 4 device "
+    "absent or failed.";
 
 static int replay_on_device(const replay_options *options, const replay_trace *trace,
                             replay_plan *plan, replay_result *result_out)
@@ -127,6 +102,11 @@ static int replay_on_device(const replay_options *options, const replay_trace *t
 
 int cmd_replay(int argc, char **argv)
 {
+    const flag_table table = {
+        .command = "replay",
+        .doc = doc,
+        .groups = {replay_model_flags(0), {flags, NUM_FLAGS, 0}},
+    };
     replay_options options = {
         .hidden = 1024,
         .ffn = 512,

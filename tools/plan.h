@@ -31,8 +31,7 @@ typedef struct plan_options {
     const char *mip_model;
     bool no_cut;
 
-    const char *routing;
-    replay_options replay; /* its model flags */
+    replay_options replay; /* its model flags, by replay_model_flags */
     uint64_t gpu_memory, host_memory, reserve_memory;
     double quantile, headroom;
     uint64_t swap_layers, swap_input, swap_attention, swap_other; /* bytes of a layer */

@@ -157,10 +157,9 @@ int plan_make_budget(const plan_job *job, plan_budget *budget)
         .dynamic_bytes = dynamic_bytes(job),
         .page_bytes = options->replay.page_bytes,
     };
-    if (options->routing == NULL)
+    if (options->replay.routing == NULL)
         return make_map(job, NULL, 0, budget);
     replay_options model = options->replay;
-    model.routing = options->routing;
     model.host_pages = 0;
     replay_trace trace;
     replay_plan plan = {0};

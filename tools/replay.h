@@ -1,6 +1,7 @@
 /* The parts of `pagestash replay`, in the order of their work:
  *
  *   cmd_replay.c    options
+ *   replay_flags.c  those that say what is replayed, which plan takes, too
  *   replay_trace.c  routing file -> counts of one rank
  *   replay_plan.c   counts -> capacity, tensors, pages (arithmetic only)
  *   replay_setup.c  device memory, groups, pool, tickets, events
