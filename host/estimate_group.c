@@ -51,9 +51,9 @@ static bool is_of_experts(pst_parallel parallel)
 static pst_status check_embedding(const pst_estimate_config *config, uint64_t rank)
 {
     const uint64_t stage = rank / (config->world_size / config->pipeline_parallel);
-    PSTI_CHECK(config->is_tied && config->pipeline_parallel > 1, PST_E_INVALID,
-               "embedding group: is_tied is %d, pipeline_parallel %" PRIu64, config->is_tied,
-               config->pipeline_parallel);
+    PSTI_CHECK(psti_copies_embedding(config), PST_E_INVALID,
+               "embedding group: is_tied is %d, mtp_layers %" PRIu64 ", pipeline_parallel %" PRIu64,
+               config->is_tied, config->mtp_layers, config->pipeline_parallel);
     PSTI_CHECK(stage == 0 || stage == config->pipeline_parallel - 1, PST_E_INVALID,
                "rank %" PRIu64 ": is of stage %" PRIu64 ", neither the first nor the last", rank,
                stage);

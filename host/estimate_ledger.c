@@ -22,6 +22,33 @@ uint64_t psti_local_tokens(const pst_estimate_config *config, const psti_split *
     return psti_over(psti_tokens(config, split), split->sequence ? split->tensor : 1);
 }
 
+/* Rows that each expert has for those of one GPU. A model may have none. */
+static uint64_t rows_of_expert(const pst_estimate_config *config, uint64_t tokens)
+{
+    if (config->num_experts == 0)
+        return 0;
+    return psti_share(PSTI_PRODUCT(tokens, config->experts_per_token, config->capacity_num),
+                      psti_times(config->num_experts, config->capacity_den));
+}
+
+static uint64_t capacity_rows(const pst_estimate_config *config, const psti_split *split,
+                              uint64_t balanced)
+{
+    uint64_t rows = psti_over(psti_times(balanced, config->capacity_num), config->capacity_den);
+    if (config->caps_each_expert)
+        rows = PSTI_PRODUCT(rows_of_expert(config, psti_local_tokens(config, split)),
+                            config->num_experts, split->expert_tensor);
+    return psti_times(psti_share(rows, config->row_multiple), config->row_multiple);
+}
+
+uint64_t psti_sent_rows(const pst_estimate_config *config, const psti_split *split)
+{
+    const uint64_t tokens = psti_local_tokens(config, split);
+    if (config->moe_rows == PST_MOE_CAPACITY && config->caps_each_expert)
+        return psti_times(rows_of_expert(config, tokens), config->num_experts);
+    return psti_times(tokens, config->experts_per_token);
+}
+
 uint64_t psti_moe_rows(const pst_estimate_config *config, const psti_split *split,
                        pst_moe_rows kind)
 {
@@ -31,10 +58,15 @@ uint64_t psti_moe_rows(const pst_estimate_config *config, const psti_split *spli
     if (kind == PST_MOE_BALANCED || kind == PST_MOE_PAGED)
         return balanced;
     if (kind == PST_MOE_CAPACITY)
-        return psti_over(psti_times(balanced, config->capacity_num), config->capacity_den);
+        return capacity_rows(config, split, balanced);
     return PSTI_PRODUCT(tokens, split->experts, split->expert_tensor,
                         config->experts_per_token < local_experts ? config->experts_per_token
                                                                   : local_experts);
+}
+
+uint64_t psti_kv_heads(const pst_estimate_config *config, const psti_split *split)
+{
+    return config->num_kv_heads < split->tensor ? 1 : config->num_kv_heads / split->tensor;
 }
 
 /* ---- one list of tensors ---- */
@@ -95,11 +127,12 @@ static void put_grouped_qkv(list *self)
     const pst_estimate_config *config = self->config;
     const uint64_t parts = self->split.tensor;
     const uint64_t q = psti_times(config->num_heads / parts, config->head_size);
-    const uint64_t kv = psti_times(config->num_kv_heads / parts, config->head_size);
+    const uint64_t kv_heads = psti_kv_heads(config, &self->split);
+    const uint64_t kv = psti_times(kv_heads, config->head_size);
     if (!recomputes(self, PST_RECOMPUTE_NORM))
         put_matrix(self, "qkv.in", self->gathered, config->hidden_size);
     if (config->qk_norm != PST_QK_NORM_NONE) {
-        const uint64_t heads = psti_plus(config->num_heads / parts, config->num_kv_heads / parts);
+        const uint64_t heads = psti_plus(config->num_heads / parts, kv_heads);
         const uint64_t norms = config->qk_norm == PST_QK_NORM_HEAD ? heads : 2;
         put_matrix(self, "qk_norm.in", self->tokens, psti_plus(q, kv));
         put_statistics(self, "qk_norm.stat", psti_times(self->tokens, norms));
@@ -159,6 +192,8 @@ static void put_attention(list *self)
     else
         put_grouped_qkv(self);
     put_scores(self);
+    put_matrix(self, "attention.out", config->copies_attention ? self->tokens : 0,
+               psti_times(heads, size));
     put_matrix(self, "proj.in", self->tokens, psti_times(heads, size));
     put_hidden_mask(self, "proj.mask");
     put_norm_in(self, "norm2.in", "norm2.stat");
@@ -169,6 +204,7 @@ static void put_attention(list *self)
 typedef struct block {
     const char *fc1_out, *activation, *fc2_in;
     uint64_t rows, ffn_size; /* of one GPU */
+    bool is_again;           /* the backward runs the activation function again */
 } block;
 
 static void put_block(list *self, block of)
@@ -177,7 +213,7 @@ static void put_block(list *self, block of)
     const uint64_t columns = psti_times(config->is_gated ? 2 : 1, of.ffn_size);
     const uint64_t width = config->saves_inputs_fp8 ? 1 : self->width;
     put(self, of.fc1_out, PSTI_PRODUCT(width, of.rows, columns));
-    if (recomputes(self, PST_RECOMPUTE_ACTIVATION))
+    if (of.is_again)
         return;
     if (config->is_gated && !config->fuses_activation)
         put_matrix(self, of.activation, of.rows, of.ffn_size);
@@ -189,7 +225,8 @@ static void put_dense(list *self)
     if (!recomputes(self, PST_RECOMPUTE_NORM))
         put_matrix(self, "fc1.in", self->gathered, self->config->hidden_size);
     put_block(self, (block){"fc1.out", "activation.out", "fc2.in", self->tokens,
-                            self->config->ffn_size / self->split.tensor});
+                            self->config->ffn_size / self->split.tensor,
+                            recomputes(self, PST_RECOMPUTE_ACTIVATION)});
 }
 
 static void put_router(list *self, uint64_t rows)
@@ -214,7 +251,8 @@ static void put_shared(list *self)
     put_matrix(self, "shared.fc1.in", self->gathered != self->local ? self->tokens : 0,
                config->hidden_size);
     put_block(self, (block){"shared.fc1.out", "shared.activation.out", "shared.fc2.in",
-                            self->tokens, config->shared_ffn_size / self->split.tensor});
+                            self->tokens, config->shared_ffn_size / self->split.tensor,
+                            recomputes(self, PST_RECOMPUTE_ACTIVATION)});
     if (config->has_shared_gate)
         put_matrix(self, "shared.gate", self->local, 1);
 }
@@ -222,12 +260,13 @@ static void put_shared(list *self)
 static void put_experts(list *self, uint64_t rows)
 {
     const pst_estimate_config *config = self->config;
-    put_matrix(self, "expert.fc1.in", rows, config->hidden_size);
+    put_matrix(self, "expert.fc1.in", rows, psti_routed_size(config));
     put_block(self, (block){"expert.fc1.out", "expert.activation.out", "expert.fc2.in", rows,
-                            config->expert_ffn_size / self->split.expert_tensor});
+                            config->expert_ffn_size / self->split.expert_tensor,
+                            recomputes(self, PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS)});
     put(self, "expert.probs", psti_times(4, rows));
     if (config->applies_probs_late)
-        put_matrix(self, "expert.fc2.out", rows, config->hidden_size);
+        put_matrix(self, "expert.fc2.out", rows, psti_routed_size(config));
 }
 
 static void put_moe(list *self)
@@ -236,6 +275,8 @@ static void put_moe(list *self)
     const uint64_t rows = psti_moe_rows(config, &self->split, config->moe_rows);
     put_router(self, rows);
     put_experts(self, rows);
+    /* down saves no more than moe.in; what it makes is dispatched, and its copies are saved */
+    put_matrix(self, "latent.up.in", self->local, config->latent_size);
     put_shared(self);
 }
 
@@ -269,6 +310,15 @@ static uint64_t sum_of(const list *self)
     return bytes;
 }
 
+void psti_get_row_tensors(const pst_estimate_config *config, psti_row_tensors *tensors_out)
+{
+    list self = empty_list(config, psti_split_of(config));
+    put_experts(&self, 1);
+    tensors_out->num_tensors = self.num_tensors;
+    for (uint32_t i = 0; i < self.num_tensors; i++)
+        tensors_out->row_bytes[i] = self.tensors[i].bytes;
+}
+
 uint64_t psti_row_bytes(const pst_estimate_config *config)
 {
     list self = empty_list(config, psti_split_of(config));
@@ -280,6 +330,24 @@ uint64_t psti_layer_bytes(const pst_estimate_config *config, bool is_moe)
 {
     const list self = layer_list(config, psti_split_of(config), is_moe);
     return sum_of(&self);
+}
+
+/* Norms of the embedding, of the layers' output and of the depth's own; the first two side by side
+ * are the projection's input. */
+psti_mtp psti_mtp_of(const pst_estimate_config *config, const psti_split *split)
+{
+    list norms = empty_list(config, *split), projection = norms;
+    for (int i = 0; i < 3; i++)
+        put_norm_in(&norms, "mtp.norm.in", "mtp.norm.stat");
+    put_matrix(&projection, "mtp.proj.in", projection.gathered, psti_times(2, config->hidden_size));
+    return (psti_mtp){.norms = sum_of(&norms), .projection = sum_of(&projection)};
+}
+
+uint64_t psti_mtp_bytes(const pst_estimate_config *config)
+{
+    const psti_split split = psti_split_of(config);
+    const psti_mtp of = psti_mtp_of(config, &split);
+    return PSTI_SUM(of.norms, of.projection, psti_layer_bytes(config, psti_ends_with_moe(config)));
 }
 
 pst_status pst_estimate_get_ledger(const pst_estimate_config *given, bool is_moe,
@@ -295,7 +363,7 @@ pst_status pst_estimate_get_ledger(const pst_estimate_config *given, bool is_moe
     const list own = layer_list(&config, psti_split_of(&config), is_moe);
     pst_estimate_ledger ledger = {.whole_bytes = sum_of(&whole), .bytes = sum_of(&own)};
     for (uint32_t i = 0; i < own.num_tensors; i++)
-        if (own.tensors[i].bytes != 0)
+        if (own.tensors[i].bytes != 0 || whole.tensors[i].bytes != 0)
             ledger.entries[ledger.num_entries++] = (pst_estimate_entry){
                 own.tensors[i].name, whole.tensors[i].bytes, own.tensors[i].bytes};
     PSTI_CHECK(ledger.whole_bytes != PSTI_TOO_MUCH && ledger.bytes != PSTI_TOO_MUCH, PST_E_INVALID,

@@ -48,6 +48,7 @@ static shape grouped_attention(const pst_estimate_config *config)
     return sum;
 }
 
+/* Of its matrices only the last has a bias. */
 static shape latent_attention(const pst_estimate_config *config)
 {
     const uint64_t h = config->hidden_size;
@@ -57,7 +58,7 @@ static shape latent_attention(const pst_estimate_config *config)
     return (shape){
         .replicated = PSTI_SUM(psti_times(h, q_rank), psti_times(norm, q_rank),
                                psti_times(h, psti_plus(kv_rank, config->qk_position_size)),
-                               psti_times(norm, kv_rank)),
+                               psti_times(norm, kv_rank), config->has_linear_bias ? h : 0),
         .sharded = PSTI_SUM(
             PSTI_PRODUCT(q_rank ? q_rank : h, config->num_heads, qk),
             PSTI_PRODUCT(kv_rank, config->num_heads, psti_plus(config->qk_size, config->v_size)),
@@ -91,15 +92,31 @@ static shape dense_layer(const pst_estimate_config *config)
     return add(attention(config), mlp);
 }
 
+/* Of so many routed experts; their biases are whole on each GPU that has them. */
+static uint64_t expert_words(const pst_estimate_config *config, uint64_t num_experts)
+{
+    const uint64_t size = psti_routed_size(config), f = config->expert_ffn_size;
+    const uint64_t biases = psti_plus(psti_times(matrices(config) - 1, f), size);
+    const uint64_t weights = PSTI_PRODUCT(matrices(config), size, f);
+    return psti_times(num_experts, psti_plus(weights, config->has_linear_bias ? biases : 0));
+}
+
+/* The router, the shared experts' gate, the projections to the latent size and back. */
+static uint64_t around_experts(const pst_estimate_config *config)
+{
+    const uint64_t h = config->hidden_size, latent = config->latent_size;
+    const uint64_t biases = psti_plus(config->num_experts, latent ? psti_plus(latent, h) : 0);
+    return PSTI_SUM(psti_times(h, config->num_experts), config->has_shared_gate ? h : 0,
+                    PSTI_PRODUCT(2, h, latent), config->has_linear_bias ? biases : 0);
+}
+
 /* With so many of the routed experts. */
 static shape moe_layer(const pst_estimate_config *config, uint64_t num_experts)
 {
-    const uint64_t h = config->hidden_size;
     const shape mlp = {
-        .sharded = PSTI_PRODUCT(matrices(config), h, config->shared_ffn_size),
-        .replicated =
-            psti_plus(psti_times(h, config->num_experts), config->has_shared_gate ? h : 0),
-        .experts = PSTI_PRODUCT(matrices(config), num_experts, h, config->expert_ffn_size),
+        .sharded = PSTI_PRODUCT(matrices(config), config->hidden_size, config->shared_ffn_size),
+        .replicated = around_experts(config),
+        .experts = expert_words(config, num_experts),
     };
     return add(attention(config), mlp);
 }
@@ -120,11 +137,13 @@ static uint64_t around(const pst_estimate_config *config, uint64_t vocab)
                     psti_times(config->max_positions, h), psti_times(psti_norm_words(config), h));
 }
 
-static uint64_t mtp_depth(const pst_estimate_config *config, shape last_layer)
+/* A depth of multi-token prediction without its layer: three norms, and the projection of the
+ * embedding and the hidden state. */
+static shape mtp_depth(const pst_estimate_config *config)
 {
     const uint64_t h = config->hidden_size;
-    return PSTI_SUM(PSTI_PRODUCT(3, psti_norm_words(config), h), PSTI_PRODUCT(2, h, h),
-                    whole(last_layer));
+    return (shape){.sharded = PSTI_PRODUCT(2, h, h),
+                   .replicated = PSTI_PRODUCT(3, psti_norm_words(config), h)};
 }
 
 static pst_status check_size(uint64_t total, const char *what)
@@ -147,7 +166,7 @@ pst_status pst_estimate_get_params(const pst_estimate_config *given,
     const uint64_t layers = psti_plus(dense_part, psti_times(num_moe, whole(moe)));
     const uint64_t rest = around(&config, config.vocab_size);
     const uint64_t embedding = psti_times(config.vocab_size, config.hidden_size);
-    const bool ends_moe = psti_estimate_has_moe(&config, config.num_layers - 1);
+    const shape last_layer = psti_ends_with_moe(&config) ? moe : dense;
     const pst_estimate_params params = {
         .total = psti_plus(layers, rest),
         .padded = psti_plus(layers, around(&config, config.padded_vocab_size)),
@@ -158,7 +177,7 @@ pst_status pst_estimate_get_params(const pst_estimate_config *given,
         .moe_layer = num_moe ? whole(moe) : 0,
         .embedding = embedding,
         .output = config.is_tied ? 0 : embedding,
-        .mtp = mtp_depth(&config, ends_moe ? moe : dense),
+        .mtp = whole(add(mtp_depth(&config), last_layer)),
         .padded_vocab = config.padded_vocab_size,
     };
     /* padded, not below total, holds every other one but these two */
@@ -169,14 +188,8 @@ pst_status pst_estimate_get_params(const pst_estimate_config *given,
 
 /* ---- states ---- */
 
-psti_widths psti_widths_of(pst_train_type type)
-{
-    static const psti_widths all[] = {
-        [PST_TRAIN_BF16] = {2, 4, 12}, [PST_TRAIN_FP16] = {2, 2, 16}, [PST_TRAIN_FP32] = {4, 4, 8}};
-    return all[type];
-}
-
-/* All of a stage, undivided. */
+/* All of a stage, undivided. Multi-token prediction embeds tokens on the last stage too, with a
+ * copy of the embedding that is the output matrix where these are tied. */
 static shape stage_shape(const pst_estimate_config *config, uint64_t stage,
                          pst_estimate_states *states)
 {
@@ -186,19 +199,34 @@ static shape stage_shape(const pst_estimate_config *config, uint64_t stage,
     shape sum = {.sharded = 0};
     for (uint64_t chunk = 0; chunk < config->virtual_stages; chunk++) {
         const psti_chunk of = psti_chunk_of(config, stage, chunk);
-        states->num_layers += of.num_layers;
-        states->num_moe_layers += of.num_moe;
+        states->num_layers += of.num_layers + of.num_mtp;
+        states->num_moe_layers += of.num_moe + of.num_mtp_moe;
     }
     const uint64_t num_dense = states->num_layers - states->num_moe_layers;
     sum = add(sum, repeat(num_dense, dense_layer(config)));
     sum = add(sum, repeat(states->num_moe_layers, moe_layer(config, config->num_experts)));
-    if (stage == 0)
+    sum = add(sum, repeat(psti_num_mtp(config, stage), mtp_depth(config)));
+    const bool embeds = stage == 0 || psti_num_mtp(config, stage) != 0;
+    if (embeds)
         sum = add(sum,
                   (shape){.sharded = matrix, .replicated = psti_times(config->max_positions, h)});
     if (stage == last)
-        sum = add(sum, (shape){.sharded = config->is_tied && last == 0 ? 0 : matrix,
+        sum = add(sum, (shape){.sharded = config->is_tied && embeds ? 0 : matrix,
                                .replicated = psti_times(psti_norm_words(config), h)});
     return sum;
+}
+
+/* owned: the parameters whose optimizer states the GPU has. */
+static void add_bytes(const pst_estimate_config *config, uint64_t owned,
+                      pst_estimate_states *states)
+{
+    const uint64_t optimizer = psti_times(config->optimizer_width, owned);
+    states->weight_bytes = psti_times(psti_element_bytes(config), states->params);
+    states->gradient_bytes = psti_times(config->gradient_width, states->params);
+    states->optimizer_bytes =
+        psti_part(optimizer, config->offload_den - config->offload_num, config->offload_den);
+    states->host_bytes = optimizer - states->optimizer_bytes;
+    states->bytes = PSTI_SUM(states->weight_bytes, states->gradient_bytes, states->optimizer_bytes);
 }
 
 pst_status pst_estimate_get_states(const pst_estimate_config *given, uint64_t stage,
@@ -208,7 +236,6 @@ pst_status pst_estimate_get_states(const pst_estimate_config *given, uint64_t st
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(states_out, PST_E_INVALID, "states_out is NULL");
     PSTI_TRY(psti_estimate_check_stage(&config, stage));
-    const psti_widths width = psti_widths_of(config.type);
     const bool shards = config.distributed_optimizer;
     const uint64_t dense_group = shards ? psti_estimate_dense_group(&config) : 1;
     const uint64_t expert_group =
@@ -220,13 +247,10 @@ pst_status pst_estimate_get_states(const pst_estimate_config *given, uint64_t st
     states.expert_params =
         psti_over(all.experts, config.expert_parallel * config.expert_tensor_parallel);
     states.params = psti_plus(dense, states.expert_params);
-    states.weight_bytes = psti_times(width.weight, states.params);
-    states.gradient_bytes = psti_times(width.gradient, states.params);
-    states.optimizer_bytes =
-        psti_times(width.optimizer, psti_plus(psti_share(dense, dense_group),
-                                              psti_share(states.expert_params, expert_group)));
-    states.bytes = PSTI_SUM(states.weight_bytes, states.gradient_bytes, states.optimizer_bytes);
-    PSTI_TRY(check_size(states.bytes, "states"));
+    const uint64_t owned =
+        psti_plus(psti_share(dense, dense_group), psti_share(states.expert_params, expert_group));
+    add_bytes(&config, owned, &states);
+    PSTI_TRY(check_size(psti_plus(states.bytes, states.host_bytes), "states"));
     *states_out = states;
     return PST_OK;
 }

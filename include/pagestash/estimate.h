@@ -5,7 +5,9 @@
  *   pst_estimate_get_params(&config, &params);               of the whole model
  *   pst_estimate_get_states(&config, stage, &states);        of each GPU of a pipeline stage
  *   pst_estimate_get_ledger(&config, is_moe, &ledger);       what one layer saves for its backward
+ *   pst_estimate_get_modules(&config, part, &modules);       its weights, products, and whose it is
  *   pst_estimate_get_memory(&config, stage, live, &memory);  all of a GPU, at the schedule's peak
+ *   pst_estimate_get_timeline(&config, stage, fn, user);     the same after every pass
  *   pst_estimate_get_moe(&config, live_layers, &moe);        its expert layers, kept in four ways
  *   pst_estimate_get_traffic(&config, stage, &traffic);      what a GPU sends and receives
  *   pst_estimate_get_group(&config, kind, rank, &group);     with whom
@@ -35,6 +37,13 @@ typedef enum pst_train_type {
     PST_TRAIN_FP32,     /* 4 + 4 + 8 */
 } pst_train_type;
 
+/* What the loss keeps of the logits, beside those of the matrix. */
+typedef enum pst_loss {
+    PST_LOSS_UNFUSED = 0, /* a copy in fp32 */
+    PST_LOSS_FUSED,       /* nothing */
+    PST_LOSS_COPIED,      /* two copies in fp32, as Megatron-LM of 2023 */
+} pst_loss;
+
 /* How many rows an expert layer's buffers hold on a GPU. */
 typedef enum pst_moe_rows {
     PST_MOE_BALANCED = 0, /* those of a router that is even */
@@ -47,9 +56,10 @@ typedef enum pst_moe_rows {
 /* What the backward pass computes anew instead of saving it; bits can be combined. */
 #define PST_RECOMPUTE_GATHER 1u     /* with sequence_parallel: gathers inputs again */
 #define PST_RECOMPUTE_NORM 2u       /* outputs of the layer's two norms */
-#define PST_RECOMPUTE_ACTIVATION 4u /* the activation function */
+#define PST_RECOMPUTE_ACTIVATION 4u /* every activation function */
 #define PST_RECOMPUTE_ATTENTION 8u  /* scores and softmax */
-#define PST_RECOMPUTE_ALL 15u
+#define PST_RECOMPUTE_EXPERTS 16u   /* that of routed experts */
+#define PST_RECOMPUTE_ALL 31u
 
 /* Zero means none, off or absent, unless the field says what else. */
 typedef struct pst_estimate_config {
@@ -59,7 +69,7 @@ typedef struct pst_estimate_config {
     uint64_t num_layers;
     uint64_t hidden_size;
     uint64_t num_heads;
-    uint64_t num_kv_heads; /* 0: num_heads */
+    uint64_t num_kv_heads; /* a multiple of tensor_parallel, or divides it; 0: num_heads */
     uint64_t head_size;    /* 0: hidden_size / num_heads */
     uint64_t ffn_size;     /* of dense layers; may be 0 where there are none */
     uint64_t vocab_size;
@@ -68,8 +78,9 @@ typedef struct pst_estimate_config {
     uint64_t max_positions;     /* learned ones */
     pst_norm norm;
     pst_qk_norm qk_norm;
-    bool is_gated; /* SwiGLU: two input matrices */
-    bool has_linear_bias;
+    bool is_gated;        /* SwiGLU: two input matrices */
+    bool has_linear_bias; /* experts' too, which no expert_tensor_parallel divides then; of latent
+                           * attention's matrices the last one's alone */
     bool has_qkv_bias;
     bool is_tied; /* one matrix for embedding and output */
 
@@ -87,6 +98,14 @@ typedef struct pst_estimate_config {
     uint64_t shared_ffn_size;
     bool has_shared_gate;
     bool has_router_bias;
+    /* of a token on its way to the experts, between a projection down and one up; 0: hidden_size,
+     * and no such projections */
+    uint64_t latent_size;
+    /* depths of multi-token prediction, on the last stage: each with a layer of the last layer's
+     * kind, three norms, a projection of embedding and hidden state to the hidden size, and a loss.
+     * They share the output matrix, and an embedding that the stage has a copy of if it is not the
+     * first too */
+    uint64_t mtp_layers;
     const bool *is_moe; /* num_layers flags; NULL: every layer, where there are experts */
 
     /* the split; 0: 1, unless the field says what else */
@@ -99,6 +118,8 @@ typedef struct pst_estimate_config {
     uint64_t expert_tensor_parallel; /* 0: tensor_parallel */
     bool sequence_parallel;
     bool distributed_optimizer;
+    bool overlaps_exchange; /* with virtual_stages above 1: one more forward before the first
+                             * backward, so that experts' exchanges hide behind other work */
     /* pipeline_parallel * virtual_stages counts of layers in the order of the model: chunk j of
      * stage r is entry j * pipeline_parallel + r. NULL: as many in each */
     const uint64_t *chunk_layers;
@@ -111,6 +132,9 @@ typedef struct pst_estimate_config {
     uint64_t micro_batch;  /* 0: 1 */
     uint64_t global_batch; /* sequences */
     pst_train_type type;
+    uint64_t gradient_width;           /* bytes per parameter, kept and reduced; 0: by type */
+    uint64_t optimizer_width;          /* the same of masters and moments; 0: by type */
+    uint64_t offload_num, offload_den; /* share of the optimizer in host memory; 0/0: none */
 
     /* what layers save */
     uint32_t recompute; /* PST_RECOMPUTE bits */
@@ -119,24 +143,29 @@ typedef struct pst_estimate_config {
     bool has_flash_attention;
     bool has_hidden_dropout;
     bool has_attention_dropout;
-    bool fuses_activation;   /* a gated activation saves nothing in between */
-    bool fuses_loss;         /* no logits in fp32 beside those of the matrix */
+    bool fuses_activation; /* a gated activation saves nothing in between */
+    bool copies_attention; /* its output twice: a contiguous copy too */
+    pst_loss loss;
     bool saves_inputs_fp8;   /* of the activation function */
     bool applies_probs_late; /* the router's probabilities: where tokens return, not before */
+    /* capacity: of each expert for the tokens of each GPU, rounded up, instead of a GPU's as a
+     * whole, rounded down; filled up rows are sent too */
+    bool caps_each_expert;
     pst_moe_rows moe_rows;
     uint64_t capacity_num, capacity_den; /* 0: 1 */
+    uint64_t row_multiple;               /* capacity rows are rounded up to it; 0: 1 */
     uint64_t page_rows;                  /* of a page that holds rows; 0: 64 */
     uint64_t page_bytes;                 /* of a pst_pool; 0: 256 KiB */
     uint64_t slack_num, slack_den; /* pages there are for so many balanced loads; 0/0: 11/10 */
 } pst_estimate_config;
 
-#define PST_ESTIMATE_CONFIG_INIT                                                                \
-    {                                                                                           \
-        sizeof(pst_estimate_config), 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, PST_NORM_LAYER,    \
-            PST_QK_NORM_NONE, false, false, false, false, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u,   \
-            false, false, NULL, 0u, 0u, 0u, 0u, 0u, 0u, 0u, false, false, NULL, 0u, 0u, 0u, 0u, \
-            PST_TRAIN_BF16, 0u, 0u, false, false, false, false, false, false, false,            \
-            PST_MOE_BALANCED, 0u, 0u, 0u, 0u, 0u, 0u                                            \
+#define PST_ESTIMATE_CONFIG_INIT                                                                   \
+    {                                                                                              \
+        sizeof(pst_estimate_config), 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, PST_NORM_LAYER,       \
+            PST_QK_NORM_NONE, false, false, false, false, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u,      \
+            false, false, 0u, 0u, NULL, 0u, 0u, 0u, 0u, 0u, 0u, 0u, false, false, false, NULL, 0u, \
+            0u, 0u, 0u, PST_TRAIN_BF16, 0u, 0u, 0u, 0u, 0u, 0u, false, false, false, false, false, \
+            PST_LOSS_UNFUSED, false, false, false, PST_MOE_BALANCED, 0u, 0u, 0u, 0u, 0u, 0u, 0u    \
     }
 
 /* Numbers of parameters. */
@@ -156,7 +185,7 @@ typedef struct pst_estimate_params {
 
 /* Of one GPU of a pipeline stage. */
 typedef struct pst_estimate_states {
-    uint64_t num_layers;
+    uint64_t num_layers;     /* with those of multi-token prediction */
     uint64_t num_moe_layers; /* of num_layers */
     uint64_t params;
     uint64_t expert_params; /* of params, in routed experts */
@@ -164,7 +193,43 @@ typedef struct pst_estimate_states {
     uint64_t gradient_bytes;
     uint64_t optimizer_bytes; /* of the GPU with most, where it is sharded */
     uint64_t bytes;           /* the sum of the three */
+    uint64_t host_bytes;      /* the offloaded share of the optimizer, not in the above */
 } pst_estimate_states;
+
+/* One piece of a layer, or of what stands around the layers: a weight, the matrix product it is
+ * for, and what is saved of it. */
+typedef struct pst_estimate_module {
+    const char *name; /* static text, as "attention.qkv" */
+    /* weights of outputs x inputs; inputs 0: a vector; both 0: no weights. Of count such, as
+     * experts of one layer are */
+    uint64_t whole_outputs, whole_inputs, whole_count;
+    uint64_t outputs, inputs, count; /* on one GPU */
+    bool is_product;                 /* rows x inputs times inputs x outputs, for each of count */
+    uint64_t whole_rows, rows;     /* tokens of a micro-batch; of one expert, evenly routed, rounded
+                                * up */
+    uint64_t whole_params, params; /* with biases; of what is tied, copies */
+    uint64_t whole_saved_bytes, saved_bytes; /* the tensors of the ledger that are counted here */
+} pst_estimate_module;
+
+#define PST_ESTIMATE_MAX_MODULES 32u
+
+typedef enum pst_estimate_part {
+    PST_ESTIMATE_DENSE = 0, /* a layer */
+    PST_ESTIMATE_MOE,       /* a layer with experts */
+    PST_ESTIMATE_OUTSIDE,   /* embeddings, final norm, output matrix, and what all depths of
+                             * multi-token prediction have beside their layers. On the GPUs of the
+                             * first and last stage; the vocabulary of the whole matrices is not
+                             * padded */
+    PST_NUM_ESTIMATE_PARTS
+} pst_estimate_part;
+
+/* Sums of a layer's are those of pst_estimate_params and of its ledger. */
+typedef struct pst_estimate_modules {
+    uint64_t whole_params, params;
+    uint64_t whole_saved_bytes, saved_bytes;
+    uint32_t num_modules; /* in the order of the forward */
+    pst_estimate_module modules[PST_ESTIMATE_MAX_MODULES];
+} pst_estimate_modules;
 
 /* Tensors that one layer saves for its backward, for one micro-batch. */
 typedef struct pst_estimate_entry {
@@ -177,11 +242,12 @@ typedef struct pst_estimate_entry {
 
 typedef struct pst_estimate_ledger {
     uint64_t whole_bytes, bytes; /* sums */
-    uint32_t num_entries;        /* in the order of the forward; none of 0 bytes */
+    uint32_t num_entries;        /* in the order of the forward; none of 0 bytes in both */
     pst_estimate_entry entries[PST_ESTIMATE_MAX_ENTRIES];
 } pst_estimate_ledger;
 
-/* Of one GPU of a pipeline stage, when most is saved: just after a forward. */
+/* Of one GPU of a pipeline stage, when it saves most, with what paging adds: just after a
+ * forward. */
 typedef struct pst_estimate_memory {
     pst_estimate_states states;
     uint64_t num_micro_batches; /* of an iteration */
@@ -194,7 +260,24 @@ typedef struct pst_estimate_memory {
     uint64_t recompute_bytes; /* of the group that full recomputation runs again */
     uint64_t paging_bytes;    /* with PST_MOE_PAGED, what that adds: see pst_estimate_moe */
     uint64_t bytes;           /* states and the four */
+    uint64_t transient_bytes; /* of the moment that takes most beside those */
+    const char *transient;    /* static text: which, as "MLP backward"; "none" of 0 bytes */
+    uint64_t peak_bytes;      /* bytes and transient_bytes */
 } pst_estimate_memory;
+
+/* A stage has run the forward or the backward of a chunk for a micro-batch. */
+typedef struct pst_estimate_event {
+    uint64_t number; /* from 0 */
+    bool is_backward;
+    uint64_t chunk, micro_batch;
+    uint64_t live_layers; /* after it, as all that follows */
+    uint64_t saved_bytes;
+    uint64_t head_bytes; /* from the last forward of a micro-batch to its backward; once */
+    uint64_t bytes;      /* states, saved, head and paging */
+} pst_estimate_event;
+
+/* Whether to go on. */
+typedef bool (*pst_estimate_event_fn)(void *user, const pst_estimate_event *event);
 
 /* Expert layers of one GPU. Static: each live layer has a buffer of so many rows. Paged: one layer
  * at work has such buffers, and all live rows are in pages. */
@@ -209,8 +292,10 @@ typedef struct pst_estimate_moe {
     uint64_t pages_bytes;         /* of all of them */
     uint64_t table_bytes;         /* 8 for each page, and for each that a live layer could take */
     uint64_t paged_bytes;         /* working_bytes and pages_bytes */
-    uint64_t pool_pages;          /* as a pst_pool: one is partly empty for each live layer */
-    uint64_t pool_bytes;          /* of pst_pool_bytes, with a ticket for each live layer */
+    /* of a pst_pool: enough for the balanced rows of all live layers, with the slack, however they
+     * are spread over layers and experts */
+    uint64_t pool_pages;
+    uint64_t pool_bytes; /* of pst_pool_bytes, with a ticket for each live layer */
 } pst_estimate_moe;
 
 typedef enum pst_transfer {
@@ -231,7 +316,7 @@ typedef enum pst_parallel {
     PST_PARALLEL_EXPERT,
     PST_PARALLEL_EXPERT_TENSOR,
     PST_PARALLEL_EXPERT_REPLICA, /* GPUs with the same experts */
-    PST_PARALLEL_EMBEDDING,      /* first and last stage, which share a tied matrix */
+    PST_PARALLEL_EMBEDDING,      /* first and last stage, if both have the embedding's matrix */
     PST_NUM_PARALLELS
 } pst_parallel;
 
@@ -246,7 +331,7 @@ typedef struct pst_estimate_op {
     uint64_t wire_bytes;    /* of all: what a GPU sends (or receives) in a ring, rounded up */
 } pst_estimate_op;
 
-#define PST_ESTIMATE_MAX_OPS 24u
+#define PST_ESTIMATE_MAX_OPS 32u
 
 typedef struct pst_estimate_traffic {
     uint32_t num_ops; /* none of a group of 1 */
@@ -266,7 +351,8 @@ PST_API pst_status pst_estimate_check(const pst_estimate_config *config);
 PST_API pst_status pst_estimate_get_params(const pst_estimate_config *config,
                                            pst_estimate_params *params_out);
 
-/* stage: below pipeline_parallel. The last stage has its own copy of a tied embedding. */
+/* stage: below pipeline_parallel. The last stage has its own copy of a tied embedding, and of one
+ * for multi-token prediction. */
 PST_API pst_status pst_estimate_get_states(const pst_estimate_config *config, uint64_t stage,
                                            pst_estimate_states *states_out);
 
@@ -279,6 +365,16 @@ PST_API pst_status pst_estimate_get_ledger(const pst_estimate_config *config, bo
  * virtual_stages words for the micro-batches of each chunk that are live then. Fails: NOMEM. */
 PST_API pst_status pst_estimate_get_memory(const pst_estimate_config *config, uint64_t stage,
                                            uint64_t *live, pst_estimate_memory *memory_out);
+
+/* Every event of an iteration on a GPU of the stage, in order; the first that on_event answers
+ * with false is the last. In space for the chunks alone. Fails: NOMEM. */
+PST_API pst_status pst_estimate_get_timeline(const pst_estimate_config *config, uint64_t stage,
+                                             pst_estimate_event_fn on_event, void *user);
+
+/* Of a layer the model need not have among num_layers, as pst_estimate_get_ledger. */
+PST_API pst_status pst_estimate_get_modules(const pst_estimate_config *config,
+                                            pst_estimate_part part,
+                                            pst_estimate_modules *modules_out);
 
 /* live_layers: as pst_estimate_memory.live_moe_layers says, at most 2^20. Fails: INVALID (also a
  * pool of more pages than a pst_pool can have). */

@@ -226,8 +226,13 @@ PST_TEST(EstimateLedger, EveryOptionSavesItsOwn)
     EXPECT_GAIN(1, false, config.fuses_activation = false, 2 * t * f);
     EXPECT_GAIN(1, false, config.recompute |= PST_RECOMPUTE_ACTIVATION, -2 * t * f);
     EXPECT_GAIN(1, false, config.recompute |= PST_RECOMPUTE_NORM, -4 * t * h);
+    EXPECT_GAIN(12, true, config.recompute |= PST_RECOMPUTE_ACTIVATION, -2 * (8 + 1) * t * 2048);
+    EXPECT_GAIN(12, true, config.recompute |= PST_RECOMPUTE_EXPERTS, -2 * 8 * t * 2048);
+    EXPECT_GAIN(12, false, config.recompute |= PST_RECOMPUTE_EXPERTS, 0);
     EXPECT_GAIN(1, false, config.saves_inputs_fp8 = true, -2 * t * f);
     EXPECT_GAIN(1, false, config.norm = PST_NORM_LAYER, 2 * 4 * t);
+    EXPECT_GAIN(1, false, config.copies_attention = true, 2 * t * h);
+    EXPECT_GAIN(12, false, config.copies_attention = true, 2 * t * 128 * 128);
     EXPECT_GAIN(1, false, config.qk_norm = PST_QK_NORM_PROJECTION, 2 * t * 8192 + 8 * t);
     EXPECT_GAIN(1, false, config.is_gated = false, -2 * t * f);
     EXPECT_GAIN(8, true, config.applies_probs_late = true, 2 * rows * h);
@@ -242,6 +247,54 @@ PST_TEST(EstimateLedger, EveryOptionSavesItsOwn)
                 6 * t * 64 + 2 * t);
 }
 
+/* Rows of the latent size go to the experts, and come back to be projected up. */
+PST_TEST(EstimateLedger, LatentExperts)
+{
+    const long long t = 4096, h = 4096, rows = 8192;
+    EXPECT_GAIN(8, true, config.latent_size = 1024, 2 * t * 1024 - 2 * rows * (h - 1024));
+    EXPECT_GAIN(8, true, (config.latent_size = 1024, config.applies_probs_late = true),
+                2 * t * 1024 - 2 * rows * (h - 1024) + 2 * rows * 1024);
+    pst_estimate_config config = psti_estimate_run(9);
+    pst_estimate_ledger ledger;
+    config.latent_size = 1024;
+    config.shared_ffn_size = 64;
+    config.recompute = 0;
+    CHECK_OK(pst_estimate_get_ledger(&config, true, &ledger));
+    CHECK_EQ(find(&ledger, "latent.up.in")->bytes, 2 * t / 2 * 1024);
+    CHECK_EQ(find(&ledger, "latent.up.in")->whole_bytes, 2 * t * 1024);
+    CHECK_EQ(find(&ledger, "moe.in")->bytes, 2 * t / 2 * h);
+    CHECK_EQ(find(&ledger, "shared.fc1.in")->bytes, 2 * t * h);
+    CHECK_EQ(find(&ledger, "expert.fc1.in")->bytes, 2 * rows / 2 * 1024);
+}
+
+/* Each GPU works with one head of two, which four share. */
+PST_TEST(EstimateLedger, FewerHeadsOfKeysThanGpus)
+{
+    pst_estimate_config config = psti_estimate_run(4);
+    pst_estimate_ledger ledger;
+    config.num_kv_heads = 2;
+    config.qk_norm = PST_QK_NORM_HEAD;
+    CHECK_OK(pst_estimate_get_ledger(&config, false, &ledger));
+    CHECK_EQ(find(&ledger, "k")->bytes, 2 * 4096 * 128);
+    CHECK_EQ(find(&ledger, "v")->bytes, 2 * 4096 * 128);
+    CHECK_EQ(find(&ledger, "k")->whole_bytes, 2 * 4096 * 2 * 128);
+    CHECK_EQ(find(&ledger, "q")->bytes, 2 * 4096 * 8 * 128);
+    CHECK_EQ(find(&ledger, "qk_norm.stat")->bytes, 4 * 4096 * 9);
+}
+
+/* The copy is named, before what it is a copy of. */
+PST_TEST(EstimateLedger, AttentionOutputTwice)
+{
+    pst_estimate_config config = psti_estimate_run(2);
+    pst_estimate_ledger ledger;
+    config.copies_attention = true;
+    CHECK_OK(pst_estimate_get_ledger(&config, false, &ledger));
+    CHECK_STR(ledger.entries[7].name, "attention.out");
+    CHECK_STR(ledger.entries[8].name, "proj.in");
+    CHECK_EQ(ledger.entries[7].bytes, 2 * 4096 * 4096);
+    CHECK_EQ(ledger.entries[7].whole_bytes, 4 * 4096 * 4096);
+}
+
 /* Statistics and log-sum-exp are in fp32 as they were, an fp8 element is a byte as it was. */
 PST_TEST(EstimateLedger, Fp32)
 {
@@ -250,6 +303,9 @@ PST_TEST(EstimateLedger, Fp32)
     EXPECT_GAIN(1, false, config.type = PST_TRAIN_FP32, 539525120 - same);
     EXPECT_GAIN(1, false, (config.type = PST_TRAIN_FP32, config.saves_inputs_fp8 = true),
                 539525120 - same - 3 * 180355072ll / 2);
+    const long long router = 2 * 4 * 4096 * 8 + 4096 * 8, maps = 4 * 4096 * 2 + 4 * 8192;
+    EXPECT_GAIN(8, true, config.type = PST_TRAIN_FP16, 0);
+    EXPECT_GAIN(8, true, config.type = PST_TRAIN_FP32, 990806016 - same - router - maps - 4 * 8192);
 }
 
 /* Gathered inputs: two in a dense layer, three of four with latent attention and a shared expert

@@ -80,25 +80,37 @@ PST_TEST(EstimateMoe, Rounding)
     CHECK_EQ(moe.table_bytes, 8 * (3 * 28 + 328));
 }
 
-/* 1.1 * 32 * 8192 * 94,212 bytes are 103,631.6 pages of 256 KiB. */
-PST_TEST(EstimateMoe, AsAPool)
+/* 8192 / 3 rows of each of two GPUs' choices: 2730 in all, or 342 of each expert of eight. */
+PST_TEST(EstimateMoe, RoomOfEachExpert)
 {
     pst_estimate_config config = psti_estimate_run(8);
     pst_estimate_moe moe;
-    CHECK_OK(pst_estimate_get_moe(&config, 32, &moe));
-    const uint64_t bytes = 11 * (32 * 8192 * 94212ull);
-    CHECK_EQ(moe.pool_pages, (bytes + 2621439) / 2621440 + 32);
-    pst_pool_config pool = PST_POOL_CONFIG_INIT;
-    uint64_t pool_bytes = 0;
-    pool.num_pages = moe.pool_pages;
-    pool.max_tickets = 32;
-    CHECK_OK(pst_pool_bytes(&pool, &pool_bytes));
-    CHECK_EQ(moe.pool_bytes, pool_bytes);
-    config.page_bytes = PST_PAGE_BYTES_MAX;
-    CHECK_OK(pst_estimate_get_moe(&config, 32, &moe));
-    CHECK_EQ(moe.pool_pages, (bytes + 41943039) / 41943040 + 32);
-    CHECK_OK(pst_estimate_get_moe(&config, 0, &moe));
-    CHECK(moe.pool_pages == 0 && moe.pool_bytes == 0 && moe.pages_bytes == 0);
+    config.capacity_den = 3;
+    config.row_multiple = 128;
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK_EQ(moe.capacity_rows, 2816);
+    CHECK_EQ(moe.working_bytes, 2816 * (94212ll + 8192));
+    CHECK(moe.balanced_rows == 8192 && moe.worst_rows == 32768);
+    config.row_multiple = 0;
+    config.caps_each_expert = true;
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK_EQ(moe.capacity_rows, 342 * 8); /* one expert here, and eight GPUs send to it */
+    config.expert_parallel = 2;
+    config.expert_tensor_parallel = 2;
+    config.row_multiple = 1000;
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK_EQ(moe.capacity_rows, 6000); /* 342 * 4 * 2 * 2 are 5472 */
+    pst_estimate_ledger ledger;
+    config.moe_rows = PST_MOE_CAPACITY;
+    CHECK_OK(pst_estimate_get_ledger(&config, true, &ledger));
+    bool is_found = false;
+    for (uint32_t i = 0; i < ledger.num_entries; i++)
+        if (strcmp(ledger.entries[i].name, "expert.fc1.in") == 0) {
+            CHECK_EQ(ledger.entries[i].bytes, 6000 * 8192);
+            CHECK_EQ(ledger.entries[i].whole_bytes, 3000 * 8192); /* 342 * 8 are 2736 */
+            is_found = true;
+        }
+    CHECK(is_found);
 }
 
 /* Rows on a GPU follow the options of the ledger. */
@@ -115,6 +127,20 @@ PST_TEST(EstimateMoe, RowBytes)
     CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
     CHECK_EQ(moe.row_bytes, 8192 + 2 * 14336 + 4);
     CHECK(moe.balanced_rows == 16384 && moe.worst_rows == 4096 * 4 * 2 * 2);
+}
+
+/* Beside the rows of the latent size an expert saves what it did. */
+PST_TEST(EstimateMoe, LatentRows)
+{
+    pst_estimate_config config = psti_estimate_run(8);
+    pst_estimate_moe moe;
+    config.latent_size = 1024;
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK_EQ(moe.row_bytes, 94212 - 2 * 3072);
+    CHECK_EQ(moe.working_bytes, 8192 * (moe.row_bytes + 2 * 1024));
+    config.type = PST_TRAIN_FP32;
+    CHECK_OK(pst_estimate_get_moe(&config, 1, &moe));
+    CHECK_EQ(moe.row_bytes, 2 * (94212 - 2 * 3072) - 4);
 }
 
 PST_TEST(EstimateMoe, PagedMemory)

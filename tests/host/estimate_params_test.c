@@ -125,6 +125,45 @@ PST_TEST(EstimateParams, EveryOptionAddsItsOwn)
 #undef EXPECT_TOTAL
 }
 
+/* By hand: h 4, 3 experts of f 2, one of them met; a router of 12. */
+PST_TEST(EstimateParams, LatentAndBiasedExperts)
+{
+    pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
+    pst_estimate_params params;
+    config.num_layers = 1;
+    config.hidden_size = 4;
+    config.num_heads = 2;
+    config.vocab_size = config.sequence_size = 1;
+    config.num_experts = 3;
+    config.experts_per_token = 1;
+    config.expert_ffn_size = 2;
+    config.norm = PST_NORM_RMS;
+    CHECK_OK(pst_estimate_get_params(&config, &params));
+    CHECK_EQ(params.moe_layer, 64 + 8 + 12 + 3 * 16);
+    config.latent_size = 3; /* two projections of 12, experts of 3 to 2 to 3 */
+    CHECK_OK(pst_estimate_get_params(&config, &params));
+    CHECK_EQ(params.moe_layer, 64 + 8 + 12 + 24 + 3 * 12);
+    CHECK_EQ(params.experts, 36);
+    CHECK_EQ(params.total - params.active, 24);
+    config.has_linear_bias =
+        true; /* attention 12 + 4, router 3, projections 3 + 4, experts 2 + 3 */
+    CHECK_OK(pst_estimate_get_params(&config, &params));
+    CHECK_EQ(params.moe_layer, 64 + 8 + 12 + 24 + 36 + 16 + 3 + 7 + 3 * 5);
+    CHECK_EQ(params.experts, 51);
+    CHECK_EQ(params.total - params.active, 2 * 17);
+    config.is_gated = true;
+    CHECK_OK(pst_estimate_get_params(&config, &params));
+    CHECK_EQ(params.experts, 51 + 3 * (6 + 2));
+    config.latent_size = 0;
+    CHECK_OK(pst_estimate_get_params(&config, &params));
+    CHECK_EQ(params.experts, 3 * (3 * 4 * 2 + 2 * 2 + 4));
+    config.kv_rank = 1; /* latent attention: a bias of the last matrix */
+    config.qk_size = config.v_size = 1;
+    const uint64_t attention = 4 * 1 + 1 + 4 * 2 + 1 * 4 + 2 * 4 + 4;
+    CHECK_OK(pst_estimate_get_params(&config, &params));
+    CHECK_EQ(params.moe_layer, attention + 8 + 12 + 3 + params.experts);
+}
+
 /* ---- states ---- */
 
 typedef struct state {
@@ -172,6 +211,86 @@ PST_TEST(EstimateStates, BytesPerParameter)
         CHECK_EQ(got.optimizer_bytes, bytes[type][2] * got.params);
         CHECK_EQ(got.bytes, got.weight_bytes + got.gradient_bytes + got.optimizer_bytes);
     }
+}
+
+/* 45.5625 GiB in the paper, which counts the matrices of layers alone: 18 bytes for each parameter,
+ * here without norms, and for the smaller model without what stands around the layers. */
+PST_TEST(EstimateStates, GibibytesOfThePaper)
+{
+    pst_estimate_config config = psti_model_gpt3();
+    pst_estimate_states got;
+    config.has_linear_bias = false;
+    config.tensor_parallel = config.pipeline_parallel = 8;
+    CHECK_OK(pst_estimate_get_states(&config, 1, &got));
+    CHECK_EQ(got.bytes, 729ll * (1 << 26) + 18 * 12 * 4 * 12288ll);
+    config.num_layers = 48;
+    config.hidden_size = 6144;
+    config.ffn_size = 24576;
+    config.num_heads = 64;
+    config.pipeline_parallel = 1;
+    CHECK_OK(pst_estimate_get_states(&config, 0, &got));
+    const long long around = 51200ll / 8 + 2048 + 2; /* vectors of the hidden size */
+    CHECK_EQ(got.bytes, 729ll * (1 << 26) + 18 * (48 * 4 + around) * 6144);
+}
+
+/* Widths of one's own; a share of the optimizer away, what is left rounded up. */
+PST_TEST(EstimateStates, WidthsAndOffload)
+{
+    pst_estimate_config config = psti_estimate_run(9);
+    pst_estimate_states plain, got;
+    config.gradient_width = 2;
+    config.optimizer_width = 7;
+    CHECK_OK(pst_estimate_get_states(&config, 0, &plain));
+    CHECK_EQ(plain.gradient_bytes, 2 * plain.params);
+    const uint64_t dense = plain.params - plain.expert_params;
+    CHECK_EQ(plain.optimizer_bytes, 7 * (dense / 2 + plain.expert_params / 2));
+    CHECK_EQ(plain.host_bytes, 0);
+    config.offload_den = 9; /* of nothing */
+    CHECK_OK(pst_estimate_get_states(&config, 0, &got));
+    CHECK_EQ(got.bytes, plain.bytes);
+    config.offload_num = 4;
+    CHECK_OK(pst_estimate_get_states(&config, 0, &got));
+    CHECK(plain.optimizer_bytes % 9 != 0);
+    CHECK_EQ(got.optimizer_bytes, plain.optimizer_bytes * 5 / 9 + 1);
+    CHECK_EQ(got.host_bytes, plain.optimizer_bytes * 4 / 9);
+    CHECK_EQ(got.bytes, plain.bytes - got.host_bytes);
+    config.offload_num = 9;
+    CHECK_OK(pst_estimate_get_states(&config, 0, &got));
+    CHECK(got.optimizer_bytes == 0 && got.host_bytes == plain.optimizer_bytes);
+    CHECK_EQ(got.bytes, got.weight_bytes + got.gradient_bytes);
+    pst_estimate_memory memory;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK_EQ(memory.states.host_bytes, got.host_bytes);
+    CHECK_EQ(memory.bytes, got.bytes + memory.saved_bytes);
+}
+
+/* Projections to the latent size are whole on each GPU, biases of experts with their expert. */
+PST_TEST(EstimateStates, LatentAndBiasedExperts)
+{
+    pst_estimate_config config = psti_estimate_run(9), changed = config;
+    pst_estimate_states before, after;
+    CHECK_OK(pst_estimate_get_states(&config, 1, &before));
+    changed.latent_size = 1024;
+    CHECK_OK(pst_estimate_get_states(&changed, 1, &after));
+    CHECK_EQ(after.expert_params, before.expert_params / 4);
+    CHECK_EQ(after.params - after.expert_params,
+             before.params - before.expert_params + 8 * 2 * 1024 * 4096);
+    changed = config;
+    changed.has_linear_bias = true;
+    CHECK_OK(pst_estimate_get_states(&changed, 1, &after));
+    CHECK_EQ(after.expert_params, before.expert_params + 8 * 4 * (2 * 14336 + 4096));
+    CHECK_EQ(after.params - after.expert_params,
+             before.params - before.expert_params + 8 * ((4096 + 2048) / 2 + 4096 + 8));
+}
+
+/* A matrix of queries, keys and values is cut even where that cuts heads. */
+PST_TEST(EstimateStates, FewerHeadsOfKeysThanGpus)
+{
+    pst_estimate_config config = psti_estimate_run(4);
+    pst_estimate_states got;
+    config.num_kv_heads = 2;
+    CHECK_OK(pst_estimate_get_states(&config, 1, &got));
+    CHECK_EQ(got.params, 2139422720 - 20 * (2 * 6 * 128 * 8192 / 8));
 }
 
 /* Of 6,738,415,616 parameters a third is not whole. */

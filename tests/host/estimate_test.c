@@ -34,14 +34,30 @@ PST_TEST(Estimate, WhatIsMissing)
     REFUSED(1, config.qk_norm = (pst_qk_norm)3, "qk_norm 3");
     REFUSED(1, config.type = (pst_train_type)3, "type 3");
     REFUSED(8, config.moe_rows = (pst_moe_rows)4, "moe_rows 4");
-    REFUSED(1, config.recompute = 16, "recompute 0x10");
+    REFUSED(1, config.loss = (pst_loss)3, "loss 3: allowed are");
+    REFUSED(1, config.recompute = 32, "recompute 0x20");
+}
+
+PST_TEST(Estimate, WidthsAndShares)
+{
+    REFUSED(1, config.gradient_width = 65, "gradient_width 65: bytes per parameter, at most 64");
+    REFUSED(1, config.optimizer_width = UINT64_MAX, "optimizer_width 18446744073709551615");
+    REFUSED(1, config.offload_num = 1, "offload_den 0: offload_num is 1");
+    REFUSED(1, (config.offload_num = 3, config.offload_den = 2), "offload_num 3 / offload_den 2");
+    REFUSED(1, (config.offload_num = 3, config.offload_den = UINT64_C(1) << 32),
+            "offload_num 3 / offload_den 4294967296: both at most 4294967295");
 }
 
 PST_TEST(Estimate, WhatDoesNotDivide)
 {
     REFUSED(2, config.num_heads = 33, "num_heads 33: must be a multiple of tensor_parallel 2");
     REFUSED(4, config.num_kv_heads = 7, "num_heads 64: must be a multiple of num_kv_heads 7");
-    REFUSED(4, config.num_kv_heads = 4, "num_kv_heads 4: must be a multiple of tensor_parallel 8");
+    REFUSED(4, config.tensor_parallel = 16,
+            "world_size 32: must be a multiple of tensor_parallel 16");
+    REFUSED(4, (config.num_heads = 48, config.num_kv_heads = 3),
+            "num_kv_heads 3: must be a multiple of tensor_parallel 8, or divide it");
+    REFUSED(4, (config.num_kv_heads = 2, config.head_size = 9),
+            "num_kv_heads 2 * head_size 9 * 2: must be a multiple of tensor_parallel 8");
     REFUSED(2, config.ffn_size++, "ffn_size 11009: must be a multiple of tensor_parallel 2");
     REFUSED(2, config.padded_vocab_size = 32001, "padded_vocab_size 32001: must be a multiple");
     REFUSED(2, config.padded_vocab_size = 31998, "padded_vocab_size 31998: vocab_size is 32000");
@@ -64,13 +80,21 @@ PST_TEST(Estimate, WhatDoesNotGoTogether)
     REFUSED(1, config.expert_parallel = 2, "expert_parallel 2: num_experts is 0");
     REFUSED(8, config.experts_per_token = 9, "experts_per_token 9: num_experts is 8");
     REFUSED(9, config.sequence_parallel = false, "tensor_parallel 2: need sequence_parallel");
-    REFUSED(8, config.has_linear_bias = true, "has_linear_bias: experts");
-    REFUSED(12, config.has_linear_bias = true, "has_linear_bias: latent attention");
+    REFUSED(9, (config.has_linear_bias = true, config.expert_tensor_parallel = 2),
+            "has_linear_bias with num_experts 8: expert_tensor_parallel 2 must be 1");
+    REFUSED(12, config.has_linear_bias = true, "has_linear_bias: shared experts");
     REFUSED(12, config.has_qkv_bias = true, "has_qkv_bias: latent attention");
     REFUSED(12, config.qk_norm = PST_QK_NORM_HEAD, "qk_norm 1: must be none");
     REFUSED(8, (config.moe_rows = PST_MOE_PAGED, config.recompute_layers = 2),
             "moe_rows paged: recompute_layers 2");
-    REFUSED(8, config.slack_num = 1, "slack_num 1 / slack_den 0: must be at least 1");
+    REFUSED(8, config.slack_num = 1, "slack_den 0: slack_num is 1");
+    REFUSED(8, config.slack_num = config.slack_den = UINT64_C(1) << 32,
+            "slack_num 4294967296 / slack_den 4294967296: both at most 4294967295");
+    REFUSED(8, config.capacity_num = UINT64_C(1) << 32, "capacity_num 4294967296 / capacity_den 1");
+    REFUSED(8, config.num_experts = UINT64_C(1) << 32,
+            "num_experts 4294967296: at most 2147483648");
+    REFUSED(8, config.page_rows = UINT64_MAX, "page_rows 18446744073709551615: at most");
+    REFUSED(8, config.row_multiple = UINT64_MAX, "row_multiple 18446744073709551615: at most");
     REFUSED(8, (config.slack_num = 9, config.slack_den = 10), "slack_num 9 / slack_den 10");
     REFUSED(3, config.has_flash_attention = false, "context_parallel 2: needs has_flash");
     REFUSED(1, config.virtual_stages = 2, "virtual_stages 2: pipeline_parallel is 1");

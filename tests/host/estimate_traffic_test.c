@@ -6,7 +6,7 @@ typedef struct op {
     uint64_t size, count, payload;
 } op;
 
-enum { MAX_OPS = 11 };
+enum { MAX_OPS = 15 };
 
 typedef struct list {
     int run;
@@ -215,6 +215,32 @@ PST_TEST(EstimateTraffic, WithoutADistributedOptimizer)
     expect_ops(&config, 0, ops);
 }
 
+/* Gradients in their own width, weights in that of the type; the tied matrix too. */
+PST_TEST(EstimateTraffic, GradientWidth)
+{
+    pst_estimate_config config = psti_model_gpt2();
+    config.pipeline_parallel = 2;
+    config.world_size = 4;
+    config.distributed_optimizer = true;
+    config.gradient_width = 2;
+    const uint64_t params = 6 * 7087872 + 50304 * 768 + 1024 * 768;
+    expect_ops(&config, 0,
+               (op[]){{"pp.send", 2, 1, 1024 * 768 * 2},
+                      {"pp.recv", 2, 1, 1024 * 768 * 2},
+                      {"dp.rs", 2, 1, 2 * params},
+                      {"dp.ag", 2, 1, 2 * params},
+                      {"embed.ar", 2, 1, 2 * 50304 * 768},
+                      {NULL, 0, 0, 0}});
+    config.type = PST_TRAIN_FP32;
+    config.distributed_optimizer = false;
+    expect_ops(&config, 0,
+               (op[]){{"pp.send", 2, 1, 1024 * 768 * 4},
+                      {"pp.recv", 2, 1, 1024 * 768 * 4},
+                      {"dp.ar", 2, 1, 2 * params},
+                      {"embed.ar", 2, 1, 2 * 50304 * 768},
+                      {NULL, 0, 0, 0}});
+}
+
 /* Llama-2 13B, t=4, c=2: 4096 tokens of 1280 words of keys and as many of values. */
 PST_TEST(EstimateTraffic, ContextParallel)
 {
@@ -234,8 +260,12 @@ PST_TEST(EstimateTraffic, ContextParallel)
 /* Latent attention, shared experts and expert tensor parallelism, all at once. */
 PST_TEST(EstimateTraffic, ExpertTensorParallel)
 {
-    static const op ops[MAX_OPS] = {{"tp.ag", 2, 4 * 128 * 3 * 2, 58720256},
-                                    {"tp.rs", 2, 4 * 128 * 2 * 2, 58720256},
+    static const op ops[MAX_OPS] = {{"tp.ag", 2, 4 * 128 * 4, 58720256},
+                                    {"tp.rs", 2, 4 * 128 * 3, 58720256},
+                                    {"tp.ag.latent", 2, 4 * 128 * 2, 2 * 4096 * (1536 + 512)},
+                                    {"tp.rs.latent", 2, 4 * 128, 2 * 4096 * (1536 + 512)},
+                                    {"tp.ag.position", 2, 4 * 128, 2 * 4096 * 64},
+                                    {"tp.rs.position", 2, 4 * 128, 2 * 4096 * 64},
                                     {"pp.send", 2, 256, 29360128},
                                     {"pp.recv", 2, 256, 29360128},
                                     {"cp.ring.fwd", 2, 4 * 128, 2 * 4096 * 64 * 320},
@@ -254,9 +284,88 @@ PST_TEST(EstimateTraffic, ExpertTensorParallel)
     config.global_batch = 2048;
     CHECK_OK(pst_estimate_get_states(&config, 1, &states));
     memcpy(expected, ops, sizeof(ops));
-    expected[6].payload = 4 * (states.params - states.expert_params);
-    expected[7].payload = 2 * (states.params - states.expert_params);
+    expected[10].payload = 4 * (states.params - states.expert_params);
+    expected[11].payload = 2 * (states.params - states.expert_params);
     expect_ops(&config, 1, expected);
+}
+
+static const pst_estimate_op *find(const pst_estimate_traffic *traffic, const char *name)
+{
+    static const pst_estimate_op none = {.name = "none"};
+    for (uint32_t i = 0; i < traffic->num_ops; i++)
+        if (strcmp(traffic->ops[i].name, name) == 0)
+            return &traffic->ops[i];
+    return &none;
+}
+
+/* What is dispatched has the latent size; what the router and shared experts see has not. */
+PST_TEST(EstimateTraffic, LatentExperts)
+{
+    pst_estimate_config config = psti_estimate_run(9);
+    pst_estimate_traffic traffic;
+    config.latent_size = 1024;
+    config.expert_tensor_parallel = 2;
+    CHECK_OK(pst_estimate_get_traffic(&config, 1, &traffic));
+    CHECK_EQ(find(&traffic, "ep.a2a")->payload_bytes, 33554432 / 4);
+    CHECK_EQ(find(&traffic, "etp.ag")->payload_bytes, 2 * 33554432 / 4);
+    CHECK_EQ(find(&traffic, "tp.ag")->payload_bytes, 33554432);
+}
+
+/* Experts that are filled up receive what they have room for: 4096 * 2 / 8 * 3 / 2 of each. */
+PST_TEST(EstimateTraffic, RoomOfEachExpert)
+{
+    pst_estimate_config config = psti_estimate_run(8);
+    pst_estimate_traffic traffic;
+    config.capacity_num = 3;
+    config.capacity_den = 2;
+    config.caps_each_expert = true;
+    CHECK_OK(pst_estimate_get_traffic(&config, 0, &traffic));
+    CHECK_EQ(find(&traffic, "ep.a2a")->payload_bytes, 2 * 4096 * 2 * 4096);
+    config.moe_rows = PST_MOE_CAPACITY;
+    CHECK_OK(pst_estimate_get_traffic(&config, 0, &traffic));
+    CHECK_EQ(find(&traffic, "ep.a2a")->payload_bytes, 8 * 1536 * 2 * 4096);
+    config.caps_each_expert = false;
+    CHECK_OK(pst_estimate_get_traffic(&config, 0, &traffic));
+    CHECK_EQ(find(&traffic, "ep.a2a")->payload_bytes, 2 * 4096 * 2 * 4096);
+}
+
+/* Latents are made of a GPU's own tokens: gradients of theirs are summed up, not the input's. */
+PST_TEST(EstimateTraffic, LatentsWithoutSequenceParallel)
+{
+    pst_estimate_config config = psti_estimate_run(2);
+    pst_estimate_traffic traffic;
+    config.sequence_parallel = false;
+    config.kv_rank = 256;
+    config.qk_size = config.v_size = 128;
+    CHECK_OK(pst_estimate_get_traffic(&config, 0, &traffic));
+    CHECK_EQ(find(&traffic, "tp.ar")->count, 16 * 16 * 4);
+    CHECK_EQ(find(&traffic, "tp.ar.latent")->payload_bytes, 2 * 8192 * 256);
+    config.q_rank = 512;
+    CHECK_OK(pst_estimate_get_traffic(&config, 0, &traffic));
+    CHECK_EQ(find(&traffic, "tp.ar")->count, 16 * 16 * 3);
+    CHECK_EQ(find(&traffic, "tp.ar.latent")->count, 16 * 16);
+    CHECK_EQ(find(&traffic, "tp.ar.latent")->payload_bytes, 2 * 8192 * 768);
+}
+
+/* Each GPU has a quarter of a head's keys, and gathers all with the queries. */
+PST_TEST(EstimateTraffic, FewerHeadsOfKeysThanGpus)
+{
+    pst_estimate_config config = psti_estimate_run(4);
+    pst_estimate_traffic traffic;
+    CHECK_OK(pst_estimate_get_traffic(&config, 1, &traffic));
+    CHECK_STR(find(&traffic, "tp.ag.qkv")->name, "none");
+    config.num_kv_heads = 2;
+    config.recompute_layers = 1;
+    CHECK_OK(pst_estimate_get_traffic(&config, 1, &traffic));
+    const pst_estimate_op *gather = find(&traffic, "tp.ag.qkv");
+    CHECK(gather->count == 2 * 20 * 16 && gather->payload_bytes == 2 * 4096 * 68 * 128);
+    CHECK(gather->transfer == PST_TRANSFER_ALL_GATHER && gather->group_size == 8);
+    const pst_estimate_op *scatter = find(&traffic, "tp.rs.qkv");
+    CHECK(scatter->count == 20 * 16 && scatter->payload_bytes == 2 * 4096 * 68 * 128);
+    config.context_parallel = 2;
+    config.world_size = 64;
+    CHECK_OK(pst_estimate_get_traffic(&config, 1, &traffic));
+    CHECK_EQ(find(&traffic, "cp.ring.fwd")->payload_bytes, 2 * 2048 * 2 * 128);
 }
 
 PST_TEST(EstimateTraffic, FullRecomputationGoesForwardTwice)

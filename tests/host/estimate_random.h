@@ -1,0 +1,34 @@
+/* Configurations of the estimator, drawn by a number: small models, any split, every switch. */
+#ifndef PAGESTASH_TESTS_ESTIMATE_RANDOM_H
+#define PAGESTASH_TESTS_ESTIMATE_RANDOM_H
+
+#include <pagestash/estimate.h>
+
+#include "tests/harness.h"
+
+enum { PSTI_RANDOM_LAYERS = 48 };
+
+typedef struct psti_random_run {
+    uint64_t state; /* of the generator */
+    pst_estimate_config config;
+    bool is_moe[PSTI_RANDOM_LAYERS];
+    uint64_t chunk_layers[PSTI_RANDOM_LAYERS];
+} psti_random_run;
+
+uint64_t psti_random_below(uint64_t *state, uint64_t limit);
+/* Into run, whose state is drawn from: a config that passes its checks. */
+void psti_draw_run(psti_random_run *run);
+/* One that may not. */
+void psti_draw_candidate(psti_random_run *run);
+
+/* Every number of a config, in its order. */
+typedef struct psti_field {
+    const char *name;
+    size_t offset;
+} psti_field;
+
+extern const psti_field psti_fields[];
+extern const size_t psti_num_fields;
+uint64_t *psti_field_of(pst_estimate_config *config, size_t index);
+
+#endif
