@@ -22,10 +22,11 @@ test: setup
 	tests/run.sh $(BUILD) --parallel $(JOBS)
 
 bench: setup
-	cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench
+	cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench pagestash_cli
 	$(BUILD)/pagestash-bench --json $(BUILD)/bench.json
 	$(BUILD)/pagestash-plan-bench --json $(BUILD)/plan-bench.json tests/data/minimalloc
 	$(BUILD)/pagestash-arena-bench
+	bench/estimate.py $(BUILD)/pagestash --json $(BUILD)/estimate-bench.json
 
 setup:
 	@third_party/install.sh

@@ -25,7 +25,7 @@ kernels/cuda/.*       kernels/(kernels|(core|cuda)/[a-z_]+)\.(h|cuh)  $pst|$cuda
 host/.*               $host  $pst|OTHERS
 host/device_cuda(_span)?\.[ch]  $host|kernels/cuda/launch\.h  $pst|$cuda|OTHERS
 host/nvtx\.c          $host  $pst|nvtx3/.*|OTHERS
-tools/.*              (tools/)?[a-z_]+\.h  $pst|jansson\.h|OTHERS
+tools/.*              (tools/)?[a-z0-9_]+\.h  $pst|jansson\.h|OTHERS
 examples/.*           -  $pst|OTHERS
 bench/.*              (bench/)?[a-z_]+\.h  $pst|jansson\.h|benchmark/.*|OTHERS
 bench/call_cost\.c    bench\.h|host/internal\.h|kernels/cuda/launch\.h  $pst|OTHERS
@@ -109,6 +109,7 @@ bad tools/pagestash.c "host/internal.h"
 bad tools/pagestash.c "kernels/kernels.h"
 bad tools/pagestash.c <cuda.h>
 good tools/pagestash.c "tools/tool.h"
+good tools/estimate_pr482.c "estimate_pr482.h"
 good tools/pagestash.c <argp.h>
 bad examples/01_stash_restore.c "tools/tool.h"
 bad examples/01_stash_restore.c "kernels/kernels.h"

@@ -10,8 +10,7 @@
 
 enum { REAL_DIGITS = 9 };
 
-/* Text as JSON may hold it: whatever is no UTF-8 becomes '?'. */
-static json_t *text_value(const char *text)
+json_t *json_text(const char *text)
 {
     json_t *value = json_string(text);
     char *copy = value == NULL ? strdup(text) : NULL;
@@ -43,7 +42,7 @@ void json_add(json_t **array, json_t *value)
 
 void json_put_text(json_t **object, const char *key, const char *text)
 {
-    json_put(object, key, text_value(text));
+    json_put(object, key, json_text(text));
 }
 
 void json_put_whole(json_t **object, const char *key, uint64_t whole)
@@ -75,11 +74,44 @@ void json_put_metrics(json_t **object, const metric_list *list)
     }
 }
 
+typedef struct sink {
+    char *text;
+    size_t bytes, room;
+    bool is_full; /* of which jansson takes no notice within a key */
+} sink;
+
+static int take(const char *part, size_t bytes, void *user)
+{
+    sink *self = user;
+    if (!self->is_full && bytes >= self->room - self->bytes) {
+        const size_t room = 2 * (self->room + bytes) + 1;
+        char *text = realloc(self->text, room);
+        self->is_full = text == NULL;
+        self->text = text != NULL ? text : self->text;
+        self->room = text != NULL ? room : self->room;
+    }
+    if (self->is_full)
+        return -1;
+    memcpy(self->text + self->bytes, part, bytes);
+    self->bytes += bytes;
+    self->text[self->bytes] = '\0';
+    return 0;
+}
+
+/* The caller's; NULL where memory is short. */
+static char *text_of(const json_t *object)
+{
+    sink self = {.text = NULL};
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS);
+    if (object != NULL && json_dump_callback(object, take, &self, flags) == 0 && !self.is_full)
+        return self.text;
+    free(self.text);
+    return NULL;
+}
+
 int json_write(json_t *object, const char *path)
 {
-    char *text = object != NULL
-                     ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS))
-                     : NULL;
+    char *text = text_of(object);
     json_decref(object);
     if (text == NULL)
         return tool_fail(TOOL_NO, "--json %s: out of memory", path);

@@ -12,6 +12,7 @@ static const tool_command commands[] = {
      cmd_replay},
     {"trace", "read, derive, expand and sum up an allocation trace", cmd_trace},
     {"plan", "compute an address for every tensor of an allocation trace, with a proof", cmd_plan},
+    {"estimate", "memory and traffic of a training run, before it starts", cmd_estimate},
     {"env", "list the environment variables that the library reads", cmd_env},
 };
 enum {

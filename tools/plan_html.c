@@ -5,14 +5,6 @@
 
 #include "plan_view.h" /* made by CMake of plan_view.html and plan_view.js */
 
-/* JavaScript's numbers are exact up to here; larger ones go as strings. */
-#define MAX_EXACT (UINT64_C(1) << 53)
-
-static void put_number(FILE *file, uint64_t value)
-{
-    fprintf(file, value <= MAX_EXACT ? "%" PRIu64 : "\"%" PRIu64 "\"", value);
-}
-
 static uint64_t field(const plan_picture *picture, int which, uint64_t tensor)
 {
     const pst_trace_tensor *t = &picture->tensors[tensor];
@@ -43,11 +35,11 @@ static void put_data(FILE *file, const plan_picture *picture)
     fputs("{\"title\":", file);
     picture_put_text(file, picture->title);
     fputs(",\"align\":", file);
-    put_number(file, picture->align ? picture->align : 512);
+    picture_put_number(file, picture->align ? picture->align : 512);
     fputs(",\"peak\":", file);
-    put_number(file, picture->peak);
+    picture_put_number(file, picture->peak);
     fputs(",\"bound\":", file);
-    put_number(file, picture->bound);
+    picture_put_number(file, picture->bound);
     fputs(",\"phases\":[", file);
     for (int phase = 0; phase < PST_NUM_PHASES; phase++)
         fprintf(file, "%s\"%s\"", phase ? "," : "", picture_phase_name((uint8_t)phase));
@@ -57,26 +49,18 @@ static void put_data(FILE *file, const plan_picture *picture)
         for (uint64_t i = 0; i < picture->num_tensors; i++) {
             if (i > 0)
                 fputc(',', file);
-            put_number(file, field(picture, f, i));
+            picture_put_number(file, field(picture, f, i));
         }
         fputc(']', file);
     }
     fputc('}', file);
 }
 
-/* The page up to a marker; returns what stands behind it. */
-static const char *put_page(FILE *file, const char *page, const char *marker)
-{
-    const char *at = strstr(page, marker);
-    fwrite(page, 1, (size_t)(at - page), file);
-    return at + strlen(marker);
-}
-
 int plan_html_write(FILE *file, const plan_picture *picture)
 {
-    const char *rest = put_page(file, plan_view_html, "@PLAN@");
+    const char *rest = picture_put_page(file, plan_view_html, "@PLAN@");
     put_data(file, picture);
-    rest = put_page(file, rest, "@SCRIPT@");
+    rest = picture_put_page(file, rest, "@SCRIPT@");
     fputs(plan_view_js, file);
     fputs(rest, file);
     return picture_finish(file);

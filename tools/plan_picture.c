@@ -1,9 +1,13 @@
 #include "plan_picture.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "tool.h"
+
+/* JavaScript's numbers are exact up to here. */
+#define MAX_EXACT (UINT64_C(1) << 53)
 
 /* The code point at *text, moved behind it; U+FFFD for a byte that begins none. */
 static uint32_t next_code_point(const unsigned char **text)
@@ -52,6 +56,18 @@ void picture_put_text(FILE *file, const char *text)
             fputc((int)point, file);
     }
     fputc('"', file);
+}
+
+void picture_put_number(FILE *file, uint64_t value)
+{
+    fprintf(file, value <= MAX_EXACT ? "%" PRIu64 : "\"%" PRIu64 "\"", value);
+}
+
+const char *picture_put_page(FILE *file, const char *page, const char *marker)
+{
+    const char *at = strstr(page, marker);
+    fwrite(page, 1, (size_t)(at - page), file);
+    return at + strlen(marker);
 }
 
 const char *picture_phase_name(uint8_t phase)

@@ -24,10 +24,16 @@ int plan_html_write(FILE *file, const plan_picture *picture);
  * an instant is a microsecond. */
 int plan_perfetto_write(FILE *file, const plan_picture *picture);
 
-/* ---- what both need ---- */
+/* ---- what all pictures need ---- */
 
 /* A JSON string in ASCII, that cannot end a <script> either. */
 void picture_put_text(FILE *file, const char *text);
+
+/* As a string where JavaScript's numbers are not exact. */
+void picture_put_number(FILE *file, uint64_t value);
+
+/* The page up to a marker; returns what stands behind it. */
+const char *picture_put_page(FILE *file, const char *page, const char *marker);
 
 const char *picture_phase_name(uint8_t phase);
 

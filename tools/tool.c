@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,14 +16,31 @@ static void clear_progress_line(void)
     has_progress_line = false;
 }
 
+/* Paths and words of a command line may hold anything; a message is one line all the same. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+}
+
 int tool_fail(int code, const char *format, ...)
 {
-    va_list arguments;
+    char *text = NULL;
+    va_list arguments, again;
     va_start(arguments, format);
+    va_copy(again, arguments);
     clear_progress_line();
     fputs("pagestash: ", stderr);
-    vfprintf(stderr, format, arguments);
+    if (vasprintf(&text, format, arguments) >= 0) {
+        clean(text);
+        fputs(text, stderr);
+        free(text);
+    } else {
+        vfprintf(stderr, format, again);
+    }
     fputc('\n', stderr);
+    va_end(again);
     va_end(arguments);
     return code;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_html.py PICTURE_MAIN FOLDER: opens pictures of plans in a headless Chromium. All must be
-drawn, the console silent, zoom, keys and hovering work; the screenshots, left in FOLDER, must
-not be blank."""
+"""check_html.py PICTURE_MAIN FOLDER: opens pictures in a headless Chromium. All must be drawn, the
+console silent, zoom, keys and hovering work; the screenshots, left in FOLDER, must not be
+blank."""
 import os
 import pathlib
 import re
@@ -48,6 +48,50 @@ PROBE = """
   send("pointermove", PointerEvent, x + w / 2, y + h / 2, {});
   said.tip = tip.style.display + "|" + tip.textContent.replaceAll("\\n", "|");
   said.hovered = String(hovered === i);
+  draw();
+})();
+</script>
+</body>"""
+
+
+# The same for the memory of a stage.
+STAGE_PROBE = """
+<script>
+(() => {
+  const said = root.dataset, shown = () => { draw(); return canvas.dataset.drawn; };
+  const at = canvas.getBoundingClientRect();
+  const send = (name, Kind, x, y, more) => canvas.dispatchEvent(new Kind(name, {
+    clientX: at.left + x, clientY: at.top + y, bubbles: true, cancelable: true, ...more }));
+  const press = key => canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
+  const start = performance.now();
+  said.first = shown();
+  said.milliseconds = (performance.now() - start).toFixed(1);
+  for (let i = 0; i < 12; i++)
+    send("wheel", WheelEvent, 600, 400, { deltaY: -240 });
+  said.wheel = shown();
+  said.zoomed = view.x1 - view.x0 < count && view.x0 > 0 && view.x1 < count;
+  const before = view.x0;
+  press("ArrowRight");
+  said.moved = view.x0 > before;
+  press("0");
+  said.reset = shown() === said.first && view.x0 === 0 && view.x1 === count;
+  document.getElementById("in").click();
+  press("+");
+  said.key = view.x1 - view.x0 < count;
+  show(highest - 2, highest + 2);
+  shown();
+  const middle = Math.round((toX(highest) + toX(highest + 1)) / 2);
+  const column = context.getImageData(middle, 0, 1, height).data;
+  const pixel = bytes => column.slice(4 * Math.round(toY(bytes))).slice(0, 4).join(",");
+  said.states = pixel(overhead + states / 2);
+  said.saved = pixel(overhead + states + saved(highest) / 2);
+  said.events = count;
+  send("pointermove", PointerEvent, (toX(highest) + toX(highest + 1)) / 2, toY(states), {});
+  said.tip = tip.style.display + "|" + tip.textContent.replaceAll("\\n", "|");
+  said.hovered = String(hovered === highest);
+  said.table = document.getElementById("values").textContent;
+  said.sum = String(parts.reduce((sum, part) => sum + part.of(highest), 0)
+    + recompute + transient === most);
   draw();
 })();
 </script>
@@ -152,6 +196,39 @@ def check(main, folder, name, layers, microbatches):
           f"drawn again in {data['milliseconds']} ms")
 
 
+def check_stage(main, folder, name, chunks, microbatches):
+    page = folder / f"{name}.html"
+    with page.open("wb") as file:
+        subprocess.run([main, "stage", str(chunks), str(microbatches), "Stage </script> & \u00fc"],
+                       stdout=file, check=True)
+    data = data_of(browse(page, "--dump-dom"))
+    if (data.get("state"), data.get("errors")) != ("drawn", "0"):
+        fail(f"{name}: not drawn: {data}")
+    browse(page, f"--screenshot={folder / name}.png")
+    check_screenshot(folder / f"{name}.png")
+
+    probed = folder / f"{name}-probed.html"
+    probed.write_text(page.read_text().replace("</body>", STAGE_PROBE))
+    data = data_of(browse(probed, "--dump-dom"))
+    count = 2 * chunks * microbatches
+    wanted = {"errors": "0", "events": str(count), "zoomed": "true", "moved": "true",
+              "reset": "true", "key": "true", "hovered": "true", "sum": "true",
+              "states": "119,170,221,255", "saved": "238,221,136,255"}
+    wrong = {key: data.get(key) for key, value in wanted.items() if data.get(key) != value}
+    if not 0 < int(data.get("wheel", 0)) < int(data["first"]) <= min(count, 1400):
+        wrong["columns"] = (data["first"], data.get("wheel"))
+    if not re.fullmatch(r"block\|event [\d,]+: forward, chunk \d+, micro-batch \d+\|"
+                        r"live layers \d+\|overhead 1 GiB\|states [\d.]+ GiB\|saved [\d.]+ GiB\|"
+                        r"(head [\d.]+ [GM]iB\|)?all [\d.]+ GiB \([\d,]+ bytes\)\|"
+                        r"margin -?[\d.]+ GiB", data.get("tip", "")):
+        wrong["tip"] = data.get("tip")
+    if wrong:
+        fail(f"{name}: {wrong}")
+    browse(probed, f"--screenshot={folder / name}-probed.png")
+    print(f"{name}: {count} events, {page.stat().st_size} bytes, "
+          f"drawn again in {data['milliseconds']} ms")
+
+
 def main():
     if len(sys.argv) != 3:
         fail("usage: check_html.py PICTURE_MAIN FOLDER")
@@ -161,6 +238,8 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     check(sys.argv[1], folder, "large", *LARGE)
     check(sys.argv[1], folder, "small", 6, 1)
+    check_stage(sys.argv[1], folder, "stage", 16, 512)
+    check_stage(sys.argv[1], folder, "short-stage", 6, 8)
 
 
 main()

@@ -1,9 +1,13 @@
 /* picture_main html|perfetto LAYERS MICROBATCHES TITLE: draws an invented plan to stdout. Per layer
  * and micro-batch 30 tensors: 6 live from the forward to the backward, 24 within one of them.
- * LAYERS 0: one tensor at the limits of all fields, and a small one that ends when it does. */
+ * LAYERS 0: one tensor at the limits of all fields, and a small one that ends when it does.
+ *
+ * picture_main stage CHUNKS MICROBATCHES TITLE: draws the schedule of the last of four stages, each
+ * of so many chunks of one layer. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/estimate_html.h"
 #include "tools/plan_picture.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -96,10 +100,34 @@ static void make_edge(plan *self)
     self->peak = self->bound + self->offsets[0];
 }
 
+static int draw_stage(uint64_t chunks, uint64_t microbatches, const char *title)
+{
+    pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
+    config.num_layers = 4 * chunks;
+    config.hidden_size = 4096;
+    config.num_heads = 32;
+    config.ffn_size = 11008;
+    config.vocab_size = 32000;
+    config.is_gated = config.has_flash_attention = config.distributed_optimizer = true;
+    config.sequence_size = 4096;
+    config.world_size = config.pipeline_parallel = 4;
+    config.tensor_parallel = config.context_parallel = config.micro_batch = 1;
+    config.virtual_stages = chunks;
+    config.global_batch = microbatches;
+    const estimate_html picture = {.title = title,
+                                   .config = &config,
+                                   .stage = 3,
+                                   .memory_bytes = 80 * 1024 * MIB,
+                                   .overhead_bytes = 1024 * MIB};
+    return estimate_html_write(stdout, &picture);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 5)
         return 2;
+    if (strcmp(argv[1], "stage") == 0)
+        return draw_stage((uint64_t)atoi(argv[2]), (uint64_t)atoi(argv[3]), argv[4]);
     const uint32_t layers = (uint32_t)atoi(argv[2]);
     const uint32_t microbatches = (uint32_t)atoi(argv[3]);
     const size_t most = 30 * (size_t)layers * microbatches + 2;

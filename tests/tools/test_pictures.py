@@ -14,7 +14,8 @@ BAD_TITLES = ["", "plain", "</script><script>alert(1)</script>", "\"quoted\" 'tw
               "<!-- <b>&amp;</b>", "tab\tline\nreturn\r\x01\x7f", "\u00fc \u2028 \u20ac \U0001f600"]
 
 
-def draw(kind, layers=2, microbatches=1, title="title"):
+def draw(kind, layers=2, microbatches=None, title="title"):
+    microbatches = microbatches if microbatches is not None else 4 if kind == "stage" else 1
     done = subprocess.run([MAIN, kind, str(layers), str(microbatches), title],
                           capture_output=True, timeout=60, check=True)
     return done.stdout.decode("ascii")
@@ -100,6 +101,39 @@ class HtmlTest(unittest.TestCase):
     def test_a_full_disk(self):
         with open("/dev/full", "wb") as full:
             done = subprocess.run([MAIN, "html", "2", "1", "x"], stdout=full, check=False,
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "pagestash: the picture cannot be written: "
+                                      "No space left on device\n")
+
+
+class StageTest(unittest.TestCase):
+    def data(self, text):
+        page = Page(text)
+        self.assertEqual(len(page.scripts), 2)
+        self.assertEqual(page.links, ["data:,"])
+        return json.loads(page.scripts[0])
+
+    def test_holds_all_events(self):
+        data = self.data(draw("stage", 3, 8))
+        self.assertEqual(len(data["events"]), 6 * 2 * 3 * 8)
+        self.assertEqual((data["stage"], data["stages"]), (3, 4))
+        self.assertEqual((data["memory"], data["overhead"]), (80 << 30, 1 << 30))
+        self.assertEqual(set(data["events"][::6]), set(range(6)))
+
+    def test_is_self_contained(self):
+        text = draw("stage")
+        self.assertNotRegex(text, r"https?://|//[a-z]+\.|@import|url\(")
+        self.assertIn("default-src 'none'", text)
+        self.assertNotRegex(text, "@DATA@|@SCRIPT@")
+
+    def test_titles_are_text(self):
+        for title in BAD_TITLES:
+            self.assertEqual(self.data(draw("stage", 2, 4, title))["title"], title)
+
+    def test_a_full_disk(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([MAIN, "stage", "2", "4", "x"], stdout=full, check=False,
                                   stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr, "pagestash: the picture cannot be written: "

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""How long and in how much memory `pagestash estimate` answers, whole processes, beside the command's
+own start (--version) in the same run.
+
+estimate.py PAGESTASH [--json FILE] [--repeat N]
+"""
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+
+CASES = {
+    "start of the command": ["--version"],
+    "llama2-7b": ["estimate", "--preset", "llama2-7b"],
+    "deepseek-v3, 1,024 GPUs": """estimate --preset deepseek-v3 --world-size 1024
+        --pipeline-model-parallel-size 16 --decoder-last-pipeline-num-layers 1
+        --expert-model-parallel-size 64 --expert-tensor-parallel-size 1 --global-batch-size 8192
+        --bf16 --use-distributed-optimizer --json""".split(),
+    "65,536 GPUs, 512 micro-batches, 16 chunks in each of 64 stages": """estimate --num-layers 1024
+        --hidden-size 16384 --num-attention-heads 128 --seq-length 8192
+        --max-position-embeddings 8192 --vocab-size 128000 --swiglu --sequence-parallel
+        --tensor-model-parallel-size 8 --pipeline-model-parallel-size 64 --world-size 65536
+        --num-virtual-stages-per-pipeline-rank 16 --global-batch-size 65536 --bf16
+        --use-distributed-optimizer""".split(),
+    "search over the splits of 61,440 GPUs": """estimate --preset deepseek-v3 --world-size 61440
+        --num-layers 60 --moe-layer-freq 1 --global-batch-size 983040 --bf16
+        --use-distributed-optimizer --search""".split(),
+}
+
+
+def measure(binary, arguments):
+    """(seconds, KiB resident at most, exit code)"""
+    nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
+    begin = time.perf_counter()
+    pid = os.posix_spawn(binary, [binary, *arguments], os.environ, file_actions=nothing)
+    _, status, usage = os.wait4(pid, 0)
+    return time.perf_counter() - begin, usage.ru_maxrss, os.waitstatus_to_exitcode(status)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--repeat", type=int, default=15)
+    options = parser.parse_args()
+    cases = []
+    for name, arguments in CASES.items():
+        runs = [measure(options.binary, arguments) for _ in range(options.repeat)]
+        if any(code not in (0, 1) for _, _, code in runs):
+            parser.error(f"{name}: exit code {runs[0][2]}")
+        cases.append({"case": name, "arguments": arguments,
+                      "seconds": [round(seconds, 6) for seconds, _, _ in runs],
+                      "resident_kib": max(kib for _, kib, _ in runs)})
+    anchor = statistics.median(cases[0]["seconds"])
+    print(f"{'case':64} {'median ms':>10} {'of the start':>13} {'MiB':>6}")
+    for case in cases:
+        median = statistics.median(case["seconds"])
+        print(f"{case['case']:64} {1e3 * median:10.2f} {median / anchor:13.2f} "
+              f"{case['resident_kib'] / 1024:6.1f}")
+    if options.json:
+        with open(options.json, "w", encoding="ascii") as file:
+            json.dump({"schema_version": 1, "machine": platform.machine(), "cpus": os.cpu_count(),
+                       "cases": cases}, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
