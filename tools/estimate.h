@@ -71,7 +71,7 @@ int estimate_fit(const estimate_options *options);
 int estimate_search(const estimate_options *options);
 int estimate_timeline(const estimate_options *options);
 int estimate_pr482(const estimate_options *options);
-/* --html FILE, beside any mode. */
+/* --html FILE, beside any mode but ESTIMATE_PR482. */
 int estimate_picture(const estimate_options *options);
 
 #endif

@@ -163,6 +163,9 @@ static int take_mode(const estimate_line *line, estimate_options *options)
                          "--search and --routing %.80s: one of them at a time (--moe-load-cv goes "
                          "with any split)",
                          estimate_text(line, ESTIMATE_F_ROUTING));
+    /* whose figures are of another model than a picture's */
+    if (estimate_has(line, ESTIMATE_F_HTML) && options->mode == ESTIMATE_PR482)
+        return tool_fail(TOOL_USAGE, "--html and --compat: one of them at a time");
     if (estimate_has(line, ESTIMATE_F_COMPAT_LOGIT_BYTES) && options->mode != ESTIMATE_PR482)
         return tool_fail(TOOL_USAGE, "--compat-logit-bytes %s: needs --compat pr482",
                          estimate_text(line, ESTIMATE_F_COMPAT_LOGIT_BYTES));

@@ -292,6 +292,7 @@ class Runs(FlagsTest):
         self.bad([*GPT, "--html", "-"], 2, "--html -")
         self.bad([*MOE, "--search", "--routing", "t.csv"], 2, "--search", "--routing t.csv")
         self.bad([*GPT, "--compat", "pr482", "--json"], 2, "--compat", "--json")
+        self.bad([*GPT, "--compat", "pr482", "--html", "x.html"], 2, "--compat", "--html")
         self.bad([*GPT, "--compat-logit-bytes", "9"], 2, "--compat pr482")
         self.bad([*GPT, "--compat", "x"], 2, "--compat x", "pr482")
         self.bad([*GPT, "--gpu-memory-gib", "8589934591"], 2, "--gpu-memory-gib 8589934591")
