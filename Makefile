@@ -26,7 +26,7 @@ bench: setup
 	$(BUILD)/pagestash-bench --json $(BUILD)/bench.json
 	$(BUILD)/pagestash-plan-bench --json $(BUILD)/plan-bench.json tests/data/minimalloc
 	$(BUILD)/pagestash-arena-bench
-	bench/estimate.py $(BUILD)/pagestash --json $(BUILD)/estimate-bench.json
+	bench/estimate/estimate.py $(BUILD)/pagestash --json $(BUILD)/estimate-bench.json
 
 setup:
 	@third_party/install.sh

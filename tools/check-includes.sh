@@ -15,23 +15,23 @@ ours='(pagestash|kernels|host|tools|bench|tests)/.*'
 
 # PATH QUOTED ANGLED: extended regular expressions of whole names; the last PATH that fits decides.
 rules() {
-    local host="host/[a-z_]+\.h|kernels/kernels\.h|$core"
+    local host="host/[a-z]+/[a-z_]+\.h|kernels/kernels\.h|$core"
     cat <<RULES
 include/pagestash/.*  -  $pst|std(bool|def|int)\.h
 kernels/core/.*       $core  $pst|(assert|std(bool|def|int)|string)\.h
 kernels/kernels\.h    $core  $pst|std(bool|def|int)\.h
 kernels/host/.*       kernels/(kernels|(core|host)/[a-z_]+)\.h  $pst|OTHERS
-kernels/cuda/.*       kernels/(kernels|(core|cuda)/[a-z_]+)\.(h|cuh)  $pst|$cuda|OTHERS
+kernels/cuda/.*       kernels/(kernels|(core|cuda(/paging)?)/[a-z_]+)\.(h|cuh)  $pst|$cuda|OTHERS
 host/.*               $host  $pst|OTHERS
-host/device_cuda(_span)?\.[ch]  $host|kernels/cuda/launch\.h  $pst|$cuda|OTHERS
-host/nvtx\.c          $host  $pst|nvtx3/.*|OTHERS
-tools/.*              (tools/)?[a-z0-9_]+\.h  $pst|jansson\.h|OTHERS
+host/device/device_cuda(_span)?\.[ch]  $host|kernels/cuda/launch\.h  $pst|$cuda|OTHERS
+host/base/nvtx\.c     $host  $pst|nvtx3/.*|OTHERS
+tools/.*              (tools/[a-z]+/)?[a-z0-9_]+\.h  $pst|jansson\.h|OTHERS
 examples/.*           -  $pst|OTHERS
-bench/.*              (bench/)?[a-z_]+\.h  $pst|jansson\.h|benchmark/.*|OTHERS
-bench/call_cost\.c    bench\.h|host/internal\.h|kernels/cuda/launch\.h  $pst|OTHERS
-bench/gpu_[a-z]+\.cu  gpu\.h|kernels/cuda/(bulk|copy)\.cuh  $pst|$cuda|cub/device/[a-z_]+\.cuh|OTHERS
+bench/.*              (bench|tools)/[a-z]+/[a-z_]+\.h  $pst|jansson\.h|benchmark/.*|OTHERS
+bench/stash/call_cost\.c    bench/stash/bench\.h|host/base/internal\.h|kernels/cuda/launch\.h  $pst|OTHERS
+bench/stash/gpu_[a-z]+\.cu  bench/stash/gpu\.h|kernels/cuda/(paging/bulk|copy)\.cuh  $pst|$cuda|cub/device/[a-z_]+\.cuh|OTHERS
 python/.*             (python/)?[a-z_]+\.h  $pst|OTHERS
-python/torch/.*       [a-z_]+\.h|host/internal\.h  $pst|OTHERS
+python/torch/.*       [a-z_]+\.h|host/base/internal\.h  $pst|OTHERS
 tests/.*              .*  .*
 RULES
 }
@@ -85,41 +85,41 @@ good include/pagestash/pool.h <pagestash/device.h>
 bad kernels/core/pool.h <stdio.h>
 bad kernels/core/pool.h <cuda_runtime.h>
 bad kernels/core/pool.h "kernels/kernels.h"
-bad kernels/core/pool.h "host/internal.h"
+bad kernels/core/pool.h "host/base/internal.h"
 good kernels/core/pool.h "kernels/core/fn.h"
 bad kernels/kernels.h "kernels/host/runners.h"
-bad kernels/host/move.c "host/internal.h"
+bad kernels/host/move.c "host/base/internal.h"
 bad kernels/host/move.c "kernels/cuda/ptx.cuh"
 good kernels/host/move.c <string.h>
-bad kernels/cuda/move.cu "kernels/host/runners.h"
-good kernels/cuda/move.cu "kernels/cuda/launch.cuh"
-bad host/pool.c <cuda_runtime_api.h>
-bad host/pool.c "kernels/host/runners.h"
-bad host/pool.c "tools/tool.h"
-bad host/pool.c <jansson.h>
-bad host/device_cuda.c <nccl.h>
-bad host/nccl.c <nccl.h>
-good host/nccl.c <dlfcn.h>
-good host/device_cuda.c <cuda_runtime_api.h>
-good host/device_cuda.c "kernels/cuda/launch.h"
-bad host/device.c "kernels/cuda/launch.h"
-good host/pool.c <pthread.h>
-good host/pool.c "host/internal.h"
-bad tools/pagestash.c "host/internal.h"
+bad kernels/cuda/paging/move.cu "kernels/host/runners.h"
+good kernels/cuda/paging/move.cu "kernels/cuda/launch.cuh"
+bad host/stash/pool.c <cuda_runtime_api.h>
+bad host/stash/pool.c "kernels/host/runners.h"
+bad host/stash/pool.c "tools/common/tool.h"
+bad host/stash/pool.c <jansson.h>
+bad host/device/device_cuda.c <nccl.h>
+bad host/comm/nccl.c <nccl.h>
+good host/comm/nccl.c <dlfcn.h>
+good host/device/device_cuda.c <cuda_runtime_api.h>
+good host/device/device_cuda.c "kernels/cuda/launch.h"
+bad host/device/device.c "kernels/cuda/launch.h"
+good host/stash/pool.c <pthread.h>
+good host/stash/pool.c "host/base/internal.h"
+bad tools/pagestash.c "host/base/internal.h"
 bad tools/pagestash.c "kernels/kernels.h"
 bad tools/pagestash.c <cuda.h>
-good tools/pagestash.c "tools/tool.h"
-good tools/estimate_pr482.c "estimate_pr482.h"
+good tools/pagestash.c "tools/common/tool.h"
+good tools/estimate/estimate_pr482.c "tools/estimate/estimate_compat.h"
 good tools/pagestash.c <argp.h>
-bad examples/01_stash_restore.c "tools/tool.h"
+bad examples/01_stash_restore.c "tools/common/tool.h"
 bad examples/01_stash_restore.c "kernels/kernels.h"
-bad bench/host_bench.c "host/internal.h"
-bad bench/host_bench.c "host/plan.h"
-bad python/other.c "host/internal.h"
-bad python/torch/pagestash_torch.c "host/arena.h"
+bad bench/stash/host_bench.c "host/base/internal.h"
+bad bench/stash/host_bench.c "host/plan/plan.h"
+bad python/other.c "host/base/internal.h"
+bad python/torch/pagestash_torch.c "host/arena/arena.h"
 bad python/torch/pagestash_torch.c <cuda_runtime_api.h>
-good python/torch/pagestash_torch.c "host/internal.h"
-good tests/host/pool_test.c "host/internal.h"
+good python/torch/pagestash_torch.c "host/base/internal.h"
+good tests/host/stash/pool_test.c "host/base/internal.h"
 CASES
     printf '%d of %d planted lines judged rightly\n' "$right" "$total"
     [ "$right" = "$total" ]

@@ -1,5 +1,5 @@
 /* pagestash env: the environment variables of the library. */
-#include "tool.h"
+#include "tools/common/tool.h"
 
 #include <argp.h>
 #include <stdio.h>

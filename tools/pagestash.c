@@ -1,5 +1,5 @@
 /* The command pagestash: a table of subcommands. */
-#include "tool.h"
+#include "tools/common/tool.h"
 
 #include <argp.h>
 #include <signal.h>

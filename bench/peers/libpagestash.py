@@ -1,6 +1,6 @@
 """The C interface of libpagestash, as far as the benchmark uses it, through ctypes.
 
-The structs repeat include/pagestash/*.h field by field; tests/tools/test_peers.py compares their
+The structs repeat include/pagestash/*.h field by field; tests/bench/test_peers.py compares their
 sizes and offsets with what the C compiler makes of the headers.
 """
 import ctypes

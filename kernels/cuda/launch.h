@@ -1,4 +1,4 @@
-/* What host/device_cuda.c asks of the CUDA kernels. */
+/* What host/device/device_cuda.c asks of the CUDA kernels. */
 #ifndef PSTI_CUDA_LAUNCH_H
 #define PSTI_CUDA_LAUNCH_H
 

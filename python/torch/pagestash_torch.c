@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 #include "torch_trace.h"
 
 enum { MAX_POOLS = 64 };

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 
 #define BUFFER_BYTES ((size_t)1 << 20)
 #define NO_ID UINT64_MAX

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 #include "tests/conformance/conf_simt.h"
 
 typedef struct conf_device {

@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 #include "tests/fuzz/pieces.h"
-#include "tools/estimate.h"
+#include "tools/estimate/estimate.h"
 
 enum { MAX_WORDS = 512 };
 

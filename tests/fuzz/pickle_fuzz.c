@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/trace.h"
+#include "host/trace/trace.h"
 
 enum { WORDS_PER_BYTE = 3 };
 

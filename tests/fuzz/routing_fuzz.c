@@ -1,6 +1,6 @@
 /* The reader of routing traces over arbitrary bytes, given in two ways: all at once, and in pieces
  * whose size depends on the input. Both must say the same. */
-#include "tools/routing.c"
+#include "tools/common/routing.c"
 
 #include "tests/fuzz/pieces.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 #include "tests/fuzz/pieces.h"
 
 enum { MAX_ROWS = 4096 };

@@ -187,9 +187,9 @@ def main():
     if not nvcc:
         print("no nvcc")
         return 77
-    sources = sorted((root / "kernels/cuda").glob("*.cu"))
+    sources = sorted((root / "kernels/cuda").rglob("*.cu"))
     wrong = [f"{source.name}: <<<>>>; use the launcher" for source in
-             [*sources, *(root / "kernels/cuda").glob("*.cuh")] if "<<<" in source.read_text()]
+             [*sources, *(root / "kernels/cuda").rglob("*.cuh")] if "<<<" in source.read_text()]
     seen = set()
     with tempfile.TemporaryDirectory() as scratch, \
             concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

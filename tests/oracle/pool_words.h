@@ -3,7 +3,7 @@
 #ifndef PAGESTASH_TESTS_POOL_WORDS_H
 #define PAGESTASH_TESTS_POOL_WORDS_H
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 
 typedef struct ticket_words {
     psti_ticket_record head;

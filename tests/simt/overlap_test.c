@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 #include "kernels/core/pool.h"
 #include "tests/simt/simt_device.h"
 #include "tests/simt/simt_machine.h"

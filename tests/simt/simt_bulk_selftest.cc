@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* ---- a ring of stages, as in kernels/cuda/bulk.cuh ---- */
+/* ---- a ring of stages, as in kernels/cuda/paging/bulk.cuh ---- */
 
 static const uint32_t kStages = 4;
 static const uint32_t kStageBytes = 64;

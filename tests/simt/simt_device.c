@@ -1,6 +1,6 @@
 #include "tests/simt/simt_device.h"
 
-#include "host/internal.h"
+#include "host/base/internal.h"
 
 pst_status psti_simt_device_open(const simt_options *options, pst_device **device_out)
 {

@@ -2,9 +2,9 @@
 #define PSTI_SIMT 1
 #include "tests/simt/simt.h"
 
-#include "kernels/cuda/control.cuh"
-#include "kernels/cuda/move.cuh"
-#include "kernels/cuda/pattern.cuh"
+#include "kernels/cuda/paging/control.cuh"
+#include "kernels/cuda/paging/move.cuh"
+#include "kernels/cuda/paging/pattern.cuh"
 
 #include "tests/simt/simt_device.h"
 
@@ -53,7 +53,7 @@ static void run(const void *args, uint64_t work)
            call<Args, kKernel>);
 }
 
-/* By the kernel of the backend: as launch_move in kernels/cuda/move.cu. */
+/* By the kernel of the backend: as launch_move in kernels/cuda/paging/move.cu. */
 static void run_move(const void *opaque, void (*const kernels[])(void *))
 {
     const psti_move_args *args = static_cast<const psti_move_args *>(opaque);

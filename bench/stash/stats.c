@@ -1,0 +1,37 @@
+#include "bench/stash/bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void bench_series_add(bench_series *series, double value)
+{
+    if (series->num < BENCH_MAX_SAMPLES)
+        series->samples[series->num++] = value;
+}
+
+bench_times bench_summary(const bench_series *series)
+{
+    const uint32_t num = series->num;
+    double sorted[BENCH_MAX_SAMPLES];
+    memcpy(sorted, series->samples, num * sizeof(sorted[0]));
+    qsort(sorted, num, sizeof(sorted[0]), by_value);
+    return (bench_times){.min = sorted[0],
+                         .median = (sorted[(num - 1) / 2] + sorted[num / 2]) / 2.0,
+                         .max = sorted[num - 1],
+                         .samples = num};
+}
+
+double bench_median_ratio(const bench_series *above, const bench_series *below)
+{
+    bench_series ratios = {.num = 0};
+    for (uint32_t i = 0; i < above->num && i < below->num; i++)
+        bench_series_add(&ratios, above->samples[i] / below->samples[i]);
+    return ratios.num ? bench_summary(&ratios).median : (double)NAN;
+}

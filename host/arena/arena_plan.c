@@ -1,0 +1,255 @@
+/* The plan as the arena follows it, made once from a plan file. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "host/arena/arena.h"
+
+typedef struct pair {
+    uint64_t key;
+    uint32_t entry;
+} pair;
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const pair *left = a;
+    const pair *right = b;
+    if (left->key != right->key)
+        return left->key < right->key ? -1 : 1;
+    return (left->entry > right->entry) - (left->entry < right->entry);
+}
+
+/* How many pairs have a key below `key`. */
+static uint32_t count_below(const pair *pairs, uint32_t num_pairs, uint64_t key)
+{
+    uint32_t low = 0;
+    uint32_t high = num_pairs;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (pairs[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ---- rows ---- */
+
+static pst_status stream_of(pst_arena *arena, uint32_t name, uint32_t *stream_out)
+{
+    for (uint32_t i = 0; i < arena->num_streams; i++)
+        if (arena->stream_names[i] == name) {
+            *stream_out = i;
+            return PST_OK;
+        }
+    PSTI_CHECK(arena->num_streams < PST_ARENA_MAX_STREAMS, PST_E_INVALID,
+               "the plan has more than %d streams", PST_ARENA_MAX_STREAMS);
+    arena->stream_names[arena->num_streams] = name;
+    *stream_out = arena->num_streams++;
+    return PST_OK;
+}
+
+static pst_status load_malloc(pst_arena *arena, const pst_plan_row *row, uint32_t index)
+{
+    const uint64_t align = arena->config.align;
+    psti_entry *entry = &arena->entries[index];
+    PSTI_CHECK(row->offset % align == 0, PST_E_INVALID,
+               "tensor %" PRIu64 ", line %" PRIu64 ": offset %" PRIu64
+               ": allowed are multiples of align, %" PRIu64,
+               row->id, row->line, row->offset, align);
+    entry->offset = row->offset;
+    entry->bytes = (row->bytes + align - 1) & ~(align - 1);
+    entry->freed_at = PSTI_NO_INDEX;
+    arena->ids[index] = row->id;
+    if (entry->offset + entry->bytes > arena->bytes)
+        arena->bytes = entry->offset + entry->bytes;
+    uint32_t stream = 0;
+    PSTI_TRY(stream_of(arena, row->stream, &stream));
+    entry->stream = (uint8_t)stream;
+    return PST_OK;
+}
+
+/* The entries by id, sorted; all mallocs are loaded. A mark without a malloc behind it is where a
+ * recording ended: it begins no iteration, and what is freed behind it has no end. */
+static pst_status load_ends(pst_arena *arena, const pst_plan_row *rows, uint64_t num_rows,
+                            const pair *by_id)
+{
+    uint32_t before = 0;
+    bool is_over = false;
+    for (uint64_t i = 0; i < num_rows; i++) {
+        const pst_plan_row *row = &rows[i];
+        if (row->op == PST_PLAN_OP_MALLOC) {
+            before++;
+        } else if (row->op == PST_PLAN_OP_MARK) {
+            is_over = is_over || (before == arena->num_entries && arena->num_marks > 0);
+            if (!is_over)
+                arena->marks[arena->num_marks++] = before;
+        } else {
+            const uint32_t index = count_below(by_id, arena->num_entries, row->id);
+            psti_entry *entry = &arena->entries[by_id[index].entry];
+            uint32_t stream = 0;
+            if (row->op == PST_PLAN_OP_USE) {
+                PSTI_TRY(stream_of(arena, row->stream, &stream));
+                entry->uses |= UINT64_C(1) << stream;
+            } else if (!is_over) {
+                entry->freed_at = before;
+            }
+        }
+    }
+    if (arena->num_marks == 0)
+        arena->num_marks = 1; /* at 0 */
+    return PST_OK;
+}
+
+static pst_status load_rows(pst_arena *arena, const pst_plan_file *plan, pair *pairs)
+{
+    const pst_plan_row *rows = pst_plan_file_rows(plan);
+    const uint64_t num_rows = pst_plan_file_num_rows(plan);
+    uint32_t index = 0;
+    for (uint64_t i = 0; i < num_rows; i++) {
+        if (rows[i].op != PST_PLAN_OP_MALLOC)
+            continue;
+        pairs[index] = (pair){rows[i].id, index};
+        PSTI_TRY(load_malloc(arena, &rows[i], index++));
+    }
+    qsort(pairs, arena->num_entries, sizeof(*pairs), compare_pairs);
+    return load_ends(arena, rows, num_rows, pairs);
+}
+
+/* ---- addresses ---- */
+
+static uint32_t place_of(const pst_arena *arena, uint64_t offset)
+{
+    uint32_t at = (uint32_t)(offset / 16 * UINT64_C(0x9e3779b97f4a7c15) >> 32) & arena->slot_mask;
+    while (arena->slot_table[at] != 0 && arena->slots[arena->slot_table[at] - 1].offset != offset)
+        at = (at + 1) & arena->slot_mask;
+    return at;
+}
+
+psti_slot *psti_arena_slot(const pst_arena *arena, uint64_t offset)
+{
+    const uint32_t index = arena->slot_table[place_of(arena, offset)];
+    return index == 0 ? NULL : &arena->slots[index - 1];
+}
+
+static void load_addresses(pst_arena *arena, pair *pairs)
+{
+    for (uint32_t i = 0; i < arena->num_entries; i++)
+        pairs[i] = (pair){arena->entries[i].offset, i};
+    if (arena->num_entries)
+        qsort(pairs, arena->num_entries, sizeof(*pairs), compare_pairs);
+    for (uint32_t rank = 0; rank < arena->num_entries; rank++) {
+        psti_entry *entry = &arena->entries[pairs[rank].entry];
+        arena->by_rank[rank] = pairs[rank].entry;
+        if (rank == 0 || pairs[rank - 1].key != pairs[rank].key) {
+            arena->slots[arena->num_slots].offset = entry->offset;
+            arena->slot_table[place_of(arena, entry->offset)] = ++arena->num_slots;
+        }
+        entry->rank = rank;
+        entry->slot = arena->num_slots - 1;
+        entry->upper = count_below(pairs, arena->num_entries, entry->offset + entry->bytes);
+    }
+}
+
+/* The addresses that `stream` ever has, as ranges in order that do not touch. */
+static uint32_t ranges_of(const pst_arena *arena, uint32_t stream, pst_plan_range *ranges)
+{
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < arena->num_entries; rank++) {
+        const psti_entry *entry = &arena->entries[arena->by_rank[rank]];
+        const uint64_t end = entry->offset + entry->bytes;
+        if (entry->stream != stream)
+            continue;
+        if (count == 0 || entry->offset > ranges[count - 1].end)
+            ranges[count++] = (pst_plan_range){entry->offset, end};
+        else if (end > ranges[count - 1].end)
+            ranges[count - 1].end = end;
+    }
+    return count;
+}
+
+static bool touches(const psti_entry *entry, const pst_plan_range *ranges, uint32_t count)
+{
+    uint32_t low = 0;
+    while (low < count) {
+        const uint32_t middle = low + (count - low) / 2;
+        if (ranges[middle].end <= entry->offset)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return ranges[low].begin < entry->offset + entry->bytes;
+}
+
+static pst_status load_sharing(pst_arena *arena)
+{
+    if (arena->num_streams < 2)
+        return PST_OK;
+    /* one more than there can be, which touches nothing */
+    pst_plan_range *ranges = psti_calloc((size_t)arena->num_entries + 1, sizeof(*ranges));
+    PSTI_CHECK(ranges, PST_E_NOMEM, "no memory for a plan of %u tensors", arena->num_entries);
+    for (uint32_t stream = 0; stream < arena->num_streams; stream++) {
+        const uint32_t count = ranges_of(arena, stream, ranges);
+        ranges[count] = (pst_plan_range){UINT64_MAX, UINT64_MAX};
+        for (uint32_t i = 0; i < arena->num_entries; i++)
+            if (arena->entries[i].stream != stream && touches(&arena->entries[i], ranges, count))
+                arena->entries[i].is_shared = true;
+    }
+    psti_free(ranges);
+    return PST_OK;
+}
+
+/* ---- all ---- */
+
+static pst_status allocate(pst_arena *arena, uint64_t num_marks)
+{
+    const uint64_t count = arena->num_entries ? arena->num_entries : 1;
+    uint64_t table = 2;
+    while (table < 2 * count)
+        table *= 2;
+    arena->slot_mask = (uint32_t)(table - 1);
+    arena->entries = psti_calloc(count, sizeof(*arena->entries));
+    arena->ids = psti_calloc(count, sizeof(*arena->ids));
+    arena->by_rank = psti_calloc(count, sizeof(*arena->by_rank));
+    arena->slots = psti_calloc(count, sizeof(*arena->slots));
+    arena->slot_table = psti_calloc(table, sizeof(*arena->slot_table));
+    arena->marks = psti_calloc(num_marks + 1, sizeof(*arena->marks));
+    PSTI_CHECK(arena->entries && arena->ids && arena->by_rank && arena->slots &&
+                   arena->slot_table && arena->marks,
+               PST_E_NOMEM, "no memory for a plan of %u tensors", arena->num_entries);
+    return psti_bits_open(&arena->used, arena->num_entries);
+}
+
+pst_status psti_arena_load(pst_arena *arena, const pst_plan_file *plan)
+{
+    uint64_t num_marks = 0;
+    arena->has_plan = plan != NULL;
+    if (!plan) {
+        PSTI_TRY(allocate(arena, 0));
+        arena->num_marks = 1;
+        return PST_OK;
+    }
+    for (uint64_t i = 0; i < pst_plan_file_num_rows(plan); i++)
+        num_marks += pst_plan_file_rows(plan)[i].op == PST_PLAN_OP_MARK;
+    arena->num_entries = (uint32_t)pst_plan_file_num_tensors(plan);
+    PSTI_TRY(allocate(arena, num_marks));
+    pair *pairs = psti_calloc((size_t)arena->num_entries + 1, sizeof(*pairs));
+    PSTI_CHECK(pairs, PST_E_NOMEM, "no memory for a plan of %u tensors", arena->num_entries);
+    const pst_status status = load_rows(arena, plan, pairs);
+    if (status == PST_OK)
+        load_addresses(arena, pairs);
+    psti_free(pairs);
+    PSTI_TRY(status);
+    return load_sharing(arena);
+}
+
+void psti_arena_unload(pst_arena *arena)
+{
+    psti_bits_close(&arena->used);
+    psti_free(arena->entries);
+    psti_free(arena->ids);
+    psti_free(arena->by_rank);
+    psti_free(arena->slots);
+    psti_free(arena->slot_table);
+    psti_free(arena->marks);
+}

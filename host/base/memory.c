@@ -1,0 +1,33 @@
+#include "host/base/internal.h"
+
+#include <stdlib.h>
+
+static long successes_left = -1;
+
+void psti_fail_allocation_after(long successes)
+{
+    __atomic_store_n(&successes_left, successes, __ATOMIC_RELAXED);
+}
+
+bool psti_allocation_fails(void)
+{
+    long left = __atomic_load_n(&successes_left, __ATOMIC_RELAXED);
+    do {
+        if (left < 0)
+            return false;
+        if (left == 0)
+            return true;
+    } while (!__atomic_compare_exchange_n(&successes_left, &left, left - 1, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    return false;
+}
+
+void *psti_calloc(size_t count, size_t size)
+{
+    return psti_allocation_fails() ? NULL : calloc(count, size);
+}
+
+void psti_free(void *memory)
+{
+    free(memory);
+}

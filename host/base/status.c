@@ -1,0 +1,75 @@
+#include "host/base/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char last_message[1024];
+
+int pst_version(void)
+{
+    return PST_VERSION;
+}
+
+const char *pst_status_name(pst_status status)
+{
+    switch (status) {
+#define PSTI_NAME(name, value, text) \
+    case name:                       \
+        return #name;
+        PST_STATUS_LIST(PSTI_NAME)
+#undef PSTI_NAME
+    }
+    return "PST_E_UNKNOWN";
+}
+
+const char *pst_status_text(pst_status status)
+{
+    switch (status) {
+#define PSTI_TEXT(name, value, text) \
+    case name:                       \
+        return text;
+        PST_STATUS_LIST(PSTI_TEXT)
+#undef PSTI_TEXT
+    }
+    return "no status of this library";
+}
+
+const char *pst_fault_text(pst_fault fault)
+{
+    switch (fault) {
+#define PSTI_TEXT(name, value, text) \
+    case name:                       \
+        return text;
+        PST_FAULT_LIST(PSTI_TEXT)
+#undef PSTI_TEXT
+    }
+    return "no fault of this library";
+}
+
+const char *pst_last_message(void)
+{
+    return last_message;
+}
+
+void psti_one_line(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ')
+            *text = ' ';
+}
+
+pst_status psti_fail(pst_status status, const char *file, int line, const char *format, ...)
+{
+    const char *slash = strrchr(file, '/');
+    char text[sizeof(last_message) - 256];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof(text), format, values);
+    va_end(values);
+    psti_one_line(text);
+    snprintf(last_message, sizeof(last_message), "%s [%.200s:%d]", text, slash ? slash + 1 : file,
+             line);
+    psti_log(PST_LOG_ERROR, "%s: %s", pst_status_name(status), last_message);
+    return status;
+}

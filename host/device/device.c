@@ -1,0 +1,279 @@
+/* Checks arguments and calls the device's table. */
+#include "host/base/internal.h"
+
+#include <string.h>
+#include <time.h>
+
+#define NEED(pointer) PSTI_CHECK((pointer) != NULL, PST_E_INVALID, #pointer " is NULL")
+
+void psti_device_retain(pst_device *device)
+{
+    __atomic_fetch_add(&device->live, 1, __ATOMIC_RELAXED);
+}
+
+void psti_device_release(pst_device *device)
+{
+    __atomic_fetch_sub(&device->live, 1, __ATOMIC_RELEASE);
+}
+
+uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold)
+{
+    const struct timespec millisecond = {.tv_nsec = 1000000};
+    uint32_t graphs = __atomic_load_n(&hold->graphs, __ATOMIC_ACQUIRE);
+    /* a thread of the driver's lets go of a graph that was destroyed a moment ago */
+    for (int i = 0; i < 50 && graphs && device->info.kind == PST_DEVICE_CUDA; i++) {
+        nanosleep(&millisecond, NULL);
+        graphs = __atomic_load_n(&hold->graphs, __ATOMIC_ACQUIRE);
+    }
+    return graphs;
+}
+
+#if !PSTI_HAVE_CUDA
+pst_status psti_cuda_device_open(int index, pst_device **device_out)
+{
+    (void)index;
+    (void)device_out;
+    return PSTI_FAIL(PST_E_UNSUPPORTED, "this library was built without CUDA");
+}
+
+bool psti_cuda_is_present(void)
+{
+    return false;
+}
+#endif
+
+pst_status pst_device_open(const char *name, int index, pst_device **device_out)
+{
+    NEED(name);
+    NEED(device_out);
+    PSTI_TRY(pst_env_check());
+    PSTI_CHECK(index >= 0, PST_E_INVALID, "index %d: must not be negative", index);
+    if (strcmp(name, "auto") == 0)
+        name = psti_cuda_is_present() ? "cuda" : "host";
+    if (strcmp(name, "cuda") == 0)
+        return psti_cuda_device_open(index, device_out);
+    PSTI_CHECK(strcmp(name, "host") == 0, PST_E_INVALID,
+               "device '%.32s': allowed are auto, host, cuda", name);
+    PSTI_CHECK(index == 0, PST_E_INVALID, "index %d: host has only device 0", index);
+    return psti_host_device_open("host", 1, &psti_host_runners, device_out);
+}
+
+pst_status pst_device_close(pst_device *device)
+{
+    if (!device)
+        return PST_OK;
+    const uint32_t live = __atomic_load_n(&device->live, __ATOMIC_ACQUIRE);
+    PSTI_CHECK(live == 0, PST_E_BUSY,
+               "%u pools, groups, streams, events, graphs or allocations of device %s still exist",
+               live, device->info.name);
+    device->ops->close(device);
+    return PST_OK;
+}
+
+pst_status pst_device_get_info(pst_device *device, pst_device_info *info_out)
+{
+    NEED(device);
+    NEED(info_out);
+    return device->ops->get_info(device, info_out);
+}
+
+/* Makes one object of the device: counts it when the call succeeded. */
+#define CREATE(call)                \
+    do {                            \
+        PSTI_TRY(call);             \
+        psti_device_retain(device); \
+        return PST_OK;              \
+    } while (0)
+
+/* After a CUDA error an object counts as gone even though CUDA could not free it. */
+#define DESTROY(object, call)                           \
+    do {                                                \
+        NEED(device);                                   \
+        if (!(object))                                  \
+            return PST_OK;                              \
+        const pst_status status_ = (call);              \
+        if (status_ == PST_OK || status_ == PST_E_CUDA) \
+            psti_device_release(device);                \
+        return status_;                                 \
+    } while (0)
+
+pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out)
+{
+    NEED(device);
+    NEED(address_out);
+    PSTI_CHECK(bytes > 0, PST_E_INVALID, "0 bytes asked");
+    CREATE(device->ops->alloc(device, bytes, address_out));
+}
+
+pst_status pst_device_free(pst_device *device, void *address)
+{
+    DESTROY(address, device->ops->free(device, address));
+}
+
+pst_status pst_device_alloc_pinned(pst_device *device, size_t bytes, void **address_out)
+{
+    NEED(device);
+    NEED(address_out);
+    PSTI_CHECK(bytes > 0, PST_E_INVALID, "0 bytes asked");
+    CREATE(device->ops->alloc_pinned(device, bytes, address_out));
+}
+
+pst_status pst_device_free_pinned(pst_device *device, void *address)
+{
+    DESTROY(address, device->ops->free_pinned(device, address));
+}
+
+pst_status pst_device_copy(pst_device *device, void *destination, const void *source, size_t bytes,
+                           pst_stream stream)
+{
+    NEED(device);
+    if (bytes == 0)
+        return PST_OK;
+    NEED(destination);
+    NEED(source);
+    return device->ops->copy(device, destination, source, bytes, stream);
+}
+
+pst_status pst_device_fill(pst_device *device, void *destination, uint8_t value, size_t bytes,
+                           pst_stream stream)
+{
+    NEED(device);
+    if (bytes == 0)
+        return PST_OK;
+    NEED(destination);
+    return device->ops->fill(device, destination, value, bytes, stream);
+}
+
+pst_status pst_device_synchronize(pst_device *device)
+{
+    NEED(device);
+    return device->ops->synchronize(device);
+}
+
+pst_status pst_stream_create(pst_device *device, pst_stream *stream_out)
+{
+    NEED(device);
+    NEED(stream_out);
+    CREATE(device->ops->stream_create(device, stream_out));
+}
+
+pst_status pst_stream_destroy(pst_device *device, pst_stream stream)
+{
+    DESTROY(stream, device->ops->stream_destroy(device, stream));
+}
+
+pst_status pst_stream_synchronize(pst_device *device, pst_stream stream)
+{
+    NEED(device);
+    return device->ops->stream_synchronize(device, stream);
+}
+
+pst_status pst_event_create(pst_device *device, pst_event *event_out)
+{
+    NEED(device);
+    NEED(event_out);
+    CREATE(device->ops->event_create(device, event_out));
+}
+
+pst_status pst_event_destroy(pst_device *device, pst_event event)
+{
+    DESTROY(event, device->ops->event_destroy(device, event));
+}
+
+pst_status pst_event_record(pst_device *device, pst_event event, pst_stream stream)
+{
+    NEED(device);
+    NEED(event);
+    return device->ops->event_record(device, event, stream, false);
+}
+
+pst_status pst_event_wait(pst_device *device, pst_event event, pst_stream stream)
+{
+    NEED(device);
+    NEED(event);
+    return device->ops->event_wait(device, event, stream, false);
+}
+
+pst_status pst_event_record_external(pst_device *device, pst_event event, pst_stream stream)
+{
+    NEED(device);
+    NEED(event);
+    return device->ops->event_record(device, event, stream, true);
+}
+
+pst_status pst_event_wait_external(pst_device *device, pst_event event, pst_stream stream)
+{
+    NEED(device);
+    NEED(event);
+    return device->ops->event_wait(device, event, stream, true);
+}
+
+pst_status pst_event_synchronize(pst_device *device, pst_event event)
+{
+    NEED(device);
+    NEED(event);
+    return device->ops->event_synchronize(device, event);
+}
+
+pst_status pst_event_elapsed(pst_device *device, pst_event begin, pst_event end,
+                             double *seconds_out)
+{
+    NEED(device);
+    NEED(begin);
+    NEED(end);
+    NEED(seconds_out);
+    return device->ops->event_elapsed(device, begin, end, seconds_out);
+}
+
+pst_status pst_graph_begin(pst_device *device, pst_stream stream)
+{
+    NEED(device);
+    PSTI_CHECK(stream, PST_E_CAPTURE, "the default stream (NULL) cannot be captured");
+    return device->ops->graph_begin(device, stream);
+}
+
+pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **graph_out)
+{
+    NEED(device);
+    NEED(stream);
+    NEED(graph_out);
+    pst_graph made = {.device = device};
+    pst_graph *graph = psti_calloc(1, sizeof(*graph));
+    /* the capture ends whether or not there is memory for the graph */
+    const pst_status status = device->ops->graph_end(device, stream, &made);
+    if (status == PST_OK && graph) {
+        *graph = made;
+        psti_device_retain(device);
+        *graph_out = graph;
+        return PST_OK;
+    }
+    psti_free(graph);
+    if (status != PST_OK)
+        return status;
+    device->ops->graph_destroy(&made);
+    return PSTI_FAIL(PST_E_NOMEM, "no memory for a graph");
+}
+
+pst_status pst_graph_launch(pst_graph *graph, pst_stream stream)
+{
+    NEED(graph);
+    return graph->device->ops->graph_launch(graph, stream);
+}
+
+pst_status pst_graph_get_info(const pst_graph *graph, pst_graph_info *info_out)
+{
+    NEED(graph);
+    NEED(info_out);
+    *info_out = graph->info;
+    return PST_OK;
+}
+
+pst_status pst_graph_destroy(pst_graph *graph)
+{
+    if (!graph)
+        return PST_OK;
+    graph->device->ops->graph_destroy(graph);
+    psti_device_release(graph->device);
+    psti_free(graph);
+    return PST_OK;
+}

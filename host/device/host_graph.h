@@ -1,0 +1,73 @@
+/* Capture on the host device: a list of calls in the order they were made, which is one of the
+ * orders that its edges allow. Streams join a capture by waiting for an event recorded in it, and
+ * must be joined back to the origin before it ends, as on CUDA. */
+#ifndef PSTI_HOST_GRAPH_H
+#define PSTI_HOST_GRAPH_H
+
+#include "host/base/internal.h"
+
+typedef enum psti_node_kind {
+    PSTI_NODE_LAUNCH,
+    PSTI_NODE_COPY,
+    PSTI_NODE_FILL,
+    PSTI_NODE_RECORD,
+    PSTI_NODE_WAIT
+} psti_node_kind;
+
+typedef struct psti_node {
+    psti_node_kind kind;
+    psti_op op;
+    uint8_t value;
+    void *args; /* owned */
+    void *to;
+    const void *from;
+    size_t bytes;
+    pst_event event;
+} psti_node;
+
+typedef struct psti_node_list {
+    psti_node *nodes;
+    size_t num_nodes, nodes_capacity;
+    psti_hold **holds;
+    size_t num_holds, holds_capacity;
+} psti_node_list;
+
+typedef struct psti_capture {
+    uint64_t id; /* from 1 */
+    pst_stream origin;
+    pst_stream streams; /* all that joined, the origin too, by next_captured */
+    psti_node_list list;
+    bool failed; /* a call could not be recorded */
+    struct psti_capture *next;
+} psti_capture;
+
+struct CUstream_st {
+    psti_capture *captured; /* NULL: work runs at once */
+    uint64_t position;      /* grows with every call recorded on this stream */
+    uint64_t joined_at;     /* position that another stream has waited for */
+    pst_stream next_captured;
+};
+
+struct CUevent_st {
+    uint64_t nanoseconds; /* atomic: time of the last record, 0: never */
+    uint64_t capture_id;  /* of the capture it was recorded in, 0: none */
+    pst_stream stream;    /* alive as long as that capture */
+    uint64_t position;    /* of that stream, after the record */
+};
+
+/* Captures that are open now; the caller serialises with the device's lock. */
+typedef struct psti_captures {
+    psti_capture *first;
+    uint64_t count; /* ever begun */
+} psti_captures;
+
+pst_status psti_capture_begin(psti_captures *captures, pst_stream stream);
+/* Ends the capture; *list_out is the graph, freed with psti_nodes_free. */
+pst_status psti_capture_end(psti_captures *captures, pst_stream stream, psti_node_list **list_out);
+/* The stream joins the capture that the event was recorded in. */
+pst_status psti_capture_join(const psti_captures *captures, pst_stream stream, pst_event event);
+pst_status psti_capture_append(pst_stream stream, const psti_node *node);
+pst_status psti_capture_hold(pst_stream stream, psti_hold *hold);
+void psti_nodes_free(psti_node_list *list);
+
+#endif

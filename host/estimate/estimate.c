@@ -1,0 +1,185 @@
+#include "host/estimate/estimate.h"
+
+#include <inttypes.h>
+
+uint64_t psti_sum_of(const uint64_t *terms, size_t num_terms)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < num_terms; i++)
+        sum = psti_plus(sum, terms[i]);
+    return sum;
+}
+
+uint64_t psti_product_of(const uint64_t *factors, size_t num_factors)
+{
+    uint64_t product = 1;
+    for (size_t i = 0; i < num_factors; i++)
+        product = psti_times(product, factors[i]);
+    return product;
+}
+
+uint64_t psti_part(uint64_t total, uint64_t num, uint64_t den)
+{
+    if (total == PSTI_TOO_MUCH)
+        return total;
+    return psti_plus(psti_times(total / den, num), psti_share(total % den * num, den));
+}
+
+/* ---- what a zero stands for ---- */
+
+static void fill(uint64_t *field, uint64_t value)
+{
+    if (*field == 0)
+        *field = value;
+}
+
+static void fill_widths(pst_estimate_config *config)
+{
+    static const uint64_t widths[][2] = {
+        [PST_TRAIN_BF16] = {4, 12}, [PST_TRAIN_FP16] = {2, 16}, [PST_TRAIN_FP32] = {4, 8}};
+    fill(&config->gradient_width, widths[config->type][0]);
+    fill(&config->optimizer_width, widths[config->type][1]);
+    if (config->offload_num == 0)
+        fill(&config->offload_den, 1);
+}
+
+static void fill_all(pst_estimate_config *config)
+{
+    fill(&config->num_kv_heads, config->num_heads);
+    if (config->num_heads != 0)
+        fill(&config->head_size, config->hidden_size / config->num_heads);
+    fill(&config->vocab_multiple, 128);
+    fill(&config->tensor_parallel, 1);
+    fill(&config->pipeline_parallel, 1);
+    fill(&config->virtual_stages, 1);
+    fill(&config->context_parallel, 1);
+    fill(&config->expert_parallel, 1);
+    fill(&config->expert_tensor_parallel, config->tensor_parallel);
+    fill(&config->micro_batch, 1);
+    fill(&config->interleave_group, config->pipeline_parallel);
+    fill(&config->capacity_num, 1);
+    fill(&config->capacity_den, 1);
+    fill(&config->row_multiple, 1);
+    fill(&config->page_rows, 64);
+    if (config->slack_num == 0 && config->slack_den == 0) {
+        config->slack_num = 11;
+        config->slack_den = 10;
+    }
+    fill_widths(config);
+}
+
+/* After the split is known to be in its limits. */
+static void fill_sizes(pst_estimate_config *config)
+{
+    const uint64_t replica =
+        config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
+    fill(&config->world_size, replica);
+    const uint64_t unit = psti_times(config->vocab_multiple, config->tensor_parallel);
+    fill(&config->padded_vocab_size, psti_times(psti_share(config->vocab_size, unit), unit));
+    fill(&config->global_batch, psti_times(config->micro_batch, config->world_size / replica));
+}
+
+pst_status psti_estimate_open(const pst_estimate_config *given, pst_estimate_config *config_out)
+{
+    PSTI_CHECK(given, PST_E_INVALID, "config is NULL");
+    PSTI_CHECK(given->struct_size == sizeof(*given), PST_E_INVALID,
+               "struct_size %zu: use PST_ESTIMATE_CONFIG_INIT (%zu)", given->struct_size,
+               sizeof(*given));
+    pst_estimate_config filled = *given;
+    const pst_estimate_config *config = &filled;
+    PSTI_TRY(psti_check_kinds(config));
+    fill_all(&filled);
+    PSTI_TRY(psti_check_split_limits(config));
+    fill_sizes(&filled);
+    PSTI_TRY(psti_check_rules(config));
+    *config_out = filled;
+    return PST_OK;
+}
+
+pst_status pst_estimate_check(const pst_estimate_config *config)
+{
+    pst_estimate_config opened;
+    return psti_estimate_open(config, &opened);
+}
+
+/* ---- what an opened config says ---- */
+
+bool psti_estimate_has_moe(const pst_estimate_config *config, uint64_t layer)
+{
+    return config->num_experts != 0 && (config->is_moe == NULL || config->is_moe[layer]);
+}
+
+uint64_t psti_routed_size(const pst_estimate_config *config)
+{
+    return config->latent_size ? config->latent_size : config->hidden_size;
+}
+
+uint64_t psti_norm_words(const pst_estimate_config *config)
+{
+    return config->norm == PST_NORM_RMS ? 1 : 2;
+}
+
+uint64_t psti_estimate_dense_group(const pst_estimate_config *config)
+{
+    return config->world_size / (config->tensor_parallel * config->pipeline_parallel);
+}
+
+uint64_t psti_estimate_expert_group(const pst_estimate_config *config)
+{
+    return config->world_size /
+           (config->expert_tensor_parallel * config->expert_parallel * config->pipeline_parallel);
+}
+
+uint64_t psti_num_micro_batches(const pst_estimate_config *config)
+{
+    const uint64_t replica =
+        config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
+    return config->global_batch / psti_times(config->micro_batch, config->world_size / replica);
+}
+
+bool psti_ends_with_moe(const pst_estimate_config *config)
+{
+    return psti_estimate_has_moe(config, config->num_layers - 1);
+}
+
+uint64_t psti_num_mtp(const pst_estimate_config *config, uint64_t stage)
+{
+    return stage == config->pipeline_parallel - 1 ? config->mtp_layers : 0;
+}
+
+bool psti_copies_embedding(const pst_estimate_config *config)
+{
+    return config->pipeline_parallel > 1 && (config->is_tied || config->mtp_layers != 0);
+}
+
+psti_chunk psti_chunk_of(const pst_estimate_config *config, uint64_t stage, uint64_t chunk)
+{
+    const uint64_t index = chunk * config->pipeline_parallel + stage;
+    const uint64_t num_chunks = config->pipeline_parallel * config->virtual_stages;
+    psti_chunk of = {.num_layers = config->num_layers / num_chunks};
+    of.first = index * of.num_layers;
+    if (config->chunk_layers != NULL) {
+        of = (psti_chunk){.num_layers = config->chunk_layers[index]};
+        for (uint64_t i = 0; i < index; i++)
+            of.first += config->chunk_layers[i];
+    }
+    for (uint64_t i = of.first; i < of.first + of.num_layers; i++)
+        of.num_moe += psti_estimate_has_moe(config, i);
+    if (chunk == config->virtual_stages - 1)
+        of.num_mtp = psti_num_mtp(config, stage);
+    of.num_mtp_moe = psti_ends_with_moe(config) ? of.num_mtp : 0;
+    return of;
+}
+
+pst_status psti_estimate_check_stage(const pst_estimate_config *config, uint64_t stage)
+{
+    PSTI_CHECK(stage < config->pipeline_parallel, PST_E_INVALID,
+               "stage %" PRIu64 ": pipeline_parallel is %" PRIu64, stage,
+               config->pipeline_parallel);
+    return PST_OK;
+}
+
+uint64_t psti_element_bytes(const pst_estimate_config *config)
+{
+    return config->type == PST_TRAIN_FP32 ? 4 : 2;
+}

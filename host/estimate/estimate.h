@@ -1,0 +1,207 @@
+/* What the files of the estimator share. */
+#ifndef PSTI_HOST_ESTIMATE_H
+#define PSTI_HOST_ESTIMATE_H
+
+#include "host/base/internal.h"
+
+/* ---- arithmetic: what is too much becomes PSTI_TOO_MUCH, and stays it in sums ---- */
+
+#define PSTI_TOO_MUCH UINT64_MAX
+
+static inline uint64_t psti_plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum = 0;
+    return __builtin_add_overflow(a, b, &sum) ? PSTI_TOO_MUCH : sum;
+}
+
+/* b is a part of a. */
+static inline uint64_t psti_minus(uint64_t a, uint64_t b)
+{
+    return a == PSTI_TOO_MUCH ? a : a - b;
+}
+
+static inline uint64_t psti_times(uint64_t a, uint64_t b)
+{
+    uint64_t product = 0;
+    return __builtin_mul_overflow(a, b, &product) ? PSTI_TOO_MUCH : product;
+}
+
+static inline uint64_t psti_over(uint64_t a, uint64_t b)
+{
+    return a == PSTI_TOO_MUCH ? a : a / b;
+}
+
+/* Rounds up. */
+static inline uint64_t psti_share(uint64_t a, uint64_t b)
+{
+    return a == PSTI_TOO_MUCH ? a : a / b + (a % b != 0);
+}
+
+/* total * num / den, rounded up, for a num and a den of 32 bits. */
+uint64_t psti_part(uint64_t total, uint64_t num, uint64_t den);
+
+uint64_t psti_sum_of(const uint64_t *terms, size_t num_terms);
+uint64_t psti_product_of(const uint64_t *factors, size_t num_factors);
+
+#define PSTI_LIST(...) \
+    (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)
+#define PSTI_SUM(...) psti_sum_of(PSTI_LIST(__VA_ARGS__))
+#define PSTI_PRODUCT(...) psti_product_of(PSTI_LIST(__VA_ARGS__))
+
+/* ---- estimate.c ---- */
+
+/* Checks, and fills in what a zero stands for. */
+pst_status psti_estimate_open(const pst_estimate_config *given, pst_estimate_config *config_out);
+
+/* The functions below take an opened config, but for those of estimate_rules.c. */
+
+bool psti_estimate_has_moe(const pst_estimate_config *config, uint64_t layer);
+/* GPUs that hold the same dense parameters, context parallel ones too; and the same experts. */
+uint64_t psti_estimate_dense_group(const pst_estimate_config *config);
+uint64_t psti_estimate_expert_group(const pst_estimate_config *config);
+uint64_t psti_num_micro_batches(const pst_estimate_config *config);
+
+/* Layers first to first + num_layers - 1 of the model, num_moe of them with experts; behind them
+ * depths of multi-token prediction, each with a layer of the last layer's kind. */
+typedef struct psti_chunk {
+    uint64_t first, num_layers, num_moe;
+    uint64_t num_mtp, num_mtp_moe; /* depths, and those with experts: all or none */
+} psti_chunk;
+
+/* Whether the last layer has experts. */
+bool psti_ends_with_moe(const pst_estimate_config *config);
+/* Depths of multi-token prediction of a stage: none but of the last. */
+uint64_t psti_num_mtp(const pst_estimate_config *config, uint64_t stage);
+/* Whether first and last stage have copies of the embedding: a tied matrix, or for multi-token
+ * prediction. */
+bool psti_copies_embedding(const pst_estimate_config *config);
+psti_chunk psti_chunk_of(const pst_estimate_config *config, uint64_t stage, uint64_t chunk);
+pst_status psti_estimate_check_stage(const pst_estimate_config *config, uint64_t stage);
+/* Bytes of an element of an activation, and of a weight. */
+uint64_t psti_element_bytes(const pst_estimate_config *config);
+/* Elements of a token on its way to the experts and back. */
+uint64_t psti_routed_size(const pst_estimate_config *config);
+/* Words of a norm for each element that it spans. */
+uint64_t psti_norm_words(const pst_estimate_config *config);
+
+/* ---- estimate_rules.c ---- */
+
+/* In this order, with what zeros stand for filled in between: values on their own; what no product
+ * of the split may exceed; all the rest. */
+pst_status psti_check_kinds(const pst_estimate_config *config);
+pst_status psti_check_split_limits(const pst_estimate_config *config);
+pst_status psti_check_rules(const pst_estimate_config *config);
+
+/* ---- estimate_ledger.c ---- */
+
+/* How a layer's work is divided. */
+typedef struct psti_split {
+    uint64_t tensor, context, experts, expert_tensor;
+    bool sequence;
+} psti_split;
+
+psti_split psti_split_of(const pst_estimate_config *config);
+/* Tokens of a micro-batch in a tensor parallel group, and those that one GPU of it holds between
+ * the blocks. */
+uint64_t psti_tokens(const pst_estimate_config *config, const psti_split *split);
+uint64_t psti_local_tokens(const pst_estimate_config *config, const psti_split *split);
+/* Rows that a GPU's experts receive. */
+uint64_t psti_moe_rows(const pst_estimate_config *config, const psti_split *split,
+                       pst_moe_rows kind);
+/* Rows that a GPU sends to experts, its own too: those of its tokens' choices, or as many as
+ * experts have room for where each is filled up to that. */
+uint64_t psti_sent_rows(const pst_estimate_config *config, const psti_split *split);
+/* Heads of keys and values that a GPU works with: the tensor parallel GPUs share one where there
+ * are fewer than GPUs. */
+uint64_t psti_kv_heads(const pst_estimate_config *config, const psti_split *split);
+/* Tensors that a GPU's experts save: bytes of a row of each. */
+typedef struct psti_row_tensors {
+    uint32_t num_tensors;
+    uint64_t row_bytes[PST_ESTIMATE_MAX_ENTRIES];
+} psti_row_tensors;
+
+void psti_get_row_tensors(const pst_estimate_config *config, psti_row_tensors *tensors_out);
+/* Bytes that a GPU's experts save for each row they receive. */
+uint64_t psti_row_bytes(const pst_estimate_config *config);
+/* The sum of a layer's ledger, on one GPU. */
+uint64_t psti_layer_bytes(const pst_estimate_config *config, bool is_moe);
+
+/* What a depth of multi-token prediction saves beside its layer, and beside what its embedding and
+ * its output matrix save. */
+typedef struct psti_mtp {
+    uint64_t norms, projection;
+} psti_mtp;
+
+psti_mtp psti_mtp_of(const pst_estimate_config *config, const psti_split *split);
+/* With its layer, on one GPU. */
+uint64_t psti_mtp_bytes(const pst_estimate_config *config);
+
+/* ---- estimate_memory.c ---- */
+
+/* What is saved of a micro-batch before the first layer; after the last by all that stands there,
+ * and of that by the final norm. */
+typedef struct psti_ends {
+    uint64_t embedding, head, final_norm;
+} psti_ends;
+
+psti_ends psti_ends_of(const pst_estimate_config *config, const psti_split *split);
+
+/* A chunk, with depths of multi-token prediction, and what it saves for one micro-batch. */
+typedef struct psti_load {
+    uint64_t bytes, num_layers, num_moe;
+} psti_load;
+
+/* Of the stage's virtual_stages chunks. Returns what the head saves for a micro-batch, on the last
+ * stage. */
+uint64_t psti_fill_loads(const pst_estimate_config *config, uint64_t stage, psti_load *loads);
+
+/* ---- estimate_schedule.c ---- */
+
+/* 1F1B, also interleaved: the passes of one stage, one after the other. */
+typedef struct psti_passes {
+    uint64_t group;         /* micro-batches per turn of a chunk */
+    uint64_t num_chunks;    /* of the stage */
+    uint64_t warm_up;       /* forwards before the first backward */
+    uint64_t num_passes;    /* forwards of an iteration, and backwards */
+    uint64_t num_forwards;  /* so far */
+    uint64_t num_backwards; /* so far */
+} psti_passes;
+
+typedef struct psti_pass {
+    bool is_backward;
+    uint64_t chunk, micro_batch;
+} psti_pass;
+
+psti_passes psti_passes_of(const pst_estimate_config *config, uint64_t stage);
+/* False: there is none left. */
+bool psti_passes_next(psti_passes *self, psti_pass *pass_out);
+
+/* live: for each chunk of a stage 0, which becomes the micro-batches that have run forward and not
+ * backward when their loads, and with PST_MOE_PAGED what paging adds, are largest, the first time.
+ * Fails: INVALID (they exceed 64 bits). */
+pst_status psti_passes_peak(const pst_estimate_config *config, uint64_t stage,
+                            const psti_load *loads, uint64_t *live);
+
+/* ---- estimate_transient.c ---- */
+
+typedef struct psti_moment {
+    const char *name; /* static text; "none" of 0 bytes */
+    uint64_t bytes;
+} psti_moment;
+
+/* The moment of a stage that takes most beside memory's bytes. first: of its first chunk. */
+psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
+                              const psti_load *first, const pst_estimate_memory *memory);
+
+/* ---- estimate_moe.c ---- */
+
+/* Whether rows are paged. */
+bool psti_pages(const pst_estimate_config *config);
+/* With experts: what holds of any number of live layers. */
+pst_estimate_moe psti_moe_of(const pst_estimate_config *config);
+/* What paging takes above the balanced rows of the live layers: buffers, spare and partly filled
+ * pages, tables. of: psti_moe_of the config. */
+uint64_t psti_paging_bytes(const pst_estimate_config *config, const pst_estimate_moe *of,
+                           uint64_t live_layers);
+
+#endif

@@ -1,0 +1,373 @@
+/* What a layer saves for its backward. */
+#include "host/estimate/estimate.h"
+
+/* ---- how the work is divided ---- */
+
+psti_split psti_split_of(const pst_estimate_config *config)
+{
+    return (psti_split){.tensor = config->tensor_parallel,
+                        .context = config->context_parallel,
+                        .experts = config->expert_parallel,
+                        .expert_tensor = config->expert_tensor_parallel,
+                        .sequence = config->sequence_parallel};
+}
+
+uint64_t psti_tokens(const pst_estimate_config *config, const psti_split *split)
+{
+    return psti_times(config->sequence_size / split->context, config->micro_batch);
+}
+
+uint64_t psti_local_tokens(const pst_estimate_config *config, const psti_split *split)
+{
+    return psti_over(psti_tokens(config, split), split->sequence ? split->tensor : 1);
+}
+
+/* Rows that each expert has for those of one GPU. A model may have none. */
+static uint64_t rows_of_expert(const pst_estimate_config *config, uint64_t tokens)
+{
+    if (config->num_experts == 0)
+        return 0;
+    return psti_share(PSTI_PRODUCT(tokens, config->experts_per_token, config->capacity_num),
+                      psti_times(config->num_experts, config->capacity_den));
+}
+
+static uint64_t capacity_rows(const pst_estimate_config *config, const psti_split *split,
+                              uint64_t balanced)
+{
+    uint64_t rows = psti_over(psti_times(balanced, config->capacity_num), config->capacity_den);
+    if (config->caps_each_expert)
+        rows = PSTI_PRODUCT(rows_of_expert(config, psti_local_tokens(config, split)),
+                            config->num_experts, split->expert_tensor);
+    return psti_times(psti_share(rows, config->row_multiple), config->row_multiple);
+}
+
+uint64_t psti_sent_rows(const pst_estimate_config *config, const psti_split *split)
+{
+    const uint64_t tokens = psti_local_tokens(config, split);
+    if (config->moe_rows == PST_MOE_CAPACITY && config->caps_each_expert)
+        return psti_times(rows_of_expert(config, tokens), config->num_experts);
+    return psti_times(tokens, config->experts_per_token);
+}
+
+uint64_t psti_moe_rows(const pst_estimate_config *config, const psti_split *split,
+                       pst_moe_rows kind)
+{
+    const uint64_t tokens = psti_local_tokens(config, split);
+    const uint64_t local_experts = config->num_experts / split->experts;
+    const uint64_t balanced = PSTI_PRODUCT(tokens, config->experts_per_token, split->expert_tensor);
+    if (kind == PST_MOE_BALANCED || kind == PST_MOE_PAGED)
+        return balanced;
+    if (kind == PST_MOE_CAPACITY)
+        return capacity_rows(config, split, balanced);
+    return PSTI_PRODUCT(tokens, split->experts, split->expert_tensor,
+                        config->experts_per_token < local_experts ? config->experts_per_token
+                                                                  : local_experts);
+}
+
+uint64_t psti_kv_heads(const pst_estimate_config *config, const psti_split *split)
+{
+    return config->num_kv_heads < split->tensor ? 1 : config->num_kv_heads / split->tensor;
+}
+
+/* ---- one list of tensors ---- */
+
+typedef struct tensor {
+    const char *name;
+    uint64_t bytes;
+} tensor;
+
+typedef struct list {
+    const pst_estimate_config *config;
+    psti_split split;
+    uint64_t tokens;   /* of the tensor parallel group */
+    uint64_t local;    /* of one GPU, between the blocks */
+    uint64_t gathered; /* of a block's input, as it is saved */
+    uint64_t width;    /* bytes of an element */
+    uint32_t num_tensors;
+    tensor tensors[PST_ESTIMATE_MAX_ENTRIES];
+} list;
+
+static bool recomputes(const list *self, uint32_t what)
+{
+    return (self->config->recompute & what) != 0;
+}
+
+static void put(list *self, const char *name, uint64_t bytes)
+{
+    self->tensors[self->num_tensors++] = (tensor){name, bytes};
+}
+
+static void put_matrix(list *self, const char *name, uint64_t rows, uint64_t columns)
+{
+    put(self, name, PSTI_PRODUCT(self->width, rows, columns));
+}
+
+/* Mean and reciprocal deviation, or the latter alone, in fp32. */
+static void put_statistics(list *self, const char *name, uint64_t rows)
+{
+    put(self, name, PSTI_PRODUCT(4, psti_norm_words(self->config), rows));
+}
+
+static void put_norm_in(list *self, const char *input, const char *statistics)
+{
+    put_matrix(self, input, self->local, self->config->hidden_size);
+    put_statistics(self, statistics, self->local);
+}
+
+static void put_hidden_mask(list *self, const char *name)
+{
+    if (self->config->has_hidden_dropout)
+        put(self, name, psti_times(self->local, self->config->hidden_size));
+}
+
+/* ---- attention ---- */
+
+static void put_grouped_qkv(list *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t parts = self->split.tensor;
+    const uint64_t q = psti_times(config->num_heads / parts, config->head_size);
+    const uint64_t kv_heads = psti_kv_heads(config, &self->split);
+    const uint64_t kv = psti_times(kv_heads, config->head_size);
+    if (!recomputes(self, PST_RECOMPUTE_NORM))
+        put_matrix(self, "qkv.in", self->gathered, config->hidden_size);
+    if (config->qk_norm != PST_QK_NORM_NONE) {
+        const uint64_t heads = psti_plus(config->num_heads / parts, kv_heads);
+        const uint64_t norms = config->qk_norm == PST_QK_NORM_HEAD ? heads : 2;
+        put_matrix(self, "qk_norm.in", self->tokens, psti_plus(q, kv));
+        put_statistics(self, "qk_norm.stat", psti_times(self->tokens, norms));
+    }
+    put_matrix(self, "q", self->tokens, q);
+    put_matrix(self, "k", self->tokens, kv);
+    put_matrix(self, "v", self->tokens, kv);
+}
+
+static void put_latent_qkv(list *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t heads = config->num_heads / self->split.tensor;
+    const uint64_t q = psti_times(heads, psti_plus(config->qk_size, config->qk_position_size));
+    if (!recomputes(self, PST_RECOMPUTE_NORM))
+        put_matrix(self, "qkv.in", self->local, config->hidden_size);
+    if (config->q_rank != 0) {
+        put_matrix(self, "q_down.out", self->local, config->q_rank);
+        put_statistics(self, "q_norm.stat", self->local);
+        put_matrix(self, "q_up.in", self->gathered, config->q_rank);
+    }
+    put_matrix(self, "kv_down.out", self->local,
+               psti_plus(config->kv_rank, config->qk_position_size));
+    put_statistics(self, "kv_norm.stat", self->local);
+    put_matrix(self, "kv_up.in", self->gathered, config->kv_rank);
+    put_matrix(self, "q", self->tokens, q);
+    put_matrix(self, "k", self->tokens, q);
+    put_matrix(self, "v", self->tokens, psti_times(heads, config->v_size));
+}
+
+static void put_scores(list *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t heads = config->num_heads / self->split.tensor;
+    const uint64_t scores = PSTI_PRODUCT(self->tokens, config->sequence_size, heads);
+    if (recomputes(self, PST_RECOMPUTE_ATTENTION))
+        return;
+    if (config->has_flash_attention) {
+        put(self, "attention.lse", PSTI_PRODUCT(4, self->tokens, heads));
+        return;
+    }
+    put(self, "softmax.out", psti_times(self->width, scores));
+    if (config->has_attention_dropout) {
+        put(self, "softmax.mask", scores);
+        put(self, "softmax.dropped", psti_times(self->width, scores));
+    }
+}
+
+static void put_attention(list *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t heads = config->num_heads / self->split.tensor;
+    const uint64_t size = config->kv_rank ? config->v_size : config->head_size;
+    put_norm_in(self, "norm1.in", "norm1.stat");
+    if (config->kv_rank)
+        put_latent_qkv(self);
+    else
+        put_grouped_qkv(self);
+    put_scores(self);
+    put_matrix(self, "attention.out", config->copies_attention ? self->tokens : 0,
+               psti_times(heads, size));
+    put_matrix(self, "proj.in", self->tokens, psti_times(heads, size));
+    put_hidden_mask(self, "proj.mask");
+    put_norm_in(self, "norm2.in", "norm2.stat");
+}
+
+/* ---- feed-forward blocks ---- */
+
+typedef struct block {
+    const char *fc1_out, *activation, *fc2_in;
+    uint64_t rows, ffn_size; /* of one GPU */
+    bool is_again;           /* the backward runs the activation function again */
+} block;
+
+static void put_block(list *self, block of)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t columns = psti_times(config->is_gated ? 2 : 1, of.ffn_size);
+    const uint64_t width = config->saves_inputs_fp8 ? 1 : self->width;
+    put(self, of.fc1_out, PSTI_PRODUCT(width, of.rows, columns));
+    if (of.is_again)
+        return;
+    if (config->is_gated && !config->fuses_activation)
+        put_matrix(self, of.activation, of.rows, of.ffn_size);
+    put_matrix(self, of.fc2_in, of.rows, of.ffn_size);
+}
+
+static void put_dense(list *self)
+{
+    if (!recomputes(self, PST_RECOMPUTE_NORM))
+        put_matrix(self, "fc1.in", self->gathered, self->config->hidden_size);
+    put_block(self, (block){"fc1.out", "activation.out", "fc2.in", self->tokens,
+                            self->config->ffn_size / self->split.tensor,
+                            recomputes(self, PST_RECOMPUTE_ACTIVATION)});
+}
+
+static void put_router(list *self, uint64_t rows)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t choices = psti_times(self->local, config->num_experts);
+    if (!recomputes(self, PST_RECOMPUTE_NORM))
+        put_matrix(self, "moe.in", self->local, config->hidden_size);
+    put(self, "router.logits", psti_times(4, choices));
+    put(self, "router.probs", psti_times(4, choices));
+    put(self, "router.map", choices);
+    put(self, "dispatch.maps",
+        psti_plus(PSTI_PRODUCT(4, self->local, config->experts_per_token), psti_times(4, rows)));
+}
+
+static void put_shared(list *self)
+{
+    const pst_estimate_config *config = self->config;
+    if (config->shared_ffn_size == 0)
+        return;
+    /* unless it is gathered it is moe.in */
+    put_matrix(self, "shared.fc1.in", self->gathered != self->local ? self->tokens : 0,
+               config->hidden_size);
+    put_block(self, (block){"shared.fc1.out", "shared.activation.out", "shared.fc2.in",
+                            self->tokens, config->shared_ffn_size / self->split.tensor,
+                            recomputes(self, PST_RECOMPUTE_ACTIVATION)});
+    if (config->has_shared_gate)
+        put_matrix(self, "shared.gate", self->local, 1);
+}
+
+static void put_experts(list *self, uint64_t rows)
+{
+    const pst_estimate_config *config = self->config;
+    put_matrix(self, "expert.fc1.in", rows, psti_routed_size(config));
+    put_block(self, (block){"expert.fc1.out", "expert.activation.out", "expert.fc2.in", rows,
+                            config->expert_ffn_size / self->split.expert_tensor,
+                            recomputes(self, PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS)});
+    put(self, "expert.probs", psti_times(4, rows));
+    if (config->applies_probs_late)
+        put_matrix(self, "expert.fc2.out", rows, psti_routed_size(config));
+}
+
+static void put_moe(list *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t rows = psti_moe_rows(config, &self->split, config->moe_rows);
+    put_router(self, rows);
+    put_experts(self, rows);
+    /* down saves no more than moe.in; what it makes is dispatched, and its copies are saved */
+    put_matrix(self, "latent.up.in", self->local, config->latent_size);
+    put_shared(self);
+}
+
+static list empty_list(const pst_estimate_config *config, psti_split split)
+{
+    list self = {.config = config, .split = split};
+    self.width = psti_element_bytes(config);
+    self.tokens = psti_tokens(config, &split);
+    self.local = psti_local_tokens(config, &split);
+    self.gathered = recomputes(&self, PST_RECOMPUTE_GATHER) ? self.local : self.tokens;
+    return self;
+}
+
+static list layer_list(const pst_estimate_config *config, psti_split split, bool is_moe)
+{
+    list self = empty_list(config, split);
+    put_attention(&self);
+    if (is_moe)
+        put_moe(&self);
+    else
+        put_dense(&self);
+    put_hidden_mask(&self, "mlp.mask");
+    return self;
+}
+
+static uint64_t sum_of(const list *self)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < self->num_tensors; i++)
+        bytes = psti_plus(bytes, self->tensors[i].bytes);
+    return bytes;
+}
+
+void psti_get_row_tensors(const pst_estimate_config *config, psti_row_tensors *tensors_out)
+{
+    list self = empty_list(config, psti_split_of(config));
+    put_experts(&self, 1);
+    tensors_out->num_tensors = self.num_tensors;
+    for (uint32_t i = 0; i < self.num_tensors; i++)
+        tensors_out->row_bytes[i] = self.tensors[i].bytes;
+}
+
+uint64_t psti_row_bytes(const pst_estimate_config *config)
+{
+    list self = empty_list(config, psti_split_of(config));
+    put_experts(&self, 1);
+    return sum_of(&self);
+}
+
+uint64_t psti_layer_bytes(const pst_estimate_config *config, bool is_moe)
+{
+    const list self = layer_list(config, psti_split_of(config), is_moe);
+    return sum_of(&self);
+}
+
+/* Norms of the embedding, of the layers' output and of the depth's own; the first two side by side
+ * are the projection's input. */
+psti_mtp psti_mtp_of(const pst_estimate_config *config, const psti_split *split)
+{
+    list norms = empty_list(config, *split), projection = norms;
+    for (int i = 0; i < 3; i++)
+        put_norm_in(&norms, "mtp.norm.in", "mtp.norm.stat");
+    put_matrix(&projection, "mtp.proj.in", projection.gathered, psti_times(2, config->hidden_size));
+    return (psti_mtp){.norms = sum_of(&norms), .projection = sum_of(&projection)};
+}
+
+uint64_t psti_mtp_bytes(const pst_estimate_config *config)
+{
+    const psti_split split = psti_split_of(config);
+    const psti_mtp of = psti_mtp_of(config, &split);
+    return PSTI_SUM(of.norms, of.projection, psti_layer_bytes(config, psti_ends_with_moe(config)));
+}
+
+pst_status pst_estimate_get_ledger(const pst_estimate_config *given, bool is_moe,
+                                   pst_estimate_ledger *ledger_out)
+{
+    static const psti_split undivided = {1, 1, 1, 1, false};
+    pst_estimate_config config;
+    PSTI_TRY(psti_estimate_open(given, &config));
+    PSTI_CHECK(ledger_out, PST_E_INVALID, "ledger_out is NULL");
+    PSTI_CHECK(is_moe ? config.num_experts != 0 : config.ffn_size != 0, PST_E_INVALID,
+               "%s 0: is_moe is %d", is_moe ? "num_experts" : "ffn_size", is_moe);
+    const list whole = layer_list(&config, undivided, is_moe);
+    const list own = layer_list(&config, psti_split_of(&config), is_moe);
+    pst_estimate_ledger ledger = {.whole_bytes = sum_of(&whole), .bytes = sum_of(&own)};
+    for (uint32_t i = 0; i < own.num_tensors; i++)
+        if (own.tensors[i].bytes != 0 || whole.tensors[i].bytes != 0)
+            ledger.entries[ledger.num_entries++] = (pst_estimate_entry){
+                own.tensors[i].name, whole.tensors[i].bytes, own.tensors[i].bytes};
+    PSTI_CHECK(ledger.whole_bytes != PSTI_TOO_MUCH && ledger.bytes != PSTI_TOO_MUCH, PST_E_INVALID,
+               "config: saved activations exceed 64 bits");
+    *ledger_out = ledger;
+    return PST_OK;
+}

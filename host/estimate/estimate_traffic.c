@@ -1,0 +1,304 @@
+/* What a GPU sends and receives in an iteration. */
+#include "host/estimate/estimate.h"
+
+typedef struct traffic {
+    const pst_estimate_config *config;
+    uint64_t stage;
+    psti_split split;
+    pst_estimate_states states;
+    uint64_t num_passes;     /* micro-batches */
+    uint64_t mtp_passes;     /* of them through depths of multi-token prediction */
+    uint64_t embeddings;     /* of them that the stage embeds, once more for each depth */
+    uint64_t heads;          /* of them that meet the output matrix, as often */
+    uint64_t dense_passes;   /* of micro-batches through dense layers */
+    uint64_t moe_passes;     /* and through those with experts */
+    uint64_t tokens, local;  /* as in the ledger */
+    uint64_t width;          /* bytes of an element, and of a weight */
+    uint64_t forwards;       /* of a layer for each of its backwards: 2 with full recomputation */
+    pst_estimate_traffic to; /* so far */
+} traffic;
+
+static uint64_t wire_bytes(pst_transfer transfer, uint64_t size, uint64_t total)
+{
+    if (transfer == PST_TRANSFER_SEND || transfer == PST_TRANSFER_RECEIVE)
+        return total;
+    return psti_part(total, (transfer == PST_TRANSFER_ALL_REDUCE ? 2 : 1) * (size - 1), size);
+}
+
+/* What differs between transfers of one kind. */
+typedef struct op {
+    const char *name;
+    pst_transfer transfer;
+    pst_parallel parallel;
+} op;
+
+static void put(traffic *self, op of, uint64_t size, uint64_t count, uint64_t payload)
+{
+    if (size == 1 || count == 0)
+        return;
+    self->to.ops[self->to.num_ops++] = (pst_estimate_op){
+        .name = of.name,
+        .transfer = of.transfer,
+        .parallel = of.parallel,
+        .group_size = size,
+        .count = count,
+        .payload_bytes = payload,
+        .wire_bytes = wire_bytes(of.transfer, size, psti_times(count, payload)),
+    };
+}
+
+/* ---- tensor parallel ---- */
+
+static void put_tensor(traffic *self, const char *name, pst_transfer transfer, uint64_t count,
+                       uint64_t payload)
+{
+    put(self, (op){name, transfer, PST_PARALLEL_TENSOR}, self->split.tensor, count, payload);
+}
+
+static bool is_last(const traffic *self)
+{
+    return self->stage == self->config->pipeline_parallel - 1;
+}
+
+/* Matrices in pairs, by columns and then by rows: attention, a dense block, shared experts. */
+static uint64_t count_pairs(const traffic *self)
+{
+    return psti_plus(psti_times(2, self->dense_passes),
+                     psti_times(self->config->shared_ffn_size ? 2 : 1, self->moe_passes));
+}
+
+static uint64_t count_attention(const traffic *self)
+{
+    return psti_plus(self->dense_passes, self->moe_passes);
+}
+
+/* Of these, pairs whose first matrix reads the hidden size: latent attention's read latents, which
+ * each GPU makes of its own tokens, but for queries without one. */
+static uint64_t count_hidden_pairs(const traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const bool reads_latents = config->kv_rank != 0 && config->q_rank != 0;
+    return psti_minus(count_pairs(self), reads_latents ? count_attention(self) : 0);
+}
+
+/* Of these again, inputs that the backward gathers once more: all, or those that it has to because
+ * it computes the norm before them anew. Queries without a latent never keep what they gathered,
+ * shared experts always. */
+static uint64_t count_gathers_again(const traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const bool keeps_none = config->kv_rank != 0 && config->q_rank == 0;
+    if (config->recompute & PST_RECOMPUTE_GATHER)
+        return count_hidden_pairs(self);
+    const bool is_norm_again = config->recompute & PST_RECOMPUTE_NORM;
+    const bool is_attention_again = keeps_none || (is_norm_again && config->kv_rank == 0);
+    return psti_plus(is_norm_again ? self->dense_passes : 0,
+                     is_attention_again ? count_attention(self) : 0);
+}
+
+/* Latents of queries, keys and values, and the keys' positions, of which no matrix product keeps a
+ * gathered copy. */
+static void put_latents(traffic *self, bool is_again)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t words = config->kv_rank ? psti_plus(config->q_rank, config->kv_rank) : 0;
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, words);
+    const uint64_t position =
+        PSTI_PRODUCT(self->width, self->tokens, config->kv_rank ? config->qk_position_size : 0);
+    const uint64_t passes = words ? count_attention(self) : 0;
+    const uint64_t position_passes = position ? passes : 0;
+    put_tensor(self, "tp.ag.latent", PST_TRANSFER_ALL_GATHER,
+               psti_times(self->forwards + is_again, passes), payload);
+    put_tensor(self, "tp.rs.latent", PST_TRANSFER_REDUCE_SCATTER, passes, payload);
+    put_tensor(self, "tp.ag.position", PST_TRANSFER_ALL_GATHER,
+               psti_times(self->forwards, position_passes), position);
+    put_tensor(self, "tp.rs.position", PST_TRANSFER_REDUCE_SCATTER, position_passes, position);
+}
+
+/* The projection of a depth of multi-token prediction reads rows twice as wide. It is divided by
+ * columns, and its output gathered. */
+static void put_sequence_parallel(traffic *self, uint64_t payload)
+{
+    const uint64_t again = self->config->recompute & PST_RECOMPUTE_GATHER ? 1 : 0;
+    const uint64_t pairs = count_pairs(self), inputs = count_hidden_pairs(self);
+    put_tensor(self, "tp.ag", PST_TRANSFER_ALL_GATHER,
+               PSTI_SUM(psti_times(self->forwards, inputs), pairs, count_gathers_again(self)),
+               payload);
+    put_tensor(self, "tp.rs", PST_TRANSFER_REDUCE_SCATTER,
+               psti_plus(psti_times(self->forwards, pairs), inputs), payload);
+    put_latents(self, again);
+    put_tensor(self, "tp.rs.embed", PST_TRANSFER_REDUCE_SCATTER, self->embeddings, payload);
+    put_tensor(self, "tp.ag.embed_bwd", PST_TRANSFER_ALL_GATHER, self->embeddings, payload);
+    put_tensor(self, "tp.ag.mtp", PST_TRANSFER_ALL_GATHER,
+               psti_times(self->forwards + again, self->mtp_passes), psti_times(2, payload));
+    put_tensor(self, "tp.rs.mtp_dgrad", PST_TRANSFER_REDUCE_SCATTER, self->mtp_passes,
+               psti_times(2, payload));
+    put_tensor(self, "tp.ag.mtp_out", PST_TRANSFER_ALL_GATHER,
+               psti_times(self->forwards + 1, self->mtp_passes), payload);
+    put_tensor(self, "tp.ag.head", PST_TRANSFER_ALL_GATHER, psti_times(1 + again, self->heads),
+               payload);
+    put_tensor(self, "tp.rs.head_dgrad", PST_TRANSFER_REDUCE_SCATTER, self->heads, payload);
+}
+
+/* With fewer heads of keys and values than GPUs each of these computes a part of a head's, and
+ * gathers queries, keys and values of all. */
+static void put_shared_heads(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    if (config->kv_rank != 0 || config->num_kv_heads >= config->tensor_parallel)
+        return;
+    const uint64_t heads = PSTI_SUM(config->num_heads, config->num_kv_heads, config->num_kv_heads);
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, heads, config->head_size);
+    const uint64_t passes = psti_plus(self->dense_passes, self->moe_passes);
+    put_tensor(self, "tp.ag.qkv", PST_TRANSFER_ALL_GATHER, psti_times(self->forwards, passes),
+               payload);
+    put_tensor(self, "tp.rs.qkv", PST_TRANSFER_REDUCE_SCATTER, passes, payload);
+}
+
+static void put_tensor_parallel(traffic *self)
+{
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, self->config->hidden_size);
+    if (self->config->sequence_parallel) {
+        put_sequence_parallel(self, payload);
+    } else {
+        const uint64_t latent = PSTI_PRODUCT(
+            self->width, self->tokens, psti_plus(self->config->q_rank, self->config->kv_rank));
+        put_tensor(
+            self, "tp.ar", PST_TRANSFER_ALL_REDUCE,
+            psti_plus(psti_times(self->forwards, count_pairs(self)), count_hidden_pairs(self)),
+            payload);
+        put_tensor(self, "tp.ar.latent", PST_TRANSFER_ALL_REDUCE,
+                   self->config->kv_rank ? count_attention(self) : 0, latent);
+        put_tensor(self, "tp.ar.embed", PST_TRANSFER_ALL_REDUCE, self->embeddings, payload);
+        put_tensor(self, "tp.ar.mtp_dgrad", PST_TRANSFER_ALL_REDUCE, self->mtp_passes,
+                   psti_times(2, payload));
+        put_tensor(self, "tp.ag.mtp_out", PST_TRANSFER_ALL_GATHER,
+                   psti_times(self->forwards, self->mtp_passes), payload);
+        put_tensor(self, "tp.ar.head_dgrad", PST_TRANSFER_ALL_REDUCE, self->heads, payload);
+    }
+    put_shared_heads(self);
+    /* the largest logit, that of the label, the sum of exponentials */
+    put_tensor(self, "tp.ar.ce_scalar", PST_TRANSFER_ALL_REDUCE, psti_times(3, self->heads),
+               psti_times(4, self->tokens));
+}
+
+/* ---- between stages, context parallel, experts ---- */
+
+static void put_pipeline(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    if (config->pipeline_parallel == 1)
+        return;
+    const bool is_end = self->stage == 0 || is_last(self);
+    const uint64_t count =
+        psti_times(2 * config->virtual_stages - (is_end ? 1 : 0), self->num_passes);
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->local, config->hidden_size);
+    put(self, (op){"pp.send", PST_TRANSFER_SEND, PST_PARALLEL_PIPELINE}, 2, count, payload);
+    put(self, (op){"pp.recv", PST_TRANSFER_RECEIVE, PST_PARALLEL_PIPELINE}, 2, count, payload);
+}
+
+/* A ring that hands keys and values on; backward their gradients too. Scores that are computed anew
+ * need them once more. */
+static void put_context(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t heads = config->num_heads / self->split.tensor;
+    const uint64_t kv_heads = psti_kv_heads(config, &self->split);
+    const uint64_t latent =
+        psti_times(heads, PSTI_SUM(config->qk_size, config->qk_position_size, config->v_size));
+    const uint64_t words = config->kv_rank ? latent : PSTI_PRODUCT(2, kv_heads, config->head_size);
+    const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, words);
+    const uint64_t again = config->recompute & PST_RECOMPUTE_ATTENTION ? 1 : 0;
+    const uint64_t steps =
+        psti_times(self->split.context - 1, psti_plus(self->dense_passes, self->moe_passes));
+    put(self, (op){"cp.ring.fwd", PST_TRANSFER_SEND, PST_PARALLEL_CONTEXT}, self->split.context,
+        psti_times(self->forwards + again, steps), payload);
+    put(self, (op){"cp.ring.bwd", PST_TRANSFER_SEND, PST_PARALLEL_CONTEXT}, self->split.context,
+        steps, psti_times(2, payload));
+}
+
+static void put_experts(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t send =
+        PSTI_PRODUCT(self->width, psti_sent_rows(config, &self->split), psti_routed_size(config));
+    const uint64_t all = psti_times(send, self->split.expert_tensor);
+    const uint64_t count = psti_times(self->forwards + 1, self->moe_passes);
+    put(self, (op){"ep.a2a", PST_TRANSFER_ALL_TO_ALL, PST_PARALLEL_EXPERT}, self->split.experts,
+        psti_times(2, count), send);
+    put(self, (op){"etp.ag", PST_TRANSFER_ALL_GATHER, PST_PARALLEL_EXPERT_TENSOR},
+        self->split.expert_tensor, count, all);
+    put(self, (op){"etp.rs", PST_TRANSFER_REDUCE_SCATTER, PST_PARALLEL_EXPERT_TENSOR},
+        self->split.expert_tensor, count, all);
+}
+
+/* ---- once per iteration ---- */
+
+/* Of so many parameters that `size` GPUs share. */
+static void put_replicas(traffic *self, const op names[3], uint64_t size, uint64_t params)
+{
+    const uint64_t gradients = psti_times(self->config->gradient_width, params);
+    if (params == 0)
+        return;
+    if (self->config->distributed_optimizer) {
+        put(self, names[0], size, 1, gradients);
+        put(self, names[1], size, 1, psti_times(self->width, params));
+    } else {
+        put(self, names[2], size, 1, gradients);
+    }
+}
+
+static void put_gradients(traffic *self)
+{
+    static const op dense[] = {
+        {"dp.rs", PST_TRANSFER_REDUCE_SCATTER, PST_PARALLEL_REPLICA},
+        {"dp.ag", PST_TRANSFER_ALL_GATHER, PST_PARALLEL_REPLICA},
+        {"dp.ar", PST_TRANSFER_ALL_REDUCE, PST_PARALLEL_REPLICA},
+    };
+    static const op experts[] = {
+        {"edp.rs", PST_TRANSFER_REDUCE_SCATTER, PST_PARALLEL_EXPERT_REPLICA},
+        {"edp.ag", PST_TRANSFER_ALL_GATHER, PST_PARALLEL_EXPERT_REPLICA},
+        {"edp.ar", PST_TRANSFER_ALL_REDUCE, PST_PARALLEL_EXPERT_REPLICA},
+    };
+    const pst_estimate_config *config = self->config;
+    const pst_estimate_states *states = &self->states;
+    put_replicas(self, dense, psti_estimate_dense_group(config),
+                 states->params - states->expert_params);
+    if (config->num_experts != 0)
+        put_replicas(self, experts, psti_estimate_expert_group(config), states->expert_params);
+    if (psti_copies_embedding(config) && (self->stage == 0 || is_last(self)))
+        put(self, (op){"embed.ar", PST_TRANSFER_ALL_REDUCE, PST_PARALLEL_EMBEDDING}, 2, 1,
+            PSTI_PRODUCT(config->gradient_width,
+                         config->padded_vocab_size / config->tensor_parallel, config->hidden_size));
+}
+
+pst_status pst_estimate_get_traffic(const pst_estimate_config *given, uint64_t stage,
+                                    pst_estimate_traffic *traffic_out)
+{
+    pst_estimate_config config;
+    PSTI_TRY(psti_estimate_open(given, &config));
+    PSTI_CHECK(traffic_out, PST_E_INVALID, "traffic_out is NULL");
+    traffic self = {.config = &config, .stage = stage, .split = psti_split_of(&config)};
+    PSTI_TRY(pst_estimate_get_states(&config, stage, &self.states));
+    const uint64_t num_moe = self.states.num_moe_layers;
+    self.num_passes = psti_num_micro_batches(&config);
+    self.dense_passes = psti_times(self.num_passes, self.states.num_layers - num_moe);
+    self.moe_passes = psti_times(self.num_passes, num_moe);
+    self.mtp_passes = psti_times(self.num_passes, psti_num_mtp(&config, stage));
+    self.embeddings = psti_plus(stage == 0 ? self.num_passes : 0, self.mtp_passes);
+    self.heads = psti_plus(is_last(&self) ? self.num_passes : 0, self.mtp_passes);
+    self.tokens = psti_tokens(&config, &self.split);
+    self.local = psti_local_tokens(&config, &self.split);
+    self.width = psti_element_bytes(&config);
+    self.forwards = config.recompute_layers ? 2 : 1;
+    put_tensor_parallel(&self);
+    put_pipeline(&self);
+    put_context(&self);
+    put_gradients(&self);
+    put_experts(&self);
+    for (uint32_t i = 0; i < self.to.num_ops; i++)
+        PSTI_CHECK(self.to.ops[i].wire_bytes != PSTI_TOO_MUCH, PST_E_INVALID,
+                   "config: bytes of %s exceed 64 bits", self.to.ops[i].name);
+    *traffic_out = self.to;
+    return PST_OK;
+}

@@ -1,0 +1,175 @@
+/* What the files of the planner share. A problem is normalised before any of them sees it: times are
+ * slots 0..num_slots-1 (two tensors share a slot if and only if they are live together), sizes and
+ * addresses are in units of the alignment. */
+#ifndef PSTI_HOST_PLAN_H
+#define PSTI_HOST_PLAN_H
+
+#include <pagestash/plan.h>
+
+#include "host/base/internal.h"
+
+enum { PSTI_PLAN_ALIGN = 512, PSTI_PLAN_MAX_THREADS = 64 };
+#define PSTI_PLAN_MAX_ALIGN (UINT64_C(1) << 40)
+
+/* ---- plan_problem.c: what a problem may be ---- */
+
+/* Fails: INVALID. Pins against each other are not looked at. */
+pst_status psti_plan_check_problem(const pst_plan_problem *problem);
+/* Up to the alignment. */
+uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes);
+
+static inline uint64_t psti_gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* ---- plan_items.c ---- */
+
+/* What is placed: an item has one address and takes it in one or more intervals of slots. A tensor
+ * is an item of one interval; in mode bilevel all passes of a kind are one item of many. */
+typedef struct psti_items {
+    uint32_t n;
+    uint32_t num_slots;
+    uint32_t num_streams;
+    uint32_t num_intervals;
+    uint32_t num_reserved;
+    uint64_t unit;            /* bytes; divides all sizes, pins and reserved ranges */
+    uint32_t *first;          /* [n + 1] intervals of item i: first[i] .. first[i + 1] - 1 */
+    uint32_t *begin;          /* [num_intervals] slot */
+    uint32_t *end;            /* [num_intervals][num_streams] slot from which a stream may follow */
+    uint32_t *stream;         /* [n] */
+    uint64_t *size;           /* [n] units */
+    uint64_t *pin;            /* [n] units, or PST_PLAN_FREE */
+    pst_plan_range *reserved; /* units, sorted, disjoint */
+    uint64_t *load;           /* [num_slots] units */
+    uint64_t *instant;        /* [num_slots] at which all of the slot live */
+    uint64_t *contention;     /* [n] largest load while it lives */
+    uint64_t *length;         /* [n] instants that it lives */
+    uint64_t max_load;
+    uint32_t max_slot;
+    uint64_t bound;    /* no placement's top is lower */
+    uint64_t capacity; /* units */
+} psti_items;
+
+/* An interval of instants with its releases, of which num_streams are given. */
+typedef struct psti_interval {
+    uint64_t begin;
+    const uint64_t *ends;
+} psti_interval;
+
+/* Fills slots, loads, contention and bound from n, num_streams, first, stream, size, pin, reserved,
+ * and intervals. False: out of memory. items may always be freed. */
+bool psti_items_finish(psti_items *items, const psti_interval *intervals);
+bool psti_items_alloc(psti_items *items, uint32_t n, uint32_t num_intervals, uint32_t num_streams,
+                      uint32_t num_reserved);
+void psti_items_free(psti_items *items);
+/* The tensors of a checked problem. */
+pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_items *items_out);
+/* Takes over the reserved ranges, once the unit is known. */
+void psti_items_reserve(psti_items *items, const pst_plan_problem *problem);
+/* The lowest top that leaves `load` free beside the reserved ranges. */
+uint64_t psti_items_top_for(const psti_items *items, uint64_t load);
+
+/* ---- plan_room.c: which addresses are taken when ---- */
+
+typedef struct psti_room psti_room;
+
+typedef enum psti_room_result {
+    PSTI_ROOM_READY,
+    PSTI_ROOM_TAKEN, /* an item's pin is on a reserved range or another's */
+    PSTI_ROOM_NO_MEMORY,
+} psti_room_result;
+
+psti_room *psti_room_open(const psti_items *items); /* NULL: out of memory */
+void psti_room_close(psti_room *room);              /* NULL is allowed */
+/* Empty again, but for reserved ranges and pinned items. */
+psti_room_result psti_room_reset(psti_room *room, uint32_t *item_out);
+/* The lowest address that is free throughout the item's life, or with best_fit the start of the
+ * smallest gap that it fits in. */
+uint64_t psti_room_find(psti_room *room, uint32_t item, bool best_fit);
+bool psti_room_take(psti_room *room, uint32_t item, uint64_t address); /* false: no memory */
+
+/* ---- plan_limits.c ---- */
+
+/* Shared by all stages of one pst_plan_run. */
+typedef struct psti_limits {
+    uint64_t steps_left;  /* atomic */
+    uint64_t memory_left; /* bytes, of one search */
+    uint32_t num_threads;
+    uint64_t seed;
+    bool (*is_over)(void *user);
+    void *user;
+    bool out_of_steps, out_of_memory, over; /* atomic: why a search stopped */
+} psti_limits;
+
+/* Takes so many steps, or says that the search must end. Threads: any. */
+bool psti_limits_take(psti_limits *limits, uint64_t steps);
+/* Runs run(argument) in this thread and, as far as they can be had, in others; waits for all. */
+void psti_run_threads(uint32_t num_threads, void (*run)(void *), void *argument);
+
+/* ---- plan_order.c: portfolio and repair ---- */
+
+enum { PSTI_NUM_PASSES = 16 };
+
+/* The best placement so far. */
+typedef struct psti_best {
+    uint64_t peak;     /* units; UINT64_MAX: none */
+    uint64_t *address; /* [n] units */
+    pst_plan_stage stage;
+} psti_best;
+
+/* Afterwards there is a placement. False: out of memory. */
+bool psti_place_in_orders(const psti_items *items, psti_limits *limits, psti_best *best);
+
+/* ---- plan_ladder.c: exact search of the whole and of windows ---- */
+
+/* Improves best and *bound until they meet or a limit ends it. One stream, one interval an item.
+ * False: out of memory. */
+bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, uint64_t *bound,
+                 pst_plan_stage *prover_out);
+
+/* ---- plan.c ---- */
+
+/* All stages over some items. best->address is [n]; *bound_out is at most best->peak, unless it is
+ * above the capacity; *prover_out says what proved it. */
+pst_status psti_plan_items(const psti_items *items, psti_limits *limits, psti_best *best,
+                           uint64_t *bound_out, pst_plan_stage *prover_out);
+void psti_conclude(const psti_items *items, const psti_best *best, uint64_t bound,
+                   pst_plan_stage prover, pst_plan *plan);
+
+/* ---- plan_bilevel.c ---- */
+
+pst_status psti_plan_bilevel(const pst_plan_problem *problem, const psti_items *flat,
+                             psti_limits *limits, uint64_t *offsets, pst_plan *plan);
+
+/* ---- plan_exact.c: is there a placement whose top is at most `target`? ---- */
+
+typedef struct psti_exact_problem {
+    uint32_t num_tensors;
+    uint32_t num_slots;
+    const uint32_t *begin, *end; /* slots, half-open; begin < end <= num_slots */
+    const uint64_t *size;        /* at least 1 */
+    const uint64_t *pin;         /* NULL, or PST_PLAN_FREE, or the address it must get; pinned
+                                  * tensors do not overlap */
+    const uint64_t *length;      /* NULL, or how long each lives, for choices only; at least 1 */
+} psti_exact_problem;
+
+typedef enum psti_verdict {
+    PSTI_FOUND,     /* offsets are written */
+    PSTI_NONE,      /* proved: there is none */
+    PSTI_STOPPED,   /* by a limit */
+    PSTI_NO_MEMORY, /* of the host: PST_E_NOMEM */
+} psti_verdict;
+
+/* Deterministic for a seed and a step budget, whatever the number of threads, unless is_over or
+ * another thread's luck ends it: with several threads the verdict is the same where no limit is
+ * reached, the placement may be another. */
+psti_verdict psti_exact_search(const psti_exact_problem *problem, uint64_t target,
+                               psti_limits *limits, uint64_t *offsets);
+
+#endif

@@ -1,0 +1,268 @@
+/* MEMO's two levels (SIGMOD 2025, section 4.2). Level 1 places the tensors of one pass of each kind;
+ * level 2 places a rectangle for each kind, which takes its address in all passes of the kind, among
+ * the tensors that belong to no pass. */
+#include "host/plan/plan.h"
+
+#include <string.h>
+
+typedef struct kind {
+    uint32_t block;  /* the first pass of the kind */
+    uint32_t blocks; /* how many */
+    uint32_t begin;  /* its tensors: members[begin .. begin + num) of level 1 */
+    uint32_t num;
+    uint64_t peak, bound;
+} kind;
+
+typedef struct bilevel {
+    const pst_plan_problem *problem;
+    const psti_items *flat;
+    kind *kinds; /* [num_blocks], by number; blocks == 0: there is none */
+    uint32_t num_kinds;
+    uint32_t *first;   /* [num_blocks + 1] members of each block */
+    uint32_t *members; /* [n] tensors by block, in order */
+    uint64_t *within;  /* [n] units: address in the block */
+    uint32_t num_loose;
+} bilevel;
+
+static bool bilevel_open(bilevel *of, const pst_plan_problem *problem, const psti_items *flat)
+{
+    *of = (bilevel){.problem = problem, .flat = flat};
+    of->kinds = psti_calloc((size_t)problem->num_blocks + 1, sizeof(*of->kinds));
+    of->first = psti_calloc((size_t)problem->num_blocks + 2, sizeof(*of->first));
+    of->members = psti_calloc((size_t)flat->n + 1, sizeof(*of->members));
+    of->within = psti_calloc((size_t)flat->n + 1, sizeof(*of->within));
+    return of->kinds != NULL && of->first != NULL && of->members != NULL && of->within != NULL;
+}
+
+static void bilevel_close(bilevel *of)
+{
+    psti_free(of->kinds);
+    psti_free(of->first);
+    psti_free(of->members);
+    psti_free(of->within);
+}
+
+/* Sorts the tensors by block. */
+static void find_members(bilevel *of)
+{
+    const pst_plan_problem *problem = of->problem;
+    for (uint32_t i = 0; i < of->flat->n; i++) {
+        if (problem->tensors[i].block == PST_PLAN_NO_BLOCK)
+            of->num_loose++;
+        else
+            of->first[problem->tensors[i].block + 2]++;
+    }
+    for (uint32_t b = 0; b < problem->num_blocks; b++)
+        of->first[b + 2] += of->first[b + 1];
+    for (uint32_t i = 0; i < of->flat->n; i++)
+        if (problem->tensors[i].block != PST_PLAN_NO_BLOCK)
+            of->members[of->first[problem->tensors[i].block + 1]++] = i;
+}
+
+/* Whether a block is as the first one of its kind. */
+static pst_status compare(const bilevel *of, uint32_t block, uint32_t with)
+{
+    const pst_plan_tensor *tensors = of->problem->tensors;
+    const pst_plan_block *a = &of->problem->blocks[block];
+    const pst_plan_block *b = &of->problem->blocks[with];
+    const uint32_t num = of->first[block + 1] - of->first[block];
+    PSTI_CHECK(num == of->first[with + 1] - of->first[with], PST_E_INVALID,
+               "block %u has %u tensors, block %u of the same kind %u", block, num, with,
+               of->first[with + 1] - of->first[with]);
+    for (uint32_t k = 0; k < num; k++) {
+        const pst_plan_tensor *x = &tensors[of->members[of->first[block] + k]];
+        const pst_plan_tensor *y = &tensors[of->members[of->first[with] + k]];
+        PSTI_CHECK(x->bytes == y->bytes && x->begin - a->begin == y->begin - b->begin &&
+                       x->end - a->begin == y->end - b->begin,
+                   PST_E_INVALID, "tensor %u of block %u differs from that of block %u of its kind",
+                   k, block, with);
+    }
+    return PST_OK;
+}
+
+static pst_status find_kinds(bilevel *of)
+{
+    for (uint32_t b = 0; b < of->problem->num_blocks; b++) {
+        const uint32_t number = of->problem->blocks[b].kind;
+        PSTI_CHECK(number < of->problem->num_blocks, PST_E_INVALID,
+                   "block %u is of kind %u: allowed are 0..%u", b, number,
+                   of->problem->num_blocks - 1);
+        PSTI_CHECK(of->problem->blocks[b].begin < of->problem->blocks[b].end, PST_E_INVALID,
+                   "block %u ends before it begins", b);
+        if (of->first[b] == of->first[b + 1])
+            continue;
+        kind *at = &of->kinds[number];
+        if (at->blocks++ == 0)
+            *at = (kind){b, 1, of->first[b], of->first[b + 1] - of->first[b], 0, 0};
+        PSTI_TRY(compare(of, b, at->block));
+    }
+    for (uint32_t number = 0; number < of->problem->num_blocks; number++)
+        of->num_kinds += of->kinds[number].blocks > 0;
+    return PST_OK;
+}
+
+/* Places the tensors of one pass. */
+static pst_status run_level_1(bilevel *of, kind *at, psti_limits *limits)
+{
+    psti_items items;
+    psti_best best = {.address = psti_calloc((size_t)at->num + 1, sizeof(*best.address))};
+    psti_interval *intervals = psti_calloc((size_t)at->num + 1, sizeof(*intervals));
+    bool has_memory = psti_items_alloc(&items, at->num, at->num, 1, 0) && best.address != NULL &&
+                      intervals != NULL;
+    pst_status status = PST_E_NOMEM;
+    if (has_memory) {
+        for (uint32_t k = 0; k < at->num; k++) {
+            const uint32_t i = of->members[at->begin + k];
+            items.first[k + 1] = k + 1;
+            items.size[k] = of->flat->size[i];
+            items.pin[k] = PST_PLAN_FREE;
+            intervals[k] =
+                (psti_interval){of->problem->tensors[i].begin, &of->problem->tensors[i].end};
+        }
+        has_memory = psti_items_finish(&items, intervals);
+    }
+    if (has_memory) {
+        pst_plan_stage prover;
+        status = psti_plan_items(&items, limits, &best, &at->bound, &prover);
+        at->peak = best.peak;
+        for (uint32_t k = 0; status == PST_OK && k < at->num; k++)
+            of->within[at->begin + k] = best.address[k];
+    }
+    psti_free(best.address);
+    psti_free(intervals);
+    psti_items_free(&items);
+    PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for a block of %u tensors", at->num);
+    return status;
+}
+
+/* Items of level 2: the kinds in the order of their numbers, then the loose tensors. */
+static void fill_level_2(const bilevel *of, psti_items *items, psti_interval *intervals)
+{
+    const pst_plan_problem *problem = of->problem;
+    uint32_t item = 0;
+    uint32_t num = 0;
+    for (uint32_t number = 0; number < problem->num_blocks; number++) {
+        if (of->kinds[number].blocks == 0)
+            continue;
+        for (uint32_t b = 0; b < problem->num_blocks; b++)
+            if (problem->blocks[b].kind == number && of->first[b] < of->first[b + 1])
+                intervals[num++] =
+                    (psti_interval){problem->blocks[b].begin, &problem->blocks[b].end};
+        items->size[item] = of->kinds[number].peak;
+        items->pin[item] = PST_PLAN_FREE;
+        items->first[++item] = num;
+    }
+    for (uint32_t i = 0; i < of->flat->n; i++) {
+        if (problem->tensors[i].block != PST_PLAN_NO_BLOCK)
+            continue;
+        intervals[num++] = (psti_interval){problem->tensors[i].begin, &problem->tensors[i].end};
+        items->size[item] = of->flat->size[i];
+        items->pin[item] = of->flat->pin[i];
+        items->first[++item] = num;
+    }
+}
+
+/* Passes of one kind get one address, so no two of them may run at once. */
+static pst_status check_disjoint(const psti_items *items, uint32_t num_kinds)
+{
+    for (uint32_t i = 0; i < num_kinds; i++)
+        for (uint32_t k = items->first[i] + 1; k < items->first[i + 1]; k++)
+            PSTI_CHECK(items->end[k - 1] <= items->begin[k], PST_E_INVALID,
+                       "two blocks of one kind overlap, or are not in order of time");
+    return PST_OK;
+}
+
+static void write_offsets(const bilevel *of, const psti_best *best, uint64_t *offsets)
+{
+    const pst_plan_problem *problem = of->problem;
+    const uint64_t unit = of->flat->unit;
+    uint32_t item = 0;
+    for (uint32_t number = 0; number < problem->num_blocks; number++) {
+        const kind *at = &of->kinds[number];
+        if (at->blocks == 0)
+            continue;
+        for (uint32_t b = 0; b < problem->num_blocks; b++)
+            for (uint32_t k = 0;
+                 problem->blocks[b].kind == number && k < of->first[b + 1] - of->first[b]; k++)
+                offsets[of->members[of->first[b] + k]] =
+                    (best->address[item] + of->within[at->begin + k]) * unit;
+        item++;
+    }
+    for (uint32_t i = 0; i < of->flat->n; i++)
+        if (problem->tensors[i].block == PST_PLAN_NO_BLOCK)
+            offsets[i] = best->address[item++] * unit;
+}
+
+static pst_status run_level_2(const bilevel *of, psti_limits *limits, uint64_t *offsets,
+                              pst_plan *plan)
+{
+    uint32_t num_intervals = of->num_loose;
+    bool is_proved = true; /* every rectangle is as low as can be */
+    for (uint32_t number = 0; number < of->problem->num_blocks; number++) {
+        num_intervals += of->kinds[number].blocks;
+        is_proved = is_proved && of->kinds[number].peak == of->kinds[number].bound;
+    }
+    psti_items items;
+    psti_best best = {.address = psti_calloc((size_t)of->flat->n + 1, sizeof(*best.address))};
+    psti_interval *intervals = psti_calloc((size_t)num_intervals + 1, sizeof(*intervals));
+    bool has_memory = psti_items_alloc(&items, of->num_kinds + of->num_loose, num_intervals, 1,
+                                       of->problem->num_reserved) &&
+                      best.address != NULL && intervals != NULL;
+    pst_status status = PST_OK;
+    if (has_memory) {
+        items.unit = of->flat->unit;
+        items.capacity = of->flat->capacity;
+        psti_items_reserve(&items, of->problem);
+        fill_level_2(of, &items, intervals);
+        has_memory = psti_items_finish(&items, intervals);
+    }
+    if (has_memory)
+        status = check_disjoint(&items, of->num_kinds);
+    if (has_memory && status == PST_OK) {
+        uint64_t bound;
+        pst_plan_stage prover;
+        status = psti_plan_items(&items, limits, &best, &bound, &prover);
+        if (status == PST_OK) {
+            psti_conclude(of->flat, &best, of->flat->bound, prover, plan);
+            if (is_proved && bound > of->flat->bound)
+                plan->mode_bound = bound * items.unit;
+            if (plan->mode_bound / items.unit > items.capacity) {
+                plan->status = PST_PLAN_IMPOSSIBLE;
+                plan->stage = prover;
+                plan->peak = 0;
+            } else if (plan->peak == plan->mode_bound) {
+                plan->status = PST_PLAN_OPTIMAL;
+            }
+            if (plan->status != PST_PLAN_IMPOSSIBLE)
+                write_offsets(of, &best, offsets);
+        }
+    }
+    psti_free(best.address);
+    psti_free(intervals);
+    psti_items_free(&items);
+    PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for a plan of %u blocks",
+               of->problem->num_blocks);
+    return status;
+}
+
+pst_status psti_plan_bilevel(const pst_plan_problem *problem, const psti_items *flat,
+                             psti_limits *limits, uint64_t *offsets, pst_plan *plan)
+{
+    PSTI_CHECK(problem->num_streams <= 1, PST_E_UNSUPPORTED,
+               "mode bilevel with %u streams: allowed is one", problem->num_streams);
+    bilevel of;
+    pst_status status = PST_OK;
+    const bool has_memory = bilevel_open(&of, problem, flat);
+    if (has_memory) {
+        find_members(&of);
+        status = find_kinds(&of);
+        for (uint32_t number = 0; status == PST_OK && number < problem->num_blocks; number++)
+            if (of.kinds[number].blocks > 0)
+                status = run_level_1(&of, &of.kinds[number], limits);
+        if (status == PST_OK)
+            status = run_level_2(&of, limits, offsets, plan);
+    }
+    bilevel_close(&of);
+    PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for %u blocks", problem->num_blocks);
+    return status;
+}

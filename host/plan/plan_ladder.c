@@ -1,0 +1,299 @@
+/* Exact search over a whole problem, with a ladder of targets between the bound and the best
+ * placement, and over windows around what stands highest, with all else where it is. */
+#include "host/plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WHOLE_MAX = 65536, /* items; larger problems are searched in windows only */
+    WINDOW_MIN = 48,   /* items of a window; doubled where it fails */
+    WINDOW_MAX = 384,
+};
+#define SLICE_FIRST (UINT64_C(1) << 21) /* steps of a question */
+#define SLICE_WINDOW (UINT64_C(1) << 16)
+
+/* A problem for psti_exact_search, cut out of items. */
+typedef struct cutting {
+    const psti_items *items;
+    uint64_t target; /* what is fixed above it is in nobody's way */
+    bool is_denied;  /* memory, not steps, ended a search of it */
+    psti_exact_problem problem;
+    uint32_t *begin, *end, *item; /* item: UINT32_MAX for a reserved range */
+    uint64_t *size, *pin, *length, *address;
+} cutting;
+
+static bool cutting_open(cutting *of, const psti_items *items, uint32_t max_tensors)
+{
+    const size_t n = (size_t)max_tensors + 1;
+    *of = (cutting){.items = items,
+                    .begin = psti_calloc(n, sizeof(*of->begin)),
+                    .end = psti_calloc(n, sizeof(*of->end)),
+                    .item = psti_calloc(n, sizeof(*of->item)),
+                    .size = psti_calloc(n, sizeof(*of->size)),
+                    .pin = psti_calloc(n, sizeof(*of->pin)),
+                    .length = psti_calloc(n, sizeof(*of->length)),
+                    .address = psti_calloc(n, sizeof(*of->address))};
+    return of->begin != NULL && of->end != NULL && of->item != NULL && of->size != NULL &&
+           of->pin != NULL && of->length != NULL && of->address != NULL;
+}
+
+static void cutting_close(cutting *of)
+{
+    psti_free(of->begin);
+    psti_free(of->end);
+    psti_free(of->item);
+    psti_free(of->size);
+    psti_free(of->pin);
+    psti_free(of->length);
+    psti_free(of->address);
+}
+
+static void cutting_begin(cutting *of, uint32_t num_slots, uint64_t target)
+{
+    of->target = target;
+    of->problem =
+        (psti_exact_problem){0, num_slots, of->begin, of->end, of->size, of->pin, of->length};
+}
+
+static void cutting_add(cutting *of, uint32_t item, uint32_t begin, uint32_t end, uint64_t size,
+                        uint64_t pin)
+{
+    if (pin != PST_PLAN_FREE && pin >= of->target)
+        return;
+    if (pin != PST_PLAN_FREE && size > of->target - pin)
+        size = of->target - pin;
+    const uint32_t k = of->problem.num_tensors++;
+    of->item[k] = item;
+    of->begin[k] = begin;
+    of->end[k] = end;
+    of->size[k] = size;
+    of->pin[k] = pin;
+    of->length[k] = item != UINT32_MAX ? of->items->length[item] : 1;
+}
+
+static void cutting_add_reserved(cutting *of)
+{
+    const psti_items *items = of->items;
+    for (uint32_t r = 0; r < items->num_reserved; r++)
+        cutting_add(of, UINT32_MAX, 0, of->problem.num_slots,
+                    items->reserved[r].end - items->reserved[r].begin, items->reserved[r].begin);
+}
+
+typedef struct searcher {
+    const psti_items *items;
+    psti_limits *limits;
+    psti_best *best;
+    uint64_t *bound;
+    cutting whole, window;
+    struct ranked *ranks; /* [n] */
+    bool *is_free;        /* [n] */
+    bool no_memory;
+} searcher;
+
+/* Asks with at most so many steps. Says STOPPED with the limits' flags clear if only those ran
+ * out. */
+static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t steps)
+{
+    psti_limits slice = *of->limits;
+    const uint64_t given = steps < slice.steps_left ? steps : slice.steps_left;
+    slice.steps_left = given;
+    slice.out_of_memory = false;
+    const psti_verdict verdict = psti_exact_search(&about->problem, target, &slice, about->address);
+    of->limits->steps_left -= given - slice.steps_left;
+    of->limits->over |= slice.over;
+    of->limits->out_of_memory |= slice.out_of_memory;
+    of->limits->out_of_steps |= slice.out_of_steps && of->limits->steps_left == 0;
+    about->is_denied |= slice.out_of_memory && slice.steps_left > 0 && !slice.over;
+    of->no_memory |= verdict == PSTI_NO_MEMORY;
+    return verdict;
+}
+
+static bool may_go_on(const searcher *of)
+{
+    return !of->no_memory && !of->limits->over && !of->limits->out_of_steps &&
+           *of->bound < of->best->peak && *of->bound <= of->items->capacity;
+}
+
+static uint64_t top_of(const searcher *of)
+{
+    uint64_t top = 0;
+    for (uint32_t i = 0; i < of->items->n; i++)
+        if (of->best->address[i] + of->items->size[i] > top)
+            top = of->best->address[i] + of->items->size[i];
+    return top;
+}
+
+static void accept(searcher *of, const cutting *from, pst_plan_stage stage)
+{
+    for (uint32_t k = 0; k < from->problem.num_tensors; k++)
+        if (from->item[k] != UINT32_MAX)
+            of->best->address[from->item[k]] = from->address[k];
+    of->best->peak = top_of(of);
+    of->best->stage = stage;
+}
+
+static void cut_whole(searcher *of, uint64_t target)
+{
+    const psti_items *items = of->items;
+    cutting_begin(&of->whole, items->num_slots, target);
+    cutting_add_reserved(&of->whole);
+    for (uint32_t i = 0; i < items->n; i++)
+        cutting_add(&of->whole, i, items->begin[i], items->end[i], items->size[i], items->pin[i]);
+}
+
+/* Asks at the bound, then, while no answer comes, ever closer to the best placement. */
+static void climb(searcher *of, uint64_t slice, pst_plan_stage *prover)
+{
+    uint64_t target = *of->bound;
+    while (may_go_on(of) && target < of->best->peak) {
+        cut_whole(of, target);
+        const psti_verdict verdict =
+            ask(of, &of->whole, target, target == *of->bound ? slice : slice / 4);
+        if (verdict == PSTI_FOUND) {
+            accept(of, &of->whole, PST_STAGE_SEARCH);
+            target = *of->bound + (of->best->peak - *of->bound) / 2;
+        } else if (verdict == PSTI_NONE) {
+            *of->bound = target + 1;
+            *prover = PST_STAGE_SEARCH;
+            target = *of->bound;
+        } else {
+            target += (of->best->peak - target + 1) / 2;
+        }
+    }
+}
+
+/* The item that stands highest. */
+static uint32_t highest(const searcher *of)
+{
+    uint32_t found = 0;
+    uint64_t top = 0;
+    for (uint32_t i = 0; i < of->items->n; i++)
+        if (of->items->pin[i] == PST_PLAN_FREE && of->best->address[i] + of->items->size[i] > top) {
+            top = of->best->address[i] + of->items->size[i];
+            found = i;
+        }
+    return found;
+}
+
+static uint32_t apart(uint32_t a, uint32_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+typedef struct ranked {
+    uint64_t key; /* ascending */
+    uint32_t item;
+} ranked;
+
+static int by_key(const void *a, const void *b)
+{
+    const ranked *x = a;
+    const ranked *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->item > y->item) - (x->item < y->item);
+}
+
+/* Puts the items that live with `item` first, those with nearly the same life foremost: they can
+ * change places with it. Returns how many. */
+static uint32_t rank_neighbours(searcher *of, uint32_t item)
+{
+    const psti_items *items = of->items;
+    uint32_t num = 0;
+    for (uint32_t i = 0; i < items->n; i++)
+        if (items->pin[i] == PST_PLAN_FREE && items->begin[i] < items->end[item] &&
+            items->begin[item] < items->end[i])
+            of->ranks[num++] = (ranked){(uint64_t)apart(items->begin[i], items->begin[item]) +
+                                            apart(items->end[i], items->end[item]),
+                                        i};
+    qsort(of->ranks, num, sizeof(*of->ranks), by_key);
+    return num;
+}
+
+/* The first `num` of the ranked items are free, all others that live with them stay. */
+static void cut_window(searcher *of, uint32_t num, uint64_t target)
+{
+    const psti_items *items = of->items;
+    uint32_t low = UINT32_MAX;
+    uint32_t high = 0;
+    memset(of->is_free, 0, items->n * sizeof(*of->is_free));
+    for (uint32_t k = 0; k < num; k++) {
+        const uint32_t i = of->ranks[k].item;
+        of->is_free[i] = true;
+        low = items->begin[i] < low ? items->begin[i] : low;
+        high = items->end[i] > high ? items->end[i] : high;
+    }
+    cutting_begin(&of->window, high - low, target);
+    cutting_add_reserved(&of->window);
+    for (uint32_t i = 0; i < items->n; i++) {
+        if (items->begin[i] >= high || items->end[i] <= low)
+            continue;
+        const uint32_t begin = items->begin[i] > low ? items->begin[i] - low : 0;
+        const uint32_t end = (items->end[i] < high ? items->end[i] : high) - low;
+        cutting_add(&of->window, i, begin, end, items->size[i],
+                    of->is_free[i] ? PST_PLAN_FREE : of->best->address[i]);
+    }
+}
+
+/* Tries to get the highest item down. */
+static bool lower_highest(searcher *of)
+{
+    const uint32_t item = highest(of);
+    const uint32_t num = rank_neighbours(of, item);
+    const uint64_t top = of->best->address[item] + of->items->size[item];
+    for (uint32_t size = WINDOW_MIN; may_go_on(of); size *= 2) {
+        uint64_t target = *of->bound;
+        while (may_go_on(of) && target < top) {
+            cut_window(of, num < size ? num : size, target);
+            if (ask(of, &of->window, target, SLICE_WINDOW) == PSTI_FOUND) {
+                accept(of, &of->window, PST_STAGE_WINDOW);
+                return true;
+            }
+            target += (top - target + 1) / 2;
+        }
+        if (size >= num || size >= WINDOW_MAX)
+            return false;
+    }
+    return false;
+}
+
+static bool searcher_open(searcher *of)
+{
+    const uint32_t n = of->items->n;
+    const uint32_t num = n + of->items->num_reserved;
+    of->ranks = psti_calloc((size_t)n + 1, sizeof(*of->ranks));
+    of->is_free = psti_calloc((size_t)n + 1, sizeof(*of->is_free));
+    const bool has_whole = cutting_open(&of->whole, of->items, num);
+    const bool has_window = cutting_open(&of->window, of->items, num);
+    return of->ranks != NULL && of->is_free != NULL && has_whole && has_window;
+}
+
+static void searcher_close(searcher *of)
+{
+    psti_free(of->ranks);
+    psti_free(of->is_free);
+    cutting_close(&of->whole);
+    cutting_close(&of->window);
+}
+
+bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, uint64_t *bound,
+                 pst_plan_stage *prover_out)
+{
+    searcher of = {.items = items, .limits = limits, .best = best, .bound = bound};
+    of.no_memory = !searcher_open(&of);
+    const bool is_small = items->n <= WHOLE_MAX;
+    for (uint64_t slice = SLICE_FIRST; may_go_on(&of); slice *= slice < UINT64_MAX / 8 ? 4 : 1) {
+        const uint64_t steps_left = limits->steps_left;
+        bool may_lower = true;
+        if (is_small && !of.whole.is_denied)
+            climb(&of, slice, prover_out);
+        while (may_go_on(&of) && may_lower)
+            may_lower = lower_highest(&of);
+        /* larger slices help the whole only, and nothing that lacks memory */
+        if (!is_small || of.whole.is_denied || limits->steps_left == steps_left)
+            break;
+    }
+    searcher_close(&of);
+    return !of.no_memory;
+}

@@ -1,0 +1,43 @@
+#include "host/plan/plan.h"
+
+#include <pthread.h>
+
+bool psti_limits_take(psti_limits *limits, uint64_t steps)
+{
+    uint64_t left = __atomic_load_n(&limits->steps_left, __ATOMIC_RELAXED);
+    do {
+        if (left < steps) {
+            __atomic_store_n(&limits->out_of_steps, true, __ATOMIC_RELAXED);
+            return false;
+        }
+    } while (!__atomic_compare_exchange_n(&limits->steps_left, &left, left - steps, false,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    if (limits->is_over != NULL && limits->is_over(limits->user))
+        __atomic_store_n(&limits->over, true, __ATOMIC_RELAXED);
+    return !__atomic_load_n(&limits->over, __ATOMIC_RELAXED);
+}
+
+typedef struct job {
+    void (*run)(void *);
+    void *argument;
+} job;
+
+static void *run_job(void *argument)
+{
+    const job *of = argument;
+    of->run(of->argument);
+    return NULL;
+}
+
+void psti_run_threads(uint32_t num_threads, void (*run)(void *), void *argument)
+{
+    pthread_t threads[PSTI_PLAN_MAX_THREADS];
+    job of = {run, argument};
+    uint32_t num = 0;
+    while (num + 1 < num_threads && num < PSTI_PLAN_MAX_THREADS &&
+           pthread_create(&threads[num], NULL, run_job, &of) == 0)
+        num++;
+    run(argument);
+    for (uint32_t t = 0; t < num; t++)
+        pthread_join(threads[t], NULL);
+}

@@ -1,0 +1,234 @@
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "host/base/internal.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+#define NANOSECONDS 1000000000u
+
+static uint64_t saturate(wide value)
+{
+    return value > UINT64_MAX ? UINT64_MAX : (uint64_t)value;
+}
+
+/* The bytes of k of the tokens, rounded up. */
+static uint64_t part_bytes(uint64_t bytes, uint64_t tokens, uint64_t num_tokens)
+{
+    return (uint64_t)(((wide)bytes * tokens + num_tokens - 1) / num_tokens);
+}
+
+/* The most tokens, in whole blocks, whose part of `bytes` fits in `room`: part_bytes(k) <= room just
+ * if bytes * k <= room * num_tokens. The last block may be a short one. */
+static uint64_t most_tokens(uint64_t bytes, uint64_t room, uint64_t num_tokens,
+                            uint64_t block_tokens)
+{
+    if (room >= bytes)
+        return num_tokens;
+    const uint64_t tokens = (uint64_t)((wide)room * num_tokens / bytes);
+    return tokens - tokens % block_tokens;
+}
+
+/* ---- shape ---- */
+
+static pst_status check_shape(const pst_swap_shape *shape, uint64_t shards)
+{
+    PSTI_CHECK(shape->batch >= 1, PST_E_INVALID, "batch 0: must be at least 1");
+    PSTI_CHECK(shape->hidden >= 1, PST_E_INVALID, "hidden 0: must be at least 1");
+    PSTI_CHECK(shape->sequence >= 1 && shape->sequence % shards == 0, PST_E_INVALID,
+               "sequence %" PRIu64 ": must be a multiple of tp * cp, %" PRIu64, shape->sequence,
+               shards);
+    return PST_OK;
+}
+
+pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config)
+{
+    PSTI_CHECK(shape && config, PST_E_INVALID, "shape or config is NULL");
+    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
+               "struct_size %zu: use PST_SWAP_CONFIG_INIT (%zu)", config->struct_size,
+               sizeof(*config));
+    const uint64_t shards = (uint64_t)(shape->tp ? shape->tp : 1) * (shape->cp ? shape->cp : 1);
+    const uint64_t element = shape->element_bytes ? shape->element_bytes : 2;
+    PSTI_TRY(check_shape(shape, shards));
+    uint64_t tokens;
+    uint64_t ffn = shape->ffn;
+    uint64_t row;   /* bytes of a token of width hidden */
+    uint64_t inner; /* bytes of a token of width ffn, twice */
+    uint64_t all;
+    uint64_t one;
+    const bool over =
+        (ffn == 0 && __builtin_mul_overflow(shape->hidden, 4, &ffn)) ||
+        __builtin_mul_overflow(shape->batch, shape->sequence / shards, &tokens) ||
+        __builtin_mul_overflow(shape->hidden, element, &row) ||
+        __builtin_mul_overflow(ffn, 2 * element, &inner) || __builtin_mul_overflow(row, 8, &all) ||
+        __builtin_add_overflow(all, inner, &all) || __builtin_mul_overflow(all, tokens, &all) ||
+        __builtin_mul_overflow(row, tokens, &one);
+    PSTI_CHECK(!over && all <= PST_SWAP_MAX_BYTES, PST_E_INVALID,
+               "batch %" PRIu64 ", sequence %" PRIu64 ", hidden %" PRIu64 ", ffn %" PRIu64
+               ": more than 2^62 bytes per layer and GPU",
+               shape->batch, shape->sequence, shape->hidden, ffn);
+    config->input_bytes = one;
+    config->attention_bytes = one;
+    config->other_bytes = all - 2 * one;
+    config->num_tokens = tokens;
+    return PST_OK;
+}
+
+/* ---- one fraction for all ---- */
+
+static pst_status check_config(const pst_swap_config *config)
+{
+    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
+               "struct_size %zu: use PST_SWAP_CONFIG_INIT (%zu)", config->struct_size,
+               sizeof(*config));
+    const wide all = (wide)config->input_bytes + config->attention_bytes + config->other_bytes;
+    PSTI_CHECK(all <= PST_SWAP_MAX_BYTES, PST_E_INVALID,
+               "input_bytes %" PRIu64 ", attention_bytes %" PRIu64 ", other_bytes %" PRIu64
+               ": together at most 2^62",
+               config->input_bytes, config->attention_bytes, config->other_bytes);
+    PSTI_CHECK(config->num_tokens >= 1, PST_E_INVALID, "num_tokens 0: must be at least 1");
+    PSTI_CHECK(config->block_tokens <= config->num_tokens, PST_E_INVALID,
+               "block_tokens %" PRIu64 ": allowed are up to num_tokens, %" PRIu64,
+               config->block_tokens, config->num_tokens);
+    PSTI_CHECK(config->link_bytes_per_second >= 1, PST_E_INVALID,
+               "link_bytes_per_second 0: must be at least 1");
+    return PST_OK;
+}
+
+static void set_missing(const pst_swap_config *config, uint64_t whole, uint64_t link,
+                        pst_swap *swap)
+{
+    swap->limit = PST_SWAP_IMPOSSIBLE;
+    if (whole > link) {
+        const uint64_t rate = config->link_bytes_per_second;
+        const wide needed = ((wide)whole * NANOSECONDS + rate - 1) / rate;
+        swap->missing_link_bytes = whole - link;
+        swap->missing_nanoseconds = saturate(needed - config->forward_nanoseconds);
+    }
+    const wide host = (wide)whole * swap->num_layers;
+    if (host > config->host_bytes)
+        swap->missing_host_bytes = saturate(host - config->host_bytes);
+}
+
+pst_status pst_swap_plan(const pst_swap_config *config, pst_swap *swap_out)
+{
+    PSTI_CHECK(config && swap_out, PST_E_INVALID, "config or swap_out is NULL");
+    PSTI_TRY(check_config(config));
+    const uint64_t whole = config->input_bytes + config->attention_bytes;
+    const uint64_t other = config->other_bytes;
+    pst_swap swap = {.den = config->num_tokens, .buffer_bytes = whole + other};
+    if (config->num_layers <= 2) { /* both rounding buffers hold what they keep */
+        *swap_out = swap;
+        return PST_OK;
+    }
+    swap.num_layers = config->num_layers - 2;
+    const uint64_t link =
+        saturate((wide)config->link_bytes_per_second * config->forward_nanoseconds / NANOSECONDS);
+    const uint64_t host = config->host_bytes / swap.num_layers;
+    const uint64_t most = link <= host ? link : host;
+    if (whole > most) {
+        set_missing(config, whole, link, &swap);
+        *swap_out = swap;
+        return PST_OK;
+    }
+    swap.room_bytes = most - whole < other ? most - whole : other;
+    swap.num = most_tokens(other, swap.room_bytes, config->num_tokens,
+                           config->block_tokens ? config->block_tokens : 1);
+    if (swap.num < config->num_tokens)
+        swap.limit = link <= host ? PST_SWAP_BY_TIME : PST_SWAP_BY_MEMORY;
+    swap.layer_bytes = whole + part_bytes(other, swap.num, config->num_tokens);
+    swap.host_bytes = swap.layer_bytes * swap.num_layers;
+    *swap_out = swap;
+    return PST_OK;
+}
+
+/* ---- by tensor ---- */
+
+typedef struct entry {
+    uint64_t bytes, nanoseconds;
+    uint32_t index;
+} entry;
+
+/* More time per byte first. */
+static int compare(const void *left, const void *right)
+{
+    const entry *a = left;
+    const entry *b = right;
+    const wide of_a = (wide)a->nanoseconds * b->bytes;
+    const wide of_b = (wide)b->nanoseconds * a->bytes;
+    if (of_a != of_b)
+        return of_a > of_b ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
+static pst_status check_tensors(const pst_swap_tensor *tensors, uint32_t num_tensors)
+{
+    uint64_t bytes = 0;
+    uint64_t nanoseconds = 0;
+    for (uint32_t i = 0; i < num_tensors; i++) {
+        const pst_swap_tensor *tensor = &tensors[i];
+        PSTI_CHECK(tensor->bytes >= 1, PST_E_INVALID, "tensor %u: bytes 0: must be at least 1", i);
+        PSTI_CHECK(tensor->bytes <= PST_SWAP_MAX_BYTES - bytes, PST_E_INVALID,
+                   "tensor %u: bytes %" PRIu64 ": more than 2^62 with those before", i,
+                   tensor->bytes);
+        PSTI_CHECK(tensor->recompute_nanoseconds <= PST_SWAP_MAX_BYTES - nanoseconds, PST_E_INVALID,
+                   "tensor %u: recompute_nanoseconds %" PRIu64 ": more than 2^62 with those before",
+                   i, tensor->recompute_nanoseconds);
+        bytes += tensor->bytes;
+        nanoseconds += tensor->recompute_nanoseconds;
+    }
+    return PST_OK;
+}
+
+static void fill(const entry *order, uint32_t num_tensors, uint64_t budget, uint64_t num_tokens,
+                 uint64_t block_tokens, uint64_t *tokens, pst_swap_filled *filled)
+{
+    for (uint32_t i = 0; i < num_tensors; i++)
+        tokens[i] = 0;
+    for (uint32_t i = 0; i < num_tensors && order[i].nanoseconds > 0; i++) {
+        const entry *next = &order[i];
+        const uint64_t room = budget - filled->bytes;
+        const uint64_t part = most_tokens(next->bytes, room, num_tokens, block_tokens);
+        if (part == num_tokens) {
+            filled->bytes += next->bytes;
+            filled->saved_nanoseconds += next->nanoseconds;
+            filled->num_whole++;
+            tokens[next->index] = num_tokens;
+            continue;
+        }
+        const wide bound = (wide)room * next->nanoseconds + next->bytes - 1;
+        filled->bound_nanoseconds = (uint64_t)(bound / next->bytes);
+        filled->bytes += part_bytes(next->bytes, part, num_tokens);
+        tokens[next->index] = part;
+        filled->fractional = part ? next->index : UINT32_MAX;
+        const uint64_t saved = (uint64_t)((wide)next->nanoseconds * part / num_tokens);
+        filled->bound_nanoseconds += filled->saved_nanoseconds;
+        filled->saved_nanoseconds += saved;
+        return;
+    }
+    filled->bound_nanoseconds = filled->saved_nanoseconds;
+}
+
+pst_status pst_swap_fill(const pst_swap_tensor *tensors, uint32_t num_tensors,
+                         uint64_t budget_bytes, uint64_t num_tokens, uint64_t block_tokens,
+                         uint64_t *tokens, pst_swap_filled *filled_out)
+{
+    PSTI_CHECK(filled_out && (num_tensors == 0 || (tensors && tokens)), PST_E_INVALID,
+               "tensors, tokens or filled_out is NULL");
+    PSTI_CHECK(num_tokens >= 1, PST_E_INVALID, "num_tokens 0: must be at least 1");
+    PSTI_CHECK(block_tokens <= num_tokens, PST_E_INVALID,
+               "block_tokens %" PRIu64 ": allowed are up to num_tokens, %" PRIu64, block_tokens,
+               num_tokens);
+    PSTI_TRY(check_tensors(tensors, num_tensors));
+    entry *order = psti_calloc((size_t)num_tensors + 1, sizeof(*order));
+    PSTI_CHECK(order, PST_E_NOMEM, "out of memory for %u tensors", num_tensors);
+    for (uint32_t i = 0; i < num_tensors; i++)
+        order[i] = (entry){tensors[i].bytes, tensors[i].recompute_nanoseconds, i};
+    qsort(order, num_tensors, sizeof(*order), compare);
+    pst_swap_filled filled = {.fractional = UINT32_MAX};
+    fill(order, num_tensors, budget_bytes, num_tokens, block_tokens ? block_tokens : 1, tokens,
+         &filled);
+    psti_free(order);
+    *filled_out = filled;
+    return PST_OK;
+}

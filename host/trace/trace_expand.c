@@ -1,0 +1,301 @@
+/* From one layer profiled to N, several micro-batches, and the order of a pipeline. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "host/trace/trace.h"
+
+#define MAX_LAYERS (1u << 20)
+#define MAX_MICROBATCHES (1u << 20)
+#define MAX_STAGES (1u << 20)
+
+typedef struct expander {
+    const pst_trace *trace;
+    const pst_trace_expansion *how;
+    psti_profile profile;
+    psti_tape tape;
+    uint32_t layers, num_flights;
+    uint64_t *ids;        /* [num_flights][layers][num_tensors] of the new trace */
+    uint64_t *event_at;   /* by row: a mark's event, dense */
+    uint8_t *recorded_in; /* by row: the part where what a wait waits for was recorded, or NEVER */
+    uint64_t num_events;
+    uint32_t layer, microbatch; /* of what is being written; layer 0 outside */
+} expander;
+
+static uint64_t *id_of(const expander *self, uint64_t tensor, uint32_t layer)
+{
+    const uint64_t flight = self->microbatch % self->num_flights;
+    return &self->ids[(flight * self->layers + layer) * self->profile.num_tensors + tensor];
+}
+
+static bool is_layers(psti_part part)
+{
+    return part == PSTI_FORWARD || part == PSTI_BACKWARD;
+}
+
+/* ---- which of the new tensors a row means ---- */
+
+/* An input, in the layer in work: what the layer before it left, in the direction of the chain. */
+static uint64_t input_id(const expander *self, uint64_t tensor)
+{
+    const psti_profile_tensor *input = &self->profile.tensors[tensor];
+    const uint32_t first = input->is_forward_chain ? 0 : self->layers - 1;
+    if (self->layer == first)
+        return *id_of(self, tensor, 0);
+    return *id_of(self, input->partner,
+                  input->is_forward_chain ? self->layer - 1 : self->layer + 1);
+}
+
+/* The layer whose tensor is meant outside, where only one of a chain is left. */
+static uint32_t last_layer(const expander *self, const psti_profile_tensor *output)
+{
+    return output->born == PSTI_FORWARD ? self->layers - 1 : 0;
+}
+
+/* Writes the row once for every tensor that it means. */
+static void write_for(expander *self, const psti_profile_row *from, pst_trace_request *row)
+{
+    const psti_profile_tensor *tensor = &self->profile.tensors[from->tensor];
+    const bool is_inside = is_layers((psti_part)from->part);
+    const bool is_born_inside = is_layers((psti_part)tensor->born);
+    row->id = *id_of(self, from->tensor, is_born_inside ? self->layer : 0);
+    if (is_inside && tensor->is_input)
+        row->id = input_id(self, from->tensor);
+    if (is_inside || !is_born_inside) {
+        psti_tape_add(&self->tape, row);
+        return;
+    }
+    if (tensor->partner != PSTI_MAP_NONE) {
+        row->id = *id_of(self, from->tensor, last_layer(self, tensor));
+        psti_tape_add(&self->tape, row);
+        return;
+    }
+    for (uint32_t i = 0; i < self->layers; i++) {
+        const uint32_t layer = tensor->born == PSTI_FORWARD ? i : self->layers - 1 - i;
+        row->id = *id_of(self, from->tensor, layer);
+        psti_tape_add(&self->tape, row);
+    }
+}
+
+/* What is never freed is there once. */
+static bool is_left_out(const expander *self, uint64_t tensor)
+{
+    return self->microbatch > 0 && self->profile.tensors[tensor].dies == PSTI_NEVER;
+}
+
+static void write_malloc(expander *self, const psti_profile_row *from, pst_trace_request *row)
+{
+    if (is_left_out(self, from->tensor))
+        return;
+    row->id = self->tape.num_ids++;
+    *id_of(self, from->tensor, self->layer) = row->id;
+    psti_tape_add(&self->tape, row);
+}
+
+/* ---- events ---- */
+
+/* The number of an event recorded in a part: each layer of each micro-batch has its own. */
+static uint64_t event_id(const expander *self, uint64_t event, psti_part recorded, bool is_inside)
+{
+    const uint64_t outside = recorded == PSTI_FORWARD ? self->layers - 1 : 0;
+    const uint64_t layer = is_inside ? self->layer : outside;
+    const uint64_t unit = !is_layers(recorded)       ? 0
+                          : recorded == PSTI_FORWARD ? 1 + layer
+                                                     : 1 + self->layers + layer;
+    return (self->microbatch * (1 + 2 * (uint64_t)self->layers) + unit) * self->num_events + event;
+}
+
+static void write_mark(expander *self, uint64_t index, pst_trace_request *row)
+{
+    const psti_profile_row *from = &self->profile.rows[index];
+    const bool is_inside = is_layers((psti_part)from->part);
+    const psti_part recorded = (psti_part)self->recorded_in[index];
+    if (row->tag == PST_TAG_USE) {
+        if (!is_left_out(self, from->tensor))
+            write_for(self, from, row);
+        return;
+    }
+    if (row->tag != PST_TAG_SYNC && recorded == PSTI_NEVER)
+        return; /* waits for what was recorded before the profile */
+    if (row->tag != PST_TAG_SYNC)
+        row->id = event_id(self, self->event_at[index], recorded, is_inside);
+    psti_tape_add(&self->tape, row);
+}
+
+/* Numbers the events, and says for each wait where the last record before it stands. */
+static pst_status find_events(expander *self)
+{
+    const psti_profile *profile = &self->profile;
+    psti_map numbers = {NULL, 0, 0};
+    psti_map records = {NULL, 0, 0}; /* event: part of the last record */
+    pst_status status = PST_OK;
+    for (uint64_t i = 0; i < profile->num_rows && status == PST_OK; i++) {
+        const pst_trace_request *row = profile->rows[i].row;
+        const bool is_record = row->tag == PST_TAG_RECORD;
+        if (row->op != PST_TRACE_MARK || (!is_record && row->tag != PST_TAG_WAIT))
+            continue;
+        if (psti_map_get(&numbers, row->id) == PSTI_MAP_NONE)
+            status = psti_map_set(&numbers, row->id, numbers.num_keys);
+        if (status == PST_OK && is_record)
+            status = psti_map_set(&records, row->id, profile->rows[i].part);
+        const uint64_t part = psti_map_get(&records, row->id);
+        self->event_at[i] = psti_map_get(&numbers, row->id);
+        self->recorded_in[i] = (uint8_t)(part == PSTI_MAP_NONE ? PSTI_NEVER : part);
+    }
+    self->num_events = numbers.num_keys;
+    psti_map_free(&numbers);
+    psti_map_free(&records);
+    return status;
+}
+
+/* ---- the order ---- */
+
+static uint8_t phase_of(const psti_profile_row *from)
+{
+    const uint8_t phase = from->row->phase;
+    if (from->part == PSTI_FORWARD)
+        return PST_PHASE_FORWARD;
+    if (from->part == PSTI_BACKWARD)
+        return phase == PST_PHASE_WEIGHT ? PST_PHASE_WEIGHT : PST_PHASE_BACKWARD;
+    return phase == PST_PHASE_NONE ? PST_PHASE_OTHER : phase;
+}
+
+static void write_part(expander *self, psti_part part)
+{
+    const psti_profile *profile = &self->profile;
+    for (uint64_t i = profile->first[part]; i < profile->first[part + 1]; i++) {
+        const psti_profile_row *from = &profile->rows[i];
+        pst_trace_request row = *from->row;
+        row.phase = phase_of(from);
+        row.layer = is_layers(part) ? self->layer : PST_TRACE_NONE;
+        row.microbatch = self->microbatch;
+        if (row.op == PST_TRACE_MALLOC)
+            write_malloc(self, from, &row);
+        else if (row.op == PST_TRACE_FREE)
+            write_for(self, from, &row);
+        else
+            write_mark(self, i, &row);
+    }
+}
+
+static void write_forward(expander *self)
+{
+    self->layer = 0;
+    write_part(self, PSTI_BEFORE);
+    for (; self->layer < self->layers && self->tape.status == PST_OK; self->layer++)
+        write_part(self, PSTI_FORWARD);
+}
+
+static void write_backward(expander *self)
+{
+    self->layer = 0;
+    write_part(self, PSTI_BETWEEN);
+    for (self->layer = self->layers; self->layer-- > 0 && self->tape.status == PST_OK;)
+        write_part(self, PSTI_BACKWARD);
+    self->layer = 0;
+    write_part(self, PSTI_AFTER);
+}
+
+static uint32_t warmup_of(const pst_trace_expansion *how)
+{
+    return how->order == PST_ORDER_1F1B ? how->num_stages - how->stage - 1 : 0;
+}
+
+static void write_all(expander *self)
+{
+    psti_schedule schedule = {self->how->num_microbatches, warmup_of(self->how), 0};
+    bool is_forward = false;
+    if (schedule.num_microbatches == 0)
+        schedule.num_microbatches = 1;
+    while (self->tape.status == PST_OK &&
+           psti_schedule_next(&schedule, &is_forward, &self->microbatch))
+        if (is_forward)
+            write_forward(self);
+        else
+            write_backward(self);
+}
+
+/* ---- the call ---- */
+
+static pst_status check(const pst_trace_expansion *how)
+{
+    PSTI_CHECK(how->struct_size == sizeof(*how), PST_E_INVALID,
+               "struct_size %zu: use PST_TRACE_EXPANSION_INIT (%zu)", how->struct_size,
+               sizeof(*how));
+    PSTI_CHECK(how->layers >= 1 && how->layers <= MAX_LAYERS, PST_E_INVALID,
+               "layers %u: allowed is 1..%u", how->layers, MAX_LAYERS);
+    PSTI_CHECK(how->num_microbatches <= MAX_MICROBATCHES, PST_E_INVALID,
+               "num_microbatches %u: allowed is 0..%u", how->num_microbatches, MAX_MICROBATCHES);
+    PSTI_CHECK(how->order == PST_ORDER_SEQUENTIAL || how->order == PST_ORDER_1F1B, PST_E_INVALID,
+               "order %d: allowed are sequential and 1f1b", (int)how->order);
+    if (how->order == PST_ORDER_SEQUENTIAL)
+        return PST_OK;
+    PSTI_CHECK(how->num_stages >= 1 && how->num_stages <= MAX_STAGES, PST_E_INVALID,
+               "num_stages %u: allowed is 1..%u", how->num_stages, MAX_STAGES);
+    PSTI_CHECK(how->stage < how->num_stages, PST_E_INVALID,
+               "stage %u: allowed is 0..%u, below num_stages", how->stage, how->num_stages - 1);
+    return PST_OK;
+}
+
+static pst_status find_layers(const expander *self, psti_layers *layers)
+{
+    const pst_trace_expansion *how = self->how;
+    const uint64_t a = how->forward_begin;
+    const uint64_t b = how->forward_end;
+    const uint64_t c = how->backward_begin;
+    const uint64_t d = how->backward_end;
+    if (a == 0 && b == 0 && c == 0 && d == 0)
+        return psti_layers_find(self->trace, layers);
+    PSTI_CHECK(a < b && b <= c && c < d && d <= self->trace->num_requests, PST_E_INVALID,
+               "forward %" PRIu64 ":%" PRIu64 ", backward %" PRIu64 ":%" PRIu64
+               ": allowed are ranges of requests, one behind the other, up to %" PRIu64,
+               a, b, c, d, self->trace->num_requests);
+    *layers = (psti_layers){1, a, b - a, c, d - c};
+    return PST_OK;
+}
+
+static pst_status open_tables(expander *self)
+{
+    const pst_trace_expansion *how = self->how;
+    const uint64_t ahead = warmup_of(how);
+    const uint64_t num = how->num_microbatches > 0 ? how->num_microbatches : 1;
+    const psti_profile *profile = &self->profile;
+    uint64_t num_ids = 0;
+    self->layers = how->layers;
+    self->num_flights = (uint32_t)(ahead < num ? ahead + 1 : num);
+    const uint64_t num_copies = (uint64_t)self->num_flights * self->layers;
+    const bool is_huge = __builtin_mul_overflow(num_copies, profile->num_tensors, &num_ids);
+    self->ids =
+        is_huge || num_ids > SIZE_MAX ? NULL : psti_calloc((size_t)num_ids, sizeof(*self->ids));
+    self->event_at = psti_calloc((size_t)profile->num_rows, sizeof(*self->event_at));
+    self->recorded_in = psti_calloc((size_t)profile->num_rows, 1);
+    PSTI_CHECK(self->ids != NULL && self->event_at != NULL && self->recorded_in != NULL,
+               PST_E_NOMEM, "out of memory for %" PRIu64 " layers of %" PRIu64 " tensors",
+               num_copies, profile->num_tensors);
+    return find_events(self);
+}
+
+static pst_status expand(expander *self, pst_trace **trace_out)
+{
+    psti_layers layers;
+    PSTI_TRY(find_layers(self, &layers));
+    PSTI_TRY(psti_profile_open(&self->profile, self->trace, &layers));
+    PSTI_TRY(open_tables(self));
+    write_all(self);
+    return psti_tape_close(&self->tape, "expanded", trace_out);
+}
+
+pst_status pst_trace_expand(const pst_trace *trace, const pst_trace_expansion *expansion,
+                            pst_trace **trace_out)
+{
+    PSTI_CHECK(trace != NULL && expansion != NULL && trace_out != NULL, PST_E_INVALID,
+               "trace, expansion or trace_out is NULL");
+    PSTI_TRY(check(expansion));
+    expander self = {.trace = trace, .how = expansion};
+    psti_tape_open(&self.tape);
+    const pst_status status = expand(&self, trace_out);
+    psti_profile_close(&self.profile);
+    psti_free(self.ids);
+    psti_free(self.event_at);
+    psti_free(self.recorded_in);
+    return status;
+}

@@ -1,0 +1,342 @@
+/* One layer of a profile, and what lies around it. */
+#include <inttypes.h>
+
+#include "host/trace/trace.h"
+
+#define NO_TENSOR PSTI_MAP_NONE
+
+/* Where a request stands: in which part, in which layer's, and how far from its begin. */
+typedef struct spot {
+    psti_part part;
+    uint64_t layer, offset;
+} spot;
+
+typedef struct cutter {
+    const pst_trace *trace;
+    const psti_layers *layers;
+    psti_profile *profile;
+    uint64_t *tensor_at; /* by instant */
+} cutter;
+
+static spot spot_of(const psti_layers *layers, uint64_t instant)
+{
+    const uint64_t forward_end = layers->forward + layers->num * layers->forward_length;
+    const uint64_t backward_end = layers->backward + layers->num * layers->backward_length;
+    spot at = {PSTI_BEFORE, 0, instant};
+    if (instant >= layers->forward && instant < forward_end) {
+        at.part = PSTI_FORWARD;
+        at.layer = (instant - layers->forward) / layers->forward_length;
+        at.offset = (instant - layers->forward) % layers->forward_length;
+    } else if (instant >= layers->backward && instant < backward_end) {
+        at.part = PSTI_BACKWARD;
+        at.layer = layers->num - 1 - (instant - layers->backward) / layers->backward_length;
+        at.offset = (instant - layers->backward) % layers->backward_length;
+    } else if (instant >= backward_end) {
+        at.part = PSTI_AFTER;
+    } else if (instant >= forward_end) {
+        at.part = PSTI_BETWEEN;
+    }
+    return at;
+}
+
+/* The instant of the same request in another layer. */
+static uint64_t instant_in(const psti_layers *layers, const spot *at, uint64_t layer)
+{
+    if (at->part == PSTI_FORWARD)
+        return layers->forward + layer * layers->forward_length + at->offset;
+    return layers->backward + (layers->num - 1 - layer) * layers->backward_length + at->offset;
+}
+
+static spot birth_of(const cutter *self, uint64_t tensor)
+{
+    return spot_of(self->layers, self->trace->tensors[tensor].begin);
+}
+
+static spot death_of(const cutter *self, uint64_t tensor)
+{
+    const pst_trace_tensor *at = &self->trace->tensors[tensor];
+    if (at->never_freed)
+        return (spot){PSTI_NEVER, 0, 0};
+    return spot_of(self->layers, at->end);
+}
+
+static bool is_layers(psti_part part)
+{
+    return part == PSTI_FORWARD || part == PSTI_BACKWARD;
+}
+
+/* Layer 0's request against that of every other layer. */
+static pst_status check_alike(const cutter *self)
+{
+    const psti_layers *layers = self->layers;
+    for (uint64_t i = 0; i < self->trace->num_requests; i++) {
+        const spot at = spot_of(layers, i);
+        if (!is_layers(at.part) || at.layer == 0)
+            continue;
+        const uint64_t first = instant_in(layers, &at, 0);
+        const pst_trace_tensor *own = &self->trace->tensors[self->tensor_at[i]];
+        const pst_trace_tensor *other = &self->trace->tensors[self->tensor_at[first]];
+        PSTI_CHECK(own->bytes == other->bytes && own->stream == other->stream &&
+                       own->tag == other->tag && (own->begin == i) == (other->begin == first),
+                   PST_E_INVALID,
+                   "request %" PRIu64 " of layer %" PRIu64 " is unlike request %" PRIu64
+                   " of layer 0: allowed are layers that are alike",
+                   i, at.layer, first);
+    }
+    return PST_OK;
+}
+
+/* A tensor of a layer against that of the first to come, forward layer 0, backward the last: it
+ * ends where that one does, in its own layer or in the next; behind the last layer that is outside. */
+static bool ends_alike(const cutter *self, uint64_t tensor)
+{
+    const uint64_t num = self->layers->num;
+    const spot birth = birth_of(self, tensor);
+    const uint64_t first = birth.part == PSTI_FORWARD ? 0 : num - 1;
+    const spot own = death_of(self, tensor);
+    const spot other = death_of(self, self->tensor_at[instant_in(self->layers, &birth, first)]);
+    if (!is_layers(other.part))
+        return own.part == other.part;
+    const uint64_t step = other.layer - first; /* 0, 1 or, backward, -1 */
+    if (step != 0 && step != (birth.part == PSTI_FORWARD ? 1 : UINT64_MAX))
+        return false;
+    if (birth.layer + step >= num)
+        return !is_layers(own.part);
+    return own.part == other.part && own.layer == birth.layer + step && own.offset == other.offset;
+}
+
+static pst_status check_lives(const cutter *self)
+{
+    for (uint64_t i = 0; i < self->trace->num_tensors; i++) {
+        const pst_trace_tensor *tensor = &self->trace->tensors[i];
+        PSTI_CHECK(!is_layers(birth_of(self, i).part) || ends_alike(self, i), PST_E_INVALID,
+                   "tensor %" PRIu64 " of line %" PRIu64 " is not freed where that of the first "
+                   "layer is: allowed are layers that are alike",
+                   tensor->id, tensor->line);
+    }
+    return PST_OK;
+}
+
+/* ---- which tensor a request of the profile means; NO_TENSOR: the request is left out ---- */
+
+/* A tensor of a layer that is not cut out, freed outside the layers: the last layer's output stands
+ * for that of layer 0, and what all layers leave for later is there once. */
+static uint64_t stand_in(const cutter *self, uint64_t tensor)
+{
+    const spot birth = birth_of(self, tensor);
+    const uint64_t first = self->tensor_at[instant_in(self->layers, &birth, 0)];
+    const psti_part dies = death_of(self, first).part;
+    const bool is_handed_on = birth.part == PSTI_FORWARD && is_layers(dies);
+    return is_handed_on && birth.layer == self->layers->num - 1 ? first : NO_TENSOR;
+}
+
+/* A tensor that layer 0's backward got from layer 1's: what the last layer's backward got from
+ * outside stands for it. */
+static uint64_t from_outside(const cutter *self, uint64_t tensor)
+{
+    const spot at = death_of(self, tensor);
+    if (at.part != PSTI_BACKWARD || at.layer != 0)
+        return tensor;
+    return self->tensor_at[instant_in(self->layers, &at, self->layers->num - 1)];
+}
+
+static uint64_t meant(const cutter *self, uint64_t tensor, psti_part part)
+{
+    const spot birth = birth_of(self, tensor);
+    if (!is_layers(birth.part) || birth.layer == 0)
+        return tensor;
+    if (!is_layers(part))
+        return stand_in(self, tensor);
+    return birth.part == PSTI_BACKWARD ? from_outside(self, tensor) : tensor;
+}
+
+/* ---- the rows ---- */
+
+/* `before`: the requests before the row. */
+static pst_status add_row(cutter *self, const pst_trace_request *row, uint64_t before,
+                          const psti_map *ids)
+{
+    psti_profile *profile = self->profile;
+    const bool is_mark = row->op == PST_TRACE_MARK;
+    const uint64_t instant = is_mark && before > 0 ? before - 1 : before;
+    spot at = spot_of(self->layers, instant);
+    uint64_t tensor = NO_TENSOR;
+    if (is_mark && before == 0)
+        at = (spot){PSTI_BEFORE, 0, 0};
+    if ((is_layers(at.part) && at.layer != 0) || (is_mark && row->tag == PST_TAG_ITERATION))
+        return PST_OK;
+    if (!is_mark || row->tag == PST_TAG_USE) {
+        tensor = is_mark ? psti_map_get(ids, row->id) : self->tensor_at[instant];
+        tensor = meant(self, tensor, at.part);
+        if (tensor == NO_TENSOR)
+            return PST_OK;
+    }
+    profile->rows[profile->num_rows++] = (psti_profile_row){row, tensor, (uint8_t)at.part};
+    if (row->op == PST_TRACE_MALLOC)
+        profile->tensors[tensor].born = (uint8_t)at.part;
+    if (row->op == PST_TRACE_FREE)
+        profile->tensors[tensor].dies = (uint8_t)at.part;
+    PSTI_CHECK(tensor == NO_TENSOR || profile->tensors[tensor].born != PSTI_NEVER, PST_E_INVALID,
+               "line %" PRIu64 ": tensor %" PRIu64 " is of a layer other than the first: allowed "
+               "are layers that are alike",
+               row->line, row->id);
+    return PST_OK;
+}
+
+static pst_status add_rows(cutter *self, psti_map *ids)
+{
+    const pst_trace *trace = self->trace;
+    uint64_t before = 0;
+    for (uint64_t i = 0; i < trace->num_tensors; i++)
+        PSTI_TRY(psti_map_set(ids, trace->tensors[i].id, i));
+    for (uint64_t i = 0; i < trace->num_rows; i++) {
+        PSTI_TRY(add_row(self, &trace->rows[i], before, ids));
+        before += trace->rows[i].op != PST_TRACE_MARK;
+    }
+    return PST_OK;
+}
+
+/* What is freed in the profile, and where that is left out, leaves a tensor without an end. */
+static pst_status check_ends(const cutter *self)
+{
+    const psti_profile *profile = self->profile;
+    for (uint64_t i = 0; i < profile->num_tensors; i++) {
+        const psti_profile_tensor *tensor = &profile->tensors[i];
+        const pst_trace_tensor *from = &self->trace->tensors[i];
+        PSTI_CHECK(tensor->born == PSTI_NEVER || tensor->dies != PSTI_NEVER || from->never_freed,
+                   PST_E_INVALID,
+                   "tensor %" PRIu64 " of line %" PRIu64 " is freed by a layer that did not get it "
+                   "as layer 0 did: allowed are layers that are alike",
+                   from->id, from->line);
+    }
+    return PST_OK;
+}
+
+/* ---- chains ---- */
+
+static bool takes_part(const psti_profile_tensor *tensor, bool is_forward, bool is_input)
+{
+    if (tensor->partner != NO_TENSOR)
+        return false;
+    const psti_part born = (psti_part)tensor->born;
+    const psti_part dies = (psti_part)tensor->dies;
+    if (is_forward && is_input)
+        return born == PSTI_BEFORE && is_layers(dies);
+    if (is_forward)
+        return born == PSTI_FORWARD && (dies == PSTI_BETWEEN || dies == PSTI_AFTER);
+    if (is_input)
+        return (born == PSTI_BETWEEN || born == PSTI_BEFORE) && dies == PSTI_BACKWARD;
+    return born == PSTI_BACKWARD && dies == PSTI_AFTER;
+}
+
+static void link(psti_profile *profile, uint64_t input, uint64_t output, bool is_forward)
+{
+    profile->tensors[input].partner = output;
+    profile->tensors[output].partner = input;
+    profile->tensors[input].is_input = true;
+    profile->tensors[input].is_forward_chain = is_forward;
+}
+
+/* Gives each input the first output of its size. Outputs of one size form a list: `first` by size,
+ * then `next`; num_tensors ends it. */
+static pst_status pair(psti_profile *profile, const pst_trace *trace, bool is_forward,
+                       psti_map *first, uint64_t *next)
+{
+    const uint64_t num = profile->num_tensors;
+    for (uint64_t i = num; i-- > 0;) {
+        const uint64_t bytes = trace->tensors[i].bytes;
+        if (!takes_part(&profile->tensors[i], is_forward, false))
+            continue;
+        const uint64_t behind = psti_map_get(first, bytes);
+        next[i] = behind != PSTI_MAP_NONE ? behind : num;
+        PSTI_TRY(psti_map_set(first, bytes, i));
+    }
+    for (uint64_t i = 0; i < num; i++) {
+        const uint64_t bytes = trace->tensors[i].bytes;
+        const uint64_t output = psti_map_get(first, bytes);
+        if (output >= num || !takes_part(&profile->tensors[i], is_forward, true))
+            continue;
+        PSTI_TRY(psti_map_set(first, bytes, next[output]));
+        link(profile, i, output, is_forward);
+    }
+    return PST_OK;
+}
+
+static pst_status pair_both(psti_profile *profile, const pst_trace *trace)
+{
+    psti_map first = {NULL, 0, 0};
+    uint64_t *next = psti_calloc((size_t)profile->num_tensors, sizeof(*next));
+    PSTI_CHECK(next != NULL, PST_E_NOMEM, "out of memory for %" PRIu64 " tensors",
+               profile->num_tensors);
+    pst_status status = pair(profile, trace, true, &first, next);
+    psti_map_free(&first);
+    if (status == PST_OK)
+        status = pair(profile, trace, false, &first, next);
+    psti_map_free(&first);
+    psti_free(next);
+    return status;
+}
+
+static pst_status check_inputs(const psti_profile *profile, const pst_trace *trace)
+{
+    for (uint64_t i = 0; i < profile->num_tensors; i++) {
+        const psti_profile_tensor *tensor = &profile->tensors[i];
+        const bool is_strange = tensor->born != PSTI_NEVER && !is_layers((psti_part)tensor->born) &&
+                                is_layers((psti_part)tensor->dies) && !tensor->is_input;
+        PSTI_CHECK(!is_strange, PST_E_INVALID,
+                   "tensor %" PRIu64 " of line %" PRIu64 " comes from outside the layer, which "
+                   "frees it: allowed is one whose place an output of %" PRIu64 " bytes takes",
+                   trace->tensors[i].id, trace->tensors[i].line, trace->tensors[i].bytes);
+    }
+    return PST_OK;
+}
+
+static pst_status cut(cutter *self)
+{
+    const pst_trace *trace = self->trace;
+    psti_profile *profile = self->profile;
+    psti_map ids = {NULL, 0, 0};
+    for (uint64_t i = 0; i < trace->num_tensors; i++) {
+        profile->tensors[i] =
+            (psti_profile_tensor){.born = PSTI_NEVER, .dies = PSTI_NEVER, .partner = NO_TENSOR};
+        self->tensor_at[trace->tensors[i].begin] = i;
+        if (!trace->tensors[i].never_freed)
+            self->tensor_at[trace->tensors[i].end] = i;
+    }
+    PSTI_TRY(check_alike(self));
+    PSTI_TRY(check_lives(self));
+    const pst_status status = add_rows(self, &ids);
+    psti_map_free(&ids);
+    PSTI_TRY(status);
+    PSTI_TRY(check_ends(self));
+    for (int part = 0; part <= PSTI_NEVER; part++)
+        profile->first[part] = profile->num_rows;
+    for (uint64_t i = profile->num_rows; i-- > 0;)
+        for (int part = profile->rows[i].part; part >= 0; part--)
+            profile->first[part] = i;
+    PSTI_TRY(pair_both(profile, trace));
+    return check_inputs(profile, trace);
+}
+
+pst_status psti_profile_open(psti_profile *profile, const pst_trace *trace,
+                             const psti_layers *layers)
+{
+    cutter self = {trace, layers, profile, NULL};
+    *profile = (psti_profile){.num_tensors = trace->num_tensors};
+    profile->rows = psti_calloc((size_t)trace->num_rows, sizeof(*profile->rows));
+    profile->tensors = psti_calloc((size_t)trace->num_tensors, sizeof(*profile->tensors));
+    self.tensor_at = psti_calloc((size_t)trace->num_requests, sizeof(*self.tensor_at));
+    pst_status status = PST_OK;
+    if (profile->rows == NULL || profile->tensors == NULL || self.tensor_at == NULL)
+        status = PSTI_FAIL(PST_E_NOMEM, "out of memory for %" PRIu64 " rows", trace->num_rows);
+    else
+        status = cut(&self);
+    psti_free(self.tensor_at);
+    return status;
+}
+
+void psti_profile_close(psti_profile *profile)
+{
+    psti_free(profile->rows);
+    psti_free(profile->tensors);
+}

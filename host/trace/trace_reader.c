@@ -1,0 +1,113 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "host/trace/trace.h"
+
+pst_trace_request psti_trace_row(uint64_t line, pst_trace_op op)
+{
+    return (pst_trace_request){
+        .line = line, .layer = PST_TRACE_NONE, .microbatch = PST_TRACE_NONE, .op = (uint8_t)op};
+}
+
+const char *psti_trace_name(const pst_trace_config *config)
+{
+    return config->name != NULL ? config->name : "trace";
+}
+
+uint32_t psti_stream_number(psti_stream_names *streams, uint64_t name)
+{
+    for (uint32_t i = 0; i < streams->num; i++)
+        if (streams->names[i] == name)
+            return i;
+    if (streams->num == PST_TRACE_MAX_STREAMS)
+        return PST_TRACE_MAX_STREAMS;
+    streams->names[streams->num] = name;
+    return streams->num++;
+}
+
+uint64_t psti_address_line(const psti_addresses *addresses, uint64_t address, bool *is_live_out)
+{
+    const uint64_t value = psti_map_get(&addresses->map, address);
+    *is_live_out = value != PSTI_MAP_NONE && (value & 1) != 0;
+    return value != PSTI_MAP_NONE ? value >> 1 : 0;
+}
+
+pst_status psti_address_set(psti_addresses *addresses, uint64_t address, uint64_t line,
+                            bool is_live)
+{
+    return psti_map_set(&addresses->map, address, line << 1 | is_live);
+}
+
+pst_status psti_trace_check_config(const pst_trace_config *config)
+{
+    PSTI_CHECK(config != NULL, PST_E_INVALID, "config is NULL");
+    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
+               "struct_size %zu: use PST_TRACE_CONFIG_INIT (%zu)", config->struct_size,
+               sizeof(*config));
+    PSTI_CHECK((unsigned)config->format < PST_TRACE_NUM_FORMATS, PST_E_INVALID,
+               "format %d: allowed is 0..%d", (int)config->format, PST_TRACE_NUM_FORMATS - 1);
+    return PST_OK;
+}
+
+static const psti_trace_kind *const kinds[PST_TRACE_NUM_FORMATS] = {
+    [PST_TRACE_CSV] = &psti_trace_csv,
+    [PST_TRACE_MEMO] = &psti_trace_memo,
+    [PST_TRACE_MINIMALLOC] = &psti_trace_minimalloc,
+    [PST_TRACE_STALLOC] = &psti_trace_stalloc,
+    [PST_TRACE_PYTORCH] = &psti_trace_pytorch,
+};
+
+pst_status pst_trace_reader_open(const pst_trace_config *config, pst_trace_read_fn read,
+                                 void *source, pst_trace_reader **reader_out)
+{
+    PSTI_TRY(psti_trace_check_config(config));
+    PSTI_CHECK(read != NULL && reader_out != NULL, PST_E_INVALID, "read or reader_out is NULL");
+    const psti_trace_kind *kind = kinds[config->format];
+    pst_trace_reader *reader = psti_calloc(1, sizeof(*reader));
+    PSTI_CHECK(reader != NULL, PST_E_NOMEM, "out of memory for a reader");
+    *reader = (pst_trace_reader){.config = *config,
+                                 .name = psti_trace_name(config),
+                                 .read = read,
+                                 .source = source,
+                                 .kind = kind};
+    reader->state = psti_calloc(1, kind->state_bytes);
+    if (kind->has_lines)
+        reader->lines = psti_calloc(1, sizeof(*reader->lines));
+    if (reader->state == NULL || (kind->has_lines && reader->lines == NULL)) {
+        pst_trace_reader_close(reader);
+        return PSTI_FAIL(PST_E_NOMEM, "out of memory for a reader");
+    }
+    if (kind->has_lines) {
+        reader->lines->name = reader->name;
+        reader->lines->read = read;
+        reader->lines->source = source;
+    }
+    *reader_out = reader;
+    return PST_OK;
+}
+
+pst_status pst_trace_reader_next(pst_trace_reader *reader, pst_trace_request *request_out)
+{
+    PSTI_CHECK(reader != NULL && request_out != NULL, PST_E_INVALID,
+               "reader or request_out is NULL");
+    PSTI_CHECK(!reader->is_over, PST_E_INVALID, "%.200s: the reader has ended: close it",
+               reader->name);
+    pst_trace_request request;
+    const pst_status status = reader->kind->next(reader, &request);
+    if (status == PST_OK)
+        *request_out = request;
+    else
+        reader->is_over = true;
+    return status;
+}
+
+void pst_trace_reader_close(pst_trace_reader *reader)
+{
+    if (reader == NULL)
+        return;
+    if (reader->kind->close != NULL && reader->state != NULL)
+        reader->kind->close(reader);
+    psti_free(reader->state);
+    psti_free(reader->lines);
+    psti_free(reader);
+}

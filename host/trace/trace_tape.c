@@ -1,0 +1,76 @@
+#include "host/trace/trace.h"
+
+void psti_tape_open(psti_tape *tape)
+{
+    *tape = (psti_tape){.status = PST_OK};
+    psti_tape_label(tape, PST_PHASE_NONE, PST_TRACE_NONE, PST_TRACE_NONE);
+}
+
+void psti_tape_label(psti_tape *tape, pst_trace_phase phase, uint32_t layer, uint32_t microbatch)
+{
+    tape->label.phase = (uint8_t)phase;
+    tape->label.layer = layer;
+    tape->label.microbatch = microbatch;
+}
+
+void psti_tape_add(psti_tape *tape, const pst_trace_request *row)
+{
+    if (tape->status == PST_OK)
+        tape->status = psti_grow((void **)&tape->rows, &tape->capacity, tape->num_rows + 1,
+                                 sizeof(*tape->rows));
+    if (tape->status != PST_OK)
+        return;
+    tape->rows[tape->num_rows] = *row;
+    tape->rows[tape->num_rows].line = tape->num_rows + 1;
+    tape->num_rows++;
+}
+
+uint64_t psti_tape_malloc(psti_tape *tape, uint64_t bytes)
+{
+    pst_trace_request row = tape->label;
+    row.op = PST_TRACE_MALLOC;
+    row.id = tape->num_ids;
+    row.bytes = bytes;
+    psti_tape_add(tape, &row);
+    return tape->num_ids++;
+}
+
+void psti_tape_free(psti_tape *tape, uint64_t id)
+{
+    pst_trace_request row = tape->label;
+    row.op = PST_TRACE_FREE;
+    row.id = id;
+    psti_tape_add(tape, &row);
+}
+
+pst_status psti_tape_close(psti_tape *tape, const char *name, pst_trace **trace_out)
+{
+    pst_trace_config config = PST_TRACE_CONFIG_INIT;
+    config.name = name;
+    config.keep_unfreed = true;
+    if (tape->status == PST_OK)
+        tape->status = pst_trace_make(&config, tape->rows, tape->num_rows, trace_out);
+    psti_free(tape->rows);
+    tape->rows = NULL;
+    return tape->status;
+}
+
+bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t *microbatch_out)
+{
+    const uint32_t num = schedule->num_microbatches;
+    const uint32_t ahead = schedule->warmup < num ? schedule->warmup : num;
+    const uint32_t step = schedule->step++;
+    if (step >= 2 * num)
+        return false;
+    const uint32_t turn = step - ahead; /* forwards and backwards alternate from here */
+    const bool is_warm = step >= ahead;
+    const bool is_cold = is_warm && turn >= 2 * (num - ahead); /* only backwards are left */
+    *is_forward_out = !is_warm || (!is_cold && turn % 2 == 0);
+    if (!is_warm)
+        *microbatch_out = step;
+    else if (is_cold)
+        *microbatch_out = step - num;
+    else
+        *microbatch_out = turn % 2 == 0 ? ahead + turn / 2 : turn / 2;
+    return true;
+}

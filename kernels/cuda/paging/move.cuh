@@ -1,0 +1,81 @@
+/* The stash, restore and migrate kernels. One launch each; the grid may be anything from one
+ * block up, and no two blocks need to run at the same time.
+ *
+ * Bytes moved: live bytes read once and written once, plus 4 bytes of table, 8 of owner word and 4
+ * of ring per page. Floor: 2 * live bytes / memory bandwidth. */
+#ifndef PSTI_CUDA_MOVE_CUH
+#define PSTI_CUDA_MOVE_CUH
+
+#include "kernels/cuda/copy.cuh"
+#include "kernels/cuda/paging/bulk.cuh"
+#include "kernels/cuda/paging/migrate.cuh"
+#include "kernels/cuda/paging/restore.cuh"
+#include "kernels/cuda/paging/stash.cuh"
+
+PSTI_KERNEL(stash_ldg_kernel, psti_move_args, args)
+{
+    PSTI_SHARED(move_shared, s);
+    direct_copier<true> copier = {};
+    run_stash(s, copier, args);
+}
+
+PSTI_KERNEL(restore_ldg_kernel, psti_move_args, args)
+{
+    PSTI_SHARED(move_shared, s);
+    direct_copier<false> copier = {};
+    run_restore(s, copier, args);
+}
+
+PSTI_WIDE_KERNEL(migrate_ldg_kernel, psti_move_args, args)
+{
+    PSTI_SHARED(move_shared, s);
+    PSTI_SHARED(page_batch, batch);
+    direct_copier<true> copier = {};
+    run_migrate(s, batch, copier, args);
+}
+
+#if PSTI_HAS_BULK
+#define PSTI_BULK_BODY(run, ring, streaming)                                             \
+    {                                                                                    \
+        PSTI_SHARED(move_shared, s);                                                     \
+        PSTI_SHARED(ring, r);                                                            \
+        bulk_copier<ring, streaming> copier = {r, psti_dynamic_shared(ring::kRingBytes), \
+                                               r.shared};                                \
+        run(s, copier, args);                                                            \
+    }
+#define PSTI_BULK_MIGRATE_BODY(ring)                                                           \
+    {                                                                                          \
+        PSTI_SHARED(move_shared, s);                                                           \
+        PSTI_SHARED(page_batch, batch);                                                        \
+        PSTI_SHARED(ring, r);                                                                  \
+        bulk_copier<ring, true> copier = {r, psti_dynamic_shared(ring::kRingBytes), r.shared}; \
+        run_migrate(s, batch, copier, args);                                                   \
+    }
+#else /* never launched there */
+#define PSTI_BULK_MIGRATE_BODY(ring) \
+    {                                \
+    }
+#define PSTI_BULK_BODY(run, ring, streaming) \
+    {                                        \
+    }
+#endif
+
+PSTI_WIDE_KERNEL(stash_bulk_kernel, psti_move_args, args)
+PSTI_BULK_BODY(run_stash, large_ring, true)
+
+PSTI_WIDE_KERNEL(restore_bulk_kernel, psti_move_args, args)
+PSTI_BULK_BODY(run_restore, large_ring, false)
+
+PSTI_SMALL_KERNEL(stash_squeeze_kernel, psti_move_args, args)
+PSTI_BULK_BODY(run_stash, small_ring, true)
+
+PSTI_SMALL_KERNEL(restore_squeeze_kernel, psti_move_args, args)
+PSTI_BULK_BODY(run_restore, small_ring, false)
+
+PSTI_WIDE_KERNEL(migrate_bulk_kernel, psti_move_args, args)
+PSTI_BULK_MIGRATE_BODY(large_ring)
+
+PSTI_SMALL_KERNEL(migrate_squeeze_kernel, psti_move_args, args)
+PSTI_BULK_MIGRATE_BODY(small_ring)
+
+#endif

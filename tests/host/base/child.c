@@ -1,0 +1,83 @@
+#include "tests/host/base/child.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NAME_VARIABLE "CHILD_OF_PST_TESTS"
+
+enum { SECONDS = 60 };
+
+bool child_is(const char *name)
+{
+    const char *asked = getenv(NAME_VARIABLE);
+    return asked && strcmp(asked, name) == 0;
+}
+
+void child_leave(void)
+{
+    fflush(NULL);
+    _exit(0);
+}
+
+static void forget_variables(void)
+{
+    static const char prefix[] = "PAGESTASH_";
+    for (char **entry = environ; *entry;) {
+        char name[128];
+        const size_t length = strcspn(*entry, "=");
+        if (strncmp(*entry, prefix, sizeof(prefix) - 1) != 0 || length >= sizeof(name)) {
+            entry++;
+            continue;
+        }
+        memcpy(name, *entry, length);
+        name[length] = '\0';
+        unsetenv(name);
+        entry = environ;
+    }
+}
+
+static void become(const char *name, const char *const *variables, int out, int err)
+{
+    forget_variables();
+    setenv(NAME_VARIABLE, name, 1);
+    for (; variables && *variables; variables++)
+        putenv((char *)(uintptr_t)*variables);
+    alarm(SECONDS);
+    if (dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0)
+        execl("/proc/self/exe", "child", (char *)NULL);
+    _exit(127);
+}
+
+static bool read_all(FILE *file, char *text, size_t size)
+{
+    rewind(file);
+    const size_t length = fread(text, 1, size - 1, file);
+    text[length] = '\0';
+    return length < size - 1;
+}
+
+bool child_run(const char *name, const char *const *variables, child_result *result)
+{
+    int status = 0;
+    FILE *out = tmpfile();
+    FILE *err = tmpfile();
+    const pid_t pid = out && err ? fork() : -1;
+    *result = (child_result){.exited = false};
+    if (pid == 0)
+        become(name, variables, fileno(out), fileno(err));
+    bool done = pid > 0 && waitpid(pid, &status, 0) == pid;
+    if (done) {
+        done = read_all(out, result->out, sizeof(result->out)) &&
+               read_all(err, result->err, sizeof(result->err));
+        result->exited = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    if (out)
+        fclose(out);
+    if (err)
+        fclose(err);
+    return done;
+}

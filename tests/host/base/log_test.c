@@ -1,0 +1,191 @@
+/* Levels, the callback, and silence by default. */
+#include "tests/harness.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "host/base/internal.h"
+#include "tests/host/base/child.h"
+
+typedef struct heard {
+    int messages;
+    pst_log_level last_level;
+    char last[1100];
+    int nested; /* calls from within the callback */
+} heard;
+
+static heard all; /* static, because a failed test leaves its callback behind */
+
+static void hear(pst_log_level level, const char *message, void *user)
+{
+    heard *self = user;
+    self->messages++;
+    self->last_level = level;
+    snprintf(self->last, sizeof(self->last), "%s", message);
+}
+
+static void silence(void)
+{
+    pst_log_set_callback(PST_LOG_OFF, NULL, NULL);
+}
+
+PST_TEST(Log, ACallbackGetsItsLevelAndBelow)
+{
+    for (int limit = PST_LOG_OFF; limit <= PST_LOG_DEBUG; limit++) {
+        all = (heard){.messages = 0};
+        pst_log_set_callback((pst_log_level)limit, hear, &all);
+        for (int level = PST_LOG_ERROR; level <= PST_LOG_DEBUG; level++) {
+            const int before = all.messages;
+            psti_log((pst_log_level)level, "%d of %s", level, "four");
+            CHECK_EQ(all.messages - before, level <= limit);
+            CHECK(level > limit || (int)all.last_level == level);
+        }
+        silence();
+        psti_log(PST_LOG_ERROR, "nobody hears this");
+        CHECK_EQ(all.messages, limit);
+    }
+}
+
+PST_TEST(Log, MessagesAreWholeOrCut)
+{
+    all = (heard){.messages = 0};
+    char text[3000];
+    memset(text, 'y', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    pst_log_set_callback(PST_LOG_DEBUG, hear, &all);
+    psti_log(PST_LOG_DEBUG, "%s", "100% of it");
+    const bool whole = strcmp(all.last, "100% of it") == 0;
+    psti_log(PST_LOG_INFO, "%s", text);
+    silence();
+    CHECK(whole);
+    CHECK_EQ(strlen(all.last), 1023);
+}
+
+PST_TEST(Log, AFailureIsLoggedWithItsName)
+{
+    all = (heard){.messages = 0};
+    pst_log_set_callback(PST_LOG_ERROR, hear, &all);
+    const pst_status status = pst_pool_bytes(NULL, NULL);
+    silence();
+    CHECK_EQ(status, PST_E_INVALID);
+    CHECK_EQ(all.messages, 1);
+    CHECK(strncmp(all.last, "PST_E_INVALID: config or bytes_out is NULL [pool.c:", 50) == 0);
+    CHECK_STR(all.last + strlen("PST_E_INVALID: "), pst_last_message());
+}
+
+/* Calls query functions, logs, and takes itself away: all would hang if a lock were held. */
+static void call_back(pst_log_level level, const char *message, void *user)
+{
+    heard *self = user;
+    pst_env_info info;
+    hear(level, message, user);
+    if (pst_env_get(0, &info) == PST_OK && strcmp(pst_status_name(PST_OK), "PST_OK") == 0)
+        self->nested++;
+    if (self->messages == 1)
+        psti_log(PST_LOG_WARN, "inside");
+    pst_log_set_callback(PST_LOG_ERROR, hear, user);
+}
+
+PST_TEST(Log, TheCallbackMayCallTheLibrary)
+{
+    all = (heard){.messages = 0};
+    pst_log_set_callback(PST_LOG_WARN, call_back, &all);
+    psti_log(PST_LOG_WARN, "outside");
+    psti_log(PST_LOG_WARN, "above the new level");
+    psti_log(PST_LOG_ERROR, "to the new one");
+    silence();
+    CHECK_EQ(all.messages, 3);
+    CHECK_EQ(all.nested, 2);
+    CHECK_STR(all.last, "to the new one");
+}
+
+static void count(pst_log_level level, const char *message, void *user)
+{
+    (void)level;
+    (void)message;
+    __atomic_fetch_add((int *)user, 1, __ATOMIC_RELAXED);
+}
+
+enum { TIMES = 500 };
+
+static void *log_often(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < TIMES; i++)
+        psti_log(PST_LOG_INFO, "%d", i);
+    return NULL;
+}
+
+PST_TEST(Log, ThreadsMayLogWhileTheCallbackIsSet)
+{
+    static int messages;
+    pthread_t threads[3];
+    messages = 0;
+    pst_log_set_callback(PST_LOG_INFO, count, &messages);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, log_often, NULL), 0);
+    for (int i = 0; i < TIMES; i++)
+        pst_log_set_callback(PST_LOG_INFO, count, &messages);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    silence();
+    CHECK_EQ(messages, 3 * TIMES);
+}
+
+/* ---- stderr ---- */
+
+PST_CHILD(log_everything)
+{
+    pst_device *device = NULL;
+    pst_pool *pool = NULL;
+    pst_pool_config config = PST_POOL_CONFIG_INIT;
+    config.num_pages = 1;
+    if (pst_device_open("host", 0, &device) || pst_pool_create(device, &config, &pool))
+        return;
+    pst_pool_bytes(NULL, NULL); /* an error */
+    psti_log(PST_LOG_WARN, "a warning");
+    psti_log(PST_LOG_DEBUG, "details");
+    pst_pool_destroy(pool);
+    pst_device_close(device);
+    puts("done");
+}
+
+static int lines(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+PST_TEST(Log, NothingIsPrintedByDefault)
+{
+    static const char *const off[] = {"PAGESTASH_LOG=off", NULL};
+    child_result child;
+    CHECK(child_run("log_everything", NULL, &child) && child.exited);
+    CHECK_STR(child.out, "done\n");
+    CHECK_STR(child.err, "");
+    CHECK(child_run("log_everything", off, &child) && child.exited);
+    CHECK_STR(child.out, "done\n");
+    CHECK_STR(child.err, "");
+}
+
+PST_TEST(Log, StderrGetsWhatTheEnvironmentAsksFor)
+{
+    static const char *const settings[] = {"PAGESTASH_LOG=error", "PAGESTASH_LOG=warn",
+                                           "PAGESTASH_LOG=info", "PAGESTASH_LOG=debug"};
+    static const char *const begins[] = {
+        "pagestash error: PST_E_INVALID: config", "pagestash warn: a warning\n",
+        "pagestash info: pool of 1 pages, ", "pagestash debug: details\n"};
+    child_result child;
+    for (int level = 0; level < 4; level++) {
+        const char *const variables[] = {settings[level], NULL};
+        CHECK(child_run("log_everything", variables, &child) && child.exited);
+        CHECK_STR(child.out, "done\n");
+        CHECK_MSG(lines(child.err) == level + 1, "%s: %s", settings[level], child.err);
+        for (int i = 0; i < 4; i++)
+            CHECK_MSG((strstr(child.err, begins[i]) != NULL) == (i <= level), "%s: %s",
+                      settings[level], child.err);
+    }
+}

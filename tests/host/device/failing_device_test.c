@@ -1,0 +1,159 @@
+/* A device whose calls fail as CUDA's do after an illegal address: the pool refuses work, and
+ * everything can still be destroyed. */
+#include "tests/harness.h"
+
+#include "host/base/internal.h"
+
+static pst_status broken; /* what every call of the device answers */
+
+static const psti_device_ops *real;
+
+static pst_status fails_alloc(pst_device *device, size_t bytes, void **address_out)
+{
+    return broken ? broken : real->alloc(device, bytes, address_out);
+}
+
+static pst_status fails_free(pst_device *device, void *address)
+{
+    const pst_status status = real->free(device, address);
+    return broken ? broken : status;
+}
+
+static pst_status fails_copy(pst_device *device, void *to, const void *from, size_t bytes,
+                             pst_stream stream)
+{
+    return broken ? broken : real->copy(device, to, from, bytes, stream);
+}
+
+static pst_status fails_synchronize(pst_device *device)
+{
+    return broken ? broken : real->synchronize(device);
+}
+
+static pst_status fails_hold(pst_device *device, pst_stream stream, psti_hold *hold)
+{
+    return broken ? broken : real->hold(device, stream, hold);
+}
+
+static pst_status fails_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
+{
+    return broken ? broken : real->launch(device, op, args, stream);
+}
+
+typedef struct scene {
+    psti_device_ops ops;
+    pst_device *device;
+    pst_pool *pool;
+    pst_group *group;
+    pst_ticket *ticket;
+    int32_t count;
+    unsigned char rows[64];
+} scene;
+
+static void open_scene(scene *self)
+{
+    *self = (scene){.count = 3};
+    broken = PST_OK;
+    CHECK_OK(pst_device_open("host", 0, &self->device));
+    real = self->device->ops;
+    self->ops = *real;
+    self->ops.alloc = fails_alloc;
+    self->ops.free = fails_free;
+    self->ops.copy = fails_copy;
+    self->ops.synchronize = fails_synchronize;
+    self->ops.hold = fails_hold;
+    self->ops.launch = fails_launch;
+    self->device->ops = &self->ops;
+    pst_pool_config pool_config = PST_POOL_CONFIG_INIT;
+    pool_config.num_pages = 2;
+    CHECK_OK(pst_pool_create(self->device, &pool_config, &self->pool));
+    const pst_row_space space = {.counts = &self->count, .capacity = 4};
+    const pst_tensor tensor = {.base = self->rows, .row_bytes = 16};
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.spaces = &space;
+    config.num_spaces = 1;
+    config.tensors = &tensor;
+    config.num_tensors = 1;
+    CHECK_OK(pst_group_create(self->device, &config, &self->group));
+    CHECK_OK(pst_ticket_create(self->pool, self->group, &self->ticket));
+}
+
+static void close_scene(scene *self)
+{
+    CHECK_OK(pst_ticket_destroy(self->ticket));
+    CHECK_OK(pst_group_destroy(self->group));
+    CHECK_OK(pst_pool_destroy(self->pool));
+    CHECK_OK(pst_device_close(self->device));
+}
+
+PST_TEST(FailingDevice, AFailedPoolAcceptsOnlyResetAndDestroy)
+{
+    scene self;
+    open_scene(&self);
+    broken = PST_E_CUDA;
+    CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, NULL, NULL), PST_E_CUDA);
+    broken = PST_OK;
+    CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, NULL, NULL), PST_E_CUDA);
+    CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, NULL, NULL), PST_E_CUDA);
+    CHECK_STATUS(pst_ticket_release(self.ticket, NULL), PST_E_CUDA);
+    CHECK_STATUS(pst_pool_step(self.pool, NULL), PST_E_CUDA);
+    CHECK_STATUS(pst_pool_check(self.pool, NULL), PST_E_CUDA);
+    CHECK_OK(pst_pool_reset(self.pool, PST_RESET_FAULTS, NULL));
+    CHECK_STATUS(pst_pool_step(self.pool, NULL), PST_E_CUDA);
+    CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, NULL));
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(pst_ticket_release(self.ticket, NULL));
+    close_scene(&self);
+}
+
+PST_TEST(FailingDevice, EverythingCanBeDestroyedAfterACudaError)
+{
+    scene self;
+    open_scene(&self);
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    broken = PST_E_CUDA;
+    CHECK_STATUS(pst_pool_step(self.pool, NULL), PST_E_CUDA);
+    CHECK_STATUS(pst_pool_destroy(self.pool), PST_E_BUSY);
+    close_scene(&self);
+    broken = PST_OK;
+}
+
+PST_TEST(FailingDevice, AnotherErrorLeavesTheObjects)
+{
+    scene self;
+    open_scene(&self);
+    broken = PST_E_CAPTURE;
+    CHECK_STATUS(pst_ticket_destroy(self.ticket), PST_E_CAPTURE);
+    CHECK_STATUS(pst_pool_destroy(self.pool), PST_E_BUSY);
+    broken = PST_OK;
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_STATUS(pst_ticket_destroy(self.ticket), PST_E_BUSY);
+    CHECK_OK(pst_ticket_release(self.ticket, NULL));
+    close_scene(&self);
+}
+
+PST_TEST(FailingDevice, ADestroyedFailedTicketIsNoDemand)
+{
+    scene self;
+    open_scene(&self);
+    pst_ticket *other = NULL;
+    pst_pool_status status;
+    self.count = -1; /* a count out of bounds wants no pages, an exhausted pool does */
+    CHECK_OK(pst_ticket_create(self.pool, self.group, &other));
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    CHECK_OK(pst_pool_poll(self.pool, &status));
+    CHECK_EQ(status.step_demand, 0);
+    self.pool->view.state->head[0] = 2; /* no page is free */
+    self.count = 1;
+    CHECK_OK(pst_ticket_stash(other, self.group, NULL, NULL));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    CHECK_OK(pst_pool_poll(self.pool, &status));
+    CHECK_EQ(status.step_demand, 3);
+    CHECK_OK(pst_ticket_destroy(other));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    CHECK_OK(pst_pool_poll(self.pool, &status));
+    CHECK_EQ(status.step_demand, 2);
+    close_scene(&self);
+}

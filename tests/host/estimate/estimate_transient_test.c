@@ -1,0 +1,240 @@
+/* What comes and goes within a pass: every moment by hand where it is the one that takes most. */
+#include "tests/host/estimate/estimate_models.h"
+
+static void expect(const pst_estimate_config *config, uint64_t stage, const char *name,
+                   uint64_t bytes)
+{
+    pst_estimate_memory memory;
+    CHECK_OK(pst_estimate_get_memory(config, stage, NULL, &memory));
+    CHECK_STR(memory.transient, name);
+    CHECK_MSG(memory.transient_bytes == bytes, "%s: %llu, not %llu", name,
+              (unsigned long long)memory.transient_bytes, (unsigned long long)bytes);
+    CHECK_EQ(memory.peak_bytes, memory.bytes + memory.transient_bytes);
+}
+
+static pst_estimate_config config_of_2023(uint64_t micro_batch, uint64_t pipeline, uint64_t tensor)
+{
+    pst_estimate_config config = psti_model_gated_gpt();
+    config.vocab_size = 50257;
+    config.world_size = 8;
+    config.tensor_parallel = tensor;
+    config.pipeline_parallel = pipeline;
+    config.micro_batch = micro_batch;
+    config.global_batch = 512;
+    config.distributed_optimizer = config.has_flash_attention = true;
+    config.has_hidden_dropout = config.has_attention_dropout = true;
+    config.copies_attention = true;
+    config.loss = PST_LOSS_COPIED;
+    return config;
+}
+
+/* Measured were 69.1, 55.7, 49.8 and 28.8 GiB. Where the loss stands on the stage, no layer's
+ * backward takes as much as the head held. */
+PST_TEST(EstimateTransient, PeaksOf2023)
+{
+    static const uint64_t rows[][4] = {
+        {2, 1, 1, 6903}, {4, 1, 2, 5560}, {2, 2, 1, 4975}, {4, 1, 8, 2862}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const pst_estimate_config config = config_of_2023(rows[i][0], rows[i][1], rows[i][2]);
+        pst_estimate_memory memory;
+        CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+        CHECK_EQ((memory.peak_bytes * 100 + (1u << 29)) >> 30, rows[i][3]);
+    }
+    const pst_estimate_config config = config_of_2023(2, 2, 1);
+    expect(&config, 0, "MLP backward", 6 * 4096 * 10880 + 3 * 2 * 4096 * 4096);
+    expect(&config, 1, "none", 0);
+}
+
+/* 4096 tokens, of which a GPU holds 512; 80 layers on 4 stages of 8 GPUs. */
+enum { T = 4096, L = 512, H = 8192 };
+
+PST_TEST(EstimateTransient, Mlp)
+{
+    enum { F = 28672 / 8 };
+    pst_estimate_config config = psti_estimate_run(4);
+    config.num_kv_heads = 8;
+    config.ffn_size = 28672;
+    expect(&config, 0, "MLP backward", 6 * T * F + 4 * T * H + 2 * L * H);
+    config.is_gated = false;
+    config.has_flash_attention = true;
+    config.num_kv_heads = 64;
+    config.ffn_size = 32768;
+    config.recompute = PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_NORM; /* product and norm anew */
+    expect(&config, 0, "MLP backward", (4 + 2) * T * 4096 + 4 * T * H + 4 * L * H);
+    config.pipeline_parallel = config.virtual_stages = 2; /* two more on their way */
+    config.world_size = 16;
+    expect(&config, 0, "MLP backward", (4 + 2) * T * 4096 + 4 * T * H + 8 * L * H);
+}
+
+PST_TEST(EstimateTransient, Attention)
+{
+    enum { Q = H / 8, KV = 1024 / 8 };
+    pst_estimate_config config = psti_estimate_run(4);
+    config.ffn_size = 8;
+    expect(&config, 0, "attention backward",
+           2 * T * (2 * Q + 2 * KV) + 4 * T * Q + 4 * T * H + 2 * L * H);
+    config.qk_norm = PST_QK_NORM_HEAD;
+    expect(&config, 0, "attention backward",
+           2 * T * (3 * Q + 3 * KV) + 4 * T * Q + 4 * T * H + 2 * L * H);
+    config.qk_norm = PST_QK_NORM_NONE;
+    config.context_parallel = 2;
+    config.world_size = 64;
+    config.sequence_size = 2 * T;
+    expect(&config, 0, "attention backward",
+           2 * T * (2 * Q + 2 * KV) + 4 * T * Q + 4 * T * 2 * KV + 4 * T * H + 2 * L * H);
+    config.context_parallel = 1;
+    config.sequence_size = T;
+    config.has_flash_attention = false;
+    const uint64_t scores = 2ll * T * T * 8;
+    expect(&config, 0, "attention backward",
+           2 * T * (2 * Q + 2 * KV) + 2 * scores + 4 * T * H + 2 * L * H);
+    config.recompute = PST_RECOMPUTE_ATTENTION;
+    expect(&config, 0, "attention backward",
+           2 * T * (2 * Q + 2 * KV) + 3 * scores + 4 * T * H + 2 * L * H);
+}
+
+PST_TEST(EstimateTransient, LatentAttention)
+{
+    enum { A = 128, HIDDEN = 7168 };
+    pst_estimate_config config = psti_estimate_run(12);
+    config.num_experts = config.experts_per_token = 0;
+    config.expert_parallel = 1;
+    config.shared_ffn_size = 0;
+    config.is_moe = NULL;
+    expect(&config, 1, "attention backward",
+           2 * T * A * (192 + 192 + 128 + 128 + 256) + 4 * T * A * 192 + 3 * 2 * T * HIDDEN);
+}
+
+/* 8192 balanced rows for a GPU's experts, 12288 with a capacity, in the layer at work if paged. */
+PST_TEST(EstimateTransient, Experts)
+{
+    enum { F = 14336, HIDDEN = 4096, FROM_ROWS = 6 * F + 4 * HIDDEN + 4, ENDS = 4 * T * HIDDEN };
+    pst_estimate_config config = psti_estimate_run(8);
+    config.pipeline_parallel = 2;
+    config.world_size = 16;
+    expect(&config, 0, "expert backward", 8192ll * FROM_ROWS + ENDS);
+    config.capacity_num = 3;
+    config.capacity_den = 2;
+    config.moe_rows = PST_MOE_PAGED;
+    expect(&config, 0, "expert backward", 12288ll * FROM_ROWS + ENDS);
+    config.moe_rows = PST_MOE_WORST;
+    config.recompute = PST_RECOMPUTE_ACTIVATION;
+    config.latent_size = 1024;
+    expect(&config, 0, "expert backward", 32768ll * (6 * F + 2 * F + 4 * 1024 + 4) + ENDS);
+    config.moe_rows = PST_MOE_BALANCED;
+    config.recompute = 0;
+    config.shared_ffn_size = 1 << 17;
+    expect(&config, 0, "shared expert backward", 6ll * T * (1 << 17) + 3 * 2 * T * HIDDEN);
+    config.recompute = PST_RECOMPUTE_EXPERTS; /* not of the shared one */
+    expect(&config, 0, "shared expert backward", 6ll * T * (1 << 17) + 3 * 2 * T * HIDDEN);
+    config.recompute = PST_RECOMPUTE_ACTIVATION;
+    expect(&config, 0, "shared expert backward", 8ll * T * (1 << 17) + 3 * 2 * T * HIDDEN);
+}
+
+/* The input's gradients are in the place of the copies of the logits, where there are any. */
+PST_TEST(EstimateTransient, Loss)
+{
+    pst_estimate_config config = psti_estimate_run(4);
+    config.vocab_size = 512000;
+    expect(&config, 3, "none", 0);
+    config.loss = PST_LOSS_FUSED;
+    expect(&config, 3, "loss", 4 * T * H + 2 * L * H);
+    config.sequence_parallel = false;
+    expect(&config, 3, "loss", 2 * T * H);
+}
+
+/* What the last stage's backward takes beyond the head, which is gone. */
+PST_TEST(EstimateTransient, LayersComeAfterTheHead)
+{
+    pst_estimate_config config = psti_estimate_run(4);
+    config.vocab_size = 1024;
+    const uint64_t head = 4 * L * H + 4 * L + 6 * T * 128 + 12 * T;
+    expect(&config, 3, "MLP backward", 6 * T * 3584 + 4 * T * H + 2 * L * H - head);
+}
+
+/* Gradients of two bytes are stepped in four: 16 GPUs share 6738415616 parameters. */
+PST_TEST(EstimateTransient, Step)
+{
+    pst_estimate_config config = psti_model_llama2_7b();
+    pst_estimate_memory memory;
+    config.distributed_optimizer = true;
+    config.sequence_size = 64;
+    config.world_size = 16;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK(strcmp(memory.transient, "optimizer step") != 0);
+    config.gradient_width = 2;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    const uint64_t gone = memory.bytes - memory.states.bytes;
+    expect(&config, 0, "optimizer step", UINT64_C(4) * 6738415616 / 16 - gone);
+    config.optimizer_width = 8; /* moments of two bytes, stepped as they are */
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK(strcmp(memory.transient, "optimizer step") != 0);
+    config.optimizer_width = 0;
+    config.type = PST_TRAIN_FP16; /* the copy is one of the states */
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK(strcmp(memory.transient, "optimizer step") != 0);
+}
+
+PST_TEST(EstimateTransient, RefusesWhatExceeds64Bits)
+{
+    pst_estimate_config config = psti_estimate_run(4);
+    pst_estimate_memory memory = {.bytes = 7};
+    config.recompute = PST_RECOMPUTE_ATTENTION;
+    config.has_flash_attention = false;
+    config.sequence_size = UINT64_C(1) << 31; /* what is saved fits, not the scores */
+    CHECK_STATUS(pst_estimate_get_memory(&config, 0, NULL, &memory), PST_E_INVALID);
+    CHECK_EQ(memory.bytes, 7);
+}
+
+/* 16,000 words of each GPU: of 512 tokens the layers, run again one by one, leave less. */
+PST_TEST(EstimateTransient, EmbeddingOfFewTokens)
+{
+    pst_estimate_config config = psti_estimate_run(2);
+    pst_estimate_memory memory;
+    config.sequence_size = 256;
+    config.recompute_layers = 1;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK_STR(memory.transient, "embedding backward");
+    const uint64_t hidden = 2 * 4096, tokens = 512;
+    const uint64_t inputs = 16 * hidden * tokens / 2; /* of the 16 layers, halves of the tokens */
+    CHECK_EQ(memory.saved_bytes, 2 * (inputs + 8 * tokens));
+    CHECK_EQ(memory.transient_bytes,
+             hidden * (16000 + tokens + tokens / 2) - inputs - memory.recompute_bytes);
+    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &memory)); /* which embeds nothing */
+    CHECK(strcmp(memory.transient, "embedding backward") != 0);
+}
+
+/* The depth's own embedding, when the layers before it still have all that they save. */
+PST_TEST(EstimateTransient, EmbeddingOfADepth)
+{
+    pst_estimate_config config = psti_estimate_run(2);
+    pst_estimate_memory plain, memory;
+    config.sequence_size = 256;
+    config.loss = PST_LOSS_FUSED;
+    config.mtp_layers = 1;
+    config.vocab_size = 256000;
+    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &memory));
+    config.mtp_layers = 0;
+    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &plain));
+    CHECK_STR(memory.transient, "embedding backward");
+    const uint64_t hidden = 2 * 4096, tokens = 512;
+    const uint64_t depth = memory.saved_bytes - plain.saved_bytes - 8 * tokens;
+    CHECK_EQ(memory.transient_bytes,
+             hidden * (128000 + tokens + tokens / 2) - depth - memory.head_bytes);
+}
+
+/* A pool is there when the optimizer steps too, without what is saved beside it. */
+PST_TEST(EstimateTransient, PagesStayForTheStep)
+{
+    pst_estimate_config config = psti_estimate_run(8);
+    pst_estimate_memory memory;
+    pst_estimate_moe moe;
+    config.gradient_width = 2;
+    config.sequence_size = 64;
+    config.moe_rows = PST_MOE_PAGED;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK_OK(pst_estimate_get_moe(&config, memory.live_moe_layers, &moe));
+    CHECK_STR(memory.transient, "optimizer step");
+    CHECK_EQ(memory.peak_bytes, memory.states.bytes + memory.states.optimizer_bytes / 12 * 4 +
+                                    moe.paged_bytes + moe.table_bytes);
+}

@@ -1,0 +1,79 @@
+#include "tests/harness.h"
+#include "tests/host/plan/plan_scene.h"
+
+/* Slots keep exactly the conflicts; the load is that of the busiest instant. */
+static void run_case(uint64_t seed, bool has_streams)
+{
+    enum { N = 10, INSTANTS = 12 };
+    scene of;
+    scene_make(&of, seed, N, INSTANTS, 9);
+    if (has_streams)
+        scene_add_streams(&of, seed, INSTANTS);
+    psti_items items;
+    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    CHECK(items.num_slots <= N && items.num_slots >= 1);
+    const uint32_t streams = items.num_streams;
+    for (uint32_t a = 0; a < N; a++)
+        for (uint32_t b = 0; b < N; b++) {
+            const bool share = items.begin[a] < items.end[(size_t)b * streams + items.stream[a]] &&
+                               items.begin[b] < items.end[(size_t)a * streams + items.stream[b]];
+            CHECK_MSG(share == scene_conflict(&of, a, b), "seed %llu: %u and %u",
+                      (unsigned long long)seed, a, b);
+        }
+    uint64_t max_load = 0;
+    for (uint64_t t = 0; t < 2 * INSTANTS; t++) {
+        uint64_t load = 0;
+        for (uint32_t i = 0; i < N; i++)
+            load += of.tensors[i].begin <= t && t < of.tensors[i].end ? of.tensors[i].bytes : 0;
+        max_load = load > max_load ? load : max_load;
+        if (t == items.instant[items.max_slot])
+            CHECK_EQ(load, items.max_load * items.unit);
+    }
+    CHECK_EQ(max_load, items.max_load * items.unit);
+    CHECK_EQ(items.bound, items.max_load);
+    for (uint32_t i = 0; i < N; i++)
+        CHECK(items.contention[i] >= items.size[i] && items.contention[i] <= items.max_load);
+    psti_items_free(&items);
+}
+
+PST_TEST(PlanItems, SlotsKeepTheConflicts)
+{
+    for (uint64_t seed = 0; seed < 2000 && !psti_test_failed(); seed++)
+        run_case(seed, seed % 2 == 1);
+}
+
+PST_TEST(PlanItems, UnitDividesAll)
+{
+    scene of;
+    scene_make(&of, 1, 2, 2, 4);
+    of.problem.align = 4;
+    of.tensors[0].bytes = 23; /* 24 */
+    of.tensors[1].bytes = 36;
+    psti_items items;
+    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    CHECK_EQ(items.unit, 12);
+    psti_items_free(&items);
+    of.tensors[0].pin = 8;
+    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    CHECK_EQ(items.unit, 4);
+    psti_items_free(&items);
+}
+
+PST_TEST(PlanItems, BoundBesideReservedRanges)
+{
+    scene of;
+    scene_make(&of, 1, 1, 1, 1);
+    of.tensors[0].bytes = 10;
+    of.problem.reserved = of.reserved;
+    of.problem.num_reserved = 3;
+    of.reserved[0] = (pst_plan_range){20, 30};
+    of.reserved[1] = (pst_plan_range){0, 4};
+    of.reserved[2] = (pst_plan_range){2, 6};
+    psti_items items;
+    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    CHECK_EQ(items.num_reserved, 2);
+    CHECK_EQ(items.bound * items.unit, 16);
+    CHECK_EQ(psti_items_top_for(&items, 14 / items.unit) * items.unit, 20);
+    CHECK_EQ(psti_items_top_for(&items, 16 / items.unit) * items.unit, 32);
+    psti_items_free(&items);
+}

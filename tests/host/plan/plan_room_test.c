@@ -1,0 +1,92 @@
+#include "tests/harness.h"
+#include "tests/host/plan/plan_scene.h"
+
+enum { TOP = 64 };
+
+/* Lowest, or tightest, address by trying all. */
+static uint64_t naive_find(const scene *of, uint64_t item, const bool *is_placed, bool best_fit)
+{
+    bool taken[TOP] = {false};
+    for (uint64_t k = 0; k < of->problem.num_tensors; k++)
+        for (uint64_t at = 0; is_placed[k] && scene_conflict(of, item, k) && at < TOP; at++)
+            taken[at] |= at >= of->offsets[k] && at < of->offsets[k] + of->tensors[k].bytes;
+    for (uint32_t r = 0; r < of->problem.num_reserved; r++)
+        for (uint64_t at = of->reserved[r].begin; at < of->reserved[r].end; at++)
+            taken[at] = true;
+    uint64_t best = UINT64_MAX;
+    uint64_t best_gap = UINT64_MAX;
+    for (uint64_t at = 0; at < TOP;) {
+        uint64_t end = at;
+        while (end < TOP && !taken[end])
+            end++;
+        const uint64_t gap = end == TOP ? UINT64_MAX - at : end - at;
+        if (gap >= of->tensors[item].bytes &&
+            (best == UINT64_MAX || (best_fit && gap < best_gap && end != TOP))) {
+            best = at;
+            best_gap = gap;
+        }
+        at = end + 1;
+    }
+    return best;
+}
+
+static void run_case(uint64_t seed, bool has_streams, bool has_reserved)
+{
+    scene of;
+    scene_make(&of, seed, 12, 10, 4);
+    if (has_streams)
+        scene_add_streams(&of, seed, 10);
+    of.problem.reserved = of.reserved;
+    of.problem.num_reserved = has_reserved ? 2 : 0;
+    of.reserved[0] = (pst_plan_range){3, 5};
+    of.reserved[1] = (pst_plan_range){5, 7};
+    bool is_placed[12] = {false};
+    psti_items items;
+    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    psti_room *room = psti_room_open(&items);
+    uint32_t pinned;
+    CHECK(room != NULL && psti_room_reset(room, &pinned) == PSTI_ROOM_READY);
+    for (uint32_t i = 0; i < 12; i++) {
+        const bool best_fit = (seed + i) % 3 == 0;
+        of.offsets[i] = psti_room_find(room, i, best_fit) * items.unit;
+        const uint64_t want = naive_find(&of, i, is_placed, best_fit);
+        CHECK_MSG(of.offsets[i] == want, "seed %llu: tensor %u at %llu, not %llu",
+                  (unsigned long long)seed, i, (unsigned long long)of.offsets[i],
+                  (unsigned long long)want);
+        CHECK(psti_room_take(room, i, of.offsets[i] / items.unit));
+        is_placed[i] = true;
+    }
+    psti_room_close(room);
+    psti_items_free(&items);
+}
+
+PST_TEST(PlanRoom, FindsWhatTryingAllFinds)
+{
+    for (uint64_t seed = 0; seed < 2000 && !psti_test_failed(); seed++)
+        run_case(seed, false, seed % 4 == 0);
+}
+
+PST_TEST(PlanRoom, OfSeveralStreams)
+{
+    for (uint64_t seed = 0; seed < 2000 && !psti_test_failed(); seed++)
+        run_case(seed, true, seed % 4 == 0);
+}
+
+PST_TEST(PlanRoom, PinsThatOverlap)
+{
+    scene of;
+    scene_make(&of, 3, 3, 1, 1);
+    of.tensors[0] = (pst_plan_tensor){8, 0, 4, 8, 0, PST_PLAN_NO_BLOCK};
+    of.tensors[1] = (pst_plan_tensor){8, 2, 6, 15, 0, PST_PLAN_NO_BLOCK};
+    of.tensors[2] = (pst_plan_tensor){8, 4, 8, 8, 0, PST_PLAN_NO_BLOCK};
+    psti_items items;
+    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    psti_room *room = psti_room_open(&items);
+    uint32_t pinned = 9;
+    CHECK_EQ(psti_room_reset(room, &pinned), PSTI_ROOM_TAKEN);
+    CHECK_EQ(pinned, 1);
+    items.pin[1] = 16;
+    CHECK_EQ(psti_room_reset(room, &pinned), PSTI_ROOM_READY);
+    psti_room_close(room);
+    psti_items_free(&items);
+}

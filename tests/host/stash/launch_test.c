@@ -1,0 +1,283 @@
+/* What launch options come to: checks, the table of backends, and what the CUDA launcher asks for. */
+#include "tests/harness.h"
+
+#include <stdio.h>
+
+#include "host/base/internal.h"
+#include "tests/host/base/child.h"
+#include "tests/host/stash/scene.h"
+
+#define LDG (1u << PST_BACKEND_LDG)
+#define ALL (LDG | 1u << PST_BACKEND_BULK | 1u << PST_BACKEND_SQUEEZE)
+
+/* Looks like a GPU as far as options are concerned. */
+static pst_device gpu(int compute_capability, uint32_t backends)
+{
+    pst_device device = {.info = {.kind = PST_DEVICE_CUDA,
+                                  .name = "a GPU",
+                                  .num_sms = 132,
+                                  .compute_capability = compute_capability,
+                                  .backends = backends}};
+    return device;
+}
+
+static pst_group group_of(uint64_t bytes, bool is_aligned)
+{
+    pst_group group = {.max_tiles = bytes >> PSTI_TILE_SHIFT, .is_aligned = is_aligned};
+    return group;
+}
+
+/* The backend, or something else where it did not work. */
+static uint32_t picked(const pst_device *device, uint64_t bytes, bool is_aligned, int num_sms)
+{
+    const pst_launch_options options = {.num_sms = num_sms};
+    const pst_group group = group_of(bytes, is_aligned);
+    psti_launch launch;
+    if (psti_launch_make(device, &group, &options, &launch) != PST_OK)
+        return 100;
+    return launch.num_sms == (num_sms == 132 ? 0 : (uint32_t)num_sms) ? launch.backend : 101;
+}
+
+PST_TEST(Launch, BackendFollowsDeviceSizeAndBudget)
+{
+    const pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG);
+    const uint64_t mib = 1u << 20;
+    CHECK_EQ(picked(&hopper, 64 * mib, true, 32), PST_BACKEND_BULK);
+    CHECK_EQ(picked(&hopper, 64 * mib, true, 33), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&hopper, 64 * mib, true, 132), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&hopper, 64 * mib, true, 0), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&hopper, mib, true, 1), PST_BACKEND_BULK);
+    CHECK_EQ(picked(&hopper, mib - PSTI_TILE_BYTES, true, 1), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&hopper, 64 * mib, false, 8), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&ampere, 64 * mib, true, 8), PST_BACKEND_LDG);
+}
+
+PST_TEST(Launch, PresetStandsForAuto)
+{
+    pst_device device = gpu(90, ALL);
+    const pst_group group = group_of(1, false);
+    psti_launch launch;
+    pst_launch_options options = {0};
+    device.preset = PST_BACKEND_SQUEEZE;
+    CHECK_EQ(picked(&device, 1, false, 0), PST_BACKEND_SQUEEZE);
+    options.backend = PST_BACKEND_LDG; /* asked for by the call */
+    CHECK_OK(psti_launch_make(&device, &group, &options, &launch));
+    CHECK_EQ(launch.backend, PST_BACKEND_LDG);
+}
+
+PST_TEST(Launch, OptionsBecomeFlags)
+{
+    static const struct {
+        pst_launch_options options;
+        uint32_t flags;
+    } cases[] = {
+        {{.num_sms = 0}, 0},
+        {{.priority = PST_PRIORITY_LOW}, PSTI_MOVE_LOW},
+        {{.priority = PST_PRIORITY_HIGH}, PSTI_MOVE_HIGH},
+        {{.programmatic = true}, PSTI_MOVE_PROGRAMMATIC},
+        {{.priority = PST_PRIORITY_LOW, .programmatic = true},
+         PSTI_MOVE_LOW | PSTI_MOVE_PROGRAMMATIC},
+    };
+    const pst_device device = gpu(90, ALL);
+    const pst_group group = group_of(1 << 20, true);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        psti_launch launch;
+        CHECK_OK(psti_launch_make(&device, &group, &cases[i].options, &launch));
+        CHECK_EQ(launch.flags, cases[i].flags);
+    }
+}
+
+PST_TEST(Launch, HostDeviceHasOneWayOnly)
+{
+    small_scene self;
+    pst_stash_options stash = PST_STASH_OPTIONS_INIT;
+    small_open(&self);
+    CHECK_EQ(self.device->info.backends, 0);
+    for (int backend = PST_BACKEND_LDG; backend <= PST_BACKEND_SQUEEZE; backend++) {
+        static const char *const messages[] = {"", "backend ldg: host has none",
+                                               "backend bulk: host has none",
+                                               "backend squeeze: host has none"};
+        stash.launch.backend = (pst_backend)backend;
+        CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_UNSUPPORTED);
+        small_said(messages[backend]);
+    }
+    stash.launch.backend = PST_BACKEND_AUTO;
+    stash.launch.priority = PST_PRIORITY_HIGH;
+    stash.launch.programmatic = true;
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, &stash, NULL));
+    CHECK_OK(pst_ticket_release(self.ticket, NULL));
+    small_close(&self);
+}
+
+PST_TEST(Launch, OptionsOutsideTheirRangesAreRefused)
+{
+    static const struct {
+        pst_launch_options options;
+        pst_status status;
+        const char *message;
+    } bad[] = {
+        {{.num_sms = 133}, PST_E_INVALID, "num_sms 133: allowed are 0 to 132 on this device"},
+        {{.num_sms = -1}, PST_E_INVALID, "num_sms -1: allowed are 0 to 132 on this device"},
+        {{.backend = (pst_backend)4},
+         PST_E_INVALID,
+         "backend 4: allowed are auto, ldg, bulk and squeeze"},
+        {{.backend = PST_BACKEND_BULK}, PST_E_UNSUPPORTED, "backend bulk: a GPU has none"},
+        {{.priority = (pst_priority)3},
+         PST_E_INVALID,
+         "priority 3: allowed are stream, low and high"},
+    };
+    const pst_device device = gpu(80, LDG);
+    const pst_group group = group_of(1 << 20, true);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        psti_launch launch;
+        CHECK_STATUS(psti_launch_make(&device, &group, &bad[i].options, &launch), bad[i].status);
+        small_said(bad[i].message);
+    }
+}
+
+/* ---- PAGESTASH_BACKEND ---- */
+
+PST_CHILD(sms_preset)
+{
+    pst_device many = gpu(90, ALL), host = gpu(0, 0);
+    CHECK_OK(pst_env_check());
+    printf("%s", pst_status_name(psti_backend_preset(&host)));
+    printf(" %s\n%s", pst_status_name(psti_backend_preset(&many)), pst_last_message());
+}
+
+PST_CHILD(backend_preset)
+{
+    pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG), host = gpu(0, 0);
+    CHECK_OK(pst_env_check());
+    printf("%s", pst_status_name(psti_backend_preset(&hopper)));
+    printf(" %s", pst_status_name(psti_backend_preset(&host)));
+    printf(" %s", pst_status_name(psti_backend_preset(&ampere)));
+    printf(" %s %s\n%s", psti_backend_name(hopper.preset), psti_backend_name(host.preset),
+           pst_last_message());
+}
+
+PST_TEST(Launch, EnvironmentIsRefusedWhereTheDeviceCannot)
+{
+    static const char *const bulk[] = {"PAGESTASH_BACKEND=bulk", NULL};
+    static const char *const ldg[] = {"PAGESTASH_BACKEND=ldg", NULL};
+    child_result child;
+    CHECK(child_run("backend_preset", bulk, &child) && child.exited);
+    const char *expected = "PST_OK PST_OK PST_E_UNSUPPORTED bulk auto\n"
+                           "PAGESTASH_BACKEND=bulk: a GPU, compute capability 8.0, has none";
+    CHECK_MSG(strncmp(child.out, expected, strlen(expected)) == 0, "%s", child.out);
+    CHECK(child_run("backend_preset", ldg, &child) && child.exited);
+    CHECK_STR(child.out, "PST_OK PST_OK PST_OK ldg auto\n");
+    static const char *const sms[] = {"PAGESTASH_NUM_SMS=133", NULL};
+    CHECK(child_run("sms_preset", sms, &child) && child.exited);
+    expected = "PST_OK PST_E_INVALID\nPAGESTASH_NUM_SMS=133: a GPU has 132";
+    CHECK_MSG(strncmp(child.out, expected, strlen(expected)) == 0, "%s", child.out);
+}
+
+/* ---- what the CUDA launcher asks for ---- */
+
+#if PSTI_HAVE_CUDA
+
+#include "kernels/cuda/launch.h"
+
+static cudaLaunchConfig_t seen;
+static cudaLaunchAttribute seen_attributes[4];
+static const void *seen_kernel;
+
+static cudaError_t look(const cudaLaunchConfig_t *config, const void *kernel, void **args)
+{
+    (void)args;
+    seen = *config;
+    seen_kernel = kernel;
+    for (uint32_t i = 0; i < config->numAttrs && i < 4; i++)
+        seen_attributes[i] = config->attrs[i];
+    return cudaSuccess;
+}
+
+static const psti_cuda_budget budget = {
+    .num_sms = 132,
+    .is_programmatic = true,
+    .low_priority = 0,
+    .high_priority = -5,
+    .num_domains = 4,
+    .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}, {0, 4, 1, 1}}};
+
+static void launch_as(psti_op op, pst_backend backend, uint32_t flags, uint32_t num_sms,
+                      uint64_t tiles)
+{
+    const psti_move_args args = {
+        .backend = (uint32_t)backend, .flags = flags, .num_sms = num_sms, .max_tiles = tiles};
+    CHECK_EQ(psti_cuda_launch(&budget, look, op, &args, NULL), cudaSuccess);
+}
+
+PST_TEST(Launch, GridFollowsBackendBudgetAndSize)
+{
+    launch_as(PSTI_OP_STASH, PST_BACKEND_LDG, 0, 0, 1u << 20);
+    CHECK_EQ(seen.gridDim.x, 4 * 132);
+    CHECK_EQ(seen.blockDim.x, 256);
+    CHECK_EQ(seen.dynamicSmemBytes, 0);
+    CHECK_EQ(seen.numAttrs, 0);
+    launch_as(PSTI_OP_STASH, PST_BACKEND_LDG, 0, 8, 1u << 20);
+    CHECK_EQ(seen.gridDim.x, 4 * 8);
+    launch_as(PSTI_OP_RESTORE, PST_BACKEND_BULK, 0, 8, 1u << 20);
+    CHECK_EQ(seen.gridDim.x, 8);
+    CHECK_EQ(seen.blockDim.x, 256);
+    CHECK_EQ(seen.dynamicSmemBytes, 128 << 10);
+    launch_as(PSTI_OP_RESTORE, PST_BACKEND_SQUEEZE, 0, 0, 1u << 20);
+    CHECK_EQ(seen.gridDim.x, 132);
+    CHECK_EQ(seen.blockDim.x, 32);
+    CHECK_EQ(seen.dynamicSmemBytes, 16 << 10);
+    launch_as(PSTI_OP_STASH, PST_BACKEND_BULK, 0, 0, 3);
+    CHECK_EQ(seen.gridDim.x, 3);
+    launch_as(PSTI_OP_STASH, PST_BACKEND_BULK, 0, 0, 0);
+    CHECK_EQ(seen.gridDim.x, 1);
+    launch_as(PSTI_OP_RESTORE, PST_BACKEND_LDG, PSTI_MOVE_RELEASE, 1, 1);
+    CHECK_EQ(seen.gridDim.x, 1);
+}
+
+PST_TEST(Launch, EachBackendHasItsOwnKernels)
+{
+    static const psti_op ops[] = {PSTI_OP_STASH, PSTI_OP_RESTORE, PSTI_OP_MIGRATE};
+    const void *kernels[9];
+    for (int i = 0; i < 9; i++) {
+        launch_as(ops[i / 3], (pst_backend)(1 + i % 3), 0, 0, 1);
+        kernels[i] = seen_kernel;
+        for (int j = 0; j < i; j++)
+            CHECK(kernels[i] != kernels[j]);
+    }
+}
+
+PST_TEST(Launch, PoolsWithHostPagesHaveAMemorySyncDomain)
+{
+    psti_cuda_budget old = budget;
+    psti_move_args args = {.backend = PST_BACKEND_LDG};
+    args.pool.max_pages[PSTI_TIER_HOST] = 1;
+    CHECK_EQ(psti_cuda_launch(&budget, look, PSTI_OP_RESTORE, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.numAttrs, 2);
+    CHECK_EQ(seen_attributes[0].id, cudaLaunchAttributeMemSyncDomainMap);
+    CHECK_EQ(seen_attributes[0].val.memSyncDomainMap.remote, 3);
+    CHECK_EQ(seen_attributes[1].id, cudaLaunchAttributeMemSyncDomain);
+    CHECK_EQ(seen_attributes[1].val.memSyncDomain, cudaLaunchMemSyncDomainRemote);
+    old.num_domains = 2;
+    CHECK_EQ(psti_cuda_launch(&old, look, PSTI_OP_RESTORE, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.numAttrs, 0);
+}
+
+PST_TEST(Launch, PriorityAndProgrammaticLaunchAreAttributes)
+{
+    psti_cuda_budget old = budget;
+    const psti_move_args args = {.backend = PST_BACKEND_LDG, .flags = PSTI_MOVE_PROGRAMMATIC};
+    launch_as(PSTI_OP_STASH, PST_BACKEND_LDG, PSTI_MOVE_LOW, 0, 1);
+    CHECK_EQ(seen.numAttrs, 1);
+    CHECK_EQ(seen_attributes[0].id, cudaLaunchAttributePriority);
+    CHECK_EQ(seen_attributes[0].val.priority, 0);
+    launch_as(PSTI_OP_STASH, PST_BACKEND_BULK, PSTI_MOVE_HIGH | PSTI_MOVE_PROGRAMMATIC, 0, 1);
+    CHECK_EQ(seen.numAttrs, 2);
+    CHECK_EQ(seen_attributes[0].val.priority, -5);
+    CHECK_EQ(seen_attributes[1].id, cudaLaunchAttributeProgrammaticStreamSerialization);
+    CHECK_EQ(seen_attributes[1].val.programmaticStreamSerializationAllowed, 1);
+    old.is_programmatic = false; /* before compute capability 9.0 */
+    CHECK_EQ(psti_cuda_launch(&old, look, PSTI_OP_STASH, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.numAttrs, 0);
+}
+
+#endif

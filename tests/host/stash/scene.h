@@ -1,0 +1,84 @@
+/* A pool, a group of one tensor and a ticket on the host device, for tests of the host modules. */
+#ifndef PAGESTASH_TESTS_SCENE_H
+#define PAGESTASH_TESTS_SCENE_H
+
+#include "tests/harness.h"
+
+#include "host/base/internal.h"
+
+typedef struct small_scene {
+    pst_device *device;
+    pst_pool *pool;
+    pst_group *group; /* 8 rows of 4 KiB: 2 pages */
+    pst_ticket *ticket;
+    int32_t count;
+    unsigned char *rows;
+    pst_row_space space;
+    pst_tensor tensor;
+    pst_group_config group_config;
+    pst_pool_config pool_config;
+} small_scene;
+
+enum { SMALL_CAPACITY = 8, SMALL_ROW = 4096, SMALL_BYTES = SMALL_CAPACITY * SMALL_ROW };
+
+/* The configs only, and the device. */
+static inline void small_configs(small_scene *self)
+{
+    static unsigned char rows[SMALL_BYTES];
+    memset(self, 0, sizeof(*self));
+    CHECK_OK(pst_device_open("host", 0, &self->device));
+    self->rows = rows;
+    self->count = SMALL_CAPACITY;
+    self->space = (pst_row_space){.counts = &self->count, .capacity = SMALL_CAPACITY};
+    self->tensor = (pst_tensor){.base = rows, .row_bytes = SMALL_ROW};
+    self->group_config = (pst_group_config)PST_GROUP_CONFIG_INIT;
+    self->group_config.spaces = &self->space;
+    self->group_config.num_spaces = 1;
+    self->group_config.tensors = &self->tensor;
+    self->group_config.num_tensors = 1;
+    self->pool_config = (pst_pool_config)PST_POOL_CONFIG_INIT;
+    self->pool_config.page_bytes = PST_PAGE_BYTES_MIN;
+    self->pool_config.num_pages = 3;
+    self->pool_config.max_tickets = 4;
+}
+
+static inline void small_open_in(small_scene *self, pst_pool_mode mode)
+{
+    small_configs(self);
+    self->pool_config.mode = mode;
+    CHECK_OK(pst_pool_create(self->device, &self->pool_config, &self->pool));
+    CHECK_OK(pst_group_create(self->device, &self->group_config, &self->group));
+    CHECK_OK(pst_ticket_create(self->pool, self->group, &self->ticket));
+}
+
+static inline void small_open(small_scene *self)
+{
+    small_open_in(self, PST_POOL_ORDERED);
+}
+
+static inline void small_close(small_scene *self)
+{
+    CHECK_OK(pst_ticket_destroy(self->ticket));
+    CHECK_OK(pst_group_destroy(self->group));
+    CHECK_OK(pst_pool_destroy(self->pool));
+    CHECK_EQ(self->device->live, 0);
+    CHECK_OK(pst_device_close(self->device));
+}
+
+/* The last message begins so. */
+static inline void small_said(const char *text)
+{
+    CHECK_MSG(strncmp(pst_last_message(), text, strlen(text)) == 0, "\"%s\", not \"%s\"",
+              pst_last_message(), text);
+}
+
+/* What the pool says now, after a check of its pages. */
+static inline pst_pool_status small_status(pst_pool *pool)
+{
+    pst_pool_status status = {.check_errors = UINT32_MAX};
+    if (pst_pool_check(pool, NULL) || pst_pool_step(pool, NULL) || pst_pool_poll(pool, &status))
+        psti_test_fail(__FILE__, __LINE__, "the pool cannot be asked: %s", pst_last_message());
+    return status;
+}
+
+#endif

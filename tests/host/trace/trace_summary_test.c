@@ -1,0 +1,171 @@
+#include "host/trace/trace.h"
+#include "tests/host/trace/trace_scene.h"
+
+static void sums_up(pst_trace_format format, const char *text, uint64_t align,
+                    pst_trace_summary *summary_out)
+{
+    pst_trace_config config = config_of(format);
+    pst_trace *trace = NULL;
+    memset(summary_out, 0, sizeof(*summary_out));
+    config.keep_unfreed = true;
+    CHECK_OK(read_text(&config, text, &trace));
+    CHECK_OK(pst_trace_get_summary(trace, align, summary_out));
+    pst_trace_destroy(trace);
+}
+
+/* The example of MEMO's paper: load 2432, best fit in request order 2688. */
+PST_TEST(TraceSummary, ThePapersExample)
+{
+    pst_trace_summary summary;
+    sums_up(PST_TRACE_MEMO,
+            "malloc 13 128\nmalloc 14 128\nfree 14\nmalloc 15 256\nfree 13\nmalloc 16 512\n"
+            "malloc 17 128\nmalloc 18 128\nmalloc 19 256\nfree 17\nfree 19\nfree 18\n"
+            "malloc 20 512\nfree 20\nmalloc 21 1024\nmalloc 22 256\nfree 15\nmalloc 23 128\n"
+            "malloc 24 512\nfree 21\nfree 22\nfree 23\nfree 24\nfree 16\n",
+            1, &summary);
+    CHECK_EQ(summary.num_requests, 24);
+    CHECK_EQ(summary.num_tensors, 12);
+    CHECK_EQ(summary.num_sizes, 4);
+    CHECK_EQ(summary.load, 2432);
+    CHECK_EQ(summary.load_instant, 18);
+    CHECK_EQ(summary.most_live, 5);
+    CHECK_EQ(summary.online_peak, 2688);
+    CHECK_EQ(summary.align, 1);
+}
+
+PST_TEST(TraceSummary, RoundsUpAndLeavesDynamicTensorsOut)
+{
+    pst_trace_summary summary;
+    sums_up(PST_TRACE_CSV,
+            CSV_HEADER "malloc,1,513,,,,,,\nmalloc,2,1,,,,,,\nmalloc,3,100,,,,,,dynamic\n"
+                       "malloc,4,100,,,,,,dynamic\nfree,3,,,,,,,\nfree,1,,,,,,,\n",
+            0, &summary);
+    CHECK_EQ(summary.num_requests, 6);
+    CHECK_EQ(summary.num_tensors, 2);
+    CHECK_EQ(summary.num_dynamic, 2);
+    CHECK_EQ(summary.num_unfreed, 1);
+    CHECK_EQ(summary.num_sizes, 2);
+    CHECK_EQ(summary.load, 1536);
+    CHECK_EQ(summary.load_instant, 1);
+    CHECK_EQ(summary.dynamic_load, 1024);
+    CHECK_EQ(summary.online_peak, 1536);
+    CHECK_EQ(summary.align, 512);
+}
+
+PST_TEST(TraceSummary, TheFirstOfTwoPeaks)
+{
+    pst_trace_summary summary;
+    sums_up(PST_TRACE_MEMO, "malloc 1 5\nmalloc 2 7\nfree 1\nmalloc 3 5\n", 1, &summary);
+    CHECK_EQ(summary.load, 12);
+    CHECK_EQ(summary.load_instant, 1);
+}
+
+PST_TEST(TraceSummary, Refusals)
+{
+    static const char two[] = "malloc 1 4611686018427387904\nmalloc 2 1\n";
+    pst_trace_config config = config_of(PST_TRACE_MEMO);
+    pst_trace_summary summary = {.align = 77};
+    pst_trace *trace = NULL;
+    config.keep_unfreed = true;
+    CHECK_OK(read_text(&config, two, &trace));
+    CHECK_STATUS(pst_trace_get_summary(trace, 1, &summary), PST_E_INVALID);
+    CHECK_STATUS(pst_trace_get_summary(trace, 3, &summary), PST_E_INVALID);
+    CHECK_STATUS(pst_trace_get_summary(trace, UINT64_C(1) << 33, &summary), PST_E_INVALID);
+    CHECK_STATUS(pst_trace_get_summary(NULL, 0, &summary), PST_E_INVALID);
+    CHECK_STATUS(pst_trace_get_summary(trace, 0, NULL), PST_E_INVALID);
+    CHECK_EQ(summary.align, 77);
+    pst_trace_destroy(trace);
+    trace = NULL;
+    /* the load stays below 2^62, what goes on top does not */
+    CHECK_OK(read_text(&config,
+                       "malloc 1 2305843009213693952\nmalloc 2 1\nfree 1\n"
+                       "malloc 3 2305843009213693953\n",
+                       &trace));
+    CHECK_STATUS(pst_trace_get_summary(trace, 1, &summary), PST_E_INVALID);
+    CHECK(strstr(pst_last_message(), "tensor 3 of 2305843009213693953 bytes ends above") != NULL);
+    for (int n = 0; n < 5; n++) {
+        psti_fail_allocation_after(n);
+        const pst_status status = pst_trace_get_summary(trace, 1, &summary);
+        psti_fail_allocation_after(-1);
+        CHECK(status == (n < 3 ? PST_E_NOMEM : PST_E_INVALID));
+    }
+    pst_trace_destroy(trace);
+    CHECK_EQ(summary.align, 77);
+}
+
+enum { MOST = 24, SLOTS = 4096 };
+
+/* Best fit by looking at every gap between what lives, which is kept in order of address. */
+typedef struct naive {
+    uint64_t address[MOST], bytes[MOST], id[MOST];
+    int num;
+} naive;
+
+static uint64_t naive_place(naive *self, uint64_t id, uint64_t size)
+{
+    uint64_t best = UINT64_MAX, at = 0, end = 0;
+    int where = self->num;
+    for (int i = 0; i < self->num; i++) {
+        const uint64_t gap = self->address[i] - end;
+        if (gap >= size && gap < best) {
+            best = gap;
+            at = end;
+            where = i;
+        }
+        end = self->address[i] + self->bytes[i];
+    }
+    if (best == UINT64_MAX)
+        at = end;
+    for (int i = self->num++; i > where; i--) {
+        self->address[i] = self->address[i - 1];
+        self->bytes[i] = self->bytes[i - 1];
+        self->id[i] = self->id[i - 1];
+    }
+    self->address[where] = at;
+    self->bytes[where] = size;
+    self->id[where] = id;
+    return at + size;
+}
+
+static void naive_release(naive *self, int which)
+{
+    self->num--;
+    for (int i = which; i < self->num; i++) {
+        self->address[i] = self->address[i + 1];
+        self->bytes[i] = self->bytes[i + 1];
+        self->id[i] = self->id[i + 1];
+    }
+}
+
+PST_TEST(TraceSummary, OnlinePeakAsTheNaiveOne)
+{
+    static pst_trace_request rows[SLOTS];
+    const pst_trace_config config = {sizeof(config), PST_TRACE_CSV,  "t", 0,
+                                     PST_TRACE_NONE, PST_TRACE_NONE, true};
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        uint64_t state = seed * 77, peak = 0, id = 0;
+        naive self = {.num = 0};
+        for (int i = 0; i < SLOTS; i++) {
+            state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            const uint64_t draw = state >> 33;
+            rows[i] = (pst_trace_request){.line = (uint64_t)i, .op = PST_TRACE_FREE};
+            if (self.num > 0 && (self.num == MOST || draw % 2 == 0)) {
+                const int which = (int)(draw / 2 % (uint64_t)self.num);
+                rows[i].id = self.id[which];
+                naive_release(&self, which);
+                continue;
+            }
+            rows[i].op = PST_TRACE_MALLOC;
+            rows[i].id = id++;
+            rows[i].bytes = 1 + draw / 2 % (seed % 2 == 0 ? 9 : 1000);
+            const uint64_t top = naive_place(&self, rows[i].id, rows[i].bytes);
+            peak = top > peak ? top : peak;
+        }
+        pst_trace *trace = NULL;
+        pst_trace_summary summary;
+        CHECK_OK(pst_trace_make(&config, rows, SLOTS, &trace));
+        CHECK_OK(pst_trace_get_summary(trace, 1, &summary));
+        pst_trace_destroy(trace);
+        CHECK_EQ(summary.online_peak, peak);
+    }
+}

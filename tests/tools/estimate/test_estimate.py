@@ -1,0 +1,482 @@
+"""The command `pagestash estimate`: its report against published figures and against itself.
+
+test_estimate.py BINARY SOURCE
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
+import cli
+from cli import CommandTest, run
+
+VECTORS = json.load(open(os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "data",
+                                      "estimator", "vectors.json"), encoding="ascii"))
+# sequences, batches and what layers save, as the vectors have it
+SETTINGS = """--bf16 --use-distributed-optimizer --use-flash-attn --sequence-parallel
+--expert-tensor-parallel-size 1 --hidden-dropout 0 --attention-dropout 0 --moe-probs act""".split()
+FLAGS = {"W": "--world-size", "t": "--tensor-model-parallel-size",
+         "p": "--pipeline-model-parallel-size", "c": "--context-parallel-size",
+         "ep": "--expert-model-parallel-size", "vpp": "--num-virtual-stages-per-pipeline-rank",
+         "b": "--micro-batch-size", "s": "--seq-length", "gbs": "--global-batch-size"}
+LAYERS = {"[11, 12, 12, 12, 12, 12, 12, 11]": ["--decoder-first-pipeline-num-layers", 11,
+                                              "--decoder-last-pipeline-num-layers", 11],
+          "[4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1]":
+              ["--decoder-last-pipeline-num-layers", 1]}
+SWITCHES = {"recompute_ag=False": ["--tp-recompute-allgather", 0],
+            "fused_glu=False": ["--no-bias-swiglu-fusion"],
+            "moe_static=worst": ["--moe-buffer", "worst"],
+            "act_recompute=True": ["--recompute-activation-function"],
+            "ln_recompute=True": ["--recompute-granularity", "selective",
+                                  "--recompute-modules", "layernorm"]}
+# model: total, active (None: dense), in routed experts
+TOTALS = {"gpt2-124m": (124439808, None, 0), "gpt-345m": (354823168, None, 0),
+          "gpt3-175b": (174615846912, None, 0), "llama2-7b": (6738415616, None, 0),
+          "llama2-13b": (13015864320, None, 0), "llama2-70b": (68976648192, None, 0),
+          "mixtral-8x7b": (46702792704, 12879925248, 45097156608),
+          "qwen3-30b-a3b": (30532122624, 3353032704, 28991029248),
+          "qwen3-235b-a22b": (235093634560, 22190763520, 227096395776),
+          "deepseek-v3": (671026404352, 37552282624, 653908770816)}
+
+
+def estimate(*arguments):
+    result = run("estimate", "--json", *arguments)
+    if result.returncode:
+        raise AssertionError(f"{arguments}: {result.stderr}")
+    return json.loads(result.stdout)
+
+
+def flags_of(run_of):
+    """The flags of a run of the vectors."""
+    flags = ["--preset", run_of["model"], *SETTINGS]
+    split = run_of["split"]
+    layers = re.search(r"layers=(\[.*?\])", split)
+    if layers:
+        flags += LAYERS[layers.group(1)]
+        split = split.replace(layers.group(0), "")
+    words = [word.strip() for word in split.split(",") if word.strip()]
+    for word in words:
+        flags += SWITCHES[word] if word in SWITCHES else [FLAGS[word.split("=")[0]],
+                                                         word.split("=")[1]]
+    if "recompute_ag=False" not in words:
+        flags += ["--tp-recompute-allgather", 1]
+    return flags
+
+
+def rounded(value, unit, digits):
+    whole, rest = divmod((2 * value * 10**digits + unit) // (2 * unit), 10**digits)
+    return f"{whole}\\.{rest:0{digits}}"
+
+
+def gib(value):
+    return rounded(value, 1 << 30, 3)
+
+
+def mib(value):
+    return rounded(value, 1 << 20, 2)
+
+
+class Vectors(CommandTest):
+    def test_parameters(self):
+        for name, (total, active, experts) in TOTALS.items():
+            params = estimate("--preset", name)["params"]
+            self.assertEqual(params["total"], total, name)
+            self.assertEqual(params["active"], active or total, name)
+            self.assertEqual(params["experts"], experts, name)
+
+    def test_padded_vocabulary(self):
+        params = estimate("--preset", "gpt-345m")["params"]
+        self.assertEqual(params["total_padded"], 354871296)
+        self.assertEqual(params["padded_vocab"], 50304)
+
+    def test_runs(self):
+        for name, of in VECTORS.items():
+            report = estimate(*flags_of(of))
+            for kind, layer_bytes in of["layer_bytes"].items():
+                self.assertEqual(report["ledger"][kind]["sum"], layer_bytes, (name, kind))
+            for want in of["stages"]:
+                stage = report["stages"][want["stage"]]
+                got = {"stage": stage["stage"], "params": stage["params"]["total"],
+                       "expert": stage["params"]["expert"], "states": stage["bytes"]["states"],
+                       "in_flight": stage["in_flight"],
+                       "activations": stage["bytes"]["activations"],
+                       "head": stage["bytes"]["head"], "total": stage["bytes"]["total"]}
+                self.assertEqual(got, want, name)
+
+    def test_transfers(self):
+        for name, of in VECTORS.items():
+            report = estimate(*flags_of(of))
+            stages = {op[0] for op in of["comm"]}
+            got = [[op["stage"], op["op"], op["group_size"], op["count"], op["payload_bytes"]]
+                   for op in report["comm"] if op["stage"] in stages]
+            self.assertEqual(sorted(got), sorted(of["comm"]), name)
+
+    def test_expert_buffers(self):
+        """C.8, and the columns of 4.5 that are exact."""
+        deepseek = estimate(*flags_of(VECTORS["P12"]), "--moe-expert-rank-capacity-factor", "2.0")
+        moe = deepseek["moe_buffers"]
+        self.assertEqual((moe["stage"], moe["live_layers"], moe["row_bytes"]), (1, 60, 26628))
+        self.assertEqual(moe["balanced_bytes"], 60 * 872546304)
+        self.assertEqual(moe["capacity_bytes"], 104705556480)
+        self.assertEqual(moe["paged_rows_model"], 60272672768)
+        self.assertEqual(moe["worst_bytes"], 1675288903680)
+        mixtral = estimate(*flags_of(VECTORS["P8"]), "--moe-expert-rank-capacity-factor", "1.5")
+        moe = mixtral["moe_buffers"]
+        self.assertEqual((moe["live_layers"], moe["row_bytes"]), (32, 94212))
+        self.assertEqual(moe["capacity_bytes"], 37045665792)
+        self.assertEqual(moe["paged_rows_model"], 28427573760)
+
+    def test_expert_buffers_with_full_recomputation(self):
+        """Only the layers that run again keep rows."""
+        for each, layers in ((1, [1]), (2, [2]), (3, [3]), (16, [8])):
+            report = estimate("--preset", "mixtral-8x7b", "--pipeline-model-parallel-size", 4,
+                              "--world-size", 8, "--expert-model-parallel-size", 2,
+                              "--expert-tensor-parallel-size", 1, "--recompute-granularity", "full",
+                              "--recompute-method", "uniform", "--recompute-num-layers", each)
+            self.assertEqual([report["moe_buffers"]["live_layers"]], layers)
+            self.assertLess(report["moe_buffers"]["balanced_bytes"],
+                            report["stages"][0]["bytes"]["recompute"])
+        for freq, live in (("([0]*4+[1]*4)*4", 4), ("[0]*31+[1]", 1), ("([0,1])*16", 2)):
+            report = estimate("--preset", "mixtral-8x7b", "--pipeline-model-parallel-size", 2,
+                              "--num-virtual-stages-per-pipeline-rank", 2, "--moe-layer-freq", freq,
+                              "--expert-tensor-parallel-size", 1, "--recompute-granularity", "full",
+                              "--recompute-method", "uniform", "--recompute-num-layers", 4,
+                              "--ffn-hidden-size", 4096, "--global-batch-size", 2)
+            self.assertEqual(report["moe_buffers"]["live_layers"], live, freq)
+
+    def test_groups(self):
+        """C.7"""
+        report = estimate("--preset", "mixtral-8x7b", "--num-layers", 32, *SETTINGS, "--members",
+                          "--world-size", 16, "--tensor-model-parallel-size", 2,
+                          "--context-parallel-size", 2, "--pipeline-model-parallel-size", 2,
+                          "--expert-model-parallel-size", 4, "--global-batch-size", 8,
+                          "--micro-batch-size", 1)
+        groups = {group["group"]: group["members"] for group in report["groups"]}
+        self.assertEqual(groups["tensor"], [[2 * i, 2 * i + 1] for i in range(8)])
+        self.assertEqual(groups["context"], [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11],
+                                             [12, 14], [13, 15]])
+        self.assertEqual(groups["data"], [[0, 4], [1, 5], [2, 6], [3, 7], [8, 12], [9, 13],
+                                          [10, 14], [11, 15]])
+        self.assertEqual(groups["data x context"], [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14],
+                                                    [9, 11, 13, 15]])
+        self.assertEqual(groups["pipeline"], [[i, i + 8] for i in range(8)])
+        self.assertEqual(groups["expert"], [[4 * i + j for j in range(4)] for i in range(4)])
+        self.assertEqual(groups["expert data"], groups["data"])
+
+    def test_gathers_and_fusion(self):
+        """C.9: llama2-70b, t 8, p 4, s 8192, four micro-batches."""
+        for fused, again, layer, stage in ((0, 0, 574889984, 45991460864),
+                                           (1, 0, 516169728, 41293840384),
+                                           (0, 1, 340008960, 27200978944),
+                                           (1, 1, 281288704, 22503358464)):
+            flags = flags_of(VECTORS["P7"])[:-2] + ["--tp-recompute-allgather", again]
+            report = estimate(*flags, *([] if fused else ["--no-bias-swiglu-fusion"]))
+            self.assertEqual(report["ledger"]["dense"]["sum"], layer)
+            self.assertEqual(report["stages"][0]["bytes"]["activations"], stage)
+
+
+class Report(CommandTest):
+    def reports(self):
+        for name in ("P2", "P5", "P9", "P12"):
+            yield name, estimate(*flags_of(VECTORS[name]))
+
+    def test_sums(self):
+        for name, report in self.reports():
+            for kind, ledger in report["ledger"].items():
+                entries = [value for key, value in ledger.items() if key != "sum"]
+                modules = report["modules"][kind]
+                self.assertEqual(sum(entries), ledger["sum"], name)
+                self.assertEqual(sum(of["saved_bytes"] for of in modules), ledger["sum"], name)
+                self.assertEqual(sum(of["whole_saved_bytes"] for of in modules),
+                                 report["whole_ledger"][kind]["sum"], name)
+                self.assertEqual(sum(of["whole_params"] for of in modules),
+                                 report["params"][f"{kind}_layer"], name)
+            for stage in report["stages"]:
+                of = stage["bytes"]
+                self.assertEqual(of["weights"] + of["gradients"] + of["optimizer"], of["states"])
+                self.assertEqual(of["states"] + of["activations"] + of["head"] + of["recompute"] +
+                                 of["paging"], of["total"])
+                self.assertEqual(of["total"] + of["transients"] + of["overhead"], of["peak"])
+                self.assertEqual(report["cluster"]["gpu_memory_bytes"] - of["peak"], of["margin"])
+                self.assertEqual(sum(layers * live for layers, live in
+                                     zip(stage["layers"], stage["in_flight"])),
+                                 stage["live_layers"])
+
+    def test_stages(self):
+        for name, report in self.reports():
+            cluster, stages = report["cluster"], report["stages"]
+            ranks = cluster["world_size"] // cluster["num_stages"]
+            peaks = [stage["bytes"]["peak"] for stage in stages]
+            self.assertEqual(cluster["heaviest_stage"], peaks.index(max(peaks)), name)
+            self.assertEqual(cluster["fits"], max(peaks) <= cluster["gpu_memory_bytes"])
+            self.assertEqual(sum(sum(stage["layers"]) for stage in stages),
+                             report["config"]["num_layers"])
+            for number, stage in enumerate(stages):
+                self.assertEqual((stage["stage"], stage["first_rank"], stage["num_ranks"]),
+                                 (number, number * ranks, ranks))
+                self.assertEqual(stage["wire_bytes"],
+                                 sum(op["wire_bytes"] for op in report["comm"]
+                                     if op["stage"] == number and op["transfer"] != "receive"))
+            for op in report["comm"]:
+                each, rest = divmod(op["count"], cluster["num_micro_batches"])
+                self.assertEqual(op["count_per_micro_batch"], None if rest else each)
+            if report["moe_buffers"]:
+                live = [stage["live_moe_layers"] for stage in stages]
+                self.assertEqual(report["moe_buffers"]["stage"], live.index(max(live)))
+
+    def test_layers(self):
+        report = estimate(*flags_of(VECTORS["P11"]))
+        self.assertEqual([stage["layers"] for stage in report["stages"]],
+                         [[11], *[[12]] * 6, [11]])
+        report = estimate(*flags_of(VECTORS["P5"]))
+        self.assertEqual([stage["layers"] for stage in report["stages"]], [[4] * 5] * 4)
+        # as the string has it: chunk j of stage r is part j * p + r
+        report = estimate("--preset", "llama2-7b", "--num-layers", 10, "--global-batch-size", 2,
+                          "--pipeline-model-parallel-size", 2, "--pipeline-model-parallel-layout",
+                          "Et|tt|ttt|ttttL")
+        self.assertEqual([stage["layers"] for stage in report["stages"]], [[1, 3], [2, 4]])
+
+    def test_expert_rows(self):
+        report = estimate(*flags_of(VECTORS["P9"]), "--moe-expert-rank-capacity-factor", "1.25")
+        moe, row = report["moe_buffers"], 2 * 4096
+        for kind, rows in (("working", "capacity"), ("worst_working", "worst")):
+            self.assertEqual(moe[f"{kind}_bytes"], moe[f"{rows}_rows"] * (moe["row_bytes"] + row))
+        self.assertEqual(moe["paged_rows_model"], moe["working_bytes"] + moe["pages_bytes"])
+        pages = moe["pool_pages"] << 18
+        self.assertTrue(pages < moe["pool_bytes"] < 1.01 * pages, moe)
+        text = run("estimate", *flags_of(VECTORS["P9"]), "--moe-expert-rank-capacity-factor",
+                   "1.25").stdout
+        for name, rows, key in (("balanced", "balanced_rows", "balanced_bytes"),
+                                ("capacity", "capacity_rows", "capacity_bytes"),
+                                ("worst routing", "worst_rows", "worst_bytes"),
+                                ("paged_rows_model", "capacity_rows", "paged_rows_model"),
+                                ("pool_bytes", "pool_pages", "pool_bytes")):
+            self.assertRegex(text, rf"\n  {name} +{moe[rows]} +{moe[key]} ")
+
+    def test_offload(self):
+        flags = flags_of(VECTORS["P1"])
+        plain = estimate(*flags)["stages"][0]["bytes"]
+        gone = estimate(*flags, "--optimizer-cpu-offload")["stages"][0]["bytes"]
+        self.assertEqual((plain["host"], gone["host"], gone["optimizer"]),
+                         (0, plain["optimizer"], 0))
+
+    def test_products(self):
+        def expected(count, rows, outputs, inputs, sms):
+            tiles = -(-rows // 128) * -(-outputs // 256)
+            waves = -(-tiles * count // sms)
+            moved = 2 * (rows * inputs + inputs * outputs + rows * outputs)
+            return {"rows": rows, "tiles": tiles * count,
+                    "wave_permille": 1000 * tiles * count // (waves * sms),
+                    "tile_permille": 1000 * rows * outputs // (tiles * 128 * 256),
+                    "operations_per_byte": 2 * rows * inputs * outputs // moved}
+        report = estimate(*flags_of(VECTORS["P9"]), "--num-sms", 108)
+        products = [of for part in report["modules"].values() for of in part if "product" in of]
+        self.assertGreater(len(products), 5)
+        for of in products:
+            for key, shape in (("product", "shape"), ("whole_product", "whole_shape")):
+                count, outputs, inputs = of[shape]
+                self.assertEqual(of[key], expected(count, of[key]["rows"], outputs, inputs, 108))
+        fc1 = next(of for of in products if of["name"] == "expert.fc1")
+        self.assertEqual((fc1["shape"], fc1["product"]["rows"]), ([4, 28672, 4096], 1024))
+
+    def test_config(self):
+        config = estimate(*flags_of(VECTORS["P12"]))["config"]
+        for key, value in {"norm": "rms", "type": "bf16", "loss": "unfused", "qk_norm": "none",
+                           "recompute": ["gather"], "kv_rank": 512, "is_tied": False,
+                           "distributed_optimizer": True, "moe_rows": "balanced"}.items():
+            self.assertEqual(config[key], value, key)
+        config = estimate("--preset", "gpt-345m", "--recompute-activations")["config"]
+        self.assertEqual((config["norm"], config["recompute"]), ("layer", ["gather", "attention"]))
+
+    def test_config_has_every_field(self):
+        with open(os.path.join(cli.SOURCE, "include", "pagestash", "estimate.h"),
+                  encoding="ascii") as header:
+            text = re.search(r"typedef struct pst_estimate_config \{(.*?)\} pst_estimate_config;",
+                             header.read(), re.S).group(1)
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        fields = re.findall(r"(\w+)\s*[;,]", text)
+        for name, report in self.reports():
+            config = report["config"]
+            self.assertEqual(set(config), set(fields) - {"struct_size"}, name)
+            if config["is_moe"] is not None:
+                self.assertEqual(len(config["is_moe"]), config["num_layers"])
+            if config["chunk_layers"] is not None:
+                self.assertEqual(sum(config["chunk_layers"]), config["num_layers"])
+        self.assertEqual(config["is_moe"], 3 * [False] + 58 * [True])  # P12: DeepSeek
+        self.assertEqual(config["chunk_layers"], 15 * [4] + [1])
+        self.assertEqual(config["vocab_multiple"], 128)
+
+    def test_cluster(self):
+        for name, report in self.reports():
+            cluster = report["cluster"]
+            ranks = cluster["world_size"] // cluster["num_stages"]
+            wire = sum(op["wire_bytes"] * ranks for op in report["comm"]
+                       if op["transfer"] != "receive")
+            self.assertEqual(cluster["wire_bytes"], wire, name)
+            self.assertEqual(cluster["wire_gib"], wire >> 30)
+            for total in cluster["ops"]:
+                ops = [op for op in report["comm"] if op["op"] == total["op"]]
+                of_group = 1 if ops[0]["transfer"] in ("send", "receive") else ops[0]["group_size"]
+                self.assertEqual(total["transfers"] * of_group,
+                                 sum(op["count"] * ranks for op in ops), (name, total))
+
+    def test_whatif(self):
+        """A line's saving is that of a run with its flags."""
+        tried = 0
+        for name in ("P2", "P9"):
+            flags = flags_of(VECTORS[name])
+            report = estimate(*flags)
+            worst = report["cluster"]["heaviest_stage"]
+            changes = {line["change"] for line in report["whatif"]}
+            if name == "P9":
+                self.assertLessEqual({"--moe-buffer worst", "--moe-buffer paged"}, changes)
+            for line in report["whatif"]:
+                words = line["change"].split()
+                if "," in line["change"] or not words[0].startswith("--"):
+                    continue
+                turned = estimate(*flags, *words)["stages"][worst]
+                before = report["stages"][worst]
+                self.assertEqual(before["bytes"]["peak"] - turned["bytes"]["peak"],
+                                 line["saved_bytes"], (name, line))
+                self.assertEqual(turned["wire_bytes"] - before["wire_bytes"],
+                                 line["extra_wire_bytes"], (name, line))
+                tried += 1
+        self.assertGreater(tried, 12)
+
+    def test_text_has_the_figures(self):
+        for name in ("P2", "P9"):
+            flags = flags_of(VECTORS[name])
+            report, text = estimate(*flags), run("estimate", *flags).stdout
+            for stage in report["stages"]:
+                of = stage["bytes"]
+                sign = "-" if of["margin"] < 0 else "+"
+                columns = [of[key] for key in ("weights", "gradients", "optimizer", "activations",
+                                               "head", "recompute", "paging", "transients", "peak")]
+                self.assertRegex(text, r"\n +{}[* ] +{} +{} {}{} ".format(
+                    stage["stage"], stage["params"]["total"],
+                    " +".join(gib(value) for value in columns), " *" + re.escape(sign),
+                    gib(abs(of["margin"]))))
+            for kind, ledger in report["ledger"].items():
+                for key, value in ledger.items():
+                    whole = report["whole_ledger"][kind][key]
+                    self.assertRegex(text, rf"\n  {re.escape(key)} +{whole} +{value} "
+                                           rf"+{mib(whole)} +{mib(value)} MiB")
+            for op in report["comm"]:
+                self.assertRegex(text, rf"{re.escape(op['op'])} .* {op['count']} +"
+                                       rf"{op['payload_bytes']} ")
+            for line in report["whatif"]:
+                self.assertIn(line["change"], text)
+            worst = report["cluster"]["heaviest_stage"]
+            self.assertIn(f"stage {worst} needs {report['stages'][worst]['bytes']['peak']} bytes",
+                          text)
+
+    def test_text_is_aligned(self):
+        """Large figures too; no line ends in a blank."""
+        text = run("estimate", "--preset", "deepseek-v3", "--micro-batch-size", 64, "--world-size",
+                   64, "--pipeline-model-parallel-size", 16, "--expert-model-parallel-size", 4,
+                   "--expert-tensor-parallel-size", 1, "--decoder-last-pipeline-num-layers",
+                   1, "--global-batch-size", 64 * 256).stdout
+        self.assertNotRegex(text, r"(?m) $")
+        stages = re.findall(r"(?m)^ +\d+[ *] .* [-+]\d+\.\d{3}(?=  \d)", text)
+        self.assertEqual(len(stages), 16)
+        header = text[:text.index(" margin\n") + 7].splitlines()[-1]
+        self.assertEqual({len(line) for line in stages}, {len(header)})
+        lines = text[text.index("\nwhat if"):].splitlines()[2:]
+        self.assertGreater(len(lines), 8)
+        self.assertEqual(len({len(line) for line in lines}), 1, lines)
+
+    def test_is_stable(self):
+        flags = flags_of(VECTORS["P9"])
+        first = run("estimate", "--json", *flags).stdout
+        for name in ("C", "C.UTF-8", "de_DE.UTF-8"):
+            self.assertEqual(run("estimate", "--json", *flags, env={"LC_ALL": name}).stdout, first)
+        self.assertEqual(run("estimate", *flags, env={"LC_ALL": "de_DE.UTF-8"}).stdout,
+                         run("estimate", *flags).stdout)
+        self.assertNotRegex(first.replace(json.loads(first)["version"], ""), r"\d\.\d|\de[+-]?\d")
+
+    def test_words_that_are_no_text(self):
+        flags = ["--preset", "gpt2-124m", "--optimizer", b"a\xff", b"--\xfe", "--json"]
+        for mode in ([], ["--fit"]):
+            result = run_bytes("estimate", *flags, *mode)
+            self.assertEqual(result.returncode, 0, result)
+            report = json.loads(result.stdout.decode("utf-8"))
+            self.assertEqual(report["not_counted"], ["--optimizer a? (counted as adam)"])
+            if not mode:
+                self.assertEqual(report["warnings"], ["unknown flags: --?"])
+
+    def test_config_is_whole(self):
+        """Every field of pst_estimate_config, by its name."""
+        with open(os.path.join(cli.SOURCE, "include", "pagestash", "estimate.h"),
+                  encoding="ascii") as file:
+            text = re.search(r"typedef struct pst_estimate_config \{(.*?)\} pst_estimate_config;",
+                             file.read(), re.S)[1]
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        names = {name for line in text.split(";") for name in re.findall(r"(\w+)(?=,|$)", line)}
+        report = estimate("--preset", "deepseek-v3", "--pipeline-model-parallel-size", 4,
+                          "--decoder-last-pipeline-num-layers", 13)
+        self.assertEqual(set(report["config"]), names - {"struct_size"})
+        self.assertEqual(report["config"]["is_moe"], [False] * 3 + [True] * 58)
+        self.assertEqual(report["config"]["chunk_layers"], [16, 16, 16, 13])
+        config = estimate("--preset", "llama2-7b")["config"]
+        self.assertEqual((config["is_moe"], config["chunk_layers"]), (None, None))
+
+    def test_no_room_for_output(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = run_to(full, "estimate", "--preset", "llama2-7b", "--json")
+        self.assertEqual(result, 1)
+
+
+def run_bytes(*arguments):
+    return subprocess.run([cli.BINARY, *arguments], capture_output=True, check=False)
+
+
+def run_to(file, *arguments):
+    return subprocess.run([cli.BINARY, *arguments], stdout=file, stderr=subprocess.DEVNULL,
+                          check=False).returncode
+
+
+class Scale(CommandTest):
+    def test_many_gpus(self):
+        """65,536 GPUs, 512 micro-batches, 16 chunks in each of 64 stages"""
+        flags = ["--num-layers", 1024, "--hidden-size", 16384, "--num-attention-heads", 128,
+                 "--seq-length", 8192, "--max-position-embeddings", 8192, "--vocab-size", 128000,
+                 "--swiglu", "--tensor-model-parallel-size", 8, "--sequence-parallel",
+                 "--pipeline-model-parallel-size", 64, "--world-size", 65536,
+                 "--num-virtual-stages-per-pipeline-rank", 16, "--micro-batch-size", 1,
+                 "--global-batch-size", 512 * 128, "--bf16", "--use-distributed-optimizer"]
+        report = estimate(*flags)
+        self.assertEqual(report["cluster"]["num_micro_batches"], 512)
+        self.assertEqual(len(report["stages"]), 64)
+        pid = os.posix_spawn(cli.BINARY, [cli.BINARY, "estimate", *map(str, flags)], os.environ,
+                             file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)])
+        _, status, usage = os.wait4(pid, 0)
+        self.assertEqual(status, 0)
+        if "LSAN_OPTIONS" not in os.environ and "ASAN_OPTIONS" not in os.environ:
+            self.assertLess(usage.ru_maxrss, 64 << 10)
+
+    def test_figures_that_json_cannot_hold(self):
+        """Each of these printed a negative number: what all GPUs send, what a layer undivided
+        saves, and an optimizer in host memory."""
+        both = ["--preset", "llama2-7b", "--micro-batch-size", 1]
+        for flags, what in (
+                (["--world-size", 1 << 31, "--tensor-model-parallel-size", 2,
+                  "--global-batch-size", 1 << 34, "--seq-length", 1 << 38,
+                  "--max-position-embeddings", 1 << 38], "GiB that leave all GPUs"),
+                (["--world-size", 32, "--tensor-model-parallel-size", 32, "--num-layers", 1,
+                  "--sequence-parallel", "--global-batch-size", 1, "--seq-length", 1 << 46,
+                  "--max-position-embeddings", 1 << 46],
+                 "bytes saved of a micro-batch, undivided"),
+                (["--num-layers", 1, "--hidden-size", 1 << 28, "--ffn-hidden-size", 1117600000,
+                  "--num-attention-heads", 1, "--kv-channels", 2, "--num-query-groups", 1,
+                  "--seq-length", 1, "--optimizer-cpu-offload"], "bytes in host memory")):
+            result = run("estimate", "--json", *both, *flags)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), flags)
+            self.assertEqual(result.stderr, f"pagestash: {what}: more than 2^63 - 1\n")
+
+
+if __name__ == "__main__":
+    cli.BINARY, cli.SOURCE = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

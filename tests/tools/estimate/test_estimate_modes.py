@@ -1,0 +1,487 @@
+"""The modes of `pagestash estimate`: what fits, the search, the timeline, the picture, loads.
+
+test_estimate_modes.py BINARY SOURCE
+"""
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import random
+import re
+import statistics
+import sys
+import unittest
+from fractions import Fraction
+
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
+import cli
+from cli import CommandTest, run
+
+GIB = 1 << 30
+LLAMA = ["--preset", "llama2-7b", "--bf16", "--use-distributed-optimizer", "--use-flash-attn"]
+MIXTRAL = ["--preset", "mixtral-8x7b", *LLAMA[2:]]
+
+
+def world(gpus, t=1, p=1, v=1, c=1, ep=1, etp=None, batch=64, b=1, s=4096):
+    flags = ["--nproc-per-node", gpus, "--nnodes", 1, "--tensor-model-parallel-size", t,
+             "--pipeline-model-parallel-size", p, "--context-parallel-size", c,
+             "--micro-batch-size", b, "--global-batch-size", batch, "--seq-length", s]
+    flags += ["--sequence-parallel"] if t > 1 else []
+    flags += ["--num-virtual-stages-per-pipeline-rank", v] if v > 1 else []
+    flags += ["--expert-model-parallel-size", ep] if ep > 1 else []
+    return flags + ([] if etp is None else ["--expert-tensor-parallel-size", etp])
+
+
+class ModesTest(CommandTest):
+    def object(self, *flags, code=0):
+        result = run("estimate", *flags, "--json")
+        self.assertEqual((result.returncode, result.stderr), (code, ""), result)
+        self.assertEqual(run("estimate", *flags, "--json").stdout, result.stdout)
+        return json.loads(result.stdout)
+
+    def fit(self, *flags, code=None):
+        result = run("estimate", *flags, "--fit", "--json")
+        self.assertIn(result.returncode, (0, 1) if code is None else (code,), result)
+        keys = json.loads(result.stdout)
+        self.assertEqual(keys["fits"], result.returncode == 0)
+        return keys
+
+    # ---- --fit
+
+    def test_fit_says_what_each_stage_needs(self):
+        flags = [*LLAMA, *world(8, t=2, p=2), "--overhead-gib", 2]
+        keys = self.fit(*flags, "--gpu-memory-gib", 40, code=0)
+        plain = self.fit(*flags[:-2], "--gpu-memory-gib", 40)
+        self.assertEqual(len(keys["stages"]), 2)
+        for stage, other in zip(keys["stages"], plain["stages"]):
+            self.assertEqual(stage["needed_bytes"], other["needed_bytes"] + 2 * GIB)
+            self.assertEqual(stage["margin_bytes"], 40 * GIB - stage["needed_bytes"])
+        needed = [stage["needed_bytes"] for stage in keys["stages"]]
+        self.assertEqual(keys["heaviest_stage"], needed.index(max(needed)))
+        self.assertEqual(keys["needed_bytes"], max(needed))
+        self.assertEqual((keys["memory_bytes"], keys["overhead_bytes"]), (40 * GIB, 2 * GIB))
+        text = run("estimate", *flags, "--gpu-memory-gib", 40, "--fit")
+        self.assertEqual(text.returncode, 0)
+        for line in (f"heaviest stage: {keys['heaviest_stage']}",
+                     f"largest micro-batch that fits, with sequence 4096: "
+                     f"{keys['largest_micro_batch']}",
+                     f"largest sequence that fits, with micro-batch 1: {keys['largest_sequence']}",
+                     "fits: yes"):
+            self.assertIn(line + "\n", text.stdout)
+        for i, value in enumerate(needed):
+            self.assertIn(f"stage {i}: {value} ({value / GIB:.2f} GiB), margin "
+                          f"{40 * GIB - value} ", text.stdout)
+
+    def test_fit_is_exact_at_the_edge(self):
+        flags = [*LLAMA, *world(8, t=2, p=2)]
+        needed = self.fit(*flags)["needed_bytes"]
+        for bytes_, code in ((needed, 0), (needed - 1, 1)):
+            parts = -(-bytes_ * 10 ** 15 // GIB) # rounded down to bytes, it is these
+            gib = f"{parts // 10 ** 15}.{parts % 10 ** 15:015}"
+            keys = self.fit(*flags, "--gpu-memory-gib", gib, code=code)
+            self.assertEqual(keys["margin_bytes"], bytes_ - needed)
+            self.assertEqual((keys["largest_micro_batch"], keys["largest_sequence"]),
+                             (0, 4096 - 128) if code else (1, 4096))
+        text = run("estimate", *flags, "--gpu-memory-gib", 1, "--fit")
+        self.assertEqual(text.returncode, 1)
+        self.assertIn("\nfits: no\n", text.stdout)
+        self.assertRegex(text.stdout, r"margin -\d+ \(-\d+\.\d\d GiB\)")
+        self.assertIn("with sequence 4096: none\n", text.stdout)
+
+    def test_largest_micro_batch(self):
+        for sizes in ({"t": 2, "p": 2}, {"t": 2, "p": 4, "v": 4, "batch": 96}, {"c": 2, "p": 4},
+                      {"t": 2, "p": 2, "batch": 60}):
+            keys = self.fit(*LLAMA, *world(16, **sizes))
+            batch = sizes.get("batch", 64)
+            replicas = 16 // math.prod(sizes.get(key, 1) for key in "tpc")
+            fitting = [0]
+            for b in range(1, batch // replicas + 1):
+                micro_batches = batch // replicas // b
+                if batch % (b * replicas) == 0 and \
+                        (sizes.get("v", 1) == 1 or micro_batches % sizes["p"] == 0):
+                    other = self.fit(*LLAMA, *world(16, b=b, **sizes))
+                    fitting += [b] * other["fits"]
+            self.assertEqual(keys["largest_micro_batch"], max(fitting), sizes)
+            self.assertGreater(max(fitting), 0)
+
+    def test_largest_sequence(self):
+        for sizes, unit in (({"t": 2, "p": 2}, 128), ({"t": 1, "c": 4, "p": 2}, 128),
+                            ({"t": 2, "p": 2, "c": 2, "s": 4100}, 4), ({"s": 4099}, 1),
+                            ({"t": 2, "p": 4, "v": 4, "batch": 96}, 128)):
+            keys = self.fit(*LLAMA, *world(16, **sizes))
+            self.assertEqual(keys["sequence_step"], unit, sizes)
+            longest = keys["largest_sequence"]
+            self.assertEqual(longest % unit, 0)
+            self.assertGreater(longest, 0)
+            self.fit(*LLAMA, *world(16, **{**sizes, "s": longest}), code=0)
+            self.fit(*LLAMA, *world(16, **{**sizes, "s": longest + unit}), code=1)
+
+    def test_learned_positions_end_the_sequence(self):
+        flags = ["--preset", "gpt2-124m", "--bf16", *world(1, s=512, batch=1)]
+        self.assertEqual(self.fit(*flags)["largest_sequence"], 1024)
+
+    # ---- --search
+
+    def splits(self, gpus, layers, heads, experts):
+        """(t, p, v, c, ep, etp) that could be valid"""
+        divisors = [i for i in range(1, gpus + 1) if gpus % i == 0]
+        for t, p, c, ep in itertools.product(divisors, repeat=4):
+            if gpus % (t * p * c) or heads % t or p > layers or (experts or 1) % ep:
+                continue
+            chunks = layers // p if p > 1 and layers % p == 0 else 1
+            for v in range(1, chunks + 1):
+                for etp in sorted({1, t} if experts else {t}):
+                    if chunks % v == 0 and gpus % (etp * ep * p) == 0:
+                        yield t, p, v, c, ep, etp
+
+    def check_search(self, base, gpus, layers, heads, experts=0, memory=80, batch=24):
+        flags = [*base, "--num-layers", layers]
+        keys = self.object(*flags, *world(gpus, batch=batch), "--search",
+                           "--gpu-memory-gib", memory)
+        found, tried = [], 0
+        for t, p, v, c, ep, etp in self.splits(gpus, layers, heads, experts):
+            tried += 1
+            more = []
+            if layers % p:
+                last = layers - -(-layers // p) * (p - 1)
+                if last < 1:
+                    continue
+                more = ["--decoder-last-pipeline-num-layers", last]
+            result = run("estimate", *flags, *more, "--fit", "--json", "--gpu-memory-gib", memory,
+                         *world(gpus, t, p, v, c, ep, etp if experts else None, batch=batch))
+            if result.returncode < 2:
+                needed = json.loads(result.stdout)["needed_bytes"]
+                found.append((needed, t, p, v, c, ep, etp))
+        fitting = [entry for entry in found if entry[0] <= memory * GIB]
+        self.assertEqual((keys["tried"], keys["valid"], keys["fitting"]),
+                         (tried, len(found), len(fitting)))
+        self.assertEqual(len(keys["best"]), min(20, len(found)))
+        order = []
+        for entry in keys["best"]:
+            split = [entry[key] for key in (
+                "tensor_parallel", "pipeline_parallel", "virtual_stages", "context_parallel",
+                "expert_parallel", "expert_tensor_parallel")]
+            self.assertIn((entry["needed_bytes"], *split), found)
+            self.assertEqual(entry["margin_bytes"], memory * GIB - entry["needed_bytes"])
+            self.assertEqual(entry["fits"], entry["margin_bytes"] >= 0)
+            order.append((entry["needed_bytes"], entry["wire_bytes"], *split))
+        self.assertEqual(order, sorted(order))
+        self.assertEqual(len(set(order)), len(order))
+        self.assertEqual([entry[0] for entry in order],
+                         sorted(entry[0] for entry in found)[:len(order)])
+        return keys
+
+    def test_search_finds_all_splits(self):
+        keys = self.check_search(LLAMA, 8, layers=12, heads=32, memory=10)
+        self.assertGreater(keys["valid"], keys["fitting"])
+        self.assertGreater(keys["fitting"], 0)
+
+    def test_search_over_experts(self):
+        self.check_search(MIXTRAL, 8, layers=4, heads=32, experts=8)
+
+    def test_search_ranks_equal_margins_by_traffic(self):
+        # with as many micro-batches as stages, all of them are in flight, in however many chunks
+        keys = self.check_search(LLAMA, 2, layers=12, heads=32, batch=2)
+        equal = [entry for entry in keys["best"] if entry["virtual_stages"] > 1]
+        self.assertEqual([entry["virtual_stages"] for entry in equal], [2, 3, 6])
+        self.assertEqual(len({entry["needed_bytes"] for entry in equal}), 1)
+        self.assertLess(equal[0]["wire_bytes"], equal[-1]["wire_bytes"])
+
+    def test_search_with_layers_that_do_not_divide(self):
+        keys = self.check_search(LLAMA, 4, layers=7, heads=32)
+        uneven = [entry for entry in keys["best"] if entry["pipeline_parallel"] == 4]
+        self.assertTrue(uneven)
+        for entry in uneven:
+            self.assertEqual((entry["stage_layers"], entry["last_stage_layers"]), (2, 1))
+
+    def test_search_in_the_world_with_most_divisors(self):
+        gpus = 2095133040
+        keys = self.object("--num-layers", 1, "--hidden-size", 64, "--num-attention-heads", 1,
+                           "--vocab-size", 128, "--max-position-embeddings", 2520, "--bf16",
+                           *world(gpus, batch=gpus, s=2520), "--search")
+        divisors = [i for i in range(1, math.isqrt(gpus) + 1) if gpus % i == 0]
+        self.assertEqual(keys["tried"], 2 * len(divisors))
+        self.assertEqual(keys["valid"], sum(2520 % i == 0 for i in divisors))
+
+    def test_search_text(self):
+        flags = [*LLAMA, *world(8), "--search"]
+        keys = self.object(*flags)
+        text = run("estimate", *flags)
+        self.assertEqual(text.returncode, 0)
+        self.assertEqual(run("estimate", *flags).stdout, text.stdout)
+        lines = text.stdout.splitlines()
+        self.assertIn(f"tried: {keys['tried']}, valid: {keys['valid']}, fitting "
+                      f"{80 * GIB} (80.00 GiB): {keys['fitting']}", lines)
+        self.assertIn(f"kept as given: recompute: {keys['recompute']}", lines)
+        head = [i for i, line in enumerate(lines) if line.split()[:2] == ["tp", "pp"]][0]
+        for line, entry in zip(lines[head + 1:], keys["best"]):
+            cells = line.split()
+            self.assertEqual(list(map(int, cells[:6])), [entry[key] for key in (
+                "tensor_parallel", "pipeline_parallel", "virtual_stages", "context_parallel",
+                "expert_parallel", "expert_tensor_parallel")])
+            self.assertEqual(cells[9:12], [f"{entry[key] / GIB:.2f}" for key in (
+                "needed_bytes", "margin_bytes", "wire_bytes")])
+        self.assertEqual(len(lines), head + 1 + len(keys["best"]))
+
+    def test_search_shows_the_given_split_beside(self):
+        flags = [*LLAMA, *world(2, p=2)]
+        fit, keys = self.object(*flags, "--fit"), self.object(*flags, "--search")
+        given = keys["given"]
+        for key in ("heaviest_stage", "needed_bytes", "margin_bytes", "fits"):
+            self.assertEqual(given[key], fit[key], key)
+        same = [entry for entry in keys["best"] if entry["needed_bytes"] == given["needed_bytes"]]
+        self.assertIn(given["wire_bytes"], [entry["wire_bytes"] for entry in same])
+        self.assertIn("as given: stage {} needs {:.2f} GiB, margin {:.2f} GiB, wire {:.2f} GiB\n"
+                      .format(given["heaviest_stage"], *(given[key] / GIB for key in (
+                          "needed_bytes", "margin_bytes", "wire_bytes"))),
+                      run("estimate", *flags, "--search").stdout)
+
+    def test_search_goes_on_where_the_given_split_cannot(self):
+        flags = [*LLAMA, "--world-size", 16, "--global-batch-size", 24]
+        self.refused(run("estimate", *flags, "--fit"), 2, "--global-batch-size 24")
+        keys = self.object(*flags, "--search")
+        self.assertIsNone(keys["given"])
+        self.assertGreater(keys["fitting"], 0)
+        self.assertIn("as given: no valid split\n", run("estimate", *flags, "--search").stdout)
+
+    def test_search_names_what_it_keeps(self):
+        more = ["--recompute-granularity", "full", "--recompute-method", "uniform",
+                "--recompute-num-layers", 2]
+        keys = self.object(*LLAMA, *world(8), "--search", *more)
+        self.assertEqual(keys["recompute"], "full, groups of 2")
+        keys = self.object(*MIXTRAL, *world(8), "--search", "--recompute-granularity", "selective",
+                           "--recompute-modules", "core_attn", "moe_act", "layernorm", code=1)
+        self.assertEqual(keys["recompute"], "gather, norm, attention, experts")
+        uneven = [*LLAMA, *world(8, p=4), "--search", "--decoder-last-pipeline-num-layers", 5]
+        self.assertTrue(self.object(*uneven)["layout_left_aside"])
+        self.assertIn("left aside: the given layout", run("estimate", *uneven).stdout)
+
+    def test_search_with_uneven_loads(self):
+        """Of each split, not of the one that was given, where one GPU has every expert."""
+        tried = 0
+        for buffers in ("capacity", "paged"):
+            load = ["--moe-buffer", buffers, "--moe-load-cv", "0.5"]
+            for entry in self.object(*MIXTRAL, *world(8), *load, "--search", code=1)["best"]:
+                if entry["expert_parallel"] == 1 or entry["pipeline_parallel"] > 1:
+                    continue
+                split = world(8, t=entry["tensor_parallel"], c=entry["context_parallel"],
+                              ep=entry["expert_parallel"], etp=entry["expert_tensor_parallel"])
+                keys = self.object(*MIXTRAL, *split, *load, "--fit", code=1)
+                self.assertEqual(entry["needed_bytes"], keys["needed_bytes"], entry)
+                tried += 1
+        self.assertGreater(tried, 5)
+
+    def test_search_where_nothing_fits(self):
+        keys = self.object(*LLAMA, *world(2), "--search", "--gpu-memory-gib", 1, code=1)
+        self.assertEqual(keys["fitting"], 0)
+        self.assertGreater(keys["valid"], 0)
+        self.assertTrue(all(entry["margin_bytes"] < 0 for entry in keys["best"]))
+
+    def test_what_is_not_counted_is_named(self):
+        flags = [*LLAMA, *world(8), "--optimizer", "muon"]
+        line = "--optimizer muon (counted as adam)"
+        for mode in ("--fit", "--search"):
+            self.assertEqual(self.object(*flags, mode, "--gpu-memory-gib", 640)["not_counted"],
+                             [line])
+            self.assertIn(f"\nnot counted: {line}\n", run("estimate", *flags, mode).stdout)
+            self.assertEqual(self.object(*flags[:-2], mode, "--gpu-memory-gib", 640)["not_counted"],
+                             [])
+        result = run("estimate", *flags, "--timeline", 0)
+        self.assertEqual(result.stderr, f"pagestash: not counted: {line}\n")
+
+    # ---- --timeline
+
+    def timeline(self, *flags):
+        result = run("estimate", *flags)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return list(csv.DictReader(io.StringIO(result.stdout)))
+
+    def test_timeline(self):
+        flags = [*LLAMA, *world(8, t=1, p=4, v=4, batch=32)]
+        for stage in (0, 3):
+            rows = self.timeline(*flags, "--timeline", stage)
+            self.assertEqual(list(rows[0]), "event,kind,chunk,micro_batch,live_layers,saved_bytes,"
+                             "head_bytes,bytes".split(","))
+            self.assertEqual([int(row["event"]) for row in rows], list(range(len(rows))))
+            done = {"forward": [], "backward": []}
+            live = 0
+            for row in rows:
+                done[row["kind"]].append((int(row["chunk"]), int(row["micro_batch"])))
+                live += 2 if row["kind"] == "forward" else -2
+                self.assertEqual(int(row["live_layers"]), live)
+            wanted = sorted(itertools.product(range(4), range(16)))
+            self.assertEqual([sorted(passes) for passes in done.values()], [wanted, wanted])
+            self.assertEqual(rows[-1]["saved_bytes"], "0")
+            states = int(rows[-1]["bytes"])
+            self.assertTrue(all(int(row["bytes"]) == states + int(row["saved_bytes"])
+                                + int(row["head_bytes"]) for row in rows))
+            self.assertEqual(max(int(row["head_bytes"]) for row in rows) > 0, stage == 3)
+
+    def test_timeline_of_no_stage(self):
+        flags = [*LLAMA, *world(8, p=4)]
+        self.refused(run("estimate", *flags, "--timeline", 4), 2, "--timeline 4",
+                     "--pipeline-model-parallel-size is 4")
+
+    def test_timeline_onto_a_full_disk(self):
+        flags = [*LLAMA, *world(8, p=4, batch=4096), "--timeline", 0]
+        with open("/dev/full", "wb") as full:
+            result = cli.subprocess.run([cli.BINARY, "estimate", *map(str, flags)], stdout=full,
+                                        stderr=cli.subprocess.PIPE, text=True, check=False)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result)
+
+    # ---- --html
+
+    def picture(self, *flags):
+        path = self.path("picture.html")
+        result = run("estimate", *flags, "--html", path)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        with open(path, encoding="ascii") as file:
+            text = file.read()
+        os.unlink(path)
+        self.assertEqual(os.listdir(self.folder), [])
+        return text, json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+
+    def test_picture_holds_the_timeline(self):
+        flags = [*LLAMA, *world(8, t=1, p=4, v=4, batch=32), "--overhead-gib", 1]
+        for stage in (0, 3):
+            text, data = self.picture(*flags, "--timeline", stage)
+            rows = self.timeline(*flags, "--timeline", stage)
+            wanted = [[2 * int(row["chunk"]) + (row["kind"] == "backward"),
+                       int(row["micro_batch"]), int(row["live_layers"]), int(row["saved_bytes"]),
+                       int(row["head_bytes"]), int(row["bytes"])] for row in rows]
+            self.assertEqual(data["events"], [number for row in wanted for number in row])
+            self.assertEqual((data["stage"], data["stages"]), (stage, 4))
+            self.assertEqual((data["memory"], data["overhead"]), (80 * GIB, GIB))
+            needed = self.fit(*flags)["stages"][stage]["needed_bytes"]
+            self.assertEqual(data["peak"] + GIB, needed)
+            self.assertEqual(data["peak"], max(row[5] for row in wanted) + data["transient"])
+            self.assertNotRegex(text, r"https?://|//[a-z]+\.|@import|url\(")
+            self.assertIn("default-src 'none'", text)
+            self.assertNotRegex(text, "@DATA@|@SCRIPT@")
+
+    def test_picture_of_the_heaviest_stage(self):
+        flags = [*MIXTRAL, *world(8, p=4, batch=32)]
+        _, data = self.picture(*flags, "--fit", "--gpu-memory-gib", 640)
+        self.assertEqual(data["stage"], self.fit(*flags)["heaviest_stage"])
+        self.assertEqual(data["title"], f"mixtral-8x7b, stage {data['stage']} of 4")
+
+    def test_picture_of_a_large_schedule(self):
+        text, data = self.picture(*LLAMA, "--num-layers", 128, "--nproc-per-node", 8, "--nnodes",
+                                  8192, "--pipeline-model-parallel-size", 8,
+                                  "--num-virtual-stages-per-pipeline-rank", 16,
+                                  "--global-batch-size", 512 * 8192)
+        self.assertEqual(len(data["events"]), 6 * 16384)
+        self.assertLess(len(text), 1 << 20)
+
+    def test_pictures_that_cannot_be(self):
+        flags = [*LLAMA, *world(1)]
+        for path, code in ((self.path("none/a.html"), 2), (self.folder, 2), ("/dev/full", 1)):
+            self.refused(run("estimate", *flags, "--html", path), code, "html" if code == 2 else "")
+        self.refused(run("estimate", *LLAMA, *world(1, batch=1 << 20), "--html",
+                         self.path("a.html")), 2, "--html", 1 << 20)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    # ---- loads
+
+    def same_memory(self, flags, other):
+        mine, others = self.fit(*flags), self.fit(*other)
+        self.assertEqual(mine, others)
+        return mine["needed_bytes"]
+
+    @staticmethod
+    def decimals(parts):
+        return f"{parts // 1000}.{parts % 1000:03}"
+
+    def test_load_of_a_coefficient_of_variation(self):
+        # layers, in flight on stage 0: 8 micro-batches are enough for all stages
+        for p, cv in ((1, "0.1"), (4, "0.25"), (2, "0")):
+            flags = [*MIXTRAL, *world(8, p=p, ep=2, etp=1, batch=64)]
+            live, layers = 32, 32 // p
+            z = statistics.NormalDist().inv_cdf(1 - 1e-3 / live)
+            capacity = math.ceil(1000 * (1 + z * float(cv)))
+            slack = math.ceil(1000 * (1 + z * float(cv) / math.sqrt(layers)))
+            capacity = min(capacity, 2000) # the worst with ep 2: all rows on one GPU
+            base = self.fit(*flags)["needed_bytes"]
+            needed = self.same_memory(
+                [*flags, "--moe-buffer", "capacity", "--moe-load-cv", cv],
+                [*flags, "--moe-buffer", "capacity", "--moe-expert-rank-capacity-factor",
+                 self.decimals(capacity)])
+            self.assertEqual(needed > base, cv != "0")
+            self.same_memory(
+                [*flags, "--moe-buffer", "paged", "--moe-load-cv", cv],
+                [*flags, "--moe-buffer", "paged", "--moe-expert-rank-capacity-factor",
+                 self.decimals(capacity), "--pool-headroom", self.decimals(slack)])
+
+    def test_a_load_is_at_most_the_worst(self):
+        flags = [*MIXTRAL, *world(8, ep=2, etp=1), "--moe-buffer"]
+        self.same_memory([*flags, "capacity", "--moe-load-cv", 1000], [*flags, "worst"])
+
+    def test_flags_win_over_loads(self):
+        flags = [*MIXTRAL, *world(8, ep=2, etp=1), "--moe-buffer", "paged",
+                 "--moe-expert-rank-capacity-factor", "1.5", "--pool-headroom", "1.25"]
+        self.same_memory([*flags, "--moe-load-cv", "0.3"], flags)
+        flags = flags[:-2]
+        with_load = self.fit(*flags, "--moe-load-cv", "0.3")
+        self.assertNotEqual(with_load, self.fit(*flags))
+
+    def trace_file(self, rows):
+        """rows: (step, layer, counts)"""
+        lines = ["step,layer," + ",".join(f"e{e}" for e in range(len(rows[0][2])))]
+        lines += [",".join(map(str, [step, layer, *counts])) for step, layer, counts in rows]
+        return self.write("\n".join(lines) + "\n", "routing.csv")
+
+    def check_trace(self, rows, ep):
+        path = self.trace_file(rows)
+
+        def ratios(counts):
+            size = len(counts) // ep
+            total = sum(counts)
+            return [Fraction(sum(counts[i * size:(i + 1) * size]) * ep, total)
+                    for i in range(ep)] if total else []
+        capacity = max(ratio for row in rows for ratio in ratios(row[2]))
+        slack = max(ratio for step in {row[0] for row in rows} for ratio in ratios(
+            [sum(column) for column in zip(*(row[2] for row in rows if row[0] == step))]))
+        capacity, slack = (self.decimals(math.ceil(1000 * ratio)) for ratio in (capacity, slack))
+        flags = [*MIXTRAL, *world(8, ep=ep, etp=1), "--moe-buffer", "paged"]
+        self.same_memory([*flags, "--routing", path],
+                         [*flags, "--moe-expert-rank-capacity-factor", capacity,
+                          "--pool-headroom", slack])
+        return capacity, slack
+
+    def test_load_of_a_trace(self):
+        self.assertEqual(self.check_trace([(0, 0, [4, 0, 1, 1, 1, 1, 2, 0]),
+                                           (0, 1, [0, 2, 2, 2, 2, 2, 1, 1])], 4),
+                         ("1.600", "1.091"))
+        self.assertEqual(self.check_trace([(7, 0, [0] * 8), (7, 1, [1] * 8), (8, 0, [0] * 8),
+                                           (8, 1, [0] * 8)], 2), ("1.000", "1.000"))
+        draw = random.Random(6)
+        for _ in range(6):
+            def counts():
+                return [draw.choice([0, draw.randrange(100), draw.randrange(3000)])
+                        for _ in range(8)]
+            rows = [(step, layer, counts()) for step in range(3, 7) for layer in range(3)]
+            self.check_trace(rows, draw.choice([1, 2, 4, 8]))
+
+    def test_traces_that_do_not_fit(self):
+        flags = [*MIXTRAL, *world(8, ep=2, etp=1), "--fit"]
+        path = self.trace_file([(0, 0, [1, 2, 3, 4])])
+        self.refused(run("estimate", *flags, "--routing", path), 3, path, "4 experts",
+                     "--num-experts is 8")
+        path = self.trace_file([(0, 0, [0] * 8)])
+        self.refused(run("estimate", *flags, "--routing", path), 3, path, "no expert")
+        path = self.write("step,layer,e0\n0,1,5\n")
+        self.refused(run("estimate", *flags, "--routing", path), 3, path)
+        self.refused(run("estimate", *flags, "--routing", self.path("none")), 3, "--routing")
+        path = self.trace_file([(0, 0, [1] * 8)])
+        self.refused(run("estimate", *flags, "--routing", path, "--moe-load-cv", 1), 2,
+                     "--moe-load-cv", "--routing")
+        for more in (["--routing", path], ["--moe-load-cv", "0.1"]):
+            self.refused(run("estimate", *LLAMA, *world(8), "--fit", *more), 2, more[0],
+                         "there are no experts (--num-experts)")
+
+
+if __name__ == "__main__":
+    cli.BINARY, cli.SOURCE = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1], verbosity=0)

@@ -1,0 +1,414 @@
+"""--compat pr482 of `pagestash estimate`: the report of Megatron-LM's pull request 482, its numbers
+computed a second time in fractions.
+
+test_estimate_pr482.py BINARY SOURCE
+"""
+import os
+import random
+import sys
+import unittest
+from fractions import Fraction
+
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
+import cli
+from cli import CommandTest, run
+
+# The launch line of the request's example, but for its 24 layers: what it shows is for 32.
+EXAMPLE = """--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --hidden-size 4096
+--num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 4
+--global-batch-size 512 --lr 0.00015 --train-iters 500000 --lr-decay-iters 320000
+--lr-decay-style cosine --min-lr 1.0e-5 --weight-decay 1e-2 --lr-warmup-fraction .01
+--clip-grad 1.0 --use-flash-attn --use-distributed-optimizer --swiglu --bf16
+--nproc_per_node 8 --nnodes 2 --vocab-size 50257""".split()
+
+# What section 1.2 of the study lists, where it must stand.
+FULL = """Embedding |96.0
+word_embeddings w=[50432,4096] 394.0
+position_embeddings w=[2048,4096] 16.0
+ParallelTransformer: X 32(layer_num) |1320.0/layer
+input_layernorm w=[4096],b=[4096] 0.0 64.0
+self_attention |384.0
+query_key_value w=[12288,4096],b=[4096] 96.0
+rearrange |192.0
+core_attention_flash |64.0
+rearrange |64.0
+dense w=[4096,4096],b=[4096] 32.0 64.0
+post_attention_layernorm w=[4096],b=[4096] 0.0 64.0
+mlp |744.0
+dense_h_to_4h w=[21760,4096],b=[21760] 170.0
+bias_glue |680.0
+dense_4h_to_h w=[4096,10880],b=[4096] 85.0 64.0
+drop_add_fusion |96.0"""
+FULL_SUMS = """Amount of Parameters: 6,642,245,632
+Parameters: 12.4GB
+Gradients: 24.7GB
+Optimizers(Adam) States: 74.2GB
+Activations: 44.8GB
+Total memory demand: 156.2GB"""
+GPU = """Amount of Parameters: 1,718,898,688
+Parameters: 3.2GB
+Gradients: 6.4GB
+Optimizers(Adam) States: 4.8GB
+Activations: 25.8GB
+Memory Requirement: 40.2GB"""
+SUMMARY = """Pipeline Parallelism
+frequency/iteration: 2048
+volume/iteration: 128.0 GB
+Data Parallelism
+frequency/iteration: 2
+volume/iteration: 12.8 GB
+Tensor Parallelism
+frequency/iteration: 32768
+volume/iteration: 2048.0 GB
+All Communication
+frequency/iteration: 34818
+volume/iteration: 2188.8 GB"""
+TENSOR = """Embedding |96.0
+word_embeddings w=[25216],b=[4096] 394.0 [4,2048,4096] 64.0 allreduce
+position_embeddings w=[2048],b=[4096] 16.0
+ParallelTransformer: X 16(layer_num) |1320.0/layer
+input_layernorm w=[4096],b=[4096] 0.0 64.0
+self_attention |384.0
+query_key_value w=[6144,4096],b=[4096] 48.0 [4,2048,4096] 64.0 allreduce
+rearrange |96.0
+core_attention_flash |32.0
+rearrange |32.0
+dense w=[2048,4096],b=[4096] 16.0 64.0 [4,2048,4096] 64.0 allreduce
+post_attention_layernorm w=[4096],b=[4096] 0.0 64.0
+mlp |744.0
+dense_h_to_4h w=[10880,4096],b=[10880] 85.0 [4,2048,4096] 64.0 allreduce
+bias_glue |680.0
+dense_4h_to_h w=[4096,5440],b=[4096] 85.0 64.0 [4,2048,4096] 64.0 allreduce
+drop_add_fusion |96.0"""
+TENSOR_SUMS = """frequency: 64
+volume: 4.0GB
+frequency: 2(forward)+2(backward)=4
+volume: 0.25GB
+frequency: 2048
+volume: 128.0GB
+frequency: 1024
+volume: 64.0GB
+frequency: 32768
+volume: 2048.0GB"""
+
+
+def bare(line):
+    """Without the tree and the padding; a | where the cell of weights is empty."""
+    text = line.replace("\u2502", "").replace("\u251c\u2500", "").replace("\u2514\u2500", "")
+    cells = [cell.strip() for cell in text.lstrip(" |").split("\t")]
+    if len(cells) > 2 and cells[1] == "":
+        cells[1] = "|" + cells.pop(2)
+    elif len(cells) > 1 and cells[1].endswith("/layer"):
+        cells[1] = "|" + cells[1]
+    return " ".join(" ".join(cell for cell in cells if cell).split())
+
+
+def sections(text):
+    """{title: bare lines}"""
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("***"):
+            lines = found.setdefault(line.strip("*"), [])
+        elif line:
+            lines.append(bare(line))
+    return found
+
+
+def rounded(value, digits=1):
+    """As the tool printed it: half to even, at least one digit behind the point."""
+    whole = round(value * 10 ** digits)
+    text = f"{whole // 10 ** digits}.{whole % 10 ** digits:0{digits}}"
+    return text[:-1] if digits == 2 and text[-1] == "0" else text
+
+
+def groups_of(world, t, p):
+    """Lists of ranks: tensor, pipeline and data parallel."""
+    ranks = range(world)
+    stage = world // p
+    by = [{}, {}, {}]
+    for rank in ranks:
+        by[0].setdefault(rank // t, []).append(rank)
+        by[1].setdefault(rank % stage, []).append(rank)
+        by[2].setdefault((rank // stage, rank % t), []).append(rank)
+    return [list(groups.values()) for groups in by]
+
+
+def names_of(ranks, per_node):
+    return "[" + " ".join(f"n{rank // per_node}_g{rank % per_node}" for rank in ranks) + "]"
+
+
+def expect(kind, world, t, p, h, s, b, n, vocab, batch, logit=10, per_node=8):
+    """The figures: {section: lines that must stand in it, in this order}"""
+    unit = 4 if kind == "fp32" else 2
+    d = world // t // p
+    m = batch // b // d
+    layers = n // p
+    v = -(-vocab // (128 * t)) * 128 * t
+    f = 8 * h // 3 // 64 * 64
+    gradient, optimizer, start, shared = {"bf16": (2, 6, 5, 2), "fp16": (1, 8, 4, 2),
+                                          "fp32": (1, 2, 3, 1)}[kind]
+    logits = Fraction(logit, 2) if kind == "bf16" else 2
+    sbh, sbf, sbv = s * b * h, s * b * f, s * b * v
+    count = v * h + s * h + n * (4 * h * h + 3 * f * h + 7 * h + 2 * f)
+    saved = n * (10 * sbh + 4 * sbf) + Fraction(3, 2) * sbh + Fraction(9, 2) * sbv
+    mine = Fraction(v * h, t) + s * h + layers * (Fraction(4 * h * h + 3 * f * h, t) + 7 * h
+                                                  + 2 * f)
+    mine_saved = p * (layers * (Fraction(5 * sbh + 4 * sbf, t) + 5 * sbh) + Fraction(3, 2) * sbh)
+    peak = max(mine * (start + Fraction(shared, d)),
+               mine * (1 + gradient + Fraction(optimizer, d)) + mine_saved
+               + (logits * sbv / t if p == 1 else 0))
+
+    def giga(units, digits=1):
+        return rounded(Fraction(unit * units) / 2 ** 30, digits)
+
+    def mega(units):
+        return rounded(Fraction(unit * units) / 2 ** 20)
+    sends = world * m * 4 if p > 1 else 0
+    reduces = world * 4 * layers * m if t > 1 else 0
+    data = mine * (4 if kind == "bf16" else 2)
+    found = {
+        "Full Model without Parallel": [
+            f"Embedding |{mega(Fraction(3, 2) * sbh)}",
+            f"word_embeddings w=[{v},{h}] {mega(v * h)}",
+            f"position_embeddings w=[{s},{h}] {mega(s * h)}",
+            f"ParallelTransformer: X {n}(layer_num) |{mega(10 * sbh + 4 * sbf)}/layer",
+            f"input_layernorm w=[{h}],b=[{h}] {mega(h + b)} {mega(sbh)}",
+            f"self_attention |{mega(6 * sbh)}",
+            f"query_key_value w=[{3 * h},{h}],b=[{h}] {mega(3 * h * h + h)}",
+            f"rearrange |{mega(3 * sbh)}", f"core_attention_flash |{mega(sbh)}",
+            f"rearrange |{mega(sbh)}",
+            f"dense w=[{h},{h}],b=[{h}] {mega(h * h + h)} {mega(sbh)}",
+            f"post_attention_layernorm w=[{h}],b=[{h}] {mega(2 * h)} {mega(sbh)}",
+            f"mlp |{mega(sbh + 4 * sbf)}",
+            f"dense_h_to_4h w=[{2 * f},{h}],b=[{2 * f}] {mega(2 * f * h + 2 * f)}",
+            f"bias_glue |{mega(4 * sbf)}",
+            f"dense_4h_to_h w=[{h},{f}],b=[{h}] {mega(f * h + h)} {mega(sbh)}",
+            f"drop_add_fusion |{mega(Fraction(3, 2) * sbh)}",
+            f"Amount of Parameters: {count:,}", f"Parameters: {giga(count)}GB",
+            f"Gradients: {giga(gradient * count)}GB",
+            f"Optimizers(Adam) States: {giga(optimizer * count)}GB",
+            f"Activations: {giga(saved)}GB",
+            f"Total memory demand: {giga((1 + gradient + optimizer) * count + saved)}GB"],
+        "Cluster Communication Summary": [
+            f"frequency/iteration: {sends}", f"volume/iteration: {giga(sends * sbh)} GB",
+            f"frequency/iteration: {2 if d > 1 else 0}", f"volume/iteration: {giga(data)} GB",
+            f"frequency/iteration: {reduces}", f"volume/iteration: {giga(reduces * sbh)} GB",
+            f"frequency/iteration: {sends + reduces + (2 if d > 1 else 0)}",
+            f"volume/iteration: {giga((sends + reduces) * sbh + data)} GB"],
+        "Memory demand on each GPU in the cluster": [
+            f"Amount of Parameters: {int(mine):,}", f"Parameters: {giga(mine)}GB",
+            f"Gradients: {giga(gradient * mine)}GB",
+            f"Optimizers(Adam) States: {giga(optimizer * mine / d)}GB",
+            f"Activations: {giga(mine_saved)}GB", f"Memory Requirement: {giga(peak)}GB"],
+    }
+    tensor, pipeline, replicas = [[names_of(ranks, per_node) for ranks in groups]
+                                  for groups in groups_of(world, t, p)]
+    if p > 1:
+        stages = [f"Stage{i}: ParallelTransformerLayer_Index{i * layers}-{i * layers + layers - 1}"
+                  for i in range(p)]
+        devices = [names_of(range(i * world // p, (i + 1) * world // p), per_node)
+                   for i in range(p)]
+        found["Pipeline Parallel Communications"] = [
+            stages[0], devices[0], f"shape: [{b},{s},{h}]", f"volume: {mega(sbh)}MB",
+            f"frequency: {4 * m} (num_gradient_accumulation_steps * 4)",
+            f"volume: {mega(4 * m * sbh)}MB",
+            *[line for pair in zip(stages[1:], devices[1:]) for line in pair],
+            f"{world // p} Pipeline Parallel Communication Groups:", *pipeline,
+            f"frequency/iteration: {sends}", f"volume/iteration: {giga(sends * sbh)}GB"]
+    if d > 1:
+        found["Data Parallel Communications"] = [
+            f"{p * t} Data Parallel Groups", *replicas, f"volume: {giga(data / 2)}GB",
+            f"location: after forward_and_backward_compute * {m} times/iteration",
+            f"{p * t} Data Parallel Groups", *replicas, f"volume: {giga(data / 2)}GB",
+            "frequency/iteration: 2", f"volume/iteration: {giga(data)}GB"]
+    if t > 1:
+        message = f"[{b},{s},{h}] {mega(sbh)} allreduce"
+        found["Tensor Parallel Communications"] = [
+            f"word_embeddings w=[{v // t}],b=[{h}] {mega(v * h)} {message}",
+            f"ParallelTransformer: X {layers}(layer_num) |{mega(10 * sbh + 4 * sbf)}/layer",
+            f"query_key_value w=[{3 * h // t},{h}],b=[{h}] {mega(Fraction(3 * h * h, t) + h)} "
+            + message,
+            f"rearrange |{mega(Fraction(3 * sbh, t))}",
+            f"core_attention_flash |{mega(Fraction(sbh, t))}",
+            f"rearrange |{mega(Fraction(sbh, t))}",
+            f"dense w=[{h // t},{h}],b=[{h}] {mega(Fraction(h * h, t) + h)} {mega(sbh)} {message}",
+            f"dense_h_to_4h w=[{2 * f // t},{h}],b=[{2 * f // t}] "
+            f"{mega(Fraction(2 * f * h + 2 * f, t))} {message}",
+            f"dense_4h_to_h w=[{h},{f // t}],b=[{h}] {mega(f * h + h)} {mega(sbh)} {message}",
+            f"{world // t} Tensor Parallel Communication Groups:", *tensor,
+            f"frequency: {4 * layers}", f"volume: {giga(4 * layers * sbh)}GB",
+            f"volume: {giga(4 * sbh, 2)}GB", f"frequency: {4 * layers * m}",
+            f"volume: {giga(4 * layers * m * sbh)}GB", f"frequency: {world * 4 * layers}",
+            f"volume: {giga(world * 4 * layers * sbh)}GB", f"frequency: {reduces}",
+            f"volume: {giga(reduces * sbh)}GB"]
+    return found
+
+
+class Pr482Test(CommandTest):
+    def report(self, *flags, code=0):
+        result = run("estimate", *flags, "--compat", "pr482")
+        self.assertEqual((result.returncode, result.stderr), (code, ""), result)
+        return result.stdout
+
+    def launch(self, kind="bf16", world=16, t=2, p=2, h=4096, s=2048, b=4, n=32, vocab=50257,
+               batch=512, logit=None, heads=32, per_node=8):
+        flags = ["--num-layers", n, "--hidden-size", h, "--num-attention-heads", heads,
+                 "--seq-length", s, "--max-position-embeddings", s, "--micro-batch-size", b,
+                 "--global-batch-size", batch, "--vocab-size", vocab, "--nproc-per-node", per_node,
+                 "--nnodes", world // per_node, "--tensor-model-parallel-size", t,
+                 "--pipeline-model-parallel-size", p, "--use-flash-attn",
+                 "--use-distributed-optimizer", "--swiglu"]
+        flags += [] if kind == "fp32" else [f"--{kind}"]
+        return flags + ([] if logit is None else ["--compat-logit-bytes", logit])
+
+    def holds(self, lines, wanted, what):
+        """Wanted ones stand among lines in this order."""
+        at = iter(lines)
+        for line in wanted:
+            self.assertTrue(any(line == other for other in at), (what, line, lines))
+
+    def compare(self, kind="bf16", logit=None, **sizes):
+        lines = sections(self.report(*self.launch(kind, logit=logit, **sizes)))
+        sizes = {"world": 16, "t": 2, "p": 2, "h": 4096, "s": 2048, "b": 4, "n": 32,
+                 "vocab": 50257, "batch": 512, **sizes}
+        sizes = {key: sizes[key] for key in sizes if key != "heads"}
+        wanted = expect(kind, logit=logit or 10, **sizes)
+        self.assertEqual(list(lines), list(wanted))
+        for title, of in wanted.items():
+            self.holds(lines[title], of, title)
+
+    def test_example_as_a_whole(self):
+        with open(os.path.join(cli.SOURCE, "tests/data/pr482/example.txt"), encoding="utf-8") as f:
+            wanted = f.read()
+        self.assertEqual(self.report(*EXAMPLE, "--num-layers", 32), wanted)
+
+    def test_every_number_of_the_study(self):
+        lines = sections(self.report(*EXAMPLE, "--num-layers", 32))
+        full = lines["Full Model without Parallel"]
+        first = full.index("Embedding |96.0")
+        self.assertEqual(full[first:first + 17], FULL.splitlines())
+        self.holds(full[first + 17:], FULL_SUMS.splitlines(), "sums")
+        self.assertEqual([line for line in lines["Cluster Communication Summary"]
+                          if not line.startswith("===")], SUMMARY.splitlines())
+        self.assertEqual([line for line in lines["Memory demand on each GPU in the cluster"]
+                          if not line.startswith("===")], GPU.splitlines())
+        tensor = lines["Tensor Parallel Communications"]
+        first = tensor.index("Embedding |96.0")
+        self.assertEqual(tensor[first:first + 17], TENSOR.splitlines())
+        self.holds(tensor[first + 17:], TENSOR_SUMS.splitlines(), "sums")
+        self.holds(lines["Pipeline Parallel Communications"],
+                   ["volume: 64.0MB", "frequency: 128 (num_gradient_accumulation_steps * 4)",
+                    "volume: 8192.0MB", "frequency/iteration: 2048",
+                    "volume/iteration: 128.0GB"], "pp")
+        self.holds(lines["Data Parallel Communications"],
+                   ["volume: 6.4GB", "volume: 6.4GB", "frequency/iteration: 2",
+                    "volume/iteration: 12.8GB"], "dp")
+
+    def test_the_launch_line_with_its_24_layers(self):
+        lines = sections(self.report(*EXAMPLE, "--num-layers", 24))
+        self.holds(lines["Full Model without Parallel"],
+                   ["Amount of Parameters: 5,035,423,744", "Activations: 34.5GB"], "full")
+        self.holds(lines["Memory demand on each GPU in the cluster"],
+                   ["Amount of Parameters: 1,317,092,352", "Activations: 19.4GB",
+                    "Memory Requirement: 30.4GB"], "gpu")
+        self.holds(lines["Cluster Communication Summary"],
+                   ["volume/iteration: 9.8 GB", "frequency/iteration: 24576",
+                    "volume/iteration: 1536.0 GB", "frequency/iteration: 26626",
+                    "volume/iteration: 1673.8 GB"], "summary")
+
+    def test_four_rows(self):
+        for b, batch, t, p, logit, wanted in ((2, 2048, 1, 1, None, "69.0"),
+                                              (2, 2048, 1, 1, 10, "69.0"),
+                                              (2, 2048, 1, 1, 9, "68.8"),
+                                              (4, 512, 2, 1, None, "55.5"),
+                                              (2, 2048, 1, 2, None, "49.5"),
+                                              (4, 128, 8, 1, None, "28.6")):
+            text = self.report(*self.launch(world=8, t=t, p=p, b=b, batch=batch, logit=logit))
+            self.assertIn(f"Memory Requirement: {wanted}GB\n", text, (b, t, p, logit))
+
+    def test_groups_are_complete(self):
+        lines = sections(self.report(*self.launch()))
+        for title, groups in zip(("Tensor", "Pipeline", "Data"), groups_of(16, 2, 2)):
+            shown = [line for line in lines[f"{title} Parallel Communications"]
+                     if line.startswith("[n")]
+            wanted = [names_of(ranks, 8) for ranks in groups] * (2 if title == "Data" else 1)
+            if title == "Pipeline": # the devices of each stage come first
+                wanted = [names_of(range(8), 8), names_of(range(8, 16), 8), *wanted]
+            self.assertEqual(shown, wanted, title)
+
+    def test_other_kinds(self):
+        for kind in ("fp16", "fp32"):
+            self.compare(kind)
+            self.compare(kind, world=8, t=1, p=1, b=1, batch=64)
+            self.compare(kind, world=8, t=8, p=1, n=2, h=8192, s=128, heads=64)
+
+    def test_sections_of_one_are_left_out(self):
+        for t, p, kept in ((1, 1, "Data"), (8, 1, "Tensor"), (1, 8, "Pipeline")):
+            lines = sections(self.report(*self.launch(world=8, t=t, p=p)))
+            self.assertEqual(list(lines)[3:], [f"{kept} Parallel Communications"])
+        # where d is 1 the summary counts none, and adds the volume all the same
+        self.compare(world=8, t=8, p=1)
+        self.compare(world=8, t=1, p=8)
+
+    def test_ties_go_to_the_even_digit(self):
+        self.assertIn("    \u2514\u2500volume: 0.12GB\n", self.report(*self.launch(b=2)))
+        self.assertIn("    \u2514\u2500volume: 0.5GB\n", self.report(*self.launch(b=8)))
+        # position table: 0.25 MiB and 0.75 MiB
+        for s, wanted in ((128, "0.2 "), (384, "0.8 ")):
+            text = self.report(*self.launch(h=1024, s=s, heads=16))
+            line = [x for x in text.splitlines() if "position_emb" in x][0]
+            self.assertIn("\t" + wanted, line)
+
+    def test_random_ones(self):
+        draw = random.Random(482)
+        for _ in range(40):
+            t, p, d = draw.choice([1, 2, 4]), draw.choice([1, 2, 3, 4]), draw.choice([1, 2, 3])
+            b = draw.randrange(1, 9)
+            kind = draw.choice(["bf16", "fp16", "fp32"])
+            self.compare(kind, logit=draw.choice([None, 9]) if kind == "bf16" else None,
+                         world=t * p * d, per_node=1, t=t, p=p, h=64 * t * draw.randrange(1, 99),
+                         heads=4 * t, s=draw.randrange(1, 5000), b=b, n=p * draw.randrange(1, 30),
+                         vocab=draw.randrange(1, 99999), batch=b * d * draw.randrange(1, 40))
+
+    def test_what_it_cannot_express(self):
+        for flags, words in ((["--num-experts", 8, "--disable-bias-linear"], ["num-experts 8"]),
+                             (["--sequence-parallel"], ["--sequence-parallel"]),
+                             (["--context-parallel-size", 2], ["--context-parallel-size 2"]),
+                             (["--group-query-attention", "--num-query-groups", 8],
+                              ["--num-query-groups 8", 32]),
+                             (["--normalization", "RMSNorm"], ["RMSNorm"]),
+                             (["--disable-bias-linear"], ["--disable-bias-linear"]),
+                             (["--untie-embeddings-and-output-weights"], ["--untie-embeddings"]),
+                             (["--position-embedding-type", "rope"], ["position-embedding-type"]),
+                             (["--qk-layernorm"], ["--qk-layernorm"]),
+                             (["--ffn-hidden-size", 11008],
+                              ["--ffn-hidden-size 11008", "10880"]),
+                             (["--kv-channels", 64], ["--kv-channels 64", 128]),
+                             (["--mtp-num-layers", 1], ["--mtp-num-layers 1"]),
+                             (["--num-virtual-stages-per-pipeline-rank", 2],
+                              ["--num-virtual-stages-per-pipeline-rank 2"]),
+                             (["--recompute-granularity", "full", "--recompute-method", "uniform",
+                               "--recompute-num-layers", 1], ["--recompute-num-layers 1"]),
+                             (["--recompute-activations"], ["recomputation"])):
+            base = self.launch() if "--sequence-parallel" in flags else self.launch(t=1, p=4)
+            result = run("estimate", *base, *flags, "--compat", "pr482")
+            self.refused(result, 2, "--compat pr482", *words)
+        for left_out, more in (("--swiglu", ["--ffn-hidden-size", 10880]),
+                               ("--use-flash-attn", ["--attention-backend", "unfused"]),
+                               ("--use-distributed-optimizer", [])):
+            flags = [flag for flag in self.launch() if flag != left_out]
+            self.refused(run("estimate", *flags, *more, "--compat", "pr482"), 2, left_out)
+        for kind in ("fp16", "fp32"):
+            self.refused(run("estimate", *self.launch(kind, logit=9), "--compat", "pr482"), 2,
+                         "--compat-logit-bytes 9", "--bf16")
+        self.refused(run("estimate", *self.launch(logit=8), "--compat", "pr482"), 2,
+                     "--compat-logit-bytes", 8)
+
+    def test_too_much(self):
+        result = run("estimate", *self.launch(s=2 ** 40), "--compat", "pr482")
+        self.refused(result, 2, "exceeds 64 bits")
+
+
+if __name__ == "__main__":
+    cli.BINARY, cli.SOURCE = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1], verbosity=0)

@@ -1,0 +1,401 @@
+#!/usr/bin/env python3
+"""Tests of the command pagestash trace: test_trace.py BINARY SOURCE_FOLDER"""
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.dont_write_bytecode = True  # the source tree stays clean
+
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
+import cli
+from bad_trace import BadTraces, HostilePickles  # unittest runs what it finds here
+from cli import MIB, CommandTest, run
+from snapshot import PROTOCOLS, dump, snapshot
+
+HEADER = "op,id,size,stream,phase,layer,microbatch,rank,tag\n"
+KEYS = ["schema_version", "command", "version", "trace", "requests", "marks", "passes", "streams",
+        "tensors", "unfreed_tensors", "distinct_sizes", "most_live_tensors", "align_bytes",
+        "load_bytes", "load_request", "online_peak_bytes", "online_fragmentation",
+        "dynamic_tensors", "dynamic_load_bytes"]
+
+
+def lives(draw, tensors, most):
+    """Requests of so many tensors: (True, id, size) and (False, id, size)."""
+    requests = []
+    live = []
+    while tensors or live:
+        if tensors and len(live) < most and draw.random() < 0.55:
+            size = draw.choice([1, 511, 512, 513, 4096, draw.randrange(1, 1 << 20)])
+            live.append((tensors, size))
+            requests.append((True, *live[-1]))
+            tensors -= 1
+        elif live:
+            requests.append((False, *live.pop(draw.randrange(len(live)))))
+    return requests
+
+
+def sizes_up(requests, align=512):
+    return [(is_malloc, key, -(-size // align) * align) for is_malloc, key, size in requests]
+
+
+def expect(requests, align=512):
+    """Load, where, most live, and what best fit in the order of the requests reaches."""
+    load = top = count = most = where = best_load = 0
+    blocks = []  # (address, size, id) of what lives, in order
+    for i, (is_malloc, key, size) in enumerate(sizes_up(requests, align)):
+        if not is_malloc:
+            blocks = [block for block in blocks if block[2] != key]
+            load -= size
+            count -= 1
+            continue
+        gaps = []
+        end = 0
+        for address, length, _ in blocks:
+            if address - end >= size:
+                gaps.append((address - end, end))
+            end = address + length
+        place = min(gaps)[1] if gaps else end
+        blocks = sorted(blocks + [(place, size, key)])
+        load += size
+        count += 1
+        top = max(top, place + size)
+        most = max(most, count)
+        if load > best_load:
+            best_load, where = load, i
+    return {"load_bytes": best_load, "load_request": where, "online_peak_bytes": top,
+            "most_live_tensors": most, "requests": len(requests),
+            "tensors": len(requests) // 2, "align_bytes": align,
+            "distinct_sizes": len({size for _, _, size in requests})}
+
+
+def csv_text(requests):
+    return HEADER + "".join(f"malloc,{key},{size},0,,,,0,static\n" if is_malloc else
+                            f"free,{key},,0,,,,0,static\n" for is_malloc, key, size in requests)
+
+
+def memo_text(requests):
+    return "".join(f"malloc {key} {size}\n" if is_malloc else f"free {key}\n"
+                   for is_malloc, key, size in requests)
+
+
+def stalloc_text(requests):
+    return "".join(f"{int(is_malloc)} {hex(key * 512)} {size} 7\n"
+                   for is_malloc, key, size in requests)
+
+
+def minimalloc_text(requests):
+    spans = {}
+    for time, (is_malloc, key, size) in enumerate(requests):
+        spans[key] = (time, None, size) if is_malloc else (spans[key][0], time, size)
+    rows = [f"{size},{lower},{key},{upper}\n" for key, (lower, upper, size) in spans.items()]
+    random.Random(1).shuffle(rows)
+    return "size,lower,id,upper\n" + "".join(rows)
+
+
+class TraceTest(CommandTest):
+    def summary(self, *flags, code=0, **options):
+        """The JSON; the text must say the same."""
+        result = run("trace", *flags, "--json", **options)
+        self.assertEqual((result.returncode, result.stderr), (code, ""), result)
+        keys = json.loads(result.stdout)
+        self.assertEqual(list(keys), KEYS)
+        self.assertEqual((keys["schema_version"], keys["command"]), (1, "trace"))
+        self.assertEqual(run("trace", *flags, "--json", **options).stdout, result.stdout)
+        text = run("trace", *flags, **options).stdout.splitlines()
+        for key in KEYS[4:]:
+            words = f"{key.replace('_', ' ')}: "
+            value = next(line for line in text if line.startswith(words))[len(words):].split()[0]
+            if isinstance(keys[key], int):
+                self.assertEqual(int(value), keys[key], key)
+        return keys
+
+    def out(self, *flags):
+        """What --out writes."""
+        path = self.path("out.csv")
+        result = run("trace", *flags, "--out", path)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        with open(path, encoding="ascii") as file:
+            text = file.read()
+        os.unlink(path)
+        self.assertEqual(run("trace", *flags, "--out", "-").stdout, text)
+        return text
+
+
+class Formats(TraceTest):
+    def test_every_format_says_the_same(self):
+        for seed in range(4):
+            requests = lives(random.Random(seed), 60, 5 + 10 * seed)
+            expected = expect(requests)
+            for name, text in (("csv", csv_text(requests)), ("memo", memo_text(requests)),
+                               ("stalloc", stalloc_text(requests)),
+                               ("minimalloc", minimalloc_text(requests)),
+                               ("pytorch", dump(snapshot(requests)))):
+                with self.subTest(format=name, seed=seed):
+                    keys = self.summary(f"--{name}", self.write(text))
+                    self.assertEqual({key: keys[key] for key in expected}, expected)
+                    self.assertAlmostEqual(
+                        keys["online_fragmentation"],
+                        expected["online_peak_bytes"] / expected["load_bytes"] - 1)
+
+    def test_alignment(self):
+        requests = lives(random.Random(9), 50, 12)
+        path = self.write(memo_text(requests))
+        for align, flag in ((1, 1), (256, 256), (1 << 21, "2MiB")):
+            keys = self.summary("--memo", path, "--align", flag)
+            expected = expect(requests, align)
+            self.assertEqual({key: keys[key] for key in expected}, expected)
+
+    def test_out_is_canonical(self):
+        text = (HEADER + "mark,3,,0,,,,2,iteration\nmalloc,5,7,4,forward,0,1,2,dynamic\n"
+                "mark,1,,4,,,,2,record\nmark,1,,9,other,,,2,wait\nmark,5,,9,,,,2,use\n"
+                "free,5,7,9,weight,4294967294,0,2,static\nmark,0,,0,,,,2,sync\n")
+        self.assertEqual(self.out("--csv", self.write(text)), text)
+        requests = lives(random.Random(3), 40, 9)
+        text = csv_text(requests)
+        for name, other in (("csv", text), ("memo", memo_text(requests))):
+            self.assertEqual(self.out(f"--{name}", self.write(other)), text)
+
+    def test_line_ends(self):
+        requests = lives(random.Random(4), 30, 9)
+        expected = expect(requests)
+        for name, text in (("csv", csv_text(requests)), ("memo", memo_text(requests)),
+                           ("stalloc", stalloc_text(requests)),
+                           ("minimalloc", minimalloc_text(requests))):
+            for changed in (text.replace("\n", "\r\n"), "\ufeff" + text, text[:-1]):
+                keys = self.summary(f"--{name}", self.write(changed))
+                self.assertEqual(keys["load_bytes"], expected["load_bytes"])
+
+    def test_standard_input(self):
+        requests = lives(random.Random(5), 30, 9)
+        result = run("trace", "--memo", "-", "--json", input=memo_text(requests))
+        self.assertEqual(json.loads(result.stdout)["load_bytes"], expect(requests)["load_bytes"])
+
+    def test_rank_iteration_unfreed(self):
+        text = (HEADER + "malloc,1,512,,,,,0,\nmalloc,1,1024,,,,,1,\nfree,1,,,,,,0,\n"
+                "free,1,,,,,,1,\nmark,0,,,,,,1,iteration\nmalloc,2,2048,,,,,1,\n")
+        path = self.write(text)
+        self.refused(run("trace", "--csv", path), 3, ":3: field rank: 1: allowed is 0")
+        self.assertEqual(self.summary("--csv", path, "--rank", 0)["load_bytes"], 512)
+        self.refused(run("trace", "--csv", path, "--rank", 1), 3, ":7: field id: 2: never freed")
+        keys = self.summary("--csv", path, "--rank", 1, "--keep-unfreed")
+        self.assertEqual((keys["load_bytes"], keys["unfreed_tensors"]), (2048, 1))
+        keys = self.summary("--csv", path, "--iteration", 0, "--keep-unfreed")
+        self.assertEqual((keys["requests"], keys["marks"]), (1, 1))
+        self.refused(run("trace", "--csv", path, "--rank", 7), 3, "rank 7")
+        self.refused(run("trace", "--csv", path, "--rank", 1, "--iteration", 1), 3,
+                     "iteration 1: the trace has 1")
+
+
+class Snapshots(TraceTest):
+    def test_protocols(self):
+        requests = lives(random.Random(6), 200, 30)
+        expected = expect(requests)
+        for protocol in PROTOCOLS:
+            path = self.write(dump(snapshot(requests), protocol))
+            keys = self.summary("--pytorch", path)
+            self.assertEqual({key: keys[key] for key in expected}, expected)
+
+    def test_window_devices_and_streams(self):
+        requests = lives(random.Random(7), 50, 10)
+        streams = [0, 0x7f1200000000, 0xffffffffffffffff]
+        whole = snapshot(requests, streams)
+        for skipped in (0, 17):
+            events = whole["device_traces"][1][skipped:]
+            window = dict(whole, device_traces=[whole["device_traces"][0], events])
+            path = self.write(dump(window))
+            text = self.out("--pytorch", path, "--device", 1)
+            rows = [row.split(",") for row in text.splitlines()[1:]]
+            seen = []
+            live = {}
+            expected = []
+            for number, event in enumerate(events, 1):
+                if event["action"] == "alloc":
+                    seen += [event["stream"]] * (event["stream"] not in seen)
+                    live[event["addr"]] = str(number)
+                    expected.append(["malloc", str(number), str(event["size"]),
+                                     str(seen.index(event["stream"]))])
+                elif event["action"] == "free_completed" and event["addr"] in live:
+                    expected.append(["free", live.pop(event["addr"]), str(event["size"]),
+                                     str(seen.index(event["stream"]))])
+            self.assertEqual([row[:4] for row in rows], expected)
+        self.refused(run("trace", "--pytorch", path, "--device", 2), 3, "device 2", "2 devices")
+        self.refused(run("trace", "--pytorch", path), 3, "no malloc")
+
+    def test_sharing_does_not_expand(self):
+        """A list of lists of ... the same list: 2^60 values if it were written out."""
+        shared = []
+        for _ in range(60):
+            shared = [shared, shared]
+        path = self.write(dump(dict(snapshot([(True, 1, 512), (False, 1, 512)]), more=shared)))
+        self.assertEqual(self.summary("--pytorch", path)["load_bytes"], 512)
+        cycle = snapshot([(True, 1, 512), (False, 1, 512)])
+        cycle["device_traces"][1].append(cycle)
+        cycle["self"] = cycle
+        self.refused(run("trace", "--pytorch", self.write(dump(cycle)), "--device", 1), 3,
+                     "field action: nothing")
+
+
+class Derived(TraceTest):
+    def test_figures(self):
+        for flags, tensors, load in (
+                (["layer-forward"], 23, 896.125),
+                (["layer-backward"], 41, 1922),
+                (["layer", "--full"], 66, 3234.25),
+                (["model"], 2040, 7106.125),
+                (["model", "--layers", 80, "--full"], 5224, 171126.125),
+                (["model", "--fused-loss"], 2040, 1923.75),
+                (["model", "--layers", 80, "--full", "--fused-loss", "--tp", 2, "--cp", 4], 5224,
+                 165108.875),
+                (["model", "--layers", 80, "--full", "--microbatches", 12, "--warmup", 4], 62688,
+                 827724.125),
+                (["model", "--tp", 8, "--cp", 1, "--alpha", "1/1"], 1400, 7684.125),
+                (["layer-forward", "--batch", 2, "--sequence", 65536], 23, 896.125),
+                (["layer-forward", "--hidden", 8192, "--heads", 64], 23, 1792.125),
+                (["layer-backward", "--ffn", 32768], 41, 2368)):
+            with self.subTest(flags=flags):
+                keys = self.summary("--derive", "--part", *flags)
+                self.assertEqual((keys["tensors"], keys["load_bytes"]), (tensors, load * MIB))
+
+    def test_expansion(self):
+        small = ["--derive", "--sequence", 1024, "--hidden", 256, "--full"]
+        long = self.out(*small, "--layers", 5)
+        self.assertEqual(self.out(*small, "--layers", 1, "--expand", 5), long)
+        path = self.write(self.out(*small, "--layers", 2))
+        self.assertEqual(self.out("--csv", path, "--expand", 5), long)
+        rows = long.splitlines()[1:]
+        bare = [row.split(",") for row in self.out(*small, "--layers", 1).splitlines()[1:]]
+        ranges = []
+        for phase in ("forward", "backward"):
+            at = [i for i, row in enumerate(bare) if row[4] == phase]
+            ranges += [f"--{phase}", f"{at[0]}:{at[-1] + 1}"]
+        path = self.write(HEADER + "".join(",".join(row[:4]) + ",,,,0,static\n" for row in bare))
+        self.assertEqual([row.split(",")[:5] for row in
+                          self.out("--csv", path, "--expand", 5, *ranges).splitlines()[1:]],
+                         [row.split(",")[:5] for row in rows])
+        piped = ["--microbatches", 6, "--order", "1f1b", "--stages", 4, "--stage", 1]
+        self.assertEqual(self.out("--csv", path, "--expand", 3, *ranges, *piped).splitlines()[1:],
+                         self.out(*small, "--layers", 3, "--microbatches", 6, "--warmup",
+                                  2).splitlines()[1:])
+        self.refused(run("trace", "--csv", path, "--expand", 3), 3, "label the layers")
+        self.refused(run("trace", "--csv", path, "--expand", 3, "--forward", "0:9", "--backward",
+                         "9:9999"), 2, "--backward: allowed is a range within 0:")
+
+    def test_usage(self):
+        path = self.write("malloc 1 5\nfree 1\n")
+        file = ["--memo", path]
+        model = ["--derive"]
+        for flags, words in (
+                ([], ["0 traces given", "--csv"]),
+                ([*file, *model], ["2 traces given"]),
+                ([*file, "--csv", path], ["2 traces given"]),
+                (["x"], ['argument "x"']),
+                (["--derive", "--part", "modle"], ["--part modle", "layer-forward"]),
+                ([*model, "--tp", 0], ["--tp 0"]),
+                ([*model, "--tp", 3], ["multiple of"]),
+                ([*model, "--alpha", "5/4"], ["--alpha 5/4"]),
+                ([*model, "--heads", 3], ["heads 3"]),
+                ([*model, "--sequence", 2**63 - 8], ["sequence 9223372036854775800"]),
+                ([*model, "--rank", 0], ["--derive", "--rank"]),
+                ([*model, "--check"], ["--check"]),
+                ([*file, "--layers", 5], ["--derive: missing"]),
+                ([*file, "--part", "layer"], ["--derive: missing"]),
+                ([*file, "--microbatches", 2], ["--microbatches 2"]),
+                ([*file, "--order", "1f1b"], ["--expand: missing"]),
+                ([*file, "--expand", 0], ["--expand 0"]),
+                ([*file, "--expand", 2, "--forward", "1:2"], ["--backward: missing"]),
+                ([*file, "--expand", 2, "--backward", "1:2"], ["--forward: missing"]),
+                ([*file, "--expand", 2, "--forward", "2:1"], ["--forward 2:1"]),
+                ([*file, "--expand", 2, "--stages", 2], ["--stages 2", "1f1b"]),
+                ([*file, "--expand", 2, "--order", "1f1b", "--stages", 2, "--stage", 2],
+                 ["--stage 2", "0..1"]),
+                ([*file, "--align", 3], ["--align 3", "power of two"]),
+                ([*file, "--align", 0], ["--align 0"]),
+                ([*file, "--align", "2GiB"], ["--align 2GiB"]),
+                ([*file, "--rank", 2**32 - 1], ["--rank 4294967295"]),
+                ([*file, "--json", "--out", "-"], ["--out -"]),
+                ([*file, "--json", "--check"], ["--check"]),
+                ([*file, "--out", self.folder], ["--out", "folder"]),
+                ([*file, "--out", ""], ["--out: empty"]),
+                ([*file, "--out", self.path("none/x")], ["--out", "No such file"])):
+            with self.subTest(flags=flags):
+                self.refused(run("trace", *flags), 2, *words)
+        self.refused(run("trace", "--memo", self.path("none")), 3, "--memo", "No such file")
+        self.refused(run("trace", "--memo", self.folder), 3, "directory")
+
+
+class Output(TraceTest):
+    def test_the_whole_file_or_nothing(self):
+        good = self.write("malloc 1 5\nfree 1\n", "good")
+        bad = self.write("malloc 1 5\nfree 2\n", "bad")
+        target = self.write("before", "target")
+        self.refused(run("trace", "--memo", bad, "--out", target), 3, ":2: field id: 2")
+        with open(target, encoding="ascii") as file:
+            self.assertEqual(file.read(), "before")
+        link = self.path("link")
+        os.symlink(target, link)
+        before = os.stat(target).st_ino
+        self.assertEqual(run("trace", "--memo", good, "--out", link).returncode, 0)
+        self.assertNotEqual(os.stat(target).st_ino, before)  # another file took its name
+        self.assertTrue(os.path.islink(link))
+        with open(target, encoding="ascii") as file:
+            self.assertTrue(file.read().startswith("op,id,"))
+        self.assertEqual(sorted(os.listdir(self.folder)), ["bad", "good", "link", "target"])
+        self.assertEqual(os.stat(target).st_mode & 0o777, 0o666 & ~self.mask())
+        self.refused(run("trace", "--memo", good, "--out", "/dev/full"), 1, "--out /dev/full")
+
+    @staticmethod
+    def mask():
+        mask = os.umask(0)
+        os.umask(mask)
+        return mask
+
+    def test_full_disk_on_stdout(self):
+        path = self.write("malloc 1 5\nfree 1\n")
+        with open("/dev/full", "wb") as full:
+            for flags in ([], ["--json"], ["--out", "-"], ["--check"]):
+                result = subprocess.run([cli.BINARY, "trace", "--memo", path, *flags], stdout=full,
+                                        stderr=subprocess.PIPE, text=True, timeout=60)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("standard output", result.stderr)
+
+
+class Streams(TraceTest):
+    def test_constant_memory(self):
+        """Two million rows through a pipe; what is held does not grow with them."""
+        pairs = 10000
+        block = "".join(f"malloc,{i},4096,0,forward,0,0,0,static\nfree,{i},,0,forward,0,0,0,\n"
+                        for i in range(pairs)).encode()
+        process = subprocess.Popen([cli.BINARY, "trace", "--csv", "-", "--check"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+        def write():
+            with process.stdin as pipe:
+                pipe.write(HEADER.encode())
+                for _ in range(100):
+                    pipe.write(block)
+        writer = threading.Thread(target=write)
+        writer.start()
+        output = process.stdout.read().decode()
+        process.stdout.close()
+        writer.join()
+        _, status, resources = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual((process.returncode, output), (0, f"rows: {200 * pairs}\n"))
+        self.assertLess(resources.ru_maxrss << 10, 64 * MIB)
+
+    def test_check_says_form_only(self):
+        path = self.write("free 1\nfree 1\n")
+        self.assertEqual(run("trace", "--memo", path, "--check").stdout, "rows: 2\n")
+        path = self.write("free 1\nfree x\n")
+        self.refused(run("trace", "--memo", path, "--check"), 3, ":2: field id: \"x\"")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    cli.BINARY, cli.SOURCE = map(os.path.abspath, sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1], verbosity=0)

@@ -1,0 +1,126 @@
+#include "tools/common/json_out.h"
+
+#include "tools/common/output.h"
+#include "tools/common/tool.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REAL_DIGITS = 9 };
+
+json_t *json_text(const char *text)
+{
+    json_t *value = json_string(text);
+    char *copy = value == NULL ? strdup(text) : NULL;
+    for (char *c = copy; c != NULL && *c != '\0'; c++)
+        if ((unsigned char)*c >= 0x80)
+            *c = '?';
+    if (copy != NULL)
+        value = json_string(copy);
+    free(copy);
+    return value;
+}
+
+/* A failed set leaves no object: the caller sees NULL at the end. */
+void json_put(json_t **object, const char *key, json_t *value)
+{
+    if (json_object_set_new(*object, key, value) == 0)
+        return;
+    json_decref(*object);
+    *object = NULL;
+}
+
+void json_add(json_t **array, json_t *value)
+{
+    if (json_array_append_new(*array, value) == 0)
+        return;
+    json_decref(*array);
+    *array = NULL;
+}
+
+void json_put_text(json_t **object, const char *key, const char *text)
+{
+    json_put(object, key, json_text(text));
+}
+
+void json_put_whole(json_t **object, const char *key, uint64_t whole)
+{
+    json_put(object, key, json_integer((json_int_t)whole));
+}
+
+json_t *json_begin(const char *command, int schema_version)
+{
+    char version[32];
+    const int number = pst_version();
+    snprintf(version, sizeof(version), "%d.%d.%d", number / 10000, number / 100 % 100,
+             number % 100);
+    json_t *object = json_object();
+    json_put_whole(&object, "schema_version", (uint64_t)schema_version);
+    json_put_text(&object, "command", command);
+    json_put_text(&object, "version", version);
+    return object;
+}
+
+void json_put_metrics(json_t **object, const metric_list *list)
+{
+    for (size_t i = 0; i < list->num; i++) {
+        const metric *item = &list->items[i];
+        if (item->kind == METRIC_BYTES || item->kind == METRIC_COUNT)
+            json_put_whole(object, item->key, item->whole);
+        else
+            json_put(object, item->key, isnan(item->real) ? json_null() : json_real(item->real));
+    }
+}
+
+typedef struct sink {
+    char *text;
+    size_t bytes, room;
+    bool is_full; /* of which jansson takes no notice within a key */
+} sink;
+
+static int take(const char *part, size_t bytes, void *user)
+{
+    sink *self = user;
+    if (!self->is_full && bytes >= self->room - self->bytes) {
+        const size_t room = 2 * (self->room + bytes) + 1;
+        char *text = realloc(self->text, room);
+        self->is_full = text == NULL;
+        self->text = text != NULL ? text : self->text;
+        self->room = text != NULL ? room : self->room;
+    }
+    if (self->is_full)
+        return -1;
+    memcpy(self->text + self->bytes, part, bytes);
+    self->bytes += bytes;
+    self->text[self->bytes] = '\0';
+    return 0;
+}
+
+/* The caller's; NULL where memory is short. */
+static char *text_of(const json_t *object)
+{
+    sink self = {.text = NULL};
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS);
+    if (object != NULL && json_dump_callback(object, take, &self, flags) == 0 && !self.is_full)
+        return self.text;
+    free(self.text);
+    return NULL;
+}
+
+int json_write(json_t *object, const char *path)
+{
+    char *text = text_of(object);
+    json_decref(object);
+    if (text == NULL)
+        return tool_fail(TOOL_NO, "--json %s: out of memory", path);
+    tool_output output;
+    const int code = output_open(&output, "json", path);
+    if (code == TOOL_OK) {
+        fputs(text, output.file);
+        fputc('\n', output.file);
+    }
+    free(text);
+    return code == TOOL_OK ? output_close(&output, TOOL_OK) : code;
+}

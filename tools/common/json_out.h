@@ -1,0 +1,22 @@
+/* The JSON of a command: built key by key, in this order, and written as a whole. A failed call
+ * leaves no object, which json_write then says. */
+#ifndef PAGESTASH_JSON_OUT_H
+#define PAGESTASH_JSON_OUT_H
+
+#include "tools/common/metrics.h"
+
+#include <jansson.h>
+
+/* Begins with schema_version, command and version. */
+json_t *json_begin(const char *command, int schema_version);
+/* Text as JSON may hold it: whatever is no UTF-8 becomes '?'. */
+json_t *json_text(const char *text);
+void json_put(json_t **object, const char *key, json_t *value); /* takes the value */
+void json_put_text(json_t **object, const char *key, const char *text);
+void json_put_whole(json_t **object, const char *key, uint64_t whole);
+void json_add(json_t **array, json_t *value); /* takes the value */
+void json_put_metrics(json_t **object, const metric_list *list);
+/* Writes it to --json PATH ("-": stdout), takes it. Returns a tool_exit. */
+int json_write(json_t *object, const char *path);
+
+#endif

@@ -1,0 +1,92 @@
+#include "tools/common/tool.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool has_progress_line;
+
+static void clear_progress_line(void)
+{
+    if (has_progress_line)
+        fputs("\r\033[K", stderr);
+    has_progress_line = false;
+}
+
+/* Paths and words of a command line may hold anything; a message is one line all the same. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+}
+
+int tool_fail(int code, const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    clear_progress_line();
+    fputs("pagestash: ", stderr);
+    if (vasprintf(&text, format, arguments) >= 0) {
+        clean(text);
+        fputs(text, stderr);
+        free(text);
+    } else {
+        vfprintf(stderr, format, again);
+    }
+    fputc('\n', stderr);
+    va_end(again);
+    va_end(arguments);
+    return code;
+}
+
+int tool_status(pst_status status)
+{
+    switch (status) {
+    case PST_OK:
+        return TOOL_OK;
+    case PST_E_INVALID:
+        return tool_fail(TOOL_USAGE, "%s", pst_last_message());
+    case PST_E_NOMEM:
+    case PST_E_DEVICE_NOMEM:
+        return tool_fail(TOOL_NO, "%s", pst_last_message());
+    default:
+        return tool_fail(TOOL_DEVICE, "%s", pst_last_message());
+    }
+}
+
+ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes)
+{
+    for (;;) {
+        const ssize_t got = read(*(const int *)descriptor, buffer, bytes);
+        if (got >= 0)
+            return got;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+void tool_progress(unsigned long long done, unsigned long long all)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    clear_progress_line();
+    if (done < all) {
+        fprintf(stderr, "iteration %llu of %llu", done, all);
+        has_progress_line = true;
+    }
+}
+
+int tool_flush(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    if (errno == EPIPE)
+        return code;
+    return tool_fail(code == TOOL_OK ? TOOL_NO : code, "standard output: %s", strerror(errno));
+}

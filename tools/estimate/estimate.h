@@ -1,0 +1,77 @@
+/* pagestash estimate: what its files share. */
+#ifndef PAGESTASH_TOOL_ESTIMATE_H
+#define PAGESTASH_TOOL_ESTIMATE_H
+
+#include "tools/common/tool.h"
+
+typedef enum estimate_mode {
+    ESTIMATE_REPORT = 0,
+    ESTIMATE_FIT,
+    ESTIMATE_SEARCH,
+    ESTIMATE_TIMELINE,
+    ESTIMATE_PR482, /* the report of another tool, as that one printed it */
+} estimate_mode;
+
+/* Lines for the report, in the order they came. */
+typedef struct estimate_notes {
+    char **lines;
+    size_t num_lines;
+} estimate_notes;
+
+typedef struct estimate_options {
+    pst_estimate_config config; /* every zero of the run filled in; is_moe and chunk_layers owned */
+    const char *preset, *hf_config, *routing; /* NULL: none */
+    estimate_notes assumptions;               /* what stands where no flag said anything */
+    estimate_notes warnings;                  /* unknown flags, flags given twice */
+    estimate_notes unmodelled;                /* flags that change memory, and are not counted */
+    estimate_mode mode;
+    bool json, is_strict, lists_members;
+    uint64_t gpus_per_node;
+    uint64_t memory_bytes;   /* of one GPU */
+    uint64_t overhead_bytes; /* context, NCCL */
+    bool has_load_cv;
+    uint64_t load_cv_num, load_cv_den;
+    bool has_capacity, has_slack; /* a flag gave config's */
+    uint64_t num_sms;             /* for the shares of waves */
+    uint64_t timeline_stage;      /* also of the picture; the heaviest if UINT64_MAX */
+    const char *html;             /* NULL: none */
+    uint64_t pr482_logit_bytes;   /* 9 or 10 */
+} estimate_options;
+
+/* estimate_flags.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
+int estimate_parse(int argc, char **argv, estimate_options *options);
+void estimate_free(estimate_options *options);
+int estimate_note(estimate_notes *notes, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* estimate_help.c: to stdout. */
+void estimate_help(void);
+
+/* estimate_load.c: config's capacity and slack from what --moe-load-cv or --routing say, where no
+ * flag gave them. */
+int estimate_read_load(estimate_options *options);
+/* The same from --moe-load-cv alone, for another split; neither without it. */
+pst_status estimate_apply_variation(const estimate_options *options, pst_estimate_config *config);
+
+/* estimate_peak.c: the stage that needs most, overhead included. */
+typedef struct estimate_peak {
+    uint64_t stage, bytes;
+    uint64_t wire_bytes; /* of one GPU of the stage with most traffic, an iteration */
+} estimate_peak;
+
+/* What leaves a GPU in an iteration; UINT64_MAX if that is more. */
+uint64_t estimate_wire_bytes(const pst_estimate_traffic *traffic);
+pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
+                            estimate_peak *peak_out);
+
+/* One for each mode; the report also as JSON. */
+int estimate_report_text(const estimate_options *options);
+int estimate_report_json(const estimate_options *options);
+int estimate_fit(const estimate_options *options);
+int estimate_search(const estimate_options *options);
+int estimate_timeline(const estimate_options *options);
+int estimate_pr482(const estimate_options *options);
+/* --html FILE, beside any mode but ESTIMATE_PR482. */
+int estimate_picture(const estimate_options *options);
+
+#endif

@@ -1,0 +1,216 @@
+/* pagestash estimate --fit: whether every stage fits, and how much more would. */
+#include "tools/common/json_out.h"
+#include "tools/estimate/estimate.h"
+#include "tools/estimate/estimate_out.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SEQUENCE_STEP = 128, SCHEMA_VERSION = 1 };
+#define MAX_MICRO_BATCH (UINT64_C(1) << 16)
+#define MAX_SEQUENCE (UINT64_C(1) << 32)
+
+typedef struct fit {
+    const estimate_options *options;
+    uint64_t num_stages;
+    uint64_t *needed; /* of each stage, overhead included */
+    uint64_t heaviest;
+    uint64_t micro_batch, sequence, sequence_step; /* 0: none fits */
+} fit;
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum = 0;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static pst_status needed_by(const estimate_options *options, const pst_estimate_config *config,
+                            uint64_t stage, uint64_t *bytes_out)
+{
+    pst_estimate_memory memory;
+    TOOL_TRY(pst_estimate_get_memory(config, stage, NULL, &memory));
+    *bytes_out = plus(memory.peak_bytes, options->overhead_bytes);
+    return PST_OK;
+}
+
+/* What cannot be run, or counted, does not fit. Fails: NOMEM. */
+static pst_status check_fit(const fit *self, const pst_estimate_config *config, bool *fits_out)
+{
+    *fits_out = false;
+    for (uint64_t stage = 0; stage < self->num_stages; stage++) {
+        uint64_t bytes = 0;
+        const pst_status status = needed_by(self->options, config, stage, &bytes);
+        if (status == PST_E_INVALID || (status == PST_OK && bytes > self->options->memory_bytes))
+            return PST_OK;
+        TOOL_TRY(status);
+    }
+    *fits_out = true;
+    return PST_OK;
+}
+
+/* Every one is tried, from the top: with more sequences to a micro-batch there are fewer of those
+ * in flight, and what an interleaved schedule holds can fall. */
+static pst_status find_micro_batch(fit *self)
+{
+    pst_estimate_config config = self->options->config;
+    const uint64_t replicas = config.world_size / config.tensor_parallel /
+                              config.pipeline_parallel / config.context_parallel;
+    const uint64_t sequences = config.global_batch / replicas;
+    uint64_t candidate = sequences < MAX_MICRO_BATCH ? sequences : MAX_MICRO_BATCH;
+    for (; candidate > 0; candidate--) {
+        bool fits = false;
+        if (sequences % candidate != 0)
+            continue;
+        config.micro_batch = candidate;
+        TOOL_TRY(check_fit(self, &config, &fits));
+        if (fits)
+            break;
+    }
+    self->micro_batch = candidate;
+    return PST_OK;
+}
+
+static uint64_t common_multiple(uint64_t a, uint64_t b)
+{
+    uint64_t divisor = a, rest = b;
+    while (rest != 0) {
+        const uint64_t next = divisor % rest;
+        divisor = rest;
+        rest = next;
+    }
+    return a / divisor * b;
+}
+
+/* By halves: `fitting` steps fit, and one step more than is returned does not. */
+static pst_status find_sequence(fit *self)
+{
+    pst_estimate_config config = self->options->config;
+    const uint64_t parts =
+        config.context_parallel * (config.sequence_parallel ? config.tensor_parallel : 1);
+    const uint64_t even = common_multiple(parts, SEQUENCE_STEP);
+    const uint64_t step = config.sequence_size % even == 0 ? even : parts;
+    const uint64_t most = config.max_positions ? config.max_positions : MAX_SEQUENCE;
+    uint64_t fitting = 0, above = most / step + 1;
+    while (above - fitting > 1) {
+        const uint64_t middle = fitting + (above - fitting) / 2;
+        bool fits = false;
+        config.sequence_size = middle * step;
+        TOOL_TRY(check_fit(self, &config, &fits));
+        if (fits)
+            fitting = middle;
+        else
+            above = middle;
+    }
+    self->sequence = fitting * step;
+    self->sequence_step = step;
+    return PST_OK;
+}
+
+static pst_status fill(fit *self)
+{
+    for (uint64_t stage = 0; stage < self->num_stages; stage++) {
+        TOOL_TRY(needed_by(self->options, &self->options->config, stage, &self->needed[stage]));
+        if (self->needed[stage] > self->needed[self->heaviest])
+            self->heaviest = stage;
+    }
+    TOOL_TRY(find_micro_batch(self));
+    return find_sequence(self);
+}
+
+/* ---- */
+
+static void print_margin(uint64_t memory_bytes, uint64_t needed)
+{
+    const char *sign = needed <= memory_bytes ? "" : "-";
+    const uint64_t margin = needed <= memory_bytes ? memory_bytes - needed : needed - memory_bytes;
+    printf("%s%" PRIu64 " (%s%.2f GiB)\n", sign, margin, sign, (double)margin / (1 << 30));
+}
+
+static void print_largest(const char *name, uint64_t largest, const char *with, uint64_t value)
+{
+    if (largest > 0)
+        printf("largest %s that fits, with %s %" PRIu64 ": %" PRIu64 "\n", name, with, value,
+               largest);
+    else
+        printf("largest %s that fits, with %s %" PRIu64 ": none\n", name, with, value);
+}
+
+static void print(const fit *self, bool fits)
+{
+    const estimate_options *options = self->options;
+    char text[ESTIMATE_BYTES_TEXT];
+    printf("gpu memory: %s\n", estimate_bytes_text(options->memory_bytes, text));
+    printf("overhead: %s\n", estimate_bytes_text(options->overhead_bytes, text));
+    for (uint64_t stage = 0; stage < self->num_stages; stage++) {
+        printf("stage %" PRIu64 ": %s, margin ", stage,
+               estimate_bytes_text(self->needed[stage], text));
+        print_margin(options->memory_bytes, self->needed[stage]);
+    }
+    printf("heaviest stage: %" PRIu64 "\n", self->heaviest);
+    print_largest("micro-batch", self->micro_batch, "sequence", options->config.sequence_size);
+    print_largest("sequence", self->sequence, "micro-batch", options->config.micro_batch);
+    estimate_print_unmodelled(options);
+    printf("fits: %s\n", fits ? "yes" : "no");
+}
+
+static json_t *margin_of(const fit *self, uint64_t stage)
+{
+    return json_integer((json_int_t)self->options->memory_bytes - (json_int_t)self->needed[stage]);
+}
+
+static int write_json(const fit *self, bool fits)
+{
+    const estimate_options *options = self->options;
+    json_t *object = json_begin("estimate", SCHEMA_VERSION);
+    json_t *stages = json_array();
+    for (uint64_t i = 0; i < self->num_stages; i++) {
+        json_t *stage = json_object();
+        json_put_whole(&stage, "stage", i);
+        json_put_whole(&stage, "needed_bytes", self->needed[i]);
+        json_put(&stage, "margin_bytes", margin_of(self, i));
+        json_add(&stages, stage);
+    }
+    json_put_text(&object, "mode", "fit");
+    json_put(&object, "fits", json_boolean(fits));
+    json_put_whole(&object, "memory_bytes", options->memory_bytes);
+    json_put_whole(&object, "overhead_bytes", options->overhead_bytes);
+    json_put_whole(&object, "heaviest_stage", self->heaviest);
+    json_put_whole(&object, "needed_bytes", self->needed[self->heaviest]);
+    json_put(&object, "margin_bytes", margin_of(self, self->heaviest));
+    json_put_whole(&object, "micro_batch", options->config.micro_batch);
+    json_put_whole(&object, "sequence", options->config.sequence_size);
+    json_put_whole(&object, "largest_micro_batch", self->micro_batch);
+    json_put_whole(&object, "largest_sequence", self->sequence);
+    json_put_whole(&object, "sequence_step", self->sequence_step);
+    json_put(&object, "stages", stages);
+    json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
+    return json_write(object, "-");
+}
+
+static int answer(const fit *self)
+{
+    const bool fits = self->needed[self->heaviest] <= self->options->memory_bytes;
+    if (self->needed[self->heaviest] > INT64_MAX)
+        return tool_fail(TOOL_USAGE, "--fit: stage %" PRIu64 " needs more than 2^63 - 1 bytes",
+                         self->heaviest);
+    if (self->options->json)
+        TOOL_TRY(write_json(self, fits));
+    else
+        print(self, fits);
+    return fits ? TOOL_OK : TOOL_NO;
+}
+
+int estimate_fit(const estimate_options *options)
+{
+    TOOL_PST(pst_estimate_check(&options->config));
+    fit self = {.options = options, .num_stages = options->config.pipeline_parallel};
+    self.needed = calloc(self.num_stages, sizeof(*self.needed));
+    if (self.needed == NULL)
+        return tool_fail(TOOL_NO, "--fit: out of memory");
+    int code = tool_status(fill(&self));
+    if (code == TOOL_OK)
+        code = answer(&self);
+    free(self.needed);
+    return code;
+}

@@ -1,0 +1,246 @@
+/* From a launch line to options. */
+#include "tools/estimate/estimate_flags.h"
+#include "tools/common/parse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DIGITS 18
+#define GIB (UINT64_C(1) << 30)
+
+/* ---- notes ---- */
+
+static int add_line(estimate_notes *notes, char *line)
+{
+    char **lines = realloc(notes->lines, (notes->num_lines + 1) * sizeof(*lines));
+    if (line == NULL || lines == NULL) {
+        free(line);
+        notes->lines = lines != NULL ? lines : notes->lines;
+        return tool_fail(TOOL_NO, "out of memory for a note");
+    }
+    notes->lines = lines;
+    notes->lines[notes->num_lines++] = line;
+    return TOOL_OK;
+}
+
+int estimate_note(estimate_notes *notes, const char *format, ...)
+{
+    char *line = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&line, &bytes);
+    if (stream != NULL) {
+        va_list arguments;
+        va_start(arguments, format);
+        vfprintf(stream, format, arguments);
+        va_end(arguments);
+        fclose(stream);
+    }
+    for (char *at = line; at != NULL && *at != '\0'; at++)
+        if ((unsigned char)*at < ' ' || *at == 127)
+            *at = '?'; /* a word of the command line may hold anything; a note is one line */
+    return add_line(notes, line);
+}
+
+void estimate_free_notes(estimate_notes *notes)
+{
+    for (size_t i = 0; i < notes->num_lines; i++)
+        free(notes->lines[i]);
+    free(notes->lines);
+    *notes = (estimate_notes){.lines = NULL};
+}
+
+void estimate_free(estimate_options *options)
+{
+    free((void *)options->config.is_moe);
+    free((void *)options->config.chunk_layers);
+    options->config.is_moe = NULL;
+    options->config.chunk_layers = NULL;
+    estimate_free_notes(&options->assumptions);
+    estimate_free_notes(&options->warnings);
+    estimate_free_notes(&options->unmodelled);
+}
+
+/* ---- values ---- */
+
+bool estimate_decimal(const char *text, uint64_t *num_out, uint64_t *den_out)
+{
+    uint64_t num = 0, den = 1;
+    int digits = 0;
+    bool has_point = false;
+    for (; *text != '\0'; text++) {
+        if (*text == '.' && !has_point) {
+            has_point = true;
+            continue;
+        }
+        if (*text < '0' || *text > '9' || ++digits > MAX_DIGITS)
+            return false;
+        num = num * 10 + (uint64_t)(*text - '0');
+        den *= has_point ? 10 : 1;
+    }
+    if (digits == 0)
+        return false;
+    uint64_t a = num, b = den;
+    while (b != 0) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    *num_out = num / a;
+    *den_out = den / a;
+    return true;
+}
+
+void estimate_take_number(const estimate_line *line, estimate_flag id, uint64_t *out)
+{
+    const char *text = estimate_text(line, id);
+    if (text != NULL)
+        (void)parse_size(text, 0, INT64_MAX, out);
+}
+
+void estimate_take_decimal(const estimate_line *line, estimate_flag id, uint64_t *num_out,
+                           uint64_t *den_out)
+{
+    const char *text = estimate_text(line, id);
+    if (text != NULL)
+        (void)estimate_decimal(text, num_out, den_out);
+}
+
+int estimate_choice(const estimate_line *line, estimate_flag id, int fallback)
+{
+    int index = fallback;
+    if (estimate_has(line, id))
+        (void)parse_choice(estimate_text(line, id), estimate_flag_table[id].argument, &index);
+    return index;
+}
+
+/* ---- what is asked for ---- */
+
+static int take_gib(const estimate_line *line, estimate_flag id, uint64_t *bytes)
+{
+    uint64_t num = 0, den = 1;
+    if (!estimate_has(line, id))
+        return TOOL_OK;
+    estimate_take_decimal(line, id, &num, &den);
+    if (num / den >= INT64_MAX / GIB)
+        return tool_fail(TOOL_USAGE, "--%s %.80s: at most %llu", estimate_flag_table[id].name,
+                         estimate_text(line, id), (unsigned long long)(INT64_MAX / GIB) - 1);
+    uint64_t rest = num % den;
+    *bytes = num / den;
+    for (int i = 0; i < 30; i++) { /* digit by digit: num * GIB may exceed 64 bits */
+        rest *= 2;
+        *bytes = 2 * *bytes + (rest >= den);
+        rest -= rest >= den ? den : 0;
+    }
+    return TOOL_OK;
+}
+
+static int take_mode(const estimate_line *line, estimate_options *options)
+{
+    static const struct {
+        estimate_flag id;
+        estimate_mode mode;
+    } modes[] = {{ESTIMATE_F_FIT, ESTIMATE_FIT},
+                 {ESTIMATE_F_SEARCH, ESTIMATE_SEARCH},
+                 {ESTIMATE_F_TIMELINE, ESTIMATE_TIMELINE},
+                 {ESTIMATE_F_COMPAT, ESTIMATE_PR482}};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        if (!estimate_has(line, modes[i].id))
+            continue;
+        const char *name = estimate_flag_table[modes[i].id].name;
+        if (first != NULL)
+            return tool_fail(TOOL_USAGE, "--%s and --%s: one of them at a time", first, name);
+        first = name;
+        options->mode = modes[i].mode;
+    }
+    if (estimate_has(line, ESTIMATE_F_JSON) &&
+        (options->mode == ESTIMATE_TIMELINE || options->mode == ESTIMATE_PR482))
+        return tool_fail(TOOL_USAGE, "--json and --%s: one of them at a time", first);
+    if (options->mode == ESTIMATE_SEARCH && estimate_has(line, ESTIMATE_F_ROUTING))
+        return tool_fail(TOOL_USAGE,
+                         "--search and --routing %.80s: one of them at a time (--moe-load-cv goes "
+                         "with any split)",
+                         estimate_text(line, ESTIMATE_F_ROUTING));
+    /* whose figures are of another model than a picture's */
+    if (estimate_has(line, ESTIMATE_F_HTML) && options->mode == ESTIMATE_PR482)
+        return tool_fail(TOOL_USAGE, "--html and --compat: one of them at a time");
+    if (estimate_has(line, ESTIMATE_F_COMPAT_LOGIT_BYTES) && options->mode != ESTIMATE_PR482)
+        return tool_fail(TOOL_USAGE, "--compat-logit-bytes %s: needs --compat pr482",
+                         estimate_text(line, ESTIMATE_F_COMPAT_LOGIT_BYTES));
+    return TOOL_OK;
+}
+
+static int take_output(const estimate_line *line, estimate_options *options)
+{
+    TOOL_TRY(take_mode(line, options));
+    TOOL_TRY(take_gib(line, ESTIMATE_F_GPU_MEMORY_GIB, &options->memory_bytes));
+    TOOL_TRY(take_gib(line, ESTIMATE_F_OVERHEAD_GIB, &options->overhead_bytes));
+    if (options->memory_bytes == 0)
+        return tool_fail(TOOL_USAGE, "--gpu-memory-gib %s: must be above 0",
+                         estimate_text(line, ESTIMATE_F_GPU_MEMORY_GIB));
+    if (estimate_has(line, ESTIMATE_F_HTML) &&
+        strcmp(estimate_text(line, ESTIMATE_F_HTML), "-") == 0)
+        return tool_fail(TOOL_USAGE, "--html -: stdout is the report's: allowed is a file");
+    options->preset = estimate_text(line, ESTIMATE_F_PRESET);
+    options->hf_config = estimate_text(line, ESTIMATE_F_HF_CONFIG);
+    options->routing = estimate_text(line, ESTIMATE_F_ROUTING);
+    options->html = estimate_text(line, ESTIMATE_F_HTML);
+    options->json = estimate_has(line, ESTIMATE_F_JSON);
+    options->is_strict = estimate_has(line, ESTIMATE_F_STRICT);
+    options->lists_members = estimate_has(line, ESTIMATE_F_MEMBERS);
+    estimate_take_number(line, ESTIMATE_F_NPROC_PER_NODE, &options->gpus_per_node);
+    estimate_take_number(line, ESTIMATE_F_GPUS_PER_NODE, &options->gpus_per_node);
+    estimate_take_number(line, ESTIMATE_F_NUM_SMS, &options->num_sms);
+    estimate_take_number(line, ESTIMATE_F_TIMELINE, &options->timeline_stage);
+    estimate_take_number(line, ESTIMATE_F_COMPAT_LOGIT_BYTES, &options->pr482_logit_bytes);
+    options->has_load_cv = estimate_has(line, ESTIMATE_F_MOE_LOAD_CV);
+    estimate_take_decimal(line, ESTIMATE_F_MOE_LOAD_CV, &options->load_cv_num,
+                          &options->load_cv_den);
+    return TOOL_OK;
+}
+
+static int resolve(estimate_line *line, estimate_options *options)
+{
+    const char *path = options->hf_config;
+    json_t *root = NULL;
+    if (path == NULL)
+        return estimate_resolve(line, options);
+    TOOL_TRY(estimate_load_json(path, ESTIMATE_HF_BYTES, &root));
+    json_t *text = json_object_get(root, "text_config");
+    int code = TOOL_OK;
+    line->file = root;
+    if (json_is_object(text)) {
+        line->file = text;
+        json_t *tied = json_object_get(root, "tie_word_embeddings");
+        if (tied != NULL && json_object_get(text, "tie_word_embeddings") == NULL)
+            (void)json_object_set(text, "tie_word_embeddings", tied);
+        code = estimate_note(&options->assumptions,
+                             "text_config of %s alone: its other parts are not counted", path);
+    }
+    if (code == TOOL_OK)
+        code = estimate_resolve(line, options);
+    json_decref(root);
+    return code;
+}
+
+int estimate_parse(int argc, char **argv, estimate_options *options)
+{
+    estimate_line line = {.flags = {{.value = NULL}}};
+    *options = (estimate_options){
+        .config = PST_ESTIMATE_CONFIG_INIT,
+        .gpus_per_node = 8,
+        .memory_bytes = 80 * GIB,
+        .load_cv_den = 1,
+        .num_sms = 132,
+        .timeline_stage = UINT64_MAX,
+        .pr482_logit_bytes = 10,
+    };
+    TOOL_TRY(estimate_read_line(argc, argv, &line, options));
+    TOOL_TRY(take_output(&line, options));
+    TOOL_TRY(resolve(&line, options));
+    for (size_t i = 0; i < options->warnings.num_lines; i++)
+        (void)tool_fail(TOOL_OK, "%s", options->warnings.lines[i]);
+    return TOOL_OK;
+}

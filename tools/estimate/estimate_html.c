@@ -1,0 +1,86 @@
+#include "tools/estimate/estimate_html.h"
+
+#include <inttypes.h>
+
+#include "estimate_view.h" /* made by CMake of estimate_view.html and estimate_view.js */
+#include "tools/common/tool.h"
+#include "tools/plan/plan_picture.h"
+
+typedef struct writer {
+    FILE *file;
+    uint64_t num_events;
+} writer;
+
+/* Six numbers: chunk and direction, micro-batch, live layers, saved, head, all. */
+static bool put_event(void *user, const pst_estimate_event *event)
+{
+    writer *self = user;
+    const uint64_t numbers[] = {2 * event->chunk + event->is_backward,
+                                event->micro_batch,
+                                event->live_layers,
+                                event->saved_bytes,
+                                event->head_bytes,
+                                event->bytes};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (self->num_events > 0 || i > 0)
+            fputc(',', self->file);
+        picture_put_number(self->file, numbers[i]);
+    }
+    self->num_events++;
+    return !ferror(self->file);
+}
+
+static void put_field(FILE *file, const char *name, uint64_t value)
+{
+    fprintf(file, ",\"%s\":", name);
+    picture_put_number(file, value);
+}
+
+static int put_data(FILE *file, const estimate_html *picture)
+{
+    writer self = {.file = file};
+    pst_estimate_memory memory;
+    TOOL_PST(pst_estimate_get_memory(picture->config, picture->stage, NULL, &memory));
+    fputs("{\"title\":", file);
+    picture_put_text(file, picture->title);
+    put_field(file, "stage", picture->stage);
+    put_field(file, "stages", picture->config->pipeline_parallel);
+    put_field(file, "memory", picture->memory_bytes);
+    put_field(file, "overhead", picture->overhead_bytes);
+    put_field(file, "states", memory.states.bytes);
+    put_field(file, "recompute", memory.recompute_bytes);
+    put_field(file, "transient", memory.transient_bytes);
+    put_field(file, "peak", memory.peak_bytes);
+    fputs(",\"during\":", file);
+    picture_put_text(file, memory.transient != NULL ? memory.transient : "");
+    fputs(",\n\"events\":[", file);
+    TOOL_PST(pst_estimate_get_timeline(picture->config, picture->stage, put_event, &self));
+    fputs("]}", file);
+    return TOOL_OK;
+}
+
+/* Two for each micro-batch and chunk. */
+static int check_events(const pst_estimate_config *config)
+{
+    const uint64_t replicas = config->world_size / config->tensor_parallel /
+                              config->pipeline_parallel / config->context_parallel;
+    const uint64_t passes = config->global_batch / replicas / config->micro_batch;
+    if (passes <= ESTIMATE_HTML_MAX_EVENTS / 2 / config->virtual_stages)
+        return TOOL_OK;
+    return tool_fail(TOOL_USAGE,
+                     "--html: %" PRIu64 " micro-batches of %" PRIu64 " chunks: at most %" PRIu64
+                     " events can be drawn",
+                     passes, config->virtual_stages, ESTIMATE_HTML_MAX_EVENTS);
+}
+
+int estimate_html_write(FILE *file, const estimate_html *picture)
+{
+    TOOL_PST(pst_estimate_check(picture->config));
+    TOOL_TRY(check_events(picture->config));
+    const char *rest = picture_put_page(file, estimate_view_html, "@DATA@");
+    TOOL_TRY(put_data(file, picture));
+    rest = picture_put_page(file, rest, "@SCRIPT@");
+    fputs(estimate_view_js, file);
+    fputs(rest, file);
+    return picture_finish(file);
+}

@@ -1,0 +1,346 @@
+/* The report of an estimate as JSON. */
+#include "tools/estimate/estimate_out.h"
+#include "tools/estimate/estimate_report.h"
+
+static json_t *words_value(const uint64_t *words, uint64_t num)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < num; i++)
+        json_add(&list, json_integer((json_int_t)words[i]));
+    return list;
+}
+
+static json_t *params_value(const pst_estimate_params *params)
+{
+    json_t *object = json_object();
+    json_put_whole(&object, "total", params->total);
+    json_put_whole(&object, "total_padded", params->padded);
+    json_put_whole(&object, "active", params->active);
+    json_put_whole(&object, "experts", params->experts);
+    json_put_whole(&object, "router_bias", params->router_bias);
+    json_put_whole(&object, "dense_layer", params->dense_layer);
+    json_put_whole(&object, "moe_layer", params->moe_layer);
+    json_put_whole(&object, "embedding", params->embedding);
+    json_put_whole(&object, "output", params->output);
+    json_put_whole(&object, "mtp_depth", params->mtp);
+    json_put_whole(&object, "padded_vocab", params->padded_vocab);
+    return object;
+}
+
+/* ---- modules ---- */
+
+static json_t *shape_value(uint64_t count, uint64_t outputs, uint64_t inputs)
+{
+    const uint64_t words[] = {count, outputs, inputs};
+    if (outputs == 0)
+        return json_null();
+    return words_value(words, inputs == 0 ? 2 : 3);
+}
+
+static json_t *product_value(const estimate_options *options, uint64_t rows, uint64_t outputs,
+                             uint64_t inputs, uint64_t count)
+{
+    json_t *object = json_object();
+    const estimate_product product =
+        estimate_product_of(rows, outputs, inputs, count,
+                            options->config.type == PST_TRAIN_FP32 ? 4 : 2, options->num_sms);
+    json_put_whole(&object, "rows", rows);
+    json_put_whole(&object, "tiles", product.tiles);
+    json_put_whole(&object, "wave_permille", product.wave_permille);
+    json_put_whole(&object, "tile_permille", product.tile_permille);
+    json_put_whole(&object, "operations_per_byte", product.intensity);
+    return object;
+}
+
+static json_t *module_value(const estimate_options *options, const pst_estimate_module *of)
+{
+    json_t *object = json_object();
+    json_put_text(&object, "name", of->name);
+    json_put(&object, "whole_shape",
+             shape_value(of->whole_count, of->whole_outputs, of->whole_inputs));
+    json_put(&object, "shape", shape_value(of->count, of->outputs, of->inputs));
+    json_put_whole(&object, "whole_params", of->whole_params);
+    json_put_whole(&object, "params", of->params);
+    json_put_whole(&object, "whole_saved_bytes", of->whole_saved_bytes);
+    json_put_whole(&object, "saved_bytes", of->saved_bytes);
+    if (!of->is_product)
+        return object;
+    json_put(&object, "whole_product",
+             product_value(options, of->whole_rows, of->whole_outputs, of->whole_inputs,
+                           of->whole_count));
+    json_put(&object, "product",
+             product_value(options, of->rows, of->outputs, of->inputs, of->count));
+    return object;
+}
+
+static const char *const part_keys[PST_NUM_ESTIMATE_PARTS] = {
+    [PST_ESTIMATE_DENSE] = "dense",
+    [PST_ESTIMATE_MOE] = "moe",
+    [PST_ESTIMATE_OUTSIDE] = "outside",
+};
+
+static json_t *modules_value(const estimate_figures *figures)
+{
+    json_t *object = json_object();
+    for (int part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
+        json_t *list = json_array();
+        const pst_estimate_modules *of = &figures->modules[part];
+        for (uint32_t i = 0; figures->has_part[part] && i < of->num_modules; i++)
+            json_add(&list, module_value(figures->options, &of->modules[i]));
+        json_put(&object, part_keys[part], list);
+    }
+    return object;
+}
+
+/* ---- stages ---- */
+
+static json_t *stage_params_value(const pst_estimate_states *states)
+{
+    json_t *object = json_object();
+    json_put_whole(&object, "total", states->params);
+    json_put_whole(&object, "dense", states->params - states->expert_params);
+    json_put_whole(&object, "expert", states->expert_params);
+    return object;
+}
+
+static json_t *bytes_value(const estimate_figures *figures, const estimate_stage *stage)
+{
+    json_t *object = json_object();
+    const pst_estimate_memory *memory = &stage->memory;
+    json_put_whole(&object, "weights", memory->states.weight_bytes);
+    json_put_whole(&object, "gradients", memory->states.gradient_bytes);
+    json_put_whole(&object, "optimizer", memory->states.optimizer_bytes);
+    json_put_whole(&object, "states", memory->states.bytes);
+    json_put_whole(&object, "activations", memory->saved_bytes);
+    json_put_whole(&object, "head", memory->head_bytes);
+    json_put_whole(&object, "recompute", memory->recompute_bytes);
+    json_put_whole(&object, "paging", memory->paging_bytes);
+    json_put_whole(&object, "total", memory->bytes);
+    json_put_whole(&object, "transients", memory->transient_bytes);
+    json_put_whole(&object, "overhead", figures->options->overhead_bytes);
+    json_put_whole(&object, "peak", stage->peak_bytes);
+    json_put(
+        &object, "margin",
+        json_integer((json_int_t)figures->options->memory_bytes - (json_int_t)stage->peak_bytes));
+    json_put_whole(&object, "host", memory->states.host_bytes);
+    return object;
+}
+
+static json_t *stage_value(const estimate_figures *figures, uint64_t number)
+{
+    json_t *object = json_object();
+    const estimate_stage *stage = &figures->stages[number];
+    json_put_whole(&object, "stage", number);
+    json_put_whole(&object, "first_rank", number * figures->ranks_per_stage);
+    json_put_whole(&object, "num_ranks", figures->ranks_per_stage);
+    json_put(&object, "layers", words_value(stage->chunk_layers, figures->num_chunks));
+    json_put_whole(&object, "moe_layers", stage->memory.states.num_moe_layers);
+    json_put(&object, "params", stage_params_value(&stage->memory.states));
+    json_put(&object, "bytes", bytes_value(figures, stage));
+    json_put_text(&object, "transient", stage->memory.transient);
+    json_put(&object, "in_flight", words_value(stage->live, figures->num_chunks));
+    json_put_whole(&object, "live_layers", stage->memory.live_layers);
+    json_put_whole(&object, "live_moe_layers", stage->memory.live_moe_layers);
+    json_put_whole(&object, "wire_bytes", stage->wire_bytes);
+    return object;
+}
+
+static json_t *stages_value(const estimate_figures *figures)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < figures->num_stages; i++)
+        json_add(&list, stage_value(figures, i));
+    return list;
+}
+
+/* ---- ledger ---- */
+
+static json_t *ledger_value(const estimate_figures *figures, bool is_whole)
+{
+    json_t *object = json_object();
+    for (int kind = 0; kind < ESTIMATE_NUM_LAYER_KINDS; kind++) {
+        json_t *items = json_object();
+        const pst_estimate_ledger *ledger = &figures->ledgers[kind];
+        if (!figures->has_part[kind]) {
+            json_decref(items);
+            continue;
+        }
+        for (uint32_t i = 0; i < ledger->num_entries; i++)
+            json_put_whole(&items, ledger->entries[i].name,
+                           is_whole ? ledger->entries[i].whole_bytes : ledger->entries[i].bytes);
+        json_put_whole(&items, "sum", is_whole ? ledger->whole_bytes : ledger->bytes);
+        json_put(&object, part_keys[kind], items);
+    }
+    return object;
+}
+
+/* ---- transfers ---- */
+
+static json_t *op_value(const estimate_figures *figures, uint64_t stage, const pst_estimate_op *op)
+{
+    json_t *object = json_object();
+    const uint64_t num = figures->num_micro_batches;
+    json_put_whole(&object, "stage", stage);
+    json_put_text(&object, "op", op->name);
+    json_put_text(&object, "transfer", estimate_transfer_name(op->transfer));
+    json_put_text(&object, "group", estimate_parallel_name(op->parallel));
+    json_put_whole(&object, "group_size", op->group_size);
+    json_put_whole(&object, "count", op->count);
+    json_put(&object, "count_per_micro_batch",
+             op->count % num == 0 ? json_integer((json_int_t)(op->count / num)) : json_null());
+    json_put_whole(&object, "payload_bytes", op->payload_bytes);
+    json_put_whole(&object, "wire_bytes", op->wire_bytes);
+    return object;
+}
+
+static json_t *comm_value(const estimate_figures *figures)
+{
+    json_t *list = json_array();
+    for (uint64_t s = 0; s < figures->num_stages; s++)
+        for (uint32_t i = 0; i < figures->stages[s].traffic.num_ops; i++)
+            json_add(&list, op_value(figures, s, &figures->stages[s].traffic.ops[i]));
+    return list;
+}
+
+static void add_members(void *user, const pst_estimate_group *group)
+{
+    json_t **groups = user;
+    json_t *members = json_array();
+    for (uint64_t i = 0; i < group->size; i++)
+        json_add(&members, json_integer((json_int_t)(group->first + i * group->stride)));
+    json_add(groups, members);
+}
+
+static json_t *group_value(const estimate_options *options, pst_parallel parallel,
+                           const pst_estimate_group *group)
+{
+    json_t *object = json_object();
+    json_put_text(&object, "group", estimate_parallel_name(parallel));
+    json_put_whole(&object, "size", group->size);
+    json_put_whole(&object, "stride", group->stride);
+    json_t *members = options->lists_members ? json_array() : json_null();
+    if (options->lists_members &&
+        estimate_each_group(&options->config, parallel, add_members, &members) != PST_OK) {
+        json_decref(members);
+        members = NULL;
+    }
+    json_put(&object, "members", members);
+    return object;
+}
+
+static json_t *groups_value(const estimate_options *options)
+{
+    json_t *list = json_array();
+    for (int kind = 0; kind < PST_NUM_PARALLELS; kind++) {
+        pst_estimate_group group;
+        if (pst_estimate_get_group(&options->config, (pst_parallel)kind, 0, &group) == PST_OK &&
+            group.size > 1)
+            json_add(&list, group_value(options, (pst_parallel)kind, &group));
+    }
+    return list;
+}
+
+/* null where JSON's readers would lose digits; the GiB, rounded down, are there in any case. */
+static void put_wire(json_t **object, estimate_wide bytes)
+{
+    json_put(object, "wire_bytes",
+             bytes <= INT64_MAX ? json_integer((json_int_t)bytes) : json_null());
+    json_put_whole(object, "wire_gib", (uint64_t)(bytes >> 30));
+}
+
+static json_t *cluster_value(const estimate_figures *figures)
+{
+    json_t *object = json_object(), *list = json_array();
+    for (uint32_t i = 0; i < figures->num_totals; i++) {
+        const estimate_total *total = &figures->totals[i];
+        json_t *item = json_object();
+        json_put_text(&item, "op", total->op->name);
+        json_put_whole(&item, "transfers", total->num_transfers);
+        put_wire(&item, total->wire_bytes);
+        json_add(&list, item);
+    }
+    json_put_whole(&object, "world_size", figures->options->config.world_size);
+    json_put_whole(&object, "num_stages", figures->num_stages);
+    json_put_whole(&object, "num_micro_batches", figures->num_micro_batches);
+    json_put_whole(&object, "heaviest_stage", figures->heaviest);
+    json_put(&object, "fits",
+             json_boolean(figures->stages[figures->heaviest].peak_bytes <=
+                          figures->options->memory_bytes));
+    json_put_whole(&object, "gpu_memory_bytes", figures->options->memory_bytes);
+    json_put(&object, "ops", list);
+    put_wire(&object, figures->wire_bytes);
+    return object;
+}
+
+/* ---- experts, what if ---- */
+
+static json_t *moe_value(const estimate_figures *figures)
+{
+    if (!figures->has_part[PST_ESTIMATE_MOE])
+        return json_null();
+    const pst_estimate_moe *moe = &figures->moe;
+    json_t *object = json_object();
+    json_put_whole(&object, "stage", figures->moe_stage);
+    json_put_whole(&object, "live_layers", moe->live_layers);
+    json_put_whole(&object, "row_bytes", moe->row_bytes);
+    json_put_whole(&object, "balanced_rows", moe->balanced_rows);
+    json_put_whole(&object, "capacity_rows", moe->capacity_rows);
+    json_put_whole(&object, "worst_rows", moe->worst_rows);
+    json_put_whole(&object, "balanced_bytes", moe->balanced_bytes);
+    json_put_whole(&object, "capacity_bytes", moe->capacity_bytes);
+    json_put_whole(&object, "worst_bytes", moe->worst_bytes);
+    json_put_whole(&object, "working_bytes", moe->working_bytes);
+    json_put_whole(&object, "worst_working_bytes", moe->worst_working_bytes);
+    json_put_whole(&object, "pages", moe->num_pages);
+    json_put_whole(&object, "pages_bytes", moe->pages_bytes);
+    json_put_whole(&object, "table_bytes", moe->table_bytes);
+    json_put_whole(&object, "paged_rows_model", moe->paged_bytes);
+    json_put_whole(&object, "pool_pages", moe->pool_pages);
+    json_put_whole(&object, "pool_bytes", moe->pool_bytes);
+    return object;
+}
+
+static json_t *whatif_value(const estimate_figures *figures)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < figures->num_whatifs; i++) {
+        json_t *item = json_object();
+        json_put_text(&item, "change", figures->whatifs[i].change);
+        json_put(&item, "saved_bytes", json_integer((json_int_t)figures->whatifs[i].saved_bytes));
+        json_put(&item, "extra_wire_bytes",
+                 json_integer((json_int_t)figures->whatifs[i].extra_wire_bytes));
+        json_add(&list, item);
+    }
+    return list;
+}
+
+static json_t *figures_value(const estimate_figures *figures)
+{
+    const estimate_options *options = figures->options;
+    json_t *object = json_begin("estimate", 1);
+    json_put(&object, "config", estimate_config_value(&options->config));
+    json_put(&object, "assumptions", estimate_notes_value(&options->assumptions));
+    json_put(&object, "warnings", estimate_notes_value(&options->warnings));
+    json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
+    json_put(&object, "params", params_value(&figures->params));
+    json_put(&object, "modules", modules_value(figures));
+    json_put(&object, "stages", stages_value(figures));
+    json_put(&object, "ledger", ledger_value(figures, false));
+    json_put(&object, "whole_ledger", ledger_value(figures, true));
+    json_put(&object, "comm", comm_value(figures));
+    json_put(&object, "groups", groups_value(options));
+    json_put(&object, "cluster", cluster_value(figures));
+    json_put(&object, "moe_buffers", moe_value(figures));
+    json_put(&object, "whatif", whatif_value(figures));
+    return object;
+}
+
+int estimate_report_json(const estimate_options *options)
+{
+    estimate_figures figures;
+    int code = estimate_figures_init(&figures, options);
+    if (code == TOOL_OK)
+        code = json_write(figures_value(&figures), "-");
+    estimate_figures_free(&figures);
+    return code;
+}

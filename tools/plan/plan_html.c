@@ -1,0 +1,67 @@
+#include "tools/plan/plan_picture.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "plan_view.h" /* made by CMake of plan_view.html and plan_view.js */
+
+static uint64_t field(const plan_picture *picture, int which, uint64_t tensor)
+{
+    const pst_trace_tensor *t = &picture->tensors[tensor];
+    switch (which) {
+    case 0:
+        return t->id;
+    case 1:
+        return t->bytes;
+    case 2:
+        return picture->offsets[tensor];
+    case 3:
+        return t->begin;
+    case 4:
+        return t->end;
+    case 5: /* 0: none */
+        return t->layer == PST_TRACE_NONE ? 0 : (uint64_t)t->layer + 1;
+    case 6:
+        return t->microbatch == PST_TRACE_NONE ? 0 : (uint64_t)t->microbatch + 1;
+    default:
+        return t->phase < PST_NUM_PHASES ? t->phase : 0;
+    }
+}
+
+static void put_data(FILE *file, const plan_picture *picture)
+{
+    static const char *const names[] = {"id",  "bytes", "offset",     "begin",
+                                        "end", "layer", "microbatch", "phase"};
+    fputs("{\"title\":", file);
+    picture_put_text(file, picture->title);
+    fputs(",\"align\":", file);
+    picture_put_number(file, picture->align ? picture->align : 512);
+    fputs(",\"peak\":", file);
+    picture_put_number(file, picture->peak);
+    fputs(",\"bound\":", file);
+    picture_put_number(file, picture->bound);
+    fputs(",\"phases\":[", file);
+    for (int phase = 0; phase < PST_NUM_PHASES; phase++)
+        fprintf(file, "%s\"%s\"", phase ? "," : "", picture_phase_name((uint8_t)phase));
+    fputc(']', file);
+    for (int f = 0; f < (int)(sizeof(names) / sizeof(names[0])); f++) {
+        fprintf(file, ",\n\"%s\":[", names[f]);
+        for (uint64_t i = 0; i < picture->num_tensors; i++) {
+            if (i > 0)
+                fputc(',', file);
+            picture_put_number(file, field(picture, f, i));
+        }
+        fputc(']', file);
+    }
+    fputc('}', file);
+}
+
+int plan_html_write(FILE *file, const plan_picture *picture)
+{
+    const char *rest = picture_put_page(file, plan_view_html, "@PLAN@");
+    put_data(file, picture);
+    rest = picture_put_page(file, rest, "@SCRIPT@");
+    fputs(plan_view_js, file);
+    fputs(rest, file);
+    return picture_finish(file);
+}

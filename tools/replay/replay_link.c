@@ -1,0 +1,158 @@
+/* What crosses the link to host pages. The pool says how many pages did; how many live bytes that
+ * were follows from the rules of ticket.h and group.h, with the stashes in the order of the slots. */
+#include "tools/replay/replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { TILE_BYTES = 16 * 1024, SEGMENT_ALIGNMENT = 16 };
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t round_up(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+/* Bytes that [at, at + length) and [begin, end) have in common. */
+static uint64_t overlap(uint64_t at, uint64_t length, uint64_t begin, uint64_t end)
+{
+    const uint64_t from = at > begin ? at : begin;
+    const uint64_t to = least(at + length, end);
+    return to > from ? to - from : 0;
+}
+
+/* Live bytes of a stash within [begin, end) of its byte stream. */
+static uint64_t live_bytes(const replay_machine *machine, const int32_t *counts, uint64_t begin,
+                           uint64_t end)
+{
+    const replay_plan *plan = machine->plan;
+    uint64_t at = 0;
+    uint64_t bytes = 0;
+    for (uint32_t t = 0; t < plan->num_tensors; t++) {
+        const replay_tensor *tensor = &plan->tensors[t];
+        for (uint32_t c = 0; c < machine->trace->num_counts; c++) {
+            const uint64_t rows =
+                ((uint64_t)counts[c] * tensor->num + tensor->den - 1) / tensor->den;
+            const uint64_t length = rows * tensor->row_bytes;
+            bytes += overlap(at, length, begin, end);
+            at += round_up(length, SEGMENT_ALIGNMENT);
+        }
+        at = round_up(at, TILE_BYTES);
+    }
+    return bytes;
+}
+
+/* One stash: takes its pages from `free`, and says how many live bytes are in host pages. */
+static uint64_t predict_stash(replay_machine *machine, const int32_t *counts, uint64_t wanted,
+                              uint64_t free[REPLAY_TIERS])
+{
+    const uint64_t page_bytes = machine->options->page_bytes;
+    const uint32_t *offload = machine->options->offload;
+    if (wanted > free[REPLAY_DEVICE] + free[REPLAY_HOST])
+        return 0;
+    const uint64_t lead = least(wanted * offload[0] / offload[1], free[REPLAY_HOST]);
+    const uint64_t on_device = least(wanted - lead, free[REPLAY_DEVICE]);
+    free[REPLAY_DEVICE] -= on_device;
+    free[REPLAY_HOST] -= wanted - on_device;
+    machine->predicted_offloaded += lead;
+    machine->predicted_spilled += wanted - lead - on_device;
+    if (on_device == wanted)
+        return 0;
+    return live_bytes(machine, counts, 0, lead * page_bytes) +
+           live_bytes(machine, counts, (lead + on_device) * page_bytes, UINT64_MAX);
+}
+
+void replay_link_predict(replay_machine *machine, uint64_t iteration)
+{
+    const replay_plan *plan = machine->plan;
+    const uint32_t num_counts = machine->trace->num_counts;
+    uint64_t free[REPLAY_TIERS] = {machine->num_pages[REPLAY_DEVICE],
+                                   machine->num_pages[REPLAY_HOST]};
+    uint64_t offset = 0;
+    machine->predicted_spilled = 0;
+    machine->predicted_offloaded = 0;
+    for (uint32_t slot = 0; slot < plan->slots; slot++) {
+        const uint64_t idx = iteration * plan->slots + slot;
+        const int32_t *counts = machine->trace->counts + idx * num_counts;
+        const uint64_t bytes = predict_stash(machine, counts, plan->pages[idx], free);
+        if (offset + bytes > machine->link_target_bytes)
+            offset = 0;
+        machine->link[slot] = (replay_link){.bytes = bytes, .offset = offset};
+        offset += bytes;
+    }
+}
+
+bool replay_order_is_known(const replay_options *options, const pst_device_info *device)
+{
+    return options->streams == 1 || options->mode == PST_POOL_ORDERED ||
+           device->kind == PST_DEVICE_HOST;
+}
+
+/* First all of them to the host, then all back in reverse, as the stashes and restores go. */
+int replay_link_copies(const replay_machine *machine)
+{
+    const pst_stream stream = machine->streams[0];
+    const uint32_t slots = machine->plan->slots;
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        const replay_link *link = &machine->link[slot];
+        if (link->bytes == 0)
+            continue;
+        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_TO_HOST_BEGIN, stream));
+        TOOL_PST(pst_device_copy(machine->device, (char *)machine->link_target + link->offset,
+                                 machine->static_set[0], link->bytes, stream));
+        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_TO_HOST_END, stream));
+    }
+    for (uint32_t slot = slots; slot-- > 0;) {
+        const replay_link *link = &machine->link[slot];
+        if (link->bytes == 0)
+            continue;
+        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_FROM_HOST_BEGIN, stream));
+        TOOL_PST(pst_device_copy(machine->device, (char *)machine->copy_target + link->offset,
+                                 (char *)machine->link_target + link->offset, link->bytes, stream));
+        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_FROM_HOST_END, stream));
+    }
+    return TOOL_OK;
+}
+
+int replay_link_sample(replay_machine *machine, replay_result *result)
+{
+    static const enum replay_time begins[REPLAY_NUM_RATES] = {
+        REPLAY_TIME_STASH_BEGIN, REPLAY_TIME_RESTORE_BEGIN, REPLAY_TIME_TO_HOST_BEGIN,
+        REPLAY_TIME_FROM_HOST_BEGIN};
+    double seconds[REPLAY_NUM_RATES] = {0};
+    uint64_t bytes = 0;
+    bool is_timed = true;
+    for (uint32_t slot = 0; slot < machine->plan->slots; slot++) {
+        if (machine->link[slot].bytes == 0)
+            continue;
+        bytes += machine->link[slot].bytes;
+        for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++)
+            TOOL_TRY(replay_add_time(machine, slot, begins[i], &seconds[i]));
+    }
+    result->link_bytes += bytes;
+    for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++) {
+        machine->rates[i][machine->num_rates] = (double)bytes / seconds[i];
+        is_timed = is_timed && seconds[i] > 0.0; /* not shorter than the clock can tell */
+    }
+    machine->num_rates += bytes > 0 && is_timed;
+    return TOOL_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double replay_median(double *values, uint64_t num)
+{
+    if (num == 0)
+        return NAN;
+    qsort(values, num, sizeof(*values), compare);
+    return (values[(num - 1) / 2] + values[num / 2]) / 2.0;
+}
