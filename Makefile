@@ -13,20 +13,20 @@ help:
 	@echo "make bench   benchmarks of this machine, as tables and as JSON in $(BUILD)"
 
 demo: setup
-	@cmake --build $(BUILD) --target pagestash_cli >$(BUILD)/build.log || \
+	@cmake --build $(BUILD) --target pagestash-cli >$(BUILD)/build.log || \
 	    { cat $(BUILD)/build.log; exit 1; }
-	$(BUILD)/pagestash replay --routing $(TRACE) $(DEMO_FLAGS)
+	$(BUILD)/bin/pagestash replay --routing $(TRACE) $(DEMO_FLAGS)
 
 test: setup
 	cmake --build $(BUILD)
 	tests/run.sh $(BUILD) --parallel $(JOBS)
 
 bench: setup
-	cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench pagestash_cli
-	$(BUILD)/pagestash-bench --json $(BUILD)/bench.json
-	$(BUILD)/pagestash-plan-bench --json $(BUILD)/plan-bench.json tests/data/minimalloc
-	$(BUILD)/pagestash-arena-bench
-	bench/estimate/estimate.py $(BUILD)/pagestash --json $(BUILD)/estimate-bench.json
+	cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench pagestash-cli
+	$(BUILD)/bin/pagestash-bench --json $(BUILD)/bench.json
+	$(BUILD)/bin/pagestash-plan-bench --json $(BUILD)/plan-bench.json tests/data/minimalloc
+	$(BUILD)/bin/pagestash-arena-bench
+	bench/estimate/estimate.py $(BUILD)/bin/pagestash --json $(BUILD)/estimate-bench.json
 
 setup:
 	@third_party/install.sh

@@ -61,7 +61,7 @@ build_from_source() {
             -DCMAKE_CUDA_ARCHITECTURES=native -DPAGESTASH_TEST_TSAN=OFF && cmake --build "$build"
     } >>"$log" 2>&1 || return
     bin=$scratch/bin data=$root/bench/data
-    mkdir "$bin" && ln -s "$build"/pagestash "$build"/pagestash-bench "$build"/libpagestash.so \
+    mkdir "$bin" && ln -s "$build"/bin/pagestash{,-bench} "$build"/libpagestash.so \
         "$build"/tests/pagestash_tests "$build"/tests/example_* "$bin"
     peers=$root/bench/peers
     commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown

@@ -21,13 +21,13 @@ log=$build/package.log
         -DCMAKE_DISABLE_FIND_PACKAGE_Cbc=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON \
         -DJANSSON_LIBRARY="$jansson" \
         -DCMAKE_EXE_LINKER_FLAGS="-static-libgcc -static-libstdc++" &&
-        cmake --build "$build" --target pagestash_cli pagestash_bench pagestash_tests libpagestash.so \
+        cmake --build "$build" --target pagestash-cli pagestash_bench pagestash_tests pagestash \
             pagestash_static
 } >"$log" 2>&1 || { tail -n 20 "$log" >&2 && fail "the build failed, see $log"; }
 
 rm -rf "$dir"
 mkdir -p "$dir/bin" "$dir/data" "$dir/bench/peers"
-cp "$build/pagestash" "$build/pagestash-bench" "$build/tests/pagestash_tests" \
+cp "$build"/bin/pagestash{,-bench} "$build/tests/pagestash_tests" \
     "$build/libpagestash.so" "$dir/bin" # the last for bench/peers
 cp "$root"/bench/peers/*.py "$dir/bench/peers"
 cudart=$(sed -n 's/^CUDA_cudart_static_LIBRARY:FILEPATH=//p' "$build/CMakeCache.txt")
