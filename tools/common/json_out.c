@@ -1,3 +1,4 @@
+/* JSON of reports, by jansson. */
 #include "tools/common/json_out.h"
 
 #include "tools/common/output.h"
@@ -12,6 +13,8 @@ enum { REAL_DIGITS = 9 };
 
 json_t *json_text(const char *text)
 {
+    if (text == NULL)
+        return json_null();
     json_t *value = json_string(text);
     char *copy = value == NULL ? strdup(text) : NULL;
     for (char *c = copy; c != NULL && *c != '\0'; c++)
@@ -21,6 +24,11 @@ json_t *json_text(const char *text)
         value = json_string(copy);
     free(copy);
     return value;
+}
+
+json_t *json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 /* A failed set leaves no object: the caller sees NULL at the end. */
@@ -70,7 +78,7 @@ void json_put_metrics(json_t **object, const metric_list *list)
         if (item->kind == METRIC_BYTES || item->kind == METRIC_COUNT)
             json_put_whole(object, item->key, item->whole);
         else
-            json_put(object, item->key, isnan(item->real) ? json_null() : json_real(item->real));
+            json_put(object, item->key, json_number(item->real));
     }
 }
 

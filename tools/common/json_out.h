@@ -9,8 +9,10 @@
 
 /* Begins with schema_version, command and version. */
 json_t *json_begin(const char *command, int schema_version);
-/* Text as JSON may hold it: whatever is no UTF-8 becomes '?'. */
+/* Text as JSON may hold it: whatever is no UTF-8 becomes '?'; null of NULL. */
 json_t *json_text(const char *text);
+/* null for what is no number. */
+json_t *json_number(double value);
 void json_put(json_t **object, const char *key, json_t *value); /* takes the value */
 void json_put_text(json_t **object, const char *key, const char *text);
 void json_put_whole(json_t **object, const char *key, uint64_t whole);

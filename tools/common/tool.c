@@ -1,3 +1,4 @@
+/* Exit codes, messages of one line, and a progress line. */
 #include "tools/common/tool.h"
 
 #include <errno.h>
@@ -6,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+const char *tool_name = "pagestash";
 
 static bool has_progress_line;
 
@@ -31,7 +34,7 @@ int tool_fail(int code, const char *format, ...)
     va_start(arguments, format);
     va_copy(again, arguments);
     clear_progress_line();
-    fputs("pagestash: ", stderr);
+    fprintf(stderr, "%s: ", tool_name);
     if (vasprintf(&text, format, arguments) >= 0) {
         clean(text);
         fputs(text, stderr);
@@ -71,13 +74,13 @@ ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes)
     }
 }
 
-void tool_progress(unsigned long long done, unsigned long long all)
+void tool_progress(const char *what, unsigned long long done, unsigned long long all)
 {
     if (!isatty(STDERR_FILENO))
         return;
     clear_progress_line();
     if (done < all) {
-        fprintf(stderr, "iteration %llu of %llu", done, all);
+        fprintf(stderr, "%s %llu of %llu", what, done + 1, all);
         has_progress_line = true;
     }
 }

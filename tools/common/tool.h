@@ -25,6 +25,9 @@ int cmd_plan(int argc, char **argv);
 int cmd_estimate(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 
+/* The program's, before each message: "pagestash" unless main says otherwise. */
+extern const char *tool_name;
+
 /* Prints "pagestash: TEXT" on stderr as one line and returns code. */
 int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -34,8 +37,8 @@ int tool_status(pst_status status);
 /* A read function over a file descriptor (const int *): how many bytes, 0 at the end, -errno. */
 ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes);
 
-/* Shows "iteration DONE of ALL" on stderr if that is a terminal; takes it away when DONE is ALL. */
-void tool_progress(unsigned long long done, unsigned long long all);
+/* Shows "WHAT DONE+1 of ALL" on stderr if that is a terminal; takes it away when DONE is ALL. */
+void tool_progress(const char *what, unsigned long long done, unsigned long long all);
 
 /* Flushes stdout. A reader that went away is no error; a full disk is. */
 int tool_flush(int code);

@@ -1,7 +1,7 @@
 /* pagestash replay: a recorded routing trace through pool, stash and restore. */
 #include "tools/common/flags.h"
 #include "tools/common/output.h"
-#include "tools/common/replay_flags.h"
+#include "tools/replay/replay_flags.h"
 #include "tools/replay/replay.h"
 
 #include <stddef.h>

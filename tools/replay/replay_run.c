@@ -339,10 +339,10 @@ int replay_run(replay_machine *machine, replay_result *result_out)
         result_out->graphs_captured++;
     }
     for (uint64_t i = 0; i < plan->iterations; i++) {
-        tool_progress(i, plan->iterations);
+        tool_progress("iteration", i, plan->iterations);
         TOOL_TRY(run_iteration(machine, i, result_out));
     }
-    tool_progress(plan->iterations, plan->iterations);
+    tool_progress("iteration", plan->iterations, plan->iterations);
     result_out->pool_bytes += result_out->grown_pages[REPLAY_DEVICE] * machine->options->page_bytes;
     take_medians(machine, result_out);
     return TOOL_OK;

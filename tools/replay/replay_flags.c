@@ -1,4 +1,4 @@
-#include "tools/common/replay_flags.h"
+#include "tools/replay/replay_flags.h"
 
 #include "tools/replay/replay.h"
 
