@@ -60,10 +60,10 @@ int main(int argc, char **argv)
 {
     /* a small model, from formulas; an application records its own trace */
     pst_trace_derivation model = PST_TRACE_DERIVATION_INIT;
-    model.sequence = 1024;
-    model.hidden = 256;
-    model.vocabulary = 1000;
-    model.layers = 4;
+    model.sequence_size = 1024;
+    model.hidden_size = 256;
+    model.vocab_size = 1000;
+    model.num_layers = 4;
     pst_trace *trace = NULL;
     CHECK(pst_trace_derive(&model, &trace));
 

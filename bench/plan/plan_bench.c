@@ -197,7 +197,7 @@ typedef struct shape {
     const char *name;
     double target;
     pst_trace_part part;
-    unsigned layers, tp, cp, microbatches, warmup;
+    unsigned layers, tp, cp, num_micro_batches, warmup;
     bool full, fused_loss;
 } shape;
 
@@ -220,10 +220,10 @@ static void run_derived(void)
     for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
         pst_trace_derivation derivation = PST_TRACE_DERIVATION_INIT;
         derivation.part = shapes[k].part;
-        derivation.layers = shapes[k].layers;
-        derivation.tp = shapes[k].tp;
-        derivation.cp = shapes[k].cp;
-        derivation.num_microbatches = shapes[k].microbatches;
+        derivation.num_layers = shapes[k].layers;
+        derivation.tensor_parallel = shapes[k].tp;
+        derivation.context_parallel = shapes[k].cp;
+        derivation.num_micro_batches = shapes[k].num_micro_batches;
         derivation.warmup = shapes[k].warmup;
         derivation.full = shapes[k].full;
         derivation.fused_loss = shapes[k].fused_loss;
@@ -290,7 +290,7 @@ static ptrdiff_t read_text(void *source, void *buffer, size_t bytes)
 
 static size_t write_rows(char *text)
 {
-    size_t used = (size_t)sprintf(text, "op,id,size,stream,phase,layer,microbatch,rank,tag\n");
+    size_t used = (size_t)sprintf(text, "op,id,size,stream,phase,layer,micro_batch,rank,tag\n");
     for (unsigned id = 0; id < ROWS / 2; id++)
         used += (size_t)sprintf(text + used,
                                 "malloc,%u,%u,0,forward,%u,0,0,static\n"

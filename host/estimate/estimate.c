@@ -56,14 +56,14 @@ static void fill_all(pst_estimate_config *config)
     fill(&config->expert_parallel, 1);
     fill(&config->expert_tensor_parallel, config->tensor_parallel);
     fill(&config->micro_batch, 1);
-    fill(&config->interleave_group, config->pipeline_parallel);
+    fill(&config->micro_batch_group_size, config->pipeline_parallel);
     fill(&config->capacity_num, 1);
     fill(&config->capacity_den, 1);
     fill(&config->row_multiple, 1);
     fill(&config->page_rows, 64);
-    if (config->slack_num == 0 && config->slack_den == 0) {
-        config->slack_num = 11;
-        config->slack_den = 10;
+    if (config->headroom_num == 0 && config->headroom_den == 0) {
+        config->headroom_num = 11;
+        config->headroom_den = 10;
     }
     fill_widths(config);
 }

@@ -147,13 +147,14 @@ typedef struct psti_ends {
 psti_ends psti_ends_of(const pst_estimate_config *config, const psti_split *split);
 
 /* A chunk, with depths of multi-token prediction, and what it saves for one micro-batch. */
-typedef struct psti_load {
+typedef struct psti_chunk_saved {
     uint64_t bytes, num_layers, num_moe;
-} psti_load;
+} psti_chunk_saved;
 
 /* Of the stage's virtual_stages chunks. Returns what the head saves for a micro-batch, on the last
  * stage. */
-uint64_t psti_fill_loads(const pst_estimate_config *config, uint64_t stage, psti_load *loads);
+uint64_t psti_fill_chunks(const pst_estimate_config *config, uint64_t stage,
+                          psti_chunk_saved *chunks);
 
 /* ---- estimate_schedule.c ---- */
 
@@ -177,10 +178,10 @@ psti_passes psti_passes_of(const pst_estimate_config *config, uint64_t stage);
 bool psti_passes_next(psti_passes *self, psti_pass *pass_out);
 
 /* live: for each chunk of a stage 0, which becomes the micro-batches that have run forward and not
- * backward when their loads, and with PST_MOE_PAGED what paging adds, are largest, the first time.
+ * backward when what their chunks save, and with PST_MOE_PAGED what paging adds, are largest, the first time.
  * Fails: INVALID (they exceed 64 bits). */
 pst_status psti_passes_peak(const pst_estimate_config *config, uint64_t stage,
-                            const psti_load *loads, uint64_t *live);
+                            const psti_chunk_saved *chunks, uint64_t *live);
 
 /* ---- estimate_transient.c ---- */
 
@@ -191,7 +192,7 @@ typedef struct psti_moment {
 
 /* The moment of a stage that takes most beside memory's bytes. first: of its first chunk. */
 psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
-                              const psti_load *first, const pst_estimate_memory *memory);
+                              const psti_chunk_saved *first, const pst_estimate_memory *memory);
 
 /* ---- estimate_moe.c ---- */
 

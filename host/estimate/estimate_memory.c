@@ -28,24 +28,24 @@ static uint64_t embedding_bytes(const saved *self)
 }
 
 /* Full recomputation leaves a depth of multi-token prediction its two inputs. */
-static psti_load load_of(const saved *self, uint64_t chunk)
+static psti_chunk_saved chunk_saved(const saved *self, uint64_t chunk)
 {
     const pst_estimate_config *config = self->config;
     const psti_chunk of = psti_chunk_of(config, self->stage, chunk);
     const uint64_t embeddings = of.num_mtp + (chunk == 0 && self->stage == 0 ? 1 : 0);
-    psti_load load = {.num_layers = of.num_layers + of.num_mtp,
-                      .num_moe = of.num_moe + of.num_mtp_moe};
-    load.bytes = psti_times(embeddings, embedding_bytes(self));
+    psti_chunk_saved kept = {.num_layers = of.num_layers + of.num_mtp,
+                             .num_moe = of.num_moe + of.num_mtp_moe};
+    kept.bytes = psti_times(embeddings, embedding_bytes(self));
     if (config->recompute_layers != 0) {
         const uint64_t groups = psti_share(of.num_layers, config->recompute_layers);
         const uint64_t input = hidden_bytes(self, psti_element_bytes(config));
-        load.bytes = psti_plus(load.bytes, psti_times(groups + 2 * of.num_mtp, input));
-        return load;
+        kept.bytes = psti_plus(kept.bytes, psti_times(groups + 2 * of.num_mtp, input));
+        return kept;
     }
-    load.bytes = PSTI_SUM(load.bytes, psti_times(of.num_layers - of.num_moe, self->layer_bytes[0]),
+    kept.bytes = PSTI_SUM(kept.bytes, psti_times(of.num_layers - of.num_moe, self->layer_bytes[0]),
                           psti_times(of.num_moe, self->layer_bytes[1]),
                           psti_times(of.num_mtp, psti_mtp_bytes(config)));
-    return load;
+    return kept;
 }
 
 /* The largest group of layers that full recomputation runs again; a depth of multi-token prediction
@@ -115,16 +115,17 @@ static saved saved_of(const pst_estimate_config *config, uint64_t stage)
     };
 }
 
-uint64_t psti_fill_loads(const pst_estimate_config *config, uint64_t stage, psti_load *loads)
+uint64_t psti_fill_chunks(const pst_estimate_config *config, uint64_t stage,
+                          psti_chunk_saved *chunks)
 {
     const saved self = saved_of(config, stage);
     for (uint64_t i = 0; i < config->virtual_stages; i++)
-        loads[i] = load_of(&self, i);
+        chunks[i] = chunk_saved(&self, i);
     return head_bytes(&self);
 }
 
 static pst_status add_transient(const pst_estimate_config *config, uint64_t stage,
-                                const psti_load *first, pst_estimate_memory *memory)
+                                const psti_chunk_saved *first, pst_estimate_memory *memory)
 {
     const psti_moment highest = psti_transient_of(config, stage, first, memory);
     memory->transient = highest.name;
@@ -135,20 +136,20 @@ static pst_status add_transient(const pst_estimate_config *config, uint64_t stag
     return PST_OK;
 }
 
-static pst_status add_up(const pst_estimate_config *config, uint64_t stage, psti_load *loads,
-                         uint64_t *live, pst_estimate_memory *memory)
+static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
+                         psti_chunk_saved *chunks, uint64_t *live, pst_estimate_memory *memory)
 {
-    const uint64_t head = psti_fill_loads(config, stage, loads);
+    const uint64_t head = psti_fill_chunks(config, stage, chunks);
     const saved self = saved_of(config, stage);
-    PSTI_TRY(psti_passes_peak(config, stage, loads, live));
+    PSTI_TRY(psti_passes_peak(config, stage, chunks, live));
     PSTI_TRY(pst_estimate_get_states(config, stage, &memory->states));
     memory->num_micro_batches = psti_num_micro_batches(config);
     memory->head_bytes = head;
     memory->recompute_bytes = recompute_bytes(&self);
     for (uint64_t i = 0; i < config->virtual_stages; i++) {
-        memory->live_layers += loads[i].num_layers * live[i];
-        memory->live_moe_layers += loads[i].num_moe * live[i];
-        memory->saved_bytes = psti_plus(memory->saved_bytes, psti_times(loads[i].bytes, live[i]));
+        memory->live_layers += chunks[i].num_layers * live[i];
+        memory->live_moe_layers += chunks[i].num_moe * live[i];
+        memory->saved_bytes = psti_plus(memory->saved_bytes, psti_times(chunks[i].bytes, live[i]));
     }
     if (psti_pages(config)) {
         const pst_estimate_moe moe = psti_moe_of(config);
@@ -157,7 +158,7 @@ static pst_status add_up(const pst_estimate_config *config, uint64_t stage, psti
     memory->bytes = PSTI_SUM(memory->states.bytes, memory->saved_bytes, memory->head_bytes,
                              memory->recompute_bytes, memory->paging_bytes);
     PSTI_CHECK(memory->bytes != PSTI_TOO_MUCH, PST_E_INVALID, "config: memory exceeds 64 bits");
-    return add_transient(config, stage, loads, memory);
+    return add_transient(config, stage, chunks, memory);
 }
 
 pst_status pst_estimate_get_memory(const pst_estimate_config *given, uint64_t stage, uint64_t *live,
@@ -168,16 +169,16 @@ pst_status pst_estimate_get_memory(const pst_estimate_config *given, uint64_t st
     PSTI_CHECK(memory_out, PST_E_INVALID, "memory_out is NULL");
     PSTI_TRY(psti_estimate_check_stage(&config, stage));
     const uint64_t num_chunks = config.virtual_stages;
-    psti_load *loads = psti_calloc(num_chunks, sizeof(*loads) + sizeof(*live));
-    PSTI_CHECK(loads, PST_E_NOMEM, "no memory for %u chunks", (unsigned)num_chunks);
-    uint64_t *counts = (uint64_t *)(loads + num_chunks);
+    psti_chunk_saved *chunks = psti_calloc(num_chunks, sizeof(*chunks) + sizeof(*live));
+    PSTI_CHECK(chunks, PST_E_NOMEM, "no memory for %u chunks", (unsigned)num_chunks);
+    uint64_t *counts = (uint64_t *)(chunks + num_chunks);
     pst_estimate_memory memory = {.num_micro_batches = 0};
-    const pst_status status = add_up(&config, stage, loads, counts, &memory);
+    const pst_status status = add_up(&config, stage, chunks, counts, &memory);
     if (status == PST_OK) {
         *memory_out = memory;
         for (uint64_t i = 0; i < num_chunks && live != NULL; i++)
             live[i] = counts[i];
     }
-    psti_free(loads);
+    psti_free(chunks);
     return status;
 }

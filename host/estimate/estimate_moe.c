@@ -5,11 +5,11 @@
 
 #define MAX_LIVE ((uint64_t)1 << 20) /* tickets of a pool */
 
-/* Pages of rows of so many live layers, evenly routed, with the slack. */
+/* Pages of rows of so many live layers, evenly routed, with the headroom. */
 static uint64_t row_pages(const pst_estimate_config *config, uint64_t live_layers, uint64_t rows)
 {
-    return psti_share(PSTI_PRODUCT(config->slack_num, live_layers, rows),
-                      psti_times(config->slack_den, config->page_rows));
+    return psti_share(PSTI_PRODUCT(config->headroom_num, live_layers, rows),
+                      psti_times(config->headroom_den, config->page_rows));
 }
 
 /* The layer at work: what it saves for a row, and the row that comes in and the one that leaves,
@@ -60,7 +60,8 @@ static uint64_t pool_pages(const pst_estimate_config *config, const pst_estimate
                            uint64_t page_bytes)
 {
     const uint64_t balanced = psti_times(moe->live_layers, moe->balanced_rows);
-    const uint64_t rows = psti_over(psti_times(config->slack_num, balanced), config->slack_den);
+    const uint64_t rows =
+        psti_over(psti_times(config->headroom_num, balanced), config->headroom_den);
     const uint64_t experts =
         psti_times(moe->live_layers, config->num_experts / config->expert_parallel);
     const gaps gap = gaps_of(config);
@@ -123,7 +124,7 @@ static void add_live(const pst_estimate_config *config, uint64_t live_layers, ps
     moe->paged_bytes = psti_plus(moe->working_bytes, moe->pages_bytes);
 }
 
-/* slack is at least 1, so that the pages hold the balanced rows. */
+/* headroom is at least 1, so that the pages hold the balanced rows. */
 uint64_t psti_paging_bytes(const pst_estimate_config *config, const pst_estimate_moe *of,
                            uint64_t live_layers)
 {

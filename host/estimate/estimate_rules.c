@@ -134,10 +134,10 @@ static pst_status check_rows(const pst_estimate_config *config)
         PSTI_CHECK(sizes[i].value <= MAX_ROWS, PST_E_INVALID, "%s %" PRIu64 ": at most %" PRIu64,
                    sizes[i].name, sizes[i].value, MAX_ROWS);
     CHECK_FRACTION(capacity_num, capacity_den);
-    CHECK_FRACTION(slack_num, slack_den);
-    PSTI_CHECK(config->slack_num >= config->slack_den, PST_E_INVALID,
-               "slack_num %" PRIu64 " / slack_den %" PRIu64 ": must be at least 1",
-               config->slack_num, config->slack_den);
+    CHECK_FRACTION(headroom_num, headroom_den);
+    PSTI_CHECK(config->headroom_num >= config->headroom_den, PST_E_INVALID,
+               "headroom_num %" PRIu64 " / headroom_den %" PRIu64 ": must be at least 1",
+               config->headroom_num, config->headroom_den);
     return PST_OK;
 }
 
@@ -249,17 +249,17 @@ static pst_status check_schedule(const pst_estimate_config *config)
 {
     if (config->virtual_stages == 1)
         return PST_OK;
-    const uint64_t group = config->interleave_group;
+    const uint64_t group = config->micro_batch_group_size;
     PSTI_CHECK(group >= config->pipeline_parallel, PST_E_INVALID,
-               "interleave_group %" PRIu64 ": pipeline_parallel is %" PRIu64, group,
+               "micro_batch_group_size %" PRIu64 ": pipeline_parallel is %" PRIu64, group,
                config->pipeline_parallel);
     PSTI_CHECK(psti_times(group, config->virtual_stages) <= MAX_TURNS, PST_E_INVALID,
-               "interleave_group %" PRIu64 " * virtual_stages %" PRIu64 ": at most %" PRIu64, group,
-               config->virtual_stages, MAX_TURNS);
+               "micro_batch_group_size %" PRIu64 " * virtual_stages %" PRIu64 ": at most %" PRIu64,
+               group, config->virtual_stages, MAX_TURNS);
     const uint64_t num = psti_num_micro_batches(config);
     PSTI_CHECK(num % group == 0, PST_E_INVALID,
                "global_batch %" PRIu64 ": its %" PRIu64
-               " micro-batches must be a multiple of interleave_group %" PRIu64,
+               " micro-batches must be a multiple of micro_batch_group_size %" PRIu64,
                config->global_batch, num, group);
     return PST_OK;
 }

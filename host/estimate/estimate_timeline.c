@@ -6,7 +6,7 @@
 /* Sums of what is live do not wrap: they are not above the memory's, which was refused if so. */
 typedef struct timeline {
     const pst_estimate_config *config;
-    const psti_load *loads;
+    const psti_chunk_saved *chunks;
     uint64_t head_bytes; /* of a micro-batch; 0 but on the last stage */
     uint64_t states_bytes;
     pst_estimate_moe moe;
@@ -22,14 +22,14 @@ static void count(uint64_t *sum, bool is_backward, uint64_t amount)
 
 static void take(timeline *self, const psti_pass *pass)
 {
-    const psti_load *load = &self->loads[pass->chunk];
+    const psti_chunk_saved *chunk = &self->chunks[pass->chunk];
     pst_estimate_event *event = &self->event;
     event->is_backward = pass->is_backward;
     event->chunk = pass->chunk;
     event->micro_batch = pass->micro_batch;
-    count(&event->live_layers, pass->is_backward, load->num_layers);
-    count(&self->num_moe, pass->is_backward, load->num_moe);
-    count(&event->saved_bytes, pass->is_backward, load->bytes);
+    count(&event->live_layers, pass->is_backward, chunk->num_layers);
+    count(&self->num_moe, pass->is_backward, chunk->num_moe);
+    count(&event->saved_bytes, pass->is_backward, chunk->bytes);
     if (pass->chunk == self->config->virtual_stages - 1)
         count(&self->num_ends, pass->is_backward, 1);
     event->head_bytes = self->num_ends ? self->head_bytes : 0;
@@ -60,13 +60,13 @@ pst_status pst_estimate_get_timeline(const pst_estimate_config *given, uint64_t 
     const psti_passes schedule = psti_passes_of(&config, stage);
     PSTI_CHECK(schedule.num_passes <= UINT64_MAX / 2, PST_E_INVALID,
                "global_batch %" PRIu64 ": its passes exceed 64 bits", config.global_batch);
-    psti_load *loads = psti_calloc(config.virtual_stages, sizeof(*loads));
-    PSTI_CHECK(loads, PST_E_NOMEM, "no memory for %u chunks", (unsigned)config.virtual_stages);
-    timeline self = {.config = &config, .loads = loads, .states_bytes = memory.states.bytes};
+    psti_chunk_saved *chunks = psti_calloc(config.virtual_stages, sizeof(*chunks));
+    PSTI_CHECK(chunks, PST_E_NOMEM, "no memory for %u chunks", (unsigned)config.virtual_stages);
+    timeline self = {.config = &config, .chunks = chunks, .states_bytes = memory.states.bytes};
     if (psti_pages(&config))
         self.moe = psti_moe_of(&config);
-    self.head_bytes = psti_fill_loads(&config, stage, loads);
+    self.head_bytes = psti_fill_chunks(&config, stage, chunks);
     run(&self, schedule, on_event, user);
-    psti_free(loads);
+    psti_free(chunks);
     return PST_OK;
 }

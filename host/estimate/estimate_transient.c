@@ -202,7 +202,7 @@ static uint64_t depth_bytes(const moments *self)
 }
 
 /* Of the model, and of multi-token prediction, whose layer is behind an embedding of its own. */
-static void consider_embeddings(moments *self, uint64_t stage, const psti_load *first,
+static void consider_embeddings(moments *self, uint64_t stage, const psti_chunk_saved *first,
                                 const pst_estimate_memory *memory)
 {
     const uint64_t kept = psti_plus(psti_ends_of(self->config, &self->split).embedding,
@@ -248,7 +248,7 @@ static void consider_step(moments *self, const pst_estimate_memory *memory)
 }
 
 psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
-                              const psti_load *first, const pst_estimate_memory *memory)
+                              const psti_chunk_saved *first, const pst_estimate_memory *memory)
 {
     moments self = {.config = config, .split = psti_split_of(config), .highest = {"none", 0}};
     const bool is_last = stage == config->pipeline_parallel - 1;

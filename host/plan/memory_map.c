@@ -365,7 +365,7 @@ static void choose(const planner *self, pst_memory_map *map)
     }
 }
 
-pst_status pst_memory_map_plan(const pst_memory_map_config *config, pst_memory_map *map_out)
+pst_status pst_memory_map_make(const pst_memory_map_config *config, pst_memory_map *map_out)
 {
     PSTI_CHECK(config && map_out, PST_E_INVALID, "config or map_out is NULL");
     planner self = {0};

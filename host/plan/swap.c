@@ -33,11 +33,12 @@ static uint64_t most_tokens(uint64_t bytes, uint64_t room, uint64_t num_tokens,
 
 static pst_status check_shape(const pst_swap_shape *shape, uint64_t shards)
 {
-    PSTI_CHECK(shape->batch >= 1, PST_E_INVALID, "batch 0: must be at least 1");
-    PSTI_CHECK(shape->hidden >= 1, PST_E_INVALID, "hidden 0: must be at least 1");
-    PSTI_CHECK(shape->sequence >= 1 && shape->sequence % shards == 0, PST_E_INVALID,
-               "sequence %" PRIu64 ": must be a multiple of tp * cp, %" PRIu64, shape->sequence,
-               shards);
+    PSTI_CHECK(shape->micro_batch >= 1, PST_E_INVALID, "micro_batch 0: must be at least 1");
+    PSTI_CHECK(shape->hidden_size >= 1, PST_E_INVALID, "hidden_size 0: must be at least 1");
+    PSTI_CHECK(shape->sequence_size >= 1 && shape->sequence_size % shards == 0, PST_E_INVALID,
+               "sequence_size %" PRIu64
+               ": must be a multiple of tensor_parallel * context_parallel, %" PRIu64,
+               shape->sequence_size, shards);
     return PST_OK;
 }
 
@@ -47,26 +48,27 @@ pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config)
     PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
                "struct_size %zu: use PST_SWAP_CONFIG_INIT (%zu)", config->struct_size,
                sizeof(*config));
-    const uint64_t shards = (uint64_t)(shape->tp ? shape->tp : 1) * (shape->cp ? shape->cp : 1);
+    const uint64_t shards = (uint64_t)(shape->tensor_parallel ? shape->tensor_parallel : 1) *
+                            (shape->context_parallel ? shape->context_parallel : 1);
     const uint64_t element = shape->element_bytes ? shape->element_bytes : 2;
     PSTI_TRY(check_shape(shape, shards));
     uint64_t tokens;
-    uint64_t ffn = shape->ffn;
-    uint64_t row;   /* bytes of a token of width hidden */
-    uint64_t inner; /* bytes of a token of width ffn, twice */
+    uint64_t ffn = shape->ffn_size;
+    uint64_t row;   /* bytes of a token of hidden_size */
+    uint64_t inner; /* bytes of a token of ffn_size, twice */
     uint64_t all;
     uint64_t one;
     const bool over =
-        (ffn == 0 && __builtin_mul_overflow(shape->hidden, 4, &ffn)) ||
-        __builtin_mul_overflow(shape->batch, shape->sequence / shards, &tokens) ||
-        __builtin_mul_overflow(shape->hidden, element, &row) ||
+        (ffn == 0 && __builtin_mul_overflow(shape->hidden_size, 4, &ffn)) ||
+        __builtin_mul_overflow(shape->micro_batch, shape->sequence_size / shards, &tokens) ||
+        __builtin_mul_overflow(shape->hidden_size, element, &row) ||
         __builtin_mul_overflow(ffn, 2 * element, &inner) || __builtin_mul_overflow(row, 8, &all) ||
         __builtin_add_overflow(all, inner, &all) || __builtin_mul_overflow(all, tokens, &all) ||
         __builtin_mul_overflow(row, tokens, &one);
     PSTI_CHECK(!over && all <= PST_SWAP_MAX_BYTES, PST_E_INVALID,
-               "batch %" PRIu64 ", sequence %" PRIu64 ", hidden %" PRIu64 ", ffn %" PRIu64
-               ": more than 2^62 bytes per layer and GPU",
-               shape->batch, shape->sequence, shape->hidden, ffn);
+               "micro_batch %" PRIu64 ", sequence_size %" PRIu64 ", hidden_size %" PRIu64
+               ", ffn_size %" PRIu64 ": more than 2^62 bytes per layer and GPU",
+               shape->micro_batch, shape->sequence_size, shape->hidden_size, ffn);
     config->input_bytes = one;
     config->attention_bytes = one;
     config->other_bytes = all - 2 * one;
@@ -96,49 +98,49 @@ static pst_status check_config(const pst_swap_config *config)
 }
 
 static void set_missing(const pst_swap_config *config, uint64_t whole, uint64_t link,
-                        pst_swap *swap)
+                        pst_swap_choice *choice)
 {
-    swap->limit = PST_SWAP_IMPOSSIBLE;
+    choice->limit = PST_SWAP_IMPOSSIBLE;
     if (whole > link) {
         const uint64_t rate = config->link_bytes_per_second;
         const wide needed = ((wide)whole * NANOSECONDS + rate - 1) / rate;
-        swap->missing_link_bytes = whole - link;
-        swap->missing_nanoseconds = saturate(needed - config->forward_nanoseconds);
+        choice->missing_link_bytes = whole - link;
+        choice->missing_nanoseconds = saturate(needed - config->forward_nanoseconds);
     }
-    const wide host = (wide)whole * swap->num_layers;
+    const wide host = (wide)whole * choice->num_layers;
     if (host > config->host_bytes)
-        swap->missing_host_bytes = saturate(host - config->host_bytes);
+        choice->missing_host_bytes = saturate(host - config->host_bytes);
 }
 
-pst_status pst_swap_plan(const pst_swap_config *config, pst_swap *swap_out)
+pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choice_out)
 {
-    PSTI_CHECK(config && swap_out, PST_E_INVALID, "config or swap_out is NULL");
+    PSTI_CHECK(config && choice_out, PST_E_INVALID, "config or choice_out is NULL");
     PSTI_TRY(check_config(config));
     const uint64_t whole = config->input_bytes + config->attention_bytes;
     const uint64_t other = config->other_bytes;
-    pst_swap swap = {.den = config->num_tokens, .buffer_bytes = whole + other};
+    pst_swap_choice choice = {.den = config->num_tokens, .buffer_bytes = whole + other};
     if (config->num_layers <= 2) { /* both rounding buffers hold what they keep */
-        *swap_out = swap;
+        *choice_out = choice;
         return PST_OK;
     }
-    swap.num_layers = config->num_layers - 2;
+    choice.num_layers = config->num_layers - 2;
     const uint64_t link =
         saturate((wide)config->link_bytes_per_second * config->forward_nanoseconds / NANOSECONDS);
-    const uint64_t host = config->host_bytes / swap.num_layers;
+    const uint64_t host = config->host_bytes / choice.num_layers;
     const uint64_t most = link <= host ? link : host;
     if (whole > most) {
-        set_missing(config, whole, link, &swap);
-        *swap_out = swap;
+        set_missing(config, whole, link, &choice);
+        *choice_out = choice;
         return PST_OK;
     }
-    swap.room_bytes = most - whole < other ? most - whole : other;
-    swap.num = most_tokens(other, swap.room_bytes, config->num_tokens,
-                           config->block_tokens ? config->block_tokens : 1);
-    if (swap.num < config->num_tokens)
-        swap.limit = link <= host ? PST_SWAP_BY_TIME : PST_SWAP_BY_MEMORY;
-    swap.layer_bytes = whole + part_bytes(other, swap.num, config->num_tokens);
-    swap.host_bytes = swap.layer_bytes * swap.num_layers;
-    *swap_out = swap;
+    choice.room_bytes = most - whole < other ? most - whole : other;
+    choice.num = most_tokens(other, choice.room_bytes, config->num_tokens,
+                             config->block_tokens ? config->block_tokens : 1);
+    if (choice.num < config->num_tokens)
+        choice.limit = link <= host ? PST_SWAP_BY_TIME : PST_SWAP_BY_MEMORY;
+    choice.layer_bytes = whole + part_bytes(other, choice.num, config->num_tokens);
+    choice.host_bytes = choice.layer_bytes * choice.num_layers;
+    *choice_out = choice;
     return PST_OK;
 }
 

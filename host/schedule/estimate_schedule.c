@@ -11,7 +11,8 @@ static uint64_t min(uint64_t a, uint64_t b)
 psti_passes psti_passes_of(const pst_estimate_config *config, uint64_t stage)
 {
     const uint64_t after = config->pipeline_parallel - 1 - stage;
-    psti_passes self = {.group = config->interleave_group, .num_chunks = config->virtual_stages};
+    psti_passes self = {.group = config->micro_batch_group_size,
+                        .num_chunks = config->virtual_stages};
     self.num_passes = psti_times(psti_num_micro_batches(config), self.num_chunks);
     self.warm_up = after;
     if (self.num_chunks > 1)
@@ -48,8 +49,8 @@ bool psti_passes_next(psti_passes *self, psti_pass *pass_out)
 
 /* Up to so many forwards, the last of which is the last pass. Returns that one of them after which
  * all is highest, the first time. */
-static uint64_t run(const pst_estimate_config *config, psti_passes self, const psti_load *loads,
-                    uint64_t num_forwards, uint64_t *live)
+static uint64_t run(const pst_estimate_config *config, psti_passes self,
+                    const psti_chunk_saved *chunks, uint64_t num_forwards, uint64_t *live)
 {
     const bool pages = psti_pages(config);
     const pst_estimate_moe moe = pages ? psti_moe_of(config) : (pst_estimate_moe){0};
@@ -58,13 +59,13 @@ static uint64_t run(const pst_estimate_config *config, psti_passes self, const p
     while (self.num_forwards < num_forwards && psti_passes_next(&self, &pass)) {
         if (pass.is_backward) {
             live[pass.chunk]--;
-            bytes -= loads[pass.chunk].bytes;
-            num_moe -= loads[pass.chunk].num_moe;
+            bytes -= chunks[pass.chunk].bytes;
+            num_moe -= chunks[pass.chunk].num_moe;
             continue;
         }
         live[pass.chunk]++;
-        bytes += loads[pass.chunk].bytes;
-        num_moe += loads[pass.chunk].num_moe;
+        bytes += chunks[pass.chunk].bytes;
+        num_moe += chunks[pass.chunk].num_moe;
         const uint64_t all =
             pages ? psti_plus(bytes, psti_paging_bytes(config, &moe, num_moe)) : bytes;
         if (highest_at != 0 && all <= highest)
@@ -76,7 +77,7 @@ static uint64_t run(const pst_estimate_config *config, psti_passes self, const p
 }
 
 pst_status psti_passes_peak(const pst_estimate_config *config, uint64_t stage,
-                            const psti_load *loads, uint64_t *live)
+                            const psti_chunk_saved *chunks, uint64_t *live)
 {
     const psti_passes self = psti_passes_of(config, stage);
     const uint64_t most = min(self.warm_up + 1, self.num_passes);
@@ -85,13 +86,13 @@ pst_status psti_passes_peak(const pst_estimate_config *config, uint64_t stage,
         return PST_OK;
     }
     for (uint64_t i = 0; i < self.num_chunks; i++)
-        PSTI_CHECK(psti_times(loads[i].bytes, most) != PSTI_TOO_MUCH, PST_E_INVALID,
+        PSTI_CHECK(psti_times(chunks[i].bytes, most) != PSTI_TOO_MUCH, PST_E_INVALID,
                    "config: saved activations exceed 64 bits");
     /* the turns repeat after group * num_chunks of forwards and backwards, and so does what is live */
     const uint64_t turns = self.group * self.num_chunks;
     const uint64_t end = min(self.num_passes, self.warm_up + turns);
-    const uint64_t highest_at = run(config, self, loads, end, live);
+    const uint64_t highest_at = run(config, self, chunks, end, live);
     memset(live, 0, self.num_chunks * sizeof(*live));
-    run(config, self, loads, highest_at, live);
+    run(config, self, chunks, highest_at, live);
     return PST_OK;
 }

@@ -15,7 +15,7 @@ static pst_status check_kind(pst_copy_op op, pst_backend backend)
     return PST_OK;
 }
 
-/* ---- plan ---- */
+/* ---- choose ---- */
 
 static pst_status check_rates(const pst_copy_rates *rates)
 {
@@ -76,10 +76,10 @@ static int fewest(const pst_copy_rates *rates, uint64_t bytes, double seconds, i
     return least;
 }
 
-pst_status pst_copy_rates_plan(const pst_copy_rates *rates, uint64_t bytes, double seconds,
-                               pst_copy_plan *plan_out)
+pst_status pst_copy_rates_choose_sms(const pst_copy_rates *rates, uint64_t bytes, double seconds,
+                                     pst_copy_choice *choice_out)
 {
-    PSTI_CHECK(rates && plan_out, PST_E_INVALID, "rates or plan_out is NULL");
+    PSTI_CHECK(rates && choice_out, PST_E_INVALID, "rates or choice_out is NULL");
     PSTI_TRY(check_rates(rates));
     PSTI_CHECK(isfinite(seconds) && seconds > 0, PST_E_INVALID,
                "seconds %g: must be finite and above 0", seconds);
@@ -87,7 +87,7 @@ pst_status pst_copy_rates_plan(const pst_copy_rates *rates, uint64_t bytes, doub
     const double shortest = predict(rates, bytes, most);
     const bool fits = shortest <= seconds;
     const int num_sms = fewest(rates, bytes, fits ? seconds : shortest, most);
-    *plan_out = (pst_copy_plan){
+    *choice_out = (pst_copy_choice){
         .num_sms = num_sms, .seconds = predict(rates, bytes, num_sms), .fits = fits};
     return PST_OK;
 }

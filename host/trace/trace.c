@@ -77,7 +77,7 @@ static pst_status find_pass(pst_trace *trace, const pst_trace_request *row, uint
 {
     pst_trace_pass *last = trace->num_passes > 0 ? &trace->passes[trace->num_passes - 1] : NULL;
     if (last == NULL || last->phase != row->phase || last->layer != row->layer ||
-        last->microbatch != row->microbatch) {
+        last->micro_batch != row->micro_batch) {
         PSTI_CHECK(trace->num_passes < PST_TRACE_NONE, PST_E_INVALID,
                    "%u passes: allowed are fewer", PST_TRACE_NONE);
         PSTI_TRY(psti_grow((void **)&trace->passes, &trace->pass_capacity, trace->num_passes + 1,
@@ -85,7 +85,7 @@ static pst_status find_pass(pst_trace *trace, const pst_trace_request *row, uint
         last = &trace->passes[trace->num_passes++];
         *last = (pst_trace_pass){.begin = trace->num_requests,
                                  .layer = row->layer,
-                                 .microbatch = row->microbatch,
+                                 .micro_batch = row->micro_batch,
                                  .phase = row->phase};
     }
     last->end = trace->num_requests + 1;
@@ -122,7 +122,7 @@ static pst_status add_malloc(builder *build, const pst_trace_request *row)
                                                .line = row->line,
                                                .stream = stream,
                                                .layer = row->layer,
-                                               .microbatch = row->microbatch,
+                                               .micro_batch = row->micro_batch,
                                                .rank = row->rank,
                                                .first_pass = pass,
                                                .last_pass = PST_TRACE_NONE,

@@ -223,12 +223,12 @@ typedef struct psti_tape {
     pst_trace_request *rows;
     uint64_t num_rows, capacity;
     uint64_t num_ids;        /* ids are 0, 1, ... in the order of the mallocs */
-    pst_trace_request label; /* phase, layer, microbatch and rank of what is written */
+    pst_trace_request label; /* phase, layer, micro_batch and rank of what is written */
     pst_status status;
 } psti_tape;
 
 void psti_tape_open(psti_tape *tape);
-void psti_tape_label(psti_tape *tape, pst_trace_phase phase, uint32_t layer, uint32_t microbatch);
+void psti_tape_label(psti_tape *tape, pst_trace_phase phase, uint32_t layer, uint32_t micro_batch);
 uint64_t psti_tape_malloc(psti_tape *tape, uint64_t bytes); /* its id */
 void psti_tape_free(psti_tape *tape, uint64_t id);
 void psti_tape_add(psti_tape *tape, const pst_trace_request *row); /* as it is, but for the line */
@@ -237,12 +237,12 @@ pst_status psti_tape_close(psti_tape *tape, const char *name, pst_trace **trace_
 
 /* The order of the micro-batches: how many go forward before forwards and backwards take turns. */
 typedef struct psti_schedule {
-    uint32_t num_microbatches, warmup;
+    uint32_t num_micro_batches, warmup;
     uint32_t step; /* 0 at first */
 } psti_schedule;
 
 /* The next forward or backward of a micro-batch; false at the end. */
-bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t *microbatch_out);
+bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t *micro_batch_out);
 
 /* ---- trace_layers.c: where the layers of a profile are ---- */
 

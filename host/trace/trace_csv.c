@@ -5,11 +5,11 @@
 
 #include "host/trace/trace.h"
 
-enum { OP, ID, SIZE, STREAM, PHASE, LAYER, MICROBATCH, RANK, TAG, NUM_FIELDS };
+enum { OP, ID, SIZE, STREAM, PHASE, LAYER, MICRO_BATCH, RANK, TAG, NUM_FIELDS };
 
-static const char *const names[NUM_FIELDS] = {"op",    "id",         "size", "stream", "phase",
-                                              "layer", "microbatch", "rank", "tag"};
-static const char header[] = "op,id,size,stream,phase,layer,microbatch,rank,tag";
+static const char *const names[NUM_FIELDS] = {"op",    "id",          "size", "stream", "phase",
+                                              "layer", "micro_batch", "rank", "tag"};
+static const char header[] = "op,id,size,stream,phase,layer,micro_batch,rank,tag";
 static const char *const ops[] = {"malloc", "free", "mark"};
 static const char *const phases[PST_NUM_PHASES] = {"", "forward", "backward", "weight", "other"};
 static const char *const tags[PST_NUM_TAGS] = {"static", "dynamic", "iteration", "record",
@@ -111,8 +111,8 @@ static pst_status take_row(const psti_lines *lines, const psti_field *fields,
         return psti_field_bad(lines, names[PHASE], fields[PHASE],
                               "forward, backward, weight, other or nothing");
     PSTI_TRY(take_u32(lines, fields, LAYER, PST_TRACE_NONE, PST_TRACE_NONE - 1, &row->layer));
-    PSTI_TRY(
-        take_u32(lines, fields, MICROBATCH, PST_TRACE_NONE, PST_TRACE_NONE - 1, &row->microbatch));
+    PSTI_TRY(take_u32(lines, fields, MICRO_BATCH, PST_TRACE_NONE, PST_TRACE_NONE - 1,
+                      &row->micro_batch));
     return take_u32(lines, fields, RANK, 0, PST_TRACE_NONE - 1, &row->rank);
 }
 

@@ -82,31 +82,31 @@ static uint64_t head(psti_deriver *self, uint64_t output, uint64_t *loss_out)
     return gradient;
 }
 
-static void forward(model *self, uint32_t microbatch)
+static void forward(model *self, uint32_t micro_batch)
 {
     psti_deriver *base = &self->base;
-    trip *flight = &self->flights[microbatch % self->num_flights];
-    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, microbatch);
+    trip *flight = &self->flights[micro_batch % self->num_flights];
+    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, micro_batch);
     embed(base, flight);
-    for (uint32_t i = 0; i < self->from->layers && base->tape.status == PST_OK; i++) {
-        psti_tape_label(&base->tape, PST_PHASE_FORWARD, i, microbatch);
+    for (uint32_t i = 0; i < self->from->num_layers && base->tape.status == PST_OK; i++) {
+        psti_tape_label(&base->tape, PST_PHASE_FORWARD, i, micro_batch);
         flight->outputs[i + 1] = psti_layer_forward(base, flight->outputs[i], &flight->layers[i]);
     }
 }
 
-static void backward(model *self, uint32_t microbatch)
+static void backward(model *self, uint32_t micro_batch)
 {
     psti_deriver *base = &self->base;
-    const trip *flight = &self->flights[microbatch % self->num_flights];
-    const uint32_t layers = self->from->layers;
+    const trip *flight = &self->flights[micro_batch % self->num_flights];
+    const uint32_t layers = self->from->num_layers;
     uint64_t loss = PSTI_NO_ID;
-    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, microbatch);
+    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, micro_batch);
     uint64_t gradient = head(base, flight->outputs[layers], &loss);
     for (uint32_t i = layers; i-- > 0 && base->tape.status == PST_OK;) {
-        psti_tape_label(&base->tape, PST_PHASE_BACKWARD, i, microbatch);
+        psti_tape_label(&base->tape, PST_PHASE_BACKWARD, i, micro_batch);
         gradient = psti_layer_backward(base, gradient, &flight->layers[i]);
     }
-    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, microbatch);
+    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, micro_batch);
     const uint64_t gathered = psti_take(base, base->size.g);
     psti_brief(base, base->size.d_head);
     psti_give(base, gathered);
@@ -120,15 +120,15 @@ static void backward(model *self, uint32_t microbatch)
 
 static void whole_model(model *self)
 {
-    psti_schedule schedule = {self->from->num_microbatches, self->from->warmup, 0};
+    psti_schedule schedule = {self->from->num_micro_batches, self->from->warmup, 0};
     bool is_forward = false;
-    uint32_t microbatch = 0;
+    uint32_t micro_batch = 0;
     while (self->base.tape.status == PST_OK &&
-           psti_schedule_next(&schedule, &is_forward, &microbatch))
+           psti_schedule_next(&schedule, &is_forward, &micro_batch))
         if (is_forward)
-            forward(self, microbatch);
+            forward(self, micro_batch);
         else
-            backward(self, microbatch);
+            backward(self, micro_batch);
 }
 
 /* One layer by itself; what crosses its border is OTHER. */
@@ -172,13 +172,13 @@ static uint64_t share(uint64_t bytes, uint64_t num, uint64_t den)
 
 static pst_status find_sizes(const pst_trace_derivation *from, psti_sizes *size)
 {
-    const uint64_t ffn = from->ffn != 0 ? from->ffn : 4 * from->hidden;
-    const uint64_t tokens = times(from->batch, from->sequence) / from->cp;
-    const uint64_t shard = tokens / from->tp;
-    const uint64_t unit = (uint64_t)VOCABULARY_UNIT * from->tp;
-    const uint64_t vocabulary = from->fused_loss ? FUSED_VOCABULARY : from->vocabulary;
+    const uint64_t ffn = from->ffn_size != 0 ? from->ffn_size : 4 * from->hidden_size;
+    const uint64_t tokens = times(from->micro_batch, from->sequence_size) / from->context_parallel;
+    const uint64_t shard = tokens / from->tensor_parallel;
+    const uint64_t unit = (uint64_t)VOCABULARY_UNIT * from->tensor_parallel;
+    const uint64_t vocabulary = from->fused_loss ? FUSED_VOCABULARY : from->vocab_size;
     const uint64_t words = (vocabulary + unit - 1) / unit * VOCABULARY_UNIT;
-    const uint64_t h = from->hidden;
+    const uint64_t h = from->hidden_size;
     const uint64_t num = from->full ? 0 : from->alpha_den - from->alpha_num;
     const uint64_t b = times(shard, 2 * h);
     const uint64_t f = times(shard, 2 * ffn);
@@ -186,14 +186,14 @@ static pst_status find_sizes(const pst_trace_derivation *from, psti_sizes *size)
         .b = b,
         .b2 = times(2, b),
         .b3 = times(3, b),
-        .g = times(from->tp, b),
+        .g = times(from->tensor_parallel, b),
         .f = f,
         .st = times(4, shard),
-        .lse = times(4 * (from->heads / from->tp), tokens),
-        .d_qkv = times(6 * h, h) / from->tp,
-        .d_proj = times(2 * h, h) / from->tp,
-        .d_fc = times(2 * ffn, h) / from->tp,
-        .d_bias = 2 * ffn / from->tp,
+        .lse = times(4 * (from->num_heads / from->tensor_parallel), tokens),
+        .d_qkv = times(6 * h, h) / from->tensor_parallel,
+        .d_proj = times(2 * h, h) / from->tensor_parallel,
+        .d_fc = times(2 * ffn, h) / from->tensor_parallel,
+        .d_bias = 2 * ffn / from->tensor_parallel,
         .d_norm = 2 * h,
         .d_head = times(2 * h, words),
         .logits = times(times(2, tokens), words),
@@ -224,8 +224,7 @@ static pst_status check_range(const char *name, uint64_t value, uint64_t min, ui
 static pst_status check_multiple(const char *name, uint64_t value, uint64_t divisor)
 {
     PSTI_CHECK(value % divisor == 0, PST_E_INVALID,
-               "%s %" PRIu64 ": allowed is a multiple of %" PRIu64 " (tp, cp)", name, value,
-               divisor);
+               "%s %" PRIu64 ": allowed is a multiple of %" PRIu64 "", name, value, divisor);
     return PST_OK;
 }
 
@@ -235,23 +234,24 @@ static pst_status check_derivation(const pst_trace_derivation *from)
                "struct_size %zu: use PST_TRACE_DERIVATION_INIT (%zu)", from->struct_size,
                sizeof(*from));
     PSTI_TRY(check_range("part", from->part, 0, PST_TRACE_NUM_PARTS - 1));
-    PSTI_TRY(check_range("batch", from->batch, 1, 1u << 30));
-    PSTI_TRY(check_range("sequence", from->sequence, 1, UINT64_C(1) << 40));
-    PSTI_TRY(check_range("hidden", from->hidden, 1, 1u << 24));
-    PSTI_TRY(check_range("ffn", from->ffn, 0, 1u << 28));
-    PSTI_TRY(check_range("heads", from->heads, 1, 1u << 24));
-    PSTI_TRY(check_range("vocabulary", from->vocabulary, 1, 1u << 30));
-    PSTI_TRY(check_range("tp", from->tp, 1, 1u << 16));
-    PSTI_TRY(check_range("cp", from->cp, 1, 1u << 16));
-    PSTI_TRY(check_range("layers", from->layers, 1, 1u << 20));
+    PSTI_TRY(check_range("micro_batch", from->micro_batch, 1, 1u << 30));
+    PSTI_TRY(check_range("sequence_size", from->sequence_size, 1, UINT64_C(1) << 40));
+    PSTI_TRY(check_range("hidden_size", from->hidden_size, 1, 1u << 24));
+    PSTI_TRY(check_range("ffn_size", from->ffn_size, 0, 1u << 28));
+    PSTI_TRY(check_range("num_heads", from->num_heads, 1, 1u << 24));
+    PSTI_TRY(check_range("vocab_size", from->vocab_size, 1, 1u << 30));
+    PSTI_TRY(check_range("tensor_parallel", from->tensor_parallel, 1, 1u << 16));
+    PSTI_TRY(check_range("context_parallel", from->context_parallel, 1, 1u << 16));
+    PSTI_TRY(check_range("num_layers", from->num_layers, 1, 1u << 20));
     PSTI_TRY(check_range("alpha_den", from->alpha_den, 1, UINT32_MAX));
     PSTI_TRY(check_range("alpha_num", from->alpha_num, 0, from->alpha_den));
-    PSTI_TRY(check_range("num_microbatches", from->num_microbatches, 1, 1u << 20));
+    PSTI_TRY(check_range("num_micro_batches", from->num_micro_batches, 1, 1u << 20));
     PSTI_TRY(check_range("warmup", from->warmup, 0, 1u << 20));
-    PSTI_TRY(check_multiple("sequence", from->sequence, (uint64_t)from->tp * from->cp));
-    PSTI_TRY(check_multiple("heads", from->heads, from->tp));
-    PSTI_TRY(check_multiple("hidden", from->hidden, from->tp));
-    return check_multiple("ffn", from->ffn, from->tp);
+    PSTI_TRY(check_multiple("sequence_size", from->sequence_size,
+                            (uint64_t)from->tensor_parallel * from->context_parallel));
+    PSTI_TRY(check_multiple("num_heads", from->num_heads, from->tensor_parallel));
+    PSTI_TRY(check_multiple("hidden_size", from->hidden_size, from->tensor_parallel));
+    return check_multiple("ffn_size", from->ffn_size, from->tensor_parallel);
 }
 
 /* ---- all together ---- */
@@ -269,15 +269,15 @@ static pst_status open_flights(model *self)
 {
     const pst_trace_derivation *from = self->from;
     const uint32_t most =
-        from->warmup < from->num_microbatches ? from->warmup + 1 : from->num_microbatches;
+        from->warmup < from->num_micro_batches ? from->warmup + 1 : from->num_micro_batches;
     self->num_flights = most;
     self->flights = psti_calloc(most, sizeof(*self->flights));
     for (uint32_t i = 0; self->flights != NULL && i < most; i++) {
         trip *flight = &self->flights[i];
-        flight->outputs = psti_calloc((size_t)from->layers + 1, sizeof(*flight->outputs));
-        flight->layers = psti_calloc(from->layers, sizeof(*flight->layers));
+        flight->outputs = psti_calloc((size_t)from->num_layers + 1, sizeof(*flight->outputs));
+        flight->layers = psti_calloc(from->num_layers, sizeof(*flight->layers));
         PSTI_CHECK(flight->outputs != NULL && flight->layers != NULL, PST_E_NOMEM,
-                   "out of memory for %u layers", from->layers);
+                   "out of memory for %u layers", from->num_layers);
     }
     PSTI_CHECK(self->flights != NULL, PST_E_NOMEM, "out of memory for %u micro-batches", most);
     return PST_OK;
@@ -299,8 +299,9 @@ pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_trace **
     PSTI_CHECK(derivation != NULL && trace_out != NULL, PST_E_INVALID,
                "derivation or trace_out is NULL");
     PSTI_TRY(check_derivation(derivation));
-    model self = {.base = {.is_full = derivation->full, .is_ring = derivation->cp > 1},
-                  .from = derivation};
+    model self = {
+        .base = {.is_full = derivation->full, .is_ring = derivation->context_parallel > 1},
+        .from = derivation};
     PSTI_TRY(find_sizes(derivation, &self.base.size));
     psti_tape_open(&self.base.tape);
     const pst_status status = derive(&self, trace_out);

@@ -5,7 +5,7 @@
 #include "host/trace/trace.h"
 
 #define MAX_LAYERS (1u << 20)
-#define MAX_MICROBATCHES (1u << 20)
+#define MAX_MICRO_BATCHES (1u << 20)
 #define MAX_STAGES (1u << 20)
 
 typedef struct expander {
@@ -18,12 +18,12 @@ typedef struct expander {
     uint64_t *event_at;   /* by row: a mark's event, dense */
     uint8_t *recorded_in; /* by row: the part where what a wait waits for was recorded, or NEVER */
     uint64_t num_events;
-    uint32_t layer, microbatch; /* of what is being written; layer 0 outside */
+    uint32_t layer, micro_batch; /* of what is being written; layer 0 outside */
 } expander;
 
 static uint64_t *id_of(const expander *self, uint64_t tensor, uint32_t layer)
 {
-    const uint64_t flight = self->microbatch % self->num_flights;
+    const uint64_t flight = self->micro_batch % self->num_flights;
     return &self->ids[(flight * self->layers + layer) * self->profile.num_tensors + tensor];
 }
 
@@ -79,7 +79,7 @@ static void write_for(expander *self, const psti_profile_row *from, pst_trace_re
 /* What is never freed is there once. */
 static bool is_left_out(const expander *self, uint64_t tensor)
 {
-    return self->microbatch > 0 && self->profile.tensors[tensor].dies == PSTI_NEVER;
+    return self->micro_batch > 0 && self->profile.tensors[tensor].dies == PSTI_NEVER;
 }
 
 static void write_malloc(expander *self, const psti_profile_row *from, pst_trace_request *row)
@@ -101,7 +101,7 @@ static uint64_t event_id(const expander *self, uint64_t event, psti_part recorde
     const uint64_t unit = !is_layers(recorded)       ? 0
                           : recorded == PSTI_FORWARD ? 1 + layer
                                                      : 1 + self->layers + layer;
-    return (self->microbatch * (1 + 2 * (uint64_t)self->layers) + unit) * self->num_events + event;
+    return (self->micro_batch * (1 + 2 * (uint64_t)self->layers) + unit) * self->num_events + event;
 }
 
 static void write_mark(expander *self, uint64_t index, pst_trace_request *row)
@@ -167,7 +167,7 @@ static void write_part(expander *self, psti_part part)
         pst_trace_request row = *from->row;
         row.phase = phase_of(from);
         row.layer = is_layers(part) ? self->layer : PST_TRACE_NONE;
-        row.microbatch = self->microbatch;
+        row.micro_batch = self->micro_batch;
         if (row.op == PST_TRACE_MALLOC)
             write_malloc(self, from, &row);
         else if (row.op == PST_TRACE_FREE)
@@ -202,12 +202,12 @@ static uint32_t warmup_of(const pst_trace_expansion *how)
 
 static void write_all(expander *self)
 {
-    psti_schedule schedule = {self->how->num_microbatches, warmup_of(self->how), 0};
+    psti_schedule schedule = {self->how->num_micro_batches, warmup_of(self->how), 0};
     bool is_forward = false;
-    if (schedule.num_microbatches == 0)
-        schedule.num_microbatches = 1;
+    if (schedule.num_micro_batches == 0)
+        schedule.num_micro_batches = 1;
     while (self->tape.status == PST_OK &&
-           psti_schedule_next(&schedule, &is_forward, &self->microbatch))
+           psti_schedule_next(&schedule, &is_forward, &self->micro_batch))
         if (is_forward)
             write_forward(self);
         else
@@ -221,10 +221,10 @@ static pst_status check(const pst_trace_expansion *how)
     PSTI_CHECK(how->struct_size == sizeof(*how), PST_E_INVALID,
                "struct_size %zu: use PST_TRACE_EXPANSION_INIT (%zu)", how->struct_size,
                sizeof(*how));
-    PSTI_CHECK(how->layers >= 1 && how->layers <= MAX_LAYERS, PST_E_INVALID,
-               "layers %u: allowed is 1..%u", how->layers, MAX_LAYERS);
-    PSTI_CHECK(how->num_microbatches <= MAX_MICROBATCHES, PST_E_INVALID,
-               "num_microbatches %u: allowed is 0..%u", how->num_microbatches, MAX_MICROBATCHES);
+    PSTI_CHECK(how->num_layers >= 1 && how->num_layers <= MAX_LAYERS, PST_E_INVALID,
+               "num_layers %u: allowed is 1..%u", how->num_layers, MAX_LAYERS);
+    PSTI_CHECK(how->num_micro_batches <= MAX_MICRO_BATCHES, PST_E_INVALID,
+               "num_micro_batches %u: allowed is 0..%u", how->num_micro_batches, MAX_MICRO_BATCHES);
     PSTI_CHECK(how->order == PST_ORDER_SEQUENTIAL || how->order == PST_ORDER_1F1B, PST_E_INVALID,
                "order %d: allowed are sequential and 1f1b", (int)how->order);
     if (how->order == PST_ORDER_SEQUENTIAL)
@@ -257,10 +257,10 @@ static pst_status open_tables(expander *self)
 {
     const pst_trace_expansion *how = self->how;
     const uint64_t ahead = warmup_of(how);
-    const uint64_t num = how->num_microbatches > 0 ? how->num_microbatches : 1;
+    const uint64_t num = how->num_micro_batches > 0 ? how->num_micro_batches : 1;
     const psti_profile *profile = &self->profile;
     uint64_t num_ids = 0;
-    self->layers = how->layers;
+    self->layers = how->num_layers;
     self->num_flights = (uint32_t)(ahead < num ? ahead + 1 : num);
     const uint64_t num_copies = (uint64_t)self->num_flights * self->layers;
     const bool is_huge = __builtin_mul_overflow(num_copies, profile->num_tensors, &num_ids);

@@ -32,7 +32,7 @@ static pst_status find_run(const pst_trace *trace, bool is_forward, psti_layers 
         if (!is_layer_pass(pass, is_forward))
             continue;
         const bool goes_on =
-            last != NULL && last->end == pass->begin && last->microbatch == pass->microbatch;
+            last != NULL && last->end == pass->begin && last->micro_batch == pass->micro_batch;
         PSTI_CHECK(last == NULL || goes_on, PST_E_INVALID,
                    "the %s of layer %u at request %" PRIu64 ": allowed is one run of all layers of "
                    "one micro-batch",

@@ -6,7 +6,7 @@
 pst_trace_request psti_trace_row(uint64_t line, pst_trace_op op)
 {
     return (pst_trace_request){
-        .line = line, .layer = PST_TRACE_NONE, .microbatch = PST_TRACE_NONE, .op = (uint8_t)op};
+        .line = line, .layer = PST_TRACE_NONE, .micro_batch = PST_TRACE_NONE, .op = (uint8_t)op};
 }
 
 const char *psti_trace_name(const pst_trace_config *config)

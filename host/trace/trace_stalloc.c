@@ -10,7 +10,7 @@
 typedef struct stalloc_state {
     psti_addresses addresses;
     psti_stream_names streams;
-    uint32_t layer, microbatch; /* PST_TRACE_NONE: none */
+    uint32_t layer, micro_batch; /* PST_TRACE_NONE: none */
     uint8_t phase;
     bool has_begun;
 } stalloc_state;
@@ -57,7 +57,7 @@ static pst_status take_phase(const psti_lines *lines, stalloc_state *state, psti
     psti_field word = {NULL, 0};
     psti_field number = {NULL, 0};
     psti_field more = {NULL, 0};
-    uint64_t microbatch = PST_TRACE_NONE;
+    uint64_t micro_batch = PST_TRACE_NONE;
     uint8_t phase = PST_PHASE_FORWARD;
     psti_field_cut(&line, ' ', &word);
     while (phase < PST_NUM_PHASES && (word.text == NULL || !psti_field_is(word, words[phase])))
@@ -66,11 +66,11 @@ static pst_status take_phase(const psti_lines *lines, stalloc_state *state, psti
         return psti_field_bad(lines, "phase", word, "F, B, W or O");
     if (psti_field_cut(&line, ' ', &number))
         PSTI_TRY(
-            psti_field_number(lines, "microbatch", number, 0, PST_TRACE_NONE - 1, &microbatch));
+            psti_field_number(lines, "micro_batch", number, 0, PST_TRACE_NONE - 1, &micro_batch));
     if (psti_field_cut(&line, ' ', &more))
-        return psti_field_bad(lines, "4", more, "phase F|B|W|O [MICROBATCH]");
+        return psti_field_bad(lines, "4", more, "phase F|B|W|O [MICRO_BATCH]");
     state->phase = phase;
-    state->microbatch = (uint32_t)microbatch;
+    state->micro_batch = (uint32_t)micro_batch;
     return PST_OK;
 }
 
@@ -106,7 +106,7 @@ static pst_status take_iteration(const psti_lines *lines, stalloc_state *state, 
     if (psti_field_cut(&line, ' ', &more))
         return psti_field_bad(lines, "3", more, "iteration N");
     state->phase = PST_PHASE_NONE;
-    state->layer = state->microbatch = PST_TRACE_NONE;
+    state->layer = state->micro_batch = PST_TRACE_NONE;
     row->tag = PST_TAG_ITERATION;
     return PST_OK;
 }
@@ -118,7 +118,7 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
     psti_field line;
     psti_field op = {NULL, 0};
     if (!state->has_begun)
-        state->layer = state->microbatch = PST_TRACE_NONE;
+        state->layer = state->micro_batch = PST_TRACE_NONE;
     state->has_begun = true;
     for (;;) {
         PSTI_TRY(psti_lines_next(reader->lines, &line));
@@ -129,7 +129,7 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
                 psti_trace_row(lines->line, is_malloc ? PST_TRACE_MALLOC : PST_TRACE_FREE);
             request_out->phase = state->phase;
             request_out->layer = state->layer;
-            request_out->microbatch = state->microbatch;
+            request_out->micro_batch = state->micro_batch;
             return take_request(lines, state, line, request_out);
         }
         if (psti_field_is(op, "iteration")) {

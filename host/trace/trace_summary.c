@@ -25,14 +25,14 @@ static void order_instants(const pst_trace *trace, bool is_dynamic, uint64_t *or
     }
 }
 
-typedef struct load {
+typedef struct peak {
     uint64_t bytes, instant, most_live;
-} load;
+} peak;
 
 static pst_status find_load(const pst_trace *trace, const uint64_t *order, uint64_t align,
-                            load *load_out)
+                            peak *peak_out)
 {
-    load most = {0, 0, 0};
+    peak most = {0, 0, 0};
     uint64_t bytes = 0;
     uint64_t live = 0;
     for (uint64_t i = 0; i < trace->num_requests; i++) {
@@ -50,7 +50,7 @@ static pst_status find_load(const pst_trace *trace, const uint64_t *order, uint6
             most.instant = i;
         }
     }
-    *load_out = most;
+    *peak_out = most;
     return PST_OK;
 }
 
@@ -74,15 +74,15 @@ static pst_status count(const pst_trace *trace, pst_trace_summary *summary)
 
 static pst_status measure(const pst_trace *trace, uint64_t *order, pst_trace_summary *summary)
 {
-    load most = {0, 0, 0};
+    peak most = {0, 0, 0};
     order_instants(trace, true, order);
     PSTI_TRY(find_load(trace, order, summary->align, &most));
-    summary->dynamic_load = most.bytes;
+    summary->most_live_dynamic_bytes = most.bytes;
     order_instants(trace, false, order);
     PSTI_TRY(find_load(trace, order, summary->align, &most));
-    summary->load = most.bytes;
-    summary->load_instant = most.instant;
-    summary->most_live = most.most_live;
+    summary->most_live_bytes = most.bytes;
+    summary->most_live_instant = most.instant;
+    summary->most_live_tensors = most.most_live;
     PSTI_TRY(
         psti_trace_online(trace, order, most.most_live, summary->align, &summary->online_peak));
     return count(trace, summary);

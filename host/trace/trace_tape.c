@@ -6,11 +6,11 @@ void psti_tape_open(psti_tape *tape)
     psti_tape_label(tape, PST_PHASE_NONE, PST_TRACE_NONE, PST_TRACE_NONE);
 }
 
-void psti_tape_label(psti_tape *tape, pst_trace_phase phase, uint32_t layer, uint32_t microbatch)
+void psti_tape_label(psti_tape *tape, pst_trace_phase phase, uint32_t layer, uint32_t micro_batch)
 {
     tape->label.phase = (uint8_t)phase;
     tape->label.layer = layer;
-    tape->label.microbatch = microbatch;
+    tape->label.micro_batch = micro_batch;
 }
 
 void psti_tape_add(psti_tape *tape, const pst_trace_request *row)
@@ -55,9 +55,9 @@ pst_status psti_tape_close(psti_tape *tape, const char *name, pst_trace **trace_
     return tape->status;
 }
 
-bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t *microbatch_out)
+bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t *micro_batch_out)
 {
-    const uint32_t num = schedule->num_microbatches;
+    const uint32_t num = schedule->num_micro_batches;
     const uint32_t ahead = schedule->warmup < num ? schedule->warmup : num;
     const uint32_t step = schedule->step++;
     if (step >= 2 * num)
@@ -67,10 +67,10 @@ bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t 
     const bool is_cold = is_warm && turn >= 2 * (num - ahead); /* only backwards are left */
     *is_forward_out = !is_warm || (!is_cold && turn % 2 == 0);
     if (!is_warm)
-        *microbatch_out = step;
+        *micro_batch_out = step;
     else if (is_cold)
-        *microbatch_out = step - num;
+        *micro_batch_out = step - num;
     else
-        *microbatch_out = turn % 2 == 0 ? ahead + turn / 2 : turn / 2;
+        *micro_batch_out = turn % 2 == 0 ? ahead + turn / 2 : turn / 2;
     return true;
 }

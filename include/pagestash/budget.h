@@ -4,10 +4,10 @@
  * suffices depends on the GPU and the backend, so it is measured once, and computed from then on:
  *
  *   pst_copy_rates rates;
- *   pst_copy_plan plan;
+ *   pst_copy_choice choice;
  *   pst_device_calibrate(device, NULL, &rates);              at start-up
- *   pst_copy_rates_plan(&rates, live_bytes, window, &plan);  per layer; pure arithmetic
- *   options.launch.num_sms = plan.num_sms;                   plan.fits: whether it should do
+ *   pst_copy_rates_choose_sms(&rates, live_bytes, window, &choice);  per layer; pure arithmetic
+ *   options.launch.num_sms = choice.num_sms;                 choice.fits: whether it should do
  *   options.launch.backend = rates.backend;
  *
  * The model is Hockney's, time = fixed + bytes / rate ("The communication challenge for MPP",
@@ -54,11 +54,11 @@ typedef struct pst_calibrate_config {
         sizeof(pst_calibrate_config), PST_COPY_STASH, PST_BACKEND_AUTO, 0u, 0u \
     }
 
-typedef struct pst_copy_plan {
+typedef struct pst_copy_choice {
     int num_sms;    /* for pst_launch_options */
     double seconds; /* predicted for num_sms */
     bool fits;      /* seconds is within the window */
-} pst_copy_plan;
+} pst_copy_choice;
 
 PST_BEGIN_DECLS
 
@@ -86,8 +86,8 @@ PST_API pst_status pst_device_calibrate(pst_device *device, const pst_calibrate_
  * fewest SMs with the shortest predicted time. 0 bytes are predicted to take fixed_seconds with 1
  * SM. Pure arithmetic.
  * Fails: INVALID (a field of rates, seconds not finite and above 0). */
-PST_API pst_status pst_copy_rates_plan(const pst_copy_rates *rates, uint64_t bytes, double seconds,
-                                       pst_copy_plan *plan_out);
+PST_API pst_status pst_copy_rates_choose_sms(const pst_copy_rates *rates, uint64_t bytes,
+                                             double seconds, pst_copy_choice *choice_out);
 
 PST_END_DECLS
 

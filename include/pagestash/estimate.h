@@ -10,7 +10,7 @@
  *   pst_estimate_get_timeline(&config, stage, fn, user);     the same after every pass
  *   pst_estimate_get_moe(&config, live_layers, &moe);        its expert layers, kept in four ways
  *   pst_estimate_get_traffic(&config, stage, &traffic);      what a GPU sends and receives
- *   pst_estimate_get_group(&config, kind, rank, &group);     with whom
+ *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
  * Pure: functions of the config, in integers. A figure above 2^64 - 2 is refused, never wrapped.
  * Bytes are those of the tensors, without what an allocator adds. Threads: any.
@@ -125,7 +125,7 @@ typedef struct pst_estimate_config {
     const uint64_t *chunk_layers;
     /* micro-batches that a chunk runs before the next one has its turn, where virtual_stages is
      * above 1; at least pipeline_parallel; 0: pipeline_parallel */
-    uint64_t interleave_group;
+    uint64_t micro_batch_group_size;
 
     /* the batch */
     uint64_t sequence_size;
@@ -156,7 +156,8 @@ typedef struct pst_estimate_config {
     uint64_t row_multiple;               /* capacity rows are rounded up to it; 0: 1 */
     uint64_t page_rows;                  /* of a page that holds rows; 0: 64 */
     uint64_t page_bytes;                 /* of a pst_pool; 0: 256 KiB */
-    uint64_t slack_num, slack_den; /* pages there are for so many balanced loads; 0/0: 11/10 */
+    uint64_t headroom_num,
+        headroom_den; /* pages there are for so many balanced loads; 0/0: 11/10 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT                                                                   \
@@ -292,7 +293,7 @@ typedef struct pst_estimate_moe {
     uint64_t pages_bytes;         /* of all of them */
     uint64_t table_bytes;         /* 8 for each page, and for each that a live layer could take */
     uint64_t paged_bytes;         /* working_bytes and pages_bytes */
-    /* of a pst_pool: enough for the balanced rows of all live layers, with the slack, however they
+    /* of a pst_pool: enough for the balanced rows of all live layers, with the headroom, however they
      * are spread over layers and experts */
     uint64_t pool_pages;
     uint64_t pool_bytes; /* of pst_pool_bytes, with a ticket for each live layer */
@@ -339,9 +340,9 @@ typedef struct pst_estimate_traffic {
 } pst_estimate_traffic;
 
 /* Ranks first, first + stride, ...: size of them. */
-typedef struct pst_estimate_group {
+typedef struct pst_estimate_process_group {
     uint64_t first, stride, size;
-} pst_estimate_group;
+} pst_estimate_process_group;
 
 PST_BEGIN_DECLS
 
@@ -387,8 +388,9 @@ PST_API pst_status pst_estimate_get_traffic(const pst_estimate_config *config, u
 /* The group of a rank below world_size. Ranks count tensor parallel GPUs first, then context, data
  * and pipeline parallel ones; with experts: expert tensor, expert, replicas, pipeline. Of the
  * embedding: INVALID for a rank in between. */
-PST_API pst_status pst_estimate_get_group(const pst_estimate_config *config, pst_parallel parallel,
-                                          uint64_t rank, pst_estimate_group *group_out);
+PST_API pst_status pst_estimate_get_process_group(const pst_estimate_config *config,
+                                                  pst_parallel parallel, uint64_t rank,
+                                                  pst_estimate_process_group *group_out);
 
 PST_END_DECLS
 

@@ -65,7 +65,7 @@ typedef struct pst_memory_map_config {
     uint64_t swap_buffer_bytes;      /* of each of the two rounding buffers */
     uint64_t num_tokens;             /* 0 if and only if swap_bytes is; at most 2^61 */
     uint64_t block_tokens;           /* at most 65536 blocks; 0: 1 */
-    uint64_t min_tokens, max_tokens; /* of pst_swap_plan, or 0 and num_tokens */
+    uint64_t min_tokens, max_tokens; /* of pst_swap_choose, or 0 and num_tokens */
 } pst_memory_map_config;
 
 #define PST_MEMORY_MAP_CONFIG_INIT                                                                 \
@@ -92,7 +92,7 @@ typedef struct pst_memory_map {
 PST_BEGIN_DECLS
 
 /* "Does not fit" is an answer, not a failure. Fails: INVALID (a field), NOMEM. */
-PST_API pst_status pst_memory_map_plan(const pst_memory_map_config *config,
+PST_API pst_status pst_memory_map_make(const pst_memory_map_config *config,
                                        pst_memory_map *map_out);
 
 /* "static", "swap buffer 0", ...; static text. */

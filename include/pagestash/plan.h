@@ -107,8 +107,8 @@ typedef struct pst_plan {
     uint64_t lower_bound; /* no plan in mode flat has a lower peak */
     uint64_t mode_bound;  /* no plan in this mode has a lower peak; at least lower_bound */
     uint64_t
-        bound_instant; /* the load at this instant proves lower_bound, if load == lower_bound */
-    uint64_t load;     /* most bytes live at once, sizes rounded up */
+        bound_instant; /* the bytes live at this instant prove lower_bound, if most_live_bytes equals it */
+    uint64_t most_live_bytes; /* most bytes live at once, sizes rounded up */
     uint64_t seed;
     uint64_t steps;                            /* done */
     bool out_of_steps, out_of_memory, is_over; /* what ended the search, if anything did */

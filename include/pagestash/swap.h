@@ -9,12 +9,12 @@
  *   bytes(k)           <= link bytes per second * forward time      it hides behind one layer
  *   bytes(k) * (n - 2) <= host bytes                                the last two layers stay
  *
- * pst_swap_plan answers the largest k, a whole number of token blocks, that both allow (MEMO, SIGMOD
+ * pst_swap_choose answers the largest k, a whole number of token blocks, that both allow (MEMO, SIGMOD
  * 2025, doi 10.1145/3709703, section 4.1, where k/N is alpha). Integers throughout.
  *
  *   pst_swap_config config = PST_SWAP_CONFIG_INIT;
  *   pst_swap_model(&model, &config);      or fill in bytes and tokens yourself
- *   pst_swap_plan(&config, &swap);
+ *   pst_swap_choose(&config, &choice);
  *   pst_swap_fill(...)                    instead of one fraction: by what recomputing costs
  *
  * Pure arithmetic. Threads: any.
@@ -26,14 +26,12 @@
 
 #define PST_SWAP_MAX_BYTES (UINT64_C(1) << 62) /* of one layer */
 
-/* A GPT layer without dropout, half of a group of tp * cp GPUs with sequence parallelism. */
-
-/* A GPT layer without dropout, on tp * cp GPUs with sequence parallelism. */
+/* A GPT layer without dropout, on tensor_parallel * context_parallel GPUs with sequence parallelism. */
 typedef struct pst_swap_shape {
-    uint64_t batch, sequence, hidden;
-    uint64_t ffn;           /* 0: 4 * hidden */
-    uint32_t tp, cp;        /* 0: 1; tp * cp divides sequence */
-    uint32_t element_bytes; /* 0: 2 */
+    uint64_t micro_batch, sequence_size, hidden_size;
+    uint64_t ffn_size;                          /* 0: 4 * hidden_size */
+    uint32_t tensor_parallel, context_parallel; /* 0: 1; their product divides sequence_size */
+    uint32_t element_bytes;                     /* 0: 2 */
 } pst_swap_shape;
 
 typedef struct pst_swap_config {
@@ -60,7 +58,7 @@ typedef enum pst_swap_limit {
     PST_SWAP_IMPOSSIBLE = 3, /* not even what goes whole: see the missing_ fields */
 } pst_swap_limit;
 
-typedef struct pst_swap {
+typedef struct pst_swap_choice {
     pst_swap_limit limit;
     uint32_t num_layers; /* that are swapped: all but two. If 0, nothing is recomputed either */
     uint64_t num, den; /* tokens swapped, of how many. 0 where impossible or no layer is swapped */
@@ -72,7 +70,7 @@ typedef struct pst_swap {
     /* 0 unless impossible: by how much what goes whole exceeds the link's bytes in a forward, the
      * forward's time, and host memory. 2^64 - 1 also stands for more. */
     uint64_t missing_link_bytes, missing_nanoseconds, missing_host_bytes;
-} pst_swap;
+} pst_swap_choice;
 
 /* One tensor that could be swapped in part instead of being computed again. */
 typedef struct pst_swap_tensor {
@@ -92,14 +90,15 @@ typedef struct pst_swap_filled {
 PST_BEGIN_DECLS
 
 /* Fills in bytes and tokens. A layer keeps, in elements: its input, the norm's output, q, k, v,
- * attention's output, the residual and the second norm's output, batch * sequence * hidden each (8
- * in all), and both sides of the activation, batch * sequence * ffn each: 16 bsh with ffn = 4 h.
- * This GPU has 1 / (tp * cp) of that; num_tokens is batch * sequence / (tp * cp).
+ * attention's output, the residual and the second norm's output, micro_batch * sequence_size *
+ * hidden_size each (8 in all), and both sides of the activation, micro_batch * sequence_size *
+ * ffn_size each. This GPU has 1 / (tensor_parallel * context_parallel) of that, and of micro_batch *
+ * sequence_size tokens.
  * Fails: INVALID (a field; sequence not divisible; more than 2^62 bytes). */
 PST_API pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config);
 
 /* "Impossible" is an answer, not a failure. Fails: INVALID (a field). */
-PST_API pst_status pst_swap_plan(const pst_swap_config *config, pst_swap *swap_out);
+PST_API pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choice_out);
 
 /* Orders the tensors by recomputing time per byte, the earlier first among equals, and swaps whole
  * ones until one does not fit in what is left of the budget. Of that one goes the largest whole

@@ -21,7 +21,7 @@
 #define PST_TRACE_MAX_BYTES INT64_MAX /* of one tensor */
 
 typedef enum pst_trace_format {
-    PST_TRACE_CSV = 0,    /* ours: op,id,size,stream,phase,layer,microbatch,rank,tag */
+    PST_TRACE_CSV = 0,    /* ours: op,id,size,stream,phase,layer,micro_batch,rank,tag */
     PST_TRACE_MEMO,       /* "malloc id size", "free id [size]" */
     PST_TRACE_MINIMALLOC, /* CSV with columns id,lower,upper,size in any order */
     PST_TRACE_STALLOC,    /* "1 pointer size stream", "0 pointer size stream", marker lines */
@@ -62,7 +62,7 @@ typedef struct pst_trace_request {
     uint64_t id;     /* of the tensor, iteration or event */
     uint64_t bytes;  /* malloc: 1..PST_TRACE_MAX_BYTES; free: the same or 0 (not said); mark: 0 */
     uint32_t stream; /* as in the file, below 2^32 */
-    uint32_t layer, microbatch; /* PST_TRACE_NONE: not said */
+    uint32_t layer, micro_batch; /* PST_TRACE_NONE: not said */
     uint32_t rank;
     uint8_t op, phase, tag;
     uint64_t time; /* MiniMalloc: lower or upper; else 0 */
@@ -75,7 +75,7 @@ typedef struct pst_trace_tensor {
     uint64_t begin, end; /* instants; end is the number of requests for what is never freed */
     uint64_t line;       /* of the malloc */
     uint32_t stream;     /* dense, see pst_trace_stream_name */
-    uint32_t layer, microbatch, rank;
+    uint32_t layer, micro_batch, rank;
     uint32_t first_pass, last_pass; /* passes of its malloc and its free */
     uint8_t phase, tag;             /* PST_TAG_STATIC or PST_TAG_DYNAMIC */
     bool never_freed;
@@ -86,7 +86,7 @@ typedef struct pst_trace_tensor {
  * last pass are one is transient, any other skeletal (MEMO, section 4.1). Marks end no pass. */
 typedef struct pst_trace_pass {
     uint64_t begin, end; /* instants, half-open */
-    uint32_t layer, microbatch;
+    uint32_t layer, micro_batch;
     uint8_t phase;
 } pst_trace_pass;
 
@@ -163,7 +163,7 @@ PST_API const uint64_t *pst_trace_releases(const pst_trace *trace);
 
 typedef enum pst_trace_order {
     PST_ORDER_SEQUENTIAL = 0, /* F0 B0 F1 B1 ... */
-    PST_ORDER_1F1B,           /* min(num_stages - stage - 1, num_microbatches) forwards, then a
+    PST_ORDER_1F1B,           /* min(num_stages - stage - 1, num_micro_batches) forwards, then a
                                * forward and a backward in turns, then what backwards are left */
 } pst_trace_order;
 
@@ -193,10 +193,10 @@ typedef enum pst_trace_order {
  * ... in the order of the mallocs, lines those of the new rows. */
 typedef struct pst_trace_expansion {
     size_t struct_size;
-    uint32_t layers;                     /* N */
+    uint32_t num_layers;                 /* N */
     uint64_t forward_begin, forward_end; /* instants of F and B; all 0: to be found */
     uint64_t backward_begin, backward_end;
-    uint32_t num_microbatches; /* 0: 1 */
+    uint32_t num_micro_batches; /* 0: 1 */
     pst_trace_order order;
     uint32_t num_stages, stage; /* of a pipeline, for 1f1b */
 } pst_trace_expansion;
@@ -221,21 +221,21 @@ typedef enum pst_trace_part {
     PST_TRACE_NUM_PARTS
 } pst_trace_part;
 
-/* A GPT with b = batch, s = sequence and so on; half precision, sequence parallelism, contexts in a
+/* A GPT in half precision, sequence parallelism, contexts in a
  * ring. docs/formats.md lists the requests. */
 typedef struct pst_trace_derivation {
     size_t struct_size;
     pst_trace_part part;
-    uint64_t batch, sequence, hidden;
-    uint64_t ffn;               /* 0: 4 * hidden */
-    uint64_t heads, vocabulary; /* padded to a multiple of 128 * tp */
-    uint32_t tp, cp;
-    uint32_t layers;
+    uint64_t micro_batch, sequence_size, hidden_size;
+    uint64_t ffn_size;              /* 0: 4 * hidden_size */
+    uint64_t num_heads, vocab_size; /* padded to a multiple of 128 * tensor_parallel */
+    uint32_t tensor_parallel, context_parallel;
+    uint32_t num_layers;
     uint32_t alpha_num, alpha_den; /* of the tokens of a layer are swapped, the rest recomputed */
     bool full;       /* skeletal tensors are requested, none swapped; else they lie in buffers that
                       * no plan sees (MEMO) */
     bool fused_loss; /* the head's tensors as for a vocabulary of 512 */
-    uint32_t num_microbatches;
+    uint32_t num_micro_batches;
     uint32_t warmup; /* micro-batches that go forward before forwards and backwards take turns; 0:
                       * one micro-batch after another */
 } pst_trace_derivation;
@@ -248,7 +248,7 @@ typedef struct pst_trace_derivation {
     }
 
 /* Rows are labelled: a layer's forward or backward of one micro-batch is one pass. Sizes are
- * rounded up to 512. Fails: INVALID (a field; sizes that tp or cp do not divide), NOMEM. */
+ * rounded up to 512. Fails: INVALID (a field; sizes that tensor_parallel or context_parallel do not divide), NOMEM. */
 PST_API pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_trace **trace_out);
 
 /* ---- figures of a trace */
@@ -259,13 +259,13 @@ PST_API pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_
 typedef struct pst_trace_summary {
     uint64_t num_requests; /* of all tensors */
     uint64_t num_tensors, num_dynamic, num_unfreed;
-    uint64_t num_sizes;    /* distinct, before rounding */
-    uint64_t load;         /* most bytes live at once: no plan has a lower peak */
-    uint64_t load_instant; /* the first request after which they are */
-    uint64_t most_live;    /* tensors at once */
-    uint64_t online_peak;  /* what an allocator reaches that places every request as it comes: into
+    uint64_t num_sizes;         /* distinct, before rounding */
+    uint64_t most_live_bytes;   /* most bytes live at once: no plan has a lower peak */
+    uint64_t most_live_instant; /* the first request after which they are */
+    uint64_t most_live_tensors; /* tensors at once */
+    uint64_t online_peak; /* what an allocator reaches that places every request as it comes: into
                              * the smallest gap that holds it, else on top; streams not looked at */
-    uint64_t dynamic_load; /* most bytes of dynamic tensors live at once */
+    uint64_t most_live_dynamic_bytes; /* most bytes of dynamic tensors live at once */
     uint64_t align;
 } pst_trace_summary;
 

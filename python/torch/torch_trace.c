@@ -128,7 +128,7 @@ torch_trace *torch_trace_open(const char *path)
     self->file = file;
     self->table = table;
     self->table_size = FIRST_PLACES;
-    put(self, "op,id,size,stream,phase,layer,microbatch,rank,tag\n");
+    put(self, "op,id,size,stream,phase,layer,micro_batch,rank,tag\n");
     return self;
 }
 

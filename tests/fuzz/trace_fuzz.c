@@ -13,7 +13,7 @@ enum { MAX_ROWS = 4096 };
 static uint64_t fold_row(uint64_t hash, const pst_trace_request *row)
 {
     hash = fold(fold(fold(hash, row->line), row->id), row->bytes);
-    hash = fold(fold(fold(hash, row->stream), row->layer), row->microbatch);
+    hash = fold(fold(fold(hash, row->stream), row->layer), row->micro_batch);
     return fold(fold(fold(fold(hash, row->rank), row->op), row->phase), row->tag);
 }
 
@@ -56,7 +56,7 @@ static summary stream(const pst_trace_config *config, memory source)
     return out;
 }
 
-/* The load two ways: by the summary, and by going over the tensors. */
+/* The most live bytes two ways: by the summary, and by going over the tensors. */
 static void check_lives(const pst_trace *trace)
 {
     const uint64_t num_tensors = pst_trace_num_tensors(trace);
@@ -81,7 +81,7 @@ static void check_lives(const pst_trace *trace)
     require(num_tensors + ends == num_requests);
     const pst_status status = pst_trace_get_summary(trace, 1, &figures);
     require(status == PST_OK || status == PST_E_INVALID);
-    require(status != PST_OK || figures.online_peak >= figures.load);
+    require(status != PST_OK || figures.online_peak >= figures.most_live_bytes);
 }
 
 static uint64_t fold_trace(const pst_trace *trace)
@@ -96,8 +96,8 @@ static void expand(const pst_trace *trace, uint8_t choice)
 {
     pst_trace_expansion how = PST_TRACE_EXPANSION_INIT;
     pst_trace *longer = NULL;
-    how.layers = 1 + choice % 3;
-    how.num_microbatches = 1 + choice / 3 % 3;
+    how.num_layers = 1 + choice % 3;
+    how.num_micro_batches = 1 + choice / 3 % 3;
     how.order = choice % 2 == 0 ? PST_ORDER_SEQUENTIAL : PST_ORDER_1F1B;
     how.num_stages = 3;
     const pst_status status = pst_trace_expand(trace, &how, &longer);
@@ -105,7 +105,7 @@ static void expand(const pst_trace *trace, uint8_t choice)
     if (status != PST_OK)
         return;
     check_lives(longer);
-    require(how.layers > 1 || how.num_microbatches > 1 ||
+    require(how.num_layers > 1 || how.num_micro_batches > 1 ||
             pst_trace_num_requests(longer) <= pst_trace_num_requests(trace));
     pst_trace_destroy(longer);
 }

@@ -13,7 +13,7 @@ SOURCE, LIBRARY, DRIVER = map(os.path.abspath, sys.argv[1:4])
 SANITIZER = sys.argv[4]
 COMMAND = sys.argv[5] if len(sys.argv) > 5 else None  # pagestash, where it is built
 del sys.argv[1:]
-HEADER = "op,id,size,stream,phase,layer,microbatch,rank,tag"
+HEADER = "op,id,size,stream,phase,layer,micro_batch,rank,tag"
 
 
 def malloc(number, size, stream=0):

@@ -31,11 +31,11 @@ typedef struct estimate_options {
     uint64_t overhead_bytes; /* context, NCCL */
     bool has_load_cv;
     uint64_t load_cv_num, load_cv_den;
-    bool has_capacity, has_slack; /* a flag gave config's */
-    uint64_t num_sms;             /* for the shares of waves */
-    uint64_t timeline_stage;      /* also of the picture; the heaviest if UINT64_MAX */
-    const char *html;             /* NULL: none */
-    uint64_t pr482_logit_bytes;   /* 9 or 10 */
+    bool has_capacity, has_headroom; /* a flag gave config's */
+    uint64_t num_sms;                /* for the shares of waves */
+    uint64_t timeline_stage;         /* also of the picture; the heaviest if UINT64_MAX */
+    const char *html;                /* NULL: none */
+    uint64_t pr482_logit_bytes;      /* 9 or 10 */
 } estimate_options;
 
 /* estimate_flags.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
@@ -47,7 +47,7 @@ int estimate_note(estimate_notes *notes, const char *format, ...)
 /* estimate_help.c: to stdout. */
 void estimate_help(void);
 
-/* estimate_load.c: config's capacity and slack from what --moe-load-cv or --routing say, where no
+/* estimate_load.c: config's capacity and headroom from what --moe-load-cv or --routing say, where no
  * flag gave them. */
 int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */

@@ -27,8 +27,8 @@ static int take_capacity(const estimate_line *line, pst_estimate_config *config)
 static int take_slack(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    config->slack_num = 11;
-    config->slack_den = 10;
+    config->headroom_num = 11;
+    config->headroom_den = 10;
     estimate_flag id = ESTIMATE_F_MOE_PAGED_STASH_CUDA;
     const char *text = estimate_text(line, id);
     if (text != NULL && *text == '-') {
@@ -36,13 +36,13 @@ static int take_slack(const estimate_line *line, estimate_options *options)
                                estimate_flag_table[id].name, text));
         id = ESTIMATE_F_POOL_HEADROOM;
     }
-    estimate_take_decimal(line, id, &config->slack_num, &config->slack_den);
+    estimate_take_decimal(line, id, &config->headroom_num, &config->headroom_den);
     if (estimate_has(line, ESTIMATE_F_POOL_HEADROOM)) {
         id = ESTIMATE_F_POOL_HEADROOM;
-        estimate_take_decimal(line, id, &config->slack_num, &config->slack_den);
+        estimate_take_decimal(line, id, &config->headroom_num, &config->headroom_den);
     }
-    options->has_slack = estimate_has(line, id);
-    if (config->slack_num < config->slack_den)
+    options->has_headroom = estimate_has(line, id);
+    if (config->headroom_num < config->headroom_den)
         return tool_fail(TOOL_USAGE, "--%s %.80s: must be at least 1", estimate_flag_table[id].name,
                          estimate_text(line, id));
     return TOOL_OK;

@@ -65,7 +65,7 @@ static const field fields[] = {
     FIELD("split", WHOLE, expert_tensor_parallel),
     FIELD("split", SWITCH, sequence_parallel),
     FIELD("split", SWITCH, distributed_optimizer),
-    FIELD("split", WHOLE, interleave_group),
+    FIELD("split", WHOLE, micro_batch_group_size),
     FIELD("split", SWITCH, overlaps_exchange),
     FIELD("batch", WHOLE, sequence_size),
     FIELD("batch", WHOLE, micro_batch),
@@ -92,8 +92,8 @@ static const field fields[] = {
     FIELD("expert rows", WHOLE, row_multiple),
     FIELD("expert rows", WHOLE, page_rows),
     FIELD("expert rows", WHOLE, page_bytes),
-    FIELD("expert rows", WHOLE, slack_num),
-    FIELD("expert rows", WHOLE, slack_den),
+    FIELD("expert rows", WHOLE, headroom_num),
+    FIELD("expert rows", WHOLE, headroom_den),
 };
 enum { NUM_FIELDS = sizeof(fields) / sizeof(fields[0]), LINE_WIDTH = 96 };
 

@@ -202,7 +202,7 @@ static json_t *comm_value(const estimate_figures *figures)
     return list;
 }
 
-static void add_members(void *user, const pst_estimate_group *group)
+static void add_members(void *user, const pst_estimate_process_group *group)
 {
     json_t **groups = user;
     json_t *members = json_array();
@@ -212,7 +212,7 @@ static void add_members(void *user, const pst_estimate_group *group)
 }
 
 static json_t *group_value(const estimate_options *options, pst_parallel parallel,
-                           const pst_estimate_group *group)
+                           const pst_estimate_process_group *group)
 {
     json_t *object = json_object();
     json_put_text(&object, "group", estimate_parallel_name(parallel));
@@ -232,8 +232,9 @@ static json_t *groups_value(const estimate_options *options)
 {
     json_t *list = json_array();
     for (int kind = 0; kind < PST_NUM_PARALLELS; kind++) {
-        pst_estimate_group group;
-        if (pst_estimate_get_group(&options->config, (pst_parallel)kind, 0, &group) == PST_OK &&
+        pst_estimate_process_group group;
+        if (pst_estimate_get_process_group(&options->config, (pst_parallel)kind, 0, &group) ==
+                PST_OK &&
             group.size > 1)
             json_add(&list, group_value(options, (pst_parallel)kind, &group));
     }

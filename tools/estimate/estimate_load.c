@@ -215,9 +215,9 @@ static void apply(const estimate_options *options, const load *of, pst_estimate_
         config->capacity_num = of->capacity;
         config->capacity_den = PARTS;
     }
-    if (!options->has_slack) {
-        config->slack_num = of->slack;
-        config->slack_den = PARTS;
+    if (!options->has_headroom) {
+        config->headroom_num = of->slack;
+        config->headroom_den = PARTS;
     }
 }
 

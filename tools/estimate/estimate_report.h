@@ -15,7 +15,8 @@ const char *estimate_mib(uint64_t bytes, char out[32]);
 /* Calls on_group for each group of the kind, by its lowest rank; ranks are gone through, so only
  * where members are shown. */
 pst_status estimate_each_group(const pst_estimate_config *config, pst_parallel parallel,
-                               void (*on_group)(void *user, const pst_estimate_group *group),
+                               void (*on_group)(void *user,
+                                                const pst_estimate_process_group *group),
                                void *user);
 /* Of a kind; 1 where there is none. */
 uint64_t estimate_group_size(const pst_estimate_config *config, pst_parallel parallel);

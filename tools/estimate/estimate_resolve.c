@@ -18,8 +18,8 @@ static void take_split(const estimate_line *line, pst_estimate_config *config)
     config->sequence_parallel = estimate_has(line, ESTIMATE_F_SEQUENCE_PARALLEL);
     config->distributed_optimizer = estimate_has(line, ESTIMATE_F_USE_DISTRIBUTED_OPTIMIZER);
     config->overlaps_exchange = estimate_has(line, ESTIMATE_F_OVERLAP_MOE_COMM);
-    config->interleave_group = config->pipeline_parallel;
-    estimate_take_number(line, ESTIMATE_F_INTERLEAVE_GROUP, &config->interleave_group);
+    config->micro_batch_group_size = config->pipeline_parallel;
+    estimate_take_number(line, ESTIMATE_F_INTERLEAVE_GROUP, &config->micro_batch_group_size);
 }
 
 static uint64_t times(uint64_t a, uint64_t b)
@@ -70,7 +70,7 @@ static int take_batch(const estimate_line *line, estimate_options *options)
         return TOOL_OK;
     const uint64_t dense =
         times(times(config->tensor_parallel, config->pipeline_parallel), config->context_parallel);
-    const uint64_t each = config->virtual_stages > 1 ? config->interleave_group : 1;
+    const uint64_t each = config->virtual_stages > 1 ? config->micro_batch_group_size : 1;
     config->global_batch = times(times(config->micro_batch, each), config->world_size / dense);
     return estimate_note(&options->assumptions, "--global-batch-size %llu: %llu micro-batch%s each",
                          (ull)config->global_batch, (ull)each, each > 1 ? "es" : "");

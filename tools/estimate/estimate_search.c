@@ -103,7 +103,7 @@ static pst_status try_split(search *self, choice *split)
     config.expert_parallel = split->expert;
     config.expert_tensor_parallel = split->expert_tensor;
     config.sequence_parallel = split->tensor > 1;
-    config.interleave_group = 0;
+    config.micro_batch_group_size = 0;
     self->num_tried++;
     if (!set_layers(self, split, &config))
         return PST_OK;

@@ -152,26 +152,27 @@ void estimate_print_products(const estimate_figures *figures)
 
 uint64_t estimate_group_size(const pst_estimate_config *config, pst_parallel parallel)
 {
-    pst_estimate_group group;
-    return pst_estimate_get_group(config, parallel, 0, &group) == PST_OK ? group.size : 1;
+    pst_estimate_process_group group;
+    return pst_estimate_get_process_group(config, parallel, 0, &group) == PST_OK ? group.size : 1;
 }
 
 pst_status estimate_each_group(const pst_estimate_config *config, pst_parallel parallel,
-                               void (*on_group)(void *user, const pst_estimate_group *group),
+                               void (*on_group)(void *user,
+                                                const pst_estimate_process_group *group),
                                void *user)
 {
     const bool is_embedding = parallel == PST_PARALLEL_EMBEDDING;
     const uint64_t end = config->world_size / (is_embedding ? config->pipeline_parallel : 1);
     for (uint64_t rank = 0; rank < end; rank++) {
-        pst_estimate_group group;
-        TOOL_TRY(pst_estimate_get_group(config, parallel, rank, &group));
+        pst_estimate_process_group group;
+        TOOL_TRY(pst_estimate_get_process_group(config, parallel, rank, &group));
         if (group.first == rank)
             on_group(user, &group);
     }
     return PST_OK;
 }
 
-static void print_group(void *user, const pst_estimate_group *group)
+static void print_group(void *user, const pst_estimate_process_group *group)
 {
     (void)user;
     for (uint64_t i = 0; i < group->size; i++)
@@ -182,8 +183,8 @@ static void print_group(void *user, const pst_estimate_group *group)
 static int print_groups(const estimate_options *options, pst_parallel parallel)
 {
     const pst_estimate_config *config = &options->config;
-    pst_estimate_group group;
-    TOOL_PST(pst_estimate_get_group(config, parallel, 0, &group));
+    pst_estimate_process_group group;
+    TOOL_PST(pst_estimate_get_process_group(config, parallel, 0, &group));
     const uint64_t num_groups = parallel == PST_PARALLEL_EMBEDDING
                                     ? config->world_size / config->pipeline_parallel
                                     : config->world_size / group.size;

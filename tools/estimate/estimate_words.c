@@ -43,7 +43,7 @@ static const struct {
     {"expert_parallel", ESTIMATE_F_EXPERT, NULL},
     {"expert_tensor_parallel", ESTIMATE_F_EXPERT_TENSOR, NULL},
     {"sequence_parallel", ESTIMATE_F_SEQUENCE_PARALLEL, NULL},
-    {"interleave_group", ESTIMATE_F_INTERLEAVE_GROUP, NULL},
+    {"micro_batch_group_size", ESTIMATE_F_INTERLEAVE_GROUP, NULL},
     {"sequence_size", ESTIMATE_F_SEQ_LENGTH, NULL},
     {"micro_batch", ESTIMATE_F_MICRO_BATCH_SIZE, NULL},
     {"global_batch", ESTIMATE_F_GLOBAL_BATCH_SIZE, NULL},

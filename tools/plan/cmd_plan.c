@@ -17,7 +17,7 @@
 
 static const flag flags[] = {
     {"trace", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_CSV]),
-     "the trace: CSV with columns op,id,size,stream,phase,layer,microbatch,rank,tag; - is stdin"},
+     "the trace: CSV with columns op,id,size,stream,phase,layer,micro_batch,rank,tag; - is stdin"},
     {"memo", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_MEMO]),
      "or lines \"malloc ID SIZE\", \"free ID\""},
     {"minimalloc", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_MINIMALLOC]),
@@ -254,14 +254,14 @@ int cmd_plan(int argc, char **argv)
         .replay = {.hidden = 1024,
                    .ffn = 512,
                    .ep = 1,
-                   .microbatches = 1,
+                   .num_micro_batches = 1,
                    .page_bytes = PST_PAGE_BYTES_DEFAULT,
                    .step_end = UINT64_MAX},
     };
     TOOL_TRY(flags_parse(&table, argc, argv, &options));
     TOOL_TRY(check_options(&options));
     plan_job job;
-    int code = plan_load(&options, &job);
+    int code = plan_read(&options, &job);
     if (code == TOOL_OK)
         code = run(&job);
     plan_unload(&job);

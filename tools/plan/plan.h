@@ -1,7 +1,7 @@
 /* The parts of `pagestash plan`, in the order of their work:
  *
  *   cmd_plan.c      options, and what runs when
- *   plan_load.c     trace -> problem: tensors, pins, reserved ranges, layer passes
+ *   plan_read.c     trace -> problem: tensors, pins, reserved ranges, layer passes
  *   plan_budget.c   the plan among the other users of a GPU's memory
  *   plan_idle.c     addresses that are idle between two passes
  *   plan_report.c   text, and what is wrong in one line
@@ -64,7 +64,7 @@ typedef struct plan_job {
     const char *solver; /* "search", "mip" */
 } plan_job;
 
-int plan_load(const plan_options *options, plan_job *job);
+int plan_read(const plan_options *options, plan_job *job);
 void plan_unload(plan_job *job);
 
 /* Addresses idle throughout the passes from `first` to `last`. */
@@ -82,7 +82,7 @@ void plan_free_idle(plan_idle *idle, uint64_t num);
 typedef struct plan_budget {
     pst_memory_map map;
     uint64_t page_bytes, demand_quantile, demand_max, total_pages, iterations;
-    pst_swap swap;
+    pst_swap_choice swap;
     bool has_swap;
     uint64_t gpu_bytes, host_bytes, static_bytes, dynamic_bytes;
 } plan_budget;

@@ -92,7 +92,7 @@ static int plan_swap(const plan_options *options, plan_budget *budget,
     swap.forward_nanoseconds = (uint64_t)(options->layer_seconds * 1e9);
     swap.host_bytes = options->host_memory;
     swap.num_layers = (uint32_t)options->swap_layers;
-    TOOL_PST(pst_swap_plan(&swap, &budget->swap));
+    TOOL_PST(pst_swap_choose(&swap, &budget->swap));
     budget->has_swap = true;
     if (budget->swap.num == 0)
         return TOOL_OK;
@@ -144,7 +144,7 @@ static int make_map(const plan_job *job, const uint64_t *demands, uint32_t num_s
         config.total_pages = budget->total_pages;
     }
     TOOL_TRY(plan_swap(options, budget, &config));
-    return tool_status(pst_memory_map_plan(&config, &budget->map));
+    return tool_status(pst_memory_map_make(&config, &budget->map));
 }
 
 int plan_make_budget(const plan_job *job, plan_budget *budget)

@@ -22,7 +22,7 @@ static uint64_t field(const plan_picture *picture, int which, uint64_t tensor)
     case 5: /* 0: none */
         return t->layer == PST_TRACE_NONE ? 0 : (uint64_t)t->layer + 1;
     case 6:
-        return t->microbatch == PST_TRACE_NONE ? 0 : (uint64_t)t->microbatch + 1;
+        return t->micro_batch == PST_TRACE_NONE ? 0 : (uint64_t)t->micro_batch + 1;
     default:
         return t->phase < PST_NUM_PHASES ? t->phase : 0;
     }
@@ -30,8 +30,8 @@ static uint64_t field(const plan_picture *picture, int which, uint64_t tensor)
 
 static void put_data(FILE *file, const plan_picture *picture)
 {
-    static const char *const names[] = {"id",  "bytes", "offset",     "begin",
-                                        "end", "layer", "microbatch", "phase"};
+    static const char *const names[] = {"id",  "bytes", "offset",      "begin",
+                                        "end", "layer", "micro_batch", "phase"};
     fputs("{\"title\":", file);
     picture_put_text(file, picture->title);
     fputs(",\"align\":", file);

@@ -7,7 +7,7 @@
 /* A pass as the command line names it: f3, or f3.0. */
 typedef struct pass_name {
     uint8_t phase;
-    uint32_t layer, microbatch; /* PST_TRACE_NONE: the first that there is */
+    uint32_t layer, micro_batch; /* PST_TRACE_NONE: the first that there is */
 } pass_name;
 
 static const char phase_letters[PST_NUM_PHASES] = {'-', 'f', 'b', 'w', '-'};
@@ -15,7 +15,7 @@ static const char phase_letters[PST_NUM_PHASES] = {'-', 'f', 'b', 'w', '-'};
 static bool parse_pass(const char *text, size_t length, pass_name *name)
 {
     unsigned layer;
-    unsigned microbatch;
+    unsigned micro_batch;
     char copy[32];
     char rest;
     if (length == 0 || length >= sizeof(copy))
@@ -30,8 +30,8 @@ static bool parse_pass(const char *text, size_t length, pass_name *name)
             name->phase = (uint8_t)phase;
     if (name->phase == PST_PHASE_NONE)
         return false;
-    if (sscanf(copy + 1, "%9u.%9u%c", &layer, &microbatch, &rest) == 2)
-        name->microbatch = microbatch;
+    if (sscanf(copy + 1, "%9u.%9u%c", &layer, &micro_batch, &rest) == 2)
+        name->micro_batch = micro_batch;
     else if (sscanf(copy + 1, "%9u%c", &layer, &rest) != 1)
         return false;
     name->layer = layer;
@@ -44,17 +44,17 @@ static const pst_trace_pass *find_pass(const plan_job *job, pass_name name)
     const uint64_t num = pst_trace_num_passes(job->trace);
     for (uint64_t p = 0; p < num; p++)
         if (passes[p].phase == name.phase && passes[p].layer == name.layer &&
-            (name.microbatch == PST_TRACE_NONE || passes[p].microbatch == name.microbatch))
+            (name.micro_batch == PST_TRACE_NONE || passes[p].micro_batch == name.micro_batch))
             return &passes[p];
     return NULL;
 }
 
 static void name_pass(const pst_trace_pass *pass, char *out, size_t bytes)
 {
-    if (pass->microbatch == PST_TRACE_NONE)
+    if (pass->micro_batch == PST_TRACE_NONE)
         snprintf(out, bytes, "%c%u", phase_letters[pass->phase], pass->layer);
     else
-        snprintf(out, bytes, "%c%u.%u", phase_letters[pass->phase], pass->layer, pass->microbatch);
+        snprintf(out, bytes, "%c%u.%u", phase_letters[pass->phase], pass->layer, pass->micro_batch);
 }
 
 static void set_span(plan_idle *idle, const pst_trace_pass *from, const pst_trace_pass *to)
@@ -81,7 +81,7 @@ static int parse_spans(const plan_job *job, plan_idle *idle, uint64_t *num)
             return tool_fail(
                 TOOL_USAGE,
                 "--idle %.80s: allowed are FROM:TO,... or layers; FROM and TO are passes "
-                "of the trace, f, b or w and a layer, and .MICROBATCH: TO not before "
+                "of the trace, f, b or w and a layer, and .MICRO_BATCH: TO not before "
                 "FROM",
                 item);
         set_span(&idle[(*num)++], passes[0], passes[1]);
@@ -98,7 +98,7 @@ static void take_layers(const plan_job *job, plan_idle *idle, uint64_t *num)
     for (uint64_t p = 0; p < num_passes; p++) {
         if (passes[p].phase != PST_PHASE_FORWARD || passes[p].layer == PST_TRACE_NONE)
             continue;
-        const pass_name back = {PST_PHASE_BACKWARD, passes[p].layer, passes[p].microbatch};
+        const pass_name back = {PST_PHASE_BACKWARD, passes[p].layer, passes[p].micro_batch};
         const pst_trace_pass *to = find_pass(job, back);
         if (to != NULL && to->end > passes[p].begin)
             set_span(&idle[(*num)++], &passes[p], to);

@@ -24,7 +24,7 @@ static json_t *proof(const plan_job *job)
     json_t *object = json_object();
     json_t *list = json_array();
     json_put_whole(&object, "instant", job->plan.bound_instant);
-    json_put_whole(&object, "load", job->plan.load);
+    json_put_whole(&object, "live_bytes", job->plan.most_live_bytes);
     for (uint64_t k = 0; k < job->problem.num_tensors; k++)
         if (plan_is_live(job, k, job->plan.bound_instant))
             json_add(&list, json_integer((json_int_t)job->all[job->which[k]].id));
@@ -54,7 +54,7 @@ static json_t *idle_list(const plan_idle *idle, uint64_t num)
     return list;
 }
 
-static json_t *swap_object(const pst_swap *swap)
+static json_t *swap_object(const pst_swap_choice *swap)
 {
     static const char *const limits[] = {"none", "time", "memory", "impossible"};
     json_t *object = json_object();

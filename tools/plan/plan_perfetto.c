@@ -99,8 +99,8 @@ static void put_tensor(FILE *file, const pst_trace_tensor *tensor, uint64_t numb
             number, tensor->id, process_of(tensor), tensor->begin, offset, tensor->bytes);
     if (*phase != 0)
         fprintf(file, ",\"phase\":\"%s\"", phase);
-    if (tensor->microbatch != PST_TRACE_NONE)
-        fprintf(file, ",\"microbatch\":%" PRIu32, tensor->microbatch);
+    if (tensor->micro_batch != PST_TRACE_NONE)
+        fprintf(file, ",\"micro_batch\":%" PRIu32, tensor->micro_batch);
     fprintf(file,
             "}},\n{\"ph\":\"e\",\"cat\":\"tensor\",\"id\":%" PRIu64 ",\"name\":\"tensor %" PRIu64
             "\",\"pid\":%" PRIu64 ",\"tid\":0,\"ts\":%" PRIu64 "}",

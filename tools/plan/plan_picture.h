@@ -8,7 +8,7 @@
 
 typedef struct plan_picture {
     const char *title;               /* any bytes; what is not UTF-8 shows as U+FFFD */
-    const pst_trace_tensor *tensors; /* id, bytes, begin, end, layer, microbatch, phase */
+    const pst_trace_tensor *tensors; /* id, bytes, begin, end, layer, micro_batch, phase */
     const uint64_t *offsets;         /* of each tensor */
     uint64_t num_tensors;
     uint64_t align; /* the load counts sizes rounded up to it; 0: 512 */

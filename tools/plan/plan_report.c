@@ -52,7 +52,7 @@ static void print_idle(const plan_idle *idle, uint64_t num)
     }
 }
 
-static void print_swap(const pst_swap *swap)
+static void print_swap(const pst_swap_choice *swap)
 {
     static const char *const limits[] = {"all may go", "by the link", "by host memory",
                                          "cannot hide"};
@@ -156,8 +156,8 @@ static int explain(const plan_job *job, const plan_budget *budget)
         return tool_fail(TOOL_NO,
                          "--capacity %llu: impossible: %llu bytes are live at instant %llu, the "
                          "largest are tensors %s; at least %llu are needed",
-                         (wide)job->problem.capacity, (wide)plan->load, (wide)plan->bound_instant,
-                         largest, (wide)plan->lower_bound);
+                         (wide)job->problem.capacity, (wide)plan->most_live_bytes,
+                         (wide)plan->bound_instant, largest, (wide)plan->lower_bound);
     }
     if (plan->status == PST_PLAN_IMPOSSIBLE)
         return tool_fail(

@@ -345,8 +345,8 @@ function describe(i) {
     more.push(`layer ${layer[i] - 1}`);
   if (plan.phases[plan.phase[i]])
     more.push(plan.phases[plan.phase[i]]);
-  if (plan.microbatch[i] > 0)
-    more.push(`micro-batch ${plan.microbatch[i] - 1}`);
+  if (plan.micro_batch[i] > 0)
+    more.push(`micro-batch ${plan.micro_batch[i] - 1}`);
   return lines.concat(more.length ? more.join(", ") : []).join("\n");
 }
 function hover(x, y) {

@@ -111,7 +111,7 @@ int cmd_replay(int argc, char **argv)
         .hidden = 1024,
         .ffn = 512,
         .ep = 1,
-        .microbatches = 1,
+        .num_micro_batches = 1,
         .page_bytes = PST_PAGE_BYTES_DEFAULT,
         .host_pages = REPLAY_PAGES_BY_FACTOR,
         .offload = {0, 1},

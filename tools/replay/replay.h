@@ -10,7 +10,7 @@
  *   replay_retry.c  what follows an overflow
  *   report.c        text and JSON
  *
- * Words: a *step* is a step of the trace; an *iteration* runs `microbatches` of them; a *slot* is
+ * Words: a *step* is a step of the trace; an *iteration* runs `num_micro_batches` of them; a *slot* is
  * one (micro-batch, layer) of an iteration, and has its own ticket. A *lane* is a stream with its
  * own static and working buffers; slot k runs in lane k mod streams.
  */
@@ -38,7 +38,7 @@ typedef struct replay_options {
     int dtype; /* replay_dtype */
     uint32_t ep, rank;
     uint32_t layers; /* 0: all */
-    uint32_t microbatches;
+    uint32_t num_micro_batches;
     double capacity_factor; /* 0: the trace's maximum */
     uint64_t pages;         /* 0: by headroom */
     double headroom;        /* 0: 1.0 */
@@ -186,7 +186,7 @@ typedef struct replay_machine {
     void *link_target; /* the same in pinned memory; NULL: the pool has no host pages */
     uint64_t link_target_bytes;
 
-    /* Control words: steps [microbatches] then counts [slots][num_counts]. */
+    /* Control words: steps [num_micro_batches] then counts [slots][num_counts]. */
     uint64_t control_bytes;
     void *control;        /* on the device */
     void *control_pinned; /* what the next iteration copies there */

@@ -12,7 +12,7 @@ static const flag flags[] = {
      "trace: CSV with columns step,layer,e0,e1,...: rows that each expert received; - is stdin"},
     {"steps", "A:B", FLAG_RANGE, 0, 0, AT(step_begin), "steps A to B-1 of the trace (all)"},
     {"layers", "N", FLAG_U32, 1, MAX_PARTS, AT(layers), "first N layers of each step (all)"},
-    {"microbatches", "M", FLAG_U32, 1, MAX_PARTS, AT(microbatches),
+    {"microbatches", "M", FLAG_U32, 1, MAX_PARTS, AT(num_micro_batches),
      "micro-batches of an iteration, one step of the trace each: all forwards, then all backwards "
      "in reverse (1)"},
     {"ep", "N", FLAG_U32, 1, MAX_PARTS, AT(ep), "split the experts over N ranks (1)"},

@@ -93,13 +93,13 @@ int replay_plan_make(const replay_options *options, const replay_trace *trace,
                      replay_plan *plan_out)
 {
     memset(plan_out, 0, sizeof(*plan_out));
-    const uint64_t slots = (uint64_t)options->microbatches * trace->layers;
+    const uint64_t slots = (uint64_t)options->num_micro_batches * trace->layers;
     if (slots > REPLAY_MAX_SLOTS)
         return tool_fail(TOOL_USAGE,
                          "--microbatches %u: %llu stashes are live at once: allowed are at most %u",
-                         options->microbatches, (unsigned long long)slots, REPLAY_MAX_SLOTS);
+                         options->num_micro_batches, (unsigned long long)slots, REPLAY_MAX_SLOTS);
     plan_out->slots = (uint32_t)slots;
-    plan_out->iterations = trace->steps / options->microbatches;
+    plan_out->iterations = trace->steps / options->num_micro_batches;
     TOOL_TRY(choose_capacity(options, trace, plan_out));
     add_tensors(options, plan_out);
     return lay_out(trace, plan_out);

@@ -190,12 +190,12 @@ static int count_launches(const replay_machine *machine, uint64_t *launches_out)
 static int load_control(const replay_machine *machine, uint64_t iteration)
 {
     const replay_trace *trace = machine->trace;
-    const uint32_t microbatches = machine->options->microbatches;
+    const uint32_t num_micro_batches = machine->options->num_micro_batches;
     const size_t num_counts = (size_t)machine->plan->slots * trace->num_counts;
     uint64_t *steps = machine->control_pinned;
-    for (uint32_t m = 0; m < microbatches; m++)
-        steps[m] = trace->step_begin + iteration * microbatches + m;
-    memcpy(steps + microbatches, trace->counts + iteration * num_counts,
+    for (uint32_t m = 0; m < num_micro_batches; m++)
+        steps[m] = trace->step_begin + iteration * num_micro_batches + m;
+    memcpy(steps + num_micro_batches, trace->counts + iteration * num_counts,
            num_counts * sizeof(*trace->counts));
     return tool_status(pst_device_copy(machine->device, machine->control, machine->control_pinned,
                                        machine->control_bytes, machine->streams[0]));
@@ -247,18 +247,18 @@ static int add_times(const replay_machine *machine, uint64_t iteration, replay_r
 static void name_fault(const replay_machine *machine, uint64_t iteration, replay_result *result)
 {
     const uint32_t layers = machine->trace->layers;
-    const uint32_t microbatches = machine->options->microbatches;
+    const uint32_t num_micro_batches = machine->options->num_micro_batches;
     for (uint32_t slot = 0; slot < machine->plan->slots; slot++)
         if (pst_ticket_index(machine->tickets[slot]) == result->status.fault_ticket) {
             snprintf(result->fault_place, sizeof(result->fault_place),
                      "step %llu, micro-batch %u, layer %u (ticket %u)",
-                     (unsigned long long)(machine->trace->step_begin + iteration * microbatches +
-                                          slot / layers),
+                     (unsigned long long)(machine->trace->step_begin +
+                                          iteration * num_micro_batches + slot / layers),
                      slot / layers, slot % layers, result->status.fault_ticket);
             return;
         }
     snprintf(result->fault_place, sizeof(result->fault_place), "step %llu",
-             (unsigned long long)(machine->trace->step_begin + iteration * microbatches));
+             (unsigned long long)(machine->trace->step_begin + iteration * num_micro_batches));
 }
 
 /* Runs an iteration on the inputs that the device has. */

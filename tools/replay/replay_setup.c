@@ -61,7 +61,7 @@ static int make_control(replay_machine *machine)
     const uint64_t num_counts = (uint64_t)machine->plan->slots * trace->num_counts;
     void *mismatches = NULL;
     machine->control_bytes =
-        machine->options->microbatches * sizeof(uint64_t) + num_counts * sizeof(int32_t);
+        machine->options->num_micro_batches * sizeof(uint64_t) + num_counts * sizeof(int32_t);
     TOOL_TRY(take_memory(machine, "control block", 0, machine->control_bytes, &machine->control));
     TOOL_TRY(take_memory(machine, "mismatch counter", 0, sizeof(uint64_t), &mismatches));
     machine->mismatches = mismatches;
@@ -76,7 +76,7 @@ static int make_sources(replay_machine *machine)
 {
     const uint32_t slots = machine->plan->slots;
     const int32_t *counts =
-        (const int32_t *)((const uint64_t *)machine->control + machine->options->microbatches);
+        (const int32_t *)((const uint64_t *)machine->control + machine->options->num_micro_batches);
     machine->sources = calloc(slots, sizeof(pst_group *));
     if (machine->sources == NULL)
         return tool_fail(TOOL_NO, "out of memory for %u groups", slots);

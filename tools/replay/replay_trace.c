@@ -133,15 +133,15 @@ static int check_selection(loader *load)
     trace->layers = options->layers != 0 ? options->layers : trace->num_layers;
     trace->step_begin = begin;
     trace->steps = end - begin;
-    const uint64_t remainder = trace->steps % options->microbatches;
-    if (trace->steps < options->microbatches)
+    const uint64_t remainder = trace->steps % options->num_micro_batches;
+    if (trace->steps < options->num_micro_batches)
         return tool_fail(TOOL_USAGE, "--microbatches %u: allowed is 1..%llu, the steps replayed",
-                         options->microbatches, (unsigned long long)trace->steps);
+                         options->num_micro_batches, (unsigned long long)trace->steps);
     if (remainder != 0)
         return tool_fail(TOOL_USAGE,
                          "--microbatches %u: allowed is a divisor of the %llu steps replayed "
                          "(--steps %llu:%llu would do)",
-                         options->microbatches, (unsigned long long)trace->steps,
+                         options->num_micro_batches, (unsigned long long)trace->steps,
                          (unsigned long long)begin, (unsigned long long)(end - remainder));
     trace->mean_count =
         (double)load->total_rows / (double)(load->num_slots * options->ep * trace->num_counts);

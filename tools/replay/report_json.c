@@ -27,7 +27,7 @@ static json_t *options_object(const replay_options *options, const replay_trace 
     json_put_whole(&object, "ep", options->ep);
     json_put_whole(&object, "rank", options->rank);
     json_put_whole(&object, "layers", trace->layers);
-    json_put_whole(&object, "microbatches", options->microbatches);
+    json_put_whole(&object, "num_micro_batches", options->num_micro_batches);
     json_put_whole(&object, "step_begin", trace->step_begin);
     json_put_whole(&object, "step_end", trace->step_begin + trace->steps);
     json_put_whole(&object, "page_bytes", options->page_bytes);

@@ -40,8 +40,8 @@ static int check_options(const trace_options *options)
     if (is_stdout && options->json)
         return tool_fail(TOOL_USAGE,
                          "--out -: allowed is a file with --json, which goes to stdout");
-    if (options->check &&
-        (options->out != NULL || options->json || source->expansion.layers > 0 || source->derive))
+    if (options->check && (options->out != NULL || options->json ||
+                           source->expansion.num_layers > 0 || source->derive))
         return tool_fail(TOOL_USAGE, "--check: allowed is a file, without --out, --json, --expand");
     return output_check("out", options->out);
 }

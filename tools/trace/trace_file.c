@@ -75,10 +75,12 @@ const char *trace_source_name(const trace_source *source)
 static bool has_shape(const pst_trace_derivation *a)
 {
     static const pst_trace_derivation b = PST_TRACE_DERIVATION_INIT;
-    return a->batch != b.batch || a->sequence != b.sequence || a->hidden != b.hidden ||
-           a->ffn != b.ffn || a->heads != b.heads || a->vocabulary != b.vocabulary ||
-           a->tp != b.tp || a->cp != b.cp || a->layers != b.layers || a->full || a->fused_loss ||
-           a->warmup != b.warmup || a->alpha_num != b.alpha_num || a->alpha_den != b.alpha_den;
+    return a->micro_batch != b.micro_batch || a->sequence_size != b.sequence_size ||
+           a->hidden_size != b.hidden_size || a->ffn_size != b.ffn_size ||
+           a->num_heads != b.num_heads || a->vocab_size != b.vocab_size ||
+           a->tensor_parallel != b.tensor_parallel || a->context_parallel != b.context_parallel ||
+           a->num_layers != b.num_layers || a->full || a->fused_loss || a->warmup != b.warmup ||
+           a->alpha_num != b.alpha_num || a->alpha_den != b.alpha_den;
 }
 
 /* Flags that belong to the other kind of source, or to an expansion that was not asked for. */
@@ -94,13 +96,13 @@ static int check_company(const trace_source *source)
                        source->iteration != PST_TRACE_NONE || source->keep_unfreed))
         return tool_fail(TOOL_USAGE, "--derive: allowed is a file with --device, --rank, "
                                      "--iteration and --keep-unfreed");
-    if (expansion->layers == 0 && (has_ranges || source->order != 0))
+    if (expansion->num_layers == 0 && (has_ranges || source->order != 0))
         return tool_fail(TOOL_USAGE, "--expand: missing: --forward, --backward and --order are "
                                      "allowed with it only");
-    if (expansion->layers == 0 && !is_derived && source->microbatches > 1)
+    if (expansion->num_layers == 0 && !is_derived && source->num_micro_batches > 1)
         return tool_fail(TOOL_USAGE,
                          "--microbatches %u: allowed above 1 with --expand or --derive only",
-                         source->microbatches);
+                         source->num_micro_batches);
     if (source->order != PST_ORDER_1F1B && expansion->num_stages != 1)
         return tool_fail(TOOL_USAGE, "--stages %u: allowed above 1 with --order 1f1b only",
                          expansion->num_stages);
@@ -134,8 +136,8 @@ static int derive(const trace_source *source, pst_trace **trace_out)
 {
     pst_trace_derivation derivation = source->derivation;
     derivation.part = (pst_trace_part)source->part;
-    if (source->expansion.layers == 0)
-        derivation.num_microbatches = source->microbatches;
+    if (source->expansion.num_layers == 0)
+        derivation.num_micro_batches = source->num_micro_batches;
     return tool_status(pst_trace_derive(&derivation, trace_out));
 }
 
@@ -145,7 +147,7 @@ static int expand(const trace_source *source, pst_trace **trace)
     pst_trace_expansion expansion = source->expansion;
     pst_trace *profile = *trace;
     const uint64_t num_requests = pst_trace_num_requests(profile);
-    expansion.num_microbatches = source->microbatches;
+    expansion.num_micro_batches = source->num_micro_batches;
     expansion.order = (pst_trace_order)source->order;
     if (expansion.forward_end > num_requests || expansion.backward_end > num_requests)
         return tool_fail(TOOL_USAGE, "--%s: allowed is a range within 0:%llu, the trace's requests",
@@ -165,7 +167,7 @@ int trace_source_load(const trace_source *source, pst_trace **trace_out)
     int code = format < PST_TRACE_NUM_FORMATS
                    ? trace_file_load(format, source->paths[format], &config, &trace)
                    : derive(source, &trace);
-    if (code == TOOL_OK && source->expansion.layers > 0)
+    if (code == TOOL_OK && source->expansion.num_layers > 0)
         code = expand(source, &trace);
     if (code == TOOL_OK)
         *trace_out = trace;

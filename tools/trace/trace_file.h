@@ -15,7 +15,7 @@ typedef struct trace_source {
     pst_trace_derivation derivation;
     pst_trace_expansion expansion; /* layers 0: none */
     int order;                     /* a pst_trace_order */
-    uint32_t microbatches;         /* of the expansion, else of the derived model */
+    uint32_t num_micro_batches;    /* of the expansion, else of the derived model */
 } trace_source;
 
 #define TRACE_SOURCE_INIT                                                           \
@@ -23,7 +23,7 @@ typedef struct trace_source {
         .rank = PST_TRACE_NONE, .iteration = PST_TRACE_NONE,                        \
         .derivation = PST_TRACE_DERIVATION_INIT,                                    \
         .expansion = {.struct_size = sizeof(pst_trace_expansion), .num_stages = 1}, \
-        .microbatches = 1                                                           \
+        .num_micro_batches = 1                                                      \
     }
 
 /* The flags that fill it; base: its offset in the options. */

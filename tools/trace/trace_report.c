@@ -29,7 +29,7 @@ static void put_row(FILE *file, const pst_trace_request *row)
         fprintf(file, "%" PRIu64, row->bytes);
     fprintf(file, ",%" PRIu32 ",%s,", row->stream, phases[row->phase]);
     put_optional(file, row->layer);
-    put_optional(file, row->microbatch);
+    put_optional(file, row->micro_batch);
     fprintf(file, "%" PRIu32 ",%s\n", row->rank, tags[row->tag]);
 }
 
@@ -38,7 +38,7 @@ int trace_write_csv(const pst_trace *trace, const char *path)
     const pst_trace_request *rows = pst_trace_rows(trace);
     tool_output output;
     TOOL_TRY(output_open(&output, "out", path));
-    fputs("op,id,size,stream,phase,layer,microbatch,rank,tag\n", output.file);
+    fputs("op,id,size,stream,phase,layer,micro_batch,rank,tag\n", output.file);
     for (uint64_t i = 0; i < pst_trace_num_rows(trace) && !ferror(output.file); i++)
         put_row(output.file, &rows[i]);
     return output_close(&output, TOOL_OK);
@@ -46,7 +46,7 @@ int trace_write_csv(const pst_trace *trace, const char *path)
 
 static void collect(const pst_trace *trace, const pst_trace_summary *summary, metric_list *list)
 {
-    const double load = (double)summary->load;
+    const double live = (double)summary->most_live_bytes;
     metrics_add_count(list, "requests", summary->num_requests);
     metrics_add_count(list, "marks", pst_trace_num_rows(trace) - summary->num_requests);
     metrics_add_count(list, "passes", pst_trace_num_passes(trace));
@@ -54,15 +54,15 @@ static void collect(const pst_trace *trace, const pst_trace_summary *summary, me
     metrics_add_count(list, "tensors", summary->num_tensors);
     metrics_add_count(list, "unfreed_tensors", summary->num_unfreed);
     metrics_add_count(list, "distinct_sizes", summary->num_sizes);
-    metrics_add_count(list, "most_live_tensors", summary->most_live);
+    metrics_add_count(list, "most_live_tensors", summary->most_live_tensors);
     metrics_add_count(list, "align_bytes", summary->align);
-    metrics_add_bytes(list, "load_bytes", summary->load);
-    metrics_add_count(list, "load_request", summary->load_instant);
+    metrics_add_bytes(list, "most_live_bytes", summary->most_live_bytes);
+    metrics_add_count(list, "most_live_request", summary->most_live_instant);
     metrics_add_bytes(list, "online_peak_bytes", summary->online_peak);
     metrics_add_rare(list, "online_fragmentation",
-                     load > 0.0 ? (double)summary->online_peak / load - 1.0 : NAN);
+                     live > 0.0 ? (double)summary->online_peak / live - 1.0 : NAN);
     metrics_add_count(list, "dynamic_tensors", summary->num_dynamic);
-    metrics_add_bytes(list, "dynamic_load_bytes", summary->dynamic_load);
+    metrics_add_bytes(list, "most_live_dynamic_bytes", summary->most_live_dynamic_bytes);
 }
 
 int trace_print_text(const trace_source *source, const pst_trace *trace,

@@ -31,7 +31,7 @@ typedef struct answers {
     pst_estimate_modules modules[3];
     pst_estimate_moe moe;
     pst_estimate_traffic traffic;
-    pst_estimate_group group;
+    pst_estimate_process_group group;
 } answers;
 
 enum { PARAMS = 0, STATES, MEMORY, LEDGER, LEDGER_MOE, MODULES, TIMELINE = 8, MOE, TRAFFIC, GROUP };
@@ -60,7 +60,8 @@ static void ask(const pst_estimate_config *config, uint64_t stage, uint64_t rank
     keep(self, TIMELINE, pst_estimate_get_timeline(config, stage, count_ten, &events));
     keep(self, MOE, pst_estimate_get_moe(config, 5, &self->moe));
     keep(self, TRAFFIC, pst_estimate_get_traffic(config, stage, &self->traffic));
-    keep(self, GROUP, pst_estimate_get_group(config, PST_PARALLEL_REPLICA, rank, &self->group));
+    keep(self, GROUP,
+         pst_estimate_get_process_group(config, PST_PARALLEL_REPLICA, rank, &self->group));
 }
 
 static bool is_untouched(const void *bytes, size_t size)

@@ -135,7 +135,7 @@ PST_TEST(EstimateMemory, OptionsOfNoExperts)
     CHECK_EQ(after.bytes, before.bytes);
     config.experts_per_token = config.expert_ffn_size = UINT64_MAX;
     config.capacity_num = config.capacity_den = config.row_multiple = UINT64_MAX;
-    config.page_rows = config.slack_num = config.slack_den = config.latent_size = UINT64_MAX;
+    config.page_rows = config.headroom_num = config.headroom_den = config.latent_size = UINT64_MAX;
     CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &after));
     CHECK_EQ(after.bytes, before.bytes);
     CHECK_OK(pst_estimate_get_traffic(&config, 0, &traffic));
@@ -331,18 +331,19 @@ PST_TEST(EstimateMemory, FusedAndGatheredAgain)
 /* ---- the schedule ---- */
 
 /* The heaviest moment of a whole iteration, by a list of its passes. */
-static uint64_t heaviest(const pst_estimate_config *config, uint64_t at, const psti_load *loads)
+static uint64_t heaviest(const pst_estimate_config *config, uint64_t at,
+                         const psti_chunk_saved *chunks)
 {
-    const uint64_t v = config->virtual_stages, group = config->interleave_group;
+    const uint64_t v = config->virtual_stages, group = config->micro_batch_group_size;
     const uint64_t num = config->global_batch * v;
     uint64_t warm_up = 2 * (config->pipeline_parallel - 1 - at) + (v - 1) * group;
     warm_up += config->overlaps_exchange ? 1 : 0;
     uint64_t now = 0, most = 0, back = 0;
     for (uint64_t n = 0; n < num; n++) {
-        now += loads[n % (group * v) / group].bytes;
+        now += chunks[n % (group * v) / group].bytes;
         most = now > most ? now : most;
         if (n >= warm_up) {
-            now -= loads[v - 1 - back % (group * v) / group].bytes;
+            now -= chunks[v - 1 - back % (group * v) / group].bytes;
             back++;
         }
     }
@@ -355,22 +356,22 @@ PST_TEST(EstimateMemory, ThePeakOfAWholeIteration)
     uint64_t seed = 1;
     for (int i = 0; i < 300; i++) {
         pst_estimate_config given = psti_estimate_run(4), config;
-        psti_load loads[5] = {{.bytes = 0}};
+        psti_chunk_saved chunks[5] = {{.bytes = 0}};
         uint64_t live[5], sum = 0;
         for (int j = 0; j < 5; j++) {
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            loads[j].bytes = seed >> 60;
+            chunks[j].bytes = seed >> 60;
         }
         const uint64_t at = (seed >> 40) % 4;
         given.virtual_stages = i % 2 ? 2 : 5;
         given.overlaps_exchange = i % 3 == 0;
-        given.interleave_group = 4 + (seed >> 50) % 4;
-        given.global_batch = given.interleave_group * (1 + (seed >> 45) % 6);
+        given.micro_batch_group_size = 4 + (seed >> 50) % 4;
+        given.global_batch = given.micro_batch_group_size * (1 + (seed >> 45) % 6);
         CHECK_OK(psti_estimate_open(&given, &config));
-        CHECK_OK(psti_passes_peak(&config, at, loads, live));
+        CHECK_OK(psti_passes_peak(&config, at, chunks, live));
         for (uint64_t j = 0; j < given.virtual_stages; j++)
-            sum += live[j] * loads[j].bytes;
-        CHECK_EQ(sum, heaviest(&config, at, loads));
+            sum += live[j] * chunks[j].bytes;
+        CHECK_EQ(sum, heaviest(&config, at, chunks));
     }
 }
 

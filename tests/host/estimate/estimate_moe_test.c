@@ -64,14 +64,14 @@ PST_TEST(EstimateMoe, ExactBytes)
     CHECK_EQ(moe.paged_bytes, 28427573760);
 }
 
-/* A third of 8192 rows is 2730.67; slack 4/3 of 3 layers' 8192 rows fills 327.68 pages of 100. */
+/* A third of 8192 rows is 2730.67; headroom 4/3 of 3 layers' 8192 rows fills 327.68 pages of 100. */
 PST_TEST(EstimateMoe, Rounding)
 {
     pst_estimate_config config = psti_estimate_run(8);
     pst_estimate_moe moe;
     config.capacity_den = 3;
-    config.slack_num = 4;
-    config.slack_den = 3;
+    config.headroom_num = 4;
+    config.headroom_den = 3;
     config.page_rows = 100;
     CHECK_OK(pst_estimate_get_moe(&config, 3, &moe));
     CHECK_EQ(moe.capacity_rows, 2730);

@@ -195,10 +195,11 @@ PST_TEST(EstimateMtp, Traffic)
 PST_TEST(EstimateMtp, GroupOfTheEmbedding)
 {
     pst_estimate_config config = psti_estimate_run(2);
-    pst_estimate_group group;
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_PARALLEL_EMBEDDING, 1, &group), PST_E_INVALID);
+    pst_estimate_process_group group;
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_EMBEDDING, 1, &group),
+                 PST_E_INVALID);
     config.mtp_layers = 1;
-    CHECK_OK(pst_estimate_get_group(&config, PST_PARALLEL_EMBEDDING, 1, &group));
+    CHECK_OK(pst_estimate_get_process_group(&config, PST_PARALLEL_EMBEDDING, 1, &group));
     CHECK(group.first == 1 && group.stride == 4 && group.size == 2);
     config.mtp_layers = 4097;
     CHECK_STATUS(pst_estimate_check(&config), PST_E_INVALID);

@@ -192,7 +192,7 @@ static void write_defaults(pst_estimate_config *config)
     fill(&config->context_parallel, 1);
     fill(&config->expert_parallel, 1);
     fill(&config->expert_tensor_parallel, config->tensor_parallel);
-    fill(&config->interleave_group, config->pipeline_parallel);
+    fill(&config->micro_batch_group_size, config->pipeline_parallel);
     fill(&config->micro_batch, 1);
     fill(&config->gradient_width, widths[config->type][0]);
     fill(&config->optimizer_width, widths[config->type][1]);
@@ -203,9 +203,9 @@ static void write_defaults(pst_estimate_config *config)
     fill(&config->row_multiple, 1);
     fill(&config->page_rows, 64);
     fill(&config->page_bytes, 256 << 10);
-    if (config->slack_num == 0) {
-        config->slack_num = 11;
-        config->slack_den = 10;
+    if (config->headroom_num == 0) {
+        config->headroom_num = 11;
+        config->headroom_den = 10;
     }
     const uint64_t unit = config->vocab_multiple * config->tensor_parallel;
     fill(&config->padded_vocab_size, ceiling(config->vocab_size, unit) * unit);

@@ -44,7 +44,7 @@ static void draw_split(psti_random_run *run)
     config->world_size = tensor * pipeline * context * data;
     config->micro_batch = ONE_OF(run, 0, 1, 2, 3);
     const uint64_t group = pipeline + (config->virtual_stages > 1 ? below(run, 3) : 0);
-    config->interleave_group = group > pipeline ? group : 0;
+    config->micro_batch_group_size = group > pipeline ? group : 0;
     const uint64_t times = config->virtual_stages > 1 ? group : 1;
     config->global_batch =
         (1 + below(run, 7)) * times * data * (config->micro_batch ? config->micro_batch : 1);
@@ -107,8 +107,8 @@ static void draw_experts(psti_random_run *run)
     config->page_rows = ONE_OF(run, 0, 1, 24);
     config->page_bytes = ONE_OF(run, 0, 16384);
     if (flip(run)) {
-        config->slack_num = 100 + below(run, 100);
-        config->slack_den = 100;
+        config->headroom_num = 100 + below(run, 100);
+        config->headroom_den = 100;
     }
     if (flip(run)) {
         config->is_moe = run->is_moe;
@@ -196,7 +196,7 @@ const psti_field psti_fields[] = {
     FIELD(context_parallel),
     FIELD(expert_parallel),
     FIELD(expert_tensor_parallel),
-    FIELD(interleave_group),
+    FIELD(micro_batch_group_size),
     FIELD(sequence_size),
     FIELD(micro_batch),
     FIELD(global_batch),
@@ -210,8 +210,8 @@ const psti_field psti_fields[] = {
     FIELD(row_multiple),
     FIELD(page_rows),
     FIELD(page_bytes),
-    FIELD(slack_num),
-    FIELD(slack_den),
+    FIELD(headroom_num),
+    FIELD(headroom_den),
 };
 
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);

@@ -30,8 +30,8 @@ static bool has_group(const pst_estimate_config *config, pst_parallel parallel, 
 static void expect_partition(const pst_estimate_config *config, pst_parallel parallel)
 {
     for (uint64_t rank = 0; rank < config->world_size; rank++) {
-        pst_estimate_group group, same;
-        const pst_status status = pst_estimate_get_group(config, parallel, rank, &group);
+        pst_estimate_process_group group, same;
+        const pst_status status = pst_estimate_get_process_group(config, parallel, rank, &group);
         CHECK_EQ(status, has_group(config, parallel, rank) ? PST_OK : PST_E_INVALID);
         if (status != PST_OK)
             continue;
@@ -39,7 +39,7 @@ static void expect_partition(const pst_estimate_config *config, pst_parallel par
         for (uint64_t i = 0; i < group.size; i++) {
             const uint64_t member = group.first + i * group.stride;
             CHECK(member < config->world_size);
-            CHECK_OK(pst_estimate_get_group(config, parallel, member, &same));
+            CHECK_OK(pst_estimate_get_process_group(config, parallel, member, &same));
             CHECK(memcmp(&group, &same, sizeof(group)) == 0);
             is_member = is_member || member == rank;
         }
@@ -64,11 +64,12 @@ PST_TEST(EstimateSplit, SizesOfGroupsMultiply)
     for (int i = 0; i < RUNS; i++) {
         psti_draw_run(&run);
         const pst_estimate_config *config = &run.config;
-        pst_estimate_group groups[PST_NUM_PARALLELS] = {{.size = 0}};
+        pst_estimate_process_group groups[PST_NUM_PARALLELS] = {{.size = 0}};
         const uint64_t rank = psti_random_below(&run.state, config->world_size);
         for (int kind = 0; kind < PST_NUM_PARALLELS; kind++)
             if (has_group(config, (pst_parallel)kind, rank))
-                CHECK_OK(pst_estimate_get_group(config, (pst_parallel)kind, rank, &groups[kind]));
+                CHECK_OK(pst_estimate_get_process_group(config, (pst_parallel)kind, rank,
+                                                        &groups[kind]));
         const uint64_t stages = groups[PST_PARALLEL_PIPELINE].size;
         const uint64_t replicas = groups[PST_PARALLEL_REPLICA].size;
         CHECK_EQ(stages * groups[PST_PARALLEL_TENSOR].size * replicas, config->world_size);
@@ -102,10 +103,10 @@ static void expect_ops(const pst_estimate_config *config, uint64_t stage)
     CHECK_OK(pst_estimate_get_traffic(config, stage, &traffic));
     for (uint32_t i = 0; i < traffic.num_ops; i++) {
         const pst_estimate_op *op = &traffic.ops[i];
-        pst_estimate_group group;
+        pst_estimate_process_group group;
         CHECK(op->group_size > 1 && op->count != 0);
         CHECK_MSG(op->wire_bytes == ring_bytes(op), "%s", op->name);
-        CHECK_OK(pst_estimate_get_group(config, op->parallel, rank, &group));
+        CHECK_OK(pst_estimate_get_process_group(config, op->parallel, rank, &group));
         CHECK_EQ(op->group_size, op->parallel == PST_PARALLEL_PIPELINE ? 2 : group.size);
         for (uint32_t j = 0; j < i; j++)
             CHECK_MSG(strcmp(traffic.ops[j].name, op->name) != 0, "%s: twice", op->name);

@@ -87,21 +87,24 @@ PST_TEST(Estimate, WhatDoesNotGoTogether)
     REFUSED(12, config.qk_norm = PST_QK_NORM_HEAD, "qk_norm 1: must be none");
     REFUSED(8, (config.moe_rows = PST_MOE_PAGED, config.recompute_layers = 2),
             "moe_rows paged: recompute_layers 2");
-    REFUSED(8, config.slack_num = 1, "slack_den 0: slack_num is 1");
-    REFUSED(8, config.slack_num = config.slack_den = UINT64_C(1) << 32,
-            "slack_num 4294967296 / slack_den 4294967296: both at most 4294967295");
+    REFUSED(8, config.headroom_num = 1, "headroom_den 0: headroom_num is 1");
+    REFUSED(8, config.headroom_num = config.headroom_den = UINT64_C(1) << 32,
+            "headroom_num 4294967296 / headroom_den 4294967296: both at most 4294967295");
     REFUSED(8, config.capacity_num = UINT64_C(1) << 32, "capacity_num 4294967296 / capacity_den 1");
     REFUSED(8, config.num_experts = UINT64_C(1) << 32,
             "num_experts 4294967296: at most 2147483648");
     REFUSED(8, config.page_rows = UINT64_MAX, "page_rows 18446744073709551615: at most");
     REFUSED(8, config.row_multiple = UINT64_MAX, "row_multiple 18446744073709551615: at most");
-    REFUSED(8, (config.slack_num = 9, config.slack_den = 10), "slack_num 9 / slack_den 10");
+    REFUSED(8, (config.headroom_num = 9, config.headroom_den = 10),
+            "headroom_num 9 / headroom_den 10");
     REFUSED(3, config.has_flash_attention = false, "context_parallel 2: needs has_flash");
     REFUSED(1, config.virtual_stages = 2, "virtual_stages 2: pipeline_parallel is 1");
     REFUSED(4, config.virtual_stages = 81, "virtual_stages 81: num_layers is 80");
-    REFUSED(5, config.interleave_group = 3, "interleave_group 3: pipeline_parallel is 4");
-    REFUSED(5, config.interleave_group = 1 << 24, "interleave_group 16777216 * virtual_stages 5");
-    REFUSED(5, config.interleave_group = 5, "its 16 micro-batches must be a multiple");
+    REFUSED(5, config.micro_batch_group_size = 3,
+            "micro_batch_group_size 3: pipeline_parallel is 4");
+    REFUSED(5, config.micro_batch_group_size = 1 << 24,
+            "micro_batch_group_size 16777216 * virtual_stages 5");
+    REFUSED(5, config.micro_batch_group_size = 5, "its 16 micro-batches must be a multiple");
     REFUSED(1, config.num_layers = 4097, "num_layers 4097: at most 4096");
     REFUSED(1, config.tensor_parallel = (1 << 20) + 1, "tensor_parallel 1048577: at most");
 }

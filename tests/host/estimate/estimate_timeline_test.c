@@ -61,7 +61,7 @@ PST_TEST(EstimateTimeline, Interleaved)
     config.overlaps_exchange = true;
     expect_order(&config, 1, "F00 F01 F10 F11 B10 F02 B11 F03 B00 F12 B01 F13 B12 B13 B02 B03 ");
     config.overlaps_exchange = false;
-    config.interleave_group = 4; /* all four, then the other chunk */
+    config.micro_batch_group_size = 4; /* all four, then the other chunk */
     expect_order(&config, 1, "F00 F01 F02 F03 F10 B10 F11 B11 F12 B12 F13 B13 B00 B01 B02 B03 ");
 }
 

@@ -104,7 +104,7 @@ static void against_search(const pst_memory_map_config *config)
 {
     const found best = search(config);
     pst_memory_map map;
-    CHECK_OK(pst_memory_map_plan(config, &map));
+    CHECK_OK(pst_memory_map_make(config, &map));
     CHECK_EQ(map.fits, best.fits);
     if (!map.fits) {
         CHECK_EQ(map.missing_gpu_bytes, best.missing_gpu);
@@ -185,7 +185,7 @@ PST_TEST(MemoryMap, AsASearchOverEverything)
         make_random(&config, demands, &seed);
         against_search(&config);
         CHECK_MSG(!psti_test_failed(), "seed 11, round %d", round);
-        CHECK_OK(pst_memory_map_plan(&config, &map));
+        CHECK_OK(pst_memory_map_make(&config, &map));
         fits += map.fits;
         both += map.fits && map.num_tokens > 0 && map.spill_pages > 0;
     }
@@ -212,7 +212,7 @@ PST_TEST(MemoryMap, WhereTheRingsDouble)
         for (int more = -1; more <= 1; more++) {
             pst_memory_map map;
             config.gpu_bytes = (fewer < bytes ? bytes : fewer) + (uint64_t)(int64_t)more;
-            CHECK_OK(pst_memory_map_plan(&config, &map));
+            CHECK_OK(pst_memory_map_make(&config, &map));
             uint64_t most = 0;
             for (uint64_t p = pages < 9 ? 1 : pages - 8; p < pages + 8 && p <= demand; p++)
                 if (pool_bytes(&small_pool, p, demand - p) <= config.gpu_bytes)
@@ -240,7 +240,7 @@ PST_TEST(MemoryMap, SpillsOrSwapsWhatCostsLess)
     config.swap_frees_bytes = 64 * PAGE;
     config.num_tokens = 64;
     config.max_tokens = 64;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(map.fits);
     CHECK_EQ(map.num_pages, 48);
     CHECK_EQ(map.num_tokens, 0); /* 16 pages once are less than a few in each iteration */
@@ -250,14 +250,14 @@ PST_TEST(MemoryMap, SpillsOrSwapsWhatCostsLess)
     for (int i = 0; i < 10; i++)
         demands[i] = 64;
     config.swap_bytes = 32 * PAGE; /* frees twice what it moves */
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.num_pages, 64);
     CHECK_EQ(map.spill_pages + map.spilling_iterations, 0);
     CHECK(map.num_tokens >= 16 && map.num_tokens <= 17);
     CHECK_EQ(map.swap_bytes, map.num_tokens * PAGE / 2);
     CHECK_EQ(map.regions[PST_REGION_STATIC].bytes, (100 - map.num_tokens) * PAGE);
     config.swap_buffer_bytes = 40 * PAGE; /* but takes more than that in buffers */
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.num_pages, 48);
     CHECK_EQ(map.num_tokens, 0);
     CHECK_EQ(map.spill_pages, 160);
@@ -279,7 +279,7 @@ PST_TEST(MemoryMap, FewerTokensAmongEquals)
     config.swap_frees_bytes = 8 * PAGE;
     config.num_tokens = 8;
     config.max_tokens = 8;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.traffic_bytes, 2 * PAGE);
     CHECK_EQ(map.num_tokens, 0);
     CHECK_EQ(map.num_pages, 1);
@@ -295,23 +295,23 @@ PST_TEST(MemoryMap, SaysByHowMuch)
     config.num_demands = 1;
     config.static_bytes = 5 * PAGE;
     config.gpu_bytes = 5 * PAGE + pool_bytes(&small_pool, 10, 0) - 1;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(!map.fits);
     CHECK_EQ(map.missing_gpu_bytes, 1);
     CHECK_EQ(map.missing_host_bytes, PAGE);
     config.gpu_bytes = 5 * PAGE;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.missing_gpu_bytes, pool_bytes(&small_pool, 10, 0));
     CHECK_EQ(map.missing_host_bytes, PST_MEMORY_MAP_NEVER);
     config.swap_bytes = PAGE; /* must be swapped, and there is no host memory */
     config.num_tokens = 1;
     config.min_tokens = 1;
     config.max_tokens = 1;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.missing_gpu_bytes, PST_MEMORY_MAP_NEVER);
     CHECK_EQ(map.missing_host_bytes, PST_MEMORY_MAP_NEVER);
     config.gpu_bytes = GIB;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.missing_host_bytes, PAGE);
 }
 
@@ -333,12 +333,12 @@ PST_TEST(MemoryMap, LargeNumbers)
     config.block_tokens = most / 65536;
     config.max_tokens = most;
     config.align = (uint64_t)1 << 30;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(!map.fits);
     CHECK(map.missing_gpu_bytes > most && map.missing_gpu_bytes < 2 * most);
     config.reserve_bytes = 0;
     config.swap_buffer_bytes = 0;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(map.fits);
     CHECK(map.num_tokens > 0 && map.num_tokens < most / 16);
     CHECK_EQ(map.num_pages + map.num_host_pages, INT32_MAX);
@@ -347,10 +347,10 @@ PST_TEST(MemoryMap, LargeNumbers)
     config.swap_frees_bytes = 1;
     config.max_tokens = 0;
     config.gpu_bytes = GIB; /* nearly all of it spills */
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(!map.fits); /* the rings alone */
     config.gpu_bytes = 64 * GIB;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(map.fits);
     CHECK_EQ(map.spill_pages, 2 * map.num_host_pages);
     CHECK_EQ(map.traffic_bytes, 2 * map.num_host_pages * PST_PAGE_BYTES_MAX);
@@ -360,16 +360,16 @@ PST_TEST(MemoryMap, WithoutAPool)
 {
     pst_memory_map_config config = PST_MEMORY_MAP_CONFIG_INIT;
     pst_memory_map map;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(map.fits);
     CHECK_EQ(map.end_bytes + map.host_bytes + map.num_pages + map.traffic_bytes, 0);
     config.static_bytes = 1000;
     config.gpu_bytes = 1000;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(map.fits);
     CHECK_EQ(map.spare_bytes, 0);
     config.gpu_bytes = 999;
-    CHECK_OK(pst_memory_map_plan(&config, &map));
+    CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.fits, false);
     CHECK_EQ(map.missing_gpu_bytes, 1);
     CHECK_EQ(map.missing_host_bytes, PST_MEMORY_MAP_NEVER);
@@ -390,7 +390,7 @@ PST_TEST(MemoryMap, WithoutAPool)
         bad.swap_bytes = 100;                                         \
         bad.num_tokens = 10;                                          \
         bad.change;                                                   \
-        CHECK_STATUS(pst_memory_map_plan(&bad, &map), PST_E_INVALID); \
+        CHECK_STATUS(pst_memory_map_make(&bad, &map), PST_E_INVALID); \
         said(text);                                                   \
         CHECK_EQ(map.end_bytes, 77);                                  \
     } while (0)
@@ -435,9 +435,9 @@ PST_TEST(MemoryMap, BadConfigs)
             "demand_pages[0] 2147483648: allowed are up to 2^31 - 1 [");
     pst_memory_map_config config = PST_MEMORY_MAP_CONFIG_INIT;
     config.total_pages = 1;
-    CHECK_STATUS(pst_memory_map_plan(&config, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_memory_map_make(&config, NULL), PST_E_INVALID);
     pst_memory_map map;
-    CHECK_STATUS(pst_memory_map_plan(&config, &map), PST_E_INVALID);
+    CHECK_STATUS(pst_memory_map_make(&config, &map), PST_E_INVALID);
     said("total_pages 1: must be 0 without a pool [");
 }
 
@@ -451,7 +451,7 @@ PST_TEST(MemoryMap, WithoutMemory)
     config.num_demands = 1;
     for (long n = 0; n < 3; n++) {
         psti_fail_allocation_after(n);
-        const pst_status status = pst_memory_map_plan(&config, &map);
+        const pst_status status = pst_memory_map_make(&config, &map);
         psti_fail_allocation_after(-1);
         CHECK_EQ(status, n < 2 ? PST_E_NOMEM : PST_OK);
         CHECK_EQ(map.end_bytes == 77, n < 2);

@@ -16,7 +16,8 @@ static void run_and_check(scene *of, const pst_plan_config *config)
     CHECK_OK(pst_plan_check(&of->problem, of->offsets, &fault, &peak));
     CHECK_EQ(fault.kind, PST_PLAN_RIGHT);
     CHECK_EQ(peak, of->plan.peak);
-    CHECK(of->plan.lower_bound >= of->plan.load && of->plan.mode_bound >= of->plan.lower_bound);
+    CHECK(of->plan.lower_bound >= of->plan.most_live_bytes &&
+          of->plan.mode_bound >= of->plan.lower_bound);
     CHECK(of->plan.peak >= of->plan.mode_bound);
     CHECK_EQ(of->plan.status == PST_PLAN_OPTIMAL, of->plan.peak == of->plan.mode_bound);
 }
@@ -66,7 +67,7 @@ PST_TEST(Plan, SearchRaisesTheBound)
     scene_tight(&of);
     run_and_check(&of, &config);
     CHECK_EQ(of.plan.status, PST_PLAN_OPTIMAL);
-    CHECK_EQ(of.plan.load, 9);
+    CHECK_EQ(of.plan.most_live_bytes, 9);
     CHECK_EQ(of.plan.lower_bound, 10);
     CHECK_EQ(of.plan.peak, 10);
     of.problem.capacity = 9;
@@ -112,7 +113,7 @@ PST_TEST(Plan, Invariances)
         scene of;
         scene_make(&of, seed, N, INSTANTS, 7);
         const uint64_t peak = peak_of(&of);
-        CHECK(peak >= of.plan.load);
+        CHECK(peak >= of.plan.most_live_bytes);
 
         scene other;
         scene_make(&other, seed, N, INSTANTS, 7); /* renamed: the order of the tensors */
@@ -285,7 +286,7 @@ PST_TEST(Plan, CapacityBelowTheBound)
     CHECK_EQ(of.plan.status, PST_PLAN_IMPOSSIBLE);
     CHECK_EQ(of.plan.stage, PST_STAGE_BOUND);
     CHECK_EQ(of.plan.bound_instant, 7);
-    CHECK_EQ(of.plan.load, 2048);
+    CHECK_EQ(of.plan.most_live_bytes, 2048);
     CHECK_EQ(of.plan.lower_bound, 2048);
     CHECK_EQ(of.offsets[0], 77);
     CHECK_EQ(of.plan.peak, 0);

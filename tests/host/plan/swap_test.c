@@ -33,8 +33,11 @@ static void said(const char *text)
 
 PST_TEST(Swap, TheModelOfSevenBillion)
 {
-    const pst_swap_shape shape = {
-        .batch = 1, .sequence = (uint64_t)1 << 20, .hidden = 4096, .tp = 4, .cp = 2};
+    const pst_swap_shape shape = {.micro_batch = 1,
+                                  .sequence_size = (uint64_t)1 << 20,
+                                  .hidden_size = 4096,
+                                  .tensor_parallel = 4,
+                                  .context_parallel = 2};
     pst_swap_config config = PST_SWAP_CONFIG_INIT;
     CHECK_OK(pst_swap_model(&shape, &config));
     CHECK_EQ(config.input_bytes, GIB);
@@ -46,12 +49,13 @@ PST_TEST(Swap, TheModelOfSevenBillion)
 
 PST_TEST(Swap, ShapesByHand)
 {
-    pst_swap_shape shape = {.batch = 3, .sequence = 10, .hidden = 7, .ffn = 5, .element_bytes = 1};
+    pst_swap_shape shape = {
+        .micro_batch = 3, .sequence_size = 10, .hidden_size = 7, .ffn_size = 5, .element_bytes = 1};
     pst_swap_config config = PST_SWAP_CONFIG_INIT;
     CHECK_OK(pst_swap_model(&shape, &config)); /* 30 tokens of 8 * 7 + 2 * 5 */
     CHECK_EQ(config.input_bytes, 210);
     CHECK_EQ(config.other_bytes, 30 * 66 - 420);
-    shape.tp = 5;
+    shape.tensor_parallel = 5;
     shape.element_bytes = 4;
     CHECK_OK(pst_swap_model(&shape, &config));
     CHECK_EQ(config.attention_bytes, 6 * 7 * 4);
@@ -62,25 +66,31 @@ PST_TEST(Swap, ShapesByHand)
 PST_TEST(Swap, BadShapes)
 {
     pst_swap_config config = PST_SWAP_CONFIG_INIT;
-    pst_swap_shape shape = {.batch = 1, .sequence = 12, .hidden = 8, .tp = 4, .cp = 2};
+    pst_swap_shape shape = {.micro_batch = 1,
+                            .sequence_size = 12,
+                            .hidden_size = 8,
+                            .tensor_parallel = 4,
+                            .context_parallel = 2};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("sequence 12: must be a multiple of tp * cp, 8 [");
-    shape = (pst_swap_shape){.batch = 1, .hidden = 8};
+    said("sequence_size 12: must be a multiple of tensor_parallel * context_parallel, 8 [");
+    shape = (pst_swap_shape){.micro_batch = 1, .hidden_size = 8};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    shape = (pst_swap_shape){.sequence = 1, .hidden = 8};
+    shape = (pst_swap_shape){.sequence_size = 1, .hidden_size = 8};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("batch 0: must be at least 1 [");
-    shape = (pst_swap_shape){.batch = 1, .sequence = 1};
+    said("micro_batch 0: must be at least 1 [");
+    shape = (pst_swap_shape){.micro_batch = 1, .sequence_size = 1};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("hidden 0: must be at least 1 [");
-    shape = (pst_swap_shape){.batch = 1, .sequence = (uint64_t)1 << 32, .hidden = 1u << 25};
+    said("hidden_size 0: must be at least 1 [");
+    shape = (pst_swap_shape){
+        .micro_batch = 1, .sequence_size = (uint64_t)1 << 32, .hidden_size = 1u << 25};
     CHECK_OK(pst_swap_model(&shape, &config)); /* 16 * 2 * 2^57: just 2^62 */
     CHECK_EQ(config.input_bytes, (uint64_t)1 << 58);
-    shape.batch = 2;
+    shape.micro_batch = 2;
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("batch 2, sequence 4294967296, hidden 33554432, ffn 134217728: more than 2^62 bytes");
+    said("micro_batch 2, sequence_size 4294967296, hidden_size 33554432, ffn_size 134217728: more "
+         "than 2^62 bytes");
     CHECK_EQ(config.num_tokens, (uint64_t)1 << 32);
-    shape.hidden = (uint64_t)1 << 63;
+    shape.hidden_size = (uint64_t)1 << 63;
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
     CHECK_STATUS(pst_swap_model(NULL, &config), PST_E_INVALID);
 }
@@ -91,9 +101,9 @@ PST_TEST(Swap, BadShapes)
 PST_TEST(Swap, AlphaFromHostMemory)
 {
     pst_swap_config config = ample();
-    pst_swap swap;
+    pst_swap_choice swap;
     config.host_bytes = 256 * GIB;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.limit, PST_SWAP_BY_MEMORY);
     CHECK_EQ(swap.den, 1 << 17);
     CHECK_EQ(swap.num, 61166); /* floor(2^17 * 98 / 210) */
@@ -103,7 +113,7 @@ PST_TEST(Swap, AlphaFromHostMemory)
     CHECK(swap.host_bytes <= 256 * GIB && 256 * GIB - swap.host_bytes < 30 * 120 * KIB);
     CHECK_EQ(swap.buffer_bytes, 16 * GIB);
     config.block_tokens = 4096;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.num, 14 * 4096);
     CHECK_EQ(swap.layer_bytes, 2 * GIB + 14 * GIB * 14 / 32);
 }
@@ -117,15 +127,16 @@ PST_TEST(Swap, FromSomeLengthOnAllIsSwapped)
     uint64_t crossover = 0;
     for (uint64_t tokens = 32 * KIB; tokens <= 512 * KIB; tokens += 32 * KIB) {
         const uint64_t operations = 24 * tokens * 4096 * 4096 + 2 * tokens * tokens * 4096;
-        const pst_swap_shape shape = {.batch = 1, .sequence = tokens, .hidden = 4096, .tp = 8};
+        const pst_swap_shape shape = {
+            .micro_batch = 1, .sequence_size = tokens, .hidden_size = 4096, .tensor_parallel = 8};
         pst_swap_config config = PST_SWAP_CONFIG_INIT;
-        pst_swap swap;
+        pst_swap_choice swap;
         CHECK_OK(pst_swap_model(&shape, &config));
         config.link_bytes_per_second = 10000000000;
         config.forward_nanoseconds = operations / 8 / 150000;
         config.host_bytes = (uint64_t)1 << 50;
         config.num_layers = 32;
-        CHECK_OK(pst_swap_plan(&config, &swap));
+        CHECK_OK(pst_swap_choose(&config, &swap));
         const uint64_t share = 1000 * swap.num / swap.den;
         CHECK(share >= previous);
         CHECK_EQ(swap.limit == PST_SWAP_UNLIMITED, share == 1000);
@@ -139,41 +150,41 @@ PST_TEST(Swap, FromSomeLengthOnAllIsSwapped)
 PST_TEST(Swap, EqualityIsEnough)
 {
     pst_swap_config config = ample();
-    pst_swap swap;
+    pst_swap_choice swap;
     config.link_bytes_per_second = 16 * GIB;
     config.host_bytes = 16 * GIB * 30;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.limit, PST_SWAP_UNLIMITED);
     CHECK_EQ(swap.num, swap.den);
     CHECK_EQ(swap.layer_bytes, 16 * GIB);
     config.host_bytes--;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.limit, PST_SWAP_BY_MEMORY);
     CHECK_EQ(swap.num, swap.den - 1);
     config.host_bytes++;
     config.forward_nanoseconds--;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.limit, PST_SWAP_BY_TIME);
     CHECK_EQ(swap.num, swap.den - 1);
     config.host_bytes -= 17 * 30 + 29; /* both leave 16 GiB - 18 */
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.limit, PST_SWAP_BY_TIME);
 }
 
 PST_TEST(Swap, WhatGoesWholeJustFits)
 {
     pst_swap_config config = ample();
-    pst_swap swap;
+    pst_swap_choice swap;
     config.link_bytes_per_second = 2 * GIB;
     config.host_bytes = 60 * GIB;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.limit, PST_SWAP_BY_TIME);
     CHECK_EQ(swap.num, 0);
     CHECK_EQ(swap.layer_bytes, 2 * GIB);
     CHECK_EQ(swap.missing_nanoseconds + swap.missing_link_bytes + swap.missing_host_bytes, 0);
     config.link_bytes_per_second--;
     config.host_bytes -= 31;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.limit, PST_SWAP_IMPOSSIBLE);
     CHECK_EQ(swap.missing_link_bytes, 1);
     CHECK_EQ(swap.missing_nanoseconds, 1);
@@ -181,7 +192,7 @@ PST_TEST(Swap, WhatGoesWholeJustFits)
     CHECK_EQ(swap.layer_bytes + swap.host_bytes + swap.num + swap.room_bytes, 0);
     config.link_bytes_per_second = GIB; /* a second more, and host memory suffices */
     config.host_bytes = 60 * GIB;
-    CHECK_OK(pst_swap_plan(&config, &swap));
+    CHECK_OK(pst_swap_choose(&config, &swap));
     CHECK_EQ(swap.missing_nanoseconds, 1000000000);
     CHECK_EQ(swap.missing_link_bytes, GIB);
     CHECK_EQ(swap.missing_host_bytes, 0);
@@ -191,11 +202,11 @@ PST_TEST(Swap, TwoLayersStay)
 {
     for (uint32_t layers = 0; layers <= 3; layers++) {
         pst_swap_config config = ample();
-        pst_swap swap;
+        pst_swap_choice swap;
         config.num_layers = layers;
         config.host_bytes = 0;
         config.forward_nanoseconds = 0;
-        CHECK_OK(pst_swap_plan(&config, &swap));
+        CHECK_OK(pst_swap_choose(&config, &swap));
         CHECK_EQ(swap.limit, layers <= 2 ? PST_SWAP_UNLIMITED : PST_SWAP_IMPOSSIBLE);
         CHECK_EQ(swap.num_layers, layers <= 2 ? 0 : 1);
         CHECK_EQ(swap.num + swap.host_bytes + swap.layer_bytes, 0);
@@ -221,8 +232,8 @@ static void against_search(const pst_swap_config *config)
         if (all || k % config->block_tokens == 0)
             best = k;
     }
-    pst_swap swap;
-    CHECK_OK(pst_swap_plan(config, &swap));
+    pst_swap_choice swap;
+    CHECK_OK(pst_swap_choose(config, &swap));
     CHECK_EQ(swap.limit == PST_SWAP_IMPOSSIBLE, best == UINT64_MAX);
     CHECK_EQ(swap.limit == PST_SWAP_UNLIMITED, all);
     CHECK_MSG(best == UINT64_MAX || swap.num == best, "%" PRIu64 " tokens, not %" PRIu64, swap.num,
@@ -254,7 +265,7 @@ PST_TEST(Swap, EverySmallCase)
 PST_TEST(Swap, LargeNumbers)
 {
     pst_swap_config config = ample();
-    pst_swap swap;
+    pst_swap_choice swap;
     for (int shift = 31; shift <= 61; shift++) { /* half of a layer of 2^shift + 1 + 1 */
         config.input_bytes = 1;
         config.attention_bytes = 1;
@@ -263,7 +274,7 @@ PST_TEST(Swap, LargeNumbers)
         config.host_bytes = UINT64_MAX;
         config.num_layers = 3;
         config.link_bytes_per_second = (config.other_bytes >> 1) + 2;
-        CHECK_OK(pst_swap_plan(&config, &swap));
+        CHECK_OK(pst_swap_choose(&config, &swap));
         CHECK_EQ(swap.limit, PST_SWAP_BY_TIME);
         CHECK_EQ(swap.num, (uint64_t)1 << 61);
         CHECK_EQ(swap.layer_bytes, config.link_bytes_per_second);
@@ -272,7 +283,7 @@ PST_TEST(Swap, LargeNumbers)
     config.link_bytes_per_second = UINT64_MAX;
     config.forward_nanoseconds = UINT64_MAX;
     config.num_layers = UINT32_MAX;
-    CHECK_OK(pst_swap_plan(&config, &swap)); /* 2^64 / (2^32 - 3) */
+    CHECK_OK(pst_swap_choose(&config, &swap)); /* 2^64 / (2^32 - 3) */
     CHECK_EQ(swap.limit, PST_SWAP_BY_MEMORY);
     CHECK_EQ(swap.layer_bytes, ((uint64_t)1 << 32) + 3);
     config.link_bytes_per_second = 1;
@@ -280,7 +291,7 @@ PST_TEST(Swap, LargeNumbers)
     config.input_bytes = config.other_bytes;
     config.other_bytes = 0;
     config.host_bytes = 0;
-    CHECK_OK(pst_swap_plan(&config, &swap)); /* what is missing is beyond 2^64 */
+    CHECK_OK(pst_swap_choose(&config, &swap)); /* what is missing is beyond 2^64 */
     CHECK_EQ(swap.limit, PST_SWAP_IMPOSSIBLE);
     CHECK_EQ(swap.missing_nanoseconds, UINT64_MAX);
     CHECK_EQ(swap.missing_host_bytes, UINT64_MAX);
@@ -288,14 +299,14 @@ PST_TEST(Swap, LargeNumbers)
 }
 
 /* After this change to a good one. */
-#define REFUSES(change, text)                                    \
-    do {                                                         \
-        pst_swap_config bad = ample();                           \
-        pst_swap swap = {.num = 77};                             \
-        bad.change;                                              \
-        CHECK_STATUS(pst_swap_plan(&bad, &swap), PST_E_INVALID); \
-        said(text);                                              \
-        CHECK_EQ(swap.num, 77);                                  \
+#define REFUSES(change, text)                                      \
+    do {                                                           \
+        pst_swap_config bad = ample();                             \
+        pst_swap_choice swap = {.num = 77};                        \
+        bad.change;                                                \
+        CHECK_STATUS(pst_swap_choose(&bad, &swap), PST_E_INVALID); \
+        said(text);                                                \
+        CHECK_EQ(swap.num, 77);                                    \
     } while (0)
 
 PST_TEST(Swap, BadConfigs)
@@ -308,8 +319,8 @@ PST_TEST(Swap, BadConfigs)
                                              "other_bytes 4611686018427387904: together at most");
     REFUSES(input_bytes = UINT64_MAX, "input_bytes 18446744073709551615, attention_bytes ");
     const pst_swap_config config = ample();
-    CHECK_STATUS(pst_swap_plan(&config, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_swap_plan(NULL, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_swap_choose(&config, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_swap_choose(NULL, NULL), PST_E_INVALID);
 }
 
 /* ---- by tensor ---- */

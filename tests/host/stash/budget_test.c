@@ -7,7 +7,7 @@
 
 #define GB 1e9
 
-/* ---- plan ---- */
+/* ---- choose ---- */
 
 /* A millisecond at 1 GB/s is 10^6 bytes. The point at 8 is slower than that at 4. */
 static pst_copy_rates some_rates(void)
@@ -29,13 +29,13 @@ static bool near(double a, double b)
 static void expect_plan(const pst_copy_rates *rates, uint64_t bytes, double window, int num_sms,
                         double seconds, bool fits)
 {
-    pst_copy_plan plan = {.num_sms = -1};
-    CHECK_OK(pst_copy_rates_plan(rates, bytes, window, &plan));
-    CHECK_MSG(plan.num_sms == num_sms && near(plan.seconds, seconds) && plan.fits == fits,
+    pst_copy_choice choice = {.num_sms = -1};
+    CHECK_OK(pst_copy_rates_choose_sms(rates, bytes, window, &choice));
+    CHECK_MSG(choice.num_sms == num_sms && near(choice.seconds, seconds) && choice.fits == fits,
               "%llu bytes in %g s: %d SMs, %.17g s, fits %d; not %d, %.17g, %d",
-              (unsigned long long)bytes, window, plan.num_sms, plan.seconds, plan.fits, num_sms,
-              seconds, fits);
-    CHECK_EQ(plan.fits, plan.seconds <= window);
+              (unsigned long long)bytes, window, choice.num_sms, choice.seconds, choice.fits,
+              num_sms, seconds, fits);
+    CHECK_EQ(choice.fits, choice.seconds <= window);
 }
 
 PST_TEST(Budget, AtThePointsTheTimeIsExact)
@@ -45,13 +45,14 @@ PST_TEST(Budget, AtThePointsTheTimeIsExact)
     for (uint32_t i = 0; i < rates.num_points; i++)
         rates.points[i].bytes_per_second = (double)(1u << (20 + i));
     for (uint32_t i = 0; i < rates.num_points; i++) {
-        pst_copy_plan plan;
+        pst_copy_choice choice;
         const double seconds = 0x1p-10 + 1.0 / (double)(1u << i);
-        CHECK_OK(pst_copy_rates_plan(&rates, 1u << 20, seconds, &plan));
-        CHECK(plan.num_sms == rates.points[i].num_sms && plan.seconds == seconds && plan.fits);
-        CHECK_OK(pst_copy_rates_plan(&rates, 1u << 20, nextafter(seconds, 0), &plan));
-        CHECK_EQ(plan.num_sms, i + 1 < rates.num_points ? rates.points[i].num_sms + 1 : 12);
-        CHECK_EQ(plan.fits, i + 1 < rates.num_points);
+        CHECK_OK(pst_copy_rates_choose_sms(&rates, 1u << 20, seconds, &choice));
+        CHECK(choice.num_sms == rates.points[i].num_sms && choice.seconds == seconds &&
+              choice.fits);
+        CHECK_OK(pst_copy_rates_choose_sms(&rates, 1u << 20, nextafter(seconds, 0), &choice));
+        CHECK_EQ(choice.num_sms, i + 1 < rates.num_points ? rates.points[i].num_sms + 1 : 12);
+        CHECK_EQ(choice.fits, i + 1 < rates.num_points);
     }
 }
 
@@ -130,25 +131,25 @@ PST_TEST(Budget, TheFewestOfAllBudgets)
     int previous = 12;
     for (int i = 120; i < 620; i++) {
         const double window = i * 1e-5;
-        pst_copy_plan plan;
+        pst_copy_choice choice;
         int wanted = 12;
         for (int n = 12; n >= 1; n--)
             if (0.001 + 5e6 / (rate[n - 1] * GB) <= window)
                 wanted = n;
-        CHECK_OK(pst_copy_rates_plan(&rates, 5000000, window, &plan));
-        CHECK_EQ(plan.num_sms, wanted);
-        CHECK(plan.num_sms <= previous);
-        previous = plan.num_sms;
+        CHECK_OK(pst_copy_rates_choose_sms(&rates, 5000000, window, &choice));
+        CHECK_EQ(choice.num_sms, wanted);
+        CHECK(choice.num_sms <= previous);
+        previous = choice.num_sms;
     }
     CHECK_EQ(previous, 1);
 }
 
 static void refuses(const pst_copy_rates *rates, double seconds, const char *text)
 {
-    pst_copy_plan plan = {.num_sms = -7};
-    CHECK_STATUS(pst_copy_rates_plan(rates, 1000, seconds, &plan), PST_E_INVALID);
+    pst_copy_choice choice = {.num_sms = -7};
+    CHECK_STATUS(pst_copy_rates_choose_sms(rates, 1000, seconds, &choice), PST_E_INVALID);
     small_said(text);
-    CHECK_EQ(plan.num_sms, -7);
+    CHECK_EQ(choice.num_sms, -7);
 }
 
 PST_TEST(Budget, BadWindowsAndPointers)
@@ -158,8 +159,8 @@ PST_TEST(Budget, BadWindowsAndPointers)
     refuses(&rates, -1, "seconds -1: must be finite and above 0 [");
     refuses(&rates, (double)NAN, "seconds nan: must be finite and above 0 [");
     refuses(&rates, (double)INFINITY, "seconds inf: must be finite and above 0 [");
-    refuses(NULL, 1, "rates or plan_out is NULL [");
-    CHECK_STATUS(pst_copy_rates_plan(&rates, 0, 1, NULL), PST_E_INVALID);
+    refuses(NULL, 1, "rates or choice_out is NULL [");
+    CHECK_STATUS(pst_copy_rates_choose_sms(&rates, 0, 1, NULL), PST_E_INVALID);
 }
 
 /* After this change to good rates. */
@@ -214,14 +215,14 @@ static pst_calibrate_config quick(pst_copy_op op)
 
 static void check_host_rates(const pst_copy_rates *rates, pst_copy_op op)
 {
-    pst_copy_plan plan;
+    pst_copy_choice choice;
     CHECK_EQ(rates->op, op);
     CHECK_EQ(rates->backend, PST_BACKEND_AUTO);
     CHECK_EQ(rates->num_points, 1);
     CHECK_EQ(rates->points[0].num_sms, 1);
-    CHECK_OK(pst_copy_rates_plan(rates, MIB, 3600, &plan));
-    CHECK_EQ(plan.num_sms, 1);
-    CHECK(plan.fits);
+    CHECK_OK(pst_copy_rates_choose_sms(rates, MIB, 3600, &choice));
+    CHECK_EQ(choice.num_sms, 1);
+    CHECK(choice.fits);
 }
 
 PST_TEST(Calibrate, TheHostDevice)

@@ -4,9 +4,9 @@ typedef struct expected {
     pst_trace_part part;
     uint32_t layers, tp, cp, alpha_num, alpha_den;
     bool full, fused;
-    uint32_t microbatches, warmup;
+    uint32_t num_micro_batches, warmup;
     uint32_t online_percent; /* over the load, times 100; 0: not looked at */
-    uint64_t tensors, most_live, load_kib;
+    uint64_t tensors, most_live, live_kib;
 } expected;
 
 static void derives(const expected *want)
@@ -15,14 +15,14 @@ static void derives(const expected *want)
     pst_trace_summary summary;
     pst_trace *trace = NULL;
     from.part = want->part;
-    from.layers = want->layers;
-    from.tp = want->tp;
-    from.cp = want->cp;
+    from.num_layers = want->layers;
+    from.tensor_parallel = want->tp;
+    from.context_parallel = want->cp;
     from.alpha_num = want->alpha_num;
     from.alpha_den = want->alpha_den;
     from.full = want->full;
     from.fused_loss = want->fused;
-    from.num_microbatches = want->microbatches;
+    from.num_micro_batches = want->num_micro_batches;
     from.warmup = want->warmup;
     CHECK_OK(pst_trace_derive(&from, &trace));
     CHECK_OK(pst_trace_get_summary(trace, 512, &summary));
@@ -30,9 +30,9 @@ static void derives(const expected *want)
     CHECK_EQ(summary.num_tensors, want->tensors);
     CHECK_EQ(summary.num_unfreed, 0);
     if (want->most_live != 0)
-        CHECK_EQ(summary.most_live, want->most_live);
-    CHECK_EQ(summary.load, want->load_kib << 10);
-    const double over = (double)summary.online_peak / (double)summary.load - 1;
+        CHECK_EQ(summary.most_live_tensors, want->most_live);
+    CHECK_EQ(summary.most_live_bytes, want->live_kib << 10);
+    const double over = (double)summary.online_peak / (double)summary.most_live_bytes - 1;
     if (want->online_percent != 0)
         CHECK_EQ((int)(over * 10000 + 0.5), want->online_percent);
 }
@@ -73,9 +73,9 @@ PST_TEST(TraceDerive, SequenceOfALayersForward)
     char shown[1024];
     /* one shard is 2048 bytes */
     from.part = PST_TRACE_LAYER_FORWARD;
-    from.sequence = 128;
-    from.hidden = 64;
-    from.heads = 4;
+    from.sequence_size = 128;
+    from.hidden_size = 64;
+    from.num_heads = 4;
     CHECK_OK(pst_trace_derive(&from, &trace));
     describe(trace, shown, sizeof(shown));
     pst_trace_destroy(trace);
@@ -89,13 +89,13 @@ PST_TEST(TraceDerive, PassesOfLayers)
 {
     pst_trace_derivation from = PST_TRACE_DERIVATION_INIT;
     pst_trace *trace = NULL;
-    from.layers = 2;
-    from.num_microbatches = 3;
+    from.num_layers = 2;
+    from.num_micro_batches = 3;
     from.warmup = 1;
     CHECK_OK(pst_trace_derive(&from, &trace));
     static const struct {
         uint8_t phase;
-        uint32_t layer, microbatch;
+        uint32_t layer, micro_batch;
     } want[] = {
 #define F(m) \
     {PST_PHASE_OTHER, PST_TRACE_NONE, m}, {PST_PHASE_FORWARD, 0, m}, {PST_PHASE_FORWARD, 1, m}
@@ -111,7 +111,7 @@ PST_TEST(TraceDerive, PassesOfLayers)
     for (uint64_t i = 0; i < num_passes; i++) {
         const pst_trace_pass *pass = &pst_trace_passes(trace)[i];
         CHECK_MSG(pass->phase == want[i].phase && pass->layer == want[i].layer &&
-                      pass->microbatch == want[i].microbatch,
+                      pass->micro_batch == want[i].micro_batch,
                   "pass %llu", (unsigned long long)i);
     }
     pst_trace_destroy(trace);
@@ -132,24 +132,25 @@ PST_TEST(TraceDerive, Refusals)
     } while (0)
     REFUSES(struct_size, 1, "struct_size 1: use");
     REFUSES(part, PST_TRACE_NUM_PARTS, "part 4: allowed is 0..3");
-    REFUSES(batch, 0, "batch 0: allowed is 1..1073741824");
-    REFUSES(sequence, 0, "sequence 0: allowed is 1..");
-    REFUSES(sequence, 1001, "sequence 1001: allowed is a multiple of 8 (tp, cp)");
-    REFUSES(hidden, 4098, "hidden 4098: allowed is a multiple of 4");
-    REFUSES(heads, 30, "heads 30: allowed is a multiple of 4");
-    REFUSES(ffn, 3, "ffn 3: allowed is a multiple of 4");
-    REFUSES(vocabulary, 0, "vocabulary 0: allowed");
-    REFUSES(tp, 0, "tp 0: allowed is 1..65536");
-    REFUSES(cp, 0, "cp 0: allowed is 1..65536");
-    REFUSES(layers, 0, "layers 0: allowed is 1..1048576");
+    REFUSES(micro_batch, 0, "micro_batch 0: allowed is 1..1073741824");
+    REFUSES(sequence_size, 0, "sequence_size 0: allowed is 1..");
+    REFUSES(sequence_size, 1001, "sequence_size 1001: allowed is a multiple of 8");
+    REFUSES(hidden_size, 4098, "hidden_size 4098: allowed is a multiple of 4");
+    REFUSES(num_heads, 30, "num_heads 30: allowed is a multiple of 4");
+    REFUSES(ffn_size, 3, "ffn_size 3: allowed is a multiple of 4");
+    REFUSES(vocab_size, 0, "vocab_size 0: allowed");
+    REFUSES(tensor_parallel, 0, "tensor_parallel 0: allowed is 1..65536");
+    REFUSES(context_parallel, 0, "context_parallel 0: allowed is 1..65536");
+    REFUSES(num_layers, 0, "num_layers 0: allowed is 1..1048576");
     REFUSES(alpha_den, 0, "alpha_den 0: allowed");
     REFUSES(alpha_num, 5, "alpha_num 5: allowed is 0..4");
-    REFUSES(num_microbatches, 0, "num_microbatches 0: allowed");
+    REFUSES(num_micro_batches, 0, "num_micro_batches 0: allowed");
     REFUSES(warmup, 1u << 21, "warmup 2097152: allowed");
-    REFUSES(sequence, UINT64_C(1) << 41, "sequence 2199023255552: allowed is 1..1099511627776");
+    REFUSES(sequence_size, UINT64_C(1) << 41,
+            "sequence_size 2199023255552: allowed is 1..1099511627776");
     from = right;
-    from.sequence = UINT64_C(1) << 40;
-    from.batch = 1u << 30;
+    from.sequence_size = UINT64_C(1) << 40;
+    from.micro_batch = 1u << 30;
     CHECK_STATUS(pst_trace_derive(&from, &trace), PST_E_INVALID);
     CHECK(strstr(pst_last_message(), "a tensor of more than 2^62 bytes") != NULL);
     CHECK_STATUS(pst_trace_derive(NULL, &trace), PST_E_INVALID);
@@ -160,8 +161,8 @@ PST_TEST(TraceDerive, Refusals)
 PST_TEST(TraceDerive, SurvivesEveryFailedAllocation)
 {
     pst_trace_derivation from = PST_TRACE_DERIVATION_INIT;
-    from.layers = 2;
-    from.num_microbatches = 2;
+    from.num_layers = 2;
+    from.num_micro_batches = 2;
     from.warmup = 1;
     for (int n = 0;; n++) {
         pst_trace *trace = NULL;

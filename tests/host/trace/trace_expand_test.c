@@ -49,7 +49,7 @@ static void refuses(const char *rows, const pst_trace_expansion *how, const char
 static pst_trace_expansion layers_of(uint32_t layers)
 {
     pst_trace_expansion how = PST_TRACE_EXPANSION_INIT;
-    how.layers = layers;
+    how.num_layers = layers;
     return how;
 }
 
@@ -93,7 +93,7 @@ PST_TEST(TraceExpand, OrdersOfMicroBatches)
 {
     static const char rows[] = M(9, 1) D(9) FM(1, 2) BD(1) M(8, 3) D(8);
     pst_trace_expansion how = layers_of(1);
-    how.num_microbatches = 3;
+    how.num_micro_batches = 3;
     expands_as(rows, &how,
                "+0:1 -0 +1:2 -1 +2:3 -2 +3:1 -3 +4:2 -4 +5:3 -5 +6:1 -6 +7:2 -7 +8:3 "
                "-8");
@@ -120,7 +120,7 @@ PST_TEST(TraceExpand, LabelsOfTheRows)
     pst_trace *profile = NULL;
     pst_trace *trace = NULL;
     pst_trace_expansion how = layers_of(2);
-    how.num_microbatches = 2;
+    how.num_micro_batches = 2;
     open_profile(M(9, 1) FM(1, 2) "malloc,7,7,0,backward,,,,\n" BM(2, 2) BD(1) WD(2) D(9) D(7),
                  &profile);
     CHECK_OK(pst_trace_expand(profile, &how, &trace));
@@ -143,7 +143,7 @@ PST_TEST(TraceExpand, LabelsOfTheRows)
     for (uint64_t i = 0; i < 18; i++) {
         const pst_trace_pass *pass = &pst_trace_passes(trace)[i];
         CHECK_MSG(pass->phase == want[i % 9].phase && pass->layer == want[i % 9].layer &&
-                      pass->microbatch == i / 9 && pass->end - pass->begin == want[i % 9].num,
+                      pass->micro_batch == i / 9 && pass->end - pass->begin == want[i % 9].num,
                   "pass %llu", (unsigned long long)i);
     }
     CHECK_EQ(pst_trace_rows(trace)[5].line, 6);
@@ -245,10 +245,10 @@ PST_TEST(TraceExpand, Refusals)
     two.struct_size = 0;
     refuses(fits, &two, "struct_size 0: use");
     two = layers_of(0);
-    refuses(fits, &two, "layers 0: allowed is 1..1048576");
+    refuses(fits, &two, "num_layers 0: allowed is 1..1048576");
     two = layers_of(1);
-    two.num_microbatches = 1u << 21;
-    refuses(fits, &two, "num_microbatches 2097152: allowed is 0..1048576");
+    two.num_micro_batches = 1u << 21;
+    refuses(fits, &two, "num_micro_batches 2097152: allowed is 0..1048576");
     two = layers_of(1);
     two.order = (pst_trace_order)2;
     refuses(fits, &two, "order 2: allowed are sequential and 1f1b");
@@ -262,7 +262,7 @@ PST_TEST(TraceExpand, Refusals)
 static bool is_same_row(const pst_trace_request *a, const pst_trace_request *b)
 {
     return a->id == b->id && a->bytes == b->bytes && a->stream == b->stream &&
-           a->layer == b->layer && a->microbatch == b->microbatch && a->rank == b->rank &&
+           a->layer == b->layer && a->micro_batch == b->micro_batch && a->rank == b->rank &&
            a->op == b->op && a->phase == b->phase && a->tag == b->tag && a->line == b->line;
 }
 
@@ -283,7 +283,7 @@ static void strip(pst_trace **trace)
     pst_trace_request *rows = malloc(num_rows * sizeof(*rows));
     memcpy(rows, pst_trace_rows(*trace), num_rows * sizeof(*rows));
     for (uint64_t i = 0; i < num_rows; i++) {
-        rows[i].layer = rows[i].microbatch = PST_TRACE_NONE;
+        rows[i].layer = rows[i].micro_batch = PST_TRACE_NONE;
         rows[i].phase = PST_PHASE_NONE;
     }
     const pst_status status = pst_trace_make(&config, rows, num_rows, &bare);
@@ -302,19 +302,19 @@ static void becomes_a_model(uint32_t profiled, bool full, bool is_stripped, uint
     pst_trace *trace = NULL;
     pst_trace *model = NULL;
     from.full = full;
-    from.layers = profiled;
+    from.num_layers = profiled;
     CHECK_OK(pst_trace_derive(&from, &profile));
     if (is_stripped)
         strip(&profile);
-    how.num_microbatches = 4;
+    how.num_micro_batches = 4;
     how.order = PST_ORDER_1F1B;
     how.num_stages = 6;
     how.stage = 5 - warmup;
     const pst_status status = pst_trace_expand(profile, &how, &trace);
     pst_trace_destroy(profile);
     CHECK_MSG(status == PST_OK, "%u layers: %s", profiled, pst_last_message());
-    from.layers = 7;
-    from.num_microbatches = 4;
+    from.num_layers = 7;
+    from.num_micro_batches = 4;
     from.warmup = warmup;
     CHECK_OK(pst_trace_derive(&from, &model));
     if (is_stripped) {

@@ -25,7 +25,7 @@ PST_TEST(TraceReader, EveryFieldOfOurCsv)
             CHECK_OK(pst_trace_reader_next(reader, &row));
             CHECK_MSG(row.line == want->line && row.id == want->id && row.bytes == want->bytes &&
                           row.stream == want->stream && row.layer == want->layer &&
-                          row.microbatch == want->microbatch && row.rank == want->rank &&
+                          row.micro_batch == want->micro_batch && row.rank == want->rank &&
                           row.op == want->op && row.phase == want->phase && row.tag == want->tag,
                       "row %d with pieces of %zu", i, piece);
         }
@@ -41,7 +41,7 @@ PST_TEST(TraceReader, LineEndsAndByteOrderMark)
     const pst_trace_config csv = config_of(PST_TRACE_CSV);
     const pst_trace_config memo = config_of(PST_TRACE_MEMO);
     reads_as(&csv,
-             "\xef\xbb\xbfop,id,size,stream,phase,layer,microbatch,rank,tag\r\n"
+             "\xef\xbb\xbfop,id,size,stream,phase,layer,micro_batch,rank,tag\r\n"
              "malloc,1,5,,,,,,\r\nfree,1,5,,,,,,",
              "+1:5 -1");
     reads_as(&memo, "\xef\xbb\xbfmalloc 1 5\r\nfree 1", "+1:5 -1");
@@ -74,7 +74,7 @@ PST_TEST(TraceReader, FaultsOfOurCsv)
         {"malloc,1,5,4294967296,,,,,", "t:2: field stream: \"4294967296\""},
         {"malloc,1,5,,Forward,,,,", "t:2: field phase: \"Forward\": allowed is forward, backw"},
         {"malloc,1,5,,,4294967295,,,", "t:2: field layer: \"4294967295\": allowed is an integer"},
-        {"malloc,1,5,,,,-,,", "t:2: field microbatch: \"-\""},
+        {"malloc,1,5,,,,-,,", "t:2: field micro_batch: \"-\""},
         {"malloc,1,5,,,,,0x1,", "t:2: field rank: \"0x1\""},
         {"malloc,1,5,,,,,,sync", "t:2: field tag: \"sync\": allowed is static, dynamic or nothing"},
         {"mark,1,5,,,,,,use", "t:2: field size: \"5\": allowed is an integer 0..0"},
@@ -99,7 +99,7 @@ PST_TEST(TraceReader, FaultsOfTheHeader)
     refuses_text(&csv, "", "t:1: empty file: allowed is the header op,id,");
     refuses_text(&csv, "op,id\n", "t:1: field 3 of the header: missing: allowed is size (the");
     refuses_text(&csv, "op,size\n", "t:1: field 2 of the header: \"size\": allowed is id (the");
-    refuses_text(&csv, "op,id,size,stream,phase,layer,microbatch,rank,tag,x\n",
+    refuses_text(&csv, "op,id,size,stream,phase,layer,micro_batch,rank,tag,x\n",
                  "t:1: field 10 of the header: \"x\": allowed is no more");
     refuses_text(&csv, CSV_HEADER, "t: no malloc: allowed is at least one");
     refuses_text(&mini, "", "t:1: empty file: allowed is a header id,lower,upper,size");

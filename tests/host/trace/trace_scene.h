@@ -8,7 +8,7 @@
 #include "host/base/internal.h"
 #include "tests/harness.h"
 
-#define CSV_HEADER "op,id,size,stream,phase,layer,microbatch,rank,tag\n"
+#define CSV_HEADER "op,id,size,stream,phase,layer,micro_batch,rank,tag\n"
 
 typedef struct bytes {
     const char *data;

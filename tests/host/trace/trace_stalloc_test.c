@@ -33,7 +33,7 @@ PST_TEST(TraceStalloc, MarkersLabelWhatFollows)
                                "0 1 16 7\n";
     static const struct {
         uint64_t line, id;
-        uint32_t stream, layer, microbatch;
+        uint32_t stream, layer, micro_batch;
         uint8_t op, phase, tag;
     } expected[] = {
         {1, 1, 0, PST_TRACE_NONE, PST_TRACE_NONE, PST_TRACE_MALLOC, PST_PHASE_NONE, 0},
@@ -56,7 +56,7 @@ PST_TEST(TraceStalloc, MarkersLabelWhatFollows)
         CHECK_OK(pst_trace_reader_next(reader, &row));
         CHECK_MSG(row.line == expected[i].line && row.id == expected[i].id &&
                       row.stream == expected[i].stream && row.layer == expected[i].layer &&
-                      row.microbatch == expected[i].microbatch && row.op == expected[i].op &&
+                      row.micro_batch == expected[i].micro_batch && row.op == expected[i].op &&
                       row.phase == expected[i].phase && row.tag == expected[i].tag,
                   "row %zu: line %llu", i, (unsigned long long)row.line);
     }
@@ -87,8 +87,8 @@ PST_TEST(TraceStalloc, Faults)
         {"1 1 8 0\n0 1 9 0\n", "t:2: field size: 9: allowed is nothing or 8, as in the malloc at"},
         {"phase\n", "t:1: field phase: missing: allowed is F, B, W or O"},
         {"phase f 1\n", "t:1: field phase: \"f\": allowed is F, B, W or O"},
-        {"phase F x\n", "t:1: field microbatch: \"x\": allowed is an integer 0..4294967294"},
-        {"phase F 1 1\n", "t:1: field 4: \"1\": allowed is phase F|B|W|O [MICROBATCH]"},
+        {"phase F x\n", "t:1: field micro_batch: \"x\": allowed is an integer 0..4294967294"},
+        {"phase F 1 1\n", "t:1: field 4: \"1\": allowed is phase F|B|W|O [MICRO_BATCH]"},
         {"layer begin 1\n", "t:1: field layer: \"begin\": allowed is start or end"},
         {"layer start\n", "t:1: field layer: missing: allowed is an integer 0..4294967294"},
         {"layer start 1 2\n", "t:1: field 4: \"2\": allowed is layer start|end N"},

@@ -26,9 +26,9 @@ PST_TEST(TraceSummary, ThePapersExample)
     CHECK_EQ(summary.num_requests, 24);
     CHECK_EQ(summary.num_tensors, 12);
     CHECK_EQ(summary.num_sizes, 4);
-    CHECK_EQ(summary.load, 2432);
-    CHECK_EQ(summary.load_instant, 18);
-    CHECK_EQ(summary.most_live, 5);
+    CHECK_EQ(summary.most_live_bytes, 2432);
+    CHECK_EQ(summary.most_live_instant, 18);
+    CHECK_EQ(summary.most_live_tensors, 5);
     CHECK_EQ(summary.online_peak, 2688);
     CHECK_EQ(summary.align, 1);
 }
@@ -45,9 +45,9 @@ PST_TEST(TraceSummary, RoundsUpAndLeavesDynamicTensorsOut)
     CHECK_EQ(summary.num_dynamic, 2);
     CHECK_EQ(summary.num_unfreed, 1);
     CHECK_EQ(summary.num_sizes, 2);
-    CHECK_EQ(summary.load, 1536);
-    CHECK_EQ(summary.load_instant, 1);
-    CHECK_EQ(summary.dynamic_load, 1024);
+    CHECK_EQ(summary.most_live_bytes, 1536);
+    CHECK_EQ(summary.most_live_instant, 1);
+    CHECK_EQ(summary.most_live_dynamic_bytes, 1024);
     CHECK_EQ(summary.online_peak, 1536);
     CHECK_EQ(summary.align, 512);
 }
@@ -56,8 +56,8 @@ PST_TEST(TraceSummary, TheFirstOfTwoPeaks)
 {
     pst_trace_summary summary;
     sums_up(PST_TRACE_MEMO, "malloc 1 5\nmalloc 2 7\nfree 1\nmalloc 3 5\n", 1, &summary);
-    CHECK_EQ(summary.load, 12);
-    CHECK_EQ(summary.load_instant, 1);
+    CHECK_EQ(summary.most_live_bytes, 12);
+    CHECK_EQ(summary.most_live_instant, 1);
 }
 
 PST_TEST(TraceSummary, Refusals)

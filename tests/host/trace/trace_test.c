@@ -82,7 +82,7 @@ PST_TEST(Trace, PassesAreRunsOfOneLabel)
         const pst_trace_pass *pass = &pst_trace_passes(trace)[i];
         CHECK_MSG(pass->begin == expected[i].begin && pass->end == expected[i].end &&
                       pass->layer == expected[i].layer && pass->phase == expected[i].phase &&
-                      pass->microbatch == expected[i].microbatch,
+                      pass->micro_batch == expected[i].micro_batch,
                   "pass %d: [%llu, %llu)", i, (unsigned long long)pass->begin,
                   (unsigned long long)pass->end);
     }

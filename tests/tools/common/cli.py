@@ -96,7 +96,7 @@ def read(path):
         return [list(map(int, row)) for row in list(csv.reader(file))[1:]]
 
 
-def expect_tiers(path, pool, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, microbatches=1,
+def expect_tiers(path, pool, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, num_micro_batches=1,
                  page=256 << 10, layout="prefix", **policy):
     """tiers() of a file."""
     rows = read(path)
@@ -106,7 +106,7 @@ def expect_tiers(path, pool, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, m
         counts = [[sum(row)] for row in counts]
     tensors = tensors_of(dtype, hidden, ffn)
     stashes = [live_of_pages(tensors, row, page) for row in counts]
-    slots = (max(row[1] for row in rows) + 1) * microbatches
+    slots = (max(row[1] for row in rows) + 1) * num_micro_batches
     keys = tiers([stashes[i:i + slots] for i in range(0, len(stashes), slots)], pool, **policy)
     for name in ("spilled", "offloaded", "displaced"):
         keys[f"{name}_bytes"] = keys.pop(name) * page
@@ -120,7 +120,7 @@ def recommended(pages, share):
     return min((value // width + 1) * width - 1, max(pages))
 
 
-def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, microbatches=1,
+def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, num_micro_batches=1,
            factor=None, page=256 << 10, steps=None, layout="prefix"):
     """What the report must say, from the file alone."""
     rows = read(path)
@@ -136,7 +136,7 @@ def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, 
     mean = sum(sum(row[2:]) for row in rows) / (len(rows) * ep * parts)
     capacity = math.ceil(factor * mean) if factor else max(max(mine(row)) for row in rows)
     chosen = [row for row in rows if steps is None or steps[0] <= row[0] < steps[1]]
-    slots = layers * microbatches
+    slots = layers * num_micro_batches
     tensors = tensors_of(dtype, hidden, ffn)
     iterations = [[usage(tensors, mine(row), page) for row in chosen[i:i + slots]]
                   for i in range(0, len(chosen), slots)]

@@ -76,10 +76,10 @@ class Replay(CommandTest):
             (["--mode", "concurrent"], {}),
             (["--streams", 2], {}),
             (["--streams", 2, "--mode", "ordered", "--no-graph", "--restore", "keep"], {}),
-            (["--streams", 2, "--mode", "ordered", "--microbatches", 3], {"microbatches": 3}),
+            (["--streams", 2, "--mode", "ordered", "--microbatches", 3], {"num_micro_batches": 3}),
             (["--no-graph", "--tail", "zero"], {}),
             (["--ep", 8, "--rank", 3, "--layers", 2], {"ep": 8, "rank": 3, "layers": 2}),
-            (["--microbatches", 2, "--steps", "2:6"], {"microbatches": 2, "steps": (2, 6)}),
+            (["--microbatches", 2, "--steps", "2:6"], {"num_micro_batches": 2, "steps": (2, 6)}),
             (["--capacity-factor", "4.5"], {"factor": 4.5}),
             (["--capacity-factor", "6", "--layout", "segments"],
              {"factor": 6, "layout": "segments"}),
@@ -102,7 +102,7 @@ class Replay(CommandTest):
         self.assertTrue(options.pop("device_name"))
         self.assertEqual(options, {
             "routing": path, "hidden": 8, "ffn": 4, "dtype": "mxfp8", "experts": 8, "ep": 4,
-            "rank": 2, "layers": 3, "microbatches": 1, "step_begin": 1, "step_end": 3,
+            "rank": 2, "layers": 3, "num_micro_batches": 1, "step_begin": 1, "step_end": 3,
             "page_bytes": 65536, "streams": 2, "graph": False, "num_sms": 1, "seed": 5,
             "layout": "segments", "tail": "zero", "restore": "keep", "mode": "concurrent",
             "backend": "auto", "offload_fraction": "0/1", "on_overflow": "fail",
@@ -171,7 +171,7 @@ class HostPages(CommandTest):
     SHAPES = [
         ([], {}),
         (["--streams", 2], {}),
-        (["--streams", 2, "--mode", "ordered", "--microbatches", 2], {"microbatches": 2}),
+        (["--streams", 2, "--mode", "ordered", "--microbatches", 2], {"num_micro_batches": 2}),
         (["--layout", "segments", "--ep", 2, "--rank", 1],
          {"layout": "segments", "ep": 2, "rank": 1}),
         (["--dtype", "mxfp8", "--layout", "segments"], {"dtype": "mxfp8", "layout": "segments"}),

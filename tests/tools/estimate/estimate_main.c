@@ -29,7 +29,7 @@ static void print_run(const pst_estimate_config *config)
     NUMBER(world_size), NUMBER(tensor_parallel), NUMBER(pipeline_parallel);
     NUMBER(virtual_stages), NUMBER(context_parallel), NUMBER(expert_parallel);
     NUMBER(expert_tensor_parallel), NUMBER(sequence_parallel), NUMBER(distributed_optimizer);
-    NUMBER(interleave_group), NUMBER(overlaps_exchange);
+    NUMBER(micro_batch_group_size), NUMBER(overlaps_exchange);
     NUMBER(sequence_size), NUMBER(micro_batch), NUMBER(global_batch), NUMBER(type);
     NUMBER(gradient_width), NUMBER(optimizer_width), NUMBER(offload_num), NUMBER(offload_den);
     NUMBER(recompute), NUMBER(recompute_layers), NUMBER(has_flash_attention);
@@ -37,7 +37,7 @@ static void print_run(const pst_estimate_config *config)
     NUMBER(copies_attention), NUMBER(loss), NUMBER(saves_inputs_fp8);
     NUMBER(applies_probs_late), NUMBER(moe_rows), NUMBER(capacity_num), NUMBER(capacity_den);
     NUMBER(caps_each_expert), NUMBER(row_multiple), NUMBER(page_rows), NUMBER(page_bytes);
-    NUMBER(slack_num), NUMBER(slack_den);
+    NUMBER(headroom_num), NUMBER(headroom_den);
     const uint64_t num_chunks = config->pipeline_parallel * config->virtual_stages;
     printf("chunk_layers ");
     for (uint64_t i = 0; config->chunk_layers != NULL && i < num_chunks; i++)
@@ -55,7 +55,7 @@ static void print_options(const estimate_options *config)
 {
     NUMBER(mode), NUMBER(json), NUMBER(is_strict), NUMBER(lists_members);
     NUMBER(gpus_per_node), NUMBER(memory_bytes), NUMBER(overhead_bytes), NUMBER(has_load_cv);
-    NUMBER(has_capacity), NUMBER(has_slack);
+    NUMBER(has_capacity), NUMBER(has_headroom);
     NUMBER(load_cv_num), NUMBER(load_cv_den), NUMBER(num_sms), NUMBER(timeline_stage);
     NUMBER(pr482_logit_bytes);
     printf("preset %s\nhf_config %s\nrouting %s\nhtml %s\n", config->preset ? config->preset : "",

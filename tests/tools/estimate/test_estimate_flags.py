@@ -253,16 +253,16 @@ class Runs(FlagsTest):
                     caps_each_expert=0, capacity_num=3, capacity_den=2)
         self.expect([*MOE, "--moe-paged-stash", "--moe-paged-stash-page-size", "128",
                      "--moe-paged-stash-buffer-size-factor-cuda", "1.2"], moe_rows=3,
-                    page_rows=128, slack_num=6, slack_den=5)
+                    page_rows=128, headroom_num=6, headroom_den=5)
         self.expect([*MOE, "--moe-buffer", "worst", "--page-rows", "32", "--pool-headroom", "2",
                      "--page-bytes", "64KiB", "--moe-load-cv", "0.30"],
-                    moe_rows=2, page_rows=32, slack_num=2, slack_den=1, page_bytes=65536,
-                    has_load_cv=1, load_cv_num=3, load_cv_den=10, has_capacity=0, has_slack=1)
+                    moe_rows=2, page_rows=32, headroom_num=2, headroom_den=1, page_bytes=65536,
+                    has_load_cv=1, load_cv_num=3, load_cv_den=10, has_capacity=0, has_headroom=1)
         self.expect([*MOE, "--routing", "r.csv", "--moe-buffer", "capacity"], routing="r.csv",
-                    moe_rows=1, has_slack=0)
+                    moe_rows=1, has_headroom=0)
         self.expect([*MOE, "--moe-buffer", "capacity", "--moe-expert-rank-capacity-factor", "2"],
                     has_capacity=1, capacity_num=2, capacity_den=1)
-        self.expect([*MOE, "--moe-paged-stash-buffer-size-factor-cuda", "-1.1"], has_slack=0)
+        self.expect([*MOE, "--moe-paged-stash-buffer-size-factor-cuda", "-1.1"], has_headroom=0)
         self.bad([*MOE, "--moe-buffer", "capacity"], 2, "--moe-buffer capacity", "--moe-load-cv")
         self.bad([*MOE, "--moe-load-cv", "1", "--routing", "r.csv"], 2, "--moe-load-cv 1",
                  "--routing r.csv")

@@ -72,7 +72,7 @@ class Models(FlagsTest):
                     is_gated=0, has_linear_bias=1, is_tied=1, norm=0, max_positions=1024,
                     has_hidden_dropout=1, has_attention_dropout=1, fuses_activation=1, loss=0,
                     world_size=1, global_batch=1, recompute=1, moe_rows=0, page_rows=64,
-                    slack_num=11, slack_den=10, page_bytes=262144, memory_bytes=80 << 30,
+                    headroom_num=11, headroom_den=10, page_bytes=262144, memory_bytes=80 << 30,
                     overhead_bytes=0, num_sms=132, mode=0, gpus_per_node=8, chunk_layers="")
         self.expect([*GPT[:-1]], type=2, gradient_width=4, optimizer_width=8)
         self.expect([*GPT, "--swiglu"], ffn_size=2688, is_gated=1)

@@ -164,12 +164,12 @@ def check_screenshot(path):
         fail(f"{path.name}: {painted:.1%} painted, {colours} colours: blank?")
 
 
-def check(main, folder, name, layers, microbatches):
+def check(main, folder, name, layers, num_micro_batches):
     page, picture = folder / f"{name}.html", folder / f"{name}.png"
     with page.open("wb") as file:
-        subprocess.run([main, "html", str(layers), str(microbatches), "Plan </script> & \u00fc"],
+        subprocess.run([main, "html", str(layers), str(num_micro_batches), "Plan </script> & \u00fc"],
                        stdout=file, check=True)
-    count = str(30 * layers * microbatches)
+    count = str(30 * layers * num_micro_batches)
     data = data_of(browse(page, "--dump-dom"))
     if (data.get("state"), data.get("errors"), data.get("drawn-boxes")) != ("drawn", "0", count):
         fail(f"{name}: not all {count} drawn: {data}")
@@ -196,10 +196,10 @@ def check(main, folder, name, layers, microbatches):
           f"drawn again in {data['milliseconds']} ms")
 
 
-def check_stage(main, folder, name, chunks, microbatches):
+def check_stage(main, folder, name, chunks, num_micro_batches):
     page = folder / f"{name}.html"
     with page.open("wb") as file:
-        subprocess.run([main, "stage", str(chunks), str(microbatches), "Stage </script> & \u00fc"],
+        subprocess.run([main, "stage", str(chunks), str(num_micro_batches), "Stage </script> & \u00fc"],
                        stdout=file, check=True)
     data = data_of(browse(page, "--dump-dom"))
     if (data.get("state"), data.get("errors")) != ("drawn", "0"):
@@ -210,7 +210,7 @@ def check_stage(main, folder, name, chunks, microbatches):
     probed = folder / f"{name}-probed.html"
     probed.write_text(page.read_text().replace("</body>", STAGE_PROBE))
     data = data_of(browse(probed, "--dump-dom"))
-    count = 2 * chunks * microbatches
+    count = 2 * chunks * num_micro_batches
     wanted = {"errors": "0", "events": str(count), "zoomed": "true", "moved": "true",
               "reset": "true", "key": "true", "hovered": "true", "sum": "true",
               "states": "119,170,221,255", "saved": "238,221,136,255"}

@@ -20,13 +20,13 @@ typedef struct plan {
 } plan;
 
 static uint64_t take(plan *self, uint64_t bytes, uint64_t offset, uint32_t layer,
-                     uint32_t microbatch, pst_trace_phase phase)
+                     uint32_t micro_batch, pst_trace_phase phase)
 {
     self->tensors[self->num] = (pst_trace_tensor){.id = 100 + self->num,
                                                   .bytes = bytes,
                                                   .begin = self->now++,
                                                   .layer = layer,
-                                                  .microbatch = microbatch,
+                                                  .micro_batch = micro_batch,
                                                   .phase = (uint8_t)phase};
     self->offsets[self->num] = offset;
     self->load += bytes;
@@ -43,13 +43,13 @@ static void drop(plan *self, uint64_t tensor)
 
 /* A chain: each begins before the one before ends, above or below it. */
 static void transients(plan *self, uint64_t base, uint32_t count, uint32_t layer,
-                       uint32_t microbatch, pst_trace_phase phase)
+                       uint32_t micro_batch, pst_trace_phase phase)
 {
     uint64_t before = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t bytes = (1 + i * 7 % 5) * 64 * MIB;
         const uint64_t tensor =
-            take(self, bytes, base + (i % 2) * 320 * MIB, layer, microbatch, phase);
+            take(self, bytes, base + (i % 2) * 320 * MIB, layer, micro_batch, phase);
         if (before != UINT64_MAX)
             drop(self, before);
         before = tensor;
@@ -57,11 +57,11 @@ static void transients(plan *self, uint64_t base, uint32_t count, uint32_t layer
     drop(self, before);
 }
 
-static void make_plan(plan *self, uint32_t layers, uint32_t microbatches)
+static void make_plan(plan *self, uint32_t layers, uint32_t num_micro_batches)
 {
     static const uint64_t kept[6] = {128, 128, 384, 128, 512, 512};
     uint64_t *held = calloc(6 * (size_t)layers, sizeof(*held));
-    for (uint32_t m = 0; held != NULL && m < microbatches; m++) {
+    for (uint32_t m = 0; held != NULL && m < num_micro_batches; m++) {
         uint64_t top = 0;
         for (uint32_t l = 0; l < layers; l++) {
             for (int k = 0; k < 6; k++) {
@@ -88,7 +88,7 @@ static void make_edge(plan *self)
                                           .begin = 0,
                                           .end = (UINT64_C(1) << 53) + 1,
                                           .layer = PST_TRACE_NONE,
-                                          .microbatch = PST_TRACE_NONE,
+                                          .micro_batch = PST_TRACE_NONE,
                                           .phase = 200};
     self->offsets[0] = (UINT64_C(1) << 61) + 1;
     self->tensors[1] = self->tensors[0];
@@ -100,7 +100,7 @@ static void make_edge(plan *self)
     self->peak = self->bound + self->offsets[0];
 }
 
-static int draw_stage(uint64_t chunks, uint64_t microbatches, const char *title)
+static int draw_stage(uint64_t chunks, uint64_t num_micro_batches, const char *title)
 {
     pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
     config.num_layers = 4 * chunks;
@@ -113,7 +113,7 @@ static int draw_stage(uint64_t chunks, uint64_t microbatches, const char *title)
     config.world_size = config.pipeline_parallel = 4;
     config.tensor_parallel = config.context_parallel = config.micro_batch = 1;
     config.virtual_stages = chunks;
-    config.global_batch = microbatches;
+    config.global_batch = num_micro_batches;
     const estimate_html picture = {.title = title,
                                    .config = &config,
                                    .stage = 3,
@@ -129,13 +129,13 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "stage") == 0)
         return draw_stage((uint64_t)atoi(argv[2]), (uint64_t)atoi(argv[3]), argv[4]);
     const uint32_t layers = (uint32_t)atoi(argv[2]);
-    const uint32_t microbatches = (uint32_t)atoi(argv[3]);
-    const size_t most = 30 * (size_t)layers * microbatches + 2;
+    const uint32_t num_micro_batches = (uint32_t)atoi(argv[3]);
+    const size_t most = 30 * (size_t)layers * num_micro_batches + 2;
     plan self = {.tensors = calloc(most, sizeof(pst_trace_tensor)),
                  .offsets = calloc(most, sizeof(uint64_t))};
     if (self.tensors != NULL && self.offsets != NULL && layers > 0)
-        make_plan(&self, layers, microbatches);
-    else if (self.tensors != NULL && self.offsets != NULL && microbatches > 0)
+        make_plan(&self, layers, num_micro_batches);
+    else if (self.tensors != NULL && self.offsets != NULL && num_micro_batches > 0)
         make_edge(&self);
     const plan_picture picture = {.title = argv[4],
                                   .tensors = self.tensors,

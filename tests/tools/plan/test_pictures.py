@@ -14,9 +14,9 @@ BAD_TITLES = ["", "plain", "</script><script>alert(1)</script>", "\"quoted\" 'tw
               "<!-- <b>&amp;</b>", "tab\tline\nreturn\r\x01\x7f", "\u00fc \u2028 \u20ac \U0001f600"]
 
 
-def draw(kind, layers=2, microbatches=None, title="title"):
-    microbatches = microbatches if microbatches is not None else 4 if kind == "stage" else 1
-    done = subprocess.run([MAIN, kind, str(layers), str(microbatches), title],
+def draw(kind, layers=2, num_micro_batches=None, title="title"):
+    num_micro_batches = num_micro_batches if num_micro_batches is not None else 4 if kind == "stage" else 1
+    done = subprocess.run([MAIN, kind, str(layers), str(num_micro_batches), title],
                           capture_output=True, timeout=60, check=True)
     return done.stdout.decode("ascii")
 
@@ -56,13 +56,13 @@ class HtmlTest(unittest.TestCase):
 
     def test_holds_all_tensors(self):
         plan = self.plan(draw("html", 3, 2))
-        for name in ("id", "bytes", "offset", "begin", "end", "layer", "microbatch", "phase"):
+        for name in ("id", "bytes", "offset", "begin", "end", "layer", "micro_batch", "phase"):
             self.assertEqual(len(plan[name]), 180, name)
         self.assertEqual(plan["id"], list(range(100, 280)))
         self.assertEqual(plan["bytes"][:6], [size * MIB for size in (128, 128, 384, 128, 512, 512)])
         self.assertEqual(plan["offset"][:4], [0, 128 * MIB, 256 * MIB, 640 * MIB])
         self.assertEqual(plan["layer"][:6] + plan["layer"][16:18], [1] * 6 + [2] * 2)
-        self.assertEqual(set(plan["microbatch"]), {1, 2})
+        self.assertEqual(set(plan["micro_batch"]), {1, 2})
         self.assertEqual({plan["phases"][phase] for phase in plan["phase"]},
                          {"forward", "backward"})
         self.assertEqual(plan["peak"], max(a + b for a, b in zip(plan["offset"], plan["bytes"])))
@@ -89,7 +89,7 @@ class HtmlTest(unittest.TestCase):
         self.assertEqual(plan["offset"], [str((1 << 61) + 1), 0])
         self.assertEqual(plan["end"], [str((1 << 53) + 1)] * 2)
         self.assertEqual(plan["begin"], [0, 1])
-        self.assertEqual(plan["layer"] + plan["microbatch"] + plan["phase"], [0] * 6)
+        self.assertEqual(plan["layer"] + plan["micro_batch"] + plan["phase"], [0] * 6)
 
     def test_nothing(self):
         plan = self.plan(draw("html", 0, 0))
@@ -159,7 +159,7 @@ class PerfettoTest(unittest.TestCase):
             self.assertEqual(event["pid"], plan["layer"][i] + 1)
             self.assertEqual(event["args"], {
                 "address": plan["offset"][i], "bytes": plan["bytes"][i],
-                "phase": plan["phases"][plan["phase"][i]], "microbatch": plan["microbatch"][i] - 1})
+                "phase": plan["phases"][plan["phase"][i]], "micro_batch": plan["micro_batch"][i] - 1})
             self.assertEqual({**ends[i], "ph": "b", "args": 0, "ts": 0},
                              {**event, "args": 0, "ts": 0})
             self.assertEqual(ends[i]["ts"], plan["end"][i])

@@ -16,7 +16,7 @@ from cli import MIB, CommandTest, run
 
 MEMO = """m13 128 m14 128 f14 m15 256 f13 m16 512 m17 128 m18 128 m19 256 f17 f19 f18 m20 512 f20
 m21 1024 m22 256 f15 m23 128 m24 512 f21 f22 f23 f24 f16"""
-HEADER = "op,id,size,stream,phase,layer,microbatch,rank,tag\n"
+HEADER = "op,id,size,stream,phase,layer,micro_batch,rank,tag\n"
 
 
 def memo_lines():
@@ -118,7 +118,7 @@ class Answers(PlanTest):
         report = self.plan("--memo", path)
         self.assertEqual((report["peak"], report["status"], report["tensors"]),
                          (2432, "optimal", 12))
-        self.assertEqual(report["bound_proof"]["load"], 2432)
+        self.assertEqual(report["bound_proof"]["live_bytes"], 2432)
         self.assertEqual(report["bound_proof"]["live"], [16, 21, 22, 23, 24])
         result = run("plan", "--memo", path)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
@@ -236,7 +236,7 @@ class Budget(PlanTest):
                          code=code)["memory"]
 
     def test_fits(self):
-        keys = cli.expect(self.trace(), ep=2, hidden=64, ffn=32, microbatches=2, page=16 << 10)
+        keys = cli.expect(self.trace(), ep=2, hidden=64, ffn=32, num_micro_batches=2, page=16 << 10)
         memory = self.memory("--gpu-memory", "64MiB", "--reserve-memory", "1MiB")
         self.assertIs(memory["fits"], True)
         self.assertEqual(memory["num_pages"], keys["high_water_pages"])
@@ -356,7 +356,7 @@ class BadInput(PlanTest):
         stderr, report = self.impossible("--trace", path, "--capacity", 600 * 1024 - 1)
         self.assertIn("impossible: 614400 bytes are live at instant 7", stderr)
         self.assertIn("22 (line 9, 307200 bytes)", stderr)
-        self.assertEqual(report["bound_proof"], {"instant": 7, "load": 614400,
+        self.assertEqual(report["bound_proof"], {"instant": 7, "live_bytes": 614400,
                                                  "live": [1, 11, 21, 22]})
         self.assertEqual(self.plan("--trace", path, "--capacity", 600 * 1024)["status"], "optimal")
         stderr, _ = self.impossible("--trace", path, "--capacity", 1) # below the largest tensor
@@ -370,7 +370,7 @@ class BadInput(PlanTest):
                 for key, (size, life) in enumerate(zip(sizes.split(), lives.split()))]
         path = self.write("id,lower,upper,size\n" + "\n".join(rows) + "\n")
         report = self.plan_csv(path, kind="--minimalloc")
-        self.assertEqual((report["status"], report["peak"], report["bound_proof"]["load"]),
+        self.assertEqual((report["status"], report["peak"], report["bound_proof"]["live_bytes"]),
                          ("optimal", 10, 9))
         stderr, again = self.impossible("--minimalloc", path, "--capacity", 9)
         self.assertEqual(again["stage"], "search")

@@ -7,7 +7,7 @@ import pickle
 from cli import CommandTest, run
 from snapshot import PROTOCOLS, dump, snapshot
 
-HEADER = "op,id,size,stream,phase,layer,microbatch,rank,tag\n"
+HEADER = "op,id,size,stream,phase,layer,micro_batch,rank,tag\n"
 BOTH = [(True, 1, 512), (False, 1, 512)]
 
 

@@ -16,11 +16,11 @@ from bad_trace import BadTraces, HostilePickles  # unittest runs what it finds h
 from cli import MIB, CommandTest, run
 from snapshot import PROTOCOLS, dump, snapshot
 
-HEADER = "op,id,size,stream,phase,layer,microbatch,rank,tag\n"
+HEADER = "op,id,size,stream,phase,layer,micro_batch,rank,tag\n"
 KEYS = ["schema_version", "command", "version", "trace", "requests", "marks", "passes", "streams",
         "tensors", "unfreed_tensors", "distinct_sizes", "most_live_tensors", "align_bytes",
-        "load_bytes", "load_request", "online_peak_bytes", "online_fragmentation",
-        "dynamic_tensors", "dynamic_load_bytes"]
+        "most_live_bytes", "most_live_request", "online_peak_bytes", "online_fragmentation",
+        "dynamic_tensors", "most_live_dynamic_bytes"]
 
 
 def lives(draw, tensors, most):
@@ -66,7 +66,7 @@ def expect(requests, align=512):
         most = max(most, count)
         if load > best_load:
             best_load, where = load, i
-    return {"load_bytes": best_load, "load_request": where, "online_peak_bytes": top,
+    return {"most_live_bytes": best_load, "most_live_request": where, "online_peak_bytes": top,
             "most_live_tensors": most, "requests": len(requests),
             "tensors": len(requests) // 2, "align_bytes": align,
             "distinct_sizes": len({size for _, _, size in requests})}
@@ -139,7 +139,7 @@ class Formats(TraceTest):
                     self.assertEqual({key: keys[key] for key in expected}, expected)
                     self.assertAlmostEqual(
                         keys["online_fragmentation"],
-                        expected["online_peak_bytes"] / expected["load_bytes"] - 1)
+                        expected["online_peak_bytes"] / expected["most_live_bytes"] - 1)
 
     def test_alignment(self):
         requests = lives(random.Random(9), 50, 12)
@@ -167,22 +167,22 @@ class Formats(TraceTest):
                            ("minimalloc", minimalloc_text(requests))):
             for changed in (text.replace("\n", "\r\n"), "\ufeff" + text, text[:-1]):
                 keys = self.summary(f"--{name}", self.write(changed))
-                self.assertEqual(keys["load_bytes"], expected["load_bytes"])
+                self.assertEqual(keys["most_live_bytes"], expected["most_live_bytes"])
 
     def test_standard_input(self):
         requests = lives(random.Random(5), 30, 9)
         result = run("trace", "--memo", "-", "--json", input=memo_text(requests))
-        self.assertEqual(json.loads(result.stdout)["load_bytes"], expect(requests)["load_bytes"])
+        self.assertEqual(json.loads(result.stdout)["most_live_bytes"], expect(requests)["most_live_bytes"])
 
     def test_rank_iteration_unfreed(self):
         text = (HEADER + "malloc,1,512,,,,,0,\nmalloc,1,1024,,,,,1,\nfree,1,,,,,,0,\n"
                 "free,1,,,,,,1,\nmark,0,,,,,,1,iteration\nmalloc,2,2048,,,,,1,\n")
         path = self.write(text)
         self.refused(run("trace", "--csv", path), 3, ":3: field rank: 1: allowed is 0")
-        self.assertEqual(self.summary("--csv", path, "--rank", 0)["load_bytes"], 512)
+        self.assertEqual(self.summary("--csv", path, "--rank", 0)["most_live_bytes"], 512)
         self.refused(run("trace", "--csv", path, "--rank", 1), 3, ":7: field id: 2: never freed")
         keys = self.summary("--csv", path, "--rank", 1, "--keep-unfreed")
-        self.assertEqual((keys["load_bytes"], keys["unfreed_tensors"]), (2048, 1))
+        self.assertEqual((keys["most_live_bytes"], keys["unfreed_tensors"]), (2048, 1))
         keys = self.summary("--csv", path, "--iteration", 0, "--keep-unfreed")
         self.assertEqual((keys["requests"], keys["marks"]), (1, 1))
         self.refused(run("trace", "--csv", path, "--rank", 7), 3, "rank 7")
@@ -231,7 +231,7 @@ class Snapshots(TraceTest):
         for _ in range(60):
             shared = [shared, shared]
         path = self.write(dump(dict(snapshot([(True, 1, 512), (False, 1, 512)]), more=shared)))
-        self.assertEqual(self.summary("--pytorch", path)["load_bytes"], 512)
+        self.assertEqual(self.summary("--pytorch", path)["most_live_bytes"], 512)
         cycle = snapshot([(True, 1, 512), (False, 1, 512)])
         cycle["device_traces"][1].append(cycle)
         cycle["self"] = cycle
@@ -258,7 +258,7 @@ class Derived(TraceTest):
                 (["layer-backward", "--ffn", 32768], 41, 2368)):
             with self.subTest(flags=flags):
                 keys = self.summary("--derive", "--part", *flags)
-                self.assertEqual((keys["tensors"], keys["load_bytes"]), (tensors, load * MIB))
+                self.assertEqual((keys["tensors"], keys["most_live_bytes"]), (tensors, load * MIB))
 
     def test_expansion(self):
         small = ["--derive", "--sequence", 1024, "--hidden", 256, "--full"]
@@ -298,7 +298,7 @@ class Derived(TraceTest):
                 ([*model, "--tp", 3], ["multiple of"]),
                 ([*model, "--alpha", "5/4"], ["--alpha 5/4"]),
                 ([*model, "--heads", 3], ["heads 3"]),
-                ([*model, "--sequence", 2**63 - 8], ["sequence 9223372036854775800"]),
+                ([*model, "--sequence", 2**63 - 8], ["sequence_size 9223372036854775800"]),
                 ([*model, "--rank", 0], ["--derive", "--rank"]),
                 ([*model, "--check"], ["--check"]),
                 ([*file, "--layers", 5], ["--derive: missing"]),

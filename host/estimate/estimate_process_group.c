@@ -4,14 +4,15 @@
 #include <inttypes.h>
 
 /* GPUs `stride` apart, `size` of them, of which rank is one. */
-static pst_estimate_group group_at(uint64_t rank, uint64_t stride, uint64_t size)
+static pst_estimate_process_group group_at(uint64_t rank, uint64_t stride, uint64_t size)
 {
     const uint64_t index = rank / stride % size;
-    return (pst_estimate_group){.first = rank - index * stride, .stride = stride, .size = size};
+    return (pst_estimate_process_group){
+        .first = rank - index * stride, .stride = stride, .size = size};
 }
 
-static pst_estimate_group group_of(const pst_estimate_config *config, pst_parallel parallel,
-                                   uint64_t rank)
+static pst_estimate_process_group group_of(const pst_estimate_config *config, pst_parallel parallel,
+                                           uint64_t rank)
 {
     const uint64_t tensor = config->tensor_parallel, context = config->context_parallel;
     const uint64_t expert_tensor = config->expert_tensor_parallel;
@@ -36,9 +37,9 @@ static pst_estimate_group group_of(const pst_estimate_config *config, pst_parall
         return group_at(rank, expert_tensor * config->expert_parallel,
                         psti_estimate_expert_group(config));
     default: /* the embedding: checked to be of the first or last stage */
-        return (pst_estimate_group){.first = rank % stage_size,
-                                    .stride = stage_size * (config->pipeline_parallel - 1),
-                                    .size = 2};
+        return (pst_estimate_process_group){.first = rank % stage_size,
+                                            .stride = stage_size * (config->pipeline_parallel - 1),
+                                            .size = 2};
     }
 }
 
@@ -60,8 +61,8 @@ static pst_status check_embedding(const pst_estimate_config *config, uint64_t ra
     return PST_OK;
 }
 
-pst_status pst_estimate_get_group(const pst_estimate_config *given, pst_parallel parallel,
-                                  uint64_t rank, pst_estimate_group *group_out)
+pst_status pst_estimate_get_process_group(const pst_estimate_config *given, pst_parallel parallel,
+                                          uint64_t rank, pst_estimate_process_group *group_out)
 {
     pst_estimate_config config;
     PSTI_TRY(psti_estimate_open(given, &config));

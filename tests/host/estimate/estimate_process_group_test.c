@@ -32,9 +32,9 @@ PST_TEST(EstimateGroup, EveryRankOfSixteen)
     for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
         for (uint64_t i = 0; i < 16; i++) {
             const uint64_t size = kinds[kind].size, *members = &kinds[kind].members[i - i % size];
-            pst_estimate_group group;
-            CHECK_OK(pst_estimate_get_group(&config, kinds[kind].parallel, kinds[kind].members[i],
-                                            &group));
+            pst_estimate_process_group group;
+            CHECK_OK(pst_estimate_get_process_group(&config, kinds[kind].parallel,
+                                                    kinds[kind].members[i], &group));
             CHECK_EQ(group.size, size);
             for (uint64_t j = 0; j < size; j++)
                 CHECK_EQ(group.first + j * group.stride, members[j]);
@@ -44,34 +44,41 @@ PST_TEST(EstimateGroup, EveryRankOfSixteen)
 PST_TEST(EstimateGroup, ExpertTensorParallel)
 {
     pst_estimate_config config = sixteen();
-    pst_estimate_group group;
+    pst_estimate_process_group group;
     config.expert_tensor_parallel = 2;
     config.expert_parallel = 2;
-    CHECK_OK(pst_estimate_get_group(&config, PST_PARALLEL_EXPERT, 13, &group));
+    CHECK_OK(pst_estimate_get_process_group(&config, PST_PARALLEL_EXPERT, 13, &group));
     CHECK(group.first == 13 && group.stride == 2 && group.size == 2);
-    CHECK_OK(pst_estimate_get_group(&config, PST_PARALLEL_EXPERT_TENSOR, 13, &group));
+    CHECK_OK(pst_estimate_get_process_group(&config, PST_PARALLEL_EXPERT_TENSOR, 13, &group));
     CHECK(group.first == 12 && group.stride == 1 && group.size == 2);
-    CHECK_OK(pst_estimate_get_group(&config, PST_PARALLEL_EXPERT_REPLICA, 13, &group));
+    CHECK_OK(pst_estimate_get_process_group(&config, PST_PARALLEL_EXPERT_REPLICA, 13, &group));
     CHECK(group.first == 9 && group.stride == 4 && group.size == 2);
 }
 
 PST_TEST(EstimateGroup, WhatIsRefused)
 {
     pst_estimate_config config = sixteen();
-    pst_estimate_group group = {.size = 7};
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_PARALLEL_DATA, 0, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_PARALLEL_DATA, 16, &group), PST_E_INVALID);
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_NUM_PARALLELS, 0, &group), PST_E_INVALID);
+    pst_estimate_process_group group = {.size = 7};
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_DATA, 0, NULL),
+                 PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_DATA, 16, &group),
+                 PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_NUM_PARALLELS, 0, &group),
+                 PST_E_INVALID);
     config.pipeline_parallel = 4;
-    CHECK_OK(pst_estimate_get_group(&config, PST_PARALLEL_EMBEDDING, 12, &group));
+    CHECK_OK(pst_estimate_get_process_group(&config, PST_PARALLEL_EMBEDDING, 12, &group));
     CHECK(group.first == 0 && group.stride == 12 && group.size == 2);
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_PARALLEL_EMBEDDING, 4, &group), PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_EMBEDDING, 4, &group),
+                 PST_E_INVALID);
     config.pipeline_parallel = 1;
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_PARALLEL_EMBEDDING, 0, &group), PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_EMBEDDING, 0, &group),
+                 PST_E_INVALID);
     config.pipeline_parallel = 4;
     config.is_tied = false;
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_PARALLEL_EMBEDDING, 0, &group), PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_EMBEDDING, 0, &group),
+                 PST_E_INVALID);
     config = psti_estimate_run(1);
-    CHECK_STATUS(pst_estimate_get_group(&config, PST_PARALLEL_EXPERT, 0, &group), PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_EXPERT, 0, &group),
+                 PST_E_INVALID);
     CHECK_EQ(group.stride, 12);
 }

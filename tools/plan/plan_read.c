@@ -203,7 +203,7 @@ static int take_blocks(plan_job *job)
     return TOOL_OK;
 }
 
-int plan_load(const plan_options *options, plan_job *job)
+int plan_read(const plan_options *options, plan_job *job)
 {
     *job = (plan_job){.options = options, .problem = PST_PLAN_PROBLEM_INIT};
     for (int format = 0; format < PST_TRACE_NUM_FORMATS; format++)
