@@ -7,7 +7,9 @@
 
 #include <time.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/stash/stash.h"
 #include "kernels/cuda/launch.h"
 
 enum { SAMPLES = 101, CALLS = 1000, ROWS = 4096, ROW_BYTES = 4096, NUM_SMS = 132 };

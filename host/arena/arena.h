@@ -4,7 +4,9 @@
 
 #include <pthread.h>
 
-#include "host/base/internal.h"
+#include <pagestash/arena.h>
+
+#include "host/device/device.h"
 
 #define PSTI_NO_INDEX UINT32_MAX
 

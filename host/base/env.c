@@ -1,4 +1,4 @@
-#include "host/base/internal.h"
+#include "host/base/base.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -58,7 +58,7 @@ static const pst_env_info table[NUM_ENV] = {
                          .help = "read by the tests: a test skipped for want of a GPU fails"},
     [ENV_TORCH] = {.name = PREFIX "TORCH",
                    .type = "choice",
-                   .allowed = "off|record|plan", /* in the order of psti_torch_mode */
+                   .allowed = "off|record|plan",
                    .default_value = "off",
                    .help = "libpagestash_torch: record a trace, or replay a plan"},
     [ENV_TORCH_DEVICE] = {.name = PREFIX "TORCH_DEVICE",
@@ -224,35 +224,13 @@ bool psti_env_nvtx(void)
     return value_of(ENV_NVTX) == 1;
 }
 
-static const char *text_of(int index)
+const char *psti_env_text(const char *name)
 {
-    const char *set = __atomic_load_n(&ready, __ATOMIC_ACQUIRE) ? texts[index] : NULL;
-    return set ? set : table[index].default_value;
-}
-
-const char *psti_env_nccl_library(void)
-{
-    return text_of(ENV_NCCL_LIBRARY);
-}
-
-psti_torch_mode psti_env_torch_mode(void)
-{
-    return (psti_torch_mode)value_of(ENV_TORCH);
-}
-
-const char *psti_env_torch_device(void)
-{
-    return text_of(ENV_TORCH_DEVICE);
-}
-
-const char *psti_env_torch_plan(void)
-{
-    return text_of(ENV_TORCH_PLAN);
-}
-
-const char *psti_env_torch_trace(void)
-{
-    return text_of(ENV_TORCH_TRACE);
+    const bool is_read = __atomic_load_n(&ready, __ATOMIC_ACQUIRE);
+    for (int i = 0; i < NUM_ENV; i++)
+        if (strcmp(name, table[i].name) == 0)
+            return is_read && texts[i] != NULL ? texts[i] : table[i].default_value;
+    return NULL;
 }
 
 pst_status pst_env_check(void)

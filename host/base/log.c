@@ -1,4 +1,4 @@
-#include "host/base/internal.h"
+#include "host/base/base.h"
 
 #include <pthread.h>
 #include <stdarg.h>

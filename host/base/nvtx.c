@@ -4,7 +4,7 @@
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
 
-#include "host/base/internal.h"
+#include "host/base/base.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static nvtxDomainHandle_t domain; /* NULL: switched off */

@@ -1,4 +1,5 @@
-#include "host/base/internal.h"
+/* Names and texts of a status, and the last message of a thread. */
+#include "host/base/base.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,11 +15,7 @@ int pst_version(void)
 const char *pst_status_name(pst_status status)
 {
     switch (status) {
-#define PSTI_NAME(name, value, text) \
-    case name:                       \
-        return #name;
-        PST_STATUS_LIST(PSTI_NAME)
-#undef PSTI_NAME
+        PST_STATUS_LIST(PSTI_CASE_NAME)
     }
     return "PST_E_UNKNOWN";
 }
@@ -26,25 +23,9 @@ const char *pst_status_name(pst_status status)
 const char *pst_status_text(pst_status status)
 {
     switch (status) {
-#define PSTI_TEXT(name, value, text) \
-    case name:                       \
-        return text;
-        PST_STATUS_LIST(PSTI_TEXT)
-#undef PSTI_TEXT
+        PST_STATUS_LIST(PSTI_CASE_TEXT)
     }
     return "no status of this library";
-}
-
-const char *pst_fault_text(pst_fault fault)
-{
-    switch (fault) {
-#define PSTI_TEXT(name, value, text) \
-    case name:                       \
-        return text;
-        PST_FAULT_LIST(PSTI_TEXT)
-#undef PSTI_TEXT
-    }
-    return "no fault of this library";
 }
 
 const char *pst_last_message(void)

@@ -1,11 +1,13 @@
 /* The only file that calls NCCL. */
+#include <pagestash/nccl.h>
+
 #include "host/comm/nccl_api.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-#include "host/base/internal.h"
 #include "host/base/nvtx.h"
+#include "host/stash/stash.h"
 
 #define LEAST_VERSION 21300 /* ncclGetLastError; collectives can be captured since 2.9 */
 
@@ -58,7 +60,7 @@ static pst_status check_version(const nccl_functions *nccl, const char *file)
  * the communicators of another: so nothing is loaded here, only found. */
 static pst_status find_nccl(nccl_functions *nccl)
 {
-    const char *file = psti_env_nccl_library();
+    const char *file = psti_env_text("PAGESTASH_NCCL_LIBRARY");
     void *library = dlopen(file, RTLD_NOW | RTLD_NOLOAD);
     PSTI_CHECK(library, PST_E_UNSUPPORTED,
                "PAGESTASH_NCCL_LIBRARY='%.256s' is not loaded in this process: it must name the "

@@ -1,5 +1,5 @@
 /* Checks arguments and calls the device's table. */
-#include "host/base/internal.h"
+#include "host/device/device.h"
 
 #include <string.h>
 #include <time.h>

@@ -2,7 +2,7 @@
 #ifndef PSTI_HOST_DEVICE_CUDA_H
 #define PSTI_HOST_DEVICE_CUDA_H
 
-#include "host/base/internal.h"
+#include "host/device/device.h"
 
 #include <cuda_runtime_api.h>
 

@@ -4,7 +4,7 @@
 #ifndef PSTI_HOST_GRAPH_H
 #define PSTI_HOST_GRAPH_H
 
-#include "host/base/internal.h"
+#include "host/device/device.h"
 
 typedef enum psti_node_kind {
     PSTI_NODE_LAUNCH,

@@ -1,6 +1,6 @@
 /* Memory that can grow in place: addresses are reserved once, memory is put behind a prefix of
  * them. Here for the host's memory; device_cuda_span.c has the GPU's. */
-#include "host/base/internal.h"
+#include "host/device/device.h"
 
 #include <errno.h>
 #include <inttypes.h>

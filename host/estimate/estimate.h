@@ -2,7 +2,9 @@
 #ifndef PSTI_HOST_ESTIMATE_H
 #define PSTI_HOST_ESTIMATE_H
 
-#include "host/base/internal.h"
+#include <pagestash/estimate.h>
+
+#include "host/base/base.h"
 
 /* ---- arithmetic: what is too much becomes PSTI_TOO_MUCH, and stays it in sums ---- */
 

@@ -1,5 +1,6 @@
 /* The expert layers of a GPU: static buffers, or pages. */
 #include "host/estimate/estimate.h"
+#include "host/stash/pool_layout.h"
 
 #include <inttypes.h>
 

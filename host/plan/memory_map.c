@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/base/internal.h"
+#include <pagestash/memory_map.h>
+
+#include "host/base/base.h"
 
 __extension__ typedef unsigned __int128 wide;
 

@@ -6,7 +6,7 @@
 
 #include <pagestash/plan.h>
 
-#include "host/base/internal.h"
+#include "host/base/base.h"
 
 enum { PSTI_PLAN_ALIGN = 512, PSTI_PLAN_MAX_THREADS = 64 };
 #define PSTI_PLAN_MAX_ALIGN (UINT64_C(1) << 40)

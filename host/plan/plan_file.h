@@ -2,7 +2,9 @@
 #ifndef PSTI_HOST_PLAN_FILE_H
 #define PSTI_HOST_PLAN_FILE_H
 
-#include "host/base/internal.h"
+#include <pagestash/plan_file.h>
+
+#include "host/base/base.h"
 
 /* Fields of a row, in the order of the columns. */
 enum { PSTI_ROW_OP, PSTI_ROW_ID, PSTI_ROW_SIZE, PSTI_ROW_STREAM, PSTI_ROW_OFFSET, PSTI_ROW_FIELDS };

@@ -1,7 +1,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "host/base/internal.h"
+#include <pagestash/plan.h>
+
+#include "host/base/base.h"
 
 /* A tensor or reserved range: addresses [low, high) are taken at the instants [begin, end). */
 typedef struct box {

@@ -1,7 +1,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "host/base/internal.h"
+#include <pagestash/swap.h>
+
+#include "host/base/base.h"
 
 __extension__ typedef unsigned __int128 wide;
 

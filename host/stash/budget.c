@@ -1,4 +1,8 @@
-#include "host/base/internal.h"
+/* Measured copy rates over SM budgets, and the SM budget that a time window asks for. */
+#include <pagestash/budget.h>
+#include <pagestash/pattern.h>
+
+#include "host/stash/stash.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,10 +1,12 @@
-#include "host/base/internal.h"
+/* Groups: the checked description of tensors and row spaces that one launch handles. */
+#include "host/stash/stash.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "host/base/nvtx.h"
+#include "host/stash/pool_layout.h"
 #include "kernels/core/stream.h"
 
 /* A whole group stays below this, so that sums in the kernels cannot overflow. */

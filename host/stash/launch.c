@@ -1,16 +1,8 @@
-/* From launch options to what a launch is told. */
-#include "host/base/internal.h"
+/* Turns launch options into what one launch is told. */
+#include "host/stash/stash.h"
 
-static const char *const backend_names[] = {"auto", "ldg", "bulk", "squeeze"};
-
-const char *psti_backend_name(pst_backend backend)
-{
-    return backend_names[backend];
-}
-
-/* The first line that holds picks the backend. From the study of peers, not yet from
- * measurements of ours: bulk copies need few SMs to keep much memory in flight, many SMs reach
- * the same with loads. */
+/* The first line that holds picks the backend. Not yet measured: bulk copies need few SMs to keep
+ * much memory in flight, many SMs reach the same with loads. */
 typedef struct backend_rule {
     int compute_capability; /* at least */
     uint32_t max_sms;       /* at most; of those that the launch may use */
@@ -34,7 +26,7 @@ static pst_backend pick_backend(const pst_device *device, const pst_group *group
         if (!(device->info.backends & 1u << rule->backend))
             continue;
         if (rule->backend != PST_BACKEND_LDG && !group->is_aligned)
-            continue; /* bulk copies of unaligned rows are none */
+            continue; /* bulk copies need 16-byte-aligned rows */
         if (device->info.compute_capability >= rule->compute_capability && sms <= rule->max_sms &&
             bytes >= rule->min_bytes)
             return rule->backend;
@@ -65,21 +57,5 @@ pst_status psti_launch_make(const pst_device *device, const pst_group *group,
     launch_out->flags = (options->priority == PST_PRIORITY_LOW ? PSTI_MOVE_LOW : 0) |
                         (options->priority == PST_PRIORITY_HIGH ? PSTI_MOVE_HIGH : 0) |
                         (options->programmatic ? PSTI_MOVE_PROGRAMMATIC : 0);
-    return PST_OK;
-}
-
-pst_status psti_backend_preset(pst_device *device)
-{
-    const pst_backend asked = psti_env_backend();
-    if (device->info.backends == 0) /* not a GPU */
-        return PST_OK;
-    PSTI_CHECK(asked == PST_BACKEND_AUTO || device->info.backends & 1u << asked, PST_E_UNSUPPORTED,
-               "PAGESTASH_BACKEND=%s: %s, compute capability %d.%d, has none",
-               psti_backend_name(asked), device->info.name, device->info.compute_capability / 10,
-               device->info.compute_capability % 10);
-    PSTI_CHECK(psti_env_num_sms() <= device->info.num_sms, PST_E_INVALID,
-               "PAGESTASH_NUM_SMS=%d: %s has %d", psti_env_num_sms(), device->info.name,
-               device->info.num_sms);
-    device->preset = asked;
     return PST_OK;
 }

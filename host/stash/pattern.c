@@ -1,4 +1,6 @@
-#include "host/base/internal.h"
+#include <pagestash/pattern.h>
+
+#include "host/stash/stash.h"
 
 #include <string.h>
 

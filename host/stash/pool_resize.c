@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "host/base/internal.h"
 #include "host/base/nvtx.h"
+#include "host/stash/stash.h"
 
 static pst_status check_size(const pst_pool *pool, uint32_t tier, const char *name, uint64_t pages)
 {

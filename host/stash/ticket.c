@@ -1,4 +1,4 @@
-#include "host/base/internal.h"
+#include "host/stash/stash.h"
 
 #include <inttypes.h>
 #include <string.h>

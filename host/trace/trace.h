@@ -2,7 +2,9 @@
 #ifndef PSTI_HOST_TRACE_H
 #define PSTI_HOST_TRACE_H
 
-#include "host/base/internal.h"
+#include <pagestash/trace.h>
+
+#include "host/base/base.h"
 
 /* ---- trace_table.c: arrays that grow, and a hash from one number to another ---- */
 

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "torch_trace.h"
 
 enum { MAX_POOLS = 64 };
@@ -111,15 +113,15 @@ static pst_status set_up(device_state *state, int index)
 {
     pst_plan_file *plan = NULL;
     PSTI_TRY(pst_env_check());
-    const psti_torch_mode mode = psti_env_torch_mode();
-    PSTI_TRY(pst_device_open(psti_env_torch_device(), index, &state->device));
-    if (mode == PSTI_TORCH_PLAN)
-        PSTI_TRY(read_plan(psti_env_torch_plan(), &plan));
+    const char *mode = psti_env_text("PAGESTASH_TORCH");
+    PSTI_TRY(pst_device_open(psti_env_text("PAGESTASH_TORCH_DEVICE"), index, &state->device));
+    if (strcmp(mode, "plan") == 0)
+        PSTI_TRY(read_plan(psti_env_text("PAGESTASH_TORCH_PLAN"), &plan));
     const pst_status status = create_arena(state, plan, &state->arena);
     pst_plan_file_destroy(plan);
     PSTI_TRY(status);
-    if (mode == PSTI_TORCH_RECORD && !self.trace)
-        PSTI_TRY(open_trace(psti_env_torch_trace()));
+    if (strcmp(mode, "record") == 0 && !self.trace)
+        PSTI_TRY(open_trace(psti_env_text("PAGESTASH_TORCH_TRACE")));
     if (self.num_iterations == 0)
         return PST_OK;
     if (self.trace)

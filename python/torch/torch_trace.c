@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 
 #define BUFFER_BYTES ((size_t)1 << 20)
 #define NO_ID UINT64_MAX

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "tests/conformance/conf_simt.h"
 
 typedef struct conf_device {

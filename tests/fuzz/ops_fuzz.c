@@ -1,7 +1,9 @@
 /* Sequences of operations on the host device, against a plain model. After every operation its
  * pages, its status block and the bytes of both groups' memory are compared. A page id that was
  * damaged must cost that page and no other. */
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/stash/stash.h"
 #include "kernels/core/pool.h"
 #include "tests/fuzz/ops_model.h"
 

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "tests/fuzz/pieces.h"
 
 enum { MAX_ROWS = 4096 };

@@ -3,7 +3,9 @@
 #ifndef PAGESTASH_TESTS_POOL_WORDS_H
 #define PAGESTASH_TESTS_POOL_WORDS_H
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/stash/stash.h"
 
 typedef struct ticket_words {
     psti_ticket_record head;

@@ -6,7 +6,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/stash/stash.h"
 #include "kernels/core/pool.h"
 #include "tests/simt/simt_device.h"
 #include "tests/simt/simt_machine.h"

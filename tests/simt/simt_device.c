@@ -1,6 +1,8 @@
 #include "tests/simt/simt_device.h"
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/device/device.h"
 
 pst_status psti_simt_device_open(const simt_options *options, pst_device **device_out)
 {

@@ -1,8 +1,8 @@
 /* pagestash plan: an address for every tensor of a trace, with a proof. */
 #include "tools/common/flags.h"
-#include "tools/replay/replay_flags.h"
 #include "tools/plan/mip.h"
 #include "tools/plan/plan.h"
+#include "tools/replay/replay_flags.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* pagestash replay: a recorded routing trace through pool, stash and restore. */
 #include "tools/common/flags.h"
 #include "tools/common/output.h"
-#include "tools/replay/replay_flags.h"
 #include "tools/replay/replay.h"
+#include "tools/replay/replay_flags.h"
 
 #include <stddef.h>
 

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/device/device.h"
 
 enum { SCENE_BYTES = 1 << 20 };
 

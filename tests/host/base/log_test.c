@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "tests/host/base/child.h"
 
 typedef struct heard {
@@ -70,7 +72,7 @@ PST_TEST(Log, AFailureIsLoggedWithItsName)
     silence();
     CHECK_EQ(status, PST_E_INVALID);
     CHECK_EQ(all.messages, 1);
-    CHECK(strncmp(all.last, "PST_E_INVALID: config or bytes_out is NULL [pool.c:", 50) == 0);
+    CHECK(strncmp(all.last, "PST_E_INVALID: config or bytes_out is NULL [pool_layout.c:", 57) == 0);
     CHECK_STR(all.last + strlen("PST_E_INVALID: "), pst_last_message());
 }
 

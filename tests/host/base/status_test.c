@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 
 PST_TEST(Status, EveryCodeHasItsNameAndText)
 {

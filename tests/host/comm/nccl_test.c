@@ -338,7 +338,7 @@ typedef struct real_nccl {
 
 static bool find_real(real_nccl *nccl)
 {
-    void *library = dlopen(psti_env_nccl_library(), RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(psti_env_text("PAGESTASH_NCCL_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     void *symbols[2] = {NULL, NULL};
     if (!library)
         return false;

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include <pagestash/pagestash.h>
+
 #include "host/device/host_graph.h"
 
 static void *const untouched = (void *)(uintptr_t)1;

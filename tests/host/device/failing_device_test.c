@@ -2,7 +2,9 @@
  * everything can still be destroyed. */
 #include "tests/harness.h"
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/stash/stash.h"
 
 static pst_status broken; /* what every call of the device answers */
 

@@ -1,7 +1,9 @@
 /* The memory map against a search over all tokens and all numbers of pages, and by hand. */
 #include <inttypes.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "tests/harness.h"
 
 #define KIB ((uint64_t)1 << 10)

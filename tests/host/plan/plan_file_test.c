@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 
 #define HEADER "op,id,size,stream,offset\n"
 

@@ -1,7 +1,9 @@
 /* Idle ranges of a plan, by hand and against a map of bytes. */
 #include <inttypes.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "tests/harness.h"
 
 enum { ARENA = 40, INSTANTS = 12, MAX_TENSORS = 12, MAX_RANGES = 64 };

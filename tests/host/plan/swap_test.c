@@ -2,7 +2,9 @@
  * fill by tensor against all choices. */
 #include <inttypes.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "tests/harness.h"
 
 #define KIB ((uint64_t)1 << 10)

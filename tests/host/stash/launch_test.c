@@ -3,7 +3,9 @@
 
 #include <stdio.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/stash/stash.h"
 #include "tests/host/base/child.h"
 #include "tests/host/stash/scene.h"
 

@@ -4,7 +4,9 @@
 
 #include "tests/harness.h"
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/stash/stash.h"
 
 typedef struct small_scene {
     pst_device *device;

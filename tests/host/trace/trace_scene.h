@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "host/base/internal.h"
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
 #include "tests/harness.h"
 
 #define CSV_HEADER "op,id,size,stream,phase,layer,micro_batch,rank,tag\n"

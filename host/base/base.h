@@ -1,0 +1,61 @@
+/* Room base: what every room of the library stands on: messages and error macros, the log, the
+ * environment, the library's own host allocations, NVTX ranges (nvtx.h).
+ * Uses nothing of the other rooms. Used by all of them. */
+#ifndef PSTI_HOST_BASE_H
+#define PSTI_HOST_BASE_H
+
+#include <pagestash/device.h>
+#include <pagestash/env.h>
+#include <pagestash/log.h>
+
+/* ---- status.c ---- */
+
+/* Sets this thread's last message to "file:line: text" and returns status. */
+__attribute__((format(printf, 4, 5))) pst_status psti_fail(pst_status status, const char *file,
+                                                           int line, const char *format, ...);
+
+/* Control characters, which a caller's text may hold, become spaces. */
+void psti_one_line(char *text);
+
+#define PSTI_FAIL(status, ...) psti_fail(status, __FILE__, __LINE__, __VA_ARGS__)
+#define PSTI_CHECK(condition, status, ...)         \
+    do {                                           \
+        if (!(condition))                          \
+            return PSTI_FAIL(status, __VA_ARGS__); \
+    } while (0)
+#define PSTI_TRY(call)                    \
+    do {                                  \
+        const pst_status psti_s = (call); \
+        if (psti_s != PST_OK)             \
+            return psti_s;                \
+    } while (0)
+
+/* Of an X-macro list of (name, value, text), inside a switch. */
+#define PSTI_CASE_NAME(name, value, text) \
+    case name:                            \
+        return #name;
+#define PSTI_CASE_TEXT(name, value, text) \
+    case name:                            \
+        return text;
+
+/* ---- log.c ---- */
+
+__attribute__((format(printf, 2, 3))) void psti_log(pst_log_level level, const char *format, ...);
+
+/* ---- env.c ---- */
+
+int psti_env_log_level(void); /* PAGESTASH_LOG; 0 before the table was read or when it is bad */
+int psti_env_num_sms(void);
+pst_backend psti_env_backend(void);
+bool psti_env_nvtx(void);
+/* The text in force of a variable of the table; name with its prefix. NULL: not in the table. */
+const char *psti_env_text(const char *name);
+
+/* ---- memory.c: the library's own host allocations; tests make the n-th one fail ---- */
+
+void *psti_calloc(size_t count, size_t size);
+void psti_free(void *memory);
+void psti_fail_allocation_after(long successes); /* -1: never; sticks until set again */
+bool psti_allocation_fails(void);                /* device allocations ask this, too */
+
+#endif

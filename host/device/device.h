@@ -1,0 +1,120 @@
+/* Room device: one table of functions per kind of device, and what fills it: the host's memory and
+ * recorded graphs (device_host.c, host_graph.c), the CUDA runtime (device_cuda*.c, the only host files
+ * that call CUDA).
+ * Uses base and the launches of kernels/. Used by stash and comm. */
+#ifndef PSTI_HOST_DEVICE_H
+#define PSTI_HOST_DEVICE_H
+
+#include "host/base/base.h"
+#include "kernels/kernels.h"
+
+/* ---- a graph's hold on what it uses ---- */
+
+/* Counts captured graphs that use an object. On cuda last_capture keeps a capture from holding
+ * twice; two captures that take turns may each hold several times, and let go as often. */
+typedef struct psti_hold {
+    uint32_t graphs;
+    uint64_t last_capture;
+} psti_hold;
+
+/* ---- memory that can grow in place ---- */
+
+typedef struct psti_span {
+    unsigned char *address; /* NULL: none */
+    uint64_t reserved;      /* bytes of addresses */
+    uint64_t mapped; /* bytes of memory, from the start; on cuda in multiples of granularity */
+    uint64_t granularity;
+    bool is_host;  /* host pages of a cuda device */
+    void *state;   /* of the device's own kind */
+    void *mapping; /* host memory: as it was reserved */
+    size_t mapping_bytes;
+} psti_span;
+
+/* ---- span.c: the host's memory ---- */
+
+/* Memory that the system and the control group still have. */
+uint64_t psti_available_bytes(void);
+pst_status psti_host_span_open(psti_span *span, uint64_t reserved);
+/* Fails: NOMEM, also where that would leave the system too little. numa_node: -1 for any. */
+pst_status psti_host_span_commit(psti_span *span, uint64_t from, uint64_t bytes, int numa_node);
+void psti_host_span_decommit(psti_span *span, uint64_t from, uint64_t bytes);
+pst_status psti_host_span_resize(psti_span *span, uint64_t bytes);
+void psti_host_span_close(psti_span *span);
+
+/* ---- the device table ---- */
+
+typedef struct psti_device_ops {
+    void (*close)(pst_device *device);
+    pst_status (*get_info)(pst_device *device, pst_device_info *info);
+    pst_status (*alloc)(pst_device *device, size_t bytes, void **address_out);
+    pst_status (*free)(pst_device *device, void *address);
+    pst_status (*alloc_pinned)(pst_device *device, size_t bytes, void **address_out);
+    pst_status (*free_pinned)(pst_device *device, void *address);
+    pst_status (*copy)(pst_device *device, void *to, const void *from, size_t bytes,
+                       pst_stream stream);
+    pst_status (*fill)(pst_device *device, void *to, uint8_t value, size_t bytes,
+                       pst_stream stream);
+    pst_status (*synchronize)(pst_device *device);
+    pst_status (*stream_create)(pst_device *device, pst_stream *stream_out);
+    pst_status (*stream_destroy)(pst_device *device, pst_stream stream);
+    pst_status (*stream_synchronize)(pst_device *device, pst_stream stream);
+    pst_status (*event_create)(pst_device *device, pst_event *event_out);
+    pst_status (*event_destroy)(pst_device *device, pst_event event);
+    pst_status (*event_record)(pst_device *device, pst_event event, pst_stream stream,
+                               bool external);
+    pst_status (*event_wait)(pst_device *device, pst_event event, pst_stream stream, bool external);
+    pst_status (*event_synchronize)(pst_device *device, pst_event event);
+    pst_status (*event_elapsed)(pst_device *device, pst_event begin, pst_event end,
+                                double *seconds_out);
+    pst_status (*graph_begin)(pst_device *device, pst_stream stream);
+    pst_status (*graph_end)(pst_device *device, pst_stream stream, pst_graph *graph);
+    pst_status (*graph_launch)(pst_graph *graph, pst_stream stream);
+    void (*graph_destroy)(pst_graph *graph);
+    /* Where `stream` is being captured, the graph counts in hold->graphs until it dies. */
+    pst_status (*hold)(pst_device *device, pst_stream stream, psti_hold *hold);
+    /* Enqueues one operation; args is copied. */
+    pst_status (*launch)(pst_device *device, psti_op op, const void *args, pst_stream stream);
+    /* Pages of a tier that can grow. Synchronous. After a failed resize the span is as before. */
+    pst_status (*span_open)(pst_device *device, uint32_t tier, uint64_t reserved, psti_span *span);
+    pst_status (*span_resize)(pst_device *device, psti_span *span, uint64_t bytes);
+    void (*span_close)(pst_device *device, psti_span *span);
+} psti_device_ops;
+
+struct pst_device {
+    const psti_device_ops *ops;
+    pst_device_info info; /* free_bytes as of open */
+    pst_backend preset;   /* what auto means, unless it is auto itself */
+    uint32_t live;        /* objects of this device, atomic */
+    void *state;          /* of the device's own kind */
+};
+
+struct pst_graph {
+    pst_device *device;
+    pst_graph_info info;
+    void *state;
+};
+
+/* ---- device.c ---- */
+
+void psti_device_retain(pst_device *device);
+void psti_device_release(pst_device *device);
+uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold);
+
+/* ---- device_host.c ---- */
+
+/* A device whose operations run in the calling thread by `runners`; num_sms as reported. */
+pst_status psti_host_device_open(const char *name, int num_sms, const psti_runners *runners,
+                                 pst_device **device_out);
+
+/* ---- device_cuda.c ---- */
+
+pst_status psti_cuda_device_open(int index, pst_device **device_out);
+bool psti_cuda_is_present(void); /* says nothing where it is not */
+
+/* ---- backend.c ---- */
+
+const char *psti_backend_name(pst_backend backend);
+/* Takes PAGESTASH_BACKEND over and checks PAGESTASH_NUM_SMS. Fails: UNSUPPORTED, INVALID. */
+pst_status psti_backend_preset(pst_device *device);
+
+#endif
