@@ -2,27 +2,43 @@
 TRACE := bench/data/bytelm-e64-top6-l6.csv
 DEMO_FLAGS := --ep 8 --microbatches 4 --hidden 512 --ffn 256
 BUILD := build/release
+QUICK := build/quick
 JOBS := $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+SHELL := /bin/bash
 
-.PHONY: help demo test bench setup
+.PHONY: help demo quick test bench setup
+.ONESHELL:
+.SHELLFLAGS := -ec -o pipefail
 
 help:
 	@echo "make demo    replay a recorded MoE routing trace through stash and restore"
-	@echo "make test    build everything and run the tests"
-	@echo "make bench   benchmarks of this machine, as tables and as JSON in $(BUILD)"
+	echo "make quick   build and run the tests of the daily loop: seconds"
+	echo "make test    build everything and run the tests a release stands on"
+	echo "make bench   benchmarks of this machine, as tables and as JSON in $(BUILD)"
 
+# A tenth of the files is a line of progress; what the compiler says is shown when it fails.
 demo: setup
-	@cmake --build $(BUILD) --target pagestash-cli >$(BUILD)/build.log || \
-	    { cat $(BUILD)/build.log; exit 1; }
+	@echo "building the command (log in $(BUILD)/build.log)"
+	NINJA_STATUS='%p %f of %t files: ' cmake --build $(BUILD) --target pagestash-cli | tee $(BUILD)/build.log |
+	    sed -un 's/^ *\([0-9]*0%\) \(.*files\): .*/  \1  \2/p' | stdbuf -oL uniq -w 6 ||
+	    { grep -v '^ *[0-9]*% ' $(BUILD)/build.log; exit 1; }
+	echo "replaying $(TRACE)"
 	$(BUILD)/bin/pagestash replay --routing $(TRACE) $(DEMO_FLAGS)
 
+quick:
+	@third_party/install.sh
+	$(call configure,quick)
+	cmake --build $(QUICK) --target pagestash_tests
+	tests/run.sh $(QUICK) --label-regex '^quick$$' --parallel $(JOBS)
+
 test: setup
-	cmake --build $(BUILD)
-	tests/run.sh $(BUILD) --parallel $(JOBS)
+	@cmake --build $(BUILD)
+	tests/run.sh $(BUILD) --label-exclude '^long$$' --parallel $(JOBS)
 
 bench: setup
-	cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench pagestash-cli
+	@cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench pagestash-cli
+	set -x
 	$(BUILD)/bin/pagestash-bench --json $(BUILD)/bench.json
 	$(BUILD)/bin/pagestash-plan-bench --json $(BUILD)/plan-bench.json tests/data/minimalloc
 	$(BUILD)/bin/pagestash-arena-bench
@@ -30,6 +46,12 @@ bench: setup
 
 setup:
 	@third_party/install.sh
-	@mkdir -p $(BUILD)
-	@cmake --preset release >$(BUILD)/configure.log || { cat $(BUILD)/configure.log; exit 1; }
-	@sed -n 's/^-- pagestash/pagestash/p' $(BUILD)/configure.log
+	$(call configure,release)
+
+# configure PRESET
+define configure
+mkdir -p build/$(1)
+echo "configuring build/$(1)"
+cmake --preset $(1) >build/$(1)/configure.log || { cat build/$(1)/configure.log; exit 1; }
+sed -n 's/^-- pagestash/pagestash/p' build/$(1)/configure.log
+endef

@@ -117,6 +117,13 @@ bool psti_test_failed(void)
     return testing::Test::HasFailure();
 }
 
+uint32_t psti_test_cases(uint32_t all)
+{
+    static const char *const text = std::getenv("PSTI_TEST_LONG");
+    const uint32_t share = text != nullptr && *text == '1' ? 1 : 5;
+    return all > share ? all / share : 1;
+}
+
 void psti_test_skip(const char *file, int line, const char *reason)
 {
     if (require_gpu)

@@ -14,6 +14,7 @@
 #include <pagestash/status.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 /* Whether ThreadSanitizer watches: tests of wrong use, where races are real, are not for it. */
@@ -46,6 +47,10 @@ __attribute__((format(printf, 3, 4))) void psti_test_fail(const char *file, int 
 
 /* Whether the running test has failed so far. */
 bool psti_test_failed(void);
+
+/* How many of `all` random cases to run: all in the long tests (PSTI_TEST_LONG=1 in the environment),
+ * else a share; at least 1. */
+uint32_t psti_test_cases(uint32_t all);
 
 /* Marks the running test as skipped, or as failed under PAGESTASH_REQUIRE_GPU=1. */
 void psti_test_skip(const char *file, int line, const char *reason);

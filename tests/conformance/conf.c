@@ -82,7 +82,8 @@ void conf_register(const char *file, int line, const char *suite, const char *na
 uint32_t conf_cases(const conf_run *conf, uint32_t cases)
 {
     const uint32_t slower = (conf->kind == CONF_SIMT ? 2 : 1) * (PSTI_UNDER_TSAN ? 20 : 1);
-    return cases > slower ? cases / slower : 1;
+    const uint32_t all = cases > slower ? cases / slower : 1;
+    return conf->kind == CONF_CUDA ? all : psti_test_cases(all);
 }
 
 uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)

@@ -34,8 +34,8 @@ void conf_register(const char *file, int line, const char *suite, const char *na
 /* Another order of threads and blocks, and other shapes of the grid, where the device is simt. */
 void conf_vary(const conf_run *conf, uint64_t seed);
 
-/* Of `cases` that are right for the host device, how many this one runs: simt is slower, and both
- * are under ThreadSanitizer. At least 1. */
+/* Of `cases` that are right for a long test on the host device, how many this one runs: simt is
+ * slower, and both are under ThreadSanitizer; a GPU runs all in every test. At least 1. */
 uint32_t conf_cases(const conf_run *conf, uint32_t cases);
 /* A number that is larger where payload is cheap. */
 uint64_t conf_bytes(const conf_run *conf, uint64_t bytes);

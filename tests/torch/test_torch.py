@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_torch.py SOURCE_DIR LIBRARY DRIVER sanitizer=NAME [COMMAND]: libpagestash_torch.so on the host device,
+"""test_torch.py LIBRARY SOURCE_DIR DRIVER sanitizer=NAME [COMMAND]: libpagestash_torch.so on the host device,
 without torch: the driver plays torch's part, and a module of that name the part of its Python."""
 import os
 import random
@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-SOURCE, LIBRARY, DRIVER = map(os.path.abspath, sys.argv[1:4])
+LIBRARY, SOURCE, DRIVER = map(os.path.abspath, sys.argv[1:4])
 SANITIZER = sys.argv[4]
 COMMAND = sys.argv[5] if len(sys.argv) > 5 else None  # pagestash, where it is built
 del sys.argv[1:]

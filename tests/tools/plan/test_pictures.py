@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-MAIN = sys.argv.pop()
+MAIN = sys.argv[1]
 MIB = 1 << 20
 VOID = {"meta", "link", "input"}
 BAD_TITLES = ["", "plain", "</script><script>alert(1)</script>", "\"quoted\" 'twice' \\ back",
@@ -193,4 +193,4 @@ class PerfettoTest(unittest.TestCase):
         self.assertEqual(len(events), 1)
 
 
-unittest.main()
+unittest.main(argv=sys.argv[:1])
