@@ -2,29 +2,6 @@
 
 #include <inttypes.h>
 
-uint64_t psti_sum_of(const uint64_t *terms, size_t num_terms)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < num_terms; i++)
-        sum = psti_plus(sum, terms[i]);
-    return sum;
-}
-
-uint64_t psti_product_of(const uint64_t *factors, size_t num_factors)
-{
-    uint64_t product = 1;
-    for (size_t i = 0; i < num_factors; i++)
-        product = psti_times(product, factors[i]);
-    return product;
-}
-
-uint64_t psti_part(uint64_t total, uint64_t num, uint64_t den)
-{
-    if (total == PSTI_TOO_MUCH)
-        return total;
-    return psti_plus(psti_times(total / den, num), psti_share(total % den * num, den));
-}
-
 /* ---- what a zero stands for ---- */
 
 static void fill(uint64_t *field, uint64_t value)

@@ -4,51 +4,8 @@
 
 #include <pagestash/estimate.h>
 
+#include "host/base/arith.h"
 #include "host/base/base.h"
-
-/* ---- arithmetic: what is too much becomes PSTI_TOO_MUCH, and stays it in sums ---- */
-
-#define PSTI_TOO_MUCH UINT64_MAX
-
-static inline uint64_t psti_plus(uint64_t a, uint64_t b)
-{
-    uint64_t sum = 0;
-    return __builtin_add_overflow(a, b, &sum) ? PSTI_TOO_MUCH : sum;
-}
-
-/* b is a part of a. */
-static inline uint64_t psti_minus(uint64_t a, uint64_t b)
-{
-    return a == PSTI_TOO_MUCH ? a : a - b;
-}
-
-static inline uint64_t psti_times(uint64_t a, uint64_t b)
-{
-    uint64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? PSTI_TOO_MUCH : product;
-}
-
-static inline uint64_t psti_over(uint64_t a, uint64_t b)
-{
-    return a == PSTI_TOO_MUCH ? a : a / b;
-}
-
-/* Rounds up. */
-static inline uint64_t psti_share(uint64_t a, uint64_t b)
-{
-    return a == PSTI_TOO_MUCH ? a : a / b + (a % b != 0);
-}
-
-/* total * num / den, rounded up, for a num and a den of 32 bits. */
-uint64_t psti_part(uint64_t total, uint64_t num, uint64_t den);
-
-uint64_t psti_sum_of(const uint64_t *terms, size_t num_terms);
-uint64_t psti_product_of(const uint64_t *factors, size_t num_factors);
-
-#define PSTI_LIST(...) \
-    (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)
-#define PSTI_SUM(...) psti_sum_of(PSTI_LIST(__VA_ARGS__))
-#define PSTI_PRODUCT(...) psti_product_of(PSTI_LIST(__VA_ARGS__))
 
 /* ---- estimate.c ---- */
 

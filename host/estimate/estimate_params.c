@@ -224,7 +224,7 @@ static void add_bytes(const pst_estimate_config *config, uint64_t owned,
     states->weight_bytes = psti_times(psti_element_bytes(config), states->params);
     states->gradient_bytes = psti_times(config->gradient_width, states->params);
     states->optimizer_bytes =
-        psti_part(optimizer, config->offload_den - config->offload_num, config->offload_den);
+        psti_fraction(optimizer, config->offload_den - config->offload_num, config->offload_den);
     states->host_bytes = optimizer - states->optimizer_bytes;
     states->bytes = PSTI_SUM(states->weight_bytes, states->gradient_bytes, states->optimizer_bytes);
 }

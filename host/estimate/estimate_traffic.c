@@ -22,7 +22,7 @@ static uint64_t wire_bytes(pst_transfer transfer, uint64_t size, uint64_t total)
 {
     if (transfer == PST_TRANSFER_SEND || transfer == PST_TRANSFER_RECEIVE)
         return total;
-    return psti_part(total, (transfer == PST_TRANSFER_ALL_REDUCE ? 2 : 1) * (size - 1), size);
+    return psti_fraction(total, (transfer == PST_TRANSFER_ALL_REDUCE ? 2 : 1) * (size - 1), size);
 }
 
 /* What differs between transfers of one kind. */

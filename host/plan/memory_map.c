@@ -4,9 +4,8 @@
 
 #include <pagestash/memory_map.h>
 
+#include "host/base/arith.h"
 #include "host/base/base.h"
-
-__extension__ typedef unsigned __int128 wide;
 
 #define MAX_BYTES (UINT64_C(1) << 61)
 #define MAX_ALIGN (UINT64_C(1) << 30)
@@ -228,8 +227,7 @@ static uint64_t swapped(const planner *self, uint64_t tokens)
     const pst_memory_map_config *config = &self->config;
     if (tokens == 0)
         return 0;
-    const wide all = (wide)config->swap_bytes * tokens + config->num_tokens - 1;
-    return config->swap_fixed_bytes + (uint64_t)(all / config->num_tokens);
+    return config->swap_fixed_bytes + psti_fraction(config->swap_bytes, tokens, config->num_tokens);
 }
 
 /* Its sums stay below 2^64: four regions of at most 2^61 and the pool's 2^54. */
@@ -238,7 +236,7 @@ static uint64_t lay_out(const planner *self, uint64_t tokens, uint64_t pool, pst
     const pst_memory_map_config *config = &self->config;
     const uint64_t freed =
         tokens ? config->swap_fixed_bytes +
-                     (uint64_t)((wide)config->swap_frees_bytes * tokens / config->num_tokens)
+                     (uint64_t)((psti_wide)config->swap_frees_bytes * tokens / config->num_tokens)
                : 0;
     const uint64_t buffer = tokens ? config->swap_buffer_bytes : 0;
     const uint64_t bytes[PST_NUM_REGIONS] = {
@@ -333,7 +331,7 @@ static void set_map(const planner *self, uint64_t tokens, uint64_t pages, pst_me
     map->spill_pages = spill(self, pages, &map->spilling_iterations);
     map->host_bytes = map->swap_bytes + map->num_host_pages * self->page_bytes;
     const uint32_t iterations = config->num_demands ? config->num_demands : 1;
-    const wide spilled = (wide)2 * map->spill_pages * self->page_bytes;
+    const psti_wide spilled = (psti_wide)2 * map->spill_pages * self->page_bytes;
     map->traffic_bytes = (uint64_t)((spilled + iterations - 1) / iterations) + 2 * map->swap_bytes;
 }
 
@@ -343,7 +341,7 @@ static void choose(const planner *self, pst_memory_map *map)
 {
     const pst_memory_map_config *config = &self->config;
     const uint32_t iterations = config->num_demands ? config->num_demands : 1;
-    wide least = 0;
+    psti_wide least = 0;
     *map = (pst_memory_map){.missing_gpu_bytes = PST_MEMORY_MAP_NEVER,
                             .missing_host_bytes = PST_MEMORY_MAP_NEVER};
     for (uint64_t block = self->first_block; block <= self->last_block; block++) {
@@ -358,8 +356,8 @@ static void choose(const planner *self, pst_memory_map *map)
             continue;
         }
         uint32_t unused;
-        const wide traffic =
-            (wide)spill(self, pages, &unused) * self->page_bytes + (wide)moved * iterations;
+        const psti_wide traffic = (psti_wide)spill(self, pages, &unused) * self->page_bytes +
+                                  (psti_wide)moved * iterations;
         if (map->fits && traffic >= least)
             continue;
         least = traffic;

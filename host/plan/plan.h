@@ -6,6 +6,7 @@
 
 #include <pagestash/plan.h>
 
+#include "host/base/arith.h"
 #include "host/base/base.h"
 
 enum { PSTI_PLAN_ALIGN = 512, PSTI_PLAN_MAX_THREADS = 64 };
@@ -17,16 +18,6 @@ enum { PSTI_PLAN_ALIGN = 512, PSTI_PLAN_MAX_THREADS = 64 };
 pst_status psti_plan_check_problem(const pst_plan_problem *problem);
 /* Up to the alignment. */
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes);
-
-static inline uint64_t psti_gcd(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
 
 /* ---- plan_items.c ---- */
 

@@ -1,33 +1,22 @@
+/* How much of what a layer keeps goes to the host: one fraction for all tensors, or tensor by tensor. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include <pagestash/swap.h>
 
+#include "host/base/arith.h"
 #include "host/base/base.h"
-
-__extension__ typedef unsigned __int128 wide;
 
 #define NANOSECONDS 1000000000u
 
-static uint64_t saturate(wide value)
-{
-    return value > UINT64_MAX ? UINT64_MAX : (uint64_t)value;
-}
-
-/* The bytes of k of the tokens, rounded up. */
-static uint64_t part_bytes(uint64_t bytes, uint64_t tokens, uint64_t num_tokens)
-{
-    return (uint64_t)(((wide)bytes * tokens + num_tokens - 1) / num_tokens);
-}
-
-/* The most tokens, in whole blocks, whose part of `bytes` fits in `room`: part_bytes(k) <= room just
- * if bytes * k <= room * num_tokens. The last block may be a short one. */
+/* The most tokens, in whole blocks, whose part of `bytes` fits in `room`. The last block may be a
+ * short one. */
 static uint64_t most_tokens(uint64_t bytes, uint64_t room, uint64_t num_tokens,
                             uint64_t block_tokens)
 {
     if (room >= bytes)
         return num_tokens;
-    const uint64_t tokens = (uint64_t)((wide)room * num_tokens / bytes);
+    const uint64_t tokens = (uint64_t)((psti_wide)room * num_tokens / bytes);
     return tokens - tokens % block_tokens;
 }
 
@@ -85,7 +74,8 @@ static pst_status check_config(const pst_swap_config *config)
     PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
                "struct_size %zu: use PST_SWAP_CONFIG_INIT (%zu)", config->struct_size,
                sizeof(*config));
-    const wide all = (wide)config->input_bytes + config->attention_bytes + config->other_bytes;
+    const psti_wide all =
+        (psti_wide)config->input_bytes + config->attention_bytes + config->other_bytes;
     PSTI_CHECK(all <= PST_SWAP_MAX_BYTES, PST_E_INVALID,
                "input_bytes %" PRIu64 ", attention_bytes %" PRIu64 ", other_bytes %" PRIu64
                ": together at most 2^62",
@@ -105,13 +95,13 @@ static void set_missing(const pst_swap_config *config, uint64_t whole, uint64_t 
     choice->limit = PST_SWAP_IMPOSSIBLE;
     if (whole > link) {
         const uint64_t rate = config->link_bytes_per_second;
-        const wide needed = ((wide)whole * NANOSECONDS + rate - 1) / rate;
+        const psti_wide needed = ((psti_wide)whole * NANOSECONDS + rate - 1) / rate;
         choice->missing_link_bytes = whole - link;
-        choice->missing_nanoseconds = saturate(needed - config->forward_nanoseconds);
+        choice->missing_nanoseconds = psti_saturate(needed - config->forward_nanoseconds);
     }
-    const wide host = (wide)whole * choice->num_layers;
+    const psti_wide host = (psti_wide)whole * choice->num_layers;
     if (host > config->host_bytes)
-        choice->missing_host_bytes = saturate(host - config->host_bytes);
+        choice->missing_host_bytes = psti_saturate(host - config->host_bytes);
 }
 
 pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choice_out)
@@ -126,8 +116,8 @@ pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choic
         return PST_OK;
     }
     choice.num_layers = config->num_layers - 2;
-    const uint64_t link =
-        saturate((wide)config->link_bytes_per_second * config->forward_nanoseconds / NANOSECONDS);
+    const uint64_t link = psti_saturate((psti_wide)config->link_bytes_per_second *
+                                        config->forward_nanoseconds / NANOSECONDS);
     const uint64_t host = config->host_bytes / choice.num_layers;
     const uint64_t most = link <= host ? link : host;
     if (whole > most) {
@@ -140,7 +130,7 @@ pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choic
                              config->block_tokens ? config->block_tokens : 1);
     if (choice.num < config->num_tokens)
         choice.limit = link <= host ? PST_SWAP_BY_TIME : PST_SWAP_BY_MEMORY;
-    choice.layer_bytes = whole + part_bytes(other, choice.num, config->num_tokens);
+    choice.layer_bytes = whole + psti_fraction(other, choice.num, config->num_tokens);
     choice.host_bytes = choice.layer_bytes * choice.num_layers;
     *choice_out = choice;
     return PST_OK;
@@ -158,8 +148,8 @@ static int compare(const void *left, const void *right)
 {
     const entry *a = left;
     const entry *b = right;
-    const wide of_a = (wide)a->nanoseconds * b->bytes;
-    const wide of_b = (wide)b->nanoseconds * a->bytes;
+    const psti_wide of_a = (psti_wide)a->nanoseconds * b->bytes;
+    const psti_wide of_b = (psti_wide)b->nanoseconds * a->bytes;
     if (of_a != of_b)
         return of_a > of_b ? -1 : 1;
     return a->index < b->index ? -1 : 1;
@@ -200,12 +190,12 @@ static void fill(const entry *order, uint32_t num_tensors, uint64_t budget, uint
             tokens[next->index] = num_tokens;
             continue;
         }
-        const wide bound = (wide)room * next->nanoseconds + next->bytes - 1;
+        const psti_wide bound = (psti_wide)room * next->nanoseconds + next->bytes - 1;
         filled->bound_nanoseconds = (uint64_t)(bound / next->bytes);
-        filled->bytes += part_bytes(next->bytes, part, num_tokens);
+        filled->bytes += psti_fraction(next->bytes, part, num_tokens);
         tokens[next->index] = part;
         filled->fractional = part ? next->index : UINT32_MAX;
-        const uint64_t saved = (uint64_t)((wide)next->nanoseconds * part / num_tokens);
+        const uint64_t saved = (uint64_t)((psti_wide)next->nanoseconds * part / num_tokens);
         filled->bound_nanoseconds += filled->saved_nanoseconds;
         filled->saved_nanoseconds += saved;
         return;

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static uint64_t min(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 psti_passes psti_passes_of(const pst_estimate_config *config, uint64_t stage)
 {
     const uint64_t after = config->pipeline_parallel - 1 - stage;
@@ -17,7 +12,7 @@ psti_passes psti_passes_of(const pst_estimate_config *config, uint64_t stage)
     self.warm_up = after;
     if (self.num_chunks > 1)
         self.warm_up = 2 * after + (self.num_chunks - 1) * self.group + config->overlaps_exchange;
-    self.warm_up = min(self.warm_up, self.num_passes);
+    self.warm_up = psti_min(self.warm_up, self.num_passes);
     return self;
 }
 
@@ -80,7 +75,7 @@ pst_status psti_passes_peak(const pst_estimate_config *config, uint64_t stage,
                             const psti_chunk_saved *chunks, uint64_t *live)
 {
     const psti_passes self = psti_passes_of(config, stage);
-    const uint64_t most = min(self.warm_up + 1, self.num_passes);
+    const uint64_t most = psti_min(self.warm_up + 1, self.num_passes);
     if (self.num_chunks <= 1) {
         live[0] = most;
         return PST_OK;
@@ -90,7 +85,7 @@ pst_status psti_passes_peak(const pst_estimate_config *config, uint64_t stage,
                    "config: saved activations exceed 64 bits");
     /* the turns repeat after group * num_chunks of forwards and backwards, and so does what is live */
     const uint64_t turns = self.group * self.num_chunks;
-    const uint64_t end = min(self.num_passes, self.warm_up + turns);
+    const uint64_t end = psti_min(self.num_passes, self.warm_up + turns);
     const uint64_t highest_at = run(config, self, chunks, end, live);
     memset(live, 0, self.num_chunks * sizeof(*live));
     run(config, self, chunks, highest_at, live);

@@ -4,6 +4,7 @@
 
 #include <pagestash/trace.h>
 
+#include "host/base/arith.h"
 #include "host/base/base.h"
 
 /* ---- trace_table.c: arrays that grow, and a hash from one number to another ---- */
@@ -298,8 +299,6 @@ void psti_profile_close(psti_profile *profile);
 /* ---- trace_summary.c ---- */
 
 #define PSTI_ORDER_NONE UINT64_MAX
-
-uint64_t psti_round_up(uint64_t bytes, uint64_t align); /* a power of two; no more than 2^63 each */
 
 /* ---- trace_online.c ---- */
 

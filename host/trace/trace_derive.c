@@ -156,59 +156,46 @@ static void one_layer(model *self, bool has_forward, bool has_backward)
 
 /* ---- sizes ---- */
 
-/* The product, or UINT64_MAX. */
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-/* num / den of the bytes, which are at most 2^62, rounded up. */
-static uint64_t share(uint64_t bytes, uint64_t num, uint64_t den)
-{
-    const uint64_t rest = bytes % den * num; /* below 2^64 */
-    return bytes / den * num + rest / den + (rest % den != 0);
-}
-
 static pst_status find_sizes(const pst_trace_derivation *from, psti_sizes *size)
 {
     const uint64_t ffn = from->ffn_size != 0 ? from->ffn_size : 4 * from->hidden_size;
-    const uint64_t tokens = times(from->micro_batch, from->sequence_size) / from->context_parallel;
+    const uint64_t tokens =
+        psti_times(from->micro_batch, from->sequence_size) / from->context_parallel;
     const uint64_t shard = tokens / from->tensor_parallel;
     const uint64_t unit = (uint64_t)VOCABULARY_UNIT * from->tensor_parallel;
     const uint64_t vocabulary = from->fused_loss ? FUSED_VOCABULARY : from->vocab_size;
     const uint64_t words = (vocabulary + unit - 1) / unit * VOCABULARY_UNIT;
     const uint64_t h = from->hidden_size;
     const uint64_t num = from->full ? 0 : from->alpha_den - from->alpha_num;
-    const uint64_t b = times(shard, 2 * h);
-    const uint64_t f = times(shard, 2 * ffn);
+    const uint64_t b = psti_times(shard, 2 * h);
+    const uint64_t f = psti_times(shard, 2 * ffn);
     *size = (psti_sizes){
         .b = b,
-        .b2 = times(2, b),
-        .b3 = times(3, b),
-        .g = times(from->tensor_parallel, b),
+        .b2 = psti_times(2, b),
+        .b3 = psti_times(3, b),
+        .g = psti_times(from->tensor_parallel, b),
         .f = f,
-        .st = times(4, shard),
-        .lse = times(4 * (from->num_heads / from->tensor_parallel), tokens),
-        .d_qkv = times(6 * h, h) / from->tensor_parallel,
-        .d_proj = times(2 * h, h) / from->tensor_parallel,
-        .d_fc = times(2 * ffn, h) / from->tensor_parallel,
+        .st = psti_times(4, shard),
+        .lse = psti_times(4 * (from->num_heads / from->tensor_parallel), tokens),
+        .d_qkv = psti_times(6 * h, h) / from->tensor_parallel,
+        .d_proj = psti_times(2 * h, h) / from->tensor_parallel,
+        .d_fc = psti_times(2 * ffn, h) / from->tensor_parallel,
         .d_bias = 2 * ffn / from->tensor_parallel,
         .d_norm = 2 * h,
-        .d_head = times(2 * h, words),
-        .logits = times(times(2, tokens), words),
-        .logits_fp32 = times(times(4, tokens), words),
-        .tokens_8 = times(8, tokens),
-        .tokens_4 = times(4, tokens),
+        .d_head = psti_times(2 * h, words),
+        .logits = psti_times(psti_times(2, tokens), words),
+        .logits_fp32 = psti_times(psti_times(4, tokens), words),
+        .tokens_8 = psti_times(8, tokens),
+        .tokens_4 = psti_times(4, tokens),
     };
     uint64_t *all = &size->b;
     for (size_t i = 0; i < sizeof(*size) / sizeof(*all); i++)
         PSTI_CHECK(all[i] <= MAX_BYTES, PST_E_INVALID,
                    "a tensor of more than 2^62 bytes: allowed are less");
-    size->r_b = share(b, num, from->alpha_den);
-    size->r_3b = share(size->b3, num, from->alpha_den);
-    size->r_g = share(size->g, num, from->alpha_den);
-    size->r_f = share(f, num, from->alpha_den);
+    size->r_b = psti_fraction(b, num, from->alpha_den);
+    size->r_3b = psti_fraction(size->b3, num, from->alpha_den);
+    size->r_g = psti_fraction(size->g, num, from->alpha_den);
+    size->r_f = psti_fraction(f, num, from->alpha_den);
     for (size_t i = 0; i < sizeof(*size) / sizeof(*all); i++)
         all[i] = psti_round_up(all[i], ROUND);
     return PST_OK;

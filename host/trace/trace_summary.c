@@ -5,11 +5,6 @@
 #define MAX_ALIGN (UINT64_C(1) << 32)
 #define MAX_LOAD (UINT64_C(1) << 62)
 
-uint64_t psti_round_up(uint64_t bytes, uint64_t align)
-{
-    return (bytes + align - 1) & ~(align - 1);
-}
-
 /* Who begins or ends at every instant. */
 static void order_instants(const pst_trace *trace, bool is_dynamic, uint64_t *order)
 {
