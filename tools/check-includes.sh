@@ -37,6 +37,7 @@ host/simulate        : host/base host/schedule kernels/core | pagestash system
 host/estimate        : host/base host/schedule host/model host/stash/pool_layout.h kernels/core | pagestash system
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
+tools/common/routing.c : tools/common host/base/lines.h | pagestash system
 tools/replay         : tools/common | pagestash system jansson
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay | pagestash system jansson
@@ -48,10 +49,11 @@ bench/stash/call_cost.c : bench/common bench/stash host/stash/stash.h kernels/cu
 bench/stash/gpu_copy.cu : bench/stash/gpu.h kernels/cuda/paging/bulk.cuh kernels/cuda/copy.cuh | pagestash system cuda
 bench/stash/gpu_cub.cu  : bench/stash/gpu.h | pagestash system cuda cub
 bench/plan           : bench/common tools/common | pagestash system jansson
+bench/plan/tilings.c : bench/plan kernels/core/mix.h | system
 bench/arena          : bench/common tools/common | pagestash system jansson
 bench/estimate       : bench/common tools/common | pagestash system jansson
 python               : | pagestash system
-python/torch         : host/base/base.h | pagestash system
+python/torch         : host/base/base.h host/base/table.h | pagestash system
 ROOMS
 }
 

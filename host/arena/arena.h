@@ -6,6 +6,7 @@
 
 #include <pagestash/arena.h>
 
+#include "host/base/table.h"
 #include "host/device/device.h"
 
 #define PSTI_NO_INDEX UINT32_MAX
@@ -35,10 +36,10 @@ typedef struct psti_heap {
     pst_status (*alloc)(void *user, size_t bytes, void **address_out);
     pst_status (*free)(void *user, void *address);
     void *user;
-    psti_block **buckets; /* all blocks by address; a power of two */
-    psti_block **cache;   /* freed blocks by size class */
-    psti_block *held;     /* freed, and used on other streams than their own */
-    uint64_t num_buckets, num_blocks, num_live;
+    psti_map blocks;    /* all of them by address */
+    psti_block **cache; /* freed blocks by size class */
+    psti_block *held;   /* freed, and used on other streams than their own */
+    uint64_t num_live;
     uint64_t limit_bytes, cached_bytes; /* held blocks are cached ones */
     uint64_t live_bytes, peak_bytes, taken_peak_bytes;
     uint64_t num_allocs;
@@ -107,9 +108,9 @@ struct pst_arena {
     uint64_t *ids; /* of the entries, for messages */
     uint32_t *by_rank;
     psti_slot *slots;
-    uint32_t *slot_table; /* slots by offset, open addressing: index + 1; a power of two */
-    uint32_t *marks;      /* where iterations begin; at least one */
-    uint32_t num_entries, num_slots, slot_mask, num_marks;
+    psti_map slot_at; /* an offset's slot */
+    uint32_t *marks;  /* where iterations begin; at least one */
+    uint32_t num_entries, num_slots, num_marks;
     uint32_t stream_names[PST_ARENA_MAX_STREAMS]; /* of the plan's streams, in the file */
     uint32_t num_streams;
     bool has_plan;

@@ -9,13 +9,12 @@
 #define LARGE_STEP ((uint64_t)2 << 20)
 #define SMALL_STEP ((uint64_t)512)
 
-enum { NUM_CLASSES = 512, FIRST_BUCKETS = 64 };
+enum { NUM_CLASSES = 512 };
 
 struct psti_block {
     void *address;
     uint64_t bytes; /* rounded up */
     pst_stream stream;
-    psti_block *next;   /* of the bucket */
     psti_block *cached; /* next of its class, or of the held ones */
     bool is_live;
     bool is_foreign; /* used on a stream that is not its own */
@@ -41,57 +40,20 @@ static uint32_t class_of(uint64_t bytes)
     return (uint32_t)(log * 8 + (int)(bytes >> (log - 3) & 7));
 }
 
-/* ---- blocks by address ---- */
-
-static psti_block **bucket_of(const psti_heap *heap, const void *address)
-{
-    const uint64_t hash = (uint64_t)(uintptr_t)address / 256 * UINT64_C(0x9e3779b97f4a7c15);
-    return &heap->buckets[hash >> 32 & (heap->num_buckets - 1)];
-}
-
-static void link_block(psti_heap *heap, psti_block *block)
-{
-    psti_block **bucket = bucket_of(heap, block->address);
-    block->next = *bucket;
-    *bucket = block;
-}
-
-/* A table that cannot grow gets slower, no more. */
-static void grow(psti_heap *heap)
-{
-    const uint64_t before = heap->num_buckets;
-    psti_block **old = heap->buckets;
-    psti_block **buckets = psti_calloc(before * 2, sizeof(*buckets));
-    if (!buckets)
-        return;
-    heap->buckets = buckets;
-    heap->num_buckets = before * 2;
-    for (uint64_t i = 0; i < before; i++)
-        while (old[i]) {
-            psti_block *block = old[i];
-            old[i] = block->next;
-            link_block(heap, block);
-        }
-    psti_free(old);
-}
-
 psti_block *psti_heap_find(const psti_heap *heap, const void *address)
 {
-    for (psti_block *block = *bucket_of(heap, address); block; block = block->next)
-        if (block->address == address)
-            return block->is_live ? block : NULL;
-    return NULL;
+    const uint64_t found = psti_map_get(&heap->blocks, (uintptr_t)address);
+    if (found == PSTI_MAP_NONE)
+        return NULL;
+    psti_block *block = (psti_block *)(uintptr_t)found;
+    return block->is_live ? block : NULL;
 }
 
 /* ---- giving back ---- */
 
 static pst_status release(psti_heap *heap, psti_block *block)
 {
-    psti_block **link = bucket_of(heap, block->address);
-    while (*link != block)
-        link = &(*link)->next;
-    *link = block->next;
-    heap->num_blocks--;
+    psti_map_remove(&heap->blocks, (uintptr_t)block->address);
     const pst_status status = heap->free(heap->user, block->address);
     psti_free(block);
     return status;
@@ -164,6 +126,11 @@ static psti_block *make_block(psti_heap *heap, uint64_t bytes, pst_stream stream
         if (status == PST_OK)
             status = heap->alloc(heap->user, bytes, &address);
     }
+    if (status == PST_OK) {
+        status = psti_map_set(&heap->blocks, (uintptr_t)address, (uintptr_t)block);
+        if (status != PST_OK)
+            heap->free(heap->user, address);
+    }
     if (status != PST_OK) {
         psti_free(block);
         *status_out = status;
@@ -171,9 +138,6 @@ static psti_block *make_block(psti_heap *heap, uint64_t bytes, pst_stream stream
     }
     heap->num_allocs++;
     *block = (psti_block){.address = address, .bytes = bytes, .stream = stream};
-    if (++heap->num_blocks > heap->num_buckets)
-        grow(heap);
-    link_block(heap, block);
     return block;
 }
 
@@ -227,17 +191,15 @@ void psti_heap_unhold(psti_heap *heap)
 
 pst_status psti_heap_open(psti_heap *heap)
 {
-    heap->num_buckets = FIRST_BUCKETS;
-    heap->buckets = psti_calloc(FIRST_BUCKETS, sizeof(*heap->buckets));
     heap->cache = psti_calloc(NUM_CLASSES, sizeof(*heap->cache));
-    PSTI_CHECK(heap->buckets && heap->cache, PST_E_NOMEM, "no memory for a fallback");
+    PSTI_CHECK(heap->cache, PST_E_NOMEM, "no memory for a fallback");
     return PST_OK;
 }
 
 pst_status psti_heap_close(psti_heap *heap)
 {
-    const pst_status status = heap->buckets && heap->cache ? psti_heap_trim(heap) : PST_OK;
-    psti_free(heap->buckets);
+    const pst_status status = heap->cache ? psti_heap_trim(heap) : PST_OK;
+    psti_map_free(&heap->blocks);
     psti_free(heap->cache);
     *heap = (psti_heap){0};
     return status;

@@ -118,21 +118,13 @@ static pst_status load_rows(pst_arena *arena, const pst_plan_file *plan, pair *p
 
 /* ---- addresses ---- */
 
-static uint32_t place_of(const pst_arena *arena, uint64_t offset)
-{
-    uint32_t at = (uint32_t)(offset / 16 * UINT64_C(0x9e3779b97f4a7c15) >> 32) & arena->slot_mask;
-    while (arena->slot_table[at] != 0 && arena->slots[arena->slot_table[at] - 1].offset != offset)
-        at = (at + 1) & arena->slot_mask;
-    return at;
-}
-
 psti_slot *psti_arena_slot(const pst_arena *arena, uint64_t offset)
 {
-    const uint32_t index = arena->slot_table[place_of(arena, offset)];
-    return index == 0 ? NULL : &arena->slots[index - 1];
+    const uint64_t index = psti_map_get(&arena->slot_at, offset);
+    return index == PSTI_MAP_NONE ? NULL : &arena->slots[index];
 }
 
-static void load_addresses(pst_arena *arena, pair *pairs)
+static pst_status load_addresses(pst_arena *arena, pair *pairs)
 {
     for (uint32_t i = 0; i < arena->num_entries; i++)
         pairs[i] = (pair){arena->entries[i].offset, i};
@@ -142,13 +134,14 @@ static void load_addresses(pst_arena *arena, pair *pairs)
         psti_entry *entry = &arena->entries[pairs[rank].entry];
         arena->by_rank[rank] = pairs[rank].entry;
         if (rank == 0 || pairs[rank - 1].key != pairs[rank].key) {
-            arena->slots[arena->num_slots].offset = entry->offset;
-            arena->slot_table[place_of(arena, entry->offset)] = ++arena->num_slots;
+            PSTI_TRY(psti_map_set(&arena->slot_at, entry->offset, arena->num_slots));
+            arena->slots[arena->num_slots++].offset = entry->offset;
         }
         entry->rank = rank;
         entry->slot = arena->num_slots - 1;
         entry->upper = count_below(pairs, arena->num_entries, entry->offset + entry->bytes);
     }
+    return PST_OK;
 }
 
 /* The addresses that `stream` ever has, as ranges in order that do not touch. */
@@ -204,18 +197,12 @@ static pst_status load_sharing(pst_arena *arena)
 static pst_status allocate(pst_arena *arena, uint64_t num_marks)
 {
     const uint64_t count = arena->num_entries ? arena->num_entries : 1;
-    uint64_t table = 2;
-    while (table < 2 * count)
-        table *= 2;
-    arena->slot_mask = (uint32_t)(table - 1);
     arena->entries = psti_calloc(count, sizeof(*arena->entries));
     arena->ids = psti_calloc(count, sizeof(*arena->ids));
     arena->by_rank = psti_calloc(count, sizeof(*arena->by_rank));
     arena->slots = psti_calloc(count, sizeof(*arena->slots));
-    arena->slot_table = psti_calloc(table, sizeof(*arena->slot_table));
     arena->marks = psti_calloc(num_marks + 1, sizeof(*arena->marks));
-    PSTI_CHECK(arena->entries && arena->ids && arena->by_rank && arena->slots &&
-                   arena->slot_table && arena->marks,
+    PSTI_CHECK(arena->entries && arena->ids && arena->by_rank && arena->slots && arena->marks,
                PST_E_NOMEM, "no memory for a plan of %u tensors", arena->num_entries);
     return psti_bits_open(&arena->used, arena->num_entries);
 }
@@ -235,9 +222,9 @@ pst_status psti_arena_load(pst_arena *arena, const pst_plan_file *plan)
     PSTI_TRY(allocate(arena, num_marks));
     pair *pairs = psti_calloc((size_t)arena->num_entries + 1, sizeof(*pairs));
     PSTI_CHECK(pairs, PST_E_NOMEM, "no memory for a plan of %u tensors", arena->num_entries);
-    const pst_status status = load_rows(arena, plan, pairs);
+    pst_status status = load_rows(arena, plan, pairs);
     if (status == PST_OK)
-        load_addresses(arena, pairs);
+        status = load_addresses(arena, pairs);
     psti_free(pairs);
     PSTI_TRY(status);
     return load_sharing(arena);
@@ -250,6 +237,6 @@ void psti_arena_unload(pst_arena *arena)
     psti_free(arena->ids);
     psti_free(arena->by_rank);
     psti_free(arena->slots);
-    psti_free(arena->slot_table);
+    psti_map_free(&arena->slot_at);
     psti_free(arena->marks);
 }

@@ -24,66 +24,6 @@ typedef struct psti_plan_id {
 const char *const psti_row_fields[PSTI_ROW_FIELDS] = {"op", "id", "size", "stream", "offset"};
 const char *const psti_plan_ops[PST_PLAN_OP_USE + 1] = {"malloc", "free", "mark", "use"};
 
-/* ---- ids ---- */
-
-static uint64_t place_of(const psti_plan_builder *builder, uint64_t id)
-{
-    const uint64_t mask = builder->table_size - 1;
-    uint64_t at = (id * UINT64_C(0x9e3779b97f4a7c15)) >> 20 & mask;
-    while (builder->table[at] != 0 && builder->ids[builder->table[at] - 1].id != id)
-        at = (at + 1) & mask;
-    return at;
-}
-
-/* Its place in ids, plus 1; 0: there is none. */
-static uint32_t find(const psti_plan_builder *builder, uint64_t id)
-{
-    return builder->table[place_of(builder, id)];
-}
-
-/* Twice as much room for ids, and a table that stays at most half full. */
-static pst_status grow_ids(psti_plan_builder *builder)
-{
-    const uint64_t room = builder->room_ids * 2;
-    psti_plan_id *ids = psti_calloc(room, sizeof(*ids));
-    uint32_t *table = psti_calloc(room * 2, sizeof(*table));
-    if (!ids || !table) {
-        psti_free(ids);
-        psti_free(table);
-        PSTI_FAIL(PST_E_NOMEM, "no memory for %" PRIu64 " tensors of a plan", room);
-        return PST_E_NOMEM;
-    }
-    const uint64_t count = builder->file->num_tensors;
-    if (builder->ids)
-        memcpy(ids, builder->ids, count * sizeof(*ids));
-    psti_free(builder->ids);
-    psti_free(builder->table);
-    builder->ids = ids;
-    builder->room_ids = room;
-    builder->table = table;
-    builder->table_size = room * 2;
-    for (uint64_t i = 0; i < count; i++)
-        table[place_of(builder, ids[i].id)] = (uint32_t)i + 1;
-    return PST_OK;
-}
-
-static pst_status grow_rows(psti_plan_builder *builder)
-{
-    pst_plan_file *file = builder->file;
-    const uint64_t room = builder->room_rows * 2;
-    pst_plan_row *rows = psti_calloc(room, sizeof(*rows));
-    if (!rows) {
-        PSTI_FAIL(PST_E_NOMEM, "no memory for %" PRIu64 " rows of a plan", room);
-        return PST_E_NOMEM;
-    }
-    if (file->num_rows)
-        memcpy(rows, file->rows, file->num_rows * sizeof(*rows));
-    psti_free(file->rows);
-    file->rows = rows;
-    builder->room_rows = room;
-    return PST_OK;
-}
-
 /* ---- rows ---- */
 
 #define BAD(builder, row, ...)                                                                   \
@@ -106,14 +46,15 @@ static pst_status add_malloc(psti_plan_builder *builder, const pst_plan_row *row
             row->offset, row->bytes, PST_PLAN_MAX_BYTES);
     if (file->num_tensors == PST_PLAN_MAX_TENSORS)
         BAD(builder, row, "field op: malloc: allowed are %u tensors", PST_PLAN_MAX_TENSORS);
-    if (file->num_tensors == builder->room_ids)
-        PSTI_TRY(grow_ids(builder));
-    const uint32_t before = find(builder, row->id);
-    if (before != 0)
+    const uint64_t before = psti_map_get(&builder->indices, row->id);
+    if (before != PSTI_MAP_NONE)
         BAD(builder, row, "field id: %" PRIu64 ": line %" PRIu64 " uses it for another tensor",
-            row->id, file->rows[builder->ids[before - 1].row].line);
-    const uint64_t index = file->num_tensors++;
-    builder->table[place_of(builder, row->id)] = (uint32_t)index + 1;
+            row->id, file->rows[builder->ids[before].row].line);
+    const uint64_t index = file->num_tensors;
+    PSTI_TRY(
+        psti_grow((void **)&builder->ids, &builder->room_ids, index + 1, sizeof(*builder->ids)));
+    PSTI_TRY(psti_map_set(&builder->indices, row->id, index));
+    file->num_tensors++;
     builder->ids[index] = (psti_plan_id){.id = row->id, .row = file->num_rows, .is_live = true};
     if (row->offset + row->bytes > file->end)
         file->end = row->offset + row->bytes;
@@ -138,13 +79,13 @@ static pst_status check_free(const psti_plan_builder *builder, const pst_plan_ro
 pst_status psti_plan_add(psti_plan_builder *builder, const pst_plan_row *row, unsigned given)
 {
     pst_plan_file *file = builder->file;
-    if (file->num_rows == builder->room_rows)
-        PSTI_TRY(grow_rows(builder));
+    PSTI_TRY(psti_grow((void **)&file->rows, &builder->room_rows, file->num_rows + 1,
+                       sizeof(*file->rows)));
     if (row->op == PST_PLAN_OP_MALLOC) {
         PSTI_TRY(add_malloc(builder, row));
     } else if (row->op != PST_PLAN_OP_MARK) {
-        const uint32_t found = find(builder, row->id);
-        psti_plan_id *tensor = found ? &builder->ids[found - 1] : NULL;
+        const uint64_t found = psti_map_get(&builder->indices, row->id);
+        psti_plan_id *tensor = found != PSTI_MAP_NONE ? &builder->ids[found] : NULL;
         if (!tensor || !tensor->is_live)
             BAD(builder, row, "field id: %" PRIu64 ": %s of a tensor that %s", row->id,
                 psti_plan_ops[row->op], tensor ? "was freed before" : "has no malloc before");
@@ -161,27 +102,15 @@ pst_status psti_plan_add(psti_plan_builder *builder, const pst_plan_row *row, un
 
 pst_status psti_plan_begin(psti_plan_builder *builder, const char *name)
 {
-    enum { HALF_OF_FIRST_ROOM = 4 };
-    *builder = (psti_plan_builder){.name = name,
-                                   .room_rows = HALF_OF_FIRST_ROOM,
-                                   .room_ids = HALF_OF_FIRST_ROOM,
-                                   .file = psti_calloc(1, sizeof(pst_plan_file))};
-    if (!builder->file) {
-        PSTI_FAIL(PST_E_NOMEM, "no memory for a plan");
-        return PST_E_NOMEM;
-    }
-    pst_status status = grow_rows(builder);
-    if (status == PST_OK)
-        status = grow_ids(builder);
-    if (status != PST_OK)
-        psti_plan_end(builder, NULL);
-    return status;
+    *builder = (psti_plan_builder){.name = name, .file = psti_calloc(1, sizeof(pst_plan_file))};
+    PSTI_CHECK(builder->file, PST_E_NOMEM, "no memory for a plan");
+    return PST_OK;
 }
 
 void psti_plan_end(psti_plan_builder *builder, pst_plan_file **file_out)
 {
     psti_free(builder->ids);
-    psti_free(builder->table);
+    psti_map_free(&builder->indices);
     if (file_out)
         *file_out = builder->file;
     else

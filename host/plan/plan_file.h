@@ -4,7 +4,7 @@
 
 #include <pagestash/plan_file.h>
 
-#include "host/base/base.h"
+#include "host/base/table.h"
 
 /* Fields of a row, in the order of the columns. */
 enum { PSTI_ROW_OP, PSTI_ROW_ID, PSTI_ROW_SIZE, PSTI_ROW_STREAM, PSTI_ROW_OFFSET, PSTI_ROW_FIELDS };
@@ -15,8 +15,7 @@ extern const char *const psti_plan_ops[PST_PLAN_OP_USE + 1];
 typedef struct psti_plan_builder {
     pst_plan_file *file;
     const char *name;
-    uint32_t *table; /* tensors by id, open addressing: index + 1, 0 is empty; a power of two */
-    uint64_t table_size;
+    psti_map indices;         /* of the tensors, by id */
     struct psti_plan_id *ids; /* num_tensors of the file */
     uint64_t room_rows, room_ids;
 } psti_plan_builder;

@@ -5,65 +5,8 @@
 #include <pagestash/trace.h>
 
 #include "host/base/arith.h"
-#include "host/base/base.h"
-
-/* ---- trace_table.c: arrays that grow, and a hash from one number to another ---- */
-
-/* Makes room for `needed` items of `size` bytes; what is new is zero. Fails: NOMEM. */
-pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t size);
-
-#define PSTI_MAP_NONE UINT64_MAX /* no such key; not a value */
-
-typedef struct psti_map_slot {
-    uint64_t key, value_plus_1; /* 0: empty */
-} psti_map_slot;
-
-typedef struct psti_map {
-    psti_map_slot *slots;
-    uint64_t num_slots, num_keys; /* slots: a power of two */
-} psti_map;
-
-uint64_t psti_map_get(const psti_map *map, uint64_t key);
-pst_status psti_map_set(psti_map *map, uint64_t key, uint64_t value);
-void psti_map_free(psti_map *map);
-
-/* ---- trace_text.c: lines, fields, messages ---- */
-
-#define PSTI_LINE_BYTES ((size_t)1 << 20) /* longest line, without its newline */
-
-typedef struct psti_lines {
-    const char *name;
-    pst_trace_read_fn read;
-    void *source;
-    uint64_t line;     /* number of the line in work */
-    size_t begin, end; /* unread bytes of buffer */
-    bool at_end;       /* the source has nothing more */
-    char buffer[PSTI_LINE_BYTES + 1];
-} psti_lines;
-
-typedef struct psti_field {
-    const char *text; /* NULL: nothing left */
-    size_t length;
-} psti_field;
-
-enum { PSTI_SHOWN_BYTES = 44 };
-
-/* The next line without its end. Fails: AGAIN when there is none, INVALID. */
-pst_status psti_lines_next(psti_lines *lines, psti_field *line_out);
-/* Cuts the next field off the line; false when the line has no more. */
-bool psti_field_cut(psti_field *line, char separator, psti_field *out);
-bool psti_field_is(psti_field field, const char *text);
-/* The number, decimal digits or, where allowed, hexadecimal after 0x. */
-bool psti_field_u64(psti_field field, uint64_t max, uint64_t *out);
-bool psti_field_address(psti_field field, uint64_t *out);
-/* As it may be printed: clipped, and everything odd as '?'. */
-const char *psti_field_shown(psti_field field, char out[PSTI_SHOWN_BYTES]);
-/* FILE:LINE: field NAME: "value": allowed is ... */
-pst_status psti_field_bad(const psti_lines *lines, const char *name, psti_field field,
-                          const char *allowed);
-/* The number, or the message. */
-pst_status psti_field_number(const psti_lines *lines, const char *name, psti_field field,
-                             uint64_t min, uint64_t max, uint64_t *out);
+#include "host/base/lines.h"
+#include "host/base/table.h"
 
 /* ---- trace_reader.c ---- */
 

@@ -1,15 +1,10 @@
-/* Our own CSV. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
+/* Our own CSV: one request a line. */
 #include "host/trace/trace.h"
 
 enum { OP, ID, SIZE, STREAM, PHASE, LAYER, MICRO_BATCH, RANK, TAG, NUM_FIELDS };
 
 static const char *const names[NUM_FIELDS] = {"op",    "id",          "size", "stream", "phase",
                                               "layer", "micro_batch", "rank", "tag"};
-static const char header[] = "op,id,size,stream,phase,layer,micro_batch,rank,tag";
 static const char *const ops[] = {"malloc", "free", "mark"};
 static const char *const phases[PST_NUM_PHASES] = {"", "forward", "backward", "weight", "other"};
 static const char *const tags[PST_NUM_TAGS] = {"static", "dynamic", "iteration", "record",
@@ -18,49 +13,6 @@ static const char *const tags[PST_NUM_TAGS] = {"static", "dynamic", "iteration",
 typedef struct csv_state {
     bool has_header;
 } csv_state;
-
-/* Index of the word among words[first..last-1]. */
-static bool take_word(psti_field value, const char *const *words, uint32_t first, uint32_t last,
-                      uint8_t *out)
-{
-    for (uint32_t i = first; i < last; i++)
-        if (psti_field_is(value, words[i])) {
-            *out = (uint8_t)i;
-            return true;
-        }
-    return false;
-}
-
-static pst_status take_header(const psti_lines *lines, psti_field line)
-{
-    psti_field value = {NULL, 0};
-    for (int i = 0; i < NUM_FIELDS; i++) {
-        if (!psti_field_cut(&line, ',', &value))
-            value = (psti_field){NULL, 0};
-        if (value.text == NULL || !psti_field_is(value, names[i])) {
-            char name[32];
-            char allowed[96];
-            snprintf(name, sizeof(name), "%d of the header", i + 1);
-            snprintf(allowed, sizeof(allowed), "%s (the header is %s)", names[i], header);
-            return psti_field_bad(lines, name, value, allowed);
-        }
-    }
-    if (psti_field_cut(&line, ',', &value))
-        return psti_field_bad(lines, "10 of the header", value, "no more than 9 fields");
-    return PST_OK;
-}
-
-static pst_status cut_fields(const psti_lines *lines, psti_field line, psti_field *fields)
-{
-    const bool is_empty = line.length == 0;
-    for (int i = 0; i < NUM_FIELDS; i++)
-        if (is_empty || !psti_field_cut(&line, ',', &fields[i]))
-            return psti_field_bad(lines, names[i], (psti_field){NULL, 0}, "a line of 9 fields");
-    psti_field more = {NULL, 0};
-    if (psti_field_cut(&line, ',', &more))
-        return psti_field_bad(lines, "10", more, "a line of 9 fields");
-    return PST_OK;
-}
 
 /* An empty field means `empty`. */
 static pst_status take_u32(const psti_lines *lines, const psti_field *fields, int at,
@@ -76,12 +28,13 @@ static pst_status take_u32(const psti_lines *lines, const psti_field *fields, in
 static pst_status take_tag(const psti_lines *lines, psti_field value, pst_trace_request *row)
 {
     if (row->op == PST_TRACE_MARK) {
-        if (!take_word(value, tags, PST_TAG_ITERATION, PST_NUM_TAGS, &row->tag))
+        if (!psti_field_word(value, tags, PST_TAG_ITERATION, PST_NUM_TAGS, &row->tag))
             return psti_field_bad(lines, "tag", value,
                                   "iteration, record, wait, use or sync for a mark");
         return PST_OK;
     }
-    if (value.length > 0 && !take_word(value, tags, PST_TAG_STATIC, PST_TAG_ITERATION, &row->tag))
+    if (value.length > 0 &&
+        !psti_field_word(value, tags, PST_TAG_STATIC, PST_TAG_ITERATION, &row->tag))
         return psti_field_bad(lines, "tag", value, "static, dynamic or nothing");
     return PST_OK;
 }
@@ -102,12 +55,12 @@ static pst_status take_id_and_size(const psti_lines *lines, const psti_field *fi
 static pst_status take_row(const psti_lines *lines, const psti_field *fields,
                            pst_trace_request *row)
 {
-    if (!take_word(fields[OP], ops, 0, 3, &row->op))
+    if (!psti_field_word(fields[OP], ops, 0, 3, &row->op))
         return psti_field_bad(lines, names[OP], fields[OP], "malloc, free or mark");
     PSTI_TRY(take_tag(lines, fields[TAG], row));
     PSTI_TRY(take_id_and_size(lines, fields, row));
     PSTI_TRY(take_u32(lines, fields, STREAM, 0, UINT32_MAX, &row->stream));
-    if (!take_word(fields[PHASE], phases, 0, PST_NUM_PHASES, &row->phase))
+    if (!psti_field_word(fields[PHASE], phases, 0, PST_NUM_PHASES, &row->phase))
         return psti_field_bad(lines, names[PHASE], fields[PHASE],
                               "forward, backward, weight, other or nothing");
     PSTI_TRY(take_u32(lines, fields, LAYER, PST_TRACE_NONE, PST_TRACE_NONE - 1, &row->layer));
@@ -122,18 +75,11 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
     psti_lines *lines = reader->lines;
     psti_field line = {NULL, 0};
     psti_field fields[NUM_FIELDS] = {{NULL, 0}};
-    pst_status status = psti_lines_next(lines, &line);
-    if (!state->has_header) {
-        if (status == PST_E_AGAIN)
-            return PSTI_FAIL(PST_E_INVALID, "%.200s:1: empty file: allowed is the header %s",
-                             reader->name, header);
-        PSTI_TRY(status);
-        PSTI_TRY(take_header(lines, line));
-        state->has_header = true;
-        status = psti_lines_next(lines, &line);
-    }
-    PSTI_TRY(status);
-    PSTI_TRY(cut_fields(lines, line, fields));
+    if (!state->has_header)
+        PSTI_TRY(psti_lines_header(lines, names, NUM_FIELDS));
+    state->has_header = true;
+    PSTI_TRY(psti_lines_next(lines, &line));
+    PSTI_TRY(psti_fields_cut(lines, line, names, NUM_FIELDS, fields));
     *request_out = psti_trace_row(lines->line, PST_TRACE_MALLOC);
     return take_row(lines, fields, request_out);
 }

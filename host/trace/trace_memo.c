@@ -8,7 +8,6 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
     psti_field op = {NULL, 0};
     psti_field id = {NULL, 0};
     psti_field size = {NULL, 0};
-    psti_field more = {NULL, 0};
     PSTI_TRY(psti_lines_next(lines, &line));
     psti_field_cut(&line, ' ', &op);
     psti_field_cut(&line, ' ', &id);
@@ -21,9 +20,7 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
     if (is_malloc || size.text != NULL)
         PSTI_TRY(psti_field_number(lines, "size", size, is_malloc, PST_TRACE_MAX_BYTES,
                                    &request_out->bytes));
-    if (psti_field_cut(&line, ' ', &more))
-        return psti_field_bad(lines, "4", more, "a line of at most 3 fields, one space between");
-    return PST_OK;
+    return psti_fields_end(lines, line, ' ', 3, "a line of at most 3 fields, one space between");
 }
 
 const psti_trace_kind psti_trace_memo = {.next = next, .state_bytes = 1, .has_lines = true};

@@ -41,14 +41,11 @@ static pst_status read_header(const psti_lines *lines, minimalloc_state *state, 
     psti_field value = {NULL, 0};
     char name[32];
     for (int i = 0; i < NUM_COLUMNS; i++) {
-        int column = 0;
+        uint8_t column = 0;
         if (!psti_field_cut(&line, ',', &value))
             value = (psti_field){NULL, 0};
-        while (column < NUM_COLUMNS && value.text != NULL &&
-               (seen[column] || !psti_field_is(value, names[column])))
-            column++;
         snprintf(name, sizeof(name), "%d of the header", i + 1);
-        if (value.text == NULL || column == NUM_COLUMNS)
+        if (!psti_field_word(value, names, 0, NUM_COLUMNS, &column) || seen[column])
             return psti_field_bad(lines, name, value, allowed);
         seen[column] = true;
         state->column_of[i] = column;
@@ -82,17 +79,16 @@ static pst_status take_id(const psti_lines *lines, minimalloc_state *state, psti
 static pst_status read_row(const psti_lines *lines, minimalloc_state *state, psti_field line)
 {
     const uint64_t row = state->num_rows;
-    psti_field fields[NUM_COLUMNS] = {{NULL, 0}};
-    psti_field value = {NULL, 0};
+    const char *in_file[NUM_COLUMNS];
+    psti_field found[NUM_COLUMNS] = {{NULL, 0}};
+    psti_field fields[NUM_COLUMNS];
     uint64_t lower = 0;
     uint64_t upper = 0;
-    const bool is_empty = line.length == 0;
     for (int i = 0; i < NUM_COLUMNS; i++)
-        if (is_empty || !psti_field_cut(&line, ',', &fields[state->column_of[i]]))
-            return psti_field_bad(lines, names[state->column_of[i]], (psti_field){NULL, 0},
-                                  "a line of 4 fields");
-    if (psti_field_cut(&line, ',', &value))
-        return psti_field_bad(lines, "5", value, "a line of 4 fields");
+        in_file[i] = names[state->column_of[i]];
+    PSTI_TRY(psti_fields_cut(lines, line, in_file, NUM_COLUMNS, found));
+    for (int i = 0; i < NUM_COLUMNS; i++)
+        fields[state->column_of[i]] = found[i];
     pst_trace_request request = psti_trace_row(lines->line, PST_TRACE_MALLOC);
     PSTI_TRY(take_id(lines, state, fields[ID], &request.id));
     PSTI_TRY(psti_field_number(lines, "lower", fields[LOWER], 0, INT64_MAX, &lower));
@@ -120,9 +116,7 @@ static pst_status read_all(pst_trace_reader *reader, minimalloc_state *state)
     psti_field line;
     pst_status status = psti_lines_next(lines, &line);
     if (status == PST_E_AGAIN)
-        return PSTI_FAIL(PST_E_INVALID,
-                         "%.200s:1: empty file: allowed is a header id,lower,upper,size",
-                         reader->name);
+        return psti_lines_bad(lines, "empty file: allowed is a header id,lower,upper,size");
     PSTI_TRY(status);
     PSTI_TRY(read_header(lines, state, line));
     while ((status = psti_lines_next(lines, &line)) == PST_OK)

@@ -72,15 +72,10 @@ pst_status pst_trace_reader_open(const pst_trace_config *config, pst_trace_read_
                                  .kind = kind};
     reader->state = psti_calloc(1, kind->state_bytes);
     if (kind->has_lines)
-        reader->lines = psti_calloc(1, sizeof(*reader->lines));
+        reader->lines = psti_lines_open(reader->name, read, source);
     if (reader->state == NULL || (kind->has_lines && reader->lines == NULL)) {
         pst_trace_reader_close(reader);
         return PSTI_FAIL(PST_E_NOMEM, "out of memory for a reader");
-    }
-    if (kind->has_lines) {
-        reader->lines->name = reader->name;
-        reader->lines->read = read;
-        reader->lines->source = source;
     }
     *reader_out = reader;
     return PST_OK;

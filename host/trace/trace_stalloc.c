@@ -20,15 +20,13 @@ static pst_status take_request(const psti_lines *lines, stalloc_state *state, ps
 {
     const bool is_malloc = row->op == PST_TRACE_MALLOC;
     psti_field fields[3] = {{NULL, 0}}; /* pointer, size, stream */
-    psti_field more = {NULL, 0};
     uint64_t address = 0;
     uint64_t stream = 0;
     bool is_live = false;
     char text[96];
     for (int i = 0; i < 3; i++)
         psti_field_cut(&line, ' ', &fields[i]);
-    if (psti_field_cut(&line, ' ', &more))
-        return psti_field_bad(lines, "5", more, "a line of 4 fields");
+    PSTI_TRY(psti_fields_end(lines, line, ' ', 4, "a line of 4 fields"));
     if (!psti_field_address(fields[0], &address))
         return psti_field_bad(lines, "pointer", fields[0], "an integer, or hexadecimal after 0x");
     PSTI_TRY(
@@ -56,19 +54,15 @@ static pst_status take_phase(const psti_lines *lines, stalloc_state *state, psti
     static const char *const words[PST_NUM_PHASES] = {"", "F", "B", "W", "O"};
     psti_field word = {NULL, 0};
     psti_field number = {NULL, 0};
-    psti_field more = {NULL, 0};
     uint64_t micro_batch = PST_TRACE_NONE;
-    uint8_t phase = PST_PHASE_FORWARD;
+    uint8_t phase = PST_PHASE_NONE;
     psti_field_cut(&line, ' ', &word);
-    while (phase < PST_NUM_PHASES && (word.text == NULL || !psti_field_is(word, words[phase])))
-        phase++;
-    if (phase == PST_NUM_PHASES)
+    if (!psti_field_word(word, words, PST_PHASE_FORWARD, PST_NUM_PHASES, &phase))
         return psti_field_bad(lines, "phase", word, "F, B, W or O");
     if (psti_field_cut(&line, ' ', &number))
         PSTI_TRY(
             psti_field_number(lines, "micro_batch", number, 0, PST_TRACE_NONE - 1, &micro_batch));
-    if (psti_field_cut(&line, ' ', &more))
-        return psti_field_bad(lines, "4", more, "phase F|B|W|O [MICRO_BATCH]");
+    PSTI_TRY(psti_fields_end(lines, line, ' ', 3, "phase F|B|W|O [MICRO_BATCH]"));
     state->phase = phase;
     state->micro_batch = (uint32_t)micro_batch;
     return PST_OK;
@@ -76,18 +70,18 @@ static pst_status take_phase(const psti_lines *lines, stalloc_state *state, psti
 
 static pst_status take_layer(const psti_lines *lines, stalloc_state *state, psti_field line)
 {
+    static const char *const edges[] = {"start", "end"};
     psti_field word = {NULL, 0};
     psti_field number = {NULL, 0};
-    psti_field more = {NULL, 0};
     uint64_t layer = 0;
+    uint8_t edge = 0;
     psti_field_cut(&line, ' ', &word);
     psti_field_cut(&line, ' ', &number);
-    const bool is_start = word.text != NULL && psti_field_is(word, "start");
-    if (!is_start && (word.text == NULL || !psti_field_is(word, "end")))
+    if (!psti_field_word(word, edges, 0, 2, &edge))
         return psti_field_bad(lines, "layer", word, "start or end");
+    const bool is_start = edge == 0;
     PSTI_TRY(psti_field_number(lines, "layer", number, 0, PST_TRACE_NONE - 1, &layer));
-    if (psti_field_cut(&line, ' ', &more))
-        return psti_field_bad(lines, "4", more, "layer start|end N");
+    PSTI_TRY(psti_fields_end(lines, line, ' ', 3, "layer start|end N"));
     if (is_start && state->layer != PST_TRACE_NONE)
         return psti_field_bad(lines, "layer", number, "no start before the end of the last layer");
     if (!is_start && state->layer != layer)
@@ -100,11 +94,9 @@ static pst_status take_iteration(const psti_lines *lines, stalloc_state *state, 
                                  pst_trace_request *row)
 {
     psti_field number = {NULL, 0};
-    psti_field more = {NULL, 0};
     psti_field_cut(&line, ' ', &number);
     PSTI_TRY(psti_field_number(lines, "iteration", number, 0, PST_TRACE_MAX_BYTES, &row->id));
-    if (psti_field_cut(&line, ' ', &more))
-        return psti_field_bad(lines, "3", more, "iteration N");
+    PSTI_TRY(psti_fields_end(lines, line, ' ', 2, "iteration N"));
     state->phase = PST_PHASE_NONE;
     state->layer = state->micro_batch = PST_TRACE_NONE;
     row->tag = PST_TAG_ITERATION;

@@ -15,24 +15,13 @@
 #ifndef PAGESTASH_ROUTING_H
 #define PAGESTASH_ROUTING_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <pagestash/trace.h>
 
-#define ROUTING_LINE_BYTES ((size_t)1 << 20)       /* longest line, without its newline */
 #define ROUTING_STEP_MAX ((UINT64_C(1) << 53) - 1) /* exact in every JSON reader */
 #define ROUTING_LAYER_MAX ((UINT64_C(1) << 20) - 1)
 #define ROUTING_COUNT_MAX ((UINT64_C(1) << 31) - 1)
 
 typedef struct routing_reader routing_reader;
-
-/* Reads up to `bytes` bytes into buffer. Returns how many, 0 at the end, -errno on failure. */
-typedef ptrdiff_t (*routing_read_fn)(void *source, void *buffer, size_t bytes);
-
-typedef enum routing_result {
-    ROUTING_ROW, /* *row_out is filled */
-    ROUTING_END, /* the file is complete and right */
-    ROUTING_BAD, /* routing_message says what is wrong */
-} routing_result;
 
 typedef struct routing_row {
     uint64_t line; /* counted from 1 */
@@ -43,13 +32,11 @@ typedef struct routing_row {
 } routing_row;
 
 /* name appears in messages and must outlive the reader. NULL: out of memory. */
-routing_reader *routing_open(const char *name, routing_read_fn read, void *source);
+routing_reader *routing_open(const char *name, pst_trace_read_fn read, void *source);
 void routing_close(routing_reader *reader); /* NULL is allowed */
 
-/* The next row. After END or BAD the reader can only be closed. */
-routing_result routing_next(routing_reader *reader, routing_row *row_out);
-
-/* One line: file, line, field, value, what is allowed. "" unless BAD was returned. */
-const char *routing_message(const routing_reader *reader);
+/* The next row. Fails: AGAIN when the file is complete and right; INVALID, and pst_last_message says
+ * file, line, field, value and what is allowed. After either the reader can only be closed. */
+pst_status routing_next(routing_reader *reader, routing_row *row_out);
 
 #endif

@@ -155,11 +155,11 @@ static int read_rows(trace *self, routing_reader *reader)
     const pst_estimate_config *config = &self->options->config;
     routing_row row;
     for (bool is_first = true;; is_first = false) {
-        const routing_result result = routing_next(reader, &row);
-        if (result == ROUTING_BAD)
-            return tool_fail(TOOL_INPUT, "%s", routing_message(reader));
-        if (result == ROUTING_END)
+        const pst_status status = routing_next(reader, &row);
+        if (status == PST_E_AGAIN)
             break;
+        if (status != PST_OK)
+            return tool_fail(TOOL_INPUT, "%s", pst_last_message());
         if (row.num_experts != config->num_experts)
             return tool_fail(TOOL_INPUT,
                              "--routing %s: has %" PRIu32 " experts: --num-experts is %" PRIu64,

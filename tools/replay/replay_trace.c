@@ -94,11 +94,11 @@ static int read_rows(loader *load, routing_reader *reader)
     replay_trace *trace = load->trace;
     routing_row row;
     for (;;) {
-        const routing_result result = routing_next(reader, &row);
-        if (result == ROUTING_BAD)
-            return tool_fail(TOOL_INPUT, "%s", routing_message(reader));
-        if (result == ROUTING_END)
+        const pst_status status = routing_next(reader, &row);
+        if (status == PST_E_AGAIN)
             return TOOL_OK;
+        if (status != PST_OK)
+            return tool_fail(TOOL_INPUT, "%s", pst_last_message());
         if (trace->num_experts == 0) {
             TOOL_TRY(check_experts(load, row.num_experts));
             trace->num_experts = row.num_experts;

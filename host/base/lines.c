@@ -1,8 +1,33 @@
+/* Lines, fields and messages of text files, whatever pieces the caller's function reads them in. */
+#include "host/base/lines.h"
+
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "host/trace/trace.h"
+psti_lines *psti_lines_open(const char *name, pst_trace_read_fn read, void *source)
+{
+    psti_lines *lines = psti_calloc(1, sizeof(*lines));
+    if (lines == NULL) {
+        PSTI_FAIL(PST_E_NOMEM, "out of memory for a line of %.200s", name);
+        return NULL;
+    }
+    lines->name = name;
+    lines->read = read;
+    lines->source = source;
+    return lines;
+}
+
+pst_status psti_lines_bad(const psti_lines *lines, const char *format, ...)
+{
+    char text[512];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof(text), format, values);
+    va_end(values);
+    return PSTI_FAIL(PST_E_INVALID, "%.200s:%" PRIu64 ": %s", lines->name, lines->line, text);
+}
 
 /* Makes room at the end of the buffer and reads once. */
 static pst_status refill(psti_lines *lines)
@@ -14,11 +39,10 @@ static pst_status refill(psti_lines *lines)
     }
     const size_t room = sizeof(lines->buffer) - lines->end;
     const ptrdiff_t got = lines->read(lines->source, lines->buffer + lines->end, room);
-    PSTI_CHECK(got >= 0, PST_E_INVALID, "%.200s:%" PRIu64 ": cannot be read: %s", lines->name,
-               lines->line, strerror((int)-got));
-    PSTI_CHECK((size_t)got <= room, PST_E_INVALID,
-               "%.200s:%" PRIu64 ": read gave %td bytes: allowed are at most %zu", lines->name,
-               lines->line, got, room);
+    if (got < 0)
+        return psti_lines_bad(lines, "cannot be read: %s", strerror((int)-got));
+    if ((size_t)got > room)
+        return psti_lines_bad(lines, "read gave %td bytes: allowed are at most %zu", got, room);
     lines->at_end = got == 0;
     lines->end += (size_t)got;
     return PST_OK;
@@ -45,9 +69,9 @@ pst_status psti_lines_next(psti_lines *lines, psti_field *line_out)
         const char *text = lines->buffer + lines->begin;
         const char *newline = memchr(text + scanned, '\n', held - scanned);
         const size_t length = newline != NULL ? (size_t)(newline - text) : held;
-        PSTI_CHECK(length <= PSTI_LINE_BYTES, PST_E_INVALID,
-                   "%.200s:%" PRIu64 ": line of more than %zu bytes: allowed are at most %zu",
-                   lines->name, lines->line, PSTI_LINE_BYTES, PSTI_LINE_BYTES);
+        if (length > PSTI_LINE_BYTES)
+            return psti_lines_bad(lines, "line of more than %zu bytes: allowed are at most %zu",
+                                  PSTI_LINE_BYTES, PSTI_LINE_BYTES);
         if (newline != NULL || (lines->at_end && held > 0)) {
             *line_out = without_line_end(lines, length);
             lines->begin += length + (newline != NULL ? 1 : 0);
@@ -75,6 +99,16 @@ bool psti_field_cut(psti_field *line, char separator, psti_field *out)
 bool psti_field_is(psti_field field, const char *text)
 {
     return field.length == strlen(text) && memcmp(field.text, text, field.length) == 0;
+}
+
+bool psti_field_word(psti_field field, const char *const *words, int first, int end, uint8_t *out)
+{
+    for (int i = first; i < end; i++)
+        if (field.text != NULL && psti_field_is(field, words[i])) {
+            *out = (uint8_t)i;
+            return true;
+        }
+    return false;
 }
 
 bool psti_field_u64(psti_field field, uint64_t max, uint64_t *out)
@@ -130,10 +164,9 @@ pst_status psti_field_bad(const psti_lines *lines, const char *name, psti_field 
 {
     char shown[PSTI_SHOWN_BYTES];
     if (field.text == NULL)
-        return PSTI_FAIL(PST_E_INVALID, "%.200s:%" PRIu64 ": field %s: missing: allowed is %s",
-                         lines->name, lines->line, name, allowed);
-    return PSTI_FAIL(PST_E_INVALID, "%.200s:%" PRIu64 ": field %s: \"%s\": allowed is %s",
-                     lines->name, lines->line, name, psti_field_shown(field, shown), allowed);
+        return psti_lines_bad(lines, "field %s: missing: allowed is %s", name, allowed);
+    return psti_lines_bad(lines, "field %s: \"%s\": allowed is %s", name,
+                          psti_field_shown(field, shown), allowed);
 }
 
 pst_status psti_field_number(const psti_lines *lines, const char *name, psti_field field,
@@ -147,4 +180,54 @@ pst_status psti_field_number(const psti_lines *lines, const char *name, psti_fie
     char allowed[64];
     snprintf(allowed, sizeof(allowed), "an integer %" PRIu64 "..%" PRIu64, min, max);
     return psti_field_bad(lines, name, field, allowed);
+}
+
+pst_status psti_fields_end(const psti_lines *lines, psti_field line, char separator, int num_fields,
+                           const char *allowed)
+{
+    char name[16];
+    psti_field more;
+    if (!psti_field_cut(&line, separator, &more))
+        return PST_OK;
+    snprintf(name, sizeof(name), "%d", num_fields + 1);
+    return psti_field_bad(lines, name, more, allowed);
+}
+
+pst_status psti_fields_cut(const psti_lines *lines, psti_field line, const char *const *names,
+                           int num_fields, psti_field *fields_out)
+{
+    const bool is_empty = line.length == 0;
+    char allowed[32];
+    snprintf(allowed, sizeof(allowed), "a line of %d fields", num_fields);
+    for (int i = 0; i < num_fields; i++)
+        if (is_empty || !psti_field_cut(&line, ',', &fields_out[i]))
+            return psti_field_bad(lines, names[i], (psti_field){NULL, 0}, allowed);
+    return psti_fields_end(lines, line, ',', num_fields, allowed);
+}
+
+pst_status psti_lines_header(psti_lines *lines, const char *const *names, int num_names)
+{
+    char header[128] = "";
+    char allowed[192];
+    char at[32];
+    psti_field line = {NULL, 0};
+    for (int i = 0; i < num_names; i++) {
+        const size_t used = strlen(header);
+        snprintf(header + used, sizeof(header) - used, "%s%s", i > 0 ? "," : "", names[i]);
+    }
+    const pst_status status = psti_lines_next(lines, &line);
+    if (status == PST_E_AGAIN)
+        return psti_lines_bad(lines, "empty file: allowed is the header %s", header);
+    PSTI_TRY(status);
+    for (int i = 0; i <= num_names; i++) {
+        psti_field name = {NULL, 0};
+        const bool is_there = psti_field_cut(&line, ',', &name);
+        if (i < num_names ? is_there && psti_field_is(name, names[i]) : !is_there)
+            continue;
+        snprintf(at, sizeof(at), "%d of the header", i + 1);
+        snprintf(allowed, sizeof(allowed), "%s (the header is %s)",
+                 i < num_names ? names[i] : "no more", header);
+        return psti_field_bad(lines, at, name, allowed);
+    }
+    return PST_OK;
 }
