@@ -1,15 +1,13 @@
+/* Tilings of a rectangle: instances of the planner whose best peak is known. */
 #include "bench/plan/tilings.h"
 
-#include <stdbool.h>
+#include "kernels/core/mix.h"
 
 enum { MAX_FAILURES = 1000 };
 
 static uint64_t draw(uint64_t *state, uint64_t below)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ z >> 31) % below;
+    return psti_mix_next(state) % below;
 }
 
 static bool cut(tile *whole, tile *rest, uint64_t *random)

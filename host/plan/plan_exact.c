@@ -227,8 +227,7 @@ static psti_exact_manner manner_of(uint64_t seed, uint32_t round)
         {PSTI_EXACT_BY_LENGTH, PSTI_EXACT_FEWEST},
     };
     const uint32_t kind = (uint32_t)((round + seed) % (sizeof(kinds) / sizeof(*kinds)));
-    return (psti_exact_manner){kinds[kind].order, kinds[kind].focus,
-                               seed * UINT64_C(0x9e3779b97f4a7c15) + round};
+    return (psti_exact_manner){kinds[kind].order, kinds[kind].focus, seed * PSTI_MIX_STEP + round};
 }
 
 /* Short tries in changing manners, for what luck finds, and now and then one of a quarter of all

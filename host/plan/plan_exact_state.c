@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/plan/plan_exact.h"
+#include "kernels/core/mix.h"
 
 static psti_verdict grow(psti_exact_state *state, void **memory, size_t *max, size_t wanted,
                          size_t bytes)
@@ -85,19 +86,12 @@ void psti_exact_state_close(psti_exact_state *state)
 
 /* ---- the beginning ---- */
 
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 /* Equal tensors get equal keys. */
 static double key_of(const psti_exact_instance *p, uint32_t r, const psti_exact_manner *manner)
 {
-    uint64_t hash = mix(manner->seed + p->begin[r]);
-    hash = mix(hash + p->end[r]);
-    hash = mix(hash + p->size[r]);
+    uint64_t hash = psti_mix_final(manner->seed + p->begin[r]);
+    hash = psti_mix_final(hash + p->end[r]);
+    hash = psti_mix_final(hash + p->size[r]);
     const double chance = 1 + (double)(hash >> 32) * 0x1p-32;
     return manner->order == PSTI_EXACT_BY_LENGTH ? chance * (p->end[r] - p->begin[r]) : chance;
 }

@@ -25,7 +25,7 @@ typedef struct heap {
 
 static uint64_t priority(uint32_t at)
 {
-    return (at + UINT64_C(1)) * UINT64_C(0x9e3779b97f4a7c15);
+    return psti_mix(at);
 }
 
 static bool is_less(const heap *self, uint32_t a, uint32_t b)

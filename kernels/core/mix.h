@@ -1,15 +1,30 @@
-/* The pattern of pagestash/pattern.h. */
+/* The one mixer of numbers, splitmix64 (Steele, Lea, Flood 2014), and the pattern of
+ * pagestash/pattern.h made of it. */
 #ifndef PSTI_CORE_MIX_H
 #define PSTI_CORE_MIX_H
 
 #include "kernels/core/fn.h"
 
-PSTI_FN uint64_t psti_mix(uint64_t x)
+#define PSTI_MIX_STEP 0x9e3779b97f4a7c15u
+
+PSTI_FN uint64_t psti_mix_final(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
+}
+
+PSTI_FN uint64_t psti_mix(uint64_t x)
+{
+    return psti_mix_final(x + PSTI_MIX_STEP);
+}
+
+/* The next number of the stream that begins with psti_mix(seed). */
+PSTI_FN uint64_t psti_mix_next(uint64_t *state)
+{
+    const uint64_t number = psti_mix(*state);
+    *state += PSTI_MIX_STEP;
+    return number;
 }
 
 PSTI_FN uint64_t psti_pattern_key(uint64_t seed, uint64_t step, uint64_t key, uint32_t tensor,

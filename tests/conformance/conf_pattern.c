@@ -1,22 +1,6 @@
 /* pst_group_fill and pst_group_verify against the formula of pagestash/pattern.h, byte by byte. */
 #include "tests/conformance/conf.h"
-
-/* Steele, Lea, Flood 2014, figure 15: the 64-bit finaliser of splitmix. */
-static uint64_t mix(uint64_t x)
-{
-    uint64_t z = x + 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static unsigned char pattern_byte(const pst_pattern *pattern, uint64_t step, uint32_t tensor,
-                                  uint32_t segment, uint64_t offset)
-{
-    const uint64_t key =
-        mix(mix(pattern->seed + step) + mix(pattern->key) + ((uint64_t)tensor << 32) + segment);
-    return (unsigned char)(mix(key + offset / 8) >> 8 * (offset % 8));
-}
+#include "tests/pattern.h"
 
 typedef struct scene {
     lockstep ls;

@@ -1,6 +1,6 @@
 /* What the library must do, said in the most naive way: free pages are a list, the byte stream is
- * walked byte by byte, a ticket keeps a copy of what it stashed. Shares no code with the library;
- * includes public headers only.
+ * walked byte by byte, a ticket keeps a copy of what it stashed. Shares no code with the library,
+ * on purpose: its arithmetic is its own, and it includes public headers only.
  *
  * The oracle knows one history of operations, in order. Page ids are a function of that history. */
 #ifndef PAGESTASH_TESTS_ORACLE_H

@@ -294,7 +294,7 @@ SIMT_RAW static void make_blocks(simt_host *host, uint32_t grid, uint32_t block)
 
 SIMT_RAW static void shuffle_order(simt_launch_state *launch)
 {
-    uint64_t random = simt_mix(launch->seed);
+    uint64_t random = psti_mix(launch->seed);
     for (uint32_t i = 0; i < launch->grid; i++) {
         const uint32_t other = simt_random(&random, i + 1);
         launch->order[i] = launch->order[other];

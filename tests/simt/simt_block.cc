@@ -371,7 +371,7 @@ SIMT_RAW void simt_block_run(simt_block *block, const simt_launch_state *launch,
     block->live = launch->block;
     block->num_runnable = 0;
     block->num_spinning = 0;
-    block->random = simt_mix(launch->seed ^ simt_mix(block_idx));
+    block->random = psti_mix(launch->seed ^ psti_mix(block_idx));
     block->use++;
     simt_bulk_begin(block);
     simt_count(&slot->progress);

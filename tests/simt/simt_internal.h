@@ -2,6 +2,7 @@
 #ifndef PSTI_TESTS_SIMT_INTERNAL_H
 #define PSTI_TESTS_SIMT_INTERNAL_H
 
+#include "kernels/core/mix.h"
 #include "tests/simt/simt_fiber.h"
 #include "tests/simt/simt_machine.h"
 
@@ -127,14 +128,6 @@ void simt_round_of_pauses(simt_slot *slot, const simt_launch_state *launch);
 
 /* Lets the other slots get ahead, up to some 20 us: what a block holds meanwhile is contended. */
 void simt_dawdle(const simt_slot *slot, uint32_t rounds);
-
-SIMT_RAW static inline uint64_t simt_mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 /* A number below `bound`. */
 SIMT_RAW static inline uint32_t simt_random(uint64_t *state, uint32_t bound)

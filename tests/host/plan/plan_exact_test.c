@@ -5,6 +5,7 @@
 
 #include "bench/plan/tilings.h"
 #include "host/plan/plan.h"
+#include "kernels/core/mix.h"
 #include "tests/harness.h"
 
 enum { MAX_BOXES = 512, MANY_STEPS = 1 << 24 };
@@ -19,10 +20,7 @@ typedef struct boxes {
 
 static uint64_t draw(uint64_t *state, uint64_t below)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ z >> 31) % below;
+    return psti_mix_next(state) % below;
 }
 
 static void add(boxes *b, uint32_t begin, uint32_t end, uint64_t size, uint64_t pin)

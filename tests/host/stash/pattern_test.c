@@ -1,6 +1,7 @@
 /* Pattern bytes against an own recomputation of what pagestash/pattern.h says. */
 
 #include "tests/host/stash/scene.h"
+#include "tests/pattern.h"
 
 enum { CAPACITY = 5, SEGMENTS = 3, ARENA = 4096, GUARD = 0x5a };
 
@@ -50,25 +51,6 @@ static void close_scene(void)
 {
     CHECK_OK(pst_group_destroy(self.group));
     CHECK_OK(pst_device_close(self.device));
-}
-
-/* ---- the pattern, once more ---- */
-
-static uint64_t splitmix_final(uint64_t x)
-{
-    x += 11400714819323198485u;
-    x = (x ^ x >> 30) * 13787848793156543929u;
-    x = (x ^ x >> 27) * 10723151780598845931u;
-    return x ^ x >> 31;
-}
-
-static unsigned char pattern_byte(const pst_pattern *pattern, uint64_t step, uint64_t tensor,
-                                  uint64_t segment, uint64_t offset)
-{
-    const uint64_t key =
-        splitmix_final(splitmix_final(pattern->seed + step) + splitmix_final(pattern->key) +
-                       tensor * 4294967296u + segment);
-    return (unsigned char)(splitmix_final(key + offset / 8) >> (8 * (offset % 8)));
 }
 
 /* Calls for each byte of the tensors at capacity. */
