@@ -1,5 +1,6 @@
 /* Room base: what every room of the library stands on: messages and error macros, the log, the
- * environment, the library's own host allocations, NVTX ranges (nvtx.h).
+ * environment, the library's own host allocations, NVTX ranges (nvtx.h), growing arrays and the hash
+ * table (table.h), lines of text files (lines.h).
  * Uses nothing of the other rooms. Used by all of them. */
 #ifndef PSTI_HOST_BASE_H
 #define PSTI_HOST_BASE_H
