@@ -24,7 +24,7 @@ static int take_capacity(const estimate_line *line, pst_estimate_config *config)
 }
 
 /* X of pages for X balanced loads. */
-static int take_slack(const estimate_line *line, estimate_options *options)
+static int take_headroom(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
     config->headroom_num = 11;
@@ -34,11 +34,11 @@ static int take_slack(const estimate_line *line, estimate_options *options)
     if (text != NULL && *text == '-') {
         TOOL_TRY(estimate_note(&options->unmodelled, "--%s %.80s (counted as 1.1)",
                                estimate_flag_table[id].name, text));
-        id = ESTIMATE_F_POOL_HEADROOM;
+        id = ESTIMATE_F_HEADROOM;
     }
     estimate_take_decimal(line, id, &config->headroom_num, &config->headroom_den);
-    if (estimate_has(line, ESTIMATE_F_POOL_HEADROOM)) {
-        id = ESTIMATE_F_POOL_HEADROOM;
+    if (estimate_has(line, ESTIMATE_F_HEADROOM)) {
+        id = ESTIMATE_F_HEADROOM;
         estimate_take_decimal(line, id, &config->headroom_num, &config->headroom_den);
     }
     options->has_headroom = estimate_has(line, id);
@@ -75,23 +75,19 @@ int estimate_take_buffers(const estimate_line *line, estimate_options *options)
     TOOL_TRY(take_capacity(line, config));
     if (estimate_has(line, ESTIMATE_F_MOE_PAGED_STASH))
         config->moe_rows = PST_MOE_PAGED;
-    config->moe_rows =
-        (pst_moe_rows)estimate_choice(line, ESTIMATE_F_MOE_BUFFER, (int)config->moe_rows);
-    options->has_capacity = estimate_has(line, ESTIMATE_F_MOE_EXPERT_CAPACITY_FACTOR) ||
-                            estimate_has(line, ESTIMATE_F_MOE_RANK_CAPACITY_FACTOR);
-    TOOL_TRY(check_buffers(line, options));
-    TOOL_TRY(take_slack(line, options));
     config->row_multiple = 1;
     config->page_rows = 64;
     config->page_bytes = PST_PAGE_BYTES_DEFAULT;
     estimate_take_number(line, ESTIMATE_F_MOE_PAGED_STASH_PAGE_SIZE, &config->page_rows);
-    estimate_take_number(line, ESTIMATE_F_PAGE_ROWS, &config->page_rows);
-    estimate_take_number(line, ESTIMATE_F_PAGE_BYTES, &config->page_bytes);
+    estimate_take_fields(line, ESTIMATE_OF_ROWS, config);
+    options->has_capacity = estimate_has(line, ESTIMATE_F_MOE_EXPERT_CAPACITY_FACTOR) ||
+                            estimate_has(line, ESTIMATE_F_MOE_RANK_CAPACITY_FACTOR);
+    TOOL_TRY(check_buffers(line, options));
+    TOOL_TRY(take_headroom(line, options));
     const uint64_t page = config->page_bytes;
     if (page < PST_PAGE_BYTES_MIN || page > PST_PAGE_BYTES_MAX || (page & (page - 1)) != 0)
-        return tool_fail(TOOL_USAGE,
-                         "--page-bytes %.80s: allowed is a power of two, %d KiB..%d KiB",
-                         estimate_text(line, ESTIMATE_F_PAGE_BYTES), PST_PAGE_BYTES_MIN >> 10,
+        return tool_fail(TOOL_USAGE, "--page-size %.80s: allowed is a power of two, %d KiB..%d KiB",
+                         estimate_text(line, ESTIMATE_F_PAGE_SIZE), PST_PAGE_BYTES_MIN >> 10,
                          PST_PAGE_BYTES_MAX >> 10);
     return TOOL_OK;
 }

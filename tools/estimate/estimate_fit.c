@@ -1,6 +1,6 @@
 /* pagestash estimate --fit: whether every stage fits, and how much more would. */
 #include "tools/common/json_out.h"
-#include "tools/estimate/estimate.h"
+#include "tools/estimate/estimate_flags.h"
 #include "tools/estimate/estimate_out.h"
 
 #include <inttypes.h>
@@ -73,13 +73,7 @@ static pst_status find_micro_batch(fit *self)
 
 static uint64_t common_multiple(uint64_t a, uint64_t b)
 {
-    uint64_t divisor = a, rest = b;
-    while (rest != 0) {
-        const uint64_t next = divisor % rest;
-        divisor = rest;
-        rest = next;
-    }
-    return a / divisor * b;
+    return a / estimate_gcd(a, b) * b;
 }
 
 /* By halves: `fitting` steps fit, and one step more than is returned does not. */

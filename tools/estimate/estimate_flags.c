@@ -64,6 +64,16 @@ void estimate_free(estimate_options *options)
 
 /* ---- values ---- */
 
+uint64_t estimate_gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 bool estimate_decimal(const char *text, uint64_t *num_out, uint64_t *den_out)
 {
     uint64_t num = 0, den = 1;
@@ -81,22 +91,40 @@ bool estimate_decimal(const char *text, uint64_t *num_out, uint64_t *den_out)
     }
     if (digits == 0)
         return false;
-    uint64_t a = num, b = den;
-    while (b != 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    *num_out = num / a;
-    *den_out = den / a;
+    const uint64_t common = estimate_gcd(num, den);
+    *num_out = num / common;
+    *den_out = den / common;
     return true;
+}
+
+/* Rounds down; 128 bits hold 18 digits times a GiB. */
+bool estimate_size(const char *text, uint64_t *bytes_out)
+{
+    __extension__ typedef unsigned __int128 wide;
+    static const char *const units[] = {"", "KiB", "MiB", "GiB"};
+    char digits[MAX_DIGITS + 2];
+    uint64_t num, den;
+    const size_t length = strspn(text, ".0123456789");
+    for (unsigned i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        if (strcmp(text + length, units[i]) != 0)
+            continue;
+        if (parse_size(text, 0, INT64_MAX, bytes_out))
+            return true;
+        snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
+        if (i == 0 || length >= sizeof(digits) || !estimate_decimal(digits, &num, &den))
+            return false;
+        const wide bytes = ((wide)num << 10 * i) / den;
+        *bytes_out = (uint64_t)bytes;
+        return bytes <= INT64_MAX;
+    }
+    return false;
 }
 
 void estimate_take_number(const estimate_line *line, estimate_flag id, uint64_t *out)
 {
     const char *text = estimate_text(line, id);
     if (text != NULL)
-        (void)parse_size(text, 0, INT64_MAX, out);
+        (void)estimate_size(text, out);
 }
 
 void estimate_take_decimal(const estimate_line *line, estimate_flag id, uint64_t *num_out,
@@ -116,25 +144,6 @@ int estimate_choice(const estimate_line *line, estimate_flag id, int fallback)
 }
 
 /* ---- what is asked for ---- */
-
-static int take_gib(const estimate_line *line, estimate_flag id, uint64_t *bytes)
-{
-    uint64_t num = 0, den = 1;
-    if (!estimate_has(line, id))
-        return TOOL_OK;
-    estimate_take_decimal(line, id, &num, &den);
-    if (num / den >= INT64_MAX / GIB)
-        return tool_fail(TOOL_USAGE, "--%s %.80s: at most %llu", estimate_flag_table[id].name,
-                         estimate_text(line, id), (unsigned long long)(INT64_MAX / GIB) - 1);
-    uint64_t rest = num % den;
-    *bytes = num / den;
-    for (int i = 0; i < 30; i++) { /* digit by digit: num * GIB may exceed 64 bits */
-        rest *= 2;
-        *bytes = 2 * *bytes + (rest >= den);
-        rest -= rest >= den ? den : 0;
-    }
-    return TOOL_OK;
-}
 
 static int take_mode(const estimate_line *line, estimate_options *options)
 {
@@ -175,11 +184,8 @@ static int take_mode(const estimate_line *line, estimate_options *options)
 static int take_output(const estimate_line *line, estimate_options *options)
 {
     TOOL_TRY(take_mode(line, options));
-    TOOL_TRY(take_gib(line, ESTIMATE_F_GPU_MEMORY_GIB, &options->memory_bytes));
-    TOOL_TRY(take_gib(line, ESTIMATE_F_OVERHEAD_GIB, &options->overhead_bytes));
-    if (options->memory_bytes == 0)
-        return tool_fail(TOOL_USAGE, "--gpu-memory-gib %s: must be above 0",
-                         estimate_text(line, ESTIMATE_F_GPU_MEMORY_GIB));
+    estimate_take_number(line, ESTIMATE_F_GPU_MEMORY, &options->memory_bytes);
+    estimate_take_number(line, ESTIMATE_F_OVERHEAD, &options->overhead_bytes);
     if (estimate_has(line, ESTIMATE_F_HTML) &&
         strcmp(estimate_text(line, ESTIMATE_F_HTML), "-") == 0)
         return tool_fail(TOOL_USAGE, "--html -: stdout is the report's: allowed is a file");

@@ -1,8 +1,9 @@
-/* The flags that an estimate is made of, and what the files share that read them. */
+/* What the files share that read flags and turn them into a configuration. */
 #ifndef PAGESTASH_TOOL_ESTIMATE_FLAGS_H
 #define PAGESTASH_TOOL_ESTIMATE_FLAGS_H
 
 #include "tools/estimate/estimate.h"
+#include "tools/estimate/estimate_fields.h"
 
 #include <jansson.h>
 
@@ -12,155 +13,18 @@ typedef enum estimate_kind {
     ESTIMATE_POSITIVE, /* from 1 */
     ESTIMATE_DECIMAL,  /* 1.25, exactly */
     ESTIMATE_RATIO,    /* likewise, of terms that the library takes */
-    ESTIMATE_SIZE,     /* bytes, with KiB, MiB, GiB */
+    ESTIMATE_BYTES,    /* bytes, or as 23.7GiB, from 0 */
+    ESTIMATE_SIZE,     /* likewise, from 1 */
     ESTIMATE_CHOICE,   /* `argument` lists the alternatives */
     ESTIMATE_TEXT,
     ESTIMATE_WORDS, /* any number of values */
 } estimate_kind;
 
-/* Flags that count, in the order of the help: identifier, group, name, kind, argument, help. */
-#define ESTIMATE_FLAGS(F)                                                                          \
-    F(PRESET, MODEL, "preset", TEXT, "NAME", "a published model; other flags change it")           \
-    F(HF_CONFIG, MODEL, "hf-config", TEXT, "FILE", "a Hugging Face config.json, likewise")         \
-    F(NUM_LAYERS, MODEL, "num-layers", POSITIVE, "N", "")                                          \
-    F(HIDDEN_SIZE, MODEL, "hidden-size", POSITIVE, "N", "")                                        \
-    F(NUM_ATTENTION_HEADS, MODEL, "num-attention-heads", POSITIVE, "N", "")                        \
-    F(GROUP_QUERY_ATTENTION, MODEL, "group-query-attention", SWITCH, NULL,                         \
-      "with --num-query-groups")                                                                   \
-    F(NUM_QUERY_GROUPS, MODEL, "num-query-groups", POSITIVE, "N", "(as many as heads)")            \
-    F(KV_CHANNELS, MODEL, "kv-channels", POSITIVE, "N", "of a head (hidden size / heads)")         \
-    F(FFN_HIDDEN_SIZE, MODEL, "ffn-hidden-size", POSITIVE, "N",                                    \
-      "(4 * hidden size; with --swiglu 8/3 of it, down to a multiple of 64)")                      \
-    F(SEQ_LENGTH, MODEL, "seq-length", POSITIVE, "N", "(the model's, at most 4096)")               \
-    F(MAX_POSITION_EMBEDDINGS, MODEL, "max-position-embeddings", POSITIVE, "N", "(seq-length)")    \
-    F(POSITION_EMBEDDING_TYPE, MODEL, "position-embedding-type", CHOICE,                           \
-      "learned_absolute|rope|yarn|mrope|relative|none", "(learned_absolute)")                      \
-    F(NO_POSITION_EMBEDDING, MODEL, "no-position-embedding", SWITCH, NULL, "as none")              \
-    F(USE_ROTARY_POSITION_EMBEDDINGS, MODEL, "use-rotary-position-embeddings", SWITCH, NULL,       \
-      "as rope")                                                                                   \
-    F(NORMALIZATION, MODEL, "normalization", CHOICE, "LayerNorm|RMSNorm", "(LayerNorm)")           \
-    F(SWIGLU, MODEL, "swiglu", SWITCH, NULL, "a gated activation")                                 \
-    F(QUICK_GEGLU, MODEL, "quick-geglu", SWITCH, NULL, "another")                                  \
-    F(DISABLE_BIAS_LINEAR, MODEL, "disable-bias-linear", SWITCH, NULL, "")                         \
-    F(ADD_QKV_BIAS, MODEL, "add-qkv-bias", SWITCH, NULL, "")                                       \
-    F(QK_LAYERNORM, MODEL, "qk-layernorm", SWITCH, NULL, "as --qk-norm head")                      \
-    F(QK_NORM, MODEL, "qk-norm", CHOICE, "none|head|projection", "norms of queries and keys")      \
-    F(UNTIE, MODEL, "untie-embeddings-and-output-weights", SWITCH, NULL, "")                       \
-    F(VOCAB_SIZE, MODEL, "vocab-size", POSITIVE, "N", "")                                          \
-    F(PADDED_VOCAB_SIZE, MODEL, "padded-vocab-size", POSITIVE, "N", "")                            \
-    F(VOCAB_FILE, MODEL, "vocab-file", TEXT, "FILE", "a JSON object; its keys are counted")        \
-    F(TOKENIZER_TYPE, MODEL, "tokenizer-type", TEXT, "NAME", "a vocabulary where none is given")   \
-    F(MAKE_VOCAB_SIZE_DIVISIBLE_BY, MODEL, "make-vocab-size-divisible-by", POSITIVE, "N",          \
-      "times the tensor parallel size (128)")                                                      \
-    F(HIDDEN_DROPOUT, MODEL, "hidden-dropout", DECIMAL, "X", "only whether it is 0 counts (0.1)")  \
-    F(ATTENTION_DROPOUT, MODEL, "attention-dropout", DECIMAL, "X", "(0.1)")                        \
-    F(MULTI_LATENT_ATTENTION, MODEL, "multi-latent-attention", SWITCH, NULL, "")                   \
-    F(Q_LORA_RANK, MODEL, "q-lora-rank", POSITIVE, "N", "(no latent of queries)")                  \
-    F(KV_LORA_RANK, MODEL, "kv-lora-rank", POSITIVE, "N", "(32)")                                  \
-    F(QK_HEAD_DIM, MODEL, "qk-head-dim", POSITIVE, "N", "(128)")                                   \
-    F(QK_POS_EMB_HEAD_DIM, MODEL, "qk-pos-emb-head-dim", POSITIVE, "N", "(64)")                    \
-    F(V_HEAD_DIM, MODEL, "v-head-dim", POSITIVE, "N", "(128)")                                     \
-    F(NUM_EXPERTS, EXPERTS, "num-experts", COUNT, "N", "")                                         \
-    F(MOE_ROUTER_TOPK, EXPERTS, "moe-router-topk", POSITIVE, "N", "(2)")                           \
-    F(MOE_FFN_HIDDEN_SIZE, EXPERTS, "moe-ffn-hidden-size", POSITIVE, "N", "(ffn-hidden-size)")     \
-    F(MOE_LAYER_FREQ, EXPERTS, "moe-layer-freq", TEXT, "N|LIST",                                   \
-      "every Nth layer has experts, or as ([0]*3+[1]*58) (1)")                                     \
-    F(MOE_SHARED_SIZE, EXPERTS, "moe-shared-expert-intermediate-size", POSITIVE, "N",              \
-      "of all shared experts together")                                                            \
-    F(MOE_SHARED_GATE, EXPERTS, "moe-shared-expert-gate", SWITCH, NULL, "")                        \
-    F(MOE_ROUTER_ENABLE_EXPERT_BIAS, EXPERTS, "moe-router-enable-expert-bias", SWITCH, NULL, "")   \
-    F(MOE_LATENT_SIZE, EXPERTS, "moe-latent-size", POSITIVE, "N", "of tokens at the experts")      \
-    F(MTP_NUM_LAYERS, EXPERTS, "mtp-num-layers", COUNT, "N", "multi-token prediction (0)")         \
-    F(MOE_EXPERT_CAPACITY_FACTOR, EXPERTS, "moe-expert-capacity-factor", RATIO, "X", "")           \
-    F(MOE_PAD_TO_CAPACITY, EXPERTS, "moe-pad-expert-input-to-capacity", SWITCH, NULL, "")          \
-    F(MOE_RANK_CAPACITY_FACTOR, EXPERTS, "moe-expert-rank-capacity-factor", RATIO, "X", "")        \
-    F(MOE_TOKEN_DISPATCHER_TYPE, EXPERTS, "moe-token-dispatcher-type", CHOICE,                     \
-      "allgather|alltoall|alltoall_seq|flex", "all count as alltoall")                             \
-    F(OVERLAP_MOE_COMM, EXPERTS, "overlap-moe-expert-parallel-comm", SWITCH, NULL, "")             \
-    F(MOE_PAGED_STASH, EXPERTS, "moe-paged-stash", SWITCH, NULL, "as --moe-buffer paged")          \
-    F(MOE_PAGED_STASH_PAGE_SIZE, EXPERTS, "moe-paged-stash-page-size", POSITIVE, "N", "rows (64)") \
-    F(MOE_PAGED_STASH_CUDA, EXPERTS, "moe-paged-stash-buffer-size-factor-cuda", RATIO, "X",        \
-      "(1.1)")                                                                                     \
-    F(MOE_BUFFER, EXPERTS, "moe-buffer", CHOICE, "balanced|capacity|worst|paged", "(balanced)")    \
-    F(MOE_LOAD_CV, EXPERTS, "moe-load-cv", DECIMAL, "X", "imbalance: a coefficient of variation")  \
-    F(ROUTING, EXPERTS, "routing", TEXT, "FILE", "imbalance: a routing trace")                     \
-    F(PAGE_ROWS, EXPERTS, "page-rows", POSITIVE, "N", "as --moe-paged-stash-page-size")            \
-    F(PAGE_BYTES, EXPERTS, "page-bytes", SIZE, "BYTES", "of a page of the pool (256KiB)")          \
-    F(POOL_HEADROOM, EXPERTS, "pool-headroom", RATIO, "X",                                         \
-      "pages for X balanced loads, as --moe-paged-stash-buffer-size-factor-cuda (1.1)")            \
-    F(MOE_PROBS, EXPERTS, "moe-probs", CHOICE, "act|unpermute", "where they are applied (act)")    \
-    F(TENSOR, PARALLEL, "tensor-model-parallel-size", POSITIVE, "N", "(1)")                        \
-    F(PIPELINE, PARALLEL, "pipeline-model-parallel-size", POSITIVE, "N", "(1)")                    \
-    F(CONTEXT, PARALLEL, "context-parallel-size", POSITIVE, "N", "(1)")                            \
-    F(EXPERT, PARALLEL, "expert-model-parallel-size", POSITIVE, "N", "(1)")                        \
-    F(EXPERT_TENSOR, PARALLEL, "expert-tensor-parallel-size", POSITIVE, "N",                       \
-      "(tensor-model-parallel-size)")                                                              \
-    F(SEQUENCE_PARALLEL, PARALLEL, "sequence-parallel", SWITCH, NULL, "")                          \
-    F(USE_DISTRIBUTED_OPTIMIZER, PARALLEL, "use-distributed-optimizer", SWITCH, NULL, "")          \
-    F(LAYERS_PER_VIRTUAL, PARALLEL, "num-layers-per-virtual-pipeline-stage", POSITIVE, "N", "")    \
-    F(VIRTUAL_STAGES, PARALLEL, "num-virtual-stages-per-pipeline-rank", POSITIVE, "N", "(1)")      \
-    F(INTERLEAVE_GROUP, PARALLEL, "microbatch-group-size-per-virtual-pipeline-stage", POSITIVE,    \
-      "N", "(pipeline-model-parallel-size)")                                                       \
-    F(FIRST_LAYERS, PARALLEL, "decoder-first-pipeline-num-layers", POSITIVE, "N", "")              \
-    F(LAST_LAYERS, PARALLEL, "decoder-last-pipeline-num-layers", POSITIVE, "N", "")                \
-    F(LAYOUT, PARALLEL, "pipeline-model-parallel-layout", TEXT, "STAGES", "as Et*3|(tt|)*29,m|L")  \
-    F(ACCOUNT_EMBEDDING, PARALLEL, "account-for-embedding-in-pipeline-split", SWITCH, NULL, "")    \
-    F(ACCOUNT_LOSS, PARALLEL, "account-for-loss-in-pipeline-split", SWITCH, NULL, "")              \
-    F(WORLD_SIZE, PARALLEL, "world-size", POSITIVE, "N", "GPUs (nproc-per-node * nnodes)")         \
-    F(NPROC_PER_NODE, PARALLEL, "nproc-per-node", POSITIVE, "N", "")                               \
-    F(NNODES, PARALLEL, "nnodes", POSITIVE, "N", "(1)")                                            \
-    F(GPUS_PER_NODE, PARALLEL, "gpus-per-node", POSITIVE, "N", "(nproc-per-node, or 8)")           \
-    F(MICRO_BATCH_SIZE, TRAINING, "micro-batch-size", POSITIVE, "N", "(1)")                        \
-    F(GLOBAL_BATCH_SIZE, TRAINING, "global-batch-size", POSITIVE, "N", "(one micro-batch each)")   \
-    F(BF16, TRAINING, "bf16", SWITCH, NULL, "")                                                    \
-    F(FP16, TRAINING, "fp16", SWITCH, NULL, "")                                                    \
-    F(FP32, TRAINING, "fp32", SWITCH, NULL, "neither (with a preset or config.json bf16)")         \
-    F(OPTIMIZER, TRAINING, "optimizer", TEXT, "NAME", "adam, sgd or lion (adam)")                  \
-    F(GRAD_REDUCE_IN_BF16, TRAINING, "grad-reduce-in-bf16", SWITCH, NULL, "")                      \
-    F(ACCUMULATE_IN_FP32, TRAINING, "accumulate-allreduce-grads-in-fp32", SWITCH, NULL, "")        \
-    F(PRECISION_AWARE, TRAINING, "use-precision-aware-optimizer", SWITCH, NULL, "with these:")     \
-    F(MAIN_GRADS_DTYPE, TRAINING, "main-grads-dtype", CHOICE, "fp32|bf16", "(fp32)")               \
-    F(MAIN_PARAMS_DTYPE, TRAINING, "main-params-dtype", CHOICE, "fp32|fp16", "(fp32)")             \
-    F(EXP_AVG_DTYPE, TRAINING, "exp-avg-dtype", CHOICE, "fp32|fp16|bf16|fp8", "(fp32)")            \
-    F(EXP_AVG_SQ_DTYPE, TRAINING, "exp-avg-sq-dtype", CHOICE, "fp32|fp16|bf16|fp8", "(fp32)")      \
-    F(OPTIMIZER_CPU_OFFLOAD, TRAINING, "optimizer-cpu-offload", SWITCH, NULL, "")                  \
-    F(OPTIMIZER_OFFLOAD_FRACTION, TRAINING, "optimizer-offload-fraction", RATIO, "X", "(1.0)")     \
-    F(TRANSFORMER_IMPL, MEMORY, "transformer-impl", CHOICE,                                        \
-      "local|transformer_engine|inference_optimized", "local: no flash attention by itself")       \
-    F(ATTENTION_BACKEND, MEMORY, "attention-backend", CHOICE, "flash|fused|unfused|local|auto",    \
-      "unfused, local: scores are saved (auto)")                                                   \
-    F(USE_FLASH_ATTN, MEMORY, "use-flash-attn", SWITCH, NULL, "")                                  \
-    F(RECOMPUTE_ACTIVATIONS, MEMORY, "recompute-activations", SWITCH, NULL, "selective")           \
-    F(RECOMPUTE_GRANULARITY, MEMORY, "recompute-granularity", CHOICE, "full|selective", "")        \
-    F(RECOMPUTE_METHOD, MEMORY, "recompute-method", CHOICE, "uniform|block", "(uniform)")          \
-    F(RECOMPUTE_NUM_LAYERS, MEMORY, "recompute-num-layers", POSITIVE, "N", "(1)")                  \
-    F(RECOMPUTE_MODULES, MEMORY, "recompute-modules", WORDS, "NAME...",                            \
-      "core_attn, moe_act, layernorm (core_attn)")                                                 \
-    F(TP_RECOMPUTE_ALLGATHER, MEMORY, "tp-recompute-allgather", CHOICE, "0|1",                     \
-      "gathers inputs again in the backward pass (1)")                                             \
-    F(RECOMPUTE_ACTIVATION_FUNCTION, MEMORY, "recompute-activation-function", SWITCH, NULL,        \
-      "of every feed-forward block, not of experts alone")                                         \
-    F(NO_BIAS_SWIGLU_FUSION, MEMORY, "no-bias-swiglu-fusion", SWITCH, NULL, "")                    \
-    F(FP8_INPUT_STORE, MEMORY, "activation-func-fp8-input-store", SWITCH, NULL, "")                \
-    F(NO_LOADER_MASK, MEMORY, "no-create-attention-mask-in-dataloader", SWITCH, NULL,              \
-      "as is assumed")                                                                             \
-    F(CROSS_ENTROPY_LOSS_FUSION, MEMORY, "cross-entropy-loss-fusion", SWITCH, NULL, "")            \
-    F(GPU_MEMORY_GIB, OUTPUT, "gpu-memory-gib", DECIMAL, "X", "of one GPU (80)")                   \
-    F(OVERHEAD_GIB, OUTPUT, "overhead-gib", DECIMAL, "X", "CUDA context, NCCL (0)")                \
-    F(NUM_SMS, OUTPUT, "num-sms", POSITIVE, "N", "of one GPU (132)")                               \
-    F(JSON, OUTPUT, "json", SWITCH, NULL, "print JSON instead of text")                            \
-    F(MEMBERS, OUTPUT, "members", SWITCH, NULL, "list the members of every group")                 \
-    F(FIT, OUTPUT, "fit", SWITCH, NULL, "does it fit (0) or not (1)? and what would")              \
-    F(SEARCH, OUTPUT, "search", SWITCH, NULL, "every way to split, by margin and traffic")         \
-    F(TIMELINE, OUTPUT, "timeline", COUNT, "STAGE", "bytes after every event, as CSV")             \
-    F(HTML, OUTPUT, "html", TEXT, "FILE", "write a picture of a stage's memory, a web page")       \
-    F(COMPAT, OUTPUT, "compat", CHOICE, "pr482", "the report of a tool of 2023, as it was")        \
-    F(COMPAT_LOGIT_BYTES, OUTPUT, "compat-logit-bytes", CHOICE, "9|10", "in that report (10)")     \
-    F(STRICT, OUTPUT, "strict", SWITCH, NULL, "unknown flags, and flags given twice, are errors")  \
-    F(HELP, OUTPUT, "help", SWITCH, NULL, "this text")
-
 #define ESTIMATE_NAME(id, group, name, kind, argument, help) ESTIMATE_F_##id,
-typedef enum estimate_flag { ESTIMATE_FLAGS(ESTIMATE_NAME) ESTIMATE_NUM_FLAGS } estimate_flag;
+typedef enum estimate_flag {
+    ESTIMATE_FLAGS(ESTIMATE_NAME) ESTIMATE_NUM_FLAGS,
+    ESTIMATE_F_NONE = ESTIMATE_NUM_FLAGS
+} estimate_flag;
 #undef ESTIMATE_NAME
 
 typedef enum estimate_flag_group {
@@ -212,6 +76,58 @@ int estimate_choice(const estimate_line *line, estimate_flag id, int fallback);
 
 /* Digits, perhaps a point, at most 18 of them: in lowest terms. False for anything else. */
 bool estimate_decimal(const char *text, uint64_t *num_out, uint64_t *den_out);
+/* Bytes, with KiB, MiB or GiB also of a decimal number, up to 2^63 - 1. */
+bool estimate_size(const char *text, uint64_t *bytes_out);
+uint64_t estimate_gcd(uint64_t a, uint64_t b);
+
+/* estimate_fields.c: the table of fields as rows. */
+typedef enum estimate_field_group {
+    ESTIMATE_OF_MODEL,
+    ESTIMATE_OF_LATENTS,
+    ESTIMATE_OF_EXPERTS,
+    ESTIMATE_OF_SPLIT,
+    ESTIMATE_OF_BATCH,
+    ESTIMATE_OF_SAVED,
+    ESTIMATE_OF_ROWS,
+    ESTIMATE_OF_LISTS,
+} estimate_field_group;
+
+typedef enum estimate_field_kind {
+    ESTIMATE_IS_WHOLE,
+    ESTIMATE_IS_SWITCH,
+    ESTIMATE_IS_CHOICE, /* an enum */
+    ESTIMATE_IS_BITS,   /* of the words, from the lowest bit */
+    ESTIMATE_IS_LAYERS, /* a flag for each layer, or NULL */
+    ESTIMATE_IS_CHUNKS, /* a number for each chunk, or NULL */
+} estimate_field_kind;
+
+typedef enum estimate_field_from { ESTIMATE_OWN, ESTIMATE_TAKE, ESTIMATE_TAKE_OFF } estimate_from;
+
+typedef struct estimate_field {
+    const char *name, *words;
+    size_t offset;
+    estimate_field_group group;
+    estimate_field_kind kind;
+    estimate_flag flag;
+    estimate_from from;
+} estimate_field;
+
+#define ESTIMATE_INDEX(group, kind, member, flag, from, words) ESTIMATE_INDEX_##member,
+enum { ESTIMATE_FIELDS(ESTIMATE_INDEX) ESTIMATE_NUM_FIELDS };
+#undef ESTIMATE_INDEX
+extern const estimate_field estimate_field_table[ESTIMATE_NUM_FIELDS];
+
+/* A number, 0 or 1 of a switch, the index of a choice, bits; 0 of a list. */
+uint64_t estimate_field_value(const pst_estimate_config *config, const estimate_field *field);
+/* The word of "first|second|third" with this index; returns out. */
+#define ESTIMATE_WORD 32
+const char *estimate_word(const char *words, uint64_t index, char out[ESTIMATE_WORD]);
+/* Words of the bits that are set, with separators between them; returns how many characters. */
+size_t estimate_bits_text(const char *words, uint64_t bits, const char *separator, char *out,
+                          size_t bytes);
+/* Sets the group's fields whose flags were given and say all. */
+void estimate_take_fields(const estimate_line *line, estimate_field_group group,
+                          pst_estimate_config *config);
 
 /* estimate_known.c: flags of Megatron-LM that do not count here. */
 typedef enum estimate_effect {

@@ -2,7 +2,7 @@
 #include "tools/estimate/estimate_out.h"
 #include "tools/estimate/estimate_report.h"
 
-static json_t *words_value(const uint64_t *words, uint64_t num)
+json_t *estimate_list_value(const uint64_t *words, uint64_t num)
 {
     json_t *list = json_array();
     for (uint64_t i = 0; i < num; i++)
@@ -34,7 +34,7 @@ static json_t *shape_value(uint64_t count, uint64_t outputs, uint64_t inputs)
     const uint64_t words[] = {count, outputs, inputs};
     if (outputs == 0)
         return json_null();
-    return words_value(words, inputs == 0 ? 2 : 3);
+    return estimate_list_value(words, inputs == 0 ? 2 : 3);
 }
 
 static json_t *product_value(const estimate_options *options, uint64_t rows, uint64_t outputs,
@@ -133,12 +133,12 @@ static json_t *stage_value(const estimate_figures *figures, uint64_t number)
     json_put_whole(&object, "stage", number);
     json_put_whole(&object, "first_rank", number * figures->ranks_per_stage);
     json_put_whole(&object, "num_ranks", figures->ranks_per_stage);
-    json_put(&object, "layers", words_value(stage->chunk_layers, figures->num_chunks));
+    json_put(&object, "layers", estimate_list_value(stage->chunk_layers, figures->num_chunks));
     json_put_whole(&object, "moe_layers", stage->memory.states.num_moe_layers);
     json_put(&object, "params", stage_params_value(&stage->memory.states));
     json_put(&object, "bytes", bytes_value(figures, stage));
     json_put_text(&object, "transient", stage->memory.transient);
-    json_put(&object, "in_flight", words_value(stage->live, figures->num_chunks));
+    json_put(&object, "in_flight", estimate_list_value(stage->live, figures->num_chunks));
     json_put_whole(&object, "live_layers", stage->memory.live_layers);
     json_put_whole(&object, "live_moe_layers", stage->memory.live_moe_layers);
     json_put_whole(&object, "wire_bytes", stage->wire_bytes);

@@ -6,12 +6,6 @@
 
 typedef unsigned long long ull;
 
-static void set(const estimate_line *line, estimate_flag id, bool *field, bool value)
-{
-    if (estimate_has(line, id))
-        *field = value;
-}
-
 /* ---- what the model begins with ---- */
 
 static void begin_plain(pst_estimate_config *config)
@@ -68,7 +62,6 @@ static int take_attention(const estimate_line *line, estimate_model *model,
                                    "Megatron-LM take 1",
                                    (ull)config->num_kv_heads));
     }
-    estimate_take_number(line, ESTIMATE_F_KV_CHANNELS, &config->head_size);
     const bool has_latents =
         config->kv_rank != 0 || estimate_has(line, ESTIMATE_F_MULTI_LATENT_ATTENTION);
     if (config->head_size == 0 && config->hidden_size % config->num_heads != 0 && !has_latents)
@@ -78,7 +71,6 @@ static int take_attention(const estimate_line *line, estimate_model *model,
                                (ull)config->hidden_size, (ull)config->num_heads);
     if (config->head_size == 0)
         config->head_size = config->hidden_size / config->num_heads;
-    set(line, ESTIMATE_F_ADD_QKV_BIAS, &config->has_qkv_bias, true);
     if (estimate_has(line, ESTIMATE_F_QK_LAYERNORM))
         config->qk_norm = PST_QK_NORM_HEAD;
     config->qk_norm = (pst_qk_norm)estimate_choice(line, ESTIMATE_F_QK_NORM, (int)config->qk_norm);
@@ -87,12 +79,7 @@ static int take_attention(const estimate_line *line, estimate_model *model,
 
 static int take_latents(const estimate_line *line, estimate_model *model, estimate_options *options)
 {
-    static const estimate_flag sizes[] = {ESTIMATE_F_Q_LORA_RANK, ESTIMATE_F_KV_LORA_RANK,
-                                          ESTIMATE_F_QK_HEAD_DIM, ESTIMATE_F_QK_POS_EMB_HEAD_DIM,
-                                          ESTIMATE_F_V_HEAD_DIM};
     pst_estimate_config *config = &model->config;
-    uint64_t *const fields[] = {&config->q_rank, &config->kv_rank, &config->qk_size,
-                                &config->qk_position_size, &config->v_size};
     if (!estimate_has(line, ESTIMATE_F_MULTI_LATENT_ATTENTION) && config->kv_rank == 0)
         return TOOL_OK;
     if (config->kv_rank == 0) {
@@ -103,8 +90,7 @@ static int take_latents(const estimate_line *line, estimate_model *model, estima
             TOOL_TRY(estimate_note(&options->assumptions, "--multi-latent-attention: its latents "
                                                           "have norms, as with --qk-layernorm"));
     }
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        estimate_take_number(line, sizes[i], fields[i]);
+    estimate_take_fields(line, ESTIMATE_OF_LATENTS, config);
     config->qk_norm = (pst_qk_norm)estimate_choice(line, ESTIMATE_F_QK_NORM, (int)PST_QK_NORM_NONE);
     return TOOL_OK;
 }
@@ -113,8 +99,7 @@ static int take_ffn(const estimate_line *line, estimate_model *model)
 {
     pst_estimate_config *config = &model->config;
     const bool swiglu = estimate_has(line, ESTIMATE_F_SWIGLU);
-    set(line, ESTIMATE_F_SWIGLU, &config->is_gated, true);
-    set(line, ESTIMATE_F_QUICK_GEGLU, &config->is_gated, true);
+    config->is_gated = config->is_gated || estimate_has(line, ESTIMATE_F_QUICK_GEGLU);
     const uint64_t hidden = config->hidden_size;
     if (hidden > INT64_MAX / 16)
         return estimate_refuse(line, "hidden_size %llu: at most %llu", (ull)hidden,
@@ -131,7 +116,6 @@ static int take_positions(const estimate_line *line, estimate_model *model,
     pst_estimate_config *config = &model->config;
     const bool has_type = estimate_has(line, ESTIMATE_F_POSITION_EMBEDDING_TYPE);
     const int type = estimate_choice(line, ESTIMATE_F_POSITION_EMBEDDING_TYPE, 0);
-    estimate_take_number(line, ESTIMATE_F_SEQ_LENGTH, &config->sequence_size);
     if (config->sequence_size == 0) {
         if (model->source == NULL)
             return tool_fail(TOOL_USAGE, "--seq-length: missing: give it");
@@ -165,10 +149,6 @@ static int take_vocabulary(const estimate_line *line, estimate_model *model,
 {
     pst_estimate_config *config = &model->config;
     const char *tokenizer = estimate_text(line, ESTIMATE_F_TOKENIZER_TYPE);
-    estimate_take_number(line, ESTIMATE_F_VOCAB_SIZE, &config->vocab_size);
-    estimate_take_number(line, ESTIMATE_F_PADDED_VOCAB_SIZE, &config->padded_vocab_size);
-    config->vocab_multiple = 128;
-    estimate_take_number(line, ESTIMATE_F_MAKE_VOCAB_SIZE_DIVISIBLE_BY, &config->vocab_multiple);
     if (config->vocab_size == 0 && config->padded_vocab_size != 0)
         config->vocab_size = config->padded_vocab_size;
     if (config->vocab_size == 0 && estimate_has(line, ESTIMATE_F_VOCAB_FILE))
@@ -184,24 +164,18 @@ static int take_vocabulary(const estimate_line *line, estimate_model *model,
 
 /* ---- experts ---- */
 
-static int take_experts(const estimate_line *line, estimate_model *model)
+static void take_experts(const estimate_line *line, estimate_model *model)
 {
     pst_estimate_config *config = &model->config;
     const bool had_experts = config->num_experts != 0;
     estimate_take_number(line, ESTIMATE_F_NUM_EXPERTS, &config->num_experts);
     if (config->num_experts == 0)
-        return TOOL_OK;
+        return;
     if (!had_experts) {
         config->experts_per_token = 2;
         config->expert_ffn_size = config->ffn_size;
     }
-    estimate_take_number(line, ESTIMATE_F_MOE_ROUTER_TOPK, &config->experts_per_token);
-    estimate_take_number(line, ESTIMATE_F_MOE_FFN_HIDDEN_SIZE, &config->expert_ffn_size);
-    estimate_take_number(line, ESTIMATE_F_MOE_SHARED_SIZE, &config->shared_ffn_size);
-    estimate_take_number(line, ESTIMATE_F_MOE_LATENT_SIZE, &config->latent_size);
-    set(line, ESTIMATE_F_MOE_SHARED_GATE, &config->has_shared_gate, true);
-    set(line, ESTIMATE_F_MOE_ROUTER_ENABLE_EXPERT_BIAS, &config->has_router_bias, true);
-    return TOOL_OK;
+    estimate_take_fields(line, ESTIMATE_OF_EXPERTS, config);
 }
 
 /* A preset's layers do not fit another number of them. */
@@ -229,13 +203,9 @@ static int take_model(const estimate_line *line, estimate_model *model, estimate
     pst_estimate_config *config = &model->config;
     const uint64_t layers_before = config->num_layers;
     TOOL_TRY(check_given(line, model));
-    estimate_take_number(line, ESTIMATE_F_NUM_LAYERS, &config->num_layers);
-    estimate_take_number(line, ESTIMATE_F_HIDDEN_SIZE, &config->hidden_size);
-    estimate_take_number(line, ESTIMATE_F_NUM_ATTENTION_HEADS, &config->num_heads);
-    config->norm = (pst_norm)estimate_choice(line, ESTIMATE_F_NORMALIZATION, (int)config->norm);
-    set(line, ESTIMATE_F_DISABLE_BIAS_LINEAR, &config->has_linear_bias, false);
-    set(line, ESTIMATE_F_UNTIE, &config->is_tied, false);
-    estimate_take_number(line, ESTIMATE_F_MTP_NUM_LAYERS, &config->mtp_layers);
+    config->vocab_multiple = 128;
+    estimate_take_fields(line, ESTIMATE_OF_MODEL, config);
+    estimate_take_fields(line, ESTIMATE_OF_BATCH, config);
     if (model->mtp_layers != 0 && !estimate_has(line, ESTIMATE_F_MTP_NUM_LAYERS))
         TOOL_TRY(estimate_note(&options->assumptions,
                                "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
@@ -245,7 +215,7 @@ static int take_model(const estimate_line *line, estimate_model *model, estimate
     TOOL_TRY(take_ffn(line, model));
     TOOL_TRY(take_positions(line, model, options));
     TOOL_TRY(take_vocabulary(line, model, options));
-    TOOL_TRY(take_experts(line, model));
+    take_experts(line, model);
     return take_moe_layers(line, config, layers_before);
 }
 

@@ -1,3 +1,4 @@
+/* Words for transfers and for who takes part in them. */
 #include "tools/estimate/estimate_report.h"
 
 const char *estimate_parallel_name(pst_parallel parallel)
@@ -27,32 +28,4 @@ const char *estimate_transfer_name(pst_transfer transfer)
         [PST_TRANSFER_RECEIVE] = "receive",
     };
     return names[transfer];
-}
-
-const char *estimate_type_name(pst_train_type type)
-{
-    static const char *const names[] = {"bf16", "fp16", "fp32"};
-    return names[type];
-}
-
-const char *estimate_rows_name(pst_moe_rows rows)
-{
-    static const char *const names[] = {"balanced", "capacity", "worst", "paged"};
-    return names[rows];
-}
-
-const char *estimate_recompute_name(uint32_t bit)
-{
-    switch (bit) {
-    case PST_RECOMPUTE_GATHER:
-        return "gather";
-    case PST_RECOMPUTE_NORM:
-        return "norm";
-    case PST_RECOMPUTE_ACTIVATION:
-        return "activation";
-    case PST_RECOMPUTE_EXPERTS:
-        return "experts";
-    default:
-        return "attention";
-    }
 }

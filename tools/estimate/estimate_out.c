@@ -1,5 +1,6 @@
+/* How the modes of pagestash estimate show things. */
 #include "tools/estimate/estimate_out.h"
-#include "tools/estimate/estimate_report.h"
+#include "tools/estimate/estimate_flags.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,16 +18,13 @@ const char *estimate_bytes_text(uint64_t bytes, char text[ESTIMATE_BYTES_TEXT])
 const char *estimate_recompute_text(const pst_estimate_config *config,
                                     char text[ESTIMATE_BYTES_TEXT])
 {
-    int used = 0;
-    if (config->recompute_layers != 0) {
+    if (config->recompute_layers != 0)
         snprintf(text, ESTIMATE_BYTES_TEXT, "full, groups of %" PRIu64, config->recompute_layers);
-        return text;
-    }
-    snprintf(text, ESTIMATE_BYTES_TEXT, "none");
-    for (uint32_t bit = 1; bit <= PST_RECOMPUTE_ALL; bit *= 2)
-        if ((config->recompute & bit) != 0)
-            used += snprintf(text + used, ESTIMATE_BYTES_TEXT - (size_t)used, "%s%s",
-                             used > 0 ? ", " : "", estimate_recompute_name(bit));
+    else if (config->recompute == 0)
+        snprintf(text, ESTIMATE_BYTES_TEXT, "none");
+    else
+        estimate_bits_text(estimate_field_table[ESTIMATE_INDEX_recompute].words, config->recompute,
+                           ", ", text, ESTIMATE_BYTES_TEXT);
     return text;
 }
 

@@ -144,8 +144,9 @@ static int refuse(const estimate_flag_entry *entry, const char *value)
         allowed = "a number as 1.25, of at most 18 digits";
     if (entry->kind == ESTIMATE_RATIO)
         allowed = "a number as 1.25, of at most 9 digits";
-    if (entry->kind == ESTIMATE_SIZE)
-        allowed = "bytes, with KiB, MiB, GiB or without";
+    if (entry->kind == ESTIMATE_SIZE || entry->kind == ESTIMATE_BYTES)
+        allowed = entry->kind == ESTIMATE_SIZE ? "bytes from 1, as 65536, 64KiB or 23.7GiB"
+                                               : "bytes, as 65536, 64KiB or 23.7GiB";
     if (entry->kind == ESTIMATE_TEXT || entry->kind == ESTIMATE_WORDS)
         allowed = "a text that is not empty";
     return tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", entry->name, value, allowed);
@@ -178,8 +179,9 @@ static int check_value(const estimate_flag_entry *entry, const char *value)
         digits += may_be_negative(entry) && *value == '-';
         is_right = estimate_decimal(digits, &num, &den) && num <= UINT32_MAX && den <= UINT32_MAX;
         break;
+    case ESTIMATE_BYTES:
     case ESTIMATE_SIZE:
-        is_right = parse_size(value, 1, INT64_MAX, &num);
+        is_right = estimate_size(value, &num) && (num > 0 || entry->kind == ESTIMATE_BYTES);
         break;
     case ESTIMATE_CHOICE:
         is_right = parse_choice(value, entry->argument, &index);

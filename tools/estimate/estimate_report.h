@@ -7,6 +7,7 @@
 
 void estimate_print_config(const pst_estimate_config *config);
 json_t *estimate_config_value(const pst_estimate_config *config);
+json_t *estimate_list_value(const uint64_t *words, uint64_t num);
 
 /* "12.345 GiB": rounded to the nearest, in integers. */
 const char *estimate_gib(uint64_t bytes, char out[32]);
@@ -24,9 +25,6 @@ uint64_t estimate_group_size(const pst_estimate_config *config, pst_parallel par
 /* estimate_names.c: words for what the figures are of. */
 const char *estimate_parallel_name(pst_parallel parallel);
 const char *estimate_transfer_name(pst_transfer transfer);
-const char *estimate_type_name(pst_train_type type);
-const char *estimate_rows_name(pst_moe_rows rows);
-const char *estimate_recompute_name(uint32_t bit); /* of PST_RECOMPUTE_ALL */
 
 /* estimate_tables.c: the text's tables of products and of transfers. */
 void estimate_print_modules(const estimate_figures *figures);

@@ -9,33 +9,17 @@ static void take_split(const estimate_line *line, pst_estimate_config *config)
 {
     config->tensor_parallel = config->pipeline_parallel = config->virtual_stages = 1;
     config->context_parallel = config->expert_parallel = 1;
-    estimate_take_number(line, ESTIMATE_F_TENSOR, &config->tensor_parallel);
-    estimate_take_number(line, ESTIMATE_F_PIPELINE, &config->pipeline_parallel);
-    estimate_take_number(line, ESTIMATE_F_CONTEXT, &config->context_parallel);
-    estimate_take_number(line, ESTIMATE_F_EXPERT, &config->expert_parallel);
-    config->expert_tensor_parallel = config->tensor_parallel;
-    estimate_take_number(line, ESTIMATE_F_EXPERT_TENSOR, &config->expert_tensor_parallel);
-    config->sequence_parallel = estimate_has(line, ESTIMATE_F_SEQUENCE_PARALLEL);
-    config->distributed_optimizer = estimate_has(line, ESTIMATE_F_USE_DISTRIBUTED_OPTIMIZER);
-    config->overlaps_exchange = estimate_has(line, ESTIMATE_F_OVERLAP_MOE_COMM);
-    config->micro_batch_group_size = config->pipeline_parallel;
-    estimate_take_number(line, ESTIMATE_F_INTERLEAVE_GROUP, &config->micro_batch_group_size);
+    estimate_take_fields(line, ESTIMATE_OF_SPLIT, config);
+    if (config->expert_tensor_parallel == 0)
+        config->expert_tensor_parallel = config->tensor_parallel;
+    if (config->micro_batch_group_size == 0)
+        config->micro_batch_group_size = config->pipeline_parallel;
 }
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
     uint64_t product;
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
 }
 
 static int take_world(const estimate_line *line, estimate_options *options)
@@ -48,24 +32,23 @@ static int take_world(const estimate_line *line, estimate_options *options)
         times(times(config->expert_tensor_parallel, stages), config->expert_parallel);
     estimate_take_number(line, ESTIMATE_F_NNODES, &nodes);
     estimate_take_number(line, ESTIMATE_F_NPROC_PER_NODE, &gpus);
-    estimate_take_number(line, ESTIMATE_F_WORLD_SIZE, &config->world_size);
     if (config->world_size == 0 &&
         (estimate_has(line, ESTIMATE_F_NNODES) || estimate_has(line, ESTIMATE_F_NPROC_PER_NODE)))
         config->world_size = times(nodes, gpus);
     if (config->world_size == 0) {
         config->world_size =
-            config->num_experts != 0 ? times(dense / gcd(dense, experts), experts) : dense;
-        TOOL_TRY(estimate_note(&options->assumptions, "--world-size %llu, the least for the split",
+            config->num_experts != 0 ? times(dense / estimate_gcd(dense, experts), experts) : dense;
+        TOOL_TRY(estimate_note(&options->assumptions,
+                               "--world-size %llu, smallest valid world size",
                                (ull)config->world_size));
     }
     return TOOL_OK;
 }
 
 /* Of a known split. Megatron's default is one micro-batch, which interleaving cannot do with. */
-static int take_batch(const estimate_line *line, estimate_options *options)
+static int take_batch(estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    estimate_take_number(line, ESTIMATE_F_GLOBAL_BATCH_SIZE, &config->global_batch);
     if (config->global_batch != 0)
         return TOOL_OK;
     const uint64_t dense =
@@ -155,8 +138,8 @@ static int take_widths(const estimate_line *line, estimate_options *options)
 static int take_training(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    config->micro_batch = 1;
-    estimate_take_number(line, ESTIMATE_F_MICRO_BATCH_SIZE, &config->micro_batch);
+    if (config->micro_batch == 0)
+        config->micro_batch = 1;
     TOOL_TRY(take_type(line, options));
     TOOL_TRY(take_widths(line, options));
     if (!estimate_has(line, ESTIMATE_F_OPTIMIZER_CPU_OFFLOAD))
@@ -251,9 +234,8 @@ static int take_recompute(const estimate_line *line, estimate_options *options)
 static int take_saved(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    config->fuses_activation = !estimate_has(line, ESTIMATE_F_NO_BIAS_SWIGLU_FUSION);
-    config->saves_inputs_fp8 = estimate_has(line, ESTIMATE_F_FP8_INPUT_STORE);
-    config->applies_probs_late = estimate_choice(line, ESTIMATE_F_MOE_PROBS, 0) == 1;
+    config->fuses_activation = true;
+    estimate_take_fields(line, ESTIMATE_OF_SAVED, config);
     config->loss = estimate_has(line, ESTIMATE_F_CROSS_ENTROPY_LOSS_FUSION) ? PST_LOSS_FUSED
                                                                             : PST_LOSS_UNFUSED;
     TOOL_TRY(take_dropout(line, ESTIMATE_F_HIDDEN_DROPOUT, &config->has_hidden_dropout));
@@ -311,11 +293,11 @@ static int note_assumptions(const estimate_line *line, estimate_options *options
             "last stage",
             (ull)(times(times(config->sequence_size, config->sequence_size), config->micro_batch) >>
                   20)));
-    if (!estimate_has(line, ESTIMATE_F_GPU_MEMORY_GIB))
-        TOOL_TRY(estimate_note(&options->assumptions, "--gpu-memory-gib 80"));
-    if (!estimate_has(line, ESTIMATE_F_OVERHEAD_GIB))
+    if (!estimate_has(line, ESTIMATE_F_GPU_MEMORY))
+        TOOL_TRY(estimate_note(&options->assumptions, "--gpu-memory 80GiB"));
+    if (!estimate_has(line, ESTIMATE_F_OVERHEAD))
         TOOL_TRY(estimate_note(&options->assumptions,
-                               "--overhead-gib 0: no CUDA context, no buffers of NCCL"));
+                               "--overhead 0: no CUDA context, no buffers of NCCL"));
     return TOOL_OK;
 }
 
@@ -326,7 +308,7 @@ static int take_all(const estimate_line *line, estimate_options *options)
     TOOL_TRY(take_training(line, options));
     TOOL_TRY(take_world(line, options));
     TOOL_TRY(estimate_chunks(line, options));
-    TOOL_TRY(take_batch(line, options));
+    TOOL_TRY(take_batch(options));
     TOOL_TRY(take_saved(line, options));
     TOOL_TRY(estimate_take_buffers(line, options));
     return note_assumptions(line, options);

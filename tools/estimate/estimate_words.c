@@ -6,52 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *field;
-    estimate_flag id;
-    const char *in_file; /* its names in config.json, the first that is there counts; NULL: none */
-} words[] = {
-    {"num_layers", ESTIMATE_F_NUM_LAYERS, "num_hidden_layers|n_layer"},
-    {"hidden_size", ESTIMATE_F_HIDDEN_SIZE, "hidden_size|n_embd"},
-    {"num_heads", ESTIMATE_F_NUM_ATTENTION_HEADS, "num_attention_heads|n_head"},
-    {"num_kv_heads", ESTIMATE_F_NUM_QUERY_GROUPS, "num_key_value_heads"},
-    {"head_size", ESTIMATE_F_KV_CHANNELS, "head_dim"},
-    {"ffn_size", ESTIMATE_F_FFN_HIDDEN_SIZE, "intermediate_size|n_inner"},
-    {"vocab_size", ESTIMATE_F_VOCAB_SIZE, "vocab_size"},
-    {"padded_vocab_size", ESTIMATE_F_PADDED_VOCAB_SIZE, NULL},
-    {"max_positions", ESTIMATE_F_MAX_POSITION_EMBEDDINGS, "n_positions"},
-    {"qk_norm", ESTIMATE_F_QK_NORM, NULL},
-    {"has_qkv_bias", ESTIMATE_F_ADD_QKV_BIAS, "attention_bias"},
-    {"q_rank", ESTIMATE_F_Q_LORA_RANK, "q_lora_rank"},
-    {"kv_rank", ESTIMATE_F_KV_LORA_RANK, "kv_lora_rank"},
-    {"qk_size", ESTIMATE_F_QK_HEAD_DIM, "qk_nope_head_dim"},
-    {"v_size", ESTIMATE_F_V_HEAD_DIM, "v_head_dim"},
-    {"num_experts", ESTIMATE_F_NUM_EXPERTS, "num_local_experts|num_experts|n_routed_experts"},
-    {"experts_per_token", ESTIMATE_F_MOE_ROUTER_TOPK, "num_experts_per_tok"},
-    {"expert_ffn_size", ESTIMATE_F_MOE_FFN_HIDDEN_SIZE, "moe_intermediate_size|intermediate_size"},
-    {"shared_ffn_size", ESTIMATE_F_MOE_SHARED_SIZE,
-     "shared_expert_intermediate_size|n_shared_experts"},
-    {"is_moe", ESTIMATE_F_MOE_LAYER_FREQ, NULL},
-    {"latent_size", ESTIMATE_F_MOE_LATENT_SIZE, NULL},
-    {"mtp_layers", ESTIMATE_F_MTP_NUM_LAYERS, NULL},
-    {"moe_rows", ESTIMATE_F_MOE_BUFFER, NULL},
-    {"world_size", ESTIMATE_F_WORLD_SIZE, NULL},
-    {"tensor_parallel", ESTIMATE_F_TENSOR, NULL},
-    {"pipeline_parallel", ESTIMATE_F_PIPELINE, NULL},
-    {"virtual_stages", ESTIMATE_F_VIRTUAL_STAGES, NULL},
-    {"context_parallel", ESTIMATE_F_CONTEXT, NULL},
-    {"expert_parallel", ESTIMATE_F_EXPERT, NULL},
-    {"expert_tensor_parallel", ESTIMATE_F_EXPERT_TENSOR, NULL},
-    {"sequence_parallel", ESTIMATE_F_SEQUENCE_PARALLEL, NULL},
-    {"micro_batch_group_size", ESTIMATE_F_INTERLEAVE_GROUP, NULL},
-    {"sequence_size", ESTIMATE_F_SEQ_LENGTH, NULL},
-    {"micro_batch", ESTIMATE_F_MICRO_BATCH_SIZE, NULL},
-    {"global_batch", ESTIMATE_F_GLOBAL_BATCH_SIZE, NULL},
-    {"recompute_layers", ESTIMATE_F_RECOMPUTE_NUM_LAYERS, NULL},
-    {"has_flash_attention", ESTIMATE_F_USE_FLASH_ATTN, NULL},
-};
-enum { NUM_WORDS = sizeof(words) / sizeof(words[0]) };
-
 typedef struct sentence {
     const estimate_line *line;
     FILE *out;
@@ -73,12 +27,13 @@ static bool print_in_file(const sentence *self, const char *names)
     return false;
 }
 
-static void print_flag(sentence *self, int word)
+static void print_flag(sentence *self, const estimate_field *field)
 {
     const estimate_line *line = self->line;
-    const estimate_flag id = words[word].id;
+    const estimate_flag id = field->flag;
+    const char *in_file = field->kind == ESTIMATE_IS_CHOICE ? NULL : field->words;
     self->names_flag = self->names_flag || estimate_has(line, id);
-    if (!estimate_has(line, id) && print_in_file(self, words[word].in_file)) {
+    if (!estimate_has(line, id) && print_in_file(self, in_file)) {
         self->names_file = true;
         return;
     }
@@ -93,24 +48,23 @@ static void print_flag(sentence *self, int word)
         self->names_flag = true;
         return;
     }
-    fprintf(self->out, "--%s", estimate_flag_table[id].name);
-    if (words[word].in_file != NULL && !estimate_has(line, id) &&
-        estimate_has(line, ESTIMATE_F_PRESET))
+    fprintf(self->out, "%s--%s", field->from == ESTIMATE_TAKE_OFF ? "no " : "",
+            estimate_flag_table[id].name);
+    if (in_file != NULL && !estimate_has(line, id) && estimate_has(line, ESTIMATE_F_PRESET))
         fprintf(self->out, " (--preset %s)", estimate_text(line, ESTIMATE_F_PRESET));
 }
 
 static void print_word(sentence *self, const char *word, size_t length)
 {
-    static const char bias[] = "has_linear_bias"; /* which a flag takes away */
-    for (int i = 0; i < NUM_WORDS; i++)
-        if (strlen(words[i].field) == length && memcmp(words[i].field, word, length) == 0) {
-            print_flag(self, i);
+    for (int i = 0; i < ESTIMATE_NUM_FIELDS; i++) {
+        const estimate_field *field = &estimate_field_table[i];
+        if (field->flag != ESTIMATE_F_NONE && strlen(field->name) == length &&
+            memcmp(field->name, word, length) == 0) {
+            print_flag(self, field);
             return;
         }
-    if (length == sizeof(bias) - 1 && memcmp(bias, word, length) == 0)
-        fputs("no --disable-bias-linear", self->out);
-    else
-        fwrite(word, 1, length, self->out);
+    }
+    fwrite(word, 1, length, self->out);
 }
 
 static void print_message(sentence *self, const char *message)

@@ -50,7 +50,7 @@ class Lines(FlagsTest):
                 "gradient_width": 2, "optimizer_width": 16, "distributed_optimizer": 0}.items():
             self.assertEqual(values[name], value, name)
         self.assertEqual(values["warning"] + values["unmodelled"], [])
-        for word in ("50257", "flash", "--gpu-memory-gib 80", "--overhead-gib 0"):
+        for word in ("50257", "flash", "--gpu-memory 80GiB", "--overhead 0"):
             self.assertIn(word, " ".join(values["assumption"]))
         self.assertEqual(len(values["assumption"]), 5)
 
@@ -141,7 +141,7 @@ class Lines(FlagsTest):
             self.assertEqual(sum(word in note for note in notes), 1, word)
         said = ["--moe-token-dispatcher-type", "alltoall", "--routing", "x", "--world-size", 1,
                 "--global-batch-size", 1, "--max-position-embeddings", 512, "--micro-batch-size",
-                1, "--gpu-memory-gib", 80, "--overhead-gib", 0, "--use-flash-attn",
+                1, "--gpu-memory", "80GiB", "--overhead", "0GiB", "--use-flash-attn",
                 "--no-create-attention-mask-in-dataloader"]
         self.assertEqual(self.read(*MOE, *said)["assumption"], [])
         notes = self.read(*GPT, "--group-query-attention")["assumption"]
@@ -176,7 +176,7 @@ class Lines(FlagsTest):
         """Every list is sorted, no flag is in two, and each has as many values as its list says."""
         with open(os.path.join(cli.SOURCE, "tools/estimate/estimate_known.c"), encoding="ascii") as file:
             text = file.read()
-        with open(os.path.join(cli.SOURCE, "tools/estimate/estimate_flags.h"), encoding="ascii") as file:
+        with open(os.path.join(cli.SOURCE, "tools/estimate/estimate_fields.h"), encoding="ascii") as file:
             found = re.findall(r'F\(\w+, \w+,[\s\\]*"([^"]+)"', file.read())
         self.assertGreater(len(found), 100)
         words, noted = [], []
@@ -254,8 +254,8 @@ class Runs(FlagsTest):
         self.expect([*MOE, "--moe-paged-stash", "--moe-paged-stash-page-size", "128",
                      "--moe-paged-stash-buffer-size-factor-cuda", "1.2"], moe_rows=3,
                     page_rows=128, headroom_num=6, headroom_den=5)
-        self.expect([*MOE, "--moe-buffer", "worst", "--page-rows", "32", "--pool-headroom", "2",
-                     "--page-bytes", "64KiB", "--moe-load-cv", "0.30"],
+        self.expect([*MOE, "--moe-buffer", "worst", "--page-rows", "32", "--headroom", "2",
+                     "--page-size", "64KiB", "--moe-load-cv", "0.30"],
                     moe_rows=2, page_rows=32, headroom_num=2, headroom_den=1, page_bytes=65536,
                     has_load_cv=1, load_cv_num=3, load_cv_den=10, has_capacity=0, has_headroom=1)
         self.expect([*MOE, "--routing", "r.csv", "--moe-buffer", "capacity"], routing="r.csv",
@@ -271,19 +271,19 @@ class Runs(FlagsTest):
         self.bad([*MOE, "--moe-expert-capacity-factor", "0"], 2, "--moe-expert-capacity-factor 0")
         self.bad([*MOE, "--moe-expert-capacity-factor", "1", "--moe-expert-rank-capacity-factor",
                   "1"], 2, "one of them")
-        self.bad([*MOE, "--pool-headroom", "0.9"], 2, "--pool-headroom 0.9", "at least 1")
+        self.bad([*MOE, "--headroom", "0.9"], 2, "--headroom 0.9", "at least 1")
         for size in ("0", "1000", "8KiB", "8MiB", "x"):
-            self.bad([*MOE, "--page-bytes", size], 2, "--page-bytes " + size)
+            self.bad([*MOE, "--page-size", size], 2, "--page-size " + size)
         self.bad([*MOE, "--moe-load-cv", "-1"], 2, "--moe-load-cv -1")
 
     def test_output(self):
         self.expect([*GPT, "--fit", "--json", "--members", "--strict", "--html", "f",
-                     "--num-sms=80", "--gpu-memory-gib", "23.7", "--overhead-gib", "1.1",
+                     "--num-sms=80", "--gpu-memory", "23.7GiB", "--overhead", "1.1GiB",
                      "--gpus-per-node", "4"], mode=1, json=1, lists_members=1, is_strict=1,
                     html="f", num_sms=80, memory_bytes=237 * 2**30 // 10, gpus_per_node=4,
                     overhead_bytes=11 * 2**30 // 10)
-        self.expect([*GPT, "--gpu-memory-gib", "0.99999999999999999", "--overhead-gib",
-                     "7999999999"], memory_bytes=2**30 - 1, overhead_bytes=7999999999 << 30)
+        self.expect([*GPT, "--gpu-memory", "0.99999999999999999GiB", "--overhead",
+                     "7999999999GiB"], memory_bytes=2**30 - 1, overhead_bytes=7999999999 << 30)
         self.expect([*GPT, "--search"], mode=2)
         self.expect([*GPT, "--timeline", "0"], mode=3, timeline_stage=0)
         self.expect([*GPT, "--compat", "pr482", "--compat-logit-bytes", "9"], mode=4,
@@ -296,8 +296,8 @@ class Runs(FlagsTest):
         self.bad([*GPT, "--compat", "pr482", "--html", "x.html"], 2, "--compat", "--html")
         self.bad([*GPT, "--compat-logit-bytes", "9"], 2, "--compat pr482")
         self.bad([*GPT, "--compat", "x"], 2, "--compat x", "pr482")
-        self.bad([*GPT, "--gpu-memory-gib", "8589934591"], 2, "--gpu-memory-gib 8589934591")
-        self.bad([*GPT, "--gpu-memory-gib", "0"], 2, "--gpu-memory-gib 0")
+        self.bad([*GPT, "--gpu-memory", "8589934592GiB"], 2, "--gpu-memory 8589934592GiB")
+        self.bad([*GPT, "--gpu-memory", "0GiB"], 2, "--gpu-memory 0GiB")
 
     def test_bad_values(self):
         for flag in ("--num-layers", "--tensor-model-parallel-size", "--micro-batch-size"):
@@ -305,7 +305,7 @@ class Runs(FlagsTest):
                           str(2**63), str(2**64), "9" * 200):
                 result = run(*MOE[2:], flag, value)
                 self.refused(result, 2, flag, value[:80], "1..9223372036854775807")
-        for flag in ("--pool-headroom", "--moe-expert-capacity-factor",
+        for flag in ("--headroom", "--moe-expert-capacity-factor",
                      "--moe-expert-rank-capacity-factor", "--optimizer-offload-fraction",
                      "--moe-paged-stash-buffer-size-factor-cuda"):
             for value in ("4294967296", "1.00000000001"):
@@ -313,7 +313,7 @@ class Runs(FlagsTest):
         self.bad([*GPT[2:], "--num-layers", 2, "--hidden-size", 2**63 - 1, "--kv-channels", 1], 2,
                  "--hidden-size 9223372036854775807", "at most")
         for value in ("1..2", "nan", "inf", "1e-5", ".", "", "0x1", "1" * 19):
-            self.bad([*GPT, "--overhead-gib", value], 2, "--overhead-gib " + value)
+            self.bad([*GPT, "--overhead", value + "GiB"], 2, f"--overhead {value}GiB")
         self.bad([*GPT, "--normalization", "BatchNorm"], 2, "--normalization BatchNorm", "RMSNorm")
         for missing in ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"):
             at = GPT.index(missing)

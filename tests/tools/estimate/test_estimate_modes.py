@@ -51,9 +51,9 @@ class ModesTest(CommandTest):
     # ---- --fit
 
     def test_fit_says_what_each_stage_needs(self):
-        flags = [*LLAMA, *world(8, t=2, p=2), "--overhead-gib", 2]
-        keys = self.fit(*flags, "--gpu-memory-gib", 40, code=0)
-        plain = self.fit(*flags[:-2], "--gpu-memory-gib", 40)
+        flags = [*LLAMA, *world(8, t=2, p=2), "--overhead", "2GiB"]
+        keys = self.fit(*flags, "--gpu-memory", "40GiB", code=0)
+        plain = self.fit(*flags[:-2], "--gpu-memory", "40GiB")
         self.assertEqual(len(keys["stages"]), 2)
         for stage, other in zip(keys["stages"], plain["stages"]):
             self.assertEqual(stage["needed_bytes"], other["needed_bytes"] + 2 * GIB)
@@ -62,7 +62,7 @@ class ModesTest(CommandTest):
         self.assertEqual(keys["heaviest_stage"], needed.index(max(needed)))
         self.assertEqual(keys["needed_bytes"], max(needed))
         self.assertEqual((keys["memory_bytes"], keys["overhead_bytes"]), (40 * GIB, 2 * GIB))
-        text = run("estimate", *flags, "--gpu-memory-gib", 40, "--fit")
+        text = run("estimate", *flags, "--gpu-memory", "40GiB", "--fit")
         self.assertEqual(text.returncode, 0)
         for line in (f"heaviest stage: {keys['heaviest_stage']}",
                      f"largest micro-batch that fits, with sequence 4096: "
@@ -78,13 +78,11 @@ class ModesTest(CommandTest):
         flags = [*LLAMA, *world(8, t=2, p=2)]
         needed = self.fit(*flags)["needed_bytes"]
         for bytes_, code in ((needed, 0), (needed - 1, 1)):
-            parts = -(-bytes_ * 10 ** 15 // GIB) # rounded down to bytes, it is these
-            gib = f"{parts // 10 ** 15}.{parts % 10 ** 15:015}"
-            keys = self.fit(*flags, "--gpu-memory-gib", gib, code=code)
+            keys = self.fit(*flags, "--gpu-memory", bytes_, code=code)
             self.assertEqual(keys["margin_bytes"], bytes_ - needed)
             self.assertEqual((keys["largest_micro_batch"], keys["largest_sequence"]),
                              (0, 4096 - 128) if code else (1, 4096))
-        text = run("estimate", *flags, "--gpu-memory-gib", 1, "--fit")
+        text = run("estimate", *flags, "--gpu-memory", "1GiB", "--fit")
         self.assertEqual(text.returncode, 1)
         self.assertIn("\nfits: no\n", text.stdout)
         self.assertRegex(text.stdout, r"margin -\d+ \(-\d+\.\d\d GiB\)")
@@ -139,7 +137,7 @@ class ModesTest(CommandTest):
     def check_search(self, base, gpus, layers, heads, experts=0, memory=80, batch=24):
         flags = [*base, "--num-layers", layers]
         keys = self.object(*flags, *world(gpus, batch=batch), "--search",
-                           "--gpu-memory-gib", memory)
+                           "--gpu-memory", f"{memory}GiB")
         found, tried = [], 0
         for t, p, v, c, ep, etp in self.splits(gpus, layers, heads, experts):
             tried += 1
@@ -149,7 +147,7 @@ class ModesTest(CommandTest):
                 if last < 1:
                     continue
                 more = ["--decoder-last-pipeline-num-layers", last]
-            result = run("estimate", *flags, *more, "--fit", "--json", "--gpu-memory-gib", memory,
+            result = run("estimate", *flags, *more, "--fit", "--json", "--gpu-memory", f"{memory}GiB",
                          *world(gpus, t, p, v, c, ep, etp if experts else None, batch=batch))
             if result.returncode < 2:
                 needed = json.loads(result.stdout)["needed_bytes"]
@@ -274,7 +272,7 @@ class ModesTest(CommandTest):
         self.assertGreater(tried, 5)
 
     def test_search_where_nothing_fits(self):
-        keys = self.object(*LLAMA, *world(2), "--search", "--gpu-memory-gib", 1, code=1)
+        keys = self.object(*LLAMA, *world(2), "--search", "--gpu-memory", "1GiB", code=1)
         self.assertEqual(keys["fitting"], 0)
         self.assertGreater(keys["valid"], 0)
         self.assertTrue(all(entry["margin_bytes"] < 0 for entry in keys["best"]))
@@ -283,10 +281,10 @@ class ModesTest(CommandTest):
         flags = [*LLAMA, *world(8), "--optimizer", "muon"]
         line = "--optimizer muon (counted as adam)"
         for mode in ("--fit", "--search"):
-            self.assertEqual(self.object(*flags, mode, "--gpu-memory-gib", 640)["not_counted"],
+            self.assertEqual(self.object(*flags, mode, "--gpu-memory", "640GiB")["not_counted"],
                              [line])
             self.assertIn(f"\nnot counted: {line}\n", run("estimate", *flags, mode).stdout)
-            self.assertEqual(self.object(*flags[:-2], mode, "--gpu-memory-gib", 640)["not_counted"],
+            self.assertEqual(self.object(*flags[:-2], mode, "--gpu-memory", "640GiB")["not_counted"],
                              [])
         result = run("estimate", *flags, "--timeline", 0)
         self.assertEqual(result.stderr, f"pagestash: not counted: {line}\n")
@@ -344,7 +342,7 @@ class ModesTest(CommandTest):
         return text, json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
 
     def test_picture_holds_the_timeline(self):
-        flags = [*LLAMA, *world(8, t=1, p=4, v=4, batch=32), "--overhead-gib", 1]
+        flags = [*LLAMA, *world(8, t=1, p=4, v=4, batch=32), "--overhead", "1GiB"]
         for stage in (0, 3):
             text, data = self.picture(*flags, "--timeline", stage)
             rows = self.timeline(*flags, "--timeline", stage)
@@ -363,7 +361,7 @@ class ModesTest(CommandTest):
 
     def test_picture_of_the_heaviest_stage(self):
         flags = [*MIXTRAL, *world(8, p=4, batch=32)]
-        _, data = self.picture(*flags, "--fit", "--gpu-memory-gib", 640)
+        _, data = self.picture(*flags, "--fit", "--gpu-memory", "640GiB")
         self.assertEqual(data["stage"], self.fit(*flags)["heaviest_stage"])
         self.assertEqual(data["title"], f"mixtral-8x7b, stage {data['stage']} of 4")
 
@@ -412,7 +410,7 @@ class ModesTest(CommandTest):
             self.same_memory(
                 [*flags, "--moe-buffer", "paged", "--moe-load-cv", cv],
                 [*flags, "--moe-buffer", "paged", "--moe-expert-rank-capacity-factor",
-                 self.decimals(capacity), "--pool-headroom", self.decimals(slack)])
+                 self.decimals(capacity), "--headroom", self.decimals(slack)])
 
     def test_a_load_is_at_most_the_worst(self):
         flags = [*MIXTRAL, *world(8, ep=2, etp=1), "--moe-buffer"]
@@ -420,7 +418,7 @@ class ModesTest(CommandTest):
 
     def test_flags_win_over_loads(self):
         flags = [*MIXTRAL, *world(8, ep=2, etp=1), "--moe-buffer", "paged",
-                 "--moe-expert-rank-capacity-factor", "1.5", "--pool-headroom", "1.25"]
+                 "--moe-expert-rank-capacity-factor", "1.5", "--headroom", "1.25"]
         self.same_memory([*flags, "--moe-load-cv", "0.3"], flags)
         flags = flags[:-2]
         with_load = self.fit(*flags, "--moe-load-cv", "0.3")
@@ -447,7 +445,7 @@ class ModesTest(CommandTest):
         flags = [*MIXTRAL, *world(8, ep=ep, etp=1), "--moe-buffer", "paged"]
         self.same_memory([*flags, "--routing", path],
                          [*flags, "--moe-expert-rank-capacity-factor", capacity,
-                          "--pool-headroom", slack])
+                          "--headroom", slack])
         return capacity, slack
 
     def test_load_of_a_trace(self):
