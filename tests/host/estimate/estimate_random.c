@@ -1,5 +1,7 @@
 #include "tests/host/estimate/estimate_random.h"
 
+#include "tools/estimate/estimate_fields.h"
+
 #include <stddef.h>
 
 uint64_t psti_random_below(uint64_t *state, uint64_t limit)
@@ -162,58 +164,14 @@ void psti_draw_run(psti_random_run *run)
     } while (pst_estimate_check(&run->config) != PST_OK);
 }
 
-#define FIELD(name)                                \
-    {                                              \
-#name, offsetof(pst_estimate_config, name) \
-    }
-
-const psti_field psti_fields[] = {
-    FIELD(num_layers),
-    FIELD(hidden_size),
-    FIELD(num_heads),
-    FIELD(num_kv_heads),
-    FIELD(head_size),
-    FIELD(ffn_size),
-    FIELD(vocab_size),
-    FIELD(vocab_multiple),
-    FIELD(padded_vocab_size),
-    FIELD(max_positions),
-    FIELD(q_rank),
-    FIELD(kv_rank),
-    FIELD(qk_size),
-    FIELD(qk_position_size),
-    FIELD(v_size),
-    FIELD(num_experts),
-    FIELD(experts_per_token),
-    FIELD(expert_ffn_size),
-    FIELD(shared_ffn_size),
-    FIELD(latent_size),
-    FIELD(mtp_layers),
-    FIELD(world_size),
-    FIELD(tensor_parallel),
-    FIELD(pipeline_parallel),
-    FIELD(virtual_stages),
-    FIELD(context_parallel),
-    FIELD(expert_parallel),
-    FIELD(expert_tensor_parallel),
-    FIELD(micro_batch_group_size),
-    FIELD(sequence_size),
-    FIELD(micro_batch),
-    FIELD(global_batch),
-    FIELD(gradient_width),
-    FIELD(optimizer_width),
-    FIELD(offload_num),
-    FIELD(offload_den),
-    FIELD(recompute_layers),
-    FIELD(capacity_num),
-    FIELD(capacity_den),
-    FIELD(row_multiple),
-    FIELD(page_rows),
-    FIELD(page_bytes),
-    FIELD(headroom_num),
-    FIELD(headroom_den),
-};
-
+#define WHOLE(name) {#name, offsetof(pst_estimate_config, name)},
+#define SWITCH(name)
+#define CHOICE(name)
+#define BITS(name)
+#define LAYERS(name)
+#define CHUNKS(name)
+#define FIELD(group, kind, member, flag, from, words) kind(member)
+const psti_field psti_fields[] = {ESTIMATE_FIELDS(FIELD)};
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);
 
 uint64_t *psti_field_of(pst_estimate_config *config, size_t index)

@@ -4,42 +4,21 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "tools/estimate/estimate.h"
+#include "tools/estimate/estimate_flags.h"
 
 #define NUMBER(name) printf("%s %" PRIu64 "\n", #name, (uint64_t)config->name)
 
-static void print_model(const pst_estimate_config *config)
+static void print_config(const pst_estimate_config *config)
 {
-    NUMBER(num_layers), NUMBER(hidden_size), NUMBER(num_heads), NUMBER(num_kv_heads);
-    NUMBER(head_size), NUMBER(ffn_size), NUMBER(vocab_size), NUMBER(vocab_multiple);
-    NUMBER(padded_vocab_size), NUMBER(max_positions), NUMBER(norm), NUMBER(qk_norm);
-    NUMBER(is_gated), NUMBER(has_linear_bias), NUMBER(has_qkv_bias), NUMBER(is_tied);
-    NUMBER(q_rank), NUMBER(kv_rank), NUMBER(qk_size), NUMBER(qk_position_size), NUMBER(v_size);
-    NUMBER(num_experts), NUMBER(experts_per_token), NUMBER(expert_ffn_size);
-    NUMBER(shared_ffn_size), NUMBER(has_shared_gate), NUMBER(has_router_bias);
-    NUMBER(latent_size), NUMBER(mtp_layers);
+    for (int i = 0; i < ESTIMATE_NUM_FIELDS; i++)
+        if (estimate_field_table[i].kind < ESTIMATE_IS_LAYERS)
+            printf("%s %" PRIu64 "\n", estimate_field_table[i].name,
+                   estimate_field_value(config, &estimate_field_table[i]));
     printf("is_moe ");
     for (uint64_t i = 0; config->is_moe != NULL && i < config->num_layers; i++)
         putchar(config->is_moe[i] ? '1' : '0');
-    putchar('\n');
-}
-
-static void print_run(const pst_estimate_config *config)
-{
-    NUMBER(world_size), NUMBER(tensor_parallel), NUMBER(pipeline_parallel);
-    NUMBER(virtual_stages), NUMBER(context_parallel), NUMBER(expert_parallel);
-    NUMBER(expert_tensor_parallel), NUMBER(sequence_parallel), NUMBER(distributed_optimizer);
-    NUMBER(micro_batch_group_size), NUMBER(overlaps_exchange);
-    NUMBER(sequence_size), NUMBER(micro_batch), NUMBER(global_batch), NUMBER(type);
-    NUMBER(gradient_width), NUMBER(optimizer_width), NUMBER(offload_num), NUMBER(offload_den);
-    NUMBER(recompute), NUMBER(recompute_layers), NUMBER(has_flash_attention);
-    NUMBER(has_hidden_dropout), NUMBER(has_attention_dropout), NUMBER(fuses_activation);
-    NUMBER(copies_attention), NUMBER(loss), NUMBER(saves_inputs_fp8);
-    NUMBER(applies_probs_late), NUMBER(moe_rows), NUMBER(capacity_num), NUMBER(capacity_den);
-    NUMBER(caps_each_expert), NUMBER(row_multiple), NUMBER(page_rows), NUMBER(page_bytes);
-    NUMBER(headroom_num), NUMBER(headroom_den);
+    printf("\nchunk_layers ");
     const uint64_t num_chunks = config->pipeline_parallel * config->virtual_stages;
-    printf("chunk_layers ");
     for (uint64_t i = 0; config->chunk_layers != NULL && i < num_chunks; i++)
         printf("%s%" PRIu64, i > 0 ? "," : "", config->chunk_layers[i]);
     putchar('\n');
@@ -92,8 +71,7 @@ int main(int argc, char **argv)
     estimate_options options;
     int code = estimate_parse(argc, argv, &options);
     if (code == TOOL_OK) {
-        print_model(&options.config);
-        print_run(&options.config);
+        print_config(&options.config);
         print_options(&options);
         code = print_params(&options.config);
         if (code == TOOL_OK)
