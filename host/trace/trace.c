@@ -23,7 +23,7 @@ const char *psti_trace_where(const pst_trace_config *config, uint64_t line,
                              char out[PSTI_WHERE_BYTES])
 {
     snprintf(out, PSTI_WHERE_BYTES, "%.200s:%s%" PRIu64, psti_trace_name(config),
-             config->format == PST_TRACE_PYTORCH ? " event " : "", line);
+             psti_trace_kinds[config->format]->has_lines ? "" : " event ", line);
     return out;
 }
 
@@ -270,7 +270,7 @@ static pst_status end_lives(builder *build)
 {
     pst_trace *trace = build->trace;
     const pst_trace_config *config = build->config;
-    const bool is_allowed = config->keep_unfreed || config->format == PST_TRACE_PYTORCH;
+    const bool is_allowed = config->keep_unfreed || psti_trace_kinds[config->format]->keeps_unfreed;
     const pst_trace_tensor *first = NULL;
     uint64_t num_unfreed = 0;
     for (uint64_t i = 0; i < trace->num_tensors; i++) {

@@ -15,6 +15,7 @@ typedef struct psti_trace_kind {
     void (*close)(pst_trace_reader *reader); /* frees what state points to; NULL: nothing */
     size_t state_bytes;
     bool has_lines;
+    bool keeps_unfreed; /* what is never freed lives to the end, asked or not */
 } psti_trace_kind;
 
 struct pst_trace_reader {
@@ -28,11 +29,12 @@ struct pst_trace_reader {
     bool is_over;
 };
 
-extern const psti_trace_kind psti_trace_csv;
-extern const psti_trace_kind psti_trace_memo;
-extern const psti_trace_kind psti_trace_minimalloc;
-extern const psti_trace_kind psti_trace_stalloc;
-extern const psti_trace_kind psti_trace_pytorch;
+/* psti_trace_by_FLAG, one in the file of each format; and all of them. */
+#define PSTI_TRACE_DECLARE(name, flag, align, text) \
+    extern const psti_trace_kind psti_trace_by_##flag;
+PST_TRACE_FORMAT_LIST(PSTI_TRACE_DECLARE)
+#undef PSTI_TRACE_DECLARE
+extern const psti_trace_kind *const psti_trace_kinds[PST_TRACE_NUM_FORMATS];
 
 /* A row that belongs to no layer, micro-batch or phase. */
 pst_trace_request psti_trace_row(uint64_t line, pst_trace_op op);

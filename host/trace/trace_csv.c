@@ -84,5 +84,5 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
     return take_row(lines, fields, request_out);
 }
 
-const psti_trace_kind psti_trace_csv = {
+const psti_trace_kind psti_trace_by_trace = {
     .next = next, .state_bytes = sizeof(csv_state), .has_lines = true};

@@ -23,4 +23,4 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
     return psti_fields_end(lines, line, ' ', 3, "a line of at most 3 fields, one space between");
 }
 
-const psti_trace_kind psti_trace_memo = {.next = next, .state_bytes = 1, .has_lines = true};
+const psti_trace_kind psti_trace_by_memo = {.next = next, .state_bytes = 1, .has_lines = true};

@@ -158,5 +158,5 @@ static void close_state(pst_trace_reader *reader)
     psti_free(state->deaths);
 }
 
-const psti_trace_kind psti_trace_minimalloc = {
+const psti_trace_kind psti_trace_by_minimalloc = {
     .next = next, .close = close_state, .state_bytes = sizeof(minimalloc_state), .has_lines = true};

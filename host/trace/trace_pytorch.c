@@ -184,5 +184,7 @@ static void close_state(pst_trace_reader *reader)
     psti_free(state->bytes);
 }
 
-const psti_trace_kind psti_trace_pytorch = {
-    .next = next, .close = close_state, .state_bytes = sizeof(pytorch_state), .has_lines = false};
+const psti_trace_kind psti_trace_by_pytorch = {.next = next,
+                                               .close = close_state,
+                                               .state_bytes = sizeof(pytorch_state),
+                                               .keeps_unfreed = true};

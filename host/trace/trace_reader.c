@@ -49,20 +49,15 @@ pst_status psti_trace_check_config(const pst_trace_config *config)
     return PST_OK;
 }
 
-static const psti_trace_kind *const kinds[PST_TRACE_NUM_FORMATS] = {
-    [PST_TRACE_CSV] = &psti_trace_csv,
-    [PST_TRACE_MEMO] = &psti_trace_memo,
-    [PST_TRACE_MINIMALLOC] = &psti_trace_minimalloc,
-    [PST_TRACE_STALLOC] = &psti_trace_stalloc,
-    [PST_TRACE_PYTORCH] = &psti_trace_pytorch,
-};
+#define KIND(name, flag, align, text) [name] = &psti_trace_by_##flag,
+const psti_trace_kind *const psti_trace_kinds[] = {PST_TRACE_FORMAT_LIST(KIND)};
 
 pst_status pst_trace_reader_open(const pst_trace_config *config, pst_trace_read_fn read,
                                  void *source, pst_trace_reader **reader_out)
 {
     PSTI_TRY(psti_trace_check_config(config));
     PSTI_CHECK(read != NULL && reader_out != NULL, PST_E_INVALID, "read or reader_out is NULL");
-    const psti_trace_kind *kind = kinds[config->format];
+    const psti_trace_kind *kind = psti_trace_kinds[config->format];
     pst_trace_reader *reader = psti_calloc(1, sizeof(*reader));
     PSTI_CHECK(reader != NULL, PST_E_NOMEM, "out of memory for a reader");
     *reader = (pst_trace_reader){.config = *config,

@@ -142,5 +142,5 @@ static void close_state(pst_trace_reader *reader)
     psti_map_free(&((stalloc_state *)reader->state)->addresses.map);
 }
 
-const psti_trace_kind psti_trace_stalloc = {
+const psti_trace_kind psti_trace_by_stalloc = {
     .next = next, .close = close_state, .state_bytes = sizeof(stalloc_state), .has_lines = true};

@@ -20,13 +20,23 @@
 #define PST_TRACE_MAX_STREAMS 64      /* streams of a trace, numbered 0.. by first appearance */
 #define PST_TRACE_MAX_BYTES INT64_MAX /* of one tensor */
 
+/* X(name, flag, align, text): the only list of formats. flag: of `pagestash trace` and `pagestash
+ * plan`; align: how addresses are best aligned, 1 where sizes are in a unit of the file's own. */
+#define PST_TRACE_FORMAT_LIST(X)                                                            \
+    X(PST_TRACE_CSV, trace, 512,                                                            \
+      "our own trace: CSV with columns op,id,size,stream,phase,layer,micro_batch,rank,tag") \
+    X(PST_TRACE_MEMO, memo, 1, "MEMO's lines: malloc ID SIZE, free ID [SIZE]")              \
+    X(PST_TRACE_MINIMALLOC, minimalloc, 1,                                                  \
+      "MiniMalloc's CSV with columns id, lower, upper, size in any order")                  \
+    X(PST_TRACE_STALLOC, stalloc, 512,                                                      \
+      "STAlloc's lines: 1 POINTER SIZE STREAM, 0 POINTER SIZE STREAM, markers")             \
+    X(PST_TRACE_PYTORCH, pytorch, 512, "a pickle of torch.cuda.memory._snapshot()")
+
 typedef enum pst_trace_format {
-    PST_TRACE_CSV = 0,    /* ours: op,id,size,stream,phase,layer,micro_batch,rank,tag */
-    PST_TRACE_MEMO,       /* "malloc id size", "free id [size]" */
-    PST_TRACE_MINIMALLOC, /* CSV with columns id,lower,upper,size in any order */
-    PST_TRACE_STALLOC,    /* "1 pointer size stream", "0 pointer size stream", marker lines */
-    PST_TRACE_PYTORCH,    /* pickle of torch.cuda.memory._snapshot() */
-    PST_TRACE_NUM_FORMATS
+#define PST_TRACE_FORMAT_ENUM(name, flag, align, text) name,
+    PST_TRACE_FORMAT_LIST(PST_TRACE_FORMAT_ENUM)
+#undef PST_TRACE_FORMAT_ENUM
+        PST_TRACE_NUM_FORMATS
 } pst_trace_format;
 
 typedef enum pst_trace_op {
