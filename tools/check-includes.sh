@@ -20,7 +20,7 @@ kernels/cuda/paging  : kernels kernels/core kernels/cuda | pagestash system cuda
 kernels/cuda/fused   : kernels kernels/core kernels/cuda kernels/cuda/paging | pagestash system cuda
 host/base            : kernels/core | pagestash system
 host/base/nvtx.c     : host/base | pagestash system nvtx
-host/schedule        : host/base host/estimate kernels/core | pagestash system
+host/schedule        : host/base kernels/core | pagestash system
 host/model           : host/base kernels/core | pagestash system
 host/device          : host/base kernels kernels/core | pagestash system
 host/device/device_cuda.h      : host/device | pagestash system cuda
@@ -38,7 +38,7 @@ host/estimate        : host/base host/schedule host/model host/stash/pool_layout
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system
-tools/replay         : tools/common | pagestash system jansson
+tools/replay         : tools/common host/schedule/pipeline.h | pagestash system jansson
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay | pagestash system jansson
 tools/estimate       : tools/common tools/plan | pagestash system jansson

@@ -6,6 +6,7 @@
 
 #include "host/base/arith.h"
 #include "host/base/base.h"
+#include "host/schedule/pipeline.h"
 
 /* ---- estimate.c ---- */
 
@@ -115,32 +116,23 @@ typedef struct psti_chunk_saved {
 uint64_t psti_fill_chunks(const pst_estimate_config *config, uint64_t stage,
                           psti_chunk_saved *chunks);
 
-/* ---- estimate_schedule.c ---- */
+/* What a stage holds after a pass, beside its states and the head. */
+typedef struct psti_live {
+    const pst_estimate_config *config;
+    const psti_chunk_saved *chunks;
+    pst_estimate_moe moe;
+    uint64_t num_layers, num_moe, saved_bytes;
+} psti_live;
 
-/* 1F1B, also interleaved: the passes of one stage, one after the other. */
-typedef struct psti_passes {
-    uint64_t group;         /* micro-batches per turn of a chunk */
-    uint64_t num_chunks;    /* of the stage */
-    uint64_t warm_up;       /* forwards before the first backward */
-    uint64_t num_passes;    /* forwards of an iteration, and backwards */
-    uint64_t num_forwards;  /* so far */
-    uint64_t num_backwards; /* so far */
-} psti_passes;
+psti_live psti_nothing_live(const pst_estimate_config *config, const psti_chunk_saved *chunks);
+/* A psti_live_fn. Returns what is saved, and with PST_MOE_PAGED what paging adds. */
+uint64_t psti_live_after(void *live, const psti_pass *pass);
 
-typedef struct psti_pass {
-    bool is_backward;
-    uint64_t chunk, micro_batch;
-} psti_pass;
-
-psti_passes psti_passes_of(const pst_estimate_config *config, uint64_t stage);
-/* False: there is none left. */
-bool psti_passes_next(psti_passes *self, psti_pass *pass_out);
-
-/* live: for each chunk of a stage 0, which becomes the micro-batches that have run forward and not
- * backward when what their chunks save, and with PST_MOE_PAGED what paging adds, are largest, the first time.
- * Fails: INVALID (they exceed 64 bits). */
-pst_status psti_passes_peak(const pst_estimate_config *config, uint64_t stage,
-                            const psti_chunk_saved *chunks, uint64_t *live);
+psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage);
+/* live: for each chunk of a stage, the micro-batches that are when psti_live_after is highest, the
+ * first time. Fails: INVALID (what they save exceeds 64 bits). */
+pst_status psti_find_peak(const pst_estimate_config *config, uint64_t stage,
+                          const psti_chunk_saved *chunks, uint64_t *live);
 
 /* ---- estimate_transient.c ---- */
 

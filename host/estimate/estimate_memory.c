@@ -124,6 +124,60 @@ uint64_t psti_fill_chunks(const pst_estimate_config *config, uint64_t stage,
     return head_bytes(&self);
 }
 
+/* ---- the schedule ---- */
+
+psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage)
+{
+    return psti_pipeline_1f1b(&(psti_pipeline_shape){
+        .num_stages = config->pipeline_parallel,
+        .stage = stage,
+        .num_micro_batches = psti_num_micro_batches(config),
+        .num_chunks = config->virtual_stages,
+        .group = config->micro_batch_group_size,
+        .overlaps_exchange = config->overlaps_exchange,
+    });
+}
+
+psti_live psti_nothing_live(const pst_estimate_config *config, const psti_chunk_saved *chunks)
+{
+    psti_live self = {.config = config, .chunks = chunks};
+    if (psti_pages(config))
+        self.moe = psti_moe_of(config);
+    return self;
+}
+
+static void count(uint64_t *sum, const psti_pass *pass, uint64_t amount)
+{
+    *sum = pass->kind == PSTI_PASS_FORWARD ? *sum + amount : *sum - amount;
+}
+
+uint64_t psti_live_after(void *live, const psti_pass *pass)
+{
+    psti_live *self = live;
+    const psti_chunk_saved *chunk = &self->chunks[pass->chunk];
+    count(&self->num_layers, pass, chunk->num_layers);
+    count(&self->num_moe, pass, chunk->num_moe);
+    count(&self->saved_bytes, pass, chunk->bytes);
+    if (!psti_pages(self->config))
+        return self->saved_bytes;
+    return psti_plus(self->saved_bytes, psti_paging_bytes(self->config, &self->moe, self->num_moe));
+}
+
+pst_status psti_find_peak(const pst_estimate_config *config, uint64_t stage,
+                          const psti_chunk_saved *chunks, uint64_t *live)
+{
+    const psti_pipeline pipeline = psti_pipeline_of(config, stage);
+    const uint64_t most = psti_pipeline_most_live(&pipeline);
+    psti_live self = psti_nothing_live(config, chunks);
+    for (uint64_t i = 0; i < pipeline.num_chunks && pipeline.num_chunks > 1; i++)
+        PSTI_CHECK(psti_times(chunks[i].bytes, most) != PSTI_TOO_MUCH, PST_E_INVALID,
+                   "config: saved activations exceed 64 bits");
+    psti_pipeline_peak(&pipeline, psti_live_after, &self, live);
+    return PST_OK;
+}
+
+/* ---- all of it ---- */
+
 static pst_status add_transient(const pst_estimate_config *config, uint64_t stage,
                                 const psti_chunk_saved *first, pst_estimate_memory *memory)
 {
@@ -141,7 +195,7 @@ static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
 {
     const uint64_t head = psti_fill_chunks(config, stage, chunks);
     const saved self = saved_of(config, stage);
-    PSTI_TRY(psti_passes_peak(config, stage, chunks, live));
+    PSTI_TRY(psti_find_peak(config, stage, chunks, live));
     PSTI_TRY(pst_estimate_get_states(config, stage, &memory->states));
     memory->num_micro_batches = psti_num_micro_batches(config);
     memory->head_bytes = head;

@@ -7,6 +7,7 @@
 #include "host/base/arith.h"
 #include "host/base/lines.h"
 #include "host/base/table.h"
+#include "host/schedule/pipeline.h"
 
 /* ---- trace_reader.c ---- */
 
@@ -182,15 +183,6 @@ void psti_tape_free(psti_tape *tape, uint64_t id);
 void psti_tape_add(psti_tape *tape, const pst_trace_request *row); /* as it is, but for the line */
 /* The trace of all rows, whatever is not freed kept; takes the rows away in any case. */
 pst_status psti_tape_close(psti_tape *tape, const char *name, pst_trace **trace_out);
-
-/* The order of the micro-batches: how many go forward before forwards and backwards take turns. */
-typedef struct psti_schedule {
-    uint32_t num_micro_batches, warmup;
-    uint32_t step; /* 0 at first */
-} psti_schedule;
-
-/* The next forward or backward of a micro-batch; false at the end. */
-bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t *micro_batch_out);
 
 /* ---- trace_layers.c: where the layers of a profile are ---- */
 

@@ -16,6 +16,7 @@ typedef struct trip {
 typedef struct model {
     psti_deriver base;
     const pst_trace_derivation *from;
+    psti_pipeline pipeline;
     trip *flights; /* [num_flights]; micro-batch m uses m % num_flights */
     uint32_t num_flights;
 } model;
@@ -120,15 +121,13 @@ static void backward(model *self, uint32_t micro_batch)
 
 static void whole_model(model *self)
 {
-    psti_schedule schedule = {self->from->num_micro_batches, self->from->warmup, 0};
-    bool is_forward = false;
-    uint32_t micro_batch = 0;
-    while (self->base.tape.status == PST_OK &&
-           psti_schedule_next(&schedule, &is_forward, &micro_batch))
-        if (is_forward)
-            forward(self, micro_batch);
+    psti_pipeline pipeline = self->pipeline;
+    psti_pass pass;
+    while (self->base.tape.status == PST_OK && psti_pipeline_next(&pipeline, &pass))
+        if (pass.kind == PSTI_PASS_FORWARD)
+            forward(self, (uint32_t)pass.micro_batch);
         else
-            backward(self, micro_batch);
+            backward(self, (uint32_t)pass.micro_batch);
 }
 
 /* One layer by itself; what crosses its border is OTHER. */
@@ -255,8 +254,8 @@ static void close_flights(model *self)
 static pst_status open_flights(model *self)
 {
     const pst_trace_derivation *from = self->from;
-    const uint32_t most =
-        from->warmup < from->num_micro_batches ? from->warmup + 1 : from->num_micro_batches;
+    self->pipeline = psti_pipeline_warmed_up(from->num_micro_batches, from->warmup);
+    const uint32_t most = (uint32_t)psti_pipeline_most_live(&self->pipeline);
     self->num_flights = most;
     self->flights = psti_calloc(most, sizeof(*self->flights));
     for (uint32_t i = 0; self->flights != NULL && i < most; i++) {

@@ -195,23 +195,26 @@ static void write_backward(expander *self)
     write_part(self, PSTI_AFTER);
 }
 
-static uint32_t warmup_of(const pst_trace_expansion *how)
+static psti_pipeline pipeline_of(const pst_trace_expansion *how)
 {
-    return how->order == PST_ORDER_1F1B ? how->num_stages - how->stage - 1 : 0;
+    const uint64_t num = how->num_micro_batches > 0 ? how->num_micro_batches : 1;
+    if (how->order == PST_ORDER_SEQUENTIAL)
+        return psti_pipeline_warmed_up(num, 0);
+    return psti_pipeline_1f1b(&(psti_pipeline_shape){
+        .num_stages = how->num_stages, .stage = how->stage, .num_micro_batches = num});
 }
 
 static void write_all(expander *self)
 {
-    psti_schedule schedule = {self->how->num_micro_batches, warmup_of(self->how), 0};
-    bool is_forward = false;
-    if (schedule.num_micro_batches == 0)
-        schedule.num_micro_batches = 1;
-    while (self->tape.status == PST_OK &&
-           psti_schedule_next(&schedule, &is_forward, &self->micro_batch))
-        if (is_forward)
+    psti_pipeline pipeline = pipeline_of(self->how);
+    psti_pass pass;
+    while (self->tape.status == PST_OK && psti_pipeline_next(&pipeline, &pass)) {
+        self->micro_batch = (uint32_t)pass.micro_batch;
+        if (pass.kind == PSTI_PASS_FORWARD)
             write_forward(self);
         else
             write_backward(self);
+    }
 }
 
 /* ---- the call ---- */
@@ -256,12 +259,11 @@ static pst_status find_layers(const expander *self, psti_layers *layers)
 static pst_status open_tables(expander *self)
 {
     const pst_trace_expansion *how = self->how;
-    const uint64_t ahead = warmup_of(how);
-    const uint64_t num = how->num_micro_batches > 0 ? how->num_micro_batches : 1;
+    const psti_pipeline pipeline = pipeline_of(how);
     const psti_profile *profile = &self->profile;
     uint64_t num_ids = 0;
     self->layers = how->num_layers;
-    self->num_flights = (uint32_t)(ahead < num ? ahead + 1 : num);
+    self->num_flights = (uint32_t)psti_pipeline_most_live(&pipeline);
     const uint64_t num_copies = (uint64_t)self->num_flights * self->layers;
     const bool is_huge = __builtin_mul_overflow(num_copies, profile->num_tensors, &num_ids);
     self->ids =

@@ -1,3 +1,4 @@
+/* Traces that are written: rows one after another, labelled as the writer says. */
 #include "host/trace/trace.h"
 
 void psti_tape_open(psti_tape *tape)
@@ -53,24 +54,4 @@ pst_status psti_tape_close(psti_tape *tape, const char *name, pst_trace **trace_
     psti_free(tape->rows);
     tape->rows = NULL;
     return tape->status;
-}
-
-bool psti_schedule_next(psti_schedule *schedule, bool *is_forward_out, uint32_t *micro_batch_out)
-{
-    const uint32_t num = schedule->num_micro_batches;
-    const uint32_t ahead = schedule->warmup < num ? schedule->warmup : num;
-    const uint32_t step = schedule->step++;
-    if (step >= 2 * num)
-        return false;
-    const uint32_t turn = step - ahead; /* forwards and backwards alternate from here */
-    const bool is_warm = step >= ahead;
-    const bool is_cold = is_warm && turn >= 2 * (num - ahead); /* only backwards are left */
-    *is_forward_out = !is_warm || (!is_cold && turn % 2 == 0);
-    if (!is_warm)
-        *micro_batch_out = step;
-    else if (is_cold)
-        *micro_batch_out = step - num;
-    else
-        *micro_batch_out = turn % 2 == 0 ? ahead + turn / 2 : turn / 2;
-    return true;
 }

@@ -1,8 +1,11 @@
+/* Runs a trace: captures an iteration once, replays it with the counts of each step. */
 #include "tools/replay/replay.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "host/schedule/pipeline.h"
 
 static pst_event event_of(const replay_machine *machine, uint32_t slot, enum replay_time time)
 {
@@ -135,21 +138,40 @@ static int enqueue_backward(const replay_machine *machine, uint32_t slot)
                                         stream));
 }
 
-/* All forwards, then all backwards in reverse: what the graph holds. The pool is checked when it is
- * fullest and when it should be empty. */
+/* All layers of a micro-batch, up or down. */
+static int enqueue_pass(const replay_machine *machine, const psti_pass *pass)
+{
+    const uint32_t layers = machine->trace->layers;
+    const uint32_t first = (uint32_t)pass->micro_batch * layers;
+    for (uint32_t i = 0; i < layers; i++)
+        if (pass->kind == PSTI_PASS_FORWARD)
+            TOOL_TRY(enqueue_forward(machine, first + i));
+        else
+            TOOL_TRY(enqueue_backward(machine, first + layers - 1 - i));
+    return TOOL_OK;
+}
+
+static int check_pool(const replay_machine *machine)
+{
+    TOOL_TRY(join_lanes(machine));
+    return tool_status(pst_pool_check(machine->pool, machine->streams[0]));
+}
+
+/* What the graph holds. The pool is checked when it is fullest and when it should be empty. */
 static int enqueue_iteration(const replay_machine *machine)
 {
-    const uint32_t slots = machine->plan->slots;
+    const uint32_t last = machine->options->num_micro_batches - 1;
+    psti_pipeline pipeline = psti_pipeline_reversed(last + 1);
+    psti_pass pass;
     TOOL_TRY(fork_lanes(machine));
-    for (uint32_t slot = 0; slot < slots; slot++)
-        TOOL_TRY(enqueue_forward(machine, slot));
-    TOOL_TRY(join_lanes(machine));
-    TOOL_PST(pst_pool_check(machine->pool, machine->streams[0]));
-    TOOL_TRY(fork_lanes(machine));
-    for (uint32_t slot = slots; slot-- > 0;)
-        TOOL_TRY(enqueue_backward(machine, slot));
-    TOOL_TRY(join_lanes(machine));
-    TOOL_PST(pst_pool_check(machine->pool, machine->streams[0]));
+    while (psti_pipeline_next(&pipeline, &pass)) {
+        TOOL_TRY(enqueue_pass(machine, &pass));
+        if (pass.kind == PSTI_PASS_BACKWARD || pass.micro_batch != last)
+            continue;
+        TOOL_TRY(check_pool(machine));
+        TOOL_TRY(fork_lanes(machine));
+    }
+    TOOL_TRY(check_pool(machine));
     return tool_status(pst_pool_step(machine->pool, machine->streams[0]));
 }
 

@@ -368,7 +368,7 @@ PST_TEST(EstimateMemory, ThePeakOfAWholeIteration)
         given.micro_batch_group_size = 4 + (seed >> 50) % 4;
         given.global_batch = given.micro_batch_group_size * (1 + (seed >> 45) % 6);
         CHECK_OK(psti_estimate_open(&given, &config));
-        CHECK_OK(psti_passes_peak(&config, at, chunks, live));
+        CHECK_OK(psti_find_peak(&config, at, chunks, live));
         for (uint64_t j = 0; j < given.virtual_stages; j++)
             sum += live[j] * chunks[j].bytes;
         CHECK_EQ(sum, heaviest(&config, at, chunks));
