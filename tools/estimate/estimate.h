@@ -53,16 +53,26 @@ int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
 pst_status estimate_apply_variation(const estimate_options *options, pst_estimate_config *config);
 
-/* estimate_peak.c: the stage that needs most, overhead included. */
+/* estimate_peak.c: one stage, overhead included. Set stage_out->live, or leave it NULL. */
+typedef struct estimate_stage {
+    pst_estimate_memory memory;
+    pst_estimate_traffic traffic;
+    uint64_t *chunk_layers, *live; /* of each chunk */
+    uint64_t peak_bytes;           /* with the overhead; UINT64_MAX if it is more */
+    uint64_t wire_bytes;           /* that leave one GPU in an iteration; likewise */
+} estimate_stage;
+
+pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
+                            uint64_t overhead_bytes, estimate_stage *stage_out);
+
+/* The stage that needs most, and the most that leaves a GPU. needed: NULL, or a word for each
+ * stage. */
 typedef struct estimate_peak {
-    uint64_t stage, bytes;
-    uint64_t wire_bytes; /* of one GPU of the stage with most traffic, an iteration */
+    uint64_t stage, bytes, wire_bytes;
 } estimate_peak;
 
-/* What leaves a GPU in an iteration; UINT64_MAX if that is more. */
-uint64_t estimate_wire_bytes(const pst_estimate_traffic *traffic);
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
-                            estimate_peak *peak_out);
+                            uint64_t *needed, estimate_peak *peak_out);
 
 /* One for each mode; the report also as JSON. */
 int estimate_report_text(const estimate_options *options);

@@ -57,22 +57,28 @@ size_t estimate_bits_text(const char *words, uint64_t bits, const char *separato
     return used;
 }
 
-static void take(const estimate_line *line, const estimate_field *field, char *at)
+void estimate_set_field(pst_estimate_config *config, const estimate_field *field, uint64_t value)
 {
-    uint64_t whole = 0;
-    const estimate_kind kind = estimate_flag_table[field->flag].kind;
-    uint32_t word = field->from == ESTIMATE_TAKE;
-    if (kind == ESTIMATE_CHOICE)
-        word = (uint32_t)estimate_choice(line, field->flag, 0);
-    else if (kind != ESTIMATE_SWITCH)
-        estimate_take_number(line, field->flag, &whole);
-    const bool is_on = word != 0;
+    char *at = (char *)config + field->offset;
+    const uint32_t word = (uint32_t)value;
+    const bool is_on = value != 0;
     if (field->kind == ESTIMATE_IS_WHOLE)
-        memcpy(at, &whole, sizeof(whole));
+        memcpy(at, &value, sizeof(value));
     else if (field->kind == ESTIMATE_IS_SWITCH)
         memcpy(at, &is_on, sizeof(is_on));
     else
         memcpy(at, &word, sizeof(word));
+}
+
+static uint64_t given_value(const estimate_line *line, const estimate_field *field)
+{
+    const estimate_kind kind = estimate_flag_table[field->flag].kind;
+    uint64_t value = field->from == ESTIMATE_TAKE;
+    if (kind == ESTIMATE_CHOICE)
+        value = (uint64_t)estimate_choice(line, field->flag, 0);
+    else if (kind != ESTIMATE_SWITCH)
+        estimate_take_number(line, field->flag, &value);
+    return value;
 }
 
 void estimate_take_fields(const estimate_line *line, estimate_field_group group,
@@ -81,6 +87,6 @@ void estimate_take_fields(const estimate_line *line, estimate_field_group group,
     for (int i = 0; i < ESTIMATE_NUM_FIELDS; i++) {
         const estimate_field *field = &estimate_field_table[i];
         if (field->group == group && field->from != ESTIMATE_OWN && estimate_has(line, field->flag))
-            take(line, field, (char *)config + field->offset);
+            estimate_set_field(config, field, given_value(line, field));
     }
 }

@@ -66,12 +66,7 @@ static int fill_stage(estimate_figures *figures, uint64_t number)
             config->chunk_layers != NULL
                 ? config->chunk_layers[i * figures->num_stages + number]
                 : config->num_layers / figures->num_stages / figures->num_chunks;
-    TOOL_PST(pst_estimate_get_memory(config, number, stage->live, &stage->memory));
-    TOOL_PST(pst_estimate_get_traffic(config, number, &stage->traffic));
-    if (__builtin_add_overflow(stage->memory.peak_bytes, options->overhead_bytes,
-                               &stage->peak_bytes))
-        stage->peak_bytes = UINT64_MAX;
-    stage->wire_bytes = estimate_wire_bytes(&stage->traffic);
+    TOOL_PST(estimate_measure(config, number, options->overhead_bytes, stage));
     for (uint32_t i = 0; i < stage->traffic.num_ops; i++) {
         TOOL_TRY(check_whole(stage->traffic.ops[i].payload_bytes, "bytes of a transfer"));
         TOOL_TRY(check_whole(stage->traffic.ops[i].count, "transfers of a GPU"));

@@ -6,14 +6,6 @@
 
 __extension__ typedef unsigned __int128 estimate_wide;
 
-typedef struct estimate_stage {
-    pst_estimate_memory memory;
-    pst_estimate_traffic traffic;
-    uint64_t *chunk_layers, *live; /* of each chunk */
-    uint64_t peak_bytes;           /* with the overhead */
-    uint64_t wire_bytes;           /* of one GPU, in an iteration */
-} estimate_stage;
-
 /* One switch turned: the stage that needed most, before and after. */
 typedef struct estimate_whatif {
     const char *change;       /* as flags */

@@ -15,38 +15,17 @@ typedef struct fit {
     const estimate_options *options;
     uint64_t num_stages;
     uint64_t *needed; /* of each stage, overhead included */
-    uint64_t heaviest;
+    estimate_peak peak;
     uint64_t micro_batch, sequence, sequence_step; /* 0: none fits */
 } fit;
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    uint64_t sum = 0;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
-static pst_status needed_by(const estimate_options *options, const pst_estimate_config *config,
-                            uint64_t stage, uint64_t *bytes_out)
-{
-    pst_estimate_memory memory;
-    TOOL_TRY(pst_estimate_get_memory(config, stage, NULL, &memory));
-    *bytes_out = plus(memory.peak_bytes, options->overhead_bytes);
-    return PST_OK;
-}
 
 /* What cannot be run, or counted, does not fit. Fails: NOMEM. */
 static pst_status check_fit(const fit *self, const pst_estimate_config *config, bool *fits_out)
 {
-    *fits_out = false;
-    for (uint64_t stage = 0; stage < self->num_stages; stage++) {
-        uint64_t bytes = 0;
-        const pst_status status = needed_by(self->options, config, stage, &bytes);
-        if (status == PST_E_INVALID || (status == PST_OK && bytes > self->options->memory_bytes))
-            return PST_OK;
-        TOOL_TRY(status);
-    }
-    *fits_out = true;
-    return PST_OK;
+    estimate_peak peak = {.bytes = 0};
+    const pst_status status = estimate_peak_of(config, self->options->overhead_bytes, NULL, &peak);
+    *fits_out = status == PST_OK && peak.bytes <= self->options->memory_bytes;
+    return status == PST_E_INVALID ? PST_OK : status;
 }
 
 /* Every one is tried, from the top: with more sequences to a micro-batch there are fewer of those
@@ -103,11 +82,9 @@ static pst_status find_sequence(fit *self)
 
 static pst_status fill(fit *self)
 {
-    for (uint64_t stage = 0; stage < self->num_stages; stage++) {
-        TOOL_TRY(needed_by(self->options, &self->options->config, stage, &self->needed[stage]));
-        if (self->needed[stage] > self->needed[self->heaviest])
-            self->heaviest = stage;
-    }
+    const estimate_options *options = self->options;
+    TOOL_TRY(
+        estimate_peak_of(&options->config, options->overhead_bytes, self->needed, &self->peak));
     TOOL_TRY(find_micro_batch(self));
     return find_sequence(self);
 }
@@ -141,7 +118,7 @@ static void print(const fit *self, bool fits)
                estimate_bytes_text(self->needed[stage], text));
         print_margin(options->memory_bytes, self->needed[stage]);
     }
-    printf("heaviest stage: %" PRIu64 "\n", self->heaviest);
+    printf("heaviest stage: %" PRIu64 "\n", self->peak.stage);
     print_largest("micro-batch", self->micro_batch, "sequence", options->config.sequence_size);
     print_largest("sequence", self->sequence, "micro-batch", options->config.micro_batch);
     estimate_print_unmodelled(options);
@@ -169,9 +146,9 @@ static int write_json(const fit *self, bool fits)
     json_put(&object, "fits", json_boolean(fits));
     json_put_whole(&object, "memory_bytes", options->memory_bytes);
     json_put_whole(&object, "overhead_bytes", options->overhead_bytes);
-    json_put_whole(&object, "heaviest_stage", self->heaviest);
-    json_put_whole(&object, "needed_bytes", self->needed[self->heaviest]);
-    json_put(&object, "margin_bytes", margin_of(self, self->heaviest));
+    json_put_whole(&object, "heaviest_stage", self->peak.stage);
+    json_put_whole(&object, "needed_bytes", self->peak.bytes);
+    json_put(&object, "margin_bytes", margin_of(self, self->peak.stage));
     json_put_whole(&object, "micro_batch", options->config.micro_batch);
     json_put_whole(&object, "sequence", options->config.sequence_size);
     json_put_whole(&object, "largest_micro_batch", self->micro_batch);
@@ -184,10 +161,10 @@ static int write_json(const fit *self, bool fits)
 
 static int answer(const fit *self)
 {
-    const bool fits = self->needed[self->heaviest] <= self->options->memory_bytes;
-    if (self->needed[self->heaviest] > INT64_MAX)
+    const bool fits = self->peak.bytes <= self->options->memory_bytes;
+    if (self->peak.bytes > INT64_MAX)
         return tool_fail(TOOL_USAGE, "--fit: stage %" PRIu64 " needs more than 2^63 - 1 bytes",
-                         self->heaviest);
+                         self->peak.stage);
     if (self->options->json)
         TOOL_TRY(write_json(self, fits));
     else

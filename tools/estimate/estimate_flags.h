@@ -119,6 +119,7 @@ extern const estimate_field estimate_field_table[ESTIMATE_NUM_FIELDS];
 
 /* A number, 0 or 1 of a switch, the index of a choice, bits; 0 of a list. */
 uint64_t estimate_field_value(const pst_estimate_config *config, const estimate_field *field);
+void estimate_set_field(pst_estimate_config *config, const estimate_field *field, uint64_t value);
 /* The word of "first|second|third" with this index; returns out. */
 #define ESTIMATE_WORD 32
 const char *estimate_word(const char *words, uint64_t index, char out[ESTIMATE_WORD]);

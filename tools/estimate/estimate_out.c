@@ -32,7 +32,7 @@ int estimate_stage_of(const estimate_options *options, uint64_t *stage_out)
 {
     estimate_peak peak = {.stage = options->timeline_stage};
     if (options->timeline_stage == UINT64_MAX)
-        TOOL_PST(estimate_peak_of(&options->config, options->overhead_bytes, &peak));
+        TOOL_PST(estimate_peak_of(&options->config, options->overhead_bytes, NULL, &peak));
     *stage_out = peak.stage;
     return TOOL_OK;
 }

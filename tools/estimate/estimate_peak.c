@@ -1,7 +1,8 @@
-/* The stage that needs most. */
+/* What a stage needs, and which one needs most: --fit, --search and what-if stand on this. */
 #include "tools/estimate/estimate.h"
 
-uint64_t estimate_wire_bytes(const pst_estimate_traffic *traffic)
+/* What leaves a GPU in an iteration; UINT64_MAX if that is more. */
+static uint64_t sent_bytes(const pst_estimate_traffic *traffic)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < traffic->num_ops; i++)
@@ -11,25 +12,33 @@ uint64_t estimate_wire_bytes(const pst_estimate_traffic *traffic)
     return bytes;
 }
 
+pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
+                            uint64_t overhead_bytes, estimate_stage *stage_out)
+{
+    TOOL_TRY(pst_estimate_get_memory(config, stage, stage_out->live, &stage_out->memory));
+    TOOL_TRY(pst_estimate_get_traffic(config, stage, &stage_out->traffic));
+    stage_out->wire_bytes = sent_bytes(&stage_out->traffic);
+    if (__builtin_add_overflow(stage_out->memory.peak_bytes, overhead_bytes,
+                               &stage_out->peak_bytes))
+        stage_out->peak_bytes = UINT64_MAX;
+    return PST_OK;
+}
+
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
-                            estimate_peak *peak_out)
+                            uint64_t *needed, estimate_peak *peak_out)
 {
     const uint64_t num_stages = config->pipeline_parallel ? config->pipeline_parallel : 1;
     estimate_peak peak = {.stage = 0};
-    for (uint64_t stage = 0; stage < num_stages; stage++) {
-        pst_estimate_memory memory;
-        pst_estimate_traffic traffic;
-        uint64_t bytes = 0;
-        TOOL_TRY(pst_estimate_get_memory(config, stage, NULL, &memory));
-        TOOL_TRY(pst_estimate_get_traffic(config, stage, &traffic));
-        const uint64_t wire_bytes = estimate_wire_bytes(&traffic);
-        if (__builtin_add_overflow(memory.peak_bytes, overhead_bytes, &bytes))
-            bytes = UINT64_MAX;
-        if (stage == 0 || bytes > peak.bytes) {
-            peak.stage = stage;
-            peak.bytes = bytes;
+    for (uint64_t i = 0; i < num_stages; i++) {
+        estimate_stage stage = {.live = NULL};
+        TOOL_TRY(estimate_measure(config, i, overhead_bytes, &stage));
+        if (needed != NULL)
+            needed[i] = stage.peak_bytes;
+        if (i == 0 || stage.peak_bytes > peak.bytes) {
+            peak.stage = i;
+            peak.bytes = stage.peak_bytes;
         }
-        peak.wire_bytes = wire_bytes > peak.wire_bytes ? wire_bytes : peak.wire_bytes;
+        peak.wire_bytes = stage.wire_bytes > peak.wire_bytes ? stage.wire_bytes : peak.wire_bytes;
     }
     *peak_out = peak;
     return PST_OK;

@@ -109,7 +109,7 @@ static pst_status try_split(search *self, choice *split)
         return PST_OK;
     self->last = estimate_apply_variation(self->options, &config);
     if (self->last == PST_OK)
-        self->last = estimate_peak_of(&config, self->options->overhead_bytes, &split->peak);
+        self->last = estimate_peak_of(&config, self->options->overhead_bytes, NULL, &split->peak);
     if (self->last == PST_E_INVALID)
         return PST_OK;
     TOOL_TRY(self->last);
@@ -325,7 +325,7 @@ static pst_status try_given(search *self)
     pst_estimate_config config = self->options->config;
     pst_status status = estimate_apply_variation(self->options, &config);
     if (status == PST_OK)
-        status = estimate_peak_of(&config, self->options->overhead_bytes, &self->given);
+        status = estimate_peak_of(&config, self->options->overhead_bytes, NULL, &self->given);
     self->is_given_valid =
         status == PST_OK && self->given.bytes <= INT64_MAX && self->given.wire_bytes <= INT64_MAX;
     return status == PST_E_INVALID ? PST_OK : status;

@@ -1,59 +1,45 @@
 /* What one switch would do to the stage that needs most. */
 #include "tools/estimate/estimate_figures.h"
+#include "tools/estimate/estimate_flags.h"
 
-/* A switch: turns it in the config, or says that it is turned already. */
-typedef struct whatif {
-    const char *change;
-    bool (*turn)(pst_estimate_config *config);
-} whatif;
+/* ---- what a switch needs to make sense ---- */
 
-static bool set(bool *field, bool value)
+static bool is_split(const pst_estimate_config *config)
 {
-    const bool is_new = *field != value;
-    *field = value;
-    return is_new;
+    return config->tensor_parallel > 1;
 }
 
-static bool add_bit(pst_estimate_config *config, uint32_t bit)
+static bool is_gathered(const pst_estimate_config *config)
 {
-    const bool is_new = (config->recompute & bit) == 0;
-    config->recompute |= bit;
-    return is_new;
+    return config->sequence_parallel && is_split(config);
 }
 
-static bool gather_again(pst_estimate_config *config)
+static bool is_gated(const pst_estimate_config *config)
 {
-    return config->sequence_parallel && config->tensor_parallel > 1 &&
-           add_bit(config, PST_RECOMPUTE_GATHER);
+    return config->is_gated;
 }
 
-static bool keep_gathered(pst_estimate_config *config)
+static bool has_wide_gradients(const pst_estimate_config *config)
 {
-    const bool is_new = (config->recompute & PST_RECOMPUTE_GATHER) != 0;
-    config->recompute &= ~PST_RECOMPUTE_GATHER;
-    return config->sequence_parallel && config->tensor_parallel > 1 && is_new;
+    return config->type == PST_TRAIN_BF16 && config->gradient_width > 2;
 }
 
-static bool norm_again(pst_estimate_config *config)
+static bool has_experts(const pst_estimate_config *config)
 {
-    return add_bit(config, PST_RECOMPUTE_NORM);
+    return config->num_experts != 0;
 }
 
-static bool activation_again(pst_estimate_config *config)
+static bool keeps_activation(const pst_estimate_config *config)
 {
-    return add_bit(config, PST_RECOMPUTE_ACTIVATION);
+    return has_experts(config) && (config->recompute & PST_RECOMPUTE_ACTIVATION) == 0;
 }
 
-static bool experts_again(pst_estimate_config *config)
+static bool has_spare_capacity(const pst_estimate_config *config)
 {
-    return config->num_experts != 0 && (config->recompute & PST_RECOMPUTE_ACTIVATION) == 0 &&
-           add_bit(config, PST_RECOMPUTE_EXPERTS);
+    return has_experts(config) && config->capacity_num > config->capacity_den;
 }
 
-static bool attention_again(pst_estimate_config *config)
-{
-    return add_bit(config, PST_RECOMPUTE_ATTENTION);
-}
+/* ---- changes of more than one field: whether they change anything ---- */
 
 static bool layers_again(pst_estimate_config *config)
 {
@@ -64,84 +50,11 @@ static bool layers_again(pst_estimate_config *config)
     return is_new;
 }
 
-static bool fuse_activation(pst_estimate_config *config)
-{
-    return config->is_gated && set(&config->fuses_activation, true);
-}
-
-static bool fp8_inputs(pst_estimate_config *config)
-{
-    return set(&config->saves_inputs_fp8, true);
-}
-
-static bool fuse_loss(pst_estimate_config *config)
-{
-    const bool is_new = config->loss != PST_LOSS_FUSED;
-    config->loss = PST_LOSS_FUSED;
-    return is_new;
-}
-
-static bool flash(pst_estimate_config *config)
-{
-    return set(&config->has_flash_attention, true);
-}
-
-static bool sequence(pst_estimate_config *config)
-{
-    return config->tensor_parallel > 1 && set(&config->sequence_parallel, true);
-}
-
-static bool shard_optimizer(pst_estimate_config *config)
-{
-    return set(&config->distributed_optimizer, true);
-}
-
-static bool bf16_gradients(pst_estimate_config *config)
-{
-    const bool is_new = config->type == PST_TRAIN_BF16 &&
-                        (config->gradient_width == 0 || config->gradient_width > 2);
-    config->gradient_width = 2;
-    return is_new;
-}
-
 static bool offload(pst_estimate_config *config)
 {
     const bool is_new = config->offload_den == 0 || config->offload_num < config->offload_den;
     config->offload_num = config->offload_den = 1;
     return is_new;
-}
-
-static bool early_probs(pst_estimate_config *config)
-{
-    return config->num_experts != 0 && set(&config->applies_probs_late, false);
-}
-
-static bool rows(pst_estimate_config *config, pst_moe_rows kind)
-{
-    const bool is_new = config->num_experts != 0 && config->moe_rows != kind;
-    config->moe_rows = kind;
-    return is_new;
-}
-
-static bool balanced_rows(pst_estimate_config *config)
-{
-    return rows(config, PST_MOE_BALANCED);
-}
-
-static bool capacity_rows(pst_estimate_config *config)
-{
-    const bool is_above = config->capacity_den != 0 && config->capacity_num > config->capacity_den;
-    return is_above && rows(config, PST_MOE_CAPACITY);
-}
-
-static bool worst_rows(pst_estimate_config *config)
-{
-    return rows(config, PST_MOE_WORST);
-}
-
-static bool paged_rows(pst_estimate_config *config)
-{
-    return rows(config, PST_MOE_PAGED);
 }
 
 /* Paged, and the layer at work has room for whatever the router does. */
@@ -171,63 +84,79 @@ static bool halve_micro_batch(pst_estimate_config *config)
     return is_even;
 }
 
-static const whatif whatifs[] = {
-    {"--tp-recompute-allgather 1", gather_again},
-    {"--tp-recompute-allgather 0", keep_gathered},
-    {"--recompute-granularity selective --recompute-modules layernorm", norm_again},
-    {"--recompute-activation-function", activation_again},
-    {"--recompute-granularity selective --recompute-modules moe_act", experts_again},
-    {"--recompute-granularity selective --recompute-modules core_attn", attention_again},
-    {"--recompute-granularity full --recompute-num-layers 1", layers_again},
-    {"fused gated activation", fuse_activation},
-    {"--activation-func-fp8-input-store", fp8_inputs},
-    {"--cross-entropy-loss-fusion", fuse_loss},
-    {"--use-flash-attn", flash},
-    {"--sequence-parallel", sequence},
-    {"--use-distributed-optimizer", shard_optimizer},
-    {"--grad-reduce-in-bf16", bf16_gradients},
-    {"--optimizer-cpu-offload", offload},
-    {"--moe-probs act", early_probs},
-    {"--moe-buffer balanced", balanced_rows},
-    {"--moe-buffer capacity", capacity_rows},
-    {"--moe-buffer worst", worst_rows},
-    {"--moe-buffer paged", paged_rows},
-    {"--moe-buffer paged, working buffer for the worst routing", paged_worst_rows},
-    {"no virtual pipeline stages", plain_pipeline},
-    {"half of --micro-batch-size", halve_micro_batch},
-};
-_Static_assert(sizeof(whatifs) / sizeof(whatifs[0]) == ESTIMATE_NUM_WHATIFS,
-               "as many as there are");
+/* ---- the switches ---- */
 
-static pst_status figures_of(const pst_estimate_config *config, uint64_t stage,
-                             pst_estimate_memory *memory_out, uint64_t *wire_bytes_out)
+/* Sets, or adds or takes away bits of, one field, where it makes sense; or `turn` does it. */
+typedef struct whatif {
+    const char *change;
+    enum { SET, ADD, DROP } how;
+    int field;
+    uint64_t value;
+    bool (*makes_sense)(const pst_estimate_config *config); /* NULL: always */
+    bool (*turn)(pst_estimate_config *config);
+} whatif;
+
+#define FIELD(member) ESTIMATE_INDEX_##member
+#define SELECTIVE "--recompute-granularity selective --recompute-modules "
+static const whatif whatifs[ESTIMATE_NUM_WHATIFS] = {
+    {"--tp-recompute-allgather 1", ADD, FIELD(recompute), PST_RECOMPUTE_GATHER, is_gathered, NULL},
+    {"--tp-recompute-allgather 0", DROP, FIELD(recompute), PST_RECOMPUTE_GATHER, is_gathered, NULL},
+    {SELECTIVE "layernorm", ADD, FIELD(recompute), PST_RECOMPUTE_NORM, NULL, NULL},
+    {"--recompute-activation-function", ADD, FIELD(recompute), PST_RECOMPUTE_ACTIVATION, NULL,
+     NULL},
+    {SELECTIVE "moe_act", ADD, FIELD(recompute), PST_RECOMPUTE_EXPERTS, keeps_activation, NULL},
+    {SELECTIVE "core_attn", ADD, FIELD(recompute), PST_RECOMPUTE_ATTENTION, NULL, NULL},
+    {"--recompute-granularity full --recompute-num-layers 1", .turn = layers_again},
+    {"fused gated activation", SET, FIELD(fuses_activation), true, is_gated, NULL},
+    {"--activation-func-fp8-input-store", SET, FIELD(saves_inputs_fp8), true, NULL, NULL},
+    {"--cross-entropy-loss-fusion", SET, FIELD(loss), PST_LOSS_FUSED, NULL, NULL},
+    {"--use-flash-attn", SET, FIELD(has_flash_attention), true, NULL, NULL},
+    {"--sequence-parallel", SET, FIELD(sequence_parallel), true, is_split, NULL},
+    {"--use-distributed-optimizer", SET, FIELD(distributed_optimizer), true, NULL, NULL},
+    {"--grad-reduce-in-bf16", SET, FIELD(gradient_width), 2, has_wide_gradients, NULL},
+    {"--optimizer-cpu-offload", .turn = offload},
+    {"--moe-probs act", SET, FIELD(applies_probs_late), false, has_experts, NULL},
+    {"--moe-buffer balanced", SET, FIELD(moe_rows), PST_MOE_BALANCED, has_experts, NULL},
+    {"--moe-buffer capacity", SET, FIELD(moe_rows), PST_MOE_CAPACITY, has_spare_capacity, NULL},
+    {"--moe-buffer worst", SET, FIELD(moe_rows), PST_MOE_WORST, has_experts, NULL},
+    {"--moe-buffer paged", SET, FIELD(moe_rows), PST_MOE_PAGED, has_experts, NULL},
+    {"--moe-buffer paged, working buffer for the worst routing", .turn = paged_worst_rows},
+    {"no virtual pipeline stages", .turn = plain_pipeline},
+    {"half of --micro-batch-size", .turn = halve_micro_batch},
+};
+
+/* False: it is turned already, or makes no sense here. */
+static bool turn(const whatif *of, pst_estimate_config *config)
 {
-    pst_estimate_traffic traffic;
-    TOOL_TRY(pst_estimate_get_memory(config, stage, NULL, memory_out));
-    TOOL_TRY(pst_estimate_get_traffic(config, stage, &traffic));
-    *wire_bytes_out = estimate_wire_bytes(&traffic);
-    return PST_OK;
+    if (of->turn != NULL)
+        return of->turn(config);
+    const estimate_field *field = &estimate_field_table[of->field];
+    const uint64_t before = estimate_field_value(config, field);
+    const uint64_t after = of->how == SET   ? of->value
+                           : of->how == ADD ? before | of->value
+                                            : before & ~of->value;
+    const bool makes_sense = of->makes_sense == NULL || of->makes_sense(config);
+    estimate_set_field(config, field, after);
+    return makes_sense && after != before;
 }
 
-/* Adds nothing where the switch is turned already, does not go with the rest of the run, or changes
- * neither figure. */
+/* Adds nothing where the switch does not go with the rest of the run, or changes neither figure. */
 static int try_one(estimate_figures *figures, const whatif *of)
 {
     const estimate_stage *before = &figures->stages[figures->heaviest];
     pst_estimate_config config = figures->options->config;
-    pst_estimate_memory memory = {.bytes = 0};
-    uint64_t wire_bytes = 0;
-    if (!of->turn(&config))
+    estimate_stage after = {.peak_bytes = 0};
+    if (!turn(of, &config))
         return TOOL_OK;
-    const pst_status status = figures_of(&config, figures->heaviest, &memory, &wire_bytes);
-    if (status == PST_E_INVALID || memory.peak_bytes > INT64_MAX || wire_bytes > INT64_MAX)
+    const pst_status status = estimate_measure(&config, figures->heaviest, 0, &after);
+    if (status == PST_E_INVALID || after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX)
         return TOOL_OK;
     TOOL_PST(status);
-    if (memory.peak_bytes == before->memory.peak_bytes && wire_bytes == before->wire_bytes)
-        return TOOL_OK;
-    figures->whatifs[figures->num_whatifs++] = (estimate_whatif){
-        of->change, (int64_t)before->memory.peak_bytes - (int64_t)memory.peak_bytes,
-        (int64_t)wire_bytes - (int64_t)before->wire_bytes};
+    const uint64_t peak_bytes = before->memory.peak_bytes;
+    if (after.peak_bytes != peak_bytes || after.wire_bytes != before->wire_bytes)
+        figures->whatifs[figures->num_whatifs++] =
+            (estimate_whatif){of->change, (int64_t)peak_bytes - (int64_t)after.peak_bytes,
+                              (int64_t)after.wire_bytes - (int64_t)before->wire_bytes};
     return TOOL_OK;
 }
 
