@@ -1,3 +1,4 @@
+/* Making and ending an arena, its iterations and its figures. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* A set of numbers in which the next lower one is found in a step per level. */
 #include <inttypes.h>
 
 #include "host/arena/arena.h"

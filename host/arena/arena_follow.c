@@ -1,4 +1,4 @@
-/* Which planned request is this? Follows the plan, and finds back to it. */
+/* Which malloc of the plan a request is: follows the plan, and finds back to it after a deviation. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* One GPU's memory, shared by a plan, pages of MoE layers, swapped layers and others. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

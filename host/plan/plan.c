@@ -1,3 +1,4 @@
+/* pst_plan_run: the stages of a plan one after another, and the names of what it reports. */
 #include "host/plan/plan.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The choices at one end of a valley. */
+/* The exact search: what may be placed at one end of a valley. */
 #include "host/plan/plan_exact.h"
 
 #define MAX_ITEMS 64

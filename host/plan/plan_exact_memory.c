@@ -1,4 +1,4 @@
-/* Memory of the exact search, counted against its budget. */
+/* Takes memory for the exact search and counts it against its budget. */
 #include <string.h>
 
 #include "host/plan/plan_exact.h"

@@ -1,4 +1,4 @@
-/* Depth first through the choices, without recursion. */
+/* The exact search goes through its choices depth first, without recursion. */
 #include "host/plan/plan_exact.h"
 
 #define NO_FRAME UINT32_MAX

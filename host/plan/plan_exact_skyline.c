@@ -1,4 +1,4 @@
-/* What a choice changes, and the way back. */
+/* The exact search: what a choice changes, and how it is taken back. */
 #include "host/plan/plan_exact.h"
 
 /* ---- runs ---- */

@@ -1,4 +1,4 @@
-/* The rows of a plan file: what they may say together, and how they are written. */
+/* The rows of a plan file: what they may say together. */
 #include "host/plan/plan_file.h"
 
 #include <inttypes.h>

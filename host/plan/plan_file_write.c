@@ -1,4 +1,4 @@
-/* Plan files as text. */
+/* Writes a plan file, row by row of the trace that was planned. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

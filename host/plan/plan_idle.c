@@ -1,3 +1,4 @@
+/* Addresses of a plan that no tensor uses from one instant to another. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* What ends a search: steps or time; and threads that work on one task. */
 #include "host/plan/plan.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* Which problems the planner accepts. */
 #include "host/plan/plan.h"
 
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes)

@@ -1,3 +1,4 @@
+/* What a finished trace says of itself. */
 #include "host/trace/trace.h"
 
 uint64_t pst_trace_num_tensors(const pst_trace *trace)

@@ -1,4 +1,4 @@
-/* Where the layers of a profile are. */
+/* Finds the layers of a profile, by labels or by what repeats. */
 #include <inttypes.h>
 
 #include "host/trace/trace.h"

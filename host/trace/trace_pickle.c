@@ -1,3 +1,4 @@
+/* Reads what python's pickle writes, as far as snapshots of PyTorch need it. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* The values of a pickle: where they are kept, and how they are looked at. */
 #include <string.h>
 
 #include "host/trace/trace.h"

@@ -1,4 +1,4 @@
-/* One layer of a profile, and what lies around it. */
+/* Cuts a profile into one layer, and what comes before, between and after its passes. */
 #include <inttypes.h>
 
 #include "host/trace/trace.h"

@@ -1,3 +1,4 @@
+/* Opening and reading a trace of any format; streams and addresses as files name them. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* The figures of a trace: how many bytes live at most, and what an online allocator reaches. */
 #include <inttypes.h>
 
 #include "host/trace/trace.h"

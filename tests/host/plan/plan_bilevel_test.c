@@ -1,3 +1,4 @@
+/* Mode bilevel: all layers of a kind get the same addresses. */
 #include "tests/harness.h"
 #include "tests/host/plan/plan_scene.h"
 

@@ -1,3 +1,4 @@
+/* The judge of plans finds each kind of fault, and no other. */
 #include "tests/harness.h"
 #include "tests/host/plan/plan_scene.h"
 

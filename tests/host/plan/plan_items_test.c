@@ -1,3 +1,4 @@
+/* The planner's items: slots and live bytes against a look at every instant. */
 #include "tests/harness.h"
 #include "tests/host/plan/plan_scene.h"
 

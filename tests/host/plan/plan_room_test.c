@@ -1,3 +1,4 @@
+/* Gaps found among taken addresses, against trying all of them. */
 #include "tests/harness.h"
 #include "tests/host/plan/plan_scene.h"
 

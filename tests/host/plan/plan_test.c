@@ -1,3 +1,4 @@
+/* pst_plan_run against an oracle that tries every placement, and what it refuses. */
 #include "tests/harness.h"
 #include "tests/host/plan/plan_scene.h"
 

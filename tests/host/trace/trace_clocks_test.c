@@ -1,3 +1,4 @@
+/* When a stream may reuse what another used: events, waits, uses and syncs. */
 #include "tests/host/trace/trace_scene.h"
 
 /* Rows without the header, and the releases of all tensors on all streams; N: never. */

@@ -1,3 +1,4 @@
+/* Derived traces: their tensors and sizes by hand, and what is refused. */
 #include "tests/host/trace/trace_scene.h"
 
 typedef struct expected {

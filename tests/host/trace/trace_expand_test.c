@@ -1,3 +1,4 @@
+/* Profiles of a layer expanded to many layers and micro-batches. */
 #include "tests/host/trace/trace_scene.h"
 
 /* F, B and what lies around them in a few letters: rows of CSV without their header. */

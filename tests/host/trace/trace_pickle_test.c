@@ -1,3 +1,4 @@
+/* Pickles: each opcode that is read, and every one that is refused. */
 #include "host/trace/trace.h"
 #include "tests/host/trace/trace_scene.h"
 

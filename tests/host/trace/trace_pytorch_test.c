@@ -1,3 +1,4 @@
+/* Snapshots of PyTorch's allocator, written here as pickles. */
 #include "tests/host/trace/trace_scene.h"
 
 #define PICKLE(text) text, sizeof(text) - 1

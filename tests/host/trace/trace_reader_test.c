@@ -1,3 +1,4 @@
+/* The readers of CSV, MEMO and MiniMalloc files: every field, and every refusal. */
 #include "tests/host/trace/trace_scene.h"
 
 PST_TEST(TraceReader, EveryFieldOfOurCsv)

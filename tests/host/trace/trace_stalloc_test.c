@@ -1,3 +1,4 @@
+/* STAlloc's lines: pointers that come back, markers, and every refusal. */
 #include "tests/host/trace/trace_scene.h"
 
 PST_TEST(TraceStalloc, PointersComeBack)

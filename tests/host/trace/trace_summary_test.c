@@ -1,3 +1,4 @@
+/* The figures of a trace, by hand and against a naive online allocator. */
 #include "host/trace/trace.h"
 #include "tests/host/trace/trace_scene.h"
 

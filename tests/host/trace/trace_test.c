@@ -1,3 +1,4 @@
+/* Whole traces: lives, passes, ranks, iterations, streams, and what makes no sense. */
 #include "tests/host/trace/trace_scene.h"
 
 /* The example of MEMO's paper: 12 tensors, sizes in MB. */
