@@ -83,6 +83,12 @@ bool register_all(const std::string &source)
     return true;
 }
 
+bool long_tests()
+{
+    static const char *const text = std::getenv("PSTI_TEST_LONG");
+    return text != nullptr && *text == '1';
+}
+
 // Read here and taken away: the library would warn about a name that it does not know.
 bool take_flag(const char *name)
 {
@@ -119,9 +125,13 @@ bool psti_test_failed(void)
 
 uint32_t psti_test_cases(uint32_t all)
 {
-    static const char *const text = std::getenv("PSTI_TEST_LONG");
-    const uint32_t share = text != nullptr && *text == '1' ? 1 : 5;
+    const uint32_t share = long_tests() ? 1 : 5;
     return all > share ? all / share : 1;
+}
+
+uint32_t psti_test_step(uint32_t few)
+{
+    return PSTI_UNDER_TSAN && !long_tests() ? few : 1;
 }
 
 void psti_test_skip(const char *file, int line, const char *reason)

@@ -52,6 +52,9 @@ bool psti_test_failed(void);
  * else a share; at least 1. */
 uint32_t psti_test_cases(uint32_t all);
 
+/* Step of a loop over every case: `few` under ThreadSanitizer, 1 otherwise and in the long tests. */
+uint32_t psti_test_step(uint32_t few);
+
 /* Marks the running test as skipped, or as failed under PAGESTASH_REQUIRE_GPU=1. */
 void psti_test_skip(const char *file, int line, const char *reason);
 

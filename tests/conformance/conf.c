@@ -154,14 +154,14 @@ shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes)
 }
 
 bool conf_pair_open(conf_pair *self, const conf_run *conf, const ls_options *options,
-                    const shape *like)
+                    const shape *source, const shape *destination, uint32_t num_tickets)
 {
-    self->random = oracle_random_seeded(17);
+    self->random = oracle_random_seeded(options->seed);
     if (!ls_open(&self->ls, conf->device, options))
         return false;
-    ls_group_make(&self->ls, like, &self->random, &self->source);
-    ls_group_make(&self->ls, like, &self->random, &self->destination);
-    for (int i = 0; i < 3; i++)
+    ls_group_make(&self->ls, source, &self->random, &self->source);
+    ls_group_make(&self->ls, destination ? destination : source, &self->random, &self->destination);
+    for (uint32_t i = 0; i < num_tickets; i++)
         self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
     return !self->ls.failed;
 }
@@ -171,4 +171,51 @@ void conf_pair_close(conf_pair *self)
     ls_group_free(&self->ls, &self->source);
     ls_group_free(&self->ls, &self->destination);
     ls_close(&self->ls);
+}
+
+void conf_pair_stash(conf_pair *self, int ticket, int64_t rows)
+{
+    ls_group_fill(&self->ls, &self->source, &self->random);
+    ls_group_set_counts(&self->ls, &self->source, &rows);
+    ls_stash(&self->ls, self->tickets[ticket], &self->source);
+}
+
+void conf_pair_restore(conf_pair *self, int ticket, pst_restore_pages pages, pst_restore_tail tail)
+{
+    ls_group_poison(&self->ls, &self->destination, 0xcc);
+    ls_restore(&self->ls, self->tickets[ticket], &self->destination, pages, tail);
+}
+
+void conf_in_both_modes(const conf_run *conf,
+                        bool (*open)(conf_pair *self, const conf_run *conf, pst_pool_mode mode,
+                                     uint64_t num_pages),
+                        uint64_t num_pages, void (*body)(conf_pair *self))
+{
+    static conf_pair self;
+    CONF_EACH_MODE (mode) {
+        if (!open(&self, conf, mode, num_pages))
+            return;
+        body(&self);
+        if (psti_test_failed())
+            return;
+        conf_pair_close(&self);
+    }
+}
+
+void conf_graph_begin(lockstep *ls)
+{
+    LS_TRY(pst_graph_begin(ls->device, ls->stream));
+}
+
+pst_graph *conf_graph_end(lockstep *ls)
+{
+    pst_graph *graph = NULL;
+    LS_TRY(pst_graph_end(ls->device, ls->stream, &graph));
+    return graph;
+}
+
+void conf_graph_destroy(lockstep *ls, pst_graph *graph)
+{
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+    LS_TRY(pst_graph_destroy(graph));
 }

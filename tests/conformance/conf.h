@@ -53,17 +53,34 @@ shape conf_prefix_shape(uint32_t num_tensors, int64_t rows, uint64_t row_bytes);
 /* One tensor, `segments` segments of `rows` rows. */
 shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes);
 
-/* A pool, a source and a destination of one shape, and tickets. */
+/* A pool, a source and a destination, and tickets. */
 typedef struct conf_pair {
     lockstep ls;
-    oracle_random random;
+    oracle_random random; /* seeded with the options' seed */
     ls_group source, destination;
-    uint32_t tickets[3];
+    uint32_t tickets[4];
 } conf_pair;
 
+/* destination NULL: of the source's shape. */
 bool conf_pair_open(conf_pair *self, const conf_run *conf, const ls_options *options,
-                    const shape *like);
+                    const shape *source, const shape *destination, uint32_t num_tickets);
 void conf_pair_close(conf_pair *self);
+
+/* Fills the source and stashes `rows` rows of it, one of which each space counts. */
+void conf_pair_stash(conf_pair *self, int ticket, int64_t rows);
+/* Restores into a destination that was overwritten before. */
+void conf_pair_restore(conf_pair *self, int ticket, pst_restore_pages pages, pst_restore_tail tail);
+
+/* Opens a pair, calls `body` and closes the pair: in an ordered pool, then in a concurrent one. */
+void conf_in_both_modes(const conf_run *conf,
+                        bool (*open)(conf_pair *self, const conf_run *conf, pst_pool_mode mode,
+                                     uint64_t num_pages),
+                        uint64_t num_pages, void (*body)(conf_pair *self));
+
+/* A captured graph; what fails is reported. */
+void conf_graph_begin(lockstep *ls);
+pst_graph *conf_graph_end(lockstep *ls);
+void conf_graph_destroy(lockstep *ls, pst_graph *graph);
 
 PST_END_DECLS
 
@@ -84,5 +101,17 @@ PST_END_DECLS
 #define CONFORMANCE_NO_TSAN(suite, name) CONF_DEFINE(suite, name, PSTI_UNDER_TSAN ? 0 : CONF_ALL)
 #define CONFORMANCE_SIMT_NO_TSAN(suite, name) \
     CONF_DEFINE(suite, name, PSTI_UNDER_TSAN ? 0 : 1u << CONF_SIMT)
+
+#define CONF_EACH_MODE(mode) \
+    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
+
+/* A body with conf_pair *self, in pools of num_pages pages in both modes. */
+#define CONF_BOTH_MODES(CONFORMANCE_AS, suite, name, open, num_pages) \
+    static void name(conf_pair *self);                                \
+    CONFORMANCE_AS(suite, name)                                       \
+    {                                                                 \
+        conf_in_both_modes(conf, open, num_pages, name);              \
+    }                                                                 \
+    static void name(conf_pair *self)
 
 #endif

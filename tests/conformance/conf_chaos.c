@@ -4,14 +4,7 @@
 
 enum { TICKETS = 4, DAMAGES = 6, OPERATIONS = 12, POOL_PAGES = 24 };
 
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t tickets[TICKETS];
-} scene;
-
-static bool set_up(scene *self, const conf_run *conf, uint64_t seed)
+static bool set_up(conf_pair *self, const conf_run *conf, uint64_t seed)
 {
     oracle_random *random = &self->random;
     shape like, other;
@@ -21,24 +14,14 @@ static bool set_up(scene *self, const conf_run *conf, uint64_t seed)
     options.num_host_pages = oracle_random_below(random, 4);
     shape_make(random, (shape_theme)oracle_random_below(random, SHAPE_THEMES), 30000, &like);
     shape_like(random, &like, true, &other);
-    if (!ls_open(&self->ls, conf->device, &options))
+    if (!conf_pair_open(self, conf, &options, &like, &other, TICKETS))
         return false;
-    ls_group_make(&self->ls, &like, random, &self->source);
-    ls_group_make(&self->ls, &other, random, &self->destination);
     for (int i = 0; i < TICKETS; i++) {
-        self->tickets[i] = ls_ticket_make(&self->ls, &self->source);
         ls_group_random_counts(&self->ls, &self->source, COUNTS_RANDOM, random);
         ls_stash(&self->ls, self->tickets[i], &self->source);
     }
     ls_release(&self->ls, self->tickets[oracle_random_below(random, TICKETS)]);
     return !self->ls.failed;
-}
-
-static void tear_down(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
 }
 
 /* Often near what is right, sometimes anything. */
@@ -99,7 +82,7 @@ static void damage_pool(oracle_random *random, const pst_pool *pool, pool_words 
     }
 }
 
-static void damage_something(scene *self)
+static void damage_something(conf_pair *self)
 {
     lockstep *ls = &self->ls;
     oracle_random *random = &self->random;
@@ -114,7 +97,7 @@ static void damage_something(scene *self)
     LS_TRY(ticket_words_write(ls->tickets[ticket], &ls->words_of[ticket], ls->stream));
 }
 
-static void operate(scene *self)
+static void operate(conf_pair *self)
 {
     lockstep *ls = &self->ls;
     oracle_random *random = &self->random;
@@ -153,7 +136,7 @@ static void operate(scene *self)
 
 /* Takes over what lies in the destination's segments, up to their capacities: bytes in between stay
  * those of the image. */
-static void adopt_segments(scene *self)
+static void adopt_segments(conf_pair *self)
 {
     lockstep *ls = &self->ls;
     oracle_group *model = &self->destination.model;
@@ -171,7 +154,7 @@ static void adopt_segments(scene *self)
 }
 
 /* As if nothing had happened. */
-static void mend(scene *self)
+static void mend(conf_pair *self)
 {
     lockstep *ls = &self->ls;
     LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
@@ -191,7 +174,7 @@ static void mend(scene *self)
 CONFORMANCE_NO_TSAN(Chaos, DamagedWordsLeadNobodyAstray)
 {
     for (uint32_t i = 0; i < conf_cases(conf, 600) && !psti_test_failed(); i++) {
-        static scene self;
+        static conf_pair self;
         conf_vary(conf, conf_seed(i));
         if (!set_up(&self, conf, conf_seed(i)))
             return;
@@ -210,6 +193,6 @@ CONFORMANCE_NO_TSAN(Chaos, DamagedWordsLeadNobodyAstray)
             ls_restore(&self.ls, self.tickets[again], &self.destination, PST_RESTORE_CONSUME,
                        PST_TAIL_ZERO);
         }
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }

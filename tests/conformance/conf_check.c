@@ -287,7 +287,7 @@ static void try_corruption(scene *self, const corruption *what)
 CONFORMANCE(Check, FindsEveryKindOfCorruption)
 {
     static scene self;
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         if (!set_up(&self, conf, mode))
             return;
         for (size_t i = 0; i < sizeof(corruptions) / sizeof(corruptions[0]); i++) {

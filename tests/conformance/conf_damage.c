@@ -4,72 +4,50 @@
 
 enum { ROW_BYTES = 4096, PAGES = 6, ROWS = 4 * PAGES, POOL_PAGES = 20 };
 
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t ticket, other; /* both live */
-} scene;
-
-static void stash_full(scene *self, uint32_t ticket)
+static void stash_full(conf_pair *self, int ticket)
 {
-    const int64_t rows = ROWS;
-    ls_group_fill(&self->ls, &self->source, &self->random);
-    ls_group_set_counts(&self->ls, &self->source, &rows);
-    ls_stash(&self->ls, ticket, &self->source);
+    conf_pair_stash(self, ticket, ROWS);
 }
 
-static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode)
+/* Both tickets are live. */
+static bool set_up(conf_pair *self, const conf_run *conf, pst_pool_mode mode)
 {
-    const ls_options options = conf_options(mode, POOL_PAGES, 0);
+    const ls_options options = conf_options(mode, POOL_PAGES, 5);
     const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
-    self->random = oracle_random_seeded(5);
-    if (!ls_open(&self->ls, conf->device, &options))
+    if (!conf_pair_open(self, conf, &options, &like, NULL, 2))
         return false;
-    ls_group_make(&self->ls, &like, &self->random, &self->source);
-    ls_group_make(&self->ls, &like, &self->random, &self->destination);
-    self->ticket = ls_ticket_make(&self->ls, &self->source);
-    self->other = ls_ticket_make(&self->ls, &self->source);
-    stash_full(self, self->ticket);
-    stash_full(self, self->other);
+    stash_full(self, 0);
+    stash_full(self, 1);
     return !self->ls.failed;
 }
 
-/* Lost pages stay lost until a reset. */
-static void tear_down(scene *self)
+static void in_both_modes(const conf_run *conf, void (*body)(conf_pair *self))
 {
-    ls_reset(&self->ls, PST_RESET_ALL);
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
-}
-
-static void in_both_modes(const conf_run *conf, void (*body)(scene *self))
-{
-    static scene self;
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    static conf_pair self;
+    CONF_EACH_MODE (mode) {
         if (!set_up(&self, conf, mode))
             return;
         body(&self);
         if (psti_test_failed())
             return;
-        tear_down(&self);
+        ls_reset(&self.ls, PST_RESET_ALL); /* lost pages stay lost until then */
+        conf_pair_close(&self);
     }
 }
 
 #define DAMAGE_AS(name, CONFORMANCE_AS) \
-    static void name(scene *self);      \
+    static void name(conf_pair *self);  \
     CONFORMANCE_AS(Damage, name)        \
     {                                   \
         in_both_modes(conf, name);      \
     }                                   \
-    static void name(scene *self)
+    static void name(conf_pair *self)
 
 #define DAMAGE(name) DAMAGE_AS(name, CONFORMANCE)
 #define DAMAGE_NO_TSAN(name) DAMAGE_AS(name, CONFORMANCE_NO_TSAN)
 
 /* While words are damaged pst_pool_check would say so, which is not what is tested here. */
-static void damage(scene *self, bool damaged)
+static void damage(conf_pair *self, bool damaged)
 {
     self->ls.skip_checks = damaged;
     self->ls.check_is_loose = damaged;
@@ -77,23 +55,24 @@ static void damage(scene *self, bool damaged)
         ls_compare(&self->ls);
 }
 
-static void write_ticket(scene *self)
+static void write_ticket(conf_pair *self)
 {
     lockstep *ls = &self->ls;
-    LS_TRY(ticket_words_write(ls->tickets[self->ticket], &ls->words_of[self->ticket], ls->stream));
+    LS_TRY(ticket_words_write(ls->tickets[self->tickets[0]], &ls->words_of[self->tickets[0]],
+                              ls->stream));
 }
 
-static void damage_id(scene *self, uint32_t page, uint32_t id)
+static void damage_id(conf_pair *self, uint32_t page, uint32_t id)
 {
     damage(self, true);
-    self->ls.words_of[self->ticket].table[page] = id;
-    self->ls.oracle->tickets[self->ticket].table[page] = id;
+    self->ls.words_of[self->tickets[0]].table[page] = id;
+    self->ls.oracle->tickets[self->tickets[0]].table[page] = id;
     write_ticket(self);
 }
 
 enum { BAD_NONE, BAD_RANGE, BAD_LAST, BAD_HOST, BAD_FREE, BAD_OTHER, BAD_REPEATED, BAD_KINDS };
 
-static uint32_t bad_id(const scene *self, int kind, uint32_t page)
+static uint32_t bad_id(const conf_pair *self, int kind, uint32_t page)
 {
     const oracle_pool *oracle = self->ls.oracle;
     switch (kind) {
@@ -108,17 +87,16 @@ static uint32_t bad_id(const scene *self, int kind, uint32_t page)
     case BAD_FREE:
         return oracle->free_ids[0][0];
     case BAD_OTHER:
-        return oracle->tickets[self->other].ids[page];
+        return oracle->tickets[self->tickets[1]].ids[page];
     default:
-        return oracle->tickets[self->ticket].ids[(page + 1) % PAGES];
+        return oracle->tickets[self->tickets[0]].ids[(page + 1) % PAGES];
     }
 }
 
 /* Each kind of damage to each page, then one of the operations, then the other ticket as usual. */
-static void try_damage(scene *self, void (*operation)(scene *self))
+static void try_damage(conf_pair *self, void (*operation)(conf_pair *self))
 {
-    const uint32_t step =
-        PSTI_UNDER_TSAN ? PAGES - 1 : 1; /* which page makes no difference to it */
+    const uint32_t step = psti_test_step(PAGES - 1); /* which page makes no difference to it */
     for (int kind = 0; kind < BAD_KINDS; kind++)
         for (uint32_t page = 0; page < PAGES && !self->ls.failed; page += step) {
             ls_group_poison(&self->ls, &self->destination, 0xdd);
@@ -127,28 +105,28 @@ static void try_damage(scene *self, void (*operation)(scene *self))
             damage(self, false);
             CHECK_EQ(self->ls.oracle->status.fault, PST_FAULT_DAMAGED);
             CHECK_EQ(oracle_lost_pages(self->ls.oracle), 1);
-            ls_restore(&self->ls, self->other, &self->destination, PST_RESTORE_CONSUME,
+            ls_restore(&self->ls, self->tickets[1], &self->destination, PST_RESTORE_CONSUME,
                        PST_TAIL_UNTOUCHED);
             ls_reset(&self->ls, PST_RESET_ALL);
-            stash_full(self, self->ticket);
-            stash_full(self, self->other);
+            stash_full(self, 0);
+            stash_full(self, 1);
         }
 }
 
-static void release(scene *self)
+static void release(conf_pair *self)
 {
-    ls_release(&self->ls, self->ticket);
+    ls_release(&self->ls, self->tickets[0]);
 }
 
-static void consume(scene *self)
+static void consume(conf_pair *self)
 {
-    ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+    ls_restore(&self->ls, self->tickets[0], &self->destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
 }
 
-static void keep_and_release(scene *self)
+static void keep_and_release(conf_pair *self)
 {
-    ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
-    ls_release(&self->ls, self->ticket);
+    ls_restore(&self->ls, self->tickets[0], &self->destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+    ls_release(&self->ls, self->tickets[0]);
 }
 
 DAMAGE(ReleaseSkipsADamagedId)
@@ -174,18 +152,18 @@ DAMAGE(KeepCopiesNoPageToAnotherPlace)
     static const uint32_t wrong[] = {1, 1, 1, 2, 3};
     for (int i = 0; i < 5; i++) {
         lockstep *ls = &self->ls;
-        const uint32_t *ids = ls->oracle->tickets[self->ticket].ids;
+        const uint32_t *ids = ls->oracle->tickets[self->tickets[0]].ids;
         ls_group_poison(ls, &self->destination, 0xdd);
         for (uint32_t page = 0; page < 3; page++)
             damage_id(self, page, ids[tables[i][page]]);
-        ls_restore(ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
+        ls_restore(ls, self->tickets[0], &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
         CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
         CHECK_EQ(ls->words.status.num_faults, wrong[i]);
         for (uint32_t page = 0; page < 3; page++)
             damage_id(self, page, ids[page]);
         ls_reset(ls, PST_RESET_FAULTS);
         damage(self, false);
-        ls_restore(ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
+        ls_restore(ls, self->tickets[0], &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
     }
 }
 
@@ -195,15 +173,16 @@ DAMAGE(CountBeyondTheDestinationCopiesNothing)
     static const int64_t counts[] = {ROWS + 1, -1, INT64_MIN, INT64_MAX};
     for (int i = 0; i < 4; i++) {
         damage(self, true);
-        self->ls.words_of[self->ticket].counts[0] = counts[i];
-        self->ls.oracle->tickets[self->ticket].counts[0] = counts[i];
+        self->ls.words_of[self->tickets[0]].counts[0] = counts[i];
+        self->ls.oracle->tickets[self->tickets[0]].counts[0] = counts[i];
         write_ticket(self);
-        ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+        ls_restore(&self->ls, self->tickets[0], &self->destination, PST_RESTORE_CONSUME,
+                   PST_TAIL_ZERO);
         CHECK_EQ(self->ls.oracle->status.fault, PST_FAULT_DESTINATION);
-        ls_release(&self->ls, self->ticket); /* the ids are right */
+        ls_release(&self->ls, self->tickets[0]); /* the ids are right */
         damage(self, false);
         ls_reset(&self->ls, PST_RESET_FAULTS);
-        stash_full(self, self->ticket);
+        stash_full(self, 0);
     }
 }
 
@@ -212,33 +191,33 @@ DAMAGE(CountsAndPagesThatDisagreeCopyNothing)
 {
     for (int kind = 0; kind < 4; kind++) {
         lockstep *ls = &self->ls;
-        ticket_words *words = &ls->words_of[self->ticket];
+        ticket_words *words = &ls->words_of[self->tickets[0]];
         damage(self, true);
         if (kind < 2)
             words->counts[0] = kind ? 0 : ROWS - 5;
         else
             words->head.num_pages = kind == 2 ? UINT64_MAX : PAGES - 1;
         write_ticket(self);
-        LS_TRY(pst_ticket_restore(ls->tickets[self->ticket], self->destination.group, NULL,
+        LS_TRY(pst_ticket_restore(ls->tickets[self->tickets[0]], self->destination.group, NULL,
                                   ls->stream));
-        oracle_fault(ls->oracle, PST_FAULT_DAMAGED, self->ticket, 0);
+        oracle_fault(ls->oracle, PST_FAULT_DAMAGED, self->tickets[0], 0);
         words->counts[0] = ROWS;
         words->head.num_pages = PAGES;
-        LS_TRY(ticket_words_read(ls->tickets[self->ticket], words, ls->stream));
+        LS_TRY(ticket_words_read(ls->tickets[self->tickets[0]], words, ls->stream));
         CHECK_EQ(words->head.state, PSTI_TICKET_LIVE);
         words->counts[0] = ROWS;
         words->head.num_pages = PAGES;
         write_ticket(self);
         ls_group_compare(ls, &self->destination);
         damage(self, false);
-        ls_restore(ls, self->ticket, &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
+        ls_restore(ls, self->tickets[0], &self->destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
     }
 }
 
 /* ---- a damaged ring ---- */
 
 /* The next id that a stash would take is one that is wrong. */
-static void damage_ring(scene *self, uint32_t ahead, uint32_t id)
+static void damage_ring(conf_pair *self, uint32_t ahead, uint32_t id)
 {
     lockstep *ls = &self->ls;
     damage(self, true);
@@ -250,13 +229,13 @@ static void damage_ring(scene *self, uint32_t ahead, uint32_t id)
 }
 
 /* Both live tickets are whole. */
-static void restore_both(scene *self)
+static void restore_both(conf_pair *self)
 {
     lockstep *ls = &self->ls;
     pst_restore_options keep = PST_RESTORE_OPTIONS_INIT;
     keep.pages = PST_RESTORE_KEEP;
     for (int i = 0; i < 2; i++) {
-        const uint32_t ticket = i ? self->other : self->ticket;
+        const uint32_t ticket = self->tickets[i];
         LS_TRY(pst_ticket_restore(ls->tickets[ticket], self->destination.group, &keep, ls->stream));
         oracle_restore(ls->oracle, ticket, &self->destination.model, PST_RESTORE_KEEP,
                        PST_TAIL_UNTOUCHED);
@@ -265,7 +244,7 @@ static void restore_both(scene *self)
 }
 
 /* Stashes where the second id of the ring is wrong: it becomes a hole in the table. */
-static void stash_from_damaged(scene *self, uint32_t id)
+static void stash_from_damaged(conf_pair *self, uint32_t id)
 {
     lockstep *ls = &self->ls;
     const uint32_t third = ls_ticket_make(ls, &self->source);
@@ -287,15 +266,15 @@ static void stash_from_damaged(scene *self, uint32_t id)
     oracle_reset(ls->oracle, PST_RESET_ALL);
     damage(self, false);
     ls_ticket_free(ls, third);
-    stash_full(self, self->ticket);
-    stash_full(self, self->other);
+    stash_full(self, 0);
+    stash_full(self, 1);
 }
 
 /* Pages that belong to somebody are not written, and nobody owns a page twice. */
 DAMAGE(StashTakesNoIdThatIsWrong)
 {
     const uint32_t ids[] = {UINT32_MAX, POOL_PAGES, 0x80000000u,
-                            self->ls.oracle->tickets[self->other].ids[2]};
+                            self->ls.oracle->tickets[self->tickets[1]].ids[2]};
     for (int kind = 0; kind < 4; kind++)
         stash_from_damaged(self, ids[kind]);
 }
@@ -309,26 +288,24 @@ DAMAGE_NO_TSAN(StashTakesNoIdTwice)
 /* A page whose owner word says that somebody has it is not written though it is in the ring. */
 DAMAGE(OwnedPageInTheRingIsNotWritten)
 {
-    {
-        lockstep *ls = &self->ls;
-        const uint32_t third = ls_ticket_make(ls, &self->source);
-        const uint32_t id = ls->oracle->free_ids[0][0];
-        const psti_pool_view *view = &ls->pool->view;
-        static unsigned char before[PST_PAGE_BYTES_MIN], after[PST_PAGE_BYTES_MIN];
-        damage(self, true);
-        LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
-        ls->words.owner[0][id] = 77;
-        LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
-        const void *page = view->pages[0] + ((size_t)id << view->page_shift);
-        LS_TRY(pst_device_copy(ls->device, before, page, sizeof(before), ls->stream));
-        LS_TRY(pst_ticket_stash(ls->tickets[third], self->source.group, NULL, ls->stream));
-        LS_TRY(pst_device_copy(ls->device, after, page, sizeof(after), ls->stream));
-        LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
-        CHECK(memcmp(before, after, sizeof(before)) == 0);
-        CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
-        CHECK_EQ(ls->words.owner[0][id], 77);
-        LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
-        oracle_reset(ls->oracle, PST_RESET_ALL);
-        damage(self, false);
-    }
+    lockstep *ls = &self->ls;
+    const uint32_t third = ls_ticket_make(ls, &self->source);
+    const uint32_t id = ls->oracle->free_ids[0][0];
+    const psti_pool_view *view = &ls->pool->view;
+    static unsigned char before[PST_PAGE_BYTES_MIN], after[PST_PAGE_BYTES_MIN];
+    damage(self, true);
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    ls->words.owner[0][id] = 77;
+    LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
+    const void *page = view->pages[0] + ((size_t)id << view->page_shift);
+    LS_TRY(pst_device_copy(ls->device, before, page, sizeof(before), ls->stream));
+    LS_TRY(pst_ticket_stash(ls->tickets[third], self->source.group, NULL, ls->stream));
+    LS_TRY(pst_device_copy(ls->device, after, page, sizeof(after), ls->stream));
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    CHECK(memcmp(before, after, sizeof(before)) == 0);
+    CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
+    CHECK_EQ(ls->words.owner[0][id], 77);
+    LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
+    oracle_reset(ls->oracle, PST_RESET_ALL);
+    damage(self, false);
 }

@@ -58,7 +58,7 @@ CONFORMANCE(Demand, QuantilesOfStashesThatGrow)
     uint32_t tickets[TICKETS];
     const shape like = binary_shape();
     const uint32_t steps = conf_cases(conf, STEPS);
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         oracle_random random = oracle_random_seeded(mode + 1u);
         ls_options options = conf_options(mode, 90, 0);
         options.num_host_pages = 60;

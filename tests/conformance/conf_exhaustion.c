@@ -9,33 +9,13 @@ enum {
     ROW_BYTES = 4096 /* four tiles each */
 };
 
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t ticket;
-} scene;
-
-static bool set_up(scene *self, const conf_run *conf, const ls_options *options)
+static bool set_up(conf_pair *self, const conf_run *conf, const ls_options *options)
 {
     const shape like = conf_prefix_shape(TENSORS, ROWS, ROW_BYTES);
-    self->random = oracle_random_seeded(options->seed);
-    if (!ls_open(&self->ls, conf->device, options))
-        return false;
-    ls_group_make(&self->ls, &like, &self->random, &self->source);
-    ls_group_make(&self->ls, &like, &self->random, &self->destination);
-    self->ticket = ls_ticket_make(&self->ls, &self->source);
-    return !self->ls.failed;
+    return conf_pair_open(self, conf, options, &like, NULL, 2);
 }
 
-static void tear_down(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
-}
-
-static unsigned char *pages_now(scene *self, uint32_t tier)
+static unsigned char *pages_now(conf_pair *self, uint32_t tier)
 {
     lockstep *ls = &self->ls;
     const psti_pool_view *view = &ls->pool->view;
@@ -50,13 +30,13 @@ static unsigned char *pages_now(scene *self, uint32_t tier)
 }
 
 /* A stash that fails has taken nothing: neither pages nor their bytes. */
-static void stash_in_vain(scene *self)
+static void stash_in_vain(conf_pair *self)
 {
     unsigned char *before[PSTI_TIERS];
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         before[tier] = pages_now(self, tier);
     ls_group_fill(&self->ls, &self->source, &self->random);
-    ls_stash(&self->ls, self->ticket, &self->source);
+    ls_stash(&self->ls, self->tickets[0], &self->source);
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         unsigned char *after = pages_now(self, tier);
         const psti_pool_view *view = &self->ls.pool->view;
@@ -70,14 +50,14 @@ static void stash_in_vain(scene *self)
 /* One pool size: fills it with what fits, fails, and works again when there is room. */
 static void try_size(const conf_run *conf, pst_pool_mode mode, uint64_t pages, uint64_t host_pages)
 {
-    static scene self;
+    static conf_pair self;
     ls_options options = conf_options(mode, pages, pages);
     options.num_host_pages = host_pages;
     const int64_t full = ROWS;
     const uint64_t all = pages + host_pages;
     if (!set_up(&self, conf, &options))
         return;
-    const uint32_t second = ls_ticket_make(&self.ls, &self.source);
+    const uint32_t second = self.tickets[1];
     ls_group_set_counts(&self.ls, &self.source, &full);
     stash_in_vain(&self);
     CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_EXHAUSTED);
@@ -92,19 +72,20 @@ static void try_size(const conf_run *conf, pst_pool_mode mode, uint64_t pages, u
     ls_step(&self.ls);
     CHECK_EQ(self.ls.published.demand_high_water, TENSORS * 4 + all / TENSORS * TENSORS);
     ls_restore(&self.ls, second, &self.destination, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 CONFORMANCE(Exhaustion, PoolTooSmallForAnyTensor)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
-        for (uint64_t pages = 1; pages < TENSORS * 4 && !psti_test_failed(); pages++)
+    CONF_EACH_MODE (mode)
+        for (uint64_t pages = 1; pages < TENSORS * 4 && !psti_test_failed();
+             pages += psti_test_step(3))
             try_size(conf, mode, pages, 0);
 }
 
 CONFORMANCE(Exhaustion, BothTiersTooSmall)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
+    CONF_EACH_MODE (mode)
         for (uint64_t pages = 1; pages < TENSORS * 4 - 1 && !psti_test_failed(); pages += 3)
             for (uint64_t host = 1; host + pages < TENSORS * 4 && !psti_test_failed(); host += 5)
                 try_size(conf, mode, pages, host);
@@ -113,9 +94,10 @@ CONFORMANCE(Exhaustion, BothTiersTooSmall)
 /* Page by page from the host tier, wherever the device pages end. */
 CONFORMANCE(Exhaustion, HostPagesServeWhatTheDeviceCannot)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
-        for (uint64_t pages = 1; pages < TENSORS * 4 && !psti_test_failed(); pages++) {
-            static scene self;
+    CONF_EACH_MODE (mode)
+        for (uint64_t pages = 1; pages < TENSORS * 4 && !psti_test_failed();
+             pages += psti_test_step(3)) {
+            static conf_pair self;
             const int64_t full = ROWS;
             ls_options options = conf_options(mode, pages, pages);
             options.num_host_pages = TENSORS * 4 - pages;
@@ -124,8 +106,8 @@ CONFORMANCE(Exhaustion, HostPagesServeWhatTheDeviceCannot)
                 return;
             ls_group_set_counts(&self.ls, &self.source, &full);
             for (int again = 0; again < 3; again++) {
-                ls_stash(&self.ls, self.ticket, &self.source);
-                ls_restore(&self.ls, self.ticket, &self.destination, PST_RESTORE_CONSUME,
+                ls_stash(&self.ls, self.tickets[0], &self.source);
+                ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_CONSUME,
                            PST_TAIL_UNTOUCHED);
             }
             ls_step(&self.ls);
@@ -133,7 +115,7 @@ CONFORMANCE(Exhaustion, HostPagesServeWhatTheDeviceCannot)
             CHECK_EQ(self.ls.published.spilled_pages, 3 * options.num_host_pages);
             CHECK_EQ(self.ls.published.high_water[0], pages);
             CHECK_EQ(self.ls.published.high_water[1], options.num_host_pages);
-            tear_down(&self);
+            conf_pair_close(&self);
         }
 }
 
@@ -170,16 +152,16 @@ CONFORMANCE(Exhaustion, DemandTellsTheSizeThatSuffices)
 /* A reset of the pages after a failed step does not forget how much was wanted. */
 CONFORMANCE(Exhaustion, DemandOutlivesAResetOfThePages)
 {
-    static scene self;
+    static conf_pair self;
     const int64_t full = ROWS;
     const ls_options options = conf_options(PST_POOL_ORDERED, 5, 0);
     if (!set_up(&self, conf, &options))
         return;
     ls_group_set_counts(&self.ls, &self.source, &full);
-    ls_stash(&self.ls, self.ticket, &self.source);
+    ls_stash(&self.ls, self.tickets[0], &self.source);
     ls_reset(&self.ls, PST_RESET_PAGES | PST_RESET_FAULTS);
     ls_step(&self.ls);
     CHECK_EQ(self.ls.published.demand_high_water, TENSORS * 4);
     CHECK_EQ(self.ls.published.step_valid, 1);
-    tear_down(&self);
+    conf_pair_close(&self);
 }

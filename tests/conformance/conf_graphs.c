@@ -43,24 +43,12 @@ static pst_ticket *ticket_of(const scene *self, int layer)
     return self->ls.tickets[self->tickets[layer]];
 }
 
-static void begin(lockstep *ls)
-{
-    LS_TRY(pst_graph_begin(ls->device, ls->stream));
-}
-
-static pst_graph *end(lockstep *ls)
-{
-    pst_graph *graph = NULL;
-    LS_TRY(pst_graph_end(ls->device, ls->stream, &graph));
-    return graph;
-}
-
 static pst_graph *capture_stash(scene *self, int layer)
 {
     lockstep *ls = &self->ls;
-    begin(ls);
+    conf_graph_begin(ls);
     LS_TRY(pst_ticket_stash(ticket_of(self, layer), self->sources[layer].group, NULL, ls->stream));
-    return end(ls);
+    return conf_graph_end(ls);
 }
 
 static pst_graph *capture_restore(scene *self, int layer, pst_restore_tail tail)
@@ -68,10 +56,10 @@ static pst_graph *capture_restore(scene *self, int layer, pst_restore_tail tail)
     lockstep *ls = &self->ls;
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
     options.tail = tail;
-    begin(ls);
+    conf_graph_begin(ls);
     LS_TRY(
         pst_ticket_restore(ticket_of(self, layer), self->destination.group, &options, ls->stream));
-    return end(ls);
+    return conf_graph_end(ls);
 }
 
 static void launch(lockstep *ls, pst_graph *graph)
@@ -79,12 +67,6 @@ static void launch(lockstep *ls, pst_graph *graph)
     if (!ls->failed)
         LS_TRY(pst_graph_launch(graph, ls->stream));
     ls->operation++;
-}
-
-static void destroy(lockstep *ls, pst_graph *graph)
-{
-    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
-    LS_TRY(pst_graph_destroy(graph));
 }
 
 static void replay_stash(scene *self, int layer, pst_graph *graph)
@@ -136,8 +118,8 @@ CONFORMANCE(Graphs, ReplayReadsTheCountsAnew)
             change_counts(&self, 0); /* the ticket has its own */
             replay_restore(&self, 0, restore, PST_TAIL_ZERO);
         }
-        destroy(&self.ls, stash);
-        destroy(&self.ls, restore);
+        conf_graph_destroy(&self.ls, stash);
+        conf_graph_destroy(&self.ls, restore);
         tear_down(&self);
     }
 }
@@ -146,7 +128,7 @@ CONFORMANCE(Graphs, SeveralGraphsInSeveralOrders)
 {
     static const int orders[][LAYERS] = {{2, 1, 0}, {0, 1, 2}, {1, 2, 0}};
     static scene self;
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         pst_graph *stash[LAYERS];
         pst_graph *restore[LAYERS];
         if (!set_up(&self, conf, mode, SHAPE_SEGMENTS))
@@ -168,8 +150,8 @@ CONFORMANCE(Graphs, SeveralGraphsInSeveralOrders)
             ls_step(&self.ls);
         }
         for (int i = 0; i < LAYERS; i++) {
-            destroy(&self.ls, stash[i]);
-            destroy(&self.ls, restore[i]);
+            conf_graph_destroy(&self.ls, stash[i]);
+            conf_graph_destroy(&self.ls, restore[i]);
         }
         tear_down(&self);
     }
@@ -183,7 +165,7 @@ CONFORMANCE(Graphs, WholeStepWithCountsOverwrittenInside)
         return;
     lockstep *ls = &self.ls;
     pst_graph_info info = {0};
-    begin(ls);
+    conf_graph_begin(ls);
     for (int i = 0; i < LAYERS; i++) {
         const ls_group *source = &self.sources[i];
         LS_TRY(pst_ticket_stash(ticket_of(&self, i), source->group, NULL, ls->stream));
@@ -204,7 +186,7 @@ CONFORMANCE(Graphs, WholeStepWithCountsOverwrittenInside)
                                ls->stream));
     }
     LS_TRY(pst_pool_step(ls->pool, ls->stream));
-    pst_graph *graph = end(ls);
+    pst_graph *graph = conf_graph_end(ls);
     LS_TRY(pst_graph_get_info(graph, &info));
     CHECK_EQ(info.num_kernels, 2 * LAYERS + 1);
     CHECK_EQ(info.num_nodes, LAYERS * 6 + 1);
@@ -235,7 +217,7 @@ CONFORMANCE(Graphs, WholeStepWithCountsOverwrittenInside)
         for (int i = 0; i < LAYERS; i++)
             ls_group_compare(ls, &self.sources[i]);
     }
-    destroy(ls, graph);
+    conf_graph_destroy(ls, graph);
     tear_down(&self);
 }
 
@@ -251,7 +233,7 @@ CONFORMANCE(Graphs, LaunchedTwiceTheStashFindsALiveTicket)
     ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_CONSUME,
                PST_TAIL_UNTOUCHED);
     replay_stash(&self, 0, stash);
-    destroy(&self.ls, stash);
+    conf_graph_destroy(&self.ls, stash);
     tear_down(&self);
 }
 
@@ -318,7 +300,7 @@ CONFORMANCE(Graphs, EventsOrderTheStreamsOfAnOrderedPool)
     for (int captured = 0; captured < 2; captured++) {
         pst_graph *graph = NULL;
         if (captured)
-            begin(ls);
+            conf_graph_begin(ls);
         for (int op = 0; op < 2 * LAYERS; op++) { /* ends on streams[0] after a last wait */
             const int layer = op % LAYERS;
             pst_stream stream = streams[op % 2];
@@ -332,7 +314,7 @@ CONFORMANCE(Graphs, EventsOrderTheStreamsOfAnOrderedPool)
         }
         CHECK_OK(pst_event_wait(ls->device, events[1], streams[0]));
         if (captured) {
-            graph = end(ls);
+            graph = conf_graph_end(ls);
             launch(ls, graph);
         }
         for (int op = 0; op < 2 * LAYERS; op++)
@@ -345,7 +327,7 @@ CONFORMANCE(Graphs, EventsOrderTheStreamsOfAnOrderedPool)
         ls_compare(ls);
         ls_group_compare(ls, &self.destination);
         if (graph)
-            destroy(ls, graph);
+            conf_graph_destroy(ls, graph);
     }
     for (int i = 0; i < 2; i++)
         CHECK_OK(pst_event_destroy(ls->device, events[i]));

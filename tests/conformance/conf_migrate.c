@@ -6,7 +6,7 @@ enum { ROWS = 16, ROW_BYTES = 8192, FULL = 8 /* pages of a group at capacity */ 
 static bool set_up(conf_pair *self, const conf_run *conf, const ls_options *options)
 {
     const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
-    return conf_pair_open(self, conf, options, &like);
+    return conf_pair_open(self, conf, options, &like, NULL, 3);
 }
 
 static ls_options pages(pst_pool_mode mode, uint64_t device_pages, uint64_t host_pages)
@@ -19,25 +19,17 @@ static ls_options pages(pst_pool_mode mode, uint64_t device_pages, uint64_t host
 
 static void stash_pages(conf_pair *self, int ticket, int64_t num_pages)
 {
-    const int64_t rows = num_pages * ROWS / FULL;
-    ls_group_fill(&self->ls, &self->source, &self->random);
-    ls_group_set_counts(&self->ls, &self->source, &rows);
-    ls_stash(&self->ls, self->tickets[ticket], &self->source);
+    conf_pair_stash(self, ticket, num_pages * ROWS / FULL);
 }
 
 static void restore(conf_pair *self, int ticket, pst_restore_pages kind)
 {
-    ls_group_poison(&self->ls, &self->destination, 0xee);
-    ls_restore(&self->ls, self->tickets[ticket], &self->destination, kind, PST_TAIL_UNTOUCHED);
+    conf_pair_restore(self, ticket, kind, PST_TAIL_UNTOUCHED);
 }
-
-#define EACH_MODE(mode) \
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
 
 CONFORMANCE(Migrate, ThereAndBackAgain)
 {
-    EACH_MODE(mode)
-    {
+    CONF_EACH_MODE (mode) {
         static conf_pair self;
         const ls_options options = pages(mode, FULL, FULL);
         if (!set_up(&self, conf, &options))
@@ -60,10 +52,8 @@ CONFORMANCE(Migrate, ThereAndBackAgain)
 /* Any part spilled, any share moved, into any number of free pages. */
 CONFORMANCE(Migrate, EveryShareIntoEveryRoom)
 {
-    EACH_MODE(mode)
-    {
-        for (uint64_t on_device = 1; on_device <= FULL;
-             on_device += conf_cases(conf, 3) > 1 ? 1 : 3)
+    CONF_EACH_MODE (mode) {
+        for (uint64_t on_device = 1; on_device <= FULL; on_device += PSTI_UNDER_TSAN ? 3 : 1)
             for (uint64_t room = 0; room <= 4 && !psti_test_failed(); room += 2) {
                 static conf_pair self;
                 const ls_options options = pages(mode, on_device, FULL - on_device + room);
@@ -109,8 +99,7 @@ static void any_order(conf_pair *self, uint32_t code)
 
 CONFORMANCE(Migrate, EveryOrderOfOperations)
 {
-    EACH_MODE(mode)
-    {
+    CONF_EACH_MODE (mode) {
         static conf_pair self;
         ls_options options = pages(mode, FULL - 2, FULL);
         options.scrub = true;
@@ -125,8 +114,7 @@ CONFORMANCE(Migrate, EveryOrderOfOperations)
 
 CONFORMANCE(Migrate, WhatHoldsNothingIsAFault)
 {
-    EACH_MODE(mode)
-    {
+    CONF_EACH_MODE (mode) {
         static conf_pair self;
         const ls_options options = pages(mode, FULL / 2, FULL / 4);
         if (!set_up(&self, conf, &options))
@@ -148,8 +136,7 @@ CONFORMANCE(Migrate, WhatHoldsNothingIsAFault)
 
 CONFORMANCE(Migrate, WhatHasMovedIsAFaultUnlessItIsAShare)
 {
-    EACH_MODE(mode)
-    {
+    CONF_EACH_MODE (mode) {
         static conf_pair self;
         const ls_options options = pages(mode, FULL, FULL);
         if (!set_up(&self, conf, &options))

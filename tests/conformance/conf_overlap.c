@@ -223,7 +223,7 @@ static bool nest(nesting *self)
 static void try_concurrent(scene *both, operation outer, operation inner, uint32_t seed)
 {
     lockstep *ls = &both->ls;
-    for (uint32_t event = 0; !ls->failed; event++) {
+    for (uint32_t event = 0; !ls->failed; event += psti_test_step(3)) {
         nesting self = {
             .scene = both, .outer = outer, .inner = inner, .inner_ticket = 1, .event = event};
         const simt_config config = {.seed = seed + event, .residency = 1};
@@ -344,7 +344,7 @@ CONFORMANCE_SIMT_NO_TSAN(Overlap, NothingGoesUnnoticedWithTwoSlots)
     static scene self;
     if (!set_up(&self, conf, PST_POOL_ORDERED, 21))
         return;
-    for (uint32_t seed = 1; seed <= 80 && !psti_test_failed(); seed++)
+    for (uint32_t seed = 1; seed <= psti_test_cases(80) && !psti_test_failed(); seed++)
         for (operation outer = STASH; outer < RELEASE; outer++)
             for (operation inner = STASH; inner < OPERATIONS && !psti_test_failed(); inner++)
                 try_with_two_slots(&self, outer, inner, seed);

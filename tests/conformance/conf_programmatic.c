@@ -137,7 +137,7 @@ static void check(scene *self)
 
 CONFORMANCE(Programmatic, BehindAnyPredecessor)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         static scene self;
         if (!set_up(&self, conf, mode))
             return;

@@ -6,21 +6,7 @@ enum { ROWS = 16, ROW_BYTES = 4096, FULL = 4 /* pages of a group at capacity */ 
 static bool set_up(conf_pair *self, const conf_run *conf, const ls_options *options)
 {
     const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
-    return conf_pair_open(self, conf, options, &like);
-}
-
-static void stash_rows(conf_pair *self, int ticket, int64_t rows)
-{
-    ls_group_fill(&self->ls, &self->source, &self->random);
-    ls_group_set_counts(&self->ls, &self->source, &rows);
-    ls_stash(&self->ls, self->tickets[ticket], &self->source);
-}
-
-static void restore(conf_pair *self, int ticket)
-{
-    ls_group_poison(&self->ls, &self->destination, 0xee);
-    ls_restore(&self->ls, self->tickets[ticket], &self->destination, PST_RESTORE_CONSUME,
-               PST_TAIL_UNTOUCHED);
+    return conf_pair_open(self, conf, options, &like, NULL, 3);
 }
 
 /* Of a pool in `mode` that begins with 3 + 1 pages and can have 40 + 9. */
@@ -35,22 +21,22 @@ static ls_options growing(pst_pool_mode mode)
 
 CONFORMANCE(Resize, GrowsUnderLiveTickets)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         static conf_pair self;
         const ls_options options = growing(mode);
         if (!set_up(&self, conf, &options))
             return;
-        stash_rows(&self, 0, 8);    /* 2 device pages */
-        stash_rows(&self, 1, ROWS); /* wants 4, 1 + 1 are free */
+        conf_pair_stash(&self, 0, 8);    /* 2 device pages */
+        conf_pair_stash(&self, 1, ROWS); /* wants 4, 1 + 1 are free */
         CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_EXHAUSTED);
         ls_resize(&self.ls, 3, 3);
-        stash_rows(&self, 1, ROWS); /* 1 + 3 */
+        conf_pair_stash(&self, 1, ROWS); /* 1 + 3 */
         CHECK_EQ(self.ls.oracle->status.spilled_pages, 3);
         ls_resize(&self.ls, 40, 9);
-        stash_rows(&self, 2, ROWS); /* all on the device again */
+        conf_pair_stash(&self, 2, ROWS); /* all on the device again */
         CHECK_EQ(self.ls.oracle->status.spilled_pages, 3);
         for (int i = 0; i < 3; i++)
-            restore(&self, i);
+            conf_pair_restore(&self, i, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
         ls_step(&self.ls);
         conf_pair_close(&self);
     }
@@ -64,9 +50,9 @@ CONFORMANCE(Resize, GrowsByEveryNumberOfPages)
     if (!set_up(&self, conf, &options))
         return;
     for (uint64_t pages = 4; pages <= 40; pages += 1 + pages / 8) {
-        stash_rows(&self, 0, 1 + (int64_t)(pages % 8));
+        conf_pair_stash(&self, 0, 1 + (int64_t)(pages % 8));
         ls_resize(&self.ls, pages, pages / 5 + 1);
-        restore(&self, 0);
+        conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
     }
     conf_pair_close(&self);
 }
@@ -78,24 +64,24 @@ CONFORMANCE(Resize, ShrinksWhenNothingIsHeld)
     if (!set_up(&self, conf, &options))
         return;
     ls_resize(&self.ls, 20, 9);
-    stash_rows(&self, 0, 1);
+    conf_pair_stash(&self, 0, 1);
     CHECK_STATUS(pst_pool_resize(self.ls.pool, 19, 9), PST_E_BUSY);
     CHECK_MSG(strstr(pst_last_message(), "1 pages are in use, and 0 captured graphs hold"), "%s",
               pst_last_message());
     CHECK_STATUS(pst_pool_resize(self.ls.pool, 20, 0), PST_E_BUSY);
     ls_compare(&self.ls);
-    restore(&self, 0);
-    stash_rows(&self, 1, 0); /* live, but holds nothing */
+    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    conf_pair_stash(&self, 1, 0); /* live, but holds nothing */
     ls_resize(&self.ls, 2, 1);
     ls_restore(&self.ls, self.tickets[1], &self.destination, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
     CHECK_EQ(self.ls.oracle->status.fault, PST_FAULT_EMPTY);
-    stash_rows(&self, 0, ROWS); /* 2 + 1 are too few */
-    ls_resize(&self.ls, 4, 0);  /* fewer of one, more of the other: as fewer */
-    stash_rows(&self, 0, ROWS);
-    restore(&self, 0);
+    conf_pair_stash(&self, 0, ROWS); /* 2 + 1 are too few */
+    ls_resize(&self.ls, 4, 0);       /* fewer of one, more of the other: as fewer */
+    conf_pair_stash(&self, 0, ROWS);
+    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
     ls_resize(&self.ls, 40, 9);
-    stash_rows(&self, 2, ROWS);
-    restore(&self, 2);
+    conf_pair_stash(&self, 2, ROWS);
+    conf_pair_restore(&self, 2, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
     conf_pair_close(&self);
 }
 
@@ -127,7 +113,7 @@ CONFORMANCE(Resize, GraphsStayRight)
     CHECK_STATUS(pst_pool_resize(ls->pool, 3, 0), PST_E_BUSY);
     CHECK_MSG(strstr(pst_last_message(), "4 pages are in use, and 1 captured graphs hold"), "%s",
               pst_last_message());
-    restore(&self, 0);
+    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
     CHECK_STATUS(pst_pool_resize(ls->pool, 3, 0), PST_E_BUSY);
     CHECK_OK(pst_graph_destroy(graph));
     ls_resize(ls, 3, 0);
@@ -137,7 +123,7 @@ CONFORMANCE(Resize, GraphsStayRight)
 /* A ring slot that names a page without memory: nobody goes there. */
 CONFORMANCE(Resize, PagesWithoutMemoryAreNotTouched)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         static conf_pair self;
         const ls_options options = growing(mode);
         if (!set_up(&self, conf, &options))

@@ -10,7 +10,7 @@ static bool set_up(conf_pair *self, const conf_run *conf, pst_pool_mode mode)
     options.num_host_pages = 8;
     options.page_bytes = 32768;
     options.scrub = true;
-    return conf_pair_open(self, conf, &options, &like);
+    return conf_pair_open(self, conf, &options, &like, NULL, 3);
 }
 
 static void stash(conf_pair *self, int ticket)
@@ -24,13 +24,12 @@ static void stash(conf_pair *self, int ticket)
 
 static void restore(conf_pair *self, int ticket, pst_restore_pages pages)
 {
-    ls_group_poison(&self->ls, &self->destination, 0x77);
-    ls_restore(&self->ls, self->tickets[ticket], &self->destination, pages, PST_TAIL_ZERO);
+    conf_pair_restore(self, ticket, pages, PST_TAIL_ZERO);
 }
 
 CONFORMANCE(Scrub, WhateverFreesAPageClearsIt)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         static conf_pair self;
         if (!set_up(&self, conf, mode))
             return;

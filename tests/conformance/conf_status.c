@@ -67,7 +67,7 @@ CONFORMANCE(Status, NothingIsPublishedBeforeTheFirstStep)
 CONFORMANCE(Status, MarksAreThoseOfTheirStep)
 {
     static scene self;
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         if (!set_up(&self, conf, mode, 7))
             return;
         stash_rows(&self, self.first, 24);
@@ -167,7 +167,7 @@ CONFORMANCE(Reset, EachKindResetsItsOwn)
 CONFORMANCE(Reset, OldTicketsAreEmptyAndNothingIsFreedTwice)
 {
     static scene self;
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
+    CONF_EACH_MODE (mode) {
         if (!set_up(&self, conf, mode, 9))
             return;
         for (int again = 0; again < 3; again++) {

@@ -4,46 +4,29 @@
 
 enum { ROWS = 64, ROW_BYTES = 1100 };
 
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t ticket;
-} scene;
-
-static bool set_up(scene *self, const conf_run *conf, const shape *like, bool tail_is_zero)
+static bool set_up(conf_pair *self, const conf_run *conf, const shape *like, bool tail_is_zero,
+                   uint64_t seed)
 {
-    const ls_options options = conf_options(PST_POOL_ORDERED, 200, 0);
-    self->random = oracle_random_seeded(11);
+    const ls_options options = conf_options(PST_POOL_ORDERED, 200, seed);
     shape destination = *like;
     destination.tail_is_zero = tail_is_zero;
-    if (!ls_open(&self->ls, conf->device, &options))
+    if (!conf_pair_open(self, conf, &options, like, &destination, 1))
         return false;
-    ls_group_make(&self->ls, like, &self->random, &self->source);
-    ls_group_make(&self->ls, &destination, &self->random, &self->destination);
-    self->ticket = ls_ticket_make(&self->ls, &self->source);
     ls_group_poison(&self->ls, &self->destination, 0xee);
     return !self->ls.failed;
 }
 
-static void tear_down(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
-}
-
 /* Brings `rows` rows of 0xbb to the destination. */
-static void bring(scene *self, int64_t rows, pst_restore_tail tail)
+static void bring(conf_pair *self, int64_t rows, pst_restore_tail tail)
 {
     ls_group_poison(&self->ls, &self->source, 0xbb);
     ls_group_set_counts(&self->ls, &self->source, &rows);
-    ls_stash(&self->ls, self->ticket, &self->source);
-    ls_restore(&self->ls, self->ticket, &self->destination, PST_RESTORE_CONSUME, tail);
+    ls_stash(&self->ls, self->tickets[0], &self->source);
+    ls_restore(&self->ls, self->tickets[0], &self->destination, PST_RESTORE_CONSUME, tail);
 }
 
 /* Rows of the first tensor that hold nothing but `value`, from row `first` on. */
-static int64_t rows_of(const scene *self, int64_t first, int value)
+static int64_t rows_of(const conf_pair *self, int64_t first, int value)
 {
     const oracle_group *model = &self->destination.model;
     const unsigned char *base =
@@ -58,9 +41,9 @@ static int64_t rows_of(const scene *self, int64_t first, int value)
 
 CONFORMANCE(Tail, ClearsOnlyWhatAnEarlierRestoreLeft)
 {
-    static scene self;
+    static conf_pair self;
     const shape like = conf_prefix_shape(2, ROWS, ROW_BYTES);
-    if (!set_up(&self, conf, &like, true))
+    if (!set_up(&self, conf, &like, true, 11))
         return;
     bring(&self, 30, PST_TAIL_ZERO);
     CHECK_EQ(rows_of(&self, 0, 0xbb), 30);
@@ -79,14 +62,14 @@ CONFORMANCE(Tail, ClearsOnlyWhatAnEarlierRestoreLeft)
     bring(&self, ROWS, PST_TAIL_ZERO);
     bring(&self, 0, PST_TAIL_ZERO);
     CHECK_EQ(rows_of(&self, 0, 0), ROWS);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 CONFORMANCE(Tail, UnknownTailIsClearedUpToTheCapacityOnce)
 {
-    static scene self;
+    static conf_pair self;
     const shape like = conf_prefix_shape(2, ROWS, ROW_BYTES);
-    if (!set_up(&self, conf, &like, false))
+    if (!set_up(&self, conf, &like, false, 11))
         return;
     bring(&self, 30, PST_TAIL_UNTOUCHED);
     CHECK_EQ(rows_of(&self, 30, 0xee), ROWS - 30);
@@ -95,75 +78,74 @@ CONFORMANCE(Tail, UnknownTailIsClearedUpToTheCapacityOnce)
     ls_group_poison(&self.ls, &self.destination, 0xdd);
     bring(&self, 10, PST_TAIL_ZERO);
     CHECK_EQ(rows_of(&self, 10, 0xdd), ROWS - 10);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 CONFORMANCE(Tail, MarkDirtyClearsUpToTheCapacityAgain)
 {
-    static scene self;
+    static conf_pair self;
     const shape like = conf_prefix_shape(2, ROWS, ROW_BYTES);
-    if (!set_up(&self, conf, &like, true))
+    if (!set_up(&self, conf, &like, true, 11))
         return;
     bring(&self, 10, PST_TAIL_ZERO);
     ls_group_mark_dirty(&self.ls, &self.destination);
     bring(&self, 11, PST_TAIL_ZERO);
     CHECK_EQ(rows_of(&self, 11, 0), ROWS - 11);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 CONFORMANCE(Tail, KeptTicketClearsEachTime)
 {
-    static scene self;
+    static conf_pair self;
     const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
     const int64_t rows = 25;
-    if (!set_up(&self, conf, &like, false))
+    if (!set_up(&self, conf, &like, false, 11))
         return;
     ls_group_set_counts(&self.ls, &self.source, &rows);
-    ls_stash(&self.ls, self.ticket, &self.source);
+    ls_stash(&self.ls, self.tickets[0], &self.source);
     for (int again = 0; again < 3; again++) {
         ls_group_poison(&self.ls, &self.destination, 0x77);
         ls_group_mark_dirty(&self.ls, &self.destination);
-        ls_restore(&self.ls, self.ticket, &self.destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+        ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
         CHECK_EQ(rows_of(&self, 25, 0), ROWS - 25);
     }
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 /* A restore that copies nothing leaves the dirty extents alone. */
 CONFORMANCE(Tail, FaultsLeaveTheExtentsAlone)
 {
-    static scene self;
+    static conf_pair self;
     const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
-    if (!set_up(&self, conf, &like, true))
+    if (!set_up(&self, conf, &like, true, 11))
         return;
     bring(&self, 40, PST_TAIL_UNTOUCHED);
-    ls_restore(&self.ls, self.ticket, &self.destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+    ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
     CHECK_EQ(rows_of(&self, 0, 0xbb), 40);
     bring(&self, 5, PST_TAIL_ZERO);
     CHECK_EQ(rows_of(&self, 5, 0), 35);
-    tear_down(&self);
+    conf_pair_close(&self);
 }
 
 CONFORMANCE(Tail, SegmentsAndRatiosHaveTheirOwnExtents)
 {
     for (uint32_t i = 0; i < conf_cases(conf, 60) && !psti_test_failed(); i++) {
-        static scene self;
+        static conf_pair self;
         const uint64_t seed = conf_seed(i);
         oracle_random random = oracle_random_seeded(seed);
         shape like;
         conf_vary(conf, seed);
         shape_make(&random, seed % 2 ? SHAPE_RATIOS : SHAPE_SEGMENTS, conf_bytes(conf, 30000),
                    &like);
-        if (!set_up(&self, conf, &like, oracle_random_one_in(&random, 2)))
+        if (!set_up(&self, conf, &like, oracle_random_one_in(&random, 2), seed))
             return;
-        self.ls.options.seed = seed;
         for (int step = 0; step < 6; step++) {
             ls_group_random_counts(&self.ls, &self.source,
                                    (counts_kind)oracle_random_below(&random, COUNTS_GOOD), &random);
-            ls_stash(&self.ls, self.ticket, &self.source);
-            ls_restore(&self.ls, self.ticket, &self.destination, PST_RESTORE_CONSUME,
+            ls_stash(&self.ls, self.tickets[0], &self.source);
+            ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_CONSUME,
                        oracle_random_one_in(&random, 3) ? PST_TAIL_UNTOUCHED : PST_TAIL_ZERO);
         }
-        tear_down(&self);
+        conf_pair_close(&self);
     }
 }

@@ -3,81 +3,40 @@
 
 enum { ROWS = 40, ROW_BYTES = 3000, TENSORS = 2 }; /* 16 pages at capacity */
 
-/* A pool, a source, a destination that lies elsewhere, and a ticket. */
-typedef struct scene {
-    lockstep ls;
-    oracle_random random;
-    ls_group source, destination;
-    uint32_t ticket;
-} scene;
-
-static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode, uint64_t num_pages)
+/* A destination that lies elsewhere, and one ticket. */
+static bool set_up(conf_pair *self, const conf_run *conf, pst_pool_mode mode, uint64_t num_pages)
 {
-    const ls_options options = conf_options(mode, num_pages, 0);
+    const ls_options options = conf_options(mode, num_pages, num_pages);
     const shape like = conf_prefix_shape(TENSORS, ROWS, ROW_BYTES);
+    oracle_random random = oracle_random_seeded(num_pages);
     shape elsewhere;
-    self->random = oracle_random_seeded(num_pages);
-    shape_like(&self->random, &like, false, &elsewhere);
-    if (!ls_open(&self->ls, conf->device, &options))
-        return false;
-    ls_group_make(&self->ls, &like, &self->random, &self->source);
-    ls_group_make(&self->ls, &elsewhere, &self->random, &self->destination);
-    self->ticket = ls_ticket_make(&self->ls, &self->source);
-    return !self->ls.failed;
+    shape_like(&random, &like, false, &elsewhere);
+    return conf_pair_open(self, conf, &options, &like, &elsewhere, 1);
 }
 
-static void tear_down(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
-}
-
-static void set_rows(scene *self, int64_t rows)
+static void set_rows(conf_pair *self, int64_t rows)
 {
     ls_group_set_counts(&self->ls, &self->source, &rows);
 }
 
-static void stash_rows(scene *self, int64_t rows)
+static void stash_rows(conf_pair *self, int64_t rows)
 {
-    set_rows(self, rows);
-    ls_group_fill(&self->ls, &self->source, &self->random);
-    ls_stash(&self->ls, self->ticket, &self->source);
+    conf_pair_stash(self, 0, rows);
 }
 
-static void restore(scene *self, pst_restore_pages pages)
+static void restore(conf_pair *self, pst_restore_pages pages)
 {
-    ls_group_poison(&self->ls, &self->destination, 0xcc);
-    ls_restore(&self->ls, self->ticket, &self->destination, pages, PST_TAIL_UNTOUCHED);
+    conf_pair_restore(self, 0, pages, PST_TAIL_UNTOUCHED);
 }
 
 /* The fault counted last, by the oracle that agrees with the device. */
-static uint32_t flags_of(const scene *self)
+static uint32_t flags_of(const conf_pair *self)
 {
     return self->ls.oracle->status.flags;
 }
 
-static void in_both_modes(const conf_run *conf, uint64_t num_pages, void (*body)(scene *self))
-{
-    static scene self;
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++) {
-        if (!set_up(&self, conf, mode, num_pages))
-            return;
-        body(&self);
-        if (psti_test_failed())
-            return;
-        tear_down(&self);
-    }
-}
-
 /* In a pool of so many pages. */
-#define TICKETS(name, num_pages)              \
-    static void name(scene *self);            \
-    CONFORMANCE(Tickets, name)                \
-    {                                         \
-        in_both_modes(conf, num_pages, name); \
-    }                                         \
-    static void name(scene *self)
+#define TICKETS(name, num_pages) CONF_BOTH_MODES(CONFORMANCE, Tickets, name, set_up, num_pages)
 
 TICKETS(NoRowsOneRowAllRows, 16)
 {
@@ -91,60 +50,50 @@ TICKETS(NoRowsOneRowAllRows, 16)
 
 TICKETS(KeepTwiceThenRelease, 16)
 {
-    {
-        stash_rows(self, 33);
-        restore(self, PST_RESTORE_KEEP);
-        restore(self, PST_RESTORE_KEEP);
-        ls_release(&self->ls, self->ticket);
-        CHECK_EQ(flags_of(self), 0);
-        CHECK_EQ(self->ls.oracle->num_free[0], 16);
-    }
+    stash_rows(self, 33);
+    restore(self, PST_RESTORE_KEEP);
+    restore(self, PST_RESTORE_KEEP);
+    ls_release(&self->ls, self->tickets[0]);
+    CHECK_EQ(flags_of(self), 0);
+    CHECK_EQ(self->ls.oracle->num_free[0], 16);
 }
 
 TICKETS(KeepThenConsume, 16)
 {
-    {
-        stash_rows(self, 33);
-        restore(self, PST_RESTORE_KEEP);
-        restore(self, PST_RESTORE_CONSUME);
-        CHECK_EQ(flags_of(self), 0);
-    }
+    stash_rows(self, 33);
+    restore(self, PST_RESTORE_KEEP);
+    restore(self, PST_RESTORE_CONSUME);
+    CHECK_EQ(flags_of(self), 0);
 }
 
 TICKETS(SecondRestoreFindsNothing, 16)
 {
-    {
-        stash_rows(self, 33);
-        restore(self, PST_RESTORE_CONSUME);
-        restore(self, PST_RESTORE_CONSUME);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_EMPTY);
-        ls_release(&self->ls, self->ticket);
-        CHECK_EQ(self->ls.oracle->status.num_faults, 2);
-    }
+    stash_rows(self, 33);
+    restore(self, PST_RESTORE_CONSUME);
+    restore(self, PST_RESTORE_CONSUME);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_EMPTY);
+    ls_release(&self->ls, self->tickets[0]);
+    CHECK_EQ(self->ls.oracle->status.num_faults, 2);
 }
 
 TICKETS(RestoreAndReleaseOfATicketNeverStashed, 4)
 {
-    {
-        restore(self, PST_RESTORE_KEEP);
-        restore(self, PST_RESTORE_CONSUME);
-        ls_release(&self->ls, self->ticket);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_EMPTY);
-        CHECK_EQ(self->ls.oracle->status.num_faults, 3);
-    }
+    restore(self, PST_RESTORE_KEEP);
+    restore(self, PST_RESTORE_CONSUME);
+    ls_release(&self->ls, self->tickets[0]);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_EMPTY);
+    CHECK_EQ(self->ls.oracle->status.num_faults, 3);
 }
 
 TICKETS(StashIntoALiveTicketChangesNothing, 40)
 {
-    {
-        stash_rows(self, 20);
-        stash_rows(self, 40);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_LIVE);
-        restore(self, PST_RESTORE_CONSUME); /* the first 20 rows */
-        stash_rows(self, 40);
-        restore(self, PST_RESTORE_CONSUME);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_LIVE);
-    }
+    stash_rows(self, 20);
+    stash_rows(self, 40);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_LIVE);
+    restore(self, PST_RESTORE_CONSUME); /* the first 20 rows */
+    stash_rows(self, 40);
+    restore(self, PST_RESTORE_CONSUME);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_LIVE);
 }
 
 TICKETS(CountsOutsideTheCapacityFailTheStash, 16)
@@ -162,53 +111,47 @@ TICKETS(CountsOutsideTheCapacityFailTheStash, 16)
 
 TICKETS(FailedTicketIsForgottenByConsumeAndRelease, 15)
 {
-    {
-        stash_rows(self, ROWS);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_EXHAUSTED);
-        restore(self, PST_RESTORE_KEEP); /* stays failed */
-        restore(self, PST_RESTORE_CONSUME);
-        restore(self, PST_RESTORE_CONSUME);
-        CHECK_EQ(flags_of(self),
-                 1u << PST_FAULT_EXHAUSTED | 1u << PST_FAULT_FAILED | 1u << PST_FAULT_EMPTY);
-        stash_rows(self, ROWS);
-        ls_release(&self->ls, self->ticket);
-        stash_rows(self, ROWS);
-        stash_rows(self, 1); /* over a failed one */
-        restore(self, PST_RESTORE_CONSUME);
-        ls_step(&self->ls);
-        CHECK_EQ(self->ls.published.demand_high_water, 16);
-        CHECK_EQ(self->ls.published.high_water[0], 2);
-    }
+    stash_rows(self, ROWS);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_EXHAUSTED);
+    restore(self, PST_RESTORE_KEEP); /* stays failed */
+    restore(self, PST_RESTORE_CONSUME);
+    restore(self, PST_RESTORE_CONSUME);
+    CHECK_EQ(flags_of(self),
+             1u << PST_FAULT_EXHAUSTED | 1u << PST_FAULT_FAILED | 1u << PST_FAULT_EMPTY);
+    stash_rows(self, ROWS);
+    ls_release(&self->ls, self->tickets[0]);
+    stash_rows(self, ROWS);
+    stash_rows(self, 1); /* over a failed one */
+    restore(self, PST_RESTORE_CONSUME);
+    ls_step(&self->ls);
+    CHECK_EQ(self->ls.published.demand_high_water, 16);
+    CHECK_EQ(self->ls.published.high_water[0], 2);
 }
 
 TICKETS(DestinationTooSmallLeavesTheTicketLive, 16)
 {
-    {
-        const shape small = conf_prefix_shape(TENSORS, ROWS - 7, ROW_BYTES);
-        ls_group little;
-        ls_group_make(&self->ls, &small, &self->random, &little);
-        stash_rows(self, ROWS - 6);
-        for (pst_restore_pages pages = PST_RESTORE_CONSUME; pages <= PST_RESTORE_KEEP; pages++)
-            ls_restore(&self->ls, self->ticket, &little, pages, PST_TAIL_ZERO);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_DESTINATION);
-        restore(self, PST_RESTORE_CONSUME);
-        stash_rows(self, ROWS - 7);
-        ls_restore(&self->ls, self->ticket, &little, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_DESTINATION);
-        ls_group_free(&self->ls, &little);
-    }
+    const shape small = conf_prefix_shape(TENSORS, ROWS - 7, ROW_BYTES);
+    ls_group little;
+    ls_group_make(&self->ls, &small, &self->random, &little);
+    stash_rows(self, ROWS - 6);
+    for (pst_restore_pages pages = PST_RESTORE_CONSUME; pages <= PST_RESTORE_KEEP; pages++)
+        ls_restore(&self->ls, self->tickets[0], &little, pages, PST_TAIL_ZERO);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_DESTINATION);
+    restore(self, PST_RESTORE_CONSUME);
+    stash_rows(self, ROWS - 7);
+    ls_restore(&self->ls, self->tickets[0], &little, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_DESTINATION);
+    ls_group_free(&self->ls, &little);
 }
 
 TICKETS(CountsAreThoseOfTheStash, 16)
 {
-    {
-        stash_rows(self, 21);
-        set_rows(self, -5);
-        restore(self, PST_RESTORE_KEEP);
-        set_rows(self, 40);
-        restore(self, PST_RESTORE_CONSUME);
-        CHECK_EQ(flags_of(self), 0);
-    }
+    stash_rows(self, 21);
+    set_rows(self, -5);
+    restore(self, PST_RESTORE_KEEP);
+    set_rows(self, 40);
+    restore(self, PST_RESTORE_CONSUME);
+    CHECK_EQ(flags_of(self), 0);
 }
 
 CONFORMANCE(Tickets, EverySegmentsCountIsChecked)
@@ -292,35 +235,33 @@ static void run_order(const conf_run *conf, pst_pool_mode mode, order which)
 
 CONFORMANCE(Tickets, LastStashedFirstRestored)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
+    CONF_EACH_MODE (mode)
         run_order(conf, mode, LIFO);
 }
 
 CONFORMANCE(Tickets, FirstStashedFirstRestored)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
+    CONF_EACH_MODE (mode)
         run_order(conf, mode, FIFO);
 }
 
 CONFORMANCE(Tickets, RestoredInAnyOrder)
 {
-    for (pst_pool_mode mode = PST_POOL_ORDERED; mode <= PST_POOL_CONCURRENT; mode++)
+    CONF_EACH_MODE (mode)
         run_order(conf, mode, SHUFFLED);
 }
 
 TICKETS(DestroyedWhileOthersAreLive, 40)
 {
-    {
-        const uint32_t second = ls_ticket_make(&self->ls, &self->source);
-        stash_rows(self, 30);
-        set_rows(self, 11);
-        ls_stash(&self->ls, second, &self->source);
-        CHECK_STATUS(pst_ticket_destroy(self->ls.tickets[second]), PST_E_BUSY);
-        ls_release(&self->ls, second);
-        ls_ticket_free(&self->ls, second);
-        restore(self, PST_RESTORE_KEEP);
-        CHECK_EQ(ls_ticket_make(&self->ls, &self->source), second); /* the index is used again */
-        ls_restore(&self->ls, second, &self->destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
-        CHECK_EQ(flags_of(self), 1u << PST_FAULT_EMPTY);
-    }
+    const uint32_t second = ls_ticket_make(&self->ls, &self->source);
+    stash_rows(self, 30);
+    set_rows(self, 11);
+    ls_stash(&self->ls, second, &self->source);
+    CHECK_STATUS(pst_ticket_destroy(self->ls.tickets[second]), PST_E_BUSY);
+    ls_release(&self->ls, second);
+    ls_ticket_free(&self->ls, second);
+    restore(self, PST_RESTORE_KEEP);
+    CHECK_EQ(ls_ticket_make(&self->ls, &self->source), second); /* the index is used again */
+    ls_restore(&self->ls, second, &self->destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_EMPTY);
 }
