@@ -6,23 +6,28 @@
 
 #include "kernels/core/layout.h"
 
-/* X(NAME, name, args type) */
-#define PSTI_OP_LIST(X)                  \
-    X(STASH, stash, psti_move_args)      \
-    X(RESTORE, restore, psti_move_args)  \
-    X(MIGRATE, migrate, psti_move_args)  \
+/* X(NAME, name, args type). On cuda a move has a kernel for each backend, NAME_BACKEND_kernel; the
+ * others have one, NAME_kernel, of a grid sized by NAME_work(args), or of one block. */
+#define PSTI_MOVE_LIST(X)               \
+    X(STASH, stash, psti_move_args)     \
+    X(RESTORE, restore, psti_move_args) \
+    X(MIGRATE, migrate, psti_move_args)
+#define PSTI_GRID_LIST(X)                \
     X(RESET, reset, psti_control_args)   \
     X(RESIZE, resize, psti_control_args) \
-    X(STEP, step, psti_control_args)     \
-    X(CHECK, check, psti_control_args)   \
     X(FILL, fill, psti_pattern_args)     \
     X(VERIFY, verify, psti_pattern_args)
+#define PSTI_BLOCK_LIST(X)           \
+    X(STEP, step, psti_control_args) \
+    X(CHECK, check, psti_control_args)
+#define PSTI_OP_LIST(X) PSTI_MOVE_LIST(X) PSTI_GRID_LIST(X) PSTI_BLOCK_LIST(X)
 
 typedef enum psti_op {
 #define PSTI_OP_ENUM(NAME, name, args) PSTI_OP_##NAME,
     PSTI_OP_LIST(PSTI_OP_ENUM)
 #undef PSTI_OP_ENUM
-        PSTI_NUM_OPS
+        PSTI_NUM_OPS,
+    PSTI_NUM_MOVES = PSTI_OP_RESET /* the moves come first */
 } psti_op;
 
 #ifdef __cplusplus

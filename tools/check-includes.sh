@@ -16,6 +16,7 @@ kernels/core         :  | pagestash C
 kernels              : kernels/core | pagestash C
 kernels/host         : kernels kernels/core | pagestash system
 kernels/cuda         : kernels kernels/core | pagestash system cuda
+kernels/cuda/launch.cu : kernels/cuda kernels/cuda/paging kernels/cuda/fused | pagestash system cuda
 kernels/cuda/paging  : kernels kernels/core kernels/cuda | pagestash system cuda
 kernels/cuda/fused   : kernels kernels/core kernels/cuda kernels/cuda/paging | pagestash system cuda
 host/base            : kernels/core | pagestash system

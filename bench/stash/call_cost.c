@@ -15,7 +15,7 @@
 enum { SAMPLES = 101, CALLS = 1000, ROWS = 4096, ROW_BYTES = 4096, NUM_SMS = 132 };
 
 static const psti_cuda_budget budget = {.num_sms = NUM_SMS,
-                                        .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}}};
+                                        .blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}}};
 static uint64_t num_launches;
 
 static cudaError_t count_launch(const cudaLaunchConfig_t *config, const void *kernel, void **args)

@@ -14,7 +14,6 @@ extern "C" {
 typedef cudaError_t (*psti_cuda_launch_fn)(const cudaLaunchConfig_t *config, const void *kernel,
                                            void **args);
 
-#define PSTI_NUM_MOVES 3 /* stash, restore and migrate, the first of the list */
 #define PSTI_NUM_BACKENDS 4
 
 /* Of one device; filled once when it is opened. */
@@ -25,25 +24,15 @@ typedef struct psti_cuda_budget {
     bool is_programmatic;            /* the code knows programmatic dependent launch */
     uint32_t backends;               /* bits 1 << pst_backend: those that have code and fit */
     int low_priority, high_priority; /* as streams have them */
-    int blocks_per_sm[PSTI_NUM_OPS]; /* resident */
-    int move_blocks_per_sm[PSTI_NUM_MOVES][PSTI_NUM_BACKENDS];
+    int blocks_per_sm[PSTI_NUM_OPS][PSTI_NUM_BACKENDS]; /* resident; auto: of what is no move */
 } psti_cuda_budget;
 
-/* Fills in the resident blocks per SM of each kernel, with the device current. Fails where the
- * library holds no code for the device. */
+/* Fills in blocks_per_sm, backends and is_programmatic; most_shared is given, and the device current.
+ * Fails where the library holds no code for the device. */
 cudaError_t psti_cuda_fill_budget(psti_cuda_budget *budget);
-cudaError_t psti_cuda_fill_moves(psti_cuda_budget *budget);
 
 cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, psti_op op,
                              const void *args, cudaStream_t stream);
-
-/* Per file of kernels: the kernel of an operation, and its launch. */
-#define PSTI_DECLARE_CUDA(NAME, name, args_type)                                             \
-    const void *psti_cuda_##name##_kernel(void);                                             \
-    cudaError_t psti_cuda_##name(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, \
-                                 const args_type *args, cudaStream_t stream);
-PSTI_OP_LIST(PSTI_DECLARE_CUDA)
-#undef PSTI_DECLARE_CUDA
 
 #ifdef __cplusplus
 }

@@ -24,7 +24,7 @@ uint64_t psti_simt_num_launches(void)
     return __atomic_load_n(&num_launches, __ATOMIC_RELAXED);
 }
 
-/* As psti_grid in kernels/cuda/launch.cuh, within max_blocks. */
+/* As grid_of in kernels/cuda/launch.cu, within max_blocks. */
 static uint32_t grid_of(uint32_t blocks_per_sm, uint32_t num_sms, uint64_t work)
 {
     const uint64_t sms = num_sms ? num_sms : configured.num_sms;
@@ -53,7 +53,7 @@ static void run(const void *args, uint64_t work)
            call<Args, kKernel>);
 }
 
-/* By the kernel of the backend: as launch_move in kernels/cuda/paging/move.cu. */
+/* By the kernel of the backend: as psti_cuda_launch. */
 static void run_move(const void *opaque, void (*const kernels[])(void *))
 {
     const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
@@ -64,59 +64,28 @@ static void run_move(const void *opaque, void (*const kernels[])(void *))
     launch(args, grid, is_small ? PSTI_WARP : configured.threads, kernels[args->backend]);
 }
 
-static void run_stash(const void *args)
-{
-    static void (*const kernels[])(void *) = {nullptr, call<psti_move_args, stash_ldg_kernel>,
-                                              call<psti_move_args, stash_bulk_kernel>,
-                                              call<psti_move_args, stash_squeeze_kernel>};
-    run_move(args, kernels);
-}
-
-static void run_restore(const void *args)
-{
-    static void (*const kernels[])(void *) = {nullptr, call<psti_move_args, restore_ldg_kernel>,
-                                              call<psti_move_args, restore_bulk_kernel>,
-                                              call<psti_move_args, restore_squeeze_kernel>};
-    run_move(args, kernels);
-}
-
-static void run_migrate(const void *args)
-{
-    static void (*const kernels[])(void *) = {nullptr, call<psti_move_args, migrate_ldg_kernel>,
-                                              call<psti_move_args, migrate_bulk_kernel>,
-                                              call<psti_move_args, migrate_squeeze_kernel>};
-    run_move(args, kernels);
-}
-
-static void run_reset(const void *args)
-{
-    run<psti_control_args, reset_kernel>(args, UINT64_MAX);
-}
-
-static void run_resize(const void *args)
-{
-    run<psti_control_args, resize_kernel>(args, UINT64_MAX);
-}
-
-static void run_step(const void *args)
-{
-    run<psti_control_args, step_kernel>(args, 1);
-}
-
-static void run_check(const void *args)
-{
-    run<psti_control_args, check_kernel>(args, 1);
-}
-
-static void run_fill(const void *args)
-{
-    run<psti_pattern_args, fill_kernel>(args, UINT64_MAX);
-}
-
-static void run_verify(const void *args)
-{
-    run<psti_pattern_args, verify_kernel>(args, UINT64_MAX);
-}
+/* A grid of as many blocks as there may be, whatever the work. */
+#define RUN_MOVE(NAME, name, args_type)                                                        \
+    static void run_##name(const void *args)                                                   \
+    {                                                                                          \
+        static void (*const kernels[])(void *) = {nullptr, call<args_type, name##_ldg_kernel>, \
+                                                  call<args_type, name##_bulk_kernel>,         \
+                                                  call<args_type, name##_squeeze_kernel>};     \
+        run_move(args, kernels);                                                               \
+    }
+#define RUN_GRID(NAME, name, args_type)                  \
+    static void run_##name(const void *args)             \
+    {                                                    \
+        run<args_type, name##_kernel>(args, UINT64_MAX); \
+    }
+#define RUN_BLOCK(NAME, name, args_type)        \
+    static void run_##name(const void *args)    \
+    {                                           \
+        run<args_type, name##_kernel>(args, 1); \
+    }
+PSTI_MOVE_LIST(RUN_MOVE)
+PSTI_GRID_LIST(RUN_GRID)
+PSTI_BLOCK_LIST(RUN_BLOCK)
 
 const psti_runners psti_simt_runners = {{
 #define PSTI_RUNNER(NAME, name, args_type) run_##name,

@@ -66,6 +66,13 @@ PSTI_DEVICE void clear_sketch(const psti_pool_view &pool)
         pool.sketch[i] = 0;
 }
 
+static inline uint64_t reset_work(const psti_control_args *args)
+{
+    const uint64_t all = (uint64_t)args->pool.max_pages[0] + args->pool.max_pages[1];
+    const uint64_t pages = args->what & PST_RESET_PAGES ? all : 0;
+    return args->pool.scrubs ? pages : pages / PSTI_MAX_THREADS + 1;
+}
+
 PSTI_KERNEL(reset_kernel, psti_control_args, args)
 {
     const bool pages = (args.what & PST_RESET_PAGES) != 0;
@@ -82,6 +89,11 @@ PSTI_KERNEL(reset_kernel, psti_control_args, args)
         psti_reset_faults(args.pool.status);
     if (args.what & PST_RESET_STATISTICS)
         psti_reset_statistics(state, args.pool.status);
+}
+
+static inline uint64_t resize_work(const psti_control_args *args)
+{
+    return args->pool.max_pages[0] / PSTI_MAX_THREADS + 1;
 }
 
 PSTI_KERNEL(resize_kernel, psti_control_args, args)

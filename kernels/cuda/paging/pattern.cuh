@@ -67,6 +67,12 @@ PSTI_DEVICE uint64_t verify_range(const pattern_range &range, int32_t tail)
     return wrong;
 }
 
+static inline uint64_t fill_work(const psti_pattern_args *args)
+{
+    (void)args;
+    return UINT32_MAX; /* every thread takes words in turn */
+}
+
 PSTI_KERNEL(fill_kernel, psti_pattern_args, args)
 {
     pattern_range range;
@@ -74,6 +80,11 @@ PSTI_KERNEL(fill_kernel, psti_pattern_args, args)
         for (uint32_t e = 0; e < args.spaces[args.tensors[t].space].num_segments; e++)
             if (open_range(args, t, e, &range))
                 fill_range(range);
+}
+
+static inline uint64_t verify_work(const psti_pattern_args *args)
+{
+    return fill_work(args);
 }
 
 PSTI_KERNEL(verify_kernel, psti_pattern_args, args)

@@ -201,7 +201,7 @@ static const psti_cuda_budget budget = {
     .low_priority = 0,
     .high_priority = -5,
     .num_domains = 4,
-    .move_blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}, {0, 4, 1, 1}}};
+    .blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}, {0, 4, 1, 1}}};
 
 static void launch_as(psti_op op, pst_backend backend, uint32_t flags, uint32_t num_sms,
                       uint64_t tiles)
