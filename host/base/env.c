@@ -1,3 +1,4 @@
+/* The environment variables of the library: one table that is read once and checked. */
 #include "host/base/base.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Log messages, to stderr or to the callback of the program. */
 #include "host/base/base.h"
 
 #include <pthread.h>

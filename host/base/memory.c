@@ -1,3 +1,4 @@
+/* The library's own host allocations, of which tests make the n-th one fail. */
 #include "host/base/base.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* NVTX ranges in the domain "pagestash". */
 #include "host/base/nvtx.h"
 
 #if PSTI_HAVE_NVTX

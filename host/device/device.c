@@ -1,6 +1,7 @@
 /* Checks arguments and calls the device's table. */
 #include "host/device/device.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -42,20 +43,42 @@ bool psti_cuda_is_present(void)
 }
 #endif
 
+static bool host_is_present(void)
+{
+    return true;
+}
+
+static pst_status host_open(int index, pst_device **device_out)
+{
+    PSTI_CHECK(index == 0, PST_E_INVALID, "index %d: host has only device 0", index);
+    return psti_host_device_open("host", 1, &psti_host_runners, device_out);
+}
+
+/* "auto" opens the first that is present. */
+static const struct {
+    const char *name;
+    bool (*is_present)(void);
+    pst_status (*open)(int index, pst_device **device_out);
+} kinds[] = {
+    {"cuda", psti_cuda_is_present, psti_cuda_device_open},
+    {"host", host_is_present, host_open},
+};
+
 pst_status pst_device_open(const char *name, int index, pst_device **device_out)
 {
+    char allowed[64] = "auto";
     NEED(name);
     NEED(device_out);
     PSTI_TRY(pst_env_check());
     PSTI_CHECK(index >= 0, PST_E_INVALID, "index %d: must not be negative", index);
-    if (strcmp(name, "auto") == 0)
-        name = psti_cuda_is_present() ? "cuda" : "host";
-    if (strcmp(name, "cuda") == 0)
-        return psti_cuda_device_open(index, device_out);
-    PSTI_CHECK(strcmp(name, "host") == 0, PST_E_INVALID,
-               "device '%.32s': allowed are auto, host, cuda", name);
-    PSTI_CHECK(index == 0, PST_E_INVALID, "index %d: host has only device 0", index);
-    return psti_host_device_open("host", 1, &psti_host_runners, device_out);
+    const bool is_auto = strcmp(name, "auto") == 0;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (is_auto ? kinds[i].is_present() : strcmp(name, kinds[i].name) == 0)
+            return kinds[i].open(index, device_out);
+        const size_t end = strlen(allowed);
+        snprintf(allowed + end, sizeof(allowed) - end, ", %s", kinds[i].name);
+    }
+    return PSTI_FAIL(PST_E_INVALID, "device '%.32s': allowed are %s", name, allowed);
 }
 
 pst_status pst_device_close(pst_device *device)
@@ -180,32 +203,33 @@ pst_status pst_event_destroy(pst_device *device, pst_event event)
     DESTROY(event, device->ops->event_destroy(device, event));
 }
 
-pst_status pst_event_record(pst_device *device, pst_event event, pst_stream stream)
+static pst_status enqueue_event(pst_device *device, pst_event event, pst_stream stream,
+                                bool records, bool external)
 {
     NEED(device);
     NEED(event);
-    return device->ops->event_record(device, event, stream, false);
+    return records ? device->ops->event_record(device, event, stream, external)
+                   : device->ops->event_wait(device, event, stream, external);
+}
+
+pst_status pst_event_record(pst_device *device, pst_event event, pst_stream stream)
+{
+    return enqueue_event(device, event, stream, true, false);
 }
 
 pst_status pst_event_wait(pst_device *device, pst_event event, pst_stream stream)
 {
-    NEED(device);
-    NEED(event);
-    return device->ops->event_wait(device, event, stream, false);
+    return enqueue_event(device, event, stream, false, false);
 }
 
 pst_status pst_event_record_external(pst_device *device, pst_event event, pst_stream stream)
 {
-    NEED(device);
-    NEED(event);
-    return device->ops->event_record(device, event, stream, true);
+    return enqueue_event(device, event, stream, true, true);
 }
 
 pst_status pst_event_wait_external(pst_device *device, pst_event event, pst_stream stream)
 {
-    NEED(device);
-    NEED(event);
-    return device->ops->event_wait(device, event, stream, true);
+    return enqueue_event(device, event, stream, false, true);
 }
 
 pst_status pst_event_synchronize(pst_device *device, pst_event event)

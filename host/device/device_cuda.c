@@ -179,10 +179,10 @@ static pst_status cuda_event_destroy(pst_device *device, pst_event event)
 }
 
 /* CUDA refuses the external flags outside capture. */
-static pst_status is_capturing(pst_stream stream, bool *capturing_out)
+static pst_status may_be_external(pst_stream stream, bool external, bool *capturing_out)
 {
     enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    if (stream)
+    if (stream && external)
         TRY_CUDA(cudaStreamIsCapturing(stream, &capturing));
     *capturing_out = capturing == cudaStreamCaptureStatusActive;
     return PST_OK;
@@ -193,8 +193,7 @@ static pst_status cuda_event_record(pst_device *device, pst_event event, pst_str
 {
     PSTI_ON(device);
     bool capturing = false;
-    if (external)
-        PSTI_TRY(is_capturing(stream, &capturing));
+    PSTI_TRY(may_be_external(stream, external, &capturing));
     TRY_CUDA(cudaEventRecordWithFlags(
         event, stream, capturing ? cudaEventRecordExternal : cudaEventRecordDefault));
     return PST_OK;
@@ -205,8 +204,7 @@ static pst_status cuda_event_wait(pst_device *device, pst_event event, pst_strea
 {
     PSTI_ON(device);
     bool capturing = false;
-    if (external)
-        PSTI_TRY(is_capturing(stream, &capturing));
+    PSTI_TRY(may_be_external(stream, external, &capturing));
     TRY_CUDA(cudaStreamWaitEvent(stream, event,
                                  capturing ? cudaEventWaitExternal : cudaEventWaitDefault));
     return PST_OK;

@@ -165,12 +165,19 @@ static pst_status host_synchronize(pst_device *device)
 
 /* ---- streams and events ---- */
 
+static pst_status make(size_t bytes, const char *what, void **made_out)
+{
+    *made_out = psti_calloc(1, bytes);
+    PSTI_CHECK(*made_out, PST_E_NOMEM, "no memory for %s", what);
+    return PST_OK;
+}
+
 static pst_status host_stream_create(pst_device *device, pst_stream *stream_out)
 {
     (void)device;
-    pst_stream stream = psti_calloc(1, sizeof(*stream));
-    PSTI_CHECK(stream, PST_E_NOMEM, "no memory for a stream");
-    *stream_out = stream;
+    void *made;
+    PSTI_TRY(make(sizeof(**stream_out), "a stream", &made));
+    *stream_out = made;
     return PST_OK;
 }
 
@@ -192,9 +199,9 @@ static pst_status host_stream_synchronize(pst_device *device, pst_stream stream)
 static pst_status host_event_create(pst_device *device, pst_event *event_out)
 {
     (void)device;
-    pst_event event = psti_calloc(1, sizeof(*event));
-    PSTI_CHECK(event, PST_E_NOMEM, "no memory for an event");
-    *event_out = event;
+    void *made;
+    PSTI_TRY(make(sizeof(**event_out), "an event", &made));
+    *event_out = made;
     return PST_OK;
 }
 

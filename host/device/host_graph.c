@@ -1,3 +1,4 @@
+/* Capture on the host device: lists of recorded calls, which streams join and graphs replay. */
 #include "host/device/host_graph.h"
 
 #include <string.h>

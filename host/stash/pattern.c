@@ -1,3 +1,4 @@
+/* Fills a group with bytes that follow from a key, and verifies them, on the device. */
 #include <pagestash/pattern.h>
 
 #include "host/stash/stash.h"

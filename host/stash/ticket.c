@@ -1,3 +1,4 @@
+/* Tickets: stash, restore, release, demote and promote, as checked launches. */
 #include "host/stash/stash.h"
 
 #include <inttypes.h>

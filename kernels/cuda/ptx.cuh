@@ -101,36 +101,22 @@ PSTI_DEFINE_ATOMICS(u32, uint32_t, "r")
 PSTI_DEFINE_ATOMICS(u64, uint64_t, "l")
 #undef PSTI_DEFINE_ATOMICS
 
-PSTI_DEVICE uint32_t psti_cas_acq_rel_u32(uint32_t *at, uint32_t expected, uint32_t desired)
-{
-    uint32_t old;
-    asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %3;"
-                 : "=r"(old)
-                 : "l"(at), "r"(expected), "r"(desired)
-                 : "memory");
-    return old;
-}
+#define PSTI_DEFINE_CAS(name, type, order, width, reg)                           \
+    PSTI_DEVICE type name(type *at, type expected, type desired)                 \
+    {                                                                            \
+        type old;                                                                \
+        asm volatile("atom." order ".gpu.global.cas." width " %0, [%1], %2, %3;" \
+                     : "=" reg(old)                                              \
+                     : "l"(at), reg(expected), reg(desired)                      \
+                     : "memory");                                                \
+        return old;                                                              \
+    }
 
-PSTI_DEVICE uint64_t psti_cas_acq_rel_u64(uint64_t *at, uint64_t expected, uint64_t desired)
-{
-    uint64_t old;
-    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
-                 : "=l"(old)
-                 : "l"(at), "l"(expected), "l"(desired)
-                 : "memory");
-    return old;
-}
-
+PSTI_DEFINE_CAS(psti_cas_acq_rel_u32, uint32_t, "acq_rel", "b32", "r")
+PSTI_DEFINE_CAS(psti_cas_acq_rel_u64, uint64_t, "acq_rel", "b64", "l")
 /* Of words that a lock or the order of launches protects. */
-PSTI_DEVICE uint64_t psti_cas_relaxed_u64(uint64_t *at, uint64_t expected, uint64_t desired)
-{
-    uint64_t old;
-    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
-                 : "=l"(old)
-                 : "l"(at), "l"(expected), "l"(desired)
-                 : "memory");
-    return old;
-}
+PSTI_DEFINE_CAS(psti_cas_relaxed_u64, uint64_t, "relaxed", "b64", "l")
+#undef PSTI_DEFINE_CAS
 
 PSTI_DEVICE void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
 {

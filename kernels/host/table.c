@@ -1,3 +1,4 @@
+/* The table of the CPU kernels, and what the list of operations says of each. */
 #include "kernels/host/runners.h"
 
 const psti_runners psti_host_runners = {{

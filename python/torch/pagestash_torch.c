@@ -1,3 +1,4 @@
+/* What torch.cuda.memory.CUDAPluggableAllocator calls: an arena per device that records or replays. */
 #include "pagestash_torch.h"
 
 #include <errno.h>
