@@ -86,16 +86,6 @@ bool psti_estimate_has_moe(const pst_estimate_config *config, uint64_t layer)
     return config->num_experts != 0 && (config->is_moe == NULL || config->is_moe[layer]);
 }
 
-uint64_t psti_routed_size(const pst_estimate_config *config)
-{
-    return config->latent_size ? config->latent_size : config->hidden_size;
-}
-
-uint64_t psti_norm_words(const pst_estimate_config *config)
-{
-    return config->norm == PST_NORM_RMS ? 1 : 2;
-}
-
 uint64_t psti_estimate_dense_group(const pst_estimate_config *config)
 {
     return config->world_size / (config->tensor_parallel * config->pipeline_parallel);
@@ -156,7 +146,27 @@ pst_status psti_estimate_check_stage(const pst_estimate_config *config, uint64_t
     return PST_OK;
 }
 
-uint64_t psti_element_bytes(const pst_estimate_config *config)
+/* ---- what a layer saves ---- */
+
+pst_status pst_estimate_get_ledger(const pst_estimate_config *given, bool is_moe,
+                                   pst_estimate_ledger *ledger_out)
 {
-    return config->type == PST_TRAIN_FP32 ? 4 : 2;
+    static const psti_split undivided = {1, 1, 1, 1, false};
+    pst_estimate_config config;
+    PSTI_TRY(psti_estimate_open(given, &config));
+    PSTI_CHECK(ledger_out, PST_E_INVALID, "ledger_out is NULL");
+    PSTI_CHECK(is_moe ? config.num_experts != 0 : config.ffn_size != 0, PST_E_INVALID,
+               "%s 0: is_moe is %d", is_moe ? "num_experts" : "ffn_size", is_moe);
+    const psti_ledger whole = psti_ledger_of(&config, undivided, is_moe);
+    const psti_ledger own = psti_ledger_of(&config, psti_split_of(&config), is_moe);
+    pst_estimate_ledger ledger = {.whole_bytes = psti_ledger_sum(&whole),
+                                  .bytes = psti_ledger_sum(&own)};
+    for (uint32_t i = 0; i < own.num_tensors; i++)
+        if (own.tensors[i].bytes != 0 || whole.tensors[i].bytes != 0)
+            ledger.entries[ledger.num_entries++] = (pst_estimate_entry){
+                own.tensors[i].name, whole.tensors[i].bytes, own.tensors[i].bytes};
+    PSTI_CHECK(ledger.whole_bytes != PSTI_TOO_MUCH && ledger.bytes != PSTI_TOO_MUCH, PST_E_INVALID,
+               "config: saved activations exceed 64 bits");
+    *ledger_out = ledger;
+    return PST_OK;
 }

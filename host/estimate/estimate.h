@@ -6,6 +6,7 @@
 
 #include "host/base/arith.h"
 #include "host/base/base.h"
+#include "host/model/ledger.h"
 #include "host/schedule/pipeline.h"
 
 /* ---- estimate.c ---- */
@@ -37,12 +38,6 @@ uint64_t psti_num_mtp(const pst_estimate_config *config, uint64_t stage);
 bool psti_copies_embedding(const pst_estimate_config *config);
 psti_chunk psti_chunk_of(const pst_estimate_config *config, uint64_t stage, uint64_t chunk);
 pst_status psti_estimate_check_stage(const pst_estimate_config *config, uint64_t stage);
-/* Bytes of an element of an activation, and of a weight. */
-uint64_t psti_element_bytes(const pst_estimate_config *config);
-/* Elements of a token on its way to the experts and back. */
-uint64_t psti_routed_size(const pst_estimate_config *config);
-/* Words of a norm for each element that it spans. */
-uint64_t psti_norm_words(const pst_estimate_config *config);
 
 /* ---- estimate_rules.c ---- */
 
@@ -52,50 +47,6 @@ pst_status psti_check_kinds(const pst_estimate_config *config);
 pst_status psti_check_split_limits(const pst_estimate_config *config);
 pst_status psti_check_rules(const pst_estimate_config *config);
 
-/* ---- estimate_ledger.c ---- */
-
-/* How a layer's work is divided. */
-typedef struct psti_split {
-    uint64_t tensor, context, experts, expert_tensor;
-    bool sequence;
-} psti_split;
-
-psti_split psti_split_of(const pst_estimate_config *config);
-/* Tokens of a micro-batch in a tensor parallel group, and those that one GPU of it holds between
- * the blocks. */
-uint64_t psti_tokens(const pst_estimate_config *config, const psti_split *split);
-uint64_t psti_local_tokens(const pst_estimate_config *config, const psti_split *split);
-/* Rows that a GPU's experts receive. */
-uint64_t psti_moe_rows(const pst_estimate_config *config, const psti_split *split,
-                       pst_moe_rows kind);
-/* Rows that a GPU sends to experts, its own too: those of its tokens' choices, or as many as
- * experts have room for where each is filled up to that. */
-uint64_t psti_sent_rows(const pst_estimate_config *config, const psti_split *split);
-/* Heads of keys and values that a GPU works with: the tensor parallel GPUs share one where there
- * are fewer than GPUs. */
-uint64_t psti_kv_heads(const pst_estimate_config *config, const psti_split *split);
-/* Tensors that a GPU's experts save: bytes of a row of each. */
-typedef struct psti_row_tensors {
-    uint32_t num_tensors;
-    uint64_t row_bytes[PST_ESTIMATE_MAX_ENTRIES];
-} psti_row_tensors;
-
-void psti_get_row_tensors(const pst_estimate_config *config, psti_row_tensors *tensors_out);
-/* Bytes that a GPU's experts save for each row they receive. */
-uint64_t psti_row_bytes(const pst_estimate_config *config);
-/* The sum of a layer's ledger, on one GPU. */
-uint64_t psti_layer_bytes(const pst_estimate_config *config, bool is_moe);
-
-/* What a depth of multi-token prediction saves beside its layer, and beside what its embedding and
- * its output matrix save. */
-typedef struct psti_mtp {
-    uint64_t norms, projection;
-} psti_mtp;
-
-psti_mtp psti_mtp_of(const pst_estimate_config *config, const psti_split *split);
-/* With its layer, on one GPU. */
-uint64_t psti_mtp_bytes(const pst_estimate_config *config);
-
 /* ---- estimate_memory.c ---- */
 
 /* What is saved of a micro-batch before the first layer; after the last by all that stands there,
@@ -103,6 +54,9 @@ uint64_t psti_mtp_bytes(const pst_estimate_config *config);
 typedef struct psti_ends {
     uint64_t embedding, head, final_norm;
 } psti_ends;
+
+/* With its layer, what a depth of multi-token prediction saves on one GPU. */
+uint64_t psti_mtp_bytes(const pst_estimate_config *config);
 
 psti_ends psti_ends_of(const pst_estimate_config *config, const psti_split *split);
 

@@ -27,6 +27,13 @@ static uint64_t embedding_bytes(const saved *self)
     return psti_plus(numbers, self->config->has_hidden_dropout ? hidden_bytes(self, 1) : 0);
 }
 
+uint64_t psti_mtp_bytes(const pst_estimate_config *config)
+{
+    const psti_split split = psti_split_of(config);
+    const psti_mtp of = psti_mtp_of(config, &split);
+    return PSTI_SUM(of.norms, of.projection, psti_layer_bytes(config, psti_ends_with_moe(config)));
+}
+
 /* Full recomputation leaves a depth of multi-token prediction its two inputs. */
 static psti_chunk_saved chunk_saved(const saved *self, uint64_t chunk)
 {

@@ -37,11 +37,10 @@ typedef struct gaps {
 
 static gaps gaps_of(const pst_estimate_config *config)
 {
-    psti_row_tensors tensors;
+    const psti_ledger row = psti_ledger_of_expert_row(config);
     gaps sum = {0};
-    psti_get_row_tensors(config, &tensors);
-    for (uint32_t i = 0; i < tensors.num_tensors; i++) {
-        const uint64_t unit = alignment(tensors.row_bytes[i], PSTI_TILE_BYTES);
+    for (uint32_t i = 0; i < row.num_tensors; i++) {
+        const uint64_t unit = alignment(row.tensors[i].bytes, PSTI_TILE_BYTES);
         sum.segment_bytes += unit < PSTI_VECTOR_BYTES ? PSTI_VECTOR_BYTES - unit : 0;
         sum.layer_bytes += PSTI_TILE_BYTES - (unit < PSTI_VECTOR_BYTES ? PSTI_VECTOR_BYTES : unit);
     }

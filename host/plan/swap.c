@@ -6,6 +6,7 @@
 
 #include "host/base/arith.h"
 #include "host/base/base.h"
+#include "host/model/ledger.h"
 
 #define NANOSECONDS 1000000000u
 
@@ -33,6 +34,12 @@ static pst_status check_shape(const pst_swap_shape *shape, uint64_t shards)
     return PST_OK;
 }
 
+/* The ledger's elements have two bytes. */
+static uint64_t in_elements_of(uint64_t element_bytes, uint64_t bytes)
+{
+    return psti_times(psti_over(bytes, 2), element_bytes);
+}
+
 pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config)
 {
     PSTI_CHECK(shape && config, PST_E_INVALID, "shape or config is NULL");
@@ -43,26 +50,17 @@ pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config)
                             (shape->context_parallel ? shape->context_parallel : 1);
     const uint64_t element = shape->element_bytes ? shape->element_bytes : 2;
     PSTI_TRY(check_shape(shape, shards));
-    uint64_t tokens;
-    uint64_t ffn = shape->ffn_size;
-    uint64_t row;   /* bytes of a token of hidden_size */
-    uint64_t inner; /* bytes of a token of ffn_size, twice */
-    uint64_t all;
-    uint64_t one;
-    const bool over =
-        (ffn == 0 && __builtin_mul_overflow(shape->hidden_size, 4, &ffn)) ||
-        __builtin_mul_overflow(shape->micro_batch, shape->sequence_size / shards, &tokens) ||
-        __builtin_mul_overflow(shape->hidden_size, element, &row) ||
-        __builtin_mul_overflow(ffn, 2 * element, &inner) || __builtin_mul_overflow(row, 8, &all) ||
-        __builtin_add_overflow(all, inner, &all) || __builtin_mul_overflow(all, tokens, &all) ||
-        __builtin_mul_overflow(row, tokens, &one);
-    PSTI_CHECK(!over && all <= PST_SWAP_MAX_BYTES, PST_E_INVALID,
+    const uint64_t ffn = shape->ffn_size ? shape->ffn_size : psti_times(4, shape->hidden_size);
+    const uint64_t tokens = psti_times(shape->micro_batch, shape->sequence_size / shards);
+    const psti_ledger layer = psti_ledger_of_gpt(tokens, shape->hidden_size, ffn);
+    const uint64_t all = in_elements_of(element, psti_ledger_sum_swapped(&layer));
+    PSTI_CHECK(all <= PST_SWAP_MAX_BYTES, PST_E_INVALID,
                "micro_batch %" PRIu64 ", sequence_size %" PRIu64 ", hidden_size %" PRIu64
                ", ffn_size %" PRIu64 ": more than 2^62 bytes per layer and GPU",
                shape->micro_batch, shape->sequence_size, shape->hidden_size, ffn);
-    config->input_bytes = one;
-    config->attention_bytes = one;
-    config->other_bytes = all - 2 * one;
+    config->input_bytes = in_elements_of(element, psti_ledger_bytes(&layer, "norm1.in"));
+    config->attention_bytes = in_elements_of(element, psti_ledger_bytes(&layer, "proj.in"));
+    config->other_bytes = all - config->input_bytes - config->attention_bytes;
     config->num_tokens = tokens;
     return PST_OK;
 }

@@ -1,5 +1,9 @@
-/* What a layer saves for its backward. */
-#include "host/estimate/estimate.h"
+/* What a layer saves for its backward, tensor by tensor. */
+#include "host/model/ledger.h"
+
+#include <string.h>
+
+#include "host/base/arith.h"
 
 /* ---- how the work is divided ---- */
 
@@ -69,12 +73,22 @@ uint64_t psti_kv_heads(const pst_estimate_config *config, const psti_split *spli
     return config->num_kv_heads < split->tensor ? 1 : config->num_kv_heads / split->tensor;
 }
 
-/* ---- one list of tensors ---- */
+uint64_t psti_routed_size(const pst_estimate_config *config)
+{
+    return config->latent_size ? config->latent_size : config->hidden_size;
+}
 
-typedef struct tensor {
-    const char *name;
-    uint64_t bytes;
-} tensor;
+uint64_t psti_norm_words(const pst_estimate_config *config)
+{
+    return config->norm == PST_NORM_RMS ? 1 : 2;
+}
+
+uint64_t psti_element_bytes(const pst_estimate_config *config)
+{
+    return config->type == PST_TRAIN_FP32 ? 4 : 2;
+}
+
+/* ---- one list of tensors ---- */
 
 typedef struct list {
     const pst_estimate_config *config;
@@ -83,8 +97,7 @@ typedef struct list {
     uint64_t local;    /* of one GPU, between the blocks */
     uint64_t gathered; /* of a block's input, as it is saved */
     uint64_t width;    /* bytes of an element */
-    uint32_t num_tensors;
-    tensor tensors[PST_ESTIMATE_MAX_ENTRIES];
+    psti_ledger made;
 } list;
 
 static bool recomputes(const list *self, uint32_t what)
@@ -94,7 +107,7 @@ static bool recomputes(const list *self, uint32_t what)
 
 static void put(list *self, const char *name, uint64_t bytes)
 {
-    self->tensors[self->num_tensors++] = (tensor){name, bytes};
+    self->made.tensors[self->made.num_tensors++] = (psti_kept){name, bytes, false};
 }
 
 static void put_matrix(list *self, const char *name, uint64_t rows, uint64_t columns)
@@ -102,10 +115,17 @@ static void put_matrix(list *self, const char *name, uint64_t rows, uint64_t col
     put(self, name, PSTI_PRODUCT(self->width, rows, columns));
 }
 
-/* Mean and reciprocal deviation, or the latter alone, in fp32. */
+/* Of rows, so many words of fp32. */
+static void put_words(list *self, const char *name, uint64_t words, uint64_t rows)
+{
+    put(self, name, PSTI_PRODUCT(4, words, rows));
+    self->made.tensors[self->made.num_tensors - 1].is_statistic = true;
+}
+
+/* Mean and reciprocal deviation, or the latter alone. */
 static void put_statistics(list *self, const char *name, uint64_t rows)
 {
-    put(self, name, PSTI_PRODUCT(4, psti_norm_words(self->config), rows));
+    put_words(self, name, psti_norm_words(self->config), rows);
 }
 
 static void put_norm_in(list *self, const char *input, const char *statistics)
@@ -171,7 +191,7 @@ static void put_scores(list *self)
     if (recomputes(self, PST_RECOMPUTE_ATTENTION))
         return;
     if (config->has_flash_attention) {
-        put(self, "attention.lse", PSTI_PRODUCT(4, self->tokens, heads));
+        put_words(self, "attention.lse", heads, self->tokens);
         return;
     }
     put(self, "softmax.out", psti_times(self->width, scores));
@@ -290,7 +310,7 @@ static list empty_list(const pst_estimate_config *config, psti_split split)
     return self;
 }
 
-static list layer_list(const pst_estimate_config *config, psti_split split, bool is_moe)
+psti_ledger psti_ledger_of(const pst_estimate_config *config, psti_split split, bool is_moe)
 {
     list self = empty_list(config, split);
     put_attention(&self);
@@ -299,37 +319,72 @@ static list layer_list(const pst_estimate_config *config, psti_split split, bool
     else
         put_dense(&self);
     put_hidden_mask(&self, "mlp.mask");
-    return self;
+    return self.made;
 }
 
-static uint64_t sum_of(const list *self)
+psti_ledger psti_ledger_of_gpt(uint64_t local_tokens, uint64_t hidden_size, uint64_t ffn_size)
 {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < self->num_tensors; i++)
-        bytes = psti_plus(bytes, self->tensors[i].bytes);
-    return bytes;
+    const pst_estimate_config config = {
+        .hidden_size = hidden_size,
+        .num_heads = 1,
+        .num_kv_heads = 1,
+        .head_size = hidden_size,
+        .ffn_size = ffn_size,
+        .norm = PST_NORM_LAYER,
+        .sequence_size = local_tokens,
+        .micro_batch = 1,
+        .type = PST_TRAIN_BF16,
+        .has_flash_attention = true,
+    };
+    return psti_ledger_of(&config, (psti_split){1, 1, 1, 1, false}, false);
 }
 
-void psti_get_row_tensors(const pst_estimate_config *config, psti_row_tensors *tensors_out)
+psti_ledger psti_ledger_of_expert_row(const pst_estimate_config *config)
 {
     list self = empty_list(config, psti_split_of(config));
     put_experts(&self, 1);
-    tensors_out->num_tensors = self.num_tensors;
-    for (uint32_t i = 0; i < self.num_tensors; i++)
-        tensors_out->row_bytes[i] = self.tensors[i].bytes;
+    return self.made;
+}
+
+/* ---- sums ---- */
+
+static uint64_t sum_of(const psti_ledger *self, bool with_statistics)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < self->num_tensors; i++)
+        if (with_statistics || !self->tensors[i].is_statistic)
+            bytes = psti_plus(bytes, self->tensors[i].bytes);
+    return bytes;
+}
+
+uint64_t psti_ledger_sum(const psti_ledger *self)
+{
+    return sum_of(self, true);
+}
+
+uint64_t psti_ledger_sum_swapped(const psti_ledger *self)
+{
+    return sum_of(self, false);
+}
+
+uint64_t psti_ledger_bytes(const psti_ledger *self, const char *name)
+{
+    uint32_t i = 0;
+    while (strcmp(self->tensors[i].name, name) != 0)
+        i++;
+    return self->tensors[i].bytes;
 }
 
 uint64_t psti_row_bytes(const pst_estimate_config *config)
 {
-    list self = empty_list(config, psti_split_of(config));
-    put_experts(&self, 1);
-    return sum_of(&self);
+    const psti_ledger row = psti_ledger_of_expert_row(config);
+    return psti_ledger_sum(&row);
 }
 
 uint64_t psti_layer_bytes(const pst_estimate_config *config, bool is_moe)
 {
-    const list self = layer_list(config, psti_split_of(config), is_moe);
-    return sum_of(&self);
+    const psti_ledger layer = psti_ledger_of(config, psti_split_of(config), is_moe);
+    return psti_ledger_sum(&layer);
 }
 
 /* Norms of the embedding, of the layers' output and of the depth's own; the first two side by side
@@ -340,34 +395,6 @@ psti_mtp psti_mtp_of(const pst_estimate_config *config, const psti_split *split)
     for (int i = 0; i < 3; i++)
         put_norm_in(&norms, "mtp.norm.in", "mtp.norm.stat");
     put_matrix(&projection, "mtp.proj.in", projection.gathered, psti_times(2, config->hidden_size));
-    return (psti_mtp){.norms = sum_of(&norms), .projection = sum_of(&projection)};
-}
-
-uint64_t psti_mtp_bytes(const pst_estimate_config *config)
-{
-    const psti_split split = psti_split_of(config);
-    const psti_mtp of = psti_mtp_of(config, &split);
-    return PSTI_SUM(of.norms, of.projection, psti_layer_bytes(config, psti_ends_with_moe(config)));
-}
-
-pst_status pst_estimate_get_ledger(const pst_estimate_config *given, bool is_moe,
-                                   pst_estimate_ledger *ledger_out)
-{
-    static const psti_split undivided = {1, 1, 1, 1, false};
-    pst_estimate_config config;
-    PSTI_TRY(psti_estimate_open(given, &config));
-    PSTI_CHECK(ledger_out, PST_E_INVALID, "ledger_out is NULL");
-    PSTI_CHECK(is_moe ? config.num_experts != 0 : config.ffn_size != 0, PST_E_INVALID,
-               "%s 0: is_moe is %d", is_moe ? "num_experts" : "ffn_size", is_moe);
-    const list whole = layer_list(&config, undivided, is_moe);
-    const list own = layer_list(&config, psti_split_of(&config), is_moe);
-    pst_estimate_ledger ledger = {.whole_bytes = sum_of(&whole), .bytes = sum_of(&own)};
-    for (uint32_t i = 0; i < own.num_tensors; i++)
-        if (own.tensors[i].bytes != 0 || whole.tensors[i].bytes != 0)
-            ledger.entries[ledger.num_entries++] = (pst_estimate_entry){
-                own.tensors[i].name, whole.tensors[i].bytes, own.tensors[i].bytes};
-    PSTI_CHECK(ledger.whole_bytes != PSTI_TOO_MUCH && ledger.bytes != PSTI_TOO_MUCH, PST_E_INVALID,
-               "config: saved activations exceed 64 bits");
-    *ledger_out = ledger;
-    return PST_OK;
+    return (psti_mtp){.norms = psti_ledger_sum(&norms.made),
+                      .projection = psti_ledger_sum(&projection.made)};
 }
