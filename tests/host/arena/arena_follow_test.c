@@ -170,19 +170,8 @@ PST_TEST(ArenaFollow, LooksNoFurtherThanItIsTold)
 
 PST_TEST(ArenaFollow, SizesAreComparedRoundedUp)
 {
-    arena_scene scene = {.memory = NULL};
-    void *a = NULL;
-    void *b = NULL;
-    void *c = NULL;
-    scene_open(&scene, "malloc 1 500 0 0/malloc 2 500 0 512/malloc 3 513 0 1024");
-    CHECK_EQ(ask(&scene, 1, 0, &a), 0);
-    CHECK_EQ(ask(&scene, 512, 0, &b), 512);
-    CHECK_EQ(ask(&scene, 512, 0, &c), FALLBACK);
-    check_deviations(&scene, "size 1");
-    CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
-    CHECK_OK(pst_arena_free(scene.arena, b, stream_at(0)));
-    CHECK_OK(pst_arena_free(scene.arena, c, stream_at(0)));
-    scene_close(&scene);
+    scene_play("malloc 1 500 0 0/malloc 2 500 0 512/malloc 3 513 0 1024",
+               "a1=0 b512=512 c512=- {size 1} -a -b -c");
 }
 
 PST_TEST(ArenaFollow, TheFirstDeviationIsKeptInWords)

@@ -1,21 +1,23 @@
 /* The fallback of an arena: its cache, its sizes, and what happens when memory runs out. */
 #include "tests/host/arena/arena_scene.h"
 
+/* An arena without a plan. */
+static void open_heap(arena_scene *self, uint64_t cache_bytes)
+{
+    scene_begin(self);
+    self->config.cache_bytes = cache_bytes;
+    CHECK_OK(pst_arena_create(NULL, NULL, &self->config, &self->arena));
+}
+
 PST_TEST(ArenaHeap, TheCacheIsGivenBackBeforeMemoryRunsOut)
 {
     arena_scene scene;
-    void *a = NULL;
-    void *b = NULL;
-    scene_begin(&scene);
-    CHECK_OK(pst_arena_create(NULL, NULL, &scene.config, &scene.arena));
-    CHECK_EQ(ask(&scene, 1024, 0, &a), FALLBACK);
-    CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
+    open_heap(&scene, 0);
+    scene_tell(&scene, "a1024=- -a");
     scene.allocs_left = 0;
-    CHECK_EQ(ask(&scene, 1024, 0, &a), FALLBACK); /* cached */
-    CHECK_EQ(ask(&scene, 2048, 0, &b), FAILED);
+    scene_tell(&scene, "a1024=- b2048=!"); /* a was cached */
     CHECK_EQ(scene.num_owned, 1);
-    CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
-    CHECK_EQ(ask(&scene, 2048, 0, &b), FAILED);
+    scene_tell(&scene, "-a b2048=!");
     CHECK_EQ(scene.num_owned, 0);
     CHECK_EQ(scene_stats(&scene).requests, 2);
     scene_close(&scene);
@@ -24,15 +26,10 @@ PST_TEST(ArenaHeap, TheCacheIsGivenBackBeforeMemoryRunsOut)
 PST_TEST(ArenaHeap, TheCacheHasALimit)
 {
     arena_scene scene;
-    void *a[3];
-    scene_begin(&scene);
-    scene.config.cache_bytes = 2048;
-    CHECK_OK(pst_arena_create(NULL, NULL, &scene.config, &scene.arena));
-    for (int i = 0; i < 3; i++)
-        CHECK_EQ(ask(&scene, 1024, 0, &a[i]), FALLBACK);
+    open_heap(&scene, 2048);
+    scene_tell(&scene, "a1024=- b1024=- c1024=-");
     CHECK_EQ(scene_stats(&scene).fallback_peak_bytes, 3072);
-    for (int i = 0; i < 3; i++)
-        CHECK_OK(pst_arena_free(scene.arena, a[i], stream_at(0)));
+    scene_tell(&scene, "-a -b -c");
     CHECK_EQ(scene.num_owned, 2);
     CHECK_EQ(scene_stats(&scene).taken_bytes, 2048);
     CHECK_EQ(scene_stats(&scene).taken_peak_bytes, 3072);
@@ -55,8 +52,7 @@ PST_TEST(ArenaHeap, FallbackSizesComeInClasses)
                  {(64 << 20) - 1, 64 << 20},
                  {(64 << 20) + 1, 66 << 20}};
     arena_scene scene;
-    scene_begin(&scene);
-    CHECK_OK(pst_arena_create(NULL, NULL, &scene.config, &scene.arena));
+    open_heap(&scene, 0);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         void *address = NULL;
         CHECK_EQ(ask(&scene, sizes[i].asked, 0, &address), FALLBACK);
@@ -71,8 +67,7 @@ PST_TEST(ArenaHeap, ManyFallbackBlocksAreFoundAgain)
     enum { COUNT = 2000 };
     static void *blocks[COUNT];
     arena_scene scene;
-    scene_begin(&scene);
-    CHECK_OK(pst_arena_create(NULL, NULL, &scene.config, &scene.arena));
+    open_heap(&scene, 0);
     for (int i = 0; i < COUNT; i++)
         CHECK_EQ(ask(&scene, 512, 0, &blocks[i]), FALLBACK);
     CHECK_EQ(scene_stats(&scene).live, COUNT);

@@ -21,6 +21,7 @@ typedef struct arena_scene {
     long allocs_left;   /* of the fallback; below 0: any number */
     uint64_t num_owned; /* by the fallback */
     pst_status on_free; /* what it answers */
+    void *blocks[26];   /* of scene_tell */
 } arena_scene;
 
 /* Streams of a program: any pointers. */
@@ -142,6 +143,58 @@ static inline void check_deviations(const arena_scene *self, const char *wanted)
                      (unsigned long long)stats.deviations[i]);
     CHECK_STR(said, wanted);
     CHECK_EQ(stats.first_deviation[0] != '\0', said[0] != '\0');
+}
+
+/* What a program asks of the arena, word by word:
+ *   a512/3=0   malloc of 512 bytes on stream 3 into block a, which comes to lie at offset 0 of the
+ *              plan; =- it comes from the fallback; =! it fails
+ *   a+3        block a is also used on stream 3
+ *   -a/3       block a is freed on stream 3
+ *   .          an iteration begins
+ *   {size 1}   these were the deviations so far
+ * Stream 0 need not be said. */
+static inline void scene_tell(arena_scene *self, const char *story)
+{
+    for (const char *at = story; *at; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, *at == '{' ? "}" : " ");
+        const char *slash = memchr(at, '/', length);
+        const char *equal = memchr(at, '=', length);
+        const pst_stream stream = stream_at(slash ? (unsigned)strtoul(slash + 1, NULL, 10) : 0);
+        const char name = *at == '-' ? at[1] : *at;
+        void **block = &self->blocks[name >= 'a' && name <= 'z' ? name - 'a' : 0];
+        pst_status status = PST_OK;
+        if (*at == '{') {
+            char wanted[256] = "";
+            memcpy(wanted, at + 1, length - 1);
+            check_deviations(self, wanted);
+            at++;
+        } else if (*at == '.') {
+            status = pst_arena_iteration(self->arena);
+        } else if (*at == '-') {
+            status = pst_arena_free(self->arena, *block, stream);
+        } else if (at[1] == '+') {
+            status = pst_arena_record_stream(self->arena, *block,
+                                             stream_at((unsigned)strtoul(at + 2, NULL, 10)));
+        } else {
+            status = pst_arena_malloc(self->arena, strtoul(at + 1, NULL, 10), block, stream);
+            const long long wanted = equal[1] == '-' ? FALLBACK : strtoll(equal + 1, NULL, 10);
+            CHECK_MSG((status != PST_OK) == (equal[1] == '!'), "%s: %s", at, pst_last_message());
+            CHECK_MSG(status != PST_OK || offset_of(self, *block) == wanted, "%s: it is at %lld",
+                      at, offset_of(self, *block));
+            status = PST_OK;
+        }
+        CHECK_MSG(status == PST_OK && !psti_test_failed(), "%s: %s", at, pst_last_message());
+        at += length;
+    }
+}
+
+/* One arena over the plan, one story. */
+static inline void scene_play(const char *plan, const char *story)
+{
+    arena_scene scene = {.memory = NULL};
+    scene_open(&scene, plan);
+    scene_tell(&scene, story);
+    scene_close(&scene);
 }
 
 #endif

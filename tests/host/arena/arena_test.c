@@ -188,62 +188,23 @@ PST_TEST(Arena, MisuseIsRefused)
 
 PST_TEST(Arena, WhatLivesLongerBlocksItsBytes)
 {
-    arena_scene scene = {.memory = NULL};
-    void *a = NULL;
-    void *b = NULL;
-    void *c = NULL;
-    scene_open(&scene,
-               "mark 0/malloc 1 1024 0 0/free 1/malloc 2 512 0 512/malloc 3 512 0 1024/free "
-               "2/free 3");
-    CHECK_EQ(ask(&scene, 1024, 0, &a), 0);
-    CHECK_EQ(ask(&scene, 512, 0, &b), FALLBACK);
-    CHECK_EQ(ask(&scene, 512, 0, &c), 1024);
-    check_deviations(&scene, "blocked 1");
-    CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
-    CHECK_OK(pst_arena_free(scene.arena, b, stream_at(0)));
-    check_deviations(&scene, "blocked 1 late 1");
-    CHECK_OK(pst_arena_iteration(scene.arena));
-    CHECK_EQ(ask(&scene, 1024, 0, &a), 0);
-    CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
-    CHECK_EQ(ask(&scene, 512, 0, &b), 512);
-    CHECK_EQ(ask(&scene, 512, 0, &a), FALLBACK); /* c of the iteration before is there */
-    check_deviations(&scene, "blocked 2 late 1");
-    CHECK_OK(pst_arena_free(scene.arena, c, stream_at(0)));
-    check_deviations(&scene, "blocked 2 late 2");
-    CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
-    CHECK_OK(pst_arena_free(scene.arena, b, stream_at(0)));
-    scene_close(&scene);
+    scene_play("mark 0/malloc 1 1024 0 0/free 1/malloc 2 512 0 512/malloc 3 512 0 1024/free 2/"
+               "free 3",
+               "a1024=0 b512=- c512=1024 {blocked 1} -a -b {blocked 1 late 1} "
+               /* c of the iteration before is where the second would come */
+               ". a1024=0 -a b512=512 a512=- {blocked 2 late 1} -c {blocked 2 late 2} -a -b");
 }
 
 PST_TEST(Arena, WhatIsFreedBehindTheLastMarkIsNotLate)
 {
-    arena_scene scene = {.memory = NULL};
-    void *a = NULL;
-    scene_open(&scene, "mark 0/malloc 1 512 0 0/mark 1/free 1/mark 2");
-    for (int i = 0; i < 3; i++) {
-        CHECK_OK(pst_arena_iteration(scene.arena));
-        CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
-        CHECK_EQ(ask(&scene, 512, 0, &a), 0);
-    }
-    CHECK_OK(pst_arena_free(scene.arena, a, stream_at(0)));
-    check_deviations(&scene, "");
-    scene_close(&scene);
+    scene_play("mark 0/malloc 1 512 0 0/mark 1/free 1/mark 2",
+               ". a512=0 . -a a512=0 . -a a512=0 -a {}");
 }
 
 PST_TEST(Arena, AWrongPlanOverlapsNothing)
 {
-    arena_scene scene = {.memory = NULL};
-    void *a[4];
-    scene_open(&scene,
-               "malloc 1 1024 0 512/malloc 2 512 0 1024/malloc 3 512 0 0/malloc 4 2048 0 0");
-    CHECK_EQ(ask(&scene, 1024, 0, &a[0]), 512);
-    CHECK_EQ(ask(&scene, 512, 0, &a[1]), FALLBACK);
-    CHECK_EQ(ask(&scene, 512, 0, &a[2]), 0);
-    CHECK_EQ(ask(&scene, 2048, 0, &a[3]), FALLBACK);
-    check_deviations(&scene, "blocked 2");
-    for (int i = 0; i < 4; i++)
-        CHECK_OK(pst_arena_free(scene.arena, a[i], stream_at(0)));
-    scene_close(&scene);
+    scene_play("malloc 1 1024 0 512/malloc 2 512 0 1024/malloc 3 512 0 0/malloc 4 2048 0 0",
+               "a1024=512 b512=- c512=0 d2048=- {blocked 2} -a -b -c -d");
 }
 
 /* ---- mode reserve ---- */
