@@ -1,6 +1,6 @@
 # Each target does its own set-up on a fresh Debian machine.
 TRACE := bench/data/bytelm-e64-top6-l6.csv
-DEMO_FLAGS := --ep 8 --microbatches 4 --hidden 512 --ffn 256
+DEMO_FLAGS := --expert-model-parallel-size 8 --num-micro-batches 4 --hidden-size 512 --moe-ffn-hidden-size 256
 BUILD := build/release
 QUICK := build/quick
 JOBS := $(shell nproc)

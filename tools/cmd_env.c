@@ -1,34 +1,44 @@
 /* pagestash env: the environment variables of the library. */
+#include "tools/common/flags.h"
+#include "tools/common/json_out.h"
 #include "tools/common/tool.h"
 
-#include <argp.h>
-#include <stdio.h>
+enum { SCHEMA_VERSION = 1 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
+static int write_json(const char *path)
 {
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* getopt's line says it all */
-        return 0;
-    case ARGP_KEY_ARG:
-        tool_fail(TOOL_USAGE, "env: argument \"%s\": allowed are options only", argument);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    json_t *object = json_begin("env", SCHEMA_VERSION);
+    json_t *list = json_array();
+    for (int i = 0; i < pst_env_count(); i++) {
+        pst_env_info info;
+        TOOL_PST(pst_env_get(i, &info));
+        json_t *entry = json_object();
+        json_put_text(&entry, "name", info.name);
+        json_put_text(&entry, "value", info.value);
+        json_put(&entry, "is_set", json_boolean(info.is_set));
+        json_put_text(&entry, "default", info.default_value);
+        json_put_text(&entry, "allowed", info.allowed);
+        json_put_text(&entry, "type", info.type);
+        json_put_text(&entry, "help", info.help);
+        json_add(&list, entry);
     }
+    json_put(&object, "variables", list);
+    return json_write(object, path);
 }
 
 int cmd_env(int argc, char **argv)
 {
-    const struct argp parser = {
-        .parser = parse_option,
+    const flag_table table = {
+        .command = "env",
         .doc = "List the environment variables that the library reads: name, value, where the "
                "value comes from, default, what is allowed, meaning.",
     };
-    if (argp_parse(&parser, argc, argv, 0, NULL, NULL) != 0)
-        return TOOL_USAGE;
+    const char *json = NULL;
+    TOOL_TRY(flags_parse(&table, argc, argv, &json));
     TOOL_PST(pst_env_check());
-    for (int i = 0; i < pst_env_count(); i++) {
+    if (json != NULL)
+        TOOL_TRY(write_json(json));
+    for (int i = 0; i < pst_env_count() && !json_is_stdout(json); i++) {
         pst_env_info info;
         TOOL_PST(pst_env_get(i, &info));
         printf("%s=%s\n    source: %s; default: %s; allowed: %s (%s)\n    %s\n", info.name,

@@ -152,14 +152,14 @@ step_nccl() {
 
 stage_correct() {
     local example trace=$data/bytelm-e64-top6-l6.csv
-    local replay=("$bin/pagestash" replay --device cuda --routing "$trace" --ep 8)
+    local replay=("$bin/pagestash" replay --device cuda --routing "$trace" --expert-model-parallel-size 8)
     for example in "$bin"/example_*; do
         step "$(basename "$example" cuda)" 60 "$example"
     done
     step 'replay' 60 "${replay[@]}"
     step 'replay segments zero' 60 "${replay[@]}" --layout segments --tail zero
     step 'replay mxfp8 keep no-graph' 60 "${replay[@]}" --dtype mxfp8 --restore keep --no-graph
-    step 'replay two streams' 60 "${replay[@]}" --streams 2 --microbatches 2
+    step 'replay two streams' 60 "${replay[@]}" --streams 2 --num-micro-batches 2
     step 'replay spill' 60 "${replay[@]}" --headroom 0.5 --host-headroom 1.0
     step 'replay offload scrub' 60 "${replay[@]}" --host-headroom 1.0 --offload-fraction 1/2 --scrub
     step 'replay grow' 60 "${replay[@]}" --headroom 0.5 --on-overflow grow

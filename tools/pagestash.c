@@ -1,4 +1,5 @@
 /* The command pagestash: a table of subcommands. */
+#include "tools/common/flags.h"
 #include "tools/common/tool.h"
 
 #include <argp.h>
@@ -20,13 +21,6 @@ enum {
     STDOUT_BYTES = 1 << 16, /* a report fits: it is written at once */
 };
 
-static void print_version(FILE *stream, struct argp_state *state)
-{
-    (void)state;
-    const int version = pst_version();
-    fprintf(stream, "pagestash %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
-}
-
 static int print_help(void)
 {
     puts("Usage: pagestash COMMAND [OPTION...]\n"
@@ -34,7 +28,7 @@ static int print_help(void)
     for (int i = 0; i < NUM_COMMANDS; i++)
         printf("  %-8s %s\n", commands[i].name, commands[i].summary);
     puts("  help     this text, or the options of a command: pagestash help replay\n\n"
-         "Options: --help, --version\n"
+         "Options: -h, --help, -V, --version\n"
          "Exit codes: 0 done; 1 the answer is no; 2 usage; 3 bad input file; 4 device absent or "
          "failed");
     return tool_flush(TOOL_OK);
@@ -70,22 +64,19 @@ int main(int argc, char **argv)
     /* A reader that goes away must not leave half a report behind: writes fail instead. */
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOFBF, STDOUT_BYTES);
-    argp_program_version_hook = print_version;
     argp_err_exit_status = TOOL_USAGE;
     if (getenv("PAGESTASH_LOG") == NULL)
         pst_log_set_callback(PST_LOG_WARN, show_warning, NULL);
 
     if (argc < 2)
         return tool_fail(TOOL_USAGE, "no command given: see pagestash --help");
-    const char *first = argv[1];
-    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) {
-        print_version(stdout, NULL);
+    const flag_asked asked = flags_asked(argv[1]);
+    if (asked == FLAG_ASKED_VERSION) {
+        flags_print_version();
         return tool_flush(TOOL_OK);
     }
-    const bool wants_help =
-        strcmp(first, "help") == 0 || strcmp(first, "--help") == 0 || strcmp(first, "-?") == 0;
-    if (!wants_help)
-        return run_command(first, argc - 1, argv + 1);
+    if (asked == FLAG_ASKED_NOTHING && strcmp(argv[1], "help") != 0)
+        return run_command(argv[1], argc - 1, argv + 1);
     if (argc == 2)
         return print_help();
     char help_option[] = "--help";

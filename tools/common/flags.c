@@ -1,36 +1,75 @@
+/* Reading a command line by a table of flags, with argp. */
 #include "tools/common/flags.h"
+#include "tools/common/json_out.h"
+#include "tools/common/output.h"
 #include "tools/common/parse.h"
 #include "tools/common/tool.h"
 
 #include <argp.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { FIRST_KEY = 256 }; /* argp's own are characters */
+enum { KEY_HELP = 'h', KEY_VERSION = 'V', KEY_JSON = 256, FIRST_KEY, NAME_BYTES = 48 };
+enum { NUM_GROUPS = sizeof(((flag_table *)NULL)->groups) / sizeof(flag_group) };
+
+/* What every command takes. */
+static const struct argp_option common[] = {
+    {"json", KEY_JSON, "FILE", OPTION_ARG_OPTIONAL,
+     "the report as JSON, in FILE, or on stdout in place of the text", 0},
+    {"help", KEY_HELP, NULL, 0, "print this text", 0},
+    {"version", KEY_VERSION, NULL, 0, "print the version", 0},
+};
+enum { NUM_COMMON = sizeof(common) / sizeof(common[0]) };
+
+flag_asked flags_asked(const char *word)
+{
+    for (int i = 0; i < NUM_COMMON; i++) {
+        const struct argp_option *entry = &common[i];
+        const char letter[] = {'-', (char)entry->key, '\0'};
+        const bool is_long = strncmp(word, "--", 2) == 0 && strcmp(word + 2, entry->name) == 0;
+        if (entry->key != KEY_JSON && (is_long || strcmp(word, letter) == 0))
+            return entry->key == KEY_HELP ? FLAG_ASKED_HELP : FLAG_ASKED_VERSION;
+    }
+    return FLAG_ASKED_NOTHING;
+}
+
+void flags_print_version(void)
+{
+    const int version = pst_version();
+    printf("%s %d.%d.%d\n", tool_name, version / 10000, version / 100 % 100, version % 100);
+}
+
+/* The flag's name as the command line has it. */
+static const char *dashed(const flag *entry, char out[NAME_BYTES])
+{
+    snprintf(out, NAME_BYTES, "%s", entry->name);
+    for (char *c = out; *c != '\0'; c++)
+        if (*c == '_')
+            *c = '-';
+    return out;
+}
 
 /* What is allowed, in words; for the message about a wrong value. */
 static error_t refuse(const flag *entry, const char *value)
 {
-    char allowed[96];
+    const unsigned long long min = entry->min, max = entry->max;
+    char allowed[96], name[NAME_BYTES];
     switch (entry->kind) {
     case FLAG_U32:
     case FLAG_U64:
-        snprintf(allowed, sizeof(allowed), "an integer %llu..%llu", (unsigned long long)entry->min,
-                 (unsigned long long)entry->max);
+        snprintf(allowed, sizeof(allowed), "an integer %llu..%llu", min, max);
         break;
     case FLAG_FACTOR:
-        snprintf(allowed, sizeof(allowed), "a number above 0, at most %llu",
-                 (unsigned long long)entry->max);
+        snprintf(allowed, sizeof(allowed), "a number above 0, at most %llu", max);
         break;
     case FLAG_SIZE:
         snprintf(allowed, sizeof(allowed),
-                 "a size, %llu..%llu bytes, with KiB, MiB, GiB or without",
-                 (unsigned long long)entry->min, (unsigned long long)entry->max);
+                 "a size, %llu..%llu bytes, with KiB, MiB, GiB or without", min, max);
         break;
     case FLAG_POWER_OF_2:
         snprintf(allowed, sizeof(allowed), "a power of two, %llu%s to %llu KiB",
-                 (unsigned long long)(entry->min < 1024 ? entry->min : entry->min >> 10),
-                 entry->min < 1024 ? "" : " KiB", (unsigned long long)entry->max >> 10);
+                 min < 1024 ? min : min >> 10, min < 1024 ? "" : " KiB", max >> 10);
         break;
     case FLAG_RANGE:
         snprintf(allowed, sizeof(allowed), "A:B, integers with A < B");
@@ -42,7 +81,7 @@ static error_t refuse(const flag *entry, const char *value)
     default:
         snprintf(allowed, sizeof(allowed), "%s", entry->argument);
     }
-    tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", entry->name, value, allowed);
+    tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", dashed(entry, name), value, allowed);
     return EINVAL;
 }
 
@@ -64,46 +103,44 @@ static bool take_power_of_2(const flag *entry, const char *text, uint64_t *out)
     return true;
 }
 
-static error_t take_flag(const flag *entry, const char *text, void *options)
+static bool take_value(const flag *entry, const char *text, void *place)
 {
-    void *place = (char *)options + entry->offset;
-    bool right = true;
     switch (entry->kind) {
     case FLAG_TEXT:
+    case FLAG_OUTPUT:
         *(const char **)place = text;
-        break;
+        return true;
     case FLAG_SWITCH:
         *(bool *)place = true;
-        break;
+        return true;
     case FLAG_U32:
-        right = take_u32(entry, text, place);
-        break;
+        return take_u32(entry, text, place);
     case FLAG_U64:
-        right = parse_u64(text, entry->min, entry->max, place);
-        break;
+        return parse_u64(text, entry->min, entry->max, place);
     case FLAG_FACTOR:
-        right = parse_factor(text, (double)entry->max, place);
-        break;
+        return parse_factor(text, (double)entry->max, place);
     case FLAG_SIZE:
-        right = parse_size(text, entry->min, entry->max, place);
-        break;
+        return parse_size(text, entry->min, entry->max, place);
     case FLAG_POWER_OF_2:
-        right = take_power_of_2(entry, text, place);
-        break;
+        return take_power_of_2(entry, text, place);
     case FLAG_RANGE:
-        right = parse_range(text, place, (uint64_t *)place + 1);
-        break;
+        return parse_range(text, place, (uint64_t *)place + 1);
     case FLAG_FRACTION:
-        right = parse_fraction(text, place, (uint32_t *)place + 1);
-        break;
-    case FLAG_CHOICE:
-        right = parse_choice(text, entry->argument, place);
-        break;
+        return parse_fraction(text, place, (uint32_t *)place + 1);
+    default:
+        return parse_choice(text, entry->argument, place);
     }
-    return right ? 0 : refuse(entry, text);
 }
 
-enum { NUM_GROUPS = sizeof(((flag_table *)NULL)->groups) / sizeof(flag_group) };
+static void set_default(const flag *entry, void *place)
+{
+    if (entry->initial == NULL)
+        return;
+    if (strcmp(entry->initial, FLAG_NOT_GIVEN) == 0)
+        memset(place, 0xff, entry->kind == FLAG_U64 ? sizeof(uint64_t) : sizeof(uint32_t));
+    else
+        (void)take_value(entry, entry->initial, place);
+}
 
 /* What argp hands through. */
 typedef struct parsing {
@@ -111,16 +148,27 @@ typedef struct parsing {
     char *options;
 } parsing;
 
+/* The index-th flag of a table and its place in the options; NULL behind the last. */
+static const flag *flag_at(const flag_table *table, int index, void *options, void **place)
+{
+    for (int i = 0; i < NUM_GROUPS; i++) {
+        const flag_group *group = &table->groups[i];
+        if (index < group->num_flags) {
+            const flag *entry = &group->flags[index];
+            *place = (char *)options + group->base + entry->offset;
+            return entry;
+        }
+        index -= group->num_flags;
+    }
+    return NULL;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     const parsing *self = state->input;
-    int index = key - FIRST_KEY;
-    for (int i = 0; i < NUM_GROUPS && index >= 0; i++) {
-        const flag_group *group = &self->table->groups[i];
-        if (index < group->num_flags)
-            return take_flag(&group->flags[index], argument, self->options + group->base);
-        index -= group->num_flags;
-    }
+    void *place = NULL;
+    const flag *entry =
+        key >= FIRST_KEY ? flag_at(self->table, key - FIRST_KEY, self->options, &place) : NULL;
     switch (key) {
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* one line, not the advice that argp adds to it */
@@ -129,41 +177,139 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         tool_fail(TOOL_USAGE, "%s: argument \"%.80s\": allowed are options only",
                   self->table->command, argument);
         return EINVAL;
+    case KEY_HELP:
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        return 0;
+    case KEY_VERSION:
+        flags_print_version();
+        exit(tool_flush(TOOL_OK));
+    case KEY_JSON:
+        *(const char **)(self->options + self->table->json) = argument != NULL ? argument : "-";
+        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        if (entry == NULL)
+            return ARGP_ERR_UNKNOWN;
+        return take_value(entry, argument, place) ? 0 : refuse(entry, argument);
     }
 }
 
-/* The last entry is empty. */
-static void list_flags(const flag_table *table, struct argp_option *list)
+/* Files can be written, and one of them at most is stdout. */
+static int check_outputs(const flag_table *table, void *options)
 {
-    int num = 0;
-    for (int i = 0; i < NUM_GROUPS; i++)
-        for (int k = 0; k < table->groups[i].num_flags; k++) {
-            const flag *entry = &table->groups[i].flags[k];
-            list[num] = (struct argp_option){
-                .name = entry->name,
-                .key = FIRST_KEY + num,
-                .arg = entry->argument,
-                .doc = entry->help,
-                .group = num + 1, /* else argp sorts them by name */
-            };
-            num++;
-        }
+    const char *json = *(const char **)((char *)options + table->json);
+    char name[NAME_BYTES], first[NAME_BYTES] = "";
+    void *place;
+    TOOL_TRY(output_check("json", json));
+    if (json != NULL && strcmp(json, "-") == 0)
+        strcpy(first, "json");
+    for (int i = 0;; i++) {
+        const flag *entry = flag_at(table, i, options, &place);
+        if (entry == NULL)
+            return TOOL_OK;
+        const char *path = entry->kind == FLAG_OUTPUT ? *(const char **)place : NULL;
+        TOOL_TRY(output_check(dashed(entry, name), path));
+        if (path == NULL || strcmp(path, "-") != 0)
+            continue;
+        if (*first != '\0')
+            return tool_fail(TOOL_USAGE,
+                             "--%s -: --%s goes to standard output: allowed is one of them", name,
+                             first);
+        strcpy(first, name);
+    }
+}
+
+/* One row of help. The strings are the caller's to free. */
+static bool describe(const flag *entry, int index, struct argp_option *out)
+{
+    char name[NAME_BYTES];
+    char *help = NULL;
+    const bool has_default =
+        entry->initial != NULL && *entry->initial != '\0' && *entry->initial != '-';
+    *out = (struct argp_option){
+        .name = strdup(dashed(entry, name)),
+        .key = FIRST_KEY + index,
+        .arg = entry->argument,
+        .group = index + 1, /* else argp sorts them by name */
+    };
+    if (asprintf(&help, has_default ? "%s (%s)" : "%s", entry->help, entry->initial) < 0)
+        return false;
+    out->doc = help;
+    return out->name != NULL;
 }
 
 int flags_parse(const flag_table *table, int argc, char **argv, void *options)
 {
-    size_t num_flags = 0;
-    for (int i = 0; i < NUM_GROUPS; i++)
-        num_flags += (size_t)table->groups[i].num_flags;
-    struct argp_option *list = calloc(num_flags + 1, sizeof(*list));
-    if (list == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %zu flags", num_flags);
-    list_flags(table, list);
-    const struct argp parser = {.options = list, .parser = parse_option, .doc = table->doc};
-    parsing self = {table, options};
-    const error_t error = argp_parse(&parser, argc, argv, 0, NULL, &self);
+    int num = 0;
+    void *place;
+    for (const flag *entry; (entry = flag_at(table, num, options, &place)) != NULL; num++)
+        set_default(entry, place);
+    struct argp_option *list = calloc((size_t)num + NUM_COMMON + 1, sizeof(*list));
+    bool has_all = list != NULL;
+    for (int i = 0; i < num && has_all; i++)
+        has_all = describe(flag_at(table, i, options, &place), i, &list[i]);
+    error_t error = ENOMEM;
+    if (has_all) {
+        memcpy(list + num, common, sizeof(common));
+        for (int i = 0; i < NUM_COMMON; i++)
+            list[num + i].group = num + 1 + i;
+        const struct argp parser = {.options = list, .parser = parse_option, .doc = table->doc};
+        parsing self = {table, options};
+        error = argp_parse(&parser, argc, argv, ARGP_NO_HELP, NULL, &self);
+    }
+    for (int i = 0; i < num && list != NULL; i++) {
+        free((char *)list[i].name);
+        free((char *)list[i].doc);
+    }
     free(list);
-    return error == 0 ? TOOL_OK : TOOL_USAGE;
+    if (!has_all)
+        return tool_fail(TOOL_NO, "out of memory for %d flags", num);
+    return error == 0 ? check_outputs(table, options) : TOOL_USAGE;
+}
+
+static json_t *json_choice(const flag *entry, int index)
+{
+    const char *text = entry->argument;
+    for (; index > 0; index--)
+        text += strcspn(text, "|") + 1;
+    return index < 0 ? json_null() : json_stringn(text, strcspn(text, "|"));
+}
+
+static json_t *json_value(const flag *entry, const void *place)
+{
+    char text[48];
+    switch (entry->kind) {
+    case FLAG_TEXT:
+    case FLAG_OUTPUT:
+        return json_text(*(const char *const *)place);
+    case FLAG_SWITCH:
+        return json_boolean(*(const bool *)place);
+    case FLAG_U32:
+        return *(const uint32_t *)place == UINT32_MAX ? json_null()
+                                                      : json_integer(*(const uint32_t *)place);
+    case FLAG_FACTOR:
+        return *(const double *)place > 0.0 ? json_real(*(const double *)place) : json_null();
+    case FLAG_RANGE:
+        snprintf(text, sizeof(text), "%" PRIu64 ":%" PRIu64, ((const flag_range *)place)->begin,
+                 ((const flag_range *)place)->end);
+        return json_string(text);
+    case FLAG_FRACTION:
+        snprintf(text, sizeof(text), "%u/%u", ((const flag_fraction *)place)->num,
+                 ((const flag_fraction *)place)->den);
+        return json_string(text);
+    case FLAG_CHOICE:
+        return json_choice(entry, *(const int *)place);
+    default:
+        return *(const uint64_t *)place == UINT64_MAX
+                   ? json_null()
+                   : json_integer((json_int_t) * (const uint64_t *)place);
+    }
+}
+
+void flags_put_json(json_t **object, const flag_group *group, const void *options)
+{
+    for (int i = 0; i < group->num_flags; i++) {
+        const flag *entry = &group->flags[i];
+        const char *place = (const char *)options + group->base + entry->offset;
+        json_put(object, entry->name, json_value(entry, place));
+    }
 }

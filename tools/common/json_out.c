@@ -117,6 +117,11 @@ static char *text_of(const json_t *object)
     return NULL;
 }
 
+bool json_is_stdout(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
 int json_write(json_t *object, const char *path)
 {
     char *text = text_of(object);

@@ -6,6 +6,7 @@
 #include "tools/common/metrics.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Begins with schema_version, command and version. */
 json_t *json_begin(const char *command, int schema_version);
@@ -20,5 +21,7 @@ void json_add(json_t **array, json_t *value); /* takes the value */
 void json_put_metrics(json_t **object, const metric_list *list);
 /* Writes it to --json PATH ("-": stdout), takes it. Returns a tool_exit. */
 int json_write(json_t *object, const char *path);
+/* Whether it goes to stdout, where no text may be then. path may be NULL. */
+bool json_is_stdout(const char *path);
 
 #endif

@@ -1,14 +1,15 @@
 /* pagestash estimate: the memory and the traffic of a training run, before it starts. */
+#include "tools/common/flags.h"
+#include "tools/common/json_out.h"
 #include "tools/estimate/estimate.h"
 
-#include <string.h>
-
-static bool wants_help(int argc, char **argv)
+/* What is asked for anywhere on the line. */
+static flag_asked asked(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0)
-            return true;
-    return false;
+    flag_asked found = FLAG_ASKED_NOTHING;
+    for (int i = 1; i < argc && found == FLAG_ASKED_NOTHING; i++)
+        found = flags_asked(argv[i]);
+    return found;
 }
 
 static int run_mode(const estimate_options *options)
@@ -23,15 +24,21 @@ static int run_mode(const estimate_options *options)
     case ESTIMATE_PR482:
         return estimate_pr482(options);
     default:
-        return options->json ? estimate_report_json(options) : estimate_report_text(options);
+        if (options->json != NULL)
+            TOOL_TRY(estimate_report_json(options));
+        return json_is_stdout(options->json) ? TOOL_OK : estimate_report_text(options);
     }
 }
 
 int cmd_estimate(int argc, char **argv)
 {
     estimate_options options;
-    if (wants_help(argc, argv)) {
-        estimate_help();
+    const flag_asked what = asked(argc, argv);
+    if (what != FLAG_ASKED_NOTHING) {
+        if (what == FLAG_ASKED_HELP)
+            estimate_help();
+        else
+            flags_print_version();
         return tool_flush(TOOL_OK);
     }
     int code = estimate_parse(argc, argv, &options);

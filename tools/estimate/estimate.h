@@ -25,7 +25,8 @@ typedef struct estimate_options {
     estimate_notes warnings;                  /* unknown flags, flags given twice */
     estimate_notes unmodelled;                /* flags that change memory, and are not counted */
     estimate_mode mode;
-    bool json, is_strict, lists_members;
+    const char *json; /* NULL: none; "-": stdout, in place of the text */
+    bool is_strict, lists_members;
     uint64_t gpus_per_node;
     uint64_t memory_bytes;   /* of one GPU */
     uint64_t overhead_bytes; /* context, NCCL */

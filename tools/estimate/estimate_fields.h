@@ -133,7 +133,7 @@
     F(GPU_MEMORY, OUTPUT, "gpu-memory", SIZE, "BYTES", "of one GPU (80GiB)")                       \
     F(OVERHEAD, OUTPUT, "overhead", BYTES, "BYTES", "CUDA context, NCCL (0)")                      \
     F(NUM_SMS, OUTPUT, "num-sms", POSITIVE, "N", "of one GPU (132)")                               \
-    F(JSON, OUTPUT, "json", SWITCH, NULL, "print JSON instead of text")                            \
+    F(JSON, OUTPUT, "json", JSON, "FILE", "the report as JSON, in FILE, or on stdout")             \
     F(MEMBERS, OUTPUT, "members", SWITCH, NULL, "list the members of every group")                 \
     F(FIT, OUTPUT, "fit", SWITCH, NULL, "does it fit (0) or not (1)? and what would")              \
     F(SEARCH, OUTPUT, "search", SWITCH, NULL, "every way to split, by margin and traffic")         \
@@ -141,8 +141,7 @@
     F(HTML, OUTPUT, "html", TEXT, "FILE", "write a picture of a stage's memory, a web page")       \
     F(COMPAT, OUTPUT, "compat", CHOICE, "pr482", "the report of a tool of 2023, as it was")        \
     F(COMPAT_LOGIT_BYTES, OUTPUT, "compat-logit-bytes", CHOICE, "9|10", "in that report (10)")     \
-    F(STRICT, OUTPUT, "strict", SWITCH, NULL, "unknown flags, and flags given twice, are errors")  \
-    F(HELP, OUTPUT, "help", SWITCH, NULL, "this text")
+    F(STRICT, OUTPUT, "strict", SWITCH, NULL, "unknown flags, and flags given twice, are errors")
 
 /* Fields of pst_estimate_config, in the order of the report: group, kind, member, flag, what the flag
  * does, words.

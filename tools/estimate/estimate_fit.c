@@ -156,7 +156,7 @@ static int write_json(const fit *self, bool fits)
     json_put_whole(&object, "sequence_step", self->sequence_step);
     json_put(&object, "stages", stages);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
-    return json_write(object, "-");
+    return json_write(object, options->json);
 }
 
 static int answer(const fit *self)
@@ -165,9 +165,9 @@ static int answer(const fit *self)
     if (self->peak.bytes > INT64_MAX)
         return tool_fail(TOOL_USAGE, "--fit: stage %" PRIu64 " needs more than 2^63 - 1 bytes",
                          self->peak.stage);
-    if (self->options->json)
+    if (self->options->json != NULL)
         TOOL_TRY(write_json(self, fits));
-    else
+    if (!json_is_stdout(self->options->json))
         print(self, fits);
     return fits ? TOOL_OK : TOOL_NO;
 }

@@ -193,7 +193,7 @@ static int take_output(const estimate_line *line, estimate_options *options)
     options->hf_config = estimate_text(line, ESTIMATE_F_HF_CONFIG);
     options->routing = estimate_text(line, ESTIMATE_F_ROUTING);
     options->html = estimate_text(line, ESTIMATE_F_HTML);
-    options->json = estimate_has(line, ESTIMATE_F_JSON);
+    options->json = estimate_text(line, ESTIMATE_F_JSON);
     options->is_strict = estimate_has(line, ESTIMATE_F_STRICT);
     options->lists_members = estimate_has(line, ESTIMATE_F_MEMBERS);
     estimate_take_number(line, ESTIMATE_F_NPROC_PER_NODE, &options->gpus_per_node);

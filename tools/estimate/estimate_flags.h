@@ -18,6 +18,7 @@ typedef enum estimate_kind {
     ESTIMATE_CHOICE,   /* `argument` lists the alternatives */
     ESTIMATE_TEXT,
     ESTIMATE_WORDS, /* any number of values */
+    ESTIMATE_JSON,  /* a file, or none for stdout; behind an equals sign, as in every command */
 } estimate_kind;
 
 #define ESTIMATE_NAME(id, group, name, kind, argument, help) ESTIMATE_F_##id,

@@ -34,7 +34,7 @@ static void print_flag(const estimate_flag_entry *entry)
 {
     int column = printf("      --%s", entry->name);
     if (entry->argument != NULL)
-        column += printf("=%s", entry->argument);
+        column += printf(entry->kind == ESTIMATE_JSON ? "[=%s]" : "=%s", entry->argument);
     print_wrapped(entry->help, column);
 }
 
@@ -52,6 +52,9 @@ void estimate_help(void)
             if ((int)estimate_flag_table[i].group == group)
                 print_flag(&estimate_flag_table[i]);
     }
-    puts("\nOf other flags of Megatron-LM, the report names those that change memory.\n"
+    puts("  -h, --help                 print this text\n"
+         "  -V, --version              print the version\n\n"
+         "Of other flags of Megatron-LM, the report names those "
+         "that change memory.\n"
          "Exit codes: 0 done, or it fits; 1 it does not fit; 2 usage; 3 bad file.");
 }

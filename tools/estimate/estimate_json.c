@@ -341,7 +341,7 @@ int estimate_report_json(const estimate_options *options)
     estimate_figures figures;
     int code = estimate_figures_init(&figures, options);
     if (code == TOOL_OK)
-        code = json_write(figures_value(&figures), "-");
+        code = json_write(figures_value(&figures), options->json);
     estimate_figures_free(&figures);
     return code;
 }

@@ -1,5 +1,6 @@
 /* A launch line, read word by word. argp, which the other commands use, cannot do it: it knows
  * neither underscores for dashes, nor flags of many values, nor what to do with flags of others. */
+#include "tools/common/output.h"
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
 
@@ -189,6 +190,8 @@ static int check_value(const estimate_flag_entry *entry, const char *value)
     case ESTIMATE_TEXT:
     case ESTIMATE_WORDS:
         break;
+    case ESTIMATE_JSON:
+        return output_check(entry->name, value);
     }
     return is_right ? TOOL_OK : refuse(entry, value);
 }
@@ -227,6 +230,8 @@ static int take_modelled(reader *self, estimate_flag id, const char *value)
     if (entry->kind == ESTIMATE_SWITCH)
         return value == NULL ? TOOL_OK : refuse_value(entry->name, value);
     const bool is_joined = value != NULL;
+    if (entry->kind == ESTIMATE_JSON && !is_joined)
+        value = "-";
     TOOL_TRY(take_value(self, entry->name, &value));
     TOOL_TRY(check_value(entry, value));
     given->value = value;

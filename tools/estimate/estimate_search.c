@@ -306,16 +306,16 @@ static int write_json(const search *self)
     json_put(&object, "given", given);
     json_put(&object, "best", best);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
-    return json_write(object, "-");
+    return json_write(object, options->json);
 }
 
 static int answer(const search *self)
 {
     if (self->num_valid == 0)
         return tool_status(self->last);
-    if (self->options->json)
+    if (self->options->json != NULL)
         TOOL_TRY(write_json(self));
-    else
+    if (!json_is_stdout(self->options->json))
         print(self);
     return self->num_fitting > 0 ? TOOL_OK : TOOL_NO;
 }

@@ -1,107 +1,23 @@
 /* pagestash plan: an address for every tensor of a trace, with a proof. */
-#include "tools/common/flags.h"
 #include "tools/plan/mip.h"
 #include "tools/plan/plan.h"
-#include "tools/replay/replay_flags.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#define AT(member) offsetof(plan_options, member)
-#define MAX_BYTES (UINT64_C(1) << 61)
-#define MAX_SEED INT64_MAX /* JSON integers are signed */
-#define MAX_PARTS (1u << 20)
-
-static const flag flags[] = {
-    {"trace", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_CSV]),
-     "the trace: CSV with columns op,id,size,stream,phase,layer,micro_batch,rank,tag; - is stdin"},
-    {"memo", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_MEMO]),
-     "or lines \"malloc ID SIZE\", \"free ID\""},
-    {"minimalloc", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_MINIMALLOC]),
-     "or CSV with columns id,lower,upper,size"},
-    {"stalloc", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_STALLOC]), "or STAlloc's text trace"},
-    {"pytorch", "FILE", FLAG_TEXT, 0, 0, AT(inputs[PST_TRACE_PYTORCH]),
-     "or a pickle of torch.cuda.memory._snapshot()"},
-    {"trace-rank", "R", FLAG_U32, 0, UINT32_MAX - 1, AT(trace_rank),
-     "requests of rank R (a trace of several ranks needs it)"},
-    {"iteration", "K", FLAG_U32, 0, UINT32_MAX - 1, AT(iteration), "the K-th iteration only (all)"},
-    {"trace-device", "D", FLAG_U32, 0, UINT32_MAX - 1, AT(device), "device D of a snapshot (0)"},
-    {"keep-unfreed", NULL, FLAG_SWITCH, 0, 0, AT(keep_unfreed),
-     "tensors never freed live to the end (refused)"},
-
-    {"mode", "flat|bilevel", FLAG_CHOICE, 0, 0, AT(mode),
-     "bilevel: the same addresses in every layer; reports what that costs (flat)"},
-    {"method", "search|mip", FLAG_CHOICE, 0, 0, AT(method),
-     "mip: MEMO's mixed-integer program through CBC, for small traces (search)"},
-    {"align", "BYTES", FLAG_POWER_OF_2, 1, UINT64_C(1) << 30, AT(align),
-     "of addresses and sizes (512; with --memo and --minimalloc 1)"},
-    {"capacity", "BYTES", FLAG_SIZE, 1, MAX_BYTES, AT(capacity), "addresses there are (no limit)"},
-    {"pin", "ID@OFFSET,...", FLAG_TEXT, 0, 0, AT(pins), "tensors that must have an address"},
-    {"reserve", "A:B,...", FLAG_TEXT, 0, 0, AT(reserved), "addresses that no tensor may touch"},
-    {"deadline", "SECONDS", FLAG_FACTOR, 0, 1000000, AT(deadline),
-     "ends the search with the best plan so far (60)"},
-    {"max-steps", "N", FLAG_U64, 1, MAX_SEED, AT(max_steps),
-     "the same by steps, which are the same on every machine (2^40)"},
-    {"search-memory", "BYTES", FLAG_SIZE, 1 << 20, MAX_BYTES, AT(search_memory),
-     "most memory of the exact search (1GiB)"},
-    {"threads", "N", FLAG_U32, 1, 64, AT(threads),
-     "threads; only 1 gives the same plan always (1)"},
-    {"seed", "N", FLAG_U64, 0, MAX_SEED, AT(seed), "of random choices (0)"},
-    {"mip-model", "FILE", FLAG_TEXT, 0, 0, AT(mip_model),
-     "write MEMO's program as a CPLEX LP file, and no plan"},
-    {"mip-no-cut", NULL, FLAG_SWITCH, 0, 0, AT(no_cut),
-     "the program as printed, without the bound by the load"},
-
-    {"gpu-memory", "BYTES", FLAG_SIZE, 1, MAX_BYTES, AT(gpu_memory),
-     "lay plan, pages, rounding buffers and reserve out in so much memory"},
-    {"host-memory", "BYTES", FLAG_SIZE, 1, MAX_BYTES, AT(host_memory),
-     "pinned memory for spilled pages and swapped tensors (0)"},
-    {"reserve-memory", "BYTES", FLAG_SIZE, 1, MAX_BYTES, AT(reserve_memory),
-     "left to others on the GPU (0)"},
-    {"quantile", "X", FLAG_FACTOR, 0, 1, AT(quantile),
-     "of the routing trace's iterations that must fit in both tiers together (1)"},
-    {"headroom", "X", FLAG_FACTOR, 0, 1000000, AT(headroom), "times those pages (1.0)"},
-
-    {"swap-layers", "N", FLAG_U64, 1, MAX_PARTS, AT(swap_layers),
-     "layers whose kept tensors may be swapped by tokens; with all of:"},
-    {"swap-input", "BYTES", FLAG_SIZE, 0, MAX_BYTES, AT(swap_input), "a layer's input"},
-    {"swap-attention", "BYTES", FLAG_SIZE, 0, MAX_BYTES, AT(swap_attention),
-     "its attention's output"},
-    {"swap-other", "BYTES", FLAG_SIZE, 0, MAX_BYTES, AT(swap_other), "all else that it keeps"},
-    {"swap-tokens", "N", FLAG_U64, 1, MAX_BYTES, AT(swap_tokens), "tokens of a layer"},
-    {"swap-block", "N", FLAG_U64, 1, MAX_BYTES, AT(swap_block), "tokens of a block (1)"},
-    {"link-rate", "BYTES", FLAG_SIZE, 1, MAX_BYTES, AT(link_rate), "bytes/s to the host"},
-    {"layer-seconds", "X", FLAG_FACTOR, 0, 1000000, AT(layer_seconds), "time of a layer's forward"},
-
-    {"idle", "PASSES", FLAG_TEXT, 0, 0, AT(idle),
-     "list addresses idle from pass to pass, as f3:b3,f0.1:b2.1 (phase f, b or w, layer, "
-     "micro-batch), or layers: each layer's forward to its backward"},
-    {"json", NULL, FLAG_SWITCH, 0, 0, AT(json), "print JSON instead of text"},
-    {"out", "FILE", FLAG_TEXT, 0, 0, AT(out), "write the plan file that an arena replays"},
-    {"html", "FILE", FLAG_TEXT, 0, 0, AT(html), "write a picture of the plan, a web page"},
-    {"perfetto", "FILE", FLAG_TEXT, 0, 0, AT(perfetto), "write a timeline for Perfetto"},
-};
-
-static int check_input(const plan_options *options)
-{
-    int given = 0;
-    for (int format = 0; format < PST_TRACE_NUM_FORMATS; format++)
-        given += options->inputs[format] != NULL;
-    if (given == 1)
-        return TOOL_OK;
-    return tool_fail(TOOL_USAGE,
-                     "plan: %d traces: allowed is exactly one of --trace, --memo, --minimalloc, "
-                     "--stalloc, --pytorch",
-                     given);
-}
+#define FLAG_OPTIONS plan_options
+static const flag flags[] = {PLAN_FLAGS(FLAG_ROW)};
 
 static int check_options(const plan_options *options)
 {
-    TOOL_TRY(check_input(options));
-    if (options->gpu_memory == 0 && (options->replay.routing != NULL || options->swap_layers != 0 ||
+    const int num_traces = trace_file_count(&options->file);
+    if (num_traces != 1)
+        return tool_fail(TOOL_USAGE,
+                         "plan: %d traces: allowed is exactly one of --trace, --memo, "
+                         "--minimalloc, --stalloc, --pytorch",
+                         num_traces);
+    if (options->gpu_memory == 0 && (options->model.routing != NULL || options->swap_layers != 0 ||
                                      options->host_memory != 0 || options->reserve_memory != 0))
         return tool_fail(TOOL_USAGE, "--gpu-memory: missing: allowed is a size, which --routing, "
                                      "--host-memory, --reserve-memory and --swap-layers need");
@@ -112,10 +28,7 @@ static int check_options(const plan_options *options)
                          "--swap-layers %llu: needs --swap-input, --swap-attention, --swap-other, "
                          "--swap-tokens, --link-rate and --layer-seconds",
                          (unsigned long long)options->swap_layers);
-    if (options->replay.rank >= options->replay.ep)
-        return tool_fail(TOOL_USAGE, "--rank %u: allowed is 0..%u, below --ep",
-                         options->replay.rank, options->replay.ep - 1);
-    return plan_check_outputs(options);
+    return replay_check_model(&options->model);
 }
 
 static double now(void)
@@ -166,7 +79,7 @@ static int solve_by_mip(plan_job *job)
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
     config.max_steps = 1;
     TOOL_PST(pst_plan_run(&job->problem, &config, job->offsets, &job->plan));
-    const mip_options mip = {.seconds = options->deadline, .without_cut = options->no_cut};
+    const mip_options mip = {.seconds = options->deadline, .without_cut = options->mip_no_cut};
     mip_result result;
     const double begin = now();
     TOOL_TRY(options->mode == PST_PLAN_BILEVEL
@@ -210,7 +123,7 @@ static int run(plan_job *job)
 {
     const plan_options *options = job->options;
     if (options->mip_model != NULL) {
-        const mip_options mip = {.without_cut = options->no_cut};
+        const mip_options mip = {.without_cut = options->mip_no_cut};
         return mip_write(options->mip_model, &job->problem, &mip);
     }
     TOOL_TRY(options->method == PLAN_MIP ? solve_by_mip(job) : solve_by_search(job));
@@ -241,23 +154,11 @@ int cmd_plan(int argc, char **argv)
             "Compute an address for every tensor of an allocation trace, and prove how good that "
             "is.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 done; 1 impossible, or "
             "nothing found within the capacity; 2 usage; 3 bad trace.",
-        .groups = {{flags, sizeof(flags) / sizeof(flags[0]), 0}, replay_model_flags(AT(replay))},
+        .groups = {trace_file_flags(offsetof(plan_options, file)), FLAG_GROUP(flags, 0),
+                   replay_model_flags(offsetof(plan_options, model))},
+        .json = offsetof(plan_options, json),
     };
-    plan_options options = {
-        .trace_rank = PST_TRACE_NONE,
-        .iteration = PST_TRACE_NONE,
-        .deadline = 60.0,
-        .threads = 1,
-        .quantile = 1.0,
-        .headroom = 1.0,
-        .swap_block = 1,
-        .replay = {.hidden = 1024,
-                   .ffn = 512,
-                   .ep = 1,
-                   .num_micro_batches = 1,
-                   .page_bytes = PST_PAGE_BYTES_DEFAULT,
-                   .step_end = UINT64_MAX},
-    };
+    plan_options options = {.json = NULL};
     TOOL_TRY(flags_parse(&table, argc, argv, &options));
     TOOL_TRY(check_options(&options));
     plan_job job;

@@ -1,6 +1,6 @@
 /* The parts of `pagestash plan`, in the order of their work:
  *
- *   cmd_plan.c      options, and what runs when
+ *   cmd_plan.c      what one flag means for another, and what runs when
  *   plan_read.c     trace -> problem: tensors, pins, reserved ranges, layer passes
  *   plan_budget.c   the plan among the other users of a GPU's memory
  *   plan_idle.c     addresses that are idle between two passes
@@ -13,34 +13,65 @@
 
 #include "tools/common/tool.h"
 #include "tools/replay/replay.h"
+#include "tools/trace/trace_file.h"
 
 enum plan_method { PLAN_SEARCH = 0, PLAN_MIP = 1 };
 
+#define PLAN_MAX_BYTES (UINT64_C(1) << 61)
+#define PLAN_MAX_PARTS (1u << 20)
+#define PLAN_MAX_FACTOR 1000000
+
+#define PLAN_FLAGS(F)                                                                          \
+    F(CHOICE, mode, "flat|bilevel", 0, 0, "flat",                                              \
+      "bilevel: the same addresses in every layer; reports what that costs")                   \
+    F(CHOICE, method, "search|mip", 0, 0, "search",                                            \
+      "mip: MEMO's mixed-integer program through CBC, for small traces")                       \
+    F(POWER_OF_2, align, "BYTES", 1, UINT64_C(1) << 30, NULL,                                  \
+      "of addresses and sizes (512; with --memo and --minimalloc 1)")                          \
+    F(SIZE, capacity, "BYTES", 1, PLAN_MAX_BYTES, NULL, "addresses there are (no limit)")      \
+    F(TEXT, pin, "ID@OFFSET,...", 0, 0, NULL, "tensors that must have an address")             \
+    F(TEXT, reserve, "A:B,...", 0, 0, NULL, "addresses that no tensor may touch")              \
+    F(FACTOR, deadline, "SECONDS", 0, PLAN_MAX_FACTOR, "60",                                   \
+      "ends the search with the best plan so far")                                             \
+    F(U64, max_steps, "N", 1, INT64_MAX, NULL,                                                 \
+      "the same by steps, which are the same on every machine (2^40)")                         \
+    F(SIZE, search_memory, "BYTES", 1 << 20, PLAN_MAX_BYTES, NULL,                             \
+      "most memory of the exact search (1GiB)")                                                \
+    F(U32, threads, "N", 1, 64, "1", "threads; only 1 gives the same plan always")             \
+    F(U64, seed, "N", 0, INT64_MAX, "0", "of random choices")                                  \
+    F(OUTPUT, mip_model, "FILE", 0, 0, NULL,                                                   \
+      "write MEMO's program as a CPLEX LP file, and no plan")                                  \
+    F(SWITCH, mip_no_cut, NULL, 0, 0, NULL,                                                    \
+      "the program as printed, without the bound by the live bytes")                           \
+    F(SIZE, gpu_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                      \
+      "lay plan, pages, rounding buffers and reserve out in so much memory")                   \
+    F(SIZE, host_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                     \
+      "pinned memory for spilled pages and swapped tensors (0)")                               \
+    F(SIZE, reserve_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL, "left to others on the GPU (0)") \
+    F(FACTOR, quantile, "X", 0, 1, "1",                                                        \
+      "of the routing trace's iterations that must fit in both tiers together")                \
+    F(FACTOR, headroom, "X", 0, PLAN_MAX_FACTOR, "1.0", "times those pages")                   \
+    F(U64, swap_layers, "N", 1, PLAN_MAX_PARTS, NULL,                                          \
+      "layers whose kept tensors may be swapped by tokens; with all of:")                      \
+    F(SIZE, swap_input, "BYTES", 0, PLAN_MAX_BYTES, NULL, "a layer's input")                   \
+    F(SIZE, swap_attention, "BYTES", 0, PLAN_MAX_BYTES, NULL, "its attention's output")        \
+    F(SIZE, swap_other, "BYTES", 0, PLAN_MAX_BYTES, NULL, "all else that it keeps")            \
+    F(U64, swap_tokens, "N", 1, PLAN_MAX_BYTES, NULL, "tokens of a layer")                     \
+    F(U64, swap_block, "N", 1, PLAN_MAX_BYTES, "1", "tokens of a block")                       \
+    F(SIZE, link_rate, "BYTES", 1, PLAN_MAX_BYTES, NULL, "bytes/s to the host")                \
+    F(FACTOR, layer_seconds, "X", 0, PLAN_MAX_FACTOR, NULL, "time of a layer's forward")       \
+    F(TEXT, idle, "PASSES", 0, 0, NULL,                                                        \
+      "list addresses idle from pass to pass, as f3:b3,f0.1:b2.1 (phase f, b or w, layer, "    \
+      "micro-batch), or layers: each layer's forward to its backward")                         \
+    F(OUTPUT, out, "FILE", 0, 0, NULL, "write the plan file that an arena replays")            \
+    F(OUTPUT, html, "FILE", 0, 0, NULL, "write a picture of the plan, a web page")             \
+    F(OUTPUT, perfetto, "FILE", 0, 0, NULL, "write a timeline for Perfetto")
+
 typedef struct plan_options {
-    const char *inputs[PST_TRACE_NUM_FORMATS]; /* by format; one is given */
-    uint32_t trace_rank, iteration, device;
-    bool keep_unfreed;
-
-    int mode;                 /* pst_plan_mode */
-    int method;               /* plan_method */
-    uint64_t align, capacity; /* 0: by format; none */
-    const char *pins, *reserved;
-    uint64_t seed, max_steps, search_memory;
-    uint32_t threads;
-    double deadline; /* seconds */
-    const char *mip_model;
-    bool no_cut;
-
-    replay_options replay; /* its model flags, by replay_model_flags */
-    uint64_t gpu_memory, host_memory, reserve_memory;
-    double quantile, headroom;
-    uint64_t swap_layers, swap_input, swap_attention, swap_other; /* bytes of a layer */
-    uint64_t swap_tokens, swap_block, link_rate;
-    double layer_seconds;
-
-    const char *idle;
-    bool json;
-    const char *out, *html, *perfetto;
+    trace_file file;
+    PLAN_FLAGS(FLAG_MEMBER)
+    replay_model model;
+    const char *json; /* NULL: none */
 } plan_options;
 
 /* A trace as the planner sees it. */
@@ -61,7 +92,6 @@ typedef struct plan_job {
     pst_plan plan, flat; /* flat: beside mode bilevel only */
     bool has_flat;
     double seconds;
-    const char *solver; /* "search", "mip" */
 } plan_job;
 
 int plan_read(const plan_options *options, plan_job *job);
@@ -94,12 +124,10 @@ double plan_gap(uint64_t peak, uint64_t bound);
 const char *plan_ended_by(const pst_plan *plan);
 bool plan_is_live(const plan_job *job, uint64_t tensor, uint64_t instant);
 
-int plan_print_json(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
+int plan_write_json(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                     const plan_budget *budget);
 int plan_report(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                 const plan_budget *budget);
 int plan_write_outputs(const plan_job *job);
-/* Whether the outputs could be written, before a long run. */
-int plan_check_outputs(const plan_options *options);
 
 #endif

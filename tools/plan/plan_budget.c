@@ -1,3 +1,4 @@
+/* The plan among the other users of a GPU's memory: pages, swapping, a reserve. */
 #include "tools/plan/plan.h"
 
 #include <math.h>
@@ -7,37 +8,14 @@
 /* Groups that are only measured need bases, which nobody reads. */
 static _Alignas(256) unsigned char no_base[256];
 
-static int make_shape(pst_device *device, const replay_options *options, const replay_trace *trace,
-                      const replay_plan *plan, pst_group **group_out)
-{
-    const pst_row_space space = {
-        .kind = (pst_rows_kind)options->layout,
-        .count_type = PST_COUNT_INT32,
-        .capacity = (int64_t)plan->capacity,
-        .num_segments = trace->num_counts,
-    };
-    pst_tensor tensors[REPLAY_MAX_TENSORS] = {0};
-    for (uint32_t t = 0; t < plan->num_tensors; t++)
-        tensors[t] = (pst_tensor){.base = no_base,
-                                  .row_bytes = plan->tensors[t].row_bytes,
-                                  .num = plan->tensors[t].num,
-                                  .den = plan->tensors[t].den};
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
-    config.spaces = &space;
-    config.num_spaces = 1;
-    config.tensors = tensors;
-    config.num_tensors = plan->num_tensors;
-    return tool_status(pst_group_create(device, &config, group_out));
-}
-
-static int measure(const replay_options *options, const replay_trace *trace, replay_plan *plan)
+static int count_pages(const replay_model *model, const replay_trace *trace, replay_sizes *sizes)
 {
     pst_device *device = NULL;
     pst_group *group = NULL;
     TOOL_PST(pst_device_open("host", 0, &device));
-    int code = make_shape(device, options, trace, plan, &group);
+    int code = replay_make_group(device, model, trace, sizes, no_base, NULL, &group);
     if (code == TOOL_OK)
-        code = replay_plan_pages(options, trace, group, plan);
+        code = replay_sizes_count_pages(model, trace, group, sizes);
     pst_group_destroy(group);
     pst_device_close(device);
     return code;
@@ -51,34 +29,30 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The pages of every iteration, ascending, and how many both tiers are to hold. */
-static int sum_pages(const plan_options *options, const replay_plan *plan, uint64_t **demands_out,
+static int sum_pages(const plan_options *options, const replay_sizes *sizes, uint64_t **demands_out,
                      plan_budget *budget)
 {
-    uint64_t *demands = calloc(plan->iterations + 1, sizeof(*demands));
+    uint64_t *demands = calloc(sizes->iterations + 1, sizeof(*demands));
     if (demands == NULL)
         return tool_fail(TOOL_NO, "out of memory for %llu iterations",
-                         (unsigned long long)plan->iterations);
+                         (unsigned long long)sizes->iterations);
     *demands_out = demands;
-    for (uint64_t i = 0; i < plan->iterations; i++)
-        for (uint32_t slot = 0; slot < plan->slots; slot++)
-            demands[i] += plan->pages[i * plan->slots + slot];
-    qsort(demands, plan->iterations, sizeof(*demands), by_value);
-    const double place = ceil(options->quantile * (double)plan->iterations);
+    for (uint64_t i = 0; i < sizes->iterations; i++)
+        for (uint32_t slot = 0; slot < sizes->slots; slot++)
+            demands[i] += sizes->pages[i * sizes->slots + slot];
+    qsort(demands, sizes->iterations, sizeof(*demands), by_value);
+    const double place = ceil(options->quantile * (double)sizes->iterations);
     const uint64_t index = place < 1.0 ? 0 : (uint64_t)place - 1;
-    budget->iterations = plan->iterations;
-    budget->demand_max = demands[plan->iterations - 1];
-    budget->demand_quantile = demands[index < plan->iterations ? index : plan->iterations - 1];
-    const double pages = ceil(options->headroom * (double)budget->demand_quantile);
-    if (pages > (double)((1u << 31) - 1))
-        return tool_fail(TOOL_USAGE, "--headroom %g: %.0f pages: allowed are at most 2147483647",
-                         options->headroom, pages);
-    budget->total_pages = pages < 1.0 ? 1 : (uint64_t)pages;
-    return TOOL_OK;
+    budget->iterations = sizes->iterations;
+    budget->demand_max = demands[sizes->iterations - 1];
+    budget->demand_quantile = demands[index < sizes->iterations ? index : sizes->iterations - 1];
+    return replay_scale_pages("headroom", options->headroom, budget->demand_quantile,
+                              &budget->total_pages);
 }
 
 /* What may be swapped: the layers' kept tensors, by tokens, within what the link hides. */
-static int plan_swap(const plan_options *options, plan_budget *budget,
-                     pst_memory_map_config *config)
+static int choose_swap(const plan_options *options, plan_budget *budget,
+                       pst_memory_map_config *config)
 {
     if (options->swap_layers == 0)
         return TOOL_OK;
@@ -135,7 +109,7 @@ static int make_map(const plan_job *job, const uint64_t *demands, uint32_t num_s
     config.static_bytes = job->plan.peak;
     config.reserve_bytes = options->reserve_memory;
     if (demands != NULL) {
-        pool.page_bytes = options->replay.page_bytes;
+        pool.page_bytes = options->model.page_size;
         pool.num_pages = budget->total_pages;
         pool.max_tickets = num_slots;
         config.pool = &pool;
@@ -143,7 +117,7 @@ static int make_map(const plan_job *job, const uint64_t *demands, uint32_t num_s
         config.num_demands = (uint32_t)budget->iterations;
         config.total_pages = budget->total_pages;
     }
-    TOOL_TRY(plan_swap(options, budget, &config));
+    TOOL_TRY(choose_swap(options, budget, &config));
     return tool_status(pst_memory_map_make(&config, &budget->map));
 }
 
@@ -155,25 +129,23 @@ int plan_make_budget(const plan_job *job, plan_budget *budget)
         .host_bytes = options->host_memory,
         .static_bytes = job->plan.peak,
         .dynamic_bytes = dynamic_bytes(job),
-        .page_bytes = options->replay.page_bytes,
+        .page_bytes = options->model.page_size,
     };
-    if (options->replay.routing == NULL)
+    if (options->model.routing == NULL)
         return make_map(job, NULL, 0, budget);
-    replay_options model = options->replay;
-    model.host_pages = 0;
     replay_trace trace;
-    replay_plan plan = {0};
+    replay_sizes sizes;
     uint64_t *demands = NULL;
-    TOOL_TRY(replay_trace_load(&model, &trace));
-    int code = replay_plan_make(&model, &trace, &plan);
+    TOOL_TRY(replay_trace_read(&options->model, &trace));
+    int code = replay_sizes_make(&options->model, &trace, &sizes);
     if (code == TOOL_OK)
-        code = measure(&model, &trace, &plan);
+        code = count_pages(&options->model, &trace, &sizes);
     if (code == TOOL_OK)
-        code = sum_pages(options, &plan, &demands, budget);
+        code = sum_pages(options, &sizes, &demands, budget);
     if (code == TOOL_OK)
-        code = make_map(job, demands, plan.slots, budget);
+        code = make_map(job, demands, sizes.slots, budget);
     free(demands);
-    replay_plan_free(&plan);
+    replay_sizes_free(&sizes);
     replay_trace_free(&trace);
     return code;
 }

@@ -1,3 +1,4 @@
+/* Which addresses of a plan are idle from one pass of a layer to another. */
 #include "tools/plan/plan.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* The report of a plan as JSON. */
 #include "tools/common/json_out.h"
 #include "tools/plan/plan.h"
 
@@ -155,7 +156,7 @@ static void set_plan(json_t **object, const plan_job *job)
     json_put_whole(object, "capacity", job->problem.capacity);
 }
 
-int plan_print_json(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
+int plan_write_json(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                     const plan_budget *budget)
 {
     json_t *object = json_begin("plan", PLAN_SCHEMA_VERSION);
@@ -168,5 +169,5 @@ int plan_print_json(const plan_job *job, const plan_idle *idle, uint64_t num_idl
         json_put(&object, "memory", budget_object(budget));
     json_put(&object, "placements",
              job->plan.status != PST_PLAN_IMPOSSIBLE ? placements(job) : json_array());
-    return json_write(object, "-");
+    return json_write(object, job->options->json);
 }

@@ -1,26 +1,10 @@
+/* What a plan is written to: the plan file and pictures. */
 #include "tools/common/output.h"
 #include "tools/plan/plan.h"
 #include "tools/plan/plan_picture.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-int plan_check_outputs(const plan_options *options)
-{
-    int to_stdout = options->json;
-    const char *const names[] = {"mip-model", "out", "html", "perfetto"};
-    const char *const paths[] = {options->mip_model, options->out, options->html,
-                                 options->perfetto};
-    for (int i = 0; i < 4; i++) {
-        TOOL_TRY(output_check(names[i], paths[i]));
-        to_stdout += paths[i] != NULL && paths[i][0] == '-' && paths[i][1] == '\0';
-    }
-    if (to_stdout > 1)
-        return tool_fail(TOOL_USAGE,
-                         "plan: more than one of --json, --mip-model, --out, --html and "
-                         "--perfetto goes to standard output: allowed is one");
-    return TOOL_OK;
-}
 
 static int write_text(void *file, const void *text, size_t bytes)
 {
@@ -83,13 +67,13 @@ static int write_perfetto(const plan_job *job, FILE *file)
     return write_picture(job, file, plan_perfetto_write);
 }
 
-static int write_one(const plan_job *job, const char *flag, const char *path,
+static int write_one(const plan_job *job, const char *name, const char *path,
                      int (*write)(const plan_job *, FILE *))
 {
     tool_output output;
     if (path == NULL)
         return TOOL_OK;
-    TOOL_TRY(output_open(&output, flag, path));
+    TOOL_TRY(output_open(&output, name, path));
     return output_close(&output, write(job, output.file));
 }
 

@@ -1,6 +1,6 @@
+/* From a trace to a problem: tensors, pins, reserved ranges, and layer passes as blocks. */
 #include "tools/common/parse.h"
 #include "tools/plan/plan.h"
-#include "tools/trace/trace_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static uint64_t count_items(const char *list)
 
 static int take_reserved(plan_job *job)
 {
-    const char *list = job->options->reserved;
+    const char *list = job->options->reserve;
     char item[96];
     job->reserved = calloc(count_items(list) + 1, sizeof(*job->reserved));
     if (job->reserved == NULL)
@@ -44,7 +44,7 @@ static int take_reserved(plan_job *job)
             return tool_fail(TOOL_USAGE,
                              "--reserve %.80s: allowed are A:B,..., sizes with A < B, B at most "
                              "2^61",
-                             job->options->reserved);
+                             job->options->reserve);
     }
     job->problem.reserved = job->reserved;
     return TOOL_OK;
@@ -60,7 +60,7 @@ static pst_plan_tensor *find_tensor(const plan_job *job, uint64_t id)
 
 static int take_pins(const plan_job *job)
 {
-    const char *list = job->options->pins;
+    const char *list = job->options->pin;
     char item[96];
     while (next_item(&list, item, sizeof(item))) {
         char *at = strchr(item, '@');
@@ -72,7 +72,7 @@ static int take_pins(const plan_job *job)
             !parse_size(at + 1, 0, PST_PLAN_MAX_BYTES, &offset))
             return tool_fail(
                 TOOL_USAGE, "--pin %.80s: allowed are ID@OFFSET,..., OFFSET a size of at most 2^62",
-                job->options->pins);
+                job->options->pin);
         pst_plan_tensor *tensor = find_tensor(job, id);
         if (tensor == NULL)
             return tool_fail(TOOL_USAGE, "--pin %s@%s: allowed are ids of static tensors in %.200s",
@@ -206,17 +206,9 @@ static int take_blocks(plan_job *job)
 int plan_read(const plan_options *options, plan_job *job)
 {
     *job = (plan_job){.options = options, .problem = PST_PLAN_PROBLEM_INIT};
-    for (int format = 0; format < PST_TRACE_NUM_FORMATS; format++)
-        if (options->inputs[format] != NULL) {
-            job->format = (pst_trace_format)format;
-            job->path = options->inputs[format];
-        }
-    pst_trace_config config = PST_TRACE_CONFIG_INIT;
-    config.rank = options->trace_rank;
-    config.iteration = options->iteration;
-    config.device = options->device;
-    config.keep_unfreed = options->keep_unfreed;
-    TOOL_TRY(trace_file_load(job->format, job->path, &config, &job->trace));
+    job->format = trace_file_format(&options->file);
+    job->path = options->file.paths[job->format];
+    TOOL_TRY(trace_file_read(&options->file, &job->trace));
     job->all = pst_trace_tensors(job->trace);
     job->num_all = pst_trace_num_tensors(job->trace);
     const bool counts_units = job->format == PST_TRACE_MEMO || job->format == PST_TRACE_MINIMALLOC;

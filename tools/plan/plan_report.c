@@ -1,3 +1,5 @@
+/* The report of a plan as text, and what is wrong with it in one line. */
+#include "tools/common/json_out.h"
 #include "tools/plan/plan.h"
 
 #include <stdio.h>
@@ -190,9 +192,10 @@ int plan_report(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                 const plan_budget *budget)
 {
     int code = TOOL_OK;
-    if (job->options->json)
-        code = plan_print_json(job, idle, num_idle, budget);
-    else
+    const char *json = job->options->json;
+    if (json != NULL)
+        code = plan_write_json(job, idle, num_idle, budget);
+    if (!json_is_stdout(json))
         print_text(job, idle, num_idle, budget);
     if (code == TOOL_OK)
         code = explain(job, budget);

@@ -1,14 +1,14 @@
 /* The parts of `pagestash replay`, in the order of their work:
  *
- *   cmd_replay.c    options
- *   replay_flags.c  those that say what is replayed, which plan takes, too
- *   replay_trace.c  routing file -> counts of one rank
- *   replay_plan.c   counts -> capacity, tensors, pages (arithmetic only)
- *   replay_setup.c  device memory, groups, pool, tickets, events
- *   replay_run.c    the iterations
- *   replay_link.c   what crosses the link to host pages, and plain copies of as much
- *   replay_retry.c  what follows an overflow
- *   report.c        text and JSON
+ *   cmd_replay.c     what runs when
+ *   replay_flags.c   the tables of flags, and what one flag means for another
+ *   replay_trace.c   routing file -> counts of one rank
+ *   replay_sizes.c   counts -> capacity, tensors, pages (arithmetic only)
+ *   replay_setup.c   device memory, groups, pool, tickets, events
+ *   replay_run.c     the iterations
+ *   replay_link.c    what crosses the link to host pages, and plain copies of as much
+ *   replay_retry.c   what follows an overflow
+ *   replay_report.c  text and JSON
  *
  * Words: a *step* is a step of the trace; an *iteration* runs `num_micro_batches` of them; a *slot* is
  * one (micro-batch, layer) of an iteration, and has its own ticket. A *lane* is a stream with its
@@ -17,49 +17,97 @@
 #ifndef PAGESTASH_REPLAY_H
 #define PAGESTASH_REPLAY_H
 
+#include "tools/common/flags.h"
 #include "tools/common/tool.h"
 
 #define REPLAY_MAX_LANES 2
 #define REPLAY_MAX_TENSORS 10
 #define REPLAY_MAX_SLOTS (1u << 20)
-#define REPLAY_PAGES_BY_FACTOR UINT64_MAX
+#define REPLAY_NOT_GIVEN UINT64_MAX /* of pages and host_pages */
 
 enum replay_poison {
     REPLAY_POISON_STATIC = 0xa5,  /* over the static buffers, once they are stashed */
     REPLAY_POISON_WORKING = 0x5a, /* over the working buffers, before they are restored */
 };
 
+#define REPLAY_MAX_WIDTH (1u << 20)
+#define REPLAY_MAX_PARTS (1u << 20) /* ranks, layers, micro-batches */
+#define REPLAY_MAX_FACTOR 1000000
+#define REPLAY_MAX_PAGES ((1u << 31) - 1)
+
+/* What is replayed: the trace, what of it, and the model. plan takes these, too. */
+#define REPLAY_MODEL_FLAGS(F)                                                                     \
+    F(TEXT, routing, "FILE", 0, 0, NULL,                                                          \
+      "trace: CSV with columns step,layer,e0,e1,...: rows that each expert received; - is stdin") \
+    F(RANGE, steps, "A:B", 0, 0, NULL, "steps A to B-1 of the trace (all)")                       \
+    F(U32, num_layers, "N", 1, REPLAY_MAX_PARTS, NULL, "first N layers of each step (all)")       \
+    F(U32, num_micro_batches, "M", 1, REPLAY_MAX_PARTS, "1",                                      \
+      "micro-batches of an iteration, one step of the trace each: all forwards, then all "        \
+      "backwards in reverse")                                                                     \
+    F(U32, expert_model_parallel_size, "N", 1, REPLAY_MAX_PARTS, "1",                             \
+      "split the experts over N ranks")                                                           \
+    F(U32, expert_model_parallel_rank, "R", 0, REPLAY_MAX_PARTS, "0", "take rank R of them")      \
+    F(U32, hidden_size, "N", 1, REPLAY_MAX_WIDTH, "1024", "width of the model")                   \
+    F(U32, moe_ffn_hidden_size, "N", 1, REPLAY_MAX_WIDTH, "512", "width of an expert")            \
+    F(CHOICE, dtype, "bf16|mxfp8", 0, 0, "bf16", "what a layer keeps")                            \
+    F(CHOICE, layout, "prefix|segments", 0, 0, "prefix",                                          \
+      "live rows first, or a slab for each expert")                                               \
+    F(FACTOR, capacity_factor, "X", 0, REPLAY_MAX_FACTOR, NULL,                                   \
+      "static rows are ceil(X * mean rows of a rank), with --layout segments of one of its "      \
+      "experts (the trace's maximum)")                                                            \
+    F(POWER_OF_2, page_size, "BYTES", PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX, "256KiB",           \
+      "a power of two, 16KiB to 4MiB")
+
 /* Choices are indices into the alternatives of their flags, in the order of the library's enums. */
+typedef struct replay_model {
+    REPLAY_MODEL_FLAGS(FLAG_MEMBER)
+} replay_model;
+
+/* The flags that fill a replay_model; base: its offset in the command's options. */
+flag_group replay_model_flags(size_t base);
+/* What one of them means for another. */
+int replay_check_model(const replay_model *model);
+
+#define REPLAY_FLAGS(F)                                                                          \
+    F(CHOICE, device, "auto|host|cuda", 0, 0, "auto", "auto is cuda if there is one, else host") \
+    F(U64, pages, "N", 1, REPLAY_MAX_PAGES, FLAG_NOT_GIVEN, "pages of the pool")                 \
+    F(FACTOR, headroom, "X", 0, REPLAY_MAX_FACTOR, NULL,                                         \
+      "or X times the predicted high-water mark (1.0)")                                          \
+    F(U64, host_pages, "N", 0, REPLAY_MAX_PAGES, FLAG_NOT_GIVEN,                                 \
+      "host pages of the pool: pinned memory that stashes take when device pages run out (0)")   \
+    F(FACTOR, host_headroom, "X", 0, REPLAY_MAX_FACTOR, NULL,                                    \
+      "or X times the predicted high-water mark")                                                \
+    F(FRACTION, offload_fraction, "NUM/DEN", 0, 0, "0/1",                                        \
+      "the first NUM/DEN of the pages of each stash prefer host pages")                          \
+    F(CHOICE, on_overflow, "fail|grow|retry", 0, 0, "fail",                                      \
+      "an iteration that lacks pages is lost, or replayed with as many added to the device "     \
+      "(grow) or host pages (retry)")                                                            \
+    F(SWITCH, scrub, NULL, 0, 0, NULL, "clear a page whenever it is freed")                      \
+    F(CHOICE, mode, "ordered|concurrent", 0, 0, FLAG_NOT_GIVEN,                                  \
+      "of the pool (ordered; concurrent with two streams)")                                      \
+    F(U32, streams, "1|2", 1, 2, "1",                                                            \
+      "with 2, every other layer runs on a second stream with its own buffers")                  \
+    F(SWITCH, no_graph, NULL, 0, 0, NULL,                                                        \
+      "enqueue each iteration instead of replaying one captured graph")                          \
+    F(U32, num_sms, "N", 0, 1024, "0", "SMs for a stash or restore; 0 is all")                   \
+    F(CHOICE, backend, "auto|ldg|bulk|squeeze", 0, 0, "auto",                                    \
+      "how stash and restore copy on cuda")                                                      \
+    F(CHOICE, tail, "keep|zero", 0, 0, "keep", "what restore does behind the live rows")         \
+    F(CHOICE, restore, "consume|keep", 0, 0, "consume",                                          \
+      "restore frees the pages, or leaves them to a release")                                    \
+    F(U64, seed, "N", 0, INT64_MAX, "0", "of the bytes that are stashed")
+
 typedef struct replay_options {
-    const char *routing;
+    replay_model model;
+    REPLAY_FLAGS(FLAG_MEMBER)
     const char *json; /* NULL: none */
-    int device;       /* auto, host, cuda */
-    uint32_t hidden, ffn;
-    int dtype; /* replay_dtype */
-    uint32_t ep, rank;
-    uint32_t layers; /* 0: all */
-    uint32_t num_micro_batches;
-    double capacity_factor; /* 0: the trace's maximum */
-    uint64_t pages;         /* 0: by headroom */
-    double headroom;        /* 0: 1.0 */
-    uint64_t host_pages;    /* REPLAY_PAGES_BY_FACTOR: by host_headroom */
-    double host_headroom;   /* 0: no host pages */
-    uint32_t offload[2];    /* numerator, denominator */
-    int on_overflow;        /* replay_on_overflow */
-    bool scrub;
-    uint64_t page_bytes;
-    uint64_t step_begin, step_end; /* half-open; 0:UINT64_MAX is all */
-    uint32_t streams;
-    bool no_graph;
-    uint32_t num_sms;
-    int backend; /* pst_backend */
-    uint64_t seed;
-    int layout;  /* pst_rows_kind */
-    int tail;    /* pst_restore_tail */
-    int restore; /* pst_restore_pages */
-    int mode;    /* pst_pool_mode; -1: by the number of streams */
 } replay_options;
 
+int replay_parse(int argc, char **argv, replay_options *options);
+/* The values, by the names of their flags. */
+json_t *replay_options_json(const replay_options *options);
+
+enum replay_device { REPLAY_ON_ANY = 0, REPLAY_ON_HOST = 1, REPLAY_ON_CUDA = 2 };
 enum replay_dtype { REPLAY_BF16 = 0, REPLAY_MXFP8 = 1 };
 
 /* What follows an iteration that wanted more pages than there are. */
@@ -93,7 +141,7 @@ typedef struct replay_tensor {
     uint64_t offset; /* in a buffer set */
 } replay_tensor;
 
-typedef struct replay_plan {
+typedef struct replay_sizes {
     uint64_t iterations;
     uint32_t slots;
     uint64_t capacity;      /* rows; of one segment */
@@ -102,7 +150,7 @@ typedef struct replay_plan {
     replay_tensor tensors[REPLAY_MAX_TENSORS];
     uint64_t set_bytes; /* one set of buffers for all tensors of a layer */
 
-    /* by replay_plan_pages */
+    /* by replay_sizes_count_pages */
     uint64_t *payload;         /* [iterations][slots] live bytes */
     uint32_t *pages;           /* [iterations][slots] */
     uint64_t static_bytes;     /* all slots at capacity */
@@ -112,7 +160,7 @@ typedef struct replay_plan {
     uint64_t high_water_live_bytes;   /* of that iteration */
     uint64_t num_pages[REPLAY_TIERS]; /* of the pool, at first */
     uint64_t max_pages[REPLAY_TIERS]; /* that it may grow to */
-} replay_plan;
+} replay_sizes;
 
 /* Rates over the link to host pages, the plain copies of the same bytes beside them. */
 enum replay_rate {
@@ -147,16 +195,24 @@ typedef struct replay_result {
     char growth_failure[256];           /* why the pool could not grow; "": it could */
 } replay_result;
 
-int replay_trace_load(const replay_options *options, replay_trace *trace_out);
+int replay_trace_read(const replay_model *model, replay_trace *trace_out);
 void replay_trace_free(replay_trace *trace);
 
 /* Capacity, tensors and iterations. */
-int replay_plan_make(const replay_options *options, const replay_trace *trace,
-                     replay_plan *plan_out);
-/* Pages and bytes of every iteration, by pst_group_measure of any group of the plan's shape. */
-int replay_plan_pages(const replay_options *options, const replay_trace *trace,
-                      const pst_group *group, replay_plan *plan);
-void replay_plan_free(replay_plan *plan);
+int replay_sizes_make(const replay_model *model, const replay_trace *trace,
+                      replay_sizes *sizes_out);
+/* A group of these tensors. counts may be NULL of one that is only measured, or a destination. */
+int replay_make_group(pst_device *device, const replay_model *model, const replay_trace *trace,
+                      const replay_sizes *sizes, void *base, const void *counts,
+                      pst_group **group_out);
+/* Pages and bytes of every iteration, by pst_group_measure of any such group. */
+int replay_sizes_count_pages(const replay_model *model, const replay_trace *trace,
+                             const pst_group *group, replay_sizes *sizes);
+/* X times so many pages, at least 1; the flag is named where that is too many. */
+int replay_scale_pages(const char *name, double factor, uint64_t num_pages, uint64_t *pages_out);
+/* The pool's pages, once all are counted. */
+int replay_sizes_choose_pages(const replay_options *options, replay_sizes *sizes);
+void replay_sizes_free(replay_sizes *sizes);
 
 /* What of a slot lies in host pages, and where the plain copy of as much puts it. */
 typedef struct replay_link {
@@ -167,7 +223,7 @@ typedef struct replay_link {
 typedef struct replay_machine {
     const replay_options *options;
     const replay_trace *trace;
-    const replay_plan *plan;
+    const replay_sizes *sizes;
     pst_device *device;
     pst_device_info info;
     uint32_t lanes;
@@ -221,11 +277,9 @@ enum replay_time {
     REPLAY_NUM_TIMES
 };
 
-const char *replay_backend_name(int backend);
-
 /* Opens the device and makes buffers and groups, which planning the pages needs. */
 int replay_open(replay_machine *machine, const replay_options *options, const replay_trace *trace,
-                const replay_plan *plan);
+                const replay_sizes *sizes);
 /* Makes the pool, tickets and events. */
 int replay_equip(replay_machine *machine);
 /* Runs all iterations. */
@@ -257,7 +311,7 @@ double replay_median(double *values, uint64_t num);
 int replay_close(replay_machine *machine, int code);
 
 /* Text on stdout and JSON where asked; says on stderr what went wrong. Returns the exit code. */
-int report(const replay_options *options, const replay_trace *trace, const replay_plan *plan,
-           const replay_result *result);
+int replay_report(const replay_options *options, const replay_trace *trace,
+                  const replay_sizes *sizes, const replay_result *result);
 
 #endif

@@ -1,36 +1,78 @@
-#include "tools/replay/replay_flags.h"
-
+/* The flags of replay: two tables made of the lists in replay.h, and what one means for another. */
+#include "tools/common/json_out.h"
 #include "tools/replay/replay.h"
 
-#define AT(member) offsetof(replay_options, member)
-#define MAX_WIDTH (1u << 20)
-#define MAX_PARTS (1u << 20) /* ranks, layers, micro-batches */
-#define MAX_FACTOR 1000000
+#define FLAG_OPTIONS replay_model
+static const flag model_flags[] = {REPLAY_MODEL_FLAGS(FLAG_ROW)};
+#undef FLAG_OPTIONS
+#define FLAG_OPTIONS replay_options
+static const flag own_flags[] = {REPLAY_FLAGS(FLAG_ROW)};
 
-static const flag flags[] = {
-    {"routing", "FILE", FLAG_TEXT, 0, 0, AT(routing),
-     "trace: CSV with columns step,layer,e0,e1,...: rows that each expert received; - is stdin"},
-    {"steps", "A:B", FLAG_RANGE, 0, 0, AT(step_begin), "steps A to B-1 of the trace (all)"},
-    {"layers", "N", FLAG_U32, 1, MAX_PARTS, AT(layers), "first N layers of each step (all)"},
-    {"microbatches", "M", FLAG_U32, 1, MAX_PARTS, AT(num_micro_batches),
-     "micro-batches of an iteration, one step of the trace each: all forwards, then all backwards "
-     "in reverse (1)"},
-    {"ep", "N", FLAG_U32, 1, MAX_PARTS, AT(ep), "split the experts over N ranks (1)"},
-    {"rank", "R", FLAG_U32, 0, MAX_PARTS, AT(rank), "take rank R of them (0)"},
-
-    {"hidden", "N", FLAG_U32, 1, MAX_WIDTH, AT(hidden), "width of the model (1024)"},
-    {"ffn", "N", FLAG_U32, 1, MAX_WIDTH, AT(ffn), "width of an expert (512)"},
-    {"dtype", "bf16|mxfp8", FLAG_CHOICE, 0, 0, AT(dtype), "what a layer keeps (bf16)"},
-    {"layout", "prefix|segments", FLAG_CHOICE, 0, 0, AT(layout),
-     "live rows first, or a slab for each expert (prefix)"},
-    {"capacity-factor", "X", FLAG_FACTOR, 0, MAX_FACTOR, AT(capacity_factor),
-     "static rows are ceil(X * mean rows of a rank), with --layout segments of one of its experts "
-     "(the trace's maximum)"},
-    {"page-size", "BYTES", FLAG_POWER_OF_2, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX, AT(page_bytes),
-     "a power of two, 16KiB to 4MiB (256KiB)"},
-};
+static const char doc[] =
+    "Replay a recorded MoE routing trace: for every step, fill each layer's static "
+    "buffers, stash their live rows into pages, poison them; then restore in reverse "
+    "and check every byte.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 every "
+    "byte came back; 1 bytes differ, or it does not fit; 2 usage; 3 bad trace; 4 device "
+    "absent or failed.";
 
 flag_group replay_model_flags(size_t base)
 {
-    return (flag_group){flags, sizeof(flags) / sizeof(flags[0]), base};
+    return (flag_group)FLAG_GROUP(model_flags, base);
+}
+
+json_t *replay_options_json(const replay_options *options)
+{
+    const flag_group model = replay_model_flags(offsetof(replay_options, model));
+    const flag_group own = FLAG_GROUP(own_flags, 0);
+    json_t *object = json_object();
+    flags_put_json(&object, &model, options);
+    flags_put_json(&object, &own, options);
+    return object;
+}
+
+int replay_check_model(const replay_model *model)
+{
+    if (model->expert_model_parallel_rank >= model->expert_model_parallel_size)
+        return tool_fail(TOOL_USAGE,
+                         "--expert-model-parallel-rank %u: allowed is 0..%u, below "
+                         "--expert-model-parallel-size",
+                         model->expert_model_parallel_rank, model->expert_model_parallel_size - 1);
+    return TOOL_OK;
+}
+
+static int check_host_pages(const replay_options *options)
+{
+    const bool has_number = options->host_pages != REPLAY_NOT_GIVEN;
+    const bool has_any = has_number ? options->host_pages > 0 : options->host_headroom > 0.0;
+    const flag_fraction offload = options->offload_fraction;
+    if (has_number && options->host_headroom > 0.0)
+        return tool_fail(TOOL_USAGE, "--host-headroom %g: allowed without --host-pages only",
+                         options->host_headroom);
+    if (offload.num != 0 && !has_any)
+        return tool_fail(TOOL_USAGE,
+                         "--offload-fraction %u/%u: the pool has no host pages: allowed above 0 "
+                         "with --host-pages or --host-headroom only",
+                         offload.num, offload.den);
+    return TOOL_OK;
+}
+
+int replay_parse(int argc, char **argv, replay_options *options)
+{
+    const flag_table table = {
+        .command = "replay",
+        .doc = doc,
+        .groups = {replay_model_flags(offsetof(replay_options, model)), FLAG_GROUP(own_flags, 0)},
+        .json = offsetof(replay_options, json),
+    };
+    *options = (replay_options){.json = NULL};
+    TOOL_TRY(flags_parse(&table, argc, argv, options));
+    if (options->model.routing == NULL)
+        return tool_fail(TOOL_USAGE, "--routing: missing: allowed is a trace file, or - for stdin");
+    TOOL_TRY(replay_check_model(&options->model));
+    if (options->pages != REPLAY_NOT_GIVEN && options->headroom > 0.0)
+        return tool_fail(TOOL_USAGE, "--headroom %g: allowed without --pages only",
+                         options->headroom);
+    if (options->mode < 0)
+        options->mode = options->streams > 1 ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
+    return check_host_pages(options);
 }

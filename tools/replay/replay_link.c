@@ -29,11 +29,11 @@ static uint64_t overlap(uint64_t at, uint64_t length, uint64_t begin, uint64_t e
 static uint64_t live_bytes(const replay_machine *machine, const int32_t *counts, uint64_t begin,
                            uint64_t end)
 {
-    const replay_plan *plan = machine->plan;
+    const replay_sizes *sizes = machine->sizes;
     uint64_t at = 0;
     uint64_t bytes = 0;
-    for (uint32_t t = 0; t < plan->num_tensors; t++) {
-        const replay_tensor *tensor = &plan->tensors[t];
+    for (uint32_t t = 0; t < sizes->num_tensors; t++) {
+        const replay_tensor *tensor = &sizes->tensors[t];
         for (uint32_t c = 0; c < machine->trace->num_counts; c++) {
             const uint64_t rows =
                 ((uint64_t)counts[c] * tensor->num + tensor->den - 1) / tensor->den;
@@ -50,11 +50,11 @@ static uint64_t live_bytes(const replay_machine *machine, const int32_t *counts,
 static uint64_t predict_stash(replay_machine *machine, const int32_t *counts, uint64_t wanted,
                               uint64_t free[REPLAY_TIERS])
 {
-    const uint64_t page_bytes = machine->options->page_bytes;
-    const uint32_t *offload = machine->options->offload;
+    const uint64_t page_bytes = machine->options->model.page_size;
+    const flag_fraction offload = machine->options->offload_fraction;
     if (wanted > free[REPLAY_DEVICE] + free[REPLAY_HOST])
         return 0;
-    const uint64_t lead = least(wanted * offload[0] / offload[1], free[REPLAY_HOST]);
+    const uint64_t lead = least(wanted * offload.num / offload.den, free[REPLAY_HOST]);
     const uint64_t on_device = least(wanted - lead, free[REPLAY_DEVICE]);
     free[REPLAY_DEVICE] -= on_device;
     free[REPLAY_HOST] -= wanted - on_device;
@@ -68,17 +68,17 @@ static uint64_t predict_stash(replay_machine *machine, const int32_t *counts, ui
 
 void replay_link_predict(replay_machine *machine, uint64_t iteration)
 {
-    const replay_plan *plan = machine->plan;
+    const replay_sizes *sizes = machine->sizes;
     const uint32_t num_counts = machine->trace->num_counts;
     uint64_t free[REPLAY_TIERS] = {machine->num_pages[REPLAY_DEVICE],
                                    machine->num_pages[REPLAY_HOST]};
     uint64_t offset = 0;
     machine->predicted_spilled = 0;
     machine->predicted_offloaded = 0;
-    for (uint32_t slot = 0; slot < plan->slots; slot++) {
-        const uint64_t idx = iteration * plan->slots + slot;
+    for (uint32_t slot = 0; slot < sizes->slots; slot++) {
+        const uint64_t idx = iteration * sizes->slots + slot;
         const int32_t *counts = machine->trace->counts + idx * num_counts;
-        const uint64_t bytes = predict_stash(machine, counts, plan->pages[idx], free);
+        const uint64_t bytes = predict_stash(machine, counts, sizes->pages[idx], free);
         if (offset + bytes > machine->link_target_bytes)
             offset = 0;
         machine->link[slot] = (replay_link){.bytes = bytes, .offset = offset};
@@ -96,7 +96,7 @@ bool replay_order_is_known(const replay_options *options, const pst_device_info 
 int replay_link_copies(const replay_machine *machine)
 {
     const pst_stream stream = machine->streams[0];
-    const uint32_t slots = machine->plan->slots;
+    const uint32_t slots = machine->sizes->slots;
     for (uint32_t slot = 0; slot < slots; slot++) {
         const replay_link *link = &machine->link[slot];
         if (link->bytes == 0)
@@ -126,7 +126,7 @@ int replay_link_sample(replay_machine *machine, replay_result *result)
     double seconds[REPLAY_NUM_RATES] = {0};
     uint64_t bytes = 0;
     bool is_timed = true;
-    for (uint32_t slot = 0; slot < machine->plan->slots; slot++) {
+    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++) {
         if (machine->link[slot].bytes == 0)
             continue;
         bytes += machine->link[slot].bytes;

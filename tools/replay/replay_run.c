@@ -115,7 +115,7 @@ static int enqueue_forward(const replay_machine *machine, uint32_t slot)
     TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_STASH_END, stream));
     TOOL_TRY(end_pool_use(machine, stream));
     return tool_status(pst_device_fill(machine->device, machine->static_set[lane],
-                                       REPLAY_POISON_STATIC, machine->plan->set_bytes, stream));
+                                       REPLAY_POISON_STATIC, machine->sizes->set_bytes, stream));
 }
 
 static int enqueue_backward(const replay_machine *machine, uint32_t slot)
@@ -126,7 +126,7 @@ static int enqueue_backward(const replay_machine *machine, uint32_t slot)
     const bool keeps_tail = machine->options->tail == PST_TAIL_UNTOUCHED;
     if (keeps_tail)
         TOOL_PST(pst_device_fill(machine->device, machine->working_set[lane], REPLAY_POISON_WORKING,
-                                 machine->plan->set_bytes, stream));
+                                 machine->sizes->set_bytes, stream));
     TOOL_TRY(begin_pool_use(machine, stream));
     TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_RESTORE_BEGIN, stream));
     TOOL_TRY(enqueue_restore(machine, slot, stream));
@@ -160,7 +160,7 @@ static int check_pool(const replay_machine *machine)
 /* What the graph holds. The pool is checked when it is fullest and when it should be empty. */
 static int enqueue_iteration(const replay_machine *machine)
 {
-    const uint32_t last = machine->options->num_micro_batches - 1;
+    const uint32_t last = machine->options->model.num_micro_batches - 1;
     psti_pipeline pipeline = psti_pipeline_reversed(last + 1);
     psti_pass pass;
     TOOL_TRY(fork_lanes(machine));
@@ -209,11 +209,11 @@ static int count_launches(const replay_machine *machine, uint64_t *launches_out)
 }
 
 /* Gives the device the steps and counts of an iteration. */
-static int load_control(const replay_machine *machine, uint64_t iteration)
+static int copy_control(const replay_machine *machine, uint64_t iteration)
 {
     const replay_trace *trace = machine->trace;
-    const uint32_t num_micro_batches = machine->options->num_micro_batches;
-    const size_t num_counts = (size_t)machine->plan->slots * trace->num_counts;
+    const uint32_t num_micro_batches = machine->options->model.num_micro_batches;
+    const size_t num_counts = (size_t)machine->sizes->slots * trace->num_counts;
     uint64_t *steps = machine->control_pinned;
     for (uint32_t m = 0; m < num_micro_batches; m++)
         steps[m] = trace->step_begin + iteration * num_micro_batches + m;
@@ -227,9 +227,9 @@ static int load_control(const replay_machine *machine, uint64_t iteration)
 static int enqueue_copies(const replay_machine *machine, uint64_t iteration)
 {
     const pst_stream stream = machine->streams[0];
-    const uint64_t *payload = machine->plan->payload + iteration * machine->plan->slots;
+    const uint64_t *payload = machine->sizes->payload + iteration * machine->sizes->slots;
     uint64_t offset = 0;
-    for (uint32_t slot = 0; slot < machine->plan->slots; slot++) {
+    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++) {
         if (payload[slot] == 0)
             continue;
         if (offset + payload[slot] > machine->copy_target_bytes)
@@ -255,8 +255,8 @@ int replay_add_time(const replay_machine *machine, uint32_t slot, enum replay_ti
 
 static int add_times(const replay_machine *machine, uint64_t iteration, replay_result *result)
 {
-    const uint64_t *payload = machine->plan->payload + iteration * machine->plan->slots;
-    for (uint32_t slot = 0; slot < machine->plan->slots; slot++) {
+    const uint64_t *payload = machine->sizes->payload + iteration * machine->sizes->slots;
+    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++) {
         TOOL_TRY(replay_add_time(machine, slot, REPLAY_TIME_STASH_BEGIN, &result->stash_seconds));
         TOOL_TRY(
             replay_add_time(machine, slot, REPLAY_TIME_RESTORE_BEGIN, &result->restore_seconds));
@@ -269,8 +269,8 @@ static int add_times(const replay_machine *machine, uint64_t iteration, replay_r
 static void name_fault(const replay_machine *machine, uint64_t iteration, replay_result *result)
 {
     const uint32_t layers = machine->trace->layers;
-    const uint32_t num_micro_batches = machine->options->num_micro_batches;
-    for (uint32_t slot = 0; slot < machine->plan->slots; slot++)
+    const uint32_t num_micro_batches = machine->options->model.num_micro_batches;
+    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++)
         if (pst_ticket_index(machine->tickets[slot]) == result->status.fault_ticket) {
             snprintf(result->fault_place, sizeof(result->fault_place),
                      "step %llu, micro-batch %u, layer %u (ticket %u)",
@@ -329,7 +329,7 @@ static int keep_iteration(replay_machine *machine, uint64_t iteration, replay_re
 static int run_iteration(replay_machine *machine, uint64_t iteration, replay_result *result)
 {
     bool again = false;
-    TOOL_TRY(load_control(machine, iteration));
+    TOOL_TRY(copy_control(machine, iteration));
     TOOL_TRY(try_iteration(machine, iteration, result));
     TOOL_TRY(replay_recover(machine, &result->status, result, &again));
     if (again)
@@ -349,23 +349,24 @@ static void take_medians(const replay_machine *machine, replay_result *result)
 
 int replay_run(replay_machine *machine, replay_result *result_out)
 {
-    const replay_plan *plan = machine->plan;
+    const replay_sizes *sizes = machine->sizes;
     memset(result_out, 0, sizeof(*result_out));
     result_out->device = machine->info;
     result_out->pool_bytes = machine->pool_bytes;
     result_out->ticket_bytes = machine->ticket_bytes;
-    result_out->buffer_bytes = 2 * machine->lanes * plan->set_bytes;
+    result_out->buffer_bytes = 2 * machine->lanes * sizes->set_bytes;
     TOOL_TRY(count_launches(machine, &result_out->launches_per_layer));
     if (!machine->options->no_graph) {
         TOOL_TRY(capture(machine, enqueue_iteration, &machine->graph));
         result_out->graphs_captured++;
     }
-    for (uint64_t i = 0; i < plan->iterations; i++) {
-        tool_progress("iteration", i, plan->iterations);
+    for (uint64_t i = 0; i < sizes->iterations; i++) {
+        tool_progress("iteration", i, sizes->iterations);
         TOOL_TRY(run_iteration(machine, i, result_out));
     }
-    tool_progress("iteration", plan->iterations, plan->iterations);
-    result_out->pool_bytes += result_out->grown_pages[REPLAY_DEVICE] * machine->options->page_bytes;
+    tool_progress("iteration", sizes->iterations, sizes->iterations);
+    result_out->pool_bytes +=
+        result_out->grown_pages[REPLAY_DEVICE] * machine->options->model.page_size;
     take_medians(machine, result_out);
     return TOOL_OK;
 }

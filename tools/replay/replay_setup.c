@@ -1,3 +1,4 @@
+/* What a replay needs on the device: memory, groups, pool, tickets, events; and their end. */
 #include "tools/replay/replay.h"
 
 #include <stdlib.h>
@@ -31,37 +32,17 @@ static int take_memory(replay_machine *machine, const char *what, uint8_t value,
 static int make_group(const replay_machine *machine, void *set, const void *counts,
                       pst_group **group_out)
 {
-    const replay_plan *plan = machine->plan;
-    const pst_row_space space = {
-        .kind = (pst_rows_kind)machine->options->layout,
-        .count_type = PST_COUNT_INT32,
-        .counts = counts,
-        .capacity = (int64_t)plan->capacity,
-        .num_segments = machine->trace->num_counts,
-    };
-    pst_tensor tensors[REPLAY_MAX_TENSORS] = {0};
-    for (uint32_t t = 0; t < plan->num_tensors; t++)
-        tensors[t] = (pst_tensor){
-            .base = (char *)set + plan->tensors[t].offset,
-            .row_bytes = plan->tensors[t].row_bytes,
-            .num = plan->tensors[t].num,
-            .den = plan->tensors[t].den,
-        };
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
-    config.spaces = &space;
-    config.num_spaces = 1;
-    config.tensors = tensors;
-    config.num_tensors = plan->num_tensors;
-    return tool_status(pst_group_create(machine->device, &config, group_out));
+    return replay_make_group(machine->device, &machine->options->model, machine->trace,
+                             machine->sizes, set, counts, group_out);
 }
 
 static int make_control(replay_machine *machine)
 {
     const replay_trace *trace = machine->trace;
-    const uint64_t num_counts = (uint64_t)machine->plan->slots * trace->num_counts;
+    const uint64_t num_counts = (uint64_t)machine->sizes->slots * trace->num_counts;
     void *mismatches = NULL;
     machine->control_bytes =
-        machine->options->num_micro_batches * sizeof(uint64_t) + num_counts * sizeof(int32_t);
+        machine->options->model.num_micro_batches * sizeof(uint64_t) + num_counts * sizeof(int32_t);
     TOOL_TRY(take_memory(machine, "control block", 0, machine->control_bytes, &machine->control));
     TOOL_TRY(take_memory(machine, "mismatch counter", 0, sizeof(uint64_t), &mismatches));
     machine->mismatches = mismatches;
@@ -74,9 +55,9 @@ static int make_control(replay_machine *machine)
 
 static int make_sources(replay_machine *machine)
 {
-    const uint32_t slots = machine->plan->slots;
-    const int32_t *counts =
-        (const int32_t *)((const uint64_t *)machine->control + machine->options->num_micro_batches);
+    const uint32_t slots = machine->sizes->slots;
+    const int32_t *counts = (const int32_t *)((const uint64_t *)machine->control +
+                                              machine->options->model.num_micro_batches);
     machine->sources = calloc(slots, sizeof(pst_group *));
     if (machine->sources == NULL)
         return tool_fail(TOOL_NO, "out of memory for %u groups", slots);
@@ -87,16 +68,11 @@ static int make_sources(replay_machine *machine)
     return TOOL_OK;
 }
 
-const char *replay_backend_name(int backend)
-{
-    static const char *const names[] = {"auto", "ldg", "bulk", "squeeze"};
-    return names[backend];
-}
-
 /* What the device at hand can do of what was asked. */
 static int check_launches(const replay_machine *machine)
 {
     const replay_options *options = machine->options;
+    static const char *const names[] = {"auto", "ldg", "bulk", "squeeze"};
     const pst_device_info *info = &machine->info;
     if (options->num_sms > (uint32_t)info->num_sms)
         return tool_fail(TOOL_USAGE, "--num-sms %u: allowed is 0..%d on this device",
@@ -107,20 +83,20 @@ static int check_launches(const replay_machine *machine)
     for (int i = PST_BACKEND_LDG; i <= PST_BACKEND_SQUEEZE; i++)
         if ((info->backends & 1u << i) != 0) {
             strcat(allowed, ", ");
-            strcat(allowed, replay_backend_name(i));
+            strcat(allowed, names[i]);
         }
     return tool_fail(TOOL_DEVICE, "--backend %s: %s has none: allowed here: %s",
-                     replay_backend_name(options->backend), info->name, allowed);
+                     names[options->backend], info->name, allowed);
 }
 
 int replay_open(replay_machine *machine, const replay_options *options, const replay_trace *trace,
-                const replay_plan *plan)
+                const replay_sizes *sizes)
 {
     static const char *const device_names[] = {"auto", "host", "cuda"};
     memset(machine, 0, sizeof(*machine));
     machine->options = options;
     machine->trace = trace;
-    machine->plan = plan;
+    machine->sizes = sizes;
     machine->lanes = options->streams;
     const char *device_name = device_names[options->device];
     const pst_status opened = pst_device_open(device_name, 0, &machine->device);
@@ -133,9 +109,9 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
     for (uint32_t i = 0; i < machine->lanes; i++)
         TOOL_PST(pst_stream_create(machine->device, &machine->streams[i]));
     for (uint32_t i = 0; i < machine->lanes; i++) {
-        TOOL_TRY(take_memory(machine, "static buffer", REPLAY_POISON_STATIC, plan->set_bytes,
+        TOOL_TRY(take_memory(machine, "static buffer", REPLAY_POISON_STATIC, sizes->set_bytes,
                              &machine->static_set[i]));
-        TOOL_TRY(take_memory(machine, "working buffer", REPLAY_POISON_WORKING, plan->set_bytes,
+        TOOL_TRY(take_memory(machine, "working buffer", REPLAY_POISON_WORKING, sizes->set_bytes,
                              &machine->working_set[i]));
         TOOL_TRY(make_group(machine, machine->working_set[i], NULL, &machine->working[i]));
     }
@@ -146,18 +122,18 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
 static int make_pool(replay_machine *machine)
 {
     const replay_options *options = machine->options;
-    const replay_plan *plan = machine->plan;
-    const bool can_grow = plan->max_pages[REPLAY_DEVICE] > plan->num_pages[REPLAY_DEVICE];
+    const replay_sizes *sizes = machine->sizes;
+    const bool can_grow = sizes->max_pages[REPLAY_DEVICE] > sizes->num_pages[REPLAY_DEVICE];
     pst_pool_config config = PST_POOL_CONFIG_INIT;
-    config.page_bytes = options->page_bytes;
-    config.num_pages = plan->num_pages[REPLAY_DEVICE];
-    config.max_pages = can_grow ? plan->max_pages[REPLAY_DEVICE] : 0;
-    config.num_host_pages = plan->num_pages[REPLAY_HOST];
-    config.max_host_pages = plan->max_pages[REPLAY_HOST];
+    config.page_bytes = options->model.page_size;
+    config.num_pages = sizes->num_pages[REPLAY_DEVICE];
+    config.max_pages = can_grow ? sizes->max_pages[REPLAY_DEVICE] : 0;
+    config.num_host_pages = sizes->num_pages[REPLAY_HOST];
+    config.max_host_pages = sizes->max_pages[REPLAY_HOST];
     config.mode = (pst_pool_mode)options->mode;
-    config.max_tickets = plan->slots;
+    config.max_tickets = sizes->slots;
     config.scrub = options->scrub;
-    memcpy(machine->num_pages, plan->num_pages, sizeof(machine->num_pages));
+    memcpy(machine->num_pages, sizes->num_pages, sizeof(machine->num_pages));
     TOOL_PST(pst_pool_bytes(&config, &machine->pool_bytes));
     if (can_grow) {
         TOOL_TRY(check_memory(machine, "pool", machine->pool_bytes));
@@ -171,24 +147,24 @@ static int make_pool(replay_machine *machine)
 
 static int make_tickets(replay_machine *machine)
 {
-    const uint32_t slots = machine->plan->slots;
+    const uint32_t slots = machine->sizes->slots;
     uint64_t bytes;
     TOOL_PST(pst_ticket_bytes(machine->pool, machine->sources[0], &bytes));
     machine->ticket_bytes = bytes * slots;
     machine->tickets = calloc(slots, sizeof(pst_ticket *));
     if (machine->tickets == NULL)
         return tool_fail(TOOL_NO, "out of memory for %u tickets", slots);
-    const uint32_t *offload = machine->options->offload;
+    const flag_fraction offload = machine->options->offload_fraction;
     for (uint32_t slot = 0; slot < slots; slot++) {
         TOOL_PST(pst_ticket_create(machine->pool, machine->sources[slot], &machine->tickets[slot]));
-        TOOL_PST(pst_ticket_set_offload(machine->tickets[slot], offload[0], offload[1]));
+        TOOL_PST(pst_ticket_set_offload(machine->tickets[slot], offload.num, offload.den));
     }
     return TOOL_OK;
 }
 
 static int make_events(replay_machine *machine)
 {
-    const size_t num_events = (size_t)machine->plan->slots * REPLAY_NUM_TIMES;
+    const size_t num_events = (size_t)machine->sizes->slots * REPLAY_NUM_TIMES;
     machine->events = calloc(num_events, sizeof(pst_event));
     if (machine->events == NULL)
         return tool_fail(TOOL_NO, "out of memory for %zu events", num_events);
@@ -202,13 +178,13 @@ static int make_events(replay_machine *machine)
  * reason: a target that stays in a cache would be no fair anchor. */
 static int make_copy_targets(replay_machine *machine)
 {
-    const replay_plan *plan = machine->plan;
+    const replay_sizes *sizes = machine->sizes;
     uint64_t bytes =
-        plan->live_bytes_max < COPY_TARGET_MAX ? plan->live_bytes_max : COPY_TARGET_MAX;
-    bytes = bytes > plan->set_bytes ? bytes : plan->set_bytes;
+        sizes->live_bytes_max < COPY_TARGET_MAX ? sizes->live_bytes_max : COPY_TARGET_MAX;
+    bytes = bytes > sizes->set_bytes ? bytes : sizes->set_bytes;
     TOOL_TRY(take_memory(machine, "copy target", 0, bytes, &machine->copy_target));
     machine->copy_target_bytes = bytes;
-    if (plan->max_pages[REPLAY_HOST] == 0)
+    if (sizes->max_pages[REPLAY_HOST] == 0)
         return TOOL_OK;
     TOOL_PST(pst_device_alloc_pinned(machine->device, bytes, &machine->link_target));
     memset(machine->link_target, REPLAY_POISON_STATIC, bytes); /* as in take_memory */
@@ -219,17 +195,17 @@ static int make_copy_targets(replay_machine *machine)
 /* What the iterations note down. */
 static int make_notes(replay_machine *machine)
 {
-    const replay_plan *plan = machine->plan;
+    const replay_sizes *sizes = machine->sizes;
     bool has_all = true;
-    machine->link = calloc(plan->slots, sizeof(*machine->link));
-    machine->recover_seconds = calloc(plan->iterations, sizeof(double));
+    machine->link = calloc(sizes->slots, sizeof(*machine->link));
+    machine->recover_seconds = calloc(sizes->iterations, sizeof(double));
     for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++) {
-        machine->rates[i] = calloc(plan->iterations, sizeof(double));
+        machine->rates[i] = calloc(sizes->iterations, sizeof(double));
         has_all = has_all && machine->rates[i] != NULL;
     }
     if (machine->link == NULL || machine->recover_seconds == NULL || !has_all)
         return tool_fail(TOOL_NO, "out of memory for the times of %llu iterations",
-                         (unsigned long long)plan->iterations);
+                         (unsigned long long)sizes->iterations);
     return TOOL_OK;
 }
 
@@ -268,7 +244,7 @@ static bool is_busy_for_now(pst_status status)
 static pst_status dismantle(replay_machine *machine)
 {
     pst_device *device = machine->device;
-    const uint32_t slots = machine->plan->slots;
+    const uint32_t slots = machine->sizes->slots;
     pst_status first = pst_device_synchronize(device);
     LET_GO(first, pst_graph_destroy(machine->graph));
     for (uint32_t i = 0; machine->tickets != NULL && i < slots; i++)

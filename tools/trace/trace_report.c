@@ -1,3 +1,4 @@
+/* What `pagestash trace` writes: the trace as CSV, and its summary. */
 #include "tools/trace/trace_report.h"
 
 #include "tools/common/json_out.h"
@@ -65,24 +66,21 @@ static void collect(const pst_trace *trace, const pst_trace_summary *summary, me
     metrics_add_bytes(list, "most_live_dynamic_bytes", summary->most_live_dynamic_bytes);
 }
 
-int trace_print_text(const trace_source *source, const pst_trace *trace,
-                     const pst_trace_summary *summary)
+int trace_report(const trace_source *source, const pst_trace *trace,
+                 const pst_trace_summary *summary, const char *json)
 {
     metric_list list = {.num = 0};
     collect(trace, summary, &list);
+    if (json != NULL) {
+        json_t *object = json_begin("trace", SCHEMA_VERSION);
+        json_put_text(&object, "trace", trace_source_name(source));
+        json_put_metrics(&object, &list);
+        TOOL_TRY(json_write(object, json));
+    }
+    if (json_is_stdout(json))
+        return TOOL_OK;
     printf("trace: %s\n", trace_source_name(source));
     for (size_t i = 0; i < list.num; i++)
         metrics_print(&list.items[i]);
     return TOOL_OK;
-}
-
-int trace_print_json(const trace_source *source, const pst_trace *trace,
-                     const pst_trace_summary *summary)
-{
-    metric_list list = {.num = 0};
-    collect(trace, summary, &list);
-    json_t *object = json_begin("trace", SCHEMA_VERSION);
-    json_put_text(&object, "trace", trace_source_name(source));
-    json_put_metrics(&object, &list);
-    return json_write(object, "-");
 }

@@ -1,4 +1,5 @@
 """What bad input gets: usage, absent devices, malformed traces."""
+import json
 import os
 import subprocess
 
@@ -13,19 +14,19 @@ class Usage(CommandTest):
         path = self.trace()
         large = self.write("step,layer,e0\n0,0,2147483647\n", "large.csv")
         for flags, words in (
-                (["--ep", 3], ["--ep 3", "8 experts"]),
-                (["--ep", 0], ["--ep 0", "1.."]),
-                (["--ep", 2, "--rank", 2], ["--rank 2", "0..1"]),
-                (["--hidden", 0], ["--hidden 0", "1.."]),
-                (["--ffn", 0], ["--ffn 0"]),
-                (["--ffn", "-4"], ["--ffn -4"]),
-                (["--hidden", "99999999999999999999"], ["--hidden 99999999999999999999"]),
-                (["--hidden", "12x"], ["--hidden 12x"]),
-                (["--layers", 0], ["--layers 0"]),
-                (["--layers", 4], ["--layers 4", "1..3"]),
-                (["--microbatches", 0], ["--microbatches 0"]),
-                (["--microbatches", 3], ["--microbatches 3", "4 steps", "--steps 0:3"]),
-                (["--microbatches", 5], ["--microbatches 5", "1..4"]),
+                (["--expert-model-parallel-size", 3], ["--expert-model-parallel-size 3", "8 experts"]),
+                (["--expert-model-parallel-size", 0], ["--expert-model-parallel-size 0", "1.."]),
+                (["--expert-model-parallel-size", 2, "--expert-model-parallel-rank", 2], ["--expert-model-parallel-rank 2", "0..1"]),
+                (["--hidden-size", 0], ["--hidden-size 0", "1.."]),
+                (["--moe-ffn-hidden-size", 0], ["--moe-ffn-hidden-size 0"]),
+                (["--moe-ffn-hidden-size", "-4"], ["--moe-ffn-hidden-size -4"]),
+                (["--hidden-size", "99999999999999999999"], ["--hidden-size 99999999999999999999"]),
+                (["--hidden-size", "12x"], ["--hidden-size 12x"]),
+                (["--num-layers", 0], ["--num-layers 0"]),
+                (["--num-layers", 4], ["--num-layers 4", "1..3"]),
+                (["--num-micro-batches", 0], ["--num-micro-batches 0"]),
+                (["--num-micro-batches", 3], ["--num-micro-batches 3", "4 steps", "--steps 0:3"]),
+                (["--num-micro-batches", 5], ["--num-micro-batches 5", "1..4"]),
                 (["--capacity-factor", 0], ["--capacity-factor 0", "above 0"]),
                 (["--capacity-factor", "nan"], ["--capacity-factor nan"]),
                 (["--capacity-factor", 1000000, "--routing", large], ["2147483647"]),
@@ -69,12 +70,12 @@ class Usage(CommandTest):
                 (["--tail", ""], ["--tail", "keep|zero"]),
                 (["--restore", "x"], ["--restore x", "consume|keep"]),
                 (["--mode", "x"], ["--mode x", "ordered|concurrent"]),
-                (["--json", self.folder], ["--json", self.folder, "folder"]),
-                (["--json", "/no/such/folder/x"], ["--json /no/such/folder/x"]),
-                (["--json", ""], ["--json"]),
+                ([f"--json={self.folder}"], ["--json", self.folder, "folder"]),
+                (["--json=/no/such/folder/x"], ["--json /no/such/folder/x"]),
+                (["--json="], ["--json"]),
                 (["--bogus"], ["--bogus"]),
                 (["stray"], ["stray"]),
-                (["--hidden"], ["--hidden"])):
+                (["--hidden-size"], ["--hidden-size"])):
             with self.subTest(flags=flags):
                 self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, *flags), 2,
                              *words)
@@ -92,24 +93,42 @@ class Usage(CommandTest):
                      "--layout segments", "1025", "1024")
 
     def test_help_and_version(self):
-        for arguments in (["--help"], ["help"], ["-?"]):
+        for arguments in (["--help"], ["help"], ["-h"]):
             result = run(*arguments)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             for word in ("replay", "env", "--version"):
                 self.assertIn(word, result.stdout)
-        texts = [run("replay", "--help"), run("help", "replay")]
-        self.assertEqual(texts[0].stdout, texts[1].stdout)
-        for flag in ("routing device hidden ffn dtype ep rank layers microbatches capacity-factor "
-                     "pages headroom host-pages host-headroom offload-fraction on-overflow scrub "
-                     "page-size steps streams no-graph num-sms backend seed layout tail restore "
-                     "mode json").split():
-            self.assertIn(f"--{flag}", texts[0].stdout)
         with open(os.path.join(cli.SOURCE, "include/pagestash/api.h"), encoding="ascii") as file:
             parts = [line.split()[2] for line in file if line.startswith("#define PST_VERSION_")]
-        for arguments in (["--version"], ["-V"], ["replay", "--version"], ["env", "-V"]):
-            result = run(*arguments)
-            self.assertEqual((result.returncode, result.stdout),
-                             (0, f"pagestash {'.'.join(parts)}\n"))
+        version = f"pagestash {'.'.join(parts)}\n"
+        for command in ("replay", "trace", "plan", "estimate", "env"):
+            texts = [run(command, "--help"), run(command, "-h"), run("help", command)]
+            for text in texts:
+                self.assertEqual((text.returncode, text.stderr), (0, ""), command)
+                self.assertEqual(text.stdout, texts[0].stdout, command)
+            for flag in ("--json[=FILE]", "-h, --help", "-V, --version"):
+                self.assertIn(flag, texts[0].stdout, command)
+            for flag in ("-V", "--version"):
+                self.assertEqual(run(command, flag).stdout, version)
+        for flag in ("-V", "--version"):
+            self.assertEqual(run(flag).stdout, version)
+
+    def test_json_of_every_command(self):
+        """On stdout in place of the text, or in a file beside it."""
+        for command in (["replay", "--routing", self.trace()], ["trace", "--derive"],
+                        ["plan", "--memo", self.write("malloc 1 5\nfree 1\n", "memo")],
+                        ["estimate", "--preset", "gpt2-124m"], ["env"]):
+            with self.subTest(command=command[0]):
+                path = self.path("report.json")
+                report = json.loads(run(*command, "--json").stdout)
+                self.assertEqual(report["command"], command[0])
+                result = run(*command, f"--json={path}")
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertNotIn("{", result.stdout)
+                self.assertNotEqual(result.stdout, "")
+                with open(path, encoding="utf-8") as file:
+                    self.assertEqual(json.load(file).keys(), report.keys())
+                self.refused(run(*command, "--json", path), 2, path)
 
     def test_cuda_absent(self):
         if cli.DEVICE == "cuda":
@@ -186,7 +205,7 @@ class BadTraces(CommandTest):
             with self.subTest(content=content[-60:]):
                 path = self.write(content)
                 report = self.path("report.json")
-                result = run("replay", "--routing", path, "--device", cli.DEVICE, "--json", report)
+                result = run("replay", "--routing", path, "--device", cli.DEVICE, f"--json={report}")
                 self.refused(result, 3, path, *words)
                 self.assertFalse(os.path.exists(report))
                 self.assertEqual(os.listdir(self.folder), ["trace.csv"])
@@ -200,7 +219,7 @@ class BadTraces(CommandTest):
         """1 MiB is allowed, one byte more is not; with and without an end, in rows and header."""
         head = "step,layer,e0\n"
         longest = "0,0," + "0" * (MIB - 5) + "7"
-        flags = ["--hidden", 8, "--ffn", 8, "--device", cli.DEVICE]
+        flags = ["--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device", cli.DEVICE]
         for content in (head + longest, head + longest + "\n", head + longest + "\n1,0,3\n"):
             self.assertEqual(self.replay(self.write(content), *flags)["capacity_rows"], 7)
         for content in (head + "0" + longest, head + "0" + longest + "\n1,0,3\n"):

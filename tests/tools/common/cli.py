@@ -194,7 +194,7 @@ class CommandTest(unittest.TestCase):
     def replay(self, path, *flags, code=0):
         """Runs with --json; returns the object, having checked the text against it."""
         report = self.path("report.json")
-        result = run("replay", "--routing", path, "--device", DEVICE, "--json", report, *flags)
+        result = run("replay", "--routing", path, "--device", DEVICE, f"--json={report}", *flags)
         self.assertEqual(result.returncode, code, result)
         self.assertEqual(result.stderr == "", code == 0, result)
         self.assertEqual(os.listdir(self.folder).count("report.json"), 1)

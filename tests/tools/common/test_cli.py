@@ -46,8 +46,8 @@ class Replay(CommandTest):
             self.assertEqual(keys[key], 0, key)
         for key in LINK + RECOVER:
             self.assertIsNone(keys[key], key)
-        self.assertEqual(keys["graphs_captured"], int(keys["options"]["graph"]))
-        pages = keys["num_pages"] * keys["options"]["page_bytes"]
+        self.assertEqual(keys["graphs_captured"], int(not keys["options"]["no_graph"]))
+        pages = keys["num_pages"] * keys["options"]["page_size"]
         self.assertGreaterEqual(keys["pool_bytes"], pages)
         self.assertLess(keys["pool_bytes"], pages + 2 * MIB)
         for copy in ("stash", "restore"):
@@ -62,13 +62,13 @@ class Replay(CommandTest):
     def test_every_flag(self):
         """Each case: flags, and what they mean for the figures."""
         path = self.trace(steps=6)
-        small = ["--hidden", 72, "--ffn", 40, "--page-size", "16KiB"]
+        small = ["--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB"]
         sizes = {"hidden": 72, "ffn": 40, "page": TILE}
         cases = [
             ([], {}),
             (["--dtype", "mxfp8"], {"dtype": "mxfp8"}),
             (["--layout", "segments"], {"layout": "segments"}),
-            (["--layout", "segments", "--dtype", "mxfp8", "--ep", 2, "--rank", 1],
+            (["--layout", "segments", "--dtype", "mxfp8", "--expert-model-parallel-size", 2, "--expert-model-parallel-rank", 1],
              {"layout": "segments", "dtype": "mxfp8", "ep": 2, "rank": 1}),
             (["--tail", "zero"], {}),
             (["--tail", "zero", "--layout", "segments", "--streams", 2], {"layout": "segments"}),
@@ -76,10 +76,10 @@ class Replay(CommandTest):
             (["--mode", "concurrent"], {}),
             (["--streams", 2], {}),
             (["--streams", 2, "--mode", "ordered", "--no-graph", "--restore", "keep"], {}),
-            (["--streams", 2, "--mode", "ordered", "--microbatches", 3], {"num_micro_batches": 3}),
+            (["--streams", 2, "--mode", "ordered", "--num-micro-batches", 3], {"num_micro_batches": 3}),
             (["--no-graph", "--tail", "zero"], {}),
-            (["--ep", 8, "--rank", 3, "--layers", 2], {"ep": 8, "rank": 3, "layers": 2}),
-            (["--microbatches", 2, "--steps", "2:6"], {"num_micro_batches": 2, "steps": (2, 6)}),
+            (["--expert-model-parallel-size", 8, "--expert-model-parallel-rank", 3, "--num-layers", 2], {"ep": 8, "rank": 3, "layers": 2}),
+            (["--num-micro-batches", 2, "--steps", "2:6"], {"num_micro_batches": 2, "steps": (2, 6)}),
             (["--capacity-factor", "4.5"], {"factor": 4.5}),
             (["--capacity-factor", "6", "--layout", "segments"],
              {"factor": 6, "layout": "segments"}),
@@ -93,21 +93,23 @@ class Replay(CommandTest):
 
     def test_options_are_reported(self):
         path = self.trace()
-        options = self.replay(path, "--hidden", 8, "--ffn", 4, "--streams", 2, "--no-graph",
+        options = self.replay(path, "--hidden-size", 8, "--moe-ffn-hidden-size", 4, "--streams", 2, "--no-graph",
                               "--tail", "zero", "--restore", "keep", "--layout", "segments",
                               "--dtype", "mxfp8", "--seed", 5, "--num-sms", 1, "--steps", "1:3",
-                              "--page-size", 65536, "--ep", 4, "--rank", 2)["options"]
+                              "--page-size", 65536, "--expert-model-parallel-size", 4, "--expert-model-parallel-rank", 2)["options"]
         device = options.pop("device")
         self.assertIn(device, ("host", "cuda"))
         self.assertTrue(options.pop("device_name"))
         self.assertEqual(options, {
-            "routing": path, "hidden": 8, "ffn": 4, "dtype": "mxfp8", "experts": 8, "ep": 4,
-            "rank": 2, "layers": 3, "num_micro_batches": 1, "step_begin": 1, "step_end": 3,
-            "page_bytes": 65536, "streams": 2, "graph": False, "num_sms": 1, "seed": 5,
-            "layout": "segments", "tail": "zero", "restore": "keep", "mode": "concurrent",
-            "backend": "auto", "offload_fraction": "0/1", "on_overflow": "fail",
-            "scrub": False})
-        options = self.replay(path, "--hidden", 8, "--ffn", 4, "--backend", "auto", "--host-pages",
+            "routing": path, "steps": "1:3", "num_layers": 3, "num_micro_batches": 1,
+            "expert_model_parallel_size": 4, "expert_model_parallel_rank": 2, "hidden_size": 8,
+            "moe_ffn_hidden_size": 4, "dtype": "mxfp8", "layout": "segments",
+            "capacity_factor": None, "page_size": 65536, "pages": None, "headroom": None,
+            "host_pages": None, "host_headroom": None, "offload_fraction": "0/1",
+            "on_overflow": "fail", "scrub": False, "mode": "concurrent", "streams": 2,
+            "no_graph": True, "num_sms": 1, "backend": "auto", "tail": "zero", "restore": "keep",
+            "seed": 5, "num_experts": 8})
+        options = self.replay(path, "--hidden-size", 8, "--moe-ffn-hidden-size", 4, "--backend", "auto", "--host-pages",
                               3, "--offload-fraction", "2/4", "--on-overflow", "retry",
                               "--scrub")["options"]
         self.assertEqual((options["offload_fraction"], options["on_overflow"], options["scrub"]),
@@ -116,7 +118,7 @@ class Replay(CommandTest):
     def test_shipped_traces(self):
         for name, ep in (("bytelm-e64-top6-l6.csv", 8), ("bytelm-e8-top2-l4.csv", 2)):
             path = os.path.join(cli.SOURCE, "bench", "data", name)
-            keys = self.replay(path, "--ep", ep, "--hidden", 16, "--ffn", 8, "--page-size",
+            keys = self.replay(path, "--expert-model-parallel-size", ep, "--hidden-size", 16, "--moe-ffn-hidden-size", 8, "--page-size",
                                "16KiB")
             self.check(keys, expect(path, ep=ep, hidden=16, ffn=8, page=TILE))
 
@@ -129,14 +131,14 @@ class Replay(CommandTest):
     def test_nothing_live(self):
         path = self.write("step,layer,e0,e1\n0,0,0,0\n0,1,0,0\n")
         for layout in ("prefix", "segments"):
-            keys = self.replay(path, "--layout", layout, "--hidden", 8, "--ffn", 8)
+            keys = self.replay(path, "--layout", layout, "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
             self.assertEqual((keys["live_bytes_max"], keys["high_water_pages"]), (0, 0))
             self.assertIsNone(keys["waste_ratio"])
             self.assertIsNone(keys["stash_share_of_copy"])
 
     def test_same_twice(self):
         path = self.trace()
-        flags = ["--hidden", 24, "--ffn", 16, "--streams", 2]
+        flags = ["--hidden-size", 24, "--moe-ffn-hidden-size", 16, "--streams", 2]
         first, second = (self.replay(path, *flags) for _ in range(2))
         self.assertEqual(list(first), list(second))
         for key in set(first) - MEASURED - set(LINK + RECOVER):
@@ -145,34 +147,37 @@ class Replay(CommandTest):
     def test_keys_are_documented(self):
         with open(os.path.join(cli.SOURCE, "docs", "formats.md"), encoding="utf-8") as file:
             text = file.read()
-        keys = self.replay(self.trace(), "--hidden", 8, "--ffn", 8)
+        keys = self.replay(self.trace(), "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
         self.assertEqual(next(iter(keys)), "schema_version")
-        for key in [*keys, *keys["options"]]:
+        for key in [*keys, "device_name", "num_experts"]:
             self.assertIn(f"`{key}`", text)
+        flags = run("replay", "--help").stdout
+        for key in keys["options"].keys() - {"device_name", "num_experts"}:
+            self.assertIn("--" + key.replace("_", "-"), flags)
 
     def test_formats_of_numbers_and_lines(self):
         rows = "7,0,12,3\n7,1,0,9\n8,0,1,1\n8,1,4,4"
         plain = self.write("step,layer,e0,e1\n" + rows + "\n")
-        expected = self.replay(plain, "--hidden", 8, "--ffn", 8)
+        expected = self.replay(plain, "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
         for content in ("step,layer,e0,e1\n" + rows, "\ufeffstep,layer,e0,e1\n" + rows + "\n",
                         ("step,layer,e0,e1\n" + rows + "\n").replace("\n", "\r\n")):
-            keys = self.replay(self.write(content), "--hidden", 8, "--ffn", 8)
+            keys = self.replay(self.write(content), "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
             self.assertEqual(keys["live_bytes_max"], expected["live_bytes_max"])
         with open(plain, encoding="ascii") as file:
-            result = run("replay", "--routing", "-", "--hidden", 8, "--ffn", 8,
+            result = run("replay", "--routing", "-", "--hidden-size", 8, "--moe-ffn-hidden-size", 8,
                          "--device", cli.DEVICE, stdin=file)
         self.assertEqual(result.returncode, 0, result)
 
 
 class HostPages(CommandTest):
     """Spill, planned offload, growth."""
-    SMALL = ["--hidden", 72, "--ffn", 40, "--page-size", "16KiB"]
+    SMALL = ["--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB"]
     SIZES = {"hidden": 72, "ffn": 40, "page": TILE}
     SHAPES = [
         ([], {}),
         (["--streams", 2], {}),
-        (["--streams", 2, "--mode", "ordered", "--microbatches", 2], {"num_micro_batches": 2}),
-        (["--layout", "segments", "--ep", 2, "--rank", 1],
+        (["--streams", 2, "--mode", "ordered", "--num-micro-batches", 2], {"num_micro_batches": 2}),
+        (["--layout", "segments", "--expert-model-parallel-size", 2, "--expert-model-parallel-rank", 1],
          {"layout": "segments", "ep": 2, "rank": 1}),
         (["--dtype", "mxfp8", "--layout", "segments"], {"dtype": "mxfp8", "layout": "segments"}),
         (["--dtype", "mxfp8", "--restore", "keep", "--no-graph"], {"dtype": "mxfp8"}),
@@ -190,7 +195,7 @@ class HostPages(CommandTest):
         self.assertEqual([keys["num_pages"], keys["num_host_pages"]], pool)
         self.assertEqual(keys["host_tier_bytes"], (pool[1] + keys["grown_host_pages"]) * TILE)
         self.assertEqual(keys["times_grown"], keys["steps_retried"])
-        self.assertEqual(keys["graphs_captured"], int(keys["options"]["graph"]))
+        self.assertEqual(keys["graphs_captured"], int(not keys["options"]["no_graph"]))
         pages = (pool[0] + keys["grown_pages"]) * TILE
         self.assertGreaterEqual(keys["pool_bytes"], pages)
         self.assertLess(keys["pool_bytes"], pages + 2 * MIB)
@@ -236,7 +241,7 @@ class HostPages(CommandTest):
     def test_shipped_trace(self):
         path = os.path.join(cli.SOURCE, "bench", "data", "bytelm-e8-top2-l4.csv")
         sizes = {"hidden": 16, "ffn": 8, "ep": 2, "page": TILE}
-        flags = ["--hidden", 16, "--ffn", 8, "--ep", 2, "--page-size", "16KiB"]
+        flags = ["--hidden-size", 16, "--moe-ffn-hidden-size", 8, "--expert-model-parallel-size", 2, "--page-size", "16KiB"]
         wanted = expect(path, **sizes)["high_water_pages"]
         keys = self.replay(path, *flags, "--pages", wanted // 2, "--host-headroom", "1.0")
         expected = self.check(keys, path, [wanted // 2, wanted], sizes)
@@ -276,7 +281,7 @@ class HostPages(CommandTest):
         layers = available // (4 * MIB) + 2
         path = self.write("step,layer,e0\n" + "".join(f"0,{i},1\n" for i in range(layers)))
         for policy in ("grow", "retry"):
-            flags = ["--hidden", 8, "--ffn", 8, "--page-size", "4MiB", "--pages", 2,
+            flags = ["--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--page-size", "4MiB", "--pages", 2,
                      "--on-overflow", policy]
             keys = self.replay(path, *flags, code=1)
             self.assertEqual((keys["steps_retried"], keys["steps_lost"], keys["times_grown"]),
@@ -295,7 +300,7 @@ class Answers(CommandTest):
 
     def test_shortfall_is_exact(self):
         path = self.trace(steps=5)
-        flags = ["--hidden", 72, "--ffn", 40, "--page-size", "16KiB"]
+        flags = ["--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB"]
         wanted = expect(path, hidden=72, ffn=40, page=TILE)["high_water_pages"]
         self.assertGreater(wanted, 20)
         for extra in ([], ["--streams", 2], ["--restore", "keep", "--no-graph"]):
@@ -315,7 +320,7 @@ class Answers(CommandTest):
 
     def test_headroom_below_one(self):
         path = self.trace()
-        keys = self.replay(path, "--hidden", 72, "--ffn", 40, "--page-size", "16KiB",
+        keys = self.replay(path, "--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB",
                            "--headroom", "0.5", code=1)
         self.assertEqual(keys["num_pages"], math.ceil(keys["predicted_pages"] / 2))
         self.assertEqual(keys["shortfall_pages"], keys["predicted_pages"] - keys["num_pages"])
@@ -323,7 +328,7 @@ class Answers(CommandTest):
     def test_factor_that_is_needed(self):
         path = self.trace()
         for layout in ("prefix", "segments"):
-            flags = ["--hidden", 8, "--ffn", 8, "--ep", 2, "--layout", layout,
+            flags = ["--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--expert-model-parallel-size", 2, "--layout", layout,
                      "--device", cli.DEVICE]
             result = run("replay", "--routing", path, *flags, "--capacity-factor", "0.1")
             self.refused(result, 1, "--capacity-factor 0.1", "needed is --capacity-factor ")
@@ -337,13 +342,13 @@ class Answers(CommandTest):
         path = self.trace()
         report = self.path("report.json")
         result = run("replay", "--routing", path, "--pages", 2**31 - 1, "--page-size", "4MiB",
-                     "--hidden", 8, "--ffn", 8, "--device", cli.DEVICE, "--json", report)
+                     "--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device", cli.DEVICE, f"--json={report}")
         self.refused(result, 1, "the pool needs ", " bytes", " are free")
         needed = int(result.stderr.split("needs ")[1].split()[0])
         self.assertGreater(needed, (2**31 - 1) * 4 * MIB)
         self.assertFalse(os.path.exists(report))
         path = self.write("step,layer,e0\n0,0,2147483647\n")
-        result = run("replay", "--routing", path, "--hidden", 1 << 20, "--ffn", 1 << 20,
+        result = run("replay", "--routing", path, "--hidden-size", 1 << 20, "--moe-ffn-hidden-size", 1 << 20,
                      "--device", cli.DEVICE)
         self.refused(result, 1, "needs ", "are free")
 
@@ -354,31 +359,31 @@ class Answers(CommandTest):
             result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True,
                                     timeout=120)
         self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result)
-        result = run("replay", "--routing", path, "--device", cli.DEVICE, "--json", "/dev/full")
+        result = run("replay", "--routing", path, "--device", cli.DEVICE, "--json=/dev/full")
         self.assertEqual(result.returncode, 1)
         self.assertIn("--json /dev/full", result.stderr)
 
 
 class Output(CommandTest):
     def test_json_on_stdout(self):
-        result = run("replay", "--routing", self.trace(), "--hidden", 8, "--ffn", 8, "--device",
-                     cli.DEVICE, "--json", "-")
+        result = run("replay", "--routing", self.trace(), "--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device",
+                     cli.DEVICE, "--json=-")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(json.loads(result.stdout)["mismatched_bytes"], 0)
         self.assertTrue(result.stdout.startswith('{\n  "schema_version": 1,\n'))
 
     def test_json_replaces_whole_files(self):
         path = self.trace()
-        flags = ["--hidden", 8, "--ffn", 8, "--device", cli.DEVICE]
+        flags = ["--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device", cli.DEVICE]
         target = self.write("before", "target.json")
         os.chmod(target, 0o600)
         link = self.path("link.json")
         os.symlink("target.json", link)
         bad = self.write("step,layer,e0\n0,0,x\n", "bad.csv")
-        self.assertEqual(run("replay", "--routing", bad, *flags, "--json", link).returncode, 3)
+        self.assertEqual(run("replay", "--routing", bad, *flags, f"--json={link}").returncode, 3)
         with open(target, encoding="ascii") as file:
             self.assertEqual(file.read(), "before")
-        self.assertEqual(run("replay", "--routing", path, *flags, "--json", link).returncode, 0)
+        self.assertEqual(run("replay", "--routing", path, *flags, f"--json={link}").returncode, 0)
         self.assertTrue(os.path.islink(link))
         with open(target, encoding="utf-8") as file:
             self.assertEqual(json.load(file)["faults"], 0)
@@ -395,8 +400,8 @@ class Output(CommandTest):
                 received.append(json.load(file))
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        result = run("replay", "--routing", self.trace(), "--hidden", 8, "--ffn", 8, "--device",
-                     cli.DEVICE, "--json", pipe)
+        result = run("replay", "--routing", self.trace(), "--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device",
+                     cli.DEVICE, f"--json={pipe}")
         reader.join(10)
         self.assertEqual((result.returncode, received[0]["faults"]), (0, 0))
         self.assertTrue(os.path.exists(pipe))
@@ -404,7 +409,7 @@ class Output(CommandTest):
     def test_name_that_is_no_utf8(self):
         name = os.fsdecode(b"tr\xe4ce.csv")
         os.rename(self.trace(), self.path(name))
-        keys = self.replay(self.path(name), "--hidden", 8, "--ffn", 8)
+        keys = self.replay(self.path(name), "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
         self.assertTrue(keys["options"]["routing"].endswith("tr?ce.csv"))
 
     def test_reader_that_went_away(self):
@@ -412,7 +417,7 @@ class Output(CommandTest):
         os.close(read_end)
         report = self.path("report.json")
         command = [cli.BINARY, "replay", "--routing", self.trace(), "--device", cli.DEVICE,
-                   "--json", report]
+                   f"--json={report}"]
         result = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True,
                                 timeout=120)
         os.close(write_end)
@@ -422,7 +427,7 @@ class Output(CommandTest):
 
     def test_progress_on_a_terminal_only(self):
         path = self.trace()
-        flags = ["replay", "--routing", path, "--hidden", "8", "--ffn", "8", "--device", cli.DEVICE]
+        flags = ["replay", "--routing", path, "--hidden-size", "8", "--moe-ffn-hidden-size", "8", "--device", cli.DEVICE]
         master, slave = pty.openpty()
         result = subprocess.run([cli.BINARY, *flags], stdout=subprocess.PIPE, stderr=slave,
                                 text=True, timeout=120, env=dict(os.environ, NO_COLOR="1"))

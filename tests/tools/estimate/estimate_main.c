@@ -32,14 +32,15 @@ static void print_notes(const char *kind, const estimate_notes *notes)
 
 static void print_options(const estimate_options *config)
 {
-    NUMBER(mode), NUMBER(json), NUMBER(is_strict), NUMBER(lists_members);
+    NUMBER(mode), NUMBER(is_strict), NUMBER(lists_members);
     NUMBER(gpus_per_node), NUMBER(memory_bytes), NUMBER(overhead_bytes), NUMBER(has_load_cv);
     NUMBER(has_capacity), NUMBER(has_headroom);
     NUMBER(load_cv_num), NUMBER(load_cv_den), NUMBER(num_sms), NUMBER(timeline_stage);
     NUMBER(pr482_logit_bytes);
-    printf("preset %s\nhf_config %s\nrouting %s\nhtml %s\n", config->preset ? config->preset : "",
-           config->hf_config ? config->hf_config : "", config->routing ? config->routing : "",
-           config->html ? config->html : "");
+    printf("preset %s\nhf_config %s\nrouting %s\nhtml %s\njson %s\n",
+           config->preset ? config->preset : "", config->hf_config ? config->hf_config : "",
+           config->routing ? config->routing : "", config->html ? config->html : "",
+           config->json ? config->json : "");
     print_notes("assumption", &config->assumptions);
     print_notes("warning", &config->warnings);
     print_notes("unmodelled", &config->unmodelled);

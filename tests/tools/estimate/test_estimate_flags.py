@@ -79,7 +79,7 @@ class Lines(FlagsTest):
             self.expect(words.split() + GPT, world_size=4, num_layers=24, gpus_per_node=4)
         self.expect("srun -N 2 -J name python x.py --nproc-per-node 3".split() + GPT, world_size=6)
         self.expect("deepspeed --num_gpus 2 --num_nodes 4 x.py".split() + GPT, world_size=8)
-        self.expect(["--json", "--", "torchrun", "x.py"] + GPT, json=1, world_size=1)
+        self.expect(["--json", "--", "torchrun", "x.py"] + GPT, json="-", world_size=1)
         self.bad(["torchrun", *GPT], 2, "torchrun", ".py")
         self.bad(["x.py", *GPT, "y.py"], 2, "y.py", "--bf16")
         self.bad([*GPT[:2], "3", *GPT[2:]], 2, '"3"', '"24"')
@@ -279,7 +279,7 @@ class Runs(FlagsTest):
     def test_output(self):
         self.expect([*GPT, "--fit", "--json", "--members", "--strict", "--html", "f",
                      "--num-sms=80", "--gpu-memory", "23.7GiB", "--overhead", "1.1GiB",
-                     "--gpus-per-node", "4"], mode=1, json=1, lists_members=1, is_strict=1,
+                     "--gpus-per-node", "4"], mode=1, json="-", lists_members=1, is_strict=1,
                     html="f", num_sms=80, memory_bytes=237 * 2**30 // 10, gpus_per_node=4,
                     overhead_bytes=11 * 2**30 // 10)
         self.expect([*GPT, "--gpu-memory", "0.99999999999999999GiB", "--overhead",

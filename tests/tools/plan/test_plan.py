@@ -228,7 +228,7 @@ class Answers(PlanTest):
 
 
 class Budget(PlanTest):
-    FLAGS = ["--ep", 2, "--hidden", 64, "--ffn", 32, "--microbatches", 2, "--page-size", "16KiB"]
+    FLAGS = ["--expert-model-parallel-size", 2, "--hidden-size", 64, "--moe-ffn-hidden-size", 32, "--num-micro-batches", 2, "--page-size", "16KiB"]
 
     def memory(self, *flags, code=0):
         path = self.layers()
@@ -409,7 +409,7 @@ class BadInput(PlanTest):
                 ([*given, "--seed", -1], ["--seed -1"]),
                 ([*given, "--host-memory", 5], ["--gpu-memory", "missing"]),
                 ([*given, "--gpu-memory", 5, "--swap-layers", 3], ["--swap-layers 3", "--link-rate"]),
-                ([*given, "--gpu-memory", 5, "--ep", 2, "--rank", 2], ["--rank 2", "0..1"]),
+                ([*given, "--gpu-memory", 5, "--expert-model-parallel-size", 2, "--expert-model-parallel-rank", 2], ["--expert-model-parallel-rank 2", "0..1"]),
                 ([*given, "--quantile", 0], ["--quantile 0"]),
                 ([*given, "--quantile", "1.5"], ["--quantile 1.5", "at most 1"]),
                 ([*given, "--idle", "x"], ["--idle x", "FROM:TO"]),

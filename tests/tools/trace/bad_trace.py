@@ -40,14 +40,14 @@ class BadTraces(CommandTest):
                 ("", ["no malloc"]),
                 (f"malloc,1,{2**62},,,,,,\nmalloc,2,{2**62},,,,,,\nfree,1,,,,,,,\nfree,2,,,,,,,\n",
                  ["more than 2^62 bytes live at request 1"])):
-            self.check("--csv", HEADER + rows, *words)
-        self.check("--csv", "", ":1: empty file")
-        self.check("--csv", "op,id\n", ":1: field 3 of the header: missing")
-        self.check("--csv", b"\xff\xfe" + HEADER.encode("utf-16-le"), ":1: field 1 of the header")
+            self.check("--trace", HEADER + rows, *words)
+        self.check("--trace", "", ":1: empty file")
+        self.check("--trace", "op,id\n", ":1: field 3 of the header: missing")
+        self.check("--trace", b"\xff\xfe" + HEADER.encode("utf-16-le"), ":1: field 1 of the header")
 
     def test_line_of_more_than_a_mebibyte(self):
-        self.check("--csv", HEADER + "malloc," + "0" * (1 << 20) + "1,5,,,,,,\n", ":2:", "1048576")
-        self.check("--csv", "x" * ((1 << 20) + 1), ":1:", "1048576")
+        self.check("--trace", HEADER + "malloc," + "0" * (1 << 20) + "1,5,,,,,,\n", ":2:", "1048576")
+        self.check("--trace", "x" * ((1 << 20) + 1), ":1:", "1048576")
 
     def test_minimalloc(self):
         head = "id,lower,upper,size\n"

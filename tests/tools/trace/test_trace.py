@@ -130,7 +130,7 @@ class Formats(TraceTest):
         for seed in range(4):
             requests = lives(random.Random(seed), 60, 5 + 10 * seed)
             expected = expect(requests)
-            for name, text in (("csv", csv_text(requests)), ("memo", memo_text(requests)),
+            for name, text in (("trace", csv_text(requests)), ("memo", memo_text(requests)),
                                ("stalloc", stalloc_text(requests)),
                                ("minimalloc", minimalloc_text(requests)),
                                ("pytorch", dump(snapshot(requests)))):
@@ -153,16 +153,16 @@ class Formats(TraceTest):
         text = (HEADER + "mark,3,,0,,,,2,iteration\nmalloc,5,7,4,forward,0,1,2,dynamic\n"
                 "mark,1,,4,,,,2,record\nmark,1,,9,other,,,2,wait\nmark,5,,9,,,,2,use\n"
                 "free,5,7,9,weight,4294967294,0,2,static\nmark,0,,0,,,,2,sync\n")
-        self.assertEqual(self.out("--csv", self.write(text)), text)
+        self.assertEqual(self.out("--trace", self.write(text)), text)
         requests = lives(random.Random(3), 40, 9)
         text = csv_text(requests)
-        for name, other in (("csv", text), ("memo", memo_text(requests))):
+        for name, other in (("trace", text), ("memo", memo_text(requests))):
             self.assertEqual(self.out(f"--{name}", self.write(other)), text)
 
     def test_line_ends(self):
         requests = lives(random.Random(4), 30, 9)
         expected = expect(requests)
-        for name, text in (("csv", csv_text(requests)), ("memo", memo_text(requests)),
+        for name, text in (("trace", csv_text(requests)), ("memo", memo_text(requests)),
                            ("stalloc", stalloc_text(requests)),
                            ("minimalloc", minimalloc_text(requests))):
             for changed in (text.replace("\n", "\r\n"), "\ufeff" + text, text[:-1]):
@@ -178,15 +178,15 @@ class Formats(TraceTest):
         text = (HEADER + "malloc,1,512,,,,,0,\nmalloc,1,1024,,,,,1,\nfree,1,,,,,,0,\n"
                 "free,1,,,,,,1,\nmark,0,,,,,,1,iteration\nmalloc,2,2048,,,,,1,\n")
         path = self.write(text)
-        self.refused(run("trace", "--csv", path), 3, ":3: field rank: 1: allowed is 0")
-        self.assertEqual(self.summary("--csv", path, "--rank", 0)["most_live_bytes"], 512)
-        self.refused(run("trace", "--csv", path, "--rank", 1), 3, ":7: field id: 2: never freed")
-        keys = self.summary("--csv", path, "--rank", 1, "--keep-unfreed")
+        self.refused(run("trace", "--trace", path), 3, ":3: field rank: 1: allowed is 0")
+        self.assertEqual(self.summary("--trace", path, "--trace-rank", 0)["most_live_bytes"], 512)
+        self.refused(run("trace", "--trace", path, "--trace-rank", 1), 3, ":7: field id: 2: never freed")
+        keys = self.summary("--trace", path, "--trace-rank", 1, "--keep-unfreed")
         self.assertEqual((keys["most_live_bytes"], keys["unfreed_tensors"]), (2048, 1))
-        keys = self.summary("--csv", path, "--iteration", 0, "--keep-unfreed")
+        keys = self.summary("--trace", path, "--iteration", 0, "--keep-unfreed")
         self.assertEqual((keys["requests"], keys["marks"]), (1, 1))
-        self.refused(run("trace", "--csv", path, "--rank", 7), 3, "rank 7")
-        self.refused(run("trace", "--csv", path, "--rank", 1, "--iteration", 1), 3,
+        self.refused(run("trace", "--trace", path, "--trace-rank", 7), 3, "rank 7")
+        self.refused(run("trace", "--trace", path, "--trace-rank", 1, "--iteration", 1), 3,
                      "iteration 1: the trace has 1")
 
 
@@ -207,7 +207,7 @@ class Snapshots(TraceTest):
             events = whole["device_traces"][1][skipped:]
             window = dict(whole, device_traces=[whole["device_traces"][0], events])
             path = self.write(dump(window))
-            text = self.out("--pytorch", path, "--device", 1)
+            text = self.out("--pytorch", path, "--trace-device", 1)
             rows = [row.split(",") for row in text.splitlines()[1:]]
             seen = []
             live = {}
@@ -222,7 +222,7 @@ class Snapshots(TraceTest):
                     expected.append(["free", live.pop(event["addr"]), str(event["size"]),
                                      str(seen.index(event["stream"]))])
             self.assertEqual([row[:4] for row in rows], expected)
-        self.refused(run("trace", "--pytorch", path, "--device", 2), 3, "device 2", "2 devices")
+        self.refused(run("trace", "--pytorch", path, "--trace-device", 2), 3, "device 2", "2 devices")
         self.refused(run("trace", "--pytorch", path), 3, "no malloc")
 
     def test_sharing_does_not_expand(self):
@@ -235,7 +235,7 @@ class Snapshots(TraceTest):
         cycle = snapshot([(True, 1, 512), (False, 1, 512)])
         cycle["device_traces"][1].append(cycle)
         cycle["self"] = cycle
-        self.refused(run("trace", "--pytorch", self.write(dump(cycle)), "--device", 1), 3,
+        self.refused(run("trace", "--pytorch", self.write(dump(cycle)), "--trace-device", 1), 3,
                      "field action: nothing")
 
 
@@ -246,42 +246,42 @@ class Derived(TraceTest):
                 (["layer-backward"], 41, 1922),
                 (["layer", "--full"], 66, 3234.25),
                 (["model"], 2040, 7106.125),
-                (["model", "--layers", 80, "--full"], 5224, 171126.125),
+                (["model", "--num-layers", 80, "--full"], 5224, 171126.125),
                 (["model", "--fused-loss"], 2040, 1923.75),
-                (["model", "--layers", 80, "--full", "--fused-loss", "--tp", 2, "--cp", 4], 5224,
+                (["model", "--num-layers", 80, "--full", "--fused-loss", "--tensor-model-parallel-size", 2, "--context-parallel-size", 4], 5224,
                  165108.875),
-                (["model", "--layers", 80, "--full", "--microbatches", 12, "--warmup", 4], 62688,
+                (["model", "--num-layers", 80, "--full", "--num-micro-batches", 12, "--warmup", 4], 62688,
                  827724.125),
-                (["model", "--tp", 8, "--cp", 1, "--alpha", "1/1"], 1400, 7684.125),
-                (["layer-forward", "--batch", 2, "--sequence", 65536], 23, 896.125),
-                (["layer-forward", "--hidden", 8192, "--heads", 64], 23, 1792.125),
-                (["layer-backward", "--ffn", 32768], 41, 2368)):
+                (["model", "--tensor-model-parallel-size", 8, "--context-parallel-size", 1, "--alpha", "1/1"], 1400, 7684.125),
+                (["layer-forward", "--micro-batch-size", 2, "--seq-length", 65536], 23, 896.125),
+                (["layer-forward", "--hidden-size", 8192, "--num-attention-heads", 64], 23, 1792.125),
+                (["layer-backward", "--ffn-hidden-size", 32768], 41, 2368)):
             with self.subTest(flags=flags):
                 keys = self.summary("--derive", "--part", *flags)
                 self.assertEqual((keys["tensors"], keys["most_live_bytes"]), (tensors, load * MIB))
 
     def test_expansion(self):
-        small = ["--derive", "--sequence", 1024, "--hidden", 256, "--full"]
-        long = self.out(*small, "--layers", 5)
-        self.assertEqual(self.out(*small, "--layers", 1, "--expand", 5), long)
-        path = self.write(self.out(*small, "--layers", 2))
-        self.assertEqual(self.out("--csv", path, "--expand", 5), long)
+        small = ["--derive", "--seq-length", 1024, "--hidden-size", 256, "--full"]
+        long = self.out(*small, "--num-layers", 5)
+        self.assertEqual(self.out(*small, "--num-layers", 1, "--expand", 5), long)
+        path = self.write(self.out(*small, "--num-layers", 2))
+        self.assertEqual(self.out("--trace", path, "--expand", 5), long)
         rows = long.splitlines()[1:]
-        bare = [row.split(",") for row in self.out(*small, "--layers", 1).splitlines()[1:]]
+        bare = [row.split(",") for row in self.out(*small, "--num-layers", 1).splitlines()[1:]]
         ranges = []
         for phase in ("forward", "backward"):
             at = [i for i, row in enumerate(bare) if row[4] == phase]
             ranges += [f"--{phase}", f"{at[0]}:{at[-1] + 1}"]
         path = self.write(HEADER + "".join(",".join(row[:4]) + ",,,,0,static\n" for row in bare))
         self.assertEqual([row.split(",")[:5] for row in
-                          self.out("--csv", path, "--expand", 5, *ranges).splitlines()[1:]],
+                          self.out("--trace", path, "--expand", 5, *ranges).splitlines()[1:]],
                          [row.split(",")[:5] for row in rows])
-        piped = ["--microbatches", 6, "--order", "1f1b", "--stages", 4, "--stage", 1]
-        self.assertEqual(self.out("--csv", path, "--expand", 3, *ranges, *piped).splitlines()[1:],
-                         self.out(*small, "--layers", 3, "--microbatches", 6, "--warmup",
+        piped = ["--num-micro-batches", 6, "--order", "1f1b", "--pipeline-model-parallel-size", 4, "--pipeline-model-parallel-rank", 1]
+        self.assertEqual(self.out("--trace", path, "--expand", 3, *ranges, *piped).splitlines()[1:],
+                         self.out(*small, "--num-layers", 3, "--num-micro-batches", 6, "--warmup",
                                   2).splitlines()[1:])
-        self.refused(run("trace", "--csv", path, "--expand", 3), 3, "label the layers")
-        self.refused(run("trace", "--csv", path, "--expand", 3, "--forward", "0:9", "--backward",
+        self.refused(run("trace", "--trace", path, "--expand", 3), 3, "label the layers")
+        self.refused(run("trace", "--trace", path, "--expand", 3, "--forward", "0:9", "--backward",
                          "9:9999"), 2, "--backward: allowed is a range within 0:")
 
     def test_usage(self):
@@ -289,33 +289,33 @@ class Derived(TraceTest):
         file = ["--memo", path]
         model = ["--derive"]
         for flags, words in (
-                ([], ["0 traces given", "--csv"]),
+                ([], ["0 traces given", "--trace"]),
                 ([*file, *model], ["2 traces given"]),
-                ([*file, "--csv", path], ["2 traces given"]),
+                ([*file, "--trace", path], ["2 traces given"]),
                 (["x"], ['argument "x"']),
                 (["--derive", "--part", "modle"], ["--part modle", "layer-forward"]),
-                ([*model, "--tp", 0], ["--tp 0"]),
-                ([*model, "--tp", 3], ["multiple of"]),
+                ([*model, "--tensor-model-parallel-size", 0], ["--tensor-model-parallel-size 0"]),
+                ([*model, "--tensor-model-parallel-size", 3], ["multiple of"]),
                 ([*model, "--alpha", "5/4"], ["--alpha 5/4"]),
-                ([*model, "--heads", 3], ["heads 3"]),
-                ([*model, "--sequence", 2**63 - 8], ["sequence_size 9223372036854775800"]),
-                ([*model, "--rank", 0], ["--derive", "--rank"]),
+                ([*model, "--num-attention-heads", 3], ["heads 3"]),
+                ([*model, "--seq-length", 2**63 - 8], ["sequence_size 9223372036854775800"]),
+                ([*model, "--trace-rank", 0], ["--derive", "--trace-rank"]),
                 ([*model, "--check"], ["--check"]),
-                ([*file, "--layers", 5], ["--derive: missing"]),
+                ([*file, "--num-layers", 5], ["--derive: missing"]),
                 ([*file, "--part", "layer"], ["--derive: missing"]),
-                ([*file, "--microbatches", 2], ["--microbatches 2"]),
+                ([*file, "--num-micro-batches", 2], ["--num-micro-batches 2"]),
                 ([*file, "--order", "1f1b"], ["--expand: missing"]),
                 ([*file, "--expand", 0], ["--expand 0"]),
                 ([*file, "--expand", 2, "--forward", "1:2"], ["--backward: missing"]),
                 ([*file, "--expand", 2, "--backward", "1:2"], ["--forward: missing"]),
                 ([*file, "--expand", 2, "--forward", "2:1"], ["--forward 2:1"]),
-                ([*file, "--expand", 2, "--stages", 2], ["--stages 2", "1f1b"]),
-                ([*file, "--expand", 2, "--order", "1f1b", "--stages", 2, "--stage", 2],
-                 ["--stage 2", "0..1"]),
+                ([*file, "--expand", 2, "--pipeline-model-parallel-size", 2], ["--pipeline-model-parallel-size 2", "1f1b"]),
+                ([*file, "--expand", 2, "--order", "1f1b", "--pipeline-model-parallel-size", 2, "--pipeline-model-parallel-rank", 2],
+                 ["--pipeline-model-parallel-rank 2", "0..1"]),
                 ([*file, "--align", 3], ["--align 3", "power of two"]),
                 ([*file, "--align", 0], ["--align 0"]),
                 ([*file, "--align", "2GiB"], ["--align 2GiB"]),
-                ([*file, "--rank", 2**32 - 1], ["--rank 4294967295"]),
+                ([*file, "--trace-rank", 2**32 - 1], ["--trace-rank 4294967295"]),
                 ([*file, "--json", "--out", "-"], ["--out -"]),
                 ([*file, "--json", "--check"], ["--check"]),
                 ([*file, "--out", self.folder], ["--out", "folder"]),
@@ -369,7 +369,7 @@ class Streams(TraceTest):
         pairs = 10000
         block = "".join(f"malloc,{i},4096,0,forward,0,0,0,static\nfree,{i},,0,forward,0,0,0,\n"
                         for i in range(pairs)).encode()
-        process = subprocess.Popen([cli.BINARY, "trace", "--csv", "-", "--check"],
+        process = subprocess.Popen([cli.BINARY, "trace", "--trace", "-", "--check"],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
         def write():

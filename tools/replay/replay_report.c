@@ -1,8 +1,12 @@
-#include "tools/replay/report.h"
+/* What a replay says at its end: figures as text and JSON, and what went wrong. */
+#include "tools/common/json_out.h"
+#include "tools/replay/replay.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { SCHEMA_VERSION = 1 };
 
 static double ratio(double part, double whole)
 {
@@ -10,17 +14,17 @@ static double ratio(double part, double whole)
 }
 
 /* Pages of a tier at the end. */
-static uint64_t pages_of(const replay_plan *plan, const replay_result *result,
+static uint64_t pages_of(const replay_sizes *sizes, const replay_result *result,
                          enum replay_tier tier)
 {
-    return plan->num_pages[tier] + result->grown_pages[tier];
+    return sizes->num_pages[tier] + result->grown_pages[tier];
 }
 
-static uint64_t shortfall_pages(const replay_plan *plan, const replay_result *result)
+static uint64_t shortfall_pages(const replay_sizes *sizes, const replay_result *result)
 {
     const pst_pool_status *status = &result->status;
     const uint64_t pages =
-        pages_of(plan, result, REPLAY_DEVICE) + pages_of(plan, result, REPLAY_HOST);
+        pages_of(sizes, result, REPLAY_DEVICE) + pages_of(sizes, result, REPLAY_HOST);
     const bool is_short =
         (status->flags & (1u << PST_FAULT_EXHAUSTED)) != 0 && status->demand_high_water > pages;
     return is_short ? status->demand_high_water - pages : 0;
@@ -33,17 +37,17 @@ static uint64_t stash_memory_bytes(const replay_result *result)
     return result->pool_bytes + result->ticket_bytes + result->buffer_bytes;
 }
 
-static void collect_pages(const replay_options *options, const replay_plan *plan,
+static void collect_pages(const replay_options *options, const replay_sizes *sizes,
                           const replay_result *result, metric_list *list)
 {
     const pst_pool_status *status = &result->status;
-    const uint64_t host_pages = pages_of(plan, result, REPLAY_HOST);
-    metrics_add_count(list, "num_pages", plan->num_pages[REPLAY_DEVICE]);
-    metrics_add_count(list, "num_host_pages", plan->num_pages[REPLAY_HOST]);
+    const uint64_t host_pages = pages_of(sizes, result, REPLAY_HOST);
+    metrics_add_count(list, "num_pages", sizes->num_pages[REPLAY_DEVICE]);
+    metrics_add_count(list, "num_host_pages", sizes->num_pages[REPLAY_HOST]);
     metrics_add_count(list, "grown_pages", result->grown_pages[REPLAY_DEVICE]);
     metrics_add_count(list, "grown_host_pages", result->grown_pages[REPLAY_HOST]);
-    metrics_add_bytes(list, "host_tier_bytes", host_pages * options->page_bytes);
-    metrics_add_count(list, "predicted_pages", plan->high_water_pages);
+    metrics_add_bytes(list, "host_tier_bytes", host_pages * options->model.page_size);
+    metrics_add_count(list, "predicted_pages", sizes->high_water_pages);
     metrics_add_count(list, "high_water_pages", status->high_water[REPLAY_DEVICE]);
     metrics_add_count(list, "high_water_host_pages", status->high_water[REPLAY_HOST]);
     metrics_add_count(list, "recommended_pages_p50", pst_pool_recommend_pages(status, 500));
@@ -58,9 +62,9 @@ static void collect_link(const replay_options *options, const replay_result *res
         "link_stash_gb_per_s", "link_restore_gb_per_s", "copy_to_host_gb_per_s",
         "copy_from_host_gb_per_s"};
     const double *rate = result->link_rate;
-    metrics_add_bytes(list, "spilled_bytes", result->spilled_pages * options->page_bytes);
-    metrics_add_bytes(list, "offloaded_bytes", result->offloaded_pages * options->page_bytes);
-    metrics_add_bytes(list, "displaced_bytes", result->displaced_pages * options->page_bytes);
+    metrics_add_bytes(list, "spilled_bytes", result->spilled_pages * options->model.page_size);
+    metrics_add_bytes(list, "offloaded_bytes", result->offloaded_pages * options->model.page_size);
+    metrics_add_bytes(list, "displaced_bytes", result->displaced_pages * options->model.page_size);
     metrics_add_bytes(list, "link_bytes", result->link_bytes);
     for (size_t i = 0; i < REPLAY_NUM_RATES; i++)
         metrics_add_rare(list, keys[i], rate[i] / 1e9);
@@ -80,32 +84,32 @@ static void collect_overflow(const replay_result *result, metric_list *list)
     metrics_add_rare(list, "recover_seconds_max", result->recover_max);
 }
 
-static void collect(const replay_options *options, const replay_plan *plan,
+static void collect(const replay_options *options, const replay_sizes *sizes,
                     const replay_result *result, metric_list *list)
 {
-    const double live = (double)plan->live_bytes_total;
+    const double live = (double)sizes->live_bytes_total;
     const double copied = live / 1e9;
     /* With a fault, fewer bytes were moved than were live. */
     const bool is_whole = result->status.num_faults == 0;
     const double page_bytes =
-        (double)result->status.demand_high_water * (double)options->page_bytes;
+        (double)result->status.demand_high_water * (double)options->model.page_size;
     const double waste =
-        is_whole ? ratio(page_bytes, (double)plan->high_water_live_bytes) - 1.0 : NAN;
-    const double mean = plan->iterations > 0 ? live / (double)plan->iterations : 0.0;
+        is_whole ? ratio(page_bytes, (double)sizes->high_water_live_bytes) - 1.0 : NAN;
+    const double mean = sizes->iterations > 0 ? live / (double)sizes->iterations : 0.0;
 
-    metrics_add_count(list, "iterations", plan->iterations);
-    metrics_add_count(list, "capacity_rows", plan->capacity);
-    metrics_add_real(list, "capacity_factor", plan->capacity_factor);
-    metrics_add_bytes(list, "static_bytes", plan->static_bytes);
+    metrics_add_count(list, "iterations", sizes->iterations);
+    metrics_add_count(list, "capacity_rows", sizes->capacity);
+    metrics_add_real(list, "capacity_factor", sizes->capacity_factor);
+    metrics_add_bytes(list, "static_bytes", sizes->static_bytes);
     metrics_add_bytes(list, "live_bytes_mean", (uint64_t)llround(mean));
-    metrics_add_bytes(list, "live_bytes_max", plan->live_bytes_max);
+    metrics_add_bytes(list, "live_bytes_max", sizes->live_bytes_max);
     metrics_add_bytes(list, "pool_bytes", result->pool_bytes);
     metrics_add_bytes(list, "ticket_bytes", result->ticket_bytes);
     metrics_add_bytes(list, "buffer_bytes", result->buffer_bytes);
-    collect_pages(options, plan, result, list);
+    collect_pages(options, sizes, result, list);
     metrics_add_real(list, "waste_ratio", waste);
     metrics_add_count(list, "faults", result->status.num_faults);
-    metrics_add_count(list, "shortfall_pages", shortfall_pages(plan, result));
+    metrics_add_count(list, "shortfall_pages", shortfall_pages(sizes, result));
     metrics_add_count(list, "leaked_pages", result->leaked_pages);
     metrics_add_count(list, "launches_per_layer", result->launches_per_layer);
     metrics_add_real(list, "stash_seconds", result->stash_seconds);
@@ -126,43 +130,44 @@ static void collect(const replay_options *options, const replay_plan *plan,
     metrics_add_count(list, "mismatched_bytes", result->mismatched_bytes);
 }
 
-static void print_memory_saved(const replay_plan *plan, const replay_result *result)
+static void print_memory_saved(const replay_sizes *sizes, const replay_result *result)
 {
     char before[32];
     char after[32];
     const uint64_t bytes = stash_memory_bytes(result);
-    const double saved = 1.0 - ratio((double)bytes, (double)plan->static_bytes);
+    const double saved = 1.0 - ratio((double)bytes, (double)sizes->static_bytes);
     printf("memory saved: %.1f %% (static buffers %s; pool, tickets and shared buffers %s)\n",
-           100.0 * saved, metrics_human(plan->static_bytes, before), metrics_human(bytes, after));
+           100.0 * saved, metrics_human(sizes->static_bytes, before), metrics_human(bytes, after));
 }
 
 static void print_text(const replay_options *options, const replay_trace *trace,
-                       const replay_plan *plan, const replay_result *result,
+                       const replay_sizes *sizes, const replay_result *result,
                        const metric_list *list)
 {
-    printf("trace: %s: steps %llu:%llu, layers 0:%u, %u experts, rank %u of %u\n", options->routing,
-           (unsigned long long)trace->step_begin,
+    printf("trace: %s: steps %llu:%llu, layers 0:%u, %u experts, rank %u of %u\n",
+           options->model.routing, (unsigned long long)trace->step_begin,
            (unsigned long long)(trace->step_begin + trace->steps), trace->layers,
-           trace->num_experts, options->rank, options->ep);
+           trace->num_experts, options->model.expert_model_parallel_rank,
+           options->model.expert_model_parallel_size);
     printf("device: %s\n", result->device.name);
     /* mismatched_bytes stands last in the list and in the text */
     for (size_t i = 0; i + 1 < list->num; i++)
         metrics_print(&list->items[i]);
     if (result->status.num_faults == 0)
-        print_memory_saved(plan, result);
+        print_memory_saved(sizes, result);
     metrics_print(&list->items[list->num - 1]);
 }
 
 /* The pages did not suffice: how many would have. */
-static int judge_shortfall(const replay_plan *plan, const replay_result *result, uint64_t missing)
+static int judge_shortfall(const replay_sizes *sizes, const replay_result *result, uint64_t missing)
 {
     const pst_pool_status *status = &result->status;
-    const uint64_t host_pages = pages_of(plan, result, REPLAY_HOST);
+    const uint64_t host_pages = pages_of(sizes, result, REPLAY_HOST);
     return tool_fail(
         TOOL_NO,
         "pool of %llu device and %llu host pages: %llu pages missing, --pages %llu "
         "would do; first at %s, which wanted %llu with %llu device and %llu host pages free%s%s",
-        (unsigned long long)pages_of(plan, result, REPLAY_DEVICE), (unsigned long long)host_pages,
+        (unsigned long long)pages_of(sizes, result, REPLAY_DEVICE), (unsigned long long)host_pages,
         (unsigned long long)missing, (unsigned long long)(status->demand_high_water - host_pages),
         result->fault_place, (unsigned long long)status->fault_wanted,
         (unsigned long long)status->fault_free[REPLAY_DEVICE],
@@ -171,16 +176,16 @@ static int judge_shortfall(const replay_plan *plan, const replay_result *result,
 }
 
 /* The pool must have done what arithmetic says. */
-static int judge_predictions(const replay_options *options, const replay_plan *plan,
+static int judge_predictions(const replay_options *options, const replay_sizes *sizes,
                              const replay_result *result)
 {
     const pst_pool_status *status = &result->status;
     const bool is_same = result->spilled_pages == result->predicted_spilled &&
                          result->offloaded_pages == result->predicted_offloaded;
-    if (status->demand_high_water != plan->high_water_pages)
+    if (status->demand_high_water != sizes->high_water_pages)
         return tool_fail(TOOL_NO, "high water of %llu pages, predicted were %llu",
                          (unsigned long long)status->demand_high_water,
-                         (unsigned long long)plan->high_water_pages);
+                         (unsigned long long)sizes->high_water_pages);
     if (!is_same && replay_order_is_known(options, &result->device))
         return tool_fail(TOOL_NO,
                          "%llu pages spilled and %llu offloaded, predicted were %llu and "
@@ -193,13 +198,13 @@ static int judge_predictions(const replay_options *options, const replay_plan *p
 }
 
 /* One line that says what went wrong, the cause before its consequences. */
-static int judge(const replay_options *options, const replay_plan *plan,
+static int judge(const replay_options *options, const replay_sizes *sizes,
                  const replay_result *result)
 {
     const pst_pool_status *status = &result->status;
-    const uint64_t missing = shortfall_pages(plan, result);
+    const uint64_t missing = shortfall_pages(sizes, result);
     if (missing != 0)
-        return judge_shortfall(plan, result, missing);
+        return judge_shortfall(sizes, result, missing);
     if (status->num_faults != 0)
         return tool_fail(TOOL_NO, "%u faults, the first at %s: %s", status->num_faults,
                          result->fault_place, pst_fault_text((pst_fault)status->fault));
@@ -209,19 +214,35 @@ static int judge(const replay_options *options, const replay_plan *plan,
     if (result->leaked_pages != 0)
         return tool_fail(TOOL_NO, "%llu pages in use after all were restored",
                          (unsigned long long)result->leaked_pages);
-    return judge_predictions(options, plan, result);
+    return judge_predictions(options, sizes, result);
 }
 
-int report(const replay_options *options, const replay_trace *trace, const replay_plan *plan,
-           const replay_result *result)
+static int write_json(const replay_options *options, const replay_trace *trace,
+                      const replay_result *result, const metric_list *list)
+{
+    replay_options used = *options;
+    used.device = result->device.kind == PST_DEVICE_CUDA ? REPLAY_ON_CUDA : REPLAY_ON_HOST;
+    used.model.num_layers = trace->layers;
+    used.model.steps = (flag_range){trace->step_begin, trace->step_begin + trace->steps};
+    json_t *object = json_begin("replay", SCHEMA_VERSION);
+    json_t *values = replay_options_json(&used);
+    json_put_text(&values, "device_name", result->device.name);
+    json_put_whole(&values, "num_experts", trace->num_experts);
+    json_put(&object, "options", values);
+    json_put_metrics(&object, list);
+    return json_write(object, options->json);
+}
+
+int replay_report(const replay_options *options, const replay_trace *trace,
+                  const replay_sizes *sizes, const replay_result *result)
 {
     metric_list list = {.num = 0};
-    collect(options, plan, result, &list);
+    collect(options, sizes, result, &list);
     int code = TOOL_OK;
     if (options->json != NULL)
-        code = report_json(options, trace, result, &list);
-    if (options->json == NULL || strcmp(options->json, "-") != 0)
-        print_text(options, trace, plan, result, &list);
-    const int verdict = judge(options, plan, result);
+        code = write_json(options, trace, result, &list);
+    if (!json_is_stdout(options->json))
+        print_text(options, trace, sizes, result, &list);
+    const int verdict = judge(options, sizes, result);
     return tool_flush(code != TOOL_OK ? code : verdict);
 }
