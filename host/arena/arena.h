@@ -1,4 +1,6 @@
-/* What the files of the arena share. Everything here is called with the arena's lock held. */
+/* Room arena: an allocator that replays a static plan and serves what deviates from it.
+ * Uses base, device (spans), trace and plan. Used by programs, through arena.h of the public headers.
+ * Everything here is called with the arena's lock held. */
 #ifndef PSTI_HOST_ARENA_H
 #define PSTI_HOST_ARENA_H
 

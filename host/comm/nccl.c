@@ -1,4 +1,5 @@
-/* The only file that calls NCCL. */
+/* Room comm: communication between ranks. This is the only file that calls NCCL, which it finds in the
+ * process. Uses base, device and stash. Used by programs, through nccl.h of the public headers. */
 #include <pagestash/nccl.h>
 
 #include "host/comm/nccl_api.h"

@@ -1,4 +1,6 @@
-/* What the files of the estimator share. */
+/* Room estimate: parameters, memory and communication of a training run, from its shape; pure.
+ * Uses base, schedule, model, and of stash the page arithmetic of pool_layout.h. Used by programs,
+ * through estimate.h of the public headers. */
 #ifndef PSTI_HOST_ESTIMATE_H
 #define PSTI_HOST_ESTIMATE_H
 

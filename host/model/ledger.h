@@ -1,7 +1,7 @@
 /* What a transformer layer keeps for its backward: one list of tensors, by shape and split.
  *
- * The room of the model uses host/base alone. The estimator, trace derivation and the swap fraction
- * read the same list. All functions take a config whose zeros are filled in. */
+ * Room model: pure, uses base alone. Used by estimate, trace (derivation) and plan (the swap
+ * fraction), which read the same list. All functions take a config whose zeros are filled in. */
 #ifndef PSTI_HOST_MODEL_LEDGER_H
 #define PSTI_HOST_MODEL_LEDGER_H
 

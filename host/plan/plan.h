@@ -1,4 +1,7 @@
-/* What the files of the planner share. A problem is normalised before any of them sees it: times are
+/* Room plan: static plans with a proof, their files, the swap fraction and the map of a GPU's memory.
+ * Uses base, trace, model, and of stash the page arithmetic of pool_layout.h. Used by arena.
+ *
+ * What the files of the planner share. A problem is normalised before any of them sees it: times are
  * slots 0..num_slots-1 (two tensors share a slot if and only if they are live together), sizes and
  * addresses are in units of the alignment. */
 #ifndef PSTI_HOST_PLAN_H

@@ -1,7 +1,7 @@
 /* The order in which one GPU of a pipeline runs its passes, in constant memory.
  *
- * The room of schedules is pure: it uses host/base alone. Trace expansion and derivation, the
- * estimator and `pagestash replay` walk the same value:
+ * Room schedule: pure, uses base alone. Used by trace (expansion and derivation), by estimate, and,
+ * until it is public, by tools/replay. All walk the same value:
  *
  *   psti_pipeline pipeline = psti_pipeline_1f1b(&shape);
  *   for (psti_pass pass; psti_pipeline_next(&pipeline, &pass);) ...

@@ -1,4 +1,7 @@
-/* What the files of the trace module share, grouped under the file that defines it. */
+/* Room trace: allocation traces: readers of their formats, passes, expansion, derivation from a shape.
+ * Uses base, schedule and model. Used by plan and arena.
+ *
+ * What its files share, grouped under the file that defines it. */
 #ifndef PSTI_HOST_TRACE_H
 #define PSTI_HOST_TRACE_H
 

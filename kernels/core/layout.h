@@ -1,4 +1,5 @@
-/* Every struct that host and device share. */
+/* Room kernels/core: plain C that gcc, g++ and nvcc compile alike. Uses nothing but the public headers.
+ * Used by all kernels and by the host. This file: every struct that host and device share. */
 #ifndef PSTI_CORE_LAYOUT_H
 #define PSTI_CORE_LAYOUT_H
 

@@ -1,4 +1,5 @@
-/* What host/device/device_cuda.c asks of the CUDA kernels. */
+/* Room kernels/cuda: the launcher, and in paging/ the kernels. Uses kernels and kernels/core. Used by
+ * host/device/device_cuda.c, which asks for what stands here. */
 #ifndef PSTI_CUDA_LAUNCH_H
 #define PSTI_CUDA_LAUNCH_H
 
