@@ -118,4 +118,12 @@ PST_END_DECLS
 
 #define CHECK_OK(call) CHECK_STATUS(call, PST_OK)
 
+/* The library's last message begins so. */
+#define CHECK_SAID(text)                                                          \
+    do {                                                                          \
+        const char *psti_text = (text);                                           \
+        CHECK_MSG(strncmp(pst_last_message(), psti_text, strlen(psti_text)) == 0, \
+                  "\"%s\", not \"%s\"", pst_last_message(), psti_text);           \
+    } while (0)
+
 #endif

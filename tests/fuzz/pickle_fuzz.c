@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "host/trace/trace.h"
+#include "tests/bytes.h"
 
 enum { WORDS_PER_BYTE = 3 };
 
@@ -46,20 +47,10 @@ static void walk(const psti_pickle *pickle, psti_value value, uint64_t *steps)
         psti_pickle_find(pickle, value, "device_traces");
 }
 
-static ptrdiff_t read_bytes(void *source, void *buffer, size_t room)
-{
-    psti_field *from = source;
-    const size_t length = from->length < room ? from->length : room;
-    memcpy(buffer, from->text, length);
-    from->text += length;
-    from->length -= length;
-    return (ptrdiff_t)length;
-}
-
 static pst_status read_snapshot(const uint8_t *data, size_t size)
 {
     pst_trace_config config = PST_TRACE_CONFIG_INIT;
-    psti_field source = {(const char *)data, size};
+    byte_source source = {(const char *)data, size, 0, 0};
     pst_trace *trace = NULL;
     config.format = PST_TRACE_PYTORCH;
     config.name = "fuzz";

@@ -14,9 +14,9 @@ enum { MAX_ROWS = 300 };
 
 static pst_plan_file *read_all(const uint8_t *data, size_t size, size_t piece, char message[1024])
 {
-    memory source = {.data = data, .left = size, .piece = piece};
+    byte_source source = {.data = (const char *)data, .left = size, .piece = piece};
     pst_plan_file *file = NULL;
-    const pst_status status = pst_plan_file_read("fuzz", read_memory, &source, &file);
+    const pst_status status = pst_plan_file_read("fuzz", read_bytes, &source, &file);
     require((status == PST_OK) == (file != NULL));
     message[0] = '\0';
     if (status != PST_OK) {

@@ -13,10 +13,10 @@ typedef struct summary {
 
 static summary read_all(const uint8_t *data, size_t size, size_t piece)
 {
-    memory source = {.data = data, .left = size, .piece = piece};
+    byte_source source = {.data = (const char *)data, .left = size, .piece = piece};
     summary out = {.status = PST_E_INVALID};
     routing_row row = {.line = 0};
-    routing_reader *reader = routing_open("fuzz", read_memory, &source);
+    routing_reader *reader = routing_open("fuzz", read_bytes, &source);
     require(reader != NULL);
     while ((out.status = routing_next(reader, &row)) == PST_OK) {
         out.rows++;

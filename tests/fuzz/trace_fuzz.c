@@ -40,12 +40,12 @@ static void note_failure(summary *out)
     require(strncmp(out->message, "fuzz:", 5) == 0 && strchr(out->message, '\n') == NULL);
 }
 
-static summary stream(const pst_trace_config *config, memory source)
+static summary stream(const pst_trace_config *config, byte_source source)
 {
     summary out = {.status = PST_OK};
     pst_trace_reader *reader = NULL;
     pst_trace_request row;
-    require(pst_trace_reader_open(config, read_memory, &source, &reader) == PST_OK);
+    require(pst_trace_reader_open(config, read_bytes, &source, &reader) == PST_OK);
     while ((out.status = pst_trace_reader_next(reader, &row)) == PST_OK) {
         check_row(&row);
         out.rows++;
@@ -112,13 +112,13 @@ static void expand(const pst_trace *trace, uint8_t choice)
     pst_trace_destroy(longer);
 }
 
-static summary whole(const pst_trace_config *config, memory source, uint8_t choice)
+static summary whole(const pst_trace_config *config, byte_source source, uint8_t choice)
 {
     summary out = {.status = PST_OK};
     pst_trace_config again = PST_TRACE_CONFIG_INIT;
     pst_trace *trace = NULL;
     pst_trace *copy = NULL;
-    out.status = pst_trace_read(config, read_memory, &source, &trace);
+    out.status = pst_trace_read(config, read_bytes, &source, &trace);
     require(out.status == PST_OK || out.status == PST_E_INVALID);
     if (out.status != PST_OK) {
         note_failure(&out);
@@ -159,8 +159,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config.keep_unfreed = choice / PST_TRACE_NUM_FORMATS % 2 != 0;
     config.rank = choice / 10 % 3 == 1 ? 1 : PST_TRACE_NONE;
     config.iteration = choice / 10 % 3 == 2 ? 0 : PST_TRACE_NONE;
-    const memory at_once = {data + 1, size - 1, 0};
-    const memory in_pieces = {data + 1, size - 1, 1 + size % MAX_PIECE};
+    const byte_source at_once = {(const char *)data + 1, size - 1, 0, 0};
+    const byte_source in_pieces = {(const char *)data + 1, size - 1, 1 + size % MAX_PIECE, 0};
     const summary streams[] = {stream(&config, at_once), stream(&config, in_pieces)};
     require_same(&streams[0], &streams[1]);
     const summary wholes[] = {whole(&config, at_once, choice), whole(&config, in_pieces, choice)};

@@ -38,11 +38,11 @@ PST_TEST(Nccl, AHostPoolHasNoNccl)
     struct ncclComm comm = {.ranks = &comm, .num_ranks = 1};
     small_open(&self);
     CHECK_STATUS(pst_nccl_agree(self.pool, &comm, NULL), PST_E_UNSUPPORTED);
-    small_said("the pool is on device host: NCCL works on cuda only [nccl.c:");
+    CHECK_SAID("the pool is on device host: NCCL works on cuda only [nccl.c:");
     CHECK_STATUS(pst_nccl_agree(NULL, &comm, NULL), PST_E_INVALID);
-    small_said("pool or comm is NULL [");
+    CHECK_SAID("pool or comm is NULL [");
     CHECK_STATUS(pst_nccl_agree(self.pool, NULL, NULL), PST_E_INVALID);
-    small_said("pool or comm is NULL [");
+    CHECK_SAID("pool or comm is NULL [");
     CHECK_EQ(*pst_pool_step_valid(self.pool), 1);
     small_close(&self);
 }

@@ -5,6 +5,7 @@
 
 #include "host/base/base.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define GIB ((uint64_t)1 << 30)
@@ -22,12 +23,6 @@ static uint64_t pool_bytes(const pst_pool_config *config, uint64_t pages, uint64
     if (pst_pool_bytes(&pool, &bytes) != PST_OK)
         psti_test_fail(__FILE__, __LINE__, "%s", pst_last_message());
     return bytes;
-}
-
-static void said(const char *text)
-{
-    CHECK_MSG(strncmp(pst_last_message(), text, strlen(text)) == 0, "\"%s\", not \"%s\"",
-              pst_last_message(), text);
 }
 
 /* ---- a search over everything ---- */
@@ -129,12 +124,6 @@ static void against_search(const pst_memory_map_config *config)
         end = map.regions[i].offset + map.regions[i].bytes;
     }
     CHECK_EQ(end, map.end_bytes);
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (*state >> 33) % limit;
 }
 
 static void make_random(pst_memory_map_config *config, uint64_t *demands, uint64_t *seed)
@@ -393,7 +382,7 @@ PST_TEST(MemoryMap, WithoutAPool)
         bad.num_tokens = 10;                                          \
         bad.change;                                                   \
         CHECK_STATUS(pst_memory_map_make(&bad, &map), PST_E_INVALID); \
-        said(text);                                                   \
+        CHECK_SAID(text);                                             \
         CHECK_EQ(map.end_bytes, 77);                                  \
     } while (0)
 
@@ -440,7 +429,7 @@ PST_TEST(MemoryMap, BadConfigs)
     CHECK_STATUS(pst_memory_map_make(&config, NULL), PST_E_INVALID);
     pst_memory_map map;
     CHECK_STATUS(pst_memory_map_make(&config, &map), PST_E_INVALID);
-    said("total_pages 1: must be 0 without a pool [");
+    CHECK_SAID("total_pages 1: must be 0 without a pool [");
 }
 
 PST_TEST(MemoryMap, WithoutMemory)

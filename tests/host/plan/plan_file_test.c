@@ -1,4 +1,5 @@
 /* Plan files: reading, what is refused and in which words, rows from memory, writing. */
+#include "tests/bytes.h"
 #include "tests/harness.h"
 
 #include <errno.h>
@@ -11,31 +12,10 @@
 
 #define HEADER "op,id,size,stream,offset\n"
 
-typedef struct text {
-    const char *data;
-    size_t left;
-    size_t piece; /* most bytes of one read; 0: all */
-    int error;    /* of the read at the end */
-} text;
-
-static ptrdiff_t read_text(void *source, void *buffer, size_t bytes)
-{
-    text *from = source;
-    size_t length = from->left < bytes ? from->left : bytes;
-    if (from->piece && length > from->piece)
-        length = from->piece;
-    if (length == 0)
-        return -from->error;
-    memcpy(buffer, from->data, length);
-    from->data += length;
-    from->left -= length;
-    return (ptrdiff_t)length;
-}
-
 static pst_status read_file(const char *data, size_t piece, pst_plan_file **file_out)
 {
-    text source = {.data = data, .left = strlen(data), .piece = piece};
-    return pst_plan_file_read("p.csv", read_text, &source, file_out);
+    byte_source source = {.data = data, .left = strlen(data), .piece = piece};
+    return pst_plan_file_read("p.csv", read_bytes, &source, file_out);
 }
 
 static void check_row(const pst_plan_row *row, pst_plan_row wanted)
@@ -213,11 +193,11 @@ PST_TEST(PlanFile, LinesAreAtMostAMebibyte)
 PST_TEST(PlanFile, AFailedReadIsSaid)
 {
     pst_plan_file *file = NULL;
-    text source = {.data = HEADER, .left = strlen(HEADER), .error = EIO};
-    CHECK_STATUS(pst_plan_file_read(NULL, read_text, &source, &file), PST_E_INVALID);
+    byte_source source = {.data = HEADER, .left = strlen(HEADER), .error = EIO};
+    CHECK_STATUS(pst_plan_file_read(NULL, read_bytes, &source, &file), PST_E_INVALID);
     CHECK(strstr(pst_last_message(), "plan:2: cannot be read: Input/output error"));
     CHECK_STATUS(pst_plan_file_read(NULL, NULL, NULL, &file), PST_E_INVALID);
-    CHECK_STATUS(pst_plan_file_read(NULL, read_text, &source, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_plan_file_read(NULL, read_bytes, &source, NULL), PST_E_INVALID);
 }
 
 PST_TEST(PlanFile, MakesTheSameFromRows)

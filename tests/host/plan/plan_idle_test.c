@@ -5,6 +5,7 @@
 
 #include "host/base/base.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 enum { ARENA = 40, INSTANTS = 12, MAX_TENSORS = 12, MAX_RANGES = 64 };
 
@@ -15,12 +16,6 @@ static pst_plan_problem problem_of(const pst_plan_tensor *tensors, uint64_t num_
     problem.num_tensors = num_tensors;
     problem.align = 1;
     return problem;
-}
-
-static void said(const char *text)
-{
-    CHECK_MSG(strncmp(pst_last_message(), text, strlen(text)) == 0, "\"%s\", not \"%s\"",
-              pst_last_message(), text);
 }
 
 PST_TEST(PlanIdle, ByHand)
@@ -51,12 +46,6 @@ PST_TEST(PlanIdle, ByHand)
     CHECK_EQ(firsts[1], 1);
     CHECK_EQ(ranges[0].begin, 512);
     CHECK_EQ(ranges[0].end, 2048);
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (*state >> 33) % limit;
 }
 
 typedef struct instance {
@@ -186,7 +175,7 @@ PST_TEST(PlanIdle, BadArguments)
 #define REFUSED(arena, text)                                                           \
     CHECK_STATUS(pst_plan_idle(&problem, offsets, arena, spans, 1, firsts, ranges, 2), \
                  PST_E_INVALID);                                                       \
-    said(text)
+    CHECK_SAID(text)
     REFUSED(5, "capacity 2: there are 3 ranges [");
     REFUSED(PST_PLAN_MAX_BYTES + 1,
             "arena_bytes 4611686018427387905: allowed are multiples of 1 up to 2^62");

@@ -6,6 +6,7 @@
 
 #include "host/base/base.h"
 #include "tests/harness.h"
+#include "tests/random.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define GIB ((uint64_t)1 << 30)
@@ -23,12 +24,6 @@ static pst_swap_config ample(void)
     config.host_bytes = (uint64_t)1 << 50;
     config.num_layers = 32;
     return config;
-}
-
-static void said(const char *text)
-{
-    CHECK_MSG(strncmp(pst_last_message(), text, strlen(text)) == 0, "\"%s\", not \"%s\"",
-              pst_last_message(), text);
 }
 
 /* ---- the shape ---- */
@@ -74,23 +69,24 @@ PST_TEST(Swap, BadShapes)
                             .tensor_parallel = 4,
                             .context_parallel = 2};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("sequence_size 12: must be a multiple of tensor_parallel * context_parallel, 8 [");
+    CHECK_SAID("sequence_size 12: must be a multiple of tensor_parallel * context_parallel, 8 [");
     shape = (pst_swap_shape){.micro_batch = 1, .hidden_size = 8};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
     shape = (pst_swap_shape){.sequence_size = 1, .hidden_size = 8};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("micro_batch 0: must be at least 1 [");
+    CHECK_SAID("micro_batch 0: must be at least 1 [");
     shape = (pst_swap_shape){.micro_batch = 1, .sequence_size = 1};
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("hidden_size 0: must be at least 1 [");
+    CHECK_SAID("hidden_size 0: must be at least 1 [");
     shape = (pst_swap_shape){
         .micro_batch = 1, .sequence_size = (uint64_t)1 << 32, .hidden_size = 1u << 25};
     CHECK_OK(pst_swap_model(&shape, &config)); /* 16 * 2 * 2^57: just 2^62 */
     CHECK_EQ(config.input_bytes, (uint64_t)1 << 58);
     shape.micro_batch = 2;
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
-    said("micro_batch 2, sequence_size 4294967296, hidden_size 33554432, ffn_size 134217728: more "
-         "than 2^62 bytes");
+    CHECK_SAID(
+        "micro_batch 2, sequence_size 4294967296, hidden_size 33554432, ffn_size 134217728: more "
+        "than 2^62 bytes");
     CHECK_EQ(config.num_tokens, (uint64_t)1 << 32);
     shape.hidden_size = (uint64_t)1 << 63;
     CHECK_STATUS(pst_swap_model(&shape, &config), PST_E_INVALID);
@@ -307,7 +303,7 @@ PST_TEST(Swap, LargeNumbers)
         pst_swap_choice swap = {.num = 77};                        \
         bad.change;                                                \
         CHECK_STATUS(pst_swap_choose(&bad, &swap), PST_E_INVALID); \
-        said(text);                                                \
+        CHECK_SAID(text);                                          \
         CHECK_EQ(swap.num, 77);                                    \
     } while (0)
 
@@ -357,12 +353,6 @@ PST_TEST(Swap, DearestPerByteFirst)
     CHECK_EQ(tokens[4], 7);
     CHECK_OK(pst_swap_fill(NULL, 0, 5, 1, 0, NULL, &filled));
     CHECK_EQ(filled.num_whole, 0);
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (*state >> 33) % limit;
 }
 
 /* All choices of how many tokens of each go: none saves more than the bound; in units of 1/tokens
@@ -444,17 +434,17 @@ PST_TEST(Swap, BadFills)
     uint64_t tokens[] = {5, 5};
     pst_swap_filled filled = {.bytes = 77};
     CHECK_STATUS(pst_swap_fill(tensors, 2, 9, 1, 0, tokens, &filled), PST_E_INVALID);
-    said("tensor 1: bytes 1: more than 2^62 with those before [");
+    CHECK_SAID("tensor 1: bytes 1: more than 2^62 with those before [");
     tensors[0].bytes = 1;
     CHECK_STATUS(pst_swap_fill(tensors, 2, 9, 1, 0, tokens, &filled), PST_E_INVALID);
-    said("tensor 1: recompute_nanoseconds 4611686018427387904: more than 2^62 with those");
+    CHECK_SAID("tensor 1: recompute_nanoseconds 4611686018427387904: more than 2^62 with those");
     tensors[0].bytes = 0;
     CHECK_STATUS(pst_swap_fill(tensors, 2, 9, 1, 0, tokens, &filled), PST_E_INVALID);
-    said("tensor 0: bytes 0: must be at least 1 [");
+    CHECK_SAID("tensor 0: bytes 0: must be at least 1 [");
     tensors[0] = (pst_swap_tensor){1, 0};
     CHECK_STATUS(pst_swap_fill(tensors, 2, 9, 0, 0, tokens, &filled), PST_E_INVALID);
     CHECK_STATUS(pst_swap_fill(tensors, 2, 9, 4, 5, tokens, &filled), PST_E_INVALID);
-    said("block_tokens 5: allowed are up to num_tokens, 4 [");
+    CHECK_SAID("block_tokens 5: allowed are up to num_tokens, 4 [");
     CHECK_STATUS(pst_swap_fill(tensors, 2, 9, 4, 5, NULL, &filled), PST_E_INVALID);
     psti_fail_allocation_after(0);
     const pst_status status = pst_swap_fill(tensors, 2, 9, 4, 1, tokens, &filled);

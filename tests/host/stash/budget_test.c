@@ -148,7 +148,7 @@ static void refuses(const pst_copy_rates *rates, double seconds, const char *tex
 {
     pst_copy_choice choice = {.num_sms = -7};
     CHECK_STATUS(pst_copy_rates_choose_sms(rates, 1000, seconds, &choice), PST_E_INVALID);
-    small_said(text);
+    CHECK_SAID(text);
     CHECK_EQ(choice.num_sms, -7);
 }
 
@@ -246,7 +246,7 @@ static void refuses_config(pst_device *device, const pst_calibrate_config *confi
 {
     pst_copy_rates rates = untouched;
     CHECK_STATUS(pst_device_calibrate(device, config, &rates), status);
-    small_said(text);
+    CHECK_SAID(text);
     CHECK_EQ(rates.num_points, 77);
     CHECK_EQ(device->live, 0);
 }

@@ -73,13 +73,13 @@ static void check_held(graph_scene *self, unsigned graphs)
     char expected[96];
     snprintf(expected, sizeof(expected), "%u captured graphs use this ticket", graphs);
     CHECK_STATUS(pst_ticket_destroy(self->base.ticket), PST_E_BUSY);
-    small_said(expected);
+    CHECK_SAID(expected);
     snprintf(expected, sizeof(expected), "%u captured graphs use this group", graphs);
     CHECK_STATUS(pst_group_destroy(self->base.group), PST_E_BUSY);
-    small_said(expected);
+    CHECK_SAID(expected);
     snprintf(expected, sizeof(expected), "1 tickets and %u captured graphs hold this pool", graphs);
     CHECK_STATUS(pst_pool_destroy(self->base.pool), PST_E_BUSY);
-    small_said(expected);
+    CHECK_SAID(expected);
 }
 
 PST_TEST(GraphHold, GraphsHoldWhatTheyUseOnceEach)

@@ -101,7 +101,7 @@ PST_TEST(Launch, HostDeviceHasOneWayOnly)
                                                "backend squeeze: host has none"};
         stash.launch.backend = (pst_backend)backend;
         CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_UNSUPPORTED);
-        small_said(messages[backend]);
+        CHECK_SAID(messages[backend]);
     }
     stash.launch.backend = PST_BACKEND_AUTO;
     stash.launch.priority = PST_PRIORITY_HIGH;
@@ -133,7 +133,7 @@ PST_TEST(Launch, OptionsOutsideTheirRangesAreRefused)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         psti_launch launch;
         CHECK_STATUS(psti_launch_make(&device, &group, &bad[i].options, &launch), bad[i].status);
-        small_said(bad[i].message);
+        CHECK_SAID(bad[i].message);
     }
 }
 

@@ -282,14 +282,14 @@ PST_TEST(Pattern, BadArgumentsAreRefused)
     config.num_tensors = 2;
     CHECK_OK(pst_group_create(self.device, &config, &other));
     CHECK_STATUS(pst_group_verify(group, other, &pattern, 0, &mismatches, NULL), PST_E_INVALID);
-    small_said("group is unlike counts_of: 3 tensors in 2 row spaces, not 2 in 2");
+    CHECK_SAID("group is unlike counts_of: 3 tensors in 2 row spaces, not 2 in 2");
     CHECK_OK(pst_group_destroy(other));
     self.spaces[1].counts = NULL;
     config.num_tensors = 3;
     CHECK_OK(pst_group_create(self.device, &config, &other));
     CHECK_STATUS(pst_group_fill(other, &pattern, NULL), PST_E_INVALID);
     CHECK_STATUS(pst_group_verify(group, other, &pattern, 0, &mismatches, NULL), PST_E_INVALID);
-    small_said("counts_of has a row space without counts");
+    CHECK_SAID("counts_of has a row space without counts");
     CHECK_EQ(mismatches, 7);
     CHECK_OK(pst_group_verify(other, group, &pattern, PST_TAIL_ANY, &mismatches, NULL));
     CHECK_OK(pst_group_destroy(other));

@@ -13,10 +13,10 @@ static void check_refused(small_scene *self, const char *message)
     uint64_t bytes = 7;
     pst_pool *pool = untouched;
     CHECK_STATUS(pst_pool_bytes(&self->pool_config, &bytes), PST_E_INVALID);
-    small_said(message);
+    CHECK_SAID(message);
     CHECK_EQ(bytes, 7);
     CHECK_STATUS(pst_pool_create(self->device, &self->pool_config, &pool), PST_E_INVALID);
-    small_said(message);
+    CHECK_SAID(message);
     CHECK(pool == untouched);
     CHECK_EQ(self->device->live, 0);
 }
@@ -163,7 +163,7 @@ PST_TEST(Pool, CallersMemoryMustBeAlignedAndLargeEnough)
                  "memory of %" PRIu64 " bytes at %p: %" PRIu64 " bytes aligned to 256 are needed",
                  bad[i].size, self.pool_config.memory, bytes);
         CHECK_STATUS(pst_pool_create(self.device, &self.pool_config, &pool), PST_E_INVALID);
-        small_said(message);
+        CHECK_SAID(message);
         CHECK(pool == untouched);
         CHECK_EQ(self.device->live, 1);
     }
@@ -247,18 +247,18 @@ PST_TEST(Pool, MaxTicketsAreThereAndNoMore)
     }
     const uint32_t live = self.device->live;
     CHECK_STATUS(pst_ticket_create(self.pool, self.group, &more), PST_E_INVALID);
-    small_said("the pool has max_tickets 4 already");
+    CHECK_SAID("the pool has max_tickets 4 already");
     CHECK(more == untouched);
     CHECK_EQ(self.device->live, live);
     CHECK_OK(pst_ticket_destroy(tickets[2])); /* its number is free again */
     CHECK_OK(pst_ticket_create(self.pool, self.group, &tickets[2]));
     CHECK_EQ(pst_ticket_index(tickets[2]), 2);
     CHECK_STATUS(pst_pool_destroy(self.pool), PST_E_BUSY);
-    small_said("4 tickets and 0 captured graphs hold this pool");
+    CHECK_SAID("4 tickets and 0 captured graphs hold this pool");
     for (uint32_t i = 1; i < 4; i++)
         CHECK_OK(pst_ticket_destroy(tickets[i]));
     CHECK_STATUS(pst_pool_destroy(self.pool), PST_E_BUSY);
-    small_said("1 tickets and 0 captured graphs hold this pool");
+    CHECK_SAID("1 tickets and 0 captured graphs hold this pool");
     CHECK_EQ(small_status(self.pool).check_errors, 0);
     small_close(&self);
 }
@@ -291,7 +291,7 @@ PST_TEST(Pool, AGraphHoldsThePool)
             CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, stream));
         CHECK_OK(pst_graph_end(self.device, stream, &graph));
         CHECK_STATUS(pst_pool_destroy(self.pool), PST_E_BUSY);
-        small_said("0 tickets and 1 captured graphs hold this pool");
+        CHECK_SAID("0 tickets and 1 captured graphs hold this pool");
         CHECK_OK(pst_graph_destroy(graph));
     }
     CHECK_OK(pst_pool_destroy(self.pool));
@@ -310,7 +310,7 @@ PST_TEST(Pool, ResetRefusesBitsThatItDoesNotKnow)
         char message[64];
         snprintf(message, sizeof(message), "what %u: allowed are PST_RESET_PAGES, ", bad[i]);
         CHECK_STATUS(pst_pool_reset(self.pool, bad[i], NULL), PST_E_INVALID);
-        small_said(message);
+        CHECK_SAID(message);
     }
     for (uint32_t what = 1; what <= PST_RESET_ALL; what++) {
         const uint32_t epoch = self.pool->view.state->epoch;

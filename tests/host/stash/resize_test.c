@@ -38,7 +38,7 @@ PST_TEST(PoolSizes, BoundsAreChecked)
         config.max_host_pages = bad[i].max_host_pages;
         CHECK_STATUS(pst_pool_bytes(&config, &bytes), PST_E_INVALID);
         CHECK_EQ(bytes, 77);
-        small_said(bad[i].message);
+        CHECK_SAID(bad[i].message);
     }
 }
 
@@ -97,11 +97,11 @@ PST_TEST(PoolSizes, ResizeRefusesWhatThePoolWasNotMadeFor)
     CHECK_OK(pst_pool_create(device, &config, &pool));
     CHECK_STATUS(pst_pool_resize(NULL, 1, 1), PST_E_INVALID);
     CHECK_STATUS(pst_pool_resize(pool, 10, 0), PST_E_INVALID);
-    small_said("num_pages 10: this pool was made for 1 to 9");
+    CHECK_SAID("num_pages 10: this pool was made for 1 to 9");
     CHECK_STATUS(pst_pool_resize(pool, 0, 0), PST_E_INVALID);
-    small_said("num_pages 0: this pool was made for 1 to 9");
+    CHECK_SAID("num_pages 0: this pool was made for 1 to 9");
     CHECK_STATUS(pst_pool_resize(pool, 4, 3), PST_E_INVALID);
-    small_said("num_host_pages 3: this pool was made for 0 to 2");
+    CHECK_SAID("num_host_pages 3: this pool was made for 0 to 2");
     CHECK_OK(pst_pool_destroy(pool));
     CHECK_OK(pst_device_close(device));
 }
@@ -120,7 +120,7 @@ PST_TEST(PoolSizes, MemoryOfTheCallersStaysAsItIs)
     config.memory_bytes = bytes;
     config.max_pages = 5;
     CHECK_STATUS(pst_pool_create(device, &config, &pool), PST_E_INVALID);
-    small_said("max_pages 5: memory of the caller's cannot grow");
+    CHECK_SAID("max_pages 5: memory of the caller's cannot grow");
     config.max_pages = 4;
     CHECK_OK(pst_pool_create(device, &config, &pool));
     CHECK_STATUS(pst_pool_resize(pool, 3, 0), PST_E_UNSUPPORTED);

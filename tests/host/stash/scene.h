@@ -67,13 +67,6 @@ static inline void small_close(small_scene *self)
     CHECK_OK(pst_device_close(self->device));
 }
 
-/* The last message begins so. */
-static inline void small_said(const char *text)
-{
-    CHECK_MSG(strncmp(pst_last_message(), text, strlen(text)) == 0, "\"%s\", not \"%s\"",
-              pst_last_message(), text);
-}
-
 /* What the pool says now, after a check of its pages. */
 static inline pst_pool_status small_status(pst_pool *pool)
 {

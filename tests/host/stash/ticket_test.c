@@ -21,10 +21,10 @@ PST_TEST(Ticket, NullArgumentsAreRefused)
     CHECK(ticket == untouched);
     CHECK_STATUS(pst_ticket_stash(NULL, self.group, NULL, NULL), PST_E_INVALID);
     CHECK_STATUS(pst_ticket_stash(self.ticket, NULL, NULL, NULL), PST_E_INVALID);
-    small_said("source is NULL");
+    CHECK_SAID("source is NULL");
     CHECK_STATUS(pst_ticket_restore(NULL, self.group, NULL, NULL), PST_E_INVALID);
     CHECK_STATUS(pst_ticket_restore(self.ticket, NULL, NULL, NULL), PST_E_INVALID);
-    small_said("destination is NULL");
+    CHECK_SAID("destination is NULL");
     CHECK_STATUS(pst_ticket_release(NULL, NULL), PST_E_INVALID);
     CHECK_EQ(pst_ticket_index(NULL), UINT32_MAX);
     CHECK_EQ(pst_ticket_index(self.ticket), 0);
@@ -40,12 +40,12 @@ PST_TEST(Ticket, PoolAndGroupMustBeOfOneDevice)
     small_open(&self);
     small_open(&other);
     CHECK_STATUS(pst_ticket_create(self.pool, other.group, &ticket), PST_E_INVALID);
-    small_said("pool and group of two devices");
+    CHECK_SAID("pool and group of two devices");
     CHECK(ticket == untouched);
     CHECK_STATUS(pst_ticket_stash(self.ticket, other.group, NULL, NULL), PST_E_INVALID);
-    small_said("ticket and source of two devices");
+    CHECK_SAID("ticket and source of two devices");
     CHECK_STATUS(pst_ticket_restore(self.ticket, other.group, NULL, NULL), PST_E_INVALID);
-    small_said("ticket and destination of two devices");
+    CHECK_SAID("ticket and destination of two devices");
     small_close(&other);
     small_close(&self);
 }
@@ -95,10 +95,10 @@ static void check_unlike(small_scene *self, const char *difference)
     CHECK_OK(pst_group_create(self->device, &self->group_config, &other));
     CHECK_STATUS(pst_ticket_stash(self->ticket, other, NULL, NULL), PST_E_INVALID);
     snprintf(message, sizeof(message), "source is unlike the ticket's group: %s", difference);
-    small_said(message);
+    CHECK_SAID(message);
     CHECK_STATUS(pst_ticket_restore(self->ticket, other, NULL, NULL), PST_E_INVALID);
     snprintf(message, sizeof(message), "destination is unlike the ticket's group: %s", difference);
-    small_said(message);
+    CHECK_SAID(message);
     CHECK_OK(pst_group_destroy(other));
 }
 
@@ -133,7 +133,7 @@ PST_TEST(Ticket, ASourceNeedsCountsADestinationDoesNot)
     self.space.counts = NULL;
     CHECK_OK(pst_group_create(self.device, &self.group_config, &destination));
     CHECK_STATUS(pst_ticket_stash(self.ticket, destination, NULL, NULL), PST_E_INVALID);
-    small_said("source has a row space without counts");
+    CHECK_SAID("source has a row space without counts");
     memset(self.rows, 5, SMALL_BYTES);
     CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
     memset(self.rows, 0, SMALL_BYTES);
@@ -152,7 +152,7 @@ PST_TEST(Ticket, ASourceOfLargerCapacitiesIsRefused)
     self.space.capacity = SMALL_CAPACITY + 1; /* 3 pages, the table has 2 */
     CHECK_OK(pst_group_create(self.device, &self.group_config, &larger));
     CHECK_STATUS(pst_ticket_stash(self.ticket, larger, NULL, NULL), PST_E_INVALID);
-    small_said("source has larger capacities than the ticket's group");
+    CHECK_SAID("source has larger capacities than the ticket's group");
     CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
     CHECK_OK(pst_ticket_release(self.ticket, NULL));
     CHECK_OK(pst_group_destroy(larger));
@@ -180,26 +180,26 @@ PST_TEST(Ticket, OptionsAreChecked)
         stash.launch.num_sms = restore.launch.num_sms = sms[i];
         snprintf(message, sizeof(message), "num_sms %d: allowed are 0 to 1 on this device", sms[i]);
         CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_INVALID);
-        small_said(message);
+        CHECK_SAID(message);
         CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
-        small_said(message);
+        CHECK_SAID(message);
     }
     pst_stash_options stash = PST_STASH_OPTIONS_INIT;
     stash.struct_size = 8;
     CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_INVALID);
-    small_said("struct_size 8: use PST_STASH_OPTIONS_INIT (24)");
+    CHECK_SAID("struct_size 8: use PST_STASH_OPTIONS_INIT (24)");
     pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
     restore.struct_size = 0;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
-    small_said("struct_size 0: use PST_RESTORE_OPTIONS_INIT (32)");
+    CHECK_SAID("struct_size 0: use PST_RESTORE_OPTIONS_INIT (32)");
     restore = (pst_restore_options)PST_RESTORE_OPTIONS_INIT;
     restore.pages = (pst_restore_pages)2;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
-    small_said("pages 2: allowed are consume and keep");
+    CHECK_SAID("pages 2: allowed are consume and keep");
     restore.pages = PST_RESTORE_KEEP;
     restore.tail = (pst_restore_tail)2;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
-    small_said("tail 2: allowed are untouched and zero");
+    CHECK_SAID("tail 2: allowed are untouched and zero");
     CHECK_EQ(small_status(self.pool).num_faults, 0); /* nothing was enqueued */
     small_close(&self);
 }
@@ -241,7 +241,7 @@ PST_TEST(Ticket, DestroyIsRefusedWhileItHoldsPages)
     small_open(&self);
     CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
     CHECK_STATUS(pst_ticket_destroy(self.ticket), PST_E_BUSY);
-    small_said("ticket 0 holds 2 pages: restore or release it first");
+    CHECK_SAID("ticket 0 holds 2 pages: restore or release it first");
     CHECK_OK(pst_pool_reset(self.pool, PST_RESET_PAGES, NULL)); /* now it holds nothing */
     small_close(&self);
 }

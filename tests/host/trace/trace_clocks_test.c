@@ -99,9 +99,7 @@ PST_TEST(TraceClocks, NeverFreedIsNeverReleased)
 
 PST_TEST(TraceClocks, MarksThatMakeNoSense)
 {
-    static const struct {
-        const char *rows, *message;
-    } cases[] = {
+    static const refusal cases[] = {
         {CSV_HEADER MALLOC(1, 0) WAIT(5, 0) FREE(1, 0), "t:3: field id: 5: wait before record"},
         {CSV_HEADER MALLOC(1, 0) WAIT(5, 1) FREE(1, 0), "t:3: field id: 5: wait before record"},
         {CSV_HEADER USE(1, 0) MALLOC(1, 0) FREE(1, 0), "t:2: field id: 1: use before malloc"},
@@ -109,8 +107,7 @@ PST_TEST(TraceClocks, MarksThatMakeNoSense)
                                                        "3, malloc'ed at 2"},
     };
     pst_trace_config config = config_of(PST_TRACE_CSV);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        refuses_text(&config, cases[i].rows, cases[i].message);
+    REFUSES_EACH(&config, cases);
     config.iteration = 0; /* the record may stand before the iteration */
     reads_as(&config,
              CSV_HEADER RECORD(5, 1) "mark,3,,,,,,,iteration\n" MALLOC(1, 0) WAIT(5, 0) FREE(1, 0),

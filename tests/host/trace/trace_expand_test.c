@@ -342,25 +342,18 @@ PST_TEST(TraceExpand, DerivedModelsGrow)
     }
 }
 
+static pst_status expand_to_three(const void *profile, pst_trace **trace_out)
+{
+    const pst_trace_expansion how = layers_of(3);
+    return pst_trace_expand(profile, &how, trace_out);
+}
+
 PST_TEST(TraceExpand, SurvivesEveryFailedAllocation)
 {
     static const char rows[] = EVENT(4, 1, OUT, record) M(1, 1) M(2, 2) M(3, 1) M(4, 2) M(8, 8) D(8)
         D(4) D(3) EVENT(4, 0, OUT, wait) D(2) D(1);
-    const pst_trace_expansion how = layers_of(3);
     pst_trace *profile = NULL;
     open_profile(rows, &profile);
-    for (int n = 0;; n++) {
-        pst_trace *trace = NULL;
-        psti_fail_allocation_after(n);
-        const pst_status status = pst_trace_expand(profile, &how, &trace);
-        psti_fail_allocation_after(-1);
-        if (status == PST_OK) {
-            pst_trace_destroy(trace);
-            pst_trace_destroy(profile);
-            CHECK_MSG(n > 12, "only %d allocations", n);
-            return;
-        }
-        CHECK_STATUS(status, PST_E_NOMEM);
-        CHECK(trace == NULL && n < 1000);
-    }
+    survives_failures(expand_to_three, profile, 13);
+    pst_trace_destroy(profile);
 }

@@ -17,7 +17,7 @@ PST_TEST(TraceReader, EveryFieldOfOurCsv)
     };
     const pst_trace_config config = config_of(PST_TRACE_CSV);
     for (size_t piece = 0; piece < 70; piece++) {
-        bytes source = {text, sizeof(text) - 1, piece, 0};
+        byte_source source = {text, sizeof(text) - 1, piece, 0};
         pst_trace_reader *reader = NULL;
         pst_trace_request row;
         CHECK_OK(pst_trace_reader_open(&config, read_bytes, &source, &reader));
@@ -112,9 +112,7 @@ PST_TEST(TraceReader, FaultsOfTheHeader)
 
 PST_TEST(TraceReader, MemoLines)
 {
-    static const struct {
-        const char *text, *message;
-    } cases[] = {
+    static const refusal cases[] = {
         {"malloc 1\n", "t:1: field size: missing: allowed is an integer 1..922"},
         {"malloc\n", "t:1: field id: missing"},
         {"malloc 1 0\n", "t:1: field size: \"0\": allowed is an integer 1.."},
@@ -126,8 +124,7 @@ PST_TEST(TraceReader, MemoLines)
         {"", "t: no malloc"},
     };
     const pst_trace_config config = config_of(PST_TRACE_MEMO);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        refuses_text(&config, cases[i].text, cases[i].message);
+    REFUSES_EACH(&config, cases);
     reads_as(&config, "malloc 1 5\nmalloc 9 70\nfree 9 70\nfree 1\n", "+1:5 +9:70 -9 -1");
 }
 
@@ -170,7 +167,7 @@ PST_TEST(TraceReader, LongLines)
     char *text = malloc(MIB + 3);
     snprintf(text, MIB + 3, "malloc %0*d 5\n", MIB - 9, 0);
     for (int i = 0; i < 2; i++) {
-        bytes source = {text, strlen(text), i == 0 ? 0 : 4097, 0};
+        byte_source source = {text, strlen(text), i == 0 ? 0 : 4097, 0};
         pst_trace_reader *reader = NULL;
         pst_trace_request row = {0};
         CHECK_OK(pst_trace_reader_open(&config, read_bytes, &source, &reader));
@@ -186,7 +183,7 @@ PST_TEST(TraceReader, LongLines)
 PST_TEST(TraceReader, ASourceThatFails)
 {
     const pst_trace_config config = config_of(PST_TRACE_MEMO);
-    bytes source = {"malloc 1 5\nfr", 13, 0, 5};
+    byte_source source = {"malloc 1 5\nfr", 13, 0, 5};
     pst_trace_reader *reader = NULL;
     pst_trace_request row = {0};
     CHECK_OK(pst_trace_reader_open(&config, read_bytes, &source, &reader));

@@ -8,28 +8,10 @@
 #include <pagestash/pagestash.h>
 
 #include "host/base/base.h"
+#include "tests/bytes.h"
 #include "tests/harness.h"
 
 #define CSV_HEADER "op,id,size,stream,phase,layer,micro_batch,rank,tag\n"
-
-typedef struct bytes {
-    const char *data;
-    size_t left, piece; /* 0: as many as are asked for */
-    int error;          /* what the read after the last byte gives */
-} bytes;
-
-static ptrdiff_t read_bytes(void *source, void *buffer, size_t room)
-{
-    bytes *from = source;
-    size_t length = from->left < room ? from->left : room;
-    if (from->piece != 0 && length > from->piece)
-        length = from->piece;
-    if (length > 0)
-        memcpy(buffer, from->data, length);
-    from->data += length;
-    from->left -= length;
-    return length == 0 && room > 0 ? -from->error : (ptrdiff_t)length;
-}
 
 static inline pst_trace_config config_of(pst_trace_format format)
 {
@@ -42,7 +24,7 @@ static inline pst_trace_config config_of(pst_trace_format format)
 static inline pst_status read_text(const pst_trace_config *config, const char *text,
                                    pst_trace **trace_out)
 {
-    bytes source = {text, strlen(text), 0, 0};
+    byte_source source = {text, strlen(text), 0, 0};
     return pst_trace_read(config, read_bytes, &source, trace_out);
 }
 
@@ -61,6 +43,17 @@ static inline void refuses_text(const pst_trace_config *config, const char *text
               message);
     CHECK(strchr(last, '\n') == NULL);
 }
+
+typedef struct refusal {
+    const char *text, *message;
+} refusal;
+
+static inline void refuses_each(const pst_trace_config *config, const refusal *cases, size_t num)
+{
+    for (size_t i = 0; i < num; i++)
+        refuses_text(config, cases[i].text, cases[i].message);
+}
+#define REFUSES_EACH(config, cases) refuses_each(config, cases, sizeof(cases) / sizeof((cases)[0]))
 
 /* "+7:100 -7 ..." for a trace: mallocs with id and bytes, frees, marks. */
 static inline void describe(const pst_trace *trace, char *out, size_t room)
@@ -90,5 +83,31 @@ static inline void reads_as(const pst_trace_config *config, const char *text, co
     pst_trace_destroy(trace);
     CHECK_MSG(strcmp(shown, expected) == 0, "%s: \"%s\" is not \"%s\"", text, shown, expected);
 }
+
+/* Makes a trace until no allocation fails; every failure is said, and leaves nothing behind. */
+static inline void survives_failures(pst_status (*make)(const void *from, pst_trace **trace_out),
+                                     const void *from, int fewest)
+{
+    for (int n = 0;; n++) {
+        pst_trace *trace = NULL;
+        psti_fail_allocation_after(n);
+        const pst_status status = make(from, &trace);
+        psti_fail_allocation_after(-1);
+        if (status == PST_OK) {
+            pst_trace_destroy(trace);
+            CHECK_MSG(n >= fewest, "only %d allocations", n);
+            return;
+        }
+        CHECK_STATUS(status, PST_E_NOMEM);
+        CHECK(trace == NULL && n < 1000);
+    }
+}
+
+/* The example of MEMO's paper: 12 tensors, sizes in MB. */
+static const char papers_example[] __attribute__((unused)) =
+    "malloc 13 128\nmalloc 14 128\nfree 14\nmalloc 15 256\nfree 13\nmalloc 16 512\n"
+    "malloc 17 128\nmalloc 18 128\nmalloc 19 256\nfree 17\nfree 19\nfree 18\nmalloc 20 512\n"
+    "free 20\nmalloc 21 1024\nmalloc 22 256\nfree 15\nmalloc 23 128\nmalloc 24 512\nfree 21\n"
+    "free 22\nfree 23\nfree 24\nfree 16\n";
 
 #endif

@@ -49,7 +49,7 @@ PST_TEST(TraceStalloc, MarkersLabelWhatFollows)
          PST_TAG_ITERATION},
         {18, 18, 1, PST_TRACE_NONE, PST_TRACE_NONE, PST_TRACE_MALLOC, PST_PHASE_NONE, 0},
     };
-    bytes source = {text, sizeof(text) - 1, 3, 0};
+    byte_source source = {text, sizeof(text) - 1, 3, 0};
     pst_trace_reader *reader = NULL;
     CHECK_OK(pst_trace_reader_open(&config, read_bytes, &source, &reader));
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
@@ -66,9 +66,7 @@ PST_TEST(TraceStalloc, MarkersLabelWhatFollows)
 
 PST_TEST(TraceStalloc, Faults)
 {
-    static const struct {
-        const char *text, *message;
-    } cases[] = {
+    static const refusal cases[] = {
         {"2 1 8 0\n", "t:1: field op: \"2\": allowed is 1, 0, iteration, phase or layer"},
         {"\n", "t:1: field op: \"\": allowed is 1, 0, iteration, phase or layer"},
         {"1 0x 8 0\n", "t:1: field pointer: \"0x\": allowed is an integer, or hexadecimal"},
@@ -100,8 +98,7 @@ PST_TEST(TraceStalloc, Faults)
         {"iteration 1 2\n", "t:1: field 3: \"2\": allowed is iteration N"},
     };
     const pst_trace_config config = config_of(PST_TRACE_STALLOC);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        refuses_text(&config, cases[i].text, cases[i].message);
+    REFUSES_EACH(&config, cases);
     char text[65 * 16] = "";
     for (int i = 0; i < 65; i++)
         sprintf(text + strlen(text), "1 %d 8 %d\n", i + 1, i);

@@ -1,6 +1,7 @@
 /* The figures of a trace, by hand and against a naive online allocator. */
 #include "host/trace/trace.h"
 #include "tests/host/trace/trace_scene.h"
+#include "tests/random.h"
 
 static void sums_up(pst_trace_format format, const char *text, uint64_t align,
                     pst_trace_summary *summary_out)
@@ -18,12 +19,7 @@ static void sums_up(pst_trace_format format, const char *text, uint64_t align,
 PST_TEST(TraceSummary, ThePapersExample)
 {
     pst_trace_summary summary;
-    sums_up(PST_TRACE_MEMO,
-            "malloc 13 128\nmalloc 14 128\nfree 14\nmalloc 15 256\nfree 13\nmalloc 16 512\n"
-            "malloc 17 128\nmalloc 18 128\nmalloc 19 256\nfree 17\nfree 19\nfree 18\n"
-            "malloc 20 512\nfree 20\nmalloc 21 1024\nmalloc 22 256\nfree 15\nmalloc 23 128\n"
-            "malloc 24 512\nfree 21\nfree 22\nfree 23\nfree 24\nfree 16\n",
-            1, &summary);
+    sums_up(PST_TRACE_MEMO, papers_example, 1, &summary);
     CHECK_EQ(summary.num_requests, 24);
     CHECK_EQ(summary.num_tensors, 12);
     CHECK_EQ(summary.num_sizes, 4);
@@ -147,8 +143,7 @@ PST_TEST(TraceSummary, OnlinePeakAsTheNaiveOne)
         uint64_t state = seed * 77, peak = 0, id = 0;
         naive self = {.num = 0};
         for (int i = 0; i < SLOTS; i++) {
-            state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            const uint64_t draw = state >> 33;
+            const uint64_t draw = random_below(&state, UINT64_C(1) << 31);
             rows[i] = (pst_trace_request){.line = (uint64_t)i, .op = PST_TRACE_FREE};
             if (self.num > 0 && (self.num == MOST || draw % 2 == 0)) {
                 const int which = (int)(draw / 2 % (uint64_t)self.num);

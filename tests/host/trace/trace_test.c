@@ -1,18 +1,11 @@
 /* Whole traces: lives, passes, ranks, iterations, streams, and what makes no sense. */
 #include "tests/host/trace/trace_scene.h"
 
-/* The example of MEMO's paper: 12 tensors, sizes in MB. */
-static const char papers[] = "malloc 13 128\nmalloc 14 128\nfree 14\nmalloc 15 256\nfree 13\n"
-                             "malloc 16 512\nmalloc 17 128\nmalloc 18 128\nmalloc 19 256\n"
-                             "free 17\nfree 19\nfree 18\nmalloc 20 512\nfree 20\nmalloc 21 1024\n"
-                             "malloc 22 256\nfree 15\nmalloc 23 128\nmalloc 24 512\nfree 21\n"
-                             "free 22\nfree 23\nfree 24\nfree 16\n";
-
 PST_TEST(Trace, LivesOfThePapersExample)
 {
     const pst_trace_config config = config_of(PST_TRACE_MEMO);
     pst_trace *trace = NULL;
-    CHECK_OK(read_text(&config, papers, &trace));
+    CHECK_OK(read_text(&config, papers_example, &trace));
     CHECK_EQ(pst_trace_num_tensors(trace), 12);
     CHECK_EQ(pst_trace_num_requests(trace), 24);
     CHECK_EQ(pst_trace_num_rows(trace), 24);
@@ -32,9 +25,7 @@ PST_TEST(Trace, LivesOfThePapersExample)
 
 PST_TEST(Trace, RequestsThatMakeNoSense)
 {
-    static const struct {
-        const char *text, *message;
-    } cases[] = {
+    static const refusal cases[] = {
         {"malloc 1 5\nfree 2\n", "t:2: field id: 2: free before malloc: allowed is"},
         {"malloc 1 5\nfree 1\nfree 1\n", "t:3: field id: 1: double free: freed at 2, malloc'ed at"
                                          " 1"},
@@ -46,8 +37,7 @@ PST_TEST(Trace, RequestsThatMakeNoSense)
          "t:2: field id: 2: never freed, like 1 others: allowed if"},
     };
     const pst_trace_config config = config_of(PST_TRACE_MEMO);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        refuses_text(&config, cases[i].text, cases[i].message);
+    REFUSES_EACH(&config, cases);
 }
 
 PST_TEST(Trace, KeepsTheUnfreed)
@@ -197,31 +187,27 @@ PST_TEST(Trace, MadeOfRequestsInMemory)
     CHECK(trace == NULL);
 }
 
-/* Reads it until no allocation fails; every failure is said, and leaves nothing behind. */
-static void survives_failures(pst_trace_format format, const char *text, int fewest)
+typedef struct source {
+    pst_trace_format format;
+    const char *text;
+} source;
+
+static pst_status read_source(const void *from, pst_trace **trace_out)
 {
-    const pst_trace_config config = config_of(format);
-    for (int n = 0;; n++) {
-        pst_trace *trace = NULL;
-        psti_fail_allocation_after(n);
-        const pst_status status = read_text(&config, text, &trace);
-        psti_fail_allocation_after(-1);
-        if (status == PST_OK) {
-            pst_trace_destroy(trace);
-            CHECK_MSG(n >= fewest, "only %d allocations", n);
-            return;
-        }
-        CHECK_STATUS(status, PST_E_NOMEM);
-        CHECK(trace == NULL && n < 1000);
-    }
+    const source *self = from;
+    const pst_trace_config config = config_of(self->format);
+    return read_text(&config, self->text, trace_out);
 }
 
 PST_TEST(Trace, SurvivesEveryFailedAllocation)
 {
-    survives_failures(PST_TRACE_MEMO, papers, 8);
-    survives_failures(PST_TRACE_MINIMALLOC, "id,lower,upper,size\n1,0,5,9\n2,3,7,9\n", 11);
-    survives_failures(PST_TRACE_CSV,
-                      CSV_HEADER "malloc,1,5,0,,,,,\nmark,3,,0,,,,,record\nmark,3,,1,,,,,wait\n"
-                                 "mark,1,,1,,,,,use\nfree,1,,,,,,,\n",
+    survives_failures(read_source, &(source){PST_TRACE_MEMO, papers_example}, 8);
+    survives_failures(read_source,
+                      &(source){PST_TRACE_MINIMALLOC, "id,lower,upper,size\n1,0,5,9\n2,3,7,9\n"},
+                      11);
+    survives_failures(read_source,
+                      &(source){PST_TRACE_CSV, CSV_HEADER
+                                "malloc,1,5,0,,,,,\nmark,3,,0,,,,,record\nmark,3,,1,,,,,wait\n"
+                                "mark,1,,1,,,,,use\nfree,1,,,,,,,\n"},
                       14);
 }

@@ -8,6 +8,7 @@
 
 #include <Cbc_C_Interface.h>
 
+#include "tests/random.h"
 #include "tools/common/tool.h"
 #include "tools/plan/mip.h"
 
@@ -23,12 +24,6 @@
 
 enum { MAX_TENSORS = 32, INSTANTS = 8 };
 #define MIB ((uint64_t)1 << 20)
-
-static uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (*state >> 33) % limit;
-}
 
 static pst_plan_problem problem_of(const pst_plan_tensor *tensors, uint64_t num_tensors,
                                    uint64_t align)
