@@ -39,10 +39,11 @@ test: setup
 bench: setup
 	@cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench pagestash-cli
 	set -x
-	$(BUILD)/bin/pagestash-bench --json $(BUILD)/bench.json
-	$(BUILD)/bin/pagestash-plan-bench --json $(BUILD)/plan-bench.json tests/data/minimalloc
-	$(BUILD)/bin/pagestash-arena-bench
-	bench/estimate/estimate.py $(BUILD)/bin/pagestash --json $(BUILD)/estimate-bench.json
+	$(BUILD)/bin/pagestash-bench --json=$(BUILD)/bench.json
+	bench/goals.py $(BUILD)/bench.json
+	$(BUILD)/bin/pagestash-plan-bench --json=$(BUILD)/plan-bench.json
+	$(BUILD)/bin/pagestash-arena-bench --json=$(BUILD)/arena-bench.json
+	bench/estimate/estimate.py $(BUILD)/bin/pagestash --json=$(BUILD)/estimate-bench.json
 
 setup:
 	@third_party/install.sh

@@ -63,7 +63,7 @@ build_from_source() {
     bin=$scratch/bin data=$root/bench/data
     mkdir "$bin" && ln -s "$build"/bin/pagestash{,-bench} "$build"/libpagestash.so \
         "$build"/tests/pagestash_tests "$build"/tests/example_* "$bin"
-    peers=$root/bench/peers
+    scripts=$root/bench
     commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
     toolkit=$(nvcc --version 2>/dev/null | sed -n 's/.*, V\([0-9.]*\).*/\1/p')
 }
@@ -74,7 +74,7 @@ if [ -z "$prebuilt" ]; then
         exit 1
     fi
 elif [ -f "$prebuilt/BUILD" ] && [ -x "$prebuilt/bin/pagestash" ]; then
-    bin=$prebuilt/bin data=$prebuilt/data peers=$prebuilt/bench/peers
+    bin=$prebuilt/bin data=$prebuilt/data scripts=$prebuilt/bench
     commit=$(sed -n 's/^commit=//p' "$prebuilt/BUILD")
     toolkit=$(sed -n 's/^toolkit=//p' "$prebuilt/BUILD")
 else
@@ -186,13 +186,15 @@ stage_sanitize() {
     done
 }
 
-# Its table and its JSON stay in OUTDIR, whatever becomes of the other steps.
+# Its table, the goals and its JSON stay in OUTDIR, whatever becomes of the other steps.
 bench_step() { # NAME LIMIT OPTIONS...
     local name=$1 limit=$2
     shift 2
     rm -f "$out/bench-$name.json"
-    step "$name" "$limit" "$bin/pagestash-bench" --device cuda "$@" --json "$out/bench-$name.json"
+    step "$name" "$limit" "$bin/pagestash-bench" --device cuda "$@" --json="$out/bench-$name.json"
     cp "$scratch/output" "$out/bench-$name.txt"
+    [ ! -f "$out/bench-$name.json" ] ||
+        python3 "$scripts/goals.py" "$out/bench-$name.json" >>"$out/bench-$name.txt" 2>&1
 }
 
 # In steps, so that one which takes too long loses only its own sweeps.
@@ -212,10 +214,10 @@ stage_bench() {
 stage_host() { bench_step host 460 --sweep host; }
 
 stage_peers() {
-    local status=passed options=(--json "$out/peers-report.json" --library "$bin/libpagestash.so")
+    local status=passed options=(--json="$out/peers-report.json" --library "$bin/libpagestash.so")
     [ -z "${MEGATRON_OPS:-}" ] || options+=(--megatron-ops "$MEGATRON_OPS")
     rm -f "$out/peers-report.json"
-    run peers 460 python3 "$peers/run.py" "${options[@]}"
+    run peers 460 python3 "$scripts/peers/run.py" "${options[@]}"
     cp "$scratch/output" "$out/peers.txt"
     # torch, Triton or the GPU is absent for it
     [ "$code" -ne 4 ] || status=unavailable

@@ -26,9 +26,11 @@ log=$build/package.log
 } >"$log" 2>&1 || { tail -n 20 "$log" >&2 && fail "the build failed, see $log"; }
 
 rm -rf "$dir"
-mkdir -p "$dir/bin" "$dir/data" "$dir/bench/peers"
+mkdir -p "$dir/bin" "$dir/data" "$dir"/bench/{common,peers}
 cp "$build"/bin/pagestash{,-bench} "$build/tests/pagestash_tests" \
     "$build/libpagestash.so" "$dir/bin" # the last for bench/peers
+cp "$root/bench/goals.py" "$dir/bench"
+cp "$root"/bench/common/*.py "$dir/bench/common"
 cp "$root"/bench/peers/*.py "$dir/bench/peers"
 cudart=$(sed -n 's/^CUDA_cudart_static_LIBRARY:FILEPATH=//p' "$build/CMakeCache.txt")
 for source in "$root"/examples/*.c; do

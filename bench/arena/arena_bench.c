@@ -1,16 +1,25 @@
-/* What a planned request costs: nanoseconds of processor time per malloc with its free, in the
- * order of a plan, beside those of the C library for the same sequence.
- *
- *   pagestash-arena-bench [REQUESTS [ITERATIONS]]
- *
- * Exit code: 1 if a request did not get its planned address.
- */
-#include <pagestash/pagestash.h>
+/* pagestash-arena-bench: what a planned request costs, in nanoseconds of processor time per malloc with
+ * its free, in the order of a plan, beside those of the C library for the same sequence. */
+#include "bench/common/samples.h"
+#include "tools/common/flags.h"
+#include "tools/common/json_out.h"
+#include "tools/common/tool.h"
+
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { NUM_SIZES = 24, MAX_LIVE = 6000, SAMPLES = 9 };
+
+#define ARENA_FLAGS(F)                                                \
+    F(U64, requests, "N", 2, 100000000, "100000", "of one iteration") \
+    F(U64, iterations, "N", 1, 100000000, "5", "in a sample")
+
+typedef struct options {
+    ARENA_FLAGS(FLAG_MEMBER)
+    const char *json;
+} options;
 
 typedef struct scene {
     pst_plan_row *rows; /* mallocs and frees; of a malloc id is its number */
@@ -22,33 +31,24 @@ typedef struct scene {
     pst_arena *arena;
 } scene;
 
-static uint64_t draw(uint64_t *state)
-{
-    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return *state >> 33;
-}
-
 static void check(pst_status status)
 {
-    if (status == PST_OK)
-        return;
-    fprintf(stderr, "pagestash-arena-bench: %s: %s\n", pst_status_name(status), pst_last_message());
-    exit(1);
+    const int code = tool_status(status);
+    if (code != TOOL_OK)
+        exit(code);
 }
 
 static void *need(void *memory)
 {
-    if (!memory) {
-        fprintf(stderr, "pagestash-arena-bench: out of memory\n");
-        exit(1);
-    }
+    if (!memory)
+        exit(tool_fail(TOOL_NO, "out of memory"));
     return memory;
 }
 
 /* Sizes of a few kinds, lives of any length; freed addresses serve the same size again. */
 static void make_rows(scene *self, uint64_t num_requests)
 {
-    uint64_t seed = 1;
+    uint64_t seed = BENCH_FIRST_DRAW;
     uint64_t top = 0;
     uint64_t num_live = 0;
     uint64_t num_free[NUM_SIZES] = {0};
@@ -60,10 +60,10 @@ static void make_rows(scene *self, uint64_t num_requests)
         pst_plan_row *row = &self->rows[self->num_rows++];
         row->line = self->num_rows;
         if (num_live &&
-            (num_live >= left || num_live == MAX_LIVE || draw(&seed) % MAX_LIVE < num_live)) {
+            (num_live >= left || num_live == MAX_LIVE || bench_draw(&seed) % MAX_LIVE < num_live)) {
             /* the young die first, mostly */
-            const uint64_t range = draw(&seed) % 4 && num_live > 16 ? 16 : num_live;
-            const uint64_t pick = num_live - 1 - draw(&seed) % range;
+            const uint64_t range = bench_draw(&seed) % 4 && num_live > 16 ? 16 : num_live;
+            const uint64_t pick = num_live - 1 - bench_draw(&seed) % range;
             const pst_plan_row *tensor = &self->rows[live[pick]];
             const uint64_t size = tensor->bytes / 512 - 1;
             pool[size * MAX_LIVE + num_free[size]++] = tensor->offset;
@@ -72,7 +72,7 @@ static void make_rows(scene *self, uint64_t num_requests)
             live[pick] = live[--num_live];
             continue;
         }
-        const uint64_t size = draw(&seed) % NUM_SIZES;
+        const uint64_t size = bench_draw(&seed) % NUM_SIZES;
         row->op = PST_PLAN_OP_MALLOC;
         row->id = self->num_tensors++;
         row->bytes = (size + 1) * 512;
@@ -116,64 +116,84 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static int compare(const void *a, const void *b)
+/* Nanoseconds per pair; the first run, which takes the memory, is not counted. */
+static bench_times measure(scene *self, void (*run)(scene *), uint64_t iterations)
 {
-    const double *left = a;
-    const double *right = b;
-    return (*left > *right) - (*left < *right);
-}
-
-/* Median nanoseconds per pair; the first run, which takes the memory, is not counted. */
-static double measure(scene *self, void (*run)(scene *), uint64_t iterations)
-{
-    double samples[SAMPLES];
+    bench_series series = {.num = 0};
     run(self);
     for (int i = 0; i < SAMPLES; i++) {
         const double begin = now();
         for (uint64_t k = 0; k < iterations; k++)
             run(self);
-        samples[i] = (now() - begin) * 1e9 / (double)(iterations * self->num_tensors);
+        bench_series_add(&series, (now() - begin) * 1e9 / (double)(iterations * self->num_tensors));
     }
-    qsort(samples, SAMPLES, sizeof(samples[0]), compare);
-    return samples[SAMPLES / 2];
+    return bench_summary(&series);
 }
 
-static uint64_t argument(int argc, char **argv, int index, uint64_t otherwise)
+static void put_times(json_t **object, const char *name, const bench_times *ns)
 {
-    char *end = NULL;
-    if (index >= argc)
-        return otherwise;
-    const unsigned long long value = strtoull(argv[index], &end, 10);
-    if (*end || value < 2 || value > 100000000) {
-        fprintf(stderr, "usage: pagestash-arena-bench [REQUESTS [ITERATIONS]], each 2..10^8\n");
-        exit(2);
+    json_t *times = json_object();
+    json_put_whole(&times, "samples", ns->samples);
+    json_put(&times, "ns_min", json_number(ns->min));
+    json_put(&times, "ns_median", json_number(ns->median));
+    json_put(&times, "ns_max", json_number(ns->max));
+    json_put(object, name, times);
+}
+
+static int report(const options *chosen, const pst_arena_stats *stats, const bench_times *arena,
+                  const bench_times *libc)
+{
+    const uint64_t unplanned = stats->requests - stats->planned;
+    if (chosen->json) {
+        json_t *object = json_begin("pagestash-arena-bench", 1);
+        json_put_whole(&object, "requests", chosen->requests);
+        json_put_whole(&object, "arena_bytes", stats->arena_bytes);
+        json_put_whole(&object, "unplanned", unplanned);
+        put_times(&object, "arena", arena);
+        put_times(&object, "libc", libc);
+        TOOL_TRY(json_write(object, chosen->json));
     }
-    return value;
+    if (chosen->json == NULL || strcmp(chosen->json, "-") != 0) {
+        printf("requests per iteration: %llu\n", (unsigned long long)chosen->requests);
+        printf("arena bytes: %llu\n", (unsigned long long)stats->arena_bytes);
+        printf("requests not planned: %llu\n", (unsigned long long)unplanned);
+        printf("arena ns per pair: %.1f\n", arena->median);
+        printf("libc ns per pair: %.1f\n", libc->median);
+    }
+    TOOL_TRY(tool_flush(TOOL_OK));
+    return unplanned ? TOOL_NO : TOOL_OK;
 }
 
 int main(int argc, char **argv)
 {
+#define FLAG_OPTIONS options
+    static const flag flags[] = {ARENA_FLAGS(FLAG_ROW)};
+    static const flag_table table = {
+        .command = "pagestash-arena-bench",
+        .doc =
+            "What a planned request costs, beside malloc and free of the C library.\vExit codes: 1 "
+            "if a request did not get its planned address; 2 usage.",
+        .groups = {FLAG_GROUP(flags, 0)},
+        .json = offsetof(options, json),
+    };
+    options chosen = {.json = NULL};
     scene self = {.num_rows = 0};
     pst_arena_stats stats;
-    const uint64_t num_requests = argument(argc, argv, 1, 100000);
-    const uint64_t iterations = argument(argc, argv, 2, 5);
-    make_rows(&self, num_requests);
+    tool_name = "pagestash-arena-bench";
+    TOOL_TRY(flags_parse(&table, argc, argv, &chosen));
+    make_rows(&self, chosen.requests);
     self.addresses = need(calloc(self.num_tensors, sizeof(*self.addresses)));
     check(pst_device_open("host", 0, &self.device));
     check(pst_plan_file_make(self.rows, self.num_rows, &self.plan));
     check(pst_arena_create(self.device, self.plan, NULL, &self.arena));
-    const double arena = measure(&self, run_arena, iterations);
+    const bench_times arena = measure(&self, run_arena, chosen.iterations);
     check(pst_arena_get_stats(self.arena, &stats));
-    const double libc = measure(&self, run_libc, iterations);
-    printf("requests per iteration: %llu\n", (unsigned long long)num_requests);
-    printf("arena bytes: %llu\n", (unsigned long long)stats.arena_bytes);
-    printf("requests not planned: %llu\n", (unsigned long long)(stats.requests - stats.planned));
-    printf("arena ns per pair: %.1f\n", arena);
-    printf("libc ns per pair: %.1f\n", libc);
+    const bench_times libc = measure(&self, run_libc, chosen.iterations);
+    const int code = report(&chosen, &stats, &arena, &libc);
     check(pst_arena_destroy(self.arena));
     pst_plan_file_destroy(self.plan);
     check(pst_device_close(self.device));
     free(self.addresses);
     free(self.rows);
-    return stats.requests == stats.planned ? 0 : 1;
+    return code;
 }

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """How long and in how much memory `pagestash estimate` answers, whole processes, beside the command's
-own start (--version) in the same run.
-
-estimate.py PAGESTASH [--json FILE] [--repeat N]
-"""
-import argparse
-import json
+own start (--version) in the same run."""
 import os
 import platform
 import statistics
+import sys
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+from common import script  # noqa: E402
+
+SCHEMA_VERSION = 1
 CASES = {
     "start of the command": ["--version"],
     "llama2-7b": ["estimate", "--preset", "llama2-7b"],
@@ -40,31 +41,36 @@ def measure(binary, arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary")
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--repeat", type=int, default=15)
+    parser = script.Parser("estimate.py", SCHEMA_VERSION, description=__doc__)
+    parser.add_argument("binary", metavar="PAGESTASH")
+    parser.add_argument("--repeat", type=int, default=15, help="runs of each case (%(default)s)")
+    parser.add_json()
     options = parser.parse_args()
+    parser.check_json(options.json)
     cases = []
     for name, arguments in CASES.items():
         runs = [measure(options.binary, arguments) for _ in range(options.repeat)]
         if any(code not in (0, 1) for _, _, code in runs):
-            parser.error(f"{name}: exit code {runs[0][2]}")
+            raise script.Stop(script.NO, f"{name}: exit code {runs[0][2]}")
         cases.append({"case": name, "arguments": arguments,
                       "seconds": [round(seconds, 6) for seconds, _, _ in runs],
                       "resident_kib": max(kib for _, kib, _ in runs)})
-    anchor = statistics.median(cases[0]["seconds"])
+    if options.json != "-":
+        print_table(cases)
+    if options.json:
+        script.write_json({"schema_version": SCHEMA_VERSION, "machine": platform.machine(),
+                           "cpus": os.cpu_count(), "cases": cases}, options.json)
+    return script.DONE
+
+
+def print_table(cases):
+    start = statistics.median(cases[0]["seconds"])
     print(f"{'case':64} {'median ms':>10} {'of the start':>13} {'MiB':>6}")
     for case in cases:
         median = statistics.median(case["seconds"])
-        print(f"{case['case']:64} {1e3 * median:10.2f} {median / anchor:13.2f} "
+        print(f"{case['case']:64} {1e3 * median:10.2f} {median / start:13.2f} "
               f"{case['resident_kib'] / 1024:6.1f}")
-    if options.json:
-        with open(options.json, "w", encoding="ascii") as file:
-            json.dump({"schema_version": 1, "machine": platform.machine(), "cpus": os.cpu_count(),
-                       "cases": cases}, file, indent=1)
-            file.write("\n")
 
 
 if __name__ == "__main__":
-    main()
+    script.run("estimate.py", main)

@@ -1,10 +1,6 @@
 """The report: JSON (keys in README.md) and a table."""
-import json
-import os
 import platform
 import statistics
-import sys
-import tempfile
 
 from machine import command_output
 
@@ -72,25 +68,6 @@ def assemble(machine, root, found, unavailable, anchors, rows):
     return {"schema_version": SCHEMA_VERSION, "machine": machine.describe(),
             "commit": commit_of(root), "versions": versions(*found),
             "unavailable": unavailable, "anchors": anchors, "rows": rows}
-
-
-def write(report, path):
-    """The whole file or nothing."""
-    text = json.dumps(report, indent=2) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-        return
-    descriptor, scratch = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)))
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(scratch, 0o666 & ~mask)
-        os.replace(scratch, path)
-    except BaseException:
-        os.unlink(scratch)
-        raise
 
 
 def cell(value, form):

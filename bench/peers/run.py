@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times pagestash beside what a user would take instead: see README.md."""
+"""Times pagestash beside what a user would take instead, by the rules of README.md."""
 import argparse
 import importlib
 import os
@@ -8,7 +8,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 sys.dont_write_bytecode = True
 
 import libpagestash  # noqa: E402
@@ -18,21 +18,15 @@ import megatron  # noqa: E402
 import payload  # noqa: E402
 import plain  # noqa: E402
 import report  # noqa: E402
+from common.script import ABSENT, BAD_FILE, DONE, NO, Parser, Stop, run, write_json  # noqa: E402
 from ours import Pagestash  # noqa: E402
 
-DONE, NO, USAGE, BAD_FILE, NO_DEVICE = range(5)
 MIB = 1 << 20
 WIDTHS = (7168, 4096, 2048)
 MIN_REPLAYS = 20
 LAYER_ROWS = 288  # the widest tensor comes to just under 4 MiB
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
-
-class Stop(Exception):
-    def __init__(self, code, text):
-        super().__init__(text)
-        self.code = code
 
 
 def number(low, high, name="a number"):
@@ -52,22 +46,16 @@ def size(text):
     return value & ~7
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        print(f"run.py: {message}", file=sys.stderr)
-        sys.exit(USAGE)
-
-
-def parse(arguments):
+def parse():
     parser = Parser(
-        prog="run.py", description="Times stash and restore of pagestash beside a Triton stash in "
+        "run.py", report.SCHEMA_VERSION, description="Times stash and restore of pagestash beside a Triton stash in "
         "the usual style, torch's indexed copies and plain copies, in one process, and checks "
         "every byte.", epilog="Exit codes: 0 done, whatever the ratios; 1 bytes differ, or memory "
         "does not suffice; 2 usage; 3 the file of --megatron-ops is not the expected one; 4 torch, "
-        "triton or the GPU is absent.", allow_abbrev=False)
+        "triton or the GPU is absent.")
     add = parser.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda", help="(%(default)s)")
-    add("--json", metavar="FILE", help="write the report; - is stdout, and no table then")
+    parser.add_json()
     add("--quick", action="store_true", help="64MiB and one width, 20 replays")
     add("--bytes", type=size, action="append", metavar="N",
         help="size of the single tensor, may be repeated (256MiB and 64MiB)")
@@ -83,11 +71,13 @@ def parse(arguments):
         help="size of the contiguous copy (1GiB)")
     add("--num-sms", type=number(0, 1024), default=0, metavar="N",
         help="SM budget of pagestash (0: all)")
+    add("--cache", type=size, metavar="N",
+        help="take the cache to be this large (as the machine says)")
     add("--library", dest="shared_object", metavar="PATH",
         help="libpagestash.so (PAGESTASH_LIBRARY, else the newest in build/*/)")
     add("--megatron-ops", metavar="PATH", help="your copy of Megatron-LM's "
         "megatron/core/transformer/moe/ops/paged_stash.py, timed as well")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     complete(parser, options)
     return options
 
@@ -110,12 +100,7 @@ def complete(parser, options):
     options.shared_object = options.shared_object or variable
     if options.shared_object and not os.path.isfile(options.shared_object):
         parser.error(f"{name} {options.shared_object}: no such file")
-    if options.json is not None and options.json != "-":
-        folder = os.path.dirname(os.path.abspath(options.json))
-        if not options.json or os.path.isdir(options.json):
-            parser.error(f"--json {options.json!r}: allowed is a file, or - for stdout")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            parser.error(f"--json {options.json}: cannot write in {folder}")
+    parser.check_json(options.json)
 
 
 def find(module):
@@ -124,7 +109,7 @@ def find(module):
     except ImportError as error:
         if error.name == module:
             return None
-        raise Stop(NO_DEVICE, f"{module} cannot be loaded: {error}") from error
+        raise Stop(ABSENT, f"{module} cannot be loaded: {error}") from error
 
 
 def open_machine(device):
@@ -133,12 +118,12 @@ def open_machine(device):
     if device == "cpu":
         return machines.Host(torch), torch, find("triton")
     if torch is None:
-        raise Stop(NO_DEVICE, "--device cuda: torch is not installed; --device cpu needs none")
+        raise Stop(ABSENT, "--device cuda: torch is not installed; --device cpu needs none")
     if not torch.cuda.is_available():
-        raise Stop(NO_DEVICE, "--device cuda: torch finds no GPU; --device cpu needs none")
+        raise Stop(ABSENT, "--device cuda: torch finds no GPU; --device cpu needs none")
     triton = find("triton")
     if triton is None:
-        raise Stop(NO_DEVICE, "--device cuda: triton is not installed; --device cpu needs none")
+        raise Stop(ABSENT, "--device cuda: triton is not installed; --device cpu needs none")
     return machines.Cuda(torch), torch, triton
 
 
@@ -225,11 +210,12 @@ def verdict(entries):
     return NO if bad else DONE
 
 
-def run(options):
+def compare(options):
     unavailable, rows, table = [], [], options.json != "-"
     if options.megatron_ops:
         options.megatron_arguments = megatron.arguments_of(options.megatron_ops)
     machine, torch, triton = open_machine(options.device)
+    machine.cache_bytes = options.cache or machine.cache_bytes
     library = load_library(options, unavailable)
     makers = gather(options, machine, torch, triton, library, unavailable)
     configs = configurations(options)
@@ -247,30 +233,24 @@ def run(options):
     if options.json:
         found = torch, triton, library
         document = report.assemble(machine, ROOT, found, unavailable, anchors, rows)
-        report.write(document, options.json)
+        write_json(document, options.json)
     return verdict(anchors + rows)
 
 
-def main(arguments):
-    options = parse(arguments)
+def main():
+    options = parse()
     try:
-        return run(options)
-    except Stop as error:
-        code, text = error.code, str(error)
+        return compare(options)
     except megatron.BadFile as error:
-        code, text = BAD_FILE, f"--megatron-ops {error}"
+        raise Stop(BAD_FILE, f"--megatron-ops {error}") from error
+    except MemoryError as error:
+        raise Stop(NO, "out of memory") from error
     except libpagestash.Error as error:
-        code, text = NO, str(error)
-    except MemoryError:
-        code, text = NO, "out of memory"
-    except OSError as error:
-        code, text = NO, str(error)
+        raise Stop(NO, str(error)) from error
     except RuntimeError as error:
         # torch's errors, that of memory which does not suffice too, are of this kind
-        code, text = NO, f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    print(f"run.py: {text}", file=sys.stderr)
-    return code
+        raise Stop(NO, f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run("run.py", main)

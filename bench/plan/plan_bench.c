@@ -1,35 +1,40 @@
-/* pagestash-plan-bench: how long plans with a proof take, beside what others were measured at.
- *
- *   pagestash-plan-bench [--threads N] [--tilings N] [--deadline S] [--json FILE] MINIMALLOC_FOLDER
- *
- * Times of others (docs/planner.md) were measured on a machine of the same size, not in this run. */
+/* pagestash-plan-bench: how long plans with a proof take, beside what others were measured at. Times of
+ * others (docs/planner.md) were measured on a machine of the same size, not in this run. */
+#include "bench/common/samples.h"
 #include "bench/plan/tilings.h"
+#include "tools/common/flags.h"
+#include "tools/common/json_out.h"
+#include "tools/common/tool.h"
 
-#include <argp.h>
 #include <errno.h>
-#include <jansson.h>
-#include <pagestash/pagestash.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 enum { SAMPLES = 5, MAX_TILES = 1000, CAPACITY = 1048576, TILING_SIDE = 1 << 20 };
 #define SHORT_SECONDS 0.5 /* of a run that is repeated for its median */
 
+#define PLAN_FLAGS(F)                                                                          \
+    F(U32, threads, "N", 1, 256, "2", "of the planner")                                        \
+    F(U32, tilings, "N", 0, 100000, "20", "seeds of tilings of 100 and 300; a tenth of 1,000") \
+    F(FACTOR, deadline, "SECONDS", 0, 1000000, "60", "of each run")                            \
+    F(TEXT, minimalloc, "FOLDER", 0, 0, "tests/data/minimalloc", "with MiniMalloc's instances")
+
 typedef struct options {
-    unsigned threads, tilings;
-    double deadline;
-    const char *json, *folder;
+    PLAN_FLAGS(FLAG_MEMBER)
+    const char *json;
 } options;
 
-static const options *chosen;
+static options chosen;
 static json_t *rows;
+static FILE *table; /* NULL when the report goes to stdout */
 
 static void stop(const char *what)
 {
-    fprintf(stderr, "pagestash-plan-bench: %s\n", what);
-    exit(1);
+    exit(tool_fail(TOOL_NO, "%s", what));
 }
 
 static void *need(void *memory)
@@ -41,27 +46,26 @@ static void *need(void *memory)
 
 static void check(pst_status status)
 {
-    if (status != PST_OK)
-        stop(pst_last_message());
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    const int code = tool_status(status);
+    if (code != TOOL_OK)
+        exit(code);
 }
 
 static bool is_over(void *deadline)
 {
-    return now() > *(const double *)deadline;
+    return bench_now() > *(const double *)deadline;
 }
 
-static int by_value(const void *a, const void *b)
+/* A line of the table. */
+static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
+    va_list arguments;
+    va_start(arguments, format);
+    if (table != NULL) {
+        vfprintf(table, format, arguments);
+        fflush(table);
+    }
+    va_end(arguments);
 }
 
 /* One instance. target and others: seconds; 0: none. */
@@ -81,13 +85,13 @@ static double run_once(const instance *of, uint64_t *offsets, pst_plan *plan)
     problem.num_tensors = of->num_tensors;
     problem.align = of->align;
     problem.capacity = of->capacity;
-    double deadline = now() + chosen->deadline;
-    config.num_threads = chosen->threads;
+    double deadline = bench_now() + chosen.deadline;
+    config.num_threads = chosen.threads;
     config.is_over = is_over;
     config.user = &deadline;
-    const double begin = now();
+    const double begin = bench_now();
     check(pst_plan_run(&problem, &config, offsets, plan));
-    const double seconds = now() - begin;
+    const double seconds = bench_now() - begin;
     pst_plan_fault fault;
     uint64_t peak;
     problem.capacity = 0;
@@ -103,34 +107,37 @@ static void add_row(const instance *of, const pst_plan *plan, double seconds)
     const char *verdict = of->target <= 0.0                                           ? "-"
                           : plan->status == PST_PLAN_OPTIMAL && seconds <= of->target ? "met"
                                                                                       : "missed";
-    printf("%-26s %7llu  %-8s %-9s %11.6f s", of->name, (unsigned long long)of->num_tensors, status,
-           pst_plan_stage_name(plan->stage), seconds);
+    say("%-26s %7llu  %-8s %-9s %11.6f s", of->name, (unsigned long long)of->num_tensors, status,
+        pst_plan_stage_name(plan->stage), seconds);
     if (of->target > 0.0)
-        printf("  target %.4g s %s", of->target, verdict);
+        say("  target %.4g s %s", of->target, verdict);
     if (of->minimalloc > 0.0)
-        printf("  (MiniMalloc %.2f, SuperMalloc %.2f)", of->minimalloc, of->supermalloc);
-    putchar('\n');
-    fflush(stdout);
-    json_t *row = need(json_pack("{s:s,s:I,s:s,s:s,s:I,s:I,s:f,s:f,s:s}", "name", of->name,
-                                 "tensors", (json_int_t)of->num_tensors, "status", status, "stage",
-                                 pst_plan_stage_name(plan->stage), "peak", (json_int_t)plan->peak,
-                                 "lower_bound", (json_int_t)plan->lower_bound, "seconds", seconds,
-                                 "target_seconds", of->target, "verdict", verdict));
-    if (json_array_append_new(rows, row) != 0)
-        stop("out of memory");
+        say("  (MiniMalloc %.2f, SuperMalloc %.2f)", of->minimalloc, of->supermalloc);
+    say("\n");
+    json_t *row = json_object();
+    json_put_text(&row, "name", of->name);
+    json_put_whole(&row, "tensors", of->num_tensors);
+    json_put_text(&row, "status", status);
+    json_put_text(&row, "stage", pst_plan_stage_name(plan->stage));
+    json_put_whole(&row, "peak", plan->peak);
+    json_put_whole(&row, "lower_bound", plan->lower_bound);
+    json_put(&row, "seconds", json_number(seconds));
+    json_put(&row, "target_seconds", json_number(of->target));
+    json_put_text(&row, "verdict", verdict);
+    json_add(&rows, row);
 }
 
 static void run(const instance *of)
 {
     uint64_t *offsets = need(calloc(of->num_tensors + 1, sizeof(*offsets)));
-    double samples[SAMPLES];
+    bench_series series = {.num = 0};
+    double seconds;
     pst_plan plan;
-    int num = 0;
-    do
-        samples[num] = run_once(of, offsets, &plan);
-    while (samples[num++] < SHORT_SECONDS && num < SAMPLES);
-    qsort(samples, (size_t)num, sizeof(samples[0]), by_value);
-    add_row(of, &plan, samples[num / 2]);
+    do {
+        seconds = run_once(of, offsets, &plan);
+        bench_series_add(&series, seconds);
+    } while (seconds < SHORT_SECONDS && series.num < SAMPLES);
+    add_row(of, &plan, bench_summary(&series).median);
     free(offsets);
 }
 
@@ -152,12 +159,6 @@ static void run_trace(instance of, pst_trace *trace)
     free(tensors);
 }
 
-static ptrdiff_t read_file(void *file, void *buffer, size_t bytes)
-{
-    const size_t got = fread(buffer, 1, bytes, file);
-    return got == 0 && ferror((FILE *)file) ? -EIO : (ptrdiff_t)got;
-}
-
 static void run_minimalloc(void)
 {
     static const struct {
@@ -169,18 +170,18 @@ static void run_minimalloc(void)
         for (size_t k = 0; k < sizeof(files) / sizeof(files[0]); k++) {
             char path[4096];
             char name[32];
-            snprintf(path, sizeof(path), "%s/%c.1048576.csv", chosen->folder, files[k].letter);
+            snprintf(path, sizeof(path), "%s/%c.1048576.csv", chosen.minimalloc, files[k].letter);
             snprintf(name, sizeof(name), "%c %s", files[k].letter,
                      capacity ? "at capacity" : "no capacity");
-            FILE *file = fopen(path, "re");
-            if (file == NULL)
-                stop(path);
+            const int file = open(path, O_RDONLY | O_CLOEXEC);
+            if (file < 0)
+                exit(tool_fail(TOOL_INPUT, "%s: %s", path, strerror(errno)));
             pst_trace_config config = PST_TRACE_CONFIG_INIT;
             config.format = PST_TRACE_MINIMALLOC;
             config.name = path;
             pst_trace *trace;
-            check(pst_trace_read(&config, read_file, file, &trace));
-            fclose(file);
+            check(pst_trace_read(&config, tool_read, (void *)&file, &trace));
+            close(file);
             run_trace((instance){.name = name,
                                  .has_times = true,
                                  .align = 1,
@@ -259,14 +260,17 @@ static void run_tilings(uint32_t n, unsigned num_seeds, double target)
         met += plan.status == PST_PLAN_OPTIMAL && seconds <= target;
         worst = seconds > worst ? seconds : worst;
     }
-    printf("tilings of %-4u             %u of %u proved, %u within %g s, longest %.3f s\n", n,
-           proved, num_seeds, met, target, worst);
-    fflush(stdout);
-    json_t *row = need(json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f}", "name", "tilings", "tensors",
-                                 (int)n, "instances", (int)num_seeds, "proved", (int)proved, "met",
-                                 (int)met, "target_seconds", target, "longest_seconds", worst));
-    if (json_array_append_new(rows, row) != 0)
-        stop("out of memory");
+    say("tilings of %-4u             %u of %u proved, %u within %g s, longest %.3f s\n", n, proved,
+        num_seeds, met, target, worst);
+    json_t *row = json_object();
+    json_put_text(&row, "name", "tilings");
+    json_put_whole(&row, "tensors", n);
+    json_put_whole(&row, "instances", num_seeds);
+    json_put_whole(&row, "proved", proved);
+    json_put_whole(&row, "met", met);
+    json_put(&row, "target_seconds", json_number(target));
+    json_put(&row, "longest_seconds", json_number(worst));
+    json_add(&rows, row);
 }
 
 /* ---- the trace reader */
@@ -304,99 +308,60 @@ static void run_reader(void)
     const pst_trace_config config = PST_TRACE_CONFIG_INIT;
     char *text = need(malloc((size_t)(ROWS + 1) * ROW_BYTES));
     const size_t bytes = write_rows(text);
-    double samples[SAMPLES];
+    bench_series series = {.num = 0};
     for (int i = 0; i < SAMPLES; i++) {
         text_source source = {text, bytes};
         pst_trace_reader *reader;
         pst_trace_request request;
-        const double begin = now();
+        const double begin = bench_now();
         check(pst_trace_reader_open(&config, read_text, &source, &reader));
         for (uint64_t k = 0; k < ROWS; k++)
             check(pst_trace_reader_next(reader, &request));
         pst_trace_reader_close(reader);
-        samples[i] = now() - begin;
+        bench_series_add(&series, bench_now() - begin);
     }
     free(text);
-    qsort(samples, SAMPLES, sizeof(samples[0]), by_value);
-    const double rate = ROWS / samples[SAMPLES / 2];
-    printf("trace reader               %.2f million rows per second, target 1 %s\n", rate / 1e6,
-           rate >= 1e6 ? "met" : "missed");
-    json_t *row = need(json_pack("{s:s,s:i,s:f,s:f}", "name", "trace reader", "rows", ROWS,
-                                 "rows_per_second", rate, "target_rows_per_second", 1e6));
-    if (json_array_append_new(rows, row) != 0)
-        stop("out of memory");
+    const double rate = ROWS / bench_summary(&series).median;
+    say("trace reader               %.2f million rows per second, target 1 %s\n", rate / 1e6,
+        rate >= 1e6 ? "met" : "missed");
+    json_t *row = json_object();
+    json_put_text(&row, "name", "trace reader");
+    json_put_whole(&row, "rows", ROWS);
+    json_put(&row, "rows_per_second", json_number(rate));
+    json_put(&row, "target_rows_per_second", json_number(1e6));
+    json_add(&rows, row);
 }
 
-/* ---- options */
-
-static error_t parse(int key, char *argument, struct argp_state *state)
+static int write_report(void)
 {
-    options *out = state->input;
-    char *end = NULL;
-    switch (key) {
-    case 't':
-        out->threads = (unsigned)strtoul(argument, &end, 10);
-        break;
-    case 'n':
-        out->tilings = (unsigned)strtoul(argument, &end, 10);
-        break;
-    case 'd':
-        out->deadline = strtod(argument, &end);
-        break;
-    case 'j':
-        out->json = argument;
-        break;
-    case ARGP_KEY_ARG:
-        if (out->folder != NULL)
-            return ARGP_ERR_UNKNOWN;
-        out->folder = argument;
-        break;
-    case ARGP_KEY_END:
-        if (out->folder == NULL)
-            argp_error(state, "a folder with MiniMalloc's instances is missing");
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    if (end != NULL && (*end != '\0' || end == argument || *argument == '-'))
-        argp_error(state, "\"%s\": allowed is a number", argument);
-    return 0;
-}
-
-static void write_json(void)
-{
-    json_t *report = need(json_pack("{s:i,s:s,s:i,s:f,s:o}", "schema_version", 1, "command",
-                                    "pagestash-plan-bench", "threads", (int)chosen->threads,
-                                    "deadline", chosen->deadline, "rows", rows));
-    if (json_dump_file(report, chosen->json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0)
-        stop(chosen->json);
-    json_decref(report);
+    json_t *report = json_begin("pagestash-plan-bench", 1);
+    json_put_whole(&report, "threads", chosen.threads);
+    json_put(&report, "deadline", json_number(chosen.deadline));
+    json_put(&report, "rows", rows);
+    return json_write(report, chosen.json);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct argp_option list[] = {
-        {"threads", 't', "N", 0, "of the planner (2)", 0},
-        {"tilings", 'n', "N", 0, "seeds of tilings of 100 and 300; a tenth of them of 1,000 (20)",
-         0},
-        {"deadline", 'd', "SECONDS", 0, "of each run (60)", 0},
-        {"json", 'j', "FILE", 0, "write the figures as JSON, too", 0},
-        {0},
+#define FLAG_OPTIONS options
+    static const flag flags[] = {PLAN_FLAGS(FLAG_ROW)};
+    static const flag_table flag_list = {
+        .command = "pagestash-plan-bench",
+        .doc = "Times of plans with a proof.",
+        .groups = {FLAG_GROUP(flags, 0)},
+        .json = offsetof(options, json),
     };
-    static const struct argp parser = {
-        list, parse, "MINIMALLOC_FOLDER", "Times of plans with a proof.", NULL, NULL, NULL};
-    options given = {.threads = 2, .tilings = 20, .deadline = 60.0};
-    argp_err_exit_status = 2;
-    argp_parse(&parser, argc, argv, 0, NULL, &given);
-    chosen = &given;
-    rows = need(json_array());
+    tool_name = "pagestash-plan-bench";
+    TOOL_TRY(flags_parse(&flag_list, argc, argv, &chosen));
+    rows = json_array();
+    table = chosen.json != NULL && strcmp(chosen.json, "-") == 0 ? NULL : stdout;
     run_reader();
     run_derived();
     run_minimalloc();
-    run_tilings(100, given.tilings, 5.0);
-    run_tilings(300, given.tilings, 60.0);
-    run_tilings(1000, (given.tilings + 9) / 10, 60.0);
-    if (given.json != NULL)
-        write_json();
-    return 0;
+    run_tilings(100, chosen.tilings, 5.0);
+    run_tilings(300, chosen.tilings, 60.0);
+    run_tilings(1000, (chosen.tilings + 9) / 10, 60.0);
+    if (chosen.json != NULL)
+        TOOL_TRY(write_report());
+    return tool_flush(TOOL_OK);
 }

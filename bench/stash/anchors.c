@@ -59,49 +59,11 @@ int bench_enqueue_copy(const bench_timer *timer, bench_slot slot, int num_sms, v
                        const void *from, uint64_t bytes)
 {
     if (slot == BENCH_DRIVER_COPY)
-        return bench_status(pst_device_copy(timer->device, to, from, bytes, timer->stream));
+        return tool_status(pst_device_copy(timer->device, to, from, bytes, timer->stream));
     if (slot == BENCH_CUB_TRANSFORM)
-        return bench_gpu(bench_gpu_transform(to, from, bytes, timer->stream));
-    return bench_gpu(bench_gpu_copy(anchors[slot].backend, anchors[slot].streaming, num_sms, to,
-                                    from, bytes, timer->stream));
-}
-
-/* ---- contiguous bytes, as a group of one row ---- */
-
-int bench_make_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
-                    pst_group **group_out)
-{
-    const pst_row_space space = {
-        .counts = one, .count_type = PST_COUNT_INT64, .capacity = 1, .num_segments = 1};
-    const pst_tensor tensor = {.base = base, .row_bytes = bytes};
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
-    config.spaces = &space;
-    config.num_spaces = 1;
-    config.tensors = &tensor;
-    config.num_tensors = 1;
-    return bench_status(pst_group_create(timer->device, &config, group_out));
-}
-
-int bench_fill_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
-                    uint64_t key)
-{
-    const pst_pattern pattern = {.seed = BENCH_SEED, .key = key};
-    pst_group *group = NULL;
-    BENCH_TRY(bench_make_flat(timer, one, base, bytes, &group));
-    BENCH_PST(pst_group_fill(group, &pattern, timer->stream));
-    BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
-    return bench_status(pst_group_destroy(group));
-}
-
-int bench_verify_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
-                      uint64_t key, uint64_t *mismatches)
-{
-    const pst_pattern pattern = {.seed = BENCH_SEED, .key = key};
-    pst_group *group = NULL;
-    BENCH_TRY(bench_make_flat(timer, one, base, bytes, &group));
-    BENCH_PST(pst_group_verify(group, group, &pattern, PST_TAIL_ANY, mismatches, timer->stream));
-    BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
-    return bench_status(pst_group_destroy(group));
+        return bench_gpu_status(bench_gpu_transform(to, from, bytes, timer->stream));
+    return bench_gpu_status(bench_gpu_copy(anchors[slot].backend, anchors[slot].streaming, num_sms,
+                                           to, from, bytes, timer->stream));
 }
 
 /* ---- the pieces of pages, for a batch of copies ---- */
@@ -159,20 +121,20 @@ static void add_runs(piece_list *list)
 
 static int to_device(const bench_rig *rig, const void *from, size_t bytes, void **address_out)
 {
-    BENCH_PST(pst_device_alloc(rig->device, bytes, address_out));
-    BENCH_PST(pst_device_copy(rig->device, *address_out, from, bytes, NULL));
-    return bench_status(pst_device_synchronize(rig->device));
+    TOOL_PST(pst_device_alloc(rig->device, bytes, address_out));
+    TOOL_PST(pst_device_copy(rig->device, *address_out, from, bytes, NULL));
+    return tool_status(pst_device_synchronize(rig->device));
 }
 
 static int copy_pieces(const bench_rig *rig, const piece_list *list, bench_pieces *pieces)
 {
     pieces->num = list->num;
-    BENCH_TRY(to_device(rig, list->rows, list->num * sizeof(list->rows[0]), &pieces->rows));
-    BENCH_TRY(to_device(rig, list->pages, list->num * sizeof(list->pages[0]), &pieces->pages));
-    BENCH_TRY(to_device(rig, list->sizes, list->num * sizeof(list->sizes[0]), &pieces->sizes));
+    TOOL_TRY(to_device(rig, list->rows, list->num * sizeof(list->rows[0]), &pieces->rows));
+    TOOL_TRY(to_device(rig, list->pages, list->num * sizeof(list->pages[0]), &pieces->pages));
+    TOOL_TRY(to_device(rig, list->sizes, list->num * sizeof(list->sizes[0]), &pieces->sizes));
     BENCH_GPU(bench_gpu_batched(NULL, &pieces->scratch_bytes, pieces->rows, pieces->pages,
                                 pieces->sizes, pieces->num, rig->timer.stream));
-    return bench_status(pst_device_alloc(rig->device, pieces->scratch_bytes + 1, &pieces->scratch));
+    return tool_status(pst_device_alloc(rig->device, pieces->scratch_bytes + 1, &pieces->scratch));
 }
 
 int bench_make_pieces(const bench_rig *rig, bench_copy *copy)
@@ -182,13 +144,13 @@ int bench_make_pieces(const bench_rig *rig, bench_copy *copy)
     list.rows = calloc(list.num + 1, sizeof(list.rows[0]));
     list.pages = calloc(list.num + 1, sizeof(list.pages[0]));
     list.sizes = calloc(list.num + 1, sizeof(list.sizes[0]));
-    int code = BENCH_NO;
+    int code = TOOL_NO;
     if (list.rows && list.pages && list.sizes) {
         list.num = 0;
         add_runs(&list);
         code = copy_pieces(rig, &list, &copy->pieces);
     } else {
-        bench_fail(code, "out of memory");
+        tool_fail(code, "out of memory");
     }
     free(list.rows);
     free(list.pages);
@@ -199,16 +161,16 @@ int bench_make_pieces(const bench_rig *rig, bench_copy *copy)
 int bench_free_pieces(const bench_rig *rig, bench_copy *copy)
 {
     bench_pieces *pieces = &copy->pieces;
-    BENCH_PST(pst_device_free(rig->device, pieces->rows));
-    BENCH_PST(pst_device_free(rig->device, pieces->pages));
-    BENCH_PST(pst_device_free(rig->device, pieces->sizes));
-    return bench_status(pst_device_free(rig->device, pieces->scratch));
+    TOOL_PST(pst_device_free(rig->device, pieces->rows));
+    TOOL_PST(pst_device_free(rig->device, pieces->pages));
+    TOOL_PST(pst_device_free(rig->device, pieces->sizes));
+    return tool_status(pst_device_free(rig->device, pieces->scratch));
 }
 
 int bench_enqueue_pieces(const bench_rig *rig, const bench_pieces *pieces, bool back)
 {
     size_t scratch_bytes = pieces->scratch_bytes;
-    return bench_gpu(bench_gpu_batched(
+    return bench_gpu_status(bench_gpu_batched(
         pieces->scratch, &scratch_bytes, back ? pieces->pages : pieces->rows,
         back ? pieces->rows : pieces->pages, pieces->sizes, pieces->num, rig->timer.stream));
 }

@@ -1,5 +1,5 @@
 /* A0: the best of all ways to copy contiguous bytes, sampled all through the run. */
-#include "bench/stash/rig.h"
+#include "bench/stash/ceiling.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,23 +29,20 @@ static uint64_t ceiling_bytes(const bench_machine *machine, bool quick)
 static int check(bench_ceiling *ceiling, bench_slot slot)
 {
     const bench_timer *timer = &ceiling->timer;
-    *ceiling->mismatches = 0;
-    BENCH_PST(
+    TOOL_PST(
         pst_device_fill(timer->device, ceiling->to, BENCH_POISON, ceiling->bytes, timer->stream));
-    BENCH_TRY(bench_replay(timer, ceiling->graphs[slot]));
-    BENCH_TRY(bench_verify_flat(timer, ceiling->one, ceiling->to, ceiling->bytes, slot,
-                                ceiling->mismatches));
-    ceiling->mismatched_bytes[slot] = *ceiling->mismatches;
-    return BENCH_OK;
+    TOOL_TRY(bench_replay(timer, ceiling->graphs[slot]));
+    return bench_verify_flat(timer, ceiling->to, ceiling->bytes, slot,
+                             &ceiling->mismatched_bytes[slot]);
 }
 
 /* Launched once before it is recorded, because that loads the kernel. */
 static int make_candidate(bench_ceiling *ceiling, bench_slot slot)
 {
     const bench_timer *timer = &ceiling->timer;
-    BENCH_TRY(bench_fill_flat(timer, ceiling->one, ceiling->from, ceiling->bytes, slot));
-    BENCH_TRY(bench_enqueue_copy(timer, slot, 0, ceiling->to, ceiling->from, ceiling->bytes));
-    BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
+    TOOL_TRY(bench_fill_flat(timer, ceiling->from, ceiling->bytes, slot));
+    TOOL_TRY(bench_enqueue_copy(timer, slot, 0, ceiling->to, ceiling->from, ceiling->bytes));
+    TOOL_PST(pst_stream_synchronize(timer->device, timer->stream));
     BENCH_RECORD(timer,
                  bench_enqueue_copy(timer, slot, 0, ceiling->to, ceiling->from, ceiling->bytes),
                  &ceiling->graphs[slot]);
@@ -56,36 +53,29 @@ static int make_candidates(bench_ceiling *ceiling)
 {
     for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
         if (is_candidate(&ceiling->machine->device, (bench_slot)slot))
-            BENCH_TRY(make_candidate(ceiling, (bench_slot)slot));
-    return BENCH_OK;
+            TOOL_TRY(make_candidate(ceiling, (bench_slot)slot));
+    return TOOL_OK;
 }
 
 int bench_ceiling_open(bench_ceiling *ceiling, pst_device *device, const bench_machine *machine,
                        bool quick)
 {
-    const int64_t one = 1;
     uint64_t most, free_bytes;
     void *memory = NULL;
     *ceiling = (bench_ceiling){.machine = machine, .bytes = ceiling_bytes(machine, quick)};
     ceiling->series = calloc(BENCH_NUM_ANCHORS, sizeof(ceiling->series[0]));
     if (ceiling->series == NULL)
-        return bench_fail(BENCH_NO, "out of memory");
-    BENCH_TRY(bench_memory_limit(device, machine, &most, &free_bytes));
+        return tool_fail(TOOL_NO, "out of memory");
+    TOOL_TRY(bench_memory_limit(device, machine, &most, &free_bytes));
     if (2 * ceiling->bytes > most)
-        return bench_fail(
-            BENCH_NO, "A0: %" PRIu64 " bytes wanted, at most %" PRIu64 " of %" PRIu64 " bytes free",
+        return tool_fail(
+            TOOL_NO, "A0: %" PRIu64 " bytes wanted, at most %" PRIu64 " of %" PRIu64 " bytes free",
             2 * ceiling->bytes, most, free_bytes);
-    BENCH_TRY(bench_timer_open(&ceiling->timer, device));
-    BENCH_PST(pst_device_alloc(device, ceiling->bytes, &memory));
+    TOOL_TRY(bench_timer_open(&ceiling->timer, device));
+    TOOL_PST(pst_device_alloc(device, ceiling->bytes, &memory));
     ceiling->from = memory;
-    BENCH_PST(pst_device_alloc(device, ceiling->bytes, &memory));
+    TOOL_PST(pst_device_alloc(device, ceiling->bytes, &memory));
     ceiling->to = memory;
-    BENCH_PST(pst_device_alloc(device, sizeof(one), &memory));
-    ceiling->one = memory;
-    BENCH_PST(pst_device_alloc_pinned(device, sizeof(uint64_t), &memory));
-    ceiling->mismatches = memory;
-    BENCH_PST(pst_device_copy(device, ceiling->one, &one, sizeof(one), NULL));
-    BENCH_PST(pst_device_synchronize(device));
     return make_candidates(ceiling);
 }
 
@@ -95,10 +85,10 @@ int bench_ceiling_sample(bench_ceiling *ceiling, uint32_t num)
     for (uint32_t i = 0; i < num; i++)
         for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
             if (ceiling->graphs[slot]) {
-                BENCH_TRY(bench_time(&ceiling->timer, ceiling->graphs[slot], &seconds));
+                TOOL_TRY(bench_time(&ceiling->timer, ceiling->graphs[slot], &seconds));
                 bench_series_add(&ceiling->series[slot], seconds);
             }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 int bench_ceiling_report(const bench_ceiling *ceiling, bench_report *report)
@@ -116,25 +106,23 @@ int bench_ceiling_report(const bench_ceiling *ceiling, bench_report *report)
             .seconds = bench_summary(&ceiling->series[slot]),
             .mismatched_bytes = ceiling->mismatched_bytes[slot]};
         int index;
-        BENCH_TRY(bench_add_anchor(report, &anchor, &index));
+        TOOL_TRY(bench_add_anchor(report, &anchor, &index));
         if (best <= 0.0 || anchor.seconds.median < best) {
             best = anchor.seconds.median;
             report->a0 = index;
         }
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 int bench_ceiling_close(bench_ceiling *ceiling, int code)
 {
     pst_device *device = ceiling->timer.device;
-    BENCH_TRY(code);
+    TOOL_TRY(code);
     for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
-        BENCH_PST(pst_graph_destroy(ceiling->graphs[slot]));
+        TOOL_PST(pst_graph_destroy(ceiling->graphs[slot]));
     free(ceiling->series);
-    BENCH_PST(pst_device_free_pinned(device, ceiling->mismatches));
-    BENCH_PST(pst_device_free(device, ceiling->one));
-    BENCH_PST(pst_device_free(device, ceiling->from));
-    BENCH_PST(pst_device_free(device, ceiling->to));
+    TOOL_PST(pst_device_free(device, ceiling->from));
+    TOOL_PST(pst_device_free(device, ceiling->to));
     return bench_timer_close(&ceiling->timer);
 }

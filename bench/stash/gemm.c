@@ -1,8 +1,11 @@
+/* Products of matrices by cuBLAS, which is loaded when they are asked for. */
 #include "bench/stash/gemm.h"
+#include "bench/common/library.h"
+#include "bench/common/samples.h"
+#include "tools/common/tool.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Large enough for a millisecond or two on a GPU of 2022. */
 enum { GEMM_SIZE = 8192, BLOCK_BYTES = 1 << 20 };
@@ -10,13 +13,6 @@ enum { GEMM_SIZE = 8192, BLOCK_BYTES = 1 << 20 };
 enum { OP_N = 0, BF16 = 14, COMPUTE_32F = 68, ALGORITHM_DEFAULT = -1 };
 
 #define MATRIX_BYTES ((uint64_t)GEMM_SIZE * GEMM_SIZE * 2)
-
-static bool find(void *library, const char *name, void *function_out)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function_out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
 
 static const char *load(bench_gemm *gemm)
 {
@@ -27,11 +23,11 @@ static const char *load(bench_gemm *gemm)
     if (library == NULL)
         return "cuBLAS: libcublas.so.13, .12 and libcublas.so were not found";
     gemm->library = library;
-    if (find(library, "cublasCreate_v2", &gemm->create) &&
-        find(library, "cublasDestroy_v2", &gemm->destroy) &&
-        find(library, "cublasSetStream_v2", &gemm->set_stream) &&
-        find(library, "cublasSetSmCountTarget", &gemm->set_sms) &&
-        find(library, "cublasGemmEx", &gemm->product))
+    if (bench_find(library, "cublasCreate_v2", &gemm->create) &&
+        bench_find(library, "cublasDestroy_v2", &gemm->destroy) &&
+        bench_find(library, "cublasSetStream_v2", &gemm->set_stream) &&
+        bench_find(library, "cublasSetSmCountTarget", &gemm->set_sms) &&
+        bench_find(library, "cublasGemmEx", &gemm->product))
         return NULL;
     return "cuBLAS: too old for cublasSetSmCountTarget";
 }
@@ -40,26 +36,22 @@ static const char *load(bench_gemm *gemm)
 static int fill(const bench_gemm *gemm, void *matrix, const uint16_t *block)
 {
     for (uint64_t at = 0; at < MATRIX_BYTES; at += BLOCK_BYTES)
-        BENCH_PST(
+        TOOL_PST(
             pst_device_copy(gemm->device, (unsigned char *)matrix + at, block, BLOCK_BYTES, NULL));
-    return bench_status(pst_device_synchronize(gemm->device));
+    return tool_status(pst_device_synchronize(gemm->device));
 }
 
 static int make_matrices(bench_gemm *gemm)
 {
-    uint64_t x = 88172645463325252u; /* xorshift64, Marsaglia 2003 */
+    uint64_t seed = BENCH_FIRST_DRAW;
     uint16_t *block = malloc(BLOCK_BYTES);
     void **matrices[] = {&gemm->a, &gemm->b, &gemm->c};
-    int code = block ? BENCH_OK : bench_fail(BENCH_NO, "out of memory");
-    for (size_t i = 0; block && i < BLOCK_BYTES / sizeof(*block); i++) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        block[i] = (uint16_t)((x & 0x807f) | 0x3f00);
-    }
-    for (int i = 0; i < 3 && code == BENCH_OK; i++) {
-        code = bench_status(pst_device_alloc(gemm->device, MATRIX_BYTES, matrices[i]));
-        if (code == BENCH_OK)
+    int code = block ? TOOL_OK : tool_fail(TOOL_NO, "out of memory");
+    for (size_t i = 0; block && i < BLOCK_BYTES / sizeof(*block); i++)
+        block[i] = (uint16_t)((bench_draw(&seed) & 0x807f) | 0x3f00);
+    for (int i = 0; i < 3 && code == TOOL_OK; i++) {
+        code = tool_status(pst_device_alloc(gemm->device, MATRIX_BYTES, matrices[i]));
+        if (code == TOOL_OK)
             code = fill(gemm, *matrices[i], block);
     }
     free(block);
@@ -68,7 +60,7 @@ static int make_matrices(bench_gemm *gemm)
 
 static int answer(int status, const char *call)
 {
-    return status == 0 ? BENCH_OK : bench_fail(BENCH_DEVICE, "%s: status %d", call, status);
+    return status == 0 ? TOOL_OK : tool_fail(TOOL_DEVICE, "%s: status %d", call, status);
 }
 
 int bench_gemm_open(bench_gemm *gemm, pst_device *device, pst_stream stream,
@@ -77,16 +69,16 @@ int bench_gemm_open(bench_gemm *gemm, pst_device *device, pst_stream stream,
     *gemm = (bench_gemm){.device = device};
     *missing_out = load(gemm);
     if (*missing_out != NULL)
-        return BENCH_OK;
-    BENCH_TRY(make_matrices(gemm));
-    BENCH_TRY(answer(gemm->create(&gemm->handle), "cublasCreate"));
+        return TOOL_OK;
+    TOOL_TRY(make_matrices(gemm));
+    TOOL_TRY(answer(gemm->create(&gemm->handle), "cublasCreate"));
     return answer(gemm->set_stream(gemm->handle, stream), "cublasSetStream");
 }
 
 int bench_gemm_run(const bench_gemm *gemm, int num_sms)
 {
     const float alpha = 1.0f, beta = 0.0f;
-    BENCH_TRY(answer(gemm->set_sms(gemm->handle, num_sms), "cublasSetSmCountTarget"));
+    TOOL_TRY(answer(gemm->set_sms(gemm->handle, num_sms), "cublasSetSmCountTarget"));
     return answer(gemm->product(gemm->handle, OP_N, OP_N, GEMM_SIZE, GEMM_SIZE, GEMM_SIZE, &alpha,
                                 gemm->a, BF16, GEMM_SIZE, gemm->b, BF16, GEMM_SIZE, &beta, gemm->c,
                                 BF16, GEMM_SIZE, COMPUTE_32F, ALGORITHM_DEFAULT),
@@ -96,11 +88,11 @@ int bench_gemm_run(const bench_gemm *gemm, int num_sms)
 int bench_gemm_close(bench_gemm *gemm)
 {
     if (gemm->handle)
-        BENCH_TRY(answer(gemm->destroy(gemm->handle), "cublasDestroy"));
-    BENCH_PST(pst_device_free(gemm->device, gemm->a));
-    BENCH_PST(pst_device_free(gemm->device, gemm->b));
-    BENCH_PST(pst_device_free(gemm->device, gemm->c));
+        TOOL_TRY(answer(gemm->destroy(gemm->handle), "cublasDestroy"));
+    TOOL_PST(pst_device_free(gemm->device, gemm->a));
+    TOOL_PST(pst_device_free(gemm->device, gemm->b));
+    TOOL_PST(pst_device_free(gemm->device, gemm->c));
     if (gemm->library)
         dlclose(gemm->library);
-    return BENCH_OK;
+    return TOOL_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef PAGESTASH_BENCH_GEMM_H
 #define PAGESTASH_BENCH_GEMM_H
 
-#include "bench/stash/bench.h"
+#include <pagestash/pagestash.h>
 
 typedef struct bench_gemm {
     pst_device *device;

@@ -2,6 +2,7 @@
  * plain copies of as many bytes. Everything is sampled in turn; the ids of a pool go round, so
  * that all of its memory is used. */
 #include "bench/stash/host_tier.h"
+#include "bench/stash/measure.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,10 +45,10 @@ static int record(const tier_rig *self, variant *added)
     const bench_copy *copy = &self->rig.copies[0];
     bench_rig rig = self->rig;
     rig.what.num_sms = added->num_sms;
-    BENCH_PST(pst_ticket_set_offload(copy->ticket, added->num, added->den));
+    TOOL_PST(pst_ticket_set_offload(copy->ticket, added->num, added->den));
     for (int op = 0; op < 2; op++)
         BENCH_RECORD(&rig.timer, bench_rig_enqueue(&rig, copy, operations[op]), &added->graphs[op]);
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* That the pages are where they were asked to be: a stash may take the other tier. */
@@ -55,17 +56,17 @@ static int check_tiers(const bench_rig *rig, variant *added)
 {
     const uint64_t wanted = rig->pages * added->num / added->den;
     pst_pool_status status;
-    BENCH_TRY(bench_replay(&rig->timer, added->graphs[0]));
-    BENCH_PST(pst_pool_step(rig->pool, rig->timer.stream));
-    BENCH_TRY(bench_replay(&rig->timer, added->graphs[1]));
-    BENCH_PST(pst_pool_poll(rig->pool, &status));
+    TOOL_TRY(bench_replay(&rig->timer, added->graphs[0]));
+    TOOL_PST(pst_pool_step(rig->pool, rig->timer.stream));
+    TOOL_TRY(bench_replay(&rig->timer, added->graphs[1]));
+    TOOL_PST(pst_pool_poll(rig->pool, &status));
     added->pinned_pages = status.in_use[1];
     if (status.in_use[1] == wanted && status.in_use[0] == rig->pages - wanted)
-        return BENCH_OK;
-    return bench_fail(BENCH_NO,
-                      "offload %u/%u of %" PRIu64 " pages: %" PRIu64 " on the host and %" PRIu64
-                      " on the device",
-                      added->num, added->den, rig->pages, status.in_use[1], status.in_use[0]);
+        return TOOL_OK;
+    return tool_fail(TOOL_NO,
+                     "offload %u/%u of %" PRIu64 " pages: %" PRIu64 " on the host and %" PRIu64
+                     " on the device",
+                     added->num, added->den, rig->pages, status.in_use[1], status.in_use[0]);
 }
 
 static int check(tier_rig *self, variant *added)
@@ -79,7 +80,7 @@ static int check(tier_rig *self, variant *added)
     const int code = bench_check(&self->rig, self->num, &added->mismatched_bytes);
     for (int op = 0; op < 2; op++)
         copy->graphs[operations[op]] = usual[op];
-    BENCH_TRY(code);
+    TOOL_TRY(code);
     return check_tiers(&self->rig, added);
 }
 
@@ -87,10 +88,10 @@ static int add(tier_rig *self, uint32_t num, uint32_t den, int num_sms)
 {
     variant *added = &self->variants[self->num];
     if (num_sms >= self->rig.machine->device.num_sms)
-        return BENCH_OK;
+        return TOOL_OK;
     *added = (variant){.num = num, .den = den, .num_sms = num_sms};
     self->num++;
-    BENCH_TRY(record(self, added));
+    TOOL_TRY(record(self, added));
     return check(self, added);
 }
 
@@ -100,13 +101,13 @@ static int add_variants(tier_rig *self, bool is_parts, bool quick)
     static const int budgets[] = {2, 4, 8, 16, 0}, quick_budgets[] = {4, 8, 0}, few[] = {8, 0};
     const int *all = quick ? quick_budgets : budgets;
     for (int i = 0; !is_parts && (i == 0 || all[i - 1]); i++)
-        BENCH_TRY(add(self, 1, 1, all[i]));
+        TOOL_TRY(add(self, 1, 1, all[i]));
     for (int i = 0; i < 2; i++) {
-        BENCH_TRY(add(self, 1, is_parts ? 1 : 2, few[i]));
+        TOOL_TRY(add(self, 1, is_parts ? 1 : 2, few[i]));
         if (is_parts)
-            BENCH_TRY(add(self, 0, 1, few[i]));
+            TOOL_TRY(add(self, 0, 1, few[i]));
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* ---- pools ---- */
@@ -118,8 +119,8 @@ static int touch_pages(const tier_rig *self)
     const uint64_t all = rig->what.host_bytes / rig->what.page_bytes;
     for (uint64_t pages = 0; pages < all; pages += rig->pages)
         for (int op = 0; op < 2; op++)
-            BENCH_TRY(bench_replay(&rig->timer, self->variants[0].graphs[op]));
-    return BENCH_OK;
+            TOOL_TRY(bench_replay(&rig->timer, self->variants[0].graphs[op]));
+    return TOOL_OK;
 }
 
 static int open_rig(host_tier *self, tier_rig *added, pst_device *device, const bench_case *what,
@@ -129,11 +130,11 @@ static int open_rig(host_tier *self, tier_rig *added, pst_device *device, const 
     bench_host_tier *tier = &report->host_tier;
     uint64_t bytes = what->host_bytes;
     bool skipped;
-    BENCH_TRY(bench_plan(&added->rig, device, what, true, report, &skipped));
+    TOOL_TRY(bench_prepare_or_skip(&added->rig, device, what, true, report, &skipped));
     if (skipped)
-        return BENCH_OK;
+        return TOOL_OK;
     if (report->machine.device.kind == PST_DEVICE_HOST)
-        BENCH_TRY(bench_rig_bytes(&added->rig, &bytes));
+        TOOL_TRY(bench_rig_bytes(&added->rig, &bytes));
     if (bytes > self->left) {
         char reason[160];
         snprintf(reason, sizeof(reason),
@@ -143,9 +144,9 @@ static int open_rig(host_tier *self, tier_rig *added, pst_device *device, const 
         return bench_add_skip(report, what, reason);
     }
     self->left -= bytes;
-    BENCH_TRY(bench_rig_open(&added->rig));
+    TOOL_TRY(bench_rig_open(&added->rig));
     added->is_open = true;
-    BENCH_TRY(add_variants(added, is_parts, self->quick));
+    TOOL_TRY(add_variants(added, is_parts, self->quick));
     if (!is_parts)
         tier->pins[tier->num_pins++] =
             (bench_pin){.bytes = what->host_bytes, .seconds = added->rig.pool_seconds};
@@ -161,11 +162,11 @@ static int open_rigs(host_tier *self, pst_device *device, bench_report *report)
     bench_case what = bench_base_case();
     what.sweep = BENCH_SWEEP_HOST;
     what.bytes = bytes;
-    BENCH_TRY(bench_host_limit(&report->machine, &self->left));
+    TOOL_TRY(bench_host_limit(&report->machine, &self->left));
     self->left -= bytes < self->left ? bytes : self->left; /* the anchors' */
     for (int i = 0; i < num_pools; i++) {
         what.host_bytes = (is_host ? on_host : on_cuda)[i] * BENCH_MIB;
-        BENCH_TRY(open_rig(self, &self->rigs[i], device, &what, report));
+        TOOL_TRY(open_rig(self, &self->rigs[i], device, &what, report));
     }
     what.bytes = bytes / 2;
     what.host_bytes = what.bytes + SPARE_PAGES * what.page_bytes;
@@ -175,12 +176,12 @@ static int open_rigs(host_tier *self, pst_device *device, bench_report *report)
 static int close_rig(tier_rig *self)
 {
     if (!self->is_open)
-        return BENCH_OK;
-    BENCH_TRY(bench_check_faults(&self->rig));
+        return TOOL_OK;
+    TOOL_TRY(bench_check_faults(&self->rig));
     for (uint32_t v = 0; v < self->num; v++)
         for (int op = 0; op < 2; op++)
-            BENCH_PST(pst_graph_destroy(self->variants[v].graphs[op]));
-    return bench_rig_close(&self->rig, BENCH_OK);
+            TOOL_PST(pst_graph_destroy(self->variants[v].graphs[op]));
+    return bench_rig_close(&self->rig, TOOL_OK);
 }
 
 /* ---- samples, rows ---- */
@@ -190,10 +191,10 @@ static int sample_rig(tier_rig *self)
     double seconds;
     for (uint32_t v = 0; self->is_open && v < self->num; v++)
         for (int op = 0; op < 2; op++) {
-            BENCH_TRY(bench_time(&self->rig.timer, self->variants[v].graphs[op], &seconds));
+            TOOL_TRY(bench_time(&self->rig.timer, self->variants[v].graphs[op], &seconds));
             bench_series_add(&self->variants[v].series[op], seconds);
         }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 static void add_row(const host_tier *self, const tier_rig *from, const variant *of,
@@ -226,14 +227,14 @@ static int measure(host_tier *self, bench_report *report)
 {
     bench_host_tier *tier = &report->host_tier;
     const uint32_t samples = self->quick ? QUICK_SAMPLES : SAMPLES;
-    BENCH_TRY(bench_link_open(&self->link, &self->rigs[0].rig));
+    TOOL_TRY(bench_link_open(&self->link, &self->rigs[0].rig));
     for (uint32_t i = 0; i < samples; i++) {
-        BENCH_TRY(bench_link_sample(&self->link));
+        TOOL_TRY(bench_link_sample(&self->link));
         for (int r = 0; r < RIGS; r++)
-            BENCH_TRY(sample_rig(&self->rigs[r]));
+            TOOL_TRY(sample_rig(&self->rigs[r]));
     }
     tier->bytes = self->rigs[0].rig.shape.live_bytes;
-    BENCH_TRY(bench_link_report(&self->link, report));
+    TOOL_TRY(bench_link_report(&self->link, report));
     for (int r = 0; r < RIGS; r++)
         for (uint32_t v = 0; self->rigs[r].is_open && v < self->rigs[r].num; v++)
             add_row(self, &self->rigs[r], &self->rigs[r].variants[v], tier);
@@ -244,11 +245,11 @@ int bench_measure_host_tier(pst_device *device, bool quick, bench_report *report
 {
     static host_tier self;
     self.quick = quick;
-    BENCH_TRY(open_rigs(&self, device, report));
+    TOOL_TRY(open_rigs(&self, device, report));
     if (self.rigs[0].is_open)
-        BENCH_TRY(measure(&self, report));
+        TOOL_TRY(measure(&self, report));
     for (int r = 0; r < RIGS; r++)
-        BENCH_TRY(close_rig(&self.rigs[r]));
+        TOOL_TRY(close_rig(&self.rigs[r]));
     return bench_measure_recovery(device, &report->machine, quick, quick ? QUICK_SAMPLES : SAMPLES,
                                   &report->host_tier.recovery);
 }

@@ -24,19 +24,16 @@ static int check(const bench_link *link, int direction, bench_link_copy *copy, u
     const bench_timer *timer = &rig->timer;
     const uint64_t bytes = rig->shape.live_bytes;
     unsigned char *arena = rig->copies[0].arena, *target = rig->copies[0].target;
-    *rig->mismatches = 0;
-    BENCH_TRY(bench_fill_flat(timer, rig->one, arena, bytes, key));
+    TOOL_TRY(bench_fill_flat(timer, arena, bytes, key));
     memset(link->pinned, BENCH_POISON, bytes);
-    BENCH_PST(pst_device_fill(rig->device, target, BENCH_POISON, bytes, timer->stream));
+    TOOL_PST(pst_device_fill(rig->device, target, BENCH_POISON, bytes, timer->stream));
     if (direction == BENCH_FROM_HOST)
-        BENCH_PST(pst_device_copy(rig->device, link->pinned, arena, bytes, timer->stream));
-    BENCH_PST(pst_graph_launch(copy->graph, timer->stream));
+        TOOL_PST(pst_device_copy(rig->device, link->pinned, arena, bytes, timer->stream));
+    TOOL_PST(pst_graph_launch(copy->graph, timer->stream));
     if (direction == BENCH_TO_HOST)
-        BENCH_PST(pst_device_copy(rig->device, target, link->pinned, bytes, timer->stream));
-    BENCH_PST(pst_stream_synchronize(rig->device, timer->stream));
-    BENCH_TRY(bench_verify_flat(timer, rig->one, target, bytes, key, rig->mismatches));
-    copy->mismatched_bytes = *rig->mismatches;
-    return BENCH_OK;
+        TOOL_PST(pst_device_copy(rig->device, target, link->pinned, bytes, timer->stream));
+    TOOL_PST(pst_stream_synchronize(rig->device, timer->stream));
+    return bench_verify_flat(timer, target, bytes, key, &copy->mismatched_bytes);
 }
 
 /* Launched once before it is recorded, because that loads the kernel. */
@@ -46,8 +43,8 @@ static int add(bench_link *link, int direction, bench_slot slot, int num_sms)
     const uint32_t number = link->num[direction]++;
     bench_link_copy *copy = &link->copies[direction][number];
     *copy = (bench_link_copy){.slot = slot, .num_sms = num_sms};
-    BENCH_TRY(enqueue(link, direction, copy));
-    BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
+    TOOL_TRY(enqueue(link, direction, copy));
+    TOOL_PST(pst_stream_synchronize(timer->device, timer->stream));
     BENCH_RECORD(timer, enqueue(link, direction, copy), &copy->graph);
     return check(link, direction, copy, number + BENCH_MAX_LINK_COPIES * (uint64_t)direction);
 }
@@ -56,18 +53,18 @@ int bench_link_open(bench_link *link, const bench_rig *rig)
 {
     const pst_device_info *info = &rig->machine->device;
     *link = (bench_link){.rig = rig};
-    BENCH_PST(pst_device_alloc_pinned(rig->device, rig->shape.live_bytes, &link->pinned));
+    TOOL_PST(pst_device_alloc_pinned(rig->device, rig->shape.live_bytes, &link->pinned));
     for (int direction = 0; direction < BENCH_DIRECTIONS; direction++) {
         bench_slot own[BENCH_NUM_ANCHORS];
         const bool is_stash = direction == BENCH_TO_HOST;
         const uint32_t num = bench_own_copies(info, PST_BACKEND_AUTO, is_stash, own);
-        BENCH_TRY(add(link, direction, BENCH_DRIVER_COPY, 0));
+        TOOL_TRY(add(link, direction, BENCH_DRIVER_COPY, 0));
         for (uint32_t i = 0; i < num && !rig->timer.is_host; i++)
             for (int b = 0; b < NUM_BUDGETS; b++)
                 if (budgets[b] < info->num_sms)
-                    BENCH_TRY(add(link, direction, own[i], budgets[b]));
+                    TOOL_TRY(add(link, direction, own[i], budgets[b]));
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 int bench_link_sample(bench_link *link)
@@ -76,10 +73,10 @@ int bench_link_sample(bench_link *link)
     for (int direction = 0; direction < BENCH_DIRECTIONS; direction++)
         for (uint32_t i = 0; i < link->num[direction]; i++) {
             bench_link_copy *copy = &link->copies[direction][i];
-            BENCH_TRY(bench_time(&link->rig->timer, copy->graph, &seconds));
+            TOOL_TRY(bench_time(&link->rig->timer, copy->graph, &seconds));
             bench_series_add(&copy->series, seconds);
         }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 const bench_link_copy *bench_link_best(const bench_link *link, int direction)
@@ -115,20 +112,20 @@ int bench_link_report(const bench_link *link, bench_report *report)
                 .seconds = bench_summary(&copy->series),
                 .mismatched_bytes = copy->mismatched_bytes};
             int index;
-            BENCH_TRY(bench_add_anchor(report, &anchor, &index));
+            TOOL_TRY(bench_add_anchor(report, &anchor, &index));
             if (i == 0)
                 tier->engine[direction] = index;
             if (copy == best)
                 tier->sm_copy[direction] = index;
         }
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 int bench_link_close(bench_link *link)
 {
     for (int direction = 0; direction < BENCH_DIRECTIONS; direction++)
         for (uint32_t i = 0; i < link->num[direction]; i++)
-            BENCH_PST(pst_graph_destroy(link->copies[direction][i].graph));
-    return bench_status(pst_device_free_pinned(link->rig->device, link->pinned));
+            TOOL_PST(pst_graph_destroy(link->copies[direction][i].graph));
+    return tool_status(pst_device_free_pinned(link->rig->device, link->pinned));
 }

@@ -1,11 +1,11 @@
 /* The machine: caches, driver, clocks. */
-#include "bench/stash/bench.h"
-#include "bench/stash/gpu.h"
+#include "bench/common/library.h"
+#include "bench/stash/measure.h"
+#include "bench/stash/rig.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* For machines that do not say how large their caches are. */
@@ -59,25 +59,18 @@ typedef struct nvml {
 
 enum { NVML_SM = 1, NVML_MEMORY = 2 };
 
-static bool find(void *library, const char *name, void *function_out)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function_out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
-
 static bool open_nvml(nvml *self)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return false;
     self->library = library;
-    if (find(library, "nvmlInit_v2", &self->init) &&
-        find(library, "nvmlShutdown", &self->shutdown) &&
-        find(library, "nvmlSystemGetDriverVersion", &self->driver) &&
-        find(library, "nvmlDeviceGetHandleByPciBusId_v2", &self->device) &&
-        find(library, "nvmlDeviceGetClockInfo", &self->clock) &&
-        find(library, "nvmlDeviceGetMaxClockInfo", &self->max_clock) && self->init() == 0)
+    if (bench_find(library, "nvmlInit_v2", &self->init) &&
+        bench_find(library, "nvmlShutdown", &self->shutdown) &&
+        bench_find(library, "nvmlSystemGetDriverVersion", &self->driver) &&
+        bench_find(library, "nvmlDeviceGetHandleByPciBusId_v2", &self->device) &&
+        bench_find(library, "nvmlDeviceGetClockInfo", &self->clock) &&
+        bench_find(library, "nvmlDeviceGetMaxClockInfo", &self->max_clock) && self->init() == 0)
         return true;
     dlclose(library);
     return false;
@@ -122,25 +115,35 @@ static int read_host_bytes(bench_machine *machine)
 {
     pst_device *host = NULL;
     pst_device_info info;
-    BENCH_PST(pst_device_open("host", 0, &host));
-    BENCH_PST(pst_device_get_info(host, &info));
+    TOOL_PST(pst_device_open("host", 0, &host));
+    TOOL_PST(pst_device_get_info(host, &info));
     machine->host_bytes = info.free_bytes;
-    return bench_status(pst_device_close(host));
+    return tool_status(pst_device_close(host));
 }
 
-int bench_machine_of(pst_device *device, bench_machine *machine)
+static int read_device(pst_device *device, bench_machine *machine)
 {
     bench_gpu_facts facts;
-    memset(machine, 0, sizeof(*machine));
-    BENCH_TRY(read_host_bytes(machine));
-    BENCH_PST(pst_device_get_info(device, &machine->device));
+    TOOL_PST(pst_device_get_info(device, &machine->device));
     if (machine->device.kind == PST_DEVICE_HOST) {
         find_host_cache(machine);
-        return BENCH_OK;
+        return TOOL_OK;
     }
     BENCH_GPU(bench_gpu_get_facts(machine->device.index, &facts));
     machine->cache_bytes = facts.l2_bytes;
     machine->cache_source = "device";
     read_driver(machine, &facts);
-    return BENCH_OK;
+    return TOOL_OK;
+}
+
+int bench_machine_of(pst_device *device, uint64_t cache_bytes, bench_machine *machine)
+{
+    *machine = (bench_machine){.cache_bytes = 0};
+    TOOL_TRY(read_host_bytes(machine));
+    TOOL_TRY(read_device(device, machine));
+    if (cache_bytes == 0)
+        return TOOL_OK;
+    machine->cache_bytes = cache_bytes;
+    machine->cache_source = "option";
+    return TOOL_OK;
 }

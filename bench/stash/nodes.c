@@ -1,4 +1,5 @@
 /* What a graph costs that does nothing: one empty kernel, and a chain of them. */
+#include "bench/stash/measure.h"
 #include "bench/stash/rig.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ static int enqueue_chain(const bench_timer *timer, uint32_t nodes)
 {
     for (uint32_t i = 0; i < nodes; i++)
         BENCH_GPU(bench_gpu_idle(timer->stream));
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 static int measure(const bench_timer *timer, uint32_t samples, bench_report *report)
@@ -17,16 +18,16 @@ static int measure(const bench_timer *timer, uint32_t samples, bench_report *rep
     static const uint32_t lengths[LENGTHS] = {1, CHAIN};
     pst_graph *graphs[LENGTHS] = {NULL};
     static bench_series series[LENGTHS];
-    BENCH_TRY(enqueue_chain(timer, 1)); /* outside capture, because that loads the kernel */
-    BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
+    TOOL_TRY(enqueue_chain(timer, 1)); /* outside capture, because that loads the kernel */
+    TOOL_PST(pst_stream_synchronize(timer->device, timer->stream));
     for (int i = 0; i < LENGTHS; i++) {
         BENCH_RECORD(timer, enqueue_chain(timer, lengths[i]), &graphs[i]);
-        BENCH_TRY(bench_replay(timer, graphs[i]));
+        TOOL_TRY(bench_replay(timer, graphs[i]));
     }
     for (uint32_t n = 0; n < samples; n++)
         for (int i = 0; i < LENGTHS; i++) {
             double seconds;
-            BENCH_TRY(bench_time(timer, graphs[i], &seconds));
+            TOOL_TRY(bench_time(timer, graphs[i], &seconds));
             bench_series_add(&series[i], seconds);
         }
     for (int i = 0; i < LENGTHS; i++) {
@@ -36,18 +37,18 @@ static int measure(const bench_timer *timer, uint32_t samples, bench_report *rep
                                      .nodes = lengths[i],
                                      .seconds = bench_summary(&series[i])};
         int index;
-        BENCH_TRY(bench_add_anchor(report, &anchor, &index));
-        BENCH_PST(pst_graph_destroy(graphs[i]));
+        TOOL_TRY(bench_add_anchor(report, &anchor, &index));
+        TOOL_PST(pst_graph_destroy(graphs[i]));
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 int bench_measure_nodes(pst_device *device, uint32_t samples, bench_report *report)
 {
     bench_timer timer;
     if (report->machine.device.kind == PST_DEVICE_HOST)
-        return BENCH_OK;
-    BENCH_TRY(bench_timer_open(&timer, device));
-    BENCH_TRY(measure(&timer, samples, report));
+        return TOOL_OK;
+    TOOL_TRY(bench_timer_open(&timer, device));
+    TOOL_TRY(measure(&timer, samples, report));
     return bench_timer_close(&timer);
 }

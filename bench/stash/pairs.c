@@ -1,6 +1,7 @@
 /* Random stashes and restores, replayed from a graph: no page may be lost, and the same history
  * must give the same pages again. Which page holds what is found by looking for the bytes in the
  * memory that the pool was given. */
+#include "bench/stash/measure.h"
 #include "bench/stash/rig.h"
 
 #include <stdlib.h>
@@ -22,7 +23,6 @@ typedef struct pairs_rig {
     unsigned char *arenas;
     int64_t *counts;  /* one for each ticket */
     int64_t *choices; /* PAIRS random counts, then TICKETS more */
-    uint64_t *mismatches;
     pst_pool *pool;
     pst_group *groups[TICKETS];
     pst_ticket *tickets[TICKETS];
@@ -31,31 +31,21 @@ typedef struct pairs_rig {
     uint64_t places[RUNS][TICKETS][PAGES_EACH]; /* offset of the page in memory, or UINT64_MAX */
 } pairs_rig;
 
-static uint64_t draw(uint64_t *x) /* xorshift64, Marsaglia 2003 */
-{
-    *x ^= *x << 13;
-    *x ^= *x >> 7;
-    *x ^= *x << 17;
-    return *x;
-}
-
 static int make_memory(pairs_rig *self, uint64_t *seed)
 {
     pst_device *device = self->timer.device;
     void *memory = NULL;
-    BENCH_PST(pst_device_alloc(device, TICKETS * ARENA, &memory));
+    TOOL_PST(pst_device_alloc(device, TICKETS * ARENA, &memory));
     self->arenas = memory;
-    BENCH_PST(pst_device_alloc(device, TICKETS * sizeof(int64_t), &memory));
+    TOOL_PST(pst_device_alloc(device, TICKETS * sizeof(int64_t), &memory));
     self->counts = memory;
-    BENCH_PST(pst_device_alloc(device, sizeof(self->host_choices), &memory));
+    TOOL_PST(pst_device_alloc(device, sizeof(self->host_choices), &memory));
     self->choices = memory;
-    BENCH_PST(pst_device_alloc_pinned(device, sizeof(uint64_t), &memory));
-    self->mismatches = memory;
     for (int i = 0; i < PAIRS + TICKETS; i++)
-        self->host_choices[i] = (int64_t)(draw(seed) % (CAPACITY + 1));
-    BENCH_PST(pst_device_copy(device, self->choices, self->host_choices, sizeof(self->host_choices),
-                              NULL));
-    return bench_status(pst_device_synchronize(device));
+        self->host_choices[i] = (int64_t)(bench_draw(seed) % (CAPACITY + 1));
+    TOOL_PST(pst_device_copy(device, self->choices, self->host_choices, sizeof(self->host_choices),
+                             NULL));
+    return tool_status(pst_device_synchronize(device));
 }
 
 static int make_pool(pairs_rig *self)
@@ -65,26 +55,21 @@ static int make_pool(pairs_rig *self)
     config.page_bytes = PAGE;
     config.num_pages = TICKETS * PAGES_EACH;
     config.max_tickets = TICKETS;
-    BENCH_PST(pst_pool_bytes(&config, &self->memory_bytes));
-    BENCH_PST(pst_device_alloc(device, self->memory_bytes, &self->memory));
+    TOOL_PST(pst_pool_bytes(&config, &self->memory_bytes));
+    TOOL_PST(pst_device_alloc(device, self->memory_bytes, &self->memory));
     config.memory = self->memory;
     config.memory_bytes = self->memory_bytes;
-    BENCH_PST(pst_pool_create(device, &config, &self->pool));
+    TOOL_PST(pst_pool_create(device, &config, &self->pool));
     for (int t = 0; t < TICKETS; t++) {
         const pst_row_space space = {.counts = self->counts + t,
                                      .count_type = PST_COUNT_INT64,
                                      .capacity = CAPACITY,
                                      .num_segments = 1};
         const pst_tensor tensor = {.base = self->arenas + t * ARENA, .row_bytes = ROW};
-        pst_group_config group = PST_GROUP_CONFIG_INIT;
-        group.spaces = &space;
-        group.num_spaces = 1;
-        group.tensors = &tensor;
-        group.num_tensors = 1;
-        BENCH_PST(pst_group_create(device, &group, &self->groups[t]));
-        BENCH_PST(pst_ticket_create(self->pool, self->groups[t], &self->tickets[t]));
+        TOOL_TRY(bench_make_group(device, &space, &tensor, 1, &self->groups[t]));
+        TOOL_PST(pst_ticket_create(self->pool, self->groups[t], &self->tickets[t]));
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* ---- history ---- */
@@ -92,18 +77,17 @@ static int make_pool(pairs_rig *self)
 static int stash(const pairs_rig *self, int ticket, int choice)
 {
     pst_stream stream = self->timer.stream;
-    BENCH_PST(pst_device_copy(self->timer.device, self->counts + ticket, self->choices + choice,
-                              sizeof(int64_t), stream));
-    return bench_status(
-        pst_ticket_stash(self->tickets[ticket], self->groups[ticket], NULL, stream));
+    TOOL_PST(pst_device_copy(self->timer.device, self->counts + ticket, self->choices + choice,
+                             sizeof(int64_t), stream));
+    return tool_status(pst_ticket_stash(self->tickets[ticket], self->groups[ticket], NULL, stream));
 }
 
 static int give_back(const pairs_rig *self, int ticket, bool release)
 {
     pst_stream stream = self->timer.stream;
     if (release)
-        return bench_status(pst_ticket_release(self->tickets[ticket], stream));
-    return bench_status(
+        return tool_status(pst_ticket_release(self->tickets[ticket], stream));
+    return tool_status(
         pst_ticket_restore(self->tickets[ticket], self->groups[ticket], NULL, stream));
 }
 
@@ -112,29 +96,29 @@ static int enqueue_pairs(const pairs_rig *self, uint64_t seed)
 {
     bool live[TICKETS] = {false};
     for (int begun = 0; begun < PAIRS;) {
-        const int t = (int)(draw(&seed) % TICKETS);
+        const int t = (int)(bench_draw(&seed) % TICKETS);
         if (live[t])
-            BENCH_TRY(give_back(self, t, draw(&seed) % 4 == 0));
+            TOOL_TRY(give_back(self, t, bench_draw(&seed) % 4 == 0));
         else
-            BENCH_TRY(stash(self, t, begun++));
+            TOOL_TRY(stash(self, t, begun++));
         live[t] = !live[t];
     }
     for (int t = 0; t < TICKETS; t++)
         if (live[t])
-            BENCH_TRY(give_back(self, t, false));
-    return BENCH_OK;
+            TOOL_TRY(give_back(self, t, false));
+    return TOOL_OK;
 }
 
 static int check_pool(const pairs_rig *self, bench_pairs *result)
 {
     pst_pool_status status;
-    BENCH_PST(pst_pool_check(self->pool, self->timer.stream));
-    BENCH_PST(pst_pool_step(self->pool, self->timer.stream));
-    BENCH_PST(pst_stream_synchronize(self->timer.device, self->timer.stream));
-    BENCH_PST(pst_pool_poll(self->pool, &status));
+    TOOL_PST(pst_pool_check(self->pool, self->timer.stream));
+    TOOL_PST(pst_pool_step(self->pool, self->timer.stream));
+    TOOL_PST(pst_stream_synchronize(self->timer.device, self->timer.stream));
+    TOOL_PST(pst_pool_poll(self->pool, &status));
     result->check_errors += status.check_errors;
     result->faults += status.num_faults;
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* ---- where the pages are ---- */
@@ -150,15 +134,15 @@ static uint64_t place_of(const unsigned char *memory, uint64_t bytes, const unsi
 static int find_pages(pairs_rig *self, unsigned char *memory, unsigned char *rows, int run)
 {
     pst_device *device = self->timer.device;
-    BENCH_PST(pst_device_copy(device, memory, self->memory, self->memory_bytes, NULL));
-    BENCH_PST(pst_device_copy(device, rows, self->arenas, TICKETS * ARENA, NULL));
-    BENCH_PST(pst_device_synchronize(device));
+    TOOL_PST(pst_device_copy(device, memory, self->memory, self->memory_bytes, NULL));
+    TOOL_PST(pst_device_copy(device, rows, self->arenas, TICKETS * ARENA, NULL));
+    TOOL_PST(pst_device_synchronize(device));
     for (int t = 0; t < TICKETS; t++)
         for (int p = 0; p < PAGES_EACH; p++)
             if (self->host_choices[PAIRS + t] * ROW > p * PAGE)
                 self->places[run][t][p] =
                     place_of(memory, self->memory_bytes, rows + t * ARENA + p * PAGE);
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* Bytes of this run alone, so that what earlier stashes left in the pages is not taken for them. */
@@ -171,51 +155,51 @@ static int stash_all(const pairs_rig *self, int run)
 {
     for (int t = 0; t < TICKETS; t++) {
         const pst_pattern pattern = pattern_of(run, t);
-        BENCH_PST(pst_device_copy(self->timer.device, self->counts + t, self->choices + PAIRS + t,
-                                  sizeof(int64_t), self->timer.stream));
-        BENCH_PST(pst_group_fill(self->groups[t], &pattern, self->timer.stream));
-        BENCH_TRY(stash(self, t, PAIRS + t));
+        TOOL_PST(pst_device_copy(self->timer.device, self->counts + t, self->choices + PAIRS + t,
+                                 sizeof(int64_t), self->timer.stream));
+        TOOL_PST(pst_group_fill(self->groups[t], &pattern, self->timer.stream));
+        TOOL_TRY(stash(self, t, PAIRS + t));
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 static int restore_all(const pairs_rig *self, int run, bench_pairs *result)
 {
     pst_stream stream = self->timer.stream;
-    *self->mismatches = 0;
-    BENCH_PST(
+    *self->timer.mismatches = 0;
+    TOOL_PST(
         pst_device_fill(self->timer.device, self->arenas, BENCH_POISON, TICKETS * ARENA, stream));
     for (int t = 0; t < TICKETS; t++) {
         const pst_pattern pattern = pattern_of(run, t);
-        BENCH_TRY(give_back(self, t, false));
-        BENCH_PST(pst_group_verify(self->groups[t], self->groups[t], &pattern, BENCH_POISON,
-                                   self->mismatches, stream));
+        TOOL_TRY(give_back(self, t, false));
+        TOOL_PST(pst_group_verify(self->groups[t], self->groups[t], &pattern, BENCH_POISON,
+                                  self->timer.mismatches, stream));
     }
-    BENCH_PST(pst_stream_synchronize(self->timer.device, stream));
-    result->mismatched_bytes += *self->mismatches;
-    return BENCH_OK;
+    TOOL_PST(pst_stream_synchronize(self->timer.device, stream));
+    result->mismatched_bytes += *self->timer.mismatches;
+    return TOOL_OK;
 }
 
 static int run_once(pairs_rig *self, uint64_t pairs, int run, bench_pairs *result)
 {
     pst_stream stream = self->timer.stream;
-    BENCH_PST(pst_pool_reset(self->pool, PST_RESET_ALL, stream));
+    TOOL_PST(pst_pool_reset(self->pool, PST_RESET_ALL, stream));
     for (uint64_t done = 0; done < pairs; done += PAIRS) {
-        BENCH_PST(pst_graph_launch(self->graph, stream));
+        TOOL_PST(pst_graph_launch(self->graph, stream));
         result->pairs += run == 0 ? PAIRS : 0;
     }
-    BENCH_TRY(stash_all(self, run));
-    BENCH_TRY(check_pool(self, result));
+    TOOL_TRY(stash_all(self, run));
+    TOOL_TRY(check_pool(self, result));
     unsigned char *memory = malloc(self->memory_bytes), *rows = malloc(TICKETS * ARENA);
-    int code = BENCH_NO;
+    int code = TOOL_NO;
     if (memory && rows)
         code = find_pages(self, memory, rows, run);
     else
-        bench_fail(code, "out of memory");
+        tool_fail(code, "out of memory");
     free(memory);
     free(rows);
-    BENCH_TRY(code);
-    BENCH_TRY(restore_all(self, run, result));
+    TOOL_TRY(code);
+    TOOL_TRY(restore_all(self, run, result));
     return check_pool(self, result);
 }
 
@@ -231,30 +215,29 @@ static void compare_places(const pairs_rig *self, bench_pairs *result)
 static int close_pairs(pairs_rig *self)
 {
     pst_device *device = self->timer.device;
-    BENCH_PST(pst_graph_destroy(self->graph));
+    TOOL_PST(pst_graph_destroy(self->graph));
     for (int t = 0; t < TICKETS; t++) {
-        BENCH_PST(pst_ticket_destroy(self->tickets[t]));
-        BENCH_PST(pst_group_destroy(self->groups[t]));
+        TOOL_PST(pst_ticket_destroy(self->tickets[t]));
+        TOOL_PST(pst_group_destroy(self->groups[t]));
     }
-    BENCH_PST(pst_pool_destroy(self->pool));
-    BENCH_PST(pst_device_free_pinned(device, self->mismatches));
-    BENCH_PST(pst_device_free(device, self->memory));
-    BENCH_PST(pst_device_free(device, self->choices));
-    BENCH_PST(pst_device_free(device, self->counts));
-    BENCH_PST(pst_device_free(device, self->arenas));
+    TOOL_PST(pst_pool_destroy(self->pool));
+    TOOL_PST(pst_device_free(device, self->memory));
+    TOOL_PST(pst_device_free(device, self->choices));
+    TOOL_PST(pst_device_free(device, self->counts));
+    TOOL_PST(pst_device_free(device, self->arenas));
     return bench_timer_close(&self->timer);
 }
 
 int bench_measure_pairs(pst_device *device, uint64_t pairs, bench_report *report)
 {
     static pairs_rig self;
-    uint64_t seed = 88172645463325252u;
-    BENCH_TRY(bench_timer_open(&self.timer, device));
-    BENCH_TRY(make_memory(&self, &seed));
-    BENCH_TRY(make_pool(&self));
+    uint64_t seed = BENCH_FIRST_DRAW;
+    TOOL_TRY(bench_timer_open(&self.timer, device));
+    TOOL_TRY(make_memory(&self, &seed));
+    TOOL_TRY(make_pool(&self));
     BENCH_RECORD(&self.timer, enqueue_pairs(&self, seed), &self.graph);
     for (int run = 0; run < RUNS; run++)
-        BENCH_TRY(run_once(&self, pairs, run, &report->pairs));
+        TOOL_TRY(run_once(&self, pairs, run, &report->pairs));
     compare_places(&self, &report->pairs);
     report->has_pairs = true;
     return close_pairs(&self);

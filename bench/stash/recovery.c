@@ -1,5 +1,6 @@
 /* How long a pool takes from a stash that failed to being ready again: more device pages, and a
  * reset. Wall clock of the calling thread. */
+#include "bench/stash/measure.h"
 #include "bench/stash/rig.h"
 
 #include <stdio.h>
@@ -12,8 +13,6 @@ typedef struct recovery {
     pst_group *group; /* one page more than the pool has at first */
     pst_ticket *ticket;
     unsigned char *base;
-    int64_t *one;
-    uint64_t *mismatches;
     uint64_t bytes;
     uint64_t grown_pages;
 } recovery;
@@ -29,86 +28,74 @@ static int make_pool(recovery *self, bench_recovery *result, bool *made_out)
     const pst_status status = pst_pool_create(self->timer.device, &config, &self->pool);
     *made_out = status == PST_OK;
     if (status != PST_E_UNSUPPORTED)
-        return bench_status(status);
+        return tool_status(status);
     snprintf(result->unavailable, sizeof(result->unavailable), "%s", pst_last_message());
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 static int make_group(recovery *self)
 {
     pst_device *device = self->timer.device;
-    const int64_t one = 1;
     void *memory = NULL;
     self->bytes = (FIRST_PAGES + 1) * (uint64_t)PAGE;
-    BENCH_PST(pst_device_alloc(device, self->bytes, &memory));
+    TOOL_PST(pst_device_alloc(device, self->bytes, &memory));
     self->base = memory;
-    BENCH_PST(pst_device_alloc(device, sizeof(one), &memory));
-    self->one = memory;
-    BENCH_PST(pst_device_alloc_pinned(device, sizeof(uint64_t), &memory));
-    self->mismatches = memory;
-    BENCH_PST(pst_device_copy(device, self->one, &one, sizeof(one), NULL));
-    BENCH_PST(pst_device_synchronize(device));
-    BENCH_TRY(bench_make_flat(&self->timer, self->one, self->base, self->bytes, &self->group));
-    return bench_status(pst_ticket_create(self->pool, self->group, &self->ticket));
+    TOOL_TRY(bench_make_flat(&self->timer, self->base, self->bytes, &self->group));
+    return tool_status(pst_ticket_create(self->pool, self->group, &self->ticket));
 }
 
 /* A stash that finds too few pages. */
 static int fail_once(const recovery *self)
 {
     pst_pool_status status;
-    BENCH_PST(pst_ticket_stash(self->ticket, self->group, NULL, self->timer.stream));
-    BENCH_PST(pst_pool_step(self->pool, self->timer.stream));
-    BENCH_PST(pst_stream_synchronize(self->timer.device, self->timer.stream));
-    BENCH_PST(pst_pool_poll(self->pool, &status));
+    TOOL_PST(pst_ticket_stash(self->ticket, self->group, NULL, self->timer.stream));
+    TOOL_PST(pst_pool_step(self->pool, self->timer.stream));
+    TOOL_PST(pst_stream_synchronize(self->timer.device, self->timer.stream));
+    TOOL_PST(pst_pool_poll(self->pool, &status));
     if (status.num_faults == 1 && status.fault == PST_FAULT_EXHAUSTED)
-        return BENCH_OK;
-    return bench_fail(BENCH_NO, "recovery: a pool with too few pages recorded %u faults, first: %s",
-                      status.num_faults, pst_fault_text((pst_fault)status.fault));
+        return TOOL_OK;
+    return tool_fail(TOOL_NO, "recovery: a pool with too few pages recorded %u faults, first: %s",
+                     status.num_faults, pst_fault_text((pst_fault)status.fault));
 }
 
 /* The same stash, which finds enough now. */
 static int run_again(const recovery *self, uint64_t key, uint64_t *mismatched_bytes)
 {
     const bench_timer *timer = &self->timer;
-    BENCH_PST(pst_ticket_stash(self->ticket, self->group, NULL, timer->stream));
-    BENCH_PST(pst_device_fill(timer->device, self->base, BENCH_POISON, self->bytes, timer->stream));
-    BENCH_PST(pst_ticket_restore(self->ticket, self->group, NULL, timer->stream));
-    BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
-    *self->mismatches = 0;
-    BENCH_TRY(bench_verify_flat(timer, self->one, self->base, self->bytes, key, self->mismatches));
-    *mismatched_bytes += *self->mismatches;
-    return BENCH_OK;
+    TOOL_PST(pst_ticket_stash(self->ticket, self->group, NULL, timer->stream));
+    TOOL_PST(pst_device_fill(timer->device, self->base, BENCH_POISON, self->bytes, timer->stream));
+    TOOL_PST(pst_ticket_restore(self->ticket, self->group, NULL, timer->stream));
+    TOOL_PST(pst_stream_synchronize(timer->device, timer->stream));
+    return bench_verify_flat(timer, self->base, self->bytes, key, mismatched_bytes);
 }
 
 static int recover(const recovery *self, uint64_t key, bench_series *series,
                    uint64_t *mismatched_bytes)
 {
     const bench_timer *timer = &self->timer;
-    BENCH_TRY(bench_fill_flat(timer, self->one, self->base, self->bytes, key));
-    BENCH_TRY(fail_once(self));
+    TOOL_TRY(bench_fill_flat(timer, self->base, self->bytes, key));
+    TOOL_TRY(fail_once(self));
     const double begin = bench_now();
-    BENCH_PST(pst_pool_resize(self->pool, FIRST_PAGES + self->grown_pages, 0));
-    BENCH_PST(pst_pool_reset(self->pool, PST_RESET_ALL, timer->stream));
-    BENCH_PST(pst_stream_synchronize(timer->device, timer->stream));
+    TOOL_PST(pst_pool_resize(self->pool, FIRST_PAGES + self->grown_pages, 0));
+    TOOL_PST(pst_pool_reset(self->pool, PST_RESET_ALL, timer->stream));
+    TOOL_PST(pst_stream_synchronize(timer->device, timer->stream));
     bench_series_add(series, bench_now() - begin);
-    BENCH_TRY(run_again(self, key, mismatched_bytes));
-    return bench_status(pst_pool_resize(self->pool, FIRST_PAGES, 0));
+    TOOL_TRY(run_again(self, key, mismatched_bytes));
+    return tool_status(pst_pool_resize(self->pool, FIRST_PAGES, 0));
 }
 
 static int measure(recovery *self, uint32_t samples, bench_recovery *result)
 {
     pst_device *device = self->timer.device;
     bench_series series = {.num = 0};
-    BENCH_TRY(make_group(self));
+    TOOL_TRY(make_group(self));
     for (uint32_t i = 0; i < samples; i++)
-        BENCH_TRY(recover(self, ROUNDS_KEY + i, &series, &result->mismatched_bytes));
+        TOOL_TRY(recover(self, ROUNDS_KEY + i, &series, &result->mismatched_bytes));
     result->seconds = bench_summary(&series);
-    BENCH_PST(pst_ticket_destroy(self->ticket));
-    BENCH_PST(pst_group_destroy(self->group));
-    BENCH_PST(pst_pool_destroy(self->pool));
-    BENCH_PST(pst_device_free_pinned(device, self->mismatches));
-    BENCH_PST(pst_device_free(device, self->one));
-    return bench_status(pst_device_free(device, self->base));
+    TOOL_PST(pst_ticket_destroy(self->ticket));
+    TOOL_PST(pst_group_destroy(self->group));
+    TOOL_PST(pst_pool_destroy(self->pool));
+    return tool_status(pst_device_free(device, self->base));
 }
 
 int bench_measure_recovery(pst_device *device, const bench_machine *machine, bool quick,
@@ -117,8 +104,8 @@ int bench_measure_recovery(pst_device *device, const bench_machine *machine, boo
     recovery self = {.grown_pages = 1024 * BENCH_MIB / PAGE};
     uint64_t most, free_bytes;
     bool made = false;
-    BENCH_TRY(bench_timer_open(&self.timer, device));
-    BENCH_TRY(bench_memory_limit(device, machine, &most, &free_bytes));
+    TOOL_TRY(bench_timer_open(&self.timer, device));
+    TOOL_TRY(bench_memory_limit(device, machine, &most, &free_bytes));
     if (self.timer.is_host && quick)
         self.grown_pages /= 16;
     recovered->grown_bytes = self.grown_pages * PAGE;
@@ -128,8 +115,8 @@ int bench_measure_recovery(pst_device *device, const bench_machine *machine, boo
                  (unsigned long long)recovered->grown_bytes, (unsigned long long)most,
                  (unsigned long long)free_bytes);
     else
-        BENCH_TRY(make_pool(&self, recovered, &made));
+        TOOL_TRY(make_pool(&self, recovered, &made));
     if (made)
-        BENCH_TRY(measure(&self, samples, recovered));
+        TOOL_TRY(measure(&self, samples, recovered));
     return bench_timer_close(&self.timer);
 }

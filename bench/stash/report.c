@@ -1,229 +1,106 @@
-/* The tables on stdout. */
-#include "bench/stash/bench.h"
+/* The lists that a report grows by. */
+#include "bench/stash/report.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
-#define MIB ((double)BENCH_MIB)
-
-static uint64_t largest_pool(const bench_report *report)
+/* Room for one more; the new array or NULL. */
+static void *grown(void *array, size_t num, size_t item_bytes)
 {
-    uint64_t most = 0;
-    for (size_t i = 0; i < report->num_results; i++) {
-        const uint64_t bytes = bench_pool_bytes(&report->results[i]);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    void *larger = realloc(array, (num + 1) * item_bytes);
+    if (larger == NULL)
+        tool_fail(TOOL_NO, "out of memory");
+    return larger;
 }
 
-static void print_header(const bench_report *report)
+int bench_add_anchor(bench_report *report, const bench_anchor *anchor, int *index_out)
 {
-    const bench_machine *machine = &report->machine;
-    printf("device %s", machine->device.name);
-    if (*machine->driver)
-        printf(", driver %s", machine->driver);
-    if (machine->has_clocks)
-        printf(", %u of %u MHz, memory %u of %u MHz", machine->clocks.sm_mhz,
-               machine->clocks.max_sm_mhz, machine->clocks.memory_mhz,
-               machine->clocks.max_memory_mhz);
-    printf("\ncache %.0f MiB (%s), commit %s, largest pool %.0f MiB\n",
-           (double)machine->cache_bytes / MIB, machine->cache_source, PAGESTASH_COMMIT,
-           (double)largest_pool(report) / MIB);
+    bench_anchor *anchors = grown(report->anchors, report->num_anchors, sizeof(*anchors));
+    if (anchors == NULL)
+        return TOOL_NO;
+    anchors[report->num_anchors] = *anchor;
+    *index_out = (int)report->num_anchors;
+    report->anchors = anchors;
+    report->num_anchors++;
+    return TOOL_OK;
 }
 
-static void print_a0(const bench_report *report)
+int bench_add_result(bench_report *report, const bench_result *result)
 {
-    for (size_t i = 0; i < report->num_anchors; i++) {
-        const bench_anchor *anchor = &report->anchors[i];
-        if (anchor->role[0] != 'a')
-            continue;
-        printf("%s %-24s %6.0f MiB, cold: %9.3f ms, %8.2f GB/s\n",
-               (int)i == report->a0 ? "A0" : "  ", anchor->name, (double)anchor->bytes / MIB,
-               anchor->seconds.median * 1e3, bench_gbps(anchor->bytes, &anchor->seconds));
-    }
+    bench_result *results = grown(report->results, report->num_results, sizeof(*results));
+    if (results == NULL)
+        return TOOL_NO;
+    results[report->num_results] = *result;
+    report->results = results;
+    report->num_results++;
+    return TOOL_OK;
 }
 
-/* "0.97", or "-" for what was not measured. */
-static const char *ratio(double value, char text[16])
+void bench_describe(const bench_case *what, char *text, size_t bytes)
 {
-    if (isnan(value))
-        snprintf(text, 16, "-");
-    else
-        snprintf(text, 16, "%.3f", value);
-    return text;
+    char pinned[48] = "";
+    if (what->host_bytes)
+        snprintf(pinned, sizeof(pinned), "%" PRIu64 " bytes pinned, ", what->host_bytes);
+    snprintf(text, bytes,
+             "%" PRIu64 " bytes, %spages of %" PRIu64 ", %u tensors, %s, ring %s, alignment %u, "
+             "backend %s, num_sms %d",
+             what->bytes, pinned, what->page_bytes, what->tensors,
+             bench_pattern_name(what->pattern), bench_ring_name(what->ring), what->alignment,
+             bench_backend_name(what->backend), what->num_sms);
 }
 
-static void print_row(const bench_report *report, const bench_result *result, int op,
-                      bench_state state)
+int bench_add_skip(bench_report *report, const bench_case *what, const char *reason)
 {
-    const bench_case *what = &result->what;
-    const bench_row *row = &result->rows[state][op];
-    const double bytes = (double)result->bytes;
-    char budget[16], a0[16], own[16];
-    snprintf(budget, sizeof(budget), what->num_sms ? "%d" : "all", what->num_sms);
-    printf("%-7s %-4s %-9s %8.2f %7" PRIu64
-           " %7u %-10s %-8s %5u %-7s %4s %10.4f %8.2f %6s %6s %10" PRIu64 "\n",
-           op ? "restore" : "stash", bench_state_name(state), bench_sweep_name(what->sweep),
-           bytes / MIB, what->page_bytes / BENCH_KIB, what->tensors,
-           bench_pattern_name(what->pattern), bench_ring_name(what->ring), what->alignment,
-           bench_backend_name(what->backend), budget, row->seconds.median * 1e3,
-           bench_gbps(result->bytes, &row->seconds),
-           ratio(bench_share_of_a0(report, result->bytes, &row->seconds), a0),
-           ratio(row->share_of_own_copy, own), result->mismatched_bytes);
+    bench_skip *skips = grown(report->skips, report->num_skips, sizeof(*skips));
+    if (skips == NULL)
+        return TOOL_NO;
+    bench_skip *skip = &skips[report->num_skips];
+    skip->sweep = what->sweep;
+    bench_describe(what, skip->what, sizeof(skip->what));
+    snprintf(skip->reason, sizeof(skip->reason), "%s", reason);
+    report->skips = skips;
+    report->num_skips++;
+    return TOOL_OK;
 }
 
-static void print_rows(const bench_report *report)
+void bench_free_report(bench_report *report)
 {
-    if (report->num_results == 0)
-        return;
-    printf("\n%-7s %-4s %-9s %8s %7s %7s %-10s %-8s %5s %-7s %4s %10s %8s %6s %6s %10s\n", "op", "",
-           "sweep", "MiB", "pageKiB", "tensors", "pattern", "ring", "align", "backend", "sms",
-           "median ms", "GB/s", "of A0", "of own", "mismatched");
+    free(report->anchors);
+    free(report->results);
+    free(report->skips);
+}
+
+uint64_t bench_mismatches(const bench_report *report)
+{
+    uint64_t bytes = report->pairs.mismatched_bytes;
+    for (size_t i = 0; i < report->num_anchors; i++)
+        bytes += report->anchors[i].mismatched_bytes;
     for (size_t i = 0; i < report->num_results; i++)
-        for (int state = 0; state < BENCH_NUM_STATES; state++)
-            for (int op = 0; op < 2; op++)
-                print_row(report, &report->results[i], op, (bench_state)state);
+        bytes += report->results[i].mismatched_bytes;
+    for (size_t i = 0; i < report->num_overlaps; i++)
+        bytes += report->overlaps[i].mismatched_bytes;
+    for (size_t i = 0; i < report->host_tier.num_rows; i++)
+        bytes += report->host_tier.rows[i].mismatched_bytes;
+    bytes += report->host_tier.recovery.mismatched_bytes;
+    return bytes;
 }
 
-/* What else one could do, with the cold stash of the same configuration. */
-static void print_peers(const bench_report *report)
+uint64_t bench_pool_bytes(const bench_result *result)
 {
-    static const bench_slot slots[] = {BENCH_DRIVER_COPY, BENCH_CUB_BATCHED, BENCH_FULL_CAPACITY,
-                                       BENCH_EMPTY_NODE};
-    bool first = true;
-    for (size_t i = 0; i < report->num_results; i++) {
-        const bench_result *result = &report->results[i];
-        const bench_row *row = &result->rows[BENCH_COLD][0];
-        if (!result->what.peers)
-            continue;
-        if (first)
-            printf("\n%-9s %8s %-10s %12s  %s\n", "sweep", "MiB", "pattern", "stash ms",
-                   "cold, in place of the stash: ms");
-        first = false;
-        printf("%-9s %8.2f %-10s %12.4f ", bench_sweep_name(result->what.sweep),
-               (double)result->bytes / MIB, bench_pattern_name(result->what.pattern),
-               row->seconds.median * 1e3);
-        for (size_t s = 0; s < sizeof(slots) / sizeof(slots[0]); s++)
-            if (row->anchors[slots[s]] != BENCH_NO_ANCHOR) {
-                const bench_anchor *anchor = &report->anchors[row->anchors[slots[s]]];
-                printf(" %s %.4f", anchor->name, anchor->seconds.median * 1e3);
-            }
-        putchar('\n');
-    }
+    return result->pages * result->what.page_bytes * result->num_copies;
 }
 
-static void print_overlaps(const bench_report *report)
+double bench_gbps(uint64_t bytes, const bench_times *seconds)
 {
-    for (size_t i = 0; i < report->num_overlaps; i++) {
-        const bench_overlap *o = &report->overlaps[i];
-        if (i == 0)
-            printf("\n%-8s %4s %9s %9s %9s %9s %9s %9s %9s\n", "overlap", "sms", "gemm sms",
-                   "gemm ms", "beside", "stash ms", "beside", "start us", "beside");
-        printf("%-8s %4d %9d %9.3f %9.3f %9.3f %9.3f %9.1f %9.1f\n", bench_backend_name(o->backend),
-               o->num_sms, o->gemm_sms, o->gemm_alone.median * 1e3, o->gemm_beside.median * 1e3,
-               o->stash_alone.median * 1e3, o->stash_beside.median * 1e3,
-               o->start_alone.median * 1e6, o->start_beside.median * 1e6);
-    }
-    if (*report->no_overlap)
-        printf("overlap with a GEMM: not measured: %s\n", report->no_overlap);
+    return bytes ? (double)bytes / seconds->median * 1e-9 : 0.0;
 }
 
-static void print_link_copies(const bench_report *report)
+double bench_share_of_a0(const bench_report *report, uint64_t bytes, const bench_times *seconds)
 {
-    for (size_t i = 0; i < report->num_anchors; i++) {
-        const bench_anchor *anchor = &report->anchors[i];
-        char budget[16];
-        if (strcmp(anchor->role, "to_host") != 0 && strcmp(anchor->role, "from_host") != 0)
-            continue;
-        snprintf(budget, sizeof(budget), anchor->num_sms ? "%d" : "all", anchor->num_sms);
-        printf("%-9s %-24s sms %4s %10.4f ms %8.2f GB/s\n", anchor->role, anchor->name, budget,
-               anchor->seconds.median * 1e3, bench_gbps(anchor->bytes, &anchor->seconds));
-    }
-}
-
-static void print_host_row(const bench_host_row *row, int op)
-{
-    char engine[16], sm_copy[16];
-    printf("%-7s %5u/%u%s %7" PRIu64 " %7" PRIu64 " %8.0f %4d %10.4f %8.2f %9s %9s %10" PRIu64 "\n",
-           op ? "restore" : "stash", row->num, row->den, row->is_part ? " part" : "     ",
-           row->pages, row->pinned_pages, (double)row->pool_bytes / MIB, row->num_sms,
-           row->seconds[op].median * 1e3, bench_gbps(row->bytes, &row->seconds[op]),
-           ratio(row->share_of_engine[op], engine), ratio(row->share_of_sm_copy[op], sm_copy),
-           row->mismatched_bytes);
-}
-
-static void print_host_tier(const bench_report *report)
-{
-    const bench_host_tier *tier = &report->host_tier;
-    const bench_recovery *recovery = &tier->recovery;
-    if (tier->bytes == 0)
-        return;
-    printf("\npinned tier: a group of %.2f MiB\n", (double)tier->bytes / MIB);
-    print_link_copies(report);
-    printf("%-7s %12s %7s %7s %8s %4s %10s %8s %9s %9s %10s\n", "op", "offload", "pages", "pinned",
-           "pool MiB", "sms", "median ms", "GB/s", "of engine", "of copy", "mismatched");
-    for (size_t i = 0; i < tier->num_rows; i++)
-        for (int op = 0; op < 2; op++)
-            print_host_row(&tier->rows[i], op);
-    for (size_t i = 0; i < tier->num_pins; i++)
-        printf("a pool with %.0f MiB pinned: made in %.3f s\n", (double)tier->pins[i].bytes / MIB,
-               tier->pins[i].seconds);
-    if (recovery->seconds.samples)
-        printf("recovery: %.0f MiB of device pages more, and a reset: %.3f ms\n",
-               (double)recovery->grown_bytes / MIB, recovery->seconds.median * 1e3);
-    if (*recovery->unavailable)
-        printf("recovery: not measured: %s\n", recovery->unavailable);
-}
-
-static void print_nodes(const bench_report *report)
-{
-    const bench_anchor *one = NULL;
-    for (size_t i = 0; i < report->num_anchors; i++) {
-        const bench_anchor *anchor = &report->anchors[i];
-        if (anchor->role[0] != 'n')
-            continue;
-        if (one)
-            printf("an empty kernel node: %.2f us alone, %.2f us in a chain of %u\n",
-                   one->seconds.median * 1e6,
-                   (anchor->seconds.median - one->seconds.median) * 1e6 /
-                       (anchor->nodes - one->nodes),
-                   anchor->nodes);
-        one = anchor;
-    }
-}
-
-static void print_call_cost(const bench_call_cost *cost)
-{
-    if (cost->unavailable) {
-        printf("argument path of a stash call: unavailable: %s\n", cost->unavailable);
-        return;
-    }
-    printf("argument path of a stash call on cuda, launch left out:");
-    for (int i = 0; i < BENCH_CALL_TENSORS; i++)
-        printf("%s %.0f ns for %u tensors", i ? "," : "", cost->ns[i].median, cost->tensors[i]);
-    printf(" (goal %d ns)\n", BENCH_CALL_TARGET_NS);
-}
-
-void bench_print_report(const bench_report *report)
-{
-    if (report->a0 == BENCH_NO_ANCHOR) { /* --call-cost */
-        print_call_cost(&report->cost);
-        return;
-    }
-    print_header(report);
-    print_a0(report);
-    print_rows(report);
-    print_peers(report);
-    putchar('\n');
-    for (size_t i = 0; i < report->num_skips; i++)
-        printf("skipped: sweep %s, %s: %s\n", bench_sweep_name(report->skips[i].sweep),
-               report->skips[i].what, report->skips[i].reason);
-    print_host_tier(report);
-    print_overlaps(report);
-    print_nodes(report);
-    print_call_cost(&report->cost);
-    bench_print_goals(report);
-    printf("mismatched bytes: %" PRIu64 "\n", bench_mismatches(report));
+    if (bytes == 0 || report->a0 == BENCH_NO_ANCHOR)
+        return (double)NAN;
+    const bench_anchor *a0 = &report->anchors[report->a0];
+    return bench_gbps(bytes, seconds) / bench_gbps(a0->bytes, &a0->seconds);
 }

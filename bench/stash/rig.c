@@ -1,3 +1,4 @@
+/* The buffers, groups, pool and graphs of one configuration. */
 #include "bench/stash/rig.h"
 
 #include <stdlib.h>
@@ -22,16 +23,11 @@ static int make_group(const bench_rig *rig, unsigned char *arena, const void *co
 {
     pst_row_space space = rig->shape.space;
     pst_tensor tensors[PST_MAX_TENSORS];
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
     memcpy(tensors, rig->shape.tensors, sizeof(tensors));
     for (uint32_t t = 0; t < rig->shape.num_tensors; t++)
         tensors[t].base = arena + rig->shape.offsets[t];
     space.counts = counts;
-    config.spaces = &space;
-    config.num_spaces = 1;
-    config.tensors = tensors;
-    config.num_tensors = rig->shape.num_tensors;
-    return bench_status(pst_group_create(rig->device, &config, group_out));
+    return bench_make_group(rig->device, &space, tensors, rig->shape.num_tensors, group_out);
 }
 
 /* With a group that nobody runs. */
@@ -40,12 +36,12 @@ static int measure_pages(bench_rig *rig)
     static unsigned char nowhere[ALIGNMENT];
     pst_group *group = NULL;
     pst_group_usage usage = {0};
-    BENCH_TRY(make_group(rig, nowhere, NULL, &group));
+    TOOL_TRY(make_group(rig, nowhere, NULL, &group));
     const pst_status measured =
         pst_group_measure(group, rig->shape.counts, rig->what.page_bytes, &usage);
     rig->pages = usage.pages;
-    BENCH_PST(measured);
-    return bench_status(pst_group_destroy(group));
+    TOOL_PST(measured);
+    return tool_status(pst_group_destroy(group));
 }
 
 /* ---- plan ---- */
@@ -79,12 +75,12 @@ static uint32_t copies_for(const bench_rig *rig)
     return copies < MAX_COPIES ? (uint32_t)copies : MAX_COPIES;
 }
 
-int bench_rig_plan(bench_rig *rig, pst_device *device, const bench_machine *machine,
-                   const bench_case *what)
+int bench_rig_prepare(bench_rig *rig, pst_device *device, const bench_machine *machine,
+                      const bench_case *what)
 {
     *rig = (bench_rig){.machine = machine, .device = device, .what = *what};
     bench_shape_of(what, &rig->shape);
-    BENCH_TRY(measure_pages(rig));
+    TOOL_TRY(measure_pages(rig));
     choose_slots(rig);
     rig->num_copies = copies_for(rig);
     uint64_t most = rig->shape.live_bytes;
@@ -93,7 +89,7 @@ int bench_rig_plan(bench_rig *rig, pst_device *device, const bench_machine *mach
     if (rig->wanted[BENCH_CUB_BATCHED] && rig->pages * what->page_bytes > most)
         most = rig->pages * what->page_bytes;
     rig->target_bytes = round_up(most ? most : 1, ALIGNMENT);
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* The pool has just the pages that are wanted, so that every page is in use in every round. To
@@ -122,77 +118,67 @@ int bench_rig_bytes(const bench_rig *rig, uint64_t *bytes_out)
 {
     const pst_pool_config config = pool_config(rig);
     uint64_t bytes = 0;
-    BENCH_PST(pst_pool_bytes(&config, &bytes));
+    TOOL_PST(pst_pool_bytes(&config, &bytes));
     bytes += rig->num_copies * (rig->shape.arena_bytes + rig->target_bytes);
     if (rig->machine->device.kind == PST_DEVICE_HOST)
         bytes += rig->what.host_bytes;
     *bytes_out = bytes + (needs_flush(rig) ? bench_flush_bytes(rig) : 0);
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* ---- open ---- */
 
 static int allocate(const bench_rig *rig, uint64_t bytes, void **address_out)
 {
-    return bench_status(pst_device_alloc(rig->device, bytes, address_out));
+    return tool_status(pst_device_alloc(rig->device, bytes, address_out));
 }
 
 static int make_buffers(bench_rig *rig)
 {
     const size_t counts_bytes = rig->shape.num_counts * sizeof(rig->shape.counts[0]);
-    const int64_t one = 1;
-    void *memory = NULL;
     rig->copies = calloc(rig->num_copies, sizeof(rig->copies[0]));
     if (rig->copies == NULL)
-        return bench_fail(BENCH_NO, "out of memory");
-    BENCH_TRY(allocate(rig, rig->num_copies * rig->shape.arena_bytes, &rig->arenas));
-    BENCH_TRY(allocate(rig, rig->num_copies * rig->target_bytes, &rig->targets));
-    BENCH_TRY(allocate(rig, counts_bytes, &rig->counts));
-    BENCH_TRY(allocate(rig, sizeof(one), &memory));
-    rig->one = memory;
+        return tool_fail(TOOL_NO, "out of memory");
+    TOOL_TRY(allocate(rig, rig->num_copies * rig->shape.arena_bytes, &rig->arenas));
+    TOOL_TRY(allocate(rig, rig->num_copies * rig->target_bytes, &rig->targets));
+    TOOL_TRY(allocate(rig, counts_bytes, &rig->counts));
     if (needs_flush(rig))
-        BENCH_TRY(allocate(rig, bench_flush_bytes(rig), &rig->flush));
-    BENCH_PST(pst_device_alloc_pinned(rig->device, sizeof(uint64_t), &memory));
-    rig->mismatches = memory;
-    BENCH_PST(pst_device_copy(rig->device, rig->counts, rig->shape.counts, counts_bytes, NULL));
-    BENCH_PST(pst_device_copy(rig->device, rig->one, &one, sizeof(one), NULL));
+        TOOL_TRY(allocate(rig, bench_flush_bytes(rig), &rig->flush));
+    TOOL_PST(pst_device_copy(rig->device, rig->counts, rig->shape.counts, counts_bytes, NULL));
     /* touched once, so that no sample does it first */
-    BENCH_PST(pst_device_fill(rig->device, rig->targets, BENCH_POISON,
-                              rig->num_copies * rig->target_bytes, NULL));
-    BENCH_PST(pst_device_synchronize(rig->device));
+    TOOL_PST(pst_device_fill(rig->device, rig->targets, BENCH_POISON,
+                             rig->num_copies * rig->target_bytes, NULL));
+    TOOL_PST(pst_device_synchronize(rig->device));
     for (uint32_t k = 0; k < rig->num_copies; k++) {
         bench_copy *copy = &rig->copies[k];
         copy->arena = (unsigned char *)rig->arenas + k * rig->shape.arena_bytes;
         copy->target = (unsigned char *)rig->targets + k * rig->target_bytes;
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 static int make_pool(bench_rig *rig)
 {
     const pst_pool_config config = pool_config(rig);
     const double begin = bench_now();
-    BENCH_PST(pst_pool_create(rig->device, &config, &rig->pool));
+    TOOL_PST(pst_pool_create(rig->device, &config, &rig->pool));
     rig->pool_seconds = bench_now() - begin;
     for (uint32_t k = 0; k < rig->num_copies; k++) {
         bench_copy *copy = &rig->copies[k];
-        BENCH_TRY(make_group(rig, copy->arena, rig->counts, &copy->group));
-        BENCH_PST(pst_ticket_create(rig->pool, copy->group, &copy->ticket));
+        TOOL_TRY(make_group(rig, copy->arena, rig->counts, &copy->group));
+        TOOL_PST(pst_ticket_create(rig->pool, copy->group, &copy->ticket));
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 /* order[i] is the page that is given back as number i. */
 static void order_pages(bench_ring ring, uint32_t *order, uint32_t num)
 {
-    uint64_t x = 88172645463325252u; /* xorshift64, Marsaglia 2003 */
+    uint64_t seed = BENCH_FIRST_DRAW;
     for (uint32_t i = 0; i < num; i++)
         order[i] = ring == BENCH_REVERSED ? num - 1 - i : i;
     for (uint32_t i = num; ring == BENCH_SHUFFLED && i > 1; i--) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        const uint32_t j = (uint32_t)(x % i), other = order[j];
+        const uint32_t j = (uint32_t)(bench_draw(&seed) % i), other = order[j];
         order[j] = order[i - 1];
         order[i - 1] = other;
     }
@@ -204,44 +190,36 @@ static int take_and_release(const bench_rig *rig, const pst_group *page, pst_tic
                             const uint32_t *order, uint32_t num)
 {
     for (uint32_t i = 0; i < num; i++) {
-        BENCH_PST(pst_ticket_create(rig->pool, page, &tickets[i]));
-        BENCH_PST(pst_ticket_stash(tickets[i], page, NULL, rig->timer.stream));
+        TOOL_PST(pst_ticket_create(rig->pool, page, &tickets[i]));
+        TOOL_PST(pst_ticket_stash(tickets[i], page, NULL, rig->timer.stream));
     }
     for (uint32_t i = 0; i < num; i++)
-        BENCH_PST(pst_ticket_release(tickets[order[i]], rig->timer.stream));
-    BENCH_PST(pst_stream_synchronize(rig->device, rig->timer.stream));
+        TOOL_PST(pst_ticket_release(tickets[order[i]], rig->timer.stream));
+    TOOL_PST(pst_stream_synchronize(rig->device, rig->timer.stream));
     for (uint32_t i = 0; i < num; i++)
-        BENCH_PST(pst_ticket_destroy(tickets[i]));
-    return BENCH_OK;
+        TOOL_PST(pst_ticket_destroy(tickets[i]));
+    return TOOL_OK;
 }
 
 static int arrange_ring(bench_rig *rig)
 {
     const uint32_t num = (uint32_t)pool_config(rig).num_pages;
-    const pst_row_space space = {
-        .counts = rig->one, .count_type = PST_COUNT_INT64, .capacity = 1, .num_segments = 1};
-    const pst_tensor tensor = {.base = rig->arenas, .row_bytes = 1};
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
     pst_group *page = NULL;
     if (rig->what.ring == BENCH_FRESH)
-        return BENCH_OK;
-    config.spaces = &space;
-    config.num_spaces = 1;
-    config.tensors = &tensor;
-    config.num_tensors = 1;
-    BENCH_PST(pst_group_create(rig->device, &config, &page));
+        return TOOL_OK;
+    TOOL_TRY(bench_make_flat(&rig->timer, rig->arenas, 1, &page));
     pst_ticket **tickets = calloc(num + 1u, sizeof(tickets[0]));
     uint32_t *order = calloc(num + 1u, sizeof(order[0]));
-    int code = BENCH_NO;
+    int code = TOOL_NO;
     if (tickets && order) {
         order_pages(rig->what.ring, order, num);
         code = take_and_release(rig, page, tickets, order, num);
     } else {
-        bench_fail(code, "out of memory");
+        tool_fail(code, "out of memory");
     }
     free(tickets);
     free(order);
-    return code == BENCH_OK ? bench_status(pst_group_destroy(page)) : code;
+    return code == TOOL_OK ? tool_status(pst_group_destroy(page)) : code;
 }
 
 /* ---- graphs ---- */
@@ -254,10 +232,10 @@ int bench_rig_enqueue(const bench_rig *rig, const bench_copy *copy, bench_slot s
     switch (slot) {
     case BENCH_STASH:
         stash.launch = launch;
-        return bench_status(pst_ticket_stash(copy->ticket, copy->group, &stash, rig->timer.stream));
+        return tool_status(pst_ticket_stash(copy->ticket, copy->group, &stash, rig->timer.stream));
     case BENCH_RESTORE:
         restore.launch = launch;
-        return bench_status(
+        return tool_status(
             pst_ticket_restore(copy->ticket, copy->group, &restore, rig->timer.stream));
     case BENCH_CUB_BATCHED:
         return bench_enqueue_pieces(rig, &copy->pieces, false);
@@ -265,7 +243,7 @@ int bench_rig_enqueue(const bench_rig *rig, const bench_copy *copy, bench_slot s
         return bench_enqueue_copy(&rig->timer, BENCH_DRIVER_COPY, 0, copy->target, copy->arena,
                                   rig->shape.arena_bytes);
     case BENCH_EMPTY_NODE:
-        return bench_gpu(bench_gpu_empty(&rig->grid, rig->timer.stream));
+        return bench_gpu_status(bench_gpu_empty(&rig->grid, rig->timer.stream));
     default:
         return bench_enqueue_copy(&rig->timer, slot, rig->what.num_sms, copy->target, copy->arena,
                                   rig->shape.live_bytes);
@@ -275,12 +253,12 @@ int bench_rig_enqueue(const bench_rig *rig, const bench_copy *copy, bench_slot s
 static int probe_grid(bench_rig *rig)
 {
     if (rig->timer.is_host)
-        return BENCH_OK;
+        return TOOL_OK;
     BENCH_GPU(bench_gpu_probe_begin(rig->timer.stream));
     const int code = bench_rig_enqueue(rig, &rig->copies[0], BENCH_STASH);
     const char *error = bench_gpu_probe_end(rig->timer.stream, &rig->grid);
-    BENCH_TRY(code);
-    return bench_gpu(error);
+    TOOL_TRY(code);
+    return bench_gpu_status(error);
 }
 
 /* Kernels are loaded when they are first launched, which a capture might not allow. */
@@ -288,8 +266,8 @@ static int launch_once(const bench_rig *rig)
 {
     for (int slot = 0; slot < BENCH_NUM_ANCHORS; slot++)
         if (rig->wanted[slot])
-            BENCH_TRY(bench_rig_enqueue(rig, &rig->copies[0], (bench_slot)slot));
-    return bench_status(pst_stream_synchronize(rig->device, rig->timer.stream));
+            TOOL_TRY(bench_rig_enqueue(rig, &rig->copies[0], (bench_slot)slot));
+    return tool_status(pst_stream_synchronize(rig->device, rig->timer.stream));
 }
 
 static int record_graphs(bench_rig *rig)
@@ -297,33 +275,33 @@ static int record_graphs(bench_rig *rig)
     for (uint32_t k = 0; k < rig->num_copies; k++) {
         bench_copy *copy = &rig->copies[k];
         if (rig->wanted[BENCH_CUB_BATCHED])
-            BENCH_TRY(bench_make_pieces(rig, copy));
+            TOOL_TRY(bench_make_pieces(rig, copy));
         if (k == 0)
-            BENCH_TRY(launch_once(rig));
+            TOOL_TRY(launch_once(rig));
         for (int slot = 0; slot < BENCH_NUM_SLOTS; slot++)
             if (rig->wanted[slot])
                 BENCH_RECORD(&rig->timer, bench_rig_enqueue(rig, copy, (bench_slot)slot),
                              &copy->graphs[slot]);
     }
-    return BENCH_OK;
+    return TOOL_OK;
 }
 
 int bench_rig_open(bench_rig *rig)
 {
-    BENCH_TRY(bench_timer_open(&rig->timer, rig->device));
-    BENCH_TRY(make_buffers(rig));
-    BENCH_TRY(make_pool(rig));
-    BENCH_TRY(arrange_ring(rig));
-    BENCH_TRY(probe_grid(rig));
+    TOOL_TRY(bench_timer_open(&rig->timer, rig->device));
+    TOOL_TRY(make_buffers(rig));
+    TOOL_TRY(make_pool(rig));
+    TOOL_TRY(arrange_ring(rig));
+    TOOL_TRY(probe_grid(rig));
     return record_graphs(rig);
 }
 
 static int close_copy(const bench_rig *rig, bench_copy *copy)
 {
     for (int slot = 0; slot < BENCH_NUM_SLOTS; slot++)
-        BENCH_PST(pst_graph_destroy(copy->graphs[slot]));
-    BENCH_PST(pst_ticket_destroy(copy->ticket));
-    BENCH_PST(pst_group_destroy(copy->group));
+        TOOL_PST(pst_graph_destroy(copy->graphs[slot]));
+    TOOL_PST(pst_ticket_destroy(copy->ticket));
+    TOOL_PST(pst_group_destroy(copy->group));
     return bench_free_pieces(rig, copy);
 }
 
@@ -331,17 +309,15 @@ static int close_copy(const bench_rig *rig, bench_copy *copy)
 int bench_rig_close(bench_rig *rig, int code)
 {
     pst_device *device = rig->device;
-    BENCH_TRY(code);
-    BENCH_PST(pst_device_synchronize(device));
+    TOOL_TRY(code);
+    TOOL_PST(pst_device_synchronize(device));
     for (uint32_t k = 0; k < rig->num_copies; k++)
-        BENCH_TRY(close_copy(rig, &rig->copies[k]));
+        TOOL_TRY(close_copy(rig, &rig->copies[k]));
     free(rig->copies);
-    BENCH_PST(pst_pool_destroy(rig->pool));
-    BENCH_TRY(bench_timer_close(&rig->timer));
-    BENCH_PST(pst_device_free_pinned(device, rig->mismatches));
-    BENCH_PST(pst_device_free(device, rig->flush));
-    BENCH_PST(pst_device_free(device, rig->one));
-    BENCH_PST(pst_device_free(device, rig->counts));
-    BENCH_PST(pst_device_free(device, rig->targets));
-    return bench_status(pst_device_free(device, rig->arenas));
+    TOOL_PST(pst_pool_destroy(rig->pool));
+    TOOL_TRY(bench_timer_close(&rig->timer));
+    TOOL_PST(pst_device_free(device, rig->flush));
+    TOOL_PST(pst_device_free(device, rig->counts));
+    TOOL_PST(pst_device_free(device, rig->targets));
+    return tool_status(pst_device_free(device, rig->arenas));
 }

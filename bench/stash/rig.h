@@ -1,31 +1,44 @@
-/* The buffers, groups, pool and graphs of one configuration, and the clock. */
+/* The buffers, groups, pool and graphs of one configuration, and the clock. Uses case.h, report.h and
+ * gpu.h; the files that measure use it. */
 #ifndef PAGESTASH_BENCH_RIG_H
 #define PAGESTASH_BENCH_RIG_H
 
-#include "bench/stash/bench.h"
 #include "bench/stash/gpu.h"
+#include "bench/stash/report.h"
 
-/* ---- timer.c: graphs, and how long a replay takes ---- */
+enum { BENCH_POISON = 0xa5, BENCH_SEED = 1 };
+
+/* ---- timer.c: graphs, how long a replay takes, and whether bytes are right ---- */
 
 typedef struct bench_timer {
     pst_device *device;
     bool is_host;
     pst_stream stream;
     pst_event begin, end;
+    int64_t *one;         /* a row count of 1 on the device */
+    uint64_t *mismatches; /* pinned: verifications count here */
 } bench_timer;
 
 int bench_timer_open(bench_timer *timer, pst_device *device);
 int bench_timer_close(bench_timer *timer);
+/* The exit code for what a function of gpu.h returned; prints what. */
+int bench_gpu_status(const char *error);
+#define BENCH_GPU(call) TOOL_TRY(bench_gpu_status(call))
 /* Seconds of one replay, launch included. */
 int bench_time(const bench_timer *timer, pst_graph *graph, double *seconds_out);
 /* Runs a replay and waits for it. */
 int bench_replay(const bench_timer *timer, pst_graph *graph);
-/* Seconds of a clock that only goes forward. */
-double bench_now(void);
+/* A group whose tensors share one row space. */
+int bench_make_group(pst_device *device, const pst_row_space *space, const pst_tensor *tensors,
+                     uint32_t num_tensors, pst_group **group_out);
+/* Contiguous bytes as a group of one row. */
+int bench_make_flat(const bench_timer *timer, void *base, uint64_t bytes, pst_group **group_out);
+/* Random bytes; and adds how many differ from them. */
+int bench_fill_flat(const bench_timer *timer, void *base, uint64_t bytes, uint64_t key);
+int bench_verify_flat(const bench_timer *timer, void *base, uint64_t bytes, uint64_t key,
+                      uint64_t *mismatched_bytes);
 
 /* ---- rig.c ---- */
-
-enum { BENCH_POISON = 0xa5, BENCH_SEED = 1 };
 
 /* What cub is told of one copy of the buffers: on the device, arrays of addresses, and of sizes
  * (uint32_t). */
@@ -60,8 +73,6 @@ typedef struct bench_rig {
     pst_pool *pool;
     double pool_seconds; /* that its creation took */
     void *counts;
-    int64_t *one;         /* a count of 1 on the device */
-    uint64_t *mismatches; /* pinned */
     void *arenas, *targets;
     void *flush; /* four times the cache, where the copies do not come to that; or NULL */
     bench_copy *copies;
@@ -69,8 +80,8 @@ typedef struct bench_rig {
 
 /* Everything that can be known without taking memory, and the bytes that open would take of the
  * device (of host: pinned pages, too). */
-int bench_rig_plan(bench_rig *rig, pst_device *device, const bench_machine *machine,
-                   const bench_case *what);
+int bench_rig_prepare(bench_rig *rig, pst_device *device, const bench_machine *machine,
+                      const bench_case *what);
 int bench_rig_bytes(const bench_rig *rig, uint64_t *bytes_out);
 /* After a failure close frees nothing and returns code: the process ends. */
 int bench_rig_open(bench_rig *rig);
@@ -78,20 +89,17 @@ int bench_rig_close(bench_rig *rig, int code);
 int bench_rig_enqueue(const bench_rig *rig, const bench_copy *copy, bench_slot slot);
 uint64_t bench_flush_bytes(const bench_rig *rig);
 
-/* ---- plan.c: what the device can run ---- */
+/* ---- can_run.c: what the device can run ---- */
 
 /* Bytes that may be taken of the device's memory, and of the host's. Of the host's half of what was
  * available at first is left alone. */
 int bench_memory_limit(pst_device *device, const bench_machine *machine, uint64_t *most_out,
                        uint64_t *free_out);
 int bench_host_limit(const bench_machine *machine, uint64_t *most_out);
-/* Plans the configuration. What the device cannot run is a skip in the report, or fails unless
+/* Prepares the configuration. What the device cannot run is a skip in the report, or fails unless
  * may_skip is set. */
-int bench_plan(bench_rig *rig, pst_device *device, const bench_case *what, bool may_skip,
-               bench_report *report, bool *skipped_out);
-/* Fails, with what is in the way, if the device cannot run the configuration. */
-int bench_may_measure(pst_device *device, const bench_case *what, bench_report *report);
-
+int bench_prepare_or_skip(bench_rig *rig, pst_device *device, const bench_case *what, bool may_skip,
+                          bench_report *report, bool *skipped_out);
 /* ---- measure.c ---- */
 
 /* Fills, stashes, poisons, restores, and adds to *mismatched_bytes what differs: the live bytes,
@@ -100,7 +108,7 @@ int bench_check(const bench_rig *rig, uint64_t key, uint64_t *mismatched_bytes);
 /* A stash that failed copies nothing, and very fast. */
 int bench_check_faults(const bench_rig *rig);
 
-/* ---- anchors.c: flat memory ---- */
+/* ---- anchors.c: what the operations are compared with ---- */
 
 /* Whether the slot is one that this device can measure. */
 bool bench_has_anchor(const pst_device_info *device, bench_slot slot);
@@ -110,50 +118,19 @@ uint32_t bench_own_copies(const pst_device_info *device, pst_backend backend, bo
 /* One of the copies of contiguous bytes. */
 int bench_enqueue_copy(const bench_timer *timer, bench_slot slot, int num_sms, void *to,
                        const void *from, uint64_t bytes);
-/* Contiguous bytes as a group of one row; one is a count of 1 on the device. */
-int bench_make_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
-                    pst_group **group_out);
-/* Random bytes, and how many differ from them. */
-int bench_fill_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
-                    uint64_t key);
-int bench_verify_flat(const bench_timer *timer, const int64_t *one, void *base, uint64_t bytes,
-                      uint64_t key, uint64_t *mismatches);
-
 int bench_make_pieces(const bench_rig *rig, bench_copy *copy);
 int bench_free_pieces(const bench_rig *rig, bench_copy *copy);
 int bench_enqueue_pieces(const bench_rig *rig, const bench_pieces *pieces, bool back);
 
-/* ---- ceiling.c: A0 ---- */
-
-typedef struct bench_ceiling {
-    bench_timer timer;
-    const bench_machine *machine;
-    uint64_t bytes;
-    unsigned char *from, *to;
-    int64_t *one;
-    uint64_t *mismatches;
-    pst_graph *graphs[BENCH_NUM_ANCHORS]; /* NULL: not measured */
-    bench_series *series;                 /* for each anchor */
-    uint64_t mismatched_bytes[BENCH_NUM_ANCHORS];
-} bench_ceiling;
-
-int bench_ceiling_open(bench_ceiling *ceiling, pst_device *device, const bench_machine *machine,
-                       bool quick);
-/* Takes num samples of each candidate. */
-int bench_ceiling_sample(bench_ceiling *ceiling, uint32_t num);
-/* Adds the candidates and says which is A0. */
-int bench_ceiling_report(const bench_ceiling *ceiling, bench_report *report);
-int bench_ceiling_close(bench_ceiling *ceiling, int code);
-
 /* Records what enqueue(context) enqueues on the timer's stream as a graph. */
 #define BENCH_RECORD(timer, enqueue, graph_out)                         \
     do {                                                                \
-        BENCH_PST(pst_graph_begin((timer)->device, (timer)->stream));   \
+        TOOL_PST(pst_graph_begin((timer)->device, (timer)->stream));    \
         const int bench_record_code_ = (enqueue);                       \
         const pst_status bench_record_status_ =                         \
             pst_graph_end((timer)->device, (timer)->stream, graph_out); \
-        BENCH_TRY(bench_record_code_);                                  \
-        BENCH_PST(bench_record_status_);                                \
+        TOOL_TRY(bench_record_code_);                                   \
+        TOOL_PST(bench_record_status_);                                 \
     } while (0)
 
 #endif

@@ -1,4 +1,5 @@
-#include "bench/stash/bench.h"
+/* The tensors and row counts of a configuration. */
+#include "bench/stash/case.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The configurations: a base, and sweeps of what differs from it in one thing. */
-#include "bench/stash/bench.h"
+#include "bench/stash/case.h"
 
 #include <string.h>
 

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -12,8 +13,6 @@ LIBRARY, SOURCE, DRIVER = map(os.path.abspath, sys.argv[1:4])
 SANITIZER = sys.argv[4]
 COMMAND = sys.argv[5] if len(sys.argv) > 5 else None  # pagestash, where it is built
 del sys.argv[1:]
-sys.path.insert(1, os.path.join(SOURCE, "tests", "tools", "common"))
-import cli  # pylint: disable=wrong-import-position
 HEADER = "op,id,size,stream,phase,layer,micro_batch,rank,tag"
 
 
@@ -85,9 +84,19 @@ def plan_of(rows):
     return out, offsets
 
 
-class TorchTest(cli.CommandTest):
+class TorchTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
     def write(self, name, lines):
-        return super().write("".join(line + "\n" for line in lines), name)
+        with open(self.path(name), "w", encoding="ascii") as file:
+            file.write("".join(line + "\n" for line in lines))
+        return self.path(name)
 
     def read(self, name):
         with open(self.path(name), encoding="ascii") as file:

@@ -1,8 +1,10 @@
-#include "bench/stash/bench.h"
+/* Samples and their medians, a clock, random numbers. */
+#include "bench/common/samples.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int by_value(const void *a, const void *b)
 {
@@ -34,4 +36,19 @@ double bench_median_ratio(const bench_series *above, const bench_series *below)
     for (uint32_t i = 0; i < above->num && i < below->num; i++)
         bench_series_add(&ratios, above->samples[i] / below->samples[i]);
     return ratios.num ? bench_summary(&ratios).median : (double)NAN;
+}
+
+double bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+uint64_t bench_draw(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
 }
