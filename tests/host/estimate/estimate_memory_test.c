@@ -1,126 +1,6 @@
-/* What is live at the peak of the schedule, and all of a GPU, against the reference's tables. */
+/* What is live at the peak of the schedule, and closed forms of the memory of a GPU. */
 #include "host/estimate/estimate.h"
 #include "tests/host/estimate/estimate_models.h"
-
-typedef struct stage {
-    int run;
-    uint64_t stage, live, saved, head, bytes; /* live 0: see LiveChunks */
-} stage;
-
-PST_TEST(EstimateMemory, StagesOfTheReference)
-{
-    static const stage stages[] = {
-        {1, 0, 1, 17264836608, 853606400, 68656560128},
-        {2, 0, 2, 17264934912, 0, 37480955904},
-        {2, 1, 1, 8632401920, 853655552, 29702127616},
-        {3, 0, 1, 6759743488, 219205632, 36273341440},
-        {4, 0, 4, 11251679232, 0, 50365267968},
-        {4, 1, 3, 8438661120, 0, 46948270080},
-        {4, 2, 2, 5625774080, 0, 44135383040},
-        {4, 3, 1, 2812887040, 117491712, 42044114944},
-        {5, 0, 0, 12939542528, 0, 39015268352},
-        {5, 1, 0, 11814125568, 0, 37487198208},
-        {5, 2, 0, 10688970752, 0, 36362043392},
-        {5, 3, 0, 9563815936, 117491712, 35757131776},
-        {6, 0, 4, 45991460864, 0, 85105049600},
-        {6, 1, 3, 34493399040, 0, 73003008000},
-        {6, 2, 2, 22995599360, 0, 61505208320},
-        {6, 3, 1, 11497799680, 234983424, 50846519296},
-        {7, 0, 4, 22503358464, 0, 61616947200},
-        {7, 1, 3, 16877322240, 0, 55386931200},
-        {7, 2, 2, 11251548160, 0, 49761157120},
-        {7, 3, 1, 5625774080, 234983424, 44974493696},
-        {8, 0, 1, 31705825280, 853606400, 146070304768},
-        {9, 0, 4, 15853027328, 0, 86302392320},
-        {9, 1, 3, 11889672192, 0, 81552605184},
-        {9, 2, 2, 7926448128, 0, 77589381120},
-        {9, 3, 1, 3963224064, 426827776, 74839465984},
-        {10, 0, 1, 22647701504, 3767599104, 103203316736},
-        {11, 0, 8, 40738095104, 0, 60475413056},
-        {11, 1, 7, 38886113280, 0, 58124497152},
-        {11, 7, 1, 5092229120, 1902174208, 26731748928},
-        {12, 0, 16, 96966541312, 0, 118143840256},
-        {12, 1, 15, 112487301120, 0, 130937548800},
-        {12, 15, 1, 1874788352, 3294691328, 15515912512},
-        {13, 1, 15, 1735667220480, 0, 1754117468160},
-        {14, 1, 15, 96381173760, 0, 114831421440},
-    };
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++) {
-        const stage *of = &stages[i];
-        const pst_estimate_config config = psti_estimate_run(of->run);
-        pst_estimate_memory memory;
-        uint64_t live[5] = {0};
-        CHECK_OK(pst_estimate_get_memory(&config, of->stage, live, &memory));
-        CHECK_MSG(memory.saved_bytes == of->saved && memory.head_bytes == of->head &&
-                      memory.bytes == of->bytes && memory.recompute_bytes == 0,
-                  "P%d, stage %llu: saved %llu, head %llu, all %llu", of->run,
-                  (unsigned long long)of->stage, (unsigned long long)memory.saved_bytes,
-                  (unsigned long long)memory.head_bytes, (unsigned long long)memory.bytes);
-        CHECK(of->live == 0 || live[0] == of->live);
-        CHECK(of->live == 0 || memory.live_layers == of->live * memory.states.num_layers);
-    }
-}
-
-PST_TEST(EstimateMemory, LiveChunks)
-{
-    static const uint64_t counts[4][5] = {
-        {8, 4, 4, 4, 3}, {5, 4, 4, 4, 4}, {4, 4, 4, 4, 3}, {4, 4, 4, 4, 1}};
-    const pst_estimate_config config = psti_estimate_run(5);
-    for (uint64_t at = 0; at < 4; at++) {
-        pst_estimate_memory memory;
-        uint64_t live[5], sum = 0;
-        CHECK_OK(pst_estimate_get_memory(&config, at, live, &memory));
-        for (int i = 0; i < 5; i++) {
-            CHECK_EQ(live[i], counts[at][i]);
-            sum += live[i];
-        }
-        CHECK_EQ(memory.live_layers, 4 * sum);
-        CHECK_EQ(memory.num_micro_batches, 16);
-    }
-}
-
-/* One forward more before the first backward, of the first chunk's next micro-batches. */
-PST_TEST(EstimateMemory, OverlappedExchange)
-{
-    static const uint64_t counts[4][5] = {
-        {8, 4, 4, 4, 4}, {6, 4, 4, 4, 4}, {4, 4, 4, 4, 4}, {4, 4, 4, 4, 2}};
-    pst_estimate_config config = psti_estimate_run(5);
-    config.overlaps_exchange = true;
-    for (uint64_t at = 0; at < 4; at++) {
-        pst_estimate_memory memory;
-        uint64_t live[5];
-        CHECK_OK(pst_estimate_get_memory(&config, at, live, &memory));
-        for (int i = 0; i < 5; i++)
-            CHECK_MSG(live[i] == counts[at][i], "stage %d, chunk %d: %d", (int)at, i, (int)live[i]);
-    }
-    config = psti_estimate_run(4); /* nothing to interleave */
-    config.overlaps_exchange = true;
-    uint64_t live;
-    pst_estimate_memory memory;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, &live, &memory));
-    CHECK_EQ(live, 4);
-}
-
-/* The reference's example of 2023 with its right figures. */
-PST_TEST(EstimateMemory, GatedWithDropout)
-{
-    pst_estimate_config config = psti_model_gated_gpt();
-    config.tensor_parallel = config.pipeline_parallel = 2;
-    config.micro_batch = 4;
-    config.global_batch = 128;
-    config.has_flash_attention = config.has_hidden_dropout = config.has_attention_dropout = true;
-    pst_estimate_memory memory;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
-    CHECK(memory.saved_bytes == 26529103872 && memory.head_bytes == 0);
-    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &memory));
-    CHECK(memory.saved_bytes == 13230931968 && memory.head_bytes == 1373798400);
-    config.loss = PST_LOSS_FUSED;
-    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &memory));
-    CHECK_EQ(memory.head_bytes, 1373798400 - 4ll * 8192 * 25216);
-    config.loss = PST_LOSS_COPIED;
-    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &memory));
-    CHECK_EQ(memory.head_bytes, 1373798400 + 4ll * 8192 * 25216);
-}
 
 /* Options of experts change nothing in a model without any. */
 PST_TEST(EstimateMemory, OptionsOfNoExperts)
@@ -142,81 +22,10 @@ PST_TEST(EstimateMemory, OptionsOfNoExperts)
     CHECK_EQ(traffic.num_ops, 2);
 }
 
-PST_TEST(EstimateMemory, HeadInFp32)
-{
-    pst_estimate_config config = psti_estimate_run(1);
-    pst_estimate_memory memory;
-    config.type = PST_TRAIN_FP32;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
-    CHECK_EQ(memory.head_bytes, 853606400ll + 2 * 4096 * (2 * 4096 + 32000));
-    config.loss = PST_LOSS_COPIED;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
-    CHECK_EQ(memory.head_bytes, 853606400ll + 2 * 4096 * (2 * 4096 + 3 * 32000));
-    config.loss = PST_LOSS_FUSED;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
-    CHECK_EQ(memory.head_bytes, 853606400ll + 2 * 4096 * (2 * 4096 - 32000));
-}
-
-typedef struct old_row {
-    uint64_t micro_batch, data, pipeline, tensor, hundredths; /* of a GiB */
-} old_row;
-
-/* The four runs of the tool of 2023 that our own ledger is compared with: GPT with a gated block
- * that is not fused, dropout, a contiguous copy of the attention's output and two of the logits. */
-PST_TEST(EstimateMemory, RowsOf2023)
-{
-    static const old_row rows[] = {
-        {2, 8, 1, 1, 6903}, {4, 4, 1, 2, 5560}, {2, 4, 2, 1, 4941}, {4, 1, 1, 8, 2862}};
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        pst_estimate_config config = psti_model_gated_gpt();
-        config.vocab_size = 50257;
-        config.world_size = 8;
-        config.tensor_parallel = rows[i].tensor;
-        config.pipeline_parallel = rows[i].pipeline;
-        config.micro_batch = rows[i].micro_batch;
-        config.global_batch = 512;
-        config.distributed_optimizer = config.has_flash_attention = true;
-        config.has_hidden_dropout = config.has_attention_dropout = true;
-        config.copies_attention = true;
-        config.loss = PST_LOSS_COPIED;
-        pst_estimate_memory memory;
-        CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
-        CHECK_EQ((memory.bytes * 100 + (1u << 29)) >> 30, rows[i].hundredths);
-        CHECK_EQ(config.world_size, rows[i].data * rows[i].pipeline * rows[i].tensor);
-    }
-}
-
-/* A short iteration never fills the pipeline. */
-PST_TEST(EstimateMemory, FewMicroBatches)
-{
-    pst_estimate_config config = psti_estimate_run(4);
-    pst_estimate_memory memory;
-    uint64_t live = 0;
-    config.global_batch = 2;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, &live, &memory));
-    CHECK(live == 2 && memory.num_micro_batches == 2);
-    config.global_batch = 0; /* one of each replica */
-    config.world_size = 64;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, &live, &memory));
-    CHECK(live == 1 && memory.num_micro_batches == 1);
-    uint64_t chunks[5];
-    config = psti_estimate_run(5);
-    config.global_batch = 8; /* 4 of each chunk */
-    CHECK_OK(pst_estimate_get_memory(&config, 0, chunks, &memory));
-    for (int i = 0; i < 5; i++)
-        CHECK_EQ(chunks[i], 4);
-    CHECK_EQ(memory.live_layers, 80);
-}
-
 /* The paper's inputs only: 2sbh per layer, and one layer's ledger while it runs again. */
 PST_TEST(EstimateMemory, FullRecomputation)
 {
-    pst_estimate_config config = psti_model_gpt3();
-    config.num_layers = 48;
-    config.hidden_size = 6144;
-    config.ffn_size = 24576;
-    config.num_heads = 64;
-    config.micro_batch = 4;
+    pst_estimate_config config = psti_model("paper_22b");
     config.tensor_parallel = 8;
     config.recompute_layers = 1;
     pst_estimate_memory memory;
@@ -231,19 +40,12 @@ PST_TEST(EstimateMemory, FullRecomputation)
     CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
     CHECK_EQ(memory.saved_bytes, 3 * 100663296ll + 8 * 8192);
     CHECK_EQ(memory.recompute_bytes, 20 * ledger.bytes);
-    config = psti_estimate_run(12); /* stage 0: three dense layers, then one with experts */
-    config.recompute_layers = 3;
-    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
-    CHECK_EQ(memory.saved_bytes, 16 * (2 * 58720256ll + 8 * 4096));
-    CHECK_EQ(memory.recompute_bytes, 3 * 1395195904ll);
-    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &memory));
-    CHECK_EQ(memory.recompute_bytes, 3 * 1874788352ll);
 }
 
 /* First stage of the paper: layers * (1 + (p - 1) / (p v)) of saved tensors. */
 PST_TEST(EstimateMemory, FirstStageOfThePaper)
 {
-    pst_estimate_config config = psti_model_gpt3();
+    pst_estimate_config config = psti_model("gpt3");
     config.tensor_parallel = config.pipeline_parallel = 8;
     config.virtual_stages = 3;
     config.global_batch = 64;
@@ -255,7 +57,7 @@ PST_TEST(EstimateMemory, FirstStageOfThePaper)
 /* The paper's 22B and 175B models on 8 and 64 GPUs. */
 static pst_estimate_config of_the_paper(bool is_large)
 {
-    pst_estimate_config config = psti_model_gpt3();
+    pst_estimate_config config = psti_model(is_large ? "gpt3" : "paper_22b");
     config.tensor_parallel = 8;
     config.recompute = PST_RECOMPUTE_GATHER;
     config.has_hidden_dropout = config.has_attention_dropout = true;
@@ -264,13 +66,7 @@ static pst_estimate_config of_the_paper(bool is_large)
         config.virtual_stages = 3;
         config.micro_batch = 1;
         config.global_batch = 64;
-        return config;
     }
-    config.num_layers = 48;
-    config.hidden_size = 6144;
-    config.ffn_size = 24576;
-    config.num_heads = 64;
-    config.micro_batch = 4;
     return config;
 }
 
@@ -298,33 +94,6 @@ PST_TEST(EstimateMemory, GibibytesOfThePaper)
         config.sequence_parallel = true;
         config.recompute |= PST_RECOMPUTE_ATTENTION;
         CHECK_EQ(first_stage_bytes(&config), units[i][1] << 23);
-    }
-}
-
-/* ---- what fusing the activation and gathering again save ---- */
-
-typedef struct choice {
-    bool is_fused, gathers_again;
-    uint64_t layer, saved;
-} choice;
-
-PST_TEST(EstimateMemory, FusedAndGatheredAgain)
-{
-    static const choice choices[] = {{false, false, 574889984, 45991460864},
-                                     {true, false, 516169728, 41293840384},
-                                     {false, true, 340008960, 27200978944},
-                                     {true, true, 281288704, 22503358464}};
-    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-        pst_estimate_config config = psti_estimate_run(7);
-        pst_estimate_ledger ledger;
-        pst_estimate_memory memory;
-        config.fuses_activation = choices[i].is_fused;
-        config.recompute = choices[i].gathers_again ? PST_RECOMPUTE_GATHER : 0;
-        CHECK_OK(pst_estimate_get_ledger(&config, false, &ledger));
-        CHECK_EQ(ledger.bytes, choices[i].layer);
-        CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
-        CHECK_EQ(memory.saved_bytes, choices[i].saved);
-        CHECK_EQ(memory.live_layers, 80);
     }
 }
 

@@ -6,20 +6,13 @@
 
 #include "tests/harness.h"
 
-pst_estimate_config psti_model_gpt2(void);
-pst_estimate_config psti_model_gpt_345m(void);
-pst_estimate_config psti_model_gpt3(void);
-pst_estimate_config psti_model_gated_gpt(void);
-pst_estimate_config psti_model_llama2_7b(void);
-pst_estimate_config psti_model_llama2_13b(void);
-pst_estimate_config psti_model_llama2_70b(void);
-pst_estimate_config psti_model_mixtral_8x7b(void);
-pst_estimate_config psti_model_qwen3_30b(void);
-pst_estimate_config psti_model_qwen3_235b(void);
-pst_estimate_config psti_model_deepseek_v3(void);
+/* By the names of the table in estimate_models.c, as "llama2_7b". */
+pst_estimate_config psti_model(const char *name);
 
 /* The parallel configurations P1 to P14. */
 enum { PSTI_NUM_RUNS = 14 };
 pst_estimate_config psti_estimate_run(int number);
+/* "P12", or a model. */
+pst_estimate_config psti_estimate_named(const char *name);
 
 #endif

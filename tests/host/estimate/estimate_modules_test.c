@@ -227,7 +227,7 @@ PST_TEST(EstimateModules, AddUpToTheModel)
 /* Biases, dropout, scores, other norms, a tied matrix on one and on two stages. */
 PST_TEST(EstimateModules, AddUpWithBiases)
 {
-    pst_estimate_config config = psti_model_gated_gpt();
+    pst_estimate_config config = psti_model("gated_gpt");
     config.has_attention_dropout = config.has_hidden_dropout = true;
     expect_model(&config);
     config.tensor_parallel = config.pipeline_parallel = 2;
@@ -241,7 +241,7 @@ PST_TEST(EstimateModules, AddUpWithBiases)
 /* Shared experts with a gate, dropout, late probabilities; latent attention without q_rank. */
 PST_TEST(EstimateModules, AddUpWithExperts)
 {
-    pst_estimate_config config = psti_model_qwen3_30b();
+    pst_estimate_config config = psti_model("qwen3_30b");
     config.shared_ffn_size = 1024;
     config.has_shared_gate = config.applies_probs_late = config.has_hidden_dropout = true;
     config.tensor_parallel = config.expert_parallel = 4;
@@ -254,7 +254,7 @@ PST_TEST(EstimateModules, AddUpWithExperts)
     config.capacity_num = 1;
     config.capacity_den = 500000; /* no row on a GPU, one of all */
     expect_model(&config);
-    config = psti_model_deepseek_v3();
+    config = psti_model("deepseek_v3");
     config.q_rank = 0;
     expect_model(&config);
     config.latent_size = 1024;
@@ -264,7 +264,7 @@ PST_TEST(EstimateModules, AddUpWithExperts)
 /* Biases of experts, of the router and of both projections of a latent size. */
 PST_TEST(EstimateModules, AddUpWithBiasesOfExperts)
 {
-    pst_estimate_config config = psti_model_mixtral_8x7b();
+    pst_estimate_config config = psti_model("mixtral_8x7b");
     config.has_linear_bias = config.copies_attention = true;
     expect_model(&config);
     config.latent_size = 1024;
@@ -273,7 +273,7 @@ PST_TEST(EstimateModules, AddUpWithBiasesOfExperts)
     config.num_kv_heads = 2;
     config.sequence_parallel = true;
     expect_model(&config);
-    config = psti_model_deepseek_v3();
+    config = psti_model("deepseek_v3");
     config.has_linear_bias = true;
     config.shared_ffn_size = 0;
     expect_model(&config);
@@ -291,13 +291,13 @@ PST_TEST(EstimateModules, AddUpForAnyConfig)
 /* The mask behind a block belongs to its last product. */
 PST_TEST(EstimateModules, MasksBelongToTheLastProduct)
 {
-    pst_estimate_config config = psti_model_gated_gpt();
+    pst_estimate_config config = psti_model("gated_gpt");
     pst_estimate_modules modules;
     config.has_hidden_dropout = true;
     CHECK_OK(pst_estimate_get_modules(&config, PST_ESTIMATE_DENSE, &modules));
     CHECK_EQ(find(&modules, "mlp.fc2")->saved_bytes, 2048 * (2 * 10880 + 4096));
     CHECK_EQ(find(&modules, "attention.proj")->saved_bytes, 2048 * (2 * 4096 + 4096));
-    config = psti_model_mixtral_8x7b();
+    config = psti_model("mixtral_8x7b");
     config.has_hidden_dropout = true;
     CHECK_OK(pst_estimate_get_modules(&config, PST_ESTIMATE_MOE, &modules));
     CHECK_EQ(find(&modules, "expert.fc2")->saved_bytes, 8192 * 2 * 14336 + 4096 * 4096);
@@ -306,7 +306,7 @@ PST_TEST(EstimateModules, MasksBelongToTheLastProduct)
 /* 8 tokens for 3 experts, each of which two take: 16 rows, 5 and a third. */
 PST_TEST(EstimateModules, RowsOfAnExpertAreRoundedUp)
 {
-    pst_estimate_config config = psti_model_mixtral_8x7b();
+    pst_estimate_config config = psti_model("mixtral_8x7b");
     pst_estimate_modules modules;
     config.num_experts = 3;
     config.sequence_size = 8;

@@ -3,6 +3,7 @@
 #include "tools/estimate/estimate_fields.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 
 uint64_t psti_random_below(uint64_t *state, uint64_t limit)
 {
@@ -164,15 +165,32 @@ void psti_draw_run(psti_random_run *run)
     } while (pst_estimate_check(&run->config) != PST_OK);
 }
 
-#define WHOLE(name) {#name, offsetof(pst_estimate_config, name)},
-#define SWITCH(name)
-#define CHOICE(name)
-#define BITS(name)
+#define NUMBER(name, is_whole)                                                             \
+    {#name, offsetof(pst_estimate_config, name), sizeof(((pst_estimate_config *)0)->name), \
+     is_whole},
+#define WHOLE(name) NUMBER(name, true)
+#define SWITCH(name) NUMBER(name, false)
+#define CHOICE(name) NUMBER(name, false)
+#define BITS(name) NUMBER(name, false)
 #define LAYERS(name)
 #define CHUNKS(name)
 #define FIELD(group, kind, member, flag, from, words) kind(member)
 const psti_field psti_fields[] = {ESTIMATE_FIELDS(FIELD)};
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);
+
+bool psti_change_field(pst_estimate_config *config, const char *change)
+{
+    const size_t length = strcspn(change, "=");
+    const uint64_t value = strtoull(change + length + 1, NULL, 0);
+    for (size_t i = 0; i < psti_num_fields; i++) {
+        const psti_field *of = &psti_fields[i];
+        if (strlen(of->name) != length || memcmp(of->name, change, length) != 0)
+            continue;
+        memcpy((char *)config + of->offset, &value, of->bytes); /* little-endian */
+        return true;
+    }
+    return false;
+}
 
 uint64_t *psti_field_of(pst_estimate_config *config, size_t index)
 {

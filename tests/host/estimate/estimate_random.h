@@ -24,11 +24,14 @@ void psti_draw_candidate(psti_random_run *run);
 /* Every number of a config, in its order. */
 typedef struct psti_field {
     const char *name;
-    size_t offset;
+    size_t offset, bytes;
+    bool is_whole; /* a uint64_t */
 } psti_field;
 
 extern const psti_field psti_fields[];
 extern const size_t psti_num_fields;
+/* "name=value"; false: there is no such field. */
+bool psti_change_field(pst_estimate_config *config, const char *change);
 uint64_t *psti_field_of(pst_estimate_config *config, size_t index);
 
 #endif

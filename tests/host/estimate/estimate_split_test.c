@@ -161,6 +161,19 @@ PST_TEST(EstimateSplit, StagesReceiveWhatIsSent)
     }
 }
 
+PST_TEST(EstimateSplit, TrafficThatIsRefused)
+{
+    pst_estimate_config config = psti_estimate_run(4);
+    pst_estimate_traffic traffic = {.num_ops = 7};
+    CHECK_STATUS(pst_estimate_get_traffic(NULL, 0, &traffic), PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_traffic(&config, 0, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_estimate_get_traffic(&config, 4, &traffic), PST_E_INVALID);
+    config.sequence_size = UINT64_C(1) << 42; /* 2^56 bytes, 1920 times */
+    CHECK_STATUS(pst_estimate_get_traffic(&config, 0, &traffic), PST_E_INVALID);
+    CHECK(strstr(pst_last_message(), "tp.ag exceed 64 bits") != NULL);
+    CHECK_EQ(traffic.num_ops, 7);
+}
+
 /* ---- the passes of a stage ---- */
 
 typedef struct walk {
