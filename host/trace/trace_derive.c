@@ -1,129 +1,192 @@
-/* The memory requests of a transformer, from the shapes of its tensors. */
+/* The memory requests of a GPT, from the shapes of its tensors: scripts of requests, run layer by
+ * layer. What a layer keeps are the entries of its ledger (host/model); what comes and goes within a
+ * pass stands here. docs/formats.md lists all of it in order. */
 #include <inttypes.h>
 
-#include "host/trace/trace_derive.h"
+#include "host/base/arith.h"
+#include "host/model/ledger.h"
+#include "host/trace/trace.h"
 
 #define MAX_BYTES (UINT64_C(1) << 62)
 enum { ROUND = 512, VOCABULARY_UNIT = 128, FUSED_VOCABULARY = 512 };
 
-/* A micro-batch between its forward and its backward. */
-typedef struct trip {
-    uint64_t tokens[3]; /* ids, positions, labels */
-    uint64_t *outputs;  /* [layers + 1], the first of the embedding */
-    psti_skeleton *layers;
-} trip;
+/* ---- the tensors, each with its bytes in fill_bytes; one of 0 bytes is never requested ---- */
 
-typedef struct model {
-    psti_deriver base;
+#define ENTRY(name) (from->full ? psti_ledger_bytes(&layer, name) : 0)
+#define RING(bytes) (from->context_parallel > 1 ? (bytes) : 0)
+#define AGAIN(bytes) psti_fraction(bytes, num_again, from->alpha_den)
+
+/* clang-format off */
+/* From forward to backward: of a layer its output and statistics, then what else its ledger has; of
+ * a micro-batch the tokens' ids, positions and labels. */
+#define KEPT(T) \
+    T(OUTPUT, b) T(MEAN_1, st) T(RSTD_1, st) T(MEAN_2, st) T(RSTD_2, st) \
+    T(NORM_1, ENTRY("qkv.in")) T(Q, ENTRY("q")) T(K, ENTRY("k")) T(V, ENTRY("v")) \
+    T(ATTENTION, ENTRY("proj.in")) T(LSE, from->full ? lse : 0) T(RESIDUAL, ENTRY("norm2.in")) \
+    T(NORM_2, ENTRY("fc1.in")) T(FC1, ENTRY("fc1.out")) T(GELU, ENTRY("fc2.in")) \
+    T(IDS, tokens_8) T(POSITIONS, tokens_8) T(LABELS, tokens_8)
+
+/* Within a pass: of a layer's forward, of its ring of contexts, recomputed, of its backward, of that
+ * ring, gradients of weights; before the layers, and after them. */
+#define PASSING(T) \
+    T(GATHER, g) T(QKV, b3) T(PROJECTION, g) T(SCATTER, b) T(BIAS, b) T(GELU_SUM, f) \
+    T(SEND, RING(b2)) T(RECEIVE, RING(b2)) T(OUTPUT_0, RING(b)) T(LSE_0, RING(lse)) \
+    T(OUTPUT_1, RING(b)) T(LSE_1, RING(lse)) T(MERGED, RING(b2)) T(CORRECTION, RING(lse)) \
+    T(AGAIN_B, AGAIN(b)) T(AGAIN_G, AGAIN(g)) T(AGAIN_3B, AGAIN(b3)) T(AGAIN_F, AGAIN(f)) \
+    T(D_GELU, f) T(D_FC1, f) T(D_BIAS, 2 * ffn / tp) T(D_INPUT, g) T(D_NORM, b) T(D_RESIDUAL, b) \
+    T(D_ATTENTION, b) T(D_SOFTMAX, lse) T(DQ_FP32, b2) T(DQ, b) T(DK, b) T(DV, b) T(D_QKV, b3) \
+    T(KV, RING(b2)) T(KV_RECEIVED, RING(b2)) T(DKV_RECEIVED, RING(b2)) T(DKV, RING(b2)) \
+    T(W_QKV, psti_times(6 * h, h) / tp) T(W_PROJECTION, psti_times(2 * h, h) / tp) \
+    T(W_FC, psti_times(2 * ffn, h) / tp) T(W_NORM, 2 * h) T(W_WORDS, psti_times(2 * h, words)) \
+    T(WORDS, g) T(PLACES, g) T(SUM, g) \
+    T(FINAL_MEAN, st) T(FINAL_RSTD, st) T(FINAL_NORM, b) T(LOGITS, logits) T(CAST, logits_fp32) \
+    T(TARGETS, tokens_8) T(EXPONENTIALS, logits_fp32) T(D_CAST, logits_fp32) T(LOSS, tokens_4) \
+    T(D_LOGITS, logits) T(D_GATHER, g) T(GRADIENT, b)
+/* clang-format on */
+
+#define NAME(name, bytes) name,
+#define BYTES(name, bytes) [name] = bytes,
+enum tensor {
+    NOTHING,
+    INPUT, /* the output of the layer before */
+    KEPT(NAME) NUM_KEPT,
+    PASSING(NAME) NUM_TENSORS
+};
+
+/* ---- the scripts: a tensor is requested, or with a minus given back ---- */
+
+static const int8_t embedding[] = {IDS, POSITIONS, LABELS,  WORDS,  PLACES,
+                                   SUM, -WORDS,    -PLACES, OUTPUT, -SUM};
+
+static const int8_t layer_forward[] = {
+    MEAN_1, RSTD_1, NORM_1, GATHER, QKV, -GATHER, Q, K, V, -QKV,
+    /* another rank's keys and values come while our own are worked on; the outputs are merged */
+    SEND, RECEIVE, OUTPUT_0, LSE_0, OUTPUT_1, LSE_1, -SEND, -RECEIVE, MERGED, -OUTPUT_0, -OUTPUT_1,
+    CORRECTION, ATTENTION, LSE, -LSE_0, -LSE_1, -CORRECTION, -MERGED, PROJECTION, SCATTER,
+    -PROJECTION, BIAS, RESIDUAL, -SCATTER, -BIAS, MEAN_2, RSTD_2, NORM_2, GATHER, FC1, -GATHER,
+    GELU_SUM, GELU, -GELU_SUM, PROJECTION, SCATTER, -PROJECTION, BIAS, OUTPUT, -SCATTER, -BIAS};
+
+/* MEMO's buffers have what is needed; the output takes the place of the input. */
+static const int8_t memo_after_forward[] = {-MEAN_1, -RSTD_1, -MEAN_2, -RSTD_2, -INPUT};
+
+/* Final norm, logits, loss, and back. Of the logits' three forms in fp32 two are there at once. */
+static const int8_t head[] = {
+    FINAL_MEAN, FINAL_RSTD,   FINAL_NORM, GATHER,   LOGITS,        CAST,        -LOGITS,
+    TARGETS,    EXPONENTIALS, -CAST,      D_CAST,   -EXPONENTIALS, -TARGETS,    LOSS,
+    D_LOGITS,   -D_CAST,      W_WORDS,    -W_WORDS, D_GATHER,      -GATHER,     -D_LOGITS,
+    SCATTER,    -D_GATHER,    GRADIENT,   -SCATTER, -FINAL_NORM,   -FINAL_MEAN, -FINAL_RSTD};
+
+static const int8_t memo_after_head[] = {-OUTPUT};
+
+static const int8_t layer_backward[] = {
+    /* what was not swapped is recomputed */
+    AGAIN_B, AGAIN_G, AGAIN_3B, -AGAIN_G, -AGAIN_B, -AGAIN_3B, AGAIN_G, AGAIN_B, -AGAIN_G, -AGAIN_B,
+    AGAIN_B, AGAIN_G, -AGAIN_B, -AGAIN_G, AGAIN_F, -AGAIN_F,
+    /* the MLP */
+    GATHER, D_GELU, W_FC, -W_FC, -GATHER, -GELU, D_FC1, D_BIAS, -D_GELU, -D_BIAS, -FC1, GATHER,
+    D_INPUT, SCATTER, W_FC, -W_FC, -GATHER, -D_INPUT, -D_FC1, -NORM_2, D_NORM, W_NORM, -W_NORM,
+    -SCATTER, -MEAN_2, -RSTD_2, -RESIDUAL, D_RESIDUAL, -D_NORM, -GRADIENT,
+    /* attention */
+    GATHER, D_ATTENTION, W_PROJECTION, -W_PROJECTION, -GATHER, KV, KV_RECEIVED, DKV_RECEIVED, DKV,
+    D_SOFTMAX, DQ_FP32, DQ, DK, DV, -DQ_FP32, -D_SOFTMAX, -KV, -KV_RECEIVED, -DKV_RECEIVED, -DKV,
+    -D_ATTENTION, -Q, -K, -V, -ATTENTION, -LSE, D_QKV, -DQ, -DK, -DV, GATHER, D_INPUT, SCATTER,
+    W_QKV, -W_QKV, -GATHER, -D_INPUT, -D_QKV, -NORM_1, D_NORM, W_NORM, -W_NORM, -SCATTER, -MEAN_1,
+    -RSTD_1, GRADIENT, -D_NORM, -D_RESIDUAL};
+
+static const int8_t before_embedding[] = {GATHER, W_WORDS, -W_WORDS, -GATHER, -GRADIENT};
+static const int8_t give_output[] = {-OUTPUT};
+static const int8_t give_tokens[] = {-IDS, -POSITIONS, -LABELS, -LOSS};
+static const int8_t take_gradient[] = {GRADIENT};
+static const int8_t give_both[] = {-GRADIENT, -OUTPUT};
+
+/* ---- running them ---- */
+
+/* What is live of a layer, or in row 0 of the embedding and the tokens: ids plus 1, or 0. */
+typedef uint64_t row[NUM_KEPT];
+
+typedef struct deriver {
     const pst_trace_derivation *from;
+    psti_tape tape;
     psti_pipeline pipeline;
-    trip *flights; /* [num_flights]; micro-batch m uses m % num_flights */
     uint32_t num_flights;
-} model;
+    row *rows; /* [num_flights][num_layers + 1]; micro-batch m uses flight m % num_flights */
+    row *at;   /* in work */
+    uint64_t passing[NUM_TENSORS]; /* as a row */
+    uint64_t bytes[NUM_TENSORS];
+} deriver;
 
-/* ---- the parts of a model ---- */
-
-static void embed(psti_deriver *self, trip *flight)
+/* What follows is of row 0 or of a layer, counted from 1, of a micro-batch. */
+static void enter(deriver *self, pst_trace_phase phase, uint32_t layer, uint32_t micro_batch)
 {
-    const psti_sizes *size = &self->size;
-    for (int i = 0; i < 3; i++)
-        flight->tokens[i] = psti_take(self, size->tokens_8);
-    const uint64_t words = psti_take(self, size->g);
-    const uint64_t positions = psti_take(self, size->g);
-    const uint64_t sum = psti_take(self, size->g);
-    psti_give(self, words);
-    psti_give(self, positions);
-    flight->outputs[0] = psti_take(self, size->b);
-    psti_give(self, sum);
+    const uint64_t flight = micro_batch % self->num_flights;
+    const uint32_t shown = phase == PST_PHASE_OTHER ? PST_TRACE_NONE : layer - 1;
+    psti_tape_label(&self->tape, phase, shown, micro_batch);
+    self->at = &self->rows[flight * (self->from->num_layers + 1) + layer];
 }
 
-/* Logits in three forms of fp32, two of them at once: cast, exponentials, gradient. Returns the
- * loss; the gradient of the logits in d_logits_out. */
-static uint64_t cross_entropy(psti_deriver *self, uint64_t *d_logits_out)
+static uint64_t *id_of(deriver *self, int tensor)
 {
-    const psti_sizes *size = &self->size;
-    const uint64_t logits = psti_take(self, size->logits);
-    const uint64_t cast = psti_take(self, size->logits_fp32);
-    psti_give(self, logits);
-    const uint64_t target = psti_take(self, size->tokens_8);
-    const uint64_t exponentials = psti_take(self, size->logits_fp32);
-    psti_give(self, cast);
-    const uint64_t gradient = psti_take(self, size->logits_fp32);
-    psti_give(self, exponentials);
-    psti_give(self, target);
-    const uint64_t loss = psti_take(self, size->tokens_4);
-    *d_logits_out = psti_take(self, size->logits);
-    psti_give(self, gradient);
-    return loss;
+    if (tensor == INPUT)
+        return &self->at[-1][OUTPUT];
+    return tensor < NUM_KEPT ? &self->at[0][tensor] : &self->passing[tensor];
 }
 
-/* Final norm, logits, loss, and back: returns the gradient that the last layer gets. */
-static uint64_t head(psti_deriver *self, uint64_t output, uint64_t *loss_out)
+static void run(deriver *self, const int8_t *script, size_t length)
 {
-    const psti_sizes *size = &self->size;
-    uint64_t d_logits = PSTI_NO_ID;
-    const uint64_t mean = psti_take(self, size->st);
-    const uint64_t rstd = psti_take(self, size->st);
-    const uint64_t norm = psti_take(self, size->b);
-    const uint64_t gathered = psti_take(self, size->g);
-    *loss_out = cross_entropy(self, &d_logits);
-    psti_brief(self, size->d_head);
-    const uint64_t d_gathered = psti_take(self, size->g);
-    psti_give(self, gathered);
-    psti_give(self, d_logits);
-    const uint64_t scattered = psti_take(self, size->b);
-    psti_give(self, d_gathered);
-    const uint64_t gradient = psti_take(self, size->b);
-    psti_give(self, scattered);
-    psti_give(self, norm);
-    psti_give(self, mean);
-    psti_give(self, rstd);
-    if (!self->is_full)
-        psti_give(self, output);
-    return gradient;
-}
-
-static void forward(model *self, uint32_t micro_batch)
-{
-    psti_deriver *base = &self->base;
-    trip *flight = &self->flights[micro_batch % self->num_flights];
-    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, micro_batch);
-    embed(base, flight);
-    for (uint32_t i = 0; i < self->from->num_layers && base->tape.status == PST_OK; i++) {
-        psti_tape_label(&base->tape, PST_PHASE_FORWARD, i, micro_batch);
-        flight->outputs[i + 1] = psti_layer_forward(base, flight->outputs[i], &flight->layers[i]);
+    for (size_t i = 0; i < length; i++) {
+        uint64_t *id = id_of(self, script[i] < 0 ? -script[i] : script[i]);
+        if (script[i] > 0 && self->bytes[script[i]] != 0) {
+            *id = psti_tape_malloc(&self->tape, self->bytes[script[i]]) + 1;
+        } else if (script[i] < 0 && *id != 0) {
+            psti_tape_free(&self->tape, *id - 1);
+            *id = 0;
+        }
     }
 }
 
-static void backward(model *self, uint32_t micro_batch)
+#define RUN(self, script) run(self, script, sizeof(script))
+
+static void run_layer_forward(deriver *self, uint32_t layer, uint32_t micro_batch)
 {
-    psti_deriver *base = &self->base;
-    const trip *flight = &self->flights[micro_batch % self->num_flights];
-    const uint32_t layers = self->from->num_layers;
-    uint64_t loss = PSTI_NO_ID;
-    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, micro_batch);
-    uint64_t gradient = head(base, flight->outputs[layers], &loss);
-    for (uint32_t i = layers; i-- > 0 && base->tape.status == PST_OK;) {
-        psti_tape_label(&base->tape, PST_PHASE_BACKWARD, i, micro_batch);
-        gradient = psti_layer_backward(base, gradient, &flight->layers[i]);
-    }
-    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, micro_batch);
-    const uint64_t gathered = psti_take(base, base->size.g);
-    psti_brief(base, base->size.d_head);
-    psti_give(base, gathered);
-    psti_give(base, gradient);
-    for (uint32_t i = 0; i <= layers && base->is_full; i++)
-        psti_give(base, flight->outputs[i]);
-    for (int i = 0; i < 3; i++)
-        psti_give(base, flight->tokens[i]);
-    psti_give(base, loss);
+    enter(self, PST_PHASE_FORWARD, layer, micro_batch);
+    RUN(self, layer_forward);
+    if (!self->from->full)
+        RUN(self, memo_after_forward);
 }
 
-static void whole_model(model *self)
+static void forward(deriver *self, uint32_t micro_batch)
 {
-    psti_pipeline pipeline = self->pipeline;
+    enter(self, PST_PHASE_OTHER, 0, micro_batch);
+    RUN(self, embedding);
+    for (uint32_t i = 1; i <= self->from->num_layers && self->tape.status == PST_OK; i++)
+        run_layer_forward(self, i, micro_batch);
+}
+
+static void backward(deriver *self, uint32_t micro_batch)
+{
+    const uint32_t num_layers = self->from->num_layers;
+    enter(self, PST_PHASE_OTHER, num_layers, micro_batch);
+    RUN(self, head);
+    if (!self->from->full)
+        RUN(self, memo_after_head);
+    for (uint32_t i = num_layers; i > 0 && self->tape.status == PST_OK; i--) {
+        enter(self, PST_PHASE_BACKWARD, i, micro_batch);
+        RUN(self, layer_backward);
+    }
+    enter(self, PST_PHASE_OTHER, 0, micro_batch);
+    RUN(self, before_embedding);
+    for (uint32_t i = 0; i <= num_layers; i++) { /* MEMO's are gone */
+        enter(self, PST_PHASE_OTHER, i, micro_batch);
+        RUN(self, give_output);
+    }
+    enter(self, PST_PHASE_OTHER, 0, micro_batch);
+    RUN(self, give_tokens);
+}
+
+static void whole_model(deriver *self)
+{
     psti_pass pass;
-    while (self->base.tape.status == PST_OK && psti_pipeline_next(&pipeline, &pass))
+    while (self->tape.status == PST_OK && psti_pipeline_next(&self->pipeline, &pass))
         if (pass.kind == PSTI_PASS_FORWARD)
             forward(self, (uint32_t)pass.micro_batch);
         else
@@ -131,72 +194,48 @@ static void whole_model(model *self)
 }
 
 /* One layer by itself; what crosses its border is OTHER. */
-static void one_layer(model *self, bool has_forward, bool has_backward)
+static void one_layer(deriver *self, bool has_forward, bool has_backward)
 {
-    psti_deriver *base = &self->base;
-    psti_skeleton *kept = &self->flights[0].layers[0];
-    *kept = psti_nothing_kept;
-    uint64_t output = PSTI_NO_ID;
-    uint64_t gradient = PSTI_NO_ID;
-    if (has_forward) {
-        psti_tape_label(&base->tape, PST_PHASE_FORWARD, 0, 0);
-        output = psti_layer_forward(base, PSTI_NO_ID, kept);
-    }
-    psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, 0);
+    if (has_forward)
+        run_layer_forward(self, 1, 0);
+    enter(self, PST_PHASE_OTHER, 1, 0);
     if (has_backward) {
-        gradient = psti_take(base, base->size.b);
-        psti_tape_label(&base->tape, PST_PHASE_BACKWARD, 0, 0);
-        gradient = psti_layer_backward(base, gradient, kept);
-        psti_tape_label(&base->tape, PST_PHASE_OTHER, PST_TRACE_NONE, 0);
+        RUN(self, take_gradient);
+        enter(self, PST_PHASE_BACKWARD, 1, 0);
+        RUN(self, layer_backward);
+        enter(self, PST_PHASE_OTHER, 1, 0);
     }
-    psti_give(base, gradient);
-    psti_give(base, output);
+    RUN(self, give_both);
 }
 
 /* ---- sizes ---- */
 
-static pst_status find_sizes(const pst_trace_derivation *from, psti_sizes *size)
+/* The letters are those of docs/formats.md. */
+static pst_status fill_bytes(deriver *self)
 {
-    const uint64_t ffn = from->ffn_size != 0 ? from->ffn_size : 4 * from->hidden_size;
+    const pst_trace_derivation *from = self->from;
+    const uint64_t h = from->hidden_size, tp = from->tensor_parallel;
+    const uint64_t ffn = from->ffn_size != 0 ? from->ffn_size : 4 * h;
     const uint64_t tokens =
-        psti_times(from->micro_batch, from->sequence_size) / from->context_parallel;
-    const uint64_t shard = tokens / from->tensor_parallel;
-    const uint64_t unit = (uint64_t)VOCABULARY_UNIT * from->tensor_parallel;
+        psti_times(from->micro_batch, from->sequence_size / from->context_parallel);
+    const uint64_t unit = VOCABULARY_UNIT * tp;
     const uint64_t vocabulary = from->fused_loss ? FUSED_VOCABULARY : from->vocab_size;
-    const uint64_t words = (vocabulary + unit - 1) / unit * VOCABULARY_UNIT;
-    const uint64_t h = from->hidden_size;
-    const uint64_t num = from->full ? 0 : from->alpha_den - from->alpha_num;
-    const uint64_t b = psti_times(shard, 2 * h);
-    const uint64_t f = psti_times(shard, 2 * ffn);
-    *size = (psti_sizes){
-        .b = b,
-        .b2 = psti_times(2, b),
-        .b3 = psti_times(3, b),
-        .g = psti_times(from->tensor_parallel, b),
-        .f = f,
-        .st = psti_times(4, shard),
-        .lse = psti_times(4 * (from->num_heads / from->tensor_parallel), tokens),
-        .d_qkv = psti_times(6 * h, h) / from->tensor_parallel,
-        .d_proj = psti_times(2 * h, h) / from->tensor_parallel,
-        .d_fc = psti_times(2 * ffn, h) / from->tensor_parallel,
-        .d_bias = 2 * ffn / from->tensor_parallel,
-        .d_norm = 2 * h,
-        .d_head = psti_times(2 * h, words),
-        .logits = psti_times(psti_times(2, tokens), words),
-        .logits_fp32 = psti_times(psti_times(4, tokens), words),
-        .tokens_8 = psti_times(8, tokens),
-        .tokens_4 = psti_times(4, tokens),
-    };
-    uint64_t *all = &size->b;
-    for (size_t i = 0; i < sizeof(*size) / sizeof(*all); i++)
+    const uint64_t words = psti_share(vocabulary, unit) * VOCABULARY_UNIT;
+    const uint64_t num_again = from->full ? 0 : from->alpha_den - from->alpha_num;
+    const psti_ledger layer = psti_ledger_of_gpt(psti_over(tokens, tp), h, ffn);
+    const uint64_t b = psti_ledger_bytes(&layer, "norm1.in"), b2 = psti_times(2, b);
+    const uint64_t b3 = psti_times(3, b), g = psti_times(tp, b);
+    const uint64_t f = psti_ledger_bytes(&layer, "fc1.out");
+    const uint64_t st = psti_over(psti_ledger_bytes(&layer, "norm1.stat"), 2);
+    const uint64_t lse = psti_times(from->num_heads, psti_ledger_bytes(&layer, "attention.lse"));
+    const uint64_t logits = PSTI_PRODUCT(2, tokens, words), logits_fp32 = psti_times(2, logits);
+    const uint64_t tokens_8 = psti_times(8, tokens), tokens_4 = psti_times(4, tokens);
+    const uint64_t all[NUM_TENSORS] = {KEPT(BYTES) PASSING(BYTES)};
+    for (int i = 0; i < NUM_TENSORS; i++) {
         PSTI_CHECK(all[i] <= MAX_BYTES, PST_E_INVALID,
                    "a tensor of more than 2^62 bytes: allowed are less");
-    size->r_b = psti_fraction(b, num, from->alpha_den);
-    size->r_3b = psti_fraction(size->b3, num, from->alpha_den);
-    size->r_g = psti_fraction(size->g, num, from->alpha_den);
-    size->r_f = psti_fraction(f, num, from->alpha_den);
-    for (size_t i = 0; i < sizeof(*size) / sizeof(*all); i++)
-        all[i] = psti_round_up(all[i], ROUND);
+        self->bytes[i] = psti_round_up(all[i], ROUND);
+    }
     return PST_OK;
 }
 
@@ -242,42 +281,22 @@ static pst_status check_derivation(const pst_trace_derivation *from)
 
 /* ---- all together ---- */
 
-static void close_flights(model *self)
-{
-    for (uint32_t i = 0; self->flights != NULL && i < self->num_flights; i++) {
-        psti_free(self->flights[i].outputs);
-        psti_free(self->flights[i].layers);
-    }
-    psti_free(self->flights);
-}
-
-static pst_status open_flights(model *self)
+static pst_status derive(deriver *self, pst_trace **trace_out)
 {
     const pst_trace_derivation *from = self->from;
+    const pst_trace_part part = from->part;
     self->pipeline = psti_pipeline_warmed_up(from->num_micro_batches, from->warmup);
-    const uint32_t most = (uint32_t)psti_pipeline_most_live(&self->pipeline);
-    self->num_flights = most;
-    self->flights = psti_calloc(most, sizeof(*self->flights));
-    for (uint32_t i = 0; self->flights != NULL && i < most; i++) {
-        trip *flight = &self->flights[i];
-        flight->outputs = psti_calloc((size_t)from->num_layers + 1, sizeof(*flight->outputs));
-        flight->layers = psti_calloc(from->num_layers, sizeof(*flight->layers));
-        PSTI_CHECK(flight->outputs != NULL && flight->layers != NULL, PST_E_NOMEM,
-                   "out of memory for %u layers", from->num_layers);
-    }
-    PSTI_CHECK(self->flights != NULL, PST_E_NOMEM, "out of memory for %u micro-batches", most);
-    return PST_OK;
-}
-
-static pst_status derive(model *self, pst_trace **trace_out)
-{
-    const pst_trace_part part = self->from->part;
-    PSTI_TRY(open_flights(self));
+    self->num_flights = (uint32_t)psti_pipeline_most_live(&self->pipeline);
+    const size_t num_rows = (size_t)self->num_flights * (from->num_layers + 1);
+    self->rows = psti_calloc(num_rows, sizeof(*self->rows));
+    PSTI_CHECK(self->rows != NULL, PST_E_NOMEM, "out of memory for %u layers of %u micro-batches",
+               from->num_layers, self->num_flights);
     if (part == PST_TRACE_MODEL)
         whole_model(self);
     else
         one_layer(self, part != PST_TRACE_LAYER_BACKWARD, part != PST_TRACE_LAYER_FORWARD);
-    return psti_tape_close(&self->base.tape, "derived", trace_out);
+    psti_free(self->rows);
+    return psti_tape_close(&self->tape, "derived", trace_out);
 }
 
 pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_trace **trace_out)
@@ -285,12 +304,8 @@ pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_trace **
     PSTI_CHECK(derivation != NULL && trace_out != NULL, PST_E_INVALID,
                "derivation or trace_out is NULL");
     PSTI_TRY(check_derivation(derivation));
-    model self = {
-        .base = {.is_full = derivation->full, .is_ring = derivation->context_parallel > 1},
-        .from = derivation};
-    PSTI_TRY(find_sizes(derivation, &self.base.size));
-    psti_tape_open(&self.base.tape);
-    const pst_status status = derive(&self, trace_out);
-    close_flights(&self);
-    return status;
+    deriver self = {.from = derivation};
+    PSTI_TRY(fill_bytes(&self));
+    psti_tape_open(&self.tape);
+    return derive(&self, trace_out);
 }
