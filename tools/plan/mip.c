@@ -1,10 +1,11 @@
+/* The program as a file, and two levels of programs for mode bilevel. */
 #include "tools/plan/mip.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/output.h"
 #include "tools/common/tool.h"
 #include "tools/plan/mip_model.h"
 
@@ -16,19 +17,14 @@ const char *mip_status_name(mip_status status)
 
 int mip_write(const char *path, const pst_plan_problem *problem, const mip_options *options)
 {
-    const bool is_stdout = strcmp(path, "-") == 0;
     mip_model model;
+    tool_output output;
     int code = mip_model_make(problem, options, &model);
+    if (code == TOOL_OK)
+        code = output_open(&output, "mip-model", path);
     if (code == TOOL_OK) {
-        FILE *file = is_stdout ? stdout : fopen(path, "w");
-        if (file == NULL) {
-            mip_model_free(&model);
-            return tool_fail(TOOL_NO, "%s: %s", path, strerror(errno));
-        }
-        mip_model_print(&model, file);
-        const bool failed = ferror(file) != 0;
-        if ((is_stdout ? fflush(file) : fclose(file)) != 0 || failed)
-            code = tool_fail(TOOL_NO, "%s: %s", path, strerror(errno));
+        mip_model_print(&model, output.file);
+        code = output_close(&output, TOOL_OK);
     }
     mip_model_free(&model);
     return code;

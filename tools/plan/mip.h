@@ -1,5 +1,5 @@
 /* MEMO's own way to a static plan (SIGMOD 2025, section 4.2): a mixed-integer program, written as a
- * CPLEX LP file, or solved by CBC where the build found it. For comparison: pst_plan_run needs
+ * CPLEX LP file, or solved by CBC where that is installed. For comparison: pst_plan_run needs
  * neither, and is faster.
  *
  *   minimise M
@@ -39,7 +39,7 @@ typedef struct mip_result {
 
 /* offsets: num_tensors words, written for optimal and feasible. Solved in floating point, but the
  * offsets are integers, computed from the order that the solver found; still to be checked.
- * All return a tool_exit, its message printed: TOOL_USAGE in a build without CBC, for more than
+ * All return a tool_exit, its message printed: TOOL_USAGE where CBC is not installed, for more than
  * MIP_MAX_PAIRS pairs, and for addresses beyond 2^40 units (the sizes' greatest common divisor). */
 int mip_solve(const pst_plan_problem *problem, const mip_options *options, uint64_t *offsets,
               mip_result *result_out);

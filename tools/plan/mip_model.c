@@ -1,3 +1,4 @@
+/* MEMO's model: which tensors meet, in which units, and the LP file. */
 #include "tools/plan/mip_model.h"
 
 #include <inttypes.h>
@@ -140,10 +141,10 @@ static int compare_ends(const void *left, const void *right)
 }
 
 /* Most units live at once: by its own life, whatever the streams. */
-static void add_load(const pst_plan_problem *problem, const life *lives, uint64_t (*ends)[2],
-                     mip_model *model)
+static void find_most_live(const pst_plan_problem *problem, const life *lives, uint64_t (*ends)[2],
+                           mip_model *model)
 {
-    uint64_t load = 0;
+    uint64_t live = 0;
     uint32_t ended = 0;
     for (uint32_t i = 0; i < model->num_tensors; i++) {
         ends[i][0] = problem->tensors[i].end;
@@ -152,10 +153,10 @@ static void add_load(const pst_plan_problem *problem, const life *lives, uint64_
     qsort(ends, model->num_tensors, sizeof(*ends), compare_ends);
     for (uint32_t i = 0; i < model->num_tensors; i++) {
         while (ends[ended][0] <= lives[i].begin)
-            load -= ends[ended++][1];
-        load += model->size[lives[i].tensor];
-        if (load > model->load)
-            model->load = load;
+            live -= ends[ended++][1];
+        live += model->size[lives[i].tensor];
+        if (live > model->most_live)
+            model->most_live = live;
     }
 }
 
@@ -179,7 +180,7 @@ static int make_pairs(const pst_plan_problem *problem, mip_model *model)
         code = tool_fail(TOOL_NO, "mip: out of memory");
     } else {
         take_lives(problem, lives, model->num_tensors);
-        add_load(problem, lives, ends, model);
+        find_most_live(problem, lives, ends, model);
         if (!add_pairs(problem, lives, model))
             code = tool_fail(TOOL_USAGE, "mip: more than %d pairs of tensors are live together",
                              MIP_MAX_PAIRS);
@@ -244,8 +245,8 @@ void mip_model_print(const mip_model *model, FILE *file)
             model->num_tensors, model->num_pairs, model->unit,
             model->num_boxes > model->num_tensors ? ", then reserved ranges" : "");
     print_rows(model, file);
-    fprintf(file, "Bounds\n %" PRIu64 " <= M <= %" PRIu64 "\n", model->is_cut ? model->load : 0,
-            model->upper);
+    fprintf(file, "Bounds\n %" PRIu64 " <= M <= %" PRIu64 "\n",
+            model->is_cut ? model->most_live : 0, model->upper);
     for (uint32_t i = 0; i < model->num_boxes; i++)
         if (model->pin[i] != PST_PLAN_FREE)
             fprintf(file, " A%u = %" PRIu64 "\n", i, model->pin[i]);

@@ -18,9 +18,9 @@ typedef struct mip_model {
     uint64_t *pin;        /* units, or PST_PLAN_FREE */
     mip_pair *pairs;      /* boxes that may not overlap */
     uint32_t num_pairs;
-    uint64_t load;  /* units: most live at once */
-    uint64_t upper; /* units: of M, and the large constant */
-    bool is_cut;    /* M >= load */
+    uint64_t most_live; /* units, at once */
+    uint64_t upper;     /* units: of M, and the large constant */
+    bool is_cut;        /* M >= most_live */
 } mip_model;
 
 /* Returns a tool_exit; free it in any case. */

@@ -213,7 +213,7 @@ class Answers(PlanTest):
     def test_mip(self):
         path = self.write(memo_lines(), "memo.txt")
         result = run("plan", "--memo", path, "--method", "mip", "--json")
-        if "without CBC" in result.stderr:
+        if "CBC is not installed" in result.stderr:
             self.refused(result, 2, "--method mip")
         else:
             report = json.loads(result.stdout)
