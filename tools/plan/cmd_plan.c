@@ -13,9 +13,7 @@ static int check_options(const plan_options *options)
 {
     const int num_traces = trace_file_count(&options->file);
     if (num_traces != 1)
-        return tool_fail(TOOL_USAGE,
-                         "plan: %d traces: allowed is exactly one of --trace, --memo, "
-                         "--minimalloc, --stalloc, --pytorch",
+        return tool_fail(TOOL_USAGE, "plan: %d traces: allowed is exactly one of" TRACE_FILE_FLAGS,
                          num_traces);
     if (options->gpu_memory == 0 && (options->model.routing != NULL || options->swap_layers != 0 ||
                                      options->host_memory != 0 || options->reserve_memory != 0))

@@ -27,7 +27,7 @@ enum plan_method { PLAN_SEARCH = 0, PLAN_MIP = 1 };
     F(CHOICE, method, "search|mip", 0, 0, "search",                                            \
       "mip: MEMO's mixed-integer program through CBC, for small traces")                       \
     F(POWER_OF_2, align, "BYTES", 1, UINT64_C(1) << 30, NULL,                                  \
-      "of addresses and sizes (512; with --memo and --minimalloc 1)")                          \
+      "of addresses and sizes (512; 1 for a trace that counts in a unit of its own)")          \
     F(SIZE, capacity, "BYTES", 1, PLAN_MAX_BYTES, NULL, "addresses there are (no limit)")      \
     F(TEXT, pin, "ID@OFFSET,...", 0, 0, NULL, "tensors that must have an address")             \
     F(TEXT, reserve, "A:B,...", 0, 0, NULL, "addresses that no tensor may touch")              \
@@ -78,7 +78,6 @@ typedef struct plan_options {
 typedef struct plan_job {
     const plan_options *options;
     const char *path;
-    pst_trace_format format;
     pst_trace *trace;
     const pst_trace_tensor *all; /* of the trace */
     uint64_t num_all;

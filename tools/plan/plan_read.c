@@ -94,12 +94,12 @@ static int take_tensors(plan_job *job)
     if (job->which == NULL || job->tensors == NULL || job->offsets == NULL || job->releases == NULL)
         return tool_fail(TOOL_NO, "out of memory for %llu tensors",
                          (unsigned long long)job->num_all);
-    const bool has_times = job->format == PST_TRACE_MINIMALLOC;
     uint64_t num = 0;
     for (uint64_t i = 0; i < job->num_all; i++) {
         const pst_trace_tensor *tensor = &job->all[i];
         if (tensor->tag != PST_TAG_STATIC)
             continue;
+        const bool has_times = tensor->end_time > 0; /* of the file's own */
         job->which[num] = i;
         job->tensors[num] =
             (pst_plan_tensor){.bytes = tensor->bytes,
@@ -203,16 +203,18 @@ static int take_blocks(plan_job *job)
     return TOOL_OK;
 }
 
+#define FORMAT_ALIGN(name, word, align, text) [name] = (align),
+static const uint64_t aligns[] = {PST_TRACE_FORMAT_LIST(FORMAT_ALIGN)};
+
 int plan_read(const plan_options *options, plan_job *job)
 {
     *job = (plan_job){.options = options, .problem = PST_PLAN_PROBLEM_INIT};
-    job->format = trace_file_format(&options->file);
-    job->path = options->file.paths[job->format];
+    const pst_trace_format format = trace_file_format(&options->file);
+    job->path = options->file.paths[format];
     TOOL_TRY(trace_file_read(&options->file, &job->trace));
     job->all = pst_trace_tensors(job->trace);
     job->num_all = pst_trace_num_tensors(job->trace);
-    const bool counts_units = job->format == PST_TRACE_MEMO || job->format == PST_TRACE_MINIMALLOC;
-    job->problem.align = options->align != 0 ? options->align : counts_units ? 1 : 512;
+    job->problem.align = options->align != 0 ? options->align : aligns[format];
     job->problem.capacity = options->capacity;
     TOOL_TRY(take_tensors(job));
     TOOL_TRY(take_reserved(job));

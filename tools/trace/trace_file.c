@@ -9,18 +9,11 @@
 #define AT(member) offsetof(trace_file, member)
 
 /* The formats come first, in the order of pst_trace_format. */
+#define FORMAT_ROW(name, word, align, text) \
+    {#word, FLAG_TEXT, AT(paths[name]), "FILE", 0, 0, NULL, text "; - is stdin"},
 static const flag flags[] = {
-    {"trace", FLAG_TEXT, AT(paths[PST_TRACE_CSV]), "FILE", 0, 0, NULL,
-     "our own trace: op,id,size,stream,phase,layer,micro_batch,rank,tag; - is stdin, here and "
-     "below"},
-    {"memo", FLAG_TEXT, AT(paths[PST_TRACE_MEMO]), "FILE", 0, 0, NULL,
-     "or MEMO's lines: malloc ID SIZE, free ID"},
-    {"minimalloc", FLAG_TEXT, AT(paths[PST_TRACE_MINIMALLOC]), "FILE", 0, 0, NULL,
-     "or CSV with columns id, lower, upper, size"},
-    {"stalloc", FLAG_TEXT, AT(paths[PST_TRACE_STALLOC]), "FILE", 0, 0, NULL,
-     "or STAlloc's lines: 1 POINTER SIZE STREAM, 0 POINTER SIZE STREAM, markers"},
-    {"pytorch", FLAG_TEXT, AT(paths[PST_TRACE_PYTORCH]), "FILE", 0, 0, NULL,
-     "or a pickle of torch.cuda.memory._snapshot()"},
+    PST_TRACE_FORMAT_LIST(FORMAT_ROW)
+    /* what to take of the file */
     {"trace_rank", FLAG_U32, AT(rank), "R", 0, PST_TRACE_NONE - 1, FLAG_NOT_GIVEN,
      "take the rows of rank R (the only one)"},
     {"trace_device", FLAG_U32, AT(device), "D", 0, UINT32_MAX, "0", "of a snapshot's devices"},

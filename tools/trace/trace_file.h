@@ -12,6 +12,10 @@ typedef struct trace_file {
     bool keep_unfreed;
 } trace_file;
 
+/* " --trace --memo ...", for messages. */
+#define TRACE_FILE_FLAG(name, word, align, text) " --" #word
+#define TRACE_FILE_FLAGS PST_TRACE_FORMAT_LIST(TRACE_FILE_FLAG)
+
 /* base: the offset of the trace_file in the options. */
 flag_group trace_file_flags(size_t base);
 int trace_file_count(const trace_file *self);

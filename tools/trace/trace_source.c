@@ -110,8 +110,7 @@ int trace_source_check(const char *command, const trace_source *source)
     const int num_sources = trace_file_count(&source->file) + source->derive;
     if (num_sources != 1)
         return tool_fail(TOOL_USAGE,
-                         "%s: %d traces given: allowed is one of --trace, --memo, --minimalloc, "
-                         "--stalloc, --pytorch and --derive",
+                         "%s: %d traces given: allowed is one of" TRACE_FILE_FLAGS " --derive",
                          command, num_sources);
     if (has_forward != has_backward)
         return tool_fail(TOOL_USAGE, "--%s: missing: allowed are both ranges or none",
