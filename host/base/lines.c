@@ -186,23 +186,29 @@ pst_status psti_fields_end(const psti_lines *lines, psti_field line, char separa
                            const char *allowed)
 {
     char name[16];
+    char exactly[32];
     psti_field more;
     if (!psti_field_cut(&line, separator, &more))
         return PST_OK;
     snprintf(name, sizeof(name), "%d", num_fields + 1);
-    return psti_field_bad(lines, name, more, allowed);
+    snprintf(exactly, sizeof(exactly), "a line of %d fields", num_fields);
+    return psti_field_bad(lines, name, more, allowed != NULL ? allowed : exactly);
+}
+
+pst_status psti_field_missing(const psti_lines *lines, const char *name, int num_fields)
+{
+    return psti_lines_bad(lines, "field %s: missing: allowed is a line of %d fields", name,
+                          num_fields);
 }
 
 pst_status psti_fields_cut(const psti_lines *lines, psti_field line, const char *const *names,
                            int num_fields, psti_field *fields_out)
 {
     const bool is_empty = line.length == 0;
-    char allowed[32];
-    snprintf(allowed, sizeof(allowed), "a line of %d fields", num_fields);
     for (int i = 0; i < num_fields; i++)
         if (is_empty || !psti_field_cut(&line, ',', &fields_out[i]))
-            return psti_field_bad(lines, names[i], (psti_field){NULL, 0}, allowed);
-    return psti_fields_end(lines, line, ',', num_fields, allowed);
+            return psti_field_missing(lines, names[i], num_fields);
+    return psti_fields_end(lines, line, ',', num_fields, NULL);
 }
 
 pst_status psti_lines_header(psti_lines *lines, const char *const *names, int num_names)

@@ -55,7 +55,9 @@ pst_status psti_field_number(const psti_lines *lines, const char *name, psti_fie
 /* The fields of a line with commas between, which are exactly these, or the message. */
 pst_status psti_fields_cut(const psti_lines *lines, psti_field line, const char *const *names,
                            int num_fields, psti_field *fields_out);
-/* After num_fields fields were cut, nothing is left; or the message. */
+/* INVALID, and the message for a line of fewer than num_fields fields. */
+pst_status psti_field_missing(const psti_lines *lines, const char *name, int num_fields);
+/* After num_fields fields were cut, nothing is left; or the message. allowed NULL: just so many. */
 pst_status psti_fields_end(const psti_lines *lines, psti_field line, char separator, int num_fields,
                            const char *allowed);
 

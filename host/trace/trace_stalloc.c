@@ -26,7 +26,7 @@ static pst_status take_request(const psti_lines *lines, stalloc_state *state, ps
     char text[96];
     for (int i = 0; i < 3; i++)
         psti_field_cut(&line, ' ', &fields[i]);
-    PSTI_TRY(psti_fields_end(lines, line, ' ', 4, "a line of 4 fields"));
+    PSTI_TRY(psti_fields_end(lines, line, ' ', 4, NULL));
     if (!psti_field_address(fields[0], &address))
         return psti_field_bad(lines, "pointer", fields[0], "an integer, or hexadecimal after 0x");
     PSTI_TRY(

@@ -86,25 +86,22 @@ static pst_status read_fields(routing_reader *reader, psti_field line, uint64_t 
     static const uint64_t max[NUM_KEYS + 1] = {ROUTING_STEP_MAX, ROUTING_LAYER_MAX,
                                                ROUTING_COUNT_MAX};
     const uint32_t num_fields = reader->num_experts + NUM_KEYS;
-    char allowed[40];
-    snprintf(allowed, sizeof(allowed), "a line of %" PRIu32 " fields", num_fields);
+    const bool is_empty = line.length == 0;
     for (uint32_t i = 0; i < num_fields; i++) {
-        char name[FIELD_NAME_BYTES];
+        const uint64_t most = max[i < NUM_KEYS ? i : NUM_KEYS];
         psti_field value = {NULL, 0};
+        char name[FIELD_NAME_BYTES];
         uint64_t number = 0;
-        field_name(i, name);
-        if (line.length == 0 && i == 0)
-            line.text = NULL; /* an empty line lacks its first field */
-        if (!psti_field_cut(&line, ',', &value))
-            return psti_field_bad(reader->lines, name, value, allowed);
-        PSTI_TRY(psti_field_number(reader->lines, name, value, 0, max[i < NUM_KEYS ? i : NUM_KEYS],
-                                   &number));
+        if (is_empty || !psti_field_cut(&line, ',', &value))
+            return psti_field_missing(reader->lines, field_name(i, name), (int)num_fields);
+        if (!psti_field_u64(value, most, &number)) /* no name is made for what is right */
+            return psti_field_number(reader->lines, field_name(i, name), value, 0, most, &number);
         if (i < NUM_KEYS)
             keys[i] = number;
         else
             reader->counts[i - NUM_KEYS] = (uint32_t)number;
     }
-    return psti_fields_end(reader->lines, line, ',', (int)num_fields, allowed);
+    return psti_fields_end(reader->lines, line, ',', (int)num_fields, NULL);
 }
 
 /* Steps rise by one, and each has layers 0 to num_layers - 1 in order. */
