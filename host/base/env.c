@@ -64,7 +64,7 @@ static const pst_env_info table[NUM_ENV] = {
                    .help = "libpagestash_torch: record a trace, or replay a plan"},
     [ENV_TORCH_DEVICE] = {.name = PREFIX "TORCH_DEVICE",
                           .type = "choice",
-                          .allowed = "auto|host|cuda",
+                          .allowed = PST_DEVICE_NAMES,
                           .default_value = "auto",
                           .help = "libpagestash_torch: whose memory it gives out"},
     [ENV_TORCH_LIBRARY] = {.name = PREFIX "TORCH_LIBRARY",

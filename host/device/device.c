@@ -1,7 +1,6 @@
 /* Checks arguments and calls the device's table. */
 #include "host/device/device.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -43,42 +42,27 @@ bool psti_cuda_is_present(void)
 }
 #endif
 
-static bool host_is_present(void)
-{
-    return true;
-}
-
-static pst_status host_open(int index, pst_device **device_out)
-{
-    PSTI_CHECK(index == 0, PST_E_INVALID, "index %d: host has only device 0", index);
-    return psti_host_device_open("host", 1, &psti_host_runners, device_out);
-}
-
-/* "auto" opens the first that is present. */
 static const struct {
     const char *name;
     bool (*is_present)(void);
     pst_status (*open)(int index, pst_device **device_out);
 } kinds[] = {
-    {"cuda", psti_cuda_is_present, psti_cuda_device_open},
-    {"host", host_is_present, host_open},
+#define PSTI_DEVICE_ROW(name) {#name, psti_##name##_is_present, psti_##name##_device_open},
+    PSTI_DEVICE_LIST(PSTI_DEVICE_ROW)
+#undef PSTI_DEVICE_ROW
 };
 
 pst_status pst_device_open(const char *name, int index, pst_device **device_out)
 {
-    char allowed[64] = "auto";
     NEED(name);
     NEED(device_out);
     PSTI_TRY(pst_env_check());
     PSTI_CHECK(index >= 0, PST_E_INVALID, "index %d: must not be negative", index);
     const bool is_auto = strcmp(name, "auto") == 0;
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (is_auto ? kinds[i].is_present() : strcmp(name, kinds[i].name) == 0)
             return kinds[i].open(index, device_out);
-        const size_t end = strlen(allowed);
-        snprintf(allowed + end, sizeof(allowed) - end, ", %s", kinds[i].name);
-    }
-    return PSTI_FAIL(PST_E_INVALID, "device '%.32s': allowed are %s", name, allowed);
+    return PSTI_FAIL(PST_E_INVALID, "device '%.32s': allowed are " PST_DEVICE_NAMES, name);
 }
 
 pst_status pst_device_close(pst_device *device)

@@ -103,13 +103,19 @@ uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold);
 /* ---- device_host.c ---- */
 
 /* A device whose operations run in the calling thread by `runners`; num_sms as reported. */
-pst_status psti_host_device_open(const char *name, int num_sms, const psti_runners *runners,
+pst_status psti_host_device_make(const char *name, int num_sms, const psti_runners *runners,
                                  pst_device **device_out);
 
-/* ---- device_cuda.c ---- */
+/* ---- the kinds of devices, in the order in which auto tries them ---- */
 
-pst_status psti_cuda_device_open(int index, pst_device **device_out);
-bool psti_cuda_is_present(void); /* says nothing where it is not */
+#define PSTI_DEVICE_LIST(X) X(cuda) X(host)
+
+/* is_present says nothing where it is not. */
+#define PSTI_DECLARE_DEVICE(name)        \
+    bool psti_##name##_is_present(void); \
+    pst_status psti_##name##_device_open(int index, pst_device **device_out);
+PSTI_DEVICE_LIST(PSTI_DECLARE_DEVICE)
+#undef PSTI_DECLARE_DEVICE
 
 /* ---- backend.c ---- */
 

@@ -361,7 +361,7 @@ static const psti_device_ops host_ops = {
     .span_close = host_span_close,
 };
 
-pst_status psti_host_device_open(const char *name, int num_sms, const psti_runners *runners,
+pst_status psti_host_device_make(const char *name, int num_sms, const psti_runners *runners,
                                  pst_device **device_out)
 {
     pst_device *device = psti_calloc(1, sizeof(*device));
@@ -382,4 +382,15 @@ pst_status psti_host_device_open(const char *name, int num_sms, const psti_runne
     device->info.free_bytes = psti_available_bytes();
     *device_out = device;
     return PST_OK;
+}
+
+bool psti_host_is_present(void)
+{
+    return true;
+}
+
+pst_status psti_host_device_open(int index, pst_device **device_out)
+{
+    PSTI_CHECK(index == 0, PST_E_INVALID, "index %d: host has only device 0", index);
+    return psti_host_device_make("host", 1, &psti_host_runners, device_out);
 }

@@ -21,6 +21,8 @@ typedef struct pst_graph pst_graph;     /* an executable graph */
 typedef struct CUstream_st *pst_stream; /* NULL: the default stream, which cannot be captured */
 typedef struct CUevent_st *pst_event;
 
+#define PST_DEVICE_NAMES "auto|host|cuda" /* what pst_device_open takes */
+
 typedef enum pst_device_kind { PST_DEVICE_HOST = 0, PST_DEVICE_CUDA = 1 } pst_device_kind;
 
 /* How a launch of stash or restore copies. */

@@ -69,7 +69,7 @@ flag_group replay_model_flags(size_t base);
 int replay_check_model(const replay_model *model);
 
 #define REPLAY_FLAGS(F)                                                                          \
-    F(CHOICE, device, "auto|host|cuda", 0, 0, "auto", "auto is cuda if there is one, else host") \
+    F(CHOICE, device, PST_DEVICE_NAMES, 0, 0, "auto", "auto is cuda if there is one, else host") \
     F(U64, pages, "N", 1, REPLAY_MAX_PAGES, FLAG_NOT_GIVEN, "pages of the pool")                 \
     F(FACTOR, headroom, "X", 0, REPLAY_MAX_FACTOR, NULL,                                         \
       "or X times the predicted high-water mark (1.0)")                                          \
