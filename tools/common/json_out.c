@@ -58,6 +58,12 @@ void json_put_whole(json_t **object, const char *key, uint64_t whole)
     json_put(object, key, json_integer((json_int_t)whole));
 }
 
+void json_put_wholes(json_t **object, const json_whole *items, size_t num_items)
+{
+    for (size_t i = 0; i < num_items; i++)
+        json_put_whole(object, items[i].key, items[i].value);
+}
+
 json_t *json_begin(const char *command, int schema_version)
 {
     char version[32];

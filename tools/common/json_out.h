@@ -17,6 +17,16 @@ json_t *json_number(double value);
 void json_put(json_t **object, const char *key, json_t *value); /* takes the value */
 void json_put_text(json_t **object, const char *key, const char *text);
 void json_put_whole(json_t **object, const char *key, uint64_t whole);
+/* Several at once: JSON_PUT(&object, {"key", value}, {"key", value}). */
+typedef struct json_whole {
+    const char *key;
+    uint64_t value;
+} json_whole;
+
+void json_put_wholes(json_t **object, const json_whole *items, size_t num_items);
+#define JSON_PUT(object, ...)                                  \
+    json_put_wholes(object, (const json_whole[]){__VA_ARGS__}, \
+                    sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
 void json_add(json_t **array, json_t *value); /* takes the value */
 void json_put_metrics(json_t **object, const metric_list *list);
 /* Writes it to --json PATH ("-": stdout), takes it. Returns a tool_exit. */

@@ -137,23 +137,20 @@ static int write_json(const fit *self, bool fits)
     json_t *stages = json_array();
     for (uint64_t i = 0; i < self->num_stages; i++) {
         json_t *stage = json_object();
-        json_put_whole(&stage, "stage", i);
-        json_put_whole(&stage, "needed_bytes", self->needed[i]);
+        JSON_PUT(&stage, {"stage", i}, {"needed_bytes", self->needed[i]});
         json_put(&stage, "margin_bytes", margin_of(self, i));
         json_add(&stages, stage);
     }
     json_put_text(&object, "mode", "fit");
     json_put(&object, "fits", json_boolean(fits));
-    json_put_whole(&object, "memory_bytes", options->memory_bytes);
-    json_put_whole(&object, "overhead_bytes", options->overhead_bytes);
-    json_put_whole(&object, "heaviest_stage", self->peak.stage);
-    json_put_whole(&object, "needed_bytes", self->peak.bytes);
+    JSON_PUT(&object, {"memory_bytes", options->memory_bytes},
+             {"overhead_bytes", options->overhead_bytes}, {"heaviest_stage", self->peak.stage},
+             {"needed_bytes", self->peak.bytes});
     json_put(&object, "margin_bytes", margin_of(self, self->peak.stage));
-    json_put_whole(&object, "micro_batch", options->config.micro_batch);
-    json_put_whole(&object, "sequence", options->config.sequence_size);
-    json_put_whole(&object, "largest_micro_batch", self->micro_batch);
-    json_put_whole(&object, "largest_sequence", self->sequence);
-    json_put_whole(&object, "sequence_step", self->sequence_step);
+    JSON_PUT(&object, {"micro_batch", options->config.micro_batch},
+             {"sequence", options->config.sequence_size},
+             {"largest_micro_batch", self->micro_batch}, {"largest_sequence", self->sequence},
+             {"sequence_step", self->sequence_step});
     json_put(&object, "stages", stages);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
     return json_write(object, options->json);

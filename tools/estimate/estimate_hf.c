@@ -88,12 +88,59 @@ static int take_rate(const source *from, const char *field, double fallback, boo
     return TOOL_OK;
 }
 
-/* ---- what kinds of models share ---- */
+/* ---- kinds of models ---- */
 
-static int take_tied(const source *from, bool fallback)
-{
-    return take_bool(from, "tie_word_embeddings", fallback, &from->model->config.is_tied);
-}
+typedef enum bias {
+    BIAS_NOTED, /* attention_bias adds one at the output too, which is not counted */
+    BIAS_TAKEN, /* attention_bias has none there */
+    BIAS_NEVER,
+    BIAS_ALWAYS,
+} bias;
+
+typedef enum place {
+    EVERY_LAYER, /* has experts, and none is dense */
+    SPARSE,      /* decoder_sparse_step, without mlp_only_layers */
+    FROM_FIRST,  /* first_k_dense_replace; shared experts too */
+} place;
+
+/* RMSNorm, a gated activation, heads in groups; and what else. */
+typedef struct kind {
+    const char *type;
+    bias bias;
+    pst_qk_norm qk_norm;
+    uint64_t head_size;          /* where the file has none; 0: hidden_size / heads */
+    const char *experts, *width; /* their keys; NULL: no experts */
+    place place;
+    bool has_shared_gate, has_router_bias, has_latents;
+    bool asks_norm; /* use_qk_norm */
+} kind;
+
+static const kind kinds[] = {
+    {"llama", BIAS_NOTED, .experts = NULL},
+    {"mistral", BIAS_NEVER, .experts = NULL},
+    {"mixtral", BIAS_NEVER, .experts = "num_local_experts", .width = "intermediate_size"},
+    {"qwen2", BIAS_ALWAYS, .experts = NULL},
+    {"qwen2_moe", BIAS_ALWAYS, .experts = "num_experts", .width = "moe_intermediate_size",
+     .place = SPARSE, .has_shared_gate = true},
+    {"qwen3", BIAS_NOTED, PST_QK_NORM_HEAD, 128, .experts = NULL},
+    {"qwen3_moe", BIAS_NOTED, PST_QK_NORM_HEAD, .experts = "num_experts",
+     .width = "moe_intermediate_size", .place = SPARSE},
+    {"deepseek_v2", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
+     .place = FROM_FIRST, .has_latents = true},
+    {"deepseek_v3", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
+     .place = FROM_FIRST, .has_latents = true, .has_router_bias = true},
+    {"kimi_k2", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
+     .place = FROM_FIRST, .has_latents = true, .has_router_bias = true},
+    {"glm4_moe", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
+     .place = FROM_FIRST, .has_router_bias = true, .asks_norm = true},
+    {"olmo2", BIAS_NOTED, PST_QK_NORM_PROJECTION, .experts = NULL},
+    {"olmoe", BIAS_NOTED, PST_QK_NORM_PROJECTION, .experts = "num_experts",
+     .width = "intermediate_size"},
+    {"gpt2", .experts = NULL}, /* take_gpt2 */
+};
+enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+/* ---- sizes ---- */
 
 static int take_layers(const source *from, const char *field)
 {
@@ -121,7 +168,7 @@ static int take_llama(const source *from)
     TOOL_TRY(take_optional(from, "head_dim", 0, &config->head_size));
     TOOL_TRY(take_optional(from, "max_position_embeddings", 0, &from->model->max_positions));
     TOOL_TRY(take_rate(from, "attention_dropout", 0, &config->has_attention_dropout));
-    TOOL_TRY(take_tied(from, false));
+    TOOL_TRY(take_bool(from, "tie_word_embeddings", false, &config->is_tied));
     TOOL_TRY(take_bool(from, "attention_bias", false, &config->has_qkv_bias));
     TOOL_TRY(take_bool(from, "mlp_bias", false, &mlp_bias));
     if (!mlp_bias)
@@ -129,10 +176,12 @@ static int take_llama(const source *from)
     return estimate_note(&from->options->unmodelled, "mlp_bias true of %s", from->path);
 }
 
-/* Biases of attention_bias that stand at its output too. */
-static int note_output_bias(const source *from)
+static int take_bias(const source *from, bias of)
 {
-    if (!from->model->config.has_qkv_bias)
+    config_type *config = &from->model->config;
+    if (of == BIAS_NEVER || of == BIAS_ALWAYS)
+        config->has_qkv_bias = of == BIAS_ALWAYS;
+    if (of != BIAS_NOTED || !config->has_qkv_bias)
         return TOOL_OK;
     return estimate_note(&from->options->unmodelled,
                          "attention_bias true of %s: the output's bias (those of queries, keys and "
@@ -140,41 +189,17 @@ static int note_output_bias(const source *from)
                          from->path);
 }
 
-static int take_plain_llama(const source *from)
-{
-    TOOL_TRY(take_llama(from));
-    return note_output_bias(from);
-}
-
-static int take_mistral(const source *from)
-{
-    TOOL_TRY(take_llama(from));
-    from->model->config.has_qkv_bias = false;
-    return TOOL_OK;
-}
-
-static int take_qwen2(const source *from)
-{
-    TOOL_TRY(take_llama(from));
-    from->model->config.has_qkv_bias = true;
-    return TOOL_OK;
-}
-
-static int take_qwen3(const source *from)
+static int take_latents(const source *from)
 {
     config_type *config = &from->model->config;
-    TOOL_TRY(take_llama(from));
-    config->qk_norm = PST_QK_NORM_HEAD;
-    if (config->head_size == 0)
-        config->head_size = 128;
-    return note_output_bias(from);
-}
-
-static int take_olmo2(const source *from)
-{
-    TOOL_TRY(take_llama(from));
-    from->model->config.qk_norm = PST_QK_NORM_PROJECTION;
-    return note_output_bias(from);
+    if (config->has_qkv_bias)
+        return refuse(from, "attention_bias", "false, where kv_lora_rank is given");
+    config->head_size = 0;
+    TOOL_TRY(take_optional(from, "q_lora_rank", 0, &config->q_rank));
+    TOOL_TRY(take_size(from, "kv_lora_rank", &config->kv_rank));
+    TOOL_TRY(take_size(from, "qk_nope_head_dim", &config->qk_size));
+    TOOL_TRY(take_optional(from, "qk_rope_head_dim", 0, &config->qk_position_size));
+    return take_size(from, "v_head_dim", &config->v_size);
 }
 
 /* ---- experts ---- */
@@ -210,29 +235,6 @@ static int place_experts(const source *from, const placement *where)
     return TOOL_OK;
 }
 
-static int take_experts(const source *from, const char *experts, const char *width)
-{
-    config_type *config = &from->model->config;
-    TOOL_TRY(take_size(from, experts, &config->num_experts));
-    TOOL_TRY(take_size(from, "num_experts_per_tok", &config->experts_per_token));
-    return take_size(from, width, &config->expert_ffn_size);
-}
-
-/* Every layer has experts, and intermediate_size is theirs. */
-static int take_mixtral(const source *from)
-{
-    TOOL_TRY(take_mistral(from));
-    from->model->config.ffn_size = 0;
-    return take_experts(from, "num_local_experts", "intermediate_size");
-}
-
-static int take_olmoe(const source *from)
-{
-    TOOL_TRY(take_olmo2(from));
-    from->model->config.ffn_size = 0;
-    return take_experts(from, "num_experts", "intermediate_size");
-}
-
 static int take_sparse_steps(const source *from)
 {
     placement where = {.shift = 1};
@@ -247,35 +249,12 @@ static int take_sparse_steps(const source *from)
     return TOOL_OK;
 }
 
-static int take_qwen2_moe(const source *from)
-{
-    config_type *config = &from->model->config;
-    TOOL_TRY(take_qwen2(from));
-    TOOL_TRY(take_experts(from, "num_experts", "moe_intermediate_size"));
-    TOOL_TRY(take_size(from, "shared_expert_intermediate_size", &config->shared_ffn_size));
-    config->has_shared_gate = true;
-    return take_sparse_steps(from);
-}
-
-static int take_qwen3_moe(const source *from)
-{
-    config_type *config = &from->model->config;
-    TOOL_TRY(take_llama(from));
-    config->qk_norm = PST_QK_NORM_HEAD;
-    TOOL_TRY(note_output_bias(from));
-    TOOL_TRY(take_experts(from, "num_experts", "moe_intermediate_size"));
-    return take_sparse_steps(from);
-}
-
-/* Experts in layers from first_k_dense_replace on, shared ones, perhaps a router's bias. */
-static int take_deepseek_experts(const source *from, bool has_bias)
+/* In layers from first_k_dense_replace on, and shared ones. */
+static int take_from_first(const source *from)
 {
     config_type *config = &from->model->config;
     placement where = {.first = 0};
     uint64_t shared;
-    if (is_absent(from, "n_routed_experts"))
-        return TOOL_OK;
-    TOOL_TRY(take_experts(from, "n_routed_experts", "moe_intermediate_size"));
     TOOL_TRY(take_count(from, "n_shared_experts", 0, &shared));
     TOOL_TRY(take_count(from, "first_k_dense_replace", 0, &where.first));
     TOOL_TRY(take_optional(from, "moe_layer_freq", 1, &where.every));
@@ -285,43 +264,44 @@ static int take_deepseek_experts(const source *from, bool has_bias)
                          "%s: n_shared_experts %llu * moe_intermediate_size %llu: "
                          "beyond 64 bits",
                          from->path, (ull)shared, (ull)config->expert_ffn_size);
-    config->has_router_bias = has_bias;
     return place_experts(from, &where);
 }
 
-static int take_latents(const source *from)
+static int take_experts(const source *from, const kind *of)
 {
     config_type *config = &from->model->config;
+    if (of->experts == NULL || (of->place == FROM_FIRST && is_absent(from, of->experts)))
+        return TOOL_OK;
+    TOOL_TRY(take_size(from, of->experts, &config->num_experts));
+    TOOL_TRY(take_size(from, "num_experts_per_tok", &config->experts_per_token));
+    TOOL_TRY(take_size(from, of->width, &config->expert_ffn_size));
+    if (of->has_shared_gate)
+        TOOL_TRY(take_size(from, "shared_expert_intermediate_size", &config->shared_ffn_size));
+    config->has_shared_gate = of->has_shared_gate;
+    config->has_router_bias = of->has_router_bias;
+    if (of->place == SPARSE)
+        return take_sparse_steps(from);
+    if (of->place == FROM_FIRST)
+        return take_from_first(from);
+    config->ffn_size = 0;
+    return TOOL_OK;
+}
+
+static int take_kind(const source *from, const kind *of)
+{
+    config_type *config = &from->model->config;
+    bool has_norm = false;
     TOOL_TRY(take_llama(from));
-    if (config->has_qkv_bias)
-        return refuse(from, "attention_bias", "false, where kv_lora_rank is given");
-    config->head_size = 0;
-    TOOL_TRY(take_optional(from, "q_lora_rank", 0, &config->q_rank));
-    TOOL_TRY(take_size(from, "kv_lora_rank", &config->kv_rank));
-    TOOL_TRY(take_size(from, "qk_nope_head_dim", &config->qk_size));
-    TOOL_TRY(take_optional(from, "qk_rope_head_dim", 0, &config->qk_position_size));
-    return take_size(from, "v_head_dim", &config->v_size);
-}
-
-static int take_deepseek_v2(const source *from)
-{
-    TOOL_TRY(take_latents(from));
-    return take_deepseek_experts(from, false);
-}
-
-static int take_deepseek_v3(const source *from)
-{
-    TOOL_TRY(take_latents(from));
-    return take_deepseek_experts(from, true);
-}
-
-static int take_glm4_moe(const source *from)
-{
-    bool has_norm;
-    TOOL_TRY(take_llama(from)); /* its attention_bias has none at the output */
-    TOOL_TRY(take_bool(from, "use_qk_norm", false, &has_norm));
-    from->model->config.qk_norm = has_norm ? PST_QK_NORM_HEAD : PST_QK_NORM_NONE;
-    return take_deepseek_experts(from, true);
+    config->head_size = config->head_size != 0 ? config->head_size : of->head_size;
+    if (of->has_latents)
+        TOOL_TRY(take_latents(from));
+    TOOL_TRY(take_bias(from, of->bias));
+    config->qk_norm = of->qk_norm;
+    if (of->asks_norm)
+        TOOL_TRY(take_bool(from, "use_qk_norm", false, &has_norm));
+    if (has_norm)
+        config->qk_norm = PST_QK_NORM_HEAD;
+    return take_experts(from, of);
 }
 
 static int take_gpt2(const source *from)
@@ -339,31 +319,10 @@ static int take_gpt2(const source *from)
     TOOL_TRY(take_optional(from, "n_inner", 4 * config->hidden_size, &config->ffn_size));
     TOOL_TRY(take_rate(from, "resid_pdrop", 0.1, &config->has_hidden_dropout));
     TOOL_TRY(take_rate(from, "attn_pdrop", 0.1, &config->has_attention_dropout));
-    return take_tied(from, true);
+    return take_bool(from, "tie_word_embeddings", true, &config->is_tied);
 }
 
 /* ---- the file ---- */
-
-static const struct {
-    const char *type;
-    int (*take)(const source *from);
-} kinds[] = {
-    {"llama", take_plain_llama},
-    {"mistral", take_mistral},
-    {"mixtral", take_mixtral},
-    {"qwen2", take_qwen2},
-    {"qwen2_moe", take_qwen2_moe},
-    {"qwen3", take_qwen3},
-    {"qwen3_moe", take_qwen3_moe},
-    {"deepseek_v2", take_deepseek_v2},
-    {"deepseek_v3", take_deepseek_v3},
-    {"kimi_k2", take_deepseek_v3},
-    {"glm4_moe", take_glm4_moe},
-    {"olmo2", take_olmo2},
-    {"olmoe", take_olmoe},
-    {"gpt2", take_gpt2},
-};
-enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static int read_object(const source *from)
 {
@@ -371,7 +330,7 @@ static int read_object(const source *from)
     const char *type = json_string_value(json_object_get(from->object, "model_type"));
     for (int i = 0; i < NUM_KINDS; i++) {
         if (type != NULL && strcmp(type, kinds[i].type) == 0)
-            return kinds[i].take(from);
+            return strcmp(type, "gpt2") == 0 ? take_gpt2(from) : take_kind(from, &kinds[i]);
         if (i > 0)
             strncat(allowed, ", ", sizeof(allowed) - strlen(allowed) - 1);
         strncat(allowed, kinds[i].type, sizeof(allowed) - strlen(allowed) - 1);

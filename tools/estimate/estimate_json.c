@@ -13,17 +13,12 @@ json_t *estimate_list_value(const uint64_t *words, uint64_t num)
 static json_t *params_value(const pst_estimate_params *params)
 {
     json_t *object = json_object();
-    json_put_whole(&object, "total", params->total);
-    json_put_whole(&object, "total_padded", params->padded);
-    json_put_whole(&object, "active", params->active);
-    json_put_whole(&object, "experts", params->experts);
-    json_put_whole(&object, "router_bias", params->router_bias);
-    json_put_whole(&object, "dense_layer", params->dense_layer);
-    json_put_whole(&object, "moe_layer", params->moe_layer);
-    json_put_whole(&object, "embedding", params->embedding);
-    json_put_whole(&object, "output", params->output);
-    json_put_whole(&object, "mtp_depth", params->mtp);
-    json_put_whole(&object, "padded_vocab", params->padded_vocab);
+    JSON_PUT(&object, {"total", params->total}, {"total_padded", params->padded},
+             {"active", params->active}, {"experts", params->experts},
+             {"router_bias", params->router_bias}, {"dense_layer", params->dense_layer},
+             {"moe_layer", params->moe_layer}, {"embedding", params->embedding},
+             {"output", params->output}, {"mtp_depth", params->mtp},
+             {"padded_vocab", params->padded_vocab});
     return object;
 }
 
@@ -44,11 +39,9 @@ static json_t *product_value(const estimate_options *options, uint64_t rows, uin
     const estimate_product product =
         estimate_product_of(rows, outputs, inputs, count,
                             options->config.type == PST_TRAIN_FP32 ? 4 : 2, options->num_sms);
-    json_put_whole(&object, "rows", rows);
-    json_put_whole(&object, "tiles", product.tiles);
-    json_put_whole(&object, "wave_permille", product.wave_permille);
-    json_put_whole(&object, "tile_permille", product.tile_permille);
-    json_put_whole(&object, "operations_per_byte", product.intensity);
+    JSON_PUT(&object, {"rows", rows}, {"tiles", product.tiles},
+             {"wave_permille", product.wave_permille}, {"tile_permille", product.tile_permille},
+             {"operations_per_byte", product.intensity});
     return object;
 }
 
@@ -59,10 +52,8 @@ static json_t *module_value(const estimate_options *options, const pst_estimate_
     json_put(&object, "whole_shape",
              shape_value(of->whole_count, of->whole_outputs, of->whole_inputs));
     json_put(&object, "shape", shape_value(of->count, of->outputs, of->inputs));
-    json_put_whole(&object, "whole_params", of->whole_params);
-    json_put_whole(&object, "params", of->params);
-    json_put_whole(&object, "whole_saved_bytes", of->whole_saved_bytes);
-    json_put_whole(&object, "saved_bytes", of->saved_bytes);
+    JSON_PUT(&object, {"whole_params", of->whole_params}, {"params", of->params},
+             {"whole_saved_bytes", of->whole_saved_bytes}, {"saved_bytes", of->saved_bytes});
     if (!of->is_product)
         return object;
     json_put(&object, "whole_product",
@@ -97,9 +88,8 @@ static json_t *modules_value(const estimate_figures *figures)
 static json_t *stage_params_value(const pst_estimate_states *states)
 {
     json_t *object = json_object();
-    json_put_whole(&object, "total", states->params);
-    json_put_whole(&object, "dense", states->params - states->expert_params);
-    json_put_whole(&object, "expert", states->expert_params);
+    JSON_PUT(&object, {"total", states->params}, {"dense", states->params - states->expert_params},
+             {"expert", states->expert_params});
     return object;
 }
 
@@ -107,18 +97,13 @@ static json_t *bytes_value(const estimate_figures *figures, const estimate_stage
 {
     json_t *object = json_object();
     const pst_estimate_memory *memory = &stage->memory;
-    json_put_whole(&object, "weights", memory->states.weight_bytes);
-    json_put_whole(&object, "gradients", memory->states.gradient_bytes);
-    json_put_whole(&object, "optimizer", memory->states.optimizer_bytes);
-    json_put_whole(&object, "states", memory->states.bytes);
-    json_put_whole(&object, "activations", memory->saved_bytes);
-    json_put_whole(&object, "head", memory->head_bytes);
-    json_put_whole(&object, "recompute", memory->recompute_bytes);
-    json_put_whole(&object, "paging", memory->paging_bytes);
-    json_put_whole(&object, "total", memory->bytes);
-    json_put_whole(&object, "transients", memory->transient_bytes);
-    json_put_whole(&object, "overhead", figures->options->overhead_bytes);
-    json_put_whole(&object, "peak", stage->peak_bytes);
+    JSON_PUT(&object, {"weights", memory->states.weight_bytes},
+             {"gradients", memory->states.gradient_bytes},
+             {"optimizer", memory->states.optimizer_bytes}, {"states", memory->states.bytes},
+             {"activations", memory->saved_bytes}, {"head", memory->head_bytes},
+             {"recompute", memory->recompute_bytes}, {"paging", memory->paging_bytes},
+             {"total", memory->bytes}, {"transients", memory->transient_bytes},
+             {"overhead", figures->options->overhead_bytes}, {"peak", stage->peak_bytes});
     json_put(
         &object, "margin",
         json_integer((json_int_t)figures->options->memory_bytes - (json_int_t)stage->peak_bytes));
@@ -130,18 +115,16 @@ static json_t *stage_value(const estimate_figures *figures, uint64_t number)
 {
     json_t *object = json_object();
     const estimate_stage *stage = &figures->stages[number];
-    json_put_whole(&object, "stage", number);
-    json_put_whole(&object, "first_rank", number * figures->ranks_per_stage);
-    json_put_whole(&object, "num_ranks", figures->ranks_per_stage);
+    JSON_PUT(&object, {"stage", number}, {"first_rank", number * figures->ranks_per_stage},
+             {"num_ranks", figures->ranks_per_stage});
     json_put(&object, "layers", estimate_list_value(stage->chunk_layers, figures->num_chunks));
     json_put_whole(&object, "moe_layers", stage->memory.states.num_moe_layers);
     json_put(&object, "params", stage_params_value(&stage->memory.states));
     json_put(&object, "bytes", bytes_value(figures, stage));
     json_put_text(&object, "transient", stage->memory.transient);
     json_put(&object, "in_flight", estimate_list_value(stage->live, figures->num_chunks));
-    json_put_whole(&object, "live_layers", stage->memory.live_layers);
-    json_put_whole(&object, "live_moe_layers", stage->memory.live_moe_layers);
-    json_put_whole(&object, "wire_bytes", stage->wire_bytes);
+    JSON_PUT(&object, {"live_layers", stage->memory.live_layers},
+             {"live_moe_layers", stage->memory.live_moe_layers}, {"wire_bytes", stage->wire_bytes});
     return object;
 }
 
@@ -184,12 +167,10 @@ static json_t *op_value(const estimate_figures *figures, uint64_t stage, const p
     json_put_text(&object, "op", op->name);
     json_put_text(&object, "transfer", estimate_transfer_name(op->transfer));
     json_put_text(&object, "group", estimate_parallel_name(op->parallel));
-    json_put_whole(&object, "group_size", op->group_size);
-    json_put_whole(&object, "count", op->count);
+    JSON_PUT(&object, {"group_size", op->group_size}, {"count", op->count});
     json_put(&object, "count_per_micro_batch",
              op->count % num == 0 ? json_integer((json_int_t)(op->count / num)) : json_null());
-    json_put_whole(&object, "payload_bytes", op->payload_bytes);
-    json_put_whole(&object, "wire_bytes", op->wire_bytes);
+    JSON_PUT(&object, {"payload_bytes", op->payload_bytes}, {"wire_bytes", op->wire_bytes});
     return object;
 }
 
@@ -216,8 +197,7 @@ static json_t *group_value(const estimate_options *options, pst_parallel paralle
 {
     json_t *object = json_object();
     json_put_text(&object, "group", estimate_parallel_name(parallel));
-    json_put_whole(&object, "size", group->size);
-    json_put_whole(&object, "stride", group->stride);
+    JSON_PUT(&object, {"size", group->size}, {"stride", group->stride});
     json_t *members = options->lists_members ? json_array() : json_null();
     if (options->lists_members &&
         estimate_each_group(&options->config, parallel, add_members, &members) != PST_OK) {
@@ -260,10 +240,9 @@ static json_t *cluster_value(const estimate_figures *figures)
         put_wire(&item, total->wire_bytes);
         json_add(&list, item);
     }
-    json_put_whole(&object, "world_size", figures->options->config.world_size);
-    json_put_whole(&object, "num_stages", figures->num_stages);
-    json_put_whole(&object, "num_micro_batches", figures->num_micro_batches);
-    json_put_whole(&object, "heaviest_stage", figures->heaviest);
+    JSON_PUT(&object, {"world_size", figures->options->config.world_size},
+             {"num_stages", figures->num_stages}, {"num_micro_batches", figures->num_micro_batches},
+             {"heaviest_stage", figures->heaviest});
     json_put(&object, "fits",
              json_boolean(figures->stages[figures->heaviest].peak_bytes <=
                           figures->options->memory_bytes));
@@ -281,23 +260,15 @@ static json_t *moe_value(const estimate_figures *figures)
         return json_null();
     const pst_estimate_moe *moe = &figures->moe;
     json_t *object = json_object();
-    json_put_whole(&object, "stage", figures->moe_stage);
-    json_put_whole(&object, "live_layers", moe->live_layers);
-    json_put_whole(&object, "row_bytes", moe->row_bytes);
-    json_put_whole(&object, "balanced_rows", moe->balanced_rows);
-    json_put_whole(&object, "capacity_rows", moe->capacity_rows);
-    json_put_whole(&object, "worst_rows", moe->worst_rows);
-    json_put_whole(&object, "balanced_bytes", moe->balanced_bytes);
-    json_put_whole(&object, "capacity_bytes", moe->capacity_bytes);
-    json_put_whole(&object, "worst_bytes", moe->worst_bytes);
-    json_put_whole(&object, "working_bytes", moe->working_bytes);
-    json_put_whole(&object, "worst_working_bytes", moe->worst_working_bytes);
-    json_put_whole(&object, "pages", moe->num_pages);
-    json_put_whole(&object, "pages_bytes", moe->pages_bytes);
-    json_put_whole(&object, "table_bytes", moe->table_bytes);
-    json_put_whole(&object, "paged_rows_model", moe->paged_bytes);
-    json_put_whole(&object, "pool_pages", moe->pool_pages);
-    json_put_whole(&object, "pool_bytes", moe->pool_bytes);
+    JSON_PUT(&object, {"stage", figures->moe_stage}, {"live_layers", moe->live_layers},
+             {"row_bytes", moe->row_bytes}, {"balanced_rows", moe->balanced_rows},
+             {"capacity_rows", moe->capacity_rows}, {"worst_rows", moe->worst_rows},
+             {"balanced_bytes", moe->balanced_bytes}, {"capacity_bytes", moe->capacity_bytes},
+             {"worst_bytes", moe->worst_bytes}, {"working_bytes", moe->working_bytes},
+             {"worst_working_bytes", moe->worst_working_bytes}, {"pages", moe->num_pages},
+             {"pages_bytes", moe->pages_bytes}, {"table_bytes", moe->table_bytes},
+             {"paged_rows_model", moe->paged_bytes}, {"pool_pages", moe->pool_pages},
+             {"pool_bytes", moe->pool_bytes});
     return object;
 }
 

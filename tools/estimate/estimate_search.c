@@ -258,8 +258,7 @@ static void print(const search *self)
 static void put_peak(json_t **object, const search *self, const estimate_peak *peak)
 {
     const uint64_t memory_bytes = self->options->memory_bytes;
-    json_put_whole(object, "heaviest_stage", peak->stage);
-    json_put_whole(object, "needed_bytes", peak->bytes);
+    JSON_PUT(object, {"heaviest_stage", peak->stage}, {"needed_bytes", peak->bytes});
     json_put(object, "margin_bytes",
              json_integer((json_int_t)memory_bytes - (json_int_t)peak->bytes));
     json_put_whole(object, "wire_bytes", peak->wire_bytes);
@@ -269,14 +268,10 @@ static void put_peak(json_t **object, const search *self, const estimate_peak *p
 static json_t *choice_object(const search *self, const choice *c)
 {
     json_t *object = json_object();
-    json_put_whole(&object, "tensor_parallel", c->tensor);
-    json_put_whole(&object, "pipeline_parallel", c->pipeline);
-    json_put_whole(&object, "virtual_stages", c->virtual_stages);
-    json_put_whole(&object, "context_parallel", c->context);
-    json_put_whole(&object, "expert_parallel", c->expert);
-    json_put_whole(&object, "expert_tensor_parallel", c->expert_tensor);
-    json_put_whole(&object, "stage_layers", c->num_stage_layers);
-    json_put_whole(&object, "last_stage_layers", c->num_last_layers);
+    JSON_PUT(&object, {"tensor_parallel", c->tensor}, {"pipeline_parallel", c->pipeline},
+             {"virtual_stages", c->virtual_stages}, {"context_parallel", c->context},
+             {"expert_parallel", c->expert}, {"expert_tensor_parallel", c->expert_tensor},
+             {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers});
     put_peak(&object, self, &c->peak);
     return object;
 }
@@ -292,17 +287,15 @@ static int write_json(const search *self)
     for (uint32_t i = 0; i < self->num_best; i++)
         json_add(&best, choice_object(self, &self->best[i]));
     json_put_text(&object, "mode", "search");
-    json_put_whole(&object, "memory_bytes", options->memory_bytes);
-    json_put_whole(&object, "overhead_bytes", options->overhead_bytes);
-    json_put_whole(&object, "world_size", options->config.world_size);
-    json_put_whole(&object, "global_batch", options->config.global_batch);
-    json_put_whole(&object, "micro_batch", options->config.micro_batch);
-    json_put_whole(&object, "sequence", options->config.sequence_size);
+    JSON_PUT(
+        &object, {"memory_bytes", options->memory_bytes},
+        {"overhead_bytes", options->overhead_bytes}, {"world_size", options->config.world_size},
+        {"global_batch", options->config.global_batch},
+        {"micro_batch", options->config.micro_batch}, {"sequence", options->config.sequence_size});
     json_put_text(&object, "recompute", estimate_recompute_text(&options->config, text));
     json_put(&object, "layout_left_aside", json_boolean(options->config.chunk_layers != NULL));
-    json_put_whole(&object, "tried", self->num_tried);
-    json_put_whole(&object, "valid", self->num_valid);
-    json_put_whole(&object, "fitting", self->num_fitting);
+    JSON_PUT(&object, {"tried", self->num_tried}, {"valid", self->num_valid},
+             {"fitting", self->num_fitting});
     json_put(&object, "given", given);
     json_put(&object, "best", best);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
