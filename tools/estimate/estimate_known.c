@@ -1,310 +1,49 @@
-/* Flags of Megatron-LM's training scripts, of today and of earlier releases, that do not count
- * here: which of them change memory all the same, and how many values they have. Each list is
- * sorted. */
+/* Finds flags of Megatron-LM that do not count here in the list that is estimate_known.txt. */
 #include "tools/estimate/estimate_flags.h"
 
 #include <string.h>
 
-static const char *const harmless_switches[] = {
-    "adlr-autoresume allow-ambiguous-pad-tokens apply-layernorm-1p apply-wd-to-qk-layernorm",
-    "async-ckpt-use-cpu-shm async-save auto-detect-ckpt-format batch-invariant-mode",
-    "bert-no-binary-head biencoder-shared-query-context-model calc-ft-timeouts",
-    "calculate-per-token-loss check-for-large-grads check-for-spiky-loss",
-    "ckpt-assume-constant-structure ckpt-convert-update-legacy-dist-opt-format",
-    "ckpt-drop-redundant-extra-state ckpt-fully-parallel-load",
-    "ckpt-fully-parallel-load-per-rank-objects ckpt-fully-parallel-save",
-    "ckpt-pg-tensors-cache-create create-all-gather-group create-attention-mask-in-dataloader",
-    "data-parallel-random-init dataloader-defer-npy-index-mmap dataloader-fast-cache-load",
-    "dataloader-inter-document-masking ddp-average-in-collective decode-only-cuda-graphs",
-    "decrease-batch-size-if-needed delay-param-gather deprecated-use-mcore-models",
-    "deterministic-mode dino-norm-last-layer disable-align-grad-reduce",
-    "disable-bf16-reduced-precision-matmul disable-ckpt-load-validate-sharding-integrity",
-    "disable-dsa-indexer-rotate-activation disable-dsa-indexer-scoring-relu",
-    "disable-flight-recorder-dump-on-timeout disable-flight-recorder-extra-dump-on-exec",
-    "disable-flight-recorder-include-only-active disable-fp8-wgrad disable-gloo-process-groups",
-    "disable-jit-fuser disable-log-loss-scale-to-tensorboard disable-manual-gc-eval",
-    "disable-moe-token-dropping disable-msc disable-save-tokenizer-assets",
-    "disable-straggler-on-startup disable-strict-fsdp-dtensor-load disable-symmetric-registration",
-    "disable-tokenizer-sentencepiece-ignore-extra-whitespaces disable-tp-comm-bulk-dgrad",
-    "disable-tp-comm-bulk-wgrad disable-tp-comm-overlap-ag disable-tp-comm-overlap-rs",
-    "disable-tp-comm-split-ag disable-tp-comm-split-rs",
-    "disable-use-tokenizer-model-from-checkpoint-args dist-ckpt-optim-fully-reshardable",
-    "dist-ckpt-save-pre-mcore-014 distrib-optim-fully-reshardable-mem-efficient",
-    "dsa-indexer-k-norm-fp32 dsa-indexer-rope-interleaved dsa-indexer-use-sparse-loss",
-    "enable-chunked-prefill enable-experimental enable-ft-package enable-msc eod-mask-loss",
-    "exit-on-missing-checkpoint exit-signal-handler exit-signal-handler-for-dataloader",
-    "exit-signal-handler-for-training fake-process-group fim-data finetune flash-decode",
-    "flight-recorder-include-stack-trace full-validation gdp-cutedsl-kernel",
-    "grpo-filter-groups-with-same-reward gtp-expert-remat-nccl-ub gtp-remat-nccl-ub",
-    "gtp-remat-reduce-scatter-with-fp32-accumulation high-priority-a2a-comm-stream",
-    "inference-cuda-graph-all-prefills inference-disable-ep-consensus",
-    "inference-disable-triton-nvls-kernels inference-dynamic-batching",
-    "inference-dynamic-batching-prefix-caching",
-    "inference-dynamic-batching-track-generated-token-events",
-    "inference-dynamic-batching-track-paused-request-events inference-fuse-tp-communication",
-    "inference-moe-disable-fused-quant-kernels inference-rng-tracker",
-    "inference-text-gen-server-logging inference-use-synchronous-zmq-collectives",
-    "inference-wandb-logging init-method-xavier-uniform inprocess-empty-cuda-cache",
-    "inprocess-restart lazy-mpu-init load-main-params-from-ckpt log-batch-size-to-tensorboard",
-    "log-device-memory-used log-energy log-learning-rate-to-tensorboard log-max-attention-logit",
-    "log-memory-to-tensorboard log-num-zeros-in-grad log-params-norm log-progress log-straggler",
-    "log-throughput log-timers-to-tensorboard log-validation-ppl-to-tensorboard",
-    "log-world-size-to-tensorboard logits-load-ignore-errors manual-gc mock-data",
-    "moe-enable-routing-replay moe-grouped-gemm moe-pad-experts-for-cuda-graph-inference",
-    "moe-per-layer-logging moe-router-force-load-balancing moe-router-pre-softmax",
-    "moe-routing-trace-capture-hidden-states moe-routing-trace-capture-logits",
-    "moe-routing-trace-dump-weights moe-single-grouped-bias moe-single-grouped-weight",
-    "moe-token-dropping moe-use-legacy-grouped-gemm multiple-validation-sets muon-nesterov",
-    "muon-no-split-qkv muon-use-syrk nccl-all-reduce-for-prefill no-align-grad-reduce",
-    "no-align-param-gather no-async-tensor-model-parallel-allreduce no-barrier-with-level-1-timing",
-    "no-check-for-nan-in-loss-and-grad no-ckpt-fully-parallel-save",
-    "no-ckpt-load-validate-sharding-integrity no-contiguous-buffers-in-local-ddp",
-    "no-data-sharding no-delay-grad-reduce",
-    "no-dsa-indexer-rotate-activation no-dsa-indexer-scoring-relu",
-    "no-flight-recorder-dump-on-timeout no-flight-recorder-extra-dump-on-exec",
-    "no-flight-recorder-include-only-active no-fp8-wgrad no-gradient-reduce-div-fusion",
-    "no-inference-disable-ep-consensus no-inference-dynamic-batching-prefix-caching",
-    "no-inference-text-gen-server-logging no-inference-use-synchronous-zmq-collectives",
-    "no-inference-wandb-logging no-initialization no-load-optim no-load-rng",
-    "no-log-learnig-rate-to-tensorboard no-log-learning-rate-to-tensorboard",
-    "no-log-loss-scale-to-tensorboard no-manual-gc-eval no-mmap-bin-files no-one-logger",
-    "no-overlap-p2p-communication no-persist-layer-norm no-pin-cpu-grads no-pin-cpu-params",
-    "no-query-key-layer-scaling no-rl-inference-logprobs-is-correction",
-    "no-rl-offload-inference-model-weights-when-idle no-rl-partial-rollouts",
-    "no-rl-persist-cuda-graphs no-rl-skip-bos-token no-rl-training-cuda-graphs",
-    "no-rl-use-sequence-packing no-rl-verify-model-weights-swap no-rope-fusion no-save-optim",
-    "no-save-rng no-save-tokenizer-assets no-scatter-gather-tensors-in-pipeline",
-    "no-strict-fsdp-dtensor-load no-tokenizer-sentencepiece-ignore-extra-whitespaces",
-    "no-tp-comm-bulk-dgrad no-tp-comm-bulk-wgrad no-tp-comm-overlap-ag no-tp-comm-overlap-rs",
-    "no-tp-comm-split-ag no-tp-comm-split-rs no-use-tokenizer-model-from-checkpoint-args",
-    "no-yarn-correction-range-round-to-int nvtx-ranges one-logger-async otel-enabled",
-    "output-bert-embeddings overlap-grad-reduce overlap-p2p-communication-warmup-flush",
-    "overlap-param-gather override-opt-param-scheduler profile pytorch-profiler-collect-callstack",
-    "pytorch-profiler-collect-chakra pytorch-profiler-collect-shapes qk-clip record-memory-history",
-    "record-shapes replication reset-position-ids retriever-score-scaling retro-cyclic-train-iters",
-    "rl-durable-rollout-bank rl-inference-logprobs-is-correction",
-    "rl-offload-inference-model-weights-when-idle rl-partial-rollouts rl-persist-cuda-graphs",
-    "rl-profile rl-skip-bos-token rl-training-cuda-graphs rl-verify-model-weights-swap",
-    "rotary-interleaved run-workload-inspector-server scatter-gather-tensors-in-pipeline sft",
-    "squared-relu te-rng-tracker test-mode tokenizer-hf-no-include-special-tokens",
-    "tokenizer-hf-no-use-fast tokenizer-sentencepiece-legacy tp-comm-overlap-rs-dgrad",
-    "trust-remote-code use-checkpoint-opt-param-scheduler use-contiguous-buffers-in-local-ddp",
-    "use-cpu-initialization use-dist-ckpt use-gigatoken use-grouped-gemm-for-shared-expert",
-    "use-legacy-static-engine use-mcore-models use-mup use-one-sent-docs",
-    "use-persistent-ckpt-worker use-pytorch-profiler use-ring-exchange-p2p use-rope-scaling",
-    "use-same-sampling-seed-across-dp-ranks use-sharp use-tokenizer-model-from-checkpoint-args",
-    "verify-integrity yarn-correction-range-round-to-int",
-};
+#include "estimate_known.h" /* made by CMake of estimate_known.txt */
 
-static const char *const harmless_values[] = {
-    "DDP-impl adam-beta1 adam-beta2 adam-eps adlr-autoresume-interval app-tag-run-name",
-    "app-tag-run-version async-ckpt-cpu-priority async-ckpt-io-priority async-strategy",
-    "batch-invariant-backend bert-embedder-type bert-load block-data-path chat-template",
-    "check-weight-hash-across-dp-replicas-interval ckpt-convert-format ckpt-convert-save",
-    "ckpt-format ckpt-fully-parallel-load-exchange-algo ckpt-fully-parallel-load-process-group",
-    "ckpt-fully-parallel-save-process-group ckpt-pg-tensors-cache-path ckpt-step classes-fraction",
-    "clip-grad config-logger-dir cuda-graph-warmup-steps data-args-path data-cache-path",
-    "data-per-class-fraction dataloader-type decoder-seq-length decoupled-lr decoupled-min-lr",
-    "dino-bottleneck-size dino-freeze-last-layer dino-local-crops-number dino-local-img-size",
-    "dino-teacher-temp dino-warmup-teacher-temp dino-warmup-teacher-temp-epochs dist-ckpt-format",
-    "dist-ckpt-strictness dist-ckpt-workers distributed-backend distributed-timeout-minutes",
-    "distributed-timeout-seconds-after-init dsa-indexer-k-norm-epsilon dsa-indexer-loss-coeff",
-    "dsa-indexer-skip-topk-offset dsa-indexer-topk-freq dsa-kernel-backend",
-    "dump-param-to-param-group-map embedding-init-method-std embedding-path end-weight-decay",
-    "error-injection-rate error-injection-type eval-global-batch-size eval-interval eval-iters",
-    "eval-micro-batch-size evidence-data-path exit-duration-in-mins exit-interval exit-signal",
-    "expert-interval fault-injector-delay-start-iteration fault-injector-fault-delay",
-    "fault-injector-fault-probabilities fault-injector-fault-types fault-injector-mtti-seconds",
-    "fault-injector-num-ranks fault-injector-offset-seconds fault-injector-ranks",
-    "fault-injector-seed fim-eod-token fim-fragment-rate fim-middle-token fim-no-prefix",
-    "fim-pad-token fim-prefix-token fim-rate fim-split-sample fim-spm-rate fim-suffix-token",
-    "flash-attention-version flight-recorder-dump-path flight-recorder-trace-buffer-size",
-    "fp4-quantizer-factory fp8-amax-compute-algo fp8-amax-history-len fp8-interval fp8-margin",
-    "fp8-quantizer-factory ft-num-warmup-iters gpu-sniff-test-interval grpo-clamp-eps-lower",
-    "grpo-clamp-eps-upper grpo-entropy-term-weight grpo-group-size grpo-iterations grpo-kl-beta",
-    "grpo-prompts-per-step head-lr-mult hysteresis ict-head-size ict-load img-h img-w",
-    "indexer-batch-size indexer-log-interval inference-batch-times-seqlen-threshold",
-    "inference-coordinator-port inference-cuda-graph-max-tokens inference-cuda-graph-scope",
-    "inference-dynamic-batching-async-sched-mode inference-dynamic-batching-block-size",
-    "inference-dynamic-batching-buffer-size-gb",
-    "inference-dynamic-batching-cuda-graph-mixed-prefill-count",
-    "inference-dynamic-batching-cuda-graph-sizing-distribution",
-    "inference-dynamic-batching-logprobs-mode inference-dynamic-batching-mamba-memory-ratio",
-    "inference-dynamic-batching-max-requests inference-dynamic-batching-max-tokens",
-    "inference-dynamic-batching-num-cuda-graphs inference-dynamic-batching-paused-buffer-size-gb",
-    "inference-dynamic-batching-prefix-caching-coordinator-policy",
-    "inference-dynamic-batching-prefix-caching-eviction-policy",
-    "inference-dynamic-batching-prefix-caching-mamba-gb",
-    "inference-dynamic-batching-prefix-caching-routing-alpha",
-    "inference-dynamic-batching-sampling-backend inference-dynamic-batching-unified-memory-level",
-    "inference-grouped-gemm-backend inference-logging-step-interval inference-max-requests",
-    "inference-max-seq-length inference-moe-token-dispatcher-type inference-shards init-method-std",
-    "initial-loss-scale inprocess-active-world-size inprocess-barrier-timeout",
-    "inprocess-completion-timeout inprocess-granularity inprocess-hard-timeout",
-    "inprocess-heartbeat-interval inprocess-heartbeat-timeout inprocess-last-call-wait",
-    "inprocess-max-iterations inprocess-monitor-process-interval inprocess-monitor-thread-interval",
-    "inprocess-progress-watchdog-interval inprocess-soft-timeout inprocess-termination-grace-time",
-    "iter-per-epoch langrl-env-config lion-beta1 lion-beta2 load local-rank log-interval",
-    "log-memory-interval logging-level logits-load-decode-threads logits-load-msc-prefetch-depth",
-    "logits-load-prefetch-factor logits-save-dtype logits-save-top-k logits-save-top-p",
-    "logits-save-top-p-min-k loss-scale loss-scale-window lr lr-decay-iters lr-decay-samples",
-    "lr-decay-style lr-warmup-fraction lr-warmup-init lr-warmup-iters lr-warmup-samples",
-    "lr-wsd-decay-iters lr-wsd-decay-samples lr-wsd-decay-style mamba-inference-conv-states-dtype",
-    "mamba-inference-ssm-states-dtype mamba-training-ssm-states-dtype manual-gc-interval",
-    "mask-factor mask-prob mask-type max-tokens-to-oom megatron-fsdp-grad-comm-dtype",
-    "memory-snapshot-path merge-file mhc-init-gating-factor mhc-sinkhorn-iterations",
-    "mid-level-dataset-surplus min-loss-scale min-lr mlp-chunks-for-prefill moe-aux-loss-coef",
-    "moe-capacity-factor moe-deepep-num-sms moe-flex-dispatcher-num-sms",
-    "moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute moe-hybridep-num-sms",
-    "moe-hybridep-num-sms-preprocessing moe-mlp-glu-interleave-size moe-router-bias-update-rate",
-    "moe-router-force-biased moe-router-group-topk moe-router-num-groups",
-    "moe-router-quantile-balancing-ema moe-router-score-function moe-router-topk-limited-devices",
-    "moe-router-topk-scaling-factor moe-routing-trace-max-training-iters moe-routing-trace-path",
-    "moe-shared-expert-glu-interleave-size moe-token-drop-policy moe-z-loss-coeff mscale",
-    "mscale-all-dim mtp-loss-scaling-factor muon-coefficient-type muon-extra-scale-factor",
-    "muon-fp32-matmul-prec muon-momentum muon-num-ns-steps muon-scalar-optimizer muon-scale-mode",
-    "muon-tp-mode mup-attn-scale-power mup-base-head-dim mup-base-hidden-size mup-embedding-mult",
-    "mup-output-mult mup-width-mult nccl-communicator-config-path no-rope-freq",
-    "no-weight-decay-cond-type non-persistent-ckpt-type non-persistent-global-ckpt-dir",
-    "non-persistent-local-ckpt-algo non-persistent-local-ckpt-dir non-persistent-save-interval",
-    "norm-epsilon null-tokenizer-eod-id null-tokenizer-pad-id num-channels num-classes",
-    "num-dataset-builder-threads num-speculative-tokens num-workers object-storage-cache-path",
-    "one-logger-project one-logger-run-name onnx-safe otel-service-name otel-span-groups",
-    "output-logit-dtype override-ckpt-iteration patch-dim per-dataset-sequences-path",
-    "per-split-data-args-path persistent-save-interval phase-transition-iterations",
-    "pipeline-model-parallel-comm-backend pretrained-checkpoint profile-step-end",
-    "profile-step-start qk-clip-alpha qk-clip-threshold query-in-block-prob rank refit-method",
-    "relative-attention-max-distance relative-attention-num-buckets replication-factor",
-    "replication-jump rerun-mode result-rejected-tracker-filename retro-attention-gate",
-    "retro-chunk-size retro-encoder-attention-dropout retro-encoder-hidden-dropout",
-    "retro-num-retrieved-chunks retro-project-dir retro-workdir rl-consumption-granularity",
-    "rl-default-temperature rl-default-top-k rl-default-top-p rl-generation-lag",
-    "rl-importance-sampling-truncation-coef rl-inference-expert-model-parallel-size",
-    "rl-inference-expert-tensor-model-parallel-size rl-inference-model-unified-memory-level",
-    "rl-inference-pipeline-model-parallel-size rl-inference-tensor-model-parallel-size",
-    "rl-kv-cache-management-mode rl-max-inflight-requests rl-profile-dir rl-prompts-per-eval",
-    "rl-rollout-bank-dir rl-rollout-bank-max-bytes rl-sequence-packing-algo",
-    "rl-sequence-packing-max-sequences-per-bin rl-submission-granularity rope-scaling-factor",
-    "rope-type rotary-base rotary-percent rotary-scaling-factor",
-    "rotary-seq-len-interpolation-factor sample-rate save save-activations-interval",
-    "save-dgrads-interval save-interval save-params-interval save-retain-interval",
-    "save-tokens-per-expert-interval save-wgrads-interval seed sft-tokenizer-prompt-format",
-    "sgd-momentum sharp-enabled-group short-seq-prob split start-eval-at-iter start-weight-decay",
-    "straggler-ctrlr-port straggler-minmax-count suggested-communication-unit-size",
-    "swin-backbone-type symmetric-ar-type tensorboard-dir tensorboard-log-interval",
-    "tensorboard-queue-size tiktoken-num-special-tokens tiktoken-pattern timing-log-level",
-    "timing-log-option titles-data-path tokenizer-metadata tokenizer-model",
-    "tp-comm-bootstrap-backend tp-comm-overlap-cfg train-iters train-samples train-sync-interval",
-    "vision-backbone-type vision-pretraining-type vocab-extra-ids wandb-entity wandb-exp-name",
-    "wandb-project wandb-save-dir warmup weight-decay weight-decay-incr-style yarn-beta-fast",
-    "yarn-beta-slow yarn-original-max-position-embeddings",
-};
-
-static const char *const harmless_lists[] = {
-    "data-path high-priority-stream-groups iterations-to-skip moe-aux-loss-coeff",
-    "moe-router-load-balancing-type mrope-section profile-ranks rampup-batch-size",
-    "retriever-report-topk-accuracies rl-inference-parsers test-data-path",
-    "tokenizer-special-tokens train-data-path valid-data-path validation-set-names",
-};
-
-static const char *const memory_switches[] = {
-    "apply-query-key-layer-scaling apply-residual-connection-post-layernorm attention-output-gate",
-    "attention-softmax-in-fp32 cache-mla-latents checkpoint-activations cpu-offloading",
-    "cpu-offloading-retain-pinned-cpu-buffers ddp-pad-buckets-for-high-nccl-busbw",
-    "ddp-reduce-scatter-with-fp32-accumulation defer-embedding-wgrad-compute",
-    "delay-offload-until-cuda-graph delay-wgrad-compute disable-clone-scatter-output-in-embedding",
-    "disable-mamba-mem-eff-path disable-pad-vocab-size distribute-saved-activations",
-    "empty-unused-memory enable-cuda-graph enable-full-sharding-in-hsdp enable-mhc-connections",
-    "ep-overlap-early-attn-memory-release external-cuda-graph fine-grained-activation-offloading",
-    "first-last-layers-bf16 fp16-lm-cross-entropy fp32-residual-connection fp4-param-gather",
-    "fp8-e4m3 fp8-hybrid fp8-output-proj fp8-param-gather freeze-all-layers",
-    "fsdp-db-use-persist-buf-on-alloc-fail fsdp-double-buffer fsdp-manual-registration",
-    "fused-residual-rmsnorm hybrid-context-parallel init-model-with-meta-device is-hybrid-model",
-    "keep-fp8-transpose-cache megatron-fsdp-enable-fine-grained-param-gather",
-    "megatron-fsdp-max-pool-double-buffer mla-down-proj-fusion moe-apply-probs-on-input",
-    "moe-enable-deepep moe-extended-tp moe-hybridep-pad-uneven-dispatch-inputs moe-layer-recompute",
-    "moe-ncclep-zero-copy moe-permute-fusion moe-permute-fusion-into-hybridep moe-router-fusion",
-    "moe-router-padding-for-fp8 moe-router-padding-for-quantization moe-shared-expert-overlap",
-    "moe-use-grouped-tensor moe-use-upcycling mtp-detach-heads mtp-hsm mtp-standalone",
-    "mtp-use-repeated-layer no-bias-dropout-fusion no-bias-gelu-fusion",
-    "no-clone-scatter-output-in-embedding no-gradient-accumulation-fusion no-masked-softmax-fusion",
-    "no-pad-vocab-size no-use-layer-wise-param-layout openai-gelu optimizer-cuda-graph",
-    "overlap-cpu-optimizer-d2h-h2d overlap-dispatch-backward-with-experts-wgrad",
-    "overlap-param-gather-with-optimizer-step perform-rl-step qk-l2-norm reset-attention-mask",
-    "retro-add-retriever reuse-grad-buf-for-mxfp8-param-ag rl-offload-optimizer-during-inference",
-    "rl-use-sequence-packing skip-train standalone-embedding-stage",
-    "torch-fsdp2-no-reshard-after-forward tp-comm-overlap use-checkpoint-args use-custom-fsdp",
-    "use-fused-weighted-squared-relu use-grouped-gemm-for-dense-mlp use-kitchen-attention",
-    "use-legacy-models use-megatron-fsdp use-mp-args-from-checkpoint-args use-nccl-ub",
-    "use-te-activation-func use-torch-fsdp2 use-torch-optimizer-for-cpu-offload",
-    "use-tp-pp-dp-mapping use-transformer-engine-op-fuser vision-pretraining",
-};
-
-static const char *const memory_values[] = {
-    "activation-func-clamp-value activation-offload-fraction activations-checkpoint-method",
-    "activations-checkpoint-num-layers batch-size biencoder-projection-dim",
-    "cpu-offloading-num-layers cross-entropy-fusion-impl cuda-graph-impl",
-    "data-parallel-sharding-strategy ddp-bucket-size ddp-num-buckets decoder-num-layers",
-    "delta-offload-bytes-across-pp-ranks dino-head-hidden-size dsa-indexer-head-dim",
-    "dsa-indexer-n-heads dsa-indexer-topk empty-unused-memory-level",
-    "encoder-pipeline-model-parallel-size encoder-tensor-model-parallel-size",
-    "experimental-attention-variant expert-tensor-parallel-num-weight-shards",
-    "fine-grained-offloading-max-inflight-offloads fp4-format fp4-recipe fp8 fp8-format fp8-recipe",
-    "gdp-num-chunk-states-to-recompute gdp-num-householder glu-linear-offset",
-    "heterogeneous-layers-config-encoded-json heterogeneous-layers-config-path",
-    "hybrid-attention-ratio hybrid-layer-pattern hybrid-mlp-ratio hybrid-override-pattern",
-    "kitchen-attention-backend kitchen-config-file kitchen-recipe-number linear-attention-freq",
-    "linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads",
-    "linear-value-head-dim logits-load-dir logits-load-kd-loss-alpha logits-save-dir",
-    "mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim max-seqlen-per-dp-cp-rank",
-    "megatron-fsdp-main-grads-dtype megatron-fsdp-main-params-dtype megatron-fsdp-version",
-    "mhc-num-residual-streams mhc-recompute-layer-num min-offloaded-tensor-size",
-    "mlp-chunks-for-training model-parallel-size moe-combine-bwd-dtype moe-dispatch-fwd-dtype",
-    "moe-flex-dispatcher-backend moe-input-jitter-eps moe-paged-stash-buffer-size-factor-cpu",
-    "moe-router-dtype moe-upcycling-granularity mtp-hybrid-override-pattern",
-    "num-distributed-optimizer-instances num-layers-at-end-in-bf16 num-layers-at-start-in-bf16",
-    "outer-dp-sharding-strategy pipeline-model-parallel-split-rank retro-encoder-layers",
-    "retro-num-neighbors softmax-type step-batch-size-schedule te-precision-config-file",
-    "tensor-parallel-num-weight-shards wgrad-deferral-limit window-attn-skip-freq window-size",
-    "yaml-cfg",
-};
-
-static const char *const memory_lists[] = {
-    "cp-comm-type cuda-graph-modules cuda-graph-scope",
-    "ddp-param-name-patterns-for-fp32-local-accumulation gtp-remat-opt-in-modules",
-    "hierarchical-context-parallel-sizes offload-modules spec",
-};
-
-#define LIST(names) names, sizeof(names) / sizeof(names[0])
 static const struct {
-    const char *const *lines;
-    size_t num;
+    const char *heading;
     estimate_effect effect;
     int arity;
-} lists[] = {
-    {LIST(harmless_switches), ESTIMATE_HARMLESS, 0},
-    {LIST(harmless_values), ESTIMATE_HARMLESS, 1},
-    {LIST(harmless_lists), ESTIMATE_HARMLESS, 2},
-    {LIST(memory_switches), ESTIMATE_CHANGES_MEMORY, 0},
-    {LIST(memory_values), ESTIMATE_CHANGES_MEMORY, 1},
-    {LIST(memory_lists), ESTIMATE_CHANGES_MEMORY, 2},
+} kinds[] = {
+    {"harmless-switches:", ESTIMATE_HARMLESS, 0},
+    {"harmless-values:", ESTIMATE_HARMLESS, 1},
+    {"harmless-lists:", ESTIMATE_HARMLESS, 2},
+    {"memory-switches:", ESTIMATE_CHANGES_MEMORY, 0},
+    {"memory-values:", ESTIMATE_CHANGES_MEMORY, 1},
+    {"memory-lists:", ESTIMATE_CHANGES_MEMORY, 2},
 };
-enum { NUM_LISTS = sizeof(lists) / sizeof(lists[0]) };
+
+static bool is_word(const char *at, size_t length, const char *word)
+{
+    return strlen(word) == length && memcmp(at, word, length) == 0;
+}
 
 /* Goes over the names up to the wanted one; NULL: over all. How many those were. */
 static int walk(const char *name, estimate_known *found)
 {
-    int num = 0;
-    for (int list = 0; list < NUM_LISTS; list++)
-        for (size_t i = 0; i < lists[list].num; i++)
-            for (const char *at = lists[list].lines[i]; *at != '\0'; num++) {
-                const size_t length = strcspn(at, " ");
-                if (name != NULL && strlen(name) == length && memcmp(name, at, length) == 0) {
-                    *found = (estimate_known){lists[list].effect, lists[list].arity, num};
-                    return num;
-                }
-                at += length + strspn(at + length, " ");
-            }
+    int num = 0, kind = -1;
+    size_t length;
+    for (const char *at = estimate_known_txt; *at != '\0';
+         at += length + strspn(at + length, " \n")) {
+        length = strcspn(at, *at == '#' ? "\n" : " \n");
+        if (*at == '#')
+            continue;
+        if (at[length - 1] == ':') {
+            for (kind = 0; !is_word(at, length, kinds[kind].heading);)
+                kind++;
+            continue;
+        }
+        if (name != NULL && is_word(at, length, name)) {
+            *found = (estimate_known){kinds[kind].effect, kinds[kind].arity, num};
+            return num;
+        }
+        num++;
+    }
     return num;
 }
 
