@@ -30,7 +30,8 @@ class Tensor(ctypes.Structure):
 
 class GroupConfig(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("spaces", POINTER(RowSpace)), ("num_spaces", c_uint32),
-                ("tensors", POINTER(Tensor)), ("num_tensors", c_uint32), ("tail_is_zero", c_bool)]
+                ("space_bytes", c_uint32), ("tensors", POINTER(Tensor)),
+                ("num_tensors", c_uint32), ("tensor_bytes", c_uint32), ("tail_is_zero", c_bool)]
 
 
 class GroupUsage(ctypes.Structure):

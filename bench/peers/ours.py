@@ -54,7 +54,9 @@ class Pagestash:
             pst.Tensor(payload.base(arena, i), shape.row_bytes, 0, 0, 1, shape.per)
             for i, shape in enumerate(config.tensors)))
         group = pst.GroupConfig(ctypes.sizeof(pst.GroupConfig), ctypes.pointer(space), 1,
-                                ctypes.cast(tensors, ctypes.POINTER(pst.Tensor)), len(tensors))
+                                ctypes.sizeof(pst.RowSpace),
+                                ctypes.cast(tensors, ctypes.POINTER(pst.Tensor)), len(tensors),
+                                ctypes.sizeof(pst.Tensor))
         return self._make("group_create", "group_destroy", self.device, group)
 
     def _pages(self):

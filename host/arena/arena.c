@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/arena/arena.h"
+#include "host/base/structs.h"
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
 #define MIN_ALIGN 16u
@@ -30,11 +31,7 @@ static pst_status device_free(void *user, void *address)
 static pst_status complete_config(pst_device *device, const pst_arena_config *given,
                                   pst_arena_config *config_out)
 {
-    static const pst_arena_config defaults = PST_ARENA_CONFIG_INIT;
-    pst_arena_config config = given ? *given : defaults;
-    PSTI_CHECK(config.struct_size == sizeof(config), PST_E_INVALID,
-               "struct_size %zu: use PST_ARENA_CONFIG_INIT (%zu)", config.struct_size,
-               sizeof(config));
+    PSTI_TAKE_OPTIONS(pst_arena_config, config, given);
     PSTI_CHECK(config.mode >= PST_ARENA_ALLOC && config.mode <= PST_ARENA_RESERVE, PST_E_INVALID,
                "mode %d: allowed are alloc, memory and reserve", (int)config.mode);
     PSTI_CHECK(device || config.mode == PST_ARENA_MEMORY, PST_E_INVALID,
@@ -186,20 +183,23 @@ pst_status pst_arena_trim(pst_arena *arena)
     return status;
 }
 
-pst_status pst_arena_get_stats(pst_arena *arena, pst_arena_stats *stats_out)
+pst_status pst_arena_get_stats_sized(pst_arena *arena, pst_arena_stats *stats_out,
+                                     size_t stats_bytes)
 {
     PSTI_CHECK(arena && stats_out, PST_E_INVALID, "arena or stats_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_arena_stats, stats_bytes));
     pthread_mutex_lock(&arena->lock);
-    *stats_out = arena->stats;
-    stats_out->base = arena->base;
-    stats_out->arena_bytes = arena->bytes;
-    stats_out->backed_bytes = arena->backed;
-    stats_out->live = arena->num_live + arena->heap.num_live;
-    stats_out->fallback_bytes = arena->heap.live_bytes;
-    stats_out->fallback_peak_bytes = arena->heap.peak_bytes;
-    stats_out->taken_bytes = arena->heap.live_bytes + arena->heap.cached_bytes;
-    stats_out->taken_peak_bytes = arena->heap.taken_peak_bytes;
-    stats_out->fallback_allocs = arena->heap.num_allocs;
+    pst_arena_stats stats = arena->stats;
+    stats.base = arena->base;
+    stats.arena_bytes = arena->bytes;
+    stats.backed_bytes = arena->backed;
+    stats.live = arena->num_live + arena->heap.num_live;
+    stats.fallback_bytes = arena->heap.live_bytes;
+    stats.fallback_peak_bytes = arena->heap.peak_bytes;
+    stats.taken_bytes = arena->heap.live_bytes + arena->heap.cached_bytes;
+    stats.taken_peak_bytes = arena->heap.taken_peak_bytes;
+    stats.fallback_allocs = arena->heap.num_allocs;
     pthread_mutex_unlock(&arena->lock);
+    memcpy(stats_out, &stats, stats_bytes);
     return PST_OK;
 }

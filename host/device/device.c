@@ -1,5 +1,6 @@
 /* Checks arguments and calls the device's table. */
 #include "host/device/device.h"
+#include "host/base/structs.h"
 
 #include <string.h>
 #include <time.h>
@@ -77,11 +78,16 @@ pst_status pst_device_close(pst_device *device)
     return PST_OK;
 }
 
-pst_status pst_device_get_info(pst_device *device, pst_device_info *info_out)
+pst_status pst_device_get_info_sized(pst_device *device, pst_device_info *info_out,
+                                     size_t info_bytes)
 {
     NEED(device);
     NEED(info_out);
-    return device->ops->get_info(device, info_out);
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_device_info, info_bytes));
+    pst_device_info info;
+    PSTI_TRY(device->ops->get_info(device, &info));
+    memcpy(info_out, &info, info_bytes);
+    return PST_OK;
 }
 
 /* Makes one object of the device: counts it when the call succeeded. */

@@ -1,6 +1,9 @@
 #include "host/estimate/estimate.h"
 
 #include <inttypes.h>
+#include <string.h>
+
+#include "host/base/structs.h"
 
 /* ---- what a zero stands for ---- */
 
@@ -58,11 +61,7 @@ static void fill_sizes(pst_estimate_config *config)
 
 pst_status psti_estimate_open(const pst_estimate_config *given, pst_estimate_config *config_out)
 {
-    PSTI_CHECK(given, PST_E_INVALID, "config is NULL");
-    PSTI_CHECK(given->struct_size == sizeof(*given), PST_E_INVALID,
-               "struct_size %zu: use PST_ESTIMATE_CONFIG_INIT (%zu)", given->struct_size,
-               sizeof(*given));
-    pst_estimate_config filled = *given;
+    PSTI_TAKE(pst_estimate_config, filled, given);
     const pst_estimate_config *config = &filled;
     PSTI_TRY(psti_check_kinds(config));
     fill_all(&filled);
@@ -148,13 +147,14 @@ pst_status psti_estimate_check_stage(const pst_estimate_config *config, uint64_t
 
 /* ---- what a layer saves ---- */
 
-pst_status pst_estimate_get_ledger(const pst_estimate_config *given, bool is_moe,
-                                   pst_estimate_ledger *ledger_out)
+pst_status pst_estimate_get_ledger_sized(const pst_estimate_config *given, bool is_moe,
+                                         pst_estimate_ledger *ledger_out, size_t ledger_bytes)
 {
     static const psti_split undivided = {1, 1, 1, 1, false};
     pst_estimate_config config;
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(ledger_out, PST_E_INVALID, "ledger_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_estimate_ledger, ledger_bytes));
     PSTI_CHECK(is_moe ? config.num_experts != 0 : config.ffn_size != 0, PST_E_INVALID,
                "%s 0: is_moe is %d", is_moe ? "num_experts" : "ffn_size", is_moe);
     const psti_ledger whole = psti_ledger_of(&config, undivided, is_moe);
@@ -167,6 +167,6 @@ pst_status pst_estimate_get_ledger(const pst_estimate_config *given, bool is_moe
                 own.tensors[i].name, whole.tensors[i].bytes, own.tensors[i].bytes};
     PSTI_CHECK(ledger.whole_bytes != PSTI_TOO_MUCH && ledger.bytes != PSTI_TOO_MUCH, PST_E_INVALID,
                "config: saved activations exceed 64 bits");
-    *ledger_out = ledger;
+    memcpy(ledger_out, &ledger, ledger_bytes);
     return PST_OK;
 }

@@ -1,4 +1,7 @@
 /* All of a GPU: states, and what is saved at the peak of the schedule. */
+#include <string.h>
+
+#include "host/base/structs.h"
 #include "host/estimate/estimate.h"
 
 typedef struct saved {
@@ -222,12 +225,14 @@ static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
     return add_transient(config, stage, chunks, memory);
 }
 
-pst_status pst_estimate_get_memory(const pst_estimate_config *given, uint64_t stage, uint64_t *live,
-                                   pst_estimate_memory *memory_out)
+pst_status pst_estimate_get_memory_sized(const pst_estimate_config *given, uint64_t stage,
+                                         uint64_t *live, pst_estimate_memory *memory_out,
+                                         size_t memory_bytes)
 {
     pst_estimate_config config;
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(memory_out, PST_E_INVALID, "memory_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_estimate_memory, memory_bytes));
     PSTI_TRY(psti_estimate_check_stage(&config, stage));
     const uint64_t num_chunks = config.virtual_stages;
     psti_chunk_saved *chunks = psti_calloc(num_chunks, sizeof(*chunks) + sizeof(*live));
@@ -236,7 +241,7 @@ pst_status pst_estimate_get_memory(const pst_estimate_config *given, uint64_t st
     pst_estimate_memory memory = {.num_micro_batches = 0};
     const pst_status status = add_up(&config, stage, chunks, counts, &memory);
     if (status == PST_OK) {
-        *memory_out = memory;
+        memcpy(memory_out, &memory, memory_bytes);
         for (uint64_t i = 0; i < num_chunks && live != NULL; i++)
             live[i] = counts[i];
     }

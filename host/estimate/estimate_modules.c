@@ -1,4 +1,5 @@
 /* The pieces of a layer and of what stands around the layers: weights, products, what is saved. */
+#include "host/base/structs.h"
 #include "host/estimate/estimate.h"
 
 #include <string.h>
@@ -380,14 +381,15 @@ static pst_status fill_saved(const pst_estimate_config *config, pst_estimate_par
     return PST_OK;
 }
 
-pst_status pst_estimate_get_modules(const pst_estimate_config *given, pst_estimate_part part,
-                                    pst_estimate_modules *modules_out)
+pst_status pst_estimate_get_modules_sized(const pst_estimate_config *given, pst_estimate_part part,
+                                          pst_estimate_modules *modules_out, size_t modules_bytes)
 {
     static const psti_split undivided = {1, 1, 1, 1, false};
     pst_estimate_config config;
     pst_estimate_modules modules = {.num_modules = 0};
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(modules_out, PST_E_INVALID, "modules_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_estimate_modules, modules_bytes));
     PSTI_CHECK(part >= PST_ESTIMATE_DENSE && part < PST_NUM_ESTIMATE_PARTS, PST_E_INVALID,
                "part %d: allowed are 0 to %d", (int)part, PST_NUM_ESTIMATE_PARTS - 1);
     if (part != PST_ESTIMATE_OUTSIDE) {
@@ -402,6 +404,6 @@ pst_status pst_estimate_get_modules(const pst_estimate_config *given, pst_estima
     PSTI_CHECK(modules.whole_params != PSTI_TOO_MUCH && modules.params != PSTI_TOO_MUCH,
                PST_E_INVALID, "config: parameters exceed 64 bits");
     PSTI_TRY(fill_saved(&config, part, &undivided, &modules));
-    *modules_out = modules;
+    memcpy(modules_out, &modules, modules_bytes);
     return PST_OK;
 }

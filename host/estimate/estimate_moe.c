@@ -1,4 +1,7 @@
 /* The expert layers of a GPU: static buffers, or pages. */
+#include <string.h>
+
+#include "host/base/structs.h"
 #include "host/estimate/estimate.h"
 #include "host/stash/pool_layout.h"
 
@@ -136,12 +139,13 @@ uint64_t psti_paging_bytes(const pst_estimate_config *config, const pst_estimate
     return taken == PSTI_TOO_MUCH ? taken : taken - moe.balanced_bytes;
 }
 
-pst_status pst_estimate_get_moe(const pst_estimate_config *given, uint64_t live_layers,
-                                pst_estimate_moe *moe_out)
+pst_status pst_estimate_get_moe_sized(const pst_estimate_config *given, uint64_t live_layers,
+                                      pst_estimate_moe *moe_out, size_t moe_bytes)
 {
     pst_estimate_config config;
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(moe_out, PST_E_INVALID, "moe_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_estimate_moe, moe_bytes));
     PSTI_CHECK(config.num_experts != 0, PST_E_INVALID, "num_experts 0: the model has no experts");
     PSTI_CHECK(live_layers <= MAX_LIVE, PST_E_INVALID, "live_layers %" PRIu64 ": at most %" PRIu64,
                live_layers, MAX_LIVE);
@@ -151,6 +155,6 @@ pst_status pst_estimate_get_moe(const pst_estimate_config *given, uint64_t live_
                                    moe.worst_working_bytes, moe.paged_bytes, moe.table_bytes);
     PSTI_CHECK(most != PSTI_TOO_MUCH, PST_E_INVALID, "config: buffers of experts exceed 64 bits");
     PSTI_TRY(add_pool(&config, &moe));
-    *moe_out = moe;
+    memcpy(moe_out, &moe, moe_bytes);
     return PST_OK;
 }

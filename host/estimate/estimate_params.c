@@ -1,4 +1,7 @@
 /* Parameters, and the bytes of weights, gradients and optimizer states. */
+#include <string.h>
+
+#include "host/base/structs.h"
 #include "host/estimate/estimate.h"
 
 /* Parameters by what they are divided among. */
@@ -152,12 +155,13 @@ static pst_status check_size(uint64_t total, const char *what)
     return PST_OK;
 }
 
-pst_status pst_estimate_get_params(const pst_estimate_config *given,
-                                   pst_estimate_params *params_out)
+pst_status pst_estimate_get_params_sized(const pst_estimate_config *given,
+                                         pst_estimate_params *params_out, size_t params_bytes)
 {
     pst_estimate_config config;
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(params_out, PST_E_INVALID, "params_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_estimate_params, params_bytes));
     const uint64_t num_moe = count_moe_layers(&config);
     const shape dense = dense_layer(&config);
     const shape moe = moe_layer(&config, config.num_experts);
@@ -182,7 +186,7 @@ pst_status pst_estimate_get_params(const pst_estimate_config *given,
     };
     /* padded, not below total, holds every other one but these two */
     PSTI_TRY(check_size(PSTI_SUM(params.padded, params.mtp, params.router_bias), "parameters"));
-    *params_out = params;
+    memcpy(params_out, &params, params_bytes);
     return PST_OK;
 }
 

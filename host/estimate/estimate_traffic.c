@@ -1,4 +1,7 @@
 /* What a GPU sends and receives in an iteration. */
+#include <string.h>
+
+#include "host/base/structs.h"
 #include "host/estimate/estimate.h"
 
 typedef struct traffic {
@@ -272,12 +275,13 @@ static void put_gradients(traffic *self)
                          config->padded_vocab_size / config->tensor_parallel, config->hidden_size));
 }
 
-pst_status pst_estimate_get_traffic(const pst_estimate_config *given, uint64_t stage,
-                                    pst_estimate_traffic *traffic_out)
+pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *given, uint64_t stage,
+                                          pst_estimate_traffic *traffic_out, size_t traffic_bytes)
 {
     pst_estimate_config config;
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(traffic_out, PST_E_INVALID, "traffic_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_estimate_traffic, traffic_bytes));
     traffic self = {.config = &config, .stage = stage, .split = psti_split_of(&config)};
     PSTI_TRY(pst_estimate_get_states(&config, stage, &self.states));
     const uint64_t num_moe = self.states.num_moe_layers;
@@ -299,6 +303,6 @@ pst_status pst_estimate_get_traffic(const pst_estimate_config *given, uint64_t s
     for (uint32_t i = 0; i < self.to.num_ops; i++)
         PSTI_CHECK(self.to.ops[i].wire_bytes != PSTI_TOO_MUCH, PST_E_INVALID,
                    "config: bytes of %s exceed 64 bits", self.to.ops[i].name);
-    *traffic_out = self.to;
+    memcpy(traffic_out, &self.to, traffic_bytes);
     return PST_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "host/base/arith.h"
 #include "host/base/base.h"
+#include "host/base/structs.h"
 
 #define MAX_BYTES (UINT64_C(1) << 61)
 #define MAX_ALIGN (UINT64_C(1) << 30)
@@ -96,9 +97,6 @@ static uint64_t tokens_of(const planner *self, uint64_t block)
 
 static pst_status take_config(planner *self, const pst_memory_map_config *config)
 {
-    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
-               "struct_size %zu: use PST_MEMORY_MAP_CONFIG_INIT (%zu)", config->struct_size,
-               sizeof(*config));
     PSTI_TRY(check_bytes(config));
     PSTI_CHECK((config->num_tokens == 0) == (config->swap_bytes == 0), PST_E_INVALID,
                "num_tokens %" PRIu64 ", swap_bytes %" PRIu64 ": both or none is 0",
@@ -190,16 +188,15 @@ static pst_status make_demands(planner *self)
 
 static pst_status make_pool(planner *self, const pst_pool_config *given)
 {
-    static const pst_pool_config init = PST_POOL_CONFIG_INIT;
-    self->pool = init;
-    self->pool.struct_size = given->struct_size;
-    self->pool.page_bytes = given->page_bytes;
-    self->pool.mode = given->mode;
-    self->pool.max_tickets = given->max_tickets;
-    self->pool.num_pages = 1;
+    PSTI_TAKE(pst_pool_config, pool, given);
+    self->pool = (pst_pool_config){.struct_size = sizeof(pool),
+                                   .page_bytes = pool.page_bytes,
+                                   .mode = pool.mode,
+                                   .max_tickets = pool.max_tickets,
+                                   .num_pages = 1};
     uint64_t bytes;
     PSTI_TRY(pst_pool_bytes(&self->pool, &bytes)); /* checks these fields */
-    self->page_bytes = given->page_bytes ? given->page_bytes : PST_PAGE_BYTES_DEFAULT;
+    self->page_bytes = pool.page_bytes ? pool.page_bytes : PST_PAGE_BYTES_DEFAULT;
     return make_demands(self);
 }
 
@@ -366,15 +363,20 @@ static void choose(const planner *self, pst_memory_map *map)
     }
 }
 
-pst_status pst_memory_map_make(const pst_memory_map_config *config, pst_memory_map *map_out)
+pst_status pst_memory_map_make_sized(const pst_memory_map_config *given, pst_memory_map *map_out,
+                                     size_t map_bytes)
 {
-    PSTI_CHECK(config && map_out, PST_E_INVALID, "config or map_out is NULL");
+    PSTI_CHECK(given && map_out, PST_E_INVALID, "config or map_out is NULL");
+    PSTI_TAKE(pst_memory_map_config, config, given);
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_memory_map, map_bytes));
     planner self = {0};
-    PSTI_TRY(take_config(&self, config));
-    pst_status status = config->pool ? make_pool(&self, config->pool) : PST_OK;
+    pst_memory_map map;
+    PSTI_TRY(take_config(&self, &config));
+    pst_status status = config.pool ? make_pool(&self, config.pool) : PST_OK;
     if (status == PST_OK) {
         make_segments(&self);
-        choose(&self, map_out);
+        choose(&self, &map);
+        memcpy(map_out, &map, map_bytes);
     }
     psti_free(self.demands);
     psti_free(self.above);

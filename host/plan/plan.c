@@ -1,5 +1,6 @@
 /* pst_plan_run: the stages of a plan one after another, and the names of what it reports. */
 #include "host/plan/plan.h"
+#include "host/base/structs.h"
 
 #include <string.h>
 
@@ -19,8 +20,6 @@ const char *pst_plan_stage_name(pst_plan_stage stage)
 
 static pst_status check_config(const pst_plan_config *config)
 {
-    PSTI_CHECK(config != NULL && config->struct_size == sizeof(*config), PST_E_INVALID,
-               "config is NULL or its struct_size is not that of pst_plan_config");
     PSTI_CHECK(config->mode == PST_PLAN_FLAT || config->mode == PST_PLAN_BILEVEL, PST_E_INVALID,
                "mode is %d: allowed are flat and bilevel", (int)config->mode);
     PSTI_CHECK(config->num_threads <= PSTI_PLAN_MAX_THREADS, PST_E_INVALID,
@@ -118,13 +117,12 @@ static pst_status run_flat(const psti_items *items, psti_limits *limits, uint64_
     return status;
 }
 
-pst_status pst_plan_run(const pst_plan_problem *problem, const pst_plan_config *config,
-                        uint64_t *offsets, pst_plan *plan_out)
+static pst_status run(const pst_plan_problem *problem, const pst_plan_config *config,
+                      uint64_t *offsets, pst_plan *plan_out)
 {
     PSTI_TRY(psti_plan_check_problem(problem));
     PSTI_TRY(check_config(config));
-    PSTI_CHECK(plan_out != NULL && (offsets != NULL || problem->num_tensors == 0), PST_E_INVALID,
-               "offsets or plan_out is NULL");
+    PSTI_CHECK(offsets != NULL || problem->num_tensors == 0, PST_E_INVALID, "offsets is NULL");
     psti_limits limits = limits_of(config);
     const uint64_t steps = limits.steps_left;
     psti_items items;
@@ -143,5 +141,19 @@ pst_status pst_plan_run(const pst_plan_problem *problem, const pst_plan_config *
     plan.out_of_memory = limits.out_of_memory;
     plan.is_over = limits.over;
     *plan_out = plan;
+    return PST_OK;
+}
+
+pst_status pst_plan_run_sized(const pst_plan_problem *problem, const pst_plan_config *config,
+                              uint64_t *offsets, pst_plan *plan_out, size_t plan_bytes)
+{
+    psti_plan_taken taken;
+    pst_plan plan = {.peak = 0};
+    PSTI_CHECK(plan_out != NULL, PST_E_INVALID, "plan_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan, plan_bytes));
+    PSTI_TAKE(pst_plan_config, whole, config);
+    PSTI_TRY(psti_plan_take(problem, &taken));
+    PSTI_TRY(psti_plan_drop(&taken, run(&taken.problem, &whole, offsets, &plan)));
+    memcpy(plan_out, &plan, plan_bytes);
     return PST_OK;
 }

@@ -19,6 +19,16 @@ enum { PSTI_PLAN_ALIGN = 512, PSTI_PLAN_MAX_THREADS = 64 };
 
 /* Fails: INVALID. Pins against each other are not looked at. */
 pst_status psti_plan_check_problem(const pst_plan_problem *problem);
+
+/* A problem with whole structs, whoever made it. */
+typedef struct psti_plan_taken {
+    pst_plan_problem problem;
+    void *tensors, *blocks; /* owned: where the caller's have other sizes */
+} psti_plan_taken;
+
+pst_status psti_plan_take(const pst_plan_problem *given, psti_plan_taken *taken);
+/* Returns status. */
+pst_status psti_plan_drop(psti_plan_taken *taken, pst_status status);
 /* Up to the alignment. */
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes);
 

@@ -4,7 +4,7 @@
 
 #include <pagestash/plan.h>
 
-#include "host/base/base.h"
+#include "host/plan/plan.h"
 
 /* A tensor or reserved range: addresses [low, high) are taken at the instants [begin, end). */
 typedef struct box {
@@ -99,9 +99,6 @@ static uint64_t find_idle(const sweep *self, const pst_plan_range *span, pst_pla
 
 static pst_status check_problem(const pst_plan_problem *problem)
 {
-    PSTI_CHECK(problem->struct_size == sizeof(*problem), PST_E_INVALID,
-               "struct_size %zu: use PST_PLAN_PROBLEM_INIT (%zu)", problem->struct_size,
-               sizeof(*problem));
     PSTI_CHECK(problem->num_tensors <= PST_PLAN_MAX_TENSORS, PST_E_INVALID,
                "num_tensors %" PRIu64 ": allowed are up to %u", problem->num_tensors,
                PST_PLAN_MAX_TENSORS);
@@ -130,12 +127,11 @@ static pst_status check_arguments(const pst_plan_problem *problem, uint64_t aren
     return PST_OK;
 }
 
-pst_status pst_plan_idle(const pst_plan_problem *problem, const uint64_t *offsets,
-                         uint64_t arena_bytes, const pst_plan_range *spans, uint32_t num_spans,
-                         uint64_t *firsts, pst_plan_range *ranges, uint64_t capacity)
+static pst_status find_all(const pst_plan_problem *problem, const uint64_t *offsets,
+                           uint64_t arena_bytes, const pst_plan_range *spans, uint32_t num_spans,
+                           uint64_t *firsts, pst_plan_range *ranges, uint64_t capacity)
 {
-    PSTI_CHECK(problem && firsts && (offsets || problem->num_tensors == 0) &&
-                   (ranges || capacity == 0),
+    PSTI_CHECK(firsts && (offsets || problem->num_tensors == 0) && (ranges || capacity == 0),
                PST_E_INVALID, "problem, offsets, firsts or ranges is NULL");
     PSTI_TRY(check_arguments(problem, arena_bytes, spans, num_spans));
     sweep self = {.problem = problem,
@@ -158,4 +154,14 @@ pst_status pst_plan_idle(const pst_plan_problem *problem, const uint64_t *offset
         firsts[num_spans] = first;
     psti_free(self.boxes);
     return status;
+}
+
+pst_status pst_plan_idle(const pst_plan_problem *problem, const uint64_t *offsets,
+                         uint64_t arena_bytes, const pst_plan_range *spans, uint32_t num_spans,
+                         uint64_t *firsts, pst_plan_range *ranges, uint64_t capacity)
+{
+    psti_plan_taken taken;
+    PSTI_TRY(psti_plan_take(problem, &taken));
+    return psti_plan_drop(&taken, find_all(&taken.problem, offsets, arena_bytes, spans, num_spans,
+                                           firsts, ranges, capacity));
 }

@@ -1,4 +1,5 @@
 /* Which problems the planner accepts. */
+#include "host/base/structs.h"
 #include "host/plan/plan.h"
 
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes)
@@ -61,8 +62,6 @@ static pst_status check_block(const pst_plan_problem *problem, uint64_t i)
 
 pst_status psti_plan_check_problem(const pst_plan_problem *problem)
 {
-    PSTI_CHECK(problem != NULL && problem->struct_size == sizeof(*problem), PST_E_INVALID,
-               "problem is NULL or its struct_size is not that of pst_plan_problem");
     PSTI_CHECK(problem->num_tensors <= PST_PLAN_MAX_TENSORS &&
                    (problem->tensors != NULL || problem->num_tensors == 0),
                PST_E_INVALID, "%llu tensors: allowed are at most %u, and a pointer to them",
@@ -95,4 +94,42 @@ pst_status psti_plan_check_problem(const pst_plan_problem *problem)
         PSTI_TRY(check_block(problem, i));
     }
     return PST_OK;
+}
+
+/* An older caller's array, copied into one of whole elements. */
+static pst_status widen(const void **array, uint64_t num, size_t bytes, size_t known, void **owned)
+{
+    if (bytes == known || *array == NULL)
+        return PST_OK;
+    unsigned char *copy = *owned = psti_calloc((size_t)num + 1, known);
+    PSTI_CHECK(copy, PST_E_NOMEM, "no memory for %llu elements", (unsigned long long)num);
+    for (uint64_t i = 0; i < num; i++)
+        psti_take_element(copy + i * known, *array, i, bytes);
+    *array = copy;
+    return PST_OK;
+}
+
+pst_status psti_plan_take(const pst_plan_problem *given, psti_plan_taken *taken)
+{
+    PSTI_TAKE(pst_plan_problem, whole, given);
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_tensor, whole.tensor_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_block, whole.block_bytes));
+    *taken = (psti_plan_taken){.problem = whole};
+    const void *tensors = whole.tensors;
+    const void *blocks = whole.blocks;
+    pst_status status = widen(&tensors, whole.num_tensors, whole.tensor_bytes,
+                              sizeof(pst_plan_tensor), &taken->tensors);
+    if (status == PST_OK)
+        status = widen(&blocks, whole.num_blocks, whole.block_bytes, sizeof(pst_plan_block),
+                       &taken->blocks);
+    taken->problem.tensors = tensors;
+    taken->problem.blocks = blocks;
+    return status == PST_OK ? PST_OK : psti_plan_drop(taken, status);
+}
+
+pst_status psti_plan_drop(psti_plan_taken *taken, pst_status status)
+{
+    psti_free(taken->tensors);
+    psti_free(taken->blocks);
+    return status;
 }

@@ -1,11 +1,13 @@
 /* How much of what a layer keeps goes to the host: one fraction for all tensors, or tensor by tensor. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <pagestash/swap.h>
 
 #include "host/base/arith.h"
 #include "host/base/base.h"
+#include "host/base/structs.h"
 #include "host/model/ledger.h"
 
 #define NANOSECONDS 1000000000u
@@ -43,9 +45,8 @@ static uint64_t in_elements_of(uint64_t element_bytes, uint64_t bytes)
 pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config)
 {
     PSTI_CHECK(shape && config, PST_E_INVALID, "shape or config is NULL");
-    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
-               "struct_size %zu: use PST_SWAP_CONFIG_INIT (%zu)", config->struct_size,
-               sizeof(*config));
+    PSTI_TAKE(pst_swap_config, unused, config); /* its size */
+    (void)unused;
     const uint64_t shards = (uint64_t)(shape->tensor_parallel ? shape->tensor_parallel : 1) *
                             (shape->context_parallel ? shape->context_parallel : 1);
     const uint64_t element = shape->element_bytes ? shape->element_bytes : 2;
@@ -69,9 +70,6 @@ pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config)
 
 static pst_status check_config(const pst_swap_config *config)
 {
-    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
-               "struct_size %zu: use PST_SWAP_CONFIG_INIT (%zu)", config->struct_size,
-               sizeof(*config));
     const psti_wide all =
         (psti_wide)config->input_bytes + config->attention_bytes + config->other_bytes;
     PSTI_CHECK(all <= PST_SWAP_MAX_BYTES, PST_E_INVALID,
@@ -102,15 +100,19 @@ static void set_missing(const pst_swap_config *config, uint64_t whole, uint64_t 
         choice->missing_host_bytes = psti_saturate(host - config->host_bytes);
 }
 
-pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choice_out)
+pst_status pst_swap_choose_sized(const pst_swap_config *given, pst_swap_choice *choice_out,
+                                 size_t choice_bytes)
 {
-    PSTI_CHECK(config && choice_out, PST_E_INVALID, "config or choice_out is NULL");
+    PSTI_CHECK(given && choice_out, PST_E_INVALID, "config or choice_out is NULL");
+    PSTI_TAKE(pst_swap_config, own, given);
+    const pst_swap_config *config = &own;
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_swap_choice, choice_bytes));
     PSTI_TRY(check_config(config));
     const uint64_t whole = config->input_bytes + config->attention_bytes;
     const uint64_t other = config->other_bytes;
     pst_swap_choice choice = {.den = config->num_tokens, .buffer_bytes = whole + other};
     if (config->num_layers <= 2) { /* both rounding buffers hold what they keep */
-        *choice_out = choice;
+        memcpy(choice_out, &choice, choice_bytes);
         return PST_OK;
     }
     choice.num_layers = config->num_layers - 2;
@@ -120,7 +122,7 @@ pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choic
     const uint64_t most = link <= host ? link : host;
     if (whole > most) {
         set_missing(config, whole, link, &choice);
-        *choice_out = choice;
+        memcpy(choice_out, &choice, choice_bytes);
         return PST_OK;
     }
     choice.room_bytes = most - whole < other ? most - whole : other;
@@ -130,7 +132,7 @@ pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choic
         choice.limit = link <= host ? PST_SWAP_BY_TIME : PST_SWAP_BY_MEMORY;
     choice.layer_bytes = whole + psti_fraction(other, choice.num, config->num_tokens);
     choice.host_bytes = choice.layer_bytes * choice.num_layers;
-    *choice_out = choice;
+    memcpy(choice_out, &choice, choice_bytes);
     return PST_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <pagestash/budget.h>
 #include <pagestash/pattern.h>
 
+#include "host/base/structs.h"
 #include "host/stash/stash.h"
 
 #include <inttypes.h>
@@ -124,11 +125,7 @@ typedef struct rig {
 static pst_status complete_config(const pst_calibrate_config *given, const pst_device_info *info,
                                   pst_calibrate_config *config_out)
 {
-    static const pst_calibrate_config defaults = PST_CALIBRATE_CONFIG_INIT;
-    pst_calibrate_config config = given ? *given : defaults;
-    PSTI_CHECK(config.struct_size == sizeof(config), PST_E_INVALID,
-               "struct_size %zu: use PST_CALIBRATE_CONFIG_INIT (%zu)", config.struct_size,
-               sizeof(config));
+    PSTI_TAKE_OPTIONS(pst_calibrate_config, config, given);
     PSTI_TRY(check_kind(config.op, config.backend));
     PSTI_CHECK(config.bytes % MIB == 0 && config.bytes <= MAX_BYTES, PST_E_INVALID,
                "bytes %" PRIu64 ": allowed are multiples of 1 MiB, up to 1 TiB", config.bytes);

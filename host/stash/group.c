@@ -1,4 +1,5 @@
 /* Groups: the checked description of tensors and row spaces that one launch handles. */
+#include "host/base/structs.h"
 #include "host/stash/stash.h"
 
 #include <inttypes.h>
@@ -96,6 +97,8 @@ static pst_status take_tensor(pst_group *group, const pst_tensor *from, uint32_t
 static pst_status take_config(pst_group *group, const pst_group_config *config)
 {
     PSTI_CHECK(config->spaces && config->tensors, PST_E_INVALID, "spaces or tensors is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_row_space, config->space_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_tensor, config->tensor_bytes));
     PSTI_CHECK(config->num_spaces >= 1 && config->num_spaces <= PST_MAX_SPACES, PST_E_INVALID,
                "num_spaces %u: allowed are 1 to %d", config->num_spaces, PST_MAX_SPACES);
     PSTI_CHECK(config->num_tensors >= 1 && config->num_tensors <= PST_MAX_TENSORS, PST_E_INVALID,
@@ -105,7 +108,9 @@ static pst_status take_config(pst_group *group, const pst_group_config *config)
     group->has_counts = true;
     group->is_aligned = true;
     for (uint32_t i = 0; i < config->num_spaces; i++) {
-        const pst_row_space *from = &config->spaces[i];
+        pst_row_space element = {.capacity = 0};
+        const pst_row_space *from = &element;
+        psti_take_element(&element, config->spaces, i, config->space_bytes);
         PSTI_TRY(check_space(from, i));
         const bool segments = from->kind == PST_ROWS_SEGMENTS;
         group->spaces[i] = (psti_space){.counts = from->counts,
@@ -117,8 +122,11 @@ static pst_status take_config(pst_group *group, const pst_group_config *config)
         group->has_counts &= from->counts != NULL;
     }
     uint64_t total = 0;
-    for (uint32_t i = 0; i < config->num_tensors; i++)
-        PSTI_TRY(take_tensor(group, &config->tensors[i], i, &total));
+    for (uint32_t i = 0; i < config->num_tensors; i++) {
+        pst_tensor element = {.base = NULL};
+        psti_take_element(&element, config->tensors, i, config->tensor_bytes);
+        PSTI_TRY(take_tensor(group, &element, i, &total));
+    }
     return PST_OK;
 }
 
@@ -147,13 +155,11 @@ pst_status pst_group_create(pst_device *device, const pst_group_config *config,
                             pst_group **group_out)
 {
     PSTI_CHECK(device && config && group_out, PST_E_INVALID, "device, config or group_out is NULL");
-    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
-               "struct_size %zu: use PST_GROUP_CONFIG_INIT (%zu)", config->struct_size,
-               sizeof(*config));
+    PSTI_TAKE(pst_group_config, own, config);
     pst_group *group = psti_calloc(1, sizeof(*group));
     PSTI_CHECK(group, PST_E_NOMEM, "no memory for a group");
     group->device = device;
-    pst_status status = take_config(group, config);
+    pst_status status = take_config(group, &own);
     if (status != PST_OK)
         goto fail;
     pst_group_usage usage;
@@ -165,7 +171,7 @@ pst_status pst_group_create(pst_device *device, const pst_group_config *config,
     if (status != PST_OK)
         goto fail;
     group->dirty = dirty;
-    status = pst_device_fill(device, dirty, config->tail_is_zero ? 0 : 0xff, dirty_bytes, NULL);
+    status = pst_device_fill(device, dirty, own.tail_is_zero ? 0 : 0xff, dirty_bytes, NULL);
     if (status == PST_OK)
         status = pst_device_synchronize(device);
     if (status != PST_OK)

@@ -1,4 +1,5 @@
 /* A pool: its creation, and the launches that change all of it. */
+#include "host/base/structs.h"
 #include "host/stash/stash.h"
 
 #include <inttypes.h>
@@ -115,9 +116,11 @@ static pst_status take_memory(pst_pool *pool, const pst_pool_config *config, uin
                            pool->stream);
 }
 
-pst_status pst_pool_create(pst_device *device, const pst_pool_config *config, pst_pool **pool_out)
+pst_status pst_pool_create(pst_device *device, const pst_pool_config *given, pst_pool **pool_out)
 {
-    PSTI_CHECK(device && config && pool_out, PST_E_INVALID, "device, config or pool_out is NULL");
+    PSTI_CHECK(device && given && pool_out, PST_E_INVALID, "device, config or pool_out is NULL");
+    PSTI_TAKE(pst_pool_config, own, given);
+    const pst_pool_config *config = &own;
     PSTI_RANGE("pst_pool_create");
     psti_pool_view view = {0};
     uint64_t bytes = 0;

@@ -1,5 +1,6 @@
 /* Sizes of pages and pools: pure arithmetic, which needs no device. */
 #include "host/stash/pool_layout.h"
+#include "host/base/structs.h"
 
 #include <inttypes.h>
 
@@ -97,9 +98,6 @@ static pst_status check_pages(const pst_pool_config *config, psti_pool_view *vie
 pst_status psti_pool_view_of(const pst_pool_config *config, psti_pool_view *view,
                              uint64_t *bytes_out)
 {
-    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
-               "struct_size %zu: use PST_POOL_CONFIG_INIT (%zu)", config->struct_size,
-               sizeof(*config));
     PSTI_TRY(psti_page_shift(config->page_bytes, &view->page_shift));
     PSTI_TRY(check_pages(config, view));
     PSTI_CHECK(config->mode == PST_POOL_ORDERED || config->mode == PST_POOL_CONCURRENT,
@@ -128,7 +126,8 @@ pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out)
     PSTI_CHECK(config && bytes_out, PST_E_INVALID, "config or bytes_out is NULL");
     psti_pool_view view = {0};
     uint64_t bytes = 0;
-    PSTI_TRY(psti_pool_view_of(config, &view, &bytes));
+    PSTI_TAKE(pst_pool_config, whole, config);
+    PSTI_TRY(psti_pool_view_of(&whole, &view, &bytes));
     if (psti_pool_has_own_pages(config))
         bytes += config->num_pages << view.page_shift;
     *bytes_out = bytes;

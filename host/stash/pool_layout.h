@@ -13,6 +13,7 @@ pst_status psti_page_shift(uint64_t page_bytes, uint32_t *shift_out);
 /* Whether the device pages have memory of their own, so that they can grow. */
 bool psti_pool_has_own_pages(const pst_pool_config *config);
 /* Checks the config, and fills in what the view of such a pool has beside its addresses. */
+/* config: a whole one. */
 pst_status psti_pool_view_of(const pst_pool_config *config, psti_pool_view *view,
                              uint64_t *bytes_out);
 /* One walk counts (base NULL) or carves. The device pages lie in front, unless they have memory of

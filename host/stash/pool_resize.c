@@ -75,22 +75,13 @@ pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t num_host
     return resize(pool, wanted);
 }
 
-uint64_t pst_pool_recommend_pages(const pst_pool_status *status, uint32_t per_mille)
+pst_status pst_pool_recommend_pages(const pst_pool_status *status, pst_steps_share share,
+                                    uint64_t *pages_out)
 {
-    if (!status)
-        return 0;
-    switch (per_mille) {
-    case 500:
-        return status->demand_quantiles[0];
-    case 900:
-        return status->demand_quantiles[1];
-    case 990:
-        return status->demand_quantiles[2];
-    case 999:
-        return status->demand_quantiles[3];
-    case 1000:
-        return status->demand_high_water;
-    default:
-        return 0;
-    }
+    PSTI_CHECK(status && pages_out, PST_E_INVALID, "status or pages_out is NULL");
+    PSTI_CHECK(share >= PST_STEPS_P50 && share <= PST_STEPS_ALL, PST_E_INVALID,
+               "share %d: allowed are PST_STEPS_P50 to PST_STEPS_ALL", (int)share);
+    *pages_out =
+        share == PST_STEPS_ALL ? status->demand_high_water : status->demand_quantiles[share];
+    return PST_OK;
 }

@@ -1,4 +1,5 @@
 /* Tickets: stash, restore, release, demote and promote, as checked launches. */
+#include "host/base/structs.h"
 #include "host/stash/stash.h"
 
 #include <inttypes.h>
@@ -202,19 +203,15 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
 pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
                             const pst_stash_options *options, pst_stream stream)
 {
-    static const pst_stash_options defaults = PST_STASH_OPTIONS_INIT;
     psti_launch launch;
     PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
-    options = options ? options : &defaults;
-    PSTI_CHECK(options->struct_size == sizeof(*options), PST_E_INVALID,
-               "struct_size %zu: use PST_STASH_OPTIONS_INIT (%zu)", options->struct_size,
-               sizeof(*options));
+    PSTI_TAKE_OPTIONS(pst_stash_options, own, options);
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_TRY(check_shape(ticket, source, "source"));
     PSTI_CHECK(source->has_counts, PST_E_INVALID, "source has a row space without counts");
     PSTI_CHECK(table_length(ticket->pool, source) <= ticket->table_pages, PST_E_INVALID,
                "source has larger capacities than the ticket's group");
-    PSTI_TRY(psti_launch_make(ticket->pool->device, source, &options->launch, &launch));
+    PSTI_TRY(psti_launch_make(ticket->pool->device, source, &own.launch, &launch));
     PSTI_RANGE("pst_ticket_stash");
     return enqueue(ticket, source, PSTI_OP_STASH, 0, 0, &launch, stream);
 }
@@ -222,23 +219,19 @@ pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
 pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                               const pst_restore_options *options, pst_stream stream)
 {
-    static const pst_restore_options defaults = PST_RESTORE_OPTIONS_INIT;
     psti_launch launch;
     PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
-    options = options ? options : &defaults;
-    PSTI_CHECK(options->struct_size == sizeof(*options), PST_E_INVALID,
-               "struct_size %zu: use PST_RESTORE_OPTIONS_INIT (%zu)", options->struct_size,
-               sizeof(*options));
-    PSTI_CHECK(options->pages == PST_RESTORE_CONSUME || options->pages == PST_RESTORE_KEEP,
-               PST_E_INVALID, "pages %d: allowed are consume and keep", (int)options->pages);
-    PSTI_CHECK(options->tail == PST_TAIL_UNTOUCHED || options->tail == PST_TAIL_ZERO, PST_E_INVALID,
-               "tail %d: allowed are untouched and zero", (int)options->tail);
+    PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
+    PSTI_CHECK(own.pages == PST_RESTORE_CONSUME || own.pages == PST_RESTORE_KEEP, PST_E_INVALID,
+               "pages %d: allowed are consume and keep", (int)own.pages);
+    PSTI_CHECK(own.tail == PST_TAIL_UNTOUCHED || own.tail == PST_TAIL_ZERO, PST_E_INVALID,
+               "tail %d: allowed are untouched and zero", (int)own.tail);
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_TRY(check_shape(ticket, destination, "destination"));
-    PSTI_TRY(psti_launch_make(ticket->pool->device, destination, &options->launch, &launch));
+    PSTI_TRY(psti_launch_make(ticket->pool->device, destination, &own.launch, &launch));
     PSTI_RANGE("pst_ticket_restore");
-    const uint32_t flags = (options->pages == PST_RESTORE_KEEP ? PSTI_MOVE_KEEP : 0) |
-                           (options->tail == PST_TAIL_ZERO ? PSTI_MOVE_ZERO : 0);
+    const uint32_t flags = (own.pages == PST_RESTORE_KEEP ? PSTI_MOVE_KEEP : 0) |
+                           (own.tail == PST_TAIL_ZERO ? PSTI_MOVE_ZERO : 0);
     return enqueue(ticket, destination, PSTI_OP_RESTORE, flags, 0, &launch, stream);
 }
 
@@ -253,21 +246,31 @@ pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream)
     return enqueue(ticket, ticket->shape, PSTI_OP_RESTORE, PSTI_MOVE_RELEASE, 0, &launch, stream);
 }
 
+/* What the kernels know as their budget: 0 for all. */
+static pst_status budget_of(const pst_migrate_options *options, uint64_t *budget_out)
+{
+    const pst_migrate_share share = options->share;
+    PSTI_CHECK(share >= PST_MIGRATE_ALL && share <= PST_MIGRATE_REST, PST_E_INVALID,
+               "share %d: allowed are all, up to and rest", (int)share);
+    PSTI_CHECK((share == PST_MIGRATE_UP_TO) == (options->max_pages > 0), PST_E_INVALID,
+               "max_pages %" PRIu64 ": at least 1 with PST_MIGRATE_UP_TO, else 0",
+               options->max_pages);
+    *budget_out = share == PST_MIGRATE_REST ? UINT64_MAX : options->max_pages;
+    return PST_OK;
+}
+
 static pst_status migrate(pst_ticket *ticket, const pst_migrate_options *options, uint32_t flags,
                           pst_stream stream)
 {
-    static const pst_migrate_options defaults = PST_MIGRATE_OPTIONS_INIT;
     psti_launch launch;
-    options = options ? options : &defaults;
-    PSTI_CHECK(options->struct_size == sizeof(*options), PST_E_INVALID,
-               "struct_size %zu: use PST_MIGRATE_OPTIONS_INIT (%zu)", options->struct_size,
-               sizeof(*options));
+    uint64_t budget = 0;
+    PSTI_TAKE_OPTIONS(pst_migrate_options, own, options);
+    PSTI_TRY(budget_of(&own, &budget));
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_CHECK(ticket->pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
                "the pool has no host pages");
-    PSTI_TRY(psti_launch_make(ticket->pool->device, ticket->shape, &options->launch, &launch));
-    return enqueue(ticket, ticket->shape, PSTI_OP_MIGRATE, flags, options->max_pages, &launch,
-                   stream);
+    PSTI_TRY(psti_launch_make(ticket->pool->device, ticket->shape, &own.launch, &launch));
+    return enqueue(ticket, ticket->shape, PSTI_OP_MIGRATE, flags, budget, &launch, stream);
 }
 
 pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_options *options,

@@ -212,13 +212,13 @@ static pst_status skip(builder *build, const pst_trace_request *row)
 
 static bool is_taken(builder *build, const pst_trace_request *row)
 {
-    const uint32_t wanted = build->config->iteration;
+    const uint64_t wanted = build->config->iteration;
     if (row->op == PST_TRACE_MARK && row->tag == PST_TAG_ITERATION)
         build->num_iterations++;
-    if (wanted == PST_TRACE_NONE)
+    if (!build->config->has_iteration)
         return true;
-    build->is_over = build->num_iterations > (uint64_t)wanted + 1;
-    return build->num_iterations == (uint64_t)wanted + 1;
+    build->is_over = build->num_iterations > wanted + 1;
+    return build->num_iterations == wanted + 1;
 }
 
 static pst_status add(builder *build, const pst_trace_request *row)
@@ -227,7 +227,7 @@ static pst_status add(builder *build, const pst_trace_request *row)
     const pst_trace_config *config = build->config;
     bool is_kept = true;
     PSTI_TRY(check_row(build, row));
-    if (config->rank != PST_TRACE_NONE && row->rank != config->rank)
+    if (config->has_rank && row->rank != config->rank)
         return PST_OK;
     if (!is_taken(build, row))
         return build->is_over ? PST_OK : skip(build, row);
@@ -255,10 +255,10 @@ static pst_status check_taken(const builder *build)
 {
     const pst_trace_config *config = build->config;
     const char *name = psti_trace_name(config);
-    PSTI_CHECK(config->iteration == PST_TRACE_NONE || build->num_iterations > config->iteration,
-               PST_E_INVALID, "%.200s: iteration %u: the trace has %" PRIu64 " iteration marks",
-               name, config->iteration, build->num_iterations);
-    PSTI_CHECK(config->rank == PST_TRACE_NONE || build->trace->num_tensors > 0, PST_E_INVALID,
+    PSTI_CHECK(!config->has_iteration || build->num_iterations > config->iteration, PST_E_INVALID,
+               "%.200s: iteration %u: the trace has %" PRIu64 " iteration marks", name,
+               config->iteration, build->num_iterations);
+    PSTI_CHECK(!config->has_rank || build->trace->num_tensors > 0, PST_E_INVALID,
                "%.200s: rank %u: the trace has no malloc of it", name, config->rank);
     PSTI_CHECK(build->trace->num_tensors > 0, PST_E_INVALID,
                "%.200s: no malloc: allowed is at least one", name);
@@ -341,7 +341,7 @@ pst_status pst_trace_read(const pst_trace_config *config, pst_trace_read_fn read
     builder build;
     PSTI_CHECK(trace_out != NULL, PST_E_INVALID, "trace_out is NULL");
     PSTI_TRY(pst_trace_reader_open(config, read, source, &reader));
-    pst_status status = open_builder(&build, config);
+    pst_status status = open_builder(&build, &reader->config);
     if (status == PST_OK)
         status = close_builder(&build, read_rows(&build, reader), trace_out);
     pst_trace_reader_close(reader);
@@ -352,10 +352,11 @@ pst_status pst_trace_make(const pst_trace_config *config, const pst_trace_reques
                           uint64_t num_requests, pst_trace **trace_out)
 {
     builder build;
-    PSTI_TRY(psti_trace_check_config(config));
+    pst_trace_config own;
+    PSTI_TRY(psti_trace_take_config(config, &own));
     PSTI_CHECK(trace_out != NULL && (requests != NULL || num_requests == 0), PST_E_INVALID,
                "requests or trace_out is NULL");
-    PSTI_TRY(open_builder(&build, config));
+    PSTI_TRY(open_builder(&build, &own));
     return close_builder(&build, add_rows(&build, requests, num_requests), trace_out);
 }
 

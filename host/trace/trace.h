@@ -42,7 +42,7 @@ extern const psti_trace_kind *const psti_trace_kinds[PST_TRACE_NUM_FORMATS];
 
 /* A row that belongs to no layer, micro-batch or phase. */
 pst_trace_request psti_trace_row(uint64_t line, pst_trace_op op);
-pst_status psti_trace_check_config(const pst_trace_config *config);
+pst_status psti_trace_take_config(const pst_trace_config *given, pst_trace_config *config_out);
 const char *psti_trace_name(const pst_trace_config *config);
 
 /* Streams that are pointers, numbered by first appearance. */

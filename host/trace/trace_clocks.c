@@ -95,7 +95,7 @@ static pst_status take_record(clocks *self, const pst_trace_request *row)
 static pst_status take_wait(clocks *self, const pst_trace_request *row)
 {
     const uint64_t event = psti_map_get(&self->event_ids, row->id);
-    if (event == PSTI_MAP_NONE && self->config->iteration != PST_TRACE_NONE)
+    if (event == PSTI_MAP_NONE && self->config->has_iteration)
         return PST_OK; /* recorded before the iteration */
     if (event == PSTI_MAP_NONE)
         return PSTI_TRACE_BAD(self->config, row->line, "id",

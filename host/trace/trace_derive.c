@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "host/base/arith.h"
+#include "host/base/structs.h"
 #include "host/model/ledger.h"
 #include "host/trace/trace.h"
 
@@ -239,6 +240,24 @@ static pst_status fill_bytes(deriver *self)
     return PST_OK;
 }
 
+/* What is 0 becomes MEMO's 7B model with 128K tokens on 8 devices. */
+static void fill(pst_trace_derivation *from)
+{
+#define FILL(field, value) from->field = from->field != 0 ? from->field : (value)
+    FILL(micro_batch, 1);
+    FILL(sequence_size, 131072);
+    FILL(hidden_size, 4096);
+    FILL(num_heads, 32);
+    FILL(vocab_size, 50257);
+    FILL(tensor_parallel, 4);
+    FILL(context_parallel, 2);
+    FILL(num_layers, 32);
+    FILL(alpha_num, from->alpha_den == 0);
+    FILL(alpha_den, 4);
+    FILL(num_micro_batches, 1);
+#undef FILL
+}
+
 static pst_status check_range(const char *name, uint64_t value, uint64_t min, uint64_t max)
 {
     PSTI_CHECK(value >= min && value <= max, PST_E_INVALID,
@@ -249,15 +268,12 @@ static pst_status check_range(const char *name, uint64_t value, uint64_t min, ui
 static pst_status check_multiple(const char *name, uint64_t value, uint64_t divisor)
 {
     PSTI_CHECK(value % divisor == 0, PST_E_INVALID,
-               "%s %" PRIu64 ": allowed is a multiple of %" PRIu64 "", name, value, divisor);
+               "%s %" PRIu64 ": allowed is a multiple of %" PRIu64, name, value, divisor);
     return PST_OK;
 }
 
 static pst_status check_derivation(const pst_trace_derivation *from)
 {
-    PSTI_CHECK(from->struct_size == sizeof(*from), PST_E_INVALID,
-               "struct_size %zu: use PST_TRACE_DERIVATION_INIT (%zu)", from->struct_size,
-               sizeof(*from));
     PSTI_TRY(check_range("part", from->part, 0, PST_TRACE_NUM_PARTS - 1));
     PSTI_TRY(check_range("micro_batch", from->micro_batch, 1, 1u << 30));
     PSTI_TRY(check_range("sequence_size", from->sequence_size, 1, UINT64_C(1) << 40));
@@ -301,10 +317,11 @@ static pst_status derive(deriver *self, pst_trace **trace_out)
 
 pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_trace **trace_out)
 {
-    PSTI_CHECK(derivation != NULL && trace_out != NULL, PST_E_INVALID,
-               "derivation or trace_out is NULL");
-    PSTI_TRY(check_derivation(derivation));
-    deriver self = {.from = derivation};
+    PSTI_CHECK(trace_out != NULL, PST_E_INVALID, "trace_out is NULL");
+    PSTI_TAKE(pst_trace_derivation, from, derivation);
+    fill(&from);
+    PSTI_TRY(check_derivation(&from));
+    deriver self = {.from = &from};
     PSTI_TRY(fill_bytes(&self));
     psti_tape_open(&self.tape);
     return derive(&self, trace_out);

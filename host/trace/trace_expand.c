@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "host/base/structs.h"
 #include "host/trace/trace.h"
 
 #define MAX_LAYERS (1u << 20)
@@ -197,7 +198,7 @@ static void write_backward(expander *self)
 
 static psti_pipeline pipeline_of(const pst_trace_expansion *how)
 {
-    const uint64_t num = how->num_micro_batches > 0 ? how->num_micro_batches : 1;
+    const uint64_t num = how->num_micro_batches;
     if (how->order == PST_ORDER_SEQUENTIAL)
         return psti_pipeline_warmed_up(num, 0);
     return psti_pipeline_1f1b(&(psti_pipeline_shape){
@@ -219,11 +220,13 @@ static void write_all(expander *self)
 
 /* ---- the call ---- */
 
+static void fill(uint32_t *field, uint32_t value)
+{
+    *field = *field != 0 ? *field : value;
+}
+
 static pst_status check(const pst_trace_expansion *how)
 {
-    PSTI_CHECK(how->struct_size == sizeof(*how), PST_E_INVALID,
-               "struct_size %zu: use PST_TRACE_EXPANSION_INIT (%zu)", how->struct_size,
-               sizeof(*how));
     PSTI_CHECK(how->num_layers >= 1 && how->num_layers <= MAX_LAYERS, PST_E_INVALID,
                "num_layers %u: allowed is 1..%u", how->num_layers, MAX_LAYERS);
     PSTI_CHECK(how->num_micro_batches <= MAX_MICRO_BATCHES, PST_E_INVALID,
@@ -291,8 +294,12 @@ pst_status pst_trace_expand(const pst_trace *trace, const pst_trace_expansion *e
 {
     PSTI_CHECK(trace != NULL && expansion != NULL && trace_out != NULL, PST_E_INVALID,
                "trace, expansion or trace_out is NULL");
-    PSTI_TRY(check(expansion));
-    expander self = {.trace = trace, .how = expansion};
+    PSTI_TAKE(pst_trace_expansion, how, expansion);
+    fill(&how.num_layers, 1);
+    fill(&how.num_micro_batches, 1);
+    fill(&how.num_stages, 1);
+    PSTI_TRY(check(&how));
+    expander self = {.trace = trace, .how = &how};
     psti_tape_open(&self.tape);
     const pst_status status = expand(&self, trace_out);
     psti_profile_close(&self.profile);

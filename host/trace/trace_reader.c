@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "host/base/structs.h"
 #include "host/trace/trace.h"
 
 pst_trace_request psti_trace_row(uint64_t line, pst_trace_op op)
@@ -39,30 +40,29 @@ pst_status psti_address_set(psti_addresses *addresses, uint64_t address, uint64_
     return psti_map_set(&addresses->map, address, line << 1 | is_live);
 }
 
-pst_status psti_trace_check_config(const pst_trace_config *config)
+pst_status psti_trace_take_config(const pst_trace_config *given, pst_trace_config *config_out)
 {
-    PSTI_CHECK(config != NULL, PST_E_INVALID, "config is NULL");
-    PSTI_CHECK(config->struct_size == sizeof(*config), PST_E_INVALID,
-               "struct_size %zu: use PST_TRACE_CONFIG_INIT (%zu)", config->struct_size,
-               sizeof(*config));
-    PSTI_CHECK((unsigned)config->format < PST_TRACE_NUM_FORMATS, PST_E_INVALID,
-               "format %d: allowed is 0..%d", (int)config->format, PST_TRACE_NUM_FORMATS - 1);
+    PSTI_TAKE(pst_trace_config, config, given);
+    PSTI_CHECK((unsigned)config.format < PST_TRACE_NUM_FORMATS, PST_E_INVALID,
+               "format %d: allowed is 0..%d", (int)config.format, PST_TRACE_NUM_FORMATS - 1);
+    *config_out = config;
     return PST_OK;
 }
 
 #define KIND(name, flag, align, text) [name] = &psti_trace_by_##flag,
 const psti_trace_kind *const psti_trace_kinds[] = {PST_TRACE_FORMAT_LIST(KIND)};
 
-pst_status pst_trace_reader_open(const pst_trace_config *config, pst_trace_read_fn read,
+pst_status pst_trace_reader_open(const pst_trace_config *given, pst_trace_read_fn read,
                                  void *source, pst_trace_reader **reader_out)
 {
-    PSTI_TRY(psti_trace_check_config(config));
+    pst_trace_config config;
+    PSTI_TRY(psti_trace_take_config(given, &config));
     PSTI_CHECK(read != NULL && reader_out != NULL, PST_E_INVALID, "read or reader_out is NULL");
-    const psti_trace_kind *kind = psti_trace_kinds[config->format];
+    const psti_trace_kind *kind = psti_trace_kinds[config.format];
     pst_trace_reader *reader = psti_calloc(1, sizeof(*reader));
     PSTI_CHECK(reader != NULL, PST_E_NOMEM, "out of memory for a reader");
-    *reader = (pst_trace_reader){.config = *config,
-                                 .name = psti_trace_name(config),
+    *reader = (pst_trace_reader){.config = config,
+                                 .name = psti_trace_name(&config),
                                  .read = read,
                                  .source = source,
                                  .kind = kind};

@@ -1,6 +1,8 @@
 /* The figures of a trace: how many bytes live at most, and what an online allocator reaches. */
 #include <inttypes.h>
+#include <string.h>
 
+#include "host/base/structs.h"
 #include "host/trace/trace.h"
 
 #define MAX_ALIGN (UINT64_C(1) << 32)
@@ -84,10 +86,11 @@ static pst_status measure(const pst_trace *trace, uint64_t *order, pst_trace_sum
     return count(trace, summary);
 }
 
-pst_status pst_trace_get_summary(const pst_trace *trace, uint64_t align,
-                                 pst_trace_summary *summary_out)
+pst_status pst_trace_get_summary_sized(const pst_trace *trace, uint64_t align,
+                                       pst_trace_summary *summary_out, size_t summary_bytes)
 {
     PSTI_CHECK(trace != NULL && summary_out != NULL, PST_E_INVALID, "trace or summary_out is NULL");
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_trace_summary, summary_bytes));
     PSTI_CHECK((align & (align - 1)) == 0 && align <= MAX_ALIGN, PST_E_INVALID,
                "align %" PRIu64 ": allowed is a power of two up to 2^32, or 0", align);
     pst_trace_summary summary = {.num_requests = trace->num_requests,
@@ -98,6 +101,6 @@ pst_status pst_trace_get_summary(const pst_trace *trace, uint64_t align,
     const pst_status status = measure(trace, order, &summary);
     psti_free(order);
     if (status == PST_OK)
-        *summary_out = summary;
+        memcpy(summary_out, &summary, summary_bytes);
     return status;
 }

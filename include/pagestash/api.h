@@ -1,4 +1,17 @@
-/* Visibility and version. The build reads the version from the three macros below. */
+/* Visibility, version, and how structs grow.
+ *
+ * Structs. One that begins with struct_size can get more fields, at its end. Start from its _INIT
+ * macro, which sets the sizes and leaves every other field 0; 0 means the default. The library
+ * accepts every size from version 0.1's up to its own, and takes what is missing as 0. A larger one
+ * comes from newer headers and is INVALID, whatever it holds: a library must be at least as new as
+ * the headers of its callers. The message has both sizes and the library's version.
+ *   Elements of arrays that can grow have their size in the config that points to the array
+ * (pst_group_config.tensor_bytes), which _INIT sets too.
+ *   Of an output that can grow the caller says the size: a macro of the function's name passes
+ * sizeof (pst_plan_run calls pst_plan_run_sized), and the library writes as much of it.
+ *   Every other struct is frozen: it never changes.
+ *
+ * The build reads the version from the three macros below. */
 #ifndef PAGESTASH_API_H
 #define PAGESTASH_API_H
 
@@ -17,10 +30,34 @@
 #define PST_API
 #endif
 
+/* An initialiser of a struct that begins with struct_size; with PST_INIT_2 it has fields for the
+ * sizes of two element types. */
 #ifdef __cplusplus
+template <typename T>
+inline T pst_init(uint32_t T::*a = 0, size_t a_bytes = 0, uint32_t T::*b = 0, size_t b_bytes = 0)
+{
+    T config = T();
+    config.struct_size = sizeof(T);
+    if (a && b) {
+        config.*a = static_cast<uint32_t>(a_bytes);
+        config.*b = static_cast<uint32_t>(b_bytes);
+    }
+    return config;
+}
+#define PST_INIT(type) pst_init<type>()
+#define PST_INIT_2(type, a, of_a, b, of_b) \
+    pst_init<type>(&type::a, sizeof(of_a), &type::b, sizeof(of_b))
 #define PST_BEGIN_DECLS extern "C" {
 #define PST_END_DECLS }
 #else
+#define PST_INIT(type)              \
+    {                               \
+        .struct_size = sizeof(type) \
+    }
+#define PST_INIT_2(type, a, of_a, b, of_b)                                \
+    {                                                                     \
+        .struct_size = sizeof(type), .a = sizeof(of_a), .b = sizeof(of_b) \
+    }
 #define PST_BEGIN_DECLS
 #define PST_END_DECLS
 #endif

@@ -68,10 +68,7 @@ typedef struct pst_arena_config {
     void *user;
 } pst_arena_config;
 
-#define PST_ARENA_CONFIG_INIT                                                                    \
-    {                                                                                            \
-        sizeof(pst_arena_config), PST_ARENA_ALLOC, NULL, 0u, 0u, 0u, 0u, false, NULL, NULL, NULL \
-    }
+#define PST_ARENA_CONFIG_INIT PST_INIT(pst_arena_config)
 
 /* Of one request each, but for MISSING. */
 typedef enum pst_deviation {
@@ -89,6 +86,8 @@ typedef enum pst_deviation {
     PST_NUM_DEVIATIONS
 } pst_deviation;
 
+#define PST_MAX_DEVIATIONS 16
+
 typedef struct pst_arena_stats {
     void *base; /* of the planned addresses; NULL: the plan has no tensor */
     uint64_t arena_bytes;
@@ -101,8 +100,8 @@ typedef struct pst_arena_stats {
     uint64_t fallback_bytes, fallback_peak_bytes; /* live in the fallback, rounded up */
     uint64_t taken_bytes, taken_peak_bytes;       /* live or cached there */
     uint64_t fallback_allocs;                     /* calls of fallback_alloc */
-    uint64_t deviations[PST_NUM_DEVIATIONS];
-    char first_deviation[192]; /* "": none */
+    uint64_t deviations[PST_MAX_DEVIATIONS];      /* PST_NUM_DEVIATIONS are used */
+    char first_deviation[192];                    /* "": none */
 } pst_arena_stats;
 
 PST_BEGIN_DECLS
@@ -144,7 +143,9 @@ PST_API pst_status pst_arena_trim(pst_arena *arena);
 
 /* Whether `address` is that of a live block. */
 PST_API bool pst_arena_owns(pst_arena *arena, const void *address);
-PST_API pst_status pst_arena_get_stats(pst_arena *arena, pst_arena_stats *stats_out);
+PST_API pst_status pst_arena_get_stats_sized(pst_arena *arena, pst_arena_stats *stats_out,
+                                             size_t stats_bytes);
+#define pst_arena_get_stats(...) pst_arena_get_stats_sized(__VA_ARGS__, sizeof(pst_arena_stats))
 
 /* Static text: "size", "stream", ... */
 PST_API const char *pst_deviation_name(pst_deviation deviation);

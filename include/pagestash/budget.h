@@ -49,10 +49,7 @@ typedef struct pst_calibrate_config {
     uint32_t repetitions; /* of each measurement, whose median counts; at most 100; 0: 9 */
 } pst_calibrate_config;
 
-#define PST_CALIBRATE_CONFIG_INIT                                              \
-    {                                                                          \
-        sizeof(pst_calibrate_config), PST_COPY_STASH, PST_BACKEND_AUTO, 0u, 0u \
-    }
+#define PST_CALIBRATE_CONFIG_INIT PST_INIT(pst_calibrate_config)
 
 typedef struct pst_copy_choice {
     int num_sms;    /* for pst_launch_options */

@@ -160,14 +160,7 @@ typedef struct pst_estimate_config {
         headroom_den; /* pages there are for so many balanced loads; 0/0: 11/10 */
 } pst_estimate_config;
 
-#define PST_ESTIMATE_CONFIG_INIT                                                                   \
-    {                                                                                              \
-        sizeof(pst_estimate_config), 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, PST_NORM_LAYER,       \
-            PST_QK_NORM_NONE, false, false, false, false, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u,      \
-            false, false, 0u, 0u, NULL, 0u, 0u, 0u, 0u, 0u, 0u, 0u, false, false, false, NULL, 0u, \
-            0u, 0u, 0u, PST_TRAIN_BF16, 0u, 0u, 0u, 0u, 0u, 0u, false, false, false, false, false, \
-            PST_LOSS_UNFUSED, false, false, false, PST_MOE_BALANCED, 0u, 0u, 0u, 0u, 0u, 0u, 0u    \
-    }
+#define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
 
 /* Numbers of parameters. */
 typedef struct pst_estimate_params {
@@ -349,8 +342,11 @@ PST_BEGIN_DECLS
 /* Every function below checks first. Fails: INVALID (the message names the fields). */
 PST_API pst_status pst_estimate_check(const pst_estimate_config *config);
 
-PST_API pst_status pst_estimate_get_params(const pst_estimate_config *config,
-                                           pst_estimate_params *params_out);
+PST_API pst_status pst_estimate_get_params_sized(const pst_estimate_config *config,
+                                                 pst_estimate_params *params_out,
+                                                 size_t params_bytes);
+#define pst_estimate_get_params(...) \
+    pst_estimate_get_params_sized(__VA_ARGS__, sizeof(pst_estimate_params))
 
 /* stage: below pipeline_parallel. The last stage has its own copy of a tied embedding, and of one
  * for multi-token prediction. */
@@ -359,13 +355,19 @@ PST_API pst_status pst_estimate_get_states(const pst_estimate_config *config, ui
 
 /* Of a dense layer, or of one with experts; the model need not have such a layer among num_layers,
  * but its sizes. */
-PST_API pst_status pst_estimate_get_ledger(const pst_estimate_config *config, bool is_moe,
-                                           pst_estimate_ledger *ledger_out);
+PST_API pst_status pst_estimate_get_ledger_sized(const pst_estimate_config *config, bool is_moe,
+                                                 pst_estimate_ledger *ledger_out,
+                                                 size_t ledger_bytes);
+#define pst_estimate_get_ledger(...) \
+    pst_estimate_get_ledger_sized(__VA_ARGS__, sizeof(pst_estimate_ledger))
 
 /* Schedules: 1F1B, and interleaved 1F1B where virtual_stages is above 1. live: NULL, or
  * virtual_stages words for the micro-batches of each chunk that are live then. Fails: NOMEM. */
-PST_API pst_status pst_estimate_get_memory(const pst_estimate_config *config, uint64_t stage,
-                                           uint64_t *live, pst_estimate_memory *memory_out);
+PST_API pst_status pst_estimate_get_memory_sized(const pst_estimate_config *config, uint64_t stage,
+                                                 uint64_t *live, pst_estimate_memory *memory_out,
+                                                 size_t memory_bytes);
+#define pst_estimate_get_memory(...) \
+    pst_estimate_get_memory_sized(__VA_ARGS__, sizeof(pst_estimate_memory))
 
 /* Every event of an iteration on a GPU of the stage, in order; the first that on_event answers
  * with false is the last. In space for the chunks alone. Fails: NOMEM. */
@@ -373,17 +375,25 @@ PST_API pst_status pst_estimate_get_timeline(const pst_estimate_config *config, 
                                              pst_estimate_event_fn on_event, void *user);
 
 /* Of a layer the model need not have among num_layers, as pst_estimate_get_ledger. */
-PST_API pst_status pst_estimate_get_modules(const pst_estimate_config *config,
-                                            pst_estimate_part part,
-                                            pst_estimate_modules *modules_out);
+PST_API pst_status pst_estimate_get_modules_sized(const pst_estimate_config *config,
+                                                  pst_estimate_part part,
+                                                  pst_estimate_modules *modules_out,
+                                                  size_t modules_bytes);
+#define pst_estimate_get_modules(...) \
+    pst_estimate_get_modules_sized(__VA_ARGS__, sizeof(pst_estimate_modules))
 
 /* live_layers: as pst_estimate_memory.live_moe_layers says, at most 2^20. Fails: INVALID (also a
  * pool of more pages than a pst_pool can have). */
-PST_API pst_status pst_estimate_get_moe(const pst_estimate_config *config, uint64_t live_layers,
-                                        pst_estimate_moe *moe_out);
+PST_API pst_status pst_estimate_get_moe_sized(const pst_estimate_config *config,
+                                              uint64_t live_layers, pst_estimate_moe *moe_out,
+                                              size_t moe_bytes);
+#define pst_estimate_get_moe(...) pst_estimate_get_moe_sized(__VA_ARGS__, sizeof(pst_estimate_moe))
 
-PST_API pst_status pst_estimate_get_traffic(const pst_estimate_config *config, uint64_t stage,
-                                            pst_estimate_traffic *traffic_out);
+PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *config, uint64_t stage,
+                                                  pst_estimate_traffic *traffic_out,
+                                                  size_t traffic_bytes);
+#define pst_estimate_get_traffic(...) \
+    pst_estimate_get_traffic_sized(__VA_ARGS__, sizeof(pst_estimate_traffic))
 
 /* The group of a rank below world_size. Ranks count tensor parallel GPUs first, then context, data
  * and pipeline parallel ones; with experts: expert tensor, expert, replicas, pipeline. Of the

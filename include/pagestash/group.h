@@ -61,18 +61,18 @@ typedef struct pst_tensor {
 typedef struct pst_group_config {
     size_t struct_size;
     const pst_row_space *spaces;
-    uint32_t num_spaces; /* 1..8 */
+    uint32_t num_spaces;  /* 1..8 */
+    uint32_t space_bytes; /* sizeof(pst_row_space), set by _INIT */
     const pst_tensor *tensors;
-    uint32_t num_tensors; /* 1..64 */
+    uint32_t num_tensors;  /* 1..64 */
+    uint32_t tensor_bytes; /* sizeof(pst_tensor), set by _INIT */
     bool tail_is_zero; /* the bytes behind the live rows are zero now; otherwise the first restore
                            * with PST_TAIL_ZERO clears up to the capacity, later ones only what an
                            * earlier restore left there */
 } pst_group_config;
 
-#define PST_GROUP_CONFIG_INIT                               \
-    {                                                       \
-        sizeof(pst_group_config), NULL, 0u, NULL, 0u, false \
-    }
+#define PST_GROUP_CONFIG_INIT \
+    PST_INIT_2(pst_group_config, space_bytes, pst_row_space, tensor_bytes, pst_tensor)
 
 /* What a group needs for given counts. */
 typedef struct pst_group_usage {

@@ -39,6 +39,8 @@ typedef enum pst_region_kind {
     PST_NUM_REGIONS
 } pst_region_kind;
 
+#define PST_MAX_REGIONS 8
+
 typedef struct pst_region {
     uint64_t offset, bytes; /* bytes 0: there is none */
 } pst_region;
@@ -68,16 +70,12 @@ typedef struct pst_memory_map_config {
     uint64_t min_tokens, max_tokens; /* of pst_swap_choose, or 0 and num_tokens */
 } pst_memory_map_config;
 
-#define PST_MEMORY_MAP_CONFIG_INIT                                                                 \
-    {                                                                                              \
-        sizeof(pst_memory_map_config), 0u, 0u, 0u, 0u, 0u, NULL, NULL, 0u, 0u, 0u, 0u, 0u, 0u, 0u, \
-            0u, 0u, 0u                                                                             \
-    }
+#define PST_MEMORY_MAP_CONFIG_INIT PST_INIT(pst_memory_map_config)
 
 typedef struct pst_memory_map {
-    bool fits; /* if not, only the missing_ fields are set */
-    pst_region regions[PST_NUM_REGIONS];
-    uint64_t end_bytes, spare_bytes; /* together gpu_bytes */
+    bool fits;                           /* if not, only the missing_ fields are set */
+    pst_region regions[PST_MAX_REGIONS]; /* PST_NUM_REGIONS are used */
+    uint64_t end_bytes, spare_bytes;     /* together gpu_bytes */
     uint64_t num_pages, num_host_pages;
     uint64_t num_tokens;          /* swapped */
     uint64_t swap_bytes;          /* out per iteration, and in */
@@ -92,8 +90,9 @@ typedef struct pst_memory_map {
 PST_BEGIN_DECLS
 
 /* "Does not fit" is an answer, not a failure. Fails: INVALID (a field), NOMEM. */
-PST_API pst_status pst_memory_map_make(const pst_memory_map_config *config,
-                                       pst_memory_map *map_out);
+PST_API pst_status pst_memory_map_make_sized(const pst_memory_map_config *config,
+                                             pst_memory_map *map_out, size_t map_bytes);
+#define pst_memory_map_make(...) pst_memory_map_make_sized(__VA_ARGS__, sizeof(pst_memory_map))
 
 /* "static", "swap buffer 0", ...; static text. */
 PST_API const char *pst_memory_map_region_name(pst_region_kind kind);

@@ -46,6 +46,8 @@ typedef struct pst_plan_problem {
     size_t struct_size;
     const pst_plan_tensor *tensors;
     uint64_t num_tensors;
+    uint32_t tensor_bytes;          /* sizeof(pst_plan_tensor), set by _INIT */
+    uint32_t block_bytes;           /* sizeof(pst_plan_block), set by _INIT */
     uint64_t align;                 /* of addresses and sizes, a power of two; 0: 512 */
     uint64_t capacity;              /* addresses there are, or 0: no limit */
     const pst_plan_range *reserved; /* addresses that no tensor may touch */
@@ -58,10 +60,8 @@ typedef struct pst_plan_problem {
     uint32_t num_blocks;
 } pst_plan_problem;
 
-#define PST_PLAN_PROBLEM_INIT                                                    \
-    {                                                                            \
-        sizeof(pst_plan_problem), NULL, 0u, 0u, 0u, NULL, 0u, 0u, NULL, NULL, 0u \
-    }
+#define PST_PLAN_PROBLEM_INIT \
+    PST_INIT_2(pst_plan_problem, tensor_bytes, pst_plan_tensor, block_bytes, pst_plan_block)
 
 typedef enum pst_plan_mode {
     PST_PLAN_FLAT = 0,
@@ -80,10 +80,7 @@ typedef struct pst_plan_config {
     void *user;
 } pst_plan_config;
 
-#define PST_PLAN_CONFIG_INIT                                               \
-    {                                                                      \
-        sizeof(pst_plan_config), PST_PLAN_FLAT, 0u, 0u, 0u, 0u, NULL, NULL \
-    }
+#define PST_PLAN_CONFIG_INIT PST_INIT(pst_plan_config)
 
 typedef enum pst_plan_status {
     PST_PLAN_OPTIMAL = 0, /* no plan (of this mode) has a lower peak */
@@ -135,8 +132,10 @@ PST_BEGIN_DECLS
  * Takes host memory proportional to the tensors, and max_memory_bytes at most for the search.
  * Fails: INVALID (a field; pins that overlap each other or a reserved range; blocks that are not of
  * their kind), UNSUPPORTED (mode bilevel with several streams), NOMEM. */
-PST_API pst_status pst_plan_run(const pst_plan_problem *problem, const pst_plan_config *config,
-                                uint64_t *offsets, pst_plan *plan_out);
+PST_API pst_status pst_plan_run_sized(const pst_plan_problem *problem,
+                                      const pst_plan_config *config, uint64_t *offsets,
+                                      pst_plan *plan_out, size_t plan_bytes);
+#define pst_plan_run(...) pst_plan_run_sized(__VA_ARGS__, sizeof(pst_plan))
 
 /* Whether the offsets are a plan: a sweep over the instants that shares no code with the planner.
  * fault_out tells the first thing wrong; peak_out, if not NULL, the highest address in use.

@@ -43,10 +43,7 @@ typedef struct pst_pool_config {
                               * restore, release, reset, a resize to fewer, demote and promote */
 } pst_pool_config;
 
-#define PST_POOL_CONFIG_INIT                                                               \
-    {                                                                                      \
-        sizeof(pst_pool_config), 0u, 0u, PST_POOL_ORDERED, 0u, NULL, 0u, 0u, 0u, 0u, false \
-    }
+#define PST_POOL_CONFIG_INIT PST_INIT(pst_pool_config)
 
 /* Sticky flags of the status block: one bit per kind of fault, bit (1 << fault). */
 /* X(name, value, text) */
@@ -103,6 +100,15 @@ typedef struct pst_pool_status {
                                    * step_demand since reset of the statistics */
 } pst_pool_status;
 
+/* Shares of the steps: the indices of demand_quantiles, and all. */
+typedef enum pst_steps_share {
+    PST_STEPS_P50 = 0,
+    PST_STEPS_P90 = 1,
+    PST_STEPS_P99 = 2,
+    PST_STEPS_P999 = 3,
+    PST_STEPS_ALL = 4
+} pst_steps_share;
+
 /* What pst_pool_reset resets; bits can be combined. */
 #define PST_RESET_PAGES 1u      /* all pages free; every ticket reads as empty */
 #define PST_RESET_FAULTS 2u     /* flags, first fault, fault count, step_valid */
@@ -154,12 +160,12 @@ PST_API pst_status pst_pool_step(pst_pool *pool, pst_stream stream);
  * Fails: INVALID, AGAIN (no step has been published yet). */
 PST_API pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out);
 
-/* Pages of both tiers that would have done for this share of the steps since reset of the
- * statistics, had no stash failed: per_mille 500, 900, 990 and 999 answer an entry of
- * demand_quantiles, 1000 demand_high_water. 0 for any other share, for NULL, and before the first
- * step. What to use it for: as many device pages as 990 answers, and host pages for the rest up to
- * what 1000 answers: of steps like these at most one in a hundred spills, and none fails. */
-PST_API uint64_t pst_pool_recommend_pages(const pst_pool_status *status, uint32_t per_mille);
+/* Pages of both tiers that would have been enough for this share of the steps since the last reset
+ * of the statistics, had no stash failed; 0 before the first step. Use P99 for the device pages and
+ * ALL minus P99 for the host pages: of steps like these at most one in a hundred spills, and none
+ * fails. Pure arithmetic. Fails: INVALID. */
+PST_API pst_status pst_pool_recommend_pages(const pst_pool_status *status, pst_steps_share share,
+                                            uint64_t *pages_out);
 
 /* Checks conservation: each page is free exactly once or held by exactly one live ticket, and its
  * owner word says so. One launch; can be captured. Counts what is wrong in check_errors and records

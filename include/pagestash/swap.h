@@ -46,10 +46,7 @@ typedef struct pst_swap_config {
     uint32_t num_layers;
 } pst_swap_config;
 
-#define PST_SWAP_CONFIG_INIT                                        \
-    {                                                               \
-        sizeof(pst_swap_config), 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u \
-    }
+#define PST_SWAP_CONFIG_INIT PST_INIT(pst_swap_config)
 
 typedef enum pst_swap_limit {
     PST_SWAP_UNLIMITED = 0,  /* all tokens are swapped, or no layer needs it */
@@ -98,7 +95,9 @@ PST_BEGIN_DECLS
 PST_API pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config);
 
 /* "Impossible" is an answer, not a failure. Fails: INVALID (a field). */
-PST_API pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choice_out);
+PST_API pst_status pst_swap_choose_sized(const pst_swap_config *config, pst_swap_choice *choice_out,
+                                         size_t choice_bytes);
+#define pst_swap_choose(...) pst_swap_choose_sized(__VA_ARGS__, sizeof(pst_swap_choice))
 
 /* Orders the tensors by recomputing time per byte, the earlier first among equals, and swaps whole
  * ones until one does not fit in what is left of the budget. Of that one goes the largest whole

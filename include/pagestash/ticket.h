@@ -61,13 +61,7 @@ typedef struct pst_stash_options {
     pst_launch_options launch;
 } pst_stash_options;
 
-#define PST_STASH_OPTIONS_INIT     \
-    {                              \
-        sizeof(pst_stash_options), \
-        {                          \
-            0                      \
-        }                          \
-    }
+#define PST_STASH_OPTIONS_INIT PST_INIT(pst_stash_options)
 
 typedef struct pst_restore_options {
     size_t struct_size;
@@ -77,21 +71,24 @@ typedef struct pst_restore_options {
                               * into this group left there, see pst_group_config.tail_is_zero */
 } pst_restore_options;
 
-#define PST_RESTORE_OPTIONS_INIT                                                  \
-    {                                                                             \
-        sizeof(pst_restore_options), {0}, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED \
-    }
+#define PST_RESTORE_OPTIONS_INIT PST_INIT(pst_restore_options)
+
+/* How many pages a demote or promote moves. */
+typedef enum pst_migrate_share {
+    PST_MIGRATE_ALL = 0,   /* every page; finding none is a fault */
+    PST_MIGRATE_UP_TO = 1, /* at most max_pages, so that several calls share the work; finding none
+                            * is no fault */
+    PST_MIGRATE_REST = 2   /* every page that remains; finding none is no fault */
+} pst_migrate_share;
 
 typedef struct pst_migrate_options {
     size_t struct_size;
     pst_launch_options launch;
-    uint64_t max_pages; /* of this call, so that several can share the work; 0: all */
+    pst_migrate_share share;
+    uint64_t max_pages; /* of PST_MIGRATE_UP_TO, at least 1; else 0 */
 } pst_migrate_options;
 
-#define PST_MIGRATE_OPTIONS_INIT             \
-    {                                        \
-        sizeof(pst_migrate_options), {0}, 0u \
-    }
+#define PST_MIGRATE_OPTIONS_INIT PST_INIT(pst_migrate_options)
 
 PST_BEGIN_DECLS
 

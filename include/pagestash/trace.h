@@ -111,18 +111,16 @@ typedef struct pst_trace_config {
     pst_trace_format format;
     const char *name;   /* in messages; NULL: "trace" */
     uint32_t device;    /* pytorch: which of the snapshot's devices */
-    uint32_t rank;      /* take the requests of this rank, or PST_TRACE_NONE (default): all, and
-                            * more than one rank is an error */
-    uint32_t iteration; /* take what stands between this iteration mark and the next, counted
-                            * from 0 in the file, or PST_TRACE_NONE (default): all */
-    bool keep_unfreed;  /* tensors never freed live to the end; default: an error, but in
+    bool has_rank;      /* take the requests of `rank`; without, all, and more than one rank is an
+                            * error */
+    bool has_iteration; /* take what stands between mark `iteration` and the next, counted from 0
+                            * in the file; without, all */
+    uint32_t rank, iteration;
+    bool keep_unfreed; /* tensors never freed live to the end; default: an error, but in
                             * snapshots, which are a window on a longer run */
 } pst_trace_config;
 
-#define PST_TRACE_CONFIG_INIT                                                                    \
-    {                                                                                            \
-        sizeof(pst_trace_config), PST_TRACE_CSV, NULL, 0u, PST_TRACE_NONE, PST_TRACE_NONE, false \
-    }
+#define PST_TRACE_CONFIG_INIT PST_INIT(pst_trace_config)
 
 PST_BEGIN_DECLS
 
@@ -203,18 +201,15 @@ typedef enum pst_trace_order {
  * ... in the order of the mallocs, lines those of the new rows. */
 typedef struct pst_trace_expansion {
     size_t struct_size;
-    uint32_t num_layers;                 /* N */
+    uint32_t num_layers;                 /* N; 0: 1 */
     uint64_t forward_begin, forward_end; /* instants of F and B; all 0: to be found */
     uint64_t backward_begin, backward_end;
     uint32_t num_micro_batches; /* 0: 1 */
     pst_trace_order order;
-    uint32_t num_stages, stage; /* of a pipeline, for 1f1b */
+    uint32_t num_stages, stage; /* of a pipeline, for 1f1b; num_stages 0: 1 */
 } pst_trace_expansion;
 
-#define PST_TRACE_EXPANSION_INIT                                                          \
-    {                                                                                     \
-        sizeof(pst_trace_expansion), 1u, 0u, 0u, 0u, 0u, 1u, PST_ORDER_SEQUENTIAL, 1u, 0u \
-    }
+#define PST_TRACE_EXPANSION_INIT PST_INIT(pst_trace_expansion)
 
 /* Fails: INVALID (a field; layers that cannot be found or are not alike; a tensor that fits none of
  * the above), NOMEM. */
@@ -236,26 +231,26 @@ typedef enum pst_trace_part {
 typedef struct pst_trace_derivation {
     size_t struct_size;
     pst_trace_part part;
-    uint64_t micro_batch, sequence_size, hidden_size;
-    uint64_t ffn_size;              /* 0: 4 * hidden_size */
-    uint64_t num_heads, vocab_size; /* padded to a multiple of 128 * tensor_parallel */
-    uint32_t tensor_parallel, context_parallel;
-    uint32_t num_layers;
-    uint32_t alpha_num, alpha_den; /* of the tokens of a layer are swapped, the rest recomputed */
+    uint64_t micro_batch;          /* 0: 1 */
+    uint64_t sequence_size;        /* 0: 131072 */
+    uint64_t hidden_size;          /* 0: 4096 */
+    uint64_t ffn_size;             /* 0: 4 * hidden_size */
+    uint64_t num_heads;            /* 0: 32 */
+    uint64_t vocab_size;           /* is padded to a multiple of 128 * tensor_parallel; 0: 50257 */
+    uint32_t tensor_parallel;      /* 0: 4 */
+    uint32_t context_parallel;     /* 0: 2 */
+    uint32_t num_layers;           /* 0: 32 */
+    uint32_t alpha_num, alpha_den; /* of the tokens of a layer are swapped, the rest recomputed;
+                                    * 0/0: 1/4 */
     bool full;       /* skeletal tensors are requested, none swapped; else they lie in buffers that
                       * no plan sees (MEMO) */
     bool fused_loss; /* the head's tensors as for a vocabulary of 512 */
-    uint32_t num_micro_batches;
+    uint32_t num_micro_batches; /* 0: 1 */
     uint32_t warmup; /* micro-batches that go forward before forwards and backwards take turns; 0:
                       * one micro-batch after another */
 } pst_trace_derivation;
 
-/* MEMO's 7B model at 128K tokens on 8 devices. */
-#define PST_TRACE_DERIVATION_INIT                                                               \
-    {                                                                                           \
-        sizeof(pst_trace_derivation), PST_TRACE_MODEL, 1u, 131072u, 4096u, 0u, 32u, 50257u, 4u, \
-            2u, 32u, 1u, 4u, false, false, 1u, 0u                                               \
-    }
+#define PST_TRACE_DERIVATION_INIT PST_INIT(pst_trace_derivation)
 
 /* Rows are labelled: a layer's forward or backward of one micro-batch is one pass. Sizes are
  * rounded up to 512. Fails: INVALID (a field; sizes that tensor_parallel or context_parallel do not divide), NOMEM. */
@@ -280,8 +275,11 @@ typedef struct pst_trace_summary {
 } pst_trace_summary;
 
 /* align: a power of two up to 2^32, or 0: 512. Fails: INVALID (also above 2^62 bytes), NOMEM. */
-PST_API pst_status pst_trace_get_summary(const pst_trace *trace, uint64_t align,
-                                         pst_trace_summary *summary_out);
+PST_API pst_status pst_trace_get_summary_sized(const pst_trace *trace, uint64_t align,
+                                               pst_trace_summary *summary_out,
+                                               size_t summary_bytes);
+#define pst_trace_get_summary(...) \
+    pst_trace_get_summary_sized(__VA_ARGS__, sizeof(pst_trace_summary))
 
 PST_END_DECLS
 

@@ -107,6 +107,7 @@ static void operate(conf_pair *self)
     options.tail = (pst_restore_tail)oracle_random_below(random, 2);
     pst_migrate_options share = PST_MIGRATE_OPTIONS_INIT;
     share.max_pages = oracle_random_below(random, 4);
+    share.share = share.max_pages > 0 ? PST_MIGRATE_UP_TO : PST_MIGRATE_ALL;
     const bool has_host_pages = ls->options.num_host_pages > 0;
     switch (oracle_random_below(random, has_host_pages ? 10 : 8)) {
     case 8:

@@ -39,10 +39,11 @@ static void run_step(lockstep *ls, ls_group *group, const uint32_t *tickets, uin
 }
 
 /* What the oracle remembers, counted by hand. */
-static void check_advice(const lockstep *ls, uint32_t per_mille)
+static void check_advice(const lockstep *ls, pst_steps_share share, uint32_t per_mille)
 {
     const oracle_pool *oracle = ls->oracle;
-    const uint64_t pages = pst_pool_recommend_pages(&ls->published, per_mille);
+    uint64_t pages = 0;
+    CHECK_OK(pst_pool_recommend_pages(&ls->published, share, &pages));
     uint64_t within = 0;
     for (uint64_t i = 0; i < oracle->num_demands; i++)
         within += oracle->demands[i] <= pages;
@@ -76,7 +77,7 @@ CONFORMANCE(Demand, QuantilesOfStashesThatGrow)
                 ls_reset(&ls, PST_RESET_PAGES | PST_RESET_FAULTS);
         }
         for (uint32_t i = 0; i < 5 && !ls.failed; i++)
-            check_advice(&ls, (const uint32_t[]){500, 900, 990, 999, 1000}[i]);
+            check_advice(&ls, (pst_steps_share)i, (const uint32_t[]){500, 900, 990, 999, 1000}[i]);
         ls_group_free(&ls, &group);
         ls_close(&ls);
     }

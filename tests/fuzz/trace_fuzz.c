@@ -128,8 +128,8 @@ static summary whole(const pst_trace_config *config, byte_source source, uint8_t
     out.rows = pst_trace_num_rows(trace);
     out.hash = fold_trace(trace);
     again.keep_unfreed = true;
-    again.iteration = config->iteration; /* waits for events from before it */
-    if (config->iteration == PST_TRACE_NONE) {
+    again.has_iteration = config->has_iteration; /* waits for events from before it */
+    if (!config->has_iteration) {
         require(pst_trace_make(&again, pst_trace_rows(trace), out.rows, &copy) == PST_OK);
         require(pst_trace_num_tensors(copy) == pst_trace_num_tensors(trace));
         require(fold_trace(copy) == out.hash);
@@ -157,8 +157,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config.name = "fuzz";
     config.format = (pst_trace_format)(choice % PST_TRACE_NUM_FORMATS);
     config.keep_unfreed = choice / PST_TRACE_NUM_FORMATS % 2 != 0;
-    config.rank = choice / 10 % 3 == 1 ? 1 : PST_TRACE_NONE;
-    config.iteration = choice / 10 % 3 == 2 ? 0 : PST_TRACE_NONE;
+    config.has_rank = choice / 10 % 3 == 1;
+    config.rank = 1;
+    config.has_iteration = choice / 10 % 3 == 2;
     const byte_source at_once = {(const char *)data + 1, size - 1, 0, 0};
     const byte_source in_pieces = {(const char *)data + 1, size - 1, 1 + size % MAX_PIECE, 0};
     const summary streams[] = {stream(&config, at_once), stream(&config, in_pieces)};
@@ -166,7 +167,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const summary wholes[] = {whole(&config, at_once, choice), whole(&config, in_pieces, choice)};
     require_same(&wholes[0], &wholes[1]);
     /* what the reader refuses, the trace refuses with the same words or, before that, others */
-    require(wholes[0].status != PST_OK || streams[0].status == PST_E_AGAIN ||
-            config.iteration != PST_TRACE_NONE);
+    require(wholes[0].status != PST_OK || streams[0].status == PST_E_AGAIN || config.has_iteration);
     return 0;
 }

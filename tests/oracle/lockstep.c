@@ -281,7 +281,10 @@ static void migrate(lockstep *ls, uint32_t ticket, bool promotes, uint64_t max_p
 {
     pst_migrate_options options = PST_MIGRATE_OPTIONS_INIT;
     options.launch.num_sms = ls->num_sms;
-    options.max_pages = max_pages;
+    options.share = max_pages == 0            ? PST_MIGRATE_ALL
+                    : max_pages == UINT64_MAX ? PST_MIGRATE_REST
+                                              : PST_MIGRATE_UP_TO;
+    options.max_pages = options.share == PST_MIGRATE_UP_TO ? max_pages : 0;
     if (ls->failed)
         return;
     ls->operation++;

@@ -163,6 +163,7 @@ static void release(worker *self, uint64_t i)
 static void migrate(worker *self, uint64_t i, bool promotes)
 {
     pst_migrate_options options = PST_MIGRATE_OPTIONS_INIT;
+    options.share = PST_MIGRATE_UP_TO;
     options.max_pages = below(self, 6) + 1;
     if (self->state[i] != LIVE)
         return;

@@ -50,9 +50,9 @@ static void collect_pages(const replay_options *options, const replay_sizes *siz
     metrics_add_count(list, "predicted_pages", sizes->high_water_pages);
     metrics_add_count(list, "high_water_pages", status->high_water[REPLAY_DEVICE]);
     metrics_add_count(list, "high_water_host_pages", status->high_water[REPLAY_HOST]);
-    metrics_add_count(list, "recommended_pages_p50", pst_pool_recommend_pages(status, 500));
-    metrics_add_count(list, "recommended_pages_p99", pst_pool_recommend_pages(status, 990));
-    metrics_add_count(list, "recommended_pages_all", pst_pool_recommend_pages(status, 1000));
+    metrics_add_count(list, "recommended_pages_p50", status->demand_quantiles[PST_STEPS_P50]);
+    metrics_add_count(list, "recommended_pages_p99", status->demand_quantiles[PST_STEPS_P99]);
+    metrics_add_count(list, "recommended_pages_all", status->demand_high_water);
 }
 
 static void collect_link(const replay_options *options, const replay_result *result,

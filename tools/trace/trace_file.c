@@ -64,7 +64,9 @@ static int open_file(const trace_file *self, pst_trace_config *config)
     config->format = format;
     config->name = is_stdin ? "standard input" : path;
     config->device = self->device;
+    config->has_rank = self->rank != PST_TRACE_NONE;
     config->rank = self->rank;
+    config->has_iteration = self->iteration != PST_TRACE_NONE;
     config->iteration = self->iteration;
     config->keep_unfreed = self->keep_unfreed;
     return descriptor;

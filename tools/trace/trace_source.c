@@ -66,7 +66,16 @@ const char *trace_source_name(const trace_source *source)
 /* Whether a flag of the derived model was given. */
 static bool has_shape(const pst_trace_derivation *a)
 {
-    static const pst_trace_derivation b = PST_TRACE_DERIVATION_INIT;
+    static const pst_trace_derivation b = {.micro_batch = 1, /* what the flags have by default */
+                                           .sequence_size = 131072,
+                                           .hidden_size = 4096,
+                                           .num_heads = 32,
+                                           .vocab_size = 50257,
+                                           .tensor_parallel = 4,
+                                           .context_parallel = 2,
+                                           .num_layers = 32,
+                                           .alpha_num = 1,
+                                           .alpha_den = 4};
     return a->micro_batch != b.micro_batch || a->sequence_size != b.sequence_size ||
            a->hidden_size != b.hidden_size || a->ffn_size != b.ffn_size ||
            a->num_heads != b.num_heads || a->vocab_size != b.vocab_size ||

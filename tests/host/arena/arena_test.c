@@ -29,7 +29,7 @@ PST_TEST(Arena, CreateChecksEveryField)
         config.field = value;                                         \
         create_fails(NULL, scene.plan, &config, PST_E_INVALID, said); \
     } while (0)
-    REFUSED(struct_size, 8, "struct_size 8: use PST_ARENA_CONFIG_INIT");
+    REFUSED(struct_size, 8, "struct_size 8: pst_arena_config has ");
     REFUSED(mode, (pst_arena_mode)3, "mode 3: allowed are alloc, memory and reserve");
     REFUSED(mode, PST_ARENA_ALLOC, "device is NULL: allowed in mode memory only");
     REFUSED(mode, PST_ARENA_RESERVE, "device is NULL: allowed in mode memory only");

@@ -394,7 +394,7 @@ PST_TEST(MemoryMap, BadConfigs)
     pst_pool_config strange = small_pool;
     strange.mode = (pst_pool_mode)2;
     REFUSES(pool = &strange, "mode 2: allowed are ordered and concurrent [");
-    REFUSES(struct_size = 1, "struct_size 1: use PST_MEMORY_MAP_CONFIG_INIT (");
+    REFUSES(struct_size = 1, "struct_size 1: pst_memory_map_config has ");
     REFUSES(gpu_bytes = over, "gpu_bytes 2305843009213693953: allowed are up to 2^61 [");
     REFUSES(host_bytes = over, "host_bytes 2305843009213693953: allowed are up to 2^61 [");
     REFUSES(static_bytes = over, "static_bytes 2305843009213693953: allowed are up to 2^61 [");

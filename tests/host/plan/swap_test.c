@@ -309,7 +309,7 @@ PST_TEST(Swap, LargeNumbers)
 
 PST_TEST(Swap, BadConfigs)
 {
-    REFUSES(struct_size = 8, "struct_size 8: use PST_SWAP_CONFIG_INIT (");
+    REFUSES(struct_size = 8, "struct_size 8: pst_swap_config has ");
     REFUSES(num_tokens = 0, "num_tokens 0: must be at least 1 [");
     REFUSES(block_tokens = 131073, "block_tokens 131073: allowed are up to num_tokens, 131072 [");
     REFUSES(link_bytes_per_second = 0, "link_bytes_per_second 0: must be at least 1 [");

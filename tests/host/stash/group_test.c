@@ -98,7 +98,7 @@ PST_TEST(Group, EveryFieldOfTheConfigIsChecked)
 {
     draft self;
     begin(&self);
-    CHECK_SPOILED(&self, config.struct_size, 0, "struct_size 0: use PST_GROUP_CONFIG_INIT (");
+    CHECK_SPOILED(&self, config.struct_size, 0, "struct_size 0: pst_group_config has ");
     CHECK_SPOILED(&self, config.struct_size, 47, "struct_size 47: ");
     CHECK_SPOILED(&self, config.spaces, NULL, "spaces or tensors is NULL");
     CHECK_SPOILED(&self, config.tensors, NULL, "spaces or tensors is NULL");

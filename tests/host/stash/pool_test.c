@@ -67,8 +67,8 @@ PST_TEST(Pool, EveryFieldOfTheConfigIsChecked)
 {
     small_scene self;
     small_configs(&self);
-    CHECK_SPOILED(struct_size, 0, "struct_size 0: use PST_POOL_CONFIG_INIT (");
-    CHECK_SPOILED(struct_size, 1000, "struct_size 1000: use PST_POOL_CONFIG_INIT (");
+    CHECK_SPOILED(struct_size, 0, "struct_size 0: pst_pool_config has ");
+    CHECK_SPOILED(struct_size, 1000, "struct_size 1000: pst_pool_config has ");
     CHECK_SPOILED(page_bytes, 8192, "page_bytes 8192: allowed are powers of two, 16384 to 4194304");
     CHECK_SPOILED(page_bytes, 24576, "page_bytes 24576: allowed are powers of two");
     CHECK_SPOILED(page_bytes, 8388608, "page_bytes 8388608: allowed are powers of two");
@@ -130,15 +130,14 @@ PST_TEST(Pool, BytesAreThoseOfItsParts)
 PST_TEST(Pool, RecommendsTheQuantileAskedFor)
 {
     const pst_pool_status status = {.demand_high_water = 9, .demand_quantiles = {5, 6, 7, 8}};
-    static const uint32_t others[] = {0, 1, 499, 501, 950, 998, 1001, UINT32_MAX};
-    CHECK_EQ(pst_pool_recommend_pages(&status, 500), 5);
-    CHECK_EQ(pst_pool_recommend_pages(&status, 900), 6);
-    CHECK_EQ(pst_pool_recommend_pages(&status, 990), 7);
-    CHECK_EQ(pst_pool_recommend_pages(&status, 999), 8);
-    CHECK_EQ(pst_pool_recommend_pages(&status, 1000), 9);
-    CHECK_EQ(pst_pool_recommend_pages(NULL, 1000), 0);
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        CHECK_EQ(pst_pool_recommend_pages(&status, others[i]), 0);
+    uint64_t pages = 0;
+    for (int share = PST_STEPS_P50; share <= PST_STEPS_ALL; share++) {
+        CHECK_OK(pst_pool_recommend_pages(&status, (pst_steps_share)share, &pages));
+        CHECK_EQ(pages, 5 + share);
+    }
+    CHECK_STATUS(pst_pool_recommend_pages(&status, (pst_steps_share)990, &pages), PST_E_INVALID);
+    CHECK_STATUS(pst_pool_recommend_pages(NULL, PST_STEPS_ALL, &pages), PST_E_INVALID);
+    CHECK_STATUS(pst_pool_recommend_pages(&status, PST_STEPS_ALL, NULL), PST_E_INVALID);
 }
 
 PST_TEST(Pool, CallersMemoryMustBeAlignedAndLargeEnough)

@@ -187,11 +187,11 @@ PST_TEST(Ticket, OptionsAreChecked)
     pst_stash_options stash = PST_STASH_OPTIONS_INIT;
     stash.struct_size = 8;
     CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_INVALID);
-    CHECK_SAID("struct_size 8: use PST_STASH_OPTIONS_INIT (24)");
+    CHECK_SAID("struct_size 8: pst_stash_options has ");
     pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
     restore.struct_size = 0;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
-    CHECK_SAID("struct_size 0: use PST_RESTORE_OPTIONS_INIT (32)");
+    CHECK_SAID("struct_size 0: pst_restore_options has ");
     restore = (pst_restore_options)PST_RESTORE_OPTIONS_INIT;
     restore.pages = (pst_restore_pages)2;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);

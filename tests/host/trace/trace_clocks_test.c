@@ -108,7 +108,7 @@ PST_TEST(TraceClocks, MarksThatMakeNoSense)
     };
     pst_trace_config config = config_of(PST_TRACE_CSV);
     REFUSES_EACH(&config, cases);
-    config.iteration = 0; /* the record may stand before the iteration */
+    config.has_iteration = true; /* the record may stand before the iteration */
     reads_as(&config,
              CSV_HEADER RECORD(5, 1) "mark,3,,,,,,,iteration\n" MALLOC(1, 0) WAIT(5, 0) FREE(1, 0),
              "#3 +1:8 #5 -1");

@@ -131,21 +131,19 @@ PST_TEST(TraceDerive, Refusals)
         CHECK_MSG(strncmp(pst_last_message(), message, strlen(message)) == 0, \
                   "\"%s\" is not \"%s\"", pst_last_message(), message);       \
     } while (0)
-    REFUSES(struct_size, 1, "struct_size 1: use");
+    REFUSES(struct_size, 1, "struct_size 1: pst_trace_");
     REFUSES(part, PST_TRACE_NUM_PARTS, "part 4: allowed is 0..3");
-    REFUSES(micro_batch, 0, "micro_batch 0: allowed is 1..1073741824");
-    REFUSES(sequence_size, 0, "sequence_size 0: allowed is 1..");
+    REFUSES(micro_batch, (1u << 30) + 1, "micro_batch 1073741825: allowed is 1..1073741824");
     REFUSES(sequence_size, 1001, "sequence_size 1001: allowed is a multiple of 8");
     REFUSES(hidden_size, 4098, "hidden_size 4098: allowed is a multiple of 4");
     REFUSES(num_heads, 30, "num_heads 30: allowed is a multiple of 4");
     REFUSES(ffn_size, 3, "ffn_size 3: allowed is a multiple of 4");
-    REFUSES(vocab_size, 0, "vocab_size 0: allowed");
-    REFUSES(tensor_parallel, 0, "tensor_parallel 0: allowed is 1..65536");
-    REFUSES(context_parallel, 0, "context_parallel 0: allowed is 1..65536");
-    REFUSES(num_layers, 0, "num_layers 0: allowed is 1..1048576");
-    REFUSES(alpha_den, 0, "alpha_den 0: allowed");
+    REFUSES(vocab_size, 1u << 31, "vocab_size 2147483648: allowed");
+    REFUSES(tensor_parallel, 65537, "tensor_parallel 65537: allowed is 1..65536");
+    REFUSES(context_parallel, 65537, "context_parallel 65537: allowed is 1..65536");
+    REFUSES(num_layers, 1u << 21, "num_layers 2097152: allowed is 1..1048576");
     REFUSES(alpha_num, 5, "alpha_num 5: allowed is 0..4");
-    REFUSES(num_micro_batches, 0, "num_micro_batches 0: allowed");
+    REFUSES(num_micro_batches, 1u << 21, "num_micro_batches 2097152: allowed");
     REFUSES(warmup, 1u << 21, "warmup 2097152: allowed");
     REFUSES(sequence_size, UINT64_C(1) << 41,
             "sequence_size 2199023255552: allowed is 1..1099511627776");

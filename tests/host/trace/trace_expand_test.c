@@ -244,9 +244,9 @@ PST_TEST(TraceExpand, Refusals)
     refuses(M(1, 1) M(2, 1) M(5, 5) M(6, 6) M(7, 7) D(7) D(6) D(5) M(9, 9) D(2) D(1) D(9), &two,
             "what repeats, at requests 0 and 9, is not half of the trace: label");
     two.struct_size = 0;
-    refuses(fits, &two, "struct_size 0: use");
-    two = layers_of(0);
-    refuses(fits, &two, "num_layers 0: allowed is 1..1048576");
+    refuses(fits, &two, "struct_size 0: pst_trace_");
+    two = layers_of(1u << 21);
+    refuses(fits, &two, "num_layers 2097152: allowed is 1..1048576");
     two = layers_of(1);
     two.num_micro_batches = 1u << 21;
     refuses(fits, &two, "num_micro_batches 2097152: allowed is 0..1048576");
@@ -254,8 +254,8 @@ PST_TEST(TraceExpand, Refusals)
     two.order = (pst_trace_order)2;
     refuses(fits, &two, "order 2: allowed are sequential and 1f1b");
     two.order = PST_ORDER_1F1B;
-    two.num_stages = 0;
-    refuses(fits, &two, "num_stages 0: allowed");
+    two.num_stages = 1u << 31;
+    refuses(fits, &two, "num_stages 2147483648: allowed");
     two.num_stages = two.stage = 3;
     refuses(fits, &two, "stage 3: allowed is 0..2, below num_stages");
 }

@@ -137,8 +137,8 @@ static void naive_release(naive *self, int which)
 PST_TEST(TraceSummary, OnlinePeakAsTheNaiveOne)
 {
     static pst_trace_request rows[SLOTS];
-    const pst_trace_config config = {sizeof(config), PST_TRACE_CSV,  "t", 0,
-                                     PST_TRACE_NONE, PST_TRACE_NONE, true};
+    const pst_trace_config config = {
+        .struct_size = sizeof(config), .name = "t", .keep_unfreed = true};
     for (uint64_t seed = 1; seed <= 20; seed++) {
         uint64_t state = seed * 77, peak = 0, id = 0;
         naive self = {.num = 0};

@@ -96,7 +96,7 @@ PST_TEST(Trace, OneRank)
                                           "free,1,,,,,,1,\n";
     pst_trace_config config = config_of(PST_TRACE_CSV);
     refuses_text(&config, text, "t:3: field rank: 1: allowed is 0 as at 2, or choose one rank");
-    config.rank = 0;
+    config.has_rank = true;
     reads_as(&config, text, "+1:5 -1");
     config.rank = 1;
     reads_as(&config, text, "+1:6 -1");
@@ -112,6 +112,7 @@ PST_TEST(Trace, OneIteration)
                    "mark,9,,,,,,,use\nfree,2,,,,,,,\nfree,9,,,,,,,\nmalloc,1,5,,,,,,\n"
                    "free,1,,,,,,,\n";
     pst_trace_config config = config_of(PST_TRACE_CSV);
+    config.has_iteration = true;
     config.iteration = 1; /* what is from before is neither freed nor used in it */
     reads_as(&config, text, "#1 +2:6 -2 +1:5 -1");
     config.iteration = 0;

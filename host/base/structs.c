@@ -1,0 +1,38 @@
+/* Structs of callers that were compiled with older headers. */
+#include "host/base/structs.h"
+
+#include <string.h>
+
+#define KEEPS_ITS_START(type, bytes) \
+    _Static_assert(sizeof(type) >= (bytes), #type " had more fields in version 0.1");
+PSTI_GROWING_STRUCTS(KEEPS_ITS_START)
+#define IS_FROZEN(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " is frozen");
+PSTI_FROZEN_STRUCTS(IS_FROZEN)
+
+pst_status psti_check_size(const char *what, uint64_t bytes, const char *type, size_t first,
+                           size_t known)
+{
+    PSTI_CHECK(bytes >= first && bytes <= known, PST_E_INVALID,
+               "%s %llu: %s has %zu to %zu bytes in pagestash %d.%d.%d%s", what,
+               (unsigned long long)bytes, type, first, known, PST_VERSION_MAJOR, PST_VERSION_MINOR,
+               PST_VERSION_PATCH,
+               bytes > known ? ", which is older than the caller's headers" : "; use its _INIT");
+    return PST_OK;
+}
+
+pst_status psti_take_struct(void *to, const void *from, const char *type, size_t first,
+                            size_t known)
+{
+    size_t bytes = 0;
+    PSTI_CHECK(from, PST_E_INVALID, "%s is NULL", type);
+    memcpy(&bytes, from, sizeof(bytes));
+    PSTI_TRY(psti_check_size("struct_size", bytes, type, first, known));
+    memcpy(to, from, bytes);
+    memcpy(to, &known, sizeof(known));
+    return PST_OK;
+}
+
+void psti_take_element(void *to, const void *array, uint64_t i, size_t bytes)
+{
+    memcpy(to, (const unsigned char *)array + i * bytes, bytes);
+}

@@ -1,0 +1,103 @@
+/* Structs whose size the caller says (api.h): what is taken from older callers, what they get. */
+#ifndef PSTI_HOST_STRUCTS_H
+#define PSTI_HOST_STRUCTS_H
+
+#include <pagestash/pagestash.h>
+
+#include "host/base/base.h"
+
+/* X(struct, bytes it had in version 0.1). Fields are added at the end of a struct, no earlier than
+ * at that many bytes: what older callers have there is padding. */
+#define PSTI_GROWING_STRUCTS(X)   \
+    X(pst_arena_config, 88)       \
+    X(pst_arena_stats, 432)       \
+    X(pst_calibrate_config, 32)   \
+    X(pst_device_info, 168)       \
+    X(pst_estimate_config, 448)   \
+    X(pst_estimate_ledger, 984)   \
+    X(pst_estimate_memory, 160)   \
+    X(pst_estimate_modules, 3624) \
+    X(pst_estimate_moe, 128)      \
+    X(pst_estimate_params, 88)    \
+    X(pst_estimate_traffic, 1544) \
+    X(pst_group_config, 48)       \
+    X(pst_memory_map, 232)        \
+    X(pst_memory_map_config, 144) \
+    X(pst_migrate_options, 40)    \
+    X(pst_plan, 72)               \
+    X(pst_plan_block, 24)         \
+    X(pst_plan_config, 64)        \
+    X(pst_plan_problem, 88)       \
+    X(pst_plan_tensor, 40)        \
+    X(pst_pool_config, 80)        \
+    X(pst_restore_options, 32)    \
+    X(pst_row_space, 32)          \
+    X(pst_stash_options, 24)      \
+    X(pst_swap_choice, 80)        \
+    X(pst_swap_config, 80)        \
+    X(pst_tensor, 40)             \
+    X(pst_trace_config, 48)       \
+    X(pst_trace_derivation, 96)   \
+    X(pst_trace_expansion, 64)    \
+    X(pst_trace_summary, 88)
+
+/* X(struct, its bytes), for ever. */
+#define PSTI_FROZEN_STRUCTS(X)        \
+    X(pst_copy_choice, 24)            \
+    X(pst_copy_rate, 16)              \
+    X(pst_copy_rates, 280)            \
+    X(pst_env_info, 56)               \
+    X(pst_estimate_entry, 24)         \
+    X(pst_estimate_event, 64)         \
+    X(pst_estimate_module, 112)       \
+    X(pst_estimate_op, 48)            \
+    X(pst_estimate_process_group, 24) \
+    X(pst_estimate_states, 72)        \
+    X(pst_graph_info, 16)             \
+    X(pst_group_usage, 24)            \
+    X(pst_launch_options, 16)         \
+    X(pst_pattern, 24)                \
+    X(pst_plan_fault, 24)             \
+    X(pst_plan_range, 16)             \
+    X(pst_plan_row, 40)               \
+    X(pst_pool_status, 256)           \
+    X(pst_region, 16)                 \
+    X(pst_swap_filled, 32)            \
+    X(pst_swap_shape, 48)             \
+    X(pst_swap_tensor, 16)            \
+    X(pst_trace_pass, 32)             \
+    X(pst_trace_request, 56)          \
+    X(pst_trace_tensor, 88)
+
+enum {
+#define PSTI_FIRST_BYTES(type, bytes) psti_first_bytes_##type = (bytes),
+    PSTI_GROWING_STRUCTS(PSTI_FIRST_BYTES)
+#undef PSTI_FIRST_BYTES
+};
+
+/* Whether first <= bytes <= known. what: "struct_size", or the name of the field or argument. */
+pst_status psti_check_size(const char *what, uint64_t bytes, const char *type, size_t first,
+                           size_t known);
+
+/* Copies a struct that begins with struct_size into a zeroed one of `known` bytes. */
+pst_status psti_take_struct(void *to, const void *from, const char *type, size_t first,
+                            size_t known);
+
+/* Element i of an array whose elements have `bytes` each, into a zeroed whole one. */
+void psti_take_element(void *to, const void *array, uint64_t i, size_t bytes);
+
+/* Declares `name`, a whole struct with what the caller's has. */
+#define PSTI_TAKE(type, name, from) \
+    type name = {0};                \
+    PSTI_TRY(psti_take_struct(&(name), from, #type, psti_first_bytes_##type, sizeof(type)))
+
+/* The same of options, which may be NULL. */
+#define PSTI_TAKE_OPTIONS(type, name, from)    \
+    type name = {.struct_size = sizeof(type)}; \
+    if (from)                                  \
+    PSTI_TRY(psti_take_struct(&(name), from, #type, psti_first_bytes_##type, sizeof(type)))
+
+#define PSTI_CHECK_SIZE(type, bytes) \
+    psti_check_size(#bytes, bytes, #type, psti_first_bytes_##type, sizeof(type))
+
+#endif
