@@ -1,5 +1,6 @@
 /* pagestash-arena-bench: what a planned request costs, in nanoseconds of processor time per malloc with
  * its free, in the order of a plan, beside those of the C library for the same sequence. */
+#include "bench/common/must.h"
 #include "bench/common/samples.h"
 #include "tools/common/flags.h"
 #include "tools/common/json_out.h"
@@ -31,20 +32,6 @@ typedef struct scene {
     pst_arena *arena;
 } scene;
 
-static void check(pst_status status)
-{
-    const int code = tool_status(status);
-    if (code != TOOL_OK)
-        exit(code);
-}
-
-static void *need(void *memory)
-{
-    if (!memory)
-        exit(tool_fail(TOOL_NO, "out of memory"));
-    return memory;
-}
-
 /* Sizes of a few kinds, lives of any length; freed addresses serve the same size again. */
 static void make_rows(scene *self, uint64_t num_requests)
 {
@@ -52,9 +39,9 @@ static void make_rows(scene *self, uint64_t num_requests)
     uint64_t top = 0;
     uint64_t num_live = 0;
     uint64_t num_free[NUM_SIZES] = {0};
-    uint64_t *live = need(calloc(MAX_LIVE, sizeof(*live)));
-    uint64_t *pool = need(calloc((size_t)NUM_SIZES * MAX_LIVE, sizeof(*pool)));
-    self->rows = need(calloc(num_requests, sizeof(*self->rows)));
+    uint64_t *live = bench_need(calloc(MAX_LIVE, sizeof(*live)));
+    uint64_t *pool = bench_need(calloc((size_t)NUM_SIZES * MAX_LIVE, sizeof(*pool)));
+    self->rows = bench_need(calloc(num_requests, sizeof(*self->rows)));
     while (self->num_rows < num_requests) {
         const uint64_t left = num_requests - self->num_rows;
         pst_plan_row *row = &self->rows[self->num_rows++];
@@ -87,13 +74,14 @@ static void make_rows(scene *self, uint64_t num_requests)
 
 static void run_arena(scene *self)
 {
-    check(pst_arena_iteration(self->arena));
+    bench_check_status(pst_arena_iteration(self->arena));
     for (uint64_t i = 0; i < self->num_rows; i++) {
         const pst_plan_row *row = &self->rows[i];
         if (row->op == PST_PLAN_OP_MALLOC)
-            check(pst_arena_malloc(self->arena, row->bytes, &self->addresses[row->id], NULL));
+            bench_check_status(
+                pst_arena_malloc(self->arena, row->bytes, &self->addresses[row->id], NULL));
         else
-            check(pst_arena_free(self->arena, self->addresses[row->id], NULL));
+            bench_check_status(pst_arena_free(self->arena, self->addresses[row->id], NULL));
     }
 }
 
@@ -102,7 +90,7 @@ static void run_libc(scene *self)
     for (uint64_t i = 0; i < self->num_rows; i++) {
         const pst_plan_row *row = &self->rows[i];
         if (row->op == PST_PLAN_OP_MALLOC)
-            self->addresses[row->id] = need(malloc(row->bytes));
+            self->addresses[row->id] = bench_need(malloc(row->bytes));
         else
             free(self->addresses[row->id]);
     }
@@ -116,8 +104,8 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* Nanoseconds per pair; the first run, which takes the memory, is not counted. */
-static bench_times measure(scene *self, void (*run)(scene *), uint64_t iterations)
+/* Median nanoseconds per pair; the first run, which takes the memory, is not counted. */
+static double measure(scene *self, void (*run)(scene *), uint64_t iterations)
 {
     bench_series series = {.num = 0};
     run(self);
@@ -127,41 +115,25 @@ static bench_times measure(scene *self, void (*run)(scene *), uint64_t iteration
             run(self);
         bench_series_add(&series, (now() - begin) * 1e9 / (double)(iterations * self->num_tensors));
     }
-    return bench_summary(&series);
+    return bench_summary(&series).median;
 }
 
-static void put_times(json_t **object, const char *name, const bench_times *ns)
+static int report(const options *chosen, const pst_arena_stats *stats, double arena, double libc)
 {
-    json_t *times = json_object();
-    json_put_whole(&times, "samples", ns->samples);
-    json_put(&times, "ns_min", json_number(ns->min));
-    json_put(&times, "ns_median", json_number(ns->median));
-    json_put(&times, "ns_max", json_number(ns->max));
-    json_put(object, name, times);
-}
-
-static int report(const options *chosen, const pst_arena_stats *stats, const bench_times *arena,
-                  const bench_times *libc)
-{
-    const uint64_t unplanned = stats->requests - stats->planned;
+    metric_list list = {.num = 0};
+    metrics_add_count(&list, "requests_per_iteration", chosen->requests);
+    metrics_add_bytes(&list, "arena_bytes", stats->arena_bytes);
+    metrics_add_count(&list, "requests_not_planned", stats->requests - stats->planned);
+    metrics_add_real(&list, "arena_ns_per_pair", arena);
+    metrics_add_real(&list, "libc_ns_per_pair", libc);
     if (chosen->json) {
         json_t *object = json_begin("pagestash-arena-bench", 1);
-        json_put_whole(&object, "requests", chosen->requests);
-        json_put_whole(&object, "arena_bytes", stats->arena_bytes);
-        json_put_whole(&object, "unplanned", unplanned);
-        put_times(&object, "arena", arena);
-        put_times(&object, "libc", libc);
+        json_put_metrics(&object, &list);
         TOOL_TRY(json_write(object, chosen->json));
     }
-    if (chosen->json == NULL || strcmp(chosen->json, "-") != 0) {
-        printf("requests per iteration: %llu\n", (unsigned long long)chosen->requests);
-        printf("arena bytes: %llu\n", (unsigned long long)stats->arena_bytes);
-        printf("requests not planned: %llu\n", (unsigned long long)unplanned);
-        printf("arena ns per pair: %.1f\n", arena->median);
-        printf("libc ns per pair: %.1f\n", libc->median);
-    }
-    TOOL_TRY(tool_flush(TOOL_OK));
-    return unplanned ? TOOL_NO : TOOL_OK;
+    for (size_t i = 0; i < list.num && (!chosen->json || strcmp(chosen->json, "-") != 0); i++)
+        metrics_print(&list.items[i]);
+    return tool_flush(stats->requests == stats->planned ? TOOL_OK : TOOL_NO);
 }
 
 int main(int argc, char **argv)
@@ -182,17 +154,17 @@ int main(int argc, char **argv)
     tool_name = "pagestash-arena-bench";
     TOOL_TRY(flags_parse(&table, argc, argv, &chosen));
     make_rows(&self, chosen.requests);
-    self.addresses = need(calloc(self.num_tensors, sizeof(*self.addresses)));
-    check(pst_device_open("host", 0, &self.device));
-    check(pst_plan_file_make(self.rows, self.num_rows, &self.plan));
-    check(pst_arena_create(self.device, self.plan, NULL, &self.arena));
-    const bench_times arena = measure(&self, run_arena, chosen.iterations);
-    check(pst_arena_get_stats(self.arena, &stats));
-    const bench_times libc = measure(&self, run_libc, chosen.iterations);
-    const int code = report(&chosen, &stats, &arena, &libc);
-    check(pst_arena_destroy(self.arena));
+    self.addresses = bench_need(calloc(self.num_tensors, sizeof(*self.addresses)));
+    bench_check_status(pst_device_open("host", 0, &self.device));
+    bench_check_status(pst_plan_file_make(self.rows, self.num_rows, &self.plan));
+    bench_check_status(pst_arena_create(self.device, self.plan, NULL, &self.arena));
+    const double arena = measure(&self, run_arena, chosen.iterations);
+    bench_check_status(pst_arena_get_stats(self.arena, &stats));
+    const double libc = measure(&self, run_libc, chosen.iterations);
+    const int code = report(&chosen, &stats, arena, libc);
+    bench_check_status(pst_arena_destroy(self.arena));
     pst_plan_file_destroy(self.plan);
-    check(pst_device_close(self.device));
+    bench_check_status(pst_device_close(self.device));
     free(self.addresses);
     free(self.rows);
     return code;

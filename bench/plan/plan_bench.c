@@ -1,5 +1,6 @@
 /* pagestash-plan-bench: how long plans with a proof take, beside what others were measured at. Times of
  * others (docs/planner.md) were measured on a machine of the same size, not in this run. */
+#include "bench/common/must.h"
 #include "bench/common/samples.h"
 #include "bench/plan/tilings.h"
 #include "tools/common/flags.h"
@@ -31,25 +32,6 @@ typedef struct options {
 static options chosen;
 static json_t *rows;
 static FILE *table; /* NULL when the report goes to stdout */
-
-static void stop(const char *what)
-{
-    exit(tool_fail(TOOL_NO, "%s", what));
-}
-
-static void *need(void *memory)
-{
-    if (memory == NULL)
-        stop("out of memory");
-    return memory;
-}
-
-static void check(pst_status status)
-{
-    const int code = tool_status(status);
-    if (code != TOOL_OK)
-        exit(code);
-}
 
 static bool is_over(void *deadline)
 {
@@ -90,14 +72,14 @@ static double run_once(const instance *of, uint64_t *offsets, pst_plan *plan)
     config.is_over = is_over;
     config.user = &deadline;
     const double begin = bench_now();
-    check(pst_plan_run(&problem, &config, offsets, plan));
+    bench_check_status(pst_plan_run(&problem, &config, offsets, plan));
     const double seconds = bench_now() - begin;
     pst_plan_fault fault;
     uint64_t peak;
     problem.capacity = 0;
-    check(pst_plan_check(&problem, offsets, &fault, &peak));
+    bench_check_status(pst_plan_check(&problem, offsets, &fault, &peak));
     if (fault.kind != PST_PLAN_RIGHT || peak != plan->peak)
-        stop("a plan is wrong");
+        exit(tool_fail(TOOL_NO, "a plan is wrong"));
     return seconds;
 }
 
@@ -129,7 +111,7 @@ static void add_row(const instance *of, const pst_plan *plan, double seconds)
 
 static void run(const instance *of)
 {
-    uint64_t *offsets = need(calloc(of->num_tensors + 1, sizeof(*offsets)));
+    uint64_t *offsets = bench_need(calloc(of->num_tensors + 1, sizeof(*offsets)));
     bench_series series = {.num = 0};
     double seconds;
     pst_plan plan;
@@ -147,7 +129,7 @@ static void run_trace(instance of, pst_trace *trace)
 {
     const pst_trace_tensor *from = pst_trace_tensors(trace);
     of.num_tensors = pst_trace_num_tensors(trace);
-    pst_plan_tensor *tensors = need(calloc(of.num_tensors + 1, sizeof(*tensors)));
+    pst_plan_tensor *tensors = bench_need(calloc(of.num_tensors + 1, sizeof(*tensors)));
     for (uint64_t i = 0; i < of.num_tensors; i++)
         tensors[i] = (pst_plan_tensor){.bytes = from[i].bytes,
                                        .begin = of.has_times ? from[i].begin_time : from[i].begin,
@@ -180,7 +162,7 @@ static void run_minimalloc(void)
             config.format = PST_TRACE_MINIMALLOC;
             config.name = path;
             pst_trace *trace;
-            check(pst_trace_read(&config, tool_read, (void *)&file, &trace));
+            bench_check_status(pst_trace_read(&config, tool_read, (void *)&file, &trace));
             close(file);
             run_trace((instance){.name = name,
                                  .has_times = true,
@@ -229,7 +211,7 @@ static void run_derived(void)
         derivation.full = shapes[k].full;
         derivation.fused_loss = shapes[k].fused_loss;
         pst_trace *trace;
-        check(pst_trace_derive(&derivation, &trace));
+        bench_check_status(pst_trace_derive(&derivation, &trace));
         run_trace((instance){.name = shapes[k].name, .align = 512, .target = shapes[k].target},
                   trace);
         pst_trace_destroy(trace);
@@ -306,7 +288,7 @@ static size_t write_rows(char *text)
 static void run_reader(void)
 {
     const pst_trace_config config = PST_TRACE_CONFIG_INIT;
-    char *text = need(malloc((size_t)(ROWS + 1) * ROW_BYTES));
+    char *text = bench_need(malloc((size_t)(ROWS + 1) * ROW_BYTES));
     const size_t bytes = write_rows(text);
     bench_series series = {.num = 0};
     for (int i = 0; i < SAMPLES; i++) {
@@ -314,9 +296,9 @@ static void run_reader(void)
         pst_trace_reader *reader;
         pst_trace_request request;
         const double begin = bench_now();
-        check(pst_trace_reader_open(&config, read_text, &source, &reader));
+        bench_check_status(pst_trace_reader_open(&config, read_text, &source, &reader));
         for (uint64_t k = 0; k < ROWS; k++)
-            check(pst_trace_reader_next(reader, &request));
+            bench_check_status(pst_trace_reader_next(reader, &request));
         pst_trace_reader_close(reader);
         bench_series_add(&series, bench_now() - begin);
     }

@@ -1,34 +1,23 @@
 /* In place of the .cu files where the library has no cuda device, whose own functions fail first. */
 #include "bench/stash/gpu.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* no stub looks at its arguments */
+
 static const char *const absent = "this program was built without CUDA";
 
 const char *bench_gpu_get_facts(int index, bench_gpu_facts *facts_out)
 {
-    (void)index;
-    (void)facts_out;
     return absent;
 }
 
 const char *bench_gpu_copy(pst_backend backend, bool streaming, int num_sms, void *to,
                            const void *from, uint64_t bytes, pst_stream stream)
 {
-    (void)backend;
-    (void)streaming;
-    (void)num_sms;
-    (void)to;
-    (void)from;
-    (void)bytes;
-    (void)stream;
     return absent;
 }
 
 const char *bench_gpu_transform(void *to, const void *from, uint64_t bytes, pst_stream stream)
 {
-    (void)to;
-    (void)from;
-    (void)bytes;
-    (void)stream;
     return absent;
 }
 
@@ -36,44 +25,30 @@ const char *bench_gpu_batched(void *scratch, size_t *scratch_bytes, void *const 
                               void *const *to, const uint32_t *sizes, uint32_t num,
                               pst_stream stream)
 {
-    (void)scratch;
-    (void)scratch_bytes;
-    (void)from;
-    (void)to;
-    (void)sizes;
-    (void)num;
-    (void)stream;
     return absent;
 }
 
 const char *bench_gpu_probe_begin(pst_stream stream)
 {
-    (void)stream;
     return absent;
 }
 
 const char *bench_gpu_probe_end(pst_stream stream, bench_grid *grid_out)
 {
-    (void)stream;
-    (void)grid_out;
     return absent;
 }
 
 const char *bench_gpu_empty(const bench_grid *grid, pst_stream stream)
 {
-    (void)grid;
-    (void)stream;
     return absent;
 }
 
 const char *bench_gpu_idle(pst_stream stream)
 {
-    (void)stream;
     return absent;
 }
 
 const char *bench_gpu_hold(pst_stream stream)
 {
-    (void)stream;
     return absent;
 }

@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-typedef struct case_list {
-    bench_case *cases;
-    size_t num;
-    bench_case base; /* of the sweep that is being written */
-} case_list;
-
 const char *bench_sweep_name(bench_sweep sweep)
 {
     static const char *const names[] = {"bytes",   "num_sms", "page_size", "ring",
@@ -49,142 +43,119 @@ bench_case bench_base_case(void)
                         .pattern = BENCH_PREFIX};
 }
 
-static bench_case *add(case_list *list)
+/* ---- what each sweep varies ---- */
+
+#define END UINT32_MAX
+#define LIST(...)        \
+    (const uint32_t[])   \
+    {                    \
+        __VA_ARGS__, END \
+    }
+
+typedef struct sweep_list {
+    bench_sweep sweep;
+    bool peers, scales;
+    bool each_backend;
+    const uint32_t *values; /* MiB, KiB of pages, or what the sweep is called after */
+    const uint32_t *quick;  /* NULL: the same */
+} sweep_list;
+
+/* gemm, pairs and host are not made of configurations. */
+static const sweep_list lists[] = {
+    {.sweep = BENCH_SWEEP_BYTES,
+     .peers = true,
+     .values = LIST(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048),
+     .quick = LIST(1, 16, 64, 256, 512)},
+    {.sweep = BENCH_SWEEP_NUM_SMS,
+     .each_backend = true,
+     .values = LIST(1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 0),
+     .quick = LIST(8, 32, 48, 0)},
+    {.sweep = BENCH_SWEEP_PAGE_SIZE,
+     .values = LIST(16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+     .quick = LIST(16, 64, 256, 1024, 4096)},
+    {.sweep = BENCH_SWEEP_RING, .values = LIST(BENCH_FRESH, BENCH_SHUFFLED, BENCH_REVERSED)},
+    {.sweep = BENCH_SWEEP_PATTERN,
+     .peers = true,
+     .values = LIST(BENCH_UNIFORM, BENCH_ZIPF, BENCH_HOT_EXPERT, BENCH_EMPTY, BENCH_FULL)},
+    {.sweep = BENCH_SWEEP_TENSORS,
+     .scales = true,
+     .values = LIST(1, 2, 4, 6, 8, 16, 32, 64),
+     .quick = LIST(1, 6, 64)},
+    {.sweep = BENCH_SWEEP_ALIGNMENT, .values = LIST(16, 4, 2)},
+    {.sweep = BENCH_SWEEP_BACKEND,
+     .each_backend = true,
+     .values = LIST(64, 4, 512),
+     .quick = LIST(64)},
+};
+
+static void set_value(bench_case *one, uint32_t value)
 {
-    if (list->num == BENCH_MAX_CASES)
-        return &list->cases[BENCH_MAX_CASES - 1];
-    list->cases[list->num] = list->base;
-    return &list->cases[list->num++];
+    switch (one->sweep) {
+    case BENCH_SWEEP_NUM_SMS:
+        one->num_sms = (int)value;
+        break;
+    case BENCH_SWEEP_PAGE_SIZE:
+        one->page_bytes = value * BENCH_KIB;
+        break;
+    case BENCH_SWEEP_RING:
+        one->ring = (bench_ring)value;
+        break;
+    case BENCH_SWEEP_PATTERN:
+        one->pattern = (bench_pattern)value;
+        break;
+    case BENCH_SWEEP_TENSORS:
+        one->tensors = value;
+        break;
+    case BENCH_SWEEP_ALIGNMENT:
+        one->alignment = value;
+        break;
+    default:
+        one->bytes = value * BENCH_MIB;
+    }
 }
 
-static void add_bytes(case_list *list, bool is_host, bool quick)
+/* The size in sweeps that are not of sizes. */
+static uint64_t usual_mib(bench_sweep sweep, bool is_host, bool quick)
 {
-    static const uint64_t host_mib[] = {1, 16, 64}, cuda_mib[] = {1, 16, 64, 256, 512};
-    const uint64_t *mib = is_host ? host_mib : cuda_mib;
-    const size_t num =
-        is_host ? sizeof(host_mib) / sizeof(mib[0]) : sizeof(cuda_mib) / sizeof(mib[0]);
-    list->base.peers = true;
-    for (size_t i = 0; quick && i < num; i++)
-        add(list)->bytes = mib[i] * BENCH_MIB;
+    if (sweep == BENCH_SWEEP_TENSORS)
+        return 16;
+    if (sweep == BENCH_SWEEP_NUM_SMS && !is_host) /* a launch costs little beside so many bytes */
+        return 256;
+    return is_host ? (quick ? 16 : 64) : (quick ? 64 : 256);
+}
+
+static bool is_possible(const pst_device_info *device, bench_sweep sweep, uint32_t value,
+                        bool quick)
+{
+    if (sweep == BENCH_SWEEP_NUM_SMS)
+        return (int)value < device->num_sms;
     /* on host with its anchors under 4 GiB of memory */
-    for (uint64_t bytes = BENCH_MIB; !quick && bytes <= (is_host ? 512 : 2048) * BENCH_MIB;
-         bytes *= 2)
-        add(list)->bytes = bytes;
-}
-
-static void add_num_sms(case_list *list, const pst_device_info *device, bool quick)
-{
-    static const int budgets[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 0};
-    static const int quick_budgets[] = {8, 32, 48, 0};
-    const int *all = quick ? quick_budgets : budgets;
-    if (device->kind == PST_DEVICE_CUDA) /* no launch's cost in what a budget suffices for */
-        list->base.bytes = 256 * BENCH_MIB;
-    for (int backend = PST_BACKEND_LDG; backend <= PST_BACKEND_SQUEEZE; backend++)
-        for (int i = 0;; i++) {
-            if (all[i] < device->num_sms) {
-                bench_case *one = add(list);
-                one->backend = (pst_backend)backend;
-                one->num_sms = all[i];
-            }
-            if (all[i] == 0)
-                break;
-        }
-}
-
-static void add_page_size(case_list *list, bool quick)
-{
-    for (uint64_t bytes = PST_PAGE_BYTES_MIN; bytes <= PST_PAGE_BYTES_MAX; bytes *= quick ? 4 : 2)
-        add(list)->page_bytes = bytes;
-}
-
-static void add_ring(case_list *list)
-{
-    for (int ring = BENCH_FRESH; ring <= BENCH_REVERSED; ring++)
-        add(list)->ring = (bench_ring)ring;
-}
-
-static void add_pattern(case_list *list)
-{
-    list->base.peers = true;
-    for (int pattern = BENCH_UNIFORM; pattern < BENCH_NUM_PATTERNS; pattern++)
-        add(list)->pattern = (bench_pattern)pattern;
-}
-
-static void add_tensors(case_list *list, bool quick)
-{
-    static const uint32_t numbers[] = {1, 2, 4, 6, 8, 16, 32, 64};
-    list->base.bytes = 16 * BENCH_MIB;
-    list->base.scales = true;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (!quick || numbers[i] == 1 || numbers[i] == 6 || numbers[i] == 64)
-            add(list)->tensors = numbers[i];
-}
-
-static void add_alignment(case_list *list)
-{
-    for (uint32_t alignment = 16; alignment; alignment = alignment == 16  ? 4
-                                                         : alignment == 4 ? 2
-                                                                          : 0)
-        add(list)->alignment = alignment;
-}
-
-static void add_backend(case_list *list, bool quick)
-{
-    static const uint64_t mib[] = {64, 4, 512};
-    for (size_t i = 0; i < (quick ? 1 : sizeof(mib) / sizeof(mib[0])); i++)
-        for (int backend = PST_BACKEND_LDG; backend <= PST_BACKEND_SQUEEZE; backend++) {
-            bench_case *one = add(list);
-            one->bytes = mib[i] * BENCH_MIB;
-            one->backend = (pst_backend)backend;
-        }
-}
-
-/* The size of the sweeps that are not of sizes. */
-static uint64_t sweep_bytes(bool is_host, bool quick)
-{
-    if (is_host)
-        return (quick ? 16 : 64) * BENCH_MIB;
-    return (quick ? 64 : 256) * BENCH_MIB;
+    return sweep != BENCH_SWEEP_BYTES || device->kind != PST_DEVICE_HOST ||
+           value <= (quick ? 64u : 512u);
 }
 
 size_t bench_cases(const pst_device_info *device, uint32_t sweeps, bool quick, bench_case *cases)
 {
     const bool is_host = device->kind == PST_DEVICE_HOST;
-    case_list list = {.cases = cases};
-    for (int sweep = 0; sweep < BENCH_NUM_SWEEPS; sweep++) {
-        if (!(sweeps & 1u << sweep))
+    size_t num = 0;
+    for (const sweep_list *list = lists; list < lists + sizeof(lists) / sizeof(*lists); list++) {
+        const int last = list->each_backend ? PST_BACKEND_SQUEEZE : PST_BACKEND_AUTO;
+        if (!(sweeps & 1u << list->sweep))
             continue;
-        list.base = bench_base_case();
-        list.base.sweep = (bench_sweep)sweep;
-        list.base.bytes = sweep_bytes(is_host, quick);
-        switch (sweep) {
-        case BENCH_SWEEP_BYTES:
-            add_bytes(&list, is_host, quick);
-            break;
-        case BENCH_SWEEP_NUM_SMS:
-            add_num_sms(&list, device, quick);
-            break;
-        case BENCH_SWEEP_PAGE_SIZE:
-            add_page_size(&list, quick);
-            break;
-        case BENCH_SWEEP_RING:
-            add_ring(&list);
-            break;
-        case BENCH_SWEEP_PATTERN:
-            add_pattern(&list);
-            break;
-        case BENCH_SWEEP_TENSORS:
-            add_tensors(&list, quick);
-            break;
-        case BENCH_SWEEP_ALIGNMENT:
-            add_alignment(&list);
-            break;
-        case BENCH_SWEEP_BACKEND:
-            add_backend(&list, quick);
-            break;
-        default: /* gemm, pairs and host are not made of configurations */
-            break;
-        }
+        bench_case base = bench_base_case();
+        base.sweep = list->sweep;
+        base.bytes = usual_mib(list->sweep, is_host, quick) * BENCH_MIB;
+        base.peers = list->peers;
+        base.scales = list->scales;
+        for (int backend = list->each_backend ? PST_BACKEND_LDG : PST_BACKEND_AUTO; backend <= last;
+             backend++)
+            for (const uint32_t *value = quick && list->quick ? list->quick : list->values;
+                 *value != END; value++)
+                if (is_possible(device, list->sweep, *value, quick)) {
+                    base.backend = (pst_backend)backend;
+                    cases[num] = base;
+                    set_value(&cases[num++], *value);
+                }
     }
-    return list.num;
+    return num;
 }
