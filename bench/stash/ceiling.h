@@ -1,17 +1,12 @@
-/* A0, the ceiling: main.c has it sampled between the others. */
+/* A0, the ceiling; main.c has it sampled between the others. */
 #ifndef PAGESTASH_BENCH_CEILING_H
 #define PAGESTASH_BENCH_CEILING_H
 
-#include "bench/stash/rig.h"
+#include "bench/stash/flat.h"
 
 typedef struct bench_ceiling {
     bench_timer timer;
-    const bench_machine *machine;
-    uint64_t bytes;
-    unsigned char *from, *to;
-    pst_graph *graphs[BENCH_NUM_ANCHORS]; /* NULL: not measured */
-    bench_series *series;                 /* for each anchor */
-    uint64_t mismatched_bytes[BENCH_NUM_ANCHORS];
+    bench_flat flat; /* the candidates */
 } bench_ceiling;
 
 int bench_ceiling_open(bench_ceiling *ceiling, pst_device *device, const bench_machine *machine,
@@ -20,6 +15,7 @@ int bench_ceiling_open(bench_ceiling *ceiling, pst_device *device, const bench_m
 int bench_ceiling_sample(bench_ceiling *ceiling, uint32_t num);
 /* Adds the candidates and says which is A0. */
 int bench_ceiling_report(const bench_ceiling *ceiling, bench_report *report);
+/* Does nothing but return code after a failure. */
 int bench_ceiling_close(bench_ceiling *ceiling, int code);
 
 #endif

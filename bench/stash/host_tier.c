@@ -1,7 +1,7 @@
 /* The pinned tier: a group that is stashed into it and restored, as a whole and in part, beside
  * plain copies of as many bytes. Everything is sampled in turn; the ids of a pool go round, so
  * that all of its memory is used. */
-#include "bench/stash/host_tier.h"
+#include "bench/stash/link.h"
 #include "bench/stash/measure.h"
 
 #include <inttypes.h>
@@ -214,10 +214,10 @@ static void add_row(const host_tier *self, const tier_rig *from, const variant *
                          .mismatched_bytes = of->mismatched_bytes};
     for (int op = 0; op < 2; op++) {
         const bench_series none = {.num = 0}, *series = &of->series[op];
-        const bench_link_copy *best = bench_link_best(&self->link, op);
+        const bench_flat_copy *best = bench_flat_best(&self->link.ways[op], 1);
         row->seconds[op] = bench_summary(series);
         row->share_of_engine[op] =
-            bench_median_ratio(crosses ? &self->link.copies[op][0].series : &none, series);
+            bench_median_ratio(crosses ? &self->link.ways[op].copies[0].series : &none, series);
         row->share_of_sm_copy[op] =
             bench_median_ratio(crosses && best ? &best->series : &none, series);
     }
