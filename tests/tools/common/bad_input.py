@@ -7,6 +7,9 @@ import cli
 from cli import MIB, CommandTest, run
 
 
+EP, RANK = "--expert-model-parallel-size", "--expert-model-parallel-rank"
+
+
 class Usage(CommandTest):
     """Exit codes 2 and 4."""
 
@@ -14,62 +17,38 @@ class Usage(CommandTest):
         path = self.trace()
         large = self.write("step,layer,e0\n0,0,2147483647\n", "large.csv")
         for flags, words in (
-                (["--expert-model-parallel-size", 3], ["--expert-model-parallel-size 3", "8 experts"]),
-                (["--expert-model-parallel-size", 0], ["--expert-model-parallel-size 0", "1.."]),
-                (["--expert-model-parallel-size", 2, "--expert-model-parallel-rank", 2], ["--expert-model-parallel-rank 2", "0..1"]),
-                (["--hidden-size", 0], ["--hidden-size 0", "1.."]),
-                (["--moe-ffn-hidden-size", 0], ["--moe-ffn-hidden-size 0"]),
-                (["--moe-ffn-hidden-size", "-4"], ["--moe-ffn-hidden-size -4"]),
-                (["--hidden-size", "99999999999999999999"], ["--hidden-size 99999999999999999999"]),
+                ([EP, 3], [f"{EP} 3", "8 experts"]),
+                ([EP, 0], [f"{EP} 0", "1.."]),
+                ([EP, 2, RANK, 2], [f"{RANK} 2", "0..1"]),
+                (["--hidden-size", "-4"], ["--hidden-size -4", "1.."]),
+                (["--hidden-size", "9" * 20], ["--hidden-size " + "9" * 20]),
                 (["--hidden-size", "12x"], ["--hidden-size 12x"]),
-                (["--num-layers", 0], ["--num-layers 0"]),
                 (["--num-layers", 4], ["--num-layers 4", "1..3"]),
-                (["--num-micro-batches", 0], ["--num-micro-batches 0"]),
                 (["--num-micro-batches", 3], ["--num-micro-batches 3", "4 steps", "--steps 0:3"]),
                 (["--num-micro-batches", 5], ["--num-micro-batches 5", "1..4"]),
                 (["--capacity-factor", 0], ["--capacity-factor 0", "above 0"]),
                 (["--capacity-factor", "nan"], ["--capacity-factor nan"]),
                 (["--capacity-factor", 1000000, "--routing", large], ["2147483647"]),
-                (["--pages", 0], ["--pages 0", "1..2147483647"]),
-                (["--pages", 2**31], ["--pages 2147483648"]),
-                (["--headroom", 0], ["--headroom 0"]),
+                (["--pages", 2**31], ["--pages 2147483648", "1..2147483647"]),
                 (["--headroom", 2, "--pages", 9], ["--headroom 2", "--pages"]),
-                (["--host-pages", 2**31], ["--host-pages 2147483648", "0..2147483647"]),
-                (["--host-pages", "-1"], ["--host-pages -1"]),
-                (["--host-pages", "1.5"], ["--host-pages 1.5"]),
-                (["--host-headroom", 0], ["--host-headroom 0", "above 0"]),
-                (["--host-headroom", "inf"], ["--host-headroom inf"]),
                 (["--host-headroom", 2, "--host-pages", 0], ["--host-headroom 2", "--host-pages"]),
                 (["--offload-fraction", "3/2", "--host-pages", 9],
                  ["--offload-fraction 3/2", "NUM <= DEN"]),
                 (["--offload-fraction", "0/0"], ["--offload-fraction 0/0", "1 <= DEN"]),
-                (["--offload-fraction", "-1/2"], ["--offload-fraction -1/2"]),
                 (["--offload-fraction", "0.5"], ["--offload-fraction 0.5", "NUM/DEN"]),
-                (["--offload-fraction", "1/2/3"], ["--offload-fraction 1/2/3"]),
                 (["--offload-fraction", "1/4294967296"], ["--offload-fraction 1/4294967296"]),
-                (["--offload-fraction", "1/2"], ["--offload-fraction 1/2", "no host pages"]),
                 (["--offload-fraction", "1/2", "--host-pages", 0], ["no host pages"]),
-                (["--on-overflow", "wait"], ["--on-overflow wait", "fail|grow|retry"]),
-                (["--backend", "warp"], ["--backend warp", "auto|ldg|bulk|squeeze"]),
-                (["--page-size", 0], ["--page-size 0", "power of two"]),
                 (["--page-size", 100000], ["--page-size 100000", "power of two"]),
-                (["--page-size", "8KiB"], ["--page-size 8KiB"]),
                 (["--page-size", "8MiB"], ["--page-size 8MiB"]),
                 (["--page-size", "64KB"], ["--page-size 64KB"]),
                 (["--page-size", "17179869184GiB"], ["--page-size"]),
                 (["--steps", "3"], ["--steps 3", "A:B"]),
                 (["--steps", "2:2"], ["--steps 2:2"]),
                 (["--steps", "0:5"], ["--steps 0:5", "0:4"]),
-                (["--streams", 3], ["--streams 3", "1..2"]),
                 (["--num-sms", 1025], ["--num-sms 1025", "0..1024"]),
                 (["--num-sms", 1024], ["--num-sms 1024", "0.."]),
-                (["--seed", "-1"], ["--seed -1"]),
                 (["--device", "gpu"], ["--device gpu", "auto|host|cuda"]),
-                (["--dtype", "fp16"], ["--dtype fp16", "bf16|mxfp8"]),
-                (["--layout", "pre"], ["--layout pre", "prefix|segments"]),
                 (["--tail", ""], ["--tail", "keep|zero"]),
-                (["--restore", "x"], ["--restore x", "consume|keep"]),
-                (["--mode", "x"], ["--mode x", "ordered|concurrent"]),
                 ([f"--json={self.folder}"], ["--json", self.folder, "folder"]),
                 (["--json=/no/such/folder/x"], ["--json /no/such/folder/x"]),
                 (["--json="], ["--json"]),
@@ -168,29 +147,17 @@ class BadTraces(CommandTest):
         good = head + "0,0,1,2\n"
         for content, words in (
                 ("", [":1:", "empty file"]),
-                ("\n", [":1:", "field 1 of the header"]),
                 (head, [":2:", "no rows"]),
-                ("0,0,1,2\n0,1,1,2\n", [":1:", "field 1 of the header", '"0"', "step"]),
                 ("step,layer\n0,0\n", [":1:", "field 3 of the header", "missing"]),
                 ("step,e0,layer\n0,0,0\n", [":1:", "field 2 of the header", '"e0"', "layer"]),
                 ("step,layer,e0,e2\n0,0,1,2\n", [":1:", "field 4 of the header", '"e2"', "e1"]),
                 ("step,layer,e0,E1\n0,0,1,2\n", [":1:", '"E1"']),
-                ("step, layer,e0\n0,0,1\n", [":1:", '" layer"']),
                 (good + "0,1,1,many\n", [":3:", "field e1", '"many"', "0..2147483647"]),
                 (good + "0,1,1,-2\n", [":3:", "field e1", '"-2"']),
-                (good + "0,1,1,+2\n", [":3:", "field e1", '"+2"']),
-                (good + "0,1, 1,2\n", [":3:", "field e0", '" 1"']),
-                (good + "0,1,1.5,2\n", [":3:", "field e0", '"1.5"']),
-                (good + '0,1,"1",2\n', [":3:", "field e0"]),
                 (good + "0,1,1,2147483648\n", [":3:", "field e1", '"2147483648"']),
-                (good + "0,1,1," + "9" * 400 + "\n", [":3:", "field e1", "9..."]),
-                (good + "99999999999999999999,0,1,2\n", [":3:", "field step"]),
-                (good + "0,x,1,2\n", [":3:", "field layer"]),
-                (good + "0,1,1,\n", [":3:", "field e1", '""']),
                 (good + "0,1,1\n", [":3:", "field e1", "missing", "4 fields"]),
                 (good + "0,1,1,2,3\n", [":3:", "field 5", '"3"', "4 fields"]),
                 (good + "\n0,1,1,2\n", [":3:", "field step", "missing"]),
-                (good + "\n", [":3:", "field step", "missing"]),
                 (good + "0,0,1,2\n", [":3:", "field layer", "layer 1"]),
                 (good + "0,2,1,2\n", [":3:", "layer 2"]),
                 (good + "2,0,1,2\n", [":3:", "field step", "step 1"]),
@@ -205,7 +172,8 @@ class BadTraces(CommandTest):
             with self.subTest(content=content[-60:]):
                 path = self.write(content)
                 report = self.path("report.json")
-                result = run("replay", "--routing", path, "--device", cli.DEVICE, f"--json={report}")
+                result = run("replay", "--routing", path, "--device", cli.DEVICE,
+                             f"--json={report}")
                 self.refused(result, 3, path, *words)
                 self.assertFalse(os.path.exists(report))
                 self.assertEqual(os.listdir(self.folder), ["trace.csv"])

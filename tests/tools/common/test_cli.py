@@ -15,6 +15,12 @@ import cli
 from bad_input import BadTraces, Usage  # unittest runs what it finds here
 from cli import MIB, TILE, CommandTest, expect, expect_tiers, run
 
+EP, RANK = "--expert-model-parallel-size", "--expert-model-parallel-rank"
+MICRO = "--num-micro-batches"
+TINY = ("--hidden-size", 8, "--moe-ffn-hidden-size", 8)
+SMALL = ("--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB")
+SIZES = {"hidden": 72, "ffn": 40, "page": TILE}
+
 MEASURED = {"stash_seconds", "restore_seconds", "copy_seconds", "stash_gb_per_s",
             "restore_gb_per_s", "copy_gb_per_s", "stash_share_of_copy", "restore_share_of_copy"}
 LINK = ["link_stash_gb_per_s", "link_restore_gb_per_s", "copy_to_host_gb_per_s",
@@ -62,13 +68,11 @@ class Replay(CommandTest):
     def test_every_flag(self):
         """Each case: flags, and what they mean for the figures."""
         path = self.trace(steps=6)
-        small = ["--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB"]
-        sizes = {"hidden": 72, "ffn": 40, "page": TILE}
         cases = [
             ([], {}),
             (["--dtype", "mxfp8"], {"dtype": "mxfp8"}),
             (["--layout", "segments"], {"layout": "segments"}),
-            (["--layout", "segments", "--dtype", "mxfp8", "--expert-model-parallel-size", 2, "--expert-model-parallel-rank", 1],
+            (["--layout", "segments", "--dtype", "mxfp8", EP, 2, RANK, 1],
              {"layout": "segments", "dtype": "mxfp8", "ep": 2, "rank": 1}),
             (["--tail", "zero"], {}),
             (["--tail", "zero", "--layout", "segments", "--streams", 2], {"layout": "segments"}),
@@ -76,10 +80,10 @@ class Replay(CommandTest):
             (["--mode", "concurrent"], {}),
             (["--streams", 2], {}),
             (["--streams", 2, "--mode", "ordered", "--no-graph", "--restore", "keep"], {}),
-            (["--streams", 2, "--mode", "ordered", "--num-micro-batches", 3], {"num_micro_batches": 3}),
+            (["--streams", 2, "--mode", "ordered", MICRO, 3], {"num_micro_batches": 3}),
             (["--no-graph", "--tail", "zero"], {}),
-            (["--expert-model-parallel-size", 8, "--expert-model-parallel-rank", 3, "--num-layers", 2], {"ep": 8, "rank": 3, "layers": 2}),
-            (["--num-micro-batches", 2, "--steps", "2:6"], {"num_micro_batches": 2, "steps": (2, 6)}),
+            ([EP, 8, RANK, 3, "--num-layers", 2], {"ep": 8, "rank": 3, "layers": 2}),
+            ([MICRO, 2, "--steps", "2:6"], {"num_micro_batches": 2, "steps": (2, 6)}),
             (["--capacity-factor", "4.5"], {"factor": 4.5}),
             (["--capacity-factor", "6", "--layout", "segments"],
              {"factor": 6, "layout": "segments"}),
@@ -87,16 +91,17 @@ class Replay(CommandTest):
         ]
         for flags, meaning in cases:
             with self.subTest(flags=flags):
-                keys = self.replay(path, *small, *flags)
-                self.check(keys, expect(path, **{**sizes, **meaning}))
+                keys = self.replay(path, *SMALL, *flags)
+                self.check(keys, expect(path, **{**SIZES, **meaning}))
                 self.assertEqual(keys["launches_per_layer"], 3 if "keep" in flags else 2)
 
     def test_options_are_reported(self):
         path = self.trace()
-        options = self.replay(path, "--hidden-size", 8, "--moe-ffn-hidden-size", 4, "--streams", 2, "--no-graph",
+        options = self.replay(path, "--hidden-size", 8, "--moe-ffn-hidden-size", 4,
+                              "--streams", 2, "--no-graph",
                               "--tail", "zero", "--restore", "keep", "--layout", "segments",
                               "--dtype", "mxfp8", "--seed", 5, "--num-sms", 1, "--steps", "1:3",
-                              "--page-size", 65536, "--expert-model-parallel-size", 4, "--expert-model-parallel-rank", 2)["options"]
+                              "--page-size", 65536, EP, 4, RANK, 2)["options"]
         device = options.pop("device")
         self.assertIn(device, ("host", "cuda"))
         self.assertTrue(options.pop("device_name"))
@@ -109,8 +114,8 @@ class Replay(CommandTest):
             "on_overflow": "fail", "scrub": False, "mode": "concurrent", "streams": 2,
             "no_graph": True, "num_sms": 1, "backend": "auto", "tail": "zero", "restore": "keep",
             "seed": 5, "num_experts": 8})
-        options = self.replay(path, "--hidden-size", 8, "--moe-ffn-hidden-size", 4, "--backend", "auto", "--host-pages",
-                              3, "--offload-fraction", "2/4", "--on-overflow", "retry",
+        options = self.replay(path, *TINY, "--backend", "auto", "--host-pages", 3,
+                              "--offload-fraction", "2/4", "--on-overflow", "retry",
                               "--scrub")["options"]
         self.assertEqual((options["offload_fraction"], options["on_overflow"], options["scrub"]),
                          ("2/4", "retry", True))
@@ -118,8 +123,8 @@ class Replay(CommandTest):
     def test_shipped_traces(self):
         for name, ep in (("bytelm-e64-top6-l6.csv", 8), ("bytelm-e8-top2-l4.csv", 2)):
             path = os.path.join(cli.SOURCE, "bench", "data", name)
-            keys = self.replay(path, "--expert-model-parallel-size", ep, "--hidden-size", 16, "--moe-ffn-hidden-size", 8, "--page-size",
-                               "16KiB")
+            keys = self.replay(path, EP, ep, "--hidden-size", 16, "--moe-ffn-hidden-size", 8,
+                               "--page-size", "16KiB")
             self.check(keys, expect(path, ep=ep, hidden=16, ffn=8, page=TILE))
 
     def test_defaults_on_auto(self):
@@ -131,7 +136,7 @@ class Replay(CommandTest):
     def test_nothing_live(self):
         path = self.write("step,layer,e0,e1\n0,0,0,0\n0,1,0,0\n")
         for layout in ("prefix", "segments"):
-            keys = self.replay(path, "--layout", layout, "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
+            keys = self.replay(path, "--layout", layout, *TINY)
             self.assertEqual((keys["live_bytes_max"], keys["high_water_pages"]), (0, 0))
             self.assertIsNone(keys["waste_ratio"])
             self.assertIsNone(keys["stash_share_of_copy"])
@@ -147,7 +152,7 @@ class Replay(CommandTest):
     def test_keys_are_documented(self):
         with open(os.path.join(cli.SOURCE, "docs", "formats.md"), encoding="utf-8") as file:
             text = file.read()
-        keys = self.replay(self.trace(), "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
+        keys = self.replay(self.trace(), *TINY)
         self.assertEqual(next(iter(keys)), "schema_version")
         for key in [*keys, "device_name", "num_experts"]:
             self.assertIn(f"`{key}`", text)
@@ -158,26 +163,24 @@ class Replay(CommandTest):
     def test_formats_of_numbers_and_lines(self):
         rows = "7,0,12,3\n7,1,0,9\n8,0,1,1\n8,1,4,4"
         plain = self.write("step,layer,e0,e1\n" + rows + "\n")
-        expected = self.replay(plain, "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
+        expected = self.replay(plain, *TINY)
         for content in ("step,layer,e0,e1\n" + rows, "\ufeffstep,layer,e0,e1\n" + rows + "\n",
                         ("step,layer,e0,e1\n" + rows + "\n").replace("\n", "\r\n")):
-            keys = self.replay(self.write(content), "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
+            keys = self.replay(self.write(content), *TINY)
             self.assertEqual(keys["live_bytes_max"], expected["live_bytes_max"])
         with open(plain, encoding="ascii") as file:
-            result = run("replay", "--routing", "-", "--hidden-size", 8, "--moe-ffn-hidden-size", 8,
+            result = run("replay", "--routing", "-", *TINY,
                          "--device", cli.DEVICE, stdin=file)
         self.assertEqual(result.returncode, 0, result)
 
 
 class HostPages(CommandTest):
     """Spill, planned offload, growth."""
-    SMALL = ["--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB"]
-    SIZES = {"hidden": 72, "ffn": 40, "page": TILE}
     SHAPES = [
         ([], {}),
         (["--streams", 2], {}),
-        (["--streams", 2, "--mode", "ordered", "--num-micro-batches", 2], {"num_micro_batches": 2}),
-        (["--layout", "segments", "--expert-model-parallel-size", 2, "--expert-model-parallel-rank", 1],
+        (["--streams", 2, "--mode", "ordered", MICRO, 2], {"num_micro_batches": 2}),
+        (["--layout", "segments", EP, 2, RANK, 1],
          {"layout": "segments", "ep": 2, "rank": 1}),
         (["--dtype", "mxfp8", "--layout", "segments"], {"dtype": "mxfp8", "layout": "segments"}),
         (["--dtype", "mxfp8", "--restore", "keep", "--no-graph"], {"dtype": "mxfp8"}),
@@ -187,7 +190,7 @@ class HostPages(CommandTest):
     ]
 
     def check(self, keys, path, pool, meaning, **policy):
-        expected = expect_tiers(path, pool, **{**self.SIZES, **meaning}, **policy)
+        expected = expect_tiers(path, pool, **{**SIZES, **meaning}, **policy)
         for key, value in expected.items():
             self.assertEqual(keys[key], value, key)
         for key in ("faults", "shortfall_pages", "leaked_pages", "mismatched_bytes", "steps_lost"):
@@ -214,7 +217,7 @@ class HostPages(CommandTest):
     def test_spill_offload_and_growth(self):
         path = self.trace(steps=6)
         for flags, meaning in self.SHAPES:
-            wanted = expect(path, **{**self.SIZES, **meaning})["high_water_pages"]
+            wanted = expect(path, **{**SIZES, **meaning})["high_water_pages"]
             half, some = wanted // 2, wanted // 5
             for pool, policy, more in (
                     ([half, wanted], {}, ["--host-headroom", "1.0"]),
@@ -231,7 +234,7 @@ class HostPages(CommandTest):
                     elif key in policy:
                         more = [*more, "--offload-fraction", "{}/{}".format(*policy[key])]
                 with self.subTest(flags=flags, more=more):
-                    keys = self.replay(path, *self.SMALL, *flags, "--pages", pool[0], *more)
+                    keys = self.replay(path, *SMALL, *flags, "--pages", pool[0], *more)
                     expected = self.check(keys, path, pool, meaning, **policy)
                     if pool == [half, wanted]:
                         self.assertGreater(expected["spilled_bytes"], 0)
@@ -241,7 +244,7 @@ class HostPages(CommandTest):
     def test_shipped_trace(self):
         path = os.path.join(cli.SOURCE, "bench", "data", "bytelm-e8-top2-l4.csv")
         sizes = {"hidden": 16, "ffn": 8, "ep": 2, "page": TILE}
-        flags = ["--hidden-size", 16, "--moe-ffn-hidden-size", 8, "--expert-model-parallel-size", 2, "--page-size", "16KiB"]
+        flags = ["--hidden-size", 16, "--moe-ffn-hidden-size", 8, EP, 2, "--page-size", "16KiB"]
         wanted = expect(path, **sizes)["high_water_pages"]
         keys = self.replay(path, *flags, "--pages", wanted // 2, "--host-headroom", "1.0")
         expected = self.check(keys, path, [wanted // 2, wanted], sizes)
@@ -254,19 +257,19 @@ class HostPages(CommandTest):
 
     def test_nothing_happened(self):
         path = self.trace(steps=1)
-        result = run("replay", "--routing", path, *self.SMALL, "--device", cli.DEVICE)
+        result = run("replay", "--routing", path, *SMALL, "--device", cli.DEVICE)
         for name in LINK + RECOVER:
             self.assertIn(f"\n{name.replace('_', ' ')}: -\n", result.stdout)
 
     def test_both_tiers_are_short(self):
         path = self.trace(steps=3)
-        wanted = expect(path, **self.SIZES)["high_water_pages"]
+        wanted = expect(path, **SIZES)["high_water_pages"]
         half, some = wanted // 2, wanted // 5
-        keys = self.replay(path, *self.SMALL, "--pages", half, "--host-pages", some, code=1)
+        keys = self.replay(path, *SMALL, "--pages", half, "--host-pages", some, code=1)
         self.assertEqual(keys["shortfall_pages"], wanted - half - some)
         self.assertGreater(keys["steps_lost"], 0)
         self.assertEqual((keys["steps_retried"], keys["leaked_pages"]), (0, 0))
-        result = run("replay", "--routing", path, *self.SMALL, "--pages", half, "--host-pages",
+        result = run("replay", "--routing", path, *SMALL, "--pages", half, "--host-pages",
                      some, "--device", cli.DEVICE)
         for words in (f"pool of {half} device and {some} host pages", f"--pages {wanted - some} ",
                       "host pages free"):
@@ -281,7 +284,7 @@ class HostPages(CommandTest):
         layers = available // (4 * MIB) + 2
         path = self.write("step,layer,e0\n" + "".join(f"0,{i},1\n" for i in range(layers)))
         for policy in ("grow", "retry"):
-            flags = ["--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--page-size", "4MiB", "--pages", 2,
+            flags = [*TINY, "--page-size", "4MiB", "--pages", 2,
                      "--on-overflow", policy]
             keys = self.replay(path, *flags, code=1)
             self.assertEqual((keys["steps_retried"], keys["steps_lost"], keys["times_grown"]),
@@ -300,35 +303,33 @@ class Answers(CommandTest):
 
     def test_shortfall_is_exact(self):
         path = self.trace(steps=5)
-        flags = ["--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB"]
-        wanted = expect(path, hidden=72, ffn=40, page=TILE)["high_water_pages"]
+        wanted = expect(path, **SIZES)["high_water_pages"]
         self.assertGreater(wanted, 20)
         for extra in ([], ["--streams", 2], ["--restore", "keep", "--no-graph"]):
             for pages in (1, wanted // 2, wanted - 1):
-                keys = self.replay(path, *flags, *extra, "--pages", pages, code=1)
+                keys = self.replay(path, *SMALL, *extra, "--pages", pages, code=1)
                 self.assertEqual(keys["shortfall_pages"], wanted - pages)
                 self.assertGreater(keys["faults"], 0)
                 self.assertGreater(keys["mismatched_bytes"], 0)
                 self.assertEqual(keys["leaked_pages"], 0)
                 self.assertIsNone(keys["waste_ratio"])
-            keys = self.replay(path, *flags, *extra, "--pages", wanted)
+            keys = self.replay(path, *SMALL, *extra, "--pages", wanted)
             self.assertEqual(keys["shortfall_pages"], 0)
-        result = run("replay", "--routing", path, *flags, "--pages", 1, "--device", cli.DEVICE)
+        result = run("replay", "--routing", path, *SMALL, "--pages", 1, "--device", cli.DEVICE)
         for words in (f"{wanted - 1} pages missing", f"--pages {wanted} ", "step 0", "layer 0"):
             self.assertIn(words, result.stderr)
         self.assertEqual(result.stderr.count("\n"), 1)
 
     def test_headroom_below_one(self):
         path = self.trace()
-        keys = self.replay(path, "--hidden-size", 72, "--moe-ffn-hidden-size", 40, "--page-size", "16KiB",
-                           "--headroom", "0.5", code=1)
+        keys = self.replay(path, *SMALL, "--headroom", "0.5", code=1)
         self.assertEqual(keys["num_pages"], math.ceil(keys["predicted_pages"] / 2))
         self.assertEqual(keys["shortfall_pages"], keys["predicted_pages"] - keys["num_pages"])
 
     def test_factor_that_is_needed(self):
         path = self.trace()
         for layout in ("prefix", "segments"):
-            flags = ["--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--expert-model-parallel-size", 2, "--layout", layout,
+            flags = [*TINY, EP, 2, "--layout", layout,
                      "--device", cli.DEVICE]
             result = run("replay", "--routing", path, *flags, "--capacity-factor", "0.1")
             self.refused(result, 1, "--capacity-factor 0.1", "needed is --capacity-factor ")
@@ -342,14 +343,14 @@ class Answers(CommandTest):
         path = self.trace()
         report = self.path("report.json")
         result = run("replay", "--routing", path, "--pages", 2**31 - 1, "--page-size", "4MiB",
-                     "--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device", cli.DEVICE, f"--json={report}")
+                     *TINY, "--device", cli.DEVICE, f"--json={report}")
         self.refused(result, 1, "the pool needs ", " bytes", " are free")
         needed = int(result.stderr.split("needs ")[1].split()[0])
         self.assertGreater(needed, (2**31 - 1) * 4 * MIB)
         self.assertFalse(os.path.exists(report))
         path = self.write("step,layer,e0\n0,0,2147483647\n")
-        result = run("replay", "--routing", path, "--hidden-size", 1 << 20, "--moe-ffn-hidden-size", 1 << 20,
-                     "--device", cli.DEVICE)
+        result = run("replay", "--routing", path, "--hidden-size", 1 << 20,
+                     "--moe-ffn-hidden-size", 1 << 20, "--device", cli.DEVICE)
         self.refused(result, 1, "needs ", "are free")
 
     def test_full_disk(self):
@@ -366,7 +367,7 @@ class Answers(CommandTest):
 
 class Output(CommandTest):
     def test_json_on_stdout(self):
-        result = run("replay", "--routing", self.trace(), "--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device",
+        result = run("replay", "--routing", self.trace(), *TINY, "--device",
                      cli.DEVICE, "--json=-")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(json.loads(result.stdout)["mismatched_bytes"], 0)
@@ -374,7 +375,7 @@ class Output(CommandTest):
 
     def test_json_replaces_whole_files(self):
         path = self.trace()
-        flags = ["--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device", cli.DEVICE]
+        flags = [*TINY, "--device", cli.DEVICE]
         target = self.write("before", "target.json")
         os.chmod(target, 0o600)
         link = self.path("link.json")
@@ -400,7 +401,7 @@ class Output(CommandTest):
                 received.append(json.load(file))
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        result = run("replay", "--routing", self.trace(), "--hidden-size", 8, "--moe-ffn-hidden-size", 8, "--device",
+        result = run("replay", "--routing", self.trace(), *TINY, "--device",
                      cli.DEVICE, f"--json={pipe}")
         reader.join(10)
         self.assertEqual((result.returncode, received[0]["faults"]), (0, 0))
@@ -409,7 +410,7 @@ class Output(CommandTest):
     def test_name_that_is_no_utf8(self):
         name = os.fsdecode(b"tr\xe4ce.csv")
         os.rename(self.trace(), self.path(name))
-        keys = self.replay(self.path(name), "--hidden-size", 8, "--moe-ffn-hidden-size", 8)
+        keys = self.replay(self.path(name), *TINY)
         self.assertTrue(keys["options"]["routing"].endswith("tr?ce.csv"))
 
     def test_reader_that_went_away(self):
@@ -427,7 +428,7 @@ class Output(CommandTest):
 
     def test_progress_on_a_terminal_only(self):
         path = self.trace()
-        flags = ["replay", "--routing", path, "--hidden-size", "8", "--moe-ffn-hidden-size", "8", "--device", cli.DEVICE]
+        flags = ["replay", "--routing", path, "--device", cli.DEVICE]
         master, slave = pty.openpty()
         result = subprocess.run([cli.BINARY, *flags], stdout=subprocess.PIPE, stderr=slave,
                                 text=True, timeout=120, env=dict(os.environ, NO_COLOR="1"))

@@ -258,55 +258,30 @@ static pst_plan_problem paper_example(sequence *self)
 /* A layer's forward with tensor and context parallelism, after MEMO's settings: 23 tensors. */
 static pst_plan_problem layer_forward(sequence *self)
 {
-    const uint64_t shard = 128 * MIB, whole = 512 * MIB, stat = MIB / 16, lse = 2 * MIB;
-    memset(self, 0, sizeof(*self));
-    (void)take(self, stat);
-    (void)take(self, stat);
-    const uint32_t gather = take(self, whole);
-    const uint32_t qkv = take(self, 3 * shard);
-    drop(self, gather);
-    drop(self, qkv);
-    const uint32_t send = take(self, 2 * shard), receive = take(self, 2 * shard);
-    const uint32_t out0 = take(self, shard), lse0 = take(self, lse);
-    const uint32_t out1 = take(self, shard), lse1 = take(self, lse);
-    drop(self, send);
-    drop(self, receive);
-    const uint32_t sum = take(self, 2 * shard);
-    drop(self, out0);
-    drop(self, out1);
-    const uint32_t fix = take(self, lse);
-    drop(self, lse0);
-    drop(self, lse1);
-    drop(self, fix);
-    drop(self, sum);
-    const uint32_t proj = take(self, whole), scattered = take(self, shard);
-    drop(self, proj);
-    const uint32_t biased = take(self, shard);
-    drop(self, scattered);
-    drop(self, biased);
-    (void)take(self, stat);
-    (void)take(self, stat);
-    drop(self, take(self, whole));
-    drop(self, take(self, whole));
-    const uint32_t fc2 = take(self, whole), reduced = take(self, shard);
-    drop(self, fc2);
-    const uint32_t added = take(self, shard);
-    (void)take(self, shard);
-    drop(self, reduced);
-    drop(self, added);
-    return finish(self);
+    pst_trace_derivation derivation = PST_TRACE_DERIVATION_INIT;
+    pst_trace *trace = NULL;
+    derivation.part = PST_TRACE_LAYER_FORWARD;
+    EXPECT(pst_trace_derive(&derivation, &trace) == PST_OK, "no trace of a layer");
+    self->num = (uint32_t)pst_trace_num_tensors(trace);
+    for (uint32_t i = 0; i < self->num; i++) {
+        const pst_trace_tensor *tensor = &pst_trace_tensors(trace)[i];
+        self->tensors[i] = (pst_plan_tensor){
+            tensor->bytes, tensor->begin, tensor->end, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+    }
+    pst_trace_destroy(trace);
+    return problem_of(self->tensors, self->num, 512);
 }
 
-static uint64_t load_of(const pst_plan_problem *problem)
+static uint64_t most_live(const pst_plan_problem *problem)
 {
     uint64_t most = 0;
     for (uint64_t i = 0; i < problem->num_tensors; i++) {
-        uint64_t load = 0;
+        uint64_t live = 0;
         for (uint64_t j = 0; j < problem->num_tensors; j++)
             if (problem->tensors[j].begin <= problem->tensors[i].begin &&
                 problem->tensors[i].begin < problem->tensors[j].end)
-                load += problem->tensors[j].bytes;
-        most = load > most ? load : most;
+                live += problem->tensors[j].bytes;
+        most = live > most ? live : most;
     }
     return most;
 }
@@ -323,7 +298,7 @@ static void sequences(void)
     (void)solved(&problem, &printed, 2432 * MIB, 1001);
     problem = layer_forward(&self);
     EXPECT(problem.num_tensors == 23, "23 tensors");
-    (void)solved(&problem, &options, load_of(&problem), 1002);
+    (void)solved(&problem, &options, most_live(&problem), 1002);
 }
 
 /* MEMO's model of 30 tensors in a second: whatever is found is a plan, and no bound is above it. */
@@ -346,7 +321,7 @@ static void short_of_time(void)
     mip_result result;
     EXPECT(mip_solve(&problem, &options, offsets, &result) == TOOL_OK, "short of time: failed");
     EXPECT(result.status != MIP_IMPOSSIBLE, "short of time: impossible");
-    EXPECT(result.bound > 0 && result.bound >= load_of(&problem), "short of time: no bound");
+    EXPECT(result.bound > 0 && result.bound >= most_live(&problem), "short of time: no bound");
     if (result.status == MIP_TIMEOUT) {
         EXPECT(result.peak == 0, "short of time: a peak without a plan");
         return;
