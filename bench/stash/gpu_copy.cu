@@ -19,7 +19,7 @@ template <class Copier> PSTI_DEVICE void copy_tiles(Copier &copier, const plain_
     copier.open();
     for (uint64_t at = (uint64_t)blockIdx.x * PSTI_TILE_BYTES; at < args.bytes; at += stride) {
         const uint64_t left = args.bytes - at;
-        copier.run(args.to + at, args.from + at, args.from + at,
+        copier.run(args.to + at, args.from + at,
                    (uint32_t)(left < PSTI_TILE_BYTES ? left : PSTI_TILE_BYTES));
     }
     copier.close();

@@ -156,9 +156,10 @@ pst_status pst_group_create(pst_device *device, const pst_group_config *config,
 {
     PSTI_CHECK(device && config && group_out, PST_E_INVALID, "device, config or group_out is NULL");
     PSTI_TAKE(pst_group_config, own, config);
-    pst_group *group = psti_calloc(1, sizeof(*group));
+    pst_group *group = psti_calloc(1, sizeof(*group) + sizeof(psti_hold));
     PSTI_CHECK(group, PST_E_NOMEM, "no memory for a group");
     group->device = device;
+    group->hold = (psti_hold *)(group + 1);
     pst_status status = take_config(group, &own);
     if (status != PST_OK)
         goto fail;
@@ -189,7 +190,7 @@ pst_status pst_group_destroy(pst_group *group)
 {
     if (!group)
         return PST_OK;
-    const uint32_t graphs = psti_hold_count(group->device, &group->hold);
+    const uint32_t graphs = psti_hold_count(group->device, group->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs use this group", graphs);
     const pst_status status = pst_device_free(group->device, group->dirty);
     if (status != PST_OK && status != PST_E_CUDA)
@@ -203,7 +204,7 @@ pst_status pst_group_mark_dirty(pst_group *group, pst_stream stream)
 {
     PSTI_CHECK(group, PST_E_INVALID, "group is NULL");
     PSTI_RANGE("pst_group_mark_dirty");
-    PSTI_TRY(group->device->ops->hold(group->device, stream, &group->hold));
+    PSTI_TRY(group->device->ops->hold(group->device, stream, group->hold));
     return pst_device_fill(group->device, group->dirty, 0xff,
                            group->num_counts * sizeof(*group->dirty), stream);
 }

@@ -12,7 +12,7 @@
 
 struct pst_group {
     pst_device *device;
-    psti_hold hold;
+    psti_hold *hold; /* behind the group: a group is const to the calls that hold it */
     uint32_t num_tensors;
     uint32_t num_spaces;
     uint32_t num_counts;

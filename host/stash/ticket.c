@@ -195,8 +195,7 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     memcpy(args.tensors, group->tensors, sizeof(args.tensors));
     PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &ticket->hold)));
     if (group != ticket->shape)
-        PSTI_TRY(
-            psti_pool_note(pool, device->ops->hold(device, stream, (psti_hold *)&group->hold)));
+        PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, group->hold)));
     return psti_pool_launch(pool, op, &args, stream);
 }
 

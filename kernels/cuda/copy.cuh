@@ -7,8 +7,9 @@
 
 #include "kernels/core/layout.h"
 
-/* policy: psti_evict_first, for what is loaded: nobody reads it again soon. kStreaming: what is
- * stored is not read soon either. */
+/* policy: psti_evict_first, for what is loaded: nobody reads it again soon. kStreaming: stores go
+ * into pages, which are not read soon either; else they come from pages. So the rows are the source
+ * where kStreaming, else the destination. */
 
 PSTI_DEVICE psti_vector load_word(const psti_vector *at, uint64_t policy)
 {
@@ -72,12 +73,18 @@ PSTI_DEVICE void copy_run_as(unsigned char *to, const unsigned char *from, uint3
         to[whole + threadIdx.x] = from[whole + threadIdx.x];
 }
 
-/* `rows` is the side that may be unaligned. */
+/* Of the rows, the side that may be unaligned. */
 template <bool kStreaming>
-PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, const unsigned char *rows,
-                          uint32_t bytes, uint64_t policy)
+PSTI_DEVICE uint64_t rows_address(const unsigned char *to, const unsigned char *from)
 {
-    const uint64_t address = (uint64_t)rows;
+    return (uint64_t)(kStreaming ? from : to);
+}
+
+template <bool kStreaming>
+PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, uint32_t bytes,
+                          uint64_t policy)
+{
+    const uint64_t address = rows_address<kStreaming>(to, from);
     if (address % sizeof(psti_vector) == 0)
         copy_run_as<kStreaming, psti_vector>(to, from, bytes, policy);
     else if (address % sizeof(uint32_t) == 0)
@@ -88,10 +95,10 @@ PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, const un
 
 /* By one thread: at most 16 bytes. */
 template <bool kStreaming>
-PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, const unsigned char *rows,
-                            uint32_t bytes, uint64_t policy)
+PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, uint32_t bytes,
+                            uint64_t policy)
 {
-    const uint64_t address = (uint64_t)rows;
+    const uint64_t address = rows_address<kStreaming>(to, from);
     uint32_t at = 0;
     if (address % sizeof(psti_vector) == 0 && bytes == sizeof(psti_vector)) {
         store_word<kStreaming>((psti_vector *)to, psti_load_vector(from, policy));
@@ -112,15 +119,13 @@ template <bool kStreaming> struct direct_copier {
     {
         policy = psti_evict_first();
     }
-    PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from,
-                                const unsigned char *rows, uint32_t bytes)
+    PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_run<kStreaming>(to, from, rows, bytes, policy);
+        copy_run<kStreaming>(to, from, bytes, policy);
     }
-    PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from,
-                                  const unsigned char *rows, uint32_t bytes)
+    PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_piece<kStreaming>(to, from, rows, bytes, policy);
+        copy_piece<kStreaming>(to, from, bytes, policy);
     }
     PSTI_DEVICE_METHOD void close()
     {
@@ -128,11 +133,11 @@ template <bool kStreaming> struct direct_copier {
 };
 
 /* Of rows that are not aligned to 16, where registers are dearer than time. */
-PSTI_DEVICE void copy_narrow(unsigned char *to, const unsigned char *from,
-                             const unsigned char *rows, uint32_t bytes)
+template <bool kStreaming>
+PSTI_DEVICE void copy_narrow(unsigned char *to, const unsigned char *from, uint32_t bytes)
 {
     uint32_t whole = 0;
-    if ((uint64_t)rows % sizeof(uint32_t) == 0) {
+    if (rows_address<kStreaming>(to, from) % sizeof(uint32_t) == 0) {
         whole = bytes / (uint32_t)sizeof(uint32_t);
 #pragma unroll 1
         for (uint32_t w = threadIdx.x; w < whole; w += blockDim.x)

@@ -3,7 +3,8 @@
 # Installs into one prefix, moves that to another, and uses it as users would:
 #   install   installs, moves, looks at what came out (the others need this one first)
 #   shared, static, pkgconfig, subdirectory   build and run consumer.c
-#   headers   every public header compiles alone, as C11 and as C++17
+#   headers   every public header compiles alone, as C11 and as C++17, and inits.c as C11 and as
+#             C++11 to C++20, by gcc and clang, without warnings
 set -eu
 case=$1 source=$2 build=$3 version=$4
 work=$build/packaging
@@ -56,6 +57,24 @@ consume_pkgconfig() {
     static=$(pkg-config --static --cflags --libs pagestash | sed 's/-lpagestash/-l:libpagestash.a/')
     cc -std=c11 "$here/consumer.c" -o "$work/pc_static" $static
     "$work/pc_static"
+    c++ -std=c++11 -x c++ "$here/inits.c" -o "$work/pc_cxx" $(pkg-config --cflags --libs pagestash)
+    LD_LIBRARY_PATH=$libdir "$work/pc_cxx"
+}
+
+check_inits() {
+    for header in "$source"/include/pagestash/*.h; do
+        for name in $(sed -n 's/^#define \(PST_[A-Z_]*_INIT\)\b.*/\1/p' "$header"); do
+            grep -q "$name)" "$here/inits.c" || fail "$name is missing in inits.c"
+        done
+    done
+    for compiler in 'gcc c' 'clang c' 'g++ c++' 'clang++ c++'; do
+        set -- $compiler
+        command -v "$1" >/dev/null || continue
+        for std in $([ "$2" = c ] && echo c11 || echo c++11 c++14 c++17 c++20); do
+            "$1" -x "$2" "-std=$std" -fsyntax-only -I "$source/include" -pedantic-errors -Wall \
+                -Wextra -Wpedantic -Wconversion -Wshadow -Werror "$here/inits.c"
+        done
+    done
 }
 
 compile_header() {
@@ -83,6 +102,9 @@ subdirectory)
     ctest --test-dir "$work/$case" -N | grep -q '^Total Tests: 0$' || fail "it brought tests along"
     ;;
 pkgconfig) consume_pkgconfig ;;
-headers) check_headers ;;
+headers)
+    check_headers
+    check_inits
+    ;;
 *) fail "unknown case $case" ;;
 esac

@@ -95,11 +95,10 @@ template <class Ring, bool kStreaming> struct bulk_copier {
         own.pushed++;
     }
 
-    PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from,
-                                const unsigned char *rows, uint32_t bytes)
+    PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        if ((uint64_t)rows % PSTI_VECTOR_BYTES != 0) {
-            copy_narrow(to, from, rows, bytes);
+        if (rows_address<kStreaming>(to, from) % PSTI_VECTOR_BYTES != 0) {
+            copy_narrow<kStreaming>(to, from, bytes);
             return;
         }
         const uint32_t whole = bytes / PSTI_VECTOR_BYTES * PSTI_VECTOR_BYTES;
@@ -111,10 +110,9 @@ template <class Ring, bool kStreaming> struct bulk_copier {
             to[whole + threadIdx.x] = from[whole + threadIdx.x];
     }
 
-    PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from,
-                                  const unsigned char *rows, uint32_t bytes)
+    PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_piece<kStreaming>(to, from, rows, bytes, own.policy);
+        copy_piece<kStreaming>(to, from, bytes, own.policy);
     }
 
     /* All is in memory, for whoever comes after, by whatever way it reads. */

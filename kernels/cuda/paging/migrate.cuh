@@ -95,7 +95,7 @@ PSTI_DEVICE void visit_tiles(const migration &m, Copier &copier, bool clears)
             if (clears)
                 clear_tile(from);
             else
-                copier.run(to, from, to, PSTI_TILE_BYTES);
+                copier.run(to, from, PSTI_TILE_BYTES);
         }
         ranks += num;
         __syncthreads(); /* the batch may be filled again */

@@ -11,11 +11,11 @@ template <class Copier> struct restore_mover {
     Copier &copier;
     PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
-        copier.run(rows, from + at, rows, bytes);
+        copier.run(rows, from + at, bytes);
     }
     PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
-        copier.piece(rows, from + at, rows, bytes);
+        copier.piece(rows, from + at, bytes);
     }
 };
 

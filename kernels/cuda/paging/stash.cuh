@@ -100,11 +100,11 @@ template <class Copier> struct stash_mover {
     Copier &copier;
     PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
-        copier.run(to + at, rows, rows, bytes);
+        copier.run(to + at, rows, bytes);
     }
     PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
-        copier.piece(to + at, rows, rows, bytes);
+        copier.piece(to + at, rows, bytes);
     }
 };
 

@@ -254,7 +254,7 @@ static void check_captures(const course *how)
         CHECK_MSG(status == PST_E_NOMEM, "%d: %s", n, pst_status_name(status));
         CHECK(graph == untouched);
         CHECK_OK(pst_stream_synchronize(self.device, stream)); /* no capture is left */
-        CHECK_EQ(self.group->hold.graphs + self.pool->hold.graphs, 0);
+        CHECK_EQ(self.group->hold->graphs + self.pool->hold.graphs, 0);
         CHECK_EQ(tickets[0]->hold.graphs + tickets[2]->hold.graphs, 0);
         check_unharmed(&self, "capture", n, live);
         failures++;
@@ -308,7 +308,7 @@ PST_TEST(Memory, ARecordedGraphIsLetGoWhereItCannotBeKept)
     CHECK_STATUS(pst_graph_end(self.device, stream, &graph), PST_E_NOMEM);
     self.device->ops = real;
     CHECK(graph == untouched);
-    CHECK_EQ(self.ticket->hold.graphs + self.group->hold.graphs + self.pool->hold.graphs, 0);
+    CHECK_EQ(self.ticket->hold.graphs + self.group->hold->graphs + self.pool->hold.graphs, 0);
     CHECK_OK(pst_stream_destroy(self.device, stream));
     small_close(&self);
 }

@@ -1,0 +1,236 @@
+/* Hands every struct that can grow to the library, each by itself, and says what the library answers.
+ * CUT: how many bytes of each struct the library is not to know, where it is not the one in question.
+ * structs.py builds and runs this with headers that are older, as old as, and newer than the library. */
+#include <pagestash/pagestash.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static int num_bad;
+
+static void say(const char *name, pst_status status)
+{
+    printf("%s %s%s\n", name,
+           status == PST_OK ? "OK" : "INVALID: ", status == PST_OK ? "" : pst_last_message());
+}
+
+/* What is in the way of a check, and not what it is about. */
+static void need(const char *what, pst_status status)
+{
+    if (status == PST_OK)
+        return;
+    printf("%s: %s\n", what, pst_last_message());
+    num_bad++;
+}
+
+/* An output, and room behind it that must stay as it is. */
+#define GET(type, call)                                \
+    do {                                               \
+        struct {                                       \
+            type out;                                  \
+            unsigned char behind[64];                  \
+        } it;                                          \
+        memset(&it, 0xa5, sizeof(it));                 \
+        type *out = &it.out;                           \
+        say(#type, call);                              \
+        for (size_t i = 0; i < sizeof(it.behind); i++) \
+            num_bad += it.behind[i] != 0xa5;           \
+    } while (0)
+
+static pst_status make_group(pst_device *device, size_t config_bytes, uint32_t space_bytes,
+                             uint32_t tensor_bytes, uint32_t num, pst_group **group)
+{
+    static int64_t count = 1;
+    static unsigned char rows[2][64];
+    const pst_row_space spaces[2] = {
+        {.counts = &count, .count_type = PST_COUNT_INT64, .capacity = 4},
+        {.counts = &count, .count_type = PST_COUNT_INT64, .capacity = 2}};
+    const pst_tensor tensors[2] = {{.base = rows[0], .row_bytes = 16},
+                                   {.base = rows[1], .row_bytes = 32, .space = num - 1}};
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.struct_size = config_bytes;
+    config.spaces = spaces;
+    config.tensors = tensors;
+    config.num_spaces = config.num_tensors = num;
+    config.space_bytes = space_bytes;
+    config.tensor_bytes = tensor_bytes;
+    return pst_group_create(device, &config, group);
+}
+
+/* Of two elements each, where the library must go by the caller's sizes. */
+static void check_groups(pst_device *device)
+{
+    const uint32_t space = sizeof(pst_row_space), tensor = sizeof(pst_tensor);
+    const size_t config = sizeof(pst_group_config);
+    pst_group *group = NULL;
+    say("pst_group_config", make_group(device, config, space - CUT, tensor - CUT, 1, &group));
+    pst_group_destroy(group);
+    group = NULL;
+    say("pst_row_space", make_group(device, config - CUT, space, tensor - CUT, 1, &group));
+    pst_group_destroy(group);
+    group = NULL;
+    say("pst_tensor", make_group(device, config - CUT, space - CUT, tensor, 1, &group));
+    pst_group_destroy(group);
+    group = NULL;
+    if (CUT == 0) {
+        pst_group_usage usage = {0, 0, 0};
+        need("group of two", make_group(device, config, space, tensor, 2, &group));
+        need("measure", pst_group_measure(group, NULL, 0, &usage));
+        num_bad += usage.payload_bytes != 4 * 16 + 2 * 32;
+        pst_group_destroy(group);
+    }
+}
+
+static void check_tickets(pst_device *device)
+{
+    pst_pool_config whole = PST_POOL_CONFIG_INIT;
+    pst_pool *pool = NULL;
+    pst_group *group = NULL;
+    pst_ticket *ticket = NULL;
+    uint64_t bytes = 0;
+    whole.num_pages = whole.num_host_pages = 2;
+    say("pst_pool_config", pst_pool_bytes(&whole, &bytes));
+    whole.struct_size -= CUT;
+    need("pool", pst_pool_create(device, &whole, &pool));
+    need("group", make_group(device, sizeof(pst_group_config) - CUT, sizeof(pst_row_space) - CUT,
+                             sizeof(pst_tensor) - CUT, 1, &group));
+    need("ticket", pst_ticket_create(pool, group, &ticket));
+    const pst_stash_options stash = PST_STASH_OPTIONS_INIT;
+    const pst_migrate_options migrate = PST_MIGRATE_OPTIONS_INIT;
+    const pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
+    say("pst_stash_options", pst_ticket_stash(ticket, group, &stash, NULL));
+    say("pst_migrate_options", pst_ticket_demote(ticket, &migrate, NULL));
+    say("pst_restore_options", pst_ticket_restore(ticket, group, &restore, NULL));
+    need("ticket's end", pst_ticket_destroy(ticket));
+    need("group's end", pst_group_destroy(group));
+    need("pool's end", pst_pool_destroy(pool));
+}
+
+static void check_device(void)
+{
+    pst_device *device = NULL;
+    pst_arena *arena = NULL;
+    pst_copy_rates rates;
+    need("device", pst_device_open("host", 0, &device));
+    GET(pst_device_info, pst_device_get_info(device, out));
+    pst_calibrate_config calibrate = PST_CALIBRATE_CONFIG_INIT;
+    calibrate.bytes = 1u << 20;
+    calibrate.repetitions = 1;
+    say("pst_calibrate_config", pst_device_calibrate(device, &calibrate, &rates));
+    check_groups(device);
+    check_tickets(device);
+    const pst_arena_config config = PST_ARENA_CONFIG_INIT;
+    say("pst_arena_config", pst_arena_create(device, NULL, &config, &arena));
+    pst_arena_destroy(arena);
+    need("arena", pst_arena_create(device, NULL, NULL, &arena));
+    GET(pst_arena_stats, pst_arena_get_stats(arena, out));
+    need("arena's end", pst_arena_destroy(arena));
+    need("device's end", pst_device_close(device));
+}
+
+static void check_traces(void)
+{
+    static const pst_trace_request rows[2] = {{.line = 1, .bytes = 8},
+                                              {.line = 2, .op = PST_TRACE_FREE}};
+    pst_trace *trace = NULL, *other = NULL;
+    pst_trace_config config = PST_TRACE_CONFIG_INIT;
+    say("pst_trace_config", pst_trace_make(&config, rows, 2, &trace));
+    pst_trace_destroy(trace);
+    pst_trace_derivation derivation = PST_TRACE_DERIVATION_INIT;
+    derivation.num_layers = 2;
+    say("pst_trace_derivation", pst_trace_derive(&derivation, &other));
+    pst_trace_destroy(other);
+    derivation.struct_size -= CUT;
+    need("trace", pst_trace_derive(&derivation, &trace));
+    GET(pst_trace_summary, pst_trace_get_summary(trace, 0, out));
+    const pst_trace_expansion expansion = PST_TRACE_EXPANSION_INIT;
+    other = NULL;
+    say("pst_trace_expansion", pst_trace_expand(trace, &expansion, &other));
+    pst_trace_destroy(other);
+    pst_trace_destroy(trace);
+}
+
+static pst_status run_plan(pst_plan_problem problem, size_t config_bytes, uint64_t *peak)
+{
+    uint64_t offsets[2] = {0, 0};
+    pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    pst_plan plan;
+    config.struct_size = config_bytes;
+    const pst_status status =
+        pst_plan_run_sized(&problem, &config, offsets, &plan, sizeof(plan) - CUT);
+    *peak = status == PST_OK ? plan.peak : 0;
+    return status;
+}
+
+static void check_plans(void)
+{
+    const pst_plan_tensor tensors[2] = {
+        {.bytes = 512, .end = 2, .pin = PST_PLAN_FREE, .block = PST_PLAN_NO_BLOCK},
+        {.bytes = 1024, .end = 2, .pin = PST_PLAN_FREE, .block = PST_PLAN_NO_BLOCK}};
+    const pst_plan_problem init = PST_PLAN_PROBLEM_INIT;
+    const size_t config_bytes = sizeof(pst_plan_config) - CUT;
+    pst_plan_problem small = init, problem = init;
+    uint64_t peak = 0;
+    small.struct_size -= CUT;
+    small.tensor_bytes -= CUT;
+    small.block_bytes -= CUT;
+    problem = small;
+    problem.struct_size = init.struct_size;
+    say("pst_plan_problem", run_plan(problem, config_bytes, &peak));
+    problem = small;
+    problem.block_bytes = init.block_bytes;
+    say("pst_plan_block", run_plan(problem, config_bytes, &peak));
+    problem = small;
+    problem.tensor_bytes = init.tensor_bytes;
+    problem.tensors = tensors;
+    problem.num_tensors = 2;
+    say("pst_plan_tensor", run_plan(problem, config_bytes, &peak));
+    num_bad += peak != (CUT ? 0 : 1536);
+    say("pst_plan_config", run_plan(small, sizeof(pst_plan_config), &peak));
+    pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    config.struct_size -= CUT;
+    GET(pst_plan, pst_plan_run(&small, &config, NULL, out));
+}
+
+static void check_memory(void)
+{
+    pst_swap_config swap = PST_SWAP_CONFIG_INIT;
+    pst_swap_choice choice;
+    swap.num_tokens = swap.link_bytes_per_second = 1;
+    say("pst_swap_config", pst_swap_choose_sized(&swap, &choice, sizeof(choice) - CUT));
+    swap.struct_size -= CUT;
+    GET(pst_swap_choice, pst_swap_choose(&swap, out));
+    pst_memory_map_config config = PST_MEMORY_MAP_CONFIG_INIT;
+    pst_memory_map map;
+    config.gpu_bytes = 1u << 20;
+    say("pst_memory_map_config", pst_memory_map_make_sized(&config, &map, sizeof(map) - CUT));
+    config.struct_size -= CUT;
+    GET(pst_memory_map, pst_memory_map_make(&config, out));
+}
+
+static void check_estimates(void)
+{
+    pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
+    config.num_layers = 2;
+    config.hidden_size = config.vocab_size = config.sequence_size = 64;
+    config.num_heads = config.num_experts = config.experts_per_token = 2;
+    config.ffn_size = config.expert_ffn_size = 128;
+    say("pst_estimate_config", pst_estimate_check(&config));
+    config.struct_size -= CUT;
+    GET(pst_estimate_params, pst_estimate_get_params(&config, out));
+    GET(pst_estimate_ledger, pst_estimate_get_ledger(&config, true, out));
+    GET(pst_estimate_memory, pst_estimate_get_memory(&config, 0, NULL, out));
+    GET(pst_estimate_modules, pst_estimate_get_modules(&config, PST_ESTIMATE_MOE, out));
+    GET(pst_estimate_moe, pst_estimate_get_moe(&config, 2, out));
+    GET(pst_estimate_traffic, pst_estimate_get_traffic(&config, 0, out));
+}
+
+int main(void)
+{
+    check_device();
+    check_traces();
+    check_plans();
+    check_memory();
+    check_estimates();
+    return num_bad != 0;
+}
