@@ -113,7 +113,7 @@ PST_BEGIN_DECLS
 PST_API pst_status pst_arena_create(pst_device *device, const pst_plan_file *plan,
                                     const pst_arena_config *config, pst_arena **arena_out);
 
-/* NULL is allowed. Work that uses its memory must be done. Fails: BUSY while blocks live; what
+/* NULL is allowed. pre: work that uses its memory is done. Fails: BUSY while blocks live; what
  * fallback_free answered, after which the arena is gone all the same. */
 PST_API pst_status pst_arena_destroy(pst_arena *arena);
 
@@ -124,7 +124,8 @@ PST_API pst_status pst_arena_destroy(pst_arena *arena);
 PST_API pst_status pst_arena_malloc(pst_arena *arena, size_t bytes, void **address_out,
                                     pst_stream stream);
 
-/* NULL is allowed. `stream` is that of the malloc; work on others must have been recorded.
+/* NULL is allowed.
+ * pre: `stream` is that of the malloc; work on others has been recorded.
  * Fails: INVALID (an address that is not live here: never given out, or freed before); what
  * fallback_free answered, after which the block is gone all the same. */
 PST_API pst_status pst_arena_free(pst_arena *arena, void *address, pst_stream stream);

@@ -31,7 +31,7 @@ typedef struct pst_copy_rate {
 } pst_copy_rate;
 
 /* What was measured of one operation of one backend. A plain value: keep it, store it, or fill it
- * in from measurements of your own. */
+ * in from measurements of your own. Frozen. */
 typedef struct pst_copy_rates {
     pst_copy_op op;
     pst_backend backend;  /* auto: each point by what auto meant with that budget */
@@ -67,8 +67,8 @@ PST_BEGIN_DECLS
  * config:  NULL for the defaults.
  * Owns:    nothing after it has returned; meanwhile device memory for twice `bytes`, on cuda 256
  *          MiB more, and what a pool takes beside its pages.
- * Stream:  one of its own. Synchronous; not while capturing. Other work of the device at the same
- *          time makes the figures wrong.
+ * pre:     the device has no other work, which would make the figures wrong.
+ * Stream:  one of its own. Synchronous; not while capturing.
  * Fails:   INVALID (config; `bytes` too few to tell their time from none), UNSUPPORTED (a backend
  *          that the device lacks), NOMEM, DEVICE_NOMEM, CUDA (also if the pool recorded a fault).
  */

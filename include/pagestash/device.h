@@ -46,6 +46,7 @@ typedef struct pst_device_info {
     uint64_t free_bytes;    /* what an allocation can hope for now */
 } pst_device_info;
 
+/* Frozen. */
 typedef struct pst_graph_info {
     uint64_t num_nodes;   /* all */
     uint64_t num_kernels; /* kernel launches */
@@ -67,7 +68,8 @@ PST_API pst_status pst_device_get_info_sized(pst_device *device, pst_device_info
                                              size_t info_bytes);
 #define pst_device_get_info(...) pst_device_get_info_sized(__VA_ARGS__, sizeof(pst_device_info))
 
-/* `bytes` of device memory, aligned to 256. Content undefined. Synchronous; not while capturing.
+/* `bytes` of device memory, aligned to 256. Content undefined. Synchronous.
+ * pre: not while capturing.
  * Fails: INVALID (0 bytes), DEVICE_NOMEM with the bytes asked and free. */
 PST_API pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out);
 PST_API pst_status pst_device_free(pst_device *device, void *address); /* NULL is allowed */
@@ -77,7 +79,7 @@ PST_API pst_status pst_device_alloc_pinned(pst_device *device, size_t bytes, voi
 PST_API pst_status pst_device_free_pinned(pst_device *device, void *address);
 
 /* Enqueues a copy between any two places of host and device memory; a fill with one byte value.
- * Can be captured. The memory must live until the stream has passed this point. */
+ * Can be captured. pre: the memory lives until the stream has passed this point. */
 PST_API pst_status pst_device_copy(pst_device *device, void *destination, const void *source,
                                    size_t bytes, pst_stream stream);
 PST_API pst_status pst_device_fill(pst_device *device, void *destination, uint8_t value,
@@ -115,8 +117,8 @@ PST_API pst_status pst_graph_begin(pst_device *device, pst_stream stream);
 PST_API pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **graph_out);
 PST_API pst_status pst_graph_launch(pst_graph *graph, pst_stream stream);
 PST_API pst_status pst_graph_get_info(const pst_graph *graph, pst_graph_info *info_out);
-/* NULL is allowed. The graph must not be running. On cuda what it held is let go by a thread of the
- * driver shortly afterwards; the destroy calls wait a moment for that before they answer BUSY. */
+/* NULL is allowed. pre: the graph is not running. On cuda a thread of the driver lets go of what it
+ * held shortly afterwards; the destroy calls wait a moment for that before they answer BUSY. */
 PST_API pst_status pst_graph_destroy(pst_graph *graph);
 
 PST_END_DECLS

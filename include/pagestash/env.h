@@ -8,6 +8,7 @@
 
 #include <pagestash/status.h>
 
+/* Frozen. */
 typedef struct pst_env_info {
     const char *name;
     const char *type;          /* "choice", "int", "bool", "path" */

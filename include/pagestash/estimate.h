@@ -13,7 +13,8 @@
  *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
  * Pure: functions of the config, in integers. A figure above 2^64 - 2 is refused, never wrapped.
- * Bytes are those of the tensors, without what an allocator adds. Threads: any.
+ * Elements of the lists, states, events and process groups are frozen structs.
+ * Bytes are those of the tensors alone; an allocator adds to them. Threads: any.
  */
 #ifndef PAGESTASH_ESTIMATE_H
 #define PAGESTASH_ESTIMATE_H
@@ -46,11 +47,11 @@ typedef enum pst_loss {
 
 /* How many rows an expert layer's buffers hold on a GPU. */
 typedef enum pst_moe_rows {
-    PST_MOE_BALANCED = 0, /* those of a router that is even */
+    PST_MOE_BALANCED = 0, /* those of an even router */
     PST_MOE_CAPACITY,     /* capacity_num / capacity_den times as many, rounded down */
-    PST_MOE_WORST,        /* whatever the router does: none is dropped */
+    PST_MOE_WORST,        /* the most that any router can send: none is dropped */
     PST_MOE_PAGED,        /* balanced, in pages; the layer at work has buffers of the capacity.
- * Not with recompute_layers, which leaves nothing to page */
+                           * Not allowed with recompute_layers, which leaves nothing to page */
 } pst_moe_rows;
 
 /* What the backward pass computes anew instead of saving it; bits can be combined. */
@@ -79,8 +80,8 @@ typedef struct pst_estimate_config {
     pst_norm norm;
     pst_qk_norm qk_norm;
     bool is_gated;        /* SwiGLU: two input matrices */
-    bool has_linear_bias; /* experts' too, which no expert_tensor_parallel divides then; of latent
-                           * attention's matrices the last one's alone */
+    bool has_linear_bias; /* also adds expert biases; requires expert_tensor_parallel 1. Of latent
+                           * attention's matrices only the last one gets a bias */
     bool has_qkv_bias;
     bool is_tied; /* one matrix for embedding and output */
 
@@ -98,15 +99,15 @@ typedef struct pst_estimate_config {
     uint64_t shared_ffn_size;
     bool has_shared_gate;
     bool has_router_bias;
-    /* of a token on its way to the experts, between a projection down and one up; 0: hidden_size,
-     * and no such projections */
+    /* width of a token on its way to the experts, between a projection down and one up; 0: no such
+     * projections, hidden_size */
     uint64_t latent_size;
     /* depths of multi-token prediction, on the last stage: each with a layer of the last layer's
      * kind, three norms, a projection of embedding and hidden state to the hidden size, and a loss.
-     * They share the output matrix, and an embedding that the stage has a copy of if it is not the
-     * first too */
+     * They share the output matrix and the embedding, of which the last stage has a copy unless
+     * it is also the first */
     uint64_t mtp_layers;
-    const bool *is_moe; /* num_layers flags; NULL: every layer, where there are experts */
+    const bool *is_moe; /* num_layers flags; NULL: every layer if there are experts */
 
     /* the split; 0: 1, unless the field says what else */
     uint64_t world_size;
@@ -123,8 +124,8 @@ typedef struct pst_estimate_config {
     /* pipeline_parallel * virtual_stages counts of layers in the order of the model: chunk j of
      * stage r is entry j * pipeline_parallel + r. NULL: as many in each */
     const uint64_t *chunk_layers;
-    /* micro-batches that a chunk runs before the next one has its turn, where virtual_stages is
-     * above 1; at least pipeline_parallel; 0: pipeline_parallel */
+    /* with virtual_stages above 1: micro-batches that a chunk runs before the next chunk has its
+     * turn, at least pipeline_parallel; 0: pipeline_parallel */
     uint64_t micro_batch_group_size;
 
     /* the batch */
@@ -138,7 +139,7 @@ typedef struct pst_estimate_config {
 
     /* what layers save */
     uint32_t recompute; /* PST_RECOMPUTE bits */
-    /* full recomputation: only the input of every group of so many layers of a chunk is saved */
+    /* full recomputation: of every so many layers of a chunk only the first one's input is saved */
     uint64_t recompute_layers;
     bool has_flash_attention;
     bool has_hidden_dropout;
@@ -148,16 +149,15 @@ typedef struct pst_estimate_config {
     pst_loss loss;
     bool saves_inputs_fp8;   /* of the activation function */
     bool applies_probs_late; /* the router's probabilities: where tokens return, not before */
-    /* capacity: of each expert for the tokens of each GPU, rounded up, instead of a GPU's as a
-     * whole, rounded down; filled up rows are sent too */
+    /* the capacity is that of each expert for the tokens of each GPU, rounded up, instead of that
+     * of a GPU as a whole, rounded down; padding rows are sent too */
     bool caps_each_expert;
     pst_moe_rows moe_rows;
     uint64_t capacity_num, capacity_den; /* 0: 1 */
     uint64_t row_multiple;               /* capacity rows are rounded up to it; 0: 1 */
     uint64_t page_rows;                  /* of a page that holds rows; 0: 64 */
     uint64_t page_bytes;                 /* of a pst_pool; 0: 256 KiB */
-    uint64_t headroom_num,
-        headroom_den; /* pages there are for so many balanced loads; 0/0: 11/10 */
+    uint64_t headroom_num, headroom_den; /* pages for so many times the balanced rows; 0/0: 11/10 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
@@ -190,12 +190,12 @@ typedef struct pst_estimate_states {
     uint64_t host_bytes;      /* the offloaded share of the optimizer, not in the above */
 } pst_estimate_states;
 
-/* One piece of a layer, or of what stands around the layers: a weight, the matrix product it is
- * for, and what is saved of it. */
+/* One piece of a layer, or of what stands around the layers: a weight, the matrix product that uses
+ * it, and what is saved for its backward. */
 typedef struct pst_estimate_module {
     const char *name; /* static text, as "attention.qkv" */
-    /* weights of outputs x inputs; inputs 0: a vector; both 0: no weights. Of count such, as
-     * experts of one layer are */
+    /* `count` weights of outputs x inputs each, such as the experts of one layer; inputs 0: a
+     * vector; both 0: no weights */
     uint64_t whole_outputs, whole_inputs, whole_count;
     uint64_t outputs, inputs, count; /* on one GPU */
     bool is_product;                 /* rows x inputs times inputs x outputs, for each of count */
@@ -251,26 +251,26 @@ typedef struct pst_estimate_memory {
     uint64_t live_moe_layers; /* of live_layers */
     uint64_t saved_bytes;     /* by the live layers and the embedding */
     uint64_t head_bytes;      /* by final norm, output matrix and loss, on the last stage */
-    uint64_t recompute_bytes; /* of the group that full recomputation runs again */
+    uint64_t recompute_bytes; /* of the layers that full recomputation runs again */
     uint64_t paging_bytes;    /* with PST_MOE_PAGED, what that adds: see pst_estimate_moe */
-    uint64_t bytes;           /* states and the four */
-    uint64_t transient_bytes; /* of the moment that takes most beside those */
+    uint64_t bytes;           /* states and the four above */
+    uint64_t transient_bytes; /* of the moment that adds most to those */
     const char *transient;    /* static text: which, as "MLP backward"; "none" of 0 bytes */
     uint64_t peak_bytes;      /* bytes and transient_bytes */
 } pst_estimate_memory;
 
-/* A stage has run the forward or the backward of a chunk for a micro-batch. */
+/* What a stage holds after the forward or backward of a chunk for one micro-batch. */
 typedef struct pst_estimate_event {
     uint64_t number; /* from 0 */
     bool is_backward;
     uint64_t chunk, micro_batch;
-    uint64_t live_layers; /* after it, as all that follows */
+    uint64_t live_layers;
     uint64_t saved_bytes;
     uint64_t head_bytes; /* from the last forward of a micro-batch to its backward; once */
     uint64_t bytes;      /* states, saved, head and paging */
 } pst_estimate_event;
 
-/* Whether to go on. */
+/* Returns whether to go on. */
 typedef bool (*pst_estimate_event_fn)(void *user, const pst_estimate_event *event);
 
 /* Expert layers of one GPU. Static: each live layer has a buffer of so many rows. Paged: one layer
@@ -286,7 +286,7 @@ typedef struct pst_estimate_moe {
     uint64_t pages_bytes;         /* of all of them */
     uint64_t table_bytes;         /* 8 for each page, and for each that a live layer could take */
     uint64_t paged_bytes;         /* working_bytes and pages_bytes */
-    /* of a pst_pool: enough for the balanced rows of all live layers, with the headroom, however they
+    /* of a pst_pool: enough for headroom times the balanced rows of all live layers, however they
      * are spread over layers and experts */
     uint64_t pool_pages;
     uint64_t pool_bytes; /* of pst_pool_bytes, with a ticket for each live layer */
@@ -353,8 +353,8 @@ PST_API pst_status pst_estimate_get_params_sized(const pst_estimate_config *conf
 PST_API pst_status pst_estimate_get_states(const pst_estimate_config *config, uint64_t stage,
                                            pst_estimate_states *states_out);
 
-/* Of a dense layer, or of one with experts; the model need not have such a layer among num_layers,
- * but its sizes. */
+/* Of a dense layer, or of one with experts. The model needs the sizes of such a layer, but need not
+ * have one among num_layers. */
 PST_API pst_status pst_estimate_get_ledger_sized(const pst_estimate_config *config, bool is_moe,
                                                  pst_estimate_ledger *ledger_out,
                                                  size_t ledger_bytes);
@@ -374,7 +374,7 @@ PST_API pst_status pst_estimate_get_memory_sized(const pst_estimate_config *conf
 PST_API pst_status pst_estimate_get_timeline(const pst_estimate_config *config, uint64_t stage,
                                              pst_estimate_event_fn on_event, void *user);
 
-/* Of a layer the model need not have among num_layers, as pst_estimate_get_ledger. */
+/* As pst_estimate_get_ledger, the model need not have such a layer. */
 PST_API pst_status pst_estimate_get_modules_sized(const pst_estimate_config *config,
                                                   pst_estimate_part part,
                                                   pst_estimate_modules *modules_out,
@@ -395,9 +395,9 @@ PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *con
 #define pst_estimate_get_traffic(...) \
     pst_estimate_get_traffic_sized(__VA_ARGS__, sizeof(pst_estimate_traffic))
 
-/* The group of a rank below world_size. Ranks count tensor parallel GPUs first, then context, data
- * and pipeline parallel ones; with experts: expert tensor, expert, replicas, pipeline. Of the
- * embedding: INVALID for a rank in between. */
+/* The ranks that `rank`, below world_size, communicates with. Ranks count tensor parallel GPUs
+ * first, then context, data and pipeline parallel ones; with experts: expert tensor, expert,
+ * replicas, pipeline. Of the embedding: INVALID for a rank in between. */
 PST_API pst_status pst_estimate_get_process_group(const pst_estimate_config *config,
                                                   pst_parallel parallel, uint64_t rank,
                                                   pst_estimate_process_group *group_out);

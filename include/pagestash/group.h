@@ -74,7 +74,7 @@ typedef struct pst_group_config {
 #define PST_GROUP_CONFIG_INIT \
     PST_INIT_2(pst_group_config, space_bytes, pst_row_space, tensor_bytes, pst_tensor)
 
-/* What a group needs for given counts. */
+/* What a group needs for given counts. Frozen. */
 typedef struct pst_group_usage {
     uint64_t payload_bytes; /* live bytes */
     uint64_t stream_bytes;  /* with the roundings of the byte stream */
@@ -83,7 +83,8 @@ typedef struct pst_group_usage {
 
 PST_BEGIN_DECLS
 
-/* Copies the description; allocates a few hundred bytes on the device. Not while capturing.
+/* Copies the description; allocates a few hundred bytes on the device.
+ * pre: not while capturing.
  * At capacity a group has at most 2^45 bytes, gaps between segments included.
  * Fails: INVALID (names space or tensor, field, value, allowed), NOMEM, DEVICE_NOMEM, CUDA. */
 PST_API pst_status pst_group_create(pst_device *device, const pst_group_config *config,

@@ -20,10 +20,11 @@ PST_BEGIN_DECLS
  * before pst_pool_step, which then publishes 0 to every rank's pst_pool_poll. Whether the rank
  * itself failed is still told by num_faults, which rose, and the first fault.
  *
- * Enqueued; can be captured, on all ranks or on none. Runs alone, like reset and step: a fault
- * that is recorded meanwhile can be overwritten. Between ncclGroupStart and ncclGroupEnd NCCL
- * enqueues it only at the end, and for a communicator that does not block some time later: wait
- * as for NCCL's own calls before the next call on this stream.
+ * Enqueued; can be captured, on all ranks or on none.
+ * pre: runs alone, like reset and step: a fault that is recorded meanwhile can be overwritten.
+ * Between ncclGroupStart and ncclGroupEnd NCCL enqueues it only at the end, and for a communicator
+ * that does not block some time later: wait as for NCCL's own calls before the next call on this
+ * stream.
  *
  * Threads: as NCCL's own calls, one at a time per communicator.
  * Fails: INVALID (NULL; comm of another device; NCCL says that the call is wrong), UNSUPPORTED (a

@@ -4,8 +4,6 @@
  * row counts lie on the device. A *ticket* records one stash. *stash* copies a group's live bytes
  * into pages, *restore* copies them back.
  *
- * Order of calls:
- *
  *   pst_device *device;  pst_pool *pool;  pst_group *group;  pst_ticket *ticket;
  *   pst_device_open("auto", 0, &device);
  *   pst_pool_create(device, &pool_config, &pool);
@@ -17,32 +15,42 @@
  *   pst_pool_step(pool, stream);                       at the end of the step
  *   pst_pool_poll(pool, &status);                      whenever you like, no synchronisation
  *
- * The last four allocate nothing, never synchronise and can be captured in a CUDA graph; a replay
- * with other row counts is right, because the counts are read by the kernels.
+ * The last four allocate nothing, never synchronise and can be captured in a CUDA graph. A replayed
+ * graph reads the new row counts.
  *
  * Units: sizes in bytes, counts in rows or pages, times in seconds. The stream comes last. Config
- * structs begin with struct_size (use their _INIT macros); zero means default.
+ * structs begin with struct_size: start from their _INIT macros (api.h says how structs grow). Zero
+ * means the default. "pre:" says what a caller must see to and the library cannot check.
  */
 #ifndef PAGESTASH_PAGESTASH_H
 #define PAGESTASH_PAGESTASH_H
 
+/* clang-format off */
+
+/* Simple: all that the calls above need. */
 #include <pagestash/api.h>
-#include <pagestash/arena.h>
-#include <pagestash/budget.h>
+#include <pagestash/status.h>
 #include <pagestash/device.h>
-#include <pagestash/env.h>
-#include <pagestash/estimate.h>
+#include <pagestash/pool.h>
 #include <pagestash/group.h>
-#include <pagestash/log.h>
-#include <pagestash/memory_map.h>
+#include <pagestash/ticket.h>
+
+/* Advanced: few SMs for a copy, agreement of ranks, test patterns, messages and variables. */
+#include <pagestash/budget.h>
 #include <pagestash/nccl.h>
 #include <pagestash/pattern.h>
+#include <pagestash/log.h>
+#include <pagestash/env.h>
+
+/* Expert: static plans from allocation traces, and estimates of a whole training run. */
+#include <pagestash/trace.h>
 #include <pagestash/plan.h>
 #include <pagestash/plan_file.h>
-#include <pagestash/pool.h>
-#include <pagestash/status.h>
+#include <pagestash/arena.h>
 #include <pagestash/swap.h>
-#include <pagestash/ticket.h>
-#include <pagestash/trace.h>
+#include <pagestash/memory_map.h>
+#include <pagestash/estimate.h>
+
+/* clang-format on */
 
 #endif

@@ -11,6 +11,7 @@
 
 #include <pagestash/group.h>
 
+/* Frozen. */
 typedef struct pst_pattern {
     uint64_t seed;
     uint64_t key;         /* what tells this filling from others of the step: layer, micro-batch */

@@ -30,6 +30,7 @@ typedef struct pst_plan_tensor {
     uint32_t block;      /* of mode bilevel: the layer pass it lives and dies in, or NO_BLOCK */
 } pst_plan_tensor;
 
+/* Frozen. */
 typedef struct pst_plan_range {
     uint64_t begin, end; /* addresses, half-open */
 } pst_plan_range;
@@ -99,12 +100,11 @@ typedef enum pst_plan_stage {
 
 typedef struct pst_plan {
     pst_plan_status status;
-    pst_plan_stage stage; /* that found the offsets, or proved that there are none */
-    uint64_t peak;        /* highest address in use; 0 where impossible */
-    uint64_t lower_bound; /* no plan in mode flat has a lower peak */
-    uint64_t mode_bound;  /* no plan in this mode has a lower peak; at least lower_bound */
-    uint64_t
-        bound_instant; /* the bytes live at this instant prove lower_bound, if most_live_bytes equals it */
+    pst_plan_stage stage;   /* that found the offsets, or proved that there are none */
+    uint64_t peak;          /* highest address in use; 0 where impossible */
+    uint64_t lower_bound;   /* no plan in mode flat has a lower peak */
+    uint64_t mode_bound;    /* no plan in this mode has a lower peak; at least lower_bound */
+    uint64_t bound_instant; /* what is live then proves lower_bound, if most_live_bytes equals it */
     uint64_t most_live_bytes; /* most bytes live at once, sizes rounded up */
     uint64_t seed;
     uint64_t steps;                            /* done */
@@ -120,6 +120,7 @@ typedef enum pst_plan_fault_kind {
     PST_PLAN_TOO_HIGH,    /* `tensor` ends above the capacity or above 2^62 */
 } pst_plan_fault_kind;
 
+/* Frozen. */
 typedef struct pst_plan_fault {
     pst_plan_fault_kind kind;
     uint64_t tensor, other;
@@ -149,10 +150,10 @@ PST_API pst_status pst_plan_check(const pst_plan_problem *problem, const uint64_
  * from the forward of layer i to the backward of layer j, for each pair.) Of several streams, a
  * tensor counts until all of them may reuse its bytes.
  * firsts: num_spans + 1 words; those of span s are ranges[firsts[s]] to ranges[firsts[s + 1] - 1].
- * To learn how many ranges there are, first call with capacity 0 and ranges NULL: firsts is written,
- * and firsts[num_spans] is their number. Time: n log n, and n for each span; the problem's tensors
- * are sorted once. Fails: INVALID (a field; capacity, if not 0, below the number, which the message
- * says), NOMEM. */
+ * To learn how many ranges there are, first call with capacity 0 and ranges NULL: firsts is
+ * written, and firsts[num_spans] is their number. Time: n log n, and n for each span; the problem's
+ * tensors are sorted once. Fails: INVALID (a field; capacity, if not 0, below the number, which the
+ * message says), NOMEM. */
 PST_API pst_status pst_plan_idle(const pst_plan_problem *problem, const uint64_t *offsets,
                                  uint64_t arena_bytes, const pst_plan_range *spans,
                                  uint32_t num_spans, uint64_t *firsts, pst_plan_range *ranges,

@@ -25,7 +25,7 @@ typedef enum pst_plan_op {
     PST_PLAN_OP_USE,
 } pst_plan_op;
 
-/* One row. */
+/* One row. Frozen. */
 typedef struct pst_plan_row {
     uint64_t line;   /* where it stands, from 1 */
     uint64_t id;     /* of the tensor or the iteration */
@@ -61,8 +61,8 @@ PST_API uint64_t pst_plan_file_num_tensors(const pst_plan_file *file);
 PST_API uint64_t pst_plan_file_bytes(const pst_plan_file *file);
 
 /* Writes the rows of a trace (pst_trace_rows) with their addresses: offsets has one for each
- * malloc, in order. What has PST_PLAN_FREE is not planned: its rows are left out, as are all marks but
- * those of iterations and uses. A file of these rows can be read back.
+ * malloc, in order. What has PST_PLAN_FREE is not planned: its rows are left out, as are all marks
+ * but those of iterations and uses. A file of these rows can be read back.
  * Fails: INVALID (an offset; what write answered, with the system's text). */
 PST_API pst_status pst_plan_file_write(const pst_trace_request *requests, uint64_t num_requests,
                                        const uint64_t *offsets, pst_plan_write_fn write,

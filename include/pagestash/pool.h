@@ -37,7 +37,7 @@ typedef struct pst_pool_config {
     uint64_t num_host_pages; /* pinned host memory that the device reads and writes in place: what a
                               * stash takes when device pages run out; 0 to 2^31 - 1 */
     uint64_t max_pages; /* what pst_pool_resize can go up to; addresses, ring and owner words are
-                              * reserved for so many. 0: num_pages. Must be 0 where memory is given */
+                              * reserved for so many; 0: num_pages. 0 where memory is given */
     uint64_t max_host_pages; /* 0: num_host_pages */
     bool scrub; /* clears a page whenever it is freed, so that no later holder can read it: by
                               * restore, release, reset, a resize to fewer, demote and promote */
@@ -68,8 +68,9 @@ typedef enum pst_fault {
 
 #define PST_FLAG_ORDER (1u << PST_FAULT_ORDER)
 
-/* The status block: lies on the device in this form, and is published by pst_pool_step. Index 0 of
- * the pairs is device pages, 1 host pages. */
+/* The status block: lies on the device in this form, and is published by pst_pool_step. It has 256
+ * bytes for ever; new figures take reserved words, which read as 0 until then. Index 0 of the pairs
+ * is device pages, 1 host pages. */
 typedef struct pst_pool_status {
     uint32_t flags;             /* sticky: bit (1 << fault) for every fault seen since reset */
     int32_t step_valid;         /* 1, or 0 when something failed in the step that was closed */
@@ -122,11 +123,12 @@ PST_BEGIN_DECLS
  * in units of the device, mostly 2 MiB.) Fails: INVALID. */
 PST_API pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out);
 
-/* Makes a pool and waits until it is ready. Not while capturing. device must outlive the pool.
+/* Makes a pool and waits until it is ready.
+ * pre: not while capturing; device outlives the pool.
  * Host pages are on the GPU's NUMA node and in huge pages where the system lets them be, and at
  * most 7/8 of the memory that it has available are taken.
  * Fails: INVALID, NOMEM (also of host pages; message: bytes wanted and available), DEVICE_NOMEM
- * (message: bytes wanted and free), UNSUPPORTED (max_pages: a driver without virtual memory), CUDA. */
+ * (message: bytes wanted and free), UNSUPPORTED (max_pages: no virtual memory), CUDA. */
 PST_API pst_status pst_pool_create(pst_device *device, const pst_pool_config *config,
                                    pst_pool **pool_out);
 
@@ -135,8 +137,8 @@ PST_API pst_status pst_pool_create(pst_device *device, const pst_pool_config *co
 PST_API pst_status pst_pool_destroy(pst_pool *pool);
 
 /* Changes the number of device and host pages, up to max_pages and max_host_pages: waits for the
- * device, maps or unmaps memory, tells the pool. Not while capturing, nor at the same time as any
- * other call for this pool.
+ * device, maps or unmaps memory, tells the pool.
+ * pre: not while capturing, and no other call for this pool at the same time.
  * More pages: addresses, live tickets and captured graphs stay as they are, a replay finds the new
  * pages free. Fewer: every ticket reads as empty afterwards, as after a reset of the pages; refused
  * while a ticket holds pages or a captured graph holds the pool.
@@ -144,8 +146,9 @@ PST_API pst_status pst_pool_destroy(pst_pool *pool);
  * NOMEM, DEVICE_NOMEM, CUDA. After a failure the pool is as before. */
 PST_API pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t num_host_pages);
 
-/* Resets what the bits say: one launch, can be captured, must not overlap other operations of the
- * pool. Pages: rings are refilled in order and the epoch bumped, so that old tickets read as empty;
+/* Resets what the bits say. One launch; can be captured.
+ * pre: no other operation of the pool overlaps.
+ * Pages: rings are refilled in order and the epoch bumped, so that old tickets read as empty;
  * an ORDER refusal ends. A reset of the pages also revives a pool after PST_E_CUDA, if the device
  * still works. */
 PST_API pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream);

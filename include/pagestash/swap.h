@@ -9,8 +9,8 @@
  *   bytes(k)           <= link bytes per second * forward time      it hides behind one layer
  *   bytes(k) * (n - 2) <= host bytes                                the last two layers stay
  *
- * pst_swap_choose answers the largest k, a whole number of token blocks, that both allow (MEMO, SIGMOD
- * 2025, doi 10.1145/3709703, section 4.1, where k/N is alpha). Integers throughout.
+ * pst_swap_choose answers the largest k, a whole number of token blocks, that both allow (MEMO,
+ * SIGMOD 2025, doi 10.1145/3709703, section 4.1, where k/N is alpha). Integers throughout.
  *
  *   pst_swap_config config = PST_SWAP_CONFIG_INIT;
  *   pst_swap_model(&model, &config);      or fill in bytes and tokens yourself
@@ -26,7 +26,8 @@
 
 #define PST_SWAP_MAX_BYTES (UINT64_C(1) << 62) /* of one layer */
 
-/* A GPT layer without dropout, on tensor_parallel * context_parallel GPUs with sequence parallelism. */
+/* A GPT layer without dropout, on tensor_parallel * context_parallel GPUs with sequence
+ * parallelism. Frozen. */
 typedef struct pst_swap_shape {
     uint64_t micro_batch, sequence_size, hidden_size;
     uint64_t ffn_size;                          /* 0: 4 * hidden_size */
@@ -69,7 +70,8 @@ typedef struct pst_swap_choice {
     uint64_t missing_link_bytes, missing_nanoseconds, missing_host_bytes;
 } pst_swap_choice;
 
-/* One tensor that could be swapped in part instead of being computed again. */
+/* One tensor that could be swapped in part instead of being computed again. Frozen, as what
+ * pst_swap_fill answers. */
 typedef struct pst_swap_tensor {
     uint64_t bytes;                 /* at least 1 */
     uint64_t recompute_nanoseconds; /* of all its tokens; both sums are at most 2^62 */
@@ -89,8 +91,8 @@ PST_BEGIN_DECLS
 /* Fills in bytes and tokens. A layer keeps, in elements: its input, the norm's output, q, k, v,
  * attention's output, the residual and the second norm's output, micro_batch * sequence_size *
  * hidden_size each (8 in all), and both sides of the activation, micro_batch * sequence_size *
- * ffn_size each. This GPU has 1 / (tensor_parallel * context_parallel) of that, and of micro_batch *
- * sequence_size tokens.
+ * ffn_size each. This GPU has 1 / (tensor_parallel * context_parallel) of that, also of the
+ * micro_batch * sequence_size tokens.
  * Fails: INVALID (a field; sequence not divisible; more than 2^62 bytes). */
 PST_API pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config);
 

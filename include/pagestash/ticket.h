@@ -37,15 +37,15 @@ typedef struct pst_ticket pst_ticket;
 typedef enum pst_restore_pages { PST_RESTORE_CONSUME = 0, PST_RESTORE_KEEP = 1 } pst_restore_pages;
 typedef enum pst_restore_tail { PST_TAIL_UNTOUCHED = 0, PST_TAIL_ZERO = 1 } pst_restore_tail;
 
-/* Where the GPU can run blocks of several kernels it takes those of the higher priority first. The
- * advice: low for a stash, which nobody waits for, high for a restore. */
+/* Where the GPU can run blocks of several kernels it takes those of the higher priority first. Use
+ * LOW for stash (nothing waits on it) and HIGH for restore. */
 typedef enum pst_priority {
     PST_PRIORITY_STREAM = 0, /* that of the stream */
     PST_PRIORITY_LOW = 1,    /* the lowest of the device */
     PST_PRIORITY_HIGH = 2    /* the highest */
 } pst_priority;
 
-/* How an operation is launched. The host device takes no notice of it. */
+/* How an operation is launched; the host device ignores it. Frozen. */
 typedef struct pst_launch_options {
     int num_sms;         /* SM budget: as many blocks as that many SMs hold, wherever the GPU puts
                           * them; 0: PAGESTASH_NUM_SMS, else all */
@@ -103,7 +103,7 @@ PST_API pst_status pst_ticket_create(pst_pool *pool, const pst_group *group,
                                      pst_ticket **ticket_out);
 
 /* Waits for the device. NULL is allowed.
- * Fails: BUSY while a captured graph uses the ticket, or while it holds pages (release it first). */
+ * Fails: BUSY while a captured graph uses the ticket, or it holds pages (release it first). */
 PST_API pst_status pst_ticket_destroy(pst_ticket *ticket);
 
 /* Number of the ticket in its pool: what pst_pool_status.fault_ticket says. */
@@ -114,14 +114,15 @@ PST_API uint32_t pst_ticket_index(const pst_ticket *ticket);
  * all. (The fraction of MEMO, arXiv:2407.12117, in bytes instead of tokens.) A preference: where
  * one tier is out the other serves, which the status block counts. Operations captured before
  * keep theirs.
- * Threads: not at the same time as other calls with this ticket.
+ * pre: no other call with this ticket runs at the same time.
  * Fails: INVALID (not a fraction from 0 to 1; above 0 where the pool has no host pages). */
 PST_API pst_status pst_ticket_set_offload(pst_ticket *ticket, uint32_t num, uint32_t den);
 
 /* Copies the live rows of source into pages of the ticket's pool.
  * options: NULL for the defaults.
- * Owns:    nothing; source's memory and counts must stay as they are until the stream has passed
- *          this point, afterwards they are free for reuse.
+ * pre:     source's memory and counts stay as they are until the stream has passed this point;
+ *          afterwards they may be reused.
+ * Owns:    nothing.
  * Stream:  one launch, no allocation, no synchronisation; can be captured, and a replay reads the
  *          counts anew.
  * Moves:   live bytes read once and written once, whatever the capacity.
@@ -131,24 +132,24 @@ PST_API pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
                                     const pst_stash_options *options, pst_stream stream);
 
 /* Copies what the ticket holds back into destination, exactly the live rows; frees the pages unless
- * told to keep them. Same rules as stash. A destination that is also read by another stream must be
- * protected by the caller. Fails: INVALID (destination unlike the ticket's group, launch
+ * told to keep them. Same rules as stash.
+ * pre: no other stream uses the destination meanwhile.
+ * Fails: INVALID (destination unlike the ticket's group, launch
  * options), UNSUPPORTED (backend), CUDA. */
 PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                                       const pst_restore_options *options, pst_stream stream);
 
 /* Moves device pages of a LIVE ticket to free host pages, the first places of its byte stream
- * first, and frees them: as many as options->max_pages says, as far as free host pages go (the
- * others are counted as stranded). The ticket stays LIVE, with the same bytes; whoever restores
- * it does not notice. A call with max_pages 0 that finds no device page, of a ticket that holds
- * some, is a fault. One with a share to do (UINT64_MAX: all of it) may come too late and does
- * nothing: for captured work, where a demote may have found no room or a stash may have spilled
- * already.
+ * first, and frees them: as many as options->share says, as far as free host pages go (the others
+ * are counted as stranded). The ticket stays LIVE with the same bytes, and a restore reads them
+ * from where they are. With PST_MIGRATE_ALL, finding no device page of a ticket that holds pages
+ * is a fault. With the other shares it is none: use them in captured graphs, where an earlier
+ * demote may have found no room or a stash may have spilled already.
  * options: NULL for the defaults.
- * Stream:  one launch, can be captured. Overlapped with stashes of other tickets in concurrent
- *          pools only. For the link's sake a small SM budget suffices.
- * Moves:   every byte of the pages once over the link. Both pages are in use meanwhile, which the
- *          high-water marks show.
+ * Stream:  one launch, can be captured. Overlaps with stashes of other tickets in concurrent pools
+ *          only. A small SM budget is enough: the link is the limit.
+ * Moves:   every byte of the pages once over the link. The old and the new page both count as in
+ *          use meanwhile, also in the high-water marks.
  * Fails:   INVALID (no host tier, launch options), UNSUPPORTED (backend), CUDA. */
 PST_API pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_options *options,
                                      pst_stream stream);
@@ -157,8 +158,8 @@ PST_API pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_optio
 PST_API pst_status pst_ticket_promote(pst_ticket *ticket, const pst_migrate_options *options,
                                       pst_stream stream);
 
-/* Frees the pages without copying (a pool that scrubs overwrites them). One launch; can be
- * captured. */
+/* Frees the pages without copying (a pool that scrubs overwrites them).
+ * Stream: one launch; can be captured. Fails: INVALID, CUDA. */
 PST_API pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream);
 
 PST_END_DECLS

@@ -8,6 +8,8 @@
  * The order of requests is the only time: request k happens at instant k. A tensor is live in
  * [begin, end), from its malloc to its free. docs/formats.md describes the formats.
  *
+ * pst_trace_request, pst_trace_tensor and pst_trace_pass are frozen.
+ *
  * Pure: no device, clock or files; bytes come through the caller's function. Threads: a reader or
  * trace under construction by one at a time; a finished trace by any number.
  */
@@ -242,8 +244,8 @@ typedef struct pst_trace_derivation {
     uint32_t num_layers;           /* 0: 32 */
     uint32_t alpha_num, alpha_den; /* of the tokens of a layer are swapped, the rest recomputed;
                                     * 0/0: 1/4 */
-    bool full;       /* skeletal tensors are requested, none swapped; else they lie in buffers that
-                      * no plan sees (MEMO) */
+    bool full;       /* what the backward needs is requested too and nothing is swapped; by default
+                      * those tensors live outside the plan, in MEMO's swap buffers */
     bool fused_loss; /* the head's tensors as for a vocabulary of 512 */
     uint32_t num_micro_batches; /* 0: 1 */
     uint32_t warmup; /* micro-batches that go forward before forwards and backwards take turns; 0:
@@ -253,7 +255,8 @@ typedef struct pst_trace_derivation {
 #define PST_TRACE_DERIVATION_INIT PST_INIT(pst_trace_derivation)
 
 /* Rows are labelled: a layer's forward or backward of one micro-batch is one pass. Sizes are
- * rounded up to 512. Fails: INVALID (a field; sizes that tensor_parallel or context_parallel do not divide), NOMEM. */
+ * rounded up to 512. Fails: INVALID (a field; sizes that tensor_parallel or context_parallel do not
+ * divide), NOMEM. */
 PST_API pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_trace **trace_out);
 
 /* ---- figures of a trace */
@@ -268,8 +271,9 @@ typedef struct pst_trace_summary {
     uint64_t most_live_bytes;   /* most bytes live at once: no plan has a lower peak */
     uint64_t most_live_instant; /* the first request after which they are */
     uint64_t most_live_tensors; /* tensors at once */
-    uint64_t online_peak; /* what an allocator reaches that places every request as it comes: into
-                             * the smallest gap that holds it, else on top; streams not looked at */
+    uint64_t
+        online_peak; /* the peak of an online best-fit allocator: the smallest gap that is large
+                           * enough, else on top; streams are ignored */
     uint64_t most_live_dynamic_bytes; /* most bytes of dynamic tensors live at once */
     uint64_t align;
 } pst_trace_summary;
