@@ -34,12 +34,13 @@ psti_pipeline psti_pipeline_1f1b(const psti_pipeline_shape *shape)
 }
 
 /* The n-th forward. Every chunk in turn runs a group of micro-batches, and then every chunk the next
- * group. */
+ * group; the last one may be smaller. */
 static psti_pass forward_at(const psti_pipeline *self, uint64_t n)
 {
     const uint64_t turns = self->group * self->num_chunks;
-    return (psti_pass){.chunk = n / self->group % self->num_chunks,
-                       .micro_batch = n / turns * self->group + n % self->group};
+    const uint64_t first = n / turns * self->group; /* micro-batch of the group */
+    const uint64_t size = psti_min(self->group, self->num_passes / self->num_chunks - first);
+    return (psti_pass){.chunk = n % turns / size, .micro_batch = first + n % turns % size};
 }
 
 /* The n-th backward: as the n-th forward, but of the chunk as far from the last. */

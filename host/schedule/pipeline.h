@@ -55,7 +55,7 @@ uint64_t psti_pipeline_most_live(const psti_pipeline *self);
 typedef uint64_t (*psti_live_fn)(void *user, const psti_pass *pass);
 
 /* live: for each chunk, the micro-batches that have run forward and not backward when most is live,
- * the first time. Takes time for the warm-up and one turn of all chunks. */
+ * the first time. Walks the warm-up and one turn of all chunks. pre: all groups are whole. */
 void psti_pipeline_peak(const psti_pipeline *self, psti_live_fn live_after, void *user,
                         uint64_t *live);
 

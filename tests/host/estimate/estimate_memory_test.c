@@ -97,53 +97,6 @@ PST_TEST(EstimateMemory, GibibytesOfThePaper)
     }
 }
 
-/* ---- the schedule ---- */
-
-/* The heaviest moment of a whole iteration, by a list of its passes. */
-static uint64_t heaviest(const pst_estimate_config *config, uint64_t at,
-                         const psti_chunk_saved *chunks)
-{
-    const uint64_t v = config->virtual_stages, group = config->micro_batch_group_size;
-    const uint64_t num = config->global_batch * v;
-    uint64_t warm_up = 2 * (config->pipeline_parallel - 1 - at) + (v - 1) * group;
-    warm_up += config->overlaps_exchange ? 1 : 0;
-    uint64_t now = 0, most = 0, back = 0;
-    for (uint64_t n = 0; n < num; n++) {
-        now += chunks[n % (group * v) / group].bytes;
-        most = now > most ? now : most;
-        if (n >= warm_up) {
-            now -= chunks[v - 1 - back % (group * v) / group].bytes;
-            back++;
-        }
-    }
-    return most;
-}
-
-/* Chunks of any weight, groups of any size: the peak of the first turns is that of all. */
-PST_TEST(EstimateMemory, ThePeakOfAWholeIteration)
-{
-    uint64_t seed = 1;
-    for (int i = 0; i < 300; i++) {
-        pst_estimate_config given = psti_estimate_run(4), config;
-        psti_chunk_saved chunks[5] = {{.bytes = 0}};
-        uint64_t live[5], sum = 0;
-        for (int j = 0; j < 5; j++) {
-            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            chunks[j].bytes = seed >> 60;
-        }
-        const uint64_t at = (seed >> 40) % 4;
-        given.virtual_stages = i % 2 ? 2 : 5;
-        given.overlaps_exchange = i % 3 == 0;
-        given.micro_batch_group_size = 4 + (seed >> 50) % 4;
-        given.global_batch = given.micro_batch_group_size * (1 + (seed >> 45) % 6);
-        CHECK_OK(psti_estimate_open(&given, &config));
-        CHECK_OK(psti_find_peak(&config, at, chunks, live));
-        for (uint64_t j = 0; j < given.virtual_stages; j++)
-            sum += live[j] * chunks[j].bytes;
-        CHECK_EQ(sum, heaviest(&config, at, chunks));
-    }
-}
-
 PST_TEST(EstimateMemory, Failures)
 {
     pst_estimate_config config = psti_estimate_run(5);

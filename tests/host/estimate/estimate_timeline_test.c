@@ -32,18 +32,6 @@ static void expect_order(const pst_estimate_config *config, uint64_t stage, cons
     CHECK_STR(text, order);
 }
 
-PST_TEST(EstimateTimeline, OneForwardOneBackward)
-{
-    pst_estimate_config config = psti_estimate_run(4); /* 4 stages */
-    config.global_batch = 5;
-    expect_order(&config, 0, "F00 F01 F02 F03 B00 F04 B01 B02 B03 B04 ");
-    expect_order(&config, 2, "F00 F01 B00 F02 B01 F03 B02 F04 B03 B04 ");
-    expect_order(&config, 3, "F00 B00 F01 B01 F02 B02 F03 B03 F04 B04 ");
-    config.global_batch = 2; /* fewer than stages */
-    expect_order(&config, 0, "F00 F01 B00 B01 ");
-    expect_order(&config, 2, "F00 F01 B00 B01 ");
-}
-
 static pst_estimate_config interleaved(void)
 {
     pst_estimate_config config = psti_estimate_run(4);
