@@ -1,6 +1,6 @@
 /* pagestash estimate --search: every way to split the world, the best first. */
 #include "tools/common/json_out.h"
-#include "tools/estimate/estimate.h"
+#include "tools/estimate/estimate_flags.h"
 #include "tools/estimate/estimate_out.h"
 
 #include <inttypes.h>
@@ -13,8 +13,20 @@ enum { NUM_SHOWN = 20, SCHEMA_VERSION = 1 };
 #define MAX_WORLD (UINT64_C(1) << 31)
 #define MAX_DIVISORS 1600 /* no number up to MAX_WORLD has more */
 
+/* The dimensions of a split, in the order that they are chosen and printed. */
+enum { TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, NUM_WAYS };
+
+static const int ways[NUM_WAYS] = {
+    [TENSOR] = ESTIMATE_INDEX_tensor_parallel,
+    [PIPELINE] = ESTIMATE_INDEX_pipeline_parallel,
+    [VIRTUAL] = ESTIMATE_INDEX_virtual_stages,
+    [CONTEXT] = ESTIMATE_INDEX_context_parallel,
+    [EXPERT] = ESTIMATE_INDEX_expert_parallel,
+    [EXPERT_TENSOR] = ESTIMATE_INDEX_expert_tensor_parallel,
+};
+
 typedef struct choice {
-    uint64_t tensor, pipeline, virtual_stages, context, expert, expert_tensor;
+    uint64_t by[NUM_WAYS];
     uint64_t num_stage_layers, num_last_layers; /* of each stage, and of the last */
     estimate_peak peak;
 } choice;
@@ -42,20 +54,12 @@ static int compare(uint64_t a, uint64_t b)
 /* Below 0: a is the better one. No two are equal. */
 static int rank(const choice *a, const choice *b)
 {
-    const int orders[] = {
-        compare(a->peak.bytes, b->peak.bytes),
-        compare(a->peak.wire_bytes, b->peak.wire_bytes),
-        compare(a->tensor, b->tensor),
-        compare(a->pipeline, b->pipeline),
-        compare(a->virtual_stages, b->virtual_stages),
-        compare(a->context, b->context),
-        compare(a->expert, b->expert),
-        compare(a->expert_tensor, b->expert_tensor),
-    };
-    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
-        if (orders[i] != 0)
-            return orders[i];
-    return 0;
+    int order = compare(a->peak.bytes, b->peak.bytes);
+    if (order == 0)
+        order = compare(a->peak.wire_bytes, b->peak.wire_bytes);
+    for (int i = 0; i < NUM_WAYS && order == 0; i++)
+        order = compare(a->by[i], b->by[i]);
+    return order;
 }
 
 static void keep(search *self, const choice *found)
@@ -77,7 +81,7 @@ static void keep(search *self, const choice *found)
 /* Where layers do not divide, the last stage has the fewer ones that are left. */
 static bool set_layers(const search *self, choice *split, pst_estimate_config *config)
 {
-    const uint64_t stages = split->pipeline, layers = config->num_layers;
+    const uint64_t stages = split->by[PIPELINE], layers = config->num_layers;
     split->num_stage_layers = split->num_last_layers = layers / stages;
     config->chunk_layers = NULL;
     if (layers % stages == 0)
@@ -96,13 +100,9 @@ static bool set_layers(const search *self, choice *split, pst_estimate_config *c
 static pst_status try_split(search *self, choice *split)
 {
     pst_estimate_config config = self->options->config;
-    config.tensor_parallel = split->tensor;
-    config.pipeline_parallel = split->pipeline;
-    config.virtual_stages = split->virtual_stages;
-    config.context_parallel = split->context;
-    config.expert_parallel = split->expert;
-    config.expert_tensor_parallel = split->expert_tensor;
-    config.sequence_parallel = split->tensor > 1;
+    for (int i = 0; i < NUM_WAYS; i++)
+        estimate_set_field(&config, &estimate_field_table[ways[i]], split->by[i]);
+    config.sequence_parallel = split->by[TENSOR] > 1;
     config.micro_batch_group_size = 0;
     self->num_tried++;
     if (!set_layers(self, split, &config))
@@ -123,68 +123,51 @@ static pst_status try_split(search *self, choice *split)
 
 /* ---- all of them ---- */
 
-/* The experts' tensor parallelism is that of the rest, or none. */
-static pst_status try_experts(search *self, choice *split)
+/* Whether a value goes with those of the dimensions before it. */
+static bool goes(const search *self, const choice *split, int way, uint64_t value)
 {
     const pst_estimate_config *config = &self->options->config;
-    const uint64_t rest = config->world_size / split->pipeline;
+    const uint64_t *by = split->by;
     const uint64_t most = config->num_experts ? config->num_experts : 1;
-    for (uint32_t i = 0; i < self->num_divisors && self->divisors[i] <= most; i++) {
-        split->expert = self->divisors[i];
-        if (most % split->expert != 0)
-            continue;
-        split->expert_tensor = split->tensor;
-        if (rest % (split->expert * split->expert_tensor) == 0)
-            TOOL_TRY(try_split(self, split));
-        split->expert_tensor = 1;
-        if (config->num_experts != 0 && split->tensor > 1 && rest % split->expert == 0)
-            TOOL_TRY(try_split(self, split));
+    switch (way) {
+    case TENSOR:
+        return config->num_heads % value == 0;
+    case PIPELINE:
+        return config->world_size / by[TENSOR] % value == 0 && value <= config->num_layers;
+    case VIRTUAL:
+        return value == 1 || (by[PIPELINE] > 1 && config->num_layers % by[PIPELINE] == 0 &&
+                              config->num_layers / by[PIPELINE] % value == 0);
+    case CONTEXT:
+        return config->world_size / by[TENSOR] / by[PIPELINE] % value == 0;
+    case EXPERT:
+        return most % value == 0;
+    default:
+        return config->world_size / by[PIPELINE] % (by[EXPERT] * value) == 0;
     }
-    return PST_OK;
 }
 
-static pst_status try_virtual_stages(search *self, choice *split)
-{
-    const uint64_t layers = self->options->config.num_layers;
-    const uint64_t most =
-        split->pipeline > 1 && layers % split->pipeline == 0 ? layers / split->pipeline : 1;
-    for (split->virtual_stages = 1; split->virtual_stages <= most; split->virtual_stages++)
-        if (most % split->virtual_stages == 0)
-            TOOL_TRY(try_experts(self, split));
-    return PST_OK;
-}
-
-static pst_status try_contexts(search *self, choice *split)
-{
-    const uint64_t rest = self->options->config.world_size / split->tensor / split->pipeline;
-    for (uint32_t i = 0; i < self->num_divisors && self->divisors[i] <= rest; i++) {
-        split->context = self->divisors[i];
-        if (rest % split->context == 0)
-            TOOL_TRY(try_virtual_stages(self, split));
-    }
-    return PST_OK;
-}
-
-static pst_status try_pipelines(search *self, choice *split)
+/* Virtual stages are any number up to that of a stage's layers. The experts' tensor parallelism is
+ * that of the rest, or none. All others divide the world. */
+static pst_status try_from(search *self, choice *split, int way)
 {
     const pst_estimate_config *config = &self->options->config;
-    const uint64_t rest = config->world_size / split->tensor;
-    for (uint32_t i = 0; i < self->num_divisors; i++) {
-        split->pipeline = self->divisors[i];
-        if (rest % split->pipeline == 0 && split->pipeline <= config->num_layers)
-            TOOL_TRY(try_contexts(self, split));
-    }
-    return PST_OK;
-}
-
-static pst_status try_all(search *self)
-{
-    const pst_estimate_config *config = &self->options->config;
-    choice split = {.tensor = 0};
-    for (uint32_t i = 0; i < self->num_divisors; i++) {
-        split.tensor = self->divisors[i];
-        if (config->num_heads % split.tensor == 0)
-            TOOL_TRY(try_pipelines(self, &split));
+    const uint64_t own[] = {split->by[TENSOR], 1};
+    uint64_t num = self->num_divisors;
+    if (way == NUM_WAYS)
+        return try_split(self, split);
+    if (way == VIRTUAL)
+        num = config->num_layers / split->by[PIPELINE];
+    if (way == EXPERT_TENSOR)
+        num = config->num_experts != 0 && own[0] > 1 ? 2 : 1;
+    for (uint64_t i = 0; i < num; i++) {
+        const uint64_t value = way == VIRTUAL         ? i + 1
+                               : way == EXPERT_TENSOR ? own[i]
+                                                      : self->divisors[i];
+        if (way == EXPERT && value > 1 && value > config->num_experts)
+            break;
+        split->by[way] = value;
+        if (goes(self, split, way, value))
+            TOOL_TRY(try_from(self, split, way + 1));
     }
     return PST_OK;
 }
@@ -215,15 +198,16 @@ static double gib(uint64_t bytes)
 static void print_choice(const search *self, const choice *c)
 {
     const pst_estimate_config *config = &self->options->config;
-    const uint64_t replicas = config->world_size / (c->tensor * c->pipeline * c->context);
+    const uint64_t replicas =
+        config->world_size / (c->by[TENSOR] * c->by[PIPELINE] * c->by[CONTEXT]);
     const double margin = gib(self->options->memory_bytes) - gib(c->peak.bytes);
     char layers[32] = "";
     if (c->num_last_layers != c->num_stage_layers)
         snprintf(layers, sizeof(layers), " (last %" PRIu64 ")", c->num_last_layers);
-    printf("%4" PRIu64 " %4" PRIu64 " %4" PRIu64 " %4" PRIu64 " %4" PRIu64 " %4" PRIu64 " %4" PRIu64
-           " %5" PRIu64 " %5" PRIu64 " %11.2f %11.2f %11.2f  %" PRIu64 "%s\n",
-           c->tensor, c->pipeline, c->virtual_stages, c->context, c->expert, c->expert_tensor,
-           replicas, config->global_batch / (config->micro_batch * replicas), c->peak.stage,
+    for (int i = 0; i < NUM_WAYS; i++)
+        printf("%4" PRIu64 " ", c->by[i]);
+    printf("%4" PRIu64 " %5" PRIu64 " %5" PRIu64 " %11.2f %11.2f %11.2f  %" PRIu64 "%s\n", replicas,
+           config->global_batch / (config->micro_batch * replicas), c->peak.stage,
            gib(c->peak.bytes), margin, gib(c->peak.wire_bytes), c->num_stage_layers, layers);
 }
 
@@ -268,10 +252,10 @@ static void put_peak(json_t **object, const search *self, const estimate_peak *p
 static json_t *choice_object(const search *self, const choice *c)
 {
     json_t *object = json_object();
-    JSON_PUT(&object, {"tensor_parallel", c->tensor}, {"pipeline_parallel", c->pipeline},
-             {"virtual_stages", c->virtual_stages}, {"context_parallel", c->context},
-             {"expert_parallel", c->expert}, {"expert_tensor_parallel", c->expert_tensor},
-             {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers});
+    for (int i = 0; i < NUM_WAYS; i++)
+        json_put_whole(&object, estimate_field_table[ways[i]].name, c->by[i]);
+    JSON_PUT(&object, {"stage_layers", c->num_stage_layers},
+             {"last_stage_layers", c->num_last_layers});
     put_peak(&object, self, &c->peak);
     return object;
 }
@@ -337,9 +321,10 @@ int estimate_search(const estimate_options *options)
     self.layout = calloc(config->num_layers, sizeof(*self.layout));
     if (self.layout == NULL)
         return tool_fail(TOOL_NO, "--search: out of memory");
+    choice split = {.by = {0}};
     find_divisors(&self);
     const pst_status status = try_given(&self);
-    int code = tool_status(status == PST_OK ? try_all(&self) : status);
+    int code = tool_status(status == PST_OK ? try_from(&self, &split, TENSOR) : status);
     if (code == TOOL_OK)
         code = answer(&self);
     free(self.layout);
