@@ -49,6 +49,18 @@ pst_status psti_check_kinds(const pst_estimate_config *config);
 pst_status psti_check_split_limits(const pst_estimate_config *config);
 pst_status psti_check_rules(const pst_estimate_config *config);
 
+/* ---- estimate_modules.c ---- */
+
+/* Parameters of a layer, whole or of one GPU, and of them those in routed experts; none with
+ * experts if the model has none. */
+typedef struct psti_words {
+    uint64_t all, experts;
+} psti_words;
+
+psti_words psti_layer_words(const pst_estimate_config *config, bool is_moe, bool is_whole);
+/* Of what a GPU of the stage has outside the layers. */
+uint64_t psti_outside_words(const pst_estimate_config *config, uint64_t stage);
+
 /* ---- estimate_memory.c ---- */
 
 /* What is saved of a micro-batch before the first layer; after the last by all that stands there,

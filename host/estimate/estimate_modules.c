@@ -233,6 +233,37 @@ static list list_of(const pst_estimate_config *config, psti_split split, pst_est
     return self;
 }
 
+static const psti_split undivided = {1, 1, 1, 1, false};
+
+psti_words psti_layer_words(const pst_estimate_config *config, bool is_moe, bool is_whole)
+{
+    psti_words sum = {0, 0};
+    if (is_moe && config->num_experts == 0)
+        return sum;
+    const list of = list_of(config, is_whole ? undivided : psti_split_of(config),
+                            is_moe ? PST_ESTIMATE_MOE : PST_ESTIMATE_DENSE, is_whole);
+    for (uint32_t i = 0; i < of.num_pieces; i++) {
+        sum.all = psti_plus(sum.all, of.pieces[i].params);
+        if (strncmp(of.pieces[i].name, "expert.", 7) == 0)
+            sum.experts = psti_plus(sum.experts, of.pieces[i].params);
+    }
+    return sum;
+}
+
+uint64_t psti_outside_words(const pst_estimate_config *config, uint64_t stage)
+{
+    const list of = list_of(config, psti_split_of(config), PST_ESTIMATE_OUTSIDE, false);
+    const uint64_t last = config->pipeline_parallel - 1;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < of.num_pieces; i++) {
+        const char *name = of.pieces[i].name;
+        const bool is_first = strcmp(name, "embedding") == 0 || strcmp(name, "positions") == 0;
+        if (stage == (is_first ? 0 : last))
+            sum = psti_plus(sum, of.pieces[i].params);
+    }
+    return sum;
+}
+
 /* ---- what is saved ---- */
 
 typedef struct place {
@@ -322,12 +353,11 @@ static void add_saved(pst_estimate_modules *modules, const char *name, uint64_t 
     modules->saved_bytes = psti_plus(modules->saved_bytes, own);
 }
 
-static void add_ends(const pst_estimate_config *config, const psti_split *undivided,
-                     pst_estimate_modules *modules)
+static void add_ends(const pst_estimate_config *config, pst_estimate_modules *modules)
 {
     const psti_split split = psti_split_of(config);
-    const psti_ends whole = psti_ends_of(config, undivided), own = psti_ends_of(config, &split);
-    const psti_mtp whole_mtp = psti_mtp_of(config, undivided), mtp = psti_mtp_of(config, &split);
+    const psti_ends whole = psti_ends_of(config, &undivided), own = psti_ends_of(config, &split);
+    const psti_mtp whole_mtp = psti_mtp_of(config, &undivided), mtp = psti_mtp_of(config, &split);
     const uint64_t depths = config->mtp_layers;
     add_saved(modules, "embedding", whole.embedding, own.embedding);
     add_saved(modules, "final_norm", whole.final_norm, own.final_norm);
@@ -364,11 +394,11 @@ static void put_pair(pst_estimate_modules *to, const piece *whole, const piece *
 }
 
 static pst_status fill_saved(const pst_estimate_config *config, pst_estimate_part part,
-                             const psti_split *undivided, pst_estimate_modules *modules)
+                             pst_estimate_modules *modules)
 {
     pst_estimate_ledger ledger;
     if (part == PST_ESTIMATE_OUTSIDE) {
-        add_ends(config, undivided, modules);
+        add_ends(config, modules);
         PSTI_CHECK(modules->whole_saved_bytes != PSTI_TOO_MUCH &&
                        modules->saved_bytes != PSTI_TOO_MUCH,
                    PST_E_INVALID, "config: saved activations exceed 64 bits");
@@ -384,7 +414,6 @@ static pst_status fill_saved(const pst_estimate_config *config, pst_estimate_par
 pst_status pst_estimate_get_modules_sized(const pst_estimate_config *given, pst_estimate_part part,
                                           pst_estimate_modules *modules_out, size_t modules_bytes)
 {
-    static const psti_split undivided = {1, 1, 1, 1, false};
     pst_estimate_config config;
     pst_estimate_modules modules = {.num_modules = 0};
     PSTI_TRY(psti_estimate_open(given, &config));
@@ -403,7 +432,7 @@ pst_status pst_estimate_get_modules_sized(const pst_estimate_config *given, pst_
         put_pair(&modules, &whole.pieces[i], &own.pieces[i]);
     PSTI_CHECK(modules.whole_params != PSTI_TOO_MUCH && modules.params != PSTI_TOO_MUCH,
                PST_E_INVALID, "config: parameters exceed 64 bits");
-    PSTI_TRY(fill_saved(&config, part, &undivided, &modules));
+    PSTI_TRY(fill_saved(&config, part, &modules));
     memcpy(modules_out, &modules, modules_bytes);
     return PST_OK;
 }
