@@ -1,25 +1,10 @@
 /* The plan as the arena follows it, made once from a plan file. */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "host/arena/arena.h"
 
-typedef struct pair {
-    uint64_t key;
-    uint32_t entry;
-} pair;
-
-static int compare_pairs(const void *a, const void *b)
-{
-    const pair *left = a;
-    const pair *right = b;
-    if (left->key != right->key)
-        return left->key < right->key ? -1 : 1;
-    return (left->entry > right->entry) - (left->entry < right->entry);
-}
-
 /* How many pairs have a key below `key`. */
-static uint32_t count_below(const pair *pairs, uint32_t num_pairs, uint64_t key)
+static uint32_t count_below(const psti_pair *pairs, uint32_t num_pairs, uint64_t key)
 {
     uint32_t low = 0;
     uint32_t high = num_pairs;
@@ -72,7 +57,7 @@ static pst_status load_malloc(pst_arena *arena, const pst_plan_row *row, uint32_
 /* The entries by id, sorted; all mallocs are loaded. A mark without a malloc behind it is where a
  * recording ended: it begins no iteration, and what is freed behind it has no end. */
 static pst_status load_ends(pst_arena *arena, const pst_plan_row *rows, uint64_t num_rows,
-                            const pair *by_id)
+                            const psti_pair *by_id)
 {
     uint32_t before = 0;
     bool is_over = false;
@@ -86,7 +71,7 @@ static pst_status load_ends(pst_arena *arena, const pst_plan_row *rows, uint64_t
                 arena->marks[arena->num_marks++] = before;
         } else {
             const uint32_t index = count_below(by_id, arena->num_entries, row->id);
-            psti_entry *entry = &arena->entries[by_id[index].entry];
+            psti_entry *entry = &arena->entries[by_id[index].value];
             uint32_t stream = 0;
             if (row->op == PST_PLAN_OP_USE) {
                 PSTI_TRY(stream_of(arena, row->stream, &stream));
@@ -101,7 +86,7 @@ static pst_status load_ends(pst_arena *arena, const pst_plan_row *rows, uint64_t
     return PST_OK;
 }
 
-static pst_status load_rows(pst_arena *arena, const pst_plan_file *plan, pair *pairs)
+static pst_status load_rows(pst_arena *arena, const pst_plan_file *plan, psti_pair *pairs)
 {
     const pst_plan_row *rows = pst_plan_file_rows(plan);
     const uint64_t num_rows = pst_plan_file_num_rows(plan);
@@ -109,10 +94,10 @@ static pst_status load_rows(pst_arena *arena, const pst_plan_file *plan, pair *p
     for (uint64_t i = 0; i < num_rows; i++) {
         if (rows[i].op != PST_PLAN_OP_MALLOC)
             continue;
-        pairs[index] = (pair){rows[i].id, index};
+        pairs[index] = (psti_pair){rows[i].id, index};
         PSTI_TRY(load_malloc(arena, &rows[i], index++));
     }
-    qsort(pairs, arena->num_entries, sizeof(*pairs), compare_pairs);
+    psti_sort_pairs(pairs, arena->num_entries);
     return load_ends(arena, rows, num_rows, pairs);
 }
 
@@ -124,15 +109,14 @@ psti_slot *psti_arena_slot(const pst_arena *arena, uint64_t offset)
     return index == PSTI_MAP_NONE ? NULL : &arena->slots[index];
 }
 
-static pst_status load_addresses(pst_arena *arena, pair *pairs)
+static pst_status load_addresses(pst_arena *arena, psti_pair *pairs)
 {
     for (uint32_t i = 0; i < arena->num_entries; i++)
-        pairs[i] = (pair){arena->entries[i].offset, i};
-    if (arena->num_entries)
-        qsort(pairs, arena->num_entries, sizeof(*pairs), compare_pairs);
+        pairs[i] = (psti_pair){arena->entries[i].offset, i};
+    psti_sort_pairs(pairs, arena->num_entries);
     for (uint32_t rank = 0; rank < arena->num_entries; rank++) {
-        psti_entry *entry = &arena->entries[pairs[rank].entry];
-        arena->by_rank[rank] = pairs[rank].entry;
+        psti_entry *entry = &arena->entries[pairs[rank].value];
+        arena->by_rank[rank] = (uint32_t)pairs[rank].value;
         if (rank == 0 || pairs[rank - 1].key != pairs[rank].key) {
             PSTI_TRY(psti_map_set(&arena->slot_at, entry->offset, arena->num_slots));
             arena->slots[arena->num_slots++].offset = entry->offset;
@@ -220,7 +204,7 @@ pst_status psti_arena_load(pst_arena *arena, const pst_plan_file *plan)
         num_marks += pst_plan_file_rows(plan)[i].op == PST_PLAN_OP_MARK;
     arena->num_entries = (uint32_t)pst_plan_file_num_tensors(plan);
     PSTI_TRY(allocate(arena, num_marks));
-    pair *pairs = psti_calloc((size_t)arena->num_entries + 1, sizeof(*pairs));
+    psti_pair *pairs = psti_calloc((size_t)arena->num_entries + 1, sizeof(*pairs));
     PSTI_CHECK(pairs, PST_E_NOMEM, "no memory for a plan of %u tensors", arena->num_entries);
     pst_status status = load_rows(arena, plan, pairs);
     if (status == PST_OK)

@@ -1,7 +1,8 @@
-/* Arrays that grow, and the hash table of numbers. */
+/* Arrays that grow, sorting, and the hash table of numbers. */
 #include "host/base/table.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t size)
@@ -20,6 +21,33 @@ pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t s
     *items = more;
     *capacity = room;
     return PST_OK;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const psti_pair *x = a;
+    const psti_pair *y = b;
+    const int by_key = compare_numbers(&x->key, &y->key);
+    return by_key != 0 ? by_key : compare_numbers(&x->value, &y->value);
+}
+
+void psti_sort_numbers(uint64_t *numbers, uint64_t num)
+{
+    if (num > 1)
+        qsort(numbers, (size_t)num, sizeof(*numbers), compare_numbers);
+}
+
+void psti_sort_pairs(psti_pair *pairs, uint64_t num)
+{
+    if (num > 1)
+        qsort(pairs, (size_t)num, sizeof(*pairs), compare_pairs);
 }
 
 static pst_status enlarge(psti_map *map)

@@ -1,4 +1,4 @@
-/* Arrays that grow, and the one hash table: from a 64-bit number to another. */
+/* Arrays that grow, arrays that are sorted, and the one hash table: from a 64-bit number to another. */
 #ifndef PSTI_HOST_TABLE_H
 #define PSTI_HOST_TABLE_H
 
@@ -7,6 +7,14 @@
 
 /* Makes room for `needed` items of `size` bytes; what is new is zero. Fails: NOMEM. */
 pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t size);
+
+typedef struct psti_pair {
+    uint64_t key, value;
+} psti_pair;
+
+/* Rising; pairs by key, and those of one key by value. */
+void psti_sort_numbers(uint64_t *numbers, uint64_t num);
+void psti_sort_pairs(psti_pair *pairs, uint64_t num);
 
 #define PSTI_MAP_NONE UINT64_MAX /* no such key; not a value */
 

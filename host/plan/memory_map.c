@@ -1,6 +1,5 @@
 /* One GPU's memory, shared by a plan, pages of MoE layers, swapped layers and others. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <pagestash/memory_map.h>
@@ -8,6 +7,7 @@
 #include "host/base/arith.h"
 #include "host/base/base.h"
 #include "host/base/structs.h"
+#include "host/base/table.h"
 
 #define MAX_BYTES (UINT64_C(1) << 61)
 #define MAX_ALIGN (UINT64_C(1) << 30)
@@ -152,13 +152,6 @@ static void make_segments(planner *self)
     }
 }
 
-static int compare(const void *left, const void *right)
-{
-    const uint64_t *a = left;
-    const uint64_t *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
 static pst_status make_demands(planner *self)
 {
     const pst_memory_map_config *config = &self->config;
@@ -180,7 +173,7 @@ static pst_status make_demands(planner *self)
     for (uint32_t i = 0; i < num; i++) /* what neither tier holds is not spilled: it fails */
         self->demands[i] = config->demand_pages[i] < self->total_pages ? config->demand_pages[i]
                                                                        : self->total_pages;
-    qsort(self->demands, num, sizeof(uint64_t), compare);
+    psti_sort_numbers(self->demands, num);
     for (uint32_t i = num; i > 0; i--)
         self->above[i - 1] = self->above[i] + self->demands[i - 1];
     return PST_OK;

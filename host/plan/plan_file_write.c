@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "host/plan/plan_file.h"
@@ -13,8 +12,7 @@ typedef struct writer {
     const uint64_t *offsets;
     pst_plan_write_fn write;
     void *sink;
-    uint64_t *left_out; /* ids of tensors that are not planned, sorted */
-    uint64_t num_left_out;
+    psti_map left_out; /* ids of tensors that are not planned */
 } writer;
 
 __attribute__((format(printf, 2, 3))) static pst_status put(const writer *self, const char *format,
@@ -30,19 +28,6 @@ __attribute__((format(printf, 2, 3))) static pst_status put(const writer *self, 
     return PST_OK;
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    const uint64_t *left = a;
-    const uint64_t *right = b;
-    return (*left > *right) - (*left < *right);
-}
-
-static bool is_left_out(const writer *self, uint64_t id)
-{
-    return self->num_left_out &&
-           bsearch(&id, self->left_out, self->num_left_out, sizeof(self->left_out[0]), compare_ids);
-}
-
 /* Checks the offsets, and finds what is not planned. */
 static pst_status prepare(writer *self)
 {
@@ -52,25 +37,14 @@ static pst_status prepare(writer *self)
         if (request->op != PST_TRACE_MALLOC)
             continue;
         const uint64_t offset = self->offsets[num_mallocs++];
-        self->num_left_out += offset == PST_PLAN_FREE;
+        if (offset == PST_PLAN_FREE)
+            PSTI_TRY(psti_map_set(&self->left_out, request->id, 0));
         PSTI_CHECK(offset == PST_PLAN_FREE || (request->bytes <= PST_PLAN_MAX_BYTES &&
                                                offset <= PST_PLAN_MAX_BYTES - request->bytes),
                    PST_E_INVALID,
                    "tensor %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " end above %" PRIu64,
                    request->id, request->bytes, offset, PST_PLAN_MAX_BYTES);
     }
-    if (self->num_left_out == 0)
-        return PST_OK;
-    self->left_out = psti_calloc(self->num_left_out, sizeof(self->left_out[0]));
-    PSTI_CHECK(self->left_out, PST_E_NOMEM, "no memory for %" PRIu64 " tensors without a plan",
-               self->num_left_out);
-    uint64_t found = 0;
-    num_mallocs = 0;
-    for (uint64_t i = 0; i < self->num_requests; i++)
-        if (self->requests[i].op == PST_TRACE_MALLOC &&
-            self->offsets[num_mallocs++] == PST_PLAN_FREE)
-            self->left_out[found++] = self->requests[i].id;
-    qsort(self->left_out, self->num_left_out, sizeof(self->left_out[0]), compare_ids);
     return PST_OK;
 }
 
@@ -79,7 +53,7 @@ static pst_status put_request(const writer *self, const pst_trace_request *reque
     if (request->op == PST_TRACE_MARK && request->tag == PST_TAG_ITERATION)
         return put(self, "mark,%" PRIu64 ",,,\n", request->id);
     if ((request->op == PST_TRACE_MARK && request->tag != PST_TAG_USE) ||
-        is_left_out(self, request->id))
+        psti_map_get(&self->left_out, request->id) != PSTI_MAP_NONE)
         return PST_OK;
     if (request->op == PST_TRACE_MARK)
         return put(self, "use,%" PRIu64 ",,%u,\n", request->id, request->stream);
@@ -114,6 +88,6 @@ pst_status pst_plan_file_write(const pst_trace_request *requests, uint64_t num_r
                    .write = write,
                    .sink = sink};
     const pst_status status = put_all(&self);
-    psti_free(self.left_out);
+    psti_map_free(&self.left_out);
     return status;
 }

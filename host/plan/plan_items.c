@@ -1,20 +1,16 @@
 /* Times become slots: two intervals share a slot if and only if one begins before the other is
  * released. Begins with no release between them are one slot. */
+#include "host/base/table.h"
 #include "host/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static int by_value(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a;
-    const uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int by_range(const void *a, const void *b)
 {
-    return by_value(&((const pst_plan_range *)a)->begin, &((const pst_plan_range *)b)->begin);
+    const pst_plan_range *x = a;
+    const pst_plan_range *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 bool psti_items_alloc(psti_items *items, uint32_t n, uint32_t num_intervals, uint32_t num_streams,
@@ -101,8 +97,8 @@ static bool make_slots(psti_items *items, const psti_interval *intervals)
             begins[k] = intervals[k].begin;
             memcpy(ends + (size_t)k * streams, intervals[k].ends, streams * sizeof(*ends));
         }
-        qsort(begins, n, sizeof(*begins), by_value);
-        qsort(ends, (size_t)n * streams, sizeof(*ends), by_value);
+        psti_sort_numbers(begins, n);
+        psti_sort_numbers(ends, (uint64_t)n * streams);
         uint64_t *first_begin = begins + n;
         find_slots(items, begins, n, ends, (size_t)n * streams, first_begin);
         for (uint32_t k = 0; k < n; k++) {

@@ -1,5 +1,6 @@
 /* Exact search over a whole problem, with a ladder of targets between the bound and the best
  * placement, and over windows around what stands highest, with all else where it is. */
+#include "host/base/table.h"
 #include "host/plan/plan.h"
 
 #include <stdlib.h>
@@ -86,8 +87,8 @@ typedef struct searcher {
     psti_best *best;
     uint64_t *bound;
     cutting whole, window;
-    struct ranked *ranks; /* [n] */
-    bool *is_free;        /* [n] */
+    psti_pair *ranks; /* [n]: how unlike an item is, and its number */
+    bool *is_free;    /* [n] */
     bool no_memory;
 } searcher;
 
@@ -181,20 +182,6 @@ static uint32_t apart(uint32_t a, uint32_t b)
     return a > b ? a - b : b - a;
 }
 
-typedef struct ranked {
-    uint64_t key; /* ascending */
-    uint32_t item;
-} ranked;
-
-static int by_key(const void *a, const void *b)
-{
-    const ranked *x = a;
-    const ranked *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
-
 /* Puts the items that live with `item` first, those with nearly the same life foremost: they can
  * change places with it. Returns how many. */
 static uint32_t rank_neighbours(searcher *of, uint32_t item)
@@ -204,10 +191,10 @@ static uint32_t rank_neighbours(searcher *of, uint32_t item)
     for (uint32_t i = 0; i < items->n; i++)
         if (items->pin[i] == PST_PLAN_FREE && items->begin[i] < items->end[item] &&
             items->begin[item] < items->end[i])
-            of->ranks[num++] = (ranked){(uint64_t)apart(items->begin[i], items->begin[item]) +
-                                            apart(items->end[i], items->end[item]),
-                                        i};
-    qsort(of->ranks, num, sizeof(*of->ranks), by_key);
+            of->ranks[num++] = (psti_pair){(uint64_t)apart(items->begin[i], items->begin[item]) +
+                                               apart(items->end[i], items->end[item]),
+                                           i};
+    psti_sort_pairs(of->ranks, num);
     return num;
 }
 
@@ -219,7 +206,7 @@ static void cut_window(searcher *of, uint32_t num, uint64_t target)
     uint32_t high = 0;
     memset(of->is_free, 0, items->n * sizeof(*of->is_free));
     for (uint32_t k = 0; k < num; k++) {
-        const uint32_t i = of->ranks[k].item;
+        const uint32_t i = (uint32_t)of->ranks[k].value;
         of->is_free[i] = true;
         low = items->begin[i] < low ? items->begin[i] : low;
         high = items->end[i] > high ? items->end[i] : high;

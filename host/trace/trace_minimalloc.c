@@ -2,7 +2,6 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "host/trace/trace.h"
@@ -11,28 +10,18 @@ enum { ID, LOWER, UPPER, SIZE, NUM_COLUMNS, PREFIX_BYTES = 16 };
 
 static const char *const names[NUM_COLUMNS] = {"id", "lower", "upper", "size"};
 
-typedef struct moment {
-    uint64_t time, row;
-} moment;
+/* Set in the value of a moment at which the row is born; in others it dies. */
+#define BIRTH (UINT64_C(1) << 63)
 
 typedef struct minimalloc_state {
     pst_trace_request *rows; /* the mallocs, as they stand in the file */
-    moment *births, *deaths; /* first by row, then by time */
-    uint64_t num_rows, row_capacity, birth_capacity, death_capacity;
-    uint64_t num_born, num_dead;   /* given out */
+    psti_pair *moments;      /* two of each row: time and row, by time once all are read */
+    uint64_t num_rows, row_capacity, moment_capacity;
+    uint64_t num_given;            /* moments */
     int column_of[NUM_COLUMNS];    /* of the file, from its left */
     char prefix[PREFIX_BYTES + 1]; /* letters before the number of every id */
     bool is_read;
 } minimalloc_state;
-
-static int by_time(const void *left, const void *right)
-{
-    const moment *a = left;
-    const moment *b = right;
-    if (a->time != b->time)
-        return a->time < b->time ? -1 : 1;
-    return a->row < b->row ? -1 : a->row > b->row;
-}
 
 static pst_status read_header(const psti_lines *lines, minimalloc_state *state, psti_field line)
 {
@@ -101,11 +90,11 @@ static pst_status read_row(const psti_lines *lines, minimalloc_state *state, pst
         return psti_field_bad(lines, "upper", fields[UPPER], allowed);
     }
     PSTI_TRY(psti_grow((void **)&state->rows, &state->row_capacity, row + 1, sizeof(request)));
-    PSTI_TRY(psti_grow((void **)&state->births, &state->birth_capacity, row + 1, sizeof(moment)));
-    PSTI_TRY(psti_grow((void **)&state->deaths, &state->death_capacity, row + 1, sizeof(moment)));
+    PSTI_TRY(psti_grow((void **)&state->moments, &state->moment_capacity, 2 * row + 2,
+                       sizeof(*state->moments)));
     state->rows[row] = request;
-    state->births[row] = (moment){lower, row};
-    state->deaths[row] = (moment){upper, row};
+    state->moments[2 * row] = (psti_pair){lower, BIRTH | row};
+    state->moments[2 * row + 1] = (psti_pair){upper, row};
     state->num_rows++;
     return PST_OK;
 }
@@ -123,10 +112,7 @@ static pst_status read_all(pst_trace_reader *reader, minimalloc_state *state)
         PSTI_TRY(read_row(lines, state, line));
     if (status != PST_E_AGAIN)
         return status;
-    if (state->num_rows > 0) {
-        qsort(state->births, (size_t)state->num_rows, sizeof(moment), by_time);
-        qsort(state->deaths, (size_t)state->num_rows, sizeof(moment), by_time);
-    }
+    psti_sort_pairs(state->moments, 2 * state->num_rows);
     state->is_read = true;
     return PST_OK;
 }
@@ -137,16 +123,12 @@ static pst_status next(pst_trace_reader *reader, pst_trace_request *request_out)
     minimalloc_state *state = reader->state;
     if (!state->is_read)
         PSTI_TRY(read_all(reader, state));
-    if (state->num_dead == state->num_rows)
+    if (state->num_given == 2 * state->num_rows)
         return PST_E_AGAIN;
-    const moment *death = &state->deaths[state->num_dead];
-    const bool is_birth =
-        state->num_born < state->num_rows && state->births[state->num_born].time < death->time;
-    const uint64_t row = is_birth ? state->births[state->num_born++].row : death->row;
-    state->num_dead += !is_birth;
-    *request_out = state->rows[row];
-    request_out->time = is_birth ? state->births[state->num_born - 1].time : death->time;
-    request_out->op = is_birth ? PST_TRACE_MALLOC : PST_TRACE_FREE;
+    const psti_pair *moment = &state->moments[state->num_given++];
+    *request_out = state->rows[moment->value & ~BIRTH];
+    request_out->time = moment->key;
+    request_out->op = (moment->value & BIRTH) != 0 ? PST_TRACE_MALLOC : PST_TRACE_FREE;
     return PST_OK;
 }
 
@@ -154,8 +136,7 @@ static void close_state(pst_trace_reader *reader)
 {
     minimalloc_state *state = reader->state;
     psti_free(state->rows);
-    psti_free(state->births);
-    psti_free(state->deaths);
+    psti_free(state->moments);
 }
 
 const psti_trace_kind psti_trace_by_minimalloc = {

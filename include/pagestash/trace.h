@@ -23,7 +23,7 @@
 #define PST_TRACE_MAX_BYTES INT64_MAX /* of one tensor */
 
 /* X(name, flag, align, text): the only list of formats. flag: of `pagestash trace` and `pagestash
- * plan`; align: how addresses are best aligned, 1 where sizes are in a unit of the file's own. */
+ * plan`, one word; align: of addresses, for a planner; 1: sizes are in a unit of the file's own. */
 #define PST_TRACE_FORMAT_LIST(X)                                                            \
     X(PST_TRACE_CSV, trace, 512,                                                            \
       "our own trace: CSV with columns op,id,size,stream,phase,layer,micro_batch,rank,tag") \

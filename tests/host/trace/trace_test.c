@@ -205,7 +205,7 @@ PST_TEST(Trace, SurvivesEveryFailedAllocation)
     survives_failures(read_source, &(source){PST_TRACE_MEMO, papers_example}, 8);
     survives_failures(read_source,
                       &(source){PST_TRACE_MINIMALLOC, "id,lower,upper,size\n1,0,5,9\n2,3,7,9\n"},
-                      11);
+                      10);
     survives_failures(read_source,
                       &(source){PST_TRACE_CSV, CSV_HEADER
                                 "malloc,1,5,0,,,,,\nmark,3,,0,,,,,record\nmark,3,,1,,,,,wait\n"
