@@ -215,22 +215,29 @@ PST_TEST(MemoryMap, WhereTheRingsDouble)
     CHECK(steps >= 4);
 }
 
+/* Room for the plan and `pages` pages beside it; each token that is swapped frees a page. */
+static pst_memory_map_config tight_config(const uint64_t *demands, uint32_t num_demands,
+                                          uint64_t static_pages, uint64_t tokens, uint64_t pages,
+                                          uint64_t host_pages)
+{
+    pst_memory_map_config config = PST_MEMORY_MAP_CONFIG_INIT;
+    config.pool = &small_pool;
+    config.demand_pages = demands;
+    config.num_demands = num_demands;
+    config.static_bytes = static_pages * PAGE;
+    config.host_bytes = GIB;
+    config.gpu_bytes = static_pages * PAGE + pool_bytes(&small_pool, pages, host_pages);
+    config.swap_bytes = config.swap_frees_bytes = tokens * PAGE;
+    config.num_tokens = config.max_tokens = tokens;
+    return config;
+}
+
 PST_TEST(MemoryMap, SpillsOrSwapsWhatCostsLess)
 {
     /* Of 10 iterations one needs 64 pages, nine need 32; 48 fit. */
     uint64_t demands[] = {32, 32, 32, 64, 32, 32, 32, 32, 32, 32};
-    pst_memory_map_config config = PST_MEMORY_MAP_CONFIG_INIT;
+    pst_memory_map_config config = tight_config(demands, 10, 100, 64, 48, 16);
     pst_memory_map map;
-    config.pool = &small_pool;
-    config.demand_pages = demands;
-    config.num_demands = 10;
-    config.static_bytes = 100 * PAGE;
-    config.host_bytes = GIB;
-    config.gpu_bytes = 100 * PAGE + pool_bytes(&small_pool, 48, 16);
-    config.swap_bytes = 64 * PAGE;
-    config.swap_frees_bytes = 64 * PAGE;
-    config.num_tokens = 64;
-    config.max_tokens = 64;
     CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(map.fits);
     CHECK_EQ(map.num_pages, 48);
@@ -258,18 +265,8 @@ PST_TEST(MemoryMap, SpillsOrSwapsWhatCostsLess)
 PST_TEST(MemoryMap, FewerTokensAmongEquals)
 {
     const uint64_t demand = 2;
-    pst_memory_map_config config = PST_MEMORY_MAP_CONFIG_INIT;
+    const pst_memory_map_config config = tight_config(&demand, 1, 8, 8, 1, 1);
     pst_memory_map map;
-    config.pool = &small_pool;
-    config.demand_pages = &demand;
-    config.num_demands = 1;
-    config.static_bytes = 8 * PAGE;
-    config.host_bytes = GIB;
-    config.gpu_bytes = 8 * PAGE + pool_bytes(&small_pool, 1, 1);
-    config.swap_bytes = 8 * PAGE;
-    config.swap_frees_bytes = 8 * PAGE;
-    config.num_tokens = 8;
-    config.max_tokens = 8;
     CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK_EQ(map.traffic_bytes, 2 * PAGE);
     CHECK_EQ(map.num_tokens, 0);

@@ -12,23 +12,20 @@ static void expect(const scene *of, pst_plan_fault_kind kind, uint64_t tensor, u
 }
 
 /* Two tensors that live together, one above the other, and a third that follows them. */
-static scene three(void)
+static void three(scene *of)
 {
-    scene of;
-    scene_make(&of, 0, 3, 1, 1);
-    of.tensors[0] = (pst_plan_tensor){100, 0, 4, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
-    of.tensors[1] = (pst_plan_tensor){50, 2, 6, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
-    of.tensors[2] = (pst_plan_tensor){30, 4, 8, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
-    of.offsets[0] = 0;
-    of.offsets[1] = 100;
-    of.offsets[2] = 70;
-    return of;
+    static const uint64_t offsets[] = {0, 100, 70};
+    scene_make(of, 0, 3, 1, 1);
+    of->tensors[0] = (pst_plan_tensor){100, 0, 4, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+    of->tensors[1] = (pst_plan_tensor){50, 2, 6, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+    of->tensors[2] = (pst_plan_tensor){30, 4, 8, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+    memcpy(of->offsets, offsets, sizeof(offsets));
 }
 
 PST_TEST(PlanCheck, RightPlan)
 {
-    scene of = three();
-    of.problem.tensors = of.tensors;
+    scene of;
+    three(&of);
     pst_plan_fault fault;
     uint64_t peak = 0;
     CHECK_OK(pst_plan_check(&of.problem, of.offsets, &fault, &peak));
@@ -40,71 +37,55 @@ PST_TEST(PlanCheck, RightPlan)
     CHECK_EQ(peak, 0);
 }
 
-PST_TEST(PlanCheck, Overlaps)
+/* What is not given is as in three(). */
+PST_TEST(PlanCheck, EachFault)
 {
-    scene of = three();
-    of.problem.tensors = of.tensors;
-    of.offsets[1] = 99;
-    expect(&of, PST_PLAN_OVERLAP, 1, 0);
-    of.offsets[1] = 100;
-    of.offsets[2] = 71;
-    expect(&of, PST_PLAN_OVERLAP, 2, 1);
-    of.offsets[2] = 149;
-    expect(&of, PST_PLAN_OVERLAP, 2, 1);
-    of.offsets[2] = 150;
-    expect(&of, PST_PLAN_RIGHT, 0, 0);
+    static const struct {
+        uint64_t offsets[3], capacity, align, pin; /* of the second tensor; 0: none */
+        pst_plan_range reserved[2];
+        pst_plan_fault fault;
+    } cases[] = {
+        {{0, 99, 70}, .fault = {PST_PLAN_OVERLAP, 1, 0}},
+        {{0, 100, 71}, .fault = {PST_PLAN_OVERLAP, 2, 1}},
+        {{0, 100, 149}, .fault = {PST_PLAN_OVERLAP, 2, 1}},
+        {{0, 100, 150}, .fault = {PST_PLAN_RIGHT, 0, 0}},
+        {{0, 100, 0}, .fault = {PST_PLAN_RIGHT, 0, 0}}, /* begins when the first has ended */
+        {{0, 100, 70}, .capacity = 150, .fault = {PST_PLAN_RIGHT, 0, 0}},
+        {{0, 100, 70}, .capacity = 149, .fault = {PST_PLAN_TOO_HIGH, 1, 0}},
+        {{PST_PLAN_MAX_BYTES - 99, 100, 70}, .fault = {PST_PLAN_TOO_HIGH, 0, 0}},
+        {{UINT64_MAX, 100, 70}, .fault = {PST_PLAN_TOO_HIGH, 0, 0}},
+        {{0, 100, 70}, .pin = 100, .fault = {PST_PLAN_RIGHT, 0, 0}},
+        {{0, 100, 70}, .pin = 200, .fault = {PST_PLAN_MOVED_PIN, 1, 0}},
+        {{0, 100, 69}, .align = 2, .fault = {PST_PLAN_UNALIGNED, 2, 0}},
+        {{0, 100, 70}, .reserved = {{500, 600}, {150, 151}}, .fault = {PST_PLAN_RIGHT, 0, 0}},
+        {{0, 101, 70}, .reserved = {{500, 600}, {150, 151}}, .fault = {PST_PLAN_ON_RESERVED, 1, 1}},
+        {{0, 599, 70}, .reserved = {{500, 600}, {150, 151}}, .fault = {PST_PLAN_ON_RESERVED, 1, 0}},
+        {{0, 600, 70}, .reserved = {{500, 600}, {150, 151}}, .fault = {PST_PLAN_RIGHT, 0, 0}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases) && !psti_test_failed(); i++) {
+        scene of;
+        three(&of);
+        memcpy(of.offsets, cases[i].offsets, sizeof(cases[i].offsets));
+        of.problem.capacity = cases[i].capacity;
+        of.problem.align = cases[i].align ? cases[i].align : 1;
+        of.tensors[1].pin = cases[i].pin ? cases[i].pin : PST_PLAN_FREE;
+        of.problem.reserved = cases[i].reserved;
+        of.problem.num_reserved = cases[i].reserved[0].end > 0 ? 2 : 0;
+        expect(&of, cases[i].fault.kind, cases[i].fault.tensor, cases[i].fault.other);
+        CHECK_MSG(!psti_test_failed(), "case %zu", i);
+    }
+    scene of;
+    three(&of);
     of.offsets[2] = 0;
-    expect(&of, PST_PLAN_RIGHT, 0, 0); /* begins when the first has ended */
-    of.tensors[2].begin = 3;
+    of.tensors[2].begin = 3; /* while the first lives */
     expect(&of, PST_PLAN_OVERLAP, 2, 0);
-}
-
-PST_TEST(PlanCheck, OneTensorAlone)
-{
-    scene of = three();
-    of.problem.tensors = of.tensors;
-    of.problem.capacity = 150;
-    expect(&of, PST_PLAN_RIGHT, 0, 0);
-    of.problem.capacity = 149;
-    expect(&of, PST_PLAN_TOO_HIGH, 1, 0);
-    of.problem.capacity = 0;
-    of.offsets[0] = PST_PLAN_MAX_BYTES - 99;
-    expect(&of, PST_PLAN_TOO_HIGH, 0, 0);
-    of.offsets[0] = UINT64_MAX;
-    expect(&of, PST_PLAN_TOO_HIGH, 0, 0);
-    of.offsets[0] = 0;
-    of.tensors[1].pin = 100;
-    expect(&of, PST_PLAN_RIGHT, 0, 0);
-    of.tensors[1].pin = 200;
-    expect(&of, PST_PLAN_MOVED_PIN, 1, 0);
-    of.tensors[1].pin = PST_PLAN_FREE;
-    of.problem.align = 2;
-    of.offsets[2] = 69;
-    expect(&of, PST_PLAN_UNALIGNED, 2, 0);
-}
-
-PST_TEST(PlanCheck, ReservedRanges)
-{
-    scene of = three();
-    of.problem.tensors = of.tensors;
-    of.problem.reserved = of.reserved;
-    of.problem.num_reserved = 2;
-    of.reserved[0] = (pst_plan_range){500, 600};
-    of.reserved[1] = (pst_plan_range){150, 151};
-    expect(&of, PST_PLAN_RIGHT, 0, 0);
-    of.offsets[1] = 101;
-    expect(&of, PST_PLAN_ON_RESERVED, 1, 1);
-    of.offsets[1] = 599;
-    expect(&of, PST_PLAN_ON_RESERVED, 1, 0);
-    of.offsets[1] = 600;
-    expect(&of, PST_PLAN_RIGHT, 0, 0);
 }
 
 /* Sizes count rounded up to the alignment, reserved ranges grown to it. */
 PST_TEST(PlanCheck, RoundsToTheAlignment)
 {
-    scene of = three();
-    of.problem.tensors = of.tensors;
+    scene of;
+    three(&of);
     of.problem.align = 0;
     of.problem.num_tensors = 1;
     pst_plan_fault fault;
@@ -155,8 +136,8 @@ PST_TEST(PlanCheck, AgreesWithTheDefinition)
 
 PST_TEST(PlanCheck, RefusesBadProblems)
 {
-    scene of = three();
-    of.problem.tensors = of.tensors;
+    scene of;
+    three(&of);
     pst_plan_fault fault;
     const struct {
         uint64_t bytes, begin, end, pin;
@@ -174,8 +155,7 @@ PST_TEST(PlanCheck, RefusesBadProblems)
                                           PST_PLAN_NO_BLOCK};
         CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, &fault, NULL), PST_E_INVALID);
     }
-    of = three();
-    of.problem.tensors = of.tensors;
+    three(&of);
     of.problem.align = 3;
     CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, &fault, NULL), PST_E_INVALID);
     of.problem.align = 1;

@@ -226,13 +226,20 @@ static boxes changed(const boxes *b, uint64_t factor, bool mirrored, bool revers
     return c;
 }
 
+/* Random boxes, with pins if the seed is even, and a target near the bound. */
+static uint64_t make_case(uint64_t seed, boxes *b_out)
+{
+    uint64_t random = seed;
+    *b_out = random_boxes(&random, 14, 9, 9, seed % 2 == 0);
+    return load_of(b_out) + draw(&random, 3);
+}
+
 PST_TEST(PlanExact, VerdictsDoNotDependOnNamesUnitsAndDirection)
 {
     uint64_t at[MAX_BOXES];
     for (uint64_t i = 0; i < (PSTI_UNDER_TSAN ? 100 : 1000) && !psti_test_failed(); i++) {
-        uint64_t random = 50000 + i;
-        const boxes b = random_boxes(&random, 14, 9, 9, i % 2 == 0);
-        const uint64_t target = load_of(&b) + draw(&random, 3);
+        boxes b;
+        const uint64_t target = make_case(50000 + i, &b);
         const psti_verdict verdict = search(&b, target, 0, 1, at);
         CHECK(verdict == PSTI_FOUND || verdict == PSTI_NONE);
         const boxes scaled = changed(&b, 5, false, false);
@@ -295,9 +302,8 @@ PST_TEST(PlanExact, TwoThreadsGiveTheSameVerdicts)
 {
     uint64_t at[MAX_BOXES];
     for (uint64_t i = 0; i < (PSTI_UNDER_TSAN ? 50 : 300) && !psti_test_failed(); i++) {
-        uint64_t random = 60000 + i;
-        const boxes b = random_boxes(&random, 14, 9, 9, i % 2 == 0);
-        const uint64_t target = load_of(&b) + draw(&random, 3);
+        boxes b;
+        const uint64_t target = make_case(60000 + i, &b);
         CHECK_EQ(search(&b, target, i, 2, at), search(&b, target, i, 1, at));
     }
 }
