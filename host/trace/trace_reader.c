@@ -55,7 +55,7 @@ const psti_trace_kind *const psti_trace_kinds[] = {PST_TRACE_FORMAT_LIST(KIND)};
 pst_status pst_trace_reader_open(const pst_trace_config *given, pst_trace_read_fn read,
                                  void *source, pst_trace_reader **reader_out)
 {
-    pst_trace_config config;
+    pst_trace_config config = {0};
     PSTI_TRY(psti_trace_take_config(given, &config));
     PSTI_CHECK(read != NULL && reader_out != NULL, PST_E_INVALID, "read or reader_out is NULL");
     const psti_trace_kind *kind = psti_trace_kinds[config.format];
