@@ -1,10 +1,11 @@
+/* The picture of a stage's memory as one HTML page. */
 #include "tools/estimate/estimate_html.h"
 
 #include <inttypes.h>
 
 #include "estimate_view.h" /* made by CMake of estimate_view.html and estimate_view.js */
+#include "tools/common/picture.h"
 #include "tools/common/tool.h"
-#include "tools/plan/plan_picture.h"
 
 typedef struct writer {
     FILE *file;
@@ -30,27 +31,22 @@ static bool put_event(void *user, const pst_estimate_event *event)
     return !ferror(self->file);
 }
 
-static void put_field(FILE *file, const char *name, uint64_t value)
+static int put_data(FILE *file, const void *drawn)
 {
-    fprintf(file, ",\"%s\":", name);
-    picture_put_number(file, value);
-}
-
-static int put_data(FILE *file, const estimate_html *picture)
-{
+    const estimate_html *picture = drawn;
     writer self = {.file = file};
     pst_estimate_memory memory;
     TOOL_PST(pst_estimate_get_memory(picture->config, picture->stage, NULL, &memory));
     fputs("{\"title\":", file);
     picture_put_text(file, picture->title);
-    put_field(file, "stage", picture->stage);
-    put_field(file, "stages", picture->config->pipeline_parallel);
-    put_field(file, "memory", picture->memory_bytes);
-    put_field(file, "overhead", picture->overhead_bytes);
-    put_field(file, "states", memory.states.bytes);
-    put_field(file, "recompute", memory.recompute_bytes);
-    put_field(file, "transient", memory.transient_bytes);
-    put_field(file, "peak", memory.peak_bytes);
+    picture_put_field(file, "stage", picture->stage);
+    picture_put_field(file, "stages", picture->config->pipeline_parallel);
+    picture_put_field(file, "memory", picture->memory_bytes);
+    picture_put_field(file, "overhead", picture->overhead_bytes);
+    picture_put_field(file, "states", memory.states.bytes);
+    picture_put_field(file, "recompute", memory.recompute_bytes);
+    picture_put_field(file, "transient", memory.transient_bytes);
+    picture_put_field(file, "peak", memory.peak_bytes);
     fputs(",\"during\":", file);
     picture_put_text(file, memory.transient != NULL ? memory.transient : "");
     fputs(",\n\"events\":[", file);
@@ -77,10 +73,6 @@ int estimate_html_write(FILE *file, const estimate_html *picture)
 {
     TOOL_PST(pst_estimate_check(picture->config));
     TOOL_TRY(check_events(picture->config));
-    const char *rest = picture_put_page(file, estimate_view_html, "@DATA@");
-    TOOL_TRY(put_data(file, picture));
-    rest = picture_put_page(file, rest, "@SCRIPT@");
-    fputs(estimate_view_js, file);
-    fputs(rest, file);
-    return picture_finish(file);
+    const picture_page page = {estimate_view_html, estimate_view_js, put_data};
+    return picture_write(file, &page, picture);
 }

@@ -9,7 +9,7 @@
 #define ESTIMATE_HTML_MAX_EVENTS (UINT64_C(1) << 20)
 
 typedef struct estimate_html {
-    const char *title; /* any bytes; what is not UTF-8 shows as U+FFFD */
+    const char *title; /* any bytes; what is no UTF-8 shows as '?' */
     const pst_estimate_config *config;
     uint64_t stage;
     uint64_t memory_bytes, overhead_bytes; /* of a GPU; context, NCCL */

@@ -1,9 +1,15 @@
+/* The picture of a static plan as one HTML page. */
 #include "tools/plan/plan_picture.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 #include "plan_view.h" /* made by CMake of plan_view.html and plan_view.js */
+#include "tools/common/picture.h"
+#include "tools/common/tool.h"
+
+const char *plan_phase_name(uint8_t phase)
+{
+    static const char *const names[PST_NUM_PHASES] = {"", "forward", "backward", "weight", "other"};
+    return phase < PST_NUM_PHASES ? names[phase] : "";
+}
 
 static uint64_t field(const plan_picture *picture, int which, uint64_t tensor)
 {
@@ -28,21 +34,19 @@ static uint64_t field(const plan_picture *picture, int which, uint64_t tensor)
     }
 }
 
-static void put_data(FILE *file, const plan_picture *picture)
+static int put_data(FILE *file, const void *drawn)
 {
+    const plan_picture *picture = drawn;
     static const char *const names[] = {"id",  "bytes", "offset",      "begin",
                                         "end", "layer", "micro_batch", "phase"};
     fputs("{\"title\":", file);
     picture_put_text(file, picture->title);
-    fputs(",\"align\":", file);
-    picture_put_number(file, picture->align ? picture->align : 512);
-    fputs(",\"peak\":", file);
-    picture_put_number(file, picture->peak);
-    fputs(",\"bound\":", file);
-    picture_put_number(file, picture->bound);
+    picture_put_field(file, "align", picture->align ? picture->align : 512);
+    picture_put_field(file, "peak", picture->peak);
+    picture_put_field(file, "bound", picture->bound);
     fputs(",\"phases\":[", file);
     for (int phase = 0; phase < PST_NUM_PHASES; phase++)
-        fprintf(file, "%s\"%s\"", phase ? "," : "", picture_phase_name((uint8_t)phase));
+        fprintf(file, "%s\"%s\"", phase ? "," : "", plan_phase_name((uint8_t)phase));
     fputc(']', file);
     for (int f = 0; f < (int)(sizeof(names) / sizeof(names[0])); f++) {
         fprintf(file, ",\n\"%s\":[", names[f]);
@@ -54,14 +58,11 @@ static void put_data(FILE *file, const plan_picture *picture)
         fputc(']', file);
     }
     fputc('}', file);
+    return TOOL_OK;
 }
 
 int plan_html_write(FILE *file, const plan_picture *picture)
 {
-    const char *rest = picture_put_page(file, plan_view_html, "@PLAN@");
-    put_data(file, picture);
-    rest = picture_put_page(file, rest, "@SCRIPT@");
-    fputs(plan_view_js, file);
-    fputs(rest, file);
-    return picture_finish(file);
+    const picture_page page = {plan_view_html, plan_view_js, put_data};
+    return picture_write(file, &page, picture);
 }

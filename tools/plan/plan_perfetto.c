@@ -1,6 +1,8 @@
+/* The picture of a static plan as a Chrome trace, for Perfetto. */
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "tools/common/picture.h"
 #include "tools/common/tool.h"
 #include "tools/plan/plan_picture.h"
 
@@ -61,7 +63,7 @@ static int put_processes(FILE *file, const plan_picture *picture)
     return TOOL_OK;
 }
 
-static int put_load(FILE *file, const plan_picture *picture)
+static int put_live(FILE *file, const plan_picture *picture)
 {
     const uint64_t up = (picture->align ? picture->align : 512) - 1;
     const uint64_t num = 2 * picture->num_tensors;
@@ -74,15 +76,15 @@ static int put_load(FILE *file, const plan_picture *picture)
         changes[2 * i + 1] = (change){picture->tensors[i].end, 0 - bytes};
     }
     qsort(changes, num, sizeof(*changes), compare);
-    uint64_t load = 0;
+    uint64_t live = 0;
     for (uint64_t i = 0; i < num; i++) {
-        load += changes[i].bytes;
+        live += changes[i].bytes;
         if (i + 1 < num && changes[i + 1].instant == changes[i].instant)
             continue;
         fprintf(file,
-                ",\n{\"ph\":\"C\",\"name\":\"load\",\"pid\":%d,\"ts\":%" PRIu64
+                ",\n{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":%d,\"ts\":%" PRIu64
                 ",\"args\":{\"bytes\":%" PRIu64 "}}",
-                PLAN_PROCESS, changes[i].instant, load);
+                PLAN_PROCESS, changes[i].instant, live);
     }
     free(changes);
     return TOOL_OK;
@@ -91,7 +93,7 @@ static int put_load(FILE *file, const plan_picture *picture)
 /* "b" and "e" with the same cat, id and process are one slice. */
 static void put_tensor(FILE *file, const pst_trace_tensor *tensor, uint64_t number, uint64_t offset)
 {
-    const char *phase = picture_phase_name(tensor->phase);
+    const char *phase = plan_phase_name(tensor->phase);
     fprintf(file,
             ",\n{\"ph\":\"b\",\"cat\":\"tensor\",\"id\":%" PRIu64 ",\"name\":\"tensor %" PRIu64
             "\",\"pid\":%" PRIu64 ",\"tid\":0,\"ts\":%" PRIu64 ",\"args\":{\"address\":%" PRIu64
@@ -114,7 +116,7 @@ int plan_perfetto_write(FILE *file, const plan_picture *picture)
     fprintf(file, ",\"peak\":%" PRIu64 ",\"bound\":%" PRIu64 "},\n\"traceEvents\":[\n",
             picture->peak, picture->bound);
     TOOL_TRY(put_processes(file, picture));
-    TOOL_TRY(put_load(file, picture));
+    TOOL_TRY(put_live(file, picture));
     for (uint64_t i = 0; i < picture->num_tensors; i++)
         put_tensor(file, &picture->tensors[i], i, picture->offsets[i]);
     fputs("\n]}\n", file);

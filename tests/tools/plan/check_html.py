@@ -14,88 +14,67 @@ import zlib
 
 LARGE = (80, 25)  # layers, micro-batches: 60,000 tensors
 
-# Runs in the page, after it was drawn first.
+# Runs in the page, after it was drawn first: what each picture says of itself, zoomed, moved and reset.
 PROBE = """
 <script>
 (() => {
-  const said = root.dataset, shown = () => { draw(); return canvas.dataset.drawnBoxes; };
+  const said = root.dataset, whole = picture.most;
+  const shown = () => { draw(); return canvas.dataset.drawn; };
   const at = canvas.getBoundingClientRect();
   const send = (name, Kind, x, y, more) => canvas.dispatchEvent(new Kind(name, {
     clientX: at.left + x, clientY: at.top + y, bubbles: true, cancelable: true, ...more }));
   const press = key => canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
-  const start = performance.now();
+  const turn = (times, more) => {
+    for (let i = 0; i < times; i++)
+      send("wheel", WheelEvent, 600, 500, { deltaY: -240, ...more });
+  };
+  const began = performance.now();
   said.first = shown();
-  said.milliseconds = (performance.now() - start).toFixed(1);
-  for (let i = 0; i < 6; i++)
-    send("wheel", WheelEvent, 600, 500, { deltaY: -240 });
+  said.milliseconds = (performance.now() - began).toFixed(1);
+  turn(6);
   said.wheel = shown();
-  said.both = view.x0 > 0 && view.x1 < lastInstant && view.y0 > 0 && view.y1 < top1;
+  said.zoomed = view.x0 > 0 && view.x1 < whole.x;
+  said.upward = view.y0 > 0 && view.y1 < whole.y;
   const before = view.x0;
   press("ArrowRight");
   said.moved = view.x0 > before;
   press("0");
-  said.reset = shown();
-  for (let i = 0; i < 9; i++)
-    send("wheel", WheelEvent, 600, 500, { deltaY: -240, shiftKey: true });
+  said.reset = shown() === said.first && view.x0 === 0 && view.x1 === whole.x;
+  turn(9, { shiftKey: true });
   said.time = shown();
-  said.tall = view.y0 === 0 && view.x0 > 0;
-  document.getElementById("reset").click();
+  said.tall = view.y0 === 0 && view.y1 === whole.y && view.x0 > 0;
+  byId("reset").click();
+  byId("in").click();
   press("+");
-  said.key = shown();
+  said.key = view.x1 - view.x0 < whole.x / 2;
   press("Home");
-  const i = groups.values().next().value[0];
-  const [x, y, w, h] = rectangle(i);
-  send("pointermove", PointerEvent, x + w / 2, y + h / 2, {});
+  const [x, y, wanted] = (OWN)(said, shown);
+  send("pointermove", PointerEvent, x, y, {});
   said.tip = tip.style.display + "|" + tip.textContent.replaceAll("\\n", "|");
-  said.hovered = String(hovered === i);
+  said.hovered = String(hovered === wanted);
   draw();
 })();
 </script>
 </body>"""
 
-
-# The same for the memory of a stage.
-STAGE_PROBE = """
-<script>
-(() => {
-  const said = root.dataset, shown = () => { draw(); return canvas.dataset.drawn; };
-  const at = canvas.getBoundingClientRect();
-  const send = (name, Kind, x, y, more) => canvas.dispatchEvent(new Kind(name, {
-    clientX: at.left + x, clientY: at.top + y, bubbles: true, cancelable: true, ...more }));
-  const press = key => canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
-  const start = performance.now();
-  said.first = shown();
-  said.milliseconds = (performance.now() - start).toFixed(1);
-  for (let i = 0; i < 12; i++)
-    send("wheel", WheelEvent, 600, 400, { deltaY: -240 });
-  said.wheel = shown();
-  said.zoomed = view.x1 - view.x0 < count && view.x0 > 0 && view.x1 < count;
-  const before = view.x0;
-  press("ArrowRight");
-  said.moved = view.x0 > before;
-  press("0");
-  said.reset = shown() === said.first && view.x0 === 0 && view.x1 === count;
-  document.getElementById("in").click();
-  press("+");
-  said.key = view.x1 - view.x0 < count;
-  show(highest - 2, highest + 2);
+# Where the pointer goes, and the number of what it must meet.
+PLAN_PROBE = """() => {
+  const i = groups.values().next().value[0];
+  const [x, y, w, h] = rectangle(i);
+  return [x + w / 2, y + h / 2, i];
+}"""
+STAGE_PROBE = """(said, shown) => {
+  show({ x0: highest - 2, x1: highest + 2, y0: 0, y1: top1 });
   shown();
-  const middle = Math.round((toX(highest) + toX(highest + 1)) / 2);
-  const column = context.getImageData(middle, 0, 1, height).data;
+  const middle = (toX(highest) + toX(highest + 1)) / 2;
+  const column = context.getImageData(Math.round(middle), 0, 1, height).data;
   const pixel = bytes => column.slice(4 * Math.round(toY(bytes))).slice(0, 4).join(",");
   said.states = pixel(overhead + states / 2);
   said.saved = pixel(overhead + states + saved(highest) / 2);
-  said.events = count;
-  send("pointermove", PointerEvent, (toX(highest) + toX(highest + 1)) / 2, toY(states), {});
-  said.tip = tip.style.display + "|" + tip.textContent.replaceAll("\\n", "|");
-  said.hovered = String(hovered === highest);
-  said.table = document.getElementById("values").textContent;
   said.sum = String(parts.reduce((sum, part) => sum + part.of(highest), 0)
     + recompute + transient === most);
-  draw();
-})();
-</script>
-</body>"""
+  return [middle, toY(states), highest];
+}"""
 
 
 def fail(text):
@@ -164,69 +143,53 @@ def check_screenshot(path):
         fail(f"{path.name}: {painted:.1%} painted, {colours} colours: blank?")
 
 
-def check(main, folder, name, layers, num_micro_batches):
-    page, picture = folder / f"{name}.html", folder / f"{name}.png"
+def check(main, folder, kind, name, sizes, own, wanted, tip):
+    """Draws a picture of these sizes, looks at it, and at what its probe said. Returns that."""
+    page, probed = folder / f"{name}.html", folder / f"{name}-probed.html"
     with page.open("wb") as file:
-        subprocess.run([main, "html", str(layers), str(num_micro_batches), "Plan </script> & \u00fc"],
-                       stdout=file, check=True)
-    count = str(30 * layers * num_micro_batches)
-    data = data_of(browse(page, "--dump-dom"))
-    if (data.get("state"), data.get("errors"), data.get("drawn-boxes")) != ("drawn", "0", count):
-        fail(f"{name}: not all {count} drawn: {data}")
-    picture.unlink(missing_ok=True)
-    browse(page, f"--screenshot={picture}")
-    check_screenshot(picture)
-
-    probed = folder / f"{name}-probed.html"
-    probed.write_text(page.read_text().replace("</body>", PROBE))
-    data = data_of(browse(probed, "--dump-dom"))
-    wanted = {"errors": "0", "first": count, "reset": count, "moved": "true", "both": "true",
-              "tall": "true", "hovered": "true"}
-    wrong = {key: data.get(key) for key, value in wanted.items() if data.get(key) != value}
-    for key in ("wheel", "time", "key"):
-        if not 0 < int(data.get(key, 0)) < int(count):
-            wrong[key] = data.get(key)
-    if not re.fullmatch(r"block\|tensor 100\|128 MiB \(134,217,728 bytes\)\|at 0 bytes \(0\)\|"
-                        r"live from 0 to [\d,]+\|layer 0, forward, micro-batch 0", data["tip"]):
-        wrong["tip"] = data["tip"]
-    if wrong:
-        fail(f"{name}: {wrong}")
-    browse(probed, f"--screenshot={folder / name}-probed.png")
-    print(f"{name}: {count} tensors, {page.stat().st_size} bytes, "
-          f"drawn again in {data['milliseconds']} ms")
-
-
-def check_stage(main, folder, name, chunks, num_micro_batches):
-    page = folder / f"{name}.html"
-    with page.open("wb") as file:
-        subprocess.run([main, "stage", str(chunks), str(num_micro_batches), "Stage </script> & \u00fc"],
-                       stdout=file, check=True)
+        subprocess.run([main, kind, *map(str, sizes), "Picture </script> & \u00fc"], stdout=file,
+                       check=True)
     data = data_of(browse(page, "--dump-dom"))
     if (data.get("state"), data.get("errors")) != ("drawn", "0"):
         fail(f"{name}: not drawn: {data}")
+    (folder / f"{name}.png").unlink(missing_ok=True)
     browse(page, f"--screenshot={folder / name}.png")
     check_screenshot(folder / f"{name}.png")
 
-    probed = folder / f"{name}-probed.html"
-    probed.write_text(page.read_text().replace("</body>", STAGE_PROBE))
+    probed.write_text(page.read_text().replace("</body>", PROBE.replace("OWN", own)))
     data = data_of(browse(probed, "--dump-dom"))
-    count = 2 * chunks * num_micro_batches
-    wanted = {"errors": "0", "events": str(count), "zoomed": "true", "moved": "true",
-              "reset": "true", "key": "true", "hovered": "true", "sum": "true",
-              "states": "119,170,221,255", "saved": "238,221,136,255"}
+    wanted = {"errors": "0", "zoomed": "true", "moved": "true", "reset": "true", "tall": "true",
+              "key": "true", "hovered": "true", **wanted}
     wrong = {key: data.get(key) for key, value in wanted.items() if data.get(key) != value}
-    if not 0 < int(data.get("wheel", 0)) < int(data["first"]) <= min(count, 1400):
-        wrong["columns"] = (data["first"], data.get("wheel"))
-    if not re.fullmatch(r"block\|event [\d,]+: forward, chunk \d+, micro-batch \d+\|"
-                        r"live layers \d+\|overhead 1 GiB\|states [\d.]+ GiB\|saved [\d.]+ GiB\|"
-                        r"(head [\d.]+ [GM]iB\|)?all [\d.]+ GiB \([\d,]+ bytes\)\|"
-                        r"margin -?[\d.]+ GiB", data.get("tip", "")):
+    for key in ("wheel", "time"):
+        if not 0 < int(data.get(key, 0)) < int(data["first"]):
+            wrong[key] = data.get(key)
+    if not re.fullmatch(tip, data.get("tip", "")):
         wrong["tip"] = data.get("tip")
     if wrong:
         fail(f"{name}: {wrong}")
     browse(probed, f"--screenshot={folder / name}-probed.png")
-    print(f"{name}: {count} events, {page.stat().st_size} bytes, "
+    print(f"{name}: {data['first']} drawn, {page.stat().st_size} bytes, "
           f"drawn again in {data['milliseconds']} ms")
+    return data
+
+
+def check_plan(main, folder, name, layers, num_micro_batches):
+    tip = (r"block\|tensor 100\|128 MiB \(134,217,728 bytes\)\|at 0 bytes \(0\)\|"
+           r"live from 0 to [\d,]+\|layer 0, forward, micro-batch 0")
+    check(main, folder, "html", name, (layers, num_micro_batches), PLAN_PROBE,
+          {"first": str(30 * layers * num_micro_batches), "upward": "true"}, tip)
+
+
+def check_stage(main, folder, name, chunks, num_micro_batches):
+    tip = (r"block\|event [\d,]+: forward, chunk \d+, micro-batch \d+\|"
+           r"live layers \d+\|overhead 1 GiB\|states [\d.]+ GiB\|saved [\d.]+ GiB\|"
+           r"(head [\d.]+ [GM]iB\|)?all [\d.]+ GiB \([\d,]+ bytes\)\|margin -?[\d.]+ GiB")
+    data = check(main, folder, "stage", name, (chunks, num_micro_batches), STAGE_PROBE,
+                 {"sum": "true", "upward": "false", "states": "119,170,221,255",
+                  "saved": "238,221,136,255"}, tip)
+    if int(data["first"]) > min(2 * chunks * num_micro_batches, 1400):
+        fail(f"{name}: {data['first']} columns")
 
 
 def main():
@@ -236,8 +199,8 @@ def main():
         fail("no chromium: third_party/install.sh --browser")
     folder = pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    check(sys.argv[1], folder, "large", *LARGE)
-    check(sys.argv[1], folder, "small", 6, 1)
+    check_plan(sys.argv[1], folder, "large", *LARGE)
+    check_plan(sys.argv[1], folder, "small", 6, 1)
     check_stage(sys.argv[1], folder, "stage", 16, 512)
     check_stage(sys.argv[1], folder, "short-stage", 6, 8)
 
