@@ -77,15 +77,25 @@ json_t *json_begin(const char *command, int schema_version)
     return object;
 }
 
+static json_t *metric_value(const metric *item)
+{
+    switch (item->kind) {
+    case METRIC_BYTES:
+    case METRIC_COUNT:
+        return json_integer((json_int_t)item->whole);
+    case METRIC_TEXT:
+        return json_text(item->text);
+    case METRIC_BOOL:
+        return json_boolean(item->whole);
+    default:
+        return json_number(item->real);
+    }
+}
+
 void json_put_metrics(json_t **object, const metric_list *list)
 {
-    for (size_t i = 0; i < list->num; i++) {
-        const metric *item = &list->items[i];
-        if (item->kind == METRIC_BYTES || item->kind == METRIC_COUNT)
-            json_put_whole(object, item->key, item->whole);
-        else
-            json_put(object, item->key, json_number(item->real));
-    }
+    for (size_t i = 0; i < list->num; i++)
+        json_put(object, list->items[i].key, metric_value(&list->items[i]));
 }
 
 typedef struct sink {

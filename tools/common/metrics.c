@@ -1,7 +1,7 @@
+/* Figures as text. */
 #include "tools/common/metrics.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 void metrics_add_bytes(metric_list *list, const char *key, uint64_t bytes)
@@ -22,6 +22,16 @@ void metrics_add_real(metric_list *list, const char *key, double real)
 void metrics_add_rare(metric_list *list, const char *key, double real)
 {
     list->items[list->num++] = (metric){.key = key, .kind = METRIC_RARE, .real = real};
+}
+
+void metrics_add_text(metric_list *list, const char *key, const char *text)
+{
+    list->items[list->num++] = (metric){.key = key, .kind = METRIC_TEXT, .text = text};
+}
+
+void metrics_add_bool(metric_list *list, const char *key, bool value)
+{
+    list->items[list->num++] = (metric){.key = key, .kind = METRIC_BOOL, .whole = value};
 }
 
 const char *metrics_human(uint64_t bytes, char out[32])
@@ -51,6 +61,16 @@ void metrics_print(const metric *item)
         printf(": %.4f\n", item->real);
     else if (item->kind == METRIC_BYTES)
         printf(": %llu (%s)\n", (unsigned long long)item->whole, metrics_human(item->whole, text));
+    else if (item->kind == METRIC_TEXT)
+        printf(": %s\n", item->text != NULL && *item->text != '\0' ? item->text : "-");
+    else if (item->kind == METRIC_BOOL)
+        printf(": %s\n", item->whole ? "yes" : "no");
     else
         printf(": %llu\n", (unsigned long long)item->whole);
+}
+
+void metrics_print_all(const metric_list *list)
+{
+    for (size_t i = 0; i < list->num; i++)
+        metrics_print(&list->items[i]);
 }

@@ -1,3 +1,4 @@
+/* Writing a file so that the whole of it appears, or nothing. */
 #include "tools/common/output.h"
 
 #include "tools/common/tool.h"

@@ -1,3 +1,4 @@
+/* Reading the values of flags. */
 #include "tools/common/parse.h"
 
 #include <stdlib.h>

@@ -4,8 +4,7 @@
  *   plan_read.c     trace -> problem: tensors, pins, reserved ranges, layer passes
  *   plan_budget.c   the plan among the other users of a GPU's memory
  *   plan_idle.c     addresses that are idle between two passes
- *   plan_report.c   text, and what is wrong in one line
- *   plan_json.c     JSON
+ *   plan_report.c   text, JSON, and what is wrong in one line
  *   plan_outputs.c  plan file and pictures
  */
 #ifndef PAGESTASH_TOOLS_PLAN_H
@@ -118,13 +117,6 @@ typedef struct plan_budget {
 
 int plan_make_budget(const plan_job *job, plan_budget *budget_out);
 
-double plan_gap(uint64_t peak, uint64_t bound);
-/* What ended the search before it had a proof; "": nothing. */
-const char *plan_ended_by(const pst_plan *plan);
-bool plan_is_live(const plan_job *job, uint64_t tensor, uint64_t instant);
-
-int plan_write_json(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
-                    const plan_budget *budget);
 int plan_report(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                 const plan_budget *budget);
 int plan_write_outputs(const plan_job *job);

@@ -1,48 +1,221 @@
-/* The report of a plan as text, and what is wrong with it in one line. */
+/* What plan says at its end: figures as text and JSON, and in one line what is wrong. */
 #include "tools/common/json_out.h"
 #include "tools/plan/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROOF_SHOWN = 3 };
+enum { SCHEMA_VERSION = 1, PROOF_SHOWN = 3 };
 
 typedef unsigned long long wide;
 
-double plan_gap(uint64_t peak, uint64_t bound)
+static double gap(uint64_t peak, uint64_t bound)
 {
     return bound == 0 ? 0.0 : (double)(peak - bound) / (double)bound;
 }
 
+static bool has_plan(const plan_job *job)
+{
+    return job->plan.status != PST_PLAN_IMPOSSIBLE;
+}
+
 static bool is_too_high(const plan_job *job)
 {
-    return job->problem.capacity != 0 && job->plan.status != PST_PLAN_IMPOSSIBLE &&
-           job->plan.peak > job->problem.capacity;
+    return job->problem.capacity != 0 && has_plan(job) && job->plan.peak > job->problem.capacity;
 }
 
-const char *plan_ended_by(const pst_plan *plan)
-{
-    return plan->is_over         ? "deadline"
-           : plan->out_of_steps  ? "steps"
-           : plan->out_of_memory ? "memory"
-                                 : "";
-}
-
-bool plan_is_live(const plan_job *job, uint64_t k, uint64_t instant)
+static bool is_live(const plan_job *job, uint64_t k, uint64_t instant)
 {
     return job->tensors[k].begin <= instant && instant < job->tensors[k].end;
 }
 
-/* ---- text */
+/* ---- figures */
 
-static void print_bytes(const char *name, uint64_t bytes)
+static void add_bytes_or_none(metric_list *list, const char *key, bool is_there, uint64_t bytes)
 {
-    if (bytes < 1 << 20)
-        printf("%s: %llu\n", name, (wide)bytes);
+    if (is_there)
+        metrics_add_bytes(list, key, bytes);
     else
-        printf("%s: %llu (%.1f MiB)\n", name, (wide)bytes, (double)bytes / (1 << 20));
+        metrics_add_text(list, key, NULL);
 }
+
+static void collect_plan(const plan_job *job, metric_list *list)
+{
+    const pst_plan *plan = &job->plan;
+    const bool is_mip = job->options->method == PLAN_MIP;
+    const char *ended_by = plan->is_over         ? "deadline"
+                           : plan->out_of_steps  ? "steps"
+                           : plan->out_of_memory ? "memory"
+                                                 : "";
+    metrics_add_text(list, "trace", job->path);
+    metrics_add_text(list, "status", pst_plan_status_name(plan->status));
+    add_bytes_or_none(list, "peak", has_plan(job), plan->peak);
+    metrics_add_bytes(list, "lower_bound", plan->lower_bound);
+    metrics_add_rare(list, "gap", has_plan(job) ? gap(plan->peak, plan->lower_bound) : NAN);
+    metrics_add_text(list, "mode", job->options->mode == PST_PLAN_BILEVEL ? "bilevel" : "flat");
+    metrics_add_text(list, "method", is_mip ? "mip" : "search");
+    metrics_add_text(list, "stage", is_mip ? "mip" : pst_plan_stage_name(plan->stage));
+    metrics_add_count(list, "seed", plan->seed);
+    metrics_add_count(list, "steps", plan->steps);
+    metrics_add_rare(list, "seconds", job->seconds);
+    metrics_add_text(list, "ended_by", is_mip ? "" : ended_by);
+    metrics_add_bool(list, "checked", has_plan(job));
+    metrics_add_bytes(list, "mode_bound", plan->mode_bound);
+    if (job->has_flat) {
+        metrics_add_bytes(list, "flat_peak", job->flat.peak);
+        metrics_add_text(list, "flat_status", pst_plan_status_name(job->flat.status));
+        metrics_add_rare(list, "cost_over_flat", gap(plan->peak, job->flat.peak));
+    }
+    metrics_add_count(list, "tensors", job->problem.num_tensors);
+    metrics_add_count(list, "align", job->problem.align);
+    metrics_add_bytes(list, "capacity", job->problem.capacity);
+}
+
+static void collect_swap(const pst_swap_choice *swap, metric_list *list)
+{
+    static const char *const limits[] = {"none", "time", "memory", "impossible"};
+    metrics_add_text(list, "limit", limits[swap->limit]);
+    metrics_add_count(list, "num", swap->num);
+    metrics_add_count(list, "den", swap->den);
+    metrics_add_count(list, "layers", swap->num_layers);
+    metrics_add_bytes(list, "layer_bytes", swap->layer_bytes);
+    metrics_add_bytes(list, "host_bytes", swap->host_bytes);
+    metrics_add_bytes(list, "buffer_bytes", swap->buffer_bytes);
+    metrics_add_bytes(list, "missing_link_bytes", swap->missing_link_bytes);
+    metrics_add_count(list, "missing_nanoseconds", swap->missing_nanoseconds);
+    metrics_add_bytes(list, "missing_host_bytes", swap->missing_host_bytes);
+}
+
+static void collect_budget(const plan_budget *budget, metric_list *list)
+{
+    const pst_memory_map *map = &budget->map;
+    const uint64_t gpu = map->missing_gpu_bytes, host = map->missing_host_bytes;
+    metrics_add_bool(list, "fits", map->fits);
+    metrics_add_bytes(list, "gpu_bytes", budget->gpu_bytes);
+    metrics_add_bytes(list, "host_bytes", budget->host_bytes);
+    metrics_add_bytes(list, "static_bytes", budget->static_bytes);
+    metrics_add_bytes(list, "dynamic_bytes", budget->dynamic_bytes);
+    metrics_add_bytes(list, "page_bytes", budget->page_bytes);
+    metrics_add_count(list, "iterations", budget->iterations);
+    metrics_add_count(list, "demand_pages_quantile", budget->demand_quantile);
+    metrics_add_count(list, "demand_pages_max", budget->demand_max);
+    if (!map->fits) {
+        add_bytes_or_none(list, "missing_gpu_bytes", gpu != PST_MEMORY_MAP_NEVER, gpu);
+        add_bytes_or_none(list, "missing_host_bytes", host != PST_MEMORY_MAP_NEVER, host);
+        return;
+    }
+    metrics_add_bytes(list, "spare_bytes", map->spare_bytes);
+    metrics_add_count(list, "num_pages", map->num_pages);
+    metrics_add_count(list, "num_host_pages", map->num_host_pages);
+    metrics_add_count(list, "spill_pages", map->spill_pages);
+    metrics_add_count(list, "spilling_iterations", map->spilling_iterations);
+    metrics_add_count(list, "tokens_swapped", map->num_tokens);
+    metrics_add_bytes(list, "swap_bytes", map->swap_bytes);
+    metrics_add_bytes(list, "host_bytes_taken", map->host_bytes);
+    metrics_add_bytes(list, "traffic_bytes", map->traffic_bytes);
+}
+
+typedef struct plan_figures {
+    metric_list plan, swap, budget;
+} plan_figures;
+
+/* ---- JSON */
+
+static json_t *placements(const plan_job *job)
+{
+    json_t *list = json_array();
+    for (uint64_t k = 0; k < job->problem.num_tensors && list != NULL; k++) {
+        json_t *entry = json_object();
+        json_put_whole(&entry, "id", job->all[job->which[k]].id);
+        json_put_whole(&entry, "offset", job->offsets[k]);
+        json_add(&list, entry);
+    }
+    return list;
+}
+
+/* The instant and the tensors whose sizes sum to the load. */
+static json_t *proof(const plan_job *job)
+{
+    json_t *object = json_object();
+    json_t *list = json_array();
+    json_put_whole(&object, "instant", job->plan.bound_instant);
+    json_put_whole(&object, "live_bytes", job->plan.most_live_bytes);
+    for (uint64_t k = 0; k < job->problem.num_tensors; k++)
+        if (is_live(job, k, job->plan.bound_instant))
+            json_add(&list, json_integer((json_int_t)job->all[job->which[k]].id));
+    json_put(&object, "live", list);
+    return object;
+}
+
+static json_t *range_list(const pst_plan_range *ranges, uint64_t num)
+{
+    json_t *list = json_array();
+    for (uint64_t r = 0; r < num; r++)
+        json_add(&list, json_pack("[I,I]", (json_int_t)ranges[r].begin, (json_int_t)ranges[r].end));
+    return list;
+}
+
+static json_t *idle_list(const plan_idle *idle, uint64_t num)
+{
+    json_t *list = json_array();
+    for (uint64_t k = 0; k < num; k++) {
+        json_t *entry = json_object();
+        json_put_text(&entry, "from", idle[k].from);
+        json_put_text(&entry, "to", idle[k].to);
+        json_put_whole(&entry, "bytes", idle[k].bytes);
+        json_put(&entry, "ranges", range_list(idle[k].ranges, idle[k].num_ranges));
+        json_add(&list, entry);
+    }
+    return list;
+}
+
+static json_t *region_list(const pst_memory_map *map)
+{
+    json_t *list = json_array();
+    for (int region = 0; region < PST_NUM_REGIONS; region++) {
+        json_t *entry = json_object();
+        if (map->regions[region].bytes > 0) {
+            json_put_text(&entry, "name", pst_memory_map_region_name((pst_region_kind)region));
+            json_put_whole(&entry, "offset", map->regions[region].offset);
+            json_put_whole(&entry, "bytes", map->regions[region].bytes);
+            json_add(&list, entry);
+        } else {
+            json_decref(entry);
+        }
+    }
+    return list;
+}
+
+static json_t *budget_object(const plan_budget *budget, const plan_figures *figures)
+{
+    json_t *object = json_object();
+    json_t *swap = budget->has_swap ? json_object() : json_null();
+    json_put_metrics(&object, &figures->budget);
+    if (budget->has_swap)
+        json_put_metrics(&swap, &figures->swap);
+    json_put(&object, "swap", swap);
+    if (budget->map.fits)
+        json_put(&object, "regions", region_list(&budget->map));
+    return object;
+}
+
+static int write_json(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
+                      const plan_budget *budget, const plan_figures *figures)
+{
+    json_t *object = json_begin("plan", SCHEMA_VERSION);
+    json_put_metrics(&object, &figures->plan);
+    json_put(&object, "bound_proof", proof(job));
+    if (job->options->idle != NULL)
+        json_put(&object, "idle", idle_list(idle, num_idle));
+    if (budget != NULL)
+        json_put(&object, "memory", budget_object(budget, figures));
+    json_put(&object, "placements", has_plan(job) ? placements(job) : json_array());
+    return json_write(object, job->options->json);
+}
+
+/* ---- text */
 
 static void print_idle(const plan_idle *idle, uint64_t num)
 {
@@ -54,71 +227,22 @@ static void print_idle(const plan_idle *idle, uint64_t num)
     }
 }
 
-static void print_swap(const pst_swap_choice *swap)
+static void print_text(const plan_idle *idle, uint64_t num_idle, const plan_budget *budget,
+                       const plan_figures *figures)
 {
-    static const char *const limits[] = {"all may go", "by the link", "by host memory",
-                                         "cannot hide"};
-    if (swap->limit == PST_SWAP_IMPOSSIBLE)
-        printf(
-            "swap: not even input and attention output hide behind a layer's forward: %llu bytes "
-            "(%.3f ms) too many for the link, %llu bytes of host memory missing\n",
-            (wide)swap->missing_link_bytes, (double)swap->missing_nanoseconds / 1e6,
-            (wide)swap->missing_host_bytes);
-    else
-        printf("swap: at most %llu of %llu tokens (%s)\n", (wide)swap->num, (wide)swap->den,
-               limits[swap->limit]);
-}
-
-static void print_budget(const plan_budget *budget)
-{
-    const pst_memory_map *map = &budget->map;
-    if (budget->has_swap)
-        print_swap(&budget->swap);
-    if (budget->iterations > 0)
-        printf("demand: %llu pages at the quantile, %llu at most, of %llu bytes, %llu iterations\n",
-               (wide)budget->demand_quantile, (wide)budget->demand_max, (wide)budget->page_bytes,
-               (wide)budget->iterations);
-    if (!map->fits) {
-        printf("fits: no\n");
-        return;
-    }
-    printf("fits: yes\n");
-    for (int region = 0; region < PST_NUM_REGIONS; region++)
-        if (map->regions[region].bytes > 0)
-            printf("%s: at %llu, %llu bytes\n", pst_memory_map_region_name((pst_region_kind)region),
-                   (wide)map->regions[region].offset, (wide)map->regions[region].bytes);
-    print_bytes("spare", map->spare_bytes);
-    printf("device pages: %llu\nhost pages: %llu\ntokens swapped: %llu\n", (wide)map->num_pages,
-           (wide)map->num_host_pages, (wide)map->num_tokens);
-    print_bytes("traffic per iteration", map->traffic_bytes);
-}
-
-static void print_text(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
-                       const plan_budget *budget)
-{
-    const pst_plan *plan = &job->plan;
-    printf("trace: %s: %llu tensors, alignment %llu\n", job->path, (wide)job->problem.num_tensors,
-           (wide)job->problem.align);
-    printf("status: %s\n", pst_plan_status_name(plan->status));
-    if (plan->status != PST_PLAN_IMPOSSIBLE)
-        print_bytes("peak", plan->peak);
-    print_bytes("lower bound", plan->lower_bound);
-    if (plan->status != PST_PLAN_IMPOSSIBLE)
-        printf("gap: %.4f %%\n", 100.0 * plan_gap(plan->peak, plan->lower_bound));
-    if (job->has_flat)
-        printf("cost of two levels: %.2f %% (flat: %llu, %s)\n",
-               100.0 * plan_gap(plan->peak, job->flat.peak), (wide)job->flat.peak,
-               pst_plan_status_name(job->flat.status));
-    printf("stage: %s\nseed: %llu\nsteps: %llu\nseconds: %.6f\n",
-           job->options->method == PLAN_MIP ? "mip" : pst_plan_stage_name(plan->stage),
-           (wide)plan->seed, (wide)plan->steps, job->seconds);
-    if (*plan_ended_by(plan) != '\0' && job->options->method == PLAN_SEARCH)
-        printf("ended by: %s\n", plan_ended_by(plan));
-    if (plan->status != PST_PLAN_IMPOSSIBLE)
-        printf("checked: yes\n");
+    metrics_print_all(&figures->plan);
     print_idle(idle, num_idle);
-    if (budget != NULL)
-        print_budget(budget);
+    if (budget == NULL)
+        return;
+    for (size_t i = 0; i < figures->swap.num; i++) {
+        fputs("swap ", stdout);
+        metrics_print(&figures->swap.items[i]);
+    }
+    metrics_print_all(&figures->budget);
+    for (int i = 0; i < PST_NUM_REGIONS && budget->map.fits; i++)
+        if (budget->map.regions[i].bytes > 0)
+            printf("%s: at %llu, %llu bytes\n", pst_memory_map_region_name((pst_region_kind)i),
+                   (wide)budget->map.regions[i].offset, (wide)budget->map.regions[i].bytes);
 }
 
 /* ---- what is wrong, in one line */
@@ -134,7 +258,7 @@ static void name_largest(const plan_job *job, char *out, size_t bytes)
         for (uint64_t k = 0; k < job->problem.num_tensors; k++) {
             const uint64_t size = job->tensors[k].bytes;
             const bool is_next = size < below || (size == below && k > last);
-            if (plan_is_live(job, k, job->plan.bound_instant) && is_next && last != k &&
+            if (is_live(job, k, job->plan.bound_instant) && is_next && last != k &&
                 (best == UINT64_MAX || size > job->tensors[best].bytes))
                 best = k;
         }
@@ -191,12 +315,18 @@ static int explain(const plan_job *job, const plan_budget *budget)
 int plan_report(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                 const plan_budget *budget)
 {
-    int code = TOOL_OK;
     const char *json = job->options->json;
+    plan_figures figures = {.plan = {.num = 0}};
+    int code = TOOL_OK;
+    collect_plan(job, &figures.plan);
+    if (budget != NULL)
+        collect_budget(budget, &figures.budget);
+    if (budget != NULL && budget->has_swap)
+        collect_swap(&budget->swap, &figures.swap);
     if (json != NULL)
-        code = plan_write_json(job, idle, num_idle, budget);
+        code = write_json(job, idle, num_idle, budget, &figures);
     if (!json_is_stdout(json))
-        print_text(job, idle, num_idle, budget);
+        print_text(idle, num_idle, budget, &figures);
     if (code == TOOL_OK)
         code = explain(job, budget);
     return tool_flush(code);

@@ -80,7 +80,6 @@ int trace_report(const trace_source *source, const pst_trace *trace,
     if (json_is_stdout(json))
         return TOOL_OK;
     printf("trace: %s\n", trace_source_name(source));
-    for (size_t i = 0; i < list.num; i++)
-        metrics_print(&list.items[i]);
+    metrics_print_all(&list);
     return TOOL_OK;
 }
