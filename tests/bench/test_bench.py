@@ -19,22 +19,14 @@ WRONG_COPIES = """
 #include <stddef.h>
 void *memmove(void *to, const void *from, size_t bytes)
 {
-    unsigned char *out = to;
-    const unsigned char *in = from;
-    if (out < in)
-        for (size_t i = 0; i < bytes; i++)
-            out[i] = in[i];
-    else
-        for (size_t i = bytes; i-- > 0;)
-            out[i] = in[i];
+    const size_t down = to < from ? 0 : bytes - 1; /* an index counts up, or down */
+    for (size_t i = 0; i < bytes; i++)
+        ((char *)to)[down ? down - i : i] = ((const char *)from)[down ? down - i : i];
     if (bytes >= WRONG_FROM && bytes <= WRONG_TO)
-        out[bytes - 1]++;
+        ((char *)to)[bytes - 1]++;
     return to;
 }
-void *memcpy(void *to, const void *from, size_t bytes)
-{
-    return memmove(to, from, bytes);
-}
+__typeof__(memmove) memcpy __attribute__((alias("memmove")));
 """
 
 

@@ -58,21 +58,17 @@ class GpuCheck(unittest.TestCase):
         out = self.folder / "out"
         result = subprocess.run(
             [shutil.which("bash"), source / "tools/gpu-check.sh", out, *arguments], text=True,
-            capture_output=True, timeout=120,
-            env={"PATH": str(self.folder / "path"), "PREBUILT": str(self.folder / "prebuilt"),
-                 "MEGATRON_OPS": "/mine.py", "TMPDIR": tempfile.gettempdir()})
+            capture_output=True, timeout=120, env={"PATH": f"{self.folder}/path", "PREBUILT":
+                f"{self.folder}/prebuilt", "MEGATRON_OPS": "/mine.py"})
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)
         if code > 1:
             self.assertEqual(len(result.stderr.splitlines()), 1)
             return result.stderr
         self.assertEqual(result.stdout, (out / "summary.txt").read_text())
-        stages = {}
-        for path in out.glob("*.json"):
-            record = json.loads(path.read_text())
-            if "stage" in record:
-                steps = record["details"]["steps"]
-                stages[record["stage"]] = (record["status"], {s["step"]: s for s in steps}, record)
-        return stages
+        records = [json.loads(path.read_text()) for path in out.glob("*.json")]
+        return {record["stage"]: (record["status"],
+                                  {s["step"]: s for s in record["details"]["steps"]}, record)
+                for record in records if "stage" in record}
 
     def test_refusals(self):
         self.assertIn("usage", self.check(2, "everything"))
