@@ -58,7 +58,7 @@ CONFORMANCE(Demand, QuantilesOfStashesThatGrow)
     ls_group group;
     uint32_t tickets[TICKETS];
     const shape like = binary_shape();
-    const uint32_t steps = conf_cases(conf, STEPS);
+    const uint32_t steps = 5 + conf_cases(conf, STEPS);
     CONF_EACH_MODE (mode) {
         oracle_random random = oracle_random_seeded(mode + 1u);
         ls_options options = conf_options(mode, 90, 0);

@@ -31,15 +31,21 @@ typedef struct bench {
     void (*act)(struct bench *bench);
 } bench;
 
-static void open_bench(bench *b, pst_pool_mode mode, const simt_options *options)
+static void open_bench(bench *b, pst_pool_mode mode, uint64_t seed, uint32_t residency)
 {
+    const simt_options options = {.seed = seed,
+                                  .residency = residency,
+                                  .threads = 64,
+                                  .max_blocks = 4,
+                                  .num_sms = 4,
+                                  .blocks_per_sm = 1};
     *b = (bench){.count = ROWS};
     pst_pool_config pool_config = PST_POOL_CONFIG_INIT;
     pool_config.page_bytes = ROW_BYTES;
     pool_config.num_pages = 64;
     pool_config.mode = mode;
     pool_config.max_tickets = 4;
-    CHECK_EQ(psti_simt_device_open(options, &b->device), PST_OK);
+    CHECK_EQ(psti_simt_device_open(&options, &b->device), PST_OK);
     CHECK_EQ(pst_pool_create(b->device, &pool_config, &b->pool), PST_OK);
     for (int g = 0; g < NUM_GROUPS; g++) {
         b->rows[g] = aligned_alloc(256, ROWS * ROW_BYTES);
@@ -122,6 +128,22 @@ static void act_after(bench *b, int blocks, void (*act)(bench *b))
     simt_set_block_hook(act ? hook : NULL, b);
 }
 
+/* A stash from a group, in the middle of which something else happens. */
+static void stash_interrupted(bench *b, int blocks, void (*act)(bench *b), int group)
+{
+    act_after(b, blocks, act);
+    CHECK_EQ(pst_ticket_stash(b->tickets[0], b->groups[group], NULL, NULL), PST_OK);
+    act_after(b, 0, NULL);
+}
+
+static void check_noticed(bench *b, int blocks, void (*act)(bench *b), int group)
+{
+    stash_interrupted(b, blocks, act, group);
+    const pst_pool_status status = status_of(b);
+    CHECK_MSG(status.flags & PST_FLAG_ORDER, "after %d blocks: flags are %x", blocks, status.flags);
+    CHECK_EQ(status.step_valid, 0);
+}
+
 static void restore_first(bench *b)
 {
     pst_ticket_restore(b->tickets[0], b->groups[2], NULL, NULL);
@@ -131,19 +153,11 @@ static void restore_first(bench *b)
  * other half. */
 static void restore_inside_stash(pst_pool_mode mode)
 {
-    const simt_options options = {
-        .residency = 1, .threads = 64, .max_blocks = 4, .num_sms = 4, .blocks_per_sm = 1};
     for (int blocks = 1; blocks < 4; blocks++) {
         bench b;
-        open_bench(&b, mode, &options);
+        open_bench(&b, mode, 0, 1);
         CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
-        act_after(&b, blocks, restore_first);
-        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[1], NULL, NULL), PST_OK);
-        act_after(&b, 0, NULL);
-        const pst_pool_status status = status_of(&b);
-        CHECK_MSG(status.flags & PST_FLAG_ORDER, "after %d blocks: flags are %x", blocks,
-                  status.flags);
-        CHECK_EQ(status.step_valid, 0);
+        check_noticed(&b, blocks, restore_first, 1);
         check_works(&b);
         close_bench(&b);
     }
@@ -166,18 +180,11 @@ static void stash_other(bench *b)
 
 PST_TEST(Overlap, TwoTicketsOfAnOrderedPoolAreNoticed)
 {
-    const simt_options options = {
-        .residency = 1, .threads = 64, .max_blocks = 4, .num_sms = 4, .blocks_per_sm = 1};
     for (int blocks = 1; blocks < 4; blocks++) {
         bench b;
-        open_bench(&b, PST_POOL_ORDERED, &options);
-        act_after(&b, blocks, stash_other);
-        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
-        act_after(&b, 0, NULL);
-        const pst_pool_status status = status_of(&b);
-        CHECK_MSG(status.flags & PST_FLAG_ORDER, "after %d blocks: flags are %x", blocks,
-                  status.flags);
-        const uint32_t faults = status.num_faults;
+        open_bench(&b, PST_POOL_ORDERED, 0, 1);
+        check_noticed(&b, blocks, stash_other, 0);
+        const uint32_t faults = status_of(&b).num_faults;
         restore_first(&b);
         CHECK_MSG(status_of(&b).num_faults > faults, "the pool does not refuse");
         check_works(&b);
@@ -194,18 +201,10 @@ static void refuse(bench *b)
  * must mean nothing to its next stash. */
 PST_TEST(Overlap, ATicketCutShortIsCleanAfterReset)
 {
-    for (uint64_t seed = 1; seed <= 100; seed++) {
-        const simt_options options = {.seed = seed,
-                                      .residency = 2,
-                                      .threads = 64,
-                                      .max_blocks = 4,
-                                      .num_sms = 4,
-                                      .blocks_per_sm = 1};
+    for (uint64_t seed = 1; seed <= psti_test_cases(100); seed++) {
         bench b;
-        open_bench(&b, PST_POOL_CONCURRENT, &options);
-        act_after(&b, 2, refuse);
-        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
-        act_after(&b, 0, NULL);
+        open_bench(&b, PST_POOL_CONCURRENT, seed, 2);
+        stash_interrupted(&b, 2, refuse, 0);
         CHECK_EQ(pst_pool_reset(b.pool, PST_RESET_ALL, NULL), PST_OK);
         CHECK_EQ(pst_ticket_stash(b.tickets[1], b.groups[1], NULL, NULL), PST_OK);
         CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
@@ -239,16 +238,10 @@ static void *restore_often(void *opaque)
 /* The machine aborts when blocks wait for ever or part ways at a barrier. */
 static void storm(pst_pool_mode mode, void *(*first)(void *), void *(*second)(void *))
 {
-    for (uint64_t seed = 1; seed <= 40; seed++) {
-        const simt_options options = {.seed = seed * 1000,
-                                      .residency = 3,
-                                      .threads = 64,
-                                      .max_blocks = 4,
-                                      .num_sms = 4,
-                                      .blocks_per_sm = 1};
+    for (uint64_t seed = 1; seed <= psti_test_cases(40); seed++) {
         bench b;
         pthread_t threads[2];
-        open_bench(&b, mode, &options);
+        open_bench(&b, mode, seed * 1000, 3);
         pthread_create(&threads[0], NULL, first, &b);
         pthread_create(&threads[1], NULL, second, &b);
         pthread_join(threads[0], NULL);

@@ -153,6 +153,15 @@ static void store(const places_args &args, uint32_t n)
     psti_bulk_store_hinted(args.memory[n].byte, stage_at(n), kStageBytes, psti_evict_first());
 }
 
+/* Stage n, filled, as a group of its own. */
+static void store_filled(const places_args &args, uint32_t n, simt_content content)
+{
+    fill(stage_at(n), content);
+    psti_fence_proxy();
+    store(args, n);
+    psti_bulk_commit();
+}
+
 template <void (*kKernel)(const places_args &)>
 static void look(const simt_config *config, simt_content *places)
 {
@@ -208,10 +217,7 @@ PSTI_KERNEL(late_store_kernel, places_args, args)
 {
     if (threadIdx.x != 0)
         return;
-    fill(stage_at(0), SIMT_FIRST);
-    psti_fence_proxy();
-    store(args, 0);
-    psti_bulk_commit();
+    store_filled(args, 0, SIMT_FIRST);
     psti_bulk_wait_read<0>();
     args.seen[0] = content_of(args.memory[0].byte);
     fill(stage_at(0), SIMT_SECOND);
@@ -287,10 +293,7 @@ PSTI_KERNEL(empty_group_kernel, places_args, args)
 {
     if (threadIdx.x != 0)
         return;
-    fill(stage_at(0), SIMT_FIRST);
-    psti_fence_proxy();
-    store(args, 0);
-    psti_bulk_commit();
+    store_filled(args, 0, SIMT_FIRST);
     psti_bulk_commit();
     psti_bulk_wait_read<1>();
     fill(stage_at(0), SIMT_SECOND);
@@ -306,17 +309,11 @@ void simt_try_empty_group(const simt_config *config, simt_places places)
 PSTI_KERNEL(threads_kernel, places_args, args)
 {
     if (threadIdx.x == 1) {
-        fill(stage_at(0), SIMT_FIRST);
-        psti_fence_proxy();
-        store(args, 0);
-        psti_bulk_commit();
+        store_filled(args, 0, SIMT_FIRST);
     }
     __syncwarp();
     if (threadIdx.x == 0) {
-        fill(stage_at(1), SIMT_SECOND);
-        psti_fence_proxy();
-        store(args, 1);
-        psti_bulk_commit();
+        store_filled(args, 1, SIMT_SECOND);
         psti_bulk_wait_all();
         args.seen[0] = content_of(args.memory[0].byte);
         args.seen[2] = content_of(args.memory[1].byte);

@@ -48,7 +48,7 @@ PST_TEST(SimtBulk, RingCopiesEveryByte)
 {
     static const uint32_t grids[] = {1, 2, 3, 7};
     static const uint32_t sizes[] = {0, 16, 64, 80, 256, 1008, 2064, RING_BYTES};
-    for (uint64_t seed = 1; seed <= 48; seed++)
+    for (uint64_t seed = 1; seed <= psti_test_cases(48); seed++)
         for (size_t g = 0; g < sizeof(grids) / sizeof(grids[0]); g++)
             for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
                 const simt_config config = with(seed, 1 + (uint32_t)seed % 3);

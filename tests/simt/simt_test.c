@@ -62,7 +62,7 @@ PST_TEST(Simt, DynamicSharedMemoryIsPoisonedAtBlockStart)
 
 PST_TEST(Simt, LastBlockSeesAllOthers)
 {
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    for (uint64_t seed = 1; seed <= psti_test_cases(60); seed++) {
         const simt_config config = with(seed, 1 + (uint32_t)seed % 2);
         const uint32_t n = 1000 + (uint32_t)seed;
         CHECK_EQ(simt_try_last_block(&config, 1 + (uint32_t)seed % 6, n),

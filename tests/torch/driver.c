@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +53,28 @@ static void leave(const char *what)
     exit(2);
 }
 
-static void find(void *handle, const char *name, void *function_out)
-{
-    void *address = dlsym(handle, name);
-    if (!address)
-        leave(dlerror());
-    memcpy(function_out, &address, sizeof(address));
-}
+#define FUNCTION(name, member)                             \
+    {                                                      \
+        "pagestash_torch_" name, offsetof(library, member) \
+    }
+
+static const struct {
+    const char *name;
+    size_t at; /* of the pointer in library */
+} functions[] = {
+    FUNCTION("malloc", malloc),
+    FUNCTION("free", free),
+    FUNCTION("init", init),
+    FUNCTION("reset", reset),
+    FUNCTION("memory_fraction", fraction),
+    FUNCTION("record_stream", record_stream),
+    FUNCTION("begin_pool", begin),
+    FUNCTION("end_pool", end),
+    FUNCTION("release_pool", release),
+    FUNCTION("iteration", iteration),
+    FUNCTION("stats", stats),
+    FUNCTION("deviation_name", deviation_name),
+};
 
 static library open_library(const char *path)
 {
@@ -66,18 +82,12 @@ static library open_library(const char *path)
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         leave(dlerror());
-    find(handle, "pagestash_torch_malloc", &lib.malloc);
-    find(handle, "pagestash_torch_free", &lib.free);
-    find(handle, "pagestash_torch_init", &lib.init);
-    find(handle, "pagestash_torch_reset", &lib.reset);
-    find(handle, "pagestash_torch_memory_fraction", &lib.fraction);
-    find(handle, "pagestash_torch_record_stream", &lib.record_stream);
-    find(handle, "pagestash_torch_begin_pool", &lib.begin);
-    find(handle, "pagestash_torch_end_pool", &lib.end);
-    find(handle, "pagestash_torch_release_pool", &lib.release);
-    find(handle, "pagestash_torch_iteration", &lib.iteration);
-    find(handle, "pagestash_torch_stats", &lib.stats);
-    find(handle, "pagestash_torch_deviation_name", &lib.deviation_name);
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        void *address = dlsym(handle, functions[i].name);
+        if (!address)
+            leave(dlerror());
+        memcpy((char *)&lib + functions[i].at, &address, sizeof(address));
+    }
     return lib;
 }
 

@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -13,6 +12,8 @@ LIBRARY, SOURCE, DRIVER = map(os.path.abspath, sys.argv[1:4])
 SANITIZER = sys.argv[4]
 COMMAND = sys.argv[5] if len(sys.argv) > 5 else None  # pagestash, where it is built
 del sys.argv[1:]
+sys.path.insert(1, os.path.join(SOURCE, "tests", "tools", "common"))
+import cli  # pylint: disable=wrong-import-position
 HEADER = "op,id,size,stream,phase,layer,micro_batch,rank,tag"
 
 
@@ -84,19 +85,9 @@ def plan_of(rows):
     return out, offsets
 
 
-class TorchTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class TorchTest(cli.CommandTest):
     def write(self, name, lines):
-        with open(self.path(name), "w", encoding="ascii") as file:
-            file.write("".join(line + "\n" for line in lines))
-        return self.path(name)
+        return super().write("".join(line + "\n" for line in lines), name)
 
     def read(self, name):
         with open(self.path(name), encoding="ascii") as file:
