@@ -5,18 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check.h"
+
 #define CAPACITY 4096 /* rows the static buffers are made for */
 #define LIVE 1500     /* rows that the router filled this time */
 #define HIDDEN 512    /* bf16 */
-
-static void check(pst_status status, const char *what)
-{
-    if (status == PST_OK)
-        return;
-    fprintf(stderr, "%s: %s: %s\n", what, pst_status_name(status), pst_last_message());
-    exit(1);
-}
-#define CHECK(call) check(call, #call)
 
 int main(int argc, char **argv)
 {

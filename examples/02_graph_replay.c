@@ -5,19 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check.h"
+
 #define LAYERS 3
 #define CAPACITY 2048
 #define ROW_BYTES 1024
 #define STEPS 4
-
-static void check(pst_status status, const char *what)
-{
-    if (status == PST_OK)
-        return;
-    fprintf(stderr, "%s: %s: %s\n", what, pst_status_name(status), pst_last_message());
-    exit(1);
-}
-#define CHECK(call) check(call, #call)
 
 int main(int argc, char **argv)
 {

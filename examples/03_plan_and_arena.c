@@ -5,14 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void check(pst_status status, const char *what)
-{
-    if (status == PST_OK)
-        return;
-    fprintf(stderr, "%s: %s: %s\n", what, pst_status_name(status), pst_last_message());
-    exit(1);
-}
-#define CHECK(call) check(call, #call)
+#include "check.h"
 
 static void *need(void *memory)
 {

@@ -110,12 +110,18 @@ pst_status pst_device_get_info_sized(pst_device *device, pst_device_info *info_o
         return status_;                                 \
     } while (0)
 
-pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out)
+static pst_status alloc(pst_device *device, size_t bytes, bool is_pinned, void **address_out)
 {
     NEED(device);
     NEED(address_out);
     PSTI_CHECK(bytes > 0, PST_E_INVALID, "0 bytes asked");
-    CREATE(device->ops->alloc(device, bytes, address_out));
+    CREATE(is_pinned ? device->ops->alloc_pinned(device, bytes, address_out)
+                     : device->ops->alloc(device, bytes, address_out));
+}
+
+pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out)
+{
+    return alloc(device, bytes, false, address_out);
 }
 
 pst_status pst_device_free(pst_device *device, void *address)
@@ -125,10 +131,7 @@ pst_status pst_device_free(pst_device *device, void *address)
 
 pst_status pst_device_alloc_pinned(pst_device *device, size_t bytes, void **address_out)
 {
-    NEED(device);
-    NEED(address_out);
-    PSTI_CHECK(bytes > 0, PST_E_INVALID, "0 bytes asked");
-    CREATE(device->ops->alloc_pinned(device, bytes, address_out));
+    return alloc(device, bytes, true, address_out);
 }
 
 pst_status pst_device_free_pinned(pst_device *device, void *address)

@@ -60,46 +60,42 @@ PSTI_DEVICE void psti_store_vector_streaming(void *at, psti_vector v)
                  : "memory");
 }
 
-#define PSTI_DEFINE_ATOMICS(suffix, type, reg)                                                    \
-    PSTI_DEVICE type psti_load_relaxed_##suffix(const type *at)                                   \
-    {                                                                                             \
-        type v;                                                                                   \
-        asm volatile("ld.relaxed.gpu.global." #suffix " %0, [%1];"                                \
-                     : "=" reg(v)                                                                 \
-                     : "l"(at)                                                                    \
-                     : "memory");                                                                 \
-        return v;                                                                                 \
-    }                                                                                             \
-    PSTI_DEVICE type psti_load_acquire_##suffix(const type *at)                                   \
-    {                                                                                             \
-        type v;                                                                                   \
-        asm volatile("ld.acquire.gpu.global." #suffix " %0, [%1];"                                \
-                     : "=" reg(v)                                                                 \
-                     : "l"(at)                                                                    \
-                     : "memory");                                                                 \
-        return v;                                                                                 \
-    }                                                                                             \
-    PSTI_DEVICE void psti_store_relaxed_##suffix(type *at, type v)                                \
-    {                                                                                             \
-        asm volatile("st.relaxed.gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v) : "memory"); \
-    }                                                                                             \
-    PSTI_DEVICE void psti_store_release_##suffix(type *at, type v)                                \
-    {                                                                                             \
-        asm volatile("st.release.gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v) : "memory"); \
-    }                                                                                             \
-    PSTI_DEVICE type psti_add_acq_rel_##suffix(type *at, type v)                                  \
-    {                                                                                             \
-        type old;                                                                                 \
-        asm volatile("atom.acq_rel.gpu.global.add." #suffix " %0, [%1], %2;"                      \
-                     : "=" reg(old)                                                               \
-                     : "l"(at), reg(v)                                                            \
-                     : "memory");                                                                 \
-        return old;                                                                               \
+#define PSTI_DEFINE_LOAD(order, suffix, type, reg)                    \
+    PSTI_DEVICE type psti_load_##order##_##suffix(const type *at)     \
+    {                                                                 \
+        type v;                                                       \
+        asm volatile("ld." #order ".gpu.global." #suffix " %0, [%1];" \
+                     : "=" reg(v)                                     \
+                     : "l"(at)                                        \
+                     : "memory");                                     \
+        return v;                                                     \
+    }
+#define PSTI_DEFINE_STORE(order, suffix, type, reg)                                     \
+    PSTI_DEVICE void psti_store_##order##_##suffix(type *at, type v)                    \
+    {                                                                                   \
+        asm volatile("st." #order ".gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v) \
+                     : "memory");                                                       \
+    }
+#define PSTI_DEFINE_ATOMICS(suffix, type, reg)                               \
+    PSTI_DEFINE_LOAD(relaxed, suffix, type, reg)                             \
+    PSTI_DEFINE_LOAD(acquire, suffix, type, reg)                             \
+    PSTI_DEFINE_STORE(relaxed, suffix, type, reg)                            \
+    PSTI_DEFINE_STORE(release, suffix, type, reg)                            \
+    PSTI_DEVICE type psti_add_acq_rel_##suffix(type *at, type v)             \
+    {                                                                        \
+        type old;                                                            \
+        asm volatile("atom.acq_rel.gpu.global.add." #suffix " %0, [%1], %2;" \
+                     : "=" reg(old)                                          \
+                     : "l"(at), reg(v)                                       \
+                     : "memory");                                            \
+        return old;                                                          \
     }
 
 PSTI_DEFINE_ATOMICS(u32, uint32_t, "r")
 PSTI_DEFINE_ATOMICS(u64, uint64_t, "l")
 #undef PSTI_DEFINE_ATOMICS
+#undef PSTI_DEFINE_STORE
+#undef PSTI_DEFINE_LOAD
 
 #define PSTI_DEFINE_CAS(name, type, order, width, reg)                           \
     PSTI_DEVICE type name(type *at, type expected, type desired)                 \
