@@ -51,8 +51,8 @@ typedef struct psti_ledger {
 psti_ledger psti_ledger_of(const pst_estimate_config *config, psti_split split, bool is_moe);
 /* Of a layer as MEMO counts it, in half precision: LayerNorm, an ungated activation, no dropout,
  * attention that keeps no scores, inputs as one GPU holds them. The tokens are those of one GPU, so
- * nothing is divided any more. There is one head, as wide as the hidden size: of more heads each has
- * an "attention.lse" of this size. */
+ * nothing is divided any more. There is one head, as wide as the hidden size: of more heads each
+ * has an "attention.lse" of this size. */
 psti_ledger psti_ledger_of_gpt(uint64_t local_tokens, uint64_t hidden_size, uint64_t ffn_size);
 /* What a GPU's experts save for one row that they receive. */
 psti_ledger psti_ledger_of_expert_row(const pst_estimate_config *config);

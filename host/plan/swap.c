@@ -1,4 +1,4 @@
-/* How much of what a layer keeps goes to the host: one fraction for all tensors, or tensor by tensor. */
+/* How much of what a layer keeps goes to the host: one fraction for all, or tensor by tensor. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -33,8 +33,8 @@ psti_pipeline psti_pipeline_1f1b(const psti_pipeline_shape *shape)
     return self;
 }
 
-/* The n-th forward. Every chunk in turn runs a group of micro-batches, and then every chunk the next
- * group; the last one may be smaller. */
+/* The n-th forward. Every chunk in turn runs a group of micro-batches, and then every chunk the
+ * next group; the last one may be smaller. */
 static psti_pass forward_at(const psti_pipeline *self, uint64_t n)
 {
     const uint64_t turns = self->group * self->num_chunks;

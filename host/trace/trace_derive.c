@@ -1,6 +1,6 @@
 /* The memory requests of a GPT, from the shapes of its tensors: scripts of requests, run layer by
- * layer. What a layer keeps are the entries of its ledger (host/model); what comes and goes within a
- * pass stands here. docs/formats.md lists all of it in order. */
+ * layer. What a layer keeps are the entries of its ledger (host/model); what comes and goes within
+ * a pass stands here. docs/formats.md lists all of it in order. */
 #include <inttypes.h>
 
 #include "host/base/arith.h"
@@ -27,8 +27,8 @@ enum { ROUND = 512, VOCABULARY_UNIT = 128, FUSED_VOCABULARY = 512 };
     T(NORM_2, ENTRY("fc1.in")) T(FC1, ENTRY("fc1.out")) T(GELU, ENTRY("fc2.in")) \
     T(IDS, tokens_8) T(POSITIONS, tokens_8) T(LABELS, tokens_8)
 
-/* Within a pass: of a layer's forward, of its ring of contexts, recomputed, of its backward, of that
- * ring, gradients of weights; before the layers, and after them. */
+/* Within a pass: of a layer's forward, of its ring of contexts, recomputed, of its backward, of
+ * that ring, gradients of weights; before the layers, and after them. */
 #define PASSING(T) \
     T(GATHER, g) T(QKV, b3) T(PROJECTION, g) T(SCATTER, b) T(BIAS, b) T(GELU_SUM, f) \
     T(SEND, RING(b2)) T(RECEIVE, RING(b2)) T(OUTPUT_0, RING(b)) T(LSE_0, RING(lse)) \

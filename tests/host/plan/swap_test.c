@@ -145,30 +145,6 @@ PST_TEST(Swap, FromSomeLengthOnAllIsSwapped)
     CHECK_EQ(crossover, 192);
 }
 
-PST_TEST(Swap, EqualityIsEnough)
-{
-    pst_swap_config config = ample();
-    pst_swap_choice swap;
-    config.link_bytes_per_second = 16 * GIB;
-    config.host_bytes = 16 * GIB * 30;
-    CHECK_OK(pst_swap_choose(&config, &swap));
-    CHECK_EQ(swap.limit, PST_SWAP_UNLIMITED);
-    CHECK_EQ(swap.num, swap.den);
-    CHECK_EQ(swap.layer_bytes, 16 * GIB);
-    config.host_bytes--;
-    CHECK_OK(pst_swap_choose(&config, &swap));
-    CHECK_EQ(swap.limit, PST_SWAP_BY_MEMORY);
-    CHECK_EQ(swap.num, swap.den - 1);
-    config.host_bytes++;
-    config.forward_nanoseconds--;
-    CHECK_OK(pst_swap_choose(&config, &swap));
-    CHECK_EQ(swap.limit, PST_SWAP_BY_TIME);
-    CHECK_EQ(swap.num, swap.den - 1);
-    config.host_bytes -= 17 * 30 + 29; /* both leave 16 GiB - 18 */
-    CHECK_OK(pst_swap_choose(&config, &swap));
-    CHECK_EQ(swap.limit, PST_SWAP_BY_TIME);
-}
-
 PST_TEST(Swap, WhatGoesWholeJustFits)
 {
     pst_swap_config config = ample();
@@ -234,6 +210,9 @@ static void against_search(const pst_swap_config *config)
     CHECK_OK(pst_swap_choose(config, &swap));
     CHECK_EQ(swap.limit == PST_SWAP_IMPOSSIBLE, best == UINT64_MAX);
     CHECK_EQ(swap.limit == PST_SWAP_UNLIMITED, all);
+    const uint64_t link = config->link_bytes_per_second * config->forward_nanoseconds / 1000000000;
+    const bool by_memory = config->host_bytes / layers < link; /* as much of both: by time */
+    CHECK(all || best == UINT64_MAX || (swap.limit == PST_SWAP_BY_MEMORY) == by_memory);
     CHECK_MSG(best == UINT64_MAX || swap.num == best, "%" PRIu64 " tokens, not %" PRIu64, swap.num,
               best);
 }

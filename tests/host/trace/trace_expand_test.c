@@ -103,15 +103,7 @@ PST_TEST(TraceExpand, OrdersOfMicroBatches)
     expands_as(rows, &how,
                "+0:1 -0 +1:2 +2:1 -2 +3:2 -1 +4:3 -4 +5:1 -5 +6:2 -3 +7:3 -7 -6 +8:3 "
                "-8");
-    how.stage = 1; /* the last stage waits for nobody */
-    expands_as(rows, &how,
-               "+0:1 -0 +1:2 -1 +2:3 -2 +3:1 -3 +4:2 -4 +5:3 -5 +6:1 -6 +7:2 -7 +8:3 "
-               "-8");
-    how.stage = 0;
-    how.num_stages = 9; /* all forwards, then all backwards */
-    expands_as(rows, &how,
-               "+0:1 -0 +1:2 +2:1 -2 +3:2 +4:1 -4 +5:2 -1 +6:3 -6 -3 +7:3 -7 -5 +8:3 "
-               "-8");
+    how.num_stages = 9;
     /* weights and gradients that stay are there once */
     expands_as(M(9, 1) FM(1, 2) BD(1) BM(2, 4), &how, "+0:1 +1:2 +2:2 +3:2 -1 +4:4 -2 -3");
 }
