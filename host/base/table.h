@@ -33,10 +33,11 @@ pst_status psti_map_set(psti_map *map, uint64_t key, uint64_t value);
 void psti_map_remove(psti_map *map, uint64_t key); /* a key that is not there is allowed */
 void psti_map_free(psti_map *map);                 /* leaves an empty map */
 
-/* Where the search for a key begins. */
+/* Where the search for a key begins: the high bits of a product, since the arena counts the
+ * nanoseconds of psti_mix. */
 static inline uint64_t psti_map_home(const psti_map *map, uint64_t key)
 {
-    return psti_mix(key) & (map->num_slots - 1);
+    return (key * PSTI_MIX_STEP) >> (__builtin_clzll(map->num_slots) + 1);
 }
 
 /* The slot of the key, or the empty one where it belongs; the map has slots. */

@@ -47,7 +47,7 @@ PST_TEST(Table, RemovalKeepsWhatCollided)
         uint64_t keys[KEYS];
         int num = 0;
         for (uint64_t key = 0; num < KEYS; key++) {
-            const uint64_t home = psti_mix(key) & (HOMES - 1);
+            const uint64_t home = psti_map_home(&(psti_map){.num_slots = HOMES}, key);
             if (home == (num % 3 == 2 ? 0 : HOMES - 1))
                 keys[num++] = key;
         }
