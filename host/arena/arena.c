@@ -95,7 +95,7 @@ static pst_status drop(pst_arena *arena)
     if (arena->span.address)
         arena->device->ops->span_close(arena->device, &arena->span);
     const pst_status freed = arena->memory ? pst_device_free(arena->device, arena->memory) : PST_OK;
-    psti_arena_unload(arena);
+    psti_arena_drop_plan(arena);
     pthread_mutex_destroy(&arena->lock);
     psti_free(arena);
     return closed != PST_OK ? closed : freed;
@@ -103,7 +103,7 @@ static pst_status drop(pst_arena *arena)
 
 static pst_status set_up(pst_arena *arena, const pst_plan_file *plan)
 {
-    PSTI_TRY(psti_arena_load(arena, plan));
+    PSTI_TRY(psti_arena_take_plan(arena, plan));
     arena->first_held = PSTI_NO_INDEX;
     arena->cycle = 1;
     arena->in_step = true;

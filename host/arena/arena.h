@@ -143,8 +143,8 @@ struct pst_arena {
 
 /* ---- arena_plan.c ---- */
 
-pst_status psti_arena_load(pst_arena *arena, const pst_plan_file *plan);
-void psti_arena_unload(pst_arena *arena);
+pst_status psti_arena_take_plan(pst_arena *arena, const pst_plan_file *plan);
+void psti_arena_drop_plan(pst_arena *arena);
 /* The slot at `offset`, or NULL. */
 psti_slot *psti_arena_slot(const pst_arena *arena, uint64_t offset);
 

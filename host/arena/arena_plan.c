@@ -34,7 +34,7 @@ static pst_status stream_of(pst_arena *arena, uint32_t name, uint32_t *stream_ou
     return PST_OK;
 }
 
-static pst_status load_malloc(pst_arena *arena, const pst_plan_row *row, uint32_t index)
+static pst_status take_malloc(pst_arena *arena, const pst_plan_row *row, uint32_t index)
 {
     const uint64_t align = arena->config.align;
     psti_entry *entry = &arena->entries[index];
@@ -54,9 +54,9 @@ static pst_status load_malloc(pst_arena *arena, const pst_plan_row *row, uint32_
     return PST_OK;
 }
 
-/* The entries by id, sorted; all mallocs are loaded. A mark without a malloc behind it is where a
+/* The entries by id, sorted; all mallocs are taken. A mark without a malloc behind it is where a
  * recording ended: it begins no iteration, and what is freed behind it has no end. */
-static pst_status load_ends(pst_arena *arena, const pst_plan_row *rows, uint64_t num_rows,
+static pst_status take_ends(pst_arena *arena, const pst_plan_row *rows, uint64_t num_rows,
                             const psti_pair *by_id)
 {
     uint32_t before = 0;
@@ -86,7 +86,7 @@ static pst_status load_ends(pst_arena *arena, const pst_plan_row *rows, uint64_t
     return PST_OK;
 }
 
-static pst_status load_rows(pst_arena *arena, const pst_plan_file *plan, psti_pair *pairs)
+static pst_status take_rows(pst_arena *arena, const pst_plan_file *plan, psti_pair *pairs)
 {
     const pst_plan_row *rows = pst_plan_file_rows(plan);
     const uint64_t num_rows = pst_plan_file_num_rows(plan);
@@ -95,10 +95,10 @@ static pst_status load_rows(pst_arena *arena, const pst_plan_file *plan, psti_pa
         if (rows[i].op != PST_PLAN_OP_MALLOC)
             continue;
         pairs[index] = (psti_pair){rows[i].id, index};
-        PSTI_TRY(load_malloc(arena, &rows[i], index++));
+        PSTI_TRY(take_malloc(arena, &rows[i], index++));
     }
     psti_sort_pairs(pairs, arena->num_entries);
-    return load_ends(arena, rows, num_rows, pairs);
+    return take_ends(arena, rows, num_rows, pairs);
 }
 
 /* ---- addresses ---- */
@@ -109,7 +109,7 @@ psti_slot *psti_arena_slot(const pst_arena *arena, uint64_t offset)
     return index == PSTI_MAP_NONE ? NULL : &arena->slots[index];
 }
 
-static pst_status load_addresses(pst_arena *arena, psti_pair *pairs)
+static pst_status take_addresses(pst_arena *arena, psti_pair *pairs)
 {
     for (uint32_t i = 0; i < arena->num_entries; i++)
         pairs[i] = (psti_pair){arena->entries[i].offset, i};
@@ -158,7 +158,7 @@ static bool touches(const psti_entry *entry, const pst_plan_range *ranges, uint3
     return ranges[low].begin < entry->offset + entry->bytes;
 }
 
-static pst_status load_sharing(pst_arena *arena)
+static pst_status take_sharing(pst_arena *arena)
 {
     if (arena->num_streams < 2)
         return PST_OK;
@@ -191,7 +191,7 @@ static pst_status allocate(pst_arena *arena, uint64_t num_marks)
     return psti_bits_open(&arena->used, arena->num_entries);
 }
 
-pst_status psti_arena_load(pst_arena *arena, const pst_plan_file *plan)
+pst_status psti_arena_take_plan(pst_arena *arena, const pst_plan_file *plan)
 {
     uint64_t num_marks = 0;
     arena->has_plan = plan != NULL;
@@ -206,15 +206,15 @@ pst_status psti_arena_load(pst_arena *arena, const pst_plan_file *plan)
     PSTI_TRY(allocate(arena, num_marks));
     psti_pair *pairs = psti_calloc((size_t)arena->num_entries + 1, sizeof(*pairs));
     PSTI_CHECK(pairs, PST_E_NOMEM, "no memory for a plan of %u tensors", arena->num_entries);
-    pst_status status = load_rows(arena, plan, pairs);
+    pst_status status = take_rows(arena, plan, pairs);
     if (status == PST_OK)
-        status = load_addresses(arena, pairs);
+        status = take_addresses(arena, pairs);
     psti_free(pairs);
     PSTI_TRY(status);
-    return load_sharing(arena);
+    return take_sharing(arena);
 }
 
-void psti_arena_unload(pst_arena *arena)
+void psti_arena_drop_plan(pst_arena *arena)
 {
     psti_bits_close(&arena->used);
     psti_free(arena->entries);

@@ -84,7 +84,7 @@ void psti_conclude(const psti_items *items, const psti_best *best, uint64_t boun
     plan->peak = best->peak * items->unit;
     plan->lower_bound = bound * items->unit;
     plan->mode_bound = plan->lower_bound;
-    plan->most_live_bytes = items->max_load * items->unit;
+    plan->most_live_bytes = items->most_live * items->unit;
     plan->bound_instant = items->n > 0 ? items->instant[items->max_slot] : 0;
     plan->stage = best->stage;
     plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;

@@ -50,11 +50,11 @@ typedef struct psti_items {
     uint64_t *size;           /* [n] units */
     uint64_t *pin;            /* [n] units, or PST_PLAN_FREE */
     pst_plan_range *reserved; /* units, sorted, disjoint */
-    uint64_t *load;           /* [num_slots] units */
+    uint64_t *live_size;      /* [num_slots] units */
     uint64_t *instant;        /* [num_slots] at which all of the slot live */
-    uint64_t *contention;     /* [n] largest load while it lives */
+    uint64_t *contention;     /* [n] largest live size while it lives */
     uint64_t *length;         /* [n] instants that it lives */
-    uint64_t max_load;
+    uint64_t most_live;
     uint32_t max_slot;
     uint64_t bound;    /* no placement's top is lower */
     uint64_t capacity; /* units */
@@ -66,8 +66,8 @@ typedef struct psti_interval {
     const uint64_t *ends;
 } psti_interval;
 
-/* Fills slots, loads, contention and bound from n, num_streams, first, stream, size, pin, reserved,
- * and intervals. False: out of memory. items may always be freed. */
+/* Fills slots, live sizes, contention and bound from n, num_streams, first, stream, size, pin,
+ * reserved, and intervals. False: out of memory. items may always be freed. */
 bool psti_items_finish(psti_items *items, const psti_interval *intervals);
 bool psti_items_alloc(psti_items *items, uint32_t n, uint32_t num_intervals, uint32_t num_streams,
                       uint32_t num_reserved);
@@ -76,8 +76,8 @@ void psti_items_free(psti_items *items);
 pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_items *items_out);
 /* Takes over the reserved ranges, once the unit is known. */
 void psti_items_reserve(psti_items *items, const pst_plan_problem *problem);
-/* The lowest top that leaves `load` free beside the reserved ranges. */
-uint64_t psti_items_top_for(const psti_items *items, uint64_t load);
+/* The lowest top that leaves `live_size` free beside the reserved ranges. */
+uint64_t psti_items_top_for(const psti_items *items, uint64_t live_size);
 
 /* ---- plan_room.c: which addresses are taken when ---- */
 

@@ -100,7 +100,7 @@ static void *make_instance(const psti_exact_problem *problem, uint64_t target,
     return memory;
 }
 
-/* Whether a tensor or the load of a slot alone exceeds the target. */
+/* Whether a tensor or the live size of a slot alone exceeds the target. */
 static bool is_too_much(const psti_exact_problem *problem, uint64_t target)
 {
     for (uint32_t r = 0; r < problem->num_tensors; r++) {
@@ -111,17 +111,17 @@ static bool is_too_much(const psti_exact_problem *problem, uint64_t target)
     return false;
 }
 
-/* load: num_slots + 1 words, zero. */
-static bool is_overloaded(const psti_exact_instance *p, uint64_t *load)
+/* live_size: num_slots + 1 words, zero. */
+static bool is_over_target(const psti_exact_instance *p, uint64_t *live_size)
 {
     for (uint32_t r = 0; r < p->num_tensors; r++) {
-        load[p->begin[r]] += p->size[r];
-        load[p->end[r]] -= p->size[r];
+        live_size[p->begin[r]] += p->size[r];
+        live_size[p->end[r]] -= p->size[r];
     }
     for (uint32_t t = 0; t < p->num_slots; t++) {
-        if (load[t] > p->target)
+        if (live_size[t] > p->target)
             return true;
-        load[t + 1] += load[t];
+        live_size[t + 1] += live_size[t];
     }
     return false;
 }
@@ -386,14 +386,14 @@ psti_verdict psti_exact_search(const psti_exact_problem *problem, uint64_t targe
     t.num_workers = limits->num_threads == 0 ? 1 : limits->num_threads;
     if (t.num_workers > MAX_THREADS)
         t.num_workers = MAX_THREADS;
-    uint64_t *load = psti_calloc(problem->num_slots + UINT64_C(1), sizeof(*load));
-    void *memory = load ? make_instance(problem, target, &t.instance) : NULL;
+    uint64_t *live_size = psti_calloc(problem->num_slots + UINT64_C(1), sizeof(*live_size));
+    void *memory = live_size ? make_instance(problem, target, &t.instance) : NULL;
     psti_verdict verdict = PSTI_NO_MEMORY;
     if (memory) {
         t.instance.memory_left = limits->memory_left - bytes;
-        verdict = is_overloaded(&t.instance, load) ? PSTI_NONE : run_team(&t);
+        verdict = is_over_target(&t.instance, live_size) ? PSTI_NONE : run_team(&t);
     }
     psti_free(memory);
-    psti_free(load);
+    psti_free(live_size);
     return verdict;
 }

@@ -191,7 +191,7 @@ typedef struct psti_exact_rise psti_exact_rise;
 
 psti_verdict psti_exact_rise_open(psti_exact_instance *instance, psti_exact_rise **rise_out);
 void psti_exact_rise_close(psti_exact_rise *rise); /* NULL is allowed */
-/* Ranks by load and length; then by area, or, if shuffle is not 0, in an order of its own. */
+/* Ranks by live size and length; then by area, or, if shuffle is not 0, in an order of its own. */
 void psti_exact_rise_reset(psti_exact_rise *rise, uint64_t shuffle);
 /* As psti_exact_continue. A step of much work counts as several; *steps_out may so pass max_steps. */
 psti_verdict psti_exact_rise_continue(psti_exact_rise *rise, uint64_t max_steps,

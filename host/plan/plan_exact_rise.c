@@ -51,11 +51,11 @@ struct psti_exact_rise {
     uint64_t shuffle;
     uint32_t num_unplaced, num_frames;
     bool is_denied;
-    uint64_t bytes;                           /* of memory */
-    uint64_t *lowest, *offset, *load, *floor; /* [n], [n], [slots], [slots] */
-    uint32_t *rank, *perm, *cross;            /* [n], [n], [slots + 1] */
-    entry *entries;                           /* [n] */
-    frame *frames;                            /* [n + 1] */
+    uint64_t bytes;                                /* of memory */
+    uint64_t *lowest, *offset, *live_size, *floor; /* [n], [n], [slots], [slots] */
+    uint32_t *rank, *perm, *cross;                 /* [n], [n], [slots + 1] */
+    entry *entries;                                /* [n] */
+    frame *frames;                                 /* [n + 1] */
     change *changes;
     rank_change *ranks;
     size_t num_changes, max_changes, num_ranks, max_ranks;
@@ -94,8 +94,8 @@ psti_verdict psti_exact_rise_open(psti_exact_instance *p, psti_exact_rise **rise
     s->bytes = bytes;
     s->lowest = (uint64_t *)(s + 1);
     s->offset = s->lowest + n;
-    s->load = s->offset + n;
-    s->floor = s->load + slots;
+    s->live_size = s->offset + n;
+    s->floor = s->live_size + slots;
     s->entries = (entry *)(s->floor + slots);
     s->frames = (frame *)(s->entries + n);
     s->rank = (uint32_t *)(s->frames + n + 1);
@@ -132,14 +132,14 @@ void psti_exact_rise_reset(psti_exact_rise *s, uint64_t shuffle)
     s->num_frames = 0;
     s->num_changes = s->num_ranks = 0;
     memset(s->lowest, 0, p->num_tensors * sizeof(*s->lowest));
-    memset(s->load, 0, p->num_slots * sizeof(*s->load));
+    memset(s->live_size, 0, p->num_slots * sizeof(*s->live_size));
     memset(s->cross, 0, (p->num_slots + 1) * sizeof(*s->cross));
     for (uint32_t r = 0; r < p->num_tensors; r++) {
         s->perm[r] = r;
         s->rank[r] = r;
         s->offset[r] = UINT64_MAX;
         for (uint32_t t = p->begin[r]; t < p->end[r]; t++) {
-            s->load[t] += p->size[r];
+            s->live_size[t] += p->size[r];
             s->cross[t] += t > p->begin[r];
         }
     }
@@ -172,11 +172,11 @@ static int by_keys(const void *a, const void *b)
     return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-static uint64_t load_of(const psti_exact_rise *s, uint32_t r)
+static uint64_t live_size_of(const psti_exact_rise *s, uint32_t r)
 {
     uint64_t most = 0;
     for (uint32_t t = s->p->begin[r]; t < s->p->end[r]; t++)
-        most = s->load[t] > most ? s->load[t] : most;
+        most = s->live_size[t] > most ? s->live_size[t] : most;
     return most;
 }
 
@@ -188,8 +188,8 @@ static void make_ranks(psti_exact_rise *s, frame *part)
         const uint32_t r = s->perm[part->first + k];
         const uint64_t length = p->length[r];
         const uint64_t area = p->size[r] > UINT64_MAX / length ? UINT64_MAX : p->size[r] * length;
-        s->entries[k] =
-            (entry){{load_of(s, r), length, s->shuffle != 0 ? psti_mix(s->shuffle + r) : area}, r};
+        s->entries[k] = (entry){
+            {live_size_of(s, r), length, s->shuffle != 0 ? psti_mix(s->shuffle + r) : area}, r};
     }
     qsort(s->entries, part->num, sizeof(*s->entries), by_keys);
     for (uint32_t k = 0; k < part->num; k++) {
@@ -222,7 +222,7 @@ static bool can_fit(psti_exact_rise *s, const frame *part)
             s->floor[t] = at < s->floor[t] ? at : s->floor[t];
     }
     for (uint32_t t = part->low; t < part->high; t++)
-        if (s->load[t] > 0 && s->floor[t] + s->load[t] > p->target)
+        if (s->live_size[t] > 0 && s->floor[t] + s->live_size[t] > p->target)
             return false;
     return true;
 }
@@ -236,7 +236,7 @@ static bool find_part(const psti_exact_rise *s, frame *part, uint32_t *first, ui
         const frame *in = around != NO_FRAME ? &s->frames[around] : NULL;
         const uint32_t end = in != NULL ? in->high : s->p->num_slots;
         uint32_t low = in != NULL ? in->low : 0;
-        while (low < end && s->load[low] == 0)
+        while (low < end && s->live_size[low] == 0)
             low++;
         if (low < end) {
             uint32_t high = low + 1;
@@ -274,7 +274,7 @@ static void undo(psti_exact_rise *s, frame *at)
         s->lowest[last->tensor] = last->lowest;
     }
     for (uint32_t t = p->begin[r]; t < p->end[r]; t++) {
-        s->load[t] += p->size[r];
+        s->live_size[t] += p->size[r];
         s->cross[t] += t > p->begin[r];
     }
     s->offset[r] = UINT64_MAX;
@@ -303,7 +303,7 @@ static void place(psti_exact_rise *s, frame *at, uint32_t r)
     at->is_closed = true;
     s->num_unplaced--;
     for (uint32_t t = p->begin[r]; t < p->end[r]; t++) {
-        s->load[t] -= p->size[r];
+        s->live_size[t] -= p->size[r];
         s->cross[t] -= t > p->begin[r];
     }
     for (uint32_t k = at->first; k < at->first + at->num; k++) {

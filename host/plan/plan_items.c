@@ -48,7 +48,7 @@ void psti_items_free(psti_items *items)
     psti_free(items->contention);
     psti_free(items->length);
     psti_free(items->reserved);
-    psti_free(items->load);
+    psti_free(items->live_size);
     psti_free(items->instant);
     *items = (psti_items){.n = 0};
 }
@@ -123,27 +123,27 @@ static uint32_t first_end(const psti_items *items, uint32_t interval)
     return first;
 }
 
-static bool make_load(psti_items *items)
+static bool make_live_sizes(psti_items *items)
 {
-    items->load = psti_calloc((size_t)items->num_slots + 1, sizeof(*items->load));
-    if (items->load == NULL)
+    items->live_size = psti_calloc((size_t)items->num_slots + 1, sizeof(*items->live_size));
+    if (items->live_size == NULL)
         return false;
     for (uint32_t i = 0; i < items->n; i++)
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++) {
-            items->load[items->begin[k]] += items->size[i];
-            items->load[first_end(items, k)] -= items->size[i];
+            items->live_size[items->begin[k]] += items->size[i];
+            items->live_size[first_end(items, k)] -= items->size[i];
         }
     for (uint32_t slot = 0; slot < items->num_slots; slot++) {
-        items->load[slot] += slot > 0 ? items->load[slot - 1] : 0;
-        if (items->load[slot] > items->max_load) {
-            items->max_load = items->load[slot];
+        items->live_size[slot] += slot > 0 ? items->live_size[slot - 1] : 0;
+        if (items->live_size[slot] > items->most_live) {
+            items->most_live = items->live_size[slot];
             items->max_slot = slot;
         }
     }
     return true;
 }
 
-/* Largest load over every interval: a sparse table of maxima over 2^level slots. */
+/* Largest live size over every interval: a sparse table of maxima over 2^level slots. */
 static bool make_contention(psti_items *items)
 {
     uint32_t levels = 1;
@@ -153,7 +153,7 @@ static bool make_contention(psti_items *items)
     uint64_t *table = psti_calloc(levels * width + 1, sizeof(*table));
     if (table == NULL)
         return false;
-    memcpy(table, items->load, width * sizeof(*table));
+    memcpy(table, items->live_size, width * sizeof(*table));
     for (uint32_t level = 1; level < levels; level++) {
         const uint64_t *from = table + (level - 1) * width;
         const size_t half = (size_t)1 << (level - 1);
@@ -177,9 +177,9 @@ static bool make_contention(psti_items *items)
     return true;
 }
 
-uint64_t psti_items_top_for(const psti_items *items, uint64_t load)
+uint64_t psti_items_top_for(const psti_items *items, uint64_t live_size)
 {
-    uint64_t top = load;
+    uint64_t top = live_size;
     for (uint32_t r = 0; r < items->num_reserved && items->reserved[r].begin < top; r++)
         top += items->reserved[r].end - items->reserved[r].begin;
     return top;
@@ -204,10 +204,10 @@ static void join_reserved(psti_items *items)
 
 bool psti_items_finish(psti_items *items, const psti_interval *intervals)
 {
-    if (!make_slots(items, intervals) || !make_load(items) || !make_contention(items))
+    if (!make_slots(items, intervals) || !make_live_sizes(items) || !make_contention(items))
         return false;
     join_reserved(items);
-    items->bound = psti_items_top_for(items, items->max_load);
+    items->bound = psti_items_top_for(items, items->most_live);
     for (uint32_t i = 0; i < items->n; i++)
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++)
             items->length[i] += intervals[k].ends[0] - intervals[k].begin;

@@ -6,7 +6,7 @@
 #include "host/trace/trace.h"
 
 #define MAX_ALIGN (UINT64_C(1) << 32)
-#define MAX_LOAD (UINT64_C(1) << 62)
+#define MAX_LIVE_BYTES (UINT64_C(1) << 62)
 
 /* Who begins or ends at every instant. */
 static void order_instants(const pst_trace *trace, bool is_dynamic, uint64_t *order)
@@ -27,7 +27,7 @@ typedef struct peak {
     uint64_t bytes, instant, most_live;
 } peak;
 
-static pst_status find_load(const pst_trace *trace, const uint64_t *order, uint64_t align,
+static pst_status find_peak(const pst_trace *trace, const uint64_t *order, uint64_t align,
                             peak *peak_out)
 {
     peak most = {0, 0, 0};
@@ -38,7 +38,7 @@ static pst_status find_load(const pst_trace *trace, const uint64_t *order, uint6
             continue;
         const uint64_t own = psti_round_up(trace->tensors[order[i] >> 1].bytes, align);
         const bool is_begin = (order[i] & 1) != 0;
-        PSTI_CHECK(!is_begin || own <= MAX_LOAD - bytes, PST_E_INVALID,
+        PSTI_CHECK(!is_begin || own <= MAX_LIVE_BYTES - bytes, PST_E_INVALID,
                    "more than 2^62 bytes live at request %" PRIu64 ": allowed are fewer", i);
         bytes = is_begin ? bytes + own : bytes - own;
         live = is_begin ? live + 1 : live - 1;
@@ -74,10 +74,10 @@ static pst_status measure(const pst_trace *trace, uint64_t *order, pst_trace_sum
 {
     peak most = {0, 0, 0};
     order_instants(trace, true, order);
-    PSTI_TRY(find_load(trace, order, summary->align, &most));
+    PSTI_TRY(find_peak(trace, order, summary->align, &most));
     summary->most_live_dynamic_bytes = most.bytes;
     order_instants(trace, false, order);
-    PSTI_TRY(find_load(trace, order, summary->align, &most));
+    PSTI_TRY(find_peak(trace, order, summary->align, &most));
     summary->most_live_bytes = most.bytes;
     summary->most_live_instant = most.instant;
     summary->most_live_tensors = most.most_live;

@@ -102,14 +102,14 @@ static bool can_place(const boxes *b, uint64_t target, uint32_t i, uint64_t *at)
     return false;
 }
 
-static uint64_t load_of(const boxes *b)
+static uint64_t live_size_of(const boxes *b)
 {
     uint64_t most = 0;
     for (uint32_t t = 0; t < b->num_slots; t++) {
-        uint64_t load = 0;
+        uint64_t live_size = 0;
         for (uint32_t i = 0; i < b->n; i++)
-            load += b->begin[i] <= t && t < b->end[i] ? b->size[i] : 0;
-        most = load > most ? load : most;
+            live_size += b->begin[i] <= t && t < b->end[i] ? b->size[i] : 0;
+        most = live_size > most ? live_size : most;
     }
     return most;
 }
@@ -134,11 +134,11 @@ static boxes random_boxes(uint64_t *random, uint32_t max_boxes, uint32_t slots, 
     return b;
 }
 
-/* From one below the load up to the first target that has a placement. */
+/* From one below the live size up to the first target that has a placement. */
 static void compare(const boxes *b, uint64_t seed, uint64_t number)
 {
     uint64_t at[MAX_BOXES], forced[MAX_BOXES];
-    for (uint64_t target = load_of(b) - 1;; target++) {
+    for (uint64_t target = live_size_of(b) - 1;; target++) {
         const bool can = can_place(b, target, 0, forced);
         const psti_verdict verdict = search(b, target, seed, 1, at);
         CHECK_MSG(verdict == (can ? PSTI_FOUND : PSTI_NONE),
@@ -194,7 +194,7 @@ static boxes swapped_tiles(uint32_t n, uint64_t side, uint64_t seed)
     return b;
 }
 
-/* Instances without pins whose load proves nothing are rare: these were looked for. */
+/* Instances without pins whose live size proves nothing are rare: these were looked for. */
 PST_TEST(PlanExact, AgreesWithBruteForceWhereItIsTight)
 {
     static const uint32_t seeds[] = {24640, 25954, 27656, 29032,  40627,  41898,  68784,  78996,
@@ -202,7 +202,7 @@ PST_TEST(PlanExact, AgreesWithBruteForceWhereItIsTight)
     uint64_t at[MAX_BOXES];
     for (uint64_t i = 0; i < 16 && !psti_test_failed(); i++) {
         const boxes b = swapped_tiles(16, 9, seeds[i]);
-        CHECK_EQ(search(&b, load_of(&b), i, 1, at), PSTI_NONE);
+        CHECK_EQ(search(&b, live_size_of(&b), i, 1, at), PSTI_NONE);
         compare(&b, i, seeds[i]);
     }
     for (uint64_t i = 0; i < (PSTI_UNDER_TSAN ? 50 : 500) && !psti_test_failed(); i++) {
@@ -231,7 +231,7 @@ static uint64_t make_case(uint64_t seed, boxes *b_out)
 {
     uint64_t random = seed;
     *b_out = random_boxes(&random, 14, 9, 9, seed % 2 == 0);
-    return load_of(b_out) + draw(&random, 3);
+    return live_size_of(b_out) + draw(&random, 3);
 }
 
 PST_TEST(PlanExact, VerdictsDoNotDependOnNamesUnitsAndDirection)
@@ -265,7 +265,7 @@ PST_TEST(PlanExact, FindsTilings)
     uint64_t at[MAX_BOXES];
     for (uint64_t seed = 0; seed < 20; seed++) {
         const boxes b = tiling(60, seed);
-        CHECK_EQ(load_of(&b), 1 << 20);
+        CHECK_EQ(live_size_of(&b), 1 << 20);
         CHECK_EQ(search(&b, 1 << 20, 0, 1, at), PSTI_FOUND);
     }
 }
@@ -358,8 +358,8 @@ PST_TEST(PlanExact, ManyEqualTensors)
     static uint64_t at[MAX_BOXES];
     for (uint32_t i = 0; i < MAX_BOXES; i++)
         add(&b, i % 3, i % 3 + 2, 3, PST_PLAN_FREE);
-    CHECK_EQ(search(&b, load_of(&b) - 1, 0, 1, at), PSTI_NONE);
-    CHECK_EQ(search(&b, load_of(&b), 0, 1, at), PSTI_FOUND);
+    CHECK_EQ(search(&b, live_size_of(&b) - 1, 0, 1, at), PSTI_NONE);
+    CHECK_EQ(search(&b, live_size_of(&b), 0, 1, at), PSTI_FOUND);
 }
 
 /* ---- limits ---- */
@@ -474,7 +474,7 @@ PST_TEST(PlanExact, SolvesMiniMallocsInstances)
     for (int i = 0; i < (PSTI_UNDER_TSAN ? 2 : 6); i++) {
         b = read_instance(cases[i].letter);
         CHECK_MSG(b.n > 0, "instance %c is missing", cases[i].letter);
-        const uint64_t target = load_of(&b);
+        const uint64_t target = live_size_of(&b);
         CHECK_EQ(target, cases[i].letter == 'C' ? 1039360 : 1048576);
         CHECK_EQ(search(&b, target, cases[i].seed, 1, at), PSTI_FOUND);
         CHECK_EQ(search(&b, target - 1, cases[i].seed, 1, at), PSTI_NONE);

@@ -2,7 +2,7 @@
 #include "tests/harness.h"
 #include "tests/host/plan/plan_scene.h"
 
-/* Slots keep exactly the conflicts; the load is that of the busiest instant. */
+/* Slots keep exactly the conflicts; the live size is that of the busiest instant. */
 static void run_case(uint64_t seed, bool has_streams)
 {
     enum { N = 10, INSTANTS = 12 };
@@ -21,19 +21,20 @@ static void run_case(uint64_t seed, bool has_streams)
             CHECK_MSG(share == scene_conflict(&of, a, b), "seed %llu: %u and %u",
                       (unsigned long long)seed, a, b);
         }
-    uint64_t max_load = 0;
+    uint64_t most_live = 0;
     for (uint64_t t = 0; t < 2 * INSTANTS; t++) {
-        uint64_t load = 0;
+        uint64_t live_size = 0;
         for (uint32_t i = 0; i < N; i++)
-            load += of.tensors[i].begin <= t && t < of.tensors[i].end ? of.tensors[i].bytes : 0;
-        max_load = load > max_load ? load : max_load;
+            live_size +=
+                of.tensors[i].begin <= t && t < of.tensors[i].end ? of.tensors[i].bytes : 0;
+        most_live = live_size > most_live ? live_size : most_live;
         if (t == items.instant[items.max_slot])
-            CHECK_EQ(load, items.max_load * items.unit);
+            CHECK_EQ(live_size, items.most_live * items.unit);
     }
-    CHECK_EQ(max_load, items.max_load * items.unit);
-    CHECK_EQ(items.bound, items.max_load);
+    CHECK_EQ(most_live, items.most_live * items.unit);
+    CHECK_EQ(items.bound, items.most_live);
     for (uint32_t i = 0; i < N; i++)
-        CHECK(items.contention[i] >= items.size[i] && items.contention[i] <= items.max_load);
+        CHECK(items.contention[i] >= items.size[i] && items.contention[i] <= items.most_live);
     psti_items_free(&items);
 }
 

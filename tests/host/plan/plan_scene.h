@@ -43,7 +43,7 @@ static inline void scene_make(scene *of, uint64_t seed, uint32_t n, uint32_t ins
     of->problem.align = 1;
 }
 
-/* 16 tensors whose load is 9 and whose optimum is 10. */
+/* 16 tensors whose live size is 9 and whose optimum is 10. */
 static inline void scene_tight(scene *of)
 {
     static const uint8_t tensors[16][3] = {

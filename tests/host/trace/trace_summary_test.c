@@ -79,7 +79,7 @@ PST_TEST(TraceSummary, Refusals)
     CHECK_EQ(summary.align, 77);
     pst_trace_destroy(trace);
     trace = NULL;
-    /* the load stays below 2^62, what goes on top does not */
+    /* the live size stays below 2^62, what goes on top does not */
     CHECK_OK(read_text(&config,
                        "malloc 1 2305843009213693952\nmalloc 2 1\nfree 1\n"
                        "malloc 3 2305843009213693953\n",
