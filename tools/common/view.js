@@ -1,4 +1,4 @@
-/* What the pictures share: scales, axes, levels, zoom, keys, the tip, and how numbers are written. */
+/* What the pictures share: scales, axes, levels, zoom, keys, the tip, and texts of numbers. */
 "use strict";
 const root = document.documentElement;
 root.dataset.errors = "0";

@@ -1,4 +1,4 @@
-/* pagestash estimate --html FILE. */
+/* Writes the picture that --html FILE asks for. */
 #include "tools/common/output.h"
 #include "tools/estimate/estimate_html.h"
 #include "tools/estimate/estimate_out.h"

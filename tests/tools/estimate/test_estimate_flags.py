@@ -110,9 +110,10 @@ class Lines(FlagsTest):
 
     def test_known(self):
         """Every list is sorted, no flag is in two, and each has as many values as its list says."""
-        with open(os.path.join(cli.SOURCE, "tools/estimate/estimate_known.txt"), encoding="ascii") as file:
+        folder = os.path.join(cli.SOURCE, "tools/estimate")
+        with open(os.path.join(folder, "estimate_known.txt"), encoding="ascii") as file:
             text = re.sub("#.*", "", file.read())
-        with open(os.path.join(cli.SOURCE, "tools/estimate/estimate_fields.h"), encoding="ascii") as file:
+        with open(os.path.join(folder, "estimate_fields.h"), encoding="ascii") as file:
             found = re.findall(r'F\(\w+, \w+,[\s\\]*"([^"]+)"', file.read())
         self.assertGreater(len(found), 100)
         words, noted = [], []

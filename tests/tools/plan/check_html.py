@@ -14,7 +14,7 @@ import zlib
 
 LARGE = (80, 25)  # layers, micro-batches: 60,000 tensors
 
-# Runs in the page, after it was drawn first: what each picture says of itself, zoomed, moved and reset.
+# Runs in the page, after it was drawn first: what a picture says of itself, zoomed and moved.
 PROBE = """
 <script>
 (() => {

@@ -16,7 +16,7 @@ typedef struct plan {
     pst_trace_tensor *tensors;
     uint64_t *offsets;
     uint64_t num, now;
-    uint64_t load, bound, peak;
+    uint64_t live, bound, peak;
 } plan;
 
 static uint64_t take(plan *self, uint64_t bytes, uint64_t offset, uint32_t layer,
@@ -29,8 +29,8 @@ static uint64_t take(plan *self, uint64_t bytes, uint64_t offset, uint32_t layer
                                                   .micro_batch = micro_batch,
                                                   .phase = (uint8_t)phase};
     self->offsets[self->num] = offset;
-    self->load += bytes;
-    self->bound = self->load > self->bound ? self->load : self->bound;
+    self->live += bytes;
+    self->bound = self->live > self->bound ? self->live : self->bound;
     self->peak = offset + bytes > self->peak ? offset + bytes : self->peak;
     return self->num++;
 }
@@ -38,7 +38,7 @@ static uint64_t take(plan *self, uint64_t bytes, uint64_t offset, uint32_t layer
 static void drop(plan *self, uint64_t tensor)
 {
     self->tensors[tensor].end = self->now++;
-    self->load -= self->tensors[tensor].bytes;
+    self->live -= self->tensors[tensor].bytes;
 }
 
 /* A chain: each begins before the one before ends, above or below it. */

@@ -14,7 +14,8 @@ BAD_TITLES = ["", "plain", "</script><script>alert(1)</script>", "\"quoted\" 'tw
 
 
 def draw(kind, layers=2, num_micro_batches=None, title="title"):
-    num_micro_batches = num_micro_batches if num_micro_batches is not None else 4 if kind == "stage" else 1
+    if num_micro_batches is None:
+        num_micro_batches = 4 if kind == "stage" else 1
     done = subprocess.run([MAIN, kind, str(layers), str(num_micro_batches), title],
                           capture_output=True, timeout=60, check=True)
     return done.stdout.decode("ascii")
@@ -134,7 +135,8 @@ class PerfettoTest(unittest.TestCase):
             self.assertEqual(event["pid"], plan["layer"][i] + 1)
             self.assertEqual(event["args"], {
                 "address": plan["offset"][i], "bytes": plan["bytes"][i],
-                "phase": plan["phases"][plan["phase"][i]], "micro_batch": plan["micro_batch"][i] - 1})
+                "phase": plan["phases"][plan["phase"][i]],
+                "micro_batch": plan["micro_batch"][i] - 1})
             self.assertEqual({**ends[i], "ph": "b", "args": 0, "ts": 0},
                              {**event, "args": 0, "ts": 0})
             self.assertEqual(ends[i]["ts"], plan["end"][i])
