@@ -1,4 +1,4 @@
-"""The command `pagestash plan`, its plans judged a second time from the trace alone.
+"""The command `pagestash plan`: each flag and message once; the planner has tests of its own.
 
 test_plan.py BINARY SOURCE
 """
