@@ -1,3 +1,4 @@
+/* A configuration opened: checked, with what its zeros stand for filled in; and what it then says. */
 #include "host/estimate/estimate.h"
 
 #include <inttypes.h>

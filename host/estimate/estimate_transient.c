@@ -1,9 +1,8 @@
 /* What comes and goes within a pass, beside all that is counted as kept.
  *
  * The moments are those of an eager backward: autograd frees a gradient once the node that takes it
- * has run. Sources: the reference's section 4.7 for which moments there are, its 3.5 for the
- * gradients of a gated block, its 1.4 for the sum of a block's ("6 bytes * tokens * f/t plus three
- * hidden-size tensors", by which its third row agrees with what was measured).
+ * has run. docs/estimator.md lists them; a gated block takes 6 bytes * tokens * f/t and three tensors
+ * of the hidden size, which agrees with what was measured for Megatron-LM's pull request 482.
  */
 #include "host/estimate/estimate.h"
 

@@ -1,4 +1,4 @@
-/* What layers save, against the reference's ledgers and closed forms (Korthikanti et al.). */
+/* What layers save: closed forms (Korthikanti et al., 2022), and what every option adds. */
 #include "tests/host/estimate/estimate_models.h"
 
 /* ---- closed forms ---- */

@@ -1,89 +1,63 @@
 /* Published models as a table, and the runs P1 to P14. */
 #include "tests/host/estimate/estimate_models.h"
 
+#include "tests/host/estimate/estimate_random.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 
-typedef struct model {
-    const char *name;
-    uint64_t layers, hidden, heads, kv_heads, head_size, ffn, vocab;
-    uint64_t positions; /* learned ones, of the GPT kind: LayerNorm, biases, tied */
-    uint64_t experts, per_token, expert_ffn;
-    bool is_gated;
-    pst_qk_norm qk_norm;
-} model;
+#define GPT "has_linear_bias=1 is_tied=1 "
+#define GPT3 GPT "vocab_size=51200 max_positions=2048 sequence_size=2048 "
+#define LLAMA "norm=1 is_gated=1 sequence_size=4096 "
+#define LLAMA2 LLAMA "vocab_size=32000 "
+#define QWEN3 LLAMA "vocab_size=151936 num_kv_heads=4 head_size=128 qk_norm=1 num_experts=128 "
 
-/* Where positions is 0, of the Llama kind: RMSNorm, no biases, not tied. */
-static const model models[] = {
-    {"gpt2", 12, 768, 12, 0, 0, 3072, 50257, 1024, 0, 0, 0, false, 0},
-    {"gpt_345m", 24, 1024, 16, 0, 0, 4096, 50257, 1024, 0, 0, 0, false, 0},
-    {"gpt3", 96, 12288, 96, 0, 0, 49152, 51200, 2048, 0, 0, 0, false, 0},
-    {"gated_gpt", 32, 4096, 32, 0, 0, 10880, 50304, 2048, 0, 0, 0, true, 0},
-    {"llama2_7b", 32, 4096, 32, 32, 0, 11008, 32000, 0, 0, 0, 0, true, 0},
-    {"llama2_13b", 40, 5120, 40, 40, 0, 13824, 32000, 0, 0, 0, 0, true, 0},
-    {"llama2_70b", 80, 8192, 64, 8, 0, 28672, 32000, 0, 0, 0, 0, true, 0},
-    {"mixtral_8x7b", 32, 4096, 32, 8, 0, 0, 32000, 0, 8, 2, 14336, true, 0},
-    {"qwen3_30b", 48, 2048, 32, 4, 128, 0, 151936, 0, 128, 8, 768, true, PST_QK_NORM_HEAD},
-    {"qwen3_235b", 94, 4096, 64, 4, 128, 0, 151936, 0, 128, 8, 1536, true, PST_QK_NORM_HEAD},
-    {"deepseek_v3", 61, 7168, 128, 128, 0, 18432, 129280, 0, 256, 8, 2048, true, 0},
+static const struct {
+    const char *name, *fields;
+} models[] = {
+    {"tiny", "num_layers=1 hidden_size=4 num_heads=2 vocab_size=1 sequence_size=1"},
+    {"gpt2", GPT "num_layers=12 hidden_size=768 num_heads=12 ffn_size=3072 vocab_size=50257 "
+                 "max_positions=1024 sequence_size=1024"},
+    {"gpt_345m", GPT "num_layers=24 hidden_size=1024 num_heads=16 ffn_size=4096 vocab_size=50257 "
+                     "max_positions=1024 sequence_size=1024"},
+    {"gpt3", GPT3 "num_layers=96 hidden_size=12288 num_heads=96 ffn_size=49152"},
+    /* the smaller model of Korthikanti et al. */
+    {"paper_22b", GPT3 "num_layers=48 hidden_size=6144 num_heads=64 ffn_size=24576 micro_batch=4"},
+    {"gated_gpt", GPT "num_layers=32 hidden_size=4096 num_heads=32 ffn_size=10880 is_gated=1 "
+                      "vocab_size=50304 max_positions=2048 sequence_size=2048"},
+    {"llama2_7b", LLAMA2 "num_layers=32 hidden_size=4096 num_heads=32 ffn_size=11008"},
+    {"llama2_13b", LLAMA2 "num_layers=40 hidden_size=5120 num_heads=40 ffn_size=13824"},
+    {"llama2_70b",
+     LLAMA2 "num_layers=80 hidden_size=8192 num_heads=64 num_kv_heads=8 ffn_size=28672"},
+    {"mixtral_8x7b", LLAMA2 "num_layers=32 hidden_size=4096 num_heads=32 num_kv_heads=8 "
+                            "num_experts=8 experts_per_token=2 expert_ffn_size=14336"},
+    {"qwen3_30b", QWEN3 "num_layers=48 hidden_size=2048 num_heads=32 experts_per_token=8 "
+                        "expert_ffn_size=768"},
+    {"qwen3_235b", QWEN3 "num_layers=94 hidden_size=4096 num_heads=64 experts_per_token=8 "
+                         "expert_ffn_size=1536"},
+    {"deepseek_v3",
+     LLAMA "num_layers=61 hidden_size=7168 num_heads=128 ffn_size=18432 vocab_size=129280 "
+           "q_rank=1536 kv_rank=512 qk_size=128 qk_position_size=64 v_size=128 num_experts=256 "
+           "experts_per_token=8 expert_ffn_size=2048 shared_ffn_size=2048 has_router_bias=1"},
 };
-
-/* The paper's smaller model of 22 billion parameters, on 8 GPUs. */
-static pst_estimate_config paper_22b(void)
-{
-    pst_estimate_config config = psti_model("gpt3");
-    config.num_layers = 48;
-    config.hidden_size = 6144;
-    config.ffn_size = 24576;
-    config.num_heads = 64;
-    config.micro_batch = 4;
-    return config;
-}
-
-static void add_latents(pst_estimate_config *config)
-{
-    static bool is_moe[61];
-    for (int i = 3; i < 61; i++)
-        is_moe[i] = true;
-    config->q_rank = 1536;
-    config->kv_rank = 512;
-    config->qk_size = 128;
-    config->qk_position_size = 64;
-    config->v_size = 128;
-    config->shared_ffn_size = 2048;
-    config->has_router_bias = true;
-    config->is_moe = is_moe;
-}
 
 pst_estimate_config psti_model(const char *name)
 {
+    static bool is_moe[61];
     pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
-    const model *of = models;
-    if (strcmp(name, "paper_22b") == 0)
-        return paper_22b();
-    while (strcmp(of->name, name) != 0)
-        if (++of == models + sizeof(models) / sizeof(models[0])) {
-            psti_test_fail(__FILE__, __LINE__, "no model %s", name);
-            return config;
-        }
-    const bool is_gpt = of->positions != 0;
-    config.num_layers = of->layers;
-    config.hidden_size = of->hidden;
-    config.num_heads = of->heads;
-    config.num_kv_heads = of->kv_heads;
-    config.head_size = of->head_size;
-    config.ffn_size = of->ffn;
-    config.vocab_size = of->vocab;
-    config.max_positions = of->positions;
-    config.sequence_size = is_gpt ? of->positions : 4096;
-    config.norm = is_gpt ? PST_NORM_LAYER : PST_NORM_RMS;
-    config.qk_norm = of->qk_norm;
-    config.is_gated = of->is_gated;
-    config.has_linear_bias = config.is_tied = is_gpt;
-    config.num_experts = of->experts;
-    config.experts_per_token = of->per_token;
-    config.expert_ffn_size = of->expert_ffn;
+    char fields[512] = "", *rest = fields, *field;
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+        if (strcmp(models[i].name, name) == 0)
+            snprintf(fields, sizeof(fields), "%s", models[i].fields);
+    if (fields[0] == '\0')
+        psti_test_fail(__FILE__, __LINE__, "no model %s", name);
+    while ((field = strtok_r(rest, " ", &rest)) != NULL)
+        if (!psti_change_field(&config, field))
+            psti_test_fail(__FILE__, __LINE__, "%s: no field for %s", name, field);
+    for (int i = 3; i < 61; i++)
+        is_moe[i] = true;
     if (strcmp(name, "deepseek_v3") == 0)
-        add_latents(&config);
+        config.is_moe = is_moe;
     return config;
 }
 

@@ -1,4 +1,4 @@
-/* Published models, and how the vectors of the estimator's tests train them. */
+/* Published models, and how the runs of the estimator's tests train them. */
 #ifndef PAGESTASH_TESTS_ESTIMATE_MODELS_H
 #define PAGESTASH_TESTS_ESTIMATE_MODELS_H
 

@@ -5,14 +5,10 @@
  * two norms of 8, a final norm of 8, the matrix of 64. */
 PST_TEST(EstimateParams, EveryOptionAddsItsOwn)
 {
-    pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
+    pst_estimate_config config = psti_model("tiny");
     pst_estimate_params params;
-    config.num_layers = 1;
-    config.hidden_size = 4;
-    config.num_heads = 2;
     config.ffn_size = 8;
     config.vocab_size = 16;
-    config.sequence_size = 1;
     config.is_tied = true;
 #define EXPECT_TOTAL(words)                              \
     CHECK_OK(pst_estimate_get_params(&config, &params)); \
@@ -60,12 +56,8 @@ PST_TEST(EstimateParams, EveryOptionAddsItsOwn)
 /* By hand: h 4, 3 experts of f 2, one of them met; a router of 12. */
 PST_TEST(EstimateParams, LatentAndBiasedExperts)
 {
-    pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
+    pst_estimate_config config = psti_model("tiny");
     pst_estimate_params params;
-    config.num_layers = 1;
-    config.hidden_size = 4;
-    config.num_heads = 2;
-    config.vocab_size = config.sequence_size = 1;
     config.num_experts = 3;
     config.experts_per_token = 1;
     config.expert_ffn_size = 2;

@@ -1,4 +1,4 @@
-/* Groups of the reference: 16 GPUs, t=2, c=2, p=2, 4 expert parallel. */
+/* Who communicates with whom: 16 GPUs, t=2, c=2, p=2, 4 expert parallel. */
 #include "tests/host/estimate/estimate_models.h"
 
 static pst_estimate_config sixteen(void)

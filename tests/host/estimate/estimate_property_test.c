@@ -174,41 +174,37 @@ PST_TEST(EstimateProperty, RecomputationSavesLess)
 
 /* ---- defaults ---- */
 
-static void fill(uint64_t *field, uint64_t value)
+/* What a zero stands for, where that is a number. */
+static const char *const defaults[] = {
+    "vocab_multiple=128", "tensor_parallel=1", "pipeline_parallel=1", "virtual_stages=1",
+    "context_parallel=1", "expert_parallel=1", "micro_batch=1",       "capacity_num=1",
+    "capacity_den=1",     "row_multiple=1",    "page_rows=64",        "page_bytes=262144",
+    "headroom_num=11",    "headroom_den=10",   "offload_den=1",
+};
+
+static uint64_t or_else(uint64_t value, uint64_t otherwise)
 {
-    if (*field == 0)
-        *field = value;
+    return value ? value : otherwise;
 }
 
 static void write_defaults(pst_estimate_config *config)
 {
     static const uint64_t widths[][2] = {{4, 12}, {2, 16}, {4, 8}};
-    fill(&config->num_kv_heads, config->num_heads);
-    fill(&config->head_size, config->hidden_size / config->num_heads);
-    fill(&config->vocab_multiple, 128);
-    fill(&config->tensor_parallel, 1);
-    fill(&config->pipeline_parallel, 1);
-    fill(&config->virtual_stages, 1);
-    fill(&config->context_parallel, 1);
-    fill(&config->expert_parallel, 1);
-    fill(&config->expert_tensor_parallel, config->tensor_parallel);
-    fill(&config->micro_batch_group_size, config->pipeline_parallel);
-    fill(&config->micro_batch, 1);
-    fill(&config->gradient_width, widths[config->type][0]);
-    fill(&config->optimizer_width, widths[config->type][1]);
-    if (config->offload_num == 0)
-        fill(&config->offload_den, 1);
-    fill(&config->capacity_num, 1);
-    fill(&config->capacity_den, 1);
-    fill(&config->row_multiple, 1);
-    fill(&config->page_rows, 64);
-    fill(&config->page_bytes, 256 << 10);
-    if (config->headroom_num == 0) {
-        config->headroom_num = 11;
-        config->headroom_den = 10;
-    }
+    const uint64_t *own = widths[config->type];
+    for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
+        if (psti_field_is_zero(config, defaults[i]))
+            CHECK(psti_change_field(config, defaults[i]));
+    config->num_kv_heads = or_else(config->num_kv_heads, config->num_heads);
+    config->head_size = or_else(config->head_size, config->hidden_size / config->num_heads);
+    config->expert_tensor_parallel =
+        or_else(config->expert_tensor_parallel, config->tensor_parallel);
+    config->micro_batch_group_size =
+        or_else(config->micro_batch_group_size, config->pipeline_parallel);
+    config->gradient_width = or_else(config->gradient_width, own[0]);
+    config->optimizer_width = or_else(config->optimizer_width, own[1]);
     const uint64_t unit = config->vocab_multiple * config->tensor_parallel;
-    fill(&config->padded_vocab_size, ceiling(config->vocab_size, unit) * unit);
+    config->padded_vocab_size =
+        or_else(config->padded_vocab_size, ceiling(config->vocab_size, unit) * unit);
 }
 
 PST_TEST(EstimateProperty, DefaultsCanBeWritten)

@@ -1,3 +1,4 @@
+/* Configurations of the estimator, drawn by a number or changed by name. */
 #include "tests/host/estimate/estimate_random.h"
 
 #include "tools/estimate/estimate_fields.h"
@@ -178,18 +179,30 @@ void psti_draw_run(psti_random_run *run)
 const psti_field psti_fields[] = {ESTIMATE_FIELDS(FIELD)};
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);
 
-bool psti_change_field(pst_estimate_config *config, const char *change)
+static const psti_field *field_before(const char *change)
 {
     const size_t length = strcspn(change, "=");
-    const uint64_t value = strtoull(change + length + 1, NULL, 0);
-    for (size_t i = 0; i < psti_num_fields; i++) {
-        const psti_field *of = &psti_fields[i];
-        if (strlen(of->name) != length || memcmp(of->name, change, length) != 0)
-            continue;
+    for (size_t i = 0; i < psti_num_fields; i++)
+        if (strlen(psti_fields[i].name) == length &&
+            memcmp(psti_fields[i].name, change, length) == 0)
+            return &psti_fields[i];
+    return NULL;
+}
+
+bool psti_change_field(pst_estimate_config *config, const char *change)
+{
+    const psti_field *of = field_before(change);
+    const uint64_t value = strtoull(change + strcspn(change, "=") + 1, NULL, 0);
+    if (of != NULL)
         memcpy((char *)config + of->offset, &value, of->bytes); /* little-endian */
-        return true;
-    }
-    return false;
+    return of != NULL;
+}
+
+bool psti_field_is_zero(const pst_estimate_config *config, const char *change)
+{
+    static const char zeros[sizeof(uint64_t)];
+    const psti_field *of = field_before(change);
+    return of != NULL && memcmp((const char *)config + of->offset, zeros, of->bytes) == 0;
 }
 
 uint64_t *psti_field_of(pst_estimate_config *config, size_t index)

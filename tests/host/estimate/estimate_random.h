@@ -32,6 +32,7 @@ extern const psti_field psti_fields[];
 extern const size_t psti_num_fields;
 /* "name=value"; false: there is no such field. */
 bool psti_change_field(pst_estimate_config *config, const char *change);
+bool psti_field_is_zero(const pst_estimate_config *config, const char *change);
 uint64_t *psti_field_of(pst_estimate_config *config, size_t index);
 
 #endif
