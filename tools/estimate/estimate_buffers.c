@@ -8,9 +8,6 @@ static int take_capacity(const estimate_line *line, pst_estimate_config *config)
     const estimate_flag id =
         each ? ESTIMATE_F_MOE_EXPERT_CAPACITY_FACTOR : ESTIMATE_F_MOE_RANK_CAPACITY_FACTOR;
     config->capacity_num = config->capacity_den = 1;
-    if (each && rank)
-        return tool_fail(TOOL_USAGE, "--moe-expert-capacity-factor and "
-                                     "--moe-expert-rank-capacity-factor: one of them at a time");
     estimate_take_decimal(line, id, &config->capacity_num, &config->capacity_den);
     if (config->capacity_num == 0)
         return tool_fail(TOOL_USAGE, "--%s %.80s: must be above 0", estimate_flag_table[id].name,
@@ -56,11 +53,6 @@ static int check_buffers(const estimate_line *line, const estimate_options *opti
         if (estimate_has(line, ids[i]))
             return tool_fail(TOOL_USAGE, "--%s %.80s: there are no experts (--num-experts)",
                              estimate_flag_table[ids[i]].name, estimate_text(line, ids[i]));
-    if (options->has_load_cv && options->routing != NULL)
-        return tool_fail(TOOL_USAGE,
-                         "--moe-load-cv %.80s and --routing %.80s: one of them at a "
-                         "time",
-                         estimate_text(line, ESTIMATE_F_MOE_LOAD_CV), options->routing);
     if (options->config.moe_rows == PST_MOE_CAPACITY && !options->has_capacity &&
         !options->has_load_cv && options->routing == NULL)
         return tool_fail(TOOL_USAGE, "--moe-buffer capacity: needs --moe-expert-rank-capacity-"

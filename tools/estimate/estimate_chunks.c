@@ -156,14 +156,6 @@ static int read_layout(layout *self, const estimate_line *line, estimate_options
 
 static int take_layout(const estimate_line *line, estimate_options *options)
 {
-    static const estimate_flag others[] = {ESTIMATE_F_FIRST_LAYERS, ESTIMATE_F_LAST_LAYERS,
-                                           ESTIMATE_F_ACCOUNT_EMBEDDING, ESTIMATE_F_ACCOUNT_LOSS,
-                                           ESTIMATE_F_LAYERS_PER_VIRTUAL};
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (estimate_has(line, others[i]))
-            return tool_fail(TOOL_USAGE,
-                             "--%s and --pipeline-model-parallel-layout: one of them at a time",
-                             estimate_flag_table[others[i]].name);
     layout *self = calloc(1, sizeof(*self));
     if (self == NULL)
         return tool_fail(TOOL_NO, "out of memory for a layout");
@@ -182,10 +174,6 @@ static int take_virtual(const estimate_line *line, pst_estimate_config *config, 
     estimate_take_number(line, ESTIMATE_F_LAYERS_PER_VIRTUAL, &each);
     if (each == 0)
         return TOOL_OK;
-    if (estimate_has(line, ESTIMATE_F_VIRTUAL_STAGES))
-        return tool_fail(TOOL_USAGE, "--num-layers-per-virtual-pipeline-stage and "
-                                     "--num-virtual-stages-per-pipeline-rank: one of them at a "
-                                     "time");
     const uint64_t stage = layers / config->pipeline_parallel;
     if (layers % config->pipeline_parallel != 0 || stage % each != 0 || stage == 0)
         return estimate_refuse(line,

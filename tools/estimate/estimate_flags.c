@@ -145,6 +145,51 @@ int estimate_choice(const estimate_line *line, estimate_flag id, int fallback)
 
 /* ---- what is asked for ---- */
 
+/* Of each pair one at a time. A picture's figures are of another model than those of --compat. */
+#define PAIR(a, b)                     \
+    {                                  \
+        ESTIMATE_F_##a, ESTIMATE_F_##b \
+    }
+static const estimate_flag exclusive[][2] = {
+    PAIR(FIT, SEARCH),
+    PAIR(FIT, TIMELINE),
+    PAIR(FIT, COMPAT),
+    PAIR(SEARCH, TIMELINE),
+    PAIR(SEARCH, COMPAT),
+    PAIR(TIMELINE, COMPAT),
+    PAIR(JSON, TIMELINE),
+    PAIR(JSON, COMPAT),
+    PAIR(HTML, COMPAT),
+    PAIR(PRESET, HF_CONFIG),
+    PAIR(BF16, FP16),
+    PAIR(BF16, FP32),
+    PAIR(FP16, FP32),
+    PAIR(MOE_LOAD_CV, ROUTING),
+    PAIR(MOE_EXPERT_CAPACITY_FACTOR, MOE_RANK_CAPACITY_FACTOR),
+    PAIR(LAYERS_PER_VIRTUAL, VIRTUAL_STAGES),
+    PAIR(FIRST_LAYERS, LAYOUT),
+    PAIR(LAST_LAYERS, LAYOUT),
+    PAIR(ACCOUNT_EMBEDDING, LAYOUT),
+    PAIR(ACCOUNT_LOSS, LAYOUT),
+    PAIR(LAYERS_PER_VIRTUAL, LAYOUT),
+};
+#undef PAIR
+
+static int check_exclusive(const estimate_line *line)
+{
+    for (size_t i = 0; i < sizeof(exclusive) / sizeof(exclusive[0]); i++) {
+        const estimate_flag a = exclusive[i][0], b = exclusive[i][1];
+        if (!estimate_has(line, a) || !estimate_has(line, b))
+            continue;
+        const char *of_a = a == ESTIMATE_F_JSON ? "" : estimate_text(line, a);
+        const char *of_b = estimate_text(line, b);
+        return tool_fail(TOOL_USAGE, "--%s%s%.80s and --%s%s%.80s: one of them at a time",
+                         estimate_flag_table[a].name, *of_a ? " " : "", of_a,
+                         estimate_flag_table[b].name, *of_b ? " " : "", of_b);
+    }
+    return TOOL_OK;
+}
+
 static int take_mode(const estimate_line *line, estimate_options *options)
 {
     static const struct {
@@ -154,27 +199,15 @@ static int take_mode(const estimate_line *line, estimate_options *options)
                  {ESTIMATE_F_SEARCH, ESTIMATE_SEARCH},
                  {ESTIMATE_F_TIMELINE, ESTIMATE_TIMELINE},
                  {ESTIMATE_F_COMPAT, ESTIMATE_PR482}};
-    const char *first = NULL;
-    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        if (!estimate_has(line, modes[i].id))
-            continue;
-        const char *name = estimate_flag_table[modes[i].id].name;
-        if (first != NULL)
-            return tool_fail(TOOL_USAGE, "--%s and --%s: one of them at a time", first, name);
-        first = name;
-        options->mode = modes[i].mode;
-    }
-    if (estimate_has(line, ESTIMATE_F_JSON) &&
-        (options->mode == ESTIMATE_TIMELINE || options->mode == ESTIMATE_PR482))
-        return tool_fail(TOOL_USAGE, "--json and --%s: one of them at a time", first);
+    TOOL_TRY(check_exclusive(line));
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+        if (estimate_has(line, modes[i].id))
+            options->mode = modes[i].mode;
     if (options->mode == ESTIMATE_SEARCH && estimate_has(line, ESTIMATE_F_ROUTING))
         return tool_fail(TOOL_USAGE,
                          "--search and --routing %.80s: one of them at a time (--moe-load-cv goes "
                          "with any split)",
                          estimate_text(line, ESTIMATE_F_ROUTING));
-    /* whose figures are of another model than a picture's */
-    if (estimate_has(line, ESTIMATE_F_HTML) && options->mode == ESTIMATE_PR482)
-        return tool_fail(TOOL_USAGE, "--html and --compat: one of them at a time");
     if (estimate_has(line, ESTIMATE_F_COMPAT_LOGIT_BYTES) && options->mode != ESTIMATE_PR482)
         return tool_fail(TOOL_USAGE, "--compat-logit-bytes %s: needs --compat pr482",
                          estimate_text(line, ESTIMATE_F_COMPAT_LOGIT_BYTES));

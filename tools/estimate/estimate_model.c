@@ -20,9 +20,6 @@ static int begin(const estimate_line *line, estimate_model *model, estimate_opti
 {
     const char *preset = estimate_text(line, ESTIMATE_F_PRESET);
     const char *file = estimate_text(line, ESTIMATE_F_HF_CONFIG);
-    if (preset != NULL && file != NULL)
-        return tool_fail(TOOL_USAGE, "--preset %.80s and --hf-config %.80s: one of them at a time",
-                         preset, file);
     if (preset != NULL)
         return estimate_preset(preset, model);
     if (file != NULL)

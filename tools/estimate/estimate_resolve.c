@@ -65,15 +65,8 @@ static int take_type(const estimate_line *line, estimate_options *options)
 {
     static const estimate_flag ids[] = {ESTIMATE_F_BF16, ESTIMATE_F_FP16, ESTIMATE_F_FP32};
     int given = -1;
-    for (int i = 0; i < 3; i++) {
-        if (!estimate_has(line, ids[i]))
-            continue;
-        if (given >= 0)
-            return tool_fail(TOOL_USAGE, "--%s and --%s: one of them at a time",
-                             estimate_flag_table[ids[given]].name,
-                             estimate_flag_table[ids[i]].name);
-        given = i;
-    }
+    for (int i = 0; i < 3; i++)
+        given = estimate_has(line, ids[i]) ? i : given;
     const bool is_published =
         estimate_has(line, ESTIMATE_F_PRESET) || estimate_has(line, ESTIMATE_F_HF_CONFIG);
     options->config.type = given >= 0     ? (pst_train_type)given
