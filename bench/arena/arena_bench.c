@@ -1,5 +1,5 @@
-/* pagestash-arena-bench: what a planned request costs, in nanoseconds of processor time per malloc with
- * its free, in the order of a plan, beside those of the C library for the same sequence. */
+/* pagestash-arena-bench: what a planned request costs, in nanoseconds of processor time per malloc
+ * with its free, in the order of a plan, beside those of the C library for the same sequence. */
 #include "bench/common/must.h"
 #include "bench/common/samples.h"
 #include "tools/common/flags.h"

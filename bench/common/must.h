@@ -1,4 +1,5 @@
-/* Ends a small program with a message where a step failed. The benchmarks of plans and the arena use it. */
+/* Ends a small program with a message where a step failed. The benchmarks of plans and the arena
+ * use it. */
 #ifndef PAGESTASH_BENCH_MUST_H
 #define PAGESTASH_BENCH_MUST_H
 

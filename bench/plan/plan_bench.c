@@ -1,5 +1,6 @@
-/* pagestash-plan-bench: how long plans with a proof take, beside what others were measured at. Times of
- * others (docs/planner.md) were measured on a machine of the same size, not in this run. */
+/* pagestash-plan-bench: how long plans with a proof take, beside what others were measured at.
+ * Times of others (docs/planner.md) were measured on a machine of the same size, not in this run.
+ * */
 #include "bench/common/must.h"
 #include "bench/common/samples.h"
 #include "bench/plan/tilings.h"

@@ -1,5 +1,5 @@
-/* Configurations: what one is, the sweeps that list them (sweep.c), and the tensors and row counts that
- * one stands for (shape.c). Uses the library only; every other file of this folder uses it. */
+/* Configurations: what one is, the sweeps that list them (sweep.c), and the tensors and row counts
+ * that one stands for (shape.c). Uses the library only; every other file of this folder uses it. */
 #ifndef PAGESTASH_BENCH_CASE_H
 #define PAGESTASH_BENCH_CASE_H
 

@@ -1,5 +1,5 @@
-/* Plain copies of contiguous bytes between two places, sampled in turn. Uses rig.h; ceiling.c and link.c
- * use it. */
+/* Plain copies of contiguous bytes between two places, sampled in turn. Uses rig.h; ceiling.c and
+ * link.c use it. */
 #ifndef PAGESTASH_BENCH_FLAT_H
 #define PAGESTASH_BENCH_FLAT_H
 

@@ -1,4 +1,5 @@
-/* In place of the .cu files where the library has no cuda device, whose own functions fail first. */
+/* In place of the .cu files where the library has no cuda device, whose own functions fail first.
+ * */
 #include "bench/stash/gpu.h"
 
 /* No stub looks at its arguments. NOLINTBEGIN(misc-unused-parameters) */

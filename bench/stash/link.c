@@ -1,5 +1,5 @@
-/* Plain copies between the device and pinned memory: the driver's, which a copy engine does, and our own on
- * some SMs and on all. */
+/* Plain copies between the device and pinned memory: the driver's, which a copy engine does, and
+ * our own on some SMs and on all. */
 #include "bench/stash/link.h"
 
 static int add_own(bench_flat *way, bool is_stash)

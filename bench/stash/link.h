@@ -1,4 +1,5 @@
-/* Plain copies between the device and pinned memory; host_tier.c compares the pinned tier with them. */
+/* Plain copies between the device and pinned memory; host_tier.c compares the pinned tier with
+ * them. */
 #ifndef PAGESTASH_BENCH_LINK_H
 #define PAGESTASH_BENCH_LINK_H
 

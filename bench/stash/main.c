@@ -1,5 +1,5 @@
-/* pagestash-bench: how fast stash and restore are, next to plain copies. Calls those who measure, in
- * turn, and writes what they found. */
+/* pagestash-bench: how fast stash and restore are, next to plain copies. Calls those who measure,
+ * in turn, and writes what they found. */
 #include "bench/stash/ceiling.h"
 #include "bench/stash/measure.h"
 #include "bench/stash/options.h"

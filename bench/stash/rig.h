@@ -1,5 +1,5 @@
-/* The buffers, groups, pool and graphs of one configuration, and the clock. Uses case.h, report.h and
- * gpu.h; the files that measure use it. */
+/* The buffers, groups, pool and graphs of one configuration, and the clock. Uses case.h, report.h
+ * and gpu.h; the files that measure use it. */
 #ifndef PAGESTASH_BENCH_RIG_H
 #define PAGESTASH_BENCH_RIG_H
 
