@@ -200,6 +200,13 @@ PST_TEST(Ticket, OptionsAreChecked)
     restore.tail = (pst_restore_tail)2;
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &restore, NULL), PST_E_INVALID);
     CHECK_SAID("tail 2: allowed are untouched and zero");
+    pst_migrate_options share = PST_MIGRATE_OPTIONS_INIT;
+    share.max_pages = 1;
+    CHECK_STATUS(pst_ticket_demote(self.ticket, &share, NULL), PST_E_INVALID);
+    CHECK_SAID("max_pages 1: at least 1 with PST_MIGRATE_UP_TO, else 0");
+    share.share = (pst_migrate_share)3;
+    CHECK_STATUS(pst_ticket_promote(self.ticket, &share, NULL), PST_E_INVALID);
+    CHECK_SAID("share 3: allowed are all, up to and rest");
     CHECK_EQ(small_status(self.pool).num_faults, 0); /* nothing was enqueued */
     small_close(&self);
 }
