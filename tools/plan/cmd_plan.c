@@ -70,7 +70,7 @@ static int solve_by_search(plan_job *job)
     return tool_status(status);
 }
 
-/* The load's bound and instant come from the planner, whose plan is not used. */
+/* The bound by the live bytes and its instant come from the planner, whose plan is not used. */
 static int solve_by_mip(plan_job *job)
 {
     const plan_options *options = job->options;
