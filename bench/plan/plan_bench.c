@@ -1,6 +1,5 @@
 /* pagestash-plan-bench: how long plans with a proof take, beside what others were measured at.
- * Times of others (docs/planner.md) were measured on a machine of the same size, not in this run.
- * */
+ * The times of others (docs/planner.md) come from a machine of the same size, not from this run. */
 #include "bench/common/must.h"
 #include "bench/common/samples.h"
 #include "bench/plan/tilings.h"

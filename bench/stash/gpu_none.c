@@ -1,5 +1,4 @@
-/* In place of the .cu files where the library has no cuda device, whose own functions fail first.
- * */
+/* Stands in for the .cu files where the library has no cuda device, so that nobody calls it. */
 #include "bench/stash/gpu.h"
 
 /* No stub looks at its arguments. NOLINTBEGIN(misc-unused-parameters) */
