@@ -1,4 +1,4 @@
-/* A configuration opened: checked, with what its zeros stand for filled in; and what it then says. */
+/* Opens a configuration: checks it and fills in what its zeros stand for. */
 #include "host/estimate/estimate.h"
 
 #include <inttypes.h>

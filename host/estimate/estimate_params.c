@@ -1,4 +1,4 @@
-/* Parameters, which the modules add up to, and the bytes of weights, gradients and optimizer states. */
+/* Parameters, as sums of modules, and the bytes of weights, gradients and optimizer states. */
 #include <string.h>
 
 #include "host/base/structs.h"

@@ -1,8 +1,8 @@
 /* What comes and goes within a pass, beside all that is counted as kept.
  *
  * The moments are those of an eager backward: autograd frees a gradient once the node that takes it
- * has run. docs/estimator.md lists them; a gated block takes 6 bytes * tokens * f/t and three tensors
- * of the hidden size, which agrees with what was measured for Megatron-LM's pull request 482.
+ * has run. docs/estimator.md lists them; a gated block takes 6 bytes * tokens * f/t and three
+ * tensors of the hidden size, which agrees with what was measured for Megatron-LM's pull request 482.
  */
 #include "host/estimate/estimate.h"
 

@@ -1,5 +1,5 @@
-/* The two tables that an estimate is asked by: flags, and the fields of pst_estimate_config. What reads
- * a launch line, the help, messages, the report and its JSON, and the tests go by them. */
+/* Two tables: the flags of an estimate, and the fields of pst_estimate_config. Reading a launch line,
+ * the help, messages, the report, its JSON and the tests go by them. */
 #ifndef PAGESTASH_TOOL_ESTIMATE_FIELDS_H
 #define PAGESTASH_TOOL_ESTIMATE_FIELDS_H
 
@@ -143,8 +143,8 @@
     F(COMPAT_LOGIT_BYTES, OUTPUT, "compat-logit-bytes", CHOICE, "9|10", "in that report (10)")     \
     F(STRICT, OUTPUT, "strict", SWITCH, NULL, "unknown flags, and flags given twice, are errors")
 
-/* Fields of pst_estimate_config, in the order of the report: group, kind, member, flag, what the flag
- * does, words.
+/* Fields of pst_estimate_config, in the order of the report: group, kind, member, flag, what the
+ * flag does, words.
  *   TAKE sets the field to the flag's value, or to true; TAKE_OFF to false; with OWN a function of
  *   estimate_resolve.c and the files beside it reads the flag. NONE: no one flag is the field's.
  *   words: of CHOICE and BITS the values as reports name them; else names in a config.json, of
