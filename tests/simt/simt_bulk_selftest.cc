@@ -170,6 +170,13 @@ static void look(const simt_config *config, simt_content *places)
     simt_launch_kernel<places_args, kKernel>(config, 1, SIMT_WARP, {memory, places});
 }
 
+/* simt_try_NAME runs NAME_kernel. */
+#define TRY(name)                                                       \
+    void simt_try_##name(const simt_config *config, simt_places places) \
+    {                                                                   \
+        look<name##_kernel>(config, places);                            \
+    }
+
 /* ---- barriers ---- */
 
 PSTI_KERNEL(barriers_kernel, ring_args, args)
@@ -225,10 +232,7 @@ PSTI_KERNEL(late_store_kernel, places_args, args)
     args.seen[1] = content_of(args.memory[0].byte);
 }
 
-void simt_try_late_store(const simt_config *config, simt_places places)
-{
-    look<late_store_kernel>(config, places);
-}
+TRY(late_store)
 
 PSTI_KERNEL(late_load_kernel, places_args, args)
 {
@@ -254,10 +258,7 @@ PSTI_KERNEL(late_load_kernel, places_args, args)
     args.seen[1] = content_of(stage_at(0));
 }
 
-void simt_try_late_load(const simt_config *config, simt_places places)
-{
-    look<late_load_kernel>(config, places);
-}
+TRY(late_load)
 
 /* ---- groups ---- */
 
@@ -284,10 +285,7 @@ PSTI_KERNEL(groups_kernel, places_args, args)
     args.seen[6] = content_of(args.memory[5].byte);
 }
 
-void simt_try_groups(const simt_config *config, simt_places places)
-{
-    look<groups_kernel>(config, places);
-}
+TRY(groups)
 
 PSTI_KERNEL(empty_group_kernel, places_args, args)
 {
@@ -301,12 +299,9 @@ PSTI_KERNEL(empty_group_kernel, places_args, args)
     args.seen[0] = content_of(args.memory[0].byte);
 }
 
-void simt_try_empty_group(const simt_config *config, simt_places places)
-{
-    look<empty_group_kernel>(config, places);
-}
+TRY(empty_group)
 
-PSTI_KERNEL(threads_kernel, places_args, args)
+PSTI_KERNEL(groups_of_threads_kernel, places_args, args)
 {
     if (threadIdx.x == 1) {
         store_filled(args, 0, SIMT_FIRST);
@@ -325,7 +320,4 @@ PSTI_KERNEL(threads_kernel, places_args, args)
     }
 }
 
-void simt_try_groups_of_threads(const simt_config *config, simt_places places)
-{
-    look<threads_kernel>(config, places);
-}
+TRY(groups_of_threads)
