@@ -1,5 +1,5 @@
-/* What an allocator reaches that places every request as it comes: into the smallest gap that holds
- * it, the lowest among equals, or on top of all that lives. */
+/* The peak of an online best-fit allocator: every request goes into the smallest gap that holds it,
+ * the lowest among equals, or on top of all that lives. */
 #include <inttypes.h>
 
 #include "host/trace/trace.h"

@@ -78,8 +78,7 @@ PST_TEST(EstimateTimeline, Bytes)
     CHECK_EQ(made.events[3].head_bytes, 0);
 }
 
-/* With one more forward before the first backward the next loss ends the step that the last one's
- * backward began: there is one at a time. */
+/* With one more forward before the first backward, too, at most one micro-batch's logits are live. */
 PST_TEST(EstimateTimeline, OneHeadAtATime)
 {
     pst_estimate_config config = interleaved();
