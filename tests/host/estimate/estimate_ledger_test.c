@@ -1,4 +1,4 @@
-/* What layers save: closed forms (Korthikanti et al., 2022), and what every option adds. */
+/* What layers save, against published ledgers and closed forms (Korthikanti et al.). */
 #include "tests/host/estimate/estimate_models.h"
 
 /* ---- closed forms ---- */
