@@ -2,7 +2,7 @@
  *
  * The moments are those of an eager backward: autograd frees a gradient once the node that takes it
  * has run. docs/estimator.md lists them; a gated block takes 6 bytes * tokens * f/t and three
- * tensors of the hidden size, which agrees with what was measured for Megatron-LM's pull request 482.
+ * tensors of the hidden size, as was measured for Megatron-LM's pull request 482.
  */
 #include "host/estimate/estimate.h"
 
@@ -34,8 +34,8 @@ static uint64_t hidden_bytes(const moments *self, uint64_t rows)
     return PSTI_PRODUCT(self->width, rows, self->config->hidden_size);
 }
 
-/* Scores and what is made of them, if the backward computes them anew: the difference of two ledgers,
- * of layers with nothing but attention. */
+/* Scores and what is made of them, if the backward computes them anew: the difference of two
+ * ledgers, of layers with nothing but attention. */
 static uint64_t scores_again_bytes(const moments *self)
 {
     pst_estimate_config kept = *self->config, again = *self->config;

@@ -1,5 +1,5 @@
-/* Two tables: the flags of an estimate, and the fields of pst_estimate_config. Reading a launch line,
- * the help, messages, the report, its JSON and the tests go by them. */
+/* Two tables: the flags of an estimate, and the fields of pst_estimate_config. Reading a launch
+ * line, the help, messages, the report, its JSON and the tests go by them. */
 #ifndef PAGESTASH_TOOL_ESTIMATE_FIELDS_H
 #define PAGESTASH_TOOL_ESTIMATE_FIELDS_H
 
