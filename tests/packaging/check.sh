@@ -77,6 +77,18 @@ check_inits() {
     done
 }
 
+# README's blocks paste: the program compiles and runs, and so do the lines for a pool that is too small.
+check_readme() {
+    awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source/README.md" >"$work/readme.c"
+    cc -std=c11 -Wall -Wextra -Werror "$work/readme.c" -o "$work/readme" \
+        $(pkg-config --cflags --libs pagestash)
+    LD_LIBRARY_PATH=$libdir "$work/readme"
+    cd "$source"
+    awk '/^run=/ { on = 1 } /^```/ { on = 0 } on' README.md | sed "s|build/release|$build|" |
+        sh -e >"$work/readme.log" || fail "README's replay fails, see $work/readme.log"
+    [ "$(grep -c '^mismatched bytes: 0' "$work/readme.log")" = 2 ] || fail "README's replay: bytes differ"
+}
+
 compile_header() {
     printf '#include <pagestash/%s>\n#include <pagestash/%s>\n' "$1" "$1" |
         "$2" -x "$3" -std="$4" -fsyntax-only -I "$source/include" -pedantic-errors -Wall -Wextra \
@@ -101,7 +113,10 @@ subdirectory)
     consume_cmake -DPAGESTASH_SOURCE="$source" -DPAGESTASH_CUDA=OFF
     ctest --test-dir "$work/$case" -N | grep -q '^Total Tests: 0$' || fail "it brought tests along"
     ;;
-pkgconfig) consume_pkgconfig ;;
+pkgconfig)
+    consume_pkgconfig
+    check_readme
+    ;;
 headers)
     check_headers
     check_inits

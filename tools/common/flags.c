@@ -174,8 +174,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->err_stream = NULL; /* one line, not the advice that argp adds to it */
         return 0;
     case ARGP_KEY_ARG:
-        tool_fail(TOOL_USAGE, "%s: argument \"%.80s\": allowed are options only",
-                  self->table->command, argument);
+        tool_fail(TOOL_USAGE, "argument \"%.80s\": allowed are options only", argument);
         return EINVAL;
     case KEY_HELP:
         argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
