@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 # ROOM or FILE : what it may include in quotes, rooms or files, beside its own room | in angles.
 # A line for a file stands for the whole of what that file may do; tests may include everything.
 # In angles: pagestash (public headers), C (what a freestanding header may use), system (all that is
-# neither ours nor named here), cuda, cub, nvtx, jansson, benchmark.
+# neither ours nor named here), cuda, cub, nvtx, jansson.
 rooms() {
     cat <<'ROOMS'
 include/pagestash    :  | pagestash C
@@ -42,10 +42,10 @@ tools/common/routing.c : tools/common host/base/lines.h | pagestash system
 tools/replay         : tools/common host/schedule/pipeline.h | pagestash system jansson
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay | pagestash system jansson
-tools/estimate       : tools/common tools/plan | pagestash system jansson
+tools/estimate       : tools/common | pagestash system jansson
 examples             : | pagestash system
 bench/common         : tools/common | pagestash system jansson
-bench/stash          : bench/common tools/common | pagestash system jansson benchmark
+bench/stash          : bench/common tools/common | pagestash system jansson
 bench/stash/call_cost.c : bench/common bench/stash host/stash/stash.h kernels/cuda/launch.h | pagestash system
 bench/stash/gpu_copy.cu : bench/stash/gpu.h kernels/cuda/paging/bulk.cuh kernels/cuda/copy.cuh | pagestash system cuda
 bench/stash/gpu_cub.cu  : bench/stash/gpu.h | pagestash system cuda cub
@@ -68,7 +68,6 @@ judge() {
         if (name ~ /^cuda(_[a-z0-9_]+)?\.h$/) return "cuda"
         if (name ~ /^cub\//) return "cub"
         if (name ~ /^nvtx3\//) return "nvtx"
-        if (name ~ /^benchmark\//) return "benchmark"
         if (name == "jansson.h") return "jansson"
         if (name ~ /^(cu(da|blas|rand)|cooperative_groups|nccl)/) return "foreign"
         if (name ~ /^(gtest|pagestash|kernels|host|tools|bench|tests)\//) return "foreign"

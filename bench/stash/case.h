@@ -1,4 +1,5 @@
-/* Configurations: what one is, the sweeps that list them (sweep.c), and the tensors and row counts
+/* Room bench/stash: the program pagestash-bench. Uses tools/common and bench/common. Used by nobody.
+ * This file: configurations: what one is, the sweeps that list them (sweep.c), and the tensors and row counts
  * that one stands for (shape.c). Uses the library only; every other file of this folder uses it. */
 #ifndef PAGESTASH_BENCH_CASE_H
 #define PAGESTASH_BENCH_CASE_H

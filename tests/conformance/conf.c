@@ -1,3 +1,4 @@
+/* Runs each conformance test on every device, and what the suites share. */
 #include "tests/conformance/conf.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* A pool of the library and the oracle, told the same and compared after every operation. */
 #include "tests/oracle/lockstep.h"
 
 #include <inttypes.h>

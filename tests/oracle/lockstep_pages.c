@@ -1,3 +1,4 @@
+/* Lockstep: the bytes of pages, compared with the oracle's, and cleared. */
 #include <inttypes.h>
 #include <stdio.h>
 

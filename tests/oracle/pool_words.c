@@ -1,3 +1,4 @@
+/* Copies the words of a pool and its tickets to the host and back, and judges them. */
 #include "tests/oracle/pool_words.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Random groups, and random counts for them. */
 #include "tests/oracle/shapes.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* The configuration of the machine: defaults, environment, limits. */
 #include "tests/simt/simt_machine.h"
 
 #include <stdlib.h>

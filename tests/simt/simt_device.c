@@ -1,3 +1,4 @@
+/* The device "simt": the machinery of host with the CUDA kernels behind it. */
 #include "tests/simt/simt_device.h"
 
 #include <pagestash/pagestash.h>

@@ -1,3 +1,4 @@
+// CUDA threads as fibers: contexts, stacks, and what the sanitizers must be told of them.
 #include "tests/simt/simt_fiber.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// Tries the machine itself: barriers, warp operations, atomics, and what must abort.
 #define PSTI_SIMT 1
 #include "tests/simt/simt.h"
 

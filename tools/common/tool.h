@@ -1,4 +1,6 @@
-/* What the subcommands of pagestash share: exit codes, the table's entry, one-line messages. */
+/* Room tools/common: what all commands share: options, messages, files, JSON, numbers with units.
+ * Uses the public headers, argp and jansson. Used by every command and every benchmark. This file:
+ * exit codes, the table's entry, one-line messages. */
 #ifndef PAGESTASH_TOOL_H
 #define PAGESTASH_TOOL_H
 

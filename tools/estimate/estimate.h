@@ -1,4 +1,5 @@
-/* pagestash estimate: what its files share. */
+/* Room tools/estimate: the command `pagestash estimate`. Uses tools/common. Used by
+ * nobody. This file: what its parts share. */
 #ifndef PAGESTASH_TOOL_ESTIMATE_H
 #define PAGESTASH_TOOL_ESTIMATE_H
 

@@ -1,4 +1,7 @@
-/* The parts of `pagestash plan`, in the order of their work:
+/* Room tools/plan: the command `pagestash plan`. Uses tools/common, tools/trace and tools/replay. Used
+ * by nobody.
+ *
+ * Its parts, in the order of their work:
  *
  *   cmd_plan.c      what one flag means for another, and what runs when
  *   plan_read.c     trace -> problem: tensors, pins, reserved ranges, layer passes

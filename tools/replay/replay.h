@@ -1,4 +1,7 @@
-/* The parts of `pagestash replay`, in the order of their work:
+/* Room tools/replay: the command `pagestash replay`. Uses tools/common and the order of passes in
+ * host/schedule/pipeline.h. Used by tools/plan, which needs the pages that a routing trace wants.
+ *
+ * Its parts, in the order of their work:
  *
  *   cmd_replay.c     what runs when
  *   replay_flags.c   the tables of flags, and what one flag means for another

@@ -1,4 +1,5 @@
-/* Allocation traces from files, for the commands that take one. */
+/* Room tools/trace: the command `pagestash trace`. Uses tools/common. Used by tools/plan. This file:
+ * allocation traces from files, for the commands that take one. */
 #ifndef PAGESTASH_TRACE_FILE_H
 #define PAGESTASH_TRACE_FILE_H
 

@@ -1,3 +1,4 @@
+/* Runs a function of the test program in a child process with an environment of its own. */
 #include "tests/host/base/child.h"
 
 #include <stdint.h>

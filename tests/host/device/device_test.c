@@ -19,8 +19,7 @@ PST_TEST(Device, AnUnknownNameIsRefused)
         pst_device *device = untouched;
         CHECK_STATUS(pst_device_open(names[i], 0, &device), PST_E_INVALID);
         CHECK(device == untouched);
-        snprintf(expected, sizeof(expected), "device '%s': allowed are auto|host|cuda [",
-                 names[i]);
+        snprintf(expected, sizeof(expected), "device '%s': allowed are auto|host|cuda [", names[i]);
         CHECK_MSG(strncmp(pst_last_message(), expected, strlen(expected)) == 0, "%s",
                   pst_last_message());
     }
