@@ -19,7 +19,7 @@ static int refuse_multiple(const char *what, uint64_t value, const char *of, uin
 static uint64_t *make_chunks(pst_estimate_config *config)
 {
     const uint64_t num = config->pipeline_parallel * config->virtual_stages;
-    uint64_t *chunks = calloc(num, sizeof(*chunks));
+    uint64_t *chunks = calloc(num > 0 ? num : 1, sizeof(*chunks));
     config->chunk_layers = chunks;
     if (chunks == NULL)
         (void)tool_fail(TOOL_NO, "out of memory for %llu chunks", (ull)num);
