@@ -39,13 +39,13 @@ host/estimate        : host/base host/schedule host/model host/stash/pool_layout
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system
-tools/replay         : tools/common host/schedule/pipeline.h | pagestash system jansson
+tools/replay         : tools/common host/schedule/pipeline.h host/base/arith.h | pagestash system jansson
 tools/trace          : tools/common | pagestash system jansson
-tools/plan           : tools/common tools/trace tools/replay | pagestash system jansson
-tools/estimate       : tools/common | pagestash system jansson
+tools/plan           : tools/common tools/trace tools/replay host/base/arith.h | pagestash system jansson
+tools/estimate       : tools/common host/base/arith.h | pagestash system jansson
 examples             : | pagestash system
 bench/common         : tools/common | pagestash system jansson
-bench/stash          : bench/common tools/common | pagestash system jansson
+bench/stash          : bench/common tools/common host/base/arith.h | pagestash system jansson
 bench/stash/call_cost.c : bench/common bench/stash host/stash/stash.h kernels/cuda/launch.h | pagestash system
 bench/stash/gpu_copy.cu : bench/stash/gpu.h kernels/cuda/paging/bulk.cuh kernels/cuda/copy.cuh | pagestash system cuda
 bench/stash/gpu_cub.cu  : bench/stash/gpu.h | pagestash system cuda cub

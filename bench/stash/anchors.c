@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "host/base/arith.h"
+
 static const struct {
     const char *name;
     pst_backend backend; /* of our own copies, else auto */
@@ -97,11 +99,6 @@ static void add_run(piece_list *list, unsigned char *rows, uint64_t position, ui
     }
 }
 
-static uint64_t up(uint64_t value, uint64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
 /* As group.h lays out the byte stream. */
 static void add_runs(piece_list *list)
 {
@@ -110,11 +107,11 @@ static void add_runs(piece_list *list)
     for (uint32_t t = 0; t < shape->num_tensors; t++) {
         const uint64_t row_bytes = shape->tensors[t].row_bytes;
         const uint64_t slab = (uint64_t)shape->space.capacity * row_bytes;
-        position = up(position, TILE_BYTES);
+        position = psti_round_up(position, TILE_BYTES);
         for (uint32_t e = 0; e < shape->num_counts; e++) {
             const uint64_t bytes = (uint64_t)shape->counts[e] * row_bytes;
             add_run(list, list->arena + shape->offsets[t] + e * slab, position, bytes);
-            position += up(bytes, VECTOR_BYTES);
+            position += psti_round_up(bytes, VECTOR_BYTES);
         }
     }
 }

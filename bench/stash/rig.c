@@ -4,12 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_COPIES = 256, CACHES_BETWEEN = 4, ALIGNMENT = 256 };
+#include "host/base/arith.h"
 
-static uint64_t round_up(uint64_t value, uint64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
+enum { MAX_COPIES = 256, CACHES_BETWEEN = 4, ALIGNMENT = 256 };
 
 uint64_t bench_flush_bytes(const bench_rig *rig)
 {
@@ -88,7 +85,7 @@ int bench_rig_prepare(bench_rig *rig, pst_device *device, const bench_machine *m
         most = rig->shape.arena_bytes;
     if (rig->wanted[BENCH_CUB_BATCHED] && rig->pages * what->page_bytes > most)
         most = rig->pages * what->page_bytes;
-    rig->target_bytes = round_up(most ? most : 1, ALIGNMENT);
+    rig->target_bytes = psti_round_up(most ? most : 1, ALIGNMENT);
     return TOOL_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Arithmetic on 64 bits: sums and products that saturate, quotients that round up, gcd, alignment.
- * What is too much becomes PSTI_TOO_MUCH, and stays it in whatever is made of it. */
+ * What is too much becomes PSTI_TOO_MUCH, and stays it in whatever is made of it. A header alone, and
+ * open to commands and benchmarks too. */
 #ifndef PSTI_HOST_BASE_ARITH_H
 #define PSTI_HOST_BASE_ARITH_H
 
@@ -39,13 +40,13 @@ static inline uint64_t psti_times(uint64_t a, uint64_t b)
 }
 
 /* a / b, rounded down. */
-static inline uint64_t psti_over(uint64_t a, uint64_t b)
+static inline uint64_t psti_div_down(uint64_t a, uint64_t b)
 {
     return a == PSTI_TOO_MUCH ? a : a / b;
 }
 
 /* a / b, rounded up. */
-static inline uint64_t psti_share(uint64_t a, uint64_t b)
+static inline uint64_t psti_div_up(uint64_t a, uint64_t b)
 {
     return a == PSTI_TOO_MUCH ? a : a / b + (a % b != 0);
 }

@@ -56,7 +56,7 @@ static void fill_sizes(pst_estimate_config *config)
         config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
     fill(&config->world_size, replica);
     const uint64_t unit = psti_times(config->vocab_multiple, config->tensor_parallel);
-    fill(&config->padded_vocab_size, psti_times(psti_share(config->vocab_size, unit), unit));
+    fill(&config->padded_vocab_size, psti_times(psti_div_up(config->vocab_size, unit), unit));
     fill(&config->global_batch, psti_times(config->micro_batch, config->world_size / replica));
 }
 

@@ -47,7 +47,7 @@ static psti_chunk_saved chunk_saved(const saved *self, uint64_t chunk)
                              .num_moe = of.num_moe + of.num_mtp_moe};
     kept.bytes = psti_times(embeddings, embedding_bytes(self));
     if (config->recompute_layers != 0) {
-        const uint64_t groups = psti_share(of.num_layers, config->recompute_layers);
+        const uint64_t groups = psti_div_up(of.num_layers, config->recompute_layers);
         const uint64_t input = hidden_bytes(self, psti_element_bytes(config));
         kept.bytes = psti_plus(kept.bytes, psti_times(groups + 2 * of.num_mtp, input));
         return kept;

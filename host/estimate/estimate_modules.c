@@ -59,7 +59,7 @@ static void put_grouped_qkv(list *self)
     const pst_estimate_config *config = self->config;
     const uint64_t q = psti_times(config->num_heads, config->head_size);
     const uint64_t kv = psti_times(config->num_kv_heads, config->head_size);
-    const uint64_t own = psti_over(PSTI_SUM(q, kv, kv), self->split.tensor);
+    const uint64_t own = psti_div_down(PSTI_SUM(q, kv, kv), self->split.tensor);
     put_product(self, "attention.qkv", self->tokens, own, config->hidden_size,
                 config->has_linear_bias || config->has_qkv_bias ? own : 0);
     if (config->qk_norm == PST_QK_NORM_HEAD)
@@ -131,7 +131,7 @@ static void put_expert(list *self, const char *name, uint64_t outputs, uint64_t 
     const uint64_t rows = psti_moe_rows(config, &self->split, PST_MOE_BALANCED);
     const uint64_t bias = config->has_linear_bias ? outputs : 0;
     put(self, (piece){.name = name,
-                      .rows = psti_share(rows, count),
+                      .rows = psti_div_up(rows, count),
                       .outputs = outputs,
                       .inputs = inputs,
                       .count = count,

@@ -12,8 +12,8 @@
 /* Pages of rows of so many live layers, evenly routed, with the headroom. */
 static uint64_t row_pages(const pst_estimate_config *config, uint64_t live_layers, uint64_t rows)
 {
-    return psti_share(PSTI_PRODUCT(config->headroom_num, live_layers, rows),
-                      psti_times(config->headroom_den, config->page_rows));
+    return psti_div_up(PSTI_PRODUCT(config->headroom_num, live_layers, rows),
+                       psti_times(config->headroom_den, config->page_rows));
 }
 
 /* The layer at work: what it saves for a row, and the row that comes in and the one that leaves,
@@ -64,7 +64,7 @@ static uint64_t pool_pages(const pst_estimate_config *config, const pst_estimate
 {
     const uint64_t balanced = psti_times(moe->live_layers, moe->balanced_rows);
     const uint64_t rows =
-        psti_over(psti_times(config->headroom_num, balanced), config->headroom_den);
+        psti_div_down(psti_times(config->headroom_num, balanced), config->headroom_den);
     const uint64_t experts =
         psti_times(moe->live_layers, config->num_experts / config->expert_parallel);
     const gaps gap = gaps_of(config);
@@ -72,7 +72,7 @@ static uint64_t pool_pages(const pst_estimate_config *config, const pst_estimate
         PSTI_SUM(psti_times(rows, moe->row_bytes),
                  psti_times(rows < experts ? rows : experts, gap.segment_bytes),
                  psti_times(moe->live_layers, gap.layer_bytes + page_bytes - PSTI_TILE_BYTES));
-    return psti_over(bytes, page_bytes);
+    return psti_div_down(bytes, page_bytes);
 }
 
 static pst_status add_pool(const pst_estimate_config *config, pst_estimate_moe *moe)
@@ -122,7 +122,7 @@ static void add_live(const pst_estimate_config *config, uint64_t live_layers, ps
     moe->num_pages = row_pages(config, live_layers, moe->balanced_rows);
     moe->pages_bytes = PSTI_PRODUCT(moe->num_pages, config->page_rows, row_bytes);
     const uint64_t possible =
-        psti_times(live_layers, psti_share(moe->capacity_rows, config->page_rows));
+        psti_times(live_layers, psti_div_up(moe->capacity_rows, config->page_rows));
     moe->table_bytes = psti_times(8, psti_plus(possible, moe->num_pages));
     moe->paged_bytes = psti_plus(moe->working_bytes, moe->pages_bytes);
 }

@@ -112,7 +112,7 @@ pst_status pst_estimate_get_states(const pst_estimate_config *given, uint64_t st
     states.expert_params = psti_times(states.num_moe_layers, moe.experts);
     states.params = psti_plus(dense, states.expert_params);
     const uint64_t owned =
-        psti_plus(psti_share(dense, dense_group), psti_share(states.expert_params, expert_group));
+        psti_plus(psti_div_up(dense, dense_group), psti_div_up(states.expert_params, expert_group));
     add_bytes(&config, owned, &states);
     PSTI_TRY(check_size(psti_plus(states.bytes, states.host_bytes), "states"));
     *states_out = states;

@@ -23,7 +23,7 @@ uint64_t psti_tokens(const pst_estimate_config *config, const psti_split *split)
 
 uint64_t psti_local_tokens(const pst_estimate_config *config, const psti_split *split)
 {
-    return psti_over(psti_tokens(config, split), split->sequence ? split->tensor : 1);
+    return psti_div_down(psti_tokens(config, split), split->sequence ? split->tensor : 1);
 }
 
 /* Rows that each expert has for those of one GPU. A model may have none. */
@@ -31,18 +31,18 @@ static uint64_t rows_of_expert(const pst_estimate_config *config, uint64_t token
 {
     if (config->num_experts == 0)
         return 0;
-    return psti_share(PSTI_PRODUCT(tokens, config->experts_per_token, config->capacity_num),
-                      psti_times(config->num_experts, config->capacity_den));
+    return psti_div_up(PSTI_PRODUCT(tokens, config->experts_per_token, config->capacity_num),
+                       psti_times(config->num_experts, config->capacity_den));
 }
 
 static uint64_t capacity_rows(const pst_estimate_config *config, const psti_split *split,
                               uint64_t balanced)
 {
-    uint64_t rows = psti_over(psti_times(balanced, config->capacity_num), config->capacity_den);
+    uint64_t rows = psti_div_down(psti_times(balanced, config->capacity_num), config->capacity_den);
     if (config->caps_each_expert)
         rows = PSTI_PRODUCT(rows_of_expert(config, psti_local_tokens(config, split)),
                             config->num_experts, split->expert_tensor);
-    return psti_times(psti_share(rows, config->row_multiple), config->row_multiple);
+    return psti_times(psti_div_up(rows, config->row_multiple), config->row_multiple);
 }
 
 uint64_t psti_sent_rows(const pst_estimate_config *config, const psti_split *split)

@@ -39,7 +39,7 @@ static pst_status check_shape(const pst_swap_shape *shape, uint64_t shards)
 /* The ledger's elements have two bytes. */
 static uint64_t in_elements_of(uint64_t element_bytes, uint64_t bytes)
 {
-    return psti_times(psti_over(bytes, 2), element_bytes);
+    return psti_times(psti_div_down(bytes, 2), element_bytes);
 }
 
 pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *config)

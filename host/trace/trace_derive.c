@@ -221,13 +221,13 @@ static pst_status fill_bytes(deriver *self)
         psti_times(from->micro_batch, from->sequence_size / from->context_parallel);
     const uint64_t unit = VOCABULARY_UNIT * tp;
     const uint64_t vocabulary = from->fused_loss ? FUSED_VOCABULARY : from->vocab_size;
-    const uint64_t words = psti_share(vocabulary, unit) * VOCABULARY_UNIT;
+    const uint64_t words = psti_div_up(vocabulary, unit) * VOCABULARY_UNIT;
     const uint64_t num_again = from->full ? 0 : from->alpha_den - from->alpha_num;
-    const psti_ledger layer = psti_ledger_of_gpt(psti_over(tokens, tp), h, ffn);
+    const psti_ledger layer = psti_ledger_of_gpt(psti_div_down(tokens, tp), h, ffn);
     const uint64_t b = psti_ledger_bytes(&layer, "norm1.in"), b2 = psti_times(2, b);
     const uint64_t b3 = psti_times(3, b), g = psti_times(tp, b);
     const uint64_t f = psti_ledger_bytes(&layer, "fc1.out");
-    const uint64_t st = psti_over(psti_ledger_bytes(&layer, "norm1.stat"), 2);
+    const uint64_t st = psti_div_down(psti_ledger_bytes(&layer, "norm1.stat"), 2);
     const uint64_t lse = psti_times(from->num_heads, psti_ledger_bytes(&layer, "attention.lse"));
     const uint64_t logits = PSTI_PRODUCT(2, tokens, words), logits_fp32 = psti_times(2, logits);
     const uint64_t tokens_8 = psti_times(8, tokens), tokens_4 = psti_times(4, tokens);

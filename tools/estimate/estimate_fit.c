@@ -1,4 +1,5 @@
 /* pagestash estimate --fit: whether every stage fits, and how much more would. */
+#include "host/base/arith.h"
 #include "tools/common/json_out.h"
 #include "tools/estimate/estimate_flags.h"
 #include "tools/estimate/estimate_out.h"
@@ -52,7 +53,7 @@ static pst_status find_micro_batch(fit *self)
 
 static uint64_t common_multiple(uint64_t a, uint64_t b)
 {
-    return a / estimate_gcd(a, b) * b;
+    return a / psti_gcd(a, b) * b;
 }
 
 /* By halves: `fitting` steps fit, and one step more than is returned does not. */

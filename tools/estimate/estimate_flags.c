@@ -1,5 +1,6 @@
 /* From a launch line to options. */
 #include "tools/estimate/estimate_flags.h"
+#include "host/base/arith.h"
 #include "tools/common/parse.h"
 
 #include <stdarg.h>
@@ -64,16 +65,6 @@ void estimate_free(estimate_options *options)
 
 /* ---- values ---- */
 
-uint64_t estimate_gcd(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 bool estimate_decimal(const char *text, uint64_t *num_out, uint64_t *den_out)
 {
     uint64_t num = 0, den = 1;
@@ -91,7 +82,7 @@ bool estimate_decimal(const char *text, uint64_t *num_out, uint64_t *den_out)
     }
     if (digits == 0)
         return false;
-    const uint64_t common = estimate_gcd(num, den);
+    const uint64_t common = psti_gcd(num, den);
     *num_out = num / common;
     *den_out = den / common;
     return true;

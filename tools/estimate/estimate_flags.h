@@ -79,7 +79,6 @@ int estimate_choice(const estimate_line *line, estimate_flag id, int fallback);
 bool estimate_decimal(const char *text, uint64_t *num_out, uint64_t *den_out);
 /* Bytes, with KiB, MiB or GiB also of a decimal number, up to 2^63 - 1. */
 bool estimate_size(const char *text, uint64_t *bytes_out);
-uint64_t estimate_gcd(uint64_t a, uint64_t b);
 
 /* estimate_fields.c: the table of fields as rows. */
 typedef enum estimate_field_group {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "host/base/arith.h"
+
 typedef unsigned long long ull;
 
 static void take_split(const estimate_line *line, pst_estimate_config *config)
@@ -16,28 +18,24 @@ static void take_split(const estimate_line *line, pst_estimate_config *config)
         config->micro_batch_group_size = config->pipeline_parallel;
 }
 
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
 static int take_world(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
     uint64_t nodes = 1, gpus = 1;
     const uint64_t stages = config->pipeline_parallel;
-    const uint64_t dense = times(times(config->tensor_parallel, stages), config->context_parallel);
+    const uint64_t dense =
+        psti_times(psti_times(config->tensor_parallel, stages), config->context_parallel);
     const uint64_t experts =
-        times(times(config->expert_tensor_parallel, stages), config->expert_parallel);
+        psti_times(psti_times(config->expert_tensor_parallel, stages), config->expert_parallel);
     estimate_take_number(line, ESTIMATE_F_NNODES, &nodes);
     estimate_take_number(line, ESTIMATE_F_NPROC_PER_NODE, &gpus);
     if (config->world_size == 0 &&
         (estimate_has(line, ESTIMATE_F_NNODES) || estimate_has(line, ESTIMATE_F_NPROC_PER_NODE)))
-        config->world_size = times(nodes, gpus);
+        config->world_size = psti_times(nodes, gpus);
     if (config->world_size == 0) {
-        config->world_size =
-            config->num_experts != 0 ? times(dense / estimate_gcd(dense, experts), experts) : dense;
+        config->world_size = config->num_experts != 0
+                                 ? psti_times(dense / psti_gcd(dense, experts), experts)
+                                 : dense;
         TOOL_TRY(estimate_note(&options->assumptions,
                                "--world-size %llu, smallest valid world size",
                                (ull)config->world_size));
@@ -51,10 +49,11 @@ static int take_batch(estimate_options *options)
     pst_estimate_config *config = &options->config;
     if (config->global_batch != 0)
         return TOOL_OK;
-    const uint64_t dense =
-        times(times(config->tensor_parallel, config->pipeline_parallel), config->context_parallel);
+    const uint64_t dense = psti_times(
+        psti_times(config->tensor_parallel, config->pipeline_parallel), config->context_parallel);
     const uint64_t each = config->virtual_stages > 1 ? config->micro_batch_group_size : 1;
-    config->global_batch = times(times(config->micro_batch, each), config->world_size / dense);
+    config->global_batch =
+        psti_times(psti_times(config->micro_batch, each), config->world_size / dense);
     return estimate_note(&options->assumptions, "--global-batch-size %llu: %llu micro-batch%s each",
                          (ull)config->global_batch, (ull)each, each > 1 ? "es" : "");
 }
@@ -284,7 +283,8 @@ static int note_assumptions(const estimate_line *line, estimate_options *options
             &options->assumptions,
             "--no-create-attention-mask-in-dataloader: else %llu MiB more on the first and the "
             "last stage",
-            (ull)(times(times(config->sequence_size, config->sequence_size), config->micro_batch) >>
+            (ull)(psti_times(psti_times(config->sequence_size, config->sequence_size),
+                             config->micro_batch) >>
                   20)));
     if (!estimate_has(line, ESTIMATE_F_GPU_MEMORY))
         TOOL_TRY(estimate_note(&options->assumptions, "--gpu-memory 80GiB"));

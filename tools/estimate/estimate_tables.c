@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "host/base/arith.h"
+
 enum { SHOWN_RANKS = 64, TILE_ROWS = 128, TILE_COLUMNS = 256 };
 
 static const char *const part_names[PST_NUM_ESTIMATE_PARTS] = {
@@ -76,18 +78,13 @@ void estimate_print_modules(const estimate_figures *figures)
 
 /* ---- products ---- */
 
-static uint64_t up(uint64_t a, uint64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 /* Work is cut into tiles of 128 x 256 outputs, the largest of CUTLASS on Hopper, which as many
  * multiprocessors as there are take in waves. In 128 bits: sizes are any. */
 estimate_product estimate_product_of(uint64_t rows, uint64_t outputs, uint64_t inputs,
                                      uint64_t count, uint64_t element_bytes, uint64_t num_sms)
 {
     typedef estimate_wide wide;
-    const wide of_one = (wide)up(rows, TILE_ROWS) * up(outputs, TILE_COLUMNS);
+    const wide of_one = (wide)psti_div_up(rows, TILE_ROWS) * psti_div_up(outputs, TILE_COLUMNS);
     const wide tiles = of_one * count;
     const wide waves = (tiles + num_sms - 1) / num_sms;
     const wide moved =

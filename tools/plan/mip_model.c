@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/base/arith.h"
 #include "tools/common/tool.h"
 
 #define MAX_UNITS (UINT64_C(1) << 40) /* so that doubles tell addresses apart */
@@ -14,16 +15,6 @@ typedef struct life {
     uint64_t begin, end; /* end: when the last stream may reuse it */
     uint32_t tensor;
 } life;
-
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
 
 static int compare_lives(const void *left, const void *right)
 {
@@ -64,12 +55,12 @@ static int scale(const pst_plan_problem *problem, const mip_options *options, mi
     uint64_t pinned = 0; /* above the highest pin there is room for all others */
     for (uint32_t i = 0; i < model->num_boxes; i++) {
         const uint64_t top = model->pin[i] + model->size[i];
-        unit = gcd(unit, model->size[i]);
+        unit = psti_gcd(unit, model->size[i]);
         if (model->pin[i] == PST_PLAN_FREE) {
             upper += model->size[i];
             continue;
         }
-        unit = gcd(unit, model->pin[i]);
+        unit = psti_gcd(unit, model->pin[i]);
         pinned = top > pinned ? top : pinned;
     }
     upper += pinned;

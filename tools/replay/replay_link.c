@@ -5,23 +5,15 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "host/base/arith.h"
+
 enum { TILE_BYTES = 16 * 1024, SEGMENT_ALIGNMENT = 16 };
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t round_up(uint64_t value, uint64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
 
 /* Bytes that [at, at + length) and [begin, end) have in common. */
 static uint64_t overlap(uint64_t at, uint64_t length, uint64_t begin, uint64_t end)
 {
     const uint64_t from = at > begin ? at : begin;
-    const uint64_t to = least(at + length, end);
+    const uint64_t to = psti_min(at + length, end);
     return to > from ? to - from : 0;
 }
 
@@ -39,9 +31,9 @@ static uint64_t live_bytes(const replay_machine *machine, const int32_t *counts,
                 ((uint64_t)counts[c] * tensor->num + tensor->den - 1) / tensor->den;
             const uint64_t length = rows * tensor->row_bytes;
             bytes += overlap(at, length, begin, end);
-            at += round_up(length, SEGMENT_ALIGNMENT);
+            at += psti_round_up(length, SEGMENT_ALIGNMENT);
         }
-        at = round_up(at, TILE_BYTES);
+        at = psti_round_up(at, TILE_BYTES);
     }
     return bytes;
 }
@@ -54,8 +46,8 @@ static uint64_t predict_stash(replay_machine *machine, const int32_t *counts, ui
     const flag_fraction offload = machine->options->offload_fraction;
     if (wanted > free[REPLAY_DEVICE] + free[REPLAY_HOST])
         return 0;
-    const uint64_t lead = least(wanted * offload.num / offload.den, free[REPLAY_HOST]);
-    const uint64_t on_device = least(wanted - lead, free[REPLAY_DEVICE]);
+    const uint64_t lead = psti_min(wanted * offload.num / offload.den, free[REPLAY_HOST]);
+    const uint64_t on_device = psti_min(wanted - lead, free[REPLAY_DEVICE]);
     free[REPLAY_DEVICE] -= on_device;
     free[REPLAY_HOST] -= wanted - on_device;
     machine->predicted_offloaded += lead;
