@@ -1,7 +1,9 @@
 /* What a pool accepts, and what it takes. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 
+#include "kernels/core/control.h"
 #include "tests/host/stash/scene.h"
 
 static void *const untouched = (void *)(uintptr_t)1;
@@ -383,4 +385,48 @@ PST_TEST(Pool, MemoryBytesWithoutMemoryIsRefused)
     CHECK_STATUS(pst_pool_bytes(&self.pool_config, &bytes), PST_E_INVALID);
     CHECK_EQ(bytes, 7);
     CHECK_OK(pst_device_close(self.device));
+}
+
+/* ---- the mailbox, published as fast as can be ---- */
+
+typedef struct publisher {
+    psti_mailbox *mailbox;
+    uint32_t stop;
+} publisher;
+
+static void *publish_on(void *opaque)
+{
+    publisher *self = opaque;
+    pst_pool_status status = {0};
+    while (!__atomic_load_n(&self->stop, __ATOMIC_ACQUIRE)) {
+        status.steps++;
+        status.checks = status.steps;
+        psti_publish_status(&status, self->mailbox);
+    }
+    return NULL;
+}
+
+/* Between looking at one slot and at the other a poll may meet two publications. */
+PST_TEST(Mailbox, PollNeverGoesBack)
+{
+    small_scene self;
+    pthread_t thread;
+    uint64_t last = 0, torn = 0, back = 0;
+    small_open(&self);
+    publisher other = {.mailbox = self.pool->mailbox};
+    CHECK_EQ(pthread_create(&thread, NULL, publish_on, &other), 0);
+    for (uint64_t i = 0; i < psti_test_cases(10000000); i++) {
+        pst_pool_status status;
+        if (pst_pool_poll(self.pool, &status) != PST_OK)
+            continue;
+        torn += status.checks != status.steps;
+        back += status.steps < last;
+        last = status.steps;
+    }
+    __atomic_store_n(&other.stop, 1, __ATOMIC_RELEASE);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(torn, 0);
+    CHECK_EQ(back, 0);
+    CHECK(last > 0);
+    small_close(&self);
 }
