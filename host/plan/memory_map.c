@@ -65,6 +65,7 @@ static pst_status choose_blocks(planner *self)
 {
     const pst_memory_map_config *config = &self->config;
     const uint64_t tokens = config->num_tokens;
+    const uint64_t most = config->max_tokens ? config->max_tokens : tokens;
     const uint64_t block = config->block_tokens ? config->block_tokens : 1;
     PSTI_CHECK(tokens <= MAX_BYTES, PST_E_INVALID, "num_tokens %" PRIu64 ": allowed are up to 2^61",
                tokens);
@@ -73,19 +74,17 @@ static pst_status choose_blocks(planner *self)
     PSTI_CHECK(tokens == 0 || (tokens - 1) / block < PST_MEMORY_MAP_MAX_BLOCKS, PST_E_INVALID,
                "block_tokens %" PRIu64 ": more than %d blocks of %" PRIu64 " tokens", block,
                PST_MEMORY_MAP_MAX_BLOCKS, tokens);
-    PSTI_CHECK(config->min_tokens <= config->max_tokens && config->max_tokens <= tokens,
-               PST_E_INVALID,
+    PSTI_CHECK(config->min_tokens <= most && most <= tokens, PST_E_INVALID,
                "min_tokens %" PRIu64 ", max_tokens %" PRIu64
                ": the first may not be above the second, nor that above num_tokens, %" PRIu64,
-               config->min_tokens, config->max_tokens, tokens);
+               config->min_tokens, most, tokens);
     self->block_tokens = block;
     self->first_block = config->min_tokens / block + (config->min_tokens % block != 0);
-    self->last_block = config->max_tokens / block +
-                       (config->max_tokens == tokens && config->max_tokens % block != 0);
+    self->last_block = most / block + (most == tokens && most % block != 0);
     PSTI_CHECK(self->first_block <= self->last_block, PST_E_INVALID,
                "min_tokens %" PRIu64 ", max_tokens %" PRIu64
                ": no multiple of block_tokens, %" PRIu64 ", lies between",
-               config->min_tokens, config->max_tokens, block);
+               config->min_tokens, most, block);
     return PST_OK;
 }
 

@@ -66,8 +66,8 @@ static pst_plan_fault judge_pairs(const pst_plan_problem *problem, live self, li
     return (pst_plan_fault){PST_PLAN_RIGHT, 0, 0};
 }
 
-pst_status pst_plan_check(const pst_plan_problem *problem, const uint64_t *offsets,
-                          pst_plan_fault *fault_out, uint64_t *peak_out)
+static pst_status judge(const pst_plan_problem *problem, const uint64_t *offsets,
+                        pst_plan_fault *fault_out, uint64_t *peak_out)
 {
     PSTI_TRY(psti_plan_check_problem(problem));
     PSTI_CHECK(fault_out != NULL && (offsets != NULL || problem->num_tensors == 0), PST_E_INVALID,
@@ -94,4 +94,12 @@ pst_status pst_plan_check(const pst_plan_problem *problem, const uint64_t *offse
     if (peak_out != NULL)
         *peak_out = peak;
     return PST_OK;
+}
+
+pst_status pst_plan_check(const pst_plan_problem *problem, const uint64_t *offsets,
+                          pst_plan_fault *fault_out, uint64_t *peak_out)
+{
+    psti_plan_taken taken;
+    PSTI_TRY(psti_plan_take(problem, &taken));
+    return psti_plan_drop(&taken, judge(&taken.problem, offsets, fault_out, peak_out));
 }

@@ -99,15 +99,11 @@ static uint64_t find_idle(const sweep *self, const pst_plan_range *span, pst_pla
 
 static pst_status check_problem(const pst_plan_problem *problem)
 {
-    PSTI_CHECK(problem->num_tensors <= PST_PLAN_MAX_TENSORS, PST_E_INVALID,
-               "num_tensors %" PRIu64 ": allowed are up to %u", problem->num_tensors,
-               PST_PLAN_MAX_TENSORS);
     PSTI_CHECK((problem->align & (problem->align - 1)) == 0 && problem->align < PST_PLAN_MAX_BYTES,
                PST_E_INVALID, "align %" PRIu64 ": allowed are powers of two", problem->align);
-    PSTI_CHECK((problem->num_tensors == 0 || problem->tensors) &&
-                   (problem->num_reserved == 0 || problem->reserved) &&
+    PSTI_CHECK((problem->num_reserved == 0 || problem->reserved) &&
                    (problem->num_streams <= 1 || problem->releases),
-               PST_E_INVALID, "tensors, reserved or releases is NULL");
+               PST_E_INVALID, "reserved or releases is NULL");
     return PST_OK;
 }
 

@@ -62,10 +62,6 @@ static pst_status check_block(const pst_plan_problem *problem, uint64_t i)
 
 pst_status psti_plan_check_problem(const pst_plan_problem *problem)
 {
-    PSTI_CHECK(problem->num_tensors <= PST_PLAN_MAX_TENSORS &&
-                   (problem->tensors != NULL || problem->num_tensors == 0),
-               PST_E_INVALID, "%llu tensors: allowed are at most %u, and a pointer to them",
-               (unsigned long long)problem->num_tensors, PST_PLAN_MAX_TENSORS);
     PSTI_CHECK((problem->align & (problem->align - 1)) == 0 &&
                    problem->align <= PSTI_PLAN_MAX_ALIGN,
                PST_E_INVALID, "align is %llu: allowed are powers of two up to 2^40",
@@ -79,8 +75,6 @@ pst_status psti_plan_check_problem(const pst_plan_problem *problem)
         problem->num_streams, PST_PLAN_MAX_STREAMS);
     PSTI_CHECK(problem->reserved != NULL || problem->num_reserved == 0, PST_E_INVALID,
                "reserved is NULL");
-    PSTI_CHECK(problem->blocks != NULL || problem->num_blocks == 0, PST_E_INVALID,
-               "blocks is NULL");
     for (uint32_t r = 0; r < problem->num_reserved; r++)
         PSTI_CHECK(problem->reserved[r].begin < problem->reserved[r].end &&
                        problem->reserved[r].end <= PST_PLAN_MAX_BYTES / 2,
@@ -93,6 +87,21 @@ pst_status psti_plan_check_problem(const pst_plan_problem *problem)
         PSTI_TRY(check_tensor(problem, i, &sum));
         PSTI_TRY(check_block(problem, i));
     }
+    return PST_OK;
+}
+
+static pst_status check_arrays(const pst_plan_problem *problem)
+{
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_tensor, problem->tensor_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_block, problem->block_bytes));
+    PSTI_CHECK(problem->num_tensors <= PST_PLAN_MAX_TENSORS &&
+                   (problem->tensors != NULL || problem->num_tensors == 0),
+               PST_E_INVALID, "%llu tensors: allowed are at most %u, and a pointer to them",
+               (unsigned long long)problem->num_tensors, PST_PLAN_MAX_TENSORS);
+    PSTI_CHECK(problem->num_blocks <= PST_PLAN_MAX_TENSORS &&
+                   (problem->blocks != NULL || problem->num_blocks == 0),
+               PST_E_INVALID, "%u blocks: allowed are at most %u, and a pointer to them",
+               problem->num_blocks, PST_PLAN_MAX_TENSORS);
     return PST_OK;
 }
 
@@ -112,8 +121,7 @@ static pst_status widen(const void **array, uint64_t num, size_t bytes, size_t k
 pst_status psti_plan_take(const pst_plan_problem *given, psti_plan_taken *taken)
 {
     PSTI_TAKE(pst_plan_problem, whole, given);
-    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_tensor, whole.tensor_bytes));
-    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_block, whole.block_bytes));
+    PSTI_TRY(check_arrays(&whole));
     *taken = (psti_plan_taken){.problem = whole};
     const void *tensors = whole.tensors;
     const void *blocks = whole.blocks;

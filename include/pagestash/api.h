@@ -33,16 +33,21 @@
 /* An initialiser of a struct that begins with struct_size; with PST_INIT_2 it has fields for the
  * sizes of two element types. */
 #ifdef __cplusplus
-template <typename T>
-inline T pst_init(uint32_t T::*a = 0, size_t a_bytes = 0, uint32_t T::*b = 0, size_t b_bytes = 0)
+extern "C++" { /* also for those who include this within extern "C" */
+template <typename T> inline T pst_init()
 {
     T config = T();
     config.struct_size = sizeof(T);
-    if (a && b) {
-        config.*a = static_cast<uint32_t>(a_bytes);
-        config.*b = static_cast<uint32_t>(b_bytes);
-    }
     return config;
+}
+template <typename T>
+inline T pst_init(uint32_t T::*a, size_t a_bytes, uint32_t T::*b, size_t b_bytes)
+{
+    T config = pst_init<T>();
+    config.*a = static_cast<uint32_t>(a_bytes);
+    config.*b = static_cast<uint32_t>(b_bytes);
+    return config;
+}
 }
 #define PST_INIT(type) pst_init<type>()
 #define PST_INIT_2(type, a, of_a, b, of_b) \

@@ -64,10 +64,10 @@ typedef struct pst_memory_map_config {
     uint64_t
         swap_frees_bytes; /* of the static arena, if all tokens are; with the fixed ones at most
                                 * static_bytes */
-    uint64_t swap_buffer_bytes;      /* of each of the two rounding buffers */
-    uint64_t num_tokens;             /* 0 if and only if swap_bytes is; at most 2^61 */
-    uint64_t block_tokens;           /* at most 65536 blocks; 0: 1 */
-    uint64_t min_tokens, max_tokens; /* of pst_swap_choose, or 0 and num_tokens */
+    uint64_t swap_buffer_bytes; /* of each of the two rounding buffers */
+    uint64_t num_tokens;   /* 0 if and only if swap_bytes is: nothing is swapped; at most 2^61 */
+    uint64_t block_tokens; /* at most 65536 blocks; 0: 1 */
+    uint64_t min_tokens, max_tokens; /* of pst_swap_choose; a max_tokens of 0: num_tokens */
 } pst_memory_map_config;
 
 #define PST_MEMORY_MAP_CONFIG_INIT PST_INIT(pst_memory_map_config)

@@ -74,6 +74,9 @@ check_inits() {
             "$1" -x "$2" "-std=$std" -fsyntax-only -I "$source/include" -pedantic-errors -Wall \
                 -Wextra -Wpedantic -Wconversion -Wshadow -Werror "$here/inits.c"
         done
+        [ "$2" = c ] || printf 'extern "C" {\n#include <pagestash/pagestash.h>\n}\n' |
+            "$1" -x c++ -std=c++11 -fsyntax-only -I "$source/include" -pedantic-errors -Wall -Wextra \
+                -Wpedantic -Wzero-as-null-pointer-constant -Werror -
     done
 }
 

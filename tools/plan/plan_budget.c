@@ -86,7 +86,7 @@ static int choose_swap(const plan_options *options, plan_budget *budget,
     config->swap_buffer_bytes = budget->swap.buffer_bytes;
     config->num_tokens = options->swap_tokens;
     config->block_tokens = options->swap_block;
-    config->max_tokens = budget->swap.num;
+    config->max_tokens = budget->swap.num; /* not 0, see above */
     return TOOL_OK;
 }
 

@@ -90,7 +90,8 @@ static found search(const pst_memory_map_config *config)
         total = config->demand_pages[i] > total ? config->demand_pages[i] : total;
     if (config->pool && total == 0)
         total = 1;
-    for (uint64_t tokens = config->min_tokens; tokens <= config->max_tokens; tokens++)
+    const uint64_t most = config->max_tokens ? config->max_tokens : config->num_tokens;
+    for (uint64_t tokens = config->min_tokens; tokens <= most; tokens++)
         if (tokens == config->num_tokens || tokens % config->block_tokens == 0)
             for (uint64_t pages = config->pool ? 1 : 0; pages <= total; pages++)
                 try_one(config, total, tokens, pages, &best);
@@ -153,7 +154,8 @@ static void make_random(pst_memory_map_config *config, uint64_t *demands, uint64
         config->swap_buffer_bytes = random_below(seed, 2) * random_below(seed, PAGE);
         config->max_tokens =
             random_below(seed, 2) ? config->num_tokens : random_below(seed, config->num_tokens + 1);
-        const uint64_t blocks = config->max_tokens / config->block_tokens;
+        const uint64_t most = config->max_tokens ? config->max_tokens : config->num_tokens;
+        const uint64_t blocks = most / config->block_tokens;
         const uint64_t block = random_below(seed, 4) ? 0 : random_below(seed, blocks + 1);
         const uint64_t fewer = random_below(seed, config->block_tokens);
         config->min_tokens = block ? block * config->block_tokens - fewer : 0;
@@ -228,7 +230,7 @@ static pst_memory_map_config tight_config(const uint64_t *demands, uint32_t num_
     config.host_bytes = GIB;
     config.gpu_bytes = static_pages * PAGE + pool_bytes(&small_pool, pages, host_pages);
     config.swap_bytes = config.swap_frees_bytes = tokens * PAGE;
-    config.num_tokens = config.max_tokens = tokens;
+    config.num_tokens = tokens;
     return config;
 }
 
@@ -332,8 +334,8 @@ PST_TEST(MemoryMap, LargeNumbers)
     CHECK_EQ(map.num_pages + map.num_host_pages, INT32_MAX);
     CHECK_EQ(map.regions[PST_REGION_POOL].offset % config.align, 0);
     config.static_bytes = 1;
-    config.swap_frees_bytes = 1;
-    config.max_tokens = 0;
+    config.swap_bytes = config.swap_frees_bytes = 0;
+    config.num_tokens = config.max_tokens = config.block_tokens = 0;
     config.gpu_bytes = GIB; /* nearly all of it spills */
     CHECK_OK(pst_memory_map_make(&config, &map));
     CHECK(!map.fits); /* the rings alone */
@@ -412,7 +414,7 @@ PST_TEST(MemoryMap, BadConfigs)
     REFUSES(num_tokens = over, "num_tokens 2305843009213693953: allowed are up to 2^61 [");
     REFUSES(block_tokens = 11, "block_tokens 11: allowed are up to num_tokens, 10 [");
     REFUSES(max_tokens = 11, "min_tokens 0, max_tokens 11: the first may not be above the second");
-    REFUSES(min_tokens = 1, "min_tokens 1, max_tokens 0: the first may not be above the second");
+    REFUSES(min_tokens = 11, "min_tokens 11, max_tokens 10: the first may not be above the second");
     REFUSES(num_tokens = 65537, "block_tokens 1: more than 65536 blocks of 65537 tokens [");
     REFUSES(min_tokens = bad.max_tokens = (bad.block_tokens = 4) + 1,
             "min_tokens 5, max_tokens 5: no multiple of block_tokens, 4, lies between [");

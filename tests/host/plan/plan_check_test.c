@@ -168,6 +168,22 @@ PST_TEST(PlanCheck, RefusesBadProblems)
     of.tensors[2].stream = SCENE_STREAMS;
     CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, &fault, NULL), PST_E_INVALID);
     CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, NULL, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_plan_check(NULL, of.offsets, &fault, NULL), PST_E_INVALID);
+    CHECK_SAID("pst_plan_problem is NULL [");
+    three(&of);
     of.problem.struct_size--;
     CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, &fault, NULL), PST_E_INVALID);
+    CHECK_SAID("struct_size 87: pst_plan_problem has ");
+    three(&of);
+    of.problem.tensor_bytes--;
+    of.problem.num_tensors = UINT64_MAX;
+    CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, &fault, NULL), PST_E_INVALID);
+    CHECK_SAID("tensor_bytes 39: pst_plan_tensor has ");
+    of.problem.tensor_bytes++;
+    CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, &fault, NULL), PST_E_INVALID);
+    CHECK_SAID("18446744073709551615 tensors: allowed are at most 67108864, ");
+    three(&of);
+    of.problem.num_blocks = PST_PLAN_MAX_TENSORS + 1;
+    CHECK_STATUS(pst_plan_check(&of.problem, of.offsets, &fault, NULL), PST_E_INVALID);
+    CHECK_SAID("67108865 blocks: allowed are at most 67108864, ");
 }
