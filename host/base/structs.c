@@ -1,6 +1,7 @@
 /* Structs of callers that were compiled with older headers. */
 #include "host/base/structs.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define KEEPS_ITS_START(type, bytes) \
@@ -12,12 +13,17 @@ PSTI_FROZEN_STRUCTS(IS_FROZEN)
 pst_status psti_check_size(const char *what, uint64_t bytes, const char *type, size_t first,
                            size_t known)
 {
-    PSTI_CHECK(bytes >= first && bytes <= known, PST_E_INVALID,
-               "%s %llu: %s has %zu to %zu bytes in pagestash %d.%d.%d%s", what,
-               (unsigned long long)bytes, type, first, known, PST_VERSION_MAJOR, PST_VERSION_MINOR,
-               PST_VERSION_PATCH,
-               bytes > known ? ", which is older than the caller's headers" : "; use its _INIT");
-    return PST_OK;
+    if (bytes >= first && bytes <= known)
+        return PST_OK;
+    char sizes[48];
+    if (first == known)
+        snprintf(sizes, sizeof(sizes), "%zu", known);
+    else
+        snprintf(sizes, sizeof(sizes), "%zu to %zu", first, known);
+    return PSTI_FAIL(PST_E_INVALID, "%s %llu: %s has %s bytes in pagestash %d.%d.%d, %s", what,
+                     (unsigned long long)bytes, type, sizes, PST_VERSION_MAJOR, PST_VERSION_MINOR,
+                     PST_VERSION_PATCH,
+                     bytes > known ? "which is older than the caller's headers" : "say its sizeof");
 }
 
 pst_status psti_take_struct(void *to, const void *from, const char *type, size_t first,

@@ -6,8 +6,8 @@
 
 #include "host/base/base.h"
 
-/* X(struct, bytes it had in version 0.1). Fields are added at the end of a struct, no earlier than
- * at that many bytes: what older callers have there is padding. */
+/* X(struct, bytes it had in version 0.1). Fields are added at the end of a struct. New
+ * fields start at or after this many bytes; older callers have only padding before that. */
 #define PSTI_GROWING_STRUCTS(X)   \
     X(pst_arena_config, 88)       \
     X(pst_arena_stats, 432)       \
@@ -97,7 +97,10 @@ void psti_take_element(void *to, const void *array, uint64_t i, size_t bytes);
     if (from)                                  \
     PSTI_TRY(psti_take_struct(&(name), from, #type, psti_first_bytes_##type, sizeof(type)))
 
+/* Of an argument; of a field. */
 #define PSTI_CHECK_SIZE(type, bytes) \
     psti_check_size(#bytes, bytes, #type, psti_first_bytes_##type, sizeof(type))
+#define PSTI_CHECK_SIZE_IN(type, config, field) \
+    psti_check_size(#field, (config)->field, #type, psti_first_bytes_##type, sizeof(type))
 
 #endif

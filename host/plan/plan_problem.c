@@ -92,8 +92,8 @@ pst_status psti_plan_check_problem(const pst_plan_problem *problem)
 
 static pst_status check_arrays(const pst_plan_problem *problem)
 {
-    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_tensor, problem->tensor_bytes));
-    PSTI_TRY(PSTI_CHECK_SIZE(pst_plan_block, problem->block_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE_IN(pst_plan_tensor, problem, tensor_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE_IN(pst_plan_block, problem, block_bytes));
     PSTI_CHECK(problem->num_tensors <= PST_PLAN_MAX_TENSORS &&
                    (problem->tensors != NULL || problem->num_tensors == 0),
                PST_E_INVALID, "%llu tensors: allowed are at most %u, and a pointer to them",

@@ -97,8 +97,8 @@ static pst_status take_tensor(pst_group *group, const pst_tensor *from, uint32_t
 static pst_status take_config(pst_group *group, const pst_group_config *config)
 {
     PSTI_CHECK(config->spaces && config->tensors, PST_E_INVALID, "spaces or tensors is NULL");
-    PSTI_TRY(PSTI_CHECK_SIZE(pst_row_space, config->space_bytes));
-    PSTI_TRY(PSTI_CHECK_SIZE(pst_tensor, config->tensor_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE_IN(pst_row_space, config, space_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE_IN(pst_tensor, config, tensor_bytes));
     PSTI_CHECK(config->num_spaces >= 1 && config->num_spaces <= PST_MAX_SPACES, PST_E_INVALID,
                "num_spaces %u: allowed are 1 to %d", config->num_spaces, PST_MAX_SPACES);
     PSTI_CHECK(config->num_tensors >= 1 && config->num_tensors <= PST_MAX_TENSORS, PST_E_INVALID,

@@ -128,8 +128,8 @@ pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out)
     uint64_t bytes = 0;
     PSTI_TAKE(pst_pool_config, whole, config);
     PSTI_TRY(psti_pool_view_of(&whole, &view, &bytes));
-    if (psti_pool_has_own_pages(config))
-        bytes += config->num_pages << view.page_shift;
+    if (psti_pool_has_own_pages(&whole))
+        bytes += whole.num_pages << view.page_shift;
     *bytes_out = bytes;
     return PST_OK;
 }

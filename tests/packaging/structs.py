@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 FOLDERS = ("include", "kernels", "host", "tests/packaging")
-REFUSED = r"(pst_\w+) INVALID: .*: \1 has \d+ to \d+ bytes in pagestash \d+\.\d+\.\d+, which is older"
+REFUSED = r"(pst_\w+) INVALID: .*: \1 has \d+ bytes in pagestash \d+\.\d+\.\d+, which is older"
 
 
 def growing(source):
