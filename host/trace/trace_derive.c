@@ -252,8 +252,10 @@ static void fill(pst_trace_derivation *from)
     FILL(tensor_parallel, 4);
     FILL(context_parallel, 2);
     FILL(num_layers, 32);
-    FILL(alpha_num, from->alpha_den == 0);
-    FILL(alpha_den, 4);
+    if (from->alpha_num == 0 && from->alpha_den == 0) {
+        from->alpha_num = 1;
+        from->alpha_den = 4;
+    }
     FILL(num_micro_batches, 1);
 #undef FILL
 }

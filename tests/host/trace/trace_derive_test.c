@@ -142,7 +142,8 @@ PST_TEST(TraceDerive, Refusals)
     REFUSES(tensor_parallel, 65537, "tensor_parallel 65537: allowed is 1..65536");
     REFUSES(context_parallel, 65537, "context_parallel 65537: allowed is 1..65536");
     REFUSES(num_layers, 1u << 21, "num_layers 2097152: allowed is 1..1048576");
-    REFUSES(alpha_num, 5, "alpha_num 5: allowed is 0..4");
+    REFUSES(alpha_num, (from.alpha_den = 4) + 1, "alpha_num 5: allowed is 0..4");
+    REFUSES(alpha_num, 1, "alpha_den 0: allowed is 1..4294967295");
     REFUSES(num_micro_batches, 1u << 21, "num_micro_batches 2097152: allowed");
     REFUSES(warmup, 1u << 21, "warmup 2097152: allowed");
     REFUSES(sequence_size, UINT64_C(1) << 41,
