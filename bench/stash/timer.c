@@ -78,7 +78,7 @@ static int fill_or_verify(const bench_timer *timer, void *base, uint64_t bytes, 
     pst_group *group = NULL;
     TOOL_TRY(bench_make_flat(timer, base, bytes, &group));
     if (verify)
-        TOOL_PST(pst_group_verify(group, group, &pattern, PST_TAIL_ANY, timer->mismatches,
+        TOOL_PST(pst_group_verify(group, group, &pattern, PST_VERIFY_ANY, timer->mismatches,
                                   timer->stream));
     else
         TOOL_PST(pst_group_fill(group, &pattern, timer->stream));

@@ -33,7 +33,7 @@ pst_status pst_group_fill(const pst_group *group, const pst_pattern *pattern, ps
     PSTI_CHECK(group && pattern, PST_E_INVALID, "group or pattern is NULL");
     PSTI_CHECK(group->has_counts, PST_E_INVALID, "group has a row space without counts");
     PSTI_RANGE("pst_group_fill");
-    return enqueue(group, group, pattern, PST_TAIL_ANY, NULL, stream);
+    return enqueue(group, group, pattern, PST_VERIFY_ANY, NULL, stream);
 }
 
 pst_status pst_group_verify(const pst_group *group, const pst_group *counts_of,
@@ -43,8 +43,8 @@ pst_status pst_group_verify(const pst_group *group, const pst_group *counts_of,
     char buffer[256];
     PSTI_CHECK(group && counts_of && pattern && mismatches, PST_E_INVALID,
                "group, counts_of, pattern or mismatches is NULL");
-    PSTI_CHECK(tail >= PST_TAIL_ANY && tail <= 255, PST_E_INVALID,
-               "tail %d: allowed are 0 to 255 and PST_TAIL_ANY", tail);
+    PSTI_CHECK(tail >= PST_VERIFY_ANY && tail <= 255, PST_E_INVALID,
+               "tail %d: allowed are 0 to 255 and PST_VERIFY_ANY", tail);
     PSTI_CHECK(counts_of->has_counts, PST_E_INVALID, "counts_of has a row space without counts");
     const char *difference = psti_group_difference(counts_of, group, buffer, sizeof(buffer));
     PSTI_CHECK(!difference, PST_E_INVALID, "group is unlike counts_of: %s", difference);

@@ -19,7 +19,7 @@ typedef struct pst_pattern {
 } pst_pattern;
 
 /* What pst_group_verify checks behind the live rows. */
-#define PST_TAIL_ANY (-1)
+#define PST_VERIFY_ANY (-1)
 
 PST_BEGIN_DECLS
 
@@ -33,7 +33,7 @@ PST_API pst_status pst_group_fill(const pst_group *group, const pst_pattern *pat
  * *mismatches (device address); of a segment whose count is outside [0, capacity], all bytes. The
  * counts are those of counts_of, a group of the same row spaces (group itself, or the source that
  * was stashed). tail is a byte value 0..255 that all rows from the live ones to the capacity must
- * hold, or PST_TAIL_ANY.
+ * hold, or PST_VERIFY_ANY.
  * Fails: INVALID, CUDA. */
 PST_API pst_status pst_group_verify(const pst_group *group, const pst_group *counts_of,
                                     const pst_pattern *pattern, int tail, uint64_t *mismatches,

@@ -149,10 +149,10 @@ CONFORMANCE(Pattern, FillsAndCountsEveryByte)
                                (counts_kind)oracle_random_below(&self.random, COUNTS_GOOD),
                                &self.random);
         fill(&self, &pattern, pattern.step ? step : 0);
-        CHECK_EQ(verify(&self, &pattern, PST_TAIL_ANY), 0);
+        CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY), 0);
         CHECK_EQ(verify(&self, &pattern, 7), tail_bytes_unlike(&self, 7));
         spoil(&self, 20);
-        CHECK_EQ(verify(&self, &pattern, PST_TAIL_ANY),
+        CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY),
                  bytes_unlike_pattern(&self, &pattern, pattern.step ? step : 0));
         tear_down(&self);
     }
@@ -174,7 +174,7 @@ CONFORMANCE(Pattern, BadCountsWriteNothingAndNeverVerify)
         for (uint32_t s = 0; s < 5; s++)
             bad += counts_are_good(&self, 0, s) ? 0 : oracle_segment_bytes(&self.group.model, 0);
         CHECK(bad > 0);
-        CHECK_EQ(verify(&self, &pattern, PST_TAIL_ANY), bad);
+        CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY), bad);
     }
     tear_down(&self);
 }
@@ -197,7 +197,7 @@ CONFORMANCE(Pattern, CountsOfTheSourceServeTheDestination)
     ls_group_make(ls, &other, &self.random, &destination);
     ls_group_set_counts(ls, &self.group, &rows);
     put(&self, self.mismatches, 0);
-    LS_TRY(pst_group_verify(destination.group, self.group.group, &pattern, PST_TAIL_ANY,
+    LS_TRY(pst_group_verify(destination.group, self.group.group, &pattern, PST_VERIFY_ANY,
                             self.mismatches, ls->stream));
     uint64_t before = 0;
     LS_TRY(pst_device_copy(ls->device, &before, self.mismatches, sizeof(before), ls->stream));

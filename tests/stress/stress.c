@@ -139,8 +139,8 @@ static void restore(worker *self, uint64_t i, pst_restore_pages pages)
     CHECK(pst_ticket_restore(self->tickets[i], self->group, &options, self->stream));
     if (was_live) {
         set_counts(self, self->held[i]);
-        CHECK(pst_group_verify(self->group, self->group, &pattern, PST_TAIL_ANY, &self->mismatches,
-                               self->stream));
+        CHECK(pst_group_verify(self->group, self->group, &pattern, PST_VERIFY_ANY,
+                               &self->mismatches, self->stream));
     }
     if (pages == PST_RESTORE_KEEP)
         return;

@@ -40,8 +40,8 @@ PST_TEST(GraphHold, InfoCountsKernelsAndOtherNodes)
     CHECK_OK(pst_device_fill(device, self.base.rows, 0, SMALL_BYTES, stream));
     CHECK_OK(pst_group_mark_dirty(self.base.group, stream)); /* a fill */
     CHECK_OK(pst_ticket_restore(self.base.ticket, self.base.group, NULL, stream));
-    CHECK_OK(pst_group_verify(self.base.group, self.base.group, &pattern, PST_TAIL_ANY, &mismatches,
-                              stream));
+    CHECK_OK(pst_group_verify(self.base.group, self.base.group, &pattern, PST_VERIFY_ANY,
+                              &mismatches, stream));
     CHECK_OK(pst_pool_check(self.base.pool, stream));
     CHECK_OK(pst_pool_step(self.base.pool, stream));
     CHECK_OK(pst_ticket_stash(self.base.ticket, self.base.group, NULL, stream));

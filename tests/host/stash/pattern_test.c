@@ -124,7 +124,7 @@ PST_TEST(Pattern, FillWritesTheLiveBytesAndNoOthers)
         CHECK_EQ(expected.live_bytes, 3 * 13 + 7 * 24 + 4 * 7);
         CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
         CHECK(memcmp(self.arena, expected.arena, ARENA) == 0);
-        CHECK_EQ(verified(&pattern, PST_TAIL_ANY), 0);
+        CHECK_EQ(verified(&pattern, PST_VERIFY_ANY), 0);
         CHECK_EQ(verified(&pattern, GUARD), 0);
     }
     self.step = 0; /* no step is step 0 */
@@ -160,7 +160,7 @@ PST_TEST(Pattern, VerifySeesEverySingleByte)
     open_scene();
     CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
     for (int tail = 0; tail < 2; tail++) {
-        spoiling now = {.pattern = &pattern, .tail = tail ? GUARD : PST_TAIL_ANY};
+        spoiling now = {.pattern = &pattern, .tail = tail ? GUARD : PST_VERIFY_ANY};
         each_byte(spoil_byte, &now);
         CHECK_EQ(now.wrong, 0);
         CHECK_EQ(verified(&pattern, now.tail), 0);
@@ -179,7 +179,7 @@ PST_TEST(Pattern, VerifyCountsDifferingBytesExactly)
     CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
     for (int i = 0; i < 3 * 13; i++) {
         self.arena[3 + i] ^= 0xff;
-        CHECK_EQ(verified(&pattern, PST_TAIL_ANY), i + 1);
+        CHECK_EQ(verified(&pattern, PST_VERIFY_ANY), i + 1);
     }
     CHECK_EQ(verified(&pattern, GUARD), 39);
     const uint64_t all = expect(&pattern).all_bytes;
@@ -187,7 +187,7 @@ PST_TEST(Pattern, VerifyCountsDifferingBytesExactly)
     CHECK_EQ(verified(&pattern, 0), 39 + all - expect(&pattern).live_bytes); /* the tails, too */
     self.mismatches = 1000;                                                  /* it adds */
     CHECK_OK(
-        pst_group_verify(self.group, self.group, &pattern, PST_TAIL_ANY, &self.mismatches, NULL));
+        pst_group_verify(self.group, self.group, &pattern, PST_VERIFY_ANY, &self.mismatches, NULL));
     CHECK_EQ(self.mismatches, 1039);
     close_scene();
 }
@@ -202,7 +202,7 @@ PST_TEST(Pattern, AnotherSeedStepOrKeyDiffersNearlyEverywhere)
     CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
     const uint64_t live = expect(&pattern).live_bytes;
     for (int i = 0; i < 3; i++) {
-        const uint64_t differ = verified(&others[i], PST_TAIL_ANY);
+        const uint64_t differ = verified(&others[i], PST_VERIFY_ANY);
         CHECK_MSG(differ > live * 9 / 10 && differ <= live, "%llu of %llu",
                   (unsigned long long)differ, (unsigned long long)live);
     }
@@ -220,12 +220,12 @@ PST_TEST(Pattern, CountsOutOfBoundsWriteNothingAndDifferEverywhere)
         const expectation expected = expect(&pattern);
         CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
         CHECK(memcmp(self.arena, expected.arena, ARENA) == 0);
-        CHECK_EQ(verified(&pattern, PST_TAIL_ANY), 120 + 21); /* segment 1 of two tensors */
+        CHECK_EQ(verified(&pattern, PST_VERIFY_ANY), 120 + 21); /* segment 1 of two tensors */
         CHECK_EQ(verified(&pattern, GUARD), 120 + 21);
     }
     self.segments[1] = 0;
     self.prefix = -7;
-    CHECK_EQ(verified(&pattern, PST_TAIL_ANY), 65);
+    CHECK_EQ(verified(&pattern, PST_VERIFY_ANY), 65);
     close_scene();
 }
 
@@ -291,7 +291,7 @@ PST_TEST(Pattern, BadArgumentsAreRefused)
     CHECK_STATUS(pst_group_verify(group, other, &pattern, 0, &mismatches, NULL), PST_E_INVALID);
     CHECK_SAID("counts_of has a row space without counts");
     CHECK_EQ(mismatches, 7);
-    CHECK_OK(pst_group_verify(other, group, &pattern, PST_TAIL_ANY, &mismatches, NULL));
+    CHECK_OK(pst_group_verify(other, group, &pattern, PST_VERIFY_ANY, &mismatches, NULL));
     CHECK_OK(pst_group_destroy(other));
     close_scene();
 }
