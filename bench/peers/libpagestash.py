@@ -7,7 +7,7 @@ import ctypes
 import glob
 import os
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t
-from ctypes import c_uint32, c_uint64, c_void_p
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 
 ROWS_PREFIX = 0
 COUNT_INT64 = 1
@@ -20,18 +20,19 @@ class GraphInfo(ctypes.Structure):
 
 class RowSpace(ctypes.Structure):
     _fields_ = [("kind", c_int), ("count_type", c_int), ("counts", c_void_p),
-                ("capacity", c_int64), ("num_segments", c_uint32)]
+                ("capacity", c_int64), ("num_segments", c_uint32), ("padding", c_uint32)]
 
 
 class Tensor(ctypes.Structure):
     _fields_ = [("base", c_void_p), ("row_bytes", c_uint64), ("segment_stride", c_uint64),
-                ("space", c_uint32), ("num", c_uint32), ("den", c_uint32)]
+                ("space", c_uint32), ("num", c_uint32), ("den", c_uint32), ("padding", c_uint32)]
 
 
 class GroupConfig(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("spaces", POINTER(RowSpace)), ("num_spaces", c_uint32),
                 ("space_bytes", c_uint32), ("tensors", POINTER(Tensor)),
-                ("num_tensors", c_uint32), ("tensor_bytes", c_uint32), ("tail_is_zero", c_bool)]
+                ("num_tensors", c_uint32), ("tensor_bytes", c_uint32), ("tail_is_zero", c_bool),
+                ("padding", c_uint8 * 7)]
 
 
 class GroupUsage(ctypes.Structure):
@@ -42,7 +43,7 @@ class PoolConfig(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("page_bytes", c_uint64), ("num_pages", c_uint64),
                 ("mode", c_int), ("max_tickets", c_uint32), ("memory", c_void_p),
                 ("memory_bytes", c_uint64), ("num_host_pages", c_uint64), ("max_pages", c_uint64),
-                ("max_host_pages", c_uint64), ("scrub", c_bool)]
+                ("max_host_pages", c_uint64), ("scrub", c_bool), ("padding", c_uint8 * 7)]
 
 
 class PoolStatus(ctypes.Structure):

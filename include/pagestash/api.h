@@ -6,9 +6,13 @@
  * comes from newer headers and is INVALID, whatever it holds: a library must be at least as new as
  * the headers of its callers. The message has both sizes and the library's version.
  *   Elements of arrays that can grow have their size in the config that points to the array
- * (pst_group_config.tensor_bytes), which _INIT sets too.
- *   Of an output that can grow the caller says the size: a macro of the function's name passes
- * sizeof (pst_plan_run calls pst_plan_run_sized), and the library writes as much of it.
+ * (pst_group_config.tensor_bytes), which _INIT sets too. Zero every element first, or start from
+ * its _INIT (PST_PLAN_TENSOR_INIT).
+ *   Fields named `padding` are 0 in what the caller makes, _INIT sets that too: small fields to come
+ * may lie there.
+ *   Of an output that can grow the caller says the size, and the library writes as much of it:
+ * pst_plan_run is an inline function that calls pst_plan_run_sized with sizeof. dlsym finds only
+ * the latter.
  *   Every other struct is frozen: it never changes.
  *
  * The build reads the version from the three macros below. */

@@ -86,7 +86,7 @@ typedef enum pst_deviation {
     PST_NUM_DEVIATIONS
 } pst_deviation;
 
-#define PST_MAX_DEVIATIONS 16
+#define PST_MAX_DEVIATIONS 16 /* never changes */
 
 typedef struct pst_arena_stats {
     void *base; /* of the planned addresses; NULL: the plan has no tensor */
@@ -144,9 +144,14 @@ PST_API pst_status pst_arena_trim(pst_arena *arena);
 
 /* Whether `address` is that of a live block. */
 PST_API bool pst_arena_owns(pst_arena *arena, const void *address);
+
+/* The figures up to now. Fails: INVALID. */
 PST_API pst_status pst_arena_get_stats_sized(pst_arena *arena, pst_arena_stats *stats_out,
                                              size_t stats_bytes);
-#define pst_arena_get_stats(...) pst_arena_get_stats_sized(__VA_ARGS__, sizeof(pst_arena_stats))
+static inline pst_status pst_arena_get_stats(pst_arena *arena, pst_arena_stats *stats_out)
+{
+    return pst_arena_get_stats_sized(arena, stats_out, sizeof(pst_arena_stats));
+}
 
 /* Static text: "size", "stream", ... */
 PST_API const char *pst_deviation_name(pst_deviation deviation);

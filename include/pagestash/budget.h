@@ -21,10 +21,11 @@
 
 #include <pagestash/device.h>
 
-#define PST_MAX_COPY_RATES 16
+#define PST_MAX_COPY_RATES 16 /* never changes */
 
 typedef enum pst_copy_op { PST_COPY_STASH = 0, PST_COPY_RESTORE = 1 } pst_copy_op;
 
+/* Frozen. */
 typedef struct pst_copy_rate {
     int num_sms;             /* at least 1 */
     double bytes_per_second; /* live bytes, each read once and written once; at least 1 */
@@ -47,10 +48,12 @@ typedef struct pst_calibrate_config {
     uint64_t bytes;       /* live bytes of a measurement, a multiple of 1 MiB, at most 1 TiB;
                            * 0: 256 MiB on cuda, 16 MiB on host */
     uint32_t repetitions; /* of each measurement, whose median counts; at most 100; 0: 9 */
+    uint32_t padding;     /* 0 */
 } pst_calibrate_config;
 
 #define PST_CALIBRATE_CONFIG_INIT PST_INIT(pst_calibrate_config)
 
+/* Frozen. */
 typedef struct pst_copy_choice {
     int num_sms;    /* for pst_launch_options */
     double seconds; /* predicted for num_sms */

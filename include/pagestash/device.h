@@ -64,9 +64,13 @@ PST_API pst_status pst_device_open(const char *name, int index, pst_device **dev
  * device exist; the message counts them. */
 PST_API pst_status pst_device_close(pst_device *device);
 
+/* What the device is, and its memory now. Fails: INVALID, CUDA. */
 PST_API pst_status pst_device_get_info_sized(pst_device *device, pst_device_info *info_out,
                                              size_t info_bytes);
-#define pst_device_get_info(...) pst_device_get_info_sized(__VA_ARGS__, sizeof(pst_device_info))
+static inline pst_status pst_device_get_info(pst_device *device, pst_device_info *info_out)
+{
+    return pst_device_get_info_sized(device, info_out, sizeof(pst_device_info));
+}
 
 /* `bytes` of device memory, aligned to 256. Content undefined. Synchronous.
  * pre: not while capturing.

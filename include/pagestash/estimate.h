@@ -205,7 +205,7 @@ typedef struct pst_estimate_module {
     uint64_t whole_saved_bytes, saved_bytes; /* the tensors of the ledger that are counted here */
 } pst_estimate_module;
 
-#define PST_ESTIMATE_MAX_MODULES 32u
+#define PST_ESTIMATE_MAX_MODULES 32u /* never changes */
 
 typedef enum pst_estimate_part {
     PST_ESTIMATE_DENSE = 0, /* a layer */
@@ -232,7 +232,7 @@ typedef struct pst_estimate_entry {
     uint64_t bytes;       /* on one GPU */
 } pst_estimate_entry;
 
-#define PST_ESTIMATE_MAX_ENTRIES 40u
+#define PST_ESTIMATE_MAX_ENTRIES 40u /* never changes */
 
 typedef struct pst_estimate_ledger {
     uint64_t whole_bytes, bytes; /* sums */
@@ -325,7 +325,7 @@ typedef struct pst_estimate_op {
     uint64_t wire_bytes;    /* of all: what a GPU sends (or receives) in a ring, rounded up */
 } pst_estimate_op;
 
-#define PST_ESTIMATE_MAX_OPS 32u
+#define PST_ESTIMATE_MAX_OPS 32u /* never changes */
 
 typedef struct pst_estimate_traffic {
     uint32_t num_ops; /* none of a group of 1 */
@@ -345,8 +345,11 @@ PST_API pst_status pst_estimate_check(const pst_estimate_config *config);
 PST_API pst_status pst_estimate_get_params_sized(const pst_estimate_config *config,
                                                  pst_estimate_params *params_out,
                                                  size_t params_bytes);
-#define pst_estimate_get_params(...) \
-    pst_estimate_get_params_sized(__VA_ARGS__, sizeof(pst_estimate_params))
+static inline pst_status pst_estimate_get_params(const pst_estimate_config *config,
+                                                 pst_estimate_params *params_out)
+{
+    return pst_estimate_get_params_sized(config, params_out, sizeof(pst_estimate_params));
+}
 
 /* stage: below pipeline_parallel. The last stage has its own copy of a tied embedding, and of one
  * for multi-token prediction. */
@@ -358,16 +361,23 @@ PST_API pst_status pst_estimate_get_states(const pst_estimate_config *config, ui
 PST_API pst_status pst_estimate_get_ledger_sized(const pst_estimate_config *config, bool is_moe,
                                                  pst_estimate_ledger *ledger_out,
                                                  size_t ledger_bytes);
-#define pst_estimate_get_ledger(...) \
-    pst_estimate_get_ledger_sized(__VA_ARGS__, sizeof(pst_estimate_ledger))
+static inline pst_status pst_estimate_get_ledger(const pst_estimate_config *config, bool is_moe,
+                                                 pst_estimate_ledger *ledger_out)
+{
+    return pst_estimate_get_ledger_sized(config, is_moe, ledger_out, sizeof(pst_estimate_ledger));
+}
 
 /* Schedules: 1F1B, and interleaved 1F1B where virtual_stages is above 1. live: NULL, or
  * virtual_stages words for the micro-batches of each chunk that are live then. Fails: NOMEM. */
 PST_API pst_status pst_estimate_get_memory_sized(const pst_estimate_config *config, uint64_t stage,
                                                  uint64_t *live, pst_estimate_memory *memory_out,
                                                  size_t memory_bytes);
-#define pst_estimate_get_memory(...) \
-    pst_estimate_get_memory_sized(__VA_ARGS__, sizeof(pst_estimate_memory))
+static inline pst_status pst_estimate_get_memory(const pst_estimate_config *config, uint64_t stage,
+                                                 uint64_t *live, pst_estimate_memory *memory_out)
+{
+    return pst_estimate_get_memory_sized(config, stage, live, memory_out,
+                                         sizeof(pst_estimate_memory));
+}
 
 /* Every event of an iteration on a GPU of the stage, in order; the first that on_event answers
  * with false is the last. In space for the chunks alone. Fails: NOMEM. */
@@ -379,21 +389,32 @@ PST_API pst_status pst_estimate_get_modules_sized(const pst_estimate_config *con
                                                   pst_estimate_part part,
                                                   pst_estimate_modules *modules_out,
                                                   size_t modules_bytes);
-#define pst_estimate_get_modules(...) \
-    pst_estimate_get_modules_sized(__VA_ARGS__, sizeof(pst_estimate_modules))
+static inline pst_status pst_estimate_get_modules(const pst_estimate_config *config,
+                                                  pst_estimate_part part,
+                                                  pst_estimate_modules *modules_out)
+{
+    return pst_estimate_get_modules_sized(config, part, modules_out, sizeof(pst_estimate_modules));
+}
 
 /* live_layers: as pst_estimate_memory.live_moe_layers says, at most 2^20. Fails: INVALID (also a
  * pool of more pages than a pst_pool can have). */
 PST_API pst_status pst_estimate_get_moe_sized(const pst_estimate_config *config,
                                               uint64_t live_layers, pst_estimate_moe *moe_out,
                                               size_t moe_bytes);
-#define pst_estimate_get_moe(...) pst_estimate_get_moe_sized(__VA_ARGS__, sizeof(pst_estimate_moe))
+static inline pst_status pst_estimate_get_moe(const pst_estimate_config *config,
+                                              uint64_t live_layers, pst_estimate_moe *moe_out)
+{
+    return pst_estimate_get_moe_sized(config, live_layers, moe_out, sizeof(pst_estimate_moe));
+}
 
 PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *config, uint64_t stage,
                                                   pst_estimate_traffic *traffic_out,
                                                   size_t traffic_bytes);
-#define pst_estimate_get_traffic(...) \
-    pst_estimate_get_traffic_sized(__VA_ARGS__, sizeof(pst_estimate_traffic))
+static inline pst_status pst_estimate_get_traffic(const pst_estimate_config *config, uint64_t stage,
+                                                  pst_estimate_traffic *traffic_out)
+{
+    return pst_estimate_get_traffic_sized(config, stage, traffic_out, sizeof(pst_estimate_traffic));
+}
 
 /* The ranks that `rank`, below world_size, communicates with. Ranks count tensor parallel GPUs
  * first, then context, data and pipeline parallel ones; with experts: expert tensor, expert,

@@ -47,6 +47,7 @@ typedef struct pst_row_space {
                             * read by stash only, so a pure destination may have NULL */
     int64_t capacity;      /* rows; of one segment for PST_ROWS_SEGMENTS. At least 1 */
     uint32_t num_segments; /* 1..1024; 0 or 1 for PST_ROWS_PREFIX */
+    uint32_t padding;      /* 0 */
 } pst_row_space;
 
 typedef struct pst_tensor {
@@ -56,6 +57,7 @@ typedef struct pst_tensor {
                               * ceil(capacity * num / den) * row_bytes */
     uint32_t space;          /* index into the row spaces */
     uint32_t num, den;       /* rows ratio, num <= den; 0/0 means 1/1 */
+    uint32_t padding;        /* 0 */
 } pst_tensor;
 
 typedef struct pst_group_config {
@@ -66,9 +68,10 @@ typedef struct pst_group_config {
     const pst_tensor *tensors;
     uint32_t num_tensors;  /* 1..64 */
     uint32_t tensor_bytes; /* sizeof(pst_tensor), set by _INIT */
-    bool tail_is_zero; /* the bytes behind the live rows are zero now; otherwise the first restore
+    bool tail_is_zero;  /* the bytes behind the live rows are zero now; otherwise the first restore
                            * with PST_TAIL_ZERO clears up to the capacity, later ones only what an
                            * earlier restore left there */
+    uint8_t padding[7]; /* 0 */
 } pst_group_config;
 
 #define PST_GROUP_CONFIG_INIT \

@@ -39,8 +39,9 @@ typedef enum pst_region_kind {
     PST_NUM_REGIONS
 } pst_region_kind;
 
-#define PST_MAX_REGIONS 8
+#define PST_MAX_REGIONS 8 /* never changes */
 
+/* Frozen. */
 typedef struct pst_region {
     uint64_t offset, bytes; /* bytes 0: there is none */
 } pst_region;
@@ -92,7 +93,11 @@ PST_BEGIN_DECLS
 /* "Does not fit" is an answer, not a failure. Fails: INVALID (a field), NOMEM. */
 PST_API pst_status pst_memory_map_make_sized(const pst_memory_map_config *config,
                                              pst_memory_map *map_out, size_t map_bytes);
-#define pst_memory_map_make(...) pst_memory_map_make_sized(__VA_ARGS__, sizeof(pst_memory_map))
+static inline pst_status pst_memory_map_make(const pst_memory_map_config *config,
+                                             pst_memory_map *map_out)
+{
+    return pst_memory_map_make_sized(config, map_out, sizeof(pst_memory_map));
+}
 
 /* "static", "swap buffer 0", ...; static text. */
 PST_API const char *pst_memory_map_region_name(pst_region_kind kind);

@@ -4,7 +4,7 @@
  *   pst_plan_problem problem = PST_PLAN_PROBLEM_INIT;   tensors, alignment, pins, reserved ranges
  *   pst_plan_config config = PST_PLAN_CONFIG_INIT;      mode, seed, budgets, threads
  *   pst_plan_run(&problem, &config, offsets, &plan);
- *   pst_plan_check(&problem, offsets, &fault);          trusts nothing that the planner did
+ *   pst_plan_check(&problem, offsets, &fault, &peak);   trusts nothing that the planner did
  *
  * Pure: no device, clock or files. With one thread the same problem, seed and step budget give the
  * same plan, unless is_over ended the search; with several, the exact search may find another plan
@@ -30,6 +30,11 @@ typedef struct pst_plan_tensor {
     uint32_t block;      /* of mode bilevel: the layer pass it lives and dies in, or NO_BLOCK */
 } pst_plan_tensor;
 
+#define PST_PLAN_TENSOR_INIT                         \
+    {                                                \
+        0, 0, 0, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK \
+    }
+
 /* Frozen. */
 typedef struct pst_plan_range {
     uint64_t begin, end; /* addresses, half-open */
@@ -41,6 +46,7 @@ typedef struct pst_plan_block {
     uint64_t begin, end; /* instants; all of its tensors lie within */
     uint32_t kind;       /* passes of a kind have as many tensors, of the same sizes and lives
                           * relative to begin, in the order of `tensors` */
+    uint32_t padding;    /* 0 */
 } pst_plan_block;
 
 typedef struct pst_plan_problem {
@@ -59,6 +65,7 @@ typedef struct pst_plan_problem {
                                 * releases[i * num_streams + r] */
     const pst_plan_block *blocks; /* mode bilevel */
     uint32_t num_blocks;
+    uint32_t padding; /* 0 */
 } pst_plan_problem;
 
 #define PST_PLAN_PROBLEM_INIT \
@@ -109,6 +116,7 @@ typedef struct pst_plan {
     uint64_t seed;
     uint64_t steps;                            /* done */
     bool out_of_steps, out_of_memory, is_over; /* what ended the search, if anything did */
+    uint8_t padding[5];                        /* 0 */
 } pst_plan;
 
 typedef enum pst_plan_fault_kind {
@@ -136,7 +144,12 @@ PST_BEGIN_DECLS
 PST_API pst_status pst_plan_run_sized(const pst_plan_problem *problem,
                                       const pst_plan_config *config, uint64_t *offsets,
                                       pst_plan *plan_out, size_t plan_bytes);
-#define pst_plan_run(...) pst_plan_run_sized(__VA_ARGS__, sizeof(pst_plan))
+static inline pst_status pst_plan_run(const pst_plan_problem *problem,
+                                      const pst_plan_config *config, uint64_t *offsets,
+                                      pst_plan *plan_out)
+{
+    return pst_plan_run_sized(problem, config, offsets, plan_out, sizeof(pst_plan));
+}
 
 /* Whether the offsets are a plan: a sweep over the instants that shares no code with the planner.
  * fault_out tells the first thing wrong; peak_out, if not NULL, the highest address in use.

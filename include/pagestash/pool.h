@@ -41,6 +41,7 @@ typedef struct pst_pool_config {
     uint64_t max_host_pages; /* 0: num_host_pages */
     bool scrub; /* clears a page whenever it is freed, so that no later holder can read it: by
                               * restore, release, reset, a resize to fewer, demote and promote */
+    uint8_t padding[7]; /* 0 */
 } pst_pool_config;
 
 #define PST_POOL_CONFIG_INIT PST_INIT(pst_pool_config)

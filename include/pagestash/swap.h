@@ -45,6 +45,7 @@ typedef struct pst_swap_config {
     uint64_t forward_nanoseconds;   /* of one layer */
     uint64_t host_bytes;            /* for this GPU */
     uint32_t num_layers;
+    uint32_t padding; /* 0 */
 } pst_swap_config;
 
 #define PST_SWAP_CONFIG_INIT PST_INIT(pst_swap_config)
@@ -99,7 +100,10 @@ PST_API pst_status pst_swap_model(const pst_swap_shape *shape, pst_swap_config *
 /* "Impossible" is an answer, not a failure. Fails: INVALID (a field). */
 PST_API pst_status pst_swap_choose_sized(const pst_swap_config *config, pst_swap_choice *choice_out,
                                          size_t choice_bytes);
-#define pst_swap_choose(...) pst_swap_choose_sized(__VA_ARGS__, sizeof(pst_swap_choice))
+static inline pst_status pst_swap_choose(const pst_swap_config *config, pst_swap_choice *choice_out)
+{
+    return pst_swap_choose_sized(config, choice_out, sizeof(pst_swap_choice));
+}
 
 /* Orders the tensors by recomputing time per byte, the earlier first among equals, and swaps whole
  * ones until one does not fit in what is left of the budget. Of that one goes the largest whole

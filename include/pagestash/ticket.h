@@ -134,8 +134,8 @@ PST_API pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
 /* Copies what the ticket holds back into destination, exactly the live rows; frees the pages unless
  * told to keep them. Same rules as stash.
  * pre: no other stream uses the destination meanwhile.
- * Fails: INVALID (destination unlike the ticket's group, launch
- * options), UNSUPPORTED (backend), CUDA. */
+ * Fails: INVALID (destination unlike the ticket's group, launch options), UNSUPPORTED (backend),
+ * CUDA. */
 PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
                                       const pst_restore_options *options, pst_stream stream);
 
@@ -150,7 +150,8 @@ PST_API pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *desti
  *          only. A small SM budget is enough: the link is the limit.
  * Moves:   every byte of the pages once over the link. The old and the new page both count as in
  *          use meanwhile, also in the high-water marks.
- * Fails:   INVALID (no host tier, launch options), UNSUPPORTED (backend), CUDA. */
+ * Fails:   INVALID (no host tier, share, max_pages, launch options), UNSUPPORTED (backend),
+ *          CUDA. */
 PST_API pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_options *options,
                                      pst_stream stream);
 

@@ -118,8 +118,9 @@ typedef struct pst_trace_config {
     bool has_iteration; /* take what stands between mark `iteration` and the next, counted from 0
                             * in the file; without, all */
     uint32_t rank, iteration;
-    bool keep_unfreed; /* tensors never freed live to the end; default: an error, but in
+    bool keep_unfreed;  /* tensors never freed live to the end; default: an error, but in
                             * snapshots, which are a window on a longer run */
+    uint8_t padding[7]; /* 0 */
 } pst_trace_config;
 
 #define PST_TRACE_CONFIG_INIT PST_INIT(pst_trace_config)
@@ -228,8 +229,8 @@ typedef enum pst_trace_part {
     PST_TRACE_NUM_PARTS
 } pst_trace_part;
 
-/* A GPT in half precision, sequence parallelism, contexts in a
- * ring. docs/formats.md lists the requests. */
+/* A GPT in half precision, sequence parallelism, contexts in a ring. docs/formats.md lists the
+ * requests. */
 typedef struct pst_trace_derivation {
     size_t struct_size;
     pst_trace_part part;
@@ -282,8 +283,11 @@ typedef struct pst_trace_summary {
 PST_API pst_status pst_trace_get_summary_sized(const pst_trace *trace, uint64_t align,
                                                pst_trace_summary *summary_out,
                                                size_t summary_bytes);
-#define pst_trace_get_summary(...) \
-    pst_trace_get_summary_sized(__VA_ARGS__, sizeof(pst_trace_summary))
+static inline pst_status pst_trace_get_summary(const pst_trace *trace, uint64_t align,
+                                               pst_trace_summary *summary_out)
+{
+    return pst_trace_get_summary_sized(trace, align, summary_out, sizeof(pst_trace_summary));
+}
 
 PST_END_DECLS
 

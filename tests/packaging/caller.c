@@ -1,12 +1,28 @@
 /* Hands every struct that can grow to the library, each by itself, and says what the library answers.
+ * What is read lies at the end of a page, so that a byte read behind it is a crash.
  * CUT: how many bytes of each struct the library is not to know, where it is not the one in question.
  * structs.py builds and runs this with headers that are older, as old as, and newer than the library. */
 #include <pagestash/pagestash.h>
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static int num_bad;
+
+/* A copy of `bytes` bytes before a page that cannot be read. */
+static void *put_at_end(const void *from, size_t bytes)
+{
+    enum { HALF = 65536 };
+    unsigned char *memory =
+        mmap(NULL, 2 * HALF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory + HALF, HALF, PROT_NONE) != 0)
+        return NULL;
+    return memcpy(memory + HALF - bytes, from, bytes);
+}
+
+#define AT_END(value) ((__typeof__(&(value)[0]))put_at_end(value, sizeof(value)))
+#define END(value) ((__typeof__(&(value)))put_at_end(&(value), sizeof(value)))
 
 static void say(const char *name, pst_status status)
 {
@@ -20,6 +36,15 @@ static void need(const char *what, pst_status status)
     if (status == PST_OK)
         return;
     printf("%s: %s\n", what, pst_last_message());
+    num_bad++;
+}
+
+/* One more function that is given the struct in question. */
+static void also(const char *what, pst_status status)
+{
+    if (CUT == 0 ? status == PST_OK : strstr(pst_last_message(), "which is older") != NULL)
+        return;
+    printf("%s: %d %s\n", what, (int)status, pst_last_message());
     num_bad++;
 }
 
@@ -49,12 +74,12 @@ static pst_status make_group(pst_device *device, size_t config_bytes, uint32_t s
                                    {.base = rows[1], .row_bytes = 32, .space = num - 1}};
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.struct_size = config_bytes;
-    config.spaces = spaces;
-    config.tensors = tensors;
+    config.spaces = put_at_end(spaces, num * sizeof(spaces[0]));
+    config.tensors = put_at_end(tensors, num * sizeof(tensors[0]));
     config.num_spaces = config.num_tensors = num;
     config.space_bytes = space_bytes;
     config.tensor_bytes = tensor_bytes;
-    return pst_group_create(device, &config, group);
+    return pst_group_create(device, END(config), group);
 }
 
 /* Of two elements each, where the library must go by the caller's sizes. */
@@ -89,18 +114,19 @@ static void check_tickets(pst_device *device)
     pst_ticket *ticket = NULL;
     uint64_t bytes = 0;
     whole.num_pages = whole.num_host_pages = 2;
-    say("pst_pool_config", pst_pool_bytes(&whole, &bytes));
+    say("pst_pool_config", pst_pool_bytes(END(whole), &bytes));
     whole.struct_size -= CUT;
-    need("pool", pst_pool_create(device, &whole, &pool));
+    need("pool", pst_pool_create(device, END(whole), &pool));
     need("group", make_group(device, sizeof(pst_group_config) - CUT, sizeof(pst_row_space) - CUT,
                              sizeof(pst_tensor) - CUT, 1, &group));
     need("ticket", pst_ticket_create(pool, group, &ticket));
     const pst_stash_options stash = PST_STASH_OPTIONS_INIT;
     const pst_migrate_options migrate = PST_MIGRATE_OPTIONS_INIT;
     const pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
-    say("pst_stash_options", pst_ticket_stash(ticket, group, &stash, NULL));
-    say("pst_migrate_options", pst_ticket_demote(ticket, &migrate, NULL));
-    say("pst_restore_options", pst_ticket_restore(ticket, group, &restore, NULL));
+    say("pst_stash_options", pst_ticket_stash(ticket, group, END(stash), NULL));
+    say("pst_migrate_options", pst_ticket_demote(ticket, END(migrate), NULL));
+    also("promote", pst_ticket_promote(ticket, END(migrate), NULL));
+    say("pst_restore_options", pst_ticket_restore(ticket, group, END(restore), NULL));
     need("ticket's end", pst_ticket_destroy(ticket));
     need("group's end", pst_group_destroy(group));
     need("pool's end", pst_pool_destroy(pool));
@@ -116,16 +142,25 @@ static void check_device(void)
     pst_calibrate_config calibrate = PST_CALIBRATE_CONFIG_INIT;
     calibrate.bytes = 1u << 20;
     calibrate.repetitions = 1;
-    say("pst_calibrate_config", pst_device_calibrate(device, &calibrate, &rates));
+    say("pst_calibrate_config", pst_device_calibrate(device, END(calibrate), &rates));
     check_groups(device);
     check_tickets(device);
     const pst_arena_config config = PST_ARENA_CONFIG_INIT;
-    say("pst_arena_config", pst_arena_create(device, NULL, &config, &arena));
+    say("pst_arena_config", pst_arena_create(device, NULL, END(config), &arena));
     pst_arena_destroy(arena);
     need("arena", pst_arena_create(device, NULL, NULL, &arena));
     GET(pst_arena_stats, pst_arena_get_stats(arena, out));
     need("arena's end", pst_arena_destroy(arena));
     need("device's end", pst_device_close(device));
+}
+
+static ptrdiff_t read_text(void *source, void *buffer, size_t bytes)
+{
+    const char **left = source;
+    const size_t num = strlen(*left) < bytes ? strlen(*left) : bytes;
+    memcpy(buffer, *left, num);
+    *left += num;
+    return (ptrdiff_t)num;
 }
 
 static void check_traces(void)
@@ -134,99 +169,153 @@ static void check_traces(void)
                                               {.line = 2, .op = PST_TRACE_FREE}};
     pst_trace *trace = NULL, *other = NULL;
     pst_trace_config config = PST_TRACE_CONFIG_INIT;
-    say("pst_trace_config", pst_trace_make(&config, rows, 2, &trace));
+    pst_trace_reader *reader = NULL;
+    const char *left = "op,id,size,stream,phase,layer,micro_batch,rank,tag\n"
+                       "malloc,1,8,0,,,,0,static\nfree,1,8,0,,,,0,static\n";
+    also("read", pst_trace_read(END(config), read_text, &left, &trace));
+    pst_trace_destroy(trace);
+    trace = NULL;
+    also("reader", pst_trace_reader_open(END(config), read_text, &left, &reader));
+    pst_trace_reader_close(reader);
+    say("pst_trace_config", pst_trace_make(END(config), rows, 2, &trace));
     pst_trace_destroy(trace);
     pst_trace_derivation derivation = PST_TRACE_DERIVATION_INIT;
     derivation.num_layers = 2;
-    say("pst_trace_derivation", pst_trace_derive(&derivation, &other));
+    say("pst_trace_derivation", pst_trace_derive(END(derivation), &other));
     pst_trace_destroy(other);
     derivation.struct_size -= CUT;
-    need("trace", pst_trace_derive(&derivation, &trace));
+    need("trace", pst_trace_derive(END(derivation), &trace));
     GET(pst_trace_summary, pst_trace_get_summary(trace, 0, out));
     const pst_trace_expansion expansion = PST_TRACE_EXPANSION_INIT;
     other = NULL;
-    say("pst_trace_expansion", pst_trace_expand(trace, &expansion, &other));
+    say("pst_trace_expansion", pst_trace_expand(trace, END(expansion), &other));
     pst_trace_destroy(other);
     pst_trace_destroy(trace);
 }
 
-static pst_status run_plan(pst_plan_problem problem, size_t config_bytes, uint64_t *peak)
+/* The larger tensors are of one block each, which may share addresses. */
+static pst_status run_plan(const pst_plan_problem *problem, size_t config_bytes)
 {
-    uint64_t offsets[2] = {0, 0};
+    uint64_t offsets[3] = {0, 0, 0};
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
     pst_plan plan;
     config.struct_size = config_bytes;
+    config.mode = PST_PLAN_BILEVEL;
     const pst_status status =
-        pst_plan_run_sized(&problem, &config, offsets, &plan, sizeof(plan) - CUT);
-    *peak = status == PST_OK ? plan.peak : 0;
+        pst_plan_run_sized(problem, END(config), offsets, &plan, sizeof(plan) - CUT);
+    num_bad += status == PST_OK && plan.peak != 1536;
     return status;
+}
+
+/* The other functions that take a problem. */
+static void also_plan(const pst_plan_problem *problem)
+{
+    const uint64_t offsets[3] = {0, 512, 512};
+    const pst_plan_range span = {0, 2};
+    pst_plan_fault fault = {PST_PLAN_OVERLAP, 0, 0};
+    uint64_t peak = 0, firsts[2] = {0, 0};
+    also("check", pst_plan_check(problem, offsets, &fault, &peak));
+    also("idle", pst_plan_idle(problem, offsets, 2048, &span, 1, firsts, NULL, 0));
+    num_bad += CUT == 0 && (fault.kind != PST_PLAN_RIGHT || peak != 1536 || firsts[1] != 1);
 }
 
 static void check_plans(void)
 {
-    const pst_plan_tensor tensors[2] = {
-        {.bytes = 512, .end = 2, .pin = PST_PLAN_FREE, .block = PST_PLAN_NO_BLOCK},
-        {.bytes = 1024, .end = 2, .pin = PST_PLAN_FREE, .block = PST_PLAN_NO_BLOCK}};
-    const pst_plan_problem init = PST_PLAN_PROBLEM_INIT;
+    const pst_plan_tensor tensors[3] = {
+        {.bytes = 512, .end = 4, .pin = PST_PLAN_FREE, .block = PST_PLAN_NO_BLOCK},
+        {.bytes = 1024, .end = 2, .pin = PST_PLAN_FREE, .block = 0},
+        {.bytes = 1024, .begin = 2, .end = 4, .pin = PST_PLAN_FREE, .block = 1}};
+    const pst_plan_block blocks[2] = {{.end = 2}, {.begin = 2, .end = 4}};
     const size_t config_bytes = sizeof(pst_plan_config) - CUT;
-    pst_plan_problem small = init, problem = init;
-    uint64_t peak = 0;
+    pst_plan_problem init = PST_PLAN_PROBLEM_INIT;
+    init.tensors = AT_END(tensors);
+    init.num_tensors = 3;
+    init.blocks = AT_END(blocks);
+    init.num_blocks = 2;
+    pst_plan_problem small = init;
     small.struct_size -= CUT;
     small.tensor_bytes -= CUT;
     small.block_bytes -= CUT;
-    problem = small;
-    problem.struct_size = init.struct_size;
-    say("pst_plan_problem", run_plan(problem, config_bytes, &peak));
-    problem = small;
-    problem.block_bytes = init.block_bytes;
-    say("pst_plan_block", run_plan(problem, config_bytes, &peak));
-    problem = small;
-    problem.tensor_bytes = init.tensor_bytes;
-    problem.tensors = tensors;
-    problem.num_tensors = 2;
-    say("pst_plan_tensor", run_plan(problem, config_bytes, &peak));
-    num_bad += peak != (CUT ? 0 : 1536);
-    say("pst_plan_config", run_plan(small, sizeof(pst_plan_config), &peak));
+    pst_plan_problem *problem = END(small);
+    problem->struct_size = init.struct_size;
+    say("pst_plan_problem", run_plan(problem, config_bytes));
+    also_plan(problem);
+    *problem = small;
+    problem->block_bytes = init.block_bytes;
+    say("pst_plan_block", run_plan(problem, config_bytes));
+    also_plan(problem);
+    *problem = small;
+    problem->tensor_bytes = init.tensor_bytes;
+    say("pst_plan_tensor", run_plan(problem, config_bytes));
+    also_plan(problem);
+    *problem = small;
+    say("pst_plan_config", run_plan(problem, sizeof(pst_plan_config)));
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    uint64_t offsets[3];
     config.struct_size -= CUT;
-    GET(pst_plan, pst_plan_run(&small, &config, NULL, out));
+    GET(pst_plan, pst_plan_run(problem, END(config), offsets, out));
 }
 
 static void check_memory(void)
 {
+    const pst_swap_shape shape = {.micro_batch = 1, .sequence_size = 8, .hidden_size = 8};
     pst_swap_config swap = PST_SWAP_CONFIG_INIT;
     pst_swap_choice choice;
     swap.num_tokens = swap.link_bytes_per_second = 1;
-    say("pst_swap_config", pst_swap_choose_sized(&swap, &choice, sizeof(choice) - CUT));
+    also("swap_model", pst_swap_model(&shape, END(swap)));
+    say("pst_swap_config", pst_swap_choose_sized(END(swap), &choice, sizeof(choice) - CUT));
     swap.struct_size -= CUT;
-    GET(pst_swap_choice, pst_swap_choose(&swap, out));
+    GET(pst_swap_choice, pst_swap_choose(END(swap), out));
+    const uint64_t demand = 2;
+    pst_pool_config pool = PST_POOL_CONFIG_INIT;
     pst_memory_map_config config = PST_MEMORY_MAP_CONFIG_INIT;
     pst_memory_map map;
     config.gpu_bytes = 1u << 20;
-    say("pst_memory_map_config", pst_memory_map_make_sized(&config, &map, sizeof(map) - CUT));
+    config.demand_pages = &demand;
+    config.num_demands = 1;
+    config.pool = END(pool);
     config.struct_size -= CUT;
-    GET(pst_memory_map, pst_memory_map_make(&config, out));
+    also("pool of a map", pst_memory_map_make_sized(END(config), &map, sizeof(map) - CUT));
+    pool.struct_size -= CUT;
+    config.pool = END(pool);
+    config.struct_size += CUT;
+    say("pst_memory_map_config", pst_memory_map_make_sized(END(config), &map, sizeof(map) - CUT));
+    config.struct_size -= CUT;
+    GET(pst_memory_map, pst_memory_map_make(END(config), out));
+}
+
+static bool go_on(void *user, const pst_estimate_event *event)
+{
+    (void)user;
+    return event->number < 2;
 }
 
 static void check_estimates(void)
 {
-    pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;
-    config.num_layers = 2;
-    config.hidden_size = config.vocab_size = config.sequence_size = 64;
-    config.num_heads = config.num_experts = config.experts_per_token = 2;
-    config.ffn_size = config.expert_ffn_size = 128;
-    say("pst_estimate_config", pst_estimate_check(&config));
-    config.struct_size -= CUT;
-    GET(pst_estimate_params, pst_estimate_get_params(&config, out));
-    GET(pst_estimate_ledger, pst_estimate_get_ledger(&config, true, out));
-    GET(pst_estimate_memory, pst_estimate_get_memory(&config, 0, NULL, out));
-    GET(pst_estimate_modules, pst_estimate_get_modules(&config, PST_ESTIMATE_MOE, out));
-    GET(pst_estimate_moe, pst_estimate_get_moe(&config, 2, out));
-    GET(pst_estimate_traffic, pst_estimate_get_traffic(&config, 0, out));
+    pst_estimate_config init = PST_ESTIMATE_CONFIG_INIT;
+    pst_estimate_states states;
+    pst_estimate_process_group group;
+    init.num_layers = 2;
+    init.hidden_size = init.vocab_size = init.sequence_size = 64;
+    init.num_heads = init.num_experts = init.experts_per_token = 2;
+    init.ffn_size = init.expert_ffn_size = 128;
+    pst_estimate_config *config = END(init);
+    say("pst_estimate_config", pst_estimate_check(config));
+    also("states", pst_estimate_get_states(config, 0, &states));
+    also("timeline", pst_estimate_get_timeline(config, 0, go_on, NULL));
+    also("process group", pst_estimate_get_process_group(config, PST_PARALLEL_DATA, 0, &group));
+    config->struct_size -= CUT;
+    GET(pst_estimate_params, pst_estimate_get_params(config, out));
+    GET(pst_estimate_ledger, pst_estimate_get_ledger(config, true, out));
+    GET(pst_estimate_memory, pst_estimate_get_memory(config, 0, NULL, out));
+    GET(pst_estimate_modules, pst_estimate_get_modules(config, PST_ESTIMATE_MOE, out));
+    GET(pst_estimate_moe, pst_estimate_get_moe(config, 2, out));
+    GET(pst_estimate_traffic, pst_estimate_get_traffic(config, 0, out));
 }
 
 int main(void)
 {
+    setvbuf(stdout, NULL, _IONBF, 0); /* what was said before a crash */
     check_device();
     check_traces();
     check_plans();

@@ -64,7 +64,7 @@ consume_pkgconfig() {
 check_inits() {
     for header in "$source"/include/pagestash/*.h; do
         for name in $(sed -n 's/^#define \(PST_[A-Z_]*_INIT\)\b.*/\1/p' "$header"); do
-            grep -q "$name)" "$here/inits.c" || fail "$name is missing in inits.c"
+            grep -qw "$name" "$here/inits.c" || fail "$name is missing in inits.c"
         done
     done
     for compiler in 'gcc c' 'clang c' 'g++ c++' 'clang++ c++'; do

@@ -174,7 +174,7 @@ static int take_blocks(plan_job *job)
         block_of[p] = is_layer_pass(&passes[p]) ? num : PST_PLAN_NO_BLOCK;
         if (block_of[p] == PST_PLAN_NO_BLOCK)
             continue;
-        job->blocks[num] = (pst_plan_block){passes[p].begin, passes[p].end, 0};
+        job->blocks[num] = (pst_plan_block){.begin = passes[p].begin, .end = passes[p].end};
         hashes[2 * num] = fold(UINT64_C(0xcbf29ce484222325), passes[p].phase);
         hashes[2 * num + 1] = num;
         num++;

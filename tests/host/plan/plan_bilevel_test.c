@@ -27,7 +27,7 @@ static void add_pass(layers *at, uint32_t kind, uint32_t n, uint64_t length)
 {
     uint64_t state = kind + 1;
     const uint32_t block = at->of.problem.num_blocks++;
-    at->blocks[block] = (pst_plan_block){at->now, at->now + length, kind};
+    at->blocks[block] = (pst_plan_block){.begin = at->now, .end = at->now + length, .kind = kind};
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t from = scene_random(&state, length);
         const uint64_t to = from + 1 + scene_random(&state, length - from);
@@ -96,7 +96,7 @@ PST_TEST(PlanBilevel, CostsWhatRectanglesCost)
     layers at;
     begin(&at);
     add(&at, 4, 0, 3, PST_PLAN_NO_BLOCK); /* the gradient that comes in */
-    at.blocks[at.of.problem.num_blocks++] = (pst_plan_block){1, 8, 0};
+    at.blocks[at.of.problem.num_blocks++] = (pst_plan_block){.begin = 1, .end = 8};
     add(&at, 10, 4, 6, 0);
     add(&at, 4, 7, 9, PST_PLAN_NO_BLOCK); /* the one that goes out */
     CHECK_OK(plan(&at, PST_PLAN_FLAT));
@@ -118,7 +118,7 @@ PST_TEST(PlanBilevel, PassIsAsLowAsCanBe)
         at.of.problem.num_blocks = 0;
         at.now = 0;
         uint64_t state = kind;
-        at.blocks[at.of.problem.num_blocks++] = (pst_plan_block){0, 6, 0};
+        at.blocks[at.of.problem.num_blocks++] = (pst_plan_block){.end = 6};
         for (uint32_t i = 0; i < 6; i++) {
             const uint64_t from = scene_random(&state, 6);
             add(&at, 1 + scene_random(&state, 4), from, from + 1 + scene_random(&state, 6 - from),
@@ -146,7 +146,7 @@ PST_TEST(PlanBilevel, CapacityBetweenTheBounds)
     layers at;
     begin(&at);
     add(&at, 4, 0, 3, PST_PLAN_NO_BLOCK);
-    at.blocks[at.of.problem.num_blocks++] = (pst_plan_block){1, 8, 0};
+    at.blocks[at.of.problem.num_blocks++] = (pst_plan_block){.begin = 1, .end = 8};
     add(&at, 10, 4, 6, 0);
     at.of.problem.capacity = 13;
     CHECK_OK(plan(&at, PST_PLAN_BILEVEL));
@@ -193,7 +193,7 @@ PST_TEST(PlanBilevel, RefusesWhatIsNotOfAKind)
     refused(&at, "pinned");
     at = good;
     at.of.problem.num_tensors = 4;
-    at.blocks[1] = (pst_plan_block){5, 11, 0};
+    at.blocks[1] = (pst_plan_block){.begin = 5, .end = 11};
     for (uint32_t i = 0; i < 4; i++) {
         pst_plan_tensor copy = at.of.tensors[i];
         copy.begin += 5;

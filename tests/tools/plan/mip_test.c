@@ -345,7 +345,8 @@ static void two_levels(void)
         {4, 7, 8, PST_PLAN_FREE, 0, 1},  {6, 3, 6, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK},
         {5, 9, 12, PST_PLAN_FREE, 0, 2},
     };
-    static const pst_plan_block blocks[] = {{1, 4, 0}, {5, 8, 0}, {9, 12, 1}};
+    static const pst_plan_block blocks[] = {
+        {.begin = 1, .end = 4}, {.begin = 5, .end = 8}, {.begin = 9, .end = 12, .kind = 1}};
     pst_plan_problem problem = problem_of(tensors, 9, 1);
     problem.blocks = blocks;
     problem.num_blocks = 3;
