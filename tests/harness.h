@@ -2,7 +2,7 @@
  *
  *   PST_TEST(Ring, WrapsAround)
  *   {
- *       CHECK_EQ(psti_ring_slot(8, 8), 0);
+ *       CHECK_EQ(psti_min_u64(8, 9), 8);
  *   }
  *
  * A failed CHECK returns from the function it stands in, which must return void. A helper that
@@ -35,7 +35,7 @@ typedef void (*psti_test_function)(void *arg);
 
 /* Registers fn(arg) as test suite.name; arg must live until the end. Copies both names. To be
  * called before main, from a constructor: a suite that runs over several devices registers itself
- * once for each, as Conformance/host, Conformance/simt, Conformance/cuda. */
+ * once for each, as Tickets/host, Tickets/simt, Tickets/cuda. */
 void psti_test_register_at(const char *file, int line, const char *suite, const char *name,
                            psti_test_function fn, void *arg);
 #define psti_test_register(suite, name, fn, arg) \

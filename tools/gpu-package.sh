@@ -18,7 +18,6 @@ log=$build/package.log
 {
     cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=90-real \
         -DPAGESTASH_CUDA=ON -DPAGESTASH_TEST_TSAN=OFF -DPAGESTASH_COMMIT="$commit" \
-        -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON \
         -DJANSSON_LIBRARY="$jansson" \
         -DCMAKE_EXE_LINKER_FLAGS="-static-libgcc -static-libstdc++" &&
         cmake --build "$build" --target pagestash-cli pagestash_bench pagestash_tests pagestash \

@@ -27,8 +27,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise Stop(USAGE, message)
 
+    def parse_args(self, args=None, namespace=None):
+        """--json stands alone or as --json=FILE: it never takes the next word."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_args(["--json=-" if word == "--json" else word for word in words],
+                                  namespace)
+
     def add_json(self):
-        self.add_argument("--json", nargs="?", const="-", metavar="FILE",
+        self.add_argument("--json", metavar="[=FILE]",
                           help="write the report; without FILE to stdout, and no table then")
 
     def check_json(self, path):

@@ -41,7 +41,7 @@ static int measure_pages(bench_rig *rig)
     return tool_status(pst_group_destroy(group));
 }
 
-/* ---- plan ---- */
+/* ---- how much is made ---- */
 
 static void choose_slots(bench_rig *rig)
 {

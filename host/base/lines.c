@@ -147,7 +147,8 @@ bool psti_field_address(psti_field field, uint64_t *out)
     return true;
 }
 
-const char *psti_field_shown(psti_field field, char out[PSTI_SHOWN_BYTES])
+/* As it may be printed: clipped, and everything odd as '?'. */
+static const char *field_shown(psti_field field, char out[PSTI_SHOWN_BYTES])
 {
     const size_t most = PSTI_SHOWN_BYTES - 4;
     const size_t length = field.length < most ? field.length : most;
@@ -165,8 +166,8 @@ pst_status psti_field_bad(const psti_lines *lines, const char *name, psti_field 
     char shown[PSTI_SHOWN_BYTES];
     if (field.text == NULL)
         return psti_lines_bad(lines, "field %s: missing: allowed is %s", name, allowed);
-    return psti_lines_bad(lines, "field %s: \"%s\": allowed is %s", name,
-                          psti_field_shown(field, shown), allowed);
+    return psti_lines_bad(lines, "field %s: \"%s\": allowed is %s", name, field_shown(field, shown),
+                          allowed);
 }
 
 pst_status psti_field_number(const psti_lines *lines, const char *name, psti_field field,

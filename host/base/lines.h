@@ -43,8 +43,6 @@ bool psti_field_word(psti_field field, const char *const *words, int first, int 
 /* The number, decimal digits or, where allowed, hexadecimal after 0x. */
 bool psti_field_u64(psti_field field, uint64_t max, uint64_t *out);
 bool psti_field_address(psti_field field, uint64_t *out);
-/* As it may be printed: clipped, and everything odd as '?'. */
-const char *psti_field_shown(psti_field field, char out[PSTI_SHOWN_BYTES]);
 
 /* INVALID, with the message FILE:LINE: field NAME: "value": allowed is ... */
 pst_status psti_field_bad(const psti_lines *lines, const char *name, psti_field field,

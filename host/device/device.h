@@ -1,7 +1,7 @@
 /* Room device: one table of functions per kind of device, and what fills it: the host's memory and
  * recorded graphs (device_host.c, host_graph.c), the CUDA runtime (device_cuda*.c, the only host files
  * that call CUDA).
- * Uses base and the launches of kernels/. Used by stash and comm. */
+ * Uses base and the launches of kernels/. Used by stash, comm and arena. */
 #ifndef PSTI_HOST_DEVICE_H
 #define PSTI_HOST_DEVICE_H
 

@@ -97,10 +97,6 @@ psti_live psti_nothing_live(const pst_estimate_config *config, const psti_chunk_
 uint64_t psti_live_after(void *live, const psti_pass *pass);
 
 psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage);
-/* live: for each chunk of a stage, the micro-batches that are when psti_live_after is highest, the
- * first time. Fails: INVALID (what they save exceeds 64 bits). */
-pst_status psti_find_peak(const pst_estimate_config *config, uint64_t stage,
-                          const psti_chunk_saved *chunks, uint64_t *live);
 
 /* ---- estimate_transient.c ---- */
 

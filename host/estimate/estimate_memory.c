@@ -173,8 +173,10 @@ uint64_t psti_live_after(void *live, const psti_pass *pass)
     return psti_plus(self->saved_bytes, psti_paging_bytes(self->config, &self->moe, self->num_moe));
 }
 
-pst_status psti_find_peak(const pst_estimate_config *config, uint64_t stage,
-                          const psti_chunk_saved *chunks, uint64_t *live)
+/* live: for each chunk of a stage, the micro-batches that are when psti_live_after is highest, the
+ * first time. Fails: INVALID (what they save exceeds 64 bits). */
+static pst_status find_peak(const pst_estimate_config *config, uint64_t stage,
+                            const psti_chunk_saved *chunks, uint64_t *live)
 {
     const psti_pipeline pipeline = psti_pipeline_of(config, stage);
     const uint64_t most = psti_pipeline_most_live(&pipeline);
@@ -205,7 +207,7 @@ static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
 {
     const uint64_t head = psti_fill_chunks(config, stage, chunks);
     const saved self = saved_of(config, stage);
-    PSTI_TRY(psti_find_peak(config, stage, chunks, live));
+    PSTI_TRY(find_peak(config, stage, chunks, live));
     PSTI_TRY(pst_estimate_get_states(config, stage, &memory->states));
     memory->num_micro_batches = psti_num_micro_batches(config);
     memory->head_bytes = head;

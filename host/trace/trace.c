@@ -19,8 +19,8 @@ typedef struct builder {
     bool is_over;            /* behind the iteration to take */
 } builder;
 
-const char *psti_trace_where(const pst_trace_config *config, uint64_t line,
-                             char out[PSTI_WHERE_BYTES])
+static const char *trace_where(const pst_trace_config *config, uint64_t line,
+                               char out[PSTI_WHERE_BYTES])
 {
     snprintf(out, PSTI_WHERE_BYTES, "%.200s:%s%" PRIu64, psti_trace_name(config),
              psti_trace_kinds[config->format]->has_lines ? "" : " event ", line);
@@ -37,7 +37,7 @@ pst_status psti_trace_bad(const char *file, int source_line, const pst_trace_con
     vsnprintf(text, sizeof(text), format, values);
     va_end(values);
     return psti_fail(PST_E_INVALID, file, source_line, "%s: field %s: %s",
-                     psti_trace_where(config, line, where), field, text);
+                     trace_where(config, line, where), field, text);
 }
 
 #define BAD(build, row, field, ...) PSTI_TRACE_BAD((build)->config, (row)->line, field, __VA_ARGS__)

@@ -152,8 +152,6 @@ struct pst_trace {
 
 /* "trace.csv:12", or "trace.pickle: event 12". */
 enum { PSTI_WHERE_BYTES = 256 };
-const char *psti_trace_where(const pst_trace_config *config, uint64_t line,
-                             char out[PSTI_WHERE_BYTES]);
 /* "trace.csv:12: field id: ..." */
 __attribute__((format(printf, 6, 7))) pst_status psti_trace_bad(const char *file, int source_line,
                                                                 const pst_trace_config *config,

@@ -163,6 +163,9 @@ class Goals(unittest.TestCase):
         """The worst figure of each goal, whether that is enough, and where it stood, in a report that
         nobody measured."""
         data = BENCH.parent / "tests/data/bench"
+        verdicts = run(sys.executable, str(BENCH / "goals.py"), "--json", str(data / "goals.json"))
+        self.assertEqual((verdicts.returncode, verdicts.stderr), (0, ""))  # and no file is taken
+        self.assertIn('"goals"', verdicts.stdout)
         result = run(sys.executable, str(BENCH / "goals.py"), str(data / "goals.json"))
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(result.stdout, (data / "goals.txt").read_text(encoding="ascii"))

@@ -109,14 +109,14 @@ uint64_t conf_seed(uint32_t i)
     return last_seed;
 }
 
-void conf_report(const char *file, int line, const char *text)
+static void report(const char *file, int line, const char *text)
 {
     psti_test_fail(file, line, "%s", text);
 }
 
 ls_options conf_options(pst_pool_mode mode, uint64_t num_pages, uint64_t seed)
 {
-    return (ls_options){.mode = mode, .num_pages = num_pages, .seed = seed, .report = conf_report};
+    return (ls_options){.mode = mode, .num_pages = num_pages, .seed = seed, .report = report};
 }
 
 static void place(shape *made)

@@ -43,8 +43,6 @@ uint64_t conf_bytes(const conf_run *conf, uint64_t bytes);
 /* Seed of random case number `i`; printed where the test fails. */
 uint64_t conf_seed(uint32_t i);
 
-void conf_report(const char *file, int line, const char *text);
-
 /* Options with what every test wants. */
 ls_options conf_options(pst_pool_mode mode, uint64_t num_pages, uint64_t seed);
 

@@ -16,9 +16,6 @@ PST_BEGIN_DECLS
  * + n. NULL: defaults. Not while another thread uses a simt device. Fails: INVALID, NOMEM. */
 pst_status psti_simt_device_open(const simt_options *options, pst_device **device_out);
 
-/* Launches since the last open. */
-uint64_t psti_simt_num_launches(void);
-
 /* The options and the count of launches, without opening. */
 void psti_simt_configure(const simt_config *config);
 

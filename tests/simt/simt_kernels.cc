@@ -19,11 +19,6 @@ void psti_simt_configure(const simt_config *config)
     __atomic_store_n(&num_launches, 0, __ATOMIC_RELAXED);
 }
 
-uint64_t psti_simt_num_launches(void)
-{
-    return __atomic_load_n(&num_launches, __ATOMIC_RELAXED);
-}
-
 /* As grid_of in kernels/cuda/launch.cu, within max_blocks. */
 static uint32_t grid_of(uint32_t blocks_per_sm, uint32_t num_sms, uint64_t work)
 {

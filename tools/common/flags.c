@@ -236,6 +236,28 @@ static bool describe(const flag *entry, int index, struct argp_option *out)
     return out->name != NULL;
 }
 
+/* argp would take the beginning of a name, too; a flag has one name. */
+static bool are_whole_names(const struct argp_option *list, int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const struct argp_option *option = list;
+        const char *name = argv[i] + 2;
+        const size_t length = strcspn(name, "=");
+        if (strncmp(argv[i], "--", 2) != 0)
+            continue;
+        while (option->name != NULL &&
+               (strncmp(option->name, name, length) != 0 || option->name[length] != '\0'))
+            option++;
+        if (option->name == NULL) {
+            tool_fail(TOOL_USAGE, "unrecognized option '--%.*s'", (int)length, name);
+            return false;
+        }
+        if (option->arg != NULL && !(option->flags & OPTION_ARG_OPTIONAL) && name[length] == '\0')
+            i++; /* its value */
+    }
+    return true;
+}
+
 int flags_parse(const flag_table *table, int argc, char **argv, void *options)
 {
     int num = 0;
@@ -253,7 +275,9 @@ int flags_parse(const flag_table *table, int argc, char **argv, void *options)
             list[num + i].group = num + 1 + i;
         const struct argp parser = {.options = list, .parser = parse_option, .doc = table->doc};
         parsing self = {table, options};
-        error = argp_parse(&parser, argc, argv, ARGP_NO_HELP, NULL, &self);
+        error = EINVAL;
+        if (are_whole_names(list, argc, argv))
+            error = argp_parse(&parser, argc, argv, ARGP_NO_HELP, NULL, &self);
     }
     for (int i = 0; i < num && list != NULL; i++) {
         free((char *)list[i].name);

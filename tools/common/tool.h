@@ -1,6 +1,6 @@
 /* Room tools/common: what all commands share: options, messages, files, JSON, numbers with units.
- * Uses the public headers, argp and jansson. Used by every command and every benchmark. This file:
- * exit codes, the table's entry, one-line messages. */
+ * Uses the public headers, argp, jansson, and host/base/lines.h for the routing reader. Used by every
+ * command and every benchmark. This file: exit codes, the table's entry, one-line messages. */
 #ifndef PAGESTASH_TOOL_H
 #define PAGESTASH_TOOL_H
 

@@ -72,7 +72,7 @@
     F(PAGE_ROWS, EXPERTS, "page-rows", POSITIVE, "N", "as --moe-paged-stash-page-size")            \
     F(PAGE_SIZE, EXPERTS, "page-size", SIZE, "BYTES", "of a page of the pool (256KiB)")            \
     F(HEADROOM, EXPERTS, "headroom", RATIO, "X",                                                   \
-      "pages for X balanced loads, as --moe-paged-stash-buffer-size-factor-cuda (1.1)")            \
+      "times the pages of an even routing, as --moe-paged-stash-buffer-size-factor-cuda (1.1)")    \
     F(MOE_PROBS, EXPERTS, "moe-probs", CHOICE, "act|unpermute", "where they are applied (act)")    \
     F(TENSOR, PARALLEL, "tensor-model-parallel-size", POSITIVE, "N", "(1)")                        \
     F(PIPELINE, PARALLEL, "pipeline-model-parallel-size", POSITIVE, "N", "(1)")                    \

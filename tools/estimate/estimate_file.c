@@ -11,7 +11,7 @@
 
 enum { VOCABULARY_BYTES = 64 << 20 };
 
-int estimate_parse_json(const char *name, const char *text, size_t bytes, json_t **root_out)
+static int parse_json(const char *name, const char *text, size_t bytes, json_t **root_out)
 {
     json_error_t error;
     *root_out = NULL;
@@ -67,7 +67,7 @@ static int read_file(int file, const char *path, size_t max, json_t **root_out)
         return tool_fail(TOOL_NO, "out of memory for %s", path);
     int code = read_all(file, path, max, text, &bytes);
     if (code == TOOL_OK)
-        code = estimate_parse_json(path, text, bytes, root_out);
+        code = parse_json(path, text, bytes, root_out);
     free(text);
     return code;
 }

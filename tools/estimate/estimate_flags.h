@@ -190,7 +190,6 @@ int estimate_refuse(const estimate_line *line, const char *format, ...)
 
 /* estimate_file.c: an object, no key twice, of at most max_bytes; the caller's. TOOL_INPUT. */
 int estimate_load_json(const char *path, size_t max_bytes, json_t **root_out);
-int estimate_parse_json(const char *name, const char *text, size_t bytes, json_t **root_out);
 /* Keys of a vocabulary. */
 int estimate_count_words(const char *path, uint64_t *words_out);
 

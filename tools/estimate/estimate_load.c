@@ -20,7 +20,7 @@ typedef struct ratio {
 /* The loads of one GPU's experts against even routing, in PARTS. */
 typedef struct load {
     uint64_t capacity; /* of the heaviest layer */
-    uint64_t slack;    /* of all live layers together */
+    uint64_t headroom; /* of all live layers together */
 } load;
 
 /* ---- what the library knows ---- */
@@ -216,7 +216,7 @@ static void apply(const estimate_options *options, const load *of, pst_estimate_
         config->capacity_den = PARTS;
     }
     if (!options->has_headroom) {
-        config->headroom_num = of->slack;
+        config->headroom_num = of->headroom;
         config->headroom_den = PARTS;
     }
 }
@@ -245,5 +245,5 @@ int estimate_read_load(estimate_options *options)
                          "--%s: at most %" PRIu64 ".%03" PRIu64 " of even rows in a layer, %" PRIu64
                          ".%03" PRIu64 " in all that live",
                          options->routing != NULL ? "routing" : "moe-load-cv", of.capacity / PARTS,
-                         of.capacity % PARTS, of.slack / PARTS, of.slack % PARTS);
+                         of.capacity % PARTS, of.headroom / PARTS, of.headroom % PARTS);
 }

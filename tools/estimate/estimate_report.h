@@ -19,8 +19,6 @@ pst_status estimate_each_group(const pst_estimate_config *config, pst_parallel p
                                void (*on_group)(void *user,
                                                 const pst_estimate_process_group *group),
                                void *user);
-/* Of a kind; 1 where there is none. */
-uint64_t estimate_group_size(const pst_estimate_config *config, pst_parallel parallel);
 
 /* estimate_names.c: words for what the figures are of. */
 const char *estimate_parallel_name(pst_parallel parallel);

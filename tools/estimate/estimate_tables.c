@@ -147,7 +147,8 @@ void estimate_print_products(const estimate_figures *figures)
 
 /* ---- transfers ---- */
 
-uint64_t estimate_group_size(const pst_estimate_config *config, pst_parallel parallel)
+/* Of a kind; 1 where there is none. */
+static uint64_t group_size(const pst_estimate_config *config, pst_parallel parallel)
 {
     pst_estimate_process_group group;
     return pst_estimate_get_process_group(config, parallel, 0, &group) == PST_OK ? group.size : 1;
@@ -252,7 +253,7 @@ int estimate_print_traffic(const estimate_figures *figures)
         "of a call, wire bytes of an iteration in a ring\n");
     for (int kind = 0; kind < PST_NUM_PARALLELS; kind++) {
         const pst_parallel parallel = (pst_parallel)kind;
-        if (estimate_group_size(config, parallel) > 1)
+        if (group_size(config, parallel) > 1)
             TOOL_TRY(print_groups(figures->options, parallel));
         if (!has_ops(figures, parallel))
             continue;

@@ -135,7 +135,7 @@ static json_t *placements(const plan_job *job)
     return list;
 }
 
-/* The instant and the tensors whose sizes sum to the load. */
+/* The instant and the tensors whose sizes sum to the live bytes. */
 static json_t *proof(const plan_job *job)
 {
     json_t *object = json_object();

@@ -146,7 +146,8 @@ static void draw_rest(psti_random_run *run)
     config->loss = (pst_loss)below(run, 3);
 }
 
-void psti_draw_candidate(psti_random_run *run)
+/* One that may not. */
+static void draw_candidate(psti_random_run *run)
 {
     run->config = (pst_estimate_config)PST_ESTIMATE_CONFIG_INIT;
     draw_split(run);
@@ -162,7 +163,7 @@ void psti_draw_candidate(psti_random_run *run)
 void psti_draw_run(psti_random_run *run)
 {
     do {
-        psti_draw_candidate(run);
+        draw_candidate(run);
     } while (pst_estimate_check(&run->config) != PST_OK);
 }
 

@@ -18,8 +18,6 @@ typedef struct psti_random_run {
 uint64_t psti_random_below(uint64_t *state, uint64_t limit);
 /* Into run, whose state is drawn from: a config that passes its checks. */
 void psti_draw_run(psti_random_run *run);
-/* One that may not. */
-void psti_draw_candidate(psti_random_run *run);
 
 /* Every number of a config, in its order. */
 typedef struct psti_field {

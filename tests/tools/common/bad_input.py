@@ -53,6 +53,8 @@ class Usage(CommandTest):
                 (["--json=/no/such/folder/x"], ["--json /no/such/folder/x"]),
                 (["--json="], ["--json"]),
                 (["--bogus"], ["--bogus"]),
+                (["--hidden", 64], ["--hidden"]),  # no beginning of a name
+                (["--hidden=64"], ["--hidden"]),
                 (["stray"], ["stray"]),
                 (["--hidden-size"], ["--hidden-size"])):
             with self.subTest(flags=flags):

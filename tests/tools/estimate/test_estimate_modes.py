@@ -399,7 +399,7 @@ class ModesTest(CommandTest):
             live, layers = 32, 32 // p
             z = statistics.NormalDist().inv_cdf(1 - 1e-3 / live)
             capacity = math.ceil(1000 * (1 + z * float(cv)))
-            slack = math.ceil(1000 * (1 + z * float(cv) / math.sqrt(layers)))
+            headroom = math.ceil(1000 * (1 + z * float(cv) / math.sqrt(layers)))
             capacity = min(capacity, 2000) # the worst with ep 2: all rows on one GPU
             base = self.fit(*flags)["needed_bytes"]
             needed = self.same_memory(
@@ -410,7 +410,7 @@ class ModesTest(CommandTest):
             self.same_memory(
                 [*flags, "--moe-buffer", "paged", "--moe-load-cv", cv],
                 [*flags, "--moe-buffer", "paged", "--moe-expert-rank-capacity-factor",
-                 self.decimals(capacity), "--headroom", self.decimals(slack)])
+                 self.decimals(capacity), "--headroom", self.decimals(headroom)])
 
     def test_a_load_is_at_most_the_worst(self):
         flags = [*MIXTRAL, *world(8, ep=2, etp=1), "--moe-buffer"]
@@ -439,14 +439,14 @@ class ModesTest(CommandTest):
             return [Fraction(sum(counts[i * size:(i + 1) * size]) * ep, total)
                     for i in range(ep)] if total else []
         capacity = max(ratio for row in rows for ratio in ratios(row[2]))
-        slack = max(ratio for step in {row[0] for row in rows} for ratio in ratios(
+        headroom = max(ratio for step in {row[0] for row in rows} for ratio in ratios(
             [sum(column) for column in zip(*(row[2] for row in rows if row[0] == step))]))
-        capacity, slack = (self.decimals(math.ceil(1000 * ratio)) for ratio in (capacity, slack))
+        capacity, headroom = (self.decimals(math.ceil(1000 * ratio)) for ratio in (capacity, headroom))
         flags = [*MIXTRAL, *world(8, ep=ep, etp=1), "--moe-buffer", "paged"]
         self.same_memory([*flags, "--routing", path],
                          [*flags, "--moe-expert-rank-capacity-factor", capacity,
-                          "--headroom", slack])
-        return capacity, slack
+                          "--headroom", headroom])
+        return capacity, headroom
 
     def test_load_of_a_trace(self):
         self.assertEqual(self.check_trace([(0, 0, [4, 0, 1, 1, 1, 1, 2, 0]),
