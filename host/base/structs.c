@@ -23,7 +23,8 @@ pst_status psti_check_size(const char *what, uint64_t bytes, const char *type, s
     return PSTI_FAIL(PST_E_INVALID, "%s %llu: %s has %s bytes in pagestash %d.%d.%d, %s", what,
                      (unsigned long long)bytes, type, sizes, PST_VERSION_MAJOR, PST_VERSION_MINOR,
                      PST_VERSION_PATCH,
-                     bytes > known ? "which is older than the caller's headers" : "say its sizeof");
+                     bytes > known ? "which is older than the caller's headers"
+                                   : "pass its sizeof");
 }
 
 pst_status psti_take_struct(void *to, const void *from, const char *type, size_t first,

@@ -249,6 +249,9 @@ static void check_plans(void)
     say("pst_plan_tensor", run_plan(problem, config_bytes));
     also_plan(problem);
     *problem = small;
+    problem->num_tensors = UINT64_MAX; /* is refused before anything is copied */
+    num_bad += pst_plan_check(problem, NULL, NULL, NULL) != PST_E_INVALID;
+    *problem = small;
     say("pst_plan_config", run_plan(problem, sizeof(pst_plan_config)));
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
     uint64_t offsets[3];

@@ -4,7 +4,7 @@
 #   install   installs, moves, looks at what came out (the others need this one first)
 #   shared, static, pkgconfig, subdirectory   build and run consumer.c
 #   headers   every public header compiles alone, as C11 and as C++17, and inits.c as C11 and as
-#             C++11 to C++20, by gcc and clang, without warnings
+#             C++11 to C++20, by gcc and clang, without warnings; all also within extern "C"
 set -eu
 case=$1 source=$2 build=$3 version=$4
 work=$build/packaging

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""layout.py SOURCE_DIR [--write]: where every field of every public struct lies, as the compiler has it,
-must be what layout.txt says. So a change shows in a diff: lines may be added at the end of a struct that can
-grow, none may change. Such a struct also names its last bytes `padding`: older callers set what has no name to nothing."""
+"""layout.py SOURCE_DIR [--write]: where every field of every public struct lies, as the compiler has
+it, must be what layout.txt says. So a change shows in a diff: lines may be added at the end of a struct
+that can grow, none may change. Such a struct also names its last bytes, `padding`: what older callers
+leave in bytes without a name is not 0."""
 
 import pathlib
 import re
