@@ -7,8 +7,6 @@
 #define KEEPS_ITS_START(type, bytes) \
     _Static_assert(sizeof(type) >= (bytes), #type " had more fields in version 0.1");
 PSTI_GROWING_STRUCTS(KEEPS_ITS_START)
-#define IS_FROZEN(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " is frozen");
-PSTI_FROZEN_STRUCTS(IS_FROZEN)
 
 pst_status psti_check_size(const char *what, uint64_t bytes, const char *type, size_t first,
                            size_t known)

@@ -6,8 +6,9 @@
 
 #include "host/base/base.h"
 
-/* X(struct, bytes it had in version 0.1). Fields are added at the end of a struct. New
- * fields start at or after this many bytes; older callers have only padding before that. */
+/* X(struct, bytes it had in version 0.1). All other public structs are frozen:
+ * tests/packaging/layout.txt has every field of both kinds. New fields go to the end of a struct, at
+ * or after this many bytes: older callers have only padding before that. */
 #define PSTI_GROWING_STRUCTS(X)   \
     X(pst_arena_config, 88)       \
     X(pst_arena_stats, 432)       \
@@ -40,34 +41,6 @@
     X(pst_trace_derivation, 96)   \
     X(pst_trace_expansion, 64)    \
     X(pst_trace_summary, 88)
-
-/* X(struct, its bytes), for ever. */
-#define PSTI_FROZEN_STRUCTS(X)        \
-    X(pst_copy_choice, 24)            \
-    X(pst_copy_rate, 16)              \
-    X(pst_copy_rates, 280)            \
-    X(pst_env_info, 56)               \
-    X(pst_estimate_entry, 24)         \
-    X(pst_estimate_event, 64)         \
-    X(pst_estimate_module, 112)       \
-    X(pst_estimate_op, 48)            \
-    X(pst_estimate_process_group, 24) \
-    X(pst_estimate_states, 72)        \
-    X(pst_graph_info, 16)             \
-    X(pst_group_usage, 24)            \
-    X(pst_launch_options, 16)         \
-    X(pst_pattern, 24)                \
-    X(pst_plan_fault, 24)             \
-    X(pst_plan_range, 16)             \
-    X(pst_plan_row, 40)               \
-    X(pst_pool_status, 256)           \
-    X(pst_region, 16)                 \
-    X(pst_swap_filled, 32)            \
-    X(pst_swap_shape, 48)             \
-    X(pst_swap_tensor, 16)            \
-    X(pst_trace_pass, 32)             \
-    X(pst_trace_request, 56)          \
-    X(pst_trace_tensor, 88)
 
 enum {
 #define PSTI_FIRST_BYTES(type, bytes) psti_first_bytes_##type = (bytes),

@@ -18,7 +18,7 @@ REFUSED = r"(pst_\w+) INVALID: .*: \1 has \d+ bytes in pagestash \d+\.\d+\.\d+, 
 
 def growing(source):
     text = (source / "host/base/structs.h").read_text()
-    table = text[text.index("PSTI_GROWING_STRUCTS(X)"):text.index("PSTI_FROZEN_STRUCTS(X)")]
+    table = text[text.index("PSTI_GROWING_STRUCTS(X)"):text.index("enum {")]
     return sorted(re.findall(r"X\((pst_\w+), \d+\)", table))
 
 
