@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """layout.py SOURCE_DIR [--write]: where every field of every public struct lies, as the compiler has
-it, must be what layout.txt says. So a change shows in a diff: lines may be added at the end of a struct
-that can grow, none may change. Such a struct also names its last bytes, `padding`: what older callers
-leave in bytes without a name is not 0."""
+it, against layout.txt, which is the layout of the last release: written by --write when one is made.
+Frozen structs are the same; those that can grow begin as they did. Such a struct also names its last
+bytes, `padding`: what older callers leave in bytes without a name is not 0."""
 
 import pathlib
 import re
@@ -44,12 +44,24 @@ def layouts(source, growing):
         return subprocess.run([program], text=True, check=True, capture_output=True).stdout
 
 
-def padded(layout, growing):
-    """The growing structs whose last field ends before they do."""
-    for entry in re.findall(r"^pst(?:.+\n)(?:  .+\n)*", layout, flags=re.M):
-        name, size, *fields = entry.split()
-        if name in growing and int(fields[-2]) + int(fields[-1]) != int(size):
-            yield name
+def entries(layout):
+    """Of each struct its size, and its fields with offset and size."""
+    found = re.findall(r"^(pst_\w+) (\d+)\n((?:  .+\n)*)", layout, flags=re.M)
+    return {name: (int(size), [tuple(line.split()) for line in fields.splitlines()])
+            for name, size, fields in found}
+
+
+def faults(now, released, growing):
+    for name, (size, fields) in now.items():
+        old_size, old = released.get(name, (0, []))
+        if name in growing and int(fields[-1][1]) + int(fields[-1][2]) != size:
+            yield f"{name} ends in padding: name it `padding`"
+        if name in growing and old and old[-1][0] == "padding":
+            old = old[:-1]  # a small field may have taken its place
+        if name in released and (fields[:len(old)] != old or size < old_size or
+                                 (name not in growing and (fields, size) != (old, old_size))):
+            yield f"{name} is not what layout.txt, the last release, has"
+    yield from (f"{name} is gone" for name in released.keys() - now.keys())
 
 
 def main():
@@ -57,11 +69,9 @@ def main():
     growing = listed(source, "PSTI_GROWING_STRUCTS")
     file = source / "tests/packaging/layout.txt"
     now = layouts(source, growing)
-    bad = [f"{name} ends in padding: name it `padding`" for name in padded(now, growing)]
     if sys.argv[2:] == ["--write"]:
         file.write_text(now)
-    if now != file.read_text():
-        bad.append("layout.txt is not the layout; --write writes it, and git diff shows what changed")
+    bad = list(faults(entries(now), entries(file.read_text()), growing))
     print(f"{now.count('pst_')} structs", *bad, sep="\n")
     return 1 if bad else 0
 
