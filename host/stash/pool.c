@@ -8,7 +8,7 @@
 
 #include "host/base/nvtx.h"
 #include "host/stash/pool_layout.h"
-#include "kernels/core/fn.h"
+#include "kernels/core/mailbox.h"
 
 /* Bytes in front of which only pages lie: everything else is cleared at creation. */
 static unsigned char *metadata_of(const psti_pool_view *view)
@@ -255,30 +255,11 @@ int32_t *pst_pool_step_valid(pst_pool *pool)
 
 /* ---- mailbox ---- */
 
-/* Copies a slot; false, and no copy, when it was being written meanwhile. */
-static bool read_slot(const psti_mailbox_slot *slot, pst_pool_status *status)
-{
-    uint64_t words[sizeof(*status) / 8];
-    const uint64_t before = __atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE);
-    for (size_t i = 0; i < sizeof(words) / 8; i++)
-        words[i] = __atomic_load_n(&slot->words[i], __ATOMIC_ACQUIRE);
-    if (before == 0 || __atomic_load_n(&slot->sequence, __ATOMIC_RELAXED) != before)
-        return false;
-    memcpy(status, words, sizeof(words));
-    return true;
-}
-
 pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out)
 {
     PSTI_CHECK(pool && status_out, PST_E_INVALID, "pool or status_out is NULL");
-    const psti_mailbox_slot *slots = pool->mailbox->slots;
-    for (int tries = 0; tries < 16; tries++) {
-        /* The newer slot is read after both sequences were seen: what a poll returns is never older
-         * than what an earlier one did, however late the second slot is looked at. */
-        const uint64_t a = __atomic_load_n(&slots[0].sequence, __ATOMIC_ACQUIRE);
-        const uint64_t b = __atomic_load_n(&slots[1].sequence, __ATOMIC_ACQUIRE);
-        if (read_slot(&slots[b > a], status_out))
+    for (int tries = 0; tries < 16; tries++)
+        if (psti_read_mailbox(pool->mailbox, status_out))
             return PST_OK;
-    }
     return PSTI_FAIL(PST_E_AGAIN, "pst_pool_step has not run yet");
 }

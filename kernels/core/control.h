@@ -107,18 +107,6 @@ PSTI_FN void psti_fold_step(psti_pool_state *state, pst_pool_status *status)
     psti_raise_marks(state);
 }
 
-/* Publication n goes to slot n % 2, so a reader always has the other slot whole. */
-PSTI_FN void psti_publish_status(const pst_pool_status *status, psti_mailbox *mailbox)
-{
-    const uint64_t sequence = status->steps;
-    psti_mailbox_slot *slot = &mailbox->slots[sequence % 2];
-    const uint64_t *words = (const uint64_t *)status;
-    psti_store_before_system_u64(&slot->sequence, 0);
-    for (uint32_t i = 0; i < sizeof(pst_pool_status) / 8; i++)
-        psti_store_relaxed_u64(&slot->words[i], words[i]);
-    psti_store_release_system_u64(&slot->sequence, sequence);
-}
-
 /* Claims a page for a running check: true when this is its first sight. `round` tells this check's
  * marks from those of earlier ones. */
 PSTI_FN bool psti_check_mark(const psti_pool_view *pool, uint32_t id, uint32_t round)

@@ -59,11 +59,15 @@ PSTI_FN void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
     __atomic_fetch_or(at, bits, __ATOMIC_RELAXED);
 }
 
-/* System scope: what the host reads while the device runs. The first keeps later stores behind it;
- * an exchange says that without a fence. */
+/* System scope: what the host reads while the device runs. Whoever sees a store `behind` by an
+ * acquire load sees what was stored `before` it; ptx.cuh has one fence for all of them. */
 PSTI_FN void psti_store_before_system_u64(uint64_t *at, uint64_t value)
 {
-    __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL);
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
+PSTI_FN void psti_store_behind_system_u64(uint64_t *at, uint64_t value)
+{
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
 }
 PSTI_FN void psti_store_release_system_u64(uint64_t *at, uint64_t value)
 {

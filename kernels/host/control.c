@@ -3,6 +3,7 @@
 #include "kernels/host/runners.h"
 
 #include "kernels/core/control.h"
+#include "kernels/core/mailbox.h"
 #include "kernels/core/sketch.h"
 
 static psti_ticket_record *ticket_of(const psti_pool_view *pool, uint32_t index)

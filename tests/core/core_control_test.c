@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "kernels/core/control.h"
+#include "kernels/core/mailbox.h"
 
 enum { PAGES = 5, HOST_PAGES = 3 };
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/copy.cuh"
 
 #include "kernels/core/control.h"
+#include "kernels/core/mailbox.h"
 #include "kernels/core/sketch.h"
 
 PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t index)

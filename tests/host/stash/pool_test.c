@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "kernels/core/control.h"
+#include "kernels/core/mailbox.h"
 #include "tests/host/stash/scene.h"
 
 static void *const untouched = (void *)(uintptr_t)1;
