@@ -82,15 +82,16 @@ pst_status pst_ticket_create(pst_pool *pool, const pst_group *group, pst_ticket 
     return PST_OK;
 }
 
-/* What the device says of the ticket in the pool's epoch, after all work enqueued so far. */
+/* What the device says of the ticket in the pool's epoch, after all work enqueued so far. Of the pool
+ * only the word that nobody writes meanwhile: in a concurrent pool others may be at work. */
 static pst_status read_record(const pst_ticket *ticket, psti_ticket_record *record_out)
 {
     const pst_pool *pool = ticket->pool;
-    psti_pool_state state;
+    uint32_t epoch;
     PSTI_TRY(pst_device_synchronize(pool->device));
     PSTI_TRY(psti_pool_copy(pool, record_out, ticket->record, sizeof(*record_out)));
-    PSTI_TRY(psti_pool_copy(pool, &state, pool->view.state, sizeof(state)));
-    if (record_out->epoch != state.epoch)
+    PSTI_TRY(psti_pool_copy(pool, &epoch, &pool->view.state->epoch, sizeof(epoch)));
+    if (record_out->epoch != epoch)
         record_out->state = PSTI_TICKET_EMPTY;
     return PST_OK;
 }
