@@ -97,7 +97,7 @@ static pst_status drop(pst_arena *arena)
     const pst_status freed = arena->memory ? pst_device_free(arena->device, arena->memory) : PST_OK;
     psti_arena_drop_plan(arena);
     pthread_mutex_destroy(&arena->lock);
-    psti_free(arena);
+    psti_handle_free(arena);
     return closed != PST_OK ? closed : freed;
 }
 
@@ -125,8 +125,12 @@ pst_status pst_arena_create(pst_device *device, const pst_plan_file *plan,
 {
     pst_arena_config complete;
     PSTI_CHECK(arena_out, PST_E_INVALID, "arena_out is NULL");
+    if (device)
+        PSTI_CHECK_HANDLE(device, DEVICE);
+    if (plan)
+        PSTI_CHECK_HANDLE(plan, PLAN);
     PSTI_TRY(complete_config(device, config, &complete));
-    pst_arena *arena = psti_calloc(1, sizeof(*arena));
+    pst_arena *arena = psti_handle_new(sizeof(*arena), PSTI_KIND_ARENA);
     PSTI_CHECK(arena, PST_E_NOMEM, "no memory for an arena");
     pthread_mutex_init(&arena->lock, NULL);
     arena->device = device;
@@ -146,6 +150,7 @@ pst_status pst_arena_destroy(pst_arena *arena)
 {
     if (!arena)
         return PST_OK;
+    PSTI_CHECK_HANDLE(arena, ARENA);
     pst_device *device = arena->device;
     pthread_mutex_lock(&arena->lock);
     const uint64_t live = arena->num_live + arena->heap.num_live;
@@ -161,7 +166,7 @@ pst_status pst_arena_destroy(pst_arena *arena)
 
 pst_status pst_arena_iteration(pst_arena *arena)
 {
-    PSTI_CHECK(arena, PST_E_INVALID, "arena is NULL");
+    PSTI_CHECK_HANDLE(arena, ARENA);
     pst_status status = PST_OK;
     pthread_mutex_lock(&arena->lock);
     psti_arena_go_on(arena);
@@ -176,7 +181,7 @@ pst_status pst_arena_iteration(pst_arena *arena)
 
 pst_status pst_arena_trim(pst_arena *arena)
 {
-    PSTI_CHECK(arena, PST_E_INVALID, "arena is NULL");
+    PSTI_CHECK_HANDLE(arena, ARENA);
     pthread_mutex_lock(&arena->lock);
     const pst_status status = psti_heap_trim(&arena->heap);
     pthread_mutex_unlock(&arena->lock);
@@ -186,7 +191,8 @@ pst_status pst_arena_trim(pst_arena *arena)
 pst_status pst_arena_get_stats_sized(pst_arena *arena, pst_arena_stats *stats_out,
                                      size_t stats_bytes)
 {
-    PSTI_CHECK(arena && stats_out, PST_E_INVALID, "arena or stats_out is NULL");
+    PSTI_CHECK_HANDLE(arena, ARENA);
+    PSTI_CHECK(stats_out, PST_E_INVALID, "stats_out is NULL");
     PSTI_TRY(PSTI_CHECK_SIZE(pst_arena_stats, stats_bytes));
     pthread_mutex_lock(&arena->lock);
     pst_arena_stats stats = arena->stats;

@@ -97,6 +97,7 @@ typedef struct psti_request {
 enum { PSTI_HISTORY = 8 };
 
 struct pst_arena {
+    psti_handle handle;
     pthread_mutex_t lock;
     pst_device *device;
     pst_arena_config config; /* without zeros */

@@ -95,7 +95,8 @@ static pst_status malloc_locked(pst_arena *arena, uint64_t bytes, void **address
 
 pst_status pst_arena_malloc(pst_arena *arena, size_t bytes, void **address_out, pst_stream stream)
 {
-    PSTI_CHECK(arena && address_out, PST_E_INVALID, "arena or address_out is NULL");
+    PSTI_CHECK_HANDLE(arena, ARENA);
+    PSTI_CHECK(address_out, PST_E_INVALID, "address_out is NULL");
     if (bytes == 0) {
         *address_out = NULL;
         return PST_OK;
@@ -180,7 +181,7 @@ static pst_status free_locked(pst_arena *arena, void *address, pst_stream stream
 
 pst_status pst_arena_free(pst_arena *arena, void *address, pst_stream stream)
 {
-    PSTI_CHECK(arena, PST_E_INVALID, "arena is NULL");
+    PSTI_CHECK_HANDLE(arena, ARENA);
     if (!address)
         return PST_OK;
     pthread_mutex_lock(&arena->lock);
@@ -191,7 +192,7 @@ pst_status pst_arena_free(pst_arena *arena, void *address, pst_stream stream)
 
 pst_status pst_arena_record_stream(pst_arena *arena, void *address, pst_stream stream)
 {
-    PSTI_CHECK(arena, PST_E_INVALID, "arena is NULL");
+    PSTI_CHECK_HANDLE(arena, ARENA);
     pthread_mutex_lock(&arena->lock);
     psti_slot *slot = live_slot(arena, address);
     psti_block *block = slot ? NULL : psti_heap_find(&arena->heap, address);
@@ -208,7 +209,7 @@ pst_status pst_arena_record_stream(pst_arena *arena, void *address, pst_stream s
 
 bool pst_arena_owns(pst_arena *arena, const void *address)
 {
-    if (!arena)
+    if (!psti_handle_is(arena, PSTI_KIND_ARENA))
         return false;
     pthread_mutex_lock(&arena->lock);
     const bool found = live_slot(arena, address) || psti_heap_find(&arena->heap, address);

@@ -1,6 +1,6 @@
 /* Room base: what every room of the library stands on: messages and error macros, the log, the
  * environment, the library's own host allocations, NVTX ranges (nvtx.h), growing arrays and the hash
- * table (table.h), lines of text files (lines.h).
+ * table (table.h), lines of text files (lines.h), handles (handle.h).
  * Uses nothing of the other rooms. Used by all of them. */
 #ifndef PSTI_HOST_BASE_H
 #define PSTI_HOST_BASE_H
@@ -49,6 +49,7 @@ int psti_env_log_level(void); /* PAGESTASH_LOG; 0 before the table was read or w
 int psti_env_num_sms(void);
 pst_backend psti_env_backend(void);
 bool psti_env_nvtx(void);
+bool psti_env_check_mode(void); /* PAGESTASH_CHECK; reads the table where nobody did */
 /* The text in force of a variable of the table; name with its prefix. NULL: not in the table. */
 const char *psti_env_text(const char *name);
 

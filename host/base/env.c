@@ -13,6 +13,7 @@ extern char **environ;
 
 enum {
     ENV_BACKEND,
+    ENV_CHECK,
     ENV_LOG,
     ENV_NCCL_LIBRARY,
     ENV_NUM_SMS,
@@ -32,6 +33,12 @@ static const pst_env_info table[NUM_ENV] = {
                      .allowed = "auto|ldg|bulk|squeeze", /* in the order of pst_backend */
                      .default_value = "auto",
                      .help = "how launches copy whose options say auto; cuda only"},
+    [ENV_CHECK] = {.name = PREFIX "CHECK",
+                   .type = "bool",
+                   .allowed = "0|1",
+                   .default_value = "0",
+                   .help =
+                       "destroyed handles are known for ever, addresses are asked of the driver"},
     [ENV_LOG] = {.name = PREFIX "LOG",
                  .type = "choice",
                  .allowed = "off|error|warn|info|debug",
@@ -223,6 +230,12 @@ pst_backend psti_env_backend(void)
 bool psti_env_nvtx(void)
 {
     return value_of(ENV_NVTX) == 1;
+}
+
+bool psti_env_check_mode(void)
+{
+    pthread_once(&once, read_environment);
+    return values[ENV_CHECK] == 1;
 }
 
 const char *psti_env_text(const char *name)

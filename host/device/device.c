@@ -70,6 +70,7 @@ pst_status pst_device_close(pst_device *device)
 {
     if (!device)
         return PST_OK;
+    PSTI_CHECK_HANDLE(device, DEVICE);
     const uint32_t live = __atomic_load_n(&device->live, __ATOMIC_ACQUIRE);
     PSTI_CHECK(live == 0, PST_E_BUSY,
                "%u pools, groups, streams, events, graphs or allocations of device %s still exist",
@@ -81,7 +82,7 @@ pst_status pst_device_close(pst_device *device)
 pst_status pst_device_get_info_sized(pst_device *device, pst_device_info *info_out,
                                      size_t info_bytes)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(info_out);
     PSTI_TRY(PSTI_CHECK_SIZE(pst_device_info, info_bytes));
     pst_device_info info;
@@ -101,7 +102,7 @@ pst_status pst_device_get_info_sized(pst_device *device, pst_device_info *info_o
 /* After a CUDA error an object counts as gone even though CUDA could not free it. */
 #define DESTROY(object, call)                           \
     do {                                                \
-        NEED(device);                                   \
+        PSTI_CHECK_HANDLE(device, DEVICE);              \
         if (!(object))                                  \
             return PST_OK;                              \
         const pst_status status_ = (call);              \
@@ -112,7 +113,7 @@ pst_status pst_device_get_info_sized(pst_device *device, pst_device_info *info_o
 
 static pst_status alloc(pst_device *device, size_t bytes, bool is_pinned, void **address_out)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(address_out);
     PSTI_CHECK(bytes > 0, PST_E_INVALID, "0 bytes asked");
     CREATE(is_pinned ? device->ops->alloc_pinned(device, bytes, address_out)
@@ -142,7 +143,7 @@ pst_status pst_device_free_pinned(pst_device *device, void *address)
 pst_status pst_device_copy(pst_device *device, void *destination, const void *source, size_t bytes,
                            pst_stream stream)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     if (bytes == 0)
         return PST_OK;
     NEED(destination);
@@ -153,7 +154,7 @@ pst_status pst_device_copy(pst_device *device, void *destination, const void *so
 pst_status pst_device_fill(pst_device *device, void *destination, uint8_t value, size_t bytes,
                            pst_stream stream)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     if (bytes == 0)
         return PST_OK;
     NEED(destination);
@@ -162,13 +163,13 @@ pst_status pst_device_fill(pst_device *device, void *destination, uint8_t value,
 
 pst_status pst_device_synchronize(pst_device *device)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     return device->ops->synchronize(device);
 }
 
 pst_status pst_stream_create(pst_device *device, pst_stream *stream_out)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(stream_out);
     CREATE(device->ops->stream_create(device, stream_out));
 }
@@ -180,13 +181,13 @@ pst_status pst_stream_destroy(pst_device *device, pst_stream stream)
 
 pst_status pst_stream_synchronize(pst_device *device, pst_stream stream)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     return device->ops->stream_synchronize(device, stream);
 }
 
 pst_status pst_event_create(pst_device *device, pst_event *event_out)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(event_out);
     CREATE(device->ops->event_create(device, event_out));
 }
@@ -199,7 +200,7 @@ pst_status pst_event_destroy(pst_device *device, pst_event event)
 static pst_status enqueue_event(pst_device *device, pst_event event, pst_stream stream,
                                 bool records, bool external)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(event);
     return records ? device->ops->event_record(device, event, stream, external)
                    : device->ops->event_wait(device, event, stream, external);
@@ -227,7 +228,7 @@ pst_status pst_event_wait_external(pst_device *device, pst_event event, pst_stre
 
 pst_status pst_event_synchronize(pst_device *device, pst_event event)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(event);
     return device->ops->event_synchronize(device, event);
 }
@@ -235,7 +236,7 @@ pst_status pst_event_synchronize(pst_device *device, pst_event event)
 pst_status pst_event_elapsed(pst_device *device, pst_event begin, pst_event end,
                              double *seconds_out)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(begin);
     NEED(end);
     NEED(seconds_out);
@@ -244,27 +245,28 @@ pst_status pst_event_elapsed(pst_device *device, pst_event begin, pst_event end,
 
 pst_status pst_graph_begin(pst_device *device, pst_stream stream)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     PSTI_CHECK(stream, PST_E_CAPTURE, "the default stream (NULL) cannot be captured");
     return device->ops->graph_begin(device, stream);
 }
 
 pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **graph_out)
 {
-    NEED(device);
+    PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(stream);
     NEED(graph_out);
     pst_graph made = {.device = device};
-    pst_graph *graph = psti_calloc(1, sizeof(*graph));
+    pst_graph *graph = psti_handle_new(sizeof(*graph), PSTI_KIND_GRAPH);
     /* the capture ends whether or not there is memory for the graph */
     const pst_status status = device->ops->graph_end(device, stream, &made);
     if (status == PST_OK && graph) {
+        made.handle = graph->handle;
         *graph = made;
         psti_device_retain(device);
         *graph_out = graph;
         return PST_OK;
     }
-    psti_free(graph);
+    psti_handle_free(graph);
     if (status != PST_OK)
         return status;
     device->ops->graph_destroy(&made);
@@ -273,13 +275,13 @@ pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **grap
 
 pst_status pst_graph_launch(pst_graph *graph, pst_stream stream)
 {
-    NEED(graph);
+    PSTI_CHECK_HANDLE(graph, GRAPH);
     return graph->device->ops->graph_launch(graph, stream);
 }
 
 pst_status pst_graph_get_info(const pst_graph *graph, pst_graph_info *info_out)
 {
-    NEED(graph);
+    PSTI_CHECK_HANDLE(graph, GRAPH);
     NEED(info_out);
     *info_out = graph->info;
     return PST_OK;
@@ -289,8 +291,9 @@ pst_status pst_graph_destroy(pst_graph *graph)
 {
     if (!graph)
         return PST_OK;
+    PSTI_CHECK_HANDLE(graph, GRAPH);
     graph->device->ops->graph_destroy(graph);
     psti_device_release(graph->device);
-    psti_free(graph);
+    psti_handle_free(graph);
     return PST_OK;
 }

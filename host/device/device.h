@@ -6,6 +6,7 @@
 #define PSTI_HOST_DEVICE_H
 
 #include "host/base/base.h"
+#include "host/base/handle.h"
 #include "kernels/kernels.h"
 
 /* ---- a graph's hold on what it uses ---- */
@@ -81,6 +82,7 @@ typedef struct psti_device_ops {
 } psti_device_ops;
 
 struct pst_device {
+    psti_handle handle;
     const psti_device_ops *ops;
     pst_device_info info; /* free_bytes as of open */
     pst_backend preset;   /* what auto means, unless it is auto itself */
@@ -89,6 +91,7 @@ struct pst_device {
 };
 
 struct pst_graph {
+    psti_handle handle;
     pst_device *device;
     pst_graph_info info;
     void *state;

@@ -337,7 +337,7 @@ static pst_status cuda_launch(pst_device *device, psti_op op, const void *args, 
 static void cuda_close(pst_device *device)
 {
     psti_free(device->state);
-    psti_free(device);
+    psti_handle_free(device);
 }
 
 static const psti_device_ops cuda_ops = {
@@ -411,7 +411,7 @@ pst_status psti_cuda_device_open(int index, pst_device **device_out)
     TRY_CUDA(cudaGetDeviceCount(&count));
     PSTI_CHECK(count > 0, PST_E_NO_DEVICE, "the driver shows no CUDA device");
     PSTI_CHECK(index < count, PST_E_INVALID, "index %d: there are %d CUDA devices", index, count);
-    pst_device *device = psti_calloc(1, sizeof(*device));
+    pst_device *device = psti_handle_new(sizeof(*device), PSTI_KIND_DEVICE);
     cuda_state *state = psti_calloc(1, sizeof(*state));
     pst_status status = PST_OK;
     if (device && state) {
@@ -425,7 +425,7 @@ pst_status psti_cuda_device_open(int index, pst_device **device_out)
     }
     if (status != PST_OK) {
         psti_free(state);
-        psti_free(device);
+        psti_handle_free(device);
         return status;
     }
     *device_out = device;

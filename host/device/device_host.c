@@ -328,7 +328,7 @@ static void host_close(pst_device *device)
     host_state *state = state_of(device);
     pthread_mutex_destroy(&state->lock);
     psti_free(state);
-    psti_free(device);
+    psti_handle_free(device);
 }
 
 static const psti_device_ops host_ops = {
@@ -364,10 +364,10 @@ static const psti_device_ops host_ops = {
 pst_status psti_host_device_make(const char *name, int num_sms, const psti_runners *runners,
                                  pst_device **device_out)
 {
-    pst_device *device = psti_calloc(1, sizeof(*device));
+    pst_device *device = psti_handle_new(sizeof(*device), PSTI_KIND_DEVICE);
     host_state *state = psti_calloc(1, sizeof(*state));
     if (!device || !state) {
-        psti_free(device);
+        psti_handle_free(device);
         psti_free(state);
         return PSTI_FAIL(PST_E_NOMEM, "no memory for a device");
     }

@@ -8,6 +8,7 @@
 #define ROUND_BYTES 512u /* of the plan's total */
 
 struct pst_plan_file {
+    psti_handle handle;
     pst_plan_row *rows;
     uint64_t num_rows;
     uint64_t num_tensors;
@@ -102,7 +103,8 @@ pst_status psti_plan_add(psti_plan_builder *builder, const pst_plan_row *row, un
 
 pst_status psti_plan_begin(psti_plan_builder *builder, const char *name)
 {
-    *builder = (psti_plan_builder){.name = name, .file = psti_calloc(1, sizeof(pst_plan_file))};
+    *builder = (psti_plan_builder){.name = name,
+                                   .file = psti_handle_new(sizeof(pst_plan_file), PSTI_KIND_PLAN)};
     PSTI_CHECK(builder->file, PST_E_NOMEM, "no memory for a plan");
     return PST_OK;
 }
@@ -118,12 +120,17 @@ void psti_plan_end(psti_plan_builder *builder, pst_plan_file **file_out)
     *builder = (psti_plan_builder){0};
 }
 
+static bool is_file(const pst_plan_file *file)
+{
+    return psti_handle_is(file, PSTI_KIND_PLAN);
+}
+
 void pst_plan_file_destroy(pst_plan_file *file)
 {
-    if (!file)
+    if (!is_file(file))
         return;
     psti_free(file->rows);
-    psti_free(file);
+    psti_handle_free(file);
 }
 
 pst_status pst_plan_file_make(const pst_plan_row *rows, uint64_t num_rows, pst_plan_file **file_out)
@@ -146,20 +153,20 @@ pst_status pst_plan_file_make(const pst_plan_row *rows, uint64_t num_rows, pst_p
 
 uint64_t pst_plan_file_num_rows(const pst_plan_file *file)
 {
-    return file->num_rows;
+    return is_file(file) ? file->num_rows : 0;
 }
 
 const pst_plan_row *pst_plan_file_rows(const pst_plan_file *file)
 {
-    return file->rows;
+    return is_file(file) ? file->rows : NULL;
 }
 
 uint64_t pst_plan_file_num_tensors(const pst_plan_file *file)
 {
-    return file->num_tensors;
+    return is_file(file) ? file->num_tensors : 0;
 }
 
 uint64_t pst_plan_file_bytes(const pst_plan_file *file)
 {
-    return (file->end + ROUND_BYTES - 1) & ~(uint64_t)(ROUND_BYTES - 1);
+    return is_file(file) ? (file->end + ROUND_BYTES - 1) & ~(uint64_t)(ROUND_BYTES - 1) : 0;
 }

@@ -4,6 +4,7 @@
 
 #include <pagestash/plan_file.h>
 
+#include "host/base/handle.h"
 #include "host/base/table.h"
 
 /* Fields of a row, in the order of the columns. */

@@ -319,7 +319,8 @@ static pst_status add_rows(builder *build, const pst_trace_request *rows, uint64
 
 static pst_status open_builder(builder *build, const pst_trace_config *config)
 {
-    *build = (builder){.config = config, .trace = psti_calloc(1, sizeof(*build->trace))};
+    *build = (builder){.config = config,
+                       .trace = psti_handle_new(sizeof(*build->trace), PSTI_KIND_TRACE)};
     PSTI_CHECK(build->trace != NULL, PST_E_NOMEM, "out of memory for a trace");
     return PST_OK;
 }
@@ -362,11 +363,11 @@ pst_status pst_trace_make(const pst_trace_config *config, const pst_trace_reques
 
 void pst_trace_destroy(pst_trace *trace)
 {
-    if (trace == NULL)
+    if (!psti_handle_is(trace, PSTI_KIND_TRACE))
         return;
     psti_free(trace->tensors);
     psti_free(trace->passes);
     psti_free(trace->rows);
     psti_free(trace->releases);
-    psti_free(trace);
+    psti_handle_free(trace);
 }

@@ -8,6 +8,7 @@
 #include <pagestash/trace.h>
 
 #include "host/base/arith.h"
+#include "host/base/handle.h"
 #include "host/base/lines.h"
 #include "host/base/table.h"
 #include "host/schedule/pipeline.h"
@@ -23,6 +24,7 @@ typedef struct psti_trace_kind {
 } psti_trace_kind;
 
 struct pst_trace_reader {
+    psti_handle handle;
     pst_trace_config config;
     const char *name;
     pst_trace_read_fn read;
@@ -139,6 +141,7 @@ psti_value psti_pickle_find(const psti_pickle *pickle, psti_value dict, const ch
 /* ---- trace.c ---- */
 
 struct pst_trace {
+    psti_handle handle;
     pst_trace_tensor *tensors;
     uint64_t num_tensors, tensor_capacity;
     pst_trace_pass *passes;

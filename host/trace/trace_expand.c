@@ -292,8 +292,9 @@ static pst_status expand(expander *self, pst_trace **trace_out)
 pst_status pst_trace_expand(const pst_trace *trace, const pst_trace_expansion *expansion,
                             pst_trace **trace_out)
 {
-    PSTI_CHECK(trace != NULL && expansion != NULL && trace_out != NULL, PST_E_INVALID,
-               "trace, expansion or trace_out is NULL");
+    PSTI_CHECK_HANDLE(trace, TRACE);
+    PSTI_CHECK(expansion != NULL && trace_out != NULL, PST_E_INVALID,
+               "expansion or trace_out is NULL");
     PSTI_TAKE(pst_trace_expansion, how, expansion);
     fill(&how.num_layers, 1);
     fill(&how.num_micro_batches, 1);

@@ -1,52 +1,58 @@
 /* What a finished trace says of itself. */
 #include "host/trace/trace.h"
 
+static bool is_trace(const pst_trace *trace)
+{
+    return psti_handle_is(trace, PSTI_KIND_TRACE);
+}
+
 uint64_t pst_trace_num_tensors(const pst_trace *trace)
 {
-    return trace->num_tensors;
+    return is_trace(trace) ? trace->num_tensors : 0;
 }
 
 const pst_trace_tensor *pst_trace_tensors(const pst_trace *trace)
 {
-    return trace->tensors;
+    return is_trace(trace) ? trace->tensors : NULL;
 }
 
 uint64_t pst_trace_num_passes(const pst_trace *trace)
 {
-    return trace->num_passes;
+    return is_trace(trace) ? trace->num_passes : 0;
 }
 
 const pst_trace_pass *pst_trace_passes(const pst_trace *trace)
 {
-    return trace->passes;
+    return is_trace(trace) ? trace->passes : NULL;
 }
 
 uint64_t pst_trace_num_requests(const pst_trace *trace)
 {
-    return trace->num_requests;
+    return is_trace(trace) ? trace->num_requests : 0;
 }
 
 uint32_t pst_trace_num_streams(const pst_trace *trace)
 {
-    return trace->streams.num;
+    return is_trace(trace) ? trace->streams.num : 0;
 }
 
 uint32_t pst_trace_stream_name(const pst_trace *trace, uint32_t stream)
 {
-    return stream < trace->streams.num ? (uint32_t)trace->streams.names[stream] : PST_TRACE_NONE;
+    return is_trace(trace) && stream < trace->streams.num ? (uint32_t)trace->streams.names[stream]
+                                                          : PST_TRACE_NONE;
 }
 
 uint64_t pst_trace_num_rows(const pst_trace *trace)
 {
-    return trace->num_rows;
+    return is_trace(trace) ? trace->num_rows : 0;
 }
 
 const pst_trace_request *pst_trace_rows(const pst_trace *trace)
 {
-    return trace->rows;
+    return is_trace(trace) ? trace->rows : NULL;
 }
 
 const uint64_t *pst_trace_releases(const pst_trace *trace)
 {
-    return trace->releases;
+    return is_trace(trace) ? trace->releases : NULL;
 }

@@ -59,13 +59,13 @@ pst_status pst_trace_reader_open(const pst_trace_config *given, pst_trace_read_f
     PSTI_TRY(psti_trace_take_config(given, &config));
     PSTI_CHECK(read != NULL && reader_out != NULL, PST_E_INVALID, "read or reader_out is NULL");
     const psti_trace_kind *kind = psti_trace_kinds[config.format];
-    pst_trace_reader *reader = psti_calloc(1, sizeof(*reader));
+    pst_trace_reader *reader = psti_handle_new(sizeof(*reader), PSTI_KIND_READER);
     PSTI_CHECK(reader != NULL, PST_E_NOMEM, "out of memory for a reader");
-    *reader = (pst_trace_reader){.config = config,
-                                 .name = psti_trace_name(&config),
-                                 .read = read,
-                                 .source = source,
-                                 .kind = kind};
+    reader->config = config;
+    reader->name = psti_trace_name(&config);
+    reader->read = read;
+    reader->source = source;
+    reader->kind = kind;
     reader->state = psti_calloc(1, kind->state_bytes);
     if (kind->has_lines)
         reader->lines = psti_lines_open(reader->name, read, source);
@@ -79,8 +79,8 @@ pst_status pst_trace_reader_open(const pst_trace_config *given, pst_trace_read_f
 
 pst_status pst_trace_reader_next(pst_trace_reader *reader, pst_trace_request *request_out)
 {
-    PSTI_CHECK(reader != NULL && request_out != NULL, PST_E_INVALID,
-               "reader or request_out is NULL");
+    PSTI_CHECK_HANDLE(reader, READER);
+    PSTI_CHECK(request_out != NULL, PST_E_INVALID, "request_out is NULL");
     PSTI_CHECK(!reader->is_over, PST_E_INVALID, "%.200s: the reader has ended: close it",
                reader->name);
     pst_trace_request request;
@@ -94,11 +94,11 @@ pst_status pst_trace_reader_next(pst_trace_reader *reader, pst_trace_request *re
 
 void pst_trace_reader_close(pst_trace_reader *reader)
 {
-    if (reader == NULL)
+    if (!psti_handle_is(reader, PSTI_KIND_READER))
         return;
     if (reader->kind->close != NULL && reader->state != NULL)
         reader->kind->close(reader);
     psti_free(reader->state);
     psti_free(reader->lines);
-    psti_free(reader);
+    psti_handle_free(reader);
 }

@@ -89,7 +89,8 @@ static pst_status measure(const pst_trace *trace, uint64_t *order, pst_trace_sum
 pst_status pst_trace_get_summary_sized(const pst_trace *trace, uint64_t align,
                                        pst_trace_summary *summary_out, size_t summary_bytes)
 {
-    PSTI_CHECK(trace != NULL && summary_out != NULL, PST_E_INVALID, "trace or summary_out is NULL");
+    PSTI_CHECK_HANDLE(trace, TRACE);
+    PSTI_CHECK(summary_out != NULL, PST_E_INVALID, "summary_out is NULL");
     PSTI_TRY(PSTI_CHECK_SIZE(pst_trace_summary, summary_bytes));
     PSTI_CHECK((align & (align - 1)) == 0 && align <= MAX_ALIGN, PST_E_INVALID,
                "align %" PRIu64 ": allowed is a power of two up to 2^32, or 0", align);

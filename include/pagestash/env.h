@@ -1,8 +1,8 @@
 /* Environment variables: one typed table.
  *
- * Read once, by the first pst_device_open or pst_env_check of the process. A bad value is refused
- * (PST_E_INVALID from that call and every later one); an unknown PAGESTASH_* name is logged as a
- * warning with the nearest known name. */
+ * Read once, when the process makes its first object of this library or calls pst_env_check. A bad
+ * value is refused (PST_E_INVALID from pst_env_check and pst_device_open); an unknown PAGESTASH_*
+ * name is logged as a warning with the nearest known name. */
 #ifndef PAGESTASH_ENV_H
 #define PAGESTASH_ENV_H
 

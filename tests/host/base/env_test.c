@@ -25,11 +25,11 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 PST_TEST(Env, TableIsComplete)
 {
     static const char *const names[] = {
-        "PAGESTASH_BACKEND",    "PAGESTASH_LOG",          "PAGESTASH_NCCL_LIBRARY",
-        "PAGESTASH_NUM_SMS",    "PAGESTASH_NVTX",         "PAGESTASH_REQUIRE_GPU",
-        "PAGESTASH_TORCH",      "PAGESTASH_TORCH_DEVICE", "PAGESTASH_TORCH_LIBRARY",
-        "PAGESTASH_TORCH_PLAN", "PAGESTASH_TORCH_TRACE"};
-    CHECK_EQ(pst_env_count(), 11);
+        "PAGESTASH_BACKEND",       "PAGESTASH_CHECK",      "PAGESTASH_LOG",
+        "PAGESTASH_NCCL_LIBRARY",  "PAGESTASH_NUM_SMS",    "PAGESTASH_NVTX",
+        "PAGESTASH_REQUIRE_GPU",   "PAGESTASH_TORCH",      "PAGESTASH_TORCH_DEVICE",
+        "PAGESTASH_TORCH_LIBRARY", "PAGESTASH_TORCH_PLAN", "PAGESTASH_TORCH_TRACE"};
+    CHECK_EQ(pst_env_count(), 12);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
@@ -78,6 +78,7 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
 {
     check_report(NULL,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
+                 "PAGESTASH_CHECK=0 default\n"
                  "PAGESTASH_LOG=off default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 default\n"
                  "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
@@ -87,6 +88,7 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
 PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
 {
     static const char *const most[] = {"PAGESTASH_BACKEND=squeeze",
+                                       "PAGESTASH_CHECK=1",
                                        "PAGESTASH_LOG=error",
                                        "PAGESTASH_NUM_SMS=1024",
                                        "PAGESTASH_NVTX=0",
@@ -96,12 +98,14 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
     static const char *const least[] = {"PAGESTASH_LOG=off", "PAGESTASH_NUM_SMS=0", NULL};
     check_report(most,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=squeeze set\n"
+                 "PAGESTASH_CHECK=1 set\n"
                  "PAGESTASH_LOG=error set\nPAGESTASH_NCCL_LIBRARY=/a b/libnccl.so set\n"
                  "PAGESTASH_NUM_SMS=1024 set\n"
                  "PAGESTASH_NVTX=0 set\n3 1 1024 0 /a b/libnccl.so\n",
                  "");
     check_report(least,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
+                 "PAGESTASH_CHECK=0 default\n"
                  "PAGESTASH_LOG=off set\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 set\n"
                  "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
