@@ -30,11 +30,12 @@ static pst_status stub_launch(pst_device *device, psti_op op, const void *args, 
                                                                                     : PST_E_CUDA;
 }
 
-static pst_status stub_hold(pst_device *device, pst_stream stream, psti_hold *hold)
+static pst_status stub_capture_of(pst_device *device, pst_stream stream,
+                                  psti_capture_of *capture_out)
 {
     (void)device;
     (void)stream;
-    (void)hold;
+    *capture_out = (psti_capture_of){.id = 0};
     return PST_OK;
 }
 
@@ -95,7 +96,7 @@ int bench_measure_calls(bench_call_cost *cost)
     /* the memory of host, the launches of cuda */
     psti_device_ops ops = *host->ops;
     ops.launch = stub_launch;
-    ops.hold = stub_hold;
+    ops.capture_of = stub_capture_of;
     pst_device device = *host;
     device.ops = &ops;
     device.info.kind = PST_DEVICE_CUDA;

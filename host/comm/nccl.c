@@ -125,7 +125,9 @@ pst_status pst_nccl_agree(pst_pool *pool, pst_nccl_comm comm, pst_stream stream)
     const nccl_functions *nccl = NULL;
     PSTI_TRY(get_nccl(&nccl));
     PSTI_TRY(psti_pool_note(pool, check_device(nccl, device, comm)));
-    PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &pool->hold)));
+    psti_capture_of capture;
+    PSTI_TRY(psti_pool_note(pool, device->ops->capture_of(device, stream, &capture)));
+    PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &pool->hold)));
     int32_t *valid = pst_pool_step_valid(pool);
     const psti_nccl_result result =
         nccl->all_reduce(valid, valid, 1, PSTI_NCCL_INT32, PSTI_NCCL_MIN, comm, stream);

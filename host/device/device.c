@@ -3,7 +3,6 @@
 #include "host/base/structs.h"
 
 #include <string.h>
-#include <time.h>
 
 #define NEED(pointer) PSTI_CHECK((pointer) != NULL, PST_E_INVALID, #pointer " is NULL")
 
@@ -15,18 +14,6 @@ void psti_device_retain(pst_device *device)
 void psti_device_release(pst_device *device)
 {
     __atomic_fetch_sub(&device->live, 1, __ATOMIC_RELEASE);
-}
-
-uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold)
-{
-    const struct timespec millisecond = {.tv_nsec = 1000000};
-    uint32_t graphs = __atomic_load_n(&hold->graphs, __ATOMIC_ACQUIRE);
-    /* a thread of the driver's lets go of a graph that was destroyed a moment ago */
-    for (int i = 0; i < 50 && graphs && device->info.kind == PST_DEVICE_CUDA; i++) {
-        nanosleep(&millisecond, NULL);
-        graphs = __atomic_load_n(&hold->graphs, __ATOMIC_ACQUIRE);
-    }
-    return graphs;
 }
 
 #if !PSTI_HAVE_CUDA

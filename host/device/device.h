@@ -11,12 +11,30 @@
 
 /* ---- a graph's hold on what it uses ---- */
 
-/* Counts captured graphs that use an object. On cuda last_capture keeps a capture from holding
- * twice; two captures that take turns may each hold several times, and let go as often. */
+/* Into what a stream is being captured. Asked once by a call that enqueues, for all that it holds. */
+typedef struct psti_capture_of {
+    uint64_t id; /* of the capture, never used twice; 0: the stream is not captured */
+    void *graph; /* cuda: the graph that grows; else NULL */
+} psti_capture_of;
+
+/* Counts captured graphs that use an object. All zero: none, and nobody is told. */
 typedef struct psti_hold {
-    uint32_t graphs;
-    uint64_t last_capture;
+    uint32_t graphs;       /* atomic; read by psti_hold_count */
+    uint64_t last_capture; /* atomic: held by it already. On cuda two captures that take turns may
+                            * each hold several times, and let go as often */
+    /* Told when the last graph let go, NULL: nobody. The object is still counted as held until it
+     * returns; it may be told of two graphs at once. On cuda it runs on a thread of the driver's,
+     * and must not call CUDA or wait for one who does. */
+    void (*let_go)(struct psti_hold *hold);
 } psti_hold;
+
+/* ---- hold.c ---- */
+
+/* Graphs that hold; on cuda it waits a moment for those just destroyed. */
+uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold);
+/* One graph more, one less. Called by the devices. */
+void psti_hold_add(psti_hold *hold);
+void psti_hold_drop(psti_hold *hold);
 
 /* ---- memory that can grow in place ---- */
 
@@ -71,8 +89,9 @@ typedef struct psti_device_ops {
     pst_status (*graph_end)(pst_device *device, pst_stream stream, pst_graph *graph);
     pst_status (*graph_launch)(pst_graph *graph, pst_stream stream);
     void (*graph_destroy)(pst_graph *graph);
-    /* Where `stream` is being captured, the graph counts in hold->graphs until it dies. */
-    pst_status (*hold)(pst_device *device, pst_stream stream, psti_hold *hold);
+    pst_status (*capture_of)(pst_device *device, pst_stream stream, psti_capture_of *capture_out);
+    /* The graph counts in hold->graphs until it dies. pre: capture->id != 0 */
+    pst_status (*hold)(pst_device *device, const psti_capture_of *capture, psti_hold *hold);
     /* Enqueues one operation; args is copied. */
     pst_status (*launch)(pst_device *device, psti_op op, const void *args, pst_stream stream);
     /* Pages of a tier that can grow. Synchronous. After a failed resize the span is as before. */
@@ -101,7 +120,15 @@ struct pst_graph {
 
 void psti_device_retain(pst_device *device);
 void psti_device_release(pst_device *device);
-uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold);
+
+/* What is enqueued into the capture, if it is one, uses the object. */
+static inline pst_status psti_hold_in(pst_device *device, const psti_capture_of *capture,
+                                      psti_hold *hold)
+{
+    if (capture->id == 0 || __atomic_load_n(&hold->last_capture, __ATOMIC_RELAXED) == capture->id)
+        return PST_OK;
+    return device->ops->hold(device, capture, hold);
+}
 
 /* ---- device_host.c ---- */
 

@@ -286,39 +286,44 @@ static void cuda_graph_destroy(pst_graph *graph)
     cudaGraphExecDestroy(graph->state);
 }
 
-/* Runs on a thread of the driver's and must not call CUDA. */
-static void CUDART_CB let_go(void *opaque)
-{
-    psti_hold *hold = opaque;
-    __atomic_fetch_sub(&hold->graphs, 1, __ATOMIC_RELEASE);
-}
-
-static pst_status cuda_hold(pst_device *device, pst_stream stream, psti_hold *hold)
+static pst_status cuda_capture_of(pst_device *device, pst_stream stream,
+                                  psti_capture_of *capture_out)
 {
     PSTI_ON(device);
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long id = 0;
     cudaGraph_t graph = NULL;
+    *capture_out = (psti_capture_of){.id = 0};
     if (!stream)
         return PST_OK;
     TRY_CUDA(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, NULL, NULL, NULL));
-    if (status != cudaStreamCaptureStatusActive ||
-        __atomic_exchange_n(&hold->last_capture, id, __ATOMIC_RELAXED) == id)
-        return PST_OK;
+    if (status == cudaStreamCaptureStatusActive)
+        *capture_out = (psti_capture_of){.id = id, .graph = graph};
+    return PST_OK;
+}
+
+/* Runs on a thread of the driver's and must not call CUDA. */
+static void CUDART_CB let_go(void *opaque)
+{
+    psti_hold_drop(opaque);
+}
+
+static pst_status cuda_hold(pst_device *device, const psti_capture_of *capture, psti_hold *hold)
+{
+    PSTI_ON(device);
     cudaUserObject_t object = NULL;
-    __atomic_fetch_add(&hold->graphs, 1, __ATOMIC_RELAXED);
+    psti_hold_add(hold);
     cudaError_t error =
         cudaUserObjectCreate(&object, hold, let_go, 1, cudaUserObjectNoDestructorSync);
     if (error != cudaSuccess) {
         let_go(hold);
     } else {
-        error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+        error = cudaGraphRetainUserObject(capture->graph, object, 1, cudaGraphUserObjectMove);
         if (error != cudaSuccess)
             cudaUserObjectRelease(object, 1);
     }
-    if (error != cudaSuccess)
-        __atomic_store_n(&hold->last_capture, 0, __ATOMIC_RELAXED);
     TRY_CUDA(error);
+    __atomic_store_n(&hold->last_capture, capture->id, __ATOMIC_RELAXED);
     return PST_OK;
 }
 
@@ -363,6 +368,7 @@ static const psti_device_ops cuda_ops = {
     .graph_end = cuda_graph_end,
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
+    .capture_of = cuda_capture_of,
     .hold = cuda_hold,
     .launch = cuda_launch,
     .span_open = psti_cuda_span_open,

@@ -270,14 +270,24 @@ static pst_status host_event_elapsed(pst_device *device, pst_event begin, pst_ev
 
 /* ---- graphs ---- */
 
-static pst_status host_hold(pst_device *device, pst_stream stream, psti_hold *hold)
+static pst_status host_capture_of(pst_device *device, pst_stream stream,
+                                  psti_capture_of *capture_out)
+{
+    (void)device;
+    *capture_out = (psti_capture_of){.id = 0};
+    if (stream && stream->captured)
+        capture_out->id = stream->captured->id;
+    return PST_OK;
+}
+
+static pst_status host_hold(pst_device *device, const psti_capture_of *capture, psti_hold *hold)
 {
     host_state *state = state_of(device);
-    if (!stream || !stream->captured)
-        return PST_OK;
     pthread_mutex_lock(&state->lock);
-    const pst_status status = psti_capture_hold(stream, hold);
+    psti_capture *captured = psti_capture_find(&state->captures, capture->id);
+    const pst_status status = captured ? psti_capture_hold(captured, hold) : PST_OK;
     pthread_mutex_unlock(&state->lock);
+    PSTI_CHECK(captured, PST_E_CAPTURE, "the capture has ended meanwhile");
     return status;
 }
 
@@ -297,7 +307,10 @@ static pst_status host_graph_end(pst_device *device, pst_stream stream, pst_grap
     pthread_mutex_lock(&state->lock);
     const pst_status status = psti_capture_end(&state->captures, stream, &list);
     pthread_mutex_unlock(&state->lock);
-    PSTI_TRY(status);
+    if (status != PST_OK) {
+        psti_nodes_free(list);
+        return status;
+    }
     graph->info.num_nodes = list->num_nodes;
     for (size_t i = 0; i < list->num_nodes; i++)
         graph->info.num_kernels += list->nodes[i].kind == PSTI_NODE_LAUNCH;
@@ -318,7 +331,6 @@ static pst_status host_graph_launch(pst_graph *graph, pst_stream stream)
 static void host_graph_destroy(pst_graph *graph)
 {
     psti_nodes_free(graph->state);
-    psti_free(graph->state);
 }
 
 /* ---- open and close ---- */
@@ -354,6 +366,7 @@ static const psti_device_ops host_ops = {
     .graph_end = host_graph_end,
     .graph_launch = host_graph_launch,
     .graph_destroy = host_graph_destroy,
+    .capture_of = host_capture_of,
     .hold = host_hold,
     .launch = host_launch,
     .span_open = host_span_open,

@@ -22,13 +22,13 @@ static void *grow(void *array, size_t count, size_t *capacity, size_t size)
 static pst_status out_of_memory(psti_capture *captured)
 {
     captured->failed = true;
-    return PSTI_FAIL(PST_E_NOMEM, "no memory for node %zu of the graph", captured->list.num_nodes);
+    return PSTI_FAIL(PST_E_NOMEM, "no memory for node %zu of the graph", captured->list->num_nodes);
 }
 
 pst_status psti_capture_append(pst_stream stream, const psti_node *node)
 {
     psti_capture *captured = stream->captured;
-    psti_node_list *list = &captured->list;
+    psti_node_list *list = captured->list;
     psti_node *nodes = grow(list->nodes, list->num_nodes, &list->nodes_capacity, sizeof(*nodes));
     if (!nodes)
         return out_of_memory(captured);
@@ -38,10 +38,9 @@ pst_status psti_capture_append(pst_stream stream, const psti_node *node)
     return PST_OK;
 }
 
-pst_status psti_capture_hold(pst_stream stream, psti_hold *hold)
+pst_status psti_capture_hold(psti_capture *captured, psti_hold *hold)
 {
-    psti_capture *captured = stream->captured;
-    psti_node_list *list = &captured->list;
+    psti_node_list *list = captured->list;
     for (size_t i = 0; i < list->num_holds; i++)
         if (list->holds[i] == hold)
             return PST_OK;
@@ -50,26 +49,35 @@ pst_status psti_capture_hold(pst_stream stream, psti_hold *hold)
         return out_of_memory(captured);
     list->holds = holds;
     list->holds[list->num_holds++] = hold;
-    __atomic_fetch_add(&hold->graphs, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&hold->last_capture, captured->id, __ATOMIC_RELAXED);
+    psti_hold_add(hold);
     return PST_OK;
 }
 
 void psti_nodes_free(psti_node_list *list)
 {
+    if (!list)
+        return;
     for (size_t i = 0; i < list->num_nodes; i++)
         psti_free(list->nodes[i].args);
     for (size_t i = 0; i < list->num_holds; i++)
-        __atomic_fetch_sub(&list->holds[i]->graphs, 1, __ATOMIC_RELEASE);
+        psti_hold_drop(list->holds[i]);
     psti_free(list->nodes);
     psti_free(list->holds);
-    *list = (psti_node_list){0};
+    psti_free(list);
 }
 
 pst_status psti_capture_begin(psti_captures *captures, pst_stream stream)
 {
     PSTI_CHECK(!stream->captured, PST_E_CAPTURE, "the stream is being captured already");
     psti_capture *captured = psti_calloc(1, sizeof(*captured));
-    PSTI_CHECK(captured, PST_E_NOMEM, "no memory for a graph");
+    psti_node_list *list = psti_calloc(1, sizeof(*list));
+    if (!captured || !list) {
+        psti_free(captured);
+        psti_free(list);
+        return PSTI_FAIL(PST_E_NOMEM, "no memory for a graph");
+    }
+    captured->list = list;
     captured->id = ++captures->count;
     captured->origin = stream;
     captured->streams = stream;
@@ -82,7 +90,7 @@ pst_status psti_capture_begin(psti_captures *captures, pst_stream stream)
     return PST_OK;
 }
 
-static psti_capture *find(const psti_captures *captures, uint64_t id)
+psti_capture *psti_capture_find(const psti_captures *captures, uint64_t id)
 {
     psti_capture *captured = captures->first;
     while (captured && captured->id != id)
@@ -92,7 +100,7 @@ static psti_capture *find(const psti_captures *captures, uint64_t id)
 
 pst_status psti_capture_join(const psti_captures *captures, pst_stream stream, pst_event event)
 {
-    psti_capture *captured = find(captures, event->capture_id);
+    psti_capture *captured = psti_capture_find(captures, event->capture_id);
     PSTI_CHECK(captured, PST_E_CAPTURE, "the event was recorded in a capture that has ended");
     PSTI_CHECK(stream, PST_E_CAPTURE, "the default stream cannot join a capture");
     PSTI_CHECK(!stream->captured || stream->captured == captured, PST_E_CAPTURE,
@@ -134,16 +142,9 @@ pst_status psti_capture_end(psti_captures *captures, pst_stream stream, psti_nod
     PSTI_CHECK(captured && captured->origin == stream, PST_E_CAPTURE,
                "the stream is not the origin of a capture");
     const bool joined = all_joined(captured);
-    psti_node_list *list = psti_calloc(1, sizeof(*list));
-    const bool whole = list && !captured->failed;
+    const bool whole = !captured->failed;
     close_capture(captures, captured);
-    if (joined && whole) {
-        *list = captured->list;
-        *list_out = list;
-    } else {
-        psti_nodes_free(&captured->list);
-        psti_free(list);
-    }
+    *list_out = captured->list;
     psti_free(captured);
     PSTI_CHECK(joined, PST_E_CAPTURE, "a stream that joined the capture was not joined back");
     PSTI_CHECK(whole, PST_E_NOMEM, "the graph could not be recorded for want of memory");

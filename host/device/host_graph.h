@@ -36,7 +36,7 @@ typedef struct psti_capture {
     uint64_t id; /* from 1 */
     pst_stream origin;
     pst_stream streams; /* all that joined, the origin too, by next_captured */
-    psti_node_list list;
+    psti_node_list *list;
     bool failed; /* a call could not be recorded */
     struct psti_capture *next;
 } psti_capture;
@@ -62,12 +62,15 @@ typedef struct psti_captures {
 } psti_captures;
 
 pst_status psti_capture_begin(psti_captures *captures, pst_stream stream);
-/* Ends the capture; *list_out is the graph, freed with psti_nodes_free. */
+/* Ends the capture. *list_out is the graph; where it fails, NULL or what is to be freed of it, by
+ * then without the lock, since objects are told. */
 pst_status psti_capture_end(psti_captures *captures, pst_stream stream, psti_node_list **list_out);
 /* The stream joins the capture that the event was recorded in. */
 pst_status psti_capture_join(const psti_captures *captures, pst_stream stream, pst_event event);
 pst_status psti_capture_append(pst_stream stream, const psti_node *node);
-pst_status psti_capture_hold(pst_stream stream, psti_hold *hold);
-void psti_nodes_free(psti_node_list *list);
+/* The open capture of that number, or NULL. */
+psti_capture *psti_capture_find(const psti_captures *captures, uint64_t id);
+pst_status psti_capture_hold(psti_capture *captured, psti_hold *hold);
+void psti_nodes_free(psti_node_list *list); /* NULL is allowed */
 
 #endif

@@ -204,7 +204,9 @@ pst_status pst_group_mark_dirty(pst_group *group, pst_stream stream)
 {
     PSTI_CHECK(group, PST_E_INVALID, "group is NULL");
     PSTI_RANGE("pst_group_mark_dirty");
-    PSTI_TRY(group->device->ops->hold(group->device, stream, group->hold));
+    psti_capture_of capture;
+    PSTI_TRY(group->device->ops->capture_of(group->device, stream, &capture));
+    PSTI_TRY(psti_hold_in(group->device, &capture, group->hold));
     return pst_device_fill(group->device, group->dirty, 0xff,
                            group->num_counts * sizeof(*group->dirty), stream);
 }

@@ -43,7 +43,9 @@ pst_status psti_pool_note(pst_pool *pool, pst_status status)
 pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream)
 {
     pst_device *device = pool->device;
-    PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &pool->hold)));
+    psti_capture_of capture;
+    PSTI_TRY(psti_pool_note(pool, device->ops->capture_of(device, stream, &capture)));
+    PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &pool->hold)));
     return psti_pool_note(pool, device->ops->launch(device, op, args, stream));
 }
 

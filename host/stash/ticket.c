@@ -194,10 +194,13 @@ static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op
     args.host_den = ticket->host_den;
     memcpy(args.spaces, group->spaces, sizeof(args.spaces));
     memcpy(args.tensors, group->tensors, sizeof(args.tensors));
-    PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, &ticket->hold)));
+    psti_capture_of capture;
+    PSTI_TRY(psti_pool_note(pool, device->ops->capture_of(device, stream, &capture)));
+    PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &pool->hold)));
+    PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &ticket->hold)));
     if (group != ticket->shape)
-        PSTI_TRY(psti_pool_note(pool, device->ops->hold(device, stream, group->hold)));
-    return psti_pool_launch(pool, op, &args, stream);
+        PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, group->hold)));
+    return psti_pool_note(pool, device->ops->launch(device, op, &args, stream));
 }
 
 pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,

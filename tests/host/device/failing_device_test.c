@@ -32,9 +32,10 @@ static pst_status fails_synchronize(pst_device *device)
     return broken ? broken : real->synchronize(device);
 }
 
-static pst_status fails_hold(pst_device *device, pst_stream stream, psti_hold *hold)
+static pst_status fails_capture_of(pst_device *device, pst_stream stream,
+                                   psti_capture_of *capture_out)
 {
-    return broken ? broken : real->hold(device, stream, hold);
+    return broken ? broken : real->capture_of(device, stream, capture_out);
 }
 
 static pst_status fails_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
@@ -63,7 +64,7 @@ static void open_scene(scene *self)
     self->ops.free = fails_free;
     self->ops.copy = fails_copy;
     self->ops.synchronize = fails_synchronize;
-    self->ops.hold = fails_hold;
+    self->ops.capture_of = fails_capture_of;
     self->ops.launch = fails_launch;
     self->device->ops = &self->ops;
     pst_pool_config pool_config = PST_POOL_CONFIG_INIT;
