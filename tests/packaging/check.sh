@@ -29,7 +29,11 @@ check_install() {
     library=$(find . -name "libpagestash.so.$version")
     [ -n "$library" ] || fail "no libpagestash.so.$version"
     readelf -d "$library" >"$work/dynamic"
-    grep -q "SONAME.*\[libpagestash.so.${version%%.*}\]" "$work/dynamic" || fail "wrong SONAME"
+    case $version in # until 1.0 the minor version has a SONAME of its own
+    0.*) soname=libpagestash.so.${version%.*} ;;
+    *) soname=libpagestash.so.${version%%.*} ;;
+    esac
+    grep -q "SONAME.*\[$soname\]" "$work/dynamic" || fail "the SONAME is not $soname"
     # librt, libdl and libpthread are parts of libc that older ones keep in files of their own.
     libc='\[(libc|ld-linux-[a-z0-9-]+|lib(rt|dl|pthread))\.so'
     if grep NEEDED "$work/dynamic" | grep -vE "$libc"; then

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """exports.py SOURCE_DIR LIBRARY: what the shared library exports, what the headers declare, and
-the list in exports.txt must be the same. So a change of the interface shows in a diff."""
+the list in exports.txt must be the same. So a change of the interface shows in a diff. Each function
+has the version that the SONAME has."""
 
 import pathlib
 import re
@@ -17,9 +18,13 @@ def declared(include):
 
 
 def exported(library):
-    out = subprocess.run(["nm", "-D", "--defined-only", library], check=True, text=True,
-                         capture_output=True).stdout
-    return {line.split()[-1] for line in out.splitlines()}
+    """name@@VERSION becomes name where the version is right; the version itself is absolute, A."""
+    dynamic, symbols = (subprocess.run([*command, library], check=True, text=True,
+                                       capture_output=True).stdout
+                        for command in (["readelf", "-dW"], ["nm", "-D", "--defined-only"]))
+    version = "PAGESTASH_" + re.search(r"SONAME.*\[libpagestash\.so\.([\d.]+)\]", dynamic)[1]
+    names = {line.split()[-1].removesuffix(f"@@{version}") for line in symbols.splitlines()}
+    return names - {version}
 
 
 def main():
