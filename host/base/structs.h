@@ -7,8 +7,8 @@
 #include "host/base/base.h"
 
 /* X(struct, bytes it had in version 0.1). All other public structs are frozen:
- * tests/packaging/layout.txt has every field of both kinds. New fields go to the end of a struct, at
- * or after this many bytes: older callers have only padding before that. */
+ * tests/packaging/abi.xml has every field of both kinds. New fields go to the end of a struct, at or
+ * after this many bytes: older callers have only padding before that. */
 #define PSTI_GROWING_STRUCTS(X)   \
     X(pst_arena_config, 88)       \
     X(pst_arena_stats, 432)       \
