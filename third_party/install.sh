@@ -5,7 +5,7 @@
 set -eu
 
 packages="cmake ninja-build gcc g++ make pkg-config python3 python3-matplotlib
-          libgtest-dev libjansson-dev coinor-libcbc3 spin
+          libgtest-dev libjansson-dev coinor-libcbc3 spin relacy-dev
           clang libclang-rt-14-dev clang-tidy clang-format abigail-tools"
 [ "${1-}" != --browser ] || packages="$packages chromium"
 

@@ -63,7 +63,7 @@ PSTI_FN void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
  * acquire load sees what was stored `before` it; ptx.cuh has one fence for all of them. */
 PSTI_FN void psti_store_before_system_u64(uint64_t *at, uint64_t value)
 {
-    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
 }
 PSTI_FN void psti_store_behind_system_u64(uint64_t *at, uint64_t value)
 {

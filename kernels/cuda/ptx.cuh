@@ -119,12 +119,12 @@ PSTI_DEVICE void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
     asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(at), "r"(bits) : "memory");
 }
 
-/* System scope, as the host reads them. The fence and a relaxed store after it are a release of what
+/* System scope, as the host reads them. The fence and a relaxed store behind it are a release of what
  * was stored before (PTX ISA, "release patterns"): one fence for all stores behind it, where a
  * st.release each would be a fence each. */
 PSTI_DEVICE void psti_store_before_system_u64(uint64_t *at, uint64_t value)
 {
-    asm volatile("st.relaxed.sys.u64 [%0], %1;\n\tfence.acq_rel.sys;" ::"l"(at), "l"(value)
+    asm volatile("st.release.sys.u64 [%0], %1;\n\tfence.acq_rel.sys;" ::"l"(at), "l"(value)
                  : "memory");
 }
 

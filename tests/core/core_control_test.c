@@ -1,10 +1,7 @@
 /* kernels/core/control.h: the last words of reset, step and check. */
 #include "tests/harness.h"
 
-#include <pthread.h>
-
 #include "kernels/core/control.h"
-#include "kernels/core/mailbox.h"
 
 enum { PAGES = 5, HOST_PAGES = 3 };
 
@@ -129,72 +126,6 @@ PST_TEST(CoreControl, StepFoldsAndBeginsTheNext)
     CHECK_EQ(self.status.epoch, 6);
     CHECK_EQ(self.state.step_high[0], 1);
     CHECK_EQ(self.state.step_demand, 1);
-}
-
-PST_TEST(CoreControl, PublicationsUseTheSlotsInTurn)
-{
-    static psti_mailbox mailbox;
-    pst_pool_status read;
-    for (uint64_t n = 1; n <= 5; n++) {
-        const pst_pool_status status = {.steps = n, .checks = ~n, .fault_wanted = n << 40};
-        psti_publish_status(&status, &mailbox);
-        const psti_mailbox_slot *slot = &mailbox.slots[n % 2];
-        CHECK_EQ(slot->sequence, n);
-        CHECK_EQ(mailbox.slots[(n + 1) % 2].sequence, n - 1);
-        memcpy(&read, slot->words, sizeof(read));
-        CHECK(memcmp(&read, &status, sizeof(read)) == 0);
-    }
-}
-
-/* A reader that finds the same sequence before and after has a slot of one publication. */
-enum { WORDS = sizeof(pst_pool_status) / 8, PUBLICATIONS = 200000, READS = 2000000 };
-
-typedef struct reader {
-    psti_mailbox mailbox;
-    uint32_t stop;
-    uint64_t reads, torn;
-} reader;
-
-static void read_once(reader *self, psti_mailbox_slot *slot)
-{
-    uint64_t words[WORDS];
-    const uint64_t before = __atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE);
-    for (int i = 0; i < WORDS; i++)
-        words[i] = __atomic_load_n(&slot->words[i], __ATOMIC_ACQUIRE);
-    if (before == 0 || __atomic_load_n(&slot->sequence, __ATOMIC_RELAXED) != before)
-        return;
-    for (int i = 0; i < WORDS; i++)
-        self->torn += words[i] != before;
-}
-
-static void *read_on(void *opaque)
-{
-    reader *self = opaque;
-    while (!__atomic_load_n(&self->stop, __ATOMIC_ACQUIRE))
-        for (int slot = 0; slot < 2; slot++) {
-            read_once(self, &self->mailbox.slots[slot]);
-            __atomic_fetch_add(&self->reads, 1, __ATOMIC_RELAXED);
-        }
-    return NULL;
-}
-
-PST_TEST(CoreControl, ReadersNeverSeeHalfAPublication)
-{
-    static reader self;
-    pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, read_on, &self), 0);
-    for (uint64_t n = 1;
-         n <= PUBLICATIONS || __atomic_load_n(&self.reads, __ATOMIC_RELAXED) < READS; n++) {
-        uint64_t words[WORDS];
-        pst_pool_status status;
-        for (int i = 0; i < WORDS; i++)
-            words[i] = n; /* steps too, which is the sequence */
-        memcpy(&status, words, sizeof(status));
-        psti_publish_status(&status, &self.mailbox);
-    }
-    __atomic_store_n(&self.stop, 1, __ATOMIC_RELEASE);
-    pthread_join(thread, NULL);
-    CHECK_EQ(self.torn, 0);
 }
 
 /* ---- check ---- */

@@ -6,7 +6,8 @@ and on too many registers; on ld.global.nc, which lets the compiler move loads t
 on <<<>>>, whose stubs would need the C++ runtime. In stash, restore and migrate also on a stack frame; where
 the architecture has it, without a wait for the launch before; in the ldg backend on fewer than
 LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them; in the others
-without bulk copies both ways, or without the wait that these are in memory.
+without bulk copies both ways, or without the wait that these are in memory. In step on stores to the
+mailbox, which the host reads, that are not of system scope or not in order.
 The squeeze kernels must have 32 registers and may therefore spill a little.
 First the gates are tried on kernels that break them. Exit 77: no nvcc.
 """
@@ -32,6 +33,10 @@ MAX_REGISTERS = {
 MIGRATE_REGISTERS = {"ldg": 96, "bulk": 80, "squeeze": 32}  # few blocks do for the link
 MAX_SQUEEZE_SPILLS = 416  # bytes, stores and loads
 LOADS_IN_FLIGHT = 4
+# The orders that tests/model/mailbox.cc is about: 0, fence, words, sequence; nothing else between.
+STORES = re.compile(r"\b((?:st|atom|red|fence|membar)\.[\w:.]+)")
+PUBLICATION = re.compile(r"st\.release\.sys\.u64 fence\.acq_rel\.sys "
+                         r"(st\.(relaxed|release)\.sys\.u64 )+st\.release\.sys\.u64")
 BULK = {  # of stash and restore alike, from sm_90
     "bulk loads": r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.",
     "bulk stores": r"cp\.async\.bulk\.global\.shared::cta\.bulk_group",
@@ -72,12 +77,19 @@ __global__ void restore_bulk_kernel(int4 *to, const int4 *from)
     to[threadIdx.x] = from[threadIdx.x];
 }
 __global__ void stash_squeeze_kernel(float *at, int n) { churn(at, n); }
+__global__ void step_kernel(unsigned long long *at)
+{
+    asm volatile("st.release.sys.u64 [%0], 0; fence.acq_rel.sys;" ::"l"(at) : "memory");
+    asm volatile("st.relaxed.gpu.u64 [%0], 7;" ::"l"(at + 1) : "memory");
+    asm volatile("st.release.sys.u64 [%0], 7;" ::"l"(at) : "memory");
+}
 """
 PLANTED_FAULTS = ("stash_ldg_kernel.*ld.global.nc", "stash_ldg_kernel.*stack frame",
                   "stash_ldg_kernel.*no 16-byte global store",
                   "stash_ldg_kernel.*no griddepcontrol.wait",
                   "restore_ldg_kernel.* 1 16-byte loads", "spilling_kernel.*spills",
                   "wide_kernel.*at most", "stash_squeeze_kernel.*at most 32",
+                  "step_kernel.*the mailbox",
                   *(f"restore_bulk_kernel.*no {what}" for what in BULK))
 
 
@@ -149,6 +161,14 @@ def faults_of_move(kind, n, body, architecture):
     return wrong
 
 
+def faults_of_step(body):
+    """What is wrong with how the step kernel publishes."""
+    stores = STORES.findall(body)
+    system = [i for i, store in enumerate(stores) if ".sys" in store]
+    found = " ".join(stores[system[0]:system[-1] + 1]) if system else "nothing"
+    return [] if PUBLICATION.fullmatch(found) else [f"the mailbox gets {found}"]
+
+
 def faults(report, ptx, architecture):
     """Sentences about what is wrong, and the numbers of each kernel."""
     wrong, numbers = [], report_of(report)
@@ -162,6 +182,8 @@ def faults(report, ptx, architecture):
         if match and match[1] == "migrate":
             most = MIGRATE_REGISTERS[kind]
         found = faults_of_move(kind, n, body, architecture) if match else []
+        if "step_kernel" in name:
+            found += faults_of_step(body)
         if n["spills"] > (MAX_SQUEEZE_SPILLS if kind == "squeeze" else 0):
             found.append(f"{n['spills']} bytes of spills")
         if n["registers"] > most:
@@ -204,8 +226,8 @@ def main():
                 seen.add(name)
                 print(f"sm_{architecture:4} {name:40} {n['registers']:4} registers "
                       f"{n['stack']:4} stack {n['spills']:4} spills")
-    for needed in (f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate")
-                   for kind in MAX_REGISTERS):
+    for needed in ("step_kernel", *(f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate")
+                                    for kind in MAX_REGISTERS)):
         if not any(needed in name for name in seen):
             wrong.append(f"no kernel is called {needed}")
     print("\n".join(wrong) if wrong else f"{len(seen)} kernels pass")
