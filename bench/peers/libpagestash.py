@@ -1,7 +1,8 @@
 """The C interface of libpagestash, as far as the benchmark uses it, through ctypes.
 
 The structs repeat include/pagestash/*.h field by field; tests/bench/test_peers.py compares their
-sizes and offsets with what the C compiler makes of the headers.
+sizes and offsets with what the C compiler makes of the headers, and the sizes are compared with
+those of the library when it is loaded.
 """
 import ctypes
 import glob
@@ -12,6 +13,11 @@ from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 ROWS_PREFIX = 0
 COUNT_INT64 = 1
 POOL_ORDERED = 0
+
+
+class StructInfo(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("bytes", c_size_t), ("first_bytes", c_size_t),
+                ("version", c_int), ("can_grow", c_bool), ("padding", c_uint8 * 3)]
 
 
 class GraphInfo(ctypes.Structure):
@@ -47,9 +53,9 @@ class PoolConfig(ctypes.Structure):
 
 
 class PoolStatus(ctypes.Structure):
-    """The beginning; the library writes the rest into the room behind it."""
+    """The beginning; what nobody here reads is room."""
     _fields_ = [("flags", c_uint32), ("step_valid", c_int32), ("fault_state", c_uint32),
-                ("fault", c_uint32), ("room", c_uint64 * 128)]
+                ("fault", c_uint32), ("room", c_uint64 * 30)]
 
 
 class LaunchOptions(ctypes.Structure):
@@ -66,8 +72,8 @@ class RestoreOptions(ctypes.Structure):
                 ("tail", c_int)]
 
 
-# C name -> struct; the test walks it.
-STRUCTS = {"pst_graph_info": GraphInfo, "pst_row_space": RowSpace, "pst_tensor": Tensor,
+# C name -> struct.
+STRUCTS = {"pst_struct_info": StructInfo, "pst_graph_info": GraphInfo, "pst_row_space": RowSpace, "pst_tensor": Tensor,
            "pst_group_config": GroupConfig, "pst_group_usage": GroupUsage,
            "pst_pool_config": PoolConfig, "pst_pool_status": PoolStatus,
            "pst_launch_options": LaunchOptions, "pst_stash_options": StashOptions,
@@ -75,6 +81,7 @@ STRUCTS = {"pst_graph_info": GraphInfo, "pst_row_space": RowSpace, "pst_tensor":
 
 # Every handle, pst_stream too, is a pointer.
 CALLS = {
+    "pst_struct_find": [c_char_p, POINTER(StructInfo)],
     "pst_device_open": [c_char_p, c_int, POINTER(c_void_p)],
     "pst_device_close": [c_void_p],
     "pst_stream_create": [c_void_p, POINTER(c_void_p)],
@@ -121,6 +128,19 @@ class Library:
             setattr(self, name[len("pst_"):], self._checked(name, function))
         self.path = path
         self.version = self._dll.pst_version()
+        self._check_sizes()
+
+    def _check_sizes(self):
+        info = StructInfo()
+        for name, struct in STRUCTS.items():
+            self.struct_find(name.encode(), byref(info))
+            size = ctypes.sizeof(struct)
+            # the library takes older, smaller ones of those that can grow
+            least = info.first_bytes if info.can_grow else info.bytes
+            if not least <= size <= info.bytes:
+                sizes = f"{least} to {info.bytes}" if info.can_grow else info.bytes
+                raise Error(f"{name} has {size} bytes here, and {sizes} in the library, which is of "
+                            f"version {info.version}")
 
     def _checked(self, name, function):
         def call(*arguments):

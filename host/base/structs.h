@@ -6,9 +6,9 @@
 
 #include "host/base/base.h"
 
-/* X(struct, bytes it had in version 0.1). All other public structs are frozen:
- * tests/packaging/abi.xml has every field of both kinds. New fields go to the end of a struct, at or
- * after this many bytes: older callers have only padding before that. */
+/* All public structs stand in one of two lists; tests/packaging/abi.xml has their fields.
+ * X(struct, bytes it had in version 0.1): those that can grow. New fields go to the end of a struct,
+ * at or after this many bytes: older callers have only padding before that. */
 #define PSTI_GROWING_STRUCTS(X)   \
     X(pst_arena_config, 88)       \
     X(pst_arena_stats, 432)       \
@@ -41,6 +41,35 @@
     X(pst_trace_derivation, 96)   \
     X(pst_trace_expansion, 64)    \
     X(pst_trace_summary, 88)
+
+/* X(struct): those that are frozen. */
+#define PSTI_FROZEN_STRUCTS(X)    \
+    X(pst_copy_choice)            \
+    X(pst_copy_rate)              \
+    X(pst_copy_rates)             \
+    X(pst_env_info)               \
+    X(pst_estimate_entry)         \
+    X(pst_estimate_event)         \
+    X(pst_estimate_module)        \
+    X(pst_estimate_op)            \
+    X(pst_estimate_process_group) \
+    X(pst_estimate_states)        \
+    X(pst_graph_info)             \
+    X(pst_group_usage)            \
+    X(pst_launch_options)         \
+    X(pst_pattern)                \
+    X(pst_plan_fault)             \
+    X(pst_plan_range)             \
+    X(pst_plan_row)               \
+    X(pst_pool_status)            \
+    X(pst_region)                 \
+    X(pst_struct_info)            \
+    X(pst_swap_filled)            \
+    X(pst_swap_shape)             \
+    X(pst_swap_tensor)            \
+    X(pst_trace_pass)             \
+    X(pst_trace_request)          \
+    X(pst_trace_tensor)
 
 enum {
 #define PSTI_FIRST_BYTES(type, bytes) psti_first_bytes_##type = (bytes),

@@ -13,7 +13,7 @@
  *   Of an output that can grow the caller says the size, and the library writes as much of it:
  * pst_plan_run is an inline function that calls pst_plan_run_sized with sizeof. dlsym finds only
  * the latter.
- *   Every other struct is frozen: it never changes.
+ *   Every other struct is frozen: it never changes. structs.h has the sizes of all by name.
  *
  * The build reads the version from the three macros below. */
 #ifndef PAGESTASH_API_H

@@ -35,12 +35,14 @@
 #include <pagestash/group.h>
 #include <pagestash/ticket.h>
 
-/* Advanced: few SMs for a copy, agreement of ranks, test patterns, messages and variables. */
+/* Advanced: few SMs for a copy, agreement of ranks, test patterns, messages, variables, and sizes of
+ * structs. */
 #include <pagestash/budget.h>
 #include <pagestash/nccl.h>
 #include <pagestash/pattern.h>
 #include <pagestash/log.h>
 #include <pagestash/env.h>
+#include <pagestash/structs.h>
 
 /* Expert: static plans from allocation traces, and estimates of a whole training run. */
 #include <pagestash/trace.h>

@@ -103,6 +103,8 @@ PSTI_FN void psti_fold_step(psti_pool_state *state, pst_pool_status *status)
     status->demand_high_water = psti_max_u64(status->demand_high_water, state->step_demand);
     state->step_demand = 0;
     status->epoch = state->epoch;
+    status->struct_bytes = sizeof(*status);
+    status->version = PST_VERSION;
     status->steps++;
     psti_raise_marks(state);
 }

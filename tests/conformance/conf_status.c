@@ -61,6 +61,8 @@ CONFORMANCE(Status, NothingIsPublishedBeforeTheFirstStep)
     CHECK_EQ(status.fault_ticket, UINT32_MAX);
     CHECK_EQ(status.fault_state, 0);
     CHECK_EQ(status.flags, 0);
+    CHECK_EQ(status.struct_bytes, sizeof(status));
+    CHECK_EQ(status.version, pst_version());
     tear_down(&self);
 }
 

@@ -191,6 +191,8 @@ static void compare_status(lockstep *ls, const pst_pool_status *found,
     SAME_FIELD(steps);
     SAME_FIELD(checks);
     SAME_FIELD(epoch);
+    SAME_FIELD(struct_bytes);
+    SAME_FIELD(version);
 }
 
 /* Pages that the walk over the device's own words finds wrong, against what the oracle lost. */

@@ -2,7 +2,7 @@
 """abi.py SOURCE_DIR [LIBRARY] [--write]: the interface as it is, against abi.xml, that of the last
 release (made by --write). What breaks a program that was compiled then has an entry in abi-breaks.txt
 and a SONAME of its own; an entry that matches nothing any more is a fault, too. New functions,
-enumerators and structs may come, and fields behind those of a struct that can grow.
+enumerators and structs may come, and fields: in reserved words, and at the end of a struct that can grow.
 
 abidiff wants debug information, which a release build has none of: what is looked at is a library of
 empty functions, declared as the public headers declare them (the compiler holds the real ones to the
@@ -62,31 +62,43 @@ def interface(include):
         return described(library, include)
 
 
-def growable(corpus, growing):
+def structs(corpus):
+    """Of each its fields, and in bits where they begin and where the last one ends."""
     for struct in corpus.iter("class-decl"):
-        if struct.get("name") in growing and struct.find("data-member") is not None:
-            yield struct, struct.findall("data-member")
+        fields = struct.findall("data-member")
+        if fields:
+            begins = [int(field.get("layout-offset-in-bits")) for field in fields]
+            yield struct, fields, [*begins, int(struct.get("size-in-bits"))]
+
+
+def places(name, fields, bits, growing):
+    """Where fields may come, from bit to bit: reserved words; in a struct that can grow also what is
+    called padding, and all behind its end."""
+    for field, begin, end in zip(fields, bits, bits[1:]):
+        called = field.find("var-decl").get("name")
+        if called == "reserved" or name in growing and re.fullmatch(r"padding(_\d+)?", called):
+            yield begin, end
+    if name in growing:
+        yield bits[-1], sys.maxsize
 
 
 def without_growth(base, now, growing):
-    """Both without the last bytes called `padding`, whose place a field may take, and `now` without
-    the fields behind them. (abidiff itself can let appended fields pass, but then says nothing of
-    what else changed in that struct.)"""
+    """Both without the fields in such places of `base`. (abidiff itself can let appended fields pass,
+    but then says nothing of what else changed in that struct.)"""
     if "name='type_" not in now:  # LIBRARY
         base = re.sub(r"<elf-symbol name='type_[^>]*/>|<function-decl name='type_.*?</function-decl>", "",
                       base, flags=re.S)
     base, now = ElementTree.fromstring(base), ElementTree.fromstring(now)
-    before = {}
-    for struct, fields in growable(base, growing):
-        if fields[-1].find("var-decl").get("name") == "padding":
-            struct.remove(fields.pop())
-        before[struct.get("name")] = len(fields), int(struct.get("size-in-bits"))
-    for struct, fields in growable(now, growing):
-        num_fields, bits = before.get(struct.get("name"), (len(fields), 0))
-        for field in fields[num_fields:]:
-            struct.remove(field)
-        if int(struct.get("size-in-bits")) > bits > 0:
-            struct.set("size-in-bits", str(bits))
+    free = {struct.get("name"): list(places(struct.get("name"), fields, bits, growing))
+            for struct, fields, bits in structs(base)}
+    for corpus in (base, now):
+        for struct, fields, bits in structs(corpus):
+            of_it = free.get(struct.get("name"), [])
+            for field, at in zip(fields, bits):
+                if any(begin <= at < end for begin, end in of_it):
+                    struct.remove(field)
+            if of_it and of_it[-1][0] < bits[-1] and of_it[-1][1] == sys.maxsize:
+                struct.set("size-in-bits", str(of_it[-1][0]))
     for symbol in now.iter("elf-symbol"):  # the version says no more than the SONAME
         symbol.attrib.pop("version", None)
         symbol.attrib.pop("is-default-version", None)

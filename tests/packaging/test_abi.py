@@ -22,6 +22,8 @@ typedef enum pst_kind { PST_ONE = 1, PST_TWO = 2 } pst_kind;
 typedef enum pst_only_in_a_byte { PST_RED = 0, PST_BLUE = 1 } pst_only_in_a_byte;
 typedef struct pst_info {
     uint32_t id, kind;
+    uint64_t reserved[2];
+    uint32_t last, padding;
 } pst_info;
 typedef struct pst_config {
     uint64_t struct_size;
@@ -35,6 +37,7 @@ PST_API int pst_make(const pst_config *config, pst_kind kind);
 /* PST_API int pst_gone(void); */
 PST_API int pst_get(uint64_t index, pst_info *info_out);
 """
+RESERVED = "uint64_t reserved[2];"
 COLOUR = "    uint8_t colour;\n    uint8_t padding[7];\n"
 BREAK = "[suppress_function]\n  label = {label}\n  name = {name}\n"
 
@@ -71,7 +74,11 @@ class Abi(unittest.TestCase):
                 ("enumerator deletion.*PST_ONE", "PST_ONE = 1, ", ""),
                 ("PST_BLUE.*'1' to '2'", "PST_BLUE = 1", "PST_BLUE = 2"),
                 ("pst_info.*id.*kind", "uint32_t id, kind;", "uint32_t kind, id;"),
-                ("pst_info.*insertion.*more", "uint32_t id, kind;", "uint32_t id, kind, more;"),
+                ("pst_info.*last.*offset", "uint32_t id, kind;", "uint32_t id, kind, more;"),
+                ("pst_info.*insertion.*more", "last, padding;", "last, padding; uint64_t more;"),
+                ("pst_info.*more", "last, padding;", "last, more;"),
+                ("pst_info.*last.*offset", RESERVED, "uint64_t more, reserved[2];"),
+                ("pst_info.*last.*offset", "    " + RESERVED, ""),
                 ("pst_config.*num", "uint32_t num;", "int32_t num;"),
                 ("pst_config.*max", "uint32_t max;", "uint64_t max;"),
                 ("insertion.*more", "    uint32_t num;", "uint32_t more;\n    uint32_t num;"),
@@ -95,7 +102,8 @@ class Abi(unittest.TestCase):
             ("/* PST_API int pst_gone(void); */", "typedef struct pst_new { int id; } pst_new;\n"
              "PST_API int pst_add(pst_new *by_another_name);"), ("config, pst", "given, pst")), [])
         self.assertEqual(self.faults(
-            (COLOUR, "    uint8_t colour;\n    uint8_t more;\n    uint8_t padding[6];\n")), [])
+            (COLOUR, "    uint8_t colour;\n    uint8_t more;\n    uint8_t padding[6];\n"),
+            (RESERVED, "uint32_t more, others;\n    uint64_t reserved[1];")), [])
 
     def test_a_break_that_is_written_down(self):
         edit = "pst_get(uint64_t", "pst_get(uint32_t"
