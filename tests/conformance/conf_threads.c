@@ -1,4 +1,4 @@
-/* Several threads, each with a stream of its own, in one pool. */
+/* Several threads, each with a stream and tickets of its own, in one pool. */
 #include "tests/conformance/conf.h"
 
 #include <pthread.h>
@@ -106,15 +106,29 @@ static void release(worker *self, uint32_t ticket)
     compare_ticket(self, ticket, false);
 }
 
+/* A ticket is made and destroyed while the others are at work; also one whose stash failed. */
+static void renew(worker *self, uint32_t *ticket)
+{
+    lockstep *ls = &self->ls;
+    if (ls->oracle->tickets[*ticket].state == ORACLE_LIVE)
+        release(self, *ticket);
+    ls_ticket_free(ls, *ticket);
+    *ticket = ls_ticket_make(ls, &self->source);
+}
+
 static void *work(void *opaque)
 {
     worker *self = opaque;
     for (uint32_t i = 0; i < self->operations && !self->ls.failed; i++) {
-        const uint32_t ticket = self->tickets[oracle_random_below(&self->random, TICKETS)];
+        uint32_t *place = &self->tickets[oracle_random_below(&self->random, TICKETS)];
+        const uint32_t ticket = *place;
         self->ls.operation++;
-        switch (oracle_random_below(&self->random, 5)) {
+        switch (oracle_random_below(&self->random, 6)) {
         case 0:
             release(self, ticket);
+            break;
+        case 5:
+            renew(self, place);
             break;
         case 1:
         case 2:
