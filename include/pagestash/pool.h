@@ -97,7 +97,7 @@ typedef struct pst_pool_status {
     uint64_t demoted_pages;     /* moved to the host by pst_ticket_demote */
     uint64_t promoted_pages;    /* moved to the device by pst_ticket_promote */
     uint64_t stranded_pages;    /* that either was to move and found no free page for */
-    uint32_t struct_bytes;      /* 256: what the library that published this took it to have */
+    uint32_t struct_bytes;      /* 256: what the library that made the pool took it to have */
     uint32_t version;           /* of that library, as pst_version has it */
     uint64_t reserved[6];
     uint64_t demand_quantiles[4]; /* pages: upper ends, within 1/16, of p50, p90, p99, p999 of

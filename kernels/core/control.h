@@ -59,6 +59,8 @@ PSTI_FN void psti_set_num_pages(psti_pool_state *state, const uint32_t *num_page
 
 PSTI_FN void psti_reset_faults(pst_pool_status *status)
 {
+    status->struct_bytes = sizeof(*status);
+    status->version = PST_VERSION;
     status->flags = 0;
     status->step_valid = 1;
     status->fault = PST_FAULT_NONE;
@@ -103,8 +105,6 @@ PSTI_FN void psti_fold_step(psti_pool_state *state, pst_pool_status *status)
     status->demand_high_water = psti_max_u64(status->demand_high_water, state->step_demand);
     state->step_demand = 0;
     status->epoch = state->epoch;
-    status->struct_bytes = sizeof(*status);
-    status->version = PST_VERSION;
     status->steps++;
     psti_raise_marks(state);
 }

@@ -132,8 +132,6 @@ void oracle_step(oracle_pool *pool, pst_pool_status *published)
     for (int i = 0; i < 4; i++)
         status->demand_quantiles[i] = oracle_demand_quantile(pool, per_mille[i]);
     status->steps++;
-    status->struct_bytes = 256;
-    status->version = (uint32_t)pst_version();
     status->epoch = pool->epoch;
     pool->step_demand = 0;
     note_marks(pool);
@@ -143,6 +141,8 @@ void oracle_step(oracle_pool *pool, pst_pool_status *published)
 
 static void reset_faults(pst_pool_status *status)
 {
+    status->struct_bytes = 256;
+    status->version = (uint32_t)pst_version();
     status->flags = 0;
     status->step_valid = 1;
     status->fault_state = 0;
