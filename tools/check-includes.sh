@@ -27,6 +27,7 @@ host/device          : host/base kernels kernels/core | pagestash system
 host/device/device_cuda.h      : host/device | pagestash system cuda
 host/device/device_cuda.c      : host/base host/device kernels/cuda/launch.h | pagestash system cuda
 host/device/device_cuda_span.c : host/base host/device | pagestash system cuda
+host/device/device_cuda_stream.c : host/base host/device | pagestash system cuda
 host/stash           : host/base host/device kernels kernels/core | pagestash system
 host/stash/pool_layout.h       : host/base kernels/core | pagestash system
 host/stash/pool_layout.c       : host/base host/stash/pool_layout.h | pagestash system

@@ -20,12 +20,12 @@ static pst_status no_fallback(void *user, size_t bytes, void **address_out)
 
 static pst_status device_alloc(void *user, size_t bytes, void **address_out)
 {
-    return pst_device_alloc(user, bytes, address_out);
+    return psti_part_alloc(user, bytes, address_out);
 }
 
 static pst_status device_free(void *user, void *address)
 {
-    return pst_device_free(user, address);
+    return psti_part_free(user, address);
 }
 
 static pst_status complete_config(pst_device *device, const pst_arena_config *given,
@@ -74,7 +74,7 @@ static pst_status take_memory(pst_arena *arena)
     if (config->mode == PST_ARENA_ALLOC) {
         /* the device aligns to 256 */
         const uint64_t room = arena->bytes + config->align;
-        PSTI_TRY(pst_device_alloc(arena->device, room, &arena->memory));
+        PSTI_TRY(psti_part_alloc(arena->device, room, &arena->memory));
         at = arena->memory;
         at += -(uintptr_t)at & (config->align - 1);
     }
@@ -94,7 +94,7 @@ static pst_status drop(pst_arena *arena)
     const pst_status closed = psti_heap_close(&arena->heap);
     if (arena->span.address)
         arena->device->ops->span_close(arena->device, &arena->span);
-    const pst_status freed = arena->memory ? pst_device_free(arena->device, arena->memory) : PST_OK;
+    const pst_status freed = arena->memory ? psti_part_free(arena->device, arena->memory) : PST_OK;
     psti_arena_drop_plan(arena);
     pthread_mutex_destroy(&arena->lock);
     psti_handle_free(arena);
@@ -141,7 +141,7 @@ pst_status pst_arena_create(pst_device *device, const pst_plan_file *plan,
         return status;
     }
     if (device)
-        psti_device_retain(device);
+        psti_device_retain(device, PSTI_LIVE_ARENA);
     *arena_out = arena;
     return PST_OK;
 }
@@ -158,7 +158,7 @@ pst_status pst_arena_destroy(pst_arena *arena)
     PSTI_CHECK(live == 0, PST_E_BUSY, "%" PRIu64 " blocks of the arena are live", live);
     const pst_status status = drop(arena);
     if (device)
-        psti_device_release(device);
+        psti_device_release(device, PSTI_LIVE_ARENA);
     return status;
 }
 

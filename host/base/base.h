@@ -42,6 +42,9 @@ void psti_one_line(char *text);
 /* ---- log.c ---- */
 
 __attribute__((format(printf, 2, 3))) void psti_log(pst_log_level level, const char *format, ...);
+/* Around a fork, so that the child's log is not locked for ever. */
+void psti_log_lock(void);
+void psti_log_unlock(void);
 
 /* ---- env.c ---- */
 

@@ -10,6 +10,16 @@ static pst_log_callback callback;
 static pst_log_level callback_level;
 static void *callback_user;
 
+void psti_log_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void psti_log_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
 void pst_log_set_callback(pst_log_level level, pst_log_callback function, void *user)
 {
     pthread_mutex_lock(&lock);

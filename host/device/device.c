@@ -2,19 +2,55 @@
 #include "host/device/device.h"
 #include "host/base/structs.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define NEED(pointer) PSTI_CHECK((pointer) != NULL, PST_E_INVALID, #pointer " is NULL")
 
-void psti_device_retain(pst_device *device)
+/* ---- what keeps a device open ---- */
+
+void psti_device_retain(pst_device *device, psti_live kind)
 {
+    __atomic_fetch_add(&device->num_of[kind], 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&device->live, 1, __ATOMIC_RELAXED);
 }
 
-void psti_device_release(pst_device *device)
+void psti_device_release(pst_device *device, psti_live kind)
 {
+    __atomic_fetch_sub(&device->num_of[kind], 1, __ATOMIC_RELAXED);
     __atomic_fetch_sub(&device->live, 1, __ATOMIC_RELEASE);
 }
+
+/* BUSY: "2 pools and 1 stream of device host still exist". */
+static pst_status say_what_lives(const pst_device *device)
+{
+    static const char *const names[PSTI_LIVE_PART][2] = {
+#define LIVE_NAMES(kind, one, several) {one, several},
+        PSTI_LIVE_LIST(LIVE_NAMES)
+#undef LIVE_NAMES
+    };
+    char text[256] = "";
+    uint32_t left = 0;
+    uint32_t num = 0;
+    for (int i = 0; i < PSTI_LIVE_PART; i++)
+        left += __atomic_load_n(&device->num_of[i], __ATOMIC_RELAXED) > 0;
+    for (int i = 0; i < PSTI_LIVE_PART; i++) {
+        const uint32_t count = __atomic_load_n(&device->num_of[i], __ATOMIC_RELAXED);
+        const size_t length = strlen(text);
+        if (count == 0)
+            continue;
+        left--;
+        num += count;
+        snprintf(text + length, sizeof(text) - length, "%u %s%s", count, names[i][count > 1],
+                 left > 1    ? ", "
+                 : left == 1 ? " and "
+                             : "");
+    }
+    return PSTI_FAIL(PST_E_BUSY, "%s of device %s still exist%s", text, device->info.name,
+                     num == 1 ? "s" : "");
+}
+
+/* ---- open and close ---- */
 
 #if !PSTI_HAVE_CUDA
 pst_status psti_cuda_device_open(int index, pst_device **device_out)
@@ -58,10 +94,8 @@ pst_status pst_device_close(pst_device *device)
     if (!device)
         return PST_OK;
     PSTI_CHECK_HANDLE(device, DEVICE);
-    const uint32_t live = __atomic_load_n(&device->live, __ATOMIC_ACQUIRE);
-    PSTI_CHECK(live == 0, PST_E_BUSY,
-               "%u pools, groups, streams, events, graphs or allocations of device %s still exist",
-               live, device->info.name);
+    if (__atomic_load_n(&device->live, __ATOMIC_ACQUIRE) > 0)
+        return say_what_lives(device);
     device->ops->close(device);
     return PST_OK;
 }
@@ -79,52 +113,73 @@ pst_status pst_device_get_info_sized(pst_device *device, pst_device_info *info_o
 }
 
 /* Makes one object of the device: counts it when the call succeeded. */
-#define CREATE(call)                \
-    do {                            \
-        PSTI_TRY(call);             \
-        psti_device_retain(device); \
-        return PST_OK;              \
+#define CREATE(kind, call)                \
+    do {                                  \
+        PSTI_TRY(call);                   \
+        psti_device_retain(device, kind); \
+        return PST_OK;                    \
     } while (0)
 
 /* After a CUDA error an object counts as gone even though CUDA could not free it. */
-#define DESTROY(object, call)                           \
+#define DESTROY(kind, object, call)                     \
     do {                                                \
         PSTI_CHECK_HANDLE(device, DEVICE);              \
         if (!(object))                                  \
             return PST_OK;                              \
         const pst_status status_ = (call);              \
         if (status_ == PST_OK || status_ == PST_E_CUDA) \
-            psti_device_release(device);                \
+            psti_device_release(device, kind);          \
         return status_;                                 \
     } while (0)
 
-static pst_status alloc(pst_device *device, size_t bytes, bool is_pinned, void **address_out)
+static pst_status alloc(pst_device *device, size_t bytes, bool is_pinned, psti_live kind,
+                        void **address_out)
 {
     PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(address_out);
     PSTI_CHECK(bytes > 0, PST_E_INVALID, "0 bytes asked");
-    CREATE(is_pinned ? device->ops->alloc_pinned(device, bytes, address_out)
-                     : device->ops->alloc(device, bytes, address_out));
+    CREATE(kind, is_pinned ? device->ops->alloc_pinned(device, bytes, address_out)
+                           : device->ops->alloc(device, bytes, address_out));
 }
 
 pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out)
 {
-    return alloc(device, bytes, false, address_out);
+    return alloc(device, bytes, false, PSTI_LIVE_ALLOCATION, address_out);
+}
+
+pst_status psti_part_alloc(pst_device *device, size_t bytes, void **address_out)
+{
+    return alloc(device, bytes, false, PSTI_LIVE_PART, address_out);
 }
 
 pst_status pst_device_free(pst_device *device, void *address)
 {
-    DESTROY(address, device->ops->free(device, address));
+    DESTROY(PSTI_LIVE_ALLOCATION, address, device->ops->free(device, address));
+}
+
+pst_status psti_part_free(pst_device *device, void *address)
+{
+    DESTROY(PSTI_LIVE_PART, address, device->ops->free(device, address));
 }
 
 pst_status pst_device_alloc_pinned(pst_device *device, size_t bytes, void **address_out)
 {
-    return alloc(device, bytes, true, address_out);
+    return alloc(device, bytes, true, PSTI_LIVE_ALLOCATION, address_out);
+}
+
+pst_status psti_part_alloc_pinned(pst_device *device, size_t bytes, void **address_out)
+{
+    return alloc(device, bytes, true, PSTI_LIVE_PART, address_out);
 }
 
 pst_status pst_device_free_pinned(pst_device *device, void *address)
 {
-    DESTROY(address, device->ops->free_pinned(device, address));
+    DESTROY(PSTI_LIVE_ALLOCATION, address, device->ops->free_pinned(device, address));
+}
+
+pst_status psti_part_free_pinned(pst_device *device, void *address)
+{
+    DESTROY(PSTI_LIVE_PART, address, device->ops->free_pinned(device, address));
 }
 
 pst_status pst_device_copy(pst_device *device, void *destination, const void *source, size_t bytes,
@@ -158,12 +213,22 @@ pst_status pst_stream_create(pst_device *device, pst_stream *stream_out)
 {
     PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(stream_out);
-    CREATE(device->ops->stream_create(device, stream_out));
+    CREATE(PSTI_LIVE_STREAM, device->ops->stream_create(device, stream_out));
+}
+
+pst_status psti_part_stream_create(pst_device *device, pst_stream *stream_out)
+{
+    CREATE(PSTI_LIVE_PART, device->ops->stream_create(device, stream_out));
 }
 
 pst_status pst_stream_destroy(pst_device *device, pst_stream stream)
 {
-    DESTROY(stream, device->ops->stream_destroy(device, stream));
+    DESTROY(PSTI_LIVE_STREAM, stream, device->ops->stream_destroy(device, stream));
+}
+
+pst_status psti_part_stream_destroy(pst_device *device, pst_stream stream)
+{
+    DESTROY(PSTI_LIVE_PART, stream, device->ops->stream_destroy(device, stream));
 }
 
 pst_status pst_stream_synchronize(pst_device *device, pst_stream stream)
@@ -176,12 +241,12 @@ pst_status pst_event_create(pst_device *device, pst_event *event_out)
 {
     PSTI_CHECK_HANDLE(device, DEVICE);
     NEED(event_out);
-    CREATE(device->ops->event_create(device, event_out));
+    CREATE(PSTI_LIVE_EVENT, device->ops->event_create(device, event_out));
 }
 
 pst_status pst_event_destroy(pst_device *device, pst_event event)
 {
-    DESTROY(event, device->ops->event_destroy(device, event));
+    DESTROY(PSTI_LIVE_EVENT, event, device->ops->event_destroy(device, event));
 }
 
 static pst_status enqueue_event(pst_device *device, pst_event event, pst_stream stream,
@@ -249,7 +314,7 @@ pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **grap
     if (status == PST_OK && graph) {
         made.handle = graph->handle;
         *graph = made;
-        psti_device_retain(device);
+        psti_device_retain(device, PSTI_LIVE_GRAPH);
         *graph_out = graph;
         return PST_OK;
     }
@@ -280,7 +345,7 @@ pst_status pst_graph_destroy(pst_graph *graph)
         return PST_OK;
     PSTI_CHECK_HANDLE(graph, GRAPH);
     graph->device->ops->graph_destroy(graph);
-    psti_device_release(graph->device);
+    psti_device_release(graph->device, PSTI_LIVE_GRAPH);
     psti_handle_free(graph);
     return PST_OK;
 }

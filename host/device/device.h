@@ -62,8 +62,11 @@ void psti_host_span_close(psti_span *span);
 
 /* ---- the device table ---- */
 
+typedef enum psti_fork { PSTI_FORK_BEFORE, PSTI_FORK_PARENT, PSTI_FORK_CHILD } psti_fork;
+
 typedef struct psti_device_ops {
     void (*close)(pst_device *device);
+    void (*fork)(pst_device *device, psti_fork when); /* by the thread that forks */
     pst_status (*get_info)(pst_device *device, pst_device_info *info);
     pst_status (*alloc)(pst_device *device, size_t bytes, void **address_out);
     pst_status (*free)(pst_device *device, void *address);
@@ -94,19 +97,43 @@ typedef struct psti_device_ops {
     pst_status (*hold)(pst_device *device, const psti_capture_of *capture, psti_hold *hold);
     /* Enqueues one operation; args is copied. */
     pst_status (*launch)(pst_device *device, psti_op op, const void *args, pst_stream stream);
+    /* With PAGESTASH_CHECK=1: INVALID where a launch must not touch these bytes. As far as the device
+     * can tell; what is not there is noticed, what is too short not always. bytes: at least 1. */
+    pst_status (*check_address)(pst_device *device, const void *address, uint64_t bytes);
     /* Pages of a tier that can grow. Synchronous. After a failed resize the span is as before. */
     pst_status (*span_open)(pst_device *device, uint32_t tier, uint64_t reserved, psti_span *span);
     pst_status (*span_resize)(pst_device *device, psti_span *span, uint64_t bytes);
     void (*span_close)(pst_device *device, psti_span *span);
 } psti_device_ops;
 
+/* X(kind, one, several): what keeps a device open */
+#define PSTI_LIVE_LIST(X)                                       \
+    X(POOL, "pool", "pools")                                    \
+    X(GROUP, "group", "groups")                                 \
+    X(DIRTY, "object of dirty words", "objects of dirty words") \
+    X(ARENA, "arena", "arenas")                                 \
+    X(STREAM, "stream", "streams")                              \
+    X(EVENT, "event", "events")                                 \
+    X(GRAPH, "graph", "graphs")                                 \
+    X(ALLOCATION, "allocation", "allocations")
+
+typedef enum psti_live {
+#define PSTI_LIVE_ENUM(kind, one, several) PSTI_LIVE_##kind,
+    PSTI_LIVE_LIST(PSTI_LIVE_ENUM)
+#undef PSTI_LIVE_ENUM
+        PSTI_LIVE_PART, /* of an object that is counted itself */
+    PSTI_NUM_LIVE
+} psti_live;
+
 struct pst_device {
     psti_handle handle;
     const psti_device_ops *ops;
-    pst_device_info info; /* free_bytes as of open */
-    pst_backend preset;   /* what auto means, unless it is auto itself */
-    uint32_t live;        /* objects of this device, atomic */
-    void *state;          /* of the device's own kind */
+    pst_device_info info;           /* free_bytes as of open */
+    pst_backend preset;             /* what auto means, unless it is auto itself */
+    uint32_t live;                  /* atomic: objects of this device, and their parts */
+    uint32_t num_of[PSTI_NUM_LIVE]; /* atomic: those objects that a caller made */
+    void *state;                    /* of the device's own kind */
+    struct pst_device *next;        /* of those that are open */
 };
 
 struct pst_graph {
@@ -118,8 +145,26 @@ struct pst_graph {
 
 /* ---- device.c ---- */
 
-void psti_device_retain(pst_device *device);
-void psti_device_release(pst_device *device);
+void psti_device_retain(pst_device *device, psti_live kind);
+void psti_device_release(pst_device *device, psti_live kind);
+
+/* The public functions without the prefix psti_part_, for the parts of an object that is counted. */
+pst_status psti_part_alloc(pst_device *device, size_t bytes, void **address_out);
+pst_status psti_part_free(pst_device *device, void *address); /* NULL is allowed */
+pst_status psti_part_alloc_pinned(pst_device *device, size_t bytes, void **address_out);
+pst_status psti_part_free_pinned(pst_device *device, void *address); /* NULL is allowed */
+pst_status psti_part_stream_create(pst_device *device, pst_stream *stream_out);
+pst_status psti_part_stream_destroy(pst_device *device, pst_stream stream); /* NULL is allowed */
+
+/* ---- fork.c ---- */
+
+/* A device that was opened, and before it is closed. */
+void psti_device_add(pst_device *device);
+void psti_device_remove(pst_device *device);
+/* The `fork` of a device that a child cannot use: its calls answer NO_DEVICE there. */
+void psti_fork_kills(pst_device *device, psti_fork when);
+/* Before memory of the device's is read without a call of it. Fails: NO_DEVICE in such a child. */
+pst_status psti_device_check_alive(const pst_device *device);
 
 /* What is enqueued into the capture, if it is one, uses the object. */
 static inline pst_status psti_hold_in(pst_device *device, const psti_capture_of *capture,

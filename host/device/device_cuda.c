@@ -1,7 +1,7 @@
-/* The CUDA device: with device_cuda_span.c what of host/ calls CUDA. Streams, events and graphs are
- * CUDA's own, so a program's cudaStream_t works as a pst_stream. */
+/* The CUDA device: with device_cuda_stream.c and device_cuda_span.c what of host/ calls CUDA. */
 #include "host/device/device_cuda.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,28 +18,22 @@ static cuda_state *state_of(const pst_device *device)
     return device->state;
 }
 
-/* Translates an error, with CUDA's own name, and clears it where it is not sticky. */
-static pst_status translate(cudaError_t error, const char *call, int line)
+pst_status psti_cuda_translate(cudaError_t error, const char *call, const char *file, int line)
 {
     cudaGetLastError();
     pst_status status = PST_E_CUDA;
     if (error == cudaErrorMemoryAllocation)
         status = PST_E_DEVICE_NOMEM;
-    else if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver)
+    else if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
+             error == cudaErrorInitializationError) /* in a fork of a process that used CUDA */
         status = PST_E_NO_DEVICE;
-    else if (error >= cudaErrorStreamCaptureUnsupported &&
-             error <= cudaErrorStreamCaptureWrongThread)
+    else if ((error >= cudaErrorStreamCaptureUnsupported &&
+              error <= cudaErrorStreamCaptureWrongThread) ||
+             error == cudaErrorIllegalState) /* begun twice, or never */
         status = PST_E_CAPTURE;
-    return psti_fail(status, __FILE__, line, "%s: %s (%s)", call, cudaGetErrorName(error),
+    return psti_fail(status, file, line, "%s: %s (%s)", call, cudaGetErrorName(error),
                      cudaGetErrorString(error));
 }
-
-#define TRY_CUDA(call)                                 \
-    do {                                               \
-        const cudaError_t error_ = (call);             \
-        if (error_ != cudaSuccess)                     \
-            return translate(error_, #call, __LINE__); \
-    } while (0)
 
 psti_cuda_guard psti_cuda_enter(const pst_device *device)
 {
@@ -63,7 +57,7 @@ static pst_status cuda_get_info(pst_device *device, pst_device_info *info)
     PSTI_ON(device);
     size_t free_bytes = 0;
     size_t total_bytes = 0;
-    TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+    PSTI_TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     *info = device->info;
     info->free_bytes = free_bytes;
     return PST_OK;
@@ -82,7 +76,7 @@ static pst_status cuda_alloc(pst_device *device, size_t bytes, void **address_ou
         cudaMemGetInfo(&free_bytes, &total_bytes);
         return PSTI_FAIL(PST_E_DEVICE_NOMEM, "%zu bytes wanted, %zu bytes free", bytes, free_bytes);
     }
-    TRY_CUDA(error);
+    PSTI_TRY_CUDA(error);
     *address_out = address;
     return PST_OK;
 }
@@ -90,7 +84,7 @@ static pst_status cuda_alloc(pst_device *device, size_t bytes, void **address_ou
 static pst_status cuda_free(pst_device *device, void *address)
 {
     PSTI_ON(device);
-    TRY_CUDA(cudaFree(address));
+    PSTI_TRY_CUDA(cudaFree(address));
     return PST_OK;
 }
 
@@ -98,9 +92,10 @@ static pst_status cuda_alloc_pinned(pst_device *device, size_t bytes, void **add
 {
     PSTI_ON(device);
     void *address = NULL;
-    TRY_CUDA(psti_allocation_fails()
-                 ? cudaErrorMemoryAllocation
-                 : cudaHostAlloc(&address, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+    PSTI_TRY_CUDA(
+        psti_allocation_fails()
+            ? cudaErrorMemoryAllocation
+            : cudaHostAlloc(&address, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
     memset(address, 0, bytes);
     *address_out = address;
     return PST_OK;
@@ -109,7 +104,7 @@ static pst_status cuda_alloc_pinned(pst_device *device, size_t bytes, void **add
 static pst_status cuda_free_pinned(pst_device *device, void *address)
 {
     PSTI_ON(device);
-    TRY_CUDA(cudaFreeHost(address));
+    PSTI_TRY_CUDA(cudaFreeHost(address));
     return PST_OK;
 }
 
@@ -117,7 +112,7 @@ static pst_status cuda_copy(pst_device *device, void *to, const void *from, size
                             pst_stream stream)
 {
     PSTI_ON(device);
-    TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+    PSTI_TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
     return PST_OK;
 }
 
@@ -125,207 +120,45 @@ static pst_status cuda_fill(pst_device *device, void *to, uint8_t value, size_t 
                             pst_stream stream)
 {
     PSTI_ON(device);
-    TRY_CUDA(cudaMemsetAsync(to, value, bytes, stream));
+    PSTI_TRY_CUDA(cudaMemsetAsync(to, value, bytes, stream));
     return PST_OK;
 }
 
 static pst_status cuda_synchronize(pst_device *device)
 {
     PSTI_ON(device);
-    TRY_CUDA(cudaDeviceSynchronize());
+    PSTI_TRY_CUDA(cudaDeviceSynchronize());
     return PST_OK;
 }
 
-/* ---- streams and events ---- */
+/* One byte; a tensor may lie in several mappings, so its ends are asked about one by one. */
+static pst_status check_byte(const pst_device *device, uintptr_t at, const void *address,
+                             uint64_t bytes)
+{
+    struct cudaPointerAttributes found = {.type = cudaMemoryTypeUnregistered};
+    PSTI_TRY_CUDA(cudaPointerGetAttributes(&found, (const void *)at));
+    const bool is_ours = found.type == cudaMemoryTypeDevice && found.device == device->info.index;
+    const bool is_shared = found.type == cudaMemoryTypeManaged ||
+                           (found.type == cudaMemoryTypeHost && found.devicePointer);
+    PSTI_CHECK(is_ours || is_shared, PST_E_INVALID,
+               "address %p, %" PRIu64
+               " bytes: %p is neither memory of %s, device %d, nor managed or"
+               " registered host memory",
+               address, bytes, (const void *)at, device->info.name, device->info.index);
+    return PST_OK;
+}
 
-static pst_status cuda_stream_create(pst_device *device, pst_stream *stream_out)
+static pst_status cuda_check_address(pst_device *device, const void *address, uint64_t bytes)
 {
     PSTI_ON(device);
-    cudaStream_t stream = NULL;
-    TRY_CUDA(psti_allocation_fails() ? cudaErrorMemoryAllocation
-                                     : cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    *stream_out = stream;
-    return PST_OK;
+    const uintptr_t first = (uintptr_t)address;
+    PSTI_CHECK(bytes - 1 <= UINTPTR_MAX - first, PST_E_INVALID,
+               "address %p: %" PRIu64 " bytes end above all memory", address, bytes);
+    PSTI_TRY(check_byte(device, first, address, bytes));
+    return check_byte(device, first + (uintptr_t)(bytes - 1), address, bytes);
 }
 
-static pst_status cuda_stream_destroy(pst_device *device, pst_stream stream)
-{
-    PSTI_ON(device);
-    TRY_CUDA(cudaStreamDestroy(stream));
-    return PST_OK;
-}
-
-static pst_status cuda_stream_synchronize(pst_device *device, pst_stream stream)
-{
-    PSTI_ON(device);
-    TRY_CUDA(cudaStreamSynchronize(stream));
-    return PST_OK;
-}
-
-static pst_status cuda_event_create(pst_device *device, pst_event *event_out)
-{
-    PSTI_ON(device);
-    cudaEvent_t event = NULL;
-    TRY_CUDA(psti_allocation_fails() ? cudaErrorMemoryAllocation : cudaEventCreate(&event));
-    *event_out = event;
-    return PST_OK;
-}
-
-static pst_status cuda_event_destroy(pst_device *device, pst_event event)
-{
-    PSTI_ON(device);
-    TRY_CUDA(cudaEventDestroy(event));
-    return PST_OK;
-}
-
-/* CUDA refuses the external flags outside capture. */
-static pst_status may_be_external(pst_stream stream, bool external, bool *capturing_out)
-{
-    enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    if (stream && external)
-        TRY_CUDA(cudaStreamIsCapturing(stream, &capturing));
-    *capturing_out = capturing == cudaStreamCaptureStatusActive;
-    return PST_OK;
-}
-
-static pst_status cuda_event_record(pst_device *device, pst_event event, pst_stream stream,
-                                    bool external)
-{
-    PSTI_ON(device);
-    bool capturing = false;
-    PSTI_TRY(may_be_external(stream, external, &capturing));
-    TRY_CUDA(cudaEventRecordWithFlags(
-        event, stream, capturing ? cudaEventRecordExternal : cudaEventRecordDefault));
-    return PST_OK;
-}
-
-static pst_status cuda_event_wait(pst_device *device, pst_event event, pst_stream stream,
-                                  bool external)
-{
-    PSTI_ON(device);
-    bool capturing = false;
-    PSTI_TRY(may_be_external(stream, external, &capturing));
-    TRY_CUDA(cudaStreamWaitEvent(stream, event,
-                                 capturing ? cudaEventWaitExternal : cudaEventWaitDefault));
-    return PST_OK;
-}
-
-static pst_status cuda_event_synchronize(pst_device *device, pst_event event)
-{
-    PSTI_ON(device);
-    TRY_CUDA(cudaEventSynchronize(event));
-    return PST_OK;
-}
-
-static pst_status cuda_event_elapsed(pst_device *device, pst_event begin, pst_event end,
-                                     double *seconds_out)
-{
-    PSTI_ON(device);
-    float milliseconds = 0.0f;
-    TRY_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
-    *seconds_out = (double)milliseconds * 1e-3;
-    return PST_OK;
-}
-
-/* ---- graphs ---- */
-
-static pst_status cuda_graph_begin(pst_device *device, pst_stream stream)
-{
-    PSTI_ON(device);
-    TRY_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    return PST_OK;
-}
-
-static pst_status count_nodes(cudaGraph_t graph, pst_graph_info *info)
-{
-    size_t num_nodes = 0;
-    TRY_CUDA(cudaGraphGetNodes(graph, NULL, &num_nodes));
-    cudaGraphNode_t *nodes = psti_calloc(num_nodes + 1, sizeof(*nodes));
-    PSTI_CHECK(nodes, PST_E_NOMEM, "no memory for %zu nodes of a graph", num_nodes);
-    cudaError_t error = cudaGraphGetNodes(graph, nodes, &num_nodes);
-    uint64_t num_kernels = 0;
-    for (size_t i = 0; i < num_nodes && error == cudaSuccess; i++) {
-        enum cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-        error = cudaGraphNodeGetType(nodes[i], &type);
-        num_kernels += type == cudaGraphNodeTypeKernel;
-    }
-    psti_free(nodes);
-    TRY_CUDA(error);
-    info->num_nodes = num_nodes;
-    info->num_kernels = num_kernels;
-    return PST_OK;
-}
-
-static pst_status cuda_graph_end(pst_device *device, pst_stream stream, pst_graph *graph)
-{
-    PSTI_ON(device);
-    cudaGraph_t captured = NULL;
-    cudaGraphExec_t executable = NULL;
-    TRY_CUDA(cudaStreamEndCapture(stream, &captured));
-    pst_status status = count_nodes(captured, &graph->info);
-    if (status == PST_OK) {
-        const cudaError_t error = cudaGraphInstantiate(&executable, captured, 0);
-        if (error != cudaSuccess)
-            status = translate(error, "cudaGraphInstantiate", __LINE__);
-    }
-    cudaGraphDestroy(captured);
-    graph->state = executable;
-    return status;
-}
-
-static pst_status cuda_graph_launch(pst_graph *graph, pst_stream stream)
-{
-    PSTI_ON(graph->device);
-    TRY_CUDA(cudaGraphLaunch(graph->state, stream));
-    return PST_OK;
-}
-
-static void cuda_graph_destroy(pst_graph *graph)
-{
-    PSTI_ON(graph->device);
-    cudaGraphExecDestroy(graph->state);
-}
-
-static pst_status cuda_capture_of(pst_device *device, pst_stream stream,
-                                  psti_capture_of *capture_out)
-{
-    PSTI_ON(device);
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long id = 0;
-    cudaGraph_t graph = NULL;
-    *capture_out = (psti_capture_of){.id = 0};
-    if (!stream)
-        return PST_OK;
-    TRY_CUDA(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, NULL, NULL, NULL));
-    if (status == cudaStreamCaptureStatusActive)
-        *capture_out = (psti_capture_of){.id = id, .graph = graph};
-    return PST_OK;
-}
-
-/* Runs on a thread of the driver's and must not call CUDA. */
-static void CUDART_CB let_go(void *opaque)
-{
-    psti_hold_drop(opaque);
-}
-
-static pst_status cuda_hold(pst_device *device, const psti_capture_of *capture, psti_hold *hold)
-{
-    PSTI_ON(device);
-    cudaUserObject_t object = NULL;
-    psti_hold_add(hold);
-    cudaError_t error =
-        cudaUserObjectCreate(&object, hold, let_go, 1, cudaUserObjectNoDestructorSync);
-    if (error != cudaSuccess) {
-        let_go(hold);
-    } else {
-        error = cudaGraphRetainUserObject(capture->graph, object, 1, cudaGraphUserObjectMove);
-        if (error != cudaSuccess)
-            cudaUserObjectRelease(object, 1);
-    }
-    TRY_CUDA(error);
-    __atomic_store_n(&hold->last_capture, capture->id, __ATOMIC_RELAXED);
-    return PST_OK;
-}
+/* ---- launches ---- */
 
 static pst_status cuda_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
 {
@@ -333,7 +166,7 @@ static pst_status cuda_launch(pst_device *device, psti_op op, const void *args, 
     const cuda_state *state = state_of(device);
     const cudaError_t error = psti_cuda_launch(&state->budget, state->launch, op, args, stream);
     if (error != cudaSuccess)
-        return translate(error, psti_op_name(op), __LINE__);
+        return psti_cuda_translate(error, psti_op_name(op), __FILE__, __LINE__);
     return PST_OK;
 }
 
@@ -341,12 +174,14 @@ static pst_status cuda_launch(pst_device *device, psti_op op, const void *args, 
 
 static void cuda_close(pst_device *device)
 {
+    psti_device_remove(device);
     psti_free(device->state);
     psti_handle_free(device);
 }
 
 static const psti_device_ops cuda_ops = {
     .close = cuda_close,
+    .fork = psti_fork_kills,
     .get_info = cuda_get_info,
     .alloc = cuda_alloc,
     .free = cuda_free,
@@ -355,22 +190,23 @@ static const psti_device_ops cuda_ops = {
     .copy = cuda_copy,
     .fill = cuda_fill,
     .synchronize = cuda_synchronize,
-    .stream_create = cuda_stream_create,
-    .stream_destroy = cuda_stream_destroy,
-    .stream_synchronize = cuda_stream_synchronize,
-    .event_create = cuda_event_create,
-    .event_destroy = cuda_event_destroy,
-    .event_record = cuda_event_record,
-    .event_wait = cuda_event_wait,
-    .event_synchronize = cuda_event_synchronize,
-    .event_elapsed = cuda_event_elapsed,
-    .graph_begin = cuda_graph_begin,
-    .graph_end = cuda_graph_end,
-    .graph_launch = cuda_graph_launch,
-    .graph_destroy = cuda_graph_destroy,
-    .capture_of = cuda_capture_of,
-    .hold = cuda_hold,
+    .stream_create = psti_cuda_stream_create,
+    .stream_destroy = psti_cuda_stream_destroy,
+    .stream_synchronize = psti_cuda_stream_synchronize,
+    .event_create = psti_cuda_event_create,
+    .event_destroy = psti_cuda_event_destroy,
+    .event_record = psti_cuda_event_record,
+    .event_wait = psti_cuda_event_wait,
+    .event_synchronize = psti_cuda_event_synchronize,
+    .event_elapsed = psti_cuda_event_elapsed,
+    .graph_begin = psti_cuda_graph_begin,
+    .graph_end = psti_cuda_graph_end,
+    .graph_launch = psti_cuda_graph_launch,
+    .graph_destroy = psti_cuda_graph_destroy,
+    .capture_of = psti_cuda_capture_of,
+    .hold = psti_cuda_hold,
     .launch = cuda_launch,
+    .check_address = cuda_check_address,
     .span_open = psti_cuda_span_open,
     .span_resize = psti_cuda_span_resize,
     .span_close = psti_cuda_span_close,
@@ -389,7 +225,7 @@ static pst_status fill_device(pst_device *device)
     cuda_state *state = state_of(device);
     struct cudaDeviceProp properties;
     PSTI_ON(device);
-    TRY_CUDA(cudaGetDeviceProperties(&properties, state->index));
+    PSTI_TRY_CUDA(cudaGetDeviceProperties(&properties, state->index));
     device->info.kind = PST_DEVICE_CUDA;
     device->info.index = state->index;
     device->info.num_sms = properties.multiProcessorCount;
@@ -398,10 +234,10 @@ static pst_status fill_device(pst_device *device)
     snprintf(device->info.name, sizeof(device->info.name), "%.127s", properties.name);
     state->budget.num_sms = properties.multiProcessorCount;
     state->budget.most_shared = (int)properties.sharedMemPerBlockOptin;
-    TRY_CUDA(cudaDeviceGetAttribute(&state->budget.num_domains, cudaDevAttrMemSyncDomainCount,
-                                    state->index));
-    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&state->budget.low_priority,
-                                              &state->budget.high_priority));
+    PSTI_TRY_CUDA(cudaDeviceGetAttribute(&state->budget.num_domains, cudaDevAttrMemSyncDomainCount,
+                                         state->index));
+    PSTI_TRY_CUDA(cudaDeviceGetStreamPriorityRange(&state->budget.low_priority,
+                                                   &state->budget.high_priority));
     const cudaError_t error = psti_cuda_fill_budget(&state->budget);
     cudaGetLastError();
     PSTI_CHECK(error == cudaSuccess, PST_E_NO_DEVICE,
@@ -414,7 +250,7 @@ static pst_status fill_device(pst_device *device)
 pst_status psti_cuda_device_open(int index, pst_device **device_out)
 {
     int count = 0;
-    TRY_CUDA(cudaGetDeviceCount(&count));
+    PSTI_TRY_CUDA(cudaGetDeviceCount(&count));
     PSTI_CHECK(count > 0, PST_E_NO_DEVICE, "the driver shows no CUDA device");
     PSTI_CHECK(index < count, PST_E_INVALID, "index %d: there are %d CUDA devices", index, count);
     pst_device *device = psti_handle_new(sizeof(*device), PSTI_KIND_DEVICE);
@@ -434,6 +270,7 @@ pst_status psti_cuda_device_open(int index, pst_device **device_out)
         psti_handle_free(device);
         return status;
     }
+    psti_device_add(device);
     *device_out = device;
     return PST_OK;
 }

@@ -1,32 +1,21 @@
-/* The host device: memory of this process, work done in the calling thread. A stream is a label,
- * because what is enqueued is finished before the call returns; but it can be captured. */
-#include "host/device/host_graph.h"
+/* The host device: memory of this process, work done in the calling thread. */
+#include "host/device/host_device.h"
 
-#include <pthread.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define ALIGNMENT 256u
 
-typedef struct host_state {
-    pthread_mutex_t lock; /* of captures, and of the capture fields of streams and events */
-    psti_captures captures;
-    const psti_runners *runners;
-} host_state;
-
-static host_state *state_of(const pst_device *device)
-{
-    return device->state;
-}
-
 /* ---- memory ---- */
 
-static pst_status host_alloc(pst_device *device, size_t bytes, void **address_out)
+static pst_status alloc(size_t bytes, void **address_out)
 {
-    (void)device;
     /* without this check overcommit would let the system kill us later */
     const uint64_t available = bytes > (64u << 20) ? psti_available_bytes() : UINT64_MAX;
     void *address = NULL;
@@ -38,9 +27,18 @@ static pst_status host_alloc(pst_device *device, size_t bytes, void **address_ou
     return PST_OK;
 }
 
+static pst_status host_alloc(pst_device *device, size_t bytes, void **address_out)
+{
+    (void)device;
+    PSTI_TRY(psti_capture_forbids("pst_device_alloc"));
+    return alloc(bytes, address_out);
+}
+
 static pst_status host_alloc_pinned(pst_device *device, size_t bytes, void **address_out)
 {
-    PSTI_TRY(host_alloc(device, bytes, address_out));
+    (void)device;
+    PSTI_TRY(psti_capture_forbids("pst_device_alloc_pinned"));
+    PSTI_TRY(alloc(bytes, address_out));
     memset(*address_out, 0, bytes);
     return PST_OK;
 }
@@ -48,6 +46,15 @@ static pst_status host_alloc_pinned(pst_device *device, size_t bytes, void **add
 static pst_status host_free(pst_device *device, void *address)
 {
     (void)device;
+    PSTI_TRY(psti_capture_forbids("pst_device_free"));
+    free(address);
+    return PST_OK;
+}
+
+static pst_status host_free_pinned(pst_device *device, void *address)
+{
+    (void)device;
+    PSTI_TRY(psti_capture_forbids("pst_device_free_pinned"));
     free(address);
     return PST_OK;
 }
@@ -88,11 +95,11 @@ static uint64_t now_nanoseconds(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void run_node(const host_state *state, const psti_node *what)
+void psti_host_run(const pst_device *device, const psti_node *what)
 {
     switch (what->kind) {
     case PSTI_NODE_LAUNCH:
-        state->runners->run[what->op](what->args);
+        psti_host_state_of(device)->runners->run[what->op](what->args);
         break;
     case PSTI_NODE_COPY:
         memmove(what->to, what->from, what->bytes);
@@ -109,12 +116,12 @@ static void run_node(const host_state *state, const psti_node *what)
     }
 }
 
-/* Runs the call, or records it where the stream is being captured. */
-static pst_status enqueue(pst_device *device, const psti_node *what, pst_stream stream)
+pst_status psti_host_enqueue(pst_device *device, const psti_node *what, pst_stream stream)
 {
-    host_state *state = state_of(device);
+    psti_host_state *state = psti_host_state_of(device);
+    PSTI_TRY(psti_host_check_stream(device, stream));
     if (!stream || !stream->captured) {
-        run_node(state, what);
+        psti_host_run(device, what);
         return PST_OK;
     }
     pthread_mutex_lock(&state->lock);
@@ -127,21 +134,22 @@ static pst_status host_copy(pst_device *device, void *to, const void *from, size
                             pst_stream stream)
 {
     const psti_node what = {.kind = PSTI_NODE_COPY, .to = to, .from = from, .bytes = bytes};
-    return enqueue(device, &what, stream);
+    return psti_host_enqueue(device, &what, stream);
 }
 
 static pst_status host_fill(pst_device *device, void *to, uint8_t value, size_t bytes,
                             pst_stream stream)
 {
     const psti_node what = {.kind = PSTI_NODE_FILL, .to = to, .value = value, .bytes = bytes};
-    return enqueue(device, &what, stream);
+    return psti_host_enqueue(device, &what, stream);
 }
 
 static pst_status host_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
 {
     psti_node what = {.kind = PSTI_NODE_LAUNCH, .op = op};
+    PSTI_TRY(psti_host_check_stream(device, stream));
     if (!stream || !stream->captured) {
-        state_of(device)->runners->run[op](args);
+        psti_host_state_of(device)->runners->run[op](args);
         return PST_OK;
     }
     const size_t bytes = psti_op_args_bytes(op);
@@ -151,224 +159,92 @@ static pst_status host_launch(pst_device *device, psti_op op, const void *args, 
         return PSTI_FAIL(PST_E_NOMEM, "no memory for a node of the graph");
     }
     memcpy(what.args, args, bytes);
-    const pst_status status = enqueue(device, &what, stream);
+    const pst_status status = psti_host_enqueue(device, &what, stream);
     if (status != PST_OK)
         psti_free(what.args);
     return status;
 }
 
+/* Whether the system lets 8 bytes be read: it looks at them before it refuses the call. */
+static bool is_readable(uintptr_t address)
+{
+    errno = 0;
+    syscall(SYS_rt_sigprocmask, ~0, address & ~(uintptr_t)7, NULL, 8);
+    return errno != EFAULT;
+}
+
+static pst_status host_check_address(pst_device *device, const void *address, uint64_t bytes)
+{
+    const uintptr_t first = (uintptr_t)address;
+    (void)device;
+    PSTI_CHECK(bytes - 1 <= UINTPTR_MAX - first && is_readable(first) &&
+                   is_readable(first + (uintptr_t)(bytes - 1)),
+               PST_E_INVALID, "address %p: no memory of this process has %" PRIu64 " bytes there",
+               address, bytes);
+    return PST_OK;
+}
+
 static pst_status host_synchronize(pst_device *device)
 {
-    (void)device;
-    return PST_OK;
-}
-
-/* ---- streams and events ---- */
-
-static pst_status make(size_t bytes, const char *what, void **made_out)
-{
-    *made_out = psti_calloc(1, bytes);
-    PSTI_CHECK(*made_out, PST_E_NOMEM, "no memory for %s", what);
-    return PST_OK;
-}
-
-static pst_status host_stream_create(pst_device *device, pst_stream *stream_out)
-{
-    (void)device;
-    void *made;
-    PSTI_TRY(make(sizeof(**stream_out), "a stream", &made));
-    *stream_out = made;
-    return PST_OK;
-}
-
-static pst_status host_stream_destroy(pst_device *device, pst_stream stream)
-{
-    (void)device;
-    PSTI_CHECK(!stream->captured, PST_E_CAPTURE, "the stream is being captured");
-    psti_free(stream);
-    return PST_OK;
-}
-
-static pst_status host_stream_synchronize(pst_device *device, pst_stream stream)
-{
-    (void)device;
-    PSTI_CHECK(!stream || !stream->captured, PST_E_CAPTURE, "the stream is being captured");
-    return PST_OK;
-}
-
-static pst_status host_event_create(pst_device *device, pst_event *event_out)
-{
-    (void)device;
-    void *made;
-    PSTI_TRY(make(sizeof(**event_out), "an event", &made));
-    *event_out = made;
-    return PST_OK;
-}
-
-static pst_status host_event_destroy(pst_device *device, pst_event event)
-{
-    (void)device;
-    psti_free(event);
-    return PST_OK;
-}
-
-static pst_status host_event_record(pst_device *device, pst_event event, pst_stream stream,
-                                    bool external)
-{
-    host_state *state = state_of(device);
-    const psti_node what = {.kind = PSTI_NODE_RECORD, .event = event};
-    if (external || !stream || !stream->captured) {
-        pthread_mutex_lock(&state->lock);
-        event->capture_id = 0;
-        pthread_mutex_unlock(&state->lock);
-        return enqueue(device, &what, stream);
-    }
+    psti_host_state *state = psti_host_state_of(device);
     pthread_mutex_lock(&state->lock);
-    event->capture_id = stream->captured->id;
-    event->stream = stream;
-    event->position = stream->position;
+    const bool captures = psti_captures_break(&state->captures, "pst_device_synchronize");
     pthread_mutex_unlock(&state->lock);
-    return PST_OK;
-}
-
-static pst_status host_event_wait(pst_device *device, pst_event event, pst_stream stream,
-                                  bool external)
-{
-    host_state *state = state_of(device);
-    const psti_node what = {.kind = PSTI_NODE_WAIT, .event = event};
-    if (external)
-        return enqueue(device, &what, stream);
-    pthread_mutex_lock(&state->lock);
-    const bool captured = event->capture_id != 0;
-    const pst_status status =
-        captured ? psti_capture_join(&state->captures, stream, event) : PST_OK;
-    pthread_mutex_unlock(&state->lock);
-    if (captured)
-        return status;
-    PSTI_CHECK(!stream || !stream->captured, PST_E_CAPTURE,
-               "a captured stream waits for an event recorded outside the capture");
-    return enqueue(device, &what, stream);
-}
-
-static pst_status host_event_synchronize(pst_device *device, pst_event event)
-{
-    (void)device;
-    (void)__atomic_load_n(&event->nanoseconds, __ATOMIC_ACQUIRE);
-    return PST_OK;
-}
-
-static pst_status host_event_elapsed(pst_device *device, pst_event begin, pst_event end,
-                                     double *seconds_out)
-{
-    (void)device;
-    const uint64_t from = __atomic_load_n(&begin->nanoseconds, __ATOMIC_ACQUIRE);
-    const uint64_t to = __atomic_load_n(&end->nanoseconds, __ATOMIC_ACQUIRE);
-    PSTI_CHECK(from && to, PST_E_INVALID, "an event was never recorded");
-    *seconds_out = ((double)to - (double)from) * 1e-9;
-    return PST_OK;
-}
-
-/* ---- graphs ---- */
-
-static pst_status host_capture_of(pst_device *device, pst_stream stream,
-                                  psti_capture_of *capture_out)
-{
-    (void)device;
-    *capture_out = (psti_capture_of){.id = 0};
-    if (stream && stream->captured)
-        capture_out->id = stream->captured->id;
-    return PST_OK;
-}
-
-static pst_status host_hold(pst_device *device, const psti_capture_of *capture, psti_hold *hold)
-{
-    host_state *state = state_of(device);
-    pthread_mutex_lock(&state->lock);
-    psti_capture *captured = psti_capture_find(&state->captures, capture->id);
-    const pst_status status = captured ? psti_capture_hold(captured, hold) : PST_OK;
-    pthread_mutex_unlock(&state->lock);
-    PSTI_CHECK(captured, PST_E_CAPTURE, "the capture has ended meanwhile");
-    return status;
-}
-
-static pst_status host_graph_begin(pst_device *device, pst_stream stream)
-{
-    host_state *state = state_of(device);
-    pthread_mutex_lock(&state->lock);
-    const pst_status status = psti_capture_begin(&state->captures, stream);
-    pthread_mutex_unlock(&state->lock);
-    return status;
-}
-
-static pst_status host_graph_end(pst_device *device, pst_stream stream, pst_graph *graph)
-{
-    host_state *state = state_of(device);
-    psti_node_list *list = NULL;
-    pthread_mutex_lock(&state->lock);
-    const pst_status status = psti_capture_end(&state->captures, stream, &list);
-    pthread_mutex_unlock(&state->lock);
-    if (status != PST_OK) {
-        psti_nodes_free(list);
-        return status;
-    }
-    graph->info.num_nodes = list->num_nodes;
-    for (size_t i = 0; i < list->num_nodes; i++)
-        graph->info.num_kernels += list->nodes[i].kind == PSTI_NODE_LAUNCH;
-    graph->state = list;
-    return PST_OK;
-}
-
-static pst_status host_graph_launch(pst_graph *graph, pst_stream stream)
-{
-    const psti_node_list *list = graph->state;
-    PSTI_CHECK(!stream || !stream->captured, PST_E_UNSUPPORTED,
-               "a graph cannot be captured into another on the host device");
-    for (size_t i = 0; i < list->num_nodes; i++)
-        run_node(state_of(graph->device), &list->nodes[i]);
-    return PST_OK;
-}
-
-static void host_graph_destroy(pst_graph *graph)
-{
-    psti_nodes_free(graph->state);
+    PSTI_CHECK(!captures, PST_E_CAPTURE,
+               "pst_device_synchronize of a device of which a stream is being captured");
+    return psti_capture_forbids("pst_device_synchronize");
 }
 
 /* ---- open and close ---- */
 
 static void host_close(pst_device *device)
 {
-    host_state *state = state_of(device);
+    psti_host_state *state = psti_host_state_of(device);
+    psti_device_remove(device);
     pthread_mutex_destroy(&state->lock);
+    psti_slots_close(&state->streams);
+    psti_slots_close(&state->events);
     psti_free(state);
     psti_handle_free(device);
 }
 
+/* Whoever forks holds the lock, or the child might never get it. */
+static void host_fork(pst_device *device, psti_fork when)
+{
+    if (when == PSTI_FORK_BEFORE)
+        pthread_mutex_lock(&psti_host_state_of(device)->lock);
+    else
+        pthread_mutex_unlock(&psti_host_state_of(device)->lock);
+}
+
 static const psti_device_ops host_ops = {
     .close = host_close,
+    .fork = host_fork,
     .get_info = host_get_info,
     .alloc = host_alloc,
     .free = host_free,
     .alloc_pinned = host_alloc_pinned,
-    .free_pinned = host_free,
+    .free_pinned = host_free_pinned,
     .copy = host_copy,
     .fill = host_fill,
     .synchronize = host_synchronize,
-    .stream_create = host_stream_create,
-    .stream_destroy = host_stream_destroy,
-    .stream_synchronize = host_stream_synchronize,
-    .event_create = host_event_create,
-    .event_destroy = host_event_destroy,
-    .event_record = host_event_record,
-    .event_wait = host_event_wait,
-    .event_synchronize = host_event_synchronize,
-    .event_elapsed = host_event_elapsed,
-    .graph_begin = host_graph_begin,
-    .graph_end = host_graph_end,
-    .graph_launch = host_graph_launch,
-    .graph_destroy = host_graph_destroy,
-    .capture_of = host_capture_of,
-    .hold = host_hold,
+    .stream_create = psti_host_stream_create,
+    .stream_destroy = psti_host_stream_destroy,
+    .stream_synchronize = psti_host_stream_synchronize,
+    .event_create = psti_host_event_create,
+    .event_destroy = psti_host_event_destroy,
+    .event_record = psti_host_event_record,
+    .event_wait = psti_host_event_wait,
+    .event_synchronize = psti_host_event_synchronize,
+    .event_elapsed = psti_host_event_elapsed,
+    .graph_begin = psti_host_graph_begin,
+    .graph_end = psti_host_graph_end,
+    .graph_launch = psti_host_graph_launch,
+    .graph_destroy = psti_host_graph_destroy,
+    .capture_of = psti_host_capture_of,
+    .hold = psti_host_hold,
     .launch = host_launch,
+    .check_address = host_check_address,
     .span_open = host_span_open,
     .span_resize = host_span_resize,
     .span_close = host_span_close,
@@ -378,13 +254,15 @@ pst_status psti_host_device_make(const char *name, int num_sms, const psti_runne
                                  pst_device **device_out)
 {
     pst_device *device = psti_handle_new(sizeof(*device), PSTI_KIND_DEVICE);
-    host_state *state = psti_calloc(1, sizeof(*state));
+    psti_host_state *state = psti_calloc(1, sizeof(*state));
     if (!device || !state) {
         psti_handle_free(device);
         psti_free(state);
         return PSTI_FAIL(PST_E_NOMEM, "no memory for a device");
     }
     pthread_mutex_init(&state->lock, NULL);
+    psti_slots_open(&state->streams);
+    psti_slots_open(&state->events);
     state->runners = runners;
     device->ops = &host_ops;
     device->state = state;
@@ -393,6 +271,7 @@ pst_status psti_host_device_make(const char *name, int num_sms, const psti_runne
     device->info.num_sms = num_sms;
     device->info.total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     device->info.free_bytes = psti_available_bytes();
+    psti_device_add(device);
     *device_out = device;
     return PST_OK;
 }

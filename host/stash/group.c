@@ -177,7 +177,7 @@ pst_status pst_group_create(pst_device *device, const pst_group_config *config,
         status = pst_device_synchronize(device);
     if (status != PST_OK)
         goto fail;
-    psti_device_retain(device);
+    psti_device_retain(device, PSTI_LIVE_GROUP);
     *group_out = group;
     return PST_OK;
 fail:
@@ -195,7 +195,7 @@ pst_status pst_group_destroy(pst_group *group)
     const pst_status status = pst_device_free(group->device, group->dirty);
     if (status != PST_OK && status != PST_E_CUDA)
         return status;
-    psti_device_release(group->device);
+    psti_device_release(group->device, PSTI_LIVE_GROUP);
     psti_free(group);
     return PST_OK;
 }

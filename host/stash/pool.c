@@ -145,7 +145,7 @@ pst_status pst_pool_create(pst_device *device, const pst_pool_config *given, pst
         free_parts(pool);
         return status;
     }
-    psti_device_retain(device);
+    psti_device_retain(device, PSTI_LIVE_POOL);
     psti_log(PST_LOG_INFO, "pool of %" PRIu64 " pages, %" PRIu64 " bytes on %s", config->num_pages,
              bytes, device->info.name);
     *pool_out = pool;
@@ -165,7 +165,7 @@ pst_status pst_pool_destroy(pst_pool *pool)
     const pst_status status = pst_device_synchronize(pool->device);
     if (status != PST_OK && status != PST_E_CUDA)
         return status;
-    psti_device_release(pool->device);
+    psti_device_release(pool->device, PSTI_LIVE_POOL);
     free_parts(pool);
     return PST_OK;
 }

@@ -7,7 +7,27 @@
  *
  * On host, work enqueued on a stream is done before the call returns, and a captured graph is the
  * recorded list of calls. Streams of host still matter: capture works per stream, and events order
- * threads that use different streams.
+ * threads that use different streams. A stream or event of host that is another device's, or was
+ * destroyed, is INVALID. (Of a destroyed one's address a later one may be made, but late; with
+ * PAGESTASH_CHECK=1 never. On cuda it is the driver who knows them.)
+ *
+ * While a stream is being captured, every device forbids what CUDA does where the capture was begun
+ * with cudaStreamCaptureModeThreadLocal. Such a call answers CAPTURE and does nothing, and breaks the
+ * capture: what is enqueued into it afterwards answers CAPTURE too, and so does pst_graph_end.
+ *   - by the thread that began the capture: device_alloc, device_alloc_pinned, device_free,
+ *     device_free_pinned, device_synchronize, stream_synchronize, event_synchronize, event_elapsed;
+ *     so also to make, resize or destroy what has device memory
+ *   - by any thread: device_synchronize of the device; of a stream that is captured, the origin or
+ *     one that joined, stream_synchronize, stream_destroy and graph_begin; of an event whose last
+ *     record is in a capture, synchronize and elapsed, also after that capture
+ *   - waits that would join two captures, or a capture and what is outside it: a captured stream
+ *     waits for an event recorded elsewhere, or the default stream for one recorded in a capture
+ *   - graph_end by another thread, or of a stream that joined
+ * On cuda a stream that the program made without cudaStreamNonBlocking also forbids, while it is
+ * captured, all use of the default stream; streams of this library are non-blocking on all devices.
+ *
+ * Processes: after a fork the child may use devices that the parent opened on host, with memory of its
+ * own; on cuda each call of the child answers NO_DEVICE, and destroys nothing of the parent's.
  *
  * Threads: a device may be used by any number of threads; a stream by one at a time.
  */
@@ -60,8 +80,8 @@ PST_BEGIN_DECLS
  * library built without), NOMEM, CUDA. */
 PST_API pst_status pst_device_open(const char *name, int index, pst_device **device_out);
 
-/* NULL is allowed. Fails: BUSY while pools, groups, streams, events, graphs or allocations of this
- * device exist; the message counts them. */
+/* NULL is allowed. Fails: BUSY while pools, groups, arenas, streams, events, graphs or
+ * allocations of this device exist; the message counts each kind. */
 PST_API pst_status pst_device_close(pst_device *device);
 
 /* What the device is, and its memory now. Fails: INVALID, CUDA. */
@@ -73,8 +93,7 @@ static inline pst_status pst_device_get_info(pst_device *device, pst_device_info
 }
 
 /* `bytes` of device memory, aligned to 256. Content undefined. Synchronous.
- * pre: not while capturing.
- * Fails: INVALID (0 bytes), DEVICE_NOMEM with the bytes asked and free. */
+ * Fails: INVALID (0 bytes), DEVICE_NOMEM with the bytes asked and free, CAPTURE. */
 PST_API pst_status pst_device_alloc(pst_device *device, size_t bytes, void **address_out);
 PST_API pst_status pst_device_free(pst_device *device, void *address); /* NULL is allowed */
 
@@ -89,7 +108,8 @@ PST_API pst_status pst_device_copy(pst_device *device, void *destination, const 
 PST_API pst_status pst_device_fill(pst_device *device, void *destination, uint8_t value,
                                    size_t bytes, pst_stream stream);
 
-/* Waits for all work of the device. Fails: CUDA with the error of earlier asynchronous work. */
+/* Waits for all work of the device. Fails: CAPTURE, CUDA with the error of earlier asynchronous
+ * work. */
 PST_API pst_status pst_device_synchronize(pst_device *device);
 
 PST_API pst_status pst_stream_create(pst_device *device, pst_stream *stream_out);
@@ -106,17 +126,18 @@ PST_API pst_status pst_event_wait(pst_device *device, pst_event event, pst_strea
 PST_API pst_status pst_event_record_external(pst_device *device, pst_event event,
                                              pst_stream stream);
 PST_API pst_status pst_event_wait_external(pst_device *device, pst_event event, pst_stream stream);
-/* Blocks the calling thread until the event's last record has been passed. */
+/* Blocks the calling thread until the event's last record has been passed. Fails: CAPTURE. */
 PST_API pst_status pst_event_synchronize(pst_device *device, pst_event event);
-/* Seconds from one event to the other; both recorded and passed. Fails: INVALID, CUDA. */
+/* Seconds from one event to the other; both recorded and passed. Fails: INVALID, CAPTURE, CUDA. */
 PST_API pst_status pst_event_elapsed(pst_device *device, pst_event begin, pst_event end,
                                      double *seconds_out);
 
 /* Capture: what is enqueued on `stream` between begin and end, and on every stream joined to it by
- * event_record and event_wait, is recorded instead of run. end gives an executable graph.
- * Fails: CAPTURE (begin: NULL stream or already capturing; end: not capturing, or a joined stream
- * was not joined back), NOMEM, CUDA. A failed end leaves no graph, and ends the capture if `stream`
- * is its origin. */
+ * event_record and event_wait, is recorded instead of run. end gives an executable graph, and is
+ * called by the thread that called begin.
+ * Fails: CAPTURE (begin: NULL stream or already capturing; end: not capturing, a joined stream was
+ * not joined back, or a forbidden call broke the capture), NOMEM, CUDA. A failed end leaves no graph,
+ * and ends the capture if `stream` is its origin and the thread is right. */
 PST_API pst_status pst_graph_begin(pst_device *device, pst_stream stream);
 PST_API pst_status pst_graph_end(pst_device *device, pst_stream stream, pst_graph **graph_out);
 PST_API pst_status pst_graph_launch(pst_graph *graph, pst_stream stream);

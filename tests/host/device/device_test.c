@@ -86,42 +86,47 @@ PST_TEST(Device, HostSaysWhatItIs)
     CHECK_OK(pst_device_close(device));
 }
 
-static void check_busy(pst_device *device, unsigned count)
+static void check_busy(pst_device *device, const char *said)
 {
-    char expected[128];
-    snprintf(expected, sizeof(expected),
-             "%u pools, groups, streams, events, graphs or allocations of device host still exist",
-             count);
     CHECK_STATUS(pst_device_close(device), PST_E_BUSY);
-    CHECK_MSG(strncmp(pst_last_message(), expected, strlen(expected)) == 0, "%s",
-              pst_last_message());
+    CHECK_SAID(said);
 }
 
-PST_TEST(Device, CloseIsRefusedWhileObjectsExist)
+PST_TEST(Device, CloseIsRefusedWhileObjectsExistAndSaysWhich)
 {
     pst_device *device = NULL;
-    pst_stream stream = NULL;
+    pst_stream streams[2] = {NULL, NULL};
     pst_event event = NULL;
     pst_graph *graph = NULL;
+    pst_arena *arena = NULL;
+    pst_arena_config config = PST_ARENA_CONFIG_INIT;
     void *memory = NULL, *pinned = NULL;
     CHECK_OK(pst_device_open("host", 0, &device));
-    CHECK_OK(pst_stream_create(device, &stream));
-    check_busy(device, 1);
+    CHECK_OK(pst_stream_create(device, &streams[0]));
+    check_busy(device, "1 stream of device host still exists [");
+    CHECK_OK(pst_stream_create(device, &streams[1]));
+    check_busy(device, "2 streams of device host still exist [");
     CHECK_OK(pst_event_create(device, &event));
-    check_busy(device, 2);
+    check_busy(device, "2 streams and 1 event of device host still exist [");
     CHECK_OK(pst_device_alloc(device, 1, &memory));
-    check_busy(device, 3);
     CHECK_OK(pst_device_alloc_pinned(device, 1, &pinned));
-    check_busy(device, 4);
-    CHECK_OK(pst_graph_begin(device, stream));
-    CHECK_OK(pst_graph_end(device, stream, &graph));
-    check_busy(device, 5);
+    check_busy(device, "2 streams, 1 event and 2 allocations of device host still exist [");
+    CHECK_OK(pst_graph_begin(device, streams[0]));
+    CHECK_OK(pst_graph_end(device, streams[0], &graph));
+    check_busy(device,
+               "2 streams, 1 event, 1 graph and 2 allocations of device host still exist [");
     CHECK_OK(pst_graph_destroy(graph));
     CHECK_OK(pst_device_free_pinned(device, pinned));
     CHECK_OK(pst_device_free(device, memory));
-    check_busy(device, 2);
     CHECK_OK(pst_event_destroy(device, event));
-    CHECK_OK(pst_stream_destroy(device, stream));
+    CHECK_OK(pst_stream_destroy(device, streams[0]));
+    CHECK_OK(pst_stream_destroy(device, streams[1]));
+    CHECK_OK(pst_arena_create(device, NULL, &config, &arena));
+    CHECK_OK(pst_arena_malloc(arena, 100, &memory, NULL)); /* its memory is a part of it */
+    check_busy(device, "1 arena of device host still exists [");
+    CHECK_OK(pst_arena_free(arena, memory, NULL));
+    CHECK_OK(pst_arena_destroy(arena));
+    CHECK_EQ(device->live, 0);
     CHECK_OK(pst_device_close(device));
 }
 
