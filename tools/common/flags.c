@@ -1,5 +1,6 @@
 /* Reading a command line by a table of flags, with argp. */
 #include "tools/common/flags.h"
+#include "tools/common/help.h"
 #include "tools/common/json_out.h"
 #include "tools/common/output.h"
 #include "tools/common/parse.h"
@@ -163,6 +164,29 @@ static const flag *flag_at(const flag_table *table, int index, void *options, vo
     return NULL;
 }
 
+static void print_help(const flag_table *table, const char *program, void *options)
+{
+    void *place;
+    const flag *entry;
+    help_begin(program, table->doc);
+    for (int i = 0; (entry = flag_at(table, i, options, &place)) != NULL; i++) {
+        char name[NAME_BYTES];
+        const char *initial = entry->initial;
+        const bool shows = initial != NULL && *initial != '\0' && *initial != '-';
+        help_put(&(help_row){.name = dashed(entry, name),
+                             .argument = entry->argument,
+                             .help = entry->help,
+                             .initial = shows ? initial : NULL});
+    }
+    for (int i = 0; i < NUM_COMMON; i++)
+        help_put(&(help_row){.letter = common[i].key < KEY_JSON ? (char)common[i].key : '\0',
+                             .name = common[i].name,
+                             .argument = common[i].arg,
+                             .is_optional = (common[i].flags & OPTION_ARG_OPTIONAL) != 0,
+                             .help = common[i].doc});
+    help_end(table->doc);
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     const parsing *self = state->input;
@@ -177,8 +201,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         tool_fail(TOOL_USAGE, "argument \"%.80s\": allowed are options only", argument);
         return EINVAL;
     case KEY_HELP:
-        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
-        return 0;
+        print_help(self->table, state->argv[0], self->options);
+        exit(tool_flush(TOOL_OK));
     case KEY_VERSION:
         flags_print_version();
         exit(tool_flush(TOOL_OK));
@@ -217,25 +241,6 @@ static int check_outputs(const flag_table *table, void *options)
     }
 }
 
-/* One row of help. The strings are the caller's to free. */
-static bool describe(const flag *entry, int index, struct argp_option *out)
-{
-    char name[NAME_BYTES];
-    char *help = NULL;
-    const bool has_default =
-        entry->initial != NULL && *entry->initial != '\0' && *entry->initial != '-';
-    *out = (struct argp_option){
-        .name = strdup(dashed(entry, name)),
-        .key = FIRST_KEY + index,
-        .arg = entry->argument,
-        .group = index + 1, /* else argp sorts them by name */
-    };
-    if (asprintf(&help, has_default ? "%s (%s)" : "%s", entry->help, entry->initial) < 0)
-        return false;
-    out->doc = help;
-    return out->name != NULL;
-}
-
 /* argp would take the beginning of a name, too; a flag has one name. */
 static bool are_whole_names(const struct argp_option *list, int argc, char **argv)
 {
@@ -265,27 +270,25 @@ int flags_parse(const flag_table *table, int argc, char **argv, void *options)
     for (const flag *entry; (entry = flag_at(table, num, options, &place)) != NULL; num++)
         set_default(entry, place);
     struct argp_option *list = calloc((size_t)num + NUM_COMMON + 1, sizeof(*list));
-    bool has_all = list != NULL;
-    for (int i = 0; i < num && has_all; i++)
-        has_all = describe(flag_at(table, i, options, &place), i, &list[i]);
+    char(*names)[NAME_BYTES] = calloc((size_t)num + 1, sizeof(*names));
     error_t error = ENOMEM;
-    if (has_all) {
+    if (list != NULL && names != NULL) {
+        for (int i = 0; i < num; i++) {
+            const flag *entry = flag_at(table, i, options, &place);
+            list[i] = (struct argp_option){
+                .name = dashed(entry, names[i]), .key = FIRST_KEY + i, .arg = entry->argument};
+        }
         memcpy(list + num, common, sizeof(common));
-        for (int i = 0; i < NUM_COMMON; i++)
-            list[num + i].group = num + 1 + i;
-        const struct argp parser = {.options = list, .parser = parse_option, .doc = table->doc};
+        const struct argp parser = {.options = list, .parser = parse_option};
         parsing self = {table, options};
         error = EINVAL;
         if (are_whole_names(list, argc, argv))
             error = argp_parse(&parser, argc, argv, ARGP_NO_HELP, NULL, &self);
     }
-    for (int i = 0; i < num && list != NULL; i++) {
-        free((char *)list[i].name);
-        free((char *)list[i].doc);
-    }
+    free(names);
     free(list);
-    if (!has_all)
-        return tool_fail(TOOL_NO, "out of memory for %d flags", num);
+    if (error == ENOMEM)
+        return tool_fail(TOOL_NO, "out of memory for %d flags", num + NUM_COMMON);
     return error == 0 ? check_outputs(table, options) : TOOL_USAGE;
 }
 

@@ -76,8 +76,7 @@ static pst_status read_header(routing_reader *reader)
     reader->num_experts = num_fields - NUM_KEYS;
     reader->counts = calloc(reader->num_experts, sizeof(*reader->counts));
     if (reader->counts == NULL)
-        return psti_lines_bad(reader->lines, "out of memory for %" PRIu32 " experts",
-                              reader->num_experts);
+        return PSTI_FAIL(PST_E_NOMEM, "out of memory for %" PRIu32 " experts", reader->num_experts);
     return PST_OK;
 }
 

@@ -36,7 +36,7 @@ routing_reader *routing_open(const char *name, pst_trace_read_fn read, void *sou
 void routing_close(routing_reader *reader); /* NULL is allowed */
 
 /* The next row. Fails: AGAIN when the file is complete and right; INVALID, and pst_last_message says
- * file, line, field, value and what is allowed. After either the reader can only be closed. */
+ * file, line, field, value and what is allowed; NOMEM. After any of them the reader can only be closed. */
 pst_status routing_next(routing_reader *reader, routing_row *row_out);
 
 #endif

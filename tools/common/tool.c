@@ -63,6 +63,13 @@ int tool_status(pst_status status)
     }
 }
 
+int tool_file_status(pst_status status)
+{
+    if (status == PST_E_INVALID)
+        return tool_fail(TOOL_INPUT, "%s", pst_last_message());
+    return tool_status(status);
+}
+
 ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes)
 {
     for (;;) {

@@ -36,6 +36,9 @@ int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2
 /* The exit code for a status of the library; prints the library's message unless it is PST_OK. */
 int tool_status(pst_status status);
 
+/* The same of a call that reads a file of the caller's, where INVALID is the file's fault. */
+int tool_file_status(pst_status status);
+
 /* A read function over a file descriptor (const int *): how many bytes, 0 at the end, -errno. */
 ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes);
 

@@ -11,6 +11,25 @@
 
 enum { VOCABULARY_BYTES = 64 << 20 };
 
+/* jansson tells most of its failed allocations as faults of the text. */
+static bool ran_out;
+
+static void *take_memory(size_t bytes)
+{
+    void *memory = malloc(bytes);
+    ran_out |= memory == NULL;
+    return memory;
+}
+
+static json_t *load_json(const char *text, size_t bytes, json_error_t *error)
+{
+    ran_out = false;
+    json_set_alloc_funcs(take_memory, free);
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, error);
+    json_set_alloc_funcs(malloc, free);
+    return root;
+}
+
 static int parse_json(const char *name, const char *text, size_t bytes, json_t **root_out)
 {
     json_error_t error;
@@ -18,8 +37,8 @@ static int parse_json(const char *name, const char *text, size_t bytes, json_t *
     const char *nul = memchr(text, 0, bytes); /* jansson overlooks one behind a number */
     if (nul != NULL)
         return tool_fail(TOOL_INPUT, "%s: byte %td: NUL", name, nul - text);
-    *root_out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (*root_out == NULL && error.text[0] == '\0')
+    *root_out = load_json(text, bytes, &error);
+    if (*root_out == NULL && (ran_out || error.text[0] == '\0'))
         return tool_fail(TOOL_NO, "out of memory for %s", name);
     if (*root_out == NULL) {
         for (char *at = error.text; *at != '\0'; at++)

@@ -159,7 +159,7 @@ static int read_rows(trace *self, routing_reader *reader)
         if (status == PST_E_AGAIN)
             break;
         if (status != PST_OK)
-            return tool_fail(TOOL_INPUT, "%s", pst_last_message());
+            return tool_file_status(status);
         if (row.num_experts != config->num_experts)
             return tool_fail(TOOL_INPUT,
                              "--routing %s: has %" PRIu32 " experts: --num-experts is %" PRIu64,

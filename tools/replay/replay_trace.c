@@ -104,7 +104,7 @@ static int read_rows(trace_reader *self, routing_reader *reader)
         if (status == PST_E_AGAIN)
             return TOOL_OK;
         if (status != PST_OK)
-            return tool_fail(TOOL_INPUT, "%s", pst_last_message());
+            return tool_file_status(status);
         if (trace->num_experts == 0) {
             TOOL_TRY(check_experts(self, row.num_experts));
             trace->num_experts = row.num_experts;

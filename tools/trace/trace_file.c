@@ -44,13 +44,6 @@ pst_trace_format trace_file_format(const trace_file *self)
     return (pst_trace_format)format;
 }
 
-int trace_file_status(pst_status status)
-{
-    if (status == PST_E_INVALID)
-        return tool_fail(TOOL_INPUT, "%s", pst_last_message());
-    return tool_status(status);
-}
-
 /* A negative descriptor: TOOL_INPUT, already said. */
 static int open_file(const trace_file *self, pst_trace_config *config)
 {
@@ -86,7 +79,7 @@ int trace_file_read(const trace_file *self, pst_trace **trace_out)
         return TOOL_INPUT;
     const pst_status status = pst_trace_read(&config, tool_read, &descriptor, trace_out);
     close_file(descriptor);
-    return trace_file_status(status);
+    return tool_file_status(status);
 }
 
 int trace_file_scan(const trace_file *self, uint64_t *num_rows_out)
@@ -106,7 +99,7 @@ int trace_file_scan(const trace_file *self, uint64_t *num_rows_out)
     pst_trace_reader_close(reader);
     close_file(descriptor);
     if (status != PST_E_AGAIN)
-        return trace_file_status(status);
+        return tool_file_status(status);
     *num_rows_out = num_rows;
     return TOOL_OK;
 }

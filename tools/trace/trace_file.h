@@ -27,7 +27,5 @@ pst_trace_format trace_file_format(const trace_file *self);
 int trace_file_read(const trace_file *self, pst_trace **trace_out);
 /* Reads the file as a stream and checks the form of every row; counts them. */
 int trace_file_scan(const trace_file *self, uint64_t *num_rows_out);
-/* As tool_status, but for what an input says. */
-int trace_file_status(pst_status status);
 
 #endif

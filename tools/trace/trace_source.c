@@ -154,7 +154,7 @@ static int expand(const trace_source *source, pst_trace **trace)
         return tool_fail(TOOL_USAGE, "--%s: allowed is a range within 0:%llu, the trace's requests",
                          expansion.forward_end > num_requests ? "forward" : "backward",
                          (unsigned long long)num_requests);
-    const int code = trace_file_status(pst_trace_expand(profile, &expansion, trace));
+    const int code = tool_file_status(pst_trace_expand(profile, &expansion, trace));
     if (code == TOOL_OK)
         pst_trace_destroy(profile);
     return code;

@@ -1,0 +1,60 @@
+/* Preloaded: makes allocations of the whole program fail. PSTI_FAIL_MALLOC is how many succeed before
+ * the first that fails, with "once" behind it where later ones succeed again. PSTI_COUNT_MALLOC is a
+ * descriptor that the number of allocations is written to at the end. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *memory, size_t bytes);
+
+static long successes_left = -1; /* -1: all succeed */
+static bool is_once;
+static long num_allocations; /* the commands that are tested have one thread */
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *text = getenv("PSTI_FAIL_MALLOC");
+    if (text == NULL)
+        return;
+    successes_left = atol(text);
+    is_once = strstr(text, "once") != NULL;
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    const char *text = getenv("PSTI_COUNT_MALLOC");
+    if (text != NULL)
+        dprintf(atoi(text), "%ld\n", num_allocations);
+}
+
+static bool fails(void)
+{
+    num_allocations++;
+    if (successes_left != 0) {
+        successes_left -= successes_left > 0;
+        return false;
+    }
+    successes_left = is_once ? -1 : 0;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t bytes)
+{
+    return fails() ? NULL : __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    return fails() ? NULL : __libc_calloc(count, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+    return fails() ? NULL : __libc_realloc(memory, bytes);
+}

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Every allocation of a command fails once: test_memory.py BINARY SOURCE_FOLDER FAIL_MALLOC_LIBRARY
+
+Either the command says so in one line and exits 1, or its report is the same as with memory. Two ways to
+fail: all from one on, and one alone. Each allocation is tried in one of them, with PSTI_TEST_LONG in both.
+"""
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+sys.dont_write_bytecode = True  # the source tree stays clean
+
+import cli
+from cli import CommandTest, run
+
+LIBRARY = None
+MINIMALLOC = "id,lower,upper,size\n0,0,4,16\n1,2,6,8\n2,5,9,16\n"
+
+
+def numbers_apart(text):
+    """Times differ from run to run."""
+    return re.sub(r"[0-9.]+", "N", text)
+
+
+class Memory(CommandTest):
+    def count(self, *arguments):
+        reader, writer = os.pipe()
+        environment = dict(os.environ, LD_PRELOAD=LIBRARY, PSTI_COUNT_MALLOC=str(writer))
+        subprocess.run([cli.BINARY, *map(str, arguments)], env=environment, check=True,
+                       pass_fds=(writer,), stdout=subprocess.DEVNULL, timeout=60)
+        os.close(writer)
+        with os.fdopen(reader) as file:
+            return int(file.read())
+
+    def check(self, *arguments, least):
+        """`least`: allocations that there are at least, or nothing was tried."""
+        count = self.count(*arguments)
+        self.assertGreaterEqual(count, least)
+        whole = run(*arguments)
+        self.assertEqual((whole.returncode, whole.stderr), (0, ""))
+
+        def fail(successes):
+            return run(*arguments, env={"LD_PRELOAD": LIBRARY, "PSTI_FAIL_MALLOC": successes})
+        modes = ("", " once")
+        cases = [f"{i}{mode}" for i in range(count) for mode in modes
+                 if os.environ.get("PSTI_TEST_LONG") or mode == modes[i % 2]]
+        refusals = 0
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for case, result in zip(cases, pool.map(fail, cases)):
+                with self.subTest(arguments=arguments, case=case):
+                    if result.returncode == 0:
+                        self.assertEqual(result.stderr, "")
+                        self.assertEqual(numbers_apart(result.stdout), numbers_apart(whole.stdout))
+                        continue
+                    refusals += 1
+                    self.refused(result, 1, "pagestash: ", "memory")
+        self.assertGreaterEqual(refusals, len(cases) // 2)
+
+    def test_estimate_of_a_hugging_face_config(self):
+        config = os.path.join(cli.SOURCE, "tests/data/hf/deepseek-v3.json")
+        self.check("estimate", "--hf-config", config, "--micro-batch-size", 1, "--seq-length", 4096,
+                   least=150)
+
+    def test_estimate_with_a_routing_trace(self):
+        self.check("estimate", "--preset", "mixtral-8x7b", "--routing", self.trace(1, 1), least=20)
+
+    def test_options(self):
+        self.check("plan", "--help", least=3)
+        self.check("env", least=3)
+
+    def test_replay(self):
+        self.check("replay", "--routing", self.trace(2, 2), "--device", "host", "--hidden-size", 8,
+                   "--moe-ffn-hidden-size", 8, least=90)
+
+    def test_trace_and_plan(self):
+        path = self.write(MINIMALLOC)
+        self.check("trace", "--minimalloc", path, "--json", "--out", self.path("out"), least=70)
+        self.check("plan", "--minimalloc", path, least=40)
+
+
+if __name__ == "__main__":
+    cli.BINARY, cli.SOURCE, LIBRARY = (os.path.abspath(path) for path in sys.argv[1:4])
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,67 @@
+/* The text of --help, laid out as GNU programs do: flags on the left, words in lines on the right. */
+#include "tools/common/help.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { END = 80, TEXT = 29, GAP = 3 }; /* columns */
+
+typedef struct line {
+    int column, indent;
+    bool has_words;
+} line;
+
+/* The words of text up to its end or \v, on as many lines as they take. */
+static void put_words(line *self, const char *text)
+{
+    while (*text != '\0' && *text != '\v') {
+        const int length = (int)strcspn(text, " \v");
+        if (self->has_words && self->column + 1 + length >= END) {
+            printf("\n%*s", self->indent, "");
+            self->column = self->indent;
+            self->has_words = false;
+        }
+        self->column += printf("%s%.*s", self->has_words ? " " : "", length, text);
+        self->has_words = true;
+        text += length;
+        text += *text == ' ';
+    }
+}
+
+void help_begin(const char *program, const char *doc)
+{
+    const char *slash = strrchr(program, '/');
+    printf("Usage: %s [OPTION...]\n", slash != NULL ? slash + 1 : program);
+    put_words(&(line){.column = 0}, doc);
+    fputs("\n\n", stdout);
+}
+
+void help_put(const help_row *row)
+{
+    line self = {.indent = TEXT};
+    self.column = row->letter != '\0' ? printf("  -%c, ", row->letter) : printf("%6s", "");
+    self.column += printf("--%s", row->name);
+    if (row->argument != NULL)
+        self.column += printf(row->is_optional ? "[=%s]" : "=%s", row->argument);
+    if (self.column > TEXT + GAP)
+        self.column = printf("\n%*s", TEXT, "") - 1;
+    else
+        self.column += printf("%*s", self.column < TEXT ? TEXT - self.column : GAP, "");
+    put_words(&self, row->help);
+    if (row->initial != NULL) {
+        char initial[128];
+        snprintf(initial, sizeof(initial), "(%s)", row->initial);
+        put_words(&self, initial);
+    }
+    putchar('\n');
+}
+
+void help_end(const char *doc)
+{
+    const char *below = strchr(doc, '\v');
+    if (below == NULL)
+        return;
+    putchar('\n');
+    put_words(&(line){.column = 0}, below + 1);
+    putchar('\n');
+}
