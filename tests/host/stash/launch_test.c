@@ -175,6 +175,88 @@ PST_TEST(Launch, EnvironmentIsRefusedWhereTheDeviceCannot)
     CHECK_MSG(strncmp(child.out, expected, strlen(expected)) == 0, "%s", child.out);
 }
 
+/* ---- PAGESTASH_NUM_SMS ---- */
+
+/* SMs, and the backend that follows from them. */
+static void print_launch(int num_sms)
+{
+    const pst_device hopper = gpu(90, ALL);
+    const pst_group group = group_of(64 << 20, true);
+    const pst_launch_options options = {.num_sms = num_sms};
+    psti_launch launch = {.num_sms = 99};
+    CHECK_OK(psti_launch_make(&hopper, &group, &options, &launch));
+    printf("%u %s, ", launch.num_sms, psti_backend_name((pst_backend)launch.backend));
+}
+
+PST_CHILD(sms_of_launches)
+{
+    CHECK_OK(pst_env_check());
+    print_launch(0);
+    print_launch(7);
+    print_launch(132);
+}
+
+PST_TEST(Launch, EnvironmentSaysHowManySms)
+{
+    static const char *const few[] = {"PAGESTASH_NUM_SMS=32", NULL};
+    static const char *const all[] = {"PAGESTASH_NUM_SMS=132", NULL};
+    static const char *const none[] = {NULL};
+    child_result child;
+    CHECK(child_run("sms_of_launches", few, &child) && child.exited);
+    CHECK_STR(child.out, "32 bulk, 7 bulk, 0 ldg, ");
+    CHECK(child_run("sms_of_launches", all, &child) && child.exited);
+    CHECK_STR(child.out, "0 ldg, 7 bulk, 0 ldg, ");
+    CHECK(child_run("sms_of_launches", none, &child) && child.exited);
+    CHECK_STR(child.out, "0 ldg, 7 bulk, 0 ldg, ");
+}
+
+/* ---- a release, which takes no options ---- */
+
+static uint32_t released_on;
+
+static pst_status see_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
+{
+    (void)device;
+    (void)stream;
+    if (op == PSTI_OP_RESTORE)
+        released_on = ((const psti_move_args *)args)->num_sms;
+    return PST_OK;
+}
+
+/* On how many SMs a release runs in a pool that scrubs, or does not. */
+static void print_release(bool scrub)
+{
+    small_scene self;
+    small_configs(&self);
+    self.pool_config.scrub = scrub;
+    CHECK_OK(pst_pool_create(self.device, &self.pool_config, &self.pool));
+    CHECK_OK(pst_group_create(self.device, &self.group_config, &self.group));
+    CHECK_OK(pst_ticket_create(self.pool, self.group, &self.ticket));
+    const psti_device_ops *whole = self.device->ops;
+    psti_device_ops seen = *whole;
+    seen.launch = see_launch;
+    self.device->ops = &seen;
+    CHECK_OK(pst_ticket_release(self.ticket, NULL));
+    self.device->ops = whole;
+    printf("%u ", released_on);
+    small_close(&self);
+}
+
+PST_CHILD(sms_of_releases)
+{
+    CHECK_OK(pst_env_check());
+    print_release(false);
+    print_release(true);
+}
+
+PST_TEST(Launch, ReleaseThatScrubsTakesTheSmsOfTheEnvironment)
+{
+    static const char *const few[] = {"PAGESTASH_NUM_SMS=32", NULL};
+    child_result child;
+    CHECK(child_run("sms_of_releases", few, &child) && child.exited);
+    CHECK_STR(child.out, "1 32 ");
+}
+
 /* ---- what the CUDA launcher asks for ---- */
 
 #if PSTI_HAVE_CUDA

@@ -27,7 +27,11 @@ PST_TEST(PoolSizes, BoundsAreChecked)
          "num_host_pages 2147483648: allowed are 0 to 2147483647"},
         {8, 0, 7, 0, "max_pages 7: allowed are 0 and 8 to 2147483647"},
         {8, 0, UINT64_MAX, 0, "max_pages 18446744073709551615: allowed are 0 and 8 to 2147483647"},
+        {8, 0, (uint64_t)INT32_MAX + 1, 0,
+         "max_pages 2147483648: allowed are 0 and 8 to 2147483647"},
         {8, 5, 0, 4, "max_host_pages 4: allowed are 0 and 5 to 2147483647"},
+        {8, 5, 0, (uint64_t)INT32_MAX + 1,
+         "max_host_pages 2147483648: allowed are 0 and 5 to 2147483647"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         pst_pool_config config = PST_POOL_CONFIG_INIT;
@@ -40,6 +44,11 @@ PST_TEST(PoolSizes, BoundsAreChecked)
         CHECK_EQ(bytes, 77);
         CHECK_SAID(bad[i].message);
     }
+    pst_pool_config most = PST_POOL_CONFIG_INIT;
+    uint64_t bytes;
+    most.num_pages = 8;
+    most.max_pages = most.max_host_pages = INT32_MAX;
+    CHECK_OK(pst_pool_bytes(&most, &bytes));
 }
 
 /* Host pages cost ring and owner words on the device, no device pages. */
