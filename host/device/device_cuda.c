@@ -27,6 +27,8 @@ pst_status psti_cuda_translate(cudaError_t error, const char *call, const char *
     else if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
              error == cudaErrorInitializationError) /* in a fork of a process that used CUDA */
         status = PST_E_NO_DEVICE;
+    else if (error == cudaErrorInvalidResourceHandle) /* a stream or event of another device */
+        status = PST_E_INVALID;
     else if ((error >= cudaErrorStreamCaptureUnsupported &&
               error <= cudaErrorStreamCaptureWrongThread) ||
              error == cudaErrorIllegalState) /* begun twice, or never */

@@ -116,6 +116,7 @@ PST_TEST(Stream, ManyAreKnownAndDestroyedOnesComeBackLate)
     static void *objects[MANY];
     psti_slots slots;
     psti_slots_open(&slots);
+    slots.never_again = false;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < MANY; i++) {
             objects[i] = psti_slots_take(&slots);
