@@ -1,14 +1,16 @@
 /* Forks and ends of a process: host devices work in a child, others say that they do not, and nothing
  * of it touches the parent. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <pagestash/pagestash.h>
 
-#include "host/device/device.h"
+#include "host/device/host_device.h"
 #include "tests/harness.h"
 #include "tests/host/base/child.h"
 
@@ -19,7 +21,7 @@ static int in_child(int (*body)(pst_device *device), pst_device *device)
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) {
-        alarm(20);
+        alarm(5);
         _exit(body(device));
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
@@ -83,6 +85,52 @@ PST_TEST(Fork, AHostDeviceWorksInTheChildWhateverThreadsDid)
     }
     CHECK_EQ(wrong, 0);
     CHECK_OK(pst_device_close(self.device));
+}
+
+typedef struct holder {
+    psti_host_state *state; /* NULL: holds the log's lock */
+    sem_t holds;
+} holder;
+
+static void *hold_locks(void *arg)
+{
+    const struct timespec moment = {.tv_nsec = 30000000};
+    holder *self = arg;
+    if (self->state)
+        pthread_mutex_lock(&self->state->lock);
+    else
+        psti_log_lock();
+    sem_post(&self->holds);
+    nanosleep(&moment, NULL);
+    if (self->state)
+        pthread_mutex_unlock(&self->state->lock);
+    else
+        psti_log_unlock();
+    return NULL;
+}
+
+static int use_while_held(pst_device *device, psti_host_state *state)
+{
+    holder self = {.state = state};
+    pthread_t thread;
+    if (sem_init(&self.holds, 0, 0) != 0 || pthread_create(&thread, NULL, hold_locks, &self) != 0)
+        return -1;
+    while (sem_wait(&self.holds) != 0)
+        ;
+    const int answer = in_child(use_device, device);
+    pthread_join(thread, NULL);
+    sem_destroy(&self.holds);
+    return answer;
+}
+
+PST_TEST(Fork, NoLockOfAnotherThreadIsLeftInTheChild)
+{
+    pst_device *device = NULL;
+    CHECK_OK(pst_device_open("host", 0, &device));
+    CHECK_EQ(use_while_held(device, psti_host_state_of(device)), 0);
+    CHECK_EQ(use_while_held(device, NULL), 0);
+    CHECK_EQ(use_device(device), 0);
+    CHECK_OK(pst_device_close(device));
 }
 
 static int destroy_all(pst_device *device)
