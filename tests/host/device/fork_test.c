@@ -4,6 +4,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@ static int in_child(int (*body)(pst_device *device), pst_device *device)
     const pid_t pid = fork();
     if (pid == 0) {
         alarm(5);
-        _exit(body(device));
+        syscall(SYS_exit_group, body(device)); /* _exit of ThreadSanitizer's looks for threads */
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
         return -1;
