@@ -29,15 +29,15 @@ PST_TEST(TileShare, EightSmsTakeTheHostPages)
         uint32_t theirs;  /* tiers of these */
         uint32_t of_rest; /* tiers of the other blocks */
     } cases[] = {
-        {256, 0, 64, 9, 0, 256, BOTH, 0},      /* no host pages: all blocks alike */
-        {256, 0, 64, 9, 1, 32, HOST, DEVICE},  /* four blocks on an SM: those of 8 SMs */
-        {64, 0, 64, 9, 1, 8, HOST, DEVICE},    /* one */
-        {128, 32, 64, 9, 8, 32, HOST, DEVICE}, /* SMs of the budget, not of the device */
-        {32, 8, 64, 9, 8, 16, HOST, DEVICE},   /* never more than half */
-        {4, 0, 64, 9, 8, 2, HOST, DEVICE},     /* a small grid: no less than 8, but half */
-        {1, 0, 64, 9, 8, 1, BOTH, 0},          /* one block does all */
-        {256, 0, 64, 9, 9, 32, BOTH, 0},       /* host pages only: the rest is idle */
-        {4, 0, 64, 9, 9, 4, BOTH, 0},
+        {128, 0, 32, 9, 0, 128, BOTH, 0},     /* no host pages: all blocks alike */
+        {128, 0, 32, 9, 1, 32, HOST, DEVICE}, /* four blocks on an SM: those of 8 SMs */
+        {32, 0, 32, 9, 1, 8, HOST, DEVICE},   /* one */
+        {64, 16, 32, 9, 8, 32, HOST, DEVICE}, /* SMs of the budget, not of the device */
+        {32, 8, 32, 9, 8, 16, HOST, DEVICE},  /* never more than half */
+        {4, 0, 32, 9, 8, 2, HOST, DEVICE},    /* a small grid: no less than 8, but half */
+        {1, 0, 32, 9, 8, 1, BOTH, 0},         /* one block does all */
+        {128, 0, 32, 9, 9, 32, BOTH, 0},      /* host pages only: the rest is idle */
+        {4, 0, 32, 9, 9, 4, BOTH, 0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         simt_share shares[SIMT_MAX_BLOCKS];
