@@ -1,6 +1,6 @@
 /* Room base: what every room of the library stands on: messages and error macros, the log, the
  * environment, the library's own host allocations, NVTX ranges (nvtx.h), growing arrays and the hash
- * table (table.h), lines of text files (lines.h), handles (handle.h).
+ * table (table.h), lines of text files (lines.h), handles (handle.h), locks over forks (lock.h).
  * Uses nothing of the other rooms. Used by all of them. */
 #ifndef PSTI_HOST_BASE_H
 #define PSTI_HOST_BASE_H
@@ -42,9 +42,7 @@ void psti_one_line(char *text);
 /* ---- log.c ---- */
 
 __attribute__((format(printf, 2, 3))) void psti_log(pst_log_level level, const char *format, ...);
-/* Around a fork, so that the child's log is not locked for ever. */
-void psti_log_lock(void);
-void psti_log_unlock(void);
+extern struct psti_lock psti_log_lock; /* lock.h; of rank LOG */
 
 /* ---- env.c ---- */
 

@@ -62,11 +62,9 @@ void psti_host_span_close(psti_span *span);
 
 /* ---- the device table ---- */
 
-typedef enum psti_fork { PSTI_FORK_BEFORE, PSTI_FORK_PARENT, PSTI_FORK_CHILD } psti_fork;
-
 typedef struct psti_device_ops {
     void (*close)(pst_device *device);
-    void (*fork)(pst_device *device, psti_fork when); /* by the thread that forks */
+    void (*in_child)(pst_device *device); /* after a fork; NULL: it goes on working there */
     pst_status (*get_info)(pst_device *device, pst_device_info *info);
     pst_status (*alloc)(pst_device *device, size_t bytes, void **address_out);
     pst_status (*free)(pst_device *device, void *address);
@@ -161,8 +159,8 @@ pst_status psti_part_stream_destroy(pst_device *device, pst_stream stream); /* N
 /* A device that was opened, and before it is closed. */
 void psti_device_add(pst_device *device);
 void psti_device_remove(pst_device *device);
-/* The `fork` of a device that a child cannot use: its calls answer NO_DEVICE there. */
-void psti_fork_kills(pst_device *device, psti_fork when);
+/* The in_child of a device that a child cannot use: its calls answer NO_DEVICE from now on. */
+void psti_device_die(pst_device *device);
 /* Before memory of the device's is read without a call of it. Fails: NO_DEVICE in such a child. */
 pst_status psti_device_check_alive(const pst_device *device);
 

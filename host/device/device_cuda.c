@@ -183,7 +183,7 @@ static void cuda_close(pst_device *device)
 
 static const psti_device_ops cuda_ops = {
     .close = cuda_close,
-    .fork = psti_fork_kills,
+    .in_child = psti_device_die,
     .get_info = cuda_get_info,
     .alloc = cuda_alloc,
     .free = cuda_free,

@@ -124,9 +124,9 @@ pst_status psti_host_enqueue(pst_device *device, const psti_node *what, pst_stre
         psti_host_run(device, what);
         return PST_OK;
     }
-    pthread_mutex_lock(&state->lock);
+    psti_lock_take(&state->lock);
     const pst_status status = psti_capture_append(stream, what);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     return status;
 }
 
@@ -187,9 +187,9 @@ static pst_status host_check_address(pst_device *device, const void *address, ui
 static pst_status host_synchronize(pst_device *device)
 {
     psti_host_state *state = psti_host_state_of(device);
-    pthread_mutex_lock(&state->lock);
+    psti_lock_take(&state->lock);
     const bool captures = psti_captures_break(&state->captures, "pst_device_synchronize");
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     PSTI_CHECK(!captures, PST_E_CAPTURE,
                "pst_device_synchronize of a device of which a stream is being captured");
     return psti_capture_forbids("pst_device_synchronize");
@@ -201,25 +201,15 @@ static void host_close(pst_device *device)
 {
     psti_host_state *state = psti_host_state_of(device);
     psti_device_remove(device);
-    pthread_mutex_destroy(&state->lock);
+    psti_lock_close(&state->lock, PSTI_RANK_DEVICE);
     psti_slots_close(&state->streams);
     psti_slots_close(&state->events);
     psti_free(state);
     psti_handle_free(device);
 }
 
-/* Whoever forks holds the lock, or the child might never get it. */
-static void host_fork(pst_device *device, psti_fork when)
-{
-    if (when == PSTI_FORK_BEFORE)
-        pthread_mutex_lock(&psti_host_state_of(device)->lock);
-    else
-        pthread_mutex_unlock(&psti_host_state_of(device)->lock);
-}
-
 static const psti_device_ops host_ops = {
     .close = host_close,
-    .fork = host_fork,
     .get_info = host_get_info,
     .alloc = host_alloc,
     .free = host_free,
@@ -260,7 +250,7 @@ pst_status psti_host_device_make(const char *name, int num_sms, const psti_runne
         psti_free(state);
         return PSTI_FAIL(PST_E_NOMEM, "no memory for a device");
     }
-    pthread_mutex_init(&state->lock, NULL);
+    psti_lock_open(&state->lock, PSTI_RANK_DEVICE);
     psti_slots_open(&state->streams);
     psti_slots_open(&state->events);
     state->runners = runners;

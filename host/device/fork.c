@@ -64,7 +64,6 @@ static void dead_span_close(pst_device *device, psti_span *span)
 
 static const psti_device_ops dead_ops = {
     .close = dead_close,
-    .fork = psti_fork_kills,
     .get_info = dead_get_info,
     .alloc = dead_alloc,
     .free = dead_free,
@@ -95,10 +94,9 @@ static const psti_device_ops dead_ops = {
     .span_close = dead_span_close,
 };
 
-void psti_fork_kills(pst_device *device, psti_fork when)
+void psti_device_die(pst_device *device)
 {
-    if (when == PSTI_FORK_CHILD)
-        device->ops = &dead_ops;
+    device->ops = &dead_ops;
 }
 
 pst_status psti_device_check_alive(const pst_device *device)
@@ -108,36 +106,22 @@ pst_status psti_device_check_alive(const pst_device *device)
 
 /* ---- the fork ---- */
 
-static void tell(psti_fork when)
-{
-    for (pst_device *device = first; device; device = device->next)
-        device->ops->fork(device, when);
-}
-
-/* Locks are taken in the order in which calls take them, so that the child gets none that another
- * thread held. */
 static void before(void)
 {
     pthread_mutex_lock(&lock);
-    tell(PSTI_FORK_BEFORE);
-    psti_log_lock();
-}
-
-static void after(psti_fork when)
-{
-    psti_log_unlock();
-    tell(when);
-    pthread_mutex_unlock(&lock);
 }
 
 static void in_parent(void)
 {
-    after(PSTI_FORK_PARENT);
+    pthread_mutex_unlock(&lock);
 }
 
 static void in_child(void)
 {
-    after(PSTI_FORK_CHILD);
+    for (pst_device *device = first; device; device = device->next)
+        if (device->ops->in_child)
+            device->ops->in_child(device);
+    pthread_mutex_unlock(&lock);
 }
 
 /* Taken back by the C library where this library is unloaded. */

@@ -2,13 +2,12 @@
 #ifndef PSTI_HOST_DEVICE_HOST_H
 #define PSTI_HOST_DEVICE_HOST_H
 
-#include <pthread.h>
-
+#include "host/base/lock.h"
 #include "host/device/host_graph.h"
 #include "host/device/host_slots.h"
 
 typedef struct psti_host_state {
-    pthread_mutex_t lock; /* of captures, of the capture fields of streams and events, of taking and
+    psti_lock lock; /* of captures, of the capture fields of streams and events, of taking and
                            * giving slots */
     psti_captures captures;
     psti_slots streams, events;

@@ -7,7 +7,7 @@
 static psti_host_state *lock(const pst_device *device)
 {
     psti_host_state *state = psti_host_state_of(device);
-    pthread_mutex_lock(&state->lock);
+    psti_lock_take(&state->lock);
     return state;
 }
 
@@ -33,7 +33,7 @@ static pst_status take(pst_device *device, psti_slots *slots, const char *what, 
 {
     psti_host_state *state = lock(device);
     *made_out = psti_slots_take(slots);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     PSTI_CHECK(*made_out, PST_E_NOMEM, "no memory for %s", what);
     return PST_OK;
 }
@@ -56,7 +56,7 @@ static pst_status check_free(pst_device *device, pst_stream stream, const char *
     const bool captured = stream && stream->captured;
     if (captured)
         psti_capture_break(stream->captured, call);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     PSTI_CHECK(!captured, PST_E_CAPTURE, "%s of a stream that is being captured", call);
     return PST_OK;
 }
@@ -66,7 +66,7 @@ pst_status psti_host_stream_destroy(pst_device *device, pst_stream stream)
     PSTI_TRY(check_free(device, stream, "pst_stream_destroy"));
     psti_host_state *state = lock(device);
     psti_slots_give(&state->streams, stream);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     return PST_OK;
 }
 
@@ -91,7 +91,7 @@ pst_status psti_host_event_destroy(pst_device *device, pst_event event)
     PSTI_TRY(check_event(device, event));
     psti_host_state *state = lock(device);
     psti_slots_give(&state->events, event);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     return PST_OK;
 }
 
@@ -108,7 +108,7 @@ pst_status psti_host_event_record(pst_device *device, pst_event event, pst_strea
         status = psti_capture_mark(stream, event);
     else
         event->capture_id = 0;
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     return is_mark ? status : psti_host_enqueue(device, &node, stream);
 }
 
@@ -130,7 +130,7 @@ pst_status psti_host_event_wait(pst_device *device, pst_event event, pst_stream 
         status = PSTI_FAIL(PST_E_CAPTURE,
                            "a captured stream waits for an event recorded outside the capture");
     }
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     return joins || status != PST_OK ? status : psti_host_enqueue(device, &node, stream);
 }
 
@@ -143,7 +143,7 @@ static pst_status check_recorded(pst_device *device, pst_event event, const char
     psti_capture *captured = id ? psti_capture_find(&state->captures, id) : NULL;
     if (captured)
         psti_capture_break(captured, call);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     PSTI_CHECK(id == 0, PST_E_CAPTURE, "%s of an event that was recorded in a capture", call);
     return psti_capture_forbids(call);
 }
@@ -185,7 +185,7 @@ pst_status psti_host_hold(pst_device *device, const psti_capture_of *capture, ps
     psti_host_state *state = lock(device);
     psti_capture *captured = psti_capture_find(&state->captures, capture->id);
     const pst_status status = captured ? psti_capture_hold(captured, hold) : PST_OK;
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     PSTI_CHECK(captured, PST_E_CAPTURE, "the capture has ended meanwhile");
     return status;
 }
@@ -195,7 +195,7 @@ pst_status psti_host_graph_begin(pst_device *device, pst_stream stream)
     PSTI_TRY(psti_host_check_stream(device, stream));
     psti_host_state *state = lock(device);
     const pst_status status = psti_capture_begin(&state->captures, stream);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     return status;
 }
 
@@ -205,7 +205,7 @@ pst_status psti_host_graph_end(pst_device *device, pst_stream stream, pst_graph 
     PSTI_TRY(psti_host_check_stream(device, stream));
     psti_host_state *state = lock(device);
     const pst_status status = psti_capture_end(&state->captures, stream, &list);
-    pthread_mutex_unlock(&state->lock);
+    psti_lock_give(&state->lock);
     if (status != PST_OK) {
         psti_nodes_free(list);
         return status;

@@ -89,7 +89,7 @@ PST_TEST(Fork, AHostDeviceWorksInTheChildWhateverThreadsDid)
 }
 
 typedef struct holder {
-    psti_host_state *state; /* NULL: holds the log's lock */
+    psti_lock *lock;
     sem_t holds;
 } holder;
 
@@ -97,22 +97,16 @@ static void *hold_locks(void *arg)
 {
     const struct timespec moment = {.tv_nsec = 30000000};
     holder *self = arg;
-    if (self->state)
-        pthread_mutex_lock(&self->state->lock);
-    else
-        psti_log_lock();
+    psti_lock_take(self->lock);
     sem_post(&self->holds);
     nanosleep(&moment, NULL);
-    if (self->state)
-        pthread_mutex_unlock(&self->state->lock);
-    else
-        psti_log_unlock();
+    psti_lock_give(self->lock);
     return NULL;
 }
 
-static int use_while_held(pst_device *device, psti_host_state *state)
+static int use_while_held(pst_device *device, psti_lock *lock)
 {
-    holder self = {.state = state};
+    holder self = {.lock = lock};
     pthread_t thread;
     if (sem_init(&self.holds, 0, 0) != 0 || pthread_create(&thread, NULL, hold_locks, &self) != 0)
         return -1;
@@ -128,8 +122,8 @@ PST_TEST(Fork, NoLockOfAnotherThreadIsLeftInTheChild)
 {
     pst_device *device = NULL;
     CHECK_OK(pst_device_open("host", 0, &device));
-    CHECK_EQ(use_while_held(device, psti_host_state_of(device)), 0);
-    CHECK_EQ(use_while_held(device, NULL), 0);
+    CHECK_EQ(use_while_held(device, &psti_host_state_of(device)->lock), 0);
+    CHECK_EQ(use_while_held(device, &psti_log_lock), 0);
     CHECK_EQ(use_device(device), 0);
     CHECK_OK(pst_device_close(device));
 }
@@ -212,7 +206,7 @@ PST_TEST(Fork, ACudaDeviceSaysThatAChildCannotUseIt)
     CHECK_OK(pst_device_open("host", 0, &device));
     const psti_device_ops *real = device->ops;
     psti_device_ops ops = *real;
-    ops.fork = psti_fork_kills;
+    ops.in_child = psti_device_die;
     device->ops = &ops;
     CHECK_OK(pst_stream_create(device, &its_stream));
     CHECK_OK(pst_event_create(device, &its_event));
