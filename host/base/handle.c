@@ -80,7 +80,7 @@ void psti_handle_free(void *handle)
         return;
     const uint64_t kind = __atomic_load_n(&dead->magic, __ATOMIC_RELAXED) & 0xff;
     __atomic_store_n(&dead->magic, PSTI_HANDLE_DEAD | kind, __ATOMIC_RELEASE);
-    if (!__atomic_load_n(&psti_handles_are_listed, __ATOMIC_RELAXED))
+    if (!psti_is_check_mode())
         free_late(dead);
 }
 
@@ -102,7 +102,7 @@ static bool is_readable(const void *pointer)
     const uintptr_t address = (uintptr_t)pointer;
     if (address < 4096 || address % sizeof(uint64_t) != 0)
         return false;
-    return !__atomic_load_n(&psti_handles_are_listed, __ATOMIC_RELAXED) || is_listed(pointer);
+    return !psti_is_check_mode() || is_listed(pointer);
 }
 
 pst_status psti_handle_refuse(const char *file, int line, const char *name, const void *pointer,

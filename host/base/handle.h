@@ -50,12 +50,18 @@ void psti_handle_free(void *handle);
 extern uint32_t psti_handles_are_listed; /* atomic */
 bool psti_handle_is_listed(const void *pointer, psti_kind kind);
 
+/* Whether PAGESTASH_CHECK=1; cheap, and known once an object was made. */
+static inline bool psti_is_check_mode(void)
+{
+    return __atomic_load_n(&psti_handles_are_listed, __ATOMIC_RELAXED) != 0;
+}
+
 static inline bool psti_handle_is(const void *pointer, psti_kind kind)
 {
     const uintptr_t address = (uintptr_t)pointer;
     if (address < 4096 || address % sizeof(uint64_t) != 0)
         return false;
-    if (__atomic_load_n(&psti_handles_are_listed, __ATOMIC_RELAXED))
+    if (psti_is_check_mode())
         return psti_handle_is_listed(pointer, kind);
     return __atomic_load_n(&((const psti_handle *)pointer)->magic, __ATOMIC_RELAXED) ==
            (PSTI_HANDLE_ALIVE | kind);

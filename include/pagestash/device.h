@@ -16,10 +16,11 @@
  * capture: what is enqueued into it afterwards answers CAPTURE too, and so does pst_graph_end.
  *   - by the thread that began the capture: device_alloc, device_alloc_pinned, device_free,
  *     device_free_pinned, device_synchronize, stream_synchronize, event_synchronize, event_elapsed;
- *     so also to make, resize or destroy what has device memory
- *   - by any thread: device_synchronize of the device; of a stream that is captured, the origin or
- *     one that joined, stream_synchronize, stream_destroy and graph_begin; of an event whose last
- *     record is in a capture, synchronize and elapsed, also after that capture
+ *     so also to make what has device memory
+ *   - by any thread: device_synchronize of the device, and so to destroy or resize a pool and to
+ *     destroy a ticket; of a stream that is captured, the origin or one that joined,
+ *     stream_synchronize, stream_destroy and graph_begin; of an event whose last record is in a
+ *     capture, synchronize and elapsed, also after that capture
  *   - waits that would join two captures, or a capture and what is outside it: a captured stream
  *     waits for an event recorded elsewhere, or the default stream for one recorded in a capture
  *   - graph_end by another thread, or of a stream that joined
