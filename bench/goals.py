@@ -10,6 +10,7 @@ SCHEMA_VERSION = 2
 MIB = 1 << 20
 KIB = 1 << 10
 OPS = ("stash", "restore")
+TICKETS = ("take", "give", "take_captured", "give_captured")
 FEW_SMS = 8
 NO_HOST_TIER = "sweep host, or what it skipped"
 
@@ -61,7 +62,7 @@ def share_of_a0(low, high):
 
 def usual(rows):
     return [row for row in rows if asked_mib(row) >= 64 and row["alignment"] == 16
-            and row["page_size"] >= 64 * KIB]
+            and row["page_size"] >= 64 * KIB and row["sweep"] != "pitch"]
 
 
 def over_own_copy(run):
@@ -142,6 +143,28 @@ def many_tensors(run):
                for row in run.of_sweep("tensors")}
     return [((seconds[op, 64] - seconds[op, 1]) * 1e6, op) for op in OPS
             if (op, 1) in seconds and (op, 64) in seconds]
+
+
+def pitched_over_packed(run):
+    """Each beside a copy of as many contiguous bytes, so that what the machine did meanwhile is in both."""
+    rows = run.of_sweep("pitch")
+    packed = {(row["op"], row["row_bytes"]): row["share_of_own_copy"] for row in rows
+              if row["row_stride"] == row["row_bytes"]}
+    return [(ratio(row["share_of_own_copy"], packed.get((row["op"], row["row_bytes"]))),
+             f"{row['op']}, rows of {row['row_bytes']} every {row['row_stride']} bytes")
+            for row in rows if row["row_stride"] != row["row_bytes"]]
+
+
+def call_ns(calls, low, high):
+    def figures(run):
+        return [(row["ns_median"], f"{row['call']}, {row['tensors']} tensors")
+                for row in run.report["call_cost"]["rows"]
+                if row.get("call") in calls and low <= row["tensors"] <= high]
+    return figures
+
+
+def no_call_cost(run):
+    return run.report["call_cost"]["unavailable"] or "call_cost has no such row"
 
 
 def differing_bytes(run):
@@ -238,6 +261,14 @@ GOALS = (
      "sweep host without --quick, and memory for both"),
     ("T5", "ms to grow by 1 GiB of device pages, and reset", recovery, "<=", 50,
      lambda run: run.tier["recovery"]["unavailable"] or NO_HOST_TIER),
+    ("G11", "speed of pitched rows over packed ones", pitched_over_packed, ">=", 0.9,
+     "sweep pitch"),
+    ("C1", "ns of a stash or restore call, up to 6 tensors", call_ns(OPS, 1, 6), "<=", 150,
+     no_call_cost),
+    ("C1", "ns of a stash or restore call, up to 64 tensors", call_ns(OPS, 7, 64), "<=", 300,
+     no_call_cost),
+    ("C2", "ns to take a ticket of a slab, or give it back", call_ns(TICKETS, 1, 64), "<=", 1000,
+     no_call_cost),
     ("G10", "differing bytes", differing_bytes, "<=", 0, ""),
     ("G10", "page ids that differ between replays", moved_pages, "<=", 0, "sweep pairs"),
     ("G10", "pages lost after random pairs", lost_pages, "<=", 0, "sweep pairs"),
@@ -246,7 +277,7 @@ GOALS = (
     ("H1", "host: share of memcpy of the same bytes", on_host("share_of_own_copy"), ">=", 0.9,
      lambda run: "no configuration of 64 MiB and more" if run.is_host else "for the host device"),
 )
-OF_ANY_DEVICE = ("G10", "H1")
+OF_ANY_DEVICE = ("G10", "G11", "C1", "C2", "H1")
 
 
 def judge(run):
@@ -272,7 +303,7 @@ def line(verdict):
     start = f"{verdict['goal']:<3} {verdict['what']:<52} "
     if verdict["value"] is None:
         return f"{start}not measured here: {verdict['missing']}"
-    return (f"{start}{verdict['value']:8.3f} ({verdict['operator']} {verdict['bound']:.3g}) "
+    return (f"{start}{verdict['value']:8.3f} ({verdict['operator']} {verdict['bound']:.4g}) "
             f"{'reached' if verdict['reached'] else 'missed':<7} {verdict['where']}")
 
 

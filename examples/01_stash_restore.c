@@ -30,35 +30,41 @@ int main(int argc, char **argv)
     CHECK(pst_device_fill(device, counts, 0, 3 * sizeof(uint64_t), stream));
     CHECK(pst_device_copy(device, counts, &live, sizeof(live), stream));
 
-    /* how pagestash sees them: bytes per row, and where the row count lies */
-    const pst_row_space space = {.kind = PST_ROWS_PREFIX, .counts = counts, .capacity = CAPACITY};
-    const pst_tensor tensors[] = {{.base = activations, .row_bytes = HIDDEN * 2},
-                                  {.base = probabilities, .row_bytes = 4}};
+    /* how pagestash sees a layer of this form: bytes per row, and how rows are counted */
+    const pst_row_space space = {.kind = PST_ROWS_PREFIX, .capacity = CAPACITY};
+    const pst_tensor tensors[] = {{.row_bytes = HIDDEN * 2}, {.row_bytes = 4}};
     pst_group_config group_config = PST_GROUP_CONFIG_INIT;
     group_config.spaces = &space;
     group_config.num_spaces = 1;
     group_config.tensors = tensors;
     group_config.num_tensors = 2;
     pst_group *group = NULL;
-    CHECK(pst_group_create(device, &group_config, &group));
+    CHECK(pst_group_create(&group_config, &group));
+
+    /* and where this layer's are */
+    void *const bases[] = {activations, probabilities};
+    const void *const row_counts[] = {counts};
+    pst_buffers layer = PST_BUFFERS_INIT;
+    layer.bases = bases;
+    layer.counts = row_counts;
 
     pst_pool_config pool_config = PST_POOL_CONFIG_INIT;
     pool_config.num_pages = 16; /* of 256 KiB */
     pst_pool *pool = NULL;
-    pst_ticket *ticket = NULL;
+    pst_ticket ticket;
     CHECK(pst_pool_create(device, &pool_config, &pool));
     CHECK(pst_ticket_create(pool, group, &ticket));
 
     /* forward: the layer fills its buffers, stash keeps the live rows, the buffers are free again */
     const pst_pattern pattern = {.seed = 1};
-    CHECK(pst_group_fill(group, &pattern, stream));
-    CHECK(pst_ticket_stash(ticket, group, NULL, stream));
+    CHECK(pst_group_fill(device, group, &layer, &pattern, stream));
+    CHECK(pst_ticket_stash(ticket, group, &layer, NULL, stream));
     CHECK(pst_device_fill(device, activations, 0xee, (size_t)CAPACITY * HIDDEN * 2, stream));
     CHECK(pst_device_fill(device, probabilities, 0xee, (size_t)CAPACITY * 4, stream));
 
     /* backward: exactly the live rows come back */
-    CHECK(pst_ticket_restore(ticket, group, NULL, stream));
-    CHECK(pst_group_verify(group, group, &pattern, 0xee, mismatches, stream));
+    CHECK(pst_ticket_restore(ticket, group, &layer, NULL, stream));
+    CHECK(pst_group_verify(device, group, &layer, &pattern, 0xee, mismatches, stream));
     CHECK(pst_pool_step(pool, stream));
 
     uint64_t wrong = 0;

@@ -35,35 +35,41 @@ int main(int argc, char **argv)
     pst_pool *pool = NULL;
     CHECK(pst_pool_create(device, &pool_config, &pool));
 
-    pst_group *groups[LAYERS];
-    pst_ticket *tickets[LAYERS];
+    /* all layers are of one form */
+    const pst_row_space space = {
+        .kind = PST_ROWS_PREFIX, .count_type = PST_COUNT_INT64, .capacity = CAPACITY};
+    const pst_tensor tensor = {.row_bytes = ROW_BYTES};
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.spaces = &space;
+    config.num_spaces = 1;
+    config.tensors = &tensor;
+    config.num_tensors = 1;
+    pst_group *group = NULL;
+    CHECK(pst_group_create(&config, &group));
+
+    pst_ticket tickets[LAYERS];
+    const void *count_of[LAYERS];
+    pst_buffers layers[LAYERS];
     for (int layer = 0; layer < LAYERS; layer++) {
-        const pst_row_space space = {.kind = PST_ROWS_PREFIX,
-                                     .count_type = PST_COUNT_INT64,
-                                     .counts = counts + layer,
-                                     .capacity = CAPACITY};
-        const pst_tensor tensor = {.base = buffer, .row_bytes = ROW_BYTES};
-        pst_group_config config = PST_GROUP_CONFIG_INIT;
-        config.spaces = &space;
-        config.num_spaces = 1;
-        config.tensors = &tensor;
-        config.num_tensors = 1;
-        CHECK(pst_group_create(device, &config, &groups[layer]));
-        CHECK(pst_ticket_create(pool, groups[layer], &tickets[layer]));
+        CHECK(pst_ticket_create(pool, group, &tickets[layer]));
+        count_of[layer] = counts + layer;
+        layers[layer] = (pst_buffers)PST_BUFFERS_INIT;
+        layers[layer].bases = &buffer;
+        layers[layer].counts = &count_of[layer];
     }
 
     pst_graph *graph = NULL;
     CHECK(pst_graph_begin(device, stream));
     for (int layer = 0; layer < LAYERS; layer++) {
         const pst_pattern pattern = {.seed = 7, .key = (uint64_t)layer, .step = step_word};
-        CHECK(pst_group_fill(groups[layer], &pattern, stream));
-        CHECK(pst_ticket_stash(tickets[layer], groups[layer], NULL, stream));
+        CHECK(pst_group_fill(device, group, &layers[layer], &pattern, stream));
+        CHECK(pst_ticket_stash(tickets[layer], group, &layers[layer], NULL, stream));
     }
     for (int layer = LAYERS - 1; layer >= 0; layer--) {
         const pst_pattern pattern = {.seed = 7, .key = (uint64_t)layer, .step = step_word};
         CHECK(pst_device_fill(device, buffer, 0xee, (size_t)CAPACITY * ROW_BYTES, stream));
-        CHECK(pst_ticket_restore(tickets[layer], groups[layer], NULL, stream));
-        CHECK(pst_group_verify(groups[layer], groups[layer], &pattern, 0xee, mismatches, stream));
+        CHECK(pst_ticket_restore(tickets[layer], group, &layers[layer], NULL, stream));
+        CHECK(pst_group_verify(device, group, &layers[layer], &pattern, 0xee, mismatches, stream));
     }
     CHECK(pst_pool_step(pool, stream));
     CHECK(pst_graph_end(device, stream, &graph));
@@ -90,10 +96,9 @@ int main(int argc, char **argv)
     }
 
     CHECK(pst_graph_destroy(graph));
-    for (int layer = 0; layer < LAYERS; layer++) {
+    for (int layer = 0; layer < LAYERS; layer++)
         CHECK(pst_ticket_destroy(tickets[layer]));
-        CHECK(pst_group_destroy(groups[layer]));
-    }
+    CHECK(pst_group_destroy(group));
     CHECK(pst_pool_destroy(pool));
     CHECK(pst_device_free(device, memory));
     CHECK(pst_device_free(device, buffer));

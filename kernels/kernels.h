@@ -17,6 +17,7 @@
 #define PSTI_GRID_LIST(X)                \
     X(RESET, reset, psti_control_args)   \
     X(RESIZE, resize, psti_control_args) \
+    X(SLAB, slab, psti_slab_args)        \
     X(FILL, fill, psti_pattern_args)     \
     X(VERIFY, verify, psti_pattern_args)
 #define PSTI_BLOCK_LIST(X)           \

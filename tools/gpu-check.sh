@@ -206,7 +206,7 @@ stage_bench() {
     bench_step bytes 130 --sweep bytes
     bench_step num_sms 130 --sweep num_sms
     bench_step pages 70 --sweep page_size,ring
-    bench_step shapes 80 --sweep pattern,tensors,alignment,backend
+    bench_step shapes 90 --sweep pattern,tensors,alignment,pitch,backend
     bench_step beside 60 --sweep gemm,pairs
 }
 

@@ -25,20 +25,26 @@ class GraphInfo(ctypes.Structure):
 
 
 class RowSpace(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("count_type", c_int), ("counts", c_void_p),
-                ("capacity", c_int64), ("num_segments", c_uint32), ("padding", c_uint32)]
+    _fields_ = [("kind", c_int), ("count_type", c_int), ("capacity", c_int64),
+                ("num_segments", c_uint32), ("padding", c_uint32)]
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("base", c_void_p), ("row_bytes", c_uint64), ("segment_stride", c_uint64),
-                ("space", c_uint32), ("num", c_uint32), ("den", c_uint32), ("padding", c_uint32)]
+    _fields_ = [("row_bytes", c_uint64), ("row_stride", c_uint64), ("segment_stride", c_uint64),
+                ("space", c_uint32), ("num", c_uint32), ("den", c_uint32), ("rounding", c_int),
+                ("layout", c_uint32), ("padding", c_uint32)]
 
 
 class GroupConfig(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("spaces", POINTER(RowSpace)), ("num_spaces", c_uint32),
                 ("space_bytes", c_uint32), ("tensors", POINTER(Tensor)),
-                ("num_tensors", c_uint32), ("tensor_bytes", c_uint32), ("tail_is_zero", c_bool),
-                ("padding", c_uint8 * 7)]
+                ("num_tensors", c_uint32), ("tensor_bytes", c_uint32)]
+
+
+class Buffers(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("bases", POINTER(c_void_p)),
+                ("counts", POINTER(c_void_p)), ("capacities", POINTER(c_int64)),
+                ("row_strides", POINTER(c_uint64)), ("segment_strides", POINTER(c_uint64))]
 
 
 class GroupUsage(ctypes.Structure):
@@ -49,7 +55,10 @@ class PoolConfig(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("page_bytes", c_uint64), ("num_pages", c_uint64),
                 ("mode", c_int), ("max_tickets", c_uint32), ("memory", c_void_p),
                 ("memory_bytes", c_uint64), ("num_host_pages", c_uint64), ("max_pages", c_uint64),
-                ("max_host_pages", c_uint64), ("scrub", c_bool), ("padding", c_uint8 * 7)]
+                ("max_host_pages", c_uint64), ("scrub", c_bool), ("fails_fast", c_bool),
+                ("padding", c_uint8 * 2), ("slab_tickets", c_uint32), ("slab_pages", c_uint64),
+                ("slab_counts", c_uint32), ("padding_2", c_uint32), ("make_room", c_void_p),
+                ("make_room_context", c_void_p)]
 
 
 class PoolStatus(ctypes.Structure):
@@ -69,17 +78,21 @@ class StashOptions(ctypes.Structure):
 
 class RestoreOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("launch", LaunchOptions), ("pages", c_int),
-                ("tail", c_int)]
+                ("tail", c_int), ("dirty", c_void_p), ("failed", c_int), ("padding", c_uint32)]
+
+
+class Ticket(ctypes.Structure):
+    _fields_ = [("id", c_uint64)]
 
 
 # C name -> struct.
 STRUCTS = {"pst_struct_info": StructInfo, "pst_graph_info": GraphInfo, "pst_row_space": RowSpace, "pst_tensor": Tensor,
-           "pst_group_config": GroupConfig, "pst_group_usage": GroupUsage,
+           "pst_group_config": GroupConfig, "pst_group_usage": GroupUsage, "pst_buffers": Buffers,
            "pst_pool_config": PoolConfig, "pst_pool_status": PoolStatus,
            "pst_launch_options": LaunchOptions, "pst_stash_options": StashOptions,
-           "pst_restore_options": RestoreOptions}
+           "pst_restore_options": RestoreOptions, "pst_ticket": Ticket}
 
-# Every handle, pst_stream too, is a pointer.
+# Every handle but a ticket, pst_stream too, is a pointer.
 CALLS = {
     "pst_struct_find": [c_char_p, POINTER(StructInfo)],
     "pst_device_open": [c_char_p, c_int, POINTER(c_void_p)],
@@ -92,7 +105,7 @@ CALLS = {
     "pst_graph_launch": [c_void_p, c_void_p],
     "pst_graph_get_info": [c_void_p, POINTER(GraphInfo)],
     "pst_graph_destroy": [c_void_p],
-    "pst_group_create": [c_void_p, POINTER(GroupConfig), POINTER(c_void_p)],
+    "pst_group_create": [POINTER(GroupConfig), POINTER(c_void_p)],
     "pst_group_destroy": [c_void_p],
     "pst_group_measure": [c_void_p, POINTER(c_int64), c_uint64, POINTER(GroupUsage)],
     "pst_pool_create": [c_void_p, POINTER(PoolConfig), POINTER(c_void_p)],
@@ -100,10 +113,10 @@ CALLS = {
     "pst_pool_check": [c_void_p, c_void_p],
     "pst_pool_step": [c_void_p, c_void_p],
     "pst_pool_poll": [c_void_p, POINTER(PoolStatus)],
-    "pst_ticket_create": [c_void_p, c_void_p, POINTER(c_void_p)],
-    "pst_ticket_destroy": [c_void_p],
-    "pst_ticket_stash": [c_void_p, c_void_p, POINTER(StashOptions), c_void_p],
-    "pst_ticket_restore": [c_void_p, c_void_p, POINTER(RestoreOptions), c_void_p],
+    "pst_ticket_create": [c_void_p, c_void_p, POINTER(Ticket)],
+    "pst_ticket_destroy": [Ticket],
+    "pst_ticket_stash": [Ticket, c_void_p, POINTER(Buffers), POINTER(StashOptions), c_void_p],
+    "pst_ticket_restore": [Ticket, c_void_p, POINTER(Buffers), POINTER(RestoreOptions), c_void_p],
 }
 
 
@@ -151,7 +164,7 @@ class Library:
         return call
 
     def create(self, call, *arguments):
-        handle = c_void_p()
+        handle = Ticket() if call == "ticket_create" else c_void_p()
         getattr(self, call)(*arguments, byref(handle))
         return handle
 

@@ -1,4 +1,4 @@
-"""pagestash itself: a group per layer, a ticket per layer and set, one launch each way."""
+"""pagestash itself: one group, a ticket per set of buffers, one launch each way."""
 import ctypes
 
 import libpagestash as pst
@@ -36,42 +36,48 @@ class Pagestash:
         if machine.kind != "cuda":
             self.stream = self._make("stream_create", "stream_destroy", self.device,
                                      owner=(self.device,))
-        self.sources = [self._group(arena) for arena in payload.source]
-        self.destinations = [self._group(arena) for arena in payload.destination]
+        self.group = self._group()
+        self.sources = [self._buffers(arena) for arena in payload.source]
+        self.destinations = [self._buffers(arena) for arena in payload.destination]
         pages = self._pages() * len(self.sources)
         config = pst.PoolConfig(struct_size=ctypes.sizeof(pst.PoolConfig), page_bytes=PAGE_BYTES,
                                 num_pages=pages, mode=pst.POOL_ORDERED,
                                 max_tickets=len(self.sources))
         self.pool = self._make("pool_create", "pool_destroy", self.device, config)
-        self.tickets = [self._make("ticket_create", "ticket_destroy", self.pool, group)
-                        for group in self.sources]
+        self.tickets = [self._make("ticket_create", "ticket_destroy", self.pool, self.group)
+                        for _ in self.sources]
 
-    def _group(self, arena):
-        payload, config = self.payload, self.payload.config
-        space = pst.RowSpace(pst.ROWS_PREFIX, pst.COUNT_INT64,
-                             payload.machine.address(payload.count), config.capacity, 1)
+    def _group(self):
+        config = self.payload.config
+        space = pst.RowSpace(pst.ROWS_PREFIX, pst.COUNT_INT64, config.capacity, 1)
         tensors = (pst.Tensor * len(config.tensors))(*(
-            pst.Tensor(payload.base(arena, i), shape.row_bytes, 0, 0, 1, shape.per)
-            for i, shape in enumerate(config.tensors)))
+            pst.Tensor(row_bytes=shape.row_bytes, num=1, den=shape.per)
+            for shape in config.tensors))
         group = pst.GroupConfig(ctypes.sizeof(pst.GroupConfig), ctypes.pointer(space), 1,
                                 ctypes.sizeof(pst.RowSpace),
                                 ctypes.cast(tensors, ctypes.POINTER(pst.Tensor)), len(tensors),
                                 ctypes.sizeof(pst.Tensor))
-        return self._make("group_create", "group_destroy", self.device, group)
+        return self._make("group_create", "group_destroy", group)
+
+    def _buffers(self, arena):
+        payload, num = self.payload, len(self.payload.config.tensors)
+        bases = (ctypes.c_void_p * num)(*(payload.base(arena, i) for i in range(num)))
+        counts = (ctypes.c_void_p * 1)(payload.machine.address(payload.count))
+        return pst.Buffers(ctypes.sizeof(pst.Buffers), bases, counts)
 
     def _pages(self):
         usage = pst.GroupUsage()
-        self.calls.group_measure(self.sources[0], ctypes.c_int64(self.payload.config.rows),
+        self.calls.group_measure(self.group, ctypes.c_int64(self.payload.config.rows),
                                    PAGE_BYTES, usage)
         return usage.pages
 
     def stash(self, arena):
-        self.calls.ticket_stash(self.tickets[arena], self.sources[arena], self.stash_options,
-                                  self.stream)
+        self.calls.ticket_stash(self.tickets[arena], self.group, self.sources[arena],
+                                self.stash_options, self.stream)
 
     def restore(self, arena):
-        self.calls.ticket_restore(self.tickets[arena], self.destinations[arena],
-                                    self.restore_options, self.stream)
+        self.calls.ticket_restore(self.tickets[arena], self.group, self.destinations[arena],
+                                  self.restore_options, self.stream)
 
     def capture(self, enqueue):
         """On cuda torch's capture serves; host has graphs of its own."""

@@ -17,6 +17,7 @@ typedef enum bench_sweep {
     BENCH_SWEEP_PATTERN,
     BENCH_SWEEP_TENSORS,
     BENCH_SWEEP_ALIGNMENT,
+    BENCH_SWEEP_PITCH,
     BENCH_SWEEP_BACKEND,
     BENCH_SWEEP_GEMM,
     BENCH_SWEEP_PAIRS,
@@ -45,7 +46,8 @@ typedef struct bench_case {
     uint64_t host_bytes; /* of the pool's pinned tier; 0: none, and no rotation of buffers */
     bench_sweep sweep;
     uint32_t tensors;
-    uint32_t alignment; /* of bases and wide rows: 16, 4 or 2 bytes */
+    uint32_t alignment;             /* of bases and wide rows: 16, 4 or 2 bytes */
+    uint32_t row_bytes, row_stride; /* of every tensor; 0: those of an MoE layer, packed */
     bench_pattern pattern;
     bench_ring ring;
     pst_backend backend;
@@ -70,8 +72,8 @@ size_t bench_cases(const pst_device_info *device, uint32_t sweeps, bool quick, b
 /* The tensors of a configuration, laid out in one arena, and their row counts. */
 typedef struct bench_shape {
     pst_row_space space;
-    pst_tensor tensors[PST_MAX_TENSORS]; /* without bases */
-    uint64_t offsets[PST_MAX_TENSORS];   /* of the bases in the arena */
+    pst_tensor tensors[PST_MAX_TENSORS];
+    uint64_t offsets[PST_MAX_TENSORS]; /* of the bases in the arena */
     uint32_t num_tensors;
     int64_t counts[PST_MAX_SEGMENTS];
     uint32_t num_counts;

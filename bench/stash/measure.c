@@ -52,16 +52,17 @@ int bench_check(const bench_rig *rig, uint64_t key, uint64_t *mismatched_bytes)
     *rig->timer.mismatches = 0;
     for (uint32_t k = 0; k < rig->num_copies; k++) {
         const pst_pattern pattern = {.seed = BENCH_SEED, .key = key + k};
-        TOOL_PST(pst_group_fill(rig->copies[k].group, &pattern, stream));
+        const pst_buffers at = bench_copy_at(&rig->copies[k]);
+        TOOL_PST(pst_group_fill(rig->device, rig->group, &at, &pattern, stream));
     }
     TOOL_TRY(replay_all(rig, BENCH_STASH));
     TOOL_TRY(fill_arenas(rig, BENCH_POISON));
     TOOL_TRY(replay_all(rig, BENCH_RESTORE));
     for (uint32_t k = 0; k < rig->num_copies; k++) {
-        const pst_group *group = rig->copies[k].group;
+        const pst_buffers at = bench_copy_at(&rig->copies[k]);
         const pst_pattern pattern = {.seed = BENCH_SEED, .key = key + k};
-        TOOL_PST(
-            pst_group_verify(group, group, &pattern, BENCH_POISON, rig->timer.mismatches, stream));
+        TOOL_PST(pst_group_verify(rig->device, rig->group, &at, &pattern, BENCH_POISON,
+                                  rig->timer.mismatches, stream));
     }
     TOOL_PST(pst_stream_synchronize(rig->device, stream));
     *mismatched_bytes += *rig->timer.mismatches;
@@ -72,14 +73,15 @@ int bench_check(const bench_rig *rig, uint64_t key, uint64_t *mismatched_bytes)
 static int check_pieces(const bench_rig *rig, uint64_t *mismatched_bytes)
 {
     const bench_copy *copy = &rig->copies[0];
+    const pst_buffers at = bench_copy_at(copy);
     const pst_pattern pattern = {.seed = BENCH_SEED, .key = KEYS_OF_ANCHORS};
     pst_stream stream = rig->timer.stream;
     *rig->timer.mismatches = 0;
-    TOOL_PST(pst_group_fill(copy->group, &pattern, stream));
+    TOOL_PST(pst_group_fill(rig->device, rig->group, &at, &pattern, stream));
     TOOL_PST(pst_graph_launch(copy->graphs[BENCH_CUB_BATCHED], stream));
     TOOL_TRY(fill_arenas(rig, BENCH_POISON));
     TOOL_TRY(bench_enqueue_pieces(rig, &copy->pieces, true));
-    TOOL_PST(pst_group_verify(copy->group, copy->group, &pattern, BENCH_POISON,
+    TOOL_PST(pst_group_verify(rig->device, rig->group, &at, &pattern, BENCH_POISON,
                               rig->timer.mismatches, stream));
     TOOL_PST(pst_stream_synchronize(rig->device, stream));
     *mismatched_bytes += *rig->timer.mismatches;

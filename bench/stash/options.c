@@ -31,10 +31,11 @@ static int parse_sweeps(const char *list, uint32_t *sweeps)
         const size_t length = strcspn(at, ",");
         const uint32_t named = sweeps_named(at, length);
         if (named == 0)
-            return tool_fail(TOOL_USAGE,
-                             "--sweep %.80s: allowed is all, or bytes, num_sms, page_size, ring, "
-                             "pattern, tensors, alignment, backend, gemm, pairs, host, with commas",
-                             list);
+            return tool_fail(
+                TOOL_USAGE,
+                "--sweep %.80s: allowed is all, or bytes, num_sms, page_size, ring, "
+                "pattern, tensors, alignment, pitch, backend, gemm, pairs, host, with commas",
+                list);
         *sweeps |= named;
         at += length;
         if (*at == '\0')

@@ -9,12 +9,12 @@
     F(TEXT, device, "auto|host|cuda", 0, 0, "auto", "auto is cuda if there is one, else host")  \
     F(SWITCH, quick, NULL, 0, 0, NULL, "fewer configurations and samples, a smaller A0")        \
     F(TEXT, sweep, "NAME[,NAME]", 0, 0, NULL,                                                   \
-      "of bytes, num_sms, page_size, ring, pattern, tensors, alignment, backend, gemm, pairs, " \
-      "host (all)")                                                                             \
+      "of bytes, num_sms, page_size, ring, pattern, tensors, alignment, pitch, backend, gemm, " \
+      "pairs, host (all)")                                                                      \
     F(SIZE, cache, "SIZE", BENCH_MIB, BENCH_MAX_BYTES, NULL,                                    \
       "take the cache to be this large (as the machine says)")                                  \
     F(SWITCH, call_cost, NULL, 0, 0, NULL,                                                      \
-      "only the argument path of a stash call on cuda, which needs no GPU")
+      "only what calls cost before the launch on cuda, which needs no GPU")
 
 /* In place of the sweeps one configuration. */
 #define BENCH_CASE_FLAGS(F)                                                                       \

@@ -24,8 +24,8 @@ typedef struct pairs_rig {
     int64_t *counts;  /* one for each ticket */
     int64_t *choices; /* PAIRS random counts, then TICKETS more */
     pst_pool *pool;
-    pst_group *groups[TICKETS];
-    pst_ticket *tickets[TICKETS];
+    pst_group *group;
+    pst_ticket tickets[TICKETS];
     int64_t host_choices[PAIRS + TICKETS];
     pst_graph *graph;
     uint64_t places[RUNS][TICKETS][PAGES_EACH]; /* offset of the page in memory, or UINT64_MAX */
@@ -60,16 +60,31 @@ static int make_pool(pairs_rig *self)
     config.memory = self->memory;
     config.memory_bytes = self->memory_bytes;
     TOOL_PST(pst_pool_create(device, &config, &self->pool));
-    for (int t = 0; t < TICKETS; t++) {
-        const pst_row_space space = {.counts = self->counts + t,
-                                     .count_type = PST_COUNT_INT64,
-                                     .capacity = CAPACITY,
-                                     .num_segments = 1};
-        const pst_tensor tensor = {.base = self->arenas + t * ARENA, .row_bytes = ROW};
-        TOOL_TRY(bench_make_group(device, &space, &tensor, 1, &self->groups[t]));
-        TOOL_PST(pst_ticket_create(self->pool, self->groups[t], &self->tickets[t]));
-    }
+    const pst_row_space space = {.count_type = PST_COUNT_INT64, .capacity = CAPACITY};
+    const pst_tensor tensor = {.row_bytes = ROW};
+    TOOL_TRY(bench_make_group(&space, &tensor, 1, &self->group));
+    for (int t = 0; t < TICKETS; t++)
+        TOOL_PST(pst_ticket_create(self->pool, self->group, &self->tickets[t]));
     return TOOL_OK;
+}
+
+/* A ticket's arena and count. */
+typedef struct place {
+    void *base;
+    const void *count;
+} place;
+
+static place place_of(const pairs_rig *self, int ticket)
+{
+    return (place){self->arenas + ticket * ARENA, self->counts + ticket};
+}
+
+static pst_buffers at(const place *where)
+{
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    buffers.bases = &where->base;
+    buffers.counts = &where->count;
+    return buffers;
 }
 
 /* ---- history ---- */
@@ -77,18 +92,22 @@ static int make_pool(pairs_rig *self)
 static int stash(const pairs_rig *self, int ticket, int choice)
 {
     pst_stream stream = self->timer.stream;
+    const place where = place_of(self, ticket);
+    const pst_buffers source = at(&where);
     TOOL_PST(pst_device_copy(self->timer.device, self->counts + ticket, self->choices + choice,
                              sizeof(int64_t), stream));
-    return tool_status(pst_ticket_stash(self->tickets[ticket], self->groups[ticket], NULL, stream));
+    return tool_status(pst_ticket_stash(self->tickets[ticket], self->group, &source, NULL, stream));
 }
 
 static int give_back(const pairs_rig *self, int ticket, bool release)
 {
     pst_stream stream = self->timer.stream;
+    const place where = place_of(self, ticket);
+    const pst_buffers destination = at(&where);
     if (release)
         return tool_status(pst_ticket_release(self->tickets[ticket], stream));
     return tool_status(
-        pst_ticket_restore(self->tickets[ticket], self->groups[ticket], NULL, stream));
+        pst_ticket_restore(self->tickets[ticket], self->group, &destination, NULL, stream));
 }
 
 /* Begins and ends with all tickets empty. */
@@ -123,7 +142,7 @@ static int check_pool(const pairs_rig *self, bench_pairs *result)
 
 /* ---- where the pages are ---- */
 
-static uint64_t place_of(const unsigned char *memory, uint64_t bytes, const unsigned char *marker)
+static uint64_t find_page(const unsigned char *memory, uint64_t bytes, const unsigned char *marker)
 {
     for (uint64_t at = 0; at + PAGE <= bytes; at += STEP)
         if (memcmp(memory + at, marker, MARKER) == 0)
@@ -141,7 +160,7 @@ static int find_pages(pairs_rig *self, unsigned char *memory, unsigned char *row
         for (int p = 0; p < PAGES_EACH; p++)
             if (self->host_choices[PAIRS + t] * ROW > p * PAGE)
                 self->places[run][t][p] =
-                    place_of(memory, self->memory_bytes, rows + t * ARENA + p * PAGE);
+                    find_page(memory, self->memory_bytes, rows + t * ARENA + p * PAGE);
     return TOOL_OK;
 }
 
@@ -155,9 +174,12 @@ static int stash_all(const pairs_rig *self, int run)
 {
     for (int t = 0; t < TICKETS; t++) {
         const pst_pattern pattern = pattern_of(run, t);
+        const place where = place_of(self, t);
+        const pst_buffers source = at(&where);
         TOOL_PST(pst_device_copy(self->timer.device, self->counts + t, self->choices + PAIRS + t,
                                  sizeof(int64_t), self->timer.stream));
-        TOOL_PST(pst_group_fill(self->groups[t], &pattern, self->timer.stream));
+        TOOL_PST(
+            pst_group_fill(self->timer.device, self->group, &source, &pattern, self->timer.stream));
         TOOL_TRY(stash(self, t, PAIRS + t));
     }
     return TOOL_OK;
@@ -171,9 +193,11 @@ static int restore_all(const pairs_rig *self, int run, bench_pairs *result)
         pst_device_fill(self->timer.device, self->arenas, BENCH_POISON, TICKETS * ARENA, stream));
     for (int t = 0; t < TICKETS; t++) {
         const pst_pattern pattern = pattern_of(run, t);
+        const place where = place_of(self, t);
+        const pst_buffers restored = at(&where);
         TOOL_TRY(give_back(self, t, false));
-        TOOL_PST(pst_group_verify(self->groups[t], self->groups[t], &pattern, BENCH_POISON,
-                                  self->timer.mismatches, stream));
+        TOOL_PST(pst_group_verify(self->timer.device, self->group, &restored, &pattern,
+                                  BENCH_POISON, self->timer.mismatches, stream));
     }
     TOOL_PST(pst_stream_synchronize(self->timer.device, stream));
     result->mismatched_bytes += *self->timer.mismatches;
@@ -216,10 +240,9 @@ static int close_pairs(pairs_rig *self)
 {
     pst_device *device = self->timer.device;
     TOOL_PST(pst_graph_destroy(self->graph));
-    for (int t = 0; t < TICKETS; t++) {
+    for (int t = 0; t < TICKETS; t++)
         TOOL_PST(pst_ticket_destroy(self->tickets[t]));
-        TOOL_PST(pst_group_destroy(self->groups[t]));
-    }
+    TOOL_PST(pst_group_destroy(self->group));
     TOOL_PST(pst_pool_destroy(self->pool));
     TOOL_PST(pst_device_free(device, self->memory));
     TOOL_PST(pst_device_free(device, self->choices));

@@ -11,8 +11,8 @@ typedef struct recovery {
     bench_timer timer;
     pst_pool *pool;
     pst_group *group; /* one page more than the pool has at first */
-    pst_ticket *ticket;
-    unsigned char *base;
+    pst_ticket ticket;
+    void *base;
     uint64_t bytes;
     uint64_t grown_pages;
 } recovery;
@@ -35,20 +35,18 @@ static int make_pool(recovery *self, bench_recovery *result, bool *made_out)
 
 static int make_group(recovery *self)
 {
-    pst_device *device = self->timer.device;
-    void *memory = NULL;
     self->bytes = (FIRST_PAGES + 1) * (uint64_t)PAGE;
-    TOOL_PST(pst_device_alloc(device, self->bytes, &memory));
-    self->base = memory;
-    TOOL_TRY(bench_make_flat(&self->timer, self->base, self->bytes, &self->group));
+    TOOL_PST(pst_device_alloc(self->timer.device, self->bytes, &self->base));
+    TOOL_TRY(bench_make_flat(self->bytes, &self->group));
     return tool_status(pst_ticket_create(self->pool, self->group, &self->ticket));
 }
 
 /* A stash that finds too few pages. */
 static int fail_once(const recovery *self)
 {
+    const pst_buffers at = bench_flat_at(&self->base);
     pst_pool_status status;
-    TOOL_PST(pst_ticket_stash(self->ticket, self->group, NULL, self->timer.stream));
+    TOOL_PST(pst_ticket_stash(self->ticket, self->group, &at, NULL, self->timer.stream));
     TOOL_PST(pst_pool_step(self->pool, self->timer.stream));
     TOOL_PST(pst_stream_synchronize(self->timer.device, self->timer.stream));
     TOOL_PST(pst_pool_poll(self->pool, &status));
@@ -62,9 +60,10 @@ static int fail_once(const recovery *self)
 static int run_again(const recovery *self, uint64_t key, uint64_t *mismatched_bytes)
 {
     const bench_timer *timer = &self->timer;
-    TOOL_PST(pst_ticket_stash(self->ticket, self->group, NULL, timer->stream));
+    const pst_buffers at = bench_flat_at(&self->base);
+    TOOL_PST(pst_ticket_stash(self->ticket, self->group, &at, NULL, timer->stream));
     TOOL_PST(pst_device_fill(timer->device, self->base, BENCH_POISON, self->bytes, timer->stream));
-    TOOL_PST(pst_ticket_restore(self->ticket, self->group, NULL, timer->stream));
+    TOOL_PST(pst_ticket_restore(self->ticket, self->group, &at, NULL, timer->stream));
     TOOL_PST(pst_stream_synchronize(timer->device, timer->stream));
     return bench_verify_flat(timer, self->base, self->bytes, key, mismatched_bytes);
 }

@@ -40,13 +40,16 @@ int bench_add_result(bench_report *report, const bench_result *result)
 
 void bench_describe(const bench_case *what, char *text, size_t bytes)
 {
-    char pinned[48] = "";
+    char pinned[48] = "", rows[64] = "";
     if (what->host_bytes)
         snprintf(pinned, sizeof(pinned), "%" PRIu64 " bytes pinned, ", what->host_bytes);
+    if (what->row_bytes)
+        snprintf(rows, sizeof(rows), "rows of %u every %u bytes, ", what->row_bytes,
+                 what->row_stride);
     snprintf(text, bytes,
-             "%" PRIu64 " bytes, %spages of %" PRIu64 ", %u tensors, %s, ring %s, alignment %u, "
+             "%" PRIu64 " bytes, %spages of %" PRIu64 ", %u tensors, %s%s, ring %s, alignment %u, "
              "backend %s, num_sms %d",
-             what->bytes, pinned, what->page_bytes, what->tensors,
+             what->bytes, pinned, what->page_bytes, what->tensors, rows,
              bench_pattern_name(what->pattern), bench_ring_name(what->ring), what->alignment,
              bench_backend_name(what->backend), what->num_sms);
 }
@@ -63,6 +66,13 @@ int bench_add_skip(bench_report *report, const bench_case *what, const char *rea
     report->skips = skips;
     report->num_skips++;
     return TOOL_OK;
+}
+
+const char *bench_call_name(bench_call call)
+{
+    static const char *const names[] = {"stash", "restore",       "describe",     "take",
+                                        "give",  "take_captured", "give_captured"};
+    return names[call];
 }
 
 void bench_free_report(bench_report *report)

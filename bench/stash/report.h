@@ -141,13 +141,26 @@ typedef struct bench_host_tier {
     bench_recovery recovery;
 } bench_host_tier;
 
-enum { BENCH_CALL_TENSORS = 3, BENCH_CALL_TARGET_NS = 5000 };
+typedef enum bench_call {
+    BENCH_CALL_STASH,
+    BENCH_CALL_RESTORE,
+    BENCH_CALL_DESCRIBE, /* pst_group_create and its destroy */
+    BENCH_CALL_TAKE,
+    BENCH_CALL_GIVE,
+    BENCH_CALL_TAKE_CAPTURED,
+    BENCH_CALL_GIVE_CAPTURED,
+    BENCH_NUM_CALLS
+} bench_call;
+
+enum { BENCH_CALL_TENSORS = 4 };
 
 typedef struct bench_call_cost {
     const char *unavailable; /* why there is no figure, or NULL */
     uint32_t tensors[BENCH_CALL_TENSORS];
-    bench_times ns[BENCH_CALL_TENSORS]; /* of one call, each sample a mean over many */
+    bench_times ns[BENCH_NUM_CALLS][BENCH_CALL_TENSORS]; /* of one call, each sample a mean */
 } bench_call_cost;
+
+const char *bench_call_name(bench_call call);
 
 typedef struct bench_report {
     bench_machine machine;

@@ -142,6 +142,9 @@ static json_t *row_object(const bench_report *report, const bench_result *result
     json_put_whole(&object, "tensors", what->tensors);
     json_put(&object, "scales", json_boolean(what->scales));
     json_put_whole(&object, "alignment", what->alignment);
+    json_put(&object, "row_bytes", what->row_bytes ? json_integer(what->row_bytes) : json_null());
+    json_put(&object, "row_stride",
+             what->row_stride ? json_integer(what->row_stride) : json_null());
     json_put_whole(&object, "nodes", result->nodes[op]);
     put_times(&object, &row->seconds, result->bytes);
     json_put(&object, "share_of_a0",
@@ -291,17 +294,19 @@ static json_t *pairs_value(const bench_report *report)
 static json_t *call_cost_object(const bench_call_cost *cost)
 {
     json_t *object = json_object(), *rows = json_array();
-    for (int i = 0; i < BENCH_CALL_TENSORS && !cost->unavailable; i++) {
+    for (int i = 0; i < BENCH_NUM_CALLS * BENCH_CALL_TENSORS && !cost->unavailable; i++) {
+        const int call = i / BENCH_CALL_TENSORS, column = i % BENCH_CALL_TENSORS;
+        const bench_times *ns = &cost->ns[call][column];
         json_t *row = json_object();
-        json_put_whole(&row, "tensors", cost->tensors[i]);
-        json_put_whole(&row, "samples", cost->ns[i].samples);
-        json_put(&row, "ns_min", json_number(cost->ns[i].min));
-        json_put(&row, "ns_median", json_number(cost->ns[i].median));
-        json_put(&row, "ns_max", json_number(cost->ns[i].max));
+        json_put_text(&row, "call", bench_call_name((bench_call)call));
+        json_put_whole(&row, "tensors", cost->tensors[column]);
+        json_put_whole(&row, "samples", ns->samples);
+        json_put(&row, "ns_min", json_number(ns->min));
+        json_put(&row, "ns_median", json_number(ns->median));
+        json_put(&row, "ns_max", json_number(ns->max));
         json_add(&rows, row);
     }
     json_put(&object, "unavailable", json_text(cost->unavailable));
-    json_put_whole(&object, "goal_ns", BENCH_CALL_TARGET_NS);
     json_put(&object, "rows", rows);
     return object;
 }

@@ -61,15 +61,17 @@ static void print_row(const bench_report *report, const bench_result *result, in
     const bench_case *what = &result->what;
     const bench_row *row = &result->rows[state][op];
     const double bytes = (double)result->bytes;
-    char budget[16], a0[16], own[16];
+    char budget[16], a0[16], own[16], rows[24];
     snprintf(budget, sizeof(budget), what->num_sms ? "%d" : "all", what->num_sms);
+    snprintf(rows, sizeof(rows), "%s", bench_pattern_name(what->pattern));
+    if (what->row_bytes)
+        snprintf(rows, sizeof(rows), "%u/%u", what->row_bytes, what->row_stride);
     printf("%-7s %-4s %-9s %8.2f %7" PRIu64
            " %7u %-10s %-8s %5u %-7s %4s %10.4f %8.2f %6s %6s %10" PRIu64 "\n",
            op ? "restore" : "stash", bench_state_name(state), bench_sweep_name(what->sweep),
-           bytes / MIB, what->page_bytes / BENCH_KIB, what->tensors,
-           bench_pattern_name(what->pattern), bench_ring_name(what->ring), what->alignment,
-           bench_backend_name(what->backend), budget, row->seconds.median * 1e3,
-           bench_gbps(result->bytes, &row->seconds),
+           bytes / MIB, what->page_bytes / BENCH_KIB, what->tensors, rows,
+           bench_ring_name(what->ring), what->alignment, bench_backend_name(what->backend), budget,
+           row->seconds.median * 1e3, bench_gbps(result->bytes, &row->seconds),
            ratio(bench_share_of_a0(report, result->bytes, &row->seconds), a0),
            ratio(row->share_of_own_copy, own), result->mismatched_bytes);
 }
@@ -197,13 +199,18 @@ static void print_nodes(const bench_report *report)
 static void print_call_cost(const bench_call_cost *cost)
 {
     if (cost->unavailable) {
-        printf("argument path of a stash call: unavailable: %s\n", cost->unavailable);
+        printf("argument path of calls: unavailable: %s\n", cost->unavailable);
         return;
     }
-    printf("argument path of a stash call on cuda, launch left out:");
+    printf("ns of a call on cuda, launch left out; tensors:");
     for (int i = 0; i < BENCH_CALL_TENSORS; i++)
-        printf("%s %.0f ns for %u tensors", i ? "," : "", cost->ns[i].median, cost->tensors[i]);
-    printf(" (goal %d ns)\n", BENCH_CALL_TARGET_NS);
+        printf("%6u", cost->tensors[i]);
+    for (int call = 0; call < BENCH_NUM_CALLS; call++) {
+        printf("\n%-47s", bench_call_name((bench_call)call));
+        for (int i = 0; i < BENCH_CALL_TENSORS; i++)
+            printf("%6.0f", cost->ns[call][i].median);
+    }
+    putchar('\n');
 }
 
 void bench_print_report(const bench_report *report, const char *json_path)

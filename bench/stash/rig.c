@@ -2,7 +2,6 @@
 #include "bench/stash/rig.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "host/base/arith.h"
 
@@ -13,27 +12,13 @@ uint64_t bench_flush_bytes(const bench_rig *rig)
     return CACHES_BETWEEN * rig->machine->cache_bytes;
 }
 
-/* ---- groups ---- */
-
-static int make_group(const bench_rig *rig, unsigned char *arena, const void *counts,
-                      pst_group **group_out)
-{
-    pst_row_space space = rig->shape.space;
-    pst_tensor tensors[PST_MAX_TENSORS];
-    memcpy(tensors, rig->shape.tensors, sizeof(tensors));
-    for (uint32_t t = 0; t < rig->shape.num_tensors; t++)
-        tensors[t].base = arena + rig->shape.offsets[t];
-    space.counts = counts;
-    return bench_make_group(rig->device, &space, tensors, rig->shape.num_tensors, group_out);
-}
-
-/* With a group that nobody runs. */
+/* Of a group that is gone again: a configuration that is prepared may never be opened. */
 static int measure_pages(bench_rig *rig)
 {
-    static unsigned char nowhere[ALIGNMENT];
     pst_group *group = NULL;
     pst_group_usage usage = {0};
-    TOOL_TRY(make_group(rig, nowhere, NULL, &group));
+    TOOL_TRY(
+        bench_make_group(&rig->shape.space, rig->shape.tensors, rig->shape.num_tensors, &group));
     const pst_status measured =
         pst_group_measure(group, rig->shape.counts, rig->what.page_bytes, &usage);
     rig->pages = usage.pages;
@@ -150,6 +135,9 @@ static int make_buffers(bench_rig *rig)
         bench_copy *copy = &rig->copies[k];
         copy->arena = (unsigned char *)rig->arenas + k * rig->shape.arena_bytes;
         copy->target = (unsigned char *)rig->targets + k * rig->target_bytes;
+        copy->counts = rig->counts;
+        for (uint32_t t = 0; t < rig->shape.num_tensors; t++)
+            copy->bases[t] = copy->arena + rig->shape.offsets[t];
     }
     return TOOL_OK;
 }
@@ -160,11 +148,10 @@ static int make_pool(bench_rig *rig)
     const double begin = bench_now();
     TOOL_PST(pst_pool_create(rig->device, &config, &rig->pool));
     rig->pool_seconds = bench_now() - begin;
-    for (uint32_t k = 0; k < rig->num_copies; k++) {
-        bench_copy *copy = &rig->copies[k];
-        TOOL_TRY(make_group(rig, copy->arena, rig->counts, &copy->group));
-        TOOL_PST(pst_ticket_create(rig->pool, copy->group, &copy->ticket));
-    }
+    TOOL_TRY(bench_make_group(&rig->shape.space, rig->shape.tensors, rig->shape.num_tensors,
+                              &rig->group));
+    for (uint32_t k = 0; k < rig->num_copies; k++)
+        TOOL_PST(pst_ticket_create(rig->pool, rig->group, &rig->copies[k].ticket));
     return TOOL_OK;
 }
 
@@ -183,12 +170,13 @@ static void order_pages(bench_ring ring, uint32_t *order, uint32_t num)
 
 /* Every page is taken by a ticket of its own; the order in which they are released is that of the
  * ring. */
-static int take_and_release(const bench_rig *rig, const pst_group *page, pst_ticket **tickets,
+static int take_and_release(const bench_rig *rig, const pst_group *page, pst_ticket *tickets,
                             const uint32_t *order, uint32_t num)
 {
+    const pst_buffers at = bench_flat_at(&rig->arenas);
     for (uint32_t i = 0; i < num; i++) {
         TOOL_PST(pst_ticket_create(rig->pool, page, &tickets[i]));
-        TOOL_PST(pst_ticket_stash(tickets[i], page, NULL, rig->timer.stream));
+        TOOL_PST(pst_ticket_stash(tickets[i], page, &at, NULL, rig->timer.stream));
     }
     for (uint32_t i = 0; i < num; i++)
         TOOL_PST(pst_ticket_release(tickets[order[i]], rig->timer.stream));
@@ -204,8 +192,8 @@ static int arrange_ring(bench_rig *rig)
     pst_group *page = NULL;
     if (rig->what.ring == BENCH_FRESH)
         return TOOL_OK;
-    TOOL_TRY(bench_make_flat(&rig->timer, rig->arenas, 1, &page));
-    pst_ticket **tickets = calloc(num + 1u, sizeof(tickets[0]));
+    TOOL_TRY(bench_make_flat(1, &page));
+    pst_ticket *tickets = calloc(num + 1u, sizeof(tickets[0]));
     uint32_t *order = calloc(num + 1u, sizeof(order[0]));
     int code = TOOL_NO;
     if (tickets && order) {
@@ -221,19 +209,29 @@ static int arrange_ring(bench_rig *rig)
 
 /* ---- graphs ---- */
 
+pst_buffers bench_copy_at(const bench_copy *copy)
+{
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    buffers.bases = copy->bases;
+    buffers.counts = &copy->counts;
+    return buffers;
+}
+
 int bench_rig_enqueue(const bench_rig *rig, const bench_copy *copy, bench_slot slot)
 {
+    const pst_buffers at = bench_copy_at(copy);
     const pst_launch_options launch = {.num_sms = rig->what.num_sms, .backend = rig->what.backend};
     pst_stash_options stash = PST_STASH_OPTIONS_INIT;
     pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
     switch (slot) {
     case BENCH_STASH:
         stash.launch = launch;
-        return tool_status(pst_ticket_stash(copy->ticket, copy->group, &stash, rig->timer.stream));
+        return tool_status(
+            pst_ticket_stash(copy->ticket, rig->group, &at, &stash, rig->timer.stream));
     case BENCH_RESTORE:
         restore.launch = launch;
         return tool_status(
-            pst_ticket_restore(copy->ticket, copy->group, &restore, rig->timer.stream));
+            pst_ticket_restore(copy->ticket, rig->group, &at, &restore, rig->timer.stream));
     case BENCH_CUB_BATCHED:
         return bench_enqueue_pieces(rig, &copy->pieces, false);
     case BENCH_FULL_CAPACITY:
@@ -298,7 +296,6 @@ static int close_copy(const bench_rig *rig, bench_copy *copy)
     for (int slot = 0; slot < BENCH_NUM_SLOTS; slot++)
         TOOL_PST(pst_graph_destroy(copy->graphs[slot]));
     TOOL_PST(pst_ticket_destroy(copy->ticket));
-    TOOL_PST(pst_group_destroy(copy->group));
     return bench_free_pieces(rig, copy);
 }
 
@@ -311,6 +308,7 @@ int bench_rig_close(bench_rig *rig, int code)
     for (uint32_t k = 0; k < rig->num_copies; k++)
         TOOL_TRY(close_copy(rig, &rig->copies[k]));
     free(rig->copies);
+    TOOL_PST(pst_group_destroy(rig->group));
     TOOL_PST(pst_pool_destroy(rig->pool));
     TOOL_TRY(bench_timer_close(&rig->timer));
     TOOL_PST(pst_device_free(device, rig->flush));

@@ -15,7 +15,6 @@ typedef struct bench_timer {
     bool is_host;
     pst_stream stream;
     pst_event begin, end;
-    int64_t *one;         /* a row count of 1 on the device */
     uint64_t *mismatches; /* pinned: verifications count here */
 } bench_timer;
 
@@ -29,10 +28,11 @@ int bench_time(const bench_timer *timer, pst_graph *graph, double *seconds_out);
 /* Runs a replay and waits for it. */
 int bench_replay(const bench_timer *timer, pst_graph *graph);
 /* A group whose tensors share one row space. */
-int bench_make_group(pst_device *device, const pst_row_space *space, const pst_tensor *tensors,
-                     uint32_t num_tensors, pst_group **group_out);
-/* Contiguous bytes as a group of one row. */
-int bench_make_flat(const bench_timer *timer, void *base, uint64_t bytes, pst_group **group_out);
+int bench_make_group(const pst_row_space *space, const pst_tensor *tensors, uint32_t num_tensors,
+                     pst_group **group_out);
+/* Contiguous bytes as a group of one row, and where they lie: *base must outlive the use. */
+int bench_make_flat(uint64_t bytes, pst_group **group_out);
+pst_buffers bench_flat_at(void *const *base);
 /* Random bytes; and adds how many differ from them. */
 int bench_fill_flat(const bench_timer *timer, void *base, uint64_t bytes, uint64_t key);
 int bench_verify_flat(const bench_timer *timer, void *base, uint64_t bytes, uint64_t key,
@@ -51,10 +51,11 @@ typedef struct bench_pieces {
 
 /* One of the copies of the buffers that cold samples take in turn. */
 typedef struct bench_copy {
-    unsigned char *arena;  /* the tensors */
+    unsigned char *arena;         /* the tensors */
+    void *bases[PST_MAX_TENSORS]; /* of each, in the arena */
+    const void *counts;
     unsigned char *target; /* what anchors write */
-    pst_group *group;
-    pst_ticket *ticket;
+    pst_ticket ticket;
     bench_pieces pieces;
     pst_graph *graphs[BENCH_NUM_SLOTS]; /* NULL: not measured */
 } bench_copy;
@@ -68,6 +69,7 @@ typedef struct bench_rig {
     uint64_t pages;
     uint64_t target_bytes; /* of one copy */
     uint32_t num_copies;
+    pst_group *group; /* of all copies */
     bool wanted[BENCH_NUM_SLOTS];
     bench_grid grid; /* of the stash; cuda only */
     pst_pool *pool;
@@ -87,6 +89,8 @@ int bench_rig_bytes(const bench_rig *rig, uint64_t *bytes_out);
 int bench_rig_open(bench_rig *rig);
 int bench_rig_close(bench_rig *rig, int code);
 int bench_rig_enqueue(const bench_rig *rig, const bench_copy *copy, bench_slot slot);
+/* The tensors and counts of a copy, which must outlive the use. */
+pst_buffers bench_copy_at(const bench_copy *copy);
 uint64_t bench_flush_bytes(const bench_rig *rig);
 
 /* ---- can_run.c: what the device can run ---- */

@@ -11,6 +11,8 @@ enum { NUM_EXPERTS = 8, BASE_ALIGNMENT = 256, SCALE_ROWS = 32, NARROW_BYTES = 4 
 static uint64_t row_bytes(const bench_case *what, uint32_t tensor)
 {
     static const uint64_t wide[] = {4096, 4096, 2048};
+    if (what->row_bytes)
+        return what->row_bytes;
     if (what->tensors > 1 && tensor == what->tensors - 1)
         return NARROW_BYTES;
     if (what->scales)
@@ -77,8 +79,10 @@ void bench_shape_of(const bench_case *what, bench_shape *shape)
     for (uint32_t t = 0; t < what->tensors; t++) {
         pst_tensor *tensor = &shape->tensors[t];
         tensor->row_bytes = row_bytes(what, t);
+        tensor->row_stride = what->row_stride;
         shape->offsets[t] = shape->arena_bytes + what->alignment % 16;
-        const uint64_t bytes = slab_rows * tensor->row_bytes + what->alignment % 16;
+        const uint64_t stride = what->row_stride ? what->row_stride : tensor->row_bytes;
+        const uint64_t bytes = slab_rows * stride + what->alignment % 16;
         shape->arena_bytes += (bytes + BASE_ALIGNMENT - 1) / BASE_ALIGNMENT * BASE_ALIGNMENT;
     }
 }

@@ -5,9 +5,9 @@
 
 const char *bench_sweep_name(bench_sweep sweep)
 {
-    static const char *const names[] = {"bytes",   "num_sms", "page_size", "ring",
-                                        "pattern", "tensors", "alignment", "backend",
-                                        "gemm",    "pairs",   "host",      "custom"};
+    static const char *const names[] = {"bytes",   "num_sms",   "page_size", "ring",    "pattern",
+                                        "tensors", "alignment", "pitch",     "backend", "gemm",
+                                        "pairs",   "host",      "custom"};
     return names[sweep];
 }
 
@@ -82,11 +82,22 @@ static const sweep_list lists[] = {
      .values = LIST(1, 2, 4, 6, 8, 16, 32, 64),
      .quick = LIST(1, 6, 64)},
     {.sweep = BENCH_SWEEP_ALIGNMENT, .values = LIST(16, 4, 2)},
+    {.sweep = BENCH_SWEEP_PITCH, .values = LIST(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)},
     {.sweep = BENCH_SWEEP_BACKEND,
      .each_backend = true,
      .values = LIST(64, 4, 512),
      .quick = LIST(64)},
 };
+
+/* Rows of three widths, each packed, with 16 bytes between them, and with room for one and two more:
+ * a view of a fused buffer. */
+static void set_pitch(bench_case *one, uint32_t value)
+{
+    static const uint32_t rows[] = {256, 1024, 4096};
+    one->row_bytes = rows[value / 4];
+    one->row_stride =
+        value % 4 == 1 ? one->row_bytes + 16 : one->row_bytes * (value % 4 ? value % 4 : 1);
+}
 
 static void set_value(bench_case *one, uint32_t value)
 {
@@ -109,6 +120,9 @@ static void set_value(bench_case *one, uint32_t value)
     case BENCH_SWEEP_ALIGNMENT:
         one->alignment = value;
         break;
+    case BENCH_SWEEP_PITCH:
+        set_pitch(one, value);
+        break;
     default:
         one->bytes = value * BENCH_MIB;
     }
@@ -119,6 +133,8 @@ static uint64_t usual_mib(bench_sweep sweep, bool is_host, bool quick)
 {
     if (sweep == BENCH_SWEEP_TENSORS)
         return 16;
+    if (sweep == BENCH_SWEEP_PITCH && !is_host)
+        return 64;
     if (sweep == BENCH_SWEEP_NUM_SMS && !is_host) /* a launch costs little beside so many bytes */
         return 256;
     return is_host ? (quick ? 16 : 64) : (quick ? 64 : 256);

@@ -15,6 +15,10 @@
 __attribute__((format(printf, 4, 5))) pst_status psti_fail(pst_status status, const char *file,
                                                            int line, const char *format, ...);
 
+/* Puts back what this thread's last message was before a failure that was mended. */
+void psti_restore_message(const char *message);
+#define PSTI_MESSAGE_BYTES 1024 /* of the longest message, its end included */
+
 /* Control characters, which a caller's text may hold, become spaces. */
 void psti_one_line(char *text);
 

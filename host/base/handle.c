@@ -18,7 +18,7 @@ typedef union listed {
     max_align_t alignment; /* of the object behind it */
 } listed;
 
-uint32_t psti_handles_are_listed;
+uint32_t psti_handles;
 static listed *buckets[NUM_BUCKETS]; /* atomic */
 
 static listed **bucket_of(const void *pointer)
@@ -68,8 +68,8 @@ void *psti_handle_new(size_t bytes, psti_kind kind)
     if (!made)
         return NULL;
     __atomic_store_n(&made->magic, PSTI_HANDLE_ALIVE | kind, __ATOMIC_RELEASE);
-    if (lists)
-        __atomic_store_n(&psti_handles_are_listed, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&psti_handles, lists ? PSTI_HANDLES_LISTED : PSTI_HANDLES_FREE,
+                     __ATOMIC_RELAXED);
     return made;
 }
 
@@ -102,7 +102,8 @@ static bool is_readable(const void *pointer)
     const uintptr_t address = (uintptr_t)pointer;
     if (address < 4096 || address % sizeof(uint64_t) != 0)
         return false;
-    return !psti_is_check_mode() || is_listed(pointer);
+    const uint32_t mode = __atomic_load_n(&psti_handles, __ATOMIC_RELAXED);
+    return mode == PSTI_HANDLES_FREE || (mode == PSTI_HANDLES_LISTED && is_listed(pointer));
 }
 
 pst_status psti_handle_refuse(const char *file, int line, const char *name, const void *pointer,

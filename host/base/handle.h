@@ -45,23 +45,31 @@ void psti_handle_free(void *handle);
 
 /* ---- checking ---- */
 
-/* With PAGESTASH_CHECK=1, read when the first object is made: looks a pointer up among all handles
- * ever made, and reads nothing behind it. */
-extern uint32_t psti_handles_are_listed; /* atomic */
+/* What handles there are, known once an object was made. */
+typedef enum psti_handle_mode {
+    PSTI_HANDLES_NONE,
+    PSTI_HANDLES_FREE,  /* the pointer is all there is */
+    PSTI_HANDLES_LISTED /* PAGESTASH_CHECK=1: in a list of all that were ever made */
+} psti_handle_mode;
+
+extern uint32_t psti_handles; /* atomic: a psti_handle_mode */
+
+/* Looks a pointer up in the list, and reads nothing behind it. */
 bool psti_handle_is_listed(const void *pointer, psti_kind kind);
 
 /* Whether PAGESTASH_CHECK=1; cheap, and known once an object was made. */
 static inline bool psti_is_check_mode(void)
 {
-    return __atomic_load_n(&psti_handles_are_listed, __ATOMIC_RELAXED) != 0;
+    return __atomic_load_n(&psti_handles, __ATOMIC_RELAXED) == PSTI_HANDLES_LISTED;
 }
 
 static inline bool psti_handle_is(const void *pointer, psti_kind kind)
 {
     const uintptr_t address = (uintptr_t)pointer;
-    if (address < 4096 || address % sizeof(uint64_t) != 0)
+    const uint32_t mode = __atomic_load_n(&psti_handles, __ATOMIC_RELAXED);
+    if (address < 4096 || address % sizeof(uint64_t) != 0 || mode == PSTI_HANDLES_NONE)
         return false;
-    if (psti_is_check_mode())
+    if (mode == PSTI_HANDLES_LISTED)
         return psti_handle_is_listed(pointer, kind);
     return __atomic_load_n(&((const psti_handle *)pointer)->magic, __ATOMIC_RELAXED) ==
            (PSTI_HANDLE_ALIVE | kind);

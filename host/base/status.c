@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char last_message[1024];
+static _Thread_local char last_message[PSTI_MESSAGE_BYTES];
 
 int pst_version(void)
 {
@@ -31,6 +31,11 @@ const char *pst_status_text(pst_status status)
 const char *pst_last_message(void)
 {
     return last_message;
+}
+
+void psti_restore_message(const char *message)
+{
+    snprintf(last_message, sizeof(last_message), "%s", message);
 }
 
 void psti_one_line(char *text)

@@ -12,6 +12,7 @@
 #define PSTI_GROWING_STRUCTS(X)   \
     X(pst_arena_config, 88)       \
     X(pst_arena_stats, 432)       \
+    X(pst_buffers, 48)            \
     X(pst_calibrate_config, 32)   \
     X(pst_device_info, 168)       \
     X(pst_estimate_config, 448)   \
@@ -21,7 +22,7 @@
     X(pst_estimate_moe, 128)      \
     X(pst_estimate_params, 88)    \
     X(pst_estimate_traffic, 1544) \
-    X(pst_group_config, 48)       \
+    X(pst_group_config, 40)       \
     X(pst_memory_map, 232)        \
     X(pst_memory_map_config, 144) \
     X(pst_migrate_options, 40)    \
@@ -30,13 +31,14 @@
     X(pst_plan_config, 64)        \
     X(pst_plan_problem, 88)       \
     X(pst_plan_tensor, 40)        \
-    X(pst_pool_config, 80)        \
-    X(pst_restore_options, 32)    \
-    X(pst_row_space, 32)          \
+    X(pst_pool_config, 112)       \
+    X(pst_pool_info, 136)         \
+    X(pst_restore_options, 48)    \
+    X(pst_row_space, 24)          \
     X(pst_stash_options, 24)      \
     X(pst_swap_choice, 80)        \
     X(pst_swap_config, 80)        \
-    X(pst_tensor, 40)             \
+    X(pst_tensor, 48)             \
     X(pst_trace_config, 48)       \
     X(pst_trace_derivation, 96)   \
     X(pst_trace_expansion, 64)    \
@@ -67,6 +69,7 @@
     X(pst_swap_filled)            \
     X(pst_swap_shape)             \
     X(pst_swap_tensor)            \
+    X(pst_ticket)                 \
     X(pst_trace_pass)             \
     X(pst_trace_request)          \
     X(pst_trace_tensor)

@@ -116,7 +116,8 @@ static pst_status check_device(const nccl_functions *nccl, const pst_device *dev
 
 pst_status pst_nccl_agree(pst_pool *pool, pst_nccl_comm comm, pst_stream stream)
 {
-    PSTI_CHECK(pool && comm, PST_E_INVALID, "pool or comm is NULL");
+    PSTI_USE_HANDLE(pool, POOL);
+    PSTI_CHECK(comm, PST_E_INVALID, "comm is NULL");
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_RANGE("pst_nccl_agree");
     pst_device *device = pool->device;

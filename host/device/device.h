@@ -32,6 +32,8 @@ typedef struct psti_hold {
 
 /* Graphs that hold; on cuda it waits a moment for those just destroyed. */
 uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold);
+/* Graphs that hold now, without the last one of which let_go tells at this moment. */
+uint32_t psti_hold_users(const psti_hold *hold);
 /* One graph more, one less. Called by the devices. */
 void psti_hold_add(psti_hold *hold);
 void psti_hold_drop(psti_hold *hold);
@@ -107,7 +109,6 @@ typedef struct psti_device_ops {
 /* X(kind, one, several): what keeps a device open */
 #define PSTI_LIVE_LIST(X)                                       \
     X(POOL, "pool", "pools")                                    \
-    X(GROUP, "group", "groups")                                 \
     X(DIRTY, "object of dirty words", "objects of dirty words") \
     X(ARENA, "arena", "arenas")                                 \
     X(STREAM, "stream", "streams")                              \

@@ -52,10 +52,20 @@ static pst_status load(driver *d)
     return find("cuMemGetAllocationGranularity", &d->granularity);
 }
 
+static pst_status too_little(uint64_t bytes, const char *call)
+{
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    cudaMemGetInfo(&free_bytes, &total_bytes);
+    return PSTI_FAIL(PST_E_DEVICE_NOMEM,
+                     "%" PRIu64 " more bytes of device pages wanted, %zu bytes free: %s found none",
+                     bytes, free_bytes, call);
+}
+
 static pst_status check(CUresult result, const char *call, uint64_t bytes)
 {
-    PSTI_CHECK(result != CUDA_ERROR_OUT_OF_MEMORY, PST_E_DEVICE_NOMEM,
-               "%" PRIu64 " more bytes of device pages: %s found no memory", bytes, call);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return too_little(bytes, call);
     PSTI_CHECK(result == CUDA_SUCCESS, PST_E_CUDA, "%s: CUDA driver error %d", call, (int)result);
     return PST_OK;
 }
@@ -146,8 +156,9 @@ static pst_status pin_chunk(const pst_device *device, psti_span *span, const chu
     cudaGetLastError();
     psti_host_span_decommit(span, c->from, c->bytes);
     return PSTI_FAIL(error == cudaErrorMemoryAllocation ? PST_E_NOMEM : PST_E_CUDA,
-                     "cudaHostRegister of %" PRIu64 " bytes: %s", c->bytes,
-                     cudaGetErrorName(error));
+                     "%" PRIu64 " bytes of host pages wanted, %" PRIu64
+                     " available: cudaHostRegister: %s",
+                     c->bytes, psti_available_bytes(), cudaGetErrorName(error));
 }
 
 static void unpin_chunk(psti_span *span, const chunk *c)
@@ -179,10 +190,7 @@ static pst_status add_chunk(pst_device *device, psti_span *span, uint64_t bytes)
     if (span->is_host) {
         status = pin_chunk(device, span, c);
     } else {
-        status =
-            psti_allocation_fails()
-                ? PSTI_FAIL(PST_E_DEVICE_NOMEM, "%" PRIu64 " more bytes of device pages", bytes)
-                : load(&d);
+        status = psti_allocation_fails() ? too_little(bytes, "psti_allocation_fails") : load(&d);
         if (status == PST_OK)
             status = map_chunk(device, &d, span, c);
     }

@@ -20,6 +20,12 @@ uint32_t psti_hold_count(const pst_device *device, const psti_hold *hold)
     return graphs & COUNT;
 }
 
+uint32_t psti_hold_users(const psti_hold *hold)
+{
+    const uint32_t graphs = __atomic_load_n(&hold->graphs, __ATOMIC_ACQUIRE);
+    return (graphs & COUNT) - (graphs & TELLING ? 1 : 0);
+}
+
 void psti_hold_add(psti_hold *hold)
 {
     __atomic_fetch_add(&hold->graphs, 1, __ATOMIC_RELAXED);

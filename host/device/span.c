@@ -90,7 +90,8 @@ pst_status psti_host_span_commit(psti_span *span, uint64_t from, uint64_t bytes,
     unsigned char *at = span->address + from;
     PSTI_TRY(check_available(bytes));
     PSTI_CHECK(mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0, PST_E_NOMEM,
-               "%" PRIu64 " bytes of host pages: %s", bytes, strerror(errno));
+               "%" PRIu64 " bytes of host pages wanted, %" PRIu64 " available: %s", bytes,
+               psti_available_bytes(), strerror(errno));
     madvise(at, bytes, MADV_HUGEPAGE); /* not everywhere, and only a matter of speed, as below */
     if (numa_node >= 0 && numa_node < 64) {
         const unsigned long nodes = 1ul << numa_node;

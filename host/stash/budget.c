@@ -114,7 +114,7 @@ typedef struct rig {
     pst_event begin, end;
     pst_pool *pool;
     pst_group *group;
-    pst_ticket *ticket;
+    pst_ticket ticket;
     void *rows;
     void *count; /* one int64 */
     /* On cuda written before every sample: it takes rows and pages out of the cache, and keeps the
@@ -144,16 +144,25 @@ static pst_status complete_config(const pst_calibrate_config *given, const pst_d
 
 static pst_status make_group(rig *self)
 {
-    const pst_row_space space = {.counts = self->count,
-                                 .count_type = PST_COUNT_INT64,
+    const pst_row_space space = {.count_type = PST_COUNT_INT64,
                                  .capacity = (int64_t)(self->config.bytes / ROW_BYTES)};
-    const pst_tensor tensor = {.base = self->rows, .row_bytes = ROW_BYTES};
+    const pst_tensor tensor = {.row_bytes = ROW_BYTES};
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.spaces = &space;
     config.num_spaces = 1;
     config.tensors = &tensor;
     config.num_tensors = 1;
-    return pst_group_create(self->device, &config, &self->group);
+    return pst_group_create(&config, &self->group);
+}
+
+/* counts: what `buffers` points to while it is used. */
+static pst_buffers rows_at(const rig *self, const void **counts)
+{
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    *counts = self->count;
+    buffers.bases = &self->rows;
+    buffers.counts = counts;
+    return buffers;
 }
 
 static pst_status set_up(rig *self)
@@ -179,8 +188,8 @@ static pst_status take_down(rig *self)
     pst_device *device = self->device;
     const pst_status statuses[] = {
         /* after a failure the ticket may hold pages */
-        self->ticket ? pst_pool_reset(self->pool, PST_RESET_ALL, self->stream) : PST_OK,
-        self->ticket ? pst_stream_synchronize(device, self->stream) : PST_OK,
+        self->ticket.id ? pst_pool_reset(self->pool, PST_RESET_ALL, self->stream) : PST_OK,
+        self->ticket.id ? pst_stream_synchronize(device, self->stream) : PST_OK,
         pst_ticket_destroy(self->ticket),
         pst_pool_destroy(self->pool),
         pst_group_destroy(self->group),
@@ -199,14 +208,16 @@ static pst_status take_down(rig *self)
 static pst_status copy(const rig *self, pst_copy_op op, int num_sms)
 {
     const pst_launch_options launch = {.num_sms = num_sms, .backend = self->config.backend};
+    const void *counts;
+    const pst_buffers rows = rows_at(self, &counts);
     if (op == PST_COPY_STASH) {
         pst_stash_options options = PST_STASH_OPTIONS_INIT;
         options.launch = launch;
-        return pst_ticket_stash(self->ticket, self->group, &options, self->stream);
+        return pst_ticket_stash(self->ticket, self->group, &rows, &options, self->stream);
     }
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
     options.launch = launch;
-    return pst_ticket_restore(self->ticket, self->group, &options, self->stream);
+    return pst_ticket_restore(self->ticket, self->group, &rows, &options, self->stream);
 }
 
 /* Undoes the last sample's operation, and does it again. */
@@ -281,13 +292,15 @@ static pst_status measure_all(const rig *self, pst_copy_rates *rates)
     static const size_t num_budgets = sizeof(budgets) / sizeof(budgets[0]);
     static_assert(sizeof(budgets) / sizeof(budgets[0]) < PST_MAX_COPY_RATES, "and all SMs");
     const pst_pattern pattern = {.seed = 1};
+    const void *counts;
+    const pst_buffers rows = rows_at(self, &counts);
     const int all = self->info.num_sms;
     PSTI_TRY(set_count(self, 0));
     if (self->config.op == PST_COPY_STASH) /* what the first sample undoes */
         PSTI_TRY(copy(self, PST_COPY_STASH, all));
     PSTI_TRY(measure(self, all, &rates->fixed_seconds));
     PSTI_TRY(set_count(self, (int64_t)(self->config.bytes / ROW_BYTES)));
-    PSTI_TRY(pst_group_fill(self->group, &pattern, self->stream));
+    PSTI_TRY(pst_group_fill(self->device, self->group, &rows, &pattern, self->stream));
     for (size_t i = 0; i < num_budgets && budgets[i] < all; i++)
         PSTI_TRY(add_point(self, budgets[i], rates));
     PSTI_TRY(add_point(self, all, rates));

@@ -15,17 +15,18 @@ static const backend_rule rules[] = {
     {.compute_capability = 0, .max_sms = UINT32_MAX, .min_bytes = 0, .backend = PST_BACKEND_LDG},
 };
 
-static pst_backend pick_backend(const pst_device *device, const pst_group *group, uint32_t num_sms)
+static pst_backend pick_backend(const pst_device *device, uint64_t max_tiles, bool is_aligned,
+                                uint32_t num_sms)
 {
     const uint32_t sms = num_sms ? num_sms : (uint32_t)device->info.num_sms;
-    const uint64_t bytes = group->max_tiles << PSTI_TILE_SHIFT;
+    const uint64_t bytes = max_tiles << PSTI_TILE_SHIFT;
     if (device->preset != PST_BACKEND_AUTO)
         return device->preset;
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const backend_rule *rule = &rules[i];
         if (!(device->info.backends & 1u << rule->backend))
             continue;
-        if (rule->backend != PST_BACKEND_LDG && !group->is_aligned)
+        if (rule->backend != PST_BACKEND_LDG && !is_aligned)
             continue; /* bulk copies need 16-byte-aligned rows */
         if (device->info.compute_capability >= rule->compute_capability && sms <= rule->max_sms &&
             bytes >= rule->min_bytes)
@@ -34,7 +35,7 @@ static pst_backend pick_backend(const pst_device *device, const pst_group *group
     return PST_BACKEND_AUTO; /* the host device, which has one way only */
 }
 
-pst_status psti_launch_make(const pst_device *device, const pst_group *group,
+pst_status psti_launch_make(const pst_device *device, uint64_t max_tiles, bool is_aligned,
                             const pst_launch_options *options, psti_launch *launch_out)
 {
     const int all = device->info.num_sms;
@@ -52,8 +53,9 @@ pst_status psti_launch_make(const pst_device *device, const pst_group *group,
     const int preset = options->num_sms ? options->num_sms : psti_env_num_sms();
     launch_out->num_sms = (uint32_t)(preset < all ? preset : 0);
     launch_out->backend =
-        (uint32_t)(backend != PST_BACKEND_AUTO ? backend
-                                               : pick_backend(device, group, launch_out->num_sms));
+        (uint32_t)(backend != PST_BACKEND_AUTO
+                       ? backend
+                       : pick_backend(device, max_tiles, is_aligned, launch_out->num_sms));
     launch_out->flags = (options->priority == PST_PRIORITY_LOW ? PSTI_MOVE_LOW : 0) |
                         (options->priority == PST_PRIORITY_HIGH ? PSTI_MOVE_HIGH : 0) |
                         (options->programmatic ? PSTI_MOVE_PROGRAMMATIC : 0);

@@ -3,8 +3,8 @@
 #include "host/stash/stash.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "host/base/nvtx.h"
 #include "host/stash/pool_layout.h"
@@ -40,24 +40,43 @@ pst_status psti_pool_note(pst_pool *pool, pst_status status)
     return status;
 }
 
-pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream)
+pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream)
 {
     pst_device *device = pool->device;
     psti_capture_of capture;
     PSTI_TRY(psti_pool_note(pool, device->ops->capture_of(device, stream, &capture)));
     PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &pool->hold)));
-    return psti_pool_note(pool, device->ops->launch(device, op, args, stream));
-}
-
-pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream)
-{
+    if (op == PSTI_OP_STEP && capture.id == 0)
+        PSTI_TRY(psti_slab_sweep(pool, stream));
+    /* a replay of a captured step says nothing of what was given back since */
     const psti_control_args args = {
         .pool = pool->view,
         .mailbox = pool->mailbox,
+        .covered = capture.id ? 0 : __atomic_load_n(&pool->num_gives, __ATOMIC_RELAXED),
         .what = what,
         .num_pages = {pool->num_pages[0], pool->num_pages[1]},
     };
-    return psti_pool_launch(pool, op, &args, stream);
+    PSTI_TRY(psti_pool_note(pool, device->ops->launch(device, op, &args, stream)));
+    if (op == PSTI_OP_RESET && what & PST_RESET_PAGES && capture.id == 0)
+        __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
+    return PST_OK;
+}
+
+/* The slab's tickets are in the directory from the start. */
+static pst_status launch_slab(pst_pool *pool)
+{
+    const psti_slab_args args = {
+        .pool = pool->view,
+        .first_record = (uintptr_t)pool->slab.first,
+        .record_bytes = pool->slab.record_bytes,
+        .table_pages = pool->slab.table_pages,
+        .num = pool->slab.num,
+        .count_room = pool->slab.count_room,
+    };
+    if (pool->slab.num == 0)
+        return PST_OK;
+    memset(pool->ticket_used, 1, pool->slab.num);
+    return pool->device->ops->launch(pool->device, PSTI_OP_SLAB, &args, pool->stream);
 }
 
 /* ---- create and destroy ---- */
@@ -65,22 +84,21 @@ pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stre
 static void free_parts(pst_pool *pool)
 {
     pst_device *device = pool->device;
-    pst_stream_destroy(device, pool->stream);
-    pst_device_free_pinned(device, pool->mailbox);
-    pst_device_free(device, pool->memory);
+    psti_part_stream_destroy(device, pool->stream);
+    psti_part_free_pinned(device, pool->mailbox);
+    psti_part_free(device, pool->memory);
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         device->ops->span_close(device, &pool->spans[tier]);
+    psti_slab_close(pool);
     psti_free(pool->ticket_used);
-    if (pool->lock) {
-        pthread_mutex_destroy(pool->lock);
-        psti_free(pool->lock);
-    }
-    psti_free(pool);
+    psti_lock_close(&pool->lock, PSTI_RANK_POOL);
+    psti_handle_free(pool);
 }
 
 /* Addresses for the most pages of a tier, memory for the first. */
-static pst_status open_tier(pst_pool *pool, uint32_t tier, uint64_t num_pages)
+static pst_status open_tier(psti_room *room, uint32_t tier, uint64_t num_pages)
 {
+    pst_pool *pool = room->pool;
     pst_device *device = pool->device;
     psti_pool_view *view = &pool->view;
     const uint32_t shift = view->page_shift;
@@ -89,52 +107,63 @@ static pst_status open_tier(pst_pool *pool, uint32_t tier, uint64_t num_pages)
     PSTI_TRY(device->ops->span_open(device, tier, (uint64_t)view->max_pages[tier] << shift,
                                     &pool->spans[tier]));
     view->pages[tier] = pool->spans[tier].address;
-    return device->ops->span_resize(device, &pool->spans[tier], num_pages << shift);
+    return psti_pool_map(room, tier, num_pages);
 }
 
 static pst_status take_memory(pst_pool *pool, const pst_pool_config *config, uint64_t bytes)
 {
     pst_device *device = pool->device;
-    void *memory = config->memory;
+    const bool own_pages = psti_pool_has_own_pages(config);
+    psti_room room = {.pool = pool};
     void *mailbox = NULL;
     pool->ticket_used = psti_calloc(pool->view.max_tickets, 1);
-    pool->lock = psti_calloc(1, sizeof(pthread_mutex_t));
-    PSTI_CHECK(pool->ticket_used && pool->lock, PST_E_NOMEM, "no memory for a pool");
-    pthread_mutex_init(pool->lock, NULL);
-    if (!memory) {
-        PSTI_TRY(pst_device_alloc(device, (size_t)bytes, &memory));
-        pool->memory = memory;
-    }
-    PSTI_TRY(pst_device_alloc_pinned(device, sizeof(psti_mailbox), &mailbox));
+    PSTI_CHECK(pool->ticket_used, PST_E_NOMEM, "no memory for a pool");
+    if (config->memory)
+        PSTI_TRY(psti_check_address(device, config->memory, bytes));
+    else
+        PSTI_TRY(psti_pool_take_block(&room, bytes,
+                                      own_pages ? config->num_pages << pool->view.page_shift : 0));
+    unsigned char *memory = config->memory ? config->memory : pool->memory;
+    PSTI_TRY(psti_part_alloc_pinned(device, sizeof(psti_mailbox), &mailbox));
     pool->mailbox = mailbox;
     bool overflow = false;
-    psti_pool_layout(&pool->view, memory, psti_pool_has_own_pages(config), &overflow);
-    if (psti_pool_has_own_pages(config))
-        PSTI_TRY(open_tier(pool, PSTI_TIER_DEVICE, config->num_pages));
-    PSTI_TRY(open_tier(pool, PSTI_TIER_HOST, config->num_host_pages));
-    PSTI_TRY(pst_stream_create(device, &pool->stream));
-    const size_t pages_bytes = (size_t)(metadata_of(&pool->view) - (unsigned char *)memory);
-    return pst_device_fill(device, metadata_of(&pool->view), 0, (size_t)bytes - pages_bytes,
+    psti_pool_layout(&pool->view, &pool->slab, memory, own_pages, &overflow);
+    if (own_pages)
+        PSTI_TRY(open_tier(&room, PSTI_TIER_DEVICE, config->num_pages));
+    PSTI_TRY(open_tier(&room, PSTI_TIER_HOST, config->num_host_pages));
+    PSTI_TRY(psti_part_stream_create(device, &pool->stream));
+    pool->metadata_bytes = bytes - (uint64_t)(metadata_of(&pool->view) - memory);
+    return pst_device_fill(device, metadata_of(&pool->view), 0, (size_t)pool->metadata_bytes,
                            pool->stream);
 }
 
 pst_status pst_pool_create(pst_device *device, const pst_pool_config *given, pst_pool **pool_out)
 {
-    PSTI_CHECK(device && given && pool_out, PST_E_INVALID, "device, config or pool_out is NULL");
+    PSTI_CHECK_HANDLE(device, DEVICE);
+    PSTI_CHECK(given && pool_out, PST_E_INVALID, "config or pool_out is NULL");
     PSTI_TAKE(pst_pool_config, own, given);
     const pst_pool_config *config = &own;
     PSTI_RANGE("pst_pool_create");
     psti_pool_view view = {0};
+    psti_slab_layout slab;
     uint64_t bytes = 0;
-    PSTI_TRY(psti_pool_view_of(config, &view, &bytes));
-    pst_pool *pool = psti_calloc(1, sizeof(*pool));
+    PSTI_TRY(psti_pool_view_of(config, &view, &slab, &bytes));
+    pst_pool *pool = psti_handle_new(sizeof(*pool), PSTI_KIND_POOL);
     PSTI_CHECK(pool, PST_E_NOMEM, "no memory for a pool");
+    psti_lock_open(&pool->lock, PSTI_RANK_POOL);
     pool->device = device;
     pool->view = view;
+    pool->slab = slab;
     pool->num_pages[PSTI_TIER_DEVICE] = (uint32_t)config->num_pages;
     pool->num_pages[PSTI_TIER_HOST] = (uint32_t)config->num_host_pages;
     pool->is_callers = config->memory != NULL;
+    pool->make_room = config->make_room;
+    pool->make_room_context = config->make_room_context;
     pst_status status = take_memory(pool, config, bytes);
+    if (status == PST_OK)
+        status = psti_slab_open(pool);
+    if (status == PST_OK)
+        status = launch_slab(pool);
     if (status == PST_OK) /* from none */
         status = psti_pool_control(pool, PSTI_OP_RESIZE, 0, pool->stream);
     if (status == PST_OK)
@@ -152,19 +181,45 @@ pst_status pst_pool_create(pst_device *device, const pst_pool_config *given, pst
     return PST_OK;
 }
 
+/* A graph lets go of pool and tickets one after the other. */
+static uint32_t wait_for_slab(const pst_pool *pool)
+{
+    const struct timespec millisecond = {.tv_nsec = 1000000};
+    uint32_t held = psti_slab_num_held(pool);
+    for (int i = 0; i < 50 && held && pool->device->info.kind == PST_DEVICE_CUDA; i++) {
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &millisecond, NULL);
+        held = psti_slab_num_held(pool);
+    }
+    return held;
+}
+
+static pst_status check_unused(pst_pool *pool)
+{
+    const uint32_t graphs = psti_hold_count(pool->device, &pool->hold);
+    const uint32_t held = graphs ? 0 : wait_for_slab(pool);
+    psti_lock_take(&pool->lock);
+    const uint32_t tickets = pool->num_tickets + psti_slab_num_taken(pool);
+    psti_lock_give(&pool->lock);
+    PSTI_CHECK(graphs == 0 && tickets == 0, PST_E_BUSY,
+               "%u tickets and %u captured graphs hold this pool", tickets, graphs);
+    PSTI_CHECK(held == 0, PST_E_BUSY, "graphs just destroyed still hold %u tickets", held);
+    return PST_OK;
+}
+
 pst_status pst_pool_destroy(pst_pool *pool)
 {
     if (!pool)
         return PST_OK;
-    const uint32_t graphs = psti_hold_count(pool->device, &pool->hold);
-    pthread_mutex_lock(pool->lock);
-    const uint32_t tickets = pool->num_tickets;
-    pthread_mutex_unlock(pool->lock);
-    PSTI_CHECK(graphs == 0 && tickets == 0, PST_E_BUSY,
-               "%u tickets and %u captured graphs hold this pool", tickets, graphs);
-    const pst_status status = pst_device_synchronize(pool->device);
-    if (status != PST_OK && status != PST_E_CUDA)
+    PSTI_CHECK_HANDLE(pool, POOL);
+    PSTI_TRY(check_unused(pool)); /* before others are kept out */
+    PSTI_TRY(psti_handle_close(pool));
+    pst_status status = check_unused(pool);
+    if (status == PST_OK)
+        status = pst_device_synchronize(pool->device);
+    if (status != PST_OK && status != PST_E_CUDA) {
+        psti_handle_reopen(pool);
         return status;
+    }
     psti_device_release(pool->device, PSTI_LIVE_POOL);
     free_parts(pool);
     return PST_OK;
@@ -181,7 +236,7 @@ pst_status psti_pool_copy(const pst_pool *pool, void *to, const void *from, size
 pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index_out)
 {
     uint32_t index = 0;
-    pthread_mutex_lock(pool->lock);
+    psti_lock_take(&pool->lock);
     while (index < pool->view.max_tickets && pool->ticket_used[index])
         index++;
     const bool found = index < pool->view.max_tickets;
@@ -189,7 +244,7 @@ pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index
         pool->ticket_used[index] = 1;
         pool->num_tickets++;
     }
-    pthread_mutex_unlock(pool->lock);
+    psti_lock_give(&pool->lock);
     PSTI_CHECK(found, PST_E_INVALID, "the pool has max_tickets %u already", pool->view.max_tickets);
     const pst_status status =
         psti_pool_copy(pool, &pool->view.tickets[index], &record, sizeof(record));
@@ -200,10 +255,10 @@ pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index
     /* it may have arrived all the same, and its record will be freed */
     record = 0;
     psti_pool_copy(pool, &pool->view.tickets[index], &record, sizeof(record));
-    pthread_mutex_lock(pool->lock);
+    psti_lock_take(&pool->lock);
     pool->ticket_used[index] = 0;
     pool->num_tickets--;
-    pthread_mutex_unlock(pool->lock);
+    psti_lock_give(&pool->lock);
     return status;
 }
 
@@ -213,10 +268,10 @@ pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index)
     const pst_status status = psti_pool_copy(pool, &pool->view.tickets[index], &none, sizeof(none));
     if (status != PST_OK && status != PST_E_CUDA)
         return status;
-    pthread_mutex_lock(pool->lock);
+    psti_lock_take(&pool->lock);
     pool->ticket_used[index] = 0;
     pool->num_tickets--;
-    pthread_mutex_unlock(pool->lock);
+    psti_lock_give(&pool->lock);
     return PST_OK;
 }
 
@@ -224,19 +279,16 @@ pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index)
 
 pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream)
 {
-    PSTI_CHECK(pool, PST_E_INVALID, "pool is NULL");
+    PSTI_USE_HANDLE(pool, POOL);
     PSTI_CHECK(what != 0 && (what & ~PST_RESET_ALL) == 0, PST_E_INVALID,
                "what %u: allowed are PST_RESET_PAGES, _FAULTS, _STATISTICS and their sums", what);
     PSTI_RANGE("pst_pool_reset");
-    PSTI_TRY(psti_pool_control(pool, PSTI_OP_RESET, what, stream));
-    if (what & PST_RESET_PAGES)
-        __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
-    return PST_OK;
+    return psti_pool_control(pool, PSTI_OP_RESET, what, stream);
 }
 
 pst_status pst_pool_step(pst_pool *pool, pst_stream stream)
 {
-    PSTI_CHECK(pool, PST_E_INVALID, "pool is NULL");
+    PSTI_USE_HANDLE(pool, POOL);
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_RANGE("pst_pool_step");
     return psti_pool_control(pool, PSTI_OP_STEP, 0, stream);
@@ -244,7 +296,7 @@ pst_status pst_pool_step(pst_pool *pool, pst_stream stream)
 
 pst_status pst_pool_check(pst_pool *pool, pst_stream stream)
 {
-    PSTI_CHECK(pool, PST_E_INVALID, "pool is NULL");
+    PSTI_USE_HANDLE(pool, POOL);
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_RANGE("pst_pool_check");
     return psti_pool_control(pool, PSTI_OP_CHECK, 0, stream);
@@ -252,14 +304,16 @@ pst_status pst_pool_check(pst_pool *pool, pst_stream stream)
 
 int32_t *pst_pool_step_valid(pst_pool *pool)
 {
-    return pool ? &pool->view.status->step_valid : NULL;
+    return psti_handle_is(pool, PSTI_KIND_POOL) ? &pool->view.status->step_valid : NULL;
 }
 
 /* ---- mailbox ---- */
 
 pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out)
 {
-    PSTI_CHECK(pool && status_out, PST_E_INVALID, "pool or status_out is NULL");
+    PSTI_USE_HANDLE(pool, POOL);
+    PSTI_CHECK(status_out, PST_E_INVALID, "status_out is NULL");
+    PSTI_TRY(psti_device_check_alive(pool->device));
     for (int tries = 0; tries < 16; tries++)
         if (psti_read_mailbox(pool->mailbox, status_out))
             return PST_OK;

@@ -6,6 +6,8 @@
 
 #define DEFAULT_TICKETS 4096u
 #define MAX_TICKETS (1u << 20)
+#define MAX_COUNTS ((uint32_t)PST_MAX_SPACES * PST_MAX_SEGMENTS)
+#define DEFAULT_COUNTS 64u
 #define ALIGNMENT 256u
 
 typedef struct walk {
@@ -13,6 +15,11 @@ typedef struct walk {
     uint64_t used;
     bool overflow;
 } walk;
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+}
 
 static void *carve(walk *self, uint64_t count, uint64_t size)
 {
@@ -32,7 +39,15 @@ static uint32_t ring_slots(uint32_t pages)
     return slots;
 }
 
-uint64_t psti_pool_layout(psti_pool_view *view, unsigned char *base, bool own_pages, bool *overflow)
+uint64_t psti_record_bytes(const psti_pool_view *view, uint32_t count_room, uint64_t table_pages)
+{
+    const uint64_t tables = view->max_pages[PSTI_TIER_HOST] ? 2 : 1;
+    return sizeof(psti_ticket_record) + count_room * sizeof(int64_t) +
+           tables * table_pages * sizeof(uint32_t);
+}
+
+uint64_t psti_pool_layout(psti_pool_view *view, psti_slab_layout *slab, unsigned char *base,
+                          bool own_pages, bool *overflow)
 {
     walk self = {.base = base};
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
@@ -47,6 +62,8 @@ uint64_t psti_pool_layout(psti_pool_view *view, unsigned char *base, bool own_pa
     view->seen = carve(&self, (uint64_t)view->max_pages[0] + view->max_pages[1], sizeof(uint32_t));
     view->sketch = carve(&self, PSTI_SKETCH_BUCKETS, sizeof(uint32_t));
     view->tickets = carve(&self, view->max_tickets, sizeof(uint64_t));
+    slab->record_bytes = round_up(psti_record_bytes(view, slab->count_room, slab->table_pages));
+    slab->first = slab->num ? carve(&self, slab->num, slab->record_bytes) : NULL;
     view->state = carve(&self, 1, sizeof(psti_pool_state));
     view->status = carve(&self, 1, sizeof(pst_pool_status));
     *overflow = self.overflow;
@@ -95,22 +112,56 @@ static pst_status check_pages(const pst_pool_config *config, psti_pool_view *vie
     return PST_OK;
 }
 
+static pst_status check_tickets(const pst_pool_config *config, psti_pool_view *view)
+{
+    const uint32_t num = config->slab_tickets;
+    PSTI_CHECK(config->max_tickets <= MAX_TICKETS, PST_E_INVALID,
+               "max_tickets %u: allowed are up to %u", config->max_tickets, MAX_TICKETS);
+    const uint32_t most = config->max_tickets ? config->max_tickets : MAX_TICKETS;
+    PSTI_CHECK(num <= most, PST_E_INVALID, "slab_tickets %u: allowed are up to %u%s", num, most,
+               config->max_tickets ? ", max_tickets" : "");
+    PSTI_CHECK(config->slab_counts <= MAX_COUNTS, PST_E_INVALID,
+               "slab_counts %u: allowed are up to %u", config->slab_counts, MAX_COUNTS);
+    PSTI_CHECK(num > 0 || (config->slab_pages == 0 && config->slab_counts == 0), PST_E_INVALID,
+               "slab_pages %" PRIu64 ", slab_counts %u: must be 0 where slab_tickets is 0",
+               config->slab_pages, config->slab_counts);
+    const uint32_t least = num > DEFAULT_TICKETS ? num : DEFAULT_TICKETS;
+    view->max_tickets = config->max_tickets ? config->max_tickets : least;
+    return PST_OK;
+}
+
+/* No stash has more pages than the pool can have. */
+static psti_slab_layout slab_of(const pst_pool_config *config, const psti_pool_view *view)
+{
+    const uint64_t all = (uint64_t)view->max_pages[0] + view->max_pages[1];
+    const uint64_t pages = config->slab_pages;
+    const psti_slab_layout slab = {
+        .num = config->slab_tickets,
+        .count_room = config->slab_counts ? config->slab_counts : DEFAULT_COUNTS,
+        .table_pages = pages && pages < all ? pages : all,
+    };
+    return slab;
+}
+
 pst_status psti_pool_view_of(const pst_pool_config *config, psti_pool_view *view,
-                             uint64_t *bytes_out)
+                             psti_slab_layout *slab, uint64_t *bytes_out)
 {
     PSTI_TRY(psti_page_shift(config->page_bytes, &view->page_shift));
     PSTI_TRY(check_pages(config, view));
     PSTI_CHECK(config->mode == PST_POOL_ORDERED || config->mode == PST_POOL_CONCURRENT,
                PST_E_INVALID, "mode %d: allowed are ordered and concurrent", (int)config->mode);
-    PSTI_CHECK(config->max_tickets <= MAX_TICKETS, PST_E_INVALID,
-               "max_tickets %u: allowed are up to %u", config->max_tickets, MAX_TICKETS);
-    view->max_tickets = config->max_tickets ? config->max_tickets : DEFAULT_TICKETS;
+    PSTI_TRY(check_tickets(config, view));
+    PSTI_CHECK(config->padding[0] == 0 && config->padding[1] == 0 && config->padding_2 == 0,
+               PST_E_INVALID, "padding %u %u, padding_2 %u: must be 0", config->padding[0],
+               config->padding[1], config->padding_2);
     view->concurrent = config->mode == PST_POOL_CONCURRENT;
     view->scrubs = config->scrub;
+    view->fails_fast = config->fails_fast;
+    *slab = slab_of(config, view);
     PSTI_CHECK(config->memory || config->memory_bytes == 0, PST_E_INVALID,
                "memory_bytes %" PRIu64 ": must be 0 where memory is NULL", config->memory_bytes);
     bool overflow = false;
-    *bytes_out = psti_pool_layout(view, NULL, psti_pool_has_own_pages(config), &overflow);
+    *bytes_out = psti_pool_layout(view, slab, NULL, psti_pool_has_own_pages(config), &overflow);
     PSTI_CHECK(!overflow && *bytes_out <= SIZE_MAX, PST_E_INVALID,
                "num_pages %" PRIu64 ": more bytes than can be counted", config->num_pages);
     PSTI_CHECK(!config->memory || (config->memory_bytes >= *bytes_out &&
@@ -125,9 +176,10 @@ pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out)
 {
     PSTI_CHECK(config && bytes_out, PST_E_INVALID, "config or bytes_out is NULL");
     psti_pool_view view = {0};
+    psti_slab_layout slab;
     uint64_t bytes = 0;
     PSTI_TAKE(pst_pool_config, whole, config);
-    PSTI_TRY(psti_pool_view_of(&whole, &view, &bytes));
+    PSTI_TRY(psti_pool_view_of(&whole, &view, &slab, &bytes));
     if (psti_pool_has_own_pages(&whole))
         bytes += whole.num_pages << view.page_shift;
     *bytes_out = bytes;

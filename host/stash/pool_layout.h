@@ -3,22 +3,34 @@
 #ifndef PSTI_HOST_POOL_LAYOUT_H
 #define PSTI_HOST_POOL_LAYOUT_H
 
+#include <pagestash/group.h>
 #include <pagestash/pool.h>
 
 #include "host/base/base.h"
 #include "kernels/core/layout.h"
 
+/* The records of the tickets that a pool lends: record i lies at first + i * record_bytes. */
+typedef struct psti_slab_layout {
+    unsigned char *first; /* NULL while a walk only counts, and where there are none */
+    uint64_t record_bytes;
+    uint32_t num, count_room; /* of each record, as in psti_ticket_record */
+    uint64_t table_pages;
+} psti_slab_layout;
+
 /* log2 of a checked page size; 0 means the default. */
 pst_status psti_page_shift(uint64_t page_bytes, uint32_t *shift_out);
+/* Bytes of a ticket's record with its counts, page table and, in a pool with a host tier, where its
+ * pages are going. */
+uint64_t psti_record_bytes(const psti_pool_view *view, uint32_t count_room, uint64_t table_pages);
 /* Whether the device pages have memory of their own, so that they can grow. */
 bool psti_pool_has_own_pages(const pst_pool_config *config);
-/* Checks the config, and fills in what the view of such a pool has beside its addresses. */
-/* config: a whole one. */
+/* Checks the config, a whole one, and fills in what view and slab of such a pool have beside their
+ * addresses. */
 pst_status psti_pool_view_of(const pst_pool_config *config, psti_pool_view *view,
-                             uint64_t *bytes_out);
+                             psti_slab_layout *slab, uint64_t *bytes_out);
 /* One walk counts (base NULL) or carves. The device pages lie in front, unless they have memory of
- * their own. */
-uint64_t psti_pool_layout(psti_pool_view *view, unsigned char *base, bool own_pages,
-                          bool *overflow);
+ * their own; the slab's records among the metadata. */
+uint64_t psti_pool_layout(psti_pool_view *view, psti_slab_layout *slab, unsigned char *base,
+                          bool own_pages, bool *overflow);
 
 #endif

@@ -29,22 +29,15 @@ static pst_status check_idle(const pst_pool *pool)
     return PST_OK;
 }
 
-static pst_status resize_span(pst_pool *pool, uint32_t tier, uint64_t pages)
-{
-    psti_span *span = &pool->spans[tier];
-    if (!span->address)
-        return PST_OK;
-    return pool->device->ops->span_resize(pool->device, span, pages << pool->view.page_shift);
-}
-
 /* Memory comes before the pages that lie in it, and goes after them. */
 static pst_status resize(pst_pool *pool, const uint32_t *wanted)
 {
     const uint32_t old[PSTI_TIERS] = {pool->num_pages[0], pool->num_pages[1]};
+    psti_room room = {.pool = pool};
     pst_status status = PST_OK;
     for (uint32_t tier = 0; tier < PSTI_TIERS && status == PST_OK; tier++)
         if (wanted[tier] > old[tier])
-            status = resize_span(pool, tier, wanted[tier]);
+            status = psti_pool_map(&room, tier, wanted[tier]);
     if (status == PST_OK) {
         memcpy(pool->num_pages, wanted, sizeof(pool->num_pages));
         status = psti_pool_control(pool, PSTI_OP_RESIZE, 0, pool->stream);
@@ -55,13 +48,13 @@ static pst_status resize(pst_pool *pool, const uint32_t *wanted)
     }
     /* also gives back what the first tier got where the second got none */
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
-        resize_span(pool, tier, pool->num_pages[tier]);
+        psti_pool_map(&room, tier, pool->num_pages[tier]);
     return status;
 }
 
 pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t num_host_pages)
 {
-    PSTI_CHECK(pool, PST_E_INVALID, "pool is NULL");
+    PSTI_USE_HANDLE(pool, POOL);
     PSTI_RANGE("pst_pool_resize");
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_CHECK(!pool->is_callers || num_pages == pool->num_pages[PSTI_TIER_DEVICE],

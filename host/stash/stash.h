@@ -6,58 +6,164 @@
 
 #include <pagestash/ticket.h>
 
+#include "host/base/handle.h"
+#include "host/base/lock.h"
 #include "host/device/device.h"
+#include "host/stash/pool_layout.h"
 
 /* ---- group.c ---- */
 
 struct pst_group {
-    pst_device *device;
-    psti_hold *hold; /* behind the group: a group is const to the calls that hold it */
+    psti_handle handle;
     uint32_t num_tensors;
     uint32_t num_spaces;
     uint32_t num_counts;
-    bool has_counts; /* no counts pointer is NULL */
-    bool is_aligned; /* every segment begins at a multiple of 16 */
-    uint64_t *dirty; /* on the device, num_counts words */
+    bool has_aligned_strides; /* rows and segments begin at multiples of 16 where bases do */
+    uint64_t form;            /* the same for all groups of one form (group.h) */
     uint64_t max_tiles;
-    psti_space spaces[PSTI_MAX_SPACES];
-    psti_tensor tensors[PSTI_MAX_TENSORS];
+    psti_space spaces[PSTI_MAX_SPACES];              /* without counts */
+    psti_tensor tensors[PSTI_MAX_TENSORS];           /* without bases */
+    uint64_t reach[PSTI_MAX_TENSORS];                /* bytes from a base to behind the last row */
+    uint64_t given_segment_stride[PSTI_MAX_TENSORS]; /* 0: packed */
 };
 
-/* NULL, or what differs in tensors or row spaces ("tensor 3 has 4 bytes per row, not 8"), written
- * to the buffer. Counts, bases, strides and capacities may differ. */
-const char *psti_group_difference(const pst_group *a, const pst_group *b, char *buffer,
-                                  size_t buffer_bytes);
+/* Sets the strides of tensor i, 0 for packed, adds its bytes to *total, and says how far it reaches
+ * from its base. Fails: INVALID. */
+pst_status psti_place_tensor(psti_tensor *tensor, const psti_space *space, uint32_t i,
+                             uint64_t row_stride, uint64_t segment_stride, uint64_t *total,
+                             uint64_t *reach_out);
+/* Rows and segments begin at multiples of 16 if the base does. */
+bool psti_has_aligned_strides(const psti_tensor *tensor, const psti_space *space);
+/* Tiles at capacity. */
+uint64_t psti_max_tiles(const psti_space *spaces, const psti_tensor *tensors, uint32_t num_tensors);
+
+/* ---- dirty.c ---- */
+
+struct pst_dirty {
+    psti_handle handle;
+    pst_device *device;
+    psti_hold hold;
+    uint64_t *words; /* on the device, num_counts */
+    uint32_t num_counts;
+    uint64_t form;
+    int64_t capacities[PSTI_MAX_SPACES];
+};
+
+/* ---- buffers.c: a group's tensors at the addresses of one launch ---- */
+
+typedef struct psti_placing {
+    psti_space *spaces;   /* to be filled: num_spaces of the group */
+    psti_tensor *tensors; /* num_tensors */
+    bool with_counts;     /* counts are needed; otherwise they are not looked at */
+    bool may_skip;        /* a base may be NULL */
+    const pst_pool *pool; /* no base may lie in its pages; NULL: any */
+    /* what comes out */
+    uint64_t max_tiles;
+    bool is_aligned;
+    bool skips; /* a base is NULL */
+} psti_placing;
+
+/* With PAGESTASH_CHECK=1 the device is asked about every address that a launch gets. */
+pst_status psti_check_address(pst_device *device, const void *address, uint64_t bytes);
+
+/* what: "source" and the like, for the messages. */
+pst_status psti_place(pst_device *device, const pst_group *group, const pst_buffers *buffers,
+                      const char *what, psti_placing *placing);
 
 /* ---- launch.c ---- */
 
-/* Of one launch of stash or restore. */
+/* Of one launch of stash, restore or migrate. */
 typedef struct psti_launch {
     uint32_t num_sms; /* 0: all */
     uint32_t backend; /* a pst_backend; auto only on the host device */
     uint32_t flags;   /* of psti_move_args */
 } psti_launch;
 
-pst_status psti_launch_make(const pst_device *device, const pst_group *group,
+/* max_tiles: that can be to do; is_aligned: rows begin at multiples of 16. */
+pst_status psti_launch_make(const pst_device *device, uint64_t max_tiles, bool is_aligned,
                             const pst_launch_options *options, psti_launch *launch_out);
+
+/* ---- tickets ---- */
+
+#define PSTI_SEVERAL_CAPTURES UINT64_MAX
+
+typedef struct psti_ticket {
+    uint32_t slot; /* in the table of all tickets */
+    uint32_t index;
+    pst_pool *pool;
+    psti_hold hold;
+    psti_ticket_record *record; /* on the device */
+    uint64_t table_pages;
+    uint32_t count_room;
+    uint32_t host_num, host_den; /* of stashes enqueued from now on */
+    bool may_hold;       /* what was enqueued since it was empty for sure may leave pages in it */
+    bool is_lent;        /* of the slab */
+    bool needs_release;  /* what a graph or an earlier owner left in it is released first */
+    uint64_t filled_in;  /* may_hold: by stashes in this capture, 0: outside, or several */
+    uint64_t cleared_in; /* needs_release: the graph of this capture does so in each replay */
+    uint64_t lease;      /* number of the handle: what an earlier owner stashed is not this one's */
+    uint64_t stashed_form; /* of the last stash that was enqueued, with its capacities */
+    int64_t stashed_capacity[PSTI_MAX_SPACES];
+} psti_ticket;
+
+/* ---- ticket_table.c: all tickets of the process by number ---- */
+
+/* A place in the table, for the ticket's whole life. Fails: NOMEM. */
+pst_status psti_ticket_enlist(psti_ticket *ticket);
+/* Also of one that was never enlisted. */
+void psti_ticket_delist(psti_ticket *ticket);
+/* A new number for the ticket; the one before is stale. Fails: NOMEM. */
+pst_status psti_ticket_issue(psti_ticket *ticket, pst_ticket *issued_out);
+/* False where the number is stale already. */
+bool psti_ticket_revoke(const psti_ticket *ticket, pst_ticket number);
+/* NULL: stale, or never issued. */
+psti_ticket *psti_ticket_find(pst_ticket ticket);
+
+/* Declares `name`, the ticket of a handle. */
+#define PSTI_FIND_TICKET(name, handle)                                                   \
+    psti_ticket *const name = psti_ticket_find(handle);                                  \
+    PSTI_CHECK(name, PST_E_INVALID, "ticket %#llx: %s", (unsigned long long)(handle).id, \
+               (handle).id ? "destroyed, given back or never made" : "none")
+
+/* ---- slab.c: tickets that a pool lends ---- */
+
+typedef struct psti_slab psti_slab;
+
+/* The tickets over the records of pool->slab. Fails: NOMEM. */
+pst_status psti_slab_open(pst_pool *pool);
+void psti_slab_close(pst_pool *pool);
+/* Outside capture: frees what graphs that are gone left in tickets that nobody has. */
+pst_status psti_slab_sweep(pst_pool *pool, pst_stream stream);
+/* Tickets taken, and held by captured graphs. */
+uint32_t psti_slab_num_taken(const pst_pool *pool);
+uint32_t psti_slab_num_held(const pst_pool *pool);
+/* An operation of the ticket was enqueued into the capture, if it is one. */
+void psti_slab_note_capture(psti_ticket *ticket, const psti_capture_of *capture);
 
 /* ---- pool.c ---- */
 
 struct pst_pool {
+    psti_handle handle;
     pst_device *device;
     psti_hold hold;
     psti_pool_view view;
+    psti_slab_layout slab;
+    psti_slab *lends;               /* NULL: no slab */
     uint32_t num_pages[PSTI_TIERS]; /* as of the last resize */
     psti_span spans[PSTI_TIERS];    /* pages with memory of their own */
     bool is_callers;                /* memory */
     uint32_t failed; /* atomic: a CUDA error happened, only reset and destroy are accepted */
     uint32_t num_tickets;
-    uint32_t num_ops; /* atomic */
-    void *memory;     /* NULL when the caller's */
+    uint32_t num_ops;        /* atomic */
+    uint64_t num_gives;      /* atomic: tickets that were given back */
+    void *memory;            /* NULL when the caller's */
+    uint64_t metadata_bytes; /* on the device, beside pages */
+    pst_make_room_fn make_room;
+    void *make_room_context;
     psti_mailbox *mailbox;
     pst_stream stream; /* for synchronous calls */
     unsigned char *ticket_used;
-    void *lock; /* pthread_mutex_t of num_tickets and ticket_used */
+    psti_lock lock; /* of num_tickets, ticket_used, and the slab */
 };
 
 pst_status psti_pool_usable(const pst_pool *pool);
@@ -65,23 +171,29 @@ pst_status psti_pool_usable(const pst_pool *pool);
 pst_status psti_pool_note(pst_pool *pool, pst_status status);
 /* Launches reset, resize, step or check. */
 pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream);
-/* Holds and launches. */
-pst_status psti_pool_launch(pst_pool *pool, psti_op op, const void *args, pst_stream stream);
 pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index_out);
 pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index);
 /* Copies device memory to or from the host and waits. */
 pst_status psti_pool_copy(const pst_pool *pool, void *to, const void *from, size_t bytes);
 
+/* ---- pool_memory.c ---- */
+
+/* Of one call that takes memory: what the caller was asked for already. */
+typedef struct psti_room {
+    pst_pool *pool;
+    bool asked[PSTI_TIERS];
+} psti_room;
+
+/* A block of device memory, pool->memory; of the bytes to follow the caller hears, too. */
+pst_status psti_pool_take_block(psti_room *room, uint64_t bytes, uint64_t bytes_to_follow);
+/* Puts memory behind the first `pages` of a tier that has a span, and takes it from the others. After
+ * a failure the tier is as before. */
+pst_status psti_pool_map(psti_room *room, uint32_t tier, uint64_t pages);
+
 /* ---- ticket.c ---- */
 
-struct pst_ticket {
-    pst_pool *pool;
-    psti_hold hold;
-    psti_ticket_record *record; /* on the device */
-    uint32_t index;
-    uint32_t host_num, host_den; /* of stashes enqueued from now on */
-    uint64_t table_pages;
-    pst_group *shape; /* a copy without device memory */
-};
+/* Frees what the ticket holds, if anything, without a fault where it holds nothing. */
+pst_status psti_ticket_clear(psti_ticket *ticket, const psti_capture_of *capture,
+                             pst_stream stream);
 
 #endif

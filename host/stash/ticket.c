@@ -1,4 +1,4 @@
-/* Tickets: stash, restore, release, demote and promote, as checked launches. */
+/* Tickets that are created, and the operations on all: checked launches. */
 #include "host/base/structs.h"
 #include "host/stash/stash.h"
 
@@ -6,44 +6,42 @@
 #include <string.h>
 
 #include "host/base/nvtx.h"
+#include "kernels/core/mix.h"
 #include "kernels/core/stream.h"
 
-static uint64_t record_bytes(const pst_pool *pool, uint32_t num_counts, uint64_t table_pages)
+/* Pages of so many tiles, or all that the pool can have. */
+static uint64_t table_length(const pst_pool *pool, uint64_t max_tiles)
 {
-    const uint64_t tables = pool->view.max_pages[PSTI_TIER_HOST] ? 2 : 1;
-    return sizeof(psti_ticket_record) + num_counts * sizeof(int64_t) +
-           tables * table_pages * sizeof(uint32_t);
-}
-
-/* Pages of the group at capacity, or all that the pool can have. */
-static uint64_t table_length(const pst_pool *pool, const pst_group *group)
-{
-    const uint64_t pages = psti_pages_of_tiles(group->max_tiles, pool->view.page_shift);
+    const uint64_t pages = psti_pages_of_tiles(max_tiles, pool->view.page_shift);
     const uint64_t most = (uint64_t)pool->view.max_pages[0] + pool->view.max_pages[1];
     return psti_min_u64(pages, most);
 }
 
 pst_status pst_ticket_bytes(const pst_pool *pool, const pst_group *group, uint64_t *bytes_out)
 {
-    PSTI_CHECK(pool && group && bytes_out, PST_E_INVALID, "pool, group or bytes_out is NULL");
-    *bytes_out = record_bytes(pool, group->num_counts, table_length(pool, group));
+    PSTI_CHECK_HANDLE(pool, POOL);
+    PSTI_CHECK_HANDLE(group, GROUP);
+    PSTI_CHECK(bytes_out, PST_E_INVALID, "bytes_out is NULL");
+    *bytes_out =
+        psti_record_bytes(&pool->view, group->num_counts, table_length(pool, group->max_tiles));
     return PST_OK;
 }
 
-static void free_parts(pst_ticket *ticket)
+static void free_parts(psti_ticket *ticket)
 {
-    pst_device_free(ticket->pool->device, ticket->record);
-    psti_free(ticket->shape);
+    psti_ticket_delist(ticket);
+    psti_part_free(ticket->pool->device, ticket->record);
     psti_free(ticket);
 }
 
-static pst_status make_record(pst_ticket *ticket, uint64_t bytes)
+static pst_status make_record(psti_ticket *ticket)
 {
     pst_pool *pool = ticket->pool;
-    psti_ticket_record header = {.num_counts = ticket->shape->num_counts,
+    const uint64_t bytes = psti_record_bytes(&pool->view, ticket->count_room, ticket->table_pages);
+    psti_ticket_record header = {.count_room = ticket->count_room,
                                  .table_pages = ticket->table_pages};
     void *memory = NULL;
-    PSTI_TRY(pst_device_alloc(pool->device, (size_t)bytes, &memory));
+    PSTI_TRY(psti_part_alloc(pool->device, (size_t)bytes, &memory));
     ticket->record = memory;
     PSTI_TRY(pst_device_fill(pool->device, memory, 0, (size_t)bytes, pool->stream));
     PSTI_TRY(psti_pool_copy(pool, memory, &header, sizeof(header)));
@@ -55,36 +53,38 @@ static pst_status make_record(pst_ticket *ticket, uint64_t bytes)
     return status;
 }
 
-pst_status pst_ticket_create(pst_pool *pool, const pst_group *group, pst_ticket **ticket_out)
+pst_status pst_ticket_create(pst_pool *pool, const pst_group *group, pst_ticket *ticket_out)
 {
-    PSTI_CHECK(pool && group && ticket_out, PST_E_INVALID, "pool, group or ticket_out is NULL");
-    PSTI_CHECK(group->device == pool->device, PST_E_INVALID, "pool and group of two devices");
+    PSTI_USE_HANDLE(pool, POOL);
+    PSTI_CHECK_HANDLE(group, GROUP);
+    PSTI_CHECK(ticket_out, PST_E_INVALID, "ticket_out is NULL");
     PSTI_TRY(psti_pool_usable(pool));
-    pst_ticket *ticket = psti_calloc(1, sizeof(*ticket));
-    pst_group *shape = psti_calloc(1, sizeof(*shape));
-    if (!ticket || !shape) {
-        psti_free(ticket);
-        psti_free(shape);
-        return PSTI_FAIL(PST_E_NOMEM, "no memory for a ticket");
-    }
-    *shape = *group;
-    shape->dirty = NULL;
+    psti_ticket *ticket = psti_calloc(1, sizeof(*ticket));
+    PSTI_CHECK(ticket, PST_E_NOMEM, "no memory for a ticket");
     ticket->pool = pool;
-    ticket->shape = shape;
-    ticket->table_pages = table_length(pool, group);
-    const pst_status status =
-        make_record(ticket, record_bytes(pool, shape->num_counts, ticket->table_pages));
+    ticket->count_room = group->num_counts;
+    ticket->table_pages = table_length(pool, group->max_tiles);
+    pst_ticket issued = {0};
+    pst_status status = psti_ticket_enlist(ticket);
+    if (status == PST_OK)
+        status = make_record(ticket);
     if (status != PST_OK) {
         free_parts(ticket);
         return status;
     }
-    *ticket_out = ticket;
+    status = psti_ticket_issue(ticket, &issued);
+    if (status != PST_OK) {
+        psti_pool_drop_index(pool, ticket->index);
+        free_parts(ticket);
+        return status;
+    }
+    *ticket_out = issued;
     return PST_OK;
 }
 
 /* What the device says of the ticket in the pool's epoch, after all work enqueued so far. Of the pool
  * only the word that nobody writes meanwhile: in a concurrent pool others may be at work. */
-static pst_status read_record(const pst_ticket *ticket, psti_ticket_record *record_out)
+static pst_status read_record(const psti_ticket *ticket, psti_ticket_record *record_out)
 {
     const pst_pool *pool = ticket->pool;
     uint32_t epoch;
@@ -97,8 +97,10 @@ static pst_status read_record(const pst_ticket *ticket, psti_ticket_record *reco
 }
 
 /* Refuses a ticket that holds pages; lets the pool forget what a failed one wanted. */
-static pst_status vacate(pst_ticket *ticket)
+static pst_status vacate(psti_ticket *ticket)
 {
+    const psti_capture_of none = {.id = 0};
+    pst_pool *pool = ticket->pool;
     psti_ticket_record record;
     PSTI_TRY(read_record(ticket, &record));
     PSTI_CHECK(record.state != PSTI_TICKET_LIVE || record.num_pages == 0, PST_E_BUSY,
@@ -106,14 +108,18 @@ static pst_status vacate(pst_ticket *ticket)
                record.num_pages);
     if (record.state == PSTI_TICKET_EMPTY)
         return PST_OK;
-    PSTI_TRY(pst_ticket_release(ticket, ticket->pool->stream));
-    return pst_stream_synchronize(ticket->pool->device, ticket->pool->stream);
+    PSTI_TRY(psti_pool_usable(pool));
+    PSTI_TRY(psti_ticket_clear(ticket, &none, pool->stream));
+    return pst_stream_synchronize(pool->device, pool->stream);
 }
 
-pst_status pst_ticket_destroy(pst_ticket *ticket)
+pst_status pst_ticket_destroy(pst_ticket handle)
 {
-    if (!ticket)
+    if (handle.id == 0)
         return PST_OK;
+    PSTI_FIND_TICKET(ticket, handle);
+    PSTI_CHECK(!ticket->is_lent, PST_E_INVALID,
+               "ticket %u is of the slab: pst_ticket_give is for it", ticket->index);
     pst_pool *pool = ticket->pool;
     const uint32_t graphs = psti_hold_count(pool->device, &ticket->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs use this ticket", graphs);
@@ -125,14 +131,15 @@ pst_status pst_ticket_destroy(pst_ticket *ticket)
     return PST_OK;
 }
 
-uint32_t pst_ticket_index(const pst_ticket *ticket)
+uint32_t pst_ticket_index(pst_ticket handle)
 {
+    const psti_ticket *ticket = psti_ticket_find(handle);
     return ticket ? ticket->index : UINT32_MAX;
 }
 
-pst_status pst_ticket_set_offload(pst_ticket *ticket, uint32_t num, uint32_t den)
+pst_status pst_ticket_set_offload(pst_ticket handle, uint32_t num, uint32_t den)
 {
-    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
+    PSTI_FIND_TICKET(ticket, handle);
     PSTI_CHECK((num == 0 || den != 0) && num <= den, PST_E_INVALID,
                "offload %u/%u: allowed are fractions from 0 to 1", num, den);
     PSTI_CHECK(num == 0 || ticket->pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
@@ -143,17 +150,6 @@ pst_status pst_ticket_set_offload(pst_ticket *ticket, uint32_t num, uint32_t den
 }
 
 /* ---- enqueued operations ---- */
-
-static pst_status check_shape(const pst_ticket *ticket, const pst_group *group, const char *what)
-{
-    char buffer[256];
-    PSTI_CHECK(group, PST_E_INVALID, "%s is NULL", what);
-    PSTI_CHECK(group->device == ticket->pool->device, PST_E_INVALID, "ticket and %s of two devices",
-               what);
-    const char *difference = psti_group_difference(ticket->shape, group, buffer, sizeof(buffer));
-    PSTI_CHECK(!difference, PST_E_INVALID, "%s is unlike the ticket's group: %s", what, difference);
-    return PST_OK;
-}
 
 /* A number for one operation, never 0. Mixed, so that the sums of the numbers of operations that
  * overlap do not come out as that of a third: the finaliser of MurmurHash3, a bijection that
@@ -169,84 +165,253 @@ static uint32_t next_op(pst_pool *pool)
     return op ^ op >> 16;
 }
 
-static pst_status enqueue(pst_ticket *ticket, const pst_group *group, psti_op op, uint32_t flags,
-                          uint64_t budget, const psti_launch *launch, pst_stream stream)
+/* Fills in what every move has; placing NULL: it has no group. */
+static void fill_args(const psti_ticket *ticket, const pst_group *group,
+                      const psti_placing *placing, const psti_launch *launch, psti_move_args *args)
 {
     pst_pool *pool = ticket->pool;
-    pst_device *device = pool->device;
-    psti_move_args args;
-    args.pool = pool->view;
-    args.ticket = ticket->record;
-    args.dirty = group->dirty;
-    args.max_tiles = flags & PSTI_MOVE_RELEASE && !pool->view.scrubs ? 1 : group->max_tiles;
-    args.table_pages = ticket->table_pages;
-    args.budget = budget;
-    args.ticket_index = ticket->index;
-    args.num_counts = group->num_counts;
-    args.flags = flags | launch->flags;
-    args.num_sms = launch->num_sms;
-    args.all_sms = (uint32_t)device->info.num_sms;
-    args.num_tensors = group->num_tensors;
-    args.num_spaces = group->num_spaces;
-    args.op = next_op(pool);
-    args.backend = launch->backend;
-    args.host_num = ticket->host_num;
-    args.host_den = ticket->host_den;
-    memcpy(args.spaces, group->spaces, sizeof(args.spaces));
-    memcpy(args.tensors, group->tensors, sizeof(args.tensors));
-    psti_capture_of capture;
-    PSTI_TRY(psti_pool_note(pool, device->ops->capture_of(device, stream, &capture)));
-    PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &pool->hold)));
-    PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &ticket->hold)));
-    if (group != ticket->shape)
-        PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, group->hold)));
-    return psti_pool_note(pool, device->ops->launch(device, op, &args, stream));
+    args->pool = pool->view;
+    args->ticket = ticket->record;
+    args->dirty = NULL;
+    args->max_tiles = placing ? placing->max_tiles
+                              : ticket->table_pages << (pool->view.page_shift - PSTI_TILE_SHIFT);
+    args->table_pages = ticket->table_pages;
+    args->budget = 0;
+    args->form = group ? psti_mix(group->form ^ ticket->lease) : 0;
+    args->ticket_index = ticket->index;
+    args->num_counts = group ? group->num_counts : 0;
+    args->count_room = ticket->count_room;
+    args->reserved = 0;
+    args->flags = launch->flags;
+    args->num_sms = launch->num_sms;
+    args->all_sms = (uint32_t)pool->device->info.num_sms;
+    args->num_tensors = group ? group->num_tensors : 0;
+    args->num_spaces = group ? group->num_spaces : 0;
+    args->op = next_op(pool);
+    args->backend = launch->backend;
+    args->host_num = ticket->host_num;
+    args->host_den = ticket->host_den;
 }
 
-pst_status pst_ticket_stash(pst_ticket *ticket, const pst_group *source,
+/* What a captured graph holds: the pool, the ticket, and dirty words that it uses. */
+static pst_status hold_all(psti_ticket *ticket, pst_dirty *dirty, const psti_capture_of *capture)
+{
+    pst_pool *pool = ticket->pool;
+    if (capture->id == 0)
+        return PST_OK;
+    psti_slab_note_capture(ticket, capture);
+    PSTI_TRY(psti_hold_in(pool->device, capture, &pool->hold));
+    PSTI_TRY(psti_hold_in(pool->device, capture, &ticket->hold));
+    return dirty ? psti_hold_in(pool->device, capture, &dirty->hold) : PST_OK;
+}
+
+static pst_status launch_move(psti_ticket *ticket, psti_op op, const psti_move_args *args,
+                              pst_dirty *dirty, const psti_capture_of *capture, pst_stream stream)
+{
+    pst_pool *pool = ticket->pool;
+    PSTI_TRY(psti_pool_note(pool, hold_all(ticket, dirty, capture)));
+    return psti_pool_note(pool, pool->device->ops->launch(pool->device, op, args, stream));
+}
+
+static pst_status release(psti_ticket *ticket, uint32_t flags, const psti_capture_of *capture,
+                          pst_stream stream)
+{
+    const bool scrubs = ticket->pool->view.scrubs;
+    const psti_launch launch = {.num_sms = scrubs ? (uint32_t)psti_env_num_sms() : 1,
+                                .backend = PST_BACKEND_LDG}; /* copies nothing */
+    psti_move_args args;
+    fill_args(ticket, NULL, NULL, &launch, &args);
+    if (!scrubs)
+        args.max_tiles = 1;
+    args.flags |= PSTI_MOVE_RELEASE | flags;
+    PSTI_TRY(launch_move(ticket, PSTI_OP_RESTORE, &args, NULL, capture, stream));
+    if (capture->id == 0 || capture->id == ticket->filled_in)
+        ticket->may_hold = false;
+    return PST_OK;
+}
+
+pst_status psti_ticket_clear(psti_ticket *ticket, const psti_capture_of *capture, pst_stream stream)
+{
+    PSTI_TRY(psti_pool_usable(ticket->pool));
+    PSTI_TRY(release(ticket, PSTI_MOVE_QUIET, capture, stream));
+    ticket->cleared_in = capture->id;
+    if (capture->id == 0)
+        ticket->needs_release = false;
+    return PST_OK;
+}
+
+/* Whether something else may be in the ticket than what its owner stashed. Where a captured graph of his
+ * clears it, that graph may have run since: what is in it then is his. */
+static bool is_unclear(psti_ticket *ticket, const psti_capture_of *capture)
+{
+    if (capture->id == 0 && ticket->cleared_in)
+        ticket->needs_release = false;
+    return ticket->needs_release && (capture->id == 0 || ticket->cleared_in != capture->id);
+}
+
+/* Before every operation: whether the stream is captured, and what an earlier owner left goes. */
+static pst_status begin(psti_ticket *ticket, pst_stream stream, psti_capture_of *capture)
+{
+    pst_device *device = ticket->pool->device;
+    PSTI_TRY(psti_pool_note(ticket->pool, device->ops->capture_of(device, stream, capture)));
+    return is_unclear(ticket, capture) ? psti_ticket_clear(ticket, capture, stream) : PST_OK;
+}
+
+static pst_status check_room(const psti_ticket *ticket, const pst_group *group,
+                             const psti_placing *placing, const char *what)
+{
+    const uint64_t pages = table_length(ticket->pool, placing->max_tiles);
+    PSTI_CHECK(group->num_counts <= ticket->count_room, PST_E_INVALID,
+               "%s has %u counts, ticket %u has room for %u", what, group->num_counts,
+               ticket->index, ticket->count_room);
+    PSTI_CHECK(pages <= ticket->table_pages, PST_E_INVALID,
+               "%s has %" PRIu64 " pages at capacity, ticket %u has room for %" PRIu64, what, pages,
+               ticket->index, ticket->table_pages);
+    return PST_OK;
+}
+
+/* What fits this surely fits what the ticket holds then. Where something may be held already the
+ * stash may find the ticket live, and what it held stays. */
+static void note_stash(psti_ticket *ticket, const pst_group *group, const psti_space *spaces,
+                       const psti_capture_of *capture)
+{
+    const bool may_hold = ticket->may_hold;
+    if (!may_hold)
+        ticket->filled_in = capture->id;
+    else if (ticket->filled_in && ticket->filled_in != capture->id)
+        ticket->filled_in = PSTI_SEVERAL_CAPTURES;
+    if (may_hold && ticket->stashed_form != group->form)
+        ticket->stashed_form = 0; /* of no group */
+    if (!may_hold)
+        ticket->stashed_form = group->form;
+    for (uint32_t i = 0; i < group->num_spaces; i++)
+        if (!may_hold || ticket->stashed_capacity[i] < spaces[i].capacity)
+            ticket->stashed_capacity[i] = spaces[i].capacity;
+    ticket->may_hold = true;
+}
+
+pst_status pst_ticket_stash(pst_ticket handle, const pst_group *group, const pst_buffers *source,
                             const pst_stash_options *options, pst_stream stream)
 {
+    psti_move_args args;
     psti_launch launch;
-    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
+    psti_capture_of capture;
+    PSTI_FIND_TICKET(ticket, handle);
+    pst_pool *pool = ticket->pool;
+    PSTI_CHECK_HANDLE(group, GROUP);
     PSTI_TAKE_OPTIONS(pst_stash_options, own, options);
-    PSTI_TRY(psti_pool_usable(ticket->pool));
-    PSTI_TRY(check_shape(ticket, source, "source"));
-    PSTI_CHECK(source->has_counts, PST_E_INVALID, "source has a row space without counts");
-    PSTI_CHECK(table_length(ticket->pool, source) <= ticket->table_pages, PST_E_INVALID,
-               "source has larger capacities than the ticket's group");
-    PSTI_TRY(psti_launch_make(ticket->pool->device, source, &own.launch, &launch));
+    PSTI_TRY(psti_pool_usable(pool));
+    psti_placing placing = {
+        .spaces = args.spaces, .tensors = args.tensors, .with_counts = true, .pool = pool};
+    PSTI_TRY(psti_place(pool->device, group, source, "source", &placing));
+    PSTI_TRY(check_room(ticket, group, &placing, "source"));
+    PSTI_TRY(psti_launch_make(pool->device, placing.max_tiles, placing.is_aligned, &own.launch,
+                              &launch));
     PSTI_RANGE("pst_ticket_stash");
-    return enqueue(ticket, source, PSTI_OP_STASH, 0, 0, &launch, stream);
+    PSTI_TRY(begin(ticket, stream, &capture));
+    fill_args(ticket, group, &placing, &launch, &args);
+    note_stash(ticket, group, args.spaces, &capture);
+    return launch_move(ticket, PSTI_OP_STASH, &args, NULL, &capture, stream);
 }
 
-pst_status pst_ticket_restore(pst_ticket *ticket, const pst_group *destination,
-                              const pst_restore_options *options, pst_stream stream)
+static pst_status check_options(const psti_ticket *ticket, const pst_group *group,
+                                const pst_restore_options *options)
 {
+    pst_dirty *const dirty = options->dirty;
+    PSTI_CHECK(options->pages == PST_RESTORE_CONSUME || options->pages == PST_RESTORE_KEEP,
+               PST_E_INVALID, "pages %d: allowed are consume and keep", (int)options->pages);
+    PSTI_CHECK(options->tail >= PST_TAIL_UNTOUCHED && options->tail <= PST_TAIL_ZERO_ALL,
+               PST_E_INVALID, "tail %d: allowed are untouched, zero and zero all",
+               (int)options->tail);
+    PSTI_CHECK(options->failed == PST_FAILED_UNTOUCHED || options->failed == PST_FAILED_ZERO,
+               PST_E_INVALID, "failed %d: allowed are untouched and zero", (int)options->failed);
+    PSTI_CHECK(options->padding == 0, PST_E_INVALID, "padding %u: must be 0", options->padding);
+    if (!dirty) {
+        PSTI_CHECK(options->tail != PST_TAIL_ZERO, PST_E_INVALID,
+                   "PST_TAIL_ZERO needs dirty words; PST_TAIL_ZERO_ALL needs none");
+        return PST_OK;
+    }
+    PSTI_CHECK_HANDLE(dirty, DIRTY);
+    PSTI_CHECK(dirty->device == ticket->pool->device, PST_E_INVALID,
+               "ticket and dirty of two devices");
+    PSTI_CHECK(dirty->form == group->form, PST_E_INVALID,
+               "dirty was made for a group of another form");
+    return PST_OK;
+}
+
+/* Rows beyond a smaller capacity would be forgotten. */
+static pst_status check_dirty(const pst_dirty *dirty, const pst_group *group,
+                              const psti_space *spaces)
+{
+    for (uint32_t i = 0; dirty && i < group->num_spaces; i++)
+        PSTI_CHECK(spaces[i].capacity == dirty->capacities[i], PST_E_INVALID,
+                   "destination has capacity %" PRId64 " in space %u, dirty was made for %" PRId64,
+                   spaces[i].capacity, i, dirty->capacities[i]);
+    return PST_OK;
+}
+
+static uint32_t restore_flags(const pst_restore_options *options)
+{
+    return (options->pages == PST_RESTORE_KEEP ? PSTI_MOVE_KEEP : 0) |
+           (options->tail != PST_TAIL_UNTOUCHED ? PSTI_MOVE_ZERO : 0) |
+           (options->tail == PST_TAIL_ZERO_ALL ? PSTI_MOVE_ZERO_ALL : 0) |
+           (options->failed == PST_FAILED_ZERO ? PSTI_MOVE_ZERO_FAILED : 0);
+}
+
+/* Whether what was stashed last surely fits here, so that a restore that consumes frees it. */
+static bool fits_stashed(const psti_ticket *ticket, const pst_group *group,
+                         const psti_space *spaces)
+{
+    bool fits = ticket->stashed_form == group->form;
+    for (uint32_t i = 0; fits && i < group->num_spaces; i++)
+        fits = spaces[i].capacity >= ticket->stashed_capacity[i];
+    return fits;
+}
+
+pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
+                              const pst_buffers *destination, const pst_restore_options *options,
+                              pst_stream stream)
+{
+    psti_move_args args;
     psti_launch launch;
-    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
+    psti_capture_of capture;
+    PSTI_FIND_TICKET(ticket, handle);
+    pst_pool *pool = ticket->pool;
+    PSTI_CHECK_HANDLE(group, GROUP);
     PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
-    PSTI_CHECK(own.pages == PST_RESTORE_CONSUME || own.pages == PST_RESTORE_KEEP, PST_E_INVALID,
-               "pages %d: allowed are consume and keep", (int)own.pages);
-    PSTI_CHECK(own.tail == PST_TAIL_UNTOUCHED || own.tail == PST_TAIL_ZERO, PST_E_INVALID,
-               "tail %d: allowed are untouched and zero", (int)own.tail);
-    PSTI_TRY(psti_pool_usable(ticket->pool));
-    PSTI_TRY(check_shape(ticket, destination, "destination"));
-    PSTI_TRY(psti_launch_make(ticket->pool->device, destination, &own.launch, &launch));
+    PSTI_TRY(psti_pool_usable(pool));
+    PSTI_TRY(check_options(ticket, group, &own));
+    const bool keeps = own.pages == PST_RESTORE_KEEP;
+    psti_placing placing = {
+        .spaces = args.spaces, .tensors = args.tensors, .may_skip = keeps, .pool = pool};
+    PSTI_TRY(psti_place(pool->device, group, destination, "destination", &placing));
+    PSTI_CHECK(!placing.skips || !own.dirty, PST_E_INVALID,
+               "a base of destination is NULL: dirty words would not tell its rows");
+    PSTI_TRY(check_dirty(own.dirty, group, args.spaces));
+    PSTI_CHECK(group->num_counts <= ticket->count_room, PST_E_INVALID,
+               "destination has %u counts, ticket %u has room for %u", group->num_counts,
+               ticket->index, ticket->count_room);
+    PSTI_TRY(psti_launch_make(pool->device, placing.max_tiles, placing.is_aligned, &own.launch,
+                              &launch));
     PSTI_RANGE("pst_ticket_restore");
-    const uint32_t flags = (own.pages == PST_RESTORE_KEEP ? PSTI_MOVE_KEEP : 0) |
-                           (own.tail == PST_TAIL_ZERO ? PSTI_MOVE_ZERO : 0);
-    return enqueue(ticket, destination, PSTI_OP_RESTORE, flags, 0, &launch, stream);
+    PSTI_TRY(begin(ticket, stream, &capture));
+    fill_args(ticket, group, &placing, &launch, &args);
+    args.flags |= restore_flags(&own);
+    args.dirty = own.dirty ? own.dirty->words : NULL;
+    PSTI_TRY(launch_move(ticket, PSTI_OP_RESTORE, &args, own.dirty, &capture, stream));
+    if (!keeps && capture.id == ticket->filled_in && fits_stashed(ticket, group, args.spaces))
+        ticket->may_hold = false;
+    return PST_OK;
 }
 
-pst_status pst_ticket_release(pst_ticket *ticket, pst_stream stream)
+pst_status pst_ticket_release(pst_ticket handle, pst_stream stream)
 {
-    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
+    psti_capture_of capture;
+    PSTI_FIND_TICKET(ticket, handle);
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_RANGE("pst_ticket_release");
-    const psti_launch launch = {.num_sms =
-                                    ticket->pool->view.scrubs ? (uint32_t)psti_env_num_sms() : 1,
-                                .backend = PST_BACKEND_LDG}; /* copies nothing */
-    return enqueue(ticket, ticket->shape, PSTI_OP_RESTORE, PSTI_MOVE_RELEASE, 0, &launch, stream);
+    PSTI_TRY(begin(ticket, stream, &capture));
+    return release(ticket, 0, &capture, stream);
 }
 
 /* What the kernels know as their budget: 0 for all. */
@@ -262,32 +427,39 @@ static pst_status budget_of(const pst_migrate_options *options, uint64_t *budget
     return PST_OK;
 }
 
-static pst_status migrate(pst_ticket *ticket, const pst_migrate_options *options, uint32_t flags,
+static pst_status migrate(pst_ticket handle, const pst_migrate_options *options, uint32_t flags,
                           pst_stream stream)
 {
+    psti_move_args args;
     psti_launch launch;
+    psti_capture_of capture;
     uint64_t budget = 0;
+    PSTI_FIND_TICKET(ticket, handle);
+    const pst_pool *pool = ticket->pool;
     PSTI_TAKE_OPTIONS(pst_migrate_options, own, options);
     PSTI_TRY(budget_of(&own, &budget));
-    PSTI_TRY(psti_pool_usable(ticket->pool));
-    PSTI_CHECK(ticket->pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
+    PSTI_TRY(psti_pool_usable(pool));
+    PSTI_CHECK(pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
                "the pool has no host pages");
-    PSTI_TRY(psti_launch_make(ticket->pool->device, ticket->shape, &own.launch, &launch));
-    return enqueue(ticket, ticket->shape, PSTI_OP_MIGRATE, flags, budget, &launch, stream);
+    const uint64_t tiles = ticket->table_pages << (pool->view.page_shift - PSTI_TILE_SHIFT);
+    PSTI_TRY(psti_launch_make(pool->device, tiles, true, &own.launch, &launch));
+    PSTI_TRY(begin(ticket, stream, &capture));
+    fill_args(ticket, NULL, NULL, &launch, &args);
+    args.flags |= flags;
+    args.budget = budget;
+    return launch_move(ticket, PSTI_OP_MIGRATE, &args, NULL, &capture, stream);
 }
 
-pst_status pst_ticket_demote(pst_ticket *ticket, const pst_migrate_options *options,
+pst_status pst_ticket_demote(pst_ticket ticket, const pst_migrate_options *options,
                              pst_stream stream)
 {
-    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
     PSTI_RANGE("pst_ticket_demote");
     return migrate(ticket, options, 0, stream);
 }
 
-pst_status pst_ticket_promote(pst_ticket *ticket, const pst_migrate_options *options,
+pst_status pst_ticket_promote(pst_ticket ticket, const pst_migrate_options *options,
                               pst_stream stream)
 {
-    PSTI_CHECK(ticket, PST_E_INVALID, "ticket is NULL");
     PSTI_RANGE("pst_ticket_promote");
     return migrate(ticket, options, PSTI_MOVE_PROMOTE, stream);
 }

@@ -28,7 +28,8 @@
  * captured, all use of the default stream; streams of this library are non-blocking on all devices.
  *
  * Processes: after a fork the child may use devices that the parent opened on host, with memory of its
- * own; on cuda each call of the child answers NO_DEVICE, and destroys nothing of the parent's.
+ * own, and its pools, if no other thread was inside a call of theirs; on cuda each call of the child
+ * answers NO_DEVICE, and destroys nothing of the parent's.
  *
  * Threads: a device may be used by any number of threads; a stream by one at a time.
  */
@@ -81,7 +82,7 @@ PST_BEGIN_DECLS
  * library built without), NOMEM, CUDA. */
 PST_API pst_status pst_device_open(const char *name, int index, pst_device **device_out);
 
-/* NULL is allowed. Fails: BUSY while pools, groups, arenas, streams, events, graphs or
+/* NULL is allowed. Fails: BUSY while pools, dirty words, arenas, streams, events, graphs or
  * allocations of this device exist; the message counts each kind. */
 PST_API pst_status pst_device_close(pst_device *device);
 

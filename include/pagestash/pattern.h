@@ -1,4 +1,4 @@
-/* Bytes that can be recomputed: fills the live rows of a group and checks them later, on the
+/* Bytes that can be recomputed: fills the live rows of a group's buffers and checks them later, on the
  * device, enqueued and capturable. For replay, benchmarks, and anybody's own bring-up.
  *
  * The byte at offset o of segment s of tensor t is byte (o mod 8), least significant first, of
@@ -23,21 +23,21 @@ typedef struct pst_pattern {
 
 PST_BEGIN_DECLS
 
-/* Writes the pattern into the live rows of group, whose counts are read on the device. Counts
+/* Writes the pattern into the live rows of buffers, whose counts are read on the device. Counts
  * outside [0, capacity] write nothing. Stream: one launch; can be captured.
- * Fails: INVALID (no counts), CUDA. */
-PST_API pst_status pst_group_fill(const pst_group *group, const pst_pattern *pattern,
+ * Fails: INVALID (as for pst_ticket_stash), CUDA. */
+PST_API pst_status pst_group_fill(pst_device *device, const pst_group *group,
+                                  const pst_buffers *buffers, const pst_pattern *pattern,
                                   pst_stream stream);
 
-/* Compares the live rows of group with the pattern and adds the number of differing bytes to
- * *mismatches (device address); of a segment whose count is outside [0, capacity], all bytes. The
- * counts are those of counts_of, a group of the same row spaces (group itself, or the source that
- * was stashed). tail is a byte value 0..255 that all rows from the live ones to the capacity must
- * hold, or PST_VERIFY_ANY.
- * Fails: INVALID, CUDA. */
-PST_API pst_status pst_group_verify(const pst_group *group, const pst_group *counts_of,
-                                    const pst_pattern *pattern, int tail, uint64_t *mismatches,
-                                    pst_stream stream);
+/* Compares the live rows of buffers with the pattern and adds the number of differing bytes to
+ * *mismatches (device address); of a segment whose count is outside [0, capacity], all bytes. tail
+ * is a byte value 0..255 that all rows from the live ones to the capacity must hold, or
+ * PST_VERIFY_ANY. Gaps between rows are not looked at.
+ * Fails: INVALID (as for pst_ticket_stash), CUDA. */
+PST_API pst_status pst_group_verify(pst_device *device, const pst_group *group,
+                                    const pst_buffers *buffers, const pst_pattern *pattern,
+                                    int tail, uint64_t *mismatches, pst_stream stream);
 
 PST_END_DECLS
 

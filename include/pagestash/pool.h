@@ -25,12 +25,19 @@ typedef struct pst_pool pst_pool;
 
 typedef enum pst_pool_mode { PST_POOL_ORDERED = 0, PST_POOL_CONCURRENT = 1 } pst_pool_mode;
 
+/* Asks the caller to free memory (a framework to empty its cache): so many bytes of device memory
+ * (tier 0) or host memory (tier 1) are wanted and cannot be had. True: it is worth another try. Called
+ * at most once per tier of a call of pst_pool_create or pst_pool_resize, in the calling thread, with no
+ * lock of the library held; it may use the library, but not this pool. */
+typedef bool (*pst_make_room_fn)(void *context, uint64_t bytes, uint32_t tier);
+
 typedef struct pst_pool_config {
     size_t struct_size;
     uint64_t page_bytes;  /* power of two, 16 KiB to 4 MiB; 0: 256 KiB */
     uint64_t num_pages;   /* 1 to 2^31 - 1 */
     pst_pool_mode mode;   /* default: ordered */
-    uint32_t max_tickets; /* tickets that exist at once, at most 2^20; 0: 4096 */
+    uint32_t max_tickets; /* tickets that exist at once, the slab's included, at most 2^20; 0: 4096,
+                           * or the slab's where that has more */
     void *memory;         /* device memory of the caller's, at least pst_pool_bytes, aligned to 256,
                             * alive until destroy; NULL: the pool allocates its own */
     uint64_t memory_bytes;   /* size of memory; 0 when memory is NULL */
@@ -39,27 +46,41 @@ typedef struct pst_pool_config {
     uint64_t max_pages; /* what pst_pool_resize can go up to; addresses, ring and owner words are
                               * reserved for so many; 0: num_pages. 0 where memory is given */
     uint64_t max_host_pages; /* 0: num_host_pages */
-    bool scrub; /* clears a page whenever it is freed, so that no later holder can read it: by
+    bool scrub;      /* clears a page whenever it is freed, so that no later holder can read it: by
                               * restore, release, reset, a resize to fewer, demote and promote */
-    uint8_t padding[7]; /* 0 */
+    bool fails_fast; /* ends a lost step cheaply: once something failed in a step (step_valid is 0),
+                      * its later stashes fail at once and copy nothing; what they wanted still counts
+                      * in demand_high_water. pst_pool_step ends that */
+    uint8_t padding[2];    /* 0 */
+    uint32_t slab_tickets; /* tickets that pst_ticket_take lends, at most 2^20; 0: none */
+    uint64_t slab_pages;   /* of each: pages that one stash can have; 0, or more than the pool can
+                          * have: all of those. 0 without a slab */
+    uint32_t slab_counts; /* of each: row counts, pst_group_num_counts, up to 8192; 0: 64. 0 without
+                           * a slab */
+    uint32_t padding_2;   /* 0 */
+    /* Asked where memory for pages cannot be had, at creation and by pst_pool_resize; NULL: nobody. */
+    pst_make_room_fn make_room;
+    void *make_room_context;
 } pst_pool_config;
 
 #define PST_POOL_CONFIG_INIT PST_INIT(pst_pool_config)
 
 /* Sticky flags of the status block: one bit per kind of fault, bit (1 << fault). */
 /* X(name, value, text) */
-#define PST_FAULT_LIST(X)                                                                \
-    X(PST_FAULT_NONE, 0, "none")                                                         \
-    X(PST_FAULT_EXHAUSTED, 1, "stash wanted more pages than are free")                   \
-    X(PST_FAULT_COUNT, 2, "stash read a row count below 0 or above the capacity")        \
-    X(PST_FAULT_LIVE, 3, "stash into a ticket that is still live")                       \
-    X(PST_FAULT_EMPTY, 4, "restore, release or move of a ticket that holds nothing")     \
-    X(PST_FAULT_FAILED, 5, "restore or move of a ticket whose stash failed")             \
-    X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")      \
-    X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")         \
-    X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped") \
-    X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")              \
-    X(PST_FAULT_MOVED, 10, "demote or promote of a ticket with no page left to move")
+#define PST_FAULT_LIST(X)                                                                     \
+    X(PST_FAULT_NONE, 0, "none")                                                              \
+    X(PST_FAULT_EXHAUSTED, 1, "stash wanted more pages than are free")                        \
+    X(PST_FAULT_COUNT, 2, "stash read a row count below 0 or above the capacity")             \
+    X(PST_FAULT_LIVE, 3, "stash into a ticket that is still live")                            \
+    X(PST_FAULT_EMPTY, 4, "restore, release or move of a ticket that holds nothing")          \
+    X(PST_FAULT_FAILED, 5, "restore or move of a ticket whose stash failed")                  \
+    X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")           \
+    X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")              \
+    X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped")      \
+    X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")                   \
+    X(PST_FAULT_MOVED, 10, "demote or promote of a ticket with no page left to move")         \
+    X(PST_FAULT_FORM, 11, "restore of what was stashed in another form, or by another owner") \
+    X(PST_FAULT_LOST, 12, "stash in a step that had failed already")
 
 typedef enum pst_fault {
 #define PST_FAULT_ENUM(name, value, text) name = value,
@@ -104,6 +125,27 @@ typedef struct pst_pool_status {
                                    * step_demand since reset of the statistics */
 } pst_pool_status;
 
+/* What a pool is, and the memory that it holds. Index 0 of the pairs is the device tier, 1 the host
+ * tier. Addresses, page shift and most pages never change while the pool exists, growth included:
+ * captured graphs and others' kernels may keep them. */
+typedef struct pst_pool_info {
+    uint64_t page_bytes;
+    uint32_t page_shift;    /* page_bytes = 1 << page_shift */
+    uint32_t num_tickets;   /* that exist now, created and lent */
+    uint32_t max_tickets;   /* pst_pool_config */
+    uint32_t slab_tickets;  /* pst_pool_config */
+    uint32_t slab_taken;    /* of those, lent now */
+    uint32_t padding;       /* 0 */
+    uint64_t num_pages[2];  /* as of the last resize */
+    uint64_t max_pages[2];  /* what pst_pool_resize can go up to */
+    uint64_t held_bytes[2]; /* memory behind pages, whole units of the device; the caller's memory
+                                 * counts, too */
+    uint64_t reserved_bytes[2]; /* addresses of pages, with memory behind them or not */
+    uint64_t metadata_bytes;    /* device memory beside pages: rings, owner words, state, slab */
+    const void *pages[2];       /* page i lies at pages + (i << page_shift); NULL: a tier without */
+    const uint64_t *owners[2];  /* owner word of page i: 0 where the page is free; NULL as above */
+} pst_pool_info;
+
 /* Shares of the steps: the indices of demand_quantiles, and all. */
 typedef enum pst_steps_share {
     PST_STEPS_P50 = 0,
@@ -131,7 +173,8 @@ PST_API pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes
  * Host pages are on the GPU's NUMA node and in huge pages where the system lets them be, and at
  * most 7/8 of the memory that it has available are taken.
  * Fails: INVALID, NOMEM (also of host pages; message: bytes wanted and available), DEVICE_NOMEM
- * (message: bytes wanted and free), UNSUPPORTED (max_pages: no virtual memory), CUDA. */
+ * (message: bytes wanted and free; of both, what make_room was asked for), UNSUPPORTED (max_pages:
+ * no virtual memory), CAPTURE, CUDA. */
 PST_API pst_status pst_pool_create(pst_device *device, const pst_pool_config *config,
                                    pst_pool **pool_out);
 
@@ -146,19 +189,29 @@ PST_API pst_status pst_pool_destroy(pst_pool *pool);
  * pages free. Fewer: every ticket reads as empty afterwards, as after a reset of the pages; refused
  * while a ticket holds pages or a captured graph holds the pool.
  * Fails: INVALID (the message has the bounds), BUSY (fewer), UNSUPPORTED (memory of the caller's),
- * NOMEM, DEVICE_NOMEM, CUDA. After a failure the pool is as before. */
+ * NOMEM, DEVICE_NOMEM (messages as for create), CAPTURE, CUDA. After a failure the pool is as
+ * before. */
 PST_API pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t num_host_pages);
+
+/* What the pool is and holds now. Threads: any, but not beside pst_pool_resize. Fails: INVALID. */
+PST_API pst_status pst_pool_get_info_sized(pst_pool *pool, pst_pool_info *info_out,
+                                           size_t info_bytes);
+static inline pst_status pst_pool_get_info(pst_pool *pool, pst_pool_info *info_out)
+{
+    return pst_pool_get_info_sized(pool, info_out, sizeof(pst_pool_info));
+}
 
 /* Resets what the bits say. One launch; can be captured.
  * pre: no other operation of the pool overlaps.
  * Pages: rings are refilled in order and the epoch bumped, so that old tickets read as empty;
- * an ORDER refusal ends. A reset of the pages also revives a pool after PST_E_CUDA, if the device
- * still works. */
+ * an ORDER refusal ends. Outside capture a reset of the pages also revives a pool after PST_E_CUDA, if
+ * the device still works. */
 PST_API pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream);
 
 /* Closes a step: folds the step's high-water marks and its demand into the status block,
  * publishes the block to a pinned mailbox for pst_pool_poll, and sets step_valid to 1 again. One
- * launch; can be captured. */
+ * launch; can be captured. Outside capture also one release for each lent ticket that nobody has and
+ * that a destroyed graph may have left pages in. */
 PST_API pst_status pst_pool_step(pst_pool *pool, pst_stream stream);
 
 /* The status most recently published, without synchronising: it may be one step old while the

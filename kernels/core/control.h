@@ -141,6 +141,17 @@ PSTI_FN uint64_t psti_check_span(const psti_pool_view *pool, uint32_t tier, uint
     return 0;
 }
 
+/* The record with this index is empty, and in the directory. */
+PSTI_FN void psti_make_record(const psti_slab_args *args, uint32_t idx)
+{
+    const uint64_t address = args->first_record + idx * args->record_bytes;
+    psti_ticket_record *record = (psti_ticket_record *)(uintptr_t)address;
+    const psti_ticket_record header = {
+        PSTI_TICKET_EMPTY, 0, idx, args->count_room, args->table_pages, 0, 0, 0, 0, 0, 0, 0};
+    *record = header;
+    args->pool.tickets[idx] = address;
+}
+
 /* After all ids were met: `met` of them right, `errors` wrong. Pages never met are lost. */
 PSTI_FN void psti_check_conclude(const psti_pool_view *pool, uint64_t met, uint64_t errors)
 {

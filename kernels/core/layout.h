@@ -32,26 +32,33 @@
 #define PSTI_MAX_SPACES 8
 #define PSTI_MAX_SEGMENTS 1024
 
-/* Where a row count lies; counts of all spaces are numbered through, first_count onwards. */
+/* How the counts of a space are read. */
+#define PSTI_COUNT_INT32 0u
+#define PSTI_COUNT_INT64 1u
+#define PSTI_COUNT_VALUE 2u /* `counts` is the count itself */
+
+/* Where row counts lie; those of all spaces are numbered through, first_count onwards. A sum has one
+ * number, as a prefix has. */
 typedef struct psti_space {
-    const void *counts;
+    uint64_t counts;  /* device address, or the count */
     int64_t capacity; /* rows, of one segment */
     uint32_t num_segments;
     uint32_t first_count;
-    uint32_t is_int64;
-    uint32_t reserved;
+    uint32_t count_kind;
+    uint32_t num_summed; /* counts that are added up to one; 0: no sum */
 } psti_space;
 static_assert(sizeof(psti_space) == 32, "psti_space");
 
 typedef struct psti_tensor {
-    unsigned char *base;
+    unsigned char *base; /* NULL: a restore leaves it in the pages */
     uint64_t row_bytes;
+    uint64_t row_stride;     /* bytes, at least row_bytes */
     uint64_t segment_stride; /* bytes */
     uint32_t num, den;
     uint32_t space;
-    uint32_t reserved;
+    uint32_t rounds_down;
 } psti_tensor;
-static_assert(sizeof(psti_tensor) == 40, "psti_tensor");
+static_assert(sizeof(psti_tensor) == 48, "psti_tensor");
 
 /* The state line. free pages of a tier = tail - head; both only grow (slot = value & ring_mask), so
  * no value ever comes back. in use = num_pages - free.
@@ -70,9 +77,8 @@ typedef struct psti_pool_state {
     uint32_t refuse; /* 1: an ORDER fault happened, nothing is done until reset */
     uint32_t lock_next;
     uint32_t lock_serving;
-    uint32_t check_errors; /* scratch of a running check */
-    uint32_t reserved;
-    uint64_t check_seen; /* scratch: pages met once by a running check */
+    uint64_t reserved;
+    uint64_t covered; /* largest of all steps */
 } psti_pool_state;
 static_assert(sizeof(psti_pool_state) == 120, "psti_pool_state");
 static_assert(sizeof(pst_pool_status) == 256, "the status block is 256 bytes");
@@ -83,16 +89,16 @@ typedef enum psti_ticket_state {
     PSTI_TICKET_FAILED = 2
 } psti_ticket_state;
 
-/* A ticket's record: this header, num_counts int64 counts, table_pages int32 page ids; in pools
+/* A ticket's record: this header, count_room int64 counts, table_pages int32 page ids; in pools
  * that have a host tier table_pages ids more: where pages that change their tier are going.
  * LIVE and FAILED mean something only while epoch is the pool's. Written by the one block that
- * commits an operation. Kernels take index, num_counts and table_pages from their arguments, so
+ * commits an operation. Kernels take index, count_room and table_pages from their arguments, so
  * that a damaged record cannot lead them astray; here they are for check and reset. */
 typedef struct psti_ticket_record {
     uint32_t state;
     uint32_t epoch;
-    uint32_t index; /* in the pool's directory */
-    uint32_t num_counts;
+    uint32_t index;       /* in the pool's directory */
+    uint32_t count_room;  /* counts that there is room for */
     uint64_t table_pages; /* length of the page table */
     uint64_t num_pages;   /* LIVE: held; FAILED: wanted */
     uint64_t launch;     /* concurrent pools: as the pool's in ordered ones; on the CPU odd while an
@@ -101,7 +107,7 @@ typedef struct psti_ticket_record {
     uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the operation that has a leader */
     uint64_t arrive_out; /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
     uint64_t num_host;   /* LIVE: how many of num_pages are host pages */
-    uint64_t reserved;
+    uint64_t form;       /* LIVE: of the group that was stashed */
 } psti_ticket_record;
 static_assert(sizeof(psti_ticket_record) == 80, "psti_ticket_record");
 
@@ -120,28 +126,36 @@ typedef struct psti_pool_view {
     uint32_t page_shift; /* page_bytes = 1 << page_shift */
     uint32_t max_tickets;
     uint32_t concurrent;
-    uint32_t scrubs; /* pages are cleared before they are free */
+    uint32_t scrubs;     /* pages are cleared before they are free */
+    uint32_t fails_fast; /* a stash of a step that has failed fails at once */
+    uint32_t reserved;
 } psti_pool_view;
-static_assert(sizeof(psti_pool_view) == 120, "psti_pool_view");
+static_assert(sizeof(psti_pool_view) == 128, "psti_pool_view");
 
-#define PSTI_MOVE_KEEP 1u    /* restore: the ticket stays live */
-#define PSTI_MOVE_ZERO 2u    /* restore: clear [live, dirty) */
+#define PSTI_MOVE_KEEP 1u /* restore: the ticket stays live */
+#define PSTI_MOVE_ZERO 2u /* restore: clear [live, dirty), without dirty words [live, capacity) */
 #define PSTI_MOVE_RELEASE 4u /* restore: free without copying */
 #define PSTI_MOVE_LOW 8u     /* priority of the launch */
 #define PSTI_MOVE_HIGH 16u
 #define PSTI_MOVE_PROGRAMMATIC 32u /* programmatic dependent launch */
 #define PSTI_MOVE_PROMOTE 64u      /* migrate: host pages to device pages, else the other way */
+#define PSTI_MOVE_ZERO_FAILED 128u /* restore: that copies nothing clears [0, capacity) */
+#define PSTI_MOVE_ZERO_ALL 512u    /* with ZERO: [live, capacity), whatever the dirty words say */
+#define PSTI_MOVE_QUIET 256u       /* release: of a ticket that holds nothing is no fault */
 
 /* One launch of stash, restore or migrate. tensors is last: only num_tensors of it are filled. */
 typedef struct psti_move_args {
     psti_pool_view pool;
     psti_ticket_record *ticket;
-    uint64_t *dirty;    /* of the group: rows per count that restore left behind */
+    uint64_t *dirty;    /* rows per count that restore left behind; NULL: nobody notes them */
     uint64_t max_tiles; /* tiles that there can be to do: bounds the grid */
     uint64_t table_pages;
     uint64_t budget; /* migrate: pages at most, 0: all */
+    uint64_t form;   /* stash, restore: of the group */
     uint32_t ticket_index;
-    uint32_t num_counts;
+    uint32_t num_counts; /* stash, restore: of the group, at most count_room */
+    uint32_t count_room; /* of the record: the page table lies behind so many counts */
+    uint32_t reserved;
     uint32_t flags;
     uint32_t num_sms; /* 0: all */
     uint32_t all_sms; /* of the device */
@@ -165,6 +179,7 @@ typedef struct psti_mailbox_slot {
 
 typedef struct psti_mailbox {
     psti_mailbox_slot slots[2];
+    uint64_t covered; /* of the steps that are done: what was enqueued before them is done too */
 } psti_mailbox;
 
 /* One launch of reset, resize, step or check. */
@@ -176,7 +191,18 @@ typedef struct psti_control_args {
         num_pages[PSTI_TIERS]; /* resize; a reset keeps what the state says, so that it is right
                                      * in a graph that was captured before */
     uint32_t reserved;
+    uint64_t covered; /* step: number of the last operation that was enqueued before it */
 } psti_control_args;
+
+/* One launch that makes the records of a slab, first to be entered in the pool's directory. */
+typedef struct psti_slab_args {
+    psti_pool_view pool;
+    uint64_t first_record; /* device address */
+    uint64_t record_bytes; /* from one record to the next */
+    uint64_t table_pages;
+    uint32_t num; /* they have the indices 0 to num - 1 */
+    uint32_t count_room;
+} psti_slab_args;
 
 /* One launch of pattern fill or verify. */
 typedef struct psti_pattern_args {

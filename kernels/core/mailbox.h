@@ -23,6 +23,19 @@ PSTI_FN void psti_publish_status(const pst_pool_status *status, psti_mailbox *ma
     psti_store_release_system_u64(&slot->sequence, sequence);
 }
 
+/* The largest number of all steps, by the step kernel before it publishes its status. Who reads it
+ * knows that the operations enqueued before that step are done: the step ran behind them. */
+PSTI_FN void psti_publish_covered(psti_pool_state *state, uint64_t covered, psti_mailbox *mailbox)
+{
+    state->covered = psti_max_u64(state->covered, covered);
+    psti_store_release_system_u64(&mailbox->covered, state->covered);
+}
+
+PSTI_FN uint64_t psti_read_covered(const psti_mailbox *mailbox)
+{
+    return psti_load_acquire_u64(&mailbox->covered);
+}
+
 /* Copies a slot; false, and no copy, when it was never written or was being written meanwhile. */
 PSTI_FN bool psti_read_slot(const psti_mailbox_slot *slot, pst_pool_status *status)
 {

@@ -110,10 +110,11 @@ PSTI_FN uint64_t psti_ready_word(uint64_t launch, uint32_t op, uint32_t copies)
 }
 
 /* Summed over the blocks of a launch, in the high half of arrive_out. The factor keeps launch
- * and op from making up for each other. */
-PSTI_FN uint32_t psti_launch_number(uint64_t launch, uint32_t op)
+ * and op from making up for each other. lost: the block took the step for lost; blocks of one launch
+ * that disagree about it must not add up. */
+PSTI_FN uint32_t psti_launch_number(uint64_t launch, uint32_t op, uint32_t lost)
 {
-    return (uint32_t)launch * 0x9e3779b1u + op;
+    return (uint32_t)launch * 0x9e3779b1u + op + (lost ? 0x85ebca6bu : 0);
 }
 
 PSTI_FN int64_t *psti_ticket_counts(psti_ticket_record *ticket)
@@ -121,16 +122,16 @@ PSTI_FN int64_t *psti_ticket_counts(psti_ticket_record *ticket)
     return (int64_t *)(ticket + 1);
 }
 
-PSTI_FN uint32_t *psti_ticket_table(psti_ticket_record *ticket, uint32_t num_counts)
+PSTI_FN uint32_t *psti_ticket_table(psti_ticket_record *ticket, uint32_t count_room)
 {
-    return (uint32_t *)(psti_ticket_counts(ticket) + num_counts);
+    return (uint32_t *)(psti_ticket_counts(ticket) + count_room);
 }
 
 /* Per place of the table the page that it is going to get, or none. */
-PSTI_FN uint32_t *psti_ticket_moving(psti_ticket_record *ticket, uint32_t num_counts,
+PSTI_FN uint32_t *psti_ticket_moving(psti_ticket_record *ticket, uint32_t count_room,
                                      uint64_t table_pages)
 {
-    return psti_ticket_table(ticket, num_counts) + table_pages;
+    return psti_ticket_table(ticket, count_room) + table_pages;
 }
 
 PSTI_FN uint64_t psti_free_pages(const psti_pool_state *state, uint32_t tier)
@@ -181,6 +182,12 @@ PSTI_FN void psti_forget_failure(psti_pool_state *state, const psti_ticket_recor
 {
     if (ticket->state == PSTI_TICKET_FAILED && ticket->epoch == state->epoch)
         state->failed_wanted -= ticket->num_pages;
+}
+
+/* Whether a stash fails without trying. */
+PSTI_FN bool psti_is_lost(const psti_pool_view *pool)
+{
+    return pool->fails_fast && !psti_load_relaxed_u32((const uint32_t *)&pool->status->step_valid);
 }
 
 PSTI_FN psti_ticket_state psti_ticket_now(const psti_ticket_record *ticket, uint32_t epoch)

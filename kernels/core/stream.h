@@ -5,13 +5,14 @@
 #include "kernels/core/fn.h"
 #include "kernels/core/layout.h"
 
-/* Rows of a tensor where its row space has `rows`. Cannot overflow: group creation has checked
+/* Rows of a tensor where its row space has `rows`. Cannot overflow: every call checks
  * capacity * num. */
 PSTI_FN uint64_t psti_tensor_rows(const psti_tensor *tensor, uint64_t rows)
 {
     if (tensor->num == tensor->den)
         return rows;
-    return (rows * tensor->num + tensor->den - 1) / tensor->den;
+    const uint32_t above = tensor->rounds_down ? 0 : tensor->den - 1;
+    return (rows * tensor->num + above) / tensor->den;
 }
 
 PSTI_FN uint64_t psti_tensor_bytes(const psti_tensor *tensor, uint64_t rows)
@@ -40,12 +41,58 @@ PSTI_FN unsigned char *psti_segment_base(const psti_tensor *tensor, uint32_t seg
     return tensor->base + segment * tensor->segment_stride;
 }
 
-/* A count as the caller wrote it. */
-PSTI_FN int64_t psti_user_count(const psti_space *space, uint32_t segment)
+PSTI_FN bool psti_is_packed(const psti_tensor *tensor)
 {
-    if (space->is_int64)
-        return ((const int64_t *)space->counts)[segment];
-    return ((const int32_t *)space->counts)[segment];
+    return tensor->row_stride == tensor->row_bytes;
+}
+
+PSTI_FN unsigned char *psti_row_address(const psti_tensor *tensor, uint32_t segment, uint64_t row)
+{
+    return psti_segment_base(tensor, segment) + row * tensor->row_stride;
+}
+
+/* The number of a row in the stream of rows that follow one another, without a division: of unit q
+ * where a row has per_row units, per_row + 2^14 above q, per_row below 2^14. Exact, as q times the
+ * error of the inverse stays below 2^31. */
+PSTI_FN uint32_t psti_row_inverse(uint32_t per_row)
+{
+    return (0x80000000u + per_row - 1) / per_row;
+}
+
+PSTI_FN uint32_t psti_row_of(uint32_t q, uint32_t inverse)
+{
+    return (uint32_t)((uint64_t)q * inverse >> 31);
+}
+
+/* A count as the caller wrote it; of a sum, one of those that are summed. */
+PSTI_FN int64_t psti_user_count(const psti_space *space, uint32_t idx)
+{
+    if (space->count_kind == PSTI_COUNT_INT32)
+        return ((const int32_t *)(uintptr_t)space->counts)[idx];
+    if (space->count_kind == PSTI_COUNT_INT64)
+        return ((const int64_t *)(uintptr_t)space->counts)[idx];
+    return (int64_t)space->counts;
+}
+
+/* The first negative count, else their sum, which stops at the first partial sum above the capacity.
+ * That one may be 2^63 and more and then is negative here, which does not fit either. */
+PSTI_FN int64_t psti_summed_count(const psti_space *space)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < space->num_summed; i++) {
+        const int64_t count = psti_user_count(space, i);
+        if (count < 0)
+            return count;
+        if (sum <= (uint64_t)space->capacity)
+            sum += (uint64_t)count;
+    }
+    return (int64_t)sum;
+}
+
+/* How many rows the segment has, as the caller wrote it. Sums are long: add them up once. */
+PSTI_FN int64_t psti_space_count(const psti_space *space, uint32_t segment)
+{
+    return space->num_summed ? psti_summed_count(space) : psti_user_count(space, segment);
 }
 
 PSTI_FN bool psti_count_fits(int64_t count, int64_t capacity)

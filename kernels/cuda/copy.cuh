@@ -6,10 +6,45 @@
 #include "kernels/cuda/block.cuh"
 
 #include "kernels/core/layout.h"
+#include "kernels/core/stream.h"
 
 /* policy: psti_evict_first, for what is loaded: nobody reads it again soon. kStreaming: stores go
  * into pages, which are not read soon either; else they come from pages. So the rows are the source
  * where kStreaming, else the destination. */
+
+/* Rows with gaps between them, less than a tile each. */
+struct row_span {
+    unsigned char *first; /* row */
+    uint64_t stride;
+    uint32_t row_bytes;
+    uint32_t skip; /* bytes of the first row that are not meant */
+};
+
+PSTI_DEVICE uint64_t alignment_of(const row_span &span)
+{
+    return (uint64_t)span.first | span.stride | span.row_bytes;
+}
+
+/* As words, which they are aligned to. */
+template <class Word> struct row_words {
+    unsigned char *first;
+    uint64_t stride;
+    uint32_t per_row, skip, inverse;
+
+    PSTI_DEVICE_METHOD void open(const row_span &span)
+    {
+        first = span.first;
+        stride = span.stride;
+        per_row = span.row_bytes / (uint32_t)sizeof(Word);
+        skip = span.skip / (uint32_t)sizeof(Word);
+        inverse = psti_row_inverse(per_row);
+    }
+    PSTI_DEVICE_METHOD Word *at(uint32_t w) const
+    {
+        const uint32_t row = psti_row_of(w + skip, inverse);
+        return (Word *)(first + row * stride) + (w + skip - row * per_row);
+    }
+};
 
 PSTI_DEVICE psti_vector load_word(const psti_vector *at, uint64_t policy)
 {
@@ -73,24 +108,65 @@ PSTI_DEVICE void copy_run_as(unsigned char *to, const unsigned char *from, uint3
         to[whole + threadIdx.x] = from[whole + threadIdx.x];
 }
 
-/* Of the rows, the side that may be unaligned. */
-template <bool kStreaming>
-PSTI_DEVICE uint64_t rows_address(const unsigned char *to, const unsigned char *from)
+/* Rows may have any address; the side of the page has one too behind a row of odd length. */
+PSTI_DEVICE uint64_t alignment_of(const unsigned char *to, const unsigned char *from)
 {
-    return (uint64_t)(kStreaming ? from : to);
+    return (uint64_t)to | (uint64_t)from;
 }
 
 template <bool kStreaming>
 PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, uint32_t bytes,
                           uint64_t policy)
 {
-    const uint64_t address = rows_address<kStreaming>(to, from);
-    if (address % sizeof(psti_vector) == 0)
+    const uint64_t alignment = alignment_of(to, from);
+    if (alignment % sizeof(psti_vector) == 0)
         copy_run_as<kStreaming, psti_vector>(to, from, bytes, policy);
-    else if (address % sizeof(uint32_t) == 0)
+    else if (alignment % sizeof(uint32_t) == 0)
         copy_run_as<kStreaming, uint32_t>(to, from, bytes, policy);
     else
         copy_run_as<kStreaming, unsigned char>(to, from, bytes, policy);
+}
+
+/* By the whole block, between a page and rows with gaps; kUnroll loads are in flight. */
+template <bool kStreaming, class Word, uint32_t kUnroll>
+PSTI_DEVICE void copy_rows_as(unsigned char *page, const row_span &span, uint32_t bytes,
+                              uint64_t policy)
+{
+    const uint32_t num_words = bytes / (uint32_t)sizeof(Word);
+    Word *packed = (Word *)page;
+    row_words<Word> rows;
+    rows.open(span);
+    uint32_t w = threadIdx.x;
+    for (; kUnroll > 1 && w + (kUnroll - 1) * blockDim.x < num_words; w += kUnroll * blockDim.x) {
+        Word held[kUnroll];
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; u++) {
+            const uint32_t word = w + u * blockDim.x;
+            held[u] = load_word(kStreaming ? rows.at(word) : packed + word, policy);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; u++) {
+            const uint32_t word = w + u * blockDim.x;
+            store_word<kStreaming>(kStreaming ? packed + word : rows.at(word), held[u]);
+        }
+    }
+#pragma unroll 1
+    for (; w < num_words; w += blockDim.x)
+        store_word<kStreaming>(kStreaming ? packed + w : rows.at(w),
+                               load_word(kStreaming ? rows.at(w) : packed + w, policy));
+}
+
+template <bool kStreaming, uint32_t kUnroll>
+PSTI_DEVICE void copy_rows(unsigned char *page, const row_span &span, uint32_t bytes,
+                           uint64_t policy)
+{
+    const uint64_t alignment = alignment_of(span);
+    if (alignment % sizeof(psti_vector) == 0)
+        copy_rows_as<kStreaming, psti_vector, kUnroll>(page, span, bytes, policy);
+    else if (alignment % sizeof(uint32_t) == 0)
+        copy_rows_as<kStreaming, uint32_t, 1>(page, span, bytes, policy);
+    else
+        copy_rows_as<kStreaming, unsigned char, 1>(page, span, bytes, policy);
 }
 
 /* By one thread: at most 16 bytes. */
@@ -98,13 +174,13 @@ template <bool kStreaming>
 PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, uint32_t bytes,
                             uint64_t policy)
 {
-    const uint64_t address = rows_address<kStreaming>(to, from);
+    const uint64_t alignment = alignment_of(to, from);
     uint32_t at = 0;
-    if (address % sizeof(psti_vector) == 0 && bytes == sizeof(psti_vector)) {
+    if (alignment % sizeof(psti_vector) == 0 && bytes == sizeof(psti_vector)) {
         store_word<kStreaming>((psti_vector *)to, psti_load_vector(from, policy));
         return;
     }
-    if (address % sizeof(uint32_t) == 0)
+    if (alignment % sizeof(uint32_t) == 0)
         for (; at + sizeof(uint32_t) <= bytes; at += sizeof(uint32_t))
             *(uint32_t *)(to + at) = *(const uint32_t *)(from + at);
     for (; at < bytes; at++)
@@ -114,6 +190,7 @@ PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, uint32
 /* Copies by the threads themselves. */
 template <bool kStreaming> struct direct_copier {
     static const bool kAsync = false;
+    static const bool kHasRows = true;
     uint64_t policy;
     PSTI_DEVICE_METHOD void open()
     {
@@ -122,6 +199,10 @@ template <bool kStreaming> struct direct_copier {
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
         copy_run<kStreaming>(to, from, bytes, policy);
+    }
+    PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)
+    {
+        copy_rows<kStreaming, 4>(page, span, bytes, policy);
     }
     PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
@@ -133,11 +214,10 @@ template <bool kStreaming> struct direct_copier {
 };
 
 /* Of rows that are not aligned to 16, where registers are dearer than time. */
-template <bool kStreaming>
 PSTI_DEVICE void copy_narrow(unsigned char *to, const unsigned char *from, uint32_t bytes)
 {
     uint32_t whole = 0;
-    if (rows_address<kStreaming>(to, from) % sizeof(uint32_t) == 0) {
+    if (alignment_of(to, from) % sizeof(uint32_t) == 0) {
         whole = bytes / (uint32_t)sizeof(uint32_t);
 #pragma unroll 1
         for (uint32_t w = threadIdx.x; w < whole; w += blockDim.x)
@@ -177,6 +257,23 @@ PSTI_DEVICE void zero_run(unsigned char *to, uint32_t bytes)
         psti_store_vector(to + head + w * sizeof(psti_vector), zero);
     if (whole + threadIdx.x < bytes)
         to[whole + threadIdx.x] = 0;
+}
+
+template <class Word> PSTI_DEVICE void zero_rows_as(const row_span &span, uint32_t bytes)
+{
+    row_words<Word> rows;
+    rows.open(span);
+#pragma unroll 1
+    for (uint32_t w = threadIdx.x; w < bytes / (uint32_t)sizeof(Word); w += blockDim.x)
+        store_word<false>(rows.at(w), Word());
+}
+
+PSTI_DEVICE void zero_rows(const row_span &span, uint32_t bytes)
+{
+    if (alignment_of(span) % sizeof(psti_vector) == 0)
+        zero_rows_as<psti_vector>(span, bytes);
+    else
+        zero_rows_as<unsigned char>(span, bytes);
 }
 
 #endif

@@ -64,6 +64,13 @@ void psti_host_resize(const void *opaque)
     psti_add_pages(state, args->num_pages);
 }
 
+void psti_host_slab(const void *opaque)
+{
+    const psti_slab_args *args = opaque;
+    for (uint32_t i = 0; i < args->num; i++)
+        psti_make_record(args, i);
+}
+
 void psti_host_step(const void *opaque)
 {
     const psti_control_args *args = opaque;
@@ -75,6 +82,7 @@ void psti_host_step(const void *opaque)
     for (uint32_t bucket = 0; bucket < PSTI_SKETCH_BUCKETS; bucket++)
         total += sketch[bucket];
     psti_sketch_quantiles(sketch, 0, PSTI_SKETCH_BUCKETS, 0, total, status);
+    psti_publish_covered(args->pool.state, args->covered, args->mailbox);
     psti_publish_status(status, args->mailbox);
     psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
 }
@@ -101,7 +109,7 @@ void psti_host_check(const void *opaque)
         psti_ticket_record *ticket = ticket_of(pool, i);
         if (!ticket || psti_ticket_now(ticket, state->epoch) != PSTI_TICKET_LIVE)
             continue;
-        const uint32_t *table = psti_ticket_table(ticket, ticket->num_counts);
+        const uint32_t *table = psti_ticket_table(ticket, ticket->count_room);
         const uint64_t pages = psti_min_u64(ticket->num_pages, ticket->table_pages);
         for (uint64_t page = 0; page < pages; page++) {
             const uint64_t owner = psti_owner_word(i, state->epoch, page);

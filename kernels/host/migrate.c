@@ -30,7 +30,7 @@ static void take_targets(migration *self, uint32_t *moving)
     const psti_move_args *args = self->args;
     const psti_pool_view *pool = &args->pool;
     const uint32_t from = psti_migrate_from(args->flags), to = psti_migrate_to(args->flags);
-    const uint32_t *table = psti_ticket_table(args->ticket, args->num_counts);
+    const uint32_t *table = psti_ticket_table(args->ticket, args->count_room);
     const uint64_t head = psti_load_relaxed_u64(&pool->state->head[to]);
     self->quota = psti_migrate_quota(args->budget, psti_free_pages(pool->state, to));
     for (uint64_t page = 0; page < args->ticket->num_pages; page++) {
@@ -54,7 +54,7 @@ static void copy_pages(const migration *self, const uint32_t *moving)
 {
     const psti_move_args *args = self->args;
     const psti_pool_view *pool = &args->pool;
-    const uint32_t *table = psti_ticket_table(args->ticket, args->num_counts);
+    const uint32_t *table = psti_ticket_table(args->ticket, args->count_room);
     const uint64_t page_bytes = (uint64_t)1 << pool->page_shift;
     for (uint64_t page = 0; page < args->ticket->num_pages; page++) {
         if (moving[page] == PSTI_ID_NONE)
@@ -72,7 +72,7 @@ static void free_sources(migration *self, const uint32_t *moving)
     const psti_move_args *args = self->args;
     const psti_pool_view *pool = &args->pool;
     const uint32_t from = psti_migrate_from(args->flags);
-    uint32_t *table = psti_ticket_table(args->ticket, args->num_counts);
+    uint32_t *table = psti_ticket_table(args->ticket, args->count_room);
     uint64_t tail = psti_load_relaxed_u64(&pool->state->tail[from]);
     for (uint64_t page = 0; page < args->ticket->num_pages; page++) {
         const uint64_t mine = psti_owner_word(args->ticket_index, self->epoch, page);
@@ -93,7 +93,7 @@ static void migrate(migration *self)
 {
     const psti_move_args *args = self->args;
     psti_pool_state *state = args->pool.state;
-    uint32_t *moving = psti_ticket_moving(args->ticket, args->num_counts, args->table_pages);
+    uint32_t *moving = psti_ticket_moving(args->ticket, args->count_room, args->table_pages);
     if (args->pool.concurrent)
         psti_lock(state);
     take_targets(self, moving);

@@ -15,6 +15,7 @@ typedef struct snapshot {
     uint64_t head[PSTI_TIERS];
     uint64_t tail[PSTI_TIERS];
     uint32_t epoch;
+    bool is_lost; /* a stash fails without trying */
 } snapshot;
 
 static inline uint64_t *launch_word(const psti_move_args *args)
@@ -32,6 +33,7 @@ static inline snapshot read_state(const psti_move_args *args)
         now.tail[tier] = psti_load_relaxed_u64(&state->tail[tier]);
     }
     now.epoch = psti_load_relaxed_u32(&state->epoch);
+    now.is_lost = psti_is_lost(&args->pool);
     return now;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_bench.py PAGESTASH_BENCH [Bench|Goals|Long]: what pagestash-bench and bench/goals.py say and how they
-end. No figure is judged."""
+"""test_bench.py PAGESTASH_BENCH [Bench|Goals|Compare|Long]: what pagestash-bench, bench/goals.py and
+bench/compare.py say and how they end. No figure is judged."""
 import json
 import os
 import pathlib
@@ -144,8 +144,12 @@ class Long(Bench):
         self.assertIn("mismatched bytes: 0", result.stdout)
         self.assertEqual({row["sweep"] for row in report["rows"]} |
                          {skip["sweep"] for skip in report["skipped"]},
-                         {"bytes", "page_size", "ring", "pattern", "tensors", "alignment",
+                         {"bytes", "page_size", "ring", "pattern", "tensors", "alignment", "pitch",
                           "num_sms", "backend"})
+        self.assertEqual({(row["row_bytes"], row["row_stride"]) for row in report["rows"]
+                          if row["sweep"] == "pitch"},
+                         {(rows, stride) for rows in (256, 1024, 4096)
+                          for stride in (rows, rows + 16, 2 * rows, 3 * rows)})
         self.assertEqual({row["bytes"] == 0 for row in report["rows"]
                           if row["pattern"] == "empty"}, {True})
 
@@ -169,6 +173,52 @@ class Goals(unittest.TestCase):
         result = run(sys.executable, str(BENCH / "goals.py"), str(data / "goals.json"))
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(result.stdout, (data / "goals.txt").read_text(encoding="ascii"))
+
+
+class Compare(unittest.TestCase):
+    """compare.py over two programs that measure nothing."""
+    PROGRAM = """#!{python}
+import json, sys
+calls = {calls}
+share = {share}
+if "--call-cost" in sys.argv:
+    rows, calls = [], [dict(row, ns_median=ns) for row, ns in calls]
+else:
+    assert sys.argv[sys.argv.index("--bytes") + 1] == "64MiB", sys.argv
+    rows = [dict(op=op, state="cold", seconds_median=0.01, share_of_own_copy=share)
+            for op in ("stash", "restore")]
+    calls = []
+print(json.dumps(dict(rows=rows, call_cost=dict(rows=calls))))
+"""
+
+    def build(self, name, calls, share):
+        folder = self.folder / name / "bin"
+        folder.mkdir(parents=True)
+        program = folder / "pagestash-bench"
+        program.write_text(self.PROGRAM.format(python=sys.executable, calls=calls, share=share),
+                           encoding="ascii")
+        program.chmod(0o755)
+        return str(folder.parent)
+
+    def test_pairs(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        before = self.build("before", [({"tensors": 6}, 100)], 1.03)
+        after = self.build("after", [({"call": "stash", "tensors": 6}, 150),
+                                     ({"call": "take", "tensors": 6}, 40)], 1.0)
+        script = str(BENCH / "compare.py")
+        result = run(sys.executable, script, "--rounds", "2", before, after)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertRegex(result.stdout, r"(?m)^call +stash +6 tensors +100.000 +150.000 ns +1.500 ")
+        self.assertRegex(result.stdout, r"(?m)^call +take +6 tensors +- +40.000 ns$")
+        self.assertEqual(len(re.findall(r" 1.030 .*missed$", result.stdout, re.M)), 2)
+        result = run(sys.executable, script, "--rounds", "1", "--json", after, before)
+        self.assertEqual({row["ratio"] for row in json.loads(result.stdout)["rows"]
+                          if row["what"] != "call"}, {1 / 1.03})
+        result = run(sys.executable, script, before, str(self.folder))
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertRegex(result.stderr, r"^compare.py: .*pagestash-bench.*\n$")
 
 
 if __name__ == "__main__":

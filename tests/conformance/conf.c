@@ -121,11 +121,12 @@ ls_options conf_options(pst_pool_mode mode, uint64_t num_pages, uint64_t seed)
 
 static void place(shape *made)
 {
+    oracle_group *group = &made->group;
     uint64_t at = 64;
-    for (uint32_t t = 0; t < made->num_tensors; t++) {
-        const pst_row_space *space = &made->spaces[made->tensors[t].space];
-        made->tensors[t].base = (void *)(uintptr_t)at;
-        at += (uint64_t)space->capacity * made->tensors[t].row_bytes * oracle_num_segments(space);
+    for (uint32_t t = 0; t < group->num_tensors; t++) {
+        group->at[t] = at;
+        at +=
+            oracle_stride(group, t) * oracle_num_segments(&group->spaces[group->tensors[t].space]);
         at = (at + 79) / 16 * 16;
     }
     made->arena_bytes = (size_t)at + 64;
@@ -133,23 +134,23 @@ static void place(shape *made)
 
 shape conf_prefix_shape(uint32_t num_tensors, int64_t rows, uint64_t row_bytes)
 {
-    shape made = {.num_spaces = 1, .num_tensors = num_tensors};
-    made.spaces[0] =
+    shape made = {.group = {.num_spaces = 1, .num_tensors = num_tensors}};
+    made.group.spaces[0] =
         (pst_row_space){.kind = PST_ROWS_PREFIX, .count_type = PST_COUNT_INT32, .capacity = rows};
     for (uint32_t t = 0; t < num_tensors; t++)
-        made.tensors[t] = (pst_tensor){.row_bytes = row_bytes};
+        made.group.tensors[t] = (pst_tensor){.row_bytes = row_bytes};
     place(&made);
     return made;
 }
 
 shape conf_segments_shape(uint32_t segments, int64_t rows, uint64_t row_bytes)
 {
-    shape made = {.num_spaces = 1, .num_tensors = 1};
-    made.spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS,
-                                     .count_type = PST_COUNT_INT64,
-                                     .capacity = rows,
-                                     .num_segments = segments};
-    made.tensors[0] = (pst_tensor){.row_bytes = row_bytes};
+    shape made = {.group = {.num_spaces = 1, .num_tensors = 1}};
+    made.group.spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS,
+                                           .count_type = PST_COUNT_INT64,
+                                           .capacity = rows,
+                                           .num_segments = segments};
+    made.group.tensors[0] = (pst_tensor){.row_bytes = row_bytes};
     place(&made);
     return made;
 }

@@ -9,12 +9,25 @@ typedef struct scene {
     pst_stream stream, other; /* the first is captured */
     pst_event inside, outside;
     void *memory, *pinned;
+    pst_pool *pool;
+    pst_group *group;
 } scene;
 
 static bool open_scene(scene *self, const conf_run *conf)
 {
+    const pst_row_space space = {.capacity = 4, .count_type = PST_COUNT_INT64};
+    const pst_tensor tensor = {.row_bytes = 16};
+    pst_group_config group = PST_GROUP_CONFIG_INIT;
+    pst_pool_config pool = PST_POOL_CONFIG_INIT;
+    pool.num_pages = 1;
+    pool.max_pages = 2;
+    group.spaces = &space;
+    group.tensors = &tensor;
+    group.num_spaces = group.num_tensors = 1;
     *self = (scene){.device = conf->device};
-    return pst_stream_create(self->device, &self->stream) == PST_OK &&
+    return pst_pool_create(self->device, &pool, &self->pool) == PST_OK &&
+           pst_group_create(&group, &self->group) == PST_OK &&
+           pst_stream_create(self->device, &self->stream) == PST_OK &&
            pst_stream_create(self->device, &self->other) == PST_OK &&
            pst_event_create(self->device, &self->inside) == PST_OK &&
            pst_event_create(self->device, &self->outside) == PST_OK &&
@@ -26,6 +39,8 @@ static bool open_scene(scene *self, const conf_run *conf)
 
 static void close_scene(scene *self)
 {
+    CHECK_OK(pst_group_destroy(self->group));
+    CHECK_OK(pst_pool_destroy(self->pool));
     CHECK_OK(pst_device_free(self->device, self->memory));
     CHECK_OK(pst_device_free_pinned(self->device, self->pinned));
     CHECK_OK(pst_event_destroy(self->device, self->inside));
@@ -107,6 +122,25 @@ static pst_status call_pool(scene *self)
     return status != PST_OK ? status : pst_pool_destroy(pool);
 }
 
+static pst_status call_resize(scene *self)
+{
+    return pst_pool_resize(self->pool, 2, 0);
+}
+
+static pst_status call_ticket(scene *self)
+{
+    pst_ticket ticket = {0};
+    const pst_status status = pst_ticket_create(self->pool, self->group, &ticket);
+    return status != PST_OK ? status : pst_ticket_destroy(ticket);
+}
+
+static pst_status call_dirty(scene *self)
+{
+    pst_dirty *dirty = NULL;
+    const pst_status status = pst_dirty_create(self->device, self->group, false, &dirty);
+    return status != PST_OK ? status : pst_dirty_destroy(dirty);
+}
+
 static const struct {
     const char *name;
     pst_status (*call)(scene *self);
@@ -123,6 +157,9 @@ static const struct {
     {"elapsed", call_elapsed},
     {"wait for an event outside", call_wait_outside},
     {"pool create", call_pool},
+    {"pool resize", call_resize},
+    {"ticket create", call_ticket},
+    {"dirty words", call_dirty},
 };
 
 static void begin(scene *self)

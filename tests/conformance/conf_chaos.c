@@ -101,10 +101,11 @@ static void operate(conf_pair *self)
 {
     lockstep *ls = &self->ls;
     oracle_random *random = &self->random;
-    pst_ticket *ticket = ls->tickets[self->tickets[oracle_random_below(random, TICKETS)]];
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.pages = (pst_restore_pages)oracle_random_below(random, 2);
-    options.tail = (pst_restore_tail)oracle_random_below(random, 2);
+    pst_ticket ticket = ls->tickets[self->tickets[oracle_random_below(random, TICKETS)]];
+    pst_restore_options options =
+        ls_restore_options(&self->destination, (pst_restore_pages)oracle_random_below(random, 2),
+                           (pst_restore_tail)oracle_random_below(random, 3));
+    options.failed = (pst_restore_failed)oracle_random_below(random, 2);
     pst_migrate_options share = PST_MIGRATE_OPTIONS_INIT;
     share.max_pages = oracle_random_below(random, 4);
     share.share = share.max_pages > 0 ? PST_MIGRATE_UP_TO : PST_MIGRATE_ALL;
@@ -128,10 +129,10 @@ static void operate(conf_pair *self)
     case 3:
     case 4:
     case 5:
-        LS_TRY(pst_ticket_stash(ticket, self->source.group, NULL, ls->stream));
+        LS_TRY(ls_enqueue_stash(ticket, &self->source, ls->stream));
         break;
     default:
-        LS_TRY(pst_ticket_restore(ticket, self->destination.group, &options, ls->stream));
+        LS_TRY(ls_enqueue_restore(ticket, &self->destination, &options, ls->stream));
     }
 }
 
@@ -141,17 +142,19 @@ static void adopt_segments(conf_pair *self)
 {
     lockstep *ls = &self->ls;
     oracle_group *model = &self->destination.model;
+    unsigned char *found = ls_scratch(ls, self->destination.arena_bytes);
+    LS_TRY(pst_device_copy(ls->device, found, self->destination.arena,
+                           self->destination.arena_bytes, ls->stream));
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
     for (uint32_t t = 0; t < model->num_tensors; t++) {
         const uint32_t segments = oracle_num_segments(&model->spaces[model->tensors[t].space]);
         for (uint32_t s = 0; s < segments; s++) {
-            const size_t at =
-                (size_t)((unsigned char *)model->tensors[t].base - self->destination.arena) +
-                s * oracle_stride(model, t);
-            LS_TRY(pst_device_copy(ls->device, model->image + at, self->destination.arena + at,
-                                   oracle_segment_bytes(model, t), ls->stream));
+            for (uint64_t i = 0; i < oracle_segment_bytes(model, t); i++) {
+                const uint64_t at = oracle_byte_at(model, t, s, i);
+                model->image[at] = found[at];
+            }
         }
     }
-    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
 }
 
 /* As if nothing had happened. */

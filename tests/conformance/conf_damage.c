@@ -198,7 +198,7 @@ DAMAGE(CountsAndPagesThatDisagreeCopyNothing)
         else
             words->head.num_pages = kind == 2 ? UINT64_MAX : PAGES - 1;
         write_ticket(self);
-        LS_TRY(pst_ticket_restore(ls->tickets[self->tickets[0]], self->destination.group, NULL,
+        LS_TRY(ls_enqueue_restore(ls->tickets[self->tickets[0]], &self->destination, NULL,
                                   ls->stream));
         oracle_fault(ls->oracle, PST_FAULT_DAMAGED, self->tickets[0], 0);
         words->counts[0] = ROWS;
@@ -236,7 +236,7 @@ static void restore_both(conf_pair *self)
     keep.pages = PST_RESTORE_KEEP;
     for (int i = 0; i < 2; i++) {
         const uint32_t ticket = self->tickets[i];
-        LS_TRY(pst_ticket_restore(ls->tickets[ticket], self->destination.group, &keep, ls->stream));
+        LS_TRY(ls_enqueue_restore(ls->tickets[ticket], &self->destination, &keep, ls->stream));
         oracle_restore(ls->oracle, ticket, &self->destination.model, PST_RESTORE_KEEP,
                        PST_TAIL_UNTOUCHED);
         ls_group_compare(ls, &self->destination);
@@ -251,7 +251,7 @@ static void stash_from_damaged(conf_pair *self, uint32_t id)
     ticket_words *words = &ls->words_of[third];
     damage_ring(self, 1, id);
     ls_group_fill(ls, &self->source, &self->random);
-    LS_TRY(pst_ticket_stash(ls->tickets[third], self->source.group, NULL, ls->stream));
+    LS_TRY(ls_enqueue_stash(ls->tickets[third], &self->source, ls->stream));
     LS_TRY(ticket_words_read(ls->tickets[third], words, ls->stream));
     LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
     CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
@@ -299,7 +299,7 @@ DAMAGE(OwnedPageInTheRingIsNotWritten)
     LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
     const void *page = view->pages[0] + ((size_t)id << view->page_shift);
     LS_TRY(pst_device_copy(ls->device, before, page, sizeof(before), ls->stream));
-    LS_TRY(pst_ticket_stash(ls->tickets[third], self->source.group, NULL, ls->stream));
+    LS_TRY(ls_enqueue_stash(ls->tickets[third], &self->source, ls->stream));
     LS_TRY(pst_device_copy(ls->device, after, page, sizeof(after), ls->stream));
     LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
     CHECK(memcmp(before, after, sizeof(before)) == 0);

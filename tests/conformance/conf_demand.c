@@ -8,12 +8,12 @@ enum { SPACES = 6, TENSORS = (1 << SPACES) - 1, TICKETS = 4, STEPS = 240 };
 static shape binary_shape(void)
 {
     shape made = conf_prefix_shape(TENSORS, 1, 16);
-    made.num_spaces = SPACES;
+    made.group.num_spaces = SPACES;
     for (uint32_t i = 1; i < SPACES; i++)
-        made.spaces[i] = made.spaces[0];
+        made.group.spaces[i] = made.group.spaces[0];
     for (uint32_t i = 0, t = 0; i < SPACES; i++)
         for (uint32_t n = 0; n < 1u << i; n++)
-            made.tensors[t++].space = i;
+            made.group.tensors[t++].space = i;
     return made;
 }
 

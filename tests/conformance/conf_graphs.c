@@ -1,6 +1,8 @@
 /* Capture and replay: graphs hold what they use, and read counts when they run. */
 #include "tests/conformance/conf.h"
 
+#include <stdlib.h>
+
 enum { LAYERS = 3, POOL_PAGES = 120 };
 
 typedef struct scene {
@@ -9,6 +11,7 @@ typedef struct scene {
     ls_group sources[LAYERS];
     ls_group destination; /* shared */
     uint32_t tickets[LAYERS];
+    int64_t *captured[LAYERS]; /* counts at capture, of which a graph keeps those of the host's */
 } scene;
 
 static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode, shape_theme theme)
@@ -24,6 +27,9 @@ static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode, shape_
         ls_group_make(&self->ls, &like, &self->random, &self->sources[i]);
         self->tickets[i] = ls_ticket_make(&self->ls, &self->sources[i]);
         ls_group_random_counts(&self->ls, &self->sources[i], COUNTS_RANDOM, &self->random);
+        const size_t inputs = oracle_all_inputs(&self->sources[i].model);
+        self->captured[i] = oracle_calloc(inputs, sizeof(int64_t));
+        memcpy(self->captured[i], self->sources[i].values, inputs * sizeof(int64_t));
     }
     ls_group_make(&self->ls, &other, &self->random, &self->destination);
     return !self->ls.failed;
@@ -32,33 +38,47 @@ static bool set_up(scene *self, const conf_run *conf, pst_pool_mode mode, shape_
 static void tear_down(scene *self)
 {
     lockstep *ls = &self->ls;
-    for (int i = 0; i < LAYERS; i++)
+    for (int i = 0; i < LAYERS; i++) {
         ls_group_free(ls, &self->sources[i]);
+        free(self->captured[i]);
+        self->captured[i] = NULL;
+    }
     ls_group_free(ls, &self->destination);
     ls_close(ls);
 }
 
-static pst_ticket *ticket_of(const scene *self, int layer)
+static pst_ticket ticket_of(const scene *self, int layer)
 {
     return self->ls.tickets[self->tickets[layer]];
+}
+
+/* New counts on the device. The oracle is given those of the host's as they were captured. */
+static void set_counts(scene *self, int layer, counts_kind kind)
+{
+    ls_group *source = &self->sources[layer];
+    const oracle_group *model = &source->model;
+    ls_group_random_counts(&self->ls, source, kind, &self->random);
+    for (uint32_t i = 0; i < model->num_spaces; i++)
+        if (model->spaces[i].count_type == PST_COUNT_HOST)
+            source->values[oracle_first_input(model, i)] =
+                self->captured[layer][oracle_first_input(model, i)];
 }
 
 static pst_graph *capture_stash(scene *self, int layer)
 {
     lockstep *ls = &self->ls;
     conf_graph_begin(ls);
-    LS_TRY(pst_ticket_stash(ticket_of(self, layer), self->sources[layer].group, NULL, ls->stream));
+    LS_TRY(ls_enqueue_stash(ticket_of(self, layer), &self->sources[layer], ls->stream));
     return conf_graph_end(ls);
 }
 
 static pst_graph *capture_restore(scene *self, int layer, pst_restore_tail tail)
 {
     lockstep *ls = &self->ls;
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.tail = tail;
+    const pst_restore_options options =
+        ls_restore_options(&self->destination, PST_RESTORE_CONSUME, tail);
     conf_graph_begin(ls);
-    LS_TRY(
-        pst_ticket_restore(ticket_of(self, layer), self->destination.group, &options, ls->stream));
+    LS_TRY(ls_enqueue_restore(ticket_of(self, layer), &self->destination, &options, ls->stream));
     return conf_graph_end(ls);
 }
 
@@ -95,7 +115,7 @@ static void change_counts(scene *self, int layer)
         oracle_random_one_in(&self->random, 5)
             ? (counts_kind)oracle_random_in(&self->random, COUNTS_GOOD, COUNTS_KINDS - 1)
             : (counts_kind)oracle_random_below(&self->random, COUNTS_GOOD);
-    ls_group_random_counts(&self->ls, &self->sources[layer], kind, &self->random);
+    set_counts(self, layer, kind);
     if (oracle_random_one_in(&self->random, 3))
         ls_group_fill(&self->ls, &self->sources[layer], &self->random);
 }
@@ -167,17 +187,16 @@ CONFORMANCE(Graphs, WholeStepWithCountsOverwrittenInside)
     pst_graph_info info = {0};
     conf_graph_begin(ls);
     for (int i = 0; i < LAYERS; i++) {
-        const ls_group *source = &self.sources[i];
-        LS_TRY(pst_ticket_stash(ticket_of(&self, i), source->group, NULL, ls->stream));
+        ls_group *source = &self.sources[i];
+        LS_TRY(ls_enqueue_stash(ticket_of(&self, i), source, ls->stream));
         LS_TRY(pst_device_fill(ls->device, source->counts, 0xff, source->counts_bytes, ls->stream));
         LS_TRY(pst_device_fill(ls->device, source->arena, 0x3c, source->arena_bytes, ls->stream));
     }
     for (int i = LAYERS - 1; i >= 0; i--) {
-        LS_TRY(pst_group_mark_dirty(self.destination.group, ls->stream));
-        pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-        options.tail = PST_TAIL_ZERO;
-        LS_TRY(
-            pst_ticket_restore(ticket_of(&self, i), self.destination.group, &options, ls->stream));
+        const pst_restore_options options =
+            ls_restore_options(&self.destination, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+        LS_TRY(pst_dirty_mark(self.destination.dirty, ls->stream));
+        LS_TRY(ls_enqueue_restore(ticket_of(&self, i), &self.destination, &options, ls->stream));
         /* to look at each layer's rows afterwards */
         LS_TRY(pst_device_copy(ls->device, self.sources[i].arena, self.destination.arena,
                                self.sources[i].arena_bytes < self.destination.arena_bytes
@@ -193,7 +212,7 @@ CONFORMANCE(Graphs, WholeStepWithCountsOverwrittenInside)
     for (uint32_t step = 0; step < 1 + conf_cases(conf, 30); step++) {
         for (int i = 0; i < LAYERS; i++) {
             ls_group_fill(ls, &self.sources[i], &self.random);
-            ls_group_random_counts(ls, &self.sources[i], COUNTS_RANDOM, &self.random);
+            set_counts(&self, i, COUNTS_RANDOM);
         }
         launch(ls, graph);
         for (int i = 0; i < LAYERS; i++) {
@@ -253,12 +272,12 @@ CONFORMANCE(Graphs, ExternalEventsOrderSeparateGraphs)
     CHECK_OK(pst_stream_create(ls->device, &backward));
     CHECK_OK(pst_event_create(ls->device, &stashed));
     CHECK_OK(pst_graph_begin(ls->device, forward));
-    CHECK_OK(pst_ticket_stash(ticket_of(&self, 0), self.sources[0].group, NULL, forward));
+    CHECK_OK(ls_enqueue_stash(ticket_of(&self, 0), &self.sources[0], forward));
     CHECK_OK(pst_event_record_external(ls->device, stashed, forward));
     CHECK_OK(pst_graph_end(ls->device, forward, &graphs[0]));
     CHECK_OK(pst_graph_begin(ls->device, backward));
     CHECK_OK(pst_event_wait_external(ls->device, stashed, backward));
-    CHECK_OK(pst_ticket_restore(ticket_of(&self, 0), self.destination.group, NULL, backward));
+    CHECK_OK(ls_enqueue_restore(ticket_of(&self, 0), &self.destination, NULL, backward));
     CHECK_OK(pst_graph_end(ls->device, backward, &graphs[1]));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(pst_graph_get_info(graphs[i], &info));
@@ -306,10 +325,10 @@ CONFORMANCE(Graphs, EventsOrderTheStreamsOfAnOrderedPool)
             pst_stream stream = streams[op % 2];
             if (op > 0)
                 CHECK_OK(pst_event_wait(ls->device, events[(op + 1) % 2], stream));
-            CHECK_OK(op < LAYERS ? pst_ticket_stash(ticket_of(&self, layer),
-                                                    self.sources[layer].group, NULL, stream)
-                                 : pst_ticket_restore(ticket_of(&self, layer),
-                                                      self.destination.group, NULL, stream));
+            CHECK_OK(
+                op < LAYERS
+                    ? ls_enqueue_stash(ticket_of(&self, layer), &self.sources[layer], stream)
+                    : ls_enqueue_restore(ticket_of(&self, layer), &self.destination, NULL, stream));
             CHECK_OK(pst_event_record(ls->device, events[op % 2], stream));
         }
         CHECK_OK(pst_event_wait(ls->device, events[1], streams[0]));

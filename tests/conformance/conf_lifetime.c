@@ -15,7 +15,7 @@ static bool set_up(conf_pair *self, const conf_run *conf, pst_pool_mode mode, sh
     return !self->ls.failed;
 }
 
-static pst_ticket *ticket_of(const conf_pair *self)
+static pst_ticket ticket_of(const conf_pair *self)
 {
     return self->ls.tickets[self->tickets[0]];
 }
@@ -24,18 +24,17 @@ typedef pst_status (*enqueue_fn)(conf_pair *self, pst_stream stream);
 
 static pst_status enqueue_stash(conf_pair *self, pst_stream stream)
 {
-    return pst_ticket_stash(ticket_of(self), self->source.group, NULL, stream);
+    return ls_enqueue_stash(ticket_of(self), &self->source, stream);
 }
 static pst_status enqueue_restore(conf_pair *self, pst_stream stream)
 {
-    return pst_ticket_restore(ticket_of(self), self->destination.group, NULL, stream);
+    return ls_enqueue_restore(ticket_of(self), &self->destination, NULL, stream);
 }
 static pst_status enqueue_zeroing(conf_pair *self, pst_stream stream)
 {
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.tail = PST_TAIL_ZERO;
-    options.pages = PST_RESTORE_KEEP;
-    return pst_ticket_restore(ticket_of(self), self->destination.group, &options, stream);
+    const pst_restore_options options =
+        ls_restore_options(&self->destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+    return ls_enqueue_restore(ticket_of(self), &self->destination, &options, stream);
 }
 static pst_status enqueue_release(conf_pair *self, pst_stream stream)
 {
@@ -90,15 +89,14 @@ CONFORMANCE(Lifetime, WhatAGraphUsesCannotBeDestroyed)
     LS_TRY(enqueue_stash(&self, ls->stream));
     pst_graph *first = conf_graph_end(ls);
     conf_graph_begin(ls);
-    LS_TRY(enqueue_restore(&self, ls->stream));
+    LS_TRY(enqueue_zeroing(&self, ls->stream));
     pst_graph *second = conf_graph_end(ls);
     CHECK_STATUS(pst_pool_destroy(ls->pool), PST_E_BUSY);
     CHECK_MSG(strstr(pst_last_message(), "2 tickets and 2 captured graphs"), "%s",
               pst_last_message());
     CHECK_STATUS(pst_ticket_destroy(ticket_of(&self)), PST_E_BUSY);
     CHECK_MSG(strstr(pst_last_message(), "2 captured graphs"), "%s", pst_last_message());
-    CHECK_STATUS(pst_group_destroy(self.source.group), PST_E_BUSY);
-    CHECK_STATUS(pst_group_destroy(self.destination.group), PST_E_BUSY);
+    CHECK_STATUS(pst_dirty_destroy(self.destination.dirty), PST_E_BUSY);
     ls_ticket_free(ls, self.tickets[1]);
     conf_graph_destroy(ls, first);
     CHECK_STATUS(pst_pool_destroy(ls->pool), PST_E_BUSY);

@@ -166,11 +166,11 @@ CONFORMANCE(Migrate, ReplaysWithNewCounts)
     if (!set_up(&self, conf, &options))
         return;
     lockstep *ls = &self.ls;
-    pst_ticket *ticket = ls->tickets[self.tickets[0]];
+    pst_ticket ticket = ls->tickets[self.tickets[0]];
     CHECK_OK(pst_graph_begin(conf->device, ls->stream));
-    CHECK_OK(pst_ticket_stash(ticket, self.source.group, NULL, ls->stream));
+    CHECK_OK(ls_enqueue_stash(ticket, &self.source, ls->stream));
     CHECK_OK(pst_ticket_demote(ticket, NULL, ls->stream));
-    CHECK_OK(pst_ticket_restore(ticket, self.destination.group, NULL, ls->stream));
+    CHECK_OK(ls_enqueue_restore(ticket, &self.destination, NULL, ls->stream));
     CHECK_OK(pst_graph_end(conf->device, ls->stream, &graph));
     for (int64_t num_pages = 1; num_pages <= FULL && !ls->failed; num_pages++) {
         const int64_t rows = num_pages * ROWS / FULL;
@@ -196,7 +196,7 @@ CONFORMANCE(Migrate, NeedsAHostTier)
     const ls_options options = conf_options(PST_POOL_ORDERED, FULL, 1);
     if (!set_up(&self, conf, &options))
         return;
-    pst_ticket *ticket = self.ls.tickets[self.tickets[0]];
+    pst_ticket ticket = self.ls.tickets[self.tickets[0]];
     CHECK_STATUS(pst_ticket_demote(ticket, NULL, self.ls.stream), PST_E_INVALID);
     CHECK_STATUS(pst_ticket_promote(ticket, NULL, self.ls.stream), PST_E_INVALID);
     conf_pair_close(&self);

@@ -53,8 +53,8 @@ static void refuse_and_mend(scene *self)
     const uint32_t state_before = words[ticket].head.state;
     CHECK_MSG(ls->words.status.flags & PST_FLAG_ORDER, "the overlap was not noticed");
     CHECK_EQ(ls->words.status.step_valid, 0);
-    LS_TRY(pst_ticket_stash(ls->tickets[ticket], self->groups[0].group, NULL, ls->stream));
-    LS_TRY(pst_ticket_restore(ls->tickets[ticket], self->groups[0].group, &keep, ls->stream));
+    LS_TRY(ls_enqueue_stash(ls->tickets[ticket], &self->groups[0], ls->stream));
+    LS_TRY(ls_enqueue_restore(ls->tickets[ticket], &self->groups[0], &keep, ls->stream));
     LS_TRY(pst_ticket_release(ls->tickets[ticket], ls->stream));
     LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
     LS_TRY(ticket_words_read(ls->tickets[ticket], &words[ticket], ls->stream));
@@ -77,7 +77,7 @@ static void refuse_and_mend(scene *self)
 /* ---- two threads in an ordered pool ---- */
 
 typedef struct rogue {
-    const scene *scene;
+    scene *scene;
     int number;
     uint32_t *stop;
     pst_status status;
@@ -86,15 +86,15 @@ typedef struct rogue {
 static void *break_the_rules(void *opaque)
 {
     rogue *self = opaque;
-    const lockstep *ls = &self->scene->ls;
-    pst_ticket *ticket = ls->tickets[self->scene->tickets[self->number]];
-    pst_group *group = self->scene->groups[self->number].group;
+    lockstep *ls = &self->scene->ls;
+    pst_ticket ticket = ls->tickets[self->scene->tickets[self->number]];
+    ls_group *group = &self->scene->groups[self->number];
     pst_stream stream = NULL;
     self->status = pst_stream_create(ls->device, &stream);
     while (self->status == PST_OK && !__atomic_load_n(self->stop, __ATOMIC_ACQUIRE)) {
-        self->status = pst_ticket_stash(ticket, group, NULL, stream);
+        self->status = ls_enqueue_stash(ticket, group, stream);
         if (self->status == PST_OK)
-            self->status = pst_ticket_restore(ticket, group, NULL, stream);
+            self->status = ls_enqueue_restore(ticket, group, NULL, stream);
         if (self->status == PST_OK)
             self->status = pst_stream_synchronize(ls->device, stream);
     }
@@ -155,16 +155,16 @@ typedef struct nesting {
 static pst_status enqueue(scene *self, operation what, uint32_t i)
 {
     lockstep *ls = &self->ls;
-    pst_ticket *ticket = ls->tickets[self->tickets[i]];
+    pst_ticket ticket = ls->tickets[self->tickets[i]];
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
     options.pages = what == KEEP ? PST_RESTORE_KEEP : PST_RESTORE_CONSUME;
     if (what == STASH)
-        return pst_ticket_stash(ticket, self->groups[i].group, NULL, ls->stream);
+        return ls_enqueue_stash(ticket, &self->groups[i], ls->stream);
     if (what == RELEASE)
         return pst_ticket_release(ticket, ls->stream);
     if (what == DEMOTE)
         return pst_ticket_demote(ticket, NULL, ls->stream);
-    return pst_ticket_restore(ticket, self->groups[i].group, &options, ls->stream);
+    return ls_enqueue_restore(ticket, &self->groups[i], &options, ls->stream);
 }
 
 static void expect(scene *self, operation what, uint32_t i)

@@ -39,27 +39,37 @@ static void put(scene *self, uint64_t *word, uint64_t value)
     LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
 }
 
-static unsigned char *segment_image(const scene *self, uint32_t t, uint32_t s)
+static unsigned char *byte_image(const scene *self, uint32_t t, uint32_t s, uint64_t i)
 {
     const oracle_group *model = &self->group.model;
-    return model->image + ((unsigned char *)model->tensors[t].base - self->group.arena) +
-           s * oracle_stride(model, t);
+    return model->image + oracle_byte_at(model, t, s, i);
+}
+
+/* Rows of a segment; -1: the count, or one that is summed up, is not allowed. */
+static int64_t live_rows(const scene *self, uint32_t t, uint32_t s)
+{
+    const oracle_group *model = &self->group.model;
+    const uint32_t i = model->tensors[t].space;
+    const pst_row_space *space = &model->spaces[i];
+    const int64_t *values = self->group.values + oracle_first_input(model, i) + s;
+    int64_t rows = 0;
+    for (uint32_t n = 0; n < (space->kind == PST_ROWS_SUM ? space->num_segments : 1); n++) {
+        if (values[n] < 0 || values[n] > oracle_capacity(model, i) - rows)
+            return -1;
+        rows += values[n];
+    }
+    return rows;
 }
 
 static uint64_t live_bytes(const scene *self, uint32_t t, uint32_t s)
 {
-    const oracle_group *model = &self->group.model;
-    const pst_tensor *tensor = &model->tensors[t];
-    const int64_t rows = self->group.values[oracle_first_count(model, tensor->space) + s];
-    return oracle_rows(tensor, (uint64_t)rows) * tensor->row_bytes;
+    const pst_tensor *tensor = &self->group.model.tensors[t];
+    return oracle_rows(tensor, (uint64_t)live_rows(self, t, s)) * tensor->row_bytes;
 }
 
 static bool counts_are_good(const scene *self, uint32_t t, uint32_t s)
 {
-    const oracle_group *model = &self->group.model;
-    const pst_row_space *space = &model->spaces[model->tensors[t].space];
-    const int64_t rows = self->group.values[oracle_first_count(model, model->tensors[t].space) + s];
-    return rows >= 0 && rows <= space->capacity;
+    return live_rows(self, t, s) >= 0;
 }
 
 /* Fills, with both; where a count is bad nothing is written. */
@@ -67,11 +77,11 @@ static void fill(scene *self, const pst_pattern *pattern, uint64_t step)
 {
     lockstep *ls = &self->ls;
     const oracle_group *model = &self->group.model;
-    LS_TRY(pst_group_fill(self->group.group, pattern, ls->stream));
+    LS_TRY(pst_group_fill(ls->device, self->group.group, ls_at(&self->group), pattern, ls->stream));
     for (uint32_t t = 0; t < model->num_tensors; t++)
         for (uint32_t s = 0; s < oracle_num_segments(&model->spaces[model->tensors[t].space]); s++)
             for (uint64_t i = 0; counts_are_good(self, t, s) && i < live_bytes(self, t, s); i++)
-                segment_image(self, t, s)[i] = pattern_byte(pattern, step, t, s, i);
+                *byte_image(self, t, s, i) = pattern_byte(pattern, step, t, s, i);
     ls_group_compare(ls, &self->group);
 }
 
@@ -82,8 +92,8 @@ static uint64_t verify(scene *self, const pst_pattern *pattern, int tail)
     put(self, self->mismatches, 1000);
     LS_TRY(pst_device_copy(ls->device, self->group.arena, self->group.model.image,
                            self->group.arena_bytes, ls->stream));
-    LS_TRY(pst_group_verify(self->group.group, self->group.group, pattern, tail, self->mismatches,
-                            ls->stream));
+    LS_TRY(pst_group_verify(ls->device, self->group.group, ls_at(&self->group), pattern, tail,
+                            self->mismatches, ls->stream));
     LS_TRY(
         pst_device_copy(ls->device, &mismatches, self->mismatches, sizeof(mismatches), ls->stream));
     LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
@@ -100,7 +110,7 @@ static void spoil(scene *self, uint32_t times)
             &self->random, oracle_num_segments(&model->spaces[model->tensors[t].space]));
         const uint64_t bytes = live_bytes(self, t, s);
         if (bytes)
-            segment_image(self, t, s)[oracle_random_below(&self->random, bytes)] ^=
+            *byte_image(self, t, s, oracle_random_below(&self->random, bytes)) ^=
                 (unsigned char)oracle_random_in(&self->random, 1, 255);
     }
 }
@@ -113,7 +123,7 @@ static uint64_t tail_bytes_unlike(const scene *self, int value)
     for (uint32_t t = 0; t < model->num_tensors; t++)
         for (uint32_t s = 0; s < oracle_num_segments(&model->spaces[model->tensors[t].space]); s++)
             for (uint64_t i = live_bytes(self, t, s); i < oracle_segment_bytes(model, t); i++)
-                found += segment_image(self, t, s)[i] != value;
+                found += *byte_image(self, t, s, i) != value;
     return found;
 }
 
@@ -124,7 +134,7 @@ static uint64_t bytes_unlike_pattern(const scene *self, const pst_pattern *patte
     for (uint32_t t = 0; t < model->num_tensors; t++)
         for (uint32_t s = 0; s < oracle_num_segments(&model->spaces[model->tensors[t].space]); s++)
             for (uint64_t i = 0; i < live_bytes(self, t, s); i++)
-                found += segment_image(self, t, s)[i] != pattern_byte(pattern, step, t, s, i);
+                found += *byte_image(self, t, s, i) != pattern_byte(pattern, step, t, s, i);
     return found;
 }
 
@@ -158,6 +168,30 @@ CONFORMANCE(Pattern, FillsAndCountsEveryByte)
     }
 }
 
+/* Long enough that every thread comes round several times, in rows that no step is a multiple of. */
+CONFORMANCE(Pattern, RowsWithGapsAreCountedUp)
+{
+    static const uint64_t strides[] = {289, 290, 300, 4096};
+    static scene self;
+    const pst_pattern pattern = {.seed = 5, .key = 6};
+    shape like = conf_prefix_shape(1, 150, 289);
+    like.arena_bytes = 150 * 4096 + 128;
+    for (int i = 0; i < 4; i++) {
+        like.group.tensors[0].row_stride = strides[i];
+        self.random = oracle_random_seeded((uint64_t)i);
+        if (!set_up(&self, conf, &like, (uint64_t)i))
+            return;
+        const int64_t count = 149 - 40 * i;
+        ls_group_set_counts(&self.ls, &self.group, &count);
+        fill(&self, &pattern, 0);
+        CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY), 0);
+        CHECK_EQ(verify(&self, &pattern, 7), tail_bytes_unlike(&self, 7));
+        spoil(&self, 20);
+        CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY), bytes_unlike_pattern(&self, &pattern, 0));
+        tear_down(&self);
+    }
+}
+
 /* Nothing is written, and all bytes of the segment count as wrong. */
 CONFORMANCE(Pattern, BadCountsWriteNothingAndNeverVerify)
 {
@@ -179,12 +213,31 @@ CONFORMANCE(Pattern, BadCountsWriteNothingAndNeverVerify)
     tear_down(&self);
 }
 
-/* The counts may be those of another group: what was stashed from it, restored elsewhere. */
+/* The same of a sum: one number that is not allowed spoils it all. */
+CONFORMANCE(Pattern, BadSumsWriteNothingAndNeverVerify)
+{
+    static scene self;
+    shape like = conf_prefix_shape(2, 100, 33);
+    const pst_pattern pattern = {.seed = 1, .key = 2};
+    like.group.spaces[0].kind = PST_ROWS_SUM;
+    like.group.spaces[0].num_segments = 300;
+    self.random = oracle_random_seeded(1);
+    if (!set_up(&self, conf, &like, 0))
+        return;
+    for (int kind = 0; kind < COUNTS_KINDS; kind++) {
+        ls_group_random_counts(&self.ls, &self.group, (counts_kind)kind, &self.random);
+        fill(&self, &pattern, 0);
+        CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY), kind < COUNTS_GOOD ? 0 : 6600);
+    }
+    tear_down(&self);
+}
+
+/* The counts may be those that another group read: what was stashed from it, restored elsewhere. */
 CONFORMANCE(Pattern, CountsOfTheSourceServeTheDestination)
 {
     static scene self;
     const shape like = conf_prefix_shape(2, 50, 600);
-    shape other;
+    shape other = like;
     ls_group destination;
     const pst_pattern pattern = {.seed = 5, .key = 6};
     const int64_t rows = 31;
@@ -192,18 +245,21 @@ CONFORMANCE(Pattern, CountsOfTheSourceServeTheDestination)
     if (!set_up(&self, conf, &like, 0))
         return;
     lockstep *ls = &self.ls;
-    shape_like(&self.random, &like, false, &other);
     other.without_counts = true;
+    other.arena_bytes = shape_place(&self.random, SHAPE_UNALIGNED, SHAPE_SAME_ROOM, &other.group);
     ls_group_make(ls, &other, &self.random, &destination);
     ls_group_set_counts(ls, &self.group, &rows);
     put(&self, self.mismatches, 0);
-    LS_TRY(pst_group_verify(destination.group, self.group.group, &pattern, PST_VERIFY_ANY,
+    pst_buffers buffers = *ls_at(&destination);
+    CHECK_STATUS(pst_group_fill(ls->device, destination.group, &buffers, &pattern, ls->stream),
+                 PST_E_INVALID);
+    buffers.counts = ls_at(&self.group)->counts;
+    LS_TRY(pst_group_verify(ls->device, destination.group, &buffers, &pattern, PST_VERIFY_ANY,
                             self.mismatches, ls->stream));
     uint64_t before = 0;
     LS_TRY(pst_device_copy(ls->device, &before, self.mismatches, sizeof(before), ls->stream));
     LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
     CHECK(before > 2 * 31 * 600 / 2 && before <= 2 * 31 * 600); /* random bytes, all live ones */
-    CHECK_STATUS(pst_group_fill(destination.group, &pattern, ls->stream), PST_E_INVALID);
     ls_group_free(ls, &destination);
     tear_down(&self);
 }

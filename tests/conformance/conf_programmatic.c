@@ -67,8 +67,8 @@ static void stash(scene *self, int ticket)
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
     options.launch.programmatic = true;
-    CHECK_OK(pst_ticket_stash(self->ls.tickets[self->tickets[ticket]], self->source.group, &options,
-                              self->ls.stream));
+    CHECK_OK(pst_ticket_stash(self->ls.tickets[self->tickets[ticket]], self->source.group,
+                              ls_at(&self->source), &options, self->ls.stream));
 }
 
 static void enqueue_before(scene *self, before what)
@@ -113,8 +113,8 @@ static void enqueue(scene *self, before what)
     enqueue_before(self, what);
     stash(self, 0);
     enqueue_before(self, what);
-    CHECK_OK(pst_ticket_restore(self->ls.tickets[self->tickets[0]], self->destination.group,
-                                &options, self->ls.stream));
+    CHECK_OK(ls_enqueue_restore(self->ls.tickets[self->tickets[0]], &self->destination, &options,
+                                self->ls.stream));
     CHECK_OK(pst_ticket_release(self->ls.tickets[self->tickets[0]], self->ls.stream));
 }
 

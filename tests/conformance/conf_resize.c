@@ -99,7 +99,7 @@ CONFORMANCE(Resize, GraphsStayRight)
     ls_group_set_counts(ls, &self.source, &rows);
     CHECK_OK(pst_graph_begin(conf->device, ls->stream));
     CHECK_OK(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
-    CHECK_OK(pst_ticket_stash(ls->tickets[self.tickets[0]], self.source.group, NULL, ls->stream));
+    CHECK_OK(ls_enqueue_stash(ls->tickets[self.tickets[0]], &self.source, ls->stream));
     CHECK_OK(pst_graph_end(conf->device, ls->stream, &graph));
     for (uint64_t pages = 3; pages <= 4; pages++) {
         ls_resize(ls, pages, 0);
@@ -134,8 +134,8 @@ CONFORMANCE(Resize, PagesWithoutMemoryAreNotTouched)
         LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
         const int64_t rows = 4;
         ls_group_set_counts(ls, &self.source, &rows);
-        LS_TRY(pst_ticket_stash(ls->tickets[0], self.source.group, NULL, ls->stream));
-        LS_TRY(pst_ticket_restore(ls->tickets[0], self.destination.group, NULL, ls->stream));
+        LS_TRY(ls_enqueue_stash(ls->tickets[0], &self.source, ls->stream));
+        LS_TRY(ls_enqueue_restore(ls->tickets[0], &self.destination, NULL, ls->stream));
         LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
         CHECK_EQ(ls->words.status.fault, PST_FAULT_DAMAGED);
         CHECK_EQ(ls->words.status.fault_wanted, 39);

@@ -255,7 +255,7 @@ CONFORMANCE(Status, PollSeesWholePublications)
         const int64_t rows = (int64_t)(++step % 5) * 8;
         ls_group_set_counts(ls, &self.group, &rows);
         LS_TRY(pst_ticket_release(ls->tickets[self.first], ls->stream));
-        LS_TRY(pst_ticket_stash(ls->tickets[self.first], self.group.group, NULL, ls->stream));
+        LS_TRY(ls_enqueue_stash(ls->tickets[self.first], &self.group, ls->stream));
         LS_TRY(pst_pool_check(ls->pool, ls->stream));
         LS_TRY(pst_pool_step(ls->pool, ls->stream));
     }

@@ -12,6 +12,7 @@ static bool set_up(conf_pair *self, const conf_run *conf, const shape *like, boo
     destination.tail_is_zero = tail_is_zero;
     if (!conf_pair_open(self, conf, &options, like, &destination, 1))
         return false;
+    self->destination.model.names_dirty = true;
     ls_group_poison(&self->ls, &self->destination, 0xee);
     return !self->ls.failed;
 }
@@ -29,8 +30,7 @@ static void bring(conf_pair *self, int64_t rows, pst_restore_tail tail)
 static int64_t rows_of(const conf_pair *self, int64_t first, int value)
 {
     const oracle_group *model = &self->destination.model;
-    const unsigned char *base =
-        model->image + ((unsigned char *)model->tensors[0].base - self->destination.arena);
+    const unsigned char *base = model->image + model->at[0];
     int64_t row = first;
     for (; row < ROWS; row++)
         for (size_t byte = 0; byte < ROW_BYTES; byte++)
@@ -109,6 +109,44 @@ CONFORMANCE(Tail, KeptTicketClearsEachTime)
         ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
         CHECK_EQ(rows_of(&self, 25, 0), ROWS - 25);
     }
+    conf_pair_close(&self);
+}
+
+/* Up to the capacity, whatever was there, and beyond it nothing. */
+CONFORMANCE(Tail, ZeroAllNeedsNoDirtyWords)
+{
+    static conf_pair self;
+    const shape like = conf_prefix_shape(2, ROWS, ROW_BYTES);
+    if (!set_up(&self, conf, &like, true, 11))
+        return;
+    self.destination.model.names_dirty = false;
+    for (int64_t rows = 0; rows <= ROWS; rows += 16) {
+        ls_group_poison(&self.ls, &self.destination, 0xee);
+        bring(&self, rows, PST_TAIL_ZERO_ALL);
+        CHECK_EQ(rows_of(&self, 0, 0xbb), rows);
+        CHECK_EQ(rows_of(&self, rows, 0), ROWS - rows);
+    }
+    ls_group_poison(&self.ls, &self.destination, 0xee);
+    self.destination.model.capacities[0] = 40;
+    bring(&self, 10, PST_TAIL_ZERO_ALL);
+    CHECK_EQ(rows_of(&self, 10, 0), 30);
+    CHECK_EQ(rows_of(&self, 40, 0xee), ROWS - 40);
+    conf_pair_close(&self);
+}
+
+/* Words that are named are kept up to date, but do not say how far is cleared. */
+CONFORMANCE(Tail, ZeroAllKeepsDirtyWordsUpToDate)
+{
+    static conf_pair self;
+    const shape like = conf_prefix_shape(1, ROWS, ROW_BYTES);
+    if (!set_up(&self, conf, &like, true, 11))
+        return;
+    bring(&self, 30, PST_TAIL_ZERO_ALL);
+    CHECK_EQ(rows_of(&self, 30, 0), ROWS - 30);
+    ls_group_poison(&self.ls, &self.destination, 0xdd);
+    bring(&self, 10, PST_TAIL_ZERO); /* what the first left */
+    CHECK_EQ(rows_of(&self, 10, 0), 20);
+    CHECK_EQ(rows_of(&self, 30, 0xdd), ROWS - 30);
     conf_pair_close(&self);
 }
 

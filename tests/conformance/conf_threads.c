@@ -80,7 +80,12 @@ static void stash(worker *self, uint32_t ticket)
     ls_group_random_counts(ls, &self->source,
                            (counts_kind)oracle_random_below(&self->random, COUNTS_KINDS),
                            &self->random);
-    LS_TRY(pst_ticket_stash(ls->tickets[ticket], self->source.group, NULL, ls->stream));
+    if (!ls_host_counts_are_right(&self->source)) {
+        if (ls_enqueue_stash(ls->tickets[ticket], &self->source, ls->stream) != PST_E_INVALID)
+            LS_FAIL("a count of the host's that is wrong is not refused");
+        return;
+    }
+    LS_TRY(ls_enqueue_stash(ls->tickets[ticket], &self->source, ls->stream));
     oracle_stash(ls->oracle, ticket, &self->source.model, self->source.values);
     self->stashes++;
     compare_ticket(self, ticket, true);
@@ -89,11 +94,13 @@ static void stash(worker *self, uint32_t ticket)
 static void restore(worker *self, uint32_t ticket)
 {
     lockstep *ls = &self->ls;
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.pages = (pst_restore_pages)oracle_random_below(&self->random, 2);
-    options.tail = (pst_restore_tail)oracle_random_below(&self->random, 2);
-    LS_TRY(pst_ticket_restore(ls->tickets[ticket], self->destination.group, &options, ls->stream));
-    oracle_restore(ls->oracle, ticket, &self->destination.model, options.pages, options.tail);
+    pst_restore_options options = ls_restore_options(
+        &self->destination, (pst_restore_pages)oracle_random_below(&self->random, 2),
+        (pst_restore_tail)oracle_random_below(&self->random, 3));
+    options.failed = (pst_restore_failed)oracle_random_below(&self->random, 2);
+    LS_TRY(ls_enqueue_restore(ls->tickets[ticket], &self->destination, &options, ls->stream));
+    oracle_restore_as(ls->oracle, ticket, &self->destination.model, options.pages, options.tail,
+                      options.failed);
     compare_ticket(self, ticket, false);
     ls_group_compare(ls, &self->destination);
 }

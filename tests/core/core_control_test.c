@@ -2,6 +2,7 @@
 #include "tests/harness.h"
 
 #include "kernels/core/control.h"
+#include "kernels/core/mailbox.h"
 
 enum { PAGES = 5, HOST_PAGES = 3 };
 
@@ -196,4 +197,65 @@ PST_TEST(CoreControl, ConclusionCountsWrongAndLost)
     CHECK_EQ(self.status.check_errors, 2);
     psti_check_conclude(&self.view, 0, UINT64_MAX);
     CHECK_EQ(self.status.check_errors, UINT32_MAX);
+}
+
+/* ---- slabs of records ---- */
+
+PST_TEST(CoreControl, RecordsOfASlabAreEmptyAndInTheDirectory)
+{
+    enum { NUM = 3, ROOM = 5, TABLE = 6, STRIDE = 80 + ROOM * 8 + 32 };
+    _Alignas(8) unsigned char memory[NUM * STRIDE];
+    uint64_t directory[NUM + 1] = {1, 2, 3, 4};
+    fixture self;
+    set_up(&self);
+    memset(memory, 0xff, sizeof(memory));
+    self.view.tickets = directory;
+    const psti_slab_args args = {.pool = self.view,
+                                 .first_record = (uint64_t)(uintptr_t)memory,
+                                 .record_bytes = STRIDE,
+                                 .table_pages = TABLE,
+                                 .num = NUM,
+                                 .count_room = ROOM};
+    for (uint32_t i = 0; i < NUM; i++)
+        psti_make_record(&args, i);
+    for (uint32_t i = 0; i < NUM; i++) {
+        const psti_ticket_record expected = {.index = i, .count_room = ROOM, .table_pages = TABLE};
+        psti_ticket_record found;
+        memcpy(&found, memory + i * STRIDE, sizeof(found));
+        CHECK(memcmp(&found, &expected, sizeof(found)) == 0);
+        CHECK_EQ(directory[i], (uint64_t)(uintptr_t)memory + i * STRIDE);
+        CHECK_EQ(memory[i * STRIDE + sizeof(found)], 0xff); /* nothing behind the header */
+    }
+    CHECK_EQ(directory[NUM], 4);
+}
+
+/* ---- what a step covers ---- */
+
+PST_TEST(CoreControl, CoveredNeverGoesBack)
+{
+    fixture self;
+    psti_mailbox mailbox = {.covered = 0};
+    set_up(&self);
+    psti_publish_covered(&self.state, 9, &mailbox);
+    CHECK_EQ(psti_read_covered(&mailbox), 9);
+    psti_publish_covered(&self.state, 4, &mailbox); /* of a graph captured before */
+    CHECK_EQ(psti_read_covered(&mailbox), 9);
+    psti_publish_covered(&self.state, UINT64_MAX, &mailbox);
+    CHECK_EQ(psti_read_covered(&mailbox), UINT64_MAX);
+}
+
+/* ---- lost steps ---- */
+
+PST_TEST(CoreControl, AStepIsLostOnlyWherePoolsFailFast)
+{
+    fixture self;
+    set_up(&self);
+    self.status.step_valid = 1;
+    CHECK(!psti_is_lost(&self.view));
+    self.view.fails_fast = 1;
+    CHECK(!psti_is_lost(&self.view));
+    psti_record_fault(&self.view, PST_FAULT_EMPTY, 0, 0);
+    CHECK(psti_is_lost(&self.view));
+    self.view.fails_fast = 0;
+    CHECK(!psti_is_lost(&self.view));
 }

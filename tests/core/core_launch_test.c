@@ -44,11 +44,29 @@ PST_TEST(CoreLaunch, MixedBlocksDoNotAddUp)
                     for (uint64_t later = 0; later <= 8; later += 2) {
                         if (other == op && later == launch)
                             continue;
-                        const uint32_t mine = psti_launch_number(launch, op);
-                        const uint32_t theirs = psti_launch_number(later, other);
+                        const uint32_t mine = psti_launch_number(launch, op, 0);
+                        const uint32_t theirs = psti_launch_number(later, other, 0);
                         CHECK(mine != theirs);
                         CHECK((blocks - 1) * mine + theirs != blocks * mine);
                     }
+}
+
+/* Blocks of one launch that disagree about the step being lost, also beside those of another. */
+PST_TEST(CoreLaunch, BlocksThatDisagreeDoNotAddUp)
+{
+    for (uint32_t blocks = 2; blocks <= 2048; blocks++)
+        for (uint64_t launch = 0; launch <= 8; launch += 2) {
+            const uint32_t keeps = psti_launch_number(launch, 7, 0);
+            const uint32_t loses = psti_launch_number(launch, 7, 1);
+            for (uint32_t lost = 1; lost < blocks; lost *= 2) {
+                const uint32_t sum = (blocks - lost) * keeps + lost * loses;
+                CHECK(sum != blocks * keeps);
+                CHECK(sum != blocks * loses);
+            }
+            for (uint32_t other = 1; other <= 16; other++)
+                for (uint64_t later = 0; later <= 8; later += 2)
+                    CHECK(psti_launch_number(later, other, 0) != loses);
+        }
 }
 
 PST_TEST(CoreLaunch, WordsAreLaunchThenOp)
@@ -57,9 +75,9 @@ PST_TEST(CoreLaunch, WordsAreLaunchThenOp)
     CHECK_EQ(psti_launch_word(3, UINT32_MAX), 3 * TWO_32 + UINT32_MAX);
     CHECK_EQ(psti_ready_word(3, 5, 0), 6 * TWO_32 + 10);
     CHECK_EQ(psti_ready_word(3, 5, 1), 6 * TWO_32 + 11);
-    CHECK_EQ(psti_launch_number(0, 9), 9);
-    CHECK_EQ(psti_launch_number(TWO_32, 9), 9); /* 32 bits of the launch */
-    CHECK_EQ(psti_launch_number(2, 9) - psti_launch_number(1, 9), 0x9e3779b1u);
+    CHECK_EQ(psti_launch_number(0, 9, 0), 9);
+    CHECK_EQ(psti_launch_number(TWO_32, 9, 0), 9); /* 32 bits of the launch */
+    CHECK_EQ(psti_launch_number(2, 9, 0) - psti_launch_number(1, 9, 0), 0x9e3779b1u);
 }
 
 PST_TEST(CoreLaunch, OwnerWordsHoldThePlaceAboveTheTicket)

@@ -33,9 +33,10 @@ MAX_REGISTERS = {
 MIGRATE_REGISTERS = {"ldg": 96, "bulk": 80, "squeeze": 32}  # few blocks do for the link
 MAX_SQUEEZE_SPILLS = 416  # bytes, stores and loads
 LOADS_IN_FLIGHT = 4
-# The orders that tests/model/mailbox.cc is about: 0, fence, words, sequence; nothing else between.
+# The orders that tests/model/mailbox.cc is about: what is covered, 0, fence, words, sequence; nothing else
+# between.
 STORES = re.compile(r"\b((?:st|atom|red|fence|membar)\.[\w:.]+)")
-PUBLICATION = re.compile(r"st\.release\.sys\.u64 fence\.acq_rel\.sys "
+PUBLICATION = re.compile(r"st\.release\.sys\.u64 st\.release\.sys\.u64 fence\.acq_rel\.sys "
                          r"(st\.(relaxed|release)\.sys\.u64 )+st\.release\.sys\.u64")
 BULK = {  # of stash and restore alike, from sm_90
     "bulk loads": r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.",

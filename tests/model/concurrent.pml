@@ -42,7 +42,7 @@ inline decide_stash()
 {
     if
     :: state == LIVE -> todo = NOTHING
-    :: else -> decide_tiers()
+    :: else -> decide_pages()
     fi
 }
 
@@ -159,6 +159,7 @@ inline commit()
 #ifdef BUG_DECIDES_TIERS_APART
        head[DEVICE] = head_seen[DEVICE] + from_device;
 #endif
+       step_valid = false;
        set_ticket(FAILED, 0)
     :: todo == MOVE -> take_targets()
     :: else
@@ -238,7 +239,9 @@ inline agree()
        decide()
 #else
        ticket[t].ready / 2 == MY_WORD;
-#ifdef BUG_MOVE_STALE_SCRATCH
+#ifdef BUG_LOST_EACH_LOOKS
+       todo = (ticket[t].ready % 2 && !IS_LOST -> TAKE : NOTHING)
+#elif defined(BUG_MOVE_STALE_SCRATCH)
        todo = (ticket[t].ready % 2 || op != STASH -> (op == STASH -> TAKE : MOVE) : NOTHING)
 #else
        todo = (ticket[t].ready % 2 -> (op == STASH -> TAKE : MOVE) : NOTHING)

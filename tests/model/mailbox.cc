@@ -9,6 +9,8 @@
  *   publication sees the 0 in front of it when it reads the sequence again.
  * - last store of the sequence, release: who sees it sees the words.
  * - reader's loads of sequence and words, acquire: the other half of each of these.
+ * - covered, release, and its load, acquire: who sees a step's number may use what the operations
+ *   before that step used. Relaxed, both touch it at once.
  * - reader's second load of the sequence, relaxed: it stands behind acquire loads, and what is used
  *   was seen by an acquire load before. Acquire would add nothing.
  *
@@ -41,11 +43,27 @@ struct psti_mailbox_slot {
 
 struct psti_mailbox {
     psti_mailbox_slot slots[2];
+    uint64_t covered;
+};
+
+struct psti_pool_state {
+    uint64_t covered;
 };
 
 /* ---- what becomes of an atomic access in fn.h ---- */
 
-enum access { NONE, ZERO, FENCE, WORD, SEQUENCE, LOAD_SEQUENCE, LOAD_WORD, LOAD_AGAIN };
+enum access {
+    NONE,
+    ZERO,
+    FENCE,
+    WORD,
+    SEQUENCE,
+    COVERED,
+    LOAD_SEQUENCE,
+    LOAD_WORD,
+    LOAD_AGAIN,
+    LOAD_COVERED
+};
 
 struct variant {
     const char *name;
@@ -54,7 +72,11 @@ struct variant {
     access relaxed, absent;
 };
 
-enum { SLOT_WORDS = sizeof(psti_mailbox_slot) / 8, NUM_WORDS = 2 * SLOT_WORDS };
+enum {
+    SLOT_WORDS = sizeof(psti_mailbox_slot) / 8,
+    COVERED_WORD = 2 * SLOT_WORDS,
+    NUM_WORDS = COVERED_WORD + 1
+};
 
 const variant *now;
 psti_mailbox box; /* its addresses; what it holds is relacy's: */
@@ -79,7 +101,10 @@ rl::memory_order order_of(access what, int builtin)
 template <class Word> void model_store(Word *at, Word value, int builtin)
 {
     const uint64_t index = index_of(at);
-    const access what = index % SLOT_WORDS ? WORD : value ? SEQUENCE : ZERO;
+    const access what = index == COVERED_WORD ? COVERED
+                        : index % SLOT_WORDS  ? WORD
+                        : value               ? SEQUENCE
+                                              : ZERO;
     if (now->absent != what)
         cells[index].store(value, order_of(what, builtin), RL_INFO);
     if (what == ZERO && now->is_cuda && now->absent != FENCE)
@@ -89,7 +114,8 @@ template <class Word> void model_store(Word *at, Word value, int builtin)
 template <class Word> Word model_load(const Word *at, int builtin)
 {
     const uint64_t index = index_of(at);
-    const access what = index % SLOT_WORDS            ? LOAD_WORD
+    const access what = index == COVERED_WORD         ? LOAD_COVERED
+                        : index % SLOT_WORDS          ? LOAD_WORD
                         : builtin == __ATOMIC_RELAXED ? LOAD_AGAIN
                                                       : LOAD_SEQUENCE;
     if (what == now->absent)
@@ -157,7 +183,32 @@ template <unsigned kPublishers> struct scene : rl::test_suite<scene<kPublishers>
     }
 };
 
-template <unsigned kPublishers> rl::test_result_e search(rl::scheduler_type_e scheduler)
+/* Before each step an operation uses a ticket; the last thread uses what is covered. */
+struct lending : rl::test_suite<lending, 2> {
+    rl::atomic<uint64_t> words[NUM_WORDS];
+    rl::var<uint64_t> tickets[PUBLISHED + 1];
+    psti_pool_state state;
+
+    void before()
+    {
+        cells = words;
+        words[COVERED_WORD].store(0, rl::mo_relaxed, RL_INFO);
+        state.covered = 0;
+        tickets[0](RL_INFO) = 0;
+    }
+
+    void thread(unsigned index)
+    {
+        if (index == 1)
+            tickets[psti_read_covered(&box)](RL_INFO) = 0;
+        for (uint64_t step = 1; step <= PUBLISHED && index == 0; step++) {
+            tickets[step](RL_INFO) = step;
+            psti_publish_covered(&state, step, &box);
+        }
+    }
+};
+
+template <class Scene> rl::test_result_e search(rl::scheduler_type_e scheduler)
 {
     std::ostream silence(nullptr);
     rl::test_params params;
@@ -165,7 +216,7 @@ template <unsigned kPublishers> rl::test_result_e search(rl::scheduler_type_e sc
     params.iteration_count = RANDOM_EXECUTIONS; /* which the full search does not look at */
     params.output_stream = &silence;
     params.progress_stream = &silence;
-    rl::simulate<scene<kPublishers>>(params);
+    rl::simulate<Scene>(params);
     std::printf("%-30s %-22s %-18s %6llu executions\n", now->name, rl::format(scheduler),
                 rl::test_result_str(params.test_result),
                 static_cast<unsigned long long>(params.stop_iteration));
@@ -176,12 +227,16 @@ template <unsigned kPublishers> rl::test_result_e search(rl::scheduler_type_e sc
 bool check(const variant &how)
 {
     now = &how;
+    if (how.relaxed == COVERED || how.relaxed == LOAD_COVERED)
+        return search<lending>(rl::sched_full) == rl::test_result_data_race;
+    if (how.holds && search<lending>(rl::sched_full) != rl::test_result_success)
+        return false;
     const rl::test_result_e expected =
         how.holds ? rl::test_result_success : rl::test_result_user_assert_failed;
-    const bool full = search<1>(rl::sched_full) == expected;
+    const bool full = search<scene<1>>(rl::sched_full) == expected;
     if (full != how.holds)
         return full; /* found, or found where it holds */
-    return search<2>(rl::sched_random) == expected;
+    return search<scene<2>>(rl::sched_random) == expected;
 }
 
 constexpr variant variants[] = {
@@ -198,6 +253,8 @@ constexpr variant variants[] = {
     {"sequence loaded relaxed", false, false, LOAD_SEQUENCE, NONE},
     {"words loaded relaxed", false, false, LOAD_WORD, NONE},
     {"words loaded relaxed, CUDA", false, true, LOAD_WORD, NONE},
+    {"covered relaxed", false, false, COVERED, NONE},
+    {"covered loaded relaxed", false, false, LOAD_COVERED, NONE},
     {"sequence not loaded again", false, false, NONE, LOAD_AGAIN},
 };
 

@@ -6,8 +6,9 @@
 #define TWO_STREAMS 3  /* misuse: two unordered streams, each with its own ticket */
 #define SAME_TICKET 4  /* misuse: two unordered streams that use the same tickets */
 #define DAMAGED_RING 5 /* one stream; somebody writes into a ring */
+#define WRITTEN 6      /* misuse: step_valid is written while a stash runs */
 
-#if SCENARIO == PROPER || SCENARIO == DAMAGED || SCENARIO == DAMAGED_RING
+#if SCENARIO == PROPER || SCENARIO == DAMAGED || SCENARIO == DAMAGED_RING || SCENARIO == WRITTEN
 #define STREAMS 1
 #endif
 
@@ -15,6 +16,8 @@
 #define GOES_TO(k) \
     (moves & (1 << (k)) -> RING(TARGET, head_seen[TARGET] + MOVES_BELOW(k)) : NO_PAGE)
 #define TARGET_IS_MINE(k) (owner[GOES_TO(k)] == 0)
+
+#define EACH_DECIDES
 
 #include "pool.pml"
 #include "pages.pml"
@@ -29,7 +32,7 @@ inline decide()
        d_step {
            if
            :: state == LIVE -> todo = NOTHING
-           :: else -> decide_tiers()
+           :: else -> decide_pages()
            fi
        }
     :: MIGRATES_NOW ->
@@ -89,12 +92,19 @@ inline change_pages()
 /* By the last block, while the launch word is odd. */
 inline publish()
 {
+#ifdef BUG_FORM_BEFORE_VERDICT
+    if
+    :: op == STASH -> ticket[t].form = launched[s].form
+    :: else
+    fi;
+#endif
     if
     :: todo == TAKE ->
        take_pages();
        set_ticket(LIVE, n);
        publish_heads()
     :: todo == TOO_FEW ->
+       step_valid = false;
        set_ticket(FAILED, 0);
 #ifdef BUG_DECIDES_TIERS_APART
        head[DEVICE] = head_seen[DEVICE] + from_device
@@ -164,11 +174,19 @@ end:
 
 #if STREAMS > 1 || SCENARIO == PROPER
 #if SCENARIO == PROPER
+#ifdef FORMS
+#define RESTORES_OTHER_FORM \
+    (op == RESTORE && state_before == LIVE && ticket[t].stashed != launched[s].form)
+#else
+#define RESTORES_OTHER_FORM false
+#endif
+
 /* Pages of ticket t in each tier, and free ones. */
 inline look_before()
 {
     d_step {
         state_before = ticket[t].state;
+        lost_before = IS_LOST;
         free_before[DEVICE] = NUM_FREE(DEVICE);
         free_before[HOST] = NUM_FREE(HOST);
         pages_before[DEVICE] = 0;
@@ -194,19 +212,21 @@ inline check_one_operation()
     d_step {
         CHECK(!order);
         if
-        :: op == STASH && state_before != LIVE &&
+        :: op == STASH && state_before != LIVE && lost_before ->
+           CHECK(ticket[t].state == FAILED && LEFT(DEVICE) && LEFT(HOST))
+        :: op == STASH && state_before != LIVE && !lost_before &&
            want <= free_before[DEVICE] + free_before[HOST] ->
            CHECK(ticket[t].state == LIVE && ticket[t].num_pages == want);
            e = MIN(want - MIN(lead, free_before[HOST]), free_before[DEVICE]);
            CHECK(LEFT(DEVICE));
            e = want - e;
            CHECK(LEFT(HOST))
-        :: op == STASH && state_before != LIVE &&
+        :: op == STASH && state_before != LIVE && !lost_before &&
            want > free_before[DEVICE] + free_before[HOST] ->
            CHECK(ticket[t].state == FAILED && LEFT(DEVICE) && LEFT(HOST))
-        :: op == KEEP || (op == STASH && state_before == LIVE) ->
+        :: op == KEEP || (op == STASH && state_before == LIVE) || RESTORES_OTHER_FORM ->
            CHECK(ticket[t].state == state_before && LEFT(DEVICE) && LEFT(HOST))
-        :: op == RESTORE || op == RELEASE ->
+        :: (op == RESTORE && !RESTORES_OTHER_FORM) || op == RELEASE ->
            CHECK(ticket[t].state == EMPTY);
            e = pages_before[DEVICE];
            CHECK(CAME(DEVICE));
@@ -229,6 +249,7 @@ proctype stream(byte s)
 {
     byte t, want, lead, blocks, ops;
     byte free_before[2], pages_before[2];
+    bool lost_before;
     mtype op = STASH, state_before = EMPTY;
     do
     :: ops < (s == 0 -> OPS : OPS_OTHERS) ->
@@ -241,6 +262,12 @@ proctype stream(byte s)
        fi;
 #endif
        any_operation();
+#ifdef FAILS_FAST
+       if /* the step may end */
+       :: step_valid = true
+       :: skip
+       fi;
+#endif
 #if SCENARIO == PROPER
        look_before();
 #endif
@@ -251,6 +278,22 @@ proctype stream(byte s)
        ops++
     :: else -> break
     od;
+    streams_done++
+}
+#elif SCENARIO == WRITTEN
+proctype stream(byte s)
+{
+    enqueue(s, STASH, 0, 2, 0, GRID);
+    if
+    :: enqueue(s, RESTORE, 0, 0, 0, GRID)
+    :: skip
+    fi;
+    streams_done++
+}
+
+proctype others()
+{
+    step_valid = false;
     streams_done++
 }
 #endif
@@ -265,10 +308,20 @@ init
     any_tickets();
     strict = false;
 #endif
+#if SCENARIO == WRITTEN
+    strict = false;
+    run others();
+    run_streams();
+    streams_done == STREAMS + 1;
+    check_misuse(false)
+#else
     run_streams();
     streams_done == STREAMS;
+#endif
 #if SCENARIO == PROPER
+    of_form(0);
     enqueue(0, RESTORE, 0, 0, 0, GRID);
+    of_form(1);
     enqueue(0, RESTORE, 1, 0, 0, GRID);
     check_pages(false);
     check_rest();

@@ -23,6 +23,23 @@ inline decide_tiers()
     fi
 }
 
+/* In a pool that fails fast a stash of a step that has failed does not try. */
+#ifdef FAILS_FAST
+#define IS_LOST (!step_valid)
+#else
+#define IS_LOST false
+#endif
+
+/* Of a ticket that is not LIVE. */
+inline decide_pages()
+{
+    lost = IS_LOST;
+    if
+    :: lost -> todo = TOO_FEW
+    :: else -> decide_tiers()
+    fi
+}
+
 /* The id for place k of a stash. */
 #define RING_ID(k)                                              \
     ((k) < lead -> RING(HOST, head_seen[HOST] + (k)) :          \
@@ -143,10 +160,23 @@ inline give_back()
 
 /* ---- the ticket ---- */
 
+/* A ticket of another form stays as it is. */
+#ifdef FORMS
+#define HAS_OTHER_FORM (op != RELEASE && ticket[t].form != launched[s].form)
+#else
+#define HAS_OTHER_FORM false
+#endif
+#ifdef BUG_FORM_EMPTIES
+#define OF_OTHER_FORM CLEAR
+#else
+#define OF_OTHER_FORM NOTHING
+#endif
+
 inline plan_restore()
 {
     if
-    :: state == LIVE -> todo = (op == KEEP -> READ : RETURN)
+    :: state == LIVE && HAS_OTHER_FORM -> todo = OF_OTHER_FORM
+    :: state == LIVE && !HAS_OTHER_FORM -> todo = (op == KEEP -> READ : RETURN)
     :: else -> todo = (state == FAILED && op != KEEP -> CLEAR : NOTHING)
     fi
 }
@@ -158,5 +188,9 @@ inline set_ticket(new_state, pages)
         ticket[t].epoch = epoch;
         ticket[t].state = new_state;
         ticket[t].content = MY_CONTENT;
+#ifdef FORMS
+        ticket[t].form = launched[s].form;
+        ticket[t].stashed = launched[s].form;
+#endif
     }
 }

@@ -62,14 +62,21 @@ typedef ticket_t {
     byte launch;     /* odd while an operation on the ticket is finished */
     short arrive_in; /* launch word of the stash that has a leader */
     short ready;     /* launch word and decision of that leader */
+#ifdef FORMS
+    bit form; /* of the group that was stashed */
+#endif
     /* ghost */
     byte content;  /* what a restore must find in the pages */
+#ifdef FORMS
+    bit stashed; /* what `form` must be */
+#endif
     byte reserved; /* BUG_RESERVE_TAIL, of the device tier */
 };
 
 byte head[2], tail[2], epoch;
 byte pool_launch; /* ordered pools: odd while an operation is published */
 bool order;       /* the sticky ORDER flag */
+bool step_valid = true; /* false once a stash has failed, until the step ends */
 byte lock_next, lock_serving;
 byte ring[PAGES]; /* the device's ring, then the host's */
 byte owner[PAGES]; /* 0: free */
@@ -106,6 +113,9 @@ typedef launch_t {
     byte want; /* pages that a stash needs, or most that migrate; then 0: all */
     byte lead; /* of a stash: so many places prefer host pages */
     byte grid;
+#ifdef FORMS
+    bit form;
+#endif
     byte waiting; /* one bit per block that was not started yet */
     byte running; /* blocks that have not ended yet */
     /* ghost */
@@ -145,7 +155,7 @@ inline enqueue(q, operation, the_ticket, pages, first_on_host, blocks)
     byte t, grid, n, my_launch, head_seen[2], tail_seen[2], i, k, id, to, old;        \
     byte lead, from_device, moves; /* what was decided: pages.pml, migrate.pml */     \
     short sum;                                                                        \
-    bool mine;                                                                        \
+    bool mine, lost; /* lost: a stash fails without trying */                         \
     mtype op = STASH, state = EMPTY, todo = NOTHING
 
 /* Gives the block a slot, which it keeps until it ends, also while it waits for something. */
@@ -170,7 +180,7 @@ inline block_ends()
         /* forgotten, so that there are fewer states */
         t = 0; grid = 0; n = 0; my_launch = 0; i = 0; k = 0; id = 0; to = 0; old = 0; lead = 0;
         head_seen[DEVICE] = 0; head_seen[HOST] = 0; tail_seen[DEVICE] = 0; tail_seen[HOST] = 0;
-        from_device = 0; moves = 0; sum = 0; mine = false; op = STASH; state = EMPTY;
+        from_device = 0; moves = 0; sum = 0; mine = false; lost = false; op = STASH; state = EMPTY;
         todo = NOTHING;
     }
 }
@@ -182,7 +192,13 @@ inline block_ends()
 #else
 #define OP_NUMBER s
 #endif
-#define MY_TAG (my_launch + (64 << OP_NUMBER))    /* in the sum of the arrival word */
+/* Where each block decides, it counts what it decided about the step. */
+#if (defined(EACH_DECIDES) && !defined(BUG_LOST_NO_NUMBER)) || defined(BUG_LOST_LEADER_NUMBER)
+#define LOST_NUMBER (lost -> 1024 : 0)
+#else
+#define LOST_NUMBER 0
+#endif
+#define MY_TAG (my_launch + (64 << OP_NUMBER) + LOST_NUMBER) /* in the sum of the arrival word */
 #define MY_WORD (my_launch * 4 + (OP_NUMBER) + 1) /* in arrive_in and ready */
 
 /* ---- copying a tile: two steps, so that others can act in between. It begins with the read of
@@ -258,7 +274,7 @@ inline operation_is_complete()
 
 inline failure_is_justified()
 {
-    CHECK(todo != TOO_FEW || n > PAGES - num_held)
+    CHECK(todo != TOO_FEW || lost || n > PAGES - num_held)
 }
 
 /* ---- the arrival word: one acquire-release add by each block that is done; the last one has seen

@@ -123,6 +123,7 @@ inline reset_pool()
         od;
 #endif
         order = false;
+        step_valid = true;
         recorded = false;
         damage = false;
         strict = true;
@@ -154,6 +155,16 @@ inline check_misuse(lost)
 }
 
 /* ---- what streams do ---- */
+
+/* The first stream's next operation is of the form that the ticket has. */
+inline of_form(the_ticket)
+{
+#ifdef FORMS
+    launched[0].form = ticket[the_ticket].stashed
+#else
+    skip
+#endif
+}
 
 inline run_blocks()
 {
@@ -229,6 +240,12 @@ inline any_operation()
            :: op = RELEASE
            fi
         fi;
+#ifdef FORMS
+        if
+        :: launched[s].form = 0
+        :: op != RELEASE -> launched[s].form = 1
+        fi;
+#endif
         if
         :: blocks = 1
         :: op != RELEASE -> blocks = (s == 0 -> GRID : GRID_OTHERS)

@@ -57,6 +57,9 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
     config.max_host_pages = options->max_host_pages;
     config.mode = options->mode;
     config.scrub = options->scrub;
+    config.fails_fast = options->fails_fast;
+    config.slab_tickets = options->slab_tickets;
+    config.slab_counts = options->slab_tickets ? options->slab_counts : 0;
     config.max_tickets = ls->options.max_tickets;
     LS_TRY(pst_stream_create(device, &ls->stream));
     LS_TRY(pst_pool_create(device, &config, &ls->pool));
@@ -64,6 +67,7 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
         return false;
     ls->oracle = oracle_pool_create(config.page_bytes, options->num_pages, options->num_host_pages,
                                     config.max_tickets);
+    ls->oracle->fails_fast = options->fails_fast;
     pool_words_make(ls->pool, &ls->words);
     if (options->first_counter)
         turn_rings(ls);
@@ -76,10 +80,12 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
 void ls_close(lockstep *ls)
 {
     for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
-        if (ls->tickets[i] && ls->oracle->tickets[i].state == ORACLE_LIVE)
+        if (ls->tickets[i].id && ls->oracle->tickets[i].state == ORACLE_LIVE)
             ls_release(ls, i);
     for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
-        if (ls->tickets[i])
+        if (ls->tickets[i].id && ls->is_lent[i])
+            ls_ticket_give(ls, i);
+        else if (ls->tickets[i].id)
             ls_ticket_free(ls, i);
     LS_TRY(pst_pool_destroy(ls->failed ? NULL : ls->pool));
     LS_TRY(pst_stream_destroy(ls->device, ls->failed ? NULL : ls->stream));
@@ -88,20 +94,35 @@ void ls_close(lockstep *ls)
     free(ls->scratch);
 }
 
-uint32_t ls_ticket_make(lockstep *ls, const ls_group *group)
+/* ---- tickets ---- */
+
+static uint32_t note_ticket(lockstep *ls, pst_ticket ticket, bool is_lent)
 {
-    pst_ticket *ticket = NULL;
-    if (ls->failed)
-        return UINT32_MAX;
-    LS_TRY(pst_ticket_create(ls->pool, group->group, &ticket));
     const uint32_t index = pst_ticket_index(ticket);
-    if (!ticket || index >= ls->options.max_tickets || ls->tickets[index]) {
+    if (!ticket.id || index >= ls->options.max_tickets || ls->tickets[index].id) {
         LS_FAIL("no ticket, or a second ticket %" PRIu32, index);
         return UINT32_MAX;
     }
     ls->tickets[index] = ticket;
+    ls->is_lent[index] = is_lent;
     ticket_words_make(ticket, &ls->words_of[index]);
     return index;
+}
+
+static void drop_ticket(lockstep *ls, uint32_t ticket)
+{
+    ticket_words_free(&ls->words_of[ticket]);
+    ls->words_of[ticket] = (ticket_words){.num_counts = 0};
+    ls->tickets[ticket] = (pst_ticket){0};
+}
+
+uint32_t ls_ticket_make(lockstep *ls, const ls_group *group)
+{
+    pst_ticket ticket = {0};
+    if (ls->failed)
+        return UINT32_MAX;
+    LS_TRY(pst_ticket_create(ls->pool, group->group, &ticket));
+    return note_ticket(ls, ticket, false);
 }
 
 void ls_ticket_free(lockstep *ls, uint32_t ticket)
@@ -110,125 +131,56 @@ void ls_ticket_free(lockstep *ls, uint32_t ticket)
         return;
     LS_TRY(pst_ticket_destroy(ls->tickets[ticket]));
     oracle_forget(ls->oracle, ticket);
-    ticket_words_free(&ls->words_of[ticket]);
-    ls->words_of[ticket] = (ticket_words){.num_counts = 0};
-    ls->tickets[ticket] = NULL;
+    drop_ticket(ls, ticket);
 }
 
-/* ---- comparison ---- */
-
-static void compare_rings(lockstep *ls)
+uint32_t ls_ticket_take(lockstep *ls, bool may_be_busy)
 {
-    const pool_words *words = &ls->words;
-    const oracle_pool *oracle = ls->oracle;
-    LS_SAME(words->state.epoch, oracle->epoch, "epoch");
-    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        const uint64_t head = words->state.head[tier];
-        LS_SAME(words->state.tail[tier] - head, oracle->num_free[tier], "free pages of tier %u",
-                tier);
-        for (uint64_t i = 0; i < oracle->num_free[tier]; i++) {
-            const uint64_t slot = (head + i) % (ls->pool->view.ring_mask[tier] + 1ull);
-            LS_SAME(words->ring[tier][slot], oracle->free_ids[tier][i],
-                    "free id %" PRIu64 " of tier %u", i, tier);
-        }
-    }
+    pst_ticket ticket = {0};
+    if (ls->failed)
+        return UINT32_MAX;
+    const pst_status status = pst_ticket_take(ls->pool, ls->stream, &ticket);
+    if (status == PST_E_BUSY && may_be_busy)
+        return UINT32_MAX;
+    if (status != PST_OK)
+        LS_FAIL("pst_ticket_take: %s: %s", pst_status_name(status), pst_last_message());
+    return ls->failed ? UINT32_MAX : note_ticket(ls, ticket, true);
 }
 
-static void compare_ticket(lockstep *ls, uint32_t i)
+void ls_ticket_give(lockstep *ls, uint32_t ticket)
 {
-    const ticket_words *words = &ls->words_of[i];
-    const oracle_ticket *ticket = &ls->oracle->tickets[i];
-    const bool is_old = words->head.epoch != ls->words.state.epoch;
-    LS_SAME(is_old ? 0 : words->head.state, ticket->state, "state of ticket %u", i);
-    LS_SAME(words->head.index, i, "index of ticket %u", i);
-    if (ticket->state != ORACLE_EMPTY)
-        LS_SAME(words->head.num_pages, ticket->num_pages, "pages of ticket %u", i);
-    if (ticket->state != ORACLE_LIVE)
+    const pst_ticket handle = ls->tickets[ticket];
+    if (ls->failed)
         return;
-    uint64_t num_host = 0;
-    for (uint64_t page = 0; page < ticket->num_pages; page++)
-        num_host += ticket->ids[page] >> 31;
-    LS_SAME(words->head.num_host, num_host, "host pages of ticket %u", i);
-    for (uint32_t c = 0; c < words->num_counts; c++)
-        LS_SAME(words->counts[c], ticket->counts[c], "count %u of ticket %u", c, i);
-    for (uint64_t page = 0; page < ticket->num_pages; page++)
-        LS_SAME(words->table[page], ticket->table[page], "page %" PRIu64 " of ticket %u", page, i);
-}
-
-#define SAME_FIELD(field) LS_SAME(found->field, expected->field, "status " #field)
-
-static void compare_status(lockstep *ls, const pst_pool_status *found,
-                           const pst_pool_status *expected)
-{
-    SAME_FIELD(flags);
-    SAME_FIELD(step_valid);
-    SAME_FIELD(fault_state);
-    SAME_FIELD(fault);
-    SAME_FIELD(fault_ticket);
-    SAME_FIELD(fault_free[0]);
-    SAME_FIELD(fault_free[1]);
-    if (!ls->check_is_loose) {
-        SAME_FIELD(num_faults);
-        SAME_FIELD(check_errors);
-    }
-    if (!ls->check_is_loose && found->fault != PST_FAULT_CHECK)
-        SAME_FIELD(fault_wanted);
-    SAME_FIELD(high_water[0]);
-    SAME_FIELD(high_water[1]);
-    SAME_FIELD(demand_high_water);
-    for (int i = 0; i < 4; i++)
-        LS_SAME(found->demand_quantiles[i], expected->demand_quantiles[i],
-                "status demand_quantiles[%d]", i);
-    SAME_FIELD(step_demand);
-    SAME_FIELD(spilled_pages);
-    SAME_FIELD(offloaded_pages);
-    SAME_FIELD(displaced_pages);
-    SAME_FIELD(demoted_pages);
-    SAME_FIELD(promoted_pages);
-    SAME_FIELD(stranded_pages);
-    SAME_FIELD(in_use[0]);
-    SAME_FIELD(in_use[1]);
-    SAME_FIELD(steps);
-    SAME_FIELD(checks);
-    SAME_FIELD(epoch);
-    SAME_FIELD(struct_bytes);
-    SAME_FIELD(version);
-}
-
-/* Pages that the walk over the device's own words finds wrong, against what the oracle lost. */
-static void compare_conservation(lockstep *ls)
-{
-    if (ls->check_is_loose)
-        return;
-    LS_SAME(pool_words_violations(ls->pool, &ls->words, ls->words_of, LS_MAX_TICKETS),
-            oracle_lost_pages(ls->oracle), "violations of conservation");
-}
-
-void ls_compare(lockstep *ls)
-{
-    if (!ls->failed && !ls->skip_checks) {
-        LS_TRY(pst_pool_check(ls->pool, ls->stream));
-        oracle_check(ls->oracle);
-    }
-    for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
-        if (ls->tickets[i])
-            LS_TRY(ticket_words_read(ls->tickets[i], &ls->words_of[i], ls->stream));
-    if (!ls->failed)
-        LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
-    if (!ls->failed)
-        compare_status(ls, &ls->words.status, &ls->oracle->status);
-    if (!ls->failed)
-        compare_rings(ls);
-    for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
-        if (ls->tickets[i])
-            compare_ticket(ls, i);
-    if (!ls->failed)
-        compare_conservation(ls);
-    if (!ls->failed && ls->options.scrub)
-        ls_compare_free_pages(ls);
+    LS_TRY(pst_ticket_give(handle, ls->stream));
+    oracle_give(ls->oracle, ticket);
+    drop_ticket(ls, ticket);
+    if (!ls->failed && pst_ticket_index(handle) != UINT32_MAX)
+        LS_FAIL("the handle of ticket %" PRIu32 " is good after it was given back", ticket);
+    if (!ls->failed && pst_ticket_release(handle, ls->stream) != PST_E_INVALID)
+        LS_FAIL("a stale handle of ticket %" PRIu32 " is not refused", ticket);
+    ls_compare(ls);
 }
 
 /* ---- operations ---- */
+
+static void begin(lockstep *ls)
+{
+    ls->operation++;
+    if (ls->by_graph)
+        LS_TRY(pst_graph_begin(ls->device, ls->stream));
+}
+
+static void end(lockstep *ls)
+{
+    pst_graph *graph = NULL;
+    if (!ls->by_graph || ls->failed)
+        return;
+    LS_TRY(pst_graph_end(ls->device, ls->stream, &graph));
+    LS_TRY(pst_graph_launch(graph, ls->stream));
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+    LS_TRY(pst_graph_destroy(graph));
+}
 
 void ls_set_offload(lockstep *ls, uint32_t ticket, uint32_t num, uint32_t den)
 {
@@ -239,43 +191,89 @@ void ls_set_offload(lockstep *ls, uint32_t ticket, uint32_t num, uint32_t den)
     ls->oracle->tickets[ticket].host_den = den;
 }
 
+bool ls_host_counts_are_right(const ls_group *source)
+{
+    const oracle_group *model = &source->model;
+    for (uint32_t i = 0; i < model->num_spaces; i++) {
+        const int64_t count = source->values[oracle_first_input(model, i)];
+        if (model->spaces[i].count_type == PST_COUNT_HOST &&
+            (count < 0 || count > oracle_capacity(model, i)))
+            return false;
+    }
+    return true;
+}
+
+bool ls_fits(const lockstep *ls, uint32_t ticket, const ls_group *source)
+{
+    const ticket_words *words = &ls->words_of[ticket];
+    const psti_pool_view *view = &ls->pool->view;
+    const uint64_t most = (uint64_t)view->max_pages[0] + view->max_pages[1];
+    oracle_group at_capacity = source->model;
+    pst_group_usage usage;
+    for (uint32_t i = 0; i < at_capacity.num_spaces; i++)
+        at_capacity.spaces[i].capacity = oracle_capacity(&source->model, i);
+    oracle_measure(&at_capacity, NULL, ls->options.page_bytes, &usage);
+    return oracle_num_counts(&at_capacity) <= words->num_counts &&
+           (usage.pages < most ? usage.pages : most) <= words->table_pages;
+}
+
 void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.launch.num_sms = ls->num_sms;
     if (ls->failed)
         return;
-    ls->operation++;
-    LS_TRY(pst_ticket_stash(ls->tickets[ticket], source->group, &options, ls->stream));
-    oracle_stash(ls->oracle, ticket, &source->model, source->values);
+    const bool is_right = ls_host_counts_are_right(source) && ls_fits(ls, ticket, source);
+    options.launch.num_sms = ls->num_sms;
+    begin(ls);
+    const pst_status status =
+        pst_ticket_stash(ls->tickets[ticket], source->group, ls_at(source), &options, ls->stream);
+    ls_forget_call(source);
+    end(ls);
+    if (status != (is_right ? PST_OK : PST_E_INVALID))
+        LS_FAIL("pst_ticket_stash: %s: %s", pst_status_name(status), pst_last_message());
+    if (is_right)
+        oracle_stash(ls->oracle, ticket, &source->model, source->values);
     ls_compare(ls);
     if (!ls->failed)
         ls_compare_pages(ls, ticket);
     ls_group_compare(ls, source);
 }
 
+void ls_restore_as(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
+                   pst_restore_tail tail, pst_restore_failed failed)
+{
+    if (ls->failed)
+        return;
+    pst_restore_options options = ls_restore_options(destination, pages, tail);
+    options.launch.num_sms = ls->num_sms;
+    options.failed = failed;
+    const bool has_room = oracle_num_counts(&destination->model) <= ls->words_of[ticket].num_counts;
+    begin(ls);
+    const pst_status status = pst_ticket_restore(ls->tickets[ticket], destination->group,
+                                                 ls_at(destination), &options, ls->stream);
+    ls_forget_call(destination);
+    end(ls);
+    if (status != (has_room ? PST_OK : PST_E_INVALID))
+        LS_FAIL("pst_ticket_restore: %s: %s", pst_status_name(status), pst_last_message());
+    if (has_room)
+        oracle_restore_as(ls->oracle, ticket, &destination->model, pages, tail, failed);
+    ls_compare(ls);
+    ls_group_compare(ls, destination);
+}
+
 void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
                 pst_restore_tail tail)
 {
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.launch.num_sms = ls->num_sms;
-    options.pages = pages;
-    options.tail = tail;
-    if (ls->failed)
-        return;
-    ls->operation++;
-    LS_TRY(pst_ticket_restore(ls->tickets[ticket], destination->group, &options, ls->stream));
-    oracle_restore(ls->oracle, ticket, &destination->model, pages, tail);
-    ls_compare(ls);
-    ls_group_compare(ls, destination);
+    ls_restore_as(ls, ticket, destination, pages, tail, PST_FAILED_UNTOUCHED);
 }
 
 void ls_release(lockstep *ls, uint32_t ticket)
 {
     if (ls->failed)
         return;
-    ls->operation++;
+    begin(ls);
     LS_TRY(pst_ticket_release(ls->tickets[ticket], ls->stream));
+    end(ls);
     oracle_release(ls->oracle, ticket);
     ls_compare(ls);
 }
@@ -290,11 +288,12 @@ static void migrate(lockstep *ls, uint32_t ticket, bool promotes, uint64_t max_p
     options.max_pages = options.share == PST_MIGRATE_UP_TO ? max_pages : 0;
     if (ls->failed)
         return;
-    ls->operation++;
+    begin(ls);
     if (promotes)
         LS_TRY(pst_ticket_promote(ls->tickets[ticket], &options, ls->stream));
     else
         LS_TRY(pst_ticket_demote(ls->tickets[ticket], &options, ls->stream));
+    end(ls);
     oracle_migrate(ls->oracle, ticket, promotes, max_pages);
     ls_compare(ls);
     if (!ls->failed)
@@ -345,6 +344,6 @@ void ls_step(lockstep *ls)
     LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
     LS_TRY(pst_pool_poll(ls->pool, &polled));
     if (!ls->failed)
-        compare_status(ls, &polled, &ls->published);
+        ls_compare_status(ls, &polled, &ls->published);
     ls_compare(ls);
 }

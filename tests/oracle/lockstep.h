@@ -12,16 +12,29 @@
 
 #define LS_MAX_TICKETS 32
 
-/* A group on the device, its memory, and what that must hold. */
+/* The buffers of one call, and the arrays that they point to. */
+typedef struct ls_call {
+    void *bases[PST_MAX_TENSORS];
+    const void *counts[PST_MAX_SPACES];
+    int64_t host_counts[PST_MAX_SPACES];
+    int64_t capacities[PST_MAX_SPACES];
+    uint64_t row_strides[PST_MAX_TENSORS];
+    uint64_t segment_strides[PST_MAX_TENSORS];
+    pst_buffers buffers;
+} ls_call;
+
+/* A group, memory for its tensors, and what that must hold. */
 typedef struct ls_group {
     oracle_group model;
     pst_group *group;
-    unsigned char *arena; /* on the device */
+    pst_dirty *dirty;
+    unsigned char *arena; /* on the device; tensors lie at model.at */
     size_t arena_bytes;
     unsigned char *counts; /* on the device; NULL: a pure destination */
     size_t counts_bytes;
-    int64_t *values;       /* what `counts` holds */
+    int64_t *values;       /* what a stash reads as counts */
     unsigned char *packed; /* the same as on the device */
+    ls_call call;          /* the last one */
 } ls_group;
 
 typedef void (*ls_report)(const char *file, int line, const char *text);
@@ -33,6 +46,9 @@ typedef struct ls_options {
     uint64_t num_host_pages; /* a second tier */
     uint64_t max_pages, max_host_pages;
     bool scrub;
+    bool fails_fast;
+    uint32_t slab_tickets; /* with room for any stash of the pool and slab_counts counts */
+    uint32_t slab_counts;
     uint32_t max_tickets;   /* 0: LS_MAX_TICKETS */
     uint64_t first_counter; /* what the ring's counters begin with */
     uint64_t seed;          /* printed with the first difference */
@@ -44,12 +60,14 @@ typedef struct lockstep {
     pst_stream stream;
     pst_pool *pool;
     oracle_pool *oracle;
-    pst_ticket *tickets[LS_MAX_TICKETS]; /* by index */
+    pst_ticket tickets[LS_MAX_TICKETS]; /* by index; id 0: none */
+    bool is_lent[LS_MAX_TICKETS];       /* of the slab */
     ticket_words words_of[LS_MAX_TICKETS];
     pool_words words;
     pst_pool_status published;
     ls_options options;
     int num_sms;         /* of stash and restore */
+    bool by_graph;       /* what moves rows is captured, and launched */
     bool skip_checks;    /* no pst_pool_check after each operation */
     bool check_is_loose; /* words were damaged: check_errors and details of faults may differ */
     bool failed;
@@ -93,6 +111,18 @@ __attribute__((format(printf, 4, 5))) void ls_fail(lockstep *ls, const char *fil
 /* Memory on the host until the next call. */
 unsigned char *ls_scratch(lockstep *ls, size_t bytes);
 
+/* The buffers as the model says, for one call; the next one about this group overwrites them. */
+const pst_buffers *ls_at(ls_group *group);
+/* Everything that the last call was given is overwritten: nothing may remember it. */
+void ls_forget_call(ls_group *group);
+/* With the buffers as the model says; the oracle is not told. options NULL: the defaults. */
+pst_status ls_enqueue_stash(pst_ticket ticket, ls_group *source, pst_stream stream);
+pst_status ls_enqueue_restore(pst_ticket ticket, ls_group *destination,
+                              const pst_restore_options *options, pst_stream stream);
+/* Options of a restore into the group: names the dirty words where the model does. */
+pst_restore_options ls_restore_options(const ls_group *destination, pst_restore_pages pages,
+                                       pst_restore_tail tail);
+
 /* Makes the group of a shape, its memory full of random bytes. */
 bool ls_group_make(lockstep *ls, const shape *from, oracle_random *random, ls_group *made);
 void ls_group_free(lockstep *ls, ls_group *group);
@@ -101,6 +131,8 @@ void ls_group_fill(lockstep *ls, ls_group *group, oracle_random *random);
 /* One byte value everywhere. */
 void ls_group_poison(lockstep *ls, ls_group *group, int value);
 void ls_group_set_counts(lockstep *ls, ls_group *group, const int64_t *values);
+/* Other memory, elsewhere, with other random bytes, of the model that shape_place has changed. */
+void ls_group_move(lockstep *ls, ls_group *group, size_t arena_bytes, oracle_random *random);
 void ls_group_random_counts(lockstep *ls, ls_group *group, counts_kind kind, oracle_random *random);
 void ls_group_mark_dirty(lockstep *ls, ls_group *group);
 /* The whole memory of the group against the image. */
@@ -110,11 +142,20 @@ void ls_group_compare(lockstep *ls, ls_group *group);
 uint32_t ls_ticket_make(lockstep *ls, const ls_group *group);
 /* One that holds nothing. */
 void ls_ticket_free(lockstep *ls, uint32_t ticket);
+/* One of the slab; UINT32_MAX when that failed, or, if it may, when none can be had. */
+uint32_t ls_ticket_take(lockstep *ls, bool may_be_busy);
+void ls_ticket_give(lockstep *ls, uint32_t ticket);
 
 void ls_set_offload(lockstep *ls, uint32_t ticket, uint32_t num, uint32_t den);
+/* Counts of the host's that are wrong, and a ticket without room, fail the call, which then does
+ * nothing. */
+bool ls_host_counts_are_right(const ls_group *source);
+bool ls_fits(const lockstep *ls, uint32_t ticket, const ls_group *source);
 void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source);
 void ls_restore(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
                 pst_restore_tail tail);
+void ls_restore_as(lockstep *ls, uint32_t ticket, ls_group *destination, pst_restore_pages pages,
+                   pst_restore_tail tail, pst_restore_failed failed);
 void ls_release(lockstep *ls, uint32_t ticket);
 void ls_demote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
 void ls_promote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
@@ -126,6 +167,9 @@ void ls_step(lockstep *ls);
 /* What each of the above does last: pst_pool_check, and all words compared. For operations made
  * otherwise (graphs), after the oracle was told. */
 void ls_compare(lockstep *ls);
+
+/* A status block as it was published, or lies on the device. */
+void ls_compare_status(lockstep *ls, const pst_pool_status *found, const pst_pool_status *expected);
 
 /* ---- lockstep_pages.c: what lies in pages; for lockstep.c ---- */
 

@@ -53,7 +53,7 @@ PST_TEST(Oracle, SegmentsStartAtSixteen)
     check_usage(&group, counts, 16384, 1023 * 17, 2 * 16384, 2);
 }
 
-PST_TEST(Oracle, RatiosRoundUpPerSegment)
+PST_TEST(Oracle, RatiosRoundPerSegment)
 {
     oracle_group group = {.num_spaces = 1, .num_tensors = 1};
     group.spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS, .capacity = 64, .num_segments = 3};
@@ -61,6 +61,10 @@ PST_TEST(Oracle, RatiosRoundUpPerSegment)
     const int64_t counts[] = {1, 32, 33};
     check_usage(&group, counts, 16384, 40, 16384, 1);
     CHECK_EQ(oracle_rows(&group.tensors[0], 0), 0);
+    group.tensors[0].rounding = PST_ROUND_DOWN;
+    check_usage(&group, counts, 16384, 20, 16384, 1);
+    CHECK_EQ(oracle_rows(&group.tensors[0], 31), 0);
+    CHECK_EQ(oracle_rows(&group.tensors[0], 63), 1);
     CHECK_EQ(oracle_segment_bytes(&group, 0), 20);
     CHECK_EQ(oracle_stride(&group, 0), 20);
     group.tensors[0].segment_stride = 99;
@@ -81,21 +85,20 @@ typedef struct visited {
     uint32_t count;
 } visited;
 
-static void note(void *context, uint64_t offset, uint64_t position)
+static void note(void *context, uint32_t tensor, uint64_t offset, uint64_t position)
 {
     visited *self = context;
+    (void)tensor;
     self->offsets[self->count] = offset;
     self->positions[self->count++] = position;
 }
 
 PST_TEST(Oracle, WalksBytesInOrder)
 {
-    static const unsigned char memory[256];
-    oracle_group group = {.num_spaces = 1, .num_tensors = 2, .origin = memory};
+    oracle_group group = {.num_spaces = 1, .num_tensors = 2, .at = {3, 100}};
     group.spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS, .capacity = 4, .num_segments = 2};
-    group.tensors[0] = (pst_tensor){.base = (void *)(uintptr_t)(memory + 3), .row_bytes = 5};
-    group.tensors[1] = (pst_tensor){
-        .base = (void *)(uintptr_t)(memory + 100), .row_bytes = 1, .segment_stride = 8};
+    group.tensors[0] = (pst_tensor){.row_bytes = 5};
+    group.tensors[1] = (pst_tensor){.row_bytes = 1, .segment_stride = 8};
     const int64_t counts[] = {1, 2};
     visited seen = {.count = 0};
     CHECK_EQ(oracle_each_byte(&group, counts, note, &seen), 16384 + 16 + 2);
@@ -108,6 +111,79 @@ PST_TEST(Oracle, WalksBytesInOrder)
     CHECK_EQ(seen.positions[15], 16384);
     CHECK_EQ(seen.offsets[17], 109);
     CHECK_EQ(seen.positions[17], 16384 + 17);
+}
+
+/* The same bytes of the stream, from rows further apart. */
+PST_TEST(Oracle, StridesMoveRowsInMemoryOnly)
+{
+    oracle_group group = {.num_spaces = 1, .num_tensors = 2, .at = {3, ORACLE_NOWHERE}};
+    group.spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS, .capacity = 4, .num_segments = 2};
+    group.tensors[0] = (pst_tensor){.row_bytes = 5, .row_stride = 7};
+    group.tensors[1] = (pst_tensor){.row_bytes = 1};
+    const int64_t counts[] = {2, 1};
+    visited seen = {.count = 0};
+    CHECK_EQ(oracle_each_byte(&group, counts, note, &seen), 16384 + 16 + 1);
+    CHECK_EQ(seen.positions[9], 9);
+    CHECK_EQ(seen.offsets[5], 3 + 7);
+    CHECK_EQ(seen.offsets[10], 3 + 28); /* packed by the row stride */
+    CHECK_EQ(seen.positions[10], 16);
+    CHECK(seen.offsets[15] == ORACLE_NOWHERE);
+    group.row_strides[0] = 100;
+    group.capacities[0] = 3;
+    CHECK_EQ(oracle_row_stride(&group, 0), 100);
+    CHECK_EQ(oracle_stride(&group, 0), 300);
+    CHECK_EQ(oracle_byte_at(&group, 0, 1, 6), 3 + 300 + 100 + 1);
+    group.segment_strides[0] = 1000;
+    CHECK_EQ(oracle_byte_at(&group, 0, 1, 4), 3 + 1000 + 4);
+}
+
+PST_TEST(Oracle, SumsAreOneCount)
+{
+    oracle_group group = {.num_spaces = 2, .num_tensors = 1};
+    group.spaces[0] = (pst_row_space){.kind = PST_ROWS_SUM, .capacity = 10, .num_segments = 3};
+    group.spaces[1] = (pst_row_space){.kind = PST_ROWS_PREFIX, .capacity = 4};
+    static const int64_t inputs[][4] = {
+        {3, 0, 7, 4}, {5, 6, -2, 1}, {5, 6, 7, 1}, {0, INT64_MAX, INT64_MAX, 0}, {0, 0, 0, 5}};
+    static const int64_t misfits[] = {0, -2, 11, INT64_MAX, 5};
+    int64_t counts[2], misfit = 0;
+    CHECK_EQ(oracle_num_counts(&group), 2);
+    CHECK_EQ(oracle_all_inputs(&group), 4);
+    CHECK(oracle_read_counts(&group, inputs[0], counts, &misfit));
+    CHECK_EQ(counts[0], 10);
+    CHECK_EQ(counts[1], 4);
+    for (int i = 1; i < 5; i++) {
+        CHECK(!oracle_read_counts(&group, inputs[i], counts, &misfit));
+        CHECK_EQ(misfit, misfits[i]);
+    }
+    group.capacities[0] = 9;
+    CHECK(!oracle_read_counts(&group, inputs[0], counts, &misfit));
+    CHECK_EQ(misfit, 10);
+}
+
+PST_TEST(Oracle, FormsAreThoseOfTheByteStream)
+{
+    oracle_group a = prefix_group(2, 5, 100), b = a;
+    CHECK(oracle_same_form(&a, &b));
+    b.spaces[0] = (pst_row_space){.kind = PST_ROWS_SUM, .capacity = 7, .num_segments = 8};
+    b.tensors[1].row_stride = 200;
+    b.capacities[0] = 1;
+    CHECK(oracle_same_form(&a, &b));
+    a.tensors[0].num = 1;
+    a.tensors[0].den = 32;
+    CHECK(!oracle_same_form(&a, &b));
+    b.tensors[0].num = 2;
+    b.tensors[0].den = 64;
+    CHECK(oracle_same_form(&a, &b));
+    b.tensors[0].rounding = PST_ROUND_DOWN;
+    CHECK(!oracle_same_form(&a, &b));
+    b = a;
+    b.spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS, .capacity = 5, .num_segments = 2};
+    CHECK(!oracle_same_form(&a, &b));
+    b = a;
+    b.tensors[1].row_bytes = 99;
+    CHECK(!oracle_same_form(&a, &b));
+    b.num_tensors = 1;
+    CHECK(!oracle_same_form(&a, &b));
 }
 
 /* One tensor in memory of its own. */
@@ -123,10 +199,9 @@ static little *make_little(void)
     if (!self)
         abort();
     self->group = prefix_group(1, 4, 16384);
-    self->group.origin = self->memory;
     self->group.image = self->memory;
-    self->group.tensors[0].base = self->memory;
     self->group.dirty = &self->dirty;
+    self->group.names_dirty = true;
     return self;
 }
 
@@ -217,4 +292,97 @@ PST_TEST(Oracle, BringsBytesBackAndClearsTails)
     oracle_pool_destroy(pool);
     free(source);
     free(destination);
+}
+
+/* Rows of 16384 bytes whose first byte is not `value`. */
+static int rows_unlike(const little *self, int from, int to, int value)
+{
+    int found = 0;
+    for (int row = from; row < to; row++)
+        found += self->memory[row * 16384] != value;
+    return found;
+}
+
+PST_TEST(Oracle, ClearsTheDestinationOfWhatFailed)
+{
+    oracle_pool *pool = oracle_pool_create(16384, 2, 0, 1);
+    little *group = make_little();
+    const int64_t rows = 3;
+    memset(group->memory, 7, sizeof(group->memory));
+    oracle_stash(pool, 0, &group->group, &rows); /* fails */
+    oracle_restore(pool, 0, &group->group, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+    CHECK_EQ(rows_unlike(group, 0, 4, 7), 0);
+    group->dirty = 2;
+    group->group.capacities[0] = 3;
+    oracle_restore_as(pool, 0, &group->group, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED,
+                      PST_FAILED_ZERO);
+    CHECK_EQ(rows_unlike(group, 0, 3, 0), 0);
+    CHECK_EQ(rows_unlike(group, 3, 4, 7), 0);
+    CHECK_EQ(group->dirty, 0);
+    CHECK_EQ(pool->tickets[0].state, ORACLE_EMPTY);
+    oracle_give(pool, 0);
+    CHECK_EQ(pool->status.num_faults, 3);
+    oracle_pool_destroy(pool);
+    free(group);
+}
+
+PST_TEST(Oracle, ClearsAllTailsWithoutDirtyWords)
+{
+    oracle_pool *pool = oracle_pool_create(16384, 4, 0, 1);
+    little *group = make_little();
+    const int64_t rows = 1;
+    memset(group->memory, 7, sizeof(group->memory));
+    group->group.names_dirty = false;
+    oracle_stash(pool, 0, &group->group, &rows);
+    oracle_restore(pool, 0, &group->group, PST_RESTORE_KEEP, PST_TAIL_ZERO_ALL);
+    CHECK_EQ(rows_unlike(group, 0, 1, 7) + rows_unlike(group, 1, 4, 0), 0);
+    CHECK_EQ(group->dirty, 0);
+    group->group.names_dirty = true;
+    oracle_restore(pool, 0, &group->group, PST_RESTORE_KEEP, PST_TAIL_ZERO_ALL);
+    CHECK_EQ(group->dirty, 1);
+    oracle_give(pool, 0);
+    CHECK_EQ(pool->num_free[0], 4);
+    CHECK_EQ(pool->status.num_faults, 0);
+    oracle_pool_destroy(pool);
+    free(group);
+}
+
+PST_TEST(Oracle, LosesAStepAtItsFirstFailure)
+{
+    oracle_pool *pool = oracle_pool_create(16384, 4, 0, 3);
+    little *group = make_little();
+    pst_pool_status published;
+    const int64_t three = 3, five = 5;
+    pool->fails_fast = true;
+    oracle_stash(pool, 0, &group->group, &three);
+    oracle_stash(pool, 1, &group->group, &five);
+    oracle_stash(pool, 2, &group->group, &three);
+    CHECK_EQ(pool->status.flags, 1u << PST_FAULT_COUNT | 1u << PST_FAULT_LOST);
+    CHECK_EQ(pool->num_free[0], 1);
+    oracle_step(pool, &published);
+    CHECK_EQ(published.demand_high_water, 6);
+    oracle_release(pool, 0);
+    oracle_stash(pool, 2, &group->group, &three);
+    CHECK_EQ(pool->tickets[2].state, ORACLE_LIVE);
+    oracle_pool_destroy(pool);
+    free(group);
+}
+
+PST_TEST(Oracle, RefusesAnotherForm)
+{
+    oracle_pool *pool = oracle_pool_create(16384, 4, 0, 1);
+    little *group = make_little();
+    oracle_group other = group->group;
+    const int64_t rows = 4;
+    other.tensors[0].row_bytes = 16383;
+    oracle_stash(pool, 0, &group->group, &rows);
+    oracle_restore(pool, 0, &other, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    CHECK_EQ(pool->status.flags, 1u << PST_FAULT_FORM);
+    CHECK_EQ(pool->tickets[0].state, ORACLE_LIVE);
+    other = group->group;
+    other.capacities[0] = 3;
+    oracle_restore(pool, 0, &other, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    CHECK_EQ(pool->status.flags, 1u << PST_FAULT_FORM | 1u << PST_FAULT_DESTINATION);
+    oracle_pool_destroy(pool);
+    free(group);
 }

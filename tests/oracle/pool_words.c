@@ -78,10 +78,18 @@ pst_status pool_words_write(const pst_pool *pool, const pool_words *words, pst_s
     return move_pool(pool, &written, stream, true);
 }
 
-void ticket_words_make(const pst_ticket *ticket, ticket_words *words)
+static const psti_ticket *find(pst_ticket ticket)
 {
-    words->num_counts = ticket->shape->num_counts;
-    words->table_pages = ticket->table_pages;
+    const psti_ticket *found = psti_ticket_find(ticket);
+    if (!found)
+        abort();
+    return found;
+}
+
+void ticket_words_make(pst_ticket ticket, ticket_words *words)
+{
+    words->num_counts = find(ticket)->count_room;
+    words->table_pages = find(ticket)->table_pages;
     words->counts = oracle_calloc(words->num_counts, sizeof(int64_t));
     words->table = oracle_calloc(words->table_pages, sizeof(uint32_t));
 }
@@ -92,9 +100,10 @@ void ticket_words_free(ticket_words *words)
     free(words->table);
 }
 
-static pst_status move_ticket(const pst_ticket *ticket, ticket_words *words, pst_stream stream,
+static pst_status move_ticket(pst_ticket handle, ticket_words *words, pst_stream stream,
                               bool to_device)
 {
+    const psti_ticket *ticket = find(handle);
     int64_t *counts = (int64_t *)(ticket->record + 1);
     transfer self = {ticket->pool->device, stream, to_device, PST_OK};
     move(&self, ticket->record, &words->head, sizeof(words->head));
@@ -105,13 +114,12 @@ static pst_status move_ticket(const pst_ticket *ticket, ticket_words *words, pst
     return finish(&self);
 }
 
-pst_status ticket_words_read(const pst_ticket *ticket, ticket_words *words, pst_stream stream)
+pst_status ticket_words_read(pst_ticket ticket, ticket_words *words, pst_stream stream)
 {
     return move_ticket(ticket, words, stream, false);
 }
 
-pst_status ticket_words_write(const pst_ticket *ticket, const ticket_words *words,
-                              pst_stream stream)
+pst_status ticket_words_write(pst_ticket ticket, const ticket_words *words, pst_stream stream)
 {
     ticket_words written = *words;
     return move_ticket(ticket, &written, stream, true);

@@ -11,7 +11,7 @@ typedef struct ticket_words {
     psti_ticket_record head;
     int64_t *counts;
     uint32_t *table;
-    uint32_t num_counts;
+    uint32_t num_counts; /* that there is room for */
     uint64_t table_pages;
 } ticket_words;
 
@@ -31,11 +31,10 @@ void pool_words_free(pool_words *words);
 pst_status pool_words_read(const pst_pool *pool, pool_words *words, pst_stream stream);
 pst_status pool_words_write(const pst_pool *pool, const pool_words *words, pst_stream stream);
 
-void ticket_words_make(const pst_ticket *ticket, ticket_words *words);
+void ticket_words_make(pst_ticket ticket, ticket_words *words);
 void ticket_words_free(ticket_words *words);
-pst_status ticket_words_read(const pst_ticket *ticket, ticket_words *words, pst_stream stream);
-pst_status ticket_words_write(const pst_ticket *ticket, const ticket_words *words,
-                              pst_stream stream);
+pst_status ticket_words_read(pst_ticket ticket, ticket_words *words, pst_stream stream);
+pst_status ticket_words_write(pst_ticket ticket, const ticket_words *words, pst_stream stream);
 
 /* Conservation, as pst_pool_check defines it but walked over these copies: the number of pages that
  * are not free exactly once or held by exactly one of the live tickets, or whose owner word does

@@ -4,13 +4,10 @@
 
 #include "tests/oracle/oracle.h"
 
-/* A group before it has memory: bases are offsets into an arena, counts are NULL. Between the
- * tensors and at both ends of the arena lie bytes that belong to nobody. */
+/* A group before it has memory, and where its tensors are to lie in an arena. Between the tensors
+ * and at both ends of the arena lie bytes that belong to nobody. */
 typedef struct shape {
-    pst_row_space spaces[PST_MAX_SPACES];
-    pst_tensor tensors[PST_MAX_TENSORS];
-    uint32_t num_spaces;
-    uint32_t num_tensors;
+    oracle_group group;
     size_t arena_bytes;
     bool tail_is_zero;
     bool without_counts; /* a pure destination */
@@ -28,6 +25,11 @@ typedef enum shape_theme {
     SHAPE_RATIOS,
     SHAPE_LONG_ROWS, /* rows of several tiles */
     SHAPE_SEGMENTS,
+    SHAPE_PITCH, /* rows further apart than they are long */
+    SHAPE_FUSED, /* the rows of all tensors side by side in one buffer */
+    SHAPE_SUMS,
+    SHAPE_HOST_COUNTS,
+    SHAPE_FLOORS, /* ratios that round down, beside such that round up */
     SHAPE_THEMES
 } shape_theme;
 
@@ -36,6 +38,16 @@ void shape_make(oracle_random *random, shape_theme theme, uint64_t bytes, shape 
 /* The same tensors elsewhere: other bases, strides, count types and capacities, which are at least
  * those of `source`, unless may_be_smaller. */
 void shape_like(oracle_random *random, const shape *source, bool may_be_smaller, shape *made);
+
+typedef enum shape_room {
+    SHAPE_SAME_ROOM,
+    SHAPE_LESS_ROOM, /* capacities up to the group's */
+    SHAPE_MORE_ROOM, /* from the group's on */
+} shape_room;
+
+/* Other buffers for one launch of a group, as pst_buffers can name them: bases, and where this
+ * wants it strides and capacities. Returns the bytes of their arena. */
+size_t shape_place(oracle_random *random, shape_theme theme, shape_room room, oracle_group *group);
 
 typedef enum counts_kind {
     COUNTS_RANDOM,
@@ -51,8 +63,8 @@ typedef enum counts_kind {
     COUNTS_KINDS
 } counts_kind;
 
-/* values: one for each count of all spaces. */
-void shape_counts(oracle_random *random, const pst_row_space *spaces, uint32_t num_spaces,
-                  counts_kind kind, int64_t *values);
+/* values: one for each number that a stash reads. */
+void shape_counts(oracle_random *random, const oracle_group *group, counts_kind kind,
+                  int64_t *values);
 
 #endif

@@ -62,16 +62,12 @@ static void also(const char *what, pst_status status)
             num_bad += it.behind[i] != 0xa5;           \
     } while (0)
 
-static pst_status make_group(pst_device *device, size_t config_bytes, uint32_t space_bytes,
-                             uint32_t tensor_bytes, uint32_t num, pst_group **group)
+static pst_status make_group(size_t config_bytes, uint32_t space_bytes, uint32_t tensor_bytes,
+                             uint32_t num, pst_group **group)
 {
-    static int64_t count = 1;
-    static unsigned char rows[2][64];
-    const pst_row_space spaces[2] = {
-        {.counts = &count, .count_type = PST_COUNT_INT64, .capacity = 4},
-        {.counts = &count, .count_type = PST_COUNT_INT64, .capacity = 2}};
-    const pst_tensor tensors[2] = {{.base = rows[0], .row_bytes = 16},
-                                   {.base = rows[1], .row_bytes = 32, .space = num - 1}};
+    const pst_row_space spaces[2] = {{.count_type = PST_COUNT_INT64, .capacity = 4},
+                                     {.count_type = PST_COUNT_INT64, .capacity = 2}};
+    const pst_tensor tensors[2] = {{.row_bytes = 16}, {.row_bytes = 32, .space = num - 1}};
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.struct_size = config_bytes;
     config.spaces = put_at_end(spaces, num * sizeof(spaces[0]));
@@ -79,27 +75,27 @@ static pst_status make_group(pst_device *device, size_t config_bytes, uint32_t s
     config.num_spaces = config.num_tensors = num;
     config.space_bytes = space_bytes;
     config.tensor_bytes = tensor_bytes;
-    return pst_group_create(device, END(config), group);
+    return pst_group_create(END(config), group);
 }
 
 /* Of two elements each, where the library must go by the caller's sizes. */
-static void check_groups(pst_device *device)
+static void check_groups(void)
 {
     const uint32_t space = sizeof(pst_row_space), tensor = sizeof(pst_tensor);
     const size_t config = sizeof(pst_group_config);
     pst_group *group = NULL;
-    say("pst_group_config", make_group(device, config, space - CUT, tensor - CUT, 1, &group));
+    say("pst_group_config", make_group(config, space - CUT, tensor - CUT, 1, &group));
     pst_group_destroy(group);
     group = NULL;
-    say("pst_row_space", make_group(device, config - CUT, space, tensor - CUT, 1, &group));
+    say("pst_row_space", make_group(config - CUT, space, tensor - CUT, 1, &group));
     pst_group_destroy(group);
     group = NULL;
-    say("pst_tensor", make_group(device, config - CUT, space - CUT, tensor, 1, &group));
+    say("pst_tensor", make_group(config - CUT, space - CUT, tensor, 1, &group));
     pst_group_destroy(group);
     group = NULL;
     if (CUT == 0) {
         pst_group_usage usage = {0, 0, 0};
-        need("group of two", make_group(device, config, space, tensor, 2, &group));
+        need("group of two", make_group(config, space, tensor, 2, &group));
         need("measure", pst_group_measure(group, NULL, 0, &usage));
         num_bad += usage.payload_bytes != 4 * 16 + 2 * 32;
         pst_group_destroy(group);
@@ -111,22 +107,33 @@ static void check_tickets(pst_device *device)
     pst_pool_config whole = PST_POOL_CONFIG_INIT;
     pst_pool *pool = NULL;
     pst_group *group = NULL;
-    pst_ticket *ticket = NULL;
+    pst_ticket ticket = {0};
+    static int64_t count = 1;
+    static unsigned char rows[64];
+    void *base = rows;
+    const void *counts = &count;
+    pst_buffers buffers = PST_BUFFERS_INIT;
     uint64_t bytes = 0;
+    buffers.bases = &base;
+    buffers.counts = &counts;
     whole.num_pages = whole.num_host_pages = 2;
     say("pst_pool_config", pst_pool_bytes(END(whole), &bytes));
     whole.struct_size -= CUT;
     need("pool", pst_pool_create(device, END(whole), &pool));
-    need("group", make_group(device, sizeof(pst_group_config) - CUT, sizeof(pst_row_space) - CUT,
+    need("group", make_group(sizeof(pst_group_config) - CUT, sizeof(pst_row_space) - CUT,
                              sizeof(pst_tensor) - CUT, 1, &group));
     need("ticket", pst_ticket_create(pool, group, &ticket));
     const pst_stash_options stash = PST_STASH_OPTIONS_INIT;
     const pst_migrate_options migrate = PST_MIGRATE_OPTIONS_INIT;
     const pst_restore_options restore = PST_RESTORE_OPTIONS_INIT;
-    say("pst_stash_options", pst_ticket_stash(ticket, group, END(stash), NULL));
+    say("pst_buffers", pst_ticket_stash(ticket, group, END(buffers), NULL, NULL));
+    need("release", pst_ticket_release(ticket, NULL));
+    buffers.struct_size -= CUT;
+    say("pst_stash_options", pst_ticket_stash(ticket, group, &buffers, END(stash), NULL));
     say("pst_migrate_options", pst_ticket_demote(ticket, END(migrate), NULL));
     also("promote", pst_ticket_promote(ticket, END(migrate), NULL));
-    say("pst_restore_options", pst_ticket_restore(ticket, group, END(restore), NULL));
+    say("pst_restore_options", pst_ticket_restore(ticket, group, &buffers, END(restore), NULL));
+    GET(pst_pool_info, pst_pool_get_info(pool, out));
     need("ticket's end", pst_ticket_destroy(ticket));
     need("group's end", pst_group_destroy(group));
     need("pool's end", pst_pool_destroy(pool));
@@ -143,7 +150,7 @@ static void check_device(void)
     calibrate.bytes = 1u << 20;
     calibrate.repetitions = 1;
     say("pst_calibrate_config", pst_device_calibrate(device, END(calibrate), &rates));
-    check_groups(device);
+    check_groups();
     check_tickets(device);
     const pst_arena_config config = PST_ARENA_CONFIG_INIT;
     say("pst_arena_config", pst_arena_create(device, NULL, END(config), &arena));

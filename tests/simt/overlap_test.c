@@ -17,15 +17,15 @@
 
 #define ROWS 8
 #define ROW_BYTES 16384
-#define NUM_GROUPS 4
+#define NUM_BUFFERS 4
 #define NUM_TICKETS 2
 
 typedef struct bench {
     pst_device *device;
     pst_pool *pool;
-    pst_group *groups[NUM_GROUPS];
-    pst_ticket *tickets[NUM_TICKETS];
-    unsigned char *rows[NUM_GROUPS]; /* of group g, filled with 0x10 + g */
+    pst_group *group;
+    pst_ticket tickets[NUM_TICKETS];
+    unsigned char *rows[NUM_BUFFERS]; /* number g is filled with 0x10 + g */
     int32_t count;
     int blocks_seen, act_at;
     void (*act)(struct bench *bench);
@@ -47,20 +47,20 @@ static void open_bench(bench *b, pst_pool_mode mode, uint64_t seed, uint32_t res
     pool_config.max_tickets = 4;
     CHECK_EQ(psti_simt_device_open(&options, &b->device), PST_OK);
     CHECK_EQ(pst_pool_create(b->device, &pool_config, &b->pool), PST_OK);
-    for (int g = 0; g < NUM_GROUPS; g++) {
+    for (int g = 0; g < NUM_BUFFERS; g++) {
         b->rows[g] = aligned_alloc(256, ROWS * ROW_BYTES);
         memset(b->rows[g], 0x10 + g, ROWS * ROW_BYTES);
-        const pst_row_space space = {.counts = &b->count, .capacity = ROWS};
-        const pst_tensor tensor = {.base = b->rows[g], .row_bytes = ROW_BYTES};
-        pst_group_config config = PST_GROUP_CONFIG_INIT;
-        config.spaces = &space;
-        config.num_spaces = 1;
-        config.tensors = &tensor;
-        config.num_tensors = 1;
-        CHECK_EQ(pst_group_create(b->device, &config, &b->groups[g]), PST_OK);
     }
+    const pst_row_space space = {.capacity = ROWS};
+    const pst_tensor tensor = {.row_bytes = ROW_BYTES};
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.spaces = &space;
+    config.num_spaces = 1;
+    config.tensors = &tensor;
+    config.num_tensors = 1;
+    CHECK_EQ(pst_group_create(&config, &b->group), PST_OK);
     for (int t = 0; t < NUM_TICKETS; t++)
-        CHECK_EQ(pst_ticket_create(b->pool, b->groups[0], &b->tickets[t]), PST_OK);
+        CHECK_EQ(pst_ticket_create(b->pool, b->group, &b->tickets[t]), PST_OK);
 }
 
 static void close_bench(bench *b)
@@ -68,12 +68,29 @@ static void close_bench(bench *b)
     CHECK_EQ(pst_pool_reset(b->pool, PST_RESET_ALL, NULL), PST_OK);
     for (int t = 0; t < NUM_TICKETS; t++)
         CHECK_EQ(pst_ticket_destroy(b->tickets[t]), PST_OK);
-    for (int g = 0; g < NUM_GROUPS; g++) {
-        CHECK_EQ(pst_group_destroy(b->groups[g]), PST_OK);
+    for (int g = 0; g < NUM_BUFFERS; g++)
         free(b->rows[g]);
-    }
+    CHECK_EQ(pst_group_destroy(b->group), PST_OK);
     CHECK_EQ(pst_pool_destroy(b->pool), PST_OK);
     CHECK_EQ(pst_device_close(b->device), PST_OK);
+}
+
+static pst_status stash_rows(bench *b, int ticket, int from)
+{
+    void *base = b->rows[from];
+    const void *counts = &b->count;
+    pst_buffers source = PST_BUFFERS_INIT;
+    source.bases = &base;
+    source.counts = &counts;
+    return pst_ticket_stash(b->tickets[ticket], b->group, &source, NULL, NULL);
+}
+
+static pst_status restore_rows(bench *b, int ticket, int to)
+{
+    void *base = b->rows[to];
+    pst_buffers destination = PST_BUFFERS_INIT;
+    destination.bases = &base;
+    return pst_ticket_restore(b->tickets[ticket], b->group, &destination, NULL, NULL);
 }
 
 static pst_pool_status status_of(bench *b)
@@ -103,8 +120,8 @@ static void check_works(bench *b)
 {
     memset(b->rows[2], 0, ROWS * ROW_BYTES);
     CHECK_EQ(pst_pool_reset(b->pool, PST_RESET_ALL, NULL), PST_OK);
-    CHECK_EQ(pst_ticket_stash(b->tickets[0], b->groups[0], NULL, NULL), PST_OK);
-    CHECK_EQ(pst_ticket_restore(b->tickets[0], b->groups[2], NULL, NULL), PST_OK);
+    CHECK_EQ(stash_rows(b, 0, 0), PST_OK);
+    CHECK_EQ(restore_rows(b, 0, 2), PST_OK);
     const pst_pool_status status = status_of(b);
     CHECK_EQ(status.flags, 0);
     CHECK_EQ(status.check_errors, 0);
@@ -132,7 +149,7 @@ static void act_after(bench *b, int blocks, void (*act)(bench *b))
 static void stash_interrupted(bench *b, int blocks, void (*act)(bench *b), int group)
 {
     act_after(b, blocks, act);
-    CHECK_EQ(pst_ticket_stash(b->tickets[0], b->groups[group], NULL, NULL), PST_OK);
+    CHECK_EQ(stash_rows(b, 0, group), PST_OK);
     act_after(b, 0, NULL);
 }
 
@@ -146,7 +163,7 @@ static void check_noticed(bench *b, int blocks, void (*act)(bench *b), int group
 
 static void restore_first(bench *b)
 {
-    pst_ticket_restore(b->tickets[0], b->groups[2], NULL, NULL);
+    restore_rows(b, 0, 2);
 }
 
 /* The case that equal launch numbers hid: half of a stash, a whole restore of the same ticket, the
@@ -156,7 +173,7 @@ static void restore_inside_stash(pst_pool_mode mode)
     for (int blocks = 1; blocks < 4; blocks++) {
         bench b;
         open_bench(&b, mode, 0, 1);
-        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
+        CHECK_EQ(stash_rows(&b, 0, 0), PST_OK);
         check_noticed(&b, blocks, restore_first, 1);
         check_works(&b);
         close_bench(&b);
@@ -175,7 +192,7 @@ PST_TEST(Overlap, RestoreInsideAStashOfTheSameTicketIsNoticedInAConcurrentPool)
 
 static void stash_other(bench *b)
 {
-    pst_ticket_stash(b->tickets[1], b->groups[1], NULL, NULL);
+    stash_rows(b, 1, 1);
 }
 
 PST_TEST(Overlap, TwoTicketsOfAnOrderedPoolAreNoticed)
@@ -188,6 +205,40 @@ PST_TEST(Overlap, TwoTicketsOfAnOrderedPoolAreNoticed)
         restore_first(&b);
         CHECK_MSG(status_of(&b).num_faults > faults, "the pool does not refuse");
         check_works(&b);
+        close_bench(&b);
+    }
+}
+
+static void lose_step(bench *b)
+{
+    *pst_pool_step_valid(b->pool) = 0;
+}
+
+/* Some blocks of the stash have found the step valid, others not: no page is half of it. */
+PST_TEST(Overlap, StepValidWrittenInsideAStashIsNoticedInAnOrderedPool)
+{
+    for (int blocks = 1; blocks < 4; blocks++) {
+        bench b;
+        open_bench(&b, PST_POOL_ORDERED, 0, 1);
+        b.pool->view.fails_fast = 1;
+        check_noticed(&b, blocks, lose_step, 0);
+        check_works(&b);
+        close_bench(&b);
+    }
+}
+
+PST_TEST(Overlap, StepValidWrittenInsideAStashIsReadOnceInAConcurrentPool)
+{
+    for (int blocks = 1; blocks < 4; blocks++) {
+        bench b;
+        open_bench(&b, PST_POOL_CONCURRENT, 0, 1);
+        b.pool->view.fails_fast = 1;
+        stash_interrupted(&b, blocks, lose_step, 0);
+        CHECK_EQ(restore_rows(&b, 0, 2), PST_OK);
+        const pst_pool_status status = status_of(&b);
+        CHECK_EQ(status.flags, 0);
+        CHECK_EQ(status.step_valid, 0);
+        CHECK_EQ(wrong_rows(&b, 2, 0x10), 0);
         close_bench(&b);
     }
 }
@@ -206,10 +257,10 @@ PST_TEST(Overlap, ATicketCutShortIsCleanAfterReset)
         open_bench(&b, PST_POOL_CONCURRENT, seed, 2);
         stash_interrupted(&b, 2, refuse, 0);
         CHECK_EQ(pst_pool_reset(b.pool, PST_RESET_ALL, NULL), PST_OK);
-        CHECK_EQ(pst_ticket_stash(b.tickets[1], b.groups[1], NULL, NULL), PST_OK);
-        CHECK_EQ(pst_ticket_stash(b.tickets[0], b.groups[0], NULL, NULL), PST_OK);
-        CHECK_EQ(pst_ticket_restore(b.tickets[1], b.groups[2], NULL, NULL), PST_OK);
-        CHECK_EQ(pst_ticket_restore(b.tickets[0], b.groups[3], NULL, NULL), PST_OK);
+        CHECK_EQ(stash_rows(&b, 1, 1), PST_OK);
+        CHECK_EQ(stash_rows(&b, 0, 0), PST_OK);
+        CHECK_EQ(restore_rows(&b, 1, 2), PST_OK);
+        CHECK_EQ(restore_rows(&b, 0, 3), PST_OK);
         const int other = wrong_rows(&b, 2, 0x11);
         const int own = wrong_rows(&b, 3, 0x10);
         CHECK_MSG(other == 0 && own == 0, "seed %llu: %d and %d rows are wrong",
@@ -223,7 +274,7 @@ static void *stash_often(void *opaque)
 {
     bench *b = opaque;
     for (int i = 0; i < 20; i++)
-        pst_ticket_stash(b->tickets[0], b->groups[0], NULL, NULL);
+        stash_rows(b, 0, 0);
     return NULL;
 }
 

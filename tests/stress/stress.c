@@ -1,7 +1,8 @@
 /* stress [OPERATIONS] [SEED]: random operations on the host device, half of them on an ordered
- * pool that is too small now and then, half by two threads on a concurrent one. Every byte that
- * comes back is compared, pages are conserved, and the ordered pool holds just what a plain
- * count says. Exit codes: 0 all well, 1 not, 2 usage. */
+ * pool that is too small now and then, half by two threads on a concurrent one. Where the rows lie,
+ * and how far apart, changes from call to call; half of the tickets are lent by the pool. Every
+ * byte that comes back is compared, pages are conserved, and the ordered pool holds just what a
+ * plain count says. Exit codes: 0 all well, 1 not, 2 usage. */
 #include <pagestash/pagestash.h>
 
 #include <inttypes.h>
@@ -11,22 +12,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TICKETS = 8, ROWS = 24, SEGMENTS = 3, CHECK_EVERY = 64, MOST_PAGES = 30 };
+enum { TICKETS = 8, ROWS = 24, SEGMENTS = 3, CHECK_EVERY = 64, MOST_PAGES = 30, TENSORS = 3 };
+enum { GAP = 64, MEMORY_BYTES = 4 * GAP + ROWS * (5000 + SEGMENTS * 4099 + 100 + 5 * GAP) };
 
 /* A thread's own stream, buffers and tickets. */
 typedef struct worker {
     struct stress *stress;
     pst_stream stream;
     pst_group *group;
-    pst_ticket *tickets[TICKETS];
-    uint64_t keys[TICKETS]; /* of the pattern that was stashed */
+    pst_dirty *dirty;            /* of no certain rows: what it clears is not looked at */
+    pst_ticket tickets[TICKETS]; /* the first half is of the slab */
+    uint64_t keys[TICKETS];      /* of the pattern that was stashed */
     uint64_t pages[TICKETS];
     enum { EMPTY, LIVE, FAILED } state[TICKETS];
     int64_t held[TICKETS][SEGMENTS + 1]; /* row counts */
     int32_t prefix;
     int64_t segments[SEGMENTS];
     uint64_t random, operations, mismatches;
-    unsigned char wide[ROWS * 5000], narrow[ROWS * 100], slabs[SEGMENTS * ROWS * 4099];
+    struct places {
+        void *bases[TENSORS];
+        const void *counts[2];
+        uint64_t strides[TENSORS];
+    } places; /* of one call */
+    unsigned char memory[MEMORY_BYTES];
 } worker;
 
 typedef struct stress {
@@ -63,27 +71,47 @@ static uint64_t below(worker *self, uint64_t bound)
     return (self->random * 0x2545f4914f6cdd1du >> 33) % bound;
 }
 
+static const uint64_t row_bytes[TENSORS] = {5000, 4099, 100};
+
 static void make_group(worker *self)
 {
     const pst_row_space spaces[] = {
-        {.counts = &self->prefix, .capacity = ROWS},
+        {.capacity = ROWS},
         {.kind = PST_ROWS_SEGMENTS,
          .count_type = PST_COUNT_INT64,
-         .counts = self->segments,
          .capacity = ROWS,
          .num_segments = SEGMENTS},
     };
-    const pst_tensor tensors[] = {
-        {.base = self->wide, .row_bytes = 5000},
-        {.base = self->slabs, .row_bytes = 4099, .space = 1},
-        {.base = self->narrow, .row_bytes = 100},
-    };
+    const pst_tensor tensors[TENSORS] = {{.row_bytes = row_bytes[0]},
+                                         {.row_bytes = row_bytes[1], .space = 1},
+                                         {.row_bytes = row_bytes[2]}};
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.spaces = spaces;
     config.num_spaces = 2;
     config.tensors = tensors;
-    config.num_tensors = 3;
-    CHECK(pst_group_create(self->stress->device, &config, &self->group));
+    config.num_tensors = TENSORS;
+    CHECK(pst_group_create(&config, &self->group));
+    CHECK(pst_dirty_create(self->stress->device, self->group, false, &self->dirty));
+}
+
+/* Other addresses and strides than in the call before. */
+static pst_buffers place(worker *self)
+{
+    static const uint64_t rows[TENSORS] = {ROWS, SEGMENTS * ROWS, ROWS};
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    uint64_t at = below(self, GAP);
+    for (uint64_t i = 0; i < TENSORS; i++) {
+        const uint64_t t = (self->operations + i) % TENSORS;
+        self->places.bases[t] = self->memory + at;
+        self->places.strides[t] = row_bytes[t] + below(self, 2) * below(self, GAP);
+        at += rows[t] * self->places.strides[t] + below(self, GAP);
+    }
+    self->places.counts[0] = &self->prefix;
+    self->places.counts[1] = self->segments;
+    buffers.bases = self->places.bases;
+    buffers.counts = self->places.counts;
+    buffers.row_strides = self->places.strides;
+    return buffers;
 }
 
 static void set_counts(worker *self, const int64_t *counts)
@@ -120,9 +148,10 @@ static void stash(worker *self, uint64_t i)
     set_counts(self, self->held[i]);
     self->keys[i] = ++self->operations;
     const pst_pattern pattern = {.seed = 1, .key = self->keys[i]};
-    CHECK(pst_group_fill(self->group, &pattern, self->stream));
+    const pst_buffers source = place(self);
+    CHECK(pst_group_fill(self->stress->device, self->group, &source, &pattern, self->stream));
     CHECK(pst_ticket_set_offload(self->tickets[i], (uint32_t)below(self, den + 1), den));
-    CHECK(pst_ticket_stash(self->tickets[i], self->group, NULL, self->stream));
+    CHECK(pst_ticket_stash(self->tickets[i], self->group, &source, NULL, self->stream));
     foresee(self, i);
 }
 
@@ -131,15 +160,20 @@ static void restore(worker *self, uint64_t i, pst_restore_pages pages)
     pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
     const pst_pattern pattern = {.seed = 1, .key = self->keys[i]};
     options.pages = pages;
-    options.tail = below(self, 2) ? PST_TAIL_ZERO : PST_TAIL_UNTOUCHED;
+    options.tail = (pst_restore_tail)below(self, 3);
+    options.failed = (pst_restore_failed)below(self, 2);
+    if (options.tail == PST_TAIL_ZERO || below(self, 2))
+        options.dirty = self->dirty;
     if (self->state[i] == EMPTY)
         return;
     const bool was_live = self->state[i] == LIVE;
-    memset(self->wide, 0x5a, sizeof(self->wide));
-    CHECK(pst_ticket_restore(self->tickets[i], self->group, &options, self->stream));
+    const pst_buffers destination = place(self);
+    memset(self->memory, 0x5a, sizeof(self->memory) / 4);
+    CHECK(pst_ticket_restore(self->tickets[i], self->group, &destination, &options, self->stream));
     if (was_live) {
         set_counts(self, self->held[i]);
-        CHECK(pst_group_verify(self->group, self->group, &pattern, PST_VERIFY_ANY,
+        CHECK(pst_group_verify(self->stress->device, self->group, &destination, &pattern,
+                               options.tail == PST_TAIL_ZERO_ALL ? 0 : PST_VERIFY_ANY,
                                &self->mismatches, self->stream));
     }
     if (pages == PST_RESTORE_KEEP)
@@ -159,6 +193,18 @@ static void release(worker *self, uint64_t i)
     self->state[i] = EMPTY;
 }
 
+/* Whatever it holds; another of the pool's may come back. */
+static void renew(worker *self, uint64_t i)
+{
+    if (i >= TICKETS / 2)
+        return;
+    CHECK(pst_ticket_give(self->tickets[i], self->stream));
+    if (self->state[i] == LIVE && self->stress->is_alone)
+        self->stress->free_pages += self->pages[i];
+    self->state[i] = EMPTY;
+    CHECK(pst_ticket_take(self->stress->pool, self->stream, &self->tickets[i]));
+}
+
 /* As a share: one that finds nothing to move is no fault. */
 static void migrate(worker *self, uint64_t i, bool promotes)
 {
@@ -176,7 +222,10 @@ static void migrate(worker *self, uint64_t i, bool promotes)
 static void operate(worker *self)
 {
     const uint64_t i = below(self, TICKETS);
-    switch (below(self, 10)) {
+    switch (below(self, 11)) {
+    case 10:
+        renew(self, i);
+        break;
     case 0:
         release(self, i);
         break;
@@ -224,6 +273,7 @@ static void open_pool(stress *self, pst_pool_mode mode, uint64_t device_pages, u
     config.num_pages = device_pages;
     config.num_host_pages = host_pages;
     config.mode = mode;
+    config.slab_tickets = 2 * (TICKETS / 2);
     CHECK(pst_pool_create(self->device, &config, &self->pool));
     self->free_pages = device_pages + host_pages;
 }
@@ -238,7 +288,8 @@ static worker *open_worker(stress *self, uint64_t seed)
     CHECK(pst_stream_create(self->device, &made->stream));
     make_group(made);
     for (int i = 0; i < TICKETS; i++)
-        CHECK(pst_ticket_create(self->pool, made->group, &made->tickets[i]));
+        CHECK(i < TICKETS / 2 ? pst_ticket_take(self->pool, made->stream, &made->tickets[i])
+                              : pst_ticket_create(self->pool, made->group, &made->tickets[i]));
     return made;
 }
 
@@ -246,8 +297,10 @@ static void close_worker(worker *self)
 {
     for (uint64_t i = 0; i < TICKETS; i++) {
         release(self, i);
-        CHECK(pst_ticket_destroy(self->tickets[i]));
+        CHECK(i < TICKETS / 2 ? pst_ticket_give(self->tickets[i], self->stream)
+                              : pst_ticket_destroy(self->tickets[i]));
     }
+    CHECK(pst_dirty_destroy(self->dirty));
     CHECK(pst_group_destroy(self->group));
     CHECK(pst_stream_destroy(self->stress->device, self->stream));
     free(self);

@@ -5,19 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Groups that are only measured need bases, which nobody reads. */
-static _Alignas(256) unsigned char no_base[256];
-
 static int count_pages(const replay_model *model, const replay_trace *trace, replay_sizes *sizes)
 {
-    pst_device *device = NULL;
     pst_group *group = NULL;
-    TOOL_PST(pst_device_open("host", 0, &device));
-    int code = replay_make_group(device, model, trace, sizes, no_base, NULL, &group);
-    if (code == TOOL_OK)
-        code = replay_sizes_count_pages(model, trace, group, sizes);
+    TOOL_TRY(replay_make_group(model, trace, sizes, &group));
+    const int code = replay_sizes_count_pages(model, trace, group, sizes);
     pst_group_destroy(group);
-    pst_device_close(device);
     return code;
 }
 

@@ -8,7 +8,7 @@ static int replay_on_device(const replay_options *options, const replay_trace *t
     replay_machine machine;
     int code = replay_open(&machine, options, trace, sizes);
     if (code == TOOL_OK)
-        code = replay_sizes_count_pages(model, trace, machine.working[0], sizes);
+        code = replay_sizes_count_pages(model, trace, machine.group, sizes);
     if (code == TOOL_OK)
         code = replay_sizes_choose_pages(options, sizes);
     if (code == TOOL_OK)

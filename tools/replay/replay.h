@@ -7,7 +7,7 @@
  *   replay_flags.c   the tables of flags, and what one flag means for another
  *   replay_trace.c   routing file -> counts of one rank
  *   replay_sizes.c   counts -> capacity, tensors, pages (arithmetic only)
- *   replay_setup.c   device memory, groups, pool, tickets, events
+ *   replay_setup.c   device memory, pool, tickets, events
  *   replay_run.c     the iterations
  *   replay_link.c    what crosses the link to host pages, and plain copies of as much
  *   replay_retry.c   what follows an overflow
@@ -204,11 +204,10 @@ void replay_trace_free(replay_trace *trace);
 /* Capacity, tensors and iterations. */
 int replay_sizes_make(const replay_model *model, const replay_trace *trace,
                       replay_sizes *sizes_out);
-/* A group of these tensors. counts may be NULL of one that is only measured, or a destination. */
-int replay_make_group(pst_device *device, const replay_model *model, const replay_trace *trace,
-                      const replay_sizes *sizes, void *base, const void *counts,
-                      pst_group **group_out);
-/* Pages and bytes of every iteration, by pst_group_measure of any such group. */
+/* The group of these tensors: of all layers. */
+int replay_make_group(const replay_model *model, const replay_trace *trace,
+                      const replay_sizes *sizes, pst_group **group_out);
+/* Pages and bytes of every iteration, by pst_group_measure of that group. */
 int replay_sizes_count_pages(const replay_model *model, const replay_trace *trace,
                              const pst_group *group, replay_sizes *sizes);
 /* X times so many pages, at least 1; the flag is named where that is too many. */
@@ -231,11 +230,11 @@ typedef struct replay_machine {
     pst_device_info info;
     uint32_t lanes;
     pst_stream streams[REPLAY_MAX_LANES];
+    pst_group *group; /* of every layer */
     void *static_set[REPLAY_MAX_LANES];
     void *working_set[REPLAY_MAX_LANES];
-    pst_group *working[REPLAY_MAX_LANES];
-    pst_group **sources;  /* [slots] */
-    pst_ticket **tickets; /* [slots] */
+    pst_dirty *dirty[REPLAY_MAX_LANES]; /* of the working sets; NULL: the tail is kept */
+    pst_ticket *tickets;                /* [slots] */
     void *pool_memory;
     pst_pool *pool;
     uint64_t num_pages[REPLAY_TIERS]; /* of the pool, now */
@@ -280,7 +279,7 @@ enum replay_time {
     REPLAY_NUM_TIMES
 };
 
-/* Opens the device and makes buffers and groups, which planning the pages needs. */
+/* Opens the device and makes buffers and the group, which planning the pages needs. */
 int replay_open(replay_machine *machine, const replay_options *options, const replay_trace *trace,
                 const replay_sizes *sizes);
 /* Makes the pool, tickets and events. */

@@ -68,6 +68,31 @@ static int join_lanes(const replay_machine *machine)
     return tool_status(pst_event_wait(machine->device, machine->lane_event, machine->streams[0]));
 }
 
+/* Where one layer's tensors and counts are. */
+typedef struct place {
+    void *bases[REPLAY_MAX_TENSORS];
+    const void *counts;
+} place;
+
+static place place_of(const replay_machine *machine, uint32_t slot, void *const *sets)
+{
+    const replay_sizes *sizes = machine->sizes;
+    const uint64_t *steps = machine->control;
+    const int32_t *counts = (const int32_t *)(steps + machine->options->model.num_micro_batches);
+    place where = {.counts = counts + (size_t)slot * machine->trace->num_counts};
+    for (uint32_t t = 0; t < sizes->num_tensors; t++)
+        where.bases[t] = (char *)sets[slot % machine->lanes] + sizes->tensors[t].offset;
+    return where;
+}
+
+static pst_buffers at(const place *where)
+{
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    buffers.bases = where->bases;
+    buffers.counts = &where->counts;
+    return buffers;
+}
+
 static pst_launch_options launch_of(const replay_machine *machine)
 {
     return (pst_launch_options){
@@ -80,8 +105,10 @@ static int enqueue_stash(const replay_machine *machine, uint32_t slot, pst_strea
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
     options.launch = launch_of(machine);
+    const place where = place_of(machine, slot, machine->static_set);
+    const pst_buffers source = at(&where);
     return tool_status(
-        pst_ticket_stash(machine->tickets[slot], machine->sources[slot], &options, stream));
+        pst_ticket_stash(machine->tickets[slot], machine->group, &source, &options, stream));
 }
 
 static int enqueue_restore(const replay_machine *machine, uint32_t slot, pst_stream stream)
@@ -90,8 +117,11 @@ static int enqueue_restore(const replay_machine *machine, uint32_t slot, pst_str
     options.launch = launch_of(machine);
     options.pages = (pst_restore_pages)machine->options->restore;
     options.tail = (pst_restore_tail)machine->options->tail;
-    return tool_status(pst_ticket_restore(
-        machine->tickets[slot], machine->working[slot % machine->lanes], &options, stream));
+    options.dirty = machine->dirty[slot % machine->lanes];
+    const place where = place_of(machine, slot, machine->working_set);
+    const pst_buffers destination = at(&where);
+    return tool_status(
+        pst_ticket_restore(machine->tickets[slot], machine->group, &destination, &options, stream));
 }
 
 static int enqueue_release(const replay_machine *machine, uint32_t slot, pst_stream stream)
@@ -108,7 +138,9 @@ static int enqueue_forward(const replay_machine *machine, uint32_t slot)
     const uint32_t lane = slot % machine->lanes;
     const pst_stream stream = machine->streams[lane];
     const pst_pattern pattern = pattern_of(machine, slot);
-    TOOL_PST(pst_group_fill(machine->sources[slot], &pattern, stream));
+    const place where = place_of(machine, slot, machine->static_set);
+    const pst_buffers layer = at(&where);
+    TOOL_PST(pst_group_fill(machine->device, machine->group, &layer, &pattern, stream));
     TOOL_TRY(begin_pool_use(machine, stream));
     TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_STASH_BEGIN, stream));
     TOOL_TRY(enqueue_stash(machine, slot, stream));
@@ -133,7 +165,9 @@ static int enqueue_backward(const replay_machine *machine, uint32_t slot)
     TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_RESTORE_END, stream));
     TOOL_TRY(enqueue_release(machine, slot, stream));
     TOOL_TRY(end_pool_use(machine, stream));
-    return tool_status(pst_group_verify(machine->working[lane], machine->sources[slot], &pattern,
+    const place where = place_of(machine, slot, machine->working_set);
+    const pst_buffers restored = at(&where);
+    return tool_status(pst_group_verify(machine->device, machine->group, &restored, &pattern,
                                         keeps_tail ? REPLAY_POISON_WORKING : 0, machine->mismatches,
                                         stream));
 }

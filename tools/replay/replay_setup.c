@@ -1,4 +1,4 @@
-/* What a replay needs on the device: memory, groups, pool, tickets, events; and their end. */
+/* What a replay needs on the device: memory, pool, tickets, events; and their end. */
 #include "tools/replay/replay.h"
 
 #include <stdlib.h>
@@ -28,14 +28,6 @@ static int take_memory(replay_machine *machine, const char *what, uint8_t value,
     return tool_status(pst_stream_synchronize(machine->device, machine->streams[0]));
 }
 
-/* A group over one set of buffers; counts is NULL for a pure destination. */
-static int make_group(const replay_machine *machine, void *set, const void *counts,
-                      pst_group **group_out)
-{
-    return replay_make_group(machine->device, &machine->options->model, machine->trace,
-                             machine->sizes, set, counts, group_out);
-}
-
 static int make_control(replay_machine *machine)
 {
     const replay_trace *trace = machine->trace;
@@ -53,18 +45,24 @@ static int make_control(replay_machine *machine)
     return TOOL_OK;
 }
 
-static int make_sources(replay_machine *machine)
+static int make_buffers(replay_machine *machine)
 {
-    const uint32_t slots = machine->sizes->slots;
-    const int32_t *counts = (const int32_t *)((const uint64_t *)machine->control +
-                                              machine->options->model.num_micro_batches);
-    machine->sources = calloc(slots, sizeof(pst_group *));
-    if (machine->sources == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %u groups", slots);
-    for (uint32_t slot = 0; slot < slots; slot++)
-        TOOL_TRY(make_group(machine, machine->static_set[slot % machine->lanes],
-                            counts + (size_t)slot * machine->trace->num_counts,
-                            &machine->sources[slot]));
+    const uint64_t bytes = machine->sizes->set_bytes;
+    for (uint32_t i = 0; i < machine->lanes; i++) {
+        TOOL_TRY(take_memory(machine, "static buffer", REPLAY_POISON_STATIC, bytes,
+                             &machine->static_set[i]));
+        TOOL_TRY(take_memory(machine, "working buffer", REPLAY_POISON_WORKING, bytes,
+                             &machine->working_set[i]));
+    }
+    return TOOL_OK;
+}
+
+static int make_group(replay_machine *machine)
+{
+    TOOL_TRY(replay_make_group(&machine->options->model, machine->trace, machine->sizes,
+                               &machine->group));
+    for (uint32_t i = 0; i < machine->lanes && machine->options->tail == PST_TAIL_ZERO; i++)
+        TOOL_PST(pst_dirty_create(machine->device, machine->group, false, &machine->dirty[i]));
     return TOOL_OK;
 }
 
@@ -108,15 +106,9 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
     TOOL_TRY(check_launches(machine));
     for (uint32_t i = 0; i < machine->lanes; i++)
         TOOL_PST(pst_stream_create(machine->device, &machine->streams[i]));
-    for (uint32_t i = 0; i < machine->lanes; i++) {
-        TOOL_TRY(take_memory(machine, "static buffer", REPLAY_POISON_STATIC, sizes->set_bytes,
-                             &machine->static_set[i]));
-        TOOL_TRY(take_memory(machine, "working buffer", REPLAY_POISON_WORKING, sizes->set_bytes,
-                             &machine->working_set[i]));
-        TOOL_TRY(make_group(machine, machine->working_set[i], NULL, &machine->working[i]));
-    }
-    TOOL_TRY(make_control(machine));
-    return make_sources(machine);
+    TOOL_TRY(make_buffers(machine));
+    TOOL_TRY(make_group(machine));
+    return make_control(machine);
 }
 
 static int make_pool(replay_machine *machine)
@@ -149,14 +141,14 @@ static int make_tickets(replay_machine *machine)
 {
     const uint32_t slots = machine->sizes->slots;
     uint64_t bytes;
-    TOOL_PST(pst_ticket_bytes(machine->pool, machine->sources[0], &bytes));
+    TOOL_PST(pst_ticket_bytes(machine->pool, machine->group, &bytes));
     machine->ticket_bytes = bytes * slots;
-    machine->tickets = calloc(slots, sizeof(pst_ticket *));
+    machine->tickets = calloc(slots, sizeof(pst_ticket));
     if (machine->tickets == NULL)
         return tool_fail(TOOL_NO, "out of memory for %u tickets", slots);
     const flag_fraction offload = machine->options->offload_fraction;
     for (uint32_t slot = 0; slot < slots; slot++) {
-        TOOL_PST(pst_ticket_create(machine->pool, machine->sources[slot], &machine->tickets[slot]));
+        TOOL_PST(pst_ticket_create(machine->pool, machine->group, &machine->tickets[slot]));
         TOOL_PST(pst_ticket_set_offload(machine->tickets[slot], offload.num, offload.den));
     }
     return TOOL_OK;
@@ -250,8 +242,7 @@ static pst_status dismantle(replay_machine *machine)
     for (uint32_t i = 0; machine->tickets != NULL && i < slots; i++)
         LET_GO(first, pst_ticket_destroy(machine->tickets[i]));
     LET_GO(first, pst_pool_destroy(machine->pool));
-    for (uint32_t i = 0; machine->sources != NULL && i < slots; i++)
-        LET_GO(first, pst_group_destroy(machine->sources[i]));
+    LET_GO(first, pst_group_destroy(machine->group));
     for (size_t i = 0; machine->events != NULL && i < (size_t)slots * REPLAY_NUM_TIMES; i++)
         LET_GO(first, pst_event_destroy(device, machine->events[i]));
     LET_GO(first, pst_event_destroy(device, machine->lane_event));
@@ -264,7 +255,7 @@ static pst_status dismantle(replay_machine *machine)
     LET_GO(first, pst_device_free_pinned(device, machine->control_pinned));
     LET_GO(first, pst_device_free_pinned(device, machine->mismatches_pinned));
     for (uint32_t i = 0; i < machine->lanes; i++) {
-        LET_GO(first, pst_group_destroy(machine->working[i]));
+        LET_GO(first, pst_dirty_destroy(machine->dirty[i]));
         LET_GO(first, pst_device_free(device, machine->static_set[i]));
         LET_GO(first, pst_device_free(device, machine->working_set[i]));
         LET_GO(first, pst_stream_destroy(device, machine->streams[i]));
@@ -282,6 +273,5 @@ int replay_close(replay_machine *machine, int code)
     free(machine->link);
     free(machine->events);
     free(machine->tickets);
-    free(machine->sources);
     return code != TOOL_OK || status == PST_OK ? code : tool_status(status);
 }

@@ -89,21 +89,18 @@ static int lay_out(const replay_trace *trace, replay_sizes *sizes)
     return TOOL_OK;
 }
 
-int replay_make_group(pst_device *device, const replay_model *model, const replay_trace *trace,
-                      const replay_sizes *sizes, void *base, const void *counts,
-                      pst_group **group_out)
+int replay_make_group(const replay_model *model, const replay_trace *trace,
+                      const replay_sizes *sizes, pst_group **group_out)
 {
     const pst_row_space space = {
         .kind = (pst_rows_kind)model->layout,
         .count_type = PST_COUNT_INT32,
-        .counts = counts,
         .capacity = (int64_t)sizes->capacity,
         .num_segments = trace->num_counts,
     };
     pst_tensor tensors[REPLAY_MAX_TENSORS] = {0};
     for (uint32_t t = 0; t < sizes->num_tensors; t++)
         tensors[t] = (pst_tensor){
-            .base = (char *)base + sizes->tensors[t].offset,
             .row_bytes = sizes->tensors[t].row_bytes,
             .num = sizes->tensors[t].num,
             .den = sizes->tensors[t].den,
@@ -113,7 +110,7 @@ int replay_make_group(pst_device *device, const replay_model *model, const repla
     config.num_spaces = 1;
     config.tensors = tensors;
     config.num_tensors = sizes->num_tensors;
-    return tool_status(pst_group_create(device, &config, group_out));
+    return tool_status(pst_group_create(&config, group_out));
 }
 
 int replay_sizes_make(const replay_model *model, const replay_trace *trace, replay_sizes *sizes_out)

@@ -44,6 +44,7 @@ typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, true> small_ring;
 
 template <class Ring, bool kStreaming> struct bulk_copier {
     static const bool kAsync = true;
+    static const bool kHasRows = !Ring::kShared; /* else registers are too few */
     Ring &ring;
     unsigned char *stages; /* kRingBytes, in shared memory */
     typename Ring::counters own;
@@ -97,8 +98,8 @@ template <class Ring, bool kStreaming> struct bulk_copier {
 
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        if (rows_address<kStreaming>(to, from) % PSTI_VECTOR_BYTES != 0) {
-            copy_narrow<kStreaming>(to, from, bytes);
+        if (alignment_of(to, from) % PSTI_VECTOR_BYTES != 0) {
+            copy_narrow(to, from, bytes);
             return;
         }
         const uint32_t whole = bytes / PSTI_VECTOR_BYTES * PSTI_VECTOR_BYTES;
@@ -108,6 +109,11 @@ template <class Ring, bool kStreaming> struct bulk_copier {
                      whole - at < Ring::kStageBytes ? whole - at : Ring::kStageBytes);
         if (whole + threadIdx.x < bytes) /* fewer than 16 bytes are left */
             to[whole + threadIdx.x] = from[whole + threadIdx.x];
+    }
+
+    PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)
+    {
+        copy_rows<kStreaming, 1>(page, span, bytes, own.policy);
     }
 
     PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from, uint32_t bytes)

@@ -119,6 +119,18 @@ PSTI_KERNEL(resize_kernel, psti_control_args, args)
     }
 }
 
+static inline uint64_t slab_work(const psti_slab_args *args)
+{
+    return args->num / PSTI_MAX_THREADS + 1;
+}
+
+PSTI_KERNEL(slab_kernel, psti_slab_args, args)
+{
+    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
+    for (uint32_t i = first; i < args.num; i += gridDim.x * blockDim.x)
+        psti_make_record(&args, i);
+}
+
 /* Each thread has the counters of the same number of buckets. */
 PSTI_DEVICE void work_out_quantiles(block_scratch &scratch, const psti_pool_view &pool)
 {
@@ -147,6 +159,7 @@ PSTI_KERNEL(step_kernel, psti_control_args, args)
     __syncthreads();
     if (threadIdx.x != 0)
         return;
+    psti_publish_covered(args.pool.state, args.covered, args.mailbox);
     psti_publish_status(status, args.mailbox);
     psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
 }
@@ -183,7 +196,7 @@ PSTI_KERNEL(check_kernel, psti_control_args, args)
         psti_ticket_record *ticket = ticket_at(pool, i);
         if (!ticket || psti_ticket_now(ticket, state->epoch) != PSTI_TICKET_LIVE)
             continue;
-        const uint32_t *table = psti_ticket_table(ticket, ticket->num_counts);
+        const uint32_t *table = psti_ticket_table(ticket, ticket->count_room);
         const uint64_t pages = psti_min_u64(ticket->num_pages, ticket->table_pages);
         for (uint64_t page = threadIdx.x; page < pages; page += blockDim.x) {
             const uint64_t owner = psti_owner_word(i, state->epoch, page);

@@ -32,7 +32,7 @@ PSTI_DEVICE candidate look_at(const migration &m, uint64_t place, uint64_t ranks
     const psti_move_args &args = m.args;
     candidate found = {PSTI_ID_NONE, false, 0, 0};
     if (place < m.s.held) {
-        found.id = psti_ticket_table(args.ticket, args.num_counts)[place];
+        found.id = psti_ticket_table(args.ticket, args.count_room)[place];
         found.may = psti_may_migrate(&args.pool, found.id, psti_migrate_from(args.flags),
                                      psti_owner_word(args.ticket_index, m.s.epoch, place));
     }
@@ -42,7 +42,7 @@ PSTI_DEVICE candidate look_at(const migration &m, uint64_t place, uint64_t ranks
 
 PSTI_DEVICE uint32_t *moving_of(const psti_move_args &args)
 {
-    return psti_ticket_moving(args.ticket, args.num_counts, args.table_pages);
+    return psti_ticket_moving(args.ticket, args.count_room, args.table_pages);
 }
 
 /* Where a candidate goes: concurrent pools took the page before; in ordered ones each block
@@ -174,7 +174,7 @@ PSTI_DEVICE bool settle(const migration &m, uint64_t place, const candidate &fou
     if (id == PSTI_ID_NONE)
         return false;
     *moved = true;
-    psti_ticket_table(args.ticket, args.num_counts)[place] = id;
+    psti_ticket_table(args.ticket, args.count_room)[place] = id;
     if (psti_cas_relaxed_u64(psti_owner_of(&pool, found.id), mine, 0) == mine)
         return true;
     psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, found.id);

@@ -13,6 +13,7 @@ struct move_shared {
     tile_share share;
     block_scratch scratch;
     uint64_t held;   /* pages of the ticket */
+    uint64_t form;   /* of the group that was stashed */
     uint64_t launch; /* of the pool, in concurrent pools of the ticket */
     uint64_t head[PSTI_TIERS];
     uint64_t tail[PSTI_TIERS];
@@ -23,6 +24,7 @@ struct move_shared {
     uint32_t state; /* of the ticket */
     uint32_t epoch;
     uint32_t refused;
+    uint32_t lost; /* a stash fails without trying: the step has failed */
     uint32_t copies;
     uint32_t leads;
     uint32_t last;
@@ -41,6 +43,12 @@ PSTI_DEVICE void read_ring_ends(move_shared &s, const psti_move_args &args)
     }
 }
 
+/* What this block adds to the arrival word. In concurrent pools one block decides for all. */
+PSTI_DEVICE uint32_t block_number(const move_shared &s, const psti_move_args &args)
+{
+    return psti_launch_number(s.launch, args.op, s.lost && !args.pool.concurrent);
+}
+
 /* The one look at the state. False: the pool refuses, nothing may be done.
  *
  * A launch may be brought up while the one before it still runs, so every block waits for that one
@@ -56,6 +64,7 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
         s.fault = PST_FAULT_NONE;
         s.fault_value = 0;
         s.pages = 0;
+        s.lost = 0;
         if (!args.pool.concurrent)
             read_ring_ends(s, args);
         if (s.launch % 2 != 0) { /* another operation is being written */
@@ -115,7 +124,7 @@ PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args)
     psti_let_successor_come(); /* now: until it may begin it only takes up room */
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t number = psti_launch_number(s.launch, args.op);
+        const uint32_t number = block_number(s, args);
         const uint64_t old =
             psti_add_acq_rel_u64(&args.ticket->arrive_out, ((uint64_t)number << 32) | 1u);
         const uint32_t done = (uint32_t)old + 1;
@@ -139,7 +148,7 @@ PSTI_DEVICE void finish(move_shared &s, const psti_move_args &args)
     if (args.pool.concurrent) /* only its own: another's blocks may still wait */
         psti_cas_acq_rel_u64(&args.ticket->arrive_in, psti_launch_word(s.launch, args.op), 0);
     /* a late arrival of another operation must not be wiped out unseen */
-    const uint32_t number = psti_launch_number(s.launch, args.op);
+    const uint32_t number = block_number(s, args);
     const uint64_t arrived = (uint64_t)(number * gridDim.x) << 32 | gridDim.x;
     if (psti_cas_acq_rel_u64(&args.ticket->arrive_out, arrived, 0) != arrived)
         psti_refuse(&args.pool, args.ticket_index);
@@ -152,19 +161,21 @@ PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
     if (threadIdx.x == 0) {
         s.state = psti_ticket_now(args.ticket, s.epoch);
         s.held = args.ticket->num_pages;
+        s.form = args.ticket->form;
         s.share = share_of(args, s.held, args.ticket->num_host);
     }
     __syncthreads();
 }
 
 /* Number of counts outside [0, capacity]. */
+template <stream_kind kKind>
 PSTI_DEVICE uint64_t misfits(move_shared &s, const psti_move_args &args, const int64_t *counts)
 {
     uint64_t mine = 0;
     for (uint32_t i = 0; i < args.num_spaces; i++) {
         const psti_space &space = args.spaces[i];
         for (uint32_t e = threadIdx.x; e < space.num_segments; e += blockDim.x)
-            mine += !psti_count_fits(count_of(space, e, counts), space.capacity);
+            mine += !psti_count_fits(count_of<kKind>(s.plan, args, i, e, counts), space.capacity);
     }
     return block_sum(s.scratch, mine);
 }

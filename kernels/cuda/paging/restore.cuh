@@ -7,11 +7,16 @@
 
 template <class Copier> struct restore_mover {
     static const bool kAsync = Copier::kAsync;
+    static const bool kHasRows = Copier::kHasRows;
     const unsigned char *from;
     Copier &copier;
     PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
         copier.run(rows, from + at, bytes);
+    }
+    PSTI_DEVICE_METHOD void rows(const row_span &span, uint32_t at, uint32_t bytes) const
+    {
+        copier.rows(const_cast<unsigned char *>(from) + at, span, bytes);
     }
     PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
@@ -30,7 +35,7 @@ template <class Copier> struct restore_source {
         const psti_pool_view &pool = args.pool;
         uint32_t offset;
         const uint64_t page = page_of_tile(pool, tile, &offset);
-        const uint32_t id = psti_ticket_table(args.ticket, args.num_counts)[page];
+        const uint32_t id = psti_ticket_table(args.ticket, args.count_room)[page];
         if (!(tiers >> psti_id_tier(id) & 1))
             return 0;
         if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
@@ -47,12 +52,18 @@ template <class Copier> struct restore_source {
     }
 };
 
-struct zero_mover {
+template <class Copier> struct zero_mover {
     static const bool kAsync = false;
+    static const bool kHasRows = Copier::kHasRows;
     PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
         (void)at;
         zero_run(rows, bytes);
+    }
+    PSTI_DEVICE_METHOD void rows(const row_span &span, uint32_t at, uint32_t bytes) const
+    {
+        (void)at;
+        zero_rows(span, bytes);
     }
     PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
@@ -62,14 +73,14 @@ struct zero_mover {
     }
 };
 
-struct zero_source {
+template <class Copier> struct zero_source {
     PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
     {
         (void)tile;
         (void)tiers;
         return 1;
     }
-    PSTI_DEVICE_METHOD zero_mover mover(uint64_t found) const
+    PSTI_DEVICE_METHOD zero_mover<Copier> mover(uint64_t found) const
     {
         (void)found;
         return {};
@@ -87,9 +98,11 @@ PSTI_DEVICE pst_fault restore_verdict(move_shared &s, const psti_move_args &args
         return PST_FAULT_NONE;
     if (state == PSTI_TICKET_FAILED)
         return PST_FAULT_FAILED;
-    if (misfits(s, args, counts) != 0)
+    if (s.form != args.form)
+        return PST_FAULT_FORM;
+    if (misfits<KEPT>(s, args, counts) != 0)
         return PST_FAULT_DESTINATION;
-    plan_tiles<LIVE>(s.plan, args, counts);
+    plan_tiles<KEPT>(s.plan, args, counts);
     const uint64_t pages = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
     return pages == s.held && pages <= args.table_pages ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
 }
@@ -101,25 +114,41 @@ PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_ar
     const restore_source<Copier> source = {args, s.epoch, copier};
     if (s.held) {
         copier.open();
-        move_tiles<LIVE>(source, s.share, s.plan, s.scratch, args, counts);
+        move_tiles<KEPT>(source, s.share, s.plan, s.scratch, args, counts);
         copier.close();
-    }
-    if (args.flags & PSTI_MOVE_ZERO) {
-        const zero_source zero = {};
-        __syncthreads(); /* nobody reads the share before this one any more */
-        if (threadIdx.x == 0)
-            s.share = share_of_all();
-        plan_tiles<GAP>(s.plan, args, counts);
-        move_tiles<GAP>(zero, s.share, s.plan, s.scratch, args, counts);
     }
 }
 
-PSTI_DEVICE void update_dirty(const psti_move_args &args)
+/* Whether a restore that copies nothing clears its destination. */
+PSTI_DEVICE bool clears_all(const move_shared &s, const psti_move_args &args)
 {
-    const int64_t *counts = psti_ticket_counts(args.ticket);
-    for (uint32_t i = threadIdx.x; i < args.num_counts; i += blockDim.x) {
-        const uint64_t live = (uint64_t)counts[i];
-        args.dirty[i] = args.flags & PSTI_MOVE_ZERO ? live : psti_max_u64(args.dirty[i], live);
+    return s.fault != PST_FAULT_NONE && args.flags & PSTI_MOVE_ZERO_FAILED;
+}
+
+PSTI_DEVICE const int64_t *counts_left(const move_shared &s, const psti_move_args &args)
+{
+    return clears_all(s, args) ? NULL : psti_ticket_counts(args.ticket);
+}
+
+/* This block's share of what a restore clears. */
+template <class Copier> PSTI_DEVICE void clear_rows(move_shared &s, const psti_move_args &args)
+{
+    const zero_source<Copier> zero = {};
+    __syncthreads(); /* nobody reads the share before this one any more */
+    if (threadIdx.x == 0)
+        s.share = share_of_all();
+    plan_tiles<GAP>(s.plan, args, counts_left(s, args));
+    move_tiles<GAP>(zero, s.share, s.plan, s.scratch, args, counts_left(s, args));
+}
+
+/* By one block. */
+PSTI_DEVICE void update_dirty(const move_shared &s, const psti_move_args &args)
+{
+    const int64_t *counts = counts_left(s, args);
+    for (uint32_t i = threadIdx.x; args.dirty && i < args.num_counts; i += blockDim.x) {
+        const uint64_t live = counts ? (uint64_t)counts[i] : 0;
+        const bool cleared = !counts || args.flags & PSTI_MOVE_ZERO;
+        args.dirty[i] = cleared ? live : psti_max_u64(args.dirty[i], live);
     }
 }
 
@@ -127,7 +156,7 @@ PSTI_DEVICE void update_dirty(const psti_move_args &args)
 PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args)
 {
     const psti_pool_view &pool = args.pool;
-    const uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
+    const uint32_t *table = psti_ticket_table(args.ticket, args.count_room);
     const uint64_t pages = psti_min_u64(s.held, args.table_pages);
     uint64_t tail_device = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_DEVICE]);
     uint64_t tail_host = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_HOST]);
@@ -187,7 +216,7 @@ PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
     __syncthreads();
     const tile_share &share = s.share;
     const psti_pool_view &pool = args.pool;
-    const uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
+    const uint32_t *table = psti_ticket_table(args.ticket, args.count_room);
     const uint64_t pages = psti_min_u64(s.held, args.table_pages);
     const uint64_t num_tiles = pages << (pool.page_shift - PSTI_TILE_SHIFT);
     for (uint64_t tile = share.first; tile < num_tiles && share.tiers; tile += share.stride) {
@@ -202,28 +231,61 @@ PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
     }
 }
 
+/* What stands in the way, in s.fault. */
+PSTI_DEVICE void begin_restore(move_shared &s, const psti_move_args &args)
+{
+    pst_fault verdict = PST_FAULT_ORDER;
+    if (begin(s, args)) {
+        read_record(s, args);
+        verdict = restore_verdict(s, args);
+    }
+    if (threadIdx.x == 0)
+        s.fault = verdict;
+    __syncthreads();
+}
+
+PSTI_DEVICE bool copies_rows(const move_shared &s, const psti_move_args &args)
+{
+    return s.fault == PST_FAULT_NONE && !(args.flags & PSTI_MOVE_RELEASE);
+}
+
+PSTI_DEVICE bool frees_pages(const move_shared &s, const psti_move_args &args)
+{
+    return (s.fault == PST_FAULT_NONE || s.fault == PST_FAULT_FAILED) &&
+           !(args.flags & PSTI_MOVE_KEEP);
+}
+
+/* By the whole last block. */
+PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args)
+{
+    const uint32_t fault = s.fault;
+    const bool is_quiet = fault == PST_FAULT_EMPTY && args.flags & PSTI_MOVE_QUIET;
+    if (copies_rows(s, args) || clears_all(s, args))
+        update_dirty(s, args);
+    if (fault != PST_FAULT_NONE && !is_quiet && threadIdx.x == 0)
+        psti_record_fault(&args.pool, (pst_fault)fault, args.ticket_index, 0);
+    if (frees_pages(s, args))
+        commit_free(s, args);
+}
+
 template <class Copier>
 PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_args &args)
 {
-    if (!begin(s, args))
-        return;
-    read_record(s, args);
-    const pst_fault verdict = restore_verdict(s, args);
-    const bool copies = verdict == PST_FAULT_NONE && !(args.flags & PSTI_MOVE_RELEASE);
-    const bool frees = (verdict == PST_FAULT_NONE || verdict == PST_FAULT_FAILED) &&
-                       !(args.flags & PSTI_MOVE_KEEP);
-    if (copies)
+    begin_restore(s, args);
+    if (copies_rows(s, args))
         copy_restore(s, copier, args);
-    if (frees && args.pool.scrubs && s.state == PSTI_TICKET_LIVE)
+    if (clears_all(s, args) || (copies_rows(s, args) && args.flags & PSTI_MOVE_ZERO))
+        clear_rows<Copier>(s, args);
+    if (s.refused) { /* nobody is the last: the others clear their shares before the launch ends */
+        if (clears_all(s, args) && blockIdx.x == 0)
+            update_dirty(s, args);
+        return;
+    }
+    if (frees_pages(s, args) && args.pool.scrubs && s.state == PSTI_TICKET_LIVE)
         scrub_tiles(s, args);
     if (!arrive(s, args))
         return;
-    if (copies)
-        update_dirty(args);
-    if (verdict != PST_FAULT_NONE && threadIdx.x == 0)
-        psti_record_fault(&args.pool, verdict, args.ticket_index, 0);
-    if (frees)
-        commit_free(s, args);
+    commit_restore(s, args);
     if (threadIdx.x == 0)
         finish(s, args);
 }

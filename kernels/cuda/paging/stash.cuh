@@ -8,22 +8,28 @@ PSTI_DEVICE int64_t first_misfit(const psti_move_args &args)
 {
     for (uint32_t i = 0; i < args.num_spaces; i++)
         for (uint32_t e = 0; e < args.spaces[i].num_segments; e++) {
-            const int64_t count = psti_user_count(&args.spaces[i], e);
+            const int64_t count = psti_space_count(&args.spaces[i], e);
             if (!psti_count_fits(count, args.spaces[i].capacity))
                 return count;
         }
     return 0;
 }
 
-/* By thread 0, with ring ends read: the same answer in every block of an ordered pool. */
+/* By thread 0, with ring ends read: the same answer in every block of an ordered pool. There only the
+ * last block of a stash records faults, and step, reset and pst_nccl_agree run alone: step_valid
+ * stays as it is until all blocks have read it. Should somebody write it all the same, the numbers of
+ * the blocks do not add up. */
 PSTI_DEVICE void decide_stash(move_shared &s, const psti_move_args &args, bool counts_fit)
 {
     s.copies = 0;
+    s.lost = psti_is_lost(&args.pool);
     if (psti_ticket_now(args.ticket, s.epoch) == PSTI_TICKET_LIVE) {
         s.fault = PST_FAULT_LIVE;
     } else if (!counts_fit) {
         s.fault = PST_FAULT_COUNT;
         s.fault_value = (uint64_t)first_misfit(args);
+    } else if (s.lost) {
+        s.fault = PST_FAULT_LOST;
     } else {
         s.decision = psti_decide(s.pages, s.tail[0] - s.head[0], s.tail[1] - s.head[1],
                                  args.host_num, args.host_den);
@@ -37,10 +43,10 @@ PSTI_DEVICE void commit_pages(move_shared &s, const psti_move_args &args)
 {
     const psti_pool_view &pool = args.pool;
     int64_t *counts = psti_ticket_counts(args.ticket);
-    uint32_t *table = psti_ticket_table(args.ticket, args.num_counts);
+    uint32_t *table = psti_ticket_table(args.ticket, args.count_room);
     for (uint32_t i = 0; i < args.num_spaces; i++)
         for (uint32_t e = threadIdx.x; e < args.spaces[i].num_segments; e += blockDim.x)
-            counts[args.spaces[i].first_count + e] = psti_user_count(&args.spaces[i], e);
+            counts[args.spaces[i].first_count + e] = caller_count(s.plan.sums, args.spaces, i, e);
     for (uint64_t page = threadIdx.x; page < s.pages; page += blockDim.x) {
         const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
         uint32_t id = psti_ring_id(&pool, s.head, &s.decision, page);
@@ -69,6 +75,7 @@ PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
     psti_forget_failure(state, args.ticket);
     args.ticket->epoch = s.epoch;
     args.ticket->num_pages = s.pages;
+    args.ticket->form = args.form;
     args.ticket->num_host = s.copies ? s.decision.take[PSTI_TIER_HOST] : 0;
     args.ticket->state = s.copies ? PSTI_TICKET_LIVE : PSTI_TICKET_FAILED;
     if (s.copies) {
@@ -96,11 +103,16 @@ PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args, bool counts_f
 
 template <class Copier> struct stash_mover {
     static const bool kAsync = Copier::kAsync;
+    static const bool kHasRows = Copier::kHasRows;
     unsigned char *to;
     Copier &copier;
     PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
         copier.run(to + at, rows, bytes);
+    }
+    PSTI_DEVICE_METHOD void rows(const row_span &span, uint32_t at, uint32_t bytes) const
+    {
+        copier.rows(to + at, span, bytes);
     }
     PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
@@ -121,7 +133,7 @@ template <class Copier> struct stash_source {
         const uint64_t page = page_of_tile(pool, tile, &offset);
         uint32_t id;
         if (pool.concurrent)
-            id = psti_ticket_table(args.ticket, args.num_counts)[page];
+            id = psti_ticket_table(args.ticket, args.count_room)[page];
         else
             id = psti_ring_id(&pool, s.head, &s.decision, page);
         if (!psti_id_in_range(&pool, id) || !(tiers >> psti_id_tier(id) & 1))
@@ -152,9 +164,10 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
 {
     if (!begin(s, args))
         return;
-    const bool counts_fit = misfits(s, args, NULL) == 0;
+    add_up(s.plan.sums, args.spaces, args.num_spaces);
+    const bool counts_fit = misfits<NEW>(s, args, NULL) == 0;
     if (counts_fit) {
-        plan_tiles<LIVE>(s.plan, args, NULL);
+        plan_tiles<NEW>(s.plan, args, NULL);
         if (threadIdx.x == 0)
             s.pages = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
     }
@@ -167,7 +180,7 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
         const stash_source<Copier> source = {args, s, copier};
         share_stash(s, args);
         copier.open();
-        move_tiles<LIVE>(source, s.share, s.plan, s.scratch, args, NULL);
+        move_tiles<NEW>(source, s.share, s.plan, s.scratch, args, NULL);
         copier.close();
     }
     if (!arrive(s, args))

@@ -63,7 +63,7 @@ static void unmake_memory(small_scene *self, void *made)
 
 static pst_status make_group(small_scene *self, void **out)
 {
-    return pst_group_create(self->device, &self->group_config, (pst_group **)out);
+    return pst_group_create(&self->group_config, (pst_group **)out);
 }
 
 static void unmake_group(small_scene *self, void *made)
@@ -84,23 +84,47 @@ static void unmake_pool(small_scene *self, void *made)
     CHECK_OK(pst_pool_destroy(made));
 }
 
+static pst_status make_slab(small_scene *self, void **out)
+{
+    pst_pool_config config = self->pool_config;
+    config.slab_tickets = 4;
+    return pst_pool_create(self->device, &config, (pst_pool **)out);
+}
+
+static pst_status make_dirty(small_scene *self, void **out)
+{
+    return pst_dirty_create(self->device, self->group, false, (pst_dirty **)out);
+}
+
+static void unmake_dirty(small_scene *self, void *made)
+{
+    (void)self;
+    CHECK_OK(pst_dirty_destroy(made));
+}
+
+/* Its number stands for a pointer. */
 static pst_status make_ticket(small_scene *self, void **out)
 {
-    return pst_ticket_create(self->pool, self->group, (pst_ticket **)out);
+    pst_ticket ticket = {(uintptr_t)*out};
+    const pst_status status = pst_ticket_create(self->pool, self->group, &ticket);
+    *out = (void *)(uintptr_t)ticket.id;
+    return status;
 }
 
 static void unmake_ticket(small_scene *self, void *made)
 {
+    const pst_ticket ticket = {(uintptr_t)made};
     (void)self;
-    CHECK_EQ(pst_ticket_index(made), 1); /* no number was lost */
-    CHECK_OK(pst_ticket_destroy(made));
+    CHECK_EQ(pst_ticket_index(ticket), 1); /* no index was lost */
+    CHECK_OK(pst_ticket_destroy(ticket));
 }
 
 static const attempt attempts[] = {
     {"stream", make_stream, unmake_stream, 1}, {"event", make_event, unmake_event, 1},
     {"memory", make_memory, unmake_memory, 1}, {"pinned", make_pinned, unmake_memory, 1},
-    {"group", make_group, unmake_group, 2},    {"pool", make_pool, unmake_pool, 6},
-    {"ticket", make_ticket, unmake_ticket, 3},
+    {"group", make_group, unmake_group, 1},    {"dirty", make_dirty, unmake_dirty, 2},
+    {"pool", make_pool, unmake_pool, 5},       {"slab", make_slab, unmake_pool, 8},
+    {"ticket", make_ticket, unmake_ticket, 2},
 };
 
 static bool is_nomem(pst_status status)
@@ -172,15 +196,25 @@ PST_TEST(Memory, OpenSurvivesEveryFailure)
 PST_TEST(Memory, WhatNeedsNoMemoryWorksWithoutAny)
 {
     small_scene self;
-    small_open(&self);
+    pst_dirty *dirty = NULL;
+    pst_ticket lent = {0};
+    small_configs(&self);
+    self.pool_config.slab_tickets = 1;
+    CHECK_OK(pst_pool_create(self.device, &self.pool_config, &self.pool));
+    CHECK_OK(pst_group_create(&self.group_config, &self.group));
+    CHECK_OK(pst_ticket_create(self.pool, self.group, &self.ticket));
+    CHECK_OK(pst_dirty_create(self.device, self.group, false, &dirty));
     memset(self.rows, 3, SMALL_BYTES);
     psti_fail_allocation_after(0);
-    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(pst_ticket_take(self.pool, NULL, &lent));
+    CHECK_OK(pst_ticket_give(lent, NULL));
+    CHECK_OK(small_stash(&self, self.ticket, NULL));
     memset(self.rows, 0, SMALL_BYTES);
-    CHECK_OK(pst_ticket_restore(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(small_restore(&self, self.ticket, NULL));
     const pst_pool_status status = small_status(self.pool);
     CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, NULL));
-    CHECK_OK(pst_group_mark_dirty(self.group, NULL));
+    CHECK_OK(pst_dirty_mark(dirty, NULL));
+    CHECK_OK(pst_dirty_destroy(dirty));
     small_close(&self);
     psti_fail_allocation_after(-1);
     CHECK_EQ(self.rows[SMALL_BYTES - 1], 3);
@@ -193,15 +227,24 @@ PST_TEST(Memory, WhatNeedsNoMemoryWorksWithoutAny)
 /* Enough operations for the arrays of nodes and holds to grow. */
 enum { REPEATS = 30, TICKETS = 3 };
 
-static pst_status record(small_scene *self, pst_ticket *const *tickets, pst_stream stream)
+/* What a capture is made of. */
+typedef struct recording {
+    small_scene scene;
+    pst_ticket tickets[TICKETS];
+    pst_dirty *dirty;
+    pst_stream stream;
+} recording;
+
+static pst_status record(const recording *self)
 {
     for (int i = 0; i < REPEATS; i++) {
         for (int t = 0; t < TICKETS; t++) {
-            PSTI_TRY(pst_ticket_stash(tickets[t], self->group, NULL, stream));
-            PSTI_TRY(pst_ticket_restore(tickets[t], self->group, NULL, stream));
+            PSTI_TRY(small_stash(&self->scene, self->tickets[t], self->stream));
+            PSTI_TRY(small_restore(&self->scene, self->tickets[t], self->stream));
         }
-        PSTI_TRY(pst_device_copy(self->device, self->rows, self->rows + SMALL_ROW, 16, stream));
-        PSTI_TRY(pst_group_mark_dirty(self->group, stream));
+        PSTI_TRY(pst_device_copy(self->scene.device, self->scene.rows, self->scene.rows + SMALL_ROW,
+                                 16, self->stream));
+        PSTI_TRY(pst_dirty_mark(self->dirty, self->stream));
     }
     return PST_OK;
 }
@@ -212,59 +255,73 @@ typedef struct course {
     bool recovers; /* there is memory again after the first failure */
 } course;
 
-static pst_status capture(small_scene *self, pst_ticket *const *tickets, pst_stream stream,
-                          const course *how, pst_graph **graph_out)
+static pst_status capture(const recording *self, const course *how, pst_graph **graph_out)
 {
-    PSTI_TRY(pst_graph_begin(self->device, stream));
-    pst_status status = record(self, tickets, stream);
+    PSTI_TRY(pst_graph_begin(self->scene.device, self->stream));
+    pst_status status = record(self);
     if (status != PST_OK && !is_nomem(status))
         return status;
     if (status != PST_OK && how->recovers)
         psti_fail_allocation_after(-1);
     if (status != PST_OK && !how->stops) {
-        status = record(self, tickets, stream);
+        status = record(self);
         if (status != PST_OK && !is_nomem(status))
             return status;
     }
-    return pst_graph_end(self->device, stream, graph_out);
+    return pst_graph_end(self->scene.device, self->stream, graph_out);
+}
+
+static uint32_t graphs_of(pst_ticket ticket)
+{
+    return psti_ticket_find(ticket)->hold.graphs;
+}
+
+static void open_recording(recording *self)
+{
+    small_open(&self->scene);
+    CHECK_OK(pst_stream_create(self->scene.device, &self->stream));
+    CHECK_OK(pst_dirty_create(self->scene.device, self->scene.group, false, &self->dirty));
+    self->tickets[0] = self->scene.ticket;
+    for (int t = 1; t < TICKETS; t++)
+        CHECK_OK(pst_ticket_create(self->scene.pool, self->scene.group, &self->tickets[t]));
+}
+
+static void close_recording(recording *self)
+{
+    for (int t = 1; t < TICKETS; t++)
+        CHECK_OK(pst_ticket_destroy(self->tickets[t]));
+    CHECK_OK(pst_dirty_destroy(self->dirty));
+    CHECK_OK(pst_stream_destroy(self->scene.device, self->stream));
+    small_close(&self->scene);
 }
 
 static void check_captures(const course *how)
 {
-    small_scene self;
-    pst_ticket *tickets[TICKETS];
-    pst_stream stream = NULL;
+    recording self;
     int failures = 0;
-    small_open(&self);
-    CHECK_OK(pst_stream_create(self.device, &stream));
-    tickets[0] = self.ticket;
-    for (int t = 1; t < TICKETS; t++)
-        CHECK_OK(pst_ticket_create(self.pool, self.group, &tickets[t]));
-    const uint32_t live = self.device->live;
+    open_recording(&self);
+    const uint32_t live = self.scene.device->live;
     for (int n = 0;; n++) {
         pst_graph *graph = untouched;
         psti_fail_allocation_after(n);
-        const pst_status status = capture(&self, tickets, stream, how, &graph);
+        const pst_status status = capture(&self, how, &graph);
         psti_fail_allocation_after(-1);
         if (status == PST_OK) {
-            CHECK_OK(pst_graph_launch(graph, stream));
+            CHECK_OK(pst_graph_launch(graph, self.stream));
             CHECK_OK(pst_graph_destroy(graph));
             break;
         }
         CHECK_MSG(status == PST_E_NOMEM, "%d: %s", n, pst_status_name(status));
         CHECK(graph == untouched);
-        CHECK_OK(pst_stream_synchronize(self.device, stream)); /* no capture is left */
-        CHECK_EQ(self.group->hold->graphs + self.pool->hold.graphs, 0);
-        CHECK_EQ(tickets[0]->hold.graphs + tickets[2]->hold.graphs, 0);
-        check_unharmed(&self, "capture", n, live);
+        CHECK_OK(pst_stream_synchronize(self.scene.device, self.stream)); /* no capture is left */
+        CHECK_EQ(self.dirty->hold.graphs + self.scene.pool->hold.graphs, 0);
+        CHECK_EQ(graphs_of(self.tickets[0]) + graphs_of(self.tickets[2]), 0);
+        check_unharmed(&self.scene, "capture", n, live);
         failures++;
     }
     CHECK_MSG(failures > REPEATS * TICKETS * 2, "only %d allocations", failures);
-    check_unharmed(&self, "capture", failures, live);
-    for (int t = 1; t < TICKETS; t++)
-        CHECK_OK(pst_ticket_destroy(tickets[t]));
-    CHECK_OK(pst_stream_destroy(self.device, stream));
-    small_close(&self);
+    check_unharmed(&self.scene, "capture", failures, live);
+    close_recording(&self);
 }
 
 PST_TEST(Memory, CapturesSurviveEveryFailure)
@@ -303,12 +360,12 @@ PST_TEST(Memory, ARecordedGraphIsLetGoWhereItCannotBeKept)
     ops.graph_end = end_with_memory;
     self.device->ops = &ops;
     CHECK_OK(pst_graph_begin(self.device, stream));
-    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, stream));
+    CHECK_OK(small_stash(&self, self.ticket, stream));
     psti_fail_allocation_after(0);
     CHECK_STATUS(pst_graph_end(self.device, stream, &graph), PST_E_NOMEM);
     self.device->ops = real;
     CHECK(graph == untouched);
-    CHECK_EQ(self.ticket->hold.graphs + self.group->hold->graphs + self.pool->hold.graphs, 0);
+    CHECK_EQ(graphs_of(self.ticket) + self.pool->hold.graphs, 0);
     CHECK_OK(pst_stream_destroy(self.device, stream));
     small_close(&self);
 }

@@ -50,7 +50,7 @@ PST_TEST(Status, EveryFaultHasItsText)
     CHECK_STR(pst_fault_text(name), text);
     PST_FAULT_LIST(CHECK_ONE)
 #undef CHECK_ONE
-    CHECK_STR(pst_fault_text((pst_fault)11), "no fault of this library");
+    CHECK_STR(pst_fault_text((pst_fault)13), "no fault of this library");
     CHECK_STR(pst_fault_text((pst_fault)31), "no fault of this library");
 }
 

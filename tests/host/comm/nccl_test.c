@@ -40,9 +40,11 @@ PST_TEST(Nccl, AHostPoolHasNoNccl)
     CHECK_STATUS(pst_nccl_agree(self.pool, &comm, NULL), PST_E_UNSUPPORTED);
     CHECK_SAID("the pool is on device host: NCCL works on cuda only [nccl.c:");
     CHECK_STATUS(pst_nccl_agree(NULL, &comm, NULL), PST_E_INVALID);
-    CHECK_SAID("pool or comm is NULL [");
+    CHECK_SAID("pool is NULL [");
+    CHECK_STATUS(pst_nccl_agree((pst_pool *)self.device, &comm, NULL), PST_E_INVALID);
+    CHECK_SAID("pool is a pst_device, not a pst_pool [");
     CHECK_STATUS(pst_nccl_agree(self.pool, NULL, NULL), PST_E_INVALID);
-    CHECK_SAID("pool or comm is NULL [");
+    CHECK_SAID("comm is NULL [");
     CHECK_EQ(*pst_pool_step_valid(self.pool), 1);
     small_close(&self);
 }

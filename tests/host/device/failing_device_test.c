@@ -48,9 +48,12 @@ typedef struct scene {
     pst_device *device;
     pst_pool *pool;
     pst_group *group;
-    pst_ticket *ticket;
+    pst_ticket ticket;
     int32_t count;
     unsigned char rows[64];
+    void *bases[1];
+    const void *counts[1];
+    pst_buffers buffers;
 } scene;
 
 static void open_scene(scene *self)
@@ -70,15 +73,25 @@ static void open_scene(scene *self)
     pst_pool_config pool_config = PST_POOL_CONFIG_INIT;
     pool_config.num_pages = 2;
     CHECK_OK(pst_pool_create(self->device, &pool_config, &self->pool));
-    const pst_row_space space = {.counts = &self->count, .capacity = 4};
-    const pst_tensor tensor = {.base = self->rows, .row_bytes = 16};
+    const pst_row_space space = {.capacity = 4};
+    const pst_tensor tensor = {.row_bytes = 16};
+    self->bases[0] = self->rows;
+    self->counts[0] = &self->count;
+    self->buffers = (pst_buffers)PST_BUFFERS_INIT;
+    self->buffers.bases = self->bases;
+    self->buffers.counts = self->counts;
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.spaces = &space;
     config.num_spaces = 1;
     config.tensors = &tensor;
     config.num_tensors = 1;
-    CHECK_OK(pst_group_create(self->device, &config, &self->group));
+    CHECK_OK(pst_group_create(&config, &self->group));
     CHECK_OK(pst_ticket_create(self->pool, self->group, &self->ticket));
+}
+
+static pst_status stash(const scene *self, pst_ticket ticket)
+{
+    return pst_ticket_stash(ticket, self->group, &self->buffers, NULL, NULL);
 }
 
 static void close_scene(scene *self)
@@ -94,17 +107,18 @@ PST_TEST(FailingDevice, AFailedPoolAcceptsOnlyResetAndDestroy)
     scene self;
     open_scene(&self);
     broken = PST_E_CUDA;
-    CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, NULL, NULL), PST_E_CUDA);
+    CHECK_STATUS(stash(&self, self.ticket), PST_E_CUDA);
     broken = PST_OK;
-    CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, NULL, NULL), PST_E_CUDA);
-    CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, NULL, NULL), PST_E_CUDA);
+    CHECK_STATUS(stash(&self, self.ticket), PST_E_CUDA);
+    CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &self.buffers, NULL, NULL),
+                 PST_E_CUDA);
     CHECK_STATUS(pst_ticket_release(self.ticket, NULL), PST_E_CUDA);
     CHECK_STATUS(pst_pool_step(self.pool, NULL), PST_E_CUDA);
     CHECK_STATUS(pst_pool_check(self.pool, NULL), PST_E_CUDA);
     CHECK_OK(pst_pool_reset(self.pool, PST_RESET_FAULTS, NULL));
     CHECK_STATUS(pst_pool_step(self.pool, NULL), PST_E_CUDA);
     CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, NULL));
-    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(stash(&self, self.ticket));
     CHECK_OK(pst_ticket_release(self.ticket, NULL));
     close_scene(&self);
 }
@@ -113,7 +127,7 @@ PST_TEST(FailingDevice, EverythingCanBeDestroyedAfterACudaError)
 {
     scene self;
     open_scene(&self);
-    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(stash(&self, self.ticket));
     broken = PST_E_CUDA;
     CHECK_STATUS(pst_pool_step(self.pool, NULL), PST_E_CUDA);
     CHECK_STATUS(pst_pool_destroy(self.pool), PST_E_BUSY);
@@ -129,7 +143,7 @@ PST_TEST(FailingDevice, AnotherErrorLeavesTheObjects)
     CHECK_STATUS(pst_ticket_destroy(self.ticket), PST_E_CAPTURE);
     CHECK_STATUS(pst_pool_destroy(self.pool), PST_E_BUSY);
     broken = PST_OK;
-    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(stash(&self, self.ticket));
     CHECK_STATUS(pst_ticket_destroy(self.ticket), PST_E_BUSY);
     CHECK_OK(pst_ticket_release(self.ticket, NULL));
     close_scene(&self);
@@ -139,17 +153,17 @@ PST_TEST(FailingDevice, ADestroyedFailedTicketIsNoDemand)
 {
     scene self;
     open_scene(&self);
-    pst_ticket *other = NULL;
+    pst_ticket other = {0};
     pst_pool_status status;
     self.count = -1; /* a count out of bounds wants no pages, an exhausted pool does */
     CHECK_OK(pst_ticket_create(self.pool, self.group, &other));
-    CHECK_OK(pst_ticket_stash(self.ticket, self.group, NULL, NULL));
+    CHECK_OK(stash(&self, self.ticket));
     CHECK_OK(pst_pool_step(self.pool, NULL));
     CHECK_OK(pst_pool_poll(self.pool, &status));
     CHECK_EQ(status.step_demand, 0);
     self.pool->view.state->head[0] = 2; /* no page is free */
     self.count = 1;
-    CHECK_OK(pst_ticket_stash(other, self.group, NULL, NULL));
+    CHECK_OK(stash(&self, other));
     CHECK_OK(pst_pool_step(self.pool, NULL));
     CHECK_OK(pst_pool_poll(self.pool, &status));
     CHECK_EQ(status.step_demand, 3);

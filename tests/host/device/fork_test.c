@@ -12,8 +12,15 @@
 #include <pagestash/pagestash.h>
 
 #include "host/device/host_device.h"
+#include "host/stash/stash.h"
 #include "tests/harness.h"
 #include "tests/host/base/child.h"
+
+static pst_device *its_device;
+static pst_stream its_stream;
+static pst_event its_event;
+static pst_graph *its_graph;
+static pst_pool *its_pool;
 
 /* Runs `body` in a child; its answer, or -1 where it did not come to an end. */
 static int in_child(int (*body)(pst_device *device), pst_device *device)
@@ -104,7 +111,7 @@ static void *hold_locks(void *arg)
     return NULL;
 }
 
-static int use_while_held(pst_device *device, psti_lock *lock)
+static int use_while_held(pst_device *device, int (*body)(pst_device *device), psti_lock *lock)
 {
     holder self = {.lock = lock};
     pthread_t thread;
@@ -112,19 +119,42 @@ static int use_while_held(pst_device *device, psti_lock *lock)
         return -1;
     while (sem_wait(&self.holds) != 0)
         ;
-    const int answer = in_child(use_device, device);
+    const int answer = in_child(body, device);
     pthread_join(thread, NULL);
     sem_destroy(&self.holds);
     return answer;
+}
+
+/* Destroys the pool, too. */
+static int use_pool(pst_device *device)
+{
+    pst_ticket tickets[2] = {{0}, {0}};
+    pst_pool_status status;
+    int wrong = 0;
+    for (int i = 0; i < 2; i++)
+        wrong += pst_ticket_take(its_pool, NULL, &tickets[i]) != PST_OK;
+    wrong += pst_device_close(device) != PST_E_BUSY;
+    wrong += pst_pool_destroy(its_pool) != PST_E_BUSY;
+    for (int i = 0; i < 2; i++)
+        wrong += pst_ticket_give(tickets[i], NULL) != PST_OK;
+    wrong += pst_pool_step(its_pool, NULL) != PST_OK;
+    wrong += pst_pool_poll(its_pool, &status) != PST_OK;
+    return wrong + (pst_pool_destroy(its_pool) != PST_OK);
 }
 
 PST_TEST(Fork, NoLockOfAnotherThreadIsLeftInTheChild)
 {
     pst_device *device = NULL;
     CHECK_OK(pst_device_open("host", 0, &device));
-    CHECK_EQ(use_while_held(device, &psti_host_state_of(device)->lock), 0);
-    CHECK_EQ(use_while_held(device, &psti_log_lock), 0);
+    pst_pool_config config = PST_POOL_CONFIG_INIT;
+    config.num_pages = 1;
+    config.slab_tickets = 2;
+    CHECK_OK(pst_pool_create(device, &config, &its_pool));
+    CHECK_EQ(use_while_held(device, use_device, &psti_host_state_of(device)->lock), 0);
+    CHECK_EQ(use_while_held(device, use_device, &psti_log_lock), 0);
+    CHECK_EQ(use_while_held(device, use_pool, &its_pool->lock), 0);
     CHECK_EQ(use_device(device), 0);
+    CHECK_EQ(use_pool(device), 0); /* which destroys it */
     CHECK_OK(pst_device_close(device));
 }
 
@@ -143,12 +173,6 @@ PST_TEST(Fork, WhatAChildDestroysIsItsOwn)
 }
 
 /* ---- a device that does not outlive a fork, as cuda ---- */
-
-static pst_device *its_device;
-static pst_stream its_stream;
-static pst_event its_event;
-static pst_graph *its_graph;
-static pst_pool *its_pool;
 
 static int count_refusals(pst_device *device)
 {

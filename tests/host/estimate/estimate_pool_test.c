@@ -8,7 +8,6 @@
 enum { MAX_EXPERTS = 256, MAX_LIVE = 5 };
 
 typedef struct scene {
-    pst_device *device;
     pst_group *group;
     uint64_t page_bytes, num_layers, num_experts, num_rows;
     int64_t rows[MAX_LIVE][MAX_EXPERTS];
@@ -28,29 +27,19 @@ static uint64_t draw(uint64_t *seed, uint64_t below)
 
 static void make_group(scene *self, const uint64_t *row_bytes, uint32_t num_tensors)
 {
-    static unsigned char base[16];
-    static int64_t counts[MAX_EXPERTS];
     pst_tensor tensors[PST_MAX_TENSORS] = {{0}};
     const pst_row_space space = {.kind = PST_ROWS_SEGMENTS,
                                  .count_type = PST_COUNT_INT64,
-                                 .counts = counts,
                                  .capacity = (int64_t)self->num_rows,
                                  .num_segments = (uint32_t)self->num_experts};
     for (uint32_t i = 0; i < num_tensors; i++)
-        tensors[i] = (pst_tensor){.base = base, .row_bytes = row_bytes[i]};
+        tensors[i] = (pst_tensor){.row_bytes = row_bytes[i]};
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.spaces = &space;
     config.num_spaces = 1;
     config.tensors = tensors;
     config.num_tensors = num_tensors;
-    CHECK_OK(pst_device_open("host", 0, &self->device));
-    CHECK_OK(pst_group_create(self->device, &config, &self->group));
-}
-
-static void destroy(scene *self)
-{
-    CHECK_OK(pst_group_destroy(self->group));
-    CHECK_OK(pst_device_close(self->device));
+    CHECK_OK(pst_group_create(&config, &self->group));
 }
 
 static uint64_t pages_of(const scene *self)
@@ -173,7 +162,7 @@ PST_TEST(EstimatePool, PagesForAnySpread)
         CHECK_MSG(most <= moe.pool_pages && moe.pool_pages <= most + 2 * self.num_layers,
                   "variant %d: %d pages of %d, %d layers", (int)i, (int)most, (int)moe.pool_pages,
                   (int)self.num_layers);
-        destroy(&self);
+        CHECK_OK(pst_group_destroy(self.group));
     }
 }
 

@@ -321,6 +321,7 @@ static struct {
     int num_sms;    /* of the last launch */
     int before;     /* of the one before it */
     uint32_t backend;
+    int64_t *count; /* of the last stash */
     int64_t rows;
     double measured;    /* num_sms + rows of the measurement that runs */
     int sample;         /* of it */
@@ -382,14 +383,15 @@ static pst_status fake_launch(pst_device *device, psti_op op, const void *args, 
 {
     if (op == PSTI_OP_STASH || op == PSTI_OP_RESTORE) {
         const psti_move_args *move = args;
-        int64_t *count = (int64_t *)(uintptr_t)move->spaces[0].counts;
+        if (op == PSTI_OP_STASH) /* a restore is told of none */
+            fake.count = (int64_t *)(uintptr_t)move->spaces[0].counts;
         note(op == PSTI_OP_STASH ? 'S' : 'R');
         fake.before = fake.num_sms;
         fake.num_sms = move->num_sms ? (int)move->num_sms : device->info.num_sms;
         fake.backend = move->backend;
-        fake.rows = *count;
+        fake.rows = *fake.count;
         if (fake.corrupts && op == PSTI_OP_STASH)
-            *count = -1;
+            *fake.count = -1;
     } else if (op == PSTI_OP_FILL) {
         note('P');
     } else if (op == PSTI_OP_RESET && ++fake.resets == fake.fails_reset) {

@@ -23,19 +23,12 @@ static pst_device gpu(int compute_capability, uint32_t backends)
     return device;
 }
 
-static pst_group group_of(uint64_t bytes, bool is_aligned)
-{
-    pst_group group = {.max_tiles = bytes >> PSTI_TILE_SHIFT, .is_aligned = is_aligned};
-    return group;
-}
-
 /* The backend, or something else where it did not work. */
 static uint32_t picked(const pst_device *device, uint64_t bytes, bool is_aligned, int num_sms)
 {
     const pst_launch_options options = {.num_sms = num_sms};
-    const pst_group group = group_of(bytes, is_aligned);
     psti_launch launch;
-    if (psti_launch_make(device, &group, &options, &launch) != PST_OK)
+    if (psti_launch_make(device, bytes >> PSTI_TILE_SHIFT, is_aligned, &options, &launch) != PST_OK)
         return 100;
     return launch.num_sms == (num_sms == 132 ? 0 : (uint32_t)num_sms) ? launch.backend : 101;
 }
@@ -57,13 +50,12 @@ PST_TEST(Launch, BackendFollowsDeviceSizeAndBudget)
 PST_TEST(Launch, PresetStandsForAuto)
 {
     pst_device device = gpu(90, ALL);
-    const pst_group group = group_of(1, false);
     psti_launch launch;
     pst_launch_options options = {0};
     device.preset = PST_BACKEND_SQUEEZE;
     CHECK_EQ(picked(&device, 1, false, 0), PST_BACKEND_SQUEEZE);
     options.backend = PST_BACKEND_LDG; /* asked for by the call */
-    CHECK_OK(psti_launch_make(&device, &group, &options, &launch));
+    CHECK_OK(psti_launch_make(&device, 1, false, &options, &launch));
     CHECK_EQ(launch.backend, PST_BACKEND_LDG);
 }
 
@@ -81,10 +73,9 @@ PST_TEST(Launch, OptionsBecomeFlags)
          PSTI_MOVE_LOW | PSTI_MOVE_PROGRAMMATIC},
     };
     const pst_device device = gpu(90, ALL);
-    const pst_group group = group_of(1 << 20, true);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         psti_launch launch;
-        CHECK_OK(psti_launch_make(&device, &group, &cases[i].options, &launch));
+        CHECK_OK(psti_launch_make(&device, 64, true, &cases[i].options, &launch));
         CHECK_EQ(launch.flags, cases[i].flags);
     }
 }
@@ -100,13 +91,14 @@ PST_TEST(Launch, HostDeviceHasOneWayOnly)
                                                "backend bulk: host has none",
                                                "backend squeeze: host has none"};
         stash.launch.backend = (pst_backend)backend;
-        CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &stash, NULL), PST_E_UNSUPPORTED);
+        CHECK_STATUS(pst_ticket_stash(self.ticket, self.group, &self.buffers, &stash, NULL),
+                     PST_E_UNSUPPORTED);
         CHECK_SAID(messages[backend]);
     }
     stash.launch.backend = PST_BACKEND_AUTO;
     stash.launch.priority = PST_PRIORITY_HIGH;
     stash.launch.programmatic = true;
-    CHECK_OK(pst_ticket_stash(self.ticket, self.group, &stash, NULL));
+    CHECK_OK(pst_ticket_stash(self.ticket, self.group, &self.buffers, &stash, NULL));
     CHECK_OK(pst_ticket_release(self.ticket, NULL));
     small_close(&self);
 }
@@ -129,10 +121,9 @@ PST_TEST(Launch, OptionsOutsideTheirRangesAreRefused)
          "priority 3: allowed are stream, low and high"},
     };
     const pst_device device = gpu(80, LDG);
-    const pst_group group = group_of(1 << 20, true);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         psti_launch launch;
-        CHECK_STATUS(psti_launch_make(&device, &group, &bad[i].options, &launch), bad[i].status);
+        CHECK_STATUS(psti_launch_make(&device, 64, true, &bad[i].options, &launch), bad[i].status);
         CHECK_SAID(bad[i].message);
     }
 }
@@ -181,10 +172,9 @@ PST_TEST(Launch, EnvironmentIsRefusedWhereTheDeviceCannot)
 static void print_launch(int num_sms)
 {
     const pst_device hopper = gpu(90, ALL);
-    const pst_group group = group_of(64 << 20, true);
     const pst_launch_options options = {.num_sms = num_sms};
     psti_launch launch = {.num_sms = 99};
-    CHECK_OK(psti_launch_make(&hopper, &group, &options, &launch));
+    CHECK_OK(psti_launch_make(&hopper, (64 << 20) / PSTI_TILE_BYTES, true, &options, &launch));
     printf("%u %s, ", launch.num_sms, psti_backend_name((pst_backend)launch.backend));
 }
 
@@ -230,7 +220,7 @@ static void print_release(bool scrub)
     small_configs(&self);
     self.pool_config.scrub = scrub;
     CHECK_OK(pst_pool_create(self.device, &self.pool_config, &self.pool));
-    CHECK_OK(pst_group_create(self.device, &self.group_config, &self.group));
+    CHECK_OK(pst_group_create(&self.group_config, &self.group));
     CHECK_OK(pst_ticket_create(self.pool, self.group, &self.ticket));
     const psti_device_ops *whole = self.device->ops;
     psti_device_ops seen = *whole;

@@ -16,6 +16,9 @@ typedef struct pattern_scene {
     unsigned char arena[ARENA];
     pst_row_space spaces[2];
     pst_tensor tensors[3];
+    void *bases[3];
+    const void *counts[2];
+    pst_buffers buffers;
 } pattern_scene;
 
 static pattern_scene self;
@@ -26,24 +29,29 @@ static void open_scene(void)
     self.prefix = 3;
     self.segments[0] = 5;
     self.segments[2] = 2;
-    self.spaces[0] = (pst_row_space){.counts = &self.prefix, .capacity = CAPACITY};
+    self.spaces[0] = (pst_row_space){.capacity = CAPACITY};
     self.spaces[1] = (pst_row_space){.kind = PST_ROWS_SEGMENTS,
                                      .count_type = PST_COUNT_INT64,
-                                     .counts = self.segments,
                                      .capacity = CAPACITY,
                                      .num_segments = SEGMENTS};
-    self.tensors[0] = (pst_tensor){.base = self.arena + 3, .row_bytes = 13};
-    self.tensors[1] =
-        (pst_tensor){.base = self.arena + 1000, .row_bytes = 24, .segment_stride = 200, .space = 1};
-    self.tensors[2] =
-        (pst_tensor){.base = self.arena + 2001, .row_bytes = 7, .space = 1, .num = 1, .den = 2};
+    self.tensors[0] = (pst_tensor){.row_bytes = 13};
+    self.tensors[1] = (pst_tensor){.row_bytes = 24, .segment_stride = 200, .space = 1};
+    self.tensors[2] = (pst_tensor){.row_bytes = 7, .space = 1, .num = 1, .den = 2};
+    self.bases[0] = self.arena + 3;
+    self.bases[1] = self.arena + 1000;
+    self.bases[2] = self.arena + 2001;
+    self.counts[0] = &self.prefix;
+    self.counts[1] = self.segments;
+    self.buffers = (pst_buffers)PST_BUFFERS_INIT;
+    self.buffers.bases = self.bases;
+    self.buffers.counts = self.counts;
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.spaces = self.spaces;
     config.num_spaces = 2;
     config.tensors = self.tensors;
     config.num_tensors = 3;
     CHECK_OK(pst_device_open("host", 0, &self.device));
-    CHECK_OK(pst_group_create(self.device, &config, &self.group));
+    CHECK_OK(pst_group_create(&config, &self.group));
     memset(self.arena, GUARD, ARENA);
 }
 
@@ -71,7 +79,7 @@ static void each_byte(visit call, void *context)
                     ? 0
                     : (uint64_t)(halved ? (count + 1) / 2 : count) * tensor->row_bytes;
             for (uint64_t i = 0; i < all; i++)
-                call(context, t, s, i, i < live, (unsigned char *)tensor->base + s * stride + i);
+                call(context, t, s, i, i < live, (unsigned char *)self.bases[t] + s * stride + i);
         }
 }
 
@@ -104,8 +112,8 @@ static expectation expect(const pst_pattern *pattern)
 static uint64_t verified(const pst_pattern *pattern, int tail)
 {
     self.mismatches = 0;
-    const pst_status status =
-        pst_group_verify(self.group, self.group, pattern, tail, &self.mismatches, NULL);
+    const pst_status status = pst_group_verify(self.device, self.group, &self.buffers, pattern,
+                                               tail, &self.mismatches, NULL);
     return status == PST_OK ? self.mismatches : UINT64_MAX;
 }
 
@@ -122,7 +130,7 @@ PST_TEST(Pattern, FillWritesTheLiveBytesAndNoOthers)
         memset(self.arena, GUARD, ARENA);
         const expectation expected = expect(&pattern);
         CHECK_EQ(expected.live_bytes, 3 * 13 + 7 * 24 + 4 * 7);
-        CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
+        CHECK_OK(pst_group_fill(self.device, self.group, &self.buffers, &pattern, NULL));
         CHECK(memcmp(self.arena, expected.arena, ARENA) == 0);
         CHECK_EQ(verified(&pattern, PST_VERIFY_ANY), 0);
         CHECK_EQ(verified(&pattern, GUARD), 0);
@@ -130,7 +138,7 @@ PST_TEST(Pattern, FillWritesTheLiveBytesAndNoOthers)
     self.step = 0; /* no step is step 0 */
     const pst_pattern pattern = {.seed = 5, .key = 6, .step = NULL};
     const expectation expected = expect(&pattern);
-    CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
+    CHECK_OK(pst_group_fill(self.device, self.group, &self.buffers, &pattern, NULL));
     CHECK(memcmp(self.arena, expected.arena, ARENA) == 0);
     close_scene();
 }
@@ -158,7 +166,7 @@ PST_TEST(Pattern, VerifySeesEverySingleByte)
 {
     const pst_pattern pattern = {.seed = 3, .key = 4};
     open_scene();
-    CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
+    CHECK_OK(pst_group_fill(self.device, self.group, &self.buffers, &pattern, NULL));
     for (int tail = 0; tail < 2; tail++) {
         spoiling now = {.pattern = &pattern, .tail = tail ? GUARD : PST_VERIFY_ANY};
         each_byte(spoil_byte, &now);
@@ -176,7 +184,7 @@ PST_TEST(Pattern, VerifyCountsDifferingBytesExactly)
 {
     const pst_pattern pattern = {.seed = 3, .key = 4};
     open_scene();
-    CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
+    CHECK_OK(pst_group_fill(self.device, self.group, &self.buffers, &pattern, NULL));
     for (int i = 0; i < 3 * 13; i++) {
         self.arena[3 + i] ^= 0xff;
         CHECK_EQ(verified(&pattern, PST_VERIFY_ANY), i + 1);
@@ -186,8 +194,8 @@ PST_TEST(Pattern, VerifyCountsDifferingBytesExactly)
     CHECK_EQ(all, 65 + 3 * 120 + 3 * 21);
     CHECK_EQ(verified(&pattern, 0), 39 + all - expect(&pattern).live_bytes); /* the tails, too */
     self.mismatches = 1000;                                                  /* it adds */
-    CHECK_OK(
-        pst_group_verify(self.group, self.group, &pattern, PST_VERIFY_ANY, &self.mismatches, NULL));
+    CHECK_OK(pst_group_verify(self.device, self.group, &self.buffers, &pattern, PST_VERIFY_ANY,
+                              &self.mismatches, NULL));
     CHECK_EQ(self.mismatches, 1039);
     close_scene();
 }
@@ -199,7 +207,7 @@ PST_TEST(Pattern, AnotherSeedStepOrKeyDiffersNearlyEverywhere)
         {.seed = 4, .key = 4}, {.seed = 3, .key = 5}, {.seed = 3, .key = 4, .step = &self.step}};
     open_scene();
     self.step = 1;
-    CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
+    CHECK_OK(pst_group_fill(self.device, self.group, &self.buffers, &pattern, NULL));
     const uint64_t live = expect(&pattern).live_bytes;
     for (int i = 0; i < 3; i++) {
         const uint64_t differ = verified(&others[i], PST_VERIFY_ANY);
@@ -218,7 +226,7 @@ PST_TEST(Pattern, CountsOutOfBoundsWriteNothingAndDifferEverywhere)
         memset(self.arena, GUARD, ARENA);
         self.segments[1] = bad[i];
         const expectation expected = expect(&pattern);
-        CHECK_OK(pst_group_fill(self.group, &pattern, NULL));
+        CHECK_OK(pst_group_fill(self.device, self.group, &self.buffers, &pattern, NULL));
         CHECK(memcmp(self.arena, expected.arena, ARENA) == 0);
         CHECK_EQ(verified(&pattern, PST_VERIFY_ANY), 120 + 21); /* segment 1 of two tensors */
         CHECK_EQ(verified(&pattern, GUARD), 120 + 21);
@@ -229,32 +237,59 @@ PST_TEST(Pattern, CountsOutOfBoundsWriteNothingAndDifferEverywhere)
     close_scene();
 }
 
-PST_TEST(Pattern, CountsOfAnotherGroup)
+/* Counts of other types, and values that the host knows, with a group of the same form. */
+PST_TEST(Pattern, CountsOfAnotherKind)
 {
     const pst_pattern pattern = {.seed = 8};
-    int64_t prefix = 2; /* of another type, too */
+    const int64_t prefix = 2;
     int32_t segments[SEGMENTS] = {1, 5, 0};
     pst_row_space spaces[2];
     pst_group *other = NULL;
     open_scene();
     spaces[0] = self.spaces[0];
     spaces[1] = self.spaces[1];
-    spaces[0].counts = &prefix;
-    spaces[0].count_type = PST_COUNT_INT64;
-    spaces[1].counts = segments;
+    spaces[0].count_type = PST_COUNT_HOST;
     spaces[1].count_type = PST_COUNT_INT32;
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.spaces = spaces;
     config.num_spaces = 2;
     config.tensors = self.tensors;
     config.num_tensors = 3;
-    CHECK_OK(pst_group_create(self.device, &config, &other));
-    CHECK_OK(pst_group_fill(other, &pattern, NULL));
-    self.mismatches = 0;
-    CHECK_OK(pst_group_verify(self.group, other, &pattern, GUARD, &self.mismatches, NULL));
+    CHECK_OK(pst_group_create(&config, &other));
+    pst_buffers buffers = self.buffers;
+    const void *const counts[2] = {&prefix, segments};
+    buffers.counts = counts;
+    CHECK_OK(pst_group_fill(self.device, other, &buffers, &pattern, NULL));
+    CHECK_OK(
+        pst_group_verify(self.device, other, &buffers, &pattern, GUARD, &self.mismatches, NULL));
     CHECK_EQ(self.mismatches, 0);
     CHECK(verified(&pattern, GUARD) > 0); /* by its own counts it is something else */
+    self.prefix = 2;
+    self.segments[0] = 1;
+    self.segments[1] = 5;
+    self.segments[2] = 0;
+    CHECK_EQ(verified(&pattern, GUARD), 0);
     CHECK_OK(pst_group_destroy(other));
+    close_scene();
+}
+
+/* Rows of 13 bytes every 20: the bytes between them belong to nobody. */
+PST_TEST(Pattern, GapsBetweenRowsAreLeftAlone)
+{
+    const pst_pattern pattern = {.seed = 8};
+    const uint64_t strides[3] = {20, 30, 9};
+    open_scene();
+    self.buffers.row_strides = strides;
+    CHECK_OK(pst_group_fill(self.device, self.group, &self.buffers, &pattern, NULL));
+    for (uint64_t row = 0; row < 3; row++)
+        for (uint64_t at = 0; at < 20; at++)
+            CHECK_EQ(self.arena[3 + row * 20 + at],
+                     at < 13 ? pattern_byte(&pattern, 0, 0, 0, row * 13 + at) : GUARD);
+    CHECK_EQ(verified(&pattern, GUARD), 0);
+    self.arena[3 + 13] ^= 1; /* a gap */
+    CHECK_EQ(verified(&pattern, GUARD), 0);
+    self.arena[3 + 2 * 20 + 12] ^= 1;
+    CHECK_EQ(verified(&pattern, GUARD), 1);
     close_scene();
 }
 
@@ -263,35 +298,38 @@ PST_TEST(Pattern, BadArgumentsAreRefused)
     static const int tails[] = {-2, 256, INT32_MIN, INT32_MAX};
     const pst_pattern pattern = {.seed = 3};
     uint64_t mismatches = 7;
-    pst_group *other = NULL;
     open_scene();
-    CHECK_STATUS(pst_group_fill(NULL, &pattern, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_group_fill(self.group, NULL, NULL), PST_E_INVALID);
-    pst_group *const group = self.group;
-    CHECK_STATUS(pst_group_verify(NULL, group, &pattern, 0, &mismatches, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_group_verify(group, NULL, &pattern, 0, &mismatches, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_group_verify(group, group, NULL, 0, &mismatches, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_group_verify(group, group, &pattern, 0, NULL, NULL), PST_E_INVALID);
+    pst_device *const device = self.device;
+    const pst_group *const group = self.group;
+    const pst_buffers *const buffers = &self.buffers;
+    CHECK_STATUS(pst_group_fill(NULL, group, buffers, &pattern, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_group_fill(device, NULL, buffers, &pattern, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_group_fill(device, group, NULL, &pattern, NULL), PST_E_INVALID);
+    CHECK_SAID("buffers is NULL");
+    CHECK_STATUS(pst_group_fill(device, group, buffers, NULL, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_group_verify(NULL, group, buffers, &pattern, 0, &mismatches, NULL),
+                 PST_E_INVALID);
+    CHECK_STATUS(pst_group_verify(device, NULL, buffers, &pattern, 0, &mismatches, NULL),
+                 PST_E_INVALID);
+    CHECK_STATUS(pst_group_verify(device, group, NULL, &pattern, 0, &mismatches, NULL),
+                 PST_E_INVALID);
+    CHECK_STATUS(pst_group_verify(device, group, buffers, NULL, 0, &mismatches, NULL),
+                 PST_E_INVALID);
+    CHECK_STATUS(pst_group_verify(device, group, buffers, &pattern, 0, NULL, NULL), PST_E_INVALID);
     for (int i = 0; i < 4; i++)
-        CHECK_STATUS(pst_group_verify(group, group, &pattern, tails[i], &mismatches, NULL),
-                     PST_E_INVALID);
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
-    config.spaces = self.spaces;
-    config.num_spaces = 2;
-    config.tensors = self.tensors;
-    config.num_tensors = 2;
-    CHECK_OK(pst_group_create(self.device, &config, &other));
-    CHECK_STATUS(pst_group_verify(group, other, &pattern, 0, &mismatches, NULL), PST_E_INVALID);
-    CHECK_SAID("group is unlike counts_of: 3 tensors in 2 row spaces, not 2 in 2");
-    CHECK_OK(pst_group_destroy(other));
-    self.spaces[1].counts = NULL;
-    config.num_tensors = 3;
-    CHECK_OK(pst_group_create(self.device, &config, &other));
-    CHECK_STATUS(pst_group_fill(other, &pattern, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_group_verify(group, other, &pattern, 0, &mismatches, NULL), PST_E_INVALID);
-    CHECK_SAID("counts_of has a row space without counts");
+        CHECK_STATUS(
+            pst_group_verify(device, group, buffers, &pattern, tails[i], &mismatches, NULL),
+            PST_E_INVALID);
+    self.counts[1] = NULL;
+    CHECK_STATUS(pst_group_fill(device, group, buffers, &pattern, NULL), PST_E_INVALID);
+    CHECK_SAID("buffers: counts[1] is NULL");
+    CHECK_STATUS(pst_group_verify(device, group, buffers, &pattern, 0, &mismatches, NULL),
+                 PST_E_INVALID);
+    self.counts[1] = self.segments;
+    self.bases[2] = NULL;
+    CHECK_STATUS(pst_group_verify(device, group, buffers, &pattern, 0, &mismatches, NULL),
+                 PST_E_INVALID);
+    CHECK_SAID("buffers: bases[2] is NULL");
     CHECK_EQ(mismatches, 7);
-    CHECK_OK(pst_group_verify(other, group, &pattern, PST_VERIFY_ANY, &mismatches, NULL));
-    CHECK_OK(pst_group_destroy(other));
     close_scene();
 }

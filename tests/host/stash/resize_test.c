@@ -168,3 +168,76 @@ PST_TEST(PoolSizes, AFailedResizeChangesNothing)
     CHECK_OK(pst_pool_destroy(pool));
     CHECK_OK(pst_device_close(device));
 }
+
+/* ---- what takes memory away waits for the device ---- */
+
+static const psti_device_ops *real;
+static bool is_busy;       /* something was launched and nobody waited since */
+static uint32_t num_early; /* calls that took or gave memory meanwhile */
+
+static pst_status busy_launch(pst_device *of, psti_op op, const void *args, pst_stream stream)
+{
+    is_busy |= op == PSTI_OP_STASH || op == PSTI_OP_RESTORE;
+    return real->launch(of, op, args, stream);
+}
+
+static pst_status busy_synchronize(pst_device *of)
+{
+    is_busy = false;
+    return real->synchronize(of);
+}
+
+static pst_status busy_free(pst_device *of, void *address)
+{
+    num_early += is_busy;
+    return real->free(of, address);
+}
+
+static pst_status busy_resize(pst_device *of, psti_span *span, uint64_t bytes)
+{
+    num_early += is_busy;
+    return real->span_resize(of, span, bytes);
+}
+
+static void busy_close(pst_device *of, psti_span *span)
+{
+    num_early += is_busy;
+    real->span_close(of, span);
+}
+
+PST_TEST(PoolSizes, ResizeAndDestroyWaitForTheDevice)
+{
+    small_scene self;
+    small_configs(&self);
+    real = self.device->ops;
+    psti_device_ops ops = *real;
+    ops.launch = busy_launch;
+    ops.synchronize = busy_synchronize;
+    ops.free = busy_free;
+    ops.span_resize = busy_resize;
+    ops.span_close = busy_close;
+    self.device->ops = &ops;
+    self.pool_config.max_pages = 9;
+    CHECK_OK(pst_pool_create(self.device, &self.pool_config, &self.pool));
+    CHECK_OK(pst_group_create(&self.group_config, &self.group));
+    CHECK_OK(pst_ticket_create(self.pool, self.group, &self.ticket));
+    is_busy = false;
+    num_early = 0;
+    CHECK_OK(small_stash(&self, self.ticket, NULL));
+    CHECK_OK(pst_pool_resize(self.pool, 9, 0));
+    CHECK_EQ(is_busy, false);
+    CHECK_OK(small_restore(&self, self.ticket, NULL));
+    CHECK_OK(pst_pool_resize(self.pool, 2, 0));
+    CHECK_EQ(is_busy, false);
+    CHECK_OK(small_stash(&self, self.ticket, NULL));
+    CHECK_OK(small_restore(&self, self.ticket, NULL));
+    CHECK_OK(pst_ticket_destroy(self.ticket));
+    CHECK_EQ(is_busy, false);
+    is_busy = true; /* by somebody else */
+    CHECK_OK(pst_pool_destroy(self.pool));
+    CHECK_EQ(is_busy, false);
+    CHECK_EQ(num_early, 0);
+    self.device->ops = real;
+    CHECK_OK(pst_group_destroy(self.group));
+    CHECK_OK(pst_device_close(self.device));
+}
