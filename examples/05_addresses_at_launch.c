@@ -26,7 +26,7 @@ typedef struct memory {
     void *restored[PASSES][TENSORS];
 } memory;
 
-typedef struct session {
+typedef struct scene {
     pst_device *device;
     bool is_host;
     pst_stream stream;
@@ -34,10 +34,10 @@ typedef struct session {
     pst_pool *pool;
     int64_t *counts; /* [PASSES], on the device as all below */
     uint64_t *step_word, *mismatches;
-} session;
+} scene;
 
 /* As a framework's allocator would; on host plain malloc. */
-static void *allocate(const session *self, size_t bytes)
+static void *allocate(const scene *self, size_t bytes)
 {
     void *address = NULL;
     if (!self->is_host)
@@ -47,7 +47,7 @@ static void *allocate(const session *self, size_t bytes)
     return address;
 }
 
-static void let_go(const session *self, void *address)
+static void let_go(const scene *self, void *address)
 {
     if (!self->is_host)
         CHECK(pst_device_free(self->device, address));
@@ -55,7 +55,7 @@ static void let_go(const session *self, void *address)
         free(address);
 }
 
-static void allocate_step(const session *self, memory *step)
+static void allocate_step(const scene *self, memory *step)
 {
     for (int pass = 0; pass < PASSES; pass++)
         for (int t = 0; t < TENSORS; t++) {
@@ -64,7 +64,7 @@ static void allocate_step(const session *self, memory *step)
         }
 }
 
-static void free_step(const session *self, const memory *step)
+static void free_step(const scene *self, const memory *step)
 {
     for (int pass = 0; pass < PASSES; pass++)
         for (int t = 0; t < TENSORS; t++) {
@@ -73,7 +73,7 @@ static void free_step(const session *self, const memory *step)
         }
 }
 
-static void forward(const session *self, memory *step, int pass, pst_ticket *ticket)
+static void forward(const scene *self, memory *step, int pass, pst_ticket *ticket)
 {
     const pst_pattern pattern = {.seed = 5, .key = (uint64_t)pass, .step = self->step_word};
     const void *const counts[] = {self->counts + pass};
@@ -88,7 +88,7 @@ static void forward(const session *self, memory *step, int pass, pst_ticket *tic
                               self->stream));
 }
 
-static void backward(const session *self, memory *step, int pass, pst_ticket ticket)
+static void backward(const scene *self, memory *step, int pass, pst_ticket ticket)
 {
     const pst_pattern pattern = {.seed = 5, .key = (uint64_t)pass, .step = self->step_word};
     const void *const counts[] = {self->counts + pass};
@@ -104,7 +104,7 @@ static void backward(const session *self, memory *step, int pass, pst_ticket tic
                            self->stream));
 }
 
-static pst_graph *capture(const session *self, memory *step)
+static pst_graph *capture(const scene *self, memory *step)
 {
     pst_graph *graph = NULL;
     pst_ticket tickets[LAYERS];
@@ -121,7 +121,7 @@ static pst_graph *capture(const session *self, memory *step)
 }
 
 /* Returns whether every byte came back. */
-static bool replay(const session *self, pst_graph *graph, uint64_t step)
+static bool replay(const scene *self, pst_graph *graph, uint64_t step)
 {
     int64_t rows[PASSES];
     uint64_t wrong = 0;
@@ -141,7 +141,7 @@ static bool replay(const session *self, pst_graph *graph, uint64_t step)
     return wrong == 0 && status.step_valid && status.in_use[0] == 0;
 }
 
-static void make_session(session *self)
+static void make_scene(scene *self)
 {
     const pst_row_space space = {
         .kind = PST_ROWS_PREFIX, .count_type = PST_COUNT_INT64, .capacity = CAPACITY};
@@ -175,13 +175,13 @@ static void make_session(session *self)
 
 int main(int argc, char **argv)
 {
-    session self = {.device = NULL};
+    scene self = {.device = NULL};
     pst_device_info info;
     CHECK(pst_device_open(argc > 1 ? argv[1] : "auto", 0, &self.device));
     CHECK(pst_device_get_info(self.device, &info));
     self.is_host = info.kind == PST_DEVICE_HOST;
     CHECK(pst_stream_create(self.device, &self.stream));
-    make_session(&self);
+    make_scene(&self);
 
     static memory steps[2]; /* the one before is freed last, so that no address comes again */
     bool all_equal = true;

@@ -2,7 +2,7 @@
  * one MoE layer keeps for its backward pass. It does not say where they lie: every stash and restore
  * names the addresses in a pst_buffers. So one group serves every layer of its form.
  *
- * Which rows are live is known on the device only. A row space says how they are counted:
+ * Which rows are live is mostly known on the device only. A row space says how they are counted:
  *   prefix    one count; rows [0, count) are live
  *   sum       a prefix whose count is the sum of E counts (tokens per expert, say)
  *   segments  E counts; slab e of the tensor holds `capacity` rows, of which [0, count[e]) are live

@@ -1,22 +1,23 @@
 /* pagestash: keeps the live bytes of oversized MoE buffers in pages until the backward pass.
  *
- * Words: a *pool* owns pages of a device. A *group* describes up to 64 tensors and where their live
- * row counts lie on the device. A *ticket* records one stash. *stash* copies a group's live bytes
- * into pages, *restore* copies them back.
+ * Words: a *pool* owns pages of a device. A *group* describes the form of up to 64 tensors and how
+ * their live rows are counted, without addresses. A *ticket* records one stash. *stash* copies the
+ * live bytes of a group's buffers into pages, *restore* copies them back.
  *
- *   pst_device *device;  pst_pool *pool;  pst_group *group;  pst_ticket *ticket;
+ *   pst_device *device;  pst_pool *pool;  pst_group *group;  pst_ticket ticket;
  *   pst_device_open("auto", 0, &device);
- *   pst_pool_create(device, &pool_config, &pool);
- *   pst_group_create(device, &group_config, &group);
- *   pst_ticket_create(pool, group, &ticket);           once per stash that can be live at once
+ *   pst_pool_create(device, &pool_config, &pool);      with slab_tickets
+ *   pst_group_create(&group_config, &group);           once for all layers of a form
  *
- *   pst_ticket_stash(ticket, group, NULL, stream);     after the layer's forward
- *   pst_ticket_restore(ticket, group, NULL, stream);   before its backward
+ *   pst_ticket_take(pool, stream, &ticket);
+ *   pst_ticket_stash(ticket, group, &buffers, NULL, stream);    after the layer's forward
+ *   pst_ticket_restore(ticket, group, &buffers, NULL, stream);  before its backward
+ *   pst_ticket_give(ticket, stream);
  *   pst_pool_step(pool, stream);                       at the end of the step
  *   pst_pool_poll(pool, &status);                      whenever you like, no synchronisation
  *
- * The last four allocate nothing, never synchronise and can be captured in a CUDA graph. A replayed
- * graph reads the new row counts.
+ * From take to step nothing allocates device memory or synchronises, and all can be captured in a
+ * CUDA graph. A replayed graph reads the new row counts.
  *
  * Units: sizes in bytes, counts in rows or pages, times in seconds. The stream comes last. Config
  * structs begin with struct_size: start from their _INIT macros (api.h says how structs grow). Zero

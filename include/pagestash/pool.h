@@ -50,7 +50,8 @@ typedef struct pst_pool_config {
                               * restore, release, reset, a resize to fewer, demote and promote */
     bool fails_fast; /* ends a lost step cheaply: once something failed in a step (step_valid is 0),
                       * its later stashes fail at once and copy nothing; what they wanted still counts
-                      * in demand_high_water. pst_pool_step ends that */
+                      * in demand_high_water. pst_pool_step, or a reset of the faults,
+                      * ends that */
     uint8_t padding[2];    /* 0 */
     uint32_t slab_tickets; /* tickets that pst_ticket_take lends, at most 2^20; 0: none */
     uint64_t slab_pages;   /* of each: pages that one stash can have; 0, or more than the pool can
@@ -74,7 +75,7 @@ typedef struct pst_pool_config {
     X(PST_FAULT_LIVE, 3, "stash into a ticket that is still live")                            \
     X(PST_FAULT_EMPTY, 4, "restore, release or move of a ticket that holds nothing")          \
     X(PST_FAULT_FAILED, 5, "restore or move of a ticket whose stash failed")                  \
-    X(PST_FAULT_DESTINATION, 6, "restore into a group too small for the live rows")           \
+    X(PST_FAULT_DESTINATION, 6, "restore into buffers too small for the live rows")           \
     X(PST_FAULT_DAMAGED, 7, "a page id or record is not what the pool gave out")              \
     X(PST_FAULT_ORDER, 8, "operations of an ordered pool, or of one ticket, overlapped")      \
     X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")                   \
@@ -94,17 +95,18 @@ typedef enum pst_fault {
  * bytes for ever; new figures take reserved words, which read as 0 until then. Index 0 of the pairs
  * is device pages, 1 host pages. */
 typedef struct pst_pool_status {
-    uint32_t flags;             /* sticky: bit (1 << fault) for every fault seen since reset */
-    int32_t step_valid;         /* 1, or 0 when something failed in the step that was closed */
-    uint32_t fault_state;       /* 0 no fault, 1 being written, 2 the first fault stands below */
-    uint32_t fault;             /* pst_fault of the first fault */
-    uint32_t fault_ticket;      /* pst_ticket_index of its ticket; UINT32_MAX: none */
-    uint32_t num_faults;        /* all faults since reset, not only the first */
-    uint64_t fault_wanted;      /* EXHAUSTED: pages it wanted; COUNT: the count, two's complement;
-                                 * DAMAGED: the page id, 0 when it is the record; CHECK: how many
+    uint32_t flags;         /* sticky: bit (1 << fault) for every fault seen since reset */
+    int32_t step_valid;     /* 1, or 0 when something failed in the step that was closed */
+    uint32_t fault_state;   /* 0 no fault, 1 being written, 2 the first fault stands below */
+    uint32_t fault;         /* pst_fault of the first fault */
+    uint32_t fault_ticket;  /* pst_ticket_index of its ticket; UINT32_MAX: none */
+    uint32_t num_faults;    /* all faults since reset, not only the first */
+    uint64_t fault_wanted;  /* EXHAUSTED: pages it wanted; COUNT: the count, two's complement, of a
+                                 * sum the first negative one, else the partial sum that first is
+                                 * above the capacity; DAMAGED: the page id, 0 when it is the record; CHECK: how many
                                  * pages are wrong; else 0 */
-    uint64_t fault_free[2];     /* pages free then */
-    uint64_t high_water[2];     /* most pages in use at once since reset of the statistics */
+    uint64_t fault_free[2]; /* pages free then */
+    uint64_t high_water[2]; /* most pages in use at once since reset of the statistics */
     uint64_t demand_high_water; /* the same, had no stash failed for want of pages */
     uint64_t step_demand;       /* the same, of the step that was closed */
     uint64_t spilled_pages;     /* device pages wanted and taken from the host tier */
@@ -233,8 +235,8 @@ PST_API pst_status pst_pool_recommend_pages(const pst_pool_status *status, pst_s
 PST_API pst_status pst_pool_check(pst_pool *pool, pst_stream stream);
 
 /* Device address of step_valid (int32): 1, or 0 once anything failed in this step, after
- * pst_nccl_agree on any rank. For the caller's own all-reduce, or to gate an optimizer on the
- * device. Valid until destroy. */
+ * pst_nccl_agree on any rank. For the caller's own all-reduce, which runs alone as pst_nccl_agree does,
+ * or to gate an optimizer on the device. Valid until destroy. */
 PST_API int32_t *pst_pool_step_valid(pst_pool *pool);
 
 /* "stash wanted more pages than are free" and so on; static storage. */

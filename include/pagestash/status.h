@@ -5,7 +5,8 @@
  * status block, see pool.h.
  *
  * Stated once for every function of the library: when a call fails by checking its arguments,
- * nothing was enqueued and no out parameter was written. After PST_E_CUDA part of the work may
+ * nothing was enqueued and no out parameter was written. Every call that enqueues also answers CAPTURE
+ * when the capture of its stream is broken, and NOMEM when a captured node cannot be recorded. After PST_E_CUDA part of the work may
  * have been enqueued; the pool concerned then accepts only pst_pool_reset and pst_pool_destroy.
  */
 #ifndef PAGESTASH_STATUS_H

@@ -54,12 +54,15 @@ typedef enum pst_restore_tail {
     PST_TAIL_ZERO_ALL = 2 /* clears every row from the live ones to the capacity */
 } pst_restore_tail;
 
-/* What a restore leaves in its destination when it copies nothing: the ticket is EMPTY or FAILED,
- * was stashed in another form, the destination is too small, or the pool refuses. */
+/* What a restore leaves in its destination when it copies nothing: the ticket is EMPTY or FAILED, was
+ * stashed in another form or by another owner, its record is damaged, the destination is too small,
+ * or the pool refuses. */
 typedef enum pst_restore_failed {
     PST_FAILED_UNTOUCHED = 0,
-    PST_FAILED_ZERO = 1 /* all rows of every tensor are cleared up to the capacity, so that a step
-                         * that is not valid carries no NaN */
+    PST_FAILED_ZERO =
+        1 /* all rows of every tensor with a base are cleared up to the capacity, so that
+                         * a step that is not valid carries no NaN. A damaged page alone is no such
+                         * case: its rows stay as they are */
 } pst_restore_failed;
 
 /* Where the GPU can run blocks of several kernels it takes those of the higher priority first. Use
@@ -93,10 +96,8 @@ typedef struct pst_restore_options {
     pst_launch_options launch;
     pst_restore_pages pages; /* consume (default): frees the pages; keep: the ticket stays live */
     pst_restore_tail tail;
-    pst_dirty
-        *dirty; /* of the destination's form and capacities, for PST_TAIL_ZERO; with the others
-                                * NULL, or the restore notes the rows that it leaves there. Not where
-                                * a destination is NULL */
+    pst_dirty *dirty; /* of the destination's form and capacities. PST_TAIL_ZERO needs it; the other
+                       * tails may name it and keep it up to date. NULL where a base is NULL */
     pst_restore_failed failed;
     uint32_t padding; /* 0 */
 } pst_restore_options;
@@ -153,7 +154,8 @@ PST_API pst_status pst_ticket_destroy(pst_ticket ticket);
 PST_API pst_status pst_ticket_take(pst_pool *pool, pst_stream stream, pst_ticket *ticket_out);
 
 /* Gives a ticket of the slab back; `stream` is behind everything that was enqueued with it. Whatever
- * the answer, but for INVALID and CAPTURE, the handle is INVALID from here on.
+ * the answer, but for INVALID and for CAPTURE of a ticket that was filled outside, the handle is
+ * INVALID from here on.
  * Where what was enqueued may leave pages in it (a stash, a restore that keeps, a migration; a
  * restore that consumes into smaller capacities, or in another capture than the stash) one release is
  * enqueued, which is ordered like every operation of the pool. What the last replay of a graph leaves
@@ -199,7 +201,9 @@ PST_API pst_status pst_ticket_stash(pst_ticket ticket, const pst_group *group,
 
 /* Copies what the ticket holds back into destination, exactly the live rows; frees the pages unless
  * told to keep them. Same rules as stash.
- * group: of the form that was stashed; another is PST_FAULT_FORM on the device.
+ * group: of the form that was stashed, with no more counts than the ticket has room for; its pages at
+ *        capacity may be more. Another form, or what another owner stashed, is PST_FAULT_FORM on the
+ *        device.
  * With PST_RESTORE_KEEP a base may be NULL: that tensor is not copied and stays in the pages until
  * pst_ticket_release. With PST_RESTORE_CONSUME every tensor needs one.
  * pre: no other stream uses the destination meanwhile.

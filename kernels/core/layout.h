@@ -107,7 +107,7 @@ typedef struct psti_ticket_record {
     uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the operation that has a leader */
     uint64_t arrive_out; /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
     uint64_t num_host;   /* LIVE: how many of num_pages are host pages */
-    uint64_t form;       /* LIVE: of the group that was stashed */
+    uint64_t form;       /* LIVE: mixed of the form and the handle that stashed */
 } psti_ticket_record;
 static_assert(sizeof(psti_ticket_record) == 80, "psti_ticket_record");
 
@@ -151,7 +151,7 @@ typedef struct psti_move_args {
     uint64_t max_tiles; /* tiles that there can be to do: bounds the grid */
     uint64_t table_pages;
     uint64_t budget; /* migrate: pages at most, 0: all */
-    uint64_t form;   /* stash, restore: of the group */
+    uint64_t form;   /* stash, restore: mixed of the group's form and the ticket's handle */
     uint32_t ticket_index;
     uint32_t num_counts; /* stash, restore: of the group, at most count_room */
     uint32_t count_room; /* of the record: the page table lies behind so many counts */
@@ -179,7 +179,7 @@ typedef struct psti_mailbox_slot {
 
 typedef struct psti_mailbox {
     psti_mailbox_slot slots[2];
-    uint64_t covered; /* of the steps that are done: what was enqueued before them is done too */
+    uint64_t covered; /* tickets given up to this number are done with */
 } psti_mailbox;
 
 /* One launch of reset, resize, step or check. */
@@ -191,7 +191,7 @@ typedef struct psti_control_args {
         num_pages[PSTI_TIERS]; /* resize; a reset keeps what the state says, so that it is right
                                      * in a graph that was captured before */
     uint32_t reserved;
-    uint64_t covered; /* step: number of the last operation that was enqueued before it */
+    uint64_t covered; /* step: number of the last ticket given back before it; 0 in a capture */
 } psti_control_args;
 
 /* One launch that makes the records of a slab, first to be entered in the pool's directory. */

@@ -24,7 +24,8 @@ PSTI_FN void psti_publish_status(const pst_pool_status *status, psti_mailbox *ma
 }
 
 /* The largest number of all steps, by the step kernel before it publishes its status. Who reads it
- * knows that the operations enqueued before that step are done: the step ran behind them. */
+ * knows that what was enqueued with the tickets given up to that number is done: the step ran behind
+ * it. */
 PSTI_FN void psti_publish_covered(psti_pool_state *state, uint64_t covered, psti_mailbox *mailbox)
 {
     state->covered = psti_max_u64(state->covered, covered);

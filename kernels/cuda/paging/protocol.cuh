@@ -13,7 +13,7 @@ struct move_shared {
     tile_share share;
     block_scratch scratch;
     uint64_t held;   /* pages of the ticket */
-    uint64_t form;   /* of the group that was stashed */
+    uint64_t form;   /* mixed of form and handle, of what was stashed */
     uint64_t launch; /* of the pool, in concurrent pools of the ticket */
     uint64_t head[PSTI_TIERS];
     uint64_t tail[PSTI_TIERS];

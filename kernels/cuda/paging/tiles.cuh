@@ -162,8 +162,8 @@ PSTI_DEVICE uint64_t bytes_left(uint64_t extent, uint64_t offset)
     return extent > offset ? extent - offset : 0;
 }
 
-/* A mover that asks for asynchronous copies gets up to this many runs of one tile; more are copied
- * vector by vector. */
+/* A mover that asks for asynchronous copies gets up to this many runs of one tile, and of rows
+ * with gaps one more; more are copied vector by vector. */
 #define PSTI_MAX_RUNS 8u
 
 /* By one thread: at most 16 bytes, of one row or several. */
