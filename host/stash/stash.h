@@ -96,12 +96,12 @@ typedef struct psti_ticket {
     uint64_t table_pages;
     uint32_t count_room;
     uint32_t host_num, host_den; /* of stashes enqueued from now on */
-    bool may_hold;       /* what was enqueued since it was empty for sure may leave pages in it */
-    bool is_lent;        /* of the slab */
-    bool needs_release;  /* what a graph or an earlier owner left in it is released first */
-    uint64_t filled_in;  /* may_hold: by stashes in this capture, 0: outside, or several */
-    uint64_t cleared_in; /* needs_release: the graph of this capture does so in each replay */
-    uint64_t lease;      /* number of the handle: what an earlier owner stashed is not this one's */
+    bool may_hold;      /* what was enqueued since it was empty for sure may leave pages in it */
+    bool is_lent;       /* of the slab */
+    bool needs_release; /* what a graph or an earlier owner left in it is released first */
+    uint64_t filled_in; /* may_hold: by stashes in this capture, 0: outside, or several */
+    bool is_cleared;    /* its owner has enqueued that release, perhaps into a capture */
+    uint64_t lease;     /* number of the handle: what an earlier owner stashed is not this one's */
     uint64_t stashed_form; /* of the last stash that was enqueued, with its capacities */
     int64_t stashed_capacity[PSTI_MAX_SPACES];
 } psti_ticket;

@@ -234,19 +234,10 @@ pst_status psti_ticket_clear(psti_ticket *ticket, const psti_capture_of *capture
 {
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_TRY(release(ticket, PSTI_MOVE_QUIET, capture, stream));
-    ticket->cleared_in = capture->id;
+    ticket->is_cleared = true;
     if (capture->id == 0)
         ticket->needs_release = false;
     return PST_OK;
-}
-
-/* Whether something else may be in the ticket than what its owner stashed. Where a captured graph of his
- * clears it, that graph may have run since: what is in it then is his. */
-static bool is_unclear(psti_ticket *ticket, const psti_capture_of *capture)
-{
-    if (capture->id == 0 && ticket->cleared_in)
-        ticket->needs_release = false;
-    return ticket->needs_release && (capture->id == 0 || ticket->cleared_in != capture->id);
 }
 
 /* Before every operation: whether the stream is captured, and what an earlier owner left goes. */
@@ -254,7 +245,10 @@ static pst_status begin(psti_ticket *ticket, pst_stream stream, psti_capture_of 
 {
     pst_device *device = ticket->pool->device;
     PSTI_TRY(psti_pool_note(ticket->pool, device->ops->capture_of(device, stream, capture)));
-    return is_unclear(ticket, capture) ? psti_ticket_clear(ticket, capture, stream) : PST_OK;
+    /* once for each owner: where a graph of his clears it, what is in it afterwards is his */
+    if (!ticket->needs_release || ticket->is_cleared)
+        return PST_OK;
+    return psti_ticket_clear(ticket, capture, stream);
 }
 
 static pst_status check_room(const psti_ticket *ticket, const pst_group *group,

@@ -94,7 +94,7 @@ pst_status psti_ticket_issue(psti_ticket *ticket, pst_ticket *issued_out)
     place *at = place_at(ticket->slot - 1);
     issued_out->id = ++at->generation << PLACE_BITS | (ticket->slot - 1);
     ticket->lease = issued_out->id;
-    ticket->cleared_in = 0;
+    ticket->is_cleared = false;
     __atomic_store_n(&at->id, issued_out->id, __ATOMIC_RELEASE);
     return PST_OK;
 }

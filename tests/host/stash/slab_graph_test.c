@@ -329,6 +329,34 @@ PST_TEST(Slab, ABrokenCaptureDoesNotBringBackWhatAGraphLeft)
     close_slab(&self);
 }
 
+/* Forward and backward captured apart: what the first stashes is not taken for what a graph left. */
+PST_TEST(Slab, TwoGraphsOfOneOwnerShareATicketAfterAThird)
+{
+    slab_scene self;
+    pst_graph *forward = NULL, *backward = NULL;
+    pst_ticket ticket = {0};
+    open_slab(&self, 1);
+    leave_ones(&self);
+    CHECK_OK(pst_graph_begin(self.device, self.a));
+    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
+    CHECK_OK(slab_stash(&self, ticket, self.a));
+    CHECK_OK(pst_graph_end(self.device, self.a, &forward));
+    CHECK_OK(pst_graph_begin(self.device, self.a));
+    CHECK_OK(slab_restore(&self, ticket, self.a));
+    CHECK_OK(pst_graph_end(self.device, self.a, &backward));
+    for (int value = 2; value < 4; value++) {
+        memset(self.base.rows, value, SMALL_BYTES);
+        CHECK_OK(pst_graph_launch(forward, self.a));
+        memset(self.base.rows, 9, SMALL_BYTES);
+        CHECK_OK(pst_graph_launch(backward, self.a));
+        CHECK_EQ(self.base.rows[0], value);
+    }
+    CHECK_OK(pst_graph_destroy(forward));
+    CHECK_OK(pst_graph_destroy(backward));
+    CHECK_OK(pst_ticket_give(ticket, self.a));
+    close_slab(&self);
+}
+
 /* He restores what he never stashed, after such a capture: the device knows whose bytes they are. */
 PST_TEST(Slab, WhatAnotherOwnerStashedIsNotRestored)
 {
