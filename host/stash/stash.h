@@ -192,6 +192,11 @@ pst_status psti_pool_map(psti_room *room, uint32_t tier, uint64_t pages);
 
 /* ---- ticket.c ---- */
 
+/* Pages of so many tiles, or all that the pool can have. */
+uint64_t psti_table_length(const pst_pool *pool, uint64_t max_tiles);
+
+/* ---- ticket_move.c ---- */
+
 /* Frees what the ticket holds, if anything, without a fault where it holds nothing. */
 pst_status psti_ticket_clear(psti_ticket *ticket, const psti_capture_of *capture,
                              pst_stream stream);
