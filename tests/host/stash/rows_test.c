@@ -94,7 +94,8 @@ PST_TEST(Rows, EveryWayToCopyThem)
 {
     static const uint64_t totals[] = {0, PSTI_STREAM_MIN_BYTES};
     uint64_t random = 1;
-    for (uint32_t i = 0; i < psti_test_cases(1000) && !psti_test_failed(); i++) {
+    for (uint32_t i = 0; i < psti_test_cases(PSTI_UNDER_TSAN ? 100 : 1000) && !psti_test_failed();
+         i++) {
         const span of = make_span(&random);
         const uint64_t offset = random_below(&random, GUARD);
         fill(memory, MEMORY, &random);
