@@ -94,10 +94,7 @@ PST_TEST(Slab, GivenAfterACaptureItIsTheGraphs)
     pst_graph *graph = NULL;
     pst_ticket ticket = {0};
     open_slab(&self, 1);
-    CHECK_OK(pst_graph_begin(self.device, self.a));
-    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
-    CHECK_OK(slab_stash(&self, ticket, self.a));
-    CHECK_OK(pst_graph_end(self.device, self.a, &graph));
+    capture_stash(&self, self.a, &ticket, &graph);
     CHECK_OK(pst_graph_launch(graph, self.a));
     CHECK_OK(slab_restore(&self, ticket, self.a));
     CHECK_OK(pst_ticket_give(ticket, self.a));
@@ -116,10 +113,7 @@ PST_TEST(Slab, GivenAfterItsGraphItWaitsForAStep)
     pst_graph *graph = NULL;
     pst_ticket ticket = {0};
     open_slab(&self, 1);
-    CHECK_OK(pst_graph_begin(self.device, self.a));
-    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
-    CHECK_OK(slab_stash(&self, ticket, self.a));
-    CHECK_OK(pst_graph_end(self.device, self.a, &graph));
+    capture_stash(&self, self.a, &ticket, &graph);
     CHECK_OK(pst_graph_launch(graph, self.a));
     CHECK_OK(pst_graph_destroy(graph));
     CHECK_OK(slab_restore(&self, ticket, self.a));
@@ -136,10 +130,7 @@ PST_TEST(Slab, WhatAReplayLeftBeforeItIsGivenIsReleased)
     pst_graph *graph = NULL;
     pst_ticket ticket = {0};
     open_slab(&self, 1);
-    CHECK_OK(pst_graph_begin(self.device, self.a));
-    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
-    CHECK_OK(slab_stash(&self, ticket, self.a));
-    CHECK_OK(pst_graph_end(self.device, self.a, &graph));
+    capture_stash(&self, self.a, &ticket, &graph);
     CHECK_OK(pst_graph_launch(graph, self.a));
     CHECK_OK(slab_restore(&self, ticket, self.a));
     CHECK_OK(pst_graph_launch(graph, self.a));
@@ -159,10 +150,7 @@ PST_TEST(Slab, WhatTheLastReplayLeavesIsReleasedByOneLaunch)
     pst_graph *graph = NULL;
     pst_ticket ticket = {0};
     open_slab(&self, 1);
-    CHECK_OK(pst_graph_begin(self.device, self.a));
-    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
-    CHECK_OK(slab_stash(&self, ticket, self.a));
-    CHECK_OK(pst_graph_end(self.device, self.a, &graph));
+    capture_stash(&self, self.a, &ticket, &graph);
     CHECK_OK(pst_ticket_give(ticket, self.a));
     CHECK_OK(pst_graph_launch(graph, self.a));
     CHECK_OK(pst_graph_destroy(graph));
@@ -192,10 +180,7 @@ PST_TEST(Slab, AStepReleasesWhatGraphsLeftInTicketsThatNobodyHas)
     pst_ticket ticket = {0}, second = {0};
     pst_pool_status status;
     open_slab(&self, 2);
-    CHECK_OK(pst_graph_begin(self.device, self.a));
-    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
-    CHECK_OK(slab_stash(&self, ticket, self.a));
-    CHECK_OK(pst_graph_end(self.device, self.a, &graph));
+    capture_stash(&self, self.a, &ticket, &graph);
     CHECK_OK(pst_ticket_give(ticket, self.a));
     CHECK_OK(pst_graph_launch(graph, self.a));
     CHECK_OK(pst_graph_destroy(graph));
@@ -225,10 +210,7 @@ PST_TEST(Slab, WhatAGraphLeftIsReleasedInTheNextCapture)
     pst_ticket ticket = {0};
     open_slab(&self, 1);
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(pst_graph_begin(self.device, self.a));
-        CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
-        CHECK_OK(slab_stash(&self, ticket, self.a));
-        CHECK_OK(pst_graph_end(self.device, self.a, &graph));
+        capture_stash(&self, self.a, &ticket, &graph);
         CHECK_OK(pst_ticket_give(ticket, self.a));
         CHECK_OK(pst_graph_launch(graph, self.a));
         CHECK_EQ(small_status(self.pool).in_use[0], 2);

@@ -76,10 +76,7 @@ static void leave_ones(slab_scene *self)
 {
     pst_graph *graph = NULL;
     pst_ticket ticket = {0};
-    CHECK_OK(pst_graph_begin(self->device, self->a));
-    CHECK_OK(pst_ticket_take(self->pool, self->a, &ticket));
-    CHECK_OK(slab_stash(self, ticket, self->a));
-    CHECK_OK(pst_graph_end(self->device, self->a, &graph));
+    capture_stash(self, self->a, &ticket, &graph);
     CHECK_OK(pst_ticket_give(ticket, self->a));
     memset(self->base.rows, 1, SMALL_BYTES);
     CHECK_OK(pst_graph_launch(graph, self->a));
@@ -119,10 +116,7 @@ PST_TEST(Slab, TwoGraphsOfOneOwnerShareATicketAfterAThird)
     pst_ticket ticket = {0};
     open_slab(&self, 1);
     leave_ones(&self);
-    CHECK_OK(pst_graph_begin(self.device, self.a));
-    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
-    CHECK_OK(slab_stash(&self, ticket, self.a));
-    CHECK_OK(pst_graph_end(self.device, self.a, &forward));
+    capture_stash(&self, self.a, &ticket, &forward);
     CHECK_OK(pst_graph_begin(self.device, self.a));
     CHECK_OK(slab_restore(&self, ticket, self.a));
     CHECK_OK(pst_graph_end(self.device, self.a, &backward));

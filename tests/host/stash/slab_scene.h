@@ -53,6 +53,16 @@ static inline pst_status slab_restore(const slab_scene *self, pst_ticket ticket,
     return small_restore(&self->base, ticket, stream);
 }
 
+/* A graph that stashes into a ticket taken in its capture; the caller gives it back. */
+static inline void capture_stash(const slab_scene *self, pst_stream stream, pst_ticket *ticket_out,
+                                 pst_graph **graph_out)
+{
+    CHECK_OK(pst_graph_begin(self->device, stream));
+    CHECK_OK(pst_ticket_take(self->pool, stream, ticket_out));
+    CHECK_OK(slab_stash(self, *ticket_out, stream));
+    CHECK_OK(pst_graph_end(self->device, stream, graph_out));
+}
+
 static inline void check_none_left(slab_scene *self, pst_stream stream, uint32_t all,
                                    uint32_t taken, uint32_t held, uint32_t waiting)
 {
