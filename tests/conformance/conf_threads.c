@@ -209,7 +209,8 @@ static void run_concurrently(const conf_run *conf, uint64_t num_pages, uint32_t 
             failures += workers[w].failures;
         ls_close(&ls);
     }
-    CHECK_EQ(failures > 0, fails);
+    CHECK(fails || failures == 0);
+    CHECK(!fails || failures > 0 || PSTI_UNDER_TSAN); /* there too few operations may meet */
 }
 
 CONFORMANCE(Threads, StashAndRestoreAtOnce)
@@ -219,5 +220,5 @@ CONFORMANCE(Threads, StashAndRestoreAtOnce)
 
 CONFORMANCE(Threads, StashAndRestoreAtOnceInAPoolTooSmall)
 {
-    run_concurrently(conf, 12, 12, true);
+    run_concurrently(conf, PSTI_UNDER_TSAN ? 4 : 12, 12, true);
 }
