@@ -146,7 +146,7 @@ static shape make_long_shape(uint32_t number)
 CONFORMANCE(Strides, LongRows)
 {
     static conf_pair self;
-    const uint32_t step = PSTI_UNDER_TSAN ? 5 : 1; /* one thread copies much */
+    const uint32_t step = PSTI_UNDER_TSAN ? psti_test_step(5) : 1; /* one thread copies much */
     for (uint32_t number = 0; number < 2 * LONG_ROWS && !psti_test_failed(); number += step) {
         const shape like = make_long_shape(number);
         const ls_options options = conf_options((pst_pool_mode)(number % 2), 64, number);

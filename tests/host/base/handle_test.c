@@ -48,6 +48,17 @@ PST_TEST(Handles, OnlyALiveHandleOfTheKindIsTaken)
     psti_handle_free(NULL);
 }
 
+/* While there is none no pointer can be one, and nothing is read behind it. */
+PST_TEST(Handles, BeforeTheFirstNoPointerIsOne)
+{
+    const uint32_t mode = psti_handles;
+    __atomic_store_n(&psti_handles, PSTI_HANDLES_NONE, __ATOMIC_RELAXED);
+    const pst_status status = use_pool((thing *)(uintptr_t)0x123450);
+    __atomic_store_n(&psti_handles, mode, __ATOMIC_RELAXED);
+    CHECK_STATUS(status, PST_E_INVALID);
+    CHECK_SAID("pool is no pst_pool of this library [");
+}
+
 PST_TEST(Handles, MakingOneCanFail)
 {
     psti_fail_allocation_after(0);

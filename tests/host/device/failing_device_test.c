@@ -123,6 +123,29 @@ PST_TEST(FailingDevice, AFailedPoolAcceptsOnlyResetAndDestroy)
     close_scene(&self);
 }
 
+/* It has not run yet. */
+PST_TEST(FailingDevice, ACapturedResetRevivesNothing)
+{
+    scene self;
+    pst_stream stream = NULL;
+    pst_graph *graph = NULL;
+    open_scene(&self);
+    CHECK_OK(pst_stream_create(self.device, &stream));
+    broken = PST_E_CUDA;
+    CHECK_STATUS(stash(&self, self.ticket), PST_E_CUDA);
+    broken = PST_OK;
+    CHECK_OK(pst_graph_begin(self.device, stream));
+    CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, stream));
+    CHECK_OK(pst_graph_end(self.device, stream, &graph));
+    CHECK_STATUS(stash(&self, self.ticket), PST_E_CUDA);
+    CHECK_OK(pst_graph_destroy(graph));
+    CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, NULL));
+    CHECK_OK(stash(&self, self.ticket));
+    CHECK_OK(pst_ticket_release(self.ticket, NULL));
+    CHECK_OK(pst_stream_destroy(self.device, stream));
+    close_scene(&self);
+}
+
 PST_TEST(FailingDevice, EverythingCanBeDestroyedAfterACudaError)
 {
     scene self;

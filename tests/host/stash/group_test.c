@@ -117,6 +117,7 @@ PST_TEST(Group, EveryFieldOfASpaceIsChecked)
                   "space 1: num_segments 0: allowed are 1 to 1024");
     CHECK_SPOILED(&self, spaces[1].num_segments, 1025,
                   "space 1: num_segments 1025: allowed are 1 to 1024");
+    CHECK_SPOILED(&self, spaces[1].padding, 7, "space 1: padding 7: must be 0");
     self.spaces[0].num_segments = 1;
     self.spaces[0].count_type = PST_COUNT_HOST;
     self.spaces[1].num_segments = 1024;
@@ -146,6 +147,7 @@ PST_TEST(Group, EveryFieldOfATensorIsChecked)
     CHECK_SPOILED(&self, tensors[0].rounding, (pst_rounding)2,
                   "tensor 0: rounding 2: allowed are up and down");
     CHECK_SPOILED(&self, tensors[0].rounding, (pst_rounding)-1, "tensor 0: rounding -1: allowed");
+    CHECK_SPOILED(&self, tensors[1].padding, 9, "tensor 1: padding 9: must be 0");
     CHECK_SPOILED(&self, tensors[1].layout, 1, "tensor 1: layout 1: allowed is 0, packed rows");
     CHECK_SPOILED(&self, tensors[1].layout, UINT32_MAX, "tensor 1: layout 4294967295: allowed");
 }

@@ -80,6 +80,9 @@ PST_TEST(Pool, EveryFieldOfTheConfigIsChecked)
     CHECK_SPOILED(num_pages, UINT64_MAX, "num_pages 18446744073709551615: allowed are");
     CHECK_SPOILED(mode, (pst_pool_mode)2, "mode 2: allowed are ordered and concurrent");
     CHECK_SPOILED(max_tickets, (1u << 20) + 1, "max_tickets 1048577: allowed are up to 1048576");
+    CHECK_SPOILED(padding[0], 1, "padding 1 0, padding_2 0: must be 0");
+    CHECK_SPOILED(padding[1], 2, "padding 0 2, padding_2 0: must be 0");
+    CHECK_SPOILED(padding_2, 3, "padding 0 0, padding_2 3: must be 0");
     self.pool_config.page_bytes = 0;
     self.pool_config.num_pages = 1;
     self.pool_config.max_tickets = 0;

@@ -71,6 +71,9 @@ PST_TEST(Restore, RestoreOptionsAreChecked)
     options.failed = (pst_restore_failed)-1;
     check_restore_refused(&self, &options, "failed -1: allowed are untouched and zero");
     options = good;
+    options.padding = 5;
+    check_restore_refused(&self, &options, "padding 5: must be 0");
+    options = good;
     options.tail = PST_TAIL_ZERO;
     check_restore_refused(&self, &options, "PST_TAIL_ZERO needs dirty words");
     small_close(&self);
@@ -241,6 +244,31 @@ PST_TEST(Restore, ARestoreThatCopiesNothingCanClear)
 }
 
 /* ---- tensors that stay in the pages ---- */
+
+/* Frameworks give NULL for what is empty. */
+PST_TEST(Restore, ATensorThatNeverHasRowsNeedsNoBase)
+{
+    small_scene self;
+    const pst_tensor tensors[2] = {
+        {.row_bytes = SMALL_ROW},
+        {.row_bytes = 32, .num = 1, .den = SMALL_CAPACITY + 1, .rounding = PST_ROUND_DOWN}};
+    void *bases[2] = {NULL, NULL};
+    small_configs(&self);
+    self.group_config.tensors = tensors;
+    self.group_config.num_tensors = 2;
+    CHECK_OK(pst_pool_create(self.device, &self.pool_config, &self.pool));
+    CHECK_OK(pst_group_create(&self.group_config, &self.group));
+    CHECK_OK(pst_ticket_create(self.pool, self.group, &self.ticket));
+    self.buffers.bases = bases;
+    CHECK_STATUS(small_stash(&self, self.ticket, NULL), PST_E_INVALID);
+    CHECK_SAID("source: bases[0] is NULL");
+    bases[0] = self.rows;
+    stash_rows(&self, 3);
+    CHECK_OK(small_restore(&self, self.ticket, NULL));
+    check_rows(&self, 3, 0);
+    CHECK_EQ(small_status(self.pool).num_faults, 0);
+    small_close(&self);
+}
 
 PST_TEST(Restore, WithKeepABaseMayBeNull)
 {

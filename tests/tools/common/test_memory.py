@@ -73,7 +73,7 @@ class Memory(CommandTest):
 
     def test_replay(self):
         self.check("replay", "--routing", self.trace(2, 2), "--device", "host", "--hidden-size", 8,
-                   "--moe-ffn-hidden-size", 8, least=70)
+                   "--moe-ffn-hidden-size", 8, least=80)
 
     def test_trace_and_plan(self):
         path = self.write(MINIMALLOC)
