@@ -71,6 +71,21 @@ PST_TEST(Slab, ARestoreThatWasOnlyCapturedLeavesTheReleaseToGive)
     close_slab(&self);
 }
 
+PST_TEST(Slab, AReleaseThatWasOnlyCapturedLeavesAnotherToGive)
+{
+    slab_scene self;
+    pst_ticket ticket = {0};
+    open_slab(&self, 1);
+    stash_ones(&self, &ticket);
+    CHECK_OK(pst_graph_begin(self.device, self.b));
+    CHECK_OK(pst_ticket_release(ticket, self.b));
+    break_capture(&self, self.b);
+    CHECK_OK(pst_ticket_give(ticket, self.a));
+    check_in_use(&self, 0);
+    check_next_owner(&self);
+    close_slab(&self);
+}
+
 /* A graph that is gone left ones in the pool's only ticket. */
 static void leave_ones(slab_scene *self)
 {
