@@ -81,7 +81,8 @@ typedef struct pst_pool_config {
     X(PST_FAULT_CHECK, 9, "pst_pool_check found pages lost or owned twice")                   \
     X(PST_FAULT_MOVED, 10, "demote or promote of a ticket with no page left to move")         \
     X(PST_FAULT_FORM, 11, "restore of what was stashed in another form, or by another owner") \
-    X(PST_FAULT_LOST, 12, "stash in a step that had failed already")
+    X(PST_FAULT_LOST, 12, "stash in a step that had failed already")                          \
+    X(PST_FAULT_SCHEDULE, 13, "a graph of another schedule was launched")
 
 typedef enum pst_fault {
 #define PST_FAULT_ENUM(name, value, text) name = value,

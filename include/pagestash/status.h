@@ -25,7 +25,8 @@
     X(PST_E_NO_DEVICE, -6, "no usable device of that kind")                                 \
     X(PST_E_CUDA, -7, "a CUDA call failed: the pool accepts only reset and destroy")        \
     X(PST_E_CAPTURE, -8, "not allowed while the stream is being captured, or not captured") \
-    X(PST_E_AGAIN, -9, "nothing has been published yet")
+    X(PST_E_AGAIN, -9, "nothing has been published yet")                                    \
+    X(PST_E_ORDER, -10, "the call does not follow the schedule: abort the step")
 
 typedef enum pst_status {
 #define PST_STATUS_ENUM(name, value, text) name = value,

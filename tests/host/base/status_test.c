@@ -32,11 +32,12 @@ PST_TEST(Status, ValuesArePinned)
     CHECK_EQ(PST_E_CUDA, -7);
     CHECK_EQ(PST_E_CAPTURE, -8);
     CHECK_EQ(PST_E_AGAIN, -9);
+    CHECK_EQ(PST_E_ORDER, -10);
 }
 
 PST_TEST(Status, OtherValuesAreUnknown)
 {
-    static const int values[] = {1, -10, 1000, -1000};
+    static const int values[] = {1, -11, 1000, -1000};
     for (int i = 0; i < 4; i++) {
         CHECK_STR(pst_status_name((pst_status)values[i]), "PST_E_UNKNOWN");
         CHECK_STR(pst_status_text((pst_status)values[i]), "no status of this library");
@@ -50,7 +51,7 @@ PST_TEST(Status, EveryFaultHasItsText)
     CHECK_STR(pst_fault_text(name), text);
     PST_FAULT_LIST(CHECK_ONE)
 #undef CHECK_ONE
-    CHECK_STR(pst_fault_text((pst_fault)13), "no fault of this library");
+    CHECK_STR(pst_fault_text((pst_fault)14), "no fault of this library");
     CHECK_STR(pst_fault_text((pst_fault)31), "no fault of this library");
 }
 
