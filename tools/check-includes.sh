@@ -35,12 +35,16 @@ host/comm            : host/base host/device host/stash | pagestash system
 host/trace           : host/base host/schedule host/model kernels/core | pagestash system
 host/plan            : host/base host/trace host/model host/stash/pool_layout.h kernels/core | pagestash system
 host/arena           : host/base host/device host/trace host/plan kernels/core | pagestash system
-host/simulate        : host/base host/schedule kernels/core | pagestash system
+host/program         : host/base host/schedule kernels/core | pagestash system
+host/scheduler       : host/base host/device host/stash host/schedule host/program kernels/core | pagestash system
+host/simulate        : host/base host/schedule host/program kernels/core | pagestash system
+host/policy          : host/base host/schedule host/program host/simulate host/stash/pool_layout.h kernels/core | pagestash system
 host/estimate        : host/base host/schedule host/model host/stash/pool_layout.h kernels/core | pagestash system
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system
 tools/replay         : tools/common host/schedule/pipeline.h host/base/arith.h | pagestash system jansson
+tools/simulate       : tools/common host/schedule/schedule_file.h host/base/arith.h | pagestash system jansson
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay host/base/arith.h | pagestash system jansson
 tools/estimate       : tools/common host/base/arith.h | pagestash system jansson
