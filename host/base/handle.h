@@ -15,7 +15,8 @@
     X(TRACE, pst_trace)         \
     X(READER, pst_trace_reader) \
     X(PLAN, pst_plan_file)      \
-    X(ARENA, pst_arena)
+    X(ARENA, pst_arena)         \
+    X(SCHEDULE, pst_schedule)
 
 typedef enum psti_kind {
 #define PSTI_KIND_ENUM(kind, type) PSTI_KIND_##kind,

@@ -35,6 +35,8 @@
     X(pst_pool_info, 136)         \
     X(pst_restore_options, 48)    \
     X(pst_row_space, 24)          \
+    X(pst_schedule_config, 56)    \
+    X(pst_schedule_info, 120)     \
     X(pst_stash_options, 24)      \
     X(pst_swap_choice, 80)        \
     X(pst_swap_config, 80)        \
@@ -59,6 +61,7 @@
     X(pst_graph_info)             \
     X(pst_group_usage)            \
     X(pst_launch_options)         \
+    X(pst_pass)                   \
     X(pst_pattern)                \
     X(pst_plan_fault)             \
     X(pst_plan_range)             \

@@ -94,7 +94,7 @@ typedef struct psti_live {
 
 psti_live psti_nothing_live(const pst_estimate_config *config, const psti_chunk_saved *chunks);
 /* A psti_live_fn. Returns what is saved, and with PST_MOE_PAGED what paging adds. */
-uint64_t psti_live_after(void *live, const psti_pass *pass);
+uint64_t psti_live_after(void *live, const psti_pipeline_pass *pass);
 
 psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage);
 

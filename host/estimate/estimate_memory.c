@@ -156,12 +156,12 @@ psti_live psti_nothing_live(const pst_estimate_config *config, const psti_chunk_
     return self;
 }
 
-static void count(uint64_t *sum, const psti_pass *pass, uint64_t amount)
+static void count(uint64_t *sum, const psti_pipeline_pass *pass, uint64_t amount)
 {
-    *sum = pass->kind == PSTI_PASS_FORWARD ? *sum + amount : *sum - amount;
+    *sum = pass->kind == PST_PASS_FORWARD ? *sum + amount : *sum - amount;
 }
 
-uint64_t psti_live_after(void *live, const psti_pass *pass)
+uint64_t psti_live_after(void *live, const psti_pipeline_pass *pass)
 {
     psti_live *self = live;
     const psti_chunk_saved *chunk = &self->chunks[pass->chunk];

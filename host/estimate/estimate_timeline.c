@@ -11,9 +11,9 @@ typedef struct timeline {
     uint64_t num_ends; /* live micro-batches of the last chunk */
 } timeline;
 
-static pst_estimate_event event_after(timeline *self, const psti_pass *pass)
+static pst_estimate_event event_after(timeline *self, const psti_pipeline_pass *pass)
 {
-    const bool is_backward = pass->kind == PSTI_PASS_BACKWARD;
+    const bool is_backward = pass->kind == PST_PASS_BACKWARD;
     const uint64_t live_bytes = psti_live_after(&self->live, pass);
     if (pass->chunk == self->live.config->virtual_stages - 1)
         self->num_ends = is_backward ? self->num_ends - 1 : self->num_ends + 1;
@@ -31,7 +31,7 @@ static pst_estimate_event event_after(timeline *self, const psti_pass *pass)
 
 static void run(timeline *self, psti_pipeline pipeline, pst_estimate_event_fn on_event, void *user)
 {
-    psti_pass pass;
+    psti_pipeline_pass pass;
     for (uint64_t number = 0; psti_pipeline_next(&pipeline, &pass); number++) {
         pst_estimate_event event = event_after(self, &pass);
         event.number = number;

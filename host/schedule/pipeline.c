@@ -35,24 +35,24 @@ psti_pipeline psti_pipeline_1f1b(const psti_pipeline_shape *shape)
 
 /* The n-th forward. Every chunk in turn runs a group of micro-batches, and then every chunk the
  * next group; the last one may be smaller. */
-static psti_pass forward_at(const psti_pipeline *self, uint64_t n)
+static psti_pipeline_pass forward_at(const psti_pipeline *self, uint64_t n)
 {
     const uint64_t turns = self->group * self->num_chunks;
     const uint64_t first = n / turns * self->group; /* micro-batch of the group */
     const uint64_t size = psti_min(self->group, self->num_passes / self->num_chunks - first);
-    return (psti_pass){.chunk = n % turns / size, .micro_batch = first + n % turns % size};
+    return (psti_pipeline_pass){.chunk = n % turns / size, .micro_batch = first + n % turns % size};
 }
 
 /* The n-th backward: as the n-th forward, but of the chunk as far from the last. */
-static psti_pass backward_at(const psti_pipeline *self, uint64_t n)
+static psti_pipeline_pass backward_at(const psti_pipeline *self, uint64_t n)
 {
-    psti_pass pass = forward_at(self, self->is_reversed ? self->num_passes - 1 - n : n);
-    pass.kind = PSTI_PASS_BACKWARD;
+    psti_pipeline_pass pass = forward_at(self, self->is_reversed ? self->num_passes - 1 - n : n);
+    pass.kind = PST_PASS_BACKWARD;
     pass.chunk = self->num_chunks - 1 - pass.chunk;
     return pass;
 }
 
-bool psti_pipeline_next(psti_pipeline *self, psti_pass *pass_out)
+bool psti_pipeline_next(psti_pipeline *self, psti_pipeline_pass *pass_out)
 {
     const bool is_ahead = self->num_forwards - self->num_backwards > self->warm_up;
     if (self->num_backwards == self->num_passes)
@@ -75,10 +75,10 @@ static uint64_t highest_at(psti_pipeline self, psti_live_fn live_after, void *us
 {
     const uint64_t end = psti_min(self.num_passes, self.warm_up + self.group * self.num_chunks);
     uint64_t highest = 0, at = 0;
-    psti_pass pass;
+    psti_pipeline_pass pass;
     while (self.num_forwards < end && psti_pipeline_next(&self, &pass)) {
         const uint64_t now = live_after(user, &pass);
-        if (pass.kind == PSTI_PASS_BACKWARD || (at != 0 && now <= highest))
+        if (pass.kind == PST_PASS_BACKWARD || (at != 0 && now <= highest))
             continue;
         highest = now;
         at = self.num_forwards;
@@ -90,7 +90,7 @@ void psti_pipeline_peak(const psti_pipeline *self, psti_live_fn live_after, void
                         uint64_t *live)
 {
     psti_pipeline again = *self;
-    psti_pass pass;
+    psti_pipeline_pass pass;
     memset(live, 0, self->num_chunks * sizeof(*live));
     if (self->num_chunks == 1) {
         live[0] = psti_pipeline_most_live(self);
@@ -98,7 +98,7 @@ void psti_pipeline_peak(const psti_pipeline *self, psti_live_fn live_after, void
     }
     const uint64_t end = highest_at(*self, live_after, user);
     while (again.num_forwards < end && psti_pipeline_next(&again, &pass))
-        if (pass.kind == PSTI_PASS_FORWARD)
+        if (pass.kind == PST_PASS_FORWARD)
             live[pass.chunk]++;
         else
             live[pass.chunk]--;

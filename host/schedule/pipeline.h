@@ -1,24 +1,22 @@
 /* The order in which one GPU of a pipeline runs its passes, in constant memory.
  *
- * Room schedule: pure, uses base alone. Used by trace (expansion and derivation), by estimate, and,
- * until it is public, by tools/replay. All walk the same value:
+ * The one place that knows the order of 1F1B, interleaved and GPipe schedules: the lists of schedule.h
+ * are made from it. For those who want no list, since they may have more than 2^32 micro-batches: trace
+ * (expansion and derivation) and estimate; and for tools/replay. All walk the same value:
  *
  *   psti_pipeline pipeline = psti_pipeline_1f1b(&shape);
- *   for (psti_pass pass; psti_pipeline_next(&pipeline, &pass);) ...
+ *   for (psti_pipeline_pass pass; psti_pipeline_next(&pipeline, &pass);) ...
  */
 #ifndef PSTI_HOST_SCHEDULE_PIPELINE_H
 #define PSTI_HOST_SCHEDULE_PIPELINE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include <pagestash/schedule.h>
 
-typedef enum psti_pass_kind { PSTI_PASS_FORWARD = 0, PSTI_PASS_BACKWARD } psti_pass_kind;
-
-/* One chunk of layers runs forward or backward for one micro-batch. */
-typedef struct psti_pass {
+/* A pst_pass with counts of 64 bits. */
+typedef struct psti_pipeline_pass {
     uint64_t micro_batch, chunk; /* of this GPU, from 0 */
-    psti_pass_kind kind;
-} psti_pass;
+    pst_pass_kind kind;          /* FORWARD or BACKWARD */
+} psti_pipeline_pass;
 
 /* Copied freely: a copy goes on from where it is. */
 typedef struct psti_pipeline {
@@ -46,13 +44,13 @@ psti_pipeline psti_pipeline_warmed_up(uint64_t num_micro_batches, uint64_t warm_
 psti_pipeline psti_pipeline_reversed(uint64_t num_micro_batches);
 
 /* False: there is none left. */
-bool psti_pipeline_next(psti_pipeline *self, psti_pass *pass_out);
+bool psti_pipeline_next(psti_pipeline *self, psti_pipeline_pass *pass_out);
 /* The most passes at once that have run forward and not backward. */
 uint64_t psti_pipeline_most_live(const psti_pipeline *self);
 
 /* Is told of each pass and answers how much is live after it. What a chunk adds in its forward it
  * takes away in its backward. */
-typedef uint64_t (*psti_live_fn)(void *user, const psti_pass *pass);
+typedef uint64_t (*psti_live_fn)(void *user, const psti_pipeline_pass *pass);
 
 /* live: for each chunk, the micro-batches that have run forward and not backward when most is live,
  * the first time. Walks the warm-up and one turn of all chunks. pre: all groups are whole. */

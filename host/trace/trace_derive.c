@@ -186,9 +186,9 @@ static void backward(deriver *self, uint32_t micro_batch)
 
 static void whole_model(deriver *self)
 {
-    psti_pass pass;
+    psti_pipeline_pass pass;
     while (self->tape.status == PST_OK && psti_pipeline_next(&self->pipeline, &pass))
-        if (pass.kind == PSTI_PASS_FORWARD)
+        if (pass.kind == PST_PASS_FORWARD)
             forward(self, (uint32_t)pass.micro_batch);
         else
             backward(self, (uint32_t)pass.micro_batch);

@@ -208,10 +208,10 @@ static psti_pipeline pipeline_of(const pst_trace_expansion *how)
 static void write_all(expander *self)
 {
     psti_pipeline pipeline = pipeline_of(self->how);
-    psti_pass pass;
+    psti_pipeline_pass pass;
     while (self->tape.status == PST_OK && psti_pipeline_next(&pipeline, &pass)) {
         self->micro_batch = (uint32_t)pass.micro_batch;
-        if (pass.kind == PSTI_PASS_FORWARD)
+        if (pass.kind == PST_PASS_FORWARD)
             write_forward(self);
         else
             write_backward(self);

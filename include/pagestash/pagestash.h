@@ -45,13 +45,15 @@
 #include <pagestash/env.h>
 #include <pagestash/structs.h>
 
-/* Expert: static plans from allocation traces, and estimates of a whole training run. */
+/* Expert: static plans from allocation traces, orders of passes, and estimates of a whole training
+ * run. */
 #include <pagestash/trace.h>
 #include <pagestash/plan.h>
 #include <pagestash/plan_file.h>
 #include <pagestash/arena.h>
 #include <pagestash/swap.h>
 #include <pagestash/memory_map.h>
+#include <pagestash/schedule.h>
 #include <pagestash/estimate.h>
 
 /* clang-format on */

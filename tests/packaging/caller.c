@@ -200,6 +200,21 @@ static void check_traces(void)
     pst_trace_destroy(trace);
 }
 
+static void check_schedules(void)
+{
+    static const pst_pass passes[2] = {{.kind = PST_PASS_FORWARD}, {.kind = PST_PASS_BACKWARD}};
+    pst_schedule *schedule = NULL;
+    pst_schedule_config config = PST_SCHEDULE_CONFIG_INIT, found;
+    config.num_micro_batches = 4;
+    say("pst_schedule_config", pst_schedule_create(END(config), &schedule));
+    pst_schedule_destroy(schedule);
+    also("recognise", pst_schedule_recognise(passes, 2, 1, 0, &found));
+    config.struct_size -= CUT;
+    need("schedule", pst_schedule_create(END(config), &schedule));
+    GET(pst_schedule_info, pst_schedule_get_info(schedule, out));
+    pst_schedule_destroy(schedule);
+}
+
 /* The larger tensors are of one block each, which may share addresses. */
 static pst_status run_plan(const pst_plan_problem *problem, size_t config_bytes)
 {
@@ -328,6 +343,7 @@ int main(void)
     setvbuf(stdout, NULL, _IONBF, 0); /* what was said before a crash */
     check_device();
     check_traces();
+    check_schedules();
     check_plans();
     check_memory();
     check_estimates();

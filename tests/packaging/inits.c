@@ -14,6 +14,7 @@
     X(pst_plan_config, PST_PLAN_CONFIG_INIT)             \
     X(pst_pool_config, PST_POOL_CONFIG_INIT)             \
     X(pst_restore_options, PST_RESTORE_OPTIONS_INIT)     \
+    X(pst_schedule_config, PST_SCHEDULE_CONFIG_INIT)     \
     X(pst_stash_options, PST_STASH_OPTIONS_INIT)         \
     X(pst_swap_config, PST_SWAP_CONFIG_INIT)             \
     X(pst_trace_config, PST_TRACE_CONFIG_INIT)           \

@@ -173,12 +173,12 @@ static int enqueue_backward(const replay_machine *machine, uint32_t slot)
 }
 
 /* All layers of a micro-batch, up or down. */
-static int enqueue_pass(const replay_machine *machine, const psti_pass *pass)
+static int enqueue_pass(const replay_machine *machine, const psti_pipeline_pass *pass)
 {
     const uint32_t layers = machine->trace->layers;
     const uint32_t first = (uint32_t)pass->micro_batch * layers;
     for (uint32_t i = 0; i < layers; i++)
-        if (pass->kind == PSTI_PASS_FORWARD)
+        if (pass->kind == PST_PASS_FORWARD)
             TOOL_TRY(enqueue_forward(machine, first + i));
         else
             TOOL_TRY(enqueue_backward(machine, first + layers - 1 - i));
@@ -196,11 +196,11 @@ static int enqueue_iteration(const replay_machine *machine)
 {
     const uint32_t last = machine->options->model.num_micro_batches - 1;
     psti_pipeline pipeline = psti_pipeline_reversed(last + 1);
-    psti_pass pass;
+    psti_pipeline_pass pass;
     TOOL_TRY(fork_lanes(machine));
     while (psti_pipeline_next(&pipeline, &pass)) {
         TOOL_TRY(enqueue_pass(machine, &pass));
-        if (pass.kind == PSTI_PASS_BACKWARD || pass.micro_batch != last)
+        if (pass.kind == PST_PASS_BACKWARD || pass.micro_batch != last)
             continue;
         TOOL_TRY(check_pool(machine));
         TOOL_TRY(fork_lanes(machine));

@@ -17,9 +17,9 @@ static void expect(psti_pipeline pipeline, const char *order)
 {
     char text[512] = "";
     const bool has_chunks = pipeline.num_chunks > 1;
-    psti_pass pass;
+    psti_pipeline_pass pass;
     for (size_t end = 0; psti_pipeline_next(&pipeline, &pass) && end < sizeof(text) - 8;) {
-        const char kind = pass.kind == PSTI_PASS_FORWARD ? 'F' : 'B';
+        const char kind = pass.kind == PST_PASS_FORWARD ? 'F' : 'B';
         if (has_chunks)
             end += (size_t)sprintf(text + end, "%c%u.", kind, (unsigned)pass.chunk);
         else
@@ -60,13 +60,13 @@ PST_TEST(Pipeline, WarmedUpIsThreePhases)
         for (uint64_t warm_up = 0; warm_up <= 11; warm_up++) {
             psti_pipeline pipeline = psti_pipeline_warmed_up(m, warm_up);
             const uint64_t ahead = warm_up < m ? warm_up : m;
-            psti_pass pass;
+            psti_pipeline_pass pass;
             for (uint64_t step = 0; psti_pipeline_next(&pipeline, &pass); step++) {
                 const uint64_t turn = step - ahead;
                 const bool is_cold = step >= ahead && turn >= 2 * (m - ahead);
                 const bool is_forward = step < ahead || (!is_cold && turn % 2 == 0);
                 const uint64_t in_turn = is_forward ? ahead + turn / 2 : turn / 2;
-                CHECK_EQ(pass.kind == PSTI_PASS_FORWARD, is_forward);
+                CHECK_EQ(pass.kind == PST_PASS_FORWARD, is_forward);
                 CHECK_EQ(pass.micro_batch, step < ahead ? step : (is_cold ? step - m : in_turn));
             }
         }
@@ -83,16 +83,16 @@ typedef struct ends {
 
 typedef struct rank {
     psti_pipeline pipeline;
-    psti_pass next;
+    psti_pipeline_pass next;
     bool is_done;
     uint64_t now, live, peak;
 } rank;
 
 /* What a pass waits for, or NULL: the stage before, and where backwards begin its own forward. */
-static const uint64_t *waits_for(const ends *ended, const psti_pass *pass, uint64_t at,
+static const uint64_t *waits_for(const ends *ended, const psti_pipeline_pass *pass, uint64_t at,
                                  uint64_t last)
 {
-    if (pass->kind == PSTI_PASS_FORWARD)
+    if (pass->kind == PST_PASS_FORWARD)
         return at == 0 ? NULL : &ended->at[0][at - 1][pass->micro_batch];
     return at == last ? &ended->at[0][at][pass->micro_batch]
                       : &ended->at[1][at + 1][pass->micro_batch];
@@ -103,9 +103,9 @@ static const uint64_t *waits_for(const ends *ended, const psti_pass *pass, uint6
 static void advance(rank *self, uint64_t stage, uint64_t p, ends *ended, bool *moves)
 {
     while (!self->is_done) {
-        const psti_pass *pass = &self->next;
+        const psti_pipeline_pass *pass = &self->next;
         const uint64_t at = pass->chunk * p + stage, m = pass->micro_batch;
-        const bool is_forward = pass->kind == PSTI_PASS_FORWARD;
+        const bool is_forward = pass->kind == PST_PASS_FORWARD;
         const uint64_t *waits = waits_for(ended, pass, at, p * self->pipeline.num_chunks - 1);
         uint64_t *own = ended->at[!is_forward][at];
         if (waits != NULL && *waits == 0)
@@ -193,11 +193,11 @@ typedef struct weights {
     uint64_t of[MOST_CHUNKS], now;
 } weights;
 
-static uint64_t weigh(void *user, const psti_pass *pass)
+static uint64_t weigh(void *user, const psti_pipeline_pass *pass)
 {
     weights *self = user;
     const uint64_t weight = self->of[pass->chunk];
-    self->now = pass->kind == PSTI_PASS_FORWARD ? self->now + weight : self->now - weight;
+    self->now = pass->kind == PST_PASS_FORWARD ? self->now + weight : self->now - weight;
     return self->now;
 }
 
@@ -216,7 +216,7 @@ PST_TEST(Pipeline, ThePeakOfAWholeIteration)
         psti_pipeline_peak(&pipeline, weigh, &again, live);
         for (uint64_t j = 0; j < v; j++)
             sum += live[j] * all.of[j];
-        for (psti_pass pass; psti_pipeline_next(&pipeline, &pass);) {
+        for (psti_pipeline_pass pass; psti_pipeline_next(&pipeline, &pass);) {
             const uint64_t now = weigh(&all, &pass);
             most = now > most ? now : most;
         }
