@@ -49,6 +49,7 @@ struct CUstream_st {
     uint64_t position;      /* grows with every call recorded on this stream */
     uint64_t joined_at;     /* position that another stream has waited for */
     pst_stream next_captured;
+    void *above; /* of a device that is made on top of a host device; NULL on the host device */
 };
 
 struct CUevent_st {
@@ -56,6 +57,7 @@ struct CUevent_st {
     uint64_t capture_id;  /* of the capture it was recorded in, 0: none */
     pst_stream stream;    /* alive as long as that capture */
     uint64_t position;    /* of that stream, after the record */
+    void *above;          /* as a stream's */
 };
 
 _Static_assert(sizeof(struct CUstream_st) <= 56 && sizeof(struct CUevent_st) <= 56,

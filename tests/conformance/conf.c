@@ -8,6 +8,7 @@
 
 #include "host/base/base.h"
 #include "tests/conformance/conf_simt.h"
+#include "tests/lazy/lazy_device.h"
 
 typedef struct conf_device {
     const char *name;
@@ -17,6 +18,7 @@ typedef struct conf_device {
 
 static const conf_device devices[] = {
     {"host", CONF_HOST, PST_BACKEND_AUTO},
+    {"lazy", CONF_LAZY, PST_BACKEND_AUTO},
     {"simt", CONF_SIMT, PST_BACKEND_AUTO},
     {"simt_bulk", CONF_SIMT, PST_BACKEND_BULK},
     {"simt_squeeze", CONF_SIMT, PST_BACKEND_SQUEEZE},
@@ -38,6 +40,8 @@ static pst_status open_device(const conf_device *wanted, pst_device **device_out
         PSTI_TRY(conf_simt_open(device_out));
     else
         PSTI_TRY(pst_device_open(wanted->kind == CONF_CUDA ? "cuda" : "host", 0, device_out));
+    if (wanted->kind == CONF_LAZY)
+        lazy_make(*device_out, NULL);
     if (wanted->backend == PST_BACKEND_AUTO)
         return PST_OK;
     if (!((*device_out)->info.backends & 1u << wanted->backend)) {
@@ -96,6 +100,8 @@ void conf_vary(const conf_run *conf, uint64_t seed)
 {
     if (conf->kind == CONF_SIMT)
         conf_simt_vary(seed);
+    else if (conf->kind == CONF_LAZY)
+        lazy_seed(conf->device, seed);
 }
 
 uint64_t conf_seed(uint32_t i)

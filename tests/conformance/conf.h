@@ -1,5 +1,5 @@
-/* The conformance suite: tests that run once for each device, as Suite/host, Suite/simt and
- * Suite/cuda, and with the other backends as Suite/simt_bulk, Suite/simt_squeeze,
+/* The conformance suite: tests that run once for each device, as Suite/host, Suite/lazy (host, but
+ * work is done late: tests/lazy), Suite/simt and Suite/cuda, and with the other backends as Suite/simt_bulk, Suite/simt_squeeze,
  * Suite/cuda_bulk and Suite/cuda_squeeze. All device memory is reached through pst_device_alloc
  * and pst_device_copy.
  *
@@ -16,7 +16,7 @@
 #include "tests/harness.h"
 #include "tests/oracle/lockstep.h"
 
-typedef enum conf_kind { CONF_HOST, CONF_SIMT, CONF_CUDA, CONF_KINDS } conf_kind;
+typedef enum conf_kind { CONF_HOST, CONF_LAZY, CONF_SIMT, CONF_CUDA, CONF_KINDS } conf_kind;
 
 typedef struct conf_run {
     conf_kind kind;
@@ -31,7 +31,8 @@ PST_BEGIN_DECLS
 void conf_register(const char *file, int line, const char *suite, const char *name, conf_body body,
                    unsigned kinds);
 
-/* Another order of threads and blocks, and other shapes of the grid, where the device is simt. */
+/* Where the device is simt another order of threads and blocks, and other shapes of the grid; where it
+ * is lazy another order of streams. */
 void conf_vary(const conf_run *conf, uint64_t seed);
 
 /* Of `cases` that are right for a long test on the host device, how many this one runs: simt is
@@ -94,6 +95,9 @@ PST_END_DECLS
 #define CONFORMANCE(suite, name) CONF_DEFINE(suite, name, CONF_ALL)
 /* What only the machine of tests/simt can arrange. */
 #define CONFORMANCE_SIMT(suite, name) CONF_DEFINE(suite, name, 1u << CONF_SIMT)
+/* Not on lazy, where one operation ends before the next begins. */
+#define CONFORMANCE_OVERLAPPING(suite, name) \
+    CONF_DEFINE(suite, name, PSTI_UNDER_TSAN ? 0 : CONF_ALL & ~(1u << CONF_LAZY))
 /* Not where ThreadSanitizer watches: operations that overlap against the rules write the same
  * pages, which is a race of the test's own. */
 #define CONFORMANCE_NO_TSAN(suite, name) CONF_DEFINE(suite, name, PSTI_UNDER_TSAN ? 0 : CONF_ALL)

@@ -241,7 +241,8 @@ static void run_step(caller *self, uint32_t micro_batches, uint32_t ahead, uint3
 }
 
 /* malloc'd memory is device memory on the CPU. */
-#define CALLERS(name) CONF_DEFINE(Callers, name, 1u << CONF_HOST | 1u << CONF_SIMT)
+#define CALLERS(name) \
+    CONF_DEFINE(Callers, name, 1u << CONF_HOST | 1u << CONF_LAZY | 1u << CONF_SIMT)
 
 CALLERS(MemoryAnewInEachCapturedStep)
 {

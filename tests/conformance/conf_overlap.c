@@ -115,7 +115,7 @@ static bool order_was_seen(lockstep *ls)
     return flags & PST_FLAG_ORDER;
 }
 
-CONFORMANCE_NO_TSAN(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
+CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
 {
     static scene self;
     uint32_t stop = 0;
