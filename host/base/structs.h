@@ -37,6 +37,10 @@
     X(pst_row_space, 24)          \
     X(pst_schedule_config, 56)    \
     X(pst_schedule_info, 120)     \
+    X(pst_simulated_layer, 240)   \
+    X(pst_simulation_config, 200) \
+    X(pst_simulation, 272)        \
+    X(pst_stage_result, 376)      \
     X(pst_stash_options, 24)      \
     X(pst_swap_choice, 80)        \
     X(pst_swap_config, 80)        \
@@ -68,11 +72,14 @@
     X(pst_plan_row)               \
     X(pst_pool_status)            \
     X(pst_region)                 \
+    X(pst_simulated_event)        \
+    X(pst_simulated_rates)        \
     X(pst_struct_info)            \
     X(pst_swap_filled)            \
     X(pst_swap_shape)             \
     X(pst_swap_tensor)            \
     X(pst_ticket)                 \
+    X(pst_times)                  \
     X(pst_trace_pass)             \
     X(pst_trace_request)          \
     X(pst_trace_tensor)

@@ -34,8 +34,8 @@
 #define PST_API
 #endif
 
-/* An initialiser of a struct that begins with struct_size; with PST_INIT_2 it has fields for the
- * sizes of two element types. */
+/* An initialiser of a struct that begins with struct_size; with PST_INIT_1 and
+ * PST_INIT_2 it has fields for the sizes of one or two element types. */
 #ifdef __cplusplus
 extern "C++" { /* also for those who include this within extern "C" */
 template <typename T> inline T pst_init()
@@ -44,16 +44,22 @@ template <typename T> inline T pst_init()
     config.struct_size = sizeof(T);
     return config;
 }
-template <typename T>
-inline T pst_init(uint32_t T::*a, size_t a_bytes, uint32_t T::*b, size_t b_bytes)
+template <typename T> inline T pst_init(uint32_t T::*a, size_t a_bytes)
 {
     T config = pst_init<T>();
     config.*a = static_cast<uint32_t>(a_bytes);
+    return config;
+}
+template <typename T>
+inline T pst_init(uint32_t T::*a, size_t a_bytes, uint32_t T::*b, size_t b_bytes)
+{
+    T config = pst_init<T>(a, a_bytes);
     config.*b = static_cast<uint32_t>(b_bytes);
     return config;
 }
 }
 #define PST_INIT(type) pst_init<type>()
+#define PST_INIT_1(type, a, of_a) pst_init<type>(&type::a, sizeof(of_a))
 #define PST_INIT_2(type, a, of_a, b, of_b) \
     pst_init<type>(&type::a, sizeof(of_a), &type::b, sizeof(of_b))
 #define PST_BEGIN_DECLS extern "C" {
@@ -62,6 +68,10 @@ inline T pst_init(uint32_t T::*a, size_t a_bytes, uint32_t T::*b, size_t b_bytes
 #define PST_INIT(type)              \
     {                               \
         .struct_size = sizeof(type) \
+    }
+#define PST_INIT_1(type, a, of_a)                      \
+    {                                                  \
+        .struct_size = sizeof(type), .a = sizeof(of_a) \
     }
 #define PST_INIT_2(type, a, of_a, b, of_b)                                \
     {                                                                     \

@@ -54,6 +54,7 @@
 #include <pagestash/swap.h>
 #include <pagestash/memory_map.h>
 #include <pagestash/schedule.h>
+#include <pagestash/simulate.h>
 #include <pagestash/estimate.h>
 
 /* clang-format on */

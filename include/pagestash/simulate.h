@@ -4,15 +4,17 @@
  * Time. Each stream is a clock in nanoseconds. An operation starts when its stream and the events it
  * waits for are there (max-plus algebra). Ranks wait for each other: the forward of virtual stage s
  * for that of s - 1, its backward for that of s + 1, the last one's backward for its own forward, each
- * p2p_ns later. The passes of a pair run one after the other once both may start.
+ * p2p_ns later where that is another rank. The passes of a pair run one after the other once both may
+ * start.
  * A stash or restore takes
  *   fixed + device bytes / device rate + host bytes / link rate
  * and fixed alone if it fails.
  *
  * Pages. The pool's arithmetic, exactly (pool.h): with one side stream in the order of the list, as an
- * ordered pool executes it; with several in the order of simulated starts, which a GPU need not follow:
- * then order_is_simulated says so, and high_water_bounds have the least and the most that any order
- * gives which the waits allow, restores as early and as late as can be.
+ * ordered pool executes it; with several in the order of simulated time (pages are taken when an
+ * operation begins and freed when it ends), which a GPU need not follow: then order_is_simulated says
+ * so, and high_water_bounds have the least and the most that any order gives which the waits allow.
+ * in_call_order wants the list's order with several streams too: that of device `host`.
  *
  * Exact integers, deterministic, one thread. Pure: no device. Threads: any.
  */
@@ -33,8 +35,8 @@ typedef struct pst_simulated_layer {
     size_t struct_size;
     uint32_t chunk, layer; /* layer 0.. within the chunk; every one exactly once */
     pst_keep keep;
-    uint32_t num_parts;            /* PAGED: at most PST_MAX_PARTS; 0: 1 */
-    uint32_t uses[PST_MAX_PARTS];  /* 0: both (scheduler.h) */
+    uint32_t num_parts;              /* PAGED: at most PST_MAX_PARTS; 0: 1 */
+    uint32_t uses[PST_MAX_PARTS];    /* 0: both (scheduler.h) */
     uint64_t part_ns[PST_MAX_PARTS]; /* of forward.core, after which the part is announced; 0: with
                                       * the end */
     pst_layer_policy policy;
@@ -42,15 +44,17 @@ typedef struct pst_simulated_layer {
     uint64_t recompute_ns; /* on the main stream, behind backward_begin: RECOMPUTED all of it,
                             * SWAPPED what the dropped tokens take */
     const pst_group_usage *usages; /* PAGED: [num_parts][num_usages] */
-    uint32_t num_usages; /* 1: of all micro-batches; else one for each micro-batch of the schedule */
+    uint32_t num_usages; /* 1: of all micro-batches; else at least the chunk's micro-batches */
     uint32_t padding;    /* 0 */
-    uint64_t max_demote_pages; /* DEMOTE: that one demote moves at most; 0: all */
+    uint64_t max_demote_pages; /* DEMOTE: that one demote moves at most; 0: all that are there */
     uint64_t swap_bytes;       /* SWAPPED: of one visit, out and in again */
 } pst_simulated_layer;
 
 #define PST_SIMULATED_LAYER_INIT PST_INIT(pst_simulated_layer)
 
-/* Of copies. Rates in bytes per second; 0: no time. Frozen. */
+/* Of copies. Rates in bytes per second; 0: no time. Each time is rounded up to a nanosecond. Live
+ * bytes are taken to be spread evenly over the byte stream. Demotes and promotes move whole pages.
+ * Frozen. */
 typedef struct pst_simulated_rates {
     uint64_t stash_fixed_ns, restore_fixed_ns, demote_fixed_ns, promote_fixed_ns;
     uint64_t stash_rate, restore_rate; /* device pages */
@@ -70,7 +74,7 @@ typedef enum pst_simulated_stream {
 typedef enum pst_simulated_kind {
     PST_SIMULATED_WORK = 0, /* a visit's before, core or after */
     PST_SIMULATED_RECOMPUTE,
-    PST_SIMULATED_STALL, /* the main stream waits for a copy */
+    PST_SIMULATED_STALL,  /* the main stream waits for a copy */
     PST_SIMULATED_BUBBLE, /* the main stream waits for another rank */
     PST_SIMULATED_DO_STASH,
     PST_SIMULATED_DO_RESTORE,
@@ -95,52 +99,64 @@ typedef struct pst_simulated_event {
 
 typedef void (*pst_simulated_event_fn)(void *user, const pst_simulated_event *event);
 
+/* Which chunk is which virtual stage, with p stages, of chunk c on stage r. */
+typedef enum pst_chunk_order {
+    PST_CHUNKS_OF_KIND = 0,   /* as the schedules' kind has it; of lists: LOOPED */
+    PST_CHUNKS_LOOPED = 1,    /* c * p + r */
+    PST_CHUNKS_V = 2,         /* even chunks as LOOPED, odd ones from the last stage to the first */
+    PST_CHUNKS_DIRECTIONS = 3 /* each chunk is a pipeline of its own: even ones run from the first
+                               * stage to the last, odd ones from the last to the first */
+} pst_chunk_order;
+
 typedef struct pst_simulation_config {
     size_t struct_size;
     uint32_t num_stages; /* arrays below have so many elements */
-    bool alone;     /* stages wait for no other: each is simulated by itself */
-    bool one_ring;  /* these as in pst_scheduler_config */
+    bool alone;          /* stages wait for no other: each is simulated by itself */
+    bool one_ring;       /* these as in pst_scheduler_config */
     bool keeps_nothing;
-    bool by_slot;   /* sets belong to slots, as with captured layers */
+    bool by_slot; /* sets belong to slots, as with captured layers */
     const pst_schedule *const *schedules;
     const pst_simulated_layer *const *layers; /* of each stage */
     const uint32_t *num_layers;               /* of each stage */
-    uint32_t layer_bytes; /* sizeof(pst_simulated_layer), set by _INIT */
+    uint32_t layer_bytes;                     /* sizeof(pst_simulated_layer), set by _INIT */
     uint32_t num_sources, num_destinations, ahead, num_streams; /* 0: 2, 2, as many, 1 */
     pst_restore_rule rule;
     pst_pool_mode mode;
-    uint32_t steps;  /* that follow each other; 0: 1. Pages and times of the last */
+    uint32_t steps;  /* that follow each other, on each stage at once; 0: 1. Pages and times of the
+                      * last, whose time 0 is when the first stage begins it */
     uint64_t p2p_ns; /* from the end of a pass to where its neighbour can begin */
     uint64_t num_pages[2]; /* UINT64_MAX: as many as it takes */
     uint64_t page_bytes;   /* 0: PST_PAGE_BYTES_DEFAULT */
     pst_simulated_rates rates;
-    uint32_t interference_per_mille; /* by which the main stream's work is slower while a copy runs */
-    uint32_t padding;                /* 0 */
+    uint32_t interference_per_mille; /* by which the main stream is slower while a copy runs */
+    pst_chunk_order chunk_order;
+    bool in_call_order;
+    uint8_t padding[7];              /* 0 */
     pst_simulated_event_fn on_event; /* NULL: none */
     void *user;
 } pst_simulation_config;
 
 #define PST_SIMULATION_CONFIG_INIT \
-    PST_INIT_2(pst_simulation_config, layer_bytes, pst_simulated_layer, layer_bytes, pst_simulated_layer)
+    PST_INIT_1(pst_simulation_config, layer_bytes, pst_simulated_layer)
 
 /* Of one stage. Index 0 of the pairs is the device tier, 1 the host tier. */
 typedef struct pst_stage_result {
     uint64_t num_passes, peak_in_flight, num_tickets, num_slots; /* slots of all chunks */
     uint64_t kept_in_place, stashed, restored;                   /* visits */
     uint64_t conflicts[2];
-    uint64_t span_ns; /* from the first pass's begin to the last one's end */
-    uint64_t end_ns;  /* of the main stream */
-    uint64_t busy_ns; /* of the main stream: its work and recomputation */
+    uint64_t span_ns;   /* from the first pass's begin to the last one's end */
+    uint64_t end_ns;    /* of the main stream */
+    uint64_t busy_ns;   /* of the main stream: its work and recomputation */
     uint64_t bubble_ns; /* waits for other ranks, and what is missing at the end to the makespan */
     uint64_t exposed_forward_ns, exposed_backward_ns; /* waits for copies */
     uint64_t recompute_ns;
     uint64_t stash_busy_ns, restore_busy_ns, link_busy_ns[2], link_bytes[2]; /* [out, in] */
     uint64_t high_water[2], demand_high_water, spilled_pages, offloaded_pages, displaced_pages;
     uint64_t demoted_pages, promoted_pages, stranded_pages, num_faults, in_use[2];
-    uint64_t high_water_bounds[2]; /* of both tiers together: least, most */
+    uint64_t high_water_bounds[2]; /* of demand_high_water: least, most */
     bool order_is_simulated;
-    uint8_t padding[3];   /* 0 */
-    pst_fault fault;      /* the first */
+    uint8_t padding[3]; /* 0 */
+    pst_fault fault;    /* the first */
     pst_visit_key fault_visit;
     uint64_t fault_wanted, fault_free[2];
     uint64_t worst_ns; /* the longest wait of one visit for a copy, and whose */
@@ -150,10 +166,10 @@ typedef struct pst_stage_result {
 } pst_stage_result;
 
 typedef struct pst_simulation {
-    uint64_t makespan_ns;
-    bool deadlocked;    /* passes wait for each other; then the results are those up to there */
-    uint8_t padding[7]; /* 0 */
-    char deadlock[256]; /* which; "": none */
+    uint64_t makespan_ns; /* of several steps: what the last one adds. alone: the longest */
+    bool deadlocked;      /* passes wait for each other; then the results are those up to there */
+    uint8_t padding[7];   /* 0 */
+    char deadlock[256];   /* which; "": none */
 } pst_simulation;
 
 PST_BEGIN_DECLS
