@@ -82,7 +82,8 @@ pst_status pst_schedule_create(const pst_schedule_config *given, pst_schedule **
 {
     PSTI_CHECK(given && schedule_out, PST_E_INVALID, "config or schedule_out is NULL");
     PSTI_TAKE(pst_schedule_config, config, given);
-    PSTI_TRY(psti_schedule_resolve(&config));
+    char why[PSTI_REFUSAL_BYTES];
+    PSTI_CHECK(psti_schedule_resolve(&config, why), PST_E_INVALID, "%s", why);
     pst_schedule *self = psti_handle_new(sizeof(*self), PSTI_KIND_SCHEDULE);
     PSTI_CHECK(self, PST_E_NOMEM, "out of memory for a schedule");
     const pst_status status = fill(self, &config);

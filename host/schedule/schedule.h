@@ -8,6 +8,8 @@
  *   schedule_kinds.c, schedule_zb.c, schedule_dual.c   from a config to a list
  *   schedule_index.c   checks a list, and finds the three passes of each (chunk, micro-batch)
  *   schedule_slots.c   peak, order, slots
+ *   schedule_recognise.c   from a list back to a config
+ *   schedule_file.c, schedule_integers.c   lists of all ranks as text
  */
 #ifndef PSTI_HOST_SCHEDULE_H
 #define PSTI_HOST_SCHEDULE_H
@@ -56,15 +58,18 @@ static inline const psti_life *psti_schedule_life(const pst_schedule *schedule, 
 /* "forward", "backward", "input backward", "weight backward". */
 const char *psti_pass_kind_name(pst_pass_kind kind);
 
+enum { PSTI_SCHEDULE_MAX_STAGES = 1 << 20 };
+
 enum { PSTI_PASS_TEXT_BYTES = 80 };
 /* "forward of chunk 0, micro-batch 4"; returns text. */
 const char *psti_pass_text(const pst_pass *pass, char text[PSTI_PASS_TEXT_BYTES]);
 
 /* ---- schedule_kinds.c ---- */
 
-/* Replaces zeros by what they stand for, and refuses what the kind does not have. Of LIST: the passes
- * are not looked at. Fails: INVALID. */
-pst_status psti_schedule_resolve(pst_schedule_config *config);
+enum { PSTI_REFUSAL_BYTES = 256 };
+/* Replaces zeros by what they stand for. False: the kind does not have such a schedule; why, unless
+ * NULL, says what is allowed. Of LIST the passes are not looked at. */
+bool psti_schedule_resolve(pst_schedule_config *config, char *why);
 
 /* Of a resolved config other than LIST. */
 uint64_t psti_schedule_count(const pst_schedule_config *config);

@@ -2,11 +2,11 @@
 #include "host/schedule/schedule.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "host/base/arith.h"
 #include "host/schedule/pipeline.h"
-
-enum { MAX_STAGES = 1 << 20 };
 
 typedef struct kind_row {
     const char *name;
@@ -29,119 +29,135 @@ enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 /* ---- what is allowed ---- */
 
-static pst_status check_stages(pst_schedule_config *config)
+/* False, and why, if anybody asks: kinds are tried that may not fit. */
+__attribute__((format(printf, 2, 3))) static bool refuse(char *why, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (why)
+        vsnprintf(why, PSTI_REFUSAL_BYTES, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+#define ALLOW(condition, ...)                \
+    do {                                     \
+        if (!(condition))                    \
+            return refuse(why, __VA_ARGS__); \
+    } while (0)
+
+static bool check_stages(pst_schedule_config *config, char *why)
 {
     config->num_stages += config->num_stages == 0;
-    PSTI_CHECK(config->num_stages <= MAX_STAGES, PST_E_INVALID,
-               "num_stages %" PRIu32 ": allowed is 1 to %d", config->num_stages, MAX_STAGES);
-    PSTI_CHECK(config->stage < config->num_stages, PST_E_INVALID,
-               "stage %" PRIu32 ": allowed is 0 to %" PRIu32 ", since num_stages is %" PRIu32,
-               config->stage, config->num_stages - 1, config->num_stages);
-    return PST_OK;
+    ALLOW(config->num_stages <= PSTI_SCHEDULE_MAX_STAGES,
+          "num_stages %" PRIu32 ": allowed is 1 to %d", config->num_stages,
+          PSTI_SCHEDULE_MAX_STAGES);
+    ALLOW(config->stage < config->num_stages,
+          "stage %" PRIu32 ": allowed is 0 to %" PRIu32 ", since num_stages is %" PRIu32,
+          config->stage, config->num_stages - 1, config->num_stages);
+    return true;
 }
 
 /* Fields that the kind has no use for. */
-static pst_status check_unused(const pst_schedule_config *config)
+static bool check_unused(const pst_schedule_config *config, char *why)
 {
     const char *name = kinds[config->kind].name;
     const bool is_interleaved = config->kind == PST_SCHEDULE_INTERLEAVED;
     const bool is_list = config->kind == PST_SCHEDULE_LIST;
-    PSTI_CHECK(is_interleaved || config->group == 0, PST_E_INVALID,
-               "group %" PRIu32 ": allowed is 0 in %s, only INTERLEAVED has groups", config->group,
-               name);
-    PSTI_CHECK(is_interleaved || !config->overlaps_exchange, PST_E_INVALID,
-               "overlaps_exchange true: allowed is false in %s, only INTERLEAVED has it", name);
-    PSTI_CHECK(config->kind == PST_SCHEDULE_ZB_V || config->limit == 0, PST_E_INVALID,
-               "limit %" PRIu32 ": allowed is 0 in %s, only ZB_V has one", config->limit, name);
-    PSTI_CHECK(is_list || (config->passes == NULL && config->num_passes == 0), PST_E_INVALID,
-               "passes or num_passes of %s: allowed are NULL and 0, only LIST has passes", name);
-    PSTI_CHECK(!is_list || config->passes != NULL, PST_E_INVALID, "passes is NULL in LIST");
-    PSTI_CHECK(!is_list ||
-                   (config->num_passes > 0 && config->num_passes <= PST_SCHEDULE_MAX_PASSES),
-               PST_E_INVALID, "num_passes %" PRIu64 ": allowed is 1 to 2^32", config->num_passes);
-    return PST_OK;
+    ALLOW(is_interleaved || config->group == 0,
+          "group %" PRIu32 ": allowed is 0 in %s, only INTERLEAVED has groups", config->group,
+          name);
+    ALLOW(is_interleaved || !config->overlaps_exchange,
+          "overlaps_exchange true: allowed is false in %s, only INTERLEAVED has it", name);
+    ALLOW(config->kind == PST_SCHEDULE_ZB_V || config->limit == 0,
+          "limit %" PRIu32 ": allowed is 0 in %s, only ZB_V has one", config->limit, name);
+    ALLOW(is_list || (config->passes == NULL && config->num_passes == 0),
+          "passes or num_passes of %s: allowed are NULL and 0, only LIST has passes", name);
+    ALLOW(!is_list || config->passes != NULL, "passes is NULL in LIST");
+    ALLOW(!is_list || (config->num_passes > 0 && config->num_passes <= PST_SCHEDULE_MAX_PASSES),
+          "num_passes %" PRIu64 ": allowed is 1 to 2^32", config->num_passes);
+    return true;
 }
 
-static pst_status check_interleaved(pst_schedule_config *config)
+static bool check_interleaved(pst_schedule_config *config, char *why)
 {
     const uint32_t p = config->num_stages, m = config->num_micro_batches;
-    PSTI_CHECK(m >= p, PST_E_INVALID,
-               "num_micro_batches %" PRIu32 ": INTERLEAVED allows at least num_stages, %" PRIu32, m,
-               p);
+    ALLOW(m >= p, "num_micro_batches %" PRIu32 ": INTERLEAVED allows at least num_stages, %" PRIu32,
+          m, p);
     if (config->group == 0)
         config->group = p;
-    PSTI_CHECK(config->group >= p && config->group <= m, PST_E_INVALID,
-               "group %" PRIu32 ": INTERLEAVED allows num_stages to num_micro_batches, %" PRIu32
-               " to %" PRIu32,
-               config->group, p, m);
+    ALLOW(config->group >= p && config->group <= m,
+          "group %" PRIu32 ": INTERLEAVED allows num_stages to num_micro_batches, %" PRIu32
+          " to %" PRIu32,
+          config->group, p, m);
     const uint32_t rest = m % config->group;
-    PSTI_CHECK(rest == 0 || rest >= p, PST_E_INVALID,
-               "num_micro_batches %" PRIu32 ": with groups of %" PRIu32 " the last has %" PRIu32
-               ", INTERLEAVED allows whole groups or at least num_stages, %" PRIu32,
-               m, config->group, rest, p);
-    return PST_OK;
+    ALLOW(rest == 0 || rest >= p,
+          "num_micro_batches %" PRIu32 ": with groups of %" PRIu32 " the last has %" PRIu32
+          ", INTERLEAVED allows whole groups or at least num_stages, %" PRIu32,
+          m, config->group, rest, p);
+    return true;
 }
 
-static pst_status check_dualpipe(const pst_schedule_config *config)
+static bool check_dualpipe(const pst_schedule_config *config, char *why)
 {
     const uint32_t p = config->num_stages, m = config->num_micro_batches;
     const char *name = kinds[config->kind].name;
     if (config->kind == PST_SCHEDULE_DUALPIPE) {
-        PSTI_CHECK(p % 2 == 0, PST_E_INVALID,
-                   "num_stages %" PRIu32 ": DUALPIPE allows even numbers", p);
-        PSTI_CHECK(m % 2 == 0, PST_E_INVALID,
-                   "num_micro_batches %" PRIu32 ": DUALPIPE allows even numbers", m);
+        ALLOW(p % 2 == 0, "num_stages %" PRIu32 ": DUALPIPE allows even numbers", p);
+        ALLOW(m % 2 == 0, "num_micro_batches %" PRIu32 ": DUALPIPE allows even numbers", m);
     }
-    PSTI_CHECK(m / 2 >= p, PST_E_INVALID,
-               "num_micro_batches %" PRIu32 ": %s allows at least twice num_stages, %" PRIu32, m,
-               name, 2 * p);
-    return PST_OK;
+    ALLOW(m / 2 >= p,
+          "num_micro_batches %" PRIu32 ": %s allows at least twice num_stages, %" PRIu32, m, name,
+          2 * p);
+    return true;
 }
 
-static pst_status check_kind(pst_schedule_config *config)
+static bool check_kind(pst_schedule_config *config, char *why)
 {
     switch (config->kind) {
     case PST_SCHEDULE_INTERLEAVED:
-        return check_interleaved(config);
+        return check_interleaved(config, why);
     case PST_SCHEDULE_ZB_V:
         if (config->limit == 0)
             config->limit = config->num_stages;
-        return PST_OK;
+        return true;
     case PST_SCHEDULE_DUALPIPE:
     case PST_SCHEDULE_DUALPIPE_V:
-        return check_dualpipe(config);
+        return check_dualpipe(config, why);
     default:
-        return PST_OK;
+        return true;
     }
 }
 
-pst_status psti_schedule_resolve(pst_schedule_config *config)
+bool psti_schedule_resolve(pst_schedule_config *config, char *why)
 {
-    PSTI_CHECK((unsigned)config->kind < NUM_KINDS, PST_E_INVALID,
-               "kind %d: allowed are 0 to %d, the values of pst_schedule_kind", (int)config->kind,
-               NUM_KINDS - 1);
+    ALLOW((unsigned)config->kind < NUM_KINDS,
+          "kind %d: allowed are 0 to %d, the values of pst_schedule_kind", (int)config->kind,
+          NUM_KINDS - 1);
     const kind_row *row = &kinds[config->kind];
-    PSTI_TRY(check_stages(config));
-    PSTI_TRY(check_unused(config));
-    PSTI_CHECK(config->num_micro_batches <= PST_SCHEDULE_MAX_MICRO_BATCHES &&
-                   (config->num_micro_batches > 0 || config->kind == PST_SCHEDULE_LIST),
-               PST_E_INVALID, "num_micro_batches %" PRIu32 ": allowed is 1 to 2^20",
-               config->num_micro_batches);
+    if (!check_stages(config, why))
+        return false;
+    if (!check_unused(config, why))
+        return false;
+    ALLOW(config->num_micro_batches <= PST_SCHEDULE_MAX_MICRO_BATCHES &&
+              (config->num_micro_batches > 0 || config->kind == PST_SCHEDULE_LIST),
+          "num_micro_batches %" PRIu32 ": allowed is 1 to 2^20", config->num_micro_batches);
     if (config->kind == PST_SCHEDULE_LIST)
-        return PST_OK;
+        return true;
     if (config->num_chunks == 0)
         config->num_chunks = row->least_chunks;
-    PSTI_CHECK(config->num_chunks >= row->least_chunks &&
-                   (row->most_chunks == 0 || config->num_chunks <= row->most_chunks),
-               PST_E_INVALID, "num_chunks %" PRIu32 ": %s allows %" PRIu32 "%s", config->num_chunks,
-               row->name, row->least_chunks, row->most_chunks == 0 ? " and more" : "");
-    PSTI_TRY(check_kind(config));
+    ALLOW(config->num_chunks >= row->least_chunks &&
+              (row->most_chunks == 0 || config->num_chunks <= row->most_chunks),
+          "num_chunks %" PRIu32 ": %s allows %" PRIu32 "%s", config->num_chunks, row->name,
+          row->least_chunks, row->most_chunks == 0 ? " and more" : "");
+    if (!check_kind(config, why))
+        return false;
     const uint64_t num_passes = psti_schedule_count(config);
-    PSTI_CHECK(num_passes <= PST_SCHEDULE_MAX_PASSES, PST_E_INVALID,
-               "num_chunks %" PRIu32 " and num_micro_batches %" PRIu32 " make %" PRIu64
-               " passes: allowed are 2^32",
-               config->num_chunks, config->num_micro_batches, num_passes);
-    return PST_OK;
+    ALLOW(num_passes <= PST_SCHEDULE_MAX_PASSES,
+          "num_chunks %" PRIu32 " and num_micro_batches %" PRIu32 " make %" PRIu64
+          " passes: allowed are 2^32",
+          config->num_chunks, config->num_micro_batches, num_passes);
+    return true;
 }
 
 uint64_t psti_schedule_count(const pst_schedule_config *config)

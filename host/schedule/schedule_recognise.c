@@ -2,7 +2,6 @@
 #include "host/schedule/schedule.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "host/base/structs.h"
@@ -27,7 +26,7 @@ static pst_status try_config(search *self, pst_schedule_config config)
 {
     const uint64_t num_passes = self->list->num_passes;
     psti_pass_list list = {.passes = self->passes, .room = num_passes};
-    if (psti_schedule_resolve(&config) != PST_OK || psti_schedule_count(&config) != num_passes)
+    if (!psti_schedule_resolve(&config, NULL) || psti_schedule_count(&config) != num_passes)
         return PST_E_AGAIN;
     PSTI_TRY(psti_schedule_generate(&config, &list));
     if (!is_equal(self->passes, self->list->passes, num_passes))
@@ -74,17 +73,14 @@ static uint32_t most_in_flight(const pst_schedule *list)
     return most;
 }
 
-/* The list does not say the limit where another rank met it and this one did not. */
+/* First the usual limit. Another one shows in every rank's list, which a test holds. */
 static pst_status try_zb_v(search *self, pst_schedule_config config)
 {
-    pst_status status = try_config(self, config);
+    const pst_status status = try_config(self, config);
     if (status != PST_E_AGAIN)
         return status;
-    const uint32_t most = most_in_flight(self->list);
-    for (config.limit = most; status == PST_E_AGAIN && config.limit <= config.num_micro_batches;
-         config.limit++)
-        status = try_config(self, config);
-    return status;
+    config.limit = most_in_flight(self->list);
+    return try_config(self, config);
 }
 
 static pst_status try_kind(search *self, pst_schedule_kind kind)
@@ -122,17 +118,13 @@ static pst_status try_all(search *self)
     return status;
 }
 
-/* What did not fit while kinds were tried is no failure of the call. */
-static pst_status search_quietly(search *self)
+static pst_status try_list(search *self)
 {
-    char message[PSTI_MESSAGE_BYTES];
-    snprintf(message, sizeof(message), "%s", pst_last_message());
+    PSTI_CHECK(self->passes, PST_E_NOMEM, "out of memory for %" PRIu64 " passes",
+               self->list->num_passes);
     const pst_status status = self->list->is_forward_only ? PST_E_AGAIN : try_all(self);
-    if (status == PST_E_AGAIN || status == PST_OK)
-        psti_restore_message(message);
-    if (status == PST_E_AGAIN)
-        return PSTI_FAIL(PST_E_AGAIN, "no kind has this list of %" PRIu64 " passes",
-                         self->list->num_passes);
+    PSTI_CHECK(status != PST_E_AGAIN, PST_E_AGAIN, "no kind has this list of %" PRIu64 " passes",
+               self->list->num_passes);
     return status;
 }
 
@@ -151,9 +143,7 @@ pst_status pst_schedule_recognise_sized(const pst_pass *passes, uint64_t num_pas
     pst_schedule *list = NULL;
     PSTI_TRY(pst_schedule_create(&config, &list));
     search self = {.list = list, .passes = psti_calloc(num_passes, sizeof(*self.passes))};
-    const pst_status status =
-        self.passes ? search_quietly(&self)
-                    : PSTI_FAIL(PST_E_NOMEM, "out of memory for %" PRIu64 " passes", num_passes);
+    const pst_status status = try_list(&self);
     if (status == PST_OK) {
         self.found.struct_size = config_bytes;
         memcpy(config_out, &self.found, config_bytes);

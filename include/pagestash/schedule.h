@@ -63,7 +63,8 @@ typedef enum pst_schedule_kind {
 typedef struct pst_schedule_config {
     size_t struct_size;
     pst_schedule_kind kind;
-    uint32_t num_stages, stage; /* GPUs of the pipeline, and which, from 0; num_stages 0: 1 */
+    uint32_t num_stages, stage; /* GPUs of the pipeline, up to 2^20, and which, from 0; num_stages
+                                 * 0: 1 */
     uint32_t num_chunks; /* of this GPU; 0: 1, and 2 for INTERLEAVED, ZB_V and both DualPipes; LIST:
                          * as many as the list has */
     uint32_t num_micro_batches; /* 1 to 2^20; DUALPIPE: of both directions together, each chunk has
