@@ -32,8 +32,8 @@
 /* ---- what is compiled ---- */
 
 typedef struct psti_program_layer {
-    uint8_t keep;      /* pst_keep */
-    uint8_t num_parts; /* PAGED: 1..PST_MAX_PARTS */
+    uint8_t keep;                /* pst_keep */
+    uint8_t num_parts;           /* PAGED: 1..PST_MAX_PARTS */
     uint8_t uses[PST_MAX_PARTS]; /* PST_USE_ bits, never 0 */
     bool holds;
     bool demotes;           /* PST_MOVE_DEMOTE and a share above 0 */
@@ -44,16 +44,16 @@ typedef struct psti_program_config {
     const pst_schedule *schedule;
     const uint32_t *num_layers;       /* of each chunk */
     const psti_program_layer *layers; /* chunk after chunk */
-    const uint32_t *num_slots;        /* of each chunk; at least the schedule's; NULL: the schedule's */
-    uint32_t num_sources, num_destinations; /* 1..PST_MAX_SETS */
+    const uint32_t *num_slots; /* of each chunk; at least the schedule's; NULL: the schedule's */
+    uint32_t num_sources, num_destinations; /* 1..PST_MAX_SETS; of one ring 0 destinations */
     uint32_t ahead;                         /* 0: as many as destinations, of one ring all sets */
     uint32_t num_streams;                   /* 1, 2 or 4 */
-    bool one_ring;
+    bool one_ring;                          /* restores go into the same sets that forwards write */
     bool keeps_nothing;
     bool by_slot; /* sets belong to seats: what LAYERS wants */
     pst_restore_rule rule;
-    /* by_slot: the sets that the caller gave its seats: any numbers, of forwards and backwards (also of
-     * weight passes) in one name space; NULL: chosen. */
+    /* by_slot: the sets that the caller gave the seats of its PAGED layers: any numbers, of forwards and
+     * backwards (also of weight passes) in one name space; NULL: chosen. */
     const uint32_t *forward_alias, *backward_alias; /* [num_seats] */
 } psti_program_config;
 
@@ -93,10 +93,11 @@ typedef enum psti_act {
 typedef struct psti_operation {
     uint8_t act;    /* psti_act */
     uint8_t stream; /* PSTI_ON_MAIN, or PSTI_ON_SIDE + 0.. */
-    uint8_t event;  /* WAIT, RECORD: psti_event_kind */
-    uint8_t part;   /* STASH, RESTORE, DEMOTE, PROMOTE */
+    union {
+        uint8_t event; /* WAIT, RECORD: psti_event_kind */
+        uint8_t part;  /* STASH, RESTORE, DEMOTE, PROMOTE */
+    };
     bool keeps;     /* RESTORE: the ticket stays live, a later pass reads it */
-    uint8_t padding[3];
     uint32_t seat;  /* of the event, of the ticket */
     uint32_t visit; /* that it is for; of events the visit that records or that was recorded */
 } psti_operation;
@@ -105,13 +106,14 @@ typedef struct psti_visit {
     uint32_t pass;  /* of the schedule */
     uint32_t layer; /* within the chunk */
     uint32_t seat;
-    uint32_t partner; /* of a backward its forward; of a forward its first backward, PSTI_NO_VISIT in
+    uint32_t
+        partner;   /* of a backward its forward; of a forward its first backward, PSTI_NO_VISIT in
                        * a forward-only schedule */
-    uint8_t set;      /* PAGED: of sources (forward) or destinations (backward); SWAPPED: of the two
-                       * buffers; else PSTI_NO_SET. Of an in-place backward its forward's. by_slot with
-                       * aliases: PSTI_NO_SET too, the seat says it */
-    uint8_t kind;     /* pst_pass_kind */
-    bool in_place;    /* both visits of it: nothing is enqueued for what is kept */
+    uint8_t set;   /* PAGED: of sources (forward, and a backward in place) or destinations; SWAPPED:
+                       * of the two buffers; else PSTI_NO_SET, also with aliases, where the seat says
+                       * it, and of a backward that reads no part */
+    uint8_t kind;  /* pst_pass_kind */
+    bool in_place; /* both visits of it: nothing is enqueued for what is kept */
     bool is_restored; /* a backward into whose set something is restored */
     bool is_held;     /* a weight pass that reads its backward's set */
     bool in_pair;
@@ -122,7 +124,8 @@ typedef struct psti_visit {
 typedef struct psti_program {
     uint32_t num_visits;
     psti_visit *visits;
-    uint32_t *first_visit; /* [num_passes + 1 of the schedule]: of pass i; of pairs the forward's are
+    uint32_t
+        *first_visit; /* [num_passes + 1 of the schedule]: of pass i; of pairs the forward's are
                             * lower. Length of pass i: num_layers of its chunk */
     /* Operations of begin of visit v: [hooks[2 v], hooks[2 v + 1]); of its end: up to hooks[2 v + 2].
      * In an end first come, of a forward that is stashed: RECORD PRODUCED, [WAIT], one STASH per part;

@@ -29,8 +29,8 @@ typedef struct pst_layer_policy {
     uint32_t promote_ahead; /* DEMOTE: restores ahead of their issue for which pages are moved back;
                              * 0: 1 */
     uint64_t swap_tokens;   /* SWAPPED: the first so many tokens go, the others are recomputed */
-    bool recomputes; /* for the solver: the layer may be recomputed instead */
-    bool holds;      /* where backward and weight passes are apart: the destination of the backward
+    bool recomputes;        /* for the solver: the layer may be recomputed instead */
+    bool holds; /* where backward and weight passes are apart: the destination of the backward
                       * is kept for the weight pass, if no other visit needs it in between */
     uint8_t padding[6]; /* 0 */
 } pst_layer_policy;

@@ -68,7 +68,8 @@ typedef struct pst_scheduler pst_scheduler;
 typedef struct pst_part {
     size_t struct_size;
     const pst_group *group; /* only its description is needed while the part is in use */
-    const pst_buffers *const *sources; /* num_sources of them; copied, with the arrays they point to.
+    const pst_buffers *const
+        *sources; /* num_sources of them; copied, with the arrays they point to.
                                         * NULL: the caller's own */
     const pst_buffers *const *destinations; /* num_destinations; may be the sources' */
     pst_dirty *const *dirty; /* num_destinations; NULL: none (pst_restore_options.dirty) */
@@ -82,7 +83,7 @@ typedef struct pst_layer {
     size_t struct_size;
     uint32_t chunk, layer; /* layer 0.. within the chunk; every one exactly once */
     pst_keep keep;
-    uint32_t num_parts;    /* PAGED: 1 to PST_MAX_PARTS */
+    uint32_t num_parts; /* PAGED: 1 to PST_MAX_PARTS */
     const pst_part *parts;
     uint32_t part_bytes; /* sizeof(pst_part), set by _INIT */
     uint32_t padding;    /* 0 */
@@ -98,7 +99,8 @@ typedef enum pst_capture { PST_CAPTURE_ITERATION = 0, PST_CAPTURE_LAYERS = 1 } p
 /* Which restores come when. */
 typedef enum pst_restore_rule {
     PST_RESTORE_ASAP = 0, /* as soon as a destination is free */
-    PST_RESTORE_NEXT = 1  /* one visit ahead, behind the visit before it, one stream: what Megatron-LM's
+    PST_RESTORE_NEXT =
+        1 /* one visit ahead, behind the visit before it, one stream: what Megatron-LM's
                            * paged stash does; for comparison */
 } pst_restore_rule;
 
@@ -121,16 +123,16 @@ typedef struct pst_scheduler_config {
     const pst_schedule *schedule; /* copied; NULL: record the first step */
     const pst_layer *layers;
     uint32_t num_layers;
-    uint32_t layer_bytes; /* sizeof(pst_layer), set by _INIT */
-    uint32_t num_sources, num_destinations; /* 1 to PST_MAX_SETS; 0: 2 */
-    bool one_ring;     /* sources and destinations are the same num_sources + num_destinations sets, at
-                        * most PST_MAX_SETS: destination i of a part is set i, sources too. ITERATION,
-                        * schedules without pairs */
+    uint32_t layer_bytes;                   /* sizeof(pst_layer), set by _INIT */
+    uint32_t num_sources, num_destinations; /* 1 to PST_MAX_SETS; 0: 2, of one ring none */
+    bool one_ring;      /* sources and destinations are the same num_sources sets: restores go into
+                         * sources, num_destinations is 0 and parts name no destinations. ITERATION,
+                         * schedules without pairs */
     bool keeps_nothing; /* for comparison: every visit is stashed */
     bool measures;      /* timed events around the waits: exposed times in the statistics; not in
                          * captured steps */
     uint8_t padding[1]; /* 0 */
-    uint32_t ahead;     /* restores that may be issued and not begun; 0: num_destinations, of one ring
+    uint32_t ahead; /* restores that may be issued and not begun; 0: num_destinations, of one ring
                          * all its sets */
     pst_restore_rule rule;
     uint32_t max_slots; /* per chunk; 0: what the schedule wants; while recording 8 */
@@ -151,12 +153,12 @@ typedef struct pst_scheduler_config {
 /* What the caller has to know for this visit. */
 typedef struct pst_visit {
     uint32_t slot;
-    uint32_t set;         /* fixed sets: to write (forward) or read (backward); else UINT32_MAX */
-    bool in_place;        /* forward: the source stays as it is until the visit's backward; backward:
+    uint32_t set;       /* fixed sets: to write (forward) or read (backward); else UINT32_MAX */
+    bool in_place;      /* forward: the source stays as it is until the visit's backward; backward:
                            * read the forward's source, not a destination */
-    bool is_live;         /* false in forward-only steps: nothing is kept */
-    uint8_t padding[2];   /* 0 */
-    uint32_t num_freed;   /* caller's own: sources that are no longer needed once the hook's stream
+    bool is_live;       /* false in forward-only steps: nothing is kept */
+    uint8_t padding[2]; /* 0 */
+    uint32_t num_freed; /* caller's own: sources that are no longer needed once the hook's stream
                            * has come here */
     uint64_t first_token; /* recompute tokens [first_token, num_tokens) before the backward;
                            * UINT64_MAX: none */
@@ -174,9 +176,10 @@ typedef struct pst_step_options {
 #define PST_STEP_OPTIONS_INIT PST_INIT(pst_step_options)
 
 typedef struct pst_scheduler_stats {
-    uint64_t steps, aborted_steps, lost_steps; /* ended well; aborted; ended with step_valid 0, as far
+    uint64_t steps, aborted_steps,
+        lost_steps;  /* ended well; aborted; ended with step_valid 0, as far
                                                 * as the mailbox has told */
-    uint64_t visits;                           /* forward visits of training steps; of these: */
+    uint64_t visits; /* forward visits of training steps; of these: */
     uint64_t kept_in_place, stashed, swapped, recomputed, planned;
     uint64_t restores, deferred_restores, demotes, promotes, waits, records; /* enqueued */
     uint64_t program_bytes; /* host memory of the compiled order */
@@ -191,8 +194,8 @@ typedef struct pst_scheduler_stats {
 /* LAYERS, caller's own: the addresses of a captured layer, for good. */
 typedef struct pst_layer_buffers {
     size_t struct_size;
-    uint32_t alias; /* any number of the caller's; equal ones are one set of memory */
-    uint32_t padding;                  /* 0 */
+    uint32_t alias;   /* any number of the caller's; equal ones are one set of memory */
+    uint32_t padding; /* 0 */
     const pst_buffers *const *buffers; /* num_parts of the layer; copied */
 } pst_layer_buffers;
 
