@@ -378,6 +378,10 @@ static pst_status run(walk *w)
     PSTI_TRY(fill_queue(w, &w->queues[0], PST_KEEP_PAGED, config->ahead ? config->ahead : all));
     PSTI_TRY(fill_queue(w, &w->queues[1], PST_KEEP_SWAPPED, PSTI_NUM_BUFFERS));
     psti_program *program = w->program;
+    const uint64_t usual =
+        (uint64_t)program->num_visits * 6; /* operations, without parts or hosts */
+    PSTI_TRY(
+        psti_grow((void **)&program->operations, &w->build->room, usual, sizeof(psti_operation)));
     for (w->now = 0; w->now < program->num_visits && w->status == PST_OK; w->now++) {
         program->hooks[2 * (size_t)w->now] = program->num_operations;
         begin_hook(w);
