@@ -107,10 +107,14 @@ static bool has_ended(const walk *w, uint32_t visit)
            !psti_are_paired(w->build, &visits[visit], &visits[w->now]);
 }
 
-static bool demotes(const walk *w, const psti_visit *backward)
+/* Whether pages of this visit's ticket were moved to the host, and no restore has come before. */
+static bool needs_promote(const walk *w, const psti_visit *backward)
 {
-    return backward->keep == PST_KEEP_PAGED && psti_layer_of(w->build, backward)->demotes &&
-           psti_life_of(w->build, backward)->first_backward == backward->pass;
+    if (backward->keep != PST_KEEP_PAGED || !psti_layer_of(w->build, backward)->demotes)
+        return false;
+    const uint32_t first = psti_life_of(w->build, backward)->first_backward;
+    return first == backward->pass ||
+           !w->program->visits[psti_visit_in(w->build, backward, first)].is_restored;
 }
 
 static void put_promote(walk *w, uint32_t backward)
@@ -132,7 +136,7 @@ static void put_promotes(walk *w, queue *q, uint32_t up_to)
     for (; q->promoted < q->num; q->promoted++) {
         const uint32_t v = q->restores[q->promoted];
         const psti_visit *visit = &w->program->visits[v];
-        if (!demotes(w, visit))
+        if (!needs_promote(w, visit))
             continue;
         const bool is_due = q->promoted < up_to ||
                             q->promoted - q->issued < psti_layer_of(w->build, visit)->promote_ahead;
@@ -156,7 +160,7 @@ static void put_restore_waits(walk *w, uint32_t v, uint8_t stream)
     }
     if (stash != stream)
         put_wait(w, stream, PSTI_EVENT_STASHED, visits[v].partner);
-    if (demotes(w, &visits[v]) && side(w, LANE_FROM_HOST) != stream)
+    if (needs_promote(w, &visits[v]) && side(w, LANE_FROM_HOST) != stream)
         put_wait(w, stream, PSTI_EVENT_PROMOTED, v);
 }
 

@@ -27,8 +27,9 @@ uint32_t psti_parts_read(const psti_build *build, const psti_visit *visit)
 
 bool psti_reads_last(const psti_build *build, const psti_visit *visit, uint32_t part)
 {
-    return psti_life_of(build, visit)->last_backward == visit->pass ||
-           !(psti_layer_of(build, visit)->uses[part] & PST_USE_WEIGHT);
+    const uint32_t last = psti_life_of(build, visit)->last_backward;
+    return last == visit->pass || !(psti_layer_of(build, visit)->uses[part] & PST_USE_WEIGHT) ||
+           build->program->visits[psti_visit_in(build, visit, last)].is_held;
 }
 
 uint32_t psti_end_of_user(const psti_build *build, uint32_t user)
