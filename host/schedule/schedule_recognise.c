@@ -77,7 +77,7 @@ static uint32_t most_in_flight(const pst_schedule *list)
 static pst_status try_zb_v(search *self, pst_schedule_config config)
 {
     const pst_status status = try_config(self, config);
-    if (status != PST_E_AGAIN)
+    if (status != PST_E_AGAIN || config.num_chunks != 2)
         return status;
     config.limit = most_in_flight(self->list);
     return try_config(self, config);
