@@ -22,6 +22,16 @@ static psti_life *ends_with(const pst_schedule *self, uint64_t n)
     return pass->kind != PST_PASS_FORWARD && life->last_backward == n ? life : NULL;
 }
 
+/* The n-th pass, but of a pair the forward first: while its passes interleave, what ends in the one
+ * lives as long as what begins in the other. */
+static uint64_t in_order(const pst_schedule *self, uint64_t n)
+{
+    const pst_pass *pass = &self->passes[n];
+    if (pass->pairs && pass->kind != PST_PASS_FORWARD)
+        return n + 1;
+    return n > 0 && pass[-1].pairs && pass->kind == PST_PASS_FORWARD ? n - 1 : n;
+}
+
 static void restart(colors *all)
 {
     uint32_t *next = all->numbers;
@@ -38,7 +48,8 @@ static void measure(colors *all)
     pst_schedule_info *info = &self->info;
     uint32_t live = 0;
     info->is_fifo = info->is_lifo = true;
-    for (uint64_t n = 0; n < self->num_passes; n++) {
+    for (uint64_t i = 0; i < self->num_passes; i++) {
+        const uint64_t n = in_order(self, i);
         const pst_pass *pass = &self->passes[n];
         psti_schedule_chunk *chunk = &self->chunks[pass->chunk];
         walk *at = &all->walks[pass->chunk];
@@ -88,7 +99,8 @@ static uint32_t take_free(walk *at)
 static void fit_first(colors *all)
 {
     const pst_schedule *self = all->self;
-    for (uint64_t n = 0; n < self->num_passes; n++) {
+    for (uint64_t i = 0; i < self->num_passes; i++) {
+        const uint64_t n = in_order(self, i);
         const pst_pass *pass = &self->passes[n];
         walk *at = &all->walks[pass->chunk];
         const psti_life *ended = ends_with(self, n);
