@@ -146,6 +146,14 @@ static void put_promotes(walk *w, queue *q, uint32_t up_to)
     }
 }
 
+/* Rule NEXT: the visit that follows is the one to restore for. */
+static bool is_followed(const walk *w)
+{
+    const queue *q = &w->queues[0];
+    return w->build->config->rule == PST_RESTORE_NEXT && q->issued < q->num &&
+           q->restores[q->issued] == w->now + 1;
+}
+
 static void put_restore_waits(walk *w, uint32_t v, uint8_t stream)
 {
     const psti_visit *visits = w->program->visits;
@@ -153,10 +161,12 @@ static void put_restore_waits(walk *w, uint32_t v, uint8_t stream)
     const uint32_t before = w->build->before[v];
     if (before != PSTI_NO_VISIT) {
         const uint32_t end = psti_end_of_user(w->build, before);
-        if (visits[end].kind != PST_PASS_FORWARD)
-            put_wait(w, stream, consumed_kind(&visits[end]), end);
-        else if (stash != stream && end != visits[v].partner)
+        const bool is_stash = visits[end].kind == PST_PASS_FORWARD;
+        const bool has_waited = end == w->now && is_followed(w); /* issue_next */
+        if (is_stash && stash != stream && end != visits[v].partner)
             put_wait(w, stream, PSTI_EVENT_STASHED, end);
+        else if (!is_stash && !has_waited)
+            put_wait(w, stream, consumed_kind(&visits[end]), end);
     }
     if (stash != stream)
         put_wait(w, stream, PSTI_EVENT_STASHED, visits[v].partner);
@@ -206,18 +216,15 @@ static void issue(walk *w)
     }
 }
 
-/* Rule NEXT: one restore, for the visit that follows. */
+/* Rule NEXT: that restore, behind this visit. */
 static void issue_next(walk *w)
 {
-    queue *q = &w->queues[0];
-    if (q->issued == q->num || q->restores[q->issued] != w->now + 1)
-        return;
     const psti_visit *visit = &w->program->visits[w->now];
-    if (visit->kind != PST_PASS_FORWARD) {
-        put_record(w, PSTI_ON_MAIN, consumed_kind(visit), w->now);
+    if (!is_followed(w))
+        return;
+    if (visit->kind != PST_PASS_FORWARD)
         put_wait(w, side(w, LANE_RESTORE), consumed_kind(visit), w->now);
-    }
-    put_restore(w, q);
+    put_restore(w, &w->queues[0]);
 }
 
 /* ---- hooks ---- */
@@ -306,19 +313,18 @@ static void backward_begin(walk *w)
         put_wait(w, PSTI_ON_MAIN, restored_kind(visit), w->now);
 }
 
-/* Records that this visit has read its set, where a restore goes there next. */
-static void backward_end(walk *w)
+/* Whether this visit is the last to read its set, and a restore goes there next. */
+static bool frees_for_restore(const walk *w)
 {
     const psti_visit *visit = &w->program->visits[w->now];
     uint32_t user = visit->in_place ? visit->partner : w->now;
     if (visit->is_held)
         user = psti_visit_in(w->build, visit, psti_life_of(w->build, visit)->first_backward);
     if (visit->set == PSTI_NO_SET && !w->build->config->forward_alias)
-        return;
+        return false;
     const uint32_t next = w->build->after[user];
-    if (psti_end_of_user(w->build, user) == w->now && next != PSTI_NO_VISIT &&
-        w->program->visits[next].kind != PST_PASS_FORWARD)
-        put_record(w, PSTI_ON_MAIN, consumed_kind(visit), w->now);
+    return psti_end_of_user(w->build, user) == w->now && next != PSTI_NO_VISIT &&
+           w->program->visits[next].kind != PST_PASS_FORWARD;
 }
 
 static void join(walk *w)
@@ -347,13 +353,12 @@ static void end_hook(walk *w)
     if (visit->kind == PST_PASS_FORWARD && is_kept && !visit->in_place &&
         visit->partner != PSTI_NO_VISIT)
         put_stash(w);
-    if (w->build->config->rule == PST_RESTORE_NEXT) {
+    if (visit->kind != PST_PASS_FORWARD && ((is_kept && frees_for_restore(w)) || is_followed(w)))
+        put_record(w, PSTI_ON_MAIN, consumed_kind(visit), w->now);
+    if (w->build->config->rule == PST_RESTORE_NEXT)
         issue_next(w);
-        return;
-    }
-    if (visit->kind != PST_PASS_FORWARD && is_kept)
-        backward_end(w);
-    issue(w);
+    else
+        issue(w);
 }
 
 /* ---- all together ---- */
