@@ -336,11 +336,7 @@ inline begin()
 {
     my_launch = ticket[t].launch;
     if
-    :: REFUSES ->
-       d_step {
-           todo = REFUSE;
-           launched[s].refused = launched[s].refused + !order;
-       }
+    :: order -> todo = REFUSE
     :: else ->
        state = STATE_OF(t);
        n = (op == STASH -> n : ticket[t].num_pages);

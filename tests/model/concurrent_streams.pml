@@ -6,13 +6,12 @@ inline check_one_operation()
 {
     d_step {
         if
-        :: stale -> CHECK(ticket[t].state == state_before)
-        :: !stale && op == STASH && state_before != LIVE ->
+        :: op == STASH && state_before != LIVE ->
            CHECK((ticket[t].state == LIVE && ticket[t].num_pages == want) ||
                  (ticket[t].state == FAILED && ticket[t].num_pages == 0))
-        :: !stale && (op == KEEP || (op == STASH && state_before == LIVE) || MIGRATES_NOW) ->
+        :: op == KEEP || (op == STASH && state_before == LIVE) || MIGRATES_NOW ->
            CHECK(ticket[t].state == state_before)
-        :: !stale && (op == RESTORE || op == RELEASE) -> CHECK(ticket[t].state == EMPTY)
+        :: op == RESTORE || op == RELEASE -> CHECK(ticket[t].state == EMPTY)
         fi;
         CHECK(ticket[t].arrive_in == 0 && ticket[t].arrive_out == 0);
     }
@@ -36,15 +35,12 @@ proctype stream(byte s)
        state_before = ticket[t].state;
        enqueue(s, op, t, want, lead, blocks);
 #if SCENARIO == PROPER
-       if
-       :: EACH_IS_CHECKED -> check_one_operation()
-       :: else
-       fi;
+       check_one_operation();
 #endif
        ops++
     :: else -> break
     od;
-#if SCENARIO == PROPER && !defined(EXPECTS)
+#if SCENARIO == PROPER
     enqueue(s, RESTORE, t, 0, 0, (s == 0 -> GRID : GRID_OTHERS));
 #endif
     streams_done++
@@ -122,28 +118,14 @@ init
         make_pool();
         run_blocks();
     }
-#if SCENARIO == SAME_TICKET || (SCENARIO == PROPER && (defined(MIGRATES) || defined(EXPECTS)))
+#if SCENARIO == SAME_TICKET || (SCENARIO == PROPER && defined(MIGRATES))
     any_tickets();
-#endif
-#if defined(EXPECTS) && !defined(BUG_EXPECT_BESIDE)
-    if
-    :: find_stale()
-    :: skip
-    fi;
 #endif
 #if SCENARIO == SAME_TICKET
     strict = false;
 #endif
     run_streams();
-    RUN_BESIDE();
-    ALL_DONE;
-#ifdef EXPECTS
-    check_pages(false);
-    check_rest();
-    end_step();
-    enqueue(0, RESTORE, 0, 0, 0, GRID);
-    enqueue(1, RESTORE, 1, 0, 0, GRID_OTHERS);
-#endif
+    streams_done == STREAMS;
 #if SCENARIO == SAME_TICKET
 #ifdef MIGRATES
     check_misuse(order); /* a migration that was refused half-way has taken pages that no table has */
