@@ -68,7 +68,7 @@ static pst_status read_line(const psti_lines *lines, psti_field line, psti_map *
     PSTI_TRY(psti_schedule_add_rank(lists, lines->line));
     bool is_more = true;
     for (skip_blanks(&line); is_more; skip_blanks(&line)) {
-        pst_pass pass;
+        pst_pass pass = {0};
         PSTI_TRY(read_integer(lines, cut_word(&line), &pass));
         PSTI_TRY(number(counts, &pass));
         PSTI_TRY(psti_schedule_add_pass(lists, &pass));
