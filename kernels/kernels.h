@@ -20,9 +20,10 @@
     X(SLAB, slab, psti_slab_args)        \
     X(FILL, fill, psti_pattern_args)     \
     X(VERIFY, verify, psti_pattern_args)
-#define PSTI_BLOCK_LIST(X)           \
-    X(STEP, step, psti_control_args) \
-    X(CHECK, check, psti_control_args)
+#define PSTI_BLOCK_LIST(X)             \
+    X(STEP, step, psti_control_args)   \
+    X(CHECK, check, psti_control_args) \
+    X(EXPECT, expect, psti_expect_args)
 #define PSTI_OP_LIST(X) PSTI_MOVE_LIST(X) PSTI_GRID_LIST(X) PSTI_BLOCK_LIST(X)
 
 typedef enum psti_op {

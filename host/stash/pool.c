@@ -302,6 +302,22 @@ pst_status pst_pool_check(pst_pool *pool, pst_stream stream)
     return psti_pool_control(pool, PSTI_OP_CHECK, 0, stream);
 }
 
+pst_status psti_pool_expect(pst_pool *pool, const uint64_t *word, uint64_t expected,
+                            pst_stream stream)
+{
+    pst_device *device = pool->device;
+    psti_capture_of capture;
+    PSTI_CHECK(word && (uintptr_t)word % sizeof(*word) == 0, PST_E_INVALID,
+               "word %p: must be aligned to %zu", (const void *)word, sizeof(*word));
+    PSTI_TRY(psti_pool_usable(pool));
+    PSTI_TRY(psti_check_address(device, word, sizeof(*word)));
+    __atomic_store_n(&pool->expects, 1, __ATOMIC_RELAXED);
+    PSTI_TRY(psti_pool_note(pool, device->ops->capture_of(device, stream, &capture)));
+    PSTI_TRY(psti_pool_note(pool, psti_hold_in(device, &capture, &pool->hold)));
+    const psti_expect_args args = {.pool = pool->view, .word = word, .expected = expected};
+    return psti_pool_note(pool, device->ops->launch(device, PSTI_OP_EXPECT, &args, stream));
+}
+
 int32_t *pst_pool_step_valid(pst_pool *pool)
 {
     return psti_handle_is(pool, PSTI_KIND_POOL) ? &pool->view.status->step_valid : NULL;

@@ -152,7 +152,8 @@ struct pst_pool {
     uint32_t num_pages[PSTI_TIERS]; /* as of the last resize */
     psti_span spans[PSTI_TIERS];    /* pages with memory of their own */
     bool is_callers;                /* memory */
-    uint32_t failed; /* atomic: a CUDA error happened, only reset and destroy are accepted */
+    uint32_t failed;  /* atomic: a CUDA error happened, only reset and destroy are accepted */
+    uint32_t expects; /* atomic: psti_pool_expect was called; a restore or release may be refused */
     uint32_t num_tickets;
     uint32_t num_ops;        /* atomic */
     uint64_t num_gives;      /* atomic: tickets that were given back */
@@ -171,6 +172,16 @@ pst_status psti_pool_usable(const pst_pool *pool);
 pst_status psti_pool_note(pst_pool *pool, pst_status status);
 /* Launches reset, resize, step or check. */
 pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream);
+/* For graphs that hold the schedule they were made for. On the device: where *word is not `expected`, the
+ * fault SCHEDULE is recorded (wanted: what was found; free: expected, 0), step_valid is 0, and the pool
+ * refuses every stash, restore, release, demote and promote: nothing is taken, freed, copied or counted,
+ * no fault recorded, until pst_pool_step or a reset of pages or faults. Tickets keep what they held, but a
+ * lent one that is given back is freed; a restore with PST_FAILED_ZERO clears its destination. One
+ * launch; can be captured. From the first call on pst_ticket_give releases whatever was stashed since.
+ * pre: no other operation of the pool overlaps; the device reads `word` whenever it runs.
+ * Fails: INVALID, CUDA. */
+pst_status psti_pool_expect(pst_pool *pool, const uint64_t *word, uint64_t expected,
+                            pst_stream stream);
 pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index_out);
 pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index);
 /* Copies device memory to or from the host and waits. */

@@ -70,6 +70,12 @@ static pst_status launch_move(psti_ticket *ticket, psti_op op, const psti_move_a
     return psti_pool_note(pool, pool->device->ops->launch(pool->device, op, args, stream));
 }
 
+/* Graphs of another schedule leave pages where restores and releases should have freed them. */
+static bool may_refuse(const pst_pool *pool)
+{
+    return __atomic_load_n(&pool->expects, __ATOMIC_RELAXED);
+}
+
 static pst_status release(psti_ticket *ticket, uint32_t flags, const psti_capture_of *capture,
                           pst_stream stream)
 {
@@ -82,7 +88,8 @@ static pst_status release(psti_ticket *ticket, uint32_t flags, const psti_captur
         args.max_tiles = 1;
     args.flags |= PSTI_MOVE_RELEASE | flags;
     PSTI_TRY(launch_move(ticket, PSTI_OP_RESTORE, &args, NULL, capture, stream));
-    if (capture->id == 0 || capture->id == ticket->filled_in)
+    const bool may_be_refused = !(flags & PSTI_MOVE_QUIET) && may_refuse(ticket->pool);
+    if (!may_be_refused && (capture->id == 0 || capture->id == ticket->filled_in))
         ticket->may_hold = false;
     return PST_OK;
 }
@@ -250,7 +257,8 @@ pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
     args.flags |= restore_flags(&own);
     args.dirty = own.dirty ? own.dirty->words : NULL;
     PSTI_TRY(launch_move(ticket, PSTI_OP_RESTORE, &args, own.dirty, &capture, stream));
-    if (!keeps && capture.id == ticket->filled_in && fits_stashed(ticket, group, args.spaces))
+    if (!keeps && !may_refuse(pool) && capture.id == ticket->filled_in &&
+        fits_stashed(ticket, group, args.spaces))
         ticket->may_hold = false;
     return PST_OK;
 }

@@ -7,7 +7,9 @@
  * are then a function of history. Overlapping operations are detected: the pool sets
  * PST_FLAG_ORDER and refuses work until pst_pool_reset. Concurrent pools take stash, restore,
  * release, demote and promote from several streams at once. In both, operations on one ticket
- * are ordered, and reset, step and check run alone.
+ * are ordered, and reset, step and check run alone. In both, too, a graph that a scheduler captured for
+ * another schedule than the one of today does nothing: PST_FAULT_SCHEDULE, once, and the pool refuses
+ * work without a word until the step ends.
  *
  * Threads: the functions below may be called from any thread; enqueueing calls on one stream come
  * from one thread at a time. destroy must not race with any other use.
@@ -105,8 +107,8 @@ typedef struct pst_pool_status {
     uint64_t fault_wanted;  /* EXHAUSTED: pages it wanted; COUNT: the count, two's complement, of a
                                  * sum the first negative one, else the partial sum that first is
                                  * above the capacity; DAMAGED: the page id, 0 when it is the record; CHECK: how many
-                                 * pages are wrong; else 0 */
-    uint64_t fault_free[2]; /* pages free then */
+                                 * pages are wrong; SCHEDULE: the number found; else 0 */
+    uint64_t fault_free[2]; /* pages free then; SCHEDULE: the number expected, and 0 */
     uint64_t high_water[2]; /* most pages in use at once since reset of the statistics */
     uint64_t demand_high_water; /* the same, had no stash failed for want of pages */
     uint64_t step_demand;       /* the same, of the step that was closed */
@@ -207,13 +209,13 @@ static inline pst_status pst_pool_get_info(pst_pool *pool, pst_pool_info *info_o
 /* Resets what the bits say. One launch; can be captured.
  * pre: no other operation of the pool overlaps.
  * Pages: rings are refilled in order and the epoch bumped, so that old tickets read as empty;
- * an ORDER refusal ends. Outside capture a reset of the pages also revives a pool after PST_E_CUDA, if
+ * an ORDER refusal ends, and as with Faults one by SCHEDULE. Outside capture a reset of the pages also revives a pool after PST_E_CUDA, if
  * the device still works. */
 PST_API pst_status pst_pool_reset(pst_pool *pool, uint32_t what, pst_stream stream);
 
 /* Closes a step: folds the step's high-water marks and its demand into the status block,
  * publishes the block to a pinned mailbox for pst_pool_poll, and sets step_valid to 1 again. One
- * launch; can be captured. Outside capture also one release for each lent ticket that nobody has and
+ * launch; can be captured. Ends a refusal by SCHEDULE. Outside capture also one release for each lent ticket that nobody has and
  * that a destroyed graph may have left pages in. */
 PST_API pst_status pst_pool_step(pst_pool *pool, pst_stream stream);
 

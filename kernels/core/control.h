@@ -1,4 +1,4 @@
-/* What one thread does at the end of reset, step and check, on the CPU and on the GPU. */
+/* What one thread does at the end of reset, step and check, and in expect, on the CPU and on the GPU. */
 #ifndef PSTI_CORE_CONTROL_H
 #define PSTI_CORE_CONTROL_H
 
@@ -18,6 +18,27 @@ PSTI_FN void psti_reset_pages(psti_pool_state *state)
     psti_store_relaxed_u32(&state->lock_serving, 0);
     /* an operation that wrongly overlaps this reset and has not claimed the word yet cannot */
     psti_store_release_u64(&state->launch, (state->launch | 1) + 1);
+}
+
+/* A graph of another schedule runs: nothing that it does to the pool is wanted. */
+PSTI_FN void psti_expect_word(const psti_expect_args *args)
+{
+    pst_pool_status *status = args->pool.status;
+    const uint64_t found = psti_load_relaxed_u64(args->word);
+    if (found == args->expected)
+        return;
+    psti_or_relaxed_u32(&args->pool.state->refuse, PSTI_REFUSES_SCHEDULE);
+    if (!psti_claim_fault(status, PST_FAULT_SCHEDULE, UINT32_MAX, found))
+        return;
+    status->fault_free[0] = args->expected;
+    status->fault_free[1] = 0;
+    psti_store_release_u32(&status->fault_state, 2);
+}
+
+PSTI_FN void psti_end_schedule_refusal(psti_pool_state *state)
+{
+    const uint32_t refuse = psti_load_relaxed_u32(&state->refuse);
+    psti_store_relaxed_u32(&state->refuse, refuse & ~PSTI_REFUSES_SCHEDULE);
 }
 
 PSTI_FN bool psti_shrinks(const psti_pool_state *state, const uint32_t *num_pages)

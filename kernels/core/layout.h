@@ -74,7 +74,7 @@ typedef struct psti_pool_state {
     uint64_t arrive;      /* done blocks of a control launch */
     uint32_t num_pages[PSTI_TIERS];
     uint32_t epoch;
-    uint32_t refuse; /* 1: an ORDER fault happened, nothing is done until reset */
+    uint32_t refuse; /* PSTI_REFUSES_*: nothing is done */
     uint32_t lock_next;
     uint32_t lock_serving;
     uint64_t reserved;
@@ -82,6 +82,10 @@ typedef struct psti_pool_state {
 } psti_pool_state;
 static_assert(sizeof(psti_pool_state) == 120, "psti_pool_state");
 static_assert(sizeof(pst_pool_status) == 256, "the status block is 256 bytes");
+
+#define PSTI_REFUSES_ORDER 1u /* until a reset of the pages; each operation is a fault */
+#define PSTI_REFUSES_SCHEDULE \
+    2u /* until the step ends, or a reset of faults or pages; no more faults */
 
 typedef enum psti_ticket_state {
     PSTI_TICKET_EMPTY = 0,
@@ -193,6 +197,13 @@ typedef struct psti_control_args {
     uint32_t reserved;
     uint64_t covered; /* step: number of the last ticket given back before it; 0 in a capture */
 } psti_control_args;
+
+/* One launch that compares a number with what was expected. */
+typedef struct psti_expect_args {
+    psti_pool_view pool;
+    const uint64_t *word;
+    uint64_t expected;
+} psti_expect_args;
 
 /* One launch that makes the records of a slab, first to be entered in the pool's directory. */
 typedef struct psti_slab_args {

@@ -72,7 +72,8 @@ PSTI_FN bool psti_is_dirty(const psti_pool_view *pool, uint32_t id)
 {
     const uint64_t owner = psti_load_relaxed_u64(psti_owner_of(pool, id));
     return owner != PSTI_OWNER_ABSENT &&
-           (owner != PSTI_OWNER_FREE || psti_load_relaxed_u32(&pool->state->refuse));
+           (owner != PSTI_OWNER_FREE ||
+            psti_load_relaxed_u32(&pool->state->refuse) & PSTI_REFUSES_ORDER);
 }
 
 /* The id for place `page` of a stash with this decision, beginning at the given heads. */
@@ -140,19 +141,28 @@ PSTI_FN uint64_t psti_free_pages(const psti_pool_state *state, uint32_t tier)
     return psti_load_relaxed_u64(&state->tail[tier]) - head;
 }
 
-/* Counts every fault; the first one is claimed by compare-and-swap and complete at state 2. */
-PSTI_FN void psti_record_fault(const psti_pool_view *pool, pst_fault fault, uint32_t ticket_index,
-                               uint64_t wanted)
+/* Counts a fault; the first one is claimed by compare-and-swap and complete at state 2, which is for the
+ * caller to write, behind what else there is to say: true. */
+PSTI_FN bool psti_claim_fault(pst_pool_status *status, pst_fault fault, uint32_t ticket_index,
+                              uint64_t wanted)
 {
-    pst_pool_status *status = pool->status;
     psti_or_relaxed_u32(&status->flags, 1u << fault);
     psti_store_relaxed_u32((uint32_t *)&status->step_valid, 0);
     psti_add_acq_rel_u32(&status->num_faults, 1);
     if (psti_cas_acq_rel_u32(&status->fault_state, 0, 1) != 0)
-        return;
+        return false;
     status->fault = fault;
     status->fault_ticket = ticket_index;
     status->fault_wanted = wanted;
+    return true;
+}
+
+PSTI_FN void psti_record_fault(const psti_pool_view *pool, pst_fault fault, uint32_t ticket_index,
+                               uint64_t wanted)
+{
+    pst_pool_status *status = pool->status;
+    if (!psti_claim_fault(status, fault, ticket_index, wanted))
+        return;
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         status->fault_free[tier] = psti_free_pages(pool->state, tier);
     psti_store_release_u32(&status->fault_state, 2);
@@ -161,8 +171,16 @@ PSTI_FN void psti_record_fault(const psti_pool_view *pool, pst_fault fault, uint
 /* Operations overlapped that must not: nothing is believed until reset. */
 PSTI_FN void psti_refuse(const psti_pool_view *pool, uint32_t ticket_index)
 {
-    psti_store_relaxed_u32(&pool->state->refuse, 1);
+    psti_or_relaxed_u32(&pool->state->refuse, PSTI_REFUSES_ORDER);
     psti_record_fault(pool, PST_FAULT_ORDER, ticket_index, 0);
+}
+
+/* PSTI_REFUSES_* of an operation with these flags, 0: it may go on. What the library itself frees of a
+ * lent ticket must not stay: its next owner would find it live. */
+PSTI_FN uint32_t psti_refusal(const psti_pool_state *state, uint32_t flags)
+{
+    const uint32_t refuse = psti_load_relaxed_u32(&state->refuse);
+    return flags & PSTI_MOVE_QUIET ? refuse & PSTI_REFUSES_ORDER : refuse;
 }
 
 /* Marks that grow when pages are taken or wanted. By whoever may write the state line. */

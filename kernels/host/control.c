@@ -1,4 +1,4 @@
-/* Reset, resize, step and check on the CPU. */
+/* Reset, resize, step, check and expect on the CPU. */
 #include "kernels/host/protocol.h"
 #include "kernels/host/runners.h"
 
@@ -39,8 +39,10 @@ void psti_host_reset(const void *opaque)
     const psti_control_args *args = opaque;
     if (args->what & PST_RESET_PAGES)
         refill(&args->pool);
-    if (args->what & PST_RESET_FAULTS)
+    if (args->what & PST_RESET_FAULTS) {
         psti_reset_faults(args->pool.status);
+        psti_end_schedule_refusal(args->pool.state);
+    }
     if (args->what & PST_RESET_STATISTICS) {
         for (uint32_t i = 0; i < PSTI_SKETCH_BUCKETS; i++)
             args->pool.sketch[i] = 0;
@@ -85,6 +87,12 @@ void psti_host_step(const void *opaque)
     psti_publish_covered(args->pool.state, args->covered, args->mailbox);
     psti_publish_status(status, args->mailbox);
     psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
+    psti_end_schedule_refusal(args->pool.state);
+}
+
+void psti_host_expect(const void *opaque)
+{
+    psti_expect_word(opaque);
 }
 
 void psti_host_check(const void *opaque)

@@ -56,14 +56,14 @@ static inline void publish(const psti_move_args *args, const snapshot *now)
 /* Whether the pool refuses, or another operation is being written, which must not overlap. */
 static inline bool refused(const psti_move_args *args, const snapshot *now)
 {
-    psti_pool_state *state = args->pool.state;
-    if (now->launch % 2 != 0)
+    const uint32_t refuse = psti_refusal(args->pool.state, args->flags);
+    if (now->launch % 2 != 0) {
         psti_refuse(&args->pool, args->ticket_index);
-    else if (psti_load_relaxed_u32(&state->refuse))
+        return true;
+    }
+    if (refuse & PSTI_REFUSES_ORDER)
         psti_record_fault(&args->pool, PST_FAULT_ORDER, args->ticket_index, 0);
-    else
-        return false;
-    return true;
+    return refuse != 0;
 }
 
 /* In a pool that scrubs, before a page is free. */

@@ -203,6 +203,8 @@ static void renew(scene *self, uint32_t i)
         self->tickets[i] = ls_ticket_take(ls, false);
         return;
     }
+    if (ls->oracle->is_stale) /* a release would be refused */
+        ls_step(ls);
     if (ls->oracle->tickets[ticket].state == ORACLE_LIVE)
         ls_release(ls, ticket);
     ls_ticket_free(ls, ticket);
@@ -232,9 +234,14 @@ static void operate(scene *self)
     if (self->ls.options.fails_fast && !self->ls.oracle->status.step_valid &&
         oracle_random_one_in(random, 2))
         ls_step(&self->ls);
+    if (self->ls.oracle->is_stale && oracle_random_one_in(random, 2))
+        ls_step(&self->ls);
     self->ls.by_graph = oracle_random_one_in(random, 8);
     self->ls.num_sms = (int)oracle_random_below(random, (uint64_t)info.num_sms + 1);
-    switch (oracle_random_below(random, 19)) {
+    switch (oracle_random_below(random, 20)) {
+    case 19:
+        ls_expect(&self->ls, oracle_random_below(random, 2) << 40, UINT64_C(1) << 40);
+        break;
     case 18:
         renew(self, i);
         break;

@@ -56,6 +56,54 @@ PST_TEST(CoreControl, ResetOfPagesFreesAllAndEndsARefusal)
     CHECK(self.state.launch > even && self.state.launch % 2 == 0);
 }
 
+/* ---- a number that is expected ---- */
+
+PST_TEST(CoreControl, AnotherNumberIsAFaultAndARefusal)
+{
+    fixture self;
+    uint64_t word = UINT64_C(5) << 33;
+    set_up(&self);
+    self.status.step_valid = 1;
+    const psti_expect_args args = {.pool = self.view, .word = &word, .expected = word};
+    psti_expect_word(&args);
+    CHECK_EQ(self.state.refuse, 0);
+    CHECK_EQ(self.status.step_valid, 1);
+    CHECK_EQ(self.status.num_faults, 0);
+    word++;
+    for (uint32_t i = 1; i <= 2; i++) {
+        psti_expect_word(&args);
+        CHECK_EQ(self.state.refuse, PSTI_REFUSES_SCHEDULE);
+        CHECK_EQ(self.status.step_valid, 0);
+        CHECK_EQ(self.status.num_faults, i);
+        CHECK_EQ(self.status.flags, 1u << PST_FAULT_SCHEDULE);
+        CHECK_EQ(self.status.fault_state, 2);
+        CHECK_EQ(self.status.fault, PST_FAULT_SCHEDULE);
+        CHECK_EQ(self.status.fault_ticket, UINT32_MAX);
+        CHECK_EQ(self.status.fault_wanted, (UINT64_C(5) << 33) + 1);
+        CHECK_EQ(self.status.fault_free[0], UINT64_C(5) << 33);
+        CHECK_EQ(self.status.fault_free[1], 0);
+        word += i; /* the first fault stays */
+    }
+}
+
+PST_TEST(CoreControl, TheEndOfARefusalBySchedule)
+{
+    fixture self;
+    set_up(&self);
+    self.state.refuse = PSTI_REFUSES_SCHEDULE;
+    CHECK_EQ(psti_refusal(&self.state, 0), PSTI_REFUSES_SCHEDULE);
+    CHECK_EQ(psti_refusal(&self.state, PSTI_MOVE_RELEASE), PSTI_REFUSES_SCHEDULE);
+    CHECK_EQ(psti_refusal(&self.state, PSTI_MOVE_RELEASE | PSTI_MOVE_QUIET), 0);
+    psti_refuse(&self.view, 3);
+    CHECK_EQ(self.state.refuse, PSTI_REFUSES_SCHEDULE | PSTI_REFUSES_ORDER);
+    CHECK_EQ(psti_refusal(&self.state, PSTI_MOVE_QUIET), PSTI_REFUSES_ORDER);
+    psti_end_schedule_refusal(&self.state);
+    CHECK_EQ(self.state.refuse, PSTI_REFUSES_ORDER);
+    self.state.refuse |= PSTI_REFUSES_SCHEDULE;
+    psti_reset_pages(&self.state);
+    CHECK_EQ(self.state.refuse, 0);
+}
+
 PST_TEST(CoreControl, ResetOfPagesKeepsTheMarks)
 {
     fixture self;

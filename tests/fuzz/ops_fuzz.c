@@ -255,7 +255,10 @@ static void run_one(uint8_t byte)
         reset(1 + argument % PST_RESET_ALL);
         break;
     case STEP_OP:
-        ls_step(&self.ls);
+        if (argument & 0x40)
+            ls_expect(&self.ls, argument, argument & 0x4f);
+        else
+            ls_step(&self.ls);
         break;
     case DAMAGE_OP:
         damage(ticket, argument, next_byte());

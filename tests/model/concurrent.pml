@@ -336,7 +336,11 @@ inline begin()
 {
     my_launch = ticket[t].launch;
     if
-    :: order -> todo = REFUSE
+    :: REFUSES ->
+       d_step {
+           todo = REFUSE;
+           launched[s].refused = launched[s].refused + !order;
+       }
     :: else ->
        state = STATE_OF(t);
        n = (op == STASH -> n : ticket[t].num_pages);

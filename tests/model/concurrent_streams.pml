@@ -6,12 +6,13 @@ inline check_one_operation()
 {
     d_step {
         if
-        :: op == STASH && state_before != LIVE ->
+        :: stale -> CHECK(ticket[t].state == state_before)
+        :: !stale && op == STASH && state_before != LIVE ->
            CHECK((ticket[t].state == LIVE && ticket[t].num_pages == want) ||
                  (ticket[t].state == FAILED && ticket[t].num_pages == 0))
-        :: op == KEEP || (op == STASH && state_before == LIVE) || MIGRATES_NOW ->
+        :: !stale && (op == KEEP || (op == STASH && state_before == LIVE) || MIGRATES_NOW) ->
            CHECK(ticket[t].state == state_before)
-        :: op == RESTORE || op == RELEASE -> CHECK(ticket[t].state == EMPTY)
+        :: !stale && (op == RESTORE || op == RELEASE) -> CHECK(ticket[t].state == EMPTY)
         fi;
         CHECK(ticket[t].arrive_in == 0 && ticket[t].arrive_out == 0);
     }
@@ -35,12 +36,15 @@ proctype stream(byte s)
        state_before = ticket[t].state;
        enqueue(s, op, t, want, lead, blocks);
 #if SCENARIO == PROPER
-       check_one_operation();
+       if
+       :: EACH_IS_CHECKED -> check_one_operation()
+       :: else
+       fi;
 #endif
        ops++
     :: else -> break
     od;
-#if SCENARIO == PROPER
+#if SCENARIO == PROPER && !defined(EXPECTS)
     enqueue(s, RESTORE, t, 0, 0, (s == 0 -> GRID : GRID_OTHERS));
 #endif
     streams_done++
@@ -118,14 +122,28 @@ init
         make_pool();
         run_blocks();
     }
-#if SCENARIO == SAME_TICKET || (SCENARIO == PROPER && defined(MIGRATES))
+#if SCENARIO == SAME_TICKET || (SCENARIO == PROPER && (defined(MIGRATES) || defined(EXPECTS)))
     any_tickets();
+#endif
+#if defined(EXPECTS) && !defined(BUG_EXPECT_BESIDE)
+    if
+    :: find_stale()
+    :: skip
+    fi;
 #endif
 #if SCENARIO == SAME_TICKET
     strict = false;
 #endif
     run_streams();
-    streams_done == STREAMS;
+    RUN_BESIDE();
+    ALL_DONE;
+#ifdef EXPECTS
+    check_pages(false);
+    check_rest();
+    end_step();
+    enqueue(0, RESTORE, 0, 0, 0, GRID);
+    enqueue(1, RESTORE, 1, 0, 0, GRID_OTHERS);
+#endif
 #if SCENARIO == SAME_TICKET
 #ifdef MIGRATES
     check_misuse(order); /* a migration that was refused half-way has taken pages that no table has */

@@ -130,7 +130,11 @@ inline begin()
     my_launch = pool_launch;
 #endif
     if
-    :: order -> todo = REFUSE
+    :: REFUSES ->
+       d_step {
+           todo = REFUSE;
+           launched[s].refused = launched[s].refused + !order;
+       }
     :: else ->
        state = STATE_OF(t);
        n = (op == STASH -> n : ticket[t].num_pages);
@@ -212,36 +216,46 @@ inline check_one_operation()
     d_step {
         CHECK(!order);
         if
-        :: op == STASH && state_before != LIVE && lost_before ->
-           CHECK(ticket[t].state == FAILED && LEFT(DEVICE) && LEFT(HOST))
-        :: op == STASH && state_before != LIVE && !lost_before &&
-           want <= free_before[DEVICE] + free_before[HOST] ->
-           CHECK(ticket[t].state == LIVE && ticket[t].num_pages == want);
-           e = MIN(want - MIN(lead, free_before[HOST]), free_before[DEVICE]);
-           CHECK(LEFT(DEVICE));
-           e = want - e;
-           CHECK(LEFT(HOST))
-        :: op == STASH && state_before != LIVE && !lost_before &&
-           want > free_before[DEVICE] + free_before[HOST] ->
-           CHECK(ticket[t].state == FAILED && LEFT(DEVICE) && LEFT(HOST))
-        :: op == KEEP || (op == STASH && state_before == LIVE) || RESTORES_OTHER_FORM ->
-           CHECK(ticket[t].state == state_before && LEFT(DEVICE) && LEFT(HOST))
-        :: (op == RESTORE && !RESTORES_OTHER_FORM) || op == RELEASE ->
-           CHECK(ticket[t].state == EMPTY);
-           e = pages_before[DEVICE];
-           CHECK(CAME(DEVICE));
-           e = pages_before[HOST];
-           CHECK(CAME(HOST))
-        :: MIGRATES_NOW ->
-           CHECK(ticket[t].state == state_before);
-           e = MIN(pages_before[SOURCE], free_before[TARGET]);
-           e = (want && want < e -> want : e);
-           CHECK(LEFT(TARGET) && CAME(SOURCE))
+        :: !EACH_IS_CHECKED
+        :: EACH_IS_CHECKED && stale -> CHECK(ticket[t].state == state_before && LEFT(DEVICE) && LEFT(HOST))
+        :: else -> check_change()
         fi;
         e = 0;
     }
     check_pages(false);
     check_rest()
+}
+
+/* The same of one that was not refused. */
+inline check_change()
+{
+    if
+    :: op == STASH && state_before != LIVE && lost_before ->
+       CHECK(ticket[t].state == FAILED && LEFT(DEVICE) && LEFT(HOST))
+    :: op == STASH && state_before != LIVE && !lost_before &&
+       want <= free_before[DEVICE] + free_before[HOST] ->
+       CHECK(ticket[t].state == LIVE && ticket[t].num_pages == want);
+       e = MIN(want - MIN(lead, free_before[HOST]), free_before[DEVICE]);
+       CHECK(LEFT(DEVICE));
+       e = want - e;
+       CHECK(LEFT(HOST))
+    :: op == STASH && state_before != LIVE && !lost_before &&
+       want > free_before[DEVICE] + free_before[HOST] ->
+       CHECK(ticket[t].state == FAILED && LEFT(DEVICE) && LEFT(HOST))
+    :: op == KEEP || (op == STASH && state_before == LIVE) || RESTORES_OTHER_FORM ->
+       CHECK(ticket[t].state == state_before && LEFT(DEVICE) && LEFT(HOST))
+    :: (op == RESTORE && !RESTORES_OTHER_FORM) || op == RELEASE ->
+       CHECK(ticket[t].state == EMPTY);
+       e = pages_before[DEVICE];
+       CHECK(CAME(DEVICE));
+       e = pages_before[HOST];
+       CHECK(CAME(HOST))
+    :: MIGRATES_NOW ->
+       CHECK(ticket[t].state == state_before);
+       e = MIN(pages_before[SOURCE], free_before[TARGET]);
+       e = (want && want < e -> want : e);
+       CHECK(LEFT(TARGET) && CAME(SOURCE))
+    fi
 }
 #endif
 
@@ -265,6 +279,13 @@ proctype stream(byte s)
 #ifdef FAILS_FAST
        if /* the step may end */
        :: step_valid = true
+       :: skip
+       fi;
+#endif
+#ifdef EXPECTS
+       if
+       :: find_stale()
+       :: end_step()
        :: skip
        fi;
 #endif
@@ -316,7 +337,11 @@ init
     check_misuse(false)
 #else
     run_streams();
-    streams_done == STREAMS;
+    RUN_BESIDE();
+    ALL_DONE;
+#endif
+#ifdef EXPECTS
+    end_step();
 #endif
 #if SCENARIO == PROPER
     of_form(0);

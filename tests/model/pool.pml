@@ -76,6 +76,7 @@ typedef ticket_t {
 byte head[2], tail[2], epoch;
 byte pool_launch; /* ordered pools: odd while an operation is published */
 bool order;       /* the sticky ORDER flag */
+bool stale;       /* the pool refuses until the step ends, and records nothing */
 bool step_valid = true; /* false once a stash has failed, until the step ends */
 byte lock_next, lock_serving;
 byte ring[PAGES]; /* the device's ring, then the host's */
@@ -122,6 +123,7 @@ typedef launch_t {
     byte content;  /* what a stash writes */
     byte copied;   /* tiles */
     byte moved;    /* places that have migrated */
+    byte refused;  /* blocks that found the pool refusing without an error */
     bool complete; /* a last block has finished the operation */
 };
 launch_t launched[STREAMS];
@@ -140,15 +142,58 @@ inline enqueue(q, operation, the_ticket, pages, first_on_host, blocks)
         launched[q].content = launched[q].content % 4 + 1;
         launched[q].copied = 0;
         launched[q].moved = 0;
+        launched[q].refused = 0;
         launched[q].complete = false;
         launched[q].waiting = (1 << (blocks)) - 1;
         launched[q].running = blocks;
     }
     d_step {
         launched[q].running == 0;
-        CHECK(launched[q].complete)
+        CHECK(launched[q].complete || launched[q].refused == launched[q].grid)
     }
 }
+
+/* psti_pool_expect found another number; it runs alone, as the step does that ends the refusal. */
+inline find_stale()
+{
+    d_step {
+        stale = true;
+        step_valid = false;
+    }
+}
+
+inline end_step()
+{
+    d_step {
+        stale = false;
+        step_valid = true;
+    }
+}
+
+#if defined(BUG_EXPECT_BESIDE) || defined(BUG_STEP_BESIDE)
+proctype beside()
+{
+#ifdef BUG_EXPECT_BESIDE
+    find_stale();
+#else
+    end_step();
+#endif
+    streams_done++
+}
+#define ALL_DONE (streams_done == STREAMS + 1)
+#define RUN_BESIDE() run beside()
+#define EACH_IS_CHECKED false /* what an operation did depends on when it came */
+#else
+#define ALL_DONE (streams_done == STREAMS)
+#define RUN_BESIDE() skip
+#define EACH_IS_CHECKED true
+#endif
+
+#ifdef BUG_STALE_RESTORES
+#define REFUSES (order || (stale && op != RESTORE))
+#else
+#define REFUSES (order || stale) /* one word */
+#endif
 
 /* Variables of block b of stream s. */
 #define BLOCK_LOCALS                                                                  \

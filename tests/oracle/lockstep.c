@@ -79,6 +79,8 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
 
 void ls_close(lockstep *ls)
 {
+    if (ls->oracle->is_stale) /* what is released below would be refused */
+        ls_step(ls);
     for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)
         if (ls->tickets[i].id && ls->oracle->tickets[i].state == ORACLE_LIVE)
             ls_release(ls, i);
@@ -88,6 +90,7 @@ void ls_close(lockstep *ls)
         else if (ls->tickets[i].id)
             ls_ticket_free(ls, i);
     LS_TRY(pst_pool_destroy(ls->failed ? NULL : ls->pool));
+    LS_TRY(pst_device_free_pinned(ls->device, ls->failed ? NULL : ls->expected));
     LS_TRY(pst_stream_destroy(ls->device, ls->failed ? NULL : ls->stream));
     pool_words_free(&ls->words);
     oracle_pool_destroy(ls->oracle);
@@ -330,6 +333,23 @@ void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages)
     if (ls->options.scrub)
         ls_clear_pages(ls, old);
     oracle_resize(ls->oracle, num_pages, num_host_pages);
+    ls_compare(ls);
+}
+
+void ls_expect(lockstep *ls, uint64_t found, uint64_t expected)
+{
+    void *word = ls->expected;
+    if (ls->failed)
+        return;
+    if (!word)
+        LS_TRY(pst_device_alloc_pinned(ls->device, sizeof(*ls->expected), &word));
+    ls->expected = word;
+    *ls->expected = ls->by_graph ? ~found : found; /* a replay looks anew */
+    begin(ls);
+    LS_TRY(psti_pool_expect(ls->pool, ls->expected, expected, ls->stream));
+    *ls->expected = found;
+    end(ls);
+    oracle_expect(ls->oracle, found, expected);
     ls_compare(ls);
 }
 

@@ -66,6 +66,7 @@ typedef struct lockstep {
     pool_words words;
     pst_pool_status published;
     ls_options options;
+    uint64_t *expected;  /* pinned: what ls_expect compares with; NULL before the first */
     int num_sms;         /* of stash and restore */
     bool by_graph;       /* what moves rows is captured, and launched */
     bool skip_checks;    /* no pst_pool_check after each operation */
@@ -161,6 +162,8 @@ void ls_demote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
 void ls_promote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
 void ls_reset(lockstep *ls, uint32_t what);
 void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages);
+/* psti_pool_expect, of a word that holds `found` when the device looks. */
+void ls_expect(lockstep *ls, uint64_t found, uint64_t expected);
 /* Also compares what pst_pool_poll answers. */
 void ls_step(lockstep *ls);
 

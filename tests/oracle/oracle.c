@@ -137,6 +137,20 @@ void oracle_step(oracle_pool *pool, pst_pool_status *published)
     oracle_note_marks(pool);
     *published = *status;
     status->step_valid = 1;
+    pool->is_stale = false;
+}
+
+void oracle_expect(oracle_pool *pool, uint64_t found, uint64_t expected)
+{
+    if (found == expected)
+        return;
+    const bool is_first = pool->status.fault_state == 0;
+    oracle_fault(pool, PST_FAULT_SCHEDULE, UINT32_MAX, found);
+    if (is_first) {
+        pool->status.fault_free[0] = expected;
+        pool->status.fault_free[1] = 0;
+    }
+    pool->is_stale = true;
 }
 
 static void reset_faults(pst_pool_status *status)
@@ -176,6 +190,8 @@ static void reset_statistics(oracle_pool *pool)
 
 void oracle_reset(oracle_pool *pool, uint32_t what)
 {
+    if (what & (PST_RESET_PAGES | PST_RESET_FAULTS))
+        pool->is_stale = false;
     if (what & PST_RESET_PAGES) {
         for (uint32_t i = 0; i < pool->num_tickets; i++)
             oracle_empty(&pool->tickets[i]);

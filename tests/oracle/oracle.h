@@ -94,6 +94,7 @@ typedef struct oracle_pool {
     uint32_t num_tickets;
     oracle_ticket *tickets;
     bool refuses;    /* an ORDER fault happened */
+    bool is_stale;   /* a SCHEDULE fault happened in this step */
     bool fails_fast; /* as in pst_pool_config */
     uint32_t epoch;
     /* The status block as it must lie on the device now. */
@@ -123,7 +124,8 @@ void oracle_restore_as(oracle_pool *pool, uint32_t ticket, oracle_group *destina
 /* What a restore that copies nothing does to its destination under PST_FAILED_ZERO. */
 void oracle_clear(oracle_group *destination, pst_restore_tail tail);
 void oracle_release(oracle_pool *pool, uint32_t ticket);
-/* Given back: holds nothing afterwards, which is no fault if it held nothing before. */
+/* Given back: holds nothing afterwards, which is no fault if it held nothing before. A stale graph does not
+ * keep it from that. */
 void oracle_give(oracle_pool *pool, uint32_t ticket);
 /* max_pages 0: all. */
 void oracle_migrate(oracle_pool *pool, uint32_t ticket, bool promotes, uint64_t max_pages);
@@ -134,6 +136,8 @@ void oracle_reset(oracle_pool *pool, uint32_t what);
 void oracle_resize(oracle_pool *pool, uint64_t num_pages, uint64_t num_host_pages);
 /* What pst_pool_poll answers from now on. */
 void oracle_step(oracle_pool *pool, pst_pool_status *published);
+/* A graph expects a number: where another is found the pool refuses until the step ends. */
+void oracle_expect(oracle_pool *pool, uint64_t found, uint64_t expected);
 /* Pages that are neither free nor held. */
 uint64_t oracle_lost_pages(const oracle_pool *pool);
 /* check_errors as pst_pool_check must count them where nothing but lost pages is wrong. */

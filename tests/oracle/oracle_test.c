@@ -368,6 +368,37 @@ PST_TEST(Oracle, LosesAStepAtItsFirstFailure)
     free(group);
 }
 
+PST_TEST(Oracle, RefusesAStaleGraphUntilTheStepEnds)
+{
+    oracle_pool *pool = oracle_pool_create(16384, 4, 2, 2);
+    little *group = make_little();
+    pst_pool_status published;
+    const int64_t three = 3;
+    oracle_stash(pool, 0, &group->group, &three);
+    oracle_expect(pool, 5, 5);
+    CHECK_EQ(pool->status.num_faults, 0);
+    oracle_expect(pool, 6, 5);
+    CHECK_EQ(pool->status.fault_wanted, 6);
+    CHECK_EQ(pool->status.fault_free[0], 5);
+    oracle_stash(pool, 1, &group->group, &three);
+    oracle_restore(pool, 0, &group->group, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    oracle_migrate(pool, 0, false, 0);
+    oracle_release(pool, 0);
+    CHECK_EQ(pool->status.num_faults, 1);
+    CHECK_EQ(pool->num_free[0] + pool->num_free[1], 3);
+    oracle_step(pool, &published);
+    CHECK_EQ(published.step_valid, 0);
+    oracle_restore(pool, 0, &group->group, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    CHECK_EQ(pool->num_free[0], 4);
+    oracle_stash(pool, 0, &group->group, &three);
+    oracle_expect(pool, 6, 5);
+    oracle_give(pool, 0);
+    CHECK_EQ(pool->num_free[0], 4);
+    CHECK_EQ(pool->status.num_faults, 2);
+    oracle_pool_destroy(pool);
+    free(group);
+}
+
 PST_TEST(Oracle, RefusesAnotherForm)
 {
     oracle_pool *pool = oracle_pool_create(16384, 4, 0, 1);

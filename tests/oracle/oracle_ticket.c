@@ -77,15 +77,21 @@ static void stash_counts(oracle_pool *pool, uint32_t index, const oracle_group *
     oracle_note_marks(pool);
 }
 
+/* The pool refuses: a fault for each operation, but for a stale graph there was one already. */
+static bool is_refused(oracle_pool *pool, uint32_t index)
+{
+    if (pool->refuses)
+        oracle_fault(pool, PST_FAULT_ORDER, index, 0);
+    return pool->refuses || pool->is_stale;
+}
+
 void oracle_stash(oracle_pool *pool, uint32_t index, const oracle_group *source,
                   const int64_t *inputs)
 {
     oracle_ticket *ticket = &pool->tickets[index];
     int64_t misfit = 0;
-    if (pool->refuses) {
-        oracle_fault(pool, PST_FAULT_ORDER, index, 0);
+    if (is_refused(pool, index))
         return;
-    }
     if (ticket->state == ORACLE_LIVE) {
         oracle_fault(pool, PST_FAULT_LIVE, index, 0);
         return;
@@ -200,11 +206,8 @@ static void free_pages(oracle_pool *pool, uint32_t index)
     oracle_empty(ticket);
 }
 
-static pst_fault verdict(const oracle_pool *pool, const oracle_ticket *ticket,
-                         const oracle_group *destination)
+static pst_fault verdict(const oracle_ticket *ticket, const oracle_group *destination)
 {
-    if (pool->refuses)
-        return PST_FAULT_ORDER;
     if (ticket->state == ORACLE_EMPTY)
         return PST_FAULT_EMPTY;
     if (ticket->state == ORACLE_FAILED)
@@ -218,7 +221,12 @@ void oracle_restore_as(oracle_pool *pool, uint32_t index, oracle_group *destinat
                        pst_restore_pages pages, pst_restore_tail tail, pst_restore_failed failed)
 {
     oracle_ticket *ticket = &pool->tickets[index];
-    const pst_fault fault = verdict(pool, ticket, destination);
+    if (is_refused(pool, index)) {
+        if (failed == PST_FAILED_ZERO)
+            oracle_clear(destination, tail);
+        return;
+    }
+    const pst_fault fault = verdict(ticket, destination);
     if (fault == PST_FAULT_NONE) {
         copy_back(pool, index, destination);
         treat_tails(destination, ticket->counts, tail);
@@ -239,9 +247,9 @@ void oracle_restore(oracle_pool *pool, uint32_t index, oracle_group *destination
 
 void oracle_release(oracle_pool *pool, uint32_t index)
 {
-    if (pool->refuses)
-        oracle_fault(pool, PST_FAULT_ORDER, index, 0);
-    else if (pool->tickets[index].state == ORACLE_EMPTY)
+    if (is_refused(pool, index))
+        return;
+    if (pool->tickets[index].state == ORACLE_EMPTY)
         oracle_fault(pool, PST_FAULT_EMPTY, index, 0);
     else
         free_pages(pool, index);
@@ -249,8 +257,10 @@ void oracle_release(oracle_pool *pool, uint32_t index)
 
 void oracle_give(oracle_pool *pool, uint32_t index)
 {
-    if (pool->tickets[index].state != ORACLE_EMPTY)
-        oracle_release(pool, index);
+    if (pool->tickets[index].state != ORACLE_EMPTY && pool->refuses)
+        oracle_fault(pool, PST_FAULT_ORDER, index, 0);
+    else if (pool->tickets[index].state != ORACLE_EMPTY)
+        free_pages(pool, index);
     if (!pool->refuses)
         pool->tickets[index].host_num = 0;
 }
@@ -286,10 +296,8 @@ void oracle_migrate(oracle_pool *pool, uint32_t index, bool promotes, uint64_t m
     oracle_ticket *ticket = &pool->tickets[index];
     const uint32_t to = promotes ? 0 : 1;
     uint64_t in_place = 0;
-    if (pool->refuses) {
-        oracle_fault(pool, PST_FAULT_ORDER, index, 0);
+    if (is_refused(pool, index))
         return;
-    }
     if (ticket->state != ORACLE_LIVE) {
         oracle_fault(pool, ticket->state == ORACLE_EMPTY ? PST_FAULT_EMPTY : PST_FAULT_FAILED,
                      index, 0);

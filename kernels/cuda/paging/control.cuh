@@ -1,4 +1,4 @@
-/* Reset, resize, step and check. They run alone, see pagestash/pool.h. */
+/* Reset, resize, step, check and expect. They run alone, see pagestash/pool.h. */
 #ifndef PSTI_CUDA_CONTROL_CUH
 #define PSTI_CUDA_CONTROL_CUH
 
@@ -86,8 +86,10 @@ PSTI_KERNEL(reset_kernel, psti_control_args, args)
         return;
     if (pages)
         psti_reset_pages(state);
-    if (args.what & PST_RESET_FAULTS)
+    if (args.what & PST_RESET_FAULTS) {
         psti_reset_faults(args.pool.status);
+        psti_end_schedule_refusal(state);
+    }
     if (args.what & PST_RESET_STATISTICS)
         psti_reset_statistics(state, args.pool.status);
 }
@@ -162,6 +164,14 @@ PSTI_KERNEL(step_kernel, psti_control_args, args)
     psti_publish_covered(args.pool.state, args.covered, args.mailbox);
     psti_publish_status(status, args.mailbox);
     psti_store_relaxed_u32((uint32_t *)&status->step_valid, 1);
+    psti_end_schedule_refusal(args.pool.state);
+}
+
+/* One block. */
+PSTI_KERNEL(expect_kernel, psti_expect_args, args)
+{
+    if (threadIdx.x == 0)
+        psti_expect_word(&args);
 }
 
 struct check_counts {

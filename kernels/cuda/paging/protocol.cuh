@@ -60,7 +60,7 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
     if (threadIdx.x == 0) {
         s.launch = psti_load_acquire_u64(launch_word(args));
         s.epoch = psti_load_relaxed_u32(&state->epoch);
-        s.refused = psti_load_relaxed_u32(&state->refuse);
+        s.refused = psti_refusal(state, args.flags);
         s.fault = PST_FAULT_NONE;
         s.fault_value = 0;
         s.pages = 0;
@@ -70,7 +70,7 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
         if (s.launch % 2 != 0) { /* another operation is being written */
             psti_refuse(&args.pool, args.ticket_index);
             s.refused = 1;
-        } else if (s.refused && blockIdx.x == 0) {
+        } else if (s.refused & PSTI_REFUSES_ORDER && blockIdx.x == 0) {
             psti_record_fault(&args.pool, PST_FAULT_ORDER, args.ticket_index, 0);
         }
     }
