@@ -4,8 +4,9 @@
  * Time. Each stream is a clock in nanoseconds. An operation starts when its stream and the events it
  * waits for are there (max-plus algebra). Ranks wait for each other: the forward of virtual stage s
  * for that of s - 1, its backward for that of s + 1, the last one's backward for its own forward, each
- * p2p_ns later where that is another rank. The passes of a pair run one after the other once both may
- * start.
+ * p2p_ns later where that is another rank. The passes of a pair begin once both may, and take as long
+ * as one after the other; the result of each is there after its own time, as if the other did not run
+ * beside it.
  * A stash or restore takes
  *   fixed + device bytes / device rate + host bytes / link rate
  * and fixed alone if it fails.
