@@ -31,6 +31,10 @@
     X(pst_plan_config, 64)        \
     X(pst_plan_problem, 88)       \
     X(pst_plan_tensor, 40)        \
+    X(pst_policy, 208)            \
+    X(pst_policy_config, 144)     \
+    X(pst_policy_layer, 64)       \
+    X(pst_policy_stage, 112)      \
     X(pst_pool_config, 112)       \
     X(pst_pool_info, 136)         \
     X(pst_restore_options, 48)    \
@@ -65,6 +69,8 @@
     X(pst_graph_info)             \
     X(pst_group_usage)            \
     X(pst_launch_options)         \
+    X(pst_layer_choice)           \
+    X(pst_layer_policy)           \
     X(pst_pass)                   \
     X(pst_pattern)                \
     X(pst_plan_fault)             \

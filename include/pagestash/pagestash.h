@@ -55,6 +55,7 @@
 #include <pagestash/memory_map.h>
 #include <pagestash/schedule.h>
 #include <pagestash/simulate.h>
+#include <pagestash/policy.h>
 #include <pagestash/estimate.h>
 
 /* clang-format on */

@@ -1,6 +1,6 @@
-/* What shall become of what every layer keeps, so that a step fits in memory and waits least: how the
- * scheduler restores (rule, sets, ring, ahead, streams), the page size, how many device and host pages,
- * which share of each layer goes to the host, what is swapped and what is recomputed.
+/* What shall become of what every layer keeps, so that a step fits in memory and waits least: how
+ * the scheduler restores (rule, sets, ring, ahead, streams), the page size, how many device and
+ * host pages, which share of each layer goes to the host, what is swapped and what is recomputed.
  *
  *   pst_policy_config config = PST_POLICY_CONFIG_INIT;
  *   config.simulation = &simulation;   schedules, layers, times, rates (simulate.h)
@@ -11,15 +11,17 @@
  *   static + num_sets * set_bytes + pool(pages, host pages) + swap buffers + reserve <= gpu_bytes
  * and in its host memory
  *   host pages * page_bytes + swapped bytes <= host_bytes
- * where pool() is pst_pool_bytes and static what the plan of dense tensors takes without the layers that
- * leave it. num_sets: with fixed sets num_sources + num_destinations, in use or not; sets of the caller's
- * own exist only while they are used: the most at once between the hooks. The total of a choice is
+ * where pool() is pst_pool_bytes, and static what the plan of dense tensors takes without the
+ * layers that leave it. num_sets: with fixed sets num_sources + num_destinations, in use or not;
+ * sets of the caller's own exist only while they are used: the most at once. The total of a
+ * choice is
  *   total_bytes = num_sets * set_bytes + pool() + host pages * page_bytes
  *                 + static + swap buffers + swapped bytes
- * of the stage where it is most: what leaves for the host counts, so that moving gains nothing by itself.
+ * of the stage where it is most: what leaves for the host counts, so that moving gains nothing by
+ * itself.
  *
- * Order of choices. What fits comes first, always. Exposed time is what the main stream waits for copies
- * and what recomputation takes, of the stage where it is most. Then
+ * Order of choices. What fits comes first, always. Exposed time is what the main stream waits for
+ * copies and what recomputation takes, of the stage where it is most. Then
  *   LEAST_BYTES, the default:
  *     where some choice fits with nothing moved to the host, swapped or recomputed, of those:
  *       1. exposed time at most that of PST_RESTORE_NEXT
@@ -28,15 +30,16 @@
  *   LEAST_EXPOSED:
  *     1. least exposed time  2. fewest bytes over the link  3. least total
  * and last, in both, fewest device pages, then the choice that comes first: rule, ring, sources,
- * destinations, ahead, streams, shares. LEAST_BYTES is the default since whatever this library holds
- * beyond what it has to is taken from batch size or context; it costs no time against what others do.
+ * destinations, ahead, streams, shares. LEAST_BYTES is the default, since whatever this library
+ * holds beyond what it has to is taken from batch size or context; it costs no time against what
+ * others do.
  *
- * Page size: the largest at which pages take at most 0.5 % more than live bytes, over all visits; the
- * least where none does. Shares move in steps of 1 / share_den of a stash's pages.
+ * Page size: the largest at which pages take at most 0.5 % more than live bytes, over all visits;
+ * the least where none does. Shares move in steps of 1 / share_den of a stash's pages.
  *
- * The answer is that of an enumeration where there are few choices, else of a local search from Belady's
- * start (what is needed last leaves first). It is the same always: no clock, no random numbers, one
- * thread. Pure: no device. Threads: any.
+ * The answer is that of an enumeration where there are few choices, else of a local search from
+ * Belady's start (what is needed last leaves first). It is the same always: no clock, no random
+ * numbers, one thread. Pure: no device. Threads: any.
  */
 #ifndef PAGESTASH_POLICY_H
 #define PAGESTASH_POLICY_H
@@ -64,8 +67,8 @@ typedef enum pst_policy_sets {
 #define PST_POLICY_GIVEN_SHARES 32u /* host shares of PAGED layers */
 #define PST_POLICY_GIVEN_ALL 63u
 
-/* What may become of a layer, beside what its simulated layer says. All zero: PAGED with a share that is
- * chosen, or as it is. */
+/* What may become of a layer, beside what its simulated layer says. All zero: PAGED with a share
+ * that is chosen, or as it is. */
 typedef struct pst_policy_layer {
     size_t struct_size;
     uint32_t treatments; /* bits 1 << pst_keep that are allowed; 0: the simulated layer's alone */
@@ -81,14 +84,16 @@ typedef struct pst_policy_layer {
 
 typedef struct pst_policy_config {
     size_t struct_size;
-    /* num_pages: no choice has more; UINT64_MAX: what memory allows. Usages are measured at any page
-     * size: those of another are made of stream_bytes. on_event is not called. */
+    /* num_pages: no choice has more; UINT64_MAX: what memory allows. Usages are measured at any
+     * page size: those of another are made of stream_bytes. on_event is not called. */
     const pst_simulation_config *simulation;
     const pst_policy_layer *const
-        *layers;          /* of each stage, one for each of the simulation's; NULL: all
+        *layers;            /* of each stage, one for each of the simulation's; NULL: all
                                             * zero */
-    uint32_t layer_bytes; /* sizeof(pst_policy_layer), set by _INIT */
-    uint32_t share_den;   /* 0: 8; at most 64 */
+    uint32_t layer_bytes;   /* sizeof(pst_policy_layer), set by _INIT */
+    uint32_t routing_bytes; /* sizeof(pst_simulated_layer), set by _INIT: of routings */
+    uint32_t padding;       /* 0 */
+    uint32_t share_den;     /* 0: 8; at most 64 */
     pst_policy_objective objective;
     pst_policy_sets sets;
     uint32_t given;                 /* PST_POLICY_GIVEN_ bits */
@@ -97,8 +102,8 @@ typedef struct pst_policy_config {
     const uint64_t *static_bytes;   /* of each stage; NULL: none */
     uint64_t reserve_bytes;
     uint64_t set_bytes; /* of one working set: a layer's tensors at capacity */
-    /* Other routings of the same step, as simulation->layers, of which only usages are read; together
-     * with the simulation's own, pages are enough for the quantile of them. */
+    /* Other routings of the same step, as simulation->layers, of which only usages are read;
+     * together with the simulation's own, pages are enough for the quantile of them. */
     const pst_simulated_layer *const *const *routings;
     uint32_t num_routings;
     uint32_t quantile_per_mille; /* 0: 1000, all */
@@ -111,7 +116,7 @@ typedef struct pst_policy_config {
 } pst_policy_config;
 
 #define PST_POLICY_CONFIG_INIT \
-    PST_INIT_2(pst_policy_config, layer_bytes, pst_policy_layer, layer_bytes, pst_policy_layer)
+    PST_INIT_2(pst_policy_config, layer_bytes, pst_policy_layer, routing_bytes, pst_simulated_layer)
 
 /* What becomes of a layer. Frozen. */
 typedef struct pst_layer_choice {
@@ -132,10 +137,9 @@ typedef struct pst_policy_stage {
 } pst_policy_stage;
 
 typedef struct pst_policy {
-    bool fits; /* if not, the rest is the choice that misses least */
-    bool
-        is_optimal; /* no choice is better: enumerated, or nothing is exposed and nothing had to leave */
-    bool is_scarce; /* something is moved, swapped or recomputed, since nothing else fits */
+    bool fits;       /* if not, the rest is the choice that misses least */
+    bool is_optimal; /* no choice is better: all were tried, or nothing is exposed or had to go */
+    bool is_scarce;  /* something is moved, swapped or recomputed, since nothing else fits */
     bool one_ring;
     pst_restore_rule rule;
     uint32_t num_sources, num_destinations, ahead, num_streams;
@@ -158,8 +162,8 @@ typedef struct pst_policy {
 
 PST_BEGIN_DECLS
 
-/* choices_out: of all layers, stage after stage, as the simulation has them. stages_out: num_stages of
- * stage_bytes each, or NULL. "Does not fit" is an answer, not a failure.
+/* choices_out: of all layers, stage after stage, as the simulation has them. stages_out: num_stages
+ * of stage_bytes each, or NULL. "Does not fit" is an answer, not a failure.
  * Fails: INVALID (stage, layer and field), NOMEM. */
 PST_API pst_status pst_policy_solve_sized(const pst_policy_config *config, pst_policy *policy_out,
                                           size_t policy_bytes, pst_layer_choice *choices_out,
