@@ -16,7 +16,8 @@
     X(READER, pst_trace_reader) \
     X(PLAN, pst_plan_file)      \
     X(ARENA, pst_arena)         \
-    X(SCHEDULE, pst_schedule)
+    X(SCHEDULE, pst_schedule)   \
+    X(SCHEDULER, pst_scheduler)
 
 typedef enum psti_kind {
 #define PSTI_KIND_ENUM(kind, type) PSTI_KIND_##kind,

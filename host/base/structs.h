@@ -23,9 +23,12 @@
     X(pst_estimate_params, 88)    \
     X(pst_estimate_traffic, 1544) \
     X(pst_group_config, 40)       \
+    X(pst_layer, 96)              \
+    X(pst_layer_buffers, 24)      \
     X(pst_memory_map, 232)        \
     X(pst_memory_map_config, 144) \
     X(pst_migrate_options, 40)    \
+    X(pst_part, 40)               \
     X(pst_plan, 72)               \
     X(pst_plan_block, 24)         \
     X(pst_plan_config, 64)        \
@@ -41,11 +44,14 @@
     X(pst_row_space, 24)          \
     X(pst_schedule_config, 56)    \
     X(pst_schedule_info, 120)     \
+    X(pst_scheduler_config, 184)  \
+    X(pst_scheduler_stats, 208)   \
     X(pst_simulated_layer, 240)   \
-    X(pst_simulation_config, 200) \
     X(pst_simulation, 272)        \
+    X(pst_simulation_config, 200) \
     X(pst_stage_result, 376)      \
     X(pst_stash_options, 24)      \
+    X(pst_step_options, 16)       \
     X(pst_swap_choice, 80)        \
     X(pst_swap_config, 80)        \
     X(pst_tensor, 48)             \
@@ -88,7 +94,9 @@
     X(pst_times)                  \
     X(pst_trace_pass)             \
     X(pst_trace_request)          \
-    X(pst_trace_tensor)
+    X(pst_trace_tensor)           \
+    X(pst_visit)                  \
+    X(pst_visit_key)
 
 enum {
 #define PSTI_FIRST_BYTES(type, bytes) psti_first_bytes_##type = (bytes),

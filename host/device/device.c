@@ -249,6 +249,16 @@ pst_status pst_event_destroy(pst_device *device, pst_event event)
     DESTROY(PSTI_LIVE_EVENT, event, device->ops->event_destroy(device, event));
 }
 
+pst_status psti_part_event_create(pst_device *device, pst_event *event_out)
+{
+    CREATE(PSTI_LIVE_PART, device->ops->event_create(device, event_out));
+}
+
+pst_status psti_part_event_destroy(pst_device *device, pst_event event)
+{
+    DESTROY(PSTI_LIVE_PART, event, device->ops->event_destroy(device, event));
+}
+
 static pst_status enqueue_event(pst_device *device, pst_event event, pst_stream stream,
                                 bool records, bool external)
 {

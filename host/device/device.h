@@ -111,6 +111,7 @@ typedef struct psti_device_ops {
     X(POOL, "pool", "pools")                                    \
     X(DIRTY, "object of dirty words", "objects of dirty words") \
     X(ARENA, "arena", "arenas")                                 \
+    X(SCHEDULER, "scheduler", "schedulers")                     \
     X(STREAM, "stream", "streams")                              \
     X(EVENT, "event", "events")                                 \
     X(GRAPH, "graph", "graphs")                                 \
@@ -154,6 +155,8 @@ pst_status psti_part_alloc_pinned(pst_device *device, size_t bytes, void **addre
 pst_status psti_part_free_pinned(pst_device *device, void *address); /* NULL is allowed */
 pst_status psti_part_stream_create(pst_device *device, pst_stream *stream_out);
 pst_status psti_part_stream_destroy(pst_device *device, pst_stream stream); /* NULL is allowed */
+pst_status psti_part_event_create(pst_device *device, pst_event *event_out);
+pst_status psti_part_event_destroy(pst_device *device, pst_event event); /* NULL is allowed */
 
 /* ---- fork.c ---- */
 

@@ -53,7 +53,9 @@
 #include <pagestash/arena.h>
 #include <pagestash/swap.h>
 #include <pagestash/memory_map.h>
+#include <pagestash/keep.h>
 #include <pagestash/schedule.h>
+#include <pagestash/scheduler.h>
 #include <pagestash/simulate.h>
 #include <pagestash/policy.h>
 #include <pagestash/estimate.h>

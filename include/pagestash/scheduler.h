@@ -37,8 +37,10 @@
  * once (pst_scheduler_layer_capture_begin) and launched between the hooks.
  *
  * Without a schedule the first training step is recorded: everything is stashed, and restored in
- * backward_begin; from its step_end on the recorded order is the schedule. Where a generator makes the
- * same list, other numbers of micro-batches need no recording.
+ * backward_begin; from its step_end on the recorded order is the schedule. Where a kind of the
+ * library's makes the same list, other numbers of micro-batches need no recording; which one it is can
+ * be said for sure only by who knows the pipeline (num_stages, stage), else 1F1B is recognised, and
+ * only where a forward follows a backward.
  *
  * Errors. A hook that is not the schedule's next is PST_E_ORDER, enqueues nothing, and breaks the step, as
  * CUDA and INVALID do: all hooks then answer ORDER until pst_scheduler_abort. What only the device
@@ -64,29 +66,24 @@ typedef struct pst_scheduler pst_scheduler;
 #define PST_USE_BACKWARD 1u
 #define PST_USE_WEIGHT 2u
 
-/* Tensors of a PAGED layer that are stashed together, into a ticket of their own. */
+/* Tensors of a PAGED layer that are stashed together, into a ticket of their own. Zero it first. */
 typedef struct pst_part {
-    size_t struct_size;
     const pst_group *group; /* only its description is needed while the part is in use */
-    const pst_buffers *const
-        *sources; /* num_sources of them; copied, with the arrays they point to.
-                                        * NULL: the caller's own */
-    const pst_buffers *const *destinations; /* num_destinations; may be the sources' */
+    /* num_sources of them, copied with the arrays they point to; NULL: the caller's own, and then of
+     * all parts of all layers */
+    const pst_buffers *const *sources;
+    const pst_buffers *const *destinations; /* num_destinations, of other memory */
     pst_dirty *const *dirty; /* num_destinations; NULL: none (pst_restore_options.dirty) */
     uint32_t uses;           /* 0: both */
     uint32_t padding;        /* 0 */
 } pst_part;
 
-#define PST_PART_INIT PST_INIT(pst_part)
-
+/* Zero it first. */
 typedef struct pst_layer {
-    size_t struct_size;
     uint32_t chunk, layer; /* layer 0.. within the chunk; every one exactly once */
     pst_keep keep;
     uint32_t num_parts; /* PAGED: 1 to PST_MAX_PARTS */
     const pst_part *parts;
-    uint32_t part_bytes; /* sizeof(pst_part), set by _INIT */
-    uint32_t padding;    /* 0 */
     /* SWAPPED, MEMO's rounding buffers: the first whole_bytes of a buffer go whole, behind them lie
      * num_tokens rows of token_bytes each, of which policy.swap_tokens go. */
     void *buffers[2];
@@ -123,15 +120,20 @@ typedef struct pst_scheduler_config {
     const pst_schedule *schedule; /* copied; NULL: record the first step */
     const pst_layer *layers;
     uint32_t num_layers;
-    uint32_t layer_bytes;                   /* sizeof(pst_layer), set by _INIT */
+    uint32_t layer_bytes; /* sizeof(pst_layer), set by _INIT */
+    uint32_t part_bytes;  /* sizeof(pst_part), set by _INIT */
+    /* While recording: the pipeline that the order is one of, so that it is recognised and serves
+     * other numbers of micro-batches; num_stages 0: unknown, see above */
+    uint32_t num_stages, stage;
     uint32_t num_sources, num_destinations; /* 1 to PST_MAX_SETS; 0: 2, of one ring none */
-    bool one_ring;      /* sources and destinations are the same num_sources sets: restores go into
-                         * sources, num_destinations is 0 and parts name no destinations. ITERATION,
-                         * schedules without pairs */
+    bool
+        one_ring; /* sources and destinations are the same num_sources sets: restores go into sources,
+                    * num_destinations is 0 and parts name no destinations. ITERATION, schedules without
+                    * pairs */
     bool keeps_nothing; /* for comparison: every visit is stashed */
     bool measures;      /* timed events around the waits: exposed times in the statistics; not in
                          * captured steps */
-    uint8_t padding[1]; /* 0 */
+    uint8_t padding;    /* 0 */
     uint32_t ahead; /* restores that may be issued and not begun; 0: num_destinations, of one ring
                          * all its sets */
     pst_restore_rule rule;
@@ -148,7 +150,7 @@ typedef struct pst_scheduler_config {
 } pst_scheduler_config;
 
 #define PST_SCHEDULER_CONFIG_INIT \
-    PST_INIT_2(pst_scheduler_config, layer_bytes, pst_layer, layer_bytes, pst_layer)
+    PST_INIT_2(pst_scheduler_config, layer_bytes, pst_layer, part_bytes, pst_part)
 
 /* What the caller has to know for this visit. */
 typedef struct pst_visit {
@@ -156,8 +158,11 @@ typedef struct pst_visit {
     uint32_t set;       /* fixed sets: to write (forward) or read (backward); else UINT32_MAX */
     bool in_place;      /* forward: the source stays as it is until the visit's backward; backward:
                            * read the forward's source, not a destination */
-    bool is_live;       /* false in forward-only steps: nothing is kept */
-    uint8_t padding[2]; /* 0 */
+    bool is_live;       /* false in forward-only steps, and where a layer is computed again: nothing
+                           * is kept */
+    bool is_held;       /* an input backward: its destination stays for the weight pass; a weight
+                           * pass: it reads that one */
+    uint8_t padding;    /* 0 */
     uint32_t num_freed; /* caller's own: sources that are no longer needed once the hook's stream
                            * has come here */
     uint64_t first_token; /* recompute tokens [first_token, num_tokens) before the backward;
@@ -276,8 +281,14 @@ PST_API pst_status pst_scheduler_layer_capture_end(pst_scheduler *scheduler, pst
 PST_API pst_status pst_scheduler_set_schedule(pst_scheduler *scheduler,
                                               const pst_schedule *schedule);
 /* The recorded or recognised schedule; passes is NULL. Fails: AGAIN (none yet). */
-PST_API pst_status pst_scheduler_get_schedule(const pst_scheduler *scheduler,
-                                              pst_schedule_config *config_out);
+PST_API pst_status pst_scheduler_get_schedule_sized(const pst_scheduler *scheduler,
+                                                    pst_schedule_config *config_out,
+                                                    size_t config_bytes);
+static inline pst_status pst_scheduler_get_schedule(const pst_scheduler *scheduler,
+                                                    pst_schedule_config *config_out)
+{
+    return pst_scheduler_get_schedule_sized(scheduler, config_out, sizeof(pst_schedule_config));
+}
 /* Figures up to now. Threads: any. */
 PST_API pst_status pst_scheduler_get_stats_sized(pst_scheduler *scheduler,
                                                  pst_scheduler_stats *stats_out,
