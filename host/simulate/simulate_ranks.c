@@ -133,14 +133,21 @@ static const psti_sim_rank *awaited(const psti_sim_rank *rank)
     return &rank->all->ranks[source_of(rank, pass).stage];
 }
 
+/* Whether there is no pass that it waits for. */
+static bool waits_for_nothing(const psti_sim_rank *rank)
+{
+    const pst_pass *pass = &rank->schedule->passes[stuck_pass(rank)];
+    return !end_of(awaited(rank), source_of(rank, pass).chunk, pass);
+}
+
 void psti_sim_name_deadlock(const psti_sim *self, char *text, size_t bytes)
 {
     const psti_sim_rank *rank = self->ranks;
     char own[PSTI_PASS_TEXT_BYTES], other[PSTI_PASS_TEXT_BYTES];
     while (is_done(rank))
         rank++;
-    /* along those who wait, as far as a ring or a rank that is through */
-    for (uint32_t i = 0; i < self->config.num_stages && !is_done(awaited(rank)); i++)
+    /* along those who wait, into a ring or to one whose wait has no end */
+    for (uint32_t i = 0; i < self->config.num_stages && !waits_for_nothing(rank); i++)
         rank = awaited(rank);
     const uint64_t n = stuck_pass(rank);
     const pst_pass *pass = &rank->schedule->passes[n];
@@ -154,7 +161,7 @@ void psti_sim_name_deadlock(const psti_sim *self, char *text, size_t bytes)
         return;
     text += length;
     bytes -= (size_t)length;
-    if (!end_of(next, from.chunk, pass)) {
+    if (waits_for_nothing(rank)) {
         snprintf(text, bytes, "which has no such pass");
         return;
     }
