@@ -83,7 +83,7 @@ typedef struct pst_schedule_config {
  * then. */
 typedef struct pst_schedule_info {
     uint64_t num_passes;
-    uint32_t peak;    /* most (chunk, micro-batch) that live at once, in a pair those of both passes;
+    uint32_t peak; /* most (chunk, micro-batch) that live at once, in a pair those of both passes;
                        * 0: none has a backward */
     uint32_t peak_at; /* the first pass, from 0, after which so many live */
     bool is_fifo;     /* in each chunk what began to live first ends first */
