@@ -202,18 +202,17 @@ static pst_status take_layers(const psti_sim *self, psti_sim_rank *rank, shape *
 static pst_status compile(const psti_sim *self, psti_sim_rank *rank, const shape *from)
 {
     const pst_simulation_config *config = &self->config;
-    const psti_program_config wanted = {
-        .schedule = rank->schedule,
-        .num_layers = from->num_layers,
-        .layers = from->layers,
-        .num_sources = config->num_sources + (config->one_ring ? config->num_destinations : 0),
-        .num_destinations = config->one_ring ? 0 : config->num_destinations,
-        .ahead = config->ahead,
-        .num_streams = config->num_streams,
-        .one_ring = config->one_ring,
-        .keeps_nothing = config->keeps_nothing,
-        .by_slot = config->by_slot,
-        .rule = config->rule};
+    const psti_program_config wanted = {.schedule = rank->schedule,
+                                        .num_layers = from->num_layers,
+                                        .layers = from->layers,
+                                        .num_sources = config->num_sources,
+                                        .num_destinations = config->num_destinations,
+                                        .ahead = config->ahead,
+                                        .num_streams = config->num_streams,
+                                        .one_ring = config->one_ring,
+                                        .keeps_nothing = config->keeps_nothing,
+                                        .by_slot = config->by_slot,
+                                        .rule = config->rule};
     return psti_program_make(&wanted, &rank->program);
 }
 
@@ -261,14 +260,13 @@ static pst_status open_rank(const psti_sim *self, psti_sim_rank *rank)
 
 static pst_status check_sets(const pst_simulation_config *config)
 {
-    const uint32_t sets = config->one_ring ? config->num_sources + config->num_destinations : 0;
     PSTI_CHECK(config->num_sources <= PST_MAX_SETS, PST_E_INVALID, "num_sources %u: at most %u",
                config->num_sources, PST_MAX_SETS);
     PSTI_CHECK(config->num_destinations <= PST_MAX_SETS, PST_E_INVALID,
                "num_destinations %u: at most %u", config->num_destinations, PST_MAX_SETS);
-    PSTI_CHECK(sets <= PST_MAX_SETS, PST_E_INVALID,
-               "one_ring of num_sources %u and num_destinations %u: at most %u together",
-               config->num_sources, config->num_destinations, PST_MAX_SETS);
+    PSTI_CHECK(!config->one_ring || config->num_destinations == 0, PST_E_INVALID,
+               "num_destinations %u with one_ring: restores go into the %u sources",
+               config->num_destinations, config->num_sources);
     PSTI_CHECK(config->num_streams == 1 || config->num_streams == 2 || config->num_streams == 4,
                PST_E_INVALID, "num_streams %u: allowed are 1, 2, 4", config->num_streams);
     PSTI_CHECK(config->rule == PST_RESTORE_ASAP || config->rule == PST_RESTORE_NEXT, PST_E_INVALID,
@@ -303,7 +301,7 @@ static void resolve(pst_simulation_config *config)
 {
     if (config->num_sources == 0)
         config->num_sources = 2;
-    if (config->num_destinations == 0)
+    if (config->num_destinations == 0 && !config->one_ring)
         config->num_destinations = 2;
     if (config->num_streams == 0)
         config->num_streams = 1;

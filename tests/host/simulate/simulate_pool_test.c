@@ -86,6 +86,7 @@ static void random_sets(sim_scene *scene, uint64_t *seed)
     config->by_slot = random_below(seed, 4) == 0;
     config->one_ring =
         !config->by_slot && !has_pairs(scene->shape.kind) && random_below(seed, 4) == 0;
+    config->num_destinations = config->one_ring ? 0 : config->num_destinations;
     config->mode =
         config->num_streams > 1 || random_below(seed, 2) ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
     config->in_call_order = true;
@@ -151,18 +152,17 @@ static void compile(machine *self)
     }
     for (uint32_t c = 0; c < scene->shape.v; c++)
         self->chunk_layers[c] = scene->shape.num_layers;
-    self->wanted = (psti_program_config){
-        .schedule = scene->schedules[0],
-        .num_layers = self->chunk_layers,
-        .layers = self->program_layers,
-        .num_sources = config->num_sources + (config->one_ring ? config->num_destinations : 0),
-        .num_destinations = config->one_ring ? 0 : config->num_destinations,
-        .ahead = config->ahead,
-        .num_streams = config->num_streams,
-        .one_ring = config->one_ring,
-        .keeps_nothing = config->keeps_nothing,
-        .by_slot = config->by_slot,
-        .rule = config->rule};
+    self->wanted = (psti_program_config){.schedule = scene->schedules[0],
+                                         .num_layers = self->chunk_layers,
+                                         .layers = self->program_layers,
+                                         .num_sources = config->num_sources,
+                                         .num_destinations = config->num_destinations,
+                                         .ahead = config->ahead,
+                                         .num_streams = config->num_streams,
+                                         .one_ring = config->one_ring,
+                                         .keeps_nothing = config->keeps_nothing,
+                                         .by_slot = config->by_slot,
+                                         .rule = config->rule};
     CHECK_OK(psti_program_make(&self->wanted, &self->program));
 }
 

@@ -32,7 +32,7 @@ static void reopen(void)
     X(layer_bytes, scene.config.layer_bytes = 8, "layer_bytes 8: pst_simulated_layer has")        \
     X(sources, scene.config.num_sources = 9, "num_sources 9: at most 8")                          \
     X(destinations, scene.config.num_destinations = 9, "num_destinations 9: at most 8")           \
-    X(ring, ring_of(5, 4), "one_ring of num_sources 5 and num_destinations 4: at most 8")         \
+    X(ring, ring_of(5, 4), "num_destinations 4 with one_ring: restores go into the 5 sources")    \
     X(streams, scene.config.num_streams = 3, "num_streams 3: allowed are 1, 2, 4")                \
     X(ordered, scene.config.num_streams = 2, "num_streams 2 with mode ORDERED")                   \
     X(rule, scene.config.rule = 7, "rule 7: allowed are 0 and 1")                                 \
