@@ -5,7 +5,7 @@
 #include "host/base/structs.h"
 #include "host/policy/policy.h"
 
-enum { MAX_FINALISTS = 4 };
+enum { MAX_FINALISTS = 4, MAX_ROUNDS = 3 };
 
 /* A form with the picks of all stages, and what they cost. */
 typedef struct candidate {
@@ -113,8 +113,13 @@ static bool is_better_unmoved(const solver *self, const psti_cost *a, const psti
 
 static pst_status try_unmoved(solver *self, const psti_form *form)
 {
+    const psti_cost *best = &self->best.evaluation.cost;
+    if (self->best.is_there && best->exposed_ns <= self->next_exposed_ns) {
+        self->problem.most_total_bytes = best->total_bytes;
+        self->problem.most_exposed_ns = self->next_exposed_ns;
+    }
     PSTI_TRY(psti_policy_evaluate(&self->problem, form, &self->now));
-    if (fits(&self->now.cost) &&
+    if (!self->now.is_cut && fits(&self->now.cost) &&
         (!self->best.is_there ||
          is_better_unmoved(self, &self->now.cost, &self->best.evaluation.cost)))
         set_candidate(self, &self->best, form);
@@ -156,7 +161,9 @@ static pst_status solve_unmoved(solver *self)
     for (uint32_t f = 0; may_stay(self) && f < self->num_forms; f++)
         PSTI_TRY(try_unmoved(self, &self->forms[f]));
     self->all_tried = true;
-    return refine_unmoved(self);
+    PSTI_TRY(refine_unmoved(self));
+    self->problem.most_total_bytes = self->problem.most_exposed_ns = UINT64_MAX;
+    return PST_OK;
 }
 
 /* ---- something moved ---- */
@@ -246,17 +253,14 @@ static bool stages_are_apart(const solver *self)
     return self->problem.num_stages == 1 || self->problem.simulation.alone;
 }
 
-static pst_status solve_moved(solver *self)
+static pst_status search_forms(solver *self, bool tries_all)
 {
-    psti_problem *problem = &self->problem;
-    const bool tries_all = count_combinations(self) <= problem->max_combinations;
-    self->best.is_there = false;
-    self->all_tried = tries_all && stages_are_apart(self);
-    problem->end_evaluations = psti_plus(problem->evaluations, problem->max_evaluations);
     for (uint32_t f = 0; tries_all && f < self->num_forms; f++)
         PSTI_TRY(search_form(self, &self->forms[f], 1));
     if (tries_all)
         return refine_moved(self);
+    for (uint32_t i = 0; i < MAX_FINALISTS; i++)
+        self->finalists[i].is_there = false;
     for (uint32_t f = 0; f < self->num_forms; f++)
         PSTI_TRY(start_form(self, &self->forms[f]));
     for (uint32_t i = 0; i < MAX_FINALISTS && self->finalists[i].is_there; i++) {
@@ -264,6 +268,28 @@ static pst_status solve_moved(solver *self)
         PSTI_TRY(search_form(self, &self->finalists[i].form, MAX_FINALISTS - i));
     }
     return refine_moved(self);
+}
+
+/* Shares are searched with the routing that decides. Where the others want more pages than it and
+ * memory has, so many are left free and the search begins anew. */
+static pst_status solve_moved(solver *self)
+{
+    psti_problem *problem = &self->problem;
+    const bool tries_all = count_combinations(self) <= problem->max_combinations;
+    const uint64_t evaluations = problem->max_evaluations;
+    self->best.is_there = false;
+    for (int i = 0; i < MAX_ROUNDS; i++) {
+        self->all_tried = tries_all && stages_are_apart(self) && problem->num_routings == 1;
+        problem->end_evaluations = psti_plus(problem->evaluations, evaluations);
+        problem->max_evaluations = problem->end_evaluations;
+        PSTI_TRY(search_forms(self, tries_all));
+        const psti_cost *cost = &self->best.evaluation.cost;
+        if (fits(cost) || problem->num_routings == 1)
+            return PST_OK;
+        for (int tier = 0; tier < 2; tier++)
+            problem->margin_pages[tier] += psti_div_up(cost->missing[tier], problem->page_bytes);
+    }
+    return PST_OK;
 }
 
 /* ---- the answer ---- */

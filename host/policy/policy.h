@@ -38,7 +38,7 @@ typedef struct psti_place {
     uint64_t lifetime_ns; /* shortest from forward's end to backward's begin, without copies */
 } psti_place;
 
-/* Index 0 of usages and layers is the simulation's own routing. */
+/* Index 0 of layers is the routing that decides: at the quantile by all its pages. */
 typedef struct psti_stage {
     uint32_t index, num_layers;
     const pst_schedule *schedule;
@@ -67,12 +67,16 @@ typedef struct psti_problem {
     pst_policy_config config;
     pst_simulation_config simulation;
     uint32_t num_stages, num_routings; /* the simulation's own counts, too */
+    uint32_t *routings;                /* [num_routings] in the order in which stages have them */
     psti_stage *stages;
     uint64_t page_bytes;
     uint32_t share_den, most_sets;
     bool has_pairs, has_split, may_swap;
     uint64_t evaluations, max_combinations;
     uint64_t max_evaluations; /* at which the search in hand ends */
+    /* Beyond these an evaluation of all routings may end early. */
+    uint64_t most_total_bytes, most_exposed_ns;
+    uint64_t margin_pages[2]; /* of what one stage by itself needs: other routings want them */
     uint64_t end_evaluations; /* at which all searches end */
     /* Memory of the evaluation: for each stage and routing. */
     pst_simulated_layer *scratch;               /* [most layers of all stages together] */
@@ -93,6 +97,7 @@ typedef struct psti_cost {
 typedef struct psti_evaluation {
     psti_cost cost;
     uint64_t makespan_ns, num_sets;
+    bool is_cut;              /* ended early: it is beyond the problem's limits */
     pst_policy_stage *stages; /* [num_stages], the caller's */
 } psti_evaluation;
 

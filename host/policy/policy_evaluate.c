@@ -216,6 +216,27 @@ static pst_status simulate_routing(psti_problem *problem, const psti_form *form,
     return PST_OK;
 }
 
+/* Whether this routing alone puts the choice beyond the limits. */
+static bool is_beyond(const psti_problem *problem, const psti_form *form, uint32_t routing)
+{
+    const uint64_t share = problem->config.quantile_per_mille;
+    const bool is_fixed = problem->config.sets == PST_POLICY_SETS_FIXED;
+    const uint64_t num_sets = is_fixed ? (uint64_t)form->num_sources + form->num_destinations : 0;
+    const uint64_t sets = psti_times(num_sets, problem->config.set_bytes);
+    if (share != 0 && share != 1000)
+        return false;
+    for (uint32_t s = 0; s < problem->num_stages; s++) {
+        const uint64_t pages = *sample_of(problem, PSTI_SAMPLE_PAGES, s, routing);
+        const uint64_t total =
+            PSTI_SUM(pages * problem->page_bytes, holds_pages(&problem->stages[s]) ? sets : 0,
+                     problem->stages[s].static_bytes);
+        if (total > problem->most_total_bytes ||
+            *sample_of(problem, PSTI_SAMPLE_EXPOSED, s, routing) > problem->most_exposed_ns)
+            return true;
+    }
+    return false;
+}
+
 static uint64_t larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -248,8 +269,13 @@ pst_status psti_policy_evaluate(psti_problem *problem, const psti_form *form,
     evaluation->makespan_ns = evaluation->num_sets = 0;
     for (uint32_t s = 0; s < problem->num_stages; s++)
         evaluation->stages[s] = (pst_policy_stage){0};
-    for (uint32_t r = 0; r < problem->num_routings; r++)
+    evaluation->is_cut = false;
+    for (uint32_t r = 0; r < problem->num_routings; r++) {
         PSTI_TRY(simulate_routing(problem, form, r, evaluation));
+        evaluation->is_cut = is_beyond(problem, form, r);
+        if (evaluation->is_cut)
+            return PST_OK;
+    }
     for (uint32_t s = 0; s < problem->num_stages; s++) {
         pst_policy_stage *sum = &evaluation->stages[s];
         sum->num_pages[0] = quantile(problem, PSTI_SAMPLE_PAGES, s);
@@ -283,7 +309,9 @@ pst_status psti_policy_evaluate_stage(psti_problem *problem, const psti_form *fo
     uint64_t num_sets = 0;
     PSTI_TRY(count_sets(problem, form, stage, &num_sets));
     pst_policy_stage sum = {
-        .num_pages = {device_pages_of(result), result->high_water[1]},
+        .num_pages = {psti_plus(device_pages_of(result), problem->margin_pages[0]),
+                      psti_plus(result->high_water[1],
+                                result->high_water[1] ? problem->margin_pages[1] : 0)},
         .exposed_ns = exposed_of(result),
         .swapped_bytes = result->swapped_host_bytes,
         .link_bytes = {result->link_bytes[0], result->link_bytes[1]},

@@ -1,5 +1,6 @@
 /* What is asked, checked and laid out: stages, layers at one page size, what may become of each. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "host/base/arith.h"
@@ -164,6 +165,56 @@ static void choose_page_bytes(psti_problem *problem)
     }
 }
 
+/* ---- routings ---- */
+
+typedef struct routing_size {
+    uint64_t pages;
+    uint32_t routing;
+} routing_size;
+
+static int by_pages(const void *a, const void *b)
+{
+    const routing_size *x = a, *y = b;
+    if (x->pages != y->pages)
+        return x->pages < y->pages ? 1 : -1;
+    return (x->routing > y->routing) - (x->routing < y->routing);
+}
+
+static uint64_t pages_of_routing(const psti_problem *problem, uint32_t routing)
+{
+    uint64_t pages = 0;
+    for (uint32_t s = 0; s < problem->num_stages; s++)
+        for (uint32_t i = 0; i < problem->simulation.num_layers[s]; i++) {
+            const pst_simulated_layer *layer = layer_of(problem, routing, s, i);
+            const uint32_t parts = layer->num_parts ? layer->num_parts : 1;
+            for (uint32_t u = 0; layer->usages && u < parts * layer->num_usages; u++)
+                pages = psti_plus(pages, pages_of(&layer->usages[u], problem->page_bytes));
+        }
+    return pages;
+}
+
+/* The one at the quantile, then the others by falling pages, so that what is beyond a limit shows
+ * early. */
+static pst_status order_routings(psti_problem *problem)
+{
+    const uint32_t num = problem->num_routings;
+    routing_size *sizes = psti_problem_take(problem, num, sizeof(*sizes));
+    problem->routings = psti_problem_take(problem, num, sizeof(*problem->routings));
+    PSTI_CHECK(sizes && problem->routings, PST_E_NOMEM, "no memory for %u routings", num);
+    for (uint32_t r = 0; r < num; r++)
+        sizes[r] = (routing_size){.pages = pages_of_routing(problem, r), .routing = r};
+    qsort(sizes, num, sizeof(*sizes), by_pages);
+    const uint64_t share =
+        problem->config.quantile_per_mille ? problem->config.quantile_per_mille : 1000;
+    const uint64_t within = psti_div_up(share * num, 1000);
+    const uint32_t first = num - (uint32_t)(within ? within : 1);
+    problem->routings[0] = sizes[first].routing;
+    for (uint32_t r = 0, at = 1; r < num; r++)
+        if (r != first)
+            problem->routings[at++] = sizes[r].routing;
+    return PST_OK;
+}
+
 /* ---- what may become of a layer ---- */
 
 static void add_option(psti_place *place, psti_option *options, pst_keep keep, uint32_t share,
@@ -306,7 +357,7 @@ static pst_status make_stage(psti_problem *problem, uint32_t s)
             psti_problem_take(problem, stage->num_layers, sizeof(*copies));
         PSTI_CHECK(copies, PST_E_NOMEM, "no memory for %u layers", stage->num_layers);
         for (uint32_t i = 0; i < stage->num_layers; i++)
-            PSTI_TRY(copy_layer(problem, r, s, i, &copies[i]));
+            PSTI_TRY(copy_layer(problem, problem->routings[r], s, i, &copies[i]));
         stage->layers[r] = copies;
     }
     for (uint64_t p = 0; p < stage->schedule->num_passes; p++)
@@ -372,6 +423,8 @@ pst_status psti_problem_make(const pst_policy_config *config, psti_problem *prob
     choose_page_bytes(problem);
     problem->simulation.page_bytes = problem->page_bytes;
     problem->simulation.on_event = NULL;
+    problem->most_total_bytes = problem->most_exposed_ns = UINT64_MAX;
+    PSTI_TRY(order_routings(problem));
     problem->stages = psti_problem_take(problem, problem->num_stages, sizeof(psti_stage));
     PSTI_CHECK(problem->stages, PST_E_NOMEM, "no memory for %u stages", problem->num_stages);
     uint64_t visits = 0;
