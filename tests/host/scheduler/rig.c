@@ -129,7 +129,7 @@ static void open_memory(rig *self)
     for (uint32_t s = 0; s < RIG_STREAMS; s++)
         self->free_cells[s] = calloc(self->num_cells + 1, sizeof(uint32_t));
     for (uint32_t i = 0; i < visits * config->num_parts; i++)
-        self->cell_of[i] = (rig_cell){RIG_NONE, RIG_NONE};
+        self->cell_of[i] = (rig_cell){RIG_NONE, {RIG_NONE, RIG_NONE}};
     for (uint32_t i = 0; i < self->num_cells; i++)
         self->free_cells[0][self->num_free[0]++] = i;
     rig_set_counts(self, 0);
@@ -189,9 +189,11 @@ static pst_status destination(void *user, const pst_visit_key *key, uint32_t par
     const bool is_due = due && memcmp(due, key, sizeof(*key)) == 0;
     if (!is_due && draw(self, 100) < self->config.defers)
         return PST_E_DEVICE_NOMEM;
-    if (mine->destination == RIG_NONE)
-        mine->destination = take_cell(self, index);
-    self->asked_base = cell_bytes(self, mine->destination);
+    uint32_t *into = &mine->destinations[key->kind == PST_PASS_BACKWARD_WEIGHT ? 1 : 0];
+    if (*into != RIG_NONE)
+        return PST_E_INVALID; /* asked twice */
+    *into = take_cell(self, index);
+    self->asked_base = cell_bytes(self, *into);
     destination_out->bases = &self->asked_base;
     return PST_OK;
 }
@@ -449,7 +451,9 @@ static pst_status read_part(rig *self, const pst_visit_key *key, uint32_t part,
     void *base = NULL;
     if (self->config.own) {
         const rig_cell *mine = cell(self, key, part);
-        base = cell_bytes(self, visit->in_place ? mine->source : mine->destination);
+        const bool is_weight = key->kind == PST_PASS_BACKWARD_WEIGHT && !visit->is_held;
+        base = cell_bytes(self,
+                          visit->in_place ? mine->source : mine->destinations[is_weight ? 1 : 0]);
     } else {
         base = (is_source ? self->sources : self->destinations)[part][visit->set].bytes;
     }
@@ -496,7 +500,10 @@ static pst_status backward(rig *self, const pst_visit_key *key, uint32_t s)
                                    key->micro_batch, stream));
     for (uint32_t p = 0; p < parts && self->config.own && !holds; p++) {
         rig_cell *mine = cell(self, key, p);
-        TRY(give_cell(self, &mine->destination, s));
+        if (key->kind != PST_PASS_BACKWARD_WEIGHT || said.is_held)
+            TRY(give_cell(self, &mine->destinations[0], s));
+        if (key->kind == PST_PASS_BACKWARD_WEIGHT)
+            TRY(give_cell(self, &mine->destinations[1], s));
         if (said.in_place)
             TRY(give_cell(self, &mine->source, s));
     }
@@ -528,6 +535,8 @@ pst_status rig_passes(rig *self, uint64_t from, uint64_t to)
             all[k] = self->config.num_layers[pass[k].chunk];
         while (done[0] < all[0] || done[1] < all[1]) {
             uint32_t k = lanes == 2 ? draw(self, 2) : 0;
+            if (lanes == 2 && self->scheduler->recording) /* a pair must be seen as one */
+                k = done[0] > done[1];
             if (done[k] == all[k])
                 k = 1 - k;
             TRY(rig_visit(self, &pass[k], layer_at(self, &pass[k], done[k]),

@@ -58,7 +58,7 @@ typedef struct rig_memory {
 
 /* The caller's own memory of one visit's part. */
 typedef struct rig_cell {
-    uint32_t source, destination; /* index, or RIG_NONE */
+    uint32_t source, destinations[2]; /* index, or RIG_NONE; [1] of weight passes */
 } rig_cell;
 #define RIG_NONE UINT32_MAX
 
