@@ -23,7 +23,7 @@
 #include "host/program/program.h"
 #include "host/stash/stash.h"
 
-enum { PSTI_MAX_SIDES = 4, PSTI_MAX_COMPILED = 8, PSTI_MAX_LANES = 2 };
+enum { PSTI_MAX_SIDES = 4, PSTI_MAX_COMPILED = 8, PSTI_MAX_LANES = 2, PSTI_NUM_PASS_KINDS = 4 };
 
 typedef enum psti_scheduler_state {
     PSTI_SCHEDULER_IDLE = 0,
@@ -66,12 +66,11 @@ typedef struct psti_seat {
     /* the caller's own form: bits of parts whose restore waits for backward_begin; [1] of weight
      * passes */
     uint8_t deferred[2];
-    uint8_t graphs; /* LAYERS: bits 1 << pst_pass_kind of what was captured, BACKWARD_INPUT as
-                     * BACKWARD */
-    /* LAYERS, of the current program: sets of forward, backward and weight pass */
-    uint8_t sets[3];
+    uint8_t graphs; /* LAYERS: bits 1 << pst_pass_kind of what was captured */
+    /* LAYERS, of the current program, by pst_pass_kind */
+    uint8_t sets[PSTI_NUM_PASS_KINDS];
     bool in_place;
-    struct psti_layer_memory *own; /* LAYERS, the caller's own form: [3] as sets; NULL: none yet */
+    struct psti_layer_memory *own; /* the same, the caller's own form; NULL: nothing captured yet */
 } psti_seat;
 
 /* Addresses of a captured layer. */

@@ -145,25 +145,22 @@ static pst_status evaluate(const pst_scheduler *self, const pst_visit_key *key,
 
 /* ---- begin ---- */
 
+/* What the graph of a pass has inside. */
+static const uint16_t graph_kinds[PSTI_NUM_PASS_KINDS] = {
+    1u << PSTI_EVENT_FREE | 1u << PSTI_EVENT_PRODUCED,
+    1u << PSTI_EVENT_RESTORED | 1u << PSTI_EVENT_CONSUMED,
+    1u << PSTI_EVENT_RESTORED | 1u << PSTI_EVENT_CONSUMED,
+    1u << PSTI_EVENT_RESTORED_W | 1u << PSTI_EVENT_CONSUMED_W,
+};
+
 static void fill_hook(const pst_scheduler *self, const pst_visit_key *key, pst_stream stream,
                       uint32_t visit, bool is_begin, psti_hook *hook)
 {
-    static const uint16_t forward_kinds = 1u << PSTI_EVENT_FREE | 1u << PSTI_EVENT_PRODUCED;
-    static const uint16_t backward_kinds = 1u << PSTI_EVENT_RESTORED | 1u << PSTI_EVENT_CONSUMED;
-    static const uint16_t weight_kinds = 1u << PSTI_EVENT_RESTORED_W | 1u << PSTI_EVENT_CONSUMED_W;
     const uint32_t seat = self->now.program->visits[visit].seat;
-    const uint8_t graphs = self->seats[seat].graphs;
     *hook = (psti_hook){
         .key = *key, .stream = stream, .visit = visit, .is_begin = is_begin, .seat = seat};
-    if (!graphs)
-        return;
-    if (key->kind == PST_PASS_FORWARD && graphs >> PST_PASS_FORWARD & 1)
-        hook->graph_kinds = forward_kinds;
-    else if (key->kind == PST_PASS_BACKWARD_WEIGHT && graphs >> PST_PASS_BACKWARD_WEIGHT & 1)
-        hook->graph_kinds = weight_kinds;
-    else if (key->kind != PST_PASS_FORWARD && key->kind != PST_PASS_BACKWARD_WEIGHT &&
-             graphs >> PST_PASS_BACKWARD & 1)
-        hook->graph_kinds = backward_kinds;
+    if (self->seats[seat].graphs >> key->kind & 1)
+        hook->graph_kinds = graph_kinds[key->kind];
 }
 
 static void count_visit(pst_scheduler *self, const psti_visit *visit)

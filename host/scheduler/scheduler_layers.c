@@ -7,7 +7,7 @@
 typedef struct place {
     psti_seat *seat;
     uint32_t number; /* of the seat */
-    uint32_t which;  /* 0 forward, 1 backward, 2 weight pass */
+    pst_pass_kind kind;
     psti_event_kind wait, record;
 } place;
 
@@ -27,13 +27,13 @@ static pst_status find_place(pst_scheduler *self, pst_pass_kind kind, uint32_t c
                layer, slot);
     place_out->number = self->first_seat[chunk] + layer * self->num_slots[chunk] + slot;
     place_out->seat = &self->seats[place_out->number];
-    place_out->which = kind == PST_PASS_FORWARD ? 0 : kind == PST_PASS_BACKWARD_WEIGHT ? 2 : 1;
     static const psti_event_kind waits[] = {PSTI_EVENT_FREE, PSTI_EVENT_RESTORED,
-                                            PSTI_EVENT_RESTORED_W};
+                                            PSTI_EVENT_RESTORED, PSTI_EVENT_RESTORED_W};
     static const psti_event_kind records[] = {PSTI_EVENT_PRODUCED, PSTI_EVENT_CONSUMED,
-                                              PSTI_EVENT_CONSUMED_W};
-    place_out->wait = waits[place_out->which];
-    place_out->record = records[place_out->which];
+                                              PSTI_EVENT_CONSUMED, PSTI_EVENT_CONSUMED_W};
+    place_out->kind = kind;
+    place_out->wait = waits[kind];
+    place_out->record = records[kind];
     return PST_OK;
 }
 
@@ -72,18 +72,20 @@ static pst_status take_memory(pst_scheduler *self, const place *at, const pst_la
     for (uint32_t p = 0; p < layer->num_parts; p++) {
         const pst_group *group = layer->parts[p].group;
         snprintf(what, sizeof(what), "own->buffers[%u]", p);
-        PSTI_TRY(psti_scheduler_check_buffers(self, group, taken.buffers[p], at->which == 0, what));
+        PSTI_TRY(psti_scheduler_check_buffers(self, group, taken.buffers[p],
+                                              at->kind == PST_PASS_FORWARD, what));
         memory.parts[p] = psti_scheduler_copy_buffers(self, group, taken.buffers[p]);
         PSTI_CHECK(memory.parts[p], PST_E_NOMEM, "no memory for a layer's addresses");
     }
     if (!at->seat->own)
-        at->seat->own = psti_scheduler_take(self, 3, sizeof(*at->seat->own));
+        at->seat->own = psti_scheduler_take(self, PSTI_NUM_PASS_KINDS, sizeof(*at->seat->own));
     PSTI_CHECK(at->seat->own, PST_E_NOMEM, "no memory for a layer's addresses");
-    PSTI_CHECK(at->which != 2 || !at->seat->own[1].is_known ||
-                   at->seat->own[1].alias == memory.alias,
-               PST_E_INVALID, "own->alias %u: the backward of this slot has %u", memory.alias,
-               at->seat->own[1].alias);
-    at->seat->own[at->which] = memory;
+    for (uint32_t k = PST_PASS_BACKWARD; k < PSTI_NUM_PASS_KINDS; k++)
+        PSTI_CHECK(at->kind == PST_PASS_FORWARD || !at->seat->own[k].is_known ||
+                       at->seat->own[k].alias == memory.alias,
+                   PST_E_INVALID, "own->alias %u: another backward of this slot has %u",
+                   memory.alias, at->seat->own[k].alias);
+    at->seat->own[at->kind] = memory;
     self->is_stale = true;
     return PST_OK;
 }
@@ -95,7 +97,7 @@ static pst_status capture_begin(pst_scheduler *self, const place *at, const pst_
 {
     const psti_scheduler_layer *layer = &self->layers[at->seat->layer];
     const bool is_fixed = !self->is_own || layer->keep == PST_KEEP_SWAPPED;
-    const uint8_t set = at->seat->sets[at->which];
+    const uint8_t set = at->seat->sets[at->kind];
     PSTI_TRY(check_captured(self, stream));
     PSTI_TRY(take_memory(self, at, own));
     if (has_events(self, at))
@@ -106,7 +108,8 @@ static pst_status capture_begin(pst_scheduler *self, const place *at, const pst_
         .set = has_events(self, at) && is_fixed && set != PSTI_NO_SET ? set : UINT32_MAX,
         .in_place = has_events(self, at) && at->seat->in_place,
         .is_live = true,
-        .first_token = at->which && !at->seat->in_place ? layer->first_token : UINT64_MAX};
+        .first_token =
+            at->kind != PST_PASS_FORWARD && !at->seat->in_place ? layer->first_token : UINT64_MAX};
     return PST_OK;
 }
 
@@ -132,8 +135,7 @@ static pst_status capture_end(pst_scheduler *self, const place *at, pst_stream s
     if (has_events(self, at))
         PSTI_TRY(pst_event_record_external(
             self->device, *psti_scheduler_event(self, at->number, at->record), stream));
-    at->seat->graphs |=
-        (uint8_t)(at->which == 2 ? 1u << PST_PASS_BACKWARD_WEIGHT : 1u << at->which);
+    at->seat->graphs |= (uint8_t)(1u << at->kind);
     return PST_OK;
 }
 

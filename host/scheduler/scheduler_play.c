@@ -103,12 +103,11 @@ static pst_status restore(pst_scheduler *self, const psti_hook *hook, const psti
 {
     const psti_seat *seat = &self->seats[op->seat];
     const psti_scheduler_part *part = &self->layers[seat->layer].parts[op->part];
-    const uint32_t which = is_weight(visit) ? 2 : 1;
     if (part->destinations)
         return restore_to(self, op, &part->destinations[visit->set],
                           part->dirty ? part->dirty[visit->set] : NULL, stream);
-    if (seat->own && seat->own[which].is_known)
-        return restore_to(self, op, seat->own[which].parts[op->part], NULL, stream);
+    if (seat->own && seat->own[visit->kind].is_known)
+        return restore_to(self, op, seat->own[visit->kind].parts[op->part], NULL, stream);
     return restore_asked(self, hook, op, visit, stream);
 }
 

@@ -37,19 +37,25 @@ pst_status psti_scheduler_check_slots(const pst_scheduler *self, const pst_sched
 }
 
 /* Sets of a program by seat, where they belong to seats. */
-static pst_status seat_sets(pst_scheduler *self, const psti_compiled *compiled)
+static void seat_sets(pst_scheduler *self, const psti_compiled *compiled)
 {
     const psti_program *program = compiled->program;
+    for (uint32_t s = 0; s < self->num_seats; s++)
+        memset(self->seats[s].sets, PSTI_NO_SET, sizeof(self->seats[s].sets));
     for (uint32_t v = 0; v < program->num_visits; v++) {
         const psti_visit *visit = &program->visits[v];
         psti_seat *seat = &self->seats[visit->seat];
-        const uint32_t which = visit->kind == PST_PASS_FORWARD           ? 0
-                               : visit->kind == PST_PASS_BACKWARD_WEIGHT ? 2
-                                                                         : 1;
-        seat->sets[which] = visit->set;
+        seat->sets[visit->kind] = visit->set;
         seat->in_place = visit->in_place;
     }
-    return PST_OK;
+    /* what this schedule does not have of a seat would read the same destination */
+    for (uint32_t s = 0; s < self->num_seats; s++) {
+        uint8_t *sets = self->seats[s].sets;
+        for (uint32_t a = PST_PASS_BACKWARD; a < PSTI_NUM_PASS_KINDS; a++)
+            for (uint32_t b = PST_PASS_BACKWARD; b < PSTI_NUM_PASS_KINDS; b++)
+                if (sets[a] == PSTI_NO_SET)
+                    sets[a] = sets[b];
+    }
 }
 
 /* A graph of a layer keeps the set that it was captured with. */
@@ -59,18 +65,16 @@ static pst_status check_graphs(const pst_scheduler *self, const psti_program *pr
         const psti_visit *visit = &program->visits[v];
         const psti_seat *seat = &self->seats[visit->seat];
         const psti_scheduler_layer *layer = &self->layers[seat->layer];
-        const bool is_weight = visit->kind == PST_PASS_BACKWARD_WEIGHT;
-        const uint32_t which = visit->kind == PST_PASS_FORWARD ? 0 : is_weight ? 2 : 1;
-        const uint32_t graph = which == 2 ? PST_PASS_BACKWARD_WEIGHT : which;
-        if (!(seat->graphs & 1u << graph) || layer->keep == PST_KEEP_PLANNED ||
-            layer->keep == PST_KEEP_RECOMPUTED)
+        if (!(seat->graphs >> visit->kind & 1) || visit->set == PSTI_NO_SET ||
+            layer->keep == PST_KEEP_PLANNED || layer->keep == PST_KEEP_RECOMPUTED)
             continue;
-        PSTI_CHECK(
-            seat->sets[which] == visit->set && seat->in_place == visit->in_place, PST_E_INVALID,
-            "layer %u of chunk %u, slot %u: its graph was captured with set %u%s, this "
-            "schedule gives it set %u%s",
-            layer->layer, layer->chunk, seat->slot, seat->sets[which],
-            seat->in_place ? " in place" : "", visit->set, visit->in_place ? " in place" : "");
+        PSTI_CHECK(seat->sets[visit->kind] == visit->set && seat->in_place == visit->in_place,
+                   PST_E_INVALID,
+                   "layer %u of chunk %u, slot %u: its graph was captured with set %u%s, this "
+                   "schedule gives it set %u%s",
+                   layer->layer, layer->chunk, seat->slot, seat->sets[visit->kind],
+                   seat->in_place ? " in place" : "", visit->set,
+                   visit->in_place ? " in place" : "");
     }
     return PST_OK;
 }
@@ -91,7 +95,10 @@ static pst_status make_aliases(const pst_scheduler *self, uint32_t **aliases_out
     for (uint32_t s = 0; s < seats; s++) {
         const psti_layer_memory *own = self->seats[s].own;
         aliases[s] = own && own[0].is_known ? own[0].alias : UINT32_MAX - 2 * s;
-        aliases[seats + s] = own && own[1].is_known ? own[1].alias : UINT32_MAX - 2 * s - 1;
+        aliases[seats + s] = UINT32_MAX - 2 * s - 1;
+        for (uint32_t k = PST_PASS_BACKWARD; own && k < PSTI_NUM_PASS_KINDS; k++)
+            if (own[k].is_known)
+                aliases[seats + s] = own[k].alias;
     }
     *aliases_out = aliases;
     return PST_OK;

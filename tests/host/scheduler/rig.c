@@ -18,7 +18,7 @@ uint32_t rig_pages(uint32_t chunk, uint32_t layer, uint32_t micro_batch)
     return 1 + (5 * micro_batch + 3 * layer + 7 * chunk) % 3;
 }
 
-static uint32_t draw(rig *self, uint32_t below)
+uint32_t rig_draw(rig *self, uint32_t below)
 {
     return (uint32_t)(psti_mix_next(&self->random) % below);
 }
@@ -39,6 +39,11 @@ static void *take(rig *self, uint64_t bytes)
 static uint32_t visit_of(const rig *self, uint32_t chunk, uint32_t layer, uint32_t micro_batch)
 {
     return (self->first_layer[chunk] + layer) * self->num_micro_batches + micro_batch;
+}
+
+uint32_t rig_visit_number(const rig *self, const pst_visit_key *key)
+{
+    return visit_of(self, key->chunk, key->layer, key->micro_batch);
 }
 
 static void write_to_device(rig *self, void *to, const void *from, size_t bytes)
@@ -95,14 +100,15 @@ static void open_memory(rig *self)
 {
     const rig_config *config = &self->config;
     const uint32_t visits = self->num_layers * self->num_micro_batches;
-    const uint64_t seats = (uint64_t)self->num_layers * 64;
+    const uint64_t seats = (uint64_t)self->num_layers * RIG_SLOTS;
     int32_t swapped[RIG_TOKENS + 1];
     for (int32_t i = 0; i <= RIG_TOKENS; i++)
         swapped[i] = RIG_WHOLE_ROWS + i;
     self->num_cells = config->own ? (visits + 32) * config->num_parts : 0;
     self->block_bytes = (uint64_t)config->num_parts * PST_MAX_SETS * 2 * (RIG_PART_BYTES + 256) +
                         2 * (RIG_SWAP_BYTES + 256) + (uint64_t)visits * config->num_parts * 4 +
-                        (uint64_t)self->num_cells * RIG_PART_BYTES + seats * 512 + 4096;
+                        (uint64_t)self->num_cells * RIG_PART_BYTES + seats * 512 +
+                        (uint64_t)visits * 8 + 8192;
     void *block = NULL;
     CHECK_OK(pst_device_alloc(self->device, (size_t)self->block_bytes, &block));
     self->block = block;
@@ -115,6 +121,9 @@ static void open_memory(rig *self)
     self->swap_counts = take(self, sizeof(swapped));
     self->step = take(self, sizeof(uint64_t));
     self->mismatches = take(self, sizeof(uint64_t));
+    self->words = take(self, (uint64_t)visits * sizeof(uint64_t));
+    for (uint64_t i = 0; i < visits; i++)
+        write_to_device(self, &self->words[i], &i, sizeof(i));
     const uint64_t zero = 0;
     write_to_device(self, self->swap_counts, swapped, sizeof(swapped));
     write_to_device(self, self->mismatches, &zero, sizeof(zero));
@@ -122,7 +131,7 @@ static void open_memory(rig *self)
     self->seats = calloc(seats, sizeof(*self->seats));
     for (uint64_t i = 0; i < seats; i++) {
         self->seats[i].word = take(self, sizeof(uint64_t));
-        self->seats[i].counts = take(self, PST_MAX_PARTS * sizeof(int32_t));
+        self->seats[i].counts = take(self, (PST_MAX_PARTS + 1) * sizeof(int32_t));
     }
     self->cells = self->num_cells ? take(self, (uint64_t)self->num_cells * RIG_PART_BYTES) : NULL;
     self->cell_of = calloc((size_t)visits * config->num_parts + 1, sizeof(rig_cell));
@@ -187,7 +196,7 @@ static pst_status destination(void *user, const pst_visit_key *key, uint32_t par
     const uint32_t index = stream == self->streams[0] ? 0 : 1;
     const pst_visit_key *due = self->due; /* at its own begin there is no second chance */
     const bool is_due = due && memcmp(due, key, sizeof(*key)) == 0;
-    if (!is_due && draw(self, 100) < self->config.defers)
+    if (!is_due && rig_draw(self, 100) < self->config.defers)
         return PST_E_DEVICE_NOMEM;
     uint32_t *into = &mine->destinations[key->kind == PST_PASS_BACKWARD_WEIGHT ? 1 : 0];
     if (*into != RIG_NONE)
@@ -306,7 +315,7 @@ void rig_open(rig *self, const rig_config *given)
 
 static void close_seats(rig *self)
 {
-    for (uint32_t i = 0; i < self->num_layers * 64; i++)
+    for (uint32_t i = 0; i < self->num_layers * RIG_SLOTS; i++)
         for (uint32_t k = 0; k < 4; k++)
             pst_graph_destroy(self->seats[i].graphs[k]);
     free(self->seats);
@@ -367,7 +376,7 @@ static int32_t *count_of(const rig *self, const pst_visit_key *key, uint32_t par
            part;
 }
 
-static bool reads(const rig *self, pst_pass_kind kind, uint32_t part)
+bool rig_reads(const rig *self, pst_pass_kind kind, uint32_t part)
 {
     const uint32_t uses = self->config.uses[part];
     return kind == PST_PASS_BACKWARD || uses == 0 ||
@@ -421,14 +430,20 @@ static pst_status forward(rig *self, const pst_visit_key *key, uint32_t s)
     TRY(pst_scheduler_forward_begin(self->scheduler, key->chunk, key->layer, key->micro_batch,
                                     stream, visit));
     const pst_visit said = *visit;
+    pst_status launched = PST_OK;
     TRY(free_sources(self, &said, s));
+    if (rig_launches(self, key, said.slot, stream, &launched)) {
+        TRY(launched);
+        return pst_scheduler_forward_end(self->scheduler, key->chunk, key->layer, key->micro_batch,
+                                         NULL, stream);
+    }
     for (uint32_t p = 0; p < parts && self->config.own; p++)
         cell(self, key, p)->source = take_cell(self, s);
     for (uint32_t p = 0; p < parts; p++) {
         TRY(write_part(self, key, p, &said, stream, &bases[p], &counts[p]));
         buffers[p] = at_address(&bases[p], &counts[p]);
         sources[p] = &buffers[p];
-        if (draw(self, 100) < self->config.announces)
+        if (rig_draw(self, 100) < self->config.announces)
             TRY(pst_scheduler_forward_part(self->scheduler, key->chunk, key->layer,
                                            key->micro_batch, p,
                                            self->config.own ? sources[p] : NULL, stream));
@@ -488,9 +503,15 @@ static pst_status backward(rig *self, const pst_visit_key *key, uint32_t s)
     TRY(begun);
     const pst_visit said = self->visit;
     const bool holds = said.is_held && key->kind == PST_PASS_BACKWARD_INPUT;
+    pst_status launched = PST_OK;
     TRY(free_sources(self, &said, s));
+    if (rig_launches(self, key, said.slot, stream, &launched)) {
+        TRY(launched);
+        return pst_scheduler_backward_end(self->scheduler, key->kind, key->chunk, key->layer,
+                                          key->micro_batch, stream);
+    }
     for (uint32_t p = 0; p < parts; p++)
-        if (reads(self, key->kind, p))
+        if (rig_reads(self, key->kind, p))
             TRY(read_part(self, key, p, &said, stream));
     if (keep == PST_KEEP_SWAPPED)
         TRY(swap_rows(self, key, &said, false, stream));
@@ -534,7 +555,7 @@ pst_status rig_passes(rig *self, uint64_t from, uint64_t to)
         for (uint32_t k = 0; k < lanes; k++)
             all[k] = self->config.num_layers[pass[k].chunk];
         while (done[0] < all[0] || done[1] < all[1]) {
-            uint32_t k = lanes == 2 ? draw(self, 2) : 0;
+            uint32_t k = lanes == 2 ? rig_draw(self, 2) : 0;
             if (lanes == 2 && self->scheduler->recording) /* a pair must be seen as one */
                 k = done[0] > done[1];
             if (done[k] == all[k])

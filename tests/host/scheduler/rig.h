@@ -62,13 +62,16 @@ typedef struct rig_cell {
 } rig_cell;
 #define RIG_NONE UINT32_MAX
 
-/* Of a (chunk, layer, slot), in graphs of layers: what its graph reads. */
+/* Of a (chunk, layer, slot), in graphs of layers: what its graphs read and write. */
 typedef struct rig_seat {
-    uint64_t *word;
-    int32_t *counts;
+    uint64_t *word;       /* on the device: which visit it is */
+    int32_t *counts;      /* on the device: of each part, and of swapped rows */
     pst_graph *graphs[4]; /* by pst_pass_kind */
-    pst_visit visits[4];
+    pst_visit visits[4];  /* what the captures were told */
+    uint32_t aliases[4];  /* the caller's own form */
 } rig_seat;
+
+enum { RIG_SLOTS = 16 };
 
 struct rig {
     rig_config config;
@@ -92,6 +95,7 @@ struct rig {
     unsigned char *swap[2];
     int32_t *counts;      /* [visit][part] on the device */
     int32_t *swap_counts; /* rows that leave with so many tokens */
+    uint64_t *words;      /* [visit] on the device: its number */
     uint64_t *step;       /* on the device; the step's number, in the pattern */
     uint64_t *mismatches; /* on the device */
     uint64_t num_steps;
@@ -137,11 +141,20 @@ pst_status rig_end(rig *self);
 pst_status rig_visit(rig *self, const pst_pass *pass, uint32_t layer, uint32_t stream);
 /* A step into a graph. */
 pst_status rig_capture(rig *self, pst_graph **graph_out);
-/* Graphs of all layers, in an order that the seed makes. */
-void rig_capture_layers(rig *self);
+/* Graphs of all layers that have slots, in an order that the seed makes; percent: how many of them. */
+pst_status rig_capture_layers(rig *self, uint32_t percent);
+/* Between the hooks of a visit: whether there is a graph of it, which was launched. */
+bool rig_launches(rig *self, const pst_visit_key *key, uint32_t slot, pst_stream stream,
+                  pst_status *status_out);
 /* Synchronises; no mismatched byte, no page in use, none lost, the step was valid. */
 void rig_check(rig *self);
 /* After a check of the pool. */
 pst_pool_status rig_status(rig *self);
+
+/* ---- inside ---- */
+
+uint32_t rig_draw(rig *self, uint32_t below);
+uint32_t rig_visit_number(const rig *self, const pst_visit_key *key);
+bool rig_reads(const rig *self, pst_pass_kind kind, uint32_t part);
 
 #endif

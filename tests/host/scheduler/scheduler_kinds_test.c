@@ -126,3 +126,47 @@ PST_TEST(SchedulerKinds, Late)
 {
     run_random(true, 2, psti_test_cases(50));
 }
+
+/* Graphs of layers, captured in any order, beside layers that run eagerly. */
+static void run_layers(bool has_late, uint64_t seed, uint32_t rounds)
+{
+    uint64_t random = seed;
+    for (uint32_t i = 0; i < rounds * NUM_SHAPES && !psti_test_failed(); i++) {
+        const shape *s = &shapes[i % NUM_SHAPES];
+        rig_config config = config_of(s);
+        rig self;
+        choose(&config, &random, has_late);
+        config.scheduler.capture = PST_CAPTURE_LAYERS;
+        config.scheduler.one_ring = false;
+        config.announces = 0;
+        config.records = false;
+        config.two_streams = 0;
+        for (uint32_t l = 0; l < RIG_MAX_LAYERS; l++)
+            config.policy[l].holds = false;
+        rig_open(&self, &config);
+        CHECK_OK(rig_step(&self));
+        rig_check(&self);
+        CHECK_OK(pst_device_synchronize(self.device));
+        CHECK_OK(rig_capture_layers(&self, i / NUM_SHAPES % 2 ? 100 : 50));
+        for (uint32_t step = 0; step < 3; step++) {
+            rig_set_counts(&self, config.seed + step);
+            CHECK_MSG(rig_step(&self) == PST_OK, "case %u: %s: %s", i, s->name, pst_last_message());
+            rig_check(&self);
+        }
+        if (psti_test_failed()) {
+            psti_test_fail(__FILE__, __LINE__, "case %u: %s", i, s->name);
+            return;
+        }
+        rig_close(&self);
+    }
+}
+
+PST_TEST(SchedulerLayers, Host)
+{
+    run_layers(false, 3, psti_test_cases(50));
+}
+
+PST_TEST(SchedulerLayers, Late)
+{
+    run_layers(true, 4, psti_test_cases(50));
+}
