@@ -340,6 +340,107 @@ PST_TEST(ProgramDefects, OfRandomProgramsAreFound)
     }
 }
 
+/* ---- rules of form ---- */
+
+static bool said(const char *text)
+{
+    return strstr(pst_last_message(), text) != NULL;
+}
+
+/* A graph of a layer takes the main stream's waits and records with it: they stand at the edge. */
+PST_TEST(ProgramDefects, MainStreamIsAtTheEdge)
+{
+    static scene s;
+    uint32_t num_records = 0, num_waits = 0;
+    for (size_t f = 0; f < sizeof(forms) / sizeof(*forms); f++) {
+        spoilt bad;
+        CHECK_OK(open_form(&s, &forms[f]));
+        spoilt_open(&bad, s.program);
+        for (uint32_t n = 0; n < s.program->num_operations; n++) {
+            const psti_operation was = s.program->operations[n];
+            spoilt_reset(&bad, s.program);
+            const uint32_t hook = hook_of(&bad, n);
+            if (was.stream != PSTI_ON_MAIN || n + 1 == s.program->num_operations)
+                continue;
+            if (was.act == PSTI_ACT_RECORD && bad.hooks[hook + 1] > n + 1) {
+                plant(&bad, &s.config, SWAP_NEIGHBOURS, n);
+                CHECK_STATUS(psti_program_check(&s.config, &bad.program), PST_E_INVALID);
+                num_records += said("is a record of the main stream, and not first in an end");
+            } else if (was.act == PSTI_ACT_WAIT && bad.hooks[hook + 1] == n + 1 &&
+                       bad.hooks[hook + 2] > n + 1) {
+                bad.hooks[hook + 1]++; /* what begins the end becomes the last of the begin */
+                CHECK_STATUS(psti_program_check(&s.config, &bad.program), PST_E_INVALID);
+                num_waits += said("stands in a begin behind a wait of the main stream");
+            }
+        }
+        spoilt_close(&bad);
+        scene_close(&s);
+    }
+    CHECK(num_records > 0 && num_waits > 0);
+}
+
+/* A record or a wait at the end hook of a visit. */
+typedef struct edge {
+    uint32_t at;
+    psti_act act;
+    uint32_t visit; /* that records, or was recorded */
+} edge;
+
+/* Passes F0 [F1 B0] B1 of one layer that keeps nothing: visits 0 to 3, and these edges alone, on one
+ * event. Returns what the check says. */
+static const char *say_of(const edge *edges, uint32_t num)
+{
+    static scene s;
+    pst_pass passes[4];
+    psti_operation operations[4];
+    pst_schedule_config list = PST_SCHEDULE_CONFIG_INIT;
+    list.kind = PST_SCHEDULE_LIST;
+    list.passes = passes;
+    list.num_passes = scene_parse("F0.0 F0.1+ B0.0 B0.1", passes, 4);
+    if (scene_open(&s, &list, 1, 1, 1) != PST_OK)
+        return "no schedule";
+    s.layers[0].keep = PST_KEEP_PLANNED;
+    if (psti_program_make(&s.config, &s.program) != PST_OK)
+        return "no program";
+    psti_program program = *s.program;
+    program.operations = operations;
+    program.num_operations = num;
+    program.event_kinds[0] = 1u << PSTI_EVENT_PROMOTED;
+    for (uint32_t h = 0; h <= 8; h++)
+        for (uint32_t i = 0; i < num; i++)
+            program.hooks[h] += h > 2 * edges[i].at + 1;
+    for (uint32_t i = 0; i < num; i++)
+        operations[i] = (psti_operation){.act = (uint8_t)edges[i].act,
+                                         .stream = PSTI_ON_SIDE,
+                                         .event = PSTI_EVENT_PROMOTED,
+                                         .visit = edges[i].visit};
+    const pst_status status = psti_program_check(&s.config, &program);
+    scene_close(&s);
+    return status == PST_OK ? "" : pst_last_message();
+}
+
+/* Which record is the last before a wait must not depend on how the hooks of a pair mix. */
+PST_TEST(ProgramDefects, MixturesOfAPair)
+{
+    const edge good[] = {{0, PSTI_ACT_RECORD, 0},
+                         {1, PSTI_ACT_WAIT, 0},
+                         {2, PSTI_ACT_WAIT, 0},
+                         {3, PSTI_ACT_RECORD, 3}};
+    CHECK_STR(say_of(good, 4), "");
+    const edge behind[] = {{1, PSTI_ACT_RECORD, 1}, {3, PSTI_ACT_WAIT, 1}};
+    CHECK_STR(say_of(behind, 2), "");
+    const edge none[] = {{1, PSTI_ACT_WAIT, 1}};
+    CHECK(strstr(say_of(none, 1), "has no record before it"));
+    const edge across[] = {{1, PSTI_ACT_RECORD, 1}, {2, PSTI_ACT_WAIT, 1}};
+    CHECK(strstr(say_of(across, 2), "comes before or after, as the hooks of a pair may,"));
+    const edge again[] = {{0, PSTI_ACT_RECORD, 0}, {1, PSTI_ACT_WAIT, 0}, {2, PSTI_ACT_RECORD, 2}};
+    CHECK(strstr(say_of(again, 3), "comes before or after, as the hooks of a pair may,"));
+    const edge both[] = {{1, PSTI_ACT_RECORD, 1}, {2, PSTI_ACT_RECORD, 2}, {3, PSTI_ACT_WAIT, 2}};
+    CHECK(strstr(say_of(both, 3), "or that of the pair's other pass is the last before"));
+    const edge early[] = {{0, PSTI_ACT_RECORD, 0}, {1, PSTI_ACT_WAIT, 1}, {3, PSTI_ACT_RECORD, 3}};
+    CHECK(strstr(say_of(early, 3), "is the last before"));
+}
+
 /* ---- what is said ---- */
 
 PST_TEST(ProgramDefects, AreNamed)
