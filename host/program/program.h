@@ -152,12 +152,13 @@ typedef struct psti_program {
 pst_status psti_program_make(const psti_program_config *config, psti_program **program_out);
 void psti_program_free(psti_program *program); /* NULL is allowed */
 
-/* ---- program_check.c ---- */
+/* ---- program_check.c, program_order.c ---- */
 
 /* Proves of a program, for every mixture of the hooks of each pair: each wait comes after its record in
  * the order of the hooks; any two operations on one set, ticket or swapped seat of which one writes are
- * ordered by streams and events, as are these and the main stream's visits; when the step ends, all
- * that side streams did is behind what the main stream joins. INVALID names two operations. NOMEM. */
+ * ordered by streams and events, as are these and the main stream's visits; who reads a set or a ticket
+ * finds there what is his. Side streams are not all waited for when the last visit ends: the executor
+ * has to join them. Time follows operations. INVALID names two operations. NOMEM. */
 pst_status psti_program_check(const psti_program_config *config, const psti_program *program);
 
 static inline const psti_operation *psti_begin_hook(const psti_program *program, uint32_t visit,

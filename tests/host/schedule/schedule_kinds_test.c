@@ -94,6 +94,10 @@ static const struct {
      3,
      "F1.0 F1.1 F1.2 F0.0 B0.0 W0.0 F0.1 F1.3 BW0.1 F0.2 BW1.0 BW0.2 F0.3 BW1.1 BW0.3 B1.2 W1.2 "
      "B1.3 W1.3"},
+    /* no forward is left before weights are due by their lag */
+    {{PST_SCHEDULE_ZB_H1, 4, 3, 0, 0, false}, 2, "F0 F1 B0 F2 B1 W0 B2 W1 W2"},
+    {{PST_SCHEDULE_ZB_H2, 4, 4, 0, 0, false}, 1, "F0 F1 F2 F3 B0 W0 B1 W1 B2 W2 B3 W3"},
+    {{PST_SCHEDULE_ZB_H2, 4, 4, 0, 0, false}, 2, "F0 F1 F2 B0 F3 B1 W0 B2 W1 B3 W2 W3"},
 };
 
 PST_TEST(Schedule, Lists)
