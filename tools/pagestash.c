@@ -13,6 +13,8 @@ static const tool_command commands[] = {
      cmd_replay},
     {"trace", "read, derive, expand and sum up an allocation trace", cmd_trace},
     {"plan", "compute an address for every tensor of an allocation trace, with a proof", cmd_plan},
+    {"simulate", "what a pipeline schedule with paged layers costs: pages, stalls, makespan",
+     cmd_simulate},
     {"estimate", "memory and traffic of a training run, before it starts", cmd_estimate},
     {"env", "list the environment variables that the library reads", cmd_env},
 };
@@ -26,8 +28,8 @@ static int print_help(void)
     puts("Usage: pagestash COMMAND [OPTION...]\n"
          "Keeps the live bytes of oversized MoE buffers in pages until the backward pass.\n");
     for (int i = 0; i < NUM_COMMANDS; i++)
-        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
-    puts("  help     this text, or the options of a command: pagestash help replay\n\n"
+        printf("  %-9s %s\n", commands[i].name, commands[i].summary);
+    puts("  help      this text, or the options of a command: pagestash help replay\n\n"
          "Options: -h, --help, -V, --version\n"
          "Exit codes: 0 done; 1 the answer is no; 2 usage; 3 bad input file; 4 device absent or "
          "failed");

@@ -24,6 +24,7 @@ typedef struct tool_command {
 int cmd_replay(int argc, char **argv);
 int cmd_trace(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_simulate(int argc, char **argv);
 int cmd_estimate(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 

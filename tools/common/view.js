@@ -11,6 +11,8 @@ let picture = {
   most: { x: 1, y: 1 },   /* the whole of it is 0..x, 0..y */
   least: { x: 1, y: 1 },  /* the closest look at it */
   names: { x: "", y: "" }, /* of the axes */
+  labels: null,           /* text at y of the upright axis, shown where `high` of its units are high
+                           * enough to read it, those that are first before all; null: sizes */
   paint() {},             /* what is within the axes */
   find: (x, y) => -1,     /* the number of what stands there, in units of the axes */
   describe: number => "", /* that, for the tip */
@@ -101,12 +103,30 @@ function drawLevel(value, colour, dashes, text, isRight, over = value) {
 
 /* Powers of two, at least 34 pixels apart, with at most two decimals. */
 function chooseTicks() {
+  if (picture.labels) {
+    context.font = font;
+    const widths = picture.labels.map(label => context.measureText(label.text).width);
+    left = 24 + Math.ceil(Math.max(0, ...widths));
+    return {};
+  }
   const step = 2 ** Math.max(0, Math.ceil(Math.log2((view.y1 - view.y0) * 34 / upward())));
   const unit = unitOf(4 * step);
   const digits = Math.max(0, Math.round(Math.log2(1024 ** unit / step)));
   context.font = font;
   left = 40 + Math.ceil(context.measureText(size(view.y1, unit, digits)).width);
   return { step, unit, digits };
+}
+
+function visibleLabels() {
+  const shown = [];
+  const isFree = y => shown.every(other => Math.abs(toY(other.y) - toY(y)) > 13);
+  const hasRoom = high => toY(0) - toY(high) > 12;
+  for (const isFirst of [true, false])
+    for (const label of picture.labels ?? [])
+      if (!label.first !== isFirst && (isFirst || hasRoom(label.high)) && label.y >= view.y0 &&
+          label.y <= view.y1 && isFree(label.y))
+        shown.push(label);
+  return shown;
 }
 
 function drawAxes({ step, unit, digits }) {
@@ -117,6 +137,8 @@ function drawAxes({ step, unit, digits }) {
   context.font = font;
   context.textBaseline = "middle";
   context.textAlign = "right";
+  for (const label of visibleLabels())
+    context.fillText(label.text, left - 8, toY(label.y));
   for (let y = Math.ceil(view.y0 / step) * step; y <= view.y1; y += step) {
     context.fillRect(left - 4, Math.round(toY(y)), 4, 1);
     context.fillText(size(y, unit, digits), left - 8, toY(y));

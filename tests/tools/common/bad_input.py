@@ -82,7 +82,7 @@ class Usage(CommandTest):
         with open(os.path.join(cli.SOURCE, "include/pagestash/api.h"), encoding="ascii") as file:
             parts = [line.split()[2] for line in file if line.startswith("#define PST_VERSION_")]
         version = f"pagestash {'.'.join(parts)}\n"
-        for command in ("replay", "trace", "plan", "estimate", "env"):
+        for command in ("replay", "trace", "plan", "simulate", "estimate", "env"):
             texts = [run(command, "--help"), run(command, "-h"), run("help", command)]
             for text in texts:
                 self.assertEqual((text.returncode, text.stderr), (0, ""), command)
@@ -98,6 +98,7 @@ class Usage(CommandTest):
         """On stdout in place of the text, or in a file beside it."""
         for command in (["replay", "--routing", self.trace()], ["trace", "--derive"],
                         ["plan", "--memo", self.write("malloc 1 5\nfree 1\n", "memo")],
+                        ["simulate", "--schedule", "1f1b", "--micro-batches", 1, "--layers", 1],
                         ["estimate", "--preset", "gpt2-124m"], ["env"]):
             with self.subTest(command=command[0]):
                 path = self.path("report.json")

@@ -75,6 +75,18 @@ class Memory(CommandTest):
         self.check("replay", "--routing", self.trace(2, 2), "--device", "host", "--hidden-size", 8,
                    "--moe-ffn-hidden-size", 8, least=80)
 
+    def test_simulate(self):
+        base = ["simulate", "--micro-batches", 2, "--stages", 2, "--layers", 2]
+        pages = self.write("chunk,layer,micro_batch,pages\n" + "".join(
+            f"{c},{n},{i},2\n" for c in range(2) for n in range(2) for i in range(2)), "pages")
+        self.check(*base, "--schedule", "zb-v", "--visit-pages", pages, "--forward-ns", 3,
+                   "--streams", 2, "--html", self.path("html"), "--perfetto", self.path("perfetto"),
+                   "--list", self.path("list"), least=80)
+        self.check("simulate", "--schedule", f"list:{self.path('list')}", "--layers", 1,
+                   "--chunk-order", "v", least=40)
+        self.check(*base, "--schedule", "1f1b", "--routing", self.trace(2, 2), "--hidden-size", 8,
+                   "--moe-ffn-hidden-size", 8, "--check", "host", "--compare", "--json", least=120)
+
     def test_trace_and_plan(self):
         path = self.write(MINIMALLOC)
         self.check("trace", "--minimalloc", path, "--json", "--out", self.path("out"), least=70)

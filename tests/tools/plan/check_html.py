@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_html.py PICTURE_MAIN FOLDER: opens pictures in a headless Chromium. All must be drawn, the
+"""check_html.py PICTURE_MAIN PAGESTASH FOLDER: opens pictures in a headless Chromium. All must be drawn, the
 console silent, the canvas not blank, zoom, keys and hovering work. Screenshots are left in
 FOLDER."""
 import os
@@ -85,6 +85,24 @@ STAGE_PROBE = """(said, shown, read) => {
 }"""
 
 
+# Stalls are dark red; the pages of the first rank, half of its pages up, are green.
+TIMELINE_PROBE = """(said, shown, read) => {
+  const look = (time, length) => {
+    show({ x0: time - length, x1: time + length, y0: foot(0), y1: foot(0) + rankHigh });
+    shown();
+  };
+  const colour = (x, y) => read(Math.round(x), 1).slice(4 * Math.round(y)).slice(0, 3).join(",");
+  const most = steps[0].reduce((a, b) => used(b) > used(a) ? b : a);
+  look(when(most), 20);
+  said.used = colour(toX(when(most)) + 2, toY(pagesFoot(0) + 0.4 * pagesHigh));
+  const stall = rows[0][0].find(k => kind(k) === STALL);
+  look(begin(stall), 2 * (end(stall) - begin(stall)));
+  const [x, y, w, h] = rectangle(stall);
+  said.stall = colour(x + w / 2, y + h / 2);
+  return [x + w / 2, y + h / 2, stall];
+}"""
+
+
 def fail(text):
     sys.exit(f"check_html.py: {text}")
 
@@ -112,12 +130,19 @@ def data_of(dom):
     return dict(re.findall(r'data-([\w-]+)="([^"]*)"', " ".join(tags)))
 
 
-def check(main, folder, kind, name, sizes, own, wanted, tip):
-    """Draws a picture of these sizes, looks at it, and at what its probe said. Returns that."""
+def draw(main, kind, sizes):
+    """For check: a picture of picture_main."""
+    def to(page):
+        with page.open("wb") as file:
+            subprocess.run([main, kind, *map(str, sizes), "Picture </script> & \u00fc"],
+                           stdout=file, check=True)
+    return to
+
+
+def check(folder, draw_to, name, own, wanted, tip):
+    """Looks at a picture, and at what its probe said. Returns that."""
     page, probed = folder / f"{name}.html", folder / f"{name}-probed.html"
-    with page.open("wb") as file:
-        subprocess.run([main, kind, *map(str, sizes), "Picture </script> & \u00fc"], stdout=file,
-                       check=True)
+    draw_to(page)
     data = data_of(browse(page, "--dump-dom"))
     if (data.get("state"), data.get("errors")) != ("drawn", "0"):
         fail(f"{name}: not drawn: {data}")
@@ -146,7 +171,7 @@ def check(main, folder, kind, name, sizes, own, wanted, tip):
 def check_plan(main, folder, name, layers, num_micro_batches):
     tip = (r"block\|tensor 100\|128 MiB \(134,217,728 bytes\)\|at 0 bytes \(0\)\|"
            r"live from 0 to [\d,]+\|layer 0, forward, micro-batch 0")
-    check(main, folder, "html", name, (layers, num_micro_batches), PLAN_PROBE,
+    check(folder, draw(main, "html", (layers, num_micro_batches)), name, PLAN_PROBE,
           {"first": str(30 * layers * num_micro_batches), "upward": "true"}, tip)
 
 
@@ -154,24 +179,46 @@ def check_stage(main, folder, name, chunks, num_micro_batches):
     tip = (r"block\|event [\d,]+: forward, chunk \d+, micro-batch \d+\|"
            r"live layers \d+\|overhead 1 GiB\|states [\d.]+ GiB\|saved [\d.]+ GiB\|"
            r"(head [\d.]+ [GM]iB\|)?all [\d.]+ GiB \([\d,]+ bytes\)\|margin -?[\d.]+ GiB")
-    data = check(main, folder, "stage", name, (chunks, num_micro_batches), STAGE_PROBE,
+    data = check(folder, draw(main, "stage", (chunks, num_micro_batches)), name, STAGE_PROBE,
                  {"sum": "true", "upward": "false", "states": "119,170,221,255",
                   "saved": "238,221,136,255"}, tip)
     if int(data["first"]) > min(2 * chunks * num_micro_batches, 1400):
         fail(f"{name}: {data['first']} columns")
 
 
+def check_timeline(pagestash, folder, name, stages, layers, num_micro_batches):
+    """16 ranks, and 20,000 visits, are what a page has to show."""
+    def draw_to(page):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
+            table.write("chunk,layer,micro_batch,pages\n" + "".join(
+                f"0,{n},{i},{1 + (5 * i + 3 * n) % 3}\n" for n in range(layers)
+                for i in range(num_micro_batches)))
+            table.flush()
+            subprocess.run([pagestash, "simulate", "--schedule", "1f1b", "--stages", str(stages),
+                            "--micro-batches", str(num_micro_batches), "--layers", str(layers),
+                            "--visit-pages", table.name, "--forward-ns", "10,40,10",
+                            "--backward-ns", "20,80,20", "--stash-ns", "90", "--restore-ns", "120",
+                            "--html", page], check=True, stdout=subprocess.DEVNULL)
+    tip = (r"block\|waits for a copy before its \w+\|rank 0, chunk 0, layer \d+, micro-batch \d+\|"
+           r"[\d,]+ to [\d,]+ ns \(\d+\)")
+    check(folder, draw_to, name, TIMELINE_PROBE,
+          {"upward": "true", "stall": "204,51,17",
+           "used": "183,201,176"}, tip)
+
+
 def main():
-    if len(sys.argv) != 3:
-        fail("usage: check_html.py PICTURE_MAIN FOLDER")
+    if len(sys.argv) != 4:
+        fail("usage: check_html.py PICTURE_MAIN PAGESTASH FOLDER")
     if shutil.which("chromium") is None:
         fail("no chromium: third_party/install.sh --browser")
-    folder = pathlib.Path(sys.argv[2])
+    folder = pathlib.Path(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     check_plan(sys.argv[1], folder, "large", *LARGE)
     check_plan(sys.argv[1], folder, "small", 6, 1)
     check_stage(sys.argv[1], folder, "stage", 16, 512)
     check_stage(sys.argv[1], folder, "short-stage", 6, 8)
+    check_timeline(sys.argv[2], folder, "timeline", 16, 9, 64)
+    check_timeline(sys.argv[2], folder, "short-timeline", 8, 4, 16)
 
 
 main()

@@ -1,0 +1,287 @@
+/* From flags to what is simulated, with the files that they name. */
+#include "tools/simulate/simulate_command.h"
+
+#include "tools/common/parse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the schedule ---- */
+
+static int read_lists(simulate_job *job, const char *path, bool is_megatron)
+{
+    const bool is_stdin = strcmp(path, "-") == 0;
+    int descriptor = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return tool_fail(TOOL_INPUT, "--schedule %s: %s", job->options->schedule, strerror(errno));
+    job->input.lists = &job->lists;
+    job->input.lists_name = is_stdin ? "standard input" : path;
+    const pst_status status =
+        is_megatron
+            ? psti_schedule_read_megatron(job->input.lists_name, tool_read, &descriptor,
+                                          &job->lists)
+            : psti_schedule_read_list(job->input.lists_name, tool_read, &descriptor, &job->lists);
+    if (!is_stdin)
+        close(descriptor);
+    return tool_file_status(status);
+}
+
+/* Lists say themselves how many stages and micro-batches there are. */
+static int check_lists(const simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    static const char *const names[] = {"chunks", "micro-batches", "group", "limit"};
+    const uint32_t values[] = {options->chunks, options->micro_batches, options->group,
+                               options->limit};
+    const uint64_t num_ranks = job->lists.num_ranks;
+    for (int i = 0; i < 4; i++)
+        if (values[i] != UINT32_MAX)
+            return tool_fail(TOOL_USAGE, "--%s %" PRIu32 ": allowed without lists only: %s has it",
+                             names[i], values[i], job->input.lists_name);
+    if (options->overlaps_exchange)
+        return tool_fail(TOOL_USAGE,
+                         "--overlaps-exchange: allowed with --schedule interleaved only");
+    if (num_ranks > SIMULATE_MAX_STAGES)
+        return tool_fail(TOOL_USAGE, "%s: %" PRIu64 " ranks: allowed are at most %d",
+                         job->input.lists_name, num_ranks, SIMULATE_MAX_STAGES);
+    if (options->stages != UINT32_MAX && options->stages != num_ranks)
+        return tool_fail(TOOL_USAGE,
+                         "--stages %" PRIu32 ": allowed is %" PRIu64 ", the ranks of %s",
+                         options->stages, num_ranks, job->input.lists_name);
+    return TOOL_OK;
+}
+
+static int check_kind(const simulate_options *options, pst_schedule_kind kind)
+{
+    if (options->micro_batches == UINT32_MAX)
+        return tool_fail(TOOL_USAGE, "--micro-batches: missing: allowed is an integer 1..%u",
+                         PST_SCHEDULE_MAX_MICRO_BATCHES);
+    if (kind != PST_SCHEDULE_INTERLEAVED &&
+        (options->group != UINT32_MAX || options->overlaps_exchange))
+        return tool_fail(TOOL_USAGE, "--%s: allowed with --schedule interleaved only",
+                         options->overlaps_exchange ? "overlaps-exchange" : "group");
+    if (kind != PST_SCHEDULE_ZB_V && options->limit != UINT32_MAX)
+        return tool_fail(TOOL_USAGE, "--limit %" PRIu32 ": allowed with --schedule zb-v only",
+                         options->limit);
+    return TOOL_OK;
+}
+
+static uint32_t or_zero(uint32_t value)
+{
+    return value == UINT32_MAX ? 0 : value;
+}
+
+static int open_schedule(simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    pst_schedule_config *config = &job->input.schedule;
+    const char *path = NULL;
+    bool is_megatron = false;
+    *config = (pst_schedule_config)PST_SCHEDULE_CONFIG_INIT;
+    TOOL_TRY(simulate_read_schedule_flag(options->schedule, &config->kind, &path, &is_megatron));
+    if (config->kind == PST_SCHEDULE_LIST) {
+        TOOL_TRY(read_lists(job, path, is_megatron));
+        TOOL_TRY(check_lists(job));
+        config->num_stages = (uint32_t)job->lists.num_ranks;
+        job->input.config.chunk_order =
+            options->chunk_order < 0 ? PST_CHUNKS_LOOPED
+                                     : (pst_chunk_order)(PST_CHUNKS_LOOPED + options->chunk_order);
+        return TOOL_OK;
+    }
+    if (options->chunk_order >= 0)
+        return tool_fail(TOOL_USAGE,
+                         "--chunk-order: allowed with lists only: --schedule %s has one",
+                         options->schedule);
+    TOOL_TRY(check_kind(options, config->kind));
+    config->num_stages = options->stages == UINT32_MAX ? 1 : options->stages;
+    config->num_chunks = or_zero(options->chunks);
+    config->num_micro_batches = options->micro_batches;
+    config->group = or_zero(options->group);
+    config->overlaps_exchange = options->overlaps_exchange;
+    config->limit = or_zero(options->limit);
+    return TOOL_OK;
+}
+
+static int open_rank(simulate_job *job)
+{
+    const char *text = job->options->rank;
+    const uint32_t num = job->input.schedule.num_stages;
+    uint64_t rank = 0;
+    job->input.rank = SIMULATE_ALL;
+    if (strcmp(text, "all") == 0)
+        return TOOL_OK;
+    if (!parse_u64(text, 0, num - 1, &rank))
+        return tool_fail(TOOL_USAGE, "--rank %.80s: allowed is an integer 0..%" PRIu32 ", or all",
+                         text, num - 1);
+    job->input.rank = (uint32_t)rank;
+    return TOOL_OK;
+}
+
+/* ---- layers, times, rates ---- */
+
+static int open_layers(simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    simulate_input *input = &job->input;
+    input->model_layers = or_zero(options->model_layers);
+    input->moe_layers = options->moe_layers;
+    if (options->layers != NULL)
+        TOOL_TRY(simulate_read_layers_flag(options->layers, &job->chunk_layers,
+                                           &input->num_chunk_layers));
+    input->chunk_layers = job->chunk_layers;
+    if (options->offload != NULL)
+        TOOL_TRY(
+            simulate_read_offload_flag(options->offload, &job->offloads, &input->num_offloads));
+    input->offloads = job->offloads;
+    input->move = (pst_move)options->move;
+    return TOOL_OK;
+}
+
+static int open_times(simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    simulate_times *times = &job->input.times;
+    TOOL_TRY(simulate_read_times_flag("forward-ns", options->forward_ns, &times->forward));
+    TOOL_TRY(simulate_read_times_flag("backward-ns", options->backward_ns, &times->backward));
+    TOOL_TRY(simulate_read_times_flag("weight-ns", options->weight_ns, &times->weight));
+    if (options->times == NULL)
+        return TOOL_OK;
+    job->input.get_times = simulate_times_of_rows;
+    job->input.times_user = &job->times;
+    return simulate_read_times(options->times, &job->times);
+}
+
+static int open_rates(simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    pst_simulated_rates *rates = &job->input.config.rates;
+    if (options->rates != NULL)
+        TOOL_TRY(simulate_read_rates(options->rates, rates));
+    if (options->copy_gb_per_s > 0.0)
+        rates->stash_rate = rates->restore_rate = (uint64_t)llround(options->copy_gb_per_s * 1e9);
+    if (options->stash_ns != UINT64_MAX)
+        rates->stash_fixed_ns = options->stash_ns;
+    if (options->restore_ns != UINT64_MAX)
+        rates->restore_fixed_ns = options->restore_ns;
+    if (options->link_gb_per_s == NULL)
+        return TOOL_OK;
+    return simulate_read_link_flag(options->link_gb_per_s, &rates->out_rate, &rates->in_rate);
+}
+
+/* ---- the pool ---- */
+
+static int open_pool(simulate_job *job)
+{
+    static const uint32_t streams[] = {1, 2, 4};
+    const simulate_options *options = job->options;
+    pst_simulation_config *config = &job->input.config;
+    TOOL_TRY(simulate_read_pages_flag("pages", options->pages, &config->num_pages[0]));
+    TOOL_TRY(simulate_read_pages_flag("host-pages", options->host_pages, &config->num_pages[1]));
+    if (options->offload != NULL && config->num_pages[1] == 0)
+        return tool_fail(TOOL_USAGE,
+                         "--offload %.80s: the pool has no host pages: allowed with "
+                         "--host-pages above 0 only",
+                         options->offload);
+    config->one_ring = options->one_ring;
+    config->keeps_nothing = options->keeps_nothing;
+    config->by_slot = options->by_slot;
+    config->num_sources = options->sources;
+    config->num_destinations = options->destinations;
+    config->ahead = options->ahead;
+    config->num_streams = streams[options->streams];
+    config->rule = (pst_restore_rule)options->rule;
+    config->mode = config->num_streams > 1 ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
+    config->steps = options->num_steps;
+    config->p2p_ns = options->p2p_ns;
+    config->page_bytes = options->routing.page_size;
+    config->interference_per_mille = options->interference;
+    if (config->rule == PST_RESTORE_NEXT && config->num_streams != 1)
+        return tool_fail(TOOL_USAGE, "--streams %" PRIu32 ": allowed with --rule next is 1",
+                         config->num_streams);
+    if (options->move == PST_MOVE_DEMOTE && config->num_streams == 1)
+        return tool_fail(TOOL_USAGE, "--move demote: allowed with --streams 2 or 4 only");
+    return TOOL_OK;
+}
+
+/* ---- pages ---- */
+
+/* Micro-batches of a chunk of a list. */
+static uint32_t micro_batches_of(const psti_schedule_lists *lists, uint32_t chunk)
+{
+    uint32_t num = 0;
+    for (uint64_t i = 0; i < lists->num_passes; i++)
+        if (lists->passes[i].chunk == chunk && lists->passes[i].micro_batch >= num)
+            num = lists->passes[i].micro_batch + 1;
+    return num;
+}
+
+/* Of a step: where chunks are pipelines of their own, what they have together. */
+static uint32_t count_micro_batches(const simulate_job *job)
+{
+    const bool are_apart = simulate_chunk_order(&job->input) == PST_CHUNKS_DIRECTIONS;
+    uint32_t sum = 0;
+    uint32_t most = 0;
+    for (uint32_t c = 0; job->input.lists != NULL; c++) {
+        const uint32_t num = micro_batches_of(&job->lists, c);
+        if (num == 0)
+            return are_apart ? sum : most;
+        sum += num;
+        most = num > most ? num : most;
+    }
+    return job->input.schedule.num_micro_batches;
+}
+
+static int open_pages(simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    simulate_input *input = &job->input;
+    job->num_iterations = 1;
+    if (options->visit_pages != NULL) {
+        job->pages.page_bytes = options->routing.page_size;
+        input->get_usage = simulate_usage_of_rows;
+        input->usage_user = &job->pages;
+        return simulate_read_pages(options->visit_pages, &job->pages.rows);
+    }
+    if (options->routing.routing == NULL) {
+        input->is_uniform = true;
+        return TOOL_OK;
+    }
+    job->has_routing = true;
+    job->routing.model = options->routing;
+    job->routing.is_balanced = options->balanced;
+    job->routing.num_micro_batches = count_micro_batches(job);
+    TOOL_TRY(simulate_read_routing(&job->routing));
+    input->get_usage = simulate_usage_of_routing;
+    input->usage_user = &job->routing;
+    input->is_uniform = options->balanced;
+    job->num_iterations = job->routing.num_iterations;
+    return TOOL_OK;
+}
+
+int simulate_open(const simulate_options *options, simulate_job *job_out)
+{
+    *job_out = (simulate_job){.options = options};
+    job_out->input.config = (pst_simulation_config)PST_SIMULATION_CONFIG_INIT;
+    TOOL_TRY(open_schedule(job_out));
+    TOOL_TRY(open_rank(job_out));
+    TOOL_TRY(open_layers(job_out));
+    TOOL_TRY(open_times(job_out));
+    TOOL_TRY(open_rates(job_out));
+    TOOL_TRY(open_pool(job_out));
+    return open_pages(job_out);
+}
+
+void simulate_close(simulate_job *job)
+{
+    psti_schedule_lists_free(&job->lists);
+    free(job->chunk_layers);
+    free(job->offloads);
+    simulate_free_rows(&job->times);
+    simulate_free_rows(&job->pages.rows);
+    simulate_free_routing(&job->routing);
+}

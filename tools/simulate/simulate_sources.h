@@ -1,0 +1,76 @@
+/* Where the command has its figures from: files with the pages of visits, times of layers, rates of
+ * copies, and routing traces. All functions return a tool_exit, their message printed. */
+#ifndef PAGESTASH_SIMULATE_SOURCES_H
+#define PAGESTASH_SIMULATE_SOURCES_H
+
+#include "tools/replay/replay.h"
+#include "tools/simulate/simulate.h"
+
+/* ---- simulate_rows.c: rows of numbers, looked up by their keys ---- */
+
+enum { SIMULATE_MAX_KEYS = 4, SIMULATE_MAX_VALUES = 3 };
+#define SIMULATE_ANY UINT32_MAX /* a key that is * */
+
+typedef struct simulate_row {
+    uint32_t keys[SIMULATE_MAX_KEYS];
+    uint64_t values[SIMULATE_MAX_VALUES];
+    uint64_t line;
+} simulate_row;
+
+typedef struct simulate_rows {
+    const char *path;
+    simulate_row *rows; /* ascending by keys */
+    uint64_t num_rows, room;
+} simulate_rows;
+
+/* visit-pages: keys chunk, layer, micro_batch; value pages. */
+int simulate_read_pages(const char *path, simulate_rows *rows_out);
+/* times: keys rank (or *), chunk, layer, pass (F, B, W); values before, core, after. */
+int simulate_read_times(const char *path, simulate_rows *rows_out);
+/* NULL: none. */
+const simulate_row *simulate_find_row(const simulate_rows *rows, const uint32_t *keys);
+void simulate_free_rows(simulate_rows *rows);
+
+/* user: simulate_pages. */
+typedef struct simulate_pages {
+    simulate_rows rows;
+    uint64_t page_bytes;
+} simulate_pages;
+
+int simulate_usage_of_rows(const void *user, uint64_t iteration, const simulate_visit *visit,
+                           pst_group_usage *usage_out);
+
+/* user: simulate_rows of times. */
+int simulate_times_of_rows(const void *user, const simulate_visit *layer,
+                           simulate_times *times_out);
+
+/* ---- simulate_rates.c ---- */
+
+/* Fixed times and rates of a report of pagestash-bench, by its rows of the sweep "bytes", and of the
+ * link by its host tier, where it has one. */
+int simulate_read_rates(const char *path, pst_simulated_rates *rates_out);
+
+/* ---- simulate_routing.c ---- */
+
+/* user: simulate_routing. A visit of micro-batch m of iteration i takes step i * M + m of the trace,
+ * and the layer of the trace that its number modulo their count gives. */
+typedef struct simulate_routing {
+    replay_model model;
+    replay_trace trace;
+    replay_sizes sizes;
+    pst_group *group;
+    bool is_balanced;           /* every visit has the trace's mean rows */
+    uint32_t num_micro_batches; /* of an iteration */
+    uint64_t num_iterations;
+    int64_t *counts; /* room for those of one visit */
+} simulate_routing;
+
+int simulate_read_routing(simulate_routing *routing);
+int simulate_usage_of_routing(const void *user, uint64_t iteration, const simulate_visit *visit,
+                              pst_group_usage *usage_out);
+/* The rows of a visit, in routing->counts. */
+const int64_t *simulate_routing_counts(const simulate_routing *routing, uint64_t iteration,
+                                       const simulate_visit *visit);
+void simulate_free_routing(simulate_routing *routing);
+
+#endif
