@@ -107,7 +107,9 @@ static void ring_restore(ring *pool, uint32_t ticket, bool keeps)
 static void ring_play(ring *pool, const scene *s, pages_fn pages)
 {
     const psti_program *program = s->program;
-    for (uint32_t n = 0; n < program->num_operations; n++) {
+    if (!program)
+        pool->fault = "no program";
+    for (uint32_t n = 0; program && n < program->num_operations; n++) {
         const psti_operation *operation = &program->operations[n];
         const psti_visit *visit = &program->visits[operation->visit];
         const pst_pass *pass = &s->schedule->passes[visit->pass];

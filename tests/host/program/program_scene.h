@@ -14,7 +14,7 @@ enum { SCENE_CHUNKS = 4, SCENE_LAYERS = 256, SCENE_SEATS = 4096 };
 
 typedef struct scene {
     pst_schedule *schedule;
-    uint32_t num_layers[SCENE_CHUNKS];
+    uint32_t num_layers[SCENE_CHUNKS], num_slots[SCENE_CHUNKS];
     psti_program_layer layers[SCENE_LAYERS];
     uint32_t forward_alias[SCENE_SEATS], backward_alias[SCENE_SEATS];
     psti_program_config config;
@@ -202,6 +202,9 @@ static inline pst_status scene_random(scene *self, uint64_t *seed)
     default:
         break;
     }
+    for (uint32_t c = 0; c < self->schedule->num_chunks; c++) /* some have more than they need */
+        self->num_slots[c] = self->schedule->chunks[c].num_slots + (uint32_t)random_below(seed, 2);
+    config->num_slots = random_below(seed, 3) == 0 ? self->num_slots : NULL;
     const uint64_t num_aliases = 1 + random_below(seed, 12);
     for (uint32_t s = 0; s < SCENE_SEATS; s++) {
         self->forward_alias[s] = 1000 + 77 * (uint32_t)random_below(seed, num_aliases);
