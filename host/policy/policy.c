@@ -248,9 +248,15 @@ static uint64_t count_combinations(const solver *self)
     return psti_times(most, self->num_forms);
 }
 
-static bool stages_are_apart(const solver *self)
+/* Whether the search sees all that the answer is made of: stages that do not wait for each other, one
+ * routing, all micro-batches. */
+static bool is_searched_whole(const solver *self)
 {
-    return self->problem.num_stages == 1 || self->problem.simulation.alone;
+    bool is_whole = self->problem.num_routings == 1 &&
+                    (self->problem.num_stages == 1 || self->problem.simulation.alone);
+    for (uint32_t s = 0; s < self->problem.num_stages; s++)
+        is_whole &= self->problem.stages[s].shortened == NULL;
+    return is_whole;
 }
 
 static pst_status search_forms(solver *self, bool tries_all)
@@ -263,9 +269,12 @@ static pst_status search_forms(solver *self, bool tries_all)
         self->finalists[i].is_there = false;
     for (uint32_t f = 0; f < self->num_forms; f++)
         PSTI_TRY(start_form(self, &self->forms[f]));
-    for (uint32_t i = 0; i < MAX_FINALISTS && self->finalists[i].is_there; i++) {
+    uint32_t num = 0;
+    while (num < MAX_FINALISTS && self->finalists[num].is_there)
+        num++;
+    for (uint32_t i = 0; i < num; i++) {
         load_picks(self, self->finalists[i].picks);
-        PSTI_TRY(search_form(self, &self->finalists[i].form, MAX_FINALISTS - i));
+        PSTI_TRY(search_form(self, &self->finalists[i].form, num - i));
     }
     return refine_moved(self);
 }
@@ -279,12 +288,12 @@ static pst_status solve_moved(solver *self)
     const uint64_t evaluations = problem->max_evaluations;
     self->best.is_there = false;
     for (int i = 0; i < MAX_ROUNDS; i++) {
-        self->all_tried = tries_all && stages_are_apart(self) && problem->num_routings == 1;
+        self->all_tried = tries_all && is_searched_whole(self);
         problem->end_evaluations = psti_plus(problem->evaluations, evaluations);
         problem->max_evaluations = problem->end_evaluations;
         PSTI_TRY(search_forms(self, tries_all));
         const psti_cost *cost = &self->best.evaluation.cost;
-        if (fits(cost) || problem->num_routings == 1)
+        if (fits(cost) || is_searched_whole(self))
             return PST_OK;
         for (int tier = 0; tier < 2; tier++)
             problem->margin_pages[tier] += psti_div_up(cost->missing[tier], problem->page_bytes);
@@ -344,7 +353,8 @@ static void fill_policy(const solver *self, pst_policy *policy)
     };
     policy->sets_bytes = psti_times(policy->num_sets, self->problem.config.set_bytes);
     policy->exposed_bound_ns = policy->fits ? self->bound_ns : 0;
-    policy->is_optimal = policy->fits && (self->all_tried || cost->exposed_ns == self->bound_ns);
+    const bool has_all = self->all_tried && (self->problem.config.given & PST_POLICY_GIVEN_AHEAD);
+    policy->is_optimal = policy->fits && (has_all || cost->exposed_ns == self->bound_ns);
     fill_sums(self, policy);
 }
 

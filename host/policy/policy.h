@@ -4,6 +4,7 @@
  *
  *   policy.c           what is asked, and the answer
  *   policy_problem.c   the stages with their layers, and what may become of each
+ *   policy_period.c    fewer micro-batches that stand for many
  *   policy_forms.c     rule, sets, ring, ahead, streams: which there are
  *   policy_evaluate.c  bytes and nanoseconds of one choice, by simulation
  *   policy_search.c    shares and treatments of one stage: Belady's start, local search, all
@@ -43,7 +44,12 @@ typedef struct psti_stage {
     uint32_t index, num_layers;
     const pst_schedule *schedule;
     const pst_simulated_layer *
-        *layers;        /* [1 + routings][num_layers], with pages of the page size */
+        *layers; /* [1 + routings][num_layers], with pages of the page size */
+    /* What one stage by itself is searched with: the schedule and the layers, or those of fewer
+     * micro-batches, the most demanding that follow each other. */
+    const pst_schedule *searched;
+    pst_schedule *shortened; /* NULL: as it is */
+    const pst_simulated_layer *searched_layers;
     psti_place *places; /* [num_layers] */
     psti_option *options;
     uint64_t combinations; /* product of num_options; saturates */
@@ -107,6 +113,11 @@ typedef struct psti_evaluation {
 pst_status psti_problem_make(const pst_policy_config *config, psti_problem *problem);
 void psti_problem_free(psti_problem *problem);
 void *psti_problem_take(psti_problem *problem, uint64_t count, size_t size);
+
+/* ---- policy_period.c ---- */
+
+/* Sets what a stage is searched with. */
+pst_status psti_policy_shorten(psti_problem *problem, psti_stage *stage);
 
 /* ---- policy_forms.c ---- */
 

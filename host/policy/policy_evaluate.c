@@ -118,12 +118,12 @@ static pst_status count_stage(const psti_problem *problem, const psti_form *form
 
 /* ---- simulation ---- */
 
-static void fill_layers(const psti_problem *problem, const psti_stage *stage, uint32_t routing,
-                        pst_simulated_layer *layers)
+static void fill_layers(const psti_problem *problem, const psti_stage *stage,
+                        const pst_simulated_layer *from, pst_simulated_layer *layers)
 {
     for (uint32_t i = 0; i < stage->num_layers; i++) {
         const psti_place *place = &stage->places[i];
-        layers[i] = stage->layers[routing][i];
+        layers[i] = from[i];
         psti_apply_option(problem, place, &place->options[stage->picks[i]], &layers[i]);
     }
 }
@@ -187,7 +187,7 @@ static pst_status simulate_routing(psti_problem *problem, const psti_form *form,
 {
     pst_simulated_layer *layers = problem->scratch;
     for (uint32_t s = 0; s < problem->num_stages; s++) {
-        fill_layers(problem, &problem->stages[s], routing, layers);
+        fill_layers(problem, &problem->stages[s], problem->stages[s].layers[routing], layers);
         problem->scratch_layers[s] = layers;
         layers += problem->stages[s].num_layers;
     }
@@ -295,12 +295,12 @@ pst_status psti_policy_evaluate(psti_problem *problem, const psti_form *form,
 pst_status psti_policy_evaluate_stage(psti_problem *problem, const psti_form *form,
                                       psti_stage *stage, psti_cost *cost_out)
 {
-    fill_layers(problem, stage, 0, problem->scratch);
+    fill_layers(problem, stage, stage->searched_layers, problem->scratch);
     problem->scratch_layers[0] = problem->scratch;
     pst_simulation_config config = config_of(problem, form);
     config.num_stages = 1;
     config.alone = true;
-    config.schedules = &stage->schedule;
+    config.schedules = &stage->searched;
     config.num_layers = &stage->num_layers;
     pst_simulation simulation = {0};
     pst_stage_result *result = problem->results;

@@ -38,6 +38,8 @@ void *psti_problem_take(psti_problem *problem, uint64_t count, size_t size)
 
 void psti_problem_free(psti_problem *problem)
 {
+    for (uint32_t s = 0; problem->stages && s < problem->num_stages; s++)
+        pst_schedule_destroy(problem->stages[s].shortened);
     for (uint32_t i = 0; i < problem->num_memory; i++)
         psti_free(problem->memory[i]);
     psti_free(problem->memory);
@@ -364,6 +366,7 @@ static pst_status make_stage(psti_problem *problem, uint32_t s)
         problem->has_pairs |= stage->schedule->passes[p].pairs;
     problem->has_split |= stage->schedule->splits_backward;
     PSTI_TRY(make_places(problem, stage));
+    PSTI_TRY(psti_policy_shorten(problem, stage));
     return psti_bound_lifetimes(stage);
 }
 

@@ -17,6 +17,7 @@ typedef struct search {
     psti_cost best;
     bool has_best;
     struct away *list; /* room for a step of each option */
+    uint32_t frozen;   /* a layer that stays as it is; UINT32_MAX: none */
 } search;
 
 static bool is_over(const search *self)
@@ -178,12 +179,12 @@ static pst_status try_start(search *self, const struct start *start, away *list)
     return num ? fewest_steps(self, list, num) : PST_OK;
 }
 
+/* The first start with which it fits. */
 static pst_status try_starts(search *self, away *list)
 {
     go_home(self->stage);
     PSTI_TRY(note_if_better(self));
-    for (int i = 0; i < NUM_STARTS && (self->best.missing[0] || self->best.missing[1] || i > 0);
-         i++)
+    for (int i = 0; i < NUM_STARTS && (self->best.missing[0] || self->best.missing[1]); i++)
         PSTI_TRY(try_start(self, &starts[i], list));
     return PST_OK;
 }
@@ -197,7 +198,7 @@ static void search_free(search *self)
 static pst_status search_make(search *self, psti_problem *problem, const psti_form *form,
                               psti_stage *stage)
 {
-    *self = (search){.problem = problem, .form = form, .stage = stage};
+    *self = (search){.problem = problem, .form = form, .stage = stage, .frozen = UINT32_MAX};
     uint64_t options = 0;
     for (uint32_t i = 0; i < stage->num_layers; i++)
         options += stage->places[i].num_options;
@@ -249,7 +250,8 @@ static pst_status try_all(search *self)
 
 static bool has_option(const search *self, uint32_t layer, int64_t option)
 {
-    return option >= 0 && option < (int64_t)self->stage->places[layer].num_options;
+    return layer != self->frozen && option >= 0 &&
+           option < (int64_t)self->stage->places[layer].num_options;
 }
 
 static pst_status try_pick(search *self, uint32_t layer, int64_t option)
@@ -346,27 +348,63 @@ static pst_status improve(search *self)
     }
 }
 
-/* From the picks in force, then from each other start; the best of all is in force then. */
+/* From the picks in force, as another search: if that finds better, it becomes the best. */
+static pst_status improve_from(search *self, search *other)
+{
+    other->has_best = false;
+    PSTI_TRY(note_if_better(other));
+    PSTI_TRY(improve(other));
+    if (!psti_cost_is_less(&other->best, &self->best))
+        return PST_OK;
+    use_best(other);
+    self->has_best = false;
+    return note_if_better(self);
+}
+
+/* From each other start. */
+static pst_status improve_starts(search *self, search *other)
+{
+    for (int i = 0; i < NUM_STARTS && !is_over(self); i++) {
+        other->has_best = false;
+        PSTI_TRY(try_start(other, &starts[i], other->list));
+        if (!other->has_best)
+            continue;
+        use_best(other);
+        PSTI_TRY(improve_from(self, other));
+    }
+    return PST_OK;
+}
+
+/* From the best with one layer at an end of its options: the others first, then all. */
+static pst_status improve_kicked(search *self, search *other)
+{
+    for (uint32_t i = 0; i < self->stage->num_layers && !is_over(self); i++)
+        for (int end = 0; end < 2; end++) {
+            use_best(self);
+            const uint32_t option = end ? self->stage->places[i].num_options - 1 : 0;
+            if (self->stage->picks[i] == option)
+                continue;
+            self->stage->picks[i] = option;
+            other->has_best = false;
+            PSTI_TRY(note_if_better(other));
+            other->frozen = i;
+            PSTI_TRY(improve(other));
+            other->frozen = UINT32_MAX;
+            PSTI_TRY(improve_from(self, other));
+        }
+    return PST_OK;
+}
+
+/* From the picks in force and from others; the best of all is in force then. */
 static pst_status improve_all(search *self)
 {
     search other;
     PSTI_TRY(note_if_better(self));
     PSTI_TRY(improve(self));
     PSTI_TRY(search_make(&other, self->problem, self->form, self->stage));
-    pst_status status = PST_OK;
-    for (int i = 0; i < NUM_STARTS && status == PST_OK && !is_over(self); i++) {
-        other.has_best = false;
-        status = try_start(&other, &starts[i], other.list);
-        if (status != PST_OK || !other.has_best)
-            continue;
-        use_best(&other);
-        status = improve(&other);
-        if (status == PST_OK && psti_cost_is_less(&other.best, &self->best)) {
-            use_best(&other);
-            self->has_best = false;
-            status = note_if_better(self);
-        }
-    }
+    pst_status status = improve_starts(self, &other);
+    if (status == PST_OK)
+        status = improve_kicked(self, &other);
     search_free(&other);
     use_best(self);
     return status;

@@ -138,7 +138,7 @@ typedef struct pst_policy_stage {
 
 typedef struct pst_policy {
     bool fits;       /* if not, the rest is the choice that misses least */
-    bool is_optimal; /* no choice is better: all were tried, or nothing is exposed or had to go */
+    bool is_optimal; /* all choices were tried, or exposed_ns is at its bound */
     bool is_scarce;  /* something is moved, swapped or recomputed, since nothing else fits */
     bool one_ring;
     pst_restore_rule rule;
