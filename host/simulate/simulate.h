@@ -2,7 +2,8 @@
  *
  * Pure: uses base, schedule and program. Used by policy.
  *
- *   simulate_config.c   checks a configuration, and makes ranks of it
+ *   simulate_config.c   checks a configuration
+ *   simulate_layers.c   checks the layers of a rank, and compiles them
  *   simulate.c          the public call: steps, ranks in turn, results
  *   simulate_ranks.c    what ranks wait for, and who waits for whom when nobody can go on
  *   simulate_copies.c   stash, restore, demote, promote, swaps: pages as the pool counts them, and times
@@ -113,6 +114,11 @@ struct psti_sim {
 /* Fails: INVALID, NOMEM; what was made until then is freed by psti_sim_close. */
 pst_status psti_sim_open(psti_sim *self, const pst_simulation_config *config);
 void psti_sim_close(psti_sim *self);
+
+/* ---- simulate_layers.c ---- */
+
+/* pre: all but the layers has been checked. Fails: INVALID, NOMEM. */
+pst_status psti_sim_open_rank(const psti_sim *self, psti_sim_rank *rank);
 
 /* ---- simulate_ranks.c ---- */
 

@@ -247,3 +247,58 @@ PST_TEST(SimulatePages, SmallTiersCountAsTheTableSays)
         sim_close(&scene);
     }
 }
+
+/* ---- closed forms: every layer keeps P pages. Of ranks before the last while there are more visits in
+ * flight than sources: else whole micro-batches stay in place. ---- */
+
+enum { P = 3 };
+
+static uint64_t pages_p(uint32_t chunk, uint32_t layer, uint32_t micro_batch)
+{
+    return chunk + layer + micro_batch < UINT32_MAX ? P : 0;
+}
+
+/* Of 1F1B on one rank. */
+static uint64_t high_water(uint32_t p, uint32_t rank, uint32_t m, uint32_t layers,
+                           const column *sets)
+{
+    static sim_scene scene;
+    const sim_shape shape = {.kind = PST_SCHEDULE_1F1B, .p = p, .m = m, .num_layers = layers};
+    sim_open_alone(&scene, &shape, rank);
+    scene.config.num_sources = sets->sources;
+    scene.config.num_destinations = sets->destinations;
+    scene.config.rule = sets->rule;
+    sim_set_pages(&scene, pages_p);
+    sim_run(&scene);
+    sim_close(&scene);
+    return scene.stages[0].high_water[0];
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+PST_TEST(SimulatePages, HighWaterInClosedForm)
+{
+    static const column sets[] = {{1, 1, false, false, PST_RESTORE_ASAP},
+                                  {2, 2, false, false, PST_RESTORE_ASAP},
+                                  {2, 3, false, false, PST_RESTORE_ASAP},
+                                  {3, 4, false, false, PST_RESTORE_ASAP}};
+    static const column next = {1, 1, false, false, PST_RESTORE_NEXT};
+    for (uint32_t p = 1; p <= 8; p *= 2)
+        for (uint32_t m = 2 * p; m <= 33; m += 7)
+            for (uint32_t layers = 1; layers <= 6; layers++)
+                for (uint32_t r = 0; r < p; r++)
+                    for (int i = 0; i < 4; i++) {
+                        const uint32_t later = (p - 1 - r) * layers; /* that come ahead */
+                        const uint32_t d = sets[i].destinations;
+                        if (r + 1 < p && later < sets[i].sources)
+                            continue;
+                        const uint64_t ours = r + 1 < p ? (p - r) * layers - (d < later ? d : later)
+                                                        : less(layers, sets[i].sources);
+                        const uint64_t others = r + 1 < p ? (p - r) * layers : layers - 1;
+                        CHECK_EQ(high_water(p, r, m, layers, &sets[i]), P * ours);
+                        CHECK_EQ(high_water(p, r, m, layers, &next), P * others);
+                    }
+}

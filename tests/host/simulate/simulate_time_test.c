@@ -482,3 +482,41 @@ PST_TEST(SimulateTime, RanksWaitForEachOtherAsTheTableSays)
             sim_close(&scene);
         }
 }
+
+/* ---- closed forms ---- */
+
+static uint64_t over(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* Rule NEXT without a pipeline, with the main stream's time between two cores of 2 and 4: every stash is
+ * waited for, and every restore. Ours waits for nothing while a copy is not longer than a layer. */
+PST_TEST(SimulateTime, StallsInClosedForm)
+{
+    static const column next = {1, 1, 1, 0, false, PST_RESTORE_NEXT};
+    static const column ours = {2, 2, 1, 0, false, PST_RESTORE_ASAP};
+    static sim_scene scene;
+    for (uint32_t layers = 1; layers <= 9; layers++)
+        for (uint32_t m = 1; m <= 3; m++)
+            for (uint64_t stash = 0; stash <= 6; stash++)
+                for (uint64_t restore = 0; restore <= 12; restore += 3) {
+                    const sim_shape shape = {
+                        .kind = PST_SCHEDULE_1F1B, .p = 1, .m = m, .num_layers = layers};
+                    const uint64_t times = (uint64_t)m * (layers - 1);
+                    sim_open_alone(&scene, &shape, 0);
+                    set_work(&scene, stash, restore);
+                    set_column(&scene, &next);
+                    sim_run(&scene);
+                    CHECK_EQ(scene.stages[0].exposed_forward_ns, times * over(stash, 2));
+                    CHECK_EQ(scene.stages[0].exposed_backward_ns, times * over(restore, 4));
+                    set_column(&scene, &ours);
+                    scene.config.steps = 1;
+                    sim_run(&scene);
+                    if (m == 1) {
+                        CHECK_EQ(scene.stages[0].exposed_forward_ns, 0);
+                        CHECK_EQ(scene.stages[0].exposed_backward_ns, 0);
+                    }
+                    sim_close(&scene);
+                }
+}
