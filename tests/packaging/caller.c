@@ -2,16 +2,12 @@
  * What is read lies at the end of a page, so that a byte read behind it is a crash.
  * CUT: how many bytes of each struct the library is not to know, where it is not the one in question.
  * structs.py builds and runs this with headers that are older, as old as, and newer than the library. */
-#include <pagestash/pagestash.h>
+#include "caller.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-
-static int num_bad;
+int num_bad;
 
 /* A copy of `bytes` bytes before a page that cannot be read. */
-static void *put_at_end(const void *from, size_t bytes)
+void *put_at_end(const void *from, size_t bytes)
 {
     enum { HALF = 65536 };
     unsigned char *memory =
@@ -21,17 +17,14 @@ static void *put_at_end(const void *from, size_t bytes)
     return memcpy(memory + HALF - bytes, from, bytes);
 }
 
-#define AT_END(value) ((__typeof__(&(value)[0]))put_at_end(value, sizeof(value)))
-#define END(value) ((__typeof__(&(value)))put_at_end(&(value), sizeof(value)))
-
-static void say(const char *name, pst_status status)
+void say(const char *name, pst_status status)
 {
     printf("%s %s%s\n", name,
            status == PST_OK ? "OK" : "INVALID: ", status == PST_OK ? "" : pst_last_message());
 }
 
 /* What is in the way of a check, and not what it is about. */
-static void need(const char *what, pst_status status)
+void need(const char *what, pst_status status)
 {
     if (status == PST_OK)
         return;
@@ -40,27 +33,13 @@ static void need(const char *what, pst_status status)
 }
 
 /* One more function that is given the struct in question. */
-static void also(const char *what, pst_status status)
+void also(const char *what, pst_status status)
 {
     if (CUT == 0 ? status == PST_OK : strstr(pst_last_message(), "which is older") != NULL)
         return;
     printf("%s: %d %s\n", what, (int)status, pst_last_message());
     num_bad++;
 }
-
-/* An output, and room behind it that must stay as it is. */
-#define GET(type, call)                                \
-    do {                                               \
-        struct {                                       \
-            type out;                                  \
-            unsigned char behind[64];                  \
-        } it;                                          \
-        memset(&it, 0xa5, sizeof(it));                 \
-        type *out = &it.out;                           \
-        say(#type, call);                              \
-        for (size_t i = 0; i < sizeof(it.behind); i++) \
-            num_bad += it.behind[i] != 0xa5;           \
-    } while (0)
 
 static pst_status make_group(size_t config_bytes, uint32_t space_bytes, uint32_t tensor_bytes,
                              uint32_t num, pst_group **group)
@@ -134,6 +113,7 @@ static void check_tickets(pst_device *device)
     also("promote", pst_ticket_promote(ticket, END(migrate), NULL));
     say("pst_restore_options", pst_ticket_restore(ticket, group, &buffers, END(restore), NULL));
     GET(pst_pool_info, pst_pool_get_info(pool, out));
+    check_schedulers(device, pool, group, &buffers);
     need("ticket's end", pst_ticket_destroy(ticket));
     need("group's end", pst_group_destroy(group));
     need("pool's end", pst_pool_destroy(pool));
@@ -198,21 +178,6 @@ static void check_traces(void)
     say("pst_trace_expansion", pst_trace_expand(trace, END(expansion), &other));
     pst_trace_destroy(other);
     pst_trace_destroy(trace);
-}
-
-static void check_schedules(void)
-{
-    static const pst_pass passes[2] = {{.kind = PST_PASS_FORWARD}, {.kind = PST_PASS_BACKWARD}};
-    pst_schedule *schedule = NULL;
-    pst_schedule_config config = PST_SCHEDULE_CONFIG_INIT, found;
-    config.num_micro_batches = 4;
-    say("pst_schedule_config", pst_schedule_create(END(config), &schedule));
-    pst_schedule_destroy(schedule);
-    also("recognise", pst_schedule_recognise(passes, 2, 1, 0, &found));
-    config.struct_size -= CUT;
-    need("schedule", pst_schedule_create(END(config), &schedule));
-    GET(pst_schedule_info, pst_schedule_get_info(schedule, out));
-    pst_schedule_destroy(schedule);
 }
 
 /* The larger tensors are of one block each, which may share addresses. */
@@ -344,6 +309,7 @@ int main(void)
     check_device();
     check_traces();
     check_schedules();
+    check_simulations();
     check_plans();
     check_memory();
     check_estimates();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """structs.py SOURCE_DIR: structs that can grow, both ways. Builds the library twice, as it is and from
-a copy whose growing structs have one more field each, and caller.c with the headers of each. The older
+a copy whose growing structs have one more field each, and caller*.c with the headers of each. The older
 caller must work with the newer library, which takes what is missing as 0 and writes no more than the
 caller has; the newer caller must be refused by the older library, with both sizes and the version."""
 
@@ -41,7 +41,7 @@ def build(tree, cut):
     subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-w", "-shared", "-fPIC", *include, *sources,
                     "-o", tree / "libpagestash.so", "-lm", "-lpthread", "-ldl"], check=True)
     subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-DCUT={cut}", *include,
-                    tree / "tests/packaging/caller.c", "-o", tree / "caller", "-L", tree,
+                    *(tree / "tests/packaging").glob("caller*.c"), "-o", tree / "caller", "-L", tree,
                     "-lpagestash"], check=True)
 
 
@@ -53,7 +53,7 @@ def call(caller, library, structs, line):
     wrong = [said for said in lines if not re.match(line, said)]
     assert done.returncode == 0 and not wrong, (done.returncode, wrong)
     lines.sort()
-    assert [said.split()[0] for said in lines] == structs, "caller.c does not have every struct"
+    assert [said.split()[0] for said in lines] == structs, "caller*.c do not have every struct"
 
 
 def main():
