@@ -447,8 +447,8 @@ static pst_status make_seats(pst_scheduler *self, const pst_schedule *schedule)
 /* Everything that takes no device call. */
 static pst_status prepare(const pst_scheduler_config *config, pst_scheduler **self_out)
 {
-    PSTI_CHECK_SIZE_IN(pst_layer, config, layer_bytes);
-    PSTI_CHECK_SIZE_IN(pst_part, config, part_bytes);
+    PSTI_TRY(PSTI_CHECK_SIZE_IN(pst_layer, config, layer_bytes));
+    PSTI_TRY(PSTI_CHECK_SIZE_IN(pst_part, config, part_bytes));
     pst_pool *const pool = config->pool;
     pst_arena *const arena = config->arena;
     const pst_schedule *const schedule = config->schedule;
