@@ -1,6 +1,7 @@
 # Each target does its own set-up on a fresh Debian machine.
 TRACE := bench/data/bytelm-e64-top6-l6.csv
-DEMO_FLAGS := --expert-model-parallel-size 8 --num-micro-batches 4 --hidden-size 512 --moe-ffn-hidden-size 256
+DEMO_FLAGS := --stages 4 --num-micro-batches 10 --sources 1 --destinations 1 \
+    --expert-model-parallel-size 8 --hidden-size 512 --moe-ffn-hidden-size 256
 BUILD := build/release
 QUICK := build/quick
 JOBS := $(shell nproc)
@@ -12,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -ec -o pipefail
 
 help:
-	@echo "make demo    replay a recorded MoE routing trace through stash and restore"
+	@echo "make demo    replay a recorded MoE routing trace through the scheduler"
 	echo "make quick   build and run the tests of the daily loop: seconds"
 	echo "make test    build everything and run the tests a release stands on"
 	echo "make bench   benchmarks of this machine, as tables and as JSON in $(BUILD)"

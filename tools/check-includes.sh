@@ -43,7 +43,7 @@ host/estimate        : host/base host/schedule host/model host/stash/pool_layout
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system
-tools/replay         : tools/common host/schedule/pipeline.h host/base/arith.h | pagestash system jansson
+tools/replay         : tools/common host/base/arith.h | pagestash system jansson
 tools/simulate       : tools/common tools/replay host/schedule/schedule_file.h host/base/lines.h host/base/arith.h | pagestash system jansson
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay host/base/arith.h | pagestash system jansson

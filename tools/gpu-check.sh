@@ -158,8 +158,13 @@ stage_correct() {
     done
     step 'replay' 60 "${replay[@]}"
     step 'replay segments zero' 60 "${replay[@]}" --layout segments --tail zero
-    step 'replay mxfp8 keep no-graph' 60 "${replay[@]}" --dtype mxfp8 --restore keep --no-graph
-    step 'replay two streams' 60 "${replay[@]}" --streams 2 --num-micro-batches 2
+    step 'replay 1f1b two streams' 60 "${replay[@]}" --stages 4 --num-micro-batches 10 --streams 2
+    step 'replay zb-h1 mxfp8 no-graph' 60 "${replay[@]}" --dtype mxfp8 --schedule zb-h1 --stages 4 \
+        --num-micro-batches 10 --streams 4 --no-graph
+    step 'replay dualpipe two streams' 60 "${replay[@]}" --schedule dualpipe --stages 4 \
+        --num-micro-batches 10 --streams 2
+    step 'replay one ring' 60 "${replay[@]}" --stages 4 --num-micro-batches 10 --one-ring --tail zero
+    replay+=(--schedule gpipe-reversed --keeps-nothing)
     step 'replay spill' 60 "${replay[@]}" --headroom 0.5 --host-headroom 1.0
     step 'replay offload scrub' 60 "${replay[@]}" --host-headroom 1.0 --offload-fraction 1/2 --scrub
     step 'replay grow' 60 "${replay[@]}" --headroom 0.5 --on-overflow grow

@@ -9,9 +9,10 @@ static const flag model_flags[] = {REPLAY_MODEL_FLAGS(FLAG_ROW)};
 static const flag own_flags[] = {REPLAY_FLAGS(FLAG_ROW)};
 
 static const char doc[] =
-    "Replay a recorded MoE routing trace: for every step, fill each layer's static "
-    "buffers, stash their live rows into pages, poison them; then restore in reverse "
-    "and check every byte.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 every "
+    "Replay a recorded MoE routing trace through the scheduler: in the order of a pipeline's "
+    "schedule, forwards fill the sets of buffers that they are given, backwards check every byte "
+    "of theirs; the scheduler stashes and restores in between.\vSizes take the suffixes KiB, MiB, "
+    "GiB. Exit codes: 0 every "
     "byte came back; 1 bytes differ, or it does not fit; 2 usage; 3 bad trace; 4 device "
     "absent or failed.";
 
@@ -56,6 +57,29 @@ static int check_host_pages(const replay_options *options)
     return TOOL_OK;
 }
 
+static int check_order(const replay_options *options)
+{
+    if (options->stage >= options->stages)
+        return tool_fail(TOOL_USAGE, "--stage %u: allowed is 0..%u, below --stages", options->stage,
+                         options->stages - 1);
+    if (options->streams == 3)
+        return tool_fail(TOOL_USAGE, "--streams 3: allowed are 1, 2 and 4");
+    if (options->streams > 1 && options->mode == PST_POOL_ORDERED)
+        return tool_fail(TOOL_USAGE,
+                         "--mode ordered: allowed with --streams 1 only: an ordered pool runs its "
+                         "operations one after the other");
+    if (options->one_ring && options->sources + options->destinations > PST_MAX_SETS)
+        return tool_fail(TOOL_USAGE,
+                         "--one-ring: %u sets: allowed are at most %d, --sources and "
+                         "--destinations together",
+                         options->sources + options->destinations, PST_MAX_SETS);
+    if (options->one_ring && options->tail != PST_TAIL_ZERO)
+        return tool_fail(TOOL_USAGE,
+                         "--one-ring: allowed with --tail zero only: a restore comes where a "
+                         "forward wrote, and what is behind its rows is nobody's");
+    return TOOL_OK;
+}
+
 int replay_parse(int argc, char **argv, replay_options *options)
 {
     const flag_table table = {
@@ -74,5 +98,6 @@ int replay_parse(int argc, char **argv, replay_options *options)
                          options->headroom);
     if (options->mode < 0)
         options->mode = options->streams > 1 ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
+    TOOL_TRY(check_order(options));
     return check_host_pages(options);
 }

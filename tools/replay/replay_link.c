@@ -1,5 +1,5 @@
-/* What crosses the link to host pages. The pool says how many pages did; how many live bytes that
- * were follows from the rules of ticket.h and group.h, with the stashes in the order of the slots. */
+/* What crosses the link to host pages. The simulator says how many pages of each stash did; how many
+ * live bytes that were follows from the rules of ticket.h and group.h. */
 #include "tools/replay/replay.h"
 
 #include <math.h>
@@ -38,74 +38,65 @@ static uint64_t live_bytes(const replay_machine *machine, const int32_t *counts,
     return bytes;
 }
 
-/* One stash: takes its pages from `free`, and says how many live bytes are in host pages. */
-static uint64_t predict_stash(replay_machine *machine, const int32_t *counts, uint64_t wanted,
-                              uint64_t free[REPLAY_TIERS])
+/* Host pages of a stash lead its byte stream as far as they were wished for, the others end it. */
+static uint64_t link_bytes_of(const replay_machine *machine, const int32_t *counts,
+                              uint64_t num_pages, uint64_t host_pages)
 {
     const uint64_t page_bytes = machine->options->model.page_size;
     const flag_fraction offload = machine->options->offload_fraction;
-    if (wanted > free[REPLAY_DEVICE] + free[REPLAY_HOST])
-        return 0;
-    const uint64_t lead = psti_min(wanted * offload.num / offload.den, free[REPLAY_HOST]);
-    const uint64_t on_device = psti_min(wanted - lead, free[REPLAY_DEVICE]);
-    free[REPLAY_DEVICE] -= on_device;
-    free[REPLAY_HOST] -= wanted - on_device;
-    machine->predicted_offloaded += lead;
-    machine->predicted_spilled += wanted - lead - on_device;
-    if (on_device == wanted)
+    const uint64_t lead = psti_min(num_pages * offload.num / offload.den, host_pages);
+    if (host_pages == 0)
         return 0;
     return live_bytes(machine, counts, 0, lead * page_bytes) +
-           live_bytes(machine, counts, (lead + on_device) * page_bytes, UINT64_MAX);
+           live_bytes(machine, counts, (num_pages - (host_pages - lead)) * page_bytes, UINT64_MAX);
 }
 
 void replay_link_predict(replay_machine *machine, uint64_t iteration)
 {
     const replay_sizes *sizes = machine->sizes;
-    const uint32_t num_counts = machine->trace->num_counts;
-    uint64_t free[REPLAY_TIERS] = {machine->num_pages[REPLAY_DEVICE],
-                                   machine->num_pages[REPLAY_HOST]};
+    const uint64_t page_bytes = machine->options->model.page_size;
     uint64_t offset = 0;
-    machine->predicted_spilled = 0;
-    machine->predicted_offloaded = 0;
-    for (uint32_t slot = 0; slot < sizes->slots; slot++) {
-        const uint64_t idx = iteration * sizes->slots + slot;
-        const int32_t *counts = machine->trace->counts + idx * num_counts;
-        const uint64_t bytes = predict_stash(machine, counts, sizes->pages[idx], free);
-        if (offset + bytes > machine->link_target_bytes)
+    machine->link_bytes = 0;
+    for (uint32_t place = 0; place < sizes->slots; place++) {
+        const uint64_t idx = iteration * sizes->slots + place;
+        const int32_t *counts = machine->trace->counts + idx * machine->trace->num_counts;
+        replay_link *link = &machine->link[place];
+        machine->link_bytes += link_bytes_of(machine, counts, sizes->pages[idx], link->host_pages);
+        link->bytes = live_bytes(machine, counts, 0, link->host_pages * page_bytes);
+        if (offset + link->bytes > machine->link_target_bytes)
             offset = 0;
-        machine->link[slot] = (replay_link){.bytes = bytes, .offset = offset};
-        offset += bytes;
+        link->offset = offset;
+        offset += link->bytes;
     }
 }
 
 bool replay_order_is_known(const replay_options *options, const pst_device_info *device)
 {
-    return options->streams == 1 || options->mode == PST_POOL_ORDERED ||
-           device->kind == PST_DEVICE_HOST;
+    return options->streams == 1 || device->kind == PST_DEVICE_HOST;
 }
 
 /* First all of them to the host, then all back in reverse, as the stashes and restores go. */
 int replay_link_copies(const replay_machine *machine)
 {
-    const pst_stream stream = machine->streams[0];
-    const uint32_t slots = machine->sizes->slots;
-    for (uint32_t slot = 0; slot < slots; slot++) {
-        const replay_link *link = &machine->link[slot];
+    const pst_stream stream = machine->stream;
+    const uint32_t places = machine->sizes->slots;
+    for (uint32_t place = 0; place < places; place++) {
+        const replay_link *link = &machine->link[place];
         if (link->bytes == 0)
             continue;
-        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_TO_HOST_BEGIN, stream));
+        TOOL_TRY(replay_mark(machine, place, REPLAY_TIME_TO_HOST_BEGIN, stream));
         TOOL_PST(pst_device_copy(machine->device, (char *)machine->link_target + link->offset,
-                                 machine->static_set[0], link->bytes, stream));
-        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_TO_HOST_END, stream));
+                                 machine->sources[0], link->bytes, stream));
+        TOOL_TRY(replay_mark(machine, place, REPLAY_TIME_TO_HOST_END, stream));
     }
-    for (uint32_t slot = slots; slot-- > 0;) {
-        const replay_link *link = &machine->link[slot];
+    for (uint32_t place = places; place-- > 0;) {
+        const replay_link *link = &machine->link[place];
         if (link->bytes == 0)
             continue;
-        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_FROM_HOST_BEGIN, stream));
+        TOOL_TRY(replay_mark(machine, place, REPLAY_TIME_FROM_HOST_BEGIN, stream));
         TOOL_PST(pst_device_copy(machine->device, (char *)machine->copy_target + link->offset,
                                  (char *)machine->link_target + link->offset, link->bytes, stream));
-        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_FROM_HOST_END, stream));
+        TOOL_TRY(replay_mark(machine, place, REPLAY_TIME_FROM_HOST_END, stream));
     }
     return TOOL_OK;
 }
@@ -118,14 +109,14 @@ int replay_link_sample(replay_machine *machine, replay_result *result)
     double seconds[REPLAY_NUM_RATES] = {0};
     uint64_t bytes = 0;
     bool is_timed = true;
-    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++) {
-        if (machine->link[slot].bytes == 0)
+    for (uint32_t place = 0; place < machine->sizes->slots; place++) {
+        if (machine->link[place].bytes == 0)
             continue;
-        bytes += machine->link[slot].bytes;
+        bytes += machine->link[place].bytes;
         for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++)
-            TOOL_TRY(replay_add_time(machine, slot, begins[i], &seconds[i]));
+            TOOL_TRY(replay_add_time(machine, place, begins[i], &seconds[i]));
     }
-    result->link_bytes += bytes;
+    result->link_bytes += machine->link_bytes;
     for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++) {
         machine->rates[i][machine->num_rates] = (double)bytes / seconds[i];
         is_timed = is_timed && seconds[i] > 0.0; /* not shorter than the clock can tell */

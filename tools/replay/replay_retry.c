@@ -44,7 +44,7 @@ static pst_status grow(replay_machine *machine, enum replay_tier tier,
 /* The iteration that is thrown away leaves pages, faults and mismatches as they were before it. */
 static int take_back(const replay_machine *machine, const replay_result *result)
 {
-    const pst_stream stream = machine->streams[0];
+    const pst_stream stream = machine->stream;
     TOOL_PST(pst_pool_reset(machine->pool, PST_RESET_PAGES | PST_RESET_FAULTS, stream));
     *machine->mismatches_pinned = result->mismatched_bytes;
     TOOL_PST(pst_device_copy(machine->device, machine->mismatches, machine->mismatches_pinned,

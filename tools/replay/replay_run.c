@@ -5,241 +5,140 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/schedule/pipeline.h"
-
-static pst_event event_of(const replay_machine *machine, uint32_t slot, enum replay_time time)
-{
-    return machine->events[(size_t)slot * REPLAY_NUM_TIMES + time];
-}
-
-int replay_mark(const replay_machine *machine, uint32_t slot, enum replay_time time,
-                pst_stream stream)
-{
-    return tool_status(
-        pst_event_record_external(machine->device, event_of(machine, slot, time), stream));
-}
-
-static pst_pattern pattern_of(const replay_machine *machine, uint32_t slot)
+static pst_pattern pattern_of(const replay_machine *machine, uint32_t place)
 {
     return (pst_pattern){
         .seed = machine->options->seed,
-        .key = slot,
-        .step = (const uint64_t *)machine->control + slot / machine->trace->layers,
+        .key = place,
+        .step = (const uint64_t *)machine->control + place / machine->trace->layers,
     };
 }
 
-/* An ordered pool wants its operations one after the other, in whatever lane they are: each waits
- * for the one before. Between begin_pool_use and end_pool_use lies one slot's use of the pool. */
-static bool is_chained(const replay_machine *machine)
+const int32_t *replay_counts_of(const replay_machine *machine, uint32_t place)
 {
-    return machine->lanes > 1 && machine->options->mode == PST_POOL_ORDERED;
-}
-
-static int begin_pool_use(const replay_machine *machine, pst_stream stream)
-{
-    if (!is_chained(machine))
-        return TOOL_OK;
-    return tool_status(pst_event_wait(machine->device, machine->chain_event, stream));
-}
-
-static int end_pool_use(const replay_machine *machine, pst_stream stream)
-{
-    if (!is_chained(machine))
-        return TOOL_OK;
-    return tool_status(pst_event_record(machine->device, machine->chain_event, stream));
-}
-
-/* Lane 1 continues where lane 0 is; so does the chain. */
-static int fork_lanes(const replay_machine *machine)
-{
-    if (machine->lanes == 1)
-        return TOOL_OK;
-    TOOL_TRY(end_pool_use(machine, machine->streams[0]));
-    TOOL_PST(pst_event_record(machine->device, machine->lane_event, machine->streams[0]));
-    return tool_status(pst_event_wait(machine->device, machine->lane_event, machine->streams[1]));
-}
-
-/* Lane 0 waits for lane 1. */
-static int join_lanes(const replay_machine *machine)
-{
-    if (machine->lanes == 1)
-        return TOOL_OK;
-    TOOL_PST(pst_event_record(machine->device, machine->lane_event, machine->streams[1]));
-    return tool_status(pst_event_wait(machine->device, machine->lane_event, machine->streams[0]));
-}
-
-/* Where one layer's tensors and counts are. */
-typedef struct place {
-    void *bases[REPLAY_MAX_TENSORS];
-    const void *counts;
-} place;
-
-static place place_of(const replay_machine *machine, uint32_t slot, void *const *sets)
-{
-    const replay_sizes *sizes = machine->sizes;
     const uint64_t *steps = machine->control;
     const int32_t *counts = (const int32_t *)(steps + machine->options->model.num_micro_batches);
-    place where = {.counts = counts + (size_t)slot * machine->trace->num_counts};
-    for (uint32_t t = 0; t < sizes->num_tensors; t++)
-        where.bases[t] = (char *)sets[slot % machine->lanes] + sizes->tensors[t].offset;
-    return where;
+    return counts + (size_t)place * machine->trace->num_counts;
 }
 
-static pst_buffers at(const place *where)
+/* The layer writes its source: poison first, so that what a stash reads too late differs. */
+static int enqueue_forward(const replay_machine *machine, const pst_visit_key *key)
 {
+    const replay_sizes *sizes = machine->sizes;
+    const uint32_t place = replay_order_place(machine->order, key);
+    const pst_pattern pattern = pattern_of(machine, place);
+    pst_visit visit;
+    TOOL_PST(pst_scheduler_forward_begin(machine->scheduler, key->chunk, key->layer,
+                                         key->micro_batch, machine->stream, &visit));
+    void *source = machine->sources[visit.set];
+    void *counts_of_set = machine->source_counts[visit.set];
+    const replay_bases bases = replay_bases_in(sizes, source);
+    const void *counts = counts_of_set;
     pst_buffers buffers = PST_BUFFERS_INIT;
-    buffers.bases = where->bases;
-    buffers.counts = &where->counts;
-    return buffers;
+    buffers.bases = bases.at;
+    buffers.counts = &counts;
+    TOOL_PST(pst_device_fill(machine->device, source, REPLAY_POISON_SOURCE, sizes->set_bytes,
+                             machine->stream));
+    TOOL_PST(pst_device_copy(machine->device, counts_of_set, replay_counts_of(machine, place),
+                             machine->trace->num_counts * sizeof(int32_t), machine->stream));
+    TOOL_PST(pst_group_fill(machine->device, machine->group, &buffers, &pattern, machine->stream));
+    return tool_status(pst_scheduler_forward_end(machine->scheduler, key->chunk, key->layer,
+                                                 key->micro_batch, NULL, machine->stream));
 }
 
-static pst_launch_options launch_of(const replay_machine *machine)
+/* What is behind the live rows of what a backward reads. */
+static uint8_t tail_of(const replay_machine *machine, const pst_visit *visit)
 {
-    return (pst_launch_options){
-        .num_sms = (int)machine->options->num_sms,
-        .backend = (pst_backend)machine->options->backend,
-    };
+    if (visit->in_place)
+        return REPLAY_POISON_SOURCE;
+    return machine->options->tail == PST_TAIL_ZERO ? 0 : REPLAY_POISON_DESTINATION;
 }
 
-static int enqueue_stash(const replay_machine *machine, uint32_t slot, pst_stream stream)
+/* The layer reads what was kept, and poisons it: what a restore does not write stays so. */
+static int enqueue_backward(const replay_machine *machine, const pst_visit_key *key)
 {
-    pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.launch = launch_of(machine);
-    const place where = place_of(machine, slot, machine->static_set);
-    const pst_buffers source = at(&where);
-    return tool_status(
-        pst_ticket_stash(machine->tickets[slot], machine->group, &source, &options, stream));
+    const replay_sizes *sizes = machine->sizes;
+    const uint32_t place = replay_order_place(machine->order, key);
+    const pst_pattern pattern = pattern_of(machine, place);
+    pst_visit visit;
+    TOOL_PST(pst_scheduler_backward_begin(machine->scheduler, key->kind, key->chunk, key->layer,
+                                          key->micro_batch, machine->stream, &visit));
+    const bool is_source = visit.in_place || machine->num_destinations == 0;
+    void *base = is_source ? machine->sources[visit.set] : machine->destinations[visit.set];
+    const replay_bases bases = replay_bases_in(sizes, base);
+    const void *counts = replay_counts_of(machine, place);
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    buffers.bases = bases.at;
+    buffers.counts = &counts;
+    TOOL_PST(pst_group_verify(machine->device, machine->group, &buffers, &pattern,
+                              tail_of(machine, &visit), machine->mismatches, machine->stream));
+    if (!is_source && machine->options->tail == PST_TAIL_UNTOUCHED)
+        TOOL_PST(pst_device_fill(machine->device, base, REPLAY_POISON_DESTINATION, sizes->set_bytes,
+                                 machine->stream));
+    return tool_status(pst_scheduler_backward_end(machine->scheduler, key->kind, key->chunk,
+                                                  key->layer, key->micro_batch, machine->stream));
 }
 
-static int enqueue_restore(const replay_machine *machine, uint32_t slot, pst_stream stream)
+/* All layers of a pass, up or down. */
+static int enqueue_pass(const replay_machine *machine, const pst_pass *pass)
 {
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.launch = launch_of(machine);
-    options.pages = (pst_restore_pages)machine->options->restore;
-    options.tail = (pst_restore_tail)machine->options->tail;
-    options.dirty = machine->dirty[slot % machine->lanes];
-    const place where = place_of(machine, slot, machine->working_set);
-    const pst_buffers destination = at(&where);
-    return tool_status(
-        pst_ticket_restore(machine->tickets[slot], machine->group, &destination, &options, stream));
-}
-
-static int enqueue_release(const replay_machine *machine, uint32_t slot, pst_stream stream)
-{
-    if (machine->options->restore != PST_RESTORE_KEEP)
-        return TOOL_OK;
-    return tool_status(pst_ticket_release(machine->tickets[slot], stream));
-}
-
-/* The layer computes (fill), keeps its activations (stash), and leaves its static buffers to the
- * next one (poison). */
-static int enqueue_forward(const replay_machine *machine, uint32_t slot)
-{
-    const uint32_t lane = slot % machine->lanes;
-    const pst_stream stream = machine->streams[lane];
-    const pst_pattern pattern = pattern_of(machine, slot);
-    const place where = place_of(machine, slot, machine->static_set);
-    const pst_buffers layer = at(&where);
-    TOOL_PST(pst_group_fill(machine->device, machine->group, &layer, &pattern, stream));
-    TOOL_TRY(begin_pool_use(machine, stream));
-    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_STASH_BEGIN, stream));
-    TOOL_TRY(enqueue_stash(machine, slot, stream));
-    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_STASH_END, stream));
-    TOOL_TRY(end_pool_use(machine, stream));
-    return tool_status(pst_device_fill(machine->device, machine->static_set[lane],
-                                       REPLAY_POISON_STATIC, machine->sizes->set_bytes, stream));
-}
-
-static int enqueue_backward(const replay_machine *machine, uint32_t slot)
-{
-    const uint32_t lane = slot % machine->lanes;
-    const pst_stream stream = machine->streams[lane];
-    const pst_pattern pattern = pattern_of(machine, slot);
-    const bool keeps_tail = machine->options->tail == PST_TAIL_UNTOUCHED;
-    if (keeps_tail)
-        TOOL_PST(pst_device_fill(machine->device, machine->working_set[lane], REPLAY_POISON_WORKING,
-                                 machine->sizes->set_bytes, stream));
-    TOOL_TRY(begin_pool_use(machine, stream));
-    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_RESTORE_BEGIN, stream));
-    TOOL_TRY(enqueue_restore(machine, slot, stream));
-    TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_RESTORE_END, stream));
-    TOOL_TRY(enqueue_release(machine, slot, stream));
-    TOOL_TRY(end_pool_use(machine, stream));
-    const place where = place_of(machine, slot, machine->working_set);
-    const pst_buffers restored = at(&where);
-    return tool_status(pst_group_verify(machine->device, machine->group, &restored, &pattern,
-                                        keeps_tail ? REPLAY_POISON_WORKING : 0, machine->mismatches,
-                                        stream));
-}
-
-/* All layers of a micro-batch, up or down. */
-static int enqueue_pass(const replay_machine *machine, const psti_pipeline_pass *pass)
-{
-    const uint32_t layers = machine->trace->layers;
-    const uint32_t first = (uint32_t)pass->micro_batch * layers;
-    for (uint32_t i = 0; i < layers; i++)
-        if (pass->kind == PST_PASS_FORWARD)
-            TOOL_TRY(enqueue_forward(machine, first + i));
-        else
-            TOOL_TRY(enqueue_backward(machine, first + layers - 1 - i));
+    const uint32_t layers = machine->order->chunks[pass->chunk].num_layers;
+    for (uint32_t i = 0; i < layers; i++) {
+        const bool is_forward = pass->kind == PST_PASS_FORWARD;
+        const pst_visit_key key = {.kind = pass->kind,
+                                   .chunk = pass->chunk,
+                                   .layer = is_forward ? i : layers - 1 - i,
+                                   .micro_batch = pass->micro_batch};
+        TOOL_TRY(is_forward ? enqueue_forward(machine, &key) : enqueue_backward(machine, &key));
+    }
     return TOOL_OK;
 }
 
+/* Both ways, so that nothing is under way while the pool is looked at. */
 static int check_pool(const replay_machine *machine)
 {
-    TOOL_TRY(join_lanes(machine));
-    return tool_status(pst_pool_check(machine->pool, machine->streams[0]));
+    for (uint32_t i = 0; i < machine->options->streams; i++) {
+        TOOL_PST(pst_event_record(machine->device, machine->edge, machine->stream));
+        TOOL_PST(pst_event_wait(machine->device, machine->edge, machine->sides[i]));
+        TOOL_PST(pst_event_record(machine->device, machine->edge, machine->sides[i]));
+        TOOL_PST(pst_event_wait(machine->device, machine->edge, machine->stream));
+    }
+    TOOL_PST(pst_pool_check(machine->pool, machine->stream));
+    TOOL_PST(pst_event_record(machine->device, machine->edge, machine->stream));
+    for (uint32_t i = 0; i < machine->options->streams; i++)
+        TOOL_PST(pst_event_wait(machine->device, machine->edge, machine->sides[i]));
+    return TOOL_OK;
 }
 
-/* What the graph holds. The pool is checked when it is fullest and when it should be empty. */
+/* What the graph holds. The pool is checked before the first backward and when it should be empty. */
 static int enqueue_iteration(const replay_machine *machine)
 {
-    const uint32_t last = machine->options->model.num_micro_batches - 1;
-    psti_pipeline pipeline = psti_pipeline_reversed(last + 1);
-    psti_pipeline_pass pass;
-    TOOL_TRY(fork_lanes(machine));
-    while (psti_pipeline_next(&pipeline, &pass)) {
+    const replay_order *order = machine->order;
+    bool is_checked = false;
+    TOOL_PST(pst_scheduler_step_begin(machine->scheduler, NULL, machine->stream));
+    for (uint64_t n = 0; n < order->info.num_passes; n++) {
+        pst_pass pass;
+        TOOL_PST(pst_schedule_get_pass(order->schedule, n, &pass));
+        if (pass.kind != PST_PASS_FORWARD && !is_checked)
+            TOOL_TRY(check_pool(machine));
+        is_checked = is_checked || pass.kind != PST_PASS_FORWARD;
         TOOL_TRY(enqueue_pass(machine, &pass));
-        if (pass.kind == PST_PASS_BACKWARD || pass.micro_batch != last)
-            continue;
-        TOOL_TRY(check_pool(machine));
-        TOOL_TRY(fork_lanes(machine));
     }
     TOOL_TRY(check_pool(machine));
-    return tool_status(pst_pool_step(machine->pool, machine->streams[0]));
+    return tool_status(pst_scheduler_step_end(machine->scheduler, machine->stream));
 }
 
-/* One layer's use of the pool, alone. */
-static int enqueue_layer(const replay_machine *machine)
-{
-    TOOL_TRY(enqueue_stash(machine, 0, machine->streams[0]));
-    TOOL_TRY(enqueue_restore(machine, 0, machine->streams[0]));
-    return enqueue_release(machine, 0, machine->streams[0]);
-}
-
-static int capture(const replay_machine *machine, int (*enqueue)(const replay_machine *machine),
+int replay_capture(const replay_machine *machine, int (*enqueue)(const replay_machine *machine),
                    pst_graph **graph_out)
 {
-    TOOL_PST(pst_graph_begin(machine->device, machine->streams[0]));
+    TOOL_PST(pst_graph_begin(machine->device, machine->stream));
     const int code = enqueue(machine);
     if (code == TOOL_OK)
-        return tool_status(pst_graph_end(machine->device, machine->streams[0], graph_out));
+        return tool_status(pst_graph_end(machine->device, machine->stream, graph_out));
     pst_graph *half_done;
-    if (pst_graph_end(machine->device, machine->streams[0], &half_done) == PST_OK)
+    if (pst_graph_end(machine->device, machine->stream, &half_done) == PST_OK)
         pst_graph_destroy(half_done);
     return code;
-}
-
-static int count_launches(const replay_machine *machine, uint64_t *launches_out)
-{
-    pst_graph *graph;
-    TOOL_TRY(capture(machine, enqueue_layer, &graph));
-    pst_graph_info info;
-    const int code = tool_status(pst_graph_get_info(graph, &info));
-    const int destroyed = tool_status(pst_graph_destroy(graph));
-    if (code == TOOL_OK && destroyed == TOOL_OK)
-        *launches_out = info.num_kernels;
-    return code != TOOL_OK ? code : destroyed;
 }
 
 /* Gives the device the steps and counts of an iteration. */
@@ -254,82 +153,42 @@ static int copy_control(const replay_machine *machine, uint64_t iteration)
     memcpy(steps + num_micro_batches, trace->counts + iteration * num_counts,
            num_counts * sizeof(*trace->counts));
     return tool_status(pst_device_copy(machine->device, machine->control, machine->control_pinned,
-                                       machine->control_bytes, machine->streams[0]));
+                                       machine->control_bytes, machine->stream));
 }
 
-/* The anchor: plain copies of the bytes that the stashes of this iteration moved. */
-static int enqueue_copies(const replay_machine *machine, uint64_t iteration)
-{
-    const pst_stream stream = machine->streams[0];
-    const uint64_t *payload = machine->sizes->payload + iteration * machine->sizes->slots;
-    uint64_t offset = 0;
-    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++) {
-        if (payload[slot] == 0)
-            continue;
-        if (offset + payload[slot] > machine->copy_target_bytes)
-            offset = 0;
-        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_COPY_BEGIN, stream));
-        TOOL_PST(pst_device_copy(machine->device, (char *)machine->copy_target + offset,
-                                 machine->static_set[0], payload[slot], stream));
-        TOOL_TRY(replay_mark(machine, slot, REPLAY_TIME_COPY_END, stream));
-        offset += payload[slot];
-    }
-    return TOOL_OK;
-}
-
-int replay_add_time(const replay_machine *machine, uint32_t slot, enum replay_time begin,
-                    double *sum)
-{
-    double seconds;
-    TOOL_PST(pst_event_elapsed(machine->device, event_of(machine, slot, begin),
-                               event_of(machine, slot, begin + 1), &seconds));
-    *sum += seconds;
-    return TOOL_OK;
-}
-
-static int add_times(const replay_machine *machine, uint64_t iteration, replay_result *result)
-{
-    const uint64_t *payload = machine->sizes->payload + iteration * machine->sizes->slots;
-    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++) {
-        TOOL_TRY(replay_add_time(machine, slot, REPLAY_TIME_STASH_BEGIN, &result->stash_seconds));
-        TOOL_TRY(
-            replay_add_time(machine, slot, REPLAY_TIME_RESTORE_BEGIN, &result->restore_seconds));
-        if (payload[slot] != 0)
-            TOOL_TRY(replay_add_time(machine, slot, REPLAY_TIME_COPY_BEGIN, &result->copy_seconds));
-    }
-    return TOOL_OK;
-}
-
+/* The visit that the simulator says is the first to lack pages; where it knows of none, the step. */
 static void name_fault(const replay_machine *machine, uint64_t iteration, replay_result *result)
 {
+    const pst_stage_result *predicted = &machine->order->result;
     const uint32_t layers = machine->trace->layers;
-    const uint32_t num_micro_batches = machine->options->model.num_micro_batches;
-    for (uint32_t slot = 0; slot < machine->sizes->slots; slot++)
-        if (pst_ticket_index(machine->tickets[slot]) == result->status.fault_ticket) {
-            snprintf(result->fault_place, sizeof(result->fault_place),
-                     "step %llu, micro-batch %u, layer %u (ticket %u)",
-                     (unsigned long long)(machine->trace->step_begin +
-                                          iteration * num_micro_batches + slot / layers),
-                     slot / layers, slot % layers, result->status.fault_ticket);
-            return;
-        }
-    snprintf(result->fault_place, sizeof(result->fault_place), "step %llu",
-             (unsigned long long)(machine->trace->step_begin + iteration * num_micro_batches));
+    const uint64_t first =
+        machine->trace->step_begin + iteration * machine->options->model.num_micro_batches;
+    if (predicted->fault == PST_FAULT_NONE) {
+        snprintf(result->fault_place, sizeof(result->fault_place), "step %llu",
+                 (unsigned long long)first);
+        return;
+    }
+    const uint32_t place = replay_order_place(machine->order, &predicted->fault_visit);
+    snprintf(result->fault_place, sizeof(result->fault_place),
+             "step %llu, micro-batch %u, layer %u (ticket %u)",
+             (unsigned long long)(first + place / layers), place / layers, place % layers,
+             result->status.fault_ticket);
 }
 
 /* Runs an iteration on the inputs that the device has. */
 static int try_iteration(replay_machine *machine, uint64_t iteration, replay_result *result)
 {
-    const pst_stream stream = machine->streams[0];
+    const pst_stream stream = machine->stream;
     const pst_pool_status *status = &result->status;
     machine->before = *status;
+    TOOL_TRY(replay_order_predict(machine->order, machine->sizes, iteration, machine->num_pages,
+                                  machine->link));
     replay_link_predict(machine, iteration);
     if (machine->graph != NULL)
         TOOL_PST(pst_graph_launch(machine->graph, stream));
     else
         TOOL_TRY(enqueue_iteration(machine));
-    TOOL_TRY(enqueue_copies(machine, iteration));
-    TOOL_TRY(replay_link_copies(machine));
+    TOOL_TRY(replay_timer_run(machine, iteration));
     TOOL_PST(pst_device_copy(machine->device, machine->mismatches_pinned, machine->mismatches,
                              sizeof(uint64_t), stream));
     TOOL_PST(pst_stream_synchronize(machine->device, stream));
@@ -345,15 +204,16 @@ static int keep_iteration(replay_machine *machine, uint64_t iteration, replay_re
 {
     const pst_pool_status *status = &result->status;
     const pst_pool_status *before = &machine->before;
+    const pst_stage_result *predicted = &machine->order->result;
     result->mismatched_bytes = *machine->mismatches_pinned;
     result->spilled_pages += status->spilled_pages - before->spilled_pages;
     result->offloaded_pages += status->offloaded_pages - before->offloaded_pages;
     result->displaced_pages += status->displaced_pages - before->displaced_pages;
-    result->predicted_spilled += machine->predicted_spilled;
-    result->predicted_offloaded += machine->predicted_offloaded;
+    result->predicted_spilled += predicted->spilled_pages;
+    result->predicted_offloaded += predicted->offloaded_pages;
     if (status->num_faults != 0 && result->fault_place[0] == '\0')
         name_fault(machine, iteration, result);
-    TOOL_TRY(add_times(machine, iteration, result));
+    TOOL_TRY(replay_timer_add(machine, iteration, result));
     if (status->step_valid != 0)
         return replay_link_sample(machine, result);
     result->steps_lost++;
@@ -381,6 +241,20 @@ static void take_medians(const replay_machine *machine, replay_result *result)
     result->recover_max = recoveries > 0 ? machine->recover_seconds[recoveries - 1] : NAN;
 }
 
+/* Waits of captured steps are not timed. */
+static int take_exposed(const replay_machine *machine, replay_result *result)
+{
+    pst_scheduler_stats stats;
+    result->exposed_forward_seconds = NAN;
+    result->exposed_backward_seconds = NAN;
+    TOOL_PST(pst_scheduler_get_stats(machine->scheduler, &stats));
+    if (stats.measured_steps == 0)
+        return TOOL_OK;
+    result->exposed_forward_seconds = 1e-9 * (double)stats.exposed_forward_ns;
+    result->exposed_backward_seconds = 1e-9 * (double)stats.exposed_backward_ns;
+    return TOOL_OK;
+}
+
 int replay_run(replay_machine *machine, replay_result *result_out)
 {
     const replay_sizes *sizes = machine->sizes;
@@ -388,10 +262,14 @@ int replay_run(replay_machine *machine, replay_result *result_out)
     result_out->device = machine->info;
     result_out->pool_bytes = machine->pool_bytes;
     result_out->ticket_bytes = machine->ticket_bytes;
-    result_out->buffer_bytes = 2 * machine->lanes * sizes->set_bytes;
-    TOOL_TRY(count_launches(machine, &result_out->launches_per_layer));
+    result_out->buffer_bytes =
+        (machine->num_sources + machine->num_destinations) * sizes->set_bytes;
+    result_out->num_tickets = machine->order->num_tickets;
+    result_out->visits = machine->order->visits;
+    result_out->kept_in_place = machine->order->result.kept_in_place;
+    TOOL_TRY(replay_timer_count_launches(machine, &result_out->launches_per_layer));
     if (!machine->options->no_graph) {
-        TOOL_TRY(capture(machine, enqueue_iteration, &machine->graph));
+        TOOL_TRY(replay_capture(machine, enqueue_iteration, &machine->graph));
         result_out->graphs_captured++;
     }
     for (uint64_t i = 0; i < sizes->iterations; i++) {
@@ -402,5 +280,5 @@ int replay_run(replay_machine *machine, replay_result *result_out)
     result_out->pool_bytes +=
         result_out->grown_pages[REPLAY_DEVICE] * machine->options->model.page_size;
     take_medians(machine, result_out);
-    return TOOL_OK;
+    return take_exposed(machine, result_out);
 }

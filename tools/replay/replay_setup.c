@@ -1,11 +1,9 @@
-/* What a replay needs on the device: memory, pool, tickets, events; and their end. */
+/* What a replay needs on the device: memory, pool, scheduler; and their end. */
 #include "tools/replay/replay.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define COPY_TARGET_MAX ((uint64_t)1 << 30)
 
 static int check_memory(const replay_machine *machine, const char *what, uint64_t bytes)
 {
@@ -18,14 +16,13 @@ static int check_memory(const replay_machine *machine, const char *what, uint64_
     return TOOL_OK;
 }
 
-/* Device memory, written once so that no timed copy pays for first use. */
-static int take_memory(replay_machine *machine, const char *what, uint8_t value, uint64_t bytes,
+int replay_take_memory(replay_machine *machine, const char *what, uint8_t value, uint64_t bytes,
                        void **out)
 {
     TOOL_TRY(check_memory(machine, what, bytes));
     TOOL_PST(pst_device_alloc(machine->device, bytes, out));
-    TOOL_PST(pst_device_fill(machine->device, *out, value, bytes, machine->streams[0]));
-    return tool_status(pst_stream_synchronize(machine->device, machine->streams[0]));
+    TOOL_PST(pst_device_fill(machine->device, *out, value, bytes, machine->stream));
+    return tool_status(pst_stream_synchronize(machine->device, machine->stream));
 }
 
 static int make_control(replay_machine *machine)
@@ -35,8 +32,9 @@ static int make_control(replay_machine *machine)
     void *mismatches = NULL;
     machine->control_bytes =
         machine->options->model.num_micro_batches * sizeof(uint64_t) + num_counts * sizeof(int32_t);
-    TOOL_TRY(take_memory(machine, "control block", 0, machine->control_bytes, &machine->control));
-    TOOL_TRY(take_memory(machine, "mismatch counter", 0, sizeof(uint64_t), &mismatches));
+    TOOL_TRY(
+        replay_take_memory(machine, "control block", 0, machine->control_bytes, &machine->control));
+    TOOL_TRY(replay_take_memory(machine, "mismatch counter", 0, sizeof(uint64_t), &mismatches));
     machine->mismatches = mismatches;
     TOOL_PST(
         pst_device_alloc_pinned(machine->device, machine->control_bytes, &machine->control_pinned));
@@ -48,12 +46,16 @@ static int make_control(replay_machine *machine)
 static int make_buffers(replay_machine *machine)
 {
     const uint64_t bytes = machine->sizes->set_bytes;
-    for (uint32_t i = 0; i < machine->lanes; i++) {
-        TOOL_TRY(take_memory(machine, "static buffer", REPLAY_POISON_STATIC, bytes,
-                             &machine->static_set[i]));
-        TOOL_TRY(take_memory(machine, "working buffer", REPLAY_POISON_WORKING, bytes,
-                             &machine->working_set[i]));
+    const uint64_t count_bytes = machine->trace->num_counts * sizeof(int32_t);
+    for (uint32_t i = 0; i < machine->num_sources; i++) {
+        TOOL_TRY(replay_take_memory(machine, "source", REPLAY_POISON_SOURCE, bytes,
+                                    &machine->sources[i]));
+        TOOL_TRY(replay_take_memory(machine, "counts of a source", 0, count_bytes,
+                                    &machine->source_counts[i]));
     }
+    for (uint32_t i = 0; i < machine->num_destinations; i++)
+        TOOL_TRY(replay_take_memory(machine, "destination", REPLAY_POISON_DESTINATION, bytes,
+                                    &machine->destinations[i]));
     return TOOL_OK;
 }
 
@@ -61,9 +63,27 @@ static int make_group(replay_machine *machine)
 {
     TOOL_TRY(replay_make_group(&machine->options->model, machine->trace, machine->sizes,
                                &machine->group));
-    for (uint32_t i = 0; i < machine->lanes && machine->options->tail == PST_TAIL_ZERO; i++)
+    if (machine->options->tail != PST_TAIL_ZERO)
+        return TOOL_OK;
+    for (uint32_t i = 0; i < machine->num_destinations; i++)
         TOOL_PST(pst_dirty_create(machine->device, machine->group, false, &machine->dirty[i]));
     return TOOL_OK;
+}
+
+replay_bases replay_bases_in(const replay_sizes *sizes, void *base)
+{
+    replay_bases bases = {{NULL}};
+    for (uint32_t t = 0; t < sizes->num_tensors; t++)
+        bases.at[t] = (char *)base + sizes->tensors[t].offset;
+    return bases;
+}
+
+pst_launch_options replay_launch(const replay_options *options)
+{
+    return (pst_launch_options){
+        .num_sms = (int)options->num_sms,
+        .backend = (pst_backend)options->backend,
+    };
 }
 
 /* What the device at hand can do of what was asked. */
@@ -88,14 +108,16 @@ static int check_launches(const replay_machine *machine)
 }
 
 int replay_open(replay_machine *machine, const replay_options *options, const replay_trace *trace,
-                const replay_sizes *sizes)
+                const replay_sizes *sizes, replay_order *order)
 {
     static const char *const device_names[] = {"auto", "host", "cuda"};
     memset(machine, 0, sizeof(*machine));
     machine->options = options;
     machine->trace = trace;
     machine->sizes = sizes;
-    machine->lanes = options->streams;
+    machine->order = order;
+    machine->num_sources = options->sources + (options->one_ring ? options->destinations : 0);
+    machine->num_destinations = options->one_ring ? 0 : options->destinations;
     const char *device_name = device_names[options->device];
     const pst_status opened = pst_device_open(device_name, 0, &machine->device);
     if (opened == PST_E_NO_DEVICE || opened == PST_E_UNSUPPORTED)
@@ -104,8 +126,10 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
     TOOL_PST(opened);
     TOOL_PST(pst_device_get_info(machine->device, &machine->info));
     TOOL_TRY(check_launches(machine));
-    for (uint32_t i = 0; i < machine->lanes; i++)
-        TOOL_PST(pst_stream_create(machine->device, &machine->streams[i]));
+    TOOL_PST(pst_stream_create(machine->device, &machine->stream));
+    for (uint32_t i = 0; i < options->streams; i++)
+        TOOL_PST(pst_stream_create(machine->device, &machine->sides[i]));
+    TOOL_PST(pst_event_create(machine->device, &machine->edge));
     TOOL_TRY(make_buffers(machine));
     TOOL_TRY(make_group(machine));
     return make_control(machine);
@@ -123,65 +147,105 @@ static int make_pool(replay_machine *machine)
     config.num_host_pages = sizes->num_pages[REPLAY_HOST];
     config.max_host_pages = sizes->max_pages[REPLAY_HOST];
     config.mode = (pst_pool_mode)options->mode;
-    config.max_tickets = sizes->slots;
+    config.max_tickets = (uint32_t)machine->order->num_tickets;
     config.scrub = options->scrub;
     memcpy(machine->num_pages, sizes->num_pages, sizeof(machine->num_pages));
     TOOL_PST(pst_pool_bytes(&config, &machine->pool_bytes));
     if (can_grow) {
         TOOL_TRY(check_memory(machine, "pool", machine->pool_bytes));
     } else {
-        TOOL_TRY(take_memory(machine, "pool", 0, machine->pool_bytes, &machine->pool_memory));
+        TOOL_TRY(
+            replay_take_memory(machine, "pool", 0, machine->pool_bytes, &machine->pool_memory));
         config.memory = machine->pool_memory;
         config.memory_bytes = machine->pool_bytes;
     }
     return tool_status(pst_pool_create(machine->device, &config, &machine->pool));
 }
 
-static int make_tickets(replay_machine *machine)
+/* What the layers have in common: all use the same sets. */
+typedef struct layer_parts {
+    replay_bases bases[3 * PST_MAX_SETS];
+    const void *counts[2 * PST_MAX_SETS];
+    pst_buffers buffers[3 * PST_MAX_SETS];
+    const pst_buffers *sources[2 * PST_MAX_SETS], *destinations[PST_MAX_SETS];
+    pst_part part;
+} layer_parts;
+
+static void describe_parts(const replay_machine *machine, layer_parts *out)
 {
-    const uint32_t slots = machine->sizes->slots;
+    const uint32_t num_sources = machine->num_sources;
+    for (uint32_t i = 0; i < num_sources + machine->num_destinations; i++) {
+        const bool is_source = i < num_sources;
+        void *base = is_source ? machine->sources[i] : machine->destinations[i - num_sources];
+        out->bases[i] = replay_bases_in(machine->sizes, base);
+        out->buffers[i] = (pst_buffers)PST_BUFFERS_INIT;
+        out->buffers[i].bases = out->bases[i].at;
+        if (is_source) {
+            out->counts[i] = machine->source_counts[i];
+            out->buffers[i].counts = &out->counts[i];
+            out->sources[i] = &out->buffers[i];
+        } else {
+            out->destinations[i - num_sources] = &out->buffers[i];
+        }
+    }
+    out->part = (pst_part){.group = machine->group};
+    out->part.sources = out->sources;
+    if (machine->num_destinations != 0)
+        out->part.destinations = out->destinations;
+    if (machine->dirty[0] != NULL)
+        out->part.dirty = machine->dirty;
+}
+
+static void configure(const replay_machine *machine, pst_scheduler_config *config)
+{
+    const replay_options *options = machine->options;
+    config->pool = machine->pool;
+    config->schedule = machine->order->schedule;
+    config->num_layers = machine->trace->layers;
+    config->num_sources = machine->num_sources;
+    config->num_destinations = machine->num_destinations;
+    config->one_ring = options->one_ring;
+    config->ahead = options->ahead;
+    config->rule = (pst_restore_rule)options->rule;
+    config->keeps_nothing = options->keeps_nothing;
+    config->measures = options->no_graph;
+    config->num_streams = options->streams;
+    for (uint32_t i = 0; i < options->streams; i++)
+        config->streams[i] = machine->sides[i];
+    config->launch[0] = config->launch[1] = replay_launch(options);
+    config->tail = (pst_restore_tail)options->tail;
+    if (options->one_ring) /* where a forward wrote, dirty words know nothing of its rows */
+        config->tail = PST_TAIL_ZERO_ALL;
+}
+
+static int make_scheduler(replay_machine *machine)
+{
+    const replay_order *order = machine->order;
+    const flag_fraction offload = machine->options->offload_fraction;
+    pst_scheduler_config config = PST_SCHEDULER_CONFIG_INIT;
+    layer_parts parts;
     uint64_t bytes;
     TOOL_PST(pst_ticket_bytes(machine->pool, machine->group, &bytes));
-    machine->ticket_bytes = bytes * slots;
-    machine->tickets = calloc(slots, sizeof(pst_ticket));
-    if (machine->tickets == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %u tickets", slots);
-    const flag_fraction offload = machine->options->offload_fraction;
-    for (uint32_t slot = 0; slot < slots; slot++) {
-        TOOL_PST(pst_ticket_create(machine->pool, machine->group, &machine->tickets[slot]));
-        TOOL_PST(pst_ticket_set_offload(machine->tickets[slot], offload.num, offload.den));
-    }
-    return TOOL_OK;
-}
-
-static int make_events(replay_machine *machine)
-{
-    const size_t num_events = (size_t)machine->sizes->slots * REPLAY_NUM_TIMES;
-    machine->events = calloc(num_events, sizeof(pst_event));
-    if (machine->events == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %zu events", num_events);
-    for (size_t i = 0; i < num_events; i++)
-        TOOL_PST(pst_event_create(machine->device, &machine->events[i]));
-    TOOL_PST(pst_event_create(machine->device, &machine->lane_event));
-    return tool_status(pst_event_create(machine->device, &machine->chain_event));
-}
-
-/* The targets of the plain copies. They spread over as much memory as the stashes do, within
- * reason: a target that stays in a cache would be no fair anchor. */
-static int make_copy_targets(replay_machine *machine)
-{
-    const replay_sizes *sizes = machine->sizes;
-    uint64_t bytes =
-        sizes->live_bytes_max < COPY_TARGET_MAX ? sizes->live_bytes_max : COPY_TARGET_MAX;
-    bytes = bytes > sizes->set_bytes ? bytes : sizes->set_bytes;
-    TOOL_TRY(take_memory(machine, "copy target", 0, bytes, &machine->copy_target));
-    machine->copy_target_bytes = bytes;
-    if (sizes->max_pages[REPLAY_HOST] == 0)
-        return TOOL_OK;
-    TOOL_PST(pst_device_alloc_pinned(machine->device, bytes, &machine->link_target));
-    memset(machine->link_target, REPLAY_POISON_STATIC, bytes); /* as in take_memory */
-    machine->link_target_bytes = bytes;
-    return TOOL_OK;
+    machine->ticket_bytes = bytes * order->num_tickets;
+    pst_layer *layers = calloc(machine->trace->layers, sizeof(*layers));
+    if (layers == NULL)
+        return tool_fail(TOOL_NO, "out of memory for %u layers", machine->trace->layers);
+    describe_parts(machine, &parts);
+    for (uint32_t c = 0; c < order->num_chunks; c++)
+        for (uint32_t i = 0; i < order->chunks[c].num_layers; i++) {
+            pst_layer *layer = &layers[order->chunks[c].first_layer + i];
+            layer->chunk = c;
+            layer->layer = i;
+            layer->num_parts = 1;
+            layer->parts = &parts.part;
+            layer->policy.host_num = offload.num;
+            layer->policy.host_den = offload.num != 0 ? offload.den : 0;
+        }
+    configure(machine, &config);
+    config.layers = layers;
+    const pst_status status = pst_scheduler_create(&config, &machine->scheduler);
+    free(layers);
+    return tool_status(status);
 }
 
 /* What the iterations note down. */
@@ -204,9 +268,8 @@ static int make_notes(replay_machine *machine)
 int replay_equip(replay_machine *machine)
 {
     TOOL_TRY(make_pool(machine));
-    TOOL_TRY(make_tickets(machine));
-    TOOL_TRY(make_events(machine));
-    TOOL_TRY(make_copy_targets(machine));
+    TOOL_TRY(make_scheduler(machine));
+    TOOL_TRY(replay_timer_make(machine));
     return make_notes(machine);
 }
 
@@ -236,30 +299,29 @@ static bool is_busy_for_now(pst_status status)
 static pst_status dismantle(replay_machine *machine)
 {
     pst_device *device = machine->device;
-    const uint32_t slots = machine->sizes->slots;
     pst_status first = pst_device_synchronize(device);
     LET_GO(first, pst_graph_destroy(machine->graph));
-    for (uint32_t i = 0; machine->tickets != NULL && i < slots; i++)
-        LET_GO(first, pst_ticket_destroy(machine->tickets[i]));
+    LET_GO(first, replay_timer_free(machine));
+    LET_GO(first, pst_scheduler_destroy(machine->scheduler));
     LET_GO(first, pst_pool_destroy(machine->pool));
     LET_GO(first, pst_group_destroy(machine->group));
-    for (size_t i = 0; machine->events != NULL && i < (size_t)slots * REPLAY_NUM_TIMES; i++)
-        LET_GO(first, pst_event_destroy(device, machine->events[i]));
-    LET_GO(first, pst_event_destroy(device, machine->lane_event));
-    LET_GO(first, pst_event_destroy(device, machine->chain_event));
     LET_GO(first, pst_device_free(device, machine->pool_memory));
-    LET_GO(first, pst_device_free(device, machine->copy_target));
-    LET_GO(first, pst_device_free_pinned(device, machine->link_target));
     LET_GO(first, pst_device_free(device, machine->control));
     LET_GO(first, pst_device_free(device, machine->mismatches));
     LET_GO(first, pst_device_free_pinned(device, machine->control_pinned));
     LET_GO(first, pst_device_free_pinned(device, machine->mismatches_pinned));
-    for (uint32_t i = 0; i < machine->lanes; i++) {
-        LET_GO(first, pst_dirty_destroy(machine->dirty[i]));
-        LET_GO(first, pst_device_free(device, machine->static_set[i]));
-        LET_GO(first, pst_device_free(device, machine->working_set[i]));
-        LET_GO(first, pst_stream_destroy(device, machine->streams[i]));
+    for (uint32_t i = 0; i < machine->num_sources; i++) {
+        LET_GO(first, pst_device_free(device, machine->sources[i]));
+        LET_GO(first, pst_device_free(device, machine->source_counts[i]));
     }
+    for (uint32_t i = 0; i < machine->num_destinations; i++) {
+        LET_GO(first, pst_dirty_destroy(machine->dirty[i]));
+        LET_GO(first, pst_device_free(device, machine->destinations[i]));
+    }
+    LET_GO(first, pst_event_destroy(device, machine->edge));
+    for (uint32_t i = 0; i < machine->options->streams; i++)
+        LET_GO(first, pst_stream_destroy(device, machine->sides[i]));
+    LET_GO(first, pst_stream_destroy(device, machine->stream));
     LET_GO(first, pst_device_close(device));
     return first;
 }
@@ -272,6 +334,5 @@ int replay_close(replay_machine *machine, int code)
     free(machine->recover_seconds);
     free(machine->link);
     free(machine->events);
-    free(machine->tickets);
     return code != TOOL_OK || status == PST_OK ? code : tool_status(status);
 }

@@ -120,7 +120,7 @@ int replay_sizes_make(const replay_model *model, const replay_trace *trace, repl
     if (slots > REPLAY_MAX_SLOTS)
         return tool_fail(
             TOOL_USAGE,
-            "--num-micro-batches %u: %llu stashes are live at once: allowed are at most %u",
+            "--num-micro-batches %u: %llu layers of micro-batches: allowed are at most %u",
             model->num_micro_batches, (unsigned long long)slots, REPLAY_MAX_SLOTS);
     sizes_out->slots = (uint32_t)slots;
     sizes_out->iterations = trace->steps / model->num_micro_batches;
@@ -129,13 +129,10 @@ int replay_sizes_make(const replay_model *model, const replay_trace *trace, repl
     return lay_out(trace, sizes_out);
 }
 
-/* Sums pages and live bytes of one iteration's slots. */
 static int measure_iteration(const replay_model *model, const replay_trace *trace,
                              const pst_group *group, uint64_t iteration, replay_sizes *sizes,
                              int64_t *counts)
 {
-    uint64_t pages = 0;
-    uint64_t bytes = 0;
     for (uint32_t slot = 0; slot < sizes->slots; slot++) {
         const uint64_t idx = iteration * sizes->slots + slot;
         for (uint32_t c = 0; c < trace->num_counts; c++)
@@ -144,15 +141,6 @@ static int measure_iteration(const replay_model *model, const replay_trace *trac
         TOOL_PST(pst_group_measure(group, counts, model->page_size, &usage));
         sizes->payload[idx] = usage.payload_bytes;
         sizes->pages[idx] = (uint32_t)usage.pages;
-        pages += usage.pages;
-        bytes += usage.payload_bytes;
-    }
-    sizes->live_bytes_total += bytes;
-    if (bytes > sizes->live_bytes_max)
-        sizes->live_bytes_max = bytes;
-    if (pages > sizes->high_water_pages) {
-        sizes->high_water_pages = pages;
-        sizes->high_water_live_bytes = bytes;
     }
     return TOOL_OK;
 }
@@ -162,7 +150,7 @@ int replay_sizes_count_pages(const replay_model *model, const replay_trace *trac
 {
     pst_group_usage full;
     TOOL_PST(pst_group_measure(group, NULL, model->page_size, &full));
-    sizes->static_bytes = full.payload_bytes * sizes->slots;
+    sizes->full_bytes = full.payload_bytes;
     sizes->payload = calloc(sizes->iterations * sizes->slots, sizeof(*sizes->payload));
     int64_t *counts = calloc(trace->num_counts, sizeof(*counts));
     sizes->pages = calloc(sizes->iterations * sizes->slots, sizeof(*sizes->pages));

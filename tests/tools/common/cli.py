@@ -60,23 +60,115 @@ def live_of_pages(tensors, counts, page):
     return [live.get(i, 0) for i in range(-(-end // page))]
 
 
-def tiers(stashes, pool, offload=(0, 1), on_overflow="grow"):
-    """What the pages of both tiers are used for. stashes: [iteration][slot], the live bytes of each
-    page; pool: device and host pages."""
+def passes(kind, stages, stage, num):
+    """(is forward, micro-batch) in the order in which a stage runs them."""
+    forward = [(True, m) for m in range(num)]
+    backward = [(False, m) for m in range(num)]
+    if kind == "gpipe":
+        return forward + backward
+    if kind == "gpipe-reversed":
+        return forward + backward[::-1]
+    warm = min(stages - 1 - stage, num)
+    steady = [one for pair in zip(forward[warm:], backward) for one in pair]
+    return forward[:warm] + steady + backward[num - warm:]
+
+
+class Order:
+    """What the scheduler does with one chunk and sets of fixed addresses: by the words of
+    docs/scheduler.md, without its program. Places are micro-batch * layers + layer."""
+
+    def __init__(self, kind="1f1b", stages=1, stage=0, sources=2, destinations=2, ahead=0,
+                 keeps_nothing=False):
+        self.shape = kind, stages, stage
+        self.sources, self.destinations = sources, destinations
+        self.ahead = ahead or destinations
+        self.keeps_nothing = keeps_nothing
+
+    def visits(self, layers, num):
+        for forward, micro_batch in passes(*self.shape, num):
+            for layer in range(layers) if forward else reversed(range(layers)):
+                yield forward, micro_batch * layers + layer
+
+    def kept(self, visits):
+        """Places whose source nobody writes before their backward."""
+        writers = [place for forward, place in visits if forward]
+        at = {visit: i for i, visit in enumerate(visits)}
+        return {place for i, place in enumerate(writers)
+                if not self.keeps_nothing and
+                (i + self.sources >= len(writers) or
+                 at[True, writers[i + self.sources]] > at[False, place])}
+
+    def operations(self, layers, num):
+        """("stash" or "restore", place) in the order of the calls."""
+        visits = list(self.visits(layers, num))
+        kept = self.kept(visits)
+        waiting = [place for forward, place in visits if not forward and place not in kept]
+        done, begun, ended, issued = [], 0, 0, 0  # done: forwards; others count restored backwards
+
+        def issue(least=0):
+            nonlocal issued
+            while issued < len(waiting) and waiting[issued] in done and (
+                    issued < least or (issued - ended < self.destinations and
+                                       issued - begun < self.ahead)):
+                yield "restore", waiting[issued]
+                issued += 1
+        for forward, place in visits:
+            if forward:
+                if place not in kept:
+                    yield "stash", place
+                done.append(place)
+            elif place not in kept:
+                yield from issue(least=begun + 1)
+                begun += 1
+                ended += 1
+            yield from issue()
+
+    def most_live(self, layers, num, payload):
+        live = [0]
+        for forward, place in self.visits(layers, num):
+            live.append(live[-1] + (payload[place] if forward else -payload[place]))
+        return max(live)
+
+
+def high_water(operations, pages, payload):
+    """Most pages in use at once, and the live bytes in them then."""
+    best, in_use, live = (0, 0), 0, 0
+    for what, place in operations:
+        sign = 1 if what == "stash" else -1
+        in_use += sign * pages[place]
+        live += sign * payload[place]
+        if in_use > best[0]:
+            best = in_use, live
+    return best
+
+
+def tiers(stashes, pool, operations, offload=(0, 1), on_overflow="grow"):
+    """What the pages of both tiers are used for. stashes: [iteration][place], the live bytes of each
+    page; pool: device and host pages; operations: of an iteration."""
     pool = list(pool)
     keys = dict.fromkeys(("spilled", "offloaded", "displaced", "link_bytes", "steps_retried"), 0)
     grown = [0, 0]
     high = [0, 0]
     for iteration in stashes:
-        missing = sum(map(len, iteration)) - sum(pool)
+        sizes = [len(pages) for pages in iteration]
+        missing = high_water(operations, sizes, sizes)[0] - sum(pool)
         if missing > 0:
             tier = ("grow", "retry").index(on_overflow)
+            high[0], high[1] = [max(pair) for pair in zip(high, failed(operations, sizes, pool,
+                                                                       offload))]
             pool[tier] += missing
             grown[tier] += missing
             keys["steps_retried"] += 1
         free = list(pool)
-        for pages in iteration:
+        held = {}
+        for what, place in operations:
+            if what == "restore":
+                for tier in held.pop(place):
+                    free[tier] += 1
+                continue
+            pages = iteration[place]
             wish = len(pages) * offload[0] // offload[1]
+            held[place] = []
             for i, live in enumerate(pages):
                 tier = 1 if i < wish else 0
                 if free[tier] == 0:
@@ -86,9 +178,29 @@ def tiers(stashes, pool, offload=(0, 1), on_overflow="grow"):
                     keys["offloaded"] += 1
                 free[tier] -= 1
                 keys["link_bytes"] += live * tier
-        high = [max(most, pool[i] - free[i]) for i, most in enumerate(high)]
+                held[place].append(tier)
+            high = [max(most, pool[i] - free[i]) for i, most in enumerate(high)]
     return {**keys, "grown_pages": grown[0], "grown_host_pages": grown[1],
             "high_water_pages": high[0], "high_water_host_pages": high[1]}
+
+
+def failed(operations, sizes, pool, offload):
+    """High-water marks of an iteration in which stashes fail: those take nothing."""
+    free, held, high = list(pool), {}, [0, 0]
+    for what, place in operations:
+        if what == "restore":
+            for tier, number in enumerate(held.pop(place)):
+                free[tier] += number
+            continue
+        wanted = sizes[place]
+        held[place] = [0, 0]
+        if wanted <= sum(free):
+            lead = min(wanted * offload[0] // offload[1], free[1])
+            device = min(wanted - lead, free[0])
+            held[place] = [device, wanted - device]
+        free = [free[tier] - held[place][tier] for tier in (0, 1)]
+        high = [max(high[tier], pool[tier] - free[tier]) for tier in (0, 1)]
+    return high
 
 
 def read(path):
@@ -97,7 +209,7 @@ def read(path):
 
 
 def expect_tiers(path, pool, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, num_micro_batches=1,
-                 page=256 << 10, layout="prefix", **policy):
+                 page=256 << 10, layout="prefix", order=None, **policy):
     """tiers() of a file."""
     rows = read(path)
     local = (len(rows[0]) - 2) // ep
@@ -106,8 +218,11 @@ def expect_tiers(path, pool, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, n
         counts = [[sum(row)] for row in counts]
     tensors = tensors_of(dtype, hidden, ffn)
     stashes = [live_of_pages(tensors, row, page) for row in counts]
-    slots = (max(row[1] for row in rows) + 1) * num_micro_batches
-    keys = tiers([stashes[i:i + slots] for i in range(0, len(stashes), slots)], pool, **policy)
+    layers = max(row[1] for row in rows) + 1
+    slots = layers * num_micro_batches
+    operations = list((order or Order()).operations(layers, num_micro_batches))
+    keys = tiers([stashes[i:i + slots] for i in range(0, len(stashes), slots)], pool, operations,
+                 **policy)
     for name in ("spilled", "offloaded", "displaced"):
         keys[f"{name}_bytes"] = keys.pop(name) * page
     return keys
@@ -121,8 +236,9 @@ def recommended(pages, share):
 
 
 def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, num_micro_batches=1,
-           factor=None, page=256 << 10, steps=None, layout="prefix"):
+           factor=None, page=256 << 10, steps=None, layout="prefix", order=None):
     """What the report must say, from the file alone."""
+    order = order or Order()
     rows = read(path)
     layers = layers or max(row[1] for row in rows) + 1
     rows = [row for row in rows if row[1] < layers]
@@ -140,13 +256,23 @@ def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, 
     tensors = tensors_of(dtype, hidden, ffn)
     iterations = [[usage(tensors, mine(row), page) for row in chosen[i:i + slots]]
                   for i in range(0, len(chosen), slots)]
-    live = [sum(slot[0] for slot in iteration) for iteration in iterations]
-    pages = [sum(slot[1] for slot in iteration) for iteration in iterations]
+    operations = list(order.operations(layers, num_micro_batches))
+    live = [order.most_live(layers, num_micro_batches, [place[0] for place in iteration])
+            for iteration in iterations]
+    used = [high_water(operations, [place[1] for place in iteration],
+                       [place[0] for place in iteration]) for iteration in iterations]
+    pages = [most for most, _ in used]
     top = pages.index(max(pages))
+    tickets = order.most_live(layers, num_micro_batches, [1] * slots)
+    visits = list(order.visits(layers, num_micro_batches))
     return {
+        "moved": sum(place[0] for iteration in iterations for place in iteration),
         "iterations": len(iterations),
         "capacity_rows": max(capacity, 1),
-        "static_bytes": slots * usage(tensors, [max(capacity, 1)] * parts, page)[0],
+        "visits": slots,
+        "tickets": tickets,
+        "kept_in_place": len(order.kept(visits)),
+        "static_bytes": tickets * usage(tensors, [max(capacity, 1)] * parts, page)[0],
         "live_bytes_mean": math.floor(sum(live) / len(live) + 0.5),
         "live_bytes_max": max(live),
         "high_water_pages": max(pages),
@@ -154,7 +280,7 @@ def expect(path, dtype="bf16", hidden=1024, ffn=512, ep=1, rank=0, layers=None, 
         "recommended_pages_p50": recommended(pages, 0.5),
         "recommended_pages_p99": recommended(pages, 0.99),
         "recommended_pages_all": max(pages),
-        "waste_ratio": pages[top] * page / live[top] - 1,
+        "waste_ratio": pages[top] * page / used[top][1] - 1 if pages[top] else None,
     }
 
 

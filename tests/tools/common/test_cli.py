@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True  # the source tree stays clean
 
 import cli
 from bad_input import BadTraces, Usage  # unittest runs what it finds here
-from cli import MIB, TILE, CommandTest, expect, expect_tiers, run
+from cli import MIB, TILE, CommandTest, Order, expect, expect_tiers, run
 
 EP, RANK = "--expert-model-parallel-size", "--expert-model-parallel-rank"
 MICRO = "--num-micro-batches"
@@ -25,6 +25,12 @@ MEASURED = {"stash_seconds", "restore_seconds", "copy_seconds", "stash_gb_per_s"
             "restore_gb_per_s", "copy_gb_per_s", "stash_share_of_copy", "restore_share_of_copy"}
 LINK = ["link_stash_gb_per_s", "link_restore_gb_per_s", "copy_to_host_gb_per_s",
         "copy_from_host_gb_per_s", "link_stash_share_of_copy", "link_restore_share_of_copy"]
+EXPOSED = ["exposed_forward_seconds", "exposed_backward_seconds"]
+# All is live at once, and all of it in pages.
+ALL = ("--schedule", "gpipe-reversed", "--keeps-nothing")
+ALL_ORDER = Order("gpipe-reversed", keeps_nothing=True)
+FIRST = ("--stages", 4)  # of 1F1B
+FIRST_ORDER = Order(stages=4)
 RECOVER = ["recover_seconds_median", "recover_seconds_max"]
 
 
@@ -43,9 +49,10 @@ def read_to_end(terminal):
 
 class Replay(CommandTest):
     def check(self, keys, expected):
+        moved = expected.pop("moved") / 1e9
         for key, value in expected.items():
             self.assertAlmostEqual(keys[key], value, places=6, msg=key)
-        self.assertEqual(keys["num_pages"], keys["high_water_pages"])
+        self.assertEqual(keys["num_pages"], max(keys["high_water_pages"], 1))
         for key in ("faults", "shortfall_pages", "leaked_pages", "mismatched_bytes",
                     "num_host_pages", "spilled_bytes", "offloaded_bytes", "displaced_bytes",
                     "link_bytes", "high_water_host_pages", "steps_retried", "steps_lost"):
@@ -61,7 +68,6 @@ class Replay(CommandTest):
             self.assertAlmostEqual(
                 keys[f"{copy}_share_of_copy"] * keys[f"{copy}_seconds"] / keys["copy_seconds"], 1,
                 places=5)
-            moved = keys["live_bytes_mean"] * keys["iterations"] / 1e9
             self.assertAlmostEqual(keys[f"{copy}_gb_per_s"] * keys[f"{copy}_seconds"] / moved, 1,
                                    places=3)
 
@@ -76,11 +82,10 @@ class Replay(CommandTest):
              {"layout": "segments", "dtype": "mxfp8", "ep": 2, "rank": 1}),
             (["--tail", "zero"], {}),
             (["--tail", "zero", "--layout", "segments", "--streams", 2], {"layout": "segments"}),
-            (["--restore", "keep"], {}),
             (["--mode", "concurrent"], {}),
             (["--streams", 2], {}),
-            (["--streams", 2, "--mode", "ordered", "--no-graph", "--restore", "keep"], {}),
-            (["--streams", 2, "--mode", "ordered", MICRO, 3], {"num_micro_batches": 3}),
+            (["--streams", 4, "--no-graph"], {}),
+            (["--streams", 2, MICRO, 3], {"num_micro_batches": 3}),
             (["--no-graph", "--tail", "zero"], {}),
             ([EP, 8, RANK, 3, "--num-layers", 2], {"ep": 8, "rank": 3, "layers": 2}),
             ([MICRO, 2, "--steps", "2:6"], {"num_micro_batches": 2, "steps": (2, 6)}),
@@ -89,17 +94,73 @@ class Replay(CommandTest):
              {"factor": 6, "layout": "segments"}),
             (["--num-sms", 1, "--seed", 77, "--headroom", "1.0"], {}),
         ]
-        for flags, meaning in cases:
-            with self.subTest(flags=flags):
-                keys = self.replay(path, *SMALL, *flags)
-                self.check(keys, expect(path, **{**SIZES, **meaning}))
-                self.assertEqual(keys["launches_per_layer"], 3 if "keep" in flags else 2)
+        for order, words in ((ALL_ORDER, ALL), (FIRST_ORDER, FIRST)):
+            for flags, meaning in cases:
+                with self.subTest(flags=flags, order=words):
+                    keys = self.replay(path, *SMALL, *words, *flags)
+                    self.check(keys, expect(path, order=order, **{**SIZES, **meaning}))
+                    self.assertEqual(keys["launches_per_layer"], 2)
+
+    def test_every_order(self):
+        """Each case: flags, and the order that they mean."""
+        path = self.trace(steps=16, layers=4)
+        for flags, order in (
+                ([], Order()),
+                (["--stages", 4], Order(stages=4)),
+                (["--stages", 4, "--stage", 2], Order(stages=4, stage=2)),
+                (["--stages", 4, "--stage", 3], Order(stages=4, stage=3)),
+                (["--schedule", "gpipe", "--stages", 2], Order("gpipe")),
+                (["--schedule", "gpipe-reversed"], Order("gpipe-reversed")),
+                (["--stages", 4, "--sources", 1, "--destinations", 1], Order(stages=4, sources=1,
+                                                                             destinations=1)),
+                (["--stages", 4, "--destinations", 3], Order(stages=4, destinations=3)),
+                (["--stages", 4, "--destinations", 4, "--ahead", 1],
+                 Order(stages=4, destinations=4, ahead=1)),
+                (["--sources", 3], Order(sources=3)),
+                (["--stages", 4, "--keeps-nothing"], Order(stages=4, keeps_nothing=True))):
+            for streams in (1, 2):
+                with self.subTest(flags=flags, streams=streams):
+                    keys = self.replay(path, *SMALL, MICRO, 8, *flags, "--streams", streams)
+                    self.check(keys, expect(path, order=order, num_micro_batches=8, **SIZES))
+
+    def test_orders_that_are_simulated(self):
+        """The oracle does not know them: the pool has to agree with the simulator, and every byte
+        comes back."""
+        path = self.trace(steps=16, layers=4)
+        for flags in (["--schedule", "interleaved", "--chunks", 2],
+                      ["--schedule", "interleaved", "--chunks", 2, "--overlaps-exchange"],
+                      ["--schedule", "zb-h1", "--stage", 1], ["--schedule", "zb-h2"],
+                      ["--schedule", "zb-v", "--limit", 3], ["--schedule", "dualpipe"],
+                      ["--schedule", "dualpipe-v"], ["--rule", "next"],
+                      ["--one-ring", "--sources", 2, "--destinations", 1, "--tail", "zero"]):
+            for more in ([], ["--streams", 2], ["--no-graph", "--tail", "zero"]):
+                if "--rule" in flags and "--streams" in more:
+                    continue
+                with self.subTest(flags=flags, more=more):
+                    keys = self.replay(path, *SMALL, MICRO, 8, "--stages", 4, *flags, *more)
+                    self.assertEqual(keys["high_water_pages"], keys["predicted_pages"])
+                    for key in ("faults", "leaked_pages", "mismatched_bytes"):
+                        self.assertEqual(keys[key], 0, key)
+                    self.assertGreater(keys["high_water_pages"], 0)
+
+    def test_orders_that_cannot_be(self):
+        path = self.trace()
+        for words, *flags in (
+                (("--stage 4", "0..3"), "--stages", 4, "--stage", 4),
+                (("--streams 3", "1, 2 and 4"), "--streams", 3),
+                (("--mode ordered", "--streams 1"), "--streams", 2, "--mode", "ordered"),
+                (("--one-ring", "--tail zero"), "--one-ring"),
+                (("--one-ring", "9 sets"), "--one-ring", "--tail", "zero", "--sources", 8,
+                 "--destinations", 1),
+                (("num_chunks 3",), "--schedule", "zb-v", "--chunks", 3)):
+            self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, *flags), 2, *words)
 
     def test_options_are_reported(self):
         path = self.trace()
         options = self.replay(path, "--hidden-size", 8, "--moe-ffn-hidden-size", 4,
                               "--streams", 2, "--no-graph",
-                              "--tail", "zero", "--restore", "keep", "--layout", "segments",
+                              "--tail", "zero", "--layout", "segments", "--stages", 3,
+                              "--stage", 1, "--sources", 3, "--ahead", 1, "--keeps-nothing",
                               "--dtype", "mxfp8", "--seed", 5, "--num-sms", 1, "--steps", "1:3",
                               "--page-size", 65536, EP, 4, RANK, 2)["options"]
         device = options.pop("device")
@@ -112,8 +173,11 @@ class Replay(CommandTest):
             "capacity_factor": None, "page_size": 65536, "pages": None, "headroom": None,
             "host_pages": None, "host_headroom": None, "offload_fraction": "0/1",
             "on_overflow": "fail", "scrub": False, "mode": "concurrent", "streams": 2,
-            "no_graph": True, "num_sms": 1, "backend": "auto", "tail": "zero", "restore": "keep",
-            "seed": 5, "num_experts": 8})
+            "schedule": "1f1b", "stages": 3, "stage": 1, "chunks": None, "group": None,
+            "overlaps_exchange": False, "limit": None, "sources": 3, "destinations": 2,
+            "one_ring": False, "ahead": 1, "rule": "asap", "keeps_nothing": True,
+            "no_graph": True, "num_sms": 1, "backend": "auto", "tail": "zero", "seed": 5,
+            "num_experts": 8})
         options = self.replay(path, *TINY, "--backend", "auto", "--host-pages", 3,
                               "--offload-fraction", "2/4", "--on-overflow", "retry",
                               "--scrub")["options"]
@@ -124,8 +188,9 @@ class Replay(CommandTest):
         for name, ep in (("bytelm-e64-top6-l6.csv", 8), ("bytelm-e8-top2-l4.csv", 2)):
             path = os.path.join(cli.SOURCE, "bench", "data", name)
             keys = self.replay(path, EP, ep, "--hidden-size", 16, "--moe-ffn-hidden-size", 8,
-                               "--page-size", "16KiB")
-            self.check(keys, expect(path, ep=ep, hidden=16, ffn=8, page=TILE))
+                               "--page-size", "16KiB", MICRO, 4, *FIRST)
+            self.check(keys, expect(path, ep=ep, hidden=16, ffn=8, page=TILE, num_micro_batches=4,
+                                    order=FIRST_ORDER))
 
     def test_defaults_on_auto(self):
         path = self.trace(steps=1, layers=1)
@@ -146,7 +211,7 @@ class Replay(CommandTest):
         flags = ["--hidden-size", 24, "--moe-ffn-hidden-size", 16, "--streams", 2]
         first, second = (self.replay(path, *flags) for _ in range(2))
         self.assertEqual(list(first), list(second))
-        for key in set(first) - MEASURED - set(LINK + RECOVER):
+        for key in set(first) - MEASURED - set(LINK + RECOVER + EXPOSED):
             self.assertEqual(first[key], second[key], key)
 
     def test_keys_are_documented(self):
@@ -179,18 +244,19 @@ class HostPages(CommandTest):
     SHAPES = [
         ([], {}),
         (["--streams", 2], {}),
-        (["--streams", 2, "--mode", "ordered", MICRO, 2], {"num_micro_batches": 2}),
+        (["--streams", 4, MICRO, 2], {"num_micro_batches": 2}),
         (["--layout", "segments", EP, 2, RANK, 1],
          {"layout": "segments", "ep": 2, "rank": 1}),
         (["--dtype", "mxfp8", "--layout", "segments"], {"dtype": "mxfp8", "layout": "segments"}),
-        (["--dtype", "mxfp8", "--restore", "keep", "--no-graph"], {"dtype": "mxfp8"}),
+        (["--dtype", "mxfp8", "--no-graph"], {"dtype": "mxfp8"}),
         (["--no-graph", "--streams", 2, "--tail", "zero"], {}),
         (["--scrub"], {}),
-        (["--scrub", "--streams", 2, "--restore", "keep"], {}),
+        (["--scrub", "--streams", 2], {}),
+        ([MICRO, 2, *FIRST], {"num_micro_batches": 2, "order": FIRST_ORDER}),
     ]
 
     def check(self, keys, path, pool, meaning, **policy):
-        expected = expect_tiers(path, pool, **{**SIZES, **meaning}, **policy)
+        expected = expect_tiers(path, pool, **{"order": ALL_ORDER, **SIZES, **meaning}, **policy)
         for key, value in expected.items():
             self.assertEqual(keys[key], value, key)
         for key in ("faults", "shortfall_pages", "leaked_pages", "mismatched_bytes", "steps_lost"):
@@ -217,7 +283,9 @@ class HostPages(CommandTest):
     def test_spill_offload_and_growth(self):
         path = self.trace(steps=6)
         for flags, meaning in self.SHAPES:
-            wanted = expect(path, **{**SIZES, **meaning})["high_water_pages"]
+            known = {"order": ALL_ORDER, **SIZES, **meaning}
+            wanted = expect(path, **known)["high_water_pages"]
+            words = () if known["order"] is FIRST_ORDER else ALL
             half, some = wanted // 2, wanted // 5
             for pool, policy, more in (
                     ([half, wanted], {}, ["--host-headroom", "1.0"]),
@@ -234,7 +302,7 @@ class HostPages(CommandTest):
                     elif key in policy:
                         more = [*more, "--offload-fraction", "{}/{}".format(*policy[key])]
                 with self.subTest(flags=flags, more=more):
-                    keys = self.replay(path, *SMALL, *flags, "--pages", pool[0], *more)
+                    keys = self.replay(path, *SMALL, *words, *flags, "--pages", pool[0], *more)
                     expected = self.check(keys, path, pool, meaning, **policy)
                     if pool == [half, wanted]:
                         self.assertGreater(expected["spilled_bytes"], 0)
@@ -244,8 +312,9 @@ class HostPages(CommandTest):
     def test_shipped_trace(self):
         path = os.path.join(cli.SOURCE, "bench", "data", "bytelm-e8-top2-l4.csv")
         sizes = {"hidden": 16, "ffn": 8, "ep": 2, "page": TILE}
-        flags = ["--hidden-size", 16, "--moe-ffn-hidden-size", 8, EP, 2, "--page-size", "16KiB"]
-        wanted = expect(path, **sizes)["high_water_pages"]
+        flags = ["--hidden-size", 16, "--moe-ffn-hidden-size", 8, EP, 2, "--page-size", "16KiB",
+                 *ALL]
+        wanted = expect(path, order=ALL_ORDER, **sizes)["high_water_pages"]
         keys = self.replay(path, *flags, "--pages", wanted // 2, "--host-headroom", "1.0")
         expected = self.check(keys, path, [wanted // 2, wanted], sizes)
         self.assertGreater(expected["spilled_bytes"], 0)
@@ -263,13 +332,13 @@ class HostPages(CommandTest):
 
     def test_both_tiers_are_short(self):
         path = self.trace(steps=3)
-        wanted = expect(path, **SIZES)["high_water_pages"]
+        wanted = expect(path, order=ALL_ORDER, **SIZES)["high_water_pages"]
         half, some = wanted // 2, wanted // 5
-        keys = self.replay(path, *SMALL, "--pages", half, "--host-pages", some, code=1)
+        keys = self.replay(path, *SMALL, *ALL, "--pages", half, "--host-pages", some, code=1)
         self.assertEqual(keys["shortfall_pages"], wanted - half - some)
         self.assertGreater(keys["steps_lost"], 0)
         self.assertEqual((keys["steps_retried"], keys["leaked_pages"]), (0, 0))
-        result = run("replay", "--routing", path, *SMALL, "--pages", half, "--host-pages",
+        result = run("replay", "--routing", path, *SMALL, *ALL, "--pages", half, "--host-pages",
                      some, "--device", cli.DEVICE)
         for words in (f"pool of {half} device and {some} host pages", f"--pages {wanted - some} ",
                       "host pages free"):
@@ -284,7 +353,7 @@ class HostPages(CommandTest):
         layers = available // (4 * MIB) + 2
         path = self.write("step,layer,e0\n" + "".join(f"0,{i},1\n" for i in range(layers)))
         for policy in ("grow", "retry"):
-            flags = [*TINY, "--page-size", "4MiB", "--pages", 2,
+            flags = [*TINY, *ALL, "--page-size", "4MiB", "--pages", 2,
                      "--on-overflow", policy]
             keys = self.replay(path, *flags, code=1)
             self.assertEqual((keys["steps_retried"], keys["steps_lost"], keys["times_grown"]),
@@ -302,23 +371,28 @@ class Answers(CommandTest):
     """Exit code 1."""
 
     def test_shortfall_is_exact(self):
-        path = self.trace(steps=5)
-        wanted = expect(path, **SIZES)["high_water_pages"]
-        self.assertGreater(wanted, 20)
-        for extra in ([], ["--streams", 2], ["--restore", "keep", "--no-graph"]):
-            for pages in (1, wanted // 2, wanted - 1):
-                keys = self.replay(path, *SMALL, *extra, "--pages", pages, code=1)
-                self.assertEqual(keys["shortfall_pages"], wanted - pages)
-                self.assertGreater(keys["faults"], 0)
-                self.assertGreater(keys["mismatched_bytes"], 0)
-                self.assertEqual(keys["leaked_pages"], 0)
-                self.assertIsNone(keys["waste_ratio"])
-            keys = self.replay(path, *SMALL, *extra, "--pages", wanted)
-            self.assertEqual(keys["shortfall_pages"], 0)
-        result = run("replay", "--routing", path, *SMALL, "--pages", 1, "--device", cli.DEVICE)
-        for words in (f"{wanted - 1} pages missing", f"--pages {wanted} ", "step 0", "layer 0"):
-            self.assertIn(words, result.stderr)
-        self.assertEqual(result.stderr.count("\n"), 1)
+        path = self.trace(steps=6)
+        for order, words, more in ((ALL_ORDER, ALL, ([], ["--streams", 2], ["--no-graph"])),
+                                   (FIRST_ORDER, (*FIRST, MICRO, 3), ([], ["--streams", 4]))):
+            num = 3 if order is FIRST_ORDER else 1
+            wanted = expect(path, order=order, num_micro_batches=num, **SIZES)["high_water_pages"]
+            self.assertGreater(wanted, 20)
+            for extra in more:
+                flags = [*SMALL, *words, *extra]
+                for pages in (1, wanted // 2, wanted - 1):
+                    keys = self.replay(path, *flags, "--pages", pages, code=1)
+                    self.assertEqual(keys["shortfall_pages"], wanted - pages)
+                    self.assertGreater(keys["faults"], 0)
+                    self.assertGreater(keys["mismatched_bytes"], 0)
+                    self.assertEqual(keys["leaked_pages"], 0)
+                    self.assertIsNone(keys["waste_ratio"])
+                keys = self.replay(path, *flags, "--pages", wanted)
+                self.assertEqual(keys["shortfall_pages"], 0)
+            result = run("replay", "--routing", path, *SMALL, *words, "--pages", 1, "--device",
+                         cli.DEVICE)
+            for said in (f"{wanted - 1} pages missing", f"--pages {wanted} ", "step 0", "layer 0"):
+                self.assertIn(said, result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 1)
 
     def test_headroom_below_one(self):
         path = self.trace()
@@ -371,7 +445,7 @@ class Output(CommandTest):
                      cli.DEVICE, "--json=-")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(json.loads(result.stdout)["mismatched_bytes"], 0)
-        self.assertTrue(result.stdout.startswith('{\n  "schema_version": 1,\n'))
+        self.assertTrue(result.stdout.startswith('{\n  "schema_version": 2,\n'))
 
     def test_json_replaces_whole_files(self):
         path = self.trace()
