@@ -67,9 +67,9 @@ typedef struct psti_seat {
      * passes */
     uint8_t deferred[2];
     uint8_t graphs; /* LAYERS: bits 1 << pst_pass_kind of what was captured */
-    /* LAYERS, of the current program, by pst_pass_kind */
+    /* LAYERS, by pst_pass_kind: of the current program, or frozen */
     uint8_t sets[PSTI_NUM_PASS_KINDS];
-    bool in_place;
+    bool in_place;                 /* backwards read the source, and what is restored goes there */
     struct psti_layer_memory *own; /* the same, the caller's own form; NULL: nothing captured yet */
 } psti_seat;
 
@@ -158,7 +158,8 @@ struct pst_scheduler {
     psti_compiled base, others[PSTI_MAX_COMPILED];
     uint32_t next_other;
     psti_compiled now; /* one of them */
-    bool is_stale;     /* addresses of captured layers came since: programs are compiled anew */
+    bool is_stale;     /* graphs of layers came since: programs are compiled anew */
+    bool is_frozen; /* fixed sets: there are graphs of layers, so seats keep the sets they have */
 
     /* the step */
     psti_scheduler_state state;
@@ -215,6 +216,8 @@ void psti_compiled_free(psti_compiled *compiled);
 pst_status psti_scheduler_choose(pst_scheduler *self, uint32_t num_micro_batches);
 /* Takes another schedule instead of what there was. */
 void psti_scheduler_adopt(pst_scheduler *self, const psti_compiled *compiled);
+/* Seats keep the sets that they have: a graph reads them. */
+void psti_scheduler_freeze(pst_scheduler *self);
 
 /* ---- scheduler_cursor.c ---- */
 
@@ -251,6 +254,13 @@ pst_status psti_scheduler_restore_late(pst_scheduler *self, const psti_hook *hoo
                                        const psti_visit *visits);
 pst_status psti_scheduler_record(pst_scheduler *self, pst_event event, pst_stream stream);
 pst_status psti_scheduler_wait(pst_scheduler *self, pst_event event, pst_stream stream);
+
+/* The set of a visit; where programs have aliases the seat says it. */
+static inline uint8_t psti_set_of(const psti_seat *seat, const psti_visit *visit)
+{
+    return visit->set == PSTI_NO_SET && visit->keep == PST_KEEP_PAGED ? seat->sets[visit->kind]
+                                                                      : visit->set;
+}
 
 static inline pst_event *psti_scheduler_event(pst_scheduler *self, uint32_t seat, uint32_t kind)
 {

@@ -49,10 +49,11 @@ static pst_status leave(pst_scheduler *self, pst_status status)
 
 /* ---- what a hook says ---- */
 
-static uint32_t set_of(const pst_scheduler *self, const psti_visit *visit)
+static uint32_t set_of(const pst_scheduler *self, const psti_seat *seat, const psti_visit *visit)
 {
     const bool is_fixed = visit->keep == PST_KEEP_SWAPPED || !self->is_own;
-    return visit->set == PSTI_NO_SET || !is_fixed ? UINT32_MAX : visit->set;
+    const uint8_t set = psti_set_of(seat, visit);
+    return set == PSTI_NO_SET || !is_fixed ? UINT32_MAX : set;
 }
 
 void psti_scheduler_tell(const pst_scheduler *self, const psti_seat *seat, const psti_visit *visit,
@@ -61,8 +62,8 @@ void psti_scheduler_tell(const pst_scheduler *self, const psti_seat *seat, const
     const psti_scheduler_layer *layer = &self->layers[seat->layer];
     const bool is_forward = visit->kind == PST_PASS_FORWARD;
     visit_out->slot = seat->slot;
-    visit_out->set = set_of(self, visit);
-    visit_out->in_place = visit->in_place;
+    visit_out->set = set_of(self, seat, visit);
+    visit_out->in_place = visit->in_place || (self->is_frozen && !is_forward && seat->in_place);
     visit_out->is_live = true;
     visit_out->is_held = visit->is_held;
     visit_out->padding = 0;

@@ -97,8 +97,9 @@ static pst_status capture_begin(pst_scheduler *self, const place *at, const pst_
 {
     const psti_scheduler_layer *layer = &self->layers[at->seat->layer];
     const bool is_fixed = !self->is_own || layer->keep == PST_KEEP_SWAPPED;
-    const uint8_t set = at->seat->sets[at->kind];
     PSTI_TRY(check_captured(self, stream));
+    psti_scheduler_freeze(self);
+    const uint8_t set = at->seat->sets[at->kind];
     PSTI_TRY(take_memory(self, at, own));
     if (has_events(self, at))
         PSTI_TRY(pst_event_wait_external(

@@ -26,7 +26,7 @@ static const pst_buffers *source_of(const pst_scheduler *self, const psti_hook *
 {
     const psti_scheduler_part *part = &self->layers[seat->layer].parts[op->part];
     if (part->sources)
-        return &part->sources[visit->set];
+        return &part->sources[psti_set_of(seat, visit)];
     if (seat->own && seat->own[0].is_known)
         return seat->own[0].parts[op->part];
     return hook->sources ? hook->sources[op->part] : NULL;
@@ -52,6 +52,8 @@ static pst_status restore_to(pst_scheduler *self, const psti_operation *op,
     pst_restore_options options = self->restore_options;
     options.pages = op->keeps ? PST_RESTORE_KEEP : PST_RESTORE_CONSUME;
     options.dirty = dirty;
+    if (!dirty && options.tail == PST_TAIL_ZERO)
+        options.tail = PST_TAIL_ZERO_ALL;
     self->stats.restores++;
     return pst_ticket_restore(self->tickets[seat->first_ticket + op->part],
                               self->layers[seat->layer].parts[op->part].group, destination,
@@ -103,9 +105,13 @@ static pst_status restore(pst_scheduler *self, const psti_hook *hook, const psti
 {
     const psti_seat *seat = &self->seats[op->seat];
     const psti_scheduler_part *part = &self->layers[seat->layer].parts[op->part];
+    const uint8_t set = psti_set_of(seat, visit);
+    /* a graph reads the source, and another schedule does not let it stay there */
+    if (part->destinations && visit->set == PSTI_NO_SET && seat->in_place)
+        return restore_to(self, op, &part->sources[set], NULL, stream);
     if (part->destinations)
-        return restore_to(self, op, &part->destinations[visit->set],
-                          part->dirty ? part->dirty[visit->set] : NULL, stream);
+        return restore_to(self, op, &part->destinations[set], part->dirty ? part->dirty[set] : NULL,
+                          stream);
     if (seat->own && seat->own[visit->kind].is_known)
         return restore_to(self, op, seat->own[visit->kind].parts[op->part], NULL, stream);
     return restore_asked(self, hook, op, visit, stream);

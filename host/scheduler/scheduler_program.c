@@ -36,15 +36,24 @@ pst_status psti_scheduler_check_slots(const pst_scheduler *self, const pst_sched
     return PST_OK;
 }
 
+/* Whether a graph decides, and not the program. */
+static bool is_frozen(const pst_scheduler *self, const psti_seat *seat)
+{
+    return self->is_frozen && self->layers[seat->layer].keep == PST_KEEP_PAGED;
+}
+
 /* Sets of a program by seat, where they belong to seats. */
 static void seat_sets(pst_scheduler *self, const psti_compiled *compiled)
 {
     const psti_program *program = compiled->program;
     for (uint32_t s = 0; s < self->num_seats; s++)
-        memset(self->seats[s].sets, PSTI_NO_SET, sizeof(self->seats[s].sets));
+        if (!is_frozen(self, &self->seats[s]))
+            memset(self->seats[s].sets, PSTI_NO_SET, sizeof(self->seats[s].sets));
     for (uint32_t v = 0; v < program->num_visits; v++) {
         const psti_visit *visit = &program->visits[v];
         psti_seat *seat = &self->seats[visit->seat];
+        if (is_frozen(self, seat))
+            continue;
         seat->sets[visit->kind] = visit->set;
         seat->in_place = visit->in_place;
     }
@@ -58,15 +67,31 @@ static void seat_sets(pst_scheduler *self, const psti_compiled *compiled)
     }
 }
 
+void psti_scheduler_freeze(pst_scheduler *self)
+{
+    if (self->is_frozen || self->is_own)
+        return;
+    self->is_frozen = self->is_stale = true;
+    for (uint32_t s = 0; s < self->num_seats; s++) {
+        psti_seat *seat = &self->seats[s];
+        const uint32_t number = seat->layer + seat->slot;
+        for (uint32_t k = 0; k < PSTI_NUM_PASS_KINDS; k++) {
+            const bool is_source = k == PST_PASS_FORWARD || seat->in_place;
+            const uint32_t sets = is_source ? self->num_sources : self->num_destinations;
+            if (seat->sets[k] == PSTI_NO_SET && is_frozen(self, seat))
+                seat->sets[k] = (uint8_t)(number % sets);
+        }
+    }
+}
+
 /* A graph of a layer keeps the set that it was captured with. */
 static pst_status check_graphs(const pst_scheduler *self, const psti_program *program)
 {
-    for (uint32_t v = 0; v < program->num_visits && !self->is_own; v++) {
+    for (uint32_t v = 0; v < program->num_visits; v++) {
         const psti_visit *visit = &program->visits[v];
         const psti_seat *seat = &self->seats[visit->seat];
         const psti_scheduler_layer *layer = &self->layers[seat->layer];
-        if (!(seat->graphs >> visit->kind & 1) || visit->set == PSTI_NO_SET ||
-            layer->keep == PST_KEEP_PLANNED || layer->keep == PST_KEEP_RECOMPUTED)
+        if (!(seat->graphs >> visit->kind & 1) || layer->keep != PST_KEEP_SWAPPED)
             continue;
         PSTI_CHECK(seat->sets[visit->kind] == visit->set && seat->in_place == visit->in_place,
                    PST_E_INVALID,
@@ -79,12 +104,24 @@ static pst_status check_graphs(const pst_scheduler *self, const psti_program *pr
     return PST_OK;
 }
 
-/* The caller's own form with graphs: each captured seat has the alias that it was given, each other
- * one of its own. NULL: no seat is captured. */
+/* The caller's own form: each captured seat has the alias that it was given, each other one of its
+ * own. */
+static void own_aliases(const pst_scheduler *self, uint32_t s, uint32_t *forward,
+                        uint32_t *backward)
+{
+    const psti_layer_memory *own = self->seats[s].own;
+    *forward = own && own[0].is_known ? own[0].alias : UINT32_MAX - 2 * s;
+    *backward = UINT32_MAX - 2 * s - 1;
+    for (uint32_t k = PST_PASS_BACKWARD; own && k < PSTI_NUM_PASS_KINDS; k++)
+        if (own[k].is_known)
+            *backward = own[k].alias;
+}
+
+/* Where graphs of layers have addresses. NULL: there are none. */
 static pst_status make_aliases(const pst_scheduler *self, uint32_t **aliases_out)
 {
     const uint32_t seats = self->num_seats;
-    bool any = false;
+    bool any = self->is_frozen;
     *aliases_out = NULL;
     for (uint32_t s = 0; s < seats; s++)
         any |= self->seats[s].own != NULL;
@@ -93,12 +130,12 @@ static pst_status make_aliases(const pst_scheduler *self, uint32_t **aliases_out
     uint32_t *aliases = psti_calloc((size_t)seats * 2, sizeof(*aliases));
     PSTI_CHECK(aliases, PST_E_NOMEM, "no memory for aliases");
     for (uint32_t s = 0; s < seats; s++) {
-        const psti_layer_memory *own = self->seats[s].own;
-        aliases[s] = own && own[0].is_known ? own[0].alias : UINT32_MAX - 2 * s;
-        aliases[seats + s] = UINT32_MAX - 2 * s - 1;
-        for (uint32_t k = PST_PASS_BACKWARD; own && k < PSTI_NUM_PASS_KINDS; k++)
-            if (own[k].is_known)
-                aliases[seats + s] = own[k].alias;
+        const psti_seat *seat = &self->seats[s];
+        const uint32_t first_destination = seat->in_place ? 0 : PST_MAX_SETS;
+        aliases[s] = seat->sets[PST_PASS_FORWARD];
+        aliases[seats + s] = first_destination + seat->sets[PST_PASS_BACKWARD];
+        if (!self->is_frozen)
+            own_aliases(self, s, &aliases[s], &aliases[seats + s]);
     }
     *aliases_out = aliases;
     return PST_OK;
