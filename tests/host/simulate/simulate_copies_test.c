@@ -96,6 +96,25 @@ PST_TEST(SimulateCopies, BuffersStallInClosedForm)
         }
 }
 
+/* What a weights' pass reads again is copied in again, and stays in host memory until then. */
+PST_TEST(SimulateCopies, BuffersAreReadTwiceWhereBackwardsAreSplit)
+{
+    static sim_scene scene;
+    const sim_shape shape = {.kind = PST_SCHEDULE_ZB_H1, .p = 2, .m = 4, .num_layers = 4};
+    sim_open_alone(&scene, &shape, 0);
+    for (uint32_t n = 0; n < 4; n++) {
+        scene.layers[n].keep = PST_KEEP_SWAPPED;
+        scene.layers[n].swap_bytes = 100;
+    }
+    sim_run(&scene);
+    const pst_stage_result *result = &scene.stages[0];
+    CHECK_EQ(result->stashed, 4 * 4);
+    CHECK_EQ(result->link_bytes[0], 4 * 4 * 100);
+    CHECK_EQ(result->link_bytes[1], 2 * 4 * 4 * 100);
+    CHECK_EQ(result->swapped_host_bytes, 2 * 4 * 100);
+    sim_close(&scene);
+}
+
 /* ---- parts ---- */
 
 /* Three layers, one source: two stashes that the next forward waits for. */
@@ -206,6 +225,23 @@ PST_TEST(SimulateCopies, BytesTakeTheTimeOfTheirTier)
     sim_close(&scene);
 }
 
+/* One page on the device; the others, also the one that is not full, on the host. */
+PST_TEST(SimulateCopies, SpilledBytesAreThoseOfThePages)
+{
+    static sim_scene scene;
+    const sim_shape shape = {.kind = PST_SCHEDULE_1F1B, .p = 2, .m = 2, .num_layers = 1};
+    sim_open_alone(&scene, &shape, 0);
+    scene.config.num_pages[0] = 1;
+    scene.config.num_pages[1] = UINT64_MAX;
+    scene.config.keeps_nothing = true;
+    scene.usages[0][0] = (pst_group_usage){3 * SIM_PAGE + 1000, 3 * SIM_PAGE + 1000, 4};
+    sim_run(&scene);
+    CHECK_EQ(scene.stages[0].spilled_pages, 2 * 3);
+    CHECK_EQ(scene.stages[0].link_bytes[0], 2 * (2 * SIM_PAGE + 1000));
+    CHECK_EQ(scene.stages[0].link_bytes[1], 2 * (2 * SIM_PAGE + 1000));
+    sim_close(&scene);
+}
+
 /* A stash that fails takes its fixed time alone, and so does its restore. */
 PST_TEST(SimulateCopies, FailuresTakeTheFixedTime)
 {
@@ -257,6 +293,36 @@ PST_TEST(SimulateCopies, DemotesMoveWholePages)
         CHECK(result->demand_high_water >= result->high_water_bounds[0]);
         sim_close(&scene);
     }
+}
+
+/* Four device pages. While the three of layer 1 are restored one page is free: of the three of layer 0,
+ * which are on the host, one comes back, and the restore reads the others there, the last not full. */
+PST_TEST(SimulateCopies, WhatIsStrandedIsReadWhereItIs)
+{
+    static sim_scene scene;
+    sim_shape shape = one_step;
+    shape.num_layers = 2;
+    sim_open_alone(&scene, &shape, 0);
+    set_streams(&scene, 4);
+    sim_set_times(&scene, (pst_times){0, 1000000, 0}, (pst_times){0, 1000000, 0});
+    scene.config.num_destinations = 1;
+    scene.config.keeps_nothing = true;
+    scene.config.num_pages[0] = 4;
+    scene.config.num_pages[1] = UINT64_MAX;
+    scene.config.rates.out_rate = scene.config.rates.in_rate = 1000000000;
+    scene.config.rates.restore_fixed_ns = 1000000;
+    for (uint32_t n = 0; n < 2; n++) {
+        scene.usages[n][0] = (pst_group_usage){2 * SIM_PAGE + 5, 2 * SIM_PAGE + 5, 3};
+        scene.layers[n].policy =
+            (pst_layer_policy){.host_num = 1, .host_den = 1, .move = PST_MOVE_DEMOTE};
+    }
+    sim_run(&scene);
+    CHECK_EQ(scene.stages[0].num_faults, 0);
+    CHECK_EQ(scene.stages[0].demoted_pages, 6);
+    CHECK_EQ(scene.stages[0].promoted_pages, 4);
+    CHECK_EQ(scene.stages[0].stranded_pages, 2);
+    CHECK_EQ(scene.stages[0].link_bytes[1], 4 * SIM_PAGE + SIM_PAGE + 5);
+    sim_close(&scene);
 }
 
 /* ---- the main stream ---- */

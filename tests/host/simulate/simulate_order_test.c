@@ -58,6 +58,21 @@ static void random_config(sim_scene *scene, uint64_t *seed)
     config->steps = 1 + (uint32_t)random_below(seed, 2);
 }
 
+static void random_tiers(sim_scene *scene, uint64_t *seed)
+{
+    scene->config.num_pages[0] = 1 + random_below(seed, 60);
+    scene->config.num_pages[1] = 1 + random_below(seed, 30);
+    scene->config.interference_per_mille =
+        random_below(seed, 2) ? (uint32_t)random_below(seed, 900) : 0;
+    for (uint32_t n = 0; n < scene->num_layers[0]; n++) {
+        pst_layer_policy *policy = &scene->layers[n].policy;
+        policy->host_den = (uint32_t)random_below(seed, 4);
+        policy->host_num = (uint32_t)random_below(seed, policy->host_den + 1);
+        if (scene->config.num_streams > 1 && random_below(seed, 2))
+            policy->move = PST_MOVE_DEMOTE;
+    }
+}
+
 /* Times of a rank: what does not depend on the order of pages while there are enough. */
 static void check_times(const pst_stage_result *a, const pst_stage_result *b)
 {
@@ -117,6 +132,69 @@ PST_TEST(SimulateOrder, TimesDoNotDependOnIt)
     for (uint32_t i = 0; i < psti_test_cases(1000); i++) {
         run_both_orders(&scene, i);
         CHECK_MSG(!psti_test_failed(), "seed %u", i);
+    }
+}
+
+/* Where nothing takes time, the first in the list that can go on is first: the order of the calls. */
+static void run_timeless(sim_scene *scene, uint64_t seed)
+{
+    static pst_stage_result before[SIM_MAX_STAGES];
+    const sim_shape shape = random_shape(&seed);
+    sim_open(scene, &shape);
+    random_layers(scene, &seed);
+    random_config(scene, &seed);
+    scene->config.num_streams = random_below(&seed, 2) ? 2 : 4;
+    random_tiers(scene, &seed);
+    for (uint32_t n = 0; n < scene->num_layers[0]; n++) {
+        pst_simulated_layer *layer = &scene->layers[n];
+        layer->forward = layer->backward = (pst_times){0, 0, 0};
+        layer->backward_input = layer->backward_weight = (pst_times){0, 0, 0};
+        memset(layer->part_ns, 0, sizeof(layer->part_ns));
+        layer->recompute_ns = 0;
+    }
+    scene->config.rates = (pst_simulated_rates){0};
+    scene->config.interference_per_mille = 0;
+    scene->config.alone =
+        true; /* in a wait for another rank, what comes later in the list goes on */
+    scene->config.in_call_order = true;
+    sim_run(scene);
+    memcpy(before, scene->stages, sizeof(before));
+    scene->config.in_call_order = false;
+    sim_run(scene);
+    for (uint32_t r = 0; r < shape.p; r++) {
+        CHECK(scene->stages[r].order_is_simulated);
+        scene->stages[r].order_is_simulated = false;
+        CHECK_EQ(memcmp(&before[r], &scene->stages[r], sizeof(before[r])), 0);
+    }
+    sim_close(scene);
+}
+
+PST_TEST(SimulateOrder, WithoutTimeItIsThatOfTheCalls)
+{
+    static sim_scene scene;
+    for (uint32_t i = 0; i < psti_test_cases(1000); i++) {
+        run_timeless(&scene, 3000 + i);
+        CHECK_MSG(!psti_test_failed(), "seed %u", 3000 + i);
+    }
+}
+
+/* One page: the restore of the first micro-batch ends when the second one's stash begins. */
+PST_TEST(SimulateOrder, PagesAreFreeWhenARestoreEnds)
+{
+    static sim_scene scene;
+    const sim_shape shape = {.kind = PST_SCHEDULE_1F1B, .p = 2, .m = 2, .num_layers = 1};
+    for (uint64_t restore = 3; restore <= 5; restore++) {
+        sim_open_alone(&scene, &shape, 0);
+        scene.config.num_streams = 2;
+        scene.config.mode = PST_POOL_CONCURRENT;
+        scene.config.keeps_nothing = true;
+        scene.config.num_pages[0] = 1;
+        scene.config.rates.stash_fixed_ns = 3;
+        scene.config.rates.restore_fixed_ns = restore;
+        sim_set_times(&scene, (pst_times){0, 7, 0}, (pst_times){0, 7, 0});
+        sim_run(&scene);
+        CHECK_EQ(scene.stages[0].num_faults, 3 + restore > 7 ? 2 : 0);
+        sim_close(&scene);
     }
 }
 
@@ -193,21 +271,6 @@ static void check_timeline(const timeline *self, const sim_scene *scene)
         faults += result->num_faults;
     }
     CHECK_EQ(self->failed, faults);
-}
-
-static void random_tiers(sim_scene *scene, uint64_t *seed)
-{
-    scene->config.num_pages[0] = 1 + random_below(seed, 60);
-    scene->config.num_pages[1] = 1 + random_below(seed, 30);
-    scene->config.interference_per_mille =
-        random_below(seed, 2) ? (uint32_t)random_below(seed, 900) : 0;
-    for (uint32_t n = 0; n < scene->num_layers[0]; n++) {
-        pst_layer_policy *policy = &scene->layers[n].policy;
-        policy->host_den = (uint32_t)random_below(seed, 4);
-        policy->host_num = (uint32_t)random_below(seed, policy->host_den + 1);
-        if (scene->config.num_streams > 1 && random_below(seed, 2))
-            policy->move = PST_MOVE_DEMOTE;
-    }
 }
 
 PST_TEST(SimulateOrder, TimelinesAddUp)

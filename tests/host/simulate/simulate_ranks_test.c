@@ -143,15 +143,25 @@ PST_TEST(SimulateRanks, StepsAloneAreAllTheSame)
 
 /* ---- lists that wait for each other ---- */
 
+/* Passes of "F0 B1.0": kind, micro-batch or chunk.micro-batch; "[" before the first of a pair. */
 static pst_schedule *list_of(const char *text, uint32_t num_stages, uint32_t stage)
 {
     pst_schedule_config config = PST_SCHEDULE_CONFIG_INIT;
     pst_schedule *schedule = NULL;
     static pst_pass passes[64];
     uint32_t num = 0;
-    for (; *text; text += text[2] ? 3 : 2)
-        passes[num++] = (pst_pass){.kind = text[0] == 'F' ? PST_PASS_FORWARD : PST_PASS_BACKWARD,
-                                   .micro_batch = (uint32_t)(text[1] - '0')};
+    for (const char *at = text; *at; at += *at == ' ') {
+        pst_pass *pass = &passes[num++];
+        *pass = (pst_pass){.pairs = *at == '['};
+        at += pass->pairs;
+        pass->kind = *at++ == 'F' ? PST_PASS_FORWARD : PST_PASS_BACKWARD;
+        pass->micro_batch = (uint32_t)(*at++ - '0');
+        if (*at == '.') {
+            pass->chunk = pass->micro_batch;
+            pass->micro_batch = (uint32_t)(at[1] - '0');
+            at += 2;
+        }
+    }
     config.kind = PST_SCHEDULE_LIST;
     config.num_stages = num_stages;
     config.stage = stage;
@@ -162,15 +172,26 @@ static pst_schedule *list_of(const char *text, uint32_t num_stages, uint32_t sta
     return schedule;
 }
 
-static void run_lists(sim_scene *scene, const char *const texts[2])
+static void open_lists(sim_scene *scene, const char *const texts[2], uint32_t num_chunks)
 {
-    const sim_shape shape = {PST_SCHEDULE_1F1B, 2, 2, 1, 0, 1, false};
+    const sim_shape shape = {num_chunks > 1 ? PST_SCHEDULE_INTERLEAVED : PST_SCHEDULE_1F1B,
+                             2,
+                             2,
+                             num_chunks,
+                             0,
+                             1,
+                             false};
     sim_open(scene, &shape);
     set_unit_work(scene);
     for (uint32_t r = 0; r < 2; r++) {
         pst_schedule_destroy(scene->schedules[r]);
         scene->schedules[r] = list_of(texts[r], 2, r);
     }
+}
+
+static void run_lists(sim_scene *scene, const char *const texts[2])
+{
+    open_lists(scene, texts, 1);
     sim_run(scene);
     sim_close(scene);
 }
@@ -239,5 +260,42 @@ PST_TEST(SimulateRanks, ListsAreToldTheOrderOfTheirChunks)
     scene.config.chunk_order = PST_CHUNKS_DIRECTIONS;
     sim_run(&scene);
     CHECK_EQ(scene.simulation.makespan_ns, 25);
+    sim_close(&scene);
+}
+
+/* A pair begins once both may: the forward waits for what its backward needs. */
+PST_TEST(SimulateRanks, PairsBeginWhenBothMay)
+{
+    static sim_scene scene;
+    static const char *const forward_first[2] = {"F0 [F1 B0 B1", "F0 B0 F1 B1"};
+    static const char *const backward_first[2] = {"F0 [B0 F1 B1", "F0 B0 F1 B1"};
+    run_lists(&scene, forward_first);
+    CHECK_EQ(scene.simulation.makespan_ns, 10); /* pair 4 to 7, forward 1 on stage 1 from 5 */
+    CHECK_EQ(scene.stages[0].bubble_ns, 3 + 1);
+    run_lists(&scene, backward_first);
+    CHECK_EQ(scene.simulation.makespan_ns, 10);
+}
+
+/* Down one stage, over and up again, forward and back. The turn is no hand-over between ranks. */
+PST_TEST(SimulateRanks, ChunksHandOverInTheirOrder)
+{
+    static sim_scene scene;
+    static const char *const there_and_back[2] = {"F0.0 F1.0 B1.0 B0.0", "F0.0 F1.0 B1.0 B0.0"};
+    static const char *const turned_over[2] = {"F0.0 F1.0 B1.0 B0.0", "F1.0 F0.0 B0.0 B1.0"};
+    open_lists(&scene, there_and_back, 2);
+    scene.config.p2p_ns = 10;
+    scene.config.chunk_order = PST_CHUNKS_V;
+    sim_run(&scene);
+    CHECK_EQ(scene.simulation.makespan_ns, 4 * 1 + 4 * 2 + 4 * 10);
+    CHECK_EQ(scene.stages[1].bubble_ns, 12 * 1 + 40 - 6);
+    scene.config.chunk_order = PST_CHUNKS_LOOPED;
+    sim_run(&scene);
+    CHECK_EQ(scene.simulation.makespan_ns, 4 * 1 + 4 * 2 + 6 * 10);
+    sim_close(&scene);
+    open_lists(&scene, turned_over, 2);
+    scene.config.chunk_order = PST_CHUNKS_V;
+    sim_run(&scene);
+    CHECK(scene.simulation.deadlocked); /* stage 1 waits for itself */
+    CHECK(strstr(scene.simulation.deadlock, "of stage 1, which is at pass 0") != NULL);
     sim_close(&scene);
 }
