@@ -42,11 +42,13 @@ static int write_outputs(const simulate_job *job, const simulate_model *model)
     return write_one(job, model, "html", options->html, simulate_write_html);
 }
 
-static int run(const simulate_job *job)
+static int run(simulate_job *job)
 {
     simulate_model model;
     simulate_result result = {.num_iterations = 0};
     int code = simulate_model_make(&job->input, &model);
+    if (code == TOOL_OK && job->options->solve)
+        code = simulate_solve(job, &model, &result.solution);
     if (code == TOOL_OK)
         code = simulate_run(job, &model, &result);
     if (code == TOOL_OK && job->options->check >= 0 && !result.simulation.deadlocked)

@@ -6,6 +6,7 @@
  *   simulate_setup.c     flags -> simulate_input, with the files that they name
  *   simulate_rows.c, simulate_rates.c, simulate_routing.c   those files
  *   simulate_model.c     simulate_input -> what pst_simulate takes
+ *   simulate_solve.c     what --solve leaves to the policy
  *   simulate_run.c       all iterations, and the one with most pages once more
  *   simulate_check.c     the same operations on a real pool
  *   simulate_events.c    the timeline, kept for the pictures
@@ -59,24 +60,42 @@
     F(U64, p2p_ns, "N", 0, UINT64_C(1) << 53, "0", "from a pass's end to its neighbour's begin")  \
     F(U32, interference, "N", 0, 1000, "0",                                                       \
       "thousandths by which work is slower while a copy runs")                                    \
-    F(U32, sources, "F", 1, PST_MAX_SETS, "2", "sets of buffers that forwards write")             \
-    F(U32, destinations, "D", 1, PST_MAX_SETS, "2", "sets that restores write")                   \
-    F(SWITCH, one_ring, NULL, 0, 0, NULL, "both are one ring of F + D sets")                      \
-    F(U32, ahead, "K", 0, 1 << 20, "0", "restores ahead of their backward; 0: as many as sets")   \
-    F(CHOICE, streams, "1|2|4", 0, 0, "1",                                                        \
-      "side streams; with more than 1 the pool is concurrent")                                    \
-    F(CHOICE, rule, "asap|next", 0, 0, "asap",                                                    \
-      "restore as soon as a set is free, or one visit ahead as Megatron-LM does")                 \
+    F(U32, sources, "F", 1, PST_MAX_SETS, FLAG_NOT_GIVEN,                                         \
+      "sets of buffers that forwards write (2)")                                                  \
+    F(U32, destinations, "D", 1, PST_MAX_SETS, FLAG_NOT_GIVEN, "sets that restores write (2)")    \
+    F(SWITCH, one_ring, NULL, 0, 0, NULL, "restores go into the F sets, too")                     \
+    F(U32, ahead, "K", 0, 1 << 20, FLAG_NOT_GIVEN,                                                \
+      "restores ahead of their backward (as many as sets)")                                       \
+    F(CHOICE, streams, "1|2|4", 0, 0, FLAG_NOT_GIVEN,                                             \
+      "side streams (1); with more than 1 the pool is concurrent")                                \
+    F(CHOICE, rule, "asap|next", 0, 0, FLAG_NOT_GIVEN,                                            \
+      "restore as soon as a set is free (asap), or one visit ahead as Megatron-LM does")          \
     F(SWITCH, by_slot, NULL, 0, 0, NULL, "sets belong to slots, as with captured layers")         \
     F(SWITCH, keeps_nothing, NULL, 0, 0, NULL, "stash every visit, also what could stay")         \
     F(TEXT, pages, "N|auto", 0, 0, "auto", "device pages of the pool; auto: as many as it takes") \
-    F(TEXT, host_pages, "N|auto", 0, 0, "0", "host pages of the pool")                            \
+    F(TEXT, host_pages, "N|auto", 0, 0, NULL, "host pages of the pool (0; with --solve auto)")    \
     F(TEXT, offload, "LAYER=NUM/DEN,..", 0, 0, NULL,                                              \
       "share of a layer's pages that goes to the host; CHUNK.LAYER=NUM/DEN: of one chunk")        \
     F(CHOICE, move, "direct|demote", 0, 0, "direct",                                              \
       "the stash writes host pages, or they are moved on streams of their own")                   \
     F(U32, num_steps, "N", 1, 1 << 20, "1", "steps that follow each other; figures of the last")  \
     F(SWITCH, balanced, NULL, 0, 0, NULL, "every visit has the mean rows of --routing")           \
+    F(SWITCH, solve, NULL, 0, 0, NULL,                                                            \
+      "choose what the flags leave open, so that it fits and waits least: rule, sets, streams, "  \
+      "page size, pages, shares, recomputation")                                                  \
+    F(SIZE, gpu_memory, "BYTES", 1, UINT64_C(1) << 60, NULL, "for --solve: memory of a GPU")      \
+    F(SIZE, host_memory, "BYTES", 0, UINT64_C(1) << 60, NULL, "and of the host for it (0)")       \
+    F(SIZE, reserve_memory, "BYTES", 0, UINT64_C(1) << 60, NULL, "of the GPU, kept free (0)")     \
+    F(SIZE, static_memory, "BYTES", 0, UINT64_C(1) << 60, NULL,                                   \
+      "of the GPU, taken by all that is not paged (0)")                                           \
+    F(SIZE, set_memory, "BYTES", 1, UINT64_C(1) << 60, NULL,                                      \
+      "of one set of buffers (tensors of --routing at their capacity)")                           \
+    F(CHOICE, sets, "fixed|callers", 0, 0, "fixed",                                               \
+      "sets are there always, or only while they are used")                                       \
+    F(CHOICE, objective, "least-bytes|least-exposed", 0, 0, "least-bytes",                        \
+      "what --solve looks at first, of all that fits")                                            \
+    F(U64, recompute_ns, "N", 0, UINT64_C(1) << 53, FLAG_NOT_GIVEN,                               \
+      "what it takes to recompute a paged layer, which --solve then may")                         \
     F(SWITCH, compare, NULL, 0, 0, NULL, "--rule next with one stream, beside it")                \
     F(CHOICE, check, "host|cuda", 0, 0, FLAG_NOT_GIVEN,                                           \
       "run the same operations on a real pool and compare every figure of pages")                 \
@@ -90,6 +109,7 @@ typedef struct simulate_options {
     const char *link_gb_per_s; /* OUT,IN */
     replay_model routing;
     const char *json;
+    uint32_t given; /* PST_POLICY_GIVEN_ bits of the flags that were given */
 } simulate_options;
 
 int simulate_parse(int argc, char **argv, simulate_options *options);
@@ -130,7 +150,16 @@ void simulate_close(simulate_job *job);
 
 /* ---- simulate_run.c ---- */
 
+/* What --solve chose. */
+typedef struct simulate_solution {
+    bool is_asked;
+    pst_policy policy;
+    pst_layer_choice *choices; /* of all layers, stage after stage */
+    uint64_t num_choices;
+} simulate_solution;
+
 typedef struct simulate_result {
+    simulate_solution solution;
     uint64_t num_iterations;
     uint64_t iteration; /* with the highest demand, whose figures these are */
     pst_simulation simulation;
@@ -145,6 +174,8 @@ typedef struct simulate_result {
     uint64_t checked_operations, num_differences; /* --check */
 } simulate_result;
 
+/* Chooses over all iterations, and makes the model and the job what was chosen. */
+int simulate_solve(simulate_job *job, simulate_model *model, simulate_solution *solution_out);
 /* Leaves the model filled with the iteration. */
 int simulate_run(const simulate_job *job, simulate_model *model, simulate_result *result_out);
 void simulate_free_result(simulate_result *result);

@@ -19,27 +19,31 @@ static const char doc[] =
     "MiB, GiB. Exit codes: 0 it fits; 1 it does not, passes wait for each other, or --check found "
     "a difference; 2 usage; 3 bad file; 4 device absent or failed.";
 
-/* replay's, but for --num-micro-batches: the schedule says how many. */
-static void model_flags(flag_group groups[2])
+enum { MAX_MODEL_FLAGS = 32 };
+
+/* replay's, but for --num-micro-batches, since the schedule says how many; --page-size without its
+ * default, which --solve may choose. */
+static flag_group model_flags(void)
 {
+    static flag flags[MAX_MODEL_FLAGS];
     const flag_group all = replay_model_flags(offsetof(simulate_options, routing));
-    int at = 0;
-    while (at < all.num_flags && strcmp(all.flags[at].name, "num_micro_batches") != 0)
-        at++;
-    const int behind = at < all.num_flags ? at + 1 : at;
-    groups[0] = (flag_group){all.flags, at, all.base};
-    groups[1] = (flag_group){all.flags + behind, all.num_flags - behind, all.base};
+    int num = 0;
+    for (int i = 0; i < all.num_flags && num < MAX_MODEL_FLAGS; i++)
+        if (strcmp(all.flags[i].name, "num_micro_batches") != 0)
+            flags[num++] = all.flags[i];
+    for (int i = 0; i < num; i++)
+        if (strcmp(flags[i].name, "page_size") == 0)
+            flags[i].initial = NULL;
+    return (flag_group){flags, num, all.base};
 }
 
 json_t *simulate_options_json(const simulate_options *options)
 {
     const flag_group own = FLAG_GROUP(own_flags, 0);
-    flag_group model[2];
+    const flag_group model = model_flags();
     json_t *object = json_object();
-    model_flags(model);
     flags_put_json(&object, &own, options);
-    flags_put_json(&object, &model[0], options);
-    flags_put_json(&object, &model[1], options);
+    flags_put_json(&object, &model, options);
     return object;
 }
 
@@ -62,6 +66,27 @@ static int check_times(const simulate_options *options)
     return TOOL_OK;
 }
 
+static int check_solve(const simulate_options *options)
+{
+    const bool has_memory = options->gpu_memory != 0 || options->host_memory != 0 ||
+                            options->reserve_memory != 0 || options->static_memory != 0 ||
+                            options->set_memory != 0;
+    if (!options->solve && has_memory)
+        return tool_fail(TOOL_USAGE, "--solve: missing: allowed is it with --gpu-memory, "
+                                     "--host-memory, --reserve-memory, --static-memory and "
+                                     "--set-memory");
+    if (!options->solve)
+        return TOOL_OK;
+    if (options->gpu_memory == 0)
+        return tool_fail(TOOL_USAGE,
+                         "--gpu-memory: missing: allowed is a size, which --solve needs");
+    if (options->set_memory == 0 && options->routing.routing == NULL)
+        return tool_fail(TOOL_USAGE,
+                         "--set-memory: missing: allowed is a size, which --solve needs "
+                         "where --routing does not say it");
+    return TOOL_OK;
+}
+
 static int check(const simulate_options *options)
 {
     if (options->schedule == NULL)
@@ -73,23 +98,51 @@ static int check(const simulate_options *options)
     if (options->routing.routing != NULL && options->visit_pages != NULL)
         return tool_fail(TOOL_USAGE, "--visit-pages %s: allowed without --routing only",
                          options->visit_pages);
+    if (options->one_ring && options->destinations != UINT32_MAX)
+        return tool_fail(TOOL_USAGE, "--destinations %u: allowed without --one-ring only",
+                         options->destinations);
     if (options->balanced && options->routing.routing == NULL)
         return tool_fail(TOOL_USAGE, "--balanced: allowed with --routing only");
     TOOL_TRY(check_times(options));
+    TOOL_TRY(check_solve(options));
     return replay_check_model(&options->routing);
+}
+
+/* What was given, and the defaults of the rest. */
+static void note_given(simulate_options *options)
+{
+    const bool has_sets =
+        options->sources != UINT32_MAX || options->destinations != UINT32_MAX || options->one_ring;
+    const bool has_page_size = options->routing.page_size != 0 || options->visit_pages != NULL;
+    options->given = (options->rule >= 0 ? PST_POLICY_GIVEN_RULE : 0) |
+                     (has_sets ? PST_POLICY_GIVEN_SETS : 0) |
+                     (options->ahead != UINT32_MAX ? PST_POLICY_GIVEN_AHEAD : 0) |
+                     (options->streams >= 0 ? PST_POLICY_GIVEN_STREAMS : 0) |
+                     (has_page_size ? PST_POLICY_GIVEN_PAGE_BYTES : 0) |
+                     (options->offload != NULL ? PST_POLICY_GIVEN_SHARES : 0);
+    options->rule = options->rule >= 0 ? options->rule : PST_RESTORE_ASAP;
+    options->streams = options->streams >= 0 ? options->streams : 0;
+    options->sources = options->sources != UINT32_MAX ? options->sources : 2;
+    if (options->destinations == UINT32_MAX)
+        options->destinations = options->one_ring ? 0 : 2;
+    options->ahead = options->ahead != UINT32_MAX ? options->ahead : 0;
+    if (options->host_pages == NULL)
+        options->host_pages = options->solve ? "auto" : "0";
+    if (options->routing.page_size == 0)
+        options->routing.page_size = PST_PAGE_BYTES_DEFAULT;
 }
 
 int simulate_parse(int argc, char **argv, simulate_options *options)
 {
-    flag_group model[2];
-    model_flags(model);
     const flag_table table = {
         .command = "simulate",
         .doc = doc,
-        .groups = {FLAG_GROUP(own_flags, 0), model[0], model[1]},
+        .groups = {FLAG_GROUP(own_flags, 0), model_flags()},
         .json = offsetof(simulate_options, json),
     };
     *options = (simulate_options){.json = NULL};
     TOOL_TRY(flags_parse(&table, argc, argv, options));
-    return check(options);
+    TOOL_TRY(check(options));
+    note_given(options);
+    return TOOL_OK;
 }

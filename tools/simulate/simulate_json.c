@@ -40,6 +40,12 @@ static json_t *pair_array(const uint64_t values[2])
     return array;
 }
 
+/* null for what cannot be said. */
+static json_t *known(uint64_t value)
+{
+    return value == UINT64_MAX ? json_null() : json_integer((json_int_t)value);
+}
+
 static json_t *slots_array(const simulate_stage *stage)
 {
     json_t *array = json_array();
@@ -127,12 +133,63 @@ static json_t *check_value(const simulate_job *job, const simulate_result *resul
     return object;
 }
 
+static json_t *choices_array(const simulate_model *model, const simulate_solution *solution)
+{
+    static const char *const keeps[] = {"paged", "swapped", "planned", "recomputed"};
+    static const char *const moves[] = {"direct", "demote"};
+    json_t *array = json_array();
+    for (uint64_t i = 0; i < solution->num_choices; i++) {
+        const pst_layer_choice *choice = &solution->choices[i];
+        json_t *object = json_object();
+        JSON_PUT(&object, {"rank", model->stages[choice->stage].rank}, {"chunk", choice->chunk},
+                 {"layer", choice->layer});
+        json_put_text(&object, "keep", keeps[choice->keep]);
+        JSON_PUT(&object, {"host_num", choice->policy.host_num},
+                 {"host_den", choice->policy.host_den});
+        json_put_text(&object, "move", moves[choice->policy.move]);
+        json_put_whole(&object, "recompute_ns", choice->recompute_ns);
+        json_add(&array, object);
+    }
+    return array;
+}
+
+static json_t *policy_value(const simulate_model *model, const simulate_solution *solution)
+{
+    const pst_policy *policy = &solution->policy;
+    if (!solution->is_asked)
+        return json_null();
+    json_t *object = json_object();
+    json_put(&object, "fits", json_boolean(policy->fits));
+    json_put(&object, "is_optimal", json_boolean(policy->is_optimal));
+    json_put(&object, "is_scarce", json_boolean(policy->is_scarce));
+    json_put_text(&object, "rule", policy->rule == PST_RESTORE_NEXT ? "next" : "asap");
+    json_put(&object, "one_ring", json_boolean(policy->one_ring));
+    JSON_PUT(&object, {"sources", policy->num_sources}, {"destinations", policy->num_destinations},
+             {"ahead", policy->ahead}, {"streams", policy->num_streams}, {"sets", policy->num_sets},
+             {"page_size", policy->page_bytes}, {"pages", policy->num_pages},
+             {"host_pages", policy->num_host_pages}, {"exposed_ns", policy->exposed_ns},
+             {"exposed_bound_ns", policy->exposed_bound_ns}, {"recompute_ns", policy->recompute_ns},
+             {"static_bytes", policy->static_bytes}, {"sets_bytes", policy->sets_bytes},
+             {"pool_bytes", policy->pool_bytes}, {"gpu_bytes", policy->gpu_bytes},
+             {"host_bytes", policy->host_bytes}, {"total_bytes", policy->total_bytes},
+             {"link_out_bytes", policy->link_bytes[0]}, {"link_in_bytes", policy->link_bytes[1]},
+             {"missing_gpu_bytes", policy->missing_gpu_bytes},
+             {"missing_host_bytes", policy->missing_host_bytes},
+             {"evaluations", policy->evaluations});
+    json_put(&object, "next_exposed_ns", known(policy->next_exposed_ns));
+    json_put(&object, "next_total_bytes", known(policy->next_total_bytes));
+    json_put(&object, "layers", choices_array(model, solution));
+    return object;
+}
+
 int simulate_write_json(const simulate_job *job, const simulate_model *model,
                         const simulate_result *result)
 {
     const pst_simulation *simulation = &result->simulation;
     const uint64_t num = result->num_iterations;
-    const bool fits = result->num_unfit == 0 && !simulation->deadlocked;
+    const simulate_solution *solution = &result->solution;
+    const bool fits = result->num_unfit == 0 && !simulation->deadlocked &&
+                      (!solution->is_asked || solution->policy.fits);
     json_t *object = json_begin("simulate", SCHEMA_VERSION);
     json_put(&object, "options", simulate_options_json(job->options));
     json_put_whole(&object, "makespan_ns", simulation->makespan_ns);
@@ -143,6 +200,7 @@ int simulate_write_json(const simulate_job *job, const simulate_model *model,
     JSON_PUT(&object, {"iterations", num}, {"iteration", result->iteration},
              {"unfit_iterations", result->num_unfit});
     put_recommended(&object, result->demands + model->num_stages * num, num);
+    json_put(&object, "policy", policy_value(model, &result->solution));
     json_put(&object, "check", check_value(job, result));
     json_put(&object, "compare", compare_value(model, result));
     json_put(&object, "stages", stages_array(model, result->stages, result, result->demands));

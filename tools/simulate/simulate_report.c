@@ -1,5 +1,6 @@
 /* What a simulation says as text, and whether it fits. */
 #include "tools/common/json_out.h"
+#include "tools/common/metrics.h"
 #include "tools/simulate/simulate_command.h"
 #include "tools/simulate/simulate_figures.h"
 
@@ -149,10 +150,37 @@ static void print_table(const simulate_model *model, const pst_stage_result *sta
     }
 }
 
+static void print_policy(const simulate_solution *solution)
+{
+    const pst_policy *policy = &solution->policy;
+    char gpu[32];
+    char host[32];
+    char total[32];
+    uint64_t recomputed = 0;
+    uint64_t moved = 0;
+    for (uint64_t i = 0; i < solution->num_choices; i++) {
+        recomputed += solution->choices[i].keep == PST_KEEP_RECOMPUTED;
+        moved += solution->choices[i].policy.host_num > 0;
+    }
+    printf("policy: rule %s, %" PRIu32 " + %" PRIu32 " sets%s, ahead %" PRIu32 ", %" PRIu32
+           " streams, %" PRIu64 " layers with host pages, %" PRIu64 " recomputed%s\n",
+           policy->rule == PST_RESTORE_NEXT ? "next" : "asap", policy->num_sources,
+           policy->num_destinations, policy->one_ring ? " in one ring" : "", policy->ahead,
+           policy->num_streams, moved, recomputed, policy->is_optimal ? ", optimal" : "");
+    printf("policy pages: %" PRIu64 " and %" PRIu64 " on the host, of %" PRIu64 " bytes\n",
+           policy->num_pages, policy->num_host_pages, policy->page_bytes);
+    printf("policy memory: GPU %s, host %s, in all %s\n", metrics_human(policy->gpu_bytes, gpu),
+           metrics_human(policy->host_bytes, host), metrics_human(policy->total_bytes, total));
+    printf("policy exposed ns: %" PRIu64 ", at least %" PRIu64 "\n", policy->exposed_ns,
+           policy->exposed_bound_ns);
+}
+
 static void print_text(const simulate_job *job, const simulate_model *model,
                        const simulate_result *result)
 {
     print_head(job, model, result);
+    if (result->solution.is_asked)
+        print_policy(&result->solution);
     print_summary(model, result);
     print_table(model, result->stages);
     if (result->has_next) {
@@ -168,6 +196,14 @@ static void print_text(const simulate_job *job, const simulate_model *model,
 }
 
 /* ---- the verdict ---- */
+
+static int judge_policy(const pst_policy *policy)
+{
+    return tool_fail(TOOL_NO,
+                     "--solve: nothing fits: the best choice lacks %" PRIu64
+                     " bytes of GPU memory and %" PRIu64 " bytes of host memory",
+                     policy->missing_gpu_bytes, policy->missing_host_bytes);
+}
 
 static int judge_pages(const simulate_model *model, const simulate_result *result)
 {
@@ -204,6 +240,8 @@ int simulate_report(const simulate_job *job, const simulate_model *model,
     int verdict = result->num_differences > 0 ? TOOL_NO : TOOL_OK; /* each was said */
     if (result->simulation.deadlocked)
         verdict = tool_fail(TOOL_NO, "deadlock: %s", result->simulation.deadlock);
+    else if (result->solution.is_asked && !result->solution.policy.fits)
+        verdict = judge_policy(&result->solution.policy);
     else if (verdict == TOOL_OK)
         verdict = judge_pages(model, result);
     return tool_flush(code != TOOL_OK ? code : verdict);

@@ -51,6 +51,8 @@ static int run_next(const simulate_model *model, simulate_result *result)
     config.one_ring = false;
     config.ahead = 0;
     config.keeps_nothing = false;
+    if (result->solution.is_asked) /* those are of another rule */
+        config.num_pages[0] = config.num_pages[1] = SIMULATE_AUTO;
     result->next_stages = calloc((size_t)model->num_stages + 1, sizeof(*result->next_stages));
     if (result->next_stages == NULL)
         return tool_fail(TOOL_NO, "out of memory for %u stages", model->num_stages);
@@ -62,7 +64,7 @@ static int run_next(const simulate_model *model, simulate_result *result)
 int simulate_run(const simulate_job *job, simulate_model *model, simulate_result *result_out)
 {
     const uint64_t num = job->num_iterations;
-    *result_out = (simulate_result){.num_iterations = num};
+    result_out->num_iterations = num; /* the rest is 0, but for the solution */
     result_out->stages = calloc(model->num_stages, sizeof(*result_out->stages));
     result_out->demands = calloc((size_t)model->num_stages + 1, num * sizeof(uint64_t));
     if (result_out->stages == NULL || result_out->demands == NULL)
@@ -87,6 +89,7 @@ int simulate_run(const simulate_job *job, simulate_model *model, simulate_result
 
 void simulate_free_result(simulate_result *result)
 {
+    free(result->solution.choices);
     free(result->stages);
     free(result->next_stages);
     free(result->demands);

@@ -84,6 +84,9 @@ class Memory(CommandTest):
                    "--list", self.path("list"), least=80)
         self.check("simulate", "--schedule", f"list:{self.path('list')}", "--layers", 1,
                    "--chunk-order", "v", least=40)
+        self.check("simulate", "--schedule", "1f1b", "--micro-batches", 1, "--layers", 1, "--solve",
+                   "--gpu-memory", "1GiB", "--set-memory", 1, "--rule", "asap", "--sources", 2,
+                   "--ahead", 1, "--streams", 1, "--offload", "0=0/1", least=40)
         self.check(*base, "--schedule", "1f1b", "--routing", self.trace(2, 2), "--hidden-size", 8,
                    "--moe-ffn-hidden-size", 8, "--check", "host", "--compare", "--json", least=120)
 

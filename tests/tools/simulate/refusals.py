@@ -45,6 +45,7 @@ class Refusals(SimulateTest):
                 (["--stash-ns", "x"], "--stash-ns x"),
                 (["--sources", 9], "--sources 9", "1..8"),
                 (["--destinations", 0], "--destinations 0", "1..8"),
+                (["--one-ring", "--destinations", 2], "--destinations 2", "--one-ring"),
                 (["--streams", 3], "--streams 3", "1|2|4"),
                 (["--rule", "next", "--streams", 2], "--streams 2", "--rule next"),
                 (["--move", "demote"], "--move demote", "--streams 2"),

@@ -237,6 +237,14 @@ class Output(SimulateTest):
                          [sorted(demands)[1], max(demands), max(demands)])
         self.assertEqual(whole["stages"][0]["demand_pages"], max(demands))
 
+    def test_one_ring(self):
+        """As many sets for both directions keep more in place."""
+        flags = [*schedule("1f1b", 4, 8), "--layers", 4, "--rank", 0, "--visit-pages",
+                 self.visits(pages3), "--check", "host", "--page-size", "16KiB"]
+        (two,), (one,) = self.stages(*flags), self.stages(*flags, "--one-ring", "--sources", 4)
+        self.assertGreater(one["kept_in_place"], two["kept_in_place"])
+        self.assertEqual(one["stashed"] + one["kept_in_place"], 32)
+
     def test_balanced(self):
         path = self.write("step,layer,e0,e1\n0,0,10,20\n1,0,30,41\n")
         flags = [*schedule("gpipe", 1, 8), "--layers", 1, "--routing", path, "--balanced",
@@ -296,5 +304,6 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     cli.BINARY, cli.SOURCE = map(os.path.abspath, sys.argv[1:3])
     from refusals import Fuzz, Refusals  # unittest runs what it finds here
+    from solving import Solving
     from timelines import Timelines
     unittest.main(argv=sys.argv[:1], verbosity=0)
