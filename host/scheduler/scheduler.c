@@ -76,6 +76,7 @@ static pst_status start(pst_scheduler *self, const pst_step_options *options, ps
         psti_scheduler_look(self);
     if (self->arena)
         PSTI_TRY(pst_arena_iteration(self->arena));
+    PSTI_TRY(psti_measures_begin_step(self));
     PSTI_TRY(arm(self, stream));
     PSTI_TRY(fork_sides(self, stream));
     forget_pending(self);
@@ -153,6 +154,7 @@ static pst_status finish(pst_scheduler *self, pst_stream stream)
     PSTI_TRY(join_sides(self, stream));
     if (self->pool)
         PSTI_TRY(pst_pool_step(self->pool, stream));
+    PSTI_TRY(psti_measures_end_step(self, stream));
     forget_pending(self);
     self->stats.steps++;
     self->state = PSTI_SCHEDULER_IDLE;
@@ -199,6 +201,7 @@ static pst_status give_up(pst_scheduler *self, pst_stream stream)
         status = pst_pool_reset(self->pool, PST_RESET_PAGES | PST_RESET_FAULTS, stream);
     PSTI_TRY(status);
     psti_recording_forget(self);
+    psti_measures_abort(self);
     forget_pending(self);
     self->stats.aborted_steps += was_open;
     self->is_evaluating = false;

@@ -9,7 +9,8 @@
  *   scheduler_play.c       operations of a program as calls of the device
  *   scheduler_record.c     the first step of a scheduler without a schedule
  *   scheduler_layers.c     graphs of single layers
- *   scheduler_stats.c      figures, and times of waits
+ *   scheduler_stats.c      figures
+ *   scheduler_measure.c    times of waits
  *
  * Uses base, device, stash, schedule and program. All functions here are called with the lock. */
 #ifndef PSTI_HOST_SCHEDULER_H
@@ -112,6 +113,7 @@ typedef struct psti_hook {
 } psti_hook;
 
 typedef struct psti_recording psti_recording;
+typedef struct psti_measures psti_measures;
 
 struct pst_scheduler {
     psti_handle handle;
@@ -175,6 +177,7 @@ struct pst_scheduler {
                                      * stash, PSTI_NO_VISIT: none */
     psti_recording *recording;      /* NULL: there is a schedule */
 
+    psti_measures *measured; /* NULL: nothing is */
     pst_scheduler_stats stats;
     uint64_t pool_steps; /* of the last status that was looked at */
 };
@@ -288,6 +291,20 @@ pst_status psti_recording_end(pst_scheduler *self, const pst_visit_key *key,
 void psti_recording_forget(pst_scheduler *self);
 /* The recorded order is the schedule from now on. */
 pst_status psti_recording_end_step(pst_scheduler *self, pst_stream stream);
+
+/* ---- scheduler_measure.c ---- */
+
+pst_status psti_measures_open(pst_scheduler *self);
+void psti_measures_close(pst_scheduler *self);
+pst_status psti_measures_begin_step(pst_scheduler *self);
+/* As psti_scheduler_play. */
+pst_status psti_measures_play(pst_scheduler *self, const psti_hook *hook,
+                              const psti_operation *operations, uint32_t num,
+                              const psti_visit *visits);
+pst_status psti_measures_end_step(pst_scheduler *self, pst_stream stream);
+void psti_measures_abort(pst_scheduler *self);
+/* The times of a step that has run. */
+pst_status psti_measures_collect(pst_scheduler *self);
 
 /* ---- scheduler_stats.c ---- */
 

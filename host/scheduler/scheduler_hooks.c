@@ -219,7 +219,8 @@ static pst_status begin(pst_scheduler *self, const pst_visit_key *key, pst_strea
     const psti_operation *operations = psti_begin_hook(self->now.program, lane->visit, &num);
     if (num) {
         fill_hook(self, key, stream, lane->visit, true, &hook);
-        PSTI_TRY(psti_scheduler_play(self, &hook, operations, num, visits));
+        PSTI_TRY(self->measured ? psti_measures_play(self, &hook, operations, num, visits)
+                                : psti_scheduler_play(self, &hook, operations, num, visits));
     }
     const psti_seat *seat = &self->seats[visit->seat];
     if (seat->deferred[0] | seat->deferred[1] && key->kind != PST_PASS_FORWARD &&

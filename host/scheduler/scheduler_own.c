@@ -132,6 +132,7 @@ pst_status psti_scheduler_open(pst_scheduler *self, const pst_scheduler_config *
     PSTI_TRY(open_events(self));
     PSTI_TRY(open_tickets(self));
     PSTI_TRY(open_swapped(self));
+    PSTI_TRY(psti_measures_open(self));
     PSTI_TRY(psti_part_alloc(self->device, sizeof(uint64_t), &word));
     self->serial_word = word;
     self->serial = 1;
@@ -156,6 +157,7 @@ pst_status psti_scheduler_close(pst_scheduler *self)
         self->tickets[i].id = 0;
         note(&status, destroyed);
     }
+    psti_measures_close(self);
     const uint64_t num_events = (uint64_t)self->num_seats * PSTI_NUM_EVENT_KINDS;
     for (uint64_t i = 0; self->events && i < num_events; i++)
         note(&status, psti_part_event_destroy(self->device, self->events[i]));

@@ -28,12 +28,14 @@ pst_status pst_scheduler_get_stats_sized(pst_scheduler *self, pst_scheduler_stat
     PSTI_TRY(PSTI_CHECK_SIZE(pst_scheduler_stats, stats_bytes));
     pthread_mutex_lock(&self->lock);
     psti_scheduler_look(self);
+    const pst_status status = psti_measures_collect(self);
     pst_scheduler_stats stats = self->stats;
     stats.num_tickets = self->num_tickets;
     stats.num_events = self->num_events;
     for (uint32_t c = 0; c < self->num_chunks; c++)
         stats.num_slots += self->layers_of[c] ? self->num_slots[c] : 0;
     pthread_mutex_unlock(&self->lock);
+    PSTI_TRY(status);
     memcpy(stats_out, &stats, stats_bytes);
     return PST_OK;
 }

@@ -289,7 +289,8 @@ static inline pst_status pst_scheduler_get_schedule(const pst_scheduler *schedul
 {
     return pst_scheduler_get_schedule_sized(scheduler, config_out, sizeof(pst_schedule_config));
 }
-/* Figures up to now. Threads: any. */
+/* Figures up to now; with `measures` of the steps that have run. Threads: any, with `measures` not one
+ * that is capturing. */
 PST_API pst_status pst_scheduler_get_stats_sized(pst_scheduler *scheduler,
                                                  pst_scheduler_stats *stats_out,
                                                  size_t stats_bytes);

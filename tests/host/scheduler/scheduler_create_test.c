@@ -416,3 +416,38 @@ PST_TEST(SchedulerOwn, DestinationsComeLate)
     CHECK(stats.deferred_restores >= 25);
     rig_close(&self);
 }
+
+/* ---- times ---- */
+
+PST_TEST(SchedulerMeasures, OfStepsThatHaveRun)
+{
+    const lazy_options options = {.seed = 1};
+    rig self;
+    rig_config config = one_f_one_b(4, 0, 8);
+    pst_scheduler_stats stats;
+    pst_graph *graph = NULL;
+    config.scheduler.measures = true;
+    config.mode = PST_POOL_CONCURRENT;
+    CHECK_OK(pst_device_open("host", 0, &config.device));
+    lazy_make(config.device, &options);
+    rig_open(&self, &config);
+    for (uint32_t step = 0; step < 2; step++) /* the second finds that the first has not run */
+        CHECK_OK(rig_step(&self));
+    CHECK_OK(pst_scheduler_get_stats(self.scheduler, &stats));
+    CHECK_EQ(stats.measured_steps, 0);
+    rig_check(&self);
+    CHECK_OK(pst_scheduler_get_stats(self.scheduler, &stats));
+    CHECK_EQ(stats.measured_steps, 1);
+    CHECK(stats.exposed_forward_ns > 0 && stats.exposed_backward_ns > 0);
+    CHECK(stats.worst_ns > 0 && stats.worst.layer < 4 && stats.worst.micro_batch < 8);
+    CHECK_OK(rig_step(&self));
+    rig_check(&self);
+    CHECK_OK(rig_capture(&self, &graph)); /* not measured */
+    CHECK_OK(pst_graph_launch(graph, self.streams[0]));
+    rig_check(&self);
+    CHECK_OK(pst_scheduler_get_stats(self.scheduler, &stats));
+    CHECK_EQ(stats.measured_steps, 2);
+    CHECK_EQ(stats.steps, 4);
+    CHECK_OK(pst_graph_destroy(graph));
+    rig_close(&self);
+}
