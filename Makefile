@@ -20,12 +20,14 @@ help:
 
 # A tenth of the files is a line of progress; what the compiler says is shown when it fails.
 demo: setup
-	@echo "building the command (log in $(BUILD)/build.log)"
-	NINJA_STATUS='%p %f of %t files: ' cmake --build $(BUILD) --target pagestash-cli | tee $(BUILD)/build.log |
+	@echo "building the command and an example (log in $(BUILD)/build.log)"
+	NINJA_STATUS='%p %f of %t files: ' cmake --build $(BUILD) --target pagestash-cli example_05_schedule | tee $(BUILD)/build.log |
 	    sed -un 's/^ *\([0-9]*0%\) \(.*files\): .*/  \1  \2/p' | stdbuf -oL uniq -w 6 ||
 	    { grep -v '^ *[0-9]*% ' $(BUILD)/build.log; exit 1; }
 	echo "replaying $(TRACE)"
 	$(BUILD)/bin/pagestash replay --routing $(TRACE) $(DEMO_FLAGS)
+	echo "examples/05_schedule.c:"
+	$(BUILD)/tests/example_05_schedule
 
 quick:
 	@third_party/install.sh
