@@ -85,7 +85,7 @@ static int make_buffers(machine *self)
         self->bases[t] =
             (char *)self->memory + (t < sizes->num_tensors ? sizes->tensors[t].offset : 0);
     return tool_status(
-        pst_device_fill(self->device, self->memory, REPLAY_POISON_STATIC, bytes, self->stream));
+        pst_device_fill(self->device, self->memory, REPLAY_POISON_SOURCE, bytes, self->stream));
 }
 
 static uint64_t pages_of(const machine *self, const pst_stage_result *result, int tier)
