@@ -3,6 +3,7 @@
 #include "host/simulate/simulate.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A layer that is looked at, for messages. */
@@ -198,6 +199,19 @@ static pst_status take_layers(const psti_sim *self, psti_sim_rank *rank, shape *
     return PST_OK;
 }
 
+/* The compiler does not know the stage. */
+static pst_status name_stage(const psti_sim_rank *rank, pst_status status)
+{
+    char text[PSTI_MESSAGE_BYTES];
+    if (status != PST_E_INVALID)
+        return status;
+    snprintf(text, sizeof(text), "%s", pst_last_message());
+    char *place = strrchr(text, '['); /* in the source: there is going to be another */
+    if (place && place > text)
+        place[-1] = '\0';
+    return PSTI_FAIL(status, "stage %u: %s", rank->stage, text);
+}
+
 static pst_status compile(const psti_sim *self, psti_sim_rank *rank, const shape *from)
 {
     const pst_simulation_config *config = &self->config;
@@ -212,7 +226,7 @@ static pst_status compile(const psti_sim *self, psti_sim_rank *rank, const shape
                                         .keeps_nothing = config->keeps_nothing,
                                         .by_slot = config->by_slot,
                                         .rule = config->rule};
-    return psti_program_make(&wanted, &rank->program);
+    return name_stage(rank, psti_program_make(&wanted, &rank->program));
 }
 
 static pst_status make_arrays(const psti_sim *self, psti_sim_rank *rank)

@@ -120,7 +120,8 @@ typedef struct pst_simulation_config {
     const pst_simulated_layer *const *layers; /* of each stage */
     const uint32_t *num_layers;               /* of each stage */
     uint32_t layer_bytes;                     /* sizeof(pst_simulated_layer), set by _INIT */
-    uint32_t num_sources, num_destinations, ahead, num_streams; /* 0: 2, 2, as many, 1 */
+    /* 0: 2, 2 (of one_ring none, and no other number), as many as destinations, 1 */
+    uint32_t num_sources, num_destinations, ahead, num_streams;
     pst_restore_rule rule;
     pst_pool_mode mode;
     uint32_t steps;  /* that follow each other, on each stage at once; 0: 1. Pages and times of the

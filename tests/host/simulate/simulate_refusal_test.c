@@ -62,6 +62,7 @@ static void reopen(void)
       "layer 1: policy.move is DEMOTE with num_streams 1: it takes 2 or 4")                       \
     X(demote_ordered, demote_in_ordered(),                                                        \
       "layer 1: policy.move is DEMOTE with mode ORDERED: it takes CONCURRENT")                    \
+    X(next, next_with_two_streams(), "stage 0: the rule NEXT knows one side stream")              \
     X(late, scene.layers[1].forward.core = UINT64_C(1) << 63, "its times add up to 2^63 ns")      \
     X(too_late, scene.config.p2p_ns = UINT64_MAX, "its times add up to 2^63 ns or more")          \
     X(later, scene.config.rates.stash_fixed_ns = UINT64_MAX, "its times add up to 2^63 ns")
@@ -95,6 +96,13 @@ static void share_of(uint32_t num, uint32_t den)
 {
     scene.layers[1].policy.host_num = num;
     scene.layers[1].policy.host_den = den;
+}
+
+static void next_with_two_streams(void)
+{
+    scene.config.rule = PST_RESTORE_NEXT;
+    scene.config.num_streams = 2;
+    scene.config.mode = PST_POOL_CONCURRENT;
 }
 
 static void demote_in_ordered(void)
