@@ -7,7 +7,8 @@
 
 #define TINY_STAGE 5u  /* layers up to which pairs change by up to four steps */
 #define SMALL_STAGE 8u /* by up to two */
-#define NEAR_LAYERS 4u /* beyond that pairs are neighbours in the order of layers */
+#define ALL_PAIRS 24u  /* layers beyond which pairs are neighbours in their order */
+#define NEAR_LAYERS 4u
 
 typedef struct search {
     psti_problem *problem;
@@ -325,7 +326,7 @@ static pst_status try_neighbours(search *self)
     for (uint32_t a = 0; a < num; a++)
         PSTI_TRY(try_layer(self, a));
     for (uint32_t a = 0; a < num; a++)
-        for (uint32_t b = a + 1; b < num && (is_small || b <= a + NEAR_LAYERS); b++)
+        for (uint32_t b = a + 1; b < num && (num <= ALL_PAIRS || b <= a + NEAR_LAYERS); b++)
             PSTI_TRY(try_pair(self, a, b, most));
     for (uint32_t a = 0; a < num && is_small; a++)
         for (uint32_t b = 0; b < num; b++)

@@ -15,10 +15,12 @@ static int check_options(const plan_options *options)
     if (num_traces != 1)
         return tool_fail(TOOL_USAGE, "plan: %d traces: allowed is exactly one of" TRACE_FILE_FLAGS,
                          num_traces);
-    if (options->gpu_memory == 0 && (options->model.routing != NULL || options->swap_layers != 0 ||
-                                     options->host_memory != 0 || options->reserve_memory != 0))
-        return tool_fail(TOOL_USAGE, "--gpu-memory: missing: allowed is a size, which --routing, "
-                                     "--host-memory, --reserve-memory and --swap-layers need");
+    if (options->gpu_memory == 0 &&
+        (options->model.routing != NULL || options->swap_layers != 0 || options->host_memory != 0 ||
+         options->reserve_memory != 0 || options->schedule >= 0))
+        return tool_fail(TOOL_USAGE,
+                         "--gpu-memory: missing: allowed is a size, which --routing, "
+                         "--host-memory, --reserve-memory, --swap-layers and --schedule need");
     if (options->swap_layers != 0 &&
         (options->swap_tokens == 0 || options->link_rate == 0 || options->layer_seconds <= 0.0 ||
          options->swap_input + options->swap_attention + options->swap_other == 0))
@@ -141,6 +143,7 @@ static int run(plan_job *job)
     if (code == TOOL_OK)
         code = plan_report(job, idle, num_idle, options->gpu_memory != 0 ? &budget : NULL);
     plan_free_idle(idle, num_idle);
+    plan_free_budget(&budget);
     return code;
 }
 

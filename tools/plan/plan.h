@@ -6,6 +6,7 @@
  *   cmd_plan.c      what one flag means for another, and what runs when
  *   plan_read.c     trace -> problem: tensors, pins, reserved ranges, layer passes
  *   plan_budget.c   the plan among the other users of a GPU's memory
+ *   plan_policy.c   the same with a schedule: what becomes of each layer, dense and paged together
  *   plan_idle.c     addresses that are idle between two passes
  *   plan_report.c   text, JSON, and what is wrong in one line
  *   plan_outputs.c  plan file and pictures
@@ -13,6 +14,7 @@
 #ifndef PAGESTASH_TOOLS_PLAN_H
 #define PAGESTASH_TOOLS_PLAN_H
 
+#include "tools/common/json_out.h"
 #include "tools/common/tool.h"
 #include "tools/replay/replay.h"
 #include "tools/trace/trace_file.h"
@@ -62,6 +64,20 @@ enum plan_method { PLAN_SEARCH = 0, PLAN_MIP = 1 };
     F(U64, swap_block, "N", 1, PLAN_MAX_BYTES, "1", "tokens of a block")                       \
     F(SIZE, link_rate, "BYTES", 1, PLAN_MAX_BYTES, NULL, "bytes/s to the host")                \
     F(FACTOR, layer_seconds, "X", 0, PLAN_MAX_FACTOR, NULL, "time of a layer's forward")       \
+    F(CHOICE, schedule, "1f1b|gpipe|gpipe-reversed", 0, 0, FLAG_NOT_GIVEN,                     \
+      "solve for dense and paged layers together: where each is kept, under this schedule")    \
+    F(U32, stages, "P", 1, PLAN_MAX_PARTS, "1", "GPUs of the pipeline")                        \
+    F(U32, stage, "R", 0, PLAN_MAX_PARTS, "0", "which of them the trace is of")                \
+    F(FACTOR, backward_seconds, "X", 0, PLAN_MAX_FACTOR, NULL,                                 \
+      "time of a layer's backward (twice --layer-seconds)")                                    \
+    F(FACTOR, recompute_seconds, "X", 0, PLAN_MAX_FACTOR, NULL,                                \
+      "time to compute a dense layer again; without it all that leaves is swapped")            \
+    F(SIZE, copy_rate, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                       \
+      "bytes/s of stashes and restores on the device (no time)")                               \
+    F(CHOICE, objective, "bytes|exposed", 0, 0, "bytes",                                       \
+      "fewest bytes in all while nothing has to leave, or the least exposed time")             \
+    F(CHOICE, sets, "fixed|callers", 0, 0, "fixed",                                            \
+      "buffers of the paged layers are named once, or exist while they are used")              \
     F(TEXT, idle, "PASSES", 0, 0, NULL,                                                        \
       "list addresses idle from pass to pass, as f3:b3,f0.1:b2.1 (phase f, b or w, layer, "    \
       "micro-batch), or layers: each layer's forward to its backward")                         \
@@ -109,6 +125,14 @@ typedef struct plan_idle {
 int plan_find_idle(const plan_job *job, plan_idle **idle_out, uint64_t *num_out);
 void plan_free_idle(plan_idle *idle, uint64_t num);
 
+/* What becomes of each layer under a schedule. */
+typedef struct plan_policy {
+    pst_policy answer;
+    pst_layer_choice *choices; /* [num_layers] */
+    bool *is_dense;            /* [num_layers]; the others are paged */
+    uint32_t num_layers;
+} plan_policy;
+
 /* What shares the GPU's memory. */
 typedef struct plan_budget {
     pst_memory_map map;
@@ -116,9 +140,23 @@ typedef struct plan_budget {
     pst_swap_choice swap;
     bool has_swap;
     uint64_t gpu_bytes, host_bytes, static_bytes, dynamic_bytes;
+    plan_policy policy;
+    bool has_policy; /* instead of the map */
 } plan_budget;
 
 int plan_make_budget(const plan_job *job, plan_budget *budget_out);
+void plan_free_budget(plan_budget *budget);
+
+/* ---- plan_policy.c */
+
+int plan_solve_policy(const plan_job *job, plan_policy *policy_out);
+void plan_free_policy(plan_policy *policy);
+void plan_collect_policy(const plan_policy *policy, metric_list *list);
+/* One object for each layer. */
+json_t *plan_policy_layers(const plan_policy *policy);
+void plan_print_policy_layers(const plan_policy *policy);
+/* What is missing, in one line. */
+int plan_explain_policy(const plan_job *job, const plan_policy *policy);
 
 int plan_report(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                 const plan_budget *budget);

@@ -124,6 +124,12 @@ int plan_make_budget(const plan_job *job, plan_budget *budget)
         .dynamic_bytes = dynamic_bytes(job),
         .page_bytes = options->model.page_size,
     };
+    if (options->schedule >= 0) {
+        budget->has_policy = true;
+        TOOL_TRY(plan_solve_policy(job, &budget->policy));
+        budget->page_bytes = budget->policy.answer.page_bytes;
+        return TOOL_OK;
+    }
     if (options->model.routing == NULL)
         return make_map(job, NULL, 0, budget);
     replay_trace trace;
@@ -141,4 +147,9 @@ int plan_make_budget(const plan_job *job, plan_budget *budget)
     replay_sizes_free(&sizes);
     replay_trace_free(&trace);
     return code;
+}
+
+void plan_free_budget(plan_budget *budget)
+{
+    plan_free_policy(&budget->policy);
 }

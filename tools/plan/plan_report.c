@@ -92,12 +92,16 @@ static void collect_budget(const plan_budget *budget, metric_list *list)
 {
     const pst_memory_map *map = &budget->map;
     const uint64_t gpu = map->missing_gpu_bytes, host = map->missing_host_bytes;
-    metrics_add_bool(list, "fits", map->fits);
+    metrics_add_bool(list, "fits", budget->has_policy ? budget->policy.answer.fits : map->fits);
     metrics_add_bytes(list, "gpu_bytes", budget->gpu_bytes);
     metrics_add_bytes(list, "host_bytes", budget->host_bytes);
     metrics_add_bytes(list, "static_bytes", budget->static_bytes);
     metrics_add_bytes(list, "dynamic_bytes", budget->dynamic_bytes);
     metrics_add_bytes(list, "page_bytes", budget->page_bytes);
+    if (budget->has_policy) {
+        plan_collect_policy(&budget->policy, list);
+        return;
+    }
     metrics_add_count(list, "iterations", budget->iterations);
     metrics_add_count(list, "demand_pages_quantile", budget->demand_quantile);
     metrics_add_count(list, "demand_pages_max", budget->demand_max);
@@ -195,6 +199,11 @@ static json_t *budget_object(const plan_budget *budget, const plan_figures *figu
     json_put_metrics(&object, &figures->budget);
     if (budget->has_swap)
         json_put_metrics(&swap, &figures->swap);
+    if (budget->has_policy) {
+        json_decref(swap);
+        json_put(&object, "layers", plan_policy_layers(&budget->policy));
+        return object;
+    }
     json_put(&object, "swap", swap);
     if (budget->map.fits)
         json_put(&object, "regions", region_list(&budget->map));
@@ -239,6 +248,8 @@ static void print_text(const plan_idle *idle, uint64_t num_idle, const plan_budg
         metrics_print(&figures->swap.items[i]);
     }
     metrics_print_all(&figures->budget);
+    if (budget->has_policy)
+        plan_print_policy_layers(&budget->policy);
     for (int i = 0; i < PST_NUM_REGIONS && budget->map.fits; i++)
         if (budget->map.regions[i].bytes > 0)
             printf("%s: at %llu, %llu bytes\n", pst_memory_map_region_name((pst_region_kind)i),
@@ -297,6 +308,8 @@ static int explain(const plan_job *job, const plan_budget *budget)
                          "--capacity %llu: no plan found; the best has %llu bytes, %llu are proved "
                          "to be needed",
                          (wide)job->problem.capacity, (wide)plan->peak, (wide)plan->lower_bound);
+    if (budget != NULL && budget->has_policy)
+        return plan_explain_policy(job, &budget->policy);
     if (budget == NULL || budget->map.fits)
         return TOOL_OK;
     if (budget->map.missing_gpu_bytes != PST_MEMORY_MAP_NEVER)

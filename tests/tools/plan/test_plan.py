@@ -144,10 +144,15 @@ class Budget(PlanTest):
                          code=code)["memory"]
 
     def test_fits(self):
-        keys = cli.expect(self.trace(), ep=2, hidden=64, ffn=32, num_micro_batches=2, page=16 << 10)
+        rows = cli.read(self.trace())
+        local = (len(rows[0]) - 2) // 2
+        tensors = cli.tensors_of("bf16", 64, 32)
+        pages = [cli.usage(tensors, [sum(row[2:2 + local])], 16 << 10)[1] for row in rows]
+        slots = 2 * (max(row[1] for row in rows) + 1)
+        most = max(sum(pages[i:i + slots]) for i in range(0, len(pages), slots))
         memory = self.memory("--gpu-memory", "64MiB", "--reserve-memory", "1MiB")
         self.assertIs(memory["fits"], True)
-        self.assertEqual(memory["num_pages"], keys["high_water_pages"])
+        self.assertEqual(memory["num_pages"], most)
         self.assertEqual(memory["num_host_pages"], 0)
         self.assertEqual(memory["traffic_bytes"], 0)
         end = 0
@@ -199,6 +204,49 @@ class Budget(PlanTest):
         slow = self.plan(*flags, "--layer-seconds", "0.00001", "--gpu-memory", static)["memory"]
         self.assertEqual(slow["swap"]["limit"], "impossible")
         self.assertGreater(slow["swap"]["missing_link_bytes"], 0)
+
+    SWAP = ["--host-memory", "8MiB", "--swap-layers", 3, "--swap-input", "10KiB",
+            "--swap-attention", "10KiB", "--swap-other", "80KiB", "--swap-tokens", 64,
+            "--swap-block", 8, "--link-rate", "1GiB", "--layer-seconds", "0.001"]
+
+    def policy(self, *flags, code=0):
+        return self.memory("--schedule", "gpipe-reversed", *flags, code=code)
+
+    def test_policy_without_shortage(self):
+        memory = self.policy("--gpu-memory", "64MiB", "--layer-seconds", "0.001")
+        self.assertEqual((memory["fits"], memory["scarce"]), (True, False))
+        self.assertEqual({layer["keep"] for layer in memory["layers"]}, {"paged"})
+        self.assertEqual(memory["needed_gpu_bytes"],
+                         memory["planned_bytes"] + memory["sets_bytes"] + memory["pool_bytes"])
+        self.assertEqual(memory["total_bytes"], memory["needed_gpu_bytes"])
+        exact = self.policy("--gpu-memory", memory["needed_gpu_bytes"], "--layer-seconds", "0.001")
+        self.assertEqual((exact["fits"], exact["scarce"]), (True, False))
+        reserve = self.policy("--gpu-memory", "64MiB", "--reserve-memory", "1MiB",
+                              "--layer-seconds", "0.001")
+        self.assertEqual(reserve["needed_gpu_bytes"], memory["needed_gpu_bytes"] + MIB)
+
+    def test_policy_moves_what_it_must(self):
+        flags = ["--trace", self.layers(), *self.SWAP, "--schedule", "1f1b"]
+        room = self.plan(*flags, "--gpu-memory", "64MiB")["memory"]
+        self.assertEqual([layer["keep"] for layer in room["layers"]], ["planned"] * 3)
+        self.assertEqual(room["planned_bytes"], room["static_bytes"])
+        flags += ["--gpu-memory", room["needed_gpu_bytes"] - (20 << 10)]
+        swapped = self.plan(*flags)["memory"]
+        self.assertEqual((swapped["fits"], swapped["scarce"]), (True, True))
+        self.assertGreaterEqual(swapped["layers_swapped"], 1)
+        self.assertEqual(swapped["swap_buffer_bytes"], 2 * (100 << 10))
+        self.assertEqual(swapped["planned_bytes"],
+                         room["static_bytes"] - swapped["layers_swapped"] * (100 << 10))
+        cheap = self.plan(*flags, "--recompute-seconds", "0.000001", "--host-memory", "1")["memory"]
+        self.assertEqual((cheap["layers_recomputed"], cheap["recompute_ns"]), (1, 1000))
+        self.assertEqual(cheap["exposed_ns"], 1000)
+
+    def test_policy_that_cannot_fit(self):
+        memory = self.policy("--gpu-memory", "64MiB", "--layer-seconds", "0.001")
+        short = memory["needed_gpu_bytes"] - (1 << 20)
+        lacks = self.policy("--gpu-memory", short, "--layer-seconds", "0.001", code=1)
+        self.assertIs(lacks["fits"], False)
+        self.assertGreater(lacks["missing_gpu_bytes"] + lacks["missing_host_bytes"], 0)
 
     def test_idle(self):
         path = self.layers()
@@ -291,6 +339,14 @@ class BadInput(PlanTest):
                 ([*given, "--pin", "1@0,11@0"], ["pinned at 0", "overlaps"]),
                 ([*given, "--reserve", "5"], ["--reserve 5", "A:B"]),
                 ([*given, "--host-memory", 5], ["--gpu-memory", "missing"]),
+                ([*given, "--schedule", "1f1b"], ["--gpu-memory", "missing", "--schedule"]),
+                ([*given, "--gpu-memory", 5, "--schedule", "1f1b"], ["--layer-seconds"]),
+                ([*given, "--gpu-memory", 5, "--schedule", "1f1b", "--layer-seconds", 1],
+                 ["--routing, --swap-layers"]),
+                ([*given, "--gpu-memory", 5, "--schedule", "1f1b", "--layer-seconds", 1, "--stage",
+                  1], ["--stage 1", "0..0"]),
+                ([*given, "--gpu-memory", 5, "--schedule", "1f1b", "--layer-seconds", 1,
+                  "--headroom", 2], ["--headroom 2", "without --schedule"]),
                 ([*given, "--gpu-memory", 5, "--swap-layers", 3], ["--swap-layers 3", "--link-rate"]),
                 ([*given, "--gpu-memory", 5, "--expert-model-parallel-rank", 2],
                  ["--expert-model-parallel-rank 2", "0..0"]),
