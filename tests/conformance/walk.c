@@ -1,0 +1,461 @@
+/* What a random program is made of, and its memory. */
+#include "tests/conformance/walk.h"
+
+#include <stdlib.h>
+
+#include "tests/host/program/program_scene.h"
+
+/* ---- drawn ---- */
+
+static void draw_kind(walk *self)
+{
+    static const pst_schedule_kind kinds[] = {
+        PST_SCHEDULE_1F1B,  PST_SCHEDULE_INTERLEAVED,    PST_SCHEDULE_GPIPE,
+        PST_SCHEDULE_ZB_H1, PST_SCHEDULE_GPIPE_REVERSED, PST_SCHEDULE_ZB_H2,
+        PST_SCHEDULE_ZB_V,  PST_SCHEDULE_DUALPIPE,       PST_SCHEDULE_DUALPIPE_V};
+    pst_schedule_config *config = &self->drawn;
+    config->kind = kinds[walk_below(self, sizeof(kinds) / sizeof(kinds[0]))];
+    config->num_stages = 1 + walk_below(self, 4);
+    config->num_micro_batches = config->num_stages + walk_below(self, 4);
+    if (config->kind == PST_SCHEDULE_INTERLEAVED) {
+        config->num_chunks = 2;
+        config->num_micro_batches = config->num_stages * (1 + walk_below(self, 2));
+    }
+    if (config->kind == PST_SCHEDULE_DUALPIPE)
+        config->num_stages = 2 * (1 + walk_below(self, 2));
+    if (config->kind == PST_SCHEDULE_DUALPIPE || config->kind == PST_SCHEDULE_DUALPIPE_V)
+        config->num_micro_batches = 2 * config->num_stages + 2 * walk_below(self, 2);
+    config->stage = walk_below(self, config->num_stages);
+}
+
+static void draw_list(walk *self)
+{
+    uint64_t state = oracle_random_bits(&self->random);
+    const random_list list = random_schedule(&state, walk_below(self, 2) == 0);
+    memcpy(self->list, list.passes, list.num * sizeof(*list.passes));
+    self->drawn.kind = PST_SCHEDULE_LIST;
+    self->drawn.passes = self->list;
+    self->drawn.num_passes = list.num;
+}
+
+static void draw_schedule(walk *self)
+{
+    self->drawn = (pst_schedule_config)PST_SCHEDULE_CONFIG_INIT;
+    if (self->wish.lists || walk_below(self, 2))
+        draw_list(self);
+    else
+        draw_kind(self);
+    CHECK_OK(pst_schedule_create(&self->drawn, &self->schedule));
+    self->num_chunks = self->schedule->num_chunks;
+    CHECK(self->num_chunks <= WALK_CHUNKS);
+    for (uint64_t i = 0; i < self->schedule->num_passes; i++)
+        self->has_pairs |= self->schedule->passes[i].pairs;
+    for (uint32_t c = 0; c < self->num_chunks; c++) {
+        self->layers_of[c] = walk_below(self, self->schedule->num_passes > 20 ? 3 : 5);
+        if (c == 0 && self->layers_of[c] == 0)
+            self->layers_of[c] = 1;
+        self->first_layer[c] = self->num_layers;
+        self->num_layers += self->layers_of[c];
+        if (self->num_micro_batches < self->schedule->chunks[c].num_micro_batches)
+            self->num_micro_batches = self->schedule->chunks[c].num_micro_batches;
+    }
+    if (self->drawn.kind != PST_SCHEDULE_LIST)
+        self->num_micro_batches *= 2;
+}
+
+/* How the pool and the streams work, and sets. */
+static void draw_config(walk *self)
+{
+    static const uint32_t streams[] = {1, 2, 2, 4};
+    pst_scheduler_config *config = &self->config;
+    const bool splits = self->schedule->splits_backward;
+    *config = (pst_scheduler_config)PST_SCHEDULER_CONFIG_INIT;
+    config->num_sources = 1 + walk_below(self, 4);
+    config->num_destinations = 1 + walk_below(self, 4);
+    config->ahead = walk_below(self, 5);
+    config->num_streams = streams[walk_below(self, 4)];
+    config->keeps_nothing = walk_below(self, 8) == 0;
+    config->capture = self->wish.layers ? PST_CAPTURE_LAYERS : PST_CAPTURE_ITERATION;
+    config->one_ring = !self->has_pairs && !self->wish.layers && walk_below(self, 4) == 0;
+    if (config->one_ring)
+        config->num_destinations = 0;
+    self->own = self->wish.own || walk_below(self, 3) == 0;
+    if (!config->one_ring && !self->has_pairs && !splits && !self->wish.layers &&
+        config->num_streams == 1 && walk_below(self, 3) == 0)
+        config->rule = PST_RESTORE_NEXT;
+    const bool is_concurrent = config->num_streams > 1 || walk_below(self, 2);
+    self->pool_config.mode = is_concurrent ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
+    config->tail = (pst_restore_tail)walk_below(self, 3);
+    if (config->tail == PST_TAIL_ZERO && (self->own || config->one_ring))
+        config->tail = PST_TAIL_ZERO_ALL;
+    config->failed = (pst_restore_failed)walk_below(self, 2);
+    self->is_recorded = !self->wish.layers && !self->has_pairs && walk_below(self, 8) == 0;
+    for (uint32_t c = 0; c < self->num_chunks; c++) /* nobody can see what has no layer */
+        self->is_recorded &= self->layers_of[c] > 0;
+    if (self->is_recorded) {
+        config->max_slots = WALK_SLOTS;
+        config->num_stages = self->drawn.num_stages;
+        config->stage = self->drawn.stage;
+    }
+    self->two_streams = !self->wish.layers && walk_below(self, 3) == 0;
+    self->in_order = walk_below(self, 2);
+    self->announces = 50 * walk_below(self, 3);
+    self->defers = self->own ? 30 * walk_below(self, 3) : 0;
+    if (self->wish.layers)
+        self->announces = 0;
+}
+
+static void draw_policy(walk *self, pst_layer *layer)
+{
+    pst_layer_policy *policy = &layer->policy;
+    policy->holds = !self->wish.layers && walk_below(self, 2);
+    policy->swap_tokens = walk_below(self, WALK_TOKENS + 1);
+    if (layer->keep != PST_KEEP_PAGED || self->pool_config.num_host_pages == 0 ||
+        walk_below(self, 2))
+        return;
+    policy->host_den = 1 + walk_below(self, 4);
+    policy->host_num = walk_below(self, policy->host_den + 1);
+    if (self->config.num_streams > 1 && walk_below(self, 2)) {
+        policy->move = PST_MOVE_DEMOTE;
+        policy->promote_ahead = walk_below(self, 4);
+    }
+}
+
+static void draw_layer(walk *self, uint32_t chunk, uint32_t l)
+{
+    const uint32_t at = self->first_layer[chunk] + l;
+    const uint32_t kind = walk_below(self, 10);
+    pst_layer *layer = &self->layers[at];
+    layer->chunk = chunk;
+    layer->layer = l;
+    layer->keep = kind < 7 ? PST_KEEP_PAGED : (pst_keep)(kind - 6);
+    if (layer->keep == PST_KEEP_SWAPPED && self->has_pairs)
+        layer->keep = PST_KEEP_PLANNED;
+    draw_policy(self, layer);
+    if (layer->keep != PST_KEEP_PAGED)
+        return;
+    layer->num_parts = 1 + walk_below(self, walk_below(self, 2) ? PST_MAX_PARTS : 1);
+    layer->parts = self->parts[at];
+    for (uint32_t p = 0; p < layer->num_parts; p++) {
+        self->group_of[at][p] = walk_below(self, WALK_GROUPS);
+        self->parts[at][p].uses = walk_below(self, 4);
+    }
+}
+
+static void draw_groups(walk *self)
+{
+    static const shape_theme themes[] = {SHAPE_ONE_TENSOR, SHAPE_RATIOS, SHAPE_SEGMENTS,
+                                         SHAPE_SUMS,       SHAPE_FLOORS, SHAPE_ODD_WIDTHS,
+                                         SHAPE_UNALIGNED,  SHAPE_PITCH};
+    for (uint32_t g = 0; g < WALK_GROUPS; g++) {
+        shape *made = &self->shapes[g];
+        shape_make(&self->random, themes[walk_below(self, 8)],
+                   oracle_random_in(&self->random, 64, self->wish.bytes), made);
+        for (uint32_t s = 0; s < made->group.num_spaces; s++)
+            if (made->group.spaces[s].count_type == PST_COUNT_HOST)
+                made->group.spaces[s].count_type = PST_COUNT_INT64;
+        const uint32_t inputs = oracle_all_inputs(&made->group);
+        self->num_inputs = inputs > self->num_inputs ? inputs : self->num_inputs;
+        if (made->arena_bytes > self->arena_bytes)
+            self->arena_bytes = made->arena_bytes;
+    }
+    self->arena_bytes = (self->arena_bytes + 511) & ~(size_t)255;
+    self->count_bytes = self->num_inputs * sizeof(int64_t);
+    self->record_bytes = (1 + WALK_PLACES) * sizeof(uint64_t) + PST_MAX_PARTS * self->count_bytes;
+}
+
+/* Pages of all tickets at capacity are enough for any order. */
+static void draw_pool(walk *self)
+{
+    pst_pool_config *config = &self->pool_config;
+    uint64_t all = 1;
+    for (uint32_t l = 0; l < self->num_layers; l++)
+        for (uint32_t p = 0; p < self->layers[l].num_parts; p++) {
+            pst_group_usage usage;
+            oracle_measure(&self->shapes[self->group_of[l][p]].group, NULL, PST_PAGE_BYTES_MIN,
+                           &usage);
+            all += usage.pages * self->num_micro_batches;
+        }
+    config->page_bytes = PST_PAGE_BYTES_MIN;
+    config->num_pages = all;
+    self->is_small = walk_below(self, 4) == 0;
+    if (self->is_small)
+        config->num_pages = 1 + oracle_random_below(&self->random, all / 2 + 1);
+    if (config->num_host_pages)
+        config->num_host_pages = self->is_small ? 1 + walk_below(self, (uint32_t)all) : all;
+    config->max_tickets = 4096;
+    config->scrub = walk_below(self, 3) == 0;
+    config->fails_fast = false;
+}
+
+void walk_draw(walk *self, pst_device *device, const walk_wish *wish)
+{
+    memset(self, 0, sizeof(*self));
+    self->wish = *wish;
+    self->device = device;
+    self->random = oracle_random_seeded(wish->seed);
+    self->pool_config = (pst_pool_config)PST_POOL_CONFIG_INIT;
+    draw_schedule(self);
+    if (psti_test_failed())
+        return;
+    draw_config(self);
+    draw_groups(self);
+    self->pool_config.num_host_pages = walk_below(self, 3) == 0;
+    for (uint32_t c = 0; c < self->num_chunks; c++)
+        for (uint32_t l = 0; l < self->layers_of[c]; l++)
+            draw_layer(self, c, l);
+    draw_pool(self);
+}
+
+/* ---- memory ---- */
+
+static unsigned char *take(walk *self, uint64_t bytes)
+{
+    unsigned char *taken = (unsigned char *)self->block + self->used_bytes;
+    self->used_bytes += (bytes + 255) & ~UINT64_C(255);
+    if (self->used_bytes > self->block_bytes) {
+        psti_test_fail(__FILE__, __LINE__, "too little memory");
+        abort();
+    }
+    return taken;
+}
+
+static void write_to_device(walk *self, void *to, const void *from, size_t bytes)
+{
+    CHECK_OK(pst_device_copy(self->device, to, from, bytes, self->streams[0]));
+    CHECK_OK(pst_stream_synchronize(self->device, self->streams[0]));
+}
+
+static void place_memory(walk *self, walk_memory *memory)
+{
+    memory->bytes = take(self, self->arena_bytes);
+    memory->counts = take(self, self->count_bytes);
+    for (uint32_t g = 0; g < WALK_GROUPS && self->config.tail == PST_TAIL_ZERO; g++)
+        CHECK_OK(pst_dirty_create(self->device, self->groups[g], false, &memory->dirty[g]));
+}
+
+static void open_groups(walk *self)
+{
+    const pst_row_space space = {.capacity = WALK_WHOLE + WALK_TOKENS,
+                                 .count_type = PST_COUNT_INT64};
+    const pst_tensor tensor = {.row_bytes = WALK_TOKEN};
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.spaces = &space;
+    config.tensors = &tensor;
+    config.num_spaces = config.num_tensors = 1;
+    CHECK_OK(pst_group_create(&config, &self->swap_group));
+    for (uint32_t g = 0; g < WALK_GROUPS; g++) {
+        const oracle_group *model = &self->shapes[g].group;
+        config.spaces = model->spaces;
+        config.num_spaces = model->num_spaces;
+        config.tensors = model->tensors;
+        config.num_tensors = model->num_tensors;
+        CHECK_OK(pst_group_create(&config, &self->groups[g]));
+    }
+}
+
+static void open_memory(walk *self)
+{
+    const uint64_t visits = (uint64_t)self->num_layers * self->num_micro_batches;
+    const uint64_t seats = (uint64_t)self->num_layers * WALK_SLOTS;
+    const uint64_t sets = 2 * PST_MAX_PARTS * PST_MAX_SETS;
+    int64_t swapped[WALK_TOKENS + 1];
+    for (int64_t i = 0; i <= WALK_TOKENS; i++)
+        swapped[i] = WALK_WHOLE + i;
+    self->block_bytes = sets * (self->arena_bytes + self->count_bytes + 512) +
+                        (visits + seats) * (self->record_bytes + 256) +
+                        (self->own ? WALK_CELLS * self->arena_bytes : 0) + 2 * WALK_SWAP_BYTES +
+                        4096;
+    CHECK_OK(pst_device_alloc(self->device, (size_t)self->block_bytes, &self->block));
+    CHECK_OK(pst_device_fill(self->device, self->block, 0xee, (size_t)self->block_bytes,
+                             self->streams[0]));
+    for (uint32_t p = 0; p < PST_MAX_PARTS; p++)
+        for (uint32_t i = 0; i < PST_MAX_SETS; i++) {
+            place_memory(self, &self->sources[p][i]);
+            place_memory(self, &self->destinations[p][i]);
+        }
+    self->swap[0] = take(self, WALK_SWAP_BYTES);
+    self->swap[1] = take(self, WALK_SWAP_BYTES);
+    self->swap_counts = (int64_t *)(void *)take(self, sizeof(swapped));
+    write_to_device(self, self->swap_counts, swapped, sizeof(swapped));
+    self->records = take(self, visits * self->record_bytes);
+    self->cells = self->own ? take(self, WALK_CELLS * self->arena_bytes) : NULL;
+    self->image = calloc(visits + 1, self->record_bytes);
+    self->values = calloc(visits * PST_MAX_PARTS + 1, self->count_bytes);
+    self->cells_of = calloc(visits * PST_MAX_PARTS + 1, sizeof(walk_cells));
+    self->seats = calloc(seats, sizeof(*self->seats));
+    for (uint64_t i = 0; i < seats; i++)
+        self->seats[i].record = take(self, self->record_bytes);
+    for (uint64_t i = 0; i < visits * PST_MAX_PARTS; i++)
+        self->cells_of[i] = (walk_cells){WALK_NONE, {WALK_NONE, WALK_NONE}};
+    for (uint32_t i = 0; self->own && i < WALK_CELLS; i++)
+        self->free_cells[0][self->num_free[0]++] = i;
+}
+
+static void put_count(unsigned char *to, const pst_row_space *space, uint32_t n, int64_t value)
+{
+    const int32_t narrow = (int32_t)value;
+    if (space->count_type == PST_COUNT_INT32)
+        memcpy(to + n * sizeof(narrow), &narrow, sizeof(narrow));
+    else
+        memcpy(to + n * sizeof(value), &value, sizeof(value));
+}
+
+static void draw_counts(walk *self, uint32_t layer, uint32_t part, uint64_t visit)
+{
+    const oracle_group *model = &self->shapes[self->group_of[layer][part]].group;
+    int64_t *values = self->values + (visit * PST_MAX_PARTS + part) * self->num_inputs;
+    unsigned char *to =
+        self->image + visit * self->record_bytes + sizeof(uint64_t) + part * self->count_bytes;
+    shape_counts(&self->random, model, (counts_kind)walk_below(self, COUNTS_GOOD), values);
+    for (uint32_t s = 0; s < model->num_spaces; s++) {
+        const uint32_t first = oracle_first_input(model, s);
+        for (uint32_t i = 0; i < oracle_num_inputs(&model->spaces[s]); i++)
+            put_count(to + first * sizeof(int64_t), &model->spaces[s], i, values[first + i]);
+    }
+}
+
+void walk_new_counts(walk *self)
+{
+    const uint64_t visits = (uint64_t)self->num_layers * self->num_micro_batches;
+    self->num_steps++;
+    for (uint64_t v = 0; v < visits; v++) {
+        const uint32_t layer = (uint32_t)(v / self->num_micro_batches);
+        const uint64_t word = self->num_steps << 32 | v;
+        memset(self->image + v * self->record_bytes, 0, self->record_bytes);
+        memcpy(self->image + v * self->record_bytes, &word, sizeof(word));
+        for (uint32_t p = 0; p < self->layers[layer].num_parts; p++)
+            draw_counts(self, layer, p, v);
+    }
+    write_to_device(self, self->records, self->image, visits * self->record_bytes);
+}
+
+/* ---- open and close ---- */
+
+/* The parts of all layers, over the sets. */
+static void describe(walk *self, walk_place *places, const pst_buffers **lists, pst_dirty **dirty)
+{
+    for (uint32_t l = 0; l < self->num_layers; l++)
+        for (uint32_t p = 0; p < self->layers[l].num_parts; p++) {
+            pst_part *part = &self->parts[l][p];
+            const uint32_t group = self->group_of[l][p];
+            part->group = self->groups[group];
+            if (self->own)
+                continue;
+            for (uint32_t i = 0; i < PST_MAX_SETS; i++, places += 2) {
+                const walk_memory *to = &self->destinations[p][i];
+                walk_set_place(self, group, self->sources[p][i].bytes, self->sources[p][i].counts,
+                               &places[0]);
+                walk_set_place(self, group, to->bytes, to->counts, &places[1]);
+                lists[i] = &places[0].buffers;
+                lists[PST_MAX_SETS + i] = &places[1].buffers;
+                dirty[i] = to->dirty[group];
+            }
+            part->sources = lists;
+            part->destinations = self->config.one_ring ? NULL : lists + PST_MAX_SETS;
+            part->dirty = dirty[0] ? dirty : NULL;
+            lists += 2 * PST_MAX_SETS;
+            dirty += PST_MAX_SETS;
+        }
+    for (uint32_t l = 0; l < self->num_layers; l++) {
+        self->layers[l].buffers[0] = self->swap[0];
+        self->layers[l].buffers[1] = self->swap[1];
+        self->layers[l].whole_bytes = WALK_WHOLE * WALK_TOKEN;
+        self->layers[l].token_bytes = WALK_TOKEN;
+        self->layers[l].num_tokens = WALK_TOKENS;
+    }
+}
+
+void walk_open(walk *self)
+{
+    static walk_place places[WALK_LAYERS * PST_MAX_PARTS * PST_MAX_SETS * 2];
+    static const pst_buffers *lists[WALK_LAYERS * PST_MAX_PARTS * PST_MAX_SETS * 2];
+    static pst_dirty *dirty[WALK_LAYERS * PST_MAX_PARTS * PST_MAX_SETS];
+    for (uint32_t i = 0; i < WALK_STREAMS; i++)
+        CHECK_OK(pst_stream_create(self->device, &self->streams[i]));
+    CHECK_OK(pst_event_create(self->device, &self->turn));
+    open_groups(self);
+    open_memory(self);
+    CHECK_OK(pst_pool_create(self->device, &self->pool_config, &self->pool));
+    describe(self, places, lists, dirty);
+    self->config.pool = self->pool;
+    self->config.schedule = self->is_recorded ? NULL : self->schedule;
+    self->config.layers = self->layers;
+    self->config.num_layers = self->num_layers;
+    if (self->own) {
+        self->config.destination = walk_destination;
+        self->config.user = self;
+    }
+    if (!psti_test_failed())
+        CHECK_OK(pst_scheduler_create(&self->config, &self->scheduler));
+}
+
+static void close_dirty(walk_memory *memory)
+{
+    for (uint32_t g = 0; g < WALK_GROUPS; g++)
+        CHECK_OK(pst_dirty_destroy(memory->dirty[g]));
+}
+
+void walk_close(walk *self)
+{
+    for (uint32_t i = 0; i < self->num_layers * WALK_SLOTS; i++)
+        for (uint32_t k = 0; k < 4; k++)
+            CHECK_OK(pst_graph_destroy(self->seats[i].graphs[k]));
+    CHECK_OK(pst_scheduler_destroy(self->scheduler));
+    CHECK_OK(pst_pool_destroy(self->pool));
+    for (uint32_t p = 0; p < PST_MAX_PARTS; p++)
+        for (uint32_t i = 0; i < PST_MAX_SETS; i++) {
+            close_dirty(&self->sources[p][i]);
+            close_dirty(&self->destinations[p][i]);
+        }
+    for (uint32_t g = 0; g < WALK_GROUPS; g++)
+        CHECK_OK(pst_group_destroy(self->groups[g]));
+    CHECK_OK(pst_group_destroy(self->swap_group));
+    pst_schedule_destroy(self->schedule);
+    free(self->image);
+    free(self->values);
+    free(self->cells_of);
+    free(self->seats);
+    CHECK_OK(pst_event_destroy(self->device, self->turn));
+    for (uint32_t i = 0; i < WALK_STREAMS; i++)
+        CHECK_OK(pst_stream_destroy(self->device, self->streams[i]));
+    CHECK_OK(pst_device_free(self->device, self->block));
+    CHECK_EQ(self->device->live, 0);
+}
+
+/* ---- other numbers of micro-batches ---- */
+
+static bool use_number(walk *self, uint32_t num)
+{
+    pst_schedule_config config = self->drawn;
+    pst_schedule *schedule = NULL;
+    config.num_micro_batches = num;
+    if (pst_schedule_create(&config, &schedule) != PST_OK)
+        return false; /* not every number is a schedule of every kind */
+    bool fits = true;
+    for (uint32_t c = 0; c < self->num_chunks; c++)
+        fits &= schedule->chunks[c].num_micro_batches <= self->num_micro_batches &&
+                schedule->chunks[c].num_slots <= self->schedule->chunks[c].num_slots;
+    pst_schedule_destroy(fits ? self->schedule : schedule);
+    if (fits)
+        self->schedule = schedule;
+    return fits;
+}
+
+bool walk_other_number(walk *self)
+{
+    if (self->drawn.kind == PST_SCHEDULE_LIST || self->is_recorded)
+        return false;
+    return use_number(self, 1 + walk_below(self, 2 * self->drawn.num_micro_batches));
+}
+
+void walk_own_number(walk *self)
+{
+    pst_schedule *schedule = NULL;
+    if (self->schedule->config.num_micro_batches == self->drawn.num_micro_batches ||
+        self->drawn.kind == PST_SCHEDULE_LIST)
+        return;
+    CHECK_OK(pst_schedule_create(&self->drawn, &schedule));
+    pst_schedule_destroy(self->schedule);
+    self->schedule = schedule;
+}
