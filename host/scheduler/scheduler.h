@@ -1,13 +1,15 @@
 /* Room scheduler: plays the compiled program (host/program) on streams of a device, hook by hook.
  *
  *   scheduler.c            a step's begin and end, abort, destroy
- *   scheduler_create.c     checks and copies what the caller describes
+ *   scheduler_create.c     makes one
+ *   scheduler_describe.c   checks and copies what the caller says of layers
  *   scheduler_own.c        tickets, events, streams and memory of a scheduler
  *   scheduler_program.c    schedules and their programs, one for each number of micro-batches
  *   scheduler_cursor.c     which hook comes next, and edges between the caller's streams
  *   scheduler_hooks.c      the hooks
  *   scheduler_play.c       operations of a program as calls of the device
  *   scheduler_record.c     the first step of a scheduler without a schedule
+ *   scheduler_passes.c     what that step has recorded so far
  *   scheduler_layers.c     graphs of single layers
  *   scheduler_stats.c      figures
  *   scheduler_measure.c    times of waits
@@ -126,11 +128,16 @@ struct pst_scheduler {
     /* the configuration */
     uint32_t num_sources, num_destinations, ahead, num_streams, max_slots;
     uint32_t num_stages, stage;
+    pst_restore_rule rule;
+    pst_capture capture;
     bool one_ring, keeps_nothing, measures, is_own;
     bool recomputes;   /* some layer is RECOMPUTED */
     bool was_recorded; /* base */
-    pst_restore_rule rule;
-    pst_capture capture;
+    bool is_stale;     /* graphs of layers came since: programs are compiled anew */
+    bool is_frozen; /* fixed sets: there are graphs of layers, so seats keep the sets they have */
+    bool is_evaluating;
+    bool is_marked; /* of a pair: turn[] says where the streams before it were */
+    bool owns_side[PSTI_MAX_SIDES];
     pst_stash_options stash_options;
     pst_restore_options restore_options;
     pst_destination_fn destination;
@@ -144,11 +151,10 @@ struct pst_scheduler {
 
     /* owned */
     psti_seat *seats;
-    uint32_t num_seats, num_tickets, num_events;
+    uint32_t num_seats, num_tickets, num_events, next_other;
     pst_ticket *tickets;
     pst_event *events; /* [num_seats * PSTI_NUM_EVENT_KINDS]; NULL: not needed so far */
     pst_stream side[PSTI_MAX_SIDES];
-    bool owns_side[PSTI_MAX_SIDES];
     pst_event turn[2];              /* edges between the caller's streams */
     pst_event fork;                 /* where side streams begin */
     pst_event join[PSTI_MAX_SIDES]; /* where they are */
@@ -158,24 +164,18 @@ struct pst_scheduler {
 
     /* schedules: the caller's, and the same with other numbers of micro-batches */
     psti_compiled base, others[PSTI_MAX_COMPILED];
-    uint32_t next_other;
-    psti_compiled now; /* one of them */
-    bool is_stale;     /* graphs of layers came since: programs are compiled anew */
-    bool is_frozen; /* fixed sets: there are graphs of layers, so seats keep the sets they have */
+    psti_compiled now; /* one of them; next_other: where the next one goes */
 
     /* the step */
     psti_scheduler_state state;
-    bool is_evaluating;
     uint64_t capture_id; /* 0: not captured */
     uint64_t pass;       /* of the schedule: that of lane 0 */
-    uint32_t num_lanes;
+    uint32_t num_lanes, num_before;
     psti_lane lanes[PSTI_MAX_LANES];
     pst_stream before[PSTI_MAX_LANES]; /* the caller's streams that what came before ran on */
-    uint32_t num_before;
-    bool is_marked;                 /* of a pair: turn[] says where they were */
-    uint32_t pending[PST_MAX_SETS]; /* the caller's own form: visit whose source is in use by its
+    uint32_t pending[PST_MAX_SETS];    /* the caller's own form: visit whose source is in use by its
                                      * stash, PSTI_NO_VISIT: none */
-    psti_recording *recording;      /* NULL: there is a schedule */
+    psti_recording *recording;         /* NULL: there is a schedule */
 
     psti_measures *measured; /* NULL: nothing is */
     pst_scheduler_stats stats;
@@ -189,6 +189,8 @@ void *psti_scheduler_take(pst_scheduler *self, uint64_t count, uint64_t bytes);
 /* A deep copy of what a group's buffers say; NULL without memory. */
 pst_buffers *psti_scheduler_copy_buffers(pst_scheduler *self, const pst_group *group,
                                          const pst_buffers *from);
+/* Layers and parts of a config. */
+pst_status psti_scheduler_take_layers(pst_scheduler *self, const pst_scheduler_config *config);
 /* As the launches would: INVALID where the buffers cannot be used with the part's tickets. */
 pst_status psti_scheduler_check_buffers(const pst_scheduler *self, const pst_group *group,
                                         const pst_buffers *buffers, bool with_counts,
@@ -197,7 +199,6 @@ void psti_scheduler_free(pst_scheduler *self);
 
 /* ---- scheduler_own.c ---- */
 
-uint64_t psti_scheduler_count_tickets(const pst_scheduler *self);
 pst_status psti_scheduler_open(pst_scheduler *self, const pst_scheduler_config *config);
 /* All but the tickets of a pool that failed. */
 pst_status psti_scheduler_close(pst_scheduler *self);

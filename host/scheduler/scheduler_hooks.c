@@ -121,26 +121,18 @@ static bool is_held_on(const pst_scheduler *self, const pst_visit_key *key)
 
 /* ---- evaluation ---- */
 
-static pst_status find_seat(const pst_scheduler *self, const pst_visit_key *key,
-                            const psti_seat **seat_out)
+static pst_status evaluate(const pst_scheduler *self, const pst_visit_key *key,
+                           pst_visit *visit_out)
 {
     char text[PSTI_KEY_TEXT_BYTES];
     PSTI_CHECK(key->kind == PST_PASS_FORWARD, PST_E_ORDER, "%s, in a forward-only step",
                psti_key_text(self, key, text));
     PSTI_CHECK(key->chunk < self->num_chunks && key->layer < self->layers_of[key->chunk],
                PST_E_ORDER, "%s: there is no such layer", psti_key_text(self, key, text));
-    *seat_out =
-        &self->seats[self->first_seat[key->chunk] + key->layer * self->num_slots[key->chunk]];
-    return PST_OK;
-}
-
-static pst_status evaluate(const pst_scheduler *self, const pst_visit_key *key,
-                           pst_visit *visit_out)
-{
-    const psti_seat *seat = NULL;
-    PSTI_TRY(find_seat(self, key, &seat));
+    const uint32_t slots = self->num_slots[key->chunk];
     if (visit_out)
-        tell_not_live(self, seat, visit_out);
+        tell_not_live(self, &self->seats[self->first_seat[key->chunk] + key->layer * slots],
+                      visit_out);
     return PST_OK;
 }
 
@@ -249,13 +241,14 @@ static pst_status begin_hook(pst_scheduler *self, const pst_visit_key *key, bool
                              pst_stream stream, pst_visit *visit_out)
 {
     pst_visit said;
+    said.num_freed = 0;
     pthread_mutex_lock(&self->lock);
     pst_status status = visit_out ? PST_OK : PSTI_FAIL(PST_E_INVALID, "visit_out is NULL");
     if (status == PST_OK && is_backward)
         status = check_kind(key->kind);
     if (status == PST_OK)
         status = begin(self, key, stream, &said);
-    if (status == PST_OK) {
+    if (status == PST_OK && visit_out) {
         const size_t freed = said.num_freed * sizeof(said.freed[0]);
         memcpy(visit_out, &said, offsetof(pst_visit, freed) + freed);
     }

@@ -11,8 +11,8 @@ typedef struct place {
     psti_event_kind wait, record;
 } place;
 
-static pst_status find_place(pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
-                             uint32_t layer, uint32_t slot, place *place_out)
+static pst_status check_place(const pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
+                              uint32_t layer, uint32_t slot)
 {
     PSTI_CHECK(self->capture == PST_CAPTURE_LAYERS, PST_E_INVALID,
                "graphs of layers are for PST_CAPTURE_LAYERS");
@@ -25,16 +25,23 @@ static pst_status find_place(pst_scheduler *self, pst_pass_kind kind, uint32_t c
                    slot < self->num_slots[chunk],
                PST_E_INVALID, "chunk %u, layer %u, slot %u: there is no such layer or slot", chunk,
                layer, slot);
-    place_out->number = self->first_seat[chunk] + layer * self->num_slots[chunk] + slot;
-    place_out->seat = &self->seats[place_out->number];
+    return PST_OK;
+}
+
+/* pre: it was checked */
+static place place_of(const pst_scheduler *self, pst_pass_kind kind, uint32_t chunk, uint32_t layer,
+                      uint32_t slot)
+{
     static const psti_event_kind waits[] = {PSTI_EVENT_FREE, PSTI_EVENT_RESTORED,
                                             PSTI_EVENT_RESTORED, PSTI_EVENT_RESTORED_W};
     static const psti_event_kind records[] = {PSTI_EVENT_PRODUCED, PSTI_EVENT_CONSUMED,
                                               PSTI_EVENT_CONSUMED, PSTI_EVENT_CONSUMED_W};
-    place_out->kind = kind;
-    place_out->wait = waits[kind];
-    place_out->record = records[kind];
-    return PST_OK;
+    const uint32_t number = self->first_seat[chunk] + layer * self->num_slots[chunk] + slot;
+    return (place){.seat = &self->seats[number],
+                   .number = number,
+                   .kind = kind,
+                   .wait = waits[kind],
+                   .record = records[kind]};
 }
 
 static bool has_events(const pst_scheduler *self, const place *at)
@@ -119,13 +126,14 @@ pst_status pst_scheduler_layer_capture_begin(pst_scheduler *self, pst_pass_kind 
                                              const pst_layer_buffers *own, pst_stream stream,
                                              pst_visit *visit_out)
 {
-    place at;
     PSTI_CHECK_HANDLE(self, SCHEDULER);
     PSTI_CHECK(visit_out, PST_E_INVALID, "visit_out is NULL");
     pthread_mutex_lock(&self->lock);
-    pst_status status = find_place(self, kind, chunk, layer, slot, &at);
-    if (status == PST_OK)
+    pst_status status = check_place(self, kind, chunk, layer, slot);
+    if (status == PST_OK) {
+        const place at = place_of(self, kind, chunk, layer, slot);
         status = capture_begin(self, &at, own, stream, visit_out);
+    }
     pthread_mutex_unlock(&self->lock);
     return status;
 }
@@ -143,12 +151,13 @@ static pst_status capture_end(pst_scheduler *self, const place *at, pst_stream s
 pst_status pst_scheduler_layer_capture_end(pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
                                            uint32_t layer, uint32_t slot, pst_stream stream)
 {
-    place at;
     PSTI_CHECK_HANDLE(self, SCHEDULER);
     pthread_mutex_lock(&self->lock);
-    pst_status status = find_place(self, kind, chunk, layer, slot, &at);
-    if (status == PST_OK)
+    pst_status status = check_place(self, kind, chunk, layer, slot);
+    if (status == PST_OK) {
+        const place at = place_of(self, kind, chunk, layer, slot);
         status = capture_end(self, &at, stream);
+    }
     pthread_mutex_unlock(&self->lock);
     return status;
 }

@@ -1,203 +1,6 @@
 /* The first step of a scheduler without a schedule: any order of passes is taken and written down.
  * Every visit is stashed, and restored when its backward begins. */
-#include "host/scheduler/scheduler.h"
-
-#include <stdio.h>
-#include <string.h>
-
-#include "host/base/table.h"
-
-#define NO_MICRO_BATCH UINT32_MAX
-#define NO_SEAT UINT32_MAX
-
-/* A pass whose hooks come; two of them are a pair. */
-typedef struct active {
-    uint64_t pass;
-    uint32_t num_visits; /* that have ended */
-    bool is_open, is_recomputing;
-    uint8_t announced;
-    pst_stream stream; /* of the open visit */
-    psti_visit visit;  /* the open one */
-} active;
-
-struct psti_recording {
-    pst_pass *passes;
-    uint64_t num, room;
-    active actives[PSTI_MAX_LANES];
-    uint32_t num_actives;
-    uint32_t *owners; /* micro-batch of each slot, chunk after chunk; NO_MICRO_BATCH: free */
-    uint32_t *first_slot;
-    /* round and round: PAGED sources and destinations, SWAPPED buffers */
-    uint32_t next_source, next_destination, next_buffer;
-    uint32_t last_out[PST_MAX_SETS + 2]; /* seat whose stash or swap last read this set or buffer */
-    pst_visit_key pending[PST_MAX_SETS];
-    bool is_pending[PST_MAX_SETS];
-};
-
-pst_status psti_recording_open(pst_scheduler *self)
-{
-    uint64_t slots = 0;
-    psti_recording *r = psti_scheduler_take(self, 1, sizeof(*r));
-    PSTI_CHECK(r, PST_E_NOMEM, "no memory for a recording");
-    for (uint32_t c = 0; c < self->num_chunks; c++)
-        slots += self->num_slots[c];
-    r->owners = psti_scheduler_take(self, slots, sizeof(*r->owners));
-    r->first_slot = psti_scheduler_take(self, self->num_chunks, sizeof(*r->first_slot));
-    PSTI_CHECK(r->owners && r->first_slot, PST_E_NOMEM, "no memory for a recording");
-    for (uint32_t c = 1; c < self->num_chunks; c++)
-        r->first_slot[c] = r->first_slot[c - 1] + self->num_slots[c - 1];
-    self->recording = r;
-    psti_recording_forget(self);
-    return PST_OK;
-}
-
-/* Its own memory goes with the scheduler's. */
-void psti_recording_close(pst_scheduler *self)
-{
-    if (self->recording)
-        psti_free(self->recording->passes);
-    self->recording = NULL;
-}
-
-void psti_recording_forget(pst_scheduler *self)
-{
-    psti_recording *r = self->recording;
-    if (!r)
-        return;
-    const uint32_t last = self->num_chunks - 1;
-    const uint32_t slots = r->first_slot[last] + self->num_slots[last];
-    for (uint32_t i = 0; i < slots; i++)
-        r->owners[i] = NO_MICRO_BATCH;
-    for (uint32_t i = 0; i < PST_MAX_SETS + 2; i++)
-        r->last_out[i] = NO_SEAT;
-    memset(r->is_pending, 0, sizeof(r->is_pending));
-    r->num = r->num_actives = 0;
-    r->next_source = r->next_destination = r->next_buffer = 0;
-}
-
-pst_status psti_recording_begin_step(pst_scheduler *self, pst_stream stream)
-{
-    psti_recording_forget(self);
-    self->before[0] = stream;
-    self->num_before = 1;
-    self->num_lanes = 0;
-    return PST_OK;
-}
-
-/* ---- slots ---- */
-
-static uint32_t *find_slot(const pst_scheduler *self, uint32_t chunk, uint32_t micro_batch)
-{
-    uint32_t *owners = self->recording->owners + self->recording->first_slot[chunk];
-    for (uint32_t slot = 0; slot < self->num_slots[chunk]; slot++)
-        if (owners[slot] == micro_batch)
-            return &owners[slot];
-    return NULL;
-}
-
-static pst_status take_slot(pst_scheduler *self, const pst_visit_key *key)
-{
-    char text[PSTI_KEY_TEXT_BYTES];
-    PSTI_CHECK(!find_slot(self, key->chunk, key->micro_batch), PST_E_ORDER,
-               "%s: this micro-batch's forward came before, while recording",
-               psti_key_text(self, key, text));
-    uint32_t *slot = find_slot(self, key->chunk, NO_MICRO_BATCH);
-    PSTI_CHECK(slot, PST_E_INVALID, "chunk %u: the recorded order needs %u slots, %u are allowed",
-               key->chunk, self->num_slots[key->chunk] + 1, self->num_slots[key->chunk]);
-    *slot = key->micro_batch;
-    return PST_OK;
-}
-
-/* ---- passes ---- */
-
-static uint32_t next_layer(const pst_scheduler *self, const active *a)
-{
-    const pst_pass *pass = &self->recording->passes[a->pass];
-    return pass->kind == PST_PASS_FORWARD ? a->num_visits
-                                          : self->layers_of[pass->chunk] - 1 - a->num_visits;
-}
-
-static bool is_done(const pst_scheduler *self, const active *a)
-{
-    return a->num_visits == self->layers_of[self->recording->passes[a->pass].chunk];
-}
-
-static active *find_active(const pst_scheduler *self, const pst_visit_key *key)
-{
-    psti_recording *r = self->recording;
-    for (uint32_t i = 0; i < r->num_actives; i++) {
-        const pst_pass *pass = &r->passes[r->actives[i].pass];
-        if (!is_done(self, &r->actives[i]) && pass->kind == key->kind &&
-            pass->chunk == key->chunk && pass->micro_batch == key->micro_batch)
-            return &r->actives[i];
-    }
-    return NULL;
-}
-
-static pst_status check_new_pass(const pst_scheduler *self, const pst_visit_key *key)
-{
-    char text[PSTI_KEY_TEXT_BYTES], other[PSTI_KEY_TEXT_BYTES];
-    psti_recording *r = self->recording;
-    const bool is_forward = key->kind == PST_PASS_FORWARD;
-    const uint32_t first = is_forward ? 0 : self->layers_of[key->chunk] - 1;
-    PSTI_CHECK(key->layer == first, PST_E_ORDER,
-               "%s: its pass begins with layer %u; while recording", psti_key_text(self, key, text),
-               first);
-    PSTI_CHECK(is_forward || find_slot(self, key->chunk, key->micro_batch), PST_E_ORDER,
-               "%s: its forward did not come before, or it was over; while recording",
-               psti_key_text(self, key, text));
-    for (uint32_t i = 0; i < r->num_actives; i++) {
-        const pst_pass *pass = &r->passes[r->actives[i].pass];
-        const pst_visit_key missing = {pass->kind, pass->chunk, next_layer(self, &r->actives[i]),
-                                       pass->micro_batch};
-        const bool may_pair = r->num_actives == 1 &&
-                              (pass->kind == PST_PASS_FORWARD) != is_forward &&
-                              (pass->chunk != key->chunk || pass->micro_batch != key->micro_batch);
-        PSTI_CHECK(is_done(self, &r->actives[i]) || may_pair, PST_E_ORDER,
-                   "%s: the pass before is not over, %s is missing; while recording",
-                   psti_key_text(self, key, text), psti_key_text(self, &missing, other));
-    }
-    return PST_OK;
-}
-
-static pst_status begin_pass(pst_scheduler *self, const pst_visit_key *key, active **active_out)
-{
-    psti_recording *r = self->recording;
-    bool pairs = false;
-    PSTI_TRY(check_new_pass(self, key));
-    for (uint32_t i = 0; i < r->num_actives; i++)
-        pairs |= !is_done(self, &r->actives[i]);
-    if (!pairs)
-        r->num_actives = 0;
-    PSTI_TRY(psti_grow((void **)&r->passes, &r->room, r->num + 1, sizeof(*r->passes)));
-    if (key->kind == PST_PASS_FORWARD)
-        PSTI_TRY(take_slot(self, key));
-    if (pairs)
-        r->passes[r->num - 1].pairs = true;
-    r->passes[r->num] =
-        (pst_pass){.kind = key->kind, .chunk = key->chunk, .micro_batch = key->micro_batch};
-    *active_out = &r->actives[r->num_actives++];
-    **active_out = (active){.pass = r->num++};
-    return PST_OK;
-}
-
-/* The pass that this visit is the next of. */
-static pst_status find_next(pst_scheduler *self, const pst_visit_key *key, active **active_out)
-{
-    char text[PSTI_KEY_TEXT_BYTES];
-    PSTI_CHECK(key->chunk < self->num_chunks && key->layer < self->layers_of[key->chunk] &&
-                   key->micro_batch < PST_SCHEDULE_MAX_MICRO_BATCHES,
-               PST_E_ORDER, "%s: there is no such layer or micro-batch; while recording",
-               psti_key_text(self, key, text));
-    active *found = find_active(self, key);
-    if (!found)
-        return begin_pass(self, key, active_out);
-    PSTI_CHECK(!found->is_open && key->layer == next_layer(self, found), PST_E_ORDER,
-               "%s: layer %u of that pass %s; while recording", psti_key_text(self, key, text),
-               next_layer(self, found), found->is_open ? "has begun" : "comes next");
-    *active_out = found;
-    return PST_OK;
-}
+#include "host/scheduler/record.h"
 
 /* ---- operations of a visit, as a program has them ---- */
 
@@ -243,7 +46,7 @@ static uint32_t out_of(const psti_visit *visit)
 static void forward_begin(const pst_scheduler *self, const psti_visit *visit, operations *ops)
 {
     const uint32_t seat = self->recording->last_out[out_of(visit)];
-    if (seat != NO_SEAT)
+    if (seat != PSTI_NO_SEAT)
         put_event(ops, PSTI_ACT_WAIT, PSTI_ON_MAIN, PSTI_EVENT_STASHED, seat);
 }
 
@@ -287,9 +90,9 @@ static void backward_begin(const pst_scheduler *self, const psti_visit *visit, o
     put_event(ops, PSTI_ACT_RECORD, PSTI_ON_MAIN, PSTI_EVENT_CONSUMED, visit->seat);
     put_event(ops, PSTI_ACT_WAIT, side, PSTI_EVENT_CONSUMED, visit->seat);
     put_event(ops, PSTI_ACT_WAIT, side, PSTI_EVENT_STASHED, visit->seat);
-    if (layer->keep == PST_KEEP_SWAPPED && out != NO_SEAT)
+    if (layer->keep == PST_KEEP_SWAPPED && out != PSTI_NO_SEAT)
         put_event(ops, PSTI_ACT_WAIT, side, PSTI_EVENT_STASHED, out);
-    if (layer->keep == PST_KEEP_PAGED && self->one_ring && one_ring != NO_SEAT)
+    if (layer->keep == PST_KEEP_PAGED && self->one_ring && one_ring != PSTI_NO_SEAT)
         put_event(ops, PSTI_ACT_WAIT, side, PSTI_EVENT_STASHED, one_ring);
     put_restores(layer, (pst_pass_kind)visit->kind, side, ops);
     put_event(ops, PSTI_ACT_RECORD, side, PSTI_EVENT_RESTORED, visit->seat);
@@ -315,7 +118,7 @@ static bool is_kept(const psti_visit *visit)
     return visit->keep == PST_KEEP_PAGED || visit->keep == PST_KEEP_SWAPPED;
 }
 
-static pst_status play(pst_scheduler *self, const pst_visit_key *key, const active *a,
+static pst_status play(pst_scheduler *self, const pst_visit_key *key, const psti_active *a,
                        const operations *ops, bool is_begin, const pst_buffers *const *sources,
                        pst_stream stream)
 {
@@ -328,11 +131,11 @@ static pst_status play(pst_scheduler *self, const pst_visit_key *key, const acti
     return psti_scheduler_play(self, &hook, ops->each, ops->num, &a->visit);
 }
 
-static active *recomputes(const pst_scheduler *self, const pst_visit_key *key)
+static psti_active *recomputes(const pst_scheduler *self, const pst_visit_key *key)
 {
     psti_recording *r = self->recording;
     for (uint32_t i = 0; i < r->num_actives && key->kind == PST_PASS_FORWARD; i++) {
-        active *a = &r->actives[i];
+        psti_active *a = &r->actives[i];
         const pst_pass *pass = &r->passes[a->pass];
         if (a->is_open && pass->kind != PST_PASS_FORWARD && a->visit.keep == PST_KEEP_RECOMPUTED &&
             pass->chunk == key->chunk && pass->micro_batch == key->micro_batch &&
@@ -369,7 +172,7 @@ pst_status psti_recording_begin(pst_scheduler *self, const pst_visit_key *key, p
                                 pst_visit *visit_out)
 {
     const bool is_forward = key->kind == PST_PASS_FORWARD;
-    active *a = recomputes(self, key);
+    psti_active *a = recomputes(self, key);
     operations ops = {.num = 0};
     if (a) {
         char text[PSTI_KEY_TEXT_BYTES];
@@ -381,9 +184,12 @@ pst_status psti_recording_begin(pst_scheduler *self, const pst_visit_key *key, p
         visit_out->first_token = UINT64_MAX;
         return PST_OK;
     }
-    PSTI_TRY(find_next(self, key, &a));
+    pst_status status;
+    a = psti_recorded_next(self, key, &status);
+    if (!a)
+        return status;
     const uint32_t l = self->first_layer[key->chunk] + key->layer;
-    const uint32_t *slot = find_slot(self, key->chunk, key->micro_batch);
+    const uint32_t *slot = psti_recorded_find_slot(self, key->chunk, key->micro_batch);
     const uint32_t at =
         (uint32_t)(slot - self->recording->owners) - self->recording->first_slot[key->chunk];
     ops.seat = self->first_seat[key->chunk] + key->layer * self->num_slots[key->chunk] + at;
@@ -409,18 +215,16 @@ pst_status psti_recording_begin(pst_scheduler *self, const pst_visit_key *key, p
     return PST_OK;
 }
 
-static pst_status find_open(pst_scheduler *self, const pst_visit_key *key, pst_stream stream,
-                            active **active_out)
+static pst_status check_open(const pst_scheduler *self, const pst_visit_key *key, pst_stream stream,
+                             const psti_active *a)
 {
     char text[PSTI_KEY_TEXT_BYTES];
-    active *a = key->chunk < self->num_chunks ? find_active(self, key) : NULL;
     PSTI_CHECK(a && a->is_open && a->visit.layer == key->layer, PST_E_ORDER,
                "end of %s: it has not begun; while recording", psti_key_text(self, key, text));
     PSTI_CHECK(!a->is_recomputing, PST_E_ORDER, "end of %s: its layer is being computed again",
                psti_key_text(self, key, text));
     PSTI_CHECK(a->stream == stream, PST_E_ORDER, "end of %s: it began on another stream",
                psti_key_text(self, key, text));
-    *active_out = a;
     return PST_OK;
 }
 
@@ -429,10 +233,13 @@ pst_status psti_recording_part(pst_scheduler *self, const pst_visit_key *key, ui
 {
     char text[PSTI_KEY_TEXT_BYTES];
     const pst_buffers *sources[PST_MAX_PARTS] = {NULL};
-    active *a = recomputes(self, key);
+    psti_active *a = recomputes(self, key);
     if (a && a->is_recomputing)
         return PST_OK;
-    PSTI_TRY(find_open(self, key, stream, &a));
+    a = psti_recorded_find_active(self, key);
+    PSTI_TRY(check_open(self, key, stream, a));
+    if (!a)
+        return PST_E_ORDER;
     const uint32_t parts = self->layers[self->seats[a->visit.seat].layer].num_parts;
     PSTI_CHECK(part < parts, PST_E_INVALID, "%s: part %u: it has %u",
                psti_key_text(self, key, text), part, parts);
@@ -452,12 +259,15 @@ pst_status psti_recording_part(pst_scheduler *self, const pst_visit_key *key, ui
 pst_status psti_recording_end(pst_scheduler *self, const pst_visit_key *key,
                               const pst_buffers *const *sources, pst_stream stream)
 {
-    active *a = recomputes(self, key);
+    psti_active *a = recomputes(self, key);
     if (a && a->is_recomputing) {
         a->is_recomputing = false;
         return PST_OK;
     }
-    PSTI_TRY(find_open(self, key, stream, &a));
+    a = psti_recorded_find_active(self, key);
+    PSTI_TRY(check_open(self, key, stream, a));
+    if (!a)
+        return PST_E_ORDER;
     operations ops = {.seat = a->visit.seat};
     if (key->kind == PST_PASS_FORWARD && is_kept(&a->visit)) {
         forward_end(self, &a->visit, &ops);
@@ -469,8 +279,8 @@ pst_status psti_recording_end(pst_scheduler *self, const pst_visit_key *key,
     a->is_open = false;
     a->num_visits++;
     const bool is_last = key->kind == PST_PASS_BACKWARD || key->kind == PST_PASS_BACKWARD_WEIGHT;
-    if (is_last && is_done(self, a))
-        *find_slot(self, key->chunk, key->micro_batch) = NO_MICRO_BATCH;
+    if (is_last && psti_recorded_is_done(self, a))
+        *psti_recorded_find_slot(self, key->chunk, key->micro_batch) = PSTI_NO_MICRO_BATCH;
     return PST_OK;
 }
 
@@ -486,7 +296,7 @@ static pst_status release_rest(pst_scheduler *self)
         const psti_scheduler_layer *layer = &self->layers[seat->layer];
         const pst_stream side = self->side[side_of(self, PST_KEEP_PAGED, true) - PSTI_ON_SIDE];
         if (layer->num_parts == 0 ||
-            r->owners[r->first_slot[layer->chunk] + seat->slot] == NO_MICRO_BATCH)
+            r->owners[r->first_slot[layer->chunk] + seat->slot] == PSTI_NO_MICRO_BATCH)
             continue;
         PSTI_TRY(
             psti_scheduler_wait(self, *psti_scheduler_event(self, s, PSTI_EVENT_STASHED), side));
@@ -498,53 +308,6 @@ static pst_status release_rest(pst_scheduler *self)
     return PST_OK;
 }
 
-static pst_status check_done(const pst_scheduler *self)
-{
-    char text[PSTI_KEY_TEXT_BYTES];
-    const psti_recording *r = self->recording;
-    for (uint32_t i = 0; i < r->num_actives; i++) {
-        const pst_pass *pass = &r->passes[r->actives[i].pass];
-        if (is_done(self, &r->actives[i]))
-            continue;
-        const pst_visit_key key = {pass->kind, pass->chunk, next_layer(self, &r->actives[i]),
-                                   pass->micro_batch};
-        return PSTI_FAIL(PST_E_ORDER, "end of the step: %s %s; while recording",
-                         psti_key_text(self, &key, text),
-                         r->actives[i].is_open ? "has not ended" : "is missing");
-    }
-    PSTI_CHECK(r->num > 0, PST_E_ORDER, "end of the step: nothing was recorded");
-    return PST_OK;
-}
-
-/* Of whom nobody said the pipeline: 1F1B of so many stages as forwards come first, which is right for
- * every number of micro-batches if a forward follows a backward; else it cannot be told from GPipe. */
-static bool guess_stages(const psti_recording *r, uint32_t *num_stages_out)
-{
-    uint64_t forwards = 0;
-    while (forwards < r->num && r->passes[forwards].kind == PST_PASS_FORWARD)
-        forwards++;
-    *num_stages_out = (uint32_t)forwards;
-    for (uint64_t i = forwards; i < r->num; i++)
-        if (r->passes[i].kind == PST_PASS_FORWARD)
-            return forwards < PST_SCHEDULE_MAX_MICRO_BATCHES;
-    return false;
-}
-
-static bool recognise(const pst_scheduler *self, pst_schedule_config *config)
-{
-    const psti_recording *r = self->recording;
-    uint32_t num_stages = self->num_stages;
-    char message[PSTI_MESSAGE_BYTES];
-    if (num_stages == 0 && !guess_stages(r, &num_stages))
-        return false;
-    snprintf(message, sizeof(message), "%s", pst_last_message());
-    if (pst_schedule_recognise(r->passes, r->num, num_stages, self->stage, config) != PST_OK) {
-        psti_restore_message(message);
-        return false;
-    }
-    return self->num_stages || config->kind == PST_SCHEDULE_1F1B;
-}
-
 pst_status psti_recording_end_step(pst_scheduler *self, pst_stream stream)
 {
     psti_recording *r = self->recording;
@@ -552,9 +315,9 @@ pst_status psti_recording_end_step(pst_scheduler *self, pst_stream stream)
     psti_compiled made = {NULL, NULL};
     pst_schedule_config config = PST_SCHEDULE_CONFIG_INIT;
     (void)stream;
-    PSTI_TRY(check_done(self));
+    PSTI_TRY(psti_recorded_check_done(self));
     PSTI_TRY(release_rest(self));
-    if (!recognise(self, &config)) {
+    if (!psti_recorded_recognise(self, &config)) {
         config = (pst_schedule_config)PST_SCHEDULE_CONFIG_INIT;
         config.kind = PST_SCHEDULE_LIST;
         config.passes = r->passes;

@@ -323,8 +323,7 @@ static void close_seats(rig *self)
 
 void rig_close(rig *self)
 {
-    if (self->device)
-        CHECK_OK(pst_device_synchronize(self->device));
+    CHECK_OK(pst_device_synchronize(self->device));
     close_seats(self);
     CHECK_OK(pst_scheduler_destroy(self->scheduler));
     CHECK_OK(pst_pool_destroy(self->pool));

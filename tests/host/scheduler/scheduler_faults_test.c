@@ -76,9 +76,8 @@ PST_TEST(SchedulerFaults, TiersPageExact)
 {
     static const struct tier {
         uint64_t device, host;
-        uint32_t num[4], den;
-        uint64_t high_water[2], spilled, offloaded, displaced;
-        uint32_t faults;
+        uint32_t num[4];
+        uint64_t den, high_water[2], spilled, offloaded, displaced, faults;
     } tiers[] = {
         {30, 0, {0, 0, 0, 0}, 1, {30, 0}, 0, 0, 0, 0},
         {22, 0, {0, 0, 0, 0}, 1, {22, 0}, 0, 0, 0, 14},
@@ -96,7 +95,7 @@ PST_TEST(SchedulerFaults, TiersPageExact)
         config.num_host_pages = t->host;
         for (uint32_t l = 0; l < 4; l++) {
             config.policy[l].host_num = t->num[l];
-            config.policy[l].host_den = t->num[l] ? t->den : 0;
+            config.policy[l].host_den = t->num[l] ? (uint32_t)t->den : 0;
         }
         rig_open(&self, &config);
         CHECK_OK(rig_step(&self));
