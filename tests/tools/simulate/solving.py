@@ -66,6 +66,19 @@ class Solving(SimulateTest):
         self.simulate(*self.flags, "--gpu-memory", half + lacking["missing_gpu_bytes"],
                       "--host-memory", max(1, lacking["missing_host_bytes"]))
 
+    def test_memory_beside_the_pages(self):
+        _, policy, _ = self.solve("--gpu-memory", "1GiB")
+        _, more, _ = self.solve("--gpu-memory", "1GiB", "--static-memory", "64MiB")
+        self.assertEqual(more["gpu_bytes"], policy["gpu_bytes"] + 64 * MIB)
+        most = policy["gpu_bytes"] + 64 * MIB
+        self.solve("--gpu-memory", most, "--reserve-memory", "64MiB")
+        _, less, _ = self.solve("--gpu-memory", most, "--reserve-memory", 65 * MIB, code=1)
+        self.assertEqual(less["missing_gpu_bytes"], MIB)
+        base = [*schedule("1f1b", 1, 1), "--layers", 1, "--solve", "--gpu-memory", "1GiB",
+                "--sources", 4, "--destinations", 4, "--set-memory", MIB, "--sets"]
+        sets = [self.simulate(*base, name)["policy"]["sets_bytes"] for name in ("fixed", "callers")]
+        self.assertEqual(sets, [8 * MIB, MIB])  # one visit, kept in place
+
     def test_recomputation(self):
         _, policy, stage = self.solve("--gpu-memory", "1MiB", "--recompute-ns", 6000)
         self.assertEqual({layer["keep"] for layer in policy["layers"]}, {"recomputed"})

@@ -116,6 +116,8 @@ class Vectors(SimulateTest):
             self.assertEqual(f"{stage['high_water_pages']}, {stage['high_water_host_pages']}",
                              water, name)
             self.assertEqual([stage[key] for key in keys], [int(count) for count in counts], name)
+            if name == "H5":  # out, and in again
+                self.assertEqual(stage["link_bytes"], 2 * stage["offloaded_pages"] * 16384)
             fault = stage["first_fault"] or {}
             self.assertEqual(" ".join(str(fault[key]) for key in (
                 "micro_batch", "layer", "wanted", "free_pages", "free_host_pages"))
@@ -136,6 +138,8 @@ class Check(SimulateTest):
             self.assertEqual(whole["check"]["differences"], 0, kind)
             self.assertGreater(whole["check"]["operations"], 30, kind)
             self.assertEqual(whole["iterations"], 2)
+            if "demote" in more:
+                self.assertGreater(whole["stages"][0]["demoted_pages"], 0)
         cases = [(kind, 2 if kind == "interleaved" else 1) for kind in KINDS]
         cases += [("1f1b", 1, "--streams", 2, "--move", "demote", "--host-pages", "auto",
                    "--offload", "0=1/2"), ("1f1b", 1, "--rule", "next"),
@@ -166,6 +170,19 @@ class Output(SimulateTest):
         self.assertEqual([stage["rank"] for stage in whole["stages"]], [0, 1, 2, 3])
         self.assertEqual(whole["stages"][0]["slots"], [8, 4])
         self.assertEqual(whole["stages"][0]["tickets"], 2 * 8 + 1 * 4)
+
+    def test_times_of_ranks(self):
+        """A rank begins when the first forward comes to it; what runs beside a copy is slower."""
+        flags = [*schedule("1f1b", 4, 8), "--layers", 4, *WORK, "--stash-ns", 3, "--restore-ns", 3]
+        for stage in self.stages(*flags):
+            self.assertEqual(stage["end_ns"] - stage["span_ns"], 4 * 6 * stage["rank"])
+            self.assertEqual(stage["busy_ns"], 8 * 4 * (6 + 12))
+        whole = [stage["busy_ns"] for stage in self.stages(*flags, "--weight-ns", "3,2,1")]
+        self.assertEqual(whole, [8 * 4 * (6 + 12 + 6)] * 4)
+        self.assertGreater(self.simulate(*flags, "--interference", 500)["makespan_ns"], 792)
+        flags = [*schedule("zb-h2", 4, 8), "--layers", 1, "--forward-ns", 1, "--backward-ns", 1,
+                 "--weight-ns", 1, "--num-steps"]
+        self.assertEqual([self.simulate(*flags, num)["makespan_ns"] for num in (1, 2)], [27, 24])
 
     def test_stable(self):
         flags = ["simulate", *schedule("zb-v", 4, 8), "--layers", 2, *WORK, "--stash-ns", 9,

@@ -4,6 +4,7 @@ import html.parser
 import json
 import re
 
+import cli
 from cli import run
 from scene import SimulateTest, pages3, schedule
 
@@ -73,8 +74,32 @@ class Timelines(SimulateTest):
                              if event["name"].startswith("stall"))
                 self.assertEqual(stalls, stage["exposed_forward_ns"] + stage["exposed_backward_ns"])
                 self.check_flows(of, rank, stage)
-                self.check_counters(of["C", rank], stage)
+                self.check_counters(of["C", rank], stage, nanoseconds)
             self.assertEqual({pid for _, pid in of}, {stage["rank"] for stage in whole["stages"]})
+
+    def test_visits_have_the_rows_of_the_trace(self):
+        """Layers of the model in the order of its virtual stages; a step for each micro-batch."""
+        path = self.trace(steps=8, layers=3, experts=4, high=3000)
+        tensors = cli.tensors_of("bf16", 64, 64)
+        rows = {tuple(row[:2]): cli.usage(tensors, [sum(row[2:])], 16 << 10)[1]
+                for row in cli.read(path)}
+        base = ["--routing", path, "--hidden-size", 64, "--moe-ffn-hidden-size", 64, "--page-size",
+                "16KiB", "--keeps-nothing"]
+        for flags, place in (  # what a chunk of a rank is: its virtual stage, what comes before it
+                (schedule("interleaved", 2, 4, 2, 2), lambda r, c: (2 * c + r, 0)),
+                (schedule("zb-v", 2, 4), lambda r, c: (r if c == 0 else 3 - r, 0)),
+                (schedule("dualpipe", 2, 8), lambda r, c: (r if c == 0 else 1 - r, 4 * c))):
+            for dense in (0, 2):
+                more = ["--layers", 2, *(["--moe-layers", f"{dense}:4"] if dense else [])]
+                _, events = self.perfetto(*flags, *base, *more)
+                stashes = [event for event in events if event.get("name", "").startswith("stash ")]
+                self.assertGreater(len(stashes), 4)
+                for event in stashes:
+                    args = event["args"]
+                    stage, before = place(event["pid"], args["chunk"])
+                    layer = 2 * stage + args["layer"] - dense
+                    self.assertEqual(args["pages"], rows[before + args["micro_batch"], layer % 3],
+                                     (flags, event))
 
     def check_flows(self, of, rank, stage):
         """From each stash to each of its restores, never back in time."""
@@ -84,7 +109,13 @@ class Timelines(SimulateTest):
             self.assertLessEqual(begins.pop(event["id"]), event["ts"])
         self.assertEqual(begins, {})
 
-    def check_counters(self, events, stage):
+    def check_counters(self, events, stage, nanoseconds):
+        """Pages are taken when a stash begins, and freed when a restore ends."""
+        live = [(round(1000 * e["ts"]), *e["args"].values()) for e in events
+                if e["name"] == "tickets live"]
+        for (_, before), (at, after) in zip([(0, 0), *live], live):
+            self.assertIn(at, {span[before > after or before == after]
+                               for span in nanoseconds[1 if after > before else 2]})
         values = collections.defaultdict(list)
         for event in events:
             values[event["name"]] += event["args"].values()
