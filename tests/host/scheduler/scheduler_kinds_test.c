@@ -119,12 +119,12 @@ static void run_random(bool has_late, uint64_t seed, uint32_t rounds)
 
 PST_TEST(SchedulerKinds, Host)
 {
-    run_random(false, 1, psti_test_cases(50));
+    run_random(false, 1, psti_test_cases(40));
 }
 
 PST_TEST(SchedulerKinds, Late)
 {
-    run_random(true, 2, psti_test_cases(50));
+    run_random(true, 2, psti_test_cases(40));
 }
 
 /* Graphs of layers, captured in any order, beside layers that run eagerly. */
@@ -163,10 +163,10 @@ static void run_layers(bool has_late, uint64_t seed, uint32_t rounds)
 
 PST_TEST(SchedulerLayers, Host)
 {
-    run_layers(false, 3, psti_test_cases(50));
+    run_layers(false, 3, psti_test_cases(40));
 }
 
 PST_TEST(SchedulerLayers, Late)
 {
-    run_layers(true, 4, psti_test_cases(50));
+    run_layers(true, 4, psti_test_cases(40));
 }
