@@ -220,6 +220,11 @@ static pst_status begin(pst_scheduler *self, const pst_visit_key *key, pst_strea
         fill_hook(self, key, stream, lane->visit, true, &hook);
         PSTI_TRY(psti_scheduler_restore_late(self, &hook, visits));
     }
+    if (visit->partner == PSTI_NO_VISIT) { /* a forward-only schedule */
+        self->stats.visits++;
+        tell_not_live(self, seat, visit_out);
+        return PST_OK;
+    }
     psti_scheduler_tell(self, seat, visit, visit_out);
     if (self->is_own)
         tell_freed(self, visit, visit_out);

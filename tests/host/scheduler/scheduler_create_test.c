@@ -41,6 +41,7 @@ SPOILS(two_streams, config->num_streams = 2)
 SPOILS(small_element, config->layer_bytes = 8)
 SPOILS(capture, config->capture = (pst_capture)2)
 SPOILS(rule, config->rule = (pst_restore_rule)2)
+SPOILS(sms, config->launch[1].num_sms = 2)
 SPOILS(tail, config->tail = PST_TAIL_ZERO)
 SPOILS(stage, config->num_stages = 2, config->stage = 2)
 SPOILS(share, self->layers[3].policy.host_num = 2, self->layers[3].policy.host_den = 1)
@@ -74,6 +75,7 @@ PST_TEST(SchedulerCreate, Refusals)
         {small_element, "layer_bytes 8: pst_layer has"},
         {capture, "capture 2:"},
         {rule, "rule 2:"},
+        {sms, "num_sms 2: allowed are 0 to 1 on this device"},
         {tail, "layer 0 of chunk 0, part 0: tail PST_TAIL_ZERO needs dirty words"},
         {stage, "stage 2 of num_stages 2"},
         {share, "layer 3 of chunk 0: policy.host_num 2 of host_den 1"},
@@ -286,6 +288,23 @@ PST_TEST(SchedulerCreate, ChunkWithoutLayers)
     rig_open(&self, &config);
     CHECK_OK(rig_step(&self));
     rig_check(&self);
+    rig_close(&self);
+}
+
+/* A list of forwards alone keeps nothing. */
+PST_TEST(SchedulerCreate, ForwardsAlone)
+{
+    const pst_pass passes[2] = {{.micro_batch = 0}, {.micro_batch = 1}};
+    rig self;
+    rig_config config = RIG_CONFIG;
+    config.schedule.kind = PST_SCHEDULE_LIST;
+    config.schedule.passes = passes;
+    config.schedule.num_passes = 2;
+    rig_open(&self, &config);
+    CHECK_OK(rig_step(&self));
+    CHECK(!self.visit.is_live && self.visit.set == 0);
+    rig_check(&self);
+    CHECK_EQ(rig_status(&self).high_water[0], 0);
     rig_close(&self);
 }
 

@@ -73,6 +73,18 @@ static void choose(rig_config *config, uint64_t *random, bool has_late)
     scheduler->max_slots = config->records ? 16 : 0;
     if (config->mode == PST_POOL_CONCURRENT)
         scheduler->num_streams = 1u << random_below(random, 3);
+    config->num_host_pages = 4096;
+    for (uint32_t l = 0; l < RIG_MAX_LAYERS; l++) {
+        pst_layer_policy *policy = &config->policy[l];
+        policy->host_den = 1 + (uint32_t)random_below(random, 4);
+        policy->host_num = (uint32_t)random_below(random, policy->host_den + 1);
+        if (scheduler->num_streams > 1 && random_below(random, 2))
+            policy->move = PST_MOVE_DEMOTE;
+        policy->promote_ahead = (uint32_t)random_below(random, 3);
+    }
+    if (config->schedule.kind <= PST_SCHEDULE_GPIPE_REVERSED && !scheduler->one_ring &&
+        scheduler->num_streams == 1 && random_below(random, 2))
+        scheduler->rule = PST_RESTORE_NEXT;
     if (has_late) {
         const lazy_options late = {.seed = config->seed};
         CHECK_OK(pst_device_open("host", 0, &config->device));
@@ -138,6 +150,7 @@ static void run_layers(bool has_late, uint64_t seed, uint32_t rounds)
         choose(&config, &random, has_late);
         config.scheduler.capture = PST_CAPTURE_LAYERS;
         config.scheduler.one_ring = false;
+        config.scheduler.rule = PST_RESTORE_ASAP;
         config.announces = 0;
         config.records = false;
         config.two_streams = 0;
