@@ -119,7 +119,7 @@ static void run(const shape *s, rig_config *config, bool captures)
 static void run_random(bool has_late, uint64_t seed, uint32_t rounds)
 {
     uint64_t random = seed;
-    for (uint32_t i = 0; i < rounds * NUM_SHAPES && !psti_test_failed(); i++) {
+    for (uint32_t i = 0; i < rounds * NUM_SHAPES && !psti_test_failed(); i += psti_test_step(7)) {
         const shape *s = &shapes[i % NUM_SHAPES];
         rig_config config = config_of(s);
         choose(&config, &random, has_late);
@@ -143,7 +143,7 @@ PST_TEST(SchedulerKinds, Late)
 static void run_layers(bool has_late, uint64_t seed, uint32_t rounds)
 {
     uint64_t random = seed;
-    for (uint32_t i = 0; i < rounds * NUM_SHAPES && !psti_test_failed(); i++) {
+    for (uint32_t i = 0; i < rounds * NUM_SHAPES && !psti_test_failed(); i += psti_test_step(7)) {
         const shape *s = &shapes[i % NUM_SHAPES];
         rig_config config = config_of(s);
         rig self;
