@@ -83,6 +83,73 @@ PST_TEST(PolicyOrder, SetsOfTheCallersOwnCountWhileTheyAreUsed)
     }
 }
 
+/* Two parts of a layer are in one set. */
+PST_TEST(PolicyOrder, PartsShareASetOfTheCallersOwn)
+{
+    policy_scene *scene = scene_open(1, 0, 1, 1, 3);
+    pst_group_usage usages[2][1] = {{{SCENE_BYTES, SCENE_PAGE, 1}}, {{SCENE_BYTES, SCENE_PAGE, 1}}};
+    for (uint32_t l = 0; l < 3; l++) {
+        scene->layers[0][l].num_parts = 2;
+        scene->layers[0][l].usages = usages[0];
+        scene->layers[0][l].num_usages = 1;
+    }
+    scene->simulation.rule = PST_RESTORE_NEXT;
+    scene->config.sets = PST_POLICY_SETS_CALLERS;
+    scene->config.given = PST_POLICY_GIVEN_RULE;
+    scene->config.set_bytes = MIB;
+    scene_solve(scene);
+    const pst_policy policy = scene->policy;
+    scene_close(scene);
+    CHECK_EQ(policy.num_sets, 1);
+    CHECK_EQ(policy.num_pages, 4); /* two layers with two parts */
+}
+
+/* ---- random stages ---- */
+
+static uint64_t below(uint64_t *seed, uint64_t bound)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*seed >> 33) % bound;
+}
+
+static policy_scene *open_random(uint64_t *seed)
+{
+    const uint32_t p = 1 + (uint32_t)below(seed, 4), micro = 1 + (uint32_t)below(seed, 8);
+    const uint32_t layers = 1 + (uint32_t)below(seed, 5);
+    policy_scene *scene = scene_open(p, (uint32_t)below(seed, p), 1, micro, layers);
+    for (uint32_t l = 0; l < layers; l++) {
+        pst_simulated_layer *layer = &scene->layers[0][l];
+        layer->forward = (pst_times){below(seed, 4), 1 + below(seed, 8), below(seed, 4)};
+        layer->backward = (pst_times){below(seed, 5), 1 + below(seed, 16), below(seed, 5)};
+        for (uint32_t m = 0; m < micro; m++)
+            scene_set_pages(scene, 0, l, m, 1 + below(seed, 6));
+    }
+    scene_set_rates(scene, 1 + below(seed, 6), 1);
+    scene->config.set_bytes = below(seed, 3) * below(seed, 8) * SCENE_PAGE;
+    scene->config.sets = (pst_policy_sets)below(seed, 2);
+    return scene;
+}
+
+PST_TEST(PolicyOrder, NoTotalAndNoExposedTimeIsAboveNext)
+{
+    const uint32_t cases = psti_test_cases(300);
+    for (uint64_t n = 0; n < cases; n++) {
+        uint64_t seed = n * 31 + 7;
+        policy_scene *scene = open_random(&seed);
+        scene_solve(scene);
+        const pst_policy policy = scene->policy;
+        const uint64_t replayed = scene_replay(scene);
+        scene_close(scene);
+        CHECK_MSG(policy.fits && policy.exposed_ns <= policy.next_exposed_ns &&
+                      policy.total_bytes <= policy.next_total_bytes,
+                  "case %llu: exposed %llu, of NEXT %llu; total %llu, %llu", (unsigned long long)n,
+                  (unsigned long long)policy.exposed_ns, (unsigned long long)policy.next_exposed_ns,
+                  (unsigned long long)policy.total_bytes,
+                  (unsigned long long)policy.next_total_bytes);
+        CHECK_EQ(replayed, policy.exposed_ns);
+    }
+}
+
 /* ---- memory ---- */
 
 PST_TEST(PolicyOrder, BytesAddUpAndTheLimitIsExact)

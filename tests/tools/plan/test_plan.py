@@ -225,6 +225,20 @@ class Budget(PlanTest):
                               "--layer-seconds", "0.001")
         self.assertEqual(reserve["needed_gpu_bytes"], memory["needed_gpu_bytes"] + MIB)
 
+    def test_policy_is_that_of_simulate(self):
+        """The same layers, times and memory: the same forms, pages and exposed time."""
+        model = [*self.FLAGS[:-4], "--routing", self.trace()]
+        memory = self.policy("--gpu-memory", "64MiB", "--layer-seconds", "0.001")
+        result = run("simulate", "--schedule", "gpipe-reversed", "--micro-batches", 2, "--layers",
+                     len(memory["layers"]), "--forward-ns", "0,1000000,0", "--backward-ns",
+                     "0,2000000,0", "--solve", "--gpu-memory", "64MiB", *model, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        policy = json.loads(result.stdout)["policy"]
+        self.assertEqual([memory[key] for key in ("num_pages", "page_bytes", "sets_bytes", "rule",
+                                                  "one_ring", "sources", "exposed_ns")],
+                         [policy[key] for key in ("pages", "page_size", "sets_bytes", "rule",
+                                                  "one_ring", "sources", "exposed_ns")])
+
     def test_policy_moves_what_it_must(self):
         flags = ["--trace", self.layers(), *self.SWAP, "--schedule", "1f1b"]
         room = self.plan(*flags, "--gpu-memory", "64MiB")["memory"]
