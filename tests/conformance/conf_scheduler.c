@@ -121,6 +121,35 @@ static void run_all(const conf_run *conf, uint32_t all, const plan *of)
     }
 }
 
+/* With so few micro-batches that a captured layer would be kept in place the step does not begin. */
+static void other_step(walk *self)
+{
+    walk_new_counts(self);
+    const pst_status status = walk_step(self);
+    if (status == PST_OK)
+        walk_check(self, false);
+    else
+        CHECK_MSG(status == PST_E_INVALID && strstr(pst_last_message(), "its graph was captured"),
+                  "%s: %s", pst_status_name(status), pst_last_message());
+}
+
+/* Graphs of layers, captured in any order, launched in the schedule's, beside layers that run eagerly. */
+static void run_layers(walk *self)
+{
+    one_step(self, false);
+    CHECK_OK(pst_device_synchronize(self->device));
+    const pst_status status = walk_capture_layers(self);
+    CHECK_MSG(status == PST_OK, "captured: %s: %s", pst_status_name(status), pst_last_message());
+    for (uint32_t n = 0; n < 3 && !psti_test_failed(); n++) {
+        if (walk_below(self, 4) == 0)
+            give_up(self);
+        if (walk_below(self, 3) == 0 && walk_other_number(self))
+            other_step(self);
+        walk_own_number(self);
+        one_step(self, false);
+    }
+}
+
 CONFORMANCE(Programs, AnySchedule)
 {
     static const plan of = {.run = run_case};
@@ -131,4 +160,10 @@ CONFORMANCE(Programs, CallersOwn)
 {
     static const plan of = {.own = true, .lists = true, .run = run_case};
     run_all(conf, 1000, &of);
+}
+
+CONFORMANCE(Programs, Layers)
+{
+    static const plan of = {.layers = true, .run = run_layers};
+    run_all(conf, 500, &of);
 }
