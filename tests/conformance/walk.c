@@ -159,9 +159,6 @@ static void draw_groups(walk *self)
         if (made->arena_bytes > self->arena_bytes)
             self->arena_bytes = made->arena_bytes;
     }
-    self->arena_bytes = (self->arena_bytes + 511) & ~(size_t)255;
-    self->count_bytes = self->num_inputs * sizeof(int64_t);
-    self->record_bytes = (1 + WALK_PLACES) * sizeof(uint64_t) + PST_MAX_PARTS * self->count_bytes;
 }
 
 /* Pages of all tickets at capacity are enough for any order. */
@@ -188,6 +185,67 @@ static void draw_pool(walk *self)
     config->fails_fast = false;
 }
 
+/* The same passes, whose slots are the least that are free. */
+static void make_list(walk *self)
+{
+    static pst_pass passes[4 * WALK_PASSES];
+    CHECK(self->schedule->num_passes <= 4 * WALK_PASSES);
+    memcpy(passes, self->schedule->passes, self->schedule->num_passes * sizeof(*passes));
+    self->drawn.kind = PST_SCHEDULE_LIST;
+    self->drawn.passes = passes;
+    self->drawn.num_passes = self->schedule->num_passes;
+    self->drawn.num_chunks = self->drawn.num_micro_batches = self->drawn.group = 0;
+    pst_schedule_destroy(self->schedule);
+    self->schedule = NULL;
+    CHECK_OK(pst_schedule_create(&self->drawn, &self->schedule));
+}
+
+static void use_vector(walk *self, const walk_vector *vector)
+{
+    self->drawn = vector->schedule;
+    CHECK_OK(pst_schedule_create(&self->drawn, &self->schedule));
+    if (vector->is_list)
+        make_list(self);
+    self->num_chunks = self->schedule->num_chunks;
+    for (uint64_t i = 0; i < self->schedule->num_passes; i++)
+        self->has_pairs |= self->schedule->passes[i].pairs;
+    for (uint32_t c = 0; c < self->num_chunks; c++) {
+        self->layers_of[c] = vector->num_layers;
+        self->first_layer[c] = self->num_layers;
+        self->num_layers += vector->num_layers;
+        if (self->num_micro_batches < self->schedule->chunks[c].num_micro_batches)
+            self->num_micro_batches = self->schedule->chunks[c].num_micro_batches;
+        for (uint32_t l = 0; l < vector->num_layers; l++) {
+            pst_layer *layer = &self->layers[self->first_layer[c] + l];
+            *layer = (pst_layer){.chunk = c, .layer = l, .num_parts = 1};
+            layer->parts = self->parts[self->first_layer[c] + l];
+        }
+    }
+    self->config = (pst_scheduler_config)PST_SCHEDULER_CONFIG_INIT;
+    self->config.num_sources = vector->num_sources;
+    self->config.num_destinations = vector->num_destinations;
+    self->config.rule = vector->rule;
+    self->config.keeps_nothing = vector->keeps_nothing;
+    self->config.num_streams = 1;
+    self->config.capture = self->wish.layers ? PST_CAPTURE_LAYERS : PST_CAPTURE_ITERATION;
+    self->own = self->wish.own;
+    self->in_order = true;
+    self->shapes[0] = vector->like;
+    for (uint32_t g = 1; g < WALK_GROUPS; g++)
+        self->shapes[g] = vector->like;
+    self->num_inputs = 1;
+    self->arena_bytes = vector->like.arena_bytes;
+    self->pool_config.page_bytes = vector->page_bytes;
+    self->pool_config.num_pages = vector->num_pages;
+}
+
+static void measure_records(walk *self)
+{
+    self->arena_bytes = (self->arena_bytes + 511) & ~(size_t)255;
+    self->count_bytes = self->num_inputs * sizeof(int64_t);
+    self->record_bytes = (1 + WALK_PLACES) * sizeof(uint64_t) + PST_MAX_PARTS * self->count_bytes;
+}
+
 void walk_draw(walk *self, pst_device *device, const walk_wish *wish)
 {
     memset(self, 0, sizeof(*self));
@@ -195,11 +253,17 @@ void walk_draw(walk *self, pst_device *device, const walk_wish *wish)
     self->device = device;
     self->random = oracle_random_seeded(wish->seed);
     self->pool_config = (pst_pool_config)PST_POOL_CONFIG_INIT;
+    if (wish->vector) {
+        use_vector(self, wish->vector);
+        measure_records(self);
+        return;
+    }
     draw_schedule(self);
     if (psti_test_failed())
         return;
     draw_config(self);
     draw_groups(self);
+    measure_records(self);
     self->pool_config.num_host_pages = walk_below(self, 3) == 0;
     for (uint32_t c = 0; c < self->num_chunks; c++)
         for (uint32_t l = 0; l < self->layers_of[c]; l++)
@@ -258,7 +322,9 @@ static void open_memory(walk *self)
 {
     const uint64_t visits = (uint64_t)self->num_layers * self->num_micro_batches;
     const uint64_t seats = (uint64_t)self->num_layers * WALK_SLOTS;
-    const uint64_t sets = 2 * PST_MAX_PARTS * PST_MAX_SETS;
+    const uint32_t num_parts = self->wish.vector ? 1 : PST_MAX_PARTS;
+    const uint32_t num_sets = self->wish.vector && !self->own ? 3 : PST_MAX_SETS;
+    const uint64_t sets = 2 * (uint64_t)num_parts * num_sets;
     int64_t swapped[WALK_TOKENS + 1];
     for (int64_t i = 0; i <= WALK_TOKENS; i++)
         swapped[i] = WALK_WHOLE + i;
@@ -269,8 +335,8 @@ static void open_memory(walk *self)
     CHECK_OK(pst_device_alloc(self->device, (size_t)self->block_bytes, &self->block));
     CHECK_OK(pst_device_fill(self->device, self->block, 0xee, (size_t)self->block_bytes,
                              self->streams[0]));
-    for (uint32_t p = 0; p < PST_MAX_PARTS; p++)
-        for (uint32_t i = 0; i < PST_MAX_SETS; i++) {
+    for (uint32_t p = 0; p < num_parts; p++)
+        for (uint32_t i = 0; i < num_sets; i++) {
             place_memory(self, &self->sources[p][i]);
             place_memory(self, &self->destinations[p][i]);
         }
@@ -307,7 +373,11 @@ static void draw_counts(walk *self, uint32_t layer, uint32_t part, uint64_t visi
     int64_t *values = self->values + (visit * PST_MAX_PARTS + part) * self->num_inputs;
     unsigned char *to =
         self->image + visit * self->record_bytes + sizeof(uint64_t) + part * self->count_bytes;
+    const walk_vector *vector = self->wish.vector;
     shape_counts(&self->random, model, (counts_kind)walk_below(self, COUNTS_GOOD), values);
+    if (vector && vector->rows)
+        values[0] = vector->rows(self->layers[layer].chunk, self->layers[layer].layer,
+                                 (uint32_t)(visit % self->num_micro_batches));
     for (uint32_t s = 0; s < model->num_spaces; s++) {
         const uint32_t first = oracle_first_input(model, s);
         for (uint32_t i = 0; i < oracle_num_inputs(&model->spaces[s]); i++)

@@ -18,7 +18,7 @@ enum {
     WALK_CHUNKS = 4,
     WALK_LAYERS = 16,
     WALK_GROUPS = 3,
-    WALK_PASSES = 256,
+    WALK_PASSES = 64,
     WALK_CELLS = 96, /* of each stream, at most all */
     WALK_STREAMS = 2,
     WALK_SLOTS = 16,
@@ -30,14 +30,27 @@ enum {
 };
 #define WALK_NONE UINT32_MAX
 
+/* A program that is not drawn: PAGED layers of one part. */
+typedef struct walk_vector {
+    pst_schedule_config schedule;
+    uint32_t num_layers, num_sources, num_destinations; /* layers of each chunk */
+    pst_restore_rule rule;
+    bool keeps_nothing, is_list; /* the same passes as a list */
+    /* rows of a visit; NULL: drawn */
+    int64_t (*rows)(uint32_t chunk, uint32_t layer, uint32_t micro_batch);
+    shape like;
+    uint64_t page_bytes, num_pages;
+} walk_vector;
+
 /* What a test wants; the rest is drawn. */
 typedef struct walk_wish {
     uint64_t seed;
-    uint64_t bytes; /* of a group at capacity, about */
-    bool is_late;   /* the device draws its own order */
-    bool own;       /* the caller's own form; else drawn */
-    bool lists;     /* only lists drawn at random */
-    bool layers;    /* graphs of layers */
+    uint64_t bytes;            /* of a group at capacity, about */
+    bool is_late;              /* the device draws its own order */
+    bool own;                  /* the caller's own form; else drawn */
+    bool lists;                /* only lists drawn at random */
+    bool layers;               /* graphs of layers */
+    const walk_vector *vector; /* NULL: drawn */
 } walk_wish;
 
 typedef struct walk_memory {

@@ -45,7 +45,7 @@ static pst_group_usage usage_of(const walk *self, uint32_t layer, uint64_t at)
     pst_group_usage usage = {0, 0, 0};
     if (!oracle_read_counts(model, self->values + at * self->num_inputs, counts, &misfit))
         psti_test_fail(__FILE__, __LINE__, "a count does not fit");
-    oracle_measure(model, counts, PST_PAGE_BYTES_MIN, &usage);
+    oracle_measure(model, counts, self->pool_config.page_bytes, &usage);
     return usage;
 }
 
@@ -110,7 +110,7 @@ static void simulate(const walk *self, outcome *out)
     config.mode = self->pool_config.mode;
     config.num_pages[0] = self->pool_config.num_pages;
     config.num_pages[1] = self->pool_config.num_host_pages;
-    config.page_bytes = PST_PAGE_BYTES_MIN;
+    config.page_bytes = self->pool_config.page_bytes;
     config.in_call_order = true;
     config.on_event = note;
     config.user = out;

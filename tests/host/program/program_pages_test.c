@@ -3,16 +3,12 @@
 
 #include <pagestash/group.h>
 
+#include "tests/host/program/page_vectors.h"
 #include "tests/host/program/program_scene.h"
 
 /* ---- pages of a visit ---- */
 
 typedef uint32_t (*pages_fn)(uint32_t chunk, uint32_t layer, uint32_t micro_batch);
-
-static uint32_t pages3(uint32_t chunk, uint32_t layer, uint32_t micro_batch)
-{
-    return 1 + (5 * micro_batch + 3 * layer + 7 * chunk) % 3;
-}
 
 static uint32_t four(uint32_t chunk, uint32_t layer, uint32_t micro_batch)
 {
@@ -145,16 +141,6 @@ PST_TEST(ProgramPages, Ids)
 
 /* ---- the table ---- */
 
-typedef enum way {
-    WAY_NEXT = 0,
-    WAY_1_1,
-    WAY_2_2,
-    WAY_2_3,
-    WAY_BY_SLOT,
-    WAY_NO_KEEP,
-    NUM_WAYS
-} way;
-
 static void set_way(scene *s, way which)
 {
     psti_program_config *config = &s->config;
@@ -195,136 +181,6 @@ static void measure(scene *s, way which, char *text, size_t room)
     s->program = NULL;
 }
 
-typedef struct row {
-    const char *name;
-    pst_schedule_kind kind;
-    uint32_t p, rank, m, v, group, layers;
-    const char *cells[NUM_WAYS];
-} row;
-
-static const row rows[] = {
-    {"P1",
-     PST_SCHEDULE_1F1B,
-     1,
-     0,
-     1,
-     0,
-     0,
-     6,
-     {"5 / 36; 5, 5, 1", "5 / 36; 5, 5, 1", "4 / 29; 4, 4, 2", "4 / 29; 4, 4, 2", "4 / 29; 4, 4, 2",
-      "6 / 45; 6, 6, 0"}},
-    {"P2",
-     PST_SCHEDULE_1F1B,
-     1,
-     0,
-     4,
-     0,
-     0,
-     4,
-     {"9 / 26; 12, 12, 4", "9 / 26; 12, 12, 4", "6 / 18; 8, 8, 8", "6 / 18; 8, 8, 8",
-      "6 / 18; 8, 8, 8", "12 / 34; 16, 16, 0"}},
-    {"P3",
-     PST_SCHEDULE_1F1B,
-     4,
-     0,
-     8,
-     0,
-     0,
-     4,
-     {"36 / 128; 32, 32, 0", "33 / 121; 31, 31, 1", "30 / 113; 30, 30, 2", "27 / 104; 30, 30, 2",
-      "30 / 113; 32, 32, 0", "30 / 113; 32, 32, 0"}},
-    {"P4",
-     PST_SCHEDULE_1F1B,
-     4,
-     2,
-     8,
-     0,
-     0,
-     4,
-     {"20 / 67; 32, 32, 0", "17 / 60; 31, 31, 1", "14 / 53; 30, 30, 2", "13 / 45; 30, 30, 2",
-      "14 / 53; 32, 32, 0", "14 / 53; 32, 32, 0"}},
-    {"P5",
-     PST_SCHEDULE_1F1B,
-     4,
-     3,
-     8,
-     0,
-     0,
-     4,
-     {"9 / 26; 24, 24, 8", "9 / 26; 24, 24, 8", "6 / 18; 16, 16, 16", "6 / 18; 16, 16, 16",
-      "6 / 18; 16, 16, 16", "12 / 35; 32, 32, 0"}},
-    {"P6",
-     PST_SCHEDULE_GPIPE,
-     2,
-     0,
-     4,
-     0,
-     0,
-     3,
-     {"21 / 95; 12, 12, 0", "19 / 82; 11, 11, 1", "17 / 65; 10, 10, 2", "16 / 59; 10, 10, 2",
-      "17 / 65; 10, 10, 2", "19 / 81; 12, 12, 0"}},
-    {"P7",
-     PST_SCHEDULE_INTERLEAVED,
-     4,
-     0,
-     8,
-     2,
-     4,
-     2,
-     {"44 / 180; 32, 32, 0", "43 / 172; 31, 31, 1", "42 / 164; 30, 30, 2", "39 / 156; 30, 30, 2",
-      "42 / 164; 32, 32, 0", "42 / 164; 32, 32, 0"}},
-    {"P8",
-     PST_SCHEDULE_INTERLEAVED,
-     2,
-     1,
-     5,
-     2,
-     3,
-     3,
-     {"27 / 99; 27, 27, 3", "24 / 89; 26, 26, 4", "21 / 82; 22, 22, 8", "21 / 81; 22, 22, 8",
-      "27 / 98; 28, 28, 2 c3,2", "27 / 98; 30, 30, 0"}},
-    {"P9",
-     PST_SCHEDULE_ZB_H1,
-     4,
-     0,
-     8,
-     0,
-     0,
-     3,
-     {"-", "27 / 97; 24, 48, 0", "27 / 97; 24, 48, 0", "27 / 97; 24, 48, 0",
-      "27 / 97; 24, 48, 0 c0,8", "27 / 97; 24, 48, 0"}},
-    {"P10",
-     PST_SCHEDULE_ZB_H1,
-     4,
-     3,
-     8,
-     0,
-     0,
-     3,
-     {"-", "27 / 97; 24, 48, 0", "27 / 97; 24, 48, 0", "27 / 97; 24, 48, 0",
-      "27 / 97; 24, 48, 0 c0,4", "27 / 97; 24, 48, 0"}},
-    {"P11",
-     PST_SCHEDULE_ZB_V,
-     4,
-     0,
-     8,
-     0,
-     0,
-     2,
-     {"-", "32 / 130; 32, 64, 0", "32 / 130; 32, 64, 0", "32 / 130; 32, 64, 0",
-      "32 / 130; 32, 64, 0", "32 / 130; 32, 64, 0"}},
-    {"P12",
-     PST_SCHEDULE_DUALPIPE,
-     4,
-     1,
-     8,
-     0,
-     0,
-     2,
-     {"-", "19 / 72; 16, 20, 0", "18 / 64; 16, 20, 0", "17 / 58; 16, 20, 0", "18 / 64; 16, 20, 0",
-      "18 / 64; 16, 20, 0"}},
-};
-
 /* The same passes as a list: there a slot is the least that is free, as the table has it, not the
  * micro-batch modulo their number. */
 static pst_status reopen_as_list(scene *s, uint32_t layers)
@@ -353,8 +209,8 @@ PST_TEST(ProgramPages, Table)
     static const uint32_t of_group[] = {6, 8, 9, 8, 10, 7};
     for (uint32_t i = 0; i < 6; i++)
         CHECK_EQ(group_of_four(0, i / 3, i % 3), of_group[i]);
-    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
-        const row *at = &rows[r];
+    for (size_t r = 0; r < sizeof(page_rows) / sizeof(*page_rows); r++) {
+        const row *at = &page_rows[r];
         pst_schedule_config kind = scene_kind(at->kind, at->p, at->rank, at->m);
         kind.num_chunks = at->v;
         kind.group = at->group;
