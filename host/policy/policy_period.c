@@ -3,6 +3,8 @@
 #include "host/base/arith.h"
 #include "host/policy/policy.h"
 
+#include <string.h>
+
 #define NUM_PERIODS 2u
 
 /* Micro-batches that show all that the schedule does; as many as it has where that is not known. */
@@ -59,6 +61,21 @@ static uint32_t most_demanding(const psti_stage *stage, uint32_t num)
     return best;
 }
 
+/* A copy, since where the layer's own end those of another part, or of nobody, begin. */
+static pst_status take_usages(psti_problem *problem, uint32_t first, uint32_t num,
+                              pst_simulated_layer *layer)
+{
+    const uint32_t parts = layer->num_parts ? layer->num_parts : 1;
+    pst_group_usage *usages = psti_problem_take(problem, (uint64_t)parts * num, sizeof(*usages));
+    PSTI_CHECK(usages, PST_E_NOMEM, "no memory for %u usages of %u parts", num, parts);
+    for (uint32_t part = 0; part < parts; part++)
+        memcpy(usages + (size_t)part * num,
+               layer->usages + (size_t)part * layer->num_usages + first, num * sizeof(*usages));
+    layer->usages = usages;
+    layer->num_usages = num;
+    return PST_OK;
+}
+
 pst_status psti_policy_shorten(psti_problem *problem, psti_stage *stage)
 {
     pst_schedule_config config = stage->schedule->config;
@@ -76,7 +93,7 @@ pst_status psti_policy_shorten(psti_problem *problem, psti_stage *stage)
     for (uint32_t i = 0; i < stage->num_layers; i++) {
         layers[i] = stage->layers[0][i];
         if (layers[i].usages && layers[i].num_usages > 1)
-            layers[i].usages += first;
+            PSTI_TRY(take_usages(problem, first, num, &layers[i]));
     }
     stage->searched = stage->shortened;
     stage->searched_layers = layers;
