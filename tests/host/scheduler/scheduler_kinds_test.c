@@ -3,6 +3,7 @@
 #include "tests/host/scheduler/rig.h"
 #include "tests/lazy/lazy_device.h"
 #include "tests/random.h"
+#include "tests/simt/simt_device.h"
 
 typedef struct shape {
     const char *name;
@@ -137,6 +138,18 @@ PST_TEST(SchedulerKinds, Host)
 PST_TEST(SchedulerKinds, Late)
 {
     run_random(true, 2, psti_test_cases(40));
+}
+
+/* The CUDA kernels. */
+PST_TEST(SchedulerKinds, Simt)
+{
+    uint64_t random = 5;
+    for (uint32_t i = 0; i < psti_test_cases(2 * NUM_SHAPES) && !psti_test_failed(); i++) {
+        rig_config config = config_of(&shapes[i % NUM_SHAPES]);
+        choose(&config, &random, false);
+        CHECK_OK(psti_simt_device_open(NULL, &config.device));
+        run(&shapes[i % NUM_SHAPES], &config, i % 2);
+    }
 }
 
 /* Graphs of layers, captured in any order, beside layers that run eagerly. */
