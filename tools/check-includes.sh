@@ -57,6 +57,7 @@ bench/stash/gpu_cub.cu  : bench/stash/gpu.h | pagestash system cuda cub
 bench/plan           : bench/common tools/common | pagestash system jansson
 bench/plan/tilings.c : bench/plan kernels/core/mix.h | system
 bench/arena          : bench/common tools/common | pagestash system jansson
+bench/scheduler      : bench/common tools/common host/device/device.h kernels/cuda/launch.h | pagestash system jansson
 bench/simulate       : bench/common tools/common | pagestash system jansson
 bench/estimate       : bench/common tools/common | pagestash system jansson
 python               : | pagestash system
