@@ -12,6 +12,12 @@
 
 #define NANOSECONDS UINT64_C(1000000000)
 
+static pst_status no_memory(uint64_t num)
+{
+    (void)PSTI_FAIL(PST_E_NOMEM, "no memory for %llu visits or passes", (unsigned long long)num);
+    return PST_E_NOMEM;
+}
+
 /* ---- the main stream without copies ---- */
 
 typedef struct main_clock {
@@ -58,8 +64,7 @@ static pst_status clock_make(main_clock *clock, const psti_stage *stage)
     clock->order = psti_calloc(stage->num_layers + 1u, sizeof(uint32_t));
     if (!clock->begins || !clock->first || !clock->order) {
         clock_free(clock);
-        return PSTI_FAIL(PST_E_NOMEM, "no memory for %llu passes",
-                         (unsigned long long)schedule->num_passes);
+        return no_memory(schedule->num_passes);
     }
     for (uint32_t i = 0; i < stage->num_layers; i++)
         clock->first[layers[i].chunk + 1]++;
@@ -283,32 +288,45 @@ static uint64_t sum_windows(window *windows, uint64_t num, uint64_t *best)
     return best[num];
 }
 
+typedef struct room {
+    held *list;
+    window *windows;
+    uint64_t *best;
+} room;
+
+static pst_status sum_stage(const psti_problem *problem, const psti_stage *stage, const room *in,
+                            uint64_t *bound_out)
+{
+    main_clock clock;
+    live_share least = {0};
+    uint64_t most_bytes = 0;
+    PSTI_TRY(clock_make(&clock, stage));
+    const uint64_t num = list_held(stage, &clock, in->list, &least);
+    clock_free(&clock);
+    for (uint64_t n = 0; n < num; n++)
+        most_bytes = in->list[n].bytes > most_bytes ? in->list[n].bytes : most_bytes;
+    const uint64_t device = most_device_bytes(problem, stage, most_bytes);
+    const uint64_t num_windows =
+        least.stream ? list_windows(problem, in->list, num, device, least, in->windows) : 0;
+    *bound_out = sum_windows(in->windows, num_windows, in->best);
+    return PST_OK;
+}
+
 static pst_status bound_stage(const psti_problem *problem, const psti_stage *stage,
                               uint64_t *bound_out)
 {
-    main_clock clock;
     const uint64_t most = psti_plus(stage->num_visits, 1);
-    held *list = psti_calloc((size_t)most, sizeof(*list));
-    window *windows = psti_calloc((size_t)most * 2, sizeof(*windows));
-    uint64_t *best = psti_calloc((size_t)most * 2 + 1, sizeof(*best));
-    pst_status status =
-        list && windows && best
-            ? clock_make(&clock, stage)
-            : PSTI_FAIL(PST_E_NOMEM, "no memory for %llu visits", (unsigned long long)most);
-    if (status == PST_OK) {
-        live_share least = {0};
-        uint64_t most_bytes = 0;
-        const uint64_t num = list_held(stage, &clock, list, &least);
-        for (uint64_t n = 0; n < num; n++)
-            most_bytes = list[n].bytes > most_bytes ? list[n].bytes : most_bytes;
-        const uint64_t device = most_device_bytes(problem, stage, most_bytes);
-        const uint64_t num_windows = list_windows(problem, list, num, device, least, windows);
-        *bound_out = sum_windows(windows, num_windows, best);
-        clock_free(&clock);
-    }
-    psti_free(best);
-    psti_free(windows);
-    psti_free(list);
+    room all = {
+        .list = psti_calloc((size_t)most, sizeof(held)),
+        .windows = psti_calloc((size_t)most * 2, sizeof(window)),
+        .best = psti_calloc((size_t)most * 2 + 1, sizeof(uint64_t)),
+    };
+    const bool has_room = all.list && all.windows && all.best;
+    const pst_status status =
+        has_room ? sum_stage(problem, stage, &all, bound_out) : no_memory(most);
+    psti_free(all.best);
+    psti_free(all.windows);
+    psti_free(all.list);
     return status;
 }
 

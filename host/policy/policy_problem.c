@@ -123,10 +123,10 @@ static uint64_t pages_of(const pst_group_usage *usage, uint64_t page_bytes)
 static const pst_simulated_layer *layer_of(const psti_problem *problem, uint32_t routing,
                                            uint32_t stage, uint32_t i)
 {
+    const bool is_own = routing == 0 || !problem->config.routings;
     const pst_simulated_layer *const *stages =
-        routing == 0 ? problem->simulation.layers : problem->config.routings[routing - 1];
-    const size_t bytes =
-        routing == 0 ? problem->simulation.layer_bytes : problem->config.routing_bytes;
+        is_own ? problem->simulation.layers : problem->config.routings[routing - 1];
+    const size_t bytes = is_own ? problem->simulation.layer_bytes : problem->config.routing_bytes;
     return (const pst_simulated_layer *)(const void *)((const char *)stages[stage] + i * bytes);
 }
 

@@ -139,11 +139,11 @@ pst_status psti_policy_count_sets(const psti_problem *problem, const psti_form *
     psti_program_layer *layers = psti_calloc(stage->num_layers + 1u, sizeof(*layers));
     uint32_t *num_layers = psti_calloc(stage->schedule->num_chunks + 1u, sizeof(*num_layers));
     psti_program *program = NULL;
-    pst_status status = layers && num_layers
-                            ? PST_OK
-                            : PSTI_FAIL(PST_E_NOMEM, "no memory for %u layers", stage->num_layers);
-    if (status == PST_OK)
+    pst_status status = PST_E_NOMEM;
+    if (layers && num_layers)
         status = make_program(problem, form, stage, layers, num_layers, &program);
+    else
+        (void)PSTI_FAIL(PST_E_NOMEM, "no memory for %u layers", stage->num_layers);
     if (status == PST_OK)
         status = walk_program(program, num_out);
     psti_program_free(program);
