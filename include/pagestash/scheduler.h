@@ -196,7 +196,8 @@ typedef struct pst_scheduler_stats {
     pst_visit_key worst;
 } pst_scheduler_stats;
 
-/* LAYERS, caller's own: the addresses of a captured layer, for good. */
+/* LAYERS, caller's own: the addresses of a captured layer, for good. Once there are any, sources of layers
+ * that are not captured are freed by step_end alone. */
 typedef struct pst_layer_buffers {
     size_t struct_size;
     uint32_t alias;   /* any number of the caller's; equal ones are one set of memory */
@@ -245,7 +246,8 @@ PST_API pst_status pst_scheduler_forward_begin(pst_scheduler *scheduler, uint32_
                                                uint32_t layer, uint32_t micro_batch,
                                                pst_stream stream, pst_visit *visit_out);
 /* Part `part` is complete: its stash starts now. Parts that are not announced are stashed by
- * forward_end. source: NULL with fixed sets. */
+ * forward_end. source: NULL with fixed sets. ORDER where the layer runs as a graph, which records itself
+ * when all of it is there. */
 PST_API pst_status pst_scheduler_forward_part(pst_scheduler *scheduler, uint32_t chunk,
                                               uint32_t layer, uint32_t micro_batch, uint32_t part,
                                               const pst_buffers *source, pst_stream stream);
@@ -264,8 +266,13 @@ PST_API pst_status pst_scheduler_backward_end(pst_scheduler *scheduler, pst_pass
 
 /* LAYERS: inside the capture of one layer's graph, around what the hooks are around. Adds one external
  * wait and one external record. Once end was called, the hooks of the visits of this (kind, chunk,
- * layer, slot) leave these to the graph, which is launched between them. Not while a step is open.
- * own: NULL with fixed sets. Fails: INVALID, CAPTURE (not captured), ORDER, NOMEM, CUDA. */
+ * layer, slot) leave these to the graph, which is launched between them. Not while a step is open, and
+ * not before a recorded step has ended.
+ * With fixed sets, all (chunk, layer, slot) keep from the first capture on the sets that they have, and
+ * visit_out->in_place says for good where a backward reads: with other numbers of micro-batches what
+ * cannot stay in the source is restored into it.
+ * own: NULL with fixed sets; the same alias for all backwards of a slot. Fails: INVALID, CAPTURE (not
+ * captured), ORDER, NOMEM, CUDA. */
 PST_API pst_status pst_scheduler_layer_capture_begin(pst_scheduler *scheduler, pst_pass_kind kind,
                                                      uint32_t chunk, uint32_t layer, uint32_t slot,
                                                      const pst_layer_buffers *own,
@@ -275,9 +282,9 @@ PST_API pst_status pst_scheduler_layer_capture_end(pst_scheduler *scheduler, pst
                                                    pst_stream stream);
 
 /* Another schedule over the same layers, between steps. Graphs of whole steps that were captured
- * before become PST_FAULT_SCHEDULE when they are launched; graphs of layers stay right where slots are
- * the same. Fails: INVALID (more slots than there are: chunk, needed, allowed), BUSY (a step is open),
- * NOMEM, CUDA; then the scheduler is as before. */
+ * before become PST_FAULT_SCHEDULE when they are launched; graphs of layers stay right. Fails: INVALID
+ * (more slots than there are: chunk, needed, allowed; a captured SWAPPED layer would get another buffer),
+ * BUSY (a step is open), NOMEM, CUDA; then the scheduler is as before. */
 PST_API pst_status pst_scheduler_set_schedule(pst_scheduler *scheduler,
                                               const pst_schedule *schedule);
 /* The recorded or recognised schedule; passes is NULL. Fails: AGAIN (none yet). */
