@@ -1,5 +1,6 @@
 /* pagestash-simulate-bench: how long pst_simulate takes and how much memory, beside a memset of 200 bytes
- * for each visit of a layer. Whatever it takes, the program is compiled anew each time. */
+ * for each visit of a layer, and how long pst_policy_solve takes, which calls it. Whatever it takes, the
+ * program is compiled anew each time. */
 #include "bench/common/must.h"
 #include "bench/common/samples.h"
 #include "tools/common/flags.h"
@@ -149,6 +150,50 @@ static void run(const scene *of)
         pst_schedule_destroy(schedules[r]);
 }
 
+/* Seconds of a policy; half of the pages that it would take if it may not have all. */
+static void solve(const scene *of, bool is_scarce)
+{
+    static pst_layer_choice choices[MAX_STAGES * MAX_LAYERS];
+    pst_simulation_config simulation;
+    pst_policy policy;
+    bench_series times = {.num = 0}, anchors = {.num = 0};
+    const uint64_t visits = open_scene(of, &simulation);
+    simulation.rates.out_rate = simulation.rates.in_rate = UINT64_C(50000000000);
+    simulation.num_pages[1] = UINT64_MAX;
+    pst_policy_config config = PST_POLICY_CONFIG_INIT;
+    config.simulation = &simulation;
+    config.gpu_bytes = config.host_bytes = PST_POLICY_UNLIMITED;
+    config.set_bytes = 4 * 65536;
+    bench_check_status(pst_policy_solve(&config, &policy, choices, NULL));
+    if (is_scarce)
+        simulation.num_pages[0] = (policy.num_pages + 1) / 2;
+    const size_t bytes = (size_t)visits * BYTES_PER_VISIT;
+    void *memory = bench_need(malloc(bytes));
+    time_memset(memory, bytes, 1);
+    for (uint32_t i = 0; i < chosen.samples; i++) {
+        const double begin = bench_now();
+        bench_check_status(pst_policy_solve(&config, &policy, choices, NULL));
+        bench_series_add(&times, bench_now() - begin);
+        bench_series_add(&anchors, time_memset(memory, bytes, (int)i));
+    }
+    free(memory);
+    add_row(of, visits, bench_summary(&times).median, bench_median_ratio(&times, &anchors), 0.0);
+    for (uint32_t r = 0; r < of->num_stages; r++)
+        pst_schedule_destroy(schedules[r]);
+}
+
+static void solve_all(void)
+{
+    const scene scenes[] = {
+        {"policy, 16 ranks, 61 layers", 16, 64, 0, 1, 1, 2.0},
+        {"policy, scarce", 16, 64, 0, 1, 1, 2.0},
+        {"policy, 1 rank, 61 layers", 1, 64, 61, 1, 1, 0.0},
+        {"policy, 1 rank, scarce", 1, 64, 61, 1, 1, 0.0},
+    };
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
+        solve(&scenes[i], i % 2 == 1);
+}
+
 static void run_all(void)
 {
     const uint32_t m = chosen.micro_batches;
@@ -162,6 +207,7 @@ static void run_all(void)
     };
     for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
         run(&scenes[i]);
+    solve_all();
 }
 
 static int write_report(void)
@@ -180,7 +226,7 @@ int main(int argc, char **argv)
     static const flag flags[] = {SIMULATE_FLAGS(FLAG_ROW)};
     static const flag_table flag_list = {
         .command = "pagestash-simulate-bench",
-        .doc = "Time and memory of simulations.",
+        .doc = "Time and memory of simulations, time of policies.",
         .groups = {FLAG_GROUP(flags, 0)},
         .json = offsetof(options, json),
     };

@@ -24,6 +24,7 @@ typedef struct solver {
     candidate best;
     candidate finalists[MAX_FINALISTS];
     bool has_next, all_tried;
+    bool fits_apart; /* under some form each stage by itself fits */
     uint64_t next_exposed_ns, next_total_bytes;
     uint64_t bound_ns;
 } solver;
@@ -211,6 +212,7 @@ static pst_status note_moved(solver *self, const psti_form *form)
 static pst_status search_form(solver *self, const psti_form *form, uint64_t left)
 {
     psti_problem *problem = &self->problem;
+    bool fits_apart = true;
     PSTI_TRY(note_moved(self, form)); /* the start counts, too */
     for (uint32_t s = 0; s < problem->num_stages; s++) {
         bool all_tried = false;
@@ -221,7 +223,9 @@ static pst_status search_form(solver *self, const psti_form *form, uint64_t left
         problem->max_evaluations = problem->evaluations + rest / (left * (problem->num_stages - s));
         PSTI_TRY(psti_policy_search(problem, form, &problem->stages[s], &cost, &all_tried));
         self->all_tried &= all_tried;
+        fits_apart &= fits(&cost);
     }
+    self->fits_apart |= fits_apart;
     return note_moved(self, form);
 }
 
@@ -293,7 +297,7 @@ static pst_status solve_moved(solver *self)
         problem->max_evaluations = problem->end_evaluations;
         PSTI_TRY(search_forms(self, tries_all));
         const psti_cost *cost = &self->best.evaluation.cost;
-        if (fits(cost) || is_searched_whole(self))
+        if (fits(cost) || !self->fits_apart || is_searched_whole(self))
             return PST_OK;
         for (int tier = 0; tier < 2; tier++)
             problem->margin_pages[tier] += psti_div_up(cost->missing[tier], problem->page_bytes);
