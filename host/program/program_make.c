@@ -131,9 +131,10 @@ static void fill_pass(psti_build *build, uint32_t p, bool in_pair)
             .in_pair = in_pair,
         };
         visit->keep = psti_layer_of(build, visit)->keep;
+        visit->seat = program->first_seat[pass->chunk] + layer * slots;
         if (schedule->is_forward_only)
             continue;
-        visit->seat = program->first_seat[pass->chunk] + layer * slots + life->slot;
+        visit->seat += life->slot;
         visit->partner =
             psti_visit_in(build, visit, is_forward ? life->first_backward : life->forward);
     }

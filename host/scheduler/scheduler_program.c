@@ -176,6 +176,10 @@ pst_status psti_scheduler_compile(pst_scheduler *self, pst_schedule *schedule,
     }
     if (status == PST_OK)
         status = psti_program_make(&config, &made.program);
+#ifndef NDEBUG
+    if (status == PST_OK)
+        status = psti_program_check(&config, made.program);
+#endif
     if (status == PST_OK)
         status = check_graphs(self, made.program);
     psti_free(numbers);

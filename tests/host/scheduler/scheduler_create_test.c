@@ -300,9 +300,14 @@ PST_TEST(SchedulerCreate, ForwardsAlone)
     config.schedule.kind = PST_SCHEDULE_LIST;
     config.schedule.passes = passes;
     config.schedule.num_passes = 2;
+    config.keep[3] = PST_KEEP_PLANNED;
     rig_open(&self, &config);
-    CHECK_OK(rig_step(&self));
+    CHECK_OK(rig_begin(&self));
+    CHECK_OK(rig_visit(&self, &self.schedule->passes[0], 0, 0));
     CHECK(!self.visit.is_live && self.visit.set == 0);
+    CHECK_OK(pst_scheduler_abort(self.scheduler, self.streams[0]));
+    CHECK_OK(rig_step(&self));
+    CHECK(!self.visit.is_live && self.visit.set == UINT32_MAX); /* of the last layer */
     rig_check(&self);
     CHECK_EQ(rig_status(&self).high_water[0], 0);
     rig_close(&self);
