@@ -59,11 +59,36 @@ static void replay(walk *self)
     CHECK_OK(pst_graph_destroy(graph));
 }
 
+/* A captured step of the schedule before does nothing. */
+static void change_schedule(walk *self)
+{
+    pst_graph *graph = NULL;
+    pst_pool_status status;
+    CHECK_OK(pst_graph_begin(self->device, self->streams[0]));
+    CHECK_OK(walk_step(self));
+    CHECK_OK(pst_graph_end(self->device, self->streams[0], &graph));
+    walk_new_counts(self);
+    if (walk_other_list(self)) {
+        CHECK_OK(pst_graph_launch(graph, self->streams[0]));
+        CHECK_OK(pst_device_synchronize(self->device));
+        CHECK_OK(pst_pool_poll(self->pool, &status));
+        CHECK_EQ(status.fault, PST_FAULT_SCHEDULE);
+        CHECK_EQ(status.step_valid, 0);
+        CHECK_EQ(status.in_use[0] + status.in_use[1], 0);
+        CHECK_EQ(status.high_water[0] + status.high_water[1], 0);
+    } else {
+        CHECK_OK(pst_graph_launch(graph, self->streams[0]));
+        walk_check(self, false);
+    }
+    CHECK_OK(pst_device_synchronize(self->device));
+    CHECK_OK(pst_graph_destroy(graph));
+}
+
 static void run_case(walk *self)
 {
     for (uint32_t n = 0; n < 3 && !psti_test_failed(); n++) {
         const bool first = n == 0 && self->is_recorded;
-        switch (first ? 0 : walk_below(self, 6)) {
+        switch (first ? 0 : walk_below(self, 7)) {
         case 0:
         case 1:
             one_step(self, first);
@@ -79,6 +104,10 @@ static void run_case(walk *self)
             if (walk_other_number(self))
                 one_step(self, false);
             walk_own_number(self);
+            break;
+        case 5:
+            if (n > 0 || !self->is_recorded)
+                change_schedule(self);
             break;
         default:
             replay(self);

@@ -99,6 +99,8 @@ static void draw_config(walk *self)
     }
     self->two_streams = !self->wish.layers && walk_below(self, 3) == 0;
     self->in_order = walk_below(self, 2);
+    self->gives_streams = walk_below(self, 3) == 0;
+    config->measures = walk_below(self, 4) == 0;
     self->announces = 50 * walk_below(self, 3);
     self->defers = self->own ? 30 * walk_below(self, 3) : 0;
     if (self->wish.layers)
@@ -443,6 +445,10 @@ void walk_open(walk *self)
     static pst_dirty *dirty[WALK_LAYERS * PST_MAX_PARTS * PST_MAX_SETS];
     for (uint32_t i = 0; i < WALK_STREAMS; i++)
         CHECK_OK(pst_stream_create(self->device, &self->streams[i]));
+    for (uint32_t i = 0; i < 4 && self->gives_streams; i++) {
+        CHECK_OK(pst_stream_create(self->device, &self->side[i]));
+        self->config.streams[i] = self->side[i];
+    }
     CHECK_OK(pst_event_create(self->device, &self->turn));
     open_groups(self);
     open_memory(self);
@@ -489,6 +495,8 @@ void walk_close(walk *self)
     CHECK_OK(pst_event_destroy(self->device, self->turn));
     for (uint32_t i = 0; i < WALK_STREAMS; i++)
         CHECK_OK(pst_stream_destroy(self->device, self->streams[i]));
+    for (uint32_t i = 0; i < 4 && self->gives_streams; i++)
+        CHECK_OK(pst_stream_destroy(self->device, self->side[i]));
     CHECK_OK(pst_device_free(self->device, self->block));
     CHECK_EQ(self->device->live, 0);
 }
@@ -528,4 +536,56 @@ void walk_own_number(walk *self)
     CHECK_OK(pst_schedule_create(&self->drawn, &schedule));
     pst_schedule_destroy(self->schedule);
     self->schedule = schedule;
+}
+
+/* ---- another list ---- */
+
+static bool fits(const walk *self, const pst_schedule *schedule)
+{
+    bool all = schedule->num_chunks == self->num_chunks;
+    for (uint32_t c = 0; all && c < self->num_chunks; c++)
+        all = schedule->chunks[c].num_micro_batches <= self->num_micro_batches;
+    return all;
+}
+
+/* What the scheduler cannot do with these layers and sets, and it stays as it was. */
+static bool is_refused(pst_status status)
+{
+    if (status != PST_E_INVALID)
+        psti_test_fail(__FILE__, __LINE__, "%s: %s", pst_status_name(status), pst_last_message());
+    return false;
+}
+
+bool walk_other_list(walk *self)
+{
+    pst_schedule_config config = PST_SCHEDULE_CONFIG_INIT;
+    pst_schedule *schedule = NULL;
+    random_list list;
+    for (uint32_t tries = 0; tries < 20; tries++) {
+        uint64_t state = oracle_random_bits(&self->random);
+        list = random_schedule(&state, false);
+        config.kind = PST_SCHEDULE_LIST;
+        config.passes = list.passes;
+        config.num_passes = list.num;
+        if (pst_schedule_create(&config, &schedule) != PST_OK)
+            return false;
+        if (fits(self, schedule))
+            break;
+        pst_schedule_destroy(schedule);
+        schedule = NULL;
+    }
+    if (!schedule)
+        return false;
+    const pst_status status = pst_scheduler_set_schedule(self->scheduler, schedule);
+    if (status != PST_OK) {
+        pst_schedule_destroy(schedule);
+        return is_refused(status);
+    }
+    pst_schedule_destroy(self->schedule);
+    self->schedule = schedule;
+    memcpy(self->list, list.passes, list.num * sizeof(*list.passes));
+    self->drawn = config;
+    self->drawn.passes = self->list;
+    self->has_pairs = self->is_recorded = false;
+    return true;
 }

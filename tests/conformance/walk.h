@@ -98,6 +98,8 @@ typedef struct walk {
     pst_group *groups[WALK_GROUPS], *swap_group;
     uint32_t num_micro_batches; /* of a chunk at most, with room for other numbers */
     bool own, two_streams, has_pairs, in_order, is_small, is_recorded;
+    bool gives_streams; /* side streams are the caller's */
+    pst_stream side[4];
     uint32_t announces, defers; /* percent */
     /* device memory */
     void *block;
@@ -128,6 +130,8 @@ void walk_new_counts(walk *self);
 /* Another number of micro-batches, drawn; false: the schedule is a list. */
 bool walk_other_number(walk *self);
 void walk_own_number(walk *self);
+/* Another list over the same layers; false: none was found that needs no more slots. */
+bool walk_other_list(walk *self);
 
 /* ---- walk_step.c ---- */
 
