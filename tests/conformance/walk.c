@@ -48,6 +48,8 @@ static void draw_schedule(walk *self)
     CHECK_OK(pst_schedule_create(&self->drawn, &self->schedule));
     self->num_chunks = self->schedule->num_chunks;
     CHECK(self->num_chunks <= WALK_CHUNKS);
+    self->has_pairs = self->drawn.kind == PST_SCHEDULE_DUALPIPE || /* of some numbers none */
+                      self->drawn.kind == PST_SCHEDULE_DUALPIPE_V;
     for (uint64_t i = 0; i < self->schedule->num_passes; i++)
         self->has_pairs |= self->schedule->passes[i].pairs;
     for (uint32_t c = 0; c < self->num_chunks; c++) {
