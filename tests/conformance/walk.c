@@ -327,7 +327,7 @@ static void open_memory(walk *self)
     const uint64_t visits = (uint64_t)self->num_layers * self->num_micro_batches;
     const uint64_t seats = (uint64_t)self->num_layers * WALK_SLOTS;
     const uint32_t num_parts = self->wish.vector ? 1 : PST_MAX_PARTS;
-    const uint32_t num_sets = self->wish.vector && !self->own ? 3 : PST_MAX_SETS;
+    const uint32_t num_sets = self->wish.layers && self->own ? PST_MAX_SETS : WALK_SETS;
     const uint64_t sets = 2 * (uint64_t)num_parts * num_sets;
     int64_t swapped[WALK_TOKENS + 1];
     for (int64_t i = 0; i <= WALK_TOKENS; i++)
@@ -416,7 +416,7 @@ static void describe(walk *self, walk_place *places, const pst_buffers **lists, 
             part->group = self->groups[group];
             if (self->own)
                 continue;
-            for (uint32_t i = 0; i < PST_MAX_SETS; i++, places += 2) {
+            for (uint32_t i = 0; i < WALK_SETS; i++, places += 2) {
                 const walk_memory *to = &self->destinations[p][i];
                 walk_set_place(self, group, self->sources[p][i].bytes, self->sources[p][i].counts,
                                &places[0]);

@@ -21,6 +21,7 @@ enum {
     WALK_PASSES = 64,
     WALK_CELLS = 96, /* of each stream, at most all */
     WALK_STREAMS = 2,
+    WALK_SETS = 4, /* in each direction; aliases are of PST_MAX_SETS */
     WALK_SLOTS = 16,
     WALK_PLACES = 2 * (PST_MAX_PARTS + 1), /* what a visit's backward and weight pass read */
     WALK_WHOLE = 3,                        /* rows of WALK_TOKEN that are swapped whole */

@@ -56,7 +56,8 @@ pst_status walk_destination(void *user, const pst_visit_key *key, uint32_t part,
         *mine = take_cell(self, stream == self->streams[0] ? 0 : 1);
     if (*mine == WALK_NONE)
         return PST_E_INVALID;
-    walk_set_place(self, self->group_of[layer][part], cell_bytes(self, *mine), NULL, &self->asked);
+    unsigned char *bytes = cell_bytes(self, *mine);
+    walk_set_place(self, self->group_of[layer][part], bytes, bytes, &self->asked);
     *destination_out = self->asked.buffers;
     destination_out->counts = NULL;
     return PST_OK;
@@ -176,6 +177,17 @@ static uint32_t destination_cell(walk *self, const walk_at *at, uint32_t part)
     return mine->destinations[is_weight];
 }
 
+/* Where no weight pass comes its parts are restored and not read: rows of one form are then in memory
+ * that has dirty words of others, too. */
+static pst_status leave_part(walk *self, const walk_at *at, uint32_t part)
+{
+    if (self->config.tail != PST_TAIL_ZERO || at->said->in_place || at->said->set == UINT32_MAX)
+        return PST_OK;
+    for (uint32_t g = 0; g < WALK_GROUPS; g++)
+        WALK_TRY(pst_dirty_mark(self->destinations[part][at->said->set].dirty[g], at->stream));
+    return PST_OK;
+}
+
 static pst_status read_parts(walk *self, const walk_at *at)
 {
     const bool is_source = at->said->in_place || self->config.one_ring;
@@ -183,8 +195,10 @@ static pst_status read_parts(walk *self, const walk_at *at)
     for (uint32_t p = 0; p < self->layers[at->layer].num_parts; p++) {
         const walk_memory *memory = NULL;
         unsigned char *bytes = NULL;
-        if (!walk_reads(self, at->layer, at->key.kind, p))
+        if (!walk_reads(self, at->layer, at->key.kind, p)) {
+            WALK_TRY(leave_part(self, at, p));
             continue;
+        }
         if (self->own) {
             const uint32_t cell = destination_cell(self, at, p);
             if (cell == WALK_NONE)
