@@ -38,8 +38,10 @@
  * the least where none does. Shares move in steps of 1 / share_den of a stash's pages.
  *
  * The answer is that of an enumeration where there are few choices, else of a local search from
- * Belady's start (what is needed last leaves first). It is the same always: no clock, no random
- * numbers, one thread. Pure: no device. Threads: any.
+ * Belady's start (what is needed last leaves first), stage by stage; it is then simulated with all
+ * stages, micro-batches and routings. move, promote_ahead and holds of a layer's policy stay as the
+ * simulation has them. The answer is the same always: no clock, no random numbers, one thread.
+ * Pure: no device. Threads: any.
  */
 #ifndef PAGESTASH_POLICY_H
 #define PAGESTASH_POLICY_H
@@ -147,7 +149,8 @@ typedef struct pst_policy {
     uint32_t num_sets; /* that count, of the stage where it is most */
     uint64_t page_bytes, num_pages,
         num_host_pages;                    /* of the stages where each is most, as all below */
-    uint64_t exposed_ns, exposed_bound_ns; /* no choice is below the bound */
+    uint64_t exposed_ns, exposed_bound_ns; /* no choice is below the bound; 0 where stages wait for
+                                            * each other */
     uint64_t recompute_ns;                 /* part of exposed_ns */
     uint64_t makespan_ns;
     uint64_t static_bytes, sets_bytes, pool_bytes, swap_buffer_bytes, swapped_bytes;
