@@ -65,13 +65,12 @@ static pst_status start(pst_scheduler *self, const pst_step_options *options, ps
                "a step of PST_CAPTURE_LAYERS begins outside graphs");
     if (self->pool)
         PSTI_TRY(psti_pool_usable(self->pool));
-    if (self->recording)
-        PSTI_TRY(psti_recording_begin_step(self, stream));
-    else
+    if (!self->recording)
         PSTI_TRY(psti_scheduler_choose(self, options->num_micro_batches));
     self->is_evaluating = false;
     self->capture_id = capture_id;
-    self->state = PSTI_SCHEDULER_BROKEN; /* until all of this is enqueued */
+    self->num_before = self->num_lanes = 0; /* the step before may have had other streams */
+    self->state = PSTI_SCHEDULER_BROKEN;    /* until all of this is enqueued */
     if (capture_id == 0)
         psti_scheduler_look(self);
     if (self->arena)
@@ -80,7 +79,9 @@ static pst_status start(pst_scheduler *self, const pst_step_options *options, ps
     PSTI_TRY(arm(self, stream));
     PSTI_TRY(fork_sides(self, stream));
     forget_pending(self);
-    if (!self->recording)
+    if (self->recording)
+        psti_recording_begin_step(self, stream);
+    else
         psti_cursor_begin_step(self, stream);
     self->state = PSTI_SCHEDULER_OPEN;
     return PST_OK;
@@ -128,7 +129,7 @@ static pst_status join_lanes(pst_scheduler *self, pst_stream stream)
     for (uint32_t i = 0; i < self->num_lanes; i++)
         if (self->lanes[i].has_stream)
             PSTI_TRY(psti_scheduler_follow(self, self->lanes[i].stream, stream));
-    return PST_OK;
+    return psti_recording_join(self, stream);
 }
 
 static pst_status finish(pst_scheduler *self, pst_stream stream)
@@ -206,7 +207,7 @@ static pst_status give_up(pst_scheduler *self, pst_stream stream)
     self->stats.aborted_steps += was_open;
     self->is_evaluating = false;
     self->capture_id = 0;
-    self->num_lanes = 0;
+    self->num_lanes = self->num_before = 0;
     self->state = PSTI_SCHEDULER_IDLE;
     return PST_OK;
 }
@@ -232,17 +233,19 @@ static pst_status check_unused(pst_scheduler *self)
     return PST_OK;
 }
 
-/* Of a broken step; its tickets would hold pages for ever. */
+/* Of a broken step, too; its tickets would hold pages for ever. A device that has failed keeps nothing
+ * of ours: all is freed, and the first error said. */
 static pst_status end_all(pst_scheduler *self)
 {
     PSTI_TRY(check_unused(self));
     if (!self->device)
         return PST_OK;
-    if (self->state == PSTI_SCHEDULER_BROKEN) {
-        PSTI_TRY(pst_device_synchronize(self->device));
-        PSTI_TRY(give_up(self, self->side[0]));
-    }
     pst_status status = pst_device_synchronize(self->device);
+    if (self->state == PSTI_SCHEDULER_BROKEN && status == PST_OK) {
+        status = give_up(self, self->side[0]);
+        const pst_status ended = pst_device_synchronize(self->device);
+        status = status == PST_OK ? ended : status;
+    }
     if (status != PST_OK && status != PST_E_CUDA)
         return status;
     const pst_status closed = psti_scheduler_close(self);

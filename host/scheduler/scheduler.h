@@ -266,6 +266,12 @@ static inline uint8_t psti_set_of(const psti_seat *seat, const psti_visit *visit
                                                                       : visit->set;
 }
 
+/* The caller's own form, where other layers are graphs: which of the pending sources an eager one is. */
+static inline uint32_t psti_own_source(const pst_scheduler *self, const psti_seat *seat)
+{
+    return (seat->layer + seat->slot) % self->num_sources;
+}
+
 static inline pst_event *psti_scheduler_event(pst_scheduler *self, uint32_t seat, uint32_t kind)
 {
     return &self->events[(size_t)seat * PSTI_NUM_EVENT_KINDS + kind];
@@ -281,7 +287,9 @@ void psti_scheduler_tell(const pst_scheduler *self, const psti_seat *seat, const
 
 pst_status psti_recording_open(pst_scheduler *self);
 void psti_recording_close(pst_scheduler *self);
-pst_status psti_recording_begin_step(pst_scheduler *self, pst_stream stream);
+void psti_recording_begin_step(pst_scheduler *self, pst_stream stream);
+/* stream waits for the visits that have not ended. */
+pst_status psti_recording_join(pst_scheduler *self, pst_stream stream);
 pst_status psti_recording_begin(pst_scheduler *self, const pst_visit_key *key, pst_stream stream,
                                 pst_visit *visit_out);
 pst_status psti_recording_part(pst_scheduler *self, const pst_visit_key *key, uint32_t part,
@@ -298,10 +306,10 @@ pst_status psti_recording_end_step(pst_scheduler *self, pst_stream stream);
 pst_status psti_measures_open(pst_scheduler *self);
 void psti_measures_close(pst_scheduler *self);
 pst_status psti_measures_begin_step(pst_scheduler *self);
-/* As psti_scheduler_play. */
-pst_status psti_measures_play(pst_scheduler *self, const psti_hook *hook,
-                              const psti_operation *operations, uint32_t num,
-                              const psti_visit *visits);
+/* Around what a begin hook enqueues. is_timed_out: whether there is something to end. */
+pst_status psti_measures_begin(pst_scheduler *self, const psti_hook *hook,
+                               const psti_operation *operations, uint32_t num, bool *is_timed_out);
+pst_status psti_measures_end(pst_scheduler *self, pst_stream stream);
 pst_status psti_measures_end_step(pst_scheduler *self, pst_stream stream);
 void psti_measures_abort(pst_scheduler *self);
 /* The times of a step that has run. */

@@ -23,6 +23,9 @@ static pst_status check_capture(const pst_scheduler *self, pst_stream stream)
     for (uint32_t i = 0; i < self->num_lanes; i++)
         PSTI_CHECK(!self->lanes[i].has_stream || self->lanes[i].stream != stream, PST_E_CAPTURE,
                    "the capture that the step began in has ended");
+    for (uint32_t i = 0; i < self->num_before; i++)
+        PSTI_CHECK(self->before[i] != stream, PST_E_CAPTURE,
+                   "the capture that the step began in has ended");
     PSTI_CHECK(capture.id == 0, PST_E_CAPTURE, "the step began in another capture");
     return PST_OK;
 }
@@ -87,11 +90,16 @@ static void tell_not_live(const pst_scheduler *self, const psti_seat *seat, pst_
 /* The source that the set of this visit held is no longer in use. */
 static void tell_freed(pst_scheduler *self, const psti_visit *visit, pst_visit *visit_out)
 {
-    if (!self->is_own || visit->keep != PST_KEEP_PAGED || visit->set == PSTI_NO_SET)
+    const psti_seat *seat = &self->seats[visit->seat];
+    const bool is_forward = visit->kind == PST_PASS_FORWARD;
+    if (visit->keep != PST_KEEP_PAGED || (visit->set == PSTI_NO_SET && !is_forward))
         return;
-    if (visit->kind != PST_PASS_FORWARD && (!self->one_ring || visit->in_place))
+    if (!is_forward && (!self->one_ring || visit->in_place))
         return;
-    uint32_t *pending = &self->pending[visit->set];
+    if (seat->own && seat->own[0].is_known)
+        return; /* a graph's, for good */
+    uint32_t *pending =
+        &self->pending[visit->set == PSTI_NO_SET ? psti_own_source(self, seat) : visit->set];
     if (*pending != PSTI_NO_VISIT) {
         const psti_visit *freed = &self->now.program->visits[*pending];
         const pst_pass *pass = &self->now.schedule->passes[freed->pass];
@@ -102,7 +110,7 @@ static void tell_freed(pst_scheduler *self, const psti_visit *visit, pst_visit *
                             .micro_batch = pass->micro_batch};
     }
     *pending = PSTI_NO_VISIT;
-    if (visit->kind == PST_PASS_FORWARD && !visit->in_place)
+    if (is_forward && !visit->in_place)
         *pending = (uint32_t)(visit - self->now.program->visits);
 }
 
@@ -209,10 +217,12 @@ static pst_status begin(pst_scheduler *self, const pst_visit_key *key, pst_strea
     const psti_visit *visits = self->now.program->visits;
     const psti_visit *visit = &visits[lane->visit];
     const psti_operation *operations = psti_begin_hook(self->now.program, lane->visit, &num);
+    bool is_timed = false;
     if (num) {
         fill_hook(self, key, stream, lane->visit, true, &hook);
-        PSTI_TRY(self->measured ? psti_measures_play(self, &hook, operations, num, visits)
-                                : psti_scheduler_play(self, &hook, operations, num, visits));
+        if (self->measured)
+            PSTI_TRY(psti_measures_begin(self, &hook, operations, num, &is_timed));
+        PSTI_TRY(psti_scheduler_play(self, &hook, operations, num, visits));
     }
     const psti_seat *seat = &self->seats[visit->seat];
     if (seat->deferred[0] | seat->deferred[1] && key->kind != PST_PASS_FORWARD &&
@@ -220,6 +230,8 @@ static pst_status begin(pst_scheduler *self, const pst_visit_key *key, pst_strea
         fill_hook(self, key, stream, lane->visit, true, &hook);
         PSTI_TRY(psti_scheduler_restore_late(self, &hook, visits));
     }
+    if (is_timed)
+        PSTI_TRY(psti_measures_end(self, stream));
     if (visit->partner == PSTI_NO_VISIT) { /* a forward-only schedule */
         self->stats.visits++;
         tell_not_live(self, seat, visit_out);

@@ -88,7 +88,7 @@ static pst_status take_memory(pst_scheduler *self, const place *at, const pst_la
         at->seat->own = psti_scheduler_take(self, PSTI_NUM_PASS_KINDS, sizeof(*at->seat->own));
     PSTI_CHECK(at->seat->own, PST_E_NOMEM, "no memory for a layer's addresses");
     for (uint32_t k = PST_PASS_BACKWARD; k < PSTI_NUM_PASS_KINDS; k++)
-        PSTI_CHECK(at->kind == PST_PASS_FORWARD || !at->seat->own[k].is_known ||
+        PSTI_CHECK(at->kind == PST_PASS_FORWARD || at->kind == k || !at->seat->own[k].is_known ||
                        at->seat->own[k].alias == memory.alias,
                    PST_E_INVALID, "own->alias %u: another backward of this slot has %u",
                    memory.alias, at->seat->own[k].alias);
@@ -114,7 +114,7 @@ static pst_status capture_begin(pst_scheduler *self, const place *at, const pst_
     *visit_out = (pst_visit){
         .slot = at->seat->slot,
         .set = has_events(self, at) && is_fixed && set != PSTI_NO_SET ? set : UINT32_MAX,
-        .in_place = has_events(self, at) && at->seat->in_place,
+        .in_place = has_events(self, at) && is_fixed && at->seat->in_place,
         .is_live = true,
         .first_token =
             at->kind != PST_PASS_FORWARD && !at->seat->in_place ? layer->first_token : UINT64_MAX};

@@ -116,18 +116,23 @@ pst_status psti_measures_begin_step(pst_scheduler *self)
     return PST_OK;
 }
 
-pst_status psti_measures_play(pst_scheduler *self, const psti_hook *hook,
-                              const psti_operation *operations, uint32_t num,
-                              const psti_visit *visits)
+pst_status psti_measures_begin(pst_scheduler *self, const psti_hook *hook,
+                               const psti_operation *operations, uint32_t num, bool *is_timed_out)
 {
     psti_measures *m = self->measured;
-    if (!m || !m->is_on || !waits(operations, num))
-        return psti_scheduler_play(self, hook, operations, num, visits);
-    const pst_event *both = &m->events[(size_t)2 * m->used];
-    m->keys[m->used++] = hook->key;
-    PSTI_TRY(self->device->ops->event_record(self->device, both[0], hook->stream, false));
-    PSTI_TRY(psti_scheduler_play(self, hook, operations, num, visits));
-    return self->device->ops->event_record(self->device, both[1], hook->stream, false);
+    *is_timed_out = m->is_on && waits(operations, num);
+    if (!*is_timed_out)
+        return PST_OK;
+    m->keys[m->used] = hook->key;
+    return self->device->ops->event_record(self->device, m->events[(size_t)2 * m->used++],
+                                           hook->stream, false);
+}
+
+pst_status psti_measures_end(pst_scheduler *self, pst_stream stream)
+{
+    const psti_measures *m = self->measured;
+    return self->device->ops->event_record(self->device, m->events[(size_t)2 * m->used - 1], stream,
+                                           false);
 }
 
 pst_status psti_measures_end_step(pst_scheduler *self, pst_stream stream)
@@ -136,9 +141,11 @@ pst_status psti_measures_end_step(pst_scheduler *self, pst_stream stream)
     if (!m || !m->is_on)
         return PST_OK;
     m->is_on = false;
-    m->pending = ++m->steps[1];
-    return self->device->ops->copy(self->device, &m->steps[0], &m->steps[1], sizeof(uint64_t),
-                                   stream);
+    m->steps[1]++;
+    PSTI_TRY(self->device->ops->copy(self->device, &m->steps[0], &m->steps[1], sizeof(uint64_t),
+                                     stream));
+    m->pending = m->steps[1];
+    return PST_OK;
 }
 
 void psti_measures_abort(pst_scheduler *self)

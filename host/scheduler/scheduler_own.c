@@ -118,6 +118,8 @@ pst_status psti_scheduler_write_serial(pst_scheduler *self, uint64_t serial)
 {
     if (!self->serial_word)
         return PST_OK;
+    /* refused while this thread captures: before the word changes */
+    PSTI_TRY(pst_stream_synchronize(self->device, self->side[0]));
     PSTI_TRY(
         pst_device_copy(self->device, self->serial_word, &serial, sizeof(serial), self->side[0]));
     return pst_stream_synchronize(self->device, self->side[0]);
@@ -136,6 +138,8 @@ pst_status psti_scheduler_open(pst_scheduler *self, const pst_scheduler_config *
     PSTI_TRY(psti_part_alloc(self->device, sizeof(uint64_t), &word));
     self->serial_word = word;
     self->serial = 1;
+    psti_scheduler_look(self);
+    self->stats.lost_steps = 0; /* what the pool lost before is nobody's here */
     return psti_scheduler_write_serial(self, self->serial);
 }
 

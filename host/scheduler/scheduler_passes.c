@@ -48,12 +48,19 @@ void psti_recording_forget(pst_scheduler *self)
     r->next_source = r->next_destination = r->next_buffer = 0;
 }
 
-pst_status psti_recording_begin_step(pst_scheduler *self, pst_stream stream)
+void psti_recording_begin_step(pst_scheduler *self, pst_stream stream)
 {
     psti_recording_forget(self);
     self->before[0] = stream;
     self->num_before = 1;
-    self->num_lanes = 0;
+}
+
+pst_status psti_recording_join(pst_scheduler *self, pst_stream stream)
+{
+    const psti_recording *r = self->recording;
+    for (uint32_t i = 0; r && i < r->num_actives; i++)
+        if (r->actives[i].is_open)
+            PSTI_TRY(psti_scheduler_follow(self, r->actives[i].stream, stream));
     return PST_OK;
 }
 

@@ -104,14 +104,15 @@ static pst_status check_graphs(const pst_scheduler *self, const psti_program *pr
     return PST_OK;
 }
 
-/* The caller's own form: each captured seat has the alias that it was given, each other one of its
- * own. */
+/* The caller's own form: each captured seat has the alias that it was given; the others share as many
+ * as there are sets, so that few of their sources wait and few of their restores are ahead. */
 static void own_aliases(const pst_scheduler *self, uint32_t s, uint32_t *forward,
                         uint32_t *backward)
 {
-    const psti_layer_memory *own = self->seats[s].own;
-    *forward = own && own[0].is_known ? own[0].alias : UINT32_MAX - 2 * s;
-    *backward = UINT32_MAX - 2 * s - 1;
+    const psti_seat *seat = &self->seats[s];
+    const psti_layer_memory *own = seat->own;
+    *forward = own && own[0].is_known ? own[0].alias : UINT32_MAX - 2 * psti_own_source(self, seat);
+    *backward = UINT32_MAX - 2 * ((seat->layer + seat->slot) % self->num_destinations) - 1;
     for (uint32_t k = PST_PASS_BACKWARD; own && k < PSTI_NUM_PASS_KINDS; k++)
         if (own[k].is_known)
             *backward = own[k].alias;

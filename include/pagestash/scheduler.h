@@ -48,6 +48,9 @@
  *
  * Threads: hooks of one scheduler may come from any thread, one at a time; a lock makes two at once an
  * order of the two. get_stats: any thread.
+ *
+ * Streams: a handle must mean one stream in all threads that call hooks, so cudaStreamPerThread will
+ * not do. A step's begin and hooks come on streams that are behind the step before.
  */
 #ifndef PAGESTASH_SCHEDULER_H
 #define PAGESTASH_SCHEDULER_H
@@ -132,7 +135,7 @@ typedef struct pst_scheduler_config {
                     * pairs */
     bool keeps_nothing; /* for comparison: every visit is stashed */
     bool measures;      /* timed events around the waits: exposed times in the statistics; not in
-                         * captured steps */
+                         * captured steps, the recorded one, nor of waits inside graphs of layers */
     uint8_t padding;    /* 0 */
     uint32_t ahead; /* restores that may be issued and not begun; 0: num_destinations, of one ring
                          * all its sets */
@@ -240,8 +243,8 @@ PST_API pst_status pst_scheduler_step_end(pst_scheduler *scheduler, pst_stream s
 PST_API pst_status pst_scheduler_abort(pst_scheduler *scheduler, pst_stream stream);
 
 /* The hooks. Stream: the one that runs the layer; of a visit's begin and end the same. Enqueue waits,
- * records and launches; no allocation, no synchronisation. Fails: ORDER (names both visits), INVALID
- * (buffers), CAPTURE, CUDA. */
+ * records and launches; no allocation (but while recording), no synchronisation. Fails: ORDER (names
+ * both visits), INVALID (buffers), CAPTURE, CUDA, while recording NOMEM. */
 PST_API pst_status pst_scheduler_forward_begin(pst_scheduler *scheduler, uint32_t chunk,
                                                uint32_t layer, uint32_t micro_batch,
                                                pst_stream stream, pst_visit *visit_out);
@@ -282,9 +285,10 @@ PST_API pst_status pst_scheduler_layer_capture_end(pst_scheduler *scheduler, pst
                                                    pst_stream stream);
 
 /* Another schedule over the same layers, between steps. Graphs of whole steps that were captured
- * before become PST_FAULT_SCHEDULE when they are launched; graphs of layers stay right. Fails: INVALID
- * (more slots than there are: chunk, needed, allowed; a captured SWAPPED layer would get another buffer),
- * BUSY (a step is open), NOMEM, CUDA; then the scheduler is as before. */
+ * before become PST_FAULT_SCHEDULE when they are launched; graphs of layers stay right. Synchronous.
+ * Fails: INVALID (more slots than there are: chunk, needed, allowed; a captured SWAPPED layer would get
+ * another buffer), BUSY (a step is open), CAPTURE (this thread captures), NOMEM, CUDA; then the
+ * scheduler is as before. */
 PST_API pst_status pst_scheduler_set_schedule(pst_scheduler *scheduler,
                                               const pst_schedule *schedule);
 /* The recorded or recognised schedule; passes is NULL. Fails: AGAIN (none yet). */
