@@ -40,15 +40,16 @@ test: setup
 	tests/run.sh $(BUILD) --label-exclude '^long$$' --parallel $(JOBS)
 
 bench: setup
-	@cmake --build $(BUILD) --target pagestash_bench pagestash_plan_bench pagestash_arena_bench pagestash_simulate_bench \
-	  pagestash_scheduler_bench pagestash-cli
+	@cmake --build $(BUILD) --target pagestash_bench pagestash_schedule_bench pagestash_simulate_bench \
+	    pagestash_plan_bench pagestash_arena_bench pagestash-cli
 	set -x
 	$(BUILD)/bin/pagestash-bench --json=$(BUILD)/bench.json
 	bench/goals.py $(BUILD)/bench.json
+	$(BUILD)/bin/pagestash-schedule-bench --json=$(BUILD)/schedule-bench.json
+	bench/goals.py $(BUILD)/schedule-bench.json
 	$(BUILD)/bin/pagestash-plan-bench --json=$(BUILD)/plan-bench.json
 	$(BUILD)/bin/pagestash-arena-bench --json=$(BUILD)/arena-bench.json
 	$(BUILD)/bin/pagestash-simulate-bench --json=$(BUILD)/simulate-bench.json
-	$(BUILD)/bin/pagestash-scheduler-bench --json=$(BUILD)/scheduler-bench.json
 	bench/estimate/estimate.py $(BUILD)/bin/pagestash --json=$(BUILD)/estimate-bench.json
 
 setup:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Judges reports of pagestash-bench: the worst figure of the run for each goal, whether that is
+"""Judges reports of pagestash-bench and pagestash-schedule-bench: the worst figure of the run for each goal, whether that is
 enough, and where it stood. A goal is reached or missed; either way the exit code is 0."""
 import sys
 
@@ -7,6 +7,7 @@ sys.dont_write_bytecode = True
 from common import script  # noqa: E402
 
 SCHEMA_VERSION = 2
+SCHEDULE_BENCH = "pagestash-schedule-bench"
 MIB = 1 << 20
 KIB = 1 << 10
 OPS = ("stash", "restore")
@@ -277,12 +278,66 @@ GOALS = (
     ("H1", "host: share of memcpy of the same bytes", on_host("share_of_own_copy"), ">=", 0.9,
      lambda run: "no configuration of 64 MiB and more" if run.is_host else "for the host device"),
 )
-OF_ANY_DEVICE = ("G10", "G11", "C1", "C2", "H1")
+OF_ANY_DEVICE = ("G10", "G11", "C1", "C2", "H1", "S1", "S2", "S3", "S4")
 
 
-def judge(run):
+# ---- pagestash-schedule-bench
+
+
+class ScheduleRun:
+    """One report of it."""
+
+    def __init__(self, report):
+        self.hooks, self.pure = report["hooks"], report["pure"]
+        self.hidden = report["hidden"] or {"device": "host", "ways": []}
+        self.is_host = self.hidden["device"] == "host"
+
+    def of_hooks(self, key):
+        return [(row[key]["median"], f"{row['num_micro_batches']} micro-batches")
+                for row in self.hooks["rows"]]
+
+    def way(self, name):
+        return next((way for way in self.hidden["ways"] if way["way"] == name), None)
+
+
+def paged_visit(run):
+    return run.of_hooks("paged_visit_ns") if run.hooks["has_cuda_path"] else []
+
+
+def policies(run):
+    return [(run.pure[key]["median"], words) for key, words in (
+        ("policy_seconds", "enough memory"), ("scarce_policy_seconds", "3/4 of it"))]
+
+
+def against_next(run):
+    ours, other = run.way("2 + 2, two streams"), run.way("rule next, 2 + 2")
+    return [(ours["exposed_us_of_a_visit"] - other["exposed_us_of_a_visit"], "2 + 2, two streams")] \
+        if ours and other else []
+
+
+def off_simulated(run):
+    return [(abs(way["exposed_us_of_a_visit"] / way["simulated_us_of_a_visit"] - 1), way["way"])
+            for way in run.hidden["ways"] if way["simulated_us_of_a_visit"]]
+
+
+SCHEDULE_GOALS = (
+    ("S1", "ns of a hook with nothing to enqueue", lambda run: run.of_hooks("hook_ns"), "<=", 150,
+     ""),
+    ("S2", "ns of a paged visit, launches' arguments as for cuda", paged_visit, "<=", 1500,
+     "a library built with CUDA"),
+    ("S3", "ns to compile a visit",
+     lambda run: [(run.pure["compile_ns_of_a_visit"]["median"], f"{run.pure['visits']} visits")],
+     "<=", 100, ""),
+    ("S4", "s to solve for 61 layers on 16 ranks", policies, "<=", 2, ""),
+    ("S5", "us of a visit exposed beyond rule next", against_next, "<=", 0, "--costs was given"),
+    ("S6", "measured exposure, off the simulated one by", off_simulated, "<=", 0.15,
+     "nothing is simulated to be exposed"),
+)
+
+
+def judge(run, goals=GOALS):
     """A dictionary for each goal, in the order of the table."""
-    for name, what, figures, operator, bound, missing in GOALS:
+    for name, what, figures, operator, bound, missing in goals:
         verdict = {"goal": name, "what": what, "operator": operator, "bound": bound,
                    "value": None, "reached": None, "where": None, "missing": None}
         if run.is_host and name not in OF_ANY_DEVICE:
@@ -309,11 +364,13 @@ def line(verdict):
 
 def main():
     parser = script.Parser("goals.py", SCHEMA_VERSION, description=__doc__)
-    parser.add_argument("report", metavar="REPORT", help="from pagestash-bench --json; - is stdin")
+    parser.add_argument("report", metavar="REPORT", help="from pagestash-bench or -schedule-bench --json; - is stdin")
     parser.add_json()
     options = parser.parse_args()
     parser.check_json(options.json)
-    verdicts = list(judge(Run(script.read_report(options.report, SCHEMA_VERSION))))
+    report = script.read_report(options.report, SCHEMA_VERSION, {SCHEDULE_BENCH: 1})
+    is_schedule = report.get("command") == SCHEDULE_BENCH
+    verdicts = list(judge(ScheduleRun(report), SCHEDULE_GOALS) if is_schedule else judge(Run(report)))
     if options.json:
         script.write_json({"schema_version": 1, "goals": verdicts}, options.json)
     if options.json != "-":

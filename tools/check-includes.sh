@@ -57,7 +57,9 @@ bench/stash/gpu_cub.cu  : bench/stash/gpu.h | pagestash system cuda cub
 bench/plan           : bench/common tools/common | pagestash system jansson
 bench/plan/tilings.c : bench/plan kernels/core/mix.h | system
 bench/arena          : bench/common tools/common | pagestash system jansson
-bench/scheduler      : bench/common tools/common host/device/device.h kernels/cuda/launch.h | pagestash system jansson
+bench/schedule       : bench/common tools/common bench/stash/gemm.h | pagestash system jansson
+bench/schedule/hooks.c : bench/common bench/schedule tools/common host/device/device.h kernels/cuda/launch.h | pagestash system
+bench/schedule/pure.c : bench/common bench/schedule tools/common host/program/program.h | pagestash system
 bench/simulate       : bench/common tools/common | pagestash system jansson
 bench/estimate       : bench/common tools/common | pagestash system jansson
 python               : | pagestash system

@@ -1,9 +1,9 @@
 #!/bin/bash
-# gpu-check.sh OUTDIR [correct|sanitize|bench|host|peers|all]: what needs a GPU, each stage in under
+# gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|all]: what needs a GPU, each stage in under
 # eight minutes. Without a stage: correct, and a quick bench.
 #
 # Leaves in OUTDIR one JSON for each stage, log.txt, and summary.txt, the table that is printed last;
-# besides bench-NAME.json for each step of bench and host, peers-report.json, and the tables that they
+# besides bench-NAME.json for each step of bench, host and schedule, peers-report.json, and the tables that they
 # print.
 # MEGATRON_OPS names the user's copy of Megatron-LM's paged_stash.py, which peers then times as well.
 # Runs the prebuilt folder PREBUILT (tools/gpu-package.sh makes it; build/gpu if that is there), or
@@ -20,12 +20,12 @@ say() { printf 'gpu-check.sh: %s\n' "$1" >&2; }
 
 case ${2-} in
 '') stages='correct bench' quick=--quick ;;
-correct | sanitize | bench | host | peers) stages=$2 quick= ;;
-all) stages='correct sanitize bench host peers' quick= ;;
+correct | sanitize | bench | host | schedule | peers) stages=$2 quick= ;;
+all) stages='correct sanitize bench host schedule peers' quick= ;;
 *) stages= ;;
 esac
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ -z "$1" ] || [ -z "$stages" ]; then
-    say 'usage: gpu-check.sh OUTDIR [correct|sanitize|bench|host|peers|all]'
+    say 'usage: gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|all]'
     exit 2
 fi
 
@@ -61,7 +61,7 @@ build_from_source() {
             -DCMAKE_CUDA_ARCHITECTURES=native -DPAGESTASH_TEST_TSAN=OFF && cmake --build "$build"
     } >>"$log" 2>&1 || return
     bin=$scratch/bin data=$root/bench/data
-    mkdir "$bin" && ln -s "$build"/bin/pagestash{,-bench} "$build"/libpagestash.so \
+    mkdir "$bin" && ln -s "$build"/bin/pagestash{,-bench,-schedule-bench} "$build"/libpagestash.so \
         "$build"/tests/pagestash_tests "$build"/tests/example_* "$bin"
     scripts=$root/bench
     commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
@@ -196,7 +196,8 @@ bench_step() { # NAME LIMIT OPTIONS...
     local name=$1 limit=$2
     shift 2
     rm -f "$out/bench-$name.json"
-    step "$name" "$limit" "$bin/pagestash-bench" --device cuda "$@" --json="$out/bench-$name.json"
+    step "$name" "$limit" "$bin/${program:-pagestash-bench}" --device cuda "$@" \
+        --json="$out/bench-$name.json"
     cp "$scratch/output" "$out/bench-$name.txt"
     [ ! -f "$out/bench-$name.json" ] ||
         python3 "$scripts/goals.py" "$out/bench-$name.json" >>"$out/bench-$name.txt" 2>&1
@@ -217,6 +218,14 @@ stage_bench() {
 
 # Between the device and pinned memory; 16 GiB of it take a while to pin.
 stage_host() { bench_step host 460 --sweep host; }
+
+# What the scheduler hides: exposed time in several ways, graphs, simulated against measured.
+stage_schedule() {
+    local program=pagestash-schedule-bench
+    bench_step schedule-64MiB 110 --live 64MiB
+    bench_step schedule-256MiB 150 --live 256MiB
+    bench_step schedule-1GiB 200 --live 1GiB --layers 3
+}
 
 stage_peers() {
     local status=passed options=(--json="$out/peers-report.json" --library "$bin/libpagestash.so")
@@ -242,7 +251,7 @@ for line in open(scratch + "/steps", errors="replace"):
 count = lambda status: sum(step["status"] == status for step in steps)
 status = "failed" if count("failed") else "passed" if count("passed") else "unavailable"
 details = {"steps": steps}
-reports = [f"bench-{step['step']}.json" for step in steps] if stage in ("bench", "host") \
+reports = [f"bench-{step['step']}.json" for step in steps] if stage in ("bench", "host", "schedule") \
     else ["peers-report.json"] if stage == "peers" else []
 details["reports"] = [name for name in reports
                       if os.path.exists(os.path.join(os.path.dirname(path), name))]

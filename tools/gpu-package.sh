@@ -20,13 +20,14 @@ log=$build/package.log
         -DPAGESTASH_CUDA=ON -DPAGESTASH_TEST_TSAN=OFF -DPAGESTASH_COMMIT="$commit" \
         -DJANSSON_LIBRARY="$jansson" \
         -DCMAKE_EXE_LINKER_FLAGS="-static-libgcc -static-libstdc++" &&
-        cmake --build "$build" --target pagestash-cli pagestash_bench pagestash_tests pagestash \
+        cmake --build "$build" --target pagestash-cli pagestash_bench pagestash_schedule_bench \
+            pagestash_tests pagestash \
             pagestash_static
 } >"$log" 2>&1 || { tail -n 20 "$log" >&2 && fail "the build failed, see $log"; }
 
 rm -rf "$dir"
 mkdir -p "$dir/bin" "$dir/data" "$dir"/bench/{common,peers}
-cp "$build"/bin/pagestash{,-bench} "$build/tests/pagestash_tests" \
+cp "$build"/bin/pagestash{,-bench,-schedule-bench} "$build/tests/pagestash_tests" \
     "$build/libpagestash.so" "$dir/bin" # the last for bench/peers
 cp "$root/bench/goals.py" "$dir/bench"
 cp "$root"/bench/common/*.py "$dir/bench/common"

@@ -61,8 +61,8 @@ def run(prog, main, *arguments):
     sys.exit(code)
 
 
-def read_report(path, schema_version):
-    """The report as a dictionary; "-" is stdin."""
+def read_report(path, schema_version, others=None):
+    """The report as a dictionary; "-" is stdin. others: versions of the commands that are read, too."""
     def refuse(constant):
         raise ValueError(f"{constant} is not JSON")
     try:
@@ -73,6 +73,8 @@ def read_report(path, schema_version):
     except (ValueError, RecursionError) as error:
         raise Stop(BAD_FILE, f"{path}: not JSON: {error}") from error
     found = report.get("schema_version") if isinstance(report, dict) else None
+    command = report.get("command") if isinstance(report, dict) else None
+    schema_version = (others or {}).get(command, schema_version)
     if found != schema_version:
         raise Stop(BAD_FILE, f"{path}: schema_version {found}: wanted is {schema_version}")
     return report

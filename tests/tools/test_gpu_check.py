@@ -24,6 +24,8 @@ FAKES = {
     "prebuilt/bin/example_01_stash_restore": "echo done",
     "prebuilt/bin/pagestash-bench": """echo "$*"
         for word; do case $word in --json=*) cat REPORT >"${word#--json=}" ;; esac; done""",
+    "prebuilt/bin/pagestash-schedule-bench": """echo "$*"
+        for word; do case $word in --json=*) cat SCHEDULE >"${word#--json=}" ;; esac; done""",
 }
 
 
@@ -39,7 +41,8 @@ class GpuCheck(unittest.TestCase):
             (self.folder / "path" / tool).symlink_to(shutil.which(tool))
         (self.folder / "path/python3").symlink_to(sys.executable)
         for name, body in FAKES.items():
-            self.fake(name, body.replace("REPORT", str(source / "tests/data/bench/goals.json")))
+            self.fake(name, body.replace("REPORT", str(source / "tests/data/bench/goals.json"))
+                      .replace("SCHEDULE", str(source / "tests/data/bench/schedule.json")))
         shutil.copy(source / "bench/goals.py", self.folder / "prebuilt/bench")
         shutil.copytree(source / "bench/common", self.folder / "prebuilt/bench/common")
         (self.folder / "prebuilt/BUILD").write_text("commit=abc123\ntoolkit=13.0.0\n")
@@ -78,7 +81,7 @@ class GpuCheck(unittest.TestCase):
     def test_everything_passes(self):
         stages = self.check(0, "all")
         self.assertEqual({name: stage[0] for name, stage in stages.items()}, dict.fromkeys(
-            ("correct", "sanitize", "bench", "host", "peers"), "passed"))
+            ("correct", "sanitize", "bench", "host", "schedule", "peers"), "passed"))
         record = stages["correct"][2]
         self.assertEqual([record[key] for key in ("machine", "driver", "toolkit", "commit")],
                          ["Fake GPU", "1.2.3", "13.0.0", "abc123"])
@@ -93,6 +96,10 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(stages["bench"][2]["details"]["reports"],
                          [f"bench-{name}.json" for name in steps])
         self.assertIn("--sweep host ", stages["host"][1]["host"]["text"])
+        self.assertEqual(list(stages["schedule"][1]),
+                         ["schedule-64MiB", "schedule-256MiB", "schedule-1GiB"])
+        self.assertIn("--live 1GiB ", stages["schedule"][1]["schedule-1GiB"]["text"])
+        self.assertIn("S1  ns of a hook", (self.folder / "out/bench-schedule-64MiB.txt").read_text())
         self.assertIn("--megatron-ops /mine.py", stages["peers"][1]["peers"]["text"])
         self.assertIn("G1  share of A0", (self.folder / "out/bench-bytes.txt").read_text())
 
@@ -109,7 +116,7 @@ class GpuCheck(unittest.TestCase):
         stages = self.check(1, "all")
         self.assertEqual({name: stage[0] for name, stage in stages.items()}, {
             "correct": "failed", "sanitize": "failed", "bench": "failed", "host": "passed",
-            "peers": "unavailable"})
+            "schedule": "passed", "peers": "unavailable"})
         self.assertEqual(stages["correct"][1]["replay"]["text"], "mismatched bytes: 7")
         self.assertEqual(stages["correct"][1]["conformance"]["status"], "passed")
         self.assertEqual(stages["bench"][1]["num_sms"]["text"], "1 bytes differ")
