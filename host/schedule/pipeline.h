@@ -2,7 +2,7 @@
  *
  * The one place that knows the order of 1F1B, interleaved and GPipe schedules: the lists of schedule.h
  * are made from it. For those who want no list, since they may have more than 2^32 micro-batches: trace
- * (expansion and derivation) and estimate; and for tools/replay. All walk the same value:
+ * (expansion and derivation) and estimate. All walk the same value:
  *
  *   psti_pipeline pipeline = psti_pipeline_1f1b(&shape);
  *   for (psti_pipeline_pass pass; psti_pipeline_next(&pipeline, &pass);) ...
