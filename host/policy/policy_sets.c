@@ -56,7 +56,7 @@ typedef struct sets_walk {
     const psti_program *program;
     bool *
         is_held; /* [visits]: the visit's set exists: a forward's source, a backward's destination */
-    uint32_t first; /* no forward before it has a source that is to be stashed */
+    uint32_t pending[PST_MAX_SETS]; /* the forward whose stash may still read this set */
     uint64_t num, most;
 } sets_walk;
 
@@ -75,33 +75,33 @@ static void give(sets_walk *walk, uint32_t visit)
     walk->is_held[visit] = false;
 }
 
-/* A side stream is joined: all sources that were stashed before are free. */
-static void give_stashed(sets_walk *walk, uint32_t now)
+/* As the scheduler's hooks list sources: where the next visit takes the set. */
+static void give_pending(sets_walk *walk, uint8_t set)
 {
-    for (uint32_t v = walk->first; v < now; v++)
-        if (walk->program->visits[v].kind == PST_PASS_FORWARD && !walk->program->visits[v].in_place)
-            give(walk, v);
-    walk->first = now;
+    if (set == PSTI_NO_SET || walk->pending[set] == PSTI_NO_VISIT)
+        return;
+    give(walk, walk->pending[set]);
+    walk->pending[set] = PSTI_NO_VISIT;
 }
 
-static void begin_visit(sets_walk *walk, uint32_t v)
+static void begin_visit(sets_walk *walk, uint32_t v, bool one_ring)
 {
     uint32_t num = 0;
-    const psti_operation *operations = psti_begin_hook(walk->program, v, &num);
-    for (uint32_t i = 0; i < num; i++) {
-        const psti_operation *operation = &operations[i];
-        if (operation->act == PSTI_ACT_WAIT && operation->stream == PSTI_ON_MAIN &&
-            operation->event == PSTI_EVENT_STASHED)
-            give(walk, operation->visit);
-        if (operation->act == PSTI_ACT_JOIN)
-            give_stashed(walk, v);
-        if (operation->act == PSTI_ACT_RESTORE)
-            take(walk, operation->visit);
-    }
     const psti_visit *visit = &walk->program->visits[v];
-    if (visit->kind == PST_PASS_FORWARD && visit->keep == PST_KEEP_PAGED &&
-        visit->partner != PSTI_NO_VISIT)
+    const psti_operation *operations = psti_begin_hook(walk->program, v, &num);
+    for (uint32_t i = 0; i < num; i++)
+        if (operations[i].act == PSTI_ACT_RESTORE)
+            take(walk, operations[i].visit);
+    if (visit->keep != PST_KEEP_PAGED || visit->partner == PSTI_NO_VISIT)
+        return;
+    if (visit->kind == PST_PASS_FORWARD) {
+        give_pending(walk, visit->set);
         take(walk, v);
+        if (!visit->in_place)
+            walk->pending[visit->set] = v;
+    } else if (one_ring && !visit->in_place) {
+        give_pending(walk, visit->set);
+    }
 }
 
 static void end_visit(sets_walk *walk, uint32_t v)
@@ -119,13 +119,15 @@ static void end_visit(sets_walk *walk, uint32_t v)
             take(walk, operations[i].visit);
 }
 
-static pst_status walk_program(const psti_program *program, uint64_t *num_out)
+static pst_status walk_program(const psti_program *program, bool one_ring, uint64_t *num_out)
 {
     sets_walk walk = {.program = program};
+    for (uint32_t set = 0; set < PST_MAX_SETS; set++)
+        walk.pending[set] = PSTI_NO_VISIT;
     walk.is_held = psti_calloc(program->num_visits + 1u, sizeof(bool));
     PSTI_CHECK(walk.is_held, PST_E_NOMEM, "no memory for %u visits", program->num_visits);
     for (uint32_t v = 0; v < program->num_visits; v++) {
-        begin_visit(&walk, v);
+        begin_visit(&walk, v, one_ring);
         end_visit(&walk, v);
     }
     psti_free(walk.is_held);
@@ -145,7 +147,7 @@ pst_status psti_policy_count_sets(const psti_problem *problem, const psti_form *
     else
         (void)PSTI_FAIL(PST_E_NOMEM, "no memory for %u layers", stage->num_layers);
     if (status == PST_OK)
-        status = walk_program(program, num_out);
+        status = walk_program(program, form->one_ring, num_out);
     psti_program_free(program);
     psti_free(num_layers);
     psti_free(layers);

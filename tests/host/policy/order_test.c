@@ -83,6 +83,20 @@ PST_TEST(PolicyOrder, SetsOfTheCallersOwnCountWhileTheyAreUsed)
     }
 }
 
+/* A forward that takes a set frees the source that was there: there are never more than both rings
+ * have. */
+PST_TEST(PolicyOrder, StashedSourcesOfTheCallersOwnAreGivenBack)
+{
+    policy_scene *scene = open_slow(4, 8);
+    scene->simulation.num_sources = scene->simulation.num_destinations = 2;
+    scene->config.sets = PST_POLICY_SETS_CALLERS;
+    scene->config.given = PST_POLICY_GIVEN_RULE | PST_POLICY_GIVEN_SETS;
+    scene_solve(scene);
+    const pst_policy policy = scene->policy;
+    scene_close(scene);
+    CHECK_MSG(policy.num_sets >= 2 && policy.num_sets <= 4, "%u sets", policy.num_sets);
+}
+
 /* Two parts of a layer are in one set. */
 PST_TEST(PolicyOrder, PartsShareASetOfTheCallersOwn)
 {
