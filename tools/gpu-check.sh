@@ -163,7 +163,8 @@ stage_correct() {
         --num-micro-batches 10 --streams 4 --no-graph
     step 'replay dualpipe two streams' 60 "${replay[@]}" --schedule dualpipe --stages 4 \
         --num-micro-batches 10 --streams 2
-    step 'replay one ring' 60 "${replay[@]}" --stages 4 --num-micro-batches 10 --one-ring --tail zero
+    step 'replay one ring' 60 "${replay[@]}" --stages 4 --num-micro-batches 10 --one-ring --sources 4 \
+        --tail zero
     replay+=(--schedule gpipe-reversed --keeps-nothing)
     step 'replay spill' 60 "${replay[@]}" --headroom 0.5 --host-headroom 1.0
     step 'replay offload scrub' 60 "${replay[@]}" --host-headroom 1.0 --offload-fraction 1/2 --scrub

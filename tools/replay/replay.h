@@ -101,8 +101,8 @@ int replay_check_model(const replay_model *model);
       "interleaved: one more forward before the first backward")                                  \
     F(U32, limit, "N", 1, 1u << 20, FLAG_NOT_GIVEN, "zb-v: most micro-batches in flight (P)")     \
     F(U32, sources, "F", 1, PST_MAX_SETS, "2", "sets of buffers that forwards write")             \
-    F(U32, destinations, "D", 1, PST_MAX_SETS, "2", "sets that restores write")                   \
-    F(SWITCH, one_ring, NULL, 0, 0, NULL, "both are one ring of F + D sets; with --tail zero")    \
+    F(U32, destinations, "D", 1, PST_MAX_SETS, FLAG_NOT_GIVEN, "sets that restores write (2)")    \
+    F(SWITCH, one_ring, NULL, 0, 0, NULL, "restores go into the F sets, too; with --tail zero")   \
     F(U32, ahead, "K", 0, 1u << 20, "0",                                                          \
       "restores ahead of their backward; 0: as many as there are sets")                           \
     F(CHOICE, rule, "asap|next", 0, 0, "asap",                                                    \

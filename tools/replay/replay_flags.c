@@ -68,11 +68,9 @@ static int check_order(const replay_options *options)
         return tool_fail(TOOL_USAGE,
                          "--mode ordered: allowed with --streams 1 only: an ordered pool runs its "
                          "operations one after the other");
-    if (options->one_ring && options->sources + options->destinations > PST_MAX_SETS)
-        return tool_fail(TOOL_USAGE,
-                         "--one-ring: %u sets: allowed are at most %d, --sources and "
-                         "--destinations together",
-                         options->sources + options->destinations, PST_MAX_SETS);
+    if (options->one_ring && options->destinations != UINT32_MAX)
+        return tool_fail(TOOL_USAGE, "--destinations %u: allowed without --one-ring only",
+                         options->destinations);
     if (options->one_ring && options->tail != PST_TAIL_ZERO)
         return tool_fail(TOOL_USAGE,
                          "--one-ring: allowed with --tail zero only: a restore comes where a "
@@ -99,5 +97,7 @@ int replay_parse(int argc, char **argv, replay_options *options)
     if (options->mode < 0)
         options->mode = options->streams > 1 ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
     TOOL_TRY(check_order(options));
+    if (options->destinations == UINT32_MAX)
+        options->destinations = options->one_ring ? 0 : 2;
     return check_host_pages(options);
 }

@@ -155,8 +155,8 @@ static void configure(replay_order *order, pst_simulation_config *config)
     config->num_stages = 1;
     config->alone = true;
     config->one_ring = options->one_ring;
-    config->num_sources = options->sources + (options->one_ring ? options->destinations : 0);
-    config->num_destinations = options->one_ring ? 0 : options->destinations;
+    config->num_sources = options->sources;
+    config->num_destinations = options->destinations;
     config->ahead = options->ahead;
     config->num_streams = options->streams;
     config->rule = (pst_restore_rule)options->rule;

@@ -116,8 +116,8 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
     machine->trace = trace;
     machine->sizes = sizes;
     machine->order = order;
-    machine->num_sources = options->sources + (options->one_ring ? options->destinations : 0);
-    machine->num_destinations = options->one_ring ? 0 : options->destinations;
+    machine->num_sources = options->sources;
+    machine->num_destinations = options->destinations;
     const char *device_name = device_names[options->device];
     const pst_status opened = pst_device_open(device_name, 0, &machine->device);
     if (opened == PST_E_NO_DEVICE || opened == PST_E_UNSUPPORTED)

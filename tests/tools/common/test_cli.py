@@ -132,7 +132,7 @@ class Replay(CommandTest):
                       ["--schedule", "zb-h1", "--stage", 1], ["--schedule", "zb-h2"],
                       ["--schedule", "zb-v", "--limit", 3], ["--schedule", "dualpipe"],
                       ["--schedule", "dualpipe-v"], ["--rule", "next"],
-                      ["--one-ring", "--sources", 2, "--destinations", 1, "--tail", "zero"]):
+                      ["--one-ring", "--sources", 3, "--tail", "zero"]):
             for more in ([], ["--streams", 2], ["--no-graph", "--tail", "zero"]):
                 if "--rule" in flags and "--streams" in more:
                     continue
@@ -150,7 +150,7 @@ class Replay(CommandTest):
                 (("--streams 3", "1, 2 and 4"), "--streams", 3),
                 (("--mode ordered", "--streams 1"), "--streams", 2, "--mode", "ordered"),
                 (("--one-ring", "--tail zero"), "--one-ring"),
-                (("--one-ring", "9 sets"), "--one-ring", "--tail", "zero", "--sources", 8,
+                (("--destinations 1", "without --one-ring"), "--one-ring", "--tail", "zero",
                  "--destinations", 1),
                 (("num_chunks 3",), "--schedule", "zb-v", "--chunks", 3)):
             self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, *flags), 2, *words)
