@@ -122,17 +122,21 @@ typedef struct walk {
     walk_seat *seats; /* [layer][WALK_SLOTS] */
 } walk;
 
-void walk_draw(walk *self, pst_device *device, const walk_wish *wish);
-void walk_open(walk *self);
-void walk_close(walk *self);
+/* ---- walk_draw.c ---- */
 
-/* Other rows for every visit; waits for the device. */
-void walk_new_counts(walk *self);
+void walk_draw(walk *self, pst_device *device, const walk_wish *wish);
 /* Another number of micro-batches, drawn; false: the schedule is a list. */
 bool walk_other_number(walk *self);
 void walk_own_number(walk *self);
 /* Another list over the same layers; false: none was found that needs no more slots. */
 bool walk_other_list(walk *self);
+
+/* ---- walk.c ---- */
+
+void walk_open(walk *self);
+void walk_close(walk *self);
+/* Other rows for every visit; waits for the device. */
+void walk_new_counts(walk *self);
 
 /* ---- walk_step.c ---- */
 
