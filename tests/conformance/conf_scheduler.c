@@ -178,6 +178,8 @@ static void run_layers(walk *self)
         if (walk_below(self, 3) == 0 && walk_other_number(self))
             other_step(self);
         walk_own_number(self);
+        if (walk_below(self, 4) == 0)
+            walk_other_list(self);
         one_step(self, false);
     }
 }

@@ -98,7 +98,7 @@ typedef struct walk {
     shape shapes[WALK_GROUPS];
     pst_group *groups[WALK_GROUPS], *swap_group;
     uint32_t num_micro_batches; /* of a chunk at most, with room for other numbers */
-    bool own, two_streams, has_pairs, in_order, is_small, is_recorded;
+    bool own, two_streams, has_pairs, in_order, is_small, is_recorded, is_changed;
     bool gives_streams; /* side streams are the caller's */
     pst_stream side[4];
     uint32_t announces, defers; /* percent */
@@ -158,6 +158,10 @@ pst_status walk_capture_layers(walk *self);
 /* False: the visit has no graph. */
 bool walk_launch(walk *self, const pst_visit_key *key, uint32_t slot, pst_stream stream,
                  pst_status *status_out);
+
+/* The caller's own memory that a captured forward writes; NULL: it was not captured. */
+const walk_memory *walk_graph_source(const walk *self, const pst_visit_key *key, uint32_t slot,
+                                     uint32_t part);
 
 /* ---- walk_visit.c: what a layer does, eagerly or into its graph; record: its visit's or seat's ---- */
 

@@ -26,9 +26,9 @@ static bool is_comparable(const walk *self, bool first)
     const bool is_any_order = self->wish.is_late && self->config.num_streams > 1;
     const bool is_mixed =
         self->announces == 50 && (self->is_small || self->pool_config.num_host_pages > 0);
-    const bool has_other_slots =
-        self->wish.layers &&
-        (self->own || self->schedule->config.num_micro_batches != self->drawn.num_micro_batches);
+    const bool has_other_slots = self->wish.layers && (self->own || self->is_changed ||
+                                                       self->schedule->config.num_micro_batches !=
+                                                           self->drawn.num_micro_batches);
     return !is_any_order && !is_mixed && !has_other_slots && self->defers == 0 && !first &&
            (!self->has_pairs || self->in_order);
 }
@@ -199,7 +199,10 @@ static uint64_t check_part(const walk *self, const outcome *out, const pst_visit
                        "chunk %u layer %u micro-batch %u part %u: %" PRIu64 " bytes differ",
                        key->chunk, key->layer, key->micro_batch, part, mismatches);
     const bool failed = is_known ? out->fails[at] : mismatches > 0;
-    const bool is_ring = self->config.one_ring || (self->own && self->wish.layers);
+    const bool is_ring =
+        self->config.one_ring || (self->wish.layers && (self->own || self->is_changed ||
+                                                        self->schedule->config.num_micro_batches !=
+                                                            self->drawn.num_micro_batches));
     const bool is_spoilt = payload >= FEW_BYTES && !is_ring;
     if (failed && is_spoilt && !all)
         psti_test_fail(__FILE__, __LINE__,

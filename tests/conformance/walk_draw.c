@@ -359,5 +359,6 @@ bool walk_other_list(walk *self)
     self->drawn = config;
     self->drawn.passes = self->list;
     self->has_pairs = self->is_recorded = false;
+    self->is_changed = true;
     return true;
 }

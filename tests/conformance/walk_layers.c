@@ -30,6 +30,15 @@ static const walk_memory *memory_of(const walk *self, const captured *c, uint32_
                                                          : &self->destinations[part][said->set];
 }
 
+const walk_memory *walk_graph_source(const walk *self, const pst_visit_key *key, uint32_t slot,
+                                     uint32_t part)
+{
+    const captured forward = {PST_PASS_FORWARD, key->chunk, key->layer, slot};
+    const bool has_graph =
+        slot < WALK_SLOTS && seat_of(self, key->chunk, key->layer, slot)->graphs[PST_PASS_FORWARD];
+    return has_graph ? memory_of(self, &forward, part) : NULL;
+}
+
 static pst_status begin(walk *self, const captured *c, walk_seat *seat)
 {
     const uint32_t l = self->first_layer[c->chunk] + c->layer;

@@ -201,9 +201,12 @@ static pst_status read_parts(walk *self, const walk_at *at)
         }
         if (self->own) {
             const uint32_t cell = destination_cell(self, at, p);
-            if (cell == WALK_NONE)
+            if (cell != WALK_NONE)
+                bytes = cell_bytes(self, cell);
+            else if (at->said->in_place) /* what the graph of its forward has written */
+                memory = walk_graph_source(self, &at->key, at->said->slot, p);
+            if (!bytes && !memory)
                 return PST_E_INVALID;
-            bytes = cell_bytes(self, cell);
         } else {
             memory = &(is_source ? self->sources : self->destinations)[p][at->said->set];
         }
