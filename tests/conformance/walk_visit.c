@@ -4,7 +4,7 @@
 
 bool walk_reads(const walk *self, uint32_t layer, pst_pass_kind kind, uint32_t part)
 {
-    const uint32_t uses = self->parts[layer][part].uses;
+    const uint32_t uses = part < PST_MAX_PARTS ? self->parts[layer][part].uses : 0;
     if (kind == PST_PASS_BACKWARD || uses == 0)
         return true;
     return uses & (kind == PST_PASS_BACKWARD_INPUT ? PST_USE_BACKWARD : PST_USE_WEIGHT);
