@@ -239,19 +239,49 @@ static uint64_t digest_of(const rig_config *config)
 PST_TEST(SchedulerCreate, Digests)
 {
     rig_config config = one_f_one_b(4, 0, 8), other = one_f_one_b(4, 3, 8);
+    config.mode = other.mode = PST_POOL_CONCURRENT;
+    config.num_host_pages = other.num_host_pages = 100;
     const uint64_t digest = digest_of(&config);
     CHECK_EQ(digest_of(&other), digest); /* another stage */
     other.schedule.num_micro_batches = 9;
     CHECK(digest_of(&other) != digest);
-    other = config;
-    other.keep[2] = PST_KEEP_RECOMPUTED;
-    CHECK(digest_of(&other) != digest);
-    other = config;
-    other.policy[2].holds = true;
-    CHECK(digest_of(&other) != digest);
-    other = config;
-    other.scheduler.num_sources = 3;
-    CHECK(digest_of(&other) != digest);
+    for (uint32_t i = 0; i < 10; i++) {
+        other = config;
+        pst_layer_policy *policy = &other.policy[2];
+        switch (i) {
+        case 0:
+            other.keep[2] = PST_KEEP_RECOMPUTED;
+            break;
+        case 1:
+            policy->holds = true;
+            break;
+        case 2:
+            policy->move = PST_MOVE_DEMOTE;
+            break;
+        case 3:
+            policy->host_num = policy->host_den = 1;
+            break;
+        case 4:
+            policy->recomputes = true;
+            break;
+        case 5:
+            other.scheduler.num_sources = 3;
+            break;
+        case 6:
+            other.scheduler.num_destinations = 3;
+            break;
+        case 7:
+            other.scheduler.ahead = 1;
+            break;
+        case 8:
+            other.num_parts = 2;
+            break;
+        default:
+            other.scheduler.keeps_nothing = true;
+            break;
+        }
+        CHECK_MSG(digest_of(&other) != digest, "%u", i);
+    }
 }
 
 /* ---- shapes at the edge ---- */
