@@ -296,10 +296,12 @@ static bool is_busy_for_now(pst_status status)
     } while (0)
 
 /* Frees in the reverse order of making; returns the first failure. */
-static pst_status dismantle(replay_machine *machine)
+static pst_status dismantle(replay_machine *machine, bool has_failed)
 {
     pst_device *device = machine->device;
     pst_status first = pst_device_synchronize(device);
+    if (has_failed && machine->scheduler != NULL) /* perhaps within a step, which keeps it busy */
+        LET_GO(first, pst_scheduler_abort(machine->scheduler, machine->stream));
     LET_GO(first, pst_graph_destroy(machine->graph));
     LET_GO(first, replay_timer_free(machine));
     LET_GO(first, pst_scheduler_destroy(machine->scheduler));
@@ -328,7 +330,8 @@ static pst_status dismantle(replay_machine *machine)
 
 int replay_close(replay_machine *machine, int code)
 {
-    const pst_status status = machine->device != NULL ? dismantle(machine) : PST_OK;
+    const pst_status status =
+        machine->device != NULL ? dismantle(machine, code != TOOL_OK) : PST_OK;
     for (uint32_t i = 0; i < REPLAY_NUM_RATES; i++)
         free(machine->rates[i]);
     free(machine->recover_seconds);
