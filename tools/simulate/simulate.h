@@ -20,6 +20,8 @@
 #define SIMULATE_AUTO UINT64_MAX /* pages: as many as it takes */
 #define SIMULATE_MAX_STAGES 4096
 #define SIMULATE_MAX_LAYERS (1u << 20)
+/* Of one rank, and passes of all ranks; a visit takes about 200 bytes. */
+#define SIMULATE_MOST_VISITS (1u << 27)
 
 /* A visit that is stashed. */
 typedef struct simulate_visit {

@@ -76,8 +76,9 @@
     F(TEXT, host_pages, "N|auto", 0, 0, NULL, "host pages of the pool (0; with --solve auto)")    \
     F(TEXT, offload, "LAYER=NUM/DEN,..", 0, 0, NULL,                                              \
       "share of a layer's pages that goes to the host; CHUNK.LAYER=NUM/DEN: of one chunk")        \
-    F(CHOICE, move, "direct|demote", 0, 0, "direct",                                              \
-      "the stash writes host pages, or they are moved on streams of their own")                   \
+    F(CHOICE, move, "direct|demote", 0, 0, FLAG_NOT_GIVEN,                                        \
+      "of --offload: the stash writes host pages (direct), or they are moved on streams of "      \
+      "their own")                                                                                \
     F(U32, num_steps, "N", 1, 1 << 20, "1", "steps that follow each other; figures of the last")  \
     F(SWITCH, balanced, NULL, 0, 0, NULL, "every visit has the mean rows of --routing")           \
     F(SWITCH, solve, NULL, 0, 0, NULL,                                                            \
@@ -90,10 +91,10 @@
       "of the GPU, taken by all that is not paged (0)")                                           \
     F(SIZE, set_memory, "BYTES", 1, UINT64_C(1) << 60, NULL,                                      \
       "of one set of buffers (tensors of --routing at their capacity)")                           \
-    F(CHOICE, sets, "fixed|callers", 0, 0, "fixed",                                               \
-      "sets are there always, or only while they are used")                                       \
-    F(CHOICE, objective, "least-bytes|least-exposed", 0, 0, "least-bytes",                        \
-      "what --solve looks at first, of all that fits")                                            \
+    F(CHOICE, sets, "fixed|callers", 0, 0, FLAG_NOT_GIVEN,                                        \
+      "sets are there always (fixed), or only while they are used")                               \
+    F(CHOICE, objective, "least-bytes|least-exposed", 0, 0, FLAG_NOT_GIVEN,                       \
+      "what --solve looks at first, of all that fits (least-bytes)")                              \
     F(U64, recompute_ns, "N", 0, UINT64_C(1) << 53, FLAG_NOT_GIVEN,                               \
       "what it takes to recompute a paged layer, which --solve then may")                         \
     F(SWITCH, compare, NULL, 0, 0, NULL, "--rule next with one stream, beside it")                \

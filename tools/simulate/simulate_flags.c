@@ -71,10 +71,12 @@ static int check_solve(const simulate_options *options)
     const bool has_memory = options->gpu_memory != 0 || options->host_memory != 0 ||
                             options->reserve_memory != 0 || options->static_memory != 0 ||
                             options->set_memory != 0;
-    if (!options->solve && has_memory)
+    const bool has_choice =
+        options->sets >= 0 || options->objective >= 0 || options->recompute_ns != UINT64_MAX;
+    if (!options->solve && (has_memory || has_choice))
         return tool_fail(TOOL_USAGE, "--solve: missing: allowed is it with --gpu-memory, "
-                                     "--host-memory, --reserve-memory, --static-memory and "
-                                     "--set-memory");
+                                     "--host-memory, --reserve-memory, --static-memory, "
+                                     "--set-memory, --sets, --objective and --recompute-ns");
     if (!options->solve)
         return TOOL_OK;
     if (options->gpu_memory == 0)
@@ -101,8 +103,13 @@ static int check(const simulate_options *options)
     if (options->one_ring && options->destinations != UINT32_MAX)
         return tool_fail(TOOL_USAGE, "--destinations %u: allowed without --one-ring only",
                          options->destinations);
+    if (options->compare && options->move == PST_MOVE_DEMOTE)
+        return tool_fail(TOOL_USAGE, "--compare: allowed without --move demote only, which takes "
+                                     "streams that --rule next does not have");
     if (options->balanced && options->routing.routing == NULL)
         return tool_fail(TOOL_USAGE, "--balanced: allowed with --routing only");
+    if (options->move >= 0 && options->offload == NULL && !options->solve)
+        return tool_fail(TOOL_USAGE, "--move: allowed with --offload or --solve only");
     TOOL_TRY(check_times(options));
     TOOL_TRY(check_solve(options));
     return replay_check_model(&options->routing);
@@ -122,6 +129,9 @@ static void note_given(simulate_options *options)
                      (options->offload != NULL ? PST_POLICY_GIVEN_SHARES : 0);
     options->rule = options->rule >= 0 ? options->rule : PST_RESTORE_ASAP;
     options->streams = options->streams >= 0 ? options->streams : 0;
+    options->move = options->move >= 0 ? options->move : PST_MOVE_DIRECT;
+    options->sets = options->sets >= 0 ? options->sets : PST_POLICY_SETS_FIXED;
+    options->objective = options->objective >= 0 ? options->objective : PST_POLICY_LEAST_BYTES;
     options->sources = options->sources != UINT32_MAX ? options->sources : 2;
     if (options->destinations == UINT32_MAX)
         options->destinations = options->one_ring ? 0 : 2;

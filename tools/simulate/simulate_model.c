@@ -94,11 +94,23 @@ static uint32_t layers_of(const simulate_model *model, uint32_t virtual_stage, u
     return input->chunk_layers[virtual_stage / input->schedule.num_stages];
 }
 
+/* A pipeline can have many virtual stages: no sum over them. */
 static uint64_t layers_before(const simulate_model *model, uint32_t virtual_stage, uint32_t chunk)
 {
+    const simulate_input *input = model->input;
+    const uint32_t num_stages = input->schedule.num_stages;
+    if (input->num_chunk_layers == 0) {
+        const uint32_t more = input->model_layers % model->num_virtual_stages;
+        return (uint64_t)virtual_stage * (input->model_layers / model->num_virtual_stages) +
+               (virtual_stage < more ? virtual_stage : more);
+    }
+    if (input->num_chunk_layers == 1 || model->order == PST_CHUNKS_DIRECTIONS)
+        return (uint64_t)virtual_stage * layers_of(model, 0, chunk);
     uint64_t sum = 0;
-    for (uint32_t s = 0; s < virtual_stage; s++)
-        sum += layers_of(model, s, chunk);
+    for (uint32_t s = 0; s < virtual_stage; s += num_stages) {
+        const uint32_t left = virtual_stage - s;
+        sum += (uint64_t)layers_of(model, s, chunk) * (left < num_stages ? left : num_stages);
+    }
     return sum;
 }
 
@@ -174,9 +186,24 @@ static int place_chunks(const simulate_model *model, simulate_stage *stage)
     return TOOL_OK;
 }
 
+/* Before anything is made that has as many. */
+static int count_visits(simulate_stage *stage)
+{
+    for (uint64_t n = 0; n < stage->info.num_passes; n++) {
+        pst_pass pass;
+        TOOL_PST(pst_schedule_get_pass(stage->schedule, n, &pass));
+        stage->num_visits += stage->chunks[pass.chunk].num_layers;
+    }
+    if (stage->num_visits > SIMULATE_MOST_VISITS)
+        return tool_fail(TOOL_USAGE, "rank %" PRIu32 ": %" PRIu64 " visits: allowed are at most %u",
+                         stage->rank, (uint64_t)stage->num_visits, SIMULATE_MOST_VISITS);
+    return TOOL_OK;
+}
+
 static int make_layers(const simulate_model *model, simulate_stage *stage)
 {
     TOOL_TRY(place_chunks(model, stage));
+    TOOL_TRY(count_visits(stage));
     stage->num_usages = model->input->is_uniform ? 1 : stage->info.config.num_micro_batches;
     stage->layers = calloc((size_t)stage->num_layers + 1, sizeof(*stage->layers));
     stage->usages =
@@ -192,11 +219,6 @@ static int make_layers(const simulate_model *model, simulate_stage *stage)
             stage->layers[i].usages = stage->usages + (size_t)i * stage->num_usages;
             stage->layers[i].num_usages = stage->num_usages;
         }
-    for (uint64_t n = 0; n < stage->info.num_passes; n++) {
-        pst_pass pass;
-        TOOL_PST(pst_schedule_get_pass(stage->schedule, n, &pass));
-        stage->num_visits += stage->chunks[pass.chunk].num_layers;
-    }
     return TOOL_OK;
 }
 
@@ -244,6 +266,11 @@ static int check_offloads(const simulate_model *model)
                 const pst_simulated_layer *layer = &model->stages[s].layers[l];
                 is_used = is_used || (layer->keep == PST_KEEP_PAGED && is_of(offload, layer));
             }
+        if (!is_used && offload->chunk != SIMULATE_ALL)
+            return tool_fail(TOOL_USAGE,
+                             "--offload: there is no chunk %" PRIu32 " with a layer %" PRIu32
+                             " that is paged: allowed is a share of one that is",
+                             offload->chunk, offload->layer);
         if (!is_used)
             return tool_fail(TOOL_USAGE,
                              "--offload: no chunk has a layer %" PRIu32

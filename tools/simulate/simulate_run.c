@@ -48,7 +48,7 @@ static int run_next(const simulate_model *model, simulate_result *result)
     config.rule = PST_RESTORE_NEXT;
     config.num_streams = 1;
     config.mode = PST_POOL_ORDERED;
-    config.one_ring = false;
+    config.one_ring = config.by_slot = false;
     config.ahead = 0;
     config.keeps_nothing = false;
     if (result->solution.is_asked) /* those are of another rule */

@@ -76,6 +76,20 @@ static uint32_t or_zero(uint32_t value)
     return value == UINT32_MAX ? 0 : value;
 }
 
+/* Of all ranks that are simulated, before there is memory for them: at least these. */
+static int check_passes(const simulate_options *options, const pst_schedule_config *config)
+{
+    const uint64_t num_ranks = strcmp(options->rank, "all") == 0 ? config->num_stages : 1;
+    const uint64_t num_chunks = config->num_chunks == 0 ? 1 : config->num_chunks;
+    const uint64_t of_rank = 2 * num_chunks * config->num_micro_batches;
+    if (of_rank <= SIMULATE_MOST_VISITS / num_ranks)
+        return TOOL_OK;
+    return tool_fail(TOOL_USAGE,
+                     "--micro-batches %" PRIu32 ": %" PRIu64 " chunks on %" PRIu64
+                     " ranks: allowed are at most %u passes in all",
+                     config->num_micro_batches, num_chunks, num_ranks, SIMULATE_MOST_VISITS);
+}
+
 static int open_schedule(simulate_job *job)
 {
     const simulate_options *options = job->options;
@@ -104,7 +118,7 @@ static int open_schedule(simulate_job *job)
     config->group = or_zero(options->group);
     config->overlaps_exchange = options->overlaps_exchange;
     config->limit = or_zero(options->limit);
-    return TOOL_OK;
+    return check_passes(options, config);
 }
 
 static int open_rank(simulate_job *job)
@@ -210,30 +224,22 @@ static int open_pool(simulate_job *job)
 
 /* ---- pages ---- */
 
-/* Micro-batches of a chunk of a list. */
-static uint32_t micro_batches_of(const psti_schedule_lists *lists, uint32_t chunk)
-{
-    uint32_t num = 0;
-    for (uint64_t i = 0; i < lists->num_passes; i++)
-        if (lists->passes[i].chunk == chunk && lists->passes[i].micro_batch >= num)
-            num = lists->passes[i].micro_batch + 1;
-    return num;
-}
-
-/* Of a step: where chunks are pipelines of their own, what they have together. */
+/* Of a step: the most that a chunk has; where chunks are pipelines of their own, what they have
+ * together, which is one forward each on the first rank. */
 static uint32_t count_micro_batches(const simulate_job *job)
 {
     const bool are_apart = simulate_chunk_order(&job->input) == PST_CHUNKS_DIRECTIONS;
+    const psti_schedule_lists *lists = &job->lists;
     uint32_t sum = 0;
     uint32_t most = 0;
-    for (uint32_t c = 0; job->input.lists != NULL; c++) {
-        const uint32_t num = micro_batches_of(&job->lists, c);
-        if (num == 0)
-            return are_apart ? sum : most;
-        sum += num;
-        most = num > most ? num : most;
+    if (job->input.lists == NULL)
+        return job->input.schedule.num_micro_batches;
+    for (uint64_t i = 0; i < lists->num_passes; i++) {
+        const pst_pass *pass = &lists->passes[i];
+        sum += i < lists->ranks[0].num_passes && pass->kind == PST_PASS_FORWARD;
+        most = pass->micro_batch >= most ? pass->micro_batch + 1 : most;
     }
-    return job->input.schedule.num_micro_batches;
+    return are_apart ? sum : most;
 }
 
 static int open_pages(simulate_job *job)

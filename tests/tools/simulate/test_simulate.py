@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sys
+import time
 import unittest
 
 sys.dont_write_bytecode = True  # the source tree stays clean
@@ -170,6 +171,23 @@ class Output(SimulateTest):
         self.assertEqual([stage["rank"] for stage in whole["stages"]], [0, 1, 2, 3])
         self.assertEqual(whole["stages"][0]["slots"], [8, 4])
         self.assertEqual(whole["stages"][0]["tickets"], 2 * 8 + 1 * 4)
+
+    def test_many_chunks(self):
+        """What is made of a list takes time as its passes do, not as their square."""
+        rows = "".join(f"0,F,{n},0\n" for n in range(60000)) + "".join(f"0,B,{n},0\n" for n in range(59999, -1, -1))
+        path = self.write("rank,kind,chunk,micro_batch\n" + rows, "chunks.csv")
+        begin = time.process_time() + sum(os.times()[2:4])
+        whole = self.simulate("--schedule", f"list:{path}", "--model-layers", 7)
+        self.assertEqual(whole["stages"][0]["passes"], 120000)
+        self.assertEqual(whole["stages"][0]["tickets"], 7)
+        self.assertLess(time.process_time() + sum(os.times()[2:4]) - begin, 2)
+
+    def test_compare_is_of_one_form(self):
+        """Megatron-LM's rule has two rings and no slots, whatever is beside it."""
+        flags = [*schedule("1f1b", 4, 8), "--layers", 2, "--stash-ns", 3, "--restore-ns", 3, "--compare"]
+        plain = self.simulate(*flags)["compare"]
+        self.assertEqual(self.simulate(*flags, "--by-slot")["compare"], plain)
+        self.assertEqual(self.simulate(*flags, "--one-ring")["compare"], plain)
 
     def test_times_of_ranks(self):
         """A rank begins when the first forward comes to it; what runs beside a copy is slower."""
