@@ -119,7 +119,8 @@ typedef pst_status (*pst_destination_fn)(void *user, const pst_visit_key *visit,
 typedef struct pst_scheduler_config {
     size_t struct_size;
     pst_pool *pool;               /* NULL: no layer is PAGED or SWAPPED */
-    pst_arena *arena;             /* may be NULL; step_begin begins its iteration */
+    pst_arena *arena;             /* may be NULL; step_begin of training begins its iteration. In
+                                   * captured steps with streams_joined, else it may synchronise */
     const pst_schedule *schedule; /* copied; NULL: record the first step */
     const pst_layer *layers;
     uint32_t num_layers;

@@ -78,14 +78,15 @@ PST_TEST(SchedulerFaults, TiersPageExact)
         uint64_t device, host;
         uint32_t num[4];
         uint64_t den, high_water[2], spilled, offloaded, displaced, faults;
+        uint64_t wanted, free; /* of the first fault; pages of the device */
     } tiers[] = {
-        {30, 0, {0, 0, 0, 0}, 1, {30, 0}, 0, 0, 0, 0},
-        {22, 0, {0, 0, 0, 0}, 1, {22, 0}, 0, 0, 0, 14},
-        {20, 12, {0, 0, 0, 0}, 1, {20, 10}, 14, 0, 0, 0},
-        {20, 12, {1, 1, 1, 1}, 2, {20, 10}, 0, 18, 0, 0},
-        {20, 6, {1, 1, 1, 1}, 1, {20, 6}, 0, 14, 38, 4},
-        {12, 8, {0, 0, 0, 0}, 1, {12, 8}, 14, 0, 0, 18},
-        {16, 12, {1, 0, 0, 0}, 1, {16, 12}, 3, 16, 0, 2},
+        {30, 0, {0, 0, 0, 0}, 1, {30, 0}, 0, 0, 0, 0, 0, 0},
+        {22, 0, {0, 0, 0, 0}, 1, {22, 0}, 0, 0, 0, 14, 1, 0},
+        {20, 12, {0, 0, 0, 0}, 1, {20, 10}, 14, 0, 0, 0, 0, 0},
+        {20, 12, {1, 1, 1, 1}, 2, {20, 10}, 0, 18, 0, 0, 0, 0},
+        {20, 6, {1, 1, 1, 1}, 1, {20, 6}, 0, 14, 38, 4, 3, 2},
+        {12, 8, {0, 0, 0, 0}, 1, {12, 8}, 14, 0, 0, 18, 2, 0},
+        {16, 12, {1, 0, 0, 0}, 1, {16, 12}, 3, 16, 0, 2, 3, 1},
     };
     for (uint32_t i = 0; i < sizeof(tiers) / sizeof(tiers[0]); i++) {
         const struct tier *t = &tiers[i];
@@ -107,6 +108,10 @@ PST_TEST(SchedulerFaults, TiersPageExact)
         CHECK_EQ(status.offloaded_pages, t->offloaded);
         CHECK_EQ(status.displaced_pages, t->displaced);
         CHECK_EQ(status.num_faults, t->faults);
+        CHECK_EQ(status.fault, t->faults ? PST_FAULT_EXHAUSTED : PST_FAULT_NONE);
+        CHECK_EQ(status.fault_wanted, t->wanted);
+        CHECK_EQ(status.fault_free[0], t->free);
+        CHECK_EQ(status.fault_free[1], 0);
         CHECK_EQ(status.in_use[0] + status.in_use[1], 0);
         rig_close(&self);
     }

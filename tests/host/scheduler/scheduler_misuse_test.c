@@ -2,6 +2,7 @@
  * callback that fails; and figures that tell them apart. */
 #include <stdio.h>
 
+#include "tests/host/arena/arena_scene.h"
 #include "tests/host/scheduler/rig.h"
 
 static rig_config of_pipeline(uint32_t stages, uint32_t micro_batches)
@@ -172,27 +173,54 @@ PST_TEST(SchedulerMisuse, VisitsByWhatBecomesOfThem)
     rig self;
     rig_config config = of_pipeline(1, 2);
     pst_scheduler_stats stats;
-    config.num_layers[0] = 7;
+    config.num_layers[0] = 8;
     config.keep[0] = PST_KEEP_PLANNED;
     config.keep[1] = PST_KEEP_RECOMPUTED;
     config.keep[2] = PST_KEEP_SWAPPED;
     config.policy[2].swap_tokens = 3;
-    config.keep[3] = config.keep[4] = config.keep[5] = config.keep[6] = PST_KEEP_PAGED;
     rig_open(&self, &config);
     CHECK_OK(rig_step(&self));
     rig_check(&self);
     CHECK_OK(pst_scheduler_get_stats(self.scheduler, &stats));
     CHECK_EQ(stats.steps, 1);
-    CHECK_EQ(stats.visits, 14);
+    CHECK_EQ(stats.visits, 16);
     CHECK_EQ(stats.planned, 2);
     CHECK_EQ(stats.recomputed, 2);
-    CHECK_EQ(stats.stashed, 4); /* two sources stay of each micro-batch */
+    CHECK_EQ(stats.stashed, 6); /* two sources stay of each micro-batch */
     CHECK_EQ(stats.swapped + stats.kept_in_place, 6);
-    CHECK_EQ(stats.restores, 4);
+    CHECK_EQ(stats.restores, 6);
     CHECK_EQ(stats.num_slots, 1);
-    CHECK_EQ(stats.num_tickets, 4);
+    CHECK_EQ(stats.num_tickets, 5);
     CHECK_EQ(stats.measured_steps + stats.lost_steps + stats.aborted_steps, 0);
     rig_close(&self);
+}
+
+/* An iteration of the arena for each training step; evaluation runs none of it. */
+PST_TEST(SchedulerMisuse, ArenaIterations)
+{
+    rig self;
+    arena_scene scene = {.memory = NULL};
+    rig_config config = of_pipeline(1, 2);
+    pst_step_options options = PST_STEP_OPTIONS_INIT;
+    pst_arena_stats stats;
+    pst_visit visit;
+    scene_open(&scene, "mark 0/malloc 1 512 0 0/free 1");
+    CHECK_OK(pst_arena_get_stats(scene.arena, &stats));
+    const uint64_t before = stats.iterations;
+    config.scheduler.arena = scene.arena;
+    rig_open(&self, &config);
+    CHECK_OK(rig_step(&self));
+    CHECK_OK(rig_step(&self));
+    options.forward_only = true;
+    CHECK_OK(pst_scheduler_step_begin(self.scheduler, &options, self.streams[0]));
+    CHECK_STATUS(pst_scheduler_forward_begin(self.scheduler, 0, 4, 0, self.streams[0], &visit),
+                 PST_E_ORDER);
+    CHECK_SAID("forward of layer 4, micro-batch 0: there is no such layer");
+    recovers(&self);
+    CHECK_OK(pst_arena_get_stats(scene.arena, &stats));
+    CHECK_EQ(stats.iterations - before, 3);
+    rig_close(&self);
+    scene_close(&scene);
 }
 
 /* ---- slots ---- */
@@ -208,6 +236,25 @@ PST_TEST(SchedulerMisuse, OtherNumbersNeedTheirSlots)
                  PST_E_INVALID);
     CHECK_SAID("chunk 0: the schedule needs 4 slots, 2 are allowed");
     CHECK_OK(rig_step(&self)); /* as before */
+    rig_check(&self);
+    rig_close(&self);
+}
+
+/* What was compiled for other numbers belongs to its schedule. */
+PST_TEST(SchedulerMisuse, AnotherScheduleHasItsOwnNumbers)
+{
+    rig self;
+    const rig_config config = of_pipeline(4, 8);
+    rig_open(&self, &config);
+    rig_set_micro_batches(&self, 6);
+    CHECK_OK(rig_step(&self));
+    rig_check(&self);
+    self.config.schedule.kind = PST_SCHEDULE_ZB_H1;
+    rig_set_micro_batches(&self, 8);
+    CHECK_OK(pst_scheduler_set_schedule(self.scheduler, self.schedule));
+    CHECK_OK(rig_step(&self));
+    rig_set_micro_batches(&self, 6);
+    CHECK_OK(rig_step(&self));
     rig_check(&self);
     rig_close(&self);
 }

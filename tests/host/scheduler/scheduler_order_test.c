@@ -248,6 +248,17 @@ PST_TEST(SchedulerOrder, EvaluationTouchesNothing)
     CHECK_EQ(lazy_calls(self.device), calls);
     CHECK_OK(pst_graph_launch(graph, self.streams[0]));
     rig_check(&self);
+    self.counts[0] = RIG_CAPACITY + 1; /* a fault of the replay behind it is seen */
+    evaluate(&self);
+    CHECK_OK(pst_graph_launch(graph, self.streams[0]));
+    pst_pool_status status;
+    CHECK_OK(pst_device_synchronize(self.device));
+    CHECK_OK(pst_pool_poll(self.pool, &status));
+    CHECK_EQ(status.fault, PST_FAULT_COUNT);
+    CHECK_EQ(status.step_valid, 0);
+    CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, self.streams[0]));
+    rig_set_counts(&self, 0);
+    *self.mismatches = 0; /* of the visit that was lost */
     options.forward_only = true;
     CHECK_OK(pst_scheduler_step_begin(self.scheduler, &options, self.streams[0]));
     CHECK_STATUS(begin(&self, PST_PASS_BACKWARD, 3, 0), PST_E_ORDER);
