@@ -75,8 +75,9 @@ typedef struct pst_policy_layer {
     size_t struct_size;
     uint32_t treatments; /* bits 1 << pst_keep that are allowed; 0: the simulated layer's alone */
     uint32_t padding;    /* 0 */
-    uint64_t planned_bytes; /* of the stage's static bytes, in which every layer counts that may be
-                             * PLANNED: gone when it is something else */
+    /* of the stage's static bytes, in which every layer counts that may be PLANNED: gone when it is
+     * something else */
+    uint64_t planned_bytes;
     uint64_t whole_bytes, token_bytes, num_tokens; /* SWAPPED: as in pst_layer */
     uint64_t block_tokens;                         /* 0: 1/8 of num_tokens */
     uint64_t recompute_ns; /* of a visit, all of it; SWAPPED the part that is not swapped */
@@ -89,9 +90,8 @@ typedef struct pst_policy_config {
     /* num_pages: no choice has more; UINT64_MAX: what memory allows. Usages are measured at any
      * page size: those of another are made of stream_bytes. on_event is not called. */
     const pst_simulation_config *simulation;
-    const pst_policy_layer *const
-        *layers;            /* of each stage, one for each of the simulation's; NULL: all
-                                            * zero */
+    /* of each stage, one for each of the simulation's; NULL: all zero */
+    const pst_policy_layer *const *layers;
     uint32_t layer_bytes;   /* sizeof(pst_policy_layer), set by _INIT */
     uint32_t routing_bytes; /* sizeof(pst_simulated_layer), set by _INIT: of routings */
     uint32_t padding;       /* 0 */
@@ -111,10 +111,10 @@ typedef struct pst_policy_config {
     uint32_t quantile_per_mille; /* 0: 1000, all */
     const uint64_t *page_bytes;  /* ascending; NULL: 16 KiB, 32 KiB, ... 4 MiB */
     uint32_t num_page_bytes;
-    uint32_t max_tickets;      /* of the pool; 0: as many as are used */
-    uint64_t max_evaluations;  /* simulations of a stage; 0: 4096, fewer where schedules are long */
-    uint64_t max_combinations; /* of shares and treatments that are tried one by one; 0: 4096;
-                                    * 1: never, search */
+    uint32_t max_tickets;     /* of the pool; 0: as many as are used */
+    uint64_t max_evaluations; /* simulations of a stage; 0: 4096, fewer where schedules are long */
+    /* of shares and treatments that are tried one by one; 0: 4096; 1: never, search */
+    uint64_t max_combinations;
 } pst_policy_config;
 
 #define PST_POLICY_CONFIG_INIT \
@@ -147,18 +147,18 @@ typedef struct pst_policy {
     uint32_t num_sources, num_destinations, ahead, num_streams;
     pst_pool_mode mode;
     uint32_t num_sets; /* that count, of the stage where it is most */
-    uint64_t page_bytes, num_pages,
-        num_host_pages;                    /* of the stages where each is most, as all below */
-    uint64_t exposed_ns, exposed_bound_ns; /* no choice is below the bound; 0 where stages wait for
-                                            * each other */
-    uint64_t recompute_ns;                 /* part of exposed_ns */
+    uint64_t page_bytes;
+    /* Of the stages where each is most, as all below */
+    uint64_t num_pages, num_host_pages;
+    /* no choice is below the bound; 0 where stages wait for each other */
+    uint64_t exposed_ns, exposed_bound_ns;
+    uint64_t recompute_ns; /* part of exposed_ns */
     uint64_t makespan_ns;
     uint64_t static_bytes, sets_bytes, pool_bytes, swap_buffer_bytes, swapped_bytes;
     uint64_t gpu_bytes, host_bytes, total_bytes; /* needed */
     uint64_t link_bytes[2];
-    uint64_t next_exposed_ns,
-        next_total_bytes; /* of PST_RESTORE_NEXT with nothing moved; UINT64_MAX:
-                                                 * it cannot run this */
+    /* of PST_RESTORE_NEXT with nothing moved; UINT64_MAX: it cannot run this */
+    uint64_t next_exposed_ns, next_total_bytes;
     uint64_t missing_gpu_bytes, missing_host_bytes; /* that would make this choice fit */
     uint64_t evaluations;                           /* simulations of a stage */
 } pst_policy;

@@ -36,9 +36,9 @@ typedef enum pst_pass_kind {
 typedef struct pst_pass {
     uint32_t micro_batch, chunk; /* from 0 */
     pst_pass_kind kind;
-    bool pairs;         /* starts together with the next pass, and their layers interleave: one is a
-                         * forward, one a backward, of two different (chunk, micro-batch); the next
-                         * one is not the first of a pair */
+    /* starts together with the next pass, and their layers interleave: one is a forward, one a
+     * backward, of two different (chunk, micro-batch); the next one is not the first of a pair */
+    bool pairs;
     uint8_t padding[3]; /* 0 */
 } pst_pass;
 
@@ -46,15 +46,16 @@ typedef struct pst_pass {
  * those of docs/scheduler.md. */
 typedef enum pst_schedule_kind {
     PST_SCHEDULE_1F1B = 0,
-    PST_SCHEDULE_INTERLEAVED = 1,    /* v at least 2; p <= group <= m, and the last group of
-                                      * micro-batches is whole or has at least p */
+    /* v at least 2; p <= group <= m, and the last group of micro-batches is whole or has at least
+     * p */
+    PST_SCHEDULE_INTERLEAVED = 1,
     PST_SCHEDULE_GPIPE = 2,          /* all forwards, then all backwards */
     PST_SCHEDULE_GPIPE_REVERSED = 3, /* the same, backwards from the last to the first */
     PST_SCHEDULE_ZB_H1 = 4,          /* Zero Bubble Pipeline Parallelism (ICLR 2024) */
     PST_SCHEDULE_ZB_H2 = 5,
-    PST_SCHEDULE_ZB_V = 6,     /* v = 2: chunk 0 is virtual stage `stage`, chunk 1 2p - 1 - stage */
-    PST_SCHEDULE_DUALPIPE = 7, /* v = 2: chunk 1 runs from the last GPU to the first; p and m even,
-                                  * m at least 2p */
+    PST_SCHEDULE_ZB_V = 6, /* v = 2: chunk 0 is virtual stage `stage`, chunk 1 2p - 1 - stage */
+    /* v = 2: chunk 1 runs from the last GPU to the first; p and m even, m at least 2p */
+    PST_SCHEDULE_DUALPIPE = 7,
     PST_SCHEDULE_DUALPIPE_V = 8, /* v = 2, as ZB_V; m at least 2p */
     PST_SCHEDULE_LIST = 9        /* passes of the caller's */
 } pst_schedule_kind;
@@ -63,12 +64,14 @@ typedef enum pst_schedule_kind {
 typedef struct pst_schedule_config {
     size_t struct_size;
     pst_schedule_kind kind;
-    uint32_t num_stages, stage; /* GPUs of the pipeline, up to 2^20, and which, from 0; num_stages
-                                 * 0: 1 */
-    uint32_t num_chunks; /* of this GPU; 0: 1, and 2 for INTERLEAVED, ZB_V and both DualPipes; LIST:
-                         * as many as the list has */
-    uint32_t num_micro_batches; /* 1 to 2^20; DUALPIPE: of both directions together, each chunk has
-                                 * half of them. LIST: 0, or the most that a chunk has */
+    /* GPUs of the pipeline, up to 2^20, and which, from 0; num_stages 0: 1 */
+    uint32_t num_stages, stage;
+    /* of this GPU; 0: 1, and 2 for INTERLEAVED, ZB_V and both DualPipes; LIST: as many as the list
+     * has */
+    uint32_t num_chunks;
+    /* 1 to 2^20; DUALPIPE: of both directions together, each chunk has half of them. LIST: 0, or
+     * the most that a chunk has */
+    uint32_t num_micro_batches;
     uint32_t group;         /* INTERLEAVED: micro-batches that a chunk runs before the next; 0: p */
     bool overlaps_exchange; /* INTERLEAVED: one more forward before the first backward */
     uint8_t padding[3];     /* 0 */
@@ -83,8 +86,9 @@ typedef struct pst_schedule_config {
  * then. */
 typedef struct pst_schedule_info {
     uint64_t num_passes;
-    uint32_t peak; /* most (chunk, micro-batch) that live at once, in a pair those of both passes;
-                       * 0: none has a backward */
+    /* most (chunk, micro-batch) that live at once, in a pair those of both passes; 0: none has a
+     * backward */
+    uint32_t peak;
     uint32_t peak_at; /* the first pass, from 0, after which so many live */
     bool is_fifo;     /* in each chunk what began to live first ends first */
     bool is_lifo;     /* in each chunk what began to live last ends first */

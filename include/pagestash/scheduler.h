@@ -99,9 +99,9 @@ typedef enum pst_capture { PST_CAPTURE_ITERATION = 0, PST_CAPTURE_LAYERS = 1 } p
 /* Which restores come when. */
 typedef enum pst_restore_rule {
     PST_RESTORE_ASAP = 0, /* as soon as a destination is free */
-    PST_RESTORE_NEXT =
-        1 /* one visit ahead, behind the visit before it, one stream: what Megatron-LM's
-                           * paged stash does; for comparison */
+    /* One visit ahead, behind the visit before it, one stream: what Megatron-LM's paged stash does;
+     * for comparison */
+    PST_RESTORE_NEXT = 1
 } pst_restore_rule;
 
 typedef struct pst_visit_key {
@@ -130,21 +130,21 @@ typedef struct pst_scheduler_config {
      * other numbers of micro-batches; num_stages 0: unknown, see above */
     uint32_t num_stages, stage;
     uint32_t num_sources, num_destinations; /* 1 to PST_MAX_SETS; 0: 2, of one ring none */
-    bool
-        one_ring; /* sources and destinations are the same num_sources sets: restores go into sources,
-                    * num_destinations is 0 and parts name no destinations. ITERATION, schedules without
-                    * pairs */
+    /* sources and destinations are the same num_sources sets: restores go into sources,
+     * num_destinations is 0 and parts name no destinations. ITERATION, schedules without pairs */
+    bool one_ring;
     bool keeps_nothing; /* for comparison: every visit is stashed */
-    bool measures;      /* timed events around the waits: exposed times in the statistics; not in
-                         * captured steps, the recorded one, nor of waits inside graphs of layers */
-    uint8_t padding;    /* 0 */
-    uint32_t ahead; /* restores that may be issued and not begun; 0: num_destinations, of one ring
-                         * all its sets */
+    /* timed events around the waits: exposed times in the statistics; not in captured steps, the
+     * recorded one, nor of waits inside graphs of layers */
+    bool measures;
+    uint8_t padding; /* 0 */
+    /* restores that may be issued and not begun; 0: num_destinations, of one ring all its sets */
+    uint32_t ahead;
     pst_restore_rule rule;
     uint32_t max_slots; /* per chunk; 0: what the schedule wants; while recording 8 */
     pst_capture capture;
-    uint32_t num_streams; /* 1, 2 or 4; 0: 1 in ordered pools, 2 in concurrent ones. An ordered pool
-                           * has 1 */
+    /* 1, 2 or 4; 0: 1 in ordered pools, 2 in concurrent ones. An ordered pool has 1 */
+    uint32_t num_streams;
     pst_stream streams[4]; /* stash, restore, to host, from host; NULL: the scheduler's own */
     pst_launch_options launch[2]; /* of stash and restore */
     pst_restore_tail tail;        /* of restores */
@@ -159,18 +159,20 @@ typedef struct pst_scheduler_config {
 /* What the caller has to know for this visit. */
 typedef struct pst_visit {
     uint32_t slot;
-    uint32_t set;       /* fixed sets: to write (forward) or read (backward); else UINT32_MAX */
-    bool in_place;      /* forward: the source stays as it is until the visit's backward; backward:
-                           * read the forward's source, not a destination */
-    bool is_live;       /* false in forward-only steps, and where a layer is computed again: nothing
-                           * is kept */
-    bool is_held;       /* an input backward: its destination stays for the weight pass; a weight
-                           * pass: it reads that one */
-    uint8_t padding;    /* 0 */
-    uint32_t num_freed; /* caller's own: sources that are no longer needed once the hook's stream
-                           * has come here */
-    uint64_t first_token; /* recompute tokens [first_token, num_tokens) before the backward;
-                           * UINT64_MAX: none */
+    uint32_t set; /* fixed sets: to write (forward) or read (backward); else UINT32_MAX */
+    /* forward: the source stays as it is until the visit's backward; backward: read the forward's
+     * source, not a destination */
+    bool in_place;
+    /* false in forward-only steps, and where a layer is computed again: nothing is kept */
+    bool is_live;
+    /* an input backward: its destination stays for the weight pass; a weight pass: it reads that
+     * one */
+    bool is_held;
+    uint8_t padding; /* 0 */
+    /* caller's own: sources that are no longer needed once the hook's stream has come here */
+    uint32_t num_freed;
+    /* recompute tokens [first_token, num_tokens) before the backward; UINT64_MAX: none */
+    uint64_t first_token;
     pst_visit_key freed[PST_MAX_SETS]; /* kind FORWARD */
 } pst_visit;
 

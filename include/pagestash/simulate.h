@@ -36,14 +36,15 @@ typedef struct pst_simulated_layer {
     size_t struct_size;
     uint32_t chunk, layer; /* layer 0.. within the chunk; every one exactly once */
     pst_keep keep;
-    uint32_t num_parts;              /* PAGED: at most PST_MAX_PARTS; 0: 1 */
-    uint32_t uses[PST_MAX_PARTS];    /* 0: both (scheduler.h) */
-    uint64_t part_ns[PST_MAX_PARTS]; /* of forward.core, after which the part is announced; 0: with
-                                      * the end */
+    uint32_t num_parts;           /* PAGED: at most PST_MAX_PARTS; 0: 1 */
+    uint32_t uses[PST_MAX_PARTS]; /* 0: both (scheduler.h) */
+    /* of forward.core, after which the part is announced; 0: with the end */
+    uint64_t part_ns[PST_MAX_PARTS];
     pst_layer_policy policy;
     pst_times forward, backward, backward_input, backward_weight;
-    uint64_t recompute_ns; /* on the main stream, behind backward_begin: RECOMPUTED all of it,
-                            * SWAPPED what the dropped tokens take */
+    /* on the main stream, behind backward_begin: RECOMPUTED all of it, SWAPPED what the dropped
+     * tokens take */
+    uint64_t recompute_ns;
     const pst_group_usage *usages; /* PAGED: [num_parts][num_usages] */
     uint32_t num_usages; /* 1: of all micro-batches; else at least the chunk's micro-batches */
     uint32_t padding;    /* 0 */
@@ -102,11 +103,12 @@ typedef void (*pst_simulated_event_fn)(void *user, const pst_simulated_event *ev
 
 /* Which chunk is which virtual stage, with p stages, of chunk c on stage r. */
 typedef enum pst_chunk_order {
-    PST_CHUNKS_OF_KIND = 0,   /* as the schedules' kind has it; of lists: LOOPED */
-    PST_CHUNKS_LOOPED = 1,    /* c * p + r */
-    PST_CHUNKS_V = 2,         /* even chunks as LOOPED, odd ones from the last stage to the first */
-    PST_CHUNKS_DIRECTIONS = 3 /* each chunk is a pipeline of its own: even ones run from the first
-                               * stage to the last, odd ones from the last to the first */
+    PST_CHUNKS_OF_KIND = 0, /* as the schedules' kind has it; of lists: LOOPED */
+    PST_CHUNKS_LOOPED = 1,  /* c * p + r */
+    PST_CHUNKS_V = 2,       /* even chunks as LOOPED, odd ones from the last stage to the first */
+    /* each chunk is a pipeline of its own: even ones run from the first stage to the last, odd ones
+     * from the last to the first */
+    PST_CHUNKS_DIRECTIONS = 3
 } pst_chunk_order;
 
 typedef struct pst_simulation_config {
@@ -124,9 +126,10 @@ typedef struct pst_simulation_config {
     uint32_t num_sources, num_destinations, ahead, num_streams;
     pst_restore_rule rule;
     pst_pool_mode mode;
-    uint32_t steps;  /* that follow each other, on each stage at once; 0: 1. Pages and times of the
-                      * last, whose time 0 is when the first stage begins it */
-    uint64_t p2p_ns; /* from the end of a pass to where its neighbour can begin */
+    /* that follow each other, on each stage at once; 0: 1. Pages and times of the last, whose time
+     * 0 is when the first stage begins it */
+    uint32_t steps;
+    uint64_t p2p_ns;       /* from the end of a pass to where its neighbour can begin */
     uint64_t num_pages[2]; /* UINT64_MAX: as many as it takes */
     uint64_t page_bytes;   /* 0: PST_PAGE_BYTES_DEFAULT */
     pst_simulated_rates rates;
