@@ -179,7 +179,7 @@ typedef struct pst_visit {
 /* A step. NULL: training, the schedule's number of micro-batches. */
 typedef struct pst_step_options {
     size_t struct_size;
-    uint32_t num_micro_batches; /* 0: the schedule's */
+    uint32_t num_micro_batches; /* 0: the schedule's; while recording not looked at */
     bool forward_only;          /* evaluation: no schedule, no ticket, no pool */
     uint8_t padding[3];         /* 0 */
 } pst_step_options;
