@@ -97,6 +97,42 @@ PST_TEST(SchedulerMisuse, PartsOfAGraph)
     rig_close(&self);
 }
 
+/* A graph of a swapped layer reads one buffer: a schedule that gives it the other is refused. */
+PST_TEST(SchedulerMisuse, GraphOfAnotherBuffer)
+{
+    uint32_t refused = 0, taken = 0;
+    for (uint32_t kind = 0; kind < 3; kind++)
+        for (uint32_t micro_batches = 2; micro_batches < 6; micro_batches++) {
+            static const pst_schedule_kind kinds[] = {
+                PST_SCHEDULE_GPIPE, PST_SCHEDULE_GPIPE_REVERSED, PST_SCHEDULE_1F1B};
+            rig self;
+            rig_config config = of_pipeline(5, 5);
+            config.num_layers[0] = 3;
+            config.scheduler.capture = PST_CAPTURE_LAYERS;
+            for (uint32_t l = 0; l < 3; l++) {
+                config.keep[l] = PST_KEEP_SWAPPED;
+                config.policy[l].swap_tokens = RIG_TOKENS;
+            }
+            rig_open(&self, &config);
+            CHECK_OK(rig_capture_layers(&self, 100));
+            self.config.schedule.kind = kinds[kind];
+            rig_set_micro_batches(&self, micro_batches);
+            const pst_status status = pst_scheduler_set_schedule(self.scheduler, self.schedule);
+            if (status == PST_OK) {
+                self.config.schedule.num_micro_batches = micro_batches;
+                CHECK_OK(rig_step(&self));
+                rig_check(&self);
+                taken++;
+            } else {
+                CHECK_STATUS(status, PST_E_INVALID);
+                CHECK(strstr(pst_last_message(), "its graph was captured with set") != NULL);
+                refused++;
+            }
+            rig_close(&self);
+        }
+    CHECK_MSG(refused > 0 && taken > 0, "%u refused, %u taken", refused, taken);
+}
+
 /* ---- the callback ---- */
 
 typedef struct answers {
