@@ -22,6 +22,7 @@
 #define SIMULATE_MAX_LAYERS (1u << 20)
 /* Of one rank, and passes of all ranks; a visit takes about 200 bytes. */
 #define SIMULATE_MOST_VISITS (1u << 27)
+#define SIMULATE_MOST_PLAYED (1u << 24) /* visits of all ranks in several steps: some seconds */
 
 /* A visit that is stashed. */
 typedef struct simulate_visit {

@@ -254,6 +254,20 @@ static int count_layers(simulate_model *model, uint32_t num_chunks)
     return TOOL_OK;
 }
 
+static int check_steps(const simulate_model *model)
+{
+    const uint32_t steps = model->input->config.steps;
+    uint64_t num_visits = 0;
+    for (uint32_t i = 0; i < model->num_stages; i++)
+        num_visits += model->stages[i].num_visits;
+    if (steps > 1 && num_visits * steps > SIMULATE_MOST_PLAYED)
+        return tool_fail(TOOL_USAGE,
+                         "--num-steps %" PRIu32 ": %" PRIu64 " visits in each: allowed are at most "
+                         "%u in all",
+                         steps, num_visits, SIMULATE_MOST_PLAYED);
+    return TOOL_OK;
+}
+
 /* Each share is of a layer that there is. */
 static int check_offloads(const simulate_model *model)
 {
@@ -261,6 +275,13 @@ static int check_offloads(const simulate_model *model)
     for (uint32_t i = 0; i < input->num_offloads; i++) {
         const simulate_offload *offload = &input->offloads[i];
         bool is_used = false;
+        for (uint32_t j = 0; j < i; j++)
+            if (input->offloads[j].layer == offload->layer &&
+                input->offloads[j].chunk == offload->chunk)
+                return tool_fail(TOOL_USAGE,
+                                 "--offload: layer %" PRIu32 " stands there twice: allowed is one "
+                                 "share for a layer",
+                                 offload->layer);
         for (uint32_t s = 0; s < model->num_stages; s++)
             for (uint32_t l = 0; l < model->stages[s].num_layers; l++) {
                 const pst_simulated_layer *layer = &model->stages[s].layers[l];
@@ -298,6 +319,7 @@ static int make_stages(simulate_model *model)
         model->layers[i] = model->stages[i].layers;
         model->num_layers[i] = model->stages[i].num_layers;
     }
+    TOOL_TRY(check_steps(model));
     return check_offloads(model);
 }
 

@@ -64,6 +64,8 @@ class Refusals(SimulateTest):
                 (["--host-pages", 9, "--offload", "0=3/2"], "--offload 0=3/2", "NUM <= DEN"),
                 (["--host-pages", 9, "--offload", "0.1.2=1/2"], "--offload 0.1.2=1/2"),
                 (["--host-pages", 9, "--offload", "7=1/2"], "--offload", "layer 7"),
+                (["--host-pages", 9, "--offload", "0=1/2,0=1/4"], "--offload", "layer 0", "twice"),
+                (["--num-steps", 1 << 20], "--num-steps 1048576", "visits", str(1 << 24)),
                 (["--host-pages", 9, "--offload", "3.0=1/2"], "--offload", "chunk 3", "layer 0"),
                 (["--link-gb/s", "5"], "--link-gb/s 5", "OUT,IN"),
                 (["--link-gb/s", "5,0"], "--link-gb/s 5,0", "above 0"),
