@@ -44,7 +44,7 @@ tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system
 tools/replay         : tools/common host/base/arith.h | pagestash system jansson
-tools/simulate       : tools/common tools/replay host/schedule/schedule_file.h host/base/lines.h host/base/arith.h | pagestash system jansson
+tools/simulate       : tools/common tools/replay tools/estimate/estimate.h host/model/ledger.h host/schedule/schedule_file.h host/base/lines.h host/base/arith.h | pagestash system jansson
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay host/base/arith.h | pagestash system jansson
 tools/estimate       : tools/common host/base/arith.h | pagestash system jansson

@@ -1,5 +1,5 @@
 /* Room tools/estimate: the command `pagestash estimate`. Uses tools/common. Used by
- * nobody. This file: what its parts share. */
+ * tools/simulate, which reads launch lines with it. This file: what its parts share. */
 #ifndef PAGESTASH_TOOL_ESTIMATE_H
 #define PAGESTASH_TOOL_ESTIMATE_H
 

@@ -136,7 +136,7 @@ int plan_make_budget(const plan_job *job, plan_budget *budget)
     replay_sizes sizes;
     uint64_t *demands = NULL;
     TOOL_TRY(replay_trace_read(&options->model, &trace));
-    int code = replay_sizes_make(&options->model, &trace, &sizes);
+    int code = replay_sizes_make(&options->model, &trace, NULL, 0, &sizes);
     if (code == TOOL_OK)
         code = count_pages(&options->model, &trace, &sizes);
     if (code == TOOL_OK)

@@ -81,7 +81,7 @@ static int open_routing(layers *self)
     model.page_size = PST_PAGE_BYTES_MIN;
     self->has_routing = true;
     TOOL_TRY(replay_trace_read(&model, &self->trace));
-    TOOL_TRY(replay_sizes_make(&model, &self->trace, &self->sizes));
+    TOOL_TRY(replay_sizes_make(&model, &self->trace, NULL, 0, &self->sizes));
     TOOL_TRY(replay_make_group(&model, &self->trace, &self->sizes, &group));
     const int code = replay_sizes_count_pages(&model, &self->trace, group, &self->sizes);
     pst_group_destroy(group);

@@ -29,7 +29,7 @@ int cmd_replay(int argc, char **argv)
     replay_result result;
     TOOL_TRY(replay_parse(argc, argv, &options));
     TOOL_TRY(replay_trace_read(&options.model, &trace));
-    int code = replay_sizes_make(&options.model, &trace, &sizes);
+    int code = replay_sizes_make(&options.model, &trace, NULL, 0, &sizes);
     if (code == TOOL_OK)
         code = replay_order_make(&options, &trace, &sizes, &order);
     if (code == TOOL_OK)

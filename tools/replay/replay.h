@@ -228,9 +228,9 @@ typedef struct replay_result {
 int replay_trace_read(const replay_model *model, replay_trace *trace_out);
 void replay_trace_free(replay_trace *trace);
 
-/* Capacity, tensors and iterations. */
+/* Capacity, tensors and iterations. tensors NULL: those that the model's flags say. */
 int replay_sizes_make(const replay_model *model, const replay_trace *trace,
-                      replay_sizes *sizes_out);
+                      const replay_tensor *tensors, uint32_t num_tensors, replay_sizes *sizes_out);
 /* The group of these tensors: of all layers. */
 int replay_make_group(const replay_model *model, const replay_trace *trace,
                       const replay_sizes *sizes, pst_group **group_out);

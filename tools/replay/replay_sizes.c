@@ -113,7 +113,8 @@ int replay_make_group(const replay_model *model, const replay_trace *trace,
     return tool_status(pst_group_create(&config, group_out));
 }
 
-int replay_sizes_make(const replay_model *model, const replay_trace *trace, replay_sizes *sizes_out)
+int replay_sizes_make(const replay_model *model, const replay_trace *trace,
+                      const replay_tensor *tensors, uint32_t num_tensors, replay_sizes *sizes_out)
 {
     memset(sizes_out, 0, sizeof(*sizes_out));
     const uint64_t slots = (uint64_t)model->num_micro_batches * trace->layers;
@@ -125,7 +126,10 @@ int replay_sizes_make(const replay_model *model, const replay_trace *trace, repl
     sizes_out->slots = (uint32_t)slots;
     sizes_out->iterations = trace->steps / model->num_micro_batches;
     TOOL_TRY(choose_capacity(model, trace, sizes_out));
-    add_tensors(model, sizes_out);
+    if (tensors == NULL)
+        add_tensors(model, sizes_out);
+    for (uint32_t i = 0; i < num_tensors; i++)
+        add_tensor(sizes_out, tensors[i].row_bytes, tensors[i].num, tensors[i].den);
     return lay_out(trace, sizes_out);
 }
 

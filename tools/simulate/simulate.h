@@ -1,5 +1,6 @@
 /* Room tools/simulate: the command `pagestash simulate`, and what other commands need to simulate the
- * model they were asked about. Uses tools/common, the routing traces of tools/replay, the list files in
+ * model they were asked about. Uses tools/common, the launch lines of tools/estimate, the ledger of an
+ * expert's row in host/model, the routing traces of tools/replay, the list files in
  * host/schedule/schedule_file.h, the reader of lines. This file: a plain description of what is
  * simulated (simulate_input), and the arrays of pst_simulate made of it (simulate_model).
  *
@@ -64,6 +65,14 @@ typedef struct simulate_input {
     const uint32_t *chunk_layers;
     uint32_t num_chunk_layers; /* 1: of every chunk */
     uint32_t model_layers;
+    /* or they are of each virtual stage, of which there are so many */
+    const uint64_t *virtual_layers;
+    uint64_t num_virtual_layers;
+    /* [num_moe_before + 1]: how many paged layers come before each of the model's; NULL: as
+     * moe_layers says */
+    const uint32_t *moe_before;
+    uint64_t num_moe_before;
+    bool has_no_moe;       /* whatever these say */
     flag_range moe_layers; /* of the model, which are paged; the others are planned; 0:0: all */
     const simulate_offload *offloads;
     uint32_t num_offloads;

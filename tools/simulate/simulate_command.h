@@ -4,6 +4,7 @@
  *   simulate_flags.c     the table of flags
  *   simulate_words.c     values of flags that are more than a number
  *   simulate_setup.c     flags -> simulate_input, with the files that they name
+ *   simulate_config.c    --config: sizes, layers and bytes of a launch line
  *   simulate_rows.c, simulate_rates.c, simulate_routing.c   those files
  *   simulate_model.c     simulate_input -> what pst_simulate takes
  *   simulate_solve.c     what --solve leaves to the policy
@@ -38,6 +39,8 @@
     F(CHOICE, chunk_order, "looped|v|directions", 0, 0, FLAG_NOT_GIVEN,                           \
       "of lists: chunk C of rank R is virtual stage C*P+R, or odd chunks run from the last rank " \
       "to the first, or so and each chunk is a pipeline of its own (what the kind has; looped)")  \
+    F(TEXT, config, "FILE", 0, 0, NULL,                                                           \
+      "a launch line, as pagestash estimate reads it: sizes, layers and bytes that no flag says") \
     F(TEXT, layers, "L|L0,L1,..", 0, 0, NULL, "layers of each chunk")                             \
     F(U32, model_layers, "N", 1, SIMULATE_MAX_LAYERS, FLAG_NOT_GIVEN,                             \
       "or of the whole model: earlier virtual stages have one more")                              \
@@ -88,7 +91,8 @@
     F(SIZE, host_memory, "BYTES", 0, UINT64_C(1) << 60, NULL, "and of the host for it (0)")       \
     F(SIZE, reserve_memory, "BYTES", 0, UINT64_C(1) << 60, NULL, "of the GPU, kept free (0)")     \
     F(SIZE, static_memory, "BYTES", 0, UINT64_C(1) << 60, NULL,                                   \
-      "of the GPU, taken by all that is not paged (0)")                                           \
+      "of the GPU, taken by all that is not paged (0); with --config by all that is not kept "    \
+      "by layers (its)")                                                                          \
     F(SIZE, set_memory, "BYTES", 1, UINT64_C(1) << 60, NULL,                                      \
       "of one set of buffers (tensors of --routing at their capacity)")                           \
     F(CHOICE, sets, "fixed|callers", 0, 0, FLAG_NOT_GIVEN,                                        \
@@ -134,6 +138,7 @@ int simulate_read_schedule_flag(const char *text, pst_schedule_kind *kind_out,
 /* All that the flags name, read and owned. */
 typedef struct simulate_job {
     const simulate_options *options;
+    simulate_config config; /* its path is NULL where none was given */
     simulate_input input;
     psti_schedule_lists lists;
     uint32_t *chunk_layers;
@@ -145,8 +150,8 @@ typedef struct simulate_job {
     uint64_t num_iterations;
 } simulate_job;
 
-/* Whatever the answer, the job is to be closed. */
-int simulate_open(const simulate_options *options, simulate_job *job_out);
+/* Options that were not given become --config's. Whatever the answer, the job is to be closed. */
+int simulate_open(simulate_options *options, simulate_job *job_out);
 void simulate_close(simulate_job *job);
 
 /* ---- simulate_run.c ---- */

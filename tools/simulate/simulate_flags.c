@@ -21,8 +21,19 @@ static const char doc[] =
 
 enum { MAX_MODEL_FLAGS = 32 };
 
-/* replay's, but for --num-micro-batches, since the schedule says how many; --page-size without its
- * default, which --solve may choose. */
+/* Flags whose defaults are for where nothing else says them. */
+static const struct {
+    const char *name, *initial, *help;
+} left_open[] = {
+    {"page_size", NULL, "a power of two, 16KiB to 4MiB (256KiB; with --solve it is chosen)"},
+    {"hidden_size", NULL, "width of the model (1024)"},
+    {"moe_ffn_hidden_size", NULL, "width of an expert (512)"},
+    {"dtype", FLAG_NOT_GIVEN, "what a layer keeps (bf16)"},
+    {"expert_model_parallel_size", NULL, "split the experts over N ranks (1, or --config's)"},
+};
+
+/* replay's, but for --num-micro-batches, since the schedule says how many; without the defaults of
+ * --page-size, which --solve may choose, and of what --config may say. */
 static flag_group model_flags(void)
 {
     static flag flags[MAX_MODEL_FLAGS];
@@ -32,8 +43,11 @@ static flag_group model_flags(void)
         if (strcmp(all.flags[i].name, "num_micro_batches") != 0)
             flags[num++] = all.flags[i];
     for (int i = 0; i < num; i++)
-        if (strcmp(flags[i].name, "page_size") == 0)
-            flags[i].initial = NULL;
+        for (size_t k = 0; k < sizeof(left_open) / sizeof(left_open[0]); k++)
+            if (strcmp(flags[i].name, left_open[k].name) == 0) {
+                flags[i].initial = left_open[k].initial;
+                flags[i].help = left_open[k].help;
+            }
     return (flag_group){flags, num, all.base};
 }
 
@@ -82,21 +96,41 @@ static int check_solve(const simulate_options *options)
     if (options->gpu_memory == 0)
         return tool_fail(TOOL_USAGE,
                          "--gpu-memory: missing: allowed is a size, which --solve needs");
-    if (options->set_memory == 0 && options->routing.routing == NULL)
+    if (options->set_memory == 0 && options->routing.routing == NULL && options->config == NULL)
         return tool_fail(TOOL_USAGE,
                          "--set-memory: missing: allowed is a size, which --solve needs "
                          "where --routing does not say it");
     return TOOL_OK;
 }
 
-static int check(const simulate_options *options)
+/* A config says what a row of its experts keeps. */
+static int check_config(const simulate_options *options)
 {
+    const replay_model *model = &options->routing;
+    if (options->config != NULL &&
+        (model->hidden_size != 0 || model->moe_ffn_hidden_size != 0 || (int)model->dtype >= 0))
+        return tool_fail(TOOL_USAGE,
+                         "--config %s: allowed without --hidden-size, "
+                         "--moe-ffn-hidden-size and --dtype only: it says what a "
+                         "layer keeps",
+                         options->config);
+    if (options->config != NULL)
+        return options->layers == NULL || options->model_layers == UINT32_MAX
+                   ? TOOL_OK
+                   : tool_fail(TOOL_USAGE, "--layers %s: allowed without --model-layers only",
+                               options->layers);
     if (options->schedule == NULL)
         return tool_fail(TOOL_USAGE, "--schedule: missing: allowed is a kind, list:FILE or "
                                      "megatron:FILE");
     if ((options->layers == NULL) == (options->model_layers == UINT32_MAX))
         return tool_fail(TOOL_USAGE, "--layers: %s: allowed is it or --model-layers",
                          options->layers == NULL ? "missing" : options->layers);
+    return TOOL_OK;
+}
+
+static int check(const simulate_options *options)
+{
+    TOOL_TRY(check_config(options));
     if (options->routing.routing != NULL && options->visit_pages != NULL)
         return tool_fail(TOOL_USAGE, "--visit-pages %s: allowed without --routing only",
                          options->visit_pages);
@@ -106,13 +140,15 @@ static int check(const simulate_options *options)
     if (options->compare && options->move == PST_MOVE_DEMOTE)
         return tool_fail(TOOL_USAGE, "--compare: allowed without --move demote only, which takes "
                                      "streams that --rule next does not have");
-    if (options->balanced && options->routing.routing == NULL)
-        return tool_fail(TOOL_USAGE, "--balanced: allowed with --routing only");
     if (options->move >= 0 && options->offload == NULL && !options->solve)
         return tool_fail(TOOL_USAGE, "--move: allowed with --offload or --solve only");
+    if (options->balanced && options->routing.routing == NULL && options->config == NULL)
+        return tool_fail(TOOL_USAGE, "--balanced: allowed with --routing or --config only");
+    if (options->balanced && options->visit_pages != NULL)
+        return tool_fail(TOOL_USAGE, "--visit-pages %s: allowed without --balanced only",
+                         options->visit_pages);
     TOOL_TRY(check_times(options));
-    TOOL_TRY(check_solve(options));
-    return replay_check_model(&options->routing);
+    return check_solve(options);
 }
 
 /* What was given, and the defaults of the rest. */
@@ -154,5 +190,11 @@ int simulate_parse(int argc, char **argv, simulate_options *options)
     TOOL_TRY(flags_parse(&table, argc, argv, options));
     TOOL_TRY(check(options));
     note_given(options);
+    if (options->config != NULL)
+        return TOOL_OK;
+    replay_model *model = &options->routing;
+    model->hidden_size = model->hidden_size != 0 ? model->hidden_size : 1024;
+    model->moe_ffn_hidden_size = model->moe_ffn_hidden_size != 0 ? model->moe_ffn_hidden_size : 512;
+    model->dtype = model->dtype >= 0 ? model->dtype : REPLAY_BF16;
     return TOOL_OK;
 }

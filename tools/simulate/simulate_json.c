@@ -133,6 +133,24 @@ static json_t *check_value(const simulate_job *job, const simulate_result *resul
     return object;
 }
 
+static json_t *config_value(const simulate_job *job)
+{
+    const simulate_config *config = &job->config;
+    if (config->path == NULL)
+        return json_null();
+    const pst_estimate_config *run = &config->estimate.config;
+    json_t *object = json_object();
+    JSON_PUT(&object, {"layers", run->num_layers},
+             {"moe_layers", config->moe_before[run->num_layers]},
+             {"micro_batches", config->num_micro_batches},
+             {"dense_layer_bytes", config->dense_bytes}, {"moe_layer_bytes", config->moe_bytes},
+             {"row_bytes", config->moe.row_bytes}, {"even_rows", config->moe.balanced_rows},
+             {"capacity_rows",
+              job->has_routing ? job->routing.sizes.capacity : config->moe.capacity_rows},
+             {"set_bytes", job->routing.sizes.set_bytes});
+    return object;
+}
+
 static json_t *choices_array(const simulate_model *model, const simulate_solution *solution)
 {
     static const char *const keeps[] = {"paged", "swapped", "planned", "recomputed"};
@@ -192,6 +210,7 @@ int simulate_write_json(const simulate_job *job, const simulate_model *model,
                       (!solution->is_asked || solution->policy.fits);
     json_t *object = json_begin("simulate", SCHEMA_VERSION);
     json_put(&object, "options", simulate_options_json(job->options));
+    json_put(&object, "config", config_value(job));
     json_put_whole(&object, "makespan_ns", simulation->makespan_ns);
     json_put(&object, "fits", json_boolean(fits));
     json_put_text(&object, "deadlock", simulation->deadlocked ? simulation->deadlock : NULL);

@@ -85,6 +85,8 @@ static uint32_t layers_of(const simulate_model *model, uint32_t virtual_stage, u
 {
     const simulate_input *input = model->input;
     const uint32_t num = model->num_virtual_stages;
+    if (input->virtual_layers != NULL)
+        return (uint32_t)input->virtual_layers[virtual_stage];
     if (input->num_chunk_layers == 1)
         return input->chunk_layers[0];
     if (input->num_chunk_layers == 0)
@@ -117,6 +119,10 @@ static uint64_t layers_before(const simulate_model *model, uint32_t virtual_stag
 static bool is_paged(const simulate_input *input, uint64_t model_layer)
 {
     const flag_range *moe = &input->moe_layers;
+    if (input->has_no_moe)
+        return false;
+    if (input->moe_before != NULL)
+        return input->moe_before[model_layer + 1] > input->moe_before[model_layer];
     return moe->end == 0 || (model_layer >= moe->begin && model_layer < moe->end);
 }
 
@@ -233,6 +239,13 @@ static int check_layers(const simulate_model *model, uint32_t num_chunks)
                          "--layers: %" PRIu32 " numbers: allowed is one, or one for each of the "
                          "%" PRIu32 " chunks",
                          input->num_chunk_layers, num_chunks);
+    if (input->virtual_layers != NULL && (model->order != PST_CHUNKS_LOOPED ||
+                                          input->num_virtual_layers != model->num_virtual_stages))
+        return tool_fail(TOOL_USAGE,
+                         "--config: says the layers of %" PRIu64 " chunks in a row: the schedule "
+                         "has %" PRIu32 "%s: allowed is it with --layers or --model-layers",
+                         input->num_virtual_layers, model->num_virtual_stages,
+                         model->order == PST_CHUNKS_LOOPED ? "" : " in another order");
     return TOOL_OK;
 }
 
@@ -246,6 +259,11 @@ static int count_layers(simulate_model *model, uint32_t num_chunks)
     model->num_model_layers = layers_before(model, model->num_virtual_stages, 0);
     if (model->num_model_layers == 0)
         return tool_fail(TOOL_USAGE, "--layers 0: the model has no layer: allowed is at least one");
+    if (input->moe_before != NULL && input->num_moe_before != model->num_model_layers)
+        return tool_fail(TOOL_USAGE,
+                         "--config: says of %" PRIu64 " layers which have experts: the model has "
+                         "%" PRIu64 ": allowed is it with --moe-layers",
+                         input->num_moe_before, model->num_model_layers);
     if (input->moe_layers.end > model->num_model_layers)
         return tool_fail(TOOL_USAGE,
                          "--moe-layers %" PRIu64 ":%" PRIu64
@@ -368,6 +386,7 @@ simulate_visit simulate_make_visit(const simulate_model *model, const simulate_s
                                    uint32_t chunk, uint32_t layer, uint32_t micro_batch)
 {
     const flag_range *moe = &model->input->moe_layers;
+    const uint32_t *moe_before = model->input->moe_before;
     const uint64_t model_layer = stage->chunks[chunk].model_layer + layer;
     uint32_t before = 0;
     for (uint32_t c = 0; c < chunk && model->order == PST_CHUNKS_DIRECTIONS; c++)
@@ -376,7 +395,9 @@ simulate_visit simulate_make_visit(const simulate_model *model, const simulate_s
         .rank = stage->rank,
         .chunk = chunk,
         .layer = layer,
-        .moe_layer = (uint32_t)(moe->end == 0 ? model_layer : model_layer - moe->begin),
+        .moe_layer = moe_before != NULL
+                         ? moe_before[model_layer]
+                         : (uint32_t)(moe->end == 0 ? model_layer : model_layer - moe->begin),
         .micro_batch = micro_batch,
         .model_micro_batch = before + micro_batch,
     };

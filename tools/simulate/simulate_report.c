@@ -87,7 +87,9 @@ static void print_head(const simulate_job *job, const simulate_model *model,
     printf("%" PRIu64 " layers\n", model->num_model_layers);
     if (model->config.alone)
         printf("rank: %" PRIu32 " alone\n", model->stages[0].rank);
-    if (job->has_routing) {
+    if (job->has_routing && job->routing.model.routing == NULL)
+        printf("rows of each visit: %" PRIu64 ", evenly routed\n", job->config.moe.balanced_rows);
+    else if (job->has_routing) {
         const replay_trace *trace = &job->routing.trace;
         const uint64_t used = result->num_iterations * job->routing.num_micro_batches;
         printf("trace: %s: steps %" PRIu64 ":%" PRIu64 " of %" PRIu64 ":%" PRIu64

@@ -18,11 +18,47 @@ static int count_iterations(simulate_routing *routing)
     return TOOL_OK;
 }
 
+/* Instead of a file: each visit has the rows of an even router. */
+static int make_trace(simulate_routing *routing)
+{
+    const pst_estimate_moe *moe = &routing->config->moe;
+    replay_trace *trace = &routing->trace;
+    if (routing->model.layout != PST_ROWS_PREFIX)
+        return tool_fail(TOOL_USAGE, "--layout segments: allowed with --routing only");
+    if (moe->capacity_rows > INT32_MAX)
+        return tool_fail(TOOL_USAGE, "--config %s: %" PRIu64 " rows: allowed are at most %d",
+                         routing->config->path, moe->capacity_rows, INT32_MAX);
+    *trace = (replay_trace){.layers = 1,
+                            .steps = routing->num_micro_batches,
+                            .num_counts = 1,
+                            .max_count = moe->capacity_rows,
+                            .max_count_replayed = moe->balanced_rows,
+                            .mean_count = (double)moe->balanced_rows};
+    trace->num_experts = (uint32_t)routing->config->estimate.config.num_experts;
+    return TOOL_OK;
+}
+
+static int read_trace(simulate_routing *routing)
+{
+    const simulate_config *config = routing->config;
+    if (routing->model.routing == NULL)
+        return make_trace(routing);
+    TOOL_TRY(replay_trace_read(&routing->model, &routing->trace));
+    if (config != NULL && routing->trace.num_experts != config->estimate.config.num_experts)
+        return tool_fail(TOOL_INPUT, "--routing %s: %" PRIu32 " experts: %s has %" PRIu64,
+                         routing->model.routing, routing->trace.num_experts, config->path,
+                         config->estimate.config.num_experts);
+    return TOOL_OK;
+}
+
 int simulate_read_routing(simulate_routing *routing)
 {
+    const simulate_config *config = routing->config;
     routing->model.num_micro_batches = 1;
-    TOOL_TRY(replay_trace_read(&routing->model, &routing->trace));
-    TOOL_TRY(replay_sizes_make(&routing->model, &routing->trace, &routing->sizes));
+    TOOL_TRY(read_trace(routing));
+    TOOL_TRY(replay_sizes_make(&routing->model, &routing->trace,
+                               config != NULL ? config->tensors : NULL,
+                               config != NULL ? config->num_tensors : 0, &routing->sizes));
     TOOL_TRY(replay_make_group(&routing->model, &routing->trace, &routing->sizes, &routing->group));
     routing->counts = calloc(routing->trace.num_counts, sizeof(*routing->counts));
     if (routing->counts == NULL)

@@ -11,6 +11,91 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- the config ---- */
+
+static void take(uint32_t *option, uint64_t value)
+{
+    if (*option == UINT32_MAX && value <= UINT32_MAX)
+        *option = (uint32_t)value;
+}
+
+/* Sizes of the schedule. Lists have theirs; chunks are those of the kinds that leave it open. */
+static int take_sizes(simulate_options *options, const simulate_config *config)
+{
+    const pst_estimate_config *run = &config->estimate.config;
+    pst_schedule_kind kind = PST_SCHEDULE_LIST;
+    const char *path;
+    bool is_megatron;
+    if (options->schedule == NULL)
+        options->schedule = run->virtual_stages > 1 ? "interleaved" : "1f1b";
+    TOOL_TRY(simulate_read_schedule_flag(options->schedule, &kind, &path, &is_megatron));
+    if (kind == PST_SCHEDULE_LIST)
+        return TOOL_OK;
+    if (config->num_micro_batches > PST_SCHEDULE_MAX_MICRO_BATCHES)
+        return tool_fail(TOOL_USAGE,
+                         "--config %s: %" PRIu64 " micro-batches: allowed are at most "
+                         "%u",
+                         config->path, config->num_micro_batches, PST_SCHEDULE_MAX_MICRO_BATCHES);
+    take(&options->stages, run->pipeline_parallel);
+    take(&options->micro_batches, config->num_micro_batches);
+    if (kind != PST_SCHEDULE_INTERLEAVED)
+        return TOOL_OK;
+    take(&options->chunks, run->virtual_stages);
+    if (run->virtual_stages > 1 && options->stages == run->pipeline_parallel)
+        take(&options->group, run->micro_batch_group_size);
+    options->overlaps_exchange = options->overlaps_exchange || run->overlaps_exchange;
+    return TOOL_OK;
+}
+
+/* Layers, and which have experts. */
+static void take_layers(simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    const pst_estimate_config *run = &job->config.estimate.config;
+    simulate_input *input = &job->input;
+    if (options->layers == NULL && options->model_layers == UINT32_MAX) {
+        input->model_layers = (uint32_t)run->num_layers;
+        input->virtual_layers = run->chunk_layers;
+        input->num_virtual_layers = run->pipeline_parallel * run->virtual_stages;
+    }
+    input->has_no_moe = run->num_experts == 0;
+    if (options->moe_layers.end != 0 || run->num_experts == 0 || run->is_moe == NULL)
+        return;
+    input->moe_before = job->config.moe_before;
+    input->num_moe_before = run->num_layers;
+}
+
+static int open_config(simulate_options *options, simulate_job *job)
+{
+    const simulate_config *config = &job->config;
+    const pst_estimate_config *run = &config->estimate.config;
+    if (options->config == NULL)
+        return TOOL_OK;
+    TOOL_TRY(simulate_read_config(options->config, &job->config));
+    if (run->expert_parallel <= REPLAY_MAX_PARTS &&
+        options->routing.expert_model_parallel_size == 0)
+        options->routing.expert_model_parallel_size = (uint32_t)run->expert_parallel;
+    if (options->routing.capacity_factor <= 0.0 && config->estimate.has_capacity)
+        options->routing.capacity_factor = (double)run->capacity_num / (double)run->capacity_den;
+    if (run->num_experts == 0 && (options->balanced || options->routing.routing != NULL))
+        return tool_fail(TOOL_USAGE,
+                         "--config %s: no layer has experts: allowed is it without "
+                         "--routing and --balanced",
+                         config->path);
+    if (run->num_experts != 0 && !options->balanced && options->routing.routing == NULL &&
+        options->visit_pages == NULL)
+        return tool_fail(TOOL_USAGE,
+                         "--routing: missing: allowed is it, --balanced or --visit-pages, since "
+                         "%s has experts",
+                         config->path);
+    if (options->moe_layers.end != 0 && (run->num_experts == 0 || run->ffn_size == 0))
+        return tool_fail(TOOL_USAGE,
+                         "--moe-layers: allowed without --config only where that has one kind of "
+                         "layers: %s has no width of the other",
+                         config->path);
+    return take_sizes(options, config);
+}
+
 /* ---- the schedule ---- */
 
 static int read_lists(simulate_job *job, const char *path, bool is_megatron)
@@ -144,6 +229,8 @@ static int open_layers(simulate_job *job)
     simulate_input *input = &job->input;
     input->model_layers = or_zero(options->model_layers);
     input->moe_layers = options->moe_layers;
+    if (options->config != NULL)
+        take_layers(job);
     if (options->layers != NULL)
         TOOL_TRY(simulate_read_layers_flag(options->layers, &job->chunk_layers,
                                            &input->num_chunk_layers));
@@ -253,12 +340,13 @@ static int open_pages(simulate_job *job)
         input->usage_user = &job->pages;
         return simulate_read_pages(options->visit_pages, &job->pages.rows);
     }
-    if (options->routing.routing == NULL) {
+    if (options->routing.routing == NULL && !options->balanced) {
         input->is_uniform = true;
         return TOOL_OK;
     }
     job->has_routing = true;
     job->routing.model = options->routing;
+    job->routing.config = options->config != NULL ? &job->config : NULL;
     job->routing.is_balanced = options->balanced;
     job->routing.num_micro_batches = count_micro_batches(job);
     TOOL_TRY(simulate_read_routing(&job->routing));
@@ -269,10 +357,14 @@ static int open_pages(simulate_job *job)
     return TOOL_OK;
 }
 
-int simulate_open(const simulate_options *options, simulate_job *job_out)
+int simulate_open(simulate_options *options, simulate_job *job_out)
 {
     *job_out = (simulate_job){.options = options};
     job_out->input.config = (pst_simulation_config)PST_SIMULATION_CONFIG_INIT;
+    TOOL_TRY(open_config(options, job_out));
+    if (options->routing.expert_model_parallel_size == 0)
+        options->routing.expert_model_parallel_size = 1;
+    TOOL_TRY(replay_check_model(&options->routing));
     TOOL_TRY(open_schedule(job_out));
     TOOL_TRY(open_rank(job_out));
     TOOL_TRY(open_layers(job_out));
@@ -284,6 +376,7 @@ int simulate_open(const simulate_options *options, simulate_job *job_out)
 
 void simulate_close(simulate_job *job)
 {
+    simulate_free_config(&job->config);
     psti_schedule_lists_free(&job->lists);
     free(job->chunk_layers);
     free(job->offloads);

@@ -71,6 +71,44 @@ static void free_routings(routings *self)
     free(self->usages);
 }
 
+/* A layer's bytes that are not paged: one place for each slot of its chunk. */
+static uint64_t planned_bytes(const simulate_job *job, const simulate_stage *stage,
+                              const pst_simulated_layer *layer)
+{
+    const bool is_paged = layer->keep == PST_KEEP_PAGED;
+    if (job->config.path == NULL)
+        return 0;
+    return stage->chunks[layer->chunk].num_slots *
+           (is_paged ? job->config.moe_bytes : job->config.dense_bytes);
+}
+
+/* Of a stage: what no layer keeps, and what layers keep beside pages. */
+static int count_static(const simulate_job *job, const simulate_stage *stage, uint64_t *bytes_out)
+{
+    const simulate_options *options = job->options;
+    const pst_estimate_config *run = &job->config.estimate.config;
+    const pst_schedule_config *schedule = &stage->info.config;
+    const bool is_same =
+        (schedule->kind == PST_SCHEDULE_1F1B || schedule->kind == PST_SCHEDULE_INTERLEAVED) &&
+        schedule->num_stages == run->pipeline_parallel &&
+        schedule->num_chunks == run->virtual_stages &&
+        schedule->num_micro_batches == job->config.num_micro_batches && options->layers == NULL &&
+        options->model_layers == UINT32_MAX && options->moe_layers.end == 0;
+    *bytes_out = options->static_memory;
+    if (job->config.path == NULL)
+        return TOOL_OK;
+    if (options->static_memory == 0 && !is_same)
+        return tool_fail(TOOL_USAGE,
+                         "--static-memory: missing: %s says it for its own sizes and "
+                         "order only",
+                         job->config.path);
+    if (options->static_memory == 0)
+        TOOL_TRY(simulate_config_rest(&job->config, stage->rank, bytes_out));
+    for (uint32_t l = 0; l < stage->num_layers; l++)
+        *bytes_out += planned_bytes(job, stage, &stage->layers[l]);
+    return TOOL_OK;
+}
+
 /* What may become of the layers: recomputed, where there is a time for it. */
 static int allow(const simulate_job *job, const simulate_model *model, pst_policy_layer **all_out,
                  const pst_policy_layer **stages_out)
@@ -88,10 +126,13 @@ static int allow(const simulate_job *job, const simulate_model *model, pst_polic
         stages_out[s] = layers;
         for (uint32_t l = 0; l < stage->num_layers; l++) {
             layers[l] = (pst_policy_layer)PST_POLICY_LAYER_INIT;
-            if (ns == UINT64_MAX || stage->layers[l].keep != PST_KEEP_PAGED)
+            const pst_keep keep = stage->layers[l].keep;
+            const uint64_t planned = planned_bytes(job, stage, &stage->layers[l]);
+            if (ns == UINT64_MAX || (keep != PST_KEEP_PAGED && planned == 0))
                 continue;
-            layers[l].treatments = 1u << PST_KEEP_PAGED | 1u << PST_KEEP_RECOMPUTED;
+            layers[l].treatments = 1u << keep | 1u << PST_KEEP_RECOMPUTED;
             layers[l].recompute_ns = ns;
+            layers[l].planned_bytes = keep == PST_KEEP_PLANNED ? planned : 0;
         }
         layers += stage->num_layers;
     }
@@ -143,6 +184,8 @@ static int solve(const simulate_job *job, const simulate_model *model, const rou
     config.reserve_bytes = options->reserve_memory;
     config.set_bytes =
         options->set_memory != 0 ? options->set_memory : job->routing.sizes.set_bytes;
+    if (config.set_bytes == 0)
+        config.set_bytes = job->config.moe.capacity_rows * job->config.moe.row_bytes;
     config.routings = others->all;
     config.num_routings = (uint32_t)others->num;
     return tool_status(pst_policy_solve(&config, &solution->policy, solution->choices, NULL));
@@ -154,9 +197,9 @@ static int solve_all(simulate_job *job, simulate_model *model, const pst_policy_
 {
     routings others = {.num = 0};
     pst_policy_layer *all = NULL;
-    for (uint32_t s = 0; s < model->num_stages; s++)
-        static_bytes[s] = job->options->static_memory;
     int code = allow(job, model, &all, layers);
+    for (uint32_t s = 0; s < model->num_stages && code == TOOL_OK; s++)
+        code = count_static(job, &model->stages[s], &static_bytes[s]);
     if (code == TOOL_OK)
         code = make_routings(model, job->num_iterations, &others);
     if (code == TOOL_OK)

@@ -3,6 +3,7 @@
 #ifndef PAGESTASH_SIMULATE_SOURCES_H
 #define PAGESTASH_SIMULATE_SOURCES_H
 
+#include "tools/estimate/estimate.h"
 #include "tools/replay/replay.h"
 #include "tools/simulate/simulate.h"
 
@@ -50,6 +51,31 @@ int simulate_times_of_rows(const void *user, const simulate_visit *layer,
  * link by its host tier, where it has one. */
 int simulate_read_rates(const char *path, pst_simulated_rates *rates_out);
 
+/* ---- simulate_config.c ---- */
+
+/* What a launch line says, in the words of `pagestash estimate`. */
+typedef struct simulate_config {
+    const char *path;
+    char *text, **words;
+    int num_words;
+    bool has_estimate;
+    estimate_options estimate;
+    uint64_t num_micro_batches;
+    uint32_t *moe_before; /* [layers + 1]: how many with experts come before */
+    pst_estimate_moe moe; /* rows of a layer: even, and of its capacity */
+    uint64_t dense_bytes; /* that a dense layer keeps */
+    uint64_t moe_bytes;   /* that one with experts keeps, beside their rows */
+    uint32_t num_tensors; /* of these rows */
+    replay_tensor tensors[REPLAY_MAX_TENSORS];
+} simulate_config;
+
+/* self is zero, and to be freed whatever the answer. */
+int simulate_read_config(const char *path, simulate_config *self);
+/* What a stage needs beside that which its layers keep, at the moment when it needs most: weights,
+ * embedding, loss, what is there for a moment. In the order of Megatron-LM (1f1b, interleaved). */
+int simulate_config_rest(const simulate_config *self, uint32_t rank, uint64_t *bytes_out);
+void simulate_free_config(simulate_config *self);
+
 /* ---- simulate_routing.c ---- */
 
 /* user: simulate_routing. A visit of micro-batch m of iteration i takes step i * M + m of the trace,
@@ -59,8 +85,9 @@ typedef struct simulate_routing {
     replay_trace trace;
     replay_sizes sizes;
     pst_group *group;
-    bool is_balanced;           /* every visit has the trace's mean rows */
-    uint32_t num_micro_batches; /* of an iteration */
+    const simulate_config *config; /* whose tensors the rows have; NULL: the model's */
+    bool is_balanced;              /* every visit has the trace's mean rows, or the config's */
+    uint32_t num_micro_batches;    /* of an iteration */
     uint64_t num_iterations;
     int64_t *counts; /* room for those of one visit */
 } simulate_routing;

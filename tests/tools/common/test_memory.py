@@ -87,6 +87,8 @@ class Memory(CommandTest):
         self.check("simulate", "--schedule", "1f1b", "--micro-batches", 1, "--layers", 1, "--solve",
                    "--gpu-memory", "1GiB", "--set-memory", 1, "--rule", "asap", "--sources", 2,
                    "--ahead", 1, "--streams", 1, "--offload", "0=0/1", least=40)
+        config = self.write("--preset mixtral-8x7b --seq-length 64 --global-batch-size 2", "config")
+        self.check("simulate", "--config", config, "--balanced", "--layers", 1, least=60)
         self.check(*base, "--schedule", "1f1b", "--routing", self.trace(2, 2), "--hidden-size", 8,
                    "--moe-ffn-hidden-size", 8, "--check", "host", "--compare", "--json", least=120)
 

@@ -1,5 +1,5 @@
-/* Linked into a second `pagestash`: every status that is polled has a page more in one figure than the pool
- * said, which PSTI_TEST_DIFFERS names. */
+/* Linked into a second `pagestash`: every status that is polled has a page more than the pool said
+ * in one figure, which PSTI_TEST_DIFFERS names. */
 #include <pagestash/pool.h>
 
 #include <stdlib.h>

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""`pagestash simulate --config` beside `pagestash estimate` of the same launch line: test_config.py BINARY
+SOURCE_FOLDER. Sizes, and the bytes of what layers keep, are the same."""
+import json
+import os
+import shlex
+import sys
+import unittest
+
+sys.dont_write_bytecode = True  # the source tree stays clean
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+
+import cli
+from cli import run
+from scene import SimulateTest
+
+PAGE = 256 << 10
+MIXTRAL = """# a comment, and 'a quote in it
+--preset mixtral-8x7b --pipeline-model-parallel-size 4 --expert-model-parallel-size 8 \\
+    --world-size 64 --micro-batch-size 1 --global-batch-size 256 --seq-length "4096"
+"""
+DEEPSEEK = """--hf-config 'HF/deepseek-v3.json' --pipeline-model-parallel-size 16
+--decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2
+--expert-model-parallel-size 16 --world-size 256 --micro-batch-size 1 --global-batch-size 384
+--seq-length 4096 --moe-load-cv 0.2"""
+QWEN = """--hf-config HF/qwen3-30b-a3b.json --pipeline-model-parallel-size 4 --seq-length 2048
+--num-virtual-stages-per-pipeline-rank 3 --expert-model-parallel-size 4 --world-size 16
+--micro-batch-size 2 --global-batch-size 64"""
+LLAMA = """--hf-config HF/llama-2-7b.json --pipeline-model-parallel-size 2 --world-size 2
+--micro-batch-size 1 --global-batch-size 8 --seq-length 1024"""
+
+
+class Config(SimulateTest):
+    def config(self, text, name="config"):
+        text = text.replace("HF", os.path.join(cli.SOURCE, "tests/data/hf"))
+        return self.write(text, name), shlex.split(text.replace("\\\n", ""), comments=True)
+
+    def estimate(self, words):
+        result = run("estimate", *words, "--json")
+        self.assertEqual(result.returncode, 0, result)
+        return json.loads(result.stdout)
+
+    def test_bytes_are_the_estimators(self):
+        for text in (MIXTRAL, DEEPSEEK, QWEN, LLAMA):
+            path, words = self.config(text)
+            wanted = self.estimate(words)
+            has_moe = "moe" in wanted["ledger"]
+            ledger, stages = wanted["ledger"], wanted["stages"]
+            keys = self.simulate("--config", path, "--keeps-nothing", "--page-size", PAGE,
+                                 *(["--balanced"] if has_moe else []))
+            with self.subTest(text=text):
+                config = keys["config"]
+                self.assertEqual(config["layers"], sum(sum(one["layers"]) for one in stages))
+                self.assertEqual(config["moe_layers"], sum(one["moe_layers"] for one in stages))
+                self.assertEqual(config["dense_layer_bytes"],
+                                 ledger["dense"]["sum"] if "dense" in ledger else 0)
+                self.assertEqual([one["passes"] for one in keys["stages"]],
+                                 [2 * config["micro_batches"] * len(one["layers"]) for one in stages])
+                if not has_moe:
+                    continue
+                moe = wanted["moe_buffers"]
+                self.assertEqual(config["row_bytes"], moe["row_bytes"])
+                self.assertEqual((config["even_rows"], config["capacity_rows"]),
+                                 (moe["balanced_rows"], moe["capacity_rows"]))
+                rows = {name: size for name, size in ledger["moe"].items()
+                        if name.startswith("expert.")}
+                self.assertEqual(sum(rows.values()), config["even_rows"] * config["row_bytes"])
+                self.assertEqual(config["moe_layer_bytes"] + sum(rows.values()),
+                                 ledger["moe"]["sum"])
+                tensors = [(size // config["even_rows"], 1) for size in rows.values()]
+                pages = cli.usage(tensors, [config["even_rows"]], PAGE)[1]
+                for one, of in zip(keys["stages"], stages): # up to two are restored by then
+                    self.assertIn(of["live_moe_layers"] * pages - one["demand_pages"],
+                                  (0, pages, 2 * pages))
+                self.assertEqual(keys["stages"][-1]["demand_pages"],
+                                 stages[-1]["live_moe_layers"] * pages)
+
+    def test_static_bytes(self):
+        """With one chunk every live layer has its place: all that estimate counts, but experts' rows."""
+        for text in (MIXTRAL, DEEPSEEK):
+            path, words = self.config(text)
+            wanted = self.estimate(words)
+            moe = wanted["moe_buffers"]
+            even = moe["balanced_rows"] * moe["row_bytes"]
+            policy = self.simulate("--config", path, "--balanced", "--solve", "--gpu-memory", "1024GiB",
+                                   "--rank", 0)["policy"]
+            stage = wanted["stages"][0]
+            self.assertEqual(policy["static_bytes"],
+                             stage["bytes"]["peak"] - stage["live_moe_layers"] * even)
+
+    def test_dense_layers_are_recomputed(self):
+        path, words = self.config(LLAMA)
+        kept = self.estimate(words)["ledger"]["dense"]["sum"]
+        flags = ["--config", path, "--solve", "--recompute-ns", 7, "--rank", 0, "--set-memory", 1]
+        policy = self.simulate(*flags, "--gpu-memory", "1024GiB")["policy"]
+        self.assertEqual({one["keep"] for one in policy["layers"]}, {"planned"})
+        less = self.simulate(*flags, "--gpu-memory", policy["gpu_bytes"] - 1)["policy"]
+        self.assertEqual([one["keep"] for one in less["layers"]].count("recomputed"), 1)
+        self.assertEqual(less["static_bytes"], policy["static_bytes"] - 2 * kept)
+
+    def test_flags_win(self):
+        path, _ = self.config(MIXTRAL)
+        base = ["--config", path, "--balanced"]
+        keys = self.simulate(*base, "--schedule", "zb-v", "--stages", 2, "--micro-batches", 6)
+        self.assertEqual([one["passes"] for one in keys["stages"]], [36, 36])
+        self.assertEqual(sum(keys["stages"][0]["slots"]) * 8, keys["stages"][0]["tickets"])
+        keys = self.simulate(*base, "--model-layers", 4, "--rank", 3)
+        self.assertEqual(keys["stages"][0]["tickets"], 1)
+        whole = self.simulate(*base, "--rank", 3)["config"]
+        keys = self.simulate(*base, "--rank", 3, "--solve", "--gpu-memory", "1024GiB",
+                             "--static-memory", 5)
+        self.assertEqual(keys["policy"]["static_bytes"], 5 + 8 * whole["moe_layer_bytes"])
+
+    def test_routing(self):
+        path, _ = self.config(MIXTRAL)
+        trace = self.write("step,layer,%s\n" % ",".join(f"e{e}" for e in range(8)) + "".join(
+            f"{step},0,{5000 + step},1,1,1,1,1,1,1\n" for step in range(16)), "trace")
+        keys = self.simulate("--config", path, "--routing", trace, "--rank", 3)
+        self.assertEqual(keys["config"]["capacity_rows"], 5015)
+        other = self.write("step,layer,e0,e1\n" + "".join(f"{n},0,1,2\n" for n in range(16)), "other")
+        self.refused(run("simulate", "--config", path, "--routing", other,
+                         "--expert-model-parallel-size", 2), 3, "2 experts", "has 8")
+
+    def test_refusals(self):
+        path, _ = self.config(MIXTRAL)
+        uneven, _ = self.config(DEEPSEEK, "uneven")
+        for flags, *words in (
+                ([], "--routing: missing"),
+                (["--balanced", "--hidden-size", 8], "--hidden-size"),
+                (["--balanced", "--dtype", "bf16"], "--dtype"),
+                (["--balanced", "--layers", 1, "--model-layers", 4], "--layers 1"),
+                (["--balanced", "--moe-layers", "0:2"], "--moe-layers"),
+                (["--balanced", "--layout", "segments"], "--layout segments"),
+                (["--balanced", "--stages", 2, "--solve", "--gpu-memory", 1], "--static-memory")):
+            self.refused(run("simulate", "--config", path, *flags), 2, *words)
+        self.refused(run("simulate", "--config", uneven, "--balanced", "--stages", 8), 2,
+                     "16 chunks", "--model-layers")
+        self.refused(run("simulate", "--config", uneven, "--balanced", "--model-layers", 8), 2,
+                     "61 layers", "--moe-layers")
+        for text, code, *words in (
+                (MIXTRAL + "--json", 2, "report"), (MIXTRAL + "--html x", 2, "report"),
+                (MIXTRAL + "--routing x", 2, "--routing stands in it"),
+                (MIXTRAL + "--recompute-granularity full --recompute-method uniform "
+                 "--recompute-num-layers 1", 2, "recomputation"),
+                ("--preset deepseek-v3 --mtp-num-layers 1", 2, "multi-token"),
+                ("--preset nothing", 2, "nothing"), ("--preset 'x", 3, "quote"), ("{}", 3, "JSON"),
+                ("--preset mixtral-8x7b\0", 3, "zero"), (" " * (1 << 20), 3, "1 MiB")):
+            wrong, _ = self.config(text, "wrong") if "'" not in text or "#" in text else (
+                self.write(text, "wrong"), None)
+            with self.subTest(text=text[:80]):
+                self.refused(run("simulate", "--config", wrong, "--balanced"), code, *words)
+        self.refused(run("simulate", "--config", "/no/such"), 3, "/no/such")
+        dense, _ = self.config(LLAMA, "dense")
+        self.refused(run("simulate", "--config", dense, "--balanced"), 2, "no layer has experts")
+
+
+if __name__ == "__main__":
+    cli.BINARY, cli.SOURCE = (os.path.abspath(path) for path in sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1])
