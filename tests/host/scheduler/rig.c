@@ -1,5 +1,6 @@
 /* The model that tests of the scheduler drive. */
 #include "tests/host/scheduler/rig.h"
+#include "tests/lazy/lazy_device.h"
 
 #include <stdlib.h>
 
@@ -632,4 +633,25 @@ void rig_check(rig *self)
                              self->streams[0]));
     CHECK_OK(pst_stream_synchronize(self->device, self->streams[0]));
     CHECK_MSG(mismatches == 0, "%llu bytes differ", (unsigned long long)mismatches);
+}
+
+rig_config rig_first_of_four(uint32_t micro_batches)
+{
+    rig_config config = RIG_CONFIG;
+    config.schedule.num_stages = 4;
+    config.schedule.num_micro_batches = micro_batches;
+    return config;
+}
+
+void rig_make_lazy(rig_config *config, bool eager)
+{
+    const lazy_options options = {.seed = 1, .eager = eager};
+    CHECK_OK(pst_device_open("host", 0, &config->device));
+    lazy_make(config->device, &options);
+}
+
+void rig_is_right(rig *self)
+{
+    CHECK_OK(rig_step(self));
+    rig_check(self);
 }

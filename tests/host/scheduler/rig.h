@@ -148,8 +148,15 @@ bool rig_launches(rig *self, const pst_visit_key *key, uint32_t slot, pst_stream
                   pst_status *status_out);
 /* Synchronises; no mismatched byte, no page in use, none lost, the step was valid. */
 void rig_check(rig *self);
+/* One step, and that check. */
+void rig_is_right(rig *self);
 /* After a check of the pool. */
 pst_pool_status rig_status(rig *self);
+
+/* The first of four stages of 1F1B. */
+rig_config rig_first_of_four(uint32_t micro_batches);
+/* A device of its own for the configuration, that does its work late, or not (eager). */
+void rig_make_lazy(rig_config *config, bool eager);
 
 /* ---- inside ---- */
 

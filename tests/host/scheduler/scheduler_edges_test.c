@@ -3,34 +3,13 @@
 #include "tests/host/scheduler/rig.h"
 #include "tests/lazy/lazy_device.h"
 
-static rig_config first_of_four(uint32_t micro_batches)
-{
-    rig_config config = RIG_CONFIG;
-    config.schedule.num_stages = 4;
-    config.schedule.num_micro_batches = micro_batches;
-    return config;
-}
-
-static void make_lazy(rig_config *config, bool eager)
-{
-    const lazy_options options = {.seed = 1, .eager = eager};
-    CHECK_OK(pst_device_open("host", 0, &config->device));
-    lazy_make(config->device, &options);
-}
-
-static void is_right(rig *self)
-{
-    CHECK_OK(rig_step(self));
-    rig_check(self);
-}
-
 /* ---- memory ---- */
 
 PST_TEST(SchedulerEdges, NoHookAllocates)
 {
     for (uint32_t i = 0; i < 16; i++) {
         rig self;
-        rig_config config = first_of_four(8);
+        rig_config config = rig_first_of_four(8);
         config.schedule.kind = i & 1 ? PST_SCHEDULE_ZB_H1 : PST_SCHEDULE_1F1B;
         config.own = i & 2;
         config.defers = i & 4 ? 50 : 0;
@@ -56,7 +35,7 @@ PST_TEST(SchedulerEdges, NoHookAllocates)
 PST_TEST(SchedulerEdges, AllocationsOfOtherNumbersFail)
 {
     rig self;
-    const rig_config config = first_of_four(8);
+    const rig_config config = rig_first_of_four(8);
     pst_step_options options = PST_STEP_OPTIONS_INIT;
     rig_open(&self, &config);
     options.num_micro_batches = 11;
@@ -67,11 +46,11 @@ PST_TEST(SchedulerEdges, AllocationsOfOtherNumbersFail)
         psti_fail_allocation_after(-1);
         CHECK(status == PST_OK || status == PST_E_NOMEM);
         if (status != PST_OK)
-            is_right(&self); /* of 8, as before */
+            rig_is_right(&self); /* of 8, as before */
     }
     CHECK(failures > 5);
     CHECK_OK(pst_scheduler_abort(self.scheduler, self.streams[0]));
-    is_right(&self);
+    rig_is_right(&self);
     rig_close(&self);
 }
 
@@ -80,9 +59,9 @@ PST_TEST(SchedulerEdges, AllocationsOfOtherNumbersFail)
 PST_TEST(SchedulerEdges, CallsOfCreateFail)
 {
     rig self;
-    rig_config config = first_of_four(3);
+    rig_config config = rig_first_of_four(3);
     config.num_layers[0] = 2;
-    make_lazy(&config, true);
+    rig_make_lazy(&config, true);
     rig_open(&self, &config);
     CHECK_OK(pst_scheduler_destroy(self.scheduler));
     self.scheduler = NULL;
@@ -101,18 +80,18 @@ PST_TEST(SchedulerEdges, CallsOfCreateFail)
         failures++;
     }
     CHECK(failures > 0);
-    is_right(&self);
+    rig_is_right(&self);
     rig_close(&self);
 }
 
 PST_TEST(SchedulerEdges, AnotherScheduleIsRefusedWhole)
 {
     rig self;
-    rig_config config = first_of_four(3);
+    rig_config config = rig_first_of_four(3);
     pst_schedule *schedule = NULL;
     pst_schedule_config other = config.schedule;
     pst_graph *graph = NULL, *empty = NULL, *later = NULL;
-    make_lazy(&config, true);
+    rig_make_lazy(&config, true);
     rig_open(&self, &config);
     other.num_micro_batches = 2;
     CHECK_OK(pst_schedule_create(&other, &schedule));
@@ -127,7 +106,7 @@ PST_TEST(SchedulerEdges, AnotherScheduleIsRefusedWhole)
     CHECK_OK(rig_capture(&self, &later));
     CHECK_OK(pst_graph_launch(later, self.streams[0]));
     rig_check(&self);
-    is_right(&self);
+    rig_is_right(&self);
     CHECK_OK(pst_graph_destroy(graph));
     CHECK_OK(pst_graph_destroy(later));
     pst_schedule_destroy(schedule);
@@ -138,19 +117,19 @@ PST_TEST(SchedulerEdges, AnotherScheduleIsRefusedWhole)
 PST_TEST(SchedulerEdges, BrokenBeforeItsFirstHook)
 {
     rig self;
-    rig_config config = first_of_four(3);
-    make_lazy(&config, true);
+    rig_config config = rig_first_of_four(3);
+    rig_make_lazy(&config, true);
     rig_open(&self, &config);
     const pst_stream stream = self.streams[0];
     CHECK_OK(pst_stream_create(self.device, &self.streams[0]));
-    is_right(&self);
+    rig_is_right(&self);
     CHECK_OK(pst_stream_destroy(self.device, self.streams[0]));
     self.streams[0] = stream;
     lazy_fail_at(self.device, 1);
     CHECK_STATUS(rig_begin(&self), PST_E_CUDA);
     CHECK_STATUS(rig_begin(&self), PST_E_ORDER);
     CHECK_OK(pst_scheduler_abort(self.scheduler, self.streams[0]));
-    is_right(&self);
+    rig_is_right(&self);
     rig_close(&self);
 }
 
@@ -158,8 +137,8 @@ PST_TEST(SchedulerEdges, BrokenBeforeItsFirstHook)
 PST_TEST(SchedulerEdges, DestroyOnADeviceThatFails)
 {
     rig self;
-    rig_config config = first_of_four(3);
-    make_lazy(&config, true);
+    rig_config config = rig_first_of_four(3);
+    rig_make_lazy(&config, true);
     rig_open(&self, &config);
     CHECK_OK(pst_scheduler_destroy(self.scheduler));
     const uint32_t live = self.device->live;
@@ -182,7 +161,7 @@ PST_TEST(SchedulerEdges, DestroyOnADeviceThatFails)
 PST_TEST(SchedulerEdges, AbortBesideACapture)
 {
     rig self;
-    const rig_config config = first_of_four(3);
+    const rig_config config = rig_first_of_four(3);
     pst_graph *graph = NULL;
     rig_open(&self, &config);
     const pst_stream stream = self.streams[0], other = self.streams[1];
@@ -203,7 +182,7 @@ PST_TEST(SchedulerEdges, AbortBesideACapture)
 PST_TEST(SchedulerEdges, CapturesThatEndEarly)
 {
     rig self;
-    const rig_config config = first_of_four(3);
+    const rig_config config = rig_first_of_four(3);
     pst_graph *graph = NULL;
     pst_visit visit;
     rig_open(&self, &config);
@@ -217,7 +196,7 @@ PST_TEST(SchedulerEdges, CapturesThatEndEarly)
                  PST_E_CAPTURE);
     CHECK_SAID("the capture that the step began in has ended");
     CHECK_OK(pst_scheduler_abort(self.scheduler, stream));
-    is_right(&self);
+    rig_is_right(&self);
     /* and between the hooks of a visit */
     CHECK_OK(pst_graph_begin(self.device, stream));
     CHECK_OK(rig_begin(&self));
@@ -226,14 +205,14 @@ PST_TEST(SchedulerEdges, CapturesThatEndEarly)
     CHECK_STATUS(pst_scheduler_forward_end(self.scheduler, 0, 0, 0, NULL, stream), PST_E_CAPTURE);
     CHECK_SAID("the capture that the step began in has ended");
     CHECK_OK(pst_scheduler_abort(self.scheduler, stream));
-    is_right(&self);
+    rig_is_right(&self);
     rig_close(&self);
 }
 
 PST_TEST(SchedulerEdges, HooksInAnotherCapture)
 {
     rig self;
-    const rig_config config = first_of_four(3);
+    const rig_config config = rig_first_of_four(3);
     pst_graph *graph = NULL;
     pst_visit visit;
     rig_open(&self, &config);
@@ -248,14 +227,14 @@ PST_TEST(SchedulerEdges, HooksInAnotherCapture)
     CHECK_OK(pst_graph_destroy(graph));
     CHECK_STATUS(pst_graph_end(self.device, stream, &graph), PST_E_CAPTURE);
     CHECK_OK(pst_scheduler_abort(self.scheduler, stream));
-    is_right(&self);
+    rig_is_right(&self);
     rig_close(&self);
 }
 
 PST_TEST(SchedulerEdges, TheEndIsElsewhere)
 {
     rig self;
-    const rig_config config = first_of_four(3);
+    const rig_config config = rig_first_of_four(3);
     pst_graph *graph = NULL;
     rig_open(&self, &config);
     const pst_stream stream = self.streams[0], other = self.streams[1];
@@ -267,7 +246,7 @@ PST_TEST(SchedulerEdges, TheEndIsElsewhere)
     CHECK_OK(pst_graph_end(self.device, stream, &graph));
     CHECK_OK(pst_graph_destroy(graph));
     CHECK_OK(pst_scheduler_abort(self.scheduler, stream));
-    is_right(&self);
+    rig_is_right(&self);
     CHECK_OK(rig_begin(&self));
     CHECK_OK(rig_passes(&self, 0, self.schedule->num_passes));
     CHECK_OK(pst_graph_begin(self.device, other));
@@ -276,7 +255,7 @@ PST_TEST(SchedulerEdges, TheEndIsElsewhere)
     CHECK_OK(pst_graph_end(self.device, other, &graph));
     CHECK_OK(pst_graph_destroy(graph));
     CHECK_OK(pst_scheduler_abort(self.scheduler, stream));
-    is_right(&self);
+    rig_is_right(&self);
     rig_close(&self);
 }
 
@@ -306,10 +285,10 @@ PST_TEST(SchedulerEdges, AbortAndEndJoinOtherStreams)
 {
     for (uint32_t records = 0; records < 2; records++) {
         rig self;
-        rig_config config = first_of_four(3);
+        rig_config config = rig_first_of_four(3);
         pst_visit visit;
         config.records = records;
-        make_lazy(&config, false);
+        rig_make_lazy(&config, false);
         rig_open(&self, &config);
         const pst_stream stream = self.streams[0], other = self.streams[1];
         CHECK_OK(rig_begin(&self));
@@ -348,7 +327,7 @@ PST_TEST(SchedulerEdges, AbortAndEndJoinOtherStreams)
 PST_TEST(SchedulerEdges, EagerLayersBesideGraphsHoldLittle)
 {
     rig self;
-    rig_config config = first_of_four(8);
+    rig_config config = rig_first_of_four(8);
     uint32_t sources_now = 0, restores_now = 0, seen = 0;
     config.own = true;
     config.seed = 3;
@@ -384,7 +363,7 @@ PST_TEST(SchedulerEdges, EagerLayersBesideGraphsHoldLittle)
 PST_TEST(SchedulerEdges, GraphsOfLayersAreRefused)
 {
     rig self;
-    rig_config config = first_of_four(3);
+    rig_config config = rig_first_of_four(3);
     pst_visit visit;
     pst_graph *graph = NULL;
     pst_layer_buffers own = PST_LAYER_BUFFERS_INIT;
@@ -427,6 +406,6 @@ PST_TEST(SchedulerEdges, GraphsOfLayersAreRefused)
     CHECK_STATUS(pst_scheduler_destroy(scheduler), PST_E_BUSY);
     CHECK_SAID("0 steps are open, and 1 captured graphs hold this scheduler");
     CHECK_OK(pst_graph_destroy(graph));
-    is_right(&self);
+    rig_is_right(&self);
     rig_close(&self);
 }

@@ -7,14 +7,6 @@
 #include "tests/random.h"
 
 /* The program of P3 of the vectors: 30 pages. */
-static rig_config first_of_four(uint32_t micro_batches)
-{
-    rig_config config = RIG_CONFIG;
-    config.schedule.num_stages = 4;
-    config.schedule.num_micro_batches = micro_batches;
-    return config;
-}
-
 /* What the last step published. */
 static pst_pool_status published(rig *self)
 {
@@ -36,7 +28,7 @@ static void forget_faults(rig *self)
 PST_TEST(SchedulerFaults, OverflowGrowthAndReplay)
 {
     rig self;
-    rig_config config = first_of_four(8);
+    rig_config config = rig_first_of_four(8);
     config.num_pages = 21;
     config.max_pages = 30;
     rig_open(&self, &config);
@@ -91,7 +83,7 @@ PST_TEST(SchedulerFaults, TiersPageExact)
     for (uint32_t i = 0; i < sizeof(tiers) / sizeof(tiers[0]); i++) {
         const struct tier *t = &tiers[i];
         rig self;
-        rig_config config = first_of_four(8);
+        rig_config config = rig_first_of_four(8);
         config.num_pages = t->device;
         config.num_host_pages = t->host;
         for (uint32_t l = 0; l < 4; l++) {
@@ -121,7 +113,7 @@ PST_TEST(SchedulerFaults, TiersPageExact)
 PST_TEST(SchedulerFaults, CountOutOfRange)
 {
     rig self;
-    const rig_config config = first_of_four(8);
+    const rig_config config = rig_first_of_four(8);
     rig_open(&self, &config);
     self.counts[5] = RIG_CAPACITY + 1;
     CHECK_OK(rig_step(&self));
@@ -140,9 +132,9 @@ PST_TEST(SchedulerFaults, CountOutOfRange)
 PST_TEST(SchedulerFaults, StaleGraph)
 {
     rig self, other;
-    const rig_config config = first_of_four(8);
+    const rig_config config = rig_first_of_four(8);
     rig_open(&self, &config);
-    rig_config others = first_of_four(6);
+    rig_config others = rig_first_of_four(6);
     rig_open(&other, &others);
     pst_graph *graph = NULL;
     CHECK_OK(rig_capture(&self, &graph));
@@ -177,7 +169,7 @@ PST_TEST(SchedulerFaults, StaleGraph)
 PST_TEST(SchedulerFaults, HalfCaptured)
 {
     rig self;
-    const rig_config config = first_of_four(3);
+    const rig_config config = rig_first_of_four(3);
     rig_open(&self, &config);
     pst_graph *graph = NULL;
     CHECK_OK(rig_begin(&self));
@@ -198,7 +190,7 @@ PST_TEST(SchedulerFaults, HalfCaptured)
     CHECK_OK(rig_step(&self));
     rig_check(&self);
     rig_close(&self);
-    rig_config layers = first_of_four(3);
+    rig_config layers = rig_first_of_four(3);
     layers.scheduler.capture = PST_CAPTURE_LAYERS;
     rig_open(&self, &layers);
     CHECK_OK(pst_graph_begin(self.device, self.streams[0]));
@@ -214,7 +206,7 @@ PST_TEST(SchedulerFaults, HalfCaptured)
 PST_TEST(SchedulerFaults, DriverErrors)
 {
     const lazy_options options = {.eager = true};
-    rig_config config = first_of_four(4);
+    rig_config config = rig_first_of_four(4);
     CHECK_OK(pst_device_open("host", 0, &config.device));
     lazy_make(config.device, &options);
     rig self;
@@ -249,7 +241,7 @@ PST_TEST(SchedulerFaults, DriverErrors)
 PST_TEST(SchedulerFaults, AllocationsOfCreateFail)
 {
     rig self;
-    rig_config config = first_of_four(3);
+    rig_config config = rig_first_of_four(3);
     config.num_layers[0] = 2;
     config.keep[1] = PST_KEEP_SWAPPED;
     config.policy[1].swap_tokens = 5;
@@ -278,7 +270,7 @@ PST_TEST(SchedulerFaults, AllocationsOfCreateFail)
 PST_TEST(SchedulerFaults, AllocationsOfAnotherScheduleFail)
 {
     rig self;
-    const rig_config config = first_of_four(8);
+    const rig_config config = rig_first_of_four(8);
     rig_open(&self, &config);
     pst_schedule *schedule = NULL;
     pst_schedule_config other = config.schedule;
@@ -308,7 +300,7 @@ PST_TEST(SchedulerFaults, AllocationsOfAnotherScheduleFail)
 PST_TEST(SchedulerFaults, AllocationsWhileRecordingFail)
 {
     rig self;
-    rig_config config = first_of_four(4);
+    rig_config config = rig_first_of_four(4);
     config.records = true;
     rig_open(&self, &config);
     uint32_t failures = 0;
@@ -347,7 +339,7 @@ static void *call(void *arg)
 PST_TEST(SchedulerFaults, TwoThreadsAtOnce)
 {
     rig self;
-    const rig_config config = first_of_four(2);
+    const rig_config config = rig_first_of_four(2);
     rig_open(&self, &config);
     for (uint32_t round = 0; round < 20; round++) {
         pthread_barrier_t barrier;
@@ -382,7 +374,7 @@ PST_TEST(SchedulerFaults, WaitLeftOut)
         for (uint64_t seed = 1; seed <= 8 && !differs; seed++) {
             const lazy_options options = {.seed = seed};
             rig self;
-            rig_config config = first_of_four(3);
+            rig_config config = rig_first_of_four(3);
             uint32_t at = 0;
             config.num_layers[0] = 3;
             config.scheduler.num_sources = 1;

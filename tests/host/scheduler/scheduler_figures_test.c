@@ -2,27 +2,6 @@
 #include "tests/host/scheduler/rig.h"
 #include "tests/lazy/lazy_device.h"
 
-static rig_config first_of_four(uint32_t micro_batches)
-{
-    rig_config config = RIG_CONFIG;
-    config.schedule.num_stages = 4;
-    config.schedule.num_micro_batches = micro_batches;
-    return config;
-}
-
-static void make_lazy(rig_config *config, bool eager)
-{
-    const lazy_options options = {.seed = 1, .eager = eager};
-    CHECK_OK(pst_device_open("host", 0, &config->device));
-    lazy_make(config->device, &options);
-}
-
-static void is_right(rig *self)
-{
-    CHECK_OK(rig_step(self));
-    rig_check(self);
-}
-
 typedef struct waits_seen {
     uint32_t stream_index;
     bool is_behind_wait;
@@ -43,13 +22,13 @@ static void watch_waits(void *context, const lazy_seen *seen)
 PST_TEST(SchedulerFigures, LateRestoresAreMeasured)
 {
     rig self;
-    rig_config config = first_of_four(4);
+    rig_config config = rig_first_of_four(4);
     waits_seen all = {.stream_index = 1};
     config.own = true;
     config.defers = 100;
     config.scheduler.measures = true;
     config.mode = PST_POOL_CONCURRENT;
-    make_lazy(&config, false);
+    rig_make_lazy(&config, false);
     rig_open(&self, &config);
     CHECK_OK(rig_begin(&self));
     lazy_watch(self.device, watch_waits, &all);
@@ -66,15 +45,15 @@ PST_TEST(SchedulerFigures, LateRestoresAreMeasured)
 PST_TEST(SchedulerFigures, TimesByDirection)
 {
     rig self;
-    rig_config config = first_of_four(2);
+    rig_config config = rig_first_of_four(2);
     pst_scheduler_stats stats;
     config.scheduler.num_sources = 8;
     config.scheduler.keeps_nothing = true;
     config.scheduler.measures = true;
     config.mode = PST_POOL_CONCURRENT;
-    make_lazy(&config, false);
+    rig_make_lazy(&config, false);
     rig_open(&self, &config);
-    is_right(&self);
+    rig_is_right(&self);
     CHECK_OK(pst_scheduler_get_stats(self.scheduler, &stats));
     CHECK_EQ(stats.exposed_forward_ns, 0);
     CHECK(stats.exposed_backward_ns > 0);
@@ -86,11 +65,11 @@ PST_TEST(SchedulerFigures, TimesByDirection)
 PST_TEST(SchedulerFigures, FiguresOfItsOwnStepsOnly)
 {
     rig self;
-    rig_config config = first_of_four(8);
+    rig_config config = rig_first_of_four(8);
     pst_scheduler_stats stats;
     config.num_pages = 21;
     config.scheduler.measures = true;
-    make_lazy(&config, true);
+    rig_make_lazy(&config, true);
     rig_open(&self, &config);
     const uint64_t before = lazy_calls(self.device);
     CHECK_OK(rig_step(&self));
