@@ -101,6 +101,12 @@ static uint64_t layers_before(const simulate_model *model, uint32_t virtual_stag
 {
     const simulate_input *input = model->input;
     const uint32_t num_stages = input->schedule.num_stages;
+    uint64_t sum = 0;
+    if (input->virtual_layers != NULL) { /* of a launch line, which has few */
+        for (uint32_t s = 0; s < virtual_stage; s++)
+            sum += input->virtual_layers[s];
+        return sum;
+    }
     if (input->num_chunk_layers == 0) {
         const uint32_t more = input->model_layers % model->num_virtual_stages;
         return (uint64_t)virtual_stage * (input->model_layers / model->num_virtual_stages) +
@@ -108,7 +114,6 @@ static uint64_t layers_before(const simulate_model *model, uint32_t virtual_stag
     }
     if (input->num_chunk_layers == 1 || model->order == PST_CHUNKS_DIRECTIONS)
         return (uint64_t)virtual_stage * layers_of(model, 0, chunk);
-    uint64_t sum = 0;
     for (uint32_t s = 0; s < virtual_stage; s += num_stages) {
         const uint32_t left = virtual_stage - s;
         sum += (uint64_t)layers_of(model, s, chunk) * (left < num_stages ? left : num_stages);

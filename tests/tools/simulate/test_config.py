@@ -20,7 +20,7 @@ MIXTRAL = """# a comment, and 'a quote in it
     --world-size 64 --micro-batch-size 1 --global-batch-size 256 --seq-length "4096"
 """
 DEEPSEEK = """--hf-config 'HF/deepseek-v3.json' --pipeline-model-parallel-size 16
---decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2
+--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 4
 --expert-model-parallel-size 16 --world-size 256 --micro-batch-size 1 --global-batch-size 384
 --seq-length 4096 --moe-load-cv 0.2"""
 QWEN = """--hf-config HF/qwen3-30b-a3b.json --pipeline-model-parallel-size 4 --seq-length 2048
