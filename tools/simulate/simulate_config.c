@@ -51,6 +51,8 @@ static char *skip(char *at)
         at += strspn(at, " \t\r\n");
         if (*at == '#')
             at += strcspn(at, "\n");
+        else if (at[0] == '\\' && at[1] == '\0')
+            at++;
         else if (at[0] == '\\' && (at[1] == '\n' || (at[1] == '\r' && at[2] == '\n')))
             at += 2;
         else

@@ -101,6 +101,8 @@ class Config(SimulateTest):
     def test_flags_win(self):
         path, _ = self.config(MIXTRAL)
         base = ["--config", path, "--balanced"]
+        end = self.write("--preset mixtral-8x7b \\", "end")
+        self.assertEqual(self.simulate("--config", end, "--balanced")["config"]["layers"], 32)
         keys = self.simulate(*base, "--schedule", "zb-v", "--stages", 2, "--micro-batches", 6)
         self.assertEqual([one["passes"] for one in keys["stages"]], [36, 36])
         self.assertEqual(sum(keys["stages"][0]["slots"]) * 8, keys["stages"][0]["tickets"])
