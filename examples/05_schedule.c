@@ -235,7 +235,8 @@ static void print_stats(const scene *self, bool is_host)
     if (stats.measured_steps != 0)
         printf("  exposed: %" PRIu64 " us forward, %" PRIu64 " us backward%s\n",
                stats.exposed_forward_ns / 1000, stats.exposed_backward_ns / 1000,
-               is_host ? " (of a CPU, whose hooks copy themselves: nothing is left to wait for)" : "");
+               is_host ? " (of a CPU, whose hooks copy themselves: nothing is left to wait for)"
+                       : "");
 }
 
 /* ---- making it ---- */
