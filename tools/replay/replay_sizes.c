@@ -128,7 +128,7 @@ int replay_sizes_make(const replay_model *model, const replay_trace *trace,
     TOOL_TRY(choose_capacity(model, trace, sizes_out));
     if (tensors == NULL)
         add_tensors(model, sizes_out);
-    for (uint32_t i = 0; i < num_tensors; i++)
+    for (uint32_t i = 0; tensors != NULL && i < num_tensors; i++)
         add_tensor(sizes_out, tensors[i].row_bytes, tensors[i].num, tensors[i].den);
     return lay_out(trace, sizes_out);
 }

@@ -258,8 +258,14 @@ static int count_layers(simulate_model *model, uint32_t num_chunks)
 {
     const simulate_input *input = model->input;
     model->order = simulate_chunk_order(input);
-    model->num_virtual_stages =
-        input->schedule.num_stages * (model->order == PST_CHUNKS_DIRECTIONS ? 1 : num_chunks);
+    const uint64_t virtual_stages = (uint64_t)input->schedule.num_stages *
+                                    (model->order == PST_CHUNKS_DIRECTIONS ? 1 : num_chunks);
+    if (virtual_stages == 0 || virtual_stages > UINT32_MAX)
+        return tool_fail(TOOL_USAGE,
+                         "--stages %" PRIu32 ": with %" PRIu32 " chunks of each these are %" PRIu64
+                         " virtual stages: allowed are 1 to %" PRIu32,
+                         input->schedule.num_stages, num_chunks, virtual_stages, UINT32_MAX);
+    model->num_virtual_stages = (uint32_t)virtual_stages;
     TOOL_TRY(check_layers(model, num_chunks));
     model->num_model_layers = layers_before(model, model->num_virtual_stages, 0);
     if (model->num_model_layers == 0)
