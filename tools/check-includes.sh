@@ -51,14 +51,16 @@ tools/estimate       : tools/common host/base/arith.h | pagestash system jansson
 examples             : | pagestash system
 bench/common         : tools/common | pagestash system jansson
 bench/stash          : bench/common tools/common host/base/arith.h | pagestash system jansson
-bench/stash/call_cost.c : bench/common bench/stash host/stash/stash.h kernels/cuda/launch.h | pagestash system
+bench/stash/call_cost.c : bench/common bench/stash host/stash/stash.h | pagestash system
+bench/stash/counting.h  : host/device/device.h | system
+bench/stash/counting.c  : bench/stash kernels/cuda/launch.h | system
 bench/stash/gpu_copy.cu : bench/stash/gpu.h kernels/cuda/paging/bulk.cuh kernels/cuda/copy.cuh | pagestash system cuda
 bench/stash/gpu_cub.cu  : bench/stash/gpu.h | pagestash system cuda cub
 bench/plan           : bench/common tools/common | pagestash system jansson
 bench/plan/tilings.c : bench/plan kernels/core/mix.h | system
 bench/arena          : bench/common tools/common | pagestash system jansson
 bench/schedule       : bench/common tools/common bench/stash/gemm.h | pagestash system jansson
-bench/schedule/hooks.c : bench/common bench/schedule tools/common host/device/device.h kernels/cuda/launch.h | pagestash system
+bench/schedule/hooks.c : bench/common bench/schedule tools/common bench/stash/counting.h | pagestash system
 bench/schedule/pure.c : bench/common bench/schedule tools/common host/program/program.h | pagestash system
 bench/simulate       : bench/common tools/common | pagestash system jansson
 bench/estimate       : bench/common tools/common | pagestash system jansson

@@ -1,62 +1,12 @@
 /* What the hooks cost the calling thread: a device that only counts stands behind them. */
 #include "bench/schedule/schedule_bench.h"
-#include "host/device/device.h"
+#include "bench/stash/counting.h"
 
-#if PSTI_HAVE_CUDA
-#include "kernels/cuda/launch.h"
-#endif
+enum { STAGES = 4, LAYERS = 32, TENSORS = 6, SETS = 2, ROWS = 4096, ROW_BYTES = 1024 };
 
-enum {
-    STAGES = 4,
-    LAYERS = 32,
-    TENSORS = 6,
-    SETS = 2,
-    ROWS = 4096,
-    ROW_BYTES = 1024,
-    NUM_SMS = 132
-};
+static uint64_t num_edges;
 
-static uint64_t num_launches, num_edges;
-
-#if PSTI_HAVE_CUDA
-static const psti_cuda_budget budget = {.num_sms = NUM_SMS,
-                                        .blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}}};
-
-static cudaError_t count_launch(const cudaLaunchConfig_t *config, const void *kernel, void **args)
-{
-    (void)kernel;
-    (void)args;
-    num_launches += config->gridDim.x > 0;
-    return cudaSuccess;
-}
-
-static pst_status stub_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
-{
-    (void)device;
-    return psti_cuda_launch(&budget, count_launch, op, args, stream) == cudaSuccess ? PST_OK
-                                                                                    : PST_E_CUDA;
-}
-#else
-static pst_status stub_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
-{
-    (void)device;
-    (void)op;
-    (void)args;
-    (void)stream;
-    num_launches++;
-    return PST_OK;
-}
-#endif
-
-static pst_status stub_capture_of(pst_device *device, pst_stream stream, psti_capture_of *capture)
-{
-    (void)device;
-    (void)stream;
-    *capture = (psti_capture_of){.id = 0};
-    return PST_OK;
-}
-
-static pst_status stub_edge(pst_device *device, pst_event event, pst_stream stream, bool external)
+static pst_status count_edge(pst_device *device, pst_event event, pst_stream stream, bool external)
 {
     (void)device;
     (void)event;
@@ -150,7 +100,7 @@ static double run_step(scene *self)
     pst_status status = PST_OK;
     pst_visit visit;
     bench_check_status(pst_scheduler_step_begin(self->scheduler, NULL, NULL));
-    num_launches = num_edges = 0;
+    counting_launches = num_edges = 0;
     const double begin = bench_now();
     for (uint64_t n = 0; n < self->num_passes; n++) {
         const pst_pass *pass = &self->passes[n];
@@ -188,7 +138,7 @@ static bench_times time_hooks(const bench_options *options, pst_device *device, 
     for (uint32_t i = 0; i < options->samples; i++)
         bench_series_add(&series, run_step(&self) * 1e9 / (hooks / hooks_each));
     if (keep == PST_KEEP_PAGED) {
-        out->launches = 2.0 * (double)num_launches / hooks;
+        out->launches = 2.0 * (double)counting_launches / hooks;
         out->edges = 2.0 * (double)num_edges / hooks;
     }
     close_scene(&self);
@@ -229,15 +179,15 @@ int bench_measure_hooks(const bench_options *options, bench_hook_cost *out)
     TOOL_PST(pst_device_open("host", 0, &host));
     /* the memory of host, the launches of nobody */
     psti_device_ops ops = *host->ops;
-    ops.launch = stub_launch;
-    ops.capture_of = stub_capture_of;
-    ops.event_record = stub_edge;
-    ops.event_wait = stub_edge;
+    ops.launch = counting_launch;
+    ops.capture_of = counting_capture_of;
+    ops.event_record = count_edge;
+    ops.event_wait = count_edge;
     pst_device device = *host;
     device.ops = &ops;
     if (PSTI_HAVE_CUDA) {
         device.info.kind = PST_DEVICE_CUDA;
-        device.info.num_sms = NUM_SMS;
+        device.info.num_sms = COUNTING_SMS;
         device.info.backends = 1u << PST_BACKEND_LDG;
     }
     out->empty = time_empty(options);

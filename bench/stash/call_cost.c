@@ -7,40 +7,12 @@
 
 #if PSTI_HAVE_CUDA
 
+#include "bench/stash/counting.h"
 #include "host/stash/stash.h"
-#include "kernels/cuda/launch.h"
 
-enum { SAMPLES = 101, CALLS = 1000, ROWS = 4096, ROW_BYTES = 4096, NUM_SMS = 132 };
+enum { SAMPLES = 101, CALLS = 1000, ROWS = 4096, ROW_BYTES = 4096 };
 
-static const psti_cuda_budget budget = {.num_sms = NUM_SMS,
-                                        .blocks_per_sm = {{0, 4, 1, 1}, {0, 4, 1, 1}}};
-static uint64_t num_launches;
-static uint64_t capture_id; /* 0: the stream is not captured */
-
-static cudaError_t count_launch(const cudaLaunchConfig_t *config, const void *kernel, void **args)
-{
-    (void)kernel;
-    (void)args;
-    num_launches += config->gridDim.x > 0;
-    return cudaSuccess;
-}
-
-static pst_status stub_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
-{
-    (void)device;
-    return psti_cuda_launch(&budget, count_launch, op, args, stream) == cudaSuccess ? PST_OK
-                                                                                    : PST_E_CUDA;
-}
-
-static pst_status stub_capture_of(pst_device *device, pst_stream stream, psti_capture_of *capture)
-{
-    (void)device;
-    (void)stream;
-    *capture = (psti_capture_of){.id = capture_id};
-    return PST_OK;
-}
-
-static pst_status stub_hold(pst_device *device, const psti_capture_of *capture, psti_hold *hold)
+static pst_status note_hold(pst_device *device, const psti_capture_of *capture, psti_hold *hold)
 {
     (void)device;
     hold->last_capture = capture->id;
@@ -142,26 +114,26 @@ static int time_calls(layer *self, pst_status (*call)(layer *self, int i), uint6
                       bench_series *series)
 {
     pst_status status = PST_OK;
-    num_launches = 0;
+    counting_launches = 0;
     const double begin = bench_now();
     for (int i = 0; i < CALLS && status == PST_OK; i++)
         status = call(self, i);
     bench_series_add(series, (bench_now() - begin) * 1e9 / CALLS);
     TOOL_PST(status);
-    if (num_launches != CALLS * launches)
+    if (counting_launches != CALLS * launches)
         return tool_fail(TOOL_NO, "%d calls made %llu launches", CALLS,
-                         (unsigned long long)num_launches);
+                         (unsigned long long)counting_launches);
     return TOOL_OK;
 }
 
 static int time_tickets(layer *self, uint64_t capture, bench_series *take, bench_series *give)
 {
-    capture_id = capture;
+    counting_capture_id = capture;
     TOOL_TRY(time_calls(self, call_take, 0, take));
     for (int i = 0; i < CALLS; i++)
         TOOL_PST(use_lent(self, i));
     TOOL_TRY(time_calls(self, call_give, 0, give));
-    capture_id = 0;
+    counting_capture_id = 0;
     return TOOL_OK;
 }
 
@@ -192,13 +164,13 @@ int bench_measure_calls(bench_call_cost *cost)
     TOOL_PST(pst_device_open("host", 0, &host));
     /* the memory of host, the launches of cuda */
     psti_device_ops ops = *host->ops;
-    ops.launch = stub_launch;
-    ops.capture_of = stub_capture_of;
-    ops.hold = stub_hold;
+    ops.launch = counting_launch;
+    ops.capture_of = counting_capture_of;
+    ops.hold = note_hold;
     pst_device device = *host;
     device.ops = &ops;
     device.info.kind = PST_DEVICE_CUDA;
-    device.info.num_sms = NUM_SMS;
+    device.info.num_sms = COUNTING_SMS;
     device.info.backends = 1u << PST_BACKEND_LDG;
     for (int i = 0; i < BENCH_CALL_TENSORS; i++)
         TOOL_TRY(measure_layer(&device, i, cost));
