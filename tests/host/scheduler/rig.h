@@ -160,6 +160,20 @@ void rig_make_lazy(rig_config *config, bool eager);
 
 /* ---- inside ---- */
 
+#define RIG_TRY(call)                    \
+    do {                                 \
+        const pst_status rig_s = (call); \
+        if (rig_s != PST_OK)             \
+            return rig_s;                \
+    } while (0)
+
+uint32_t rig_visit_of(const rig *self, uint32_t chunk, uint32_t layer, uint32_t micro_batch);
+uint32_t rig_take_cell(rig *self, uint32_t stream);
+unsigned char *rig_cell_bytes(const rig *self, uint32_t cell);
+pst_status rig_give_cell(rig *self, uint32_t *cell, uint32_t stream);
+rig_cell *rig_cell_of(rig *self, const pst_visit_key *key, uint32_t part);
+pst_status rig_free_sources(rig *self, const pst_visit *visit, uint32_t stream);
+
 uint32_t rig_draw(rig *self, uint32_t below);
 uint32_t rig_visit_number(const rig *self, const pst_visit_key *key);
 bool rig_reads(const rig *self, pst_pass_kind kind, uint32_t part);

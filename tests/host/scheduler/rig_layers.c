@@ -3,13 +3,6 @@
 
 #include "tests/host/scheduler/rig.h"
 
-#define TRY(call)                        \
-    do {                                 \
-        const pst_status rig_s = (call); \
-        if (rig_s != PST_OK)             \
-            return rig_s;                \
-    } while (0)
-
 typedef struct captured {
     pst_pass_kind kind;
     uint32_t chunk, layer, slot;
@@ -61,9 +54,9 @@ static pst_status use_part(rig *self, const captured *c, uint32_t part, pst_stre
     const rig_seat *seat = seat_of(self, c->chunk, c->layer, c->slot);
     const rig_memory *memory = memory_of(self, c, part);
     if (c->kind == PST_PASS_FORWARD)
-        TRY(pst_device_copy(self->device, memory->count, &seat->counts[part], sizeof(int32_t),
-                            stream));
-    TRY(use_tensor(self, c, self->group, memory->bytes, &seat->counts[part], part, stream));
+        RIG_TRY(pst_device_copy(self->device, memory->count, &seat->counts[part], sizeof(int32_t),
+                                stream));
+    RIG_TRY(use_tensor(self, c, self->group, memory->bytes, &seat->counts[part], part, stream));
     const bool stays = c->kind == PST_PASS_FORWARD ||
                        (c->kind == PST_PASS_BACKWARD_INPUT && self->config.policy[0].holds);
     return stays ? PST_OK
@@ -83,7 +76,7 @@ static pst_status use_layer(rig *self, const captured *c, pst_stream stream)
     }
     for (uint32_t part = 0; part < self->config.num_parts; part++)
         if (c->kind == PST_PASS_FORWARD || rig_reads(self, c->kind, part))
-            TRY(use_part(self, c, part, stream));
+            RIG_TRY(use_part(self, c, part, stream));
     return PST_OK;
 }
 
@@ -114,7 +107,7 @@ static pst_status capture_one(rig *self, const captured *c)
     const pst_stream stream = self->streams[0];
     rig_seat *seat = seat_of(self, c->chunk, c->layer, c->slot);
     pst_graph *graph = NULL;
-    TRY(pst_graph_begin(self->device, stream));
+    RIG_TRY(pst_graph_begin(self->device, stream));
     pst_status status = begin_capture(self, c, stream);
     if (status == PST_OK)
         status = use_layer(self, c, stream);
@@ -186,7 +179,8 @@ static pst_status tell_graph(rig *self, const rig_seat *seat, const pst_visit_ke
 {
     const uint32_t visit = rig_visit_number(self, key);
     const uint32_t parts = self->config.num_parts;
-    TRY(pst_device_copy(self->device, seat->word, &self->words[visit], sizeof(uint64_t), stream));
+    RIG_TRY(
+        pst_device_copy(self->device, seat->word, &self->words[visit], sizeof(uint64_t), stream));
     return pst_device_copy(self->device, seat->counts, &self->counts[(size_t)visit * parts],
                            parts * sizeof(int32_t), stream);
 }
