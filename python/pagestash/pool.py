@@ -33,6 +33,7 @@ class Device:
 
     def __init__(self, name, index=0):
         self.name, self.index = name, index
+        self.lock = threading.RLock()  # for callers that keep a stream to one thread at a time
         self.handle = _c.create("pst_device_open", name.encode(), index)
 
     @classmethod

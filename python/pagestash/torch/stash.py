@@ -1,0 +1,390 @@
+"""The stash of a model: a pool of pages, and the layers whose saved tensors go there."""
+import collections
+import contextlib
+import functools
+import logging
+import math
+import threading
+import weakref
+from typing import Callable, Optional, Union
+
+import torch
+
+from .. import pool as pools
+from .._abi import PST_FAULT_EXHAUSTED, PST_MAX_TENSORS
+from .._c import Error
+from . import kept, layer, measure, rows, streams
+
+_log = logging.getLogger("pagestash")
+_DEVICES = {"cpu": "host", "cuda": "cuda"}  # torch's name: the library's
+_ALIGNMENT = 256                            # of memory that a pool is given
+_TICKETS = 64                               # where nothing was measured
+_GROWTH = 8                                 # memory="pool": addresses for so many times the pages
+_lost_pools = []  # (pool, memory) of stashes that died under captured graphs; those may still run
+
+
+class Stash:
+    """Pages for what layers keep between their forward and their backward.
+
+    device: of torch; None: cuda if there is one, else cpu.
+    pages: how many, or "measure": in the first step, which must not be captured, live rows are cut out
+        and kept as tensors (each layer waits for the device once), and `step` makes a pool with
+        `headroom` times the pages of the peak.
+    page_bytes: 16 KiB to 4 MiB, a power of two; None: chosen from what was measured, else 256 KiB.
+    host_pages: pages in pinned host memory, for what finds no device page.
+    memory: "torch": one block of torch's own memory; `grow` makes a new pool, which captured graphs and
+        layers that wait for their backward forbid. "pool": the pool's own memory, which grows in place
+        up to max_pages; torch's cache is emptied where memory is short.
+    tickets: layers' visits that can be stashed at once, captured graphs' included; None: measured.
+    mode: "ordered", or "concurrent" for several streams at once.
+    num_sms: SM budget of a copy; 0: all. overlap: copies run on a stream of their own (cuda).
+    retain: pages stay until autograd's graph dies, so that a second backward can run.
+
+    Threads: layers and backwards in any. Errors: pagestash.Error."""
+
+    max_tensors = PST_MAX_TENSORS  # of one visit
+
+    def __init__(self, device: Union[None, str, torch.device] = None, *,
+                 pages: Union[str, int] = "measure", page_bytes: Optional[int] = None,
+                 host_pages: int = 0, headroom: float = 1.1, max_pages: Optional[int] = None,
+                 tickets: Optional[int] = None, mode: str = "ordered", num_sms: int = 0,
+                 overlap: bool = False, retain: bool = False, memory: str = "torch"):
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.torch_device = _with_index(torch.device(device))
+        _check(memory in ("torch", "pool"), "memory", memory, "torch, pool")
+        _check(pages == "measure" or isinstance(pages, int) and pages > 0, "pages", pages,
+               "measure, or at least 1")
+        _check(headroom >= 1, "headroom", headroom, "at least 1")
+        _check(max_pages is None or memory == "pool", "max_pages", max_pages,
+               "None with memory='torch'")
+        self.device = self._open()
+        self.lock = self.device.lock  # a stream is used by one thread at a time
+        overlap = overlap and self.torch_device.type == "cuda"
+        self.streams = (streams.Beside if overlap else streams.Inline)(self.torch_device)
+        self.overlap, self.retain, self.headroom = overlap, retain, headroom
+        self.memory, self.host_pages, self.max_pages = memory, host_pages, max_pages
+        self.page_bytes, self.tickets, self.mode = page_bytes, tickets, mode
+        self.stash_options = pools.stash_options(num_sms)
+        self.restore_options = [pools.restore_options(num_sms, keep) for keep in (False, True)]
+        self.pool, self.block, self.closed = None, None, False
+        self.log = measure.Log()
+        self.forms, self.named = {}, set()
+        # (pool, ticket, stream, ahead) of visits that died: appended by finalisers, in any thread
+        self.dropped = collections.deque()
+        self.restored = {}   # id of a backward: visits restored in it
+        self.newest = None   # weak reference to the last visit
+        self._valid = None
+        if pages != "measure":
+            self._make_pool(pages)
+
+    def _open(self):
+        name = _DEVICES.get(self.torch_device.type)
+        if name is None:
+            raise Error(f"device {self.torch_device}: allowed are cpu and cuda")
+        return pools.Device.open(name, self.torch_device.index or 0)
+
+    # ---- layers
+
+    def layer(self, counts: torch.Tensor, capacity: int, segments: int = 0, ratio=None,
+              select: Optional[Callable[[torch.Tensor], rows.Choice]] = None, name: str = ""):
+        """A context: what autograd saves in it, as far as it has the layer's rows, goes to pages at its end
+        and comes back, zeros behind the live rows, when the backward first asks for it.
+
+        counts: on the device, int32 or int64: 1 element: rows [0, count) of `capacity` are live; E elements:
+            their sum; with segments=E: of each of E slabs of `capacity` rows. Read on the current stream.
+        ratio: (num, den), or several: tensors with ceil(capacity * num / den) rows are rows, too.
+        select: decides for a saved tensor: False: it stays; True, or (num, den): it has such rows, any
+            dtype; None: the rule, by which floating-point tensors are stashed whose outermost dimension
+            has the rows, but no parameters and what is made of one alone.
+        Inside a backward (a checkpoint computes again) and without grad nothing is stashed.
+        Errors: closed; counts; capturing before anything was measured."""
+        if self.closed:
+            raise Error("the stash is closed")
+        if not torch.is_grad_enabled() or layer.backward_id() >= 0:
+            return contextlib.nullcontext()
+        shape = self._shape(capacity, segments, ratio, select, name)
+        rows.check_counts(counts, shape, self.torch_device)
+        if self.pool is None and self.streams.is_capturing():
+            raise Error("a capture, and nothing is measured yet: run one step before, with step() at its "
+                        "end, or give Stash(pages=...)")
+        return layer.Visit(self, counts, shape)
+
+    def _shape(self, capacity, segments, ratio, select, name):
+        ratios = () if ratio is None else (ratio,) if isinstance(ratio[0], int) else tuple(ratio)
+        _check(isinstance(capacity, int) and capacity > 0, "capacity", capacity, "at least 1")
+        for num, den in ratios:
+            _check(0 < num <= den, "ratio", (num, den), "0 < num <= den")
+        return rows.Shape(capacity, segments, ratios, select, name)
+
+    def wrap(self, module: torch.nn.Module, *, counts, capacity, segments: int = 0, ratio=None,
+             select=None, name: Optional[str] = None) -> torch.nn.Module:
+        """Runs each forward of the module in `layer`. counts, capacity: values, or functions of the
+        forward's arguments. Answers the module. Errors: it is wrapped already."""
+        if "forward" in vars(module):
+            raise Error(f"{type(module).__name__} has a forward of its own: it is wrapped already")
+        forward = module.forward
+        name = type(module).__name__ if name is None else name
+
+        @functools.wraps(forward)
+        def paged(*args, **kwargs):
+            now = [value(*args, **kwargs) if callable(value) else value
+                   for value in (counts, capacity)]
+            with self.layer(*now, segments, ratio, select, name):
+                return forward(*args, **kwargs)
+
+        module.forward = paged
+        return module
+
+    def keep(self, visit):
+        """Stashes what a visit packed; called by it."""
+        form = self._form(visit)
+        visit.before, self.newest = self.newest, weakref.ref(visit)
+        if self.pool is None:
+            return kept.Cut(self, visit, form)
+        with self.lock:
+            self._drain()
+            return kept.Pages(self, visit, form)
+
+    def _form(self, visit):
+        space = visit.shape.space(visit.counts)
+        described = tuple(pools.Rows(slot.place.row_bytes, slot.place.row_stride, 0, slot.place.num,
+                                     slot.place.den) for slot in visit.slots)
+        form = self.forms.get((space, described))
+        if form is None:
+            # Of restores: the same rows, packed.
+            packed = pools.Form([space], [pools.Rows(r.row_bytes, 0, 0, r.num, r.den)
+                                          for r in described])
+            form = self.forms[space, described] = pools.Form([space], described), packed
+        return form
+
+    def after_restore(self, visit, backward):
+        """Called by a visit whose rows came back in this backward."""
+        visits = self.restored.get(backward)
+        if visits is None:
+            visits = self.restored[backward] = []
+            torch.autograd.Variable._execution_engine.queue_callback(
+                functools.partial(self._end_backward, backward))
+        visits.append(weakref.ref(visit))
+        before = visit.before and visit.before()
+        if self.overlap and before is not None and before.kept is not None:
+            before.kept.start(before.sizes)
+
+    def _end_backward(self, backward):
+        """What autograd still holds after a backward (retain_graph) is restored again by the next."""
+        for reference in self.restored.pop(backward, ()):
+            visit = reference()
+            if visit is not None:
+                visit.forget()
+
+    def name_kept(self, name, tensor, why):
+        """Says once that a tensor which may have been meant stays in memory."""
+        key = name, tuple(tensor.shape), tensor.dtype, why
+        if key not in self.named:
+            self.named.add(key)
+            _log.warning("pagestash: layer %r saves a tensor of shape %s, %s, %d bytes, which %s: it stays "
+                         "in memory", name, tuple(tensor.shape), tensor.dtype,
+                         tensor.numel() * tensor.element_size(), why)
+
+    # ---- steps
+
+    def step(self) -> Optional[pools.Status]:
+        """Ends a step: once per optimizer step, also inside its capture. The status last published, which may
+        be a step old while a GPU is busy; None: none yet. After the first, measured step it makes the
+        pool. Errors: there is no memory for it; closed."""
+        if self.closed:
+            raise Error("the stash is closed")
+        if self.pool is None:
+            if self.log.num_stashes and not self.streams.is_capturing():
+                self._make_measured_pool()
+            return None
+        with self.lock:
+            self._drain()
+            self.streams.leave(waits=True)
+            self.streams.release()
+            self.pool.step(self.streams.current())
+            return self.pool.status()
+
+    def status(self) -> Optional[pools.Status]:
+        """The status of the last step; waits for the device. None before the first with a pool."""
+        if self.pool is None:
+            return None
+        self.device.synchronize()
+        return self.pool.status()
+
+    @property
+    def valid(self) -> torch.Tensor:
+        """int32, 1 element, on the device: 1, or 0 once anything failed in this step, as of here on the
+        current stream. To be read before `step`; can be captured."""
+        if self._valid is None:
+            self._valid = torch.ones(1, dtype=torch.int32, device=self.torch_device)
+        out = torch.empty_like(self._valid)
+        if self.pool is None:
+            return out.copy_(self._valid)
+        with self.lock:
+            self.streams.leave(waits=True)
+            self.device.copy(out.data_ptr(), self.pool.step_valid_address, 4, self.streams.current())
+        return out
+
+    @property
+    def pages(self) -> int:
+        """Device pages of the pool; 0: none yet."""
+        return self.pool.info().num_pages[0] if self.pool else 0
+
+    def grow(self, status: Optional[pools.Status] = None) -> int:
+        """After a step that ran out of pages: at least `headroom` times what it wanted. The pages now.
+        Errors: something else failed, which pages do not mend; memory; with memory="torch" captured
+        graphs, or layers that wait for their backward."""
+        status = status or self.status()
+        if status is None or self.pool is None:
+            raise Error("nothing to grow by: no step has ended with a pool yet")
+        if status.num_faults and not status.raw.flags & 1 << PST_FAULT_EXHAUSTED:
+            raise Error(f"more pages do not help: {status.fault} ({status.fault_wanted} wanted)")
+        info = self.pool.info()
+        wanted = max(math.ceil(status.demand * self.headroom) - info.num_pages[1], info.num_pages[0])
+        with self.lock:
+            self._drain()
+            if self.memory == "pool":
+                self.pool.resize(wanted)
+                self.pool.reset("faults", "statistics", stream=self.streams.enter())
+                self.streams.leave(waits=True)
+            else:
+                self._replace_pool(wanted, info.num_pages[0])
+        return self.pages
+
+    def rerun(self, step, *, modules=(), tensors=(), trackers=(), attempts: int = 3, group=None):
+        """Runs step() and ends the step; where pages ran out, puts everything back as it was before, grows,
+        and runs it again. What step() answered.
+
+        modules: whose gradients and buffers are put back. tensors: further state that step changes.
+        trackers: objects with get_states() and set_states(), of random numbers, say. The generators of
+        torch are put back, too. attempts: in all. group: of torch.distributed, over which a step that
+        failed on one rank is run again on all. step must not call stash.step. Errors: the last attempt
+        failed, too; something failed that pages do not mend."""
+        from .rerun import Snapshot
+        before = Snapshot(modules=modules, tensors=tensors, trackers=trackers)
+        before.take()
+        for attempt in range(attempts):
+            answer = step()
+            failed = self.pool is not None and not self._agreed(group)
+            self.step()
+            if not failed:
+                return answer
+            if attempt + 1 < attempts:
+                del answer
+                if not self.status().valid:
+                    self.grow()
+                before.restore()
+        raise Error(f"the step failed {attempts} times: {self.status()}")
+
+    def _agreed(self, group):
+        valid = self.valid
+        if group is not None:
+            torch.distributed.all_reduce(valid, torch.distributed.ReduceOp.MIN, group)
+        return bool(valid.item())
+
+    def close(self) -> None:
+        """Frees the pool. Errors: layers wait for their backward, or captured graphs hold it."""
+        if not self.closed:
+            with self.lock:
+                self._drain()
+                self._close_pool()
+            self.closed = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __del__(self):
+        pool = getattr(self, "pool", None)
+        if pool is not None and not self.closed:
+            try:
+                self.close()
+            except Error:  # a captured graph may still run in this memory
+                _lost_pools.append((pool, self.block))
+
+    # ---- the pool
+
+    def _make_measured_pool(self):
+        if self.page_bytes is None:
+            self.page_bytes = self.log.page_bytes()
+        pages, live = self.log.peak(self.page_bytes)
+        if self.tickets is None:
+            self.tickets = 4 * live + 16
+        self._make_pool(max(1, math.ceil(pages * self.headroom)))
+
+    def _make_pool(self, pages):
+        forms = [form for pair in self.forms.values() for form in pair]
+        fields = {
+            "page_bytes": self.page_bytes or 0, "host_pages": self.host_pages, "mode": self.mode,
+            "tickets": self.tickets or _TICKETS, "fails_fast": True,
+            "slab_counts": max((form.num_counts for form in forms), default=0)}
+        if self.memory == "pool":
+            fields["max_pages"] = self.max_pages or min(_GROWTH * pages, 2 ** 31 - 1)
+            fields["make_room"] = self._make_room
+        else:
+            fields["memory"] = self._block(pages, fields)
+        self.pool = pools.Pool(self.device, pages, **fields)
+
+    def _block(self, pages, fields):
+        """(address, bytes) of torch's memory."""
+        num_bytes = pools.Pool.bytes(pages, **fields)
+        try:
+            self.block = torch.empty(num_bytes + _ALIGNMENT, dtype=torch.uint8,
+                                     device=self.torch_device)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one
+            raise Error(f"torch cannot give {num_bytes} bytes for {pages} pages: "
+                        f"{str(error).splitlines()[0]}") from error
+        return self.block.data_ptr() + -self.block.data_ptr() % _ALIGNMENT, num_bytes
+
+    def _replace_pool(self, pages, old_pages):
+        """Another pool; where there is no memory for it one as before, so that the stash stays usable."""
+        self._close_pool()
+        try:
+            self._make_pool(pages)
+        except Error:
+            try:
+                self._make_pool(old_pages)
+            except Error:
+                self.closed = True
+            raise
+
+    def _make_room(self, num_bytes, tier):
+        if tier == 0 and self.torch_device.type == "cuda":
+            torch.cuda.empty_cache()
+            return True
+        return False
+
+    def _close_pool(self):
+        if self.pool is not None:
+            self.pool.close()
+        self.pool = self.block = None
+
+    def _drain(self):
+        """Gives the tickets of visits that died without a backward. Not in a finaliser, which may run on any
+        stream and inside a capture."""
+        for _ in range(len(self.dropped)):
+            pool, ticket, stream, ahead = self.dropped.popleft()
+            if ahead is not None and ahead[1] is not None:
+                ahead[1].wait()
+            if not ticket:
+                continue
+            try:
+                pool.give(ticket, stream)
+            except Error as error:
+                if error.status != "PST_E_CAPTURE":
+                    raise
+                self.dropped.append((pool, ticket, stream, None))
+
+
+def _with_index(device):
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def _check(holds, name, value, allowed):
+    if not holds:
+        raise Error(f"{name}: {value!r}; allowed: {allowed}")
