@@ -2,12 +2,19 @@
 # Installs what building and testing need, with apt, and does nothing when all is there.
 # The CUDA toolkit is not installed: it is used if it is found.
 # install.sh --browser installs Chromium, too, which only the check of the plans' pictures needs.
+# install.sh --python makes build/python, too, the environment with torch for the tests of the Python package.
 set -eu
+here=$(dirname "$0")
 
-packages="cmake ninja-build gcc g++ make pkg-config python3 python3-matplotlib
+packages="cmake ninja-build gcc g++ make pkg-config python3 python3-matplotlib python3-pycparser
           libgtest-dev libjansson-dev coinor-libcbc3 spin relacy-dev
           clang libclang-rt-14-dev clang-tidy clang-format abigail-tools"
-[ "${1-}" != --browser ] || packages="$packages chromium"
+case "${1-}" in
+"") ;;
+--browser) packages="$packages chromium" ;;
+--python) packages="$packages python3-venv python3-dev" ;;
+*) echo "usage: third_party/install.sh [--browser | --python]" >&2; exit 2 ;;
+esac
 
 missing() {
     command -v dpkg-query >/dev/null || return 1
@@ -19,27 +26,31 @@ missing() {
 
 say() { printf 'third_party/install.sh: %s\n' "$1" >&2; }
 
-list=$(missing) || { say "not a Debian system; install by hand: $(echo $packages)"; exit 1; }
-[ -n "$list" ] || exit 0
+install_packages() { # those of $list
+    if [ "$(id -u)" = 0 ]; then
+        root=
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        root=sudo
+    elif command -v sudo >/dev/null && [ -t 0 ]; then
+        root=sudo
+    else
+        say "needs root or sudo to run: apt-get install $list"
+        exit 1
+    fi
 
-if [ "$(id -u)" = 0 ]; then
-    root=
-elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-    root=sudo
-elif command -v sudo >/dev/null && [ -t 0 ]; then
-    root=sudo
-else
-    say "needs root or sudo to run: apt-get install $list"
-    exit 1
-fi
-
-say "installing $list"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-apt() { $root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" >>"$log" 2>&1; }
-# Package lists may be absent or too old to fetch from.
-apt install --no-install-recommends $list || { apt update && apt install --no-install-recommends $list; } || {
-    tail -n 5 "$log" >&2
-    say "apt-get could not install $list"
-    exit 1
+    say "installing $list"
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    # Package lists may be absent or too old to fetch from.
+    apt install --no-install-recommends $list ||
+        { apt update && apt install --no-install-recommends $list; } || {
+        tail -n 5 "$log" >&2
+        say "apt-get could not install $list"
+        exit 1
+    }
 }
+apt() { $root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" >>"$log" 2>&1; }
+
+list=$(missing) || { say "not a Debian system; install by hand: $(echo $packages)"; exit 1; }
+[ -z "$list" ] || install_packages
+[ "${1-}" != --python ] || "$here/python_venv.py"

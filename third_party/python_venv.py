@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""python_venv.py [FOLDER]: the one Python environment of the tests, build/python if no folder is named.
+
+Python 3.12 where there is one, which Megatron-Core wants, else the Python that runs this; with what
+python_requirements.txt names and, for NVIDIA's libraries, the stand-ins of nvidia_standins.py. Does nothing
+where the folder already holds just that."""
+import glob
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "python_requirements.txt"
+
+
+def say(text):
+    print(f"third_party/python_venv.py: {text}", file=sys.stderr)
+
+
+def answer(*command):
+    """What a command prints; "" where it cannot be run or fails, as pyenv's shims of absent versions do."""
+    try:
+        return subprocess.run(command, check=True, text=True, capture_output=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def interpreter():
+    """The Python to make the environment of: a file."""
+    script = "import sys, ensurepip, venv; print('%d.%d' % sys.version_info[:2], sys.executable)"
+    of_pyenv = glob.glob(os.path.expanduser("~/.pyenv/versions/3.12*/bin/python3.12"))
+    for candidate in ["python3.12", *sorted(of_pyenv), sys.executable, "/usr/bin/python3"]:
+        version, _, path = answer(candidate, "-c", script).partition(" ")
+        if version == "3.12":
+            return path
+        if version:
+            say(f"no Python 3.12 here: Python {version} instead, and no Megatron-Core")
+            return path
+    sys.exit("third_party/python_venv.py: no Python with venv and ensurepip (Debian: python3-venv)")
+
+
+def stamp_of(python):
+    """What the environment is made of, as one hash."""
+    parts = [file.read_bytes() for file in (REQUIREMENTS, HERE / "nvidia_standins.py")]
+    parts.append(answer(python, "-c", "import sys; print(sys.version, sys.executable)").encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def run(*command):
+    """A command whose output is shown if it fails."""
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False)
+    if done.returncode:
+        sys.stderr.write(done.stdout[-3000:])
+        sys.exit(f"third_party/python_venv.py: failed: {' '.join(map(str, command))}")
+    return done.stdout
+
+
+def make(folder, python):
+    """Anew: pip would leave behind what the list no longer names. Its cache keeps that quick."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    run(python, "-m", "venv", folder)
+    inside = folder / "bin" / "python"
+    run(inside, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "--only-binary=:all:",
+        "--requirement", REQUIREMENTS)
+    site = answer(inside, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))")
+    run(inside, HERE / "nvidia_standins.py", f"{site}/torch/lib")
+    version = run(inside, "-c", "import torch; print(torch.__version__)").split()[-1]
+    say(f"{folder}: {answer(inside, '--version')}, torch {version}")
+
+
+def main():
+    if len(sys.argv) > 2 or sys.argv[1:] and sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1] if sys.argv[1:] else HERE.parent / "build" / "python").absolute()
+    python = interpreter()
+    stamp, wanted = folder / "pagestash.stamp", stamp_of(python)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
+        sys.exit(f"third_party/python_venv.py: {folder} is not empty and no environment of Python")
+    say(f"making {folder} ({shutil.which(python) or python})")
+    make(folder, python)
+    stamp.write_text(wanted)
+
+
+main()
