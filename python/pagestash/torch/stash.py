@@ -14,6 +14,7 @@ from .. import pool as pools
 from .._abi import PST_FAULT_EXHAUSTED, PST_MAX_TENSORS
 from .._c import Error
 from . import kept, layer, measure, rows, streams
+from .rerun import Snapshot
 
 _log = logging.getLogger("pagestash")
 _DEVICES = {"cpu": "host", "cuda": "cuda"}  # torch's name: the library's
@@ -258,23 +259,24 @@ class Stash:
 
         modules: whose gradients and buffers are put back. tensors: further state that step changes.
         trackers: objects with get_states() and set_states(), of random numbers, say. The generators of
-        torch are put back, too. attempts: in all. group: of torch.distributed, over which a step that
-        failed on one rank is run again on all. step must not call stash.step. Errors: the last attempt
-        failed, too; something failed that pages do not mend."""
-        from .rerun import Snapshot
+        torch are put back, too (rerun.Snapshot has the rules). attempts: in all. group: of
+        torch.distributed, over which a step that failed on one rank is run again on all. step must not
+        call stash.step, nor the optimizer. Errors: the last attempt failed, too, and all is as before
+        it; something failed that pages do not mend."""
         before = Snapshot(modules=modules, tensors=tensors, trackers=trackers)
-        before.take()
         for attempt in range(attempts):
+            if attempt:
+                before.restore()
+            before.take()
             answer = step()
             failed = self.pool is not None and not self._agreed(group)
             self.step()
             if not failed:
                 return answer
-            if attempt + 1 < attempts:
-                del answer
-                if not self.status().valid:
-                    self.grow()
-                before.restore()
+            del answer
+            if attempt + 1 < attempts and not self.status().valid:
+                self.grow()
+        before.restore()
         raise Error(f"the step failed {attempts} times: {self.status()}")
 
     def _agreed(self, group):
