@@ -1,0 +1,33 @@
+"""Our MoE, three steps of it: tests/python/long/test_train.py is the same with 20, in four forms."""
+import unittest
+
+import torch
+
+import pagestash.torch
+from common import moe, record
+
+SHAPE = moe.Shape(layers=2, hidden=32, ffn=48, ep=2, batch=2, sequence=64)
+STEPS, PAGE_BYTES = 3, 16384
+
+
+class TrainQuick(unittest.TestCase):
+    def test_three_steps(self):
+        seen = record.Recorder()
+        with moe.poisoned():
+            self.assertTrue(torch.empty(4).isnan().all())
+            plain = moe.train(SHAPE, seen, steps=STEPS)
+            with pagestash.torch.Stash(page_bytes=PAGE_BYTES) as stash:
+                paged = moe.train(SHAPE, stash, steps=STEPS)
+                status = stash.status()
+        self.assertEqual(plain.bits, paged.bits)
+        self.assertEqual((status.num_faults, status.in_use), (0, (0, 0)))
+        self.assertEqual(sorted(seen.visits[0].rows), sorted(SHAPE.row_bytes))
+        self.assertEqual(status.high_water[0], max(
+            seen.pages(PAGE_BYTES, step) for step in range(1, STEPS)))
+        self.assertEqual(status.high_water[0], max(record.simulated_pages(
+            seen, step, SHAPE.layers * SHAPE.ep, moe.SCHEDULES["FFBB"](SHAPE.micro), PAGE_BYTES)
+            for step in range(1, STEPS)))
+
+
+if __name__ == "__main__":
+    unittest.main()
