@@ -8,46 +8,32 @@ import weakref
 import torch
 
 from .._c import Error
-from . import rows
 
 backward_id = torch._C._current_graph_task_id  # of the backward that runs in this thread; else -1
 
 
 class Slot:
-    """Rows that are kept once. storage: the source until the visit is stashed, then nothing, then what was
-    restored for the backward of that id."""
-    __slots__ = ("visit", "index", "place", "storage", "origin", "backward", "__weakref__")
+    """Rows that are kept once. tensor: the first one that was saved, until the visit is stashed; then
+    nothing; then what was restored, for the backward of that id."""
+    __slots__ = ("visit", "index", "fit", "tensor", "backward", "__weakref__")
 
-    def __init__(self, visit, index, place, tensor, storage):
-        self.visit, self.index, self.place, self.storage = visit, index, place, storage
-        self.origin = tensor.detach()  # shares the version counter
+    def __init__(self, visit, index, fit, tensor):
+        self.visit, self.index, self.fit, self.tensor = visit, index, fit, tensor
         self.backward = -1
-
-    @property
-    def nbytes(self):
-        """Of its rows at capacity, without the gaps between them."""
-        shape, place = self.visit.shape, self.place
-        return -(-shape.capacity * place.num // place.den) * (shape.segments or 1) * place.row_bytes
 
 
 class Saved:
     """What autograd keeps instead of a tensor."""
-    __slots__ = ("slot", "dtype", "size", "stride", "offset", "version", "changed")
+    __slots__ = ("slot", "fit", "version", "changed", "source")
 
-    def __init__(self, slot, tensor):
-        self.slot, self.dtype, self.size = slot, tensor.dtype, tensor.shape
-        self.stride, self.offset = tensor.stride(), tensor.storage_offset()
-        self.version, self.changed = tensor._version, False
+    def __init__(self, slot, fit, source):
+        self.slot, self.fit, self.source = slot, fit, source
+        self.version, self.changed = source._version, False
 
-    def view(self, storage, is_source=False):
-        """The tensor, in the source, or in what was restored."""
-        stride, offset, place = self.stride, self.offset, self.slot.place
-        if not is_source and not place.whole:  # there the rows are packed
-            stride, step, offset = list(stride), place.row_bytes // self.dtype.itemsize, 0
-            for dim in reversed(place.row_dims):
-                stride[dim], step = step, step * self.size[dim]
-        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
-            storage, offset, self.size, stride)
+    def view(self, restored):
+        """The tensor in what was restored."""
+        fit = self.fit
+        return restored if fit.exact and fit is self.slot.fit else fit.view(restored)
 
 
 class Visit:
@@ -56,8 +42,8 @@ class Visit:
     def __init__(self, stash, counts, shape):
         self.stash, self.counts, self.shape = stash, counts, shape
         self.slots, self.by_key, self.saved = [], {}, []
+        self.fits = ()      # of the slots
         self.kept = None    # what holds the rows (kept.py), once they are stashed
-        self.sizes = ()     # bytes of the slots
         self.before = None  # weak reference to the visit before: its backward mostly comes next
         self.lost = ""      # why nothing can come back
         self.hooks = None
@@ -81,55 +67,60 @@ class Visit:
 
     def pack(self, tensor):
         """A hook of autograd."""
-        place, why = rows.choose(tensor, self.shape)
-        if place is None:
-            if why:
-                self.stash.name_kept(self.shape.name, tensor, why)
-            return tensor
-        if tensor.device != self.stash.torch_device:
-            raise Error(f"layer {self.shape.name!r} saves a tensor on {tensor.device}; the stash is on "
-                        f"{self.stash.torch_device}")
         storage = tensor.untyped_storage()
-        key = storage._cdata if place.whole else (storage._cdata, place.offset, place.row_bytes,
-                                                  place.row_stride)
-        slot = self.by_key.get(key)
+        fit = self.shape.choose(tensor, storage)
+        if fit.place is None:
+            if fit.why:
+                self.stash.name_kept(self.shape.name, tensor, fit.why)
+            return tensor
+        key = storage._cdata if fit.whole else (storage._cdata, fit.offset, fit.place)
+        slot, source = self.by_key.get(key), tensor.detach()  # which shares the version counter
         if slot is None:
-            if len(self.slots) == self.stash.max_tensors:
-                self.stash.name_kept(self.shape.name, tensor, "is one tensor too many for a launch")
+            if not self._takes(tensor):
                 return tensor
-            slot = self.by_key[key] = Slot(self, len(self.slots), place, tensor, storage)
+            slot = self.by_key[key] = Slot(self, len(self.slots), fit, source)
             self.slots.append(slot)
-        saved = Saved(slot, tensor)
+        saved = Saved(slot, fit, source)
         self.saved.append(saved)
         return saved
 
+    def _takes(self, tensor):
+        """Whether there is room for another tensor. Errors: it is on another device."""
+        if tensor.device != self.stash.torch_device:
+            raise Error(f"layer {self.shape.name!r} saves a tensor on {tensor.device}; the stash is on "
+                        f"{self.stash.torch_device}")
+        if len(self.slots) < self.stash.max_tensors:
+            return True
+        self.stash.name_kept(self.shape.name, tensor, "is one tensor too many for a launch")
+        return False
+
     def commit(self):
         """After the layer's forward: live rows go to pages, and the sources are let go."""
-        for saved in self.saved:
-            saved.changed = saved.slot.origin._version != saved.version
-        slots, self.saved, self.by_key = self.slots, None, None
+        slots, saved = self.slots, self.saved
         if slots:
-            self.sizes = [slot.nbytes for slot in slots]
+            self.fits = [slot.fit for slot in slots]
             self.kept = self.stash.keep(self)
+            for one in saved:
+                one.changed = one.source._version != one.version
+                one.source = None
             for slot in slots:
-                slot.storage = slot.origin = None
+                slot.tensor = None
         self.slots = [weakref.ref(slot) for slot in slots]
-        self.counts = None
+        self.saved = self.by_key = self.counts = None
 
     def abandon(self, why):
         """Lets everything go; a backward through this visit raises."""
-        for slot in self.slots or ():
-            if isinstance(slot, Slot):
-                slot.storage = slot.origin = None
+        for one in self.saved or ():
+            one.source = one.slot.tensor = None
         self.lost, self.slots, self.by_key, self.saved, self.counts = why, [], None, None, None
 
     def restore(self, backward):
-        """Brings all rows back, into new storages, which the slots that live hold for this backward."""
-        storages = self.kept.restore(self.sizes)
-        for reference, storage in zip(self.slots, storages):
+        """Brings all rows back, into new tensors, which the slots that live hold for this backward."""
+        tensors = self.kept.restore(self.fits)
+        for reference, tensor in zip(self.slots, tensors):
             slot = reference()
             if slot is not None:
-                slot.storage, slot.backward = storage, backward
+                slot.tensor, slot.backward = tensor, backward
         self.stash.after_restore(self, backward)
 
     def forget(self):
@@ -137,7 +128,7 @@ class Visit:
         for reference in self.slots:
             slot = reference()
             if slot is not None:
-                slot.storage = None
+                slot.tensor = None
 
     def __del__(self):
         kept = getattr(self, "kept", None)
@@ -151,17 +142,20 @@ def unpack(saved):
         return saved
     slot = saved.slot
     visit = slot.visit
-    name = visit.shape.name
-    if visit.lost:
-        raise Error(f"layer {name!r} cannot run its backward: {visit.lost}")
-    if saved.changed:
-        raise Error(f"layer {name!r}: a tensor of shape {tuple(saved.size)} that is needed for the backward "
-                    "was changed in place before the layer ended")
-    if visit.kept is None:
-        return saved.view(slot.storage, is_source=True)
+    if visit.kept is None or saved.changed:
+        _check(visit, saved)
+        return saved.source
     backward = backward_id()
     if backward < 0:  # somebody looks at a node's saved tensors
-        return saved.view(visit.kept.restore(visit.sizes, peek=True)[slot.index])
-    if slot.storage is None or slot.backward != backward:
+        return saved.view(visit.kept.restore(visit.fits, peek=True)[slot.index])
+    if slot.tensor is None or slot.backward != backward:
         visit.restore(backward)
-    return saved.view(slot.storage)
+    return saved.view(slot.tensor)
+
+
+def _check(visit, saved):
+    if visit.lost:
+        raise Error(f"layer {visit.shape.name!r} cannot run its backward: {visit.lost}")
+    if saved.changed:
+        raise Error(f"layer {visit.shape.name!r}: a tensor of shape {tuple(saved.fit.size)} that is needed "
+                    "for the backward was changed in place before the layer ended")

@@ -1,36 +1,120 @@
 """Which saved tensors are rows of a layer, and where their rows lie in memory."""
-import dataclasses
 from typing import Callable, Optional, Union
 
 import torch
 
 from .._c import Error
-from ..pool import Space
+from ..pool import Form, Rows, Space
 
 COUNT_TYPES = {torch.int32: 4, torch.int64: 8}
-_MOST_STEPS = 8  # from a tensor back to the parameter that it is a view or a cast of
+# Nodes whose result has the bytes of what they got, or a cast of them.
+_SAME_TENSOR = frozenset(
+    f"{name}Backward0" for name in (
+        "Alias", "AsStrided", "Clone", "Expand", "Permute", "ReshapeAlias", "_ReshapeAlias", "Select",
+        "Slice", "Split", "SplitWithSizes", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView",
+        "Unsqueeze", "View")) | {"TransposeBackward1", "SqueezeBackward1", "ToBackward0"}
 
 #: What a caller's `select` answers for a saved tensor: None (the rule decides), False (it stays in memory),
 #: True (it has the rows of the layer) or (num, den) (it has rows * num / den of them, rounded up).
 Choice = Union[None, bool, tuple[int, int]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """The rows of a layer: `capacity` of them, or of each of `segments` slabs."""
-    capacity: int
-    segments: int = 0
-    ratios: tuple = ()
-    select: Optional[Callable[[torch.Tensor], Choice]] = None
-    name: str = ""
+class Fit:
+    """How tensors of one geometry lie in their rows. Of one geometry there is one Fit in a Shape.
 
-    def space(self, counts: torch.Tensor) -> Space:
-        """The row space of these counts. Errors: their number."""
-        if self.segments:
-            kind, num = "segments", self.segments
-        else:
-            kind, num = ("prefix", 0) if counts.numel() == 1 else ("sum", counts.numel())
-        return Space(self.capacity, kind, num, COUNT_TYPES[counts.dtype])
+    place: (row_bytes, row_stride, num, den), or None: it has no such rows, and `why` says it where somebody
+    may have meant it. offset: bytes from the storage's begin to the first row. whole: the rows are all of
+    the storage, so every view of it is served by the same copy. What is restored has packed rows: there
+    the tensor has `strides` and the element offset `start`, in `nbytes` bytes; exact: and is all of them."""
+    __slots__ = ("place", "why", "offset", "whole", "dtype", "size", "strides", "start", "nbytes",
+                 "exact")
+
+    def __init__(self, tensor, why=""):
+        self.place, self.why, self.dtype, self.size = None, why, tensor.dtype, tensor.shape
+
+    def allocate(self, device):
+        """A tensor for the rows to be restored into."""
+        if self.exact:
+            return torch.empty_strided(self.size, self.strides, dtype=self.dtype, device=device)
+        return torch.empty(self.nbytes, dtype=torch.uint8, device=device)
+
+    def view(self, restored):
+        """The tensor of this geometry in what was restored."""
+        return torch.empty(0, dtype=self.dtype, device=restored.device).set_(
+            restored.untyped_storage(), self.start, self.size, self.strides)
+
+
+class Shape:
+    """The rows of a layer: `capacity` of them, or of each of `segments` slabs; and what was found out about
+    the tensors that are saved in such a layer."""
+
+    def __init__(self, capacity: int, segments: int = 0, ratios: tuple = (),
+                 select: Optional[Callable[[torch.Tensor], Choice]] = None, name: str = ""):
+        self.capacity, self.segments, self.ratios = capacity, segments, ratios
+        self.select, self.name = select, name
+        self.fits = {}   # by geometry
+        self.forms = {}  # by counts and fits: (Form of a stash, Form of a restore)
+
+    def choose(self, tensor, storage):
+        """The Fit of a saved tensor; its place is None where it stays in memory."""
+        key = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), storage.nbytes()
+        if self.select is not None:
+            choice = self.select(tensor)
+            if choice is False:
+                return Fit(tensor)
+            if choice is not None:
+                return self._chosen(tensor, storage, key, (1, 1) if choice is True else choice)
+        fit = self.fits.get(key)
+        if fit is None:
+            fit = self.fits[key] = self._by_rule(tensor, storage)
+        if fit.place is not None or fit.why:
+            if is_of_parameter(tensor):
+                return Fit(tensor)
+        return fit
+
+    def _chosen(self, tensor, storage, key, ratio):
+        fit = self.fits.get((key, ratio))
+        if fit is None:
+            fit = _fit(tensor, storage, self, ratio)
+            if fit is None:
+                raise Error(f"layer {self.name!r}: select chose a tensor of shape {tuple(tensor.shape)}, "
+                            f"strides {tensor.stride()}, which has no {self._text(ratio)}")
+            self.fits[key, ratio] = fit
+        return fit
+
+    def _by_rule(self, tensor, storage):
+        if not tensor.is_floating_point() or not tensor.dim() or not tensor.numel() or \
+                tensor.layout != torch.strided:
+            return Fit(tensor)
+        for ratio in ((1, 1),) + self.ratios:
+            fit = _fit(tensor, storage, self, ratio)
+            if fit is not None:
+                return fit
+        return Fit(tensor, f"has no {self._text((1, 1))}" if tensor.numel() >= self.capacity else "")
+
+    def _text(self, ratio):
+        rows = self.inner(ratio)
+        return f"{self.segments} x {rows} rows" if self.segments else f"{rows} rows"
+
+    def inner(self, ratio):
+        """Rows of a slab."""
+        return -(-self.capacity * ratio[0] // ratio[1])
+
+    def form(self, counts, fits):
+        """(Form of the stash, Form of the restore, where rows are packed) of tensors with these Fits."""
+        key = counts.numel(), counts.dtype, *fits
+        forms = self.forms.get(key)
+        if forms is None:
+            if self.segments:
+                kind, num = "segments", self.segments
+            else:
+                kind, num = ("prefix", 0) if counts.numel() == 1 else ("sum", counts.numel())
+            space = Space(self.capacity, kind, num, COUNT_TYPES[counts.dtype])
+            places = [fit.place for fit in fits]
+            forms = self.forms[key] = (
+                Form([space], [Rows(row, stride, 0, num, den) for row, stride, num, den in places]),
+                Form([space], [Rows(row, 0, 0, num, den) for row, _, num, den in places]))
+        return forms
 
 
 def check_counts(counts, shape, device):
@@ -42,27 +126,16 @@ def check_counts(counts, shape, device):
     if counts.device != device:
         raise Error(f"counts are on {counts.device}; the stash is on {device}")
     if not counts.is_contiguous():
-        raise Error(f"counts have strides {tuple(counts.stride())}; they must be contiguous")
-    if shape.segments and counts.numel() != shape.segments:
-        raise Error(f"counts: {counts.numel()} elements; segments={shape.segments}")
-    if not counts.numel():
-        raise Error("counts: 0 elements; allowed are 1, or one for each expert or segment")
-
-
-class Place:
-    """Where the rows of a tensor lie: from `offset` (bytes of its storage) on, row_bytes each, row_stride
-    apart. whole: the rows are all of the storage, so every view of it is served by the same copy."""
-    __slots__ = ("offset", "row_bytes", "row_stride", "num", "den", "whole", "row_dims")
-
-    def __init__(self, offset, row_bytes, row_stride, ratio, whole, row_dims):
-        self.offset, self.row_bytes, self.row_stride = offset, row_bytes, row_stride
-        self.num, self.den = ratio
-        self.whole, self.row_dims = whole, row_dims
+        raise Error(f"counts have strides {counts.stride()}; they must be contiguous")
+    num = counts.numel()
+    if num != shape.segments if shape.segments else num < 1:
+        allowed = f"{shape.segments}, as segments says" if shape.segments else "at least 1"
+        raise Error(f"counts: {num} elements; allowed: {allowed}")
 
 
 def _row_dims(tensor, outer, inner):
-    """The dimensions that count rows: one of outer * inner, or (inner > 0) two, slabs outside. Only where no
-    other dimension has a larger stride."""
+    """The dimensions that count rows: one of outer * inner, or two, slabs outside. None where another one has a
+    larger stride."""
     sizes, strides = tensor.shape, tensor.stride()
     order = sorted(range(tensor.dim()), key=lambda d: (-strides[d], d))
     order = [d for d in order if sizes[d] != 1] or order[:1]
@@ -74,70 +147,46 @@ def _row_dims(tensor, outer, inner):
     return None
 
 
-def place(tensor, shape, ratio=(1, 1)):
-    """The Place of a tensor whose rows are the layer's, times the ratio; None if they are not."""
-    num, den = ratio
-    inner = -(-shape.capacity * num // den)
+def _fit(tensor, storage, shape, ratio):
+    """The Fit of a tensor whose rows are the layer's, times the ratio; None if they are not."""
+    inner = shape.inner(ratio)
     dims = _row_dims(tensor, shape.segments or 1, inner)
     if dims is None:
         return None
     item, rows = tensor.element_size(), inner * (shape.segments or 1)
-    stride = tensor.stride(dims[-1]) * item
-    offset, nbytes = tensor.storage_offset() * item, tensor.untyped_storage().nbytes()
-    extent = item * (1 + sum((size - 1) * step for d, (size, step) in
-                             enumerate(zip(tensor.shape, tensor.stride())) if d not in dims))
-    if rows == 1:
-        stride = max(stride, extent)
-    if stride < extent or not stride:
+    strides, sizes = tensor.stride(), tensor.shape
+    offset = tensor.storage_offset() * item
+    extent = item * (1 + sum((sizes[d] - 1) * strides[d] for d in range(len(sizes)) if d not in dims))
+    stride = max(strides[dims[-1]] * item, extent if rows == 1 else 0)
+    if not extent <= stride:
         return None
-    if nbytes == rows * stride and offset + extent <= stride:
-        return Place(0, stride, stride, ratio, True, dims)
-    return Place(offset, extent, stride, ratio, False, dims)
+    fit = Fit(tensor)
+    fit.whole = storage.nbytes() == rows * stride and offset + extent <= stride
+    if fit.whole:
+        fit.place, fit.offset, fit.nbytes = (stride, stride, *ratio), 0, rows * stride
+        fit.strides, fit.start = strides, tensor.storage_offset()
+    else:
+        fit.place, fit.offset, fit.nbytes = (extent, stride, *ratio), offset, rows * extent
+        packed, step = list(strides), extent // item
+        for d in reversed(dims):
+            packed[d], step = step, step * sizes[d]
+        fit.strides, fit.start = tuple(packed), 0
+    fit.exact = fit.start == 0 and tensor.numel() * item == fit.nbytes
+    return fit
 
 
 def is_of_parameter(tensor):
-    """Whether it is a parameter, a view of one, or made of one alone (a cast of autocast's, say)."""
-    base = tensor if tensor._base is None else tensor._base
-    if isinstance(base, torch.nn.Parameter) or (base.is_leaf and base.requires_grad):
-        return True
-    node = tensor.grad_fn
-    for _ in range(_MOST_STEPS):
+    """Whether it is a leaf that wants a gradient, a parameter mostly, or a view or cast of one."""
+    while True:
+        node = tensor.grad_fn
         if node is None:
+            base = tensor if tensor._base is None else tensor._base
+            return base.requires_grad and base.is_leaf
+        if node.name() not in _SAME_TENSOR:
             return False
-        following = [edge for edge, _ in node.next_functions if edge is not None]
-        if len(following) != 1:
-            return False
-        if hasattr(following[0], "variable"):
-            return isinstance(following[0].variable, torch.nn.Parameter)
-        node = following[0]
-    return False
-
-
-def choose(tensor, shape):
-    """(Place, "") of a saved tensor that is to be stashed; (None, why) of one that stays in memory and
-    that somebody may have meant, else (None, "")."""
-    choice = shape.select(tensor) if shape.select else None
-    if choice is False:
-        return None, ""
-    if choice is not None:
-        ratio = (1, 1) if choice is True else choice
-        found = place(tensor, shape, ratio)
-        if found is None:
-            raise Error(f"layer {shape.name!r}: select chose a tensor of shape {tuple(tensor.shape)}, "
-                        f"strides {tuple(tensor.stride())}, which has no {_rows_text(shape, ratio)}")
-        return found, ""
-    if not tensor.is_floating_point() or not tensor.dim() or not tensor.numel() or \
-            tensor.is_leaf and tensor.requires_grad or tensor.layout != torch.strided:
-        return None, ""
-    for ratio in ((1, 1),) + shape.ratios:
-        found = place(tensor, shape, ratio)
-        if found is not None:
-            return (None, "") if is_of_parameter(tensor) else (found, "")
-    if is_of_parameter(tensor) or tensor.numel() < shape.capacity:
-        return None, ""
-    return None, f"has no {_rows_text(shape, (1, 1))}"
-
-
-def _rows_text(shape, ratio):
-    rows = -(-shape.capacity * ratio[0] // ratio[1])
-    return f"{shape.segments} x {rows} rows" if shape.segments else f"{rows} rows"
+        while node.name() in _SAME_TENSOR:
+            node = node.next_functions[0][0]
+            if node is None:
+                return False
+        variable = getattr(node, "variable", None)
+        return variable is not None and isinstance(variable, torch.nn.Parameter)

@@ -19,6 +19,7 @@ from .rerun import Snapshot
 _log = logging.getLogger("pagestash")
 _DEVICES = {"cpu": "host", "cuda": "cuda"}  # torch's name: the library's
 _ALIGNMENT = 256                            # of memory that a pool is given
+_MOST_SHAPES = 1024  # that a stash remembers; a model with a new capacity each step has no more
 _TICKETS = 64                               # where nothing was measured
 _GROWTH = 8                                 # memory="pool": addresses for so many times the pages
 _lost_pools = []  # (pool, memory) of stashes that died under captured graphs; those may still run
@@ -70,7 +71,7 @@ class Stash:
         self.restore_options = [pools.restore_options(num_sms, keep) for keep in (False, True)]
         self.pool, self.block, self.closed = None, None, False
         self.log = measure.Log()
-        self.forms, self.named = {}, set()
+        self.shapes, self.named = {}, set()
         # (pool, ticket, stream, ahead) of visits that died: appended by finalisers, in any thread
         self.dropped = collections.deque()
         self.restored = {}   # id of a backward: visits restored in it
@@ -94,7 +95,7 @@ class Stash:
 
         counts: on the device, int32 or int64: 1 element: rows [0, count) of `capacity` are live; E elements:
             their sum; with segments=E: of each of E slabs of `capacity` rows. Read on the current stream.
-        ratio: (num, den), or several: tensors with ceil(capacity * num / den) rows are rows, too.
+        ratio: (num, den), or a tuple of several: tensors with ceil(capacity * num / den) rows are rows, too.
         select: decides for a saved tensor: False: it stays; True, or (num, den): it has such rows, any
             dtype; None: the rule, by which floating-point tensors are stashed whose outermost dimension
             has the rows, but no parameters and what is made of one alone.
@@ -111,12 +112,19 @@ class Stash:
                         "end, or give Stash(pages=...)")
         return layer.Visit(self, counts, shape)
 
-    def _shape(self, capacity, segments, ratio, select, name):
-        ratios = () if ratio is None else (ratio,) if isinstance(ratio[0], int) else tuple(ratio)
-        _check(isinstance(capacity, int) and capacity > 0, "capacity", capacity, "at least 1")
-        for num, den in ratios:
-            _check(0 < num <= den, "ratio", (num, den), "0 < num <= den")
-        return rows.Shape(capacity, segments, ratios, select, name)
+    def _shape(self, *of):
+        capacity, segments, ratio, select, name = of
+        shape = self.shapes.get(of)
+        if shape is None:
+            ratios = () if ratio is None else (ratio,) if isinstance(ratio[0], int) else ratio
+            _check(isinstance(capacity, int) and capacity > 0, "capacity", capacity, "at least 1")
+            _check(isinstance(segments, int) and segments >= 0, "segments", segments, "at least 0")
+            for num, den in ratios:
+                _check(0 < num <= den, "ratio", (num, den), "0 < num <= den")
+            if len(self.shapes) >= _MOST_SHAPES:
+                self.shapes.clear()
+            shape = self.shapes[of] = rows.Shape(capacity, segments, ratios, select, name)
+        return shape
 
     def wrap(self, module: torch.nn.Module, *, counts, capacity, segments: int = 0, ratio=None,
              select=None, name: Optional[str] = None) -> torch.nn.Module:
@@ -139,40 +147,30 @@ class Stash:
 
     def keep(self, visit):
         """Stashes what a visit packed; called by it."""
-        form = self._form(visit)
+        forms = visit.shape.form(visit.counts, visit.fits)
         visit.before, self.newest = self.newest, weakref.ref(visit)
         if self.pool is None:
-            return kept.Cut(self, visit, form)
+            return kept.Cut(self, visit, forms)
         with self.lock:
             self._drain()
-            return kept.Pages(self, visit, form)
-
-    def _form(self, visit):
-        space = visit.shape.space(visit.counts)
-        described = tuple(pools.Rows(slot.place.row_bytes, slot.place.row_stride, 0, slot.place.num,
-                                     slot.place.den) for slot in visit.slots)
-        form = self.forms.get((space, described))
-        if form is None:
-            # Of restores: the same rows, packed.
-            packed = pools.Form([space], [pools.Rows(r.row_bytes, 0, 0, r.num, r.den)
-                                          for r in described])
-            form = self.forms[space, described] = pools.Form([space], described), packed
-        return form
+            return kept.Pages(self, visit, forms)
 
     def after_restore(self, visit, backward):
         """Called by a visit whose rows came back in this backward."""
-        visits = self.restored.get(backward)
-        if visits is None:
-            visits = self.restored[backward] = []
-            torch.autograd.Variable._execution_engine.queue_callback(
-                functools.partial(self._end_backward, backward))
-        visits.append(weakref.ref(visit))
-        before = visit.before and visit.before()
-        if self.overlap and before is not None and before.kept is not None:
-            before.kept.start(before.sizes)
+        if self.retain:
+            visits = self.restored.get(backward)
+            if visits is None:
+                visits = self.restored[backward] = []
+                torch.autograd.Variable._execution_engine.queue_callback(
+                    functools.partial(self._end_backward, backward))
+            visits.append(weakref.ref(visit))
+        if self.overlap:
+            before = visit.before and visit.before()
+            if before is not None and before.kept is not None:
+                before.kept.start(before.fits)
 
     def _end_backward(self, backward):
-        """What autograd still holds after a backward (retain_graph) is restored again by the next."""
+        """What autograd still holds after a backward is restored again by the next."""
         for reference in self.restored.pop(backward, ()):
             visit = reference()
             if visit is not None:
@@ -318,7 +316,7 @@ class Stash:
         self._make_pool(max(1, math.ceil(pages * self.headroom)))
 
     def _make_pool(self, pages):
-        forms = [form for pair in self.forms.values() for form in pair]
+        forms = [form for shape in self.shapes.values() for pair in shape.forms.values() for form in pair]
         fields = {
             "page_bytes": self.page_bytes or 0, "host_pages": self.host_pages, "mode": self.mode,
             "tickets": self.tickets or _TICKETS, "fails_fast": True,
