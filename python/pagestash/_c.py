@@ -22,6 +22,11 @@ def library_path():
     return os.environ.get("PAGESTASH_LIBRARY") or os.path.join(_HERE, "lib", "libpagestash.so")
 
 
+def version_text(number):
+    """10203 -> "1.2.3"."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
 def _load():
     path = library_path()
     try:
@@ -34,6 +39,9 @@ def _load():
         if function is None:
             raise ImportError(f"pagestash: {path} has no {name}: it is older than this package")
         function.restype, function.argtypes = result, arguments
+    if loaded.pst_version() != _abi.PST_VERSION:
+        raise ImportError(f"pagestash: {path} is version {version_text(loaded.pst_version())}, and "
+                          f"this package {version_text(_abi.PST_VERSION)}")
     _check_structs(loaded, path)
     return loaded
 

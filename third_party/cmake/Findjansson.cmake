@@ -1,5 +1,9 @@
-# Target jansson::jansson.
-find_library(JANSSON_LIBRARY jansson)
+# Target jansson::jansson; the static library where there is one for a wheel, which must stand alone.
+if(SKBUILD)
+  find_library(JANSSON_LIBRARY NAMES libjansson.a jansson)
+else()
+  find_library(JANSSON_LIBRARY jansson)
+endif()
 find_path(JANSSON_INCLUDE_DIR jansson.h)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(jansson REQUIRED_VARS JANSSON_LIBRARY JANSSON_INCLUDE_DIR)

