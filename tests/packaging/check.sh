@@ -84,16 +84,17 @@ check_inits() {
     done
 }
 
-# README's blocks paste: the program compiles and runs, and so do the lines for a pool that is too small.
+# Blocks of the documents paste: README's program compiles and runs, and so do the lines of docs/formats.md for
+# a pool that is too small.
 check_readme() {
     awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source/README.md" >"$work/readme.c"
     cc -std=c11 -Wall -Wextra -Werror "$work/readme.c" -o "$work/readme" \
         $(pkg-config --cflags --libs pagestash)
     LD_LIBRARY_PATH=$libdir "$work/readme"
     cd "$source"
-    awk '/^run=/ { on = 1 } /^```/ { on = 0 } on' README.md | sed "s|build/release|$build|" |
-        sh -e >"$work/readme.log" || fail "README's replay fails, see $work/readme.log"
-    [ "$(grep -c '^mismatched bytes: 0' "$work/readme.log")" = 2 ] || fail "README's replay: bytes differ"
+    awk '/^run=/ { on = 1 } /^```/ { on = 0 } on' docs/formats.md | sed "s|build/release|$build|" |
+        sh -e >"$work/readme.log" || fail "the replay of docs/formats.md fails, see $work/readme.log"
+    [ "$(grep -c '^mismatched bytes: 0' "$work/readme.log")" = 2 ] || fail "the replay of docs/formats.md: bytes differ"
 }
 
 compile_header() {
