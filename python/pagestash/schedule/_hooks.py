@@ -69,6 +69,30 @@ class Hooks:
         finally:
             self._asking = False
 
+    # ---- what TorchScheduler has in another way ----
+
+    def _handle(self, stream):
+        return stream_of(stream)
+
+    def _visit(self, key, raw):
+        return Visit(key, raw)
+
+    def _sources(self, visit):
+        """For forward_end, where it is given none."""
+        return visit.sources
+
+    # ---- what TorchScheduler has in another way ----
+
+    def _handle(self, stream):
+        return stream_of(stream)
+
+    def _visit(self, key, raw):
+        return Visit(key, raw)
+
+    def _sources(self, visit):
+        """For forward_end, where it is given none."""
+        return visit.sources
+
     # ---- what is kept alive ----
 
     def _hold(self, key, part, buffers, kind="forward"):
@@ -95,11 +119,11 @@ class Hooks:
 
     # ---- the step ----
 
-    def step_begin(self, stream=0, *, num_micro_batches: int = 0, forward_only: bool = False) -> None:
+    def step_begin(self, stream=None, *, num_micro_batches: int = 0, forward_only: bool = False) -> None:
         """Opens a step. num_micro_batches: another number than the schedule's (not of a list).
         forward_only: evaluation: hooks come in any order, and nothing is kept. Errors: a step is open,
         ..."""
-        stream = stream_of(stream)
+        stream = self._handle(stream)
         if self._aborts_later:
             self.abort(stream)
         options = _c.sized(_abi.pst_step_options, forward_only=bool(forward_only),
@@ -109,25 +133,25 @@ class Hooks:
             self._call("pst_scheduler_step_begin", ctypes.byref(options), stream)
             self._owned.is_open = True
 
-    def step_end(self, stream=0) -> None:
+    def step_end(self, stream=None) -> None:
         """Closes it: the stream waits for all copies, then the pool's step ends. Every source is free.
         Errors: visits are missing (names the first), ..."""
         with self._lock:
-            self._call("pst_scheduler_step_end", stream_of(stream))
+            self._call("pst_scheduler_step_end", self._handle(stream))
             self._owned.is_open = False
             self._drop_all()
 
-    def abort(self, stream=0) -> None:
+    def abort(self, stream=None) -> None:
         """From any state: the stream waits for all copies, pages and faults of the pool are reset (other
         users of the pool lose theirs), and the next step_begin starts anew. Errors: a capture must end
         first."""
         with self._lock:
-            self._call("pst_scheduler_abort", stream_of(stream), mends=True)
+            self._call("pst_scheduler_abort", self._handle(stream), mends=True)
             self._is_broken = self._aborts_later = self._owned.is_open = False
             self._drop_all()
 
     @contextlib.contextmanager
-    def step(self, stream=0, *, num_micro_batches: int = 0, forward_only: bool = False):
+    def step(self, stream=None, *, num_micro_batches: int = 0, forward_only: bool = False):
         """step_begin to step_end; an exception aborts the step."""
         self.step_begin(stream, num_micro_batches=num_micro_batches, forward_only=forward_only)
         try:
@@ -152,14 +176,14 @@ class Hooks:
 
     # ---- the hooks ----
 
-    def forward_begin(self, chunk: int, layer: int, micro_batch: int, stream=0) -> Visit:
+    def forward_begin(self, chunk: int, layer: int, micro_batch: int, stream=None) -> Visit:
         """Before what writes the kept tensors. The Visit says where to."""
         return self._begin("forward", chunk, layer, micro_batch, stream)
 
     def _begin(self, kind, chunk, layer, micro_batch, stream):
         key = VisitKey(kind, integer(chunk, "chunk"), integer(layer, "layer"),
                        integer(micro_batch, "micro_batch"))
-        raw, stream = _abi.pst_visit(), stream_of(stream)
+        raw, stream = _abi.pst_visit(), self._handle(stream)
         with self._lock:
             if kind == "forward":
                 self._call("pst_scheduler_forward_begin", *key[1:], stream, ctypes.byref(raw))
@@ -167,14 +191,14 @@ class Hooks:
                 number = number_of(PASSES, kind, "kind")
                 self._call("pst_scheduler_backward_begin", number, *key[1:], stream,
                            ctypes.byref(raw))
-            visit = Visit(key, raw)
+            visit = self._visit(key, raw)
             self._open[key] = visit
             for freed in visit.freed:
                 self._let_go(freed[1:], ("forward",))
         return visit
 
     def forward_part(self, chunk: int, layer: int, micro_batch: int, part: int, source=None,
-                     stream=0) -> None:
+                     stream=None) -> None:
         """Part `part` is complete: its stash starts now. source: None with fixed sets, else Buffers
         with counts."""
         key = VisitKey("forward", integer(chunk, "chunk"), integer(layer, "layer"),
@@ -183,7 +207,7 @@ class Hooks:
         with self._lock:
             raw = self._source(key, part, source)
             self._call("pst_scheduler_forward_part", *key[1:], part,
-                       None if raw is None else ctypes.byref(raw), stream_of(stream))
+                       None if raw is None else ctypes.byref(raw), self._handle(stream))
 
     def _source(self, key, part, source):
         """The C struct of a source, which is held if the visit keeps anything."""
@@ -201,14 +225,16 @@ class Hooks:
         return raw
 
     def forward_end(self, chunk: int, layer: int, micro_batch: int, sources: Optional[Sequence] = None,
-                    stream=0) -> None:
+                    stream=None) -> None:
         """Behind it. sources: None with fixed sets; else Buffers with counts for each part, of which
         those announced are not looked at (None will do). They must stay as they are until a hook lists
         the visit as freed."""
         key = VisitKey("forward", integer(chunk, "chunk"), integer(layer, "layer"),
                        integer(micro_batch, "micro_batch"))
         with self._lock:
-            array = None
+            array, visit = None, self._open.get(key)
+            if sources is None and visit is not None:
+                sources = self._sources(visit)
             if sources is not None and self._is_own:
                 wanted = len(self._forms.get(key[1:3], ()))
                 if len(sources) != wanted:
@@ -218,24 +244,24 @@ class Hooks:
                     raw = self._source(key, part, source)
                     if raw is not None:
                         array[part] = ctypes.pointer(raw)
-            self._call("pst_scheduler_forward_end", *key[1:], array, stream_of(stream))
+            self._call("pst_scheduler_forward_end", *key[1:], array, self._handle(stream))
             self._open.pop(key, None)
 
     def backward_begin(self, kind: str, chunk: int, layer: int, micro_batch: int,
-                       stream=0) -> Visit:
+                       stream=None) -> Visit:
         """Before what reads the kept tensors. kind: "backward", "backward_input", "backward_weight".
         The Visit says where they are."""
         if kind == "forward":
             raise Error(f"kind {kind!r}: allowed are {', '.join(PASSES[1:])}")
         return self._begin(kind, chunk, layer, micro_batch, stream)
 
-    def backward_end(self, kind: str, chunk: int, layer: int, micro_batch: int, stream=0) -> None:
+    def backward_end(self, kind: str, chunk: int, layer: int, micro_batch: int, stream=None) -> None:
         """Behind it: the destinations are free."""
         number = number_of(PASSES, kind, "kind")
         key = VisitKey(kind, integer(chunk, "chunk"), integer(layer, "layer"),
                        integer(micro_batch, "micro_batch"))
         with self._lock:
-            self._call("pst_scheduler_backward_end", number, *key[1:], stream_of(stream))
+            self._call("pst_scheduler_backward_end", number, *key[1:], self._handle(stream))
             visit = self._open.pop(key, None)
             if kind != "backward_input":
                 self._let_go(key[1:], PASSES)
@@ -243,7 +269,7 @@ class Hooks:
                 self._let_go(key[1:], (kind,))
 
     @contextlib.contextmanager
-    def forward(self, chunk: int, layer: int, micro_batch: int, stream=0):
+    def forward(self, chunk: int, layer: int, micro_batch: int, stream=None):
         """forward_begin to forward_end around the layer; the caller's own form: set visit.sources, or
         call visit.part. An exception aborts the step."""
         visit = self.forward_begin(chunk, layer, micro_batch, stream)
@@ -251,7 +277,7 @@ class Hooks:
                                                                  source, stream)
         try:
             yield visit
-            self.forward_end(chunk, layer, micro_batch, visit.sources, stream)
+            self.forward_end(chunk, layer, micro_batch, None, stream)
         except BaseException:
             self._give_up(stream)
             raise
@@ -259,7 +285,7 @@ class Hooks:
             visit._announce = None
 
     @contextlib.contextmanager
-    def backward(self, kind: str, chunk: int, layer: int, micro_batch: int, stream=0):
+    def backward(self, kind: str, chunk: int, layer: int, micro_batch: int, stream=None):
         """backward_begin to backward_end around the layer. An exception aborts the step."""
         visit = self.backward_begin(kind, chunk, layer, micro_batch, stream)
         try:

@@ -179,7 +179,7 @@ class Scheduler(Hooks):
 
     # ---- graphs of layers ----
 
-    def layer_capture_begin(self, kind: str, chunk: int, layer: int, slot: int, *, stream=0,
+    def layer_capture_begin(self, kind: str, chunk: int, layer: int, slot: int, *, stream=None,
                             buffers: Optional[Sequence] = None, alias: int = 0) -> Visit:
         """capture="layers": inside the capture of one layer's graph, where forward_begin or
         backward_begin would be. buffers: the caller's own form: Buffers of each part, for good, kept
@@ -200,16 +200,16 @@ class Scheduler(Hooks):
                                         alias=integer(alias, "alias")))
         number = number_of(PASSES, kind, "kind")
         with self._lock:
-            self._call("pst_scheduler_layer_capture_begin", number, *place, own, stream_of(stream),
+            self._call("pst_scheduler_layer_capture_begin", number, *place, own, self._handle(stream),
                        ctypes.byref(raw))
             self._owned.owners.extend(kept)
         return Visit(VisitKey(kind, *place[:2], 0), raw)
 
-    def layer_capture_end(self, kind: str, chunk: int, layer: int, slot: int, *, stream=0) -> None:
+    def layer_capture_end(self, kind: str, chunk: int, layer: int, slot: int, *, stream=None) -> None:
         """Where forward_end or backward_end would be."""
         self._call("pst_scheduler_layer_capture_end", number_of(PASSES, kind, "kind"),
                    integer(chunk, "chunk"), integer(layer, "layer"), integer(slot, "slot"),
-                   stream_of(stream))
+                   self._handle(stream))
 
     # ---- the end ----
 

@@ -13,7 +13,8 @@ class Visit:
     where a layer is computed again: nothing is kept. is_held: an input backward leaves its destination
     to the weight pass, which reads that one. freed: the caller's own sources (VisitKeys) that are no
     longer needed once the hook's stream has come here. first_token: compute the tokens from there on
-    again before the backward; None: none. sources: set this within `with scheduler.forward(...)`."""
+    again before the backward; None: none. sources: set this within
+    `with scheduler.forward(...)`; with plain hooks forward_end takes them."""
 
     __slots__ = ("key", "slot", "set", "in_place", "is_live", "is_held", "freed", "first_token",
                  "sources", "_announce")

@@ -1,0 +1,246 @@
+"""The scheduler with tensors of torch: keeps a layer's tensors until their stash has read them, allocates
+what they are restored into, and hands it back."""
+import math
+from typing import Iterable, Optional, Sequence
+
+import torch
+
+from .. import pool as _pool
+from .._abi import PST_DEVICE_CUDA
+from .._c import Error
+from ._layers import Buffers, Layer
+from ._order import Schedule
+from ._scheduler import Scheduler
+from ._visit import Visit
+from ._words import PASSES, stream_of
+
+_COUNT_TYPES = {torch.int32: 4, torch.int64: 8}
+
+
+def form_of(tensors: Sequence[torch.Tensor], counts: torch.Tensor, *, segments: int = 0,
+            sums: bool = False) -> _pool.Form:
+    """The Form of tensors like these, also of device "meta", and of their row counts.
+
+    tensors: contiguous, rows in the first dimension ([capacity, ...]), or with segments E
+    [E * capacity, ...]; all of one capacity. counts: int32 or int64; one element (rows [0, count) are
+    live), with sums as many as are summed, with segments E. Errors: Error with tensor and shape."""
+    if not tensors:
+        raise Error("form_of: no tensors")
+    if counts.dtype not in _COUNT_TYPES:
+        raise Error(f"counts: {counts.dtype}: allowed are int32 and int64")
+    rows = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+    if len(rows) != 1 or 0 in rows:
+        raise Error(f"form_of: rows {sorted(rows)}: all tensors have the same, at least one")
+    capacity, kind, number = rows.pop(), "prefix", 0
+    if segments or sums:
+        kind, number = ("segments", segments) if segments else ("sum", counts.numel())
+    elif counts.numel() != 1:
+        raise Error(f"counts: {counts.numel()} elements: one, or say segments or sums")
+    if segments:
+        if capacity % segments or counts.numel() != segments:
+            raise Error(f"form_of: {capacity} rows and {counts.numel()} counts: with {segments} "
+                        "segments these are a multiple and as many")
+        capacity //= segments
+    space = _pool.Space(capacity, kind, number, _COUNT_TYPES[counts.dtype])
+    return _pool.Form([space], [_pool.Rows(_row_bytes(i, t)) for i, t in enumerate(tensors)])
+
+
+def _row_bytes(i, tensor):
+    width = math.prod(tensor.shape[1:]) * tensor.element_size()
+    if width == 0:
+        raise Error(f"tensor {i} of shape {tuple(tensor.shape)}: its rows have no bytes")
+    return width
+
+
+def _bytes_at_capacity(form, rows):
+    space = form.spaces[rows.space]
+    one = -(-space.capacity * rows.num // rows.den) if rows.den else space.capacity
+    return one * rows.row_bytes * (space.num_segments if space.kind == "segments" else 1)
+
+
+class _Shelf:
+    """Which tensors each visit has, and what new ones look like; knows no scheduler, so that callback
+    and scheduler make no cycle that holds memory."""
+
+    def __init__(self, device):
+        self.device, self.like, self.saved, self.restored = device, {}, {}, {}
+
+    def allocate(self, key, part, _stream):
+        """The destination callback: on the hook's stream, which is torch's current one."""
+        tensors = [torch.empty(shape, dtype=dtype, device=self.device)
+                   for shape, dtype in self.like[key[1:]][part]]
+        self.restored[key, part] = tensors
+        return tensors
+
+    def clear(self):
+        self.like.clear()
+        self.saved.clear()
+        self.restored.clear()
+
+
+class TorchScheduler(Scheduler):
+    """A Scheduler of the caller's own form for tensors of torch.
+
+        with scheduler.step():
+            for p in schedule:
+                with scheduler.forward(p.chunk, layer, p.micro_batch) as visit:
+                    y, kept = my_forward(x)            # tensors at capacity
+                    visit.save(kept, counts)
+                ...
+                with scheduler.backward(p.kind, p.chunk, layer, p.micro_batch) as visit:
+                    dx = my_backward(dy, *visit.saved())
+
+    pool: on the device of the tensors. layers: Layer with Part(form) (form_of), no sources. All other
+    fields as for Scheduler, but tail: "zero" unless said, and failed_zero: True, so that a restored
+    tensor has no garbage behind its live rows. Hooks run on torch's current stream. Tensors given to
+    save are kept until their stash has read them, or until their backward where they stay in place; drop
+    your own references, or nothing is saved. Restored tensors come from torch's allocator, on the
+    stream of the hook that issues the restore; where that has no memory, the restore waits until it
+    is due."""
+
+    def __init__(self, pool: Optional[_pool.Pool], layers: Iterable[Layer], *,
+                 schedule: Optional[Schedule] = None, tail: str = "zero", failed_zero: bool = True,
+                 **fields):
+        if "destination" in fields:
+            raise Error("destination: TorchScheduler allocates destinations itself")
+        layers = list(layers)
+        for layer in layers:
+            if any(part.sources is not None for part in layer.parts):
+                raise Error(f"{layer.name}: sources: TorchScheduler takes them in each visit")
+        device = pool.device if pool is not None else None
+        is_cuda = device is not None and device.info().kind == PST_DEVICE_CUDA
+        self._device = torch.device("cuda", device.index) if is_cuda else torch.device("cpu")
+        self._shelf, self._streams = _Shelf(self._device), {}
+        super().__init__(pool, layers, schedule=schedule, destination=self._shelf_callback(),
+                         tail=tail, failed_zero=failed_zero, **fields)
+
+    def _shelf_callback(self):
+        shelf = self._shelf
+
+        def allocate(key, part, stream):
+            try:
+                return shelf.allocate(key, part, stream)
+            except torch.OutOfMemoryError:
+                return None
+        return allocate
+
+    def _stream(self):
+        return torch.cuda.current_stream(self._device) if self._device.type == "cuda" else 0
+
+    def _handle(self, stream):
+        return stream_of(self._stream() if stream is None else stream)
+
+    def _visit(self, key, raw):
+        return TorchVisit(key, raw, self)
+
+    def _sources(self, visit):
+        """All parts."""
+        wanted, key = len(self._forms.get(visit.key[1:3], ())), visit.key
+        if not visit.is_live or wanted == 0:
+            return None
+        if len(visit.parts) != wanted:
+            raise Error(f"{key}: {len(visit.parts)} of its {wanted} parts were saved")
+        return [visit.parts[part] for part in range(wanted)]
+
+    # ---- what is kept alive ----
+
+    def _hold(self, key, part, buffers, kind="forward"):
+        super()._hold(key, part, buffers, kind)
+        if self._device.type == "cuda":
+            self._streams[id(buffers)] = self._stream()
+
+    def _drop(self, buffers):
+        """Memory of another stream than the hook's is not reused before that one has come here."""
+        allocated = self._streams.pop(id(buffers), None)
+        now = self._stream()
+        if allocated is not None and allocated != now:
+            for tensor in buffers.bases:
+                tensor.record_stream(now)
+            for counts in buffers.counts:
+                counts.record_stream(now)
+
+    def _let_go(self, place, kinds):
+        super()._let_go(place, kinds)
+        shelf = self._shelf
+        if "forward" in kinds:
+            shelf.saved.pop(place, None)
+        for name in [name for name in shelf.restored
+                     if name[0][1:] == place and name[0].kind in kinds]:
+            del shelf.restored[name]
+        if len(kinds) == len(PASSES):
+            shelf.like.pop(place, None)
+
+    def _drop_all(self):
+        super()._drop_all()
+        self._streams.clear()
+        self._shelf.clear()
+
+    def _check(self, key, part, tensors, counts):
+        forms = self._forms.get(key[1:3], ())
+        if part >= len(forms):
+            raise Error(f"{key}: part {part}: the layer has {len(forms)}")
+        form = forms[part]
+        if len(tensors) != len(form.tensors) or len(counts) != len(form.spaces):
+            raise Error(f"{key}: {len(tensors)} tensors and {len(counts)} counts: the form of part "
+                        f"{part} has {len(form.tensors)} and {len(form.spaces)}")
+        for i, (tensor, rows) in enumerate(zip(tensors, form.tensors)):
+            num_bytes, wanted = tensor.numel() * tensor.element_size(), _bytes_at_capacity(form, rows)
+            if num_bytes != wanted or not tensor.is_contiguous():
+                raise Error(f"{key}: tensor {i} of shape {tuple(tensor.shape)}, {tensor.dtype}: "
+                            f"{num_bytes} bytes: wanted are {wanted}, contiguous")
+            self._on_device(key, f"tensor {i}", tensor)
+        for i, (count, space) in enumerate(zip(counts, form.spaces)):
+            wanted = max(space.num_segments, 1)
+            if (_COUNT_TYPES.get(count.dtype) != space.count_bytes or count.numel() != wanted or
+                    not count.is_contiguous()):
+                raise Error(f"{key}: counts of space {i}: {tuple(count.shape)}, {count.dtype}: wanted "
+                            f"are {wanted} of int{8 * space.count_bytes}, contiguous")
+            self._on_device(key, f"counts of space {i}", count)
+
+    def _on_device(self, key, what, tensor):
+        if tensor.device != self._device:
+            raise Error(f"{key}: {what}: on {tensor.device}: the pool is on {self._device}")
+
+
+class TorchVisit(Visit):
+    """A Visit that takes tensors in a forward and gives them in a backward."""
+
+    __slots__ = ("parts", "_scheduler")
+
+    def __init__(self, key, raw, scheduler):
+        super().__init__(key, raw)
+        self.parts, self._scheduler = {}, scheduler
+
+    def save(self, tensors: Sequence[torch.Tensor], counts, part: int = 0,
+             complete: bool = False) -> None:
+        """These are what the layer keeps, at capacity, and their row counts on the device (a tensor for
+        each row space of the form). complete: their stash starts now, not at the end of the visit.
+        Errors: Error where they are not of the part's form, or were saved already."""
+        if self.key.kind != "forward":
+            raise Error(f"{self.key}: save is for a forward")
+        counts = [counts] if isinstance(counts, torch.Tensor) else list(counts)
+        tensors = [tensor.detach() for tensor in tensors]
+        self._scheduler._check(self.key, part, tensors, counts)
+        if part in self.parts:
+            raise Error(f"{self.key}: part {part} was saved already")
+        self.parts[part] = buffers = Buffers(tensors, counts)
+        if self.is_live:
+            shelf, place = self._scheduler._shelf, self.key[1:]
+            shelf.saved.setdefault(place, {})[part] = tensors
+            shelf.like.setdefault(place, {})[part] = [(t.shape, t.dtype) for t in tensors]
+            if complete:
+                self._scheduler.forward_part(*place, part, buffers)
+
+    def saved(self, part: int = 0) -> list:
+        """What the forward saved: its own tensors where they stayed in place, else restored ones, with
+        zeros behind the live rows. For the stream of the hook, until the visit ends. Errors: this pass
+        does not read the part."""
+        shelf, key = self._scheduler._shelf, self.key
+        if self.in_place:
+            tensors = shelf.saved.get(key[1:], {}).get(part)
+        else:
+            held = self.is_held and key.kind == "backward_weight"
+            tensors = shelf.restored.get((key._replace(kind="backward_input") if held else key, part))
+        if tensors is None:
+            raise Error(f"{key}: part {part}: nothing was kept for this pass")
+        return list(tensors)
