@@ -6,8 +6,9 @@
         y = experts(x)
 
 pagestash.torch is for any model of torch; pagestash.megatron and pagestash.te for those frameworks;
-pagestash.schedule and pagestash.simulate for people who write pipelines; pagestash.estimate(...) and
-pagestash.plan(...) answer what the command of that name answers.
+pagestash.schedule for people who write pipelines. pagestash.simulate(...) and pagestash.policy(...) say in
+arrays what a pipeline's schedule will cost; pagestash.estimate(...) and pagestash.plan(...) answer what the
+command of that name answers.
 
 A C or C++ extension needs two things of this package, and neither CMake's package nor pkg-config:
 get_include() for the compiler, get_library() for the linker. With setuptools or torch.utils.cpp_extension:
@@ -24,10 +25,15 @@ from . import _abi
 from ._c import Error, library_path as _library_path, version_text as _version_text
 
 __version__ = _version_text(_abi.PST_VERSION)  # _c holds the library to it
-__all__ = ["Error", "__version__", "estimate", "get_include", "get_library", "plan"]
+__all__ = ["Error", "SimulatedLayer", "SimulatedPart", "__version__", "estimate", "get_include",
+           "get_library", "plan", "policy", "read_routing", "routed_layers", "simulate"]
 
-_MODULES = ("allocator", "megatron", "schedule", "simulate", "te", "torch")
-_FUNCTIONS = {"estimate": "estimates", "plan": "plans"}
+_MODULES = ("allocator", "megatron", "schedule", "te", "torch")
+# name: the module that has it
+_FUNCTIONS = {"estimate": "estimates", "plan": "plans", "policy": "_policy",
+              "simulate": "_simulate"}
+_FUNCTIONS |= dict.fromkeys(("SimulatedLayer", "SimulatedPart", "read_routing", "routed_layers"),
+                            "_simulated_layers")
 
 
 def get_include() -> str:

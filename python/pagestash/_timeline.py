@@ -1,0 +1,195 @@
+"""Pictures of a simulation: a plot of matplotlib, one HTML page, a table."""
+import html
+
+from . import _abi
+from ._c import Error
+from .schedule._words import LETTERS, key_of
+
+_MOST_EVENTS = 20000
+_LANES = ("main", "stash", "restore", "to host", "from host")
+# Of each kind of event, as numbered in simulate.h: its name, its lane, its colour.
+_KINDS = (("work", 0, "#7aa6c2"), ("recompute", 0, "#b79ec9"), ("stall", 0, "#d1495b"),
+          ("bubble", 0, "#e8e8e8"), ("stash", 1, "#66a182"), ("restore", 2, "#edae49"),
+          ("demote", 3, "#8d6a9f"), ("promote", 4, "#b08bbb"), ("swap out", 3, "#4f6d7a"),
+          ("swap in", 4, "#88a0a8"))
+_BACKWARD = "#3d6f8e"  # work of backwards
+_COLUMNS = (("stage", None), ("pages", "demand_high_water"), ("stashed", "stashed"),
+            ("restored", "restored"), ("in place", "kept_in_place"), ("faults", "num_faults"),
+            ("exposed forward us", "exposed_forward_ns"),
+            ("exposed backward us", "exposed_backward_ns"), ("bubble us", "bubble_ns"),
+            ("recompute us", "recompute_ns"), ("end us", "end_ns"))
+
+
+def _cells(simulation):
+    for number, stage in enumerate(simulation.raw_stages):
+        row = [str(simulation.schedules[number].stage)]
+        for _, name in _COLUMNS[1:]:
+            value = getattr(stage, name)
+            row.append(f"{value / 1000:g}" if name.endswith("_ns") else str(value))
+        yield row
+
+
+def table(simulation):
+    """Text, columns aligned."""
+    rows = [[title for title, _ in _COLUMNS], *_cells(simulation)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
+
+
+def _lane(event):
+    return _KINDS[event.kind][1]
+
+
+def _colour(event):
+    is_backward = event.kind == _abi.PST_SIMULATED_WORK and event.visit.kind != 0
+    return _BACKWARD if is_backward else _KINDS[event.kind][2]
+
+
+def _by_stage(simulation, most):
+    """Events of each stage, and whether some are left out."""
+    events = simulation.raw_events()
+    stages = [[] for _ in simulation.schedules]
+    for event in events[:most] if most else events:
+        stages[event.stage].append(event)
+    return stages, bool(most) and len(events) > most
+
+
+def _lanes_of(events):
+    """Those that something happens on; main always."""
+    used = {_lane(event) for event in events} | {0}
+    return [lane for lane in range(len(_LANES)) if lane in used]
+
+
+def _moves(event):
+    return event.pages[0] + event.pages[1] > 0
+
+
+def _levels(events):
+    """(time, pages in use of both tiers) whenever they change."""
+    return [(0, 0)] + sorted((event.end_ns if event.kind != _abi.PST_SIMULATED_DO_STASH
+                              else event.begin_ns, sum(event.in_use))
+                             for event in events if _moves(event))
+
+
+# ---- matplotlib ----
+
+def plot(simulation, figure, numbers):
+    """A pair of axes for each stage."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise Error("plot: matplotlib is not installed (pip install matplotlib); to_html needs none") \
+            from None
+    stages, _ = _by_stage(simulation, None)
+    numbers = list(range(len(stages)) if numbers is None else numbers)
+    if not numbers or not all(0 <= number < len(stages) for number in numbers):
+        raise Error(f"plot: stages {numbers}: allowed are 0 to {len(stages) - 1}")
+    if figure is None:
+        figure = pyplot.figure(figsize=(12, 2.2 * len(numbers)), layout="constrained")
+    axes = figure.subplots(2 * len(numbers), 1, sharex=True, squeeze=False,
+                           height_ratios=[3, 2] * len(numbers))[:, 0]
+    for i, number in enumerate(numbers):
+        _plot_lanes(axes[2 * i], stages[number], simulation.schedules[number].stage)
+        times, levels = zip(*_levels(stages[number]))
+        axes[2 * i + 1].step([t / 1000 for t in times], levels, where="post", color="black")
+        axes[2 * i + 1].set_ylabel("pages")
+        axes[2 * i + 1].set_ylim(bottom=0)
+    axes[-1].set_xlabel("us")
+    return figure
+
+
+def _plot_lanes(axes, events, stage):
+    lanes = _lanes_of(events)
+    bars = {}
+    for event in events:
+        span = (event.begin_ns / 1000, (event.end_ns - event.begin_ns) / 1000)
+        bars.setdefault((_lane(event), _colour(event)), []).append(span)
+    for (lane, colour), spans in bars.items():
+        axes.broken_barh(spans, (len(lanes) - 1 - lanes.index(lane) + 0.1, 0.8), facecolor=colour,
+                         edgecolor="white", linewidth=0.3)
+    axes.set_yticks([len(lanes) - 0.5 - i for i in range(len(lanes))], [_LANES[n] for n in lanes])
+    axes.set_title(f"stage {stage}", loc="left")
+
+
+# ---- HTML ----
+
+_WIDTH, _LEFT, _LANE, _PAGES = 1100, 90, 16, 50  # pixels
+_STYLE = (".pst-sim{font:12px sans-serif;color:#222;background:#fff}.pst-sim svg{max-width:100%}"
+          ".pst-sim td,.pst-sim th{padding:2px 8px;text-align:right;border:0}"
+          ".pst-sim i{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}")
+
+
+def fragment(simulation):
+    """For notebooks: no script, no id."""
+    stages, leaves_out = _by_stage(simulation, _MOST_EVENTS)
+    end = max([event.end_ns for events in stages for event in events], default=0) or 1
+    body, top = [], 0
+    for number, events in enumerate(stages):
+        lines, top = _svg_stage(simulation.schedules[number].stage, events, end, top)
+        body += lines
+    note = f"<p>The first {_MOST_EVENTS} events are drawn.</p>" if leaves_out else ""
+    if simulation.deadlock:
+        note += f"<p>{html.escape(simulation.deadlock)}</p>"
+    legend = "".join(f'<i style="background:{colour}"></i>{name}' for name, _, colour in
+                     [("forward", 0, _KINDS[0][2]), ("backward", 0, _BACKWARD), *_KINDS[1:]])
+    return (f'<div class="pst-sim"><style>{_STYLE}</style><p>{html.escape(repr(simulation))}</p>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" '
+            f'viewBox="0 0 {_WIDTH} {top}">{"".join(body)}</svg><p>{legend}</p>{note}'
+            f"{_html_table(simulation)}</div>")
+
+
+def _svg_stage(stage, events, end, top):
+    scale = (_WIDTH - _LEFT - 10) / end
+    lanes = _lanes_of(events)
+    lines = [f'<text x="0" y="{top + 12}" font-weight="bold">stage {stage}</text>']
+    for i, lane in enumerate(lanes):
+        y = top + 18 + i * _LANE
+        lines.append(f'<text x="0" y="{y + 11}">{_LANES[lane]}</text>')
+    for event in events:
+        y = top + 18 + lanes.index(_lane(event)) * _LANE
+        width = max((event.end_ns - event.begin_ns) * scale, 0.5)
+        stroke = ' stroke="#d00"' if event.fault else ""
+        lines.append(f'<rect x="{_LEFT + event.begin_ns * scale:.2f}" y="{y}" width="{width:.2f}" '
+                     f'height="{_LANE - 3}" fill="{_colour(event)}"{stroke}>'
+                     f"<title>{_words(event)}</title></rect>")
+    top += 18 + len(lanes) * _LANE
+    return lines + _svg_pages(_levels(events), end, scale, top), top + _PAGES + 14
+
+
+def _svg_pages(levels, end, scale, top):
+    most = max(level for _, level in levels)
+    points, before = [], 0
+    for time, level in levels + [(end, levels[-1][1])]:
+        x = f"{_LEFT + time * scale:.2f}"
+        for height in (before, level):
+            points.append(f"{x},{top + _PAGES - (_PAGES - 4) * height / (most or 1):.2f}")
+        before = level
+    return [f'<text x="0" y="{top + 12}">pages</text><text x="50" y="{top + 12}">{most}</text>',
+            f'<polyline points="{" ".join(points)}" fill="none" stroke="black"/>']
+
+
+def _words(event):
+    key = key_of(event.visit)
+    text = _KINDS[event.kind][0]
+    if event.kind != _abi.PST_SIMULATED_BUBBLE:
+        text += (f" {LETTERS[event.visit.kind]} of chunk {key.chunk}, layer {key.layer}, "
+                 f"micro-batch {key.micro_batch}")
+    text += f": {event.begin_ns} to {event.end_ns} ns"
+    if _moves(event):
+        text += f"; {sum(event.pages)} pages, then {sum(event.in_use)} in use"
+    return text + ("; failed" if event.fault else "")
+
+
+def _html_table(simulation):
+    head = "".join(f"<th>{title}</th>" for title, _ in _COLUMNS)
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
+                   for row in _cells(simulation))
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def page(simulation):
+    """A whole page."""
+    return ('<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+            'style-src \'unsafe-inline\'"><title>pagestash simulate</title></head><body>'
+            f"{fragment(simulation)}</body></html>\n")
