@@ -1,4 +1,4 @@
-"""What a step changes beside the weights, kept from before it, so that a lost step can run again."""
+"""What a step changes beside the weights, put back so that a lost step can run again."""
 import random
 import sys
 from collections.abc import Iterable
@@ -19,25 +19,26 @@ class Snapshot:
             snapshot.restore()
             loss = step()
 
-    Kept are: the random states of torch on the CPU and on the current CUDA device, of `random`, and of
-    NumPy where it is loaded; gradients of the modules' parameters (`grad`, and `main_grad` where a
-    parameter has one); the modules' buffers (token counts and expert biases of a router, statistics of
-    a norm); `tensors`; and the states of `trackers`.
+    Kept are: the random states of torch on the CPU and on the current CUDA device, of `random`,
+    and of NumPy where it is loaded; gradients of the modules' parameters (`grad`, and `main_grad`
+    where a parameter has one); the modules' buffers (token counts and expert biases of a router,
+    statistics of a norm); `tensors`; and the states of `trackers`.
 
     Not kept are the weights and the optimizer: a step must not change them before it is known to be
     valid. Data that the step reads must be the same the second time.
 
     modules: torch.nn.Module, wrapped ones too. tensors: more tensors that the step writes in place.
     trackers: objects with get_states(), a dict of tensors, torch.Generator and plain values, and
-    set_states(dict); Megatron's and Transformer Engine's trackers of random states are such objects.
-    A state that get_states() has not at take() is left to set_states(), which sees the keys of then.
-    gradients: "look": gradients that are None or all zero take no memory; which ones are zero is asked
-    of the device at once, and waited for. "zero": those that are not None are known to be zero, and
-    nothing is asked.
+    set_states(dict); Megatron's and Transformer Engine's trackers of random states are such
+    objects. What a tracker got since take() is left to its set_states(), which is given the names
+    of then.
+    gradients: "look": gradients that are None or all zero take no memory; which ones are zero is
+    asked of the device at once, and waited for. "zero": those that are not None are known to be
+    zero, and nothing is asked.
 
-    Memory: a copy of the gradients that are not zero and of all buffers, from take() until restore(),
-    drop() or the next take(). The addresses of gradients and buffers stay, so that captured graphs find
-    them. Not thread safe; not while a stream is captured (Error)."""
+    Memory: a copy of the gradients that are not zero and of all buffers, from take() until
+    restore(), drop() or the next take(). The addresses of gradients and buffers stay, so that
+    captured graphs find them. Not thread safe; not while a stream is captured (Error)."""
 
     def __init__(self, modules: Iterable[torch.nn.Module] = (),
                  tensors: Iterable[torch.Tensor] = (), trackers: Iterable[Any] = (),
@@ -59,7 +60,8 @@ class Snapshot:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of tensors that the last take() copied, random states left out; 0 when nothing is taken."""
+        """Bytes of tensors that the last take() copied, random states left out; 0 when nothing is
+        taken."""
         if self._kept is None:
             return 0
         copies = [copy for _, copy in self._kept["tensors"]]
@@ -102,7 +104,9 @@ class Snapshot:
 
     def _buffers(self):
         seen, out = set(), []
-        for tensor in [b for m in self.modules for b in m.buffers()] + list(self.tensors):
+        # Unbound, since a wrapper may have a list under that name, as Megatron's has.
+        buffers = [b for m in self.modules for b in torch.nn.Module.buffers(m)]
+        for tensor in buffers + list(self.tensors):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 out.append(tensor)
@@ -111,7 +115,8 @@ class Snapshot:
     def _take_gradients(self):
         """(parameter, "grad" or "main_grad", tensor or None, copy or None for zero) of each one."""
         seen, found = set(), []
-        for parameter in (p for m in self.modules for p in m.parameters()):
+        for parameter in (p for m in self.modules
+                          for p in torch.nn.Module.parameters(m)):
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
@@ -132,7 +137,8 @@ def _refuse_capture(what):
 
 
 def _not_zero(tensors):
-    """For each tensor whether anything in it is not 0 (NaN is not); one wait per device and dtype."""
+    """For each tensor whether anything in it is not 0 (NaN is not); one wait per device and
+    dtype."""
     out, groups = [True] * len(tensors), {}
     for at, tensor in enumerate(tensors):
         if tensor.layout is torch.strided and tensor.numel():

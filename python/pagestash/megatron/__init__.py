@@ -1,0 +1,110 @@
+"""Megatron-Core's paged stash with pages of pagestash.
+
+    import pagestash.megatron            # before megatron.core where there is no Triton
+    pagestash.megatron.install()         # before the model is built
+
+Megatron's flags (moe_paged_stash, the buffer size factors), its schedule and its runner stay."""
+import logging
+from typing import Optional
+
+from .._c import Error
+from . import seams
+
+__all__ = ["Error", "install", "uninstall"]
+_log = logging.getLogger("pagestash")
+_installed = None  # (module, manager, arguments, what the names of the module were before)
+seams.stand_in()
+
+
+def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: float = 1.1,
+            max_pages: Optional[int] = None, recovery: str = "grow", num_sms: int = 0,
+            tail: str = "zero", scrub: bool = False, version: Optional[str] = None):
+    """Puts pages of pagestash behind Megatron-Core's paged stash. Answers the manager.
+
+    page_bytes: 16 KiB to 4 MiB, a power of two; None: chosen from what the first step saves.
+    grow: a pool that a step overflowed is made anew with `headroom` times the pages that it
+        wanted, up to max_pages.
+    recovery: "grow": Megatron's runner runs that step again with the larger pool; "dropless": once
+        more without stash, as Megatron does, and the next step has the larger pool. Either way
+        from the state before the step.
+    num_sms: SM budget of a copy; 0: all.
+    tail: "zero": rows behind the live ones are zeros in what is restored; "untouched": they are
+        whatever torch.empty has, as in Megatron's own restore.
+    scrub: pages are cleared when they are freed.
+    version: of Megatron-Core, one that was not tried with this package and is to be taken anyhow.
+
+    A second call with the same arguments answers the same manager. Errors: no Megatron-Core, a
+    version that was not tried, one without paged stash; its manager is in use; other arguments
+    than before."""
+    global _installed
+    arguments = dict(page_bytes=page_bytes, grow=grow, headroom=headroom, max_pages=max_pages,
+                     recovery=recovery, num_sms=num_sms, tail=tail, scrub=scrub)
+    _check_arguments(arguments)
+    if _installed is not None:
+        module, manager, before, _ = _installed
+        if module.PagedStashManager.STASH_MGR is manager:
+            if before != arguments:
+                raise Error(f"pagestash.megatron.install: it is installed with {before}; "
+                            "uninstall() first")
+            return manager
+        uninstall()  # somebody took the manager out
+    module = seams.find(version)
+    if module.PagedStashManager.STASH_MGR is not None:
+        raise Error("pagestash.megatron.install: Megatron-Core's own manager is in use already; "
+                    "install() comes before the model and the runner are built")
+    from . import manager as managers, runner
+    manager = managers.Manager(managers.Options(**arguments))
+    names = {"check_paged_stash_overflow": _answer(module, "overflow"),
+             "check_paged_stash_host_spill": _answer(module, "host_spill"),
+             "PagedStashRunner": runner.Runner}
+    before = {name: getattr(module, name) for name in names}
+    module.PagedStashManager.STASH_MGR = manager
+    _set_names(module, before, names)
+    _installed = module, manager, arguments, (before, names)
+    return manager
+
+
+def uninstall() -> None:
+    """Puts everything back and frees the pool. Errors: captured graphs hold it; nothing is done."""
+    global _installed
+    if _installed is None:
+        return
+    module, manager, _, (before, names) = _installed
+    manager.close()
+    _set_names(module, names, before)
+    if module.PagedStashManager.STASH_MGR is manager:
+        module.PagedStashManager.STASH_MGR = None
+    _installed = None
+
+
+def _check_arguments(arguments):
+    for name, allowed in (("recovery", ("grow", "dropless")), ("tail", ("zero", "untouched"))):
+        if arguments[name] not in allowed:
+            raise Error(f"pagestash.megatron.install: {name} {arguments[name]!r}: allowed are "
+                        f"{', '.join(allowed)}")
+    if not arguments["headroom"] >= 1:
+        raise Error(f"pagestash.megatron.install: headroom {arguments['headroom']!r}: allowed is "
+                    "at least 1")
+    most = arguments["max_pages"]
+    if most is not None and not (isinstance(most, int) and most > 0):
+        raise Error(f"pagestash.megatron.install: max_pages {most!r}: allowed is at least 1")
+
+
+def _answer(module, word):
+    """Megatron's question, which its own code does not ask during an evaluation."""
+    def ask():
+        manager = module.PagedStashManager.get_instance()
+        return getattr(manager, word).ne(0)
+
+    ask.__doc__ = f"Whether {word} of the last training step is set, in an evaluation, too."
+    return ask
+
+
+def _set_names(module, old, new):
+    """In the module, and where Megatron's training loop has imported them from it."""
+    import sys
+    training = sys.modules.get("megatron.training.training")
+    for name, value in new.items():
+        setattr(module, name, value)
+        if training is not None and getattr(training, name, None) is old[name]:
+            setattr(training, name, value)

@@ -1,0 +1,300 @@
+"""Megatron-Core's manager of the paged stash, with pages of pagestash.
+
+Its schedule, streams and callers stay; stashing, restoring, sizing and what is lost are
+overridden."""
+import dataclasses
+import logging
+from typing import Optional
+
+import torch
+from megatron.core.transformer.moe.paged_stash import PagedStashManager
+
+from .. import pool as pools
+from .._abi import PST_MAX_TENSORS
+from .._c import Error
+from . import sizing
+from .saved import SCALE_ROWS, Batch, Saved, Visit, key_of
+from .space import Space, is_capturing
+from .words import HostSpill, Overflow
+
+_log = logging.getLogger("pagestash")
+_FORWARD, _FIRST = "captured", "capture"  # Megatron's names of: playing the order, recording it
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """See install."""
+    page_bytes: Optional[int] = None
+    grow: bool = True
+    headroom: float = 1.1
+    max_pages: Optional[int] = None
+    num_sms: int = 0
+    tail: str = "zero"
+    scrub: bool = False
+    recovery: str = "grow"
+
+
+class Order(list):
+    """The recorded order of visits. Off it (another number of micro-batches, another model) it
+    answers that nothing is known, so that Megatron's functions stash at once and prefetch
+    nothing."""
+
+    on = True
+
+    def __getitem__(self, at):
+        return super().__getitem__(at) if self.on and 0 <= at < len(self) else 0
+
+
+class Manager(Space, PagedStashManager):
+    """Takes the place of PagedStashManager.STASH_MGR; see install."""
+
+    def __init__(self, options: Options):
+        self.options, self.pool, self.memory, self.valid = options, None, None, None
+        self.num_launches = {"stash": 0, "restore": 0}
+        self.factors, self.records, self.forms, self.named = (1.1, 0.0), {}, {}, set()
+        self.host_pages, self.page_bytes, self.grown, self.steps_seen = 0, 0, 0, 0
+        self.demand, self.spilled_pages, self.num_lost_steps = 0, 0, 0
+        self._visit, self._recording, self._seen, self._batches = None, [], [], []
+        self._overflow, self._host_spill = Overflow(self), HostSpill(self)
+        self._stash_options = pools.stash_options(options.num_sms)
+        self._restore_options = pools.restore_options(options.num_sms, tail=options.tail)
+        super().__init__()
+        self._pp_schedule = Order()
+
+    # ---- what Megatron asks and zeroes
+
+    @property
+    def overflow(self):
+        """Like Megatron's overflow word: asked by ne(0), cleared by zero_()."""
+        return self._overflow
+
+    @overflow.setter
+    def overflow(self, value):
+        pass
+
+    @property
+    def host_spill(self):
+        """Like Megatron's word of that name, one step late."""
+        return self._host_spill
+
+    @host_spill.setter
+    def host_spill(self, value):
+        pass
+
+    @property
+    def num_pages(self) -> int:
+        """Device pages of the pool; 0: there is none."""
+        return self.pool.info().num_pages[0] if self.pool else 0
+
+    def pool_status(self) -> Optional[pools.Status]:
+        """The pool's Status of the last closed step; waits for the device. None: no pool, no
+        step."""
+        if self.pool is None:
+            return None
+        self.pool.device.synchronize()
+        return self.pool.status()
+
+    # ---- saving
+
+    def on_save_for_backward(self, tensor):
+        """Of saved_tensors_hooks: a Saved for a tagged tensor of rows, else the tensor."""
+        rows = self._rows_of(tensor)
+        if rows is None:
+            return tensor
+        key = key_of(tensor)
+        for other in self.paged_tensors_to_stash if key else ():  # saved twice: stashed once
+            if other.key == key and other.visit is self._visit:
+                return other
+        saved = Saved(tensor, rows, self._visit)
+        if self.status == _FIRST:
+            saved.cut_out()
+            self._recording.append((rows, self._visit))
+        elif self.status == _FORWARD:
+            self.paged_tensors_to_stash.append(saved)
+        return saved
+
+    def _rows_of(self, tensor):
+        """The pools.Rows of a tensor that is to be stashed; None: it stays, which is said once."""
+        if self.max_num_tokens is None or tensor.dim() == 0 or tensor.numel() == 0:
+            return None
+        scales = getattr(tensor, "grouped_tensor_scale_inv", None)
+        if scales is None:
+            if not tensor.is_leaf and tensor.numel() >= self.max_num_tokens:
+                self._name(tensor, "is not tagged as rows of the experts")
+            return None
+        if self._visit is None or self._visit.source is not self.num_tokens_tensor:
+            self._visit = Visit(self.num_tokens_tensor, self.max_num_tokens, self.avg_num_tokens,
+                                self._where(), tensor.device)
+        rows = self._visit.rows(tensor, scales)
+        if rows is None:
+            count = -(-self.max_num_tokens // SCALE_ROWS) if scales else self.max_num_tokens
+            self._name(tensor, f"is no multiple of {count} rows")
+        return rows
+
+    def _where(self):
+        stage = self.current_vp_stage or 0
+        layer = self.current_layer[stage] if self.current_layer else 0
+        return f"{self._current_layer_name or 'experts'}, layer {layer} of chunk {stage}"
+
+    def _name(self, tensor, why):
+        key = self._where(), tuple(tensor.shape), tensor.dtype, why
+        if key not in self.named:
+            self.named.add(key)
+            _log.warning("pagestash: %s saves a tensor of shape %s, %s, %d bytes, which %s: it "
+                         "stays whole in memory", key[0], key[1], tensor.dtype,
+                         tensor.numel() * tensor.element_size(), why)
+
+    def on_get_saved_tensor(self, saved_state):
+        """Of saved_tensors_hooks. Errors: the pages were given up with their step."""
+        if not isinstance(saved_state, Saved):
+            return saved_state
+        if saved_state.cut is not None:
+            return saved_state.whole()
+        if saved_state.tensor is None:
+            if saved_state.batch is None:
+                raise Error(f"{saved_state.visit.name}: a backward after its step was closed: the "
+                            "pages are freed")
+            self._restore([saved_state.batch])
+            torch.cuda.current_stream().wait_stream(self.unpack_stream)
+        return saved_state.tensor.view(saved_state.shape)
+
+    # ---- Megatron's order
+
+    def update_model_chunk(self, vp_stage_index):
+        """Counts a micro-batch; of an evaluation not, which would shift those of training."""
+        if self.enabled:
+            super().update_model_chunk(vp_stage_index)
+
+    def update_pp_schedule(self, vp_stage, layer_no=None, microbatch_no=None):
+        """Records or follows the order. Off it, layers are stashed at once and restored on demand,
+        and the next step follows the new order."""
+        if layer_no is None:
+            stage = vp_stage - 1
+            layer_no, microbatch_no = self.current_layer[stage], self.current_microbatch[stage]
+            self.current_layer[stage] += 1
+        entry = self.get_schedule_layer(vp_stage, layer_no, microbatch_no)
+        self._seen.append(entry)
+        if entry > 0 and self._recording:
+            self.records[entry], self._recording = tuple(self._recording), []
+        if self.status == _FIRST:
+            self._pp_schedule.append(entry)
+        elif self._pp_schedule[self.current_schedule_index] != entry:
+            self._pp_schedule.on = False
+        return layer_no, microbatch_no
+
+    def stash_paged_tensors(self, pp_schedule_layer):
+        """Stashes what the layer saved, one launch for all its tensors."""
+        saved, self.paged_tensors_to_stash = self.paged_tensors_to_stash, []
+        if self.pool is None or not saved:
+            return
+        self.pack_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.pack_stream):
+            for part in _parts(saved):
+                try:
+                    batch = Batch(self.pool, self._form(part), part, self._stream(),
+                                  self._stash_options)
+                except Error as error:  # no ticket, or too small a one: they stay
+                    self._name(part[0].tensor, f"finds no ticket ({error})")
+                    continue
+                self.num_launches["stash"] += 1
+                self._pack_stream_status = "stashing"
+                self._batches.append(batch)
+                self.paged_tensors_to_reload.setdefault(pp_schedule_layer, []).append(batch)
+                self.paged_tensors_stash_in_progress.extend(part)
+
+    def reload_paged_tensors(self, pp_schedule_layer, no_wait=False):
+        """Restores what the visit stashed, ahead of its backward."""
+        batches = self.paged_tensors_to_reload.pop(pp_schedule_layer, ())
+        self._restore([batch for batch in batches if batch.is_held])
+
+    def _restore(self, batches):
+        if not batches:
+            return
+        for batch in batches:
+            batch.allocate()  # on the current stream, whose allocator frees them
+            self._batches.remove(batch)
+        self.unpack_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.unpack_stream):
+            for batch in batches:
+                batch.restore(self._stream(), self._restore_options)
+                self.num_launches["restore"] += 1
+                self._unpack_stream_status = "reloading"
+
+    def _form(self, saved):
+        visit = saved[0].visit
+        key = visit.space(), tuple(one.rows for one in saved)
+        if key not in self.forms:
+            self.forms[key] = pools.Form([key[0]], key[1])
+        return self.forms[key]
+
+    def _stream(self):
+        if self.device is None or self.device.type == "cpu":
+            return 0
+        return torch.cuda.current_stream().cuda_stream
+
+    # ---- steps
+
+    def close_step(self):
+        """Ends the step before: frees what no backward came for, publishes the status, follows a
+        new order. Called at the start of a training step; can be captured."""
+        order, seen = self._pp_schedule, self._seen
+        was_off, order.on, self._seen = not order.on, True, []
+        self._forget()
+        torch.cuda.current_stream().wait_stream(self.pack_stream)
+        self.pool.step(self._stream())
+        if is_capturing():
+            return
+        self._look(self.pool.status())
+        if was_off and sizing.is_whole(seen):
+            self._pp_schedule = Order(seen)
+            self._fit()
+
+    def _look(self, status):
+        """Reads a published status, one step old while a GPU is busy; names a lost step."""
+        if status is None or status.steps <= self.steps_seen:
+            return
+        self.steps_seen = status.steps
+        self.demand = max(self.demand, status.step_demand)
+        self._host_spill.see(status.spilled_pages)
+        if not status.valid:
+            self.num_lost_steps += 1
+            _log.warning("pagestash: a step was lost and not run again: %s; it wanted %d pages of "
+                         "%d", status.fault, status.step_demand, sum(self.pool.info().num_pages))
+
+    def clear_faults(self):
+        """step_valid is 1 again."""
+        if self.pool is not None:
+            self.pool.reset("faults", stream=self._stream())
+
+    def _forget(self):
+        """Gives up what no backward came for, after an exception or a dropped graph."""
+        self.paged_tensors_to_stash, self._recording, self._visit = [], [], None
+        self.wait_for_stash_to_complete()
+        self.paged_tensors_stash_in_progress.clear()
+        self.paged_tensors_to_reload.clear()
+        batches, self._batches = self._batches, []
+        with torch.cuda.stream(self.pack_stream):
+            for batch in batches:
+                batch.drop(self._stream())
+
+    def finish(self) -> Optional[pools.Status]:
+        """Closes the step now and waits: its Status, as prelude to growing. Not while capturing."""
+        if self.pool is None:
+            return None
+        self._forget()
+        torch.cuda.current_stream().wait_stream(self.pack_stream)
+        self.pool.step(self._stream())
+        self.clear_faults()
+        status = self.pool_status()
+        self.steps_seen, self.demand = status.steps, max(self.demand, status.step_demand)
+        return status
+
+
+def _parts(saved):
+    """Lists that one launch can take: of one visit, at most PST_MAX_TENSORS."""
+    by_visit = {}
+    for one in saved:
+        by_visit.setdefault(id(one.visit), []).append(one)
+    for same in by_visit.values():
+        for at in range(0, len(same), PST_MAX_TENSORS):
+            yield same[at:at + PST_MAX_TENSORS]
