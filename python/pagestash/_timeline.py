@@ -65,10 +65,11 @@ def _moves(event):
 
 
 def _levels(events):
-    """(time, pages in use of both tiers) whenever they change."""
-    return [(0, 0)] + sorted((event.end_ns if event.kind != _abi.PST_SIMULATED_DO_STASH
-                              else event.begin_ns, sum(event.in_use))
-                             for event in events if _moves(event))
+    """(time, pages in use of both tiers) whenever they change; what comes at one time stays in the order
+    in which the pool saw it."""
+    changes = [(event.begin_ns if event.kind == _abi.PST_SIMULATED_DO_STASH else event.end_ns,
+                sum(event.in_use)) for event in events if _moves(event)]
+    return [(0, 0)] + sorted(changes, key=lambda change: change[0])
 
 
 # ---- matplotlib ----
