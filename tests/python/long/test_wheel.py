@@ -143,6 +143,12 @@ class Wheel(unittest.TestCase):
             self.assertTrue(os.path.exists(path), path)
         self.assertIn(library, libraries.split())
 
+    def test_command_as_objects(self):
+        """The package finds the command that the wheel brought, also out of PATH."""
+        out = run(self.python, "-c", "from pagestash import command, estimate; "
+                  "print(command.command_path(), estimate(preset='llama2-7b').version)", cwd=self.folder)
+        self.assertEqual(out.split()[0], os.path.join(self.bin, "pagestash"))
+
     def test_program_in_c(self):
         """get_include() and get_library() are all that a compiler needs."""
         include, library = run(self.python, "-c", "import pagestash as p; print(p.get_include()); "
