@@ -117,14 +117,16 @@ def gib(count: int) -> str:
 
 
 def command_path() -> str:
-    """Of the command: $PAGESTASH_COMMAND, else beside this Python's scripts, where a wheel puts it, else in
-    $PATH. CommandError where there is none."""
+    """Of the command: $PAGESTASH_COMMAND, else that of the build whose library $PAGESTASH_LIBRARY names, else
+    beside this Python's scripts, where a wheel puts it, else in $PATH. CommandError where there is none."""
     if named := os.environ.get("PAGESTASH_COMMAND"):
         return named
     here = os.path.dirname(os.path.abspath(__file__))
     folders = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable),
                sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")),
                os.path.join(os.path.dirname(here), "bin")]  # of pip install --target
+    if library := os.environ.get("PAGESTASH_LIBRARY"):
+        folders.insert(0, os.path.join(os.path.dirname(os.path.abspath(library)), "bin"))
     found = shutil.which("pagestash", path=os.pathsep.join(folders)) or shutil.which("pagestash")
     if found is None:
         raise CommandError("the command pagestash is neither with this Python's scripts nor in PATH: a "
