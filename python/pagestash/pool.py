@@ -184,7 +184,11 @@ class Pool:
                 lambda context, num_bytes, tier: bool(make_room(num_bytes, tier)))
             config.make_room = self._make_room
         self.handle = _c.create("pst_pool_create", device.handle, ctypes.byref(config))
-        self.page_bytes = self.info().page_bytes
+        self.mode, self.page_bytes = mode, self.info().page_bytes
+        with _watching:
+            _open_pools[self.handle] = self
+            for watcher in _watchers:
+                watcher.opened(self)
 
     @staticmethod
     def config(pages, *, page_bytes=0, host_pages=0, max_pages=0, max_host_pages=0, tickets=64,
@@ -275,9 +279,32 @@ class Pool:
 
     def close(self):
         """Waits for the device and frees the pool. Errors: tickets or captured graphs hold it."""
-        if self.handle:
-            call("pst_pool_destroy", self.handle)
+        with _watching:
+            if not self.handle:
+                return
+            for watcher in _watchers:
+                watcher.closing(self)
+            status = lib.pst_pool_destroy(self.handle)
+            for watcher in _watchers:
+                watcher.closed(self, status == 0)
+            _c.check(status, "pst_pool_destroy")
+            del _open_pools[self.handle]
             self.handle = None
+
+
+_watching = threading.RLock()
+_watchers = []
+_open_pools = weakref.WeakValueDictionary()  # by handle
+
+
+def watch(watcher):
+    """Tells watcher.opened(pool) of every pool, those that are open included; watcher.closing(pool) before
+    one is destroyed; watcher.closed(pool, is_gone) after that was tried. For who is given handles by
+    others (torch's operators), so that a stale one is an error."""
+    with _watching:
+        _watchers.append(watcher)
+        for pool in list(_open_pools.values()):
+            watcher.opened(pool)
 
 
 def stash_options(num_sms=0, priority="low"):

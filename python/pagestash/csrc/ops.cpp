@@ -230,10 +230,10 @@ PAGESTASH_EXPORT const char *pagestash_ops_bind(void *library)
     return nullptr;
 }
 
-/* PST_VERSION of the headers that it was built with. */
-PAGESTASH_EXPORT uint32_t pagestash_ops_version(void)
+/* Goes up with what Python calls here. */
+PAGESTASH_EXPORT int pagestash_ops_interface(void)
 {
-    return PST_VERSION;
+    return 1;
 }
 
 /* Whether tokens have a deleter; else Python makes them, for stash_into. */

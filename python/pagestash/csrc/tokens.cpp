@@ -14,6 +14,7 @@ namespace
 
 struct Registry {
     std::mutex lock;
+    std::unordered_map<int32_t, std::mutex> devices; /* -1: the CPU */
     std::unordered_map<int64_t, std::shared_ptr<Pool>> pools;
     std::unordered_map<uint64_t, std::shared_ptr<Token>> tokens; /* whose tensor is alive */
 };
@@ -51,27 +52,24 @@ std::shared_ptr<Pool> pool_of(int64_t address, const char *what)
 
 void pool_opened(int64_t address, bool is_cuda, int32_t index, bool ordered)
 {
-    auto pool = std::make_shared<Pool>();
-    pool->handle = reinterpret_cast<pst_pool *>(address);
-    pool->is_cuda = is_cuda;
-    pool->index = index;
-    pool->ordered = ordered;
     Registry &all = registry();
     std::lock_guard<std::mutex> guard(all.lock);
-    all.pools[address] = std::move(pool);
+    all.pools[address] =
+        std::shared_ptr<Pool>(new Pool{reinterpret_cast<pst_pool *>(address), is_cuda, ordered,
+                                       index, all.devices[is_cuda ? index : -1]});
 }
 
 void pool_closing(int64_t address)
 {
     const auto pool = pool_of(address, "pagestash");
-    std::lock_guard<std::shared_mutex> alone(pool->use);
+    std::lock_guard<std::mutex> alone(pool->use);
     pool->open = false;
 }
 
 void pool_closed(int64_t address, bool is_gone)
 {
     const auto pool = pool_of(address, "pagestash");
-    std::lock_guard<std::shared_mutex> alone(pool->use);
+    std::lock_guard<std::mutex> alone(pool->use);
     pool->open = !is_gone;
     if (!is_gone)
         return;

@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <shared_mutex>
+#include <mutex>
 #include <vector>
 
 namespace pagestash
@@ -22,9 +22,9 @@ struct Token;
 struct Pool {
     pst_pool *handle;
     bool is_cuda, ordered;
-    int32_t index;         /* of its device */
-    std::shared_mutex use; /* shared by what uses the pool; closing it waits for them */
-    bool open = true;      /* under `use` */
+    int32_t index;    /* of its device */
+    std::mutex &use;  /* the device's: a stream is used by one thread at a time */
+    bool open = true; /* under `use` */
     std::atomic<size_t> num_graves{0};
     std::vector<std::shared_ptr<Token>> graves; /* under the registry's lock */
 };
@@ -46,7 +46,7 @@ struct Token {
     bool is_dead = false;
 };
 
-/* A pool in use: not closed while this exists. */
+/* A pool in use: not closed, and nothing else enqueued on its device, while this exists. */
 class InUse
 {
   public:
@@ -55,7 +55,7 @@ class InUse
     const std::shared_ptr<Pool> pool;
 
   private:
-    std::shared_lock<std::shared_mutex> lock_;
+    std::unique_lock<std::mutex> lock_;
 };
 
 /* Throws where no pool of this address is open. */
