@@ -107,14 +107,25 @@ def build(output_folder: str = "", flags=()) -> str:
     return path
 
 
+def cached(folder: str) -> str:
+    """The binary of these very sources, in a folder of its own below this one; built where it is not there."""
+    folder = os.path.join(folder, "ops-" + key())
+    path = os.path.join(folder, NAME)
+    return path if os.path.exists(path) else build(folder)
+
+
 def main(arguments=None):
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m pagestash.build_ops", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", default="", help="where to; else the package, else a cache")
+    parser.add_argument("--cached", action="store_true",
+                        help="FOLDER keeps one of each state of the sources: build only what is not there")
     options = parser.parse_args(arguments)
+    if options.cached and not options.folder:
+        parser.error("--cached wants a FOLDER")
     try:
-        print(build(options.folder))
+        print(cached(options.folder) if options.cached else build(options.folder))
     except Error as error:
         sys.exit(str(error))
 

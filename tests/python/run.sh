@@ -23,6 +23,14 @@ fi
 export PAGESTASH_LIBRARY="$build/libpagestash.so" PAGESTASH_COMMAND="$build/bin/pagestash"
 export PYTHONPATH="$source/python:$source/tests/python" PYTHONDONTWRITEBYTECODE=1
 export PSTI_TEST_BUILD="$build" OMP_NUM_THREADS=1
+# torch's operators in C++, of these very sources; without a compiler those in Python are tested.
+if [ -z "${PAGESTASH_OPS-}" ]; then
+    PAGESTASH_OPS=$("$python" -m pagestash.build_ops --cached "$build/python-ops") || {
+        [ "${PSTI_TEST_ALL_TOOLS-}" != 1 ] || exit 1
+        PAGESTASH_OPS=python
+    }
+    export PAGESTASH_OPS
+fi
 if [ "$what" = quick ]; then
     exec "$python" -m unittest discover --start-directory "$source/tests/python/quick" "$@"
 fi

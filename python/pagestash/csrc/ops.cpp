@@ -123,7 +123,7 @@ Tensor stash(std::vector<Tensor> tensors, Tensor counts, int64_t pool, int64_t c
              int64_t segments, int64_t num_sms, int64_t)
 {
     if (!optional_of_torch.from_blob)
-        fail("pagestash.stash: this torch needs the kernel in Python");
+        fail("pagestash.stash: a tensor is not a strided tensor of the CPU or of CUDA");
     return token_tensor(stash_rows(tensors, counts, pool, capacity, segments, num_sms));
 }
 

@@ -1,0 +1,46 @@
+"""torch.ops.pagestash for tests: the binary of these sources, and pools."""
+import os
+import sys
+import tempfile
+
+import torch
+
+from pagestash import build_ops, pool as pools
+from pagestash._c import Error
+
+PAGE_BYTES = 16384
+
+
+def use_binary():
+    """Lets pagestash.torch.ops load kernels of these very sources, where run.sh has not said which, and
+    nothing has loaded others yet."""
+    if "PAGESTASH_OPS" in os.environ or "pagestash.torch.ops" in sys.modules:
+        return
+    folder = os.environ.get("PSTI_TEST_BUILD") or os.path.join(tempfile.gettempdir(),
+                                                               f"pagestash-{os.getuid()}")
+    try:
+        os.environ["PAGESTASH_OPS"] = build_ops.cached(os.path.join(folder, "python-ops"))
+    except Error as error:
+        if os.environ.get("PSTI_TEST_ALL_TOOLS") == "1":
+            raise
+        print(f"{error}; the operators in Python are tested", file=sys.stderr)
+
+
+def make_pool(pages=64, **fields):
+    """A pool in this process's memory."""
+    return pools.Pool(pools.Device.open("host"), pages, page_bytes=PAGE_BYTES, **fields)
+
+
+def taken(pool):
+    """Tickets that are lent now."""
+    return pool.info().slab_taken
+
+
+def rows(*shape, dtype=torch.float32, seed=0):
+    """Random numbers."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def garbage(like):
+    """Memory to restore into."""
+    return torch.full_like(like, float("nan"))
