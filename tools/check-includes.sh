@@ -66,6 +66,7 @@ bench/simulate       : bench/common tools/common | pagestash system jansson
 bench/estimate       : bench/common tools/common | pagestash system jansson
 python               : | pagestash system
 python/torch         : host/base/base.h host/base/table.h | pagestash system
+python/pagestash/csrc : | pagestash system
 ROOMS
 }
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+from . import get_include
 from ._c import Error
 
 NAME = "libpagestash_ops.so"
@@ -24,15 +25,6 @@ def _torch_version():
     return tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
 
 
-def include_folder():
-    """Of pagestash/pagestash.h: the package's, in a source tree the tree's. Errors: neither is there."""
-    for folder in (os.path.join(_HERE, "include"),
-                   os.path.join(os.path.dirname(os.path.dirname(_HERE)), "include")):
-        if os.path.exists(os.path.join(folder, "pagestash", "pagestash.h")):
-            return folder
-    raise Error(f"build_ops: no pagestash/pagestash.h beside {_HERE}")
-
-
 def _files(folder, ends):
     return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(ends))
 
@@ -41,7 +33,7 @@ def key():
     """Names what a binary is made of: sources, headers, this file. 16 digits."""
     digest = hashlib.sha256()
     for path in _files(_SOURCES, (".cpp", ".h")) + \
-            _files(os.path.join(include_folder(), "pagestash"), ".h") + [os.path.abspath(__file__)]:
+            _files(os.path.join(get_include(), "pagestash"), ".h") + [os.path.abspath(__file__)]:
         with open(path, "rb") as file:
             digest.update(file.read())
     return digest.hexdigest()[:16]
@@ -63,7 +55,7 @@ def command(output, flags=()):
     return [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O2", "-fPIC", "-shared",
             "-fvisibility=hidden", "-Wall", "-Wextra",
             f"-DTORCH_TARGET_VERSION=0x{OLDEST[0]:02x}{OLDEST[1]:02x}000000000000ULL",
-            "-I" + include_folder(), "-isystem", os.path.join(root, "include"), *flags,
+            "-I" + get_include(), "-isystem", os.path.join(root, "include"), *flags,
             *_files(_SOURCES, ".cpp"), "-o", output,
             "-L" + os.path.join(root, "lib"), "-ltorch_cpu", "-ldl"]
 

@@ -161,6 +161,8 @@ def _load():
             try:
                 return _Stable(_load_stable(path)), ""
             except Error as error:
+                if os.environ.get("PAGESTASH_OPS"):
+                    raise
                 reason = str(error)
                 warnings.warn(f"pagestash: {error}; the ops in Python serve", stacklevel=3)
     from .python_ops import PythonOps  # pylint: disable=import-outside-toplevel
