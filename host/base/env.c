@@ -78,7 +78,7 @@ static const pst_env_info table[NUM_ENV] = {
                            .type = "path",
                            .allowed = "file names",
                            .default_value = "libpagestash_torch.so",
-                           .help = "read by pagestash_torch.py, which looks beside itself"},
+                           .help = "read by pagestash.allocator, which looks in the wheel"},
     [ENV_TORCH_PLAN] = {.name = PREFIX "TORCH_PLAN",
                         .type = "path",
                         .allowed = "file names",

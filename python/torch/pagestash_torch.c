@@ -13,6 +13,8 @@
 
 enum { MAX_POOLS = 64 };
 
+static const pagestash_torch_pool EARLY = {UINT64_MAX, UINT64_MAX}; /* no id of torch's */
+
 /* Memory of captured graphs. */
 typedef struct pool {
     pagestash_torch_pool id;
@@ -29,6 +31,9 @@ typedef struct device_state {
     pst_arena *arena;
     int num_pools; /* atomic: of pools with an arena */
     pool pools[MAX_POOLS];
+    /* Of pools: what is asked for before the first iteration, where the plan begins with one. Weights, say,
+     * which would sit in planned places. NULL: there is none. */
+    pool *early;
 } device_state;
 
 static struct {
@@ -110,6 +115,40 @@ static pst_status open_trace(const char *path)
     return PST_OK;
 }
 
+static pool *find_pool(device_state *state, pagestash_torch_pool id)
+{
+    for (int i = 0; i < MAX_POOLS; i++) {
+        pool *at = &state->pools[i];
+        if (at->arena && at->num_holds && at->id.first == id.first && at->id.second == id.second)
+            return at;
+    }
+    return NULL;
+}
+
+static pst_status open_pool(device_state *state, pagestash_torch_pool id, pool **pool_out)
+{
+    pool *found = find_pool(state, id);
+    for (int i = 0; i < MAX_POOLS && !found; i++)
+        if (!state->pools[i].arena)
+            found = &state->pools[i];
+    PSTI_CHECK(found, PST_E_INVALID, "more than %d pools", MAX_POOLS);
+    if (!found->arena) {
+        PSTI_TRY(create_arena(state, NULL, &found->arena));
+        found->id = id;
+        __atomic_fetch_add(&state->num_pools, 1, __ATOMIC_RELAXED);
+    }
+    found->num_holds++;
+    found->is_open = true;
+    *pool_out = found;
+    return PST_OK;
+}
+
+static bool begins_with_iteration(const pst_plan_file *plan)
+{
+    return plan && pst_plan_file_num_rows(plan) > 0 &&
+           pst_plan_file_rows(plan)[0].op == PST_PLAN_OP_MARK;
+}
+
 static pst_status set_up(device_state *state, int index)
 {
     pst_plan_file *plan = NULL;
@@ -118,7 +157,9 @@ static pst_status set_up(device_state *state, int index)
     PSTI_TRY(pst_device_open(psti_env_text("PAGESTASH_TORCH_DEVICE"), index, &state->device));
     if (strcmp(mode, "plan") == 0)
         PSTI_TRY(read_plan(psti_env_text("PAGESTASH_TORCH_PLAN"), &plan));
-    const pst_status status = create_arena(state, plan, &state->arena);
+    pst_status status = create_arena(state, plan, &state->arena);
+    if (status == PST_OK && self.num_iterations == 0 && begins_with_iteration(plan))
+        status = open_pool(state, EARLY, &state->early);
     pst_plan_file_destroy(plan);
     PSTI_TRY(status);
     if (strcmp(mode, "record") == 0 && !self.trace)
@@ -159,16 +200,6 @@ static device_state *state_of(int index)
 
 /* ---- pools, with the lock held ---- */
 
-static pool *find_pool(device_state *state, pagestash_torch_pool id)
-{
-    for (int i = 0; i < MAX_POOLS; i++) {
-        pool *at = &state->pools[i];
-        if (at->arena && at->num_holds && at->id.first == id.first && at->id.second == id.second)
-            return at;
-    }
-    return NULL;
-}
-
 static pool *owner_of(device_state *state, const void *address)
 {
     for (int i = 0; i < MAX_POOLS; i++)
@@ -189,29 +220,13 @@ static void drop_if_done(device_state *state, pool *what)
     __atomic_fetch_sub(&state->num_pools, 1, __ATOMIC_RELAXED);
 }
 
-static pst_status open_pool(device_state *state, pagestash_torch_pool id)
-{
-    pool *found = find_pool(state, id);
-    for (int i = 0; i < MAX_POOLS && !found; i++)
-        if (!state->pools[i].arena)
-            found = &state->pools[i];
-    PSTI_CHECK(found, PST_E_INVALID, "more than %d pools", MAX_POOLS);
-    if (!found->arena) {
-        PSTI_TRY(create_arena(state, NULL, &found->arena));
-        found->id = id;
-        __atomic_fetch_add(&state->num_pools, 1, __ATOMIC_RELAXED);
-    }
-    found->num_holds++;
-    found->is_open = true;
-    return PST_OK;
-}
-
+/* A graph's, else the early one. */
 static pst_arena *open_arena(const device_state *state)
 {
     for (int i = 0; i < MAX_POOLS; i++)
-        if (state->pools[i].is_open)
+        if (state->pools[i].is_open && &state->pools[i] != state->early)
             return state->pools[i].arena;
-    return NULL;
+    return state->early && state->early->is_open ? state->early->arena : NULL;
 }
 
 void pagestash_torch_begin_pool(int device, pagestash_torch_pool id, void *filter)
@@ -221,7 +236,8 @@ void pagestash_torch_begin_pool(int device, pagestash_torch_pool id, void *filte
     if (!state)
         return;
     pthread_mutex_lock(&self.lock);
-    if (open_pool(state, id) != PST_OK)
+    pool *opened = NULL;
+    if (open_pool(state, id, &opened) != PST_OK)
         note("begin pool", pst_last_message());
     pthread_mutex_unlock(&self.lock);
 }
@@ -337,12 +353,21 @@ void pagestash_torch_init(int num_devices)
     check("init", pst_env_check());
 }
 
+static void trim(device_state *state)
+{
+    pst_status status = pst_arena_trim(state->arena);
+    if (status == PST_OK && state->early)
+        status = pst_arena_trim(state->early->arena);
+    if (status != PST_OK)
+        note("reset", pst_last_message());
+}
+
 void pagestash_torch_reset(void)
 {
     pthread_mutex_lock(&self.lock);
     for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES; i++)
-        if (self.devices[i].phase == READY && pst_arena_trim(self.devices[i].arena) != PST_OK)
-            note("reset", pst_last_message());
+        if (self.devices[i].phase == READY)
+            trim(&self.devices[i]);
     pthread_mutex_unlock(&self.lock);
 }
 
@@ -358,6 +383,8 @@ int pagestash_torch_iteration(void)
     for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES; i++) {
         if (self.devices[i].phase != READY)
             continue;
+        if (self.devices[i].early)
+            self.devices[i].early->is_open = false;
         if (self.trace)
             torch_trace_mark(self.trace, i, self.num_iterations);
         const pst_status status = pst_arena_iteration(self.devices[i].arena);
@@ -373,20 +400,23 @@ int pagestash_torch_iteration(void)
     return first;
 }
 
-static void fill_in(pst_arena *arena, pagestash_torch_figures *figures)
+static void fill_in(const device_state *state, pagestash_torch_figures *figures)
 {
     pst_arena_stats stats;
-    if (pst_arena_get_stats(arena, &stats) != PST_OK)
+    pst_arena_stats early = {.requests = 0};
+    if (pst_arena_get_stats(state->arena, &stats) != PST_OK)
         return;
-    figures->requests = stats.requests;
+    if (state->early && pst_arena_get_stats(state->early->arena, &early) != PST_OK)
+        return;
+    figures->requests = stats.requests + early.requests;
     figures->planned = stats.planned;
-    figures->live = stats.live;
+    figures->live = stats.live + early.live;
     figures->arena_bytes = stats.arena_bytes;
     figures->planned_peak_bytes = stats.planned_peak_bytes;
-    figures->fallback_bytes = stats.fallback_bytes;
-    figures->fallback_peak_bytes = stats.fallback_peak_bytes;
-    figures->taken_bytes = stats.taken_bytes;
-    figures->taken_peak_bytes = stats.taken_peak_bytes;
+    figures->fallback_bytes = stats.fallback_bytes + early.fallback_bytes;
+    figures->fallback_peak_bytes = stats.fallback_peak_bytes + early.fallback_peak_bytes;
+    figures->taken_bytes = stats.taken_bytes + early.taken_bytes;
+    figures->taken_peak_bytes = stats.taken_peak_bytes + early.taken_peak_bytes;
     figures->base = (uint64_t)(uintptr_t)stats.base;
     memcpy(figures->deviations, stats.deviations, sizeof(figures->deviations));
     memcpy(figures->first_deviation, stats.first_deviation, sizeof(figures->first_deviation));
@@ -401,7 +431,7 @@ int pagestash_torch_stats(int device, pagestash_torch_figures *figures)
     *figures = (pagestash_torch_figures){.struct_size = sizeof(*figures)};
     pthread_mutex_lock(&self.lock);
     if (self.devices[device].phase == READY)
-        fill_in(self.devices[device].arena, figures);
+        fill_in(&self.devices[device], figures);
     figures->iterations = self.num_iterations;
     figures->failures = self.num_failures;
     memcpy(figures->last_failure, self.last_failure, sizeof(figures->last_failure));

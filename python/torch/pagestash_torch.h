@@ -1,5 +1,5 @@
 /* The functions of libpagestash_torch.so, which torch.cuda.memory.CUDAPluggableAllocator loads: see
- * pagestash_torch.py. What they do is said by the environment, PAGESTASH_TORCH=off|record|plan,
+ * python/pagestash/allocator.py. What they do is said by the environment, PAGESTASH_TORCH=off|record|plan,
  * once per process, at the first use of a device.
  *
  * Threads: any. Nothing here ends the process; failures go to the log (PAGESTASH_LOG=error) and

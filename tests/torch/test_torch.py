@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_torch.py LIBRARY SOURCE_DIR DRIVER sanitizer=NAME [COMMAND]: libpagestash_torch.so on the host device,
-without torch: the driver plays torch's part, and a module of that name the part of its Python."""
+"""test_torch.py LIBRARY SOURCE_DIR DRIVER [COMMAND]: libpagestash_torch.so on the host device,
+without torch: the driver plays torch's part. Its Python has its tests in tests/python."""
 import os
 import random
 import subprocess
@@ -9,8 +9,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 LIBRARY, SOURCE, DRIVER = map(os.path.abspath, sys.argv[1:4])
-SANITIZER = sys.argv[4]
-COMMAND = sys.argv[5] if len(sys.argv) > 5 else None  # pagestash, where it is built
+COMMAND = sys.argv[4] if len(sys.argv) > 4 else None  # pagestash, where it is built
 del sys.argv[1:]
 sys.path.insert(1, os.path.join(SOURCE, "tests", "tools", "common"))
 import cli  # pylint: disable=wrong-import-position
@@ -242,6 +241,22 @@ class Plan(TorchTest):
         self.assertEqual(places, {5: "9216"})
         self.assertEqual(self.deviations(figures), {"missing": 1})
 
+    def test_what_lives_before_the_first_iteration_is_not_in_the_plan_of_one(self):
+        weights = [malloc(1000 + k, 4096, k % 2) for k in range(8)] + [free(1007, 1)]
+        graph = ["begin,1,,,,,,,", malloc(1100, 4096), "end,1,,,,,,,"]
+        late = [free(1000), mark(3), malloc(1200, 100000), free(1200), "reset,0,,,,,,,"]
+        rows = program(streams=1)
+        plan, offsets = plan_of(rows)
+        places, figures = self.replay(weights + graph + rows + late, plan)
+        self.assertEqual(self.error, "")
+        early = [1000 + k for k in range(8)] + [1100]
+        self.assertEqual([places.pop(number) for number in early], ["-"] * 9)
+        self.assertEqual(places.pop(1200), "-")
+        self.assertEqual(places, {k: str(offsets[k % 60]) for k in range(180)})
+        self.assertEqual(self.deviations(figures), {"size": 1})
+        self.assertEqual((figures["requests"], figures["planned"], figures["live"]), (189, 180, 6))
+        self.assertEqual(figures["taken_bytes"], 6 * 4096)
+
     def test_another_program_keeps_its_bytes(self):
         for seed in range(6):
             draw = random.Random(seed)
@@ -317,123 +332,6 @@ class Plan(TorchTest):
         self.assertEqual(set(places.values()), {"-"})
         self.assertEqual(figures["failures"], 0)
         self.assertEqual(figures["requests"], 180)
-
-
-PYTHON = """
-import ctypes, os, sys, types
-class Hooks:
-    def __getattr__(self, name):
-        if not name.startswith("set_") or name == "set_release_pool": raise AttributeError(name)
-        return lambda address: seen.__setitem__(name, address)
-class Allocator:
-    def __init__(self, path, malloc, free):
-        library = ctypes.CDLL(path)
-        seen["names"] = bool(getattr(library, malloc) and getattr(library, free))
-    def allocator(self): return Hooks()
-seen = {}
-memory = types.SimpleNamespace(CUDAPluggableAllocator=Allocator,
-                               change_current_allocator=lambda a: seen.__setitem__("now", a))
-torch = types.ModuleType("torch")
-torch.cuda = types.SimpleNamespace(memory=memory)
-sys.modules["torch"] = torch
-import pagestash_torch as p
-"""
-
-
-@unittest.skipIf(SANITIZER != "sanitizer=", "python does not load a sanitized library")
-class Python(TorchTest):
-    def python(self, text, code=0, **variables):
-        environment = self.environment(TORCH_DEVICE="host", TORCH_LIBRARY=LIBRARY, **variables)
-        environment["PYTHONPATH"] = os.path.join(SOURCE, "python/torch")
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        result = subprocess.run([sys.executable, "-c", PYTHON + text], capture_output=True,
-                                text=True, timeout=60, env=environment, cwd=self.folder)
-        self.assertEqual(result.returncode, code, result)
-        return result
-
-    def test_install_gives_torch_what_it_wants(self):
-        self.python("""
-allocator = p.install("record", trace="here.csv")
-assert seen["now"] is allocator and seen["names"]
-library = p.load()
-for setter, function in p._HOOKS.items():
-    if setter != "set_release_pool":
-        wanted = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
-        assert seen[setter] == wanted, setter
-        assert seen[setter]
-p.mark_iteration()
-a = library.pagestash_torch_malloc(700, 0, None)
-ctypes.memset(a, 1, 700)
-library.pagestash_torch_free(a, 700, 0, None)
-assert library.pagestash_torch_malloc(0, 0, None) is None
-now = p.stats()
-assert now["requests"] == 1 and now["live"] == 0 and now["iterations"] == 1, now
-assert set(now["deviations"]) == set("size stream extra order missing blocked nomem late early "
-                                     "use".split()) and not any(now["deviations"].values()), now
-assert now["first_deviation"] == "" and now["failures"] == 0
-""")
-        self.assertEqual(self.read("here.csv"), [HEADER, mark(0), malloc(0, 700), free(0)])
-
-    def test_figures_are_the_structure_of_the_header(self):
-        source = self.write("size.c", [
-            '#include "pagestash_torch.h"', "#include <stdio.h>", "int main(void) {",
-            'printf("%zu %zu %zu %d", sizeof(pagestash_torch_figures),',
-            "offsetof(pagestash_torch_figures, deviations),",
-            "offsetof(pagestash_torch_figures, last_failure), (int)PST_NUM_DEVIATIONS);",
-            "return 0; }"])
-        binary = self.path("size")
-        subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-I", os.path.join(SOURCE, "include"),
-                        "-I", os.path.join(SOURCE, "python/torch"), source, "-o", binary],
-                       check=True)
-        wanted = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
-        said = self.python("""
-f = p._Figures
-print(ctypes.sizeof(f), f.deviations.offset, f.last_failure.offset, p._NUM_DEVIATIONS, end="")
-""").stdout
-        self.assertEqual(said, wanted)
-
-    def test_failures_are_raised_at_the_next_mark(self):
-        said = self.python("""
-p.install("plan", plan="none.csv")
-p.mark_iteration()
-assert p.load().pagestash_torch_malloc(8, 0, None) is None
-try:
-    p.mark_iteration()
-except RuntimeError as error:
-    print(error)
-p.mark_iteration()
-assert p.stats()["failures"] == 1
-""").stdout
-        self.assertIn("pagestash: set up: none.csv: No such file", said)
-
-    def test_wrong_arguments(self):
-        self.python("""
-for wrong in (lambda: p.load("replay"), lambda: p.stats(64), lambda: p.stats(-1)):
-    try:
-        wrong()
-        raise SystemExit("nothing was raised")
-    except ValueError:
-        pass
-""")
-
-    def test_threads(self):
-        self.python("""
-import threading
-library = p.load("record", trace="t.csv")
-def work():
-    for k in range(300):
-        a = library.pagestash_torch_malloc(64 + k, 0, None)
-        ctypes.memset(a, 7, 64 + k)
-        library.pagestash_torch_record_stream(ctypes.c_void_p(a), ctypes.c_void_p(4096))
-        library.pagestash_torch_free(a, 64 + k, 0, None)
-threads = [threading.Thread(target=work) for _ in range(4)]
-for t in threads: t.start()
-p.mark_iteration()
-for t in threads: t.join()
-now = p.stats()
-assert now["requests"] == 1200 and now["live"] == 0 and now["failures"] == 0, now
-""")
-        self.assertEqual(len([row for row in self.read("t.csv") if row.startswith("malloc")]), 1200)
 
 
 if __name__ == "__main__":

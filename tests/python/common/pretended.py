@@ -33,6 +33,8 @@ def start():
         if os.environ.get("PSTI_TEST_ALL_TOOLS"):
             raise
         raise unittest.SkipTest(f"no pretended GPU: {why}") from None
+    from pagestash import _c  # pylint: disable=import-outside-toplevel
+    os.environ["PAGESTASH_LIBRARY"] = _c.library_path()  # the runtime opens it, too
     for name in build.LIBRARIES:
         loaded = ctypes.CDLL(os.path.join(folder, name), mode=ctypes.RTLD_GLOBAL)
         _runtime = _runtime or loaded

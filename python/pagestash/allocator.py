@@ -1,0 +1,206 @@
+"""Records what torch allocates on a GPU, or has it allocate by a plan (docs/planner.md).
+
+    from pagestash import allocator
+    allocator.install(trace="trace.csv")            # before torch first uses the GPU
+    for batch in batches:
+        allocator.mark_iteration()
+        step(batch)
+    # pagestash plan --trace trace.csv --iteration 1 --out plan.csv
+    allocator.install(plan="plan.csv")              # the same program again
+    print(allocator.stats())
+
+There are two routes. `mem_pool` gives a torch.cuda.MemPool, and torch's own allocator stays the current
+one: everything of torch goes on working, and what is recorded and planned are the segments that torch takes
+for the pool and cuts tensors out of. `install` makes this the current allocator: every tensor is recorded
+and planned, but torch.cuda.MemPool raises, and torch's own figures of memory are gone.
+
+A process does one thing: the first call says what. The library, libpagestash_torch.so, is
+$PAGESTASH_TORCH_LIBRARY, else the one that the wheel carries. Errors: pagestash.Error."""
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from ._c import Error
+
+if TYPE_CHECKING:
+    import torch
+
+Path = Union[str, "os.PathLike[str]"]
+
+_HOOKS = {  # of torch's C++ object; releases of torch differ in which of them it has
+    "set_init_fn": "pagestash_torch_init",
+    "set_reset_fn": "pagestash_torch_reset",
+    "set_memory_fraction_fn": "pagestash_torch_memory_fraction",
+    "set_record_stream_fn": "pagestash_torch_record_stream",
+    "set_begin_allocate_to_pool": "pagestash_torch_begin_pool",
+    "set_end_allocate_to_pool_fn": "pagestash_torch_end_pool",
+    "set_release_pool": "pagestash_torch_release_pool",
+}
+_DEVICES = ("auto", "host", "cuda")
+_NUM_DEVIATIONS = 10  # the library refuses figures of another size
+
+
+class _Figures(ctypes.Structure):
+    """pagestash_torch_figures."""
+    _fields_ = ([("struct_size", ctypes.c_size_t)]
+                + [(name, ctypes.c_uint64) for name in (
+                    "requests", "planned", "live", "iterations", "arena_bytes",
+                    "planned_peak_bytes", "fallback_bytes", "fallback_peak_bytes", "taken_bytes",
+                    "taken_peak_bytes", "failures")]
+                + [("deviations", ctypes.c_uint64 * _NUM_DEVIATIONS), ("base", ctypes.c_uint64),
+                   ("first_deviation", ctypes.c_char * 192), ("last_failure", ctypes.c_char * 256)])
+
+
+class _Process:
+    """The library of this process, and what it was told to do: it reads its environment once."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.library: Any = None
+        self.settings: dict[str, str] = {}
+        self.failures = 0  # that were raised
+        self.allocator: Any = None
+
+    def load(self, settings: Optional[dict[str, str]] = None) -> Any:
+        """The library through ctypes. settings: of PAGESTASH_TORCH..., None: as they are."""
+        with self.lock:
+            if self.library is None:
+                os.environ.update(settings or {})
+                self.library = _open(library_path())
+                self.settings = settings or {}
+            elif settings is not None and settings != self.settings:
+                raise Error(f"this process allocates with {_said(self.settings)}; it cannot also "
+                            f"with {_said(settings)}")
+            return self.library
+
+
+_process = _Process()
+
+
+def library_path() -> str:
+    """Of libpagestash_torch.so: $PAGESTASH_TORCH_LIBRARY, else the one that the wheel carries."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
+    return os.environ.get("PAGESTASH_TORCH_LIBRARY") or os.path.join(beside,
+                                                                     "libpagestash_torch.so")
+
+
+def mem_pool(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
+             device: Optional[str] = None) -> torch.cuda.MemPool:
+    """A pool of torch whose segments follow a plan; torch's own allocator stays the current one.
+
+    with torch.cuda.use_mem_pool(pool): ... puts what this thread allocates there (a backward's own
+    threads are not this thread). plan: a file made by `pagestash plan`. trace: a file that is written:
+    what is asked for. Neither: the environment says ($PAGESTASH_TORCH), else memory is only served.
+    device: of the library, "auto", "cuda", or "host" for trying things out without a GPU.
+    Errors: both, the library, another call said something else. A plan that cannot be read is an error
+    of the next mark_iteration."""
+    import torch
+    allocator = _allocator(_settings(plan, trace, device))
+    pool = torch.cuda.MemPool(allocator.allocator())
+    return pool
+
+
+def record(path: Path, *, device: Optional[str] = None) -> torch.cuda.MemPool:
+    """mem_pool(trace=path)."""
+    return mem_pool(trace=path, device=device)
+
+
+def install(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
+            device: Optional[str] = None) -> torch.cuda.memory.CUDAPluggableAllocator:
+    """Makes this the current allocator of torch: each tensor is planned, or recorded. The same arguments
+    as mem_pool. Before torch first uses the GPU.
+
+    What torch loses by that: torch.cuda.MemPool raises, memory_stats and snapshots are not there, and a
+    capture needs capture_error_mode="relaxed".
+    Errors: as of mem_pool; torch has used the GPU already."""
+    import torch
+    allocator = _allocator(_settings(plan, trace, device))
+    hooks = allocator.allocator()
+    for setter, function in _HOOKS.items():
+        if hasattr(hooks, setter):
+            address = ctypes.cast(getattr(_process.library, function), ctypes.c_void_p).value
+            getattr(hooks, setter)(address)
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as error:
+        raise Error(f"torch does not change its allocator: {str(error).splitlines()[0]}") from error
+    return allocator
+
+
+def mark_iteration() -> None:
+    """An iteration begins, on all devices. In both runs, where the plan is recorded and where it is
+    followed. Errors: what the allocator could not since the last mark; a request that failed gave torch a
+    null pointer, which it does not look at."""
+    library = _process.load()
+    library.pagestash_torch_iteration()
+    now = stats()
+    if now["failures"] != _process.failures:
+        _process.failures = now["failures"]
+        raise Error(now["last_failure"])
+
+
+def stats(device: int = 0) -> dict[str, Any]:
+    """Figures of a device since the start: requests, planned (of these, served where the plan says), live,
+    iterations, arena_bytes (of the plan), planned_peak_bytes, fallback_bytes, fallback_peak_bytes,
+    taken_bytes, taken_peak_bytes (live or cached, besides the plan), failures, first_deviation and
+    last_failure in words, deviations: {kind: how many}. Errors: no such device."""
+    library, figures = _process.load(), _Figures(struct_size=ctypes.sizeof(_Figures))
+    if library.pagestash_torch_stats(device, ctypes.byref(figures)) != 0:
+        raise Error(f"device {device}: allowed are 0 to 63")
+    out = {name: getattr(figures, name) for name, _ in _Figures._fields_
+           if name not in ("struct_size", "deviations", "base")}
+    for name in ("first_deviation", "last_failure"):
+        out[name] = out[name].decode(errors="replace")
+    out["deviations"] = {
+        library.pagestash_torch_deviation_name(kind).decode(): figures.deviations[kind]
+        for kind in range(_NUM_DEVIATIONS)}
+    return out
+
+
+def _settings(plan, trace, device):
+    if plan is not None and trace is not None:
+        raise Error(f"plan {os.fspath(plan)!r} and trace {os.fspath(trace)!r}: a process follows a plan or "
+                    "records, not both")
+    if device is not None and device not in _DEVICES:
+        raise Error(f"device {device!r}: allowed are {', '.join(_DEVICES)}")
+    out = {}
+    if plan is not None:
+        out["PAGESTASH_TORCH"], out["PAGESTASH_TORCH_PLAN"] = "plan", os.path.abspath(plan)
+    if trace is not None:
+        out["PAGESTASH_TORCH"], out["PAGESTASH_TORCH_TRACE"] = "record", os.path.abspath(trace)
+    if device is not None:
+        out["PAGESTASH_TORCH_DEVICE"] = device
+    return out
+
+
+def _said(settings):
+    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "the environment's settings"
+
+
+def _open(path):
+    try:
+        library = ctypes.CDLL(path)
+        library.pagestash_torch_malloc.restype = ctypes.c_void_p
+        library.pagestash_torch_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+        library.pagestash_torch_free.restype = None
+        library.pagestash_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int,
+                                                 ctypes.c_void_p]
+        library.pagestash_torch_stats.argtypes = [ctypes.c_int, ctypes.POINTER(_Figures)]
+        library.pagestash_torch_deviation_name.restype = ctypes.c_char_p
+    except (OSError, AttributeError) as error:
+        raise Error(f"cannot load {path}: {error}; PAGESTASH_TORCH_LIBRARY may name the "
+                    "libpagestash_torch.so of a build") from None
+    return library
+
+
+def _allocator(settings):
+    """torch's object, one in a process: torch keeps addresses in it that live as long as its memory."""
+    import torch
+    _process.load(settings)
+    if _process.allocator is None:
+        _process.allocator = torch.cuda.memory.CUDAPluggableAllocator(
+            library_path(), "pagestash_torch_malloc", "pagestash_torch_free")
+    return _process.allocator
