@@ -9,10 +9,11 @@
     allocator.install(plan="plan.csv")              # the same program again
     print(allocator.stats())
 
-There are two routes. `mem_pool` gives a torch.cuda.MemPool, and torch's own allocator stays the current
-one: everything of torch goes on working, and what is recorded and planned are the segments that torch takes
-for the pool and cuts tensors out of. `install` makes this the current allocator: every tensor is recorded
-and planned, but torch.cuda.MemPool raises, and torch's own figures of memory are gone.
+There are two routes. `mem_pool` gives a torch.cuda.MemPool, and torch's own allocator stays the
+current one: everything of torch goes on working, and what is recorded and planned are the segments
+that torch takes for the pool and cuts tensors out of. `install` makes this the current allocator:
+every tensor is recorded and planned, but torch.cuda.MemPool raises, and torch's own figures of
+memory are gone.
 
 A process does one thing: the first call says what. The library, libpagestash_torch.so, is
 $PAGESTASH_TORCH_LIBRARY, else the one that the wheel carries. Errors: pagestash.Error."""
@@ -92,11 +93,12 @@ def mem_pool(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
     """A pool of torch whose segments follow a plan; torch's own allocator stays the current one.
 
     with torch.cuda.use_mem_pool(pool): ... puts what this thread allocates there (a backward's own
-    threads are not this thread). plan: a file made by `pagestash plan`. trace: a file that is written:
-    what is asked for. Neither: the environment says ($PAGESTASH_TORCH), else memory is only served.
-    device: of the library, "auto", "cuda", or "host" for trying things out without a GPU.
-    Errors: both, the library, another call said something else. A plan that cannot be read is an error
-    of the next mark_iteration."""
+    threads are not this thread). Segments are taken once and kept, so no iterations are marked.
+    plan: a file made by `pagestash plan`. trace: a file that is written: what is asked for. Neither:
+    the environment says ($PAGESTASH_TORCH), else memory is only served. device: of the library,
+    "auto", "cuda", or "host" for trying things out without a GPU.
+    Errors: both; the library; another call said something else. A plan that cannot be read is an
+    error of the next mark_iteration, which may come once at the end."""
     import torch
     allocator = _allocator(_settings(plan, trace, device))
     pool = torch.cuda.MemPool(allocator.allocator())
@@ -110,11 +112,11 @@ def record(path: Path, *, device: Optional[str] = None) -> torch.cuda.MemPool:
 
 def install(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
             device: Optional[str] = None) -> torch.cuda.memory.CUDAPluggableAllocator:
-    """Makes this the current allocator of torch: each tensor is planned, or recorded. The same arguments
-    as mem_pool. Before torch first uses the GPU.
+    """Makes this the current allocator of torch: each tensor is planned, or recorded. The same
+    arguments as mem_pool. Before torch first uses the GPU.
 
-    What torch loses by that: torch.cuda.MemPool raises, memory_stats and snapshots are not there, and a
-    capture needs capture_error_mode="relaxed".
+    What torch loses by that: torch.cuda.MemPool raises, memory_stats and snapshots are not there,
+    and a capture needs capture_error_mode="relaxed".
     Errors: as of mem_pool; torch has used the GPU already."""
     import torch
     allocator = _allocator(_settings(plan, trace, device))
@@ -132,8 +134,8 @@ def install(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
 
 def mark_iteration() -> None:
     """An iteration begins, on all devices. In both runs, where the plan is recorded and where it is
-    followed. Errors: what the allocator could not since the last mark; a request that failed gave torch a
-    null pointer, which it does not look at."""
+    followed. Errors: what the allocator could not since the last mark; a request that failed gave
+    torch a null pointer, which it does not look at."""
     library = _process.load()
     library.pagestash_torch_iteration()
     now = stats()
@@ -143,10 +145,11 @@ def mark_iteration() -> None:
 
 
 def stats(device: int = 0) -> dict[str, Any]:
-    """Figures of a device since the start: requests, planned (of these, served where the plan says), live,
-    iterations, arena_bytes (of the plan), planned_peak_bytes, fallback_bytes, fallback_peak_bytes,
-    taken_bytes, taken_peak_bytes (live or cached, besides the plan), failures, first_deviation and
-    last_failure in words, deviations: {kind: how many}. Errors: no such device."""
+    """Figures of a device since the start: requests, planned (of these, served where the plan says),
+    live, iterations, arena_bytes (of the plan), planned_peak_bytes, fallback_bytes,
+    fallback_peak_bytes, taken_bytes, taken_peak_bytes (live or cached, besides the plan), failures,
+    first_deviation and last_failure in words, deviations: {kind: how many}. Errors: no such device.
+    """
     library, figures = _process.load(), _Figures(struct_size=ctypes.sizeof(_Figures))
     if library.pagestash_torch_stats(device, ctypes.byref(figures)) != 0:
         raise Error(f"device {device}: allowed are 0 to 63")
@@ -162,8 +165,8 @@ def stats(device: int = 0) -> dict[str, Any]:
 
 def _settings(plan, trace, device):
     if plan is not None and trace is not None:
-        raise Error(f"plan {os.fspath(plan)!r} and trace {os.fspath(trace)!r}: a process follows a plan or "
-                    "records, not both")
+        raise Error(f"plan {os.fspath(plan)!r} and trace {os.fspath(trace)!r}: a process follows a "
+                    "plan or records, not both")
     if device is not None and device not in _DEVICES:
         raise Error(f"device {device!r}: allowed are {', '.join(_DEVICES)}")
     out = {}
@@ -177,7 +180,8 @@ def _settings(plan, trace, device):
 
 
 def _said(settings):
-    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "the environment's settings"
+    named = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return named or "what the environment says"
 
 
 def _open(path):
@@ -197,7 +201,7 @@ def _open(path):
 
 
 def _allocator(settings):
-    """torch's object, one in a process: torch keeps addresses in it that live as long as its memory."""
+    """torch's object, one in a process: memory that lives refers to it."""
     import torch
     _process.load(settings)
     if _process.allocator is None:

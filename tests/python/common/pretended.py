@@ -4,13 +4,15 @@
     pretended.start()      # before torch is imported; raises unittest.SkipTest where it cannot
     import torch           # torch.cuda.is_available() from here
 
-Memory, streams, events, captures and graphs are real, those of the host device of libpagestash.so,
-which is also what pagestash's device "cuda" is from here. Copies and memsets are made, and replayed by
-graphs; kernels, and products of matrices, do nothing. So tests move bytes with copy_ between tensors of
-one dtype and layout, and zero_."""
+Memory, streams, events, captures and graphs are real, those of the host device of libpagestash.so;
+use_as_cuda makes that pagestash's device "cuda", too. Copies and memsets are made, and replayed by
+graphs; kernels, and products of matrices, do nothing. So tests move bytes with copy_ between tensors
+of one dtype and layout, and zero_."""
 import ctypes
 import os
+import pickle
 import sys
+import traceback
 import unittest
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pretended")
@@ -23,7 +25,7 @@ def start():
     if _runtime is not None:
         return
     if "torch" in sys.modules:
-        raise RuntimeError("the pretended GPU must come before torch: give the test a process of its own")
+        raise RuntimeError("the pretended GPU must come before torch: the test needs its own process")
     sys.path.insert(0, _FOLDER)
     import build  # pylint: disable=import-error,import-outside-toplevel
     sys.path.remove(_FOLDER)
@@ -84,3 +86,29 @@ def allocated():
 def set_memory(num_bytes):
     """Of the device, in all; 8 GiB at first."""
     _runtime.pretended_set_memory(num_bytes)
+
+
+def in_child(function, *arguments):
+    """What the function answers in a child of this process, in which torch has not used CUDA yet:
+    what torch allows once in a process can so be tried several times. Raises what went wrong."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            answer = True, function(*arguments)
+        except BaseException:  # pylint: disable=broad-except
+            answer = False, traceback.format_exc()
+        with os.fdopen(writer, "wb") as file:
+            pickle.dump(answer, file)
+        os._exit(0)  # pylint: disable=protected-access
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        said = file.read()
+    status = os.waitpid(child, 0)[1]
+    if status != 0:
+        raise AssertionError(f"the child ended with {os.waitstatus_to_exitcode(status)}")
+    good, answer = pickle.loads(said)
+    if not good:
+        raise AssertionError(answer)
+    return answer

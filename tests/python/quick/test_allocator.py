@@ -7,7 +7,7 @@ import unittest
 
 from common import built
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 HEADER = "op,id,size,stream,phase,layer,micro_batch,rank,tag"
 TORCH = """
 import ctypes, os, sys, types
@@ -51,8 +51,9 @@ class AllocatorTest(unittest.TestCase):
         variables = {f"PAGESTASH_{key}": value for key, value in variables.items()}
         environment = {**kept, "PAGESTASH_TORCH_DEVICE": "host",
                        "PAGESTASH_TORCH_LIBRARY": built.torch_library(), **variables}
-        result = subprocess.run([sys.executable, "-c", TORCH + text], capture_output=True, text=True,
-                                timeout=60, env=environment, cwd=self.folder, check=False)
+        result = subprocess.run([sys.executable, "-c", TORCH + text], capture_output=True,
+                                text=True, timeout=60, env=environment, cwd=self.folder,
+                                check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
 
@@ -90,8 +91,8 @@ assert refused(lambda: p.mem_pool("plan.csv"))
                                                  "malloc,0,700,0,,,,0,static", "free,0,,0,,,,0,"])
         self.assertIn("torch does not change its allocator: Can't swap", said[0])
         self.assertNotIn("more", said[0])
-        self.assertRegex(said[1], "this process allocates with .*TRACE=.*/here.csv; it cannot also with "
-                                  ".*/there.csv")
+        self.assertRegex(said[1], "this process allocates with .*TRACE=.*/here.csv; it cannot "
+                                  "also with .*/there.csv")
         self.assertRegex(said[2], "it cannot also with PAGESTASH_TORCH=plan, .*/plan.csv")
 
     def test_a_pool_is_torchs_over_the_same_allocator(self):
@@ -111,7 +112,8 @@ assert os.environ["PAGESTASH_TORCH_TRACE"] == os.path.abspath("t.csv")
                        "offsetof(pagestash_torch_figures, last_failure), (int)PST_NUM_DEVIATIONS);"
                        "return 0; }\n")
         subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-I", os.path.join(SOURCE, "include"),
-                        "-I", os.path.join(SOURCE, "python/torch"), source, "-o", binary], check=True)
+                        "-I", os.path.join(SOURCE, "python/torch"), source, "-o", binary],
+                       check=True)
         wanted = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
         self.assertEqual(self.python("""
 f = p._Figures
