@@ -11,7 +11,7 @@ from typing import Callable, Optional, Union
 import torch
 
 from .. import pool as pools
-from .._abi import PST_FAULT_EXHAUSTED, PST_MAX_TENSORS
+from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST, PST_MAX_TENSORS
 from .._c import Error
 from . import kept, layer, measure, rows, streams
 from .rerun import Snapshot
@@ -22,6 +22,8 @@ _ALIGNMENT = 256                            # of memory that a pool is given
 _MOST_SHAPES = 1024  # that a stash remembers; a model with a new capacity each step has no more
 _TICKETS = 64                               # where nothing was measured
 _GROWTH = 8                                 # memory="pool": addresses for so many times the pages
+# Faults that follow from a want of pages.
+_MENDED = 1 << PST_FAULT_EXHAUSTED | 1 << PST_FAULT_FAILED | 1 << PST_FAULT_LOST
 _lost_pools = []  # (pool, memory) of stashes that died under captured graphs; those may still run
 
 
@@ -237,7 +239,7 @@ class Stash:
         status = status or self.status()
         if status is None or self.pool is None:
             raise Error("nothing to grow by: no step has ended with a pool yet")
-        if status.num_faults and not status.raw.flags & 1 << PST_FAULT_EXHAUSTED:
+        if status.raw.flags & ~_MENDED:
             raise Error(f"more pages do not help: {status.fault} ({status.fault_wanted} wanted)")
         info = self.pool.info()
         wanted = max(math.ceil(status.demand * self.headroom) - info.num_pages[1], info.num_pages[0])
