@@ -131,11 +131,13 @@ class RawLayers:
 
     def _fill_parts(self, raw, layer):
         raw.num_parts, raw.parts = len(layer.parts), (_abi.pst_part * len(layer.parts))()
+        for i, part in enumerate(layer.parts):
+            if not isinstance(part, Part) or not isinstance(part.form, _pool.Form):
+                raise Error(f"{layer.name}, part {i}: pagestash.schedule.Part with a "
+                            "pagestash.pool.Form is wanted")
         self.forms[layer.chunk, layer.layer] = tuple(part.form for part in layer.parts)
         for i, part in enumerate(layer.parts):
             name = f"{layer.name}, part {i}"
-            if not isinstance(part, Part) or not isinstance(part.form, _pool.Form):
-                raise Error(f"{name}: pagestash.schedule.Part with a pagestash.pool.Form is wanted")
             if self.is_own is None:
                 self.is_own = part.sources is None
             if self.is_own != (part.sources is None):
