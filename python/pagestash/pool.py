@@ -14,7 +14,7 @@ _KINDS = {"prefix": _abi.PST_ROWS_PREFIX, "segments": _abi.PST_ROWS_SEGMENTS,
           "sum": _abi.PST_ROWS_SUM}
 _COUNTS = {4: _abi.PST_COUNT_INT32, 8: _abi.PST_COUNT_INT64}
 _TAILS = {"untouched": _abi.PST_TAIL_UNTOUCHED, "zero": _abi.PST_TAIL_ZERO_ALL}
-_MODES = {"ordered": _abi.PST_POOL_ORDERED, "concurrent": _abi.PST_POOL_CONCURRENT}
+MODES = {"ordered": _abi.PST_POOL_ORDERED, "concurrent": _abi.PST_POOL_CONCURRENT}
 _RESETS = {"pages": _abi.PST_RESET_PAGES, "faults": _abi.PST_RESET_FAULTS,
            "statistics": _abi.PST_RESET_STATISTICS}
 _SHARES = {0.5: _abi.PST_STEPS_P50, 0.9: _abi.PST_STEPS_P90, 0.99: _abi.PST_STEPS_P99,
@@ -194,10 +194,10 @@ class Pool:
     def config(pages, *, page_bytes=0, host_pages=0, max_pages=0, max_host_pages=0, tickets=64,
                slab_pages=0, slab_counts=0, mode="ordered", scrub=False, fails_fast=False):
         """The pst_pool_config of these."""
-        if mode not in _MODES:
-            raise Error(f"pool mode {mode!r}: allowed are {', '.join(_MODES)}")
+        if mode not in MODES:
+            raise Error(f"pool mode {mode!r}: allowed are {', '.join(MODES)}")
         return _c.sized(_abi.pst_pool_config, page_bytes=page_bytes, num_pages=pages,
-                        mode=_MODES[mode], num_host_pages=host_pages, max_pages=max_pages,
+                        mode=MODES[mode], num_host_pages=host_pages, max_pages=max_pages,
                         max_host_pages=max_host_pages, slab_tickets=tickets, slab_pages=slab_pages,
                         slab_counts=slab_counts, scrub=scrub, fails_fast=fails_fast)
 

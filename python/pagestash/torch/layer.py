@@ -14,12 +14,13 @@ backward_id = torch._C._current_graph_task_id  # of the backward that runs in th
 
 class Slot:
     """Rows that are kept once. tensor: the first one that was saved, until the visit is stashed; then
-    nothing; then what was restored, for the backward of that id."""
-    __slots__ = ("visit", "index", "fit", "tensor", "backward", "__weakref__")
+    nothing; then what was restored, for the backward of that id. bare: no tensor that was saved of it has
+    a history, nor was chosen by `select`. index: -1 once it is settled that it stays in memory."""
+    __slots__ = ("visit", "index", "fit", "tensor", "backward", "bare", "__weakref__")
 
     def __init__(self, visit, index, fit, tensor):
         self.visit, self.index, self.fit, self.tensor = visit, index, fit, tensor
-        self.backward = -1
+        self.backward, self.bare = -1, True
 
 
 class Saved:
@@ -80,6 +81,8 @@ class Visit:
                 return tensor
             slot = self.by_key[key] = Slot(self, len(self.slots), fit, source)
             self.slots.append(slot)
+        if tensor.grad_fn is not None or self.shape.is_chosen(tensor):
+            slot.bare = False
         saved = Saved(slot, fit, source)
         self.saved.append(saved)
         return saved
@@ -96,6 +99,7 @@ class Visit:
 
     def commit(self):
         """After the layer's forward: live rows go to pages, and the sources are let go."""
+        self._leave_shared()
         slots, saved = self.slots, self.saved
         if slots:
             self.fits = [slot.fit for slot in slots]
@@ -107,6 +111,26 @@ class Visit:
                 slot.tensor = None
         self.slots = [weakref.ref(slot) for slot in slots]
         self.saved = self.by_key = self.counts = None
+
+    def _leave_shared(self):
+        """Leaves bare tensors in memory whose storage others hold, too: so compiled code saves views of
+        parameters, which have rows behind the live ones; and where it is none, nothing is lost, either."""
+        stays = set()
+        for slot in self.slots:
+            if slot.bare:
+                storage = slot.tensor.untyped_storage()
+                ours = sum(one.source.untyped_storage()._cdata == storage._cdata for one in self.saved)
+                if torch._C._storage_Use_Count(storage._cdata) > ours + 1:
+                    stays.add(slot)
+                    self.stash.name_kept(self.shape.name, slot.tensor, "has no history and is held by "
+                                         "others, too, as parameters are in compiled code")
+        if stays:
+            self.saved = [one for one in self.saved if one.slot not in stays]
+            self.slots = [slot for slot in self.slots if slot not in stays]
+            for slot in stays:
+                slot.index, slot.tensor = -1, None
+            for index, slot in enumerate(self.slots):
+                slot.index = index
 
     def abandon(self, why):
         """Lets everything go; a backward through this visit raises."""
@@ -142,7 +166,9 @@ def unpack(saved):
         return saved
     slot = saved.slot
     visit = slot.visit
-    if visit.kept is None or saved.changed:
+    if slot.index < 0:
+        saved.changed = saved.source._version != saved.version
+    if visit.kept is None or saved.changed or slot.index < 0:
         _check(visit, saved)
         return saved.source
     backward = backward_id()

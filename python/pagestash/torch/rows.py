@@ -72,7 +72,14 @@ class Shape:
                 return Fit(tensor)
         return fit
 
+    def is_chosen(self, tensor):
+        """Whether the caller's `select` decides for it."""
+        return self.select is not None and self.select(tensor) is not None
+
     def _chosen(self, tensor, storage, key, ratio):
+        if not is_ratio(ratio):
+            raise Error(f"layer {self.name!r}: select answered {ratio!r}; allowed: None, False, True, "
+                        "(num, den) with 0 < num <= den")
         fit = self.fits.get((key, ratio))
         if fit is None:
             fit = _fit(tensor, storage, self, ratio)
@@ -115,6 +122,12 @@ class Shape:
                 Form([space], [Rows(row, stride, 0, num, den) for row, stride, num, den in places]),
                 Form([space], [Rows(row, 0, 0, num, den) for row, _, num, den in places]))
         return forms
+
+
+def is_ratio(value):
+    """Whether it is (num, den), a share of rows."""
+    return isinstance(value, tuple) and len(value) == 2 and \
+        all(isinstance(part, int) and 0 < part < 1 << 32 for part in value) and value[0] <= value[1]
 
 
 def check_counts(counts, shape, device):

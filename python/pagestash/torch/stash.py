@@ -11,7 +11,8 @@ from typing import Callable, Optional, Union
 import torch
 
 from .. import pool as pools
-from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST, PST_MAX_TENSORS
+from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST, PST_MAX_SEGMENTS, \
+    PST_MAX_TENSORS
 from .._c import Error
 from . import kept, layer, measure, rows, streams
 from .rerun import Snapshot
@@ -21,6 +22,7 @@ _DEVICES = {"cpu": "host", "cuda": "cuda"}  # torch's name: the library's
 _ALIGNMENT = 256                            # of memory that a pool is given
 _MOST_SHAPES = 1024  # that a stash remembers; a model with a new capacity each step has no more
 _TICKETS = 64                               # where nothing was measured
+_COUNTS = 64                                # that a ticket has room for at least
 _GROWTH = 8                                 # memory="pool": addresses for so many times the pages
 # Faults that follow from a want of pages.
 _MENDED = 1 << PST_FAULT_EXHAUSTED | 1 << PST_FAULT_FAILED | 1 << PST_FAULT_LOST
@@ -55,13 +57,18 @@ class Stash:
                  overlap: bool = False, retain: bool = False, memory: str = "torch"):
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.torch_device = _with_index(torch.device(device))
+        self.torch_device = _device(device)
         _check(memory in ("torch", "pool"), "memory", memory, "torch, pool")
-        _check(pages == "measure" or isinstance(pages, int) and pages > 0, "pages", pages,
-               "measure, or at least 1")
-        _check(headroom >= 1, "headroom", headroom, "at least 1")
+        _check(mode in pools.MODES, "mode", mode, ", ".join(pools.MODES))
+        _check(pages == "measure" or _is_int(pages, 1), "pages", pages, "measure, or at least 1")
+        _check(isinstance(headroom, (int, float)) and 1 <= headroom < math.inf, "headroom", headroom,
+               "at least 1")
         _check(max_pages is None or memory == "pool", "max_pages", max_pages,
                "None with memory='torch'")
+        for name, value, least in (("page_bytes", page_bytes, 1), ("host_pages", host_pages, 0),
+                                   ("max_pages", max_pages, 1), ("tickets", tickets, 1),
+                                   ("num_sms", num_sms, 0)):
+            _check(value is None or _is_int(value, least), name, value, f"at least {least}")
         self.device = self._open()
         self.lock = self.device.lock  # a stream is used by one thread at a time
         overlap = overlap and self.torch_device.type == "cuda"
@@ -103,8 +110,7 @@ class Stash:
             has the rows, but no parameters and what is made of one alone.
         Inside a backward (a checkpoint computes again) and without grad nothing is stashed.
         Errors: closed; counts; capturing before anything was measured."""
-        if self.closed:
-            raise Error("the stash is closed")
+        self._check_open()
         if not torch.is_grad_enabled() or layer.backward_id() >= 0:
             return contextlib.nullcontext()
         shape = self._shape(capacity, segments, ratio, select, name)
@@ -116,13 +122,20 @@ class Stash:
 
     def _shape(self, *of):
         capacity, segments, ratio, select, name = of
-        shape = self.shapes.get(of)
+        try:
+            shape = self.shapes.get(of)
+        except TypeError:  # a list, say
+            shape = None
         if shape is None:
-            ratios = () if ratio is None else (ratio,) if isinstance(ratio[0], int) else ratio
-            _check(isinstance(capacity, int) and capacity > 0, "capacity", capacity, "at least 1")
-            _check(isinstance(segments, int) and segments >= 0, "segments", segments, "at least 0")
-            for num, den in ratios:
-                _check(0 < num <= den, "ratio", (num, den), "0 < num <= den")
+            _check(_is_int(capacity, 1), "capacity", capacity, "at least 1")
+            _check(_is_int(segments, 0), "segments", segments, "at least 0")
+            _check(select is None or callable(select), "select", select, "None, or a function")
+            _check(isinstance(name, str), "name", name, "a string")
+            ratios = () if ratio is None else ratio
+            if rows.is_ratio(ratios):
+                ratios = (ratios,)
+            _check(isinstance(ratios, tuple) and all(map(rows.is_ratio, ratios)), "ratio", ratio,
+                   "(num, den) with 0 < num <= den, or a tuple of such")
             if len(self.shapes) >= _MOST_SHAPES:
                 self.shapes.clear()
             shape = self.shapes[of] = rows.Shape(capacity, segments, ratios, select, name)
@@ -132,6 +145,7 @@ class Stash:
              select=None, name: Optional[str] = None) -> torch.nn.Module:
         """Runs each forward of the module in `layer`. counts, capacity: values, or functions of the
         forward's arguments. Answers the module. Errors: it is wrapped already."""
+        _check(isinstance(module, torch.nn.Module), "wrap", module, "a torch.nn.Module")
         if "forward" in vars(module):
             raise Error(f"{type(module).__name__} has a forward of its own: it is wrapped already")
         forward = module.forward
@@ -193,8 +207,7 @@ class Stash:
         """Ends a step: once per optimizer step, also inside its capture. The status last published, which may
         be a step old while a GPU is busy; None: none yet. After the first, measured step it makes the
         pool. Errors: there is no memory for it; closed."""
-        if self.closed:
-            raise Error("the stash is closed")
+        self._check_open()
         if self.pool is None:
             if self.log.num_stashes and not self.streams.is_capturing():
                 self._make_measured_pool()
@@ -207,7 +220,9 @@ class Stash:
             return self.pool.status()
 
     def status(self) -> Optional[pools.Status]:
-        """The status of the last step; waits for the device. None before the first with a pool."""
+        """The status of the last step; waits for the device. None before the first with a pool.
+        Errors: closed."""
+        self._check_open()
         if self.pool is None:
             return None
         self.device.synchronize()
@@ -216,7 +231,8 @@ class Stash:
     @property
     def valid(self) -> torch.Tensor:
         """int32, 1 element, on the device: 1, or 0 once anything failed in this step, as of here on the
-        current stream. To be read before `step`; can be captured."""
+        current stream. To be read before `step`; can be captured. Errors: closed."""
+        self._check_open()
         if self._valid is None:
             self._valid = torch.ones(1, dtype=torch.int32, device=self.torch_device)
         out = torch.empty_like(self._valid)
@@ -236,6 +252,7 @@ class Stash:
         """After a step that ran out of pages: at least `headroom` times what it wanted. The pages now.
         Errors: something else failed, which pages do not mend; memory; with memory="torch" captured
         graphs, or layers that wait for their backward."""
+        self._check_open()
         status = status or self.status()
         if status is None or self.pool is None:
             raise Error("nothing to grow by: no step has ended with a pool yet")
@@ -263,6 +280,7 @@ class Stash:
         torch.distributed, over which a step that failed on one rank is run again on all. step must not
         call stash.step, nor the optimizer. Errors: the last attempt failed, too, and all is as before
         it; something failed that pages do not mend."""
+        self._check_open()
         before = Snapshot(modules=modules, tensors=tensors, trackers=trackers)
         for attempt in range(attempts):
             if attempt:
@@ -307,6 +325,10 @@ class Stash:
             except Error:  # a captured graph may still run in this memory
                 _lost_pools.append((pool, self.block))
 
+    def _check_open(self):
+        if self.closed:
+            raise Error("the stash is closed")
+
     # ---- the pool
 
     def _make_measured_pool(self):
@@ -322,7 +344,8 @@ class Stash:
         fields = {
             "page_bytes": self.page_bytes or 0, "host_pages": self.host_pages, "mode": self.mode,
             "tickets": self.tickets or _TICKETS, "fails_fast": True,
-            "slab_counts": max((form.num_counts for form in forms), default=0)}
+            "slab_counts": max([_COUNTS] + [form.num_counts for form in forms]) if forms
+            else PST_MAX_SEGMENTS}
         if self.memory == "pool":
             fields["max_pages"] = self.max_pages or min(_GROWTH * pages, 2 ** 31 - 1)
             fields["make_room"] = self._make_room
@@ -381,10 +404,18 @@ class Stash:
                 self.dropped.append((pool, ticket, stream, None))
 
 
-def _with_index(device):
+def _device(device):
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise Error(f"device {device!r}: {str(error).splitlines()[0]}") from None
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+def _is_int(value, least):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _check(holds, name, value, allowed):

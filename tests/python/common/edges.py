@@ -1,8 +1,16 @@
-"""The smallest layer of experts, for tests of edges: two products and a gate, prefix or segments."""
+"""For tests of a Stash's edges: the smallest layer of experts, and a test case whose stashes are checked at
+its end."""
 import gc
+import logging
+import unittest
 
 import torch
 import torch.nn.functional as F
+
+import pagestash
+from pagestash.torch import Stash
+
+PAGE_BYTES = 16384
 
 
 class Small:
@@ -73,3 +81,40 @@ def settled(stash):
     stash.pool.check(0)
     stash.step()
     return stash.status()
+
+
+class StashTest(unittest.TestCase):
+    """Stashes made by self.stash are checked when the test ends."""
+
+    def setUp(self):
+        self.small = Small()
+        log = logging.getLogger("pagestash")
+        self.addCleanup(log.setLevel, log.level)
+        log.setLevel(logging.ERROR)
+
+    def stash(self, pages=64, **options):
+        """A Stash on the CPU."""
+        stash = Stash("cpu", pages=pages, page_bytes=PAGE_BYTES, **options)
+        self.addCleanup(self.conserved, stash)
+        return stash
+
+    def conserved(self, stash):
+        """Nothing in use, nothing lost; and it closes."""
+        if not stash.closed and stash.pool is not None:
+            status = settled(stash)
+            self.assertEqual((status.in_use, status.check_errors), ((0, 0), 0))
+        stash.close()
+
+    def same(self, stash, forward=None):
+        """forward() in the stash has the bits of the plain one: loss and gradients."""
+        small = self.small
+        self.assertTrue(equal(small.gradients(small.plain),
+                              small.gradients(forward or (lambda: small.stashed(stash)))))
+
+    def used(self, stash):
+        """The most pages since the last statistics were reset."""
+        return settled(stash).high_water[0]
+
+    def refused(self, pattern, status=""):
+        """A context: an Error of the package with such a sentence."""
+        return self.assertRaisesRegex(pagestash.Error, pattern)
