@@ -25,6 +25,8 @@ def callback_of(reference):
 class Hooks:
     """The part of Scheduler that a step calls."""
 
+    _put_off = ()  # exceptions of the callback that put a restore off until it is due
+
     # ---- calls ----
 
     def _call(self, name, *arguments, mends=False):
@@ -64,6 +66,8 @@ class Hooks:
             self._hold(key, part, buffers, key.kind)
             return _abi.PST_OK
         except BaseException as error:  # pylint: disable=broad-except
+            if isinstance(error, self._put_off) and key != self._due:
+                return _abi.PST_E_DEVICE_NOMEM
             self._raised = error
             return _abi.PST_E_INVALID
         finally:
@@ -188,9 +192,12 @@ class Hooks:
             if kind == "forward":
                 self._call("pst_scheduler_forward_begin", *key[1:], stream, ctypes.byref(raw))
             else:
-                number = number_of(PASSES, kind, "kind")
-                self._call("pst_scheduler_backward_begin", number, *key[1:], stream,
-                           ctypes.byref(raw))
+                number, self._due = number_of(PASSES, kind, "kind"), key
+                try:
+                    self._call("pst_scheduler_backward_begin", number, *key[1:], stream,
+                               ctypes.byref(raw))
+                finally:
+                    self._due = None
             visit = self._visit(key, raw)
             self._open[key] = visit
             for freed in visit.freed:

@@ -98,6 +98,8 @@ class TorchScheduler(Scheduler):
     stream of the hook that issues the restore; where that has no memory, the restore waits until it
     is due."""
 
+    _put_off = (torch.cuda.OutOfMemoryError,)
+
     def __init__(self, pool: Optional[_pool.Pool], layers: Iterable[Layer], *,
                  schedule: Optional[Schedule] = None, tail: str = "zero", failed_zero: bool = True,
                  **fields):
@@ -111,18 +113,8 @@ class TorchScheduler(Scheduler):
         is_cuda = device is not None and device.info().kind == PST_DEVICE_CUDA
         self._device = torch.device("cuda", device.index) if is_cuda else torch.device("cpu")
         self._shelf, self._streams = _Shelf(self._device), {}
-        super().__init__(pool, layers, schedule=schedule, destination=self._shelf_callback(),
+        super().__init__(pool, layers, schedule=schedule, destination=self._shelf.allocate,
                          tail=tail, failed_zero=failed_zero, **fields)
-
-    def _shelf_callback(self):
-        shelf = self._shelf
-
-        def allocate(key, part, stream):
-            try:
-                return shelf.allocate(key, part, stream)
-            except torch.OutOfMemoryError:
-                return None
-        return allocate
 
     def _stream(self):
         return torch.cuda.current_stream(self._device) if self._device.type == "cuda" else 0
@@ -236,6 +228,8 @@ class TorchVisit(Visit):
         zeros behind the live rows. For the stream of the hook, until the visit ends. Errors: this pass
         does not read the part."""
         shelf, key = self._scheduler._shelf, self.key
+        if key.kind == "forward":
+            raise Error(f"{key}: saved is for a backward")
         if self.in_place:
             tensors = shelf.saved.get(key[1:], {}).get(part)
         else:
