@@ -10,10 +10,9 @@ import torch
 from megatron.core.transformer.moe.paged_stash import PagedStashManager
 
 from .. import pool as pools
-from .._abi import PST_MAX_TENSORS
 from .._c import Error
 from . import sizing
-from .saved import SCALE_ROWS, Batch, Saved, Visit, key_of
+from .saved import SCALE_ROWS, Batch, Described, Saved, Visit, key_of, parts
 from .space import Space, is_capturing
 from .words import HostSpill, Overflow
 
@@ -108,7 +107,7 @@ class Manager(Space, PagedStashManager):
         saved = Saved(tensor, rows, self._visit)
         if self.status == _FIRST:
             saved.cut_out()
-            self._recording.append((rows, self._visit))
+            self._recording.append(Described(rows, self._visit))
         elif self.status == _FORWARD:
             self.paged_tensors_to_stash.append(saved)
         return saved
@@ -119,7 +118,8 @@ class Manager(Space, PagedStashManager):
             return None
         scales = getattr(tensor, "grouped_tensor_scale_inv", None)
         if scales is None:
-            if not tensor.is_leaf and tensor.numel() >= self.max_num_tokens:
+            parameter = tensor.is_leaf and tensor.requires_grad
+            if not parameter and tensor.numel() >= self.max_num_tokens:
                 self._name(tensor, "is not tagged as rows of the experts")
             return None
         if self._visit is None or self._visit.source is not self.num_tokens_tensor:
@@ -189,9 +189,9 @@ class Manager(Space, PagedStashManager):
             return
         self.pack_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.pack_stream):
-            for part in _parts(saved):
+            for part in parts(saved):
                 try:
-                    batch = Batch(self.pool, self._form(part), part, self._stream(),
+                    batch = Batch(self.pool, self.form(part), part, self._stream(),
                                   self._stash_options)
                 except Error as error:  # no ticket, or too small a one: they stay
                     self._name(part[0].tensor, f"finds no ticket ({error})")
@@ -219,13 +219,6 @@ class Manager(Space, PagedStashManager):
                 batch.restore(self._stream(), self._restore_options)
                 self.num_launches["restore"] += 1
                 self._unpack_stream_status = "reloading"
-
-    def _form(self, saved):
-        visit = saved[0].visit
-        key = visit.space(), tuple(one.rows for one in saved)
-        if key not in self.forms:
-            self.forms[key] = pools.Form([key[0]], key[1])
-        return self.forms[key]
 
     def _stream(self):
         if self.device is None or self.device.type == "cpu":
@@ -288,13 +281,3 @@ class Manager(Space, PagedStashManager):
         status = self.pool_status()
         self.steps_seen, self.demand = status.steps, max(self.demand, status.step_demand)
         return status
-
-
-def _parts(saved):
-    """Lists that one launch can take: of one visit, at most PST_MAX_TENSORS."""
-    by_visit = {}
-    for one in saved:
-        by_visit.setdefault(id(one.visit), []).append(one)
-    for same in by_visit.values():
-        for at in range(0, len(same), PST_MAX_TENSORS):
-            yield same[at:at + PST_MAX_TENSORS]

@@ -1,9 +1,11 @@
 """What autograd saved in a layer: as a tensor, cut to its live rows, or in pages."""
 import ctypes
+import typing
 
 import torch
 
 from .. import pool as pools
+from .._abi import PST_MAX_TENSORS
 from .._c import Error
 
 SCALE_ROWS = 32  # rows that share a row of scales
@@ -49,6 +51,22 @@ class Visit:
     def space(self):
         """The pools.Space of the rows."""
         return pools.Space(self.capacity, count_bytes=_COUNT_DTYPES[self.counts.dtype])
+
+
+class Described(typing.NamedTuple):
+    """What is remembered of a saved tensor of the recording step."""
+    rows: pools.Rows
+    visit: Visit
+
+
+def parts(saved):
+    """Lists of Saved or Described that one launch can take: of one visit, up to PST_MAX_TENSORS."""
+    by_visit = {}
+    for one in saved:
+        by_visit.setdefault(id(one.visit), []).append(one)
+    for same in by_visit.values():
+        for at in range(0, len(same), PST_MAX_TENSORS):
+            yield same[at:at + PST_MAX_TENSORS]
 
 
 class Saved:

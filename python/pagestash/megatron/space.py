@@ -8,10 +8,11 @@ from .. import pool as pools
 from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST
 from .._c import Error
 from . import sizing
+from .saved import parts
 
 _log = logging.getLogger("pagestash")
 _ALIGNMENT = 256  # of the memory that a pool is given
-_SPARE_TICKETS = 8
+_SPARE_TICKETS, _FEWEST_TICKETS = 8, 128  # a step with more micro-batches than before needs more
 _MENDED = 1 << PST_FAULT_EXHAUSTED | 1 << PST_FAULT_FAILED | 1 << PST_FAULT_LOST
 
 
@@ -48,9 +49,9 @@ class Space:
             raise Error("a capture, and there is no pool yet: pagestash.megatron's runner makes it "
                         "after the first step; without it cuda_graph_warmup_steps must be at "
                         "least 2")
-        layers = [self._form_of(record).measure(self._counts(record, actual=False)).stream_bytes
-                  for record in self.records.values()]
-        self.page_bytes = self.options.page_bytes or sizing.page_bytes(layers)
+        self.page_bytes = self.options.page_bytes or sizing.page_bytes(
+            [usage.stream_bytes for record in self.records.values()
+             for usage in self._usages(record, actual=False)])
         sized = self._sized()
         try:
             self._make_pool(max(sized, self.grown))
@@ -62,21 +63,23 @@ class Space:
             self.grown = 0
             self._make_pool(sized)
 
-    def _form_of(self, record):
-        key = record[0][1].space(), tuple(rows for rows, _ in record)
+    def form(self, part):
+        """The pools.Form of what one launch takes."""
+        key = part[0].visit.space(), tuple(one.rows for one in part)
         if key not in self.forms:
             self.forms[key] = pools.Form([key[0]], key[1])
         return self.forms[key]
 
-    @staticmethod
-    def _counts(record, actual):
-        visit = record[0][1]
-        return [visit.live if actual or visit.average is None else visit.average]
+    def _usages(self, record, actual):
+        """pools.Usage of each launch of a layer: with the rows that were recorded, or expected."""
+        for part in parts(record):
+            visit = part[0].visit
+            live = visit.live if actual or visit.average is None else visit.average
+            yield self.form(part).measure([live], self.page_bytes)
 
     def _peak(self, actual):
         """Pages at the peak of the order: with the counts that were recorded, or those expected."""
-        pages = {entry: self._form_of(record).measure(self._counts(record, actual),
-                                                      self.page_bytes).pages
+        pages = {entry: sum(usage.pages for usage in self._usages(record, actual))
                  for entry, record in self.records.items()}
         return max(1, sizing.peak(self._pp_schedule, pages, max(pages.values())))
 
@@ -88,7 +91,9 @@ class Space:
         return max(1, math.ceil(self._peak(actual=cuda < 0) * abs(cuda)))
 
     def _tickets(self):
-        return sizing.peak(self._pp_schedule, {}, 1) + _SPARE_TICKETS
+        launches = {entry: len(list(parts(record))) for entry, record in self.records.items()}
+        at_once = sizing.peak(self._pp_schedule, launches, max(launches.values()))
+        return max(at_once + _SPARE_TICKETS, _FEWEST_TICKETS)
 
     def _fit(self):
         """Follows a new order: no fewer pages and tickets than it needs."""
@@ -102,8 +107,8 @@ class Space:
         device = pools.Device.open("host" if self.device.type == "cpu" else "cuda",
                                    self.device.index or 0)
         self.num_tickets = self._tickets()
-        most = max(self._form_of(record).measure(None, self.page_bytes).pages
-                   for record in self.records.values())
+        most = max(self.form(part).measure(None, self.page_bytes).pages
+                   for record in self.records.values() for part in parts(record))
         fields = dict(page_bytes=self.page_bytes, host_pages=self.host_pages, slab_pages=most,
                       tickets=self.num_tickets, slab_counts=1, fails_fast=True,
                       scrub=self.options.scrub)

@@ -18,7 +18,8 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe import moe_layer, paged_stash
-from megatron.core.transformer.moe.moe_logging import get_moe_metrics_tracker
+from megatron.core.transformer.moe.moe_logging import (destroy_moe_metrics_tracker,
+                                                       get_moe_metrics_tracker)
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 HIDDEN, FFN, EXPERTS, TOPK, SEQ, BATCH, VOCAB = 64, 128, 8, 2, 32, 2, 256
@@ -129,8 +130,8 @@ class Training:
         torch.manual_seed(seed)
         tensor_parallel.model_parallel_cuda_manual_seed(seed)
         self.model = [self._chunk(chunk) for chunk in range(chunks)]
+        destroy_moe_metrics_tracker()
         self.metrics = get_moe_metrics_tracker()
-        self.metrics.clear()
         self.schedule = get_forward_backward_func()
         self.mask = torch.triu(torch.ones(1, 1, SEQ, SEQ, dtype=torch.bool), 1)
         self.at = 0

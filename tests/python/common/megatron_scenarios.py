@@ -108,3 +108,65 @@ def recovery():
                                  pages=manager.num_pages, lost=manager.num_lost_steps,
                                  stash_on=training.config.moe_paged_stash)
     return out
+
+
+def evaluations():
+    """An evaluation before the first step, between steps, and with other micro-batches; through
+    runners of training and of evaluation. Losses and weights of plain."""
+    def run(stash):
+        training = Training(stash, factor=-0.4)
+        call = runner_of(training) if stash else training.schedule
+        evaluate = runner_of(training) if stash else training.schedule
+        out = []
+        for num in (2, 5, 1):
+            losses = training.run(evaluate, forward_only=True, micro_batches=num)
+            out += train(training, steps=1, call=call)
+            out[-1]["losses"] += losses
+        return out
+
+    with parallel():
+        want = run(False)
+        with installed() as manager:
+            got = run(True)
+            return {"runner": dict(want=want, got=got, pages=manager.num_pages)}
+
+
+def micro_batches():
+    """A ramp of micro-batches beyond what was recorded, at Megatron's default factor, by the
+    runner."""
+    ramp = [1, 2, 4, 2]
+    with parallel():
+        want = train(Training(False), micro_batches=ramp)
+        with installed() as manager:
+            training = Training(True)
+            got = train(training, call=runner_of(training), manager=manager, micro_batches=ramp)
+            return {"ramp": dict(want=want, got=got, lost=manager.num_lost_steps)}
+
+
+def lost():
+    """A step that nobody runs again: its gradients are numbers, and it is seen in the evaluation
+    after it."""
+    with parallel(), installed(grow=False) as manager:
+        extra = {"scales": 0, "plain": 1}
+        training = Training(True, factor=-0.4, extra=extra)
+        for _ in range(2):
+            training.run(training.schedule)
+        finite = all(bool(p.main_grad.isfinite().all()) for p in training.parameters())
+        overflow = bool(paged_stash.check_paged_stash_overflow())
+        training.run(training.schedule, forward_only=True)
+        again = bool(paged_stash.check_paged_stash_overflow())
+        manager.overflow.zero_()
+        return {"lost": dict(finite=finite, overflow=overflow, in_evaluation=again,
+                             after=bool(paged_stash.check_paged_stash_overflow()),
+                             named=sorted(why for *_, why in manager.named))}
+
+
+def scales():
+    """With a tensor of scales and one that is not tagged among the saved ones."""
+    with parallel():
+        want = plain()
+        with installed() as manager:
+            extra = {"scales": 0, "plain": 1}
+            got = train(Training(True, factor=-1.5, extra=extra), manager=manager)
+            return {"scales": dict(want=want, got=got, wrong_scales=extra["scales"],
+                                   launches=manager.num_launches, named=len(manager.named))}

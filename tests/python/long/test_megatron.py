@@ -1,0 +1,126 @@
+"""Megatron-Core on two gloo ranks, its own model, schedules and runner: with pages as without
+stash."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from common.needs import needs  # noqa: E402
+
+SCENARIOS = ("no_pipelining", "pipelining", "recovery", "evaluations", "micro_batches", "lost",
+             "scales")
+_RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common", "megatron_rank.py")
+
+
+def run_ranks(names):
+    """The results of the scenarios by rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        store, out = os.path.join(folder, "store"), os.path.join(folder, "out")
+        environment = dict(os.environ, NO_VCS_VERSION="1", OMP_NUM_THREADS="1")
+        ranks = [subprocess.Popen([sys.executable, _RANK, str(rank), store, out, *names],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env=environment) for rank in range(2)]
+        try:
+            texts = [rank.communicate(timeout=240)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        if any(rank.returncode for rank in ranks):
+            raise AssertionError("\n".join(text[-4000:] for text in texts))
+        results = []
+        for rank in range(2):
+            with open(f"{out}.{rank}", encoding="utf-8") as file:
+                results.append(json.load(file))
+        return results
+
+
+@needs("megatron")
+class Megatron(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.ranks = run_ranks(SCENARIOS)
+
+    def each(self, scenario):
+        """(which rank and case, result) of all ranks."""
+        for rank, results in enumerate(self.ranks):
+            for name, result in results[scenario].items():
+                yield {"rank": rank, "case": name}, result
+
+    def assert_equal_steps(self, result):
+        """Losses, weights, gradients, token counts, expert biases and auxiliary losses, to the
+        bit."""
+        self.assertEqual(len(result["got"]), len(result["want"]))
+        for step, (got, want) in enumerate(zip(result["got"], result["want"])):
+            self.assertEqual(got["losses"], want["losses"], f"losses of step {step}")
+            self.assertEqual(got["after"], want["after"], f"state after step {step}")
+            self.assertFalse(got.get("overflow"), f"step {step}")
+
+    def test_without_pipelining(self):
+        for case, result in self.each("no_pipelining"):
+            with self.subTest(**case):
+                self.assert_equal_steps(result)
+                # 3 steps, 3 micro-batches, 2 of 3 layers: the last one's backward follows at once
+                self.assertEqual(result["launches"], {"stash": 18, "restore": 18})
+                self.assertEqual((result["in_use"], result["faults"]), ([0, 0], 0))
+                self.assertEqual((result["lost"], result["named"]), (0, 0))
+
+    def test_with_pipelining(self):
+        for case, result in self.each("pipelining"):
+            with self.subTest(**case):
+                self.assert_equal_steps(result)
+                self.assertEqual((result["in_use"], result["faults"]), ([0, 0], 0))
+                self.assertEqual(result["launches"]["stash"], result["launches"]["restore"])
+                order = result["order"]
+                self.assertEqual(len(order), 16)
+                pairs = sum(a == -b for a, b in zip(order, order[1:]) if a > 0)
+                self.assertEqual(result["launches"]["stash"], 3 * (8 - pairs))
+
+    def test_recovery(self):
+        for case, result in self.each("recovery"):
+            with self.subTest(**case):
+                self.assert_equal_steps(result)
+                self.assertTrue(result["stash_on"])
+                self.assertEqual(result["lost"], 0)
+        for rank in self.ranks:
+            grown = rank["recovery"]["grow"]
+            pages = [step["pages"] for step in grown["got"]]
+            self.assertLess(pages[0], pages[1])
+            self.assertEqual(len(set(pages[1:])), 1)
+            self.assertEqual(grown["launches"]["stash"], 18 + 6)  # one step twice
+            self.assertEqual(rank["recovery"]["no_grow"]["launches"]["stash"], 18)
+            later = rank["recovery"]["dropless"]["got"]
+            self.assertEqual([step["pages"] for step in later][1:], [0, pages[1], pages[1]])
+
+    def test_evaluations_between(self):
+        for case, result in self.each("evaluations"):
+            with self.subTest(**case):
+                self.assert_equal_steps(result)
+                self.assertGreater(result["pages"], 0)
+
+    def test_more_micro_batches(self):
+        for case, result in self.each("micro_batches"):
+            with self.subTest(**case):
+                self.assert_equal_steps(result)
+                self.assertEqual(result["lost"], 0)
+
+    def test_a_lost_step(self):
+        for case, result in self.each("lost"):
+            with self.subTest(**case):
+                self.assertTrue(result["finite"] and result["overflow"] and result["in_evaluation"])
+                self.assertFalse(result["after"])
+                self.assertEqual(result["named"], ["is not tagged as rows of the experts"] * 3)
+
+    def test_scales_and_untagged(self):
+        for case, result in self.each("scales"):
+            with self.subTest(**case):
+                self.assert_equal_steps(result)
+                self.assertEqual((result["wrong_scales"], result["named"]), (0, 3))
+                self.assertEqual(result["launches"], {"stash": 18, "restore": 18})
+
+
+if __name__ == "__main__":
+    unittest.main()
