@@ -43,7 +43,8 @@ class Pages:
                 self.stash.streams.leave(waits=True)
                 return tensors
             tensors, event = self.ahead
-            event.wait()
+            if event is not None:
+                event.wait()
             if not peek:
                 self.ahead = None
             return tensors

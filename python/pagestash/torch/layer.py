@@ -8,6 +8,7 @@ import weakref
 import torch
 
 from .._c import Error
+from . import rows
 
 backward_id = torch._C._current_graph_task_id  # of the backward that runs in this thread; else -1
 
@@ -57,7 +58,11 @@ class Visit:
     def __exit__(self, kind, error, trace):
         hooks, self.hooks = self.hooks, None  # which refer to this visit
         hooks.__exit__(kind, error, trace)
-        if kind is not None:
+        self.finish(kind is not None)
+
+    def finish(self, failed=False):
+        """After the layer's forward: stashes what was packed; failed: lets it go."""
+        if failed:
             self.abandon("its forward did not end")
             return
         try:
@@ -66,10 +71,10 @@ class Visit:
             self.abandon("its stash failed")
             raise
 
-    def pack(self, tensor):
-        """A hook of autograd."""
+    def pack(self, tensor, choice=None):
+        """A hook of autograd; whoever has hooks of its own may bring a rows.Choice."""
         storage = tensor.untyped_storage()
-        fit = self.shape.choose(tensor, storage)
+        fit = self.shape.choose(tensor, storage, choice)
         if fit.place is None:
             if fit.why:
                 self.stash.name_kept(self.shape.name, tensor, fit.why)
@@ -81,7 +86,7 @@ class Visit:
                 return tensor
             slot = self.by_key[key] = Slot(self, len(self.slots), fit, source)
             self.slots.append(slot)
-        if tensor.grad_fn is not None or self.shape.is_chosen(tensor):
+        if tensor.grad_fn is not None or choice is not None or self.shape.is_chosen(tensor):
             slot.bare = False
         saved = Saved(slot, fit, source)
         self.saved.append(saved)
@@ -101,6 +106,7 @@ class Visit:
         """After the layer's forward: live rows go to pages, and the sources are let go."""
         self._leave_shared()
         slots, saved = self.slots, self.saved
+        self.ask_counts()
         if slots:
             self.fits = [slot.fit for slot in slots]
             self.kept = self.stash.keep(self)
@@ -131,6 +137,12 @@ class Visit:
                 slot.index, slot.tensor = -1, None
             for index, slot in enumerate(self.slots):
                 slot.index = index
+
+    def ask_counts(self):
+        """Calls the function that was given for the counts. Errors: they are none."""
+        if callable(self.counts):
+            self.counts = self.counts()
+            rows.check_counts(self.counts, self.shape, self.stash.torch_device)
 
     def abandon(self, why):
         """Lets everything go; a backward through this visit raises."""
@@ -166,8 +178,6 @@ def unpack(saved):
         return saved
     slot = saved.slot
     visit = slot.visit
-    if slot.index < 0:
-        saved.changed = saved.source._version != saved.version
     if visit.kept is None or saved.changed or slot.index < 0:
         _check(visit, saved)
         return saved.source
@@ -182,6 +192,6 @@ def unpack(saved):
 def _check(visit, saved):
     if visit.lost:
         raise Error(f"layer {visit.shape.name!r} cannot run its backward: {visit.lost}")
-    if saved.changed:
+    if saved.changed or saved.source._version != saved.version:
         raise Error(f"layer {visit.shape.name!r}: a tensor of shape {tuple(saved.fit.size)} that is needed "
-                    "for the backward was changed in place before the layer ended")
+                    "for the backward was changed in place before it was stashed")

@@ -1,4 +1,6 @@
 """Which saved tensors are rows of a layer, and where their rows lie in memory."""
+import itertools
+import operator
 from typing import Callable, Optional, Union
 
 import torch
@@ -6,6 +8,7 @@ import torch
 from .._c import Error
 from ..pool import Form, Rows, Space
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 COUNT_TYPES = {torch.int32: 4, torch.int64: 8}
 # Nodes whose result has the bytes of what they got, or a cast of them.
 _SAME_TENSOR = frozenset(
@@ -15,7 +18,8 @@ _SAME_TENSOR = frozenset(
         "Unsqueeze", "View")) | {"TransposeBackward1", "SqueezeBackward1", "ToBackward0"}
 
 #: What a caller's `select` answers for a saved tensor: None (the rule decides), False (it stays in memory),
-#: True (it has the rows of the layer) or (num, den) (it has rows * num / den of them, rounded up).
+#: True (it has the rows of the layer) or (num, den) (it has rows * num / den of them, rounded up). What is
+#: chosen and contiguous may also be flat, cut into so many equal rows, or have rows of several dimensions.
 Choice = Union[None, bool, tuple[int, int]]
 
 
@@ -55,15 +59,17 @@ class Shape:
         self.fits = {}   # by geometry
         self.forms = {}  # by counts and fits: (Form of a stash, Form of a restore)
 
-    def choose(self, tensor, storage):
-        """The Fit of a saved tensor; its place is None where it stays in memory."""
+    def choose(self, tensor, storage, choice=None):
+        """The Fit of a saved tensor; its place is None where it stays in memory. choice: made already."""
         key = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), storage.nbytes()
-        if self.select is not None:
+        if choice is None and self.select is not None:
             choice = self.select(tensor)
-            if choice is False:
-                return Fit(tensor)
-            if choice is not None:
-                return self._chosen(tensor, storage, key, (1, 1) if choice is True else choice)
+        if choice is False:
+            return Fit(tensor)
+        if not _has_own_memory(tensor, storage):
+            return Fit(tensor, f"is a {type(tensor).__name__}, whose bytes are in other tensors")
+        if choice is not None:
+            return self._chosen(tensor, storage, key, (1, 1) if choice is True else choice)
         fit = self.fits.get(key)
         if fit is None:
             fit = self.fits[key] = self._by_rule(tensor, storage)
@@ -82,7 +88,7 @@ class Shape:
                         "(num, den) with 0 < num <= den")
         fit = self.fits.get((key, ratio))
         if fit is None:
-            fit = _fit(tensor, storage, self, ratio)
+            fit = _fit(tensor, storage, self, ratio) or _flat_fit(tensor, storage, self, ratio)
             if fit is None:
                 raise Error(f"layer {self.name!r}: select chose a tensor of shape {tuple(tensor.shape)}, "
                             f"strides {tensor.stride()}, which has no {self._text(ratio)}")
@@ -186,6 +192,34 @@ def _fit(tensor, storage, shape, ratio):
         fit.strides, fit.start = tuple(packed), 0
     fit.exact = fit.start == 0 and tensor.numel() * item == fit.nbytes
     return fit
+
+
+def _flat_fit(tensor, storage, shape, ratio):
+    """The Fit of a contiguous tensor whose rows are equal parts of its one dimension, or whose leading
+    dimensions together count them."""
+    rows = shape.inner(ratio) * (shape.segments or 1)
+    if not tensor.is_contiguous() or tensor.numel() % rows or not tensor.numel():
+        return None
+    if tensor.dim() > 1 and rows not in itertools.accumulate(tensor.shape, operator.mul):
+        return None
+    fit = Fit(tensor)
+    fit.nbytes = tensor.numel() * tensor.element_size()
+    fit.place = (fit.nbytes // rows, fit.nbytes // rows, *ratio)
+    fit.offset, fit.start = tensor.storage_offset() * tensor.element_size(), 0
+    fit.whole, fit.exact = storage.nbytes() == fit.nbytes, True
+    fit.strides = tensor.stride()
+    return fit
+
+
+def _has_own_memory(tensor, storage):
+    """False of wrappers of other tensors, as quantised ones are."""
+    if type(tensor) in _PLAIN:
+        return True
+    try:
+        storage.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 def is_of_parameter(tensor):

@@ -43,7 +43,8 @@ class Stash:
         up to max_pages; torch's cache is emptied where memory is short.
     tickets: layers' visits that can be stashed at once, captured graphs' included; None: measured.
     mode: "ordered", or "concurrent" for several streams at once.
-    num_sms: SM budget of a copy; 0: all. overlap: copies run on a stream of their own (cuda).
+    num_sms: SM budget of a copy; 0: all. overlap: copies run on a stream of their own, or
+        on this one (cuda).
     retain: pages stay until autograd's graph dies, so that a second backward can run.
 
     Threads: layers and backwards in any. Errors: pagestash.Error."""
@@ -54,7 +55,7 @@ class Stash:
                  pages: Union[str, int] = "measure", page_bytes: Optional[int] = None,
                  host_pages: int = 0, headroom: float = 1.1, max_pages: Optional[int] = None,
                  tickets: Optional[int] = None, mode: str = "ordered", num_sms: int = 0,
-                 overlap: bool = False, retain: bool = False, memory: str = "torch"):
+                 overlap: Union[bool, torch.Stream] = False, retain: bool = False, memory: str = "torch"):
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.torch_device = _device(device)
@@ -72,7 +73,8 @@ class Stash:
         self.device = self._open()
         self.lock = self.device.lock  # a stream is used by one thread at a time
         overlap = overlap and self.torch_device.type == "cuda"
-        self.streams = (streams.Beside if overlap else streams.Inline)(self.torch_device)
+        self.streams = streams.Inline(self.torch_device) if not overlap else streams.Beside(
+            self.torch_device, None if overlap is True else overlap)
         self.overlap, self.retain, self.headroom = overlap, retain, headroom
         self.memory, self.host_pages, self.max_pages = memory, host_pages, max_pages
         self.page_bytes, self.tickets, self.mode = page_bytes, tickets, mode
@@ -104,6 +106,7 @@ class Stash:
 
         counts: on the device, int32 or int64: 1 element: rows [0, count) of `capacity` are live; E elements:
             their sum; with segments=E: of each of E slabs of `capacity` rows. Read on the current stream.
+            Or a function without arguments that answers them when the layer ends.
         ratio: (num, den), or a tuple of several: tensors with ceil(capacity * num / den) rows are rows, too.
         select: decides for a saved tensor: False: it stays; True, or (num, den): it has such rows, any
             dtype; None: the rule, by which floating-point tensors are stashed whose outermost dimension
@@ -114,7 +117,8 @@ class Stash:
         if not torch.is_grad_enabled() or layer.backward_id() >= 0:
             return contextlib.nullcontext()
         shape = self._shape(capacity, segments, ratio, select, name)
-        rows.check_counts(counts, shape, self.torch_device)
+        if not callable(counts):
+            rows.check_counts(counts, shape, self.torch_device)
         if self.pool is None and self.streams.is_capturing():
             raise Error("a capture, and nothing is measured yet: run one step before, with step() at its "
                         "end, or give Stash(pages=...)")

@@ -32,16 +32,17 @@ class Inline:
 
     def record(self):
         """An event behind the last operation; None: none is needed."""
-        return None
+        return torch.cuda.current_stream(self.device).record_event() if self.is_cuda else None
 
 
 class Beside(Inline):
-    """A stream of the stash's own: stashes run beside the next layer's forward, and restores that are
-    started early beside the backward of the layer above. Sources of at most one stash are held."""
+    """A stream of the stash's own, or the caller's `side`: stashes run beside the next layer's forward, and
+    restores that are started early beside the backward of the layer above. Sources of at most one stash are
+    held."""
 
-    def __init__(self, device):
+    def __init__(self, device, side=None):
         super().__init__(device)
-        self.side = torch.cuda.Stream(device)
+        self.side = side or torch.cuda.Stream(device)
         self.held = []  # (event, the stream that has their memory, sources)
 
     def enter(self):
