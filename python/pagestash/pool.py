@@ -288,7 +288,7 @@ class Pool:
             for watcher in _watchers:
                 watcher.closed(self, status == 0)
             _c.check(status, "pst_pool_destroy")
-            del _open_pools[self.handle]
+            _open_pools.pop(self.handle, None)  # gone already where garbage is collected
             self.handle = None
 
 

@@ -1,6 +1,7 @@
 """What a training loop does beside the straight way, and what a Stash makes of it. Every test ends with no
 page in use and none lost."""
 import gc
+import sys
 import threading
 import unittest
 import weakref
@@ -541,6 +542,26 @@ class Closing(StashTest):
         del y
         gc.collect()
         self.assertIsNone(dead())
+
+    def test_dies_in_a_cycle(self):
+        """As that of a module which it wraps."""
+        class Model:
+            pass
+        said, hook = [], sys.unraisablehook
+        self.addCleanup(setattr, sys, "unraisablehook", hook)
+        sys.unraisablehook = lambda what: said.append(what.exc_value)
+        model = Model()
+        model.self, model.stash = model, Stash("cpu", pages=4, page_bytes=PAGE_BYTES)
+        pool = model.stash.pool
+        del model
+        gc.collect()
+        self.assertEqual((said, pool.handle), ([], None))
+        del pool
+        model = Model()
+        model.self, model.stash = model, Stash("cpu", pages=4, page_bytes=PAGE_BYTES)
+        del model
+        gc.collect()
+        self.assertEqual(said, [])
 
     def test_as_a_context(self):
         with Stash("cpu", pages=64, page_bytes=PAGE_BYTES) as stash:
