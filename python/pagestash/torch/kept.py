@@ -102,7 +102,7 @@ class Cut:
         for tensor, fit, (shape, slabs) in zip(tensors, fits, self.copies):
             for slab, rows in zip(_rows(tensor.untyped_storage(), fit, shape, 0, fit.place[0]), slabs):
                 slab[:len(rows)] = rows
-                slab[len(rows):] = 0
+                slab[len(rows):].zero_()
         if not peek and not self.stash.retain:
             self.drop()
         return tensors

@@ -325,6 +325,8 @@ class Stash:
         pool = getattr(self, "pool", None)
         if pool is not None and not self.closed:
             try:
+                if self.streams.is_capturing():
+                    raise Error("closing waits for the device, which would break the capture")
                 self.close()
             except Error:  # a captured graph may still run in this memory
                 _lost_pools.append((pool, self.block))
@@ -344,6 +346,7 @@ class Stash:
         self._make_pool(max(1, math.ceil(pages * self.headroom)))
 
     def _make_pool(self, pages):
+        _close_lost_pools()
         forms = [form for shape in self.shapes.values() for pair in shape.forms.values() for form in pair]
         fields = {
             "page_bytes": self.page_bytes or 0, "host_pages": self.host_pages, "mode": self.mode,
@@ -395,17 +398,26 @@ class Stash:
         """Gives the tickets of visits that died without a backward. Not in a finaliser, which may run on any
         stream and inside a capture."""
         for _ in range(len(self.dropped)):
-            pool, ticket, stream, ahead = self.dropped.popleft()
-            if ahead is not None and ahead[1] is not None:
-                ahead[1].wait()
-            if not ticket:
-                continue
-            try:
-                pool.give(ticket, stream)
-            except Error as error:
-                if error.status != "PST_E_CAPTURE":
-                    raise
-                self.dropped.append((pool, ticket, stream, None))
+            visit = pool, ticket, stream, ahead = self.dropped.popleft()
+            behind = self.streams.behind(stream)
+            if behind is None or ahead is not None and behind != self.streams.current():
+                self.dropped.append(visit)  # what was restored ahead is the current stream's memory
+            elif ticket:
+                try:
+                    pool.give(ticket, behind)
+                except Error as error:
+                    if error.status != "PST_E_CAPTURE":
+                        raise
+                    self.dropped.append(visit)
+
+
+def _close_lost_pools():
+    for lost in _lost_pools[:]:
+        try:
+            lost[0].close()
+            _lost_pools.remove(lost)
+        except Error:
+            pass
 
 
 def _device(device):

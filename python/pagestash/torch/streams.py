@@ -34,6 +34,24 @@ class Inline:
         """An event behind the last operation; None: none is needed."""
         return torch.cuda.current_stream(self.device).record_event() if self.is_cuda else None
 
+    def behind(self, stream):
+        """A stream, an int, that is behind `stream`: the current one, which waits for it; where only the
+        current one is captured, `stream` itself; where only `stream` is, None."""
+        current = self.current()
+        if stream == current:
+            return current
+        other = torch.cuda.ExternalStream(stream, self.device) if stream else \
+            torch.cuda.default_stream(self.device)
+        if _is_captured(other) != self.is_capturing():
+            return stream if self.is_capturing() else None
+        torch.cuda.current_stream(self.device).wait_stream(other)
+        return current
+
+
+def _is_captured(stream):
+    with torch.cuda.stream(stream):
+        return torch.cuda.is_current_stream_capturing()
+
 
 class Beside(Inline):
     """A stream of the stash's own, or the caller's `side`: stashes run beside the next layer's forward, and
@@ -43,7 +61,7 @@ class Beside(Inline):
     def __init__(self, device, side=None):
         super().__init__(device)
         self.side = side or torch.cuda.Stream(device)
-        self.held = []  # (event, the stream that has their memory, sources)
+        self.held = []  # (event, the stream that has their memory, whether it is captured, sources)
 
     def enter(self):
         self.side.wait_stream(torch.cuda.current_stream(self.device))
@@ -55,12 +73,23 @@ class Beside(Inline):
 
     def hold(self, sources):
         self.release()
-        self.held.append((self.record(), torch.cuda.current_stream(self.device), sources))
+        stream = torch.cuda.current_stream(self.device)
+        self.held.append((self.record(), stream, self.is_capturing(), sources))
 
     def release(self):
+        current, capturing = torch.cuda.current_stream(self.device), self.is_capturing()
         held, self.held = self.held, []
-        for event, stream, _ in held:
-            stream.wait_event(event)
+        for entry in held:
+            event, stream, was_capturing, _ = entry
+            if was_capturing != capturing:
+                keeps = not was_capturing or _is_captured(stream)  # else its capture has ended
+            else:
+                # A stream that was joined already must not wait for anything more in its capture.
+                keeps = capturing and stream != current
+                if not keeps:
+                    stream.wait_event(event)
+            if keeps:
+                self.held.append(entry)
 
     def record(self):
         return self.side.record_event()

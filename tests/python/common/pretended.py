@@ -6,8 +6,8 @@
 
 Memory, streams, events, captures and graphs are real, those of the host device of libpagestash.so;
 use_as_cuda makes that pagestash's device "cuda", too. Copies and memsets are made, and replayed by
-graphs; kernels, and products of matrices, do nothing. So tests move bytes with copy_ between tensors
-of one dtype and layout, and zero_."""
+graphs; kernels, and products of matrices, do nothing. So tests move bytes with copy_ between
+tensors of one dtype and layout, and zero_."""
 import ctypes
 import os
 import pickle
@@ -25,7 +25,7 @@ def start():
     if _runtime is not None:
         return
     if "torch" in sys.modules:
-        raise RuntimeError("the pretended GPU must come before torch: the test needs its own process")
+        raise RuntimeError("the pretended GPU must come before torch: use a process of its own")
     sys.path.insert(0, _FOLDER)
     import build  # pylint: disable=import-error,import-outside-toplevel
     sys.path.remove(_FOLDER)
@@ -52,8 +52,7 @@ def use_as_cuda():
     """Makes pagestash's device "cuda" the one that torch's streams belong to. It is private to this
     helper that Device.open keeps devices in Device._open."""
     from pagestash.pool import Device  # pylint: disable=import-outside-toplevel
-    device = object.__new__(Device)
-    Device.__init__(device, "host")
+    device = Device("host")
     device.name, device.handle = "cuda", _runtime.pretended_device()
     Device._open["cuda", 0] = device
     return device

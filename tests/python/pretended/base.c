@@ -5,7 +5,7 @@
  *
  * A cudaStream_t is a pst_stream and a cudaEvent_t a pst_event of the one device that
  * pretended_device() answers, so whoever has that device can use torch's streams as they are.
- * PAGESTASH_LIBRARY names the library. One mutex: nothing here is fast. This file: errors, the library.
+ * PAGESTASH_LIBRARY names the library. PRETENDED_VERBOSE says why it refused something. One mutex: nothing here is fast. This file: errors, the library.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -58,6 +58,8 @@ cudaError_t pretended_answer(cudaError_t error)
 
 cudaError_t pretended_of_status(pst_status status)
 {
+    if (status != PST_OK && getenv("PRETENDED_VERBOSE"))
+        fprintf(stderr, "pretended CUDA: %s\n", pretended_pst.last_message());
     switch (status) {
     case PST_OK:
         return cudaSuccess;

@@ -10,6 +10,7 @@
 #include "pretended.h"
 
 #define PST_LIST(X)          \
+    X(last_message)          \
     X(device_open)           \
     X(device_copy)           \
     X(device_fill)           \
