@@ -1,4 +1,4 @@
-"""Stash with device="cuda" on the pretended GPU: eager, captured and replayed, with bytes looked at."""
+"""Stash with device="cuda" on the pretended GPU: eager, captured, replayed, with bytes looked at."""
 import gc
 import threading
 import unittest
@@ -134,6 +134,7 @@ class Eager(StashTest):
 
     def test_memory_comes_back(self):
         model = self.measured()
+        gc.collect()
         model.step()
         before = torch.cuda.memory_allocated()
         for _ in range(5):
