@@ -10,6 +10,24 @@ most_mib=40
 
 fail() { printf 'gpu-package.sh: %s\n' "$1" >&2 && exit 1; }
 
+# The package, and what tools/gpu-train.py runs; with the ops where a torch is here to build them against.
+package_python() {
+    local python=$root/build/python/bin/python
+    mkdir -p "$dir/tests/python/common" "$dir/python"
+    (cd "$root/python" && find pagestash -name '*.py' -o -path 'pagestash/csrc/*') |
+        tar -C "$root/python" -c -T - | tar -C "$dir/python" -x
+    cp -r "$root/include" "$dir/python/pagestash" # as in a wheel: build_ops works there, too
+    cp "$root"/tests/python/common/{__init__,moe,memory}.py "$dir/tests/python/common"
+    cp "$root/LICENSE" "$root/tools/gpu-train.py" "$dir"
+    [ -x "$python" ] || python=python3
+    if "$python" -c 'import torch' 2>/dev/null; then
+        PAGESTASH_LIBRARY=$build/libpagestash.so PYTHONPATH=$root/python PYTHONDONTWRITEBYTECODE=1 \
+            "$python" -m pagestash.build_ops "$dir/python/pagestash/lib" >>"$log" || fail 'the ops were not built'
+    else
+        printf 'gpu-package.sh: no torch here: the package goes without the ops in C++\n' >&2
+    fi
+}
+
 commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
 jansson=$(cc -print-file-name=libjansson.a)
 [ -f "$jansson" ] || fail "no libjansson.a: third_party/install.sh"
@@ -30,6 +48,7 @@ mkdir -p "$dir/bin" "$dir/data" "$dir"/bench/{common,peers}
 cp "$build"/bin/pagestash{,-bench,-schedule-bench} "$build/tests/pagestash_tests" \
     "$build/libpagestash.so" "$dir/bin" # the last for bench/peers
 cp "$root/bench/goals.py" "$dir/bench"
+package_python
 cp "$root"/bench/common/*.py "$dir/bench/common"
 cp "$root"/bench/peers/*.py "$dir/bench/peers"
 cudart=$(sed -n 's/^CUDA_cudart_static_LIBRARY:FILEPATH=//p' "$build/CMakeCache.txt")

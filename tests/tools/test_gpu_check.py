@@ -47,6 +47,8 @@ class GpuCheck(unittest.TestCase):
         shutil.copytree(source / "bench/common", self.folder / "prebuilt/bench/common")
         (self.folder / "prebuilt/BUILD").write_text("commit=abc123\ntoolkit=13.0.0\n")
         self.peers("print(*sys.argv[1:])\nopen(sys.argv[1][7:], 'w').write('{}')")
+        self.train("print(os.environ['PAGESTASH_LIBRARY'])\n"
+                   "open(sys.argv[1] + '/train-report.json', 'w').write('{}')")
 
     def fake(self, name, body):
         path = self.folder / name
@@ -55,6 +57,9 @@ class GpuCheck(unittest.TestCase):
 
     def peers(self, body):
         (self.folder / "prebuilt/bench/peers/run.py").write_text(f"import sys\n{body}\n")
+
+    def train(self, body):
+        (self.folder / "prebuilt/gpu-train.py").write_text(f"import os, sys\n{body}\n")
 
     def check(self, code, *arguments):
         """What stderr says, or each stage's record with its steps by name."""
@@ -81,7 +86,7 @@ class GpuCheck(unittest.TestCase):
     def test_everything_passes(self):
         stages = self.check(0, "all")
         self.assertEqual({name: stage[0] for name, stage in stages.items()}, dict.fromkeys(
-            ("correct", "sanitize", "bench", "host", "schedule", "peers"), "passed"))
+            ("correct", "sanitize", "bench", "host", "schedule", "peers", "train"), "passed"))
         record = stages["correct"][2]
         self.assertEqual([record[key] for key in ("machine", "driver", "toolkit", "commit")],
                          ["Fake GPU", "1.2.3", "13.0.0", "abc123"])
@@ -101,6 +106,8 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("--live 1GiB ", stages["schedule"][1]["schedule-1GiB"]["text"])
         self.assertIn("S1  ns of a hook", (self.folder / "out/bench-schedule-64MiB.txt").read_text())
         self.assertIn("--megatron-ops /mine.py", stages["peers"][1]["peers"]["text"])
+        self.assertIn("prebuilt/bin/libpagestash.so", stages["train"][1]["train"]["text"])
+        self.assertEqual(stages["train"][2]["details"]["reports"], ["train-report.json"])
         self.assertIn("G1  share of A0", (self.folder / "out/bench-bytes.txt").read_text())
 
     def test_failures_are_told_apart(self):
@@ -113,10 +120,12 @@ class GpuCheck(unittest.TestCase):
             *) echo "========= ERROR SUMMARY: 0 errors" ;;
             esac""")
         self.peers("sys.exit(print('run.py: torch is not installed', file=sys.stderr) or 4)")
+        self.train("sys.exit(print('gpu-train.py: torch has no CUDA', file=sys.stderr) or 4)")
         stages = self.check(1, "all")
         self.assertEqual({name: stage[0] for name, stage in stages.items()}, {
             "correct": "failed", "sanitize": "failed", "bench": "failed", "host": "passed",
-            "schedule": "passed", "peers": "unavailable"})
+            "schedule": "passed", "peers": "unavailable", "train": "unavailable"})
+        self.assertIn("no CUDA", stages["train"][1]["train"]["text"])
         self.assertEqual(stages["correct"][1]["replay"]["text"], "mismatched bytes: 7")
         self.assertEqual(stages["correct"][1]["conformance"]["status"], "passed")
         self.assertEqual(stages["bench"][1]["num_sms"]["text"], "1 bytes differ")

@@ -1,0 +1,49 @@
+"""tools/gpu-train.py where there is no GPU: all of it but the capture, so that its first run on one is not
+lost; and what it says without --device cpu."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "tools/gpu-train.py"
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, SCRIPT, *arguments], text=True, capture_output=True, timeout=280,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+
+
+class GpuTrain(unittest.TestCase):
+    def test_on_the_cpu(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(folder, "--device", "cpu", "--steps", "2")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(os.path.join(folder, "train-report.json"), encoding="utf-8") as file:
+                report = json.load(file)
+        self.assertEqual((report["wrong"], report["captured"]), ([], False))
+        by_name = {variant["variant"]: variant for variant in report["variants"]}
+        self.assertEqual(list(by_name), ["eager", "again", "keep", "pages", "host", "checkpoint"])
+        for name, variant in by_name.items():
+            self.assertTrue(variant["losses_bit_equal"], name)
+        self.assertEqual(by_name["pages"]["pool"]["num_faults"], 0)
+        self.assertGreater(by_name["host"]["pool"]["spilled_pages"], 0)
+        self.assertLess(by_name["host"]["peak_bytes"], by_name["pages"]["peak_bytes"])
+        self.assertIn("pages", done.stdout)
+
+    @unittest.skipIf(torch.cuda.is_available(), "there is CUDA")
+    def test_without_cuda(self):
+        done = run(tempfile.gettempdir())
+        self.assertEqual(done.returncode, 4)
+        self.assertRegex(done.stderr.splitlines()[-1], "^gpu-train.py: torch .* has no CUDA here$")
+
+    def test_usage(self):
+        self.assertEqual(run("out", "--steps", "1").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
