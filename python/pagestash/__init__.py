@@ -20,9 +20,17 @@ the extension does that, and both share one library with one set of devices and 
 -Wl,-rpath,<folder of get_library()> it also loads without that."""
 import importlib as _importlib
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import _abi
 from ._c import Error, library_path as _library_path, version_text as _version_text
+
+if _TYPE_CHECKING:  # what __getattr__ gives
+    from ._policy import policy
+    from ._simulate import simulate
+    from ._simulated_layers import SimulatedLayer, SimulatedPart, read_routing, routed_layers
+    from .estimates import estimate
+    from .plans import plan
 
 __version__ = _version_text(_abi.PST_VERSION)  # _c holds the library to it
 __all__ = ["Error", "SimulatedLayer", "SimulatedPart", "__version__", "estimate", "get_include",

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from . import _abi
@@ -92,7 +92,8 @@ def _short(value):
 class Table:
     """Rows of text under a heading: for terminals, and for notebooks."""
 
-    def __init__(self, title: str, columns: list, rows: list, notes: list = ()):
+    def __init__(self, title: str, columns: Sequence, rows: Sequence[Sequence],
+                 notes: Sequence[str] = ()):
         self.title, self.notes = title, list(notes)
         self.columns = [str(column) for column in columns]
         self.rows = [[str(cell) for cell in row] for row in rows]

@@ -2,7 +2,7 @@
 import os
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from . import command
 from ._c import Error
@@ -111,7 +111,18 @@ class Search(Answer):
         return self._table().html()
 
 
-def estimate(launch: str | Sequence[str] = (), **flags: Any) -> "Estimate | Fit | Search | tuple":
+@overload
+def estimate(launch: str | Sequence[str] = (), *, fit: Literal[True], **flags: Any) -> Fit: ...
+@overload
+def estimate(launch: str | Sequence[str] = (), *, search: Literal[True], **flags: Any) -> Search: ...
+@overload
+def estimate(launch: str | Sequence[str] = (), *, timeline: int,
+             **flags: Any) -> tuple[Answer, ...]: ...
+@overload
+def estimate(launch: str | Sequence[str] = (), **flags: Any) -> Estimate: ...
+
+
+def estimate(launch: str | Sequence[str] = (), **flags: Any) -> Answer | tuple[Answer, ...]:
     """Memory and traffic of a training run, from flags of Megatron-LM: what `pagestash estimate` answers.
 
         pagestash.estimate(preset="mixtral-8x7b", world_size=64, expert_model_parallel_size=8)
@@ -142,8 +153,8 @@ def estimate(launch: str | Sequence[str] = (), **flags: Any) -> "Estimate | Fit 
     if flags.get("timeline") is not None:
         return _timeline(words)
     data, _ = command.ask(words)
-    kind = {"fit": Fit, "search": Search}.get(data.get("mode"), Estimate)
-    return kind(data)
+    kinds: dict[str, type[Answer]] = {"fit": Fit, "search": Search}
+    return kinds.get(data.get("mode", ""), Estimate)(data)
 
 
 def _timeline(words):

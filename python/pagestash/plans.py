@@ -118,8 +118,7 @@ def plan(trace: Any = None, **flags: Any) -> Plan:
         pagestash.plan(pytorch=torch.cuda.memory._snapshot()).save("plan.csv")
 
     trace: a file in our CSV, or rows of it: tuples (op, id, size, stream, phase, layer, micro_batch, rank,
-    tag), of which the last may be left out, or mappings with these keys; None is an empty field, an empty
-    tag is "static".
+    tag), of which the last may be left out, or mappings with these keys; None is an empty field.
     memo, minimalloc, stalloc, pytorch: in its place a file in that format; for minimalloc also rows (id,
     lower, upper, size), for pytorch also the snapshot itself.
     flags: flags by their names with underscores. True: a flag without a value; None, False: not given; a
@@ -188,8 +187,6 @@ def _line(columns, number, row):
     if len(row) > len(columns):
         raise Error(f"{where}: {len(row)} fields: allowed are {len(columns)}: {', '.join(columns)}")
     row += [None] * (len(columns) - len(row))
-    if columns is TRACE and row[0] == "malloc" and row[-1] is None:
-        row[-1] = "static"
     cells = ["" if cell is None else command.word_of(cell) for cell in row]
     if wrong := [cell for cell in cells if any(sign in cell for sign in ",\n\r")]:
         raise Error(f"{where}: {wrong[0]!r} has a comma or the end of a line in it")

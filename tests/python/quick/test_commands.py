@@ -128,6 +128,8 @@ class Estimates(CommandTest):
         with self.refused("unknown flags: --num-layer ", 2):
             pagestash.estimate(preset="llama2-7b", num_layer=3)
         self.assertTrue(pagestash.estimate("--preset llama2-7b --num-layer 3").warnings)
+        with self.refused("^--num-attention-heads .* 5", 2):
+            pagestash.estimate("--preset llama2-7b --num-layer 3 --tensor-model-parallel-size 5")
         with self.refused("config.json", 3):
             pagestash.estimate(hf_config=os.path.join(ROOT, "config.json"))
         for value in (object(), {"a": 1}, b"bytes", [None], "nul\0"):
@@ -205,9 +207,10 @@ class Plans(CommandTest):
             self.assertEqual(contents[0], contents[2])
             with self.refused("save: .*absent/plan: No such file"):
                 plan.save(os.path.join(folder, "absent", "plan"))
-            with self.refused("save: .*: Is a directory"):
-                plan.save(folder)
-            self.assertEqual(sorted(os.listdir(folder)), ["ours", "out", "theirs"])
+            os.mkdir(os.path.join(folder, "taken"))
+            with self.refused("save: .*taken: Is a directory"):
+                plan.save(os.path.join(folder, "taken"))
+            self.assertEqual(sorted(os.listdir(folder)), ["ours", "out", "taken", "theirs"])
 
     def test_no_is_an_answer(self):
         plan = pagestash.plan(minimalloc=MINIMALLOC, capacity=1000)
