@@ -55,6 +55,8 @@ def command(output, flags=()):
     return [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O2", "-fPIC", "-shared",
             "-fvisibility=hidden", "-Wall", "-Wextra",
             f"-DTORCH_TARGET_VERSION=0x{OLDEST[0]:02x}{OLDEST[1]:02x}000000000000ULL",
+            # Messages name csrc/ops.cpp and torch/..., not where somebody built it.
+            f"-fmacro-prefix-map={_HERE}/=", f"-fmacro-prefix-map={root}/include/=",
             "-I" + get_include(), "-isystem", os.path.join(root, "include"), *flags,
             *_files(_SOURCES, ".cpp"), "-o", output,
             "-L" + os.path.join(root, "lib"), "-ltorch_cpu", "-ldl"]
