@@ -5,7 +5,9 @@
 
 Megatron's flags (moe_paged_stash, the buffer size factors), its schedule and its runner stay."""
 import logging
-from typing import Optional
+import os
+import sys
+from typing import Optional, Union
 
 from .._c import Error
 from . import seams
@@ -18,7 +20,9 @@ seams.stand_in()
 
 def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: float = 1.1,
             max_pages: Optional[int] = None, recovery: str = "grow", num_sms: int = 0,
-            tail: str = "zero", scrub: bool = False, version: Optional[str] = None):
+            tail: str = "zero", scrub: bool = False,
+            allocator_plan: Union[None, str, "os.PathLike[str]"] = None,
+            version: Optional[str] = None):
     """Puts pages of pagestash behind Megatron-Core's paged stash. Answers the manager.
 
     page_bytes: 16 KiB to 4 MiB, a power of two; None: chosen from what the first step saves.
@@ -31,6 +35,9 @@ def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: fl
     tail: "zero": rows behind the live ones are zeros in what is restored; "untouched": they are
         whatever torch.empty has, as in Megatron's own restore.
     scrub: pages are cleared when they are freed.
+    allocator_plan: a file of `pagestash plan` (docs/planner.md): what the thread that runs a
+        training step allocates follows it, through pagestash.allocator.mem_pool; not with
+        full-iteration CUDA graphs, which have memory of their own.
     version: of Megatron-Core, one that was not tried with this package and is to be taken anyhow.
 
     A second call with the same arguments answers the same manager. Errors: no Megatron-Core, a
@@ -38,7 +45,8 @@ def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: fl
     than before."""
     global _installed
     arguments = dict(page_bytes=page_bytes, grow=grow, headroom=headroom, max_pages=max_pages,
-                     recovery=recovery, num_sms=num_sms, tail=tail, scrub=scrub)
+                     recovery=recovery, num_sms=num_sms, tail=tail, scrub=scrub,
+                     allocator_plan=allocator_plan)
     _check_arguments(arguments)
     if _installed is not None:
         module, manager, before, _ = _installed
@@ -102,7 +110,6 @@ def _answer(module, word):
 
 def _set_names(module, old, new):
     """In the module, and where Megatron's training loop has imported them from it."""
-    import sys
     training = sys.modules.get("megatron.training.training")
     for name, value in new.items():
         setattr(module, name, value)

@@ -2,13 +2,16 @@
 
 Its schedule, streams and callers stay; stashing, restoring, sizing and what is lost are
 overridden."""
+import contextlib
 import dataclasses
 import logging
-from typing import Optional
+import os
+from typing import Optional, Union
 
 import torch
 from megatron.core.transformer.moe.paged_stash import PagedStashManager
 
+from .. import allocator
 from .. import pool as pools
 from .._c import Error
 from . import sizing
@@ -31,6 +34,7 @@ class Options:
     tail: str = "zero"
     scrub: bool = False
     recovery: str = "grow"
+    allocator_plan: Union[None, str, "os.PathLike[str]"] = None
 
 
 class Order(list):
@@ -57,6 +61,9 @@ class Manager(Space, PagedStashManager):
         self._overflow, self._host_spill = Overflow(self), HostSpill(self)
         self._stash_options = pools.stash_options(options.num_sms)
         self._restore_options = pools.restore_options(options.num_sms, tail=options.tail)
+        self._mem_pool = None
+        if options.allocator_plan is not None:
+            self._mem_pool = allocator.mem_pool(plan=options.allocator_plan)
         super().__init__()
         self._pp_schedule = Order()
 
@@ -92,6 +99,12 @@ class Manager(Space, PagedStashManager):
             return None
         self.pool.device.synchronize()
         return self.pool.status()
+
+    def planned(self):
+        """A context for a training step: its thread allocates by options.allocator_plan."""
+        if self._mem_pool is None:
+            return contextlib.nullcontext()
+        return torch.cuda.use_mem_pool(self._mem_pool)
 
     # ---- saving
 
@@ -237,13 +250,14 @@ class Manager(Space, PagedStashManager):
         self.pool.step(self._stream())
         if is_capturing():
             return
-        self._look(self.pool.status())
+        self.look()
         if was_off and sizing.is_whole(seen):
             self._pp_schedule = Order(seen)
             self._fit()
 
-    def _look(self, status):
-        """Reads a published status, one step old while a GPU is busy; names a lost step."""
+    def look(self):
+        """Reads the status last published, one step old while a GPU is busy; names a lost step."""
+        status = self.pool.status() if self.pool else None
         if status is None or status.steps <= self.steps_seen:
             return
         self.steps_seen = status.steps

@@ -8,6 +8,7 @@ from megatron.core.transformer.moe import moe_logging
 from megatron.core.transformer.moe import paged_stash
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
+from .._c import Error
 from ..torch.rerun import Snapshot
 from .manager import Manager
 
@@ -71,6 +72,14 @@ class Runner(_MegatronRunner):
     The step's micro-batches are read once. With copy_main_params (parameters that share memory with
     gradients) it is Megatron's way at once."""
 
+    def __init__(self, config, copy_main_params, model, optimizer, forward_backward_func):
+        super().__init__(config, copy_main_params, model, optimizer, forward_backward_func)
+        options = getattr(self.stash_manager, "options", None)
+        if (getattr(options, "allocator_plan", None) is not None
+                and isinstance(forward_backward_func, FullCudaGraphWrapper)):
+            raise Error("pagestash.megatron: allocator_plan and a full-iteration CUDA graph: the "
+                        "graph's memory is a pool of its own; allowed is one of them")
+
     def __call__(self, *args, **kwargs):
         manager = self.stash_manager
         if (args or kwargs.get("forward_only", True) or not isinstance(manager, Manager)
@@ -80,7 +89,8 @@ class Runner(_MegatronRunner):
         for _ in range(_TRIES):
             kept, lists = self.data_read(kwargs["data_iterator"], kwargs["model"], True,
                                          kwargs["num_microbatches"])
-            result = self.forward_backward_func(**{**kwargs, "data_iterator": lists})
+            with manager.planned():
+                result = self.forward_backward_func(**{**kwargs, "data_iterator": lists})
             kwargs["data_iterator"] = kept
             lost, over_budget, _ = self.check_moe_overflow()
             if lost == 0 and over_budget == 0:

@@ -51,6 +51,7 @@ class HostSpill(_Word):
 
     def read(self):
         """bool, 1 element."""
+        self.manager.look()
         return self._false().fill_(self.spilled)
 
     def zero_(self):

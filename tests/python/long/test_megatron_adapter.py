@@ -1,11 +1,13 @@
 """pagestash.megatron without a model: Megatron-Core's own calls, each defect of its stash in
 turn."""
+import contextlib
 import logging
 import os
 import sys
 import types
 import unittest
 import warnings
+from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 warnings.filterwarnings("ignore")
@@ -265,6 +267,28 @@ class Lost(Adapter):
                     (rows(8, 4).float() * rows(8, 4)).sum()
                     torch.autograd.graph.saved_tensors_hooks
                     self.manager.on_save_for_backward(rows(8, 4))
+
+
+@needs("megatron")
+class Planned(unittest.TestCase):
+    def test_the_step_runs_in_the_pool_of_the_plan(self):
+        """Here only that the allocator is asked and used; it has tests of its own."""
+        used, entered = [], []
+        from pagestash import allocator
+
+        @contextlib.contextmanager
+        def use(pool):
+            entered.append(pool)
+            yield
+            entered.append(None)
+
+        with mock.patch.object(allocator, "mem_pool", lambda plan: f"pool of {plan}"), \
+                mock.patch.object(torch.cuda, "use_mem_pool", use):
+            manager = pagestash.megatron.install(allocator_plan="plan.csv")
+            self.addCleanup(pagestash.megatron.uninstall)
+            with manager.planned():
+                used.append(list(entered))
+        self.assertEqual((used, entered), ([["pool of plan.csv"]], ["pool of plan.csv", None]))
 
 
 class Growing(Adapter):
