@@ -89,6 +89,7 @@ class Sizes(Adapter):
                     for _, (got, want) in seen:
                         num = -(-live // 32)
                         self.assertTrue(torch.equal(as_bytes(got, num), as_bytes(want, num)))
+                self.assertEqual(self.manager.named, set())
                 self.assertFalse(overflowed())
 
     def test_the_pool_lies_in_a_tensor(self):
@@ -225,6 +226,8 @@ class Lost(Adapter):
             model.step(128, settings=config(0.5))
         self.assertRegex(log.output[0], "a step was lost and not run again: stash wanted more "
                          "pages than are free; it wanted 15 pages of 8")
+        self.assertFalse(self.manager.grow())
+        model.step(128, settings=config(0.5))
         self.manager.overflow.zero_()  # what a runner does that deals with it
         self.assertFalse(overflowed())
 
