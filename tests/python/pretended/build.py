@@ -27,6 +27,10 @@ class Missing(Exception):
     """What the pretended libraries cannot be built without: one sentence."""
 
 
+class NoToolkit(Missing):
+    """The CUDA toolkit, which is used where it is found (third_party/README.md)."""
+
+
 def torch_libraries():
     """The folder of torch's libraries."""
     path = os.path.join(sysconfig.get_paths()["platlib"], "torch", "lib")
@@ -37,14 +41,15 @@ def torch_libraries():
 
 def cuda_headers():
     """The folder of cuda_runtime_api.h, of CUDA 13."""
-    for folder in (os.environ.get("CUDA_HOME", "/nonexistent"), "/usr/local/cuda"):
+    packages = os.path.join(sysconfig.get_paths()["platlib"], "nvidia", "cu13")
+    for folder in (os.environ.get("CUDA_HOME", "/nonexistent"), "/usr/local/cuda", packages):
         path = os.path.join(folder, "include")
         if not os.path.exists(os.path.join(path, "cuda_runtime_api.h")):
             continue
         with open(os.path.join(path, "cuda_runtime_api.h"), encoding="utf-8") as file:
             if re.search(r"#define CUDART_VERSION +13", file.read()):
                 return path
-    raise Missing("no headers of CUDA 13 in $CUDA_HOME or /usr/local/cuda")
+    raise NoToolkit("no headers of CUDA 13 in $CUDA_HOME or /usr/local/cuda")
 
 
 def wanted(folder):
@@ -119,6 +124,8 @@ def build():
     os.makedirs(base, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=base) as made:
         names = wanted(folder)
+        if not names["libcudart.so.13"]:
+            raise Missing(f"{folder} links no libcudart.so.13")
         for name in LIBRARIES:
             _link(made, name, names[name], headers)
         try:
