@@ -23,12 +23,10 @@ class _Owned:
     """What the C scheduler needs as long as it lives; refers to no Scheduler, so that one can be
     collected. `held` are sources and destinations that copies may still read and write."""
 
-    def __init__(self):
-        self.handle = None
-        self.pool = self.forms = self.owners = None
-        self.stream = 0
-        self.is_open = False
-        self.held = {}
+    def __init__(self, pool):
+        self.handle = self.forms = self.owners = None
+        self.pool, self.stream, self.is_open, self.held = pool, 0, False, {}
+        self.lock = pool.device.lock if pool is not None else threading.RLock()
 
     def destroy(self):
         """Whatever state it is in. Errors: BUSY (captured graphs hold it), CAPTURE, ..."""
@@ -45,20 +43,29 @@ class _Owned:
 
 
 # Schedulers that nobody has and that could not be destroyed when they were collected: within a capture,
-# or while a captured graph holds them.
+# while a captured graph holds them, or while another thread was at work on the device.
 _left = []
 
 
 def _collected(owned):
+    if not owned.lock.acquire(blocking=False):
+        _left.append(owned)
+        return
     try:
         owned.destroy()
     except Error:
         if owned.handle is not None:
             _left.append(owned)
+    finally:
+        owned.lock.release()
 
 
 def _sweep():
-    for owned in [_left.pop() for _ in range(len(_left))]:
+    for _ in range(len(_left)):
+        try:
+            owned = _left.pop(0)
+        except IndexError:  # another thread sweeps
+            return
         _collected(owned)
 
 
@@ -91,13 +98,14 @@ class Scheduler(Hooks):
                  num_sms: Sequence[int] = (0, 0), tail: str = "untouched",
                  failed_zero: bool = False):
         _sweep()
-        self._owned, self._lock = _Owned(), threading.RLock()
+        if pool is not None and not getattr(pool, "handle", None):
+            raise Error("pool: it is closed")
+        self._owned = owned = _Owned(pool)
+        self._lock = owned.lock  # the device's: a stream is used by one thread at a time
         self._asking = self._is_broken = self._aborts_later = False
         self._raised = self._due = self._lacking = None
         self._answers, self._open = [], {}
         self._schedule, self._ask = schedule, destination
-        if pool is not None and not getattr(pool, "handle", None):
-            raise Error("pool: it is closed")
         raw = RawLayers(list(layers), integer(num_sources, "num_sources"),
                         integer(num_destinations, "num_destinations"), bool(one_ring))
         config = _c.sized(
@@ -119,8 +127,7 @@ class Scheduler(Hooks):
         if destination is not None:
             config.destination = self._callback = callback_of(weakref.ref(self))
         self._forms, self._is_own = raw.forms, bool(raw.is_own)
-        owned = self._owned
-        owned.pool, owned.owners, owned.forms = pool, raw.owners, raw.forms
+        owned.owners, owned.forms = raw.owners, raw.forms
         owned.handle = _c.create("pst_scheduler_create", ctypes.byref(config))
         weakref.finalize(self, _collected, owned).atexit = False
 
@@ -221,6 +228,7 @@ class Scheduler(Hooks):
             if self._owned.is_open and not self._is_broken:
                 raise Error("close: PST_E_BUSY: a step is open: step_end or abort", "PST_E_BUSY")
             self._owned.destroy()
+        _sweep()
 
     def __enter__(self):
         return self

@@ -110,7 +110,8 @@ class TorchScheduler(Scheduler):
             if any(part.sources is not None for part in layer.parts):
                 raise Error(f"{layer.name}: sources: TorchScheduler takes them in each visit")
         device = pool.device if pool is not None else None
-        is_cuda = device is not None and device.info().kind == PST_DEVICE_CUDA
+        is_cuda = device is not None and (device.name == "cuda" or
+                                          device.info().kind == PST_DEVICE_CUDA)
         self._device = torch.device("cuda", device.index) if is_cuda else torch.device("cpu")
         self._shelf, self._streams = _Shelf(self._device), {}
         super().__init__(pool, layers, schedule=schedule, destination=self._shelf.allocate,

@@ -154,6 +154,8 @@ class Stage:
                 if p.kind == "backward" or self.uses[part] in (
                         "both", "backward" if p.kind == "backward_input" else "weight"):
                     self._read(visit, part)
+        if p.kind != "backward_input":
+            assert visit.key[1:] not in self.scheduler._owned.held, "held behind its backward"
 
     def run(self, p, stream=0):
         """A pass."""

@@ -206,14 +206,18 @@ class Tensors(unittest.TestCase):
 
     def test_restored(self):
         """Shapes, dtypes, zeros behind the live rows; what was saved is gone in between."""
-        scheduler, alive = self.scheduler(), []
+        scheduler, alive = self.scheduler(num_sources=1, num_destinations=1), []
+        pages = self.form.measure([5], PAGE).pages
         with scheduler.step():
             for p in self.schedule:
                 if p.kind == "forward":
                     with scheduler.forward(0, 0, p.micro_batch) as visit:
+                        self.assertEqual([ref() for ref in alive], [None] * len(alive))
                         tensors = self.tensors(3 + p.micro_batch)
                         alive += map(weakref.ref, tensors)
                         visit.save(tensors, self.counts, complete=bool(p.micro_batch))
+                        self.pool.step()
+                        self.assertEqual(self.pool.status().in_use[0], pages * p.micro_batch)
                         del tensors, visit
                     continue
                 with scheduler.backward(p.kind, 0, 0, p.micro_batch) as visit:
@@ -221,7 +225,8 @@ class Tensors(unittest.TestCase):
                         self.assertEqual((got.shape, got.dtype), (like.shape, like.dtype))
                         self.assertTrue(torch.equal(got[:5], like[:5]) and not got[5:].any())
                     alive += map(weakref.ref, visit.saved())
-        del got, like, visit
+                del got, like, visit
+                self.assertEqual([ref() for ref in alive[4:]], [None] * len(alive[4:]))
         self.assertEqual([ref() for ref in alive], [None] * 8)
         self.assertTrue(self.pool.status().valid)
 
@@ -335,8 +340,10 @@ class Tensors(unittest.TestCase):
         made.forward_begin(0, 0, 0).save(tensors, self.counts)
         made.forward_end(0, 0, 0)
         gone = [weakref.ref(made)] + [weakref.ref(tensor) for tensor in tensors]
-        del made, tensors
         gc.collect()
+        gc.disable()  # there is no cycle that holds memory
+        self.addCleanup(gc.enable)
+        del made, tensors
         self.assertEqual([ref() for ref in gone], [None] * 3)
         self.pool.step()
         self.assertEqual(self.pool.status().in_use, (0, 0))

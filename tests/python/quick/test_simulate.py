@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """pagestash.simulate and pagestash.policy: the vectors and the command say the same; pictures; bad input."""
+import contextlib
 import html.parser
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from common import vectors
+from common import built, vectors
+from common.needs import needs
 
 import pagestash
 from pagestash import Error, SimulatedLayer, SimulatedPart, simulate
@@ -16,8 +20,6 @@ from pagestash.pool import Form, Rows, Space
 from pagestash.schedule import Schedule, read_lists, write_lists
 
 scene, tables = vectors.load()
-COMMAND = os.environ.get("PAGESTASH_COMMAND") or os.path.join(vectors.ROOT, "build", "dev", "bin",
-                                                             "pagestash")
 WORK = {"forward_ns": (1, 4, 1), "backward_ns": (2, 8, 2)}
 KEYS = {"high_water_pages": ("high_water", 0), "high_water_host_pages": ("high_water", 1),
         "demand_pages": ("demand_high_water", None), "link_out_bytes": ("link_bytes", 0),
@@ -134,12 +136,20 @@ class Vectors(unittest.TestCase):
             self.assertIn(f": wanted {wanted}, free {free} and {free_host} on", whole.fault(0), name)
 
 
+class Usages(unittest.TestCase):
+    def test_bytes_are_rows_of_a_form(self):
+        """What one tensor takes, whichever way it is said."""
+        form = Form([Space(10**6)], [Rows(16)])
+        for rows in (0, 1, 1023, 1024, 1025, 99999):
+            said = [SimulatedPart(**fields).usages(1 << 15, "it")[0] for fields in (
+                {"bytes": 16 * rows}, {"form": form, "counts": rows}, {"form": form, "counts": [rows]})]
+            self.assertEqual(len({(u.payload_bytes, u.stream_bytes, u.pages) for u in said}), 1, rows)
+
+
 class Command(unittest.TestCase):
     """What `pagestash simulate --json` says."""
 
     def setUp(self):
-        if not os.path.exists(COMMAND):
-            self.skipTest(f"no command at {COMMAND}; PAGESTASH_COMMAND names one")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
@@ -148,7 +158,7 @@ class Command(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def asked(self, *flags):
-        done = subprocess.run([COMMAND, "simulate", *map(str, flags), "--json"], text=True,
+        done = subprocess.run([built.command(), "simulate", *map(str, flags), "--json"], text=True,
                               capture_output=True, check=False)
         self.assertIn(done.returncode, (0, 1), done.stderr)
         return json.loads(done.stdout)
@@ -271,6 +281,13 @@ class Results(unittest.TestCase):
         page = Page(self.whole.to_html())
         self.assertEqual(page.rects, len(self.whole.events))
         self.assertIn("stash F of chunk 0, layer 0, micro-batch 0: ", page.text)
+        schedules = Schedule.pipeline("1f1b", 2, 4)
+        whole = simulate(schedules, paged(scene.pages3, 4, schedules[0]))
+        waters = [stage.high_water[0] for stage in whole.raw_stages]
+        self.assertNotEqual(*waters)
+        self.assertEqual(re.findall(r"pages(\d+)", Page(whole.to_html()).text), list(map(str, waters)))
+        self.assertEqual(page.text.count("restore B of chunk 0, layer 0, micro-batch 0: "), 0)
+        self.assertEqual(page.text.count("restore W of chunk 0, layer 0, micro-batch 0: "), 2)
         Page(self.whole._repr_html_())
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "timeline.html")
@@ -292,7 +309,7 @@ class Results(unittest.TestCase):
                          SimulatedLayer.repeat(1, **WORK))
         self.assertFalse(whole.fits)
         self.assertIn("micro-batch 0", whole.deadlock)
-        Page(whole.to_html())
+        self.assertIn(whole.deadlock, Page(whole.to_html()).text)
 
     def test_plot_without_matplotlib(self):
         saved = {name: module for name, module in sys.modules.items()
@@ -321,6 +338,13 @@ class Policy(unittest.TestCase):
         self.assertEqual(len(chosen.choices), 16)
         self.assertEqual({choice.keep for choice in chosen.choices}, {"paged"})
 
+    def test_pages_are_of_one_size(self):
+        """Where a layer says how many it takes no other size is chosen; where it says bytes, one is."""
+        for fields, chosen in (({"pages": 4}, 1 << 16), ({"bytes": 1 << 18}, 1 << 18)):
+            self.assertEqual(pagestash.policy(
+                Schedule(num_micro_batches=2), SimulatedLayer.repeat(4, **fields), gpu_bytes=1 << 30,
+                set_bytes=1 << 20, page_bytes=1 << 16).page_bytes, chosen)
+
     def test_scarce(self):
         """With less memory something leaves; with hardly any, what is missing is said."""
         schedule = Schedule(num_stages=4, num_micro_batches=8)
@@ -343,6 +367,20 @@ class Policy(unittest.TestCase):
                              ("gpu_bytes -1", {"gpu_bytes": -1})):
             with self.assertRaisesRegex(Error, said):
                 pagestash.policy(schedule, layers, **{"gpu_bytes": 1 << 30, "set_bytes": 1, **fields})
+
+
+class Documentation(unittest.TestCase):
+    @needs("torch")
+    def test_docs_scheduler(self):
+        """What docs/scheduler.md says of Python runs as it stands."""
+        with open(os.path.join(vectors.ROOT, "docs", "scheduler.md"), encoding="utf-8") as file:
+            blocks = re.findall("```python\n(.*?)```", file.read(), re.DOTALL)
+        self.assertEqual(len(blocks), 2)
+        for block in blocks:
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                exec(compile(block, "docs/scheduler.md", "exec"), {})  # pylint: disable=exec-used
+        self.assertIn("Policy(fits: ", said.getvalue())
 
 
 class Refusals(unittest.TestCase):
