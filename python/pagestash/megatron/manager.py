@@ -245,9 +245,7 @@ class Manager(Space, PagedStashManager):
         new order. Called at the start of a training step; can be captured."""
         order, seen = self._pp_schedule, self._seen
         was_off, order.on, self._seen = not order.on, True, []
-        self._forget()
-        torch.cuda.current_stream().wait_stream(self.pack_stream)
-        self.pool.step(self._stream())
+        self._end()
         if is_capturing():
             return
         self.look()
@@ -273,6 +271,14 @@ class Manager(Space, PagedStashManager):
         if self.pool is not None:
             self.pool.reset("faults", stream=self._stream())
 
+    def _end(self):
+        self._forget()
+        current = torch.cuda.current_stream()
+        self.pack_stream.wait_stream(current)  # which brings it into a capture
+        with torch.cuda.stream(self.pack_stream):
+            self.pool.step(self._stream())
+        current.wait_stream(self.pack_stream)
+
     def _forget(self):
         """Gives up what no backward came for, after an exception or a dropped graph."""
         self.paged_tensors_to_stash, self._recording, self._visit = [], [], None
@@ -288,9 +294,7 @@ class Manager(Space, PagedStashManager):
         """Closes the step now and waits: its Status, as prelude to growing. Not while capturing."""
         if self.pool is None:
             return None
-        self._forget()
-        torch.cuda.current_stream().wait_stream(self.pack_stream)
-        self.pool.step(self._stream())
+        self._end()
         self.clear_faults()
         status = self.pool_status()
         self.steps_seen, self.demand = status.steps, max(self.demand, status.step_demand)

@@ -95,7 +95,7 @@ class Saved:
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         flat = out.view(-1).view(torch.uint8)
         flat[:self.cut.numel()] = self.cut
-        flat[self.cut.numel():] = 0
+        flat[self.cut.numel():].zero_()
         return out
 
 

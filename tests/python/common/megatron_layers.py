@@ -46,8 +46,9 @@ class Model:
     make(layer): what it saves, by default a bf16 and an fp32 tensor and one of scales. seen: of
     each backward the list of (restored, wanted)."""
 
-    def __init__(self, layers=3, capacity=256, average=128, make=None):
+    def __init__(self, layers=3, capacity=256, average=128, make=None, device="cpu"):
         self.layers, self.capacity, self.average = layers, capacity, average
+        self.device = device
         self.make, self.seen = make or self._tensors, []
 
     def _tensors(self, layer):
@@ -57,7 +58,7 @@ class Model:
     def forward(self, live, broken_at=None):
         """One micro-batch; live: rows of each layer, or one number for all."""
         paged_stash.paged_stash_init_chunk_handler(1, 0)
-        x = torch.zeros(4, requires_grad=True)
+        x = torch.zeros(4, device=self.device, requires_grad=True)
         for layer in range(self.layers):
             if layer == broken_at:
                 raise ValueError("broken")
@@ -65,7 +66,8 @@ class Model:
             num = live[layer] if isinstance(live, (list, tuple)) else live
             with paged_stash.get_paged_stash_context(
                     name="experts", max_num_tokens=self.capacity,
-                    num_tokens_tensor=torch.tensor(num), avg_num_tokens=self.average):
+                    num_tokens_tensor=num if isinstance(num, torch.Tensor) else torch.tensor(num),
+                    avg_num_tokens=self.average):
                 x = SaveFn.apply(x, self.make(layer), self.seen)
             x = paged_stash.paged_stash_group_commit(x)
         return x.sum()

@@ -98,7 +98,7 @@ def recovery():
     with parallel():
         want = plain()
         for name, factor, options in (("grow", -0.4, {}), ("no_grow", -0.4, {"grow": False}),
-                                      ("max_pages", -0.4, {"max_pages": 12}),
+                                      ("max_pages", -0.4, {"max_pages": 8}),
                                       ("dropless", -0.4, {"recovery": "dropless"})):
             with installed(**options) as manager:
                 training = Training(True, factor=factor)

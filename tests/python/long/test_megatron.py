@@ -92,6 +92,8 @@ class Megatron(unittest.TestCase):
             self.assertEqual(len(set(pages[1:])), 1)
             self.assertEqual(grown["launches"]["stash"], 18 + 6)  # one step twice
             self.assertEqual(rank["recovery"]["no_grow"]["launches"]["stash"], 18)
+            capped = rank["recovery"]["max_pages"]["got"]
+            self.assertEqual([step["pages"] for step in capped], [8, 0, 0, 0])
             later = rank["recovery"]["dropless"]["got"]
             self.assertEqual([step["pages"] for step in later][1:], [0, pages[1], pages[1]])
 
