@@ -11,6 +11,7 @@ import tempfile
 import unittest
 import zipfile
 
+from common import extension
 from common.needs import absent, needs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -194,6 +195,16 @@ class Wheel(unittest.TestCase):
         self.assertEqual(allocator,
                          os.path.join(self.site, "pagestash", "lib", "libpagestash_torch.so"))
         self.assertTrue(os.path.exists(allocator))
+
+    @needs("torch", "setuptools")
+    def test_extension(self):
+        """examples/torch_extension, with the wheel's headers and library."""
+        self.with_torch()
+        folder = extension.build(self.folder, environment(), python=self.python)
+        code, text = extension.run(folder, environment(), self.python)
+        self.assertEqual((code, text.splitlines()[-1]), (0, "everything as it should be"), text[-4000:])
+        needed = run("ldd", os.path.join(folder, "layer_pages.so"))
+        self.assertIn(os.path.join(self.site, "pagestash", "lib", "libpagestash"), needed)
 
     @needs("torch")
     def test_lines_of_readme(self):
