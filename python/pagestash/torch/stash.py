@@ -69,8 +69,11 @@ class Stash:
         for name, value, least in (("page_bytes", page_bytes, 1), ("host_pages", host_pages, 0),
                                    ("max_pages", max_pages, 1), ("tickets", tickets, 1),
                                    ("num_sms", num_sms, 0)):
-            _check(value is None or _is_int(value, least), name, value, f"at least {least}")
+            may_be_none = value is None and name not in ("host_pages", "num_sms")
+            _check(may_be_none or _is_int(value, least), name, value, f"at least {least}")
         self.device = self._open()
+        most = self.device.info().num_sms
+        _check(num_sms <= most, "num_sms", num_sms, f"0 to {most}, those of the device")
         self.lock = self.device.lock  # a stream is used by one thread at a time
         overlap = overlap and self.torch_device.type == "cuda"
         self.streams = streams.Inline(self.torch_device) if not overlap else streams.Beside(

@@ -605,6 +605,7 @@ class Refusals(StashTest):
         for options in ({"pages": 0}, {"pages": -3}, {"pages": "many"}, {"pages": 2.5},
                         {"page_bytes": 12345, "pages": 4}, {"headroom": 0.5}, {"headroom": "a"},
                         {"memory": "mine"}, {"mode": "fast"}, {"max_pages": 9}, {"num_sms": -1},
+                        {"num_sms": 99}, {"num_sms": None},
                         {"host_pages": -1}, {"tickets": -1}, {"pages": 2 ** 40},
                         {"device": "meta"}, {"device": "nowhere"}, {"tickets": 0, "pages": 4},
                         {"headroom": float("nan")}, {"page_bytes": "big", "pages": 4}):
