@@ -121,3 +121,8 @@ def in_child(function, *arguments):
     if not good:
         raise AssertionError(answer)
     return answer
+
+
+def call(name, *arguments):
+    """Calls a function of the runtime; its cudaError_t."""
+    return getattr(_runtime, name)(*arguments)
