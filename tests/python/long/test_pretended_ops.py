@@ -1,4 +1,4 @@
-"""torch.ops.pagestash on tensors of the pretended GPU: the current stream, captures, dropped tokens."""
+"""torch.ops.pagestash on tensors of the pretended GPU: current stream, captures, dropped tokens."""
 import gc
 import unittest
 

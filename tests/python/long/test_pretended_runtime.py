@@ -1,5 +1,5 @@
-"""The pretended GPU itself: what torch does with it is what it would do with a GPU, and refusals are
-those of CUDA."""
+"""The pretended GPU itself: what torch does with it is what it would do with a GPU, and what CUDA
+refuses is refused."""
 import ctypes
 import gc
 import unittest

@@ -1,0 +1,161 @@
+"""Captures of a Stash on the pretended GPU: side streams, what is dropped and dies, what fails."""
+import gc
+import unittest
+
+from common import pretended
+
+pretended.start()
+
+import torch  # noqa: E402 pylint: disable=wrong-import-position
+import pagestash  # noqa: E402 pylint: disable=wrong-import-position
+from common.copying import LIVE, ROWS, Model, StashTest  # noqa: E402
+from pagestash.torch import Stash  # noqa: E402 pylint: disable=wrong-import-position
+
+
+class Captured(StashTest):
+    def test_side_streams_in_a_capture(self):
+        for overlap in (False, True):
+            model = self.measured(overlap=overlap)
+            side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    model.step(step=False)
+                torch.cuda.current_stream().wait_stream(side)
+                model.stash.step()
+            self.replay(model, graph)
+
+    def test_a_forward_dropped_on_a_side_stream_in_a_capture(self):
+        for overlap in (False, True):
+            model = self.measured(overlap=overlap)
+            side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    y = model.forward()
+                torch.cuda.current_stream().wait_stream(side)
+                del y
+                model.stash.step()
+            for live in LIVE:
+                model.fill(*live)
+                graph.replay()
+            self.assertTrue(model.stash.status().valid)
+            self.assertEqual(model.stash.status().in_use, (0, 0))
+
+    def test_a_backward_that_stopped_before_a_capture(self):
+        model = self.measured(overlap=True)
+        model.step()
+        y, after = model.forward(), None
+        for node in (y.grad_fn, y.grad_fn.next_functions[0][0]):
+            after = node
+        after.register_prehook(lambda grads: 1 / 0)
+        with self.assertRaises(ZeroDivisionError):
+            torch.autograd.grad(y, [model.x], model.grad)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            del y, node, after
+            gc.collect()
+            model.step()
+        self.replay(model, graph)
+        model.stash.step()
+        self.assertEqual(model.stash.status().in_use, (0, 0))
+
+    def test_a_stash_that_dies_inside_a_capture_of_another(self):
+        model, other = self.measured(), Model(Stash("cuda", pages=64))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            model.step()
+            other.stash = None
+            gc.collect()
+            model.step()
+        self.replay(model, graph)
+        self.measured()
+
+    def test_two_stashes_in_one_capture(self):
+        model, other = self.measured(), self.measured(overlap=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            model.step()
+            other.step()
+            model.step()
+        for live in LIVE:
+            model.fill(*live)
+            other.fill(*live[::-1])
+            graph.replay()
+            self.right(model)
+            self.right(other)
+
+    def test_a_forward_dropped_in_a_capture_gives_its_pages_back(self):
+        model = self.measured()
+        model.fill(5, 5, 5)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model.forward()
+            del y
+            model.step()
+        self.replay(model, graph)
+        self.assertEqual(model.stash.status().in_use, (0, 0))
+
+    def test_an_eager_forward_dropped_inside_a_capture(self):
+        model = self.measured()
+        model.fill(5, 5, 5)
+        y = model.forward()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            del y
+            gc.collect()
+            model.step()
+        self.replay(model, graph)
+        model.stash.step()
+        self.assertEqual(model.stash.status().in_use, (0, 0))
+
+    def test_a_capture_that_fails_leaves_the_stash_usable(self):
+        model = self.measured()
+        graph = torch.cuda.CUDAGraph()
+        with self.assertRaisesRegex(ZeroDivisionError, ""):
+            with torch.cuda.graph(graph):
+                y = model.forward()
+                raise ZeroDivisionError
+        del y, graph
+        gc.collect()
+        model.fill(1, 2, 3)
+        model.step()
+        self.right(model)
+        self.replay(model, model.capture())
+
+    def test_close_while_a_graph_lives(self):
+        model = self.measured()
+        graph = model.capture()
+        with self.assertRaisesRegex(pagestash.Error, "graph"):
+            model.stash.close()
+        self.replay(model, graph)
+        graph.reset()
+        model.stash.close()
+        with self.assertRaisesRegex(pagestash.Error, "closed"):
+            model.step()
+
+    def test_a_stash_that_died_leaves_its_graph_alive(self):
+        model = Model(Stash("cuda", pages=64))
+        graph = model.capture()
+        model.stash = None
+        gc.collect()
+        self.replay(model, graph)
+
+    def test_checkpoint_in_a_capture(self):
+        model = self.measured()
+
+        def step():
+            y = torch.utils.checkpoint.checkpoint(model.forward, use_reentrant=False)
+            (grad,) = torch.autograd.grad(y, [model.x], model.grad)
+            del grad
+            model.stash.step()
+        step()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        model.fill(5, 6, 7)
+        graph.replay()
+        self.right(model)
+
+if __name__ == "__main__":
+    unittest.main()
