@@ -3,6 +3,7 @@
  * Schemas, fake kernels and autograd formulas are Python's (pagestash/torch/ops.py): the same for these
  * kernels and for those in Python. No symbol of torch is used but its C shim. */
 #include "forms.h"
+#include "launch.h"
 
 #include <torch/csrc/stable/library.h>
 
@@ -17,33 +18,6 @@ using torch::stable::Tensor;
 
 namespace
 {
-
-/* Of torch, where it has them: CUDA is a library of its own, and 2.10 has no tensor with a deleter. */
-struct Optional {
-    AOTITorchError (*current_cuda_stream)(int32_t index, void **stream_out);
-    AOTITorchError (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t,
-                                int32_t, int32_t, AtenTensorHandle *, int32_t, const uint8_t *,
-                                int64_t, void (*)(void *, void *), void *);
-};
-
-Optional optional_of_torch;
-
-void *find_loaded(const char *library, const char *symbol)
-{
-    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-    return handle ? dlsym(handle, symbol) : nullptr;
-}
-
-pst_stream stream_of(const Pool &pool)
-{
-    if (!pool.is_cuda)
-        return nullptr;
-    void *stream = nullptr;
-    if (!optional_of_torch.current_cuda_stream ||
-        optional_of_torch.current_cuda_stream(pool.index, &stream) != AOTI_TORCH_SUCCESS)
-        fail("pagestash: this torch cannot say which CUDA stream is current");
-    return static_cast<pst_stream>(stream);
-}
 
 /* The id lies in the tensor; the deleter has its own, for a compiler may reuse the tensor's bytes. */
 struct Cell {
@@ -98,9 +72,7 @@ uint64_t stash_rows(const std::vector<Tensor> &tensors, const Tensor &counts, in
     const InUse used(pool_of(pool_address, what));
     Pool &pool = *used.pool;
     const Buffers buffers(pool, tensors, &counts, capacity, segments, what, "tensor");
-    pst_stash_options options = PST_STASH_OPTIONS_INIT;
-    options.launch.num_sms = sms_of(num_sms, what);
-    options.launch.priority = PST_PRIORITY_LOW;
+    const int sms = sms_of(num_sms, what);
     const pst_stream stream = stream_of(pool);
     if (pool.num_graves)
         drain(pool, stream, false);
@@ -109,13 +81,7 @@ uint64_t stash_rows(const std::vector<Tensor> &tensors, const Tensor &counts, in
     token->shape = {capacity, segments, buffers.row_bytes};
     token->stream = stream;
     check(pst.ticket_take(pool.handle, stream, &token->ticket), "pst_ticket_take");
-    const pst_status status =
-        pst.ticket_stash(token->ticket, buffers.group.get(), &buffers.raw, &options, stream);
-    if (status != PST_OK) {
-        const std::string text = pst.last_message();
-        pst.ticket_give(token->ticket, stream);
-        fail("pst_ticket_stash: ", pst.status_name(status), ": ", text);
-    }
+    stash_or_give(token->ticket, buffers.group.get(), buffers.raw, sms, stream);
     return token_add(std::move(token))->ticket.id;
 }
 
@@ -151,15 +117,8 @@ void restore_rows(const std::shared_ptr<Token> &token, const std::vector<Tensor>
         if (buffers.row_bytes[i] != shape.row_bytes[i])
             fail(what, ": destination ", i, " has ", buffers.row_bytes[i],
                  " bytes in a row, and what was stashed ", shape.row_bytes[i]);
-    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
-    options.launch.num_sms = sms_of(num_sms, what);
-    options.launch.priority = PST_PRIORITY_HIGH;
-    options.pages = keep ? PST_RESTORE_KEEP : PST_RESTORE_CONSUME;
-    options.tail = PST_TAIL_ZERO_ALL;
-    options.failed = PST_FAILED_ZERO;
-    check(pst.ticket_restore(token->ticket, buffers.group.get(), &buffers.raw, &options,
-                             stream_of(pool)),
-          "pst_ticket_restore");
+    restore_rows_of(token->ticket, buffers.group.get(), buffers.raw, sms_of(num_sms, what), keep,
+                    stream_of(pool));
 }
 
 void restore(Tensor token_tensor, std::vector<Tensor> destinations, int64_t pool_address,
@@ -222,11 +181,7 @@ PAGESTASH_EXPORT const char *pagestash_ops_bind(void *library)
         return "pst_" #name;
     PAGESTASH_USED_LIST(PAGESTASH_USED_BIND)
 #undef PAGESTASH_USED_BIND
-    optional_of_torch.current_cuda_stream =
-        reinterpret_cast<decltype(Optional::current_cuda_stream)>(
-            find_loaded("libtorch_cuda.so", "aoti_torch_get_current_cuda_stream"));
-    optional_of_torch.from_blob = reinterpret_cast<decltype(Optional::from_blob)>(
-        find_loaded("libtorch_cpu.so", "torch_from_blob"));
+    bind_torch();
     return nullptr;
 }
 

@@ -53,6 +53,11 @@ SCHEMAS = {
     # stash, for a torch whose stable interface makes no token.
     "_stash_into": "(Tensor(a!) cell, Tensor[] tensors, Tensor counts, int pool, int capacity, int segments, "
                    "int num_sms) -> ()",
+    # The hot path of Stash.layer, in C++ only: csrc/layers.cpp.
+    "_layer_plan": "(Tensor[] saved, Tensor counts, int layer, int[] slots, int[] places, int capacity, "
+                   "int segments) -> int",
+    "_layer_stash": "(Tensor[] saved, Tensor counts, int pool, int layer, int num_sms) -> (int, int)",
+    "_layer_restore": "(int ticket, int plan, int pool, int num_sms, bool keep) -> Tensor[]",
 }
 _INTERFACE = 1  # of csrc/ops.cpp with this file
 _KERNELS = "CompositeExplicitAutograd"

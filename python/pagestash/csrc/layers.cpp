@@ -1,0 +1,282 @@
+/* The hot path of Stash.layer: one call stashes, one restores, what a layer saves.
+ *
+ * What is stashed of the saved tensors, and how, Python decides (pagestash/torch/layer.py), once for each
+ * geometry; here that is remembered as a plan, and found again by the geometry: dtypes, sizes, strides,
+ * offsets, bytes of the storages, and which tensors share one. */
+#include "forms.h"
+#include "launch.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include <algorithm>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+
+namespace pagestash
+{
+
+using torch::stable::Tensor;
+
+namespace
+{
+
+constexpr size_t MAX_PLANS =
+    4096; /* of a process; later geometries are decided in Python each time */
+
+struct Slot {
+    size_t saved;  /* index of a tensor with its rows */
+    bool at_base;  /* the rows begin where the storage does, else where the tensor does */
+    bool is_exact; /* what is restored has the tensor's sizes, strides and dtype, else bytes */
+    int64_t num_bytes;
+    int32_t dtype;
+    std::vector<int64_t> sizes, strides;
+};
+
+struct Plan {
+    int64_t id;
+    std::vector<Slot> slots;
+    pst_group *source, *packed; /* never destroyed */
+};
+
+struct Plans {
+    std::mutex lock;
+    std::unordered_map<std::string, const Plan *> by_geometry;
+    std::vector<const Plan *> by_id; /* id - 1 */
+};
+
+Plans &plans()
+{
+    static Plans *const all = new Plans;
+    return *all;
+}
+
+struct Geometry {
+    std::string key;
+    std::vector<char *> bases; /* of the storages */
+};
+
+void append(std::string *key, const void *bytes, size_t num_bytes)
+{
+    key->append(static_cast<const char *>(bytes), num_bytes);
+}
+
+#define PAGESTASH_OK(call)            \
+    if ((call) != AOTI_TORCH_SUCCESS) \
+    return false
+
+/* False for a tensor that is not strided. */
+bool describe(const Tensor &tensor, Geometry *all)
+{
+    const AtenTensorHandle handle = tensor.get();
+    int32_t layout = 0, dtype = 0, device = 0;
+    int64_t dim = 0, offset = 0, storage_bytes = 0, *sizes = nullptr, *strides = nullptr;
+    void *data = nullptr;
+    PAGESTASH_OK(aoti_torch_get_layout(handle, &layout));
+    if (layout != aoti_torch_layout_strided())
+        return false;
+    PAGESTASH_OK(aoti_torch_get_dtype(handle, &dtype));
+    PAGESTASH_OK(aoti_torch_get_device_type(handle, &device));
+    PAGESTASH_OK(aoti_torch_get_dim(handle, &dim));
+    PAGESTASH_OK(aoti_torch_get_sizes(handle, &sizes));
+    PAGESTASH_OK(aoti_torch_get_strides(handle, &strides));
+    PAGESTASH_OK(aoti_torch_get_storage_offset(handle, &offset));
+    PAGESTASH_OK(aoti_torch_get_storage_size(handle, &storage_bytes));
+    PAGESTASH_OK(aoti_torch_get_data_ptr(handle, &data));
+    char *const base = data && storage_bytes
+                           ? static_cast<char *>(data) -
+                                 offset * static_cast<int64_t>(aoti_torch_dtype_element_size(dtype))
+                           : nullptr;
+    const auto first =
+        base ? std::find(all->bases.begin(), all->bases.end(), base) : all->bases.end();
+    const int64_t numbers[] = {dtype,  device,        tensor.get_device_index(), dim,
+                               offset, storage_bytes, first - all->bases.begin()};
+    all->bases.push_back(base);
+    append(&all->key, numbers, sizeof(numbers));
+    append(&all->key, sizes, static_cast<size_t>(dim) * sizeof(*sizes));
+    append(&all->key, strides, static_cast<size_t>(dim) * sizeof(*strides));
+    return true;
+}
+
+bool describe_all(const std::vector<Tensor> &saved, const Tensor &counts, int64_t layer,
+                  Geometry *all)
+{
+    int32_t dtype = 0;
+    PAGESTASH_OK(aoti_torch_get_dtype(counts.get(), &dtype));
+    const int64_t head[] = {layer, dtype, counts.numel(), static_cast<int64_t>(saved.size())};
+    all->key.reserve(sizeof(head) + saved.size() * 128);
+    all->bases.reserve(saved.size());
+    append(&all->key, head, sizeof(head));
+    for (const Tensor &tensor : saved)
+        if (!describe(tensor, all))
+            return false;
+    return true;
+}
+
+pst_group *make_group(const std::vector<int64_t> &places, bool is_packed, pst_row_space space)
+{
+    std::vector<pst_tensor> tensors(places.size() / 4, pst_tensor{});
+    for (size_t i = 0; i < tensors.size(); i++) {
+        tensors[i].row_bytes = static_cast<uint64_t>(places[4 * i]);
+        tensors[i].row_stride = is_packed ? 0 : static_cast<uint64_t>(places[4 * i + 1]);
+        tensors[i].num = static_cast<uint32_t>(places[4 * i + 2]);
+        tensors[i].den = static_cast<uint32_t>(places[4 * i + 3]);
+    }
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.spaces = &space;
+    config.num_spaces = 1;
+    config.tensors = tensors.data();
+    config.num_tensors = static_cast<uint32_t>(tensors.size());
+    pst_group *group = nullptr;
+    check(pst.group_create(&config, &group), "pst_group_create");
+    return group;
+}
+
+pst_row_space space_of(const Tensor &counts, int64_t capacity, int64_t segments)
+{
+    pst_row_space space = {};
+    space.kind = segments ? PST_ROWS_SEGMENTS : counts.numel() > 1 ? PST_ROWS_SUM : PST_ROWS_PREFIX;
+    space.count_type = counts.element_size() == 8 ? PST_COUNT_INT64 : PST_COUNT_INT32;
+    space.capacity = capacity;
+    space.num_segments = space.kind == PST_ROWS_PREFIX ? 0 : static_cast<uint32_t>(counts.numel());
+    return space;
+}
+
+std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<int64_t> &numbers)
+{
+    std::vector<Slot> slots;
+    for (size_t i = 0; i + 3 < numbers.size(); i += 4) {
+        const size_t index = static_cast<size_t>(numbers[i]);
+        if (index >= saved.size())
+            fail("pagestash._layer_plan: no saved tensor ", index);
+        const Tensor &tensor = saved[index];
+        Slot slot = {index, numbers[i + 1] != 0, numbers[i + 2] != 0, numbers[i + 3], 0, {}, {}};
+        if (aoti_torch_get_dtype(tensor.get(), &slot.dtype) != AOTI_TORCH_SUCCESS)
+            fail("pagestash._layer_plan: a tensor without a dtype");
+        for (int64_t d = 0; d < tensor.dim(); d++) {
+            slot.sizes.push_back(tensor.size(d));
+            slot.strides.push_back(tensor.stride(d));
+        }
+        if (!slot.is_exact) {
+            slot.dtype = aoti_torch_dtype_uint8();
+            slot.sizes = {slot.num_bytes};
+            slot.strides = {1};
+        }
+        slots.push_back(std::move(slot));
+    }
+    return slots;
+}
+
+/* slots: of each the index of a saved tensor, whether its rows begin at its storage's begin, whether what
+ * is restored is that tensor, bytes. places: bytes and stride of a row, ratio. Its number; 0: too many. */
+int64_t layer_plan(std::vector<Tensor> saved, Tensor counts, int64_t layer,
+                   std::vector<int64_t> slots, std::vector<int64_t> places, int64_t capacity,
+                   int64_t segments)
+{
+    Geometry geometry;
+    if (slots.empty() || slots.size() != places.size() ||
+        slots.size() > 4 * size_t{PST_MAX_TENSORS} ||
+        !describe_all(saved, counts, layer, &geometry))
+        return 0;
+    auto plan = std::make_unique<Plan>();
+    plan->slots = slots_of(saved, slots);
+    const pst_row_space space = space_of(counts, capacity, segments);
+    Plans &all = plans();
+    std::lock_guard<std::mutex> guard(all.lock);
+    const auto found = all.by_geometry.find(geometry.key);
+    if (found != all.by_geometry.end())
+        return found->second->id;
+    if (all.by_id.size() >= MAX_PLANS)
+        return 0;
+    plan->source = make_group(places, false, space);
+    plan->packed = make_group(places, true, space);
+    plan->id = static_cast<int64_t>(all.by_id.size()) + 1;
+    all.by_id.push_back(plan.get());
+    return all.by_geometry.emplace(std::move(geometry.key), plan.release()).first->second->id;
+}
+
+/* (ticket, plan); (0, 0): no plan for this geometry, and nothing was done. */
+std::tuple<int64_t, int64_t> layer_stash(std::vector<Tensor> saved, Tensor counts, int64_t address,
+                                         int64_t layer, int64_t num_sms)
+{
+    Geometry geometry;
+    const Plan *plan = nullptr;
+    if (describe_all(saved, counts, layer, &geometry)) {
+        Plans &all = plans();
+        std::lock_guard<std::mutex> guard(all.lock);
+        const auto found = all.by_geometry.find(geometry.key);
+        plan = found == all.by_geometry.end() ? nullptr : found->second;
+    }
+    if (!plan)
+        return {0, 0};
+    void *bases[PST_MAX_TENSORS];
+    for (size_t i = 0; i < plan->slots.size(); i++) {
+        const Slot &slot = plan->slots[i];
+        bases[i] = slot.at_base ? geometry.bases[slot.saved] : saved[slot.saved].data_ptr();
+    }
+    const void *const read = counts.data_ptr();
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    buffers.bases = bases;
+    buffers.counts = &read;
+    const InUse used(pool_of(address, "pagestash"));
+    const pst_stream stream = stream_of(*used.pool);
+    pst_ticket ticket;
+    check(pst.ticket_take(used.pool->handle, stream, &ticket), "pst_ticket_take");
+    stash_or_give(ticket, plan->source, buffers, static_cast<int>(num_sms), stream);
+    return {static_cast<int64_t>(ticket.id), plan->id};
+}
+
+std::vector<Tensor> allocate(const Plan &plan, const Pool &pool, void **bases)
+{
+    std::vector<Tensor> out;
+    out.reserve(plan.slots.size());
+    const int32_t device =
+        pool.is_cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu();
+    for (const Slot &slot : plan.slots) {
+        AtenTensorHandle handle = nullptr;
+        if (aoti_torch_empty_strided(static_cast<int64_t>(slot.sizes.size()), slot.sizes.data(),
+                                     slot.strides.data(), slot.dtype, device,
+                                     pool.is_cuda ? pool.index : 0, &handle) != AOTI_TORCH_SUCCESS)
+            fail("pagestash: torch cannot give ", slot.num_bytes, " bytes to restore into");
+        out.emplace_back(handle);
+        bases[out.size() - 1] = out.back().data_ptr();
+    }
+    return out;
+}
+
+/* The rows of each slot, in new tensors. Without keep the ticket is given back. */
+std::vector<Tensor> layer_restore(int64_t ticket, int64_t id, int64_t address, int64_t num_sms,
+                                  bool keep)
+{
+    const Plan *plan = nullptr;
+    {
+        Plans &all = plans();
+        std::lock_guard<std::mutex> guard(all.lock);
+        if (id < 1 || static_cast<size_t>(id) > all.by_id.size())
+            fail("pagestash._layer_restore: no plan ", id);
+        plan = all.by_id[static_cast<size_t>(id) - 1];
+    }
+    const auto pool = pool_of(address, "pagestash");
+    void *bases[PST_MAX_TENSORS];
+    std::vector<Tensor> out = allocate(*plan, *pool, bases);
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    buffers.bases = bases;
+    const InUse used(pool);
+    const pst_stream stream = stream_of(*pool);
+    const pst_ticket held = {static_cast<uint64_t>(ticket)};
+    restore_rows_of(held, plan->packed, buffers, static_cast<int>(num_sms), keep, stream);
+    if (!keep)
+        check(pst.ticket_give(held, stream), "pst_ticket_give");
+    return out;
+}
+
+} // namespace
+
+} // namespace pagestash
+
+STABLE_TORCH_LIBRARY_IMPL(pagestash, CompositeExplicitAutograd, m)
+{
+    m.impl("_layer_plan", TORCH_BOX(&pagestash::layer_plan));
+    m.impl("_layer_stash", TORCH_BOX(&pagestash::layer_stash));
+    m.impl("_layer_restore", TORCH_BOX(&pagestash::layer_restore));
+}
