@@ -16,7 +16,7 @@ backward_id = torch._C._current_graph_task_id  # of the backward that runs in th
 class Slot:
     """Rows that are kept once. tensor: the first one that was saved, until the visit is stashed; then
     nothing; then what was restored, for the backward of that id. bare: no tensor that was saved of it has
-    a history, nor was chosen by `select`. index: -1 once it is settled that it stays in memory."""
+    a history, nor was chosen by `select`."""
     __slots__ = ("visit", "index", "fit", "tensor", "backward", "bare", "__weakref__")
 
     def __init__(self, visit, index, fit, tensor):
@@ -25,12 +25,20 @@ class Slot:
 
 
 class Saved:
-    """What autograd keeps instead of a tensor."""
-    __slots__ = ("slot", "fit", "version", "changed", "source")
+    """What autograd keeps instead of a tensor. source: the tensor itself, until the visit is over; then nothing,
+    or, where it stays in memory, that without its history, which may lead back here. slot: None where it
+    stays. visit: the layer's name where it stays. choice: a rows.Choice that was made already."""
+    __slots__ = ("visit", "slot", "fit", "version", "changed", "source", "choice")
 
-    def __init__(self, slot, fit, source):
-        self.slot, self.fit, self.source = slot, fit, source
-        self.version, self.changed = source._version, False
+    def __init__(self, visit, source, choice):
+        self.visit, self.source, self.choice, self.version = visit, source, choice, source._version
+        self.slot, self.changed = None, False
+
+    def stay(self):
+        """Leaves the tensor in memory."""
+        self.visit = self.visit.shape.name  # a visit lives no longer than its slots
+        if self.source.grad_fn is not None:
+            self.source = self.source.detach()
 
     def view(self, restored):
         """The tensor in what was restored."""
@@ -43,7 +51,7 @@ class Visit:
 
     def __init__(self, stash, counts, shape):
         self.stash, self.counts, self.shape = stash, counts, shape
-        self.slots, self.by_key, self.saved = [], {}, []
+        self.slots, self.saved = [], []
         self.fits = ()      # of the slots
         self.kept = None    # what holds the rows (kept.py), once they are stashed
         self.before = None  # weak reference to the visit before: its backward mostly comes next
@@ -72,25 +80,57 @@ class Visit:
             raise
 
     def pack(self, tensor, choice=None):
-        """A hook of autograd; whoever has hooks of its own may bring a rows.Choice."""
-        storage = tensor.untyped_storage()
-        fit = self.shape.choose(tensor, storage, choice)
-        if fit.place is None:
-            if fit.why:
-                self.stash.name_kept(self.shape.name, tensor, fit.why)
-            return tensor
-        key = storage._cdata if fit.whole else (storage._cdata, fit.offset, fit.place)
-        slot, source = self.by_key.get(key), tensor.detach()  # which shares the version counter
-        if slot is None:
-            if not self._takes(tensor):
-                return tensor
-            slot = self.by_key[key] = Slot(self, len(self.slots), fit, source)
-            self.slots.append(slot)
-        if tensor.grad_fn is not None or choice is not None or self.shape.is_chosen(tensor):
-            slot.bare = False
-        saved = Saved(slot, fit, source)
+        """A hook of autograd; whoever has hooks of its own may bring a rows.Choice. What becomes of the tensor is
+        settled when the visit ends."""
+        if choice is None and self.shape.select is not None:
+            choice = self.shape.select(tensor)
+        if tensor.grad_fn is None and not tensor.requires_grad:
+            tensor = tensor.detach()  # how many hold its storage is asked later
+        saved = Saved(self, tensor, choice)
         self.saved.append(saved)
         return saved
+
+    def commit(self):
+        """After the layer's forward: live rows go to pages, and the sources are let go."""
+        self.ask_counts()
+        if not self.stash.keep_known(self):
+            self._settle()
+            self._leave_shared()
+            if self.slots:
+                self.fits = [slot.fit for slot in self.slots]
+                self.kept = self.stash.keep(self)
+            for one in self.saved:
+                if one.slot is None:
+                    one.stay()
+                else:
+                    one.changed = one.source._version != one.version
+                    one.source = None
+            for slot in self.slots:
+                slot.tensor = None
+        self.slots = [weakref.ref(slot) for slot in self.slots]
+        self.saved = self.counts = None
+
+    def _settle(self):
+        """Finds the slots."""
+        by_key, shape = {}, self.shape
+        for one in self.saved:
+            tensor = one.source
+            storage = tensor.untyped_storage()
+            one.fit = fit = shape.choose(tensor, storage, one.choice)
+            if fit.place is None:
+                if fit.why:
+                    self.stash.name_kept(shape.name, tensor, fit.why)
+                continue
+            key = storage._cdata if fit.whole else (storage._cdata, fit.offset, fit.place)
+            slot = by_key.get(key)
+            if slot is None:
+                if not self._takes(tensor):
+                    continue
+                slot = by_key[key] = Slot(self, len(self.slots), fit, tensor)
+                self.slots.append(slot)
+            if tensor.grad_fn is not None or one.choice is not None:
+                slot.bare = False
+            one.slot = slot
 
     def _takes(self, tensor):
         """Whether there is room for another tensor. Errors: it is on another device."""
@@ -101,22 +141,6 @@ class Visit:
             return True
         self.stash.name_kept(self.shape.name, tensor, "is one tensor too many for a launch")
         return False
-
-    def commit(self):
-        """After the layer's forward: live rows go to pages, and the sources are let go."""
-        self._leave_shared()
-        slots, saved = self.slots, self.saved
-        self.ask_counts()
-        if slots:
-            self.fits = [slot.fit for slot in slots]
-            self.kept = self.stash.keep(self)
-            for one in saved:
-                one.changed = one.source._version != one.version
-                one.source = None
-            for slot in slots:
-                slot.tensor = None
-        self.slots = [weakref.ref(slot) for slot in slots]
-        self.saved = self.by_key = self.counts = None
 
     def _leave_shared(self):
         """Leaves bare tensors in memory whose storage others hold, too: so compiled code saves views of
@@ -131,10 +155,10 @@ class Visit:
                     self.stash.name_kept(self.shape.name, slot.tensor, "has no history and is held by "
                                          "others, too, as parameters are in compiled code")
         if stays:
-            self.saved = [one for one in self.saved if one.slot not in stays]
+            for one in self.saved:
+                if one.slot in stays:
+                    one.slot = None
             self.slots = [slot for slot in self.slots if slot not in stays]
-            for slot in stays:
-                slot.index, slot.tensor = -1, None
             for index, slot in enumerate(self.slots):
                 slot.index = index
 
@@ -147,8 +171,8 @@ class Visit:
     def abandon(self, why):
         """Lets everything go; a backward through this visit raises."""
         for one in self.saved or ():
-            one.source = one.slot.tensor = None
-        self.lost, self.slots, self.by_key, self.saved, self.counts = why, [], None, None, None
+            one.source = one.slot = None
+        self.lost, self.slots, self.saved, self.counts = why, [], None, None
 
     def restore(self, backward):
         """Brings all rows back, into new tensors, which the slots that live hold for this backward."""
@@ -176,11 +200,9 @@ def unpack(saved):
     """A hook of autograd."""
     if not isinstance(saved, Saved):
         return saved
-    slot = saved.slot
-    visit = slot.visit
-    if visit.kept is None or saved.changed or slot.index < 0:
-        _check(visit, saved)
-        return saved.source
+    visit, slot = saved.visit, saved.slot
+    if slot is None or visit.kept is None or saved.changed:
+        return _source(saved)
     backward = backward_id()
     if backward < 0:  # somebody looks at a node's saved tensors
         return saved.view(visit.kept.restore(visit.fits, peek=True)[slot.index])
@@ -189,9 +211,15 @@ def unpack(saved):
     return saved.view(slot.tensor)
 
 
-def _check(visit, saved):
-    if visit.lost:
-        raise Error(f"layer {visit.shape.name!r} cannot run its backward: {visit.lost}")
-    if saved.changed or saved.source._version != saved.version:
-        raise Error(f"layer {visit.shape.name!r}: a tensor of shape {tuple(saved.fit.size)} that is needed "
-                    "for the backward was changed in place before it was stashed")
+def _source(saved):
+    """Of a tensor that stays, or of a visit that is not over."""
+    visit, source = saved.visit, saved.source
+    stays = isinstance(visit, str)
+    name = visit if stays else visit.shape.name
+    if not stays and visit.lost:
+        raise Error(f"layer {name!r} cannot run its backward: {visit.lost}")
+    if saved.changed or source._version != saved.version:
+        shape = saved.fit.size if source is None else source.shape
+        raise Error(f"layer {name!r}: a tensor of shape {tuple(shape)} that is needed for the backward was "
+                    f"changed in place{'' if stays else ' before it was stashed'}")
+    return source

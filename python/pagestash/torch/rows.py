@@ -60,10 +60,8 @@ class Shape:
         self.forms = {}  # by counts and fits: (Form of a stash, Form of a restore)
 
     def choose(self, tensor, storage, choice=None):
-        """The Fit of a saved tensor; its place is None where it stays in memory. choice: made already."""
+        """The Fit of a saved tensor; its place is None where it stays in memory. choice: of `select`."""
         key = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), storage.nbytes()
-        if choice is None and self.select is not None:
-            choice = self.select(tensor)
         if choice is False:
             return Fit(tensor)
         if not _has_own_memory(tensor, storage):
@@ -77,10 +75,6 @@ class Shape:
             if is_of_parameter(tensor):
                 return Fit(tensor)
         return fit
-
-    def is_chosen(self, tensor):
-        """Whether the caller's `select` decides for it."""
-        return self.select is not None and self.select(tensor) is not None
 
     def _chosen(self, tensor, storage, key, ratio):
         if not is_ratio(ratio):
