@@ -31,7 +31,7 @@ chosen = pagestash.policy(schedules, layers, gpu_bytes=1 << 30, set_bytes=form.m
                           **rates)
 print(chosen)
 
-stashes = [event for event in result.raw_events() if event.kind == 4]
+stashes = [event for event in result.raw_events() if result.EVENT_KINDS[event.kind] == "stash"]
 slowest = max(stashes, key=lambda event: event.end_ns - event.begin_ns)
 print(f"{len(stashes)} stashes, of which the slowest takes {slowest.end_ns - slowest.begin_ns} ns")
 result.to_html(FOLDER / "timeline.html")

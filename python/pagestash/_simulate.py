@@ -8,7 +8,6 @@ from ._simulated_layers import CHUNK_ORDERS, SimulatedLayer
 from .schedule._order import Schedule
 from .schedule._words import RULES, integer, key_of, number_of
 
-#: Names for the numbers in events: of streams, and of what an operation is.
 STREAMS = ("main", "stash", "restore", "to host", "from host")
 EVENT_KINDS = ("work", "recompute", "stall", "bubble", "stash", "restore", "demote", "promote",
                "swap out", "swap in")
@@ -121,7 +120,9 @@ class Simulation:
 
     makespan_ns: of all ranks (of several steps: what the last one adds). deadlock: which passes wait for
     each other; "" if none do. fits: no fault and no deadlock. demand: the most pages, both tiers, that
-    any stage has in use at once, had no stash failed."""
+    any stage has in use at once, had no stash failed. EVENT_KINDS and STREAMS name the numbers in events."""
+
+    EVENT_KINDS, STREAMS = EVENT_KINDS, STREAMS
 
     def __init__(self, given, whole, stages, timeline):
         self.schedules, self.layers, self.page_bytes = given.schedules, given.layers, given.page_bytes
@@ -139,7 +140,7 @@ class Simulation:
     @property
     def events(self) -> Any:
         """The timeline, as pst_simulated_event: a structured array of numpy, or without numpy the C
-        structs. stream and kind are indices into STREAMS and EVENT_KINDS; visit.kind into
+        structs. stream and kind are indices into STREAMS and EVENT_KINDS, visit.kind into
         pagestash.schedule.PASSES; pages and in_use are (device, host). Errors: events=False."""
         return _array(self.raw_events(), _abi.pst_simulated_event)
 

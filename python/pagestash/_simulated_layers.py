@@ -2,11 +2,13 @@
 import csv
 import ctypes
 import dataclasses
-from typing import Any, Callable, Optional, Sequence
+import os
+from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _abi, pool as _pool
 from ._c import Error
 from .schedule._layers import policy_of
+from .schedule._order import Schedule
 from .schedule._words import KEEPS, USES, integer, number_of
 
 CHUNK_ORDERS = ("kind", "looped", "v", "directions")
@@ -194,26 +196,31 @@ def read_routing(path) -> Any:
     return numpy.array(steps, numpy.int64)
 
 
-def routed_layers(schedules: Sequence, routing, form: _pool.Form, num_layers: int, *,
+def routed_layers(schedules: Union[Schedule, Sequence[Schedule]], routing, form: _pool.Form, num_layers: int, *,
                   expert_model_parallel_size: int = 1, expert_model_parallel_rank: int = 0,
                   iteration: int = 0, chunk_order: str = "kind", **fields) -> list:
     """The layers of each stage, with the rows of a routing trace, as `pagestash simulate --routing` takes
-    them: each micro-batch of an iteration takes a step, the n-th layer of the model the trace's layer n
+    them (for one Schedule, those of its stage): each micro-batch of an iteration takes a step, the n-th layer of the model the trace's layer n
     modulo their count. routing: a file or [steps][layers][experts]. form: of the rows of a layer; its one
     row space is a prefix or a sum (rows of this rank's experts) or segments (of each). num_layers: of
     each chunk. fields: of SimulatedLayer. Errors: too few steps, experts that do not divide evenly."""
-    steps = read_routing(routing) if isinstance(routing, (str, bytes)) or hasattr(
-        routing, "__fspath__") else routing
-    local, left = divmod(len(steps[0][0]), expert_model_parallel_size)
-    if left or not 0 <= expert_model_parallel_rank < expert_model_parallel_size:
-        raise Error(f"expert_model_parallel_size {expert_model_parallel_size}, rank "
-                    f"{expert_model_parallel_rank}: the routing has {len(steps[0][0])} experts")
-    mine = slice(local * expert_model_parallel_rank, local * (expert_model_parallel_rank + 1))
+    schedules = [schedules] if isinstance(schedules, Schedule) else list(schedules)
+    steps = read_routing(routing) if isinstance(routing, (str, os.PathLike)) else routing
+    try:
+        experts = len(steps[0][0])
+    except (TypeError, IndexError):
+        raise Error("routing: a file, or [steps][layers][experts], is wanted") from None
+    size = integer(expert_model_parallel_size, "expert_model_parallel_size")
+    rank = integer(expert_model_parallel_rank, "expert_model_parallel_rank")
+    if size == 0 or experts % size or rank >= size:
+        raise Error(f"expert_model_parallel_size {size}, rank {rank}: the routing has {experts} experts")
+    local = experts // size
+    mine = slice(local * rank, local * (rank + 1))
     order = _order_of(schedules[0], chunk_order)
     shared = order == "directions"  # both chunks of a stage then share the micro-batches
     batches = [schedules[0].num_micro_batches // (schedules[0].num_chunks if shared else 1)
                for _ in range(schedules[0].num_chunks)]
-    first = iteration * schedules[0].num_micro_batches
+    first = integer(iteration, "iteration") * schedules[0].num_micro_batches
     if first + schedules[0].num_micro_batches > len(steps):
         raise Error(f"iteration {iteration}: the routing has {len(steps)} steps, each micro-batch takes "
                     f"one, an iteration {schedules[0].num_micro_batches}")
@@ -224,14 +231,15 @@ def routed_layers(schedules: Sequence, routing, form: _pool.Form, num_layers: in
             return [int(n) for n in experts]
         return [sum(int(n) for n in experts)]
 
-    def layer_of(stage, chunk, layer):
-        place = _virtual_stage(len(schedules), stage, chunk, order) * num_layers + layer
+    def layer_of(schedule, chunk, layer):
+        stage = _virtual_stage(schedule.num_stages, schedule.stage, chunk, order)
+        place = stage * num_layers + layer
         before = sum(batches[:chunk]) if shared else 0
         counts = [rows(place, before + i) for i in range(batches[chunk])]
         return SimulatedLayer(layer, chunk, form=form, counts=counts, **fields)
 
-    return [[layer_of(stage, chunk, layer) for chunk in range(schedule.num_chunks)
-             for layer in range(num_layers)] for stage, schedule in enumerate(schedules)]
+    return [[layer_of(schedule, chunk, layer) for chunk in range(schedule.num_chunks)
+             for layer in range(num_layers)] for schedule in schedules]
 
 
 def _order_of(schedule, chunk_order):

@@ -1,7 +1,7 @@
 """The hooks: calls that raise, the destination callback, what is kept alive for copies, contexts."""
 import contextlib
 import ctypes
-from typing import Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 from .. import _abi, _c
 from .._c import Error, lib
@@ -155,7 +155,8 @@ class Hooks:
             self._drop_all()
 
     @contextlib.contextmanager
-    def step(self, stream=None, *, num_micro_batches: int = 0, forward_only: bool = False):
+    def step(self, stream=None, *, num_micro_batches: int = 0,
+             forward_only: bool = False) -> Iterator["Hooks"]:
         """step_begin to step_end; an exception aborts the step."""
         self.step_begin(stream, num_micro_batches=num_micro_batches, forward_only=forward_only)
         try:
@@ -276,7 +277,7 @@ class Hooks:
                 self._let_go(key[1:], (kind,))
 
     @contextlib.contextmanager
-    def forward(self, chunk: int, layer: int, micro_batch: int, stream=None):
+    def forward(self, chunk: int, layer: int, micro_batch: int, stream=None) -> Iterator[Visit]:
         """forward_begin to forward_end around the layer; the caller's own form: set visit.sources, or
         call visit.part. An exception aborts the step."""
         visit = self.forward_begin(chunk, layer, micro_batch, stream)
@@ -292,7 +293,8 @@ class Hooks:
             visit._announce = None
 
     @contextlib.contextmanager
-    def backward(self, kind: str, chunk: int, layer: int, micro_batch: int, stream=None):
+    def backward(self, kind: str, chunk: int, layer: int, micro_batch: int,
+                 stream=None) -> Iterator[Visit]:
         """backward_begin to backward_end around the layer. An exception aborts the step."""
         visit = self.backward_begin(kind, chunk, layer, micro_batch, stream)
         try:

@@ -69,6 +69,11 @@ def _sweep():
         _collected(owned)
 
 
+def _check(given, kind, name):
+    if given is not None and not isinstance(given, kind):
+        raise Error(f"{name}: {type(given).__name__}: a {kind.__name__} is wanted")
+
+
 class Scheduler(Hooks):
     """Decides for every visit of a layer when what it keeps is stashed, restored, swapped or left, and
     enqueues it: call a hook before and after what writes and reads it. docs/scheduler.md says more.
@@ -98,7 +103,9 @@ class Scheduler(Hooks):
                  num_sms: Sequence[int] = (0, 0), tail: str = "untouched",
                  failed_zero: bool = False):
         _sweep()
-        if pool is not None and not getattr(pool, "handle", None):
+        _check(pool, _pool.Pool, "pool")
+        _check(schedule, Schedule, "schedule")
+        if pool is not None and not pool.handle:
             raise Error("pool: it is closed")
         self._owned = owned = _Owned(pool)
         self._lock = owned.lock  # the device's: a stream is used by one thread at a time
@@ -154,8 +161,9 @@ class Scheduler(Hooks):
         """Another schedule over the same layers, between steps. Waits for the device. Graphs of whole
         steps captured before do nothing but fault when launched; graphs of layers stay right. Errors:
         more slots than there are, a step is open, ..."""
-        if not isinstance(schedule, Schedule):
-            raise Error(f"schedule: {type(schedule).__name__}: a Schedule is wanted")
+        if schedule is None:
+            raise Error("schedule: None: a Schedule is wanted")
+        _check(schedule, Schedule, "schedule")
         with self._lock:
             self._call("pst_scheduler_set_schedule", schedule.handle)
             self._schedule = schedule

@@ -492,6 +492,9 @@ class Misuse(unittest.TestCase):
                 Scheduler(pool, layers, schedule=schedule, **fields)
         with self.assertRaisesRegex(Error, "PAGED and SWAPPED need a pool"):
             Scheduler(None, [Layer(parts=[fixed])], schedule=schedule)
+        for said, arguments in (("pool: int: a Pool", (3, None)), ("schedule: int: a Schedule", (pool, 3))):
+            with self.assertRaisesRegex(Error, said):
+                Scheduler(arguments[0], [Layer(parts=[fixed])], schedule=arguments[1])
         pool.close()
         with self.assertRaisesRegex(Error, "pool: it is closed"):
             Scheduler(pool, [Layer(parts=[fixed])], schedule=schedule)

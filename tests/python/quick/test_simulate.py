@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from common import built, vectors
 from common.needs import needs
@@ -323,6 +324,20 @@ class Results(unittest.TestCase):
             sys.modules.update(saved)
 
 
+class WithoutNumpy(unittest.TestCase):
+    def test_structs_and_lists(self):
+        with mock.patch.dict(sys.modules, numpy=None):
+            whole = simulate(Schedule(), SimulatedLayer.repeat(1, **WORK))
+            self.assertEqual(whole.stages[0].end_ns, whole.makespan_ns)
+            self.assertEqual({type(event.kind) for event in whole.events}, {int})
+            Page(whole.to_html())
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "routing.csv")
+                with open(path, "w", encoding="ascii") as file:
+                    file.write("step,layer,e0,e1\n0,0,5,6\n0,1,7,8\n")
+                self.assertEqual(pagestash.read_routing(path), [[[5, 6], [7, 8]]])
+
+
 class Policy(unittest.TestCase):
     def test_choice_is_simulated(self):
         schedules = Schedule.pipeline("1f1b", 4, 8)
@@ -430,7 +445,15 @@ class Refusals(unittest.TestCase):
         schedules = Schedule.pipeline("1f1b", 2, 2)
         form = Form([Space(8)], [Rows(64)])
         routing = [[[1, 2, 3, 4]]] * 3
+        with self.assertRaisesRegex(Error, "routing: a file, or"):
+            pagestash.routed_layers(schedules, [1, 2], form, 1)
+        both = pagestash.routed_layers(schedules, [[[1, 2, 3, 4]] * 2] * 3, form, 1)
+        self.assertEqual(pagestash.routed_layers(schedules[1], [[[1, 2, 3, 4]] * 2] * 3, form, 1),
+                         both[1:])
         for said, fields in (("the routing has 4 experts", {"expert_model_parallel_size": 3}),
+                             ("expert_model_parallel_size 0", {"expert_model_parallel_size": 0}),
+                             ("rank 2: the routing", {"expert_model_parallel_size": 2,
+                                                      "expert_model_parallel_rank": 2}),
                              ("iteration 1: the routing has 3 steps", {"iteration": 1})):
             with self.assertRaisesRegex(Error, said):
                 pagestash.routed_layers(schedules, routing, form, 1, **fields)
