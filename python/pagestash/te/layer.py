@@ -7,6 +7,7 @@ import torch
 
 from .._c import Error
 from ..torch import layer as visits
+from ..torch.rows import is_of_parameter
 from . import markers
 from .markers import ROWS
 
@@ -19,7 +20,8 @@ def layer(stash, counts: Union[torch.Tensor, Callable[[], torch.Tensor]], capaci
         group by. capacity: rows of its input (of a slab, with segments).
     num_groups: None: as many as counts; of a function 1. With one group, flat scales that come without
         their quantised object stay: Transformer Engine may have laid them out by the capacity.
-    unmarked: plain tensors without a marker go by the rule of Stash.layer. Otherwise they stay.
+    unmarked: plain tensors without a marker go by the rule of Stash.layer. Otherwise they stay;
+        one that may be rows is named once in the log.
     Errors: those of Stash.layer; a marked tensor that has not the rows of the layer, when it is saved."""
     return Layer(stash, counts, capacity, segments, num_groups, unmarked, name)
 
@@ -70,9 +72,11 @@ class Layer:
 
     def _pack_quantised(self, tensor):
         choices = self._of_parts(tensor)
-        if not any(choices.values()):
-            return tensor
         logical = getattr(tensor, "logical_shape", tensor.shape)
+        if not any(choices.values()):
+            if _leads(logical, self.rows) and not is_of_parameter(tensor):
+                self._stays(tensor, "has no marker")
+            return tensor
         if not _leads(logical, self.rows):
             raise Error(f"layer {self.name!r} saves a {type(tensor).__name__} of shape {tuple(logical)}, "
                         f"which has not the {self.rows} rows of the layer")
@@ -96,6 +100,7 @@ class Layer:
 
     def _pack_plain(self, tensor, choice, flat_scales):
         if choice is None and not self.unmarked:
+            self._name_unmarked(tensor)
             return tensor
         if choice is ROWS:
             choice = self._data(tensor)
@@ -103,11 +108,21 @@ class Layer:
             choice = self._scales(tensor, choice, flat_scales)
         return tensor if choice is False else self._pack_base(tensor, choice)
 
+    def _name_unmarked(self, tensor):
+        """Once, where it may be rows whose marker was lost."""
+        if (tensor.is_floating_point() or tensor.dtype == torch.uint8) and self._has_rows(tensor) and \
+                not is_of_parameter(tensor):
+            self._stays(tensor, "has no marker")
+
+    def _has_rows(self, tensor):
+        flat = tensor.dim() == 1 and tensor.numel() and tensor.numel() % self.rows == 0
+        return flat or _leads(tensor.shape, self.rows)
+
     def _data(self, tensor):
         """True, or False for what is empty. Errors: it has not the rows."""
         if not tensor.numel():
             return False
-        if tensor.dim() == 1 and tensor.numel() % self.rows == 0 or _leads(tensor.shape, self.rows):
+        if self._has_rows(tensor):
             return True
         base = _base_of(tensor)
         if base is not None and _leads(base.shape, self.rows):
