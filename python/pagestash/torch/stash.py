@@ -90,7 +90,6 @@ class Stash:
         self.dropped = collections.deque()
         self.restored = {}   # id of a backward: visits restored in it
         self.newest = None   # weak reference to the last visit
-        self._valid = None
         if pages != "measure":
             self._make_pool(pages)
 
@@ -233,10 +232,11 @@ class Stash:
 
     def status(self) -> Optional[pools.Status]:
         """The status of the last step; waits for the device. None before the first with a pool.
-        Errors: closed."""
+        Errors: closed; capturing."""
         self._check_open()
         if self.pool is None:
             return None
+        self._check_outside("status")
         self.device.synchronize()
         return self.pool.status()
 
@@ -245,11 +245,9 @@ class Stash:
         """int32, 1 element, on the device: 1, or 0 once anything failed in this step, as of here on the
         current stream. To be read before `step`; can be captured. Errors: closed."""
         self._check_open()
-        if self._valid is None:
-            self._valid = torch.ones(1, dtype=torch.int32, device=self.torch_device)
-        out = torch.empty_like(self._valid)
         if self.pool is None:
-            return out.copy_(self._valid)
+            return torch.ones(1, dtype=torch.int32, device=self.torch_device)
+        out = torch.empty(1, dtype=torch.int32, device=self.torch_device)
         with self.lock:
             self.streams.leave(waits=True)
             self.device.copy(out.data_ptr(), self.pool.step_valid_address, 4, self.streams.current())
@@ -262,9 +260,10 @@ class Stash:
 
     def grow(self, status: Optional[pools.Status] = None) -> int:
         """After a step that ran out of pages: at least `headroom` times what it wanted. The pages now.
-        Errors: something else failed, which pages do not mend; memory; with memory="torch" captured
-        graphs, or layers that wait for their backward."""
+        Errors: something else failed, which pages do not mend; memory; capturing; with memory="torch"
+        captured graphs, or layers that wait for their backward."""
         self._check_open()
+        self._check_outside("grow")
         status = status or self.status()
         if status is None or self.pool is None:
             raise Error("nothing to grow by: no step has ended with a pool yet")
@@ -316,8 +315,9 @@ class Stash:
         return bool(valid.item())
 
     def close(self) -> None:
-        """Frees the pool. Errors: layers wait for their backward, or captured graphs hold it."""
+        """Frees the pool. Errors: layers wait for their backward, or captured graphs hold it; capturing."""
         if not self.closed:
+            self._check_outside("close")
             with self.lock:
                 self._drain()
                 self._close_pool()
@@ -333,15 +333,17 @@ class Stash:
         pool = getattr(self, "pool", None)
         if pool is not None and not self.closed:
             try:
-                if self.streams.is_capturing():
-                    raise Error("closing waits for the device, which would break the capture")
                 self.close()
-            except Error:  # a captured graph may still run in this memory
+            except Error:  # a capture goes on, or a captured graph may still run in this memory
                 _lost_pools.append((pool, self.block))
 
     def _check_open(self):
         if self.closed:
             raise Error("the stash is closed")
+
+    def _check_outside(self, what):
+        if self.streams.is_capturing():
+            raise Error(f"{what} waits for the device, which would break the capture: call it outside")
 
     # ---- the pool
 
@@ -354,6 +356,7 @@ class Stash:
         self._make_pool(max(1, math.ceil(pages * self.headroom)))
 
     def _make_pool(self, pages):
+        self._check_outside("making a pool")
         _close_lost_pools()
         forms = [form for shape in self.shapes.values() for pair in shape.forms.values() for form in pair]
         fields = {

@@ -1,5 +1,6 @@
 """Captures of a Stash on the pretended GPU: side streams, what is dropped and dies, what fails."""
 import gc
+import threading
 import unittest
 
 from common import pretended
@@ -8,7 +9,7 @@ pretended.start()
 
 import torch  # noqa: E402 pylint: disable=wrong-import-position
 import pagestash  # noqa: E402 pylint: disable=wrong-import-position
-from common.copying import LIVE, ROWS, Model, StashTest  # noqa: E402
+from common.copying import LIVE, ROWS, Keep, Model, StashTest  # noqa: E402
 from pagestash.torch import Stash  # noqa: E402 pylint: disable=wrong-import-position
 
 
@@ -122,6 +123,82 @@ class Captured(StashTest):
         model.step()
         self.right(model)
         self.replay(model, model.capture())
+
+    def test_what_waits_for_the_device_is_refused_in_a_capture_and_breaks_nothing(self):
+        model = self.measured()
+        model.step()
+        for what in (model.stash.close, model.stash.status, model.stash.grow,
+                     lambda: Stash("cuda", pages=64), lambda: model.stash.rerun(model.step)):
+            graph = torch.cuda.CUDAGraph()
+            with self.assertRaisesRegex(pagestash.Error, "captur.*call it outside"):
+                with torch.cuda.graph(graph):
+                    model.step()
+                    what()
+        with torch.cuda.graph(graph):
+            model.step()
+            self.assertRaises(pagestash.Error, model.stash.close)
+            model.step()
+        self.replay(model, graph)
+
+    def test_a_graph_that_is_reset_before_what_it_made_dies(self):
+        model, graph = self.measured(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model.forward()
+            model.stash.step()
+        graph.replay()
+        graph.reset()
+        del y
+        model.step()
+        self.right(model)
+
+    def test_an_eager_backward_of_a_captured_forward(self):
+        model, graph = self.measured(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model.forward()
+        model.fill(3, 4, 5)
+        graph.replay()
+        torch.autograd.grad(y, [model.x], model.grad)
+        model.stash.step()
+        self.right(model)
+
+    def test_graphed_callables(self):
+        stash = self.stash(pages=64)
+        model = Model(stash, layers=1)
+
+        class Experts(torch.nn.Module):
+            def forward(self, x):
+                with stash.layer(model.counts[0], ROWS):
+                    return Keep.apply(x, model.source[0], model.seen[0], model.threads)
+        sample = torch.empty(8, device="cuda", requires_grad=True)
+        model.fill(5)
+        experts = torch.cuda.make_graphed_callables(Experts(), (sample,))
+        for live in (7, 0, ROWS):
+            model.fill(live)
+            x = torch.empty(8, device="cuda", requires_grad=True)
+            experts(x).backward(model.grad)
+            stash.step()
+            self.right(model)
+        self.assertTrue(stash.status().valid)
+
+    def test_threads_with_streams_of_their_own(self):
+        stash, wrong = self.stash(pages=256, mode="concurrent"), []
+
+        def work():
+            model = Model(stash)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for live in range(12):
+                    model.fill(live, 3, ROWS)
+                    model.step(step=False)
+                    torch.cuda.current_stream().synchronize()
+                    wrong.extend(model.wrong())
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stash.step()
+        self.assertEqual(wrong, [])
+        self.assertTrue(stash.status().valid)
 
     def test_close_while_a_graph_lives(self):
         model = self.measured()
