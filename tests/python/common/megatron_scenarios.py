@@ -3,6 +3,7 @@ import contextlib
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.full_cuda_graph import FullCudaGraphWrapper
 from megatron.core.transformer.moe import paged_stash
 
 import pagestash.megatron
@@ -31,6 +32,20 @@ def installed(stash=True, **options):
         yield manager
     finally:
         pagestash.megatron.uninstall()
+
+
+class NoGraph(FullCudaGraphWrapper):
+    """Megatron's wrapper, but nothing is captured."""
+
+    def __init__(self, schedule):
+        super().__init__(schedule)
+        self.resets = []
+
+    def __call__(self, **kwargs):
+        return self.forward_backward_func(**kwargs)
+
+    def reset_cuda_graph(self, stage=None):
+        self.resets.append(stage)
 
 
 def runner_of(training):
@@ -103,10 +118,13 @@ def recovery():
             with installed(**options) as manager:
                 training = Training(True, factor=factor)
                 runner = runner_of(training)
+                if name == "grow":  # as under a full-iteration graph, whose reset comes first
+                    runner.forward_backward_func = graph = NoGraph(training.schedule)
                 got = train(training, call=runner, manager=manager)
                 out[name] = dict(want=want, got=got, launches=manager.num_launches,
                                  pages=manager.num_pages, lost=manager.num_lost_steps,
                                  stash_on=training.config.moe_paged_stash)
+        out["grow"]["resets"] = graph.resets
     return out
 
 

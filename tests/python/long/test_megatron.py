@@ -91,6 +91,7 @@ class Megatron(unittest.TestCase):
             self.assertLess(pages[0], pages[1])
             self.assertEqual(len(set(pages[1:])), 1)
             self.assertEqual(grown["launches"]["stash"], 18 + 6)  # one step twice
+            self.assertEqual(grown["resets"], ["training"])
             self.assertEqual(rank["recovery"]["no_grow"]["launches"]["stash"], 18)
             capped = rank["recovery"]["max_pages"]["got"]
             self.assertEqual([step["pages"] for step in capped], [8, 0, 0, 0])

@@ -22,6 +22,7 @@ if not absent("megatron"):
     cuda_shim.install()
     import pagestash.megatron
     from common.megatron_layers import Model, as_bytes, config, rows, wrong
+    from megatron.core.full_cuda_graph import FullCudaGraphWrapper
     from megatron.core.transformer.moe import paged_stash
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -291,6 +292,9 @@ class Planned(unittest.TestCase):
             self.addCleanup(pagestash.megatron.uninstall)
             with manager.planned():
                 used.append(list(entered))
+            graph = FullCudaGraphWrapper(None)
+            with self.assertRaisesRegex(pagestash.Error, "allocator_plan and a full-iteration"):
+                paged_stash.PagedStashRunner(config(), False, [], None, graph)
         self.assertEqual((used, entered), ([["pool of plan.csv"]], ["pool of plan.csv", None]))
 
 
