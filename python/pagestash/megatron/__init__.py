@@ -7,10 +7,13 @@ Megatron's flags (moe_paged_stash, the buffer size factors), its schedule and it
 import logging
 import os
 import sys
-from typing import Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from .._c import Error
 from . import seams
+
+if TYPE_CHECKING:
+    from .manager import Manager
 
 __all__ = ["Error", "install", "uninstall"]
 _log = logging.getLogger("pagestash")
@@ -22,7 +25,7 @@ def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: fl
             max_pages: Optional[int] = None, recovery: str = "grow", num_sms: int = 0,
             tail: str = "zero", scrub: bool = False,
             allocator_plan: Union[None, str, "os.PathLike[str]"] = None,
-            version: Optional[str] = None):
+            version: Optional[str] = None) -> "Manager":
     """Puts pages of pagestash behind Megatron-Core's paged stash. Answers the manager.
 
     page_bytes: 16 KiB to 4 MiB, a power of two; None: chosen from what the first step saves.

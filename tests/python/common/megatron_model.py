@@ -104,8 +104,8 @@ class Training:
     """The model on this rank, its data, and steps of Megatron's schedule."""
 
     def __init__(self, stash, factor=1.1, dtype=torch.float32, chunks=1, layers=3, micro_batches=3,
-                 cpu_factor=0.0, extra=None, seed=7):
-        self.micro_batches, self.chunks = micro_batches, chunks
+                 cpu_factor=0.0, extra=None, seed=7, overlap=False):
+        self.micro_batches, self.chunks, self.overlap = micro_batches, chunks, overlap
         pp = parallel_state.get_pipeline_model_parallel_world_size()
         ep = parallel_state.get_expert_model_parallel_world_size()
         self.config = config = TransformerConfig(
@@ -131,6 +131,8 @@ class Training:
         tensor_parallel.model_parallel_cuda_manual_seed(seed)
         self.model = [self._chunk(chunk) for chunk in range(chunks)]
         destroy_moe_metrics_tracker()
+        if overlap:  # gradients are reduced during the last micro-batch's backward
+            config.no_sync_func = self.model[0].no_sync
         self.metrics = get_moe_metrics_tracker()
         self.schedule = get_forward_backward_func()
         self.mask = torch.triu(torch.ones(1, 1, SEQ, SEQ, dtype=torch.bool), 1)
@@ -151,7 +153,8 @@ class Training:
             if parameter.dtype != self.config.params_dtype and "router" not in name:
                 parameter.data = parameter.data.to(self.config.params_dtype)
         return DistributedDataParallel(
-            self.config, DistributedDataParallelConfig(grad_reduce_in_fp32=True), model)
+            self.config, DistributedDataParallelConfig(
+                grad_reduce_in_fp32=True, overlap_grad_reduce=self.overlap), model)
 
     def _ends(self, chunk):
         pp = parallel_state.get_pipeline_model_parallel_world_size()

@@ -111,12 +111,12 @@ def recovery():
     """Pools that are too small, through the runner: it grows, or goes dropless."""
     out = {}
     with parallel():
-        want = plain()
+        want = plain(overlap=True)
         for name, factor, options in (("grow", -0.4, {}), ("no_grow", -0.4, {"grow": False}),
                                       ("max_pages", -0.4, {"max_pages": 8}),
                                       ("dropless", -0.4, {"recovery": "dropless"})):
             with installed(**options) as manager:
-                training = Training(True, factor=factor)
+                training = Training(True, factor=factor, overlap=True)
                 runner = runner_of(training)
                 if name == "grow":  # as under a full-iteration graph, whose reset comes first
                     runner.forward_backward_func = graph = NoGraph(training.schedule)
