@@ -145,8 +145,12 @@ class Schedule:
                 f"{len(self)} passes)")
 
     def numpy(self):
-        """The passes as a structured array: kind (index into PASSES), chunk, micro_batch, pairs."""
-        import numpy
+        """The passes as a structured array: kind (index into PASSES), chunk, micro_batch, pairs. Errors:
+        numpy is not installed."""
+        try:
+            import numpy
+        except ImportError:
+            raise Error("numpy: it is not installed; list(schedule) has the same") from None
         dtype = [("kind", "u1"), ("chunk", "u4"), ("micro_batch", "u4"), ("pairs", "?")]
         return numpy.array([(PASSES.index(p.kind), *p[1:]) for p in self._list()], dtype)
 

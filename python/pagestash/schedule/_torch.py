@@ -116,6 +116,8 @@ class TorchScheduler(Scheduler):
         self._shelf, self._streams = _Shelf(self._device), {}
         super().__init__(pool, layers, schedule=schedule, destination=self._shelf.allocate,
                          tail=tail, failed_zero=failed_zero, **fields)
+        self._bytes_of = {form: [_bytes_at_capacity(form, rows) for rows in form.tensors]
+                          for forms in self._forms.values() for form in forms}
 
     def _stream(self):
         return torch.cuda.current_stream(self._device) if self._device.type == "cuda" else 0
@@ -176,23 +178,21 @@ class TorchScheduler(Scheduler):
         if len(tensors) != len(form.tensors) or len(counts) != len(form.spaces):
             raise Error(f"{key}: {len(tensors)} tensors and {len(counts)} counts: the form of part "
                         f"{part} has {len(form.tensors)} and {len(form.spaces)}")
-        for i, (tensor, rows) in enumerate(zip(tensors, form.tensors)):
-            num_bytes, wanted = tensor.numel() * tensor.element_size(), _bytes_at_capacity(form, rows)
-            if num_bytes != wanted or not tensor.is_contiguous():
+        for i, (tensor, wanted) in enumerate(zip(tensors, self._bytes_of[form])):
+            if tensor.nbytes != wanted or not tensor.is_contiguous():
                 raise Error(f"{key}: tensor {i} of shape {tuple(tensor.shape)}, {tensor.dtype}: "
-                            f"{num_bytes} bytes: wanted are {wanted}, contiguous")
-            self._on_device(key, f"tensor {i}", tensor)
+                            f"{tensor.nbytes} bytes: wanted are {wanted}, contiguous")
+            if tensor.device != self._device:
+                raise Error(f"{key}: tensor {i}: on {tensor.device}: the pool is on {self._device}")
         for i, (count, space) in enumerate(zip(counts, form.spaces)):
             wanted = max(space.num_segments, 1)
             if (_COUNT_TYPES.get(count.dtype) != space.count_bytes or count.numel() != wanted or
                     not count.is_contiguous()):
                 raise Error(f"{key}: counts of space {i}: {tuple(count.shape)}, {count.dtype}: wanted "
                             f"are {wanted} of int{8 * space.count_bytes}, contiguous")
-            self._on_device(key, f"counts of space {i}", count)
-
-    def _on_device(self, key, what, tensor):
-        if tensor.device != self._device:
-            raise Error(f"{key}: {what}: on {tensor.device}: the pool is on {self._device}")
+            if count.device != self._device:
+                raise Error(f"{key}: counts of space {i}: on {count.device}: the pool is on "
+                            f"{self._device}")
 
 
 class TorchVisit(Visit):
