@@ -4,7 +4,6 @@
     pagestash.megatron.install()         # before the model is built
 
 Megatron's flags (moe_paged_stash, the buffer size factors), its schedule and its runner stay."""
-import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Optional, Union
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from .manager import Manager
 
 __all__ = ["Error", "install", "uninstall"]
-_log = logging.getLogger("pagestash")
 _installed = None  # (module, manager, arguments, what the names of the module were before)
 seams.stand_in()
 
@@ -63,12 +61,17 @@ def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: fl
     if module.PagedStashManager.STASH_MGR is not None:
         raise Error("pagestash.megatron.install: Megatron-Core's own manager is in use already; "
                     "install() comes before the model and the runner are built")
-    from . import manager as managers, runner
+    try:
+        from . import manager as managers, runner
+    except ImportError as error:  # of what only another version has elsewhere
+        raise Error(f"pagestash.megatron: this Megatron-Core is another than those tried "
+                    f"({', '.join(seams.TRIED)}): {error}") from None
     manager = managers.Manager(managers.Options(**arguments))
-    names = {"check_paged_stash_overflow": _answer(module, "overflow"),
-             "check_paged_stash_host_spill": _answer(module, "host_spill"),
+    before = {name: getattr(module, name) for name in (
+        "check_paged_stash_overflow", "check_paged_stash_host_spill", "PagedStashRunner")}
+    names = {"check_paged_stash_overflow": _answer(module, manager, "overflow", before),
+             "check_paged_stash_host_spill": _answer(module, manager, "host_spill", before),
              "PagedStashRunner": runner.Runner}
-    before = {name: getattr(module, name) for name in names}
     module.PagedStashManager.STASH_MGR = manager
     _set_names(module, before, names)
     _installed = module, manager, arguments, (before, names)
@@ -101,11 +104,12 @@ def _check_arguments(arguments):
         raise Error(f"pagestash.megatron.install: max_pages {most!r}: allowed is at least 1")
 
 
-def _answer(module, word):
+def _answer(module, manager, word, before):
     """Megatron's question, which its own code does not ask during an evaluation."""
     def ask():
-        manager = module.PagedStashManager.get_instance()
-        return getattr(manager, word).ne(0)
+        if module.PagedStashManager.STASH_MGR is manager:
+            return getattr(manager, word).ne(0)
+        return before[f"check_paged_stash_{word}"]()
 
     ask.__doc__ = f"Whether {word} of the last training step is set, in an evaluation, too."
     return ask

@@ -150,11 +150,13 @@ class Manager(Space, PagedStashManager):
         return f"{self._current_layer_name or 'experts'}, layer {layer} of chunk {stage}"
 
     def _name(self, tensor, why):
-        key = self._where(), tuple(tensor.shape), tensor.dtype, why
+        # Once whatever the number of rows is, which need not stay.
+        width = tensor.numel() / self.max_num_tokens
+        key = self._where(), width, tensor.dtype, why
         if key not in self.named:
             self.named.add(key)
             _log.warning("pagestash: %s saves a tensor of shape %s, %s, %d bytes, which %s: it "
-                         "stays whole in memory", key[0], key[1], tensor.dtype,
+                         "stays whole in memory", key[0], tuple(tensor.shape), tensor.dtype,
                          tensor.numel() * tensor.element_size(), why)
 
     def on_get_saved_tensor(self, saved_state):

@@ -13,6 +13,7 @@ from .saved import parts
 _log = logging.getLogger("pagestash")
 _ALIGNMENT = 256  # of the memory that a pool is given
 _SPARE_TICKETS, _FEWEST_TICKETS = 8, 128  # a step with more micro-batches than before needs more
+_MOST_FORMS = 1000  # where the number of rows changes from step to step
 _MENDED = 1 << PST_FAULT_EXHAUSTED | 1 << PST_FAULT_FAILED | 1 << PST_FAULT_LOST
 
 
@@ -67,6 +68,8 @@ class Space:
         """The pools.Form of what one launch takes."""
         key = part[0].visit.space(), tuple(one.rows for one in part)
         if key not in self.forms:
+            if len(self.forms) >= _MOST_FORMS:
+                self.forms.clear()
             self.forms[key] = pools.Form([key[0]], key[1])
         return self.forms[key]
 

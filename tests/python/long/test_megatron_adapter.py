@@ -368,6 +368,26 @@ class Installing(unittest.TestCase):
         finally:
             paged_stash.PagedStashManager.STASH_MGR = None
 
+    def test_a_manager_of_somebody_else(self):
+        pagestash.megatron.install()
+        paged_stash.PagedStashManager.STASH_MGR = None
+        try:
+            self.assertFalse(overflowed())  # Megatron's own answer, of its own manager
+            self.assertFalse(bool(paged_stash.check_paged_stash_host_spill()))
+        finally:
+            paged_stash.PagedStashManager.STASH_MGR = None
+        manager = pagestash.megatron.install(tail="untouched")
+        self.assertIs(paged_stash.PagedStashManager.get_instance(), manager)
+
+    def test_capacities_that_change(self):
+        manager = pagestash.megatron.install()
+        model = Model()
+        with self.assertNoLogs("pagestash", logging.WARNING):
+            for capacity in (256, 256, 192, 96, 256):
+                model.capacity = capacity
+                self.assertEqual(wrong(model.step(80), 80, capacity), 0)
+        self.assertEqual(manager.finish().num_faults, 0)
+
     def test_bad_arguments(self):
         for name, value in (("recovery", "x"), ("tail", "ones"), ("headroom", 0.5),
                             ("max_pages", 0)):

@@ -1,4 +1,4 @@
-"""pagestash.megatron with device="cuda" on a pretended GPU: streams, and a step that is captured."""
+"""pagestash.megatron with device="cuda" on a pretended GPU: streams, and a captured step."""
 import os
 import sys
 import types
