@@ -208,18 +208,17 @@ class Wheel(unittest.TestCase):
 
     @needs("torch")
     def test_lines_of_readme(self):
-        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
-            blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
-        if not blocks and os.environ.get("PSTI_TEST_ALL_TOOLS") != "1":
-            self.skipTest("README.md has no block of Python")
-        self.assertTrue(blocks, "README.md has no block of Python")
+        """Every block of Python in README.md and in the wheel's own."""
         self.with_torch()
-        for number, block in enumerate(blocks):
-            script = self.at(f"readme{number}.py")
-            with open(script, "w", encoding="utf-8") as file:
-                file.write(block + "\nimport pagestash as _package; print(_package.__file__)\n")
-            out = run(self.python, script, cwd=self.folder)
-            self.assertTrue(out.splitlines()[-1].startswith(self.site), out)
+        for name in ("README.md", "python/README.md"):
+            with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+                blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
+            self.assertTrue(blocks, f"{name} has no block of Python")
+            for block in blocks:
+                with open(self.at("readme.py"), "w", encoding="utf-8") as file:
+                    file.write(block + "\nimport pagestash as _package; print(_package.__file__)\n")
+                out = run(self.python, self.at("readme.py"), cwd=self.folder)
+                self.assertTrue(out.splitlines()[-1].startswith(self.site), out)
 
 
 if __name__ == "__main__":
