@@ -158,8 +158,7 @@ class Layer:
         base = None if isinstance(choice, tuple) else _base_of(tensor)
         if base is None or not _leads(base.shape, self.rows):
             return self.visit.pack(tensor, choice)
-        saved = self.visit.pack(base, choice)
-        return tensor if saved is base else _View(saved, tensor, base)
+        return _View(self.visit.pack(base, choice), tensor, base)
 
 
 def _base_of(tensor):

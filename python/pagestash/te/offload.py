@@ -119,7 +119,7 @@ class _Context(contextlib.ContextDecorator):
         if kind is not None:
             layer.visit.finish(failed=True)
         else:
-            layer.visit.ask_counts()
+            layer.visit.pause()
 
 
 def get_cpu_offload_context(enabled: bool = False, num_layers: Optional[int] = 1,

@@ -28,7 +28,8 @@ class Saved:
     """What autograd keeps instead of a tensor. source: the tensor itself, until the visit is over; then nothing,
     or, where it stays in memory, that without its history, which may lead back here. slot: None where it
     stays. visit: the layer's name where it stays. choice: a rows.Choice that was made already."""
-    __slots__ = ("visit", "slot", "fit", "version", "changed", "source", "choice")
+    __slots__ = ("visit", "slot", "fit", "version", "changed", "source", "choice",
+                 "__weakref__")
 
     def __init__(self, visit, source, choice):
         self.visit, self.source, self.choice, self.version = visit, source, choice, source._version
@@ -57,6 +58,7 @@ class Visit:
         self.before = None  # weak reference to the visit before: its backward mostly comes next
         self.lost = ""      # why nothing can come back
         self.hooks = None
+        self.is_paused = False
 
     def __enter__(self):
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, unpack)
@@ -67,6 +69,33 @@ class Visit:
         hooks, self.hooks = self.hooks, None  # which refer to this visit
         hooks.__exit__(kind, error, trace)
         self.finish(kind is not None)
+
+    def pause(self):
+        """After the forward of a layer that is stashed later, by finish, or never: what becomes of its tensors
+        is settled, and what autograd lets go of meanwhile is not held."""
+        try:
+            self.ask_counts()
+            self._settle()
+            self._leave_shared()
+        except BaseException:
+            self.abandon("its stash failed")
+            raise
+        for one in self.saved:
+            if one.slot is None:
+                one.stay()
+            else:
+                one.source = one.source.detach()
+        for slot in self.slots:
+            slot.tensor = slot.tensor.detach()
+        self.saved = [weakref.ref(one) for one in self.saved if one.slot is not None]
+        self.slots = [weakref.ref(slot) for slot in self.slots]
+        self.is_paused = True
+
+    def _resume(self):
+        self.saved = [one for one in (reference() for reference in self.saved) if one is not None]
+        self.slots = [slot for slot in (reference() for reference in self.slots) if slot is not None]
+        for index, slot in enumerate(self.slots):
+            slot.index = index
 
     def finish(self, failed=False):
         """After the layer's forward: stashes what was packed; failed: lets it go."""
@@ -93,9 +122,12 @@ class Visit:
     def commit(self):
         """After the layer's forward: live rows go to pages, and the sources are let go."""
         self.ask_counts()
-        if not self.stash.keep_known(self):
-            self._settle()
-            self._leave_shared()
+        if self.is_paused or not self.stash.keep_known(self):
+            if self.is_paused:
+                self._resume()
+            else:
+                self._settle()
+                self._leave_shared()
             if self.slots:
                 self.fits = [slot.fit for slot in self.slots]
                 self.kept = self.stash.keep(self)

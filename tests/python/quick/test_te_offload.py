@@ -1,5 +1,6 @@
 """Transformer Engine's manual offload controller over pages: its three calls in and out of order."""
 import unittest
+import weakref
 
 import torch
 
@@ -76,6 +77,26 @@ class ControllerTest(StashTest):
         changed += 1
         with self.assertRaisesRegex(pagestash.Error, "changed in place"):
             y.sum().backward()
+
+    def test_nothing_is_held_that_autograd_let_go(self):
+        """Neither of a layer that is never offloaded, nor of one that is after its backward."""
+        context, _, controller = self.context(layers=1)
+        weight = self.weights[0]
+        for ends in ("backward", "dropped"):
+            with context:
+                hidden = (self.x @ weight).relu()  # saved by the node that made it
+                y = hidden @ weight
+            storage = weakref.ref(hidden.untyped_storage())
+            del hidden
+            self.assertIsNotNone(storage())
+            if ends == "backward":
+                y.sum().backward()
+            del y
+            self.assertIsNone(storage())
+            controller.start_offload_layer(0)
+            self.stash.step()
+            self.assertEqual(self.stash.status().in_use[0], 0)
+        self.nothing_lost(self.stash)
 
     def test_two_passes_in_flight(self):
         """Of the same layer: each graph has its own pages."""
