@@ -1,12 +1,13 @@
 """What a stash would have to keep and do, observed without one: the tensors that autograd saves in
 each layer, and when. From that the pages of a run, by two ways that share nothing with the stash."""
 import contextlib
-import ctypes
 import dataclasses
 
 import torch
-from pagestash import _abi, _c
+
+import pagestash
 from pagestash.pool import Form, Rows, Space
+from pagestash.schedule import Pass, Schedule
 
 
 @dataclasses.dataclass
@@ -101,46 +102,16 @@ class Recorder:
 
 
 def simulated_pages(recorder, step, num_layers, schedule, page_bytes):
-    """The most pages at once in this step by pst_simulate: one GPU that makes the passes of `schedule`
-    ([("F" or "B", micro-batch)]), every visit stashed, restored when it is needed."""
-    stashed = [visit for at, what, visit in recorder.events if at == step and what == "stash"]
-    forwards = [m for kind, m in schedule if kind == "F"]
-    usages = [(_abi.pst_group_usage * len(forwards))() for _ in range(num_layers)]
-    for position, visit in enumerate(stashed):
-        took = recorder.visits[visit].usage(page_bytes)
-        usages[position % num_layers][forwards[position // num_layers]] = _abi.pst_group_usage(
-            took.payload_bytes, took.stream_bytes, took.pages)
-    return _simulate(usages, schedule, page_bytes)
-
-
-def _simulate(usages, schedule, page_bytes):
-    layers = (_abi.pst_simulated_layer * len(usages))()
-    for number, (layer, usage) in enumerate(zip(layers, usages)):
-        layer.struct_size, layer.layer, layer.keep = ctypes.sizeof(layer), number, _abi.PST_KEEP_PAGED
-        layer.usages, layer.num_usages = usage, len(usage)
-        layer.forward.core = layer.backward.core = 1000
-    with _listed(schedule) as handle:
-        config = _c.sized(
-            _abi.pst_simulation_config, num_stages=1, alone=True, keeps_nothing=True,
-            in_call_order=True, rule=_abi.PST_RESTORE_NEXT, page_bytes=page_bytes,
-            schedules=(ctypes.c_void_p * 1)(handle),
-            layers=(ctypes.POINTER(_abi.pst_simulated_layer) * 1)(layers),
-            num_layers=(ctypes.c_uint32 * 1)(len(layers)), num_pages=(2 ** 64 - 1, 0))
-        simulation, stage = _abi.pst_simulation(), _abi.pst_stage_result()
-        _c.call("pst_simulate_sized", ctypes.byref(config), ctypes.byref(simulation),
-                ctypes.sizeof(simulation), ctypes.byref(stage), ctypes.sizeof(stage))
-    return stage.high_water[0]
-
-
-@contextlib.contextmanager
-def _listed(schedule):
-    kinds = {"F": _abi.PST_PASS_FORWARD, "B": _abi.PST_PASS_BACKWARD}
-    passes = (_abi.pst_pass * len(schedule))(*(
-        _abi.pst_pass(micro_batch=m, kind=kinds[kind]) for kind, m in schedule))
-    config = _c.sized(_abi.pst_schedule_config, kind=_abi.PST_SCHEDULE_LIST, passes=passes,
-                      num_passes=len(passes))
-    handle = _c.create("pst_schedule_create", ctypes.byref(config))
-    try:
-        yield handle
-    finally:
-        _c.lib.pst_schedule_destroy(handle)
+    """The most pages at once in this step by pagestash.simulate: one GPU that makes the passes of
+    `schedule` ([("F" or "B", micro-batch)]), every visit stashed, restored when it is needed."""
+    stashed = [recorder.visits[visit] for at, what, visit in recorder.events
+               if at == step and what == "stash"]
+    by_pass = {m: stashed[at * num_layers:(at + 1) * num_layers]
+               for at, m in enumerate(m for kind, m in schedule if kind == "F")}
+    layers = [pagestash.SimulatedLayer(layer, pages=[
+        by_pass[m][layer].usage(page_bytes).pages for m in sorted(by_pass)])
+        for layer in range(num_layers)]
+    kinds = {"F": "forward", "B": "backward"}
+    passes = [Pass(kinds[kind], 0, m) for kind, m in schedule]
+    return pagestash.simulate(Schedule.of(passes), layers, events=False, keeps_nothing=True, rule="next",
+                              in_call_order=True, page_bytes=page_bytes).demand
