@@ -134,6 +134,7 @@ class Captured(StashTest):
                 with torch.cuda.graph(graph):
                     model.step()
                     what()
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             model.step()
             self.assertRaises(pagestash.Error, model.stash.close)
