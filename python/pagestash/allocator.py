@@ -2,6 +2,7 @@
 
     from pagestash import allocator
     allocator.install(trace="trace.csv")            # before torch first uses the GPU
+    step(first)                                     # the optimizer makes its state
     for batch in batches:
         allocator.mark_iteration()
         step(batch)

@@ -45,6 +45,22 @@ def train(steps=STEPS, rows=64, marks=True):
     return x, net
 
 
+def train_adam():
+    """As docs/planner.md says: the first step, which makes Adam's state, comes before the first mark."""
+    x, net = torch.empty(64, WIDTH, device="cuda"), Net()
+    optimizer = torch.optim.Adam(net.parameters(), foreach=False, capturable=True)
+    for step in range(STEPS):
+        if step > 0:
+            allocator.mark_iteration()
+        net(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step == 0:
+            before = allocator.stats()["requests"]
+    allocator.mark_iteration()
+    return before
+
+
 def command(*arguments):
     """The JSON of `pagestash ARGUMENTS --json`."""
     result = subprocess.run([built.command(), *arguments, "--json"], capture_output=True, text=True,
@@ -100,6 +116,15 @@ class AllocatorTest(unittest.TestCase):
         self.assertFollows(figures, unplanned=1 + LAYERS)
         self.assertEqual(figures["arena_bytes"], planned["peak"])
         self.assertEqual(figures["taken_bytes"], 4 * (64 * WIDTH + LAYERS * WIDTH * WIDTH))
+
+    def test_what_an_optimizer_makes_in_the_first_step_is_in_nobodys_way(self):
+        def run(**files):
+            allocator.install(**files, device="host")
+            return train_adam(), allocator.stats()
+        pretended.in_child(lambda: run(trace=self.trace))
+        command("plan", "--trace", self.trace, "--iteration", "1", "--out", self.plan)
+        before, figures = pretended.in_child(lambda: run(plan=self.plan))
+        self.assertFollows(figures, unplanned=before)
 
     def test_another_program_is_served_and_its_deviations_are_counted(self):
         pretended.in_child(lambda: installed(trace=self.trace))
