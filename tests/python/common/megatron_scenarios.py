@@ -1,5 +1,6 @@
 """What test_megatron.py has two ranks do; each function answers what JSON can hold."""
 import contextlib
+import types
 
 import torch
 from megatron.core import parallel_state
@@ -46,6 +47,21 @@ class NoGraph(FullCudaGraphWrapper):
 
     def reset_cuda_graph(self, stage=None):
         self.resets.append(stage)
+
+
+def tight_dispatcher(config):
+    """A layer's dispatcher as HybridEP has it, over its budget in the second of all steps."""
+    manager = types.SimpleNamespace(moe_expert_rank_capacity_factor=2.0)
+    asked = []
+
+    def check_over_budget():
+        asked.append(manager.moe_expert_rank_capacity_factor)
+        return torch.tensor([len(asked) == 2])
+
+    dispatcher = types.SimpleNamespace(
+        config=config, _comm_manager=manager, check_over_budget=check_over_budget,
+        reset_over_budget=lambda: None, asked=asked)
+    return types.SimpleNamespace(token_dispatcher=dispatcher)
 
 
 def runner_of(training):
@@ -114,17 +130,22 @@ def recovery():
         want = plain(overlap=True)
         for name, factor, options in (("grow", -0.4, {}), ("no_grow", -0.4, {"grow": False}),
                                       ("max_pages", -0.4, {"max_pages": 8}),
-                                      ("dropless", -0.4, {"recovery": "dropless"})):
+                                      ("dropless", -0.4, {"recovery": "dropless"}),
+                                      ("over_budget", -1.5, {})):
             with installed(**options) as manager:
                 training = Training(True, factor=factor, overlap=True)
                 runner = runner_of(training)
                 if name == "grow":  # as under a full-iteration graph, whose reset comes first
                     runner.forward_backward_func = graph = NoGraph(training.schedule)
+                if name == "over_budget":
+                    tight = tight_dispatcher(training.config)
+                    runner.moe_layers.append(tight)
                 got = train(training, call=runner, manager=manager)
                 out[name] = dict(want=want, got=got, launches=manager.num_launches,
                                  pages=manager.num_pages, lost=manager.num_lost_steps,
                                  stash_on=training.config.moe_paged_stash)
         out["grow"]["resets"] = graph.resets
+        out["over_budget"]["factors"] = tight.token_dispatcher.asked
     return out
 
 

@@ -93,6 +93,8 @@ class Megatron(unittest.TestCase):
             self.assertEqual(grown["launches"]["stash"], 18 + 6)  # one step twice
             self.assertEqual(grown["resets"], ["training"])
             self.assertEqual(rank["recovery"]["no_grow"]["launches"]["stash"], 18)
+            # over its budget in step 2: that one again without a limit, then as before
+            self.assertEqual(rank["recovery"]["over_budget"]["factors"], [2.0, 2.0, None, 2.0, 2.0])
             capped = rank["recovery"]["max_pages"]["got"]
             self.assertEqual([step["pages"] for step in capped], [8, 0, 0, 0])
             later = rank["recovery"]["dropless"]["got"]
