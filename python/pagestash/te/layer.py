@@ -164,7 +164,7 @@ class Layer:
 def _base_of(tensor):
     """The base that is saved instead of a view of it; None: the tensor itself is."""
     base = tensor._base
-    if base is None or not base.is_contiguous() or markers.marked(base) is False:
+    if base is None or not base.is_contiguous():
         return None
     if getattr(tensor, markers.BASE, False) or base.numel() == tensor.numel():
         return base

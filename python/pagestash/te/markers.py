@@ -41,8 +41,9 @@ def select(tensor: torch.Tensor) -> Choice:
 
 def marked(tensor: torch.Tensor) -> Choice:
     """As `select`, but None for a tensor without a marker."""
-    if isinstance(tensor, torch.nn.Parameter) or getattr(tensor, NEVER, False):
-        return False
+    for one in (tensor, tensor._base):
+        if isinstance(one, torch.nn.Parameter) or getattr(one, NEVER, False):
+            return False
     noted = _noted(tensor)
     if noted is False:
         return False

@@ -75,10 +75,11 @@ class Stash:
         most = self.device.info().num_sms
         _check(num_sms <= most, "num_sms", num_sms, f"0 to {most}, those of the device")
         self.lock = self.device.lock  # a stream is used by one thread at a time
-        overlap = overlap and self.torch_device.type == "cuda"
+        if self.torch_device.type != "cuda":
+            overlap = False
         self.streams = streams.Inline(self.torch_device) if not overlap else streams.Beside(
             self.torch_device, None if overlap is True else overlap)
-        self.overlap, self.retain, self.headroom = overlap, retain, headroom
+        self.overlap, self.retain, self.headroom = bool(overlap), retain, headroom
         self.memory, self.host_pages, self.max_pages = memory, host_pages, max_pages
         self.page_bytes, self.tickets, self.mode = page_bytes, tickets, mode
         self.stash_options = pools.stash_options(num_sms)

@@ -231,6 +231,10 @@ class PiecesTest(StashTest):
         seen, y = keep(pagestash.te.layer(stash, torch.tensor([5]), 64), tensor)
         y.backward()
         self.assertEqual(seen[0].data_ptr(), tensor.data_ptr())
+        view = tensor.view(64, 2, 4)
+        te.mark_grouped_tensor(view)
+        self.assertIs(pagestash.te.select(view), False)
+        self.assertIs(pagestash.te.select(torch.nn.Parameter(torch.ones(64, 8)).view(64, 2, 4)), False)
         self.nothing_lost(stash)
 
     def test_mxfp8_wrapper(self):
