@@ -18,12 +18,16 @@ class Dynamo(StashTest):
                 with stash.layer(**self.small.layer):
                     return checkpoint(self.small.experts, x, use_reentrant=reentrant)
             self.same(stash, forward)
+            self.assertEqual(self.used(stash), 1)
 
     def test_checkpoint_around_the_layer(self):
+        """A reentrant one runs the forward without grad. With the other the layer's hooks are the inner ones,
+        so that what it saves is stashed. What runs again in the backward is never stashed."""
         for reentrant in (False, True):
             stash = self.stash()
             self.same(stash, lambda s=stash, r=reentrant: checkpoint(
                 lambda x: self.small.stashed(s), self.small.x * 1, use_reentrant=r))
+            self.assertEqual(self.used(stash) > 0, not reentrant)
 
     def test_compiled_inside(self):
         stash = self.stash()
