@@ -141,7 +141,7 @@ class Manager(Space, PagedStashManager):
         rows = self._visit.rows(tensor, scales)
         if rows is None:
             count = -(-self.max_num_tokens // SCALE_ROWS) if scales else self.max_num_tokens
-            self._name(tensor, f"is no multiple of {count} rows")
+            self._name(tensor, "is no multiple of the rows", f", {count}")
         return rows
 
     def _where(self):
@@ -149,15 +149,16 @@ class Manager(Space, PagedStashManager):
         layer = self.current_layer[stage] if self.current_layer else 0
         return f"{self._current_layer_name or 'experts'}, layer {layer} of chunk {stage}"
 
-    def _name(self, tensor, why):
-        # Once whatever the number of rows is, which need not stay.
+    def _name(self, tensor, why, detail=""):
+        # Once for all layers that do the same, and whatever the number of rows is.
         width = tensor.numel() / self.max_num_tokens
-        key = self._where(), width, tensor.dtype, why
+        key = self._current_layer_name, width, tensor.dtype, why
         if key not in self.named:
             self.named.add(key)
-            _log.warning("pagestash: %s saves a tensor of shape %s, %s, %d bytes, which %s: it "
-                         "stays whole in memory", key[0], tuple(tensor.shape), tensor.dtype,
-                         tensor.numel() * tensor.element_size(), why)
+            _log.warning("pagestash: %s saves a tensor of shape %s, %s, %d bytes, which %s%s: it "
+                         "stays whole in memory, here and in other layers", self._where(),
+                         tuple(tensor.shape), tensor.dtype, tensor.numel() * tensor.element_size(),
+                         why, detail)
 
     def on_get_saved_tensor(self, saved_state):
         """Of saved_tensors_hooks. Errors: the pages were given up with their step."""
@@ -209,7 +210,7 @@ class Manager(Space, PagedStashManager):
                     batch = Batch(self.pool, self.form(part), part, self._stream(),
                                   self._stash_options)
                 except Error as error:  # no ticket, or too small a one: they stay
-                    self._name(part[0].tensor, f"finds no ticket ({error})")
+                    self._name(part[0].tensor, "finds no ticket", f" ({error})")
                     continue
                 self.num_launches["stash"] += 1
                 self._pack_stream_status = "stashing"

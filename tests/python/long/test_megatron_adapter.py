@@ -131,7 +131,7 @@ class Named(Adapter):
             odd = rows(50, 130)
             return [rows(256, 64), rows(256, 8, tag=False), odd]
 
-        model = Model(layers=1, average=256, make=make)
+        model = Model(layers=2, average=256, make=make)
         with self.assertLogs("pagestash", logging.WARNING) as log:
             for _ in range(3):
                 for tensors in model.step(256, micro_batches=3):
@@ -141,7 +141,7 @@ class Named(Adapter):
         self.assertRegex(log.output[0], r"experts, layer 1 of chunk 0 saves a tensor of shape "
                          r"\(256, 8\), torch.bfloat16, 4096 bytes, which is not tagged")
         self.assertRegex(log.output[1], r"\(50, 130\), torch.bfloat16, 13000 bytes, which is no "
-                         r"multiple of 256 rows")
+                         r"multiple of the rows, 256")
 
     def test_parameters_and_small_tensors_are_not_named(self):
         weight = torch.nn.Parameter(torch.ones(300, 8))
