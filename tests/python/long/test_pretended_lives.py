@@ -10,6 +10,7 @@ pretended.start()
 import torch  # noqa: E402 pylint: disable=wrong-import-position
 import pagestash  # noqa: E402 pylint: disable=wrong-import-position
 from common.copying import LIVE, ROWS, Keep, Model, StashTest  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402 pylint: disable=wrong-import-position
 from pagestash.torch import Stash  # noqa: E402 pylint: disable=wrong-import-position
 
 
@@ -219,21 +220,70 @@ class Captured(StashTest):
         gc.collect()
         self.replay(model, graph)
 
-    def test_checkpoint_in_a_capture(self):
-        model = self.measured()
+    def test_checkpoints_in_a_capture(self):
+        for reentrant in (False, True):
+            model, graph = self.measured(), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = checkpoint(lambda x, m=model: m.forward(), model.x, use_reentrant=reentrant,
+                               preserve_rng_state=False)
+                y.backward(model.grad)
+                del y
+                model.stash.step()
+            for live in LIVE:
+                model.fill(*live)
+                graph.replay()
+                if reentrant:  # nothing was stashed: the forward runs again, with all rows
+                    model.live = (ROWS,) * 3
+                self.right(model)
+            model.x.grad = None
 
-        def step():
-            y = torch.utils.checkpoint.checkpoint(model.forward, use_reentrant=False)
-            (grad,) = torch.autograd.grad(y, [model.x], model.grad)
-            del grad
-            model.stash.step()
-        step()
-        graph = torch.cuda.CUDAGraph()
+    def test_two_backwards_in_a_capture(self):
+        model, graph = self.measured(retain=True), torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            step()
-        model.fill(5, 6, 7)
-        graph.replay()
-        self.right(model)
+            y = model.forward()
+            torch.autograd.grad(y, [model.x], model.grad, retain_graph=True)
+            for seen in model.seen:
+                seen.zero_()
+            torch.autograd.grad(y, [model.x], model.grad)
+            del y
+            model.stash.step()
+        self.replay(model, graph)
+
+    def test_a_second_backward_raises_and_the_capture_goes_on(self):
+        for overlap in (False, True):
+            model, graph = self.measured(overlap=overlap), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = model.forward()
+                torch.autograd.grad(y, [model.x], model.grad, retain_graph=True)
+                with self.assertRaisesRegex(pagestash.Error, "a second backward"):
+                    torch.autograd.grad(y, [model.x], model.grad)
+                del y
+                model.stash.step()
+            self.replay(model, graph)
+
+    def test_two_threads_capture_at_once(self):
+        models, wrong = [Model(self.stash(pages=64)) for _ in range(2)], []
+        both = threading.Barrier(2, timeout=60)
+
+        def work(model):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                model.fill(1, 2, 3)
+                graph = torch.cuda.CUDAGraph()
+                both.wait()
+                graph.capture_begin(capture_error_mode="thread_local")
+                model.step()
+                both.wait()
+                graph.capture_end()
+                graph.replay()
+                torch.cuda.current_stream().synchronize()
+                wrong.append(model.wrong())
+        threads = [threading.Thread(target=work, args=(model,)) for model in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [[], []])
+
 
 if __name__ == "__main__":
     unittest.main()
