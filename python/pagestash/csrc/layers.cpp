@@ -142,9 +142,11 @@ pst_row_space space_of(const Tensor &counts, int64_t capacity, int64_t segments)
     return space;
 }
 
-std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<int64_t> &numbers)
+std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<int64_t> &numbers,
+                           const std::vector<int64_t> &strides)
 {
     std::vector<Slot> slots;
+    size_t used = 0;
     for (size_t i = 0; i + 3 < numbers.size(); i += 4) {
         const size_t index = static_cast<size_t>(numbers[i]);
         if (index >= saved.size())
@@ -153,11 +155,15 @@ std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<i
         Slot slot = {index, numbers[i + 1] != 0, numbers[i + 2] != 0, numbers[i + 3], 0, {}, {}};
         if (aoti_torch_get_dtype(tensor.get(), &slot.dtype) != AOTI_TORCH_SUCCESS)
             fail("pagestash._layer_plan: a tensor without a dtype");
-        for (int64_t d = 0; d < tensor.dim(); d++) {
-            slot.sizes.push_back(tensor.size(d));
-            slot.strides.push_back(tensor.stride(d));
-        }
-        if (!slot.is_exact) {
+        if (slot.is_exact) {
+            const size_t dim = static_cast<size_t>(tensor.dim());
+            if (used + dim > strides.size())
+                fail("pagestash._layer_plan: ", strides.size(), " strides are too few");
+            for (size_t d = 0; d < dim; d++)
+                slot.sizes.push_back(tensor.size(static_cast<int64_t>(d)));
+            slot.strides.assign(strides.begin() + used, strides.begin() + used + dim);
+            used += dim;
+        } else {
             slot.dtype = aoti_torch_dtype_uint8();
             slot.sizes = {slot.num_bytes};
             slot.strides = {1};
@@ -168,10 +174,11 @@ std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<i
 }
 
 /* slots: of each the index of a saved tensor, whether its rows begin at its storage's begin, whether what
- * is restored is that tensor, bytes. places: bytes and stride of a row, ratio. Its number; 0: too many. */
+ * is restored is that tensor, bytes. places: bytes and stride of a row, ratio. strides: of those that are
+ * that tensor, in what is restored. Its number; 0: too many. */
 int64_t layer_plan(std::vector<Tensor> saved, Tensor counts, int64_t layer,
-                   std::vector<int64_t> slots, std::vector<int64_t> places, int64_t capacity,
-                   int64_t segments)
+                   std::vector<int64_t> slots, std::vector<int64_t> places,
+                   std::vector<int64_t> strides, int64_t capacity, int64_t segments)
 {
     Geometry geometry;
     if (slots.empty() || slots.size() != places.size() ||
@@ -179,7 +186,7 @@ int64_t layer_plan(std::vector<Tensor> saved, Tensor counts, int64_t layer,
         !describe_all(saved, counts, layer, &geometry))
         return 0;
     auto plan = std::make_unique<Plan>();
-    plan->slots = slots_of(saved, slots);
+    plan->slots = slots_of(saved, slots, strides);
     const pst_row_space space = space_of(counts, capacity, segments);
     Plans &all = plans();
     std::lock_guard<std::mutex> guard(all.lock);

@@ -3,7 +3,7 @@ import torch
 
 from .._c import Error
 
-_SECOND = ("a second backward through layer {!r}: its pages were freed by the first; "
+SECOND = ("a second backward through layer {!r}: its pages were freed by the first; "
            "Stash(retain=True) keeps them")
 
 
@@ -58,7 +58,7 @@ class Pages:
 
     def _enqueue(self, fits, peek):
         if not self.ticket:
-            raise Error(_SECOND.format(self.name))
+            raise Error(SECOND.format(self.name))
         tensors = [fit.allocate(self.stash.torch_device) for fit in fits]
         buffers = self.form.buffers([tensor.data_ptr() for tensor in tensors])
         keeps = peek or self.stash.retain
@@ -97,7 +97,7 @@ class Cut:
     def restore(self, fits, peek=False):
         """Tensors with the rows, zeros behind them."""
         if self.copies is None:
-            raise Error(_SECOND.format(self.name))
+            raise Error(SECOND.format(self.name))
         tensors = [fit.allocate(self.stash.torch_device) for fit in fits]
         for tensor, fit, (shape, slabs) in zip(tensors, fits, self.copies):
             for slab, rows in zip(_rows(tensor.untyped_storage(), fit, shape, 0, fit.place[0]), slabs):

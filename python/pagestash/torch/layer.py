@@ -75,7 +75,7 @@ class Visit:
         is settled, and what autograd lets go of meanwhile is not held."""
         try:
             self.ask_counts()
-            self._settle()
+            self.settle()
             self._leave_shared()
         except BaseException:
             self.abandon("its stash failed")
@@ -126,11 +126,12 @@ class Visit:
             if self.is_paused:
                 self._resume()
             else:
-                self._settle()
+                self.settle()
                 self._leave_shared()
             if self.slots:
                 self.fits = [slot.fit for slot in self.slots]
                 self.kept = self.stash.keep(self)
+                self.stash.learn(self)
             for one in self.saved:
                 if one.slot is None:
                     one.stay()
@@ -142,7 +143,7 @@ class Visit:
         self.slots = [weakref.ref(slot) for slot in self.slots]
         self.saved = self.counts = None
 
-    def _settle(self):
+    def settle(self):
         """Finds the slots."""
         by_key, shape = {}, self.shape
         for one in self.saved:

@@ -54,8 +54,8 @@ SCHEMAS = {
     "_stash_into": "(Tensor(a!) cell, Tensor[] tensors, Tensor counts, int pool, int capacity, int segments, "
                    "int num_sms) -> ()",
     # The hot path of Stash.layer, in C++ only: csrc/layers.cpp.
-    "_layer_plan": "(Tensor[] saved, Tensor counts, int layer, int[] slots, int[] places, int capacity, "
-                   "int segments) -> int",
+    "_layer_plan": "(Tensor[] saved, Tensor counts, int layer, int[] slots, int[] places, int[] strides, "
+                   "int capacity, int segments) -> int",
     "_layer_stash": "(Tensor[] saved, Tensor counts, int pool, int layer, int num_sms) -> (int, int)",
     "_layer_restore": "(int ticket, int plan, int pool, int num_sms, bool keep) -> Tensor[]",
 }
@@ -282,6 +282,15 @@ _library.impl("swiglu", _swiglu_autograd, "Autograd")
 _STATUS = re.compile(r"\b(PST_E_[A-Z_]+): ")
 
 
+def as_error(error):
+    """The Error that torch has made a RuntimeError of; what is not of ours as it is."""
+    text = str(error)
+    status = _STATUS.search(text)
+    if isinstance(error, Error) or status is None and "pagestash" not in text:
+        return error
+    return Error(text, status[1] if status else "")
+
+
 def _raising(call):
     """Error instead of torch's RuntimeError, outside of torch.compile."""
     @functools.wraps(call)
@@ -290,14 +299,8 @@ def _raising(call):
             return call(*args, **kwargs)
         try:
             return call(*args, **kwargs)
-        except Error:
-            raise
         except RuntimeError as error:
-            text = str(error)
-            status = _STATUS.search(text)
-            if status is None and "pagestash" not in text:
-                raise
-            raise Error(text, status[1] if status else "") from None
+            raise as_error(error) from None
     return wrapped
 
 

@@ -8,7 +8,7 @@ import torch
 from .._c import Error
 from ..pool import Form, Rows, Space
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 COUNT_TYPES = {torch.int32: 4, torch.int64: 8}
 # Nodes whose result has the bytes of what they got, or a cast of them.
 _SAME_TENSOR = frozenset(
@@ -58,6 +58,7 @@ class Shape:
         self.select, self.name = select, name
         self.fits = {}   # by geometry
         self.forms = {}  # by counts and fits: (Form of a stash, Form of a restore)
+        self.numbers, self.plans = {}, {}  # of known.py
 
     def choose(self, tensor, storage, choice=None):
         """The Fit of a saved tensor; its place is None where it stays in memory. choice: of `select`."""
@@ -207,13 +208,21 @@ def _flat_fit(tensor, storage, shape, ratio):
 
 def _has_own_memory(tensor, storage):
     """False of wrappers of other tensors, as quantised ones are."""
-    if type(tensor) in _PLAIN:
+    if type(tensor) in PLAIN:
         return True
     try:
         storage.data_ptr()
     except RuntimeError:
         return False
     return True
+
+
+def origin(tensor):
+    """1: of a parameter. 2: none. 0: else."""
+    node = tensor.grad_fn
+    if node is not None and node.name() not in _SAME_TENSOR:
+        return 0
+    return 1 if is_of_parameter(tensor) else 2 if node is None else 0
 
 
 def is_of_parameter(tensor):

@@ -82,6 +82,7 @@ class Stash:
         self.overlap, self.retain, self.headroom = bool(overlap), retain, headroom
         self.memory, self.host_pages, self.max_pages = memory, host_pages, max_pages
         self.page_bytes, self.tickets, self.mode = page_bytes, tickets, mode
+        self.num_sms, self.known = num_sms, _operators(overlap)
         self.stash_options = pools.stash_options(num_sms)
         self.restore_options = [pools.restore_options(num_sms, keep) for keep in (False, True)]
         self.pool, self.block, self.closed = None, None, False
@@ -170,8 +171,12 @@ class Stash:
 
     def keep_known(self, visit):
         """Stashes what a visit saved where the operators know what is to be stashed of it; whether they do."""
-        del visit
-        return False
+        return self.known is not None and self.pool is not None and self.known.keep(self, visit)
+
+    def learn(self, visit):
+        """Called by a visit for whose tensors it was decided what is stashed."""
+        if self.known is not None:
+            self.known.learn(visit)
 
     def keep(self, visit):
         """Stashes what a visit packed; called by it."""
@@ -180,7 +185,7 @@ class Stash:
         if self.pool is None:
             return kept.Cut(self, visit, forms)
         with self.lock:
-            self._drain()
+            self.drain()
             return kept.Pages(self, visit, forms)
 
     def after_restore(self, visit, backward):
@@ -225,7 +230,7 @@ class Stash:
                 self._make_measured_pool()
             return None
         with self.lock:
-            self._drain()
+            self.drain()
             self.streams.leave(waits=True)
             self.streams.release()
             self.pool.step(self.streams.current())
@@ -273,7 +278,7 @@ class Stash:
         info = self.pool.info()
         wanted = max(math.ceil(status.demand * self.headroom) - info.num_pages[1], info.num_pages[0])
         with self.lock:
-            self._drain()
+            self.drain()
             if self.memory == "pool":
                 self.pool.resize(wanted)
                 self.pool.reset("faults", "statistics", stream=self.streams.enter())
@@ -320,7 +325,7 @@ class Stash:
         if not self.closed:
             self._check_outside("close")
             with self.lock:
-                self._drain()
+                self.drain()
                 self._close_pool()
             self.closed = True
 
@@ -406,7 +411,7 @@ class Stash:
             self.pool.close()
         self.pool = self.block = None
 
-    def _drain(self):
+    def drain(self):
         """Gives the tickets of visits that died without a backward. Not in a finaliser, which may run on any
         stream and inside a capture."""
         for _ in range(len(self.dropped)):
@@ -421,6 +426,15 @@ class Stash:
                     if error.status != "PST_E_CAPTURE":
                         raise
                     self.dropped.append(visit)
+
+
+def _operators(overlap):
+    """Those of a layer's hot path, None where there are none: then ctypes makes the launches."""
+    from . import ops  # pylint: disable=import-outside-toplevel
+    if overlap or ops.kind != "stable":
+        return None
+    from . import known  # pylint: disable=import-outside-toplevel
+    return known
 
 
 def _close_lost_pools():

@@ -1,0 +1,144 @@
+"""The hot path of a layer: operators in C++ that find again what Python decided for tensors of a geometry.
+
+What is stashed of what a layer saves depends on the tensors' geometry, on which share storages, and on where
+they come from (rows.origin). Where all that was seen before, one operator stashes, and one restores; where
+it was not, or where a caller's choice or the number of a storage's holders counts, Python decides as ever."""
+import itertools
+
+import torch
+
+from .._c import Error
+from . import ops, rows
+from .kept import SECOND
+from .layer import Slot
+
+_numbers = itertools.count(1)
+_layers = {}  # (capacity, segments, ratios, origins): a number for the operators
+_MOST = 4096  # of them
+
+
+class Plan:
+    """What was decided: the Fits of the slots, and of each saved tensor its slot, -1 where it stays, and Fit."""
+    __slots__ = ("fits", "places")
+
+    def __init__(self, visit):
+        self.fits = visit.fits
+        self.places = [(-1, None) if one.slot is None else (one.slot.index, one.fit)
+                       for one in visit.saved]
+
+
+class Ticket:
+    """What holds the rows of a visit, like kept.Pages."""
+    __slots__ = ("stash", "pool", "plan", "ticket", "stream", "name")
+
+    def __init__(self, stash, name, ticket, plan):
+        self.stash, self.pool, self.name, self.ticket, self.plan = stash, stash.pool, name, ticket, plan
+        self.stream = stash.streams.current()
+
+    def restore(self, fits, peek=False):
+        """Tensors with the rows, zeros behind them. Consumes the pages, but for a peek and with retain."""
+        del fits
+        stash = self.stash
+        keeps = peek or stash.retain
+        with stash.lock:
+            if not self.ticket:
+                raise Error(SECOND.format(self.name))
+            try:
+                tensors = _restore(self.ticket, self.plan, self.pool.handle, stash.num_sms, keeps)
+            except RuntimeError as error:
+                raise ops.as_error(error) from None
+            if not keeps:
+                self.ticket = 0
+        return tensors
+
+    def start(self, fits):
+        """Nothing is early here."""
+
+    def drop(self):
+        """Of a visit that died, in any thread, also inside a capture: the stash gives the ticket later."""
+        if self.ticket:
+            self.stash.dropped.append((self.pool, self.ticket, self.stream, None))
+            self.ticket = 0
+
+
+_find = torch.ops.pagestash._layer_stash.default
+_learn = torch.ops.pagestash._layer_plan.default
+_restore = torch.ops.pagestash._layer_restore.default
+
+
+def _layer(visit):
+    """The number of such layers; 0: Python decides each time."""
+    origins = []
+    for one in visit.saved:
+        if one.choice is not None or type(one.source) not in rows.PLAIN:
+            return 0
+        origins.append(rows.origin(one.source))
+    origins = tuple(origins)
+    shape = visit.shape
+    number = shape.numbers.get(origins)
+    if number is None:
+        key = shape.capacity, shape.segments, shape.ratios, origins
+        number = _layers.get(key)
+        if number is None:
+            number = _layers[key] = next(_numbers) if len(_layers) < _MOST else 0
+        shape.numbers[origins] = number
+    return number
+
+
+def keep(stash, visit):
+    """Stashes what the visit saved; False: nothing was done, since this was not seen before."""
+    layer = _layer(visit)
+    if not layer or not visit.saved:
+        return False
+    shape, saved = visit.shape, visit.saved
+    with stash.lock:
+        if stash.dropped:
+            stash.drain()
+        try:
+            ticket, number = _find([one.source for one in saved], visit.counts, stash.pool.handle, layer,
+                                   stash.num_sms)
+        except RuntimeError as error:
+            raise ops.as_error(error) from None
+    if not ticket:
+        return False
+    visit.kept = Ticket(stash, shape.name, ticket, number)
+    plan = shape.plans.get(number)
+    if plan is None:  # another stash has met such a layer
+        visit.settle()
+        visit.fits = [slot.fit for slot in visit.slots]
+        plan = shape.plans[number] = Plan(visit)
+    visit.fits = plan.fits
+    visit.slots = slots = [Slot(visit, i, fit, None) for i, fit in enumerate(plan.fits)]
+    for one, (index, fit) in zip(saved, plan.places):
+        if index < 0:
+            one.slot = None
+            one.stay()
+        else:
+            one.slot, one.fit = slots[index], fit
+            one.changed = one.source._version != one.version
+            one.source = None
+    return True
+
+
+def learn(visit):
+    """Lets the operators know what Python decided of this visit."""
+    if any(slot.bare for slot in visit.slots):  # how many hold it is asked each time
+        return
+    layer = _layer(visit)
+    if not layer:
+        return
+    slots, places, strides = [], [], []
+    first = {}
+    for i, one in enumerate(visit.saved):
+        if one.slot is not None:
+            first.setdefault(one.slot.index, i)
+    for slot in visit.slots:
+        fit = slot.fit
+        slots += first[slot.index], int(fit.whole and fit.start != 0), int(fit.exact), fit.nbytes
+        places += fit.place
+        strides += fit.strides if fit.exact else ()
+    shape = visit.shape
+    number = _learn([one.source for one in visit.saved], visit.counts, layer, slots, places, strides,
+                    shape.capacity, shape.segments)
+    if number:
+        shape.plans[number] = Plan(visit)
