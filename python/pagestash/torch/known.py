@@ -9,7 +9,7 @@ import torch
 
 from .._c import Error
 from . import ops, rows
-from .kept import SECOND
+from .kept import SECOND, Pages
 from .layer import Slot
 
 _numbers = itertools.count(1)
@@ -18,47 +18,56 @@ _MOST = 4096  # of them
 
 
 class Plan:
-    """What was decided: the Fits of the slots, and of each saved tensor its slot, -1 where it stays, and Fit."""
-    __slots__ = ("fits", "places")
+    """What was decided: the Fits of the slots, and of each saved tensor its slot, -1 where it stays, and Fit.
+    is_single: no two of them share a slot."""
+    __slots__ = ("fits", "places", "is_single")
 
     def __init__(self, visit):
         self.fits = visit.fits
         self.places = [(-1, None) if one.slot is None else (one.slot.index, one.fit)
                        for one in visit.saved]
+        self.is_single = sum(one.slot is not None for one in visit.saved) == len(visit.fits)
+
+    def settle(self, visit):
+        """Gives the saved tensors their slots."""
+        visit.fits, slots = self.fits, visit.slots
+        if not self.is_single:
+            slots += [Slot(visit, i, fit, None) for i, fit in enumerate(self.fits)]
+        for one, (index, fit) in zip(visit.saved, self.places):
+            if index < 0:
+                one.slot = None
+                one.stay()
+                continue
+            if self.is_single:  # slots are numbered in the order of the saved tensors
+                one.be_slot(index, fit)
+                slots.append(one)
+            else:
+                one.slot, one.fit = slots[index], fit
+            one.changed = one.source._version != one.version
+            one.source = None
 
 
-class Ticket:
-    """What holds the rows of a visit, like kept.Pages."""
-    __slots__ = ("stash", "pool", "plan", "ticket", "stream", "name")
+class Known(Pages):
+    """What holds the rows of a visit whose tensors were met before."""
+    __slots__ = ("plan",)
 
-    def __init__(self, stash, name, ticket, plan):
+    def __init__(self, stash, name, ticket, plan):  # pylint: disable=super-init-not-called
         self.stash, self.pool, self.name, self.ticket, self.plan = stash, stash.pool, name, ticket, plan
-        self.stream = stash.streams.current()
+        self.ahead, self.stream = None, stash.streams.current()
 
-    def restore(self, fits, peek=False):
-        """Tensors with the rows, zeros behind them. Consumes the pages, but for a peek and with retain."""
-        del fits
+    def _enqueue(self, fits, peek):
+        if not self.ticket:
+            raise Error(SECOND.format(self.name))
         stash = self.stash
         keeps = peek or stash.retain
-        with stash.lock:
-            if not self.ticket:
-                raise Error(SECOND.format(self.name))
-            try:
-                tensors = _restore(self.ticket, self.plan, self.pool.handle, stash.num_sms, keeps)
-            except RuntimeError as error:
-                raise ops.as_error(error) from None
-            if not keeps:
-                self.ticket = 0
-        return tensors
-
-    def start(self, fits):
-        """Nothing is early here."""
-
-    def drop(self):
-        """Of a visit that died, in any thread, also inside a capture: the stash gives the ticket later."""
-        if self.ticket:
-            self.stash.dropped.append((self.pool, self.ticket, self.stream, None))
+        self.stream = stash.streams.current()
+        try:
+            tensors = _restore(self.ticket, self.plan, self.pool.handle, stash.num_sms, keeps)
+        except RuntimeError as error:
+            raise ops.as_error(error) from None
+        if not keeps:
             self.ticket = 0
+        return tensors
 
 
 _find = torch.ops.pagestash._layer_stash.default
@@ -90,33 +99,25 @@ def keep(stash, visit):
     layer = _layer(visit)
     if not layer or not visit.saved:
         return False
-    shape, saved = visit.shape, visit.saved
+    shape = visit.shape
     with stash.lock:
         if stash.dropped:
             stash.drain()
         try:
-            ticket, number = _find([one.source for one in saved], visit.counts, stash.pool.handle, layer,
+            ticket, number = _find([one.source for one in visit.saved], visit.counts, stash.pool.handle, layer,
                                    stash.num_sms)
         except RuntimeError as error:
             raise ops.as_error(error) from None
     if not ticket:
         return False
-    visit.kept = Ticket(stash, shape.name, ticket, number)
+    visit.kept = Known(stash, shape.name, ticket, number)
     plan = shape.plans.get(number)
     if plan is None:  # another stash has met such a layer
         visit.settle()
         visit.fits = [slot.fit for slot in visit.slots]
         plan = shape.plans[number] = Plan(visit)
-    visit.fits = plan.fits
-    visit.slots = slots = [Slot(visit, i, fit, None) for i, fit in enumerate(plan.fits)]
-    for one, (index, fit) in zip(saved, plan.places):
-        if index < 0:
-            one.slot = None
-            one.stay()
-        else:
-            one.slot, one.fit = slots[index], fit
-            one.changed = one.source._version != one.version
-            one.source = None
+        visit.slots = []
+    plan.settle(visit)
     return True
 
 

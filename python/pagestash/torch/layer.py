@@ -24,12 +24,16 @@ class Slot:
         self.backward, self.bare = -1, True
 
 
+ALONE = object()
+
+
 class Saved:
     """What autograd keeps instead of a tensor. source: the tensor itself, until the visit is over; then nothing,
     or, where it stays in memory, that without its history, which may lead back here. slot: None where it
-    stays. visit: the layer's name where it stays. choice: a rows.Choice that was made already."""
-    __slots__ = ("visit", "slot", "fit", "version", "changed", "source", "choice",
-                 "__weakref__")
+    stays, ALONE where this is its slot, too. visit: the layer's name where it stays. choice: a rows.Choice
+    that was made already."""
+    __slots__ = ("visit", "slot", "fit", "version", "changed", "source", "choice", "index", "tensor",
+                 "backward", "__weakref__")
 
     def __init__(self, visit, source, choice):
         self.visit, self.source, self.choice, self.version = visit, source, choice, source._version
@@ -41,10 +45,14 @@ class Saved:
         if self.source.grad_fn is not None:
             self.source = self.source.detach()
 
-    def view(self, restored):
+    def be_slot(self, index, fit):
+        """Nothing else that was saved has these rows: it does without a Slot."""
+        self.slot, self.index, self.fit, self.tensor, self.backward = ALONE, index, fit, None, -1
+
+    def view(self, restored, slot):
         """The tensor in what was restored."""
         fit = self.fit
-        return restored if fit.exact and fit is self.slot.fit else fit.view(restored)
+        return restored if fit.exact and fit is slot.fit else fit.view(restored)
 
 
 class Visit:
@@ -131,7 +139,8 @@ class Visit:
             if self.slots:
                 self.fits = [slot.fit for slot in self.slots]
                 self.kept = self.stash.keep(self)
-                self.stash.learn(self)
+                if not self.is_paused:  # then what tells where tensors come from is gone
+                    self.stash.learn(self)
             for one in self.saved:
                 if one.slot is None:
                     one.stay()
@@ -203,6 +212,8 @@ class Visit:
 
     def abandon(self, why):
         """Lets everything go; a backward through this visit raises."""
+        if self.is_paused and self.saved:
+            self._resume()
         for one in self.saved or ():
             one.source = one.slot = None
         self.lost, self.slots, self.saved, self.counts = why, [], None, None
@@ -236,12 +247,14 @@ def unpack(saved):
     visit, slot = saved.visit, saved.slot
     if slot is None or visit.kept is None or saved.changed:
         return _source(saved)
+    if slot is ALONE:
+        slot = saved
     backward = backward_id()
     if backward < 0:  # somebody looks at a node's saved tensors
-        return saved.view(visit.kept.restore(visit.fits, peek=True)[slot.index])
+        return saved.view(visit.kept.restore(visit.fits, peek=True)[slot.index], slot)
     if slot.tensor is None or slot.backward != backward:
         visit.restore(backward)
-    return saved.view(slot.tensor)
+    return saved.view(slot.tensor, slot)
 
 
 def _source(saved):
