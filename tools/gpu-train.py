@@ -178,8 +178,8 @@ def pool_report(stash, status):
     info = stash.pool.info()
     return {"page_bytes": info.page_bytes, "pages": list(info.num_pages),
             "bytes": [stash.block.nbytes, info.held_bytes[1]], "demand": status.demand,
-            "tickets": info.slab_tickets, "high_water": list(status.high_water), "spilled_pages": status.spilled_pages,
-            "num_faults": status.num_faults}
+            "tickets": info.slab_tickets, "high_water": list(status.high_water),
+            "spilled_pages": status.spilled_pages, "num_faults": status.num_faults}
 
 
 def begin_peak(device):
@@ -341,7 +341,8 @@ def main():
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
     with open(os.path.join(options.outdir, "train-report.json"), "w", encoding="utf-8") as out:
         json.dump({"schema_version": SCHEMA_VERSION, "command": "gpu-train", "torch": torch.__version__,
-                   "ops": ops.kind, "device": name, "captured": options.device == "cuda", "steps": options.steps,
+                   "ops": ops.kind, "device": name, "captured": options.device == "cuda",
+                   "steps": options.steps,
                    "model": {key: str(value) for key, value in vars(shape_of(options)).items()},
                    "variants": list(reports.values()), "wrong": wrong}, out, indent=2)
         out.write("\n")

@@ -13,6 +13,16 @@ from pagestash.torch import Stash
 PAGE_BYTES = 16384
 
 
+def setUpModule():
+    """For the modules of these tests: makes the collections of garbage quick that they ask for."""
+    gc.collect()
+    gc.freeze()
+
+
+def tearDownModule():
+    gc.unfreeze()
+
+
 class Small:
     """num experts of one rank. prefix: x is [capacity, hidden] and expert 0 does all; segments: x is
     [num, capacity, hidden]. Rows behind the live ones are zero. counts: live rows of each expert."""
