@@ -46,7 +46,7 @@ def train(steps=STEPS, rows=64, marks=True):
 
 
 def train_adam():
-    """As docs/planner.md says: the first step, which makes Adam's state, comes before the first mark."""
+    """As docs/planner.md says: the first step, which makes Adam's state, comes before any mark."""
     x, net = torch.empty(64, WIDTH, device="cuda"), Net()
     optimizer = torch.optim.Adam(net.parameters(), foreach=False, capturable=True)
     for step in range(STEPS):
