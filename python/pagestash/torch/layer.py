@@ -57,6 +57,8 @@ class Saved:
 
 class Visit:
     """Between `with stash.layer(...)` and the end of what autograd saved there."""
+    __slots__ = ("stash", "counts", "shape", "slots", "saved", "fits", "kept", "before", "lost", "hooks",
+                 "is_paused", "__weakref__")
 
     def __init__(self, stash, counts, shape):
         self.stash, self.counts, self.shape = stash, counts, shape
