@@ -1,5 +1,6 @@
 """The three calls of Transformer Engine's manual offload controller, over a stash of pages."""
 import contextlib
+import weakref
 from typing import Any, Callable, Optional, Union
 
 import torch
@@ -18,7 +19,7 @@ class _Pass:
     """The last forward of a layer. Earlier ones live as long as their graphs and need no more calls."""
 
     def __init__(self, layer):
-        self.layer, self.state = layer, _KEPT
+        self.layer, self.state, self.visit = layer, _KEPT, None
 
 
 class OffloadController:
@@ -46,8 +47,10 @@ class OffloadController:
         """Stashes what the layer saved. With a stream beside, its memory goes back when the copy is done."""
         one = self._in(layer_id, "start_offload_layer", _KEPT)
         one.state = _STARTED
-        if one.layer.visit is not None:
-            one.layer.visit.finish()
+        visit, one.layer.visit = one.layer.visit, None
+        if visit is not None:
+            visit.finish()
+            one.visit = weakref.ref(visit)  # its pages go with its graph
 
     def release_activation_forward_gpu_memory(self, layer_id: int) -> None:
         """Makes the current stream wait for the copy, and lets go of what it read."""
@@ -59,7 +62,7 @@ class OffloadController:
         """Brings the rows back, into memory that is taken now; the backward waits for them."""
         one = self._in(layer_id, "start_reload_layer", _FINISHED)
         one.state = _RELOAD
-        visit = one.layer.visit
+        visit = one.visit and one.visit()
         if visit is not None and visit.kept is not None:
             visit.kept.start(visit.fits)
 

@@ -98,6 +98,17 @@ class ControllerTest(StashTest):
             self.assertEqual(self.stash.status().in_use[0], 0)
         self.nothing_lost(self.stash)
 
+    def test_half_of_a_layer_is_dropped_before(self):
+        context, _, controller = self.context(layers=1)
+        with context:
+            one, other = (self.x * 1).square(), (self.x * 2).square()
+        del one
+        controller.start_offload_layer(0)
+        saved = other.grad_fn._saved_self
+        self.assertTrue(torch.equal(saved[:40], 2 * self.x[:40]))
+        del other, saved
+        self.nothing_lost(self.stash)
+
     def test_two_passes_in_flight(self):
         """Of the same layer: each graph has its own pages."""
         context, sync, controller = self.context()
