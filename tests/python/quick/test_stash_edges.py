@@ -259,6 +259,16 @@ class Closing(StashTest):
         y.backward()
         stash.close()
 
+    def test_close_under_a_retained_graph(self):
+        stash = self.stash(retain=True)
+        loss = self.small.stashed(stash).sum()
+        loss.backward(retain_graph=True)
+        with self.refused("1 tickets and 0 captured graphs hold this pool"):
+            stash.close()
+        loss.backward()
+        del loss
+        stash.close()
+
     def test_stash_outlived_by_a_graph(self):
         """Visits keep what they need."""
         stash = Stash("cpu", pages=64, page_bytes=PAGE_BYTES)
@@ -340,6 +350,14 @@ class Refusals(StashTest):
                         {"headroom": float("nan")}, {"page_bytes": "big", "pages": 4}):
             with self.subTest(options), self.refused("."):
                 Stash(**{"device": "cpu", **options})
+
+    def test_a_tensor_of_another_device(self):
+        stash = self.stash()
+        elsewhere = torch.ones(4, 32, 16, device="meta", requires_grad=True) * 1
+        with self.refused("'far' saves a tensor on meta; the stash is on cpu"):
+            with stash.layer(**self.small.layer, name="far"):
+                elsewhere.square()
+        self.same(stash)
 
     def test_memory_that_is_not_there(self):
         with self.refused("torch cannot give"):
