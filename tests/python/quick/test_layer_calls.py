@@ -112,6 +112,13 @@ class Known(unittest.TestCase):
             return [wide, wide[:, :16], wide[:, 16:], wide.view(CAPACITY, 4, 8), self.x * 3]
         self.compare(tensors, live=LIVE)
 
+    def test_geometry_alike_but_shared_or_not(self):
+        for order in ((0, 0), (0, 1), (0, 0), (1, 1)):
+            def tensors(order=order):
+                made = [self.x * 2, self.x * 3]
+                return [made[i] for i in order]
+            self.compare(tensors, live=LIVE)
+
     def test_rows_inside_a_larger_storage(self):
         def tensors():
             wide = torch.cat([self.x * 2, self.x * 3])
