@@ -34,8 +34,19 @@ def dimensions(draw, segments, capacity):
 
 def made(draw, segments, capacity, dtype):
     """(a view, how many of its first dimensions count rows): rows within wider rows, behind a gap, with
-    inner dimensions in any order, expanded, or a row dimension that is not the outermost."""
+    inner dimensions in any order, expanded; and what has no such rows in memory."""
     rows = dimensions(draw, segments, capacity)
+    one = torch.ones((), dtype=dtype, requires_grad=True)  # so that it has a history
+    kind = draw.random()
+    if kind < 0.1:  # windows that overlap
+        num = rows[0] * (rows[1] if len(rows) > 1 else 1)
+        return (torch.arange(1, num + 3).to(dtype) * one).unfold(0, 3, 1), 1
+    if kind < 0.2:  # rows are the inner dimension
+        num = rows[0] * (rows[1] if len(rows) > 1 else 1)
+        return (torch.arange(1, 5 * num + 1).to(dtype) * one).view(5, num).t(), 1
+    if kind < 0.4 and len(rows) > 1:  # slabs with a gap between them
+        base = torch.arange(1, segments * (capacity + 1) * 3 + 1).to(dtype) * one
+        return base.view(segments, capacity + 1, 3)[:, :capacity], 2
     inner = [draw.choice((1, 2, 3, 5)) for _ in range(draw.randrange(3))]
     gap = draw.choice((0, 0, 1, 4))
     width = draw.choice((0, 0, 3)) if inner else 0
@@ -43,7 +54,6 @@ def made(draw, segments, capacity, dtype):
     numel = 1
     for size in base_shape:
         numel *= size
-    one = torch.ones((), dtype=dtype, requires_grad=True)  # so that it has a history
     base = torch.arange(1, gap + numel + draw.choice((0, 0, 2)) + 1).to(dtype) * one
     tensor = base[gap:gap + numel].view(base_shape)
     if width:
