@@ -11,9 +11,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "python_requirements.txt"
+# Wheels of which only the headers are wanted: for the pretended GPU, where there is no CUDA toolkit.
+HEADERS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88")
 
 
 def say(text):
@@ -44,7 +48,8 @@ def interpreter():
 
 def stamp_of(python):
     """What the environment is made of, as one hash."""
-    parts = [file.read_bytes() for file in (REQUIREMENTS, HERE / "nvidia_standins.py")]
+    files = (REQUIREMENTS, HERE / "nvidia_standins.py", pathlib.Path(__file__))
+    parts = [file.read_bytes() for file in files]
     parts.append(answer(python, "-c", "import sys; print(sys.version, sys.executable)").encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -69,8 +74,19 @@ def make(folder, python):
         "--requirement", REQUIREMENTS)
     site = answer(inside, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))")
     run(inside, HERE / "nvidia_standins.py", f"{site}/torch/lib")
+    unpack_headers(inside, site)
     version = run(inside, "-c", "import torch; print(torch.__version__)").split()[-1]
     say(f"{folder}: {answer(inside, '--version')}, torch {version}")
+
+
+def unpack_headers(inside, site):
+    """Puts nvidia/cu13/include where an installation of those wheels would have it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        run(inside, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps",
+            "--only-binary=:all:", "--dest", temporary, *HEADERS)
+        for wheel in pathlib.Path(temporary).glob("*.whl"):
+            with zipfile.ZipFile(wheel) as file:
+                file.extractall(site, [name for name in file.namelist() if "/include/" in name])
 
 
 def main():

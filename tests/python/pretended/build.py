@@ -27,10 +27,6 @@ class Missing(Exception):
     """What the pretended libraries cannot be built without: one sentence."""
 
 
-class NoToolkit(Missing):
-    """The CUDA toolkit, which is used where it is found (third_party/README.md)."""
-
-
 def torch_libraries():
     """The folder of torch's libraries."""
     path = os.path.join(sysconfig.get_paths()["platlib"], "torch", "lib")
@@ -49,7 +45,7 @@ def cuda_headers():
         with open(os.path.join(path, "cuda_runtime_api.h"), encoding="utf-8") as file:
             if re.search(r"#define CUDART_VERSION +13", file.read()):
                 return path
-    raise NoToolkit("no headers of CUDA 13 in $CUDA_HOME or /usr/local/cuda")
+    raise Missing(f"no headers of CUDA 13 in $CUDA_HOME, /usr/local/cuda or {packages}")
 
 
 def wanted(folder):
