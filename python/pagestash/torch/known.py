@@ -10,7 +10,7 @@ import torch
 from .._c import Error
 from . import ops, rows
 from .kept import SECOND, Pages
-from .layer import Slot
+from .layer import ALONE, Slot
 
 _numbers = itertools.count(1)
 _layers = {}  # (capacity, segments, ratios, origins): a number for the operators
@@ -31,19 +31,23 @@ class Plan:
     def settle(self, visit):
         """Gives the saved tensors their slots."""
         visit.fits, slots = self.fits, visit.slots
-        if not self.is_single:
+        is_single, keeps = self.is_single, visit.stash.retain
+        if not is_single:
             slots += [Slot(visit, i, fit, None) for i, fit in enumerate(self.fits)]
         for one, (index, fit) in zip(visit.saved, self.places):
             if index < 0:
                 one.slot = None
                 one.stay()
                 continue
-            if self.is_single:  # slots are numbered in the order of the saved tensors
-                one.be_slot(index, fit)
-                slots.append(one)
+            one.fit = fit
+            if is_single:  # nothing else that was saved has these rows: it does without a Slot
+                one.slot, one.index, one.tensor, one.backward = ALONE, index, None, -1
+                if keeps:
+                    slots.append(one)
             else:
-                one.slot, one.fit = slots[index], fit
-            one.changed = one.source._version != one.version
+                one.slot = slots[index]
+            if one.source._version != one.version:
+                one.changed = True
             one.source = None
 
 
@@ -77,12 +81,9 @@ _restore = torch.ops.pagestash._layer_restore.default
 
 def _layer(visit):
     """The number of such layers; 0: Python decides each time."""
-    origins = []
-    for one in visit.saved:
-        if one.choice is not None or type(one.source) not in rows.PLAIN:
-            return 0
-        origins.append(rows.origin(one.source))
-    origins = tuple(origins)
+    if not visit.can_be_known:
+        return 0
+    origins = tuple(visit.origins)
     shape = visit.shape
     number = shape.numbers.get(origins)
     if number is None:

@@ -9,6 +9,7 @@ import torch
 
 from .._c import Error
 from . import rows
+from .rows import MAKERS, PLAIN
 
 backward_id = torch._C._current_graph_task_id  # of the backward that runs in this thread; else -1
 
@@ -45,25 +46,25 @@ class Saved:
         if self.source.grad_fn is not None:
             self.source = self.source.detach()
 
-    def be_slot(self, index, fit):
-        """Nothing else that was saved has these rows: it does without a Slot."""
-        self.slot, self.index, self.fit, self.tensor, self.backward = ALONE, index, fit, None, -1
-
-    def view(self, restored, slot):
-        """The tensor in what was restored."""
-        fit = self.fit
-        return restored if fit.exact and fit is slot.fit else fit.view(restored)
+    def end(self):
+        """The visit is stashed: lets the source go."""
+        if self.source._version != self.version:
+            self.changed = True
+        self.source = None
 
 
 class Visit:
     """Between `with stash.layer(...)` and the end of what autograd saved there."""
-    __slots__ = ("stash", "counts", "shape", "slots", "saved", "fits", "kept", "before", "lost", "hooks",
-                 "is_paused", "__weakref__")
+    __slots__ = ("stash", "counts", "shape", "slots", "saved", "origins", "fits", "kept",
+                 "restored", "can_be_known", "backward", "before", "lost", "hooks", "is_paused", "__weakref__")
 
     def __init__(self, stash, counts, shape):
         self.stash, self.counts, self.shape = stash, counts, shape
         self.slots, self.saved = [], []
+        self.origins = []   # rows.origin of what was saved
+        self.can_be_known = True  # no choice and no wrapper is among it
         self.fits = ()      # of the slots
+        self.restored, self.backward = None, -1  # by slot, for that backward, until it is asked for
         self.kept = None    # what holds the rows (kept.py), once they are stashed
         self.before = None  # weak reference to the visit before: its backward mostly comes next
         self.lost = ""      # why nothing can come back
@@ -123,8 +124,12 @@ class Visit:
         settled when the visit ends."""
         if choice is None and self.shape.select is not None:
             choice = self.shape.select(tensor)
-        if tensor.grad_fn is None and not tensor.requires_grad:
+        origin = 0 if type(tensor.grad_fn) in MAKERS else rows.origin(tensor)
+        if origin == rows.NO_HISTORY:
             tensor = tensor.detach()  # how many hold its storage is asked later
+        if choice is not None or type(tensor) not in PLAIN:
+            self.can_be_known = False
+        self.origins.append(origin)
         saved = Saved(self, tensor, choice)
         self.saved.append(saved)
         return saved
@@ -147,12 +152,11 @@ class Visit:
                 if one.slot is None:
                     one.stay()
                 else:
-                    one.changed = one.source._version != one.version
-                    one.source = None
+                    one.end()
             for slot in self.slots:
                 slot.tensor = None
-        self.slots = [weakref.ref(slot) for slot in self.slots]
-        self.saved = self.counts = None
+        self.slots = [weakref.ref(slot) for slot in self.slots] if self.stash.retain else None
+        self.saved = self.origins = self.counts = None
 
     def settle(self):
         """Finds the slots."""
@@ -221,16 +225,13 @@ class Visit:
         self.lost, self.slots, self.saved, self.counts = why, [], None, None
 
     def restore(self, backward):
-        """Brings all rows back, into new tensors, which the slots that live hold for this backward."""
-        tensors = self.kept.restore(self.fits)
-        for reference, tensor in zip(self.slots, tensors):
-            slot = reference()
-            if slot is not None:
-                slot.tensor, slot.backward = tensor, backward
+        """Brings all rows back, into new tensors, for this backward."""
+        self.restored, self.backward = self.kept.restore(self.fits), backward
         self.stash.after_restore(self, backward)
 
     def forget(self):
-        """Lets go of what was restored, as far as it is still there."""
+        """With retain: lets go of what was restored, as far as it is still there."""
+        self.restored, self.backward = None, -1
         for reference in self.slots:
             slot = reference()
             if slot is not None:
@@ -244,19 +245,28 @@ class Visit:
 
 def unpack(saved):
     """A hook of autograd."""
-    if not isinstance(saved, Saved):
+    if type(saved) is not Saved:
         return saved
-    visit, slot = saved.visit, saved.slot
-    if slot is None or visit.kept is None or saved.changed:
-        return _source(saved)
-    if slot is ALONE:
+    slot = saved.slot
+    if slot is ALONE and not saved.changed:
         slot = saved
-    backward = backward_id()
+    elif slot is None or saved.visit.kept is None or saved.changed:
+        return _source(saved)
+    backward, tensor = backward_id(), slot.tensor
+    if tensor is None or slot.backward != backward:
+        tensor = _restored(saved.visit, slot, backward)
+    fit = saved.fit
+    return tensor if fit is slot.fit and fit.exact else fit.view(tensor)
+
+
+def _restored(visit, slot, backward):
     if backward < 0:  # somebody looks at a node's saved tensors
-        return saved.view(visit.kept.restore(visit.fits, peek=True)[slot.index], slot)
-    if slot.tensor is None or slot.backward != backward:
+        return visit.kept.restore(visit.fits, peek=True)[slot.index]
+    if visit.backward != backward:
         visit.restore(backward)
-    return saved.view(slot.tensor, slot)
+    tensors, index = visit.restored, slot.index
+    slot.tensor, slot.backward, tensors[index] = tensors[index], backward, None
+    return slot.tensor
 
 
 def _source(saved):

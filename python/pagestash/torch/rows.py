@@ -10,6 +10,8 @@ from ..pool import Form, Rows, Space
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 COUNT_TYPES = {torch.int32: 4, torch.int64: 8}
+MAKERS = set()       # types of nodes that are not in the next list, as far as they were met
+_MOST_MAKERS = 1024
 # Nodes whose result has the bytes of what they got, or a cast of them.
 _SAME_TENSOR = frozenset(
     f"{name}Backward0" for name in (
@@ -217,12 +219,21 @@ def _has_own_memory(tensor, storage):
     return True
 
 
+MADE, OF_PARAMETER, NO_HISTORY = 0, 1, 2
+
+
 def origin(tensor):
-    """1: of a parameter. 2: none. 0: else."""
+    """Where a tensor comes from: OF_PARAMETER, NO_HISTORY, or MADE of other things."""
     node = tensor.grad_fn
-    if node is not None and node.name() not in _SAME_TENSOR:
-        return 0
-    return 1 if is_of_parameter(tensor) else 2 if node is None else 0
+    if node is None:
+        return OF_PARAMETER if tensor.requires_grad else NO_HISTORY
+    kind = type(node)
+    if node.name() in _SAME_TENSOR:
+        return OF_PARAMETER if is_of_parameter(tensor) else MADE
+    # Nodes that torch's Python does not know have one type, whatever their names are.
+    if kind.__name__ == node.name() and len(MAKERS) < _MOST_MAKERS:
+        MAKERS.add(kind)
+    return MADE
 
 
 def is_of_parameter(tensor):
