@@ -9,6 +9,18 @@ namespace pagestash
 
 using torch::stable::Tensor;
 
+pst_group *create_group(const pst_row_space &space, const std::vector<pst_tensor> &tensors)
+{
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    config.spaces = &space;
+    config.num_spaces = 1;
+    config.tensors = tensors.data();
+    config.num_tensors = static_cast<uint32_t>(tensors.size());
+    pst_group *group = nullptr;
+    check(pst.group_create(&config, &group), "pst_group_create");
+    return group;
+}
+
 namespace
 {
 
@@ -29,14 +41,8 @@ std::shared_ptr<pst_group> make_group(const Counting &counting, const std::vecto
     space.count_type = counting.count_type;
     space.capacity = 1; /* each launch names its own */
     space.num_segments = counting.num_segments;
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
-    config.spaces = &space;
-    config.num_spaces = 1;
-    config.tensors = tensors.data();
-    config.num_tensors = static_cast<uint32_t>(tensors.size());
-    pst_group *group = nullptr;
-    check(pst.group_create(&config, &group), "pst_group_create");
-    return std::shared_ptr<pst_group>(group, [](pst_group *old) { pst.group_destroy(old); });
+    return std::shared_ptr<pst_group>(create_group(space, tensors),
+                                      [](pst_group *old) { pst.group_destroy(old); });
 }
 
 struct Forms {

@@ -16,6 +16,9 @@ struct Counting {
     uint32_t num_segments;
 };
 
+/* Of tensors in one row space. The caller owns it. */
+pst_group *create_group(const pst_row_space &space, const std::vector<pst_tensor> &tensors);
+
 /* Of one launch; the arrays that pst_buffers points into. */
 struct Buffers {
     std::shared_ptr<pst_group> group;

@@ -113,7 +113,8 @@ bool describe_all(const std::vector<Tensor> &saved, const Tensor &counts, int64_
     return true;
 }
 
-pst_group *make_group(const std::vector<int64_t> &places, bool is_packed, pst_row_space space)
+pst_group *make_group(const std::vector<int64_t> &places, bool is_packed,
+                      const pst_row_space &space)
 {
     std::vector<pst_tensor> tensors(places.size() / 4, pst_tensor{});
     for (size_t i = 0; i < tensors.size(); i++) {
@@ -122,14 +123,7 @@ pst_group *make_group(const std::vector<int64_t> &places, bool is_packed, pst_ro
         tensors[i].num = static_cast<uint32_t>(places[4 * i + 2]);
         tensors[i].den = static_cast<uint32_t>(places[4 * i + 3]);
     }
-    pst_group_config config = PST_GROUP_CONFIG_INIT;
-    config.spaces = &space;
-    config.num_spaces = 1;
-    config.tensors = tensors.data();
-    config.num_tensors = static_cast<uint32_t>(tensors.size());
-    pst_group *group = nullptr;
-    check(pst.group_create(&config, &group), "pst_group_create");
-    return group;
+    return create_group(space, tensors);
 }
 
 pst_row_space space_of(const Tensor &counts, int64_t capacity, int64_t segments)

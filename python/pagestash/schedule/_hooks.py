@@ -85,18 +85,6 @@ class Hooks:
         """For forward_end, where it is given none."""
         return visit.sources
 
-    # ---- what TorchScheduler has in another way ----
-
-    def _handle(self, stream):
-        return stream_of(stream)
-
-    def _visit(self, key, raw):
-        return Visit(key, raw)
-
-    def _sources(self, visit):
-        """For forward_end, where it is given none."""
-        return visit.sources
-
     # ---- what is kept alive ----
 
     def _hold(self, key, part, buffers, kind="forward"):

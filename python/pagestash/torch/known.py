@@ -8,7 +8,7 @@ import itertools
 import torch
 
 from .._c import Error
-from . import ops, rows
+from . import ops
 from .kept import SECOND, Pages
 from .layer import ALONE, Slot
 

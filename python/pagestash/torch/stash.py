@@ -4,7 +4,6 @@ import contextlib
 import functools
 import logging
 import math
-import threading
 import weakref
 from typing import Callable, Optional, Union
 

@@ -2,6 +2,7 @@
 import os
 import sys
 import tempfile
+import unittest
 
 import torch
 
@@ -9,6 +10,7 @@ from pagestash import build_ops, pool as pools
 from pagestash._c import Error
 
 PAGE_BYTES = 16384
+CAPACITY, LIVE = 64, 20  # rows
 
 
 def use_binary():
@@ -44,3 +46,32 @@ def rows(*shape, dtype=torch.float32, seed=0):
 def garbage(like):
     """Memory to restore into."""
     return torch.full_like(like, float("nan"))
+
+
+class Case(unittest.TestCase):
+    """With a pool, which must end with no ticket lent and no page in use."""
+
+    def setUp(self):
+        torch.set_num_threads(1)
+        self.pool = make_pool()
+        self.handle = self.pool.handle
+
+    def tearDown(self):
+        from pagestash.torch import ops  # pylint: disable=import-outside-toplevel
+        if self.pool.handle:
+            self.assertEqual(ops.drain(self.pool), 0)
+            self.assertEqual(taken(self.pool), 0)
+            self.pool.check()
+            self.pool.step()
+            status = self.pool.status()
+            self.assertEqual((status.in_use[0], status.check_errors), (0, 0))
+            self.pool.close()
+
+
+class Compiled(Case):
+    """The same, with nothing compiled before and counts of LIVE rows."""
+
+    def setUp(self):
+        super().setUp()
+        torch._dynamo.reset()
+        self.counts = torch.tensor([LIVE])

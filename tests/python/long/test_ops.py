@@ -15,14 +15,15 @@ if not absent("torch"):
     import torch
     import torch.nn.functional as F
     from common import ops as helper
-    from common.ops import garbage, make_pool, rows, taken
+    from common.ops import CAPACITY, Compiled, garbage, LIVE, rows, taken
     import pagestash
     from pagestash import build_ops
     helper.use_binary()
     from pagestash.torch import ops
     kernels = torch.ops.pagestash
+else:
+    Compiled = unittest.TestCase
 
-CAPACITY, LIVE = 64, 20
 QUICK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "quick")
 
 
@@ -40,22 +41,7 @@ def compiler_path(name):
 
 
 @needs("torch")
-class Case(unittest.TestCase):
-    def setUp(self):
-        torch.set_num_threads(1)
-        torch._dynamo.reset()
-        self.pool = make_pool()
-        self.handle = self.pool.handle
-        self.counts = torch.tensor([LIVE])
-
-    def tearDown(self):
-        self.assertEqual(ops.drain(self.pool), 0)
-        self.assertEqual(taken(self.pool), 0)
-        self.pool.close()
-
-
-@needs("torch")
-class Checked(Case):
+class Checked(Compiled):
     """opcheck runs an operator several times, each with the arguments of the first."""
 
     def test_stash(self):
@@ -80,7 +66,7 @@ class Checked(Case):
 
 
 @needs("torch")
-class Inductor(Case):
+class Inductor(Compiled):
     """Equal to what inductor makes of torch's own operators: it rounds unlike eager torch."""
 
     def gradients(self, function, x):

@@ -9,32 +9,16 @@ if not absent("torch"):
     import torch
     import torch.nn.functional as F
     from common import ops as helper
-    from common.ops import garbage, make_pool, rows, taken
+    from common.ops import CAPACITY, Case, garbage, make_pool, rows, taken
     import pagestash
     helper.use_binary()
     from pagestash.torch import ops
     kernels = torch.ops.pagestash
+else:
+    Case = unittest.TestCase
 
-CAPACITY = 64
 
-
-class Case(unittest.TestCase):
-    """With a pool, which must end with no ticket lent."""
-
-    def setUp(self):
-        torch.set_num_threads(1)
-        self.pool = make_pool()
-
-    def tearDown(self):
-        if self.pool.handle:
-            self.assertEqual(ops.drain(self.pool), 0)
-            self.assertEqual(taken(self.pool), 0)
-            self.pool.check()
-            self.pool.step()
-            status = self.pool.status()
-            self.assertEqual((status.in_use[0], status.raw.check_errors), (0, 0))
-            self.pool.close()
-
+class Refusing(Case):
     def refused(self, sentence, call, *args, **kwargs):
         with self.assertRaisesRegex(pagestash.Error, sentence) as caught:
             call(*args, **kwargs)
@@ -43,7 +27,7 @@ class Case(unittest.TestCase):
 
 
 @needs("torch")
-class Copies(Case):
+class Copies(Refusing):
     def pair(self, tensors, counts, capacity=CAPACITY, segments=0):
         token = ops.stash(tensors, counts, self.pool, capacity=capacity, segments=segments)
         out = [garbage(torch.empty(t.shape, dtype=t.dtype)) for t in tensors]
@@ -111,7 +95,7 @@ class Copies(Case):
 
 
 @needs("torch")
-class Refusals(Case):
+class Refusals(Refusing):
     def setUp(self):
         super().setUp()
         self.x, self.counts = rows(CAPACITY, 8), torch.tensor([9])
@@ -199,7 +183,7 @@ class Refusals(Case):
 
 
 @needs("torch")
-class Dropped(Case):
+class Dropped(Refusing):
     def test_next_stash_takes_the_ticket(self):
         self.pool.close()
         self.pool = make_pool(tickets=1)
@@ -263,7 +247,7 @@ class Dropped(Case):
 
 
 @needs("torch")
-class SwiGLU(Case):
+class SwiGLU(Refusing):
     def compare(self, x, counts, segments=0):
         live = torch.zeros(x.shape[:-1], dtype=torch.bool)
         for slab, count in zip(live if segments else [live], counts.tolist()):

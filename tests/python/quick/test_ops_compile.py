@@ -9,26 +9,13 @@ if not absent("torch"):
     import torch
     import torch.nn.functional as F
     from common import ops as helper
-    from common.ops import make_pool, rows, taken
+    from common.ops import CAPACITY, Compiled, LIVE, rows, taken
     helper.use_binary()
     from pagestash.torch import ops
     kernels = torch.ops.pagestash
+else:
+    Compiled = unittest.TestCase
 
-CAPACITY, LIVE = 64, 20
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        torch.set_num_threads(1)
-        torch._dynamo.reset()
-        self.pool = make_pool()
-        self.handle = self.pool.handle
-        self.counts = torch.tensor([LIVE])
-
-    def tearDown(self):
-        self.assertEqual(ops.drain(self.pool), 0)
-        self.assertEqual(taken(self.pool), 0)
-        self.pool.close()
 
 
 if not absent("torch"):
@@ -59,7 +46,7 @@ def gradients(function, *tensors):
 
 
 @needs("torch")
-class Compiled(Case):
+class Compiled(Compiled):
     def compare(self, paged, plain, *tensors, backend="aot_eager"):
         compiled = torch.compile(paged, backend=backend, fullgraph=True)
         for _ in range(2):
@@ -131,7 +118,7 @@ class Compiled(Case):
 
 
 @needs("torch")
-class Exported(Case):
+class Exported(Compiled):
     def test_export(self):
         handle = self.handle
 
