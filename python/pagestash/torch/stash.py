@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import math
+import types
 import weakref
 from typing import Callable, Optional, Union
 
@@ -151,21 +152,24 @@ class Stash:
     def wrap(self, module: torch.nn.Module, *, counts, capacity, segments: int = 0, ratio=None,
              select=None, name: Optional[str] = None) -> torch.nn.Module:
         """Runs each forward of the module in `layer`. counts, capacity: values, or functions of the
-        forward's arguments. Answers the module. Errors: it is wrapped already."""
+        forward's arguments. Answers the module. A deep copy of it has its own weights and this stash; what
+        comes out of a pickle is not wrapped. Errors: it is wrapped already."""
         _check(isinstance(module, torch.nn.Module), "wrap", module, "a torch.nn.Module")
-        if "forward" in vars(module):
+        own = vars(module).get("forward")
+        plain = types.MethodType(type(module).forward, module)
+        if own is not None and own != plain:  # that of an unpickled one is
             raise Error(f"{type(module).__name__} has a forward of its own: it is wrapped already")
-        forward = module.forward
+        forward, stash = type(module).forward, self
         name = type(module).__name__ if name is None else name
 
         @functools.wraps(forward)
-        def paged(*args, **kwargs):
+        def paged(self, *args, **kwargs):
             now = [value(*args, **kwargs) if callable(value) else value
                    for value in (counts, capacity)]
-            with self.layer(*now, segments, ratio, select, name):
-                return forward(*args, **kwargs)
+            with stash.layer(*now, segments, ratio, select, name):
+                return forward(self, *args, **kwargs)
 
-        module.forward = paged
+        module.forward = types.MethodType(paged, module)  # copy.deepcopy gives it the copy for its self
         return module
 
     def keep_known(self, visit):

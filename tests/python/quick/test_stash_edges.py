@@ -1,6 +1,8 @@
 """What a training loop does beside the straight way, what goes wrong in it, and what a Stash refuses. Every
 test ends with no page in use and none lost."""
+import copy
 import gc
+import pickle
 import sys
 import threading
 import unittest
@@ -410,6 +412,33 @@ class Wrap(StashTest):
         experts = self.stash().wrap(self.Experts(self.small), counts=self.small.counts, capacity=32)
         self.assertEqual(type(experts).__name__, "Experts")
         self.assertEqual(list(experts.state_dict()), [])
+
+    def test_a_copy_has_its_own_weights(self):
+        stash = self.stash()
+        linear = stash.wrap(torch.nn.Linear(16, 16), counts=torch.tensor([3]), capacity=32)
+        other = copy.deepcopy(linear)
+        with torch.no_grad():
+            other.weight.zero_()
+            other.bias.zero_()
+        x = torch.ones(32, 16, requires_grad=True)
+        y = other(x * 1).square()
+        self.assertFalse(y.any())
+        y.sum().backward()
+        self.assertIsNone(linear.weight.grad)
+        self.assertGreater(self.used(stash), 0)
+
+    def test_a_pickle_is_not_wrapped(self):
+        linear = self.stash().wrap(torch.nn.Linear(16, 16), counts=torch.tensor([3]), capacity=32)
+        read = pickle.loads(pickle.dumps(linear))
+        x = torch.ones(5, 16)
+        self.assertTrue(torch.equal(read(x), linear(x)))
+        self.assertGreater(self.used(self.wrapped_again(read)), 0)
+
+    def wrapped_again(self, module):
+        stash = self.stash()
+        stash.wrap(module, counts=torch.tensor([3]), capacity=32)
+        module(torch.ones(32, 16, requires_grad=True) * 1).sum().backward()
+        return stash
 
 
 if __name__ == "__main__":
