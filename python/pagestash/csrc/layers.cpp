@@ -136,6 +136,15 @@ pst_row_space space_of(const Tensor &counts, int64_t capacity, int64_t segments)
     return space;
 }
 
+/* From the first element to the last. */
+int64_t bytes_of(const Slot &slot)
+{
+    int64_t elements = 1;
+    for (size_t d = 0; d < slot.sizes.size(); d++)
+        elements += (slot.sizes[d] - 1) * slot.strides[d];
+    return elements * static_cast<int64_t>(aoti_torch_dtype_element_size(slot.dtype));
+}
+
 std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<int64_t> &numbers,
                            const std::vector<int64_t> &strides)
 {
@@ -157,6 +166,9 @@ std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<i
                 slot.sizes.push_back(tensor.size(static_cast<int64_t>(d)));
             slot.strides.assign(strides.begin() + used, strides.begin() + used + dim);
             used += dim;
+            if (bytes_of(slot) != slot.num_bytes)
+                fail("pagestash._layer_plan: saved tensor ", index, " has ", bytes_of(slot),
+                     " bytes with these strides, and not ", slot.num_bytes);
         } else {
             slot.dtype = aoti_torch_dtype_uint8();
             slot.sizes = {slot.num_bytes};

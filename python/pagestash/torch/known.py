@@ -132,7 +132,7 @@ def learn(visit):
     slots, places, strides = [], [], []
     first = {}
     for i, one in enumerate(visit.saved):
-        if one.slot is not None:
+        if one.slot is not None and one.fit is one.slot.fit:
             first.setdefault(one.slot.index, i)
     for slot in visit.slots:
         fit = slot.fit

@@ -124,9 +124,13 @@ class Visit:
         settled when the visit ends."""
         if choice is None and self.shape.select is not None:
             choice = self.shape.select(tensor)
-        origin = 0 if type(tensor.grad_fn) in MAKERS else rows.origin(tensor)
+        origin = MAKERS.get(type(tensor.grad_fn))
+        if origin is None:
+            origin = rows.origin(tensor)
         if origin == rows.NO_HISTORY:
             tensor = tensor.detach()  # how many hold its storage is asked later
+        if tensor.is_neg():
+            origin = rows.NEGATED
         if choice is not None or type(tensor) not in PLAIN:
             self.can_be_known = False
         self.origins.append(origin)
@@ -160,25 +164,43 @@ class Visit:
 
     def settle(self):
         """Finds the slots."""
-        by_key, shape = {}, self.shape
-        for one in self.saved:
+        by_key, shape, behind = {}, self.shape, []
+        for one, origin in zip(self.saved, self.origins):
             tensor = one.source
-            storage = tensor.untyped_storage()
-            one.fit = fit = shape.choose(tensor, storage, one.choice)
+            try:
+                storage = tensor.untyped_storage()
+            except NotImplementedError:  # of a sparse tensor
+                one.fit = rows.Fit(tensor)
+                continue
+            one.fit = fit = shape.choose(tensor, storage, origin, one.choice)
             if fit.place is None:
                 if fit.why:
                     self.stash.name_kept(shape.name, tensor, fit.why)
                 continue
-            key = storage._cdata if fit.whole else (storage._cdata, fit.offset, fit.place)
+            key = (storage._cdata, fit.place[2:]) if fit.whole else (storage._cdata, fit.offset, fit.place)
             slot = by_key.get(key)
             if slot is None:
+                if not fit.leads and one.choice is None:
+                    behind.append((key, one))
+                    continue
                 if not self._takes(tensor):
                     continue
                 slot = by_key[key] = Slot(self, len(self.slots), fit, tensor)
                 self.slots.append(slot)
-            if tensor.grad_fn is not None or one.choice is not None:
-                slot.bare = False
-            one.slot = slot
+            self._put(one, slot)
+        for key, one in behind:
+            slot = by_key.get(key)
+            if slot is not None:
+                self._put(one, slot)
+            else:
+                self.stash.name_kept(shape.name, one.source, "has its rows in memory, and not as its first "
+                                     "dimension, as the weight of a Linear may")
+
+    @staticmethod
+    def _put(one, slot):
+        if one.source.grad_fn is not None or one.choice is not None:
+            slot.bare = False
+        one.slot = slot
 
     def _takes(self, tensor):
         """Whether there is room for another tensor. Errors: it is on another device."""

@@ -9,8 +9,9 @@ from .._c import Error
 from ..pool import Form, Rows, Space
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+_MOST_FITS = 1024  # that a layer's shape remembers
 COUNT_TYPES = {torch.int32: 4, torch.int64: 8}
-MAKERS = set()       # types of nodes that are not in the next list, as far as they were met
+MAKERS = {}          # origin of what nodes of a type made that is not in the next list, as far as met
 _MOST_MAKERS = 1024
 # Nodes whose result has the bytes of what they got, or a cast of them.
 _SAME_TENSOR = frozenset(
@@ -18,6 +19,13 @@ _SAME_TENSOR = frozenset(
         "Alias", "AsStrided", "Clone", "Expand", "Permute", "ReshapeAlias", "_ReshapeAlias", "Select",
         "Slice", "Split", "SplitWithSizes", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView",
         "Unsqueeze", "View")) | {"TransposeBackward1", "SqueezeBackward1", "ToBackward0"}
+
+# Nodes by which one weight is made of several.
+_MAKES_WEIGHTS = frozenset(f"{name}Backward0" for name in (
+    "Add", "Bmm", "Cat", "Div", "LinalgVectorNorm", "Mm", "Mul", "Norm", "Pow", "Sqrt", "Stack", "Sub",
+    "Sum", "WeightNormInterface")) | {"NormBackward1", "SumBackward1"}
+_Leaf = torch._C._functions.AccumulateGrad
+_MOST_NODES = 256  # of a tensor's history that are looked at
 
 #: What a caller's `select` answers for a saved tensor: None (the rule decides), False (it stays in memory),
 #: True (it has the rows of the layer) or (num, den) (it has rows * num / den of them, rounded up). What is
@@ -31,9 +39,10 @@ class Fit:
     place: (row_bytes, row_stride, num, den), or None: it has no such rows, and `why` says it where somebody
     may have meant it. offset: bytes from the storage's begin to the first row. whole: the rows are all of
     the storage, so every view of it is served by the same copy. What is restored has packed rows: there
-    the tensor has `strides` and the element offset `start`, in `nbytes` bytes; exact: and is all of them."""
+    the tensor has `strides` and the element offset `start`, in `nbytes` bytes; exact: and is all of them.
+    leads: the rows are its first dimensions, too; where they are not, a weight may look like this."""
     __slots__ = ("place", "why", "offset", "whole", "dtype", "size", "strides", "start", "nbytes",
-                 "exact")
+                 "exact", "leads")
 
     def __init__(self, tensor, why=""):
         self.place, self.why, self.dtype, self.size = None, why, tensor.dtype, tensor.shape
@@ -62,20 +71,23 @@ class Shape:
         self.forms = {}  # by counts and fits: (Form of a stash, Form of a restore)
         self.numbers, self.plans = {}, {}  # of known.py
 
-    def choose(self, tensor, storage, choice=None):
-        """The Fit of a saved tensor; its place is None where it stays in memory. choice: of `select`."""
+    def choose(self, tensor, storage, origin, choice=None):
+        """The Fit of a saved tensor of that origin; its place is None where it stays in memory. choice: of
+        `select`."""
         key = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), storage.nbytes()
         if choice is False:
             return Fit(tensor)
-        if not _has_own_memory(tensor, storage):
+        if origin == NEGATED or choice is not None and tensor.is_conj():
+            return Fit(tensor, "is a view that negates what is in memory")
+        if type(tensor) not in PLAIN and not _has_own_memory(storage):
             return Fit(tensor, f"is a {type(tensor).__name__}, whose bytes are in other tensors")
         if choice is not None:
             return self._chosen(tensor, storage, key, (1, 1) if choice is True else choice)
         fit = self.fits.get(key)
         if fit is None:
-            fit = self.fits[key] = self._by_rule(tensor, storage)
+            fit = self._remember(key, self._by_rule(tensor, storage))
         if fit.place is not None or fit.why:
-            if is_of_parameter(tensor):
+            if origin == OF_PARAMETER or origin != MADE and is_of_parameter(tensor):
                 return Fit(tensor)
         return fit
 
@@ -89,7 +101,14 @@ class Shape:
             if fit is None:
                 raise Error(f"layer {self.name!r}: select chose a tensor of shape {tuple(tensor.shape)}, "
                             f"strides {tensor.stride()}, which has no {self._text(ratio)}")
-            self.fits[key, ratio] = fit
+            self._remember((key, ratio), fit)
+        return fit
+
+    def _remember(self, key, fit):
+        if len(self.fits) >= _MOST_FITS:  # a model whose tensors differ in each step
+            self.fits.clear()
+            self.forms.clear()
+        self.fits[key] = fit
         return fit
 
     def _by_rule(self, tensor, storage):
@@ -115,6 +134,8 @@ class Shape:
         key = counts.numel(), counts.dtype, *fits
         forms = self.forms.get(key)
         if forms is None:
+            if len(self.forms) >= _MOST_FITS:
+                self.forms.clear()
             if self.segments:
                 kind, num = "segments", self.segments
             else:
@@ -177,6 +198,7 @@ def _fit(tensor, storage, shape, ratio):
     if not extent <= stride:
         return None
     fit = Fit(tensor)
+    fit.leads = dims == tuple(d for d in range(len(sizes)) if sizes[d] != 1)[:len(dims)] or rows == 1
     fit.whole = storage.nbytes() == rows * stride and offset + extent <= stride
     if fit.whole:
         fit.place, fit.offset, fit.nbytes = (stride, stride, *ratio), 0, rows * stride
@@ -200,6 +222,7 @@ def _flat_fit(tensor, storage, shape, ratio):
     if tensor.dim() > 1 and rows not in itertools.accumulate(tensor.shape, operator.mul):
         return None
     fit = Fit(tensor)
+    fit.leads = True
     fit.nbytes = tensor.numel() * tensor.element_size()
     fit.place = (fit.nbytes // rows, fit.nbytes // rows, *ratio)
     fit.offset, fit.start = tensor.storage_offset() * tensor.element_size(), 0
@@ -208,10 +231,8 @@ def _flat_fit(tensor, storage, shape, ratio):
     return fit
 
 
-def _has_own_memory(tensor, storage):
+def _has_own_memory(storage):
     """False of wrappers of other tensors, as quantised ones are."""
-    if type(tensor) in PLAIN:
-        return True
     try:
         storage.data_ptr()
     except RuntimeError:
@@ -219,35 +240,52 @@ def _has_own_memory(tensor, storage):
     return True
 
 
-MADE, OF_PARAMETER, NO_HISTORY = 0, 1, 2
+MADE, OF_PARAMETER, NO_HISTORY, NEGATED = range(4)
 
 
 def origin(tensor):
-    """Where a tensor comes from: OF_PARAMETER, NO_HISTORY, or MADE of other things."""
+    """Where a tensor comes from: OF_PARAMETER, NO_HISTORY, or MADE of other things; a name where that may be
+    parameters."""
     node = tensor.grad_fn
     if node is None:
         return OF_PARAMETER if tensor.requires_grad else NO_HISTORY
-    kind = type(node)
-    if node.name() in _SAME_TENSOR:
+    kind, name = type(node), node.name()
+    if name in _SAME_TENSOR:
         return OF_PARAMETER if is_of_parameter(tensor) else MADE
+    made = name if name in _MAKES_WEIGHTS else MADE
     # Nodes that torch's Python does not know have one type, whatever their names are.
-    if kind.__name__ == node.name() and len(MAKERS) < _MOST_MAKERS:
-        MAKERS.add(kind)
-    return MADE
+    if kind.__name__ == name and len(MAKERS) < _MOST_MAKERS:
+        MAKERS[kind] = made
+    return made
 
 
 def is_of_parameter(tensor):
-    """Whether it is a leaf that wants a gradient, a parameter mostly, or a view or cast of one."""
+    """Whether it is a leaf that wants a gradient, a parameter mostly, or a view or cast of one, or made of
+    parameters alone: stacked, say, or with an adapter added."""
+    node = tensor.grad_fn
+    if node is None:
+        base = tensor if tensor._base is None else tensor._base
+        return base.requires_grad and base.is_leaf
+    left, num = (), 0
     while True:
-        node = tensor.grad_fn
-        if node is None:
-            base = tensor if tensor._base is None else tensor._base
-            return base.requires_grad and base.is_leaf
-        if node.name() not in _SAME_TENSOR:
-            return False
-        while node.name() in _SAME_TENSOR:
-            node = node.next_functions[0][0]
-            if node is None:
+        if type(node) is _Leaf:
+            if not _is_parameter(node.variable):
                 return False
-        variable = getattr(node, "variable", None)
-        return variable is not None and isinstance(variable, torch.nn.Parameter)
+            if not left:
+                return True
+            *left, (node, _) = left
+        elif (name := node.name()) in _SAME_TENSOR:
+            node = node.next_functions[0][0]
+        elif name in _MAKES_WEIGHTS:
+            (node, _), *more = node.next_functions
+            left = (*left, *more)
+        else:
+            return False
+        num += 1
+        if node is None or num > _MOST_NODES:
+            return False
+
+
+def _is_parameter(leaf):
+    """isinstance, which is slow of parameters' class."""
+    return type(leaf) is not torch.Tensor and isinstance(leaf, torch.nn.Parameter)

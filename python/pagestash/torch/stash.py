@@ -113,8 +113,8 @@ class Stash:
             Or a function without arguments that answers them when the layer ends.
         ratio: (num, den), or a tuple of several: tensors with ceil(capacity * num / den) rows are rows, too.
         select: decides for a saved tensor: False: it stays; True, or (num, den): it has such rows, any
-            dtype; None: the rule, by which floating-point tensors are stashed whose outermost dimension
-            has the rows, but no parameters and what is made of one alone.
+            dtype; None: the rule, by which floating-point tensors are stashed whose first dimension, in
+            memory, too, has the rows, but no parameters and what is made of them alone.
         Inside a backward (a checkpoint computes again) and without grad nothing is stashed.
         Errors: closed; counts; capturing before anything was measured."""
         self._check_open()

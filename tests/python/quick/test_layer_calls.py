@@ -135,7 +135,10 @@ class Known(unittest.TestCase):
                      segments=4, capacity=16)
 
     def test_transposed_rows(self):
-        self.compare(lambda: [(self.x * 2).t()], live=0)
+        def tensors():
+            wide = self.x * 2
+            return [wide.t(), wide, self.x * 3]
+        self.compare(tensors, live=0)
 
     def test_retain(self):
         self.compare(lambda: [self.x * 2, self.x * 3], live=LIVE, retain=True)
