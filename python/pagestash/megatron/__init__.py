@@ -4,10 +4,12 @@
     pagestash.megatron.install()         # before the model is built
 
 Megatron's flags (moe_paged_stash, the buffer size factors), its schedule and its runner stay."""
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Optional, Union
 
+from .._abi import PST_PAGE_BYTES_MAX, PST_PAGE_BYTES_MIN
 from .._c import Error
 from . import seams
 
@@ -43,7 +45,7 @@ def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: fl
 
     A second call with the same arguments answers the same manager. Errors: no Megatron-Core, a
     version that was not tried, one without paged stash; its manager is in use; other arguments
-    than before."""
+    than before; torch has no GPU."""
     global _installed
     arguments = dict(page_bytes=page_bytes, grow=grow, headroom=headroom, max_pages=max_pages,
                      recovery=recovery, num_sms=num_sms, tail=tail, scrub=scrub,
@@ -66,6 +68,7 @@ def install(*, page_bytes: Optional[int] = None, grow: bool = True, headroom: fl
     except ImportError as error:  # of what only another version has elsewhere
         raise Error(f"pagestash.megatron: this Megatron-Core is another than those tried "
                     f"({', '.join(seams.TRIED)}): {error}") from None
+    seams.check_cuda()
     manager = managers.Manager(managers.Options(**arguments))
     before = {name: getattr(module, name) for name in (
         "check_paged_stash_overflow", "check_paged_stash_host_spill", "PagedStashRunner")}
@@ -96,12 +99,17 @@ def _check_arguments(arguments):
         if arguments[name] not in allowed:
             raise Error(f"pagestash.megatron.install: {name} {arguments[name]!r}: allowed are "
                         f"{', '.join(allowed)}")
-    if not arguments["headroom"] >= 1:
-        raise Error(f"pagestash.megatron.install: headroom {arguments['headroom']!r}: allowed is "
-                    "at least 1")
-    most = arguments["max_pages"]
-    if most is not None and not (isinstance(most, int) and most > 0):
-        raise Error(f"pagestash.megatron.install: max_pages {most!r}: allowed is at least 1")
+    headroom = arguments["headroom"]
+    if not isinstance(headroom, (int, float)) or not 1 <= headroom < math.inf:
+        raise Error(f"pagestash.megatron.install: headroom {headroom!r}: allowed is at least 1")
+    for name, least in (("max_pages", 1), ("num_sms", 0), ("page_bytes", PST_PAGE_BYTES_MIN)):
+        value = arguments[name]
+        if value is not None and not (isinstance(value, int) and least <= value < 1 << 31):
+            raise Error(f"pagestash.megatron.install: {name} {value!r}: allowed is at least {least}")
+    size = arguments["page_bytes"]
+    if size is not None and (size > PST_PAGE_BYTES_MAX or size & size - 1):
+        raise Error(f"pagestash.megatron.install: page_bytes {size}: allowed are powers of two from "
+                    f"{PST_PAGE_BYTES_MIN} to {PST_PAGE_BYTES_MAX}")
 
 
 def _answer(module, manager, word, before):

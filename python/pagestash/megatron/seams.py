@@ -70,3 +70,12 @@ def find(version=None):
         raise Error(f"pagestash.megatron: the paged stash of Megatron-Core {found} has no "
                     f"{', '.join(missing)}; tried: {', '.join(TRIED)}")
     return module
+
+
+def check_cuda():
+    """Errors: torch finds no GPU: a stream, which Megatron-Core's manager makes, can then end the
+    process."""
+    import torch  # pylint: disable=import-outside-toplevel
+    if issubclass(torch.cuda.Stream, torch._C._CudaStreamBase) and not torch.cuda.is_available():
+        raise Error(f"pagestash.megatron: torch {torch.__version__} finds no GPU, and Megatron-Core's "
+                    "paged stash wants its streams")

@@ -5,6 +5,8 @@ import types
 import unittest
 from unittest import mock
 
+from common.needs import needs
+
 import pagestash
 import pagestash.megatron
 from pagestash.megatron import seams, sizing
@@ -50,6 +52,23 @@ class Seams(unittest.TestCase):
         with mock.patch.dict(sys.modules, {"megatron": None, "megatron.core": None}):
             with self.assertRaisesRegex(pagestash.Error, "Megatron-Core cannot be imported"):
                 pagestash.megatron.install()
+
+    def test_arguments(self):
+        """Before anything of Megatron-Core is looked for."""
+        for name, value in (("page_bytes", 12345), ("page_bytes", 1 << 23), ("page_bytes", "x"),
+                            ("headroom", 0.5), ("headroom", "x"), ("headroom", float("nan")),
+                            ("num_sms", -1), ("max_pages", 0), ("recovery", "never"), ("tail", 0)):
+            with self.subTest(name=name, value=value), \
+                    self.assertRaisesRegex(pagestash.Error, f"install: {name} .*allowed"):
+                pagestash.megatron.install(**{name: value})
+
+    @needs("torch")
+    def test_torch_without_a_gpu(self):
+        """An exception, where torch would end the process."""
+        import torch
+        with mock.patch.object(torch.cuda, "is_available", lambda: False), \
+                self.assertRaisesRegex(pagestash.Error, "finds no GPU"):
+            seams.check_cuda()
 
     def test_the_stand_in_for_triton(self):
         clean = {k: v for k, v in sys.modules.items() if k not in (seams.KERNELS, "triton")}
