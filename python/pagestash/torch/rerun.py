@@ -74,6 +74,7 @@ class Snapshot:
         _refuse_capture("taken")
         self._kept = None  # its memory first
         self._kept = {"random": _random_states(), "gradients": self._take_gradients(),
+                      "buffers": self._named_buffers(),
                       "tensors": [(tensor, tensor.detach().clone()) for tensor in self._buffers()],
                       "trackers": [_keep_states(tracker) for tracker in self.trackers]}
         return self
@@ -92,6 +93,9 @@ class Snapshot:
                 tensor.copy_(copy)
             elif tensor is not None:
                 tensor.zero_()
+        for module, name, tensor in kept["buffers"]:  # a step may have put others in their place
+            if module._buffers.get(name) is not tensor:
+                setattr(module, name, tensor)
         for tensor, copy in kept["tensors"]:
             tensor.detach().copy_(copy)
         for tracker, states in zip(self.trackers, kept["trackers"]):
@@ -101,6 +105,12 @@ class Snapshot:
     def drop(self) -> None:
         """Frees what is kept; the step was valid."""
         self._kept = None
+
+    def _named_buffers(self):
+        """(module, name, tensor or None) of each buffer."""
+        return [(owner, name, tensor) for module in self.modules
+                for owner in torch.nn.Module.modules(module)
+                for name, tensor in owner._buffers.items()]
 
     def _buffers(self):
         seen, out = set(), []

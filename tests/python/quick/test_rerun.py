@@ -104,6 +104,14 @@ class SnapshotTest(unittest.TestCase):
         self.assertIs(weight.grad, kept)
         self.assertTrue((kept == 1).all())
 
+    def test_buffer_replaced_in_the_step(self):
+        kept = self.model.tokens
+        self.snapshot.take()
+        self.model.tokens = self.model.tokens + 1
+        self.snapshot.restore()
+        self.assertIs(self.model.tokens, kept)
+        self.assertEqual(kept.sum().item(), 0)
+
     def test_bad_use(self):
         with self.assertRaisesRegex(pagestash.Error, "nothing is kept"):
             self.snapshot.restore()
