@@ -162,7 +162,7 @@ def word_of(value: Any) -> str:
         if isinstance(text, str) and "\0" not in text:
             return text
     elif isinstance(value, float):
-        return repr(value)
+        return float.__repr__(value)  # of numpy's, too
     elif hasattr(value, "__index__") and not isinstance(value, bool):
         return str(value.__index__())
     raise Error(f"{value!r} is no value of a flag: allowed are text, paths, integers, floats, lists of "

@@ -200,7 +200,8 @@ def write_lists(path, schedules: Iterable[Schedule]) -> None:
 def read_lists(path) -> list:
     """Reads what write_lists or `pagestash simulate --list` wrote; the Schedule of each rank."""
     with open(path, encoding="ascii", newline="") as file:
-        header, *rows = csv.reader(file)
+        rows = list(csv.reader(file))
+    header = rows.pop(0) if rows else []
     if header not in (_HEADER, _HEADER[:-1]):
         raise Error(f"{path}:1: header {','.join(header)!r}: wanted is {','.join(_HEADER)}")
     ranks = {}

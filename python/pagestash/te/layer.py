@@ -11,6 +11,7 @@ from ..torch.rows import is_of_parameter
 from . import markers
 from .markers import ROWS
 
+
 def layer(stash, counts: Union[torch.Tensor, Callable[[], torch.Tensor]], capacity: int,
           segments: int = 0, *, num_groups: Optional[int] = None, unmarked: bool = False,
           name: str = "") -> "Layer":

@@ -74,6 +74,12 @@ class Estimates(CommandTest):
                 for key, value in (figure.split("=") for figure in figures):
                     self.assertEqual(str(of.get(key, value)), value, (name, number, key))
 
+    def test_floats(self):
+        """Also of numpy, which are floats of another repr."""
+        class Float(float):
+            __repr__ = object.__repr__
+        self.assertEqual(command.flags_of({"gap": Float(0.5)}, True), ["--gap", "0.5"])
+
     def test_report(self):
         report = pagestash.estimate(preset="mixtral-8x7b", world_size=64, expert_model_parallel_size=8,
                                     pipeline_model_parallel_size=4, swiglu=False, fp16=None)

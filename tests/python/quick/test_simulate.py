@@ -176,6 +176,11 @@ class Command(unittest.TestCase):
             self.assertEqual(list(stage.high_water_bounds), of_rank["demand_pages_bounds"])
             self.assertEqual(stage.worst_ns, (of_rank["worst"] or {"ns": 0}).get("ns", stage.worst_ns))
 
+    def test_a_list_that_is_empty(self):
+        open(self.path("list.csv"), "w", encoding="ascii").close()
+        with self.assertRaisesRegex(Error, "list.csv:1: header"):
+            read_lists(self.path("list.csv"))
+
     def test_own_lists_shares_and_streams(self):
         """Lists of an own order, on four streams, with shares that move to the host, in a pool that is
         too small."""
