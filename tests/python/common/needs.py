@@ -1,17 +1,28 @@
 """What a test needs and a machine may lack: skipped there with a sentence, failed where
-PSTI_TEST_ALL_TOOLS is 1, as in CI."""
+PSTI_TEST_ALL_TOOLS is 1, as in CI. A file of tests of which nothing ran exits with 77, which ctest calls
+skipped."""
 import importlib.util
 import os
 import sys
 import unittest
+
+SKIPPED = 77
+_SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 
 def absent(*modules, python=(3, 10)):
     """The sentence that says what is missing of modules and of the version of Python; "" if nothing is."""
     if sys.version_info < python:
         return f"needs Python {'.'.join(map(str, python))}"
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    missing = [name for name in modules if not _is_there(name)]
     return f"needs {', '.join(missing)}" if missing else ""
+
+
+def _is_there(name):
+    spec = importlib.util.find_spec(name)
+    # python/torch of the sources is no package: Python takes it for a part of one.
+    return spec is not None and (spec.origin is not None or not all(
+        place.startswith(_SOURCES) for place in spec.submodule_search_locations))
 
 
 def needs(*modules, python=(3, 10)):
@@ -30,3 +41,23 @@ def needs(*modules, python=(3, 10)):
             return test
         return fail
     return failing
+
+
+def skip(sentence):
+    """Of a module of tests that cannot even be imported, at its begin: raises, or exits where it runs alone."""
+    if os.environ.get("PSTI_TEST_ALL_TOOLS") == "1":
+        raise AssertionError(f"PSTI_TEST_ALL_TOOLS is 1, and there is {sentence}")
+    alone = getattr(sys.modules["__main__"], "__file__", None) or ""
+    if os.path.basename(alone).startswith("test_"):
+        print(f"skipped: {sentence}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    raise unittest.SkipTest(sentence)
+
+
+def main():
+    """unittest.main() of a file of which everything may be skipped."""
+    program = unittest.main(exit=False)
+    if not program.result.wasSuccessful():
+        sys.exit(1)
+    num_skipped = len(program.result.skipped)
+    sys.exit(SKIPPED if num_skipped and num_skipped >= program.test.countTestCases() else 0)

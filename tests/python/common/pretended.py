@@ -1,7 +1,7 @@
 """A GPU that is pretended: torch runs its CUDA code on a runtime of ours (tests/python/pretended).
 
     from common import pretended
-    pretended.start()      # before torch is imported; raises unittest.SkipTest where it cannot
+    pretended.start()      # before torch is imported; skips where it cannot
     import torch           # torch.cuda.is_available() from here
 
 Memory, streams, events, captures and graphs are real, those of the host device of libpagestash.so;
@@ -13,7 +13,8 @@ import os
 import pickle
 import sys
 import traceback
-import unittest
+
+from common.needs import skip
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pretended")
 _runtime = None
@@ -32,9 +33,7 @@ def start():
     try:
         folder = build.build()
     except build.Missing as why:
-        if os.environ.get("PSTI_TEST_ALL_TOOLS") == "1":
-            raise
-        raise unittest.SkipTest(f"no pretended GPU: {why}") from None
+        skip(f"no pretended GPU: {why}")
     from pagestash import _c  # pylint: disable=import-outside-toplevel
     os.environ["PAGESTASH_LIBRARY"] = _c.library_path()  # the runtime opens it, too
     for name in build.LIBRARIES:

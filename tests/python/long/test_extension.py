@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 from common import extension
-from common.needs import needs
+from common.needs import main, needs
 
 
 def library_of_compiler(name):
@@ -46,4 +46,4 @@ class Extension(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

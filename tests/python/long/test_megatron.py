@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from common.needs import needs  # noqa: E402
+from common.needs import main, needs  # noqa: E402
 
 SCENARIOS = ("no_pipelining", "pipelining", "recovery", "evaluations", "micro_batches", "lost",
              "scales")
@@ -128,4 +128,4 @@ class Megatron(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -12,12 +12,12 @@ from unittest import mock
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 warnings.filterwarnings("ignore")
 
-from common import cuda_shim  # noqa: E402
-from common.needs import absent, needs  # noqa: E402
+from common.needs import absent, main, needs  # noqa: E402
 
 os.environ.setdefault("NO_VCS_VERSION", "1")  # Megatron-Core asks git at its import otherwise
 if not absent("megatron"):
     import torch
+    from common import cuda_shim
 
     cuda_shim.install()
     import pagestash.megatron
@@ -417,4 +417,4 @@ class Installing(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 warnings.filterwarnings("ignore")
 
 from common import pretended  # noqa: E402
-from common.needs import absent, needs  # noqa: E402
+from common.needs import absent, main, needs  # noqa: E402
 
 os.environ.setdefault("NO_VCS_VERSION", "1")
 if not absent("megatron"):
@@ -142,4 +142,4 @@ class Captured(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

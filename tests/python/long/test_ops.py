@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from common.needs import absent, needs
+from common.needs import absent, main, needs
 
 if not absent("torch"):
     import torch
@@ -188,4 +188,4 @@ class Python(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -12,7 +12,7 @@ import unittest
 import zipfile
 
 from common import extension
-from common.needs import absent, needs
+from common.needs import absent, main, needs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 MOST_BYTES = {"wheel": 2 << 20, "sdist": 2 << 20}  # today 1.0 and 0.6 MB
@@ -222,4 +222,4 @@ class Wheel(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -4,7 +4,7 @@ import gc
 import unittest
 import weakref
 
-from common.needs import absent, needs
+from common.needs import absent, main, needs
 
 if not absent("torch"):
     import torch
@@ -173,4 +173,4 @@ class Known(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

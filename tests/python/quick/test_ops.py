@@ -3,7 +3,7 @@
 import threading
 import unittest
 
-from common.needs import absent, needs
+from common.needs import absent, main, needs
 
 if not absent("torch"):
     import torch
@@ -15,7 +15,7 @@ if not absent("torch"):
     from pagestash.torch import ops
     kernels = torch.ops.pagestash
 else:
-    Case = unittest.TestCase
+    Case, CAPACITY = unittest.TestCase, 0
 
 
 class Refusing(Case):
@@ -288,4 +288,4 @@ class SwiGLU(Refusing):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

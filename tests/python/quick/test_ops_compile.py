@@ -3,7 +3,7 @@
 written, restores stand in the backward, and gradients are eager torch's."""
 import unittest
 
-from common.needs import absent, needs
+from common.needs import absent, main, needs
 
 if not absent("torch"):
     import torch
@@ -142,4 +142,4 @@ class Exported(Compiled):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -6,7 +6,7 @@ import unittest
 import weakref
 from unittest import mock
 
-from common.needs import absent, needs
+from common.needs import absent, main, needs
 
 if not absent("torch"):
     import torch
@@ -351,4 +351,4 @@ class Tensors(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()
