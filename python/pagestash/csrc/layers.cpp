@@ -9,6 +9,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <tuple>
 #include <unordered_map>
@@ -35,6 +36,8 @@ struct Slot {
 
 struct Plan {
     int64_t id;
+    bool is_cuda; /* where its tensors are */
+    int32_t index;
     std::vector<Slot> slots;
     pst_group *source, *packed; /* never destroyed */
 };
@@ -179,6 +182,38 @@ std::vector<Slot> slots_of(const std::vector<Tensor> &saved, const std::vector<i
     return slots;
 }
 
+/* Throws where rows lie outside of the storage that they are read from, or of what is restored, or where
+ * the tensors are on several devices. */
+void check_plan(const Plan &plan, const std::vector<Tensor> &saved,
+                const std::vector<int64_t> &places, int64_t capacity, int64_t segments)
+{
+    for (size_t i = 0; i < plan.slots.size(); i++) {
+        const Slot &slot = plan.slots[i];
+        const Tensor &tensor = saved[slot.saved];
+        if (tensor.is_cuda() != plan.is_cuda ||
+            (plan.is_cuda && tensor.get_device_index() != plan.index))
+            fail("pagestash._layer_plan: tensors on several devices");
+        const int64_t row_bytes = places[4 * i], stride = std::max(places[4 * i + 1], row_bytes),
+                      num = places[4 * i + 2], den = places[4 * i + 3];
+        int64_t storage_bytes = 0, offset = 0;
+        if (aoti_torch_get_storage_size(tensor.get(), &storage_bytes) != AOTI_TORCH_SUCCESS ||
+            aoti_torch_get_storage_offset(tensor.get(), &offset) != AOTI_TORCH_SUCCESS)
+            fail("pagestash._layer_plan: a tensor without a storage");
+        const int64_t begin =
+            slot.at_base ? 0 : offset * static_cast<int64_t>(tensor.element_size());
+        const double rows = std::ceil(static_cast<double>(capacity) * static_cast<double>(num) /
+                                      static_cast<double>(den)) *
+                            static_cast<double>(std::max<int64_t>(segments, 1));
+        const double read = static_cast<double>(begin) + (rows - 1) * static_cast<double>(stride) +
+                            static_cast<double>(row_bytes);
+        if (row_bytes < 1 || num < 1 || den < num || rows < 1 ||
+            read > static_cast<double>(storage_bytes) ||
+            rows * static_cast<double>(row_bytes) > static_cast<double>(slot.num_bytes))
+            fail("pagestash._layer_plan: ", rows, " rows of ", row_bytes, " bytes, stride ", stride,
+                 ", in ", storage_bytes, " bytes and restored to ", slot.num_bytes);
+    }
+}
+
 /* slots: of each the index of a saved tensor, whether its rows begin at its storage's begin, whether what
  * is restored is that tensor, bytes. places: bytes and stride of a row, ratio. strides: of those that are
  * that tensor, in what is restored. Its number; 0: too many. */
@@ -193,6 +228,9 @@ int64_t layer_plan(std::vector<Tensor> saved, Tensor counts, int64_t layer,
         return 0;
     auto plan = std::make_unique<Plan>();
     plan->slots = slots_of(saved, slots, strides);
+    plan->is_cuda = saved[plan->slots[0].saved].is_cuda();
+    plan->index = saved[plan->slots[0].saved].get_device_index();
+    check_plan(*plan, saved, places, capacity, segments);
     const pst_row_space space = space_of(counts, capacity, segments);
     Plans &all = plans();
     std::lock_guard<std::mutex> guard(all.lock);
@@ -232,6 +270,8 @@ std::tuple<int64_t, int64_t> layer_stash(std::vector<Tensor> saved, Tensor count
     buffers.bases = bases;
     buffers.counts = &read;
     const InUse used(pool_of(address, "pagestash"));
+    if (used.pool->is_cuda != plan->is_cuda || (plan->is_cuda && used.pool->index != plan->index))
+        return {0, 0}; /* Python says what is on another device */
     const pst_stream stream = stream_of(*used.pool);
     pst_ticket ticket;
     check(pst.ticket_take(used.pool->handle, stream, &ticket), "pst_ticket_take");

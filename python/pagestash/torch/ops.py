@@ -183,7 +183,7 @@ pools.watch(_kernels)
 
 @torch.library.register_fake("pagestash::stash", lib=_library)
 def _stash_fake(tensors, counts, pool, capacity, segments=0, num_sms=0, site=0):
-    return torch.empty(1, dtype=torch.int64, device="cpu")
+    return torch.zeros(1, dtype=torch.int64, device="cpu")  # with meta tensors somebody gets it
 
 
 @torch.library.register_fake("pagestash::_stash_into", lib=_library)

@@ -115,6 +115,19 @@ class Eager(StashTest):
             self.right(first)
             self.right(second)
 
+    def test_a_tensor_of_the_cpu_in_a_layer_of_the_gpu(self):
+        """Also where a stash of the CPU has met such a layer."""
+        x = torch.ones(8, 4, requires_grad=True)
+        with Stash("cpu", pages=8, page_bytes=16384) as other:
+            for _ in range(2):
+                with other.layer(torch.tensor([3]), 8):
+                    y = (x * 2).square()
+                y.sum().backward()
+        stash = self.stash(pages=8)
+        with self.assertRaisesRegex(pagestash.Error, "saves a tensor on cpu; the stash is on cuda:0"):
+            with stash.layer(torch.zeros(1, dtype=torch.int64, device="cuda"), 8):
+                y = (x * 2).square()
+
     def test_beside_the_current_stream(self):
         for overlap in (False, True):
             model = self.measured(overlap=overlap)

@@ -43,6 +43,34 @@ class Kept(unittest.TestCase):
                 y.sum().backward()
 
 
+@needs("torch")
+class Plans(unittest.TestCase):
+    """The operators of the hot path, given what no layer of ours gives them."""
+
+    def plan(self, slots, places, strides=(8, 1), capacity=16, segments=0, layer=1 << 40):
+        if ops.kind != "stable":
+            self.skipTest("they are in C++ only")
+        return torch.ops.pagestash._layer_plan([rows(16, 8)], torch.tensor([1]), layer, slots, places,
+                                               strides, capacity, segments)
+
+    def test_rows_that_are_not_there(self):
+        for slots, places, capacity, segments in (
+                ([0, 0, 1, 512], [3200, 3200, 1, 1], 16, 0), ([0, 0, 1, 512], [32, 3200, 1, 1], 16, 0),
+                ([0, 0, 1, 512], [32, 32, 1, 1], 17, 0), ([0, 0, 1, 512], [32, 32, 1, 1], 1 << 62, 0),
+                ([0, 0, 1, 512], [32, 32, 1, 1], 16, 4), ([0, 0, 0, 480], [32, 32, 1, 1], 16, 0),
+                ([0, 0, 0, -5], [32, 32, 1, 1], 16, 0), ([0, 0, 1, 512], [32, 32, 1, 0], 16, 0)):
+            with self.assertRaisesRegex(RuntimeError, "_layer_plan: .* rows of"):
+                self.plan(slots, places, capacity=capacity, segments=segments)
+        with self.assertRaisesRegex(RuntimeError, "no saved tensor 5"):
+            self.plan([5, 0, 1, 512], [32, 32, 1, 1])
+        with self.assertRaisesRegex(RuntimeError, "bytes with these strides"):
+            self.plan([0, 0, 1, 512], [32, 32, 1, 1], strides=(7, 1))
+
+    def test_a_token_of_meta_tensors_is_nobodys(self):
+        token = torch.ops.pagestash.stash([torch.empty(16, 8, device="meta")], torch.tensor([1]), 1, 16)
+        self.assertEqual(int(token), 0)
+
+
 if not absent("torch"):
     class Saves(torch.autograd.Function):
         """Saves what it is given; its backward hands it over."""
