@@ -45,13 +45,47 @@ class Buffers(NamedTuple):
         if self.row_strides:
             strides = self._of(self.row_strides, tensors, f"{what}: row_strides")
             out.row_strides = (ctypes.c_uint64 * tensors)(*strides)
+        self._check_tensors(form, what)
         return out
+
+    def _check_tensors(self, form, what):
+        """What is not an address is held to the form: the library would read and write behind it."""
+        for i, (place, rows) in enumerate(zip(self.bases, form.tensors)):
+            strided = rows.row_stride or self.row_strides and self.row_strides[i]
+            if not strided:
+                capacity = self.capacities[rows.space] if self.capacities else 0
+                check_extent(place, bytes_at_capacity(form, rows, capacity), f"{what}: bases[{i}]")
+        for i, (place, space) in enumerate(zip(self.counts, form.spaces)):
+            name = f"{what}: counts[{i}]"
+            check_extent(place, max(space.num_segments, 1) * space.count_bytes, name)
+            item = getattr(place, "element_size", lambda: space.count_bytes)()
+            if item != space.count_bytes:
+                raise Error(f"{name}: elements of {item} bytes: the form's have {space.count_bytes}")
 
     @staticmethod
     def _of(places, wanted, what):
         if len(places) != wanted:
             raise Error(f"{what}: {len(places)}: the form has {wanted}")
         return [address_of(place, what) for place in places]
+
+
+def bytes_at_capacity(form: _pool.Form, rows: _pool.Rows, capacity: int = 0) -> int:
+    """Of a tensor of the form. capacity: other rows than the form's; 0: the form's."""
+    space = form.spaces[rows.space]
+    one = capacity or space.capacity
+    one = -(-one * rows.num // rows.den) if rows.den else one
+    return one * rows.row_bytes * (space.num_segments if space.kind == "segments" else 1)
+
+
+def check_extent(place, num_bytes: int, what: str) -> None:
+    """Of an object that says its bytes, as a tensor does. Errors: it has less, or gaps."""
+    have = getattr(place, "nbytes", None)
+    if have is None:
+        return
+    contiguous = getattr(place, "is_contiguous", None)
+    if have < num_bytes or contiguous is not None and not contiguous():
+        raise Error(f"{what}: {have} bytes{'' if have < num_bytes else ' with gaps'}: wanted are "
+                    f"{num_bytes}, contiguous")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +158,9 @@ class RawLayers:
             if len(layer.buffers) != 2:
                 raise Error(f"{layer.name}: buffers: {len(layer.buffers)}: a swapped layer has two")
             self.owners.extend(layer.buffers)
+            wanted = raw.whole_bytes + raw.num_tokens * raw.token_bytes
             for i, place in enumerate(layer.buffers):
+                check_extent(place, wanted, f"{layer.name}: buffer {i}")
                 raw.buffers[i] = address_of(place, f"{layer.name}: buffer {i}")
         elif layer.keep == "paged":
             self._fill_parts(raw, layer)

@@ -8,7 +8,7 @@ import torch
 from .. import pool as _pool
 from .._abi import PST_DEVICE_CUDA
 from .._c import Error
-from ._layers import Buffers, Layer
+from ._layers import Buffers, Layer, bytes_at_capacity
 from ._order import Schedule
 from ._scheduler import Scheduler
 from ._visit import Visit
@@ -50,12 +50,6 @@ def _row_bytes(i, tensor):
     if width == 0:
         raise Error(f"tensor {i} of shape {tuple(tensor.shape)}: its rows have no bytes")
     return width
-
-
-def _bytes_at_capacity(form, rows):
-    space = form.spaces[rows.space]
-    one = -(-space.capacity * rows.num // rows.den) if rows.den else space.capacity
-    return one * rows.row_bytes * (space.num_segments if space.kind == "segments" else 1)
 
 
 class _Shelf:
@@ -116,7 +110,7 @@ class TorchScheduler(Scheduler):
         self._shelf, self._streams = _Shelf(self._device), {}
         super().__init__(pool, layers, schedule=schedule, destination=self._shelf.allocate,
                          tail=tail, failed_zero=failed_zero, **fields)
-        self._bytes_of = {form: [_bytes_at_capacity(form, rows) for rows in form.tensors]
+        self._bytes_of = {form: [bytes_at_capacity(form, rows) for rows in form.tensors]
                           for forms in self._forms.values() for form in forms}
 
     def _stream(self):

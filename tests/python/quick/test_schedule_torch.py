@@ -16,7 +16,7 @@ if not absent("torch"):
 import pagestash
 from pagestash import Error
 from pagestash.pool import Device, Pool
-from pagestash.schedule import Layer, Part, Schedule
+from pagestash.schedule import Buffers, Layer, Part, Schedule, Scheduler
 
 PAGE, CAPACITY, HIDDEN = 16384, 96, 48
 
@@ -348,6 +348,31 @@ class Tensors(unittest.TestCase):
         self.pool.step()
         self.assertEqual(self.pool.status().in_use, (0, 0))
         self.pool.close()
+
+    def test_tensors_that_are_not_the_forms(self):
+        """Raw addresses cannot be checked; tensors are, where the library would read or write behind them."""
+        pool = Pool(Device.open("host"), 16, page_bytes=16384)
+        form = form_of([torch.empty(64, 128)], torch.zeros(1, dtype=torch.int64))
+        rows, counts = torch.ones(64, 128), torch.tensor([64])
+        for said, bases, given, more in (
+                (r"bases\[0\]: 2048 bytes: wanted are 32768", rows[:4], counts, {}),
+                (r"bases\[0\]: 32768 bytes with gaps", rows[:, :1].expand(64, 128), counts, {}),
+                (r"counts\[0\]: 4 bytes: wanted are 8", rows, counts.int(), {}),
+                (r"counts\[0\]: elements of 4 bytes", rows, counts.repeat(2).int(), {}),
+                (r"bases\[0\]: 32768 bytes: wanted are 33280", rows, counts, {"capacities": (65,)}),
+                (r"capacities: 2: the form has 1", rows, counts, {"capacities": (65, 65)})):
+            with Scheduler(pool, [Layer(parts=[Part(form)])], schedule=Schedule(),
+                           destination=lambda *_: None) as scheduler, \
+                    self.assertRaisesRegex(Error, said), scheduler.step(), \
+                    scheduler.forward(0, 0, 0) as visit:
+                visit.sources = [Buffers([bases], [given], **more)]
+        buffers = Buffers([rows], [counts], capacities=(32,)), Buffers([rows[:, :1]], row_strides=(512,))
+        for given in buffers:
+            given.raw(form, "")
+        with self.assertRaisesRegex(Error, "buffer 1: 8 bytes: wanted are 96"):
+            Scheduler(pool, [Layer(keep="swapped", buffers=[torch.empty(96, dtype=torch.uint8),
+                                                            torch.empty(8, dtype=torch.uint8)],
+                                   whole_bytes=64, token_bytes=8, num_tokens=4)], schedule=Schedule())
 
 
 if __name__ == "__main__":
