@@ -102,8 +102,10 @@ def mem_pool(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
     error of the next mark_iteration, which may come once at the end."""
     import torch
     allocator = _allocator(_settings(plan, trace, device))
-    pool = torch.cuda.MemPool(allocator.allocator())
-    return pool
+    try:
+        return torch.cuda.MemPool(allocator.allocator())
+    except RuntimeError as error:
+        raise Error(f"torch makes no MemPool: {str(error).splitlines()[0]}") from error
 
 
 def record(path: Path, *, device: Optional[str] = None) -> torch.cuda.MemPool:

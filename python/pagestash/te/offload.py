@@ -35,13 +35,19 @@ class OffloadController:
 
     def __init__(self, stash, num_layers: int, counts: Counts, capacity: int, segments: int = 0, *,
                  num_groups: Optional[int] = None, name: str = "layer"):
-        if num_layers < 1:
-            raise Error(f"num_layers: {num_layers}; allowed: at least 1")
+        if not isinstance(num_layers, int) or num_layers < 1:
+            raise Error(f"num_layers: {num_layers!r}; allowed: at least 1")
         self.stash, self.num_layers, self.counts = stash, num_layers, counts
         self.capacity, self.segments, self.num_groups = capacity, segments, num_groups
         self.name = name
         self.passes: list[Optional[_Pass]] = [None] * num_layers
-        self.context = _Context(self)
+        self.next_id: Optional[int] = None   # of the layer whose forward comes next; None: none came yet
+        self.current: Optional[Layer] = None  # that is in its forward
+
+    @property
+    def context(self) -> "_Context":
+        """The forward of a layer, of the next number each time."""
+        return _Context(self)  # not kept here: a cycle would keep the stash and its memory
 
     def start_offload_layer(self, layer_id: int) -> None:
         """Stashes what the layer saved. With a stream beside, its memory goes back when the copy is done."""
@@ -71,9 +77,9 @@ class OffloadController:
         hook in it. Errors: it has no gradient; inside the context; before it."""
         if not tensor.requires_grad:
             raise Error(f"sync_function got a tensor of shape {tuple(tensor.shape)} that requires no grad")
-        if self.context.layer is not None:
+        if self.current is not None:
             raise Error("sync_function was called inside the offload context")
-        if self.context.next_id is None:
+        if self.next_id is None:
             raise Error("sync_function was called before the offload context was entered")
         return tensor
 
@@ -83,7 +89,7 @@ class OffloadController:
         one = self.passes[layer_id]
         if one is None:
             raise Error(f"{call}: layer {layer_id} has had no forward in the offload context")
-        if self.context.layer is one.layer:
+        if self.current is one.layer:
             raise Error(f"{call}: layer {layer_id} is in its forward")
         if one.state != state:
             raise Error(f"{call}: layer {layer_id} is {one.state}; it must be {state}")
@@ -91,22 +97,20 @@ class OffloadController:
 
 
 class _Context(contextlib.ContextDecorator):
-    """The forward of a layer, of the next number each time."""
+    """Has no state of its own."""
 
     def __init__(self, controller):
         self.controller = controller
-        self.next_id = None  # None: never entered
-        self.layer = None    # that is in its forward
 
     def __enter__(self):
-        if self.layer is not None:
-            raise Error("the offload context was entered inside itself")
         controller = self.controller
-        layer_id = 0 if self.next_id is None else self.next_id
+        if controller.current is not None:
+            raise Error("the offload context was entered inside itself")
+        layer_id = controller.next_id or 0
         layer = Layer(controller.stash, self._counts(layer_id), controller.capacity,
                       controller.segments, controller.num_groups, True, f"{controller.name} {layer_id}")
         layer.begin()
-        self.layer, self.next_id = layer, (layer_id + 1) % controller.num_layers
+        controller.current, controller.next_id = layer, (layer_id + 1) % controller.num_layers
         controller.passes[layer_id] = _Pass(layer)
         return self
 
@@ -115,7 +119,8 @@ class _Context(contextlib.ContextDecorator):
         return (lambda: counts(layer_id)) if callable(counts) else counts
 
     def __exit__(self, kind, error, trace):
-        layer, self.layer = self.layer, None
+        controller = self.controller
+        layer, controller.current = controller.current, None
         layer.end()
         if layer.visit is None:
             return

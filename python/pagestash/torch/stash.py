@@ -12,7 +12,7 @@ import torch
 
 from .. import pool as pools
 from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST, PST_MAX_SEGMENTS, \
-    PST_MAX_TENSORS
+    PST_MAX_TENSORS, PST_PAGE_BYTES_MAX, PST_PAGE_BYTES_MIN
 from .._c import Error
 from . import kept, layer, measure, rows, streams
 from .rerun import Snapshot
@@ -71,6 +71,9 @@ class Stash:
                                    ("num_sms", num_sms, 0)):
             may_be_none = value is None and name not in ("host_pages", "num_sms")
             _check(may_be_none or _is_int(value, least), name, value, f"at least {least}")
+        _check(page_bytes is None or page_bytes & page_bytes - 1 == 0
+               and PST_PAGE_BYTES_MIN <= page_bytes <= PST_PAGE_BYTES_MAX, "page_bytes", page_bytes,
+               f"powers of two from {PST_PAGE_BYTES_MIN} to {PST_PAGE_BYTES_MAX}")
         self.device = self._open()
         most = self.device.info().num_sms
         _check(num_sms <= most, "num_sms", num_sms, f"0 to {most}, those of the device")
@@ -307,12 +310,14 @@ class Stash:
                 before.restore()
             before.take()
             answer = step()
-            failed = self.pool is not None and not self._agreed(group)
+            # A rank that has no pool (yet) must hear of the others', too.
+            failed = (self.pool is not None or group is not None) and not self._agreed(group)
             self.step()
             if not failed:
                 return answer
             del answer
-            if attempt + 1 < attempts and not self.status().valid:
+            status = self.status()
+            if attempt + 1 < attempts and status is not None and not status.valid:
                 self.grow()
         before.restore()
         raise Error(f"the step failed {attempts} times: {self.status()}")
@@ -455,7 +460,10 @@ def _device(device):
     except (RuntimeError, TypeError) as error:
         raise Error(f"device {device!r}: {str(error).splitlines()[0]}") from None
     if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
+        try:
+            return torch.device("cuda", torch.cuda.current_device())
+        except (RuntimeError, AssertionError) as error:  # of a torch built without CUDA
+            raise Error(f"device cuda: {str(error).splitlines()[0]}") from None
     return device
 
 

@@ -96,12 +96,16 @@ assert refused(lambda: p.mem_pool("plan.csv"))
         self.assertRegex(said[2], "it cannot also with PAGESTASH_TORCH=plan, .*/plan.csv")
 
     def test_a_pool_is_torchs_over_the_same_allocator(self):
-        self.python("""
+        said = self.python("""
 assert p.record("t.csv", device="host") == ("pool", hooks)
 assert p.mem_pool(trace="t.csv", device="host") == ("pool", hooks)
 assert "now" not in seen
+def refuse(hooks): raise RuntimeError("No CUDA GPUs are available\\nmore")
+torch.cuda.MemPool = refuse
+assert refused(lambda: p.record("t.csv", device="host"))
 assert os.environ["PAGESTASH_TORCH_TRACE"] == os.path.abspath("t.csv")
 """)
+        self.assertEqual(said, "torch makes no MemPool: No CUDA GPUs are available\n")
 
     def test_figures_are_the_structure_of_the_header(self):
         source, binary = os.path.join(self.folder, "size.c"), os.path.join(self.folder, "size")

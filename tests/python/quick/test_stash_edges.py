@@ -7,6 +7,7 @@ import sys
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 import torch
 
@@ -71,6 +72,17 @@ class Loops(StashTest):
             return loss.detach()
         loss = stash.rerun(step, modules=[weights])
         self.assertTrue(equal(plain, [loss] + [leaf.grad for leaf in self.small.inputs]))
+
+    def test_rerun_of_a_rank_without_a_pool(self):
+        """It takes part in what the group agrees on, and runs again with the others."""
+        stash, calls, answers = Stash("cpu"), [], iter((0, 1))
+
+        def all_reduce(valid, _op, group):
+            self.assertEqual((valid.item(), group), (1, "group"))
+            valid.fill_(next(answers))
+        with mock.patch.object(torch.distributed, "all_reduce", all_reduce):
+            stash.rerun(lambda: calls.append(None), group="group")
+        self.assertEqual(len(calls), 2)
 
     def test_counts_beyond_the_capacity(self):
         """The step is lost and says why; pages do not help and nobody buys them."""
@@ -344,7 +356,8 @@ class Refusals(StashTest):
 
     def test_options(self):
         for options in ({"pages": 0}, {"pages": -3}, {"pages": "many"}, {"pages": 2.5},
-                        {"page_bytes": 12345, "pages": 4}, {"headroom": 0.5}, {"headroom": "a"},
+                        {"page_bytes": 12345, "pages": 4}, {"page_bytes": 12345},
+                        {"page_bytes": 1 << 23}, {"headroom": 0.5}, {"headroom": "a"},
                         {"memory": "mine"}, {"mode": "fast"}, {"max_pages": 9}, {"num_sms": -1},
                         {"num_sms": 99}, {"num_sms": None},
                         {"host_pages": -1}, {"tickets": -1}, {"pages": 2 ** 40},
@@ -352,6 +365,11 @@ class Refusals(StashTest):
                         {"headroom": float("nan")}, {"page_bytes": "big", "pages": 4}):
             with self.subTest(options), self.refused("."):
                 Stash(**{"device": "cpu", **options})
+
+    def test_no_gpu(self):
+        with mock.patch.object(torch.cuda, "current_device", side_effect=RuntimeError("No GPUs\nmore")), \
+                self.refused("device cuda: No GPUs$"):
+            Stash("cuda")
 
     def test_a_tensor_of_another_device(self):
         stash = self.stash()

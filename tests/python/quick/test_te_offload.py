@@ -1,4 +1,5 @@
 """Transformer Engine's manual offload controller over pages: its three calls in and out of order."""
+import gc
 import unittest
 import weakref
 
@@ -97,6 +98,19 @@ class ControllerTest(StashTest):
             self.stash.step()
             self.assertEqual(self.stash.status().in_use[0], 0)
         self.nothing_lost(self.stash)
+
+    def test_a_controller_is_in_no_cycle(self):
+        """It refers to the stash, whose pool is the largest thing of all."""
+        context, _, controller = self.context(layers=1)
+        with context:
+            y = self.x @ self.weights[0]
+        del y
+        gone = weakref.ref(controller)
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        del context, _, controller
+        self.assertIsNone(gone())
 
     def test_half_of_a_layer_is_dropped_before(self):
         context, _, controller = self.context(layers=1)
