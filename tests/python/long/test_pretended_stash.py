@@ -127,6 +127,9 @@ class Eager(StashTest):
         with self.assertRaisesRegex(pagestash.Error, "saves a tensor on cpu; the stash is on cuda:0"):
             with stash.layer(torch.zeros(1, dtype=torch.int64, device="cuda"), 8):
                 y = (x * 2).square()
+        del y
+        gc.collect()
+        self.assertFalse(stash.dropped)  # nothing was launched
 
     def test_beside_the_current_stream(self):
         for overlap in (False, True):
