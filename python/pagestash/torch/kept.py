@@ -17,12 +17,14 @@ def _address(slot):
 
 class Pages:
     """A ticket of the pool. Made and used under the stash's lock."""
-    __slots__ = ("stash", "pool", "form", "ticket", "stream", "name", "ahead")
+    __slots__ = ("stash", "pool", "form", "ticket", "stream", "name", "ahead", "is_captured")
 
     def __init__(self, stash, visit, forms):
         source, self.form = forms
         self.stash, self.pool, self.name = stash, stash.pool, visit.shape.name
-        self.ticket, self.ahead = 0, None  # ahead: (tensors, event) of a restore that was started early
+        # ahead: (tensors, event, stream that they are for) of a restore that was started early
+        self.ticket, self.ahead = 0, None
+        self.is_captured = stash.overlap and stash.streams.is_capturing()
         buffers = source.buffers([_address(slot) for slot in visit.slots],
                                  (visit.counts.data_ptr(),))
         self.stream = stream = stash.streams.enter()
@@ -42,9 +44,10 @@ class Pages:
                 tensors = self._enqueue(fits, peek)
                 self.stash.streams.leave(waits=True)
                 return tensors
-            tensors, event = self.ahead
+            tensors, event, stream = self.ahead
             if event is not None:
                 event.wait()
+            self.stash.streams.share(tensors, stream)
             if not peek:
                 self.ahead = None
             return tensors
@@ -52,9 +55,10 @@ class Pages:
     def start(self, fits):
         """Enqueues the restore before it is asked for; restore waits for it."""
         with self.stash.lock:
-            if self.ahead is None and self.ticket:
+            streams = self.stash.streams
+            if self.ahead is None and self.ticket and streams.is_capturing() == self.is_captured:
                 tensors = self._enqueue(fits, peek=False)
-                self.ahead = tensors, self.stash.streams.record()
+                self.ahead = tensors, streams.record(), streams.current()
 
     def _enqueue(self, fits, peek):
         if not self.ticket:
@@ -66,7 +70,12 @@ class Pages:
         self.pool.restore(self.ticket, self.form, buffers, stream, self.stash.restore_options[keeps])
         if not keeps:
             ticket, self.ticket = self.ticket, 0
-            self.pool.give(ticket, stream)
+            try:
+                self.pool.give(ticket, stream)
+            except Error as error:
+                if error.status == "PST_E_CAPTURE":  # then it is still to be given
+                    self.ticket = ticket
+                raise
         return tensors
 
     def drop(self):

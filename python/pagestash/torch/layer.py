@@ -56,7 +56,8 @@ class Saved:
 class Visit:
     """Between `with stash.layer(...)` and the end of what autograd saved there."""
     __slots__ = ("stash", "counts", "shape", "slots", "saved", "origins", "fits", "kept",
-                 "restored", "can_be_known", "backward", "before", "lost", "hooks", "is_paused", "__weakref__")
+                 "restored", "can_be_known", "backward", "before", "lost", "hooks", "is_paused", "stream",
+                 "__weakref__")
 
     def __init__(self, stash, counts, shape):
         self.stash, self.counts, self.shape = stash, counts, shape
@@ -65,6 +66,7 @@ class Visit:
         self.can_be_known = True  # no choice and no wrapper is among it
         self.fits = ()      # of the slots
         self.restored, self.backward = None, -1  # by slot, for that backward, until it is asked for
+        self.stream = None  # that the rows were restored for, where there are several
         self.kept = None    # what holds the rows (kept.py), once they are stashed
         self.before = None  # weak reference to the visit before: its backward mostly comes next
         self.lost = ""      # why nothing can come back
@@ -249,6 +251,8 @@ class Visit:
     def restore(self, backward):
         """Brings all rows back, into new tensors, for this backward."""
         self.restored, self.backward = self.kept.restore(self.fits), backward
+        if self.stash.streams.is_cuda:
+            self.stream = self.stash.streams.current()
         self.stash.after_restore(self, backward)
 
     def forget(self):
@@ -277,6 +281,9 @@ def unpack(saved):
     backward, tensor = backward_id(), slot.tensor
     if tensor is None or slot.backward != backward:
         tensor = _restored(saved.visit, slot, backward)
+    visit = saved.visit
+    if visit.stream is not None:
+        visit.stash.streams.share((tensor,), visit.stream)
     fit = saved.fit
     return tensor if fit is slot.fit and fit.exact else fit.view(tensor)
 

@@ -11,7 +11,7 @@ class Inline:
 
     def current(self):
         """The current stream, as an int."""
-        return torch.cuda.current_stream(self.device).cuda_stream if self.is_cuda else 0
+        return torch._C._cuda_getCurrentRawStream(self.device.index) if self.is_cuda else 0
 
     def is_capturing(self):
         """Whether the current stream is being captured."""
@@ -33,6 +33,14 @@ class Inline:
     def record(self):
         """An event behind the last operation; None: none is needed."""
         return torch.cuda.current_stream(self.device).record_event() if self.is_cuda else None
+
+    def share(self, tensors, stream):
+        """Before the current stream uses tensors that were made for `stream`, an int: it waits for that, and their
+        memory waits for it."""
+        if stream != self.current():
+            self.behind(stream)
+            for tensor in tensors:
+                tensor.record_stream(torch.cuda.current_stream(self.device))
 
     def behind(self, stream):
         """A stream, an int, that is behind `stream`: the current one, which waits for it; where only the

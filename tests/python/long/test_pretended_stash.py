@@ -2,6 +2,7 @@
 import gc
 import threading
 import unittest
+from unittest import mock
 
 from common import pretended
 
@@ -130,6 +131,56 @@ class Eager(StashTest):
         del y
         gc.collect()
         self.assertFalse(stash.dropped)  # nothing was launched
+
+    def test_two_streams_in_one_layer(self):
+        """What was restored for a node on one stream is used by a node on another: that waits, and the memory
+        is told."""
+        for overlap in (False, True):
+            model, side, used = self.measured(overlap=overlap), torch.cuda.Stream(), []
+            model.fill(4, 5, 6)
+            here = torch.cuda.current_stream()
+            with model.stash.layer(model.counts[0], ROWS):
+                y = Keep.apply(model.x, model.source[0], model.seen[0], model.threads)
+                side.wait_stream(here)
+                with torch.cuda.stream(side):
+                    y = Keep.apply(y, model.source[0], model.seen[1], model.threads)
+                here.wait_stream(side)
+            with mock.patch.object(torch.Tensor, "record_stream",
+                                   lambda tensor, stream, used=used: used.append(stream)):
+                torch.autograd.grad(y, [model.x], model.grad)
+            self.assertEqual(used, [here])
+            model.stash.step()
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(model.seen[0].cpu(), model.seen[1].cpu()))
+
+    def test_layers_on_two_streams_that_are_restored_ahead(self):
+        model, side, used = self.measured(overlap=True), torch.cuda.Stream(), []
+        model.fill(4, 5, 6)
+        here = torch.cuda.current_stream()
+        with model.stash.layer(model.counts[0], ROWS):
+            y = Keep.apply(model.x, model.source[0], model.seen[0], model.threads)
+        side.wait_stream(here)
+        with torch.cuda.stream(side), model.stash.layer(model.counts[1], ROWS):
+            y = Keep.apply(y, model.source[1], model.seen[1], model.threads)
+        here.wait_stream(side)
+        with mock.patch.object(torch.Tensor, "record_stream", lambda tensor, stream: used.append(stream)):
+            torch.autograd.grad(y, [model.x], model.grad)
+        self.assertEqual(used, [here])  # which uses what was restored for the side stream's
+        model.stash.step()
+
+    def test_a_layer_that_waits_outside_a_capture(self):
+        """A captured backward must not restore it ahead."""
+        for overlap in (False, True):
+            model = self.measured(overlap=overlap, pages=64)
+            model.fill(4, 5, 6)
+            y, x = model.forward(), model.x
+            model.x = torch.empty(8, device="cuda", requires_grad=True)
+            graph = model.capture()
+            self.replay(model, graph, live=((1, 2, 3),))
+            self.assertEqual(model.stash.status().num_faults, 0)
+            torch.autograd.grad(y, [x], model.grad)
+            model.stash.step()
+            del graph
 
     def test_beside_the_current_stream(self):
         for overlap in (False, True):
