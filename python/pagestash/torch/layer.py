@@ -131,8 +131,6 @@ class Visit:
             origin = rows.origin(tensor)
         if origin == rows.NO_HISTORY:
             tensor = tensor.detach()  # how many hold its storage is asked later
-        if tensor.is_neg():
-            origin = rows.NEGATED
         if choice is not None or type(tensor) not in PLAIN:
             self.can_be_known = False
         self.origins.append(origin)

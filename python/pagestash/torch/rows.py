@@ -24,6 +24,7 @@ _SAME_TENSOR = frozenset(
 _MAKES_WEIGHTS = frozenset(f"{name}Backward0" for name in (
     "Add", "Bmm", "Cat", "Div", "LinalgVectorNorm", "Mm", "Mul", "Norm", "Pow", "Sqrt", "Stack", "Sub",
     "Sum", "WeightNormInterface")) | {"NormBackward1", "SumBackward1"}
+_Tensor = torch.Tensor
 _Leaf = torch._C._functions.AccumulateGrad
 _MOST_NODES = 256  # of a tensor's history that are looked at
 
@@ -246,6 +247,8 @@ MADE, OF_PARAMETER, NO_HISTORY, NEGATED = range(4)
 def origin(tensor):
     """Where a tensor comes from: OF_PARAMETER, NO_HISTORY, or MADE of other things; a name where that may be
     parameters."""
+    if tensor.is_neg():
+        return NEGATED
     node = tensor.grad_fn
     if node is None:
         return OF_PARAMETER if tensor.requires_grad else NO_HISTORY
@@ -253,8 +256,8 @@ def origin(tensor):
     if name in _SAME_TENSOR:
         return OF_PARAMETER if is_of_parameter(tensor) else MADE
     made = name if name in _MAKES_WEIGHTS else MADE
-    # Nodes that torch's Python does not know have one type, whatever their names are.
-    if kind.__name__ == name and len(MAKERS) < _MOST_MAKERS:
+    # Nodes that torch's Python does not know have one type, whatever their names are. A view may negate.
+    if not tensor._is_view() and kind.__name__ == name and len(MAKERS) < _MOST_MAKERS:
         MAKERS[kind] = made
     return made
 
@@ -266,6 +269,11 @@ def is_of_parameter(tensor):
     if node is None:
         base = tensor if tensor._base is None else tensor._base
         return base.requires_grad and base.is_leaf
+    if node.name() in _MAKES_WEIGHTS:  # of activations mostly
+        first = node.next_functions[0][0]
+        if first is None or MAKERS.get(type(first)) == MADE or \
+                type(first) is _Leaf and type(first.variable) is _Tensor:
+            return False
     left, num = (), 0
     while True:
         if type(node) is _Leaf:
@@ -288,4 +296,4 @@ def is_of_parameter(tensor):
 
 def _is_parameter(leaf):
     """isinstance, which is slow of parameters' class."""
-    return type(leaf) is not torch.Tensor and isinstance(leaf, torch.nn.Parameter)
+    return type(leaf) is not _Tensor and isinstance(leaf, torch.nn.Parameter)
