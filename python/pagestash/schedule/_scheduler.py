@@ -74,6 +74,13 @@ def _check(given, kind, name):
         raise Error(f"{name}: {type(given).__name__}: a {kind.__name__} is wanted")
 
 
+def _sequence(given, name, most):
+    """A list of at most so many. Errors: it is none, or longer."""
+    if not hasattr(given, "__len__") or len(given) > most:
+        raise Error(f"{name}: {given!r}: a sequence of at most {most} is wanted")
+    return list(given)
+
+
 class Scheduler(Hooks):
     """Decides for every visit of a layer when what it keeps is stashed, restored, swapped or left, and
     enqueues it: call a hook before and after what writes and reads it. docs/scheduler.md says more.
@@ -126,7 +133,8 @@ class Scheduler(Hooks):
             max_slots=integer(max_slots, "max_slots"), failed=int(bool(failed_zero)),
             capture=number_of(_CAPTURES, capture, "capture"), tail=number_of(_TAILS, tail, "tail"),
             num_streams=integer(num_streams, "num_streams"))
-        for i, one in enumerate(list(streams)[:4]):
+        streams, num_sms = _sequence(streams, "streams", 4), _sequence(num_sms, "num_sms", 2)
+        for i, one in enumerate(streams):
             config.streams[i] = stream_of(one)
         for i, (budget, priority) in enumerate(zip(num_sms, _PRIORITIES)):
             config.launch[i].num_sms = integer(budget, "num_sms", 31)

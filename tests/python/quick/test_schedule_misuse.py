@@ -185,6 +185,9 @@ class Misuse(unittest.TestCase):
                 ("num_streams 3", [Layer(parts=[fixed])], {"num_streams": 3}),
                 ("rule 'soon'", [Layer(parts=[fixed])], {"rule": "soon"}),
                 ("tail 'cut'", [Layer(parts=[fixed])], {"tail": "cut"}),
+                ("num_sms: 8: a sequence", [Layer(parts=[fixed])], {"num_sms": 8}),
+                (r"streams: \(1, 2, 3, 4, 5\): .*at most 4", [Layer(parts=[fixed])],
+                 {"streams": (1, 2, 3, 4, 5), "num_streams": 4}),
                 ("num_sms 2147483648", [Layer(parts=[fixed])], {"num_sms": (1 << 31, 0)})):
             with self.subTest(said), self.assertRaisesRegex(Error, said):
                 Scheduler(pool, layers, schedule=schedule, **fields)
