@@ -77,6 +77,18 @@ class Coincidence(StashTest):
         self.right(lambda: self.x.exp() + z.conj().imag * (weight * 2), z, weight,
                    select=lambda tensor: True if tensor.is_neg() else None)
 
+    def test_a_view_that_negates_where_one_did_not(self):
+        """What was learned of the one is not true of the other."""
+        weight, stash = self.weight(), self.stash()
+        z = torch.complex(self.x.detach(), self.x.detach() + 1).requires_grad_()
+        for turn in (z, z.conj(), z, z.conj(), z):
+            def forward(z=turn):
+                return self.x.exp() + z.imag * (weight * 2)
+            want = torch.autograd.grad((forward() * self.mask).sum(), weight)
+            with stash.layer(torch.tensor([LIVE]), SIZE):
+                y = forward()
+            self.assertTrue(equal(want, torch.autograd.grad((y * self.mask).sum(), weight)))
+
     def test_a_sparse_tensor(self):
         sparse, weight = torch.eye(SIZE).to_sparse(), self.weight()
         self.right(lambda: F.silu(self.x * torch.sparse.mm(sparse, weight)), weight)
