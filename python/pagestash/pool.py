@@ -96,6 +96,11 @@ class Form:
 
     def __init__(self, spaces, tensors):
         self.spaces, self.tensors = tuple(spaces), tuple(tensors)
+        for i, space in enumerate(self.spaces):
+            for name, allowed in (("kind", _KINDS), ("count_bytes", _COUNTS)):
+                if getattr(space, name) not in allowed:
+                    raise Error(f"space {i}: {name} {getattr(space, name)!r}: allowed are "
+                                f"{', '.join(map(str, allowed))}")
         rows = (_abi.pst_row_space * len(self.spaces))(*(
             _abi.pst_row_space(_KINDS[s.kind], _COUNTS[s.count_bytes], s.capacity,
                                s.num_segments) for s in self.spaces))
@@ -113,6 +118,8 @@ class Form:
     def measure(self, counts=None, page_bytes=0):
         """Usage for counts (ints, spaces one after the other; of a sum: the sum); None: at capacity."""
         usage = _abi.pst_group_usage()
+        if counts is not None and len(counts) != self.num_counts:
+            raise Error(f"measure: {len(counts)} counts: the form has {self.num_counts}")
         array = None if counts is None else (ctypes.c_int64 * self.num_counts)(*counts)
         call("pst_group_measure", self.handle, array, page_bytes, ctypes.byref(usage))
         return Usage(usage.payload_bytes, usage.stream_bytes, usage.pages)

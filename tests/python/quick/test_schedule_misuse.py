@@ -8,7 +8,7 @@ import weakref
 from common.pipeline import FORM, PAGE, Cell, Memory, Stage, first_of_two
 
 from pagestash import Error, _c
-from pagestash.pool import Device, Pool
+from pagestash.pool import Device, Form, Pool, Space
 from pagestash.schedule import Buffers, Layer, Part, Schedule, Scheduler
 
 
@@ -157,6 +157,15 @@ class Misuse(unittest.TestCase):
         stage.step()
         stage.check(self)
         stage.close()
+
+    def test_forms(self):
+        for said, call in (("measure: 0 counts: the form has 1", lambda: FORM.measure([])),
+                           ("measure: 2 counts", lambda: FORM.measure([1, 2])),
+                           ("space 0: kind 'all': allowed are prefix", lambda: Form([Space(4, "all")], [])),
+                           ("space 0: count_bytes 2: allowed are 4, 8",
+                            lambda: Form([Space(4, count_bytes=2)], []))):
+            with self.subTest(said), self.assertRaisesRegex(Error, said):
+                call()
 
     def test_create(self):
         pool = Pool(Device.open("host"), 8, page_bytes=PAGE)
