@@ -89,8 +89,8 @@ def policy(schedules: Union[Schedule, Sequence[Schedule]], layers: Sequence, *, 
     gpu_bytes, host_bytes: of a stage, None: unlimited. static_bytes: of each stage. set_bytes: of one
     working set, a layer's tensors at capacity. objective: "least-bytes", "least-exposed". sets: "fixed"
     or "callers". given: what is taken from fields and not chosen: "rule", "sets", "ahead", "streams",
-    "page_bytes" (always, where a layer says its pages), "shares". What does not fit is an answer (Policy.fits). Errors: Error with stage, layer
-    and field."""
+    "page_bytes" (always, where a layer says its pages), "shares". What does not fit is an answer
+    (Policy.fits). Errors: Error with stage, layer and field."""
     simulation = Input(schedules, layers, **fields)
     num = len(simulation.layers)
     if any(layer.says_pages for stage in simulation.layers for layer in stage):

@@ -205,8 +205,12 @@ class TorchVisit(Visit):
         Errors: Error where they are not of the part's form, or were saved already."""
         if self.key.kind != "forward":
             raise Error(f"{self.key}: save is for a forward")
-        counts = [counts] if isinstance(counts, torch.Tensor) else list(counts)
-        tensors = [tensor.detach() for tensor in tensors]
+        counts = [counts] if isinstance(counts, torch.Tensor) else counts
+        for name, given in (("tensors", tensors), ("counts", counts)):
+            if not isinstance(given, (list, tuple)) or not all(
+                    isinstance(one, torch.Tensor) and one.layout is torch.strided for one in given):
+                raise Error(f"{self.key}: {name}: a list of strided tensors is wanted")
+        counts, tensors = list(counts), [tensor.detach() for tensor in tensors]
         self._scheduler._check(self.key, part, tensors, counts)
         if part in self.parts:
             raise Error(f"{self.key}: part {part} was saved already")

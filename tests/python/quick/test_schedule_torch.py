@@ -366,6 +366,11 @@ class Tensors(unittest.TestCase):
                     self.assertRaisesRegex(Error, said), scheduler.step(), \
                     scheduler.forward(0, 0, 0) as visit:
                 visit.sources = [Buffers([bases], [given], **more)]
+        with TorchScheduler(pool, [Layer(parts=[Part(form)])], schedule=Schedule()) as scheduler:
+            for tensors, given in ((None, counts), ([None], counts), ([rows], 5), ([rows.to_sparse()], counts)):
+                with self.assertRaisesRegex(Error, "a list of strided tensors"), scheduler.step(), \
+                        scheduler.forward(0, 0, 0) as visit:
+                    visit.save(tensors, given)
         buffers = Buffers([rows], [counts], capacities=(32,)), Buffers([rows[:, :1]], row_strides=(512,))
         for given in buffers:
             given.raw(form, "")

@@ -264,6 +264,7 @@ class Results(unittest.TestCase):
         layers = paged(scene.pages3, 2, schedules[0], **WORK)
         self.whole = simulate(schedules, layers, stash_ns=9, restore_ns=12, pages=8)
 
+    @needs("numpy")
     def test_arrays(self):
         import numpy
         stages, events = self.whole.stages, self.whole.events
@@ -365,6 +366,7 @@ class Policy(unittest.TestCase):
                 Schedule(num_micro_batches=2), SimulatedLayer.repeat(4, **fields), gpu_bytes=1 << 30,
                 set_bytes=1 << 20, page_bytes=1 << 16).page_bytes, chosen)
 
+    @needs("numpy")
     def test_scarce(self):
         """With less memory something leaves; with hardly any, what is missing is said."""
         schedule = Schedule(num_stages=4, num_micro_batches=8)
