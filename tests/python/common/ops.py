@@ -68,7 +68,7 @@ class Case(unittest.TestCase):
             self.pool.close()
 
 
-class Compiled(Case):
+class CompiledCase(Case):
     """The same, with nothing compiled before and counts of LIVE rows."""
 
     def setUp(self):

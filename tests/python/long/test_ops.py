@@ -15,14 +15,14 @@ if not absent("torch"):
     import torch
     import torch.nn.functional as F
     from common import ops as helper
-    from common.ops import CAPACITY, Compiled, garbage, LIVE, rows, taken
+    from common.ops import CAPACITY, CompiledCase, garbage, LIVE, rows, taken
     import pagestash
     from pagestash import build_ops
     helper.use_binary()
     from pagestash.torch import ops
     kernels = torch.ops.pagestash
 else:
-    Compiled = unittest.TestCase
+    CompiledCase = unittest.TestCase
 
 QUICK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "quick")
 
@@ -41,7 +41,7 @@ def compiler_path(name):
 
 
 @needs("torch")
-class Checked(Compiled):
+class Checked(CompiledCase):
     """opcheck runs an operator several times, each with the arguments of the first."""
 
     def test_stash(self):
@@ -66,7 +66,7 @@ class Checked(Compiled):
 
 
 @needs("torch")
-class Inductor(Compiled):
+class Inductor(CompiledCase):
     """Equal to what inductor makes of torch's own operators: it rounds unlike eager torch."""
 
     def gradients(self, function, x):

@@ -9,12 +9,12 @@ if not absent("torch"):
     import torch
     import torch.nn.functional as F
     from common import ops as helper
-    from common.ops import CAPACITY, Compiled, LIVE, rows, taken
+    from common.ops import CAPACITY, CompiledCase, LIVE, rows, taken
     helper.use_binary()
     from pagestash.torch import ops
     kernels = torch.ops.pagestash
 else:
-    Compiled = unittest.TestCase
+    CompiledCase = unittest.TestCase
 
 
 
@@ -46,7 +46,7 @@ def gradients(function, *tensors):
 
 
 @needs("torch")
-class Compiled(Compiled):
+class Compiled(CompiledCase):
     def compare(self, paged, plain, *tensors, backend="aot_eager"):
         compiled = torch.compile(paged, backend=backend, fullgraph=True)
         for _ in range(2):
@@ -118,7 +118,7 @@ class Compiled(Compiled):
 
 
 @needs("torch")
-class Exported(Compiled):
+class Exported(CompiledCase):
     def test_export(self):
         handle = self.handle
 
