@@ -65,7 +65,7 @@ bench/schedule/pure.c : bench/common bench/schedule tools/common host/program/pr
 bench/simulate       : bench/common tools/common | pagestash system jansson
 bench/estimate       : bench/common tools/common | pagestash system jansson
 python               : | pagestash system
-python/torch         : host/base/base.h host/base/table.h | pagestash system
+python/allocator     : host/base/base.h host/base/table.h | pagestash system
 python/pagestash/csrc : | pagestash system
 ROOMS
 }
@@ -170,8 +170,8 @@ host/unknown/planted.c:1:#include <stdio.h>
 tools/common/planted.c:1:#include <cuda.h>
 examples/planted.c:1:#include "kernels/kernels.h"
 bench/stash/planted.c:1:#include "host/stash/stash.h"
-python/torch/planted.c:1:#include "host/arena/arena.h"
-python/torch/planted.c:1:#include <cuda_runtime_api.h>
+python/allocator/planted.c:1:#include "host/arena/arena.h"
+python/allocator/planted.c:1:#include <cuda_runtime_api.h>
 OTHERS
 }
 

@@ -7,22 +7,14 @@ import sys
 import unittest
 
 SKIPPED = 77
-_SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 
 def absent(*modules, python=(3, 10)):
     """The sentence that says what is missing of modules and of the version of Python; "" if nothing is."""
     if sys.version_info < python:
         return f"needs Python {'.'.join(map(str, python))}"
-    missing = [name for name in modules if not _is_there(name)]
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
     return f"needs {', '.join(missing)}" if missing else ""
-
-
-def _is_there(name):
-    spec = importlib.util.find_spec(name)
-    # python/torch of the sources is no package: Python takes it for a part of one.
-    return spec is not None and (spec.origin is not None or not all(
-        place.startswith(_SOURCES) for place in spec.submodule_search_locations))
 
 
 def needs(*modules, python=(3, 10)):

@@ -116,7 +116,7 @@ assert os.environ["PAGESTASH_TORCH_TRACE"] == os.path.abspath("t.csv")
                        "offsetof(pagestash_torch_figures, last_failure), (int)PST_NUM_DEVIATIONS);"
                        "return 0; }\n")
         subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-I", os.path.join(SOURCE, "include"),
-                        "-I", os.path.join(SOURCE, "python/torch"), source, "-o", binary],
+                        "-I", os.path.join(SOURCE, "python/allocator"), source, "-o", binary],
                        check=True)
         wanted = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
         self.assertEqual(self.python("""
