@@ -61,7 +61,7 @@ class _Process:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.library: Any = None
+        self.loaded: Any = None
         self.settings: dict[str, str] = {}
         self.failures = 0  # that were raised
         self.allocator: Any = None
@@ -69,14 +69,14 @@ class _Process:
     def load(self, settings: Optional[dict[str, str]] = None) -> Any:
         """The library through ctypes. settings: of PAGESTASH_TORCH..., None: as they are."""
         with self.lock:
-            if self.library is None:
+            if self.loaded is None:
                 os.environ.update(settings or {})
-                self.library = _open(library_path())
+                self.loaded = _open(library_path())
                 self.settings = settings or {}
             elif settings is not None and settings != self.settings:
                 raise Error(f"this process allocates with {_said(self.settings)}; it cannot also "
                             f"with {_said(settings)}")
-            return self.library
+            return self.loaded
 
 
 _process = _Process()
@@ -126,7 +126,7 @@ def install(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
     hooks = allocator.allocator()
     for setter, function in _HOOKS.items():
         if hasattr(hooks, setter):
-            address = ctypes.cast(getattr(_process.library, function), ctypes.c_void_p).value
+            address = ctypes.cast(getattr(_process.loaded, function), ctypes.c_void_p).value
             getattr(hooks, setter)(address)
     try:
         torch.cuda.memory.change_current_allocator(allocator)

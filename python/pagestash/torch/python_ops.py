@@ -243,7 +243,7 @@ def _check_open(known):
 
 
 def _given(ticket, stream):
-    """False where a capture forbids it for now."""
+    """Whether the ticket is given; a capture of the stream refuses it."""
     try:
         pools.Pool.give(ticket, stream)
     except Error as error:

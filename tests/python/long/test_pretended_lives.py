@@ -15,29 +15,26 @@ from pagestash.torch import Stash  # noqa: E402 pylint: disable=wrong-import-pos
 
 
 class Captured(StashTest):
-    def test_side_streams_in_a_capture(self):
+    def beside(self, work):
+        """Yields (model, graph): a capture with work(model) on a side stream, without and with overlap."""
         for overlap in (False, True):
             model = self.measured(overlap=overlap)
             side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 side.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(side):
-                    model.step(step=False)
+                    left = work(model)
                 torch.cuda.current_stream().wait_stream(side)
+                del left
                 model.stash.step()
+            yield model, graph
+
+    def test_side_streams_in_a_capture(self):
+        for model, graph in self.beside(lambda model: model.step(step=False)):
             self.replay(model, graph)
 
     def test_a_forward_dropped_on_a_side_stream_in_a_capture(self):
-        for overlap in (False, True):
-            model = self.measured(overlap=overlap)
-            side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                side.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(side):
-                    y = model.forward()
-                torch.cuda.current_stream().wait_stream(side)
-                del y
-                model.stash.step()
+        for model, graph in self.beside(lambda model: model.forward()):
             for live in LIVE:
                 model.fill(*live)
                 graph.replay()

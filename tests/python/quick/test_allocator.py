@@ -67,7 +67,7 @@ os.mkdir("new")
 allocator = p.install(trace="here.csv")
 os.chdir("new")
 assert seen["now"] is allocator and seen["names"]
-library = p._process.library
+library = p._process.loaded
 for setter, function in p._HOOKS.items():
     if setter != "set_release_pool":
         wanted = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
@@ -128,7 +128,7 @@ print(ctypes.sizeof(f), f.deviations.offset, f.last_failure.offset, p._NUM_DEVIA
         said = self.python("""
 p.install(plan="none.csv")
 p.mark_iteration()
-assert p._process.library.pagestash_torch_malloc(8, 0, None) is None
+assert p._process.loaded.pagestash_torch_malloc(8, 0, None) is None
 assert refused(p.mark_iteration)
 p.mark_iteration()
 assert p.stats()["failures"] == 1
@@ -139,7 +139,7 @@ assert p.stats()["failures"] == 1
         said = self.python("""
 assert refused(lambda: p.mem_pool("a.csv", trace="b.csv"))
 assert refused(lambda: p.mem_pool(device="cpu"))
-assert p._process.library is None
+assert p._process.loaded is None
 assert refused(lambda: p.stats(64)) and refused(lambda: p.stats(-1))
 """).splitlines()
         self.assertEqual(said, [
@@ -156,7 +156,7 @@ assert refused(p.stats) and refused(lambda: p.install(plan="x"))
         self.python("""
 import threading
 p.record("t.csv")
-library = p._process.library
+library = p._process.loaded
 def work():
     for k in range(300):
         a = library.pagestash_torch_malloc(64 + k, 0, None)
