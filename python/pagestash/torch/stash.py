@@ -20,6 +20,7 @@ from .rerun import Snapshot
 _log = logging.getLogger("pagestash")
 _DEVICES = {"cpu": "host", "cuda": "cuda"}  # torch's name: the library's
 _MOST_SHAPES = 1024  # that a stash remembers; a model with a new capacity each step has no more
+_MOST_NAMED = 256  # sentences of name_kept; names made anew in each step would fill memory and log
 # Faults that follow from a want of pages.
 _MENDED = 1 << PST_FAULT_EXHAUSTED | 1 << PST_FAULT_FAILED | 1 << PST_FAULT_LOST
 
@@ -213,11 +214,14 @@ class Stash(room.Room):
     def name_kept(self, name, tensor, why):
         """Says once that a tensor which may have been meant stays in memory."""
         key = name, tuple(tensor.shape), tensor.dtype, why
-        if key not in self.named:
-            self.named.add(key)
-            _log.warning("pagestash: layer %r saves a tensor of shape %s, %s, %d bytes, which %s: it stays "
-                         "in memory", name, tuple(tensor.shape), tensor.dtype,
-                         tensor.numel() * tensor.element_size(), why)
+        if key in self.named or len(self.named) == _MOST_NAMED:
+            return
+        self.named.add(key)
+        _log.warning("pagestash: layer %r saves a tensor of shape %s, %s, %d bytes, which %s: it stays "
+                     "in memory", name, tuple(tensor.shape), tensor.dtype,
+                     tensor.numel() * tensor.element_size(), why)
+        if len(self.named) == _MOST_NAMED:
+            _log.warning("pagestash: %d such tensors were named; more are not", _MOST_NAMED)
 
     # ---- steps
 

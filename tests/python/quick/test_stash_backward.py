@@ -243,6 +243,14 @@ class Saved(StashTest):
         self.assertEqual(len(logs.output), 1, logs.output)
         self.assertRegex(logs.output[0], r"'experts'.*\(200, 16\).*4 x 32 rows.*stays in memory")
 
+    def test_names_made_anew_do_not_fill_memory(self):
+        stash, other = self.stash(), torch.ones(200, 16)
+        with self.assertLogs("pagestash", "WARNING") as logs:
+            for number in range(300):
+                stash.name_kept(f"experts of step {number}", other, "is not rows")
+        self.assertEqual((len(stash.named), len(logs.output)), (256, 257))
+        self.assertRegex(logs.output[-1], "256 such tensors were named; more are not")
+
     def test_ratio(self):
         """Scales: one row for each 8."""
         scale = torch.randn(4, 4, 16)
