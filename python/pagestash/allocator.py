@@ -17,7 +17,8 @@ every tensor is recorded and planned, but torch.cuda.MemPool raises, and torch's
 memory are gone.
 
 A process does one thing: the first call says what. The library, libpagestash_torch.so, is
-$PAGESTASH_TORCH_LIBRARY, else the one that the wheel carries. Errors: pagestash.Error."""
+$PAGESTASH_TORCH_LIBRARY, else the one beside $PAGESTASH_LIBRARY, else the one that the wheel carries.
+Errors: pagestash.Error."""
 from __future__ import annotations
 
 import ctypes
@@ -83,10 +84,15 @@ _process = _Process()
 
 
 def library_path() -> str:
-    """Of libpagestash_torch.so: $PAGESTASH_TORCH_LIBRARY, else the one that the wheel carries."""
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
-    return os.environ.get("PAGESTASH_TORCH_LIBRARY") or os.path.join(beside,
-                                                                     "libpagestash_torch.so")
+    """Of libpagestash_torch.so: $PAGESTASH_TORCH_LIBRARY, else the one beside $PAGESTASH_LIBRARY, else the
+    one that the wheel carries."""
+    if named := os.environ.get("PAGESTASH_TORCH_LIBRARY"):
+        return named
+    if library := os.environ.get("PAGESTASH_LIBRARY"):
+        beside = os.path.join(os.path.dirname(os.path.abspath(library)), "libpagestash_torch.so")
+        if os.path.exists(beside):
+            return beside
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libpagestash_torch.so")
 
 
 def mem_pool(plan: Optional[Path] = None, *, trace: Optional[Path] = None,

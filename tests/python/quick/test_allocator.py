@@ -152,6 +152,12 @@ assert refused(p.stats) and refused(lambda: p.install(plan="x"))
         self.assertIn("cannot load /nowhere/x.so: ", said)
         self.assertIn("PAGESTASH_TORCH_LIBRARY may name", said)
 
+    def test_library_of_a_build(self):
+        """It is found beside libpagestash.so."""
+        said = self.python("p.mem_pool(); print(p.library_path())", TORCH_LIBRARY="",
+                           LIBRARY=os.path.join(built.folder(), "libpagestash.so"))
+        self.assertEqual(said.strip(), built.torch_library())
+
     def test_threads(self):
         self.python("""
 import threading
