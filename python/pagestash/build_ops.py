@@ -30,12 +30,14 @@ def _files(folder, ends):
 
 
 def key():
-    """Names what a binary is made of: sources, headers, this file. 16 digits."""
-    digest = hashlib.sha256()
-    for path in _files(_SOURCES, (".cpp", ".h")) + \
-            _files(os.path.join(get_include(), "pagestash"), ".h") + [os.path.abspath(__file__)]:
-        with open(path, "rb") as file:
-            digest.update(file.read())
+    """Names what a binary is made of: sources, headers, this file. 16 digits. Errors: one is not there."""
+    digest, headers = hashlib.sha256(), os.path.join(get_include(), "pagestash")
+    try:
+        for path in _files(_SOURCES, (".cpp", ".h")) + _files(headers, ".h") + [os.path.abspath(__file__)]:
+            with open(path, "rb") as file:
+                digest.update(file.read())
+    except OSError as error:
+        raise Error(f"build_ops: {error.filename}: {error.strerror}") from None
     return digest.hexdigest()[:16]
 
 

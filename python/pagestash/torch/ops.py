@@ -79,15 +79,14 @@ for _name, _schema in SCHEMAS.items():
 
 # ---- kernels in C++
 
-def _candidates():
-    """Paths of the binary, first of all what $PAGESTASH_OPS names ("python": none)."""
-    named = os.environ.get("PAGESTASH_OPS")
-    if named:
-        return [] if named == "python" else [named]
+def _places():
+    """Functions that answer a path of the binary: what $PAGESTASH_OPS names, else first the package's, then
+    that of the cache, which is called by headers that may not be there (Error)."""
+    if named := os.environ.get("PAGESTASH_OPS"):
+        return [lambda: named]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return [path for path in (os.path.join(package, "lib", build_ops.NAME),
-                              os.path.join(build_ops.cache_folder(), build_ops.NAME))
-            if os.path.exists(path)]
+    return [lambda: os.path.join(package, "lib", build_ops.NAME),
+            lambda: os.path.join(build_ops.cache_folder(), build_ops.NAME)]
 
 
 def _load_stable(path):
@@ -162,11 +161,14 @@ def _load():
     elif version < build_ops.OLDEST:
         reason = f"torch {torch.__version__} is older than 2.10"
     else:
-        for path in _candidates():
+        is_named = bool(os.environ.get("PAGESTASH_OPS"))
+        for place in _places():
             try:
-                return _Stable(_load_stable(path)), ""
+                path = place()
+                if is_named or os.path.exists(path):
+                    return _Stable(_load_stable(path)), ""
             except Error as error:
-                if os.environ.get("PAGESTASH_OPS"):
+                if is_named:
                     raise
                 reason = str(error)
                 warnings.warn(f"pagestash: {error}; the ops in Python serve", stacklevel=3)

@@ -158,6 +158,22 @@ class Binary(unittest.TestCase):
                                   check=True, env=environment)
             self.assertEqual(done.stdout.strip(), "stable")
 
+    def test_without_headers(self):
+        """The cache's binary cannot be told then: the operators in Python serve, unless others were asked
+        for."""
+        script = ("import sys, pagestash.build_ops as b; from pagestash import Error\n"
+                  "def none(): raise Error('there are no headers')\n"
+                  "b.get_include = none\n"
+                  "from pagestash.torch import ops, Stash\n"
+                  "Stash('cpu', pages=4); print(ops.kind, ops.why_python)")
+        for path, said in ((None, "python there are no headers"), (self.path, "stable")):
+            environment = {name: value for name, value in os.environ.items() if name != "PAGESTASH_OPS"}
+            if path:
+                environment["PAGESTASH_OPS"] = path
+            done = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True,
+                                  check=True, env=environment)
+            self.assertEqual(done.stdout.strip(), said)
+
     def test_under_address_sanitizer(self):
         folder = os.environ.get("PSTI_TEST_BUILD") or tempfile.gettempdir()
         folder = os.path.join(folder, "python-ops", "asan-" + build_ops.key())
