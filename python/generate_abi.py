@@ -128,7 +128,8 @@ class Headers(c_ast.NodeVisitor):
         parameters = node.type.args.params
         arguments = [self.ctype(p.type) for p in parameters]
         arguments = [] if arguments == [None] else arguments
-        self.functions.append((node.name, self.ctype(node.type.type), arguments))
+        names = [p.name for p in parameters][:len(arguments)]
+        self.functions.append((node.name, self.ctype(node.type.type), arguments, names))
 
     def visit_FuncDef(self, node):
         """Inline functions: dlsym does not find them."""
@@ -154,11 +155,11 @@ def macros():
 def generated():
     headers = Headers()
     headers.visit(CParser().parse(preprocessed()))
-    lines = [*HEAD.splitlines(), "", *macros(), *headers.lines, "", "", "# name: result, arguments",
-             "FUNCTIONS = {"]
-    for name, result, arguments in headers.functions:
+    lines = [*HEAD.splitlines(), "", *macros(), *headers.lines, "", "",
+             "# name: result, arguments, their names", "FUNCTIONS = {"]
+    for name, result, arguments, names in headers.functions:
         text = ", ".join(arguments) + ("," if len(arguments) == 1 else "")
-        lines.append(f'    "{name}": ({result}, ({text})),')
+        lines.append(f'    "{name}": ({result}, ({text}), {tuple(names)!r}),')
     lines += ["}", "", f"STRUCTS = ({', '.join(headers.structs)})"]
     return "\n".join(lines) + "\n"
 

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any, Optional, Sequence, Union
 
 from . import _abi, _c
-from ._c import Error
+from ._checks import Error, integer, listed, number_of
 from ._simulate import Input, _array
 from .schedule._order import Schedule
-from .schedule._words import KEEPS, MOVES, RULES, integer, number_of
+from .schedule._words import KEEPS, MOVES, RULES
 
 _OBJECTIVES = ("least-bytes", "least-exposed")
 _SETS = ("fixed", "callers")
@@ -93,8 +93,9 @@ def policy(schedules: Union[Schedule, Sequence[Schedule]], layers: Sequence, *, 
     (Policy.fits). Errors: Error with stage, layer and field."""
     simulation = Input(schedules, layers, **fields)
     num = len(simulation.layers)
+    given = listed(given, "given")
     if any(layer.says_pages for stage in simulation.layers for layer in stage):
-        given = (*given, "page_bytes")
+        given.append("page_bytes")
     raw_layers = [(_abi.pst_policy_layer * len(stage))() for stage in simulation.layers]
     for raw_stage, stage in zip(raw_layers, simulation.layers):
         for raw, layer in zip(raw_stage, stage):
@@ -116,6 +117,7 @@ def policy(schedules: Union[Schedule, Sequence[Schedule]], layers: Sequence, *, 
         max_evaluations=integer(max_evaluations, "max_evaluations", 63),
         max_combinations=integer(max_combinations, "max_combinations", 63))
     if static_bytes is not None:
+        static_bytes = listed(static_bytes, "static_bytes")
         if len(static_bytes) != num:
             raise Error(f"static_bytes: {len(static_bytes)}: there are {num} stages")
         config.static_bytes = (ctypes.c_uint64 * num)(*(integer(b, "static_bytes", 62)

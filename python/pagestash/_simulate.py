@@ -2,11 +2,11 @@
 import ctypes
 from typing import Any, Optional, Sequence, Union
 
-from . import _abi, _c, _timeline
-from ._c import Error
+from . import _abi, _c, _files, _timeline
+from ._checks import Error, integer, listed, number_of, within
 from ._simulated_layers import CHUNK_ORDERS, SimulatedLayer
 from .schedule._order import Schedule
-from .schedule._words import RULES, integer, key_of, number_of
+from .schedule._words import RULES, key_of
 
 STREAMS = ("main", "stash", "restore", "to host", "from host")
 EVENT_KINDS = ("work", "recompute", "stall", "bubble", "stash", "restore", "demote", "promote",
@@ -23,7 +23,8 @@ class Input:
                  restore_ns=0, demote_ns=0, promote_ns=0, stash_rate=0, restore_rate=0, out_rate=0,
                  in_rate=0, interference_per_mille=0, chunk_order="kind", in_call_order=False,
                  alone=None):
-        self.schedules = [schedules] if isinstance(schedules, Schedule) else list(schedules)
+        self.schedules = [schedules] if isinstance(schedules, Schedule) else listed(
+            schedules, "schedules", "a pagestash.schedule.Schedule, or one for each stage,")
         alone = isinstance(schedules, Schedule) if alone is None else alone
         if not self.schedules or not all(isinstance(one, Schedule) for one in self.schedules):
             raise Error("schedules: a pagestash.schedule.Schedule, or one for each stage, is wanted")
@@ -54,8 +55,8 @@ class Input:
             chunk_order=number_of(CHUNK_ORDERS, chunk_order, "chunk_order"),
             in_call_order=bool(in_call_order))
         for tier, (name, wanted) in enumerate((("pages", pages), ("host_pages", host_pages))):
-            self.raw.num_pages[tier] = (1 << 64) - 1 if wanted == "auto" else integer(
-                wanted, name, 63)
+            is_auto = isinstance(wanted, str) and wanted == "auto"
+            self.raw.num_pages[tier] = (1 << 64) - 1 if is_auto else integer(wanted, name, 63)
 
     def _filled(self, stage):
         raw = (_abi.pst_simulated_layer * len(stage))()
@@ -66,14 +67,14 @@ class Input:
 
 def _of_stages(layers, num_stages):
     """Layers of each stage."""
-    layers = list(layers)
+    wanted = f"a list of SimulatedLayer, or one for each of the {num_stages} stages,"
+    layers = listed(layers, "layers", wanted)
     if all(isinstance(layer, SimulatedLayer) for layer in layers):
         return [layers] * num_stages
-    stages = [list(stage) for stage in layers]
+    stages = [listed(stage, "layers: a stage's", wanted) for stage in layers]
     if len(stages) != num_stages or not all(isinstance(layer, SimulatedLayer)
                                             for stage in stages for layer in stage):
-        raise Error("layers: a list of SimulatedLayer, or one for each of the "
-                    f"{num_stages} stages, is wanted")
+        raise Error(f"layers: {wanted} is wanted")
     return stages
 
 
@@ -154,6 +155,7 @@ class Simulation:
 
     def fault(self, stage: int) -> Optional[str]:
         """The first fault of a stage as a sentence; None: none."""
+        stage = within(stage, "stage", 0, len(self.raw_stages) - 1)
         raw = self.raw_stages[stage]
         if not raw.num_faults:
             return None
@@ -172,11 +174,11 @@ class Simulation:
 
     def to_html(self, path=None) -> str:
         """One page that loads nothing: the timeline as a picture, and the figures; written to `path`,
-        too. At most 20,000 events are drawn, and the page says so. Errors: events=False."""
+        too. At most 20,000 events are drawn, and the page says so. Errors: events=False; the file cannot be
+        written."""
         text = _timeline.page(self)
         if path is not None:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+            _files.write(path, text.encode(), "to_html")
         return text
 
     def _repr_html_(self):

@@ -1,15 +1,14 @@
 """Layers as the simulator wants them: what each visit takes, and how long it works."""
-import csv
 import ctypes
 import dataclasses
 import os
 from typing import Any, Callable, Optional, Sequence, Union
 
-from . import _abi, pool as _pool
-from ._c import Error
+from . import _abi, _files, pool as _pool
+from ._checks import Error, integer, is_a, listed, number_of
 from .schedule._layers import policy_of
 from .schedule._order import Schedule
-from .schedule._words import KEEPS, USES, integer, number_of
+from .schedule._words import KEEPS, USES
 
 CHUNK_ORDERS = ("kind", "looped", "v", "directions")
 _TILE = 16 << 10  # to which each tensor of a byte stream is rounded up, group.h
@@ -37,7 +36,7 @@ class SimulatedPart:
         if not given:
             return [_abi.pst_group_usage()]
         values = getattr(self, given[0])
-        values = list(values) if hasattr(values, "__len__") else [values]
+        values = listed(values, f"{what}: {given[0]}") if hasattr(values, "__len__") else [values]
         if not values:
             raise Error(f"{what}: {given[0]}: none")
         return [self._usage(given[0], value, page_bytes, f"{what}: {given[0]} {i}")
@@ -45,8 +44,8 @@ class SimulatedPart:
 
     def _usage(self, kind, value, page_bytes, what):
         if kind == "counts":
-            counts = list(value) if hasattr(value, "__len__") else [value]
-            if len(counts) != self.form.num_counts:
+            counts = listed(value, what) if hasattr(value, "__len__") else [value]
+            if len(counts) != is_a(self.form, _pool.Form, f"{what}: form").num_counts:
                 raise Error(f"{what}: {len(counts)}: the form has {self.form.num_counts}")
             usage = self.form.measure([integer(c, what, 63) for c in counts], page_bytes)
             return _abi.pst_group_usage(usage.payload_bytes, usage.stream_bytes, usage.pages)
@@ -111,8 +110,8 @@ class SimulatedLayer:
             return given(chunk, layer) if isinstance(given, Callable) else given
         return [cls(layer, chunk, **{name: value(given, chunk, layer)
                                      for name, given in fields.items()})
-                for chunk in range(integer(num_chunks, "num_chunks"))
-                for layer in range(integer(num_layers, "num_layers"))]
+                for chunk in range(integer(num_chunks, "num_chunks", 20))
+                for layer in range(integer(num_layers, "num_layers", 20))]
 
     def fill(self, raw: _abi.pst_simulated_layer, page_bytes: int) -> None:
         """The C struct; it keeps alive what it points to."""
@@ -120,7 +119,7 @@ class SimulatedLayer:
         raw.chunk, raw.layer = integer(self.chunk, "chunk"), integer(self.layer, "layer")
         raw.keep = number_of(KEEPS, self.keep, f"{self.name}: keep")
         raw.policy = policy_of(self)
-        raw.policy.recomputes = "recomputed" in self.treatments
+        raw.policy.recomputes = "recomputed" in self._treatments()
         forward, backward, weight = (self._times(name) for name in
                                      ("forward_ns", "backward_ns", "weight_ns"))
         raw.forward = _abi.pst_times(*forward)
@@ -133,12 +132,13 @@ class SimulatedLayer:
 
     def _fill_parts(self, raw, page_bytes):
         one = SimulatedPart(self.pages, self.bytes, self.form, self.counts)
-        parts = list(self.parts) or [one]
-        if self.parts and one != SimulatedPart():
+        parts = listed(self.parts, f"{self.name}: parts") or [one]
+        if parts != [one] and one != SimulatedPart():
             raise Error(f"{self.name}: parts, and pages, bytes, form or counts: one of both")
         if len(parts) > _abi.PST_MAX_PARTS:
             raise Error(f"{self.name}: {len(parts)} parts: allowed are 1 to {_abi.PST_MAX_PARTS}")
-        usages = [part.usages(page_bytes, f"{self.name}, part {i}") for i, part in enumerate(parts)]
+        usages = [is_a(part, SimulatedPart, f"{self.name}, part {i}").usages(
+            page_bytes, f"{self.name}, part {i}") for i, part in enumerate(parts)]
         num = max(map(len, usages))
         if any(len(of_part) not in (1, num) for of_part in usages):
             raise Error(f"{self.name}: its parts have {[len(u) for u in usages]} visits")
@@ -151,15 +151,19 @@ class SimulatedLayer:
             raw.part_ns[i] = integer(part.part_ns, f"{self.name}, part {i}: part_ns", 63)
 
     def _times(self, name):
-        times = [integer(ns, f"{self.name}: {name}", 62) for ns in getattr(self, name)]
+        times = [integer(ns, f"{self.name}: {name}", 62) for ns in
+                 listed(getattr(self, name), f"{self.name}: {name}")]
         if len(times) != 3:
             raise Error(f"{self.name}: {name}: {len(times)} times: before, between and after the hooks")
         return times
 
+    def _treatments(self):
+        return listed(self.treatments, f"{self.name}: treatments")
+
     def fill_policy(self, raw: _abi.pst_policy_layer) -> None:
         """What the policy may do with it."""
         raw.struct_size = ctypes.sizeof(raw)
-        keeps = [number_of(KEEPS, name, f"{self.name}: treatments") for name in self.treatments]
+        keeps = [number_of(KEEPS, name, f"{self.name}: treatments") for name in self._treatments()]
         raw.treatments = sum({1 << keep for keep in keeps + [KEEPS.index(self.keep)]}) if keeps else 0
         for name in ("planned_bytes", "whole_bytes", "token_bytes", "num_tokens", "block_tokens",
                      "recompute_ns"):
@@ -169,24 +173,23 @@ class SimulatedLayer:
 def read_routing(path) -> Any:
     """Rows of a routing trace (step,layer,e0,e1,...), as [steps][layers][experts]: an array of numpy where
     numpy is there. Errors: Error with file and line."""
-    with open(path, encoding="ascii", newline="") as file:
-        rows = csv.reader(file)
-        header = next(rows, [])
-        experts = len(header) - 2
-        if experts < 1 or header != ["step", "layer", *(f"e{i}" for i in range(experts))]:
-            raise Error(f"{path}:1: header {','.join(header[:4])!r}: wanted is step,layer,e0,e1,...")
-        steps = []
-        for line, row in enumerate(rows, 2):
-            try:
-                _, layer, *counts = map(int, row)
-            except ValueError:
-                raise Error(f"{path}:{line}: a field is no integer") from None
-            if layer == 0:
-                steps.append([])
-            if len(counts) != experts or not steps or len(steps[-1]) != layer:
-                raise Error(f"{path}:{line}: layer {layer}, {len(counts)} experts: out of order, or "
-                            f"not {experts}")
-            steps[-1].append(counts)
+    path, rows = _files.read_rows(path, "read_routing")
+    header, *rows = rows or [[]]
+    experts = len(header) - 2
+    if experts < 1 or header != ["step", "layer", *(f"e{i}" for i in range(experts))]:
+        raise Error(f"{path}:1: header {','.join(header[:4])!r}: wanted is step,layer,e0,e1,...")
+    steps = []
+    for line, row in enumerate(rows, 2):
+        try:
+            _, layer, *counts = map(int, row)
+        except ValueError:
+            raise Error(f"{path}:{line}: a field is no integer") from None
+        if layer == 0:
+            steps.append([])
+        if len(counts) != experts or not steps or len(steps[-1]) != layer:
+            raise Error(f"{path}:{line}: layer {layer}, {len(counts)} experts: out of order, or not "
+                        f"{experts}")
+        steps[-1].append(counts)
     if not steps or len(set(map(len, steps))) != 1:
         raise Error(f"{path}: its steps have not all as many layers")
     try:
@@ -204,17 +207,23 @@ def routed_layers(schedules: Union[Schedule, Sequence[Schedule]], routing, form:
     modulo their count. routing: a file or [steps][layers][experts]. form: of the rows of a layer; its one
     row space is a prefix or a sum (rows of this rank's experts) or segments (of each). num_layers: of
     each chunk. fields: of SimulatedLayer. Errors: too few steps, experts that do not divide evenly."""
-    schedules = [schedules] if isinstance(schedules, Schedule) else list(schedules)
+    schedules = [schedules] if isinstance(schedules, Schedule) else listed(schedules, "schedules")
+    for i, schedule in enumerate(schedules):
+        is_a(schedule, Schedule, f"schedules[{i}]")
+    if not schedules:
+        raise Error("schedules: none")
+    is_a(form, _pool.Form, "form")
+    num_layers = integer(num_layers, "num_layers", 20)
     steps = read_routing(routing) if isinstance(routing, (str, os.PathLike)) else routing
     try:
-        experts = len(steps[0][0])
-    except (TypeError, IndexError):
+        num_experts = len(steps[0][0])
+    except (TypeError, IndexError, KeyError):
         raise Error("routing: a file, or [steps][layers][experts], is wanted") from None
     size = integer(expert_model_parallel_size, "expert_model_parallel_size")
     rank = integer(expert_model_parallel_rank, "expert_model_parallel_rank")
-    if size == 0 or experts % size or rank >= size:
-        raise Error(f"expert_model_parallel_size {size}, rank {rank}: the routing has {experts} experts")
-    local = experts // size
+    if size == 0 or num_experts % size or rank >= size:
+        raise Error(f"expert_model_parallel_size {size}, rank {rank}: the routing has {num_experts} experts")
+    local = num_experts // size
     mine = slice(local * rank, local * (rank + 1))
     order = _order_of(schedules[0], chunk_order)
     shared = order == "directions"  # both chunks of a stage then share the micro-batches
@@ -226,10 +235,12 @@ def routed_layers(schedules: Union[Schedule, Sequence[Schedule]], routing, form:
                     f"one, an iteration {schedules[0].num_micro_batches}")
 
     def rows(place, micro_batch):
-        experts = steps[first + micro_batch][place % len(steps[0])][mine]
-        if form.spaces[0].kind == "segments":
-            return [int(n) for n in experts]
-        return [sum(int(n) for n in experts)]
+        try:
+            experts = [int(n) for n in steps[first + micro_batch][place % len(steps[0])][mine]]
+        except (TypeError, ValueError, IndexError):
+            raise Error(f"routing: step {first + micro_batch}: {num_experts} integers for each layer are "
+                        "wanted") from None
+        return experts if form.spaces[0].kind == "segments" else [sum(experts)]
 
     def layer_of(schedule, chunk, layer):
         stage = _virtual_stage(schedule.num_stages, schedule.stage, chunk, order)

@@ -2,7 +2,7 @@
 import html
 
 from . import _abi
-from ._c import Error
+from ._checks import Error, listed, shown
 from .schedule._words import LETTERS, key_of
 
 _MOST_EVENTS = 20000
@@ -82,9 +82,11 @@ def plot(simulation, figure, numbers):
         raise Error("plot: matplotlib is not installed (pip install matplotlib); to_html needs none") \
             from None
     stages, _ = _by_stage(simulation, None)
-    numbers = list(range(len(stages)) if numbers is None else numbers)
-    if not numbers or not all(0 <= number < len(stages) for number in numbers):
-        raise Error(f"plot: stages {numbers}: allowed are 0 to {len(stages) - 1}")
+    numbers = listed(range(len(stages)) if numbers is None else numbers, "plot: stages")
+    if not numbers or not all(number in range(len(stages)) for number in numbers):
+        raise Error(f"plot: stages {shown(numbers)}: allowed are 0 to {len(stages) - 1}")
+    if figure is not None and not hasattr(figure, "subplots"):
+        raise Error(f"plot: figure {shown(figure)}: a figure of matplotlib is wanted")
     if figure is None:
         figure = pyplot.figure(figsize=(12, 2.2 * len(numbers)), layout="constrained")
     axes = figure.subplots(2 * len(numbers), 1, sharex=True, squeeze=False,

@@ -26,7 +26,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from ._c import Error
+from ._checks import Error, path_of, shown, within
 
 if TYPE_CHECKING:
     import torch
@@ -159,6 +159,7 @@ def stats(device: int = 0) -> dict[str, Any]:
     fallback_peak_bytes, taken_bytes, taken_peak_bytes (live or cached, besides the plan), failures,
     first_deviation and last_failure in words, deviations: {kind: how many}. Errors: no such device.
     """
+    device = within(device, "device", 0, 63)
     library, figures = _process.load(), _Figures(struct_size=ctypes.sizeof(_Figures))
     if library.pagestash_torch_stats(device, ctypes.byref(figures)) != 0:
         raise Error(f"device {device}: allowed are 0 to 63")
@@ -173,11 +174,13 @@ def stats(device: int = 0) -> dict[str, Any]:
 
 
 def _settings(plan, trace, device):
+    plan = plan if plan is None else path_of(plan, "plan")
+    trace = trace if trace is None else path_of(trace, "trace")
     if plan is not None and trace is not None:
-        raise Error(f"plan {os.fspath(plan)!r} and trace {os.fspath(trace)!r}: a process follows a "
+        raise Error(f"plan {plan!r} and trace {trace!r}: a process follows a "
                     "plan or records, not both")
     if device is not None and device not in _DEVICES:
-        raise Error(f"device {device!r}: allowed are {', '.join(_DEVICES)}")
+        raise Error(f"device {shown(device)}: allowed are {', '.join(_DEVICES)}")
     out = {}
     if plan is not None:
         out["PAGESTASH_TORCH"], out["PAGESTASH_TORCH_PLAN"] = "plan", os.path.abspath(plan)

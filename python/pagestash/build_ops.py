@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 from . import get_include
-from ._c import Error
+from ._checks import Error, path_of
 
 NAME = "libpagestash_ops.so"
 OLDEST = (2, 10)  # torch: the oldest whose stable interface the ops can use
@@ -77,7 +77,7 @@ def build(output_folder: str = "", flags=()) -> str:
     written into $XDG_CACHE_HOME/pagestash. The path of the binary, which pagestash.torch.ops finds there.
 
     flags: more of them for the compiler. Errors: Error with the compiler's words, or: torch is too old."""
-    folder = output_folder or os.path.join(_HERE, "lib")
+    folder = path_of(output_folder, "build_ops") if output_folder else os.path.join(_HERE, "lib")
     if not _writable(folder):
         if output_folder:
             raise Error(f"build_ops: cannot write {output_folder}")
@@ -105,7 +105,7 @@ def build(output_folder: str = "", flags=()) -> str:
 
 def cached(folder: str) -> str:
     """The binary of these very sources, in a folder of its own below this one; built where it is not there."""
-    folder = os.path.join(folder, "ops-" + key())
+    folder = os.path.join(path_of(folder, "build_ops"), "ops-" + key())
     path = os.path.join(folder, NAME)
     return path if os.path.exists(path) else build(folder)
 

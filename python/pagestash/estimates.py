@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from . import command
-from ._c import Error
+from ._checks import Error, integer, listed
 from .command import Answer, Table, gib
 
 _NOT_HERE = {"json": "the answer has .json", "help": "run `pagestash help estimate`",
@@ -145,8 +145,10 @@ def estimate(launch: str | Sequence[str] = (), **flags: Any) -> Answer | tuple[A
             launch = shlex.split(os.fspath(launch))
         except ValueError as error:
             raise Error(f"estimate: the launch line: {error}") from None
+    launch = listed(() if launch is None else launch, "estimate: launch", "a launch line")
     if isinstance(flags.get("moe_layer_freq"), (list, tuple)):
-        flags["moe_layer_freq"] = str([int(is_moe) for is_moe in flags["moe_layer_freq"]])
+        flags["moe_layer_freq"] = str([integer(is_moe, f"moe_layer_freq[{i}]", 1)
+                                       for i, is_moe in enumerate(flags["moe_layer_freq"])])
     if not launch:
         flags.setdefault("strict", True)
     words = ["estimate", *map(command.word_of, launch), *command.flags_of(flags, joined=False)]

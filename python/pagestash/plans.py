@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import command
-from ._c import Error
+from . import _files, command
+from ._checks import Error, path_of
 from .command import Answer, Table
 
 TRACE = ("op", "id", "size", "stream", "phase", "layer", "micro_batch", "rank", "tag")
@@ -82,16 +82,7 @@ class Plan(Answer):
         """Writes the plan file that an arena replays, in whole or not at all. Error where there is no plan."""
         if not self._file:
             raise Error(f"save: there is no plan to write: {self._reason or self.status}")
-        path = os.path.abspath(os.fspath(path))
-        temporary = os.path.join(os.path.dirname(path), f".pagestash-{os.getpid()}-{id(self)}")
-        try:
-            with open(temporary, "xb") as file:
-                file.write(self._file)
-            os.replace(temporary, path)
-        except OSError as error:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise Error(f"save: {path}: {error.strerror}") from None
+        _files.write(path, self._file, "save")
 
     def _table(self):
         def size(count):
@@ -146,6 +137,8 @@ def plan(trace: Any = None, **flags: Any) -> Plan:
 def _run(flags, stdin):
     """With the plan file, which --out writes where there is a plan."""
     out = flags.pop("out", None)
+    if out is not None:
+        path_of(out, "plan: out")
     with tempfile.TemporaryDirectory(prefix="pagestash-") as folder:
         name = os.path.join(folder, "plan.csv")
         words = ["plan", *command.flags_of(flags, joined=True), "--out", name]

@@ -8,7 +8,8 @@ import threading
 import weakref
 
 from . import _abi, _c
-from ._c import Error, call, lib
+from ._c import call, lib
+from ._checks import Error, is_a, listed, number_of, shown, within
 
 _KINDS = {"prefix": _abi.PST_ROWS_PREFIX, "segments": _abi.PST_ROWS_SEGMENTS,
           "sum": _abi.PST_ROWS_SUM}
@@ -17,6 +18,7 @@ _TAILS = {"untouched": _abi.PST_TAIL_UNTOUCHED, "zero": _abi.PST_TAIL_ZERO_ALL}
 MODES = {"ordered": _abi.PST_POOL_ORDERED, "concurrent": _abi.PST_POOL_CONCURRENT}
 _RESETS = {"pages": _abi.PST_RESET_PAGES, "faults": _abi.PST_RESET_FAULTS,
            "statistics": _abi.PST_RESET_STATISTICS}
+_PRIORITIES = {"stream": 0, "low": _abi.PST_PRIORITY_LOW, "high": _abi.PST_PRIORITY_HIGH}
 _SHARES = {0.5: _abi.PST_STEPS_P50, 0.9: _abi.PST_STEPS_P90, 0.99: _abi.PST_STEPS_P99,
            0.999: _abi.PST_STEPS_P999, 1.0: _abi.PST_STEPS_ALL}
 _make_room_type = dict(_abi.pst_pool_config._fields_)["make_room"]
@@ -32,13 +34,15 @@ class Device:
     _lock = threading.Lock()
 
     def __init__(self, name, index=0):
-        self.name, self.index = name, index
+        self.name, self.index = is_a(name, str, "device"), index
         self.lock = threading.RLock()  # for callers that keep a stream to one thread at a time
-        self.handle = _c.create("pst_device_open", name.encode(), index)
+        self.handle = _c.create("pst_device_open", name.encode(errors="replace"), index)
 
     @classmethod
     def open(cls, name, index=0):
         """The device of this name; opened once. Errors: no such device, a library without CUDA."""
+        is_a(name, str, "device")
+        index = within(index, "device index", -(1 << 31), (1 << 31) - 1)
         with cls._lock:
             if (name, index) not in cls._open:
                 cls._open[name, index] = cls(name, index)
@@ -95,18 +99,14 @@ class Form:
                  "__weakref__")
 
     def __init__(self, spaces, tensors):
-        self.spaces, self.tensors = tuple(spaces), tuple(tensors)
-        for i, space in enumerate(self.spaces):
-            for name, allowed in (("kind", _KINDS), ("count_bytes", _COUNTS)):
-                if getattr(space, name) not in allowed:
-                    raise Error(f"space {i}: {name} {getattr(space, name)!r}: allowed are "
-                                f"{', '.join(map(str, allowed))}")
+        self.spaces = tuple(listed(spaces, "spaces", "a sequence of Space"))
+        self.tensors = tuple(listed(tensors, "tensors", "a sequence of Rows"))
         rows = (_abi.pst_row_space * len(self.spaces))(*(
-            _abi.pst_row_space(_KINDS[s.kind], _COUNTS[s.count_bytes], s.capacity,
-                               s.num_segments) for s in self.spaces))
+            _raw_space(is_a(space, Space, f"space {i}"), f"space {i}")
+            for i, space in enumerate(self.spaces)))
         described = (_abi.pst_tensor * len(self.tensors))(*(
-            _abi.pst_tensor(t.row_bytes, t.row_stride, 0, t.space, t.num, t.den)
-            for t in self.tensors))
+            _c.filled(_abi.pst_tensor, f"tensor {i}", **vars(is_a(tensor, Rows, f"tensor {i}")))
+            for i, tensor in enumerate(self.tensors)))
         config = _c.sized(_abi.pst_group_config, spaces=rows, num_spaces=len(rows),
                           tensors=described, num_tensors=len(described))
         self.handle = _c.create("pst_group_create", ctypes.byref(config))
@@ -117,19 +117,37 @@ class Form:
 
     def measure(self, counts=None, page_bytes=0):
         """Usage for counts (ints, spaces one after the other; of a sum: the sum); None: at capacity."""
-        usage = _abi.pst_group_usage()
-        if counts is not None and len(counts) != self.num_counts:
-            raise Error(f"measure: {len(counts)} counts: the form has {self.num_counts}")
-        array = None if counts is None else (ctypes.c_int64 * self.num_counts)(*counts)
+        usage, array = _abi.pst_group_usage(), None
+        if counts is not None:
+            array = _c.array(ctypes.c_int64, counts, "counts")
+            if len(array) != self.num_counts:
+                raise Error(f"measure: {len(array)} counts: the form has {self.num_counts}")
         call("pst_group_measure", self.handle, array, page_bytes, ctypes.byref(usage))
         return Usage(usage.payload_bytes, usage.stream_bytes, usage.pages)
 
     def buffers(self, bases, counts=()):
-        """pst_buffers of these addresses: one for each tensor, one for each space."""
-        out = _abi.pst_buffers(_BUFFERS_BYTES, self.bases_type(*bases))
+        """pst_buffers of these addresses: one for each tensor, one for each space. Errors: another number
+        of them, what is no address."""
+        out = _abi.pst_buffers(_BUFFERS_BYTES, _addresses(self.bases_type, bases, "bases"))
         if counts:
-            out.counts = self.counts_type(*counts)
+            out.counts = _addresses(self.counts_type, counts, "counts")
         return out
+
+
+def _raw_space(space, where):
+    return _c.filled(_abi.pst_row_space, where, capacity=space.capacity,
+                     kind=number_of(_KINDS, space.kind, f"{where}: kind"),
+                     count_type=number_of(_COUNTS, space.count_bytes, f"{where}: count_bytes"),
+                     num_segments=space.num_segments)
+
+
+def _addresses(kind, given, what):
+    try:
+        if len(given) == kind._length_ and min(given) >= 0 and not max(given) >> 64:
+            return kind(*given)
+    except (TypeError, ValueError):
+        pass
+    raise Error(f"{what} {shown(given)}: {kind._length_} addresses are wanted")
 
 
 _BUFFERS_BYTES = ctypes.sizeof(_abi.pst_buffers)
@@ -180,12 +198,17 @@ class Pool:
     def __init__(self, device, pages, *, page_bytes=0, host_pages=0, max_pages=0, max_host_pages=0,
                  tickets=64, slab_pages=0, slab_counts=0, mode="ordered", memory=None, scrub=False,
                  fails_fast=False, make_room=None):
-        self.device = device
+        self.device = is_a(device, Device, "device")
         config = self.config(pages, page_bytes=page_bytes, host_pages=host_pages, max_pages=max_pages,
                              max_host_pages=max_host_pages, tickets=tickets, slab_pages=slab_pages,
                              slab_counts=slab_counts, mode=mode, scrub=scrub, fails_fast=fails_fast)
         if memory is not None:
-            config.memory, config.memory_bytes = memory
+            if not isinstance(memory, (tuple, list)) or len(memory) != 2:
+                raise Error(f"memory {shown(memory)}: (address, bytes) is wanted")
+            given = _c.filled(_abi.pst_pool_config, "memory", memory=memory[0], memory_bytes=memory[1])
+            config.memory, config.memory_bytes = given.memory, given.memory_bytes
+        if make_room is not None and not callable(make_room):
+            raise Error(f"make_room {shown(make_room)}: a function is wanted")
         if make_room is not None:  # the C library calls it as long as the pool lives
             self._make_room = _make_room_type(
                 lambda context, num_bytes, tier: bool(make_room(num_bytes, tier)))
@@ -201,10 +224,8 @@ class Pool:
     def config(pages, *, page_bytes=0, host_pages=0, max_pages=0, max_host_pages=0, tickets=64,
                slab_pages=0, slab_counts=0, mode="ordered", scrub=False, fails_fast=False):
         """The pst_pool_config of these."""
-        if mode not in MODES:
-            raise Error(f"pool mode {mode!r}: allowed are {', '.join(MODES)}")
         return _c.sized(_abi.pst_pool_config, page_bytes=page_bytes, num_pages=pages,
-                        mode=MODES[mode], num_host_pages=host_pages, max_pages=max_pages,
+                        mode=number_of(MODES, mode, "pool mode"), num_host_pages=host_pages, max_pages=max_pages,
                         max_host_pages=max_host_pages, slab_tickets=tickets, slab_pages=slab_pages,
                         slab_counts=slab_counts, scrub=scrub, fails_fast=fails_fast)
 
@@ -228,19 +249,19 @@ class Pool:
     @staticmethod
     def give(ticket, stream=0):
         """Gives it back; `stream` is behind everything that was enqueued with it."""
-        call("pst_ticket_give", _abi.pst_ticket(ticket), stream)
+        call("pst_ticket_give", _ticket(ticket), stream)
 
     @staticmethod
     def stash(ticket, form, buffers, stream=0, options=None):
         """Copies the live rows into pages; options: pst_stash_options, or None."""
-        call("pst_ticket_stash", _abi.pst_ticket(ticket), form.handle, ctypes.byref(buffers), options,
-             stream)
+        call("pst_ticket_stash", _ticket(ticket), is_a(form, Form, "form").handle, _reference(buffers),
+             options, stream)
 
     @staticmethod
     def restore(ticket, form, buffers, stream=0, options=None):
         """Copies them back; options: pst_restore_options, or None."""
-        call("pst_ticket_restore", _abi.pst_ticket(ticket), form.handle, ctypes.byref(buffers),
-             options, stream)
+        call("pst_ticket_restore", _ticket(ticket), is_a(form, Form, "form").handle,
+             _reference(buffers), options, stream)
 
     def step(self, stream=0):
         """Closes a step, and publishes the status."""
@@ -252,7 +273,7 @@ class Pool:
 
     def reset(self, *what, stream=0):
         """Resets "pages", "faults", "statistics"; without a name all of them."""
-        bits = sum(_RESETS[name] for name in what) if what else _abi.PST_RESET_ALL
+        bits = sum({number_of(_RESETS, name, "reset") for name in what}) or _abi.PST_RESET_ALL
         call("pst_pool_reset", self.handle, bits, stream)
 
     def status(self):
@@ -266,11 +287,10 @@ class Pool:
 
     def recommend(self, share=1.0):
         """Pages of both tiers that are enough for this share of the steps: 0.5, 0.9, 0.99, 0.999, 1."""
-        if share not in _SHARES:
-            raise Error(f"share {share!r}: allowed are {', '.join(map(str, _SHARES))}")
+        number = number_of(_SHARES, share, "share")
         raw, out = _abi.pst_pool_status(), ctypes.c_uint64()
         call("pst_pool_poll", self.handle, ctypes.byref(raw))
-        call("pst_pool_recommend_pages", ctypes.byref(raw), _SHARES[share], ctypes.byref(out))
+        call("pst_pool_recommend_pages", ctypes.byref(raw), number, ctypes.byref(out))
         return out.value
 
     def resize(self, pages, host_pages=None):
@@ -299,6 +319,16 @@ class Pool:
             self.handle = None
 
 
+def _ticket(number):
+    if type(number) is int and 0 <= number < 1 << 64:
+        return _abi.pst_ticket(number)
+    raise Error(f"ticket {shown(number)}: a number that take answered is wanted")
+
+
+def _reference(buffers):
+    return ctypes.byref(is_a(buffers, _abi.pst_buffers, "buffers"))
+
+
 _watching = threading.RLock()
 _watchers = []
 _open_pools = weakref.WeakValueDictionary()  # by handle
@@ -322,10 +352,10 @@ def stash_options(num_sms=0, priority="low"):
 def restore_options(num_sms=0, keep=False, tail="zero", failed_zero=True, priority="high"):
     """pst_restore_options. keep: the pages stay. tail "zero": rows behind the live ones are cleared.
     failed_zero: a restore that cannot copy clears all rows, so that a lost step carries no NaN."""
-    return _c.sized(_abi.pst_restore_options, launch=_launch(num_sms, priority), pages=int(keep),
-                    tail=_TAILS[tail], failed=int(failed_zero))
+    return _c.sized(_abi.pst_restore_options, launch=_launch(num_sms, priority), pages=int(bool(keep)),
+                    tail=number_of(_TAILS, tail, "tail"), failed=int(bool(failed_zero)))
 
 
 def _launch(num_sms, priority):
-    priorities = {"stream": 0, "low": _abi.PST_PRIORITY_LOW, "high": _abi.PST_PRIORITY_HIGH}
-    return _abi.pst_launch_options(num_sms=num_sms, priority=priorities[priority])
+    return _c.filled(_abi.pst_launch_options, num_sms=num_sms,
+                     priority=number_of(_PRIORITIES, priority, "priority"))

@@ -4,10 +4,10 @@ import ctypes
 from typing import Iterator, Optional, Sequence
 
 from .. import _abi, _c
-from .._c import Error, lib
+from .._checks import Error, integer, listed, number_of
 from ._layers import Buffers
 from ._visit import Visit
-from ._words import PASSES, VisitKey, integer, key_of, number_of, stream_of
+from ._words import PASSES, VisitKey, key_of, stream_of
 
 _SETS = ctypes.POINTER(_abi.pst_buffers)
 
@@ -39,7 +39,7 @@ class Hooks:
             if self._is_broken and not mends:
                 raise Error(f"{name}: PST_E_ORDER: the step is broken by an earlier exception: abort",
                             "PST_E_ORDER")
-            status = getattr(lib, name)(self._owned.handle, *arguments)
+            status = _c.status_of(name, self._owned.handle, *arguments)
             raised, lacking, self._raised, self._lacking = self._raised, self._lacking, None, None
             self._answers.clear()
             if raised is not None:
@@ -233,6 +233,7 @@ class Hooks:
                 sources = self._sources(visit)
             if sources is not None and self._is_own:
                 wanted = len(self._forms.get(key[1:3], ()))
+                sources = listed(sources, f"{key}: sources")
                 if len(sources) != wanted:
                     raise Error(f"{key}: sources: {len(sources)}: the layer has {wanted} parts")
                 array = (_SETS * max(wanted, 1))()

@@ -3,9 +3,9 @@ import ctypes
 import dataclasses
 from typing import Any, NamedTuple, Optional, Sequence
 
-from .. import _abi, pool as _pool
-from .._c import Error
-from ._words import KEEPS, MOVES, USES, address_of, integer, number_of, share_of
+from .. import _abi, _c, pool as _pool
+from .._checks import Error, integer, listed, number_of
+from ._words import KEEPS, MOVES, USES, address_of, share_of
 
 _SETS = ctypes.POINTER(_abi.pst_buffers)
 _BUFFERS_BYTES = ctypes.sizeof(_abi.pst_buffers)
@@ -40,11 +40,10 @@ class Buffers(NamedTuple):
         if self.counts:
             out.counts = form.counts_type(*self._of(self.counts, spaces, f"{what}: counts"))
         if self.capacities:
-            rows = self._of(self.capacities, spaces, f"{what}: capacities")
-            out.capacities = (ctypes.c_int64 * spaces)(*rows)
+            out.capacities = self._numbers(ctypes.c_int64, self.capacities, spaces, f"{what}: capacities")
         if self.row_strides:
-            strides = self._of(self.row_strides, tensors, f"{what}: row_strides")
-            out.row_strides = (ctypes.c_uint64 * tensors)(*strides)
+            out.row_strides = self._numbers(ctypes.c_uint64, self.row_strides, tensors,
+                                            f"{what}: row_strides")
         self._check_tensors(form, what)
         return out
 
@@ -64,9 +63,17 @@ class Buffers(NamedTuple):
 
     @staticmethod
     def _of(places, wanted, what):
+        places = listed(places, what)
         if len(places) != wanted:
             raise Error(f"{what}: {len(places)}: the form has {wanted}")
         return [address_of(place, what) for place in places]
+
+    @staticmethod
+    def _numbers(ctype, given, wanted, what):
+        array = _c.array(ctype, given, what)
+        if len(array) != wanted:
+            raise Error(f"{what}: {len(array)}: the form has {wanted}")
+        return array
 
 
 def bytes_at_capacity(form: _pool.Form, rows: _pool.Rows, capacity: int = 0) -> int:
@@ -155,24 +162,26 @@ class RawLayers:
         for name in ("whole_bytes", "token_bytes", "num_tokens"):
             setattr(raw, name, integer(getattr(layer, name), f"{layer.name}: {name}", 64))
         if layer.keep == "swapped":
-            if len(layer.buffers) != 2:
-                raise Error(f"{layer.name}: buffers: {len(layer.buffers)}: a swapped layer has two")
-            self.owners.extend(layer.buffers)
+            buffers = listed(layer.buffers, f"{layer.name}: buffers")
+            if len(buffers) != 2:
+                raise Error(f"{layer.name}: buffers: {len(buffers)}: a swapped layer has two")
+            self.owners.extend(buffers)
             wanted = raw.whole_bytes + raw.num_tokens * raw.token_bytes
-            for i, place in enumerate(layer.buffers):
+            for i, place in enumerate(buffers):
                 check_extent(place, wanted, f"{layer.name}: buffer {i}")
                 raw.buffers[i] = address_of(place, f"{layer.name}: buffer {i}")
         elif layer.keep == "paged":
             self._fill_parts(raw, layer)
 
     def _fill_parts(self, raw, layer):
-        raw.num_parts, raw.parts = len(layer.parts), (_abi.pst_part * len(layer.parts))()
-        for i, part in enumerate(layer.parts):
+        parts = listed(layer.parts, f"{layer.name}: parts")
+        raw.num_parts, raw.parts = len(parts), (_abi.pst_part * len(parts))()
+        for i, part in enumerate(parts):
             if not isinstance(part, Part) or not isinstance(part.form, _pool.Form):
                 raise Error(f"{layer.name}, part {i}: pagestash.schedule.Part with a "
                             "pagestash.pool.Form is wanted")
-        self.forms[layer.chunk, layer.layer] = tuple(part.form for part in layer.parts)
-        for i, part in enumerate(layer.parts):
+        self.forms[layer.chunk, layer.layer] = tuple(part.form for part in parts)
+        for i, part in enumerate(parts):
             name = f"{layer.name}, part {i}"
             if self.is_own is None:
                 self.is_own = part.sources is None
@@ -190,7 +199,7 @@ class RawLayers:
 
     def _sets(self, form, sets, which, name):
         """An array of as many sets as the config says: the library reads so many."""
-        wanted = getattr(self, f"num_{which}")
+        sets, wanted = listed(sets, f"{name}: {which}"), getattr(self, f"num_{which}")
         if wanted == 0:
             wanted = len(sets)
             setattr(self, f"num_{which}", wanted)

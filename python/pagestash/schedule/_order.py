@@ -2,12 +2,14 @@
 import csv
 import ctypes
 import dataclasses
+import io
 import weakref
 from typing import Iterable, NamedTuple, Optional
 
-from .. import _abi, _c
-from .._c import Error, call, lib
-from ._words import KINDS, LETTERS, PASSES, integer, number_of
+from .. import _abi, _c, _files
+from .._c import call, lib
+from .._checks import Error, integer, is_a, listed, number_of, shown
+from ._words import KINDS, LETTERS, PASSES
 
 _HEADER = ["rank", "kind", "chunk", "micro_batch", "pair"]
 
@@ -97,8 +99,8 @@ class Schedule:
         """The library's kind whose list is exactly this one, so that other numbers of micro-batches
         need no list; None: no kind has it. Errors: it is no schedule."""
         array, config = _pass_array(passes), _abi.pst_schedule_config()
-        status = lib.pst_schedule_recognise_sized(
-            array, len(array), integer(num_stages, "num_stages"), integer(stage, "stage"),
+        status = _c.status_of(
+            "pst_schedule_recognise_sized", array, len(array), integer(num_stages, "num_stages"), integer(stage, "stage"),
             ctypes.byref(config), ctypes.sizeof(config))
         if status == _abi.PST_E_AGAIN:
             return None
@@ -168,7 +170,7 @@ class Schedule:
 
 
 def _pass_array(passes):
-    array = [_raw_pass(n, given) for n, given in enumerate(passes)]
+    array = [_raw_pass(n, given) for n, given in enumerate(listed(passes, "passes"))]
     return (_abi.pst_pass * len(array))(*array)
 
 
@@ -176,11 +178,9 @@ def _raw_pass(n, given):
     try:
         kind, chunk, micro_batch, *pairs = given
     except (TypeError, ValueError):
-        raise Error(f"pass {n}: {given!r}: (kind, chunk, micro_batch[, pairs]) is wanted") from None
-    if kind in LETTERS:
-        number = LETTERS.index(kind)
-    elif isinstance(kind, str):
-        number = number_of(PASSES, kind, f"pass {n}: kind")
+        raise Error(f"pass {n}: {shown(given)}: (kind, chunk, micro_batch[, pairs]) is wanted") from None
+    if isinstance(kind, str):
+        number = number_of(LETTERS if kind in LETTERS else PASSES, kind, f"pass {n}: kind")
     else:
         number = integer(kind, f"pass {n}: kind", 2)
     return _abi.pst_pass(integer(micro_batch, f"pass {n}: micro_batch"),
@@ -188,19 +188,21 @@ def _raw_pass(n, given):
 
 
 def write_lists(path, schedules: Iterable[Schedule]) -> None:
-    """Writes the passes of all ranks as `pagestash simulate --schedule list:FILE` reads them."""
-    with open(path, "w", encoding="ascii", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(_HEADER)
-        for rank, schedule in enumerate(schedules):
-            out.writerows([rank, LETTERS[PASSES.index(p.kind)], p.chunk, p.micro_batch,
-                           int(p.pairs)] for p in schedule)
+    """Writes the passes of all ranks as `pagestash simulate --schedule list:FILE` reads them, in whole or
+    not at all. Errors: the file cannot be written."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(_HEADER)
+    for rank, schedule in enumerate(listed(schedules, "schedules")):
+        out.writerows([rank, LETTERS[PASSES.index(p.kind)], p.chunk, p.micro_batch, int(p.pairs)]
+                      for p in is_a(schedule, Schedule, f"schedules[{rank}]"))
+    _files.write(path, text.getvalue().encode("ascii"), "write_lists")
 
 
 def read_lists(path) -> list:
-    """Reads what write_lists or `pagestash simulate --list` wrote; the Schedule of each rank."""
-    with open(path, encoding="ascii", newline="") as file:
-        rows = list(csv.reader(file))
+    """Reads what write_lists or `pagestash simulate --list` wrote; the Schedule of each rank. Errors: Error
+    with file and line."""
+    path, rows = _files.read_rows(path, "read_lists")
     header = rows.pop(0) if rows else []
     if header not in (_HEADER, _HEADER[:-1]):
         raise Error(f"{path}:1: header {','.join(header)!r}: wanted is {','.join(_HEADER)}")

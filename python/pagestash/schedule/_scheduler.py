@@ -6,12 +6,13 @@ import weakref
 from typing import Callable, Iterable, Optional, Sequence
 
 from .. import _abi, _c, pool as _pool
-from .._c import Error, lib
+from .._c import lib
+from .._checks import Error, integer, is_a, listed, number_of, shown
 from ._hooks import Hooks, callback_of
 from ._layers import Buffers, Layer, RawLayers
 from ._order import Schedule
 from ._visit import Stats, Visit
-from ._words import KINDS, PASSES, RULES, VisitKey, integer, key_of, number_of, stream_of
+from ._words import KINDS, PASSES, RULES, VisitKey, key_of, stream_of
 
 _CAPTURES = ("iteration", "layers")
 _TAILS = {"untouched": _abi.PST_TAIL_UNTOUCHED, "zero": _abi.PST_TAIL_ZERO_ALL}
@@ -69,15 +70,10 @@ def _sweep():
         _collected(owned)
 
 
-def _check(given, kind, name):
-    if given is not None and not isinstance(given, kind):
-        raise Error(f"{name}: {type(given).__name__}: a {kind.__name__} is wanted")
-
-
 def _sequence(given, name, most):
     """A list of at most so many. Errors: it is none, or longer."""
     if not hasattr(given, "__len__") or len(given) > most:
-        raise Error(f"{name}: {given!r}: a sequence of at most {most} is wanted")
+        raise Error(f"{name}: {shown(given)}: a sequence of at most {most} is wanted")
     return list(given)
 
 
@@ -110,8 +106,12 @@ class Scheduler(Hooks):
                  num_sms: Sequence[int] = (0, 0), tail: str = "untouched",
                  failed_zero: bool = False):
         _sweep()
-        _check(pool, _pool.Pool, "pool")
-        _check(schedule, Schedule, "schedule")
+        if pool is not None:
+            is_a(pool, _pool.Pool, "pool")
+        if schedule is not None:
+            is_a(schedule, Schedule, "schedule")
+        if destination is not None and not callable(destination):
+            raise Error(f"destination {shown(destination)}: a function is wanted")
         if pool is not None and not pool.handle:
             raise Error("pool: it is closed")
         self._owned = owned = _Owned(pool)
@@ -120,7 +120,7 @@ class Scheduler(Hooks):
         self._raised = self._due = self._lacking = None
         self._answers, self._open = [], {}
         self._schedule, self._ask = schedule, destination
-        raw = RawLayers(list(layers), integer(num_sources, "num_sources"),
+        raw = RawLayers(listed(layers, "layers"), integer(num_sources, "num_sources"),
                         integer(num_destinations, "num_destinations"), bool(one_ring))
         config = _c.sized(
             _abi.pst_scheduler_config, pool=pool.handle if pool else None,
@@ -169,9 +169,7 @@ class Scheduler(Hooks):
         """Another schedule over the same layers, between steps. Waits for the device. Graphs of whole
         steps captured before do nothing but fault when launched; graphs of layers stay right. Errors:
         more slots than there are, a step is open, ..."""
-        if schedule is None:
-            raise Error("schedule: None: a Schedule is wanted")
-        _check(schedule, Schedule, "schedule")
+        is_a(schedule, Schedule, "schedule")
         with self._lock:
             self._call("pst_scheduler_set_schedule", schedule.handle)
             self._schedule = schedule
@@ -211,7 +209,7 @@ class Scheduler(Hooks):
         place = (integer(chunk, "chunk"), integer(layer, "layer"), integer(slot, "slot"))
         raw, own, kept = _abi.pst_visit(), None, []
         if buffers is not None:
-            forms = self._forms.get(place[:2], ())
+            forms, buffers = self._forms.get(place[:2], ()), listed(buffers, "buffers")
             if len(buffers) != len(forms):
                 raise Error(f"buffers: {len(buffers)}: the layer has {len(forms)} parts")
             array = (_SETS * max(len(forms), 1))()

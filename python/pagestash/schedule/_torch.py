@@ -7,7 +7,7 @@ import torch
 
 from .. import pool as _pool
 from .._abi import PST_DEVICE_CUDA
-from .._c import Error
+from .._checks import Error, integer, is_a, listed
 from ._layers import Buffers, Layer, bytes_at_capacity
 from ._order import Schedule
 from ._scheduler import Scheduler
@@ -24,8 +24,13 @@ def form_of(tensors: Sequence[torch.Tensor], counts: torch.Tensor, *, segments: 
     tensors: contiguous, rows in the first dimension ([capacity, ...]), or with segments E
     [E * capacity, ...]; all of one capacity. counts: int32 or int64; one element (rows [0, count) are
     live), with sums as many as are summed, with segments E. Errors: Error with tensor and shape."""
+    tensors = listed(tensors, "tensors", "a sequence of tensors")
+    for i, tensor in enumerate(tensors):
+        is_a(tensor, torch.Tensor, f"tensors[{i}]")
     if not tensors:
         raise Error("form_of: no tensors")
+    is_a(counts, torch.Tensor, "counts")
+    segments = integer(segments, "segments")
     if counts.dtype not in _COUNT_TYPES:
         raise Error(f"counts: {counts.dtype}: allowed are int32 and int64")
     rows = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
@@ -99,9 +104,12 @@ class TorchScheduler(Scheduler):
                  **fields):
         if "destination" in fields:
             raise Error("destination: TorchScheduler allocates destinations itself")
-        layers = list(layers)
+        if pool is not None:
+            is_a(pool, _pool.Pool, "pool")
+        layers = listed(layers, "layers")
         for layer in layers:
-            if any(part.sources is not None for part in layer.parts):
+            parts = listed(is_a(layer, Layer, "layers").parts, f"{layer.name}: parts")
+            if any(getattr(part, "sources", None) is not None for part in parts):
                 raise Error(f"{layer.name}: sources: TorchScheduler takes them in each visit")
         device = pool.device if pool is not None else None
         is_cuda = device is not None and (device.name == "cuda" or
@@ -205,6 +213,7 @@ class TorchVisit(Visit):
         Errors: Error where they are not of the part's form, or were saved already."""
         if self.key.kind != "forward":
             raise Error(f"{self.key}: save is for a forward")
+        part = integer(part, f"{self.key}: part")
         counts = [counts] if isinstance(counts, torch.Tensor) else counts
         for name, given in (("tensors", tensors), ("counts", counts)):
             if not isinstance(given, (list, tuple)) or not all(

@@ -1,10 +1,9 @@
-"""Names of kinds and what else the scheduler's Python shares: numbers that fit, addresses, streams."""
+"""Names of kinds and what else the scheduler's Python shares: addresses, streams, shares."""
 import fractions
-import operator
 from typing import NamedTuple
 
 from .. import _abi
-from .._c import Error
+from .._checks import Error, integer, shown
 
 KINDS = ("1f1b", "interleaved", "gpipe", "gpipe-reversed", "zb-h1", "zb-h2", "zb-v", "dualpipe",
          "dualpipe-v", "list")
@@ -27,27 +26,6 @@ class VisitKey(NamedTuple):
     def __str__(self):
         return (f"{self.kind} of chunk {self.chunk}, layer {self.layer}, "
                 f"micro-batch {self.micro_batch}")
-
-
-def number_of(names, name, what):
-    """The index of a name; of USES its bits."""
-    if isinstance(names, dict):
-        if name in names:
-            return names[name]
-    elif name in names:
-        return names.index(name)
-    raise Error(f"{what} {name!r}: allowed are {', '.join(names)}")
-
-
-def integer(value, what, bits=32):
-    """An unsigned integer of so many bits, since ctypes would cut it silently."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise Error(f"{what} {value!r}: an integer is wanted") from None
-    if not 0 <= number < 1 << bits:
-        raise Error(f"{what} {number}: allowed are 0 to {(1 << bits) - 1}")
-    return number
 
 
 def address_of(place, what):

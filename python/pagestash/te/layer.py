@@ -5,9 +5,10 @@ from typing import Callable, Optional, Union
 
 import torch
 
-from .._c import Error
+from .._checks import Error, is_a
 from ..torch import layer as visits
 from ..torch.rows import is_of_parameter
+from ..torch.stash import Stash
 from . import markers
 from .markers import ROWS
 
@@ -32,13 +33,14 @@ class Layer:
 
     def __init__(self, stash, counts, capacity, segments, num_groups, unmarked, name):
         self.stash, self.capacity, self.unmarked, self.name = stash, capacity, unmarked, name
-        self.rows = capacity * (segments or 1)
+        is_a(stash, Stash, "stash")
         if num_groups is None:
             num_groups = counts.numel() if isinstance(counts, torch.Tensor) else 1
         self.one_group = num_groups == 1
         visit = stash.layer(counts, capacity, segments, name=name)
         # Nothing is stashed without grad and inside a backward.
         self.visit = visit if isinstance(visit, visits.Visit) else None
+        self.rows = capacity * (segments or 1) if self.visit is not None else 0
         self.hooks = None
 
     def __enter__(self):

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import torch
 
-from .._c import Error
+from .._checks import Error, is_a
 from ..torch.rows import Choice
 
 GROUPED = "grouped_tensor_scale_inv"  # False: rows of data; True: scales, one row for 32 rows of data
@@ -60,6 +60,8 @@ def mark_grouped_tensor(*tensors: Any) -> None:
     for tensor in tensors:
         if tensor is None:
             continue
+        if not hasattr(tensor, "columnwise_data"):
+            is_a(tensor, torch.Tensor, "mark_grouped_tensor")
         if hasattr(tensor, "columnwise_data") and (tensor.columnwise_data is None or
                                                    tensor.columnwise_scale_inv is None):
             raise Error(f"mark_grouped_tensor: a {type(tensor).__name__} without columnwise data and "

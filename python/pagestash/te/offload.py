@@ -5,9 +5,11 @@ from typing import Any, Callable, Optional, Union
 
 import torch
 
-from .._c import Error
+from .._checks import Error, is_a, within
+from ..torch.stash import Stash
 from .layer import Layer
 
+_MOST_LAYERS = 1 << 20
 Counts = Union[torch.Tensor, Callable[[int], torch.Tensor]]
 
 # What a layer is, by Transformer Engine's names.
@@ -35,8 +37,8 @@ class OffloadController:
 
     def __init__(self, stash, num_layers: int, counts: Counts, capacity: int, segments: int = 0, *,
                  num_groups: Optional[int] = None, name: str = "layer"):
-        if not isinstance(num_layers, int) or num_layers < 1:
-            raise Error(f"num_layers: {num_layers!r}; allowed: at least 1")
+        is_a(stash, Stash, "stash")
+        num_layers = within(num_layers, "num_layers", 1, _MOST_LAYERS)
         self.stash, self.num_layers, self.counts = stash, num_layers, counts
         self.capacity, self.segments, self.num_groups = capacity, segments, num_groups
         self.name = name

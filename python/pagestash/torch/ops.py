@@ -29,7 +29,8 @@ import torch.nn.functional as F
 
 from .. import build_ops
 from .. import pool as pools
-from .._c import Error, lib
+from .._c import lib
+from .._checks import Error, is_a, listed, within
 
 __all__ = ["kind", "stash", "restore", "release", "drain", "swiglu"]
 
@@ -307,10 +308,22 @@ def _raising(call):
 
 
 def _handle(pool):
-    handle = pool if isinstance(pool, int) else pool.handle
+    handle = pool if isinstance(pool, int) else is_a(pool, pools.Pool, "pool").handle
     if handle is None:
         raise Error("the pool is closed")
+    if not torch.compiler.is_compiling():
+        within(handle, "pool", 0, (1 << 63) - 1)
     return handle
+
+
+def _check(tensors=(), numbers=(), **one):
+    """Raises where a tensor is none, or a number none that torch can pass on; a compiler looks for itself."""
+    if torch.compiler.is_compiling():
+        return
+    for name, given in [*one.items(), *((f"tensor {i}", tensor) for i, tensor in enumerate(tensors))]:
+        is_a(given, torch.Tensor, name)
+    for name, number in numbers:
+        within(number, name, -1 << 31, (1 << 63) - 1)
 
 
 @_raising
@@ -322,7 +335,9 @@ def stash(tensors, counts: torch.Tensor, pool, *, capacity: int, segments: int =
         bytes, or a view (capacity, ...) or (segments, capacity, ...) whose rows have no gaps.
     counts: int32 or int64, contiguous: 1 element (a prefix), E (their sum), or with segments as many.
     num_sms: SM budget; 0: all. Errors: Error; what only the device knows is in the pool's status."""
-    return torch.ops.pagestash.stash(list(tensors), counts, _handle(pool), capacity, segments, num_sms)
+    tensors = listed(tensors, "tensors", "a sequence of tensors")
+    _check(tensors, (("capacity", capacity), ("segments", segments), ("num_sms", num_sms)), counts=counts)
+    return torch.ops.pagestash.stash(tensors, counts, _handle(pool), capacity, segments, num_sms)
 
 
 @_raising
@@ -330,20 +345,23 @@ def restore(token: torch.Tensor, destinations, pool, *, num_sms: int = 0, keep: 
     """Copies back what a stash copied, on the current stream: as many destinations, with the same rows. The
     rows behind the live ones are cleared. keep: the pages stay, for another restore.
     Errors: Error: restored before, another pool's, other rows, a destination that requires grad."""
-    torch.ops.pagestash.restore(token, list(destinations), _handle(pool), num_sms, keep)
+    destinations = listed(destinations, "destinations", "a sequence of tensors")
+    _check(destinations, [("num_sms", num_sms)], token=token)
+    torch.ops.pagestash.restore(token, destinations, _handle(pool), num_sms, keep)
 
 
 @_raising
 def release(token: torch.Tensor) -> None:
     """Frees the pages without copying. A token that just dies is freed by the next stash or drain.
     Errors: Error: restored or released before."""
+    _check(token=token)
     torch.ops.pagestash.release(token)
 
 
 def drain(pool, stream: int = 0) -> int:
     """Frees the pages of tokens that died; stream is behind what was enqueued with them. How many have to
     wait still: they were filled outside a capture that is going on. Errors: Error: the pool is closed."""
-    left = _kernels.drain(_handle(pool), stream)
+    left = _kernels.drain(_handle(pool), within(stream, "stream", 0, (1 << 64) - 1))
     if left < 0:
         raise Error("pagestash.drain: the pool is not open")
     return left
@@ -356,4 +374,5 @@ def swiglu(x: torch.Tensor, counts: torch.Tensor, pool, *, segments: int = 0,
     (segments, capacity, ..., 2 f). Where x requires grad its live rows go to pages until the backward; the
     gradient's rows behind them are what their gradient makes of zeros.
     Errors: Error as of stash; a second backward."""
+    _check(numbers=(("segments", segments), ("num_sms", num_sms)), x=x, counts=counts)
     return torch.ops.pagestash.swiglu(x, counts, _handle(pool), segments, num_sms)

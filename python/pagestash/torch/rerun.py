@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .._c import Error
+from .._checks import Error, is_a, listed, shown
 
 
 class Snapshot:
@@ -44,9 +44,13 @@ class Snapshot:
                  tensors: Iterable[torch.Tensor] = (), trackers: Iterable[Any] = (),
                  gradients: str = "look"):
         if gradients not in ("look", "zero"):
-            raise Error(f"Snapshot: gradients {gradients!r}: allowed are look, zero")
-        self.modules, self.tensors = tuple(modules), tuple(tensors)
-        self.trackers, self.gradients = tuple(trackers), gradients
+            raise Error(f"Snapshot: gradients {shown(gradients)}: allowed are look, zero")
+        self.modules = tuple(listed(modules, "Snapshot: modules"))
+        self.tensors = tuple(listed(tensors, "Snapshot: tensors"))
+        self.trackers, self.gradients = tuple(listed(trackers, "Snapshot: trackers")), gradients
+        for given, kind in ((self.modules, torch.nn.Module), (self.tensors, torch.Tensor)):
+            for one in given:
+                is_a(one, kind, "Snapshot")
         for tracker in self.trackers:
             if not (hasattr(tracker, "get_states") and hasattr(tracker, "set_states")):
                 raise Error(f"Snapshot: tracker {type(tracker).__name__} has no get_states and "

@@ -56,7 +56,7 @@ class Stash(room.Room):
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.torch_device = _device(device)
         _check(memory in ("torch", "pool"), "memory", memory, "torch, pool")
-        _check(mode in pools.MODES, "mode", mode, ", ".join(pools.MODES))
+        _check(isinstance(mode, str) and mode in pools.MODES, "mode", mode, ", ".join(pools.MODES))
         _check(pages == "measure" or _is_int(pages, 1), "pages", pages, "measure, or at least 1")
         _check(isinstance(headroom, (int, float)) and 1 <= headroom < math.inf, "headroom", headroom,
                "at least 1")
@@ -275,6 +275,7 @@ class Stash(room.Room):
         captured graphs, or layers that wait for their backward."""
         self._check_open()
         self._check_outside("grow")
+        _check(status is None or isinstance(status, pools.Status), "status", status, "None, or a Status")
         status = status or self.status()
         if status is None or self.pool is None:
             raise Error("nothing to grow by: no step has ended with a pool yet")
@@ -303,6 +304,10 @@ class Stash(room.Room):
         call stash.step, nor the optimizer. Errors: the last attempt failed, too, and all is as before
         it; something failed that pages do not mend."""
         self._check_open()
+        _check(callable(step), "step", step, "a function without arguments")
+        _check(_is_int(attempts, 1), "attempts", attempts, "at least 1")
+        _check(group is None or isinstance(group, torch.distributed.ProcessGroup), "group", group,
+               "None, or a group of torch.distributed")
         before = Snapshot(modules=modules, tensors=tensors, trackers=trackers)
         for attempt in range(attempts):
             if attempt:
@@ -383,7 +388,7 @@ def _operators(overlap):
 def _device(device):
     try:
         device = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise Error(f"device {device!r}: {str(error).splitlines()[0]}") from None
     if device.type == "cuda" and device.index is None:
         try:

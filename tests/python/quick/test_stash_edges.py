@@ -76,12 +76,13 @@ class Loops(StashTest):
     def test_rerun_of_a_rank_without_a_pool(self):
         """It takes part in what the group agrees on, and runs again with the others."""
         stash, calls, answers = Stash("cpu"), [], iter((0, 1))
+        ranks = mock.Mock(spec=torch.distributed.ProcessGroup)
 
         def all_reduce(valid, _op, group):
-            self.assertEqual((valid.item(), group), (1, "group"))
+            self.assertEqual((valid.item(), group), (1, ranks))
             valid.fill_(next(answers))
         with mock.patch.object(torch.distributed, "all_reduce", all_reduce):
-            stash.rerun(lambda: calls.append(None), group="group")
+            stash.rerun(lambda: calls.append(None), group=ranks)
         self.assertEqual(len(calls), 2)
 
     def test_counts_beyond_the_capacity(self):

@@ -185,7 +185,7 @@ class ControllerTest(StashTest):
         self.refused("manual_synchronization", get, True)
         self.refused("not weights", get, True, offload_weights=True, manual_synchronization=True)
         self.refused("needs stash=", get, True, manual_synchronization=True)
-        self.refused("num_layers: 0", self.context, 0)
+        self.refused("num_layers 0: allowed are 1 to", self.context, 0)
         self.refused("not the stream of the stash", self.context, offload_stream=object())
 
     def refused(self, text, call, *args, **kwargs):
