@@ -4,6 +4,7 @@
  * geometry; here that is remembered as a plan, and found again by the geometry: dtypes, sizes, strides,
  * offsets, bytes of the storages, and which tensors share one. */
 #include "forms.h"
+#include "handles.h"
 #include "launch.h"
 
 #include <torch/csrc/stable/library.h>
@@ -69,10 +70,9 @@ void append(std::string *key, const void *bytes, size_t num_bytes)
     return false
 
 /* False for a tensor that is not strided. */
-bool describe(const Tensor &tensor, Geometry *all)
+bool describe(AtenTensorHandle handle, Geometry *all)
 {
-    const AtenTensorHandle handle = tensor.get();
-    int32_t layout = 0, dtype = 0, device = 0;
+    int32_t layout = 0, dtype = 0, device = 0, index = 0;
     int64_t dim = 0, offset = 0, storage_bytes = 0, *sizes = nullptr, *strides = nullptr;
     void *data = nullptr;
     PAGESTASH_OK(aoti_torch_get_layout(handle, &layout));
@@ -80,6 +80,7 @@ bool describe(const Tensor &tensor, Geometry *all)
         return false;
     PAGESTASH_OK(aoti_torch_get_dtype(handle, &dtype));
     PAGESTASH_OK(aoti_torch_get_device_type(handle, &device));
+    PAGESTASH_OK(aoti_torch_get_device_index(handle, &index));
     PAGESTASH_OK(aoti_torch_get_dim(handle, &dim));
     PAGESTASH_OK(aoti_torch_get_sizes(handle, &sizes));
     PAGESTASH_OK(aoti_torch_get_strides(handle, &strides));
@@ -92,8 +93,8 @@ bool describe(const Tensor &tensor, Geometry *all)
                            : nullptr;
     const auto first =
         base ? std::find(all->bases.begin(), all->bases.end(), base) : all->bases.end();
-    const int64_t numbers[] = {dtype,  device,        tensor.get_device_index(), dim,
-                               offset, storage_bytes, first - all->bases.begin()};
+    const int64_t numbers[] = {
+        dtype, device, index, dim, offset, storage_bytes, first - all->bases.begin()};
     all->bases.push_back(base);
     append(&all->key, numbers, sizeof(numbers));
     append(&all->key, sizes, static_cast<size_t>(dim) * sizeof(*sizes));
@@ -101,7 +102,7 @@ bool describe(const Tensor &tensor, Geometry *all)
     return true;
 }
 
-bool describe_all(const std::vector<Tensor> &saved, const Tensor &counts, int64_t layer,
+bool describe_all(const std::vector<AtenTensorHandle> &saved, const Tensor &counts, int64_t layer,
                   Geometry *all)
 {
     int32_t dtype = 0;
@@ -110,7 +111,7 @@ bool describe_all(const std::vector<Tensor> &saved, const Tensor &counts, int64_
     all->key.reserve(sizeof(head) + saved.size() * 128);
     all->bases.reserve(saved.size());
     append(&all->key, head, sizeof(head));
-    for (const Tensor &tensor : saved)
+    for (const AtenTensorHandle tensor : saved)
         if (!describe(tensor, all))
             return false;
     return true;
@@ -214,6 +215,14 @@ void check_plan(const Plan &plan, const std::vector<Tensor> &saved,
     }
 }
 
+std::vector<AtenTensorHandle> handles_of(const std::vector<Tensor> &tensors)
+{
+    std::vector<AtenTensorHandle> handles;
+    for (const Tensor &tensor : tensors)
+        handles.push_back(tensor.get());
+    return handles;
+}
+
 /* slots: of each the index of a saved tensor, whether its rows begin at its storage's begin, whether what
  * is restored is that tensor, bytes. places: bytes and stride of a row, ratio. strides: of those that are
  * that tensor, in what is restored. Its number; 0: too many. */
@@ -224,7 +233,7 @@ int64_t layer_plan(std::vector<Tensor> saved, Tensor counts, int64_t layer,
     Geometry geometry;
     if (slots.empty() || slots.size() != places.size() ||
         slots.size() > 4 * size_t{PST_MAX_TENSORS} ||
-        !describe_all(saved, counts, layer, &geometry))
+        !describe_all(handles_of(saved), counts, layer, &geometry))
         return 0;
     auto plan = std::make_unique<Plan>();
     plan->slots = slots_of(saved, slots, strides);
@@ -247,8 +256,9 @@ int64_t layer_plan(std::vector<Tensor> saved, Tensor counts, int64_t layer,
 }
 
 /* (ticket, plan); (0, 0): no plan for this geometry, and nothing was done. */
-std::tuple<int64_t, int64_t> layer_stash(std::vector<Tensor> saved, Tensor counts, int64_t address,
-                                         int64_t layer, int64_t num_sms)
+std::tuple<int64_t, int64_t> layer_stash(const std::vector<AtenTensorHandle> &saved,
+                                         const Tensor &counts, int64_t address, int64_t layer,
+                                         int64_t num_sms)
 {
     Geometry geometry;
     const Plan *plan = nullptr;
@@ -263,7 +273,10 @@ std::tuple<int64_t, int64_t> layer_stash(std::vector<Tensor> saved, Tensor count
     void *bases[PST_MAX_TENSORS];
     for (size_t i = 0; i < plan->slots.size(); i++) {
         const Slot &slot = plan->slots[i];
-        bases[i] = slot.at_base ? geometry.bases[slot.saved] : saved[slot.saved].data_ptr();
+        bases[i] = geometry.bases[slot.saved];
+        if (!slot.at_base &&
+            aoti_torch_get_data_ptr(saved[slot.saved], &bases[i]) != AOTI_TORCH_SUCCESS)
+            fail("pagestash._layer_stash: a tensor without memory");
     }
     const void *const read = counts.data_ptr();
     pst_buffers buffers = PST_BUFFERS_INIT;
@@ -279,27 +292,27 @@ std::tuple<int64_t, int64_t> layer_stash(std::vector<Tensor> saved, Tensor count
     return {static_cast<int64_t>(ticket.id), plan->id};
 }
 
-std::vector<Tensor> allocate(const Plan &plan, const Pool &pool, void **bases)
+void allocate(const Plan &plan, const Pool &pool, Handles *out, void **bases)
 {
-    std::vector<Tensor> out;
-    out.reserve(plan.slots.size());
     const int32_t device =
         pool.is_cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu();
-    for (const Slot &slot : plan.slots) {
+    out->all.reserve(plan.slots.size());
+    for (size_t i = 0; i < plan.slots.size(); i++) {
+        const Slot &slot = plan.slots[i];
         AtenTensorHandle handle = nullptr;
         if (aoti_torch_empty_strided(static_cast<int64_t>(slot.sizes.size()), slot.sizes.data(),
                                      slot.strides.data(), slot.dtype, device,
                                      pool.is_cuda ? pool.index : 0, &handle) != AOTI_TORCH_SUCCESS)
             fail("pagestash: torch cannot give ", slot.num_bytes, " bytes to restore into");
-        out.emplace_back(handle);
-        bases[out.size() - 1] = out.back().data_ptr();
+        out->all.push_back(handle);
+        if (aoti_torch_get_data_ptr(handle, &bases[i]) != AOTI_TORCH_SUCCESS)
+            fail("pagestash._layer_restore: a tensor without memory");
     }
-    return out;
 }
 
 /* The rows of each slot, in new tensors. Without keep the ticket is given back. */
-std::vector<Tensor> layer_restore(int64_t ticket, int64_t id, int64_t address, int64_t num_sms,
-                                  bool keep)
+void layer_restore(int64_t ticket, int64_t id, int64_t address, int64_t num_sms, bool keep,
+                   Handles *out)
 {
     const Plan *plan = nullptr;
     {
@@ -311,7 +324,7 @@ std::vector<Tensor> layer_restore(int64_t ticket, int64_t id, int64_t address, i
     }
     const auto pool = pool_of(address, "pagestash");
     void *bases[PST_MAX_TENSORS];
-    std::vector<Tensor> out = allocate(*plan, *pool, bases);
+    allocate(*plan, *pool, out, bases);
     pst_buffers buffers = PST_BUFFERS_INIT;
     buffers.bases = bases;
     const InUse used(pool);
@@ -320,7 +333,32 @@ std::vector<Tensor> layer_restore(int64_t ticket, int64_t id, int64_t address, i
     restore_rows_of(held, plan->packed, buffers, static_cast<int>(num_sms), keep, stream);
     if (!keep)
         check(pst.ticket_give(held, stream), "pst_ticket_give");
-    return out;
+}
+
+/* Arguments and answers are those of the schemas in ops.py. */
+void boxed_layer_stash(StableIValue *stack, uint64_t num_arguments, uint64_t num_answers)
+{
+    using torch::stable::detail::from, torch::stable::detail::to;
+    if (num_arguments != 5 || num_answers != 2)
+        fail("pagestash._layer_stash: another schema");
+    Handles saved;
+    const Tensor counts(to<AtenTensorHandle>(stack[1]));
+    saved.take(stack[0]);
+    const auto [ticket, plan] = layer_stash(saved.all, counts, to<int64_t>(stack[2]),
+                                            to<int64_t>(stack[3]), to<int64_t>(stack[4]));
+    stack[0] = from(ticket);
+    stack[1] = from(plan);
+}
+
+void boxed_layer_restore(StableIValue *stack, uint64_t num_arguments, uint64_t num_answers)
+{
+    using torch::stable::detail::to;
+    if (num_arguments != 5 || num_answers != 1)
+        fail("pagestash._layer_restore: another schema");
+    Handles out;
+    layer_restore(to<int64_t>(stack[0]), to<int64_t>(stack[1]), to<int64_t>(stack[2]),
+                  to<int64_t>(stack[3]), to<bool>(stack[4]), &out);
+    stack[0] = out.give();
 }
 
 } // namespace
@@ -330,6 +368,6 @@ std::vector<Tensor> layer_restore(int64_t ticket, int64_t id, int64_t address, i
 STABLE_TORCH_LIBRARY_IMPL(pagestash, CompositeExplicitAutograd, m)
 {
     m.impl("_layer_plan", TORCH_BOX(&pagestash::layer_plan));
-    m.impl("_layer_stash", TORCH_BOX(&pagestash::layer_stash));
-    m.impl("_layer_restore", TORCH_BOX(&pagestash::layer_restore));
+    m.impl("_layer_stash", &pagestash::boxed_layer_stash);
+    m.impl("_layer_restore", &pagestash::boxed_layer_restore);
 }
