@@ -36,19 +36,15 @@ class Plan:
             slots += [Slot(visit, i, fit, None) for i, fit in enumerate(self.fits)]
         for one, (index, fit) in zip(visit.saved, self.places):
             if index < 0:
-                one.slot = None
                 one.stay()
                 continue
-            one.fit = fit
+            if one.tensor._version == one.version:
+                one.slot = ALONE if is_single else slots[index]
+            one.fit, one.tensor = fit, None
             if is_single:  # nothing else that was saved has these rows: it does without a Slot
-                one.slot, one.index, one.tensor, one.backward = ALONE, index, None, -1
+                one.index = index
                 if keeps:
                     slots.append(one)
-            else:
-                one.slot = slots[index]
-            if one.source._version != one.version:
-                one.changed = True
-            one.source = None
 
 
 class Known(Pages):
@@ -59,18 +55,20 @@ class Known(Pages):
         self.stash, self.pool, self.name, self.ticket, self.plan = stash, stash.pool, name, ticket, plan
         self.ahead, self.stream = None, stash.streams.current()
 
-    def _enqueue(self, fits, peek):
-        if not self.ticket:
-            raise Error(SECOND.format(self.name))
+    def restore(self, fits, peek=False):
+        """See Pages.restore; nothing is restored ahead."""
         stash = self.stash
         keeps = peek or stash.retain
-        self.stream = stash.streams.current()
-        try:
-            tensors = _restore(self.ticket, self.plan, self.pool.handle, stash.num_sms, keeps)
-        except RuntimeError as error:
-            raise ops.as_error(error) from None
-        if not keeps:
-            self.ticket = 0
+        with stash.lock:
+            if not self.ticket:
+                raise Error(SECOND.format(self.name))
+            self.stream = stash.streams.current()
+            try:
+                tensors = _restore(self.ticket, self.plan, self.pool.handle, stash.num_sms, keeps)
+            except RuntimeError as error:
+                raise ops.as_error(error) from None
+            if not keeps:
+                self.ticket = 0
         return tensors
 
 
@@ -97,15 +95,14 @@ def _layer(visit):
 
 def keep(stash, visit):
     """Stashes what the visit saved; False: nothing was done, since this was not seen before."""
-    layer = _layer(visit)
-    if not layer or not visit.saved:
+    layer, saved, shape = _layer(visit), visit.saved, visit.shape
+    if not layer or not saved:
         return False
-    shape = visit.shape
     with stash.lock:
         if stash.dropped:
             stash.drain()
         try:
-            ticket, number = _find([one.source for one in visit.saved], visit.counts, stash.pool.handle, layer,
+            ticket, number = _find([one.tensor for one in saved], visit.counts, stash.pool.handle, layer,
                                    stash.num_sms)
         except RuntimeError as error:
             raise ops.as_error(error) from None
@@ -118,6 +115,8 @@ def keep(stash, visit):
         visit.fits = [slot.fit for slot in visit.slots]
         plan = shape.plans[number] = Plan(visit)
         visit.slots = []
+        for one in saved:
+            one.slot = None
     plan.settle(visit)
     return True
 
@@ -140,7 +139,7 @@ def learn(visit):
         places += fit.place
         strides += fit.strides if fit.exact else ()
     shape = visit.shape
-    number = _learn([one.source for one in visit.saved], visit.counts, layer, slots, places, strides,
+    number = _learn([one.tensor for one in visit.saved], visit.counts, layer, slots, places, strides,
                     shape.capacity, shape.segments)
     if number:
         shape.plans[number] = Plan(visit)

@@ -9,8 +9,10 @@ import torch
 
 from .._c import Error
 from . import rows
-from .rows import MAKERS, PLAIN
+from .rows import MAKERS, NO_HISTORY, PLAIN
 
+_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 backward_id = torch._C._current_graph_task_id  # of the backward that runs in this thread; else -1
 
 
@@ -29,58 +31,50 @@ ALONE = object()
 
 
 class Saved:
-    """What autograd keeps instead of a tensor. source: the tensor itself, until the visit is over; then nothing,
-    or, where it stays in memory, that without its history, which may lead back here. slot: None where it
-    stays, ALONE where this is its slot, too. visit: the layer's name where it stays. choice: a rows.Choice
-    that was made already."""
-    __slots__ = ("visit", "slot", "fit", "version", "changed", "source", "choice", "index", "tensor",
-                 "backward", "__weakref__")
-
-    def __init__(self, visit, source, choice):
-        self.visit, self.source, self.choice, self.version = visit, source, choice, source._version
-        self.slot, self.changed = None, False
+    """What autograd keeps instead of a tensor. tensor: the tensor itself, until the visit is over; then what a
+    Slot has there, or, where it stays in memory, the tensor without its history, which may lead back here.
+    slot: None where it stays, ALONE where this is its slot, too; and None, with no tensor, where it was
+    changed before it was stashed. visit: the layer's name where it stays."""
+    __slots__ = ("visit", "slot", "fit", "version", "index", "tensor", "backward", "__weakref__")
 
     def stay(self):
         """Leaves the tensor in memory."""
         self.visit = self.visit.shape.name  # a visit lives no longer than its slots
-        if self.source.grad_fn is not None:
-            self.source = self.source.detach()
+        if self.tensor.grad_fn is not None:
+            self.tensor = self.tensor.detach()
 
     def end(self):
-        """The visit is stashed: lets the source go."""
-        if self.source._version != self.version:
-            self.changed = True
-        self.source = None
+        """The visit is stashed: lets the tensor go."""
+        if self.tensor._version != self.version:
+            self.slot = None
+        self.tensor = None
 
 
 class Visit:
     """Between `with stash.layer(...)` and the end of what autograd saved there."""
     __slots__ = ("stash", "counts", "shape", "slots", "saved", "origins", "fits", "kept",
-                 "restored", "can_be_known", "backward", "before", "lost", "hooks", "is_paused", "stream",
+                 "restored", "can_be_known", "backward", "before", "lost", "choices", "is_paused", "stream",
                  "__weakref__")
 
     def __init__(self, stash, counts, shape):
         self.stash, self.counts, self.shape = stash, counts, shape
         self.slots, self.saved = [], []
-        self.origins = []   # rows.origin of what was saved
-        self.can_be_known = True  # no choice and no wrapper is among it
-        self.fits = ()      # of the slots
+        self.choices = None  # rows.Choice that was made of a tensor, by its place in saved
         self.restored, self.backward = None, -1  # by slot, for that backward, until it is asked for
         self.stream = None  # that the rows were restored for, where there are several
         self.kept = None    # what holds the rows (kept.py), once they are stashed
         self.before = None  # weak reference to the visit before: its backward mostly comes next
         self.lost = ""      # why nothing can come back
-        self.hooks = None
         self.is_paused = False
+        # Later: origins, of what was saved; can_be_known: no choice and no wrapper is among it; fits, of the slots.
 
     def __enter__(self):
-        self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, unpack)
-        self.hooks.__enter__()
+        # What torch.autograd.graph.saved_tensors_hooks does, without its object and calls.
+        _push_hooks(self._pack if self.shape.select is None else self.pack, unpack)
         return self
 
     def __exit__(self, kind, error, trace):
-        hooks, self.hooks = self.hooks, None  # which refer to this visit
-        hooks.__exit__(kind, error, trace)
+        _pop_hooks()
         self.finish(kind is not None)
 
     def pause(self):
@@ -88,6 +82,7 @@ class Visit:
         is settled, and what autograd lets go of meanwhile is not held."""
         try:
             self.ask_counts()
+            self._find_origins()
             self.settle()
             self._leave_shared()
         except BaseException:
@@ -97,7 +92,7 @@ class Visit:
             if one.slot is None:
                 one.stay()
             else:
-                one.source = one.source.detach()
+                one.tensor = one.tensor.detach()
         for slot in self.slots:
             slot.tensor = slot.tensor.detach()
         self.saved = [weakref.ref(one) for one in self.saved if one.slot is not None]
@@ -126,53 +121,81 @@ class Visit:
         settled when the visit ends."""
         if choice is None and self.shape.select is not None:
             choice = self.shape.select(tensor)
-        origin = MAKERS.get(type(tensor.grad_fn))
-        if origin is None:
-            origin = rows.origin(tensor)
-        if origin == rows.NO_HISTORY:
-            tensor = tensor.detach()  # how many hold its storage is asked later
-        if choice is not None or type(tensor) not in PLAIN:
-            self.can_be_known = False
-        self.origins.append(origin)
-        saved = Saved(self, tensor, choice)
-        self.saved.append(saved)
-        return saved
+        if choice is not None:
+            if self.choices is None:
+                self.choices = {}
+            self.choices[len(self.saved)] = choice
+        return self._pack(tensor)
+
+    def _pack(self, tensor):
+        """The hook where nobody chooses; each line of it runs for each tensor that is saved."""
+        one = Saved()
+        one.visit, one.slot = self, None
+        one.tensor, one.version = tensor, tensor._version
+        self.saved.append(one)
+        return one
 
     def commit(self):
         """After the layer's forward: live rows go to pages, and the sources are let go."""
-        self.ask_counts()
-        if self.is_paused or not self.stash.keep_known(self):
-            if self.is_paused:
-                self._resume()
-            else:
+        stash = self.stash
+        if callable(self.counts):
+            self.ask_counts()
+        if self.is_paused:
+            self._resume()
+            self._stash()
+        else:
+            self._find_origins()
+            known = stash.known
+            if known is None or stash.pool is None or not known.keep(stash, self):
                 self.settle()
                 self._leave_shared()
-            if self.slots:
-                self.fits = [slot.fit for slot in self.slots]
-                self.kept = self.stash.keep(self)
-                if not self.is_paused:  # then what tells where tensors come from is gone
-                    self.stash.learn(self)
-            for one in self.saved:
-                if one.slot is None:
-                    one.stay()
-                else:
-                    one.end()
-            for slot in self.slots:
-                slot.tensor = None
-        self.slots = [weakref.ref(slot) for slot in self.slots] if self.stash.retain else None
-        self.saved = self.origins = self.counts = None
+                self._stash()
+        self.slots = [weakref.ref(slot) for slot in self.slots] if stash.retain else None
+        self.saved = self.origins = self.counts = self.choices = None
+
+    def _stash(self):
+        """What was settled is done."""
+        if self.slots:
+            self.fits = [slot.fit for slot in self.slots]
+            self.kept = self.stash.keep(self)
+            if not self.is_paused:  # then what tells where tensors come from is gone
+                self.stash.learn(self)
+        for one in self.saved:
+            if one.slot is None:
+                one.stay()
+            else:
+                one.end()
+        for slot in self.slots:
+            slot.tensor = None
+
+    def _find_origins(self):
+        """rows.origin of what was saved."""
+        self.can_be_known = self.choices is None
+        self.origins = origins = []
+        maker = MAKERS.get
+        for one in self.saved:
+            tensor = one.tensor
+            origin = maker(type(tensor.grad_fn))
+            if origin is None:
+                origin = rows.origin(tensor)
+                if origin == NO_HISTORY:
+                    one.tensor = tensor.detach()  # how many hold its storage is asked later
+            if type(tensor) not in PLAIN:
+                self.can_be_known = False
+            origins.append(origin)
 
     def settle(self):
         """Finds the slots."""
         by_key, shape, behind = {}, self.shape, []
-        for one, origin in zip(self.saved, self.origins):
-            tensor = one.source
+        choices = self.choices or {}
+        for i, (one, origin) in enumerate(zip(self.saved, self.origins)):
+            tensor, choice = one.tensor, choices.get(i)
             try:
                 storage = tensor.untyped_storage()
             except NotImplementedError:  # of a sparse tensor
                 one.fit = rows.Fit(tensor)
                 continue
-            one.fit = fit = shape.choose(tensor, storage, origin, one.choice)
+            one.fit = fit = shape.choose(tensor, storage, origin, choice)
             if fit.place is None:
                 if fit.why:
                     self.stash.name_kept(shape.name, tensor, fit.why)
@@ -180,25 +203,25 @@ class Visit:
             key = (storage._cdata, fit.place[2:]) if fit.whole else (storage._cdata, fit.offset, fit.place)
             slot = by_key.get(key)
             if slot is None:
-                if not fit.leads and one.choice is None:
+                if not fit.leads and choice is None:
                     behind.append((key, one))
                     continue
                 if not self._takes(tensor):
                     continue
                 slot = by_key[key] = Slot(self, len(self.slots), fit, tensor)
                 self.slots.append(slot)
-            self._put(one, slot)
+            self._put(one, slot, choice)
         for key, one in behind:
             slot = by_key.get(key)
             if slot is not None:
                 self._put(one, slot)
             else:
-                self.stash.name_kept(shape.name, one.source, "has its rows in memory, and not as its first "
+                self.stash.name_kept(shape.name, one.tensor, "has its rows in memory, and not as its first "
                                      "dimension, as the weight of a Linear may")
 
     @staticmethod
-    def _put(one, slot):
-        if one.source.grad_fn is not None or one.choice is not None:
+    def _put(one, slot, choice=None):
+        if one.tensor.grad_fn is not None or choice is not None:
             slot.bare = False
         one.slot = slot
 
@@ -219,7 +242,7 @@ class Visit:
         for slot in self.slots:
             if slot.bare:
                 storage = slot.tensor.untyped_storage()
-                ours = sum(one.source.untyped_storage()._cdata == storage._cdata for one in self.saved)
+                ours = sum(one.tensor.untyped_storage()._cdata == storage._cdata for one in self.saved)
                 if torch._C._storage_Use_Count(storage._cdata) > ours + 1:
                     stays.add(slot)
                     self.stash.name_kept(self.shape.name, slot.tensor, "has no history and is held by "
@@ -243,15 +266,17 @@ class Visit:
         if self.is_paused and self.saved:
             self._resume()
         for one in self.saved or ():
-            one.source = one.slot = None
+            one.tensor = one.slot = None
         self.lost, self.slots, self.saved, self.counts = why, [], None, None
 
     def restore(self, backward):
         """Brings all rows back, into new tensors, for this backward."""
+        stash = self.stash
         self.restored, self.backward = self.kept.restore(self.fits), backward
-        if self.stash.streams.is_cuda:
-            self.stream = self.stash.streams.current()
-        self.stash.after_restore(self, backward)
+        if stash.streams.is_cuda:
+            self.stream = stash.streams.current()
+        if stash.retain or stash.overlap:
+            stash.after_restore(self, backward)
 
     def forget(self):
         """With retain: lets go of what was restored, as far as it is still there."""
@@ -271,39 +296,35 @@ def unpack(saved):
     """A hook of autograd."""
     if type(saved) is not Saved:
         return saved
-    slot = saved.slot
-    if slot is ALONE and not saved.changed:
+    slot, visit = saved.slot, saved.visit
+    if slot is ALONE:
         slot = saved
-    elif slot is None or saved.visit.kept is None or saved.changed:
+    elif slot is None or visit.kept is None:
         return _source(saved)
     backward, tensor = backward_id(), slot.tensor
     if tensor is None or slot.backward != backward:
-        tensor = _restored(saved.visit, slot, backward)
-    visit = saved.visit
+        if backward < 0:  # somebody looks at a node's saved tensors
+            tensor = visit.kept.restore(visit.fits, peek=True)[slot.index]
+        else:
+            if visit.backward != backward:
+                visit.restore(backward)
+            tensors, index = visit.restored, slot.index
+            slot.tensor = tensor = tensors[index]
+            slot.backward, tensors[index] = backward, None
     if visit.stream is not None:
         visit.stash.streams.share((tensor,), visit.stream)
     fit = saved.fit
-    return tensor if fit is slot.fit and fit.exact else fit.view(tensor)
-
-
-def _restored(visit, slot, backward):
-    if backward < 0:  # somebody looks at a node's saved tensors
-        return visit.kept.restore(visit.fits, peek=True)[slot.index]
-    if visit.backward != backward:
-        visit.restore(backward)
-    tensors, index = visit.restored, slot.index
-    slot.tensor, slot.backward, tensors[index] = tensors[index], backward, None
-    return slot.tensor
+    return tensor if fit.exact and fit is slot.fit else fit.view(tensor)
 
 
 def _source(saved):
     """Of a tensor that stays, or of a visit that is not over."""
-    visit, source = saved.visit, saved.source
+    visit, source = saved.visit, saved.tensor
     stays = isinstance(visit, str)
     name = visit if stays else visit.shape.name
     if not stays and visit.lost:
         raise Error(f"layer {name!r} cannot run its backward: {visit.lost}")
-    if saved.changed or source._version != saved.version:
+    if source is None or source._version != saved.version:
         shape = saved.fit.size if source is None else source.shape
         raise Error(f"layer {name!r}: a tensor of shape {tuple(shape)} that is needed for the backward was "
                     f"changed in place{'' if stays else ' before it was stashed'}")

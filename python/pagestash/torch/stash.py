@@ -116,10 +116,14 @@ class Stash(room.Room):
             memory, too, has the rows, but no parameters and what is made of them alone.
         Inside a backward (a checkpoint computes again) and without grad nothing is stashed.
         Errors: closed; counts; capturing before anything was measured."""
-        self._check_open()
+        if self.closed:
+            self._check_open()
         if not torch.is_grad_enabled() or layer.backward_id() >= 0:
             return contextlib.nullcontext()
-        shape = self._shape(capacity, segments, ratio, select, name)
+        try:
+            shape = self.shapes[capacity, segments, ratio, select, name]
+        except (KeyError, TypeError):  # TypeError: a list, say
+            shape = self._shape(capacity, segments, ratio, select, name)
         if not callable(counts):
             rows.check_counts(counts, shape, self.torch_device)
         if self.pool is None and self.streams.is_capturing():
@@ -170,10 +174,6 @@ class Stash(room.Room):
 
         module.forward = types.MethodType(paged, module)  # copy.deepcopy gives it the copy for its self
         return module
-
-    def keep_known(self, visit):
-        """Stashes what a visit saved where the operators know what is to be stashed of it; whether they do."""
-        return self.known is not None and self.pool is not None and self.known.keep(self, visit)
 
     def learn(self, visit):
         """Called by a visit for whose tensors it was decided what is stashed."""
