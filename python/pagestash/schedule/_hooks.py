@@ -60,7 +60,7 @@ class Hooks:
                 return _abi.PST_E_DEVICE_NOMEM
             what = f"destination of {key}, part {part}"
             buffers = Buffers.of(given, what)
-            raw = buffers.raw(self._forms[key.chunk, key.layer][part], what)
+            raw = buffers.raw(self._forms[key.chunk, key.layer][part], what, self._place)
             self._answers.append(raw)  # the library reads it before the hook returns
             out[0] = raw
             self._hold(key, part, buffers, key.kind)
@@ -214,7 +214,7 @@ class Hooks:
             raise Error(f"{key}: part {part}: the layer has {len(forms)}")
         what = f"source of {key}, part {part}"
         buffers = Buffers.of(source, what)
-        raw = buffers.raw(forms[part], what)
+        raw = buffers.raw(forms[part], what, self._place)
         visit = self._open.get(key)
         if visit is not None and visit.is_live:
             self._hold(key, part, buffers)

@@ -32,8 +32,8 @@ class Buffers(NamedTuple):
                         "tensors is wanted")
         return cls(tuple(given))
 
-    def raw(self, form: _pool.Form, what: str) -> _abi.pst_buffers:
-        """The C struct; it refers to arrays that live as long as it does."""
+    def raw(self, form: _pool.Form, what: str, device: str = "") -> _abi.pst_buffers:
+        """The C struct; it refers to arrays that live as long as it does. device: of device_of."""
         tensors, spaces = len(form.tensors), len(form.spaces)
         out = _abi.pst_buffers(_BUFFERS_BYTES)
         out.bases = form.bases_type(*self._of(self.bases, tensors, f"{what}: bases"))
@@ -44,22 +44,26 @@ class Buffers(NamedTuple):
         if self.row_strides:
             out.row_strides = self._numbers(ctypes.c_uint64, self.row_strides, tensors,
                                             f"{what}: row_strides")
-        self._check_tensors(form, what)
+        self._check_tensors(form, what, device)
         return out
 
-    def _check_tensors(self, form, what):
+    def _check_tensors(self, form, what, device):
         """What is not an address is held to the form: the library would read and write behind it."""
         for i, (place, rows) in enumerate(zip(self.bases, form.tensors)):
             strided = rows.row_stride or self.row_strides and self.row_strides[i]
-            if not strided:
+            if strided:
+                check_device(place, device, f"{what}: bases[{i}]")
+            else:
                 capacity = self.capacities[rows.space] if self.capacities else 0
-                check_extent(place, bytes_at_capacity(form, rows, capacity), f"{what}: bases[{i}]")
+                wanted = bytes_at_capacity(form, rows, capacity)
+                check_extent(place, wanted, device, f"{what}: bases[{i}]")
+                check_rows(place, wanted, rows.row_bytes, f"{what}: bases[{i}]")
         for i, (place, space) in enumerate(zip(self.counts, form.spaces)):
             name = f"{what}: counts[{i}]"
-            check_extent(place, max(space.num_segments, 1) * space.count_bytes, name)
-            item = getattr(place, "element_size", lambda: space.count_bytes)()
-            if item != space.count_bytes:
-                raise Error(f"{name}: elements of {item} bytes: the form's have {space.count_bytes}")
+            check_extent(place, max(space.num_segments, 1) * space.count_bytes, device, name)
+            wanted, dtype = f"int{8 * space.count_bytes}", getattr(place, "dtype", None)
+            if dtype is not None and str(dtype).rpartition(".")[2] != wanted:
+                raise Error(f"{name}: {dtype}: the form's are {wanted}")
 
     @staticmethod
     def _of(places, wanted, what):
@@ -84,8 +88,30 @@ def bytes_at_capacity(form: _pool.Form, rows: _pool.Rows, capacity: int = 0) -> 
     return one * rows.row_bytes * (space.num_segments if space.kind == "segments" else 1)
 
 
-def check_extent(place, num_bytes: int, what: str) -> None:
-    """Of an object that says its bytes, as a tensor does. Errors: it has less, or gaps."""
+def device_of(pool: Optional[_pool.Pool]) -> str:
+    """Where tensors for a pool are, as torch says it: "cpu", "cuda:0"."""
+    if pool is None or pool.device.info().kind != _abi.PST_DEVICE_CUDA:
+        return "cpu"
+    return f"cuda:{pool.device.index}"
+
+
+def check_device(place, device: str, what: str) -> None:
+    """Of an object that says where it is, as a tensor does. Errors: elsewhere."""
+    if device and str(getattr(place, "device", device)) != device:
+        raise Error(f"{what}: on {place.device}: the pool is on {device}")
+
+
+def check_rows(place, num_bytes: int, row_bytes: int, what: str) -> None:
+    """Of an object whose first dimension counts just the rows. Errors: they have other bytes than the form's,
+    as those of another dtype have."""
+    shape, have = getattr(place, "shape", ()), getattr(place, "nbytes", num_bytes)
+    if shape and shape[0] * row_bytes == num_bytes != have:
+        raise Error(f"{what}: {have // shape[0]} bytes in a row ({place.dtype}): the form has {row_bytes}")
+
+
+def check_extent(place, num_bytes: int, device: str, what: str) -> None:
+    """Of an object that says its bytes, as a tensor does. Errors: it has less, or gaps, or is elsewhere."""
+    check_device(place, device, what)
     have = getattr(place, "nbytes", None)
     if have is None:
         return
@@ -142,8 +168,8 @@ class RawLayers:
     """The C structs of layers, and all that they point to, for pst_scheduler_create."""
 
     def __init__(self, layers: Sequence[Layer], num_sources: int, num_destinations: int,
-                 one_ring: bool):
-        self.owners = []
+                 one_ring: bool, device: str):
+        self.owners, self.device = [], device
         self.forms = {}  # of each paged (chunk, layer): of its parts
         self.num_sources, self.num_destinations, self.one_ring = (num_sources, num_destinations,
                                                                   one_ring)
@@ -168,7 +194,7 @@ class RawLayers:
             self.owners.extend(buffers)
             wanted = raw.whole_bytes + raw.num_tokens * raw.token_bytes
             for i, place in enumerate(buffers):
-                check_extent(place, wanted, f"{layer.name}: buffer {i}")
+                check_extent(place, wanted, self.device, f"{layer.name}: buffer {i}")
                 raw.buffers[i] = address_of(place, f"{layer.name}: buffer {i}")
         elif layer.keep == "paged":
             self._fill_parts(raw, layer)
@@ -210,7 +236,7 @@ class RawLayers:
             what = f"{name}, {which}[{i}]"
             buffers = Buffers.of(given, what)
             self.owners.append(buffers)
-            array[i] = ctypes.pointer(buffers.raw(form, what))
+            array[i] = ctypes.pointer(buffers.raw(form, what, self.device))
         return array
 
 

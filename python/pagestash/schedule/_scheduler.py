@@ -9,7 +9,7 @@ from .. import _abi, _c, pool as _pool
 from .._c import lib
 from .._checks import Error, integer, is_a, listed, number_of, shown
 from ._hooks import Hooks, callback_of
-from ._layers import Buffers, Layer, RawLayers
+from ._layers import Buffers, Layer, RawLayers, device_of
 from ._order import Schedule
 from ._visit import Stats, Visit
 from ._words import KINDS, PASSES, RULES, VisitKey, key_of, stream_of
@@ -120,8 +120,9 @@ class Scheduler(Hooks):
         self._raised = self._due = self._lacking = None
         self._answers, self._open = [], {}
         self._schedule, self._ask = schedule, destination
+        self._place = device_of(pool)
         raw = RawLayers(listed(layers, "layers"), integer(num_sources, "num_sources"),
-                        integer(num_destinations, "num_destinations"), bool(one_ring))
+                        integer(num_destinations, "num_destinations"), bool(one_ring), self._place)
         config = _c.sized(
             _abi.pst_scheduler_config, pool=pool.handle if pool else None,
             schedule=schedule.handle if schedule else None, layers=raw.array,
@@ -216,7 +217,7 @@ class Scheduler(Hooks):
             for part, (form, given) in enumerate(zip(forms, buffers)):
                 what = f"buffers of part {part}"
                 kept.append(Buffers.of(given, what))
-                array[part] = ctypes.pointer(kept[-1].raw(form, what))
+                array[part] = ctypes.pointer(kept[-1].raw(form, what, self._place))
             own = ctypes.byref(_c.sized(_abi.pst_layer_buffers, buffers=array,
                                         alias=integer(alias, "alias")))
         number = number_of(PASSES, kind, "kind")

@@ -6,9 +6,8 @@ from typing import Iterable, Optional, Sequence
 import torch
 
 from .. import pool as _pool
-from .._abi import PST_DEVICE_CUDA
 from .._checks import Error, integer, is_a, listed
-from ._layers import Buffers, Layer, bytes_at_capacity
+from ._layers import Buffers, Layer, bytes_at_capacity, device_of
 from ._order import Schedule
 from ._scheduler import Scheduler
 from ._visit import Visit
@@ -111,10 +110,7 @@ class TorchScheduler(Scheduler):
             parts = listed(is_a(layer, Layer, "layers").parts, f"{layer.name}: parts")
             if any(getattr(part, "sources", None) is not None for part in parts):
                 raise Error(f"{layer.name}: sources: TorchScheduler takes them in each visit")
-        device = pool.device if pool is not None else None
-        is_cuda = device is not None and (device.name == "cuda" or
-                                          device.info().kind == PST_DEVICE_CUDA)
-        self._device = torch.device("cuda", device.index) if is_cuda else torch.device("cpu")
+        self._device = torch.device(device_of(pool))
         self._shelf, self._streams = _Shelf(self._device), {}
         super().__init__(pool, layers, schedule=schedule, destination=self._shelf.allocate,
                          tail=tail, failed_zero=failed_zero, **fields)

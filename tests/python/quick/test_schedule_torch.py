@@ -358,7 +358,13 @@ class Tensors(unittest.TestCase):
                 (r"bases\[0\]: 2048 bytes: wanted are 32768", rows[:4], counts, {}),
                 (r"bases\[0\]: 32768 bytes with gaps", rows[:, :1].expand(64, 128), counts, {}),
                 (r"counts\[0\]: 4 bytes: wanted are 8", rows, counts.int(), {}),
-                (r"counts\[0\]: elements of 4 bytes", rows, counts.repeat(2).int(), {}),
+                (r"counts\[0\]: torch.int32: the form's are int64", rows, counts.repeat(2).int(), {}),
+                (r"counts\[0\]: torch.float64: the form's", rows, counts.double(), {}),
+                (r"counts\[0\]: on meta: the pool is on cpu", rows, counts.to("meta"), {}),
+                (r"bases\[0\]: on meta: the pool is on cpu", rows.to("meta"), counts, {}),
+                (r"bases\[0\]: on meta", rows.to("meta"), counts, {"row_strides": (1024,)}),
+                (r"bases\[0\]: 1024 bytes in a row \(torch.float64\): the form has 512", rows.double(),
+                 counts, {}),
                 (r"bases\[0\]: 32768 bytes: wanted are 33280", rows, counts, {"capacities": (65,)}),
                 (r"capacities: 2: the form has 1", rows, counts, {"capacities": (65, 65)})):
             with Scheduler(pool, [Layer(parts=[Part(form)])], schedule=Schedule(),
@@ -371,9 +377,14 @@ class Tensors(unittest.TestCase):
                 with self.assertRaisesRegex(Error, "a list of strided tensors"), scheduler.step(), \
                         scheduler.forward(0, 0, 0) as visit:
                     visit.save(tensors, given)
-        buffers = Buffers([rows], [counts], capacities=(32,)), Buffers([rows[:, :1]], row_strides=(512,))
+        buffers = (Buffers([rows], [counts], capacities=(32,)), Buffers([rows[:, :1]], row_strides=(512,)),
+                   Buffers([torch.empty(1 << 16, dtype=torch.uint8)]))
         for given in buffers:
-            given.raw(form, "")
+            given.raw(form, "", "cpu")
+        far = Buffers([rows.to("meta")], [counts])
+        with self.assertRaisesRegex(Error, r"part 0, sources\[1\]: bases\[0\]: on meta"):
+            Scheduler(pool, [Layer(parts=[Part(form, [Buffers([rows], [counts]), far], [[rows], [rows]])])],
+                      schedule=Schedule())
         with self.assertRaisesRegex(Error, "buffer 1: 8 bytes: wanted are 96"):
             Scheduler(pool, [Layer(keep="swapped", buffers=[torch.empty(96, dtype=torch.uint8),
                                                             torch.empty(8, dtype=torch.uint8)],
