@@ -1,0 +1,54 @@
+"""What surrounds a forward besides its arguments, so that it runs again as it did: autocast, random numbers."""
+import torch
+
+
+def random_state(device):
+    """Of the generators that a layer on `device` draws from. Synchronises with a GPU."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def set_random_state(device, states):
+    """As random_state was."""
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
+
+
+class Around:
+    """Of one pass. draws: the layer draws random numbers: their states are kept for each piece, where it
+    begins and behind attention."""
+
+    def __init__(self, device, draws):
+        self.device, self.draws = device, draws
+        kinds = ["cpu"] if device.type == "cpu" else ["cpu", device.type]
+        self.autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+                         for kind in kinds]
+        self.caches = torch.is_autocast_cache_enabled()
+        self.begins, self.goes = {}, {}
+
+    def piece_begins(self, p):
+        """In the forward."""
+        if self.draws:
+            self.begins[p] = random_state(self.device)
+
+    def goes_on(self, p):
+        """In the forward, behind attention."""
+        if self.draws:
+            self.goes[p] = random_state(self.device)
+
+    def enter(self, stack, p):
+        """Before piece p is computed again; the ExitStack puts everything back."""
+        for kind, is_enabled, dtype in self.autocast:
+            stack.enter_context(torch.autocast(kind, enabled=is_enabled, dtype=dtype,
+                                               cache_enabled=self.caches))
+        if self.draws:
+            stack.callback(set_random_state, self.device, random_state(self.device))
+            set_random_state(self.device, self.begins[p])
+
+    def goes_on_again(self, p):
+        """The second half of enter."""
+        if self.draws:
+            set_random_state(self.device, self.goes[p])

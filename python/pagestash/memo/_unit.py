@@ -1,0 +1,402 @@
+"""A layer that is swapped: finds what it keeps, and runs it so that it is kept in a rounding buffer."""
+import contextlib
+import dataclasses
+import time
+
+import torch
+
+from .._c import Error
+from . import _pieces
+from ._around import Around, random_state, set_random_state
+from ._kept import PLAIN, ROW_ALIGN, Joined, Kept, Layout, aligned
+
+_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a layer keeps, of num_tokens tokens. input_bytes; attention_bytes: of its output and what else it
+    keeps that is no query, key or value; rows: of each tensor saved in a piece, in order, the bytes of a
+    token, 0: it stays; joined: queries, keys, values; forward_ns: of the forward over all tokens."""
+    num_tokens: int
+    shape: tuple
+    dtype: torch.dtype
+    input_bytes: int
+    attention_bytes: int
+    rows: tuple
+    joined: tuple
+    draws: bool
+    forward_ns: int
+
+    @property
+    def whole_bytes(self):
+        """Input and attention."""
+        return self.input_bytes + self.attention_bytes
+
+    @property
+    def joined_bytes(self):
+        """Of a row of queries, keys and values."""
+        return aligned(sum(one.row_bytes for one in self.joined), ROW_ALIGN)
+
+    @property
+    def piece_bytes(self):
+        """Of a token, of what the pieces save."""
+        return sum(self.rows)
+
+    @property
+    def token_bytes(self):
+        """Of a token, all that does not go whole."""
+        return self.piece_bytes + self.joined_bytes
+
+    def layout(self, swap_tokens, cut):
+        """Of a buffer."""
+        return Layout(self.num_tokens, swap_tokens, cut, self.input_bytes, self.whole_bytes, self.piece_bytes,
+                      self.joined_bytes, 2 * sum(map(bool, self.rows)), self.joined)
+
+
+class _Scale(_pieces.Plain):
+    """A keeper that only looks."""
+
+    def __init__(self, unit, num_tokens, fixed):
+        self.unit, self.num_tokens, self.fixed = unit, num_tokens, fixed
+        self.saved, self.others, self.joined, self.joins = [], [], [], set()
+        self.versions, self.seen = [], {}
+
+    def piece(self, p):
+        """A context."""
+        while len(self.saved) <= p:
+            self.saved.append([])
+        return torch.autograd.graph.saved_tensors_hooks(lambda tensor: self._pack(p, tensor), _same)
+
+    def attention(self):
+        """A context."""
+        return torch.autograd.graph.saved_tensors_hooks(self._pack_whole, _same)
+
+    def join(self, i, dim, tensors):
+        """A copy."""
+        whole = super().join(i, dim, tensors)
+        row_bytes = whole.nbytes // whole.shape[dim]
+        begin = aligned(self.joined[-1].begin + self.joined[-1].row_bytes if self.joined else 0, whole.itemsize)
+        self.joined.append(Joined(i, whole.dtype, dim, row_bytes, begin))
+        self.joins.add(whole.untyped_storage().data_ptr())
+        self.seen[whole.untyped_storage().data_ptr()] = whole
+        return whole
+
+    def attended(self, tensor):
+        """It is kept."""
+        self._pack_whole(tensor)
+
+    def _new_bytes(self, tensor):
+        """Of its storage; 0: it stays, or was seen."""
+        if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
+            return 0
+        storage = tensor.untyped_storage()
+        self.versions.append((tensor, tensor._version))
+        if storage.data_ptr() in self.fixed or storage.data_ptr() in self.seen:
+            return 0
+        self.seen[storage.data_ptr()] = tensor
+        return storage.nbytes()
+
+    def _pack(self, p, tensor):
+        self.saved[p].append(self._new_bytes(tensor))
+        return tensor.detach()
+
+    def _pack_whole(self, tensor):
+        if tensor.numel() >= self.num_tokens:
+            self.others.append(self._new_bytes(tensor))
+        return tensor.detach()
+
+    def is_changed(self):
+        """Whether one was changed in place after it was saved."""
+        return any(tensor._version != version for tensor, version in self.versions)
+
+
+def _same(tensor):
+    return tensor
+
+
+class Unit:
+    """A module (or what has a method of this name) of which each call is a visit of a layer that is swapped.
+
+    token_dim: of the hidden states. attention: the path of a module within it, or a function from it to a
+    module; None: scaled_dot_product_attention is looked for."""
+
+    def __init__(self, run, place, module, *, method="forward", token_dim=1, attention=None, name=""):
+        self.run, self.place, self.module, self.method = run, place, module, method
+        self.name = name or f"layer {place[1]} of chunk {place[0]}"
+        self.token_dim, self.measured, self.layout = token_dim, None, None
+        self.original = getattr(module, method)
+        self.attention_others, self._dims, self._output_dim = None, {}, None
+        self.core = self._core(attention)
+        self._undo = []
+
+    # ---- wrapping ----
+
+    def _core(self, attention):
+        if attention is None:
+            return None
+        if callable(attention) and not isinstance(attention, torch.nn.Module):
+            return attention(self.module)
+        try:
+            return self.module.get_submodule(attention)
+        except (AttributeError, TypeError):
+            raise Error(f"{self.name}: attention {attention!r}: there is no such module in it") from None
+
+    def wrap(self):
+        """From now on calls of the module come here."""
+        self._set(self.module, self.method, lambda *args, **kwargs: self.run.call(self, args, kwargs))
+        if self.core is not None:
+            forward = self.core.forward
+
+            def attend(*args, **kwargs):
+                one = _pieces.current()
+                if one is None or one.unit is not self:
+                    return forward(*args, **kwargs)
+                return one.attend(forward, args, kwargs)
+            self._set(self.core, "forward", attend)
+
+    def _set(self, module, name, function):
+        had = module.__dict__.get(name)
+        module.__dict__[name] = function
+        self._undo.append((module, name, had))
+
+    def unwrap(self):
+        """The module is as before."""
+        while self._undo:
+            module, name, had = self._undo.pop()
+            if had is None:
+                del module.__dict__[name]
+            else:
+                module.__dict__[name] = had
+
+    def spotter(self):
+        """A context within which calls of attention are found."""
+        return _pieces.Spotter() if self.core is None else contextlib.nullcontext()
+
+    # ---- arguments ----
+
+    def hidden(self, args, kwargs):
+        """The hidden states among the arguments, and a function that puts others in their place."""
+        if args and isinstance(args[0], torch.Tensor):
+            return args[0], lambda x: ((x, *args[1:]), kwargs)
+        for key in ("hidden_states", "x", "input", "src"):
+            if isinstance(kwargs.get(key), torch.Tensor):
+                return kwargs[key], lambda x: (args, {**kwargs, key: x})
+        raise Error(f"{self.name}: its first argument is no tensor: hidden states are wanted")
+
+    def pieces_of(self, args, kwargs, xs, spans):
+        """The arguments of the pieces."""
+        x, put = self.hidden(args, kwargs)
+        num_tokens = x.shape[self.token_dim]
+        rest = put(None)
+        return [self._with(_pieces.part_of(rest, span, num_tokens, self.token_dim), x_p)
+                for span, x_p in zip(spans, xs)]
+
+    def _with(self, rest, x):
+        args, kwargs = rest
+        if args and args[0] is None and all(value is not None or key not in ("hidden_states", "x", "input", "src")
+                                            for key, value in kwargs.items()):
+            return (x, *args[1:]), kwargs
+        return args, {key: x if value is None and key in ("hidden_states", "x", "input", "src") else value
+                      for key, value in kwargs.items()}
+
+    def fixed(self, args, kwargs):
+        """Addresses of storages that others hold, and that stay: parameters, buffers, arguments."""
+        out = {tensor.untyped_storage().data_ptr() for tensor in self.module.parameters()}
+        out.update(tensor.untyped_storage().data_ptr() for tensor in self.module.buffers())
+        x, _ = self.hidden(args, kwargs)
+        for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, torch.Tensor) and leaf is not x and type(leaf) in PLAIN:
+                out.add(leaf.untyped_storage().data_ptr())
+        return out
+
+    def argument_dim(self, i, tensors, spans, token_dim):
+        """Of attention's i-th argument the dimension of the tokens; None: it has none."""
+        if i not in self._dims:
+            if len(spans) == 1:
+                return None
+            sizes = [b - a for a, b in spans]
+            self._dims[i] = _pieces.dim_between(
+                tensors, sizes, tensors[0].dim() + token_dim if token_dim is not None and token_dim < 0
+                else self.token_dim, f"{self.name}: argument {i} of its attention")
+        return self._dims[i]
+
+    def output_dim(self, tensor, num_tokens, token_dim):
+        """Of attention's output."""
+        if self._output_dim is None:
+            dim = tensor.dim() + token_dim if token_dim is not None else self.token_dim
+            if tensor.shape[dim] != num_tokens:
+                dims = [d for d, size in enumerate(tensor.shape) if size == num_tokens]
+                if len(dims) != 1:
+                    raise Error(f"{self.name}: its attention returns {tuple(tensor.shape)}: which dimension has the "
+                                f"{num_tokens} tokens?")
+                dim = dims[0]
+            self._output_dim = dim
+        return self._output_dim
+
+    def expected(self, p, i):
+        """Bytes of a token of the i-th tensor that piece p saves; 0: it stays."""
+        rows = self.measured.rows
+        return rows[i] if i < len(rows) else 0
+
+    def deviates(self, what):
+        """Something was not as measured: it stays in memory."""
+        self.run.deviates(what)
+
+    # ---- measuring ----
+
+    def measure(self, args, kwargs, check=True):
+        """Runs the layer whole and in two pieces, compares them, and finds what it keeps. The arguments are
+        those of a call; nothing of it remains. Errors: its parts are not token-wise, ..."""
+        x, put = self.hidden(args, kwargs)
+        num_tokens = x.shape[self.token_dim]
+        if num_tokens < 3:
+            raise Error(f"{self.name}: {num_tokens} tokens: at least 3 are wanted")
+        cut = max(1, num_tokens // 3)
+        x = x.detach()
+        states = random_state(x.device)
+        with torch.no_grad():
+            self.original(*put(x)[0], **put(x)[1])  # makes what is made once
+            _wait(x.device)
+            begin = time.perf_counter_ns()
+            set_random_state(x.device, states)
+            whole = self.original(*put(x)[0], **put(x)[1])
+            _wait(x.device)
+            forward_ns = time.perf_counter_ns() - begin
+        draws = any(not torch.equal(a, b) for a, b in zip(states, random_state(x.device)))
+        set_random_state(x.device, states)
+        scale, outputs = self._in_pieces(put(x), x, cut, num_tokens)
+        set_random_state(x.device, states)
+        self._compare(whole, outputs, x, cut, check and not draws)
+        self.measured = Measured(
+            num_tokens, tuple(x.shape), x.dtype, aligned(x.nbytes), sum(map(aligned, scale.others)),
+            self._rows(scale, cut, num_tokens), tuple(scale.joined), draws, forward_ns)
+        return self.measured
+
+    def _in_pieces(self, arguments, x, cut, num_tokens):
+        spans = _pieces.spans_of(num_tokens, cut)
+        scale = _Scale(self, num_tokens, self.fixed(*arguments))
+        with torch.enable_grad():
+            leaf = x.requires_grad_()
+            xs = _pieces.Divide.apply(leaf, self.token_dim, spans)
+            scale.fixed.add(x.untyped_storage().data_ptr())
+            one = _pieces.Pass(self, spans, self.pieces_of(*arguments, xs, spans), scale)
+            outputs = one.run()
+        x.requires_grad_(False)
+        if scale.is_changed():
+            raise Error(f"{self.name}: it changes in place a tensor that it has saved")
+        return scale, outputs
+
+    def _compare(self, whole, outputs, x, cut, compares):
+        """Errors: what the pieces gave is not what the whole gave."""
+        whole, *others = whole if isinstance(whole, tuple) else (whole,)
+        outputs = [out[0] if isinstance(out, tuple) else out for out in outputs]
+        if any(isinstance(one, torch.Tensor) for one in others):
+            raise Error(f"{self.name}: it returns {1 + len(others)} tensors: one is allowed")
+        wanted = [x.narrow(self.token_dim, 0, cut).shape, x.narrow(self.token_dim, cut, x.shape[self.token_dim] - cut).shape]
+        if whole.shape != x.shape or [out.shape for out in outputs] != wanted:
+            raise Error(f"{self.name}: it returns {tuple(whole.shape)} for {tuple(x.shape)}, and for pieces of its tokens "
+                        f"{', '.join(str(tuple(out.shape)) for out in outputs)}: it is not token-wise")
+        if not compares:
+            return
+        whole, pieces = whole.detach().double(), torch.cat([o.detach() for o in outputs], self.token_dim).double()
+        scale = whole.abs().max().item() or 1.0
+        off = (whole - pieces).abs().amax([d for d in range(whole.dim()) if d != self.token_dim % whole.dim()])
+        worst = off.max().item()
+        if not worst <= _TOLERANCE.get(outputs[0].dtype, 0) * scale:
+            raise Error(f"{self.name}: token {int(off.argmax())} comes out otherwise by {worst:.3g}, of values up to "
+                        f"{scale:.3g}, when the tokens from {cut} on are run on their own: what surrounds its "
+                        "attention is not token-wise")
+
+    def _rows(self, scale, cut, num_tokens):
+        first, second = scale.saved
+        if len(first) != len(second):
+            raise Error(f"{self.name}: it saves {len(first)} tensors for the first tokens and {len(second)} for the "
+                        "others: it is not token-wise")
+        rows = []
+        for a, b in zip(first, second):
+            row = a // cut
+            rows.append(row if a == row * cut and b == row * (num_tokens - cut) else 0)
+        return tuple(rows)
+
+
+def _wait(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Enter(torch.autograd.Function):
+    """The layer's input to the buffer; its pieces lie there. Its backward is the layer's end."""
+
+    @staticmethod
+    def forward(ctx, kept, _hook, x):
+        """Pieces."""
+        unit, layout = kept.unit, kept.layout
+        ctx.kept, ctx.dim = kept, unit.token_dim
+        stride, step = [0] * x.dim(), 1
+        for d in reversed(range(x.dim())):
+            stride[d], step = step, step * x.shape[d]
+        kept.buffers.view(kept.index, x.dtype, 0, x.shape, stride).copy_(x)
+        pieces = []
+        for start, stop in layout.spans:
+            size = list(x.shape)
+            size[ctx.dim] = stop - start
+            pieces.append(kept.buffers.view(kept.index, x.dtype, start * stride[ctx.dim] * x.element_size(), size,
+                                            stride))
+        return tuple(pieces)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        """Of the input."""
+        out = torch.cat(gradients, ctx.dim) if len(gradients) > 1 else gradients[0]
+        ctx.kept.unit.run.backward_ends(ctx.kept)
+        return None, None, out
+
+
+class Leave(torch.autograd.Function):
+    """The output of all tokens. Its backward is the begin of the layer's."""
+
+    @staticmethod
+    def forward(ctx, kept, dim, *outputs):
+        """One tensor."""
+        ctx.kept, ctx.dim = kept, dim
+        ctx.sizes = [out.shape[dim] for out in outputs]
+        return torch.cat(outputs, dim)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """Pieces."""
+        ctx.kept.unit.run.backward_begins(ctx.kept)
+        return None, None, *gradient.split(ctx.sizes, ctx.dim)
+
+
+def forward_kept(unit, kept, args, kwargs, hook):
+    """One call of the layer; what autograd saves goes to kept's buffer."""
+    x, _ = unit.hidden(args, kwargs)
+    layout = kept.layout
+    kept.around = Around(x.device, unit.measured.draws)
+    xs = Enter.apply(kept, hook, x)
+    versions = [piece._version for piece in xs]
+    kept.pieces = unit.pieces_of(args, kwargs, [piece.detach().requires_grad_() for piece in xs], layout.spans)
+    arguments = unit.pieces_of(args, kwargs, xs, layout.spans)
+    outputs = _pieces.Pass(unit, layout.spans, arguments, kept).run()
+    if [piece._version for piece in xs] != versions:
+        raise Error(f"{unit.name}: it changes its input in place")
+    kept.forward_ends()
+    others = None
+    if isinstance(outputs[0], tuple):
+        others, outputs = outputs[0][1:], [out[0] for out in outputs]
+    y = Leave.apply(kept, unit.token_dim, *outputs)
+    return y if others is None else (y, *others)
+
+
+def forward_plain(unit, spans, args, kwargs):
+    """One call in pieces; what autograd saves stays."""
+    x, _ = unit.hidden(args, kwargs)
+    if len(spans) == 1:
+        return unit.original(*args, **kwargs)
+    xs = _pieces.Divide.apply(x, unit.token_dim, spans)
+    outputs = _pieces.Pass(unit, spans, unit.pieces_of(args, kwargs, xs, spans), _pieces.Plain()).run()
+    if isinstance(outputs[0], tuple):
+        return (torch.cat([out[0] for out in outputs], unit.token_dim), *outputs[0][1:])
+    return torch.cat(outputs, unit.token_dim)
