@@ -115,7 +115,7 @@ class Manager(Space, PagedStashManager):
             return tensor
         key = key_of(tensor)
         for other in self.paged_tensors_to_stash if key else ():  # saved twice: stashed once
-            if other.key == key and other.visit is self._visit:
+            if other.key == key and other.visit is self._visit and other.look():
                 return other
         saved = Saved(tensor, rows, self._visit)
         if self.status == _FIRST:
@@ -161,9 +161,11 @@ class Manager(Space, PagedStashManager):
                          why, detail)
 
     def on_get_saved_tensor(self, saved_state):
-        """Of saved_tensors_hooks. Errors: the pages were given up with their step."""
+        """Of saved_tensors_hooks. Errors: the pages were given up with their step; the tensor was
+        changed in place."""
         if not isinstance(saved_state, Saved):
             return saved_state
+        saved_state.check()
         if saved_state.cut is not None:
             return saved_state.whole()
         if saved_state.tensor is None:
@@ -201,6 +203,7 @@ class Manager(Space, PagedStashManager):
     def stash_paged_tensors(self, pp_schedule_layer):
         """Stashes what the layer saved, one launch for all its tensors."""
         saved, self.paged_tensors_to_stash = self.paged_tensors_to_stash, []
+        saved = [one for one in saved if one.look()]  # what was changed is refused in its backward
         if self.pool is None or not saved:
             return
         self.pack_stream.wait_stream(torch.cuda.current_stream())
@@ -217,6 +220,12 @@ class Manager(Space, PagedStashManager):
                 self._batches.append(batch)
                 self.paged_tensors_to_reload.setdefault(pp_schedule_layer, []).append(batch)
                 self.paged_tensors_stash_in_progress.extend(part)
+
+    def wait_for_stash_to_complete(self):
+        """Lets the sources go; which of them were written into meanwhile is told by then."""
+        for one in self.paged_tensors_stash_in_progress:
+            one.look()
+        super().wait_for_stash_to_complete()
 
     def reload_paged_tensors(self, pp_schedule_layer, no_wait=False):
         """Restores what the visit stashed, ahead of its backward."""

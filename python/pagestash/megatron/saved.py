@@ -73,16 +73,31 @@ class Saved:
     """Stands for a saved tensor in autograd's graph.
 
     tensor: the whole one, while there is one. cut: bytes of its live rows, of the recording step.
-    batch: whose pages hold it."""
+    batch: whose pages hold it. version: of the tensor when it was saved; changed: it was another
+    one when its copy was made."""
 
-    __slots__ = ("tensor", "cut", "batch", "shape", "dtype", "device", "rows", "visit",
-                 "_original_tensor", "key", "__weakref__")
+    __slots__ = ("tensor", "cut", "batch", "shape", "dtype", "device", "rows", "visit", "version",
+                 "changed", "_original_tensor", "key", "__weakref__")
 
     def __init__(self, tensor, rows, visit):
         self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
         self.rows, self.visit, self.cut, self.batch = rows, visit, None, None
         self.key = key_of(tensor)
         self.tensor, self._original_tensor = tensor.detach().contiguous(), None
+        self.version, self.changed = self.tensor._version, False
+
+    def look(self):
+        """Notices whether somebody wrote into what is still in memory. Whether it is as it was."""
+        for tensor in (self.tensor, self._original_tensor):
+            if tensor is not None and tensor._version != self.version:
+                self.changed = True
+        return not self.changed
+
+    def check(self):
+        """Errors: it was changed, as torch says of what it saves itself."""
+        if not self.look():
+            raise Error(f"{self.visit.name}: a tensor of shape {tuple(self.shape)} that is needed "
+                        "for the backward was changed in place after it was saved")
 
     def cut_out(self):
         """Keeps only the live rows. Waits for the device."""
@@ -128,6 +143,7 @@ class Batch:
         """Makes the destinations, on the current stream."""
         for one in self.saved:
             one.tensor = torch.empty(one.shape, dtype=one.dtype, device=one.device)
+            one._original_tensor, one.version = None, one.tensor._version
 
     def restore(self, stream, options):
         """Enqueues the restore into what allocate made, and gives the ticket back."""

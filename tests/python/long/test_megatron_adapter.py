@@ -17,44 +17,15 @@ from common.needs import absent, main, needs  # noqa: E402
 os.environ.setdefault("NO_VCS_VERSION", "1")  # Megatron-Core asks git at its import otherwise
 if not absent("megatron"):
     import torch
-    from common import cuda_shim
-
-    cuda_shim.install()
     import pagestash.megatron
+    from common.megatron_adapter import Adapter, overflowed
     from common.megatron_layers import Model, as_bytes, config, rows, wrong
     from megatron.core.full_cuda_graph import FullCudaGraphWrapper
     from megatron.core.transformer.moe import paged_stash
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True  # with NaN
-
-
-def overflowed():
-    return bool(paged_stash.check_paged_stash_overflow())
-
-
-@needs("megatron")
-class Adapter(unittest.TestCase):
-    options = {}
-
-    def setUp(self):
-        torch.manual_seed(5)
-        self.manager = pagestash.megatron.install(**self.options)
-        self.addCleanup(pagestash.megatron.uninstall)
-
-    def train(self, model, live, steps=3, **kwargs):
-        """Steps, all exact."""
-        for step in range(steps):
-            with self.subTest(step=step):
-                self.assertEqual(wrong(model.step(live, **kwargs), live, model.capacity), 0)
-                self.assertFalse(overflowed())
-
-    def closed(self):
-        status = self.manager.finish()
-        self.assertEqual(status.in_use, (0, 0))
-        self.manager.pool.check()
-        self.assertEqual(self.manager.finish().check_errors, 0)
-        return status
+else:
+    @needs("megatron")
+    class Adapter(unittest.TestCase):
+        """Skipped, or failed, with all that are made of it."""
 
 
 class Sizes(Adapter):
