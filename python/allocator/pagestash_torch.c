@@ -13,7 +13,9 @@
 
 enum { MAX_POOLS = 64 };
 
-static const pagestash_torch_pool EARLY = {UINT64_MAX, UINT64_MAX}; /* no id of torch's */
+/* No ids of torch's. */
+static const pagestash_torch_pool EARLY = {UINT64_MAX, UINT64_MAX};
+static const pagestash_torch_pool FORMER = {UINT64_MAX, UINT64_MAX - 1}; /* before a switch */
 
 /* Memory of captured graphs. */
 typedef struct pool {
@@ -39,7 +41,10 @@ typedef struct device_state {
 static struct {
     pthread_mutex_t lock; /* of setting up, pools, the trace, failures */
     device_state devices[PAGESTASH_TORCH_MAX_DEVICES];
-    torch_trace *trace; /* mode record */
+    bool is_configured;
+    bool is_recording;
+    char *plan_path;    /* NULL: no plan */
+    torch_trace *trace; /* atomic; when recording */
     uint64_t num_iterations;
     uint64_t num_failures;
     char last_failure[256];
@@ -106,12 +111,20 @@ static void go_on_after_fork(void)
     pthread_mutex_unlock(&self.lock);
 }
 
-static pst_status open_trace(const char *path)
+static void set_trace(torch_trace *trace)
 {
-    self.trace = torch_trace_open(path);
-    PSTI_CHECK(self.trace, PST_E_INVALID, "no trace at %s", path);
-    PSTI_CHECK(pthread_atfork(flush_before_fork, go_on_after_fork, go_on_after_fork) == 0,
+    __atomic_store_n(&self.trace, trace, __ATOMIC_RELEASE);
+}
+
+static pst_status open_trace(const char *path, torch_trace **trace_out)
+{
+    static bool has_handlers;
+    PSTI_CHECK(has_handlers ||
+                   pthread_atfork(flush_before_fork, go_on_after_fork, go_on_after_fork) == 0,
                PST_E_NOMEM, "no memory for the trace");
+    has_handlers = true;
+    *trace_out = torch_trace_open(path);
+    PSTI_CHECK(*trace_out, PST_E_INVALID, "no trace at %s", path);
     return PST_OK;
 }
 
@@ -149,21 +162,48 @@ static bool begins_with_iteration(const pst_plan_file *plan)
            pst_plan_file_rows(plan)[0].op == PST_PLAN_OP_MARK;
 }
 
+static char *copied(const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *out = psti_calloc(1, bytes);
+    if (out)
+        memcpy(out, text, bytes);
+    return out;
+}
+
+/* What the environment says. */
+static pst_status configure(void)
+{
+    if (self.is_configured)
+        return PST_OK;
+    PSTI_TRY(pst_env_check());
+    const char *mode = psti_env_text("PAGESTASH_TORCH");
+    if (strcmp(mode, "plan") == 0) {
+        self.plan_path = copied(psti_env_text("PAGESTASH_TORCH_PLAN"));
+        PSTI_CHECK(self.plan_path, PST_E_NOMEM, "no memory for a path");
+    }
+    self.is_recording = strcmp(mode, "record") == 0;
+    self.is_configured = true;
+    return PST_OK;
+}
+
 static pst_status set_up(device_state *state, int index)
 {
     pst_plan_file *plan = NULL;
-    PSTI_TRY(pst_env_check());
-    const char *mode = psti_env_text("PAGESTASH_TORCH");
+    PSTI_TRY(configure());
     PSTI_TRY(pst_device_open(psti_env_text("PAGESTASH_TORCH_DEVICE"), index, &state->device));
-    if (strcmp(mode, "plan") == 0)
-        PSTI_TRY(read_plan(psti_env_text("PAGESTASH_TORCH_PLAN"), &plan));
+    if (self.plan_path)
+        PSTI_TRY(read_plan(self.plan_path, &plan));
     pst_status status = create_arena(state, plan, &state->arena);
     if (status == PST_OK && self.num_iterations == 0 && begins_with_iteration(plan))
         status = open_pool(state, EARLY, &state->early);
     pst_plan_file_destroy(plan);
     PSTI_TRY(status);
-    if (strcmp(mode, "record") == 0 && !self.trace)
-        PSTI_TRY(open_trace(psti_env_text("PAGESTASH_TORCH_TRACE")));
+    if (self.is_recording && !self.trace) {
+        torch_trace *trace = NULL;
+        PSTI_TRY(open_trace(psti_env_text("PAGESTASH_TORCH_TRACE"), &trace));
+        set_trace(trace);
+    }
     if (self.num_iterations == 0)
         return PST_OK;
     if (self.trace)
@@ -286,7 +326,8 @@ static pst_status malloc_slowly(device_state *state, int device, size_t bytes, v
 
 static bool is_simple(const device_state *state)
 {
-    return !self.trace && __atomic_load_n(&state->num_pools, __ATOMIC_RELAXED) == 0;
+    return !__atomic_load_n(&self.trace, __ATOMIC_ACQUIRE) &&
+           __atomic_load_n(&state->num_pools, __ATOMIC_RELAXED) == 0;
 }
 
 void *pagestash_torch_malloc(ssize_t size, int device, pst_stream stream)
@@ -400,6 +441,160 @@ int pagestash_torch_iteration(void)
     return first;
 }
 
+/* ---- doing something else ---- */
+
+/* Of a device, made before anything is changed. */
+typedef struct next_arenas {
+    pst_arena *arena;
+    pst_arena *early; /* NULL: none */
+    pool *place;      /* for the arena in use until now */
+    pool *early_place;
+} next_arenas;
+
+static pool *empty_place(device_state *state, const pool *but)
+{
+    for (int i = 0; i < MAX_POOLS; i++)
+        if (!state->pools[i].arena && &state->pools[i] != but)
+            return &state->pools[i];
+    return NULL;
+}
+
+static pst_status prepare(device_state *state, const pst_plan_file *plan, next_arenas *next)
+{
+    next->place = empty_place(state, NULL);
+    next->early_place = empty_place(state, next->place);
+    PSTI_CHECK(next->place && next->early_place, PST_E_INVALID, "more than %d pools", MAX_POOLS);
+    PSTI_TRY(pst_arena_trim(state->arena));
+    if (state->early)
+        PSTI_TRY(pst_arena_trim(state->early->arena));
+    PSTI_TRY(create_arena(state, plan, &next->arena));
+    if (begins_with_iteration(plan))
+        PSTI_TRY(create_arena(state, NULL, &next->early));
+    return PST_OK;
+}
+
+static void put_pool(device_state *state, pool *place, pool what)
+{
+    *place = what;
+    __atomic_fetch_add(&state->num_pools, 1, __ATOMIC_RELAXED);
+}
+
+/* The arenas until now become pools that nobody holds, which go with the last of their blocks. */
+static void take_over(device_state *state, const next_arenas *next)
+{
+    if (state->early) {
+        state->early->num_holds = 0;
+        state->early->is_open = false;
+        state->early->id = FORMER;
+        drop_if_done(state, state->early);
+        state->early = NULL;
+    }
+    put_pool(state, next->place, (pool){.id = FORMER, .arena = state->arena});
+    drop_if_done(state, next->place);
+    state->arena = next->arena;
+    if (!next->early)
+        return;
+    put_pool(state, next->early_place,
+             (pool){.id = EARLY, .arena = next->early, .num_holds = 1, .is_open = true});
+    state->early = next->early_place;
+}
+
+static void drop_next(next_arenas *all)
+{
+    for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES; i++) {
+        pst_arena_destroy(all[i].arena);
+        pst_arena_destroy(all[i].early);
+    }
+}
+
+static pst_status prepare_all(const pst_plan_file *plan, next_arenas *all)
+{
+    pst_status status = PST_OK;
+    for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES && status == PST_OK; i++)
+        if (self.devices[i].phase == READY)
+            status = prepare(&self.devices[i], plan, &all[i]);
+    if (status != PST_OK)
+        drop_next(all);
+    return status;
+}
+
+static pst_status switch_locked(const char *mode, const char *path, pst_plan_file **plan,
+                                torch_trace **trace, char **plan_path)
+{
+    next_arenas all[PAGESTASH_TORCH_MAX_DEVICES] = {{.arena = NULL}};
+    const bool is_plan = strcmp(mode, "plan") == 0;
+    const bool is_record = strcmp(mode, "record") == 0;
+    PSTI_CHECK(is_plan || is_record || strcmp(mode, "off") == 0, PST_E_INVALID,
+               "mode %s: allowed are off, record and plan", mode);
+    PSTI_CHECK(path || !(is_plan || is_record), PST_E_INVALID, "mode %s: no path", mode);
+    if (is_plan) {
+        PSTI_TRY(read_plan(path, plan));
+        *plan_path = copied(path);
+        PSTI_CHECK(*plan_path, PST_E_NOMEM, "no memory for a path");
+    }
+    if (is_record)
+        PSTI_TRY(open_trace(path, trace));
+    PSTI_TRY(configure());
+    PSTI_TRY(prepare_all(*plan, all));
+    for (int i = 0; i < PAGESTASH_TORCH_MAX_DEVICES; i++)
+        if (self.devices[i].phase == READY)
+            take_over(&self.devices[i], &all[i]);
+        else
+            self.devices[i].phase = UNUSED; /* what was broken may now work */
+    self.is_recording = is_record;
+    self.num_iterations = 0;
+    return PST_OK;
+}
+
+int pagestash_torch_switch(const char *mode, const char *path)
+{
+    pst_plan_file *plan = NULL;
+    torch_trace *trace = NULL;
+    char *plan_path = NULL;
+    pthread_mutex_lock(&self.lock);
+    const pst_status status = switch_locked(mode ? mode : "", path, &plan, &trace, &plan_path);
+    if (status == PST_OK) {
+        torch_trace *former = self.trace;
+        char *former_path = self.plan_path;
+        set_trace(trace);
+        self.plan_path = plan_path;
+        trace = former;
+        plan_path = former_path;
+    } else {
+        note("switch", pst_last_message());
+    }
+    torch_trace_close(trace);
+    psti_free(plan_path);
+    pst_plan_file_destroy(plan);
+    pthread_mutex_unlock(&self.lock);
+    return status;
+}
+
+int pagestash_torch_label(int phase, uint32_t layer, uint32_t micro_batch)
+{
+    PSTI_CHECK(phase >= 0 && phase < PST_NUM_PHASES, PST_E_INVALID, "phase %d: allowed is 0..%d",
+               phase, PST_NUM_PHASES - 1);
+    pthread_mutex_lock(&self.lock);
+    if (self.trace)
+        torch_trace_label(self.trace, (pst_trace_phase)phase, layer, micro_batch);
+    pthread_mutex_unlock(&self.lock);
+    return PST_OK;
+}
+
+/* ---- figures ---- */
+
+static void add_former(const device_state *state, pagestash_torch_figures *figures)
+{
+    for (int i = 0; i < MAX_POOLS; i++) {
+        const pool *at = &state->pools[i];
+        pst_arena_stats stats;
+        if (!at->arena || at->id.first != FORMER.first || at->id.second != FORMER.second ||
+            pst_arena_get_stats(at->arena, &stats) != PST_OK)
+            continue;
+        figures->live += stats.live;
+    }
+}
+
 static void fill_in(const device_state *state, pagestash_torch_figures *figures)
 {
     pst_arena_stats stats;
@@ -411,6 +606,7 @@ static void fill_in(const device_state *state, pagestash_torch_figures *figures)
     figures->requests = stats.requests + early.requests;
     figures->planned = stats.planned;
     figures->live = stats.live + early.live;
+    add_former(state, figures);
     figures->arena_bytes = stats.arena_bytes;
     figures->planned_peak_bytes = stats.planned_peak_bytes;
     figures->fallback_bytes = stats.fallback_bytes + early.fallback_bytes;

@@ -1,6 +1,7 @@
 /* The functions of libpagestash_torch.so, which torch.cuda.memory.CUDAPluggableAllocator loads: see
- * python/pagestash/allocator.py. What they do is said by the environment, PAGESTASH_TORCH=off|record|plan,
- * once per process, at the first use of a device.
+ * python/pagestash/allocator.py. What they do at first is said by the environment,
+ * PAGESTASH_TORCH=off|record|plan, read at the first use of a device; pagestash_torch_switch says
+ * something else later.
  *
  * Threads: any. Nothing here ends the process; failures go to the log (PAGESTASH_LOG=error) and
  * into the figures.
@@ -19,8 +20,8 @@ typedef struct pagestash_torch_pool {
 } pagestash_torch_pool;
 
 typedef struct pagestash_torch_figures {
-    size_t struct_size; /* in: sizeof, to be checked */
-    uint64_t requests, planned, live, iterations;
+    size_t struct_size;                           /* in: sizeof, to be checked */
+    uint64_t requests, planned, live, iterations; /* live: also from before a switch */
     uint64_t arena_bytes, planned_peak_bytes;
     uint64_t fallback_bytes, fallback_peak_bytes, taken_bytes, taken_peak_bytes;
     uint64_t failures; /* calls that failed, of all devices */
@@ -53,7 +54,27 @@ PST_API void pagestash_torch_release_pool(int device, pagestash_torch_pool pool)
 /* An iteration begins, on all devices. Answers a pst_status; what was recorded is in the file. */
 PST_API int pagestash_torch_iteration(void);
 
-/* Figures of a device, all zero but for failures if it was not used yet. Answers a pst_status. */
+/* From here on the library does something else: mode "off", "record" (path: of the trace) or "plan"
+ * (path: of the plan), as if the process began here, all devices together. Iterations are counted
+ * from 0 again; a plan that begins with an iteration is followed from the next
+ * pagestash_torch_iteration, and what is asked for before that has memory of its own.
+ *
+ * What lives from before stays where it is, is neither recorded nor planned, and is freed as ever;
+ * the memory around it goes back to the device with the last of it, cached memory at once. Begun
+ * graph pools go on. A trace that was being written is complete.
+ *
+ * pre: no other thread allocates or frees meanwhile; no capture is under way.
+ * Answers a pst_status, with the reason as last_failure in the figures: INVALID (mode, phase, a plan
+ * that cannot be read or a trace that cannot be written; more than 64 pools), NOMEM, DEVICE_NOMEM
+ * (the plan's memory): then all is as before, but for the cache. */
+PST_API int pagestash_torch_switch(const char *mode, const char *path);
+
+/* What is recorded from here on, by any thread, is of this phase (a pst_trace_phase), layer and
+ * micro-batch (PST_TRACE_NONE: none). Answers a pst_status: INVALID (phase). Where nothing is
+ * recorded it does nothing. */
+PST_API int pagestash_torch_label(int phase, uint32_t layer, uint32_t micro_batch);
+
+/* Figures of a device since the last switch, all zero but for failures if it was not used yet. Answers a pst_status. */
 PST_API int pagestash_torch_stats(int device, pagestash_torch_figures *figures);
 PST_API const char *pagestash_torch_deviation_name(int deviation);
 

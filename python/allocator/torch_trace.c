@@ -18,6 +18,7 @@ struct torch_trace {
     psti_map ids;        /* of live tensors, by address */
     pst_stream *streams; /* by number */
     uint64_t num_streams, room_streams;
+    char label[48]; /* phase, layer and micro-batch, with the commas between */
 };
 
 static void give_up(torch_trace *self, const char *why)
@@ -76,6 +77,7 @@ torch_trace *torch_trace_open(const char *path)
     }
     setvbuf(file, NULL, _IOFBF, BUFFER_BYTES);
     self->file = file;
+    torch_trace_label(self, PST_PHASE_NONE, PST_TRACE_NONE, PST_TRACE_NONE);
     put(self, "op,id,size,stream,phase,layer,micro_batch,rank,tag\n");
     return self;
 }
@@ -90,8 +92,8 @@ void torch_trace_malloc(torch_trace *self, int device, const void *address, uint
         give_up(self, "no memory for live tensors");
         return;
     }
-    put(self, "malloc,%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",,,,%d,static\n", id, bytes,
-        number_of(self, stream), device);
+    put(self, "malloc,%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%s,%d,static\n", id, bytes,
+        number_of(self, stream), self->label, device);
 }
 
 void torch_trace_free(torch_trace *self, int device, const void *address, pst_stream stream)
@@ -100,19 +102,53 @@ void torch_trace_free(torch_trace *self, int device, const void *address, pst_st
     if (id == PSTI_MAP_NONE)
         return;
     psti_map_remove(&self->ids, (uintptr_t)address);
-    put(self, "free,%" PRIu64 ",,%" PRIu32 ",,,,%d,\n", id, number_of(self, stream), device);
+    put(self, "free,%" PRIu64 ",,%" PRIu32 ",%s,%d,\n", id, number_of(self, stream), self->label,
+        device);
 }
 
 void torch_trace_use(torch_trace *self, int device, const void *address, pst_stream stream)
 {
     const uint64_t id = id_of(self, address);
     if (id != PSTI_MAP_NONE)
-        put(self, "mark,%" PRIu64 ",,%" PRIu32 ",,,,%d,use\n", id, number_of(self, stream), device);
+        put(self, "mark,%" PRIu64 ",,%" PRIu32 ",%s,%d,use\n", id, number_of(self, stream),
+            self->label, device);
 }
 
 void torch_trace_mark(torch_trace *self, int device, uint64_t iteration)
 {
     put(self, "mark,%" PRIu64 ",,,,,,%d,iteration\n", iteration, device);
+}
+
+static void name_number(uint32_t number, char out[12])
+{
+    if (number == PST_TRACE_NONE)
+        out[0] = '\0';
+    else
+        snprintf(out, 12, "%" PRIu32, number);
+}
+
+void torch_trace_label(torch_trace *self, pst_trace_phase phase, uint32_t layer,
+                       uint32_t micro_batch)
+{
+    static const char *const phases[PST_NUM_PHASES] = {"", "forward", "backward", "weight",
+                                                       "other"};
+    char layer_name[12];
+    char micro_batch_name[12];
+    name_number(layer, layer_name);
+    name_number(micro_batch, micro_batch_name);
+    snprintf(self->label, sizeof(self->label), "%s,%s,%s", phases[phase], layer_name,
+             micro_batch_name);
+}
+
+void torch_trace_close(torch_trace *self)
+{
+    if (!self)
+        return;
+    if (fclose(self->file) != 0)
+        give_up(self, strerror(errno));
+    psti_map_free(&self->ids);
+    psti_free(self->streams);
+    psti_free(self);
 }
 
 void torch_trace_flush(torch_trace *self)

@@ -16,7 +16,7 @@ that torch takes for the pool and cuts tensors out of. `install` makes this the 
 every tensor is recorded and planned, but torch.cuda.MemPool raises, and torch's own figures of
 memory are gone.
 
-A process does one thing: the first call says what. The library, libpagestash_torch.so, is
+The first call says what the process does, `switch` says something else later. The library, libpagestash_torch.so, is
 $PAGESTASH_TORCH_LIBRARY, else the one beside $PAGESTASH_LIBRARY, else the one that the wheel carries.
 Errors: pagestash.Error."""
 from __future__ import annotations
@@ -44,6 +44,8 @@ _HOOKS = {  # of torch's C++ object; releases of torch differ in which of them i
 }
 _DEVICES = ("auto", "host", "cuda")
 _NUM_DEVIATIONS = 10  # the library refuses figures of another size
+_PHASES = ("", "forward", "backward", "weight", "other")
+_NONE = 2**32 - 1  # no layer, no micro-batch
 
 
 class _Figures(ctypes.Structure):
@@ -66,6 +68,7 @@ class _Process:
         self.settings: dict[str, str] = {}
         self.failures = 0  # that were raised
         self.allocator: Any = None
+        self.is_current = False  # of torch, by install
 
     def load(self, settings: Optional[dict[str, str]] = None) -> Any:
         """The library through ctypes. settings: of PAGESTASH_TORCH..., None: as they are."""
@@ -138,7 +141,51 @@ def install(plan: Optional[Path] = None, *, trace: Optional[Path] = None,
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
         raise Error(f"torch does not change its allocator: {str(error).splitlines()[0]}") from error
+    _process.is_current = True
     return allocator
+
+
+def is_installed() -> bool:
+    """Whether `install` made this the current allocator of torch."""
+    return _process.is_current
+
+
+def switch(plan: Optional[Path] = None, *, trace: Optional[Path] = None) -> None:
+    """From here on the process follows a plan, or records, or, without arguments, only serves: as if
+    it began here. After mem_pool or install, between two iterations; no other thread allocates
+    meanwhile, and no capture is under way.
+
+    What lives from before stays where it is, is neither recorded nor planned, and is freed as ever;
+    cached memory is given back. A trace that was being recorded is complete. A plan of one iteration
+    is followed from the next mark_iteration; until then requests have memory of their own, which is
+    where a new model and its optimizer's state belong. stats() counts anew.
+    Errors: neither mem_pool nor install came first; a plan that cannot be read; a trace that cannot
+    be written; no memory for the plan: then all is as it was."""
+    if _process.loaded is None:
+        raise Error("switch: there is no allocator to switch: mem_pool or install comes first")
+    settings = _settings(plan, trace, None)
+    mode, path = settings.pop("PAGESTASH_TORCH", "off"), None
+    for value in settings.values():
+        path = os.fsencode(value)
+    if _process.loaded.pagestash_torch_switch(mode.encode(), path) != 0:
+        now = stats()
+        _process.failures = now["failures"]
+        raise Error(now["last_failure"])
+    _process.settings = _settings(plan, trace, None)
+
+
+def label(phase: str = "", layer: Optional[int] = None, micro_batch: Optional[int] = None) -> None:
+    """Of what is recorded from here on, by any thread: its phase ("forward", "backward", "weight",
+    "other", "": none), layer and micro-batch, None: none. Errors: a phase or a number that there is
+    not."""
+    if phase not in _PHASES:
+        raise Error(f"phase {phase!r}: allowed are {', '.join(_PHASES[1:])} and nothing")
+    for name, number in (("layer", layer), ("micro_batch", micro_batch)):
+        if number is not None and not 0 <= number < _NONE:
+            raise Error(f"{name} {number}: allowed is 0 to {_NONE - 1}")
+    _process.load().pagestash_torch_label(
+        _PHASES.index(phase), _NONE if layer is None else layer,
+        _NONE if micro_batch is None else micro_batch)
 
 
 def mark_iteration() -> None:
@@ -154,11 +201,11 @@ def mark_iteration() -> None:
 
 
 def stats(device: int = 0) -> dict[str, Any]:
-    """Figures of a device since the start: requests, planned (of these, served where the plan says),
-    live, iterations, arena_bytes (of the plan), planned_peak_bytes, fallback_bytes,
-    fallback_peak_bytes, taken_bytes, taken_peak_bytes (live or cached, besides the plan), failures,
-    first_deviation and last_failure in words, deviations: {kind: how many}. Errors: no such device.
-    """
+    """Figures of a device since the start or the last switch: requests, planned (of these, served
+    where the plan says), live (also from before a switch), iterations, arena_bytes (of the plan),
+    planned_peak_bytes, fallback_bytes, fallback_peak_bytes, taken_bytes, taken_peak_bytes (live or
+    cached, besides the plan), failures, first_deviation and last_failure in words, deviations:
+    {kind: how many}. Errors: no such device."""
     device = within(device, "device", 0, 63)
     library, figures = _process.load(), _Figures(struct_size=ctypes.sizeof(_Figures))
     if library.pagestash_torch_stats(device, ctypes.byref(figures)) != 0:
@@ -204,6 +251,8 @@ def _open(path):
         library.pagestash_torch_free.restype = None
         library.pagestash_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int,
                                                  ctypes.c_void_p]
+        library.pagestash_torch_switch.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        library.pagestash_torch_label.argtypes = [ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32]
         library.pagestash_torch_stats.argtypes = [ctypes.c_int, ctypes.POINTER(_Figures)]
         library.pagestash_torch_deviation_name.restype = ctypes.c_char_p
     except (OSError, AttributeError) as error:

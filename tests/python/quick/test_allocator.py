@@ -158,6 +158,68 @@ assert refused(p.stats) and refused(lambda: p.install(plan="x"))
                            LIBRARY=os.path.join(built.folder(), "libpagestash.so"))
         self.assertEqual(said.strip(), built.torch_library())
 
+    def test_a_process_records_and_then_follows_the_plan(self):
+        self.python("""
+def malloc(size): return library.pagestash_torch_malloc(size, 0, None)
+def free(address, size): library.pagestash_torch_free(address, size, 0, None)
+p.install(trace="here.csv")
+library = p._process.loaded
+kept = malloc(100)
+ctypes.memset(kept, 5, 100)
+p.mark_iteration()
+p.label("forward", 0, 3)
+a = malloc(700)
+p.label("other")
+b = malloc(1000)
+free(a, 700)
+free(b, 1000)
+with open("plan.csv", "w") as file:
+    file.write("op,id,size,stream,offset\\nmark,0,,,\\nmalloc,1,700,0,1024\\nmalloc,2,1000,0,0\\n"
+               "free,1,,,\\nfree,2,,,\\n")
+p.switch("plan.csv")
+before = malloc(700)
+p.mark_iteration()
+a, b = malloc(700), malloc(1000)
+now = p.stats()
+assert a - b == 1024, now
+assert now["requests"] == 3 and now["planned"] == 2 and now["live"] == 4, now
+free(a, 700)
+free(b, 1000)
+free(before, 700)
+assert ctypes.string_at(kept, 100) == bytes([5]) * 100
+free(kept, 100)
+now = p.stats()
+assert now["live"] == 0 and not any(now["deviations"].values()) and now["failures"] == 0, now
+p.switch(trace="more.csv")
+free(malloc(64), 64)
+p.switch()
+free(malloc(32), 32)
+assert p.stats()["iterations"] == 0 and p.stats()["arena_bytes"] == 0
+""")
+        self.assertEqual(self.read("here.csv"), [
+            HEADER, "malloc,0,100,0,,,,0,static", "mark,0,,,,,,0,iteration",
+            "malloc,1,700,0,forward,0,3,0,static", "malloc,2,1000,0,other,,,0,static",
+            "free,1,,0,other,,,0,", "free,2,,0,other,,,0,"])
+        self.assertEqual(self.read("more.csv"), [HEADER, "malloc,0,64,0,,,,0,static",
+                                                 "free,0,,0,,,,0,"])
+
+    def test_a_switch_that_fails_leaves_all_as_it_was(self):
+        said = self.python("""
+assert refused(p.switch)
+p.install(trace="here.csv")
+library = p._process.loaded
+library.pagestash_torch_free(library.pagestash_torch_malloc(8, 0, None), 8, 0, None)
+assert refused(lambda: p.switch("none.csv"))
+assert refused(lambda: p.switch(trace="none/t.csv"))
+assert refused(lambda: p.label("sideways")) and refused(lambda: p.label("other", -1))
+library.pagestash_torch_free(library.pagestash_torch_malloc(16, 0, None), 16, 0, None)
+p.mark_iteration()
+""").splitlines()
+        self.assertIn("mem_pool or install comes first", said[0])
+        self.assertRegex(said[1], "^switch: .*none.csv: No such file")
+        self.assertRegex(said[2], "^switch: no trace at .*none/t.csv")
+        self.assertEqual(len(self.read("here.csv")), 6)
+
     def test_threads(self):
         self.python("""
 import threading
