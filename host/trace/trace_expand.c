@@ -205,8 +205,20 @@ static psti_pipeline pipeline_of(const pst_trace_expansion *how)
         .num_stages = how->num_stages, .stage = how->stage, .num_micro_batches = num});
 }
 
+/* Of the iteration, where the profile begins with that. */
+static void write_iteration(expander *self)
+{
+    const pst_trace *trace = self->trace;
+    for (uint64_t i = 0; i < trace->num_rows && trace->rows[i].op == PST_TRACE_MARK; i++)
+        if (trace->rows[i].tag == PST_TAG_ITERATION) {
+            psti_tape_add(&self->tape, &trace->rows[i]);
+            return;
+        }
+}
+
 static void write_all(expander *self)
 {
+    write_iteration(self);
     psti_pipeline pipeline = pipeline_of(self->how);
     psti_pipeline_pass pass;
     while (self->tape.status == PST_OK && psti_pipeline_next(&pipeline, &pass)) {

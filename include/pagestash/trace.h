@@ -199,7 +199,7 @@ typedef enum pst_trace_order {
  *   the rest    one; what is never freed, and no output, is there once, for the first micro-batch
  *
  * A mark goes with the request before it; events are told apart by micro-batch and layer; marks of
- * iterations are left out. Rows of F and B are labelled forward (or weight) and backward with layer
+ * iterations are left out but for one before the first request. Rows of F and B are labelled forward (or weight) and backward with layer
  * and micro-batch, the others with the micro-batch, and phase other if they had none. Ids are 0, 1,
  * ... in the order of the mallocs, lines those of the new rows. */
 typedef struct pst_trace_expansion {

@@ -36,7 +36,7 @@ __version__ = _version_text(_abi.PST_VERSION)  # _c holds the library to it
 __all__ = ["Error", "SimulatedLayer", "SimulatedPart", "__version__", "estimate", "get_include",
            "get_library", "plan", "policy", "read_routing", "routed_layers", "simulate"]
 
-_MODULES = ("allocator", "megatron", "schedule", "te", "torch")
+_MODULES = ("allocator", "megatron", "memo", "schedule", "te", "torch")
 # name: the module that has it
 _FUNCTIONS = {"estimate": "estimates", "plan": "plans", "policy": "_policy",
               "simulate": "_simulate"}

@@ -16,8 +16,9 @@ that torch takes for the pool and cuts tensors out of. `install` makes this the 
 every tensor is recorded and planned, but torch.cuda.MemPool raises, and torch's own figures of
 memory are gone.
 
-The first call says what the process does, `switch` says something else later. The library, libpagestash_torch.so, is
-$PAGESTASH_TORCH_LIBRARY, else the one beside $PAGESTASH_LIBRARY, else the one that the wheel carries.
+The first call says what the process does, `switch` says something else later. The library,
+libpagestash_torch.so, is $PAGESTASH_TORCH_LIBRARY, else the one beside $PAGESTASH_LIBRARY, else the one
+that the wheel carries.
 Errors: pagestash.Error."""
 from __future__ import annotations
 

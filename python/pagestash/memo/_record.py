@@ -1,0 +1,196 @@
+"""Records one training step with the allocator of the process; its rows say of which layer they are."""
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any, Optional
+
+from .. import allocator
+from .._c import Error
+from . import _fingerprint, _trace
+
+
+class _Labels:
+    """Tells the allocator where a step is, by hooks on its layers.
+
+    A layer's forward is that of its module. Its backward begins when autograd comes to the node that made
+    the layer's output, and ends where that of the layer before begins, or where the gradient of the first
+    layer's input is there. A layer that runs within a backward, as a checkpoint has it, is of the backward."""
+
+    def __init__(self, blocks: list):
+        self.blocks = blocks
+        self.handed_on: Any = lambda: None  # the last layer's output, weakly
+        self.inputs: list = []
+        self.calls = 0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.handed_on = lambda: None
+        self.calls = 0
+        allocator.label("other", None, 0)
+
+    @contextlib.contextmanager
+    def on(self):
+        """With the hooks."""
+        handles = []
+        for index, block in enumerate(self.blocks):
+            handles.append(block.register_forward_pre_hook(self._before(index), with_kwargs=True))
+            handles.append(block.register_forward_hook(self._after(index)))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            allocator.label()
+
+    def _before(self, index):
+        def hook(_module, args, kwargs):
+            if _in_backward():
+                allocator.label("backward", index, 0)
+                return
+            given = [value for value in (*args, *kwargs.values()) if _is_tensor(value)]
+            if index == 0:
+                self.inputs = [[str(value.dtype).removeprefix("torch."), list(value.shape)]
+                               for value in given]
+            self.calls += 1
+            for value in given:
+                if value.requires_grad and value is not self.handed_on():
+                    _when_reached(value, "other", None)
+            allocator.label("forward", index, 0)
+        return hook
+
+    def _after(self, index):
+        def hook(_module, _args, out):
+            if _in_backward():
+                return
+            allocator.label("other", None, 0)
+            first = None
+            for value in out if isinstance(out, (tuple, list)) else (out,):
+                if not _is_tensor(value):
+                    continue
+                first = value if first is None else first
+                if value.requires_grad:
+                    _when_reached(value, "backward", index)
+            self.handed_on = weakref.ref(first) if first is not None else lambda: None
+        return hook
+
+
+def _is_tensor(value):
+    import torch
+    return isinstance(value, torch.Tensor)
+
+
+def _in_backward():
+    import torch
+    return torch._C._current_graph_task_id() != -1  # pylint: disable=protected-access
+
+
+def _when_reached(value, phase, layer):
+    """Has autograd say where it is when the gradient of the tensor is complete."""
+    def hook(*_):
+        allocator.label(phase, layer, 0)
+    if value.grad_fn is not None:
+        value.grad_fn.register_prehook(hook)
+    else:
+        value.register_hook(hook)
+
+
+def ready(device: Optional[str]) -> None:
+    """The process's allocator is ours. Errors: torch has used the GPU already; a mem_pool is in use."""
+    if not allocator.is_installed():
+        allocator.install(device=device)
+
+
+class Recording:
+    """One step of a model with so many layers."""
+
+    def __init__(self, layers: int, rows: list, fingerprint: dict, inputs: list):
+        self.layers, self.rows = layers, rows
+        self.fingerprint, self.inputs = fingerprint, inputs
+
+
+def record(build: Callable, step: Callable, layers: int, blocks: Optional[Callable],
+           warmup: int) -> Recording:
+    """Builds the model, runs `warmup` steps, then records. What it allocated is free again, but for what
+    torch keeps. Errors: no layers; a step that does not ask for the same each time."""
+    allocator.switch()
+    made = build(layers)
+    found = _fingerprint.blocks_of(made, blocks, layers)
+    fingerprint = _fingerprint.of(made, blocks, layers)
+    labels = _Labels(found)
+    for _ in range(warmup):
+        step(made)
+    with tempfile.TemporaryDirectory(prefix="pagestash-") as folder:
+        path = os.path.join(folder, "trace.csv")
+        _run(made, step, labels, path)
+        with open(path, encoding="ascii") as file:
+            rows, _ = _trace.read(file, "the recording")
+    del made, found
+    gc.collect()
+    allocator.switch()
+    return Recording(layers, _one_step(rows), fingerprint, labels.inputs)
+
+
+def _run(made, step, labels, path):
+    """Two steps into a file; the second has what the first left behind."""
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()  # garbage is collected at any time, which is no part of the step
+    try:
+        with labels.on():
+            allocator.switch(trace=path)
+            for _ in range(2):
+                allocator.mark_iteration()
+                labels.begin()
+                step(made)
+            allocator.mark_iteration()
+            allocator.switch()
+    finally:
+        if was_on:
+            gc.enable()
+    if labels.calls != len(labels.blocks):
+        raise Error(f"profile: a step ran {labels.calls} forwards of {len(labels.blocks)} layers: "
+                    "allowed is one micro-batch, in which each layer runs once")
+
+
+def _one_step(rows):
+    first, second = _trace.iterations(rows)[:2]
+    if said := _trace.difference(_trace.shape(first), _trace.shape(second)):
+        raise Error(f"profile: two steps do not ask for the same: {said} (the first, then the second): "
+                    "warmup= may have to be higher")
+    if not any(row.phase == "forward" for row in second):
+        raise Error("profile: the layers allocate nothing in their forward: blocks= names the layers")
+    if not any(row.phase == "backward" for row in second):
+        raise Error("profile: no layer has a backward: step runs one training step, with its backward")
+    return _closed(second)
+
+
+def _closed(rows):
+    """Frees of a layer's input that follow its forward at once belong to it: with a loop like `x =
+    layer(x)` the variable dies only then."""
+    last = None  # the forward before
+    born = {row.id: row for row in rows if row.op == "malloc"}
+    for row in rows:
+        if row.phase == "forward":
+            last = row
+        elif last is not None and row.op == "free" and row.phase == "other":
+            before = born[row.id]
+            is_input = before.phase == "other" or before.layer != last.layer
+            if is_input and _has_output(rows, before.bytes, last.layer):
+                row.phase, row.layer = "forward", last.layer
+        else:
+            last = None
+    return rows
+
+
+def _has_output(rows, size, layer):
+    """Whether a layer's forward leaves a tensor of that size."""
+    inside = {row.id for row in rows if row.op == "malloc" and row.phase == "forward"
+              and row.layer == layer and row.bytes == size}
+    freed = {row.id for row in rows if row.op == "free" and row.phase == "forward"
+             and row.layer == layer}
+    return bool(inside - freed)
