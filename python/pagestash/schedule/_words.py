@@ -46,7 +46,7 @@ def share_of(share):
     try:
         exact = fractions.Fraction(share).limit_denominator(1 << 20)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
-        raise Error(f"host_share {share!r}: a fraction from 0 to 1 is wanted") from None
+        raise Error(f"host_share {shown(share)}: a fraction from 0 to 1 is wanted") from None
     if not 0 <= exact <= 1:
         raise Error(f"host_share {share}: allowed are fractions from 0 to 1")
     return (exact.numerator, exact.denominator) if exact else (0, 0)

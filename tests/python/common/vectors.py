@@ -4,7 +4,10 @@ import importlib
 import os
 import sys
 
+from pagestash import SimulatedLayer
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+WORK = {"forward_ns": (1, 4, 1), "backward_ns": (2, 8, 2)}
 _FIELDS = {"--rule": "rule", "--sources": "num_sources", "--destinations": "num_destinations",
            "--streams": "num_streams", "--ahead": "ahead", "--by-slot": "by_slot",
            "--keeps-nothing": "keeps_nothing"}
@@ -38,3 +41,10 @@ def fields_of(flags):
             value = flags.pop(0)
         fields[name] = int(value) if isinstance(value, str) and value.isdigit() else value
     return fields
+
+
+def paged(pages, num_layers, schedule, **fields):
+    """Layers whose visits take pages(chunk, layer, micro_batch)."""
+    return SimulatedLayer.repeat(
+        num_layers, num_chunks=schedule.num_chunks,
+        pages=lambda c, n: [pages(c, n, i) for i in range(schedule.num_micro_batches)], **fields)
