@@ -176,6 +176,37 @@ class Known(unittest.TestCase):
         for *_, in_use, kept in self.run_layer(lambda: [held], torch.tensor([LIVE]), True):
             self.assertEqual((in_use, kept), (0, "NoneType"))
 
+    def test_what_was_changed_does_not_come_back(self):
+        """In each pass, whether others have the same rows or not, is it an error and no wrong gradient."""
+        for views in (0, 1):
+            with Stash("cpu", pages=64, page_bytes=16384) as stash:
+                for number in range(3):
+                    wide = self.x * 2
+                    with stash.layer(torch.tensor([LIVE]), CAPACITY) as visit:
+                        y = Saves.apply(self.x[:1].sum(), [], wide, self.x * 3, *[wide[:, :16]] * views)
+                        with torch.no_grad():  # its history stays as it is
+                            wide.add_(1)
+                    if ops.kind == "stable" and number:
+                        self.assertEqual(type(visit.kept).__name__, "Known")
+                    with self.assertRaisesRegex(pagestash.Error, r"shape \(64, 32\).*before it was stashed$"):
+                        y.backward()
+                    del visit, y, wide
+                stash.step()
+                stash.step()
+                self.assertEqual(stash.status().in_use[0], 0)
+
+    def test_a_choice_may_have_its_rows_behind(self):
+        """What has the rows, and not as its first dimension, is no weight where `select` says so."""
+        with Stash("cpu", pages=64, page_bytes=16384) as stash:
+            for _ in range(2):
+                turned, seen = (self.x * 2).t(), []
+                with stash.layer(torch.tensor([LIVE]), CAPACITY, select=lambda tensor: True):
+                    y = Saves.apply(self.x[:1].sum(), seen, turned)
+                stash.step()
+                self.assertGreater(stash.status().in_use[0], 0)
+                y.backward()
+                self.assertTrue(torch.equal(seen[0][:, :LIVE], turned.detach()[:, :LIVE]))
+
     def test_dropped_graphs_and_errors(self):
         with Stash("cpu", pages=8, page_bytes=16384, tickets=2) as stash:
             for _ in range(6):  # more than there are tickets
