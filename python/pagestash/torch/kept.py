@@ -1,8 +1,12 @@
 """What holds the live rows of a visit until its backward: pages, or, while measuring, copies of them."""
+import ctypes
+
 import torch
 
-from .._c import Error
+from .. import _abi
+from .._c import Error, check, lib
 
+_BUFFERS_BYTES = ctypes.sizeof(_abi.pst_buffers)
 SECOND = ("a second backward through layer {!r}: its pages were freed by the first; "
            "Stash(retain=True) keeps them")
 
@@ -15,9 +19,16 @@ def _address(slot):
     return tensor.data_ptr()
 
 
+def _buffers(form, bases):
+    return _abi.pst_buffers(_BUFFERS_BYTES, form.bases_type(*bases))
+
+
 class Pages:
-    """A ticket of the pool. Made and used under the stash's lock."""
-    __slots__ = ("stash", "pool", "form", "ticket", "stream", "name", "ahead", "is_captured")
+    """A ticket of the pool. Made and used under the stash's lock.
+
+    The launches go to the library without the checks of a Pool, whose caller may be anybody: what is named
+    in them was made here. raw: the ticket for these calls."""
+    __slots__ = ("raw", "stash", "pool", "form", "ticket", "stream", "name", "ahead", "is_captured")
 
     def __init__(self, stash, visit, forms):
         source, self.form = forms
@@ -25,16 +36,18 @@ class Pages:
         # ahead: (tensors, event, stream that they are for) of a restore that was started early
         self.ticket, self.ahead = 0, None
         self.is_captured = stash.overlap and stash.streams.is_capturing()
-        buffers = source.buffers([_address(slot) for slot in visit.slots],
-                                 (visit.counts.data_ptr(),))
+        buffers = _buffers(source, [_address(slot) for slot in visit.slots])
+        buffers.counts = source.counts_type(visit.counts.data_ptr())
         self.stream = stream = stash.streams.enter()
-        ticket = self.pool.take(stream)
+        self.raw = ticket = _abi.pst_ticket()
+        check(lib.pst_ticket_take(self.pool.handle, stream, ctypes.byref(ticket)), "pst_ticket_take")
         try:
-            self.pool.stash(ticket, source, buffers, stream, stash.stash_options)
+            check(lib.pst_ticket_stash(ticket, source.handle, ctypes.byref(buffers), stash.stash_options,
+                                        stream), "pst_ticket_stash")
         except Error:
-            self.pool.give(ticket, stream)
+            lib.pst_ticket_give(ticket, stream)
             raise
-        self.ticket = ticket
+        self.ticket = ticket.id
         stash.streams.hold(([slot.tensor for slot in visit.slots], visit.counts))
 
     def restore(self, fits, peek=False):
@@ -64,14 +77,15 @@ class Pages:
         if not self.ticket:
             raise Error(SECOND.format(self.name))
         tensors = [fit.allocate(self.stash.torch_device) for fit in fits]
-        buffers = self.form.buffers([tensor.data_ptr() for tensor in tensors])
+        buffers = _buffers(self.form, [tensor.data_ptr() for tensor in tensors])
         keeps = peek or self.stash.retain
         self.stream = stream = self.stash.streams.enter()
-        self.pool.restore(self.ticket, self.form, buffers, stream, self.stash.restore_options[keeps])
+        check(lib.pst_ticket_restore(self.raw, self.form.handle, ctypes.byref(buffers),
+                                      self.stash.restore_options[keeps], stream), "pst_ticket_restore")
         if not keeps:
             ticket, self.ticket = self.ticket, 0
             try:
-                self.pool.give(ticket, stream)
+                check(lib.pst_ticket_give(self.raw, stream), "pst_ticket_give")
             except Error as error:
                 if error.status == "PST_E_CAPTURE":  # then it is still to be given
                     self.ticket = ticket
