@@ -72,17 +72,17 @@ class Known(Pages):
         return tensors
 
 
-_find = torch.ops.pagestash._layer_stash.default
 _learn = torch.ops.pagestash._layer_plan.default
-_restore = torch.ops.pagestash._layer_restore.default
+# Without the call in Python that is around each of torch's operators.
+_find, _restore = (getattr(operator, "_op", operator) for operator in (
+    torch.ops.pagestash._layer_stash.default, torch.ops.pagestash._layer_restore.default))
 
 
 def _layer(visit):
     """The number of such layers; 0: Python decides each time."""
     if not visit.can_be_known:
         return 0
-    origins = tuple(visit.origins)
-    shape = visit.shape
+    shape, origins = visit.shape, tuple(visit.origins)
     number = shape.numbers.get(origins)
     if number is None:
         key = shape.capacity, shape.segments, shape.ratios, origins

@@ -75,7 +75,14 @@ class Visit:
 
     def __exit__(self, kind, error, trace):
         _pop_hooks()
-        self.finish(kind is not None)
+        if kind is not None:
+            self.abandon("its forward did not end")
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.abandon("its stash failed")
+            raise
 
     def pause(self):
         """After the forward of a layer that is stashed later, by finish, or never: what becomes of its tensors
