@@ -35,6 +35,15 @@ def needs(*modules, python=(3, 10)):
     return failing
 
 
+def from_torch(*oldest, what):
+    """Decorates a test of what torch has from this version on: skipped below, in CI, too, where the oldest torch
+    that the package supports is tried."""
+    import torch  # pylint: disable=import-outside-toplevel
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return unittest.skipIf(version < oldest, f"{what}: needs torch {'.'.join(map(str, oldest))}, and this is "
+                                             f"{torch.__version__}")
+
+
 def skip(sentence):
     """Of a module of tests that cannot even be imported, at its begin: raises, or exits where it runs alone."""
     if os.environ.get("PSTI_TEST_ALL_TOOLS") == "1":

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 from common import extension
-from common.needs import main, needs
+from common.needs import from_torch, main, needs
 
 
 def library_of_compiler(name):
@@ -16,6 +16,7 @@ def library_of_compiler(name):
 
 
 @needs("torch", "setuptools")
+@from_torch(2, 10, what="torch's stable interface")
 class Extension(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()

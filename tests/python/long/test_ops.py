@@ -60,9 +60,11 @@ class Checked(CompiledCase):
 
     def test_swiglu(self):
         x = rows(CAPACITY, 8).requires_grad_()
-        torch.library.opcheck(kernels.swiglu, (x, self.counts, self.handle))
+        # Its backward is compared with a compiled one, which torch 2.9 rounds in another way.
+        torch.library.opcheck(kernels.swiglu, (x, self.counts, self.handle), rtol=1e-5, atol=1e-5)
         slabs = rows(2, 32, 8, dtype=torch.bfloat16).requires_grad_()
-        torch.library.opcheck(kernels.swiglu, (slabs, torch.tensor([3, 9]), self.handle, 2))
+        torch.library.opcheck(kernels.swiglu, (slabs, torch.tensor([3, 9]), self.handle, 2),
+                              rtol=0.02, atol=0.01)
 
 
 @needs("torch")

@@ -4,7 +4,7 @@ import unittest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from common.edges import Small, StashTest
+from common.edges import Small, StashTest, equal
 
 
 class Dynamo(StashTest):
@@ -29,6 +29,11 @@ class Dynamo(StashTest):
                 lambda x: self.small.stashed(s), self.small.x * 1, use_reentrant=r))
             self.assertEqual(self.used(stash) > 0, not reentrant)
 
+    def same_compiled(self, experts, forward):
+        """Bits as of the same compiled code without a stash: a compiler may round unlike eager torch."""
+        plain = self.small.gradients(lambda: experts(self.small.x * 1))
+        self.assertTrue(equal(plain, self.small.gradients(forward)))
+
     def test_compiled_inside(self):
         stash = self.stash()
         experts = torch.compile(self.small.experts, backend="aot_eager")
@@ -37,7 +42,7 @@ class Dynamo(StashTest):
             x = self.small.x * 1
             with stash.layer(**self.small.layer):
                 return experts(x)
-        self.same(stash, forward)
+        self.same_compiled(experts, forward)
         self.assertGreater(self.used(stash), 0)
 
     def test_parameters_in_compiled_code_stay(self):
@@ -50,7 +55,7 @@ class Dynamo(StashTest):
             x = small.x * 1
             with stash.layer(**small.layer):
                 return experts(x)
-        self.same(stash, forward)
+        self.same_compiled(experts, forward)
         self.assertGreater(self.used(stash), 0)
 
 

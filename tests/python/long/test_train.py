@@ -6,8 +6,10 @@ import unittest
 import torch
 
 from common import moe, table
+from common.needs import from_torch
 
 STEPS = 20
+GROUPED = from_torch(2, 10, what="torch.nn.functional.grouped_mm")
 
 
 class Train(unittest.TestCase):
@@ -22,9 +24,11 @@ class Train(unittest.TestCase):
         self.rows.extend(rows)
         self.assertEqual([problem for row in rows for problem in row.problems()], [])
 
+    @GROUPED
     def test_prefix_float32(self):
         self.check("prefix", torch.float32)
 
+    @GROUPED
     def test_prefix_bfloat16(self):
         self.check("prefix", torch.bfloat16)
 

@@ -7,6 +7,9 @@ import subprocess
 import sys
 import unittest
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from common.needs import from_torch  # noqa: E402  pylint: disable=wrong-import-position
+
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/moe-layer.md"
 STEPS = ("The plain layer", "Static buffers", "Pages", "Captured", "Overlapped")
 
@@ -27,6 +30,7 @@ class Tutorial(unittest.TestCase):
         headings = re.findall(r"^## (\d)\. (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
         self.assertEqual(headings, [(str(number + 1), name) for number, name in enumerate(STEPS)])
 
+    @from_torch(2, 10, what="torch.nn.functional.grouped_mm")
     def test_runs(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "moe-layer.py")

@@ -5,12 +5,14 @@ import torch
 
 import pagestash.torch
 from common import moe, record
+from common.needs import from_torch
 
 SHAPE = moe.Shape(layers=2, hidden=32, ffn=48, ep=2, batch=2, sequence=64)
 STEPS, PAGE_BYTES = 3, 16384
 
 
 class TrainQuick(unittest.TestCase):
+    @from_torch(2, 10, what="torch.nn.functional.grouped_mm")
     def test_three_steps(self):
         seen = record.Recorder()
         with moe.poisoned():
