@@ -56,7 +56,7 @@ typedef struct psti_scheduler_layer {
     uint64_t first_token; /* what its backwards are told */
     pst_layer_policy policy;
     pst_migrate_options demote;
-    unsigned char *host_memory; /* SWAPPED: swap_stride for each slot */
+    unsigned char *host_memory; /* SWAPPED: swap_stride for each slot; NULL: it never leaves */
     uint64_t swap_stride;
 } psti_scheduler_layer;
 
@@ -206,6 +206,12 @@ pst_status psti_scheduler_close(pst_scheduler *self);
 pst_status psti_scheduler_write_serial(pst_scheduler *self, uint64_t serial);
 /* Those of the kinds that a program names, of all seats that lack them. */
 pst_status psti_scheduler_add_events(pst_scheduler *self, const uint16_t *kinds, uint16_t all);
+/* Pinned memory of a swapped layer: 0 where all its visits stay in their buffers. program: NULL: not
+ * known yet */
+uint64_t psti_scheduler_swapped_bytes(const pst_scheduler *self, uint32_t layer,
+                                      const psti_program *program);
+/* Allocates what is not there yet of it, for all layers. */
+pst_status psti_scheduler_add_swapped(pst_scheduler *self, const psti_program *program);
 
 /* ---- scheduler_program.c ---- */
 

@@ -207,7 +207,8 @@ pst_status pst_scheduler_bytes(const pst_scheduler_config *given, uint64_t *devi
     for (uint32_t l = 0; l < self->num_layers && status == PST_OK; l++) {
         const psti_scheduler_layer *layer = &self->layers[l];
         const uint64_t slots = self->num_slots[layer->chunk];
-        host_bytes = psti_plus(host_bytes, psti_times(layer->swap_stride, slots));
+        host_bytes =
+            psti_plus(host_bytes, psti_scheduler_swapped_bytes(self, l, self->now.program));
         for (uint32_t p = 0; p < layer->num_parts && status == PST_OK; p++) {
             uint64_t bytes = 0;
             status = pst_ticket_bytes(self->pool, layer->parts[p].group, &bytes);

@@ -98,13 +98,26 @@ static pst_status open_streams(pst_scheduler *self, const pst_scheduler_config *
     return PST_OK;
 }
 
-static pst_status open_swapped(pst_scheduler *self)
+uint64_t psti_scheduler_swapped_bytes(const pst_scheduler *self, uint32_t layer,
+                                      const psti_program *program)
 {
-    for (uint32_t l = 0; l < self->num_layers; l++) {
+    const psti_scheduler_layer *of = &self->layers[layer];
+    bool leaves = program == NULL;
+    for (uint32_t v = 0; of->keep == PST_KEEP_SWAPPED && !leaves && v < program->num_visits; v++) {
+        const psti_visit *visit = &program->visits[v];
+        leaves = visit->kind == PST_PASS_FORWARD && visit->partner != PSTI_NO_VISIT &&
+                 !visit->in_place && self->seats[visit->seat].layer == layer;
+    }
+    return leaves ? psti_times(of->swap_stride, self->num_slots[of->chunk]) : 0;
+}
+
+pst_status psti_scheduler_add_swapped(pst_scheduler *self, const psti_program *program)
+{
+    for (uint32_t l = 0; self->device && l < self->num_layers; l++) {
         psti_scheduler_layer *layer = &self->layers[l];
         void *memory = NULL;
-        const uint64_t bytes = psti_times(layer->swap_stride, self->num_slots[layer->chunk]);
-        if (bytes == 0)
+        const uint64_t bytes = psti_scheduler_swapped_bytes(self, l, program);
+        if (bytes == 0 || layer->host_memory)
             continue;
         PSTI_CHECK(bytes < SIZE_MAX, PST_E_NOMEM, "layer %u of chunk %u: too much to swap",
                    layer->layer, layer->chunk);
@@ -133,7 +146,7 @@ pst_status psti_scheduler_open(pst_scheduler *self, const pst_scheduler_config *
     PSTI_TRY(open_streams(self, config));
     PSTI_TRY(open_events(self));
     PSTI_TRY(open_tickets(self));
-    PSTI_TRY(open_swapped(self));
+    PSTI_TRY(psti_scheduler_add_swapped(self, self->now.program));
     PSTI_TRY(psti_measures_open(self));
     PSTI_TRY(psti_part_alloc(self->device, sizeof(uint64_t), &word));
     self->serial_word = word;

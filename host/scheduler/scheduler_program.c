@@ -225,6 +225,13 @@ static uint32_t num_micro_batches(const pst_schedule *schedule)
     return schedule->config.num_micro_batches;
 }
 
+/* Events, and host memory of swapped layers that leave in this order and did not until now. */
+static pst_status add_what_it_needs(pst_scheduler *self, const psti_program *program)
+{
+    PSTI_TRY(psti_scheduler_add_events(self, program->event_kinds, 0));
+    return psti_scheduler_add_swapped(self, program);
+}
+
 static pst_status make_other(pst_scheduler *self, uint32_t wanted, psti_compiled *compiled_out)
 {
     pst_schedule_config config = self->base.schedule->config;
@@ -237,7 +244,7 @@ static pst_status make_other(pst_scheduler *self, uint32_t wanted, psti_compiled
         return status;
     }
     PSTI_TRY(psti_scheduler_compile(self, schedule, compiled_out));
-    status = psti_scheduler_add_events(self, compiled_out->program->event_kinds, 0);
+    status = add_what_it_needs(self, compiled_out->program);
     if (status != PST_OK)
         psti_compiled_free(compiled_out);
     return status;
@@ -250,7 +257,7 @@ static pst_status compile_anew(pst_scheduler *self)
     psti_compiled made;
     PSTI_TRY(psti_scheduler_copy_schedule(self->base.schedule, &copy));
     PSTI_TRY(psti_scheduler_compile(self, copy, &made));
-    const pst_status status = psti_scheduler_add_events(self, made.program->event_kinds, 0);
+    const pst_status status = add_what_it_needs(self, made.program);
     if (status != PST_OK) {
         psti_compiled_free(&made);
         return status;
@@ -307,7 +314,7 @@ pst_status pst_scheduler_set_schedule(pst_scheduler *self, const pst_schedule *s
     if (status == PST_OK)
         status = psti_scheduler_compile(self, copy, &made);
     if (status == PST_OK)
-        status = psti_scheduler_add_events(self, made.program->event_kinds, 0);
+        status = add_what_it_needs(self, made.program);
     if (status == PST_OK)
         status = psti_scheduler_write_serial(self, self->serial + 1);
     if (status == PST_OK) {

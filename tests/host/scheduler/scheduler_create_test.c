@@ -131,6 +131,43 @@ PST_TEST(SchedulerCreate, TicketsAndBytes)
     rig_close(&self);
 }
 
+/* Of one stage the last two stay in the buffers. With two stages the last alone: passes of other
+ * micro-batches need one buffer. What an order of more micro-batches wants comes with it. */
+PST_TEST(SchedulerCreate, SwappedLayersThatStayHaveNoHostMemory)
+{
+    static const struct {
+        uint32_t stages, micro_batches, leave, slots, then, leave_then;
+    } cases[] = {{1, 3, 3, 1, 1, 3}, {2, 1, 3, 2, 4, 4}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig self;
+        rig_config config = one_f_one_b(cases[i].stages, 0, cases[i].micro_batches);
+        uint64_t device_bytes = 0, host_bytes = 0;
+        config.num_layers[0] = 5;
+        config.scheduler.max_slots = cases[i].slots;
+        for (uint32_t l = 0; l < 5; l++) {
+            config.keep[l] = PST_KEEP_SWAPPED;
+            config.policy[l].swap_tokens = 4;
+        }
+        rig_open(&self, &config);
+        CHECK_OK(pst_scheduler_bytes(&self.config.scheduler, &device_bytes, &host_bytes));
+        uint64_t expected = self.scheduler->now.program->bytes;
+        CHECK_EQ(host_bytes, expected + (uint64_t)cases[i].leave * cases[i].slots * 512);
+        uint32_t leave = 0;
+        for (uint32_t l = 0; l < 5; l++)
+            leave += self.scheduler->layers[l].host_memory != NULL;
+        CHECK_EQ(leave, cases[i].leave);
+        for (int n = 0; n < 2; n++)
+            CHECK_OK(rig_step(&self));
+        rig_set_micro_batches(&self, cases[i].then);
+        rig_step(&self);
+        for (uint32_t l = leave = 0; l < 5; l++)
+            leave += self.scheduler->layers[l].host_memory != NULL;
+        CHECK_EQ(leave, cases[i].leave_then);
+        rig_check(&self);
+        rig_close(&self);
+    }
+}
+
 PST_TEST(SchedulerCreate, DemoteNeedsStreams)
 {
     for (uint32_t ok = 0; ok < 2; ok++) {
