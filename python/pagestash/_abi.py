@@ -38,6 +38,7 @@ PST_RESET_STATISTICS = 4
 PST_SCHEDULE_MAX_MICRO_BATCHES = 1048576
 PST_SCHEDULE_MAX_PASSES = 4294967296
 PST_SCHEDULE_NO_SLOT = 4294967295
+PST_SWAP_MAX_BYTES = 4611686018427387904
 PST_TRACE_ALIGN_DEFAULT = 512
 PST_TRACE_MAX_BYTES = 9223372036854775807
 PST_TRACE_MAX_STREAMS = 64
@@ -854,6 +855,72 @@ class pst_policy(Structure):
     ]
 
 
+class pst_swap_shape(Structure):
+    _fields_ = [
+        ("micro_batch", c_uint64),
+        ("sequence_size", c_uint64),
+        ("hidden_size", c_uint64),
+        ("ffn_size", c_uint64),
+        ("tensor_parallel", c_uint32),
+        ("context_parallel", c_uint32),
+        ("element_bytes", c_uint32),
+    ]
+
+
+class pst_swap_config(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("input_bytes", c_uint64),
+        ("attention_bytes", c_uint64),
+        ("other_bytes", c_uint64),
+        ("num_tokens", c_uint64),
+        ("block_tokens", c_uint64),
+        ("link_bytes_per_second", c_uint64),
+        ("forward_nanoseconds", c_uint64),
+        ("host_bytes", c_uint64),
+        ("num_layers", c_uint32),
+        ("padding", c_uint32),
+    ]
+
+PST_SWAP_UNLIMITED = 0
+PST_SWAP_BY_TIME = 1
+PST_SWAP_BY_MEMORY = 2
+PST_SWAP_IMPOSSIBLE = 3
+
+
+class pst_swap_choice(Structure):
+    _fields_ = [
+        ("limit", c_int),
+        ("num_layers", c_uint32),
+        ("num", c_uint64),
+        ("den", c_uint64),
+        ("layer_bytes", c_uint64),
+        ("host_bytes", c_uint64),
+        ("room_bytes", c_uint64),
+        ("buffer_bytes", c_uint64),
+        ("missing_link_bytes", c_uint64),
+        ("missing_nanoseconds", c_uint64),
+        ("missing_host_bytes", c_uint64),
+    ]
+
+
+class pst_swap_tensor(Structure):
+    _fields_ = [
+        ("bytes", c_uint64),
+        ("recompute_nanoseconds", c_uint64),
+    ]
+
+
+class pst_swap_filled(Structure):
+    _fields_ = [
+        ("bytes", c_uint64),
+        ("saved_nanoseconds", c_uint64),
+        ("bound_nanoseconds", c_uint64),
+        ("num_whole", c_uint32),
+        ("fractional", c_uint32),
+    ]
+
+
 # name: result, arguments, their names
 FUNCTIONS = {
     "pst_version": (c_int, (), ()),
@@ -950,6 +1017,9 @@ FUNCTIONS = {
     "pst_scheduler_get_digest": (c_int, (c_void_p, POINTER(c_uint64)), ('scheduler', 'digest_out')),
     "pst_simulate_sized": (c_int, (POINTER(pst_simulation_config), POINTER(pst_simulation), c_size_t, POINTER(pst_stage_result), c_size_t), ('config', 'simulation_out', 'simulation_bytes', 'stages_out', 'stage_bytes')),
     "pst_policy_solve_sized": (c_int, (POINTER(pst_policy_config), POINTER(pst_policy), c_size_t, POINTER(pst_layer_choice), POINTER(pst_policy_stage), c_size_t), ('config', 'policy_out', 'policy_bytes', 'choices_out', 'stages_out', 'stage_bytes')),
+    "pst_swap_model": (c_int, (POINTER(pst_swap_shape), POINTER(pst_swap_config)), ('shape', 'config')),
+    "pst_swap_choose_sized": (c_int, (POINTER(pst_swap_config), POINTER(pst_swap_choice), c_size_t), ('config', 'choice_out', 'choice_bytes')),
+    "pst_swap_fill": (c_int, (POINTER(pst_swap_tensor), c_uint32, c_uint64, c_uint64, c_uint64, POINTER(c_uint64), POINTER(pst_swap_filled)), ('tensors', 'num_tensors', 'budget_bytes', 'num_tokens', 'block_tokens', 'tokens', 'filled_out')),
 }
 
-STRUCTS = (pst_struct_info, pst_env_info, pst_device_info, pst_graph_info, pst_row_space, pst_tensor, pst_group_config, pst_buffers, pst_group_usage, pst_pool_config, pst_pool_status, pst_pool_info, pst_ticket, pst_launch_options, pst_stash_options, pst_restore_options, pst_migrate_options, pst_pass, pst_schedule_config, pst_schedule_info, pst_layer_policy, pst_part, pst_layer, pst_visit_key, pst_scheduler_config, pst_visit, pst_step_options, pst_scheduler_stats, pst_layer_buffers, pst_times, pst_simulated_layer, pst_simulated_rates, pst_simulated_event, pst_simulation_config, pst_stage_result, pst_simulation, pst_policy_layer, pst_policy_config, pst_layer_choice, pst_policy_stage, pst_policy)
+STRUCTS = (pst_struct_info, pst_env_info, pst_device_info, pst_graph_info, pst_row_space, pst_tensor, pst_group_config, pst_buffers, pst_group_usage, pst_pool_config, pst_pool_status, pst_pool_info, pst_ticket, pst_launch_options, pst_stash_options, pst_restore_options, pst_migrate_options, pst_pass, pst_schedule_config, pst_schedule_info, pst_layer_policy, pst_part, pst_layer, pst_visit_key, pst_scheduler_config, pst_visit, pst_step_options, pst_scheduler_stats, pst_layer_buffers, pst_times, pst_simulated_layer, pst_simulated_rates, pst_simulated_event, pst_simulation_config, pst_stage_result, pst_simulation, pst_policy_layer, pst_policy_config, pst_layer_choice, pst_policy_stage, pst_policy, pst_swap_shape, pst_swap_config, pst_swap_choice, pst_swap_tensor, pst_swap_filled)

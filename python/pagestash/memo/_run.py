@@ -21,10 +21,13 @@ class Run:
     the first training call on."""
 
     def __init__(self, chunks, *, fraction, keep_last, host_bytes, attention, token_dim, cut, block_tokens,
-                 micro_batches, schedule, check, link_bytes_per_second, **fields):
-        self.fraction, self.keep_last, self.host_bytes = fraction, keep_last, host_bytes
+                 micro_batches, schedule, check, link_bytes_per_second, gpu_bytes=None, group=None, **fields):
+        self.fraction, self.keep_last = fraction, keep_last
+        self.host_bytes, self.gpu_bytes = host_bytes, gpu_bytes
         self.cut, self.block_tokens, self.check = cut, block_tokens, check
         self.link_bytes_per_second = link_bytes_per_second
+        self.group = group
+        _choose.checked(self, sum(map(len, chunks)))
         self.schedule = schedule or Schedule("1f1b", num_micro_batches=micro_batches)
         self.fields = fields
         self.units, self.choice, self.scheduler, self.buffers = [], None, None, None
@@ -38,6 +41,11 @@ class Run:
                                        attention=attention))
         for unit in self.units:
             unit.wrap()
+
+    @property
+    def wants_times(self):
+        """Whether layers are timed to choose by."""
+        return isinstance(self.fraction, str)
 
     # ---- calls of layers ----
 
@@ -130,7 +138,7 @@ class Run:
         """Measures all layers with the arguments of this call, chooses, and makes buffers and scheduler."""
         for unit in self.units:
             unit.measure(args, kwargs, self.check)
-        self.choice = _choose.choose(self)
+        self.choice = _choose.choose(self, x.device)
         self._hook = torch.zeros((), device=x.device, requires_grad=True)
         layers = []
         for unit, tokens in zip(self.units, self.choice.tokens):
@@ -161,10 +169,12 @@ class Run:
 def run(layers: Sequence, *, fraction: Any = "auto", keep_last: int = 2, host_bytes: Optional[int] = None,
         attention: Union[None, str, Callable] = None, token_dim: int = 1, cut: Optional[int] = None,
         block_tokens: int = 128, micro_batches: int = 1, schedule: Optional[Schedule] = None,
-        check: bool = True, link_bytes_per_second: Optional[int] = None, **fields) -> Run:
+        check: bool = True, link_bytes_per_second: Optional[int] = None, gpu_bytes: Optional[int] = None,
+        group: Any = None, **fields) -> Run:
     """Wraps a list of transformer layers."""
     layers = list(layers)
     chunks = layers if layers and isinstance(layers[0], (list, torch.nn.ModuleList)) else [layers]
     return Run(chunks, fraction=fraction, keep_last=keep_last, host_bytes=host_bytes, attention=attention,
                token_dim=token_dim, cut=cut, block_tokens=block_tokens, micro_batches=micro_batches,
-               schedule=schedule, check=check, link_bytes_per_second=link_bytes_per_second, **fields)
+               schedule=schedule, check=check, link_bytes_per_second=link_bytes_per_second,
+               gpu_bytes=gpu_bytes, group=group, **fields)

@@ -17,7 +17,8 @@ _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, to
 class Measured:
     """What a layer keeps, of num_tokens tokens. input_bytes; attention_bytes: of its output and what else it
     keeps that is no query, key or value; rows: of each tensor saved in a piece, in order, the bytes of a
-    token, 0: it stays; joined: queries, keys, values; forward_ns: of the forward over all tokens."""
+    token, 0: it stays; joined: queries, keys, values; forward_ns: of the forward over all tokens; recompute_ns:
+    of what runs again for tokens that were dropped, over all of them; 0: not measured."""
     num_tokens: int
     shape: tuple
     dtype: torch.dtype
@@ -27,6 +28,7 @@ class Measured:
     joined: tuple
     draws: bool
     forward_ns: int
+    recompute_ns: int = 0
 
     @property
     def whole_bytes(self):
@@ -48,6 +50,15 @@ class Measured:
         """Of a token, all that does not go whole."""
         return self.piece_bytes + self.joined_bytes
 
+    @property
+    def kept_bytes(self):
+        """All that one pass keeps."""
+        return self.whole_bytes + self.num_tokens * self.token_bytes
+
+    def swap_bytes(self, swap_tokens):
+        """That go to the host."""
+        return self.whole_bytes + swap_tokens * self.token_bytes
+
     def layout(self, swap_tokens, cut):
         """Of a buffer."""
         return Layout(self.num_tokens, swap_tokens, cut, self.input_bytes, self.whole_bytes, self.piece_bytes,
@@ -57,8 +68,10 @@ class Measured:
 class _Scale(_pieces.Plain):
     """A keeper that only looks."""
 
-    def __init__(self, unit, num_tokens, fixed):
-        self.unit, self.num_tokens, self.fixed = unit, num_tokens, fixed
+    def __init__(self, unit, num_tokens, fixed, device):
+        self.unit, self.num_tokens, self.fixed, self.device = unit, num_tokens, fixed, device
+        self.since = self.before = 0  # what lies before attention
+        self.behind = {}              # of each piece, up to the last tensor that it saves
         self.saved, self.others, self.joined, self.joins = [], [], [], set()
         self.versions, self.seen = [], {}
 
@@ -66,10 +79,27 @@ class _Scale(_pieces.Plain):
         """A context."""
         while len(self.saved) <= p:
             self.saved.append([])
+        if p > 0:
+            self.before += self._now() - self.since
+        self.since = self._now()
         return torch.autograd.graph.saved_tensors_hooks(lambda tensor: self._pack(p, tensor), _same)
+
+    def _now(self):
+        _wait(self.device)
+        return time.perf_counter_ns()
+
+    def goes_on(self, p):
+        """Behind attention."""
+        self.since, self.behind[p] = self._now(), 0
+
+    @property
+    def recompute_ns(self):
+        """What runs again."""
+        return self.before + sum(self.behind.values())
 
     def attention(self):
         """A context."""
+        self.before += self._now() - self.since
         return torch.autograd.graph.saved_tensors_hooks(self._pack_whole, _same)
 
     def join(self, i, dim, tensors):
@@ -99,6 +129,8 @@ class _Scale(_pieces.Plain):
 
     def _pack(self, p, tensor):
         self.saved[p].append(self._new_bytes(tensor))
+        if p in self.behind and self.saved[p][-1]:
+            self.behind[p] = self._now() - self.since
         return tensor.detach()
 
     def _pack_whole(self, tensor):
@@ -271,11 +303,16 @@ class Unit:
         self.measured = Measured(
             num_tokens, tuple(x.shape), x.dtype, aligned(x.nbytes), sum(map(aligned, scale.others)),
             self._rows(scale, cut, num_tokens), tuple(scale.joined), draws, forward_ns)
+        if self.run.wants_times:
+            del scale, outputs, whole
+            scale, _ = self._in_pieces(put(x), x, cut, num_tokens)  # the first run may have compiled
+            set_random_state(x.device, states)
+            self.measured = dataclasses.replace(self.measured, recompute_ns=scale.recompute_ns)
         return self.measured
 
     def _in_pieces(self, arguments, x, cut, num_tokens):
         spans = _pieces.spans_of(num_tokens, cut)
-        scale = _Scale(self, num_tokens, self.fixed(*arguments))
+        scale = _Scale(self, num_tokens, self.fixed(*arguments), x.device)
         with torch.enable_grad():
             leaf = x.requires_grad_()
             xs = _pieces.Divide.apply(leaf, self.token_dim, spans)
