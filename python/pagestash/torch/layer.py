@@ -31,10 +31,13 @@ ALONE = object()
 
 
 class Saved:
-    """What autograd keeps instead of a tensor. tensor: the tensor itself, until the visit is over; then what a
-    Slot has there, or, where it stays in memory, the tensor without its history, which may lead back here.
+    """What autograd keeps instead of a tensor.
+
+    tensor: the tensor itself, until the visit is over; then what a Slot has there, or, where it stays in
+        memory, the tensor without its history, which may lead back here.
     slot: None where it stays, ALONE where this is its slot, too; and None, with no tensor, where it was
-    changed before it was stashed. visit: the layer's name where it stays."""
+        changed before it was stashed.
+    visit: the layer's name where it stays."""
     __slots__ = ("visit", "slot", "fit", "version", "index", "tensor", "backward", "__weakref__")
 
     def stay(self):
@@ -66,7 +69,8 @@ class Visit:
         self.before = None  # weak reference to the visit before: its backward mostly comes next
         self.lost = ""      # why nothing can come back
         self.is_paused = False
-        # Later: origins, of what was saved; can_be_known: no choice and no wrapper is among it; fits, of the slots.
+        # Set at the end: origins, of what was saved; can_be_known: no choice and no wrapper is among it;
+        # fits, of the slots.
 
     def __enter__(self):
         # What torch.autograd.graph.saved_tensors_hooks does, without its object and calls.
@@ -75,14 +79,7 @@ class Visit:
 
     def __exit__(self, kind, error, trace):
         _pop_hooks()
-        if kind is not None:
-            self.abandon("its forward did not end")
-            return
-        try:
-            self.commit()
-        except BaseException:
-            self.abandon("its stash failed")
-            raise
+        self.finish(kind is not None)
 
     def pause(self):
         """After the forward of a layer that is stashed later, by finish, or never: what becomes of its tensors
@@ -135,7 +132,7 @@ class Visit:
         return self._pack(tensor)
 
     def _pack(self, tensor):
-        """The hook where nobody chooses; each line of it runs for each tensor that is saved."""
+        """The hook where nobody chooses. It runs for each tensor: what can wait for the end waits."""
         one = Saved()
         one.visit, one.slot = self, None
         one.tensor, one.version = tensor, tensor._version

@@ -278,7 +278,7 @@ def _swiglu_autograd(x, counts, pool, segments=0, num_sms=0):
 _library.impl("restore", _restore_autograd, "Autograd")
 _library.impl("swiglu", _swiglu, _KERNELS)
 _library.impl("swiglu", _swiglu_autograd, "Autograd")
-for _name in ("_layer_plan", "_layer_stash"):  # no tensor comes out: torch need not look at each one's history
+for _name in ("_layer_plan", "_layer_stash"):  # no tensor comes out, so no history is to be looked at
     _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
 
 
