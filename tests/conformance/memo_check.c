@@ -75,6 +75,17 @@ uint64_t memo_demand(const memo *self, uint64_t step)
     return result.demand_high_water;
 }
 
+/* Pinned memory of swapped layers, each visit's bytes rounded up. */
+static uint64_t swapped_host_bytes(const memo *self)
+{
+    uint64_t bytes = 0;
+    for (uint32_t l = 0; l < self->wish.num_layers; l++)
+        if (self->wish.layers[l].keep == PST_KEEP_SWAPPED)
+            bytes += (memo_swap_bytes(&self->wish.layers[l]) + 255) / 256 * 256 *
+                     self->scheduler->num_slots[0];
+    return bytes;
+}
+
 /* ---- copies ---- */
 
 /* The next one from `at` on of that stream. */
@@ -104,9 +115,17 @@ void memo_check_copies(memo *self)
 {
     static prediction said;
     pst_stage_result result;
+    uint64_t out = 0, in = 0;
     said = (prediction){.of = self};
     simulate(self, self->num_steps - 1, &said, &result);
     CHECK_EQ(said.num_copies, self->num_copies);
+    for (uint32_t i = 0; i < self->num_copies; i++) {
+        out += self->copies[i].kind == PST_SIMULATED_DO_SWAP_OUT ? self->copies[i].bytes : 0;
+        in += self->copies[i].kind == PST_SIMULATED_DO_SWAP_IN ? self->copies[i].bytes : 0;
+    }
+    CHECK_EQ(out, result.link_bytes[0]);
+    CHECK_EQ(in, result.link_bytes[1]);
+    CHECK(result.swapped_host_bytes <= swapped_host_bytes(self));
     for (uint32_t side = 0; side < 4; side++)
         for (uint32_t i = 0, k = 0; !psti_test_failed(); i++, k++) {
             i = next_on(self->copies, self->num_copies, i, side);
@@ -176,15 +195,11 @@ void memo_check_places(memo *self)
 
 void memo_check_bytes(memo *self)
 {
-    uint64_t device_bytes = 0, host_bytes = 0, swapped = 0;
+    uint64_t device_bytes = 0, host_bytes = 0;
     pst_scheduler_stats stats;
     CHECK_OK(pst_scheduler_bytes(&self->config, &device_bytes, &host_bytes));
     CHECK_OK(pst_scheduler_get_stats(self->scheduler, &stats));
-    for (uint32_t l = 0; l < self->wish.num_layers; l++)
-        if (self->wish.layers[l].keep == PST_KEEP_SWAPPED)
-            swapped += (memo_swap_bytes(&self->wish.layers[l]) + 255) / 256 * 256 *
-                       self->scheduler->num_slots[0];
-    CHECK_EQ(host_bytes, stats.program_bytes + swapped);
+    CHECK_EQ(host_bytes, stats.program_bytes + swapped_host_bytes(self));
 }
 
 /* Where an answer lies: of which layer and micro-batch, at which byte of it. */
