@@ -146,11 +146,11 @@ static pst_status swap(pst_scheduler *self, const psti_operation *op, const psti
 {
     const psti_seat *seat = &self->seats[op->seat];
     const psti_scheduler_layer *layer = &self->layers[seat->layer];
-    unsigned char *host = layer->host_memory + layer->swap_stride * seat->slot;
     void *buffer = layer->buffers[visit->set];
     const bool is_out = op->act == PSTI_ACT_SWAP_OUT;
-    if (layer->swap_bytes == 0)
+    if (layer->swap_bytes == 0) /* and no host memory */
         return PST_OK;
+    unsigned char *host = layer->host_memory + layer->swap_stride * seat->slot;
     return self->device->ops->copy(self->device, is_out ? (void *)host : buffer,
                                    is_out ? buffer : (const void *)host, (size_t)layer->swap_bytes,
                                    stream);

@@ -114,7 +114,7 @@ static void same_copy(const memo *self, const memo_copy *found, const memo_copy 
 void memo_check_copies(memo *self)
 {
     static prediction said;
-    pst_stage_result result;
+    pst_stage_result result = {0};
     uint64_t out = 0, in = 0;
     said = (prediction){.of = self};
     simulate(self, self->num_steps - 1, &said, &result);
@@ -242,7 +242,7 @@ static void check_answers(memo *self)
 void memo_check(memo *self, bool recorded)
 {
     pst_pool_status status;
-    pst_stage_result result;
+    pst_stage_result result = {0};
     CHECK_OK(pst_device_synchronize(self->device));
     CHECK_OK(pst_pool_poll(self->pool, &status));
     CHECK_MSG(status.num_faults == 0 && status.step_valid, "%u faults", status.num_faults);
