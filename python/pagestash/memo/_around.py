@@ -2,27 +2,38 @@
 import torch
 
 
-def random_state(device):
-    """Of the generators that a layer on `device` draws from. Synchronises with a GPU."""
+def random_state(device, trackers=()):
+    """Of the generators that a layer on `device` draws from, and of trackers, which keep more of them (objects
+    with get_states and set_states). Synchronises with a GPU."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
-    return states
+    return states + [dict(tracker.get_states()) for tracker in trackers]
 
 
-def set_random_state(device, states):
+def set_random_state(device, states, trackers=()):
     """As random_state was."""
     torch.set_rng_state(states[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states[1], device)
+    for tracker, of_tracker in zip(trackers, states[len(states) - len(trackers):]):
+        tracker.set_states(dict(of_tracker))
+
+
+def has_drawn(before, after):
+    """Whether states of random_state differ."""
+    def leaves(states):
+        return torch.utils._pytree.tree_leaves(states)
+    return any(not torch.equal(a, b) if isinstance(a, torch.Tensor) else a is not b
+               for a, b in zip(leaves(before), leaves(after)))
 
 
 class Around:
     """Of one pass. draws: the layer draws random numbers: their states are kept for each piece, where it
-    begins and behind attention."""
+    begins and behind attention. trackers: as random_state has."""
 
-    def __init__(self, device, draws):
-        self.device, self.draws = device, draws
+    def __init__(self, device, draws, trackers=()):
+        self.device, self.draws, self.trackers = device, draws, trackers
         kinds = ["cpu"] if device.type == "cpu" else ["cpu", device.type]
         self.autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
                          for kind in kinds]
@@ -32,12 +43,12 @@ class Around:
     def piece_begins(self, p):
         """In the forward."""
         if self.draws:
-            self.begins[p] = random_state(self.device)
+            self.begins[p] = random_state(self.device, self.trackers)
 
     def goes_on(self, p):
         """In the forward, behind attention."""
         if self.draws:
-            self.goes[p] = random_state(self.device)
+            self.goes[p] = random_state(self.device, self.trackers)
 
     def enter(self, stack, p):
         """Before piece p is computed again; the ExitStack puts everything back."""
@@ -45,10 +56,11 @@ class Around:
             stack.enter_context(torch.autocast(kind, enabled=is_enabled, dtype=dtype,
                                                cache_enabled=self.caches))
         if self.draws:
-            stack.callback(set_random_state, self.device, random_state(self.device))
-            set_random_state(self.device, self.begins[p])
+            stack.callback(set_random_state, self.device, random_state(self.device, self.trackers),
+                           self.trackers)
+            set_random_state(self.device, self.begins[p], self.trackers)
 
     def goes_on_again(self, p):
         """The second half of enter."""
         if self.draws:
-            set_random_state(self.device, self.goes[p])
+            set_random_state(self.device, self.goes[p], self.trackers)

@@ -18,7 +18,9 @@ class Run:
     """Layers whose tensors are kept in two rounding buffers and in host memory; made by memo.run.
 
     Call step() at the end of each training step. units: the layers. choice: what was chosen, and why, from
-    the first training call on."""
+    the first training call on. trackers: of random states that a layer draws from beside torch's own."""
+
+    unit_type, trackers = Unit, ()
 
     def __init__(self, chunks, *, fraction, keep_last, host_bytes, attention, token_dim, cut, block_tokens,
                  micro_batches, schedule, check, link_bytes_per_second, gpu_bytes=None, group=None, **fields):
@@ -37,8 +39,8 @@ class Run:
         for c, layers in enumerate(chunks):
             for place, module in enumerate(layers):
                 module, method = module if isinstance(module, tuple) else (module, "forward")
-                self.units.append(Unit(self, (c, place), module, method=method, token_dim=token_dim,
-                                       attention=attention))
+                self.units.append(self.unit_type(self, (c, place), module, method=method,
+                                                 token_dim=token_dim, attention=attention))
         for unit in self.units:
             unit.wrap()
 
@@ -79,16 +81,24 @@ class Run:
     # ---- hooks of the scheduler ----
 
     def _forward_begins(self, unit, fixed, _x):
-        if not self._open:
-            self.scheduler.step_begin(num_micro_batches=0)
-            self._open = True
         chunk, layer = unit.place
-        micro_batch = self._calls.get(unit.place, 0)
+        micro_batch = self.micro_batch(unit)
+        if not self._open:
+            self.scheduler.step_begin(num_micro_batches=self.num_micro_batches())
+            self._open = True
         self._calls[unit.place] = micro_batch + 1
         visit = self.scheduler.forward_begin(chunk, layer, micro_batch)
         kept = Kept(unit, unit.layout, self.buffers, visit.set, fixed)
         kept.key = chunk, layer, micro_batch
         return kept
+
+    def micro_batch(self, unit):
+        """Of the call of a layer that begins."""
+        return self._calls.get(unit.place, 0)
+
+    def num_micro_batches(self):
+        """Of the step that begins; 0: the schedule's."""
+        return 0
 
     def _forward_ends(self, kept):
         self.scheduler.forward_end(*kept.key)

@@ -7,7 +7,7 @@ import torch
 
 from .._c import Error
 from . import _pieces
-from ._around import Around, random_state, set_random_state
+from ._around import Around, has_drawn, random_state, set_random_state
 from ._kept import PLAIN, ROW_ALIGN, Joined, Kept, Layout, aligned
 
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
@@ -221,8 +221,11 @@ class Unit:
         x, put = self.hidden(args, kwargs)
         num_tokens = x.shape[self.token_dim]
         rest = put(None)
-        return [self._with(_pieces.part_of(rest, span, num_tokens, self.token_dim), x_p)
-                for span, x_p in zip(spans, xs)]
+        return [self._with(self.part_of(rest, span, num_tokens), x_p) for span, x_p in zip(spans, xs)]
+
+    def part_of(self, rest, span, num_tokens):
+        """Arguments but the hidden states, for the tokens of a piece."""
+        return _pieces.part_of(rest, span, num_tokens, self.token_dim)
 
     def _with(self, rest, x):
         args, kwargs = rest
@@ -286,20 +289,24 @@ class Unit:
             raise Error(f"{self.name}: {num_tokens} tokens: at least 3 are wanted")
         cut = max(1, num_tokens // 3)
         x = x.detach()
-        states = random_state(x.device)
+        trackers = self.run.trackers
+        states = random_state(x.device, trackers)
         with torch.no_grad():
             self.original(*put(x)[0], **put(x)[1])  # makes what is made once
             _wait(x.device)
             begin = time.perf_counter_ns()
-            set_random_state(x.device, states)
+            set_random_state(x.device, states, trackers)
             whole = self.original(*put(x)[0], **put(x)[1])
             _wait(x.device)
             forward_ns = time.perf_counter_ns() - begin
-        draws = any(not torch.equal(a, b) for a, b in zip(states, random_state(x.device)))
-        set_random_state(x.device, states)
+        draws = has_drawn(states, random_state(x.device, trackers))
+        set_random_state(x.device, states, trackers)
         scale, outputs = self._in_pieces(put(x), x, cut, num_tokens)
-        set_random_state(x.device, states)
+        set_random_state(x.device, states, trackers)
         self._compare(whole, outputs, x, cut, check and not draws)
+        if draws and check:
+            self._compare_without_dropout(put(x), x, cut, num_tokens)
+            set_random_state(x.device, states, trackers)
         self.measured = Measured(
             num_tokens, tuple(x.shape), x.dtype, aligned(x.nbytes), sum(map(aligned, scale.others)),
             self._rows(scale, cut, num_tokens), tuple(scale.joined), draws, forward_ns)
@@ -309,6 +316,21 @@ class Unit:
             set_random_state(x.device, states)
             self.measured = dataclasses.replace(self.measured, recompute_ns=scale.recompute_ns)
         return self.measured
+
+    def _compare_without_dropout(self, arguments, x, cut, num_tokens):
+        """As in an evaluation; nothing is compared if it draws numbers in one, too."""
+        was = [(module, module.training) for module in self.module.modules()]
+        before = random_state(x.device, self.run.trackers)
+        try:
+            for module, _ in was:
+                module.training = False
+            with torch.no_grad():
+                whole = self.original(*arguments[0], **arguments[1])
+            if not has_drawn(before, random_state(x.device, self.run.trackers)):
+                self._compare(whole, self._in_pieces(arguments, x, cut, num_tokens)[1], x, cut, True)
+        finally:
+            for module, training in was:
+                module.training = training
 
     def _in_pieces(self, arguments, x, cut, num_tokens):
         spans = _pieces.spans_of(num_tokens, cut)
@@ -411,7 +433,7 @@ def forward_kept(unit, kept, args, kwargs, hook):
     """One call of the layer; what autograd saves goes to kept's buffer."""
     x, _ = unit.hidden(args, kwargs)
     layout = kept.layout
-    kept.around = Around(x.device, unit.measured.draws)
+    kept.around = Around(x.device, unit.measured.draws, unit.run.trackers)
     xs = Enter.apply(kept, hook, x)
     versions = [piece._version for piece in xs]
     kept.pieces = unit.pieces_of(args, kwargs, [piece.detach().requires_grad_() for piece in xs], layout.spans)
