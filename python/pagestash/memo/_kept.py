@@ -147,7 +147,8 @@ class Kept:
     """A keeper (_pieces.Pass) of one pass."""
 
     def __init__(self, unit, layout, buffers, index, fixed):
-        self.unit, self.layout, self.buffers, self.index = unit, layout, buffers, index
+        self.unit, self.layout, self.buffers = unit, layout, buffers
+        self.index = self.written = index        # of the buffer: now, and in the forward
         self.fixed = fixed                       # addresses of storages that others hold
         self.seen = {}                           # address of a storage: (weak reference, version, Slot)
         self.whole = layout.input_bytes          # where what goes whole ends until now
@@ -284,6 +285,12 @@ class Kept:
                           self.buffers.flat(self.index, slot.tail, slot.num_bytes - slot.head_bytes)])
         return both.view(saved.dtype).as_strided(saved.size, saved.stride, saved.begin // saved.dtype.itemsize)
 
+    def moved(self, tensor):
+        """A tensor that was in the forward's buffer, in the backward's."""
+        begin = tensor.data_ptr() - self.buffers.addresses[self.written]
+        out = self.buffers.view(self.index, tensor.dtype, begin, tensor.shape, tensor.stride())
+        return out.requires_grad_(tensor.requires_grad)
+
     # ---- forward and backward ----
 
     def forward_ends(self):
@@ -320,7 +327,8 @@ class _Again:
     def run(self):
         """Errors: the layer saves other tensors than in its forward."""
         kept = self.kept
-        args, kwargs = again(kept.pieces[self.p])
+        x, put = self.unit.hidden(*kept.pieces[self.p])
+        args, kwargs = again(put(kept.moved(x)))
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
             kept.around.enter(stack, self.p)
