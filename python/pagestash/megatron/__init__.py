@@ -7,16 +7,18 @@ Megatron's flags (moe_paged_stash, the buffer size factors), its schedule and it
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from .._abi import PST_PAGE_BYTES_MAX, PST_PAGE_BYTES_MIN
 from .._c import Error
 from . import seams
 
 if TYPE_CHECKING:
+    from ..schedule import Schedule
     from .manager import Manager
+    from .swapped import MegatronRun
 
-__all__ = ["Error", "install", "uninstall"]
+__all__ = ["Error", "install", "memo", "uninstall"]
 _installed = None  # (module, manager, arguments, what the names of the module were before)
 seams.stand_in()
 
@@ -92,6 +94,29 @@ def uninstall() -> None:
     if module.PagedStashManager.STASH_MGR is manager:
         module.PagedStashManager.STASH_MGR = None
     _installed = None
+
+
+def memo(model, fraction: Any = "auto", *, keep_last: int = 2, host_bytes: Optional[int] = None,
+         micro_batches: Union[None, int, Callable[[], int]] = None,
+         schedule: Optional["Schedule"] = None, version: Optional[str] = None,
+         **fields) -> "MegatronRun":
+    """Keeps what the TransformerLayers of a model save by tokens, as MEMO does (pagestash.memo.run).
+
+    model: a GPTModel, as it is or in DDP, or the list of this rank's chunks. Of a layer with
+        experts it is what comes before them; the experts are paged by install().
+    fraction, keep_last, host_bytes, and all other fields: as pagestash.memo.run has them.
+    micro_batches: of a step, a number or a function; None: Megatron-Core's calculator is asked.
+    schedule: in which order this rank runs its passes; None: as Megatron-Core's configuration
+        says.
+    version: as install has it.
+
+    Megatron-Core's schedules begin and end the steps: nothing is to be called. Evaluations run
+    under torch.no_grad(). close() puts everything back. Errors: no Megatron-Core, a version that
+    was not tried, what the configuration has and MEMO cannot be with, one sentence each."""
+    seams.find(version)
+    from . import swapped
+    return swapped.run(model, fraction=fraction, keep_last=keep_last, host_bytes=host_bytes,
+                       micro_batches=micro_batches, schedule=schedule, **fields)
 
 
 def _check_arguments(arguments):

@@ -104,22 +104,26 @@ class Training:
     """The model on this rank, its data, and steps of Megatron's schedule."""
 
     def __init__(self, stash, factor=1.1, dtype=torch.float32, chunks=1, layers=3, micro_batches=3,
-                 cpu_factor=0.0, extra=None, seed=7, overlap=False):
+                 cpu_factor=0.0, extra=None, seed=7, overlap=False, experts=EXPERTS,
+                 position="learned_absolute", **fields):
         self.micro_batches, self.chunks, self.overlap = micro_batches, chunks, overlap
         pp = parallel_state.get_pipeline_model_parallel_world_size()
         ep = parallel_state.get_expert_model_parallel_world_size()
-        self.config = config = TransformerConfig(
+        self.experts, self.position = experts, position
+        routed = dict(
+            num_moe_experts=experts, moe_router_topk=TOPK, moe_token_dispatcher_type="allgather",
+            moe_aux_loss_coeff=1e-2, moe_router_load_balancing_type="aux_loss",
+            moe_router_score_function="sigmoid", moe_router_enable_expert_bias=True,
+            expert_model_parallel_size=ep) if experts else {}
+        self.config = config = TransformerConfig(**{**routed, **dict(
             num_layers=layers, hidden_size=HIDDEN, num_attention_heads=4, ffn_hidden_size=FFN,
-            num_moe_experts=EXPERTS, moe_router_topk=TOPK, use_cpu_initialization=True,
-            moe_token_dispatcher_type="allgather", moe_aux_loss_coeff=1e-2,
-            moe_router_load_balancing_type="aux_loss", moe_router_score_function="sigmoid",
-            moe_router_enable_expert_bias=True, add_bias_linear=False, gated_linear_unit=True,
+            use_cpu_initialization=True, add_bias_linear=False, gated_linear_unit=True,
             activation_func=F.silu, hidden_dropout=0.1, attention_dropout=0.1,
             masked_softmax_fusion=False, bias_dropout_fusion=False, persist_layer_norm=False,
-            gradient_accumulation_fusion=False, expert_model_parallel_size=ep,
+            gradient_accumulation_fusion=False,
             pipeline_model_parallel_size=pp, pipeline_dtype=dtype, params_dtype=dtype,
             bf16=dtype == torch.bfloat16, batch_p2p_comm=False, deallocate_pipeline_outputs=False,
-            virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None)
+            virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None), **fields})
         # The constructor asks for TE's dispatcher.
         config.moe_expert_rank_capacity_factor, config.moe_paged_stash = 2.0, stash
         config.moe_paged_stash_buffer_size_factor_cuda = factor
@@ -141,13 +145,15 @@ class Training:
 
     def _chunk(self, chunk):
         first, last = self._ends(chunk)
-        spec = get_gpt_layer_local_spec(num_experts=EXPERTS, moe_grouped_gemm=False)
-        spec.submodules.mlp = functools.partial(
-            moe_layer.MoELayer, submodules=moe_layer.MoESubmodules(experts=StaticExperts))
+        spec = get_gpt_layer_local_spec(num_experts=self.experts, moe_grouped_gemm=False)
+        if self.experts:
+            spec.submodules.mlp = functools.partial(
+                moe_layer.MoELayer, submodules=moe_layer.MoESubmodules(experts=StaticExperts))
         virtual = chunk if self.chunks > 1 else None
         model = GPTModel(config=self.config, transformer_layer_spec=spec, vocab_size=VOCAB,
                          max_sequence_length=SEQ, pre_process=first, post_process=last,
-                         share_embeddings_and_output_weights=False, vp_stage=virtual)
+                         share_embeddings_and_output_weights=False, vp_stage=virtual,
+                         position_embedding_type=self.position)
         model.vp_stage = virtual
         for name, parameter in model.named_parameters():
             if parameter.dtype != self.config.params_dtype and "router" not in name:

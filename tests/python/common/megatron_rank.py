@@ -1,4 +1,5 @@
-"""One of two ranks of test_megatron.py: runs scenarios, writes what came of them as JSON."""
+"""One of two ranks of megatron_ranks.py: runs scenarios, writes what came of them as JSON."""
+import importlib
 import json
 import os
 import sys
@@ -23,10 +24,11 @@ def main(rank, store, names, out):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     cuda_shim.install_megatron()
-    from common import megatron_scenarios
     results = {}
     for name in names:
-        results[name] = getattr(megatron_scenarios, name)()
+        file, _, function = name.rpartition(".")
+        scenarios = importlib.import_module(f"common.{file or 'megatron_scenarios'}")
+        results[function] = getattr(scenarios, function)()
     with open(f"{out}.{rank}", "w", encoding="utf-8") as file:
         json.dump(results, file)
     torch.distributed.barrier()

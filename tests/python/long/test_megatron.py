@@ -1,41 +1,16 @@
 """Megatron-Core on two gloo ranks, its own model, schedules and runner: with pages as without
 stash."""
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from common.megatron_ranks import run_ranks  # noqa: E402
 from common.needs import main, needs  # noqa: E402
 
 SCENARIOS = ("no_pipelining", "pipelining", "recovery", "evaluations", "micro_batches", "lost",
              "scales")
-_RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common", "megatron_rank.py")
-
-
-def run_ranks(names):
-    """The results of the scenarios by rank."""
-    with tempfile.TemporaryDirectory() as folder:
-        store, out = os.path.join(folder, "store"), os.path.join(folder, "out")
-        environment = dict(os.environ, NO_VCS_VERSION="1", OMP_NUM_THREADS="1")
-        ranks = [subprocess.Popen([sys.executable, _RANK, str(rank), store, out, *names],
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  env=environment) for rank in range(2)]
-        try:
-            texts = [rank.communicate(timeout=240)[0] for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-        if any(rank.returncode for rank in ranks):
-            raise AssertionError("\n".join(text[-4000:] for text in texts))
-        results = []
-        for rank in range(2):
-            with open(f"{out}.{rank}", encoding="utf-8") as file:
-                results.append(json.load(file))
-        return results
 
 
 @needs("megatron")

@@ -1,0 +1,176 @@
+"""MEMO for the layers of Megatron-Core: which of its models can have it, and what its schedules run."""
+import inspect
+import logging
+
+import torch
+from megatron.core.num_microbatches_calculator import get_num_microbatches
+from megatron.core.tensor_parallel import random as megatron_random
+from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.moe.moe_layer import MoELayer
+from megatron.core.transformer.transformer_layer import TransformerLayer
+
+from .._c import Error
+from ..memo import _run
+from ..memo._unit import Unit
+from ..schedule import Schedule
+
+_log = logging.getLogger("pagestash")
+_CORE = "self_attention.core_attention"
+_DEFAULTS = {name: one.default for name, one in inspect.signature(_run.run).parameters.items()
+             if one.kind is one.KEYWORD_ONLY and name not in ("attention", "token_dim", "micro_batches")}
+_ENOUGH = 64  # micro-batches, whose slots are enough for any number of them
+# Of the configuration: what must not be there, and why.
+_REFUSED = (
+    ("recompute_granularity", None, "what Megatron-Core computes again is not kept, and MEMO computes dropped "
+                                    "tokens again by itself: leave it away"),
+    ("cpu_offloading", False, "it moves the same tensors as MEMO: allowed is one of them"),
+    ("fine_grained_activation_offloading", False, "it moves the same tensors as MEMO: allowed is one of them"),
+    ("cuda_graph_impl", "none", "Megatron-Core's graphs replay layers without their calls"),
+    ("overlap_moe_expert_parallel_comm", False, "its schedule calls parts of layers, not layers"),
+    ("multi_latent_attention", False, "its rotary positions are counted from the begin of what it is given, so it "
+                                      "cannot be run on some of the tokens"),
+    ("mlp_chunks_for_training", 1, "pieces of the tokens would be cut once more, elsewhere"),
+    ("fp8", None, "a layer that is run in pieces sees other maxima"),
+    ("fp4", None, "a layer that is run in pieces sees other maxima"),
+    ("experimental_attention_variant", None, "its attention is no module of queries, keys and values"),
+)
+_NO_TENSORS = ("context", "packed_seq_params", "inference_context", "inference_params", "rotary_pos_cos",
+               "rotary_pos_sin", "rotary_pos_cos_sin", "sequence_len_offset")
+_BY_TOKENS = ("rotary_pos_emb",)  # dimension 0; what else is a tensor goes whole
+
+
+class LayerUnit(Unit):
+    """A TransformerLayer: [tokens, batch, hidden]."""
+
+    def hidden(self, args, kwargs):
+        """See Unit. Errors: arguments that cannot be cut by tokens."""
+        for name in _NO_TENSORS:
+            if kwargs.get(name) is not None:
+                raise Error(f"{self.name}: {name} is given: memo is for training without it")
+        return super().hidden(args, kwargs)
+
+    def part_of(self, rest, span, num_tokens):
+        """See Unit."""
+        args, kwargs = rest
+        start, stop = span
+        out = dict(kwargs)
+        for name in _BY_TOKENS:
+            out[name] = torch.utils._pytree.tree_map(
+                lambda leaf: leaf[start:stop] if isinstance(leaf, torch.Tensor) else leaf, kwargs.get(name))
+        return args, out
+
+
+class MegatronRun(_run.Run):
+    """A Run (pagestash.memo) whose steps are those of Megatron-Core's schedules: none has to be said."""
+
+    unit_type = LayerUnit
+
+    def __init__(self, chunks, micro_batches, **fields):
+        self.micro_batches = micro_batches
+        self._to_come = self._in_flight = 0
+        super().__init__(chunks, micro_batches=1, token_dim=0, attention=_CORE, **fields)
+
+    @property
+    def trackers(self):
+        """Megatron-Core's random states."""
+        tracker = megatron_random._CUDA_RNG_STATE_TRACKER
+        return () if tracker is None else (tracker,)
+
+    def num_micro_batches(self):
+        """See Run."""
+        return _number(self.micro_batches)
+
+    def micro_batch(self, unit):
+        """Its schedules write it to the layers. A first one in an open step says that the one before lost
+        some of its backwards, as an exception does."""
+        number = getattr(unit.module, "current_microbatch", None)
+        if number is None:
+            return super().micro_batch(unit)
+        if self._open and number == 0 and unit.place in self._calls:
+            _log.warning("pagestash.megatron.memo: a step ended without all its backwards: what they would have "
+                         "read is given up")
+            self.abort()
+        return number
+
+    def _forward_begins(self, unit, fixed, x):
+        was_open = self._open
+        kept = super()._forward_begins(unit, fixed, x)
+        if not was_open:
+            visited = sum(one.layout is not None for one in self.units)
+            self._to_come, self._in_flight = visited * self.num_micro_batches(), 0
+        self._to_come -= 1
+        self._in_flight += 1
+        return kept
+
+    def backward_ends(self, kept):
+        """See Run. The last one ends the step."""
+        super().backward_ends(kept)
+        self._in_flight -= 1
+        if self._in_flight == 0 == self._to_come:
+            self.step()
+
+
+def _number(micro_batches):
+    if micro_batches is None:
+        try:
+            return get_num_microbatches()
+        except AttributeError:
+            raise Error("pagestash.megatron.memo: Megatron-Core's calculator of micro-batches is not "
+                        "initialised: say micro_batches") from None
+    return micro_batches() if callable(micro_batches) else micro_batches
+
+
+def run(model, *, micro_batches, schedule, **fields):
+    """See pagestash.megatron.memo."""
+    chunks = [_layers(chunk) for chunk in (model if isinstance(model, (list, tuple)) else [model])]
+    layers = [layer for chunk in chunks for layer in chunk]
+    if not layers:
+        raise Error("pagestash.megatron.memo: the model has no TransformerLayer on this rank")
+    config = layers[0].config
+    _check(config)
+    chunks = [[_unit_of(layer) for layer in chunk] for chunk in chunks]
+    if schedule is None:
+        number = micro_batches if isinstance(micro_batches, int) else _ENOUGH
+        schedule = schedule_of(config, layers[0].pg_collection.pp, len(chunks), number)
+    return MegatronRun(chunks, micro_batches, **{**_DEFAULTS, **fields, "schedule": schedule})
+
+
+def _layers(chunk):
+    """TransformerLayers of its decoder, in order."""
+    for module in chunk.modules():
+        block = getattr(module, "decoder", None)
+        if isinstance(getattr(block, "layers", None), torch.nn.ModuleList):
+            return list(block.layers)
+    raise Error(f"pagestash.megatron.memo: {type(chunk).__name__} has no decoder with layers: a GPTModel, or its "
+                "list of chunks, is wanted")
+
+
+def _unit_of(layer):
+    """(module, method): of experts, which are paged, only what is before them."""
+    name = f"pagestash.megatron.memo: layer {getattr(layer, 'layer_number', '?')}"
+    if not isinstance(layer, TransformerLayer):
+        raise Error(f"{name}: {type(layer).__name__} is no TransformerLayer")
+    if not isinstance(layer.cross_attention, IdentityOp):
+        raise Error(f"{name}: it has cross attention, whose context has other tokens")
+    if not hasattr(layer.self_attention, "core_attention"):
+        raise Error(f"{name}: its attention, {type(layer.self_attention).__name__}, has no core_attention")
+    return layer, "_forward_attention" if isinstance(layer.mlp, MoELayer) else "forward"
+
+
+def _check(config):
+    for name, allowed, why in _REFUSED:
+        value = getattr(config, name, allowed)
+        if value not in (allowed, None, False):
+            raise Error(f"pagestash.megatron.memo: {name} is {value!r}: {why}")
+
+
+def schedule_of(config, pp, num_chunks: int, num_micro_batches: int) -> Schedule:
+    """The Schedule of this rank, as Megatron-Core runs it. pp: the group of the pipeline."""
+    stages = pp.size()
+    if stages == 1:
+        return Schedule("1f1b", num_micro_batches=num_micro_batches)
+    place = dict(num_stages=stages, stage=pp.rank())
+    if num_chunks == 1:
+        return Schedule("1f1b", num_micro_batches=num_micro_batches, **place)
+    return Schedule("interleaved", num_micro_batches=num_micro_batches, num_chunks=num_chunks,
+                    group=config.microbatch_group_size_per_vp_stage or 0, **place)
