@@ -5,7 +5,7 @@ import pagestash.megatron
 from common.megatron_model import Training
 from common.megatron_scenarios import installed, parallel, train
 
-STEPS, CUT = 8, 16
+STEPS, CUT = 8, 10
 FRACTIONS = (None, 0, "1/2", 1)
 
 
@@ -13,7 +13,7 @@ FRACTIONS = (None, 0, "1/2", 1)
 def swapped(training, fraction, **fields):
     """The layers of a Training, by tokens."""
     run = pagestash.megatron.memo(training.model, fraction, **{**dict(
-        cut=CUT, block_tokens=4, micro_batches=training.micro_batches), **fields})
+        cut=CUT, block_tokens=16, micro_batches=training.micro_batches), **fields})
     try:
         yield run
     finally:

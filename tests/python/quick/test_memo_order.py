@@ -18,7 +18,7 @@ def gradients(fraction, layers=3, micro_batches=3, tokens=64):
     torch.manual_seed(0)
     model = gpt.GPT(layers, hidden=32, dropout=0.1)
     schedule = Schedule("gpipe", num_micro_batches=micro_batches)
-    run = memo.run(model.layers, fraction=fraction, cut=24, block_tokens=8, schedule=schedule)
+    run = memo.run(model.layers, fraction=fraction, cut=24, block_tokens=16, schedule=schedule)
     losses = {}
     for one in schedule:
         if one.kind == "forward":
