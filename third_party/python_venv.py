@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""python_venv.py [FOLDER]: the one Python environment of the tests, build/python if no folder is named.
+"""python_venv.py [--oldest] [FOLDER]: the Python environment of the tests, build/python if no folder is named.
 
 Python 3.12 where there is one, which Megatron-Core wants, else the Python that runs this; with what
 python_requirements.txt names and, for NVIDIA's libraries, the stand-ins of nvidia_standins.py. Does nothing
-where the folder already holds just that."""
+where the folder already holds just that.
+--oldest: build/python-oldest, of python_oldest.txt: the oldest torch that the package is tried with."""
 import glob
 import hashlib
 import os
@@ -15,7 +16,7 @@ import tempfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-REQUIREMENTS = HERE / "python_requirements.txt"
+REQUIREMENTS, OLDEST = HERE / "python_requirements.txt", HERE / "python_oldest.txt"
 # Wheels of which only the headers are wanted: for the pretended GPU, where there is no CUDA toolkit.
 HEADERS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88")
 
@@ -46,9 +47,9 @@ def interpreter():
     sys.exit("third_party/python_venv.py: no Python with venv and ensurepip (Debian: python3-venv)")
 
 
-def stamp_of(python):
+def stamp_of(python, requirements):
     """What the environment is made of, as one hash."""
-    files = (REQUIREMENTS, HERE / "nvidia_standins.py", pathlib.Path(__file__))
+    files = (requirements, HERE / "nvidia_standins.py", pathlib.Path(__file__))
     parts = [file.read_bytes() for file in files]
     parts.append(answer(python, "-c", "import sys; print(sys.version, sys.executable)").encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -64,17 +65,18 @@ def run(*command):
     return done.stdout
 
 
-def make(folder, python):
+def make(folder, python, requirements):
     """Anew: pip would leave behind what the list no longer names. Its cache keeps that quick."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     run(python, "-m", "venv", folder)
     inside = folder / "bin" / "python"
     run(inside, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "--only-binary=:all:",
-        "--requirement", REQUIREMENTS)
+        "--requirement", requirements)
     site = answer(inside, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))")
     run(inside, HERE / "nvidia_standins.py", f"{site}/torch/lib")
-    unpack_headers(inside, site)
+    if requirements == REQUIREMENTS:
+        unpack_headers(inside, site)
     version = run(inside, "-c", "import torch; print(torch.__version__)").split()[-1]
     say(f"{folder}: {answer(inside, '--version')}, torch {version}")
 
@@ -90,17 +92,21 @@ def unpack_headers(inside, site):
 
 
 def main():
-    if len(sys.argv) > 2 or sys.argv[1:] and sys.argv[1].startswith("-"):
+    words = sys.argv[1:]
+    is_oldest = words[:1] == ["--oldest"]
+    words = words[is_oldest:]
+    if len(words) > 1 or words and words[0].startswith("-"):
         sys.exit(__doc__)
-    folder = pathlib.Path(sys.argv[1] if sys.argv[1:] else HERE.parent / "build" / "python").absolute()
+    name, requirements = ("python-oldest", OLDEST) if is_oldest else ("python", REQUIREMENTS)
+    folder = pathlib.Path(words[0] if words else HERE.parent / "build" / name).absolute()
     python = interpreter()
-    stamp, wanted = folder / "pagestash.stamp", stamp_of(python)
+    stamp, wanted = folder / "pagestash.stamp", stamp_of(python, requirements)
     if stamp.exists() and stamp.read_text() == wanted:
         return
     if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
         sys.exit(f"third_party/python_venv.py: {folder} is not empty and no environment of Python")
     say(f"making {folder} ({shutil.which(python) or python})")
-    make(folder, python)
+    make(folder, python, requirements)
     stamp.write_text(wanted)
 
 
