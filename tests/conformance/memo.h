@@ -78,6 +78,7 @@ typedef struct memo {
     pst_layer layers[MEMO_LAYERS];
     uint32_t num_micro_batches; /* there is memory for */
     uint64_t num_steps;         /* new data so often */
+    bool leaves[MEMO_LAYERS];   /* in some order so far: what has pinned memory */
     /* device memory, one allocation */
     unsigned char *block;
     uint64_t used_bytes, block_bytes;
@@ -124,7 +125,7 @@ void memo_check(memo *self, bool recorded);
 void memo_check_copies(memo *self);
 /* Two buffers, of swapped layers alone: what stays in place, and MEMO's rule. */
 void memo_check_places(memo *self);
-/* Pinned memory: slots times bytes of each swapped layer. */
+/* Pinned memory: slots times bytes of each swapped layer that leaves. */
 void memo_check_bytes(memo *self);
 /* Pages that a step takes. */
 uint64_t memo_demand(const memo *self, uint64_t step);

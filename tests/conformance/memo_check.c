@@ -75,15 +75,34 @@ uint64_t memo_demand(const memo *self, uint64_t step)
     return result.demand_high_water;
 }
 
-/* Pinned memory of swapped layers, each visit's bytes rounded up. */
+/* Layers that leave in the order of now did not have to before. */
+static void note_leaving(memo *self)
+{
+    static prediction said;
+    pst_stage_result result = {0};
+    said = (prediction){.of = self};
+    simulate(self, 0, &said, &result);
+    for (uint32_t i = 0; i < said.num_copies; i++)
+        self->leaves[said.copies[i].layer] |= said.copies[i].kind == PST_SIMULATED_DO_SWAP_OUT;
+}
+
+/* Pinned memory of the swapped layers that leave, each visit's bytes rounded up. */
 static uint64_t swapped_host_bytes(const memo *self)
 {
     uint64_t bytes = 0;
     for (uint32_t l = 0; l < self->wish.num_layers; l++)
-        if (self->wish.layers[l].keep == PST_KEEP_SWAPPED)
+        if (self->leaves[l])
             bytes += (memo_swap_bytes(&self->wish.layers[l]) + 255) / 256 * 256 *
                      self->scheduler->num_slots[0];
     return bytes;
+}
+
+static void check_host_memory(memo *self)
+{
+    note_leaving(self);
+    for (uint32_t l = 0; l < self->wish.num_layers; l++)
+        CHECK_MSG((self->scheduler->layers[l].host_memory != NULL) == self->leaves[l],
+                  "layer %u has %s pinned memory", l, self->leaves[l] ? "no" : "some");
 }
 
 /* ---- copies ---- */
@@ -197,6 +216,10 @@ void memo_check_bytes(memo *self)
 {
     uint64_t device_bytes = 0, host_bytes = 0;
     pst_scheduler_stats stats;
+    for (uint32_t l = 0; l < self->wish.num_layers && self->wish.records; l++)
+        self->leaves[l] = self->wish.layers[l].keep == PST_KEEP_SWAPPED &&
+                          memo_swap_bytes(&self->wish.layers[l]) > 0;
+    check_host_memory(self);
     CHECK_OK(pst_scheduler_bytes(&self->config, &device_bytes, &host_bytes));
     CHECK_OK(pst_scheduler_get_stats(self->scheduler, &stats));
     CHECK_EQ(host_bytes, stats.program_bytes + swapped_host_bytes(self));
@@ -255,4 +278,6 @@ void memo_check(memo *self, bool recorded)
         check_answers(self);
     if (!psti_test_failed() && !recorded)
         memo_check_places(self);
+    if (!psti_test_failed())
+        check_host_memory(self);
 }
