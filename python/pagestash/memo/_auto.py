@@ -7,8 +7,11 @@ import statistics
 from .. import _abi, _c, _policy, _simulate
 from .._c import Error
 from .._simulated_layers import SimulatedLayer
+from ._limits import staying
 
 _BLOCKS = 16  # of a layer that the policy tells apart
+_LEAST_GAIN = 0.005  # of a step: a smaller one is within what measured times differ by
+_LEAST_TRIES, _MOST_TRIES, _MOST_VISITS = 24, 600, 200_000  # of the search: simulations, their visits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +140,76 @@ def by_layer(limits, times, stays):
     return tokens if policy.fits and limits.fits(tokens) else None
 
 
+class Search:
+    """For the shortest step: from the choices that it is offered on, layer by layer. Always the same: no clock,
+    no random numbers."""
+
+    def __init__(self, limits, times, stays):
+        self.limits, self.times, self.stays = limits, times, stays
+        self.tokens = self.cost = None
+        visits = len(limits.schedule) * max(1, len(limits.places))
+        self.left = max(_LEAST_TRIES, min(_MOST_TRIES, _MOST_VISITS // visits))
+        self._tried = set()
+
+    def offer(self, tokens):
+        """Whether it is the best until now."""
+        if tokens is None or tokens in self._tried or self.left <= 0:
+            return False
+        self._tried.add(tokens)
+        if not self.limits.fits(tokens):
+            return False
+        self.left -= 1
+        cost = simulated(self.limits, self.times, tokens)
+        if self.cost is not None and cost.step_ns >= self.cost.step_ns:
+            return False
+        self.tokens, self.cost = tokens, cost
+        return True
+
+    def one_for_all(self):
+        """Shares in sixteenths."""
+        for num in range(_BLOCKS + 1):
+            self.offer(self.limits.of_share(fractions.Fraction(num, _BLOCKS), self.stays))
+
+    def most_stay(self):
+        """As many layers stay in memory as fit, those before the last two of each chunk; the others as MEMO has
+        it."""
+        if self.limits.gpu_limit is None:
+            return
+        most = max(layer for _, layer in self.limits.places) + 1
+        for keep_last in range(most, 2, -1):
+            stays = self.stays | staying(self.limits.places, keep_last)
+            if any(scale is not None and i not in stays for i, scale in enumerate(self.limits.scales)):
+                share = Memo(self.limits, self.times, stays).share
+                tokens = None if share is None else self.limits.of_share(share, stays)
+                if tokens is not None and self.limits.fits(tokens):
+                    self.offer(tokens)
+                    return
+
+    def improve(self):
+        """More or fewer tokens of one layer."""
+        if self.tokens is None:
+            return
+        block, longest = self.limits.block_tokens, max(
+            scale.num_tokens for scale in self.limits.scales if scale is not None)
+        step = longest // 4 // block * block
+        while step >= block and self.left > 0:
+            while any([self._move(i, step) for i in range(len(self.tokens))]) and self.left > 0:
+                pass
+            step = step // 2 // block * block
+
+    def _move(self, i, step):
+        scale, now = self.limits.scales[i], self.tokens[i]
+        if scale is None or i in self.stays:
+            return False
+        whole, block = scale.num_tokens, self.limits.block_tokens
+        if now is None:
+            others = [whole, 0]
+        else:
+            others = [min(whole, now + step), max(0, (now - step + block - 1) // block * block)]
+            others += [None] if self.limits.gpu_limit is not None else []
+        return any([self.offer(self.tokens[:i] + (k,) + self.tokens[i + 1:]) for k in others if k != now])
+
+
 def milliseconds(ns):
     """For a sentence."""
     return f"{ns / 1e6:.4g} ms"
@@ -144,28 +217,42 @@ def milliseconds(ns):
 
 def automatic(limits, times, stays):
     """(tokens, Cost, why). Errors: nothing fits, or what goes whole takes longer than a forward."""
-    memo, tokens, cost, text = Memo(limits, times, stays), None, None, ""
+    memo = Memo(limits, times, stays)
+    if memo.share is None and limits.gpu_limit is None:
+        raise Error(f"fraction 'auto': {memo.why_impossible(limits, times)}")
+    search = Search(limits, times, stays)
+    tokens = cost = None
     if memo.share is not None:
         tokens = limits.of_share(memo.share, stays)
-        if limits.fits(tokens):
-            cost = simulated(limits, times, tokens)
-            bound = f", bound by {memo.limit}" if memo.limit else ""
-            text = (f"MEMO's {memo.share} for all{bound}: {milliseconds(cost.step_ns)} a step, "
-                    f"{milliseconds(cost.exposed_ns)} exposed, {milliseconds(cost.recompute_ns)} recomputed")
-    elif limits.gpu_limit is None:
-        raise Error(f"fraction 'auto': {memo.why_impossible(limits, times)}")
-    other = by_layer(limits, times, stays)
-    if other is None:
-        if cost is None and memo.share is None:
-            raise Error(f"fraction 'auto': {memo.why_impossible(limits, times)}")
         limits.check(tokens, "fraction 'auto'")
-        return tokens, cost, text + "; per layer: nothing else fits"
-    theirs = simulated(limits, times, other)
+        search.offer(tokens)
+        cost = search.cost
+    search.offer(by_layer(limits, times, stays))
+    search.one_for_all()
+    search.most_stay()
+    search.improve()
+    if search.cost is None:
+        raise Error(f"fraction 'auto': {memo.why_impossible(limits, times)}")
+    why = _why(memo, cost, search.cost)
+    if cost is not None and not _is_worth_it(cost, search.cost):
+        return tokens, cost, why
+    return search.tokens, search.cost, why
+
+
+def _is_worth_it(cost, best):
+    return cost.step_ns - best.step_ns > cost.step_ns * _LEAST_GAIN
+
+
+def _why(memo, cost, best):
+    def said(of):
+        return (f"{milliseconds(of.step_ns)} a step, {milliseconds(of.exposed_ns)} exposed, "
+                f"{milliseconds(of.recompute_ns)} recomputed")
     if cost is None:
-        return other, theirs, (f"MEMO's one fraction for all does not fit; per layer: "
-                               f"{milliseconds(theirs.step_ns)} a step, {milliseconds(theirs.exposed_ns)} exposed, "
-                               f"{milliseconds(theirs.recompute_ns)} recomputed: taken")
-    if theirs.step_ns >= cost.step_ns:
-        return tokens, cost, f"{text}; per layer: {milliseconds(theirs.step_ns)}: not taken"
-    less = 100 * (cost.step_ns - theirs.step_ns) / cost.step_ns
-    return other, theirs, f"{text}; per layer: {milliseconds(theirs.step_ns)} ({less:.1f} % less): taken"
+        return f"MEMO's one fraction for all does not fit; per layer: {said(best)}: taken"
+    bound = f", bound by {memo.limit}" if memo.limit else ""
+    text = f"MEMO's {memo.share} for all{bound}: {said(cost)}"
+    if best.step_ns == cost.step_ns:
+        return text + "; per layer nothing is shorter"
+    less = 100 * (cost.step_ns - best.step_ns) / cost.step_ns
+    verdict = "taken" if _is_worth_it(cost, best) else "not taken, times are not as exact"
+    return f"{text}; per layer: {said(best)} ({less:.1f} % less): {verdict}"

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 from .._checks import Error, integer, shown, within
 from ._auto import Cost, automatic
-from ._limits import Limits, free_host_bytes
+from ._limits import Limits, free_host_bytes, staying
 from ._times import Times, agreed, link_rates
 
 _MOST_BLOCK_TOKENS = 1 << 20
@@ -65,17 +65,6 @@ def checked(run, num_layers):
             setattr(run, name, integer(getattr(run, name), name, 62))
     if run.link_bytes_per_second == 0:
         raise Error("link_bytes_per_second 0: allowed is 1 and more")
-
-
-def staying(places, keep_last):
-    """Indices of layers that stay in memory, since they are among the last: those before the last two of
-    each chunk, which stay in the buffers. Theirs are then free while the layers that stay run backward, so
-    that the first copies back hide behind these."""
-    ends = {}
-    for chunk, layer in places:
-        ends[chunk] = max(ends.get(chunk, 0), layer + 1)
-    return {i for i, (chunk, layer) in enumerate(places)
-            if ends[chunk] - keep_last <= layer < ends[chunk] - 2}
 
 
 def _times_of(run, device):

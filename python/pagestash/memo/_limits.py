@@ -16,6 +16,17 @@ def tokens_of(share, num_tokens, block_tokens):
     return num_tokens if share == 1 else int(num_tokens * share) // block_tokens * block_tokens
 
 
+def staying(places, keep_last):
+    """Indices of layers that stay in memory, since they are among the last: those before the last two of
+    each chunk, which stay in the buffers. Theirs are then free while the layers that stay run backward, so
+    that the first copies back hide behind these."""
+    ends = {}
+    for chunk, layer in places:
+        ends[chunk] = max(ends.get(chunk, 0), layer + 1)
+    return {i for i, (chunk, layer) in enumerate(places)
+            if ends[chunk] - keep_last <= layer < ends[chunk] - 2}
+
+
 def leaving(schedule, keeps, keeps_nothing=False):
     """Which swapped layers are copied to the host in some visit: a set of (chunk, layer). keeps: of each
     (chunk, layer) "swapped" or something else."""
