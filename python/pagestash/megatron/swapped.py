@@ -67,8 +67,8 @@ class MegatronRun(_run.Run):
 
     def __init__(self, chunks, micro_batches, **fields):
         self.micro_batches = micro_batches
-        self._to_come = self._in_flight = 0
         super().__init__(chunks, micro_batches=1, token_dim=0, attention=_CORE, **fields)
+        self.visits.ends_itself = True
 
     @property
     def trackers(self):
@@ -86,28 +86,11 @@ class MegatronRun(_run.Run):
         number = getattr(unit.module, "current_microbatch", None)
         if number is None:
             return super().micro_batch(unit)
-        if self._open and number == 0 and unit.place in self._calls:
+        if self.visits.is_open and number == 0 and unit.seat in self.visits.calls:
             _log.warning("pagestash.megatron.memo: a step ended without all its backwards: what they would have "
                          "read is given up")
             self.abort()
         return number
-
-    def _forward_begins(self, unit, fixed, x):
-        was_open = self._open
-        kept = super()._forward_begins(unit, fixed, x)
-        if not was_open:
-            visited = sum(one.layout is not None for one in self.units)
-            self._to_come, self._in_flight = visited * self.num_micro_batches(), 0
-        self._to_come -= 1
-        self._in_flight += 1
-        return kept
-
-    def backward_ends(self, kept):
-        """See Run. The last one ends the step."""
-        super().backward_ends(kept)
-        self._in_flight -= 1
-        if self._in_flight == 0 == self._to_come:
-            self.step()
 
 
 def _number(micro_batches):

@@ -157,7 +157,7 @@ class Kept:
         self.slots = 0                           # of them
         self.is_open, self.is_over = False, False
         self.pieces = self.output = self.around = None
-        self.key = self.visit = None             # of the scheduler
+        self.call = None                         # _visits.Call
 
     # ---- the keeper ----
 
@@ -190,6 +190,8 @@ class Kept:
     def attended(self, tensor):
         """What attention returned: the other tokens' rows need it, too."""
         self.output = self.pack_whole(tensor)
+        if type(self.output) is Saved:
+            self.output.kept = None  # else a cycle, and what is dropped would die late
 
     def goes_on(self, p):
         """Behind attention."""

@@ -1,6 +1,6 @@
-"""Swaps what a list of transformer layers keeps, by tokens: pagestash.memo.run."""
-import fractions
-import threading
+"""Swaps what a list of transformer layers keeps, by tokens, and pages what their experts keep:
+pagestash.memo.run."""
+import contextlib
 from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
@@ -8,17 +8,19 @@ import torch
 from .. import pool as _pool
 from .._c import Error
 from ..schedule import Layer, Schedule, TorchScheduler
-from . import _choose
+from . import _choose, _nodes
 from ._kept import Buffers, Kept
 from ._pieces import spans_of
 from ._unit import Unit, forward_kept, forward_plain
+from ._visits import Visits, in_backward, is_capturing
 
 
 class Run:
     """Layers whose tensors are kept in two rounding buffers and in host memory; made by memo.run.
 
     Call step() at the end of each training step. units: the layers. choice: what was chosen, and why, from
-    the first training call on. trackers: of random states that a layer draws from beside torch's own."""
+    the first training call on. deviations: what was not as planned, and how often: those calls keep their tensors
+    in memory. trackers: of random states that a layer draws from beside torch's own."""
 
     unit_type, trackers = Unit, ()
 
@@ -31,16 +33,22 @@ class Run:
         self.group = group
         _choose.checked(self, sum(map(len, chunks)))
         self.schedule = schedule or Schedule("1f1b", num_micro_batches=micro_batches)
+        if self.schedule.info.splits_backward:
+            raise Error(f"schedule {self.schedule.kind!r}: autograd runs whole backwards, and this one splits them")
         self.fields = fields
         self.units, self.choice, self.scheduler, self.buffers = [], None, None, None
-        self.deviations, self._calls, self._open = {}, {}, False
-        self._lock = threading.RLock()
-        self._hook = None
+        self.deviations, self._hook = {}, None
+        self.visits, self._shared = Visits(self.deviates), {}
         for c, layers in enumerate(chunks):
             for place, module in enumerate(layers):
                 module, method = module if isinstance(module, tuple) else (module, "forward")
                 self.units.append(self.unit_type(self, (c, place), module, method=method,
                                                  token_dim=token_dim, attention=attention))
+        for unit in self.units:
+            self._shared.setdefault((id(unit.module), unit.method), []).append(unit)
+        for same in self._shared.values():
+            if same[0].place[0] != same[-1].place[0]:
+                raise Error(f"{same[-1].name}: it is {same[0].name}, too: in two chunks a module can be once")
         for unit in self.units:
             unit.wrap()
 
@@ -53,94 +61,137 @@ class Run:
 
     def call(self, unit, args, kwargs):
         """In place of the module's own forward."""
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or in_backward() >= 0:
             return unit.original(*args, **kwargs)
+        if not getattr(unit.module, "training", True):
+            self.deviates("a call in evaluation, with gradients")
+            return unit.original(*args, **kwargs)
+        self.visits.recover()
+        unit = self._turn_of(unit)
         x, _ = unit.hidden(args, kwargs)
         if self.choice is None:
             self._prepare(x, args, kwargs)
         if (tuple(x.shape), x.dtype) != (unit.measured.shape, unit.measured.dtype):
             self.deviates(f"hidden states of shape {tuple(x.shape)}, {x.dtype}")
-            return self._visited(unit, x, lambda: unit.original(*args, **kwargs))
-        if unit.layout is None:
+            return self._visited(unit, args, kwargs)
+        if unit.seat is None:
             return forward_plain(unit, spans_of(unit.measured.num_tokens, self.cut or 0), args, kwargs)
-        kept = self._forward_begins(unit, unit.fixed(args, kwargs), x)
-        out = forward_kept(unit, kept, args, kwargs, self._hook)
-        self._forward_ends(kept)
+        if not unit.wants_gradients([x]):
+            self.deviates("a layer without gradients")
+            return self._visited(unit, args, kwargs)
+        return self._as_visit(unit, lambda call: self._swapped(unit, call, args, kwargs))
+
+    def _turn_of(self, unit):
+        """A module that is several layers: they take turns."""
+        same = self._shared[id(unit.module), unit.method]
+        if len(same) == 1:
+            return unit
+        calls = [self.visits.calls.get(one.seat, 0) if one.seat else 0 for one in same]
+        return same[calls.index(min(calls))]
+
+    def _visited(self, unit, args, kwargs):
+        """A call that keeps its tensors in memory."""
+        if unit.seat is None:
+            return unit.original(*args, **kwargs)
+        return self._as_visit(unit, lambda call: _nodes.between(call, self._hook, unit.original, args, kwargs))
+
+    def _as_visit(self, unit, forward):
+        call = self.visits.forward_begins(unit, self.micro_batch, self.num_micro_batches())
+        try:
+            out = forward(call)
+        except BaseException as error:
+            self.visits.give_up(f"{type(error).__name__} in the forward of {unit.name}")
+            raise
+        call.forward_ends()
         return out
 
-    def _visited(self, unit, _x, call):
-        """A call that keeps its tensors in memory."""
-        if unit.layout is None:
-            return call()
-        raise Error(f"{unit.name}: not yet")
-
-    def deviates(self, what):
-        """Counts what was not as planned."""
-        self.deviations[what] = self.deviations.get(what, 0) + 1
-
-    # ---- hooks of the scheduler ----
-
-    def _forward_begins(self, unit, fixed, _x):
-        chunk, layer = unit.place
-        micro_batch = self.micro_batch(unit)
-        if not self._open:
-            self.scheduler.step_begin(num_micro_batches=self.num_micro_batches())
-            self._open = True
-        self._calls[unit.place] = micro_batch + 1
-        visit = self.scheduler.forward_begin(chunk, layer, micro_batch)
-        kept = Kept(unit, unit.layout, self.buffers, visit.set, fixed)
-        kept.key = chunk, layer, micro_batch
-        return kept
+    def _swapped(self, unit, call, args, kwargs):
+        layout, visit = unit.layout, call.visit
+        if unit.measured.draws and layout.swap_tokens < layout.num_tokens and not visit.in_place \
+                and is_capturing():
+            raise Error(f"{unit.name}: it draws random numbers, and tokens that are dropped draw theirs again, "
+                        "which a capture cannot: fraction=1, or no dropout")
+        kept = Kept(unit, layout, self.buffers, visit.set, unit.fixed(args, kwargs))
+        kept.call = call
+        return forward_kept(unit, kept, args, kwargs, self._hook)
 
     def micro_batch(self, unit):
-        """Of the call of a layer that begins."""
-        return self._calls.get(unit.place, 0)
+        """Of the call of a layer that begins, in its step."""
+        return self.visits.calls.get(unit.seat, 0)
 
     def num_micro_batches(self):
         """Of the step that begins; 0: the schedule's."""
         return 0
 
-    def _forward_ends(self, kept):
-        self.scheduler.forward_end(*kept.key)
+    def deviates(self, what):
+        """Counts what was not as planned."""
+        self.deviations[what] = self.deviations.get(what, 0) + 1
+
+    # ---- backwards ----
 
     def backward_begins(self, kept):
         """From the backward of a layer's output."""
-        if kept.is_open or kept.is_over:
-            raise Error(f"{kept.unit.name}: a second backward: what it keeps is gone after the first")
-        visit = self.scheduler.backward_begin("backward", *kept.key)
+        visit = kept.call.backward_begins()
         kept.index = visit.set
-        kept.compute_again(visit.in_place)
+        try:
+            kept.compute_again(visit.in_place)
+        except BaseException as error:
+            self.visits.give_up(f"{type(error).__name__} in the backward of {kept.unit.name}")
+            raise
 
-    def backward_ends(self, kept):
+    @staticmethod
+    def backward_ends(kept):
         """From that of its input."""
         kept.backward_ends()
-        self.scheduler.backward_end("backward", *kept.key)
+        kept.call.backward_ends()
+
+    # ---- steps ----
+
+    def begin(self, micro_batches: int = 0) -> None:
+        """Before a step's first forward, where it has another number of micro-batches than the schedule (0: its
+        own). A step that was not ended is given up."""
+        self.visits.begin(micro_batches)
 
     def step(self) -> None:
         """At the end of each training step, behind its last backward; also in a captured one. Errors: a layer's
-        backward is missing."""
-        self._calls.clear()
-        if self._open:
-            self._open = False
-            self.scheduler.step_end()
+        backward is missing; the step is given up then, and the next one is good."""
+        self.visits.step()
 
     def abort(self) -> None:
-        """After an exception in a step: the next one starts anew."""
-        self._calls.clear()
-        if self._open:
-            self._open = False
-            self.scheduler.abort()
+        """After an exception in a step: what is kept is gone, the next forward begins a step. An exception that
+        comes through a layer does it, too, and so does what shows in the next forward: a graph that was dropped,
+        a backward that did not end."""
+        self.visits.give_up("abort")
+
+    @contextlib.contextmanager
+    def iteration(self, micro_batches: int = 0):
+        """begin to step(); an exception aborts the step."""
+        self.begin(micro_batches)
+        try:
+            yield self
+            self.step()
+        except BaseException:
+            self.abort()
+            raise
 
     def close(self) -> None:
         """The layers are as they were; buffers and host memory go back. Errors: a step is open."""
-        if self._open:
+        if self.visits.is_open:
             raise Error("close: a step is open: step() or abort()")
-        for unit in self.units:
+        for unit in reversed(self.units):
             unit.unwrap()
         if self.scheduler is not None:
             self.scheduler.close()
             self.pool.close()
-        self.buffers = self.scheduler = None
+        self.buffers = self.scheduler = self.visits.scheduler = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None:
+            self.abort()
+        self.close()
 
     # ---- the first training call ----
 
@@ -150,28 +201,36 @@ class Run:
             unit.measure(args, kwargs, self.check)
         self.choice = _choose.choose(self, x.device)
         self._hook = torch.zeros((), device=x.device, requires_grad=True)
-        layers = []
         for unit, tokens in zip(self.units, self.choice.tokens):
             if tokens is not None:
                 cut = tokens if self.cut is None else self.cut
                 unit.layout = unit.measured.layout(tokens, cut)
-        layouts = [unit.layout for unit in self.units if unit.layout is not None]
+        self._seat(x.requires_grad)
+        layouts = [unit.layout for unit in self.units if unit.seat is not None]
         if not layouts:
             return
         self.buffers = Buffers(max(layout.num_bytes for layout in layouts), x.device)
-        for unit in self.units:
-            layers.append(self._layer(unit))
+        layers = [self._layer(unit) for unit in self.units if unit.seat is not None]
         device = _pool.Device.open("cuda", x.device.index or 0) if x.is_cuda else _pool.Device.open("host")
         self.pool = _pool.Pool(device, pages=1)
         self.scheduler = TorchScheduler(self.pool, layers, schedule=self.schedule,
                                         keeps_nothing=self.keep_last == 0, **self.fields)
+        self.visits.scheduler, self.visits.schedule = self.scheduler, self.schedule
+
+    def _seat(self, wants):
+        """Gives those layers a place in the scheduler whose tensors go somewhere: in each chunk from 0 on. The
+        first ones have no backward where nothing in them wants a gradient. wants: the first input does."""
+        for unit in self.units:
+            chunk = unit.place[0]
+            wants = wants or chunk > 0 or unit.wants_gradients(())
+            if unit.layout is not None and wants:
+                unit.seat = chunk, self.visits.seats.get(chunk, 0)
+                self.visits.seats[chunk] = unit.seat[1] + 1
 
     def _layer(self, unit):
-        chunk, place = unit.place
+        chunk, seat = unit.seat
         layout = unit.layout
-        if layout is None:
-            return Layer(place, chunk, keep="planned")
-        return Layer(place, chunk, keep="swapped", buffers=self.buffers.addresses,
+        return Layer(seat, chunk, keep="swapped", buffers=self.buffers.addresses,
                      whole_bytes=layout.whole_bytes, token_bytes=layout.token_bytes,
                      num_tokens=layout.num_tokens, swap_tokens=layout.swap_tokens)
 

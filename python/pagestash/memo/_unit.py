@@ -9,6 +9,7 @@ from .._c import Error
 from . import _pieces
 from ._around import Around, has_drawn, random_state, set_random_state
 from ._kept import PLAIN, ROW_ALIGN, Joined, Kept, Layout, aligned
+from ._wrap import Wrapped
 
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 
@@ -147,20 +148,17 @@ def _same(tensor):
     return tensor
 
 
-class Unit:
+class Unit(Wrapped):
     """A module (or what has a method of this name) of which each call is a visit of a layer that is swapped.
 
     token_dim: of the hidden states. attention: the path of a module within it, or a function from it to a
     module; None: scaled_dot_product_attention is looked for."""
 
     def __init__(self, run, place, module, *, method="forward", token_dim=1, attention=None, name=""):
-        self.run, self.place, self.module, self.method = run, place, module, method
-        self.name = name or f"layer {place[1]} of chunk {place[0]}"
+        super().__init__(run, place, module, method, name)
         self.token_dim, self.measured, self.layout = token_dim, None, None
-        self.original = getattr(module, method)
         self.attention_others, self._dims, self._output_dim = None, {}, None
         self.core = self._core(attention)
-        self._undo = []
 
     # ---- wrapping ----
 
@@ -176,7 +174,7 @@ class Unit:
 
     def wrap(self):
         """From now on calls of the module come here."""
-        self._set(self.module, self.method, lambda *args, **kwargs: self.run.call(self, args, kwargs))
+        super().wrap()
         if self.core is not None:
             forward = self.core.forward
 
@@ -186,20 +184,6 @@ class Unit:
                     return forward(*args, **kwargs)
                 return one.attend(forward, args, kwargs)
             self._set(self.core, "forward", attend)
-
-    def _set(self, module, name, function):
-        had = module.__dict__.get(name)
-        module.__dict__[name] = function
-        self._undo.append((module, name, had))
-
-    def unwrap(self):
-        """The module is as before."""
-        while self._undo:
-            module, name, had = self._undo.pop()
-            if had is None:
-                del module.__dict__[name]
-            else:
-                module.__dict__[name] = had
 
     def spotter(self):
         """A context within which calls of attention are found."""
