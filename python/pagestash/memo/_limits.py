@@ -1,9 +1,8 @@
 """What a choice of tokens takes of host and GPU memory, before anything is allocated."""
 import fractions
 import os
-import pathlib
 
-from .. import _simulate
+from .. import _simulate, pool as _pool
 from .._c import Error
 from .._simulated_layers import SimulatedLayer
 from ._kept import aligned
@@ -125,25 +124,11 @@ class Limits:
 
 
 def free_host_bytes():
-    """Memory of this machine that one of its GPUs may pin: what is available, to this container if there is a
-    limit, without an eighth of all that is there; divided by the processes of a node ($LOCAL_WORLD_SIZE)."""
-    total = available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        available = int(fields["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError, ValueError):
-        pass
-    for limit, used in (("memory.max", "memory.current"),
-                        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        try:
-            most, now = (int(pathlib.Path("/sys/fs/cgroup", name).read_text(encoding="ascii"))
-                         for name in (limit, used))
-        except (OSError, ValueError):  # no such group; "max"
-            continue
-        if most < total:
-            total, available = most, min(available, most - now)
-    share = max(0, available - total // _RESERVE)
+    """Memory of this machine that one of its GPUs may pin: what the system and this container's limit still
+    have, without an eighth of all that there is, which other programs and the page cache are left; divided by
+    the processes of a node ($LOCAL_WORLD_SIZE)."""
+    info = _pool.Device.open("host").info()
+    share = max(0, info.free_bytes - info.total_bytes // _RESERVE)
     try:
         return share // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     except ValueError:
