@@ -98,13 +98,15 @@ class Pages:
             self.stash.dropped.append((self.pool, self.ticket, self.stream, self.ahead))
             self.ticket, self.ahead = 0, None
 
+    __del__ = drop  # a visit is all that refers to this
+
 
 class Cut:
     """Copies of the live rows, while there is no pool. Waits for the device to read the counts."""
     __slots__ = ("stash", "name", "copies", "log", "number")
 
     def __init__(self, stash, visit, forms):
-        self.stash, self.name, self.log = stash, visit.shape.name, stash.log
+        self.stash, self.name, self.log, self.copies = stash, visit.shape.name, stash.log, None
         counts = [int(count) for count in visit.counts.flatten().tolist()]
         self.number = self.log.stashed(forms[1], _checked(counts, visit.shape))
         self.copies = [self._copy(slot, visit.shape, counts) for slot in visit.slots]
@@ -138,6 +140,8 @@ class Cut:
         if self.copies is not None:
             self.copies = None
             self.log.ended(self.number)
+
+    __del__ = drop
 
 
 def _checked(counts, shape):

@@ -53,7 +53,7 @@ class Known(Pages):
 
     def __init__(self, stash, name, ticket, plan):  # pylint: disable=super-init-not-called
         self.stash, self.pool, self.name, self.ticket, self.plan = stash, stash.pool, name, ticket, plan
-        self.ahead, self.stream = None, stash.streams.current()
+        self.ahead, self.stream = None, stash.streams.current() if stash.streams.is_cuda else 0
 
     def restore(self, fits, peek=False):
         """See Pages.restore; nothing is restored ahead."""
@@ -62,7 +62,8 @@ class Known(Pages):
         with stash.lock:
             if not self.ticket:
                 raise Error(SECOND.format(self.name))
-            self.stream = stash.streams.current()
+            if stash.streams.is_cuda:
+                self.stream = stash.streams.current()
             try:
                 tensors = _restore(self.ticket, self.plan, self.pool.handle, stash.num_sms, keeps)
             except RuntimeError as error:

@@ -290,11 +290,6 @@ class Visit:
             if slot is not None:
                 slot.tensor = None
 
-    def __del__(self):
-        kept = getattr(self, "kept", None)
-        if kept is not None:
-            kept.drop()
-
 
 def unpack(saved):
     """A hook of autograd."""
