@@ -66,7 +66,7 @@ static pst_status start(pst_scheduler *self, const pst_step_options *options, ps
     if (self->pool)
         PSTI_TRY(psti_pool_usable(self->pool));
     if (!self->recording)
-        PSTI_TRY(psti_scheduler_choose(self, options->num_micro_batches));
+        PSTI_TRY(psti_scheduler_choose(self, options->num_micro_batches, capture_id != 0));
     self->is_evaluating = false;
     self->capture_id = capture_id;
     self->num_before = self->num_lanes = 0; /* the step before may have had other streams */

@@ -211,7 +211,8 @@ pst_status psti_scheduler_add_events(pst_scheduler *self, const uint16_t *kinds,
 uint64_t psti_scheduler_swapped_bytes(const pst_scheduler *self, uint32_t layer,
                                       const psti_program *program);
 /* Allocates what is not there yet of it, for all layers. */
-pst_status psti_scheduler_add_swapped(pst_scheduler *self, const psti_program *program);
+pst_status psti_scheduler_add_swapped(pst_scheduler *self, const psti_program *program,
+                                      bool is_captured);
 
 /* ---- scheduler_program.c ---- */
 
@@ -223,7 +224,7 @@ pst_status psti_scheduler_compile(pst_scheduler *self, pst_schedule *schedule,
                                   psti_compiled *compiled_out);
 void psti_compiled_free(psti_compiled *compiled);
 /* The program of a step; 0: of the schedule's own number of micro-batches. */
-pst_status psti_scheduler_choose(pst_scheduler *self, uint32_t num_micro_batches);
+pst_status psti_scheduler_choose(pst_scheduler *self, uint32_t num_micro_batches, bool is_captured);
 /* Takes another schedule instead of what there was. */
 void psti_scheduler_adopt(pst_scheduler *self, const psti_compiled *compiled);
 /* Seats keep the sets that they have: a graph reads them. */

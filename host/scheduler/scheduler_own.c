@@ -111,7 +111,8 @@ uint64_t psti_scheduler_swapped_bytes(const pst_scheduler *self, uint32_t layer,
     return leaves ? psti_times(of->swap_stride, self->num_slots[of->chunk]) : 0;
 }
 
-pst_status psti_scheduler_add_swapped(pst_scheduler *self, const psti_program *program)
+pst_status psti_scheduler_add_swapped(pst_scheduler *self, const psti_program *program,
+                                      bool is_captured)
 {
     for (uint32_t l = 0; self->device && l < self->num_layers; l++) {
         psti_scheduler_layer *layer = &self->layers[l];
@@ -119,6 +120,10 @@ pst_status psti_scheduler_add_swapped(pst_scheduler *self, const psti_program *p
         const uint64_t bytes = psti_scheduler_swapped_bytes(self, l, program);
         if (bytes == 0 || layer->host_memory)
             continue;
+        PSTI_CHECK(!is_captured, PST_E_CAPTURE,
+                   "layer %u of chunk %u has no pinned memory, and leaves with this number of "
+                   "micro-batches: run such a step outside captures first",
+                   layer->layer, layer->chunk);
         PSTI_CHECK(bytes < SIZE_MAX, PST_E_NOMEM, "layer %u of chunk %u: too much to swap",
                    layer->layer, layer->chunk);
         PSTI_TRY(psti_part_alloc_pinned(self->device, (size_t)bytes, &memory));
@@ -146,7 +151,7 @@ pst_status psti_scheduler_open(pst_scheduler *self, const pst_scheduler_config *
     PSTI_TRY(open_streams(self, config));
     PSTI_TRY(open_events(self));
     PSTI_TRY(open_tickets(self));
-    PSTI_TRY(psti_scheduler_add_swapped(self, self->now.program));
+    PSTI_TRY(psti_scheduler_add_swapped(self, self->now.program, false));
     PSTI_TRY(psti_measures_open(self));
     PSTI_TRY(psti_part_alloc(self->device, sizeof(uint64_t), &word));
     self->serial_word = word;

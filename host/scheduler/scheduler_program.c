@@ -226,13 +226,15 @@ static uint32_t num_micro_batches(const pst_schedule *schedule)
 }
 
 /* Events, and host memory of swapped layers that leave in this order and did not until now. */
-static pst_status add_what_it_needs(pst_scheduler *self, const psti_program *program)
+static pst_status add_what_it_needs(pst_scheduler *self, const psti_program *program,
+                                    bool is_captured)
 {
     PSTI_TRY(psti_scheduler_add_events(self, program->event_kinds, 0));
-    return psti_scheduler_add_swapped(self, program);
+    return psti_scheduler_add_swapped(self, program, is_captured);
 }
 
-static pst_status make_other(pst_scheduler *self, uint32_t wanted, psti_compiled *compiled_out)
+static pst_status make_other(pst_scheduler *self, uint32_t wanted, bool is_captured,
+                             psti_compiled *compiled_out)
 {
     pst_schedule_config config = self->base.schedule->config;
     pst_schedule *schedule = NULL;
@@ -244,20 +246,20 @@ static pst_status make_other(pst_scheduler *self, uint32_t wanted, psti_compiled
         return status;
     }
     PSTI_TRY(psti_scheduler_compile(self, schedule, compiled_out));
-    status = add_what_it_needs(self, compiled_out->program);
+    status = add_what_it_needs(self, compiled_out->program, is_captured);
     if (status != PST_OK)
         psti_compiled_free(compiled_out);
     return status;
 }
 
 /* With the addresses that captured layers have by now. */
-static pst_status compile_anew(pst_scheduler *self)
+static pst_status compile_anew(pst_scheduler *self, bool is_captured)
 {
     pst_schedule *copy = NULL;
     psti_compiled made;
     PSTI_TRY(psti_scheduler_copy_schedule(self->base.schedule, &copy));
     PSTI_TRY(psti_scheduler_compile(self, copy, &made));
-    const pst_status status = add_what_it_needs(self, made.program);
+    const pst_status status = add_what_it_needs(self, made.program, is_captured);
     if (status != PST_OK) {
         psti_compiled_free(&made);
         return status;
@@ -267,10 +269,10 @@ static pst_status compile_anew(pst_scheduler *self)
     return PST_OK;
 }
 
-pst_status psti_scheduler_choose(pst_scheduler *self, uint32_t wanted)
+pst_status psti_scheduler_choose(pst_scheduler *self, uint32_t wanted, bool is_captured)
 {
     if (self->is_stale)
-        PSTI_TRY(compile_anew(self));
+        PSTI_TRY(compile_anew(self, is_captured));
     const uint32_t own = num_micro_batches(self->base.schedule);
     if (wanted == 0 || wanted == own) {
         if (self->now.program != self->base.program)
@@ -287,7 +289,7 @@ pst_status psti_scheduler_choose(pst_scheduler *self, uint32_t wanted)
             return PST_OK;
         }
     psti_compiled made;
-    PSTI_TRY(make_other(self, wanted, &made));
+    PSTI_TRY(make_other(self, wanted, is_captured, &made));
     psti_compiled *place = &self->others[self->next_other++ % PSTI_MAX_COMPILED];
     psti_compiled_free(place);
     *place = made;
@@ -314,7 +316,7 @@ pst_status pst_scheduler_set_schedule(pst_scheduler *self, const pst_schedule *s
     if (status == PST_OK)
         status = psti_scheduler_compile(self, copy, &made);
     if (status == PST_OK)
-        status = add_what_it_needs(self, made.program);
+        status = add_what_it_needs(self, made.program, false);
     if (status == PST_OK)
         status = psti_scheduler_write_serial(self, self->serial + 1);
     if (status == PST_OK) {

@@ -234,7 +234,8 @@ PST_API pst_status pst_scheduler_destroy(pst_scheduler *scheduler);
 
 /* Opens a step. Side streams continue where `stream` is.
  * Fails: INVALID (another number of micro-batches than a list or recording has), ORDER (a step is
- * open), CAPTURE, NOMEM, CUDA. */
+ * open), CAPTURE (also: with this number a swapped layer leaves that never did; one such step outside
+ * captures gives it pinned memory), NOMEM, CUDA. */
 PST_API pst_status pst_scheduler_step_begin(pst_scheduler *scheduler,
                                             const pst_step_options *options, pst_stream stream);
 /* Closes it: `stream` waits for all side streams, then pst_pool_step. Every source is freed.

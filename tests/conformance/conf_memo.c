@@ -123,6 +123,38 @@ CONFORMANCE(Memo, DenseSwappedAndMoePaged)
         }
 }
 
+/* One micro-batch swaps nothing. A layer that leaves with more of them gets its pinned memory outside
+ * captures, and a capture in which it is asked for goes on. */
+CONFORMANCE(Memo, MoreMicroBatchesInACapture)
+{
+    static memo self;
+    memo_wish wish = four_layers(conf_seed(0));
+    pst_graph *graph = NULL;
+    wish.schedule.num_stages = wish.max_slots = 2;
+    wish.is_tight = false;
+    wish.schedule.num_micro_batches = 1;
+    memo_open(&self, conf->device, &wish);
+    CHECK(!psti_test_failed());
+    one_step(&self, false);
+    CHECK(memo_use(&self, 4));
+    memo_new_data(&self);
+    CHECK_OK(pst_graph_begin(self.device, self.stream));
+    CHECK_STATUS(memo_step(&self), PST_E_CAPTURE);
+    CHECK_SAID("layer 0 of chunk 0 has no pinned memory, and leaves with this number of "
+               "micro-batches: run such a step outside captures first");
+    CHECK(memo_use(&self, 1));
+    CHECK_OK(memo_step(&self));
+    CHECK_OK(pst_graph_end(self.device, self.stream, &graph));
+    CHECK_OK(pst_graph_launch(graph, self.stream));
+    memo_check(&self, false);
+    CHECK_OK(pst_graph_destroy(graph));
+    CHECK(memo_use(&self, 4));
+    one_step(&self, false);
+    replay(&self, 2);
+    CHECK(!psti_test_failed());
+    memo_close(&self);
+}
+
 /* ---- any layers ---- */
 
 static void draw_layer(oracle_random *random, memo_layer *layer)

@@ -272,6 +272,7 @@ static void open_scheduler(memo *self)
     self->config.num_layers = self->wish.num_layers;
     self->config.num_sources = self->config.num_destinations = self->wish.num_sets;
     self->config.num_streams = self->wish.num_streams;
+    self->config.max_slots = self->wish.max_slots;
     self->config.keeps_nothing = self->wish.keeps_nothing;
     self->config.tail = PST_TAIL_ZERO_ALL;
     CHECK_OK(pst_scheduler_create(&self->config, &self->scheduler));

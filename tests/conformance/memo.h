@@ -51,6 +51,7 @@ typedef struct memo_wish {
     uint32_t num_layers;
     memo_layer layers[MEMO_LAYERS];
     uint32_t num_sets, num_streams; /* sources, and as many destinations */
+    uint32_t max_slots;
     bool keeps_nothing;
     bool records;  /* the scheduler gets no schedule */
     bool is_tight; /* not a page more than the simulator says */
