@@ -16,6 +16,9 @@ def swapped(training, fraction, **fields):
         cut=CUT, block_tokens=16, micro_batches=training.micro_batches), **fields})
     try:
         yield run
+    except BaseException:
+        run.abort()
+        raise
     finally:
         run.close()
 
@@ -45,9 +48,7 @@ def no_pipelining():
     """Dense layers, rotary embeddings or learned positions, dropout, gradient accumulation."""
     out = {}
     with parallel(ep=1):
-        for position in ("rope", "learned_absolute"):
-            shape = dict(experts=None, position=position)
-            out[position] = each_fraction(**shape)
+        out["dense"] = each_fraction(experts=None, position="rope")
     return out
 
 
@@ -59,3 +60,62 @@ def pipelining():
             out[name] = each_fraction(experts=None, position="rope", layers=layers, chunks=chunks,
                                       micro_batches=4)
     return out
+
+
+def experts():
+    """Layers with experts, EP 2: attention by tokens, and the experts paged, as with neither."""
+    with parallel():
+        out = each_fraction(fractions=(None,))
+        with installed() as manager:
+            out.update(each_fraction(stash=True, factor=-1.5, fractions=(0, "1/2", 1)))
+            status = manager.finish()
+            return {"paged": out, "pages": dict(
+                launches=manager.num_launches, in_use=status.in_use, faults=status.num_faults,
+                lost=manager.num_lost_steps)}
+
+
+def around():
+    """What is not a step as the others: evaluations, another number of micro-batches, an exception; and, in
+    one piece, nothing but Megatron-Core's own steps."""
+    def steps(training):
+        out = []
+        for micro_batches, broken in ((3, False), (1, True), (2, False), (4, False)):
+            if broken:
+                out.append(failing(training))
+                continue
+            training.micro_batches = micro_batches
+            losses = training.run(training.schedule, forward_only=True, micro_batches=2)
+            out += train(training, steps=1, micro_batches=[micro_batches])
+            out[-1]["losses"] += losses
+        return out
+
+    with parallel(ep=1):
+        out = {"swapped": {}}
+        for fraction in (None, 0, "1/2"):
+            training = Training(False, experts=None)
+            with swapped(training, fraction, micro_batches=lambda: training.micro_batches) as run:
+                out["swapped"][str(fraction)] = dict(steps=steps(training), figures=figures(run))
+        training = Training(False, experts=None)
+        whole = train(training, steps=2)
+        training = Training(False, experts=None)
+        with swapped(training, None, cut=0):
+            out["whole"] = {"None": dict(steps=whole, figures=None),
+                            "cut 0": dict(steps=train(training, steps=2), figures=None)}
+    return out
+
+
+def failing(training):
+    """A step that ends between its forward and its backward. No gradients."""
+    schedule, step = training.schedule, training.forward_step
+
+    def broken(iterator, model):
+        out, _ = step(iterator, model)
+        return out, lambda out: 1 / 0
+
+    training.forward_step = broken
+    try:
+        training.run(schedule)
+    except ZeroDivisionError:
+        pass
+    training.forward_step = step
+    return {"losses": [], "after": None}

@@ -10,7 +10,7 @@ from common.megatron_ranks import run_ranks  # noqa: E402
 from common.needs import main, needs  # noqa: E402
 
 STEPS = 8
-SCENARIOS = ("no_pipelining", "pipelining")
+SCENARIOS = ("no_pipelining", "pipelining", "experts", "around")
 
 
 @needs("megatron")
@@ -25,16 +25,16 @@ class Memo(unittest.TestCase):
             for case, by_fraction in results[scenario].items():
                 yield rank, case, by_fraction
 
-    def assert_equal_steps(self, rank, case, by_fraction):
+    def assert_equal_steps(self, rank, case, by_fraction, steps=STEPS):
         """All fractions as without swapping."""
         wanted = by_fraction["None"]["steps"]
-        self.assertEqual(len({step["after"] for step in wanted}), STEPS)
+        self.assertEqual(len({step["after"] for step in wanted}), steps)
         for fraction, one in by_fraction.items():
             with self.subTest(rank=rank, case=case, fraction=fraction):
                 self.assertEqual(one["steps"], wanted)
                 if one["figures"] is not None:
                     self.assertEqual((one["figures"]["steps"], one["figures"]["deviations"]),
-                                     (STEPS, {}))
+                                     (steps, {}))
 
     def test_without_pipelining(self):
         for rank, case, by_fraction in self.each("no_pipelining"):
@@ -49,6 +49,29 @@ class Memo(unittest.TestCase):
             figures = by_fraction["1/2"]["figures"]
             self.assertEqual(figures["visits"], STEPS * 4 * figures["units"])
             self.assertGreater(figures["swapped"], STEPS * 4 * (figures["units"] - 2) - 1)
+
+    def test_experts_are_paged_and_attention_swapped(self):
+        for rank, results in enumerate(self.ranks):
+            result = results["experts"]
+            self.assert_equal_steps(rank, "paged", result["paged"])
+            self.assertEqual(result["paged"]["1/2"]["figures"]["swapped"], STEPS * 3)
+            pages = result["pages"]
+            self.assertEqual((pages["in_use"], pages["faults"], pages["lost"]), ([0, 0], 0, 0))
+            self.assertGreaterEqual(pages["launches"]["stash"], 3 * (STEPS - 1) * 6)
+
+    def test_evaluations_another_number_of_micro_batches_and_an_exception(self):
+        for rank, results in enumerate(self.ranks):
+            swapped = results["around"]["swapped"]
+            wanted = swapped["None"]["steps"]
+            for fraction in ("0", "1/2"):
+                self.assertEqual(swapped[fraction]["steps"], wanted, f"rank {rank}, {fraction}")
+                figures = swapped[fraction]["figures"]
+                # 3, 2 and 4 micro-batches, and of the broken step a forward of 3 layers
+                self.assertEqual((figures["steps"], figures["visits"]), (3, 3 * (3 + 2 + 4) + 3))
+
+    def test_in_one_piece_all_is_as_without(self):
+        for rank, results in enumerate(self.ranks):
+            self.assert_equal_steps(rank, "whole", results["around"]["whole"], steps=2)
 
 
 if __name__ == "__main__":
