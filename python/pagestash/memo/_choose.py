@@ -14,12 +14,14 @@ _MOST_BLOCK_TOKENS = 1 << 20
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """tokens: of each layer, of its num_tokens; None: it stays in memory. host_bytes: of pinned memory;
-    gpu_bytes: of both buffers, and of layers that stay. leaves: which are copied to the host. With "auto" times:
+    gpu_bytes: of both buffers, and of layers that stay; host_limit, gpu_limit: what there is. leaves: which are copied to the host. With "auto" times:
     that were measured, and cost: simulated."""
     tokens: tuple
     why: str
     host_bytes: int = 0
     gpu_bytes: int = 0
+    host_limit: Optional[int] = None
+    gpu_limit: Optional[int] = None
     leaves: tuple = ()
     times: Optional[Times] = None
     cost: Optional[Cost] = None
@@ -80,8 +82,6 @@ def _times_of(run, device):
 def choose(run, device):
     """Of a Run whose units were measured. Errors: no fraction fits, or not the one that was given."""
     units, times, cost = run.units, None, None
-    if run.fraction is None:
-        return Choice((None,) * len(units), "nothing is swapped: fraction is None", leaves=(False,) * len(units))
     host_bytes = free_host_bytes() if run.host_bytes is None else run.host_bytes
     if run.wants_times:
         times, host_bytes = agreed(_times_of(run, device), host_bytes, run.group)
@@ -95,12 +95,14 @@ def choose(run, device):
     else:
         tokens, what = _given(run.fraction, limits, stays)
         limits.check(tokens, what)
-        why = f"{what}, as given"
-    return Choice(tokens, why, limits.host_bytes(tokens), limits.gpu_bytes(tokens), tuple(limits.leaves(tokens)),
-                  times, cost)
+        why = f"{what}, as given" if run.fraction is not None else "nothing is swapped: fraction is None"
+    return Choice(tokens, why, limits.host_bytes(tokens), limits.gpu_bytes(tokens), host_bytes, run.gpu_bytes,
+                  tuple(limits.leaves(tokens)), times, cost)
 
 
 def _given(fraction, limits, stays):
+    if fraction is None:
+        return (None,) * len(limits.places), "fraction None"
     if not isinstance(fraction, tuple):
         return limits.of_share(fraction, stays), f"fraction {fraction}"
     stays = stays | {i for i, share in enumerate(fraction) if share is None}

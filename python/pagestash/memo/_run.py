@@ -11,6 +11,7 @@ from ..schedule import Layer, Schedule, TorchScheduler
 from . import _choose, _nodes
 from ._kept import Buffers, Kept
 from ._pieces import spans_of
+from ._run_report import Report
 from ._unit import Unit, forward_kept, forward_plain
 from ._visits import Visits, in_backward, is_capturing
 
@@ -174,6 +175,11 @@ class Run:
             self.abort()
             raise
 
+    def report(self) -> Report:
+        """What was chosen for each layer, why, and what it takes; str() of it is text. Errors: before the first
+        training call."""
+        return Report(self)
+
     def close(self) -> None:
         """The layers are as they were; buffers and host memory go back. Errors: a step is open."""
         if self.visits.is_open:
@@ -240,7 +246,30 @@ def run(layers: Sequence, *, fraction: Any = "auto", keep_last: int = 2, host_by
         block_tokens: int = 128, micro_batches: int = 1, schedule: Optional[Schedule] = None,
         check: bool = True, link_bytes_per_second: Optional[int] = None, gpu_bytes: Optional[int] = None,
         group: Any = None, **fields) -> Run:
-    """Wraps a list of transformer layers."""
+    """Wraps a list of transformer layers, or of such lists, the chunks of a pipeline's stage: in training each of
+    them keeps its tensors in one of two buffers. From there its input and attention's output go whole to pinned
+    host memory, of all else the first tokens; the others are computed again in its backward.
+
+    fraction: of the tokens that go: "7/15", a Fraction, an int, a float, from 0 to 1; rounded down to whole blocks
+    of block_tokens (a power of two from 16 on), but 1 is all. A list has one for each layer. None: a layer stays in
+    memory; for all: nothing is swapped. "auto": layers and the link to the host are timed in the first training
+    call; MEMO's formula gives one fraction for all, a search over simulated steps one for each layer, and these are
+    taken where they save more than 0.5 % of a step. A backward is taken to be twice as long as its forward.
+    keep_last: so many layers at the end of each chunk do not leave: the last two, which are in the buffers anyhow,
+    and before them others, which stay in memory. 0: all leave, for comparison.
+    host_bytes: of pinned memory, for this GPU; None: what the machine and its container have free, without an
+    eighth of all, divided by $LOCAL_WORLD_SIZE. gpu_bytes: for the buffers and for layers that stay in memory;
+    with "auto" layers stay if there is room for them; None: not looked at, and only keep_last layers stay.
+    link_bytes_per_second: each way, None: measured. group: of torch.distributed, whose ranks run each layer
+    together (tensor, context parallel): they choose by the slowest rank's times and the least host memory.
+    micro_batches, schedule: of a step; micro-batches in flight at once multiply host memory.
+    attention: the path of the module in a layer that is attention, or a function from a layer to it; None:
+    scaled_dot_product_attention is looked for. token_dim: of hidden states. cut: where the two pieces that a layer
+    is run in part; None: where the swapped tokens end. check: compare the pieces with the whole layer at first.
+    fields: of pagestash.schedule.TorchScheduler.
+
+    Errors: Error, before anything is allocated: host memory that does not hold a fraction, with the one that would
+    fit; with "auto" also where what goes whole takes longer than a forward; layers that are not token-wise."""
     layers = list(layers)
     chunks = layers if layers and isinstance(layers[0], (list, torch.nn.ModuleList)) else [layers]
     return Run(chunks, fraction=fraction, keep_last=keep_last, host_bytes=host_bytes, attention=attention,

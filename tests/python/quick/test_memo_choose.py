@@ -207,5 +207,43 @@ class Shares(unittest.TestCase):
         self.assertEqual(_limits.staying([(c, i) for c in range(2) for i in range(3)], 9), {0, 3})
 
 
+class Staying(unittest.TestCase):
+    def gradients(self, **fields):
+        """(of a step, visits that left, Report)."""
+        torch.manual_seed(0)
+        model = gpt.GPT(5, HIDDEN, HEADS)
+        run = memo.run(model.layers, block_tokens=16, cut=48, host_bytes=1 << 30, **fields)
+        gpt.loss_of(model, gpt.words_of(0, 1, TOKENS)).backward()
+        run.step()
+        stats, report = run.scheduler and run.scheduler.stats(), run.report()
+        run.close()
+        return [p.grad for p in model.parameters()], stats and stats.swapped, report
+
+    def test_layers_in_memory_and_in_buffers_train_as_all_do(self):
+        plain, _, report = self.gradients(fraction=None)
+        whole, token = bytes_of_block()
+        self.assertEqual(report.choice.gpu_bytes, 5 * (whole + TOKENS * token))
+        for fields, left, kept in (({"fraction": "1/2", "keep_last": 4}, 1, 2), ({"fraction": 0, "keep_last": 0}, 5, 0),
+                                   ({"fraction": [1, None, "1/4", 0, "1/2"]}, 2, 1)):
+            with self.subTest(**fields):
+                got, swapped, report = self.gradients(**fields)
+                self.assertTrue(all(map(torch.equal, got, plain)))
+                self.assertEqual(swapped, left)
+                self.assertEqual([one.keep for one in report.layers].count("swapped"), left)
+                self.assertEqual(report.choice.tokens.count(None), kept)
+
+    def test_a_report_says_what_was_chosen(self):
+        report = self.gradients(fraction="1/2", keep_last=3)[2]
+        text, html = str(report), report._repr_html_()  # pylint: disable=protected-access
+        for part in ("layer 0 of chunk 0", "in memory", "in a buffer", "fraction 1/2, as given", "pinned host memory"):
+            self.assertIn(part, text)
+            self.assertIn(part, html)
+        whole, token = bytes_of_block()
+        self.assertEqual((report.layers[0].kept_bytes, report.layers[0].host_bytes),
+                         (whole + TOKENS * token, whole + 48 * token))
+        with self.assertRaisesRegex(Error, "nothing is chosen yet"):
+            memo.run(gpt.GPT(2).layers).report()
+
+
 if __name__ == "__main__":
     unittest.main()
