@@ -10,7 +10,7 @@ from megatron.core.transformer.moe.moe_layer import MoELayer
 from megatron.core.transformer.transformer_layer import TransformerLayer
 
 from .._c import Error
-from ..memo import _run
+from ..memo import _pieces, _run
 from ..memo._unit import Unit
 from ..schedule import Schedule
 
@@ -27,6 +27,7 @@ _REFUSED = (
     ("fine_grained_activation_offloading", False, "it moves the same tensors as MEMO: allowed is one of them"),
     ("cuda_graph_impl", "none", "Megatron-Core's graphs replay layers without their calls"),
     ("overlap_moe_expert_parallel_comm", False, "its schedule calls parts of layers, not layers"),
+    ("tp_comm_overlap", False, "its buffers are made for all tokens of a layer"),
     ("multi_latent_attention", False, "its rotary positions are counted from the begin of what it is given, so it "
                                       "cannot be run on some of the tokens"),
     ("mlp_chunks_for_training", 1, "pieces of the tokens would be cut once more, elsewhere"),
@@ -40,7 +41,13 @@ _BY_TOKENS = ("rotary_pos_emb",)  # dimension 0; what else is a tensor goes whol
 
 
 class LayerUnit(Unit):
-    """A TransformerLayer: [tokens, batch, hidden]."""
+    """A TransformerLayer: [tokens, batch, hidden]. With sequence parallelism these are the tokens of one rank,
+    and attention has those of all ranks, one behind the other."""
+
+    def __init__(self, run, place, module, **fields):
+        super().__init__(run, place, module, **fields)
+        if module.config.sequence_parallel:
+            self.groups = module.pg_collection.tp.size()
 
     def hidden(self, args, kwargs):
         """See Unit. Errors: arguments that cannot be cut by tokens."""
@@ -51,13 +58,12 @@ class LayerUnit(Unit):
 
     def part_of(self, rest, span, num_tokens):
         """See Unit."""
+        def cut(leaf):
+            return _pieces.share_of(leaf, 0, span, self.groups) if isinstance(leaf, torch.Tensor) else leaf
+
         args, kwargs = rest
-        start, stop = span
-        out = dict(kwargs)
-        for name in _BY_TOKENS:
-            out[name] = torch.utils._pytree.tree_map(
-                lambda leaf: leaf[start:stop] if isinstance(leaf, torch.Tensor) else leaf, kwargs.get(name))
-        return args, out
+        parts = {name: torch.utils._pytree.tree_map(cut, kwargs.get(name)) for name in _BY_TOKENS}
+        return args, {**kwargs, **parts}
 
 
 class MegatronRun(_run.Run):
@@ -112,6 +118,9 @@ def run(model, *, micro_batches, schedule, **fields):
     config = layers[0].config
     _check(config)
     chunks = [[_unit_of(layer) for layer in chunk] for chunk in chunks]
+    tp = layers[0].pg_collection.tp
+    if tp.size() > 1 and fields.get("group") is None:
+        fields["group"] = tp  # which must choose alike
     if schedule is None:
         number = micro_batches if isinstance(micro_batches, int) else _ENOUGH
         schedule = schedule_of(config, layers[0].pg_collection.pp, len(chunks), number)

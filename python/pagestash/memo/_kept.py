@@ -120,6 +120,14 @@ class Slot:
         self.head, self.head_bytes, self.tail, self.num_bytes = head, head_bytes, tail, num_bytes
 
 
+class InRows:
+    """What stands for a Slot of queries, keys or values that were copied out of their rows, in groups."""
+    __slots__ = ("at", "shape")
+
+    def __init__(self, at, shape):
+        self.at, self.shape = at, shape
+
+
 class Saved:
     """What autograd keeps instead of a tensor. slot: None: it lies at `begin` of the buffer."""
     __slots__ = ("kept", "slot", "begin", "dtype", "size", "stride")
@@ -174,17 +182,25 @@ class Kept:
         """The tensor of all tokens, in the buffer's rows."""
         at = next((one for one in self.layout.joined if one.argument == i), None)
         if at is None or at.dtype != tensors[0].dtype:
-            return _pieces.Plain().join(i, dim, tensors)
-        return Join.apply(self._row_view(at, tensors[0].shape, self.layout.spans[-1][1]), dim, *tensors)
+            return _pieces.Plain(self.unit.groups).join(i, dim, tensors)
+        rows = self._row_view(at, tensors[0].shape, self.layout.num_tokens)
+        whole = Join.apply(rows, dim, self.unit.groups, *tensors)
+        if self.unit.groups > 1:
+            storage = whole.untyped_storage()
+            self.seen[storage.data_ptr()] = StorageWeakRef(storage), whole._version, InRows(at, whole.shape)
+        return whole
 
     def _row_view(self, at, shape, num_tokens, first=0):
-        """Of rows first to first + num_tokens."""
+        """Of rows first to first + num_tokens; groups are a dimension before the tokens'."""
         size, stride, step = list(shape), [0] * len(shape), 1
         for d in reversed(range(len(shape))):
             if d != at.dim:
                 stride[d], step = step, step * shape[d]
         row = self.layout.joined_bytes
         size[at.dim], stride[at.dim] = num_tokens, row // at.dtype.itemsize
+        if self.unit.groups > 1:
+            size.insert(at.dim, self.unit.groups)
+            stride.insert(at.dim, step)
         return self.buffers.view(self.index, at.dtype, self.layout.rows + first * row + at.begin, size, stride)
 
     def attended(self, tensor):
@@ -280,6 +296,9 @@ class Kept:
         slot = saved.slot
         if slot is None:
             return self.buffers.view(self.index, saved.dtype, saved.begin, saved.size, saved.stride)
+        if type(slot) is InRows:
+            whole = self._row_view(slot.at, slot.shape, self.layout.num_tokens).flatten(slot.at.dim, slot.at.dim + 1)
+            return whole.as_strided(saved.size, saved.stride, saved.begin // saved.dtype.itemsize)
         if slot.head_bytes in (0, slot.num_bytes):
             begin = saved.begin + (slot.head if slot.head_bytes else slot.tail)
             return self.buffers.view(self.index, saved.dtype, begin, saved.size, saved.stride)
@@ -374,13 +393,15 @@ class _Again:
         with torch.no_grad():
             for at in layout.joined:
                 tensor = leaves[at.argument]
+                parts, dim = _pieces.apart(tensor, at.dim, self.unit.groups)
                 kept._row_view(at, tensor.shape, stop - first, first).copy_(
-                    tensor.narrow(at.dim, first - start, stop - first))
+                    parts.narrow(dim, first - start, stop - first))
         self.joined = True
         self._stop()
         out = kept.view(kept.output)
         dim = self.unit.output_dim(out, layout.num_tokens, token_dim)
-        share = out.narrow(dim, start, stop - start).detach().requires_grad_(out.is_floating_point())
+        share = _pieces.share_of(out, dim, (start, stop), self.unit.groups)
+        share = share.detach().requires_grad_(out.is_floating_point())
         kept.around.goes_on_again(self.p)
         others = self.unit.attention_others
         return share if others is None else (share, *others)
@@ -396,18 +417,22 @@ def again(pieces):
 
 
 class Join(torch.autograd.Function):
-    """Tensors of the pieces, copied behind each other into `whole`, memory of a buffer."""
+    """Tensors of the pieces, copied behind each other into rows of a buffer; out of them again, in order, where
+    there are groups."""
 
     @staticmethod
-    def forward(ctx, whole, dim, *tensors):
-        """whole."""
-        ctx.dim, ctx.sizes, start = dim, [tensor.shape[dim] for tensor in tensors], 0
+    def forward(ctx, rows, dim, groups, *tensors):
+        """Of all tokens."""
+        ctx.dim, ctx.groups, ctx.spans, start = dim, groups, [], 0
         for tensor in tensors:
-            whole.narrow(dim, start, tensor.shape[dim]).copy_(tensor)
-            start += tensor.shape[dim]
-        return whole
+            part, at = _pieces.apart(tensor, dim, groups)
+            stop = start + part.shape[at]
+            rows.narrow(at, start, stop - start).copy_(part)
+            ctx.spans.append((start, stop))
+            start = stop
+        return rows if groups == 1 else rows.flatten(dim, dim + 1)
 
     @staticmethod
     def backward(ctx, gradient):
         """Its pieces."""
-        return None, None, *gradient.split(ctx.sizes, ctx.dim)
+        return None, None, None, *(_pieces.share_of(gradient, ctx.dim, span, ctx.groups) for span in ctx.spans)

@@ -67,6 +67,26 @@ def part_of(value, span, num_tokens, token_dim):
     return pytree.tree_map(narrow, value)
 
 
+def apart(tensor, dim, groups):
+    """A view in which groups of tokens are a dimension of their own, and which dimension is theirs then. groups:
+    more than 1 where attention sees tokens of that many layers' parts, one behind the other, as with sequence
+    parallelism; pieces of the layer's tokens are in each of them."""
+    return (tensor, dim) if groups == 1 else (tensor.unflatten(dim, (groups, -1)), dim + 1)
+
+
+def share_of(tensor, dim, span, groups):
+    """A piece of what attention sees; a copy where there are groups."""
+    parts, at = apart(tensor, dim, groups)
+    parts = parts.narrow(at, span[0], span[1] - span[0])
+    return parts if groups == 1 else parts.flatten(dim, at)
+
+
+def together(tensors, dim, groups):
+    """Pieces, as attention sees them; a copy."""
+    parts = [apart(tensor, dim, groups)[0] for tensor in tensors]
+    return torch.cat(parts, dim) if groups == 1 else torch.cat(parts, dim + 1).flatten(dim, dim + 1)
+
+
 def dim_between(pair, sizes, token_dim, what):
     """Which dimension of a tensor has its tokens, from its two pieces; None: it has none. sizes: of the
     pieces."""
@@ -138,7 +158,9 @@ class Pass:
         self.unit.attention_others = tuple(others) if isinstance(out, tuple) else None
         self.keeper.attended(first)
         dim = self.unit.output_dim(first, self.spans[-1][1], token_dim)
-        shares = Divide.apply(first, dim, self.spans) if len(self.spans) > 1 else [first]
+        shares = [first]
+        if len(self.spans) > 1:
+            shares = Divide.apply(first, dim, self.spans, self.unit.groups)
         self.shares = [(share, *others) for share in shares] if isinstance(out, tuple) else shares
 
     def _whole(self, i, same, token_dim):
@@ -153,19 +175,22 @@ class Divide(torch.autograd.Function):
     """Pieces of a tensor's tokens; their gradients become one again without an addition."""
 
     @staticmethod
-    def forward(ctx, tensor, dim, spans):
-        """Views."""
-        ctx.dim = dim
-        return tuple(tensor.narrow(dim, a, b - a) for a, b in spans)
+    def forward(ctx, tensor, dim, spans, groups):
+        """Views, or copies where there are groups."""
+        ctx.dim, ctx.groups = dim, groups
+        return tuple(share_of(tensor, dim, span, groups) for span in spans)
 
     @staticmethod
     def backward(ctx, *gradients):
         """One."""
-        return torch.cat(gradients, ctx.dim), None, None
+        return together(gradients, ctx.dim, ctx.groups), None, None, None
 
 
 class Plain:
     """A keeper that leaves what is saved to autograd."""
+
+    def __init__(self, groups=1):
+        self.groups = groups
 
     def piece(self, _p):
         """A context."""
@@ -177,7 +202,7 @@ class Plain:
 
     def join(self, _i, dim, tensors):
         """A copy."""
-        return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]
+        return together(tensors, dim, self.groups) if len(tensors) > 1 else tensors[0]
 
     def attended(self, tensor):
         """Nothing."""

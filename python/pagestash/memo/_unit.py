@@ -70,6 +70,7 @@ class _Scale(_pieces.Plain):
     """A keeper that only looks."""
 
     def __init__(self, unit, num_tokens, fixed, device):
+        super().__init__(unit.groups)
         self.unit, self.num_tokens, self.fixed, self.device = unit, num_tokens, fixed, device
         self.since = self.before = 0  # what lies before attention
         self.behind = {}              # of each piece, up to the last tensor that it saves
@@ -106,7 +107,7 @@ class _Scale(_pieces.Plain):
     def join(self, i, dim, tensors):
         """A copy."""
         whole = super().join(i, dim, tensors)
-        row_bytes = whole.nbytes // whole.shape[dim]
+        row_bytes = whole.nbytes // self.num_tokens
         begin = aligned(self.joined[-1].begin + self.joined[-1].row_bytes if self.joined else 0, whole.itemsize)
         self.joined.append(Joined(i, whole.dtype, dim, row_bytes, begin))
         self.joins.add(whole.untyped_storage().data_ptr())
@@ -152,7 +153,9 @@ class Unit(Wrapped):
     """A module (or what has a method of this name) of which each call is a visit of a layer that is swapped.
 
     token_dim: of the hidden states. attention: the path of a module within it, or a function from it to a
-    module; None: scaled_dot_product_attention is looked for."""
+    module; None: scaled_dot_product_attention is looked for. groups: see _pieces.apart."""
+
+    groups = 1
 
     def __init__(self, run, place, module, *, method="forward", token_dim=1, attention=None, name=""):
         super().__init__(run, place, module, method, name)
@@ -234,7 +237,7 @@ class Unit(Wrapped):
         if i not in self._dims:
             if len(spans) == 1:
                 return None
-            sizes = [b - a for a, b in spans]
+            sizes = [self.groups * (b - a) for a, b in spans]
             self._dims[i] = _pieces.dim_between(
                 tensors, sizes, tensors[0].dim() + token_dim if token_dim is not None and token_dim < 0
                 else self.token_dim, f"{self.name}: argument {i} of its attention")
@@ -243,6 +246,7 @@ class Unit(Wrapped):
     def output_dim(self, tensor, num_tokens, token_dim):
         """Of attention's output."""
         if self._output_dim is None:
+            num_tokens *= self.groups
             dim = tensor.dim() + token_dim if token_dim is not None else self.token_dim
             if tensor.shape[dim] != num_tokens:
                 dims = [d for d, size in enumerate(tensor.shape) if size == num_tokens]
@@ -332,7 +336,7 @@ class Unit(Wrapped):
         scale = _Scale(self, num_tokens, self.fixed(*arguments), x.device)
         with torch.enable_grad():
             leaf = x.requires_grad_()
-            xs = _pieces.Divide.apply(leaf, self.token_dim, spans)
+            xs = _pieces.Divide.apply(leaf, self.token_dim, spans, 1)
             scale.fixed.add(x.untyped_storage().data_ptr())
             one = _pieces.Pass(self, spans, self.pieces_of(*arguments, xs, spans), scale)
             outputs = one.run()
@@ -449,8 +453,8 @@ def forward_plain(unit, spans, args, kwargs):
     x, _ = unit.hidden(args, kwargs)
     if len(spans) == 1:
         return unit.original(*args, **kwargs)
-    xs = _pieces.Divide.apply(x, unit.token_dim, spans)
-    outputs = _pieces.Pass(unit, spans, unit.pieces_of(args, kwargs, xs, spans), _pieces.Plain()).run()
+    xs = _pieces.Divide.apply(x, unit.token_dim, spans, 1)
+    outputs = _pieces.Pass(unit, spans, unit.pieces_of(args, kwargs, xs, spans), _pieces.Plain(unit.groups)).run()
     if isinstance(outputs[0], tuple):
         return (torch.cat([out[0] for out in outputs], unit.token_dim), *outputs[0][1:])
     return torch.cat(outputs, unit.token_dim)

@@ -1,5 +1,9 @@
 """What test_megatron_memo.py has two ranks do; each function answers what JSON can hold."""
 import contextlib
+import unittest.mock
+
+import torch
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 import pagestash.megatron
 from common.megatron_model import Training
@@ -59,6 +63,29 @@ def pipelining():
         with parallel(pp=2, ep=1, chunks=chunks):
             out[name] = each_fraction(experts=None, position="rope", layers=layers, chunks=chunks,
                                       micro_batches=4)
+    return out
+
+
+def _sequence_norm(_cls, config, hidden_size, eps=1e-5, **_fields):
+    """Megatron-Core's norm of torch is without the mark that sequence parallelism wants."""
+    norm = torch.nn.LayerNorm(hidden_size, eps)
+    for parameter in norm.parameters():
+        parameter.sequence_parallel = config.sequence_parallel
+    return norm
+
+
+def tensor_parallel():
+    """TP 2, with and without sequence parallelism."""
+    out = {}
+    with parallel(tp=2, ep=1), unittest.mock.patch.object(WrappedTorchNorm, "__new__", _sequence_norm):
+        shape = dict(experts=None, position="rope", seq=64, num_query_groups=2)
+        out["tensor"] = each_fraction(steps=4, fractions=(None, "1/2"), memo=dict(cut=20), **shape)
+        shape["sequence_parallel"] = True
+        out["sequence"] = each_fraction(steps=4, **shape)
+        shape.update(hidden_dropout=0.0, attention_dropout=0.0)
+        want = train(Training(False, **shape), steps=2)
+        got = each_fraction(steps=2, fractions=("1/2",), **shape)["1/2"]["steps"]
+        out["near"] = [(a["losses"], b["losses"]) for a, b in zip(want, got)]
     return out
 
 

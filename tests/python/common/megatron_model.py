@@ -105,11 +105,11 @@ class Training:
 
     def __init__(self, stash, factor=1.1, dtype=torch.float32, chunks=1, layers=3, micro_batches=3,
                  cpu_factor=0.0, extra=None, seed=7, overlap=False, experts=EXPERTS,
-                 position="learned_absolute", **fields):
+                 position="learned_absolute", seq=SEQ, **fields):
         self.micro_batches, self.chunks, self.overlap = micro_batches, chunks, overlap
         pp = parallel_state.get_pipeline_model_parallel_world_size()
         ep = parallel_state.get_expert_model_parallel_world_size()
-        self.experts, self.position = experts, position
+        self.experts, self.position, self.seq = experts, position, seq
         routed = dict(
             num_moe_experts=experts, moe_router_topk=TOPK, moe_token_dispatcher_type="allgather",
             moe_aux_loss_coeff=1e-2, moe_router_load_balancing_type="aux_loss",
@@ -121,6 +121,7 @@ class Training:
             activation_func=F.silu, hidden_dropout=0.1, attention_dropout=0.1,
             masked_softmax_fusion=False, bias_dropout_fusion=False, persist_layer_norm=False,
             gradient_accumulation_fusion=False,
+            tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
             pipeline_model_parallel_size=pp, pipeline_dtype=dtype, params_dtype=dtype,
             bf16=dtype == torch.bfloat16, batch_p2p_comm=False, deallocate_pipeline_outputs=False,
             virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None), **fields})
@@ -129,7 +130,7 @@ class Training:
         config.moe_paged_stash_buffer_size_factor_cuda = factor
         config.moe_paged_stash_buffer_size_factor_cpu = cpu_factor
         config.finalize_model_grads_func = finalize_model_grads
-        StaticExperts.capacity = BATCH * SEQ * ep * TOPK
+        StaticExperts.capacity = BATCH * seq * ep * TOPK
         StaticExperts.extra = extra if extra is not None else {}
         torch.manual_seed(seed)
         tensor_parallel.model_parallel_cuda_manual_seed(seed)
@@ -139,7 +140,7 @@ class Training:
             config.no_sync_func = self.model[0].no_sync
         self.metrics = get_moe_metrics_tracker()
         self.schedule = get_forward_backward_func()
-        self.mask = torch.triu(torch.ones(1, 1, SEQ, SEQ, dtype=torch.bool), 1)
+        self.mask = torch.triu(torch.ones(1, 1, seq, seq, dtype=torch.bool), 1)
         self.at = 0
         torch.manual_seed(seed)
 
@@ -151,7 +152,7 @@ class Training:
                 moe_layer.MoELayer, submodules=moe_layer.MoESubmodules(experts=StaticExperts))
         virtual = chunk if self.chunks > 1 else None
         model = GPTModel(config=self.config, transformer_layer_spec=spec, vocab_size=VOCAB,
-                         max_sequence_length=SEQ, pre_process=first, post_process=last,
+                         max_sequence_length=self.seq, pre_process=first, post_process=last,
                          share_embeddings_and_output_weights=False, vp_stage=virtual,
                          position_embedding_type=self.position)
         model.vp_stage = virtual
@@ -172,14 +173,14 @@ class Training:
         generator = torch.Generator().manual_seed(1000 + self.at)
         self.at += 1
         rank = parallel_state.get_data_parallel_rank()
-        out = [torch.randint(0, VOCAB, (2, BATCH, SEQ + 1), generator=generator)[rank % 2]
+        out = [torch.randint(0, VOCAB, (2, BATCH, self.seq + 1), generator=generator)[rank % 2]
                for _ in range(num)]
         return [iter(list(out)) for _ in range(self.chunks)]
 
     def forward_step(self, iterator, model):
         """Of Megatron's schedules."""
         tokens = next(iterator)
-        loss = model(input_ids=tokens[:, :-1], position_ids=torch.arange(SEQ).expand(BATCH, SEQ),
+        loss = model(input_ids=tokens[:, :-1], position_ids=torch.arange(self.seq).expand(BATCH, self.seq),
                      attention_mask=self.mask, labels=tokens[:, 1:])
         return loss, lambda out: (out.float().mean(), {"loss": out.detach().float().mean()})
 
@@ -192,7 +193,7 @@ class Training:
                 chunk.zero_grad_buffer()
         with torch.set_grad_enabled(not forward_only):
             out = call(forward_step_func=self.forward_step, data_iterator=iterators,
-                       model=self.model, num_microbatches=num, seq_length=SEQ,
+                       model=self.model, num_microbatches=num, seq_length=self.seq,
                        micro_batch_size=BATCH, forward_only=forward_only)
         return [float(entry["loss"]) for entry in out]
 

@@ -10,7 +10,8 @@ from common.megatron_ranks import run_ranks  # noqa: E402
 from common.needs import main, needs  # noqa: E402
 
 STEPS = 8
-SCENARIOS = ("no_pipelining", "pipelining", "experts", "around")
+SCENARIOS = ("no_pipelining", "pipelining", "tensor_parallel", "experts",
+             "around")
 
 
 @needs("megatron")
@@ -49,6 +50,16 @@ class Memo(unittest.TestCase):
             figures = by_fraction["1/2"]["figures"]
             self.assertEqual(figures["visits"], STEPS * 4 * figures["units"])
             self.assertGreater(figures["swapped"], STEPS * 4 * (figures["units"] - 2) - 1)
+
+    def test_tensor_parallel(self):
+        for rank, results in enumerate(self.ranks):
+            cases = results["tensor_parallel"]
+            for case in ("tensor", "sequence"):
+                self.assert_equal_steps(rank, case, cases[case], steps=4)
+                self.assertEqual(cases[case]["1/2"]["figures"]["swapped"], 4 * 3)
+            for want, got in cases["near"]:  # attention has the tokens in the sequence's order
+                for a, b in zip(want, got, strict=True):
+                    self.assertAlmostEqual(a, b, places=5)
 
     def test_experts_are_paged_and_attention_swapped(self):
         for rank, results in enumerate(self.ranks):
