@@ -5,7 +5,7 @@
     plan = profile.expand(32).plan()                # an address for every tensor, proved optimal
     plan.use()                                      # torch allocates by the plan from here on
     model = build(32)                               # pagestash.allocator.mark_iteration() in each step
-    run = memo.run(model.layers, ...)               # see Run
+    run = memo.run(model.layers, ...)               # see Run; experts in the list: memo.paged(experts, ...)
 
 `profile` records one training step with the process's allocator (pagestash.allocator.install, before torch
 first uses the GPU), `Profile.expand` makes the requests of many layers and micro-batches of it, and
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:  # what __getattr__ gives
     from ._caching import Reserved, native_reserved, reserved
+    from ._paged import Paged, paged
     from ._plan import Expansion, MemoPlan
     from ._profile import Profile, load, profile
     from ._run import Run, run
@@ -24,8 +25,8 @@ if _TYPE_CHECKING:  # what __getattr__ gives
 # name: the module that has it
 _FUNCTIONS = {"Expansion": "_plan", "MemoPlan": "_plan", "Profile": "_profile",
               "Reserved": "_caching", "Run": "_run", "load": "_profile",
-              "native_reserved": "_caching", "profile": "_profile", "reserved": "_caching",
-              "run": "_run"}
+              "native_reserved": "_caching", "Paged": "_paged", "paged": "_paged", "profile": "_profile",
+              "reserved": "_caching", "run": "_run"}
 
 __all__ = sorted(_FUNCTIONS)
 

@@ -16,11 +16,12 @@ def is_capturing():
 class Call:
     """One call of a unit: a visit of the scheduler in its forward and one in its backward. Whatever autograd
     keeps of the call refers to it, so that it dies with the graph."""
-    __slots__ = ("visits", "unit", "key", "visit", "step", "state", "__weakref__")
+    __slots__ = ("visits", "unit", "key", "visit", "step", "state", "rows", "__weakref__")
 
     def __init__(self, visits, unit, key, visit):
         self.visits, self.unit, self.key, self.visit = visits, unit, key, visit
         self.step, self.state = visits.number, FORWARD
+        self.rows = None  # weak reference to what the scheduler keeps of a paged unit's
 
     def forward_ends(self):
         """Behind the unit's forward."""
@@ -34,7 +35,10 @@ class Call:
         if self.step != self.visits.number:
             raise Error(f"{self.unit.name}: its step was given up, and what it kept is gone: "
                         f"{self.visits.why}")
-        visit = self.visits.hook("backward_begin", "backward", *self.key)
+        self.visit = visit = self.visits.hook("backward_begin", "backward", *self.key)
+        rows = self.rows and self.rows()
+        if rows is not None:
+            rows.tensors = visit.saved()
         self.state = BACKWARD
         self.visits.running.add(self.key)
         return visit
@@ -67,7 +71,8 @@ class Visits:
         self.running = set()           # keys whose backward has begun
         self.lost = []                 # whose graph died; appended by finalisers
         self.begun = self.over = 0     # calls of this step
-        self.early = None              # whether all was valid in what was ended early: int32, on the device
+        self.early = None              # whether what was ended early was valid: int32, on the device
+        self.valid = None              # a function that answers that of the step as of here
 
     def begin(self, num_micro_batches):
         """A step begins, whatever the one before was. 0: as many as the schedule."""
@@ -120,7 +125,9 @@ class Visits:
             self.give_up("a backward did not end")
         elif self.is_whole():
             self.deviates("more micro-batches in a step than were said")
+            valid = self.valid()
             self._end()
+            self.early = valid
 
     def is_whole(self):
         """Whether all visits of the step were made."""
@@ -139,7 +146,7 @@ class Visits:
 
     def step(self):
         """The end of a step. Errors: visits are missing; the step is given up then."""
-        self.asked = None
+        self.asked = self.early = None
         if not self.is_open:
             return
         if self.over == self.begun and not self.is_whole() and not is_capturing():
@@ -150,7 +157,7 @@ class Visits:
 
     def give_up(self, why):
         """From any state: what is kept is gone, the next forward begins a step."""
-        self.asked = None
+        self.asked = self.early = None
         if self.scheduler is not None:
             self.scheduler._give_up(None)
         self.why = why

@@ -5,6 +5,8 @@ class Wrapped:
     """A method of a module; and, in it, of others. run: whose call() gets the calls. seat: (chunk, layer) of the
     scheduler; None: it has none."""
 
+    is_paged = False
+
     def __init__(self, run, place, module, method, name):
         self.run, self.place, self.module, self.method = run, place, module, method
         self.name = name or f"layer {place[1]} of chunk {place[0]}"

@@ -56,6 +56,14 @@ def _row_bytes(i, tensor):
     return width
 
 
+def _row_stride(tensor):
+    """Bytes from a row to the next; 0: there are no gaps; None: it has others than between its rows."""
+    if tensor.is_contiguous():
+        return 0
+    rows_apart = tensor.dim() == 2 and tensor.stride(1) == 1 and tensor.stride(0) >= tensor.size(1)
+    return tensor.stride(0) * tensor.element_size() if rows_apart else None
+
+
 class _Shelf:
     """Which tensors each visit has, and what new ones look like; knows no scheduler, so that callback
     and scheduler make no cycle that holds memory."""
@@ -176,10 +184,12 @@ class TorchScheduler(Scheduler):
         if len(tensors) != len(form.tensors) or len(counts) != len(form.spaces):
             raise Error(f"{key}: {len(tensors)} tensors and {len(counts)} counts: the form of part "
                         f"{part} has {len(form.tensors)} and {len(form.spaces)}")
-        for i, (tensor, wanted) in enumerate(zip(tensors, self._bytes_of[form])):
-            if tensor.nbytes != wanted or not tensor.is_contiguous():
+        for i, (tensor, wanted, rows) in enumerate(zip(tensors, self._bytes_of[form], form.tensors)):
+            stride = _row_stride(tensor)
+            if tensor.nbytes != wanted or stride is None or stride and tensor[0].nbytes != rows.row_bytes:
                 raise Error(f"{key}: tensor {i} of shape {tuple(tensor.shape)}, {tensor.dtype}: "
-                            f"{tensor.nbytes} bytes: wanted are {wanted}, contiguous")
+                            f"{tensor.nbytes} bytes: wanted are {wanted}, contiguous, or with rows "
+                            "that lie apart in two dimensions")
             if tensor.device != self._device:
                 raise Error(f"{key}: tensor {i}: on {tensor.device}: the pool is on {self._device}")
         for i, (count, space) in enumerate(zip(counts, form.spaces)):
@@ -204,8 +214,9 @@ class TorchVisit(Visit):
 
     def save(self, tensors: Sequence[torch.Tensor], counts, part: int = 0,
              complete: bool = False) -> None:
-        """These are what the layer keeps, at capacity, and their row counts on the device (a tensor for
-        each row space of the form). complete: their stash starts now, not at the end of the visit.
+        """These are what the layer keeps, at capacity, contiguous or of two dimensions with rows that lie
+        apart, and their row counts on the device (a tensor for each row space of the form). complete: their
+        stash starts now, not at the end of the visit.
         Errors: Error where they are not of the part's form, or were saved already."""
         if self.key.kind != "forward":
             raise Error(f"{self.key}: save is for a forward")
@@ -219,7 +230,8 @@ class TorchVisit(Visit):
         self._scheduler._check(self.key, part, tensors, counts)
         if part in self.parts:
             raise Error(f"{self.key}: part {part} was saved already")
-        self.parts[part] = buffers = Buffers(tensors, counts)
+        strides = [_row_stride(tensor) for tensor in tensors]
+        self.parts[part] = buffers = Buffers(tensors, counts, (), strides if any(strides) else ())
         if self.is_live:
             shelf, place = self._scheduler._shelf, self.key[1:]
             shelf.saved.setdefault(place, {})[part] = tensors

@@ -149,8 +149,12 @@ class Block(nn.Module):
         y = F.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4), is_causal=True)
         return self.proj(y.transpose(1, 2).reshape(x.shape))
 
+    def attend(self, x):
+        """The half before the experts."""
+        return x + self.attention(self.norm1(x))
+
     def forward(self, x):
-        x = x + self.attention(self.norm1(x))
+        x = self.attend(x)
         return x + self.moe(self.norm2(x))
 
 
