@@ -121,13 +121,14 @@ static bool is_chosen(size_t i, uint32_t streams, bool is_long)
 CONFORMANCE(Memo, DenseSwappedAndMoePaged)
 {
     const bool is_long = psti_test_cases(5) == 5;
-    const bool is_first = conf->device->preset == PST_BACKEND_AUTO && !PSTI_UNDER_TSAN;
+    const bool is_first = conf->device->preset == PST_BACKEND_AUTO;
     be_late(conf);
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
         for (uint32_t streams = 1; streams <= 4 && !psti_test_failed(); streams *= 2) {
             if (!is_chosen(i, streams, is_long))
                 continue;
-            run_order(conf, &orders[i], streams, is_long || (i == 0 && is_first) ? 20 : 2);
+            const bool is_often = (is_long || (i == 0 && is_first)) && !PSTI_UNDER_TSAN;
+            run_order(conf, &orders[i], streams, is_often ? 20 : 2);
             CHECK_MSG(!psti_test_failed(), "%s, %u streams", orders[i].name, streams);
         }
 }
