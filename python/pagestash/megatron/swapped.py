@@ -124,7 +124,15 @@ def run(model, *, micro_batches, schedule, **fields):
     if schedule is None:
         number = micro_batches if isinstance(micro_batches, int) else _ENOUGH
         schedule = schedule_of(config, layers[0].pg_collection.pp, len(chunks), number)
+    if fields.get("group") is None:
+        fields["group"] = _group_of(layers[0])
     return MegatronRun(chunks, micro_batches, **{**_DEFAULTS, **fields, "schedule": schedule})
+
+
+def _group_of(layer):
+    """Ranks that run a layer together, and so have to choose alike; None: it is this one alone."""
+    group = getattr(layer.pg_collection, "tp_cp", None) or getattr(layer.pg_collection, "tp", None)
+    return group if group is not None and group.size() > 1 else None
 
 
 def _layers(chunk):

@@ -1,4 +1,5 @@
 """memo.run: how many tokens go to the host, the bytes that this takes, and what is refused."""
+import ctypes
 import fractions
 import os
 import sys
@@ -8,10 +9,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import torch
 from common import gpt
-from pagestash import Error, _abi, memo
+from pagestash import Error, _abi, _c, memo
 from pagestash.memo import _auto, _choose, _limits, _times
 from pagestash.memo._unit import Measured
 from pagestash.schedule import Schedule
+from pagestash.schedule._layers import RawLayers
 
 torch.set_num_threads(1)
 HIDDEN, HEADS, TOKENS = 32, 2, 96
@@ -26,6 +28,17 @@ def prepared(layers=4, model=None, **fields):
     x = torch.randn(1, TOKENS, HIDDEN, requires_grad=True)
     run._prepare(x, (x,), {})  # pylint: disable=protected-access
     return run
+
+
+def library_bytes(run):
+    """Host memory that pst_scheduler_bytes answers for what the scheduler of a Run was made of, without its
+    program."""
+    raw = RawLayers([run._layer(unit) for unit in run.units], 0, 0, False, "cpu")
+    config = _c.sized(_abi.pst_scheduler_config, pool=run.pool.handle, schedule=run.schedule.handle,
+                      layers=raw.array, num_layers=len(raw.array), keeps_nothing=run.keep_last == 0)
+    out = ctypes.c_uint64(), ctypes.c_uint64()
+    _c.call("pst_scheduler_bytes", ctypes.byref(config), *map(ctypes.byref, out))
+    return out[1].value - run.scheduler.stats().program_bytes
 
 
 def up(num_bytes):
@@ -50,6 +63,7 @@ class Bytes(unittest.TestCase):
                     self.assertEqual(run.choice.tokens, (k,) * 4)
                     self.assertEqual(2 * run.buffers.num_bytes, 2 * up(whole + TOKENS * token))
                     self.assertEqual(run.choice.host_bytes, 2 * up(whole + k * token))
+                    self.assertEqual(library_bytes(run), run.choice.host_bytes)
                     self.assertEqual(run.choice.gpu_bytes, run.buffers.memory.nbytes)
                     run.close()
 
@@ -59,6 +73,7 @@ class Bytes(unittest.TestCase):
             schedule = Schedule("1f1b", num_stages=2, stage=stage, num_micro_batches=4)
             run = prepared(fraction="1/2", schedule=schedule, host_bytes=1 << 30)
             self.assertEqual(run.choice.host_bytes, slots * leave * up(whole + 48 * token))
+            self.assertEqual(library_bytes(run), run.choice.host_bytes)
             run.close()
 
 
