@@ -53,11 +53,13 @@ static pst_status check_row(const builder *build, const pst_trace_request *row)
     if (row->tag >= PST_NUM_TAGS || (row->tag >= PST_TAG_ITERATION) != is_mark)
         return BAD(build, row, "tag", "%u: allowed is %u..%u for op %u", row->tag,
                    is_mark ? PST_TAG_ITERATION : PST_TAG_STATIC,
-                   is_mark ? PST_TAG_SYNC : PST_TAG_DYNAMIC, row->op);
-    const uint64_t max = is_mark ? 0 : PST_TRACE_MAX_BYTES;
-    if (row->bytes > max || (row->bytes == 0 && row->op == PST_TRACE_MALLOC))
-        return BAD(build, row, "size", "%" PRIu64 ": allowed is %d..%" PRIu64, row->bytes,
-                   row->op == PST_TRACE_MALLOC, max);
+                   is_mark ? PST_NUM_TAGS - 1 : PST_TAG_DYNAMIC, row->op);
+    const bool grows = is_mark && row->tag == PST_TAG_GROW;
+    const bool is_sized = row->op == PST_TRACE_MALLOC || grows;
+    const uint64_t max = is_mark && !grows ? 0 : PST_TRACE_MAX_BYTES;
+    if (row->bytes > max || (row->bytes == 0 && is_sized))
+        return BAD(build, row, "size", "%" PRIu64 ": allowed is %d..%" PRIu64, row->bytes, is_sized,
+                   max);
     return PST_OK;
 }
 
@@ -193,11 +195,13 @@ static pst_status add_mark(builder *build, const pst_trace_request *row, bool *i
     pst_trace_tensor *tensor = NULL;
     uint32_t stream = 0;
     *is_kept_out = true;
-    if (row->tag == PST_TAG_USE) {
+    if (row->tag == PST_TAG_USE || row->tag == PST_TAG_GROW) {
         PSTI_TRY(find_live(build, row, &tensor));
         *is_kept_out = tensor != NULL;
     }
-    if (*is_kept_out && row->tag != PST_TAG_ITERATION && row->tag != PST_TAG_SYNC)
+    const bool has_stream =
+        row->tag != PST_TAG_ITERATION && row->tag != PST_TAG_SYNC && row->tag != PST_TAG_GROW;
+    if (*is_kept_out && has_stream)
         PSTI_TRY(number_stream(build, row, &stream));
     return PST_OK;
 }

@@ -194,10 +194,13 @@ typedef struct psti_layers {
     uint32_t num; /* of them, in a row: forward 0 .. num-1, backward num-1 .. 0 */
     uint64_t forward, forward_length; /* instants: of layer 0, and of each */
     uint64_t backward, backward_length;
+    uint32_t num_before; /* layers beside them: so many in front, and as many behind */
 } psti_layers;
 
-/* By the labels or, if there are none, by repetition. Fails: INVALID, NOMEM. */
-pst_status psti_layers_find(const pst_trace *trace, psti_layers *layers_out);
+/* By the labels or, if there are none, by repetition; inner: those between the first and the last. num
+ * is 0 for what there is not; one of them there is. Fails: INVALID, NOMEM. */
+pst_status psti_layers_find(const pst_trace *trace, psti_layers *layers_out,
+                            psti_layers *inner_out);
 
 /* ---- trace_profile.c: one layer of a profile, and what lies around it ---- */
 
@@ -213,15 +216,19 @@ typedef enum psti_part {
 
 typedef struct psti_profile_row {
     const pst_trace_request *row;
-    uint64_t tensor; /* malloc, free and use: of the profile */
+    uint64_t tensor; /* malloc, free, use and grow: of the profile */
     uint8_t part;
+    uint64_t
+        run; /* outside the layers: of rows that are there for each layer, from 1; 0: of none */
 } psti_profile_row;
 
 typedef struct psti_profile_tensor {
     uint8_t born, dies; /* psti_part */
     bool is_input;      /* of a chain: layers hand it on */
     bool is_forward_chain;
+    uint64_t born_run, death_run; /* in which it is born and freed */
     uint64_t partner; /* of an input: the output; of an output: the input; or PSTI_MAP_NONE */
+    uint64_t grow;    /* bytes, for each layer more */
 } psti_profile_tensor;
 
 typedef struct psti_profile {
@@ -230,6 +237,8 @@ typedef struct psti_profile {
     uint64_t first[PSTI_NEVER + 1]; /* row of each part; at the end num_rows */
     psti_profile_tensor *tensors;   /* as many as the trace has; those left out are born NEVER */
     uint64_t num_tensors;
+    uint32_t num_layers; /* of the trace, without those beside */
+    uint32_t num_before;
 } psti_profile;
 
 /* To be closed in either case. Fails: INVALID, NOMEM. */

@@ -8,7 +8,7 @@ static const char *const names[NUM_FIELDS] = {"op",    "id",          "size", "s
 static const char *const ops[] = {"malloc", "free", "mark"};
 static const char *const phases[PST_NUM_PHASES] = {"", "forward", "backward", "weight", "other"};
 static const char *const tags[PST_NUM_TAGS] = {"static", "dynamic", "iteration", "record",
-                                               "wait",   "use",     "sync"};
+                                               "wait",   "use",     "sync",      "grow"};
 
 typedef struct csv_state {
     bool has_header;
@@ -30,7 +30,7 @@ static pst_status take_tag(const psti_lines *lines, psti_field value, pst_trace_
     if (row->op == PST_TRACE_MARK) {
         if (!psti_field_word(value, tags, PST_TAG_ITERATION, PST_NUM_TAGS, &row->tag))
             return psti_field_bad(lines, "tag", value,
-                                  "iteration, record, wait, use or sync for a mark");
+                                  "iteration, record, wait, use, sync or grow for a mark");
         return PST_OK;
     }
     if (value.length > 0 &&
@@ -45,8 +45,10 @@ static pst_status take_id_and_size(const psti_lines *lines, const psti_field *fi
     const bool needs_id = row->op != PST_TRACE_MARK || row->tag != PST_TAG_SYNC;
     if (needs_id || fields[ID].length > 0)
         PSTI_TRY(psti_field_number(lines, names[ID], fields[ID], 0, PST_TRACE_MAX_BYTES, &row->id));
-    const bool is_malloc = row->op == PST_TRACE_MALLOC;
-    const uint64_t max = row->op == PST_TRACE_MARK ? 0 : PST_TRACE_MAX_BYTES;
+    const bool is_mark = row->op == PST_TRACE_MARK;
+    const bool grows = is_mark && row->tag == PST_TAG_GROW;
+    const bool is_malloc = row->op == PST_TRACE_MALLOC || grows;
+    const uint64_t max = is_mark && !grows ? 0 : PST_TRACE_MAX_BYTES;
     if (is_malloc || fields[SIZE].length > 0)
         PSTI_TRY(psti_field_number(lines, names[SIZE], fields[SIZE], is_malloc, max, &row->bytes));
     return PST_OK;

@@ -33,6 +33,12 @@ static bool is_layers(psti_part part)
     return part == PSTI_FORWARD || part == PSTI_BACKWARD;
 }
 
+/* Every layer has its own. */
+static bool is_own(const psti_profile_tensor *tensor)
+{
+    return is_layers((psti_part)tensor->born) || tensor->born_run != 0;
+}
+
 /* ---- which of the new tensors a row means ---- */
 
 /* An input, in the layer in work: what the layer before it left, in the direction of the chain. */
@@ -49,18 +55,28 @@ static uint64_t input_id(const expander *self, uint64_t tensor)
 /* The layer whose tensor is meant outside, where only one of a chain is left. */
 static uint32_t last_layer(const expander *self, const psti_profile_tensor *output)
 {
-    return output->born == PSTI_FORWARD ? self->layers - 1 : 0;
+    return output->born == PSTI_BACKWARD ? 0 : self->layers - 1;
+}
+
+/* In rows that are there for each layer: what is not the layer's in work, or another's. */
+static bool is_once(const expander *self, const psti_profile_tensor *tensor)
+{
+    if (!is_own(tensor))
+        return self->layer != 0;
+    return tensor->partner != PSTI_MAP_NONE && self->layer != last_layer(self, tensor);
 }
 
 /* Writes the row once for every tensor that it means. */
 static void write_for(expander *self, const psti_profile_row *from, pst_trace_request *row)
 {
     const psti_profile_tensor *tensor = &self->profile.tensors[from->tensor];
-    const bool is_inside = is_layers((psti_part)from->part);
-    const bool is_born_inside = is_layers((psti_part)tensor->born);
+    const bool is_inside = is_layers((psti_part)from->part) || from->run != 0;
+    const bool is_born_inside = is_own(tensor);
     row->id = *id_of(self, from->tensor, is_born_inside ? self->layer : 0);
     if (is_inside && tensor->is_input)
         row->id = input_id(self, from->tensor);
+    else if (from->run != 0 && is_once(self, tensor))
+        return;
     if (is_inside || !is_born_inside) {
         psti_tape_add(&self->tape, row);
         return;
@@ -71,7 +87,7 @@ static void write_for(expander *self, const psti_profile_row *from, pst_trace_re
         return;
     }
     for (uint32_t i = 0; i < self->layers; i++) {
-        const uint32_t layer = tensor->born == PSTI_FORWARD ? i : self->layers - 1 - i;
+        const uint32_t layer = tensor->born == PSTI_BACKWARD ? self->layers - 1 - i : i;
         row->id = *id_of(self, from->tensor, layer);
         psti_tape_add(&self->tape, row);
     }
@@ -83,10 +99,21 @@ static bool is_left_out(const expander *self, uint64_t tensor)
     return self->micro_batch > 0 && self->profile.tensors[tensor].dies == PSTI_NEVER;
 }
 
+/* Bytes for as many layers as there are now, 1 to the most that a trace may have. */
+static uint64_t grown(const expander *self, uint64_t bytes, uint64_t grow)
+{
+    const psti_wide now = (psti_wide)bytes + (psti_wide)grow * self->layers;
+    const psti_wide less = (psti_wide)grow * self->profile.num_layers;
+    if (now <= less)
+        return 1;
+    return now - less < PST_TRACE_MAX_BYTES ? (uint64_t)(now - less) : PST_TRACE_MAX_BYTES;
+}
+
 static void write_malloc(expander *self, const psti_profile_row *from, pst_trace_request *row)
 {
     if (is_left_out(self, from->tensor))
         return;
+    row->bytes = grown(self, row->bytes, self->profile.tensors[from->tensor].grow);
     row->id = self->tape.num_ids++;
     *id_of(self, from->tensor, self->layer) = row->id;
     psti_tape_add(&self->tape, row);
@@ -110,7 +137,7 @@ static void write_mark(expander *self, uint64_t index, pst_trace_request *row)
     const psti_profile_row *from = &self->profile.rows[index];
     const bool is_inside = is_layers((psti_part)from->part);
     const psti_part recorded = (psti_part)self->recorded_in[index];
-    if (row->tag == PST_TAG_USE) {
+    if (row->tag == PST_TAG_USE || row->tag == PST_TAG_GROW) {
         if (!is_left_out(self, from->tensor))
             write_for(self, from, row);
         return;
@@ -160,22 +187,53 @@ static uint8_t phase_of(const psti_profile_row *from)
     return phase == PST_PHASE_NONE ? PST_PHASE_OTHER : phase;
 }
 
+/* The layer of a row of one that is as it was, before or behind those in work. */
+static uint32_t beside(const expander *self, const pst_trace_request *row)
+{
+    const uint32_t first = self->profile.num_before;
+    if (first == 0 || row->layer == PST_TRACE_NONE || row->layer < first)
+        return first == 0 ? PST_TRACE_NONE : row->layer;
+    return row->layer - self->profile.num_layers + self->layers;
+}
+
+static void write_row(expander *self, uint64_t index)
+{
+    const psti_profile_row *from = &self->profile.rows[index];
+    const bool has_layer = is_layers((psti_part)from->part) || from->run != 0;
+    pst_trace_request row = *from->row;
+    row.phase = phase_of(from);
+    row.layer = has_layer ? self->profile.num_before + self->layer : beside(self, from->row);
+    row.micro_batch = self->micro_batch;
+    if (row.op == PST_TRACE_MALLOC)
+        write_malloc(self, from, &row);
+    else if (row.op == PST_TRACE_FREE)
+        write_for(self, from, &row);
+    else
+        write_mark(self, index, &row);
+}
+
+/* From `begin` to the end of the run of rows that are there for each layer, or of the part. */
+static uint64_t write_run(expander *self, uint64_t begin, uint64_t end)
+{
+    uint64_t run_end = begin;
+    while (run_end < end && self->profile.rows[run_end].run == self->profile.rows[begin].run)
+        run_end++;
+    for (self->layer = 0; self->layer < self->layers; self->layer++)
+        for (uint64_t i = begin; i < run_end && self->tape.status == PST_OK; i++)
+            write_row(self, i);
+    self->layer = 0;
+    return run_end;
+}
+
 static void write_part(expander *self, psti_part part)
 {
     const psti_profile *profile = &self->profile;
-    for (uint64_t i = profile->first[part]; i < profile->first[part + 1]; i++) {
-        const psti_profile_row *from = &profile->rows[i];
-        pst_trace_request row = *from->row;
-        row.phase = phase_of(from);
-        row.layer = is_layers(part) ? self->layer : PST_TRACE_NONE;
-        row.micro_batch = self->micro_batch;
-        if (row.op == PST_TRACE_MALLOC)
-            write_malloc(self, from, &row);
-        else if (row.op == PST_TRACE_FREE)
-            write_for(self, from, &row);
+    const uint64_t end = profile->first[part + 1];
+    for (uint64_t i = profile->first[part]; i < end;)
+        if (profile->rows[i].run != 0)
+            i = write_run(self, i, end);
         else
-            write_mark(self, i, &row);
-    }
+            write_row(self, i++);
 }
 
 static void write_forward(expander *self)
@@ -254,7 +312,7 @@ static pst_status check(const pst_trace_expansion *how)
     return PST_OK;
 }
 
-static pst_status find_layers(const expander *self, psti_layers *layers)
+static pst_status find_layers(const expander *self, psti_layers *layers, psti_layers *inner)
 {
     const pst_trace_expansion *how = self->how;
     const uint64_t a = how->forward_begin;
@@ -262,12 +320,13 @@ static pst_status find_layers(const expander *self, psti_layers *layers)
     const uint64_t c = how->backward_begin;
     const uint64_t d = how->backward_end;
     if (a == 0 && b == 0 && c == 0 && d == 0)
-        return psti_layers_find(self->trace, layers);
+        return psti_layers_find(self->trace, layers, inner);
     PSTI_CHECK(a < b && b <= c && c < d && d <= self->trace->num_requests, PST_E_INVALID,
                "forward %" PRIu64 ":%" PRIu64 ", backward %" PRIu64 ":%" PRIu64
                ": allowed are ranges of requests, one behind the other, up to %" PRIu64,
                a, b, c, d, self->trace->num_requests);
-    *layers = (psti_layers){1, a, b - a, c, d - c};
+    *layers = (psti_layers){1, a, b - a, c, d - c, 0};
+    *inner = (psti_layers){.num = 0};
     return PST_OK;
 }
 
@@ -277,7 +336,10 @@ static pst_status open_tables(expander *self)
     const psti_pipeline pipeline = pipeline_of(how);
     const psti_profile *profile = &self->profile;
     uint64_t num_ids = 0;
-    self->layers = how->num_layers;
+    PSTI_CHECK(how->num_layers > 2 * profile->num_before, PST_E_INVALID,
+               "num_layers %u: allowed are 3 or more, as the first and the last are not alike",
+               how->num_layers);
+    self->layers = how->num_layers - 2 * profile->num_before;
     self->num_flights = (uint32_t)psti_pipeline_most_live(&pipeline);
     const uint64_t num_copies = (uint64_t)self->num_flights * self->layers;
     const bool is_huge = __builtin_mul_overflow(num_copies, profile->num_tensors, &num_ids);
@@ -291,11 +353,29 @@ static pst_status open_tables(expander *self)
     return find_events(self);
 }
 
+/* Where the layers are not alike, those between the first and the last may be. */
+static pst_status open_profile(expander *self, const psti_layers *all, const psti_layers *inner)
+{
+    psti_profile *profile = &self->profile;
+    pst_status status = PST_E_INVALID;
+    if (all->num > 0)
+        status = psti_profile_open(profile, self->trace, all);
+    if (status != PST_E_INVALID || inner->num == 0)
+        return status;
+    psti_profile_close(profile);
+    status = psti_profile_open(profile, self->trace, inner);
+    if (status != PST_E_INVALID || all->num == 0)
+        return status;
+    psti_profile_close(profile);
+    return psti_profile_open(profile, self->trace, all); /* whose message is the better one */
+}
+
 static pst_status expand(expander *self, pst_trace **trace_out)
 {
-    psti_layers layers;
-    PSTI_TRY(find_layers(self, &layers));
-    PSTI_TRY(psti_profile_open(&self->profile, self->trace, &layers));
+    psti_layers all;
+    psti_layers inner;
+    PSTI_TRY(find_layers(self, &all, &inner));
+    PSTI_TRY(open_profile(self, &all, &inner));
     PSTI_TRY(open_tables(self));
     write_all(self);
     return psti_tape_close(&self->tape, "expanded", trace_out);

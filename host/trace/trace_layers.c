@@ -17,16 +17,33 @@ static bool is_layer_pass(const pst_trace_pass *pass, bool is_forward)
     return is_of_phase && pass->layer != PST_TRACE_NONE;
 }
 
-/* The passes of one direction: a run of layers of one length, in order or, backward, in reverse. */
-static pst_status find_run(const pst_trace *trace, bool is_forward, psti_layers *layers)
+/* The passes of one direction: layers one behind the other, in order or, backward, in reverse. */
+typedef struct layer_run {
+    const char *name;
+    uint32_t num;
+    uint64_t begin, second;                     /* where the first two begin */
+    uint64_t first_length, length, last_length; /* of the first, of those between, of the last */
+    bool is_even;                               /* those between have one length */
+} layer_run;
+
+static void end_layer(layer_run *self, uint64_t length, bool is_last)
 {
-    const char *name = is_forward ? "forward" : "backward";
+    if (self->num == 1)
+        self->first_length = length;
+    else if (self->num == 2 && !is_last)
+        self->length = length;
+    else if (!is_last && self->length != length)
+        self->is_even = false;
+    if (is_last)
+        self->last_length = length;
+}
+
+static pst_status find_run(const pst_trace *trace, bool is_forward, layer_run *found)
+{
     const uint64_t step = is_forward ? 1 : UINT64_MAX; /* of the layer's number */
     const pst_trace_pass *last = NULL;
-    uint64_t begin = 0;
-    uint64_t length = 0; /* of the first layer */
-    uint64_t own = 0;    /* of the layer in work */
-    uint32_t num = 0;
+    uint64_t own = 0; /* of the layer in work */
+    *found = (layer_run){.name = is_forward ? "forward" : "backward", .is_even = true};
     for (uint64_t i = 0; i < trace->num_passes; i++) {
         const pst_trace_pass *pass = &trace->passes[i];
         if (!is_layer_pass(pass, is_forward))
@@ -36,33 +53,54 @@ static pst_status find_run(const pst_trace *trace, bool is_forward, psti_layers 
         PSTI_CHECK(last == NULL || goes_on, PST_E_INVALID,
                    "the %s of layer %u at request %" PRIu64 ": allowed is one run of all layers of "
                    "one micro-batch",
-                   name, pass->layer, pass->begin);
-        if (last != NULL && last->layer == pass->layer) {
-            own += pass->end - pass->begin;
-        } else {
+                   found->name, pass->layer, pass->begin);
+        if (last == NULL || last->layer != pass->layer) {
             PSTI_CHECK(last == NULL || pass->layer == last->layer + step, PST_E_INVALID,
                        "the %s of layer %u follows that of layer %u: allowed is layer %" PRIu64,
-                       name, pass->layer, last->layer, last->layer + step);
-            PSTI_CHECK(num < 2 || own == length, PST_E_INVALID,
-                       "the %s of layer %u has %" PRIu64 " requests: allowed are %" PRIu64
-                       ", as in the first",
-                       name, last->layer, own, length);
-            begin = num == 0 ? pass->begin : begin;
-            own = pass->end - pass->begin;
-            num++;
+                       found->name, pass->layer, last->layer, last->layer + step);
+            if (last != NULL)
+                end_layer(found, own, false);
+            found->begin = last == NULL ? pass->begin : found->begin;
+            found->second = found->num == 1 ? pass->begin : found->second;
+            found->num++;
+            own = 0;
         }
-        length = num == 1 ? own : length;
+        own += pass->end - pass->begin;
         last = pass;
     }
-    PSTI_CHECK(num > 0 && own == length, PST_E_INVALID,
-               "the %s of the last layer has %" PRIu64 " requests: allowed are as many as the "
-               "first has, and at least 1",
-               name, own);
-    PSTI_CHECK(layers->num == 0 || layers->num == num, PST_E_INVALID,
-               "%u layers backward: allowed are %u, as forward", num, layers->num);
-    layers->num = num;
-    *(is_forward ? &layers->forward : &layers->backward) = begin;
-    *(is_forward ? &layers->forward_length : &layers->backward_length) = length;
+    end_layer(found, own, true);
+    return PST_OK;
+}
+
+static bool is_uniform(const layer_run *self)
+{
+    const bool is_inside_alike = self->is_even && self->length == self->first_length;
+    return self->num > 0 && self->last_length == self->first_length &&
+           (self->num <= 2 || is_inside_alike);
+}
+
+static pst_status find_labelled(const pst_trace *trace, psti_layers *all, psti_layers *inner)
+{
+    layer_run forward;
+    layer_run backward;
+    PSTI_TRY(find_run(trace, true, &forward));
+    PSTI_TRY(find_run(trace, false, &backward));
+    const bool has_inside = forward.num >= 3 && forward.is_even && backward.is_even;
+    for (int i = 0; i < 2; i++) {
+        const layer_run *at = i == 0 ? &forward : &backward;
+        PSTI_CHECK(at->num > 0 && (has_inside || is_uniform(at)), PST_E_INVALID,
+                   "the %s of the last layer has %" PRIu64 " requests: allowed are as many as the "
+                   "first has, and at least 1",
+                   at->name, at->last_length);
+    }
+    PSTI_CHECK(backward.num == forward.num, PST_E_INVALID,
+               "%u layers backward: allowed are %u, as forward", backward.num, forward.num);
+    if (is_uniform(&forward) && is_uniform(&backward))
+        *all = (psti_layers){forward.num,    forward.begin,         forward.first_length,
+                             backward.begin, backward.first_length, 0};
+    if (has_inside)
+        *inner = (psti_layers){forward.num - 2, forward.second,  forward.length,
+                               backward.second, backward.length, 1};
     return PST_OK;
 }
 
@@ -149,8 +187,9 @@ static pst_status find_repetitions(const pst_trace *trace, const uint64_t *token
         forward = backward;
         backward = swap;
     }
-    *layers = (psti_layers){(uint32_t)forward.num, best_begin(trace, &forward), forward.period,
-                            best_begin(trace, &backward), backward.period};
+    *layers = (psti_layers){(uint32_t)forward.num, best_begin(trace, &forward),
+                            forward.period,        best_begin(trace, &backward),
+                            backward.period,       0};
     return PST_OK;
 }
 
@@ -168,18 +207,15 @@ static pst_status search(const pst_trace *trace, psti_layers *layers)
     return status;
 }
 
-pst_status psti_layers_find(const pst_trace *trace, psti_layers *layers_out)
+pst_status psti_layers_find(const pst_trace *trace, psti_layers *layers_out, psti_layers *inner_out)
 {
-    psti_layers layers = {0};
+    psti_layers all = {0};
+    psti_layers inner = {0};
     bool has_labels = false;
     for (uint64_t i = 0; i < trace->num_passes; i++)
         has_labels = has_labels || trace->passes[i].layer != PST_TRACE_NONE;
-    if (has_labels) {
-        PSTI_TRY(find_run(trace, true, &layers));
-        PSTI_TRY(find_run(trace, false, &layers));
-    } else {
-        PSTI_TRY(search(trace, &layers));
-    }
-    *layers_out = layers;
+    PSTI_TRY(has_labels ? find_labelled(trace, &all, &inner) : search(trace, &all));
+    *layers_out = all;
+    *inner_out = inner;
     return PST_OK;
 }

@@ -16,6 +16,8 @@ typedef struct cutter {
     const psti_layers *layers;
     psti_profile *profile;
     uint64_t *tensor_at; /* by instant */
+    uint64_t num_runs;   /* of rows that are there for each layer */
+    bool is_in_run;      /* the row before is of the last of them */
 } cutter;
 
 static spot spot_of(const psti_layers *layers, uint64_t instant)
@@ -117,6 +119,17 @@ static pst_status check_lives(const cutter *self)
     return PST_OK;
 }
 
+enum { OUTSIDE, CUT_OUT, LIKE_IT };
+
+/* What stands outside the layers, and is labelled with one: is that the layer that is cut out? */
+static int role_of(const cutter *self, uint8_t phase, uint32_t layer)
+{
+    const uint32_t first = self->layers->num_before;
+    if (phase != PST_PHASE_OTHER || layer < first || layer - first >= self->layers->num)
+        return OUTSIDE;
+    return layer == first ? CUT_OUT : LIKE_IT;
+}
+
 /* ---- which tensor a request of the profile means; NO_TENSOR: the request is left out ---- */
 
 /* A tensor of a layer that is not cut out, freed outside the layers: the last layer's output stands
@@ -143,6 +156,9 @@ static uint64_t from_outside(const cutter *self, uint64_t tensor)
 static uint64_t meant(const cutter *self, uint64_t tensor, psti_part part)
 {
     const spot birth = birth_of(self, tensor);
+    const pst_trace_tensor *at = &self->trace->tensors[tensor];
+    if (!is_layers(birth.part) && role_of(self, at->phase, at->layer) == LIKE_IT)
+        return NO_TENSOR;
     if (!is_layers(birth.part) || birth.layer == 0)
         return tensor;
     if (!is_layers(part))
@@ -151,6 +167,21 @@ static uint64_t meant(const cutter *self, uint64_t tensor, psti_part part)
 }
 
 /* ---- the rows ---- */
+
+/* What the row says of its tensor. */
+static void note(const pst_trace_request *row, psti_profile_tensor *tensor, psti_part part,
+                 uint64_t run)
+{
+    if (row->op == PST_TRACE_MALLOC) {
+        tensor->born = (uint8_t)part;
+        tensor->born_run = run;
+    } else if (row->op == PST_TRACE_FREE) {
+        tensor->dies = (uint8_t)part;
+        tensor->death_run = run;
+    } else if (row->tag == PST_TAG_GROW) {
+        tensor->grow = row->bytes;
+    }
+}
 
 /* `before`: the requests before the row. */
 static pst_status add_row(cutter *self, const pst_trace_request *row, uint64_t before,
@@ -165,17 +196,25 @@ static pst_status add_row(cutter *self, const pst_trace_request *row, uint64_t b
         at = (spot){PSTI_BEFORE, 0, 0};
     if ((is_layers(at.part) && at.layer != 0) || (is_mark && row->tag == PST_TAG_ITERATION))
         return PST_OK;
-    if (!is_mark || row->tag == PST_TAG_USE) {
+    const int role = is_layers(at.part) ? OUTSIDE : role_of(self, row->phase, row->layer);
+    const bool is_each = role == CUT_OUT;
+    if (role == LIKE_IT) {
+        self->is_in_run = false;
+        return PST_OK;
+    }
+    if (!is_mark || row->tag == PST_TAG_USE || row->tag == PST_TAG_GROW) {
         tensor = is_mark ? psti_map_get(ids, row->id) : self->tensor_at[instant];
         tensor = meant(self, tensor, at.part);
         if (tensor == NO_TENSOR)
             return PST_OK;
     }
-    profile->rows[profile->num_rows++] = (psti_profile_row){row, tensor, (uint8_t)at.part};
-    if (row->op == PST_TRACE_MALLOC)
-        profile->tensors[tensor].born = (uint8_t)at.part;
-    if (row->op == PST_TRACE_FREE)
-        profile->tensors[tensor].dies = (uint8_t)at.part;
+    if (is_each && !self->is_in_run)
+        self->num_runs++;
+    self->is_in_run = is_each;
+    const uint64_t run = is_each ? self->num_runs : 0;
+    profile->rows[profile->num_rows++] = (psti_profile_row){row, tensor, (uint8_t)at.part, run};
+    if (tensor != NO_TENSOR)
+        note(row, &profile->tensors[tensor], at.part, run);
     PSTI_CHECK(tensor == NO_TENSOR || profile->tensors[tensor].born != PSTI_NEVER, PST_E_INVALID,
                "line %" PRIu64 ": tensor %" PRIu64 " is of a layer other than the first: allowed "
                "are layers that are alike",
@@ -229,6 +268,14 @@ static bool takes_part(const psti_profile_tensor *tensor, bool is_forward, bool 
     return born == PSTI_BACKWARD && dies == PSTI_AFTER;
 }
 
+/* Whether the row makes a tensor in that run which lives beyond it. */
+static bool leaves(const psti_profile *profile, const psti_profile_row *row, uint64_t run)
+{
+    const psti_profile_tensor *tensor = &profile->tensors[row->tensor];
+    return row->row->op == PST_TRACE_MALLOC && tensor->born_run == run && tensor->death_run == 0 &&
+           tensor->dies != PSTI_NEVER && tensor->partner == NO_TENSOR;
+}
+
 static void link(psti_profile *profile, uint64_t input, uint64_t output, bool is_forward)
 {
     profile->tensors[input].partner = output;
@@ -237,20 +284,33 @@ static void link(psti_profile *profile, uint64_t input, uint64_t output, bool is
     profile->tensors[input].is_forward_chain = is_forward;
 }
 
-/* Gives each input the first output of its size. Outputs of one size form a list: `first` by size,
- * then `next`; num_tensors ends it. */
+/* Outputs of one size form a list: `first` by size, then `next`; num_tensors ends it. Forward in the
+ * order of their mallocs, backward of their frees, as gradients of weights outlive those of
+ * activations; what is freed layer by layer comes last. */
+static pst_status list_outputs(const psti_profile *profile, const pst_trace *trace, bool is_forward,
+                               bool is_freed_by_layer, psti_map *first, uint64_t *next)
+{
+    const uint8_t op = is_forward ? PST_TRACE_MALLOC : PST_TRACE_FREE;
+    for (uint64_t i = profile->num_rows; i-- > 0;) {
+        const uint64_t tensor = profile->rows[i].tensor;
+        if (profile->rows[i].row->op != op ||
+            (profile->tensors[tensor].death_run != 0) != is_freed_by_layer ||
+            !takes_part(&profile->tensors[tensor], is_forward, false))
+            continue;
+        const uint64_t behind = psti_map_get(first, trace->tensors[tensor].bytes);
+        next[tensor] = behind != PSTI_MAP_NONE ? behind : profile->num_tensors;
+        PSTI_TRY(psti_map_set(first, trace->tensors[tensor].bytes, tensor));
+    }
+    return PST_OK;
+}
+
+/* Gives each input the first output of its size. */
 static pst_status pair(psti_profile *profile, const pst_trace *trace, bool is_forward,
                        psti_map *first, uint64_t *next)
 {
     const uint64_t num = profile->num_tensors;
-    for (uint64_t i = num; i-- > 0;) {
-        const uint64_t bytes = trace->tensors[i].bytes;
-        if (!takes_part(&profile->tensors[i], is_forward, false))
-            continue;
-        const uint64_t behind = psti_map_get(first, bytes);
-        next[i] = behind != PSTI_MAP_NONE ? behind : num;
-        PSTI_TRY(psti_map_set(first, bytes, i));
-    }
+    PSTI_TRY(list_outputs(profile, trace, is_forward, true, first, next));
+    PSTI_TRY(list_outputs(profile, trace, is_forward, false, first, next));
     for (uint64_t i = 0; i < num; i++) {
         const uint64_t bytes = trace->tensors[i].bytes;
         const uint64_t output = psti_map_get(first, bytes);
@@ -260,6 +320,44 @@ static pst_status pair(psti_profile *profile, const pst_trace *trace, bool is_fo
         link(profile, i, output, is_forward);
     }
     return PST_OK;
+}
+
+/* What the run of the row leaves to what follows: the first tensor of that size, else the first, else
+ * NO_TENSOR. */
+static uint64_t left_by(const psti_profile *profile, const pst_trace *trace, uint64_t row,
+                        uint64_t bytes)
+{
+    const uint64_t run = profile->rows[row].run;
+    uint64_t i = row;
+    while (i > 0 && profile->rows[i - 1].run == run)
+        i--;
+    uint64_t first = NO_TENSOR;
+    for (; i < profile->num_rows && profile->rows[i].run == run; i++) {
+        const uint64_t tensor = profile->rows[i].tensor;
+        if (!leaves(profile, &profile->rows[i], run))
+            continue;
+        if (trace->tensors[tensor].bytes == bytes)
+            return tensor;
+        first = first != NO_TENSOR ? first : tensor;
+    }
+    return first;
+}
+
+/* What a run of rows that are there for each layer takes from what is around it, and what of that size it
+ * leaves there. */
+static void pair_runs(psti_profile *profile, const pst_trace *trace)
+{
+    for (uint64_t i = 0; i < profile->num_rows; i++) {
+        const psti_profile_row *row = &profile->rows[i];
+        if (row->run == 0 || row->row->op != PST_TRACE_FREE)
+            continue;
+        const psti_profile_tensor *input = &profile->tensors[row->tensor];
+        if (input->born_run != 0 || is_layers((psti_part)input->born))
+            continue;
+        const uint64_t output = left_by(profile, trace, i, trace->tensors[row->tensor].bytes);
+        if (output != NO_TENSOR)
+            link(profile, row->tensor, output, true);
+    }
 }
 
 static pst_status pair_both(psti_profile *profile, const pst_trace *trace)
@@ -274,6 +372,7 @@ static pst_status pair_both(psti_profile *profile, const pst_trace *trace)
         status = pair(profile, trace, false, &first, next);
     psti_map_free(&first);
     psti_free(next);
+    pair_runs(profile, trace);
     return status;
 }
 
@@ -321,8 +420,10 @@ static pst_status cut(cutter *self)
 pst_status psti_profile_open(psti_profile *profile, const pst_trace *trace,
                              const psti_layers *layers)
 {
-    cutter self = {trace, layers, profile, NULL};
-    *profile = (psti_profile){.num_tensors = trace->num_tensors};
+    cutter self = {trace, layers, profile, NULL, 0, false};
+    *profile = (psti_profile){.num_tensors = trace->num_tensors,
+                              .num_layers = layers->num,
+                              .num_before = layers->num_before};
     profile->rows = psti_calloc((size_t)trace->num_rows, sizeof(*profile->rows));
     profile->tensors = psti_calloc((size_t)trace->num_tensors, sizeof(*profile->tensors));
     self.tensor_at = psti_calloc((size_t)trace->num_requests, sizeof(*self.tensor_at));
@@ -339,4 +440,5 @@ void psti_profile_close(psti_profile *profile)
 {
     psti_free(profile->rows);
     psti_free(profile->tensors);
+    *profile = (psti_profile){.rows = NULL};
 }

@@ -65,6 +65,8 @@ typedef enum pst_trace_tag {
     PST_TAG_WAIT,       /* mark: `stream` waits for the last record of event `id` */
     PST_TAG_USE,        /* mark: live tensor `id` is also used on `stream` from here on */
     PST_TAG_SYNC,       /* mark: the host waits for all streams */
+    PST_TAG_GROW,       /* mark: tensor `id`, just malloc'ed, has `bytes` more for each layer that a
+                         * model has more */
     PST_NUM_TAGS
 } pst_trace_tag;
 
@@ -72,7 +74,8 @@ typedef enum pst_trace_tag {
 typedef struct pst_trace_request {
     uint64_t line;   /* where it stands, from 1; its number where the file has no lines */
     uint64_t id;     /* of the tensor, iteration or event */
-    uint64_t bytes;  /* malloc: 1..PST_TRACE_MAX_BYTES; free: the same or 0 (not said); mark: 0 */
+    uint64_t bytes;  /* malloc, grow: 1..PST_TRACE_MAX_BYTES; free: the same or 0 (not said); other
+                      * marks: 0 */
     uint32_t stream; /* as in the file, below 2^32 */
     uint32_t layer, micro_batch; /* PST_TRACE_NONE: not said */
     uint32_t rank;
@@ -182,7 +185,8 @@ typedef enum pst_trace_order {
  * (M), its backward (B), what comes after (E). Where F and B are: the ranges given; else the rows
  * labelled with a layer; else, without labels, the longest two runs of requests that repeat (op and
  * size), if they are half of all requests or more. A profile of several layers, which must be
- * alike, is first cut down to one.
+ * alike, is first cut down to one. Where labelled layers are not, but those between the first and the
+ * last are, these are; the first then is of P and E, the last of M, once each (N is 3 or more).
  *
  * The expansion is, for each micro-batch, P F(0) ... F(N-1) as its forward and M B(N-1) ... B(0) E
  * as its backward. Its tensors, by where a tensor of the profile is born and freed:
@@ -193,15 +197,23 @@ typedef enum pst_trace_order {
  *               births: a tensor F-M or F-E. That of F(i) is freed where F(i+1) or
  *               B(i+1) would free the input; that of F(N-1) where the profile frees the output
  *   M-B         (P-B if there is no such output) the same in the other direction: the incoming
- *               gradient of B(N-1), with a B-E; that of B(i) is freed in B(i-1), that of B(0) in E
+ *               gradient of B(N-1), with the B-E that is freed first; that of B(i) is freed in
+ *               B(i-1), that of B(0) in E
  *   F-M, F-E, B-E without such an input: one in each layer, all freed, as they were born, where
  *               the profile frees its one
  *   the rest    one; what is never freed, and no output, is there once, for the first micro-batch
  *
+ * In P, M and E a run of rows of phase other with layer 0 is there once for each layer, in rising
+ * order, as an optimizer goes from parameter to parameter. Its tensors are each layer's own, and so
+ * is what it frees of those; else it frees once. What it frees of P, M or E, with what it leaves to
+ * them (a tensor of that size, else the first), goes from layer to layer as outputs do. Tensors of the
+ * rest with a mark `grow` have their size for N layers.
+ *
  * A mark goes with the request before it; events are told apart by micro-batch and layer; marks of
- * iterations are left out but for one before the first request. Rows of F and B are labelled forward (or weight) and backward with layer
- * and micro-batch, the others with the micro-batch, and phase other if they had none. Ids are 0, 1,
- * ... in the order of the mallocs, lines those of the new rows. */
+ * iterations are left out but for one before the first request. Rows of F and B are labelled forward
+ * (or weight) and backward with layer and micro-batch, the others with the micro-batch, and phase
+ * other if they had none. Ids are 0, 1, ... in the order of the mallocs, lines those of the new
+ * rows. */
 typedef struct pst_trace_expansion {
     size_t struct_size;
     uint32_t num_layers;                 /* N; 0: 1 */

@@ -13,7 +13,7 @@ enum { SCHEMA_VERSION = 1 };
 static const char *const ops[] = {"malloc", "free", "mark"};
 static const char *const phases[PST_NUM_PHASES] = {"", "forward", "backward", "weight", "other"};
 static const char *const tags[PST_NUM_TAGS] = {"static", "dynamic", "iteration", "record",
-                                               "wait",   "use",     "sync"};
+                                               "wait",   "use",     "sync",      "grow"};
 
 /* A number, or nothing for what is not said. */
 static void put_optional(FILE *file, uint32_t value)

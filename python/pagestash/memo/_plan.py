@@ -4,7 +4,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os
+import shutil
 import tempfile
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Optional
@@ -93,7 +95,7 @@ class MemoPlan:
         self._reserved: Optional[_caching.Reserved] = None
         if data.get("reserved"):
             self._reserved = _caching.Reserved(**data["reserved"])
-        self._folder: Any = None  # of the file that the allocator follows
+        self._folder: Optional[str] = None  # of the file that the allocator follows
 
     status = property(lambda self: self.answer.status, doc='"optimal": proved; or "feasible"')
     peak = property(lambda self: self.answer.peak, doc="bytes: the highest address in use")
@@ -149,8 +151,9 @@ class MemoPlan:
         and counted: pagestash.allocator.stats(). device: as of allocator.install.
         Errors: as of allocator.install and allocator.switch."""
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="pagestash-")
-        path = os.path.join(self._folder.name, "plan.csv")
+            self._folder = tempfile.mkdtemp(prefix="pagestash-")
+            weakref.finalize(self, shutil.rmtree, self._folder, True)
+        path = os.path.join(self._folder, "plan.csv")
         _files.write(path, self.file)
         if not allocator.is_installed():
             allocator.install(device=device)

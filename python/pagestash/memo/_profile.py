@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, Optional, Union
 
 from .._c import Error
-from . import _files, _fingerprint, _record, _trace
+from . import _files, _fingerprint, _outside, _record, _trace
 from ._plan import KEYS, Expansion, MemoPlan, expanded
 
+_INNER = 3  # layers, of which the first and the last may be other than those between
 _KEYS = {"layers", "rank", "fingerprint", "inputs", "exact", "difference"}
 
 
@@ -77,7 +78,9 @@ def profile(build: Callable[[int], Any], step: Callable[[Any], Any], layers: int
     zero_grad, that asks for the same memory each time. blocks(model): its layers, in order; by default the
     ModuleList of that many. verify: a model with one layer more is recorded, too: from that it is known
     what outside the layers grows with them (an optimizer's temporaries), and whether the expansion is
-    what such a model asks for (Profile.exact); it takes the memory of that. warmup: steps before, in
+    what such a model asks for (Profile.exact). If it is not, three layers and four are recorded, since
+    the first or the last may ask for something else than those between. It takes the memory of that, and
+    with the allocator installed torch does not survive that there is none. warmup: steps before, in
     which the optimizer makes its state. device: of allocator.install, which comes first if it did not.
 
     Afterwards the allocator only serves; the models are gone.
@@ -88,19 +91,37 @@ def profile(build: Callable[[int], Any], step: Callable[[Any], Any], layers: int
         raise Error(f"profile: warmup {warmup}: allowed is 1 or more, in which the optimizer makes its "
                     "state")
     _record.ready(device)
+    made = _recorded(build, step, layers, blocks, verify, warmup)
+    if made.exact is False and layers < _INNER:  # the first or the last layer is not like the others
+        again = _recorded(build, step, _INNER, blocks, verify, warmup)
+        made = again if again.exact else made
+    return made
+
+
+def _recorded(build, step, layers, blocks, verify, warmup):
+    """The profile of so many layers, verified if that is asked for."""
     one = _record.record(build, step, layers, blocks, warmup)
-    data = {"layers": layers, "rank": _fingerprint.rank(), "fingerprint": one.fingerprint,
-            "inputs": one.inputs, "exact": None, "difference": ""}
+    rank, rows = _fingerprint.rank(), one.rows
+    exact, said = None, ""
     if verify:
         more = _record.record(build, step, layers + 1, blocks, warmup)
         if said := _fingerprint.mismatch({**one.fingerprint, "layers": layers + 1}, more.fingerprint):
             raise Error(f"profile: with one layer more {said}: allowed are layers that are alike")
-        text = _trace.text(one.rows, data["rank"])
-        made, _ = _trace.read(expanded(text, layers + 1).splitlines(), "the expansion")
-        data["difference"] = _trace.difference(_trace.shape(_trace.iterations(made)[0]),
-                                               _trace.shape(more.rows))
-        data["exact"] = not data["difference"]
-    return Profile(_trace.text(one.rows, data["rank"]), data)
+        rows = _outside.labelled(rows, more.rows, layers)
+        said = _wrong(_trace.text(rows, rank), layers + 1, more.rows)
+        exact = not said
+    return Profile(_trace.text(rows, rank), {
+        "layers": layers, "rank": rank, "fingerprint": one.fingerprint, "inputs": one.inputs,
+        "exact": exact, "difference": said})
+
+
+def _wrong(text, layers, recorded):
+    """What differs between a profile expanded to that many layers and the recording of them."""
+    try:
+        made, _ = _trace.read(expanded(text, layers).splitlines(), "the expansion")
+    except Error as error:
+        return str(error)
+    return _trace.difference(_trace.shape(_trace.iterations(made)[0]), _trace.shape(recorded))
 
 
 def load(path: _files.Path, rank: Optional[int] = None) -> Union[Profile, MemoPlan]:

@@ -9,6 +9,7 @@
 #define BM(id, size) "malloc," #id "," #size ",0,backward,0,0,,\n"
 #define BD(id) "free," #id ",,0,backward,0,0,,\n"
 #define WD(id) "free," #id ",,0,weight,0,0,,\n"
+#define LAYER(op, id, size, phase, layer) #op "," #id "," #size ",0," #phase "," #layer ",0,,\n"
 
 static void open_profile(const char *rows, pst_trace **trace_out)
 {
@@ -52,6 +53,21 @@ static pst_trace_expansion layers_of(uint32_t layers)
     pst_trace_expansion how = PST_TRACE_EXPANSION_INIT;
     how.num_layers = layers;
     return how;
+}
+
+static bool is_same_row(const pst_trace_request *a, const pst_trace_request *b)
+{
+    return a->id == b->id && a->bytes == b->bytes && a->stream == b->stream &&
+           a->layer == b->layer && a->micro_batch == b->micro_batch && a->rank == b->rank &&
+           a->op == b->op && a->phase == b->phase && a->tag == b->tag && a->line == b->line;
+}
+
+static void same_rows(const pst_trace *a, const pst_trace *b)
+{
+    CHECK_EQ(pst_trace_num_rows(a), pst_trace_num_rows(b));
+    for (uint64_t i = 0; i < pst_trace_num_rows(a); i++)
+        CHECK_MSG(is_same_row(&pst_trace_rows(a)[i], &pst_trace_rows(b)[i]), "row %llu",
+                  (unsigned long long)i);
 }
 
 PST_TEST(TraceExpand, EveryKindOfTensor)
@@ -157,8 +173,106 @@ PST_TEST(TraceExpand, MarksGoWithTheirLayers)
     const pst_trace_expansion two = layers_of(2);
     /* two layers and three events: outside 0.., layers forward 3.., 6.., backward 9.., 12.. */
     expands_as(rows, &two,
-               "+0:9 #0 +1:2 #0 #4 #1 +2:3 -2 #7 +3:2 #0 #7 #3 +4:3 -4 #7 +5:2 #7 -3 -5 #14 "
+               "#0 +0:9 #0 +1:2 #0 #4 #1 +2:3 -2 #7 +3:2 #0 #7 #3 +4:3 -4 #7 +5:2 #7 -3 -5 #14 "
                "+6:2 #4 -1 -6 #11 -0 #11");
+}
+
+#define OM(id, size, layer) "malloc," #id "," #size ",0,other," #layer ",0,,\n"
+#define OD(id, layer) "free," #id ",,0,other," #layer ",0,,\n"
+#define GROW(id, bytes) "mark," #id "," #bytes ",0,,,,,grow\n"
+
+PST_TEST(TraceExpand, WhatIsThereForEachLayer)
+{
+    const pst_trace_expansion three = layers_of(3);
+    static const char layer[] = FM(1, 10) BD(1) BM(2, 20);
+    char rows[1024];
+    /* a list of temporaries, and the gradients freed layer by layer */
+    snprintf(rows, sizeof(rows), "%s%s", layer,
+             M(3, 3) OM(4, 4, 0) OM(5, 5, 0) M(6, 6) D(6) OD(5, 0) OD(4, 0) D(3) OD(2, 0));
+    expands_as(rows, &three,
+               "+0:10 +1:10 +2:10 -2 +3:20 -1 +4:20 -0 +5:20 +6:3 +7:4 +8:5 +9:4 +10:5 +11:4 +12:5 "
+               "+13:6 -13 -8 -7 -10 -9 -12 -11 -6 -5 -4 -3");
+    /* freed outside: those of all layers; of outside: once; of none: a tensor of its own each time */
+    snprintf(rows, sizeof(rows), "%s%s", layer, M(3, 3) OM(4, 4, 0) OD(3, 0) D(2) D(4));
+    expands_as(rows, &three,
+               "+0:10 +1:10 +2:10 -2 +3:20 -1 +4:20 -0 +5:20 +6:3 +7:4 -6 +8:4 -7 +9:4 -8 -3 -4 -5 "
+               "-9");
+    snprintf(rows, sizeof(rows), "%s%s", layer, M(3, 3) OD(3, 0) D(2));
+    expands_as(rows, &three, "+0:10 +1:10 +2:10 -2 +3:20 -1 +4:20 -0 +5:20 +6:3 -6 -3 -4 -5");
+    /* from parameter to parameter: each frees what the one before left; the size decides first */
+    snprintf(rows, sizeof(rows), "%s%s", layer,
+             M(3, 3) OM(4, 4, 0) OM(5, 3, 0) OD(3, 0) OD(4, 0) M(6, 6) D(5) D(6) D(2));
+    expands_as(rows, &three,
+               "+0:10 +1:10 +2:10 -2 +3:20 -1 +4:20 -0 +5:20 +6:3 +7:4 +8:3 -6 -7 +9:4 +10:3 -8 -9 "
+               "+11:4 +12:3 -10 -11 +13:6 -12 -13 -3 -4 -5");
+    /* before and between, in every micro-batch */
+    pst_trace_expansion two = layers_of(2);
+    two.num_micro_batches = 2;
+    expands_as(OM(7, 7, 0) OD(7, 0) FM(1, 10) OM(8, 8, 0) BD(1) D(8), &two,
+               "+0:7 -0 +1:7 -1 +2:10 +3:10 +4:8 +5:8 -3 -2 -4 -5 +6:7 -6 +7:7 -7 +8:10 +9:10 "
+               "+10:8 +11:8 -9 -8 -10 -11");
+    /* the layer's output, freed in its turn: only the last is still there */
+    expands_as(M(9, 10) FM(1, 10) BD(9) BM(2, 2) BD(2) OD(1, 0), &three,
+               "+0:10 +1:10 +2:10 +3:10 -2 +4:2 -4 -1 +5:2 -5 -0 +6:2 -6 -3");
+    /* of several layers the first stands for all, and runs beside each other stay two */
+    expands_as(LAYER(malloc, 1, 10, forward, 0) LAYER(malloc, 2, 10, forward, 1)
+                   LAYER(free, 2, , backward, 1) LAYER(free, 1, , backward, 0) OM(3, 3, 0)
+                       OM(4, 3, 1) OD(3, 0) OD(4, 1),
+               &three, "+0:10 +1:10 +2:10 -2 -1 -0 +3:3 +4:3 +5:3 -3 -4 -5");
+}
+
+PST_TEST(TraceExpand, TheFirstAndTheLastLayerMayBeOthers)
+{
+    static const char rows[] = LAYER(malloc, 1, 10, forward, 0) LAYER(malloc, 2, 20, forward, 0)
+        LAYER(malloc, 3, 10, forward, 1) LAYER(malloc, 4, 10, forward, 2)
+            LAYER(malloc, 5, 7, backward, 2) LAYER(free, 4, , backward, 2)
+                LAYER(malloc, 6, 8, backward, 1) LAYER(free, 3, , backward, 1)
+                    LAYER(malloc, 7, 9, backward, 0) LAYER(free, 1, , backward, 0)
+                        LAYER(free, 2, , backward, 0) OM(8, 4, 0) OM(9, 4, 1) OM(10, 4, 2) D(8) D(9)
+                            D(10);
+    const pst_trace_expansion five = layers_of(5);
+    expands_as(rows, &five,
+               "+0:10 +1:20 +2:10 +3:10 +4:10 +5:10 +6:7 -5 +7:8 -4 +8:8 -3 +9:8 -2 +10:9 -0 -1 "
+               "+11:4 +12:4 +13:4 +14:4 +15:4 -11 -12 -13 -14 -15");
+    const pst_trace_expansion two = layers_of(2);
+    refuses(rows, &two, "num_layers 2: allowed are 3 or more, as the first and the last");
+    /* the labels of the rows, so that what was expanded can be expanded again */
+    const pst_trace_expansion four = layers_of(4);
+    pst_trace *profile = NULL;
+    pst_trace *long_one = NULL;
+    pst_trace *twice = NULL;
+    pst_trace *once = NULL;
+    open_profile(rows, &profile);
+    CHECK_OK(pst_trace_expand(profile, &five, &long_one));
+    CHECK_OK(pst_trace_expand(long_one, &four, &twice));
+    CHECK_OK(pst_trace_expand(profile, &four, &once));
+    same_rows(once, twice);
+    pst_trace_destroy(profile);
+    pst_trace_destroy(long_one);
+    pst_trace_destroy(twice);
+    pst_trace_destroy(once);
+}
+
+PST_TEST(TraceExpand, TensorsThatGrow)
+{
+    const pst_trace_expansion three = layers_of(3);
+    pst_trace_expansion many = layers_of(1u << 20);
+    expands_as(FM(1, 10) BD(1) M(2, 100) GROW(2, 12) D(2), &three,
+               "+0:10 +1:10 +2:10 -2 -1 -0 +3:124 #3 -3");
+    /* of a profile of two layers, back to one */
+    const pst_trace_expansion one = layers_of(1);
+    expands_as(LAYER(malloc, 1, 10, forward, 0) LAYER(malloc, 2, 10, forward, 1)
+                   LAYER(free, 2, , backward, 1) LAYER(free, 1, , backward, 0) M(3, 100) GROW(3, 12)
+                       M(4, 5) GROW(4, 5),
+               &one, "+0:10 -0 +1:88 #1 +2:1 #2");
+    pst_trace *profile = NULL;
+    pst_trace *trace = NULL;
+    open_profile(FM(1, 10) BD(1) "malloc,2,9223372036854775807,0,,,,,\n" GROW(2, 9), &profile);
+    many.num_layers = 2;
+    CHECK_OK(pst_trace_expand(profile, &many, &trace));
+    CHECK_EQ(pst_trace_tensors(trace)[2].bytes, INT64_MAX);
+    pst_trace_destroy(profile);
+    pst_trace_destroy(trace);
 }
 
 PST_TEST(TraceExpand, RangesInstantsOfTheCaller)
@@ -207,7 +321,6 @@ PST_TEST(TraceExpand, Refusals)
                                     "malloc,4,9,0,forward,1,0,,\n" D(3) D(4)
                                         BM(5, 1) "malloc,6,1,0,backward,0,0,,\n",
             &two, "1 layers backward: allowed are 2, as forward");
-#define LAYER(op, id, size, phase, layer) #op "," #id "," #size ",0," #phase "," #layer ",0,,\n"
     refuses(LAYER(malloc, 1, 9, forward, 0) LAYER(free, 1, 9, forward, 0)
                 LAYER(malloc, 2, 9, forward, 0) LAYER(malloc, 3, 9, forward, 1)
                     LAYER(free, 2, 9, forward, 1) LAYER(malloc, 4, 9, forward, 1)
@@ -217,7 +330,7 @@ PST_TEST(TraceExpand, Refusals)
     refuses(LAYER(malloc, 1, 9, forward, 0) LAYER(malloc, 2, 9, forward, 1)
                 LAYER(malloc, 3, 9, forward, 2) LAYER(free, 1, , backward, 2)
                     LAYER(free, 2, , backward, 1) LAYER(free, 3, , backward, 0),
-            &two, "tensor 1 of line 2 is not freed where");
+            &two, "num_layers 2: allowed are 3 or more, as the first and the last are not alike");
     /* freed in another layer's backward, or outside at another place */
     refuses(LAYER(malloc, 1, 9, forward, 0) LAYER(malloc, 2, 9, forward, 1)
                 LAYER(malloc, 3, 9, forward, 2) LAYER(free, 2, , backward, 2)
@@ -250,21 +363,6 @@ PST_TEST(TraceExpand, Refusals)
     refuses(fits, &two, "num_stages 2147483648: allowed");
     two.num_stages = two.stage = 3;
     refuses(fits, &two, "stage 3: allowed is 0..2, below num_stages");
-}
-
-static bool is_same_row(const pst_trace_request *a, const pst_trace_request *b)
-{
-    return a->id == b->id && a->bytes == b->bytes && a->stream == b->stream &&
-           a->layer == b->layer && a->micro_batch == b->micro_batch && a->rank == b->rank &&
-           a->op == b->op && a->phase == b->phase && a->tag == b->tag && a->line == b->line;
-}
-
-static void same_rows(const pst_trace *a, const pst_trace *b)
-{
-    CHECK_EQ(pst_trace_num_rows(a), pst_trace_num_rows(b));
-    for (uint64_t i = 0; i < pst_trace_num_rows(a); i++)
-        CHECK_MSG(is_same_row(&pst_trace_rows(a)[i], &pst_trace_rows(b)[i]), "row %llu",
-                  (unsigned long long)i);
 }
 
 /* The same trace without labels of layers and phases. */

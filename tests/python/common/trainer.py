@@ -1,0 +1,32 @@
+"""A GPT with an optimizer, on a GPU."""
+import torch
+
+from common.gpt import GPT, loss_of
+
+
+class Trainer:
+    """Of so many layers. optimizer: "sgd", "adam" (it has lists of temporaries), "loop" (Adam from
+    parameter to parameter). clip: of the gradients' norm. rank: of two; the second has half the tokens."""
+
+    def __init__(self, layers, optimizer="adam", clip=True, rank=0, hidden=256, tokens=512):
+        with torch.device("cuda"):
+            self.model = GPT(layers, hidden)
+            self.words = torch.zeros(1, tokens // (1 + rank) + 1, dtype=torch.long)
+        parameters = self.model.parameters()
+        self.optimizer = {
+            "sgd": lambda: torch.optim.SGD(parameters, lr=0.1),
+            "adam": lambda: torch.optim.Adam(parameters, foreach=True),
+            "loop": lambda: torch.optim.Adam(parameters, foreach=False)}[optimizer]()
+        self.clip = clip
+
+    def loss(self):
+        """Of a forward."""
+        return loss_of(self.model, self.words)
+
+    def step(self):
+        """One training step."""
+        self.loss().backward()
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
