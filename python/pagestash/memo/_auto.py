@@ -227,6 +227,8 @@ def automatic(limits, times, stays):
         limits.check(tokens, "fraction 'auto'")
         search.offer(tokens)
         cost = search.cost
+        if cost.exposed_ns + cost.recompute_ns == 0:  # nothing can be shorter
+            return tokens, cost, _why(memo, cost, cost)
     search.offer(by_layer(limits, times, stays))
     search.one_for_all()
     search.most_stay()
