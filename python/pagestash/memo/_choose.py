@@ -79,15 +79,16 @@ def _times_of(run, device):
                    for name in ("forward_ns", "recompute_ns")), *rates)
 
 
-def choose(run, device):
-    """Of a Run whose units were measured. Errors: no fraction fits, or not the one that was given."""
+def choose(run, device, taken=(0, 0)):
+    """Of a Run whose units were measured. taken: bytes of GPU and host memory that something else has. Errors: no fraction fits, or not the one that was given."""
     units, times, cost = run.units, None, None
-    host_bytes = free_host_bytes() if run.host_bytes is None else run.host_bytes
+    host_bytes = max(0, (free_host_bytes() if run.host_bytes is None else run.host_bytes) - taken[1])
+    gpu_bytes = None if run.gpu_bytes is None else run.gpu_bytes - taken[0]
     if run.wants_times:
         times, host_bytes = agreed(_times_of(run, device), host_bytes, run.group)
     limits = Limits(
         [unit.place for unit in units], [unit.measured for unit in units], run.schedule,
-        block_tokens=run.block_tokens, cut=run.cut, host_bytes=host_bytes, gpu_bytes=run.gpu_bytes,
+        block_tokens=run.block_tokens, cut=run.cut, host_bytes=host_bytes, gpu_bytes=gpu_bytes,
         keeps_nothing=run.keep_last == 0)
     stays = staying(limits.places, run.keep_last)
     if run.wants_times:
@@ -96,7 +97,7 @@ def choose(run, device):
         tokens, what = _given(run.fraction, limits, stays)
         limits.check(tokens, what)
         why = f"{what}, as given" if run.fraction is not None else "nothing is swapped: fraction is None"
-    return Choice(tokens, why, limits.host_bytes(tokens), limits.gpu_bytes(tokens), host_bytes, run.gpu_bytes,
+    return Choice(tokens, why, limits.host_bytes(tokens), limits.gpu_bytes(tokens), host_bytes, gpu_bytes,
                   tuple(limits.leaves(tokens)), times, cost)
 
 

@@ -56,17 +56,18 @@ def fields_of(run, log):
         slab_counts=max([_COUNTS] + [unit.form.num_counts for unit in paged]), max_pages=_GROWTH * pages)
 
 
-def left(run, pages, fields):
-    """Of gpu_bytes, for what is swapped: without the pool and the plan. Errors: nothing."""
-    if run.gpu_bytes is None:
-        return None
-    pool_bytes = _pool.Pool.bytes(pages, **fields)
+def taken(run, pages=0, fields=None):
+    """(bytes of gpu_bytes, of host_bytes) that the plan and the pool take; pages 0: there is none. Errors: more
+    than there are."""
+    pool_bytes = _pool.Pool.bytes(pages, **fields) if pages else 0
     static = 0 if run.plan is None else run.plan.peak
-    rest = run.gpu_bytes - pool_bytes - static
-    if rest < 0:
-        raise Error(f"gpu_bytes {run.gpu_bytes}: {pages} pages of {fields['page_bytes']} bytes take {pool_bytes}, "
-                    f"the plan {static}: {-rest} too few, without any buffer")
-    return rest
+    pinned = fields["host_pages"] * fields["page_bytes"] if pages else 0
+    if run.gpu_bytes is not None and pool_bytes + static > run.gpu_bytes:
+        raise Error(f"gpu_bytes {run.gpu_bytes}: {pages} pages take {pool_bytes} bytes, the plan {static}: "
+                    f"{pool_bytes + static - run.gpu_bytes} too few, without any buffer")
+    if run.host_bytes is not None and pinned > run.host_bytes:
+        raise Error(f"host_bytes {run.host_bytes}: {fields['host_pages']} host_pages take {pinned} bytes")
+    return pool_bytes + static, pinned
 
 
 def make(run, pages, fields):

@@ -259,13 +259,14 @@ class Run:
         for unit in self.units:
             unit.measure(args, kwargs, self.check)
         self.device = x.device
-        self._choose()
+        self._choose(_pool.taken(self))
         self._seat(x.requires_grad)
         if self.visits.seats:
             self._make(_pool.without_pages(self.device))
 
-    def _choose(self):
-        self.choice = _choose.choose(self, self.device) if self.units else _choose.Choice((), "nothing is swapped")
+    def _choose(self, taken):
+        self.choice = _choose.choose(self, self.device, taken) if self.units else _choose.Choice(
+            (), "nothing is swapped")
         for unit, tokens in zip(self.units, self.choice.tokens):
             if tokens is not None:
                 unit.layout = unit.measured.layout(tokens, tokens if self.cut is None else self.cut)
@@ -342,12 +343,7 @@ class Run:
                 self._forget()
                 raise Error(f"{unit.name} {why}")
         pages, fields = _pool.fields_of(self, log)
-        gpu_bytes = self.gpu_bytes
-        try:
-            self.gpu_bytes = _pool.left(self, pages, fields)
-            self._choose()
-        finally:
-            self.gpu_bytes = gpu_bytes
+        self._choose(_pool.taken(self, pages, fields))
         self._seat(self._wants)
         self._make(_pool.make(self, pages, fields))
 
@@ -383,7 +379,7 @@ def run(layers: Sequence, *, fraction: Any = "auto", keep_last: int = 2, host_by
     With paged layers the first step is measured: live rows are cut out, and other layers keep their input and run
     again; its step() makes all else. pages: "measure": `headroom` times what the schedule takes with the rows of
     that step, or how many; page_bytes: None: chosen by that step. host_pages: in pinned memory, for what finds no
-    device page. gpu_bytes then holds for the pool, too.
+    device page. gpu_bytes then holds for the pool, too, and host_bytes for host_pages.
     fields: of pagestash.schedule.TorchScheduler.
 
     Errors: Error, before anything is allocated: host memory that does not hold a fraction, with the one that would

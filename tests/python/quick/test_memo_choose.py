@@ -3,14 +3,15 @@ import ctypes
 import fractions
 import os
 import sys
+import types
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import torch
 from common import gpt
-from pagestash import Error, _abi, _c, memo
-from pagestash.memo import _auto, _choose, _limits, _times
+from pagestash import Error, _abi, _c, memo, pool
+from pagestash.memo import _auto, _choose, _limits, _pool, _times
 from pagestash.memo._unit import Measured
 from pagestash.schedule import Schedule
 from pagestash.schedule._layers import RawLayers
@@ -123,6 +124,31 @@ def chosen(scales, rate=24_000_000_000, host_bytes=256 * GIB, gpu_bytes=None, sc
     times = _times.Times(tuple(one.forward_ns for one in scales), tuple(one.recompute_ns for one in scales),
                          rate, rate)
     return *_auto.automatic(limits, times, stays), limits
+
+
+class OneBudget(unittest.TestCase):
+    def test_what_pages_and_the_plan_have_is_not_there_for_what_is_swapped(self):
+        whole, token = bytes_of_block()
+        one = up(whole + TOKENS * token)
+        run = prepared(fraction=1, host_bytes=2 * one + 4096, gpu_bytes=2 * one + 4096)
+        device = torch.device("cpu")
+        choice = _choose.choose(run, device, (4096, 4096))
+        self.assertEqual((choice.gpu_limit, choice.host_limit), (choice.gpu_bytes, choice.host_bytes))
+        for taken, what in (((0, 4097), "host"), ((4097, 0), "GPU")):
+            with self.assertRaisesRegex(Error, f"of {what} memory are wanted"):
+                _choose.choose(run, device, taken)
+        run.close()
+
+    def test_pages_and_the_plan_alone_can_be_too_much(self):
+        run = types.SimpleNamespace(plan=types.SimpleNamespace(peak=1000), gpu_bytes=999, host_bytes=1 << 20)
+        fields = {"page_bytes": 1 << 16, "host_pages": 17}
+        with self.assertRaisesRegex(Error, "gpu_bytes 999: 0 pages take 0 bytes, the plan 1000: 1 too few"):
+            _pool.taken(run)
+        run.gpu_bytes = None
+        with self.assertRaisesRegex(Error, f"host_bytes {1 << 20}: 17 host_pages take {17 << 16} bytes"):
+            _pool.taken(run, 4, fields)
+        run.host_bytes = 17 << 16
+        self.assertEqual(_pool.taken(run, 4, fields), (pool.Pool.bytes(4, **fields) + 1000, 17 << 16))
 
 
 class Formula(unittest.TestCase):
