@@ -29,6 +29,31 @@ class Block(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+class Core(nn.Module):
+    """Attention written out: it keeps the shares of all tokens."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(size ** -0.5))
+
+    def forward(self, q, k, v):
+        """[batch, heads, tokens, size]."""
+        later = torch.full((q.shape[-2],) * 2, -torch.inf, dtype=q.dtype, device=q.device).triu_(1)
+        return (q * self.scale @ k.transpose(-2, -1) + later).softmax(-1) @ v
+
+
+class PlainBlock(Block):
+    """A layer whose module `core` is its attention."""
+
+    def __init__(self, hidden, heads, dropout=0.0):
+        super().__init__(hidden, heads, dropout)
+        self.core = Core(hidden // heads)
+
+    def attend(self, q, k, v):
+        """Plain."""
+        return self.core(q, k, v)
+
+
 class GPT(nn.Module):
     """Embedding, layers, head."""
 
