@@ -8,6 +8,7 @@ from megatron.core.tensor_parallel import random as megatron_random
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.moe.moe_layer import MoELayer
 from megatron.core.transformer.transformer_layer import TransformerLayer
+from megatron.core.utils import make_viewless_tensor
 
 from .._c import Error
 from ..memo import _pieces, _run
@@ -86,6 +87,11 @@ class MegatronRun(_run.Run):
         """See Run."""
         return _number(self.micro_batches)
 
+    def _visited(self, unit, args, kwargs):
+        """See Run. A stage's output is freed under its graph, which a view cannot be."""
+        hidden, context = super()._visited(unit, args, kwargs)
+        return make_viewless_tensor(hidden, requires_grad=hidden.requires_grad, keep_graph=True), context
+
     def micro_batch(self, unit):
         """Its schedules write it to the layers. A first one in an open step says that the one before lost
         some of its backwards, as an exception does."""
@@ -118,9 +124,6 @@ def run(model, *, micro_batches, schedule, **fields):
     config = layers[0].config
     _check(config)
     chunks = [[_unit_of(layer) for layer in chunk] for chunk in chunks]
-    tp = layers[0].pg_collection.tp
-    if tp.size() > 1 and fields.get("group") is None:
-        fields["group"] = tp  # which must choose alike
     if schedule is None:
         number = micro_batches if isinstance(micro_batches, int) else _ENOUGH
         schedule = schedule_of(config, layers[0].pg_collection.pp, len(chunks), number)

@@ -6,6 +6,7 @@ import torch
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 import pagestash.megatron
+from pagestash import Error
 from common.megatron_model import Training
 from common.megatron_scenarios import installed, parallel, train
 
@@ -34,7 +35,7 @@ def figures(run):
     stats = run.scheduler.stats()
     return dict(steps=stats.steps, visits=stats.visits, swapped=stats.swapped,
                 in_place=stats.kept_in_place, deviations=run.deviations,
-                units=len(run.units), schedule=list(run.schedule))
+                units=len(run.units), aborted=stats.aborted_steps)
 
 
 def each_fraction(steps=STEPS, stash=False, fractions=FRACTIONS, memo=None, **shape):
@@ -57,12 +58,23 @@ def no_pipelining():
 
 
 def pipelining():
-    """PP 2 over gloo: 1F1B, and interleaved with two chunks a rank."""
-    out = {}
-    for name, chunks, layers in (("1f1b", 1, 6), ("interleaved", 2, 8)):
-        with parallel(pp=2, ep=1, chunks=chunks):
-            out[name] = each_fraction(experts=None, position="rope", layers=layers, chunks=chunks,
-                                      micro_batches=4)
+    """PP 2 over gloo: 1F1B, with a step of shorter sequences, and interleaved with two chunks a rank. Outputs
+    of stages are freed once they were sent, as Megatron-Core's training loop has it."""
+    out, shape = {}, dict(experts=None, position="rope", micro_batches=4,
+                          deallocate_pipeline_outputs=True)
+    with parallel(pp=2, ep=1):
+        out["1f1b"] = each_fraction(layers=6, **shape)
+        for fraction in (None, "1/2"):
+            training = Training(False, layers=6, **shape)
+            with swapped(training, fraction) as run:
+                steps = []
+                for seq in (32, 24, 32):
+                    training.seq = seq
+                    training.mask = torch.triu(torch.ones(1, 1, seq, seq, dtype=torch.bool), 1)
+                    steps += train(training, steps=1)
+                out.setdefault("length", {})[str(fraction)] = dict(steps=steps, figures=figures(run))
+    with parallel(pp=2, ep=1, chunks=2):
+        out["interleaved"] = each_fraction(layers=4, chunks=2, **shape)
     return out
 
 
@@ -90,11 +102,12 @@ def tensor_parallel():
 
 
 def experts():
-    """Layers with experts, EP 2: attention by tokens, and the experts paged, as with neither."""
+    """Two dense layers and two with experts, EP 2: by tokens, and the experts paged, as with neither."""
+    shape = dict(layers=4, dense=2)
     with parallel():
-        out = each_fraction(fractions=(None,))
+        out = each_fraction(fractions=(None,), **shape)
         with installed() as manager:
-            out.update(each_fraction(stash=True, factor=-1.5, fractions=(0, "1/2", 1)))
+            out.update(each_fraction(stash=True, factor=-1.5, fractions=(0, "1/2", 1), **shape))
             status = manager.finish()
             return {"paged": out, "pages": dict(
                 launches=manager.num_launches, in_use=status.in_use, faults=status.num_faults,
@@ -146,3 +159,46 @@ def failing(training):
         pass
     training.forward_step = step
     return {"losses": [], "after": None}
+
+
+def refused():
+    """Sentences, and whether a layer was left as it was."""
+    out = {}
+    with parallel(ep=1):
+        training = Training(False, experts=None)
+        block = training.model[0].module.decoder
+        layer = block.layers[1]
+
+        def attempt(name, call):
+            try:
+                call()
+                out[name] = None
+            except Error as error:
+                out[name] = str(error)
+
+        def wrap():
+            pagestash.megatron.memo(training.model, "1/2", micro_batches=3)
+
+        for name, value in (("recompute_granularity", "selective"), ("cpu_offloading", True),
+                            ("fine_grained_activation_offloading", True), ("fp8", "hybrid"),
+                            ("cuda_graph_impl", "local"), ("multi_latent_attention", True)):
+            with unittest.mock.patch.object(training.config, name, value):
+                attempt(name, wrap)
+        with unittest.mock.patch.object(layer, "cross_attention", torch.nn.Linear(1, 1)):
+            attempt("cross_attention", wrap)
+        attempt("model", lambda: pagestash.megatron.memo(torch.nn.Linear(1, 1)))
+        attempt("fraction", lambda: pagestash.megatron.memo(training.model, "3/2"))
+        out["left"] = "forward" not in layer.__dict__
+        with swapped(training, "1/2", micro_batches=None):
+            attempt("micro_batches", lambda: training.run(training.schedule))
+        with swapped(training, "1/2"):
+            x = torch.randn(32, 2, 64, requires_grad=True)
+            attempt("packed_seq_params", lambda: layer(x, packed_seq_params=object()))
+            attention = layer.self_attention
+            shifted = unittest.mock.patch.object(  # positions from the begin of what it is given
+                type(attention), "forward", lambda self, x, **fields: (x + torch.linspace(
+                    0, 1, x.shape[0])[:, None, None] + 0 * self.core_attention(
+                        *(x.view(*x.shape[:2], 4, 16),) * 3, fields["attention_mask"]), None))
+            with shifted:
+                attempt("positions", lambda: training.run(training.schedule))
+    return {"sentences": out}

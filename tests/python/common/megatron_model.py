@@ -20,6 +20,8 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe import moe_layer, paged_stash
 from megatron.core.transformer.moe.moe_logging import (destroy_moe_metrics_tracker,
                                                        get_moe_metrics_tracker)
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 HIDDEN, FFN, EXPERTS, TOPK, SEQ, BATCH, VOCAB = 64, 128, 8, 2, 32, 2, 256
@@ -105,11 +107,11 @@ class Training:
 
     def __init__(self, stash, factor=1.1, dtype=torch.float32, chunks=1, layers=3, micro_batches=3,
                  cpu_factor=0.0, extra=None, seed=7, overlap=False, experts=EXPERTS,
-                 position="learned_absolute", seq=SEQ, **fields):
+                 position="learned_absolute", seq=SEQ, dense=0, **fields):
         self.micro_batches, self.chunks, self.overlap = micro_batches, chunks, overlap
         pp = parallel_state.get_pipeline_model_parallel_world_size()
         ep = parallel_state.get_expert_model_parallel_world_size()
-        self.experts, self.position, self.seq = experts, position, seq
+        self.experts, self.position, self.seq, self.dense = experts, position, seq, dense
         routed = dict(
             num_moe_experts=experts, moe_router_topk=TOPK, moe_token_dispatcher_type="allgather",
             moe_aux_loss_coeff=1e-2, moe_router_load_balancing_type="aux_loss",
@@ -150,6 +152,11 @@ class Training:
         if self.experts:
             spec.submodules.mlp = functools.partial(
                 moe_layer.MoELayer, submodules=moe_layer.MoESubmodules(experts=StaticExperts))
+        if self.dense:
+            layers = self.config.num_layers
+            spec = TransformerBlockSubmodules(
+                [get_gpt_layer_local_spec()] * self.dense + [spec] * (layers - self.dense),
+                WrappedTorchNorm)
         virtual = chunk if self.chunks > 1 else None
         model = GPTModel(config=self.config, transformer_layer_spec=spec, vocab_size=VOCAB,
                          max_sequence_length=self.seq, pre_process=first, post_process=last,

@@ -11,7 +11,7 @@ from common.needs import main, needs  # noqa: E402
 
 STEPS = 8
 SCENARIOS = ("no_pipelining", "pipelining", "tensor_parallel", "experts",
-             "around")
+             "around", "refused")
 
 
 @needs("megatron")
@@ -46,6 +46,11 @@ class Memo(unittest.TestCase):
 
     def test_with_pipelining(self):
         for rank, case, by_fraction in self.each("pipelining"):
+            if case == "length":
+                self.assertEqual(by_fraction["1/2"]["steps"], by_fraction["None"]["steps"])
+                self.assertEqual(by_fraction["1/2"]["figures"]["deviations"], {
+                    "hidden states of shape (24, 2, 64), torch.float32": 4 * 3})
+                continue
             self.assert_equal_steps(rank, case, by_fraction)
             figures = by_fraction["1/2"]["figures"]
             self.assertEqual(figures["visits"], STEPS * 4 * figures["units"])
@@ -65,10 +70,14 @@ class Memo(unittest.TestCase):
         for rank, results in enumerate(self.ranks):
             result = results["experts"]
             self.assert_equal_steps(rank, "paged", result["paged"])
-            self.assertEqual(result["paged"]["1/2"]["figures"]["swapped"], STEPS * 3)
+            # in each of 3 micro-batches all but the last two layers
+            self.assertEqual(result["paged"]["1/2"]["figures"]["swapped"], STEPS * 3 * 2)
             pages = result["pages"]
             self.assertEqual((pages["in_use"], pages["faults"], pages["lost"]), ([0, 0], 0, 0))
-            self.assertGreaterEqual(pages["launches"]["stash"], 3 * (STEPS - 1) * 6)
+            self.assertEqual(pages["launches"]["stash"], pages["launches"]["restore"])
+            # of each fraction, in each step but the first, 3 micro-batches of the first layer with experts; the
+            # other's backward follows at once
+            self.assertGreaterEqual(pages["launches"]["stash"], 3 * (STEPS - 1) * 3)
 
     def test_evaluations_another_number_of_micro_batches_and_an_exception(self):
         for rank, results in enumerate(self.ranks):
@@ -79,6 +88,25 @@ class Memo(unittest.TestCase):
                 figures = swapped[fraction]["figures"]
                 # 3, 2 and 4 micro-batches, and of the broken step a forward of 3 layers
                 self.assertEqual((figures["steps"], figures["visits"]), (3, 3 * (3 + 2 + 4) + 3))
+
+    def test_refusals(self):
+        for results in self.ranks:
+            sentences = results["refused"]["sentences"]
+            self.assertTrue(sentences.pop("left"))
+            for name, words in (
+                    ("recompute_granularity", "is 'selective': what Megatron-Core computes again"),
+                    ("cpu_offloading", "it moves the same tensors"),
+                    ("fine_grained_activation_offloading", "it moves the same tensors"),
+                    ("fp8", "other maxima"), ("cuda_graph_impl", "without their calls"),
+                    ("multi_latent_attention", "rotary positions"),
+                    ("cross_attention", "layer 2: it has cross attention"),
+                    ("model", "Linear has no decoder with layers"), ("fraction", "from 0 to 1"),
+                    ("micro_batches", "say micro_batches"),
+                    ("packed_seq_params", "packed_seq_params is given"),
+                    ("positions", "not token-wise")):
+                with self.subTest(name=name):
+                    self.assertIn(words, sentences.pop(name) or "nothing was refused")
+            self.assertEqual(sentences, {})
 
     def test_in_one_piece_all_is_as_without(self):
         for rank, results in enumerate(self.ranks):
