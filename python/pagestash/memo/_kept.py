@@ -166,6 +166,7 @@ class Kept:
         self.is_open, self.is_over = False, False
         self.pieces = self.output = self.around = None
         self.call = None                         # _visits.Call
+        self.drops = True                        # tokens, which are computed again
 
     # ---- the keeper ----
 

@@ -136,12 +136,12 @@ class Run:
 
     def _swapped(self, unit, call, args, kwargs):
         layout, visit = unit.layout, call.visit
-        if unit.measured.draws and layout.swap_tokens < layout.num_tokens and not visit.in_place \
-                and is_capturing():
-            raise Error(f"{unit.name}: it draws random numbers, and tokens that are dropped draw theirs again, "
-                        "which a capture cannot: fraction=1, or no dropout")
         kept = Kept(unit, layout, self.buffers, visit.set, unit.fixed(args, kwargs))
         kept.call = call
+        kept.drops = layout.swap_tokens < layout.num_tokens and not visit.in_place
+        if kept.drops and unit.measured.draws and is_capturing():
+            raise Error(f"{unit.name}: it draws random numbers, and tokens that are dropped draw theirs again, "
+                        "which a capture cannot: fraction=1, or no dropout")
         return forward_kept(unit, kept, args, kwargs, self._hook)
 
     def micro_batch(self, unit):

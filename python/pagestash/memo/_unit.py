@@ -432,7 +432,7 @@ def forward_kept(unit, kept, args, kwargs, hook):
     """One call of the layer; what autograd saves goes to kept's buffer."""
     x, _ = unit.hidden(args, kwargs)
     layout = kept.layout
-    kept.around = Around(x.device, unit.measured.draws, unit.run.trackers)
+    kept.around = Around(x.device, unit.measured.draws and kept.drops, unit.run.trackers)
     xs = Enter.apply(kept, hook, x)
     versions = [piece._version for piece in xs]
     kept.pieces = unit.pieces_of(args, kwargs, [piece.detach().requires_grad_() for piece in xs], layout.spans)
