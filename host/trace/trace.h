@@ -197,10 +197,11 @@ typedef struct psti_layers {
     uint32_t num_before; /* layers beside them: so many in front, and as many behind */
 } psti_layers;
 
-/* By the labels or, if there are none, by repetition; inner: those between the first and the last. num
- * is 0 for what there is not; one of them there is. Fails: INVALID, NOMEM. */
-pst_status psti_layers_find(const pst_trace *trace, psti_layers *layers_out,
-                            psti_layers *inner_out);
+enum { PSTI_LAYERS_ENDS = 3 }; /* layers at either end that may be others: 0, 1, 2 */
+
+/* By the labels or, if there are none, by repetition. [ends]: the layers without so many at either end,
+ * num 0 where these have not the same number of requests; one there is. Fails: INVALID, NOMEM. */
+pst_status psti_layers_find(const pst_trace *trace, psti_layers layers_out[PSTI_LAYERS_ENDS]);
 
 /* ---- trace_profile.c: one layer of a profile, and what lies around it ---- */
 

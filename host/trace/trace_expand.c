@@ -312,7 +312,7 @@ static pst_status check(const pst_trace_expansion *how)
     return PST_OK;
 }
 
-static pst_status find_layers(const expander *self, psti_layers *layers, psti_layers *inner)
+static pst_status find_layers(const expander *self, psti_layers layers[PSTI_LAYERS_ENDS])
 {
     const pst_trace_expansion *how = self->how;
     const uint64_t a = how->forward_begin;
@@ -320,13 +320,12 @@ static pst_status find_layers(const expander *self, psti_layers *layers, psti_la
     const uint64_t c = how->backward_begin;
     const uint64_t d = how->backward_end;
     if (a == 0 && b == 0 && c == 0 && d == 0)
-        return psti_layers_find(self->trace, layers, inner);
+        return psti_layers_find(self->trace, layers);
     PSTI_CHECK(a < b && b <= c && c < d && d <= self->trace->num_requests, PST_E_INVALID,
                "forward %" PRIu64 ":%" PRIu64 ", backward %" PRIu64 ":%" PRIu64
                ": allowed are ranges of requests, one behind the other, up to %" PRIu64,
                a, b, c, d, self->trace->num_requests);
-    *layers = (psti_layers){1, a, b - a, c, d - c, 0};
-    *inner = (psti_layers){.num = 0};
+    layers[0] = (psti_layers){1, a, b - a, c, d - c, 0};
     return PST_OK;
 }
 
@@ -337,8 +336,8 @@ static pst_status open_tables(expander *self)
     const psti_profile *profile = &self->profile;
     uint64_t num_ids = 0;
     PSTI_CHECK(how->num_layers > 2 * profile->num_before, PST_E_INVALID,
-               "num_layers %u: allowed are 3 or more, as the first and the last are not alike",
-               how->num_layers);
+               "num_layers %u: allowed are %u or more, as %u at either end are not like the others",
+               how->num_layers, 2 * profile->num_before + 1, profile->num_before);
     self->layers = how->num_layers - 2 * profile->num_before;
     self->num_flights = (uint32_t)psti_pipeline_most_live(&pipeline);
     const uint64_t num_copies = (uint64_t)self->num_flights * self->layers;
@@ -353,29 +352,28 @@ static pst_status open_tables(expander *self)
     return find_events(self);
 }
 
-/* Where the layers are not alike, those between the first and the last may be. */
-static pst_status open_profile(expander *self, const psti_layers *all, const psti_layers *inner)
+/* Where the layers are not alike, those further inside may be. What is said is of the most. */
+static pst_status open_profile(expander *self, const psti_layers layers[PSTI_LAYERS_ENDS])
 {
     psti_profile *profile = &self->profile;
-    pst_status status = PST_E_INVALID;
-    if (all->num > 0)
-        status = psti_profile_open(profile, self->trace, all);
-    if (status != PST_E_INVALID || inner->num == 0)
-        return status;
-    psti_profile_close(profile);
-    status = psti_profile_open(profile, self->trace, inner);
-    if (status != PST_E_INVALID || all->num == 0)
-        return status;
-    psti_profile_close(profile);
-    return psti_profile_open(profile, self->trace, all); /* whose message is the better one */
+    const psti_layers *most = NULL;
+    for (int ends = 0; ends < PSTI_LAYERS_ENDS; ends++) {
+        if (layers[ends].num == 0)
+            continue;
+        most = most != NULL ? most : &layers[ends];
+        const pst_status status = psti_profile_open(profile, self->trace, &layers[ends]);
+        if (status != PST_E_INVALID)
+            return status;
+        psti_profile_close(profile);
+    }
+    return psti_profile_open(profile, self->trace, most);
 }
 
 static pst_status expand(expander *self, pst_trace **trace_out)
 {
-    psti_layers all;
-    psti_layers inner;
-    PSTI_TRY(find_layers(self, &all, &inner));
-    PSTI_TRY(open_profile(self, &all, &inner));
+    psti_layers layers[PSTI_LAYERS_ENDS] = {{.num = 0}};
+    PSTI_TRY(find_layers(self, layers));
+    PSTI_TRY(open_profile(self, layers));
     PSTI_TRY(open_tables(self));
     write_all(self);
     return psti_tape_close(&self->tape, "expanded", trace_out);

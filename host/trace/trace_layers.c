@@ -21,29 +21,17 @@ static bool is_layer_pass(const pst_trace_pass *pass, bool is_forward)
 typedef struct layer_run {
     const char *name;
     uint32_t num;
-    uint64_t begin, second;                     /* where the first two begin */
-    uint64_t first_length, length, last_length; /* of the first, of those between, of the last */
-    bool is_even;                               /* those between have one length */
+    uint64_t *begins; /* of each, as they come; and where the last ends */
 } layer_run;
-
-static void end_layer(layer_run *self, uint64_t length, bool is_last)
-{
-    if (self->num == 1)
-        self->first_length = length;
-    else if (self->num == 2 && !is_last)
-        self->length = length;
-    else if (!is_last && self->length != length)
-        self->is_even = false;
-    if (is_last)
-        self->last_length = length;
-}
 
 static pst_status find_run(const pst_trace *trace, bool is_forward, layer_run *found)
 {
     const uint64_t step = is_forward ? 1 : UINT64_MAX; /* of the layer's number */
     const pst_trace_pass *last = NULL;
-    uint64_t own = 0; /* of the layer in work */
-    *found = (layer_run){.name = is_forward ? "forward" : "backward", .is_even = true};
+    found->name = is_forward ? "forward" : "backward";
+    found->begins = psti_calloc((size_t)trace->num_passes + 1, sizeof(*found->begins));
+    PSTI_CHECK(found->begins != NULL, PST_E_NOMEM, "out of memory for %" PRIu64 " passes",
+               trace->num_passes);
     for (uint64_t i = 0; i < trace->num_passes; i++) {
         const pst_trace_pass *pass = &trace->passes[i];
         if (!is_layer_pass(pass, is_forward))
@@ -58,50 +46,64 @@ static pst_status find_run(const pst_trace *trace, bool is_forward, layer_run *f
             PSTI_CHECK(last == NULL || pass->layer == last->layer + step, PST_E_INVALID,
                        "the %s of layer %u follows that of layer %u: allowed is layer %" PRIu64,
                        found->name, pass->layer, last->layer, last->layer + step);
-            if (last != NULL)
-                end_layer(found, own, false);
-            found->begin = last == NULL ? pass->begin : found->begin;
-            found->second = found->num == 1 ? pass->begin : found->second;
-            found->num++;
-            own = 0;
+            found->begins[found->num++] = pass->begin;
         }
-        own += pass->end - pass->begin;
+        found->begins[found->num] = pass->end;
         last = pass;
     }
-    end_layer(found, own, true);
     return PST_OK;
 }
 
-static bool is_uniform(const layer_run *self)
+static uint64_t length_of(const layer_run *self, uint32_t layer)
 {
-    const bool is_inside_alike = self->is_even && self->length == self->first_length;
-    return self->num > 0 && self->last_length == self->first_length &&
-           (self->num <= 2 || is_inside_alike);
+    return self->num > layer ? self->begins[layer + 1] - self->begins[layer] : 0;
 }
 
-static pst_status find_labelled(const pst_trace *trace, psti_layers *all, psti_layers *inner)
+/* Whether those that are left without so many at either end are of one length. */
+static bool is_even(const layer_run *self, uint32_t ends)
 {
-    layer_run forward;
-    layer_run backward;
-    PSTI_TRY(find_run(trace, true, &forward));
-    PSTI_TRY(find_run(trace, false, &backward));
-    const bool has_inside = forward.num >= 3 && forward.is_even && backward.is_even;
+    for (uint32_t i = ends; i + ends < self->num; i++)
+        if (length_of(self, i) != length_of(self, ends))
+            return false;
+    return self->num > 2 * ends;
+}
+
+static pst_status choose(const layer_run *forward, const layer_run *backward, psti_layers *layers)
+{
+    bool is_any = false;
+    for (uint32_t ends = 0; ends < PSTI_LAYERS_ENDS; ends++) {
+        if (forward->num != backward->num || !is_even(forward, ends) || !is_even(backward, ends))
+            continue;
+        layers[ends] = (psti_layers){forward->num - 2 * ends,   forward->begins[ends],
+                                     length_of(forward, ends),  backward->begins[ends],
+                                     length_of(backward, ends), ends};
+        is_any = true;
+    }
+    if (is_any)
+        return PST_OK;
     for (int i = 0; i < 2; i++) {
-        const layer_run *at = i == 0 ? &forward : &backward;
-        PSTI_CHECK(at->num > 0 && (has_inside || is_uniform(at)), PST_E_INVALID,
+        const layer_run *at = i == 0 ? forward : backward;
+        PSTI_CHECK(is_even(at, 0), PST_E_INVALID,
                    "the %s of the last layer has %" PRIu64 " requests: allowed are as many as the "
                    "first has, and at least 1",
-                   at->name, at->last_length);
+                   at->name, at->num > 0 ? length_of(at, at->num - 1) : 0);
     }
-    PSTI_CHECK(backward.num == forward.num, PST_E_INVALID,
-               "%u layers backward: allowed are %u, as forward", backward.num, forward.num);
-    if (is_uniform(&forward) && is_uniform(&backward))
-        *all = (psti_layers){forward.num,    forward.begin,         forward.first_length,
-                             backward.begin, backward.first_length, 0};
-    if (has_inside)
-        *inner = (psti_layers){forward.num - 2, forward.second,  forward.length,
-                               backward.second, backward.length, 1};
-    return PST_OK;
+    return PSTI_FAIL(PST_E_INVALID, "%u layers backward: allowed are %u, as forward", backward->num,
+                     forward->num);
+}
+
+static pst_status find_labelled(const pst_trace *trace, psti_layers *layers)
+{
+    layer_run forward = {.begins = NULL};
+    layer_run backward = {.begins = NULL};
+    pst_status status = find_run(trace, true, &forward);
+    if (status == PST_OK)
+        status = find_run(trace, false, &backward);
+    if (status == PST_OK)
+        status = choose(&forward, &backward, layers);
+    psti_free(forward.begins);
+    psti_free(backward.begins);
+    return status;
 }
 
 /* ---- by repetition ---- */
@@ -207,15 +209,12 @@ static pst_status search(const pst_trace *trace, psti_layers *layers)
     return status;
 }
 
-pst_status psti_layers_find(const pst_trace *trace, psti_layers *layers_out, psti_layers *inner_out)
+pst_status psti_layers_find(const pst_trace *trace, psti_layers layers_out[PSTI_LAYERS_ENDS])
 {
-    psti_layers all = {0};
-    psti_layers inner = {0};
     bool has_labels = false;
+    for (uint32_t ends = 0; ends < PSTI_LAYERS_ENDS; ends++)
+        layers_out[ends] = (psti_layers){.num = 0};
     for (uint64_t i = 0; i < trace->num_passes; i++)
         has_labels = has_labels || trace->passes[i].layer != PST_TRACE_NONE;
-    PSTI_TRY(has_labels ? find_labelled(trace, &all, &inner) : search(trace, &all));
-    *layers_out = all;
-    *inner_out = inner;
-    return PST_OK;
+    return has_labels ? find_labelled(trace, layers_out) : search(trace, &layers_out[0]);
 }

@@ -185,8 +185,9 @@ typedef enum pst_trace_order {
  * (M), its backward (B), what comes after (E). Where F and B are: the ranges given; else the rows
  * labelled with a layer; else, without labels, the longest two runs of requests that repeat (op and
  * size), if they are half of all requests or more. A profile of several layers, which must be
- * alike, is first cut down to one. Where labelled layers are not, but those between the first and the
- * last are, these are; the first then is of P and E, the last of M, once each (N is 3 or more).
+ * alike, is first cut down to one. Where labelled layers are not, but those are that are left
+ * without one or two at either end, these are cut down; the others stay as they are, forward in P
+ * and M, backward in M and E, and N counts them.
  *
  * The expansion is, for each micro-batch, P F(0) ... F(N-1) as its forward and M B(N-1) ... B(0) E
  * as its backward. Its tensors, by where a tensor of the profile is born and freed:

@@ -77,9 +77,9 @@ class MemoPlan:
     """A plan of one rank's iteration, and of which model it is.
 
     layers, micro_batches, schedule, rank: what is planned. fingerprint: of the model. inputs: [dtype,
-    shape] of what the profile's first layer was given. exact: True: the profile, expanded to one layer
-    more, was what a model with one layer more asked for; False: it was not, `difference` says in what;
-    None: that was not tried. flags: of the command. answer: the pagestash.Plan."""
+    shape] of what the profile's first layer was given. exact: True: the profile, expanded, was what a
+    model with more layers asked for; False: it was not, `difference` says in what; None: that was not
+    tried. flags: of the command. answer: the pagestash.Plan."""
 
     def __init__(self, answer: plans.Plan, data: dict, text: str):
         self.answer, self._text, self._data = answer, text, data

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, Optional, Union
 
 from .._c import Error
+from .._checks import within
 from . import _files, _fingerprint, _outside, _record, _trace
 from ._plan import KEYS, Expansion, MemoPlan, expanded
 
-_INNER = 3  # layers, of which the first and the last may be other than those between
+_ENDS = (3, 5)  # layers, of which one or two at either end may be other than those between
+_VERIFY = 7
 _KEYS = {"layers", "rank", "fingerprint", "inputs", "exact", "difference"}
 
 
@@ -67,8 +69,8 @@ class Profile:
 
 
 def profile(build: Callable[[int], Any], step: Callable[[Any], Any], layers: int = 1, *,
-            blocks: Optional[Callable[[Any], Any]] = None, verify: bool = True, warmup: int = 1,
-            device: Optional[str] = None) -> Profile:
+            blocks: Optional[Callable[[Any], Any]] = None, verify: Union[bool, int] = True,
+            warmup: int = 1, device: Optional[str] = None) -> Profile:
     """Records one training step of a model with `layers` layers. Each rank calls it.
 
         profile = memo.profile(lambda layers: Trainer(layers), lambda trainer: trainer.step())
@@ -76,47 +78,90 @@ def profile(build: Callable[[int], Any], step: Callable[[Any], Any], layers: int
     build(layers): a model with so many layers, or something with one in it (a tuple, an object), with
     its optimizer. step(model): one training step of one micro-batch, with backward, optimizer and
     zero_grad, that asks for the same memory each time. blocks(model): its layers, in order; by default the
-    ModuleList of that many. verify: a model with one layer more is recorded, too: from that it is known
-    what outside the layers grows with them (an optimizer's temporaries), and whether the expansion is
-    what such a model asks for (Profile.exact). If it is not, three layers and four are recorded, since
-    the first or the last may ask for something else than those between. It takes the memory of that, and
-    with the allocator installed torch does not survive that there is none. warmup: steps before, in
-    which the optimizer makes its state. device: of allocator.install, which comes first if it did not.
+    ModuleList of that many. warmup: steps before, in which the optimizer makes its state. device: of
+    allocator.install, which comes first if it did not.
+
+    verify: a model with one layer more is recorded, too, which says what outside the layers grows with
+    them (an optimizer's temporaries), and one of `verify` layers (True: 7), which says whether the
+    expansion is what such a model asks for: Profile.exact. If it is not, three and five layers are
+    recorded in place of `layers`, since one or two at either end may ask for something else than those
+    between. Models for which the GPU has no room, as far as can be told from the smaller ones, are left
+    out: torch does not survive that with this allocator. False: only `layers` are recorded, and what the
+    optimizer does is planned as for that many.
 
     Afterwards the allocator only serves; the models are gone.
     Errors: allocator.install's; no layers, or none that repeat; steps that differ."""
-    if layers < 1:
-        raise Error(f"profile: {layers} layers: allowed is 1 or more")
-    if warmup < 1:
-        raise Error(f"profile: warmup {warmup}: allowed is 1 or more, in which the optimizer makes its "
-                    "state")
+    for name, value, least in (("layers", layers, 1), ("warmup", warmup, 1), ("verify", verify, 0)):
+        within(value, f"profile: {name}", least, 1 << 20)
     _record.ready(device)
-    made = _recorded(build, step, layers, blocks, verify, warmup)
-    if made.exact is False and layers < _INNER:  # the first or the last layer is not like the others
-        again = _recorded(build, step, _INNER, blocks, verify, warmup)
-        made = again if again.exact else made
-    return made
+    recordings = _Recordings(build, step, blocks, warmup)
+    if not verify:
+        return _made(recordings(layers), None, None, "")
+    return _verified(recordings, layers, _VERIFY if verify is True else verify)
 
 
-def _recorded(build, step, layers, blocks, verify, warmup):
-    """The profile of so many layers, verified if that is asked for."""
-    one = _record.record(build, step, layers, blocks, warmup)
-    rank, rows = _fingerprint.rank(), one.rows
-    exact, said = None, ""
-    if verify:
-        more = _record.record(build, step, layers + 1, blocks, warmup)
-        if said := _fingerprint.mismatch({**one.fingerprint, "layers": layers + 1}, more.fingerprint):
-            raise Error(f"profile: with one layer more {said}: allowed are layers that are alike")
-        rows = _outside.labelled(rows, more.rows, layers)
-        said = _wrong(_trace.text(rows, rank), layers + 1, more.rows)
+class _Recordings:
+    """Of so many layers, each made once."""
+
+    def __init__(self, *how):
+        self.how, self.made = how, {}
+
+    def __call__(self, layers: int) -> _record.Recording:
+        build, step, blocks, warmup = self.how
+        if layers not in self.made:
+            made = self.made[layers] = _record.record(build, step, layers, blocks, warmup)
+            first = next(iter(self.made.values()))
+            if said := _fingerprint.mismatch({**first.fingerprint, "layers": layers}, made.fingerprint):
+                raise Error(f"profile: of models with {first.layers} and {layers} layers {said}: allowed "
+                            "are layers that are alike")
+        return self.made[layers]
+
+    def has_room(self, layers: int) -> bool:
+        """For a model of so many, by those that were recorded; with a quarter to spare."""
+        known = sorted((one.layers, one.used_bytes) for one in self.made.values())
+        least, most = known[0], known[-1]
+        if layers <= most[0]:
+            return True
+        each = most[1] / most[0]
+        if least[0] < most[0]:
+            each = (most[1] - least[1]) / (most[0] - least[0])
+        wanted = most[1] + 1.25 * max(each, 0) * (layers - most[0])
+        return wanted <= self.made[most[0]].memory_bytes
+
+
+def _verified(recordings, layers, verify):
+    """The first profile that is exact, else that of `layers`."""
+    first = None
+    for num in (layers, *(ends for ends in _ENDS if ends > layers)):
+        if recordings.made and not recordings.has_room(num):
+            break
+        one = recordings(num)
+        if not recordings.has_room(num + 1):
+            return first or _made(one, None, None, "")
+        rows = _outside.labelled(one.rows, recordings(num + 1).rows, num)
+        said = _wrong(rows, num + 1, recordings(num + 1).rows)
         exact = not said
-    return Profile(_trace.text(rows, rank), {
-        "layers": layers, "rank": rank, "fingerprint": one.fingerprint, "inputs": one.inputs,
-        "exact": exact, "difference": said})
+        if exact and verify > num + 1:
+            exact = None
+            if recordings.has_room(verify):
+                said = _wrong(rows, verify, recordings(verify).rows)
+                exact = not said
+        made = _made(one, rows, exact, said)
+        if exact is not False:
+            return made
+        first = first or made
+    return first
 
 
-def _wrong(text, layers, recorded):
+def _made(one, rows, exact, said):
+    text = _trace.text(one.rows if rows is None else rows, _fingerprint.rank())
+    return Profile(text, {"layers": one.layers, "rank": _fingerprint.rank(), "difference": said,
+                          "fingerprint": one.fingerprint, "inputs": one.inputs, "exact": exact})
+
+
+def _wrong(rows, layers, recorded):
     """What differs between a profile expanded to that many layers and the recording of them."""
+    text = _trace.text(rows, 0)
     try:
         made, _ = _trace.read(expanded(text, layers).splitlines(), "the expansion")
     except Error as error:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import os
 import tempfile
@@ -26,6 +27,7 @@ class _Labels:
         self.handed_on: Any = lambda: None  # the last layer's output, weakly
         self.inputs: list = []
         self.calls = 0
+        self.used = 0, 0  # bytes of the GPU, and how many it has
 
     def begin(self) -> None:
         """A step begins."""
@@ -105,12 +107,15 @@ def ready(device: Optional[str]) -> None:
         allocator.install(device=device)
 
 
+@dataclasses.dataclass
 class Recording:
-    """One step of a model with so many layers."""
-
-    def __init__(self, layers: int, rows: list, fingerprint: dict, inputs: list):
-        self.layers, self.rows = layers, rows
-        self.fingerprint, self.inputs = fingerprint, inputs
+    """One step of a model with so many layers. used_bytes: of the GPU's memory_bytes, by all of it."""
+    layers: int
+    rows: list
+    fingerprint: dict
+    inputs: list
+    used_bytes: int
+    memory_bytes: int
 
 
 def record(build: Callable, step: Callable, layers: int, blocks: Optional[Callable],
@@ -129,14 +134,16 @@ def record(build: Callable, step: Callable, layers: int, blocks: Optional[Callab
         _run(made, step, labels, path)
         with open(path, encoding="ascii") as file:
             rows, _ = _trace.read(file, "the recording")
+    used, memory = labels.used
     del made, found
     gc.collect()
     allocator.switch()
-    return Recording(layers, _one_step(rows), fingerprint, labels.inputs)
+    return Recording(layers, _one_step(rows), fingerprint, labels.inputs, used, memory)
 
 
 def _run(made, step, labels, path):
     """Two steps into a file; the second has what the first left behind."""
+    import torch
     gc.collect()
     was_on = gc.isenabled()
     gc.disable()  # garbage is collected at any time, which is no part of the step
@@ -148,6 +155,8 @@ def _run(made, step, labels, path):
                 labels.begin()
                 step(made)
             allocator.mark_iteration()
+            free, memory = torch.cuda.mem_get_info()
+            labels.used = memory - free, memory
             allocator.switch()
     finally:
         if was_on:

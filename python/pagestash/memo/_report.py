@@ -28,10 +28,10 @@ def _size(count):
 
 def _exactness(what):
     if what.exact is None:
-        return "not tried with one layer more"
+        return "not verified with more layers"
     if what.exact:
-        return "exact: with one layer more it is what was recorded"
-    return f"not exact: with one layer more, expanded and recorded: {what.difference}"
+        return "exact: it is what a model with more layers asked for"
+    return f"not exact; with more layers, expanded and recorded: {what.difference}"
 
 
 def _input(what):

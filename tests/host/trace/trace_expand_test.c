@@ -235,7 +235,7 @@ PST_TEST(TraceExpand, TheFirstAndTheLastLayerMayBeOthers)
                "+0:10 +1:20 +2:10 +3:10 +4:10 +5:10 +6:7 -5 +7:8 -4 +8:8 -3 +9:8 -2 +10:9 -0 -1 "
                "+11:4 +12:4 +13:4 +14:4 +15:4 -11 -12 -13 -14 -15");
     const pst_trace_expansion two = layers_of(2);
-    refuses(rows, &two, "num_layers 2: allowed are 3 or more, as the first and the last");
+    refuses(rows, &two, "num_layers 2: allowed are 3 or more, as 1 at either end");
     /* the labels of the rows, so that what was expanded can be expanded again */
     const pst_trace_expansion four = layers_of(4);
     pst_trace *profile = NULL;
@@ -330,7 +330,7 @@ PST_TEST(TraceExpand, Refusals)
     refuses(LAYER(malloc, 1, 9, forward, 0) LAYER(malloc, 2, 9, forward, 1)
                 LAYER(malloc, 3, 9, forward, 2) LAYER(free, 1, , backward, 2)
                     LAYER(free, 2, , backward, 1) LAYER(free, 3, , backward, 0),
-            &two, "num_layers 2: allowed are 3 or more, as the first and the last are not alike");
+            &two, "num_layers 2: allowed are 3 or more, as 1 at either end");
     /* freed in another layer's backward, or outside at another place */
     refuses(LAYER(malloc, 1, 9, forward, 0) LAYER(malloc, 2, 9, forward, 1)
                 LAYER(malloc, 3, 9, forward, 2) LAYER(free, 2, , backward, 2)

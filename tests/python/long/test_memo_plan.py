@@ -83,7 +83,7 @@ class Plans(unittest.TestCase):
         for answer in (plan, large):
             self.assertEqual((answer["status"], answer["gap"]), ("optimal", 0))
         self.assertFollows(figures, plan)
-        self.assertIn("exact: with one layer more it is what was recorded", said)
+        self.assertIn("exact: it is what a model with more layers asked for", said)
 
     def test_other_optimizers(self):
         """Lists of temporaries, what goes from parameter to parameter, nothing."""
@@ -94,6 +94,37 @@ class Plans(unittest.TestCase):
             figures, plan, exact = pretended.in_child(run)
             self.assertTrue(exact, how)
             self.assertFollows(figures, plan)
+
+    def test_with_layers_swapped_by_tokens(self):
+        """Both halves of MEMO: the last two layers are kept and ask for less, so five are recorded."""
+        class Swapped(Trainer):
+            """Half of the tokens of each layer go to the host."""
+
+            def __init__(self, layers):
+                super().__init__(layers)
+                self.run = memo.run(self.model.layers, fraction="1/2", check=False)
+
+            def step(self):
+                super().step()
+                self.run.step()
+
+        def run():
+            pretended.use_as_cuda()
+            profile = memo.profile(Swapped, Swapped.step, device="host")
+            plan = profile.expand(8).plan()
+            plan.use()
+            trainer = Swapped(8)
+            trainer.step()
+            trainer.step()
+            before = allocator.stats()["requests"]
+            for _ in range(STEPS):
+                allocator.mark_iteration()
+                trainer.step()
+            allocator.mark_iteration()
+            return {**allocator.stats(), "before": before}, plan.answer.json, profile.layers, profile.exact
+        figures, plan, layers, exact = pretended.in_child(run)
+        self.assertEqual((layers, exact), (5, True))
+        self.assertFollows(figures, plan)
 
     def test_processes_of_their_own(self):
         """Through files, and through the commands, which need to be told nothing."""
@@ -228,7 +259,7 @@ class Plans(unittest.TestCase):
                 "a model built with 1 layers has no ModuleList of 1: blocks=",
                 "profile: a step ran 0 forwards of 1 layers",
                 "no layer has a backward", "a step ran 2 forwards of 1 layers",
-                "two steps do not ask for the same", "with one layer more",
+                "two steps do not ask for the same", "profile: of models with 1 and 2 layers",
                 "the plan is of 4 layers, and the model has 6", "norm1.weight is float32",
                 "native_reserved: this process allocates with"), strict=True):
             self.assertIn(wanted, said)

@@ -102,7 +102,7 @@ class Plans(unittest.TestCase):
         plan = one.expand(2).plan()
         for what, words in ((one, "profile of 1 layers"), (plan, "optimal plan of 2 layers")):
             self.assertIn(words, str(what))
-            self.assertIn("not exact: with one layer more, expanded and recorded: request 3", str(what))
+            self.assertIn("not exact; with more layers, expanded and recorded: request 3", str(what))
             self.assertIn("<table>", what._repr_html_())
             what.to_html(self.path)
             with open(self.path, encoding="utf-8") as file:
@@ -198,9 +198,9 @@ class Fingerprints(unittest.TestCase):
             plan.check(Net(4))
 
     def test_profile_refuses(self):
-        with self.assertRaisesRegex(Error, "0 layers"):
+        with self.assertRaisesRegex(Error, "layers 0: allowed are"):
             memo.profile(None, None, 0)
-        with self.assertRaisesRegex(Error, "warmup 0"):
+        with self.assertRaisesRegex(Error, "warmup 0: allowed are"):
             memo.profile(None, None, warmup=0)
 
 
