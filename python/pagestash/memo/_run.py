@@ -365,8 +365,9 @@ def run(layers: Sequence, *, fraction: Any = "auto", keep_last: int = 2, host_by
     memory; for all: nothing is swapped. "auto": layers and the link to the host are timed in the first training
     call; MEMO's formula gives one fraction for all, a search over simulated steps one for each layer, and these are
     taken where they save more than 0.5 % of a step. A backward is taken to be twice as long as its forward.
-    keep_last: so many layers at the end of each chunk do not leave: the last two, which are in the buffers anyhow,
-    and before them others, which stay in memory. 0: all leave, for comparison.
+    keep_last: so many layers at the end of each chunk do not leave: the last two, which are in the buffers anyhow
+    where no other chunk or micro-batch comes between, and before them others, which stay in memory. 0: all leave,
+    for comparison.
     host_bytes: of pinned memory, for this GPU; None: what the machine and its container have free, without an
     eighth of all, divided by $LOCAL_WORLD_SIZE. gpu_bytes: for the buffers and for layers that stay in memory;
     with "auto" layers stay if there is room for them; None: not looked at, and only keep_last layers stay.

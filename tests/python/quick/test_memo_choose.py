@@ -34,7 +34,7 @@ def prepared(layers=4, model=None, **fields):
 def library_bytes(run):
     """Host memory that pst_scheduler_bytes answers for what the scheduler of a Run was made of, without its
     program."""
-    raw = RawLayers([run._layer(unit) for unit in run.units], 0, 0, False, "cpu")
+    raw = RawLayers([run._layer(unit) for unit in run.units if unit.seat is not None], 0, 0, False, "cpu")
     config = _c.sized(_abi.pst_scheduler_config, pool=run.pool.handle, schedule=run.schedule.handle,
                       layers=raw.array, num_layers=len(raw.array), keeps_nothing=run.keep_last == 0)
     out = ctypes.c_uint64(), ctypes.c_uint64()
@@ -76,6 +76,17 @@ class Bytes(unittest.TestCase):
             self.assertEqual(run.choice.host_bytes, slots * leave * up(whole + 48 * token))
             self.assertEqual(library_bytes(run), run.choice.host_bytes)
             run.close()
+
+    def test_of_two_chunks_only_those_stay_that_nothing_comes_after(self):
+        whole, token = bytes_of_block()
+        layers = list(gpt.GPT(6, HIDDEN, HEADS).layers)
+        model = types.SimpleNamespace(layers=[torch.nn.ModuleList(layers[:3]), torch.nn.ModuleList(layers[3:])])
+        schedule = Schedule.of([("F", 0, 0), ("F", 1, 0), ("B", 1, 0), ("B", 0, 0)])
+        run = prepared(model=model, fraction="1/2", schedule=schedule, host_bytes=1 << 30)
+        self.assertEqual(run.choice.leaves, (True,) * 4 + (False,) * 2)
+        self.assertEqual(run.choice.host_bytes, 4 * up(whole + 48 * token))
+        self.assertEqual(library_bytes(run), run.choice.host_bytes)
+        run.close()
 
 
 class Refused(unittest.TestCase):
