@@ -119,16 +119,15 @@ def run(model, *, micro_batches, schedule, **fields):
     """See pagestash.megatron.memo."""
     chunks = [_layers(chunk) for chunk in (model if isinstance(model, (list, tuple)) else [model])]
     layers = [layer for chunk in chunks for layer in chunk]
-    if not layers:
-        raise Error("pagestash.megatron.memo: the model has no TransformerLayer on this rank")
-    config = layers[0].config
-    _check(config)
-    chunks = [[_unit_of(layer) for layer in chunk] for chunk in chunks]
-    if schedule is None:
-        number = micro_batches if isinstance(micro_batches, int) else _ENOUGH
-        schedule = schedule_of(config, layers[0].pg_collection.pp, len(chunks), number)
-    if fields.get("group") is None:
-        fields["group"] = _group_of(layers[0])
+    if layers:  # a stage may have none
+        config = layers[0].config
+        _check(config)
+        chunks = [[_unit_of(layer) for layer in chunk] for chunk in chunks]
+        if schedule is None:
+            number = micro_batches if isinstance(micro_batches, int) else _ENOUGH
+            schedule = schedule_of(config, layers[0].pg_collection.pp, len(chunks), number)
+        if fields.get("group") is None:
+            fields["group"] = _group_of(layers[0])
     return MegatronRun(chunks, micro_batches, **{**_DEFAULTS, **fields, "schedule": schedule})
 
 

@@ -3,6 +3,8 @@ import contextlib
 import unittest.mock
 
 import torch
+from torch.distributed.nn.functional import all_gather
+from megatron.core import parallel_state
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 import pagestash.megatron
@@ -101,6 +103,44 @@ def tensor_parallel():
     return out
 
 
+class RingAttention(torch.nn.Module):
+    """Stands for Transformer Engine's attention with context parallelism: a rank has two blocks of the sequence,
+    one from each end, and keys and values come from all ranks."""
+
+    def __init__(self, **_fields):
+        super().__init__()
+        self.group = parallel_state.get_context_parallel_group()
+
+    def positions(self, rank, num_tokens):
+        """Of the tokens of a rank."""
+        half, blocks = num_tokens // 2, 2 * self.group.size()
+        starts = torch.tensor([rank, blocks - 1 - rank]) * half
+        return (starts[:, None] + torch.arange(half)).flatten()
+
+    def forward(self, query, key, value, _mask, **_fields):
+        """[tokens, batch, heads, width]."""
+        ranks, own = range(self.group.size()), self.group.rank()
+        keys, values = (torch.cat(all_gather(one.contiguous(), group=self.group)) for one in (key, value))
+        where = torch.cat([self.positions(rank, key.shape[0]) for rank in ranks])
+        seen = self.positions(own, query.shape[0])[:, None] >= where
+        out = torch.nn.functional.scaled_dot_product_attention(
+            *(one.permute(1, 2, 0, 3) for one in (query, keys, values)), attn_mask=seen)
+        return out.permute(2, 0, 1, 3).flatten(2)
+
+
+def context_parallel():
+    """CP 2, with a stand-in for attention: each rank has its own tokens and positions."""
+    shape = dict(experts=None, position="rope", attention=RingAttention)
+    with parallel(cp=2, ep=1):
+        out = {"context": each_fraction(steps=4, **shape)}
+        shape.update(hidden_dropout=0.0)
+        want = train(Training(False, **shape), steps=2)
+        got = each_fraction(steps=2, fractions=("1/2",), **shape)["1/2"]["steps"]
+        out["near"] = [(a["losses"], b["losses"]) for a, b in zip(want, got)]
+        out["positions"] = RingAttention().positions(parallel_state.get_context_parallel_rank(), 4).tolist()
+        return out
+
+
 def experts():
     """Two dense layers and two with experts, EP 2: by tokens, and the experts paged, as with neither."""
     shape = dict(layers=4, dense=2)
@@ -188,6 +228,9 @@ def refused():
             attempt("cross_attention", wrap)
         attempt("model", lambda: pagestash.megatron.memo(torch.nn.Linear(1, 1)))
         attempt("fraction", lambda: pagestash.megatron.memo(training.model, "3/2"))
+        with unittest.mock.patch.object(block, "layers", torch.nn.ModuleList()):
+            with swapped(training, "1/2") as run:  # a stage with none
+                out["units"] = len(run.order)
         out["left"] = "forward" not in layer.__dict__
         with swapped(training, "1/2", micro_batches=None):
             attempt("micro_batches", lambda: training.run(training.schedule))

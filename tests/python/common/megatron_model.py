@@ -107,11 +107,12 @@ class Training:
 
     def __init__(self, stash, factor=1.1, dtype=torch.float32, chunks=1, layers=3, micro_batches=3,
                  cpu_factor=0.0, extra=None, seed=7, overlap=False, experts=EXPERTS,
-                 position="learned_absolute", seq=SEQ, dense=0, **fields):
+                 position="learned_absolute", seq=SEQ, dense=0, attention=None, **fields):
         self.micro_batches, self.chunks, self.overlap = micro_batches, chunks, overlap
         pp = parallel_state.get_pipeline_model_parallel_world_size()
         ep = parallel_state.get_expert_model_parallel_world_size()
         self.experts, self.position, self.seq, self.dense = experts, position, seq, dense
+        self.attention = attention
         routed = dict(
             num_moe_experts=experts, moe_router_topk=TOPK, moe_token_dispatcher_type="allgather",
             moe_aux_loss_coeff=1e-2, moe_router_load_balancing_type="aux_loss",
@@ -124,6 +125,7 @@ class Training:
             masked_softmax_fusion=False, bias_dropout_fusion=False, persist_layer_norm=False,
             gradient_accumulation_fusion=False,
             tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
+            context_parallel_size=parallel_state.get_context_parallel_world_size(),
             pipeline_model_parallel_size=pp, pipeline_dtype=dtype, params_dtype=dtype,
             bf16=dtype == torch.bfloat16, batch_p2p_comm=False, deallocate_pipeline_outputs=False,
             virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None), **fields})
@@ -152,6 +154,8 @@ class Training:
         if self.experts:
             spec.submodules.mlp = functools.partial(
                 moe_layer.MoELayer, submodules=moe_layer.MoESubmodules(experts=StaticExperts))
+        if self.attention:
+            spec.submodules.self_attention.submodules.core_attention = self.attention
         if self.dense:
             layers = self.config.num_layers
             spec = TransformerBlockSubmodules(

@@ -14,10 +14,10 @@ STEPS = 4
 
 
 @contextlib.contextmanager
-def parallel(pp=1, ep=2, chunks=1, tp=1):
+def parallel(pp=1, ep=2, chunks=1, tp=1, cp=1):
     """Megatron's groups."""
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, expert_model_parallel_size=ep,
+        tensor_model_parallel_size=tp, context_parallel_size=cp, pipeline_model_parallel_size=pp, expert_model_parallel_size=ep,
         virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None)
     try:
         yield

@@ -10,8 +10,8 @@ from common.megatron_ranks import run_ranks  # noqa: E402
 from common.needs import main, needs  # noqa: E402
 
 STEPS = 8
-SCENARIOS = ("no_pipelining", "pipelining", "tensor_parallel", "experts",
-             "around", "refused")
+SCENARIOS = ("no_pipelining", "pipelining", "tensor_parallel",
+             "context_parallel", "experts", "around", "refused")
 
 
 @needs("megatron")
@@ -66,6 +66,15 @@ class Memo(unittest.TestCase):
                 for a, b in zip(want, got, strict=True):
                     self.assertAlmostEqual(a, b, places=5)
 
+    def test_context_parallel(self):
+        for rank, results in enumerate(self.ranks):
+            cases = results["context_parallel"]
+            self.assertEqual(cases["positions"], [[0, 1, 6, 7], [2, 3, 4, 5]][rank])
+            self.assert_equal_steps(rank, "context", cases["context"], steps=4)
+            for want, got in cases["near"]:
+                for a, b in zip(want, got, strict=True):
+                    self.assertAlmostEqual(a, b, places=5)
+
     def test_experts_are_paged_and_attention_swapped(self):
         for rank, results in enumerate(self.ranks):
             result = results["experts"]
@@ -93,6 +102,7 @@ class Memo(unittest.TestCase):
         for results in self.ranks:
             sentences = results["refused"]["sentences"]
             self.assertTrue(sentences.pop("left"))
+            self.assertEqual(sentences.pop("units"), 0)
             for name, words in (
                     ("recompute_granularity", "is 'selective': what Megatron-Core computes again"),
                     ("cpu_offloading", "it moves the same tensors"),
