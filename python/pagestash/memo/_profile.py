@@ -7,12 +7,26 @@ from typing import Any, Optional, Union
 
 from .._c import Error
 from .._checks import within
-from . import _files, _fingerprint, _outside, _record, _trace
+from . import _files, _fingerprint, _micro, _outside, _record, _trace
 from ._plan import KEYS, Expansion, MemoPlan, expanded
 
 _ENDS = (3, 5)  # layers, of which one or two at either end may be other than those between
 _VERIFY = 7
-_KEYS = {"layers", "rank", "fingerprint", "inputs", "exact", "difference"}
+_KEYS = {"layers", "rank", "fingerprint", "inputs", "exact", "difference", "following"}
+
+
+def _rows_of(text):
+    rows, _ = _trace.read(text.splitlines(), "the profile")
+    return _trace.iterations(rows)[0]
+
+
+def _expanded(rows, layers):
+    return _rows_of(expanded(_trace.text(rows, 0), layers))
+
+
+def _composed(first, following, layers, order):
+    return _micro.composed(_expanded(_micro.with_border(first), layers), _expanded(following, layers),
+                           order)
 
 
 class Profile:
@@ -29,20 +43,26 @@ class Profile:
         self.inputs: list = data["inputs"]
         self.exact: Optional[bool] = data["exact"]
         self.difference: str = data["difference"]
+        self._following: Optional[str] = data["following"]  # a micro-batch that is not the first
 
     @property
     def rows(self) -> list[_trace.Row]:
         """The requests."""
-        rows, _ = _trace.read(self.text.splitlines(), "the profile")
-        return _trace.iterations(rows)[0]
+        return _rows_of(self.text)
 
     def expand(self, layers: int, micro_batches: int = 1, schedule: str = "sequential", *,
                num_stages: int = 1, stage: int = 0) -> Expansion:
         """The requests of a model with so many layers and micro-batches: what `pagestash trace --expand`
         makes of the file that `save` writes. schedule: "sequential", or "1f1b" for `stage` of a pipeline
-        of `num_stages`. Errors: that command's."""
-        text = expanded(self.text, layers, micro_batches, schedule, num_stages, stage)
-        return Expansion(self, layers, micro_batches, schedule, text)
+        of `num_stages`. Several micro-batches are each a whole step, with its optimizer, or, where the
+        profile was made with `optimize`, come before one optimizer; that the command does not know.
+        Errors: that command's."""
+        _micro.check(micro_batches, schedule, num_stages, stage)
+        how = (micro_batches, schedule, num_stages, stage)
+        if self._following is None or micro_batches == 1:
+            return Expansion(self, layers, *how[:2], expanded(self.text, layers, *how))
+        rows = _composed(self.rows, _rows_of(self._following), layers, _micro.passes(*how))
+        return Expansion(self, layers, *how[:2], _trace.text(rows, self.rank))
 
     def save(self, path: _files.Path) -> str:
         """Writes the trace, which `pagestash trace --trace FILE --expand N` reads, and FILE.json, which
@@ -69,6 +89,7 @@ class Profile:
 
 
 def profile(build: Callable[[int], Any], step: Callable[[Any], Any], layers: int = 1, *,
+            optimize: Optional[Callable[[Any], Any]] = None,
             blocks: Optional[Callable[[Any], Any]] = None, verify: Union[bool, int] = True,
             warmup: int = 1, device: Optional[str] = None) -> Profile:
     """Records one training step of a model with `layers` layers. Each rank calls it.
@@ -77,7 +98,9 @@ def profile(build: Callable[[int], Any], step: Callable[[Any], Any], layers: int
 
     build(layers): a model with so many layers, or something with one in it (a tuple, an object), with
     its optimizer. step(model): one training step of one micro-batch, with backward, optimizer and
-    zero_grad, that asks for the same memory each time. blocks(model): its layers, in order; by default the
+    zero_grad, that asks for the same memory each time. optimize(model): what of it comes once behind
+    several micro-batches (clipping, the optimizer, zero_grad), which step then leaves out; for
+    expand(..., micro_batches=4). blocks(model): its layers, in order; by default the
     ModuleList of that many. warmup: steps before, in which the optimizer makes its state. device: of
     allocator.install, which comes first if it did not.
 
@@ -94,7 +117,7 @@ def profile(build: Callable[[int], Any], step: Callable[[Any], Any], layers: int
     for name, value, least in (("layers", layers, 1), ("warmup", warmup, 1), ("verify", verify, 0)):
         within(value, f"profile: {name}", least, 1 << 20)
     _record.ready(device)
-    recordings = _Recordings(build, step, blocks, warmup)
+    recordings = _Recordings(build, step, optimize, blocks, warmup)
     if not verify:
         return _made(recordings(layers), None, None, "")
     return _verified(recordings, layers, _VERIFY if verify is True else verify)
@@ -107,9 +130,10 @@ class _Recordings:
         self.how, self.made = how, {}
 
     def __call__(self, layers: int) -> _record.Recording:
-        build, step, blocks, warmup = self.how
+        build, step, optimize, blocks, warmup = self.how
         if layers not in self.made:
-            made = self.made[layers] = _record.record(build, step, layers, blocks, warmup)
+            made = self.made[layers] = _record.record(build, step, optimize, layers,
+                                                             blocks, warmup)
             first = next(iter(self.made.values()))
             if said := _fingerprint.mismatch({**first.fingerprint, "layers": layers}, made.fingerprint):
                 raise Error(f"profile: of models with {first.layers} and {layers} layers {said}: allowed "
@@ -138,35 +162,42 @@ def _verified(recordings, layers, verify):
         one = recordings(num)
         if not recordings.has_room(num + 1):
             return first or _made(one, None, None, "")
-        rows = _outside.labelled(one.rows, recordings(num + 1).rows, num)
-        said = _wrong(rows, num + 1, recordings(num + 1).rows)
+        parts = [_outside.labelled(*both, num) if both[0] else None for both in zip(
+            _micro.parts(one.rows), _micro.parts(recordings(num + 1).rows))]
+        said = _wrong(parts, recordings(num + 1))
         exact = not said
         if exact and verify > num + 1:
             exact = None
             if recordings.has_room(verify):
-                said = _wrong(rows, verify, recordings(verify).rows)
+                said = _wrong(parts, recordings(verify))
                 exact = not said
-        made = _made(one, rows, exact, said)
+        made = _made(one, parts, exact, said)
         if exact is not False:
             return made
         first = first or made
     return first
 
 
-def _made(one, rows, exact, said):
-    text = _trace.text(one.rows if rows is None else rows, _fingerprint.rank())
-    return Profile(text, {"layers": one.layers, "rank": _fingerprint.rank(), "difference": said,
-                          "fingerprint": one.fingerprint, "inputs": one.inputs, "exact": exact})
+def _made(one, parts, exact, said):
+    rank, (first, following) = _fingerprint.rank(), parts or _micro.parts(one.rows)
+    return Profile(_trace.text(first, rank), {
+        "layers": one.layers, "rank": rank, "fingerprint": one.fingerprint, "inputs": one.inputs,
+        "exact": exact, "difference": said,
+        "following": _trace.text(following, rank) if following else None})
 
 
-def _wrong(rows, layers, recorded):
-    """What differs between a profile expanded to that many layers and the recording of them."""
-    text = _trace.text(rows, 0)
+def _wrong(parts, recorded):
+    """What differs between a profile expanded to the layers of a recording and that."""
+    first, following = parts
     try:
-        made, _ = _trace.read(expanded(text, layers).splitlines(), "the expansion")
+        if following:
+            order = _micro.passes(_record.MICRO_BATCHES, "sequential")
+            made = _composed(first, following, recorded.layers, order)
+        else:
+            made = _expanded(first, recorded.layers)
     except Error as error:
         return str(error)
-    return _trace.difference(_trace.shape(_trace.iterations(made)[0]), _trace.shape(recorded))
+    return _trace.difference(_trace.shape(made), _trace.shape(recorded.rows))
 
 
 def load(path: _files.Path, rank: Optional[int] = None) -> Union[Profile, MemoPlan]:

@@ -12,7 +12,10 @@ from typing import Any, Optional
 
 from .. import allocator
 from .._c import Error
-from . import _fingerprint, _trace
+from . import _fingerprint, _micro, _trace
+
+
+MICRO_BATCHES = 3  # recorded where the optimizer comes once: the first, and two that are to be alike
 
 
 class _Labels:
@@ -27,13 +30,15 @@ class _Labels:
         self.handed_on: Any = lambda: None  # the last layer's output, weakly
         self.inputs: list = []
         self.calls = 0
+        self.micro_batch: Optional[int] = None  # in work
         self.used = 0, 0  # bytes of the GPU, and how many it has
 
-    def begin(self) -> None:
-        """A step begins."""
+    def begin(self, micro_batch: Optional[int]) -> None:
+        """A micro-batch begins; None: what comes once."""
         self.handed_on = lambda: None
         self.calls = 0
-        allocator.label("other", None, 0)
+        self.micro_batch = micro_batch
+        allocator.label("other", None, micro_batch)
 
     @contextlib.contextmanager
     def on(self):
@@ -52,7 +57,7 @@ class _Labels:
     def _before(self, index):
         def hook(_module, args, kwargs):
             if _in_backward():
-                allocator.label("backward", index, 0)
+                allocator.label("backward", index, self.micro_batch)
                 return
             given = [value for value in (*args, *kwargs.values()) if _is_tensor(value)]
             if index == 0:
@@ -61,24 +66,34 @@ class _Labels:
             self.calls += 1
             for value in given:
                 if value.requires_grad and value is not self.handed_on():
-                    _when_reached(value, "other", None)
-            allocator.label("forward", index, 0)
+                    self._when_reached(value, "other", None)
+            allocator.label("forward", index, self.micro_batch)
         return hook
 
     def _after(self, index):
         def hook(_module, _args, out):
             if _in_backward():
                 return
-            allocator.label("other", None, 0)
+            allocator.label("other", None, self.micro_batch)
             first = None
             for value in out if isinstance(out, (tuple, list)) else (out,):
                 if not _is_tensor(value):
                     continue
                 first = value if first is None else first
                 if value.requires_grad:
-                    _when_reached(value, "backward", index)
+                    self._when_reached(value, "backward", index)
             self.handed_on = weakref.ref(first) if first is not None else lambda: None
         return hook
+
+
+    def _when_reached(self, value, phase, layer):
+        """Has autograd say where it is when the gradient of the tensor is complete."""
+        def hook(*_):
+            allocator.label(phase, layer, self.micro_batch)
+        if value.grad_fn is not None:
+            value.grad_fn.register_prehook(hook)
+        else:
+            value.register_hook(hook)
 
 
 def _is_tensor(value):
@@ -89,16 +104,6 @@ def _is_tensor(value):
 def _in_backward():
     import torch
     return torch._C._current_graph_task_id() != -1  # pylint: disable=protected-access
-
-
-def _when_reached(value, phase, layer):
-    """Has autograd say where it is when the gradient of the tensor is complete."""
-    def hook(*_):
-        allocator.label(phase, layer, 0)
-    if value.grad_fn is not None:
-        value.grad_fn.register_prehook(hook)
-    else:
-        value.register_hook(hook)
 
 
 def ready(device: Optional[str]) -> None:
@@ -118,9 +123,10 @@ class Recording:
     memory_bytes: int
 
 
-def record(build: Callable, step: Callable, layers: int, blocks: Optional[Callable],
-           warmup: int) -> Recording:
-    """Builds the model, runs `warmup` steps, then records. What it allocated is free again, but for what
+def record(build: Callable, step: Callable, optimize: Optional[Callable], layers: int,
+           blocks: Optional[Callable], warmup: int) -> Recording:
+    """Builds the model, runs `warmup` steps, then records: with `optimize` a step of three micro-batches.
+    What it allocated is free again, but for what
     torch keeps. Errors: no layers; a step that does not ask for the same each time."""
     allocator.switch()
     made = build(layers)
@@ -128,10 +134,10 @@ def record(build: Callable, step: Callable, layers: int, blocks: Optional[Callab
     fingerprint = _fingerprint.of(made, blocks, layers)
     labels = _Labels(found)
     for _ in range(warmup):
-        step(made)
+        _step(made, step, optimize, None)
     with tempfile.TemporaryDirectory(prefix="pagestash-") as folder:
         path = os.path.join(folder, "trace.csv")
-        _run(made, step, labels, path)
+        _run(made, step, optimize, labels, path)
         with open(path, encoding="ascii") as file:
             rows, _ = _trace.read(file, "the recording")
     used, memory = labels.used
@@ -141,7 +147,21 @@ def record(build: Callable, step: Callable, layers: int, blocks: Optional[Callab
     return Recording(layers, _one_step(rows), fingerprint, labels.inputs, used, memory)
 
 
-def _run(made, step, labels, path):
+def _step(made, step, optimize, labels):
+    for micro_batch in range(1 if optimize is None else MICRO_BATCHES):
+        if labels is not None:
+            labels.begin(micro_batch)
+        step(made)
+        if labels is not None and labels.calls != len(labels.blocks):
+            raise Error(f"profile: a step ran {labels.calls} forwards of {len(labels.blocks)} layers: "
+                        "allowed is one micro-batch, in which each layer runs once")
+    if optimize is not None:
+        if labels is not None:
+            labels.begin(None)
+        optimize(made)
+
+
+def _run(made, step, optimize, labels, path):
     """Two steps into a file; the second has what the first left behind."""
     import torch
     gc.collect()
@@ -152,18 +172,14 @@ def _run(made, step, labels, path):
             allocator.switch(trace=path)
             for _ in range(2):
                 allocator.mark_iteration()
-                labels.begin()
-                step(made)
+                _step(made, step, optimize, labels)
             allocator.mark_iteration()
             free, memory = torch.cuda.mem_get_info()
             labels.used = memory - free, memory
-            allocator.switch()
     finally:
+        allocator.switch()
         if was_on:
             gc.enable()
-    if labels.calls != len(labels.blocks):
-        raise Error(f"profile: a step ran {labels.calls} forwards of {len(labels.blocks)} layers: "
-                    "allowed is one micro-batch, in which each layer runs once")
 
 
 def _one_step(rows):
@@ -171,6 +187,9 @@ def _one_step(rows):
     if said := _trace.difference(_trace.shape(first), _trace.shape(second)):
         raise Error(f"profile: two steps do not ask for the same: {said} (the first, then the second): "
                     "warmup= may have to be higher")
+    later = [_trace.shape(_micro.of(second, number)) for number in range(1, MICRO_BATCHES)]
+    if said := _trace.difference(*later):
+        raise Error(f"profile: two micro-batches that follow the first do not ask for the same: {said}")
     if not any(row.phase == "forward" for row in second):
         raise Error("profile: the layers allocate nothing in their forward: blocks= names the layers")
     if not any(row.phase == "backward" for row in second):

@@ -25,7 +25,15 @@ class Trainer:
 
     def step(self):
         """One training step."""
+        self.backward()
+        self.optimize()
+
+    def backward(self):
+        """Of one micro-batch."""
         self.loss().backward()
+
+    def optimize(self):
+        """What comes once."""
         if self.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()

@@ -126,6 +126,31 @@ class Plans(unittest.TestCase):
         self.assertEqual((layers, exact), (5, True))
         self.assertFollows(figures, plan)
 
+    def test_micro_batches_before_one_optimizer(self):
+        """The first makes the gradients, the others add to them."""
+        def run():
+            profile = memo.profile(Trainer, Trainer.backward, optimize=Trainer.optimize, device="host")
+            profile.save(self.path("profile.csv"))
+            plan = memo.load(self.path("profile.csv")).expand(8, 4).plan()
+            plan.use()
+            trainer = Trainer(8)
+            trainer.step()
+            before = allocator.stats()["requests"]
+            for _ in range(STEPS):
+                allocator.mark_iteration()
+                for _ in range(4):
+                    trainer.backward()
+                trainer.optimize()
+            allocator.mark_iteration()
+            ahead = profile.expand(8, 4, "1f1b", num_stages=3).plan()
+            return ({**allocator.stats(), "before": before}, plan.answer.json, profile.exact,
+                    ahead.answer.json)
+        figures, plan, exact, ahead = pretended.in_child(run)
+        self.assertTrue(exact)
+        self.assertFollows(figures, plan)
+        self.assertEqual((ahead["status"], ahead["tensors"]), ("optimal", plan["tensors"]))
+        self.assertGreater(ahead["peak"], 2 * plan["peak"])
+
     def test_processes_of_their_own(self):
         """Through files, and through the commands, which need to be told nothing."""
         saved, planned, by_hand = map(self.path, ("profile.csv", "plan.csv", "hand.csv"))

@@ -40,7 +40,7 @@ def text(step=STEP):
 def profile(step=STEP, **data):
     """As from a recording."""
     return _profile.Profile(text(step), {
-        "layers": 1, "rank": 0, "inputs": [["float32", [2, 4]]], "exact": True, "difference": "",
+        "layers": 1, "rank": 0, "inputs": [["float32", [2, 4]]], "exact": True, "difference": "", "following": None,
         "fingerprint": {"layers": 1, "layer": {"w": TENSOR}, "outside": {"e.w": TENSOR}, "world": {}},
         **data})
 
@@ -113,7 +113,9 @@ class Plans(unittest.TestCase):
         one = profile()
         self.refused(lambda: one.expand(0), "expand")
         self.refused(lambda: one.expand(2, schedule="zigzag"), "zigzag.*sequential, 1f1b")
-        self.refused(lambda: one.expand(2, num_stages=2), "stage 0 of 2: allowed with")
+        self.refused(lambda: one.expand(2, 0), "micro_batches 0: allowed are 1")
+        self.refused(lambda: one.expand(2, 2, "1f1b", num_stages=2, stage=2), "stage 2: allowed are 0 to 1")
+        self.refused(lambda: one.expand(2, num_stages=2), "num_stages 2: allowed with")
         self.refused(lambda: one.expand(2).plan(trace="x"), "trace is no argument")
         self.refused(lambda: one.expand(2).plan(capacity=4096), "capacity|address|impossible")
         self.refused(lambda: memo.load("/nowhere/x.csv"), "load: /nowhere/x.csv: No such file")
