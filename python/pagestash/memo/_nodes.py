@@ -57,6 +57,19 @@ class Both(torch.autograd.Function):
         return None, None, None
 
 
+class Unseen:
+    """In place of a Call, where there is no scheduler yet: autograd's graph is as it will be."""
+
+    def __init__(self, unit):
+        self.unit = unit
+
+    def backward_begins(self):
+        """Nothing."""
+
+    def backward_ends(self):
+        """Nothing."""
+
+
 def _floating(leaves):
     return [i for i, leaf in enumerate(leaves)
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]

@@ -74,7 +74,7 @@ class PagedUnit(Wrapped):
 
     # ---- the measured step ----
 
-    def forward_measured(self, store, args, kwargs):
+    def forward_measured(self, store, hook, args, kwargs):
         """Its rows are cut out and kept."""
         capacity = self.capacity(args, kwargs)
         if self.shape is None:
@@ -83,8 +83,7 @@ class PagedUnit(Wrapped):
         if self.shape.capacity != capacity:
             return self.original(*args, **kwargs)
         store.unit = self
-        with self.visit(store, args, kwargs):
-            return self.original(*args, **kwargs)
+        return self._between(_nodes.Unseen(self), hook, store, args, kwargs)
 
     def measured(self, visit, forms):
         """Its first call's rows are those that the scheduler will know."""
@@ -104,8 +103,9 @@ class PagedUnit(Wrapped):
 
     def forward(self, call, hook, args, kwargs):
         """A call whose rows the scheduler keeps."""
-        store = _Scheduled(self, call)
+        return self._between(call, hook, _Scheduled(self, call), args, kwargs)
 
+    def _between(self, call, hook, store, args, kwargs):
         def forward(*args, **kwargs):
             with self.visit(store, args, kwargs):
                 return self.original(*args, **kwargs)

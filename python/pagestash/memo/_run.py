@@ -47,6 +47,7 @@ class Run:
                                                                                          token_dim)]
         self.units = [unit for unit in self.order if not unit.is_paged]
         for unit in self.order:
+            unit.check()
             self._shared.setdefault((id(unit.module), unit.method), []).append(unit)
         for same in self._shared.values():
             if same[0].place[0] != same[-1].place[0]:
@@ -310,9 +311,10 @@ class Run:
             if not tensors:
                 raise Error(f"{unit.name}: it is called without a tensor")
             self.device, self.store = tensors[0].device, Measuring(tensors[0].device)
+            self._hook = torch.zeros((), device=self.device, requires_grad=True)
             self._wants = any(tensor.requires_grad for tensor in tensors)
         if unit.is_paged:
-            return unit.forward_measured(self.store, args, kwargs)
+            return unit.forward_measured(self.store, self._hook, args, kwargs)
         x, _ = unit.hidden(args, kwargs)
         for one in self._shared[id(unit.module), unit.method]:
             if one.measured is None:

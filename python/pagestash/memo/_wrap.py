@@ -1,4 +1,5 @@
 """A module whose calls go somewhere else, until it is unwrapped."""
+from .._c import Error
 
 
 class Wrapped:
@@ -12,13 +13,20 @@ class Wrapped:
         self.name = name or f"layer {place[1]} of chunk {place[0]}"
         self.original, self.seat, self._undo = getattr(module, method), None, []
 
+    def check(self):
+        """Errors: another run has the module."""
+        if getattr(self.original, "of_run", self.run) is not self.run:
+            raise Error(f"{self.name}: another run has it: close() that one first")
+
     def wrap(self):
-        """From now on calls of the module come to the run."""
-        if self.method not in self.module.__dict__ or not hasattr(self.module.__dict__[self.method], "of_run"):
-            def call(*args, **kwargs):
-                return self.run.call(self, args, kwargs)
-            call.of_run = self.run
-            self._set(self.module, self.method, call)
+        """From now on calls of the module come to the run; once for a module that is several layers."""
+        if hasattr(self.module.__dict__.get(self.method), "of_run"):
+            return
+
+        def call(*args, **kwargs):
+            return self.run.call(self, args, kwargs)
+        call.of_run = self.run
+        self._set(self.module, self.method, call)
 
     def _set(self, module, name, function):
         self._undo.append((module, name, module.__dict__.get(name)))

@@ -1,6 +1,5 @@
 """memo.run where a step is not as the one before: other shapes, evaluation, exceptions, graphs that are
 dropped, frozen and shared layers, other numbers of micro-batches, pipelines."""
-import gc
 import os
 import sys
 import unittest
@@ -9,6 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import torch
 from common import gpt
+from common.edges import setUpModule, tearDownModule  # noqa: F401 pylint: disable=unused-import
 from pagestash import Error, memo
 from pagestash.schedule import Schedule
 
@@ -140,7 +140,6 @@ class Broken(Case):
         self.net, self.run_ = self.model()
 
     def tearDown(self):
-        gc.collect()
         self.good(self.net, self.run_)
 
     def test_exception_in_a_layer(self):
