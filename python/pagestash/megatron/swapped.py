@@ -1,4 +1,4 @@
-"""MEMO for the layers of Megatron-Core: which of its models can have it, and what its schedules run."""
+"""MEMO for layers of Megatron-Core: which models can have it, and what its schedules run."""
 import inspect
 import logging
 
@@ -17,33 +17,36 @@ from ..schedule import Schedule
 
 _log = logging.getLogger("pagestash")
 _CORE = "self_attention.core_attention"
+_OURS = ("attention", "token_dim", "micro_batches")
 _DEFAULTS = {name: one.default for name, one in inspect.signature(_run.run).parameters.items()
-             if one.kind is one.KEYWORD_ONLY and name not in ("attention", "token_dim", "micro_batches")}
+             if one.kind is one.KEYWORD_ONLY and name not in _OURS}
 _ENOUGH = 64  # micro-batches, whose slots are enough for any number of them
+_ONE = "it moves the same tensors as MEMO: allowed is one of them"
+_MAXIMA = "a layer that is run in pieces sees other maxima"
 # Of the configuration: what must not be there, and why.
 _REFUSED = (
-    ("recompute_granularity", None, "what Megatron-Core computes again is not kept, and MEMO computes dropped "
-                                    "tokens again by itself: leave it away"),
-    ("cpu_offloading", False, "it moves the same tensors as MEMO: allowed is one of them"),
-    ("fine_grained_activation_offloading", False, "it moves the same tensors as MEMO: allowed is one of them"),
+    ("recompute_granularity", None, "what Megatron-Core computes again is not kept, and MEMO "
+                                    "computes dropped tokens again by itself: leave it away"),
+    ("cpu_offloading", False, _ONE),
+    ("fine_grained_activation_offloading", False, _ONE),
     ("cuda_graph_impl", "none", "Megatron-Core's graphs replay layers without their calls"),
     ("overlap_moe_expert_parallel_comm", False, "its schedule calls parts of layers, not layers"),
     ("tp_comm_overlap", False, "its buffers are made for all tokens of a layer"),
-    ("multi_latent_attention", False, "its rotary positions are counted from the begin of what it is given, so it "
-                                      "cannot be run on some of the tokens"),
+    ("multi_latent_attention", False, "its rotary positions are counted from the begin of what "
+                                      "it is given, so it cannot be run on some of the tokens"),
     ("mlp_chunks_for_training", 1, "pieces of the tokens would be cut once more, elsewhere"),
-    ("fp8", None, "a layer that is run in pieces sees other maxima"),
-    ("fp4", None, "a layer that is run in pieces sees other maxima"),
-    ("experimental_attention_variant", None, "its attention is no module of queries, keys and values"),
+    ("fp8", None, _MAXIMA),
+    ("fp4", None, _MAXIMA),
+    ("experimental_attention_variant", None, "its attention is not one of queries, keys, values"),
 )
-_NO_TENSORS = ("context", "packed_seq_params", "inference_context", "inference_params", "rotary_pos_cos",
-               "rotary_pos_sin", "rotary_pos_cos_sin", "sequence_len_offset")
+_NO_TENSORS = ("context", "packed_seq_params", "inference_context", "inference_params",
+               "rotary_pos_cos", "rotary_pos_sin", "rotary_pos_cos_sin", "sequence_len_offset")
 _BY_TOKENS = ("rotary_pos_emb",)  # dimension 0; what else is a tensor goes whole
 
 
 class LayerUnit(Unit):
-    """A TransformerLayer: [tokens, batch, hidden]. With sequence parallelism these are the tokens of one rank,
-    and attention has those of all ranks, one behind the other."""
+    """A TransformerLayer: [tokens, batch, hidden]. With sequence parallelism these are the tokens
+    of one rank, and attention has those of all ranks, one behind the other."""
 
     def __init__(self, run, place, module, **fields):
         super().__init__(run, place, module, **fields)
@@ -60,7 +63,9 @@ class LayerUnit(Unit):
     def part_of(self, rest, span, num_tokens):
         """See Unit."""
         def cut(leaf):
-            return _pieces.share_of(leaf, 0, span, self.groups) if isinstance(leaf, torch.Tensor) else leaf
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            return _pieces.share_of(leaf, 0, span, self.groups)
 
         args, kwargs = rest
         parts = {name: torch.utils._pytree.tree_map(cut, kwargs.get(name)) for name in _BY_TOKENS}
@@ -68,7 +73,7 @@ class LayerUnit(Unit):
 
 
 class MegatronRun(_run.Run):
-    """A Run (pagestash.memo) whose steps are those of Megatron-Core's schedules: none has to be said."""
+    """A Run (pagestash.memo) whose steps are those of Megatron-Core's schedules."""
 
     unit_type = LayerUnit
 
@@ -90,17 +95,18 @@ class MegatronRun(_run.Run):
     def _visited(self, unit, args, kwargs):
         """See Run. A stage's output is freed under its graph, which a view cannot be."""
         hidden, context = super()._visited(unit, args, kwargs)
-        return make_viewless_tensor(hidden, requires_grad=hidden.requires_grad, keep_graph=True), context
+        hidden = make_viewless_tensor(hidden, requires_grad=hidden.requires_grad, keep_graph=True)
+        return hidden, context
 
     def micro_batch(self, unit):
-        """Its schedules write it to the layers. A first one in an open step says that the one before lost
-        some of its backwards, as an exception does."""
+        """Its schedules write it to the layers. A first one in an open step says that the one
+        before lost some of its backwards, as an exception does."""
         number = getattr(unit.module, "current_microbatch", None)
         if number is None:
             return super().micro_batch(unit)
         if self.visits.is_open and number == 0 and unit.seat in self.visits.calls:
-            _log.warning("pagestash.megatron.memo: a step ended without all its backwards: what they would have "
-                         "read is given up")
+            _log.warning("pagestash.megatron.memo: a step ended without all its backwards: what "
+                         "they would have read is given up")
             self.abort()
         return number
 
@@ -143,8 +149,8 @@ def _layers(chunk):
         block = getattr(module, "decoder", None)
         if isinstance(getattr(block, "layers", None), torch.nn.ModuleList):
             return list(block.layers)
-    raise Error(f"pagestash.megatron.memo: {type(chunk).__name__} has no decoder with layers: a GPTModel, or its "
-                "list of chunks, is wanted")
+    raise Error(f"pagestash.megatron.memo: {type(chunk).__name__} has no decoder with layers: a "
+                "GPTModel, or its list of chunks, is wanted")
 
 
 def _unit_of(layer):
@@ -155,7 +161,7 @@ def _unit_of(layer):
     if not isinstance(layer.cross_attention, IdentityOp):
         raise Error(f"{name}: it has cross attention, whose context has other tokens")
     if not hasattr(layer.self_attention, "core_attention"):
-        raise Error(f"{name}: its attention, {type(layer.self_attention).__name__}, has no core_attention")
+        raise Error(f"{name}: {type(layer.self_attention).__name__} has no core_attention")
     return layer, "_forward_attention" if isinstance(layer.mlp, MoELayer) else "forward"
 
 
@@ -164,6 +170,11 @@ def _check(config):
         value = getattr(config, name, allowed)
         if value not in (allowed, None, False):
             raise Error(f"pagestash.megatron.memo: {name} is {value!r}: {why}")
+    tracker = megatron_random._CUDA_RNG_STATE_TRACKER
+    if (config.hidden_dropout or config.attention_dropout) and tracker is not None and \
+            megatron_random.is_graph_safe_cuda_rng_tracker(tracker):
+        raise Error("pagestash.megatron.memo: dropout, and random states for CUDA graphs: these are "
+                    "references, so that tokens that are computed again could not draw as before")
 
 
 def schedule_of(config, pp, num_chunks: int, num_micro_batches: int) -> Schedule:

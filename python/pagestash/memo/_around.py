@@ -22,10 +22,9 @@ def set_random_state(device, states, trackers=()):
 
 def has_drawn(before, after):
     """Whether states of random_state differ."""
-    def leaves(states):
-        return torch.utils._pytree.tree_leaves(states)
-    return any(not torch.equal(a, b) if isinstance(a, torch.Tensor) else a is not b
-               for a, b in zip(leaves(before), leaves(after)))
+    def tensors(states):
+        return [leaf for leaf in torch.utils._pytree.tree_leaves(states) if isinstance(leaf, torch.Tensor)]
+    return any(not torch.equal(a, b) for a, b in zip(tensors(before), tensors(after)))
 
 
 class Around:

@@ -5,6 +5,7 @@ import unittest.mock
 import torch
 from torch.distributed.nn.functional import all_gather
 from megatron.core import parallel_state
+from megatron.core.tensor_parallel import random as megatron_random
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 import pagestash.megatron
@@ -60,8 +61,9 @@ def no_pipelining():
 
 
 def pipelining():
-    """PP 2 over gloo: 1F1B, with a step of shorter sequences, and interleaved with two chunks a rank. Outputs
-    of stages are freed once they were sent, as Megatron-Core's training loop has it."""
+    """PP 2 over gloo: 1F1B, with a step of shorter sequences, and interleaved with two chunks a
+    rank. Outputs of stages are freed once they were sent, as Megatron-Core's training loop has
+    it."""
     out, shape = {}, dict(experts=None, position="rope", micro_batches=4,
                           deallocate_pipeline_outputs=True)
     with parallel(pp=2, ep=1):
@@ -74,7 +76,8 @@ def pipelining():
                     training.seq = seq
                     training.mask = torch.triu(torch.ones(1, 1, seq, seq, dtype=torch.bool), 1)
                     steps += train(training, steps=1)
-                out.setdefault("length", {})[str(fraction)] = dict(steps=steps, figures=figures(run))
+                lengths = out.setdefault("length", {})
+                lengths[str(fraction)] = dict(steps=steps, figures=figures(run))
     with parallel(pp=2, ep=1, chunks=2):
         out["interleaved"] = each_fraction(layers=4, chunks=2, **shape)
     return out
@@ -91,7 +94,8 @@ def _sequence_norm(_cls, config, hidden_size, eps=1e-5, **_fields):
 def tensor_parallel():
     """TP 2, with and without sequence parallelism."""
     out = {}
-    with parallel(tp=2, ep=1), unittest.mock.patch.object(WrappedTorchNorm, "__new__", _sequence_norm):
+    norm = unittest.mock.patch.object(WrappedTorchNorm, "__new__", _sequence_norm)
+    with parallel(tp=2, ep=1), norm:
         shape = dict(experts=None, position="rope", seq=64, num_query_groups=2)
         out["tensor"] = each_fraction(steps=4, fractions=(None, "1/2"), memo=dict(cut=20), **shape)
         shape["sequence_parallel"] = True
@@ -104,8 +108,8 @@ def tensor_parallel():
 
 
 class RingAttention(torch.nn.Module):
-    """Stands for Transformer Engine's attention with context parallelism: a rank has two blocks of the sequence,
-    one from each end, and keys and values come from all ranks."""
+    """Stands for Transformer Engine's attention with context parallelism: a rank has two blocks of
+    the sequence, one from each end, and keys and values come from all ranks."""
 
     def __init__(self, **_fields):
         super().__init__()
@@ -120,7 +124,8 @@ class RingAttention(torch.nn.Module):
     def forward(self, query, key, value, _mask, **_fields):
         """[tokens, batch, heads, width]."""
         ranks, own = range(self.group.size()), self.group.rank()
-        keys, values = (torch.cat(all_gather(one.contiguous(), group=self.group)) for one in (key, value))
+        keys, values = (torch.cat(all_gather(one.contiguous(), group=self.group))
+                        for one in (key, value))
         where = torch.cat([self.positions(rank, key.shape[0]) for rank in ranks])
         seen = self.positions(own, query.shape[0])[:, None] >= where
         out = torch.nn.functional.scaled_dot_product_attention(
@@ -137,12 +142,14 @@ def context_parallel():
         want = train(Training(False, **shape), steps=2)
         got = each_fraction(steps=2, fractions=("1/2",), **shape)["1/2"]["steps"]
         out["near"] = [(a["losses"], b["losses"]) for a, b in zip(want, got)]
-        out["positions"] = RingAttention().positions(parallel_state.get_context_parallel_rank(), 4).tolist()
+        rank = parallel_state.get_context_parallel_rank()
+        out["positions"] = RingAttention().positions(rank, 4).tolist()
         return out
 
 
 def experts():
-    """Two dense layers and two with experts, EP 2: by tokens, and the experts paged, as with neither."""
+    """Two dense layers and two with experts, EP 2: by tokens, and the experts paged, as with
+    neither."""
     shape = dict(layers=4, dense=2)
     with parallel():
         out = each_fraction(fractions=(None,), **shape)
@@ -155,8 +162,8 @@ def experts():
 
 
 def around():
-    """What is not a step as the others: evaluations, another number of micro-batches, an exception; and, in
-    one piece, nothing but Megatron-Core's own steps."""
+    """What is not a step as the others: evaluations, another number of micro-batches, an
+    exception; and, in one piece, nothing but Megatron-Core's own steps."""
     def steps(training):
         out = []
         for micro_batches, broken in ((3, False), (1, True), (2, False), (4, False)):
@@ -224,6 +231,9 @@ def refused():
                             ("cuda_graph_impl", "local"), ("multi_latent_attention", True)):
             with unittest.mock.patch.object(training.config, name, value):
                 attempt(name, wrap)
+        with unittest.mock.patch.object(megatron_random, "is_graph_safe_cuda_rng_tracker",
+                                        lambda _tracker: True):
+            attempt("dropout", wrap)
         with unittest.mock.patch.object(layer, "cross_attention", torch.nn.Linear(1, 1)):
             attempt("cross_attention", wrap)
         attempt("model", lambda: pagestash.megatron.memo(torch.nn.Linear(1, 1)))

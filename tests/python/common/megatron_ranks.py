@@ -9,8 +9,8 @@ _RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "megatron_rank.
 
 
 def run_ranks(names):
-    """The results of the scenarios by rank. names: functions of megatron_scenarios.py, or of another file
-    of this folder: file.function."""
+    """The results of the scenarios by rank. names: functions of megatron_scenarios.py, or of
+    another file of this folder: file.function."""
     with tempfile.TemporaryDirectory() as folder:
         store, out = os.path.join(folder, "store"), os.path.join(folder, "out")
         environment = dict(os.environ, NO_VCS_VERSION="1", OMP_NUM_THREADS="1")

@@ -1,5 +1,5 @@
-"""Megatron-Core's layers by tokens, on two gloo ranks with its own schedules: losses, weights and gradients
-as without swapping, to the bit, whatever is swapped."""
+"""Megatron-Core's layers by tokens, on two gloo ranks with its own schedules: losses, weights and
+gradients as without swapping, to the bit, whatever is swapped."""
 import os
 import sys
 import unittest
@@ -84,8 +84,8 @@ class Memo(unittest.TestCase):
             pages = result["pages"]
             self.assertEqual((pages["in_use"], pages["faults"], pages["lost"]), ([0, 0], 0, 0))
             self.assertEqual(pages["launches"]["stash"], pages["launches"]["restore"])
-            # of each fraction, in each step but the first, 3 micro-batches of the first layer with experts; the
-            # other's backward follows at once
+            # of each fraction, in each step but the first, 3 micro-batches of the first layer with
+            # experts; the other's backward follows at once
             self.assertGreaterEqual(pages["launches"]["stash"], 3 * (STEPS - 1) * 3)
 
     def test_evaluations_another_number_of_micro_batches_and_an_exception(self):
@@ -109,6 +109,7 @@ class Memo(unittest.TestCase):
                     ("fine_grained_activation_offloading", "it moves the same tensors"),
                     ("fp8", "other maxima"), ("cuda_graph_impl", "without their calls"),
                     ("multi_latent_attention", "rotary positions"),
+                    ("dropout", "random states for CUDA graphs"),
                     ("cross_attention", "layer 2: it has cross attention"),
                     ("model", "Linear has no decoder with layers"), ("fraction", "from 0 to 1"),
                     ("micro_batches", "say micro_batches"),
