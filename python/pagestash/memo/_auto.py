@@ -165,11 +165,6 @@ class Search:
         self.tokens, self.cost = tokens, cost
         return True
 
-    def one_for_all(self):
-        """Shares in sixteenths."""
-        for num in range(_BLOCKS + 1):
-            self.offer(self.limits.of_share(fractions.Fraction(num, _BLOCKS), self.stays))
-
     def most_stay(self):
         """As many layers stay in memory as fit, those before the last two of each chunk; the others as MEMO has
         it."""
@@ -230,7 +225,6 @@ def automatic(limits, times, stays):
         if cost.exposed_ns + cost.recompute_ns == 0:  # nothing can be shorter
             return tokens, cost, _why(memo, cost, cost)
     search.offer(by_layer(limits, times, stays))
-    search.one_for_all()
     search.most_stay()
     search.improve()
     if search.cost is None:

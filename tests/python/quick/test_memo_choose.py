@@ -222,6 +222,10 @@ class Automatic(unittest.TestCase):
         tokens = chosen([scale()] * 6, gpu_bytes=80 * GIB, host_bytes=5 * GIB)[0]  # MEMO's is impossible
         self.assertEqual(tokens.count(None), 3)
 
+    def test_they_stay_before_the_last_two_where_the_first_copies_back_hide(self):
+        tokens = chosen([scale()] * 16, gpu_bytes=64 * GIB)[0]
+        self.assertEqual(tokens[10:], (104064, 109568, None, None, 44032, 44032))
+
     def test_impossible(self):
         for fields, text in (
                 ({"rate": 6_000_000_000}, "2147483648 bytes, can be swapped: at 6000000000 bytes/s they take "
