@@ -11,7 +11,7 @@ from megatron.core.transformer.torch_norm import WrappedTorchNorm
 import pagestash.megatron
 from pagestash import Error
 from common.megatron_model import Training
-from common.megatron_scenarios import installed, parallel, train
+from common.megatron_scenarios import installed, parallel, runner_of, train
 
 STEPS, CUT = 8, 10
 FRACTIONS = (None, 0, "1/2", 1)
@@ -156,9 +156,16 @@ def experts():
         with installed() as manager:
             out.update(each_fraction(stash=True, factor=-1.5, fractions=(0, "1/2", 1), **shape))
             status = manager.finish()
-            return {"paged": out, "pages": dict(
-                launches=manager.num_launches, in_use=status.in_use, faults=status.num_faults,
-                lost=manager.num_lost_steps)}
+        grown = {}
+        for fraction in (None, "1/2"):  # pages run out in a step, which Megatron-Core's runner repeats
+            with installed() as growing:
+                training = Training(True, factor=-0.4)
+                with swapped(training, fraction) as run:
+                    steps = train(training, steps=3, call=runner_of(training), manager=growing)
+                    grown[str(fraction)] = dict(steps=steps, figures=figures(run))
+        return {"paged": out, "grown": grown, "pages": dict(
+            launches=manager.num_launches, in_use=status.in_use, faults=status.num_faults,
+            lost=manager.num_lost_steps)}
 
 
 def around():

@@ -79,6 +79,9 @@ class Memo(unittest.TestCase):
         for rank, results in enumerate(self.ranks):
             result = results["experts"]
             self.assert_equal_steps(rank, "paged", result["paged"])
+            grown = result["grown"]
+            self.assertEqual(grown["1/2"]["steps"], grown["None"]["steps"])
+            self.assertEqual(grown["1/2"]["figures"]["steps"], 3 + 1)
             # in each of 3 micro-batches all but the last two layers
             self.assertEqual(result["paged"]["1/2"]["figures"]["swapped"], STEPS * 3 * 2)
             pages = result["pages"]
