@@ -140,6 +140,11 @@ class _Scale(_pieces.Plain):
             self.others.append(self._new_bytes(tensor))
         return tensor.detach()
 
+    def let_go(self):
+        """Of all tensors: their graph refers to the hooks, and so to this, which nobody would ever free."""
+        self.versions.clear()
+        self.seen.clear()
+
     def is_changed(self):
         """Whether one was changed in place after it was saved."""
         return any(tensor._version != version for tensor, version in self.versions)
@@ -334,15 +339,17 @@ class Unit(Wrapped):
     def _in_pieces(self, arguments, x, cut, num_tokens):
         spans = _pieces.spans_of(num_tokens, cut)
         scale = _Scale(self, num_tokens, self.fixed(*arguments), x.device)
-        with torch.enable_grad():
-            leaf = x.requires_grad_()
-            xs = _pieces.Divide.apply(leaf, self.token_dim, spans, 1)
-            scale.fixed.add(x.untyped_storage().data_ptr())
-            one = _pieces.Pass(self, spans, self.pieces_of(*arguments, xs, spans), scale)
-            outputs = one.run()
-        x.requires_grad_(False)
-        if scale.is_changed():
-            raise Error(f"{self.name}: it changes in place a tensor that it has saved")
+        try:
+            with torch.enable_grad():
+                leaf = x.requires_grad_()
+                xs = _pieces.Divide.apply(leaf, self.token_dim, spans, 1)
+                scale.fixed.add(x.untyped_storage().data_ptr())
+                outputs = _pieces.Pass(self, spans, self.pieces_of(*arguments, xs, spans), scale).run()
+            if scale.is_changed():
+                raise Error(f"{self.name}: it changes in place a tensor that it has saved")
+        finally:
+            x.requires_grad_(False)
+            scale.let_go()
         return scale, outputs
 
     def _compare(self, whole, outputs, x, cut, compares):
