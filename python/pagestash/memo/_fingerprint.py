@@ -56,8 +56,8 @@ def blocks_of(made: Any, blocks: Optional[Blocks], layers: Optional[int]) -> lis
     return best
 
 
-def _tensors(module, wanted):
-    """wanted: ids of parameters."""
+def tensors(module: Any, wanted: set) -> dict:
+    """{name: [dtype, shape, trained]} of those parameters whose ids are wanted."""
     return {name: [str(parameter.dtype).removeprefix("torch."), list(parameter.shape),
                    parameter.requires_grad]
             for name, parameter in module.named_parameters() if id(parameter) in wanted}
@@ -71,14 +71,14 @@ def of(made: Any, blocks: Optional[Blocks], layers: Optional[int]) -> dict:
     each: list[dict] = []
     for layer in found:
         own = set(map(id, layer.parameters()))
-        each.append(_tensors(layer, own))
+        each.append(tensors(layer, own))
         inside |= own
     for number, other in enumerate(each[1:], 1):
         if said := differs(each[0], other, "layer 0", f"layer {number}"):
             raise Error(f"{said}: allowed are layers that are alike")
     module = module_of(made)
     rest = set(map(id, module.parameters())) - inside
-    return {"layers": len(found), "layer": each[0] if each else {}, "outside": _tensors(module, rest),
+    return {"layers": len(found), "layer": each[0] if each else {}, "outside": tensors(module, rest),
             "world": world()}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from .. import allocator, command, plans
 from .._c import Error
-from . import _caching, _files, _fingerprint, _trace
+from . import _caching, _files, _fingerprint, _planned, _trace
 
 if TYPE_CHECKING:
     from ._profile import Profile
@@ -138,6 +138,14 @@ class MemoPlan:
             except Error:
                 pass  # there are none of that many: what is longest says how many there are
         said = _fingerprint.mismatch(self.fingerprint, own)
+        if not said and self.rank != _fingerprint.rank():
+            said = f"the plan is of rank {self.rank}, and this is rank {_fingerprint.rank()}"
+        if said:
+            raise Error(f"check: {said}")
+
+    def check_layers(self, layers: Any) -> None:
+        """As check, of a model's layers alone, in order."""
+        said = _planned.layers_mismatch(self.fingerprint, layers)
         if not said and self.rank != _fingerprint.rank():
             said = f"the plan is of rank {self.rank}, and this is rank {_fingerprint.rank()}"
         if said:

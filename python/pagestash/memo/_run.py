@@ -11,6 +11,7 @@ from . import _choose, _nodes, _pool
 from ._kept import Buffers, Kept
 from ._paged import Measuring, Paged, PagedUnit, Scheduler
 from ._pieces import spans_of
+from ._planned import Planned, refuse_cpu
 from ._run_report import Report
 from ._unit import Unit, forward_kept, forward_plain
 from ._visits import Visits, in_backward, is_capturing
@@ -26,7 +27,7 @@ class Run:
     unit_type, trackers, plan = Unit, (), None
 
     def __init__(self, chunks, *, fraction, keep_last, host_bytes, attention, token_dim, cut, block_tokens,
-                 micro_batches, schedule, check, link_bytes_per_second, gpu_bytes=None, group=None,
+                 micro_batches, schedule, check, link_bytes_per_second, plan=None, gpu_bytes=None, group=None,
                  pages="measure", page_bytes=None, host_pages=0, headroom=1.1, **fields):
         self.fraction, self.keep_last = fraction, keep_last
         self.host_bytes, self.gpu_bytes = host_bytes, gpu_bytes
@@ -52,6 +53,7 @@ class Run:
         for same in self._shared.values():
             if same[0].place[0] != same[-1].place[0]:
                 raise Error(f"{same[-1].name}: it is {same[0].name}, too: in two chunks a module can be once")
+        self.planned = None if plan is None else Planned(plan, [unit.module for unit in self.units])
         for unit in self.order:
             unit.wrap()
 
@@ -179,12 +181,17 @@ class Run:
 
     def begin(self, micro_batches: int = 0) -> None:
         """Before a step's first forward, where it has another number of micro-batches than the schedule (0: its
-        own). A step that was not ended is given up."""
+        own); with a plan before its first request of memory, always: an iteration of the plan begins, from the
+        second step on. A step that was not ended is given up."""
+        if self.planned is not None:
+            self.planned.begin(self.choice is None)
         self.visits.begin(micro_batches)
 
     def step(self) -> None:
         """At the end of each training step, behind its last backward; also in a captured one. Errors: a layer's
         backward is missing; the step is given up then, and the next one is good."""
+        if self.planned is not None:
+            self.planned.end()
         if self.choice is None and self.store is not None:
             self._measured()
         self.visits.step()
@@ -257,6 +264,8 @@ class Run:
 
     def _prepare(self, x, args, kwargs):
         """Measures all layers with the arguments of this call, chooses, and makes buffers and scheduler."""
+        if self.planned is not None:
+            refuse_cpu(x)
         for unit in self.units:
             unit.measure(args, kwargs, self.check)
         self.device = x.device
@@ -353,7 +362,8 @@ class Run:
 def run(layers: Sequence, *, fraction: Any = "auto", keep_last: int = 2, host_bytes: Optional[int] = None,
         attention: Union[None, str, Callable] = None, token_dim: int = 1, cut: Optional[int] = None,
         block_tokens: int = 128, micro_batches: int = 1, schedule: Optional[Schedule] = None,
-        check: bool = True, link_bytes_per_second: Optional[int] = None, gpu_bytes: Optional[int] = None,
+        check: bool = True, link_bytes_per_second: Optional[int] = None, plan: Any = None,
+        gpu_bytes: Optional[int] = None,
         group: Any = None, pages: Union[str, int] = "measure", page_bytes: Optional[int] = None,
         host_pages: int = 0, headroom: float = 1.1, **fields) -> Run:
     """Wraps a list of transformer layers, or of such lists, the chunks of a pipeline's stage: in training each of
@@ -383,6 +393,9 @@ def run(layers: Sequence, *, fraction: Any = "auto", keep_last: int = 2, host_by
     again; its step() makes all else. pages: "measure": `headroom` times what the schedule takes with the rows of
     that step, or how many; page_bytes: None: chosen by that step. host_pages: in pinned memory, for what finds no
     device page. gpu_bytes then holds for the pool, too, and host_bytes for host_pages.
+    plan: a MemoPlan, or the file of one (memo.profile), of a model with these layers: torch allocates by it from
+    the second step on; begin() or iteration() then begins each step. What deviates from it is served and counted
+    (pagestash.allocator.stats). The allocator is installed if it was not: before torch first uses the GPU.
     fields: of pagestash.schedule.TorchScheduler.
 
     Errors: Error, before anything is allocated: host memory that does not hold a fraction, with the one that would
@@ -392,5 +405,5 @@ def run(layers: Sequence, *, fraction: Any = "auto", keep_last: int = 2, host_by
     return Run(chunks, fraction=fraction, keep_last=keep_last, host_bytes=host_bytes, attention=attention,
                token_dim=token_dim, cut=cut, block_tokens=block_tokens, micro_batches=micro_batches,
                schedule=schedule, check=check, link_bytes_per_second=link_bytes_per_second,
-               gpu_bytes=gpu_bytes, group=group, pages=pages, page_bytes=page_bytes, host_pages=host_pages,
+               plan=plan, gpu_bytes=gpu_bytes, group=group, pages=pages, page_bytes=page_bytes, host_pages=host_pages,
                headroom=headroom, **fields)

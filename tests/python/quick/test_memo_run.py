@@ -1,7 +1,9 @@
 """memo.run: the same losses and weights whatever is swapped, as long as the pieces are the same."""
+import gc
 import os
 import sys
 import unittest
+import weakref
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -32,6 +34,15 @@ class Equal(unittest.TestCase):
                 self.assertEqual(got, losses)
                 self.assertTrue(all(torch.equal(a, b) for a, b in zip(weights, their)))
                 self.assertEqual((figures.swapped, figures.kept_in_place), (4, 4))
+
+    def test_a_run_that_nobody_has_is_gone_with_its_model(self):
+        model = gpt.GPT(2)
+        run = memo.run(model.layers, fraction="1/2", block_tokens=64)
+        gpt.train(model, run, 1, tokens=256)
+        left = weakref.ref(model), weakref.ref(run), weakref.ref(run.buffers)
+        del model, run
+        gc.collect()
+        self.assertEqual([one() for one in left], [None] * 3)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""MEMO's four steps as one thing, on the pretended GPU: profile, expand, plan, train by it while tokens are
+swapped and computed again."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from common import pretended
+pretended.start()
+pretended.use_as_cuda()
+
+import torch
+from common import gpt
+from pagestash import Error, allocator, memo
+
+torch.set_num_threads(1)
+TOKENS, SWAPPED = 512, dict(fraction="1/2", block_tokens=64, check=False)  # its kernels compute nothing
+
+
+class Trainer:
+    """A GPT whose layers are swapped, and its optimizer."""
+
+    def __init__(self, layers, hidden=64, **fields):
+        self.model = gpt.GPT(layers, hidden).to("cuda")
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-3, foreach=False)
+        self.run = memo.run(self.model.layers, **SWAPPED, **fields)
+        self.words = gpt.words_of(0, 1, TOKENS).to("cuda")
+
+    def step(self):
+        """Of one micro-batch."""
+        with self.run.iteration():
+            gpt.loss_of(self.model, self.words).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Whole(unittest.TestCase):
+    def test_a_swapped_model_of_eight_layers_follows_the_plan_of_a_profile_of_few(self):
+        profile = memo.profile(Trainer, Trainer.step, layers=3)
+        self.assertTrue(profile.exact, profile.difference)
+        plan = profile.expand(8).plan()
+        self.assertEqual((plan.status, plan.peak), ("optimal", plan.lower_bound))
+        trainer = Trainer(8, plan=plan)
+        for _ in range(4):
+            trainer.step()
+        self.assertEqual(trainer.run.scheduler.stats().swapped, 4 * 6)
+        now = allocator.stats()
+        self.assertEqual({kind: n for kind, n in now["deviations"].items() if n}, {}, now["first_deviation"])
+        self.assertEqual((now["planned_peak_bytes"], now["arena_bytes"]), (plan.peak, plan.peak))
+        self.assertGreater(now["planned"], 3 * 1000)
+        with self.subTest("a longer sequence is served, and counted, and then the plan is followed again"):
+            trainer.words = gpt.words_of(1, 1, TOKENS + 64).to("cuda")
+            trainer.step()
+            self.assertTrue(trainer.run.deviations)
+            self.assertTrue(any(allocator.stats()["deviations"].values()))
+            trainer.words = gpt.words_of(0, 1, TOKENS).to("cuda")
+            for _ in range(2):
+                trainer.step()
+            before = allocator.stats()["deviations"]
+            trainer.step()
+            self.assertEqual(allocator.stats()["deviations"], before)
+        with self.subTest("a plan for another model"):
+            with self.assertRaisesRegex(Error, r"the plan is of 8 layers, and 7 are given"):
+                Trainer(7, plan=plan)
+            with self.assertRaisesRegex(Error, r"norm1.weight is float32\[64\] in the plan's layer, and "
+                                               r"float32\[32\] in layer 0"):
+                Trainer(8, hidden=32, plan=plan)
+        with self.subTest("a step that is not begun"):
+            with self.assertRaisesRegex(Error, r"begin\(\) or iteration\(\) comes before"):
+                trainer.run.step()
+
+
+if __name__ == "__main__":
+    unittest.main()
