@@ -242,15 +242,18 @@ class Run:
         return Report(self)
 
     def close(self) -> None:
-        """The layers are as they were; buffers and host memory go back. Errors: a step is open."""
+        """The layers are as they were; buffers, pages and host memory go back. Errors: a step is open; captured
+        graphs hold them."""
         if self.visits.is_open:
             raise Error("close: a step is open: step() or abort()")
-        for unit in reversed(self.order):
-            unit.unwrap()
         if self.scheduler is not None:
             self.scheduler.close()
+            self.buffers = self.scheduler = self.visits.scheduler = None
+        if self.pool is not None:
             self.pool.close()
-        self.buffers = self.scheduler = self.visits.scheduler = self.pool = None
+            self.pool = None
+        for unit in reversed(self.order):
+            unit.unwrap()
 
     def __enter__(self):
         return self

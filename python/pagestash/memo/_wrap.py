@@ -1,4 +1,7 @@
 """A module whose calls go somewhere else, until it is unwrapped."""
+import functools
+import types
+
 from .._c import Error
 
 
@@ -20,17 +23,24 @@ class Wrapped:
 
     def wrap(self):
         """From now on calls of the module come to the run; once for a module that is several layers."""
-        if hasattr(self.module.__dict__.get(self.method), "of_run"):
-            return
-
-        def call(*args, **kwargs):
-            return self.run.call(self, args, kwargs)
-        call.of_run = self.run
-        self._set(self.module, self.method, call)
+        if not hasattr(self.module.__dict__.get(self.method), "of_run"):
+            self._set(self.module, self.method, lambda *args, **kwargs: self.run.call(self, args, kwargs))
 
     def _set(self, module, name, function):
+        """function: in place of the module's method. A deep copy of the module, or what comes out of a pickle, has
+        the method that it had."""
+        original = getattr(module, name)
+
+        @functools.wraps(original)
+        def method(its, *args, **kwargs):
+            if its is module:
+                return function(*args, **kwargs)
+            if getattr(original, "__self__", None) is module:
+                return original.__func__(its, *args, **kwargs)
+            return original(*args, **kwargs)
+        method.of_run = self.run
         self._undo.append((module, name, module.__dict__.get(name)))
-        module.__dict__[name] = function
+        module.__dict__[name] = types.MethodType(method, module)
 
     def unwrap(self):
         """The module is as before."""

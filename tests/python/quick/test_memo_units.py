@@ -1,6 +1,8 @@
 """memo.run where a step is not as the one before: other shapes, evaluation, exceptions, graphs that are
 dropped, frozen and shared layers, other numbers of micro-batches, pipelines."""
+import copy
 import os
+import pickle
 import sys
 import unittest
 
@@ -243,6 +245,29 @@ class Shared(Case):
         self.assertNotIn("forward", vars(block))
         with self.assertRaisesRegex(Error, "layer 0 of chunk 1: it is layer 0 of chunk 0, too"):
             memo.run([[block], [block]])
+
+
+class Copies(Case):
+    def test_copies_are_not_wrapped(self):
+        model, run = self.model()
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            for p in other.parameters():
+                p.data.mul_(1.5)
+            wanted = gpt.GPT(3, hidden=16, heads=2)
+            wanted.load_state_dict(other.state_dict())
+            self.assertTrue(torch.equal(self.loss(other), self.loss(wanted)))
+        self.assertIsNone(run.choice)
+        with run:
+            self.good(model, run)
+        self.assertNotIn("forward", vars(model.layers[0]))
+        self.assertTrue(torch.equal(self.loss(model), self.loss(copy.deepcopy(model))))
+
+    def test_closed_by_an_exception(self):
+        model, run = self.model()
+        with self.assertRaises(ValueError), run:
+            self.loss(model)
+            raise ValueError
+        self.assertNotIn("forward", vars(model.layers[0]))
 
 
 class MicroBatches(Case):
