@@ -8,38 +8,48 @@ from ..command import Table
 
 @dataclasses.dataclass(frozen=True)
 class LayerReport:
-    """Of one layer, bytes of one pass. keep: "swapped"; "in a buffer": it does not leave; "in memory".
-    swap_tokens: of num_tokens, None: in memory. host_bytes: that are copied out, and in again. forward_ns: of all
-    tokens, measured; recompute_ns: what its backward computes again, None: not measured."""
+    """Of one layer, bytes of one pass. keep: "swapped"; "in a buffer": it does not leave; "in memory"; "paged": then
+    num_tokens are rows, and kept_bytes of the live ones, the most in the first step. swap_tokens: of num_tokens,
+    None: in memory, or pages. host_bytes: that are copied out, and in again. forward_ns: of all tokens, measured;
+    recompute_ns: what its backward computes again; None: not measured."""
     name: str
     keep: str
     swap_tokens: Optional[int]
     num_tokens: int
     kept_bytes: int
     host_bytes: int
-    forward_ns: int
+    forward_ns: Optional[int]
     recompute_ns: Optional[int]
 
 
 class Report:
     """layers: LayerReport of each; choice: what was chosen, and why; deviations: what was not as planned, and how
-    often, up to now."""
+    often, up to now; pages: (on the device, in host memory), page_bytes: of the pool, None: nothing is paged."""
 
     def __init__(self, run):
         if run.choice is None:
             raise Error("report: nothing is chosen yet: the first training call does that")
         self.choice, self.deviations = run.choice, dict(run.deviations)
         choice = run.choice
-        self.layers = tuple(_layer(i, unit, choice, run.cut) for i, unit in enumerate(run.units)
-                            if unit.measured is not None)
+        of_swapped = {unit: _layer(i, unit, choice, run.cut) for i, unit in enumerate(run.units)
+                      if unit.measured is not None}
+        self.layers = tuple(_paged(unit) if unit.is_paged else of_swapped[unit] for unit in run.order
+                            if unit.is_paged or unit in of_swapped)
+        self.pages = self.page_bytes = None
+        if len(run.units) < len(run.order) and run.pool is not None:
+            info = run.pool.info()
+            self.pages, self.page_bytes = tuple(info.num_pages), info.page_bytes
 
     def _table(self):
         rows = [[one.name, one.keep, "-" if one.swap_tokens is None else one.swap_tokens, one.num_tokens,
-                 _mib(one.kept_bytes), _mib(one.host_bytes), f"{one.forward_ns / 1e6:.3f}",
-                 "-" if one.recompute_ns is None else f"{one.recompute_ns / 1e6:.3f}"] for one in self.layers]
+                 _mib(one.kept_bytes), _mib(one.host_bytes), _ms(one.forward_ns), _ms(one.recompute_ns)]
+                for one in self.layers]
         choice = self.choice
         notes = [choice.why, f"pinned host memory {_mib(choice.host_bytes)} MiB{_of(choice.host_limit)}; both buffers "
                  f"and layers in memory {_mib(choice.gpu_bytes)} MiB{_of(choice.gpu_limit)}"]
+        if self.pages is not None:
+            notes.append(f"{self.pages[0]} pages of {self.page_bytes >> 10} KiB on the device, {self.pages[1]} in host "
+                         "memory")
         if choice.times is not None:
             notes.append(f"link {choice.times.out_rate / 1e9:.2f} GB/s to the host, "
                          f"{choice.times.in_rate / 1e9:.2f} GB/s from it")
@@ -64,6 +74,16 @@ def _layer(i, unit, choice, cut):
         again = choice.times.again_ns(i, scale, k, cut)
     return LayerReport(unit.name, keep, k, scale.num_tokens, scale.kept_bytes,
                        scale.swap_bytes(k) if keep == "swapped" else 0, scale.forward_ns, again)
+
+
+def _paged(unit):
+    rows = unit.shape.capacity * (unit.shape.segments or 1)
+    kept = max(unit.form.measure(counts).payload_bytes for counts in unit.counted)
+    return LayerReport(unit.name, "paged", None, rows, kept, 0, None, None)
+
+
+def _ms(nanoseconds):
+    return "-" if nanoseconds is None else f"{nanoseconds / 1e6:.3f}"
 
 
 def _mib(num_bytes):

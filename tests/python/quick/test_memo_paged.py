@@ -88,6 +88,9 @@ class Equal(Case):
                 self.assertGreater(min(figures.stashed, figures.swapped, figures.kept_in_place), 0)
                 self.assertEqual((run.deviations, status.valid), ({}, True))
                 self.assertEqual(figures.restores, figures.stashed)
+                report = run.report()
+                self.assertEqual([one.keep == "paged" for one in report.layers], 3 * ([False] + shape.ep * [True]))
+                self.assertRegex(str(report), r"layer 1 of chunk 0 +paged +- +96 .*\n(.*\n)*\d+ pages of \d+ KiB")
 
     def test_all_forwards_first(self):
         run = self.same(self.shape(micro=2, layers=2), "FFBB", steps=2, schedule=Schedule("gpipe", num_micro_batches=2),
