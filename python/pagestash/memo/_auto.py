@@ -108,7 +108,7 @@ class Memo:
                 "tokens, or a fraction of your own, which waits for them, would help")
         if self.raw.missing_host_bytes:
             parts.append(f"host memory, {limits.host_limit} bytes, lacks {self.raw.missing_host_bytes}: a larger "
-                         "keep_last, or less micro-batches at once, would help")
+                         "keep_last, or fewer micro-batches at once, would help")
         return (f"not even a layer's input and attention's output, {self.whole_bytes} bytes, can be swapped: "
                 f"{'; '.join(parts)}")
 

@@ -23,14 +23,16 @@ class LayerReport:
 
 
 class Report:
-    """layers: LayerReport of each; choice: what was chosen, and why; deviations: what was not as planned, and how
-    often, up to now; pages: (on the device, in host memory), page_bytes: of the pool, None: nothing is paged."""
+    """layers: LayerReport of each; choice: what was chosen, and why; stats: of the scheduler, None: there is none;
+    deviations: what was not as planned, and how often; both up to now. pages: (on the device, in host memory),
+    page_bytes: of the pool, None: nothing is paged."""
 
     def __init__(self, run):
         if run.choice is None:
             raise Error("report: nothing is chosen yet: the first training call does that")
         self.choice, self.deviations = run.choice, dict(run.deviations)
         choice = run.choice
+        self.stats = None if run.scheduler is None else run.scheduler.stats()
         of_swapped = {unit: _layer(i, unit, choice, run.cut) for i, unit in enumerate(run.units)
                       if unit.measured is not None}
         self.layers = tuple(_paged(unit) if unit.is_paged else of_swapped[unit] for unit in run.order
@@ -53,6 +55,9 @@ class Report:
         if choice.times is not None:
             notes.append(f"link {choice.times.out_rate / 1e9:.2f} GB/s to the host, "
                          f"{choice.times.in_rate / 1e9:.2f} GB/s from it")
+        if self.stats is not None and self.stats.measured_steps:
+            exposed = (self.stats.exposed_forward_ns + self.stats.exposed_backward_ns) / self.stats.measured_steps
+            notes.append(f"measured in {self.stats.measured_steps} steps: {exposed / 1e6:.3f} ms a step wait for copies")
         notes += [f"not as planned, {times} times: {what}" for what, times in self.deviations.items()]
         return Table("what each layer keeps", ["layer", "is", "swapped", "of tokens", "keeps MiB", "to host MiB",
                                                "forward ms", "again ms"], rows, notes)

@@ -297,9 +297,10 @@ class Staying(unittest.TestCase):
                 self.assertEqual(report.choice.tokens.count(None), kept)
 
     def test_a_report_says_what_was_chosen(self):
-        report = self.gradients(fraction="1/2", keep_last=3)[2]
+        report = self.gradients(fraction="1/2", keep_last=3, measures=True)[2]
         text, html = str(report), report._repr_html_()  # pylint: disable=protected-access
-        for part in ("layer 0 of chunk 0", "in memory", "in a buffer", "fraction 1/2, as given", "pinned host memory"):
+        for part in ("layer 0 of chunk 0", "in memory", "in a buffer", "fraction 1/2, as given", "pinned host memory",
+                     "measured in 1 steps: "):
             self.assertIn(part, text)
             self.assertIn(part, html)
         whole, token = bytes_of_block()
