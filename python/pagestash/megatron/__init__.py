@@ -96,15 +96,16 @@ def uninstall() -> None:
     _installed = None
 
 
-def memo(model, fraction: Any = "auto", *, keep_last: int = 2, host_bytes: Optional[int] = None,
+def memo(model, fraction: Any = "auto", *,
          micro_batches: Union[None, int, Callable[[], int]] = None,
          schedule: Optional["Schedule"] = None, version: Optional[str] = None,
          **fields) -> "MegatronRun":
-    """Keeps what the TransformerLayers of a model save by tokens, as MEMO does (pagestash.memo.run).
+    """Keeps what a model's TransformerLayers save by tokens, as MEMO does (pagestash.memo.run).
 
     model: a GPTModel, as it is or in DDP, or the list of this rank's chunks. Of a layer with
         experts it is what comes before them; the experts are paged by install().
-    fraction, keep_last, host_bytes, and all other fields: as pagestash.memo.run has them.
+    fraction, and fields (keep_last, host_bytes, ...): as pagestash.memo.run has them, but for
+        attention and token_dim, which are Megatron-Core's.
     micro_batches: of a step, a number or a function; None: Megatron-Core's calculator is asked.
     schedule: in which order this rank runs its passes; None: as Megatron-Core's configuration
         says.
@@ -115,8 +116,8 @@ def memo(model, fraction: Any = "auto", *, keep_last: int = 2, host_bytes: Optio
     was not tried, what the configuration has and MEMO cannot be with, one sentence each."""
     seams.find(version)
     from . import swapped
-    return swapped.run(model, fraction=fraction, keep_last=keep_last, host_bytes=host_bytes,
-                       micro_batches=micro_batches, schedule=schedule, **fields)
+    return swapped.run(model, fraction=fraction, micro_batches=micro_batches, schedule=schedule,
+                       **fields)
 
 
 def _check_arguments(arguments):

@@ -123,6 +123,9 @@ def _number(micro_batches):
 
 def run(model, *, micro_batches, schedule, **fields):
     """See pagestash.megatron.memo."""
+    for name in _OURS[:2]:
+        if name in fields:
+            raise Error(f"pagestash.megatron.memo: {name}: it is Megatron-Core's, and not to be said")
     chunks = [_layers(chunk) for chunk in (model if isinstance(model, (list, tuple)) else [model])]
     layers = [layer for chunk in chunks for layer in chunk]
     if layers:  # a stage may have none

@@ -245,6 +245,7 @@ def refused():
             attempt("cross_attention", wrap)
         attempt("model", lambda: pagestash.megatron.memo(torch.nn.Linear(1, 1)))
         attempt("fraction", lambda: pagestash.megatron.memo(training.model, "3/2"))
+        attempt("token_dim", lambda: pagestash.megatron.memo(training.model, token_dim=1))
         with unittest.mock.patch.object(block, "layers", torch.nn.ModuleList()):
             with swapped(training, "1/2") as run:  # a stage with none
                 out["units"] = len(run.order)

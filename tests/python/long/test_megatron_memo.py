@@ -115,6 +115,7 @@ class Memo(unittest.TestCase):
                     ("dropout", "random states for CUDA graphs"),
                     ("cross_attention", "layer 2: it has cross attention"),
                     ("model", "Linear has no decoder with layers"), ("fraction", "from 0 to 1"),
+                    ("token_dim", "Megatron-Core's, and not to be said"),
                     ("micro_batches", "say micro_batches"),
                     ("packed_seq_params", "packed_seq_params is given"),
                     ("positions", "not token-wise")):
