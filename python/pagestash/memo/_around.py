@@ -1,5 +1,28 @@
 """What surrounds a forward besides its arguments, so that it runs again as it did: autocast, random numbers."""
+import contextlib
+
 import torch
+
+
+def _kinds(device):
+    return ["cpu"] if device.type == "cpu" else ["cpu", device.type]
+
+
+def autocast_dtypes(device):
+    """Of the autocast that is on."""
+    return [torch.get_autocast_dtype(kind) for kind in _kinds(device) if torch.is_autocast_enabled(kind)]
+
+
+@contextlib.contextmanager
+def without_autocast_cache():
+    """For what runs without gradients: weights that it casts have no history, and must be cast again by what runs
+    with gradients."""
+    had = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(had)
 
 
 def random_state(device, trackers=()):
@@ -33,9 +56,8 @@ class Around:
 
     def __init__(self, device, draws, trackers=()):
         self.device, self.draws, self.trackers = device, draws, trackers
-        kinds = ["cpu"] if device.type == "cpu" else ["cpu", device.type]
         self.autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
-                         for kind in kinds]
+                         for kind in _kinds(device)]
         self.caches = torch.is_autocast_cache_enabled()
         self.begins, self.goes = {}, {}
 

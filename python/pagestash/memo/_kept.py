@@ -17,26 +17,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from .._c import Error
 from . import _pieces
+from ._pieces import ROW_ALIGN
 
 ALIGN = 256   # of what goes whole
-ROW_ALIGN = 16
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def aligned(num_bytes, to=ALIGN):
     """Rounded up."""
     return -(-num_bytes // to) * to
-
-
-@dataclasses.dataclass(frozen=True)
-class Joined:
-    """A tensor of all tokens that attention takes: argument number, dtype, dimension of the tokens, bytes of
-    a token; where it begins in a row."""
-    argument: int
-    dtype: torch.dtype
-    dim: int
-    row_bytes: int
-    begin: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,30 +168,27 @@ class Kept:
         """A context."""
         return torch.autograd.graph.saved_tensors_hooks(self.pack_whole, unpack)
 
-    def join(self, i, dim, tensors):
-        """The tensor of all tokens, in the buffer's rows."""
-        at = next((one for one in self.layout.joined if one.argument == i), None)
-        if at is None or at.dtype != tensors[0].dtype:
-            return _pieces.Plain(self.unit.groups).join(i, dim, tensors)
-        rows = self._row_view(at, tensors[0].shape, self.layout.num_tokens)
-        whole = Join.apply(rows, dim, self.unit.groups, *tensors)
-        if self.unit.groups > 1:
-            storage = whole.untyped_storage()
-            self.seen[storage.data_ptr()] = StorageWeakRef(storage), whole._version, InRows(at, whole.shape)
-        return whole
+    def join(self, joins):
+        """In the buffer's rows, if they are as measured."""
+        joined, groups = self.layout.joined, self.unit.groups
+        if tuple(_pieces.joined_of(joins, self.layout.num_tokens)) != joined:
+            self.unit.deviates("what attention takes")
+            return _pieces.Plain(groups).join(joins)
+        wholes = []
+        for at, (_, dim, tensors) in zip(joined, joins):
+            whole = _pieces.Join.apply(self._row_view(at, tensors[0].shape, self.layout.num_tokens), dim, groups,
+                                       *tensors)
+            if groups > 1:
+                storage = whole.untyped_storage()
+                self.seen[storage.data_ptr()] = StorageWeakRef(storage), whole._version, InRows(at, whole.shape)
+            wholes.append(whole)
+        return wholes
 
     def _row_view(self, at, shape, num_tokens, first=0):
-        """Of rows first to first + num_tokens; groups are a dimension before the tokens'."""
-        size, stride, step = list(shape), [0] * len(shape), 1
-        for d in reversed(range(len(shape))):
-            if d != at.dim:
-                stride[d], step = step, step * shape[d]
-        row = self.layout.joined_bytes
-        size[at.dim], stride[at.dim] = num_tokens, row // at.dtype.itemsize
-        if self.unit.groups > 1:
-            size.insert(at.dim, self.unit.groups)
-            stride.insert(at.dim, step)
-        return self.buffers.view(self.index, at.dtype, self.layout.rows + first * row + at.begin, size, stride)
+        """Of rows first to first + num_tokens."""
+        row_bytes = self.layout.joined_bytes
+        begin = self.index * self.buffers.num_bytes + self.layout.rows + first * row_bytes
+        return _pieces.rows_in(self.buffers.memory, begin, row_bytes, at, shape, num_tokens, self.unit.groups)
 
     def attended(self, tensor):
         """What attention returned: the other tokens' rows need it, too."""
@@ -331,7 +317,7 @@ class Kept:
     def backward_ends(self):
         """Nothing can be had any more."""
         self.is_open, self.is_over = False, True
-        self.pieces = self.steps = self.around = None
+        self.pieces = self.steps = self.around = self.output = None
 
 
 def unpack(saved):
@@ -399,7 +385,7 @@ class _Again:
                     parts.narrow(dim, first - start, stop - first))
         self.joined = True
         self._stop()
-        out = kept.view(kept.output)
+        out = kept.view(kept.output) if type(kept.output) is Saved else kept.output
         dim = self.unit.output_dim(out, layout.num_tokens, token_dim)
         share = _pieces.share_of(out, dim, (start, stop), self.unit.groups)
         share = share.detach().requires_grad_(out.is_floating_point())
@@ -415,25 +401,3 @@ def again(pieces):
             return leaf
         return leaf.detach().requires_grad_(leaf.requires_grad)
     return torch.utils._pytree.tree_map(cut, pieces)
-
-
-class Join(torch.autograd.Function):
-    """Tensors of the pieces, copied behind each other into rows of a buffer; out of them again, in order, where
-    there are groups."""
-
-    @staticmethod
-    def forward(ctx, rows, dim, groups, *tensors):
-        """Of all tokens."""
-        ctx.dim, ctx.groups, ctx.spans, start = dim, groups, [], 0
-        for tensor in tensors:
-            part, at = _pieces.apart(tensor, dim, groups)
-            stop = start + part.shape[at]
-            rows.narrow(at, start, stop - start).copy_(part)
-            ctx.spans.append((start, stop))
-            start = stop
-        return rows if groups == 1 else rows.flatten(dim, dim + 1)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        """Its pieces."""
-        return None, None, None, *(_pieces.share_of(gradient, ctx.dim, span, ctx.groups) for span in ctx.spans)

@@ -5,7 +5,9 @@ forward is called for the first tokens. Where it calls attention, it is called o
 tokens; where that calls attention, the queries, keys and values of all tokens are there, attention runs,
 and both calls go on with their tokens' share of what it returned."""
 import contextlib
+import dataclasses
 import threading
+import types
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -15,6 +17,7 @@ from .._c import Error
 
 _SDPA = torch.nn.functional.scaled_dot_product_attention
 _MULTI_HEAD = torch.nn.functional.multi_head_attention_forward
+ROW_ALIGN = 16
 _running = threading.local()
 
 
@@ -35,17 +38,25 @@ def _now(one):
         _running.passes.pop()
 
 
+def _spotted(*args, **kwargs):
+    return current().attend(_SDPA, args, kwargs, token_dim=-2)
+
+
+# nn.MultiheadAttention's, which no mode can look into
+_MULTI_HEAD_SPOTTED = types.FunctionType(
+    _MULTI_HEAD.__code__, {**_MULTI_HEAD.__globals__, "scaled_dot_product_attention": _spotted},
+    _MULTI_HEAD.__name__, _MULTI_HEAD.__defaults__)
+
+
 class Spotter(TorchFunctionMode):
     """Hands calls of scaled_dot_product_attention to the pass that runs."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+    def __torch_function__(self, func, _types, args=(), kwargs=None):
         if func is _SDPA:
-            return current().attend(func, args, kwargs, token_dim=-2)
-        if func is _MULTI_HEAD:  # which calls it
-            with self:
-                return func(*args, **kwargs)
-        return func(*args, **kwargs)
+            func = _spotted
+        elif func is _MULTI_HEAD:
+            func = _MULTI_HEAD_SPOTTED
+        return func(*args, **(kwargs or {}))
 
 
 def spans_of(num_tokens, cut):
@@ -53,17 +64,13 @@ def spans_of(num_tokens, cut):
     return [(0, cut), (cut, num_tokens)] if 0 < cut < num_tokens else [(0, num_tokens)]
 
 
-def part_of(value, span, num_tokens, token_dim):
-    """A layer's argument for the tokens of a piece: of a tensor the dimension that has as many elements as
-    there are tokens, token_dim if that is one; one that has it twice, as a mask has, goes as it is."""
+def part_of(value, span, num_tokens):
+    """A layer's arguments for the tokens of a piece: of a tensor the dimension that has as many elements as
+    there are tokens is cut; what has none, or several, as a mask has, goes as it is."""
     def narrow(leaf):
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        dims = [dim for dim, size in enumerate(leaf.shape) if size == num_tokens]
-        if len(dims) != 1:
-            return leaf if token_dim not in dims or len(dims) > 1 else leaf.narrow(
-                token_dim, span[0], span[1] - span[0])
-        return leaf.narrow(dims[0], span[0], span[1] - span[0])
+        dims = [dim for dim, size in enumerate(leaf.shape) if size == num_tokens] \
+            if isinstance(leaf, torch.Tensor) else []
+        return leaf.narrow(dims[0], span[0], span[1] - span[0]) if len(dims) == 1 else leaf
     return pytree.tree_map(narrow, value)
 
 
@@ -106,8 +113,9 @@ def dim_between(pair, sizes, token_dim, what):
 
 class Pass:
     """One run of a layer in pieces. `keeper` says what becomes of what autograd saves:
-    piece(p), attention(): contexts; join(i, dim, tensors) -> the tensor of all tokens; attended(tensor):
-    attention's output; goes_on(p): behind it."""
+    piece(p), attention(): contexts; join(joins) -> of each (argument of attention, dimension of the tokens,
+    tensors of the pieces) the tensor of all tokens; attended(tensor): attention's output; goes_on(p): behind
+    it."""
 
     def __init__(self, unit, spans, pieces, keeper):
         self.unit, self.spans, self.pieces, self.keeper = unit, spans, pieces, keeper
@@ -148,8 +156,7 @@ class Pass:
         if any(asked[1] != spec for asked in self.asked):
             raise Error(f"{self.unit.name}: it calls attention with other arguments for other tokens")
         with self.keeper.attention():
-            whole = [self._whole(i, same, token_dim) for i, same in enumerate(zip(*leaves))]
-            args, kwargs = pytree.tree_unflatten(whole, spec)
+            args, kwargs = pytree.tree_unflatten(self._whole(list(zip(*leaves)), token_dim), spec)
             out = call(*args, **kwargs)
         self.asked = [True] * len(self.spans)  # lets go of the pieces
         first, *others = out if isinstance(out, tuple) else (out,)
@@ -163,12 +170,81 @@ class Pass:
             shares = Divide.apply(first, dim, self.spans, self.unit.groups)
         self.shares = [(share, *others) for share in shares] if isinstance(out, tuple) else shares
 
-    def _whole(self, i, same, token_dim):
-        """An argument of attention for all tokens."""
-        if not isinstance(same[0], torch.Tensor):
-            return same[0]
-        dim = self.unit.argument_dim(i, same, self.spans, token_dim)
-        return same[0] if dim is None else self.keeper.join(i, dim, same)
+    def _whole(self, arguments, token_dim):
+        """Arguments of attention for all tokens. Of a tensor that is several of them there is one copy."""
+        joins = {}
+        for i, same in enumerate(arguments):
+            if isinstance(same[0], torch.Tensor):
+                dim = self.unit.argument_dim(i, same, self.spans, token_dim)
+                if dim is not None:
+                    joins.setdefault(tuple(map(id, same)), (i, dim, same))
+        wholes = dict(zip(joins, self.keeper.join(list(joins.values()))))
+        return [wholes.get(tuple(map(id, same)), same[0]) for same in arguments]
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """A tensor of all tokens that attention takes: argument number, dtype, dimension of the tokens, bytes of
+    a token; where it begins in a row."""
+    argument: int
+    dtype: torch.dtype
+    dim: int
+    row_bytes: int
+    begin: int
+
+
+def joined_of(joins, num_tokens):
+    """Queries, keys and values side by side in rows, one for each token of the layer."""
+    out, begin = [], 0
+    for argument, dim, tensors in joins:
+        begin = -(-begin // tensors[0].itemsize) * tensors[0].itemsize
+        row_bytes = sum(tensor.nbytes for tensor in tensors) // num_tokens
+        out.append(Joined(argument, tensors[0].dtype, dim, row_bytes, begin))
+        begin += row_bytes
+    return out
+
+
+def row_bytes_of(joined):
+    """Of such a row."""
+    return -(-(joined[-1].begin + joined[-1].row_bytes) // ROW_ALIGN) * ROW_ALIGN if joined else 0
+
+
+def rows_in(memory, begin, row_bytes, at, shape, num_tokens, groups=1):
+    """A tensor in rows, which begin at byte `begin` of `memory`. at: Joined. shape: but for the tokens; groups
+    are a dimension before theirs. No view of torch's: it has a version of its own, and so other tensors in the
+    memory may be written while autograd keeps this one."""
+    size, stride, step = list(shape), [0] * len(shape), 1
+    for d in reversed(range(len(shape))):
+        if d != at.dim:
+            stride[d], step = step, step * shape[d]
+    size[at.dim], stride[at.dim] = num_tokens, row_bytes // at.dtype.itemsize
+    if groups > 1:
+        size.insert(at.dim, groups)
+        stride.insert(at.dim, step)
+    return torch.empty(0, dtype=at.dtype, device=memory.device).set_(
+        memory.untyped_storage(), (begin + at.begin) // at.dtype.itemsize, size, stride)
+
+
+class Join(torch.autograd.Function):
+    """Tensors of the pieces, copied behind each other into rows; out of them again, in order, where there are
+    groups."""
+
+    @staticmethod
+    def forward(ctx, rows, dim, groups, *tensors):
+        """Of all tokens."""
+        ctx.dim, ctx.groups, ctx.spans, start = dim, groups, [], 0
+        for tensor in tensors:
+            part, at = apart(tensor, dim, groups)
+            stop = start + part.shape[at]
+            rows.narrow(at, start, stop - start).copy_(part)
+            ctx.spans.append((start, stop))
+            start = stop
+        return rows if groups == 1 else rows.flatten(dim, dim + 1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """Its pieces."""
+        return None, None, None, *(share_of(gradient, ctx.dim, span, ctx.groups) for span in ctx.spans)
 
 
 class Divide(torch.autograd.Function):
@@ -200,9 +276,20 @@ class Plain:
         """A context."""
         return contextlib.nullcontext()
 
-    def join(self, _i, dim, tensors):
-        """A copy."""
-        return together(tensors, dim, self.groups) if len(tensors) > 1 else tensors[0]
+    def join(self, joins):
+        """Copies in rows like those of a rounding buffer: how attention's output lies in memory depends on that
+        of its arguments, and the bits of what follows on how that lies."""
+        if self.groups > 1:
+            return [together(tensors, dim, self.groups) for _, dim, tensors in joins]
+        if not joins:
+            return []
+        _, dim, tensors = joins[0]
+        num_tokens = sum(tensor.shape[dim] for tensor in tensors)
+        joined = joined_of(joins, num_tokens)
+        row_bytes = row_bytes_of(joined)
+        memory = torch.empty(num_tokens * row_bytes, dtype=torch.uint8, device=tensors[0].device)
+        return [Join.apply(rows_in(memory, 0, row_bytes, at, tensors[0].shape, num_tokens), dim, 1, *tensors)
+                for at, (_, dim, tensors) in zip(joined, joins)]
 
     def attended(self, tensor):
         """Nothing."""

@@ -7,8 +7,9 @@ import torch
 
 from .._c import Error
 from . import _pieces
-from ._around import Around, has_drawn, random_state, set_random_state
-from ._kept import PLAIN, ROW_ALIGN, Joined, Kept, Layout, aligned
+from ._around import (Around, autocast_dtypes, has_drawn, random_state, set_random_state,
+                      without_autocast_cache)
+from ._kept import PLAIN, Kept, Layout, aligned
 from ._wrap import Wrapped
 
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
@@ -39,7 +40,7 @@ class Measured:
     @property
     def joined_bytes(self):
         """Of a row of queries, keys and values."""
-        return aligned(sum(one.row_bytes for one in self.joined), ROW_ALIGN)
+        return _pieces.row_bytes_of(self.joined)
 
     @property
     def piece_bytes(self):
@@ -74,7 +75,7 @@ class _Scale(_pieces.Plain):
         self.unit, self.num_tokens, self.fixed, self.device = unit, num_tokens, fixed, device
         self.since = self.before = 0  # what lies before attention
         self.behind = {}              # of each piece, up to the last tensor that it saves
-        self.saved, self.others, self.joined, self.joins = [], [], [], set()
+        self.saved, self.others, self.joined = [], [], []
         self.versions, self.seen = [], {}
 
     def piece(self, p):
@@ -104,15 +105,13 @@ class _Scale(_pieces.Plain):
         self.before += self._now() - self.since
         return torch.autograd.graph.saved_tensors_hooks(self._pack_whole, _same)
 
-    def join(self, i, dim, tensors):
-        """A copy."""
-        whole = super().join(i, dim, tensors)
-        row_bytes = whole.nbytes // self.num_tokens
-        begin = aligned(self.joined[-1].begin + self.joined[-1].row_bytes if self.joined else 0, whole.itemsize)
-        self.joined.append(Joined(i, whole.dtype, dim, row_bytes, begin))
-        self.joins.add(whole.untyped_storage().data_ptr())
-        self.seen[whole.untyped_storage().data_ptr()] = whole
-        return whole
+    def join(self, joins):
+        """Copies."""
+        self.joined = _pieces.joined_of(joins, self.num_tokens)
+        wholes = super().join(joins)
+        for whole in wholes:
+            self.seen[whole.untyped_storage().data_ptr()] = whole
+        return wholes
 
     def attended(self, tensor):
         """It is kept."""
@@ -217,7 +216,7 @@ class Unit(Wrapped):
 
     def part_of(self, rest, span, num_tokens):
         """Arguments but the hidden states, for the tokens of a piece."""
-        return _pieces.part_of(rest, span, num_tokens, self.token_dim)
+        return _pieces.part_of(rest, span, num_tokens)
 
     def _with(self, rest, x):
         args, kwargs = rest
@@ -282,11 +281,14 @@ class Unit(Wrapped):
             raise Error(f"{self.name}: {num_tokens} tokens: at least 3 are wanted")
         cut = max(1, num_tokens // 3)
         x = x.detach()
+        version = x._version
         trackers = self.run.trackers
         states = random_state(x.device, trackers)
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast_cache():
             self.original(*put(x)[0], **put(x)[1])  # makes what is made once
             set_random_state(x.device, states, trackers)
+            if x._version != version:
+                raise Error(f"{self.name}: it changes its input in place")
             whole, forward_ns = self._timed(put(x), x.device)
         draws = has_drawn(states, random_state(x.device, trackers))
         set_random_state(x.device, states, trackers)
@@ -315,7 +317,7 @@ class Unit(Wrapped):
 
     def _measure_times(self, arguments, x, cut, num_tokens):
         """Of what was run before, and so compiled: the middle one of three."""
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast_cache():
             forwards = [self.measured.forward_ns] + [self._timed(arguments, x.device)[1] for _ in range(2)]
         again = [self._in_pieces(arguments, x, cut, num_tokens)[0].recompute_ns for _ in range(3)]
         self.measured = dataclasses.replace(self.measured, forward_ns=sorted(forwards)[1],
@@ -328,7 +330,7 @@ class Unit(Wrapped):
         try:
             for module, _ in was:
                 module.training = False
-            with torch.no_grad():
+            with torch.no_grad(), without_autocast_cache():
                 whole = self.original(*arguments[0], **arguments[1])
             if not has_drawn(before, random_state(x.device, self.run.trackers)):
                 self._compare(whole, self._in_pieces(arguments, x, cut, num_tokens)[1], x, cut, True)
@@ -344,7 +346,8 @@ class Unit(Wrapped):
                 leaf = x.requires_grad_()
                 xs = _pieces.Divide.apply(leaf, self.token_dim, spans, 1)
                 scale.fixed.add(x.untyped_storage().data_ptr())
-                outputs = _pieces.Pass(self, spans, self.pieces_of(*arguments, xs, spans), scale).run()
+                one = _pieces.Pass(self, spans, self.pieces_of(*arguments, xs, spans), scale)
+                outputs = self._run_for_pieces(one)
             if scale.is_changed():
                 raise Error(f"{self.name}: it changes in place a tensor that it has saved")
         finally:
@@ -352,13 +355,23 @@ class Unit(Wrapped):
             scale.let_go()
         return scale, outputs
 
+    def _run_for_pieces(self, one):
+        """The first run in pieces: what raises here raised nothing for all tokens."""
+        try:
+            return one.run()
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+            if isinstance(error, (Error, torch.OutOfMemoryError)):
+                raise
+            raise Error(f"{self.name}: it runs for all {one.spans[-1][1]} tokens and not for {one.spans[0][1]} of "
+                        f"them: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
+
     def _compare(self, whole, outputs, x, cut, compares):
         """Errors: what the pieces gave is not what the whole gave."""
         whole, *others = whole if isinstance(whole, tuple) else (whole,)
         outputs = [out[0] if isinstance(out, tuple) else out for out in outputs]
         if any(isinstance(one, torch.Tensor) for one in others):
             raise Error(f"{self.name}: it returns {1 + len(others)} tensors: one is allowed")
-        wanted = [x.narrow(self.token_dim, 0, cut).shape, x.narrow(self.token_dim, cut, x.shape[self.token_dim] - cut).shape]
+        wanted = [one.shape for one in x.tensor_split([cut], self.token_dim)]
         if whole.shape != x.shape or [out.shape for out in outputs] != wanted:
             raise Error(f"{self.name}: it returns {tuple(whole.shape)} for {tuple(x.shape)}, and for pieces of its tokens "
                         f"{', '.join(str(tuple(out.shape)) for out in outputs)}: it is not token-wise")
@@ -368,7 +381,8 @@ class Unit(Wrapped):
         scale = whole.abs().max().item() or 1.0
         off = (whole - pieces).abs().amax([d for d in range(whole.dim()) if d != self.token_dim % whole.dim()])
         worst = off.max().item()
-        if not worst <= _TOLERANCE.get(outputs[0].dtype, 0) * scale:
+        dtypes = [outputs[0].dtype, *autocast_dtypes(x.device)]
+        if not worst <= max(_TOLERANCE.get(dtype, 0) for dtype in dtypes) * scale:
             raise Error(f"{self.name}: token {int(off.argmax())} comes out otherwise by {worst:.3g}, of values up to "
                         f"{scale:.3g}, when the tokens from {cut} on are run on their own: what surrounds its "
                         "attention is not token-wise")

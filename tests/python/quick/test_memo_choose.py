@@ -51,7 +51,7 @@ def bytes_of_block(hidden=HIDDEN, heads=HEADS, tokens=TOKENS):
     """What gpt.Block keeps in fp32, from its shape: (whole, of a token)."""
     whole = up(4 * hidden * tokens) + up(4 * hidden * tokens) + up(4 * heads * tokens)
     norms, halves = 2 * 2 * 4, 3 + 2  # means and deviations; q, k, v and twice a norm's output
-    return whole, norms + 4 * hidden * (halves + 2) + 2 * 4 * (4 * hidden)
+    return whole, norms + 4 * hidden * (halves + 1) + 2 * 4 * (4 * hidden)
 
 
 class Bytes(unittest.TestCase):

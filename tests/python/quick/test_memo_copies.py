@@ -70,7 +70,7 @@ def gradients(stages):
 
 def bytes_of_block():
     """What leaves of gpt.Block in fp32, from its shape."""
-    token = 16 + 4 * 7 * HIDDEN + 8 * 4 * HIDDEN
+    token = 16 + 4 * 6 * HIDDEN + 8 * 4 * HIDDEN
     return 4 * (2 * HIDDEN + HEADS) * TOKENS + SWAPPED * token
 
 
