@@ -92,6 +92,15 @@ class Equal(Case):
                 self.assertEqual([one.keep == "paged" for one in report.layers], 3 * ([False] + shape.ep * [True]))
                 self.assertRegex(str(report), r"layer 1 of chunk 0 +paged +- +96 .*\n(.*\n)*\d+ pages of \d+ KiB")
 
+    def test_one_budget_for_both(self):
+        shape, room = self.shape(), 1 << 20
+        run = self.same(shape, steps=2, fraction="auto", host_bytes=room, gpu_bytes=room)
+        choice, info = run.choice, run.pool.info()
+        self.assertLessEqual(choice.gpu_bytes, choice.gpu_limit)
+        self.assertGreaterEqual(room - choice.gpu_limit, info.num_pages[0] * info.page_bytes)
+        with self.assertRaisesRegex(Error, r"gpu_bytes 100000: \d+ pages take \d+ bytes, .* without any buffer"):
+            self.same(shape, steps=1, gpu_bytes=100_000, host_bytes=room)
+
     def test_all_forwards_first(self):
         run = self.same(self.shape(micro=2, layers=2), "FFBB", steps=2, schedule=Schedule("gpipe", num_micro_batches=2),
                         page_bytes=16384)
