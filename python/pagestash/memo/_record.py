@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import os
 import tempfile
-import weakref
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -22,12 +21,11 @@ class _Labels:
     """Tells the allocator where a step is, by hooks on its layers.
 
     A layer's forward is that of its module. Its backward begins when autograd comes to the node that made
-    the layer's output, and ends where that of the layer before begins, or where the gradient of the first
-    layer's input is there. A layer that runs within a backward, as a checkpoint has it, is of the backward."""
+    the layer's output, or to the layer's forward within a backward, as a checkpoint has it, and ends where
+    that of the layer before begins, or where the gradient of the first layer's input is there."""
 
     def __init__(self, blocks: list):
         self.blocks = blocks
-        self.handed_on: Any = lambda: None  # the last layer's output, weakly
         self.inputs: list = []
         self.calls = 0
         self.micro_batch: Optional[int] = None  # in work
@@ -35,7 +33,6 @@ class _Labels:
 
     def begin(self, micro_batch: Optional[int]) -> None:
         """A micro-batch begins; None: what comes once."""
-        self.handed_on = lambda: None
         self.calls = 0
         self.micro_batch = micro_batch
         allocator.label("other", None, micro_batch)
@@ -65,7 +62,7 @@ class _Labels:
                                for value in given]
             self.calls += 1
             for value in given:
-                if value.requires_grad and value is not self.handed_on():
+                if value.requires_grad and self.calls == 1:
                     self._when_reached(value, "other", None)
             allocator.label("forward", index, self.micro_batch)
         return hook
@@ -75,14 +72,9 @@ class _Labels:
             if _in_backward():
                 return
             allocator.label("other", None, self.micro_batch)
-            first = None
             for value in out if isinstance(out, (tuple, list)) else (out,):
-                if not _is_tensor(value):
-                    continue
-                first = value if first is None else first
-                if value.requires_grad:
+                if _is_tensor(value) and value.requires_grad:
                     self._when_reached(value, "backward", index)
-            self.handed_on = weakref.ref(first) if first is not None else lambda: None
         return hook
 
 
@@ -194,7 +186,21 @@ def _one_step(rows):
         raise Error("profile: the layers allocate nothing in their forward: blocks= names the layers")
     if not any(row.phase == "backward" for row in second):
         raise Error("profile: no layer has a backward: step runs one training step, with its backward")
-    return _closed(second)
+    return _closed(_joined(second))
+
+
+def _joined(rows):
+    """What stands between the passes of two layers belongs to the first of the two."""
+    last, between = None, []
+    for row in rows:
+        if row.phase not in ("forward", "backward"):
+            between.append(row)
+            continue
+        if last is not None and (last.phase, last.micro_batch) == (row.phase, row.micro_batch):
+            for one in between:
+                one.phase, one.layer = last.phase, last.layer
+        last, between = row, []
+    return rows
 
 
 def _closed(rows):

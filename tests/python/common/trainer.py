@@ -1,14 +1,17 @@
 """A GPT with an optimizer, on a GPU."""
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from common.gpt import GPT, loss_of
 
 
 class Trainer:
     """Of so many layers. optimizer: "sgd", "adam" (it has lists of temporaries), "loop" (Adam from
-    parameter to parameter). clip: of the gradients' norm. rank: of two; the second has half the tokens."""
+    parameter to parameter). clip: of the gradients' norm. rank: of two; the second has half the tokens.
+    reentrant: None: no layer is checkpointed; else how they are."""
 
-    def __init__(self, layers, optimizer="adam", clip=True, rank=0, hidden=256, tokens=512):
+    def __init__(self, layers, optimizer="adam", clip=True, rank=0, hidden=256, tokens=512,
+                 reentrant=None):
         with torch.device("cuda"):
             self.model = GPT(layers, hidden)
             self.words = torch.zeros(1, tokens // (1 + rank) + 1, dtype=torch.long)
@@ -17,11 +20,20 @@ class Trainer:
             "sgd": lambda: torch.optim.SGD(parameters, lr=0.1),
             "adam": lambda: torch.optim.Adam(parameters, foreach=True),
             "loop": lambda: torch.optim.Adam(parameters, foreach=False)}[optimizer]()
-        self.clip = clip
+        self.clip, self.reentrant = clip, reentrant
 
     def loss(self):
         """Of a forward."""
-        return loss_of(self.model, self.words)
+        return loss_of(self.forward, self.words)
+
+    def forward(self, words):
+        """With each layer computed again in the backward, or not."""
+        if self.reentrant is None:
+            return self.model(words)
+        x = self.model.embedding(words)
+        for layer in self.model.layers:
+            x = checkpoint(layer, x, use_reentrant=self.reentrant)
+        return self.model.head(x)
 
     def step(self):
         """One training step."""

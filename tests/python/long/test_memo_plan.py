@@ -85,9 +85,10 @@ class Plans(unittest.TestCase):
         self.assertFollows(figures, plan)
         self.assertIn("exact: it is what a model with more layers asked for", said)
 
-    def test_other_optimizers(self):
-        """Lists of temporaries, what goes from parameter to parameter, nothing."""
-        for how in ({"optimizer": "sgd", "clip": False}, {"optimizer": "loop"}, {"clip": False}):
+    def test_other_steps(self):
+        """No temporaries, lists of them, from parameter to parameter; layers that are computed again."""
+        for how in ({"optimizer": "sgd", "clip": False}, {"optimizer": "loop"}, {"clip": False},
+                    {"reentrant": False}, {"reentrant": True}):
             def run(how=how):
                 plan = profiled(**how).expand(8).plan()
                 return trained(plan, 8, **how), plan.answer.json, plan.exact

@@ -79,6 +79,25 @@ class Plans(unittest.TestCase):
         expansion.save(self.path)
         self.assertEqual(plans.plan(self.path).peak, expansion.plan().peak)
 
+    def test_what_is_never_freed_lives_to_the_end(self):
+        plan = profile(STEP.replace("\nfree,7,,0,other,,0", "")).expand(8).plan()
+        self.assertEqual(plan.status, "optimal")
+        self.assertEqual(plan.peak, profile().expand(8).plan().peak)
+
+    def test_shapes_differ(self):
+        rows, _ = _trace.read(text().splitlines(), "t")
+        shape = _trace.shape(rows)
+        self.assertEqual(_trace.difference(shape, shape), "")
+        for other, said in (
+                (STEP.replace(f"3,{M}", "3,9"), "request 3 has 3145728 bytes on stream 0, and 512 bytes"),
+                (STEP.replace("free,5,,0,backward,0,0\n", "") + "\nfree,5,,0,other,,0",
+                 "request 5 of 12582912 bytes is freed before request 6, and before request 8"),
+                (STEP + "\nmalloc,9,9,0,other,,0", "there are 8 requests, and 9"),
+                (STEP.replace("free,7,,0,other,,0\n", "").replace("\nfree,7,,0,other,,0", ""),
+                 "request 7 of 5120 bytes is freed before request 8, and before request None")):
+            rows, _ = _trace.read(text(other).splitlines(), "t")
+            self.assertEqual(_trace.difference(shape, _trace.shape(rows))[:len(said)], said)
+
     def test_profiles_and_plans_are_files(self):
         one = profile()
         self.assertEqual(one.save(self.path), self.path)
@@ -160,6 +179,9 @@ class Caching(unittest.TestCase):
 
     def test_an_iteration_finds_what_the_one_before_left(self):
         self.assertEqual(self.play((0, 30 * MIB)), (30 * MIB, 30 * MIB))
+        # the first takes 20 + 18 MiB; the second begins in the 18, and has no place for the last
+        self.assertEqual(self.play((0, 7 * MIB), (1, 13 * MIB), (2, 17 * MIB), (0,), (1,), (2,))[0],
+                         56 * MIB)
 
 
 @needs("torch")
@@ -195,6 +217,10 @@ class Fingerprints(unittest.TestCase):
                 (Net(4).double(), "weight is float32.*float64"), (3, "a int without a torch")):
             with self.assertRaisesRegex(Error, said):
                 plan.check(model)
+        plan.fingerprint["world"]["context"] = 2
+        with self.assertRaisesRegex(Error, "the plan is of context size 2, and here it is 1"):
+            plan.check(Net(4))
+        del plan.fingerprint["world"]["context"]
         plan.rank = 1
         with self.assertRaisesRegex(Error, "the plan is of rank 1, and this is rank 0"):
             plan.check(Net(4))
