@@ -10,7 +10,7 @@ FORWARD, WAITS, BACKWARD, OVER = range(4)
 
 def is_capturing():
     """Whether the current stream is being captured."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 class Call:

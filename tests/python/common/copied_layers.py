@@ -162,7 +162,7 @@ class Model:
     """dense, experts, dense, experts. Each step: fill() writes a routing and an input; run() computes loss and
     gradients, and writes the weights."""
 
-    def __init__(self, draws=False):
+    def __init__(self, draws=False, micro_batches=1):
         draw = torch.Generator().manual_seed(1)
         self.draw = torch.Generator().manual_seed(2)
         self.dense = [Dense(draws) for _ in range(4)]  # 0 and 2 alone, 1 and 3 before experts
@@ -173,14 +173,16 @@ class Model:
         self.expert_gradients = [torch.zeros(2, ROWS, WIDTH).cuda() for _ in self.experts]
         self.brought = [torch.zeros(ROWS, WIDTH).cuda() for _ in self.experts]
         self.counts = [torch.zeros(1, dtype=torch.int64).cuda() for _ in self.experts]
-        self.x = torch.empty(1, TOKENS, WIDTH, device="cuda", requires_grad=True)
+        self.xs = [torch.empty(1, TOKENS, WIDTH, device="cuda", requires_grad=True)
+                   for _ in range(micro_batches)]
         self.dy = torch.zeros(1, TOKENS, WIDTH).cuda()
-        self.dx = torch.zeros(1, TOKENS, WIDTH).cuda()
-        self.loss = torch.zeros(1, TOKENS, WIDTH).cuda()
+        self.dxs = [torch.zeros(1, TOKENS, WIDTH).cuda() for _ in self.xs]
+        self.losses = [torch.zeros(1, TOKENS, WIDTH).cuda() for _ in self.xs]
 
     def fill(self, full=False):
         """New ones. full: every row is live."""
-        self.x.detach().copy_(torch.rand(1, TOKENS, WIDTH, generator=self.draw))
+        for x in self.xs:
+            x.detach().copy_(torch.rand(1, TOKENS, WIDTH, generator=self.draw))
         self.dy.copy_(torch.rand(1, TOKENS, WIDTH, generator=self.draw))
         for brought, count in zip(self.brought, self.counts):
             live = int(torch.randint(ALWAYS, ROWS + 1, (), generator=self.draw))
@@ -191,8 +193,19 @@ class Model:
             count.copy_(torch.tensor([live]))
 
     def run(self):
-        """A step."""
-        x = self.x
+        """A step: all forwards, then all backwards."""
+        ys = [self.forward(x) for x in self.xs]
+        for x, y, loss, dx in zip(self.xs, ys, self.losses, self.dxs):
+            loss.copy_(y.detach())
+            its, = torch.autograd.grad(y, [x], self.dy)
+            dx.copy_(its)
+        for weight, gradient in zip(self.weights, self.gradients):
+            weight.copy_(gradient)
+        for weight, gradient in zip(self.expert_weights, self.expert_gradients):
+            weight.copy_(gradient[1, :ALWAYS])
+
+    def forward(self, x):
+        """Of a micro-batch."""
         for i, (layer, weights, gradients) in enumerate(zip(self.dense, self.weights, self.gradients)):
             x = layer(x, weights, gradients)
             if i % 2:
@@ -200,13 +213,7 @@ class Model:
                 rows = self.experts[k](Dispatch.apply(x, self.brought[k]), self.counts[k],
                                        self.expert_weights[k], self.expert_gradients[k])
                 x = Combine.apply(rows, x)
-        self.loss.copy_(x.detach())
-        dx, = torch.autograd.grad(x, [self.x], self.dy)
-        self.dx.copy_(dx)
-        for weight, gradient in zip(self.weights, self.gradients):
-            weight.copy_(gradient)
-        for weight, gradient in zip(self.expert_weights, self.expert_gradients):
-            weight.copy_(gradient[1, :ALWAYS])
+        return x
 
     def become(self, other):
         """The weights of another one."""
@@ -217,5 +224,5 @@ class Model:
         """All bytes that a step wrote."""
         torch.cuda.synchronize()
         return [tensor.detach().cpu().clone() for tensor in (
-            self.loss, self.dx, *self.weights, *self.expert_weights, *self.expert_gradients,
+            *self.losses, *self.dxs, *self.weights, *self.expert_weights, *self.expert_gradients,
             *(layer.core.seen for layer in self.dense))]

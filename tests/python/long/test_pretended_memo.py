@@ -14,6 +14,7 @@ pretended.start()
 import torch  # noqa: E402 pylint: disable=wrong-import-position
 from common import copied_layers as copies  # noqa: E402 pylint: disable=wrong-import-position
 from pagestash import Error, memo  # noqa: E402 pylint: disable=wrong-import-position
+from pagestash.schedule import Schedule  # noqa: E402 pylint: disable=wrong-import-position
 
 torch.set_num_threads(1)
 pretended.use_as_cuda()
@@ -26,9 +27,9 @@ class Memo(unittest.TestCase):
         patched.start()
         self.addCleanup(patched.stop)
 
-    def model(self, swaps=True, draws=False, fraction="1/2", **fields):
+    def model(self, swaps=True, draws=False, fraction="1/2", micro_batches=1, **fields):
         """(model, its run)."""
-        model = copies.Model(draws)
+        model = copies.Model(draws, micro_batches)
         if not swaps:
             run = memo.run(model.dense, fraction=None, cut=CUT, attention="core", check=False)
         else:
@@ -39,7 +40,7 @@ class Memo(unittest.TestCase):
                     layers.append(memo.paged(model.experts[i // 2], counts=lambda rows, counts, *_: counts,
                                              capacity=copies.ROWS))
             run = memo.run(layers, fraction=fraction, cut=CUT, block_tokens=16, attention="core", check=False,
-                           page_bytes=16384, **fields)
+                           page_bytes=16384, schedule=Schedule("gpipe", num_micro_batches=micro_batches), **fields)
         self.addCleanup(self.end, run)
         return model, run
 
@@ -70,13 +71,14 @@ class Memo(unittest.TestCase):
         for a, b in zip(plain.state(), other.state()):
             self.assertTrue(torch.equal(a, b))
 
-    def captured(self, **fields):
+    def captured(self, micro_batches=1, **fields):
         """Two eager steps, a capture, and replays, beside eager steps without swapping; the run's figures."""
-        plain, (model, run) = self.model(swaps=False), self.model(**fields)
+        plain = self.model(swaps=False, micro_batches=micro_batches)
+        model, run = self.model(micro_batches=micro_batches, **fields)
         self.both(plain, (model, run), 3)
         before, graph = run.scheduler.stats(), self.capture(model, run)
         figures = run.scheduler.stats()
-        self.assertEqual(figures.visits - before.visits, 6)
+        self.assertEqual(figures.visits - before.visits, 6 * micro_batches)
         demands, memory = set(), None
         for _ in range(REPLAYS):
             plain[0].fill()
@@ -111,6 +113,10 @@ class Memo(unittest.TestCase):
         figures, demands = self.captured(keep_last=0, num_streams=4)
         self.assertEqual((figures.kept_in_place, figures.stashed, figures.swapped), (0, 6, 12))
         self.assertGreater(len(demands), 1)
+
+    def test_two_micro_batches(self):
+        figures, _ = self.captured(micro_batches=2, num_streams=2)
+        self.assertGreater(min(figures.stashed, figures.swapped, figures.kept_in_place), 0)
 
     def test_random_numbers_of_dropped_tokens(self):
         """Cannot be drawn again in a capture; eager steps can, and captures in which no token is dropped."""
