@@ -1,4 +1,5 @@
-"""fraction="auto": MEMO's formula for all layers, and our policy for each, compared in the simulator."""
+"""fraction="auto": MEMO's formula for all layers, and for each our policy and a search from the better of both on;
+the simulator says which step is shorter."""
 import ctypes
 import dataclasses
 import fractions

@@ -70,7 +70,7 @@ def checked(run, num_layers):
 
 
 def _times_of(run, device):
-    """Errors: what was measured twice is not what a layer has."""
+    """What the units measured, and the link: timed here, or given."""
     scales = [unit.measured for unit in run.units]
     given = run.link_bytes_per_second
     rates = (given, given) if given else link_rates(
