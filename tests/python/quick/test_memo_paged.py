@@ -110,6 +110,35 @@ class Equal(Case):
         self.same(self.shape(layers=2, layout="segments"), steps=2, num_streams=2, host_pages=64, pages=2,
                   page_bytes=16384, keep_last=0)
 
+    def test_chunks(self):
+        """Interleaved, with a boundary between two blocks."""
+        schedule, shape = Schedule("interleaved", num_chunks=2, num_micro_batches=2, group=2), self.shape(layers=2)
+        out = []
+        for swaps in (False, True):
+            model = moe.build(shape)
+            chunks = [[(block, "attend")] + ([self.paged(block.moe.ranks[0], shape)] if swaps else [])
+                      for block in model.blocks]
+            run = memo.run(chunks, fraction="1/2" if swaps else None, cut=16, block_tokens=16, schedule=schedule,
+                           keep_last=0)
+            self.addCleanup(self.end, run)
+            for batches in moe.batches(self.shape(micro=2), 2):
+                sent, got, losses = {}, {}, {}
+                for kind, chunk, m, _ in schedule:
+                    if (kind, chunk) == ("forward", 0):
+                        sent[m] = model.blocks[0](model.embedding(batches[m][:, :-1]))
+                    elif kind == "forward":
+                        got[m] = sent[m].detach().requires_grad_()
+                        losses[m] = model.head(model.norm(model.blocks[1](got[m]))).square().mean()
+                    elif chunk == 1:
+                        losses.pop(m).backward()
+                    else:
+                        sent.pop(m).backward(got.pop(m).grad)
+                run.step()
+            out.append([parameter.grad for parameter in model.parameters()])
+        self.assertTrue(all(map(torch.equal, *out)))
+        figures = run.scheduler.stats()
+        self.assertEqual((figures.visits, figures.stashed, figures.swapped, run.deviations), (8, 4, 4, {}))
+
     def test_nothing_but_experts(self):
         """The rest is as it is."""
         shape = self.shape()
