@@ -247,6 +247,11 @@ pst_status psti_profile_open(psti_profile *profile, const pst_trace *trace,
                              const psti_layers *layers);
 void psti_profile_close(psti_profile *profile);
 
+/* ---- trace_chains.c ---- */
+
+/* Finds partners, and refuses what has none and wants one. Fails: INVALID, NOMEM. */
+pst_status psti_profile_link(psti_profile *profile, const pst_trace *trace);
+
 /* ---- trace_summary.c ---- */
 
 #define PSTI_ORDER_NONE UINT64_MAX

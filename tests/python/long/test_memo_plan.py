@@ -88,7 +88,7 @@ class Plans(unittest.TestCase):
     def test_other_steps(self):
         """No temporaries, lists of them, from parameter to parameter; layers that are computed again."""
         for how in ({"optimizer": "sgd", "clip": False}, {"optimizer": "loop"}, {"clip": False},
-                    {"reentrant": False}, {"reentrant": True}):
+                    {"reentrant": False}, {"reentrant": True}, {"between": True}):
             def run(how=how):
                 plan = profiled(**how).expand(8).plan()
                 return trained(plan, 8, **how), plan.answer.json, plan.exact
