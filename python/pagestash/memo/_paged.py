@@ -6,7 +6,6 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from .. import pool as _pool
 from .._abi import PST_MAX_TENSORS
 from .._c import Error
 from .._checks import integer, is_a
