@@ -1,10 +1,10 @@
 #!/bin/bash
-# gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|train|all]: what needs a GPU, each stage in under
+# gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|train|memo|all]: what needs a GPU, each stage in under
 # eight minutes. Without a stage: correct, and a quick bench.
 #
 # Leaves in OUTDIR one JSON for each stage, log.txt, and summary.txt, the table that is printed last;
-# besides bench-NAME.json for each step of bench, host and schedule, peers-report.json, train-report.json, and
-# the tables that they print.
+# besides bench-NAME.json for each step of bench, host and schedule, peers-report.json, train-report.json,
+# memo-report.json, and the tables that they print.
 # MEGATRON_OPS names the user's copy of Megatron-LM's paged_stash.py, which peers then times as well.
 # Runs the prebuilt folder PREBUILT (tools/gpu-package.sh makes it; build/gpu if that is there), or
 # builds from source in build/gpu-source.
@@ -20,12 +20,12 @@ say() { printf 'gpu-check.sh: %s\n' "$1" >&2; }
 
 case ${2-} in
 '') stages='correct bench' quick=--quick ;;
-correct | sanitize | bench | host | schedule | peers | train) stages=$2 quick= ;;
-all) stages='correct sanitize bench host schedule peers train' quick= ;;
+correct | sanitize | bench | host | schedule | peers | train | memo) stages=$2 quick= ;;
+all) stages='correct sanitize bench host schedule peers train memo' quick= ;;
 *) stages= ;;
 esac
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ -z "$1" ] || [ -z "$stages" ]; then
-    say 'usage: gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|train|all]'
+    say 'usage: gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|train|memo|all]'
     exit 2
 fi
 
@@ -63,7 +63,7 @@ build_from_source() {
     bin=$scratch/bin data=$root/bench/data
     mkdir "$bin" && ln -s "$build"/bin/pagestash{,-bench,-schedule-bench} "$build"/libpagestash.so \
         "$build"/tests/pagestash_tests "$build"/tests/example_* "$bin"
-    scripts=$root/bench train=$here/gpu-train.py
+    scripts=$root/bench trainers=$here
     commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
     toolkit=$(nvcc --version 2>/dev/null | sed -n 's/.*, V\([0-9.]*\).*/\1/p')
 }
@@ -74,7 +74,7 @@ if [ -z "$prebuilt" ]; then
         exit 1
     fi
 elif [ -f "$prebuilt/BUILD" ] && [ -x "$prebuilt/bin/pagestash" ]; then
-    bin=$prebuilt/bin data=$prebuilt/data scripts=$prebuilt/bench train=$prebuilt/gpu-train.py
+    bin=$prebuilt/bin data=$prebuilt/data scripts=$prebuilt/bench trainers=$prebuilt
     commit=$(sed -n 's/^commit=//p' "$prebuilt/BUILD")
     toolkit=$(sed -n 's/^toolkit=//p' "$prebuilt/BUILD")
 else
@@ -240,17 +240,22 @@ stage_peers() {
     note peers "$status" "$seconds" "$(last_line)"
 }
 
-# An MoE whose captured steps are replayed: keeping everything, pages, host pages, recomputation.
-stage_train() {
+trainer_stage() { # NAME: of the stage and of gpu-NAME.py
     local status=passed
-    rm -f "$out/train-report.json"
-    run train 460 env PAGESTASH_LIBRARY="$bin/libpagestash.so" python3 "$train" "$out"
-    cp "$scratch/output" "$out/train.txt"
+    rm -f "$out/$1-report.json"
+    run "$1" 460 env PAGESTASH_LIBRARY="$bin/libpagestash.so" python3 "$trainers/gpu-$1.py" "$out"
+    cp "$scratch/output" "$out/$1.txt"
     # torch, or its CUDA, is absent
     [ "$code" -ne 4 ] || status=unavailable
     [ "$code" -eq 0 ] || [ "$code" -eq 4 ] || status=failed
-    note train "$status" "$seconds" "$(last_line)"
+    note "$1" "$status" "$seconds" "$(last_line)"
 }
+
+# An MoE whose captured steps are replayed: keeping everything, pages, host pages, recomputation.
+stage_train() { trainer_stage train; }
+
+# A GPT with long sequences: swapped by tokens, recomputed, kept in host memory, and kept.
+stage_memo() { trainer_stage memo; }
 
 # Writes the stage's JSON and its line of the table; false if the stage failed.
 conclude() { # STAGE SECONDS
@@ -265,7 +270,7 @@ count = lambda status: sum(step["status"] == status for step in steps)
 status = "failed" if count("failed") else "passed" if count("passed") else "unavailable"
 details = {"steps": steps}
 reports = [f"bench-{step['step']}.json" for step in steps] if stage in ("bench", "host", "schedule") \
-    else [f"{stage}-report.json"] if stage in ("peers", "train") else []
+    else [f"{stage}-report.json"] if stage in ("peers", "train", "memo") else []
 details["reports"] = [name for name in reports
                       if os.path.exists(os.path.join(os.path.dirname(path), name))]
 with open(path, "w") as out:

@@ -10,15 +10,15 @@ most_mib=40
 
 fail() { printf 'gpu-package.sh: %s\n' "$1" >&2 && exit 1; }
 
-# The package, and what tools/gpu-train.py runs; with the ops where a torch is here to build them against.
+# The package, and what tools/gpu-train.py and gpu-memo.py run; with the ops where a torch is here to build them against.
 package_python() {
     local python=$root/build/python/bin/python
     mkdir -p "$dir/tests/python/common" "$dir/python"
     (cd "$root/python" && find pagestash -name '*.py' -o -path 'pagestash/csrc/*') |
         tar -C "$root/python" -c -T - | tar -C "$dir/python" -x
     cp -r "$root/include" "$dir/python/pagestash" # as in a wheel: build_ops works there, too
-    cp "$root"/tests/python/common/{__init__,moe,memory}.py "$dir/tests/python/common"
-    cp "$root/LICENSE" "$root/tools/gpu-train.py" "$dir"
+    cp "$root"/tests/python/common/{__init__,gpt,moe,memory}.py "$dir/tests/python/common"
+    cp "$root/LICENSE" "$root"/tools/gpu-{train,memo}.py "$dir"
     [ -x "$python" ] || python=python3
     if "$python" -c 'import torch' 2>/dev/null; then
         PAGESTASH_LIBRARY=$build/libpagestash.so PYTHONPATH=$root/python PYTHONDONTWRITEBYTECODE=1 \

@@ -47,8 +47,9 @@ class GpuCheck(unittest.TestCase):
         shutil.copytree(source / "bench/common", self.folder / "prebuilt/bench/common")
         (self.folder / "prebuilt/BUILD").write_text("commit=abc123\ntoolkit=13.0.0\n")
         self.peers("print(*sys.argv[1:])\nopen(sys.argv[1][7:], 'w').write('{}')")
-        self.train("print(os.environ['PAGESTASH_LIBRARY'])\n"
-                   "open(sys.argv[1] + '/train-report.json', 'w').write('{}')")
+        for name in ("train", "memo"):
+            self.trainer(name, "print(os.environ['PAGESTASH_LIBRARY'])\n"
+                               f"open(sys.argv[1] + '/{name}-report.json', 'w').write('{{}}')")
 
     def fake(self, name, body):
         path = self.folder / name
@@ -58,8 +59,8 @@ class GpuCheck(unittest.TestCase):
     def peers(self, body):
         (self.folder / "prebuilt/bench/peers/run.py").write_text(f"import sys\n{body}\n")
 
-    def train(self, body):
-        (self.folder / "prebuilt/gpu-train.py").write_text(f"import os, sys\n{body}\n")
+    def trainer(self, name, body):
+        (self.folder / f"prebuilt/gpu-{name}.py").write_text(f"import os, sys\n{body}\n")
 
     def check(self, code, *arguments):
         """What stderr says, or each stage's record with its steps by name."""
@@ -86,7 +87,8 @@ class GpuCheck(unittest.TestCase):
     def test_everything_passes(self):
         stages = self.check(0, "all")
         self.assertEqual({name: stage[0] for name, stage in stages.items()}, dict.fromkeys(
-            ("correct", "sanitize", "bench", "host", "schedule", "peers", "train"), "passed"))
+            ("correct", "sanitize", "bench", "host", "schedule", "peers", "train", "memo"),
+            "passed"))
         record = stages["correct"][2]
         self.assertEqual([record[key] for key in ("machine", "driver", "toolkit", "commit")],
                          ["Fake GPU", "1.2.3", "13.0.0", "abc123"])
@@ -106,8 +108,9 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("--live 1GiB ", stages["schedule"][1]["schedule-1GiB"]["text"])
         self.assertIn("S1  ns of a hook", (self.folder / "out/bench-schedule-64MiB.txt").read_text())
         self.assertIn("--megatron-ops /mine.py", stages["peers"][1]["peers"]["text"])
-        self.assertIn("prebuilt/bin/libpagestash.so", stages["train"][1]["train"]["text"])
-        self.assertEqual(stages["train"][2]["details"]["reports"], ["train-report.json"])
+        for name in ("train", "memo"):
+            self.assertIn("prebuilt/bin/libpagestash.so", stages[name][1][name]["text"])
+            self.assertEqual(stages[name][2]["details"]["reports"], [f"{name}-report.json"])
         self.assertIn("G1  share of A0", (self.folder / "out/bench-bytes.txt").read_text())
 
     def test_failures_are_told_apart(self):
@@ -120,11 +123,13 @@ class GpuCheck(unittest.TestCase):
             *) echo "========= ERROR SUMMARY: 0 errors" ;;
             esac""")
         self.peers("sys.exit(print('run.py: torch is not installed', file=sys.stderr) or 4)")
-        self.train("sys.exit(print('gpu-train.py: torch has no CUDA', file=sys.stderr) or 4)")
+        self.trainer("train", "sys.exit(print('gpu-train.py: torch has no CUDA', file=sys.stderr) or 4)")
+        self.trainer("memo", "sys.exit(print('swap: losses differ') or 1)")
         stages = self.check(1, "all")
         self.assertEqual({name: stage[0] for name, stage in stages.items()}, {
             "correct": "failed", "sanitize": "failed", "bench": "failed", "host": "passed",
-            "schedule": "passed", "peers": "unavailable", "train": "unavailable"})
+            "schedule": "passed", "peers": "unavailable", "train": "unavailable", "memo": "failed"})
+        self.assertEqual(stages["memo"][1]["memo"]["text"], "swap: losses differ")
         self.assertIn("no CUDA", stages["train"][1]["train"]["text"])
         self.assertEqual(stages["correct"][1]["replay"]["text"], "mismatched bytes: 7")
         self.assertEqual(stages["correct"][1]["conformance"]["status"], "passed")
