@@ -176,11 +176,11 @@ class Kept:
             return _pieces.Plain(groups).join(joins)
         wholes = []
         for at, (_, dim, tensors) in zip(joined, joins):
-            whole = _pieces.Join.apply(self._row_view(at, tensors[0].shape, self.layout.num_tokens), dim, groups,
-                                       *tensors)
+            rows = self._row_view(at, tensors[0].shape, self.layout.num_tokens)
+            whole = _pieces.Join.apply(rows, dim, groups, *tensors)
             if groups > 1:
-                storage = whole.untyped_storage()
-                self.seen[storage.data_ptr()] = StorageWeakRef(storage), whole._version, InRows(at, whole.shape)
+                storage, slot = whole.untyped_storage(), InRows(at, whole.shape)
+                self.seen[storage.data_ptr()] = StorageWeakRef(storage), whole._version, slot
             wholes.append(whole)
         return wholes
 
@@ -218,14 +218,14 @@ class Kept:
             return Saved(self, known[2], tensor.storage_offset() * tensor.element_size(), tensor), None
         return None, storage
 
-    def _put(self, tensor, storage, slot, first=0):
-        """Copies a storage's bytes from `first` on."""
-        source = bytes_of(storage, tensor.device)
-        if slot.head_bytes > first:
-            self.buffers.flat(self.index, slot.head, slot.head_bytes).copy_(source[:slot.head_bytes])
-        if slot.num_bytes > slot.head_bytes:
-            self.buffers.flat(self.index, slot.tail, slot.num_bytes - slot.head_bytes).copy_(
-                source[slot.head_bytes:slot.num_bytes])
+    def _put(self, tensor, storage, slot, with_head=True):
+        """Copies a storage's bytes; without those of tokens that came back from the host."""
+        source, head_bytes = bytes_of(storage, tensor.device), slot.head_bytes
+        if with_head and head_bytes:
+            self.buffers.flat(self.index, slot.head, head_bytes).copy_(source[:head_bytes])
+        if slot.num_bytes > head_bytes:
+            self.buffers.flat(self.index, slot.tail, slot.num_bytes - head_bytes).copy_(
+                source[head_bytes:slot.num_bytes])
 
     def _keep(self, tensor, storage, slot):
         self._put(tensor, storage, slot)
@@ -279,19 +279,21 @@ class Kept:
     def view(self, saved):
         """The tensor again, of this backward."""
         if not self.is_open:
-            raise Error(f"{self.unit.name}: {'its backward has ended: a second one is not possible' if self.is_over else 'its tensors are in its backward only'}")
+            raise Error(f"{self.unit.name}: " + ("its backward has ended: a second one is not possible"
+                                                 if self.is_over else "its tensors are in its backward only"))
         slot = saved.slot
         if slot is None:
             return self.buffers.view(self.index, saved.dtype, saved.begin, saved.size, saved.stride)
         if type(slot) is InRows:
-            whole = self._row_view(slot.at, slot.shape, self.layout.num_tokens).flatten(slot.at.dim, slot.at.dim + 1)
-            return whole.as_strided(saved.size, saved.stride, saved.begin // saved.dtype.itemsize)
+            rows, dim = self._row_view(slot.at, slot.shape, self.layout.num_tokens), slot.at.dim
+            return rows.flatten(dim, dim + 1).as_strided(saved.size, saved.stride, saved.begin // saved.dtype.itemsize)
         if slot.head_bytes in (0, slot.num_bytes):
             begin = saved.begin + (slot.head if slot.head_bytes else slot.tail)
             return self.buffers.view(self.index, saved.dtype, begin, saved.size, saved.stride)
         both = torch.cat([self.buffers.flat(self.index, slot.head, slot.head_bytes),
                           self.buffers.flat(self.index, slot.tail, slot.num_bytes - slot.head_bytes)])
-        return both.view(saved.dtype).as_strided(saved.size, saved.stride, saved.begin // saved.dtype.itemsize)
+        begin = saved.begin // saved.dtype.itemsize
+        return both.view(saved.dtype).as_strided(saved.size, saved.stride, begin)
 
     def moved(self, tensor):
         """A tensor that was in the forward's buffer, in the backward's."""
@@ -358,9 +360,9 @@ class _Again:
         if slot is not None:
             storage = tensor.untyped_storage()
             if storage.nbytes() != slot.num_bytes:
-                raise Error(f"{self.unit.name}: tensor {self.at} that it saves has {storage.nbytes()} bytes when it is "
-                            f"computed again, in its forward {slot.num_bytes}")
-            self.kept._put(tensor, storage, slot, slot.head_bytes)
+                raise Error(f"{self.unit.name}: tensor {self.at} that it saves has {storage.nbytes()} bytes "
+                            f"when it is computed again, in its forward {slot.num_bytes}")
+            self.kept._put(tensor, storage, slot, with_head=False)
             self.missing -= 1
             self._stop()
         return tensor.detach()

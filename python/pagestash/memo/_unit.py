@@ -13,14 +13,15 @@ from ._kept import PLAIN, Kept, Layout, aligned
 from ._wrap import Wrapped
 
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+_NAMES = ("hidden_states", "x", "input", "src")  # of hidden states, where they are no first argument
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
     """What a layer keeps, of num_tokens tokens. input_bytes; attention_bytes: of its output and what else it
     keeps that is no query, key or value; rows: of each tensor saved in a piece, in order, the bytes of a
-    token, 0: it stays; joined: queries, keys, values; forward_ns: of the forward over all tokens; recompute_ns:
-    of what runs again for tokens that were dropped, over all of them; 0: not measured."""
+    token, 0: it stays; joined: queries, keys, values; forward_ns: of the forward over all tokens;
+    recompute_ns: of what runs again for tokens that were dropped, over all of them; 0: not measured."""
     num_tokens: int
     shape: tuple
     dtype: torch.dtype
@@ -153,6 +154,11 @@ def _same(tensor):
     return tensor
 
 
+def _with(x, place, args, kwargs):
+    """Arguments with other hidden states."""
+    return ((x, *args[1:]), kwargs) if place == 0 else (args, {**kwargs, place: x})
+
+
 class Unit(Wrapped):
     """A module (or what has a method of this name) of which each call is a visit of a layer that is swapped.
 
@@ -166,6 +172,8 @@ class Unit(Wrapped):
         self.token_dim, self.measured, self.layout = token_dim, None, None
         self.attention_others, self._dims, self._output_dim = None, {}, None
         self.core = self._core(attention)
+        if getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod"):
+            raise Error(f"{self.name}: it is compiled, with its attention: compile what surrounds that")
 
     # ---- wrapping ----
 
@@ -198,33 +206,30 @@ class Unit(Wrapped):
 
     # ---- arguments ----
 
+    def _place_of(self, args, kwargs):
+        """Of the hidden states: 0, the first argument, or a name."""
+        if args and isinstance(args[0], torch.Tensor):
+            return 0
+        for name in _NAMES:
+            if isinstance(kwargs.get(name), torch.Tensor):
+                return name
+        raise Error(f"{self.name}: its first argument is no tensor: hidden states are wanted")
+
     def hidden(self, args, kwargs):
         """The hidden states among the arguments, and a function that puts others in their place."""
-        if args and isinstance(args[0], torch.Tensor):
-            return args[0], lambda x: ((x, *args[1:]), kwargs)
-        for key in ("hidden_states", "x", "input", "src"):
-            if isinstance(kwargs.get(key), torch.Tensor):
-                return kwargs[key], lambda x: (args, {**kwargs, key: x})
-        raise Error(f"{self.name}: its first argument is no tensor: hidden states are wanted")
+        place = self._place_of(args, kwargs)
+        x = args[0] if place == 0 else kwargs[place]
+        return x, lambda other: _with(other, place, args, kwargs)
 
     def pieces_of(self, args, kwargs, xs, spans):
         """The arguments of the pieces."""
         x, put = self.hidden(args, kwargs)
-        num_tokens = x.shape[self.token_dim]
-        rest = put(None)
-        return [self._with(self.part_of(rest, span, num_tokens), x_p) for span, x_p in zip(spans, xs)]
+        place, num_tokens, rest = self._place_of(args, kwargs), x.shape[self.token_dim], put(None)
+        return [_with(x_p, place, *self.part_of(rest, span, num_tokens)) for span, x_p in zip(spans, xs)]
 
     def part_of(self, rest, span, num_tokens):
         """Arguments but the hidden states, for the tokens of a piece."""
         return _pieces.part_of(rest, span, num_tokens)
-
-    def _with(self, rest, x):
-        args, kwargs = rest
-        if args and args[0] is None and all(value is not None or key not in ("hidden_states", "x", "input", "src")
-                                            for key, value in kwargs.items()):
-            return (x, *args[1:]), kwargs
-        return args, {key: x if value is None and key in ("hidden_states", "x", "input", "src") else value
-                      for key, value in kwargs.items()}
 
     def fixed(self, args, kwargs):
         """Addresses of storages that others hold, and that stay: parameters, buffers, arguments."""
@@ -255,8 +260,8 @@ class Unit(Wrapped):
             if tensor.shape[dim] != num_tokens:
                 dims = [d for d, size in enumerate(tensor.shape) if size == num_tokens]
                 if len(dims) != 1:
-                    raise Error(f"{self.name}: its attention returns {tuple(tensor.shape)}: which dimension has the "
-                                f"{num_tokens} tokens?")
+                    raise Error(f"{self.name}: its attention returns {tuple(tensor.shape)}: which dimension "
+                                f"has the {num_tokens} tokens?")
                 dim = dims[0]
             self._output_dim = dim
         return self._output_dim
@@ -362,8 +367,9 @@ class Unit(Wrapped):
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             if isinstance(error, (Error, torch.OutOfMemoryError)):
                 raise
-            raise Error(f"{self.name}: it runs for all {one.spans[-1][1]} tokens and not for {one.spans[0][1]} of "
-                        f"them: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise Error(f"{self.name}: it runs for all {one.spans[-1][1]} tokens and not for "
+                        f"{one.spans[0][1]} of them: {text}") from error
 
     def _compare(self, whole, outputs, x, cut, compares):
         """Errors: what the pieces gave is not what the whole gave."""
@@ -373,25 +379,28 @@ class Unit(Wrapped):
             raise Error(f"{self.name}: it returns {1 + len(others)} tensors: one is allowed")
         wanted = [one.shape for one in x.tensor_split([cut], self.token_dim)]
         if whole.shape != x.shape or [out.shape for out in outputs] != wanted:
-            raise Error(f"{self.name}: it returns {tuple(whole.shape)} for {tuple(x.shape)}, and for pieces of its tokens "
-                        f"{', '.join(str(tuple(out.shape)) for out in outputs)}: it is not token-wise")
+            shapes = ", ".join(str(tuple(out.shape)) for out in outputs)
+            raise Error(f"{self.name}: it returns {tuple(whole.shape)} for {tuple(x.shape)}, and for pieces of "
+                        f"its tokens {shapes}: it is not token-wise")
         if not compares:
             return
-        whole, pieces = whole.detach().double(), torch.cat([o.detach() for o in outputs], self.token_dim).double()
+        whole = whole.detach().double()
+        pieces = torch.cat([out.detach() for out in outputs], self.token_dim).double()
         scale = whole.abs().max().item() or 1.0
-        off = (whole - pieces).abs().amax([d for d in range(whole.dim()) if d != self.token_dim % whole.dim()])
+        others = [d for d in range(whole.dim()) if d != self.token_dim % whole.dim()]
+        off = (whole - pieces).abs().amax(others)
         worst = off.max().item()
         dtypes = [outputs[0].dtype, *autocast_dtypes(x.device)]
         if not worst <= max(_TOLERANCE.get(dtype, 0) for dtype in dtypes) * scale:
-            raise Error(f"{self.name}: token {int(off.argmax())} comes out otherwise by {worst:.3g}, of values up to "
-                        f"{scale:.3g}, when the tokens from {cut} on are run on their own: what surrounds its "
-                        "attention is not token-wise")
+            raise Error(f"{self.name}: token {int(off.argmax())} comes out otherwise by {worst:.3g}, of values "
+                        f"up to {scale:.3g}, when the tokens from {cut} on are run on their own: what "
+                        "surrounds its attention is not token-wise")
 
     def _rows(self, scale, cut, num_tokens):
         first, second = scale.saved
         if len(first) != len(second):
-            raise Error(f"{self.name}: it saves {len(first)} tensors for the first tokens and {len(second)} for the "
-                        "others: it is not token-wise")
+            raise Error(f"{self.name}: it saves {len(first)} tensors for the first tokens and {len(second)} "
+                        "for the others: it is not token-wise")
         rows = []
         for a, b in zip(first, second):
             row = a // cut
@@ -420,8 +429,8 @@ class Enter(torch.autograd.Function):
         for start, stop in layout.spans:
             size = list(x.shape)
             size[ctx.dim] = stop - start
-            pieces.append(kept.buffers.view(kept.index, x.dtype, start * stride[ctx.dim] * x.element_size(), size,
-                                            stride))
+            begin = start * stride[ctx.dim] * x.element_size()
+            pieces.append(kept.buffers.view(kept.index, x.dtype, begin, size, stride))
         return tuple(pieces)
 
     @staticmethod
@@ -456,7 +465,8 @@ def forward_kept(unit, kept, args, kwargs, hook):
     kept.around = Around(x.device, unit.measured.draws and kept.drops, unit.run.trackers)
     xs = Enter.apply(kept, hook, x)
     versions = [piece._version for piece in xs]
-    kept.pieces = unit.pieces_of(args, kwargs, [piece.detach().requires_grad_() for piece in xs], layout.spans)
+    leaves = [piece.detach().requires_grad_() for piece in xs]
+    kept.pieces = unit.pieces_of(args, kwargs, leaves, layout.spans)
     arguments = unit.pieces_of(args, kwargs, xs, layout.spans)
     outputs = _pieces.Pass(unit, layout.spans, arguments, kept).run()
     if [piece._version for piece in xs] != versions:
@@ -475,7 +485,8 @@ def forward_plain(unit, spans, args, kwargs):
     if len(spans) == 1:
         return unit.original(*args, **kwargs)
     xs = _pieces.Divide.apply(x, unit.token_dim, spans, 1)
-    outputs = _pieces.Pass(unit, spans, unit.pieces_of(args, kwargs, xs, spans), _pieces.Plain(unit.groups)).run()
+    pieces = unit.pieces_of(args, kwargs, xs, spans)
+    outputs = _pieces.Pass(unit, spans, pieces, _pieces.Plain(unit.groups)).run()
     if isinstance(outputs[0], tuple):
         return (torch.cat([out[0] for out in outputs], unit.token_dim), *outputs[0][1:])
     return torch.cat(outputs, unit.token_dim)

@@ -128,6 +128,12 @@ class Same(unittest.TestCase):
         self.same(Modern, lambda layer, x: layer(x, (angle.cos(), angle.sin())))
         self.same(Modern, lambda layer, x: layer(x=x, rotary=(angle.cos(), angle.sin())), fractions=(0,))
 
+    def test_an_optional_argument_that_is_none(self):
+        class Other(Block):
+            def forward(self, hidden, input=None):  # pylint: disable=redefined-builtin
+                return super().forward(hidden if input is None else hidden + input)
+        self.same(Other, lambda layer, x: layer(x, input=None), fractions=(0,))
+
     def test_transformer_encoder_layer(self):
         mask = nn.Transformer.generate_square_subsequent_mask(TOKENS)
         self.same(lambda: encoder(norm_first=True, dropout=0.1), lambda layer, x: layer(x, mask, is_causal=True))
@@ -221,6 +227,13 @@ class Refused(unittest.TestCase):
                 return super().attend(super().attend(q, k, v), k, v)
         self.refused(Without, "it calls no attention")
         self.refused(Twice, "it calls attention twice: one call is allowed")
+
+    def test_compiled_with_its_attention(self):
+        def make():
+            layer = Block()
+            layer._compiled_call_impl = layer._call_impl  # as layer.compile() makes one, in seconds
+            return layer
+        self.refused(make, "it is compiled, with its attention: compile what surrounds that$")
 
     def test_input_changed_in_place(self):
         self.refused(lambda: Wrong(lambda _, x: x.mul_(2)), "it changes its input in place")
