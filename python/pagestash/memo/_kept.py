@@ -97,8 +97,8 @@ class Buffers:
             self.memory.untyped_storage(), begin // dtype.itemsize, size, stride)
 
     def flat(self, index, begin, num_bytes):
-        """Bytes."""
-        return self.view(index, torch.uint8, begin, (num_bytes,), (1,))
+        """Bytes, to copy to or from."""
+        return self.memory.narrow(0, index * self.num_bytes + begin, num_bytes)
 
 
 class Slot:
