@@ -54,6 +54,7 @@ class Run:
             if same[0].place[0] != same[-1].place[0]:
                 raise Error(f"{same[-1].name}: it is {same[0].name}, too: in two chunks a module can be once")
         self.planned = None if plan is None else Planned(plan, [unit.module for unit in self.units])
+        self.plan = self.planned and self.planned.plan
         for unit in self.order:
             unit.wrap()
 
