@@ -18,6 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from .._c import Error
 from . import _pieces
 from ._pieces import ROW_ALIGN
+from ._watch import Stays
 
 ALIGN = 256   # of what goes whole
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -135,11 +136,6 @@ def bytes_of(storage, device):
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
 
-def stays(tensor):
-    """Leaves a tensor to autograd; what has a history might be the output of the node that keeps it."""
-    return tensor if tensor.grad_fn is None else tensor.detach()
-
-
 class Kept:
     """A keeper (_pieces.Pass) of one pass."""
 
@@ -156,6 +152,7 @@ class Kept:
         self.pieces = self.output = self.around = None
         self.call = None                         # _visits.Call
         self.drops = True                        # tokens, which are computed again
+        self.unchanged = None                    # _watch.Unchanged
 
     # ---- the keeper ----
 
@@ -203,16 +200,16 @@ class Kept:
     # ---- what autograd saves ----
 
     def _known(self, tensor):
-        """Saved, if it is in the buffer; the tensor, if it stays in memory; else None, with its storage."""
+        """Saved, if it is in the buffer; Stays, if it stays in memory; else None, with its storage."""
         if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
-            return stays(tensor), None
+            return Stays(tensor, self.unit.name), None
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
         if address == self.buffers.memory.data_ptr():
             begin = tensor.data_ptr() - self.buffers.addresses[self.index]
             return Saved(self, None, begin, tensor), None
         if address in self.fixed:
-            return stays(tensor), None
+            return Stays(tensor, self.unit.name), None
         known = self.seen.get(address)
         if known is not None and not known[0].expired() and known[1] == tensor._version:
             return Saved(self, known[2], tensor.storage_offset() * tensor.element_size(), tensor), None
@@ -245,7 +242,7 @@ class Kept:
                 return self._keep(tensor, storage, slot)
             if expected:
                 self.unit.deviates("a tensor that it saves")
-            saved = stays(tensor)
+            saved = Stays(tensor, self.unit.name)
         steps.append(None)
         return saved
 
@@ -269,10 +266,10 @@ class Kept:
             return saved
         num_bytes, end = storage.nbytes(), self.whole + aligned(storage.nbytes())
         if tensor.numel() < self.layout.num_tokens:  # a seed, say
-            return stays(tensor)
+            return Stays(tensor, self.unit.name)
         if end > self.layout.whole_bytes:
             self.unit.deviates("what attention saves")
-            return stays(tensor)
+            return Stays(tensor, self.unit.name)
         slot, self.whole = Slot(self.whole, num_bytes, 0, num_bytes), end
         return self._keep(tensor, storage, slot)
 
@@ -312,6 +309,8 @@ class Kept:
         self.is_open = True
         if in_place:
             return
+        if self.drops:
+            self.unchanged.check()
         for p, (_, stop) in enumerate(self.layout.spans):
             if stop > self.layout.swap_tokens:
                 _Again(self, p).run()
@@ -319,12 +318,12 @@ class Kept:
     def backward_ends(self):
         """Nothing can be had any more."""
         self.is_open, self.is_over = False, True
-        self.pieces = self.steps = self.around = self.output = None
+        self.pieces = self.steps = self.around = self.output = self.unchanged = None
 
 
 def unpack(saved):
     """A hook of autograd."""
-    return saved.kept.view(saved) if type(saved) is Saved else saved
+    return saved.kept.view(saved) if type(saved) is Saved else saved.get() if type(saved) is Stays else saved
 
 
 class _Again:
@@ -387,7 +386,7 @@ class _Again:
                     parts.narrow(dim, first - start, stop - first))
         self.joined = True
         self._stop()
-        out = kept.view(kept.output) if type(kept.output) is Saved else kept.output
+        out = kept.view(kept.output) if type(kept.output) is Saved else kept.output.get()
         dim = self.unit.output_dim(out, layout.num_tokens, token_dim)
         share = _pieces.share_of(out, dim, (start, stop), self.unit.groups)
         share = share.detach().requires_grad_(out.is_floating_point())

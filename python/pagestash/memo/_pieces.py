@@ -64,13 +64,18 @@ def spans_of(num_tokens, cut):
     return [(0, cut), (cut, num_tokens)] if 0 < cut < num_tokens else [(0, num_tokens)]
 
 
+def cut_of(tensor, num_tokens):
+    """The dimension of an argument that is cut; None: it goes as it is."""
+    dims = [dim for dim, size in enumerate(tensor.shape) if size == num_tokens]
+    return dims[0] if len(dims) == 1 else None
+
+
 def part_of(value, span, num_tokens):
     """A layer's arguments for the tokens of a piece: of a tensor the dimension that has as many elements as
     there are tokens is cut; what has none, or several, as a mask has, goes as it is."""
     def narrow(leaf):
-        dims = [dim for dim, size in enumerate(leaf.shape) if size == num_tokens] \
-            if isinstance(leaf, torch.Tensor) else []
-        return leaf.narrow(dims[0], span[0], span[1] - span[0]) if len(dims) == 1 else leaf
+        dim = cut_of(leaf, num_tokens) if isinstance(leaf, torch.Tensor) else None
+        return leaf if dim is None else leaf.narrow(dim, span[0], span[1] - span[0])
     return pytree.tree_map(narrow, value)
 
 
@@ -160,7 +165,7 @@ class Pass:
             out = call(*args, **kwargs)
         self.asked = [True] * len(self.spans)  # lets go of the pieces
         first, *others = out if isinstance(out, tuple) else (out,)
-        if any(isinstance(one, torch.Tensor) for one in others):
+        if any(isinstance(one, torch.Tensor) for one in pytree.tree_leaves(others)):
             raise Error(f"{self.unit.name}: its attention returns {1 + len(others)} tensors: one is allowed")
         self.unit.attention_others = tuple(others) if isinstance(out, tuple) else None
         self.keeper.attended(first)

@@ -96,6 +96,9 @@ class Run:
         if (tuple(x.shape), x.dtype) != (unit.measured.shape, unit.measured.dtype):
             self.deviates(f"hidden states of shape {tuple(x.shape)}, {x.dtype}")
             return self._visited(unit, args, kwargs)
+        if unit.is_cut_otherwise(args, kwargs):
+            self.deviates("an argument that has as many elements as there are tokens, or no longer")
+            return self._visited(unit, args, kwargs)
         if unit.seat is None:
             return forward_plain(unit, spans_of(unit.measured.num_tokens, self.cut or 0), args, kwargs)
         if not unit.wants_gradients([x]):
@@ -164,6 +167,9 @@ class Run:
 
     def backward_begins(self, kept):
         """From the backward of a layer's output."""
+        if torch.is_grad_enabled():
+            raise Error(f"{kept.unit.name}: create_graph: what it keeps has no history: a gradient of a gradient is "
+                        "not possible")
         visit = kept.call.backward_begins()
         kept.index = visit.set
         try:
@@ -332,7 +338,7 @@ class Run:
         for one in self._shared[id(unit.module), unit.method]:
             if one.measured is None:
                 one.measure(args, kwargs, self.check)
-        if tuple(x.shape) != unit.measured.shape:
+        if tuple(x.shape) != unit.measured.shape or unit.is_cut_otherwise(args, kwargs):
             return unit.original(*args, **kwargs)
         spans = spans_of(unit.measured.num_tokens, self.cut or 0)
         if self.fraction is None:

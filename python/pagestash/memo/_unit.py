@@ -6,7 +6,7 @@ import time
 import torch
 
 from .._c import Error
-from . import _pieces
+from . import _pieces, _watch
 from ._around import (Around, autocast_dtypes, has_drawn, random_state, set_random_state,
                       without_autocast_cache)
 from ._kept import PLAIN, Kept, Layout, aligned
@@ -77,7 +77,8 @@ class _Scale(_pieces.Plain):
         self.since = self.before = 0  # what lies before attention
         self.behind = {}              # of each piece, up to the last tensor that it saves
         self.saved, self.others, self.joined = [], [], []
-        self.versions, self.seen = [], {}
+        self.versions, self.seen, self.held = [], {}, []
+        self.private = _watch.Private()
 
     def piece(self, p):
         """A context."""
@@ -86,7 +87,7 @@ class _Scale(_pieces.Plain):
         if p > 0:
             self.before += self._now() - self.since
         self.since = self._now()
-        return torch.autograd.graph.saved_tensors_hooks(lambda tensor: self._pack(p, tensor), _same)
+        return torch.autograd.graph.saved_tensors_hooks(lambda tensor: self._pack(p, tensor), self._held)
 
     def _now(self):
         _wait(self.device)
@@ -104,13 +105,14 @@ class _Scale(_pieces.Plain):
     def attention(self):
         """A context."""
         self.before += self._now() - self.since
-        return torch.autograd.graph.saved_tensors_hooks(self._pack_whole, _same)
+        return torch.autograd.graph.saved_tensors_hooks(self._pack_whole, self._held)
 
     def join(self, joins):
         """Copies."""
         self.joined = _pieces.joined_of(joins, self.num_tokens)
         wholes = super().join(joins)
         for whole in wholes:
+            self.private.add(whole)
             self.seen[whole.untyped_storage().data_ptr()] = whole
         return wholes
 
@@ -133,25 +135,29 @@ class _Scale(_pieces.Plain):
         self.saved[p].append(self._new_bytes(tensor))
         if p in self.behind and self.saved[p][-1]:
             self.behind[p] = self._now() - self.since
-        return tensor.detach()
+        return self._hold(tensor)
 
     def _pack_whole(self, tensor):
         if tensor.numel() >= self.num_tokens:
             self.others.append(self._new_bytes(tensor))
-        return tensor.detach()
+        return self._hold(tensor)
+
+    def _hold(self, tensor):
+        self.held.append(tensor.detach())
+        return len(self.held) - 1
+
+    def _held(self, number):
+        return self.held[number]
 
     def let_go(self):
         """Of all tensors: their graph refers to the hooks, and so to this, which nobody would ever free."""
         self.versions.clear()
+        self.held.clear()
         self.seen.clear()
 
     def is_changed(self):
         """Whether one was changed in place after it was saved."""
         return any(tensor._version != version for tensor, version in self.versions)
-
-
-def _same(tensor):
-    return tensor
 
 
 def _with(x, place, args, kwargs):
@@ -171,6 +177,7 @@ class Unit(Wrapped):
         super().__init__(run, place, module, method, name)
         self.token_dim, self.measured, self.layout = token_dim, None, None
         self.attention_others, self._dims, self._output_dim = None, {}, None
+        self._cuts = None
         self.core = self._core(attention)
         if getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod"):
             raise Error(f"{self.name}: it is compiled, with its attention: compile what surrounds that")
@@ -221,11 +228,29 @@ class Unit(Wrapped):
         x = args[0] if place == 0 else kwargs[place]
         return x, lambda other: _with(other, place, args, kwargs)
 
+    def rest(self, args, kwargs):
+        """The arguments but the hidden states."""
+        return self.hidden(args, kwargs)[1](None)
+
     def pieces_of(self, args, kwargs, xs, spans):
         """The arguments of the pieces."""
         x, put = self.hidden(args, kwargs)
         place, num_tokens, rest = self._place_of(args, kwargs), x.shape[self.token_dim], put(None)
         return [_with(x_p, place, *self.part_of(rest, span, num_tokens)) for span, x_p in zip(spans, xs)]
+
+    def cuts(self, args, kwargs):
+        """Which arguments are cut for a piece, and how they are nested."""
+        x, put = self.hidden(args, kwargs)
+        leaves, spec = torch.utils._pytree.tree_flatten(put(None))
+        num_tokens = x.shape[self.token_dim]
+        return spec, [_pieces.cut_of(leaf, num_tokens) if isinstance(leaf, torch.Tensor) else -1 for leaf in leaves]
+
+    def is_cut_otherwise(self, args, kwargs):
+        """Whether an argument is cut that was not when the layer was measured, or the other way round."""
+        if self._cuts is None:
+            return False
+        (was, before), (spec, now) = self._cuts, self.cuts(args, kwargs)
+        return was == spec and any(a != b and -1 not in (a, b) for a, b in zip(before, now))
 
     def part_of(self, rest, span, num_tokens):
         """Arguments but the hidden states, for the tokens of a piece."""
@@ -285,6 +310,7 @@ class Unit(Wrapped):
         if num_tokens < 3:
             raise Error(f"{self.name}: {num_tokens} tokens: at least 3 are wanted")
         cut = max(1, num_tokens // 3)
+        self._cuts = self.cuts(args, kwargs)
         x = x.detach()
         version = x._version
         trackers = self.run.trackers
@@ -296,10 +322,12 @@ class Unit(Wrapped):
                 raise Error(f"{self.name}: it changes its input in place")
             whole, forward_ns = self._timed(put(x), x.device)
         draws = has_drawn(states, random_state(x.device, trackers))
+        left = _watch.attributes(self.module)
         set_random_state(x.device, states, trackers)
         scale, outputs = self._in_pieces(put(x), x, cut, num_tokens)
         set_random_state(x.device, states, trackers)
         self._compare(whole, outputs, x, cut, check and not draws)
+        _watch.check_attributes(left, _watch.attributes(self.module), self.name)
         if draws and check:
             self._compare_without_dropout(put(x), x, cut, num_tokens)
             set_random_state(x.device, states, trackers)
@@ -348,17 +376,21 @@ class Unit(Wrapped):
         scale = _Scale(self, num_tokens, self.fixed(*arguments), x.device)
         try:
             with torch.enable_grad():
-                leaf = x.requires_grad_()
-                xs = _pieces.Divide.apply(leaf, self.token_dim, spans, 1)
-                scale.fixed.add(x.untyped_storage().data_ptr())
+                memory, leaf = x.clone(), torch.zeros((), device=x.device, requires_grad=True)
+                xs = _Alone.apply(leaf, memory, self.token_dim, spans)
+                scale.fixed.add(memory.untyped_storage().data_ptr())
+                scale.private.add(memory)
                 one = _pieces.Pass(self, spans, self.pieces_of(*arguments, xs, spans), scale)
-                outputs = self._run_for_pieces(one)
+                outputs = [_watch.only_first(out, self.name)[0] for out in self._run_for_pieces(one)]
             if scale.is_changed():
                 raise Error(f"{self.name}: it changes in place a tensor that it has saved")
         finally:
-            x.requires_grad_(False)
             scale.let_go()
-        return scale, outputs
+        if any(map(scale.private.has, outputs)):
+            outputs = [out.detach().clone() for out in outputs]
+        del memory, xs, one
+        scale.private.check(self.name)  # while the graph lives
+        return scale, [out.detach() for out in outputs]
 
     def _run_for_pieces(self, one):
         """The first run in pieces: what raises here raised nothing for all tokens."""
@@ -373,10 +405,7 @@ class Unit(Wrapped):
 
     def _compare(self, whole, outputs, x, cut, compares):
         """Errors: what the pieces gave is not what the whole gave."""
-        whole, *others = whole if isinstance(whole, tuple) else (whole,)
-        outputs = [out[0] if isinstance(out, tuple) else out for out in outputs]
-        if any(isinstance(one, torch.Tensor) for one in others):
-            raise Error(f"{self.name}: it returns {1 + len(others)} tensors: one is allowed")
+        whole, _ = _watch.only_first(whole, self.name)
         wanted = [one.shape for one in x.tensor_split([cut], self.token_dim)]
         if whole.shape != x.shape or [out.shape for out in outputs] != wanted:
             shapes = ", ".join(str(tuple(out.shape)) for out in outputs)
@@ -411,6 +440,22 @@ class Unit(Wrapped):
 def _wait(device):
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+class _Alone(torch.autograd.Function):
+    """Pieces of memory that no graph refers to."""
+
+    @staticmethod
+    def forward(ctx, _leaf, memory, dim, spans):
+        """No views of torch's, as those in a buffer."""
+        parts = [memory.narrow(dim, start, stop - start) for start, stop in spans]
+        return tuple(torch.empty(0, dtype=part.dtype, device=part.device).set_(
+            part.untyped_storage(), part.storage_offset(), part.shape, part.stride()) for part in parts)
+
+    @staticmethod
+    def backward(ctx, *_gradients):
+        """Nobody asks."""
+        return None, None, None, None
 
 
 class Enter(torch.autograd.Function):
@@ -463,6 +508,8 @@ def forward_kept(unit, kept, args, kwargs, hook):
     x, _ = unit.hidden(args, kwargs)
     layout = kept.layout
     kept.around = Around(x.device, unit.measured.draws and kept.drops, unit.run.trackers)
+    if kept.drops:
+        kept.unchanged = _watch.Unchanged(unit.module, unit.rest(args, kwargs), unit.name)
     xs = Enter.apply(kept, hook, x)
     versions = [piece._version for piece in xs]
     leaves = [piece.detach().requires_grad_() for piece in xs]
@@ -472,10 +519,8 @@ def forward_kept(unit, kept, args, kwargs, hook):
     if [piece._version for piece in xs] != versions:
         raise Error(f"{unit.name}: it changes its input in place")
     kept.forward_ends()
-    others = None
-    if isinstance(outputs[0], tuple):
-        others, outputs = outputs[0][1:], [out[0] for out in outputs]
-    y = Leave.apply(kept, unit.token_dim, *outputs)
+    others = _watch.only_first(outputs[0], unit.name)[1]
+    y = Leave.apply(kept, unit.token_dim, *(_watch.only_first(out, unit.name)[0] for out in outputs))
     return y if others is None else (y, *others)
 
 
@@ -487,6 +532,6 @@ def forward_plain(unit, spans, args, kwargs):
     xs = _pieces.Divide.apply(x, unit.token_dim, spans, 1)
     pieces = unit.pieces_of(args, kwargs, xs, spans)
     outputs = _pieces.Pass(unit, spans, pieces, _pieces.Plain(unit.groups)).run()
-    if isinstance(outputs[0], tuple):
-        return (torch.cat([out[0] for out in outputs], unit.token_dim), *outputs[0][1:])
-    return torch.cat(outputs, unit.token_dim)
+    others = _watch.only_first(outputs[0], unit.name)[1]
+    y = torch.cat([_watch.only_first(out, unit.name)[0] for out in outputs], unit.token_dim)
+    return y if others is None else (y, *others)
