@@ -14,8 +14,8 @@ _MOST_BLOCK_TOKENS = 1 << 20
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """tokens: of each layer, of its num_tokens; None: it stays in memory. host_bytes: of pinned memory;
-    gpu_bytes: of both buffers, and of layers that stay; host_limit, gpu_limit: what there is. leaves: which are copied to the host. With "auto" times:
-    that were measured, and cost: simulated."""
+    gpu_bytes: of both buffers, and of layers that stay; host_limit, gpu_limit: what there is. leaves: which
+    are copied to the host. With "auto" times: that were measured, and cost: simulated."""
     tokens: tuple
     why: str
     host_bytes: int = 0
@@ -80,7 +80,8 @@ def _times_of(run, device):
 
 
 def choose(run, device, taken=(0, 0)):
-    """Of a Run whose units were measured. taken: bytes of GPU and host memory that something else has. Errors: no fraction fits, or not the one that was given."""
+    """Of a Run whose units were measured. taken: bytes of GPU and host memory that something else has.
+    Errors: no fraction fits, or not the one that was given."""
     units, times, cost = run.units, None, None
     host_bytes = max(0, (free_host_bytes() if run.host_bytes is None else run.host_bytes) - taken[1])
     gpu_bytes = None if run.gpu_bytes is None else run.gpu_bytes - taken[0]

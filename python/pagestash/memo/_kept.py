@@ -10,7 +10,6 @@ A buffer holds, one behind the other:
 Input to the k-th row go to the host. The other rows are dropped, and computed again from the input."""
 import contextlib
 import dataclasses
-import math
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef

@@ -38,7 +38,7 @@ def leaving(schedule, keeps, keeps_nothing=False):
 
 
 class Limits:
-    """Of a model on this GPU. places: of each layer (chunk, layer); scales: what it keeps (_unit.Measured),
+    """Of a model on this GPU. places: of each layer (chunk, layer); scales: what it keeps (_measured.Measured),
     None: it is not swapped. cut: where the pieces part; None: where the swapped tokens end. host_bytes,
     gpu_bytes: that there are; None: not looked at. keeps_nothing: also the last two layers leave."""
 

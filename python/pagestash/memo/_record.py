@@ -7,7 +7,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Optional
 
 from .. import allocator
 from .._c import Error

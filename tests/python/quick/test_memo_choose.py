@@ -12,7 +12,7 @@ import torch
 from common import gpt
 from pagestash import Error, _abi, _c, memo, pool
 from pagestash.memo import _auto, _choose, _limits, _pool, _times
-from pagestash.memo._unit import Measured
+from pagestash.memo._measured import Measured
 from pagestash.schedule import Schedule
 from pagestash.schedule._layers import RawLayers
 

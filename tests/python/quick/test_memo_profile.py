@@ -1,8 +1,11 @@
 """pagestash.memo without a GPU: profiles from files, their expansion, plans, reports, fingerprints, and the
 rules of torch's caching allocator."""
 import os
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from common.needs import needs
 from pagestash import Error, memo
