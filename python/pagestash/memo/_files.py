@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any, Union
 
+from .. import _files
 from .._c import Error
 
 Path = Union[str, "os.PathLike[str]"]
@@ -21,16 +22,7 @@ def path_of(path: Path, rank: int, world: dict) -> str:
 
 def write(path: str, content: bytes) -> None:
     """In whole or not at all."""
-    path = os.path.abspath(path)
-    temporary = os.path.join(os.path.dirname(path), f".pagestash-{os.getpid()}-{id(content)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise Error(f"save: {path}: {error.strerror}") from None
+    _files.write(path, content, "save")
 
 
 def save(path: str, content: bytes, kind: str, data: dict) -> None:
