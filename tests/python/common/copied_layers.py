@@ -82,14 +82,22 @@ class Attention(nn.Module):
         return Swap.apply(q, self.seen)
 
 
+class Written:
+    """Tensors that a backward writes: no arguments, since those may not change before the backward."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+
 class Dense(nn.Module):
-    """A layer; weight, gradient: of its two mixtures, by token."""
+    """A layer; weights: of its two mixtures, by token; written: their gradients."""
 
     def __init__(self, draws=False):
         super().__init__()
         self.core, self.draws = Attention(), draws
 
-    def forward(self, x, weights, gradients):
+    def forward(self, x, weights, written):
+        gradients = written.tensors
         y = Mix.apply(x, weights[0], gradients[0])
         if self.draws:
             torch.rand(1)  # of the CPU's generator: a kernel that draws cannot be captured here
@@ -207,7 +215,7 @@ class Model:
     def forward(self, x):
         """Of a micro-batch."""
         for i, (layer, weights, gradients) in enumerate(zip(self.dense, self.weights, self.gradients)):
-            x = layer(x, weights, gradients)
+            x = layer(x, weights, Written(gradients))
             if i % 2:
                 k = i // 2
                 rows = self.experts[k](Dispatch.apply(x, self.brought[k]), self.counts[k],
