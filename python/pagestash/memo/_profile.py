@@ -64,6 +64,12 @@ class Profile:
         rows = _composed(self.rows, _rows_of(self._following), layers, _micro.passes(*how))
         return Expansion(self, layers, *how[:2], _trace.text(rows, self.rank))
 
+    def plan(self, **flags: Any) -> MemoPlan:
+        """An address for each tensor of what was recorded, as it is: for a model that was recorded with all of
+        its layers, where they repeat in no way that `expand` knows, dense and paged ones in turn say. flags:
+        as of Expansion.plan. Errors: as of that."""
+        return Expansion(self, self.layers, 1, "sequential", self.text).plan(**flags)
+
     def save(self, path: _files.Path) -> str:
         """Writes the trace, which `pagestash trace --trace FILE --expand N` reads, and FILE.json, which
         memo.load wants. With several ranks FILE has the rank in its name. The path written."""

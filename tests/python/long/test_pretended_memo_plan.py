@@ -35,7 +35,61 @@ class Trainer:
         self.optimizer.zero_grad()
 
 
+class Experts(torch.nn.Module):
+    """Rows at capacity, of which the first `counts` are live."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.up = torch.nn.Linear(hidden, 4 * hidden, bias=False)
+        self.down = torch.nn.Linear(4 * hidden, hidden, bias=False)
+
+    def forward(self, rows, _counts):
+        return self.down(torch.relu(self.up(rows)))
+
+
+class Pair(torch.nn.Module):
+    """A dense layer and one of experts."""
+
+    def __init__(self, hidden, heads):
+        super().__init__()
+        self.dense, self.experts, self.counts = gpt.Block(hidden, heads), Experts(hidden), None
+
+    def forward(self, x):
+        x = self.dense(x)
+        return x + self.experts(x.flatten(0, 1), self.counts).view_as(x)
+
+
+class PairTrainer(Trainer):
+    """Dense layers are swapped, experts paged."""
+
+    def __init__(self, layers, plan=None):  # pylint: disable=super-init-not-called
+        self.model = gpt.GPT(layers, block=Pair).to("cuda")
+        counts = torch.zeros(1, dtype=torch.int64, device="cuda")
+        counts.copy_(torch.tensor([100]))
+        for layer in self.model.layers:
+            layer.counts = counts
+        units = [unit for layer in self.model.layers for unit in (
+            layer.dense, memo.paged(layer.experts, counts=lambda _rows, counts: counts, capacity=TOKENS))]
+        self.run = memo.run(units, pages=400, plan=plan, **SWAPPED)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-3, foreach=False)
+        self.words = gpt.words_of(0, 1, TOKENS).to("cuda")
+
+
 class Whole(unittest.TestCase):
+    def test_dense_layers_swapped_and_experts_paged_follow_the_plan_of_the_model_itself(self):
+        profile = memo.profile(PairTrainer, PairTrainer.step, layers=8, verify=False,
+                               blocks=lambda trainer: [layer.dense for layer in trainer.model.layers])
+        plan = profile.plan()
+        self.assertEqual((plan.status, plan.peak, plan.layers), ("optimal", plan.lower_bound, 8))
+        trainer = PairTrainer(8, plan=plan)
+        for _ in range(4):
+            trainer.step()
+        figures, now = trainer.run.scheduler.stats(), allocator.stats()
+        self.assertEqual((figures.swapped, figures.stashed), (3 * 6, 3 * 6))  # the first step is measured
+        self.assertEqual({kind: n for kind, n in now["deviations"].items() if n}, {}, now["first_deviation"])
+        self.assertEqual((now["planned_peak_bytes"], now["planned"]), (plan.peak, now["requests"]))
+        self.assertGreater(now["planned"], 3 * 1000)
+
     def test_a_swapped_model_of_eight_layers_follows_the_plan_of_a_profile_of_few(self):
         profile = memo.profile(Trainer, Trainer.step, layers=3)
         self.assertTrue(profile.exact, profile.difference)
