@@ -1,114 +1,35 @@
 #!/bin/bash
-# gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|train|memo|all]: what needs a GPU, each stage in under
-# eight minutes. Without a stage: correct, and a quick bench.
-#
-# Leaves in OUTDIR one JSON for each stage, log.txt, and summary.txt, the table that is printed last;
-# besides bench-NAME.json for each step of bench, host and schedule, peers-report.json, train-report.json,
-# memo-report.json, and the tables that they print.
+# gpu-check.sh [--dry-run] OUTDIR STAGE, or --list: what needs a GPU, after gpu-first.sh. One command runs
+# one stage in under nine minutes. It ends at the first failure, of which a wrong byte is one, in
+# measurements, too. What its limit leaves no time for is cut, and said to be.
+# gpu-common.sh says what OUTDIR gets, and the exit codes; docs/gpu.md, what each figure decides.
 # MEGATRON_OPS names the user's copy of Megatron-LM's paged_stash.py, which peers then times as well.
-# Runs the prebuilt folder PREBUILT (tools/gpu-package.sh makes it; build/gpu if that is there), or
-# builds from source in build/gpu-source.
-# Exit codes: 0 nothing failed; 1 something failed; 2 usage; 4 there is no GPU.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-stage_seconds=470
+program=gpu-check.sh usage='gpu-check.sh [--dry-run] OUTDIR STAGE, or --list for the stages'
+. "$here/gpu-common.sh"
 
-say() { printf 'gpu-check.sh: %s\n' "$1" >&2; }
+stages='correct      examples, recorded routing in many ways, NCCL
+conformance  all behaviours in backend ldg, random cases with them
+rings        the same in bulk and squeeze
+budget       where the blocks of SM budgets land; speed over num_sms
+bench        speed over sizes, pages, patterns, backends
+beside       products of cuBLAS beside stash and restore; random pairs
+profile      Nsight Compute on stash and restore
+host         the pinned tier
+schedule     what the scheduler hides
+sanitize     compute-sanitizer
+peers        Triton, torch and Megatron-LM on the same work
+train        an MoE trained in captured steps
+memo         long sequences, swapped by tokens'
 
-# ---- arguments and machine
+[ "${1-}" != --list ] || { printf '%s\n' "$stages" && exit; }
+[ "${1-}" != --dry-run ] || { dry=yes && shift; }
+[ $# -eq 2 ] && [ -n "$1" ] && [ "${1#-}" = "$1" ] || usage
+grep -q "^$2 " <<<"$stages" || usage
 
-case ${2-} in
-'') stages='correct bench' quick=--quick ;;
-correct | sanitize | bench | host | schedule | peers | train | memo) stages=$2 quick= ;;
-all) stages='correct sanitize bench host schedule peers train memo' quick= ;;
-*) stages= ;;
-esac
-if [ $# -lt 1 ] || [ $# -gt 2 ] || [ -z "$1" ] || [ -z "$stages" ]; then
-    say 'usage: gpu-check.sh OUTDIR [correct|sanitize|bench|host|schedule|peers|train|memo|all]'
-    exit 2
-fi
-
-if ! command -v nvidia-smi >/dev/null; then
-    say 'no GPU: there is no nvidia-smi on this machine'
-    exit 4
-fi
-machine=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
-driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
-if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
-    say 'no GPU: nvidia-smi lists none'
-    exit 4
-fi
-
-mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
-log=$out/log.txt
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-: >"$log"
-
-# ---- binaries
-
-prebuilt=${PREBUILT:-}
-[ -n "$prebuilt" ] || for prebuilt in "$here" "$root/build/gpu" ''; do
-    [ ! -f "$prebuilt/BUILD" ] || break
-done
-
-build_from_source() {
-    local build=$root/build/gpu-source
-    say "building in $build"
-    {
-        cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPAGESTASH_CUDA=ON \
-            -DCMAKE_CUDA_ARCHITECTURES=native -DPAGESTASH_TEST_TSAN=OFF && cmake --build "$build"
-    } >>"$log" 2>&1 || return
-    bin=$scratch/bin data=$root/bench/data
-    mkdir "$bin" && ln -s "$build"/bin/pagestash{,-bench,-schedule-bench} "$build"/libpagestash.so \
-        "$build"/tests/pagestash_tests "$build"/tests/example_* "$bin"
-    scripts=$root/bench trainers=$here
-    commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null) || commit=unknown
-    toolkit=$(nvcc --version 2>/dev/null | sed -n 's/.*, V\([0-9.]*\).*/\1/p')
-}
-
-if [ -z "$prebuilt" ]; then
-    if ! build_from_source; then
-        say "the build failed, see $log; tools/gpu-package.sh makes a prebuilt folder on another machine"
-        exit 1
-    fi
-elif [ -f "$prebuilt/BUILD" ] && [ -x "$prebuilt/bin/pagestash" ]; then
-    bin=$prebuilt/bin data=$prebuilt/data scripts=$prebuilt/bench trainers=$prebuilt
-    commit=$(sed -n 's/^commit=//p' "$prebuilt/BUILD")
-    toolkit=$(sed -n 's/^toolkit=//p' "$prebuilt/BUILD")
-else
-    say "PREBUILT=$prebuilt: no prebuilt folder, which tools/gpu-package.sh makes"
-    exit 2
-fi
-
-# ---- steps: one command each
-
-# A line of the stage's record: NAME STATUS SECONDS TEXT, between tabs.
-note() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4//$'\t'/ }" >>"$scratch/steps"; }
-
-last_line() { grep -v '^[[:space:]]*$' "$scratch/output" | tail -n 1; }
-
-# Runs a command for at most LIMIT seconds of what the stage has left. Sets code and seconds.
-run() { # NAME LIMIT COMMAND...
-    local name=$1 limit=$2 left=$((deadline - SECONDS)) begin=$SECONDS
-    shift 2
-    [ "$left" -ge 1 ] || left=1
-    [ "$limit" -le "$left" ] || limit=$left
-    printf '\n== %s, at most %d s: %s\n' "$name" "$limit" "$*" >>"$log"
-    timeout -k 10 "$limit" "$@" >"$scratch/output" 2>&1 </dev/null
-    code=$? seconds=$((SECONDS - begin))
-    cat "$scratch/output" >>"$log"
-    printf '== exit code %d\n' "$code" >>"$log"
-    [ "$code" -ne 124 ] || printf 'took more than %d s\n' "$limit" >>"$scratch/output"
-}
-
-step() { # NAME LIMIT COMMAND...
-    local status=passed
-    run "$@"
-    [ "$code" -eq 0 ] || status=failed
-    note "$1" "$status" "$seconds" "$(last_line)"
-}
+# ---- steps of their own kind
 
 # A tool that cannot do its work here comes to no summary, or says so: that is no failure of ours.
 sanitizer_step() { # TOOL NAME LIMIT COMMAND...
@@ -120,8 +41,12 @@ sanitizer_step() { # TOOL NAME LIMIT COMMAND...
     [ "$tool" != memcheck ] || options+=(--report-api-errors no)
     run "$name" "$limit" env PAGESTASH_REQUIRE_GPU=1 compute-sanitizer "${options[@]}" "$@"
     text=$(grep ' SUMMARY: ' "$scratch/output" | tail -n 1)
-    if [ "$code" -eq 124 ]; then
+    if [ "$was_cut" ]; then
+        status=cut text=$(last_line)
+    elif [ "$code" -eq 124 ]; then
         status=failed text=$(last_line)
+    elif [ -n "$dry" ]; then
+        status=planned text=$(last_line)
     elif [ -z "$text" ] || grep -qE "^=========.*($refusals)" "$scratch/output"; then
         status=unavailable
         text=$(grep -E "^=========.*($refusals|[Ee]rror)" "$scratch/output" | head -n 1)
@@ -130,12 +55,13 @@ sanitizer_step() { # TOOL NAME LIMIT COMMAND...
         status=failed
     fi
     note "$name" "$status" "$seconds" "$text"
+    [ "$status" != failed ]
 }
 
 # One rank: NCCL is where the user says, or the one that torch brought along.
 step_nccl() {
     local library=${PAGESTASH_NCCL_LIBRARY:-} folders
-    [ -n "$library" ] || library=$(ldconfig -p | sed -n 's/.* => \(.*libnccl\.so\.2\)$/\1/p' | head -n 1)
+    [ -n "$library" ] || library=$(ldconfig -p 2>/dev/null | sed -n 's/.* => \(.*libnccl\.so\.2\)$/\1/p' | head -n 1)
     if [ -z "$library" ]; then
         mapfile -t folders < <(python3 -c 'import site; print(*site.getsitepackages(), sep="\n")')
         library=$(find "${folders[@]}" -name libnccl.so.2 2>/dev/null | head -n 1)
@@ -144,7 +70,7 @@ step_nccl() {
         note nccl unavailable 0 'no libnccl.so.2 on this machine'
         return
     fi
-    step nccl 60 env PAGESTASH_REQUIRE_GPU=1 PAGESTASH_NCCL_LIBRARY="$library" \
+    optional_step nccl 60 env PAGESTASH_REQUIRE_GPU=1 PAGESTASH_NCCL_LIBRARY="$library" \
         "$bin/pagestash_tests" --gtest_brief=1 '--gtest_filter=Nccl.OneRankOnAGpuAgreesWithItself'
 }
 
@@ -154,26 +80,33 @@ stage_correct() {
     local example trace=$data/bytelm-e64-top6-l6.csv
     local replay=("$bin/pagestash" replay --device cuda --routing "$trace" --expert-model-parallel-size 8)
     for example in "$bin"/example_*; do
-        step "$(basename "$example" cuda)" 60 "$example"
+        step "$(basename "$example")" 40 "$example" cuda || return
     done
-    step 'replay' 60 "${replay[@]}"
-    step 'replay segments zero' 60 "${replay[@]}" --layout segments --tail zero
-    step 'replay 1f1b two streams' 60 "${replay[@]}" --stages 4 --num-micro-batches 10 --streams 2
+    step 'replay' 60 "${replay[@]}" || return
+    step 'replay segments zero' 60 "${replay[@]}" --layout segments --tail zero || return
+    step 'replay 1f1b two streams' 60 "${replay[@]}" --stages 4 --num-micro-batches 10 --streams 2 || return
     step 'replay zb-h1 mxfp8 no-graph' 60 "${replay[@]}" --dtype mxfp8 --schedule zb-h1 --stages 4 \
-        --num-micro-batches 10 --streams 4 --no-graph
+        --num-micro-batches 10 --streams 4 --no-graph || return
     step 'replay dualpipe two streams' 60 "${replay[@]}" --schedule dualpipe --stages 4 \
-        --num-micro-batches 10 --streams 2
+        --num-micro-batches 10 --streams 2 || return
     step 'replay one ring' 60 "${replay[@]}" --stages 4 --num-micro-batches 10 --one-ring --sources 4 \
-        --tail zero
+        --tail zero || return
     replay+=(--schedule gpipe-reversed --keeps-nothing)
-    step 'replay spill' 60 "${replay[@]}" --headroom 0.5 --host-headroom 1.0
-    step 'replay offload scrub' 60 "${replay[@]}" --host-headroom 1.0 --offload-fraction 1/2 --scrub
-    step 'replay grow' 60 "${replay[@]}" --headroom 0.5 --on-overflow grow
-    step_nccl
-    step conformance 200 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" --gtest_brief=1 \
-        '--gtest_filter=*/cuda.*'
-    step 'conformance bulk squeeze' 300 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" \
-        --gtest_brief=1 '--gtest_filter=*/cuda_bulk.*:*/cuda_squeeze.*'
+    step 'replay spill' 60 "${replay[@]}" --headroom 0.5 --host-headroom 1.0 || return
+    step 'replay offload scrub' 60 "${replay[@]}" --host-headroom 1.0 --offload-fraction 1/2 --scrub || return
+    step 'replay grow' 60 "${replay[@]}" --headroom 0.5 --on-overflow grow || return
+    step_nccl || return
+}
+
+conformance() { # NAME LIMIT FILTER
+    step "$1" "$2" env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" --gtest_brief=1 \
+        --gtest_fail_fast "--gtest_filter=$3"
+}
+
+stage_conformance() { conformance conformance 520 '*/cuda.*'; }
+stage_rings() {
+    conformance 'conformance bulk' 260 '*/cuda_bulk.*' || return
+    conformance 'conformance squeeze' 260 '*/cuda_squeeze.*'
 }
 
 # A short set: the random cases take hours under a sanitizer.
@@ -186,69 +119,67 @@ stage_sanitize() {
     for tool in memcheck initcheck synccheck racecheck; do
         filter='*/cuda.*-Random/*' limit=170
         [ "$tool" = memcheck ] || filter+=':Chaos/*' limit=60
-        sanitizer_step "$tool" example 25 "$bin/example_01_stash_restore" cuda
+        sanitizer_step "$tool" example 25 "$bin/example_01_stash_restore" cuda || return
         sanitizer_step "$tool" conformance $limit "$bin/pagestash_tests" --gtest_brief=1 \
-            "--gtest_filter=$filter"
+            "--gtest_filter=$filter" || return
     done
 }
 
-# Its table, the goals and its JSON stay in OUTDIR, whatever becomes of the other steps.
-bench_step() { # NAME LIMIT OPTIONS...
-    local name=$1 limit=$2
-    shift 2
-    rm -f "$out/bench-$name.json"
-    step "$name" "$limit" "$bin/${program:-pagestash-bench}" --device cuda "$@" \
-        --json="$out/bench-$name.json"
-    cp "$scratch/output" "$out/bench-$name.txt"
-    [ ! -f "$out/bench-$name.json" ] ||
-        python3 "$scripts/goals.py" "$out/bench-$name.json" >>"$out/bench-$name.txt" 2>&1
+stage_budget() {
+    place_blocks 20
+    bench_step num_sms 200 --sweep num_sms || return
+    bench_step gemm 150 --sweep gemm
 }
 
 # In steps, so that one which takes too long loses only its own sweeps.
 stage_bench() {
-    if [ -n "$quick" ]; then
-        bench_step quick 460 --quick
+    bench_step bytes 150 --sweep bytes || return
+    bench_step backend 110 --sweep backend || return
+    bench_step pages 100 --sweep page_size,ring || return
+    bench_step shapes 150 --sweep pattern,tensors,alignment,pitch
+}
+
+stage_beside() {
+    bench_step gemm 200 --sweep gemm || return
+    bench_step pairs 300 --sweep pairs
+}
+
+# A few launches of each kernel with all its counters, at the clocks that the GPU has by itself.
+stage_profile() {
+    local backend sections=(SpeedOfLight MemoryWorkloadAnalysis Occupancy LaunchStats WarpStateStats)
+    if ! command -v ncu >/dev/null; then
+        note ncu unavailable 0 'not on this machine'
         return
     fi
-    bench_step bytes 130 --sweep bytes
-    bench_step num_sms 130 --sweep num_sms
-    bench_step pages 70 --sweep page_size,ring
-    bench_step shapes 90 --sweep pattern,tensors,alignment,pitch,backend
-    bench_step beside 60 --sweep gemm,pairs
+    for backend in ldg bulk squeeze; do
+        measure "ncu-$backend" 170 ncu --clock-control none \
+            "${sections[@]/#/--section=}" --kernel-name "regex:^(stash|restore)_${backend}_kernel" \
+            --launch-skip 2 --launch-count 6 "$bin/pagestash" replay \
+            --device cuda --backend "$backend" --no-graph --routing "$data/bytelm-e64-top6-l6.csv" \
+            --expert-model-parallel-size 8 || return
+    done
 }
 
 # Between the device and pinned memory; 16 GiB of it take a while to pin.
-stage_host() { bench_step host 460 --sweep host; }
+stage_host() { bench_step host 510 --sweep host; }
 
 # What the scheduler hides: exposed time in several ways, graphs, simulated against measured.
 stage_schedule() {
-    local program=pagestash-schedule-bench
-    bench_step schedule-64MiB 110 --live 64MiB
-    bench_step schedule-256MiB 150 --live 256MiB
-    bench_step schedule-1GiB 200 --live 1GiB --layers 3
+    local bench_program=pagestash-schedule-bench
+    bench_step schedule-64MiB 120 --live 64MiB || return
+    bench_step schedule-256MiB 160 --live 256MiB || return
+    bench_step schedule-1GiB 230 --live 1GiB --layers 3
 }
 
+# They answer 4 where torch, its CUDA, Triton or the GPU is absent.
 stage_peers() {
-    local status=passed options=(--json="$out/peers-report.json" --library "$bin/libpagestash.so")
+    local options=(--json="$work/peers-report.json" --library "$bin/libpagestash.so")
     [ -z "${MEGATRON_OPS:-}" ] || options+=(--megatron-ops "$MEGATRON_OPS")
-    rm -f "$out/peers-report.json"
-    run peers 460 python3 "$scripts/peers/run.py" "${options[@]}"
-    cp "$scratch/output" "$out/peers.txt"
-    # torch, Triton or the GPU is absent for it
-    [ "$code" -ne 4 ] || status=unavailable
-    [ "$code" -eq 0 ] || [ "$code" -eq 4 ] || status=failed
-    note peers "$status" "$seconds" "$(last_line)"
+    measure peers 510 python3 "$scripts/peers/run.py" "${options[@]}"
 }
 
 trainer_stage() { # NAME: of the stage and of gpu-NAME.py
-    local status=passed
-    rm -f "$out/$1-report.json"
-    run "$1" 460 env PAGESTASH_LIBRARY="$bin/libpagestash.so" python3 "$trainers/gpu-$1.py" "$out"
-    cp "$scratch/output" "$out/$1.txt"
-    # torch, or its CUDA, is absent
-    [ "$code" -ne 4 ] || status=unavailable
-    [ "$code" -eq 0 ] || [ "$code" -eq 4 ] || status=failed
-    note "$1" "$status" "$seconds" "$(last_line)"
+    measure "$1" 510 env PAGESTASH_LIBRARY="$bin/libpagestash.so" python3 "$trainers/gpu-$1.py" "$work"
 }
 
 # An MoE whose captured steps are replayed: keeping everything, pages, host pages, recomputation.
@@ -257,49 +188,6 @@ stage_train() { trainer_stage train; }
 # A GPT with long sequences: swapped by tokens, recomputed, kept in host memory, and kept.
 stage_memo() { trainer_stage memo; }
 
-# Writes the stage's JSON and its line of the table; false if the stage failed.
-conclude() { # STAGE SECONDS
-    python3 - "$out/$1.json" "$scratch" "$@" "$machine" "$driver" "$toolkit" "$commit" <<'PYTHON'
-import json, os, sys
-path, scratch, stage, seconds, machine, driver, toolkit, commit = sys.argv[1:]
-steps = []
-for line in open(scratch + "/steps", errors="replace"):
-    name, status, took, text = line.rstrip("\n").split("\t")
-    steps.append({"step": name, "status": status, "seconds": int(took), "text": text})
-count = lambda status: sum(step["status"] == status for step in steps)
-status = "failed" if count("failed") else "passed" if count("passed") else "unavailable"
-details = {"steps": steps}
-reports = [f"bench-{step['step']}.json" for step in steps] if stage in ("bench", "host", "schedule") \
-    else [f"{stage}-report.json"] if stage in ("peers", "train", "memo") else []
-details["reports"] = [name for name in reports
-                      if os.path.exists(os.path.join(os.path.dirname(path), name))]
-with open(path, "w") as out:
-    json.dump({"stage": stage, "status": status, "seconds": int(seconds), "machine": machine,
-               "driver": driver, "toolkit": toolkit or None, "commit": commit, "details": details},
-              out, indent=2)
-    out.write("\n")
-words = ", ".join(f"{count(s)} {s}" for s in ("passed", "failed", "unavailable") if count(s))
-first = next((s for s in steps if s["status"] == "failed"), None) \
-    or next((s for s in steps if s["status"] == "unavailable"), None)
-if first:
-    words += f"; {first['step']}: {first['text'][:80]}"
-with open(scratch + "/table", "a") as table:
-    table.write(f"{stage:9} {status:12} {seconds:>7}  {words}\n")
-sys.exit(status == "failed")
-PYTHON
-}
-
-result=0
-printf '%-9s %-12s %7s  %s\n' stage status seconds steps >"$scratch/table"
-for stage in $stages; do
-    begin=$SECONDS
-    deadline=$((SECONDS + stage_seconds))
-    : >"$scratch/steps"
-    "stage_$stage"
-    conclude "$stage" $((SECONDS - begin)) || result=1
-done
-{
-    printf '%s, driver %s, CUDA %s, commit %s\n' "$machine" "$driver" "${toolkit:-unknown}" "$commit"
-    cat "$scratch/table"
-} | tee "$out/summary.txt"
-exit $result
+open_stage "$2" "$1"
+"stage_$stage"
+conclude

@@ -1,14 +1,47 @@
 #!/bin/bash
-# gpu-package.sh [DIR]: builds what tools/gpu-check.sh runs, for a GPU machine without packages and
+# gpu-package.sh [DIR]: builds what tools/gpu-first.sh and gpu-check.sh run, for a GPU machine without packages and
 # network: code for sm_90 only, everything but libc linked statically, stripped, at most 40 MiB.
-# DIR is build/gpu unless given. It can be copied anywhere: DIR/gpu-check.sh finds what lies beside it.
+# DIR is build/gpu unless given. It can be copied anywhere: DIR/gpu-first.sh and DIR/gpu-check.sh find what lies beside them.
+# gpu-package.sh --check [DIR]: packs DIR, unpacks it elsewhere, and runs there what needs no GPU, without an
+# environment: every program starts, dry runs find all commands, one example runs on host.
 set -euo pipefail
+only_check=
+[ "${1-}" != --check ] || { only_check=yes && shift; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 dir=${1:-$root/build/gpu}
 build=${GPU_PACKAGE_BUILD:-$root/build/gpu-package}
 most_mib=40
 
 fail() { printf 'gpu-package.sh: %s\n' "$1" >&2 && exit 1; }
+
+check_package() {
+    local scratch packed there stage program
+    scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' RETURN
+    packed=$scratch/packed.tar.gz there=$scratch/elsewhere
+    mkdir "$there" && tar -C "$dir" -czf "$packed" . && tar -C "$there" -xzf "$packed"
+    bare() { (cd "$there" && env -i PATH=/usr/bin:/bin timeout 60 "$@" >"$scratch/said" 2>&1); }
+    must() { bare "$@" || { cat "$scratch/said" >&2 && fail "unpacked elsewhere, this fails: $*"; }; }
+    for program in pagestash pagestash-bench pagestash-schedule-bench; do
+        must "./bin/$program" --version
+    done
+    bare ./bin/pagestash-placement --nonsense || [ $? -eq 2 ] || fail 'pagestash-placement does not start'
+    must ./bin/pagestash_tests --gtest_list_tests
+    must ./bin/example_01_stash_restore host
+    must ./bin/pagestash env
+    must python3 bench/goals.py --help
+    must ./gpu-first.sh --dry-run
+    for stage in $(bare ./gpu-check.sh --list && cut -d ' ' -f 1 "$scratch/said"); do
+        must ./gpu-check.sh --dry-run none "$stage"
+    done
+    printf '%s: %d KiB packed; unpacked elsewhere it runs on host, and %d stages find their commands\n' "$dir" \
+        $(($(stat -c %s "$packed") >> 10)) "$(bare ./gpu-check.sh --list && wc -l <"$scratch/said")"
+}
+
+if [ -n "$only_check" ]; then
+    [ -f "$dir/BUILD" ] || fail "$dir: no package"
+    check_package
+    exit
+fi
 
 # The package, and what tools/gpu-train.py and gpu-memo.py run; with the ops where a torch is here to build them against.
 package_python() {
@@ -38,14 +71,14 @@ log=$build/package.log
         -DPAGESTASH_CUDA=ON -DPAGESTASH_TEST_TSAN=OFF -DPAGESTASH_COMMIT="$commit" \
         -DJANSSON_LIBRARY="$jansson" \
         -DCMAKE_EXE_LINKER_FLAGS="-static-libgcc -static-libstdc++" &&
-        cmake --build "$build" --target pagestash-cli pagestash_bench pagestash_schedule_bench \
-            pagestash_tests pagestash \
+        cmake --build "$build" --target pagestash-cli pagestash_bench pagestash_placement \
+            pagestash_schedule_bench pagestash_tests pagestash \
             pagestash_static
 } >"$log" 2>&1 || { tail -n 20 "$log" >&2 && fail "the build failed, see $log"; }
 
 rm -rf "$dir"
 mkdir -p "$dir/bin" "$dir/data" "$dir"/bench/{common,peers}
-cp "$build"/bin/pagestash{,-bench,-schedule-bench} "$build/tests/pagestash_tests" \
+cp "$build"/bin/pagestash{,-bench,-placement,-schedule-bench} "$build/tests/pagestash_tests" \
     "$build/libpagestash.so" "$dir/bin" # the last for bench/peers
 cp "$root/bench/goals.py" "$dir/bench"
 package_python
@@ -58,7 +91,7 @@ for source in "$root"/examples/*.c; do
 done
 strip --strip-unneeded "$dir"/bin/*
 cp "$root"/bench/data/*.csv "$dir/data"
-cp "$root/tools/gpu-check.sh" "$dir"
+cp "$root"/tools/gpu-{check,common,first}.sh "$dir"
 toolkit=$(sed -n 's/.*CUDA \([0-9.]*\), architectures.*/\1/p' "$log" | tail -n 1)
 printf 'commit=%s\ntoolkit=%s\n' "$commit" "$toolkit" >"$dir/BUILD"
 
@@ -70,3 +103,4 @@ done
 bytes=$(du -sb "$dir" | cut -f1)
 [ "$bytes" -le $((most_mib << 20)) ] || fail "$dir has $bytes bytes, more than $most_mib MiB"
 printf '%s: %d KiB, commit %s, CUDA %s, sm_90\n' "$dir" $((bytes >> 10)) "$commit" "$toolkit"
+check_package

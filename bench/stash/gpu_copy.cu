@@ -15,9 +15,9 @@ struct plain_args {
 
 template <class Copier> PSTI_DEVICE void copy_tiles(Copier &copier, const plain_args &args)
 {
-    const uint64_t stride = (uint64_t)gridDim.x * PSTI_TILE_BYTES;
+    const uint64_t stride = (uint64_t)num_teams() * PSTI_TILE_BYTES;
     copier.open();
-    for (uint64_t at = (uint64_t)blockIdx.x * PSTI_TILE_BYTES; at < args.bytes; at += stride) {
+    for (uint64_t at = (uint64_t)team_of() * PSTI_TILE_BYTES; at < args.bytes; at += stride) {
         const uint64_t left = args.bytes - at;
         copier.run(args.to + at, args.from + at,
                    (uint32_t)(left < PSTI_TILE_BYTES ? left : PSTI_TILE_BYTES));
@@ -26,9 +26,10 @@ template <class Copier> PSTI_DEVICE void copy_tiles(Copier &copier, const plain_
 }
 
 template <bool kStreaming>
-__global__ void __launch_bounds__(PSTI_MAX_THREADS, PSTI_MIN_BLOCKS)
+__global__ void __launch_bounds__(PSTI_TEAMS *PSTI_MAX_THREADS, 1)
     plain_ldg_kernel(const __grid_constant__ plain_args args)
 {
+    PSTI_ASSUME_TEAMS();
     direct_copier<kStreaming> copier = {};
     copy_tiles(copier, args);
 }
@@ -38,9 +39,9 @@ __global__ void __launch_bounds__(PSTI_WARP)
     plain_bulk_kernel(const __grid_constant__ plain_args args)
 {
 #if PSTI_HAS_BULK
+    PSTI_ASSUME_ONE_WARP();
     PSTI_SHARED(Ring, ring);
-    bulk_copier<Ring, kStreaming> copier = {ring, psti_dynamic_shared(Ring::kRingBytes),
-                                            ring.shared};
+    bulk_copier<Ring, kStreaming> copier = {&ring, 0};
     copy_tiles(copier, args);
 #endif
 }
@@ -75,7 +76,13 @@ const plain_copy copies[4][2] = {
     {{plain_bulk_kernel<small_ring, false>, PSTI_WARP, small_ring::kRingBytes},
      {plain_bulk_kernel<small_ring, true>, PSTI_WARP, small_ring::kRingBytes}}};
 
-/* As stash and restore have it: as many blocks as fit, but of a ring one per SM. */
+/* As stash and restore have it: under a budget one block for each SM, of PSTI_TEAMS without a ring. */
+unsigned threads_of(const plain_copy &copy, int num_sms)
+{
+    return copy.threads * (num_sms && !copy.ring_bytes ? PSTI_TEAMS : 1);
+}
+
+/* As stash and restore have it: without a budget as many blocks as fit, but of a ring one per SM. */
 cudaError_t blocks_of(const plain_copy &copy, int num_sms, uint64_t bytes, unsigned *blocks_out)
 {
     const void *kernel = (const void *)copy.kernel;
@@ -86,7 +93,7 @@ cudaError_t blocks_of(const plain_copy &copy, int num_sms, uint64_t bytes, unsig
     if (error == cudaSuccess && copy.ring_bytes)
         error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      (int)copy.ring_bytes);
-    else if (error == cudaSuccess)
+    else if (error == cudaSuccess && num_sms == 0)
         error =
             cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, (int)copy.threads, 0);
     const uint64_t tiles = (bytes + PSTI_TILE_BYTES - 1) / PSTI_TILE_BYTES;
@@ -126,8 +133,8 @@ const char *bench_gpu_copy(pst_backend backend, bool streaming, int num_sms, voi
     void *pointers[] = {&args};
     unsigned blocks = 0;
     BENCH_CUDA(blocks_of(copy, num_sms, bytes, &blocks));
-    BENCH_CUDA(
-        launch((const void *)copy.kernel, blocks, copy.threads, copy.ring_bytes, pointers, stream));
+    BENCH_CUDA(launch((const void *)copy.kernel, blocks, threads_of(copy, num_sms), copy.ring_bytes,
+                      pointers, stream));
     return NULL;
 }
 
