@@ -1,6 +1,6 @@
-/* Room kernels: the operations that a device runs, and the argument struct of each.
- * core/ holds what host and device share; host/ and cuda/ run the operations. Uses the public headers
- * alone. Used by host/device and host/stash. */
+/* Room kernels: the operations that a device runs, and the argument struct of each. core/ holds
+ * what host and device share; host/ and cuda/ run the operations. Uses the public headers alone.
+ * Used by host/device and host/stash. */
 #ifndef PSTI_KERNELS_H
 #define PSTI_KERNELS_H
 

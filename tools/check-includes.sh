@@ -56,6 +56,7 @@ bench/stash/counting.h  : host/device/device.h | system
 bench/stash/counting.c  : bench/stash kernels/cuda/launch.h | system
 bench/stash/gpu_copy.cu : bench/stash/gpu.h kernels/cuda/paging/bulk.cuh kernels/cuda/copy.cuh | pagestash system cuda
 bench/stash/gpu_cub.cu  : bench/stash/gpu.h | pagestash system cuda cub
+bench/stash/placement.cu :  | system cuda
 bench/plan           : bench/common tools/common | pagestash system jansson
 bench/plan/tilings.c : bench/plan kernels/core/mix.h | system
 bench/arena          : bench/common tools/common | pagestash system jansson

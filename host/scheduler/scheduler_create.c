@@ -98,7 +98,7 @@ static pst_status take_config(pst_scheduler *self, const pst_scheduler_config *c
     self->restore_options.failed = config->failed;
     for (uint32_t i = 0; self->device && i < 2; i++) {
         psti_launch launch;
-        PSTI_TRY(psti_launch_make(self->device, 1, true, &config->launch[i], &launch));
+        PSTI_TRY(psti_launch_make(self->device, &config->launch[i], &launch));
     }
     PSTI_TRY(take_sets_and_streams(self, config));
     return psti_scheduler_take_layers(self, config);

@@ -86,7 +86,6 @@ static pst_status place_strides(const pst_group *group, const pst_buffers *buffe
                                 psti_placing *placing, uint64_t *reach)
 {
     uint64_t total = 0;
-    placing->is_aligned = true;
     for (uint32_t t = 0; t < group->num_tensors; t++) {
         psti_tensor *tensor = &placing->tensors[t];
         const psti_space *space = &placing->spaces[tensor->space];
@@ -97,7 +96,6 @@ static pst_status place_strides(const pst_group *group, const pst_buffers *buffe
         if (!segments)
             segments = group->given_segment_stride[t];
         PSTI_TRY(psti_place_tensor(tensor, space, t, rows, segments, &total, &reach[t]));
-        placing->is_aligned &= psti_has_aligned_strides(tensor, space);
     }
     placing->max_tiles = psti_max_tiles(placing->spaces, placing->tensors, group->num_tensors);
     return PST_OK;
@@ -109,12 +107,10 @@ static pst_status place_bases(pst_device *device, const pst_group *group,
                               const uint64_t *reach)
 {
     const page_ranges ranges = ranges_of(placing->pool);
-    uintptr_t bits = 0;
     placing->skips = false;
     for (uint32_t t = 0; t < group->num_tensors; t++) {
         unsigned char *base = buffers->bases[t];
         placing->tensors[t].base = base;
-        bits |= (uintptr_t)base;
         if (reach[t] == 0)
             continue; /* nothing is read or written there */
         if (!base) {
@@ -129,7 +125,6 @@ static pst_status place_bases(pst_device *device, const pst_group *group,
                    what, t, (void *)base, reach[t]);
         PSTI_TRY(psti_check_address(device, base, reach[t]));
     }
-    placing->is_aligned &= bits % PSTI_VECTOR_BYTES == 0;
     return PST_OK;
 }
 
@@ -144,7 +139,6 @@ pst_status psti_place(pst_device *device, const pst_group *group, const pst_buff
     PSTI_TRY(place_spaces(device, group, &buffers, what, placing));
     memcpy(placing->tensors, group->tensors, group->num_tensors * sizeof(*placing->tensors));
     placing->max_tiles = group->max_tiles;
-    placing->is_aligned = group->has_aligned_strides;
     if (buffers.capacities || buffers.row_strides || buffers.segment_strides) {
         PSTI_TRY(place_strides(group, &buffers, placing, other_reach));
         reach = other_reach;

@@ -107,13 +107,6 @@ pst_status psti_place_tensor(psti_tensor *tensor, const psti_space *space, uint3
     return PST_OK;
 }
 
-bool psti_has_aligned_strides(const psti_tensor *tensor, const psti_space *space)
-{
-    const bool packed = tensor->row_stride == tensor->row_bytes;
-    return (packed || (tensor->row_bytes | tensor->row_stride) % PSTI_VECTOR_BYTES == 0) &&
-           (space->num_segments == 1 || tensor->segment_stride % PSTI_VECTOR_BYTES == 0);
-}
-
 static pst_status take_spaces(pst_group *group, const pst_group_config *config)
 {
     for (uint32_t i = 0; i < config->num_spaces; i++) {
@@ -137,7 +130,6 @@ static pst_status take_spaces(pst_group *group, const pst_group_config *config)
 static pst_status take_tensors(pst_group *group, const pst_group_config *config)
 {
     uint64_t total = 0;
-    group->has_aligned_strides = true;
     for (uint32_t i = 0; i < config->num_tensors; i++) {
         pst_tensor from = {.row_bytes = 0};
         psti_tensor *tensor = &group->tensors[i];
@@ -153,7 +145,6 @@ static pst_status take_tensors(pst_group *group, const pst_group_config *config)
         PSTI_TRY(psti_place_tensor(tensor, space, i, from.row_stride, from.segment_stride, &total,
                                    &group->reach[i]));
         group->given_segment_stride[i] = from.segment_stride;
-        group->has_aligned_strides &= psti_has_aligned_strides(tensor, space);
     }
     return PST_OK;
 }

@@ -18,8 +18,7 @@ struct pst_group {
     uint32_t num_tensors;
     uint32_t num_spaces;
     uint32_t num_counts;
-    bool has_aligned_strides; /* rows and segments begin at multiples of 16 where bases do */
-    uint64_t form;            /* the same for all groups of one form (group.h) */
+    uint64_t form; /* the same for all groups of one form (group.h) */
     uint64_t max_tiles;
     psti_space spaces[PSTI_MAX_SPACES];              /* without counts */
     psti_tensor tensors[PSTI_MAX_TENSORS];           /* without bases */
@@ -32,8 +31,6 @@ struct pst_group {
 pst_status psti_place_tensor(psti_tensor *tensor, const psti_space *space, uint32_t i,
                              uint64_t row_stride, uint64_t segment_stride, uint64_t *total,
                              uint64_t *reach_out);
-/* Rows and segments begin at multiples of 16 if the base does. */
-bool psti_has_aligned_strides(const psti_tensor *tensor, const psti_space *space);
 /* Tiles at capacity. */
 uint64_t psti_max_tiles(const psti_space *spaces, const psti_tensor *tensors, uint32_t num_tensors);
 
@@ -59,7 +56,6 @@ typedef struct psti_placing {
     const pst_pool *pool; /* no base may lie in its pages; NULL: any */
     /* what comes out */
     uint64_t max_tiles;
-    bool is_aligned;
     bool skips; /* a base is NULL */
 } psti_placing;
 
@@ -79,9 +75,8 @@ typedef struct psti_launch {
     uint32_t flags;   /* of psti_move_args */
 } psti_launch;
 
-/* max_tiles: that can be to do; is_aligned: rows begin at multiples of 16. */
-pst_status psti_launch_make(const pst_device *device, uint64_t max_tiles, bool is_aligned,
-                            const pst_launch_options *options, psti_launch *launch_out);
+pst_status psti_launch_make(const pst_device *device, const pst_launch_options *options,
+                            psti_launch *launch_out);
 
 /* ---- tickets ---- */
 

@@ -22,6 +22,26 @@ static uint32_t next_op(pst_pool *pool)
     return op ^ op >> 16;
 }
 
+/* What kernels would else find out from each space and tensor. */
+static void describe(const pst_group *group, psti_move_args *args)
+{
+    args->max_segments = 1;
+    args->is_plain = group != NULL;
+    args->apart = 0;
+    args->odd = 0;
+    for (uint32_t i = 0; i < args->num_spaces; i++) {
+        const uint32_t num_segments = group->spaces[i].num_segments;
+        args->max_segments = num_segments > args->max_segments ? num_segments : args->max_segments;
+        args->is_plain &= num_segments == 1 && args->spaces[i].num_summed == 0;
+    }
+    for (uint32_t t = 0; t < args->num_tensors; t++) {
+        const psti_tensor *tensor = &args->tensors[t];
+        const uint32_t num_segments = args->spaces[tensor->space].num_segments;
+        args->apart |= (uint64_t)psti_lies_apart(tensor, num_segments) << t;
+        args->odd |= (uint64_t)psti_lies_odd(tensor, num_segments) << t;
+    }
+}
+
 /* Fills in what every move has; placing NULL: it has no group. */
 static void fill_args(const psti_ticket *ticket, const pst_group *group,
                       const psti_placing *placing, const psti_launch *launch, psti_move_args *args)
@@ -38,7 +58,6 @@ static void fill_args(const psti_ticket *ticket, const pst_group *group,
     args->ticket_index = ticket->index;
     args->num_counts = group ? group->num_counts : 0;
     args->count_room = ticket->count_room;
-    args->reserved = 0;
     args->flags = launch->flags;
     args->num_sms = launch->num_sms;
     args->all_sms = (uint32_t)pool->device->info.num_sms;
@@ -48,6 +67,7 @@ static void fill_args(const psti_ticket *ticket, const pst_group *group,
     args->backend = launch->backend;
     args->host_num = ticket->host_num;
     args->host_den = ticket->host_den;
+    describe(group, args);
 }
 
 /* What a captured graph holds: the pool, the ticket, and dirty words that it uses. */
@@ -163,8 +183,7 @@ pst_status pst_ticket_stash(pst_ticket handle, const pst_group *group, const pst
         .spaces = args.spaces, .tensors = args.tensors, .with_counts = true, .pool = pool};
     PSTI_TRY(psti_place(pool->device, group, source, "source", &placing));
     PSTI_TRY(check_room(ticket, group, &placing, "source"));
-    PSTI_TRY(psti_launch_make(pool->device, placing.max_tiles, placing.is_aligned, &own.launch,
-                              &launch));
+    PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
     PSTI_RANGE("pst_ticket_stash");
     PSTI_TRY(begin(ticket, stream, &capture));
     fill_args(ticket, group, &placing, &launch, &args);
@@ -249,8 +268,7 @@ pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
     PSTI_CHECK(group->num_counts <= ticket->count_room, PST_E_INVALID,
                "destination has %u counts, ticket %u has room for %u", group->num_counts,
                ticket->index, ticket->count_room);
-    PSTI_TRY(psti_launch_make(pool->device, placing.max_tiles, placing.is_aligned, &own.launch,
-                              &launch));
+    PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
     PSTI_RANGE("pst_ticket_restore");
     PSTI_TRY(begin(ticket, stream, &capture));
     fill_args(ticket, group, &placing, &launch, &args);
@@ -300,8 +318,7 @@ static pst_status migrate(pst_ticket handle, const pst_migrate_options *options,
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_CHECK(pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
                "the pool has no host pages");
-    const uint64_t tiles = ticket->table_pages << (pool->view.page_shift - PSTI_TILE_SHIFT);
-    PSTI_TRY(psti_launch_make(pool->device, tiles, true, &own.launch, &launch));
+    PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
     PSTI_TRY(begin(ticket, stream, &capture));
     fill_args(ticket, NULL, NULL, &launch, &args);
     args.flags |= flags;

@@ -1,4 +1,5 @@
-/* What one thread does at the end of reset, step and check, and in expect, on the CPU and on the GPU. */
+/* What one thread does at the end of reset, step and check, and in expect, on the CPU and on the
+ * GPU. */
 #ifndef PSTI_CORE_CONTROL_H
 #define PSTI_CORE_CONTROL_H
 

@@ -11,8 +11,14 @@
 
 #if defined(__CUDACC__)
 #define PSTI_FN static __device__ __forceinline__
+/* The launcher calls it, too. */
+#define PSTI_FN_OF_LAUNCH static __host__ __device__ __forceinline__
+/* Of faults: seldom run, and not worth their instructions wherever one may be recorded. */
+#define PSTI_FN_RARE static __device__ __noinline__
 #else
 #define PSTI_FN static inline
+#define PSTI_FN_OF_LAUNCH static inline
+#define PSTI_FN_RARE static inline
 
 #define PSTI_DEFINE_ATOMICS(suffix, type)                                            \
     PSTI_FN type psti_load_relaxed_##suffix(const type *at)                          \
@@ -46,6 +52,22 @@
 PSTI_DEFINE_ATOMICS(u32, uint32_t)
 PSTI_DEFINE_ATOMICS(u64, uint64_t)
 #undef PSTI_DEFINE_ATOMICS
+
+PSTI_FN uint64_t psti_add_acquire_u64(uint64_t *at, uint64_t value)
+{
+    return __atomic_fetch_add(at, value, __ATOMIC_ACQUIRE);
+}
+
+PSTI_FN void psti_add_relaxed_u64(uint64_t *at, uint64_t value)
+{
+    __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+}
+
+PSTI_FN uint64_t psti_cas_acquire_u64(uint64_t *at, uint64_t expected, uint64_t desired)
+{
+    __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
+    return expected;
+}
 
 /* Of words that a lock or the order of launches protects. */
 PSTI_FN uint64_t psti_cas_relaxed_u64(uint64_t *at, uint64_t expected, uint64_t desired)

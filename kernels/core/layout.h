@@ -1,5 +1,5 @@
-/* Room kernels/core: plain C that gcc, g++ and nvcc compile alike. Uses nothing but the public headers.
- * Used by all kernels and by the host. This file: every struct that host and device share. */
+/* Room kernels/core: plain C that gcc, g++ and nvcc compile alike. Uses nothing but the public
+ * headers. Used by all kernels and by the host. This file: every struct that host and device share. */
 #ifndef PSTI_CORE_LAYOUT_H
 #define PSTI_CORE_LAYOUT_H
 
@@ -17,7 +17,9 @@
 #define PSTI_TIER_DEVICE 0
 #define PSTI_TIER_HOST 1
 
-/* A page id: index within its tier, top bit set for host pages. */
+/* A page id: index within its tier, top bit set for host pages. In memory that teams share its type
+ * is this name, which tests/model gives another meaning. */
+typedef uint32_t psti_page_id;
 #define PSTI_ID_HOST_BIT 0x80000000u
 #define PSTI_ID_INDEX_MASK 0x7fffffffu
 #define PSTI_ID_NONE 0xffffffffu /* out of range in both tiers */
@@ -37,8 +39,8 @@
 #define PSTI_COUNT_INT64 1u
 #define PSTI_COUNT_VALUE 2u /* `counts` is the count itself */
 
-/* Where row counts lie; those of all spaces are numbered through, first_count onwards. A sum has one
- * number, as a prefix has. */
+/* Where row counts lie; those of all spaces are numbered through, first_count onwards. A sum has
+ * one number, as a prefix has. */
 typedef struct psti_space {
     uint64_t counts;  /* device address, or the count */
     int64_t capacity; /* rows, of one segment */
@@ -105,9 +107,10 @@ typedef struct psti_ticket_record {
     uint32_t count_room;  /* counts that there is room for */
     uint64_t table_pages; /* length of the page table */
     uint64_t num_pages;   /* LIVE: held; FAILED: wanted */
-    uint64_t launch;     /* concurrent pools: as the pool's in ordered ones; on the CPU odd while an
+    uint64_t launch; /* concurrent pools: as the pool's in ordered ones; on the CPU odd while an
                            * operation runs */
-    uint64_t ready;      /* concurrent pools: the leader's psti_ready_word */
+    uint64_t ready;  /* concurrent pools: the leader's psti_ready_word; ordered pools: what a stash
+                           * could not have, psti_note_damage */
     uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the operation that has a leader */
     uint64_t arrive_out; /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
     uint64_t num_host;   /* LIVE: how many of num_pages are host pages */
@@ -156,10 +159,13 @@ typedef struct psti_move_args {
     uint64_t table_pages;
     uint64_t budget; /* migrate: pages at most, 0: all */
     uint64_t form;   /* stash, restore: mixed of the group's form and the ticket's handle */
+    uint64_t apart;  /* a bit for each tensor, psti_lies_apart */
+    uint64_t odd;    /* of those, psti_lies_odd */
     uint32_t ticket_index;
-    uint32_t num_counts; /* stash, restore: of the group, at most count_room */
-    uint32_t count_room; /* of the record: the page table lies behind so many counts */
-    uint32_t reserved;
+    uint32_t num_counts;   /* stash, restore: of the group, at most count_room */
+    uint32_t count_room;   /* of the record: the page table lies behind so many counts */
+    uint32_t max_segments; /* of a space of the group; 1: no tables of segments are needed */
+    uint32_t is_plain;     /* every space of the group has one count, which is no sum */
     uint32_t flags;
     uint32_t num_sms; /* 0: all */
     uint32_t all_sms; /* of the device */

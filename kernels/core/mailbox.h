@@ -1,7 +1,7 @@
 /* The mailbox: the device publishes the status block, the host reads it without waiting for it.
  *
- * tests/model/mailbox.cc compiles this file with words and orders of a checker of memory models, and
- * says there what each order is for. */
+ * tests/model/mailbox.cc compiles this file with words and orders of a checker of memory models,
+ * and says there what each order is for. */
 #ifndef PSTI_CORE_MAILBOX_H
 #define PSTI_CORE_MAILBOX_H
 
@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Publication n goes to slot n % 2, so a reader always has the other slot whole. One thread publishes
- * at a time. */
+/* Publication n goes to slot n % 2, so a reader always has the other slot whole. One thread
+ * publishes at a time. */
 PSTI_FN void psti_publish_status(const pst_pool_status *status, psti_mailbox *mailbox)
 {
     const uint64_t sequence = status->steps;
@@ -24,8 +24,8 @@ PSTI_FN void psti_publish_status(const pst_pool_status *status, psti_mailbox *ma
 }
 
 /* The largest number of all steps, by the step kernel before it publishes its status. Who reads it
- * knows that what was enqueued with the tickets given up to that number is done: the step ran behind
- * it. */
+ * knows that what was enqueued with the tickets given up to that number is done: the step ran
+ * behind it. */
 PSTI_FN void psti_publish_covered(psti_pool_state *state, uint64_t covered, psti_mailbox *mailbox)
 {
     state->covered = psti_max_u64(state->covered, covered);
@@ -50,8 +50,8 @@ PSTI_FN bool psti_read_slot(const psti_mailbox_slot *slot, pst_pool_status *stat
     return true;
 }
 
-/* The newer slot is read after both sequences were seen: what a reader gets is never older than what
- * it got before, however late the second slot is looked at. */
+/* The newer slot is read after both sequences were seen: what a reader gets is never older than
+ * what it got before, however late the second slot is looked at. */
 PSTI_FN bool psti_read_mailbox(const psti_mailbox *mailbox, pst_pool_status *status)
 {
     const uint64_t a = psti_load_acquire_u64(&mailbox->slots[0].sequence);

@@ -37,20 +37,17 @@ PSTI_FN uint32_t psti_migrate_target(const psti_pool_view *pool, uint32_t tier, 
     return pool->ring[tier][(head + rank) & pool->ring_mask[tier]];
 }
 
-/* By whoever may write pool state: moved of the places that hold a page of the tier to leave. */
-PSTI_FN void psti_count_migrated(const psti_move_args *args, uint64_t moved, uint64_t candidates)
+/* By whoever may write pool state: moved of the places that hold a page of the tier to leave.
+ * ticket: the record, or a copy of it. */
+PSTI_FN void psti_count_migrated(const psti_move_args *args, psti_ticket_record *ticket,
+                                 uint64_t moved, uint64_t candidates)
 {
     pst_pool_status *status = args->pool.status;
     const bool promotes = (args->flags & PSTI_MOVE_PROMOTE) != 0;
     const uint64_t asked = args->budget ? psti_min_u64(args->budget, candidates) : candidates;
-    if (promotes) {
-        status->promoted_pages += moved;
-        args->ticket->num_host -= moved;
-    } else {
-        status->demoted_pages += moved;
-        args->ticket->num_host += moved;
-    }
-    status->stranded_pages += asked - moved;
+    psti_count(promotes ? &status->promoted_pages : &status->demoted_pages, moved);
+    psti_count(&status->stranded_pages, asked - moved);
+    ticket->num_host += promotes ? 0 - moved : moved;
 }
 
 #endif

@@ -88,12 +88,19 @@ PSTI_FN uint32_t psti_ring_id(const psti_pool_view *pool, const uint64_t head[PS
     return pool->ring[1][(head[1] + page - from_device) & pool->ring_mask[1]];
 }
 
+/* Adds to a statistic, without waiting for what it was. */
+PSTI_FN void psti_count(uint64_t *statistic, uint64_t more)
+{
+    if (more)
+        psti_add_relaxed_u64(statistic, more);
+}
+
 /* What a stash with this decision adds to the statistics. By whoever may write pool state. */
 PSTI_FN void psti_count_pages(pst_pool_status *status, const psti_decision *decision)
 {
-    status->spilled_pages += decision->take[PSTI_TIER_HOST] - decision->lead;
-    status->offloaded_pages += decision->lead;
-    status->displaced_pages += decision->displaced;
+    psti_count(&status->spilled_pages, decision->take[PSTI_TIER_HOST] - decision->lead);
+    psti_count(&status->offloaded_pages, decision->lead);
+    psti_count(&status->displaced_pages, decision->displaced);
 }
 
 /* What tells the operations on a ticket apart: the launch number that all blocks of one launch
@@ -110,8 +117,8 @@ PSTI_FN uint64_t psti_ready_word(uint64_t launch, uint32_t op, uint32_t copies)
     return psti_launch_word(launch, op) << 1 | copies;
 }
 
-/* Summed over the blocks of a launch, in the high half of arrive_out. The factor keeps launch
- * and op from making up for each other. lost: the block took the step for lost; blocks of one launch
+/* Summed over the blocks of a launch, in the high half of arrive_out. The factor keeps launch and
+ * op from making up for each other. lost: the block took the step for lost; blocks of one launch
  * that disagree about it must not add up. */
 PSTI_FN uint32_t psti_launch_number(uint64_t launch, uint32_t op, uint32_t lost)
 {
@@ -123,16 +130,36 @@ PSTI_FN int64_t *psti_ticket_counts(psti_ticket_record *ticket)
     return (int64_t *)(ticket + 1);
 }
 
-PSTI_FN uint32_t *psti_ticket_table(psti_ticket_record *ticket, uint32_t count_room)
+PSTI_FN psti_page_id *psti_ticket_table(psti_ticket_record *ticket, uint32_t count_room)
 {
-    return (uint32_t *)(psti_ticket_counts(ticket) + count_room);
+    return (psti_page_id *)(psti_ticket_counts(ticket) + count_room);
 }
 
 /* Per place of the table the page that it is going to get, or none. */
-PSTI_FN uint32_t *psti_ticket_moving(psti_ticket_record *ticket, uint32_t count_room,
-                                     uint64_t table_pages)
+PSTI_FN psti_page_id *psti_ticket_moving(psti_ticket_record *ticket, uint32_t count_room,
+                                         uint64_t table_pages)
 {
     return psti_ticket_table(ticket, count_room) + table_pages;
+}
+
+/* Ordered pools: the record's ready word says what the teams that copied could not have, how many
+ * pages and the id of one. The last team records that, for a stash may not change step_valid
+ * before. */
+PSTI_FN void psti_note_damage(psti_ticket_record *ticket, uint32_t id)
+{
+    const uint64_t one = (uint64_t)1 << 32;
+    if (psti_cas_relaxed_u64(&ticket->ready, 0, one | id) != 0)
+        psti_add_relaxed_u64(&ticket->ready, one);
+}
+
+PSTI_FN uint64_t psti_damage_count(uint64_t ready)
+{
+    return ready >> 32;
+}
+
+PSTI_FN uint32_t psti_damage_id(uint64_t ready)
+{
+    return (uint32_t)ready;
 }
 
 PSTI_FN uint64_t psti_free_pages(const psti_pool_state *state, uint32_t tier)
@@ -141,8 +168,8 @@ PSTI_FN uint64_t psti_free_pages(const psti_pool_state *state, uint32_t tier)
     return psti_load_relaxed_u64(&state->tail[tier]) - head;
 }
 
-/* Counts a fault; the first one is claimed by compare-and-swap and complete at state 2, which is for the
- * caller to write, behind what else there is to say: true. */
+/* Counts a fault; the first one is claimed by compare-and-swap and complete at state 2, which is
+ * for the caller to write, behind what else there is to say: true. */
 PSTI_FN bool psti_claim_fault(pst_pool_status *status, pst_fault fault, uint32_t ticket_index,
                               uint64_t wanted)
 {
@@ -157,8 +184,8 @@ PSTI_FN bool psti_claim_fault(pst_pool_status *status, pst_fault fault, uint32_t
     return true;
 }
 
-PSTI_FN void psti_record_fault(const psti_pool_view *pool, pst_fault fault, uint32_t ticket_index,
-                               uint64_t wanted)
+PSTI_FN_RARE void psti_record_fault(const psti_pool_view *pool, pst_fault fault,
+                                    uint32_t ticket_index, uint64_t wanted)
 {
     pst_pool_status *status = pool->status;
     if (!psti_claim_fault(status, fault, ticket_index, wanted))
@@ -175,20 +202,25 @@ PSTI_FN void psti_refuse(const psti_pool_view *pool, uint32_t ticket_index)
     psti_record_fault(pool, PST_FAULT_ORDER, ticket_index, 0);
 }
 
-/* PSTI_REFUSES_* of an operation with these flags, 0: it may go on. What the library itself frees of a
- * lent ticket must not stay: its next owner would find it live. */
-PSTI_FN uint32_t psti_refusal(const psti_pool_state *state, uint32_t flags)
+/* PSTI_REFUSES_* of an operation with these flags, 0: it may go on. What the library itself frees
+ * of a lent ticket must not stay: its next owner would find it live. */
+PSTI_FN uint32_t psti_refusal_of(uint32_t refuse, uint32_t flags)
 {
-    const uint32_t refuse = psti_load_relaxed_u32(&state->refuse);
     return flags & PSTI_MOVE_QUIET ? refuse & PSTI_REFUSES_ORDER : refuse;
 }
 
-/* Marks that grow when pages are taken or wanted. By whoever may write the state line. */
+PSTI_FN uint32_t psti_refusal(const psti_pool_state *state, uint32_t flags)
+{
+    return psti_refusal_of(psti_load_relaxed_u32(&state->refuse), flags);
+}
+
+/* Marks that grow when pages are taken or wanted. By whoever may write the state line, or on a copy
+ * of it. */
 PSTI_FN void psti_raise_marks(psti_pool_state *state)
 {
     uint64_t demand = state->failed_wanted;
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        const uint64_t in_use = state->num_pages[tier] - psti_free_pages(state, tier);
+        const uint64_t in_use = state->num_pages[tier] - (state->tail[tier] - state->head[tier]);
         state->step_high[tier] = psti_max_u64(state->step_high[tier], in_use);
         demand += in_use;
     }

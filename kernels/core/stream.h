@@ -41,9 +41,24 @@ PSTI_FN unsigned char *psti_segment_base(const psti_tensor *tensor, uint32_t seg
     return tensor->base + segment * tensor->segment_stride;
 }
 
-PSTI_FN bool psti_is_packed(const psti_tensor *tensor)
+PSTI_FN_OF_LAUNCH bool psti_is_packed(const psti_tensor *tensor)
 {
     return tensor->row_stride == tensor->row_bytes;
+}
+
+/* Whether the tensor's tiles may be other than one run of memory each, which begins at a multiple
+ * of 16. */
+PSTI_FN_OF_LAUNCH bool psti_lies_apart(const psti_tensor *tensor, uint32_t num_segments)
+{
+    return num_segments > 1 || !psti_is_packed(tensor) ||
+           (uint64_t)(uintptr_t)tensor->base % PSTI_VECTOR_BYTES != 0;
+}
+
+/* Whether each of its tiles is one run of memory, which does not begin at a multiple of 16. */
+PSTI_FN_OF_LAUNCH bool psti_lies_odd(const psti_tensor *tensor, uint32_t num_segments)
+{
+    return num_segments == 1 && psti_is_packed(tensor) &&
+           (uint64_t)(uintptr_t)tensor->base % PSTI_VECTOR_BYTES != 0;
 }
 
 PSTI_FN unsigned char *psti_row_address(const psti_tensor *tensor, uint32_t segment, uint64_t row)
@@ -74,8 +89,8 @@ PSTI_FN int64_t psti_user_count(const psti_space *space, uint32_t idx)
     return (int64_t)space->counts;
 }
 
-/* The first negative count, else their sum, which stops at the first partial sum above the capacity.
- * That one may be 2^63 and more and then is negative here, which does not fit either. */
+/* The first negative count, else their sum, which stops at the first partial sum above the
+ * capacity. That one may be 2^63 and more and then is negative here, which does not fit either. */
 PSTI_FN int64_t psti_summed_count(const psti_space *space)
 {
     uint64_t sum = 0;
@@ -87,6 +102,19 @@ PSTI_FN int64_t psti_summed_count(const psti_space *space)
             sum += (uint64_t)count;
     }
     return (int64_t)sum;
+}
+
+/* Where so many segments start, and where the last one ends. */
+PSTI_FN_OF_LAUNCH uint32_t psti_table_bytes(uint32_t num_segments)
+{
+    return (num_segments + 1) * (uint32_t)sizeof(uint64_t);
+}
+
+/* Bytes of dynamic shared memory that a team needs for where segments start; none where every
+ * tensor has one segment. */
+PSTI_FN_OF_LAUNCH uint32_t psti_segment_room(const psti_move_args *args)
+{
+    return args->max_segments > 1 ? psti_table_bytes(args->max_segments) : 0;
 }
 
 /* How many rows the segment has, as the caller wrote it. Sums are long: add them up once. */

@@ -1,15 +1,54 @@
-/* Sums and scans of one block. blockDim is a multiple of 32, at most PSTI_MAX_THREADS; all threads
- * of the block call these. */
+/* Teams, and their sums and scans. A team is up to PSTI_MAX_THREADS threads that work and meet
+ * together: a block, or in a launch under a budget of SMs a quarter of one, which then has an SM to
+ * itself. Its size is a multiple of 32; all threads of the team call the sums and scans. */
 #ifndef PSTI_CUDA_BLOCK_CUH
 #define PSTI_CUDA_BLOCK_CUH
 
 #define PSTI_MAX_THREADS 256
-/* Resident blocks per SM: 64 KiB of loads in flight, and no spills on sm_80 to sm_100. */
-#define PSTI_MIN_BLOCKS 4
+/* Teams on an SM, as blocks or in one: 64 KiB of loads in flight, and no spills on sm_80 to sm_100. */
+#define PSTI_TEAMS 4
 #define PSTI_WARP 32u
 #define PSTI_MAX_WARPS (PSTI_MAX_THREADS / PSTI_WARP)
 
 #include "kernels/cuda/ptx.cuh"
+
+/* Where a kernel's bounds say that a block is one team, the compiler folds this to 0. */
+PSTI_DEVICE uint32_t team_in_block()
+{
+    return threadIdx.x / PSTI_MAX_THREADS;
+}
+
+PSTI_DEVICE uint32_t teams_per_block()
+{
+    return (blockDim.x + (PSTI_MAX_THREADS - 1)) / PSTI_MAX_THREADS;
+}
+
+PSTI_DEVICE uint32_t thread_of()
+{
+    return threadIdx.x % PSTI_MAX_THREADS;
+}
+
+PSTI_DEVICE uint32_t num_threads()
+{
+    return blockDim.x < PSTI_MAX_THREADS ? blockDim.x : PSTI_MAX_THREADS;
+}
+
+/* Consecutive teams are on different SMs, as consecutive blocks are. */
+PSTI_DEVICE uint32_t team_of()
+{
+    return team_in_block() * gridDim.x + blockIdx.x;
+}
+
+/* The warp of a team that does what the first one has no time for: the second, if there is one. */
+PSTI_DEVICE bool is_helper()
+{
+    return thread_of() / PSTI_WARP == (num_threads() > PSTI_WARP ? 1 : 0);
+}
+
+PSTI_DEVICE uint32_t num_teams()
+{
+    return gridDim.x * teams_per_block();
+}
 
 struct block_scratch {
     uint64_t warp_total[PSTI_MAX_WARPS];
@@ -40,19 +79,19 @@ PSTI_DEVICE uint64_t warp_inclusive_scan(uint64_t value)
 /* Sum over the threads before this one; *total over all. */
 PSTI_DEVICE uint64_t block_exclusive_scan(block_scratch &scratch, uint64_t value, uint64_t *total)
 {
-    const uint32_t warp = threadIdx.x / PSTI_WARP;
-    const uint32_t num_warps = blockDim.x / PSTI_WARP;
+    const uint32_t warp = thread_of() / PSTI_WARP;
+    const uint32_t num_warps = num_threads() / PSTI_WARP;
     const uint64_t inclusive = warp_inclusive_scan(value);
     if (lane_of() == PSTI_WARP - 1)
         scratch.warp_total[warp] = inclusive;
-    __syncthreads();
+    PSTI_SYNC_TEAM();
     uint64_t before = 0;
     uint64_t all = 0;
     for (uint32_t w = 0; w < num_warps; w++) {
         before += w < warp ? scratch.warp_total[w] : 0;
         all += scratch.warp_total[w];
     }
-    __syncthreads(); /* the scratch is free again */
+    PSTI_SYNC_TEAM(); /* the scratch is free again */
     *total = all;
     return before + inclusive - value;
 }

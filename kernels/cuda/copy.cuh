@@ -4,6 +4,7 @@
 #define PSTI_CUDA_COPY_CUH
 
 #include "kernels/cuda/block.cuh"
+#include "kernels/cuda/shift.cuh"
 
 #include "kernels/core/layout.h"
 #include "kernels/core/stream.h"
@@ -83,17 +84,17 @@ PSTI_DEVICE void copy_words(unsigned char *to, const unsigned char *from, uint32
     const uint32_t kUnroll = 4;
     const Word *source = (const Word *)from;
     Word *target = (Word *)to;
-    uint32_t w = threadIdx.x;
-    for (; w + (kUnroll - 1) * blockDim.x < num_words; w += kUnroll * blockDim.x) {
+    uint32_t w = thread_of();
+    for (; w + (kUnroll - 1) * num_threads() < num_words; w += kUnroll * num_threads()) {
         Word held[kUnroll];
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++)
-            held[u] = load_word(source + w + u * blockDim.x, policy);
+            held[u] = load_word(source + w + u * num_threads(), policy);
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++)
-            store_word<kStreaming>(target + w + u * blockDim.x, held[u]);
+            store_word<kStreaming>(target + w + u * num_threads(), held[u]);
     }
-    for (; w < num_words; w += blockDim.x)
+    for (; w < num_words; w += num_threads())
         store_word<kStreaming>(target + w, load_word(source + w, policy));
 }
 
@@ -104,8 +105,8 @@ PSTI_DEVICE void copy_run_as(unsigned char *to, const unsigned char *from, uint3
     const uint32_t num_words = bytes / (uint32_t)sizeof(Word);
     const uint32_t whole = num_words * (uint32_t)sizeof(Word);
     copy_words<kStreaming, Word>(to, from, num_words, policy);
-    if (whole + threadIdx.x < bytes) /* fewer than 16 bytes are left */
-        to[whole + threadIdx.x] = from[whole + threadIdx.x];
+    if (whole + thread_of() < bytes) /* fewer than 16 bytes are left */
+        to[whole + thread_of()] = from[whole + thread_of()];
 }
 
 /* Rows may have any address; the side of the page has one too behind a row of odd length. */
@@ -136,22 +137,23 @@ PSTI_DEVICE void copy_rows_as(unsigned char *page, const row_span &span, uint32_
     Word *packed = (Word *)page;
     row_words<Word> rows;
     rows.open(span);
-    uint32_t w = threadIdx.x;
-    for (; kUnroll > 1 && w + (kUnroll - 1) * blockDim.x < num_words; w += kUnroll * blockDim.x) {
+    uint32_t w = thread_of();
+    for (; kUnroll > 1 && w + (kUnroll - 1) * num_threads() < num_words;
+         w += kUnroll * num_threads()) {
         Word held[kUnroll];
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++) {
-            const uint32_t word = w + u * blockDim.x;
+            const uint32_t word = w + u * num_threads();
             held[u] = load_word(kStreaming ? rows.at(word) : packed + word, policy);
         }
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++) {
-            const uint32_t word = w + u * blockDim.x;
+            const uint32_t word = w + u * num_threads();
             store_word<kStreaming>(kStreaming ? packed + word : rows.at(word), held[u]);
         }
     }
 #pragma unroll 1
-    for (; w < num_words; w += blockDim.x)
+    for (; w < num_words; w += num_threads())
         store_word<kStreaming>(kStreaming ? packed + w : rows.at(w),
                                load_word(kStreaming ? rows.at(w) : packed + w, policy));
 }
@@ -187,11 +189,58 @@ PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, uint32
         to[at] = from[at];
 }
 
+/* What is in flight between begin and end. */
+struct nothing_held {
+};
+
+/* The bytes behind the last whole vector. */
+PSTI_DEVICE void copy_tail(unsigned char *to, const unsigned char *from, uint32_t bytes)
+{
+    const uint32_t whole = bytes / PSTI_VECTOR_BYTES * PSTI_VECTOR_BYTES;
+    if (whole + thread_of() < bytes)
+        to[whole + thread_of()] = from[whole + thread_of()];
+}
+
 /* Copies by the threads themselves. */
 template <bool kStreaming> struct direct_copier {
     static const bool kAsync = false;
+    static const bool kIsSmall = false;
     static const bool kHasRows = true;
+    static const bool kShifts = true; /* copies what begins at any address by vectors */
+    static const uint32_t kRingBytes = 0;
+    static const uint32_t kUnroll = 4;
+    struct held {
+        psti_vector word[kUnroll];
+    };
     uint64_t policy;
+    /* A run of at most a tile, aligned at both ends. Of a team of 256 threads a whole tile is in
+     * flight. */
+    PSTI_DEVICE_METHOD void begin(held &h, const unsigned char *to, const unsigned char *from,
+                                  uint32_t bytes)
+    {
+        (void)to;
+        const uint32_t first = thread_of() * PSTI_VECTOR_BYTES;
+        const uint32_t step = num_threads() * PSTI_VECTOR_BYTES;
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; u++)
+            if (first + u * step + PSTI_VECTOR_BYTES <= bytes)
+                h.word[u] = psti_load_vector(from + first + u * step, policy);
+    }
+    PSTI_DEVICE_METHOD void end(const held &h, unsigned char *to, const unsigned char *from,
+                                uint32_t bytes)
+    {
+        const uint32_t first = thread_of() * PSTI_VECTOR_BYTES;
+        const uint32_t step = num_threads() * PSTI_VECTOR_BYTES;
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; u++)
+            if (first + u * step + PSTI_VECTOR_BYTES <= bytes)
+                store_word<kStreaming>((psti_vector *)(to + first + u * step), h.word[u]);
+        const uint32_t done = kUnroll * step;
+        if (done < PSTI_TILE_BYTES && done < bytes) /* a small team */
+            copy_run_as<kStreaming, psti_vector>(to + done, from + done, bytes - done, policy);
+        else if (bytes % PSTI_VECTOR_BYTES)
+            copy_tail(to, from, bytes);
+    }
     PSTI_DEVICE_METHOD void open()
     {
         policy = psti_evict_first();
@@ -200,9 +249,13 @@ template <bool kStreaming> struct direct_copier {
     {
         copy_run<kStreaming>(to, from, bytes, policy);
     }
+    PSTI_DEVICE_METHOD void shift(unsigned char *to, const unsigned char *from, uint32_t bytes)
+    {
+        copy_shifted<kStreaming, 2>(to, from, bytes, policy);
+    }
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)
     {
-        copy_rows<kStreaming, 4>(page, span, bytes, policy);
+        copy_rows<kStreaming, 2>(page, span, bytes, policy);
     }
     PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
@@ -220,11 +273,11 @@ PSTI_DEVICE void copy_narrow(unsigned char *to, const unsigned char *from, uint3
     if (alignment_of(to, from) % sizeof(uint32_t) == 0) {
         whole = bytes / (uint32_t)sizeof(uint32_t);
 #pragma unroll 1
-        for (uint32_t w = threadIdx.x; w < whole; w += blockDim.x)
+        for (uint32_t w = thread_of(); w < whole; w += num_threads())
             ((uint32_t *)to)[w] = ((const uint32_t *)from)[w];
     }
 #pragma unroll 1
-    for (uint32_t b = whole * 4 + threadIdx.x; b < bytes; b += blockDim.x)
+    for (uint32_t b = whole * 4 + thread_of(); b < bytes; b += num_threads())
         to[b] = from[b];
 }
 
@@ -233,8 +286,8 @@ PSTI_DEVICE void clear_tile(unsigned char *to)
 {
     const psti_vector zero = {0, 0, 0, 0};
 #pragma unroll 1
-    for (uint32_t at = threadIdx.x * PSTI_VECTOR_BYTES; at < PSTI_TILE_BYTES;
-         at += blockDim.x * PSTI_VECTOR_BYTES)
+    for (uint32_t at = thread_of() * PSTI_VECTOR_BYTES; at < PSTI_TILE_BYTES;
+         at += num_threads() * PSTI_VECTOR_BYTES)
         psti_store_vector(to + at, zero);
 }
 
@@ -245,18 +298,30 @@ PSTI_DEVICE void zero_run(unsigned char *to, uint32_t bytes)
     const uint32_t misaligned = (uint32_t)((uint64_t)to % sizeof(psti_vector));
     const uint32_t head = misaligned ? (uint32_t)sizeof(psti_vector) - misaligned : 0;
     if (head >= bytes) {
-        if (threadIdx.x < bytes)
-            to[threadIdx.x] = 0;
+        if (thread_of() < bytes)
+            to[thread_of()] = 0;
         return;
     }
     const uint32_t num_words = (bytes - head) / (uint32_t)sizeof(psti_vector);
     const uint32_t whole = head + num_words * (uint32_t)sizeof(psti_vector);
-    if (threadIdx.x < head)
-        to[threadIdx.x] = 0;
-    for (uint32_t w = threadIdx.x; w < num_words; w += blockDim.x)
+    if (thread_of() < head)
+        to[thread_of()] = 0;
+    for (uint32_t w = thread_of(); w < num_words; w += num_threads())
         psti_store_vector(to + head + w * sizeof(psti_vector), zero);
-    if (whole + threadIdx.x < bytes)
-        to[whole + threadIdx.x] = 0;
+    if (whole + thread_of() < bytes)
+        to[whole + thread_of()] = 0;
+}
+
+/* By one thread: at most 16 bytes. */
+PSTI_DEVICE void zero_piece(unsigned char *to, uint32_t bytes)
+{
+    const psti_vector zero = {0, 0, 0, 0};
+    if ((uint64_t)to % sizeof(psti_vector) == 0 && bytes == sizeof(psti_vector)) {
+        psti_store_vector(to, zero);
+        return;
+    }
+    for (uint32_t i = 0; i < bytes; i++)
+        to[i] = 0;
 }
 
 template <class Word> PSTI_DEVICE void zero_rows_as(const row_span &span, uint32_t bytes)
@@ -264,7 +329,7 @@ template <class Word> PSTI_DEVICE void zero_rows_as(const row_span &span, uint32
     row_words<Word> rows;
     rows.open(span);
 #pragma unroll 1
-    for (uint32_t w = threadIdx.x; w < bytes / (uint32_t)sizeof(Word); w += blockDim.x)
+    for (uint32_t w = thread_of(); w < bytes / (uint32_t)sizeof(Word); w += num_threads())
         store_word<false>(rows.at(w), Word());
 }
 

@@ -14,10 +14,11 @@ namespace
 struct entry {
     const void *kernel; /* NULL: none */
     uint32_t threads;
-    uint32_t ring_bytes; /* dynamic shared memory */
+    uint32_t ring_bytes; /* of dynamic shared memory */
 };
 
-/* Moves: a column for each backend. The others have one kernel, in the column of auto. */
+/* Moves: a column for each backend. The others have one kernel, in the column of auto. Threads are those
+ * of one team. */
 const entry table[PSTI_NUM_OPS][PSTI_NUM_BACKENDS] = {
 #define MOVE_ROW(NAME, name, args_type)                                                   \
     {{NULL, 0, 0},                                                                        \
@@ -32,23 +33,28 @@ static_assert(PST_BACKEND_AUTO == 0 && PST_BACKEND_LDG == 1 && PST_BACKEND_BULK 
                   PST_BACKEND_SQUEEZE == 3,
               "columns of the table");
 
-/* Blocks per SM: as many as fit, but of a ring one is enough. None where the code was made for a
+static_assert(PSTI_TEAMS * (sizeof(move_shared) + (PSTI_MAX_SEGMENTS + 1) * sizeof(uint64_t)) <=
+                  48u << 10,
+              "shared memory that need not be asked for, of the ldg backend");
+
+/* Blocks per SM, each with `room` for a team's table of segments: as many as fit, but of a ring one is
+ * enough. None where the code was made for a
  * GPU without bulk copies (its kernels are empty then), or where the ring does not fit. */
-cudaError_t count_blocks(const entry &what, int most_shared, int *blocks_per_sm)
+cudaError_t count_blocks(const entry &what, uint32_t room, int most_shared, int *blocks_per_sm)
 {
+    const uint32_t dynamic = what.ring_bytes + room;
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, what.kernel);
     *blocks_per_sm = 0;
     if (error == cudaSuccess && what.ring_bytes &&
-        (attributes.ptxVersion < 90 ||
-         attributes.sharedSizeBytes + what.ring_bytes > (size_t)most_shared))
+        (attributes.ptxVersion < 90 || attributes.sharedSizeBytes + dynamic > (size_t)most_shared))
         return cudaSuccess;
     if (error == cudaSuccess && what.ring_bytes)
         error = cudaFuncSetAttribute(what.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     (int)what.ring_bytes);
+                                     (int)dynamic);
     if (error == cudaSuccess)
         error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks_per_sm, what.kernel,
-                                                              (int)what.threads, what.ring_bytes);
+                                                              (int)what.threads, dynamic);
     if (what.ring_bytes && *blocks_per_sm > 1)
         *blocks_per_sm = 1;
     return error;
@@ -71,12 +77,23 @@ uint64_t work_of(psti_op op, const void *args)
     }
 }
 
+/* Under a budget of SMs a launch has one block for each, so that it never is on more of them, wherever
+ * blocks are placed. */
 uint32_t grid_of(const psti_cuda_budget *budget, int blocks_per_sm, uint32_t num_sms, uint64_t work)
 {
-    const uint64_t sms = num_sms ? num_sms : (uint64_t)budget->num_sms;
-    const uint64_t resident = sms * (uint64_t)blocks_per_sm;
+    const uint64_t resident = num_sms ? num_sms : (uint64_t)budget->num_sms * blocks_per_sm;
     const uint64_t blocks = work < resident ? work : resident;
     return blocks ? (uint32_t)blocks : 1;
+}
+
+/* One block of the ldg backend would keep too few loads in flight for its SM: there it has the teams that
+ * otherwise are blocks, and with them all registers of the SM, which so is its own. */
+uint32_t threads_of(psti_op op, const psti_move_args *move)
+{
+    const bool has_teams =
+        move && move->num_sms && move->backend == PST_BACKEND_LDG && op != PSTI_OP_MIGRATE;
+    const uint32_t backend = move ? move->backend : (uint32_t)PST_BACKEND_AUTO;
+    return table[op][backend].threads * (has_teams ? PSTI_TEAMS : 1);
 }
 
 void add_attributes(const psti_cuda_budget *budget, const psti_move_args *args,
@@ -117,13 +134,15 @@ cudaError_t psti_cuda_fill_budget(psti_cuda_budget *budget)
         cudaFuncGetAttributes(&attributes, table[PSTI_OP_STASH][PST_BACKEND_LDG].kernel);
     budget->is_programmatic = error == cudaSuccess && attributes.ptxVersion >= 90;
     budget->backends = 0;
+    const uint32_t most_room = psti_table_bytes(PSTI_MAX_SEGMENTS);
     for (int backend = PST_BACKEND_AUTO; backend < PSTI_NUM_BACKENDS; backend++) {
         bool runs = backend != PST_BACKEND_AUTO;
         for (int op = 0; op < PSTI_NUM_OPS && error == cudaSuccess; op++) {
             int *blocks_per_sm = &budget->blocks_per_sm[op][backend];
             if (table[op][backend].kernel == NULL)
                 continue;
-            error = count_blocks(table[op][backend], budget->most_shared, blocks_per_sm);
+            error = count_blocks(table[op][backend], op < PSTI_NUM_MOVES ? most_room : 0,
+                                 budget->most_shared, blocks_per_sm);
             runs = runs && *blocks_per_sm > 0;
         }
         budget->backends |= runs ? 1u << backend : 0;
@@ -141,8 +160,11 @@ cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(grid_of(budget, budget->blocks_per_sm[op][backend],
                                   move ? move->num_sms : 0, work_of(op, args)));
-    config.blockDim = dim3(what.threads);
+    config.blockDim = dim3(threads_of(op, move));
     config.dynamicSmemBytes = what.ring_bytes;
+    if (move) /* a table of segments for each team */
+        config.dynamicSmemBytes +=
+            threads_of(op, move) / what.threads * (size_t)psti_segment_room(move);
     config.stream = stream;
     config.attrs = attributes;
     if (move)

@@ -1,5 +1,5 @@
-/* Room kernels/cuda: the launcher, and in paging/ the kernels. Uses kernels and kernels/core. Used by
- * host/device/device_cuda.c, which asks for what stands here. */
+/* Room kernels/cuda: the launcher, and in paging/ the kernels. Uses kernels and kernels/core. Used
+ * by host/device/device_cuda.c, which asks for what stands here. */
 #ifndef PSTI_CUDA_LAUNCH_H
 #define PSTI_CUDA_LAUNCH_H
 
@@ -28,8 +28,8 @@ typedef struct psti_cuda_budget {
     int blocks_per_sm[PSTI_NUM_OPS][PSTI_NUM_BACKENDS]; /* resident; auto: of what is no move */
 } psti_cuda_budget;
 
-/* Fills in blocks_per_sm, backends and is_programmatic; most_shared is given, and the device current.
- * Fails where the library holds no code for the device. */
+/* Fills in blocks_per_sm, backends and is_programmatic; most_shared is given, and the device
+ * current. Fails where the library holds no code for the device. */
 cudaError_t psti_cuda_fill_budget(psti_cuda_budget *budget);
 
 cudaError_t psti_cuda_launch(const psti_cuda_budget *budget, psti_cuda_launch_fn launch, psti_op op,

@@ -11,8 +11,16 @@
 #define PSTI_DEVICE static __device__ __forceinline__
 #define PSTI_DEVICE_METHOD __device__ __forceinline__
 #define PSTI_SHARED(type, name) __shared__ type name
-#define PSTI_KERNEL(name, args_type, args)                                      \
-    static __global__ void __launch_bounds__(PSTI_MAX_THREADS, PSTI_MIN_BLOCKS) \
+/* One variable for each team of the block. */
+#define PSTI_SHARED_OF_TEAM(type, name)         \
+    __shared__ type name##_of_team[PSTI_TEAMS]; \
+    type &name = name##_of_team[team_in_block()]
+#define PSTI_KERNEL(name, args_type, args)                                 \
+    static __global__ void __launch_bounds__(PSTI_MAX_THREADS, PSTI_TEAMS) \
+        name(const __grid_constant__ args_type args)
+/* Of blocks of one team or of PSTI_TEAMS. */
+#define PSTI_TEAM_KERNEL(name, args_type, args)                               \
+    static __global__ void __launch_bounds__(PSTI_TEAMS *PSTI_MAX_THREADS, 1) \
         name(const __grid_constant__ args_type args)
 /* Of blocks that have an SM each. */
 #define PSTI_WIDE_KERNEL(name, args_type, args)                   \
@@ -21,7 +29,21 @@
 /* Of blocks of one warp, with the registers that another kernel leaves. */
 #define PSTI_SMALL_KERNEL(name, args_type, args) \
     static __global__ void __maxnreg__(32) name(const __grid_constant__ args_type args)
+/* At the top of a kernel: what its bounds cannot say about its launches. */
+#define PSTI_ASSUME_ONE_WARP() __builtin_assume(threadIdx.x < PSTI_WARP && blockDim.x == PSTI_WARP)
+#define PSTI_ASSUME_ONE_TEAM() __builtin_assume(blockDim.x == PSTI_MAX_THREADS)
+#define PSTI_ASSUME_TEAMS() __builtin_assume(blockDim.x >= PSTI_MAX_THREADS)
 #define PSTI_PAUSE() __nanosleep(64)
+#define PSTI_SYNC_TEAM() psti_sync_team()
+
+PSTI_DEVICE void psti_sync_team()
+{
+    if (blockDim.x <= PSTI_MAX_THREADS)
+        __syncthreads();
+    else
+        asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.x / PSTI_MAX_THREADS), "n"(PSTI_MAX_THREADS)
+                     : "memory");
+}
 
 typedef uint4 psti_vector; /* 16 bytes */
 
@@ -76,24 +98,28 @@ PSTI_DEVICE void psti_store_vector_streaming(void *at, psti_vector v)
         asm volatile("st." #order ".gpu.global." #suffix " [%0], %1;" ::"l"(at), reg(v) \
                      : "memory");                                                       \
     }
-#define PSTI_DEFINE_ATOMICS(suffix, type, reg)                               \
-    PSTI_DEFINE_LOAD(relaxed, suffix, type, reg)                             \
-    PSTI_DEFINE_LOAD(acquire, suffix, type, reg)                             \
-    PSTI_DEFINE_STORE(relaxed, suffix, type, reg)                            \
-    PSTI_DEFINE_STORE(release, suffix, type, reg)                            \
-    PSTI_DEVICE type psti_add_acq_rel_##suffix(type *at, type v)             \
-    {                                                                        \
-        type old;                                                            \
-        asm volatile("atom.acq_rel.gpu.global.add." #suffix " %0, [%1], %2;" \
-                     : "=" reg(old)                                          \
-                     : "l"(at), reg(v)                                       \
-                     : "memory");                                            \
-        return old;                                                          \
+#define PSTI_DEFINE_ADD(order, suffix, type, reg)                               \
+    PSTI_DEVICE type psti_add_##order##_##suffix(type *at, type v)              \
+    {                                                                           \
+        type old;                                                               \
+        asm volatile("atom." #order ".gpu.global.add." #suffix " %0, [%1], %2;" \
+                     : "=" reg(old)                                             \
+                     : "l"(at), reg(v)                                          \
+                     : "memory");                                               \
+        return old;                                                             \
     }
+#define PSTI_DEFINE_ATOMICS(suffix, type, reg)    \
+    PSTI_DEFINE_LOAD(relaxed, suffix, type, reg)  \
+    PSTI_DEFINE_LOAD(acquire, suffix, type, reg)  \
+    PSTI_DEFINE_STORE(relaxed, suffix, type, reg) \
+    PSTI_DEFINE_STORE(release, suffix, type, reg) \
+    PSTI_DEFINE_ADD(acq_rel, suffix, type, reg)
 
 PSTI_DEFINE_ATOMICS(u32, uint32_t, "r")
 PSTI_DEFINE_ATOMICS(u64, uint64_t, "l")
+PSTI_DEFINE_ADD(acquire, u64, uint64_t, "l")
 #undef PSTI_DEFINE_ATOMICS
+#undef PSTI_DEFINE_ADD
 #undef PSTI_DEFINE_STORE
 #undef PSTI_DEFINE_LOAD
 
@@ -110,6 +136,7 @@ PSTI_DEFINE_ATOMICS(u64, uint64_t, "l")
 
 PSTI_DEFINE_CAS(psti_cas_acq_rel_u32, uint32_t, "acq_rel", "b32", "r")
 PSTI_DEFINE_CAS(psti_cas_acq_rel_u64, uint64_t, "acq_rel", "b64", "l")
+PSTI_DEFINE_CAS(psti_cas_acquire_u64, uint64_t, "acquire", "b64", "l")
 /* Of words that a lock or the order of launches protects. */
 PSTI_DEFINE_CAS(psti_cas_relaxed_u64, uint64_t, "relaxed", "b64", "l")
 #undef PSTI_DEFINE_CAS
@@ -119,8 +146,14 @@ PSTI_DEVICE void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
     asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(at), "r"(bits) : "memory");
 }
 
-/* System scope, as the host reads them. The fence and a relaxed store behind it are a release of what
- * was stored before (PTX ISA, "release patterns"): one fence for all stores behind it, where a
+/* No result, so nobody waits for it. */
+PSTI_DEVICE void psti_add_relaxed_u64(uint64_t *at, uint64_t value)
+{
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
+/* System scope, as the host reads them. The fence and a relaxed store behind it are a release of
+ * what was stored before (PTX ISA, "release patterns"): one fence for all stores behind it, where a
  * st.release each would be a fence each. */
 PSTI_DEVICE void psti_store_before_system_u64(uint64_t *at, uint64_t value)
 {
@@ -143,6 +176,11 @@ PSTI_DEVICE uint64_t psti_shuffle_u64(uint64_t value, uint32_t lane)
     return __shfl_sync(0xffffffffu, value, (int)lane);
 }
 
+PSTI_DEVICE uint32_t psti_shuffle_u32(uint32_t value, uint32_t lane)
+{
+    return __shfl_sync(0xffffffffu, value, (int)lane);
+}
+
 PSTI_DEVICE uint64_t psti_shuffle_up_u64(uint64_t value, uint32_t distance)
 {
     return __shfl_up_sync(0xffffffffu, value, distance);
@@ -151,6 +189,20 @@ PSTI_DEVICE uint64_t psti_shuffle_up_u64(uint64_t value, uint32_t distance)
 PSTI_DEVICE uint64_t psti_shuffle_xor_u64(uint64_t value, uint32_t mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+/* By a whole warp. */
+PSTI_DEVICE bool psti_any(bool mine)
+{
+    return __any_sync(0xffffffffu, mine);
+}
+
+/* As many bytes as the launch asked for, which is `bytes`; 0: a caller before has said how many. */
+PSTI_DEVICE unsigned char *psti_dynamic_shared(uint32_t bytes)
+{
+    (void)bytes;
+    extern __shared__ __align__(128) unsigned char psti_dynamic[];
+    return psti_dynamic;
 }
 
 /* ---- from sm_90: programmatic dependent launch, and asynchronous bulk copies ---- */
@@ -180,14 +232,6 @@ PSTI_DEVICE void psti_let_successor_come()
 
 #if PSTI_HAS_BULK
 
-/* As many bytes as the launch asked for, which is `bytes`. */
-PSTI_DEVICE unsigned char *psti_dynamic_shared(uint32_t bytes)
-{
-    (void)bytes;
-    extern __shared__ __align__(128) unsigned char psti_dynamic[];
-    return psti_dynamic;
-}
-
 PSTI_DEVICE uint32_t psti_shared_address(const void *at)
 {
     return (uint32_t)__cvta_generic_to_shared(at);
@@ -206,10 +250,11 @@ PSTI_DEVICE void psti_fence_barrier_init()
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* Orders ordinary accesses and those of the machine that copies, both ways. */
+/* Orders ordinary accesses to global memory and those of the machine that copies, both ways. Stages
+ * are only the machine's; without .global it would be a membar of GPU scope, too. */
 PSTI_DEVICE void psti_fence_proxy()
 {
-    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 /* The one arrival, and that many bytes to come. */

@@ -86,7 +86,7 @@ static void free_sources(migration *self, const uint32_t *moving)
         self->moved++;
     }
     psti_store_relaxed_u64(&pool->state->tail[from], tail);
-    psti_count_migrated(args, self->moved, self->candidates);
+    psti_count_migrated(args, args->ticket, self->moved, self->candidates);
 }
 
 static void migrate(migration *self)

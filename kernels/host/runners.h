@@ -1,5 +1,5 @@
-/* Room kernels/host: the operations on the CPU, one function each. Uses kernels and kernels/core. Used
- * by the host device through psti_host_runners. */
+/* Room kernels/host: the operations on the CPU, one function each. Uses kernels and kernels/core.
+ * Used by the host device through psti_host_runners. */
 #ifndef PSTI_HOST_RUNNERS_H
 #define PSTI_HOST_RUNNERS_H
 

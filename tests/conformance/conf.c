@@ -7,24 +7,33 @@
 #include <pagestash/pagestash.h>
 
 #include "host/base/base.h"
+#include "tests/conformance/conf_ptx.h"
 #include "tests/conformance/conf_simt.h"
 #include "tests/lazy/lazy_device.h"
 
 typedef struct conf_device {
     const char *name;
     conf_kind kind;
-    pst_backend backend; /* of all launches; auto: as the library picks */
+    pst_backend backend;   /* of all launches; auto: as the library picks */
+    unsigned architecture; /* of ptx */
 } conf_device;
 
 static const conf_device devices[] = {
-    {"host", CONF_HOST, PST_BACKEND_AUTO},
-    {"lazy", CONF_LAZY, PST_BACKEND_AUTO},
-    {"simt", CONF_SIMT, PST_BACKEND_AUTO},
-    {"simt_bulk", CONF_SIMT, PST_BACKEND_BULK},
-    {"simt_squeeze", CONF_SIMT, PST_BACKEND_SQUEEZE},
-    {"cuda", CONF_CUDA, PST_BACKEND_AUTO},
-    {"cuda_bulk", CONF_CUDA, PST_BACKEND_BULK},
-    {"cuda_squeeze", CONF_CUDA, PST_BACKEND_SQUEEZE},
+    {"host", CONF_HOST, PST_BACKEND_AUTO, 0},
+    {"lazy", CONF_LAZY, PST_BACKEND_AUTO, 0},
+    {"simt", CONF_SIMT, PST_BACKEND_AUTO, 0},
+    {"simt_bulk", CONF_SIMT, PST_BACKEND_BULK, 0},
+    {"simt_squeeze", CONF_SIMT, PST_BACKEND_SQUEEZE, 0},
+    {"ptx80", CONF_PTX, PST_BACKEND_LDG, 80},
+    {"ptx90", CONF_PTX, PST_BACKEND_LDG, 90},
+    {"ptx90_bulk", CONF_PTX, PST_BACKEND_BULK, 90},
+    {"ptx90_squeeze", CONF_PTX, PST_BACKEND_SQUEEZE, 90},
+    {"ptx100", CONF_PTX, PST_BACKEND_LDG, 100},
+    {"ptx100_bulk", CONF_PTX, PST_BACKEND_BULK, 100},
+    {"ptx100_squeeze", CONF_PTX, PST_BACKEND_SQUEEZE, 100},
+    {"cuda", CONF_CUDA, PST_BACKEND_AUTO, 0},
+    {"cuda_bulk", CONF_CUDA, PST_BACKEND_BULK, 0},
+    {"cuda_squeeze", CONF_CUDA, PST_BACKEND_SQUEEZE, 0},
 };
 
 typedef struct registered {
@@ -36,8 +45,11 @@ static uint64_t last_seed; /* of the running test's random cases; 0: it has none
 
 static pst_status open_device(const conf_device *wanted, pst_device **device_out)
 {
+    const ptx_options ptx = {.architecture = wanted->architecture};
     if (wanted->kind == CONF_SIMT)
         PSTI_TRY(conf_simt_open(device_out));
+    else if (wanted->kind == CONF_PTX)
+        PSTI_TRY(psti_ptx_device_open(&ptx, device_out));
     else
         PSTI_TRY(pst_device_open(wanted->kind == CONF_CUDA ? "cuda" : "host", 0, device_out));
     if (wanted->kind == CONF_LAZY)
@@ -55,10 +67,15 @@ static pst_status open_device(const conf_device *wanted, pst_device **device_out
 static void run(void *opaque)
 {
     const registered *test = opaque;
-    conf_run conf = {.kind = test->device->kind};
+    const conf_kind kind = test->device->kind;
+    conf_run conf = {.kind = kind, .is_slow = kind == CONF_SIMT || kind == CONF_PTX};
     const pst_status status = open_device(test->device, &conf.device);
     if (conf.kind == CONF_CUDA && (status == PST_E_NO_DEVICE || status == PST_E_UNSUPPORTED))
         pst_test_skip("no GPU");
+    const char *all_tools = getenv("PSTI_TEST_ALL_TOOLS");
+    if (kind == CONF_PTX && status == PST_E_NO_DEVICE &&
+        !(all_tools && strcmp(all_tools, "1") == 0))
+        pst_test_skip("no nvcc");
     CHECK_MSG(status == PST_OK, "%s", pst_last_message());
     last_seed = 0;
     test->body(&conf);
@@ -72,7 +89,7 @@ void conf_register(const char *file, int line, const char *suite, const char *na
                    unsigned kinds)
 {
     for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
-        if (!(kinds & 1u << devices[i].kind))
+        if (!(kinds & 1u << devices[i].kind) || (PSTI_UNDER_TSAN && devices[i].kind == CONF_PTX))
             continue;
         char full[128];
         registered *test = malloc(sizeof(*test));
@@ -86,20 +103,25 @@ void conf_register(const char *file, int line, const char *suite, const char *na
 
 uint32_t conf_cases(const conf_run *conf, uint32_t cases)
 {
-    const uint32_t slower = (conf->kind == CONF_SIMT ? 2 : 1) * (PSTI_UNDER_TSAN ? 20 : 1);
+    const uint32_t slower = (conf->kind == CONF_PTX    ? 8
+                             : conf->kind == CONF_SIMT ? 2
+                                                       : 1) *
+                            (PSTI_UNDER_TSAN ? 20 : 1);
     const uint32_t all = cases > slower ? cases / slower : 1;
     return conf->kind == CONF_CUDA ? all : psti_test_cases(all);
 }
 
 uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)
 {
-    return conf->kind == CONF_SIMT ? bytes / (PSTI_UNDER_TSAN ? 4 : 2) : bytes;
+    return conf->is_slow ? bytes / (PSTI_UNDER_TSAN ? 4 : 2) : bytes;
 }
 
 void conf_vary(const conf_run *conf, uint64_t seed)
 {
     if (conf->kind == CONF_SIMT)
         conf_simt_vary(seed);
+    else if (conf->kind == CONF_PTX)
+        conf_ptx_vary(seed);
     else if (conf->kind == CONF_LAZY)
         lazy_seed(conf->device, seed);
 }

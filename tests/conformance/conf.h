@@ -1,5 +1,5 @@
 /* The conformance suite: tests that run once for each device, as Suite/host, Suite/lazy (host, but
- * work is done late: tests/lazy), Suite/simt and Suite/cuda, and with the other backends as Suite/simt_bulk, Suite/simt_squeeze,
+ * work is done late: tests/lazy), Suite/simt, Suite/ptx90 (nvcc's PTX, executed: tests/ptx) and Suite/cuda, and with the other backends as Suite/simt_bulk, Suite/simt_squeeze,
  * Suite/cuda_bulk and Suite/cuda_squeeze. All device memory is reached through pst_device_alloc
  * and pst_device_copy.
  *
@@ -16,10 +16,18 @@
 #include "tests/harness.h"
 #include "tests/oracle/lockstep.h"
 
-typedef enum conf_kind { CONF_HOST, CONF_LAZY, CONF_SIMT, CONF_CUDA, CONF_KINDS } conf_kind;
+typedef enum conf_kind {
+    CONF_HOST,
+    CONF_LAZY,
+    CONF_SIMT,
+    CONF_PTX,
+    CONF_CUDA,
+    CONF_KINDS
+} conf_kind;
 
 typedef struct conf_run {
     conf_kind kind;
+    bool is_slow; /* simt and ptx: instructions of a GPU, executed one by one */
     pst_device *device;
 } conf_run;
 

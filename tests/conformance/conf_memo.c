@@ -250,7 +250,7 @@ static void run_any(memo *self, oracle_random *random)
 static uint32_t cases_of(const conf_run *conf)
 {
     const bool is_long = psti_test_cases(5) == 5;
-    if (conf->kind != CONF_SIMT)
+    if (!conf->is_slow)
         return (is_long ? 2000 : 40) / (PSTI_UNDER_TSAN ? 8 : 1);
     if (PSTI_UNDER_TSAN || conf->device->preset != PST_BACKEND_AUTO)
         return is_long ? 50 : 2;

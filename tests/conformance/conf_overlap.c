@@ -121,7 +121,7 @@ CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
     uint32_t stop = 0;
     rogue rogues[2];
     pthread_t threads[2];
-    if (!set_up(&self, conf, PST_POOL_ORDERED, conf->kind == CONF_SIMT ? 16 : 120))
+    if (!set_up(&self, conf, PST_POOL_ORDERED, conf->is_slow ? 16 : 120))
         return;
     for (int i = 0; i < 2; i++) {
         rogues[i] = (rogue){.scene = &self, .number = i, .stop = &stop};

@@ -7,7 +7,7 @@
 /* All of them in the long tests; of simt half, and a tenth where the backend is not its own choice. */
 static uint32_t cases_of(const conf_run *conf, uint32_t all)
 {
-    const bool is_simt = conf->kind == CONF_SIMT;
+    const bool is_simt = conf->is_slow;
     const uint32_t backends = conf->device->preset == PST_BACKEND_AUTO ? 1 : 10;
     const uint32_t slower =
         (is_simt ? 2u : 1u) * (PSTI_UNDER_TSAN ? (is_simt ? 10u : 4u) : 1u) * backends;
@@ -18,7 +18,7 @@ static uint32_t cases_of(const conf_run *conf, uint32_t all)
 static walk_wish wish_of(const conf_run *conf, uint64_t seed)
 {
     return (walk_wish){.seed = seed,
-                       .bytes = conf->kind == CONF_SIMT ? 800 : (PSTI_UNDER_TSAN ? 3000 : 30000),
+                       .bytes = conf->is_slow ? 800 : (PSTI_UNDER_TSAN ? 3000 : 30000),
                        .is_late = conf->kind == CONF_SIMT || conf->kind == CONF_LAZY};
 }
 

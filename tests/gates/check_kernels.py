@@ -7,7 +7,8 @@ on <<<>>>, whose stubs would need the C++ runtime. In stash, restore and migrate
 the architecture has it, without a wait for the launch before; in the ldg backend on fewer than
 LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them; in the others
 without bulk copies both ways, or without the wait that these are in memory. In step on stores to the
-mailbox, which the host reads, that are not of system scope or not in order.
+mailbox, which the host reads, that are not of system scope or not in order. In all kernels on atomics,
+scopes and fences that are not those of orders.txt (check_orders.py).
 The squeeze kernels must have 32 registers and may therefore spill a little.
 First the gates are tried on kernels that break them. Exit 77: no nvcc.
 """
@@ -20,6 +21,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import check_orders
 
 ARCHITECTURES = ("80", "90", "100")
 VECTOR = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*\.v4\.[bu]32")
@@ -45,7 +48,7 @@ BULK = {  # of stash and restore alike, from sm_90
     "wait for memory": r"cp\.async\.bulk\.wait_group 0;",
     "fence of the barriers": r"fence\.mbarrier_init\.",
     # before loads and after stores
-    "proxy fences": r"(?s)fence\.proxy\.async;.*fence\.proxy\.async;",
+    "proxy fences": r"(?s)fence\.proxy\.async\.global;.*fence\.proxy\.async\.global;",
 }
 
 PLANTED = """
@@ -99,7 +102,7 @@ def compile_one(nvcc, source, architecture, include, scratch):
     keep = pathlib.Path(scratch) / f"{source.stem}-{architecture}"
     keep.mkdir()
     command = [nvcc, "-std=c++17", "-O3", "-cubin", f"-arch=sm_{architecture}", "-Xptxas", "-v",
-               "--keep", "--keep-dir", str(keep), "-o", str(keep / "out.cubin"), str(source)]
+               "-lineinfo", "--keep", "--keep-dir", str(keep), "-o", str(keep / "out.cubin"), str(source)]
     command += [flag for folder in include for flag in ("-I", str(folder))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -222,6 +225,7 @@ def main():
                 for source in sources for architecture in ARCHITECTURES}
         for (architecture, source), job in jobs.items():
             found, numbers = faults(*job.result(), int(architecture))
+            found += check_orders.order_faults(job.result()[1], int(architecture))
             wrong += [f"sm_{architecture} {source.name} {sentence}" for sentence in found]
             for name, n in sorted(numbers.items()):
                 seen.add(name)

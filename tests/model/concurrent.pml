@@ -9,6 +9,7 @@
 #define SAME_TICKET 5  /* misuse: two unordered streams that use the same tickets */
 #define DAMAGED_RING 6 /* one stream; somebody writes into a ring */
 #define JOURNEYS 7     /* each stream with its own ticket: stash, migrate OPS times, restore */
+#define STASHED_ANEW 8 /* misuse: beside a restore another stream restores and stashes the ticket */
 
 #if SCENARIO == DAMAGED || SCENARIO == DAMAGED_RING
 #define STREAMS 1
@@ -16,6 +17,18 @@
 
 #define GOES_TO(k) ticket[t].moving[k]
 #define TARGET_IS_MINE(k) true
+#define MAY_FILL(k) (id < PAGES)
+#define IS_HELD (held[id] == t + 1)
+
+/* The ticket's words are no part of the number: the block that leads a stash writes them while
+ * others still have to look. */
+#ifdef BUG_HEADER_IN_NUMBER
+#define NUMBER TICKET_WORDS(OPERATION)
+#elif defined(BUG_LOST_LEADER_NUMBER)
+#define NUMBER NEXT(OPERATION, lost)
+#else
+#define NUMBER OPERATION
+#endif
 
 #include "pool.pml"
 #include "pages.pml"
@@ -187,7 +200,9 @@ inline decide_for_all()
 #else
     lock_pool();
 #endif
+#ifndef BUG_LEADER_OLD_LOOK
     state = STATE_OF(t);
+#endif
     decide();
 #ifdef BUG_READY_EARLY
     raise_ready();
@@ -262,7 +277,7 @@ inline copy()
 #else
           id = ticket[t].table[i / TILES];
 #endif
-          copy_in(t + 1);
+          copy_in();
           i = i + grid
        :: else -> break
        od
@@ -332,9 +347,26 @@ inline free_wrongly()
 
 #define LED (op == STASH || MIGRATES_NOW)
 
+inline see_launch()
+{
+    my_launch = ticket[t].launch
+}
+
+/* The launch word first: there is no second look. */
+inline look()
+{
+#ifndef BUG_LAUNCH_READ_LATE
+    see_launch();
+#endif
+    see_ticket();
+    see_counts();
+#ifdef BUG_LAUNCH_READ_LATE
+    see_launch();
+#endif
+}
+
 inline begin()
 {
-    my_launch = ticket[t].launch;
     if
     :: REFUSES ->
        d_step {
@@ -342,8 +374,7 @@ inline begin()
            launched[s].refused = launched[s].refused + !order;
        }
     :: else ->
-       state = STATE_OF(t);
-       n = (op == STASH -> n : ticket[t].num_pages);
+       look();
        if
        :: my_launch % 2 == 1 -> order = true; todo = REFUSE
        :: my_launch % 2 == 0 && LED -> agree()

@@ -131,7 +131,10 @@ init
     :: skip
     fi;
 #endif
-#if SCENARIO == SAME_TICKET
+#if SCENARIO == STASHED_ANEW
+    enqueue(0, STASH, 0, 1, 0, 1);
+#endif
+#if SCENARIO == SAME_TICKET || SCENARIO == STASHED_ANEW
     strict = false;
 #endif
     run_streams();
@@ -144,7 +147,7 @@ init
     enqueue(0, RESTORE, 0, 0, 0, GRID);
     enqueue(1, RESTORE, 1, 0, 0, GRID_OTHERS);
 #endif
-#if SCENARIO == SAME_TICKET
+#if SCENARIO == SAME_TICKET || SCENARIO == STASHED_ANEW
 #ifdef MIGRATES
     check_misuse(order); /* a migration that was refused half-way has taken pages that no table has */
 #else

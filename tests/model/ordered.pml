@@ -7,8 +7,10 @@
 #define SAME_TICKET 4  /* misuse: two unordered streams that use the same tickets */
 #define DAMAGED_RING 5 /* one stream; somebody writes into a ring */
 #define WRITTEN 6      /* misuse: step_valid is written while a stash runs */
+#define DAMAGED_TAKE 7 /* one stream; somebody writes into a ring that a stash takes from */
+#define STASHED_ANEW 8 /* misuse: beside a restore another stream restores and stashes the ticket */
 
-#if SCENARIO == PROPER || SCENARIO == DAMAGED || SCENARIO == DAMAGED_RING || SCENARIO == WRITTEN
+#if SCENARIO != TWO_STREAMS && SCENARIO != SAME_TICKET && SCENARIO != STASHED_ANEW
 #define STREAMS 1
 #endif
 
@@ -17,7 +19,29 @@
     (moves & (1 << (k)) -> RING(TARGET, head_seen[TARGET] + MOVES_BELOW(k)) : NO_PAGE)
 #define TARGET_IS_MINE(k) (owner[GOES_TO(k)] == 0)
 
-#define EACH_DECIDES
+/* A page of a stash is taken by the block that has its first tile; the blocks with its other
+ * tiles may come before it. */
+#ifdef BUG_FIRST_TILE_ONLY_ZERO
+#define MAY_FILL(k) (id < PAGES && (i % TILES == 0 || owner[id] == 0))
+#else
+#define MAY_FILL(k) \
+    (id < PAGES && (i % TILES == 0 || owner[id] == 0 || owner[id] == OWNER_WORD(t, k)))
+#endif
+#define IS_HELD (held[id] == t + 1 || (held[id] == 0 && i % TILES != 0))
+
+/* What a block decides from is all in its number. What it took the step for counts for a stash
+ * only: a restore records damage while it runs. */
+#define RINGS(words) \
+    NEXT(NEXT(NEXT(NEXT(words, head_seen[0]), head_seen[1]), tail_seen[0]), tail_seen[1])
+#ifdef BUG_LOOK_NOT_IN_NUMBER
+#define NUMBER NEXT(OPERATION, lost)
+#elif defined(BUG_LOST_NO_NUMBER)
+#define NUMBER TICKET_WORDS(RINGS(OPERATION))
+#else
+#define NUMBER NEXT(TICKET_WORDS(RINGS(OPERATION)), lost)
+#endif
+
+#define ORDERED
 
 #include "pool.pml"
 #include "pages.pml"
@@ -28,7 +52,6 @@ inline decide()
 {
     if
     :: op == STASH ->
-       state = STATE_OF(t);
        d_step {
            if
            :: state == LIVE -> todo = NOTHING
@@ -44,6 +67,44 @@ inline decide()
     fi
 }
 
+/* An id that cannot be taken is noted, for the last block to record: earlier the step would be
+ * lost for blocks that look later. */
+inline note_damage()
+{
+#ifdef BUG_DAMAGE_RECORDED_EARLY
+    d_step { RECORD }
+#else
+    ticket[t].ready = 1
+#endif
+}
+
+/* By the block with the first tile of page `id`: makes it the ticket's, by compare-and-swap of the
+ * owner word, and enters it in the table, at place k. */
+inline enter_page()
+{
+#ifdef BUG_ENTERED_BY_STORES
+    mine = (id < PAGES && owner[id] == 0);
+#endif
+    d_step {
+#ifndef BUG_ENTERED_BY_STORES
+        mine = (id < PAGES && owner[id] == 0);
+#endif
+        if
+        :: mine ->
+           owner[id] = OWNER_WORD(t, k);
+           CHECK(held[id] == 0);
+           num_held = num_held + (held[id] == 0);
+           held[id] = t + 1
+        :: else
+        fi
+    }
+    ticket[t].table[k] = (mine -> id : NO_PAGE);
+    if
+    :: mine
+    :: else -> note_damage(); id = NO_PAGE
+    fi
+}
+
 inline copy()
 {
     if
@@ -51,8 +112,13 @@ inline copy()
        i = b;
        do
        :: i < n * TILES ->
-          id = RING_ID(i / TILES);
-          copy_in(0);
+          k = i / TILES;
+          id = RING_ID(k);
+          if
+          :: i % TILES == 0 -> enter_page()
+          :: else
+          fi;
+          copy_in();
           i = i + grid
        :: else -> break
        od
@@ -89,6 +155,29 @@ inline change_pages()
     publish_tails()
 }
 
+/* By the last block, before or while it claims: whether what it decided from still is so. The claim tells
+ * that the launch word did not change since it was first seen, and so that nobody wrote these words
+ * between then and the claim. One step: what is read later, up to the claim, is the same. */
+inline look_again()
+{
+#ifndef BUG_NO_SECOND_LOOK
+    if
+    :: old == grid - 1 ->
+       d_step {
+           holds = (state == STATE_OF(t) && (op == STASH || n == ticket[t].num_pages) &&
+#ifdef FORMS
+                    form_seen == ticket[t].form &&
+#endif
+                    head_seen[DEVICE] == head[DEVICE] && head_seen[HOST] == head[HOST] &&
+                    tail_seen[DEVICE] == tail[DEVICE] && tail_seen[HOST] == tail[HOST]);
+       }
+    :: else
+    fi
+#else
+    holds = true
+#endif
+}
+
 /* By the last block, while the launch word is odd. */
 inline publish()
 {
@@ -100,7 +189,14 @@ inline publish()
 #endif
     if
     :: todo == TAKE ->
-       take_pages();
+       if
+       :: ticket[t].ready ->
+          d_step { RECORD }
+#ifndef BUG_READY_STAYS
+          ticket[t].ready = 0
+#endif
+       :: else
+       fi;
        set_ticket(LIVE, n);
        publish_heads()
     :: todo == TOO_FEW ->
@@ -124,11 +220,64 @@ inline publish()
     }
 }
 
+inline see_launch()
+{
+    my_launch = pool_launch
+}
+
+/* All words that a block decides from, read at once: in any order, where operations may overlap.
+ * Which one is in two bits of i; backwards is the one where the launch word hides most. */
+#if STREAMS > 1 && RESIDENT > 1
+inline pick_order()
+{
+    if
+    :: i = 3
+#ifndef BACKWARDS
+    :: i = 0
+#endif
+#ifdef ALL_ORDERS
+    :: i = 1
+    :: i = 2
+#endif
+    fi
+}
+#else
+#define pick_order() skip
+#endif
+#define LAUNCH_LAST (i & 1)
+#define TICKET_LAST (i & 2)
+
+inline look()
+{
+    pick_order();
+#ifdef BUG_LOST_RESTORES
+    lost = IS_LOST;
+#else
+    lost = (op == STASH && IS_LOST);
+#endif
+#ifdef BUG_COUNTS_IN_LOOK
+    see_counts();
+#endif
+    if
+    :: !LAUNCH_LAST -> see_launch()
+    :: else
+    fi;
+    if
+    :: TICKET_LAST -> see_tails(); see_heads(); see_ticket()
+    :: else -> see_ticket(); see_heads(); see_tails()
+    fi;
+    if
+    :: LAUNCH_LAST -> see_launch()
+    :: else
+    fi;
+#ifndef BUG_COUNTS_IN_LOOK
+    see_counts();
+#endif
+    i = 0
+}
+
 inline begin()
 {
-#ifndef BUG_LAUNCH_READ_LATE
-    my_launch = pool_launch;
-#endif
     if
     :: REFUSES ->
        d_step {
@@ -136,13 +285,7 @@ inline begin()
            launched[s].refused = launched[s].refused + !order;
        }
     :: else ->
-       state = STATE_OF(t);
-       n = (op == STASH -> n : ticket[t].num_pages);
-       see_heads();
-       see_tails();
-#ifdef BUG_LAUNCH_READ_LATE
-       my_launch = pool_launch;
-#endif
+       look();
        if
        :: my_launch % 2 == 1 -> order = true; todo = REFUSE
        :: else -> decide()
@@ -166,17 +309,20 @@ end:
        :: else ->
 #endif
           do_share();
+          look_again();
           claim(pool_launch);
           if
-          :: mine -> publish()
+          :: mine && holds -> publish()
+          :: mine && !holds -> order = true
           :: else
-          fi
+          fi;
+          holds = false
        fi;
        block_ends()
     od
 }
 
-#if STREAMS > 1 || SCENARIO == PROPER
+#if SCENARIO != STASHED_ANEW && (STREAMS > 1 || SCENARIO == PROPER)
 #if SCENARIO == PROPER
 #ifdef FORMS
 #define RESTORES_OTHER_FORM \
@@ -325,7 +471,10 @@ init
         make_pool();
         run_blocks();
     }
-#if STREAMS > 1
+#if SCENARIO == STASHED_ANEW
+    enqueue(0, STASH, 0, 1, 0, 1);
+    strict = false;
+#elif STREAMS > 1
     any_tickets();
     strict = false;
 #endif

@@ -33,7 +33,9 @@ inline decide_tiers()
 /* Of a ticket that is not LIVE. */
 inline decide_pages()
 {
+#ifndef ORDERED
     lost = IS_LOST;
+#endif
     if
     :: lost -> todo = TOO_FEW
     :: else -> decide_tiers()
@@ -57,7 +59,7 @@ inline own_page()
            CHECK(held[id] == 0);
            held[id] = t + 1;
            num_held++
-        :: else -> recorded = true; id = NO_PAGE
+        :: else -> RECORD; id = NO_PAGE
         fi
     }
 }
@@ -89,7 +91,7 @@ inline free_page()
            CHECK(held[id] == t + 1 && CLEAN(id));
            held[id] = 0;
            num_held--
-        :: else -> recorded = true
+        :: else -> RECORD
         fi
     }
     if
@@ -162,7 +164,7 @@ inline give_back()
 
 /* A ticket of another form stays as it is. */
 #ifdef FORMS
-#define HAS_OTHER_FORM (op != RELEASE && ticket[t].form != launched[s].form)
+#define HAS_OTHER_FORM (op != RELEASE && form_seen != launched[s].form)
 #else
 #define HAS_OTHER_FORM false
 #endif
@@ -188,6 +190,9 @@ inline set_ticket(new_state, pages)
         ticket[t].epoch = epoch;
         ticket[t].state = new_state;
         ticket[t].content = MY_CONTENT;
+#ifdef COUNTS
+        ticket[t].counts = MY_CONTENT;
+#endif
 #ifdef FORMS
         ticket[t].form = launched[s].form;
         ticket[t].stashed = launched[s].form;

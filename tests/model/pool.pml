@@ -55,13 +55,18 @@ typedef ticket_t {
     byte epoch; /* lies in one word with the state */
     byte num_pages;
     byte table[MAX_WANT];
-    byte arrive_out;  /* arrival word: how many blocks are done ... */
-    short arrive_tag; /* ... and the sum of their tags */
+    byte arrive_out; /* arrival word: how many blocks are done ... */
+    int arrive_sum;  /* ... and the sum of their numbers */
+    /* ordered pools: a block of a stash has met an id that it cannot take; concurrent pools: launch
+     * word and decision of the block that leads */
+    short ready;
     /* concurrent pools */
     byte moving[MAX_WANT]; /* where the places go that migrate; NO_PAGE: they stay */
     byte launch;     /* odd while an operation on the ticket is finished */
     short arrive_in; /* launch word of the stash that has a leader */
-    short ready;     /* launch word and decision of that leader */
+#ifdef COUNTS
+    byte counts; /* row counts of what was stashed: here its content */
+#endif
 #ifdef FORMS
     bit form; /* of the group that was stashed */
 #endif
@@ -91,6 +96,13 @@ byte writer[PAGES * TILES];   /* stream + 1 of the launch that writes this tile 
 bool recorded;                /* a fault other than ORDER was recorded */
 bool strict = true, damage;   /* not strict: a violation is damage, to be judged at the end */
 byte p, e, times, pages_held; /* of the checks */
+
+/* A fault is recorded: the step has failed. */
+#ifdef FAILS_FAST
+#define RECORD recorded = true; step_valid = false
+#else
+#define RECORD recorded = true
+#endif
 
 #define STATE_OF(t) (ticket[t].epoch == epoch -> ticket[t].state : EMPTY)
 /* of page number `page` of ticket t */
@@ -198,9 +210,10 @@ proctype beside()
 /* Variables of block b of stream s. */
 #define BLOCK_LOCALS                                                                  \
     byte t, grid, n, my_launch, head_seen[2], tail_seen[2], i, k, id, to, old;        \
+    byte counts, form_seen;                                                           \
     byte lead, from_device, moves; /* what was decided: pages.pml, migrate.pml */     \
-    short sum;                                                                        \
-    bool mine, lost; /* lost: a stash fails without trying */                         \
+    int number, sum;                                                                  \
+    bool mine, lost, holds; /* lost: a stash fails without trying */                  \
     mtype op = STASH, state = EMPTY, todo = NOTHING
 
 /* Gives the block a slot, which it keeps until it ends, also while it waits for something. */
@@ -225,8 +238,8 @@ inline block_ends()
         /* forgotten, so that there are fewer states */
         t = 0; grid = 0; n = 0; my_launch = 0; i = 0; k = 0; id = 0; to = 0; old = 0; lead = 0;
         head_seen[DEVICE] = 0; head_seen[HOST] = 0; tail_seen[DEVICE] = 0; tail_seen[HOST] = 0;
-        from_device = 0; moves = 0; sum = 0; mine = false; lost = false; op = STASH; state = EMPTY;
-        todo = NOTHING;
+        from_device = 0; moves = 0; number = 0; sum = 0; mine = false; lost = false; op = STASH;
+        state = EMPTY; todo = NOTHING; counts = 0; form_seen = 0;
     }
 }
 
@@ -237,14 +250,34 @@ inline block_ends()
 #else
 #define OP_NUMBER s
 #endif
-/* Where each block decides, it counts what it decided about the step. */
-#if (defined(EACH_DECIDES) && !defined(BUG_LOST_NO_NUMBER)) || defined(BUG_LOST_LEADER_NUMBER)
-#define LOST_NUMBER (lost -> 1024 : 0)
-#else
-#define LOST_NUMBER 0
-#endif
-#define MY_TAG (my_launch + (64 << OP_NUMBER) + LOST_NUMBER) /* in the sum of the arrival word */
+/* The number that a block adds to the arrival word is a hash of these words. */
+#define NEXT(words, word) ((words) * 31 + (word))
+#define OPERATION NEXT(my_launch, OP_NUMBER)
+#define TICKET_WORDS(words) NEXT(NEXT(NEXT(words, state), n), form_seen)
+#define MIX(words) (((words) ^ ((words) >> 13)) * 1597334677)
+
 #define MY_WORD (my_launch * 4 + (OP_NUMBER) + 1) /* in arrive_in and ready */
+
+/* ---- what a block reads of the ticket ---- */
+
+inline see_ticket()
+{
+    state = STATE_OF(t);
+    n = (op == STASH -> n : ticket[t].num_pages);
+#ifdef FORMS
+    form_seen = ticket[t].form
+#endif
+}
+
+/* The row counts of what was stashed, which a release does not read. */
+inline see_counts()
+{
+#ifdef COUNTS
+    counts = (op == STASH || op == RELEASE -> 0 : ticket[t].counts)
+#else
+    skip
+#endif
+}
 
 /* ---- copying a tile: two steps, so that others can act in between. It begins with the read of
  * the owner word. ---- */
@@ -252,14 +285,15 @@ inline block_ends()
 #define TILE (id * TILES + i % TILES)
 #define MY_CONTENT (launched[s].content + 4 * s) /* never 0 */
 
-/* holder: who has the page meanwhile */
-inline copy_in(holder)
+/* Of each model: MAY_FILL(k), whether tiles of page `id` may be written for place k; IS_HELD, what
+ * must be true of the page meanwhile. */
+inline copy_in()
 {
     d_step {
-        mine = (id < PAGES && (holder != 0 || owner[id] == 0));
+        mine = MAY_FILL(i / TILES);
         if
         :: mine ->
-           CHECK(held[id] == holder && writer[TILE] == 0);
+           CHECK(IS_HELD && writer[TILE] == 0);
            writer[TILE] = s + 1
         :: else
         fi
@@ -267,7 +301,7 @@ inline copy_in(holder)
     if
     :: mine ->
        d_step {
-           CHECK(held[id] == holder && writer[TILE] == s + 1);
+           CHECK(IS_HELD && writer[TILE] == s + 1);
            writer[TILE] = 0;
            content[TILE] = MY_CONTENT;
            launched[s].copied++;
@@ -292,7 +326,7 @@ inline copy_out()
            mine = (id < PAGES && owner[id] == OWNER_WORD(t, i / TILES));
            if
            :: mine -> tile_is_right()
-           :: else -> recorded = true
+           :: else -> RECORD
            fi
        }
        if
@@ -308,13 +342,20 @@ inline copy_out()
     od
 }
 
+#ifdef COUNTS
+#define USES_COUNTS ((todo == READ || todo == RETURN) && op != RELEASE)
+#else
+#define USES_COUNTS false
+#endif
+
 /* The end of an operation: all was copied, but for pages that somebody damaged. */
 inline operation_is_complete()
 {
     launched[s].complete = true;
     CHECK(op == RELEASE || !(todo == TAKE || todo == READ || todo == RETURN) ||
           launched[s].copied == n * TILES || (strict && recorded));
-    CHECK(todo != MOVE || launched[s].copied == launched[s].moved * TILES)
+    CHECK(todo != MOVE || launched[s].copied == launched[s].moved * TILES);
+    CHECK(!USES_COUNTS || counts == ticket[t].content)
 }
 
 inline failure_is_justified()
@@ -323,22 +364,24 @@ inline failure_is_justified()
 }
 
 /* ---- the arrival word: one acquire-release add by each block that is done; the last one has seen
- * that all belong together when the sum of tags says so ---- */
+ * that all belong together when the sum of numbers says so. NUMBER, of each model, is worked out of
+ * the look. ---- */
 
 inline arrive()
 {
     d_step {
+        number = MIX(NUMBER);
         old = ticket[t].arrive_out;
-        sum = ticket[t].arrive_tag + MY_TAG;
+        sum = ticket[t].arrive_sum + number;
         ticket[t].arrive_out++;
-        ticket[t].arrive_tag = sum;
+        ticket[t].arrive_sum = sum;
     }
 }
 
 #ifdef BUG_NO_TAG_SUM
 #define TOGETHER true
 #else
-#define TOGETHER (sum == MY_TAG * grid)
+#define TOGETHER (sum == number * grid)
 #endif
 
 /* The last block makes the launch word odd, which only one operation can. */
@@ -362,19 +405,16 @@ inline claim(launch_word)
     fi
 }
 
-/* By compare-and-swap from what the last block found there: no later arrival is wiped out. */
+/* By subtraction: a later arrival of another operation stays, and makes its sum wrong. */
 inline empty_arrivals()
 {
     d_step {
-        if
 #ifdef BUG_STORED_ARRIVALS
-        :: true ->
+        ticket[t].arrive_out = 0;
+        ticket[t].arrive_sum = 0;
 #else
-        :: ticket[t].arrive_out == grid && ticket[t].arrive_tag == sum ->
+        ticket[t].arrive_out = ticket[t].arrive_out - grid;
+        ticket[t].arrive_sum = ticket[t].arrive_sum - number * grid;
 #endif
-           ticket[t].arrive_out = 0;
-           ticket[t].arrive_tag = 0
-        :: else -> order = true
-        fi
     }
 }

@@ -34,7 +34,7 @@ search() {
     esac
     if ! spin -a "$@" "$here/$model.pml" >spin.txt 2>&1 || grep -Eiq 'error|warning' spin.txt; then
         echo 'spin failed'
-    elif ! gcc "$compile" -w -DSAFETY -DCOLLAPSE -DMEMLIM=$memory_mib -o pan pan.c >gcc.txt 2>&1; then
+    elif ! gcc "$compile" -w -fwrapv -DSAFETY -DCOLLAPSE -DMEMLIM=$memory_mib -o pan pan.c >gcc.txt 2>&1; then
         echo 'gcc failed'
     else
         ./pan ${option:+"$option"} -m20000 -w24 >pan.txt 2>&1

@@ -1,34 +1,33 @@
-// Calls share_of of the kernels in every block of a launch.
+// Asks share_of of the kernels for every team of a launch. Nothing is launched: blocks of several teams are
+// larger than those of the machine.
 #define PSTI_SIMT 1
 #include "tests/simt/simt.h"
 
-#include "kernels/cuda/paging/tiles.cuh"
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+static simt_dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+#include "kernels/cuda/paging/share.cuh"
 
 #include "tests/simt/share.h"
-#include "tests/simt/simt_selftest.h"
 
 static_assert(PSTI_TIER_DEVICE == 0 && PSTI_TIER_HOST == 1, "as share_test.c has them");
 
-struct share_args {
-    const psti_move_args *move;
-    uint64_t pages, host_pages;
-    simt_share *shares;
-};
-
-PSTI_KERNEL(share_kernel, share_args, args)
-{
-    const tile_share share = share_of(*args.move, args.pages, args.host_pages);
-    if (threadIdx.x == 0)
-        args.shares[blockIdx.x] = {share.first, share.stride, share.tiers};
-}
-
-void simt_shares(uint32_t grid, uint32_t num_sms, uint32_t all_sms, uint64_t pages,
-                 uint64_t host_pages, simt_share *shares_out)
+void simt_shares(const simt_share_launch *launch, uint64_t pages, uint64_t host_pages,
+                 simt_share *shares_out)
 {
     static psti_move_args move;
-    const simt_config config = simt_complete(nullptr);
-    move.num_sms = num_sms;
-    move.all_sms = all_sms;
-    simt_launch_kernel<share_args, share_kernel>(&config, grid, PSTI_WARP,
-                                                 {&move, pages, host_pages, shares_out});
+    move.num_sms = launch->num_sms;
+    move.all_sms = launch->all_sms;
+    gridDim.x = launch->grid;
+    blockDim.x = launch->teams * PSTI_MAX_THREADS;
+    for (uint32_t block = 0; block < launch->grid; block++)
+        for (uint32_t team = 0; team < launch->teams; team++) {
+            blockIdx.x = block;
+            threadIdx.x = team * PSTI_MAX_THREADS + 5;
+            const tile_share share = share_of(move, pages, host_pages);
+            *shares_out++ = {share.first, share.stride, share.tiers};
+        }
 }

@@ -1,22 +1,21 @@
-/* Host pages go over the link, which few SMs fill: how the blocks of a launch share the tiles. */
+/* Host pages go over the link, which few SMs fill: how the teams of a launch share the tiles. */
 #include "tests/harness.h"
 
 #include "tests/simt/share.h"
-#include "tests/simt/simt_machine.h"
 
-enum { DEVICE = 1, HOST = 2, BOTH = 3, TILES = 1000 };
+enum { DEVICE = 1, HOST = 2, BOTH = 3, TILES = 1000, MAX_TEAMS = 1024 };
 
-/* Each tile of each tier is one block's. */
-static bool is_whole(const simt_share *shares, uint32_t grid)
+/* Each tile of each tier is one team's. */
+static bool is_whole(const simt_share *shares, uint32_t num)
 {
-    static uint32_t blocks[2][TILES];
-    memset(blocks, 0, sizeof(blocks));
-    for (uint32_t block = 0; block < grid; block++)
-        for (uint32_t tile = shares[block].first; tile < TILES; tile += shares[block].stride)
+    static uint32_t teams[2][TILES];
+    memset(teams, 0, sizeof(teams));
+    for (uint32_t i = 0; i < num; i++)
+        for (uint32_t tile = shares[i].first; tile < TILES; tile += shares[i].stride)
             for (uint32_t tier = 0; tier < 2; tier++)
-                blocks[tier][tile] += shares[block].tiers >> tier & 1;
+                teams[tier][tile] += shares[i].tiers >> tier & 1;
     for (uint32_t tile = 0; tile < TILES; tile++)
-        if (blocks[0][tile] != 1 || blocks[1][tile] != 1)
+        if (teams[0][tile] != 1 || teams[1][tile] != 1)
             return false;
     return true;
 }
@@ -24,34 +23,46 @@ static bool is_whole(const simt_share *shares, uint32_t grid)
 PST_TEST(TileShare, EightSmsTakeTheHostPages)
 {
     static const struct {
-        uint32_t grid, num_sms, all_sms, pages, host_pages;
+        simt_share_launch launch; /* blocks, teams of each, SMs of the budget, of the device */
+        uint32_t pages, host_pages;
         uint32_t linked;  /* blocks for the host pages */
         uint32_t theirs;  /* tiers of these */
         uint32_t of_rest; /* tiers of the other blocks */
     } cases[] = {
-        {128, 0, 32, 9, 0, 128, BOTH, 0},     /* no host pages: all blocks alike */
-        {128, 0, 32, 9, 1, 32, HOST, DEVICE}, /* four blocks on an SM: those of 8 SMs */
-        {32, 0, 32, 9, 1, 8, HOST, DEVICE},   /* one */
-        {64, 16, 32, 9, 8, 32, HOST, DEVICE}, /* SMs of the budget, not of the device */
-        {32, 8, 32, 9, 8, 16, HOST, DEVICE},  /* never more than half */
-        {4, 0, 32, 9, 8, 2, HOST, DEVICE},    /* a small grid: no less than 8, but half */
-        {1, 0, 32, 9, 8, 1, BOTH, 0},         /* one block does all */
-        {128, 0, 32, 9, 9, 32, BOTH, 0},      /* host pages only: the rest is idle */
-        {4, 0, 32, 9, 9, 4, BOTH, 0},
+        {{128, 1, 0, 32}, 9, 0, 128, BOTH, 0},     /* no host pages: all blocks alike */
+        {{128, 1, 0, 32}, 9, 1, 32, HOST, DEVICE}, /* four blocks on an SM: those of 8 SMs */
+        {{32, 1, 0, 32}, 9, 1, 8, HOST, DEVICE},   /* one */
+        {{4, 1, 0, 32}, 9, 8, 2, HOST, DEVICE},    /* a small grid: no less than 8, but half */
+        {{1, 1, 0, 32}, 9, 8, 1, BOTH, 0},         /* one block does all */
+        {{128, 1, 0, 32}, 9, 9, 32, BOTH, 0},      /* host pages only: the rest is idle */
+        {{4, 1, 0, 32}, 9, 9, 4, BOTH, 0},
+        {{64, 1, 16, 32}, 9, 8, 32, HOST, DEVICE}, /* SMs of the budget, not of the device */
+        /* under a budget a block owns its SM: one team, or four */
+        {{16, 1, 16, 132}, 9, 8, 8, HOST, DEVICE},
+        {{16, 4, 16, 132}, 9, 8, 8, HOST, DEVICE},
+        {{32, 4, 32, 132}, 9, 0, 32, BOTH, 0},
+        {{32, 4, 32, 132}, 9, 8, 8, HOST, DEVICE},
+        {{32, 4, 32, 132}, 9, 9, 8, BOTH, 0},
+        {{8, 4, 8, 132}, 9, 8, 4, HOST, DEVICE}, /* never more than half */
+        {{3, 4, 8, 132}, 9, 8, 1, HOST, DEVICE}, /* fewer tiles than SMs */
+        {{1, 4, 8, 132}, 9, 8, 1, BOTH, 0},
+        {{1, 4, 1, 132}, 9, 9, 1, BOTH, 0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        simt_share shares[SIMT_MAX_BLOCKS];
-        const uint32_t grid = cases[i].grid, linked = cases[i].linked;
-        simt_shares(grid, cases[i].num_sms, cases[i].all_sms, cases[i].pages, cases[i].host_pages,
-                    shares);
-        for (uint32_t block = 0; block < grid; block++) {
-            const simt_share *share = &shares[block];
+        static simt_share shares[MAX_TEAMS];
+        const uint32_t grid = cases[i].launch.grid, linked = cases[i].linked;
+        const uint32_t teams = cases[i].launch.teams;
+        simt_shares(&cases[i].launch, cases[i].pages, cases[i].host_pages, shares);
+        for (uint32_t n = 0; n < grid * teams; n++) {
+            const simt_share *share = &shares[n];
+            const uint32_t block = n / teams, team = n % teams;
             const bool is_linked = block < linked;
+            const uint32_t blocks = is_linked ? linked : grid - linked;
             CHECK_MSG(share->tiers == (is_linked ? cases[i].theirs : cases[i].of_rest),
-                      "case %zu: block %u has tiers %u", i, block, share->tiers);
-            CHECK_EQ(share->stride, is_linked ? linked : grid - linked);
-            CHECK_EQ(share->first, is_linked ? block : block - linked);
+                      "case %zu: team %u of block %u has tiers %u", i, team, block, share->tiers);
+            CHECK_EQ(share->stride, blocks * teams);
+            CHECK_EQ(share->first, team * blocks + (is_linked ? block : block - linked));
         }
-        CHECK_MSG(is_whole(shares, grid), "case %zu", i);
+        CHECK_MSG(is_whole(shares, grid * teams), "case %zu", i);
     }
 }

@@ -10,6 +10,9 @@
 #error "define PSTI_SIMT before including simt.h"
 #endif
 
+#define PSTI_SIMT_POINTS 1
+#include "tests/simt/simt_points.h"
+
 extern "C" {
 
 typedef struct simt_dim3 {
@@ -37,7 +40,7 @@ typedef struct simt_variable {
 
 /* Where the variable lies in this block's shared memory, which is poisoned as the block starts. */
 void *simt_shared(simt_variable *variable, size_t bytes);
-unsigned char *simt_dynamic(uint32_t bytes);
+unsigned char *simt_dynamic(uint32_t bytes); /* 0: as many as were asked for before */
 
 /* Asynchronous bulk copies: simt_bulk.cc. */
 void simt_barrier_init(uint64_t *barrier);
@@ -55,6 +58,7 @@ void simt_bulk_wait(uint32_t pending, int read_only);
 #define blockDim simt_block_dim()
 #define gridDim simt_grid_dim()
 #define __syncthreads() simt_sync_threads(__FILE__, __LINE__)
+#define PSTI_SYNC_TEAM() __syncthreads() /* a block is a team here */
 #define __syncwarp() simt_sync_warp(__FILE__, __LINE__)
 
 #define PSTI_DEVICE static inline
@@ -62,11 +66,18 @@ void simt_bulk_wait(uint32_t pending, int read_only);
 #define PSTI_KERNEL(name, args_type, args) static void name(const args_type &args)
 #define PSTI_WIDE_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
 #define PSTI_SMALL_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
+#define PSTI_TEAM_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
+/* Blocks may have other sizes here. */
+#define PSTI_ASSUME_ONE_WARP()
+#define PSTI_ASSUME_ONE_TEAM()
+#define PSTI_ASSUME_TEAMS()
 #define PSTI_PAUSE() simt_pause()
 /* A reference: `name` is a plain name, so an array needs a struct or a typedef around it. */
 #define PSTI_SHARED(type, name)           \
     static simt_variable name##_variable; \
     type &name = *static_cast<type *>(simt_shared(&name##_variable, sizeof(type)))
+
+#define PSTI_SHARED_OF_TEAM(type, name) PSTI_SHARED(type, name)
 
 struct alignas(16) psti_vector {
     uint32_t x, y, z, w;
@@ -177,6 +188,11 @@ PSTI_DEVICE uint64_t psti_shuffle_u64(uint64_t value, uint32_t lane)
     return simt_shuffle(value, lane);
 }
 
+PSTI_DEVICE uint32_t psti_shuffle_u32(uint32_t value, uint32_t lane)
+{
+    return (uint32_t)simt_shuffle(value, lane);
+}
+
 PSTI_DEVICE uint64_t psti_shuffle_up_u64(uint64_t value, uint32_t distance)
 {
     return simt_shuffle_up(value, distance);
@@ -185,6 +201,14 @@ PSTI_DEVICE uint64_t psti_shuffle_up_u64(uint64_t value, uint32_t distance)
 PSTI_DEVICE uint64_t psti_shuffle_xor_u64(uint64_t value, uint32_t mask)
 {
     return simt_shuffle_xor(value, mask);
+}
+
+PSTI_DEVICE bool psti_any(bool mine)
+{
+    uint64_t any = mine;
+    for (uint32_t mask = 16; mask > 0; mask /= 2)
+        any |= simt_shuffle_xor(any, mask);
+    return any != 0;
 }
 
 #endif

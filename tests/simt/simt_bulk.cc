@@ -240,7 +240,7 @@ SIMT_RAW unsigned char *simt_dynamic(uint32_t bytes)
     if (bulk->dynamic_bytes == 0) {
         bulk->dynamic_bytes = bytes;
         simt_poison(block->dynamic, bytes);
-    } else if (bulk->dynamic_bytes != bytes) {
+    } else if (bytes != 0 && bulk->dynamic_bytes != bytes) {
         simt_die(block->launch, "%u and %u bytes of dynamic shared memory in block %u",
                  bulk->dynamic_bytes, bytes, block->block_idx);
     }

@@ -196,7 +196,7 @@ PST_TEST(SimtBulk, TooManyCopiesAreCaught)
 PST_TEST(SimtBulk, TooMuchDynamicSharedMemoryIsCaught)
 {
     CHECK_ABORTS("dynamic_too_much", "1048576 bytes of dynamic shared memory");
-    CHECK(strstr(simt_report, "at most 131072"));
+    CHECK(strstr(simt_report, "at most 163840"));
     CHECK_ABORTS("dynamic_two_sizes", "of dynamic shared memory in block");
 }
 

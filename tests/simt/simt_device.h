@@ -21,6 +21,9 @@ void psti_simt_configure(const simt_config *config);
 
 extern const psti_runners psti_simt_runners;
 
+/* The device "host" whose stash, restore and migrate tell the hook of simt_points.h. Fails: NOMEM. */
+pst_status psti_simt_host_open(pst_device **device_out);
+
 PST_END_DECLS
 
 #endif

@@ -12,7 +12,7 @@ struct simt_slot;
 
 #define SIMT_SHARED_BYTES (128u << 10) /* for all kernels of the process together */
 #define SIMT_MAX_VARIABLES 64u
-#define SIMT_DYNAMIC_BYTES (128u << 10)
+#define SIMT_DYNAMIC_BYTES (160u << 10)
 #define SIMT_MAX_COPIES 64u
 
 /* A place in kernel source where threads meet. */

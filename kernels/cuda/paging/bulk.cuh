@@ -9,32 +9,27 @@
 
 #include "kernels/cuda/copy.cuh"
 
-struct bulk_counters {
-    uint64_t policy;
-    uint32_t pushed, stored; /* chunks, of the asking thread */
-};
-
-/* Counters are kept by each thread, or with the ring, which saves registers. */
-template <bool kWithRing> struct kept_counters {
-    typedef bulk_counters type;
-};
-template <> struct kept_counters<true> {
-    typedef bulk_counters &type;
-};
-
-template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, bool kWithRing>
+template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, bool kIsSmall>
 struct bulk_ring {
-    typedef typename kept_counters<kWithRing>::type counters;
-    static const bool kShared = kWithRing;
+    static const bool kSmall = kIsSmall; /* its kernels have one warp, and few registers */
+    static const uint32_t kThreads = kSmall ? PSTI_WARP : PSTI_MAX_THREADS;
     static const uint32_t kStages = kNumStages;
     static const uint32_t kStageBytes = kBytes;
     static const uint32_t kAhead = kNumAhead;
     static const uint32_t kRingBytes = kStages * kStageBytes; /* dynamic shared memory */
     uint64_t full[kStages]; /* mbarriers: the load of the stage has arrived */
-    bulk_counters shared;
     /* the asking thread's own; here because indexed */
     unsigned char *to[kStages];
     uint32_t bytes[kStages];
+
+    PSTI_DEVICE_METHOD static void assume_threads()
+    {
+        if (kSmall) {
+            PSTI_ASSUME_ONE_WARP();
+        } else {
+            PSTI_ASSUME_ONE_TEAM();
+        }
+    }
 };
 
 typedef bulk_ring<8, PSTI_TILE_BYTES, 6, false> large_ring;
@@ -44,93 +39,112 @@ typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, true> small_ring;
 
 template <class Ring, bool kStreaming> struct bulk_copier {
     static const bool kAsync = true;
-    static const bool kHasRows = !Ring::kShared; /* else registers are too few */
-    Ring &ring;
-    unsigned char *stages; /* kRingBytes, in shared memory */
-    typename Ring::counters own;
+    static const bool kIsSmall = Ring::kSmall;
+    static const bool kHasRows = !kIsSmall; /* else registers are too few */
+    static const bool kShifts = !kIsSmall;
+    static const uint32_t kRingBytes = Ring::kRingBytes;
+    typedef nothing_held held;
+    Ring *ring;      /* in shared memory, as are the stages: the first dynamic bytes */
+    uint32_t pushed; /* chunks, of the asking thread */
+
+    PSTI_DEVICE_METHOD static unsigned char *stage_at(uint32_t stage)
+    {
+        return psti_dynamic_shared(0) + stage * Ring::kStageBytes;
+    }
 
     /* Once in a launch. */
     PSTI_DEVICE_METHOD void open()
     {
-        if (!Ring::kShared || threadIdx.x == 0)
-            own.policy = psti_evict_first();
-        if (threadIdx.x == 0) {
-            own.pushed = 0;
-            own.stored = 0;
+        pushed = 0;
+        if (thread_of() == 0) {
             for (uint32_t stage = 0; stage < Ring::kStages; stage++)
-                psti_barrier_init(&ring.full[stage]);
+                psti_barrier_init(&ring->full[stage]);
             psti_fence_barrier_init();
             /* what other blocks wrote by ordinary stores is copied from here on */
             psti_fence_proxy();
         }
-        __syncthreads();
+        PSTI_SYNC_TEAM();
     }
 
-    /* Stores the oldest chunk that is not stored. */
-    PSTI_DEVICE_METHOD void store_next()
+    PSTI_DEVICE_METHOD void store_chunk(uint32_t chunk)
     {
-        const uint32_t stage = own.stored % Ring::kStages;
-        while (!psti_barrier_try_wait(&ring.full[stage], own.stored / Ring::kStages % 2))
+        const uint32_t stage = chunk % Ring::kStages;
+        while (!psti_barrier_try_wait(&ring->full[stage], chunk / Ring::kStages % 2))
             ;
-        const unsigned char *from = stages + stage * Ring::kStageBytes;
+        const unsigned char *from = stage_at(stage);
         if (kStreaming)
-            psti_bulk_store_hinted(ring.to[stage], from, ring.bytes[stage], own.policy);
+            psti_bulk_store_hinted(ring->to[stage], from, ring->bytes[stage], psti_evict_first());
         else
-            psti_bulk_store(ring.to[stage], from, ring.bytes[stage]);
+            psti_bulk_store(ring->to[stage], from, ring->bytes[stage]);
         psti_bulk_commit();
-        own.stored++;
     }
 
     /* Of at most kStageBytes, a multiple of 16, aligned at both ends. */
     PSTI_DEVICE_METHOD void push(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        const uint32_t stage = own.pushed % Ring::kStages;
-        if (own.pushed - own.stored >= Ring::kAhead)
-            store_next();
+        const uint32_t stage = pushed % Ring::kStages;
+        if (pushed >= Ring::kAhead)
+            store_chunk(pushed - Ring::kAhead);
         psti_bulk_wait_read<Ring::kStages - Ring::kAhead>(); /* so the stage is free */
-        ring.to[stage] = to;
-        ring.bytes[stage] = bytes;
-        psti_barrier_expect(&ring.full[stage], bytes);
-        psti_bulk_load(stages + stage * Ring::kStageBytes, from, bytes, &ring.full[stage],
-                       own.policy);
-        own.pushed++;
+        ring->to[stage] = to;
+        ring->bytes[stage] = bytes;
+        psti_barrier_expect(&ring->full[stage], bytes);
+        psti_bulk_load(stage_at(stage), from, bytes, &ring->full[stage], psti_evict_first());
+        pushed++;
+    }
+
+    /* Of at most a tile, aligned at both ends. */
+    PSTI_DEVICE_METHOD void begin(held &, unsigned char *to, const unsigned char *from,
+                                  uint32_t bytes)
+    {
+        const uint32_t whole = bytes / PSTI_VECTOR_BYTES * PSTI_VECTOR_BYTES;
+        if (thread_of() == 0)
+            for (uint32_t at = 0; at < whole; at += Ring::kStageBytes)
+                push(to + at, from + at,
+                     whole - at < Ring::kStageBytes ? whole - at : Ring::kStageBytes);
+        if (whole != bytes)
+            copy_tail(to, from, bytes);
+    }
+
+    PSTI_DEVICE_METHOD void end(const held &, unsigned char *, const unsigned char *, uint32_t)
+    {
     }
 
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        if (alignment_of(to, from) % PSTI_VECTOR_BYTES != 0) {
+        held nothing;
+        if (alignment_of(to, from) % PSTI_VECTOR_BYTES == 0)
+            begin(nothing, to, from, bytes);
+        else
             copy_narrow(to, from, bytes);
-            return;
-        }
-        const uint32_t whole = bytes / PSTI_VECTOR_BYTES * PSTI_VECTOR_BYTES;
-        if (threadIdx.x == 0)
-            for (uint32_t at = 0; at < whole; at += Ring::kStageBytes)
-                push(to + at, from + at,
-                     whole - at < Ring::kStageBytes ? whole - at : Ring::kStageBytes);
-        if (whole + threadIdx.x < bytes) /* fewer than 16 bytes are left */
-            to[whole + threadIdx.x] = from[whole + threadIdx.x];
+    }
+
+    PSTI_DEVICE_METHOD void shift(unsigned char *to, const unsigned char *from, uint32_t bytes)
+    {
+        copy_shifted<kStreaming, 2>(to, from, bytes, psti_evict_first());
     }
 
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)
     {
-        copy_rows<kStreaming, 1>(page, span, bytes, own.policy);
+        copy_rows<kStreaming, 1>(page, span, bytes, psti_evict_first());
     }
 
     PSTI_DEVICE_METHOD void piece(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_piece<kStreaming>(to, from, bytes, own.policy);
+        copy_piece<kStreaming>(to, from, bytes, psti_evict_first());
     }
 
     /* All is in memory, for whoever comes after, by whatever way it reads. */
     PSTI_DEVICE_METHOD void close()
     {
-        if (threadIdx.x == 0) {
-            while (own.stored != own.pushed)
-                store_next();
+        if (thread_of() == 0) {
+            for (uint32_t chunk = pushed < Ring::kAhead ? 0 : pushed - Ring::kAhead;
+                 chunk != pushed; chunk++)
+                store_chunk(chunk);
             psti_bulk_wait_all();
             psti_fence_proxy();
         }
-        __syncthreads();
+        PSTI_SYNC_TEAM();
     }
 };
 

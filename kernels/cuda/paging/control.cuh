@@ -17,21 +17,21 @@ PSTI_DEVICE psti_ticket_record *ticket_at(const psti_pool_view &pool, uint32_t i
  * tell any more that it was held. */
 PSTI_DEVICE void scrub_tier(const psti_pool_view &pool, uint32_t tier, uint32_t num_pages)
 {
-    for (uint64_t page = blockIdx.x; page < pool.max_pages[tier]; page += gridDim.x) {
+    for (uint64_t page = team_of(); page < pool.max_pages[tier]; page += num_teams()) {
         const uint32_t id = (uint32_t)page | tier << 31;
         const bool dirty = psti_is_dirty(&pool, id);
-        __syncthreads();
+        PSTI_SYNC_TEAM();
         for (uint64_t at = 0; dirty && at >> pool.page_shift == 0; at += PSTI_TILE_BYTES)
             clear_tile(psti_page_address(&pool, id) + at);
-        if (threadIdx.x == 0)
+        if (thread_of() == 0)
             pool.owner[tier][page] = psti_first_owner(page, num_pages);
     }
 }
 
 PSTI_DEVICE void refill(const psti_pool_view &pool, const uint32_t *num_pages)
 {
-    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
-    const uint32_t stride = gridDim.x * blockDim.x;
+    const uint32_t first = team_of() * num_threads() + thread_of();
+    const uint32_t stride = num_teams() * num_threads();
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         if (pool.scrubs)
             scrub_tier(pool, tier, num_pages[tier]);
@@ -53,8 +53,8 @@ PSTI_DEVICE void refill(const psti_pool_view &pool, const uint32_t *num_pages)
 /* True in one thread, of the last block. */
 PSTI_DEVICE bool is_last(psti_pool_state *state)
 {
-    __syncthreads();
-    if (threadIdx.x != 0 || psti_add_acq_rel_u64(&state->arrive, 1) + 1 != gridDim.x)
+    PSTI_SYNC_TEAM();
+    if (thread_of() != 0 || psti_add_acq_rel_u64(&state->arrive, 1) + 1 != num_teams())
         return false;
     psti_store_relaxed_u64(&state->arrive, 0);
     return true;
@@ -62,8 +62,8 @@ PSTI_DEVICE bool is_last(psti_pool_state *state)
 
 PSTI_DEVICE void clear_sketch(const psti_pool_view &pool)
 {
-    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
-    for (uint32_t i = first; i < PSTI_SKETCH_BUCKETS; i += gridDim.x * blockDim.x)
+    const uint32_t first = team_of() * num_threads() + thread_of();
+    for (uint32_t i = first; i < PSTI_SKETCH_BUCKETS; i += num_teams() * num_threads())
         pool.sketch[i] = 0;
 }
 
@@ -101,8 +101,8 @@ static inline uint64_t resize_work(const psti_control_args *args)
 
 PSTI_KERNEL(resize_kernel, psti_control_args, args)
 {
-    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
-    const uint32_t stride = gridDim.x * blockDim.x;
+    const uint32_t first = team_of() * num_threads() + thread_of();
+    const uint32_t stride = num_teams() * num_threads();
     psti_pool_state *state = args.pool.state;
     const bool shrinks = psti_shrinks(state, args.num_pages);
     if (shrinks)
@@ -128,16 +128,16 @@ static inline uint64_t slab_work(const psti_slab_args *args)
 
 PSTI_KERNEL(slab_kernel, psti_slab_args, args)
 {
-    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
-    for (uint32_t i = first; i < args.num; i += gridDim.x * blockDim.x)
+    const uint32_t first = team_of() * num_threads() + thread_of();
+    for (uint32_t i = first; i < args.num; i += num_teams() * num_threads())
         psti_make_record(&args, i);
 }
 
 /* Each thread has the counters of the same number of buckets. */
 PSTI_DEVICE void work_out_quantiles(block_scratch &scratch, const psti_pool_view &pool)
 {
-    const uint32_t each = (PSTI_SKETCH_BUCKETS + blockDim.x - 1) / blockDim.x;
-    const uint32_t first = (uint32_t)psti_min_u64(threadIdx.x * each, PSTI_SKETCH_BUCKETS);
+    const uint32_t each = (PSTI_SKETCH_BUCKETS + num_threads() - 1) / num_threads();
+    const uint32_t first = (uint32_t)psti_min_u64(thread_of() * each, PSTI_SKETCH_BUCKETS);
     const uint32_t end = (uint32_t)psti_min_u64(first + each, PSTI_SKETCH_BUCKETS);
     uint64_t mine = 0;
     uint64_t total;
@@ -152,14 +152,14 @@ PSTI_KERNEL(step_kernel, psti_control_args, args)
 {
     PSTI_SHARED(block_scratch, scratch);
     pst_pool_status *status = args.pool.status;
-    if (threadIdx.x == 0) {
+    if (thread_of() == 0) {
         psti_fold_step(args.pool.state, status);
         psti_sketch_add(args.pool.sketch, status->step_demand);
     }
-    __syncthreads();
+    PSTI_SYNC_TEAM();
     work_out_quantiles(scratch, args.pool);
-    __syncthreads();
-    if (threadIdx.x != 0)
+    PSTI_SYNC_TEAM();
+    if (thread_of() != 0)
         return;
     psti_publish_covered(args.pool.state, args.covered, args.mailbox);
     psti_publish_status(status, args.mailbox);
@@ -170,7 +170,7 @@ PSTI_KERNEL(step_kernel, psti_control_args, args)
 /* One block. */
 PSTI_KERNEL(expect_kernel, psti_expect_args, args)
 {
-    if (threadIdx.x == 0)
+    if (thread_of() == 0)
         psti_expect_word(&args);
 }
 
@@ -196,8 +196,8 @@ PSTI_KERNEL(check_kernel, psti_control_args, args)
         uint64_t head;
         uint64_t bad_ends = 0;
         const uint64_t span = psti_check_span(&pool, tier, &head, &bad_ends);
-        counts.errors += threadIdx.x == 0 ? bad_ends : 0;
-        for (uint64_t i = threadIdx.x; i < span; i += blockDim.x) {
+        counts.errors += thread_of() == 0 ? bad_ends : 0;
+        for (uint64_t i = thread_of(); i < span; i += num_threads()) {
             const uint32_t id = pool.ring[tier][(head + i) & pool.ring_mask[tier]];
             check_one(counts, psti_id_tier(id) == tier && psti_check_id(&pool, id, 0, round));
         }
@@ -206,16 +206,16 @@ PSTI_KERNEL(check_kernel, psti_control_args, args)
         psti_ticket_record *ticket = ticket_at(pool, i);
         if (!ticket || psti_ticket_now(ticket, state->epoch) != PSTI_TICKET_LIVE)
             continue;
-        const uint32_t *table = psti_ticket_table(ticket, ticket->count_room);
+        const psti_page_id *table = psti_ticket_table(ticket, ticket->count_room);
         const uint64_t pages = psti_min_u64(ticket->num_pages, ticket->table_pages);
-        for (uint64_t page = threadIdx.x; page < pages; page += blockDim.x) {
+        for (uint64_t page = thread_of(); page < pages; page += num_threads()) {
             const uint64_t owner = psti_owner_word(i, state->epoch, page);
             check_one(counts, psti_check_id(&pool, table[page], owner, round));
         }
     }
     const uint64_t met = block_sum(scratch, counts.met);
     const uint64_t errors = block_sum(scratch, counts.errors);
-    if (threadIdx.x == 0) {
+    if (thread_of() == 0) {
         pool.status->checks++;
         psti_check_conclude(&pool, met, errors);
     }

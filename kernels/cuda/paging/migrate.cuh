@@ -8,14 +8,17 @@
 
 /* As many places of the page table as the block has threads: those that may migrate, and where to. */
 struct page_batch {
-    uint32_t from[PSTI_MAX_THREADS];
-    uint32_t to[PSTI_MAX_THREADS]; /* or PSTI_ID_NONE */
+    uint32_t *from;
+    uint32_t *to; /* or PSTI_ID_NONE */
+};
+template <uint32_t kThreads> struct page_room {
+    uint32_t from[kThreads], to[kThreads];
 };
 
 struct migration {
     const psti_move_args &args;
     move_shared &s;
-    page_batch &batch;
+    page_batch batch;
     uint64_t quota;
     uint64_t head; /* of the ring that is taken from */
 };
@@ -31,16 +34,16 @@ PSTI_DEVICE candidate look_at(const migration &m, uint64_t place, uint64_t ranks
 {
     const psti_move_args &args = m.args;
     candidate found = {PSTI_ID_NONE, false, 0, 0};
-    if (place < m.s.held) {
+    if (place < held_by(m.s)) {
         found.id = psti_ticket_table(args.ticket, args.count_room)[place];
         found.may = psti_may_migrate(&args.pool, found.id, psti_migrate_from(args.flags),
-                                     psti_owner_word(args.ticket_index, m.s.epoch, place));
+                                     psti_owner_word(args.ticket_index, epoch_of(m.s), place));
     }
     found.rank = ranks + block_exclusive_scan(m.s.scratch, found.may, &found.all);
     return found;
 }
 
-PSTI_DEVICE uint32_t *moving_of(const psti_move_args &args)
+PSTI_DEVICE psti_page_id *moving_of(const psti_move_args &args)
 {
     return psti_ticket_moving(args.ticket, args.count_room, args.table_pages);
 }
@@ -63,29 +66,29 @@ PSTI_DEVICE uint32_t target_of(const migration &m, uint64_t place, uint64_t rank
 /* Fills the batch that begins at this place; returns how many entries it has. */
 PSTI_DEVICE uint32_t fill_batch(const migration &m, uint64_t first, uint64_t ranks)
 {
-    const uint64_t place = first + threadIdx.x;
+    const uint64_t place = first + thread_of();
     const candidate found = look_at(m, place, ranks);
     if (found.may) {
         const uint32_t at = (uint32_t)(found.rank - ranks);
         m.batch.from[at] = found.id;
         m.batch.to[at] = target_of(m, place, found.rank);
     }
-    __syncthreads();
+    PSTI_SYNC_TEAM();
     return (uint32_t)found.all;
 }
 
 /* This block's tiles of the pages that move: copied, or cleared where they were. Tile n of all is
- * block n % gridDim's, whichever pages have no place to go to. */
+ * team n % num_teams()'s, whichever pages have no place to go to. */
 template <class Copier>
 PSTI_DEVICE void visit_tiles(const migration &m, Copier &copier, bool clears)
 {
     const psti_pool_view &pool = m.args.pool;
     const uint32_t shift = pool.page_shift - PSTI_TILE_SHIFT;
     uint64_t ranks = 0;
-    uint64_t tile = blockIdx.x;
-    for (uint64_t first = 0; first < m.s.held; first += blockDim.x) {
+    uint64_t tile = team_of();
+    for (uint64_t first = 0; first < held_by(m.s); first += num_threads()) {
         const uint32_t num = fill_batch(m, first, ranks);
-        for (; tile >> shift < ranks + num; tile += gridDim.x) {
+        for (; tile >> shift < ranks + num; tile += num_teams()) {
             const uint32_t at = (uint32_t)((tile >> shift) - ranks);
             const uint32_t offset = ((uint32_t)tile & ((1u << shift) - 1)) << PSTI_TILE_SHIFT;
             if (m.batch.to[at] == PSTI_ID_NONE)
@@ -98,7 +101,7 @@ PSTI_DEVICE void visit_tiles(const migration &m, Copier &copier, bool clears)
                 copier.run(to, from, PSTI_TILE_BYTES);
         }
         ranks += num;
-        __syncthreads(); /* the batch may be filled again */
+        PSTI_SYNC_TEAM(); /* the batch may be filled again */
     }
 }
 
@@ -109,12 +112,12 @@ PSTI_DEVICE void take_targets(migration &m)
     const psti_pool_view &pool = args.pool;
     const uint32_t to = psti_migrate_to(args.flags);
     uint64_t ranks = 0;
-    for (uint64_t first = 0; first < m.s.held; first += blockDim.x) {
-        const uint64_t place = first + threadIdx.x;
+    for (uint64_t first = 0; first < held_by(m.s); first += num_threads()) {
+        const uint64_t place = first + thread_of();
         const candidate found = look_at(m, place, ranks);
         uint32_t id = PSTI_ID_NONE;
         if (found.may && found.rank < m.quota) {
-            const uint64_t mine = psti_owner_word(args.ticket_index, m.s.epoch, place);
+            const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(m.s), place);
             id = psti_migrate_target(&pool, to, m.head, found.rank);
             if (!psti_id_in_range(&pool, id) ||
                 psti_cas_relaxed_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
@@ -122,21 +125,26 @@ PSTI_DEVICE void take_targets(migration &m)
                 id = PSTI_ID_NONE;
             }
         }
-        if (place < m.s.held)
+        if (place < held_by(m.s))
             moving_of(args)[place] = id;
         ranks += found.all;
     }
-    if (threadIdx.x != 0)
+    PSTI_SYNC_TEAM(); /* nobody reads the state any more */
+    if (thread_of() >= PSTI_WARP)
         return;
-    psti_store_relaxed_u64(&pool.state->head[to], m.head + psti_min_u64(ranks, m.quota));
-    psti_raise_marks(pool.state);
+    if (thread_of() == 0) {
+        m.s.seen.state.head[to] = m.head + psti_min_u64(ranks, m.quota);
+        psti_raise_marks(&m.s.seen.state);
+    }
+    write_words(m.s, args, PSTI_LOOK_STATE_CHANGES);
 }
 
 PSTI_DEVICE void read_quota(migration &m)
 {
     const uint32_t to = psti_migrate_to(m.args.flags);
-    m.head = m.s.head[to];
-    m.quota = psti_migrate_quota(m.args.budget, m.s.tail[to] - m.s.head[to]);
+    const psti_pool_state &state = m.s.seen.state;
+    m.head = state.head[to];
+    m.quota = psti_migrate_quota(m.args.budget, state.tail[to] - state.head[to]);
 }
 
 PSTI_DEVICE void agree_targets(migration &m)
@@ -145,8 +153,8 @@ PSTI_DEVICE void agree_targets(migration &m)
         return;
     read_quota(m);
     take_targets(m);
-    __syncthreads();
-    if (threadIdx.x == 0)
+    PSTI_SYNC_TEAM();
+    if (thread_of() == 0)
         m.s.copies = 1;
     let_others_go(m.s, m.args);
 }
@@ -156,7 +164,7 @@ PSTI_DEVICE bool settle(const migration &m, uint64_t place, const candidate &fou
 {
     const psti_move_args &args = m.args;
     const psti_pool_view &pool = args.pool;
-    const uint64_t mine = psti_owner_word(args.ticket_index, m.s.epoch, place);
+    const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(m.s), place);
     *moved = false;
     if (!found.may || (!pool.concurrent && found.rank >= m.quota))
         return false;
@@ -188,10 +196,11 @@ PSTI_DEVICE void settle_all(migration &m)
     const psti_pool_view &pool = args.pool;
     const uint32_t from = psti_migrate_from(args.flags);
     const uint32_t to = psti_migrate_to(args.flags);
-    uint64_t tail = psti_load_relaxed_u64(&pool.state->tail[from]);
+    psti_pool_state *state = &m.s.seen.state;
+    uint64_t tail = state->tail[from];
     uint64_t ranks = 0, num_moved = 0;
-    for (uint64_t first = 0; first < m.s.held; first += blockDim.x) {
-        const uint64_t place = first + threadIdx.x;
+    for (uint64_t first = 0; first < held_by(m.s); first += num_threads()) {
+        const uint64_t place = first + thread_of();
         const candidate found = look_at(m, place, ranks);
         bool moved;
         const bool freed = settle(m, place, found, &moved);
@@ -204,55 +213,61 @@ PSTI_DEVICE void settle_all(migration &m)
         num_moved += sum >> 32;
         ranks += found.all;
     }
-    __syncthreads();
-    if (threadIdx.x != 0)
+    PSTI_SYNC_TEAM(); /* nobody reads the tail any more */
+    if (thread_of() >= PSTI_WARP)
         return;
-    if (!pool.concurrent) {
-        psti_store_relaxed_u64(&pool.state->head[to], m.head + psti_min_u64(ranks, m.quota));
-        psti_raise_marks(pool.state);
+    if (thread_of() == 0) {
+        if (!pool.concurrent) {
+            state->head[to] = m.head + psti_min_u64(ranks, m.quota);
+            psti_raise_marks(state);
+        }
+        state->tail[from] = tail;
+        psti_count_migrated(&args, &m.s.seen.ticket, num_moved, ranks);
+        if (ranks == 0 && held_by(m.s) > 0 && args.budget == 0)
+            psti_record_fault(&pool, PST_FAULT_MOVED, args.ticket_index, 0);
     }
-    psti_store_relaxed_u64(&pool.state->tail[from], tail);
-    psti_count_migrated(&args, num_moved, ranks);
-    if (ranks == 0 && m.s.held > 0 && args.budget == 0)
-        psti_record_fault(&pool, PST_FAULT_MOVED, args.ticket_index, 0);
+    write_words(m.s, args, PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_AT(ticket.num_host));
 }
 
 PSTI_DEVICE void commit_migration(migration &m)
 {
     const bool locks = m.args.pool.concurrent;
-    if (locks && threadIdx.x == 0)
-        psti_lock(m.args.pool.state);
-    __syncthreads();
+    if (locks) {
+        if (thread_of() == 0)
+            psti_lock(m.args.pool.state);
+        PSTI_SYNC_TEAM();
+        read_words(m.s, m.args, PSTI_LOOK_STATE_CHANGES);
+        PSTI_SYNC_TEAM();
+    }
     settle_all(m);
-    __syncthreads();
-    if (locks && threadIdx.x == 0)
+    if (locks && thread_of() == 0)
         psti_unlock(m.args.pool.state);
 }
 
 PSTI_DEVICE pst_fault migrate_verdict(const move_shared &s, const psti_move_args &args)
 {
-    if (s.state == PSTI_TICKET_EMPTY)
+    if (state_of(s) == PSTI_TICKET_EMPTY)
         return PST_FAULT_EMPTY;
-    if (s.state == PSTI_TICKET_FAILED)
+    if (state_of(s) == PSTI_TICKET_FAILED)
         return PST_FAULT_FAILED;
-    return s.held <= args.table_pages ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
+    return held_by(s) <= args.table_pages ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
 }
 
 template <class Copier>
-PSTI_DEVICE void run_migrate(move_shared &s, page_batch &batch, Copier &copier,
+PSTI_DEVICE void run_migrate(move_shared &s, page_batch batch, Copier &copier,
                              const psti_move_args &args)
 {
     migration m = {args, s, batch, 0, 0};
-    if (!begin(s, args))
+    if (!begin(s, args, false))
         return;
-    read_record(s, args);
+    look_at_ticket(s, args);
     const pst_fault verdict = migrate_verdict(s, args);
     if (verdict == PST_FAULT_NONE) {
         if (args.pool.concurrent)
             agree_targets(m);
         else
             read_quota(m);
-        __syncthreads();
+        PSTI_SYNC_TEAM();
         if (!args.pool.concurrent || s.copies) {
             copier.open();
             visit_tiles(m, copier, false);
@@ -261,14 +276,17 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch &batch, Copier &copier,
                 visit_tiles(m, copier, true);
         }
     }
-    if (!arrive(s, args))
+    if (thread_of() < PSTI_WARP)
+        hash_seen(s, args);
+    const bool wrote = args.pool.concurrent || (verdict == PST_FAULT_NONE && held_by(s) > 0);
+    if (!arrive(s, args, wrote, false))
         return;
     if (verdict == PST_FAULT_NONE && (!args.pool.concurrent || s.copies))
         commit_migration(m);
-    else if (verdict != PST_FAULT_NONE && threadIdx.x == 0)
+    else if (verdict != PST_FAULT_NONE && thread_of() == 0)
         psti_record_fault(&args.pool, verdict, args.ticket_index, 0);
-    if (threadIdx.x == 0)
-        finish(s, args);
+    if (thread_of() == 0)
+        finish(args, ending_of(s));
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* The stash, restore and migrate kernels. One launch each; the grid may be anything from one
- * block up, and no two blocks need to run at the same time.
+ * block up, and no two teams need to run at the same time.
  *
  * Bytes moved: live bytes read once and written once, plus 4 bytes of table, 8 of owner word and 4
  * of ring per page. Floor: 2 * live bytes / memory bandwidth. */
@@ -12,44 +12,50 @@
 #include "kernels/cuda/paging/restore.cuh"
 #include "kernels/cuda/paging/stash.cuh"
 
-PSTI_KERNEL(stash_ldg_kernel, psti_move_args, args)
+PSTI_TEAM_KERNEL(stash_ldg_kernel, psti_move_args, args)
 {
-    PSTI_SHARED(move_shared, s);
+    PSTI_ASSUME_TEAMS();
+    PSTI_SHARED_OF_TEAM(move_shared, s);
     direct_copier<true> copier = {};
     run_stash(s, copier, args);
 }
 
-PSTI_KERNEL(restore_ldg_kernel, psti_move_args, args)
+PSTI_TEAM_KERNEL(restore_ldg_kernel, psti_move_args, args)
 {
-    PSTI_SHARED(move_shared, s);
+    PSTI_ASSUME_TEAMS();
+    PSTI_SHARED_OF_TEAM(move_shared, s);
     direct_copier<false> copier = {};
     run_restore(s, copier, args);
 }
 
 PSTI_WIDE_KERNEL(migrate_ldg_kernel, psti_move_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     PSTI_SHARED(move_shared, s);
-    PSTI_SHARED(page_batch, batch);
+    PSTI_SHARED(page_room<PSTI_MAX_THREADS>, room);
     direct_copier<true> copier = {};
-    run_migrate(s, batch, copier, args);
+    run_migrate(s, {room.from, room.to}, copier, args);
 }
 
 #if PSTI_HAS_BULK
-#define PSTI_BULK_BODY(run, ring, streaming)                                             \
-    {                                                                                    \
-        PSTI_SHARED(move_shared, s);                                                     \
-        PSTI_SHARED(ring, r);                                                            \
-        bulk_copier<ring, streaming> copier = {r, psti_dynamic_shared(ring::kRingBytes), \
-                                               r.shared};                                \
-        run(s, copier, args);                                                            \
+#define PSTI_BULK_BODY(run, ring, streaming)           \
+    {                                                  \
+        ring::assume_threads();                        \
+        PSTI_SHARED(move_shared, s);                   \
+        PSTI_SHARED(ring, r);                          \
+        dynamic_shared<ring::kRingBytes>(args);        \
+        bulk_copier<ring, streaming> copier = {&r, 0}; \
+        run(s, copier, args);                          \
     }
-#define PSTI_BULK_MIGRATE_BODY(ring)                                                           \
-    {                                                                                          \
-        PSTI_SHARED(move_shared, s);                                                           \
-        PSTI_SHARED(page_batch, batch);                                                        \
-        PSTI_SHARED(ring, r);                                                                  \
-        bulk_copier<ring, true> copier = {r, psti_dynamic_shared(ring::kRingBytes), r.shared}; \
-        run_migrate(s, batch, copier, args);                                                   \
+#define PSTI_BULK_MIGRATE_BODY(ring)                        \
+    {                                                       \
+        ring::assume_threads();                             \
+        PSTI_SHARED(move_shared, s);                        \
+        PSTI_SHARED(page_room<ring::kThreads>, room);       \
+        PSTI_SHARED(ring, r);                               \
+        dynamic_shared<ring::kRingBytes>(args);             \
+        bulk_copier<ring, true> copier = {&r, 0};           \
+        run_migrate(s, {room.from, room.to}, copier, args); \
     }
 #else /* never launched there */
 #define PSTI_BULK_MIGRATE_BODY(ring) \

@@ -16,6 +16,14 @@ struct pattern_range {
     bool is_aligned; /* to 8, so that every whole word is */
 };
 
+PSTI_DEVICE void read_counts(count_sums &sums, const psti_pattern_args &args)
+{
+    const uint32_t i = thread_of();
+    keep_count(sums, i, load_count(args.spaces, args.num_spaces, i, false));
+    add_up(sums, args.spaces, args.num_spaces);
+    PSTI_SYNC_TEAM();
+}
+
 /* False where the count is out of bounds; `all` is set even then. */
 PSTI_DEVICE bool open_range(const psti_pattern_args &args, const count_sums &sums, uint32_t t,
                             uint32_t segment, pattern_range *range)
@@ -40,8 +48,8 @@ PSTI_DEVICE bool open_range(const psti_pattern_args &args, const count_sums &sum
     return true;
 }
 
-/* Where this thread is: every thread of the grid goes on by as many bytes. Rows are counted up, since
- * a division for each word takes too long. */
+/* Where this thread is: every thread of the grid goes on by as many bytes. Rows are counted up,
+ * since a division for each word takes too long. */
 struct pattern_place {
     uint64_t at;
     uint64_t in_row;
@@ -51,12 +59,12 @@ struct pattern_place {
 
 PSTI_DEVICE uint64_t grid_thread()
 {
-    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    return (uint64_t)team_of() * num_threads() + thread_of();
 }
 
 PSTI_DEVICE uint64_t grid_threads()
 {
-    return (uint64_t)gridDim.x * blockDim.x;
+    return (uint64_t)num_teams() * num_threads();
 }
 
 /* unit: bytes that a thread takes at once. */
@@ -141,7 +149,7 @@ PSTI_KERNEL(fill_kernel, psti_pattern_args, args)
 {
     PSTI_SHARED(count_sums, sums);
     pattern_range range;
-    add_up(sums, args.spaces, args.num_spaces);
+    read_counts(sums, args);
     for (uint32_t t = 0; t < args.num_tensors; t++)
         for (uint32_t e = 0; e < args.spaces[args.tensors[t].space].num_segments; e++)
             if (open_range(args, sums, t, e, &range))
@@ -159,7 +167,7 @@ PSTI_KERNEL(verify_kernel, psti_pattern_args, args)
     PSTI_SHARED(count_sums, sums);
     pattern_range range;
     uint64_t wrong = 0;
-    add_up(sums, args.spaces, args.num_spaces);
+    read_counts(sums, args);
     for (uint32_t t = 0; t < args.num_tensors; t++)
         for (uint32_t e = 0; e < args.spaces[args.tensors[t].space].num_segments; e++)
             if (open_range(args, sums, t, e, &range))
@@ -167,7 +175,7 @@ PSTI_KERNEL(verify_kernel, psti_pattern_args, args)
             else if (grid_thread() == 0)
                 wrong += range.all;
     wrong = block_sum(scratch, wrong);
-    if (threadIdx.x == 0 && wrong)
+    if (thread_of() == 0 && wrong)
         psti_add_acq_rel_u64(args.mismatches, wrong);
 }
 

@@ -3,31 +3,69 @@
 #ifndef PSTI_CUDA_PROTOCOL_CUH
 #define PSTI_CUDA_PROTOCOL_CUH
 
+#include "kernels/cuda/paging/share.cuh"
 #include "kernels/cuda/paging/tiles.cuh"
 
+#include "kernels/core/mix.h"
 #include "kernels/core/pool.h"
 
-/* What a block knows; written by thread 0 between barriers. */
+/* The words that an operation looks at, all at once: the pool's state line, the ticket's record,
+ * and of the status what a stash of a pool that fails fast asks for. */
+struct look {
+    psti_pool_state state;
+    psti_ticket_record ticket;
+    uint32_t flags, step_valid;
+};
+
+#define PSTI_LOOK_WORDS ((uint32_t)(sizeof(look) / 8))
+#define PSTI_STATE_WORDS ((uint32_t)(sizeof(psti_pool_state) / 8))
+static_assert(PSTI_LOOK_WORDS <= PSTI_WARP, "a lane reads each word");
+static_assert(offsetof(pst_pool_status, flags) == 0 && offsetof(pst_pool_status, step_valid) == 4,
+              "as the last word of a look");
+
+/* Sets of words, a bit each. */
+#define PSTI_LOOK_AT(field) (1u << (offsetof(look, field) / 8))
+#define PSTI_LOOK_BOTH(field) (3u << (offsetof(look, field) / 8))
+#define PSTI_LOOK_TICKET (((1u << (sizeof(psti_ticket_record) / 8)) - 1) << PSTI_STATE_WORDS)
+/* What operations decide from. Of epoch and refuse, in one word, only the epoch. */
+#define PSTI_LOOK_TICKET_DECIDES                                                                   \
+    (PSTI_LOOK_AT(ticket.state) | PSTI_LOOK_AT(ticket.num_pages) | PSTI_LOOK_AT(ticket.num_host) | \
+     PSTI_LOOK_AT(ticket.form))
+#define PSTI_LOOK_DECIDES                                                                  \
+    (PSTI_LOOK_BOTH(state.head) | PSTI_LOOK_BOTH(state.tail) | PSTI_LOOK_AT(state.epoch) | \
+     PSTI_LOOK_TICKET_DECIDES)
+/* What operations change. */
+#define PSTI_LOOK_STATE_CHANGES                                                                    \
+    (PSTI_LOOK_BOTH(state.head) | PSTI_LOOK_BOTH(state.tail) | PSTI_LOOK_AT(state.failed_wanted) | \
+     PSTI_LOOK_BOTH(state.step_high) | PSTI_LOOK_AT(state.step_demand))
+
+/* What may have changed between the two looks at it. */
+#define PSTI_LOOK_STATISTICS                                               \
+    (PSTI_LOOK_AT(state.failed_wanted) | PSTI_LOOK_BOTH(state.step_high) | \
+     PSTI_LOOK_AT(state.step_demand) | PSTI_LOOK_AT(state.num_pages) | PSTI_LOOK_AT(ticket.ready))
+
+/* What a team knows. */
 struct move_shared {
     tile_plan plan;
     tile_share share;
     block_scratch scratch;
-    uint64_t held;   /* pages of the ticket */
-    uint64_t form;   /* mixed of form and handle, of what was stashed */
-    uint64_t launch; /* of the pool, in concurrent pools of the ticket */
-    uint64_t head[PSTI_TIERS];
-    uint64_t tail[PSTI_TIERS];
-    psti_decision decision; /* of a stash */
-    uint64_t pages;         /* wanted, or held */
-    uint64_t fault_value;
+    union {
+        look seen;
+        uint64_t words[PSTI_LOOK_WORDS];
+    };
+    uint32_t first_ids[PSTI_WARP]; /* of a restore: pages of the team's first tiles */
+    uint64_t launch;               /* the launch word, as first seen */
+    psti_decision decision;        /* of a stash */
+    uint64_t pages;                /* wanted, or held */
     uint32_t fault;
-    uint32_t state; /* of the ticket */
-    uint32_t epoch;
-    uint32_t refused;
-    uint32_t lost; /* a stash fails without trying: the step has failed */
+    uint32_t hash;   /* of what was decided from */
+    uint32_t number; /* in the arrival sum */
+    uint32_t lost;   /* a stash fails without trying: the step has failed */
     uint32_t copies;
+    uint32_t moves; /* copies, and there is something to copy */
     uint32_t leads;
     uint32_t last;
+    uint32_t todo; /* of a restore */
 };
 
 PSTI_DEVICE uint64_t *launch_word(const psti_move_args &args)
@@ -35,57 +73,145 @@ PSTI_DEVICE uint64_t *launch_word(const psti_move_args &args)
     return args.pool.concurrent ? &args.ticket->launch : &args.pool.state->launch;
 }
 
-PSTI_DEVICE void read_ring_ends(move_shared &s, const psti_move_args &args)
+PSTI_DEVICE uint64_t launch_seen(const move_shared &s, const psti_move_args &args)
 {
-    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        s.head[tier] = psti_load_relaxed_u64(&args.pool.state->head[tier]);
-        s.tail[tier] = psti_load_relaxed_u64(&args.pool.state->tail[tier]);
+    return args.pool.concurrent ? s.seen.ticket.launch : s.seen.state.launch;
+}
+
+/* Where a word of a look stands in memory. */
+PSTI_DEVICE uint64_t *place_of_word(const psti_move_args &args, uint32_t word)
+{
+    const uint64_t state = (uint64_t)args.pool.state;
+    const uint64_t ticket = (uint64_t)args.ticket - offsetof(look, ticket);
+    const uint64_t status = (uint64_t)args.pool.status - offsetof(look, flags);
+    const uint64_t behind = word < PSTI_LOOK_WORDS - 1 ? ticket : status;
+    return (uint64_t *)((word < PSTI_STATE_WORDS ? state : behind) + word * sizeof(uint64_t));
+}
+
+/* By the first warp: one load of each lane, so one trip to memory for all. Acquire: what the team
+ * reads behind its next barrier is not older. The words are in no order among themselves. */
+PSTI_DEVICE void read_words(move_shared &s, const psti_move_args &args, uint32_t words)
+{
+    const uint32_t lane = thread_of();
+    if (lane < PSTI_LOOK_WORDS && words >> lane & 1)
+        s.words[lane] = psti_load_acquire_u64(place_of_word(args, lane));
+}
+
+/* By the first warp, behind what the one before wrote into these words of s.seen. */
+PSTI_DEVICE void write_words(const move_shared &s, const psti_move_args &args, uint32_t words)
+{
+    const uint32_t lane = thread_of();
+    __syncwarp();
+    if (lane < PSTI_LOOK_WORDS && words >> lane & 1)
+        psti_store_relaxed_u64(place_of_word(args, lane), s.words[lane]);
+    __syncwarp();
+}
+
+/* All that an operation on an ordered pool asks for, the launch word among it. The launch word may
+ * so be newer than what stands beside it, where operations overlap; see number_of and claim. */
+PSTI_DEVICE uint32_t words_of(const psti_move_args &args)
+{
+    const uint32_t all = PSTI_LOOK_TICKET | ((1u << PSTI_STATE_WORDS) - 1);
+    return all | (args.pool.fails_fast ? PSTI_LOOK_AT(flags) : 0);
+}
+
+PSTI_DEVICE uint32_t refusal(const move_shared &s, const psti_move_args &args)
+{
+    const bool is_odd = launch_seen(s, args) % 2 != 0; /* another operation is being written */
+    return psti_refusal_of(s.seen.state.refuse, args.flags) | (is_odd ? PSTI_REFUSES_ORDER : 0);
+}
+
+/* What a lane adds for its word of the look: a hash, since of plain sums a team that saw too little
+ * makes up for one that saw too much. */
+PSTI_DEVICE uint32_t part_of(uint64_t word, uint32_t lane)
+{
+    const bool has_epoch = lane == offsetof(look, state.epoch) / 8;
+    return (uint32_t)psti_mix((has_epoch ? (uint32_t)word : word) + lane * PSTI_MIX_STEP);
+}
+
+/* By the first warp: a hash of all that an ordered operation decides from, the same in all teams of
+ * a launch that saw the same. In concurrent pools the launch word was seen first, and one team
+ * decides for all. */
+PSTI_DEVICE void hash_seen(move_shared &s, const psti_move_args &args)
+{
+    const uint32_t lane = lane_of();
+    const bool decides = PSTI_LOOK_DECIDES >> lane & 1;
+    uint32_t hash = 0;
+    if (!args.pool.concurrent)
+        hash = (uint32_t)warp_sum(decides ? part_of(s.words[lane], lane) : 0);
+    if (lane == 0)
+        s.hash = hash;
+}
+
+PSTI_DEVICE void refuse(const move_shared &s, const psti_move_args &args, uint32_t refused)
+{
+    if (thread_of() == 0 && launch_seen(s, args) % 2 != 0)
+        psti_refuse(&args.pool, args.ticket_index);
+    else if (thread_of() == 0 && team_of() == 0 && refused & PSTI_REFUSES_ORDER)
+        psti_record_fault(&args.pool, PST_FAULT_ORDER, args.ticket_index, 0);
+}
+
+/* The one look at the pool, by the first warp. takes_rows: the caller's counts are read in the same
+ * trip to memory, by another warp, which then plans the tiles of a plain group. */
+PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args, bool takes_rows)
+{
+    const bool takes_counts = takes_rows && is_helper();
+    own_count own = {};
+    if (takes_counts)
+        own = load_count(args.spaces, args.num_spaces, lane_of(), args.is_plain);
+    if (!args.pool.concurrent) {
+        read_words(s, args, words_of(args));
+    } else if (thread_of() == 0) {
+        /* of others' tickets nothing; of this one first the launch word */
+        s.seen.ticket.launch = psti_load_acquire_u64(&args.ticket->launch);
+        s.seen.state.epoch = psti_load_relaxed_u32(&args.pool.state->epoch);
+        s.seen.state.refuse = psti_load_relaxed_u32(&args.pool.state->refuse);
     }
+    bool fits = true;
+    if (takes_counts)
+        fits = keep_count(s.plan.sums, lane_of(), own);
+    if (takes_counts && args.is_plain)
+        plan_plain<NEW>(s.plan, args, NULL, fits);
+    if (takes_rows && thread_of() < PSTI_WARP)
+        hash_seen(s, args);
 }
 
-/* What this block adds to the arrival word. In concurrent pools one block decides for all. */
-PSTI_DEVICE uint32_t block_number(const move_shared &s, const psti_move_args &args)
-{
-    return psti_launch_number(s.launch, args.op, s.lost && !args.pool.concurrent);
-}
-
-/* The one look at the state. False: the pool refuses, nothing may be done.
+/* False: the pool refuses, nothing may be done.
  *
- * A launch may be brought up while the one before it still runs, so every block waits for that one
+ * A launch may be brought up while the one before it still runs, so every team waits for that one
  * before it reads anything but its arguments, and before it ends. */
-PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args)
+PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args, bool takes_rows)
 {
     psti_wait_for_predecessor();
-    const psti_pool_state *state = args.pool.state;
-    if (threadIdx.x == 0) {
-        s.launch = psti_load_acquire_u64(launch_word(args));
-        s.epoch = psti_load_relaxed_u32(&state->epoch);
-        s.refused = psti_refusal(state, args.flags);
-        s.fault = PST_FAULT_NONE;
-        s.fault_value = 0;
-        s.pages = 0;
-        s.lost = 0;
-        if (!args.pool.concurrent)
-            read_ring_ends(s, args);
-        if (s.launch % 2 != 0) { /* another operation is being written */
-            psti_refuse(&args.pool, args.ticket_index);
-            s.refused = 1;
-        } else if (s.refused & PSTI_REFUSES_ORDER && blockIdx.x == 0) {
-            psti_record_fault(&args.pool, PST_FAULT_ORDER, args.ticket_index, 0);
-        }
-    }
-    __syncthreads();
-    return !s.refused;
+    if (thread_of() < 2 * PSTI_WARP)
+        look_at_pool(s, args, takes_rows);
+    if (takes_rows && !args.is_plain)
+        add_up(s.plan.sums, args.spaces, args.num_spaces);
+    PSTI_SYNC_TEAM();
+    const uint32_t refused = refusal(s, args);
+    if (refused)
+        refuse(s, args, refused);
+    return refused == 0;
 }
 
-/* Concurrent pools, for an operation that takes pages. True in the block that arrives first: it
- * leads, has the lock, and knows the ring ends. The others wait for it, and it runs; s.copies is
- * what it told them. */
+/* Concurrent pools, where begin saw the launch word of the ticket alone: the rest of it. */
+PSTI_DEVICE void look_at_ticket(move_shared &s, const psti_move_args &args)
+{
+    if (!args.pool.concurrent)
+        return;
+    read_words(s, args, PSTI_LOOK_TICKET & ~PSTI_LOOK_AT(ticket.launch));
+    PSTI_SYNC_TEAM();
+}
+
+/* Concurrent pools, for an operation that takes pages. True in the team that arrives first: it
+ * leads, has the lock, and has looked at the pool, but for the launch word, which it has seen
+ * before. The others wait for it, and it runs; s.copies is what it told them. */
 PSTI_DEVICE bool join(move_shared &s, const psti_move_args &args)
 {
     psti_ticket_record *ticket = args.ticket;
-    if (threadIdx.x == 0) {
-        const uint64_t mine = psti_launch_word(s.launch, args.op);
+    if (thread_of() == 0) {
+        const uint64_t launch = s.seen.ticket.launch;
+        const uint64_t mine = psti_launch_word(launch, args.op);
         const uint64_t old = psti_cas_acq_rel_u64(&ticket->arrive_in, 0, mine);
         s.leads = old == 0;
         if (!s.leads && old != mine) {
@@ -93,91 +219,147 @@ PSTI_DEVICE bool join(move_shared &s, const psti_move_args &args)
             s.copies = 0;
         } else if (s.leads) {
             psti_lock(args.pool.state);
-            read_ring_ends(s, args);
         } else {
             uint64_t ready;
             do {
                 PSTI_PAUSE();
                 ready = psti_load_acquire_u64(&ticket->ready);
-            } while (ready >> 1 != psti_ready_word(s.launch, args.op, 0) >> 1);
+            } while (ready >> 1 != psti_ready_word(launch, args.op, 0) >> 1);
             s.copies = ready % 2;
         }
     }
-    __syncthreads();
-    return s.leads != 0;
+    PSTI_SYNC_TEAM();
+    if (!s.leads)
+        return false;
+    /* the launch word stays what it was: the others wait for that one */
+    read_words(s, args, words_of(args) & ~PSTI_LOOK_AT(ticket.launch));
+    PSTI_SYNC_TEAM();
+    return true;
 }
 
-/* By the block that leads. */
+/* By the team that leads. */
 PSTI_DEVICE void let_others_go(const move_shared &s, const psti_move_args &args)
 {
-    if (threadIdx.x != 0)
+    if (thread_of() != 0)
         return;
+    const uint64_t launch = s.seen.ticket.launch;
     psti_unlock(args.pool.state);
-    psti_store_release_u64(&args.ticket->ready, psti_ready_word(s.launch, args.op, s.copies));
+    psti_store_release_u64(&args.ticket->ready, psti_ready_word(launch, args.op, s.copies));
 }
 
-/* Says that this block is done; true in the last one. All blocks of a launch add the same
- * number: the sum tells whether all that arrived belong together. The last one makes the launch
- * word odd, which only one operation can: from here to finish the state is its own. */
-PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args)
+/* What this team adds to the arrival word. */
+PSTI_DEVICE uint32_t number_of(const move_shared &s, const psti_move_args &args, bool lost)
+{
+    return psti_launch_number(launch_seen(s, args), args.op, lost) + s.hash;
+}
+
+/* By thread 0: whether its team is the last of the launch. wrote: see arrive. */
+PSTI_DEVICE bool comes_last(const psti_move_args &args, uint32_t number, bool wrote)
+{
+    const uint32_t of_launch = num_teams();
+    const uint64_t mine = (uint64_t)number << 32 | 1u;
+    const uint64_t all = (uint64_t)(number * of_launch) << 32 | of_launch;
+    uint64_t *arrivals = &args.ticket->arrive_out;
+    const uint64_t old =
+        wrote ? psti_add_acq_rel_u64(arrivals, mine) : psti_add_acquire_u64(arrivals, mine);
+    if (old + mine == all)
+        return true;
+    if ((uint32_t)(old + mine) >= of_launch)
+        psti_refuse(&args.pool, args.ticket_index);
+    return false;
+}
+
+/* By the first warp of the last team: makes the launch word odd, which only one operation can, and
+ * looks again at what was decided from. True: from here to finish the state is its own, and what
+ * was decided from still stands there. The claim tells that nobody else claimed since this launch
+ * word was seen, so what is read beside it is what stood there all the time. That may be other than
+ * what was decided from: the launch word may have been newer than what was seen with it. Then
+ * nothing is believed. */
+PSTI_DEVICE bool claim(move_shared &s, const psti_move_args &args, uint64_t launch)
+{
+    const uint32_t lane = lane_of();
+    const uint32_t words = args.pool.concurrent ? 0 : words_of(args);
+    const bool looks = words >> lane & 1;
+    const uint64_t mask = lane == offsetof(look, state.epoch) / 8 ? UINT32_MAX : UINT64_MAX;
+    const uint64_t before = looks ? s.words[lane] : 0;
+    uint64_t now = 0;
+    bool changed = false;
+    if (looks)
+        now = psti_load_relaxed_u64(place_of_word(args, lane));
+    if (lane == 0)
+        changed = psti_cas_acquire_u64(launch_word(args), launch, launch + 1) != launch;
+    /* only what nobody else reads: other warps may still be deciding */
+    if (looks && PSTI_LOOK_STATISTICS >> lane & 1)
+        s.words[lane] = now;
+    changed = changed || (PSTI_LOOK_DECIDES >> lane & 1 && ((before ^ now) & mask) != 0);
+    if (!psti_any(changed))
+        return true;
+    if (lane == 0)
+        psti_refuse(&args.pool, args.ticket_index);
+    return false;
+}
+
+/* Says that this team is done. True in the last one, which then has claimed the pool's state, or in
+ * concurrent pools the ticket's. All teams of a launch add the same number: the sum tells whether
+ * all that arrived belong together. wrote: the team may have written something; without it there is
+ * nothing that others would have to see. lost: an ordered stash took the step for lost. The first
+ * warp has hashed what it saw. */
+PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args, bool wrote, bool lost)
 {
     psti_let_successor_come(); /* now: until it may begin it only takes up room */
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const uint32_t number = block_number(s, args);
-        const uint64_t old =
-            psti_add_acq_rel_u64(&args.ticket->arrive_out, ((uint64_t)number << 32) | 1u);
-        const uint32_t done = (uint32_t)old + 1;
-        const uint32_t sum = (uint32_t)(old >> 32) + number;
-        s.last = done == gridDim.x;
-        const bool together = s.last && sum == number * gridDim.x;
-        const bool claimed =
-            together && psti_cas_acq_rel_u64(launch_word(args), s.launch, s.launch + 1) == s.launch;
-        if (done > gridDim.x || (s.last && !claimed)) {
-            psti_refuse(&args.pool, args.ticket_index);
-            s.last = 0;
+    if (wrote)
+        PSTI_SYNC_TEAM();
+    bool last = false;
+    if (thread_of() < PSTI_WARP) {
+        const uint64_t launch = launch_seen(s, args);
+        if (thread_of() == 0) {
+            s.number = number_of(s, args, lost);
+            s.launch = launch;
+            last = comes_last(args, s.number, wrote);
         }
+        last = psti_any(last) && claim(s, args, launch);
+        if (thread_of() == 0)
+            s.last = last;
     }
-    __syncthreads();
-    return s.last != 0;
+    PSTI_SYNC_TEAM();
+    return thread_of() < PSTI_WARP ? last : s.last != 0;
 }
 
-/* By thread 0 of the last block, after everything else. */
-PSTI_DEVICE void finish(move_shared &s, const psti_move_args &args)
+/* What the last team has still to write. */
+struct ending {
+    uint64_t launch, arrived;
+};
+
+PSTI_DEVICE ending ending_of(const move_shared &s)
 {
-    if (args.pool.concurrent) /* only its own: another's blocks may still wait */
-        psti_cas_acq_rel_u64(&args.ticket->arrive_in, psti_launch_word(s.launch, args.op), 0);
-    /* a late arrival of another operation must not be wiped out unseen */
-    const uint32_t number = block_number(s, args);
-    const uint64_t arrived = (uint64_t)(number * gridDim.x) << 32 | gridDim.x;
-    if (psti_cas_acq_rel_u64(&args.ticket->arrive_out, arrived, 0) != arrived)
-        psti_refuse(&args.pool, args.ticket_index);
-    psti_store_release_u64(launch_word(args), s.launch + 2);
+    return {s.launch, (uint64_t)(s.number * num_teams()) << 32 | num_teams()};
 }
 
-/* By thread 0 for its block: should a stash overlap, all threads still go the same way. */
-PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
+/* By thread 0 of the last team, after everything else. What arrived is taken off the arrival word,
+ * not set to 0: a late arrival of another operation stays there, to be found by that one's last
+ * team. */
+PSTI_DEVICE void finish(const psti_move_args &args, const ending &end)
 {
-    if (threadIdx.x == 0) {
-        s.state = psti_ticket_now(args.ticket, s.epoch);
-        s.held = args.ticket->num_pages;
-        s.form = args.ticket->form;
-        s.share = share_of(args, s.held, args.ticket->num_host);
-    }
-    __syncthreads();
+    if (args.pool.concurrent) /* only its own: another's teams may still wait */
+        psti_cas_relaxed_u64(&args.ticket->arrive_in, psti_launch_word(end.launch, args.op), 0);
+    psti_add_relaxed_u64(&args.ticket->arrive_out, 0 - end.arrived);
+    psti_store_release_u64(launch_word(args), end.launch + 2);
 }
 
-/* Number of counts outside [0, capacity]. */
-template <stream_kind kKind>
-PSTI_DEVICE uint64_t misfits(move_shared &s, const psti_move_args &args, const int64_t *counts)
+PSTI_DEVICE uint32_t epoch_of(const move_shared &s)
 {
-    uint64_t mine = 0;
-    for (uint32_t i = 0; i < args.num_spaces; i++) {
-        const psti_space &space = args.spaces[i];
-        for (uint32_t e = threadIdx.x; e < space.num_segments; e += blockDim.x)
-            mine += !psti_count_fits(count_of<kKind>(s.plan, args, i, e, counts), space.capacity);
-    }
-    return block_sum(s.scratch, mine);
+    return s.seen.state.epoch;
+}
+
+/* Pages that the ticket has. */
+PSTI_DEVICE uint64_t held_by(const move_shared &s)
+{
+    return s.seen.ticket.num_pages;
+}
+
+PSTI_DEVICE psti_ticket_state state_of(const move_shared &s)
+{
+    return psti_ticket_now(&s.seen.ticket, epoch_of(s));
 }
 
 /* Where in the pool a tile lies: page number and byte offset in it. */

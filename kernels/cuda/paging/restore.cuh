@@ -3,31 +3,36 @@
 #define PSTI_CUDA_RESTORE_CUH
 
 #include "kernels/cuda/copy.cuh"
-#include "kernels/cuda/paging/protocol.cuh"
+#include "kernels/cuda/paging/walk.cuh"
 
 template <class Copier> struct restore_mover {
     static const bool kAsync = Copier::kAsync;
+    static const bool kHasTogether = true;
     static const bool kHasRows = Copier::kHasRows;
     const unsigned char *from;
     Copier &copier;
-    PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
+    PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes)
     {
         copier.run(rows, from + at, bytes);
     }
-    PSTI_DEVICE_METHOD void rows(const row_span &span, uint32_t at, uint32_t bytes) const
+    PSTI_DEVICE_METHOD void rows(const row_span &span, uint32_t at, uint32_t bytes)
     {
         copier.rows(const_cast<unsigned char *>(from) + at, span, bytes);
     }
-    PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
+    PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes)
     {
         copier.piece(rows, from + at, bytes);
     }
 };
 
 template <class Copier> struct restore_source {
+    static const bool kHasRuns = true;
+    static const bool kShifts = Copier::kShifts;
+    typedef typename Copier::held held;
+    static const uint32_t kRingBytes = Copier::kRingBytes;
     const psti_move_args &args;
-    uint32_t epoch;
-    Copier &copier;
+    const move_shared &s;
+    Copier copier;
 
     /* Where the tile comes from; 0: its page is not the ticket's, or not at this place. */
     PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
@@ -35,25 +40,41 @@ template <class Copier> struct restore_source {
         const psti_pool_view &pool = args.pool;
         uint32_t offset;
         const uint64_t page = page_of_tile(pool, tile, &offset);
-        const uint32_t id = psti_ticket_table(args.ticket, args.count_room)[page];
+        const bool is_first = tile == s.share.first + (uint64_t)lane_of() * s.share.stride;
+        const uint32_t id = is_first ? s.first_ids[lane_of()]
+                                     : psti_ticket_table(args.ticket, args.count_room)[page];
         if (!(tiers >> psti_id_tier(id) & 1))
             return 0;
-        if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
-                                               psti_owner_word(args.ticket_index, epoch, page))
+        if (psti_id_in_range(&pool, id) &&
+            psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
+                psti_owner_word(args.ticket_index, epoch_of(s), page))
             return (uint64_t)(psti_page_address(&pool, id) + offset);
-        if (threadIdx.x < PSTI_WARP && offset == 0) /* once per page */
+        if (thread_of() < PSTI_WARP && offset == 0) /* once per page */
             psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
         return 0;
     }
 
-    PSTI_DEVICE_METHOD restore_mover<Copier> mover(uint64_t from) const
+    PSTI_DEVICE_METHOD void begin(held &h, uint64_t place, uint64_t rows, uint32_t bytes)
     {
-        return {(const unsigned char *)from, copier};
+        copier.begin(h, (unsigned char *)rows, (const unsigned char *)place, bytes);
+    }
+    PSTI_DEVICE_METHOD void end(const held &h, uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.end(h, (unsigned char *)rows, (const unsigned char *)place, bytes);
+    }
+    PSTI_DEVICE_METHOD void shift(uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.shift((unsigned char *)rows, (const unsigned char *)place, bytes);
+    }
+    PSTI_DEVICE_METHOD restore_mover<Copier> mover(uint64_t place)
+    {
+        return {(const unsigned char *)place, copier};
     }
 };
 
 template <class Copier> struct zero_mover {
     static const bool kAsync = false;
+    static const bool kHasTogether = !Copier::kIsSmall; /* else registers are too few */
     static const bool kHasRows = Copier::kHasRows;
     PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
@@ -68,12 +89,15 @@ template <class Copier> struct zero_mover {
     PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
     {
         (void)at;
-        for (uint32_t i = 0; i < bytes; i++)
-            rows[i] = 0;
+        zero_piece(rows, bytes);
     }
 };
 
 template <class Copier> struct zero_source {
+    static const bool kHasRuns = false;
+    static const bool kShifts = false;
+    static const uint32_t kRingBytes = Copier::kRingBytes;
+
     PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
     {
         (void)tile;
@@ -87,137 +111,260 @@ template <class Copier> struct zero_source {
     }
 };
 
-/* What stands in the way; plans the tiles on the way. The same in every block. */
-PSTI_DEVICE pst_fault restore_verdict(move_shared &s, const psti_move_args &args)
+/* What stands in the way, but for the counts. */
+PSTI_DEVICE pst_fault record_verdict(const move_shared &s, const psti_move_args &args)
 {
-    const uint32_t state = s.state;
+    const psti_ticket_state state = state_of(s);
+    const bool releases = args.flags & PSTI_MOVE_RELEASE;
+    const pst_fault of_live = s.seen.ticket.form == args.form ? PST_FAULT_NONE : PST_FAULT_FORM;
+    const pst_fault of_full = state == PSTI_TICKET_FAILED ? PST_FAULT_FAILED : of_live;
+    return state == PSTI_TICKET_EMPTY ? PST_FAULT_EMPTY : releases ? PST_FAULT_NONE : of_full;
+}
+
+/* The ticket's counts, and the page ids of the team's first tiles, in one trip to memory, and the
+ * plan of a plain group. */
+PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
+{
+    const uint32_t i = lane_of();
+    const bool finds = thread_of() < PSTI_WARP;
     const int64_t *counts = psti_ticket_counts(args.ticket);
-    if (state == PSTI_TICKET_EMPTY)
-        return PST_FAULT_EMPTY;
-    if (args.flags & PSTI_MOVE_RELEASE)
-        return PST_FAULT_NONE;
-    if (state == PSTI_TICKET_FAILED)
-        return PST_FAULT_FAILED;
-    if (s.form != args.form)
-        return PST_FAULT_FORM;
-    if (misfits<KEPT>(s, args, counts) != 0)
-        return PST_FAULT_DESTINATION;
-    plan_tiles<KEPT>(s.plan, args, counts);
+    const tile_share share = share_of(args, held_by(s), s.seen.ticket.num_host);
+    uint32_t offset;
+    const uint64_t page =
+        page_of_tile(args.pool, share.first + (uint64_t)i * share.stride, &offset);
+    const bool has_count = is_helper() && i < args.num_spaces && args.spaces[i].num_segments == 1;
+    uint32_t id = PSTI_ID_NONE;
+    int64_t count = 0;
+    if (finds && page < args.table_pages)
+        id = psti_ticket_table(args.ticket, args.count_room)[page];
+    if (has_count)
+        count = counts[args.spaces[i].first_count];
+    if (finds) { /* the hash while the id is on its way */
+        hash_seen(s, args);
+        s.first_ids[i] = id;
+    }
+    if (has_count)
+        s.plan.sums.rows[i] = (uint64_t)count;
+    if (is_helper() && args.is_plain)
+        plan_plain<KEPT>(s.plan, args, counts,
+                         !has_count || psti_count_fits(count, args.spaces[i].capacity));
+    if (thread_of() == 0)
+        s.share = share;
+    PSTI_SYNC_TEAM();
+}
+
+/* Of what was planned. */
+PSTI_DEVICE pst_fault plan_verdict(const move_shared &s, const psti_move_args &args)
+{
     const uint64_t pages = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
-    return pages == s.held && pages <= args.table_pages ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
+    const bool is_right = pages == held_by(s) && pages <= args.table_pages;
+    const pst_fault of_pages = is_right ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
+    return s.plan.fits ? of_pages : PST_FAULT_DESTINATION;
 }
 
 template <class Copier>
 PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_args &args)
 {
     const int64_t *counts = psti_ticket_counts(args.ticket);
-    const restore_source<Copier> source = {args, s.epoch, copier};
-    if (s.held) {
-        copier.open();
-        move_tiles<KEPT>(source, s.share, s.plan, s.scratch, args, counts);
-        copier.close();
-    }
+    restore_source<Copier> source = {args, s, copier};
+    source.copier.open();
+    move_tiles<KEPT>(source, s, args, counts);
+    source.copier.close();
 }
 
-/* Whether a restore that copies nothing clears its destination. */
-PSTI_DEVICE bool clears_all(const move_shared &s, const psti_move_args &args)
+/* What a restore does, as bits, and above them what stands in its way: one register while it
+ * copies. */
+enum restore_todo {
+    FILLS = 1,  /* its destination is what was stashed, if only no rows */
+    COPIES = 2, /* some pages */
+    CLEARS = 4,
+    CLEARS_ALL = 8, /* a restore that copies nothing */
+    FREES = 16,
+    SCRUBS = 32,
+    FAULT_SHIFT = 8
+};
+
+PSTI_DEVICE pst_fault fault_of(uint32_t todo)
 {
-    return s.fault != PST_FAULT_NONE && args.flags & PSTI_MOVE_ZERO_FAILED;
+    return (pst_fault)(todo >> FAULT_SHIFT);
 }
 
-PSTI_DEVICE const int64_t *counts_left(const move_shared &s, const psti_move_args &args)
+PSTI_DEVICE uint32_t todo_of(const move_shared &s, const psti_move_args &args, pst_fault fault)
 {
-    return clears_all(s, args) ? NULL : psti_ticket_counts(args.ticket);
+    const uint32_t flags = args.flags;
+    const bool fills = fault == PST_FAULT_NONE && !(flags & PSTI_MOVE_RELEASE);
+    const bool all = fault != PST_FAULT_NONE && flags & PSTI_MOVE_ZERO_FAILED;
+    const bool frees =
+        (fault == PST_FAULT_NONE || fault == PST_FAULT_FAILED) && !(flags & PSTI_MOVE_KEEP);
+    const bool scrubs = frees && args.pool.scrubs && state_of(s) == PSTI_TICKET_LIVE;
+    return (fills ? FILLS : 0) | (fills && held_by(s) > 0 ? COPIES : 0) |
+           (all || (fills && flags & PSTI_MOVE_ZERO) ? CLEARS : 0) | (all ? CLEARS_ALL : 0) |
+           (frees ? FREES : 0) | (scrubs ? SCRUBS : 0) | (uint32_t)fault << FAULT_SHIFT;
+}
+
+PSTI_DEVICE const int64_t *counts_left(const psti_move_args &args, uint32_t todo)
+{
+    return todo & CLEARS_ALL ? NULL : psti_ticket_counts(args.ticket);
 }
 
 /* This block's share of what a restore clears. */
-template <class Copier> PSTI_DEVICE void clear_rows(move_shared &s, const psti_move_args &args)
+template <class Copier>
+PSTI_DEVICE void clear_rows(move_shared &s, const psti_move_args &args, uint32_t todo)
 {
-    const zero_source<Copier> zero = {};
-    __syncthreads(); /* nobody reads the share before this one any more */
-    if (threadIdx.x == 0)
+    const int64_t *counts = counts_left(args, todo);
+    zero_source<Copier> zero = {};
+    PSTI_SYNC_TEAM(); /* nobody reads the share before this one any more */
+    if (thread_of() == 0)
         s.share = share_of_all();
-    plan_tiles<GAP>(s.plan, args, counts_left(s, args));
-    move_tiles<GAP>(zero, s.share, s.plan, s.scratch, args, counts_left(s, args));
+    if (!args.is_plain || Copier::kIsSmall) /* which has no registers for a way of its own */
+        plan_tiles<GAP>(s.plan, args, counts);
+    else if (is_helper())
+        plan_plain<GAP>(s.plan, args, counts, true);
+    PSTI_SYNC_TEAM();
+    move_tiles<GAP>(zero, s, args, counts);
 }
 
-/* By one block. */
-PSTI_DEVICE void update_dirty(const move_shared &s, const psti_move_args &args)
+/* By one team; by its other warps where it has some. */
+PSTI_DEVICE void update_dirty(const psti_move_args &args, uint32_t todo)
 {
-    const int64_t *counts = counts_left(s, args);
-    for (uint32_t i = threadIdx.x; args.dirty && i < args.num_counts; i += blockDim.x) {
+    const int64_t *counts = counts_left(args, todo);
+    const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
+    if (!args.dirty || thread_of() < skipped)
+        return;
+    for (uint32_t i = thread_of() - skipped; i < args.num_counts; i += num_threads() - skipped) {
         const uint64_t live = counts ? (uint64_t)counts[i] : 0;
         const bool cleared = !counts || args.flags & PSTI_MOVE_ZERO;
         args.dirty[i] = cleared ? live : psti_max_u64(args.dirty[i], live);
     }
 }
 
-/* Gives the ticket's pages back in table order. By the whole block that may write pool state. */
-PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args)
+/* Places of the page table that follow one another: so many of a thread at once, whose waits for
+ * memory so are one. */
+
+template <uint32_t kPlaces> struct places {
+    uint32_t id[kPlaces];
+};
+
+/* Of this thread, of those from `first` on. */
+template <uint32_t kPlaces>
+PSTI_DEVICE places<kPlaces> load_places(const move_shared &s, const psti_move_args &args,
+                                        uint64_t first)
 {
-    const psti_pool_view &pool = args.pool;
-    const uint32_t *table = psti_ticket_table(args.ticket, args.count_room);
-    const uint64_t pages = psti_min_u64(s.held, args.table_pages);
-    uint64_t tail_device = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_DEVICE]);
-    uint64_t tail_host = psti_load_relaxed_u64(&pool.state->tail[PSTI_TIER_HOST]);
-    for (uint64_t first = 0; first < pages; first += blockDim.x) {
-        const uint64_t page = first + threadIdx.x;
-        const uint32_t id = page < pages ? table[page] : PSTI_ID_NONE;
-        bool freed = false;
-        if (page < pages) {
-            const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
-            freed = psti_id_in_range(&pool, id) &&
-                    psti_cas_relaxed_u64(psti_owner_of(&pool, id), mine, 0) == mine;
-            if (!freed)
-                psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
-        }
-        const uint32_t tier = psti_id_tier(id);
-        const uint64_t one = freed ? (uint64_t)1 << (32 * tier) : 0; /* both tiers in one scan */
-        uint64_t all;
-        const uint64_t before = block_exclusive_scan(s.scratch, one, &all);
-        if (freed) {
-            const uint64_t tail = tier == PSTI_TIER_DEVICE ? tail_device : tail_host;
-            const uint64_t slot = tail + (uint32_t)(before >> (32 * tier));
-            pool.ring[tier][slot & pool.ring_mask[tier]] = id;
-        }
-        tail_device += (uint32_t)all;
-        tail_host += all >> 32;
+    const psti_page_id *table = psti_ticket_table(args.ticket, args.count_room);
+    const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
+    places<kPlaces> found;
+#pragma unroll
+    for (uint32_t i = 0; i < kPlaces; i++) {
+        const uint64_t page = first + thread_of() * kPlaces + i;
+        found.id[i] = page < pages ? table[page] : PSTI_ID_NONE;
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        psti_store_relaxed_u64(&pool.state->tail[PSTI_TIER_DEVICE], tail_device);
-        psti_store_relaxed_u64(&pool.state->tail[PSTI_TIER_HOST], tail_host);
-    }
+    return found;
 }
 
-PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args)
+/* Takes the pages at these places from the ticket; a bit of the result for each that was its own. */
+template <uint32_t kPlaces>
+PSTI_DEVICE uint32_t disown(const move_shared &s, const psti_move_args &args,
+                            const places<kPlaces> &found, uint64_t first)
+{
+    const psti_pool_view &pool = args.pool;
+    const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
+    uint64_t owner[kPlaces];
+    uint32_t freed = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kPlaces; i++) {
+        const uint64_t page = first + thread_of() * kPlaces + i;
+        const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), page);
+        owner[i] = PSTI_OWNER_ABSENT;
+        if (page < pages && psti_id_in_range(&pool, found.id[i]))
+            owner[i] = psti_cas_relaxed_u64(psti_owner_of(&pool, found.id[i]), mine, 0);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kPlaces; i++) {
+        const uint64_t page = first + thread_of() * kPlaces + i;
+        if (page < pages && owner[i] == psti_owner_word(args.ticket_index, epoch_of(s), page))
+            freed |= 1u << i;
+        else if (page < pages)
+            psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, found.id[i]);
+    }
+    return freed;
+}
+
+/* Gives the ticket's pages back in table order. By the whole team that may write pool state. */
+template <uint32_t kPlaces>
+PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args, places<kPlaces> found)
+{
+    const psti_pool_view &pool = args.pool;
+    const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
+    uint64_t given = 0; /* of both tiers, as in one scan */
+    for (uint64_t first = 0; first < pages;) {
+        const uint64_t behind = first + num_threads() * kPlaces;
+        places<kPlaces> next = {};
+        if (kPlaces == 1) /* so many rounds that the next one's ids come while this one waits */
+            next = load_places<kPlaces>(s, args, behind);
+        const uint32_t freed = disown(s, args, found, first);
+        uint64_t mine = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < kPlaces; i++)
+            mine += (uint64_t)(freed >> i & 1) << (32 * psti_id_tier(found.id[i]));
+        uint64_t all;
+        uint64_t before = given + block_exclusive_scan(s.scratch, mine, &all);
+#pragma unroll
+        for (uint32_t i = 0; i < kPlaces; i++) {
+            const uint32_t tier = psti_id_tier(found.id[i]);
+            const uint64_t slot = s.seen.state.tail[tier] + (uint32_t)(before >> (32 * tier));
+            if (!(freed >> i & 1))
+                continue;
+            pool.ring[tier][slot & pool.ring_mask[tier]] = found.id[i];
+            before += (uint64_t)1 << (32 * tier);
+        }
+        given += all;
+        first = behind;
+        found = kPlaces == 1 ? next : load_places<kPlaces>(s, args, behind);
+    }
+    PSTI_SYNC_TEAM(); /* nobody reads the tails any more */
+    if (thread_of() == 0)
+        for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+            s.seen.state.tail[tier] += (uint32_t)(given >> (32 * tier));
+}
+
+template <uint32_t kPlaces>
+PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args,
+                             const places<kPlaces> &found)
 {
     const bool locks = args.pool.concurrent;
-    if (locks && threadIdx.x == 0)
-        psti_lock(args.pool.state);
-    __syncthreads();
-    if (s.state == PSTI_TICKET_LIVE)
-        free_pages(s, args);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        psti_forget_failure(args.pool.state, args.ticket);
-        args.ticket->state = PSTI_TICKET_EMPTY;
-        if (locks)
-            psti_unlock(args.pool.state);
+    if (locks) {
+        if (thread_of() == 0)
+            psti_lock(args.pool.state);
+        PSTI_SYNC_TEAM();
+        read_words(s, args, PSTI_LOOK_STATE_CHANGES);
+        PSTI_SYNC_TEAM();
     }
+    if (state_of(s) == PSTI_TICKET_LIVE)
+        free_pages(s, args, found);
+    else
+        PSTI_SYNC_TEAM(); /* nobody reads the state any more */
+    if (thread_of() >= PSTI_WARP)
+        return;
+    if (thread_of() == 0) {
+        psti_forget_failure(&s.seen.state, &s.seen.ticket);
+        s.seen.ticket.state = PSTI_TICKET_EMPTY;
+    }
+    write_words(s, args, PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_AT(ticket.state));
+    if (thread_of() == 0 && locks)
+        psti_unlock(args.pool.state);
 }
 
 /* Clears the tiles that this block copied, and its share of those that nobody did. */
 PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
 {
-    __syncthreads();
-    if (threadIdx.x == 0) /* as when they were copied */
-        s.share = share_of(args, s.held, args.ticket->num_host);
-    __syncthreads();
+    PSTI_SYNC_TEAM();
+    if (thread_of() == 0) /* as when they were copied */
+        s.share = share_of(args, held_by(s), s.seen.ticket.num_host);
+    PSTI_SYNC_TEAM();
     const tile_share &share = s.share;
     const psti_pool_view &pool = args.pool;
-    const uint32_t *table = psti_ticket_table(args.ticket, args.count_room);
-    const uint64_t pages = psti_min_u64(s.held, args.table_pages);
+    const psti_page_id *table = psti_ticket_table(args.ticket, args.count_room);
+    const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
     const uint64_t num_tiles = pages << (pool.page_shift - PSTI_TILE_SHIFT);
     for (uint64_t tile = share.first; tile < num_tiles && share.tiers; tile += share.stride) {
         uint32_t offset;
@@ -225,69 +372,75 @@ PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
         const uint32_t id = table[page];
         if (!(share.tiers >> psti_id_tier(id) & 1))
             continue;
-        if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
-                                               psti_owner_word(args.ticket_index, s.epoch, page))
+        if (psti_id_in_range(&pool, id) &&
+            psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
+                psti_owner_word(args.ticket_index, epoch_of(s), page))
             clear_tile(psti_page_address(&pool, id) + offset);
     }
 }
 
-/* What stands in the way, in s.fault. */
-PSTI_DEVICE void begin_restore(move_shared &s, const psti_move_args &args)
+/* What stands in the way, and the plan. ORDER: the pool refuses. */
+PSTI_DEVICE pst_fault begin_restore(move_shared &s, const psti_move_args &args)
 {
-    pst_fault verdict = PST_FAULT_ORDER;
-    if (begin(s, args)) {
-        read_record(s, args);
-        verdict = restore_verdict(s, args);
+    if (!begin(s, args, false))
+        return PST_FAULT_ORDER;
+    look_at_ticket(s, args);
+    const pst_fault verdict = record_verdict(s, args);
+    if (verdict != PST_FAULT_NONE || args.flags & PSTI_MOVE_RELEASE) {
+        if (thread_of() < PSTI_WARP)
+            hash_seen(s, args);
+        return verdict;
     }
-    if (threadIdx.x == 0)
-        s.fault = verdict;
-    __syncthreads();
+    read_record(s, args);
+    if (!args.is_plain) {
+        plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket));
+        PSTI_SYNC_TEAM();
+    }
+    return plan_verdict(s, args);
 }
 
-PSTI_DEVICE bool copies_rows(const move_shared &s, const psti_move_args &args)
+/* By the whole last team. */
+template <uint32_t kPlaces>
+PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint32_t todo,
+                                const places<kPlaces> &found)
 {
-    return s.fault == PST_FAULT_NONE && !(args.flags & PSTI_MOVE_RELEASE);
-}
-
-PSTI_DEVICE bool frees_pages(const move_shared &s, const psti_move_args &args)
-{
-    return (s.fault == PST_FAULT_NONE || s.fault == PST_FAULT_FAILED) &&
-           !(args.flags & PSTI_MOVE_KEEP);
-}
-
-/* By the whole last block. */
-PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args)
-{
-    const uint32_t fault = s.fault;
+    const pst_fault fault = fault_of(todo);
     const bool is_quiet = fault == PST_FAULT_EMPTY && args.flags & PSTI_MOVE_QUIET;
-    if (copies_rows(s, args) || clears_all(s, args))
-        update_dirty(s, args);
-    if (fault != PST_FAULT_NONE && !is_quiet && threadIdx.x == 0)
-        psti_record_fault(&args.pool, (pst_fault)fault, args.ticket_index, 0);
-    if (frees_pages(s, args))
-        commit_free(s, args);
+    if (fault != PST_FAULT_NONE && !is_quiet && thread_of() == 0)
+        psti_record_fault(&args.pool, fault, args.ticket_index, 0);
+    if (todo & FREES)
+        commit_free(s, args, found);
 }
 
 template <class Copier>
 PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_args &args)
 {
-    begin_restore(s, args);
-    if (copies_rows(s, args))
+    const uint32_t kPlaces = Copier::kIsSmall ? 1 : 2; /* registers are dear in a small one */
+    const uint32_t todo = todo_of(s, args, begin_restore(s, args));
+    if (todo & COPIES)
         copy_restore(s, copier, args);
-    if (clears_all(s, args) || (copies_rows(s, args) && args.flags & PSTI_MOVE_ZERO))
-        clear_rows<Copier>(s, args);
-    if (s.refused) { /* nobody is the last: the others clear their shares before the launch ends */
-        if (clears_all(s, args) && blockIdx.x == 0)
-            update_dirty(s, args);
+    if (todo & CLEARS)
+        clear_rows<Copier>(s, args, todo);
+    if (fault_of(todo) ==
+        PST_FAULT_ORDER) { /* nobody is the last: the others clear their shares before the launch ends */
+        if (todo & CLEARS_ALL && team_of() == 0)
+            update_dirty(args, todo);
         return;
     }
-    if (frees_pages(s, args) && args.pool.scrubs && s.state == PSTI_TICKET_LIVE)
+    if (todo & SCRUBS)
         scrub_tiles(s, args);
-    if (!arrive(s, args))
+    const bool wrote = args.pool.concurrent || todo & (COPIES | CLEARS | SCRUBS);
+    if (!arrive(s, args, wrote, false))
         return;
-    commit_restore(s, args);
-    if (threadIdx.x == 0)
-        finish(s, args);
+    const ending end = ending_of(s);
+    const places<kPlaces> found = load_places<kPlaces>(s, args, 0);
+    if (args.dirty && todo & (FILLS | CLEARS_ALL)) {
+        update_dirty(args, todo);
+        PSTI_SYNC_TEAM();
+    }
+    commit_restore(s, args, todo, found);
+    if (thread_of() == 0)
+        finish(args, end);
 }
 
 #endif

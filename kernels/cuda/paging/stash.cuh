@@ -2,7 +2,7 @@
 #ifndef PSTI_CUDA_STASH_CUH
 #define PSTI_CUDA_STASH_CUH
 
-#include "kernels/cuda/paging/protocol.cuh"
+#include "kernels/cuda/paging/walk.cuh"
 
 PSTI_DEVICE int64_t first_misfit(const psti_move_args &args)
 {
@@ -15,41 +15,54 @@ PSTI_DEVICE int64_t first_misfit(const psti_move_args &args)
     return 0;
 }
 
-/* By thread 0, with ring ends read: the same answer in every block of an ordered pool. There only the
- * last block of a stash records faults, and step, reset and pst_nccl_agree run alone: step_valid
- * stays as it is until all blocks have read it. Should somebody write it all the same, the numbers of
- * the blocks do not add up. */
-PSTI_DEVICE void decide_stash(move_shared &s, const psti_move_args &args, bool counts_fit)
+/* By the first warp; true: something is copied. The same answer in every team of an ordered pool.
+ * There only the last team of a stash records faults, and step, reset and pst_nccl_agree run alone:
+ * step_valid stays as it is until all teams have read it. Should somebody write it all the same,
+ * the numbers of the teams do not add up. */
+PSTI_DEVICE bool decide_stash(move_shared &s, const psti_move_args &args)
 {
-    s.copies = 0;
-    s.lost = psti_is_lost(&args.pool);
-    if (psti_ticket_now(args.ticket, s.epoch) == PSTI_TICKET_LIVE) {
-        s.fault = PST_FAULT_LIVE;
-    } else if (!counts_fit) {
-        s.fault = PST_FAULT_COUNT;
-        s.fault_value = (uint64_t)first_misfit(args);
-    } else if (s.lost) {
-        s.fault = PST_FAULT_LOST;
-    } else {
-        s.decision = psti_decide(s.pages, s.tail[0] - s.head[0], s.tail[1] - s.head[1],
-                                 args.host_num, args.host_den);
-        s.copies = s.decision.fits && s.pages <= args.table_pages;
-        s.fault = s.copies ? PST_FAULT_NONE : PST_FAULT_EXHAUSTED;
-        s.fault_value = s.copies ? 0 : s.pages;
-    }
+    const psti_pool_state &state = s.seen.state;
+    const bool is_live = psti_ticket_now(&s.seen.ticket, state.epoch) == PSTI_TICKET_LIVE;
+    const bool lost = args.pool.fails_fast && !s.seen.step_valid;
+    const bool tries = !is_live && s.plan.fits && !lost;
+    const uint64_t wanted = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
+    const uint64_t pages = s.plan.fits ? wanted : 0;
+    const psti_decision decision =
+        psti_decide(pages, state.tail[0] - state.head[0], state.tail[1] - state.head[1],
+                    args.host_num, args.host_den);
+    const bool copies = tries && decision.fits && pages <= args.table_pages;
+    const bool moves = copies && pages;
+    if (thread_of() != 0)
+        return moves;
+    s.decision = decision;
+    s.pages = pages;
+    s.lost = lost;
+    s.copies = copies;
+    s.moves = moves;
+    s.fault = is_live        ? PST_FAULT_LIVE
+              : !s.plan.fits ? PST_FAULT_COUNT
+              : lost         ? PST_FAULT_LOST
+              : copies       ? PST_FAULT_NONE
+                             : PST_FAULT_EXHAUSTED;
+    return moves;
 }
 
-PSTI_DEVICE void commit_pages(move_shared &s, const psti_move_args &args)
+/* What is said beside the fault, by thread 0. */
+PSTI_DEVICE uint64_t value_of_fault(const move_shared &s, const psti_move_args &args)
+{
+    if (s.fault == PST_FAULT_COUNT)
+        return (uint64_t)first_misfit(args);
+    return s.fault == PST_FAULT_EXHAUSTED ? s.pages : 0;
+}
+
+/* Concurrent pools, by the team that has the lock. */
+PSTI_DEVICE void take_pages(const move_shared &s, const psti_move_args &args)
 {
     const psti_pool_view &pool = args.pool;
-    int64_t *counts = psti_ticket_counts(args.ticket);
-    uint32_t *table = psti_ticket_table(args.ticket, args.count_room);
-    for (uint32_t i = 0; i < args.num_spaces; i++)
-        for (uint32_t e = threadIdx.x; e < args.spaces[i].num_segments; e += blockDim.x)
-            counts[args.spaces[i].first_count + e] = caller_count(s.plan.sums, args.spaces, i, e);
-    for (uint64_t page = threadIdx.x; page < s.pages; page += blockDim.x) {
-        const uint64_t mine = psti_owner_word(args.ticket_index, s.epoch, page);
-        uint32_t id = psti_ring_id(&pool, s.head, &s.decision, page);
+    psti_page_id *table = psti_ticket_table(args.ticket, args.count_room);
+    for (uint64_t page = thread_of(); page < s.pages; page += num_threads()) {
+        const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), page);
+        uint32_t id = psti_ring_id(&pool, s.seen.state.head, &s.decision, page);
         if (!psti_id_in_range(&pool, id) ||
             psti_cas_relaxed_u64(psti_owner_of(&pool, id), 0, mine) != 0) {
             psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, id);
@@ -59,71 +72,156 @@ PSTI_DEVICE void commit_pages(move_shared &s, const psti_move_args &args)
     }
 }
 
-/* Takes what was decided and writes the record. By the whole block that may write pool state. */
-PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
+/* The counts of the ticket. By a whole team; by its other warps where it has some, while the first
+ * one commits. */
+PSTI_DEVICE void keep_counts(const move_shared &s, const psti_move_args &args)
 {
-    psti_pool_state *state = args.pool.state;
-    if (s.copies)
-        commit_pages(s, args);
-    __syncthreads();
-    if (threadIdx.x != 0)
+    int64_t *counts = psti_ticket_counts(args.ticket);
+    const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
+    if (!s.copies)
         return;
-    if (s.fault != PST_FAULT_NONE)
-        psti_record_fault(&args.pool, (pst_fault)s.fault, args.ticket_index, s.fault_value);
-    if (s.fault == PST_FAULT_LIVE)
-        return;
-    psti_forget_failure(state, args.ticket);
-    args.ticket->epoch = s.epoch;
-    args.ticket->num_pages = s.pages;
-    args.ticket->form = args.form;
-    args.ticket->num_host = s.copies ? s.decision.take[PSTI_TIER_HOST] : 0;
-    args.ticket->state = s.copies ? PSTI_TICKET_LIVE : PSTI_TICKET_FAILED;
-    if (s.copies) {
-        for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
-            psti_store_relaxed_u64(&state->head[tier], s.head[tier] + s.decision.take[tier]);
-        psti_count_pages(args.pool.status, &s.decision);
-    } else {
-        state->failed_wanted += s.pages;
-    }
-    psti_raise_marks(state);
+    for (uint32_t i = 0; i < args.num_spaces; i++)
+        for (uint32_t e = thread_of() - skipped; e < args.spaces[i].num_segments;
+             e += num_threads() - skipped)
+            counts[args.spaces[i].first_count + e] = caller_count(s.plan.sums, args.spaces, i, e);
 }
 
-/* Concurrent pools: the first block decides for all and takes the pages. */
-PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args, bool counts_fit)
+/* What went wrong: the teams that copied have met pages that could not be had. */
+PSTI_DEVICE void record_faults(const move_shared &s, const psti_move_args &args, uint64_t damage)
 {
-    if (!join(s, args))
-        return;
-    if (threadIdx.x == 0)
-        decide_stash(s, args, counts_fit);
-    __syncthreads();
-    commit_stash(s, args);
-    __syncthreads();
-    let_others_go(s, args);
+    if (s.fault != PST_FAULT_NONE)
+        psti_record_fault(&args.pool, (pst_fault)s.fault, args.ticket_index,
+                          value_of_fault(s, args));
+    for (uint64_t i = 0; i < psti_damage_count(damage); i++)
+        psti_record_fault(&args.pool, PST_FAULT_DAMAGED, args.ticket_index, psti_damage_id(damage));
+}
+
+/* By thread 0 of the team that may write the state: what was decided, in what it has seen. All is
+ * read before anything is written, so that the thread waits once. */
+PSTI_DEVICE void note_stash(move_shared &s, const psti_move_args &args)
+{
+    psti_pool_state state = s.seen.state;
+    const psti_ticket_record ticket = s.seen.ticket;
+    const psti_decision decision = s.decision;
+    const uint64_t pages = s.pages;
+    const bool copies = s.copies;
+    psti_forget_failure(&state, &ticket);
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        state.head[tier] += copies ? decision.take[tier] : 0u;
+    state.failed_wanted += copies ? 0u : pages;
+    psti_raise_marks(&state);
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        s.seen.state.head[tier] = state.head[tier];
+        s.seen.state.step_high[tier] = state.step_high[tier];
+    }
+    s.seen.state.failed_wanted = state.failed_wanted;
+    s.seen.state.step_demand = state.step_demand;
+    s.seen.ticket.state = copies ? PSTI_TICKET_LIVE : PSTI_TICKET_FAILED;
+    s.seen.ticket.epoch = state.epoch;
+    s.seen.ticket.num_pages = pages;
+    s.seen.ticket.num_host = copies ? decision.take[PSTI_TIER_HOST] : 0;
+    s.seen.ticket.form = args.form;
+    if (copies)
+        psti_count_pages(args.pool.status, &decision);
+}
+
+/* Takes what was decided and writes the record. By the first warp of the team that may write the
+ * state. */
+PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
+{
+    const bool ordered = !args.pool.concurrent;
+    const uint32_t fault = s.fault;
+    uint64_t damage = 0;
+    if (ordered && thread_of() == 0)
+        damage = s.seen.ticket.ready;
+    const bool changes = fault != PST_FAULT_LIVE;
+    if (thread_of() == 0 && (fault != PST_FAULT_NONE || psti_damage_count(damage)))
+        record_faults(s, args, damage);
+    if (thread_of() == 0 && changes)
+        note_stash(s, args);
+    if (thread_of() == 0)
+        s.seen.ticket.ready = 0;
+    if (changes)
+        write_words(s, args,
+                    PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_TICKET_DECIDES |
+                        (ordered ? PSTI_LOOK_AT(ticket.ready) : 0));
+}
+
+/* Concurrent pools: the first team decides for all and takes the pages. True in thread 0: something
+ * is copied. */
+PSTI_DEVICE bool agree(move_shared &s, const psti_move_args &args)
+{
+    if (join(s, args)) {
+        if (thread_of() < PSTI_WARP)
+            decide_stash(s, args);
+        PSTI_SYNC_TEAM();
+        if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
+            keep_counts(s, args);
+        if (s.copies)
+            take_pages(s, args);
+        PSTI_SYNC_TEAM();
+        if (thread_of() < PSTI_WARP)
+            commit_stash(s, args);
+        PSTI_SYNC_TEAM();
+        let_others_go(s, args);
+    }
+    if (thread_of() != 0)
+        return false;
+    s.moves = s.copies && num_tiles_of(s.plan) != 0;
+    return s.moves;
 }
 
 template <class Copier> struct stash_mover {
     static const bool kAsync = Copier::kAsync;
+    static const bool kHasTogether = true;
     static const bool kHasRows = Copier::kHasRows;
     unsigned char *to;
     Copier &copier;
-    PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes) const
+    PSTI_DEVICE_METHOD void run(unsigned char *rows, uint32_t at, uint32_t bytes)
     {
         copier.run(to + at, rows, bytes);
     }
-    PSTI_DEVICE_METHOD void rows(const row_span &span, uint32_t at, uint32_t bytes) const
+    PSTI_DEVICE_METHOD void rows(const row_span &span, uint32_t at, uint32_t bytes)
     {
         copier.rows(to + at, span, bytes);
     }
-    PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes) const
+    PSTI_DEVICE_METHOD void piece(unsigned char *rows, uint32_t at, uint32_t bytes)
     {
         copier.piece(to + at, rows, bytes);
     }
 };
 
 template <class Copier> struct stash_source {
+    static const bool kHasRuns = true;
+    static const bool kShifts = Copier::kShifts;
+    typedef typename Copier::held held;
+    static const uint32_t kRingBytes = Copier::kRingBytes;
     const psti_move_args &args;
     const move_shared &s;
-    Copier &copier;
+    Copier copier;
+
+    /* Ordered pools: whether the page is the ticket's. The team that has its first tile makes it
+     * so, and writes it into the table; a page that somebody has is not free, whatever the ring
+     * says. */
+    PSTI_DEVICE_METHOD bool takes(uint32_t id, uint64_t page, bool is_first) const
+    {
+        const psti_pool_view &pool = args.pool;
+        const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), page);
+        const bool in_range = psti_id_in_range(&pool, id);
+        const bool enters = is_first && thread_of() < PSTI_WARP; /* the first warp has the say */
+        uint64_t owner = PSTI_OWNER_ABSENT;
+        /* both are asked for before either is waited for: a warp has lanes of both kinds */
+        if (in_range && enters)
+            owner = psti_cas_relaxed_u64(psti_owner_of(&pool, id), PSTI_OWNER_FREE, mine);
+        if (in_range && !enters)
+            owner = psti_load_relaxed_u64(psti_owner_of(&pool, id));
+        const bool taken = owner == PSTI_OWNER_FREE || (!enters && owner == mine);
+        if (enters)
+            psti_ticket_table(args.ticket, args.count_room)[page] = taken ? id : PSTI_ID_NONE;
+        if (enters && !taken)
+            psti_note_damage(args.ticket, id);
+        return taken;
+    }
 
     /* Where the tile goes to; 0: nowhere. */
     PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
@@ -135,60 +233,78 @@ template <class Copier> struct stash_source {
         if (pool.concurrent)
             id = psti_ticket_table(args.ticket, args.count_room)[page];
         else
-            id = psti_ring_id(&pool, s.head, &s.decision, page);
-        if (!psti_id_in_range(&pool, id) || !(tiers >> psti_id_tier(id) & 1))
+            id = psti_ring_id(&pool, s.seen.state.head, &s.decision, page);
+        if (!(tiers >> psti_id_tier(id) & 1))
             return 0;
-        /* an ordered pool takes ownership after the copy: a page that has an owner is not ours */
-        if (!pool.concurrent && psti_load_relaxed_u64(psti_owner_of(&pool, id)) != 0)
+        if (pool.concurrent ? !psti_id_in_range(&pool, id) : !takes(id, page, offset == 0))
             return 0;
         return (uint64_t)(psti_page_address(&pool, id) + offset);
     }
 
-    PSTI_DEVICE_METHOD stash_mover<Copier> mover(uint64_t to) const
+    PSTI_DEVICE_METHOD void begin(held &h, uint64_t place, uint64_t rows, uint32_t bytes)
     {
-        return {(unsigned char *)to, copier};
+        copier.begin(h, (unsigned char *)place, (const unsigned char *)rows, bytes);
+    }
+    PSTI_DEVICE_METHOD void end(const held &h, uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.end(h, (unsigned char *)place, (const unsigned char *)rows, bytes);
+    }
+    PSTI_DEVICE_METHOD void shift(uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.shift((unsigned char *)place, (const unsigned char *)rows, bytes);
+    }
+    PSTI_DEVICE_METHOD stash_mover<Copier> mover(uint64_t place)
+    {
+        return {(unsigned char *)place, copier};
     }
 };
 
+/* By thread 0. In concurrent pools only the team that led knows the decision. */
 PSTI_DEVICE void share_stash(move_shared &s, const psti_move_args &args)
 {
-    if (threadIdx.x == 0 && args.pool.concurrent) /* only the block that led knows the decision */
+    if (args.pool.concurrent)
         s.share = share_of(args, args.ticket->num_pages, args.ticket->num_host);
-    else if (threadIdx.x == 0)
+    else
         s.share = share_of(args, s.pages, s.decision.take[PSTI_TIER_HOST]);
-    __syncthreads();
 }
 
 template <class Copier>
 PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args &args)
 {
-    if (!begin(s, args))
+    if (!begin(s, args, true))
         return;
-    add_up(s.plan.sums, args.spaces, args.num_spaces);
-    const bool counts_fit = misfits<NEW>(s, args, NULL) == 0;
-    if (counts_fit) {
+    if (!args.is_plain)
         plan_tiles<NEW>(s.plan, args, NULL);
-        if (threadIdx.x == 0)
-            s.pages = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
-    }
-    if (args.pool.concurrent)
-        agree(s, args, counts_fit);
-    else if (threadIdx.x == 0)
-        decide_stash(s, args, counts_fit);
-    __syncthreads();
-    if (s.copies && s.pages) {
-        const stash_source<Copier> source = {args, s, copier};
+    const bool ordered = !args.pool.concurrent;
+    const bool leads = ordered && thread_of() < PSTI_WARP;
+    bool moves = false;
+    if (leads)
+        moves = decide_stash(s, args);
+    else if (!ordered)
+        moves = agree(s, args);
+    if (thread_of() == 0 && moves)
         share_stash(s, args);
-        copier.open();
-        move_tiles<NEW>(source, s.share, s.plan, s.scratch, args, NULL);
-        copier.close();
+    PSTI_SYNC_TEAM();
+    if (!leads)
+        moves = s.moves;
+    if (moves) {
+        stash_source<Copier> source = {args, s, copier};
+        source.copier.open();
+        move_tiles<NEW>(source, s, args, NULL);
+        source.copier.close();
     }
-    if (!arrive(s, args))
+    if (!arrive(s, args, !ordered || moves, ordered && s.lost))
         return;
-    if (!args.pool.concurrent)
-        commit_stash(s, args);
-    if (threadIdx.x == 0)
-        finish(s, args);
+    const ending end = ending_of(s);
+    if (ordered) {
+        if (thread_of() < PSTI_WARP)
+            commit_stash(s, args);
+        if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
+            keep_counts(s, args);
+        PSTI_SYNC_TEAM();
+    }
+    if (thread_of() == 0)
+        finish(args, end);
 }
 
 #endif

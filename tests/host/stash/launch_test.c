@@ -24,27 +24,23 @@ static pst_device gpu(int compute_capability, uint32_t backends)
 }
 
 /* The backend, or something else where it did not work. */
-static uint32_t picked(const pst_device *device, uint64_t bytes, bool is_aligned, int num_sms)
+static uint32_t picked(const pst_device *device, int num_sms)
 {
     const pst_launch_options options = {.num_sms = num_sms};
     psti_launch launch;
-    if (psti_launch_make(device, bytes >> PSTI_TILE_SHIFT, is_aligned, &options, &launch) != PST_OK)
+    if (psti_launch_make(device, &options, &launch) != PST_OK)
         return 100;
     return launch.num_sms == (num_sms == 132 ? 0 : (uint32_t)num_sms) ? launch.backend : 101;
 }
 
-PST_TEST(Launch, BackendFollowsDeviceSizeAndBudget)
+PST_TEST(Launch, AutoIsLoadsWhereThereAreBackends)
 {
-    const pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG);
-    const uint64_t mib = 1u << 20;
-    CHECK_EQ(picked(&hopper, 64 * mib, true, 32), PST_BACKEND_BULK);
-    CHECK_EQ(picked(&hopper, 64 * mib, true, 33), PST_BACKEND_LDG);
-    CHECK_EQ(picked(&hopper, 64 * mib, true, 132), PST_BACKEND_LDG);
-    CHECK_EQ(picked(&hopper, 64 * mib, true, 0), PST_BACKEND_LDG);
-    CHECK_EQ(picked(&hopper, mib, true, 1), PST_BACKEND_BULK);
-    CHECK_EQ(picked(&hopper, mib - PSTI_TILE_BYTES, true, 1), PST_BACKEND_LDG);
-    CHECK_EQ(picked(&hopper, 64 * mib, false, 8), PST_BACKEND_LDG);
-    CHECK_EQ(picked(&ampere, 64 * mib, true, 8), PST_BACKEND_LDG);
+    const pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG), host = gpu(0, 0);
+    CHECK_EQ(picked(&hopper, 0), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&hopper, 1), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&hopper, 132), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&ampere, 8), PST_BACKEND_LDG);
+    CHECK_EQ(picked(&host, 0), PST_BACKEND_AUTO);
 }
 
 PST_TEST(Launch, PresetStandsForAuto)
@@ -53,9 +49,9 @@ PST_TEST(Launch, PresetStandsForAuto)
     psti_launch launch;
     pst_launch_options options = {0};
     device.preset = PST_BACKEND_SQUEEZE;
-    CHECK_EQ(picked(&device, 1, false, 0), PST_BACKEND_SQUEEZE);
+    CHECK_EQ(picked(&device, 0), PST_BACKEND_SQUEEZE);
     options.backend = PST_BACKEND_LDG; /* asked for by the call */
-    CHECK_OK(psti_launch_make(&device, 1, false, &options, &launch));
+    CHECK_OK(psti_launch_make(&device, &options, &launch));
     CHECK_EQ(launch.backend, PST_BACKEND_LDG);
 }
 
@@ -75,7 +71,7 @@ PST_TEST(Launch, OptionsBecomeFlags)
     const pst_device device = gpu(90, ALL);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         psti_launch launch;
-        CHECK_OK(psti_launch_make(&device, 64, true, &cases[i].options, &launch));
+        CHECK_OK(psti_launch_make(&device, &cases[i].options, &launch));
         CHECK_EQ(launch.flags, cases[i].flags);
     }
 }
@@ -123,7 +119,7 @@ PST_TEST(Launch, OptionsOutsideTheirRangesAreRefused)
     const pst_device device = gpu(80, LDG);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         psti_launch launch;
-        CHECK_STATUS(psti_launch_make(&device, 64, true, &bad[i].options, &launch), bad[i].status);
+        CHECK_STATUS(psti_launch_make(&device, &bad[i].options, &launch), bad[i].status);
         CHECK_SAID(bad[i].message);
     }
 }
@@ -168,14 +164,13 @@ PST_TEST(Launch, EnvironmentIsRefusedWhereTheDeviceCannot)
 
 /* ---- PAGESTASH_NUM_SMS ---- */
 
-/* SMs, and the backend that follows from them. */
 static void print_launch(int num_sms)
 {
     const pst_device hopper = gpu(90, ALL);
     const pst_launch_options options = {.num_sms = num_sms};
     psti_launch launch = {.num_sms = 99};
-    CHECK_OK(psti_launch_make(&hopper, (64 << 20) / PSTI_TILE_BYTES, true, &options, &launch));
-    printf("%u %s, ", launch.num_sms, psti_backend_name((pst_backend)launch.backend));
+    CHECK_OK(psti_launch_make(&hopper, &options, &launch));
+    printf("%u, ", launch.num_sms);
 }
 
 PST_CHILD(sms_of_launches)
@@ -193,11 +188,11 @@ PST_TEST(Launch, EnvironmentSaysHowManySms)
     static const char *const none[] = {NULL};
     child_result child;
     CHECK(child_run("sms_of_launches", few, &child) && child.exited);
-    CHECK_STR(child.out, "32 bulk, 7 bulk, 0 ldg, ");
+    CHECK_STR(child.out, "32, 7, 0, ");
     CHECK(child_run("sms_of_launches", all, &child) && child.exited);
-    CHECK_STR(child.out, "0 ldg, 7 bulk, 0 ldg, ");
+    CHECK_STR(child.out, "0, 7, 0, ");
     CHECK(child_run("sms_of_launches", none, &child) && child.exited);
-    CHECK_STR(child.out, "0 ldg, 7 bulk, 0 ldg, ");
+    CHECK_STR(child.out, "0, 7, 0, ");
 }
 
 /* ---- a release, which takes no options ---- */
@@ -291,7 +286,14 @@ PST_TEST(Launch, GridFollowsBackendBudgetAndSize)
     CHECK_EQ(seen.dynamicSmemBytes, 0);
     CHECK_EQ(seen.numAttrs, 0);
     launch_as(PSTI_OP_STASH, PST_BACKEND_LDG, 0, 8, 1u << 20);
-    CHECK_EQ(seen.gridDim.x, 4 * 8);
+    CHECK_EQ(seen.gridDim.x, 8);
+    CHECK_EQ(seen.blockDim.x, 4 * 256);
+    launch_as(PSTI_OP_RESTORE, PST_BACKEND_LDG, 0, 8, 3); /* fewer tiles than SMs */
+    CHECK_EQ(seen.gridDim.x, 3);
+    CHECK_EQ(seen.blockDim.x, 4 * 256);
+    launch_as(PSTI_OP_MIGRATE, PST_BACKEND_LDG, 0, 8, 1u << 20); /* has no teams */
+    CHECK_EQ(seen.gridDim.x, 8);
+    CHECK_EQ(seen.blockDim.x, 256);
     launch_as(PSTI_OP_RESTORE, PST_BACKEND_BULK, 0, 8, 1u << 20);
     CHECK_EQ(seen.gridDim.x, 8);
     CHECK_EQ(seen.blockDim.x, 256);
@@ -306,6 +308,23 @@ PST_TEST(Launch, GridFollowsBackendBudgetAndSize)
     CHECK_EQ(seen.gridDim.x, 1);
     launch_as(PSTI_OP_RESTORE, PST_BACKEND_LDG, PSTI_MOVE_RELEASE, 1, 1);
     CHECK_EQ(seen.gridDim.x, 1);
+}
+
+PST_TEST(Launch, TablesOfSegmentsOnlyWhereThereAreSegments)
+{
+    psti_move_args args = {
+        .backend = PST_BACKEND_SQUEEZE, .max_tiles = 1u << 20, .max_segments = 1};
+    CHECK_EQ(psti_cuda_launch(&budget, look, PSTI_OP_STASH, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.dynamicSmemBytes, 16 << 10);
+    args.max_segments = 200;
+    CHECK_EQ(psti_cuda_launch(&budget, look, PSTI_OP_STASH, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.dynamicSmemBytes, (16 << 10) + 201 * 8);
+    args.backend = PST_BACKEND_LDG;
+    CHECK_EQ(psti_cuda_launch(&budget, look, PSTI_OP_STASH, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.dynamicSmemBytes, 201 * 8);
+    args.num_sms = 8; /* a table for each team */
+    CHECK_EQ(psti_cuda_launch(&budget, look, PSTI_OP_STASH, &args, NULL), cudaSuccess);
+    CHECK_EQ(seen.dynamicSmemBytes, 4 * 201 * 8);
 }
 
 PST_TEST(Launch, EachBackendHasItsOwnKernels)

@@ -1,0 +1,167 @@
+/* Tiles that are not one run of memory: segments, and rows with gaps between them. */
+#ifndef PSTI_CUDA_RUNS_CUH
+#define PSTI_CUDA_RUNS_CUH
+
+#include "kernels/cuda/paging/tiles.cuh"
+
+/* Fills `starts` for one tensor. */
+template <stream_kind kKind>
+PSTI_DEVICE void plan_segments(uint64_t *starts, const tile_plan &plan, block_scratch &scratch,
+                               const psti_move_args &args, const psti_tensor &tensor,
+                               const int64_t *counts)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+    uint64_t done = 0;
+    PSTI_SYNC_TEAM(); /* nobody reads the tensor before this one any more */
+    for (uint32_t first = 0; first < num_segments; first += num_threads()) {
+        const uint32_t s = first + thread_of();
+        uint64_t bytes = 0;
+        uint64_t all;
+        if (s < num_segments)
+            bytes = psti_round_vector(extent_of<kKind>(plan, args, tensor, s, counts));
+        const uint64_t before = block_exclusive_scan(scratch, bytes, &all);
+        if (s < num_segments)
+            starts[s] = done + before;
+        done += all;
+    }
+    if (thread_of() == 0)
+        starts[num_segments] = done;
+    PSTI_SYNC_TEAM();
+}
+
+/* The segment that holds byte `position` of the tensor's stream, which is inside it. */
+PSTI_DEVICE uint32_t segment_at(const uint64_t *starts, uint32_t num_segments, uint64_t position)
+{
+    uint32_t low = 0;
+    uint32_t high = num_segments; /* start[low] <= position < start[high] */
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        if (starts[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+PSTI_DEVICE uint64_t bytes_left(uint64_t extent, uint64_t offset)
+{
+    return extent > offset ? extent - offset : 0;
+}
+
+/* A mover that asks for asynchronous copies gets up to this many runs of one tile, and of rows
+ * with gaps one more; more are copied vector by vector. */
+#define PSTI_MAX_RUNS 8u
+
+/* By one thread: at most 16 bytes, of one row or several. */
+template <class Mover>
+PSTI_DEVICE void move_vector(Mover &move, const psti_tensor &tensor, unsigned char *rows,
+                             uint64_t offset, uint32_t at, uint32_t bytes)
+{
+    if (psti_is_packed(&tensor)) {
+        move.piece(rows + offset, at, bytes);
+        return;
+    }
+    const bool is_narrow = (offset | tensor.row_bytes) >> 32 == 0; /* which is faster by far */
+    const uint64_t row =
+        is_narrow ? (uint32_t)offset / (uint32_t)tensor.row_bytes : offset / tensor.row_bytes;
+    uint64_t skip = offset - row * tensor.row_bytes;
+    rows += row * tensor.row_stride;
+    while (bytes) {
+        const uint32_t piece = (uint32_t)psti_min_u64(bytes, tensor.row_bytes - skip);
+        move.piece(rows + skip, at, piece);
+        at += piece;
+        bytes -= piece;
+        rows += tensor.row_stride;
+        skip = 0;
+    }
+}
+
+/* By the whole team: moves bytes of the tile that begins at position `low` of the tensor's stream,
+ * from `in` on in the tile, which has `size` bytes, as far as one call goes. Returns where to go
+ * on. */
+template <stream_kind kKind, class Mover>
+PSTI_DEVICE uint32_t move_some(Mover &move, const uint64_t *starts, const tile_plan &plan,
+                               const psti_move_args &args, const psti_tensor &tensor, uint64_t low,
+                               uint32_t in, uint32_t size, const int64_t *counts)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+    uint32_t s = 0;
+    uint64_t offset = low + in;
+    uint32_t bytes = size - in;
+    if (num_segments > 1) {
+        s = segment_at(starts, num_segments, offset);
+        offset -= starts[s];
+        bytes = (uint32_t)psti_min_u64(
+            bytes, bytes_left(extent_of<kKind>(plan, args, tensor, s, counts), offset));
+    }
+    /* should the counts change meanwhile, this still ends */
+    const uint32_t next = bytes ? (uint32_t)psti_round_vector(in + bytes) : size;
+    unsigned char *rows = bytes_of<kKind>(plan, args, tensor, s, counts);
+    if (!Mover::kHasRows || psti_is_packed(&tensor)) {
+        move.run(rows + offset, in, bytes);
+        return next;
+    }
+    const uint64_t row = offset / tensor.row_bytes;
+    const uint64_t skip = offset - row * tensor.row_bytes;
+    rows += row * tensor.row_stride;
+    if (tensor.row_bytes < PSTI_TILE_BYTES / (Mover::kAsync ? PSTI_MAX_RUNS : 1)) {
+        move.rows({rows, tensor.row_stride, (uint32_t)tensor.row_bytes, (uint32_t)skip}, in, bytes);
+        return next;
+    }
+    const uint32_t run = (uint32_t)psti_min_u64(bytes, tensor.row_bytes - skip);
+    move.run(rows + skip, in, run);
+    return run < bytes ? in + run : next;
+}
+
+/* Whether the team moves the tile of `size` bytes at `low` together. */
+template <class Mover>
+PSTI_DEVICE bool moves_together(const uint64_t *starts, const psti_tensor &tensor,
+                                uint32_t num_segments, uint64_t low, uint32_t size)
+{
+    if (!Mover::kHasTogether || (!Mover::kHasRows && !psti_is_packed(&tensor)))
+        return false;
+    if (num_segments == 1)
+        return true;
+    const uint32_t first = segment_at(starts, num_segments, low);
+    const uint32_t most = Mover::kAsync ? PSTI_MAX_RUNS : 1;
+    return segment_at(starts, num_segments, low + size - 1) - first < most;
+}
+
+/* Hands one tile to the mover: run(rows, offset in the tile, bytes) by the whole team where the
+ * tile is one run of memory, rows(span, offset, bytes) where it is rows of one segment with gaps
+ * and the mover kHasRows, else piece(rows, offset in the tile, bytes <= 16) by single threads. */
+template <stream_kind kKind, class Mover>
+PSTI_DEVICE void move_tile(Mover &move, const uint64_t *starts, const tile_plan &plan,
+                           const psti_move_args &args, const psti_tensor &tensor, uint64_t low,
+                           const int64_t *counts)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+    const uint64_t all =
+        num_segments > 1 ? starts[num_segments] : plan.extent[&tensor - args.tensors];
+    const uint32_t size = (uint32_t)psti_min_u64(bytes_left(all, low), PSTI_TILE_BYTES);
+    if (size == 0) /* the counts have changed meanwhile */
+        return;
+    if (moves_together<Mover>(starts, tensor, num_segments, low, size)) {
+#pragma unroll 1
+        for (uint32_t in = 0; in < size;)
+            in = move_some<kKind>(move, starts, plan, args, tensor, low, in, size, counts);
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t in = thread_of() * PSTI_VECTOR_BYTES; in < size;
+         in += num_threads() * PSTI_VECTOR_BYTES) {
+        uint32_t s = 0;
+        uint64_t offset = low + in;
+        uint64_t left = size - in;
+        if (num_segments > 1) {
+            s = segment_at(starts, num_segments, offset);
+            offset -= starts[s];
+            left = bytes_left(extent_of<kKind>(plan, args, tensor, s, counts), offset);
+        }
+        move_vector(move, tensor, bytes_of<kKind>(plan, args, tensor, s, counts), offset, in,
+                    (uint32_t)psti_min_u64(left, PSTI_VECTOR_BYTES));
+    }
+}
+
+#endif

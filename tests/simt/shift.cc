@@ -1,0 +1,65 @@
+// Calls copy_shifted of the kernels, and looks at each of its accesses of 16 bytes.
+#define PSTI_SIMT 1
+#include "tests/simt/simt.h"
+
+#include "tests/simt/shift.h"
+#include "tests/simt/simt_selftest.h"
+
+namespace
+{
+
+simt_run now;
+uint32_t num_wrong; /* the threads of a block take turns */
+
+void look(const void *at, const unsigned char *begin)
+{
+    const auto address = (uintptr_t)at, first = (uintptr_t)begin;
+    if (address % 16 != 0 || address < first || address + 16 > first + now.bytes)
+        num_wrong++;
+}
+
+psti_vector watched_load(const void *at, uint64_t policy)
+{
+    look(at, now.from);
+    return psti_load_vector(at, policy);
+}
+
+void watched_store(void *at, psti_vector v)
+{
+    look(at, now.to);
+    psti_store_vector(at, v);
+}
+
+} // namespace
+
+#define psti_load_vector watched_load
+#define psti_store_vector watched_store
+#define psti_store_vector_streaming watched_store
+#include "kernels/cuda/shift.cuh"
+
+struct shift_args {
+    const simt_run *runs;
+    uint32_t num;
+};
+
+PSTI_KERNEL(shift_kernel, shift_args, args)
+{
+    for (uint32_t i = 0; i < args.num; i++) {
+        PSTI_SYNC_TEAM();
+        if (thread_of() == 0)
+            now = args.runs[i];
+        PSTI_SYNC_TEAM();
+        if (now.stashes)
+            copy_shifted<true, 2>(now.to, now.from, now.bytes, 0);
+        else
+            copy_shifted<false, 2>(now.to, now.from, now.bytes, 0);
+    }
+}
+
+uint32_t simt_copy_runs(const simt_run *runs, uint32_t num, uint32_t threads)
+{
+    const simt_config config = simt_complete(nullptr);
+    num_wrong = 0;
+    simt_launch_kernel<shift_args, shift_kernel>(&config, 1, threads, {runs, num});
+    return num_wrong;
+}
