@@ -191,6 +191,12 @@ PSTI_DEVICE uint64_t psti_shuffle_xor_u64(uint64_t value, uint32_t mask)
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+/* Modulo 2^32, by a whole warp. */
+PSTI_DEVICE uint32_t psti_warp_sum_u32(uint32_t mine)
+{
+    return __reduce_add_sync(0xffffffffu, mine);
+}
+
 /* By a whole warp. */
 PSTI_DEVICE bool psti_any(bool mine)
 {

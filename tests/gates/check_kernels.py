@@ -9,7 +9,7 @@ LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold t
 without bulk copies both ways, or without the wait that these are in memory. In step on stores to the
 mailbox, which the host reads, that are not of system scope or not in order. In all kernels on atomics,
 scopes and fences that are not those of orders.txt (check_orders.py).
-The squeeze kernels must have 32 registers and may therefore spill a little.
+The squeeze kernels must have 32 registers and may therefore spill a little, and little shared memory.
 First the gates are tried on kernels that break them. Exit 77: no nvcc.
 """
 
@@ -34,7 +34,8 @@ MAX_REGISTERS = {
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
 }
 MIGRATE_REGISTERS = {"ldg": 96, "bulk": 80, "squeeze": 32}  # few blocks do for the link
-MAX_SQUEEZE_SPILLS = 416  # bytes, stores and loads
+MAX_SQUEEZE_SPILLS = 320  # bytes, stores and loads
+MAX_SQUEEZE_SHARED = 2048  # bytes, static: the ring is beside it
 LOADS_IN_FLIGHT = 4
 # The orders that tests/model/mailbox.cc is about: what is covered, 0, fence, words, sequence; nothing else
 # between.
@@ -81,6 +82,13 @@ __global__ void restore_bulk_kernel(int4 *to, const int4 *from)
     to[threadIdx.x] = from[threadIdx.x];
 }
 __global__ void stash_squeeze_kernel(float *at, int n) { churn(at, n); }
+__global__ void migrate_squeeze_kernel(float *at, int n)
+{
+    __shared__ float room[513];
+    room[threadIdx.x] = at[n];
+    __syncthreads();
+    at[threadIdx.x] = room[n];
+}
 __global__ void step_kernel(unsigned long long *at)
 {
     asm volatile("st.release.sys.u64 [%0], 0; fence.acq_rel.sys;" ::"l"(at) : "memory");
@@ -93,6 +101,7 @@ PLANTED_FAULTS = ("stash_ldg_kernel.*ld.global.nc", "stash_ldg_kernel.*stack fra
                   "stash_ldg_kernel.*no griddepcontrol.wait",
                   "restore_ldg_kernel.* 1 16-byte loads", "spilling_kernel.*spills",
                   "wide_kernel.*at most", "stash_squeeze_kernel.*at most 32",
+                  "migrate_squeeze_kernel.*2052 bytes of static",
                   "step_kernel.*the mailbox",
                   *(f"restore_bulk_kernel.*no {what}" for what in BULK))
 
@@ -124,6 +133,8 @@ def report_of(text):
                 current["spills"] = current.get("spills", 0) + int(match[2]) + int(match[3])
         elif match := re.search(r"Used (\d+) registers", line):
             current["registers"] = int(match[1])
+            shared = re.search(r"(\d+) bytes smem", line)
+            current["shared"] = int(shared[1]) if shared else 0
     return kernels
 
 
@@ -192,6 +203,8 @@ def faults(report, ptx, architecture):
             found.append(f"{n['spills']} bytes of spills")
         if n["registers"] > most:
             found.append(f"{n['registers']} registers, at most {most} are allowed")
+        if kind == "squeeze" and n["shared"] > MAX_SQUEEZE_SHARED:
+            found.append(f"{n['shared']} bytes of static shared memory")
         if "ld.global.nc" in body:
             found.append("ld.global.nc")
         wrong += [f"{name}: {sentence}" for sentence in found]

@@ -167,6 +167,10 @@ PSTI_DEVICE uint64_t warp_sum(uint64_t value)
     block_scratch scratch;
     return block_sum(scratch, value);
 }
+PSTI_DEVICE uint32_t psti_warp_sum_u32(uint32_t mine)
+{
+    return (uint32_t)warp_sum(mine);
+}
 PSTI_DEVICE bool psti_any(bool mine)
 {
     return warp_sum(mine) != 0;
@@ -430,7 +434,7 @@ void run_op(team &self)
     else if (mine.what == RESTORE || mine.what == RELEASE)
         run_restore(mine.s, copies, *mine.args);
     else
-        run_migrate(mine.s, {mine.room.from, mine.room.to}, copies, *mine.args);
+        run_migrate(mine.s, batch_in(mine.s, mine.room), copies, *mine.args);
 }
 
 void run(const psti_move_args &a, op what)

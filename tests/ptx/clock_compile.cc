@@ -23,6 +23,7 @@ bool may_be_predicated(const ptx_instruction &i)
     case ptx_op::vote_ballot:
     case ptx_op::vote_any:
     case ptx_op::vote_all:
+    case ptx_op::redux_add:
     case ptx_op::activemask:
     case ptx_op::bar_warp:
         return false;
@@ -146,6 +147,7 @@ memory_kind memory_of(const ptx_instruction &i, const clock_cost &cost)
     case ptx_op::vote_ballot:
     case ptx_op::vote_any:
     case ptx_op::vote_all:
+    case ptx_op::redux_add:
     case ptx_op::activemask:
     case ptx_op::bar_warp:
         return all_memory;

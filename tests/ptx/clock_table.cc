@@ -215,6 +215,12 @@ clock_cost clock_cost_of(const clock_table &table, const std::string &mnemonic)
         cost.latency = table.shuffle;
         return cost;
     }
+    if (op == "redux") {
+        cost.kind = clock_kind::shuffle;
+        cost.slots = table.slots_shuffle;
+        cost.latency = table.reduce;
+        return cost;
+    }
     if (op == "bra" || op == "brx" || op == "call") {
         cost.kind = clock_kind::branch;
         cost.slots = op == "call" ? table.slots_call : 1;

@@ -25,6 +25,7 @@
     X(divide_32)                \
     X(divide_64)                \
     X(shuffle)                  \
+    X(reduce)                   \
     X(constant)                 \
     X(constant_indexed)         \
     X(special_register)         \

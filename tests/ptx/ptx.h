@@ -41,6 +41,7 @@ enum class ptx_op {
     vote_ballot,
     vote_any,
     vote_all,
+    redux_add,
     activemask,
     bar_warp,
     ld,

@@ -313,6 +313,10 @@ bool parser::control(ptx_instruction &i, const std::vector<std::string> &w,
         i.to = {operand(o[0])};
         i.from = {operand(o[1]), operand(o[2])};
         return i.op != ptx_op::nothing;
+    } else if (w[0] == "redux" && has(w, "add")) {
+        i.op = ptx_op::redux_add;
+        i.to = {operand(o[0])};
+        i.from = {operand(o[1]), operand(o[2])};
     } else if (w[0] == "activemask") {
         i.op = ptx_op::activemask;
         i.to = {operand(o[0])};

@@ -147,6 +147,9 @@ const calculation in_a_warp[] = {
     {"mov.u32 %r2, %tid.x; setp.lt.u32 %p4, %r2, 3; vote.sync.any.pred %p9, %p4, -1;", 0, 0, 0, 1},
     {"mov.u32 %r2, %tid.x; setp.lt.u32 %p4, %r2, 3; vote.sync.all.pred %p9, %p4, -1;", 0, 0, 0, 0},
     {"mov.u32 %r2, %tid.x; setp.lt.u32 %p4, %r2, 32; vote.sync.all.pred %p9, %p4, -1;", 0, 0, 0, 1},
+    {"mov.u32 %r2, %tid.x; shl.b32 %r2, %r2, 27; add.s32 %r2, %r2, 1; redux.sync.add.s32 %r9, %r2, "
+     "-1;",
+     0, 0, 0, 0x80000020},
     {"mov.u32 %r2, %ntid.x; mov.u32 %r3, %nctaid.x; mad.lo.s32 %r9, %r2, 100, %r3;", 0, 0, 0, 3201},
     /* all add to one word that the first has set */
     {"mov.u32 %r2, %tid.x; setp.eq.s32 %p4, %r2, 0; @%p4 st.shared.u32 [s], -1; bar.sync 0; "

@@ -42,7 +42,14 @@ void wait_at_barrier(ptx_block &block, ptx_warp &warp, const ptx_instruction &i,
     try_barrier(block, id, count, step);
 }
 
-/* Lanes that wait at this shuffle or vote come in with those that reach it; the last one lets all
+/* Shuffles, votes and reductions: what lanes of a warp do together. */
+bool is_together(ptx_op op)
+{
+    return op == ptx_op::shfl || op == ptx_op::vote_ballot || op == ptx_op::vote_any ||
+           op == ptx_op::vote_all || op == ptx_op::redux_add;
+}
+
+/* Lanes that wait at this instruction come in with those that reach it; the last one lets all
  * go. Returns those that go. */
 uint32_t meet(ptx_block &block, ptx_warp &warp, const ptx_instruction &i, uint32_t pc,
               uint32_t active)
@@ -112,6 +119,17 @@ void vote(ptx_warp &warp, const ptx_instruction &i, uint32_t here)
             warp.registers[i.to[0].reg * PTX_LANES + lane] = result;
 }
 
+void reduce(ptx_warp &warp, const ptx_instruction &i, uint32_t here)
+{
+    uint32_t sum = 0;
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++)
+        if (here >> lane & 1)
+            sum += (uint32_t)ptx_value(warp, lane, i.from[0], 32);
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++)
+        if (here >> lane & 1)
+            warp.registers[i.to[0].reg * PTX_LANES + lane] = sum;
+}
+
 void end(ptx_block &block, ptx_warp &warp, uint32_t active, ptx_step *step)
 {
     for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
@@ -149,6 +167,7 @@ bool decides(const ptx_instruction &i)
     case ptx_op::vote_ballot:
     case ptx_op::vote_any:
     case ptx_op::vote_all:
+    case ptx_op::redux_add:
     case ptx_op::atom_exch:
     case ptx_op::atom_or:
     case ptx_op::mbarrier_init:
@@ -262,7 +281,7 @@ static bool is_complete(const ptx_kernel &kernel, const ptx_warp &warp, uint32_t
     const ptx_operand *mask = nullptr;
     if (i.op == ptx_op::shfl)
         mask = &i.from[3];
-    else if (i.op == ptx_op::vote_ballot || i.op == ptx_op::vote_any || i.op == ptx_op::vote_all)
+    else if (is_together(i.op))
         mask = &i.from[1];
     else if (i.op == ptx_op::bar_warp)
         mask = &i.from[0];
@@ -336,11 +355,9 @@ void ptx_execute_group(ptx_block &block, ptx_warp &warp, uint32_t group, uint32_
     }
     if (step->active == 0)
         return;
-    const bool meets = i.op == ptx_op::shfl || i.op == ptx_op::vote_ballot ||
-                       i.op == ptx_op::vote_any || i.op == ptx_op::vote_all;
     if (block.checks) {
         need_defined(block, warp, i, step->active);
-        if (!meets)
+        if (!is_together(i.op))
             define(warp, i, step->active);
     }
     if (compute_all(warp, i, step->active))
@@ -350,6 +367,7 @@ void ptx_execute_group(ptx_block &block, ptx_warp &warp, uint32_t group, uint32_
     case ptx_op::vote_ballot:
     case ptx_op::vote_any:
     case ptx_op::vote_all:
+    case ptx_op::redux_add:
     case ptx_op::bar_warp:
         step->active = meet(block, warp, i, pc, step->active);
         warp.turns += i.op == ptx_op::bar_warp && step->active;
@@ -358,6 +376,8 @@ void ptx_execute_group(ptx_block &block, ptx_warp &warp, uint32_t group, uint32_
                 warp.defined[o.reg] |= step->active;
         if (i.op == ptx_op::shfl)
             shuffle(block, warp, i, step->active);
+        else if (i.op == ptx_op::redux_add)
+            reduce(warp, i, step->active);
         else if (i.op != ptx_op::bar_warp)
             vote(warp, i, step->active);
         return;

@@ -203,6 +203,13 @@ PSTI_DEVICE uint64_t psti_shuffle_xor_u64(uint64_t value, uint32_t mask)
     return simt_shuffle_xor(value, mask);
 }
 
+PSTI_DEVICE uint32_t psti_warp_sum_u32(uint32_t mine)
+{
+    for (uint32_t mask = 16; mask > 0; mask /= 2)
+        mine += (uint32_t)simt_shuffle_xor(mine, mask);
+    return mine;
+}
+
 PSTI_DEVICE bool psti_any(bool mine)
 {
     uint64_t any = mine;

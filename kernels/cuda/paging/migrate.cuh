@@ -14,6 +14,19 @@ struct page_batch {
 template <uint32_t kThreads> struct page_room {
     uint32_t from[kThreads], to[kThreads];
 };
+template <> struct page_room<PSTI_WARP> { /* in move_shared: shared memory is dear there */
+};
+
+template <uint32_t kThreads>
+PSTI_DEVICE page_batch batch_in(move_shared &, page_room<kThreads> &room)
+{
+    return {room.from, room.to};
+}
+
+PSTI_DEVICE page_batch batch_in(move_shared &s, page_room<PSTI_WARP> &)
+{
+    return {s.places, s.places + PSTI_WARP};
+}
 
 struct migration {
     const psti_move_args &args;

@@ -34,7 +34,7 @@ PSTI_WIDE_KERNEL(migrate_ldg_kernel, psti_move_args, args)
     PSTI_SHARED(move_shared, s);
     PSTI_SHARED(page_room<PSTI_MAX_THREADS>, room);
     direct_copier<true> copier = {};
-    run_migrate(s, {room.from, room.to}, copier, args);
+    run_migrate(s, batch_in(s, room), copier, args);
 }
 
 #if PSTI_HAS_BULK
@@ -47,15 +47,15 @@ PSTI_WIDE_KERNEL(migrate_ldg_kernel, psti_move_args, args)
         bulk_copier<ring, streaming> copier = {&r, 0}; \
         run(s, copier, args);                          \
     }
-#define PSTI_BULK_MIGRATE_BODY(ring)                        \
-    {                                                       \
-        ring::assume_threads();                             \
-        PSTI_SHARED(move_shared, s);                        \
-        PSTI_SHARED(page_room<ring::kThreads>, room);       \
-        PSTI_SHARED(ring, r);                               \
-        dynamic_shared<ring::kRingBytes>(args);             \
-        bulk_copier<ring, true> copier = {&r, 0};           \
-        run_migrate(s, {room.from, room.to}, copier, args); \
+#define PSTI_BULK_MIGRATE_BODY(ring)                     \
+    {                                                    \
+        ring::assume_threads();                          \
+        PSTI_SHARED(move_shared, s);                     \
+        PSTI_SHARED(page_room<ring::kThreads>, room);    \
+        PSTI_SHARED(ring, r);                            \
+        dynamic_shared<ring::kRingBytes>(args);          \
+        bulk_copier<ring, true> copier = {&r, 0};        \
+        run_migrate(s, batch_in(s, room), copier, args); \
     }
 #else /* never launched there */
 #define PSTI_BULK_MIGRATE_BODY(ring) \

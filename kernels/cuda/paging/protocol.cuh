@@ -46,7 +46,10 @@ static_assert(offsetof(pst_pool_status, flags) == 0 && offsetof(pst_pool_status,
 
 /* What a team knows. */
 struct move_shared {
-    tile_plan plan;
+    union {
+        tile_plan plan;
+        uint32_t places[2 * PSTI_WARP]; /* of a migration, which has no plan */
+    };
     tile_share share;
     block_scratch scratch;
     union {
@@ -66,6 +69,7 @@ struct move_shared {
     uint32_t leads;
     uint32_t last;
     uint32_t todo; /* of a restore */
+    uint32_t refused;
 };
 
 PSTI_DEVICE uint64_t *launch_word(const psti_move_args &args)
@@ -138,27 +142,26 @@ PSTI_DEVICE void hash_seen(move_shared &s, const psti_move_args &args)
     const bool decides = PSTI_LOOK_DECIDES >> lane & 1;
     uint32_t hash = 0;
     if (!args.pool.concurrent)
-        hash = (uint32_t)warp_sum(decides ? part_of(s.words[lane], lane) : 0);
+        hash = psti_warp_sum_u32(decides ? part_of(s.words[lane], lane) : 0);
     if (lane == 0)
         s.hash = hash;
 }
 
-PSTI_DEVICE void refuse(const move_shared &s, const psti_move_args &args, uint32_t refused)
+/* By the first warp, of what it has seen: whether the pool refuses; then nothing may be done, and
+ * the one that is to say so has. */
+PSTI_DEVICE bool is_refused(const move_shared &s, const psti_move_args &args)
 {
-    if (thread_of() == 0 && launch_seen(s, args) % 2 != 0)
+    const uint32_t refused = refusal(s, args);
+    if (refused && thread_of() == 0 && launch_seen(s, args) % 2 != 0)
         psti_refuse(&args.pool, args.ticket_index);
-    else if (thread_of() == 0 && team_of() == 0 && refused & PSTI_REFUSES_ORDER)
+    else if (refused & PSTI_REFUSES_ORDER && thread_of() == 0 && team_of() == 0)
         psti_record_fault(&args.pool, PST_FAULT_ORDER, args.ticket_index, 0);
+    return refused != 0;
 }
 
-/* The one look at the pool, by the first warp. takes_rows: the caller's counts are read in the same
- * trip to memory, by another warp, which then plans the tiles of a plain group. */
-PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args, bool takes_rows)
+/* The one look at the pool, by the first warp. */
+PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args)
 {
-    const bool takes_counts = takes_rows && is_helper();
-    own_count own = {};
-    if (takes_counts)
-        own = load_count(args.spaces, args.num_spaces, lane_of(), args.is_plain);
     if (!args.pool.concurrent) {
         read_words(s, args, words_of(args));
     } else if (thread_of() == 0) {
@@ -167,12 +170,23 @@ PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args, bool t
         s.seen.state.epoch = psti_load_relaxed_u32(&args.pool.state->epoch);
         s.seen.state.refuse = psti_load_relaxed_u32(&args.pool.state->refuse);
     }
+}
+
+/* The same beside the caller's counts, which another warp reads; it then plans the tiles of a plain
+ * group. */
+PSTI_DEVICE void look_with_counts(move_shared &s, const psti_move_args &args)
+{
+    own_count own = {};
     bool fits = true;
-    if (takes_counts)
+    if (is_helper())
+        own = load_count(args.spaces, args.num_spaces, lane_of(), args.is_plain);
+    if (thread_of() < PSTI_WARP)
+        look_at_pool(s, args);
+    if (is_helper())
         fits = keep_count(s.plan.sums, lane_of(), own);
-    if (takes_counts && args.is_plain)
+    if (is_helper() && args.is_plain)
         plan_plain<NEW>(s.plan, args, NULL, fits);
-    if (takes_rows && thread_of() < PSTI_WARP)
+    if (thread_of() < PSTI_WARP)
         hash_seen(s, args);
 }
 
@@ -180,18 +194,23 @@ PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args, bool t
  *
  * A launch may be brought up while the one before it still runs, so every team waits for that one
  * before it reads anything but its arguments, and before it ends. */
-PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args, bool takes_rows)
+PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args, bool takes_counts)
 {
     psti_wait_for_predecessor();
-    if (thread_of() < 2 * PSTI_WARP)
-        look_at_pool(s, args, takes_rows);
-    if (takes_rows && !args.is_plain)
+    if (takes_counts && thread_of() < 2 * PSTI_WARP)
+        look_with_counts(s, args);
+    else if (thread_of() < PSTI_WARP)
+        look_at_pool(s, args);
+    if (takes_counts && !args.is_plain)
         add_up(s.plan.sums, args.spaces, args.num_spaces);
+    if (thread_of() < PSTI_WARP) {
+        __syncwarp();
+        const bool refused = is_refused(s, args);
+        if (thread_of() == 0)
+            s.refused = refused;
+    }
     PSTI_SYNC_TEAM();
-    const uint32_t refused = refusal(s, args);
-    if (refused)
-        refuse(s, args, refused);
-    return refused == 0;
+    return !s.refused;
 }
 
 /* Concurrent pools, where begin saw the launch word of the ticket alone: the rest of it. */

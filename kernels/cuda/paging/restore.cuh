@@ -121,36 +121,32 @@ PSTI_DEVICE pst_fault record_verdict(const move_shared &s, const psti_move_args 
     return state == PSTI_TICKET_EMPTY ? PST_FAULT_EMPTY : releases ? PST_FAULT_NONE : of_full;
 }
 
-/* The ticket's counts, and the page ids of the team's first tiles, in one trip to memory, and the
- * plan of a plain group. */
+/* By the first warp: the ticket's counts and the page ids of the team's first tiles, in one trip to
+ * memory, and the plan of a plain group. */
 PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
 {
     const uint32_t i = lane_of();
-    const bool finds = thread_of() < PSTI_WARP;
     const int64_t *counts = psti_ticket_counts(args.ticket);
     const tile_share share = share_of(args, held_by(s), s.seen.ticket.num_host);
     uint32_t offset;
     const uint64_t page =
         page_of_tile(args.pool, share.first + (uint64_t)i * share.stride, &offset);
-    const bool has_count = is_helper() && i < args.num_spaces && args.spaces[i].num_segments == 1;
+    const bool has_count = i < args.num_spaces && args.spaces[i].num_segments == 1;
     uint32_t id = PSTI_ID_NONE;
     int64_t count = 0;
-    if (finds && page < args.table_pages)
+    if (page < psti_min_u64(held_by(s), args.table_pages))
         id = psti_ticket_table(args.ticket, args.count_room)[page];
     if (has_count)
         count = counts[args.spaces[i].first_count];
-    if (finds) { /* the hash while the id is on its way */
-        hash_seen(s, args);
-        s.first_ids[i] = id;
-    }
+    hash_seen(s, args); /* while they are on their way */
+    s.first_ids[i] = id;
     if (has_count)
         s.plan.sums.rows[i] = (uint64_t)count;
-    if (is_helper() && args.is_plain)
+    if (args.is_plain)
         plan_plain<KEPT>(s.plan, args, counts,
                          !has_count || psti_count_fits(count, args.spaces[i].capacity));
-    if (thread_of() == 0)
+    if (i == 0)
         s.share = share;
-    PSTI_SYNC_TEAM();
 }
 
 /* Of what was planned. */
@@ -172,8 +168,7 @@ PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_ar
     source.copier.close();
 }
 
-/* What a restore does, as bits, and above them what stands in its way: one register while it
- * copies. */
+/* What a restore does, as bits, and above them what stands in its way. */
 enum restore_todo {
     FILLS = 1,  /* its destination is what was stashed, if only no rows */
     COPIES = 2, /* some pages */
@@ -181,6 +176,8 @@ enum restore_todo {
     CLEARS_ALL = 8, /* a restore that copies nothing */
     FREES = 16,
     SCRUBS = 32,
+    RETURNS = 64, /* FREES, and there are pages */
+    PLANS = 128,  /* that is not known yet */
     FAULT_SHIFT = 8
 };
 
@@ -196,10 +193,12 @@ PSTI_DEVICE uint32_t todo_of(const move_shared &s, const psti_move_args &args, p
     const bool all = fault != PST_FAULT_NONE && flags & PSTI_MOVE_ZERO_FAILED;
     const bool frees =
         (fault == PST_FAULT_NONE || fault == PST_FAULT_FAILED) && !(flags & PSTI_MOVE_KEEP);
-    const bool scrubs = frees && args.pool.scrubs && state_of(s) == PSTI_TICKET_LIVE;
+    const bool is_live = frees && state_of(s) == PSTI_TICKET_LIVE;
+    const bool scrubs = is_live && args.pool.scrubs;
     return (fills ? FILLS : 0) | (fills && held_by(s) > 0 ? COPIES : 0) |
            (all || (fills && flags & PSTI_MOVE_ZERO) ? CLEARS : 0) | (all ? CLEARS_ALL : 0) |
-           (frees ? FREES : 0) | (scrubs ? SCRUBS : 0) | (uint32_t)fault << FAULT_SHIFT;
+           (frees ? FREES : 0) | (scrubs ? SCRUBS : 0) | (is_live && held_by(s) > 0 ? RETURNS : 0) |
+           (uint32_t)fault << FAULT_SHIFT;
 }
 
 PSTI_DEVICE const int64_t *counts_left(const psti_move_args &args, uint32_t todo)
@@ -328,7 +327,7 @@ PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args, places<k
 }
 
 template <uint32_t kPlaces>
-PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args,
+PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_t todo,
                              const places<kPlaces> &found)
 {
     const bool locks = args.pool.concurrent;
@@ -339,10 +338,8 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args,
         read_words(s, args, PSTI_LOOK_STATE_CHANGES);
         PSTI_SYNC_TEAM();
     }
-    if (state_of(s) == PSTI_TICKET_LIVE)
+    if (todo & RETURNS)
         free_pages(s, args, found);
-    else
-        PSTI_SYNC_TEAM(); /* nobody reads the state any more */
     if (thread_of() >= PSTI_WARP)
         return;
     if (thread_of() == 0) {
@@ -379,24 +376,49 @@ PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
     }
 }
 
-/* What stands in the way, and the plan. ORDER: the pool refuses. */
-PSTI_DEVICE pst_fault begin_restore(move_shared &s, const psti_move_args &args)
+/* By the first warp: what stands in the way; NONE where something is to be done or planned. */
+PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args)
 {
-    if (!begin(s, args, false))
+    look_at_pool(s, args);
+    __syncwarp();
+    if (is_refused(s, args))
         return PST_FAULT_ORDER;
-    look_at_ticket(s, args);
+    if (args.pool.concurrent)
+        read_words(s, args, PSTI_LOOK_TICKET & ~PSTI_LOOK_AT(ticket.launch));
+    __syncwarp();
     const pst_fault verdict = record_verdict(s, args);
     if (verdict != PST_FAULT_NONE || args.flags & PSTI_MOVE_RELEASE) {
-        if (thread_of() < PSTI_WARP)
-            hash_seen(s, args);
+        hash_seen(s, args);
         return verdict;
     }
     read_record(s, args);
-    if (!args.is_plain) {
-        plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket));
-        PSTI_SYNC_TEAM();
-    }
-    return plan_verdict(s, args);
+    return args.is_plain ? plan_verdict(s, args) : PST_FAULT_NONE;
+}
+
+/* By the first warp: what is to be done, but for the plan of a group that is not plain. */
+PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args)
+{
+    const pst_fault fault = ask_record(s, args);
+    const bool plans =
+        fault == PST_FAULT_NONE && !args.is_plain && !(args.flags & PSTI_MOVE_RELEASE);
+    if (thread_of() == 0)
+        s.todo = plans ? (uint32_t)PLANS : todo_of(s, args, fault);
+}
+
+/* What is to be done, in s.todo, and its plan. Only the first warp has something to do meanwhile,
+ * and the more the others do, the longer it takes. */
+PSTI_DEVICE void begin_restore(move_shared &s, const psti_move_args &args)
+{
+    psti_wait_for_predecessor();
+    if (thread_of() < PSTI_WARP)
+        prepare_restore(s, args);
+    PSTI_SYNC_TEAM();
+    if (s.todo != PLANS)
+        return;
+    plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket));
+    if (thread_of() == 0)
+        s.todo = todo_of(s, args, plan_verdict(s, args));
+    PSTI_SYNC_TEAM();
 }
 
 /* By the whole last team. */
@@ -409,14 +431,15 @@ PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint
     if (fault != PST_FAULT_NONE && !is_quiet && thread_of() == 0)
         psti_record_fault(&args.pool, fault, args.ticket_index, 0);
     if (todo & FREES)
-        commit_free(s, args, found);
+        commit_free(s, args, todo, found);
 }
 
 template <class Copier>
 PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_args &args)
 {
     const uint32_t kPlaces = Copier::kIsSmall ? 1 : 2; /* registers are dear in a small one */
-    const uint32_t todo = todo_of(s, args, begin_restore(s, args));
+    begin_restore(s, args);
+    const uint32_t todo = s.todo;
     if (todo & COPIES)
         copy_restore(s, copier, args);
     if (todo & CLEARS)
