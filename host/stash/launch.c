@@ -14,6 +14,12 @@ static pst_backend pick_backend(const pst_device *device)
     return has_any ? PICKED_BACKEND : PST_BACKEND_AUTO;
 }
 
+uint32_t psti_launch_sms(const pst_device *device, int num_sms)
+{
+    const int preset = num_sms ? num_sms : psti_env_num_sms();
+    return (uint32_t)(preset < device->info.num_sms ? preset : 0);
+}
+
 pst_status psti_launch_make(const pst_device *device, const pst_launch_options *options,
                             psti_launch *launch_out)
 {
@@ -29,8 +35,7 @@ pst_status psti_launch_make(const pst_device *device, const pst_launch_options *
     PSTI_CHECK(options->priority >= PST_PRIORITY_STREAM && options->priority <= PST_PRIORITY_HIGH,
                PST_E_INVALID, "priority %d: allowed are stream, low and high",
                (int)options->priority);
-    const int preset = options->num_sms ? options->num_sms : psti_env_num_sms();
-    launch_out->num_sms = (uint32_t)(preset < all ? preset : 0);
+    launch_out->num_sms = psti_launch_sms(device, options->num_sms);
     launch_out->backend = (uint32_t)(backend != PST_BACKEND_AUTO ? backend : pick_backend(device));
     launch_out->flags = (options->priority == PST_PRIORITY_LOW ? PSTI_MOVE_LOW : 0) |
                         (options->priority == PST_PRIORITY_HIGH ? PSTI_MOVE_HIGH : 0) |

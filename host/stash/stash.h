@@ -75,6 +75,8 @@ typedef struct psti_launch {
     uint32_t flags;   /* of psti_move_args */
 } psti_launch;
 
+/* The budget of a launch that asks for so many SMs, 0: for what the environment says. 0: all. */
+uint32_t psti_launch_sms(const pst_device *device, int num_sms);
 pst_status psti_launch_make(const pst_device *device, const pst_launch_options *options,
                             psti_launch *launch_out);
 

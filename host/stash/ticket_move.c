@@ -100,7 +100,8 @@ static pst_status release(psti_ticket *ticket, uint32_t flags, const psti_captur
                           pst_stream stream)
 {
     const bool scrubs = ticket->pool->view.scrubs;
-    const psti_launch launch = {.num_sms = scrubs ? (uint32_t)psti_env_num_sms() : 1,
+    const pst_device *device = ticket->pool->device;
+    const psti_launch launch = {.num_sms = scrubs ? psti_launch_sms(device, 0) : 1,
                                 .backend = PST_BACKEND_LDG}; /* copies nothing */
     psti_move_args args;
     fill_args(ticket, NULL, NULL, &launch, &args);

@@ -87,11 +87,12 @@ uint32_t grid_of(const psti_cuda_budget *budget, int blocks_per_sm, uint32_t num
 }
 
 /* One block of the ldg backend would keep too few loads in flight for its SM: there it has the teams that
- * otherwise are blocks, and with them all registers of the SM, which so is its own. */
+ * otherwise are blocks, and with them all registers of the SM, which so is its own. Not where there is
+ * work for one team alone, as in a release: it would wait until an SM is empty. */
 uint32_t threads_of(psti_op op, const psti_move_args *move)
 {
     const bool has_teams =
-        move && move->num_sms && move->backend == PST_BACKEND_LDG && op != PSTI_OP_MIGRATE;
+        move && move->num_sms && move->backend == PST_BACKEND_LDG && move->max_tiles > 1;
     const uint32_t backend = move ? move->backend : (uint32_t)PST_BACKEND_AUTO;
     return table[op][backend].threads * (has_teams ? PSTI_TEAMS : 1);
 }

@@ -33,7 +33,6 @@ MAX_REGISTERS = {
     "bulk": 80,     # one block of 256 threads: a third of the registers of an SM
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
 }
-MIGRATE_REGISTERS = {"ldg": 96, "bulk": 80, "squeeze": 32}  # few blocks do for the link
 MAX_SQUEEZE_SPILLS = 320  # bytes, stores and loads
 MAX_SQUEEZE_SHARED = 2048  # bytes, static: the ring is beside it
 LOADS_IN_FLIGHT = 4
@@ -194,8 +193,6 @@ def faults(report, ptx, architecture):
         body, match = bodies.get(name, ""), MOVE.search(name)
         kind = match[2] if match else "ldg"
         most = MAX_REGISTERS[kind]
-        if match and match[1] == "migrate":
-            most = MIGRATE_REGISTERS[kind]
         found = faults_of_move(kind, n, body, architecture) if match else []
         if "step_kernel" in name:
             found += faults_of_step(body)

@@ -119,8 +119,8 @@ void shape(psti_op op, const psti_move_args *move, ptx_launch *launch)
     launch->num_blocks = blocks ? (uint32_t)blocks : 1;
     const bool is_small = move && move->backend == PST_BACKEND_SQUEEZE;
     const uint32_t team = is_small ? WARP_THREADS : TEAM_THREADS;
-    const bool has_teams = move && move->num_sms && move->backend == PST_BACKEND_LDG &&
-                           launch->kernel->max_threads > TEAM_THREADS;
+    const bool has_teams =
+        move && move->num_sms && move->backend == PST_BACKEND_LDG && move->max_tiles > 1;
     uint32_t threads = team; /* kernels count on it */
     launch->dynamic_bytes = ring_bytes(move);
     if (has_teams)

@@ -361,6 +361,21 @@ PST_TEST(Pause, HalvesOfTwoLaunchesAreNoLaunch)
     close_bench(&self.b);
 }
 
+/* In an ordered pool the ready word counts pages that could not be had. A stash cannot have missed
+ * more than its own, whatever stands there. */
+PST_TEST(Pause, ADamagedReadyWordIsNoCount)
+{
+    pause self;
+    open_pause(&self, true, PST_POOL_ORDERED, 2);
+    record_of(&self, 0)->ready = UINT64_MAX;
+    stash_0(&self);
+    CHECK(status_of(&self.b).flags & 1u << PST_FAULT_DAMAGED);
+    CHECK_EQ(status_of(&self.b).num_faults, self.b.count);
+    CHECK_EQ(record_of(&self, 0)->ready, 0);
+    CHECK_EQ(live_tickets(&self), 1);
+    close_bench(&self.b);
+}
+
 /* ---- a late arrival ---- */
 
 static uint32_t arrived(const pause *self)

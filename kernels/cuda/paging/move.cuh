@@ -28,11 +28,11 @@ PSTI_TEAM_KERNEL(restore_ldg_kernel, psti_move_args, args)
     run_restore(s, copier, args);
 }
 
-PSTI_WIDE_KERNEL(migrate_ldg_kernel, psti_move_args, args)
+PSTI_TEAM_KERNEL(migrate_ldg_kernel, psti_move_args, args)
 {
-    PSTI_ASSUME_ONE_TEAM();
-    PSTI_SHARED(move_shared, s);
-    PSTI_SHARED(page_room<PSTI_MAX_THREADS>, room);
+    PSTI_ASSUME_TEAMS();
+    PSTI_SHARED_OF_TEAM(move_shared, s);
+    PSTI_SHARED_OF_TEAM(page_room<PSTI_MAX_THREADS>, room);
     direct_copier<true> copier = {};
     run_migrate(s, batch_in(s, room), copier, args);
 }

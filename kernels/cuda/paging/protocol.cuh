@@ -9,23 +9,23 @@
 #include "kernels/core/mix.h"
 #include "kernels/core/pool.h"
 
-/* The words that an operation looks at, all at once: the pool's state line, the ticket's record,
- * and of the status what a stash of a pool that fails fast asks for. */
+/* The words that an operation looks at, all at once: the pool's state line and the ticket's
+ * record. */
 struct look {
     psti_pool_state state;
     psti_ticket_record ticket;
-    uint32_t flags, step_valid;
 };
 
 #define PSTI_LOOK_WORDS ((uint32_t)(sizeof(look) / 8))
 #define PSTI_STATE_WORDS ((uint32_t)(sizeof(psti_pool_state) / 8))
-static_assert(PSTI_LOOK_WORDS <= PSTI_WARP, "a lane reads each word");
-static_assert(offsetof(pst_pool_status, flags) == 0 && offsetof(pst_pool_status, step_valid) == 4,
-              "as the last word of a look");
+static_assert(PSTI_LOOK_WORDS < PSTI_WARP, "a lane reads each word, and one step_valid");
 
 /* Sets of words, a bit each. */
 #define PSTI_LOOK_AT(field) (1u << (offsetof(look, field) / 8))
 #define PSTI_LOOK_BOTH(field) (3u << (offsetof(look, field) / 8))
+/* All, the launch word among them, as ordered pools ask for them. It may so be newer than what stands
+ * beside it, where operations overlap; see number_of and claim. */
+#define PSTI_LOOK_ALL ((1u << PSTI_LOOK_WORDS) - 1)
 #define PSTI_LOOK_TICKET (((1u << (sizeof(psti_ticket_record) / 8)) - 1) << PSTI_STATE_WORDS)
 /* What operations decide from. Of epoch and refuse, in one word, only the epoch. */
 #define PSTI_LOOK_TICKET_DECIDES                                                                   \
@@ -61,9 +61,10 @@ struct move_shared {
     psti_decision decision;        /* of a stash */
     uint64_t pages;                /* wanted, or held */
     uint32_t fault;
-    uint32_t hash;   /* of what was decided from */
-    uint32_t number; /* in the arrival sum */
-    uint32_t lost;   /* a stash fails without trying: the step has failed */
+    uint32_t hash;       /* of what was decided from */
+    uint32_t number;     /* in the arrival sum */
+    uint32_t step_valid; /* asked for where the pool fails fast */
+    uint32_t lost;       /* a stash fails without trying: the step has failed */
     uint32_t copies;
     uint32_t moves; /* copies, and there is something to copy */
     uint32_t leads;
@@ -87,9 +88,7 @@ PSTI_DEVICE uint64_t *place_of_word(const psti_move_args &args, uint32_t word)
 {
     const uint64_t state = (uint64_t)args.pool.state;
     const uint64_t ticket = (uint64_t)args.ticket - offsetof(look, ticket);
-    const uint64_t status = (uint64_t)args.pool.status - offsetof(look, flags);
-    const uint64_t behind = word < PSTI_LOOK_WORDS - 1 ? ticket : status;
-    return (uint64_t *)((word < PSTI_STATE_WORDS ? state : behind) + word * sizeof(uint64_t));
+    return (uint64_t *)((word < PSTI_STATE_WORDS ? state : ticket) + word * sizeof(uint64_t));
 }
 
 /* By the first warp: one load of each lane, so one trip to memory for all. Acquire: what the team
@@ -111,12 +110,18 @@ PSTI_DEVICE void write_words(const move_shared &s, const psti_move_args &args, u
     __syncwarp();
 }
 
-/* All that an operation on an ordered pool asks for, the launch word among it. The launch word may
- * so be newer than what stands beside it, where operations overlap; see number_of and claim. */
-PSTI_DEVICE uint32_t words_of(const psti_move_args &args)
+/* By the first warp: so many of the words, and whether the step is still valid, where a stash asks
+ * for that. Of its own size: others write that half of its word while operations run, and accesses
+ * of two sizes to one place have no order at all. */
+PSTI_DEVICE void read_step_and_words(move_shared &s, const psti_move_args &args, uint32_t words)
 {
-    const uint32_t all = PSTI_LOOK_TICKET | ((1u << PSTI_STATE_WORDS) - 1);
-    return all | (args.pool.fails_fast ? PSTI_LOOK_AT(flags) : 0);
+    const bool asks = args.pool.fails_fast && thread_of() == PSTI_WARP - 1;
+    uint32_t valid = 0;
+    if (asks) /* before what acquires, so that it waits beside it */
+        valid = psti_load_relaxed_u32((const uint32_t *)&args.pool.status->step_valid);
+    read_words(s, args, words);
+    if (asks)
+        s.step_valid = valid;
 }
 
 PSTI_DEVICE uint32_t refusal(const move_shared &s, const psti_move_args &args)
@@ -160,10 +165,12 @@ PSTI_DEVICE bool is_refused(const move_shared &s, const psti_move_args &args)
 }
 
 /* The one look at the pool, by the first warp. */
-PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args)
+template <bool kAsksStep> PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args)
 {
-    if (!args.pool.concurrent) {
-        read_words(s, args, words_of(args));
+    if (!args.pool.concurrent && kAsksStep) {
+        read_step_and_words(s, args, PSTI_LOOK_ALL);
+    } else if (!args.pool.concurrent) {
+        read_words(s, args, PSTI_LOOK_ALL);
     } else if (thread_of() == 0) {
         /* of others' tickets nothing; of this one first the launch word */
         s.seen.ticket.launch = psti_load_acquire_u64(&args.ticket->launch);
@@ -181,7 +188,7 @@ PSTI_DEVICE void look_with_counts(move_shared &s, const psti_move_args &args)
     if (is_helper())
         own = load_count(args.spaces, args.num_spaces, lane_of(), args.is_plain);
     if (thread_of() < PSTI_WARP)
-        look_at_pool(s, args);
+        look_at_pool<true>(s, args);
     if (is_helper())
         fits = keep_count(s.plan.sums, lane_of(), own);
     if (is_helper() && args.is_plain)
@@ -200,7 +207,7 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args, bool takes_co
     if (takes_counts && thread_of() < 2 * PSTI_WARP)
         look_with_counts(s, args);
     else if (thread_of() < PSTI_WARP)
-        look_at_pool(s, args);
+        look_at_pool<false>(s, args);
     if (takes_counts && !args.is_plain)
         add_up(s.plan.sums, args.spaces, args.num_spaces);
     if (thread_of() < PSTI_WARP) {
@@ -250,8 +257,11 @@ PSTI_DEVICE bool join(move_shared &s, const psti_move_args &args)
     PSTI_SYNC_TEAM();
     if (!s.leads)
         return false;
-    /* the launch word stays what it was: the others wait for that one */
-    read_words(s, args, words_of(args) & ~PSTI_LOOK_AT(ticket.launch));
+    /* The launch word stays what it was: the others wait for that one. Words whose halves others
+     * change while one has the lock are not read as wholes. */
+    read_step_and_words(s, args,
+                        PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_AT(state.num_pages) |
+                            (PSTI_LOOK_TICKET & ~PSTI_LOOK_AT(ticket.launch)));
     PSTI_SYNC_TEAM();
     return true;
 }
@@ -296,8 +306,9 @@ PSTI_DEVICE bool comes_last(const psti_move_args &args, uint32_t number, bool wr
  * nothing is believed. */
 PSTI_DEVICE bool claim(move_shared &s, const psti_move_args &args, uint64_t launch)
 {
+    __syncwarp(); /* what lane 0 acquired, all have */
     const uint32_t lane = lane_of();
-    const uint32_t words = args.pool.concurrent ? 0 : words_of(args);
+    const uint32_t words = args.pool.concurrent ? 0 : PSTI_LOOK_ALL;
     const bool looks = words >> lane & 1;
     const uint64_t mask = lane == offsetof(look, state.epoch) / 8 ? UINT32_MAX : UINT64_MAX;
     const uint64_t before = looks ? s.words[lane] : 0;

@@ -379,7 +379,7 @@ PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
 /* By the first warp: what stands in the way; NONE where something is to be done or planned. */
 PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args)
 {
-    look_at_pool(s, args);
+    look_at_pool<false>(s, args);
     __syncwarp();
     if (is_refused(s, args))
         return PST_FAULT_ORDER;

@@ -23,7 +23,7 @@ PSTI_DEVICE bool decide_stash(move_shared &s, const psti_move_args &args)
 {
     const psti_pool_state &state = s.seen.state;
     const bool is_live = psti_ticket_now(&s.seen.ticket, state.epoch) == PSTI_TICKET_LIVE;
-    const bool lost = args.pool.fails_fast && !s.seen.step_valid;
+    const bool lost = args.pool.fails_fast && !s.step_valid;
     const bool tries = !is_live && s.plan.fits && !lost;
     const uint64_t wanted = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
     const uint64_t pages = s.plan.fits ? wanted : 0;
@@ -86,13 +86,15 @@ PSTI_DEVICE void keep_counts(const move_shared &s, const psti_move_args &args)
             counts[args.spaces[i].first_count + e] = caller_count(s.plan.sums, args.spaces, i, e);
 }
 
-/* What went wrong: the teams that copied have met pages that could not be had. */
+/* What went wrong: the teams that copied have met pages that could not be had, at most all of
+ * them, whatever a damaged record says. */
 PSTI_DEVICE void record_faults(const move_shared &s, const psti_move_args &args, uint64_t damage)
 {
+    const uint64_t most = s.moves ? s.pages : 0;
     if (s.fault != PST_FAULT_NONE)
         psti_record_fault(&args.pool, (pst_fault)s.fault, args.ticket_index,
                           value_of_fault(s, args));
-    for (uint64_t i = 0; i < psti_damage_count(damage); i++)
+    for (uint64_t i = 0; i < psti_min_u64(psti_damage_count(damage), most); i++)
         psti_record_fault(&args.pool, PST_FAULT_DAMAGED, args.ticket_index, psti_damage_id(damage));
 }
 

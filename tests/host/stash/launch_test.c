@@ -221,6 +221,7 @@ static void print_release(bool scrub)
     psti_device_ops seen = *whole;
     seen.launch = see_launch;
     self.device->ops = &seen;
+    self.device->info.num_sms = 132;
     CHECK_OK(pst_ticket_release(self.ticket, NULL));
     self.device->ops = whole;
     printf("%u ", released_on);
@@ -240,6 +241,9 @@ PST_TEST(Launch, ReleaseThatScrubsTakesTheSmsOfTheEnvironment)
     child_result child;
     CHECK(child_run("sms_of_releases", few, &child) && child.exited);
     CHECK_STR(child.out, "1 32 ");
+    static const char *const all[] = {"PAGESTASH_NUM_SMS=132", NULL};
+    CHECK(child_run("sms_of_releases", all, &child) && child.exited);
+    CHECK_STR(child.out, "1 0 ");
 }
 
 /* ---- what the CUDA launcher asks for ---- */
@@ -291,9 +295,9 @@ PST_TEST(Launch, GridFollowsBackendBudgetAndSize)
     launch_as(PSTI_OP_RESTORE, PST_BACKEND_LDG, 0, 8, 3); /* fewer tiles than SMs */
     CHECK_EQ(seen.gridDim.x, 3);
     CHECK_EQ(seen.blockDim.x, 4 * 256);
-    launch_as(PSTI_OP_MIGRATE, PST_BACKEND_LDG, 0, 8, 1u << 20); /* has no teams */
+    launch_as(PSTI_OP_MIGRATE, PST_BACKEND_LDG, 0, 8, 1u << 20);
     CHECK_EQ(seen.gridDim.x, 8);
-    CHECK_EQ(seen.blockDim.x, 256);
+    CHECK_EQ(seen.blockDim.x, 4 * 256);
     launch_as(PSTI_OP_RESTORE, PST_BACKEND_BULK, 0, 8, 1u << 20);
     CHECK_EQ(seen.gridDim.x, 8);
     CHECK_EQ(seen.blockDim.x, 256);
@@ -308,6 +312,7 @@ PST_TEST(Launch, GridFollowsBackendBudgetAndSize)
     CHECK_EQ(seen.gridDim.x, 1);
     launch_as(PSTI_OP_RESTORE, PST_BACKEND_LDG, PSTI_MOVE_RELEASE, 1, 1);
     CHECK_EQ(seen.gridDim.x, 1);
+    CHECK_EQ(seen.blockDim.x, 256); /* or it would wait for an SM of its own */
 }
 
 PST_TEST(Launch, TablesOfSegmentsOnlyWhereThereAreSegments)
