@@ -45,6 +45,31 @@ CONFORMANCE(Migrate, ThereAndBackAgain)
         restore(&self, 0, PST_RESTORE_CONSUME);
         CHECK_EQ(self.ls.oracle->status.num_faults, 0);
         CHECK_EQ(self.ls.oracle->status.stranded_pages, 0);
+        ls_step(&self.ls); /* which tells the most that was in use */
+        conf_pair_close(&self);
+    }
+}
+
+/* More pages than a team of any backend takes at once: what goes from one round to the next, and from
+ * warp to warp, counts. */
+CONFORMANCE(Migrate, MorePagesThanATeamTakesAtOnce)
+{
+    enum { MANY = 600 };
+    CONF_EACH_MODE (mode) {
+        static conf_pair self;
+        const ls_options options = pages(mode, MANY, MANY);
+        const shape like = conf_prefix_shape(1, MANY, 2 * ROW_BYTES);
+        if (!conf_pair_open(&self, conf, &options, &like, NULL, 2))
+            return;
+        conf_pair_stash(&self, 0, MANY - 40);
+        ls_demote(&self.ls, self.tickets[0], MANY - 50);
+        conf_pair_stash(&self, 1, MANY - 60); /* where the first was */
+        restore(&self, 1, PST_RESTORE_CONSUME);
+        ls_promote(&self.ls, self.tickets[0], 0);
+        CHECK_EQ(self.ls.oracle->status.promoted_pages, MANY - 50);
+        restore(&self, 0, PST_RESTORE_CONSUME);
+        CHECK_EQ(self.ls.oracle->status.num_faults, 0);
+        ls_step(&self.ls);
         conf_pair_close(&self);
     }
 }

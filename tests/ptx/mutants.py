@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""mutants.py SOURCE_DIR TESTS PTX_DIR SHORT LONG [options]: does the conformance suite notice changed PTX?
+"""mutants.py SOURCE_DIR TESTS PTX_DIR SHORT [options]: does the conformance suite notice changed PTX?
 
 Fixed seeds pick instructions of each kernel and architecture that the tests reach, and change one each:
 a barrier, wait, store or atomic is gone, a predicate or branch is the other way, an offset, number,
 comparison or operation is another, operands are swapped, an order or scope is weaker. TESTS then runs
 the conformance suite on the ptx device with that PTX: SHORT, a GoogleTest filter, and for survivors
-LONG. A crash, a failure and a hang are finds. What both miss is asked of check_orders.py, and counted
-apart: memory is sequentially consistent here.
+more of what is about such kernels (LONG). A crash, a failure and a hang are finds. What both miss is
+asked of check_orders.py, and counted apart: memory is sequentially consistent here.
 
 A survivor is missed unless equivalent.txt argues why it changes nothing. Exit 1: fewer than 90 % are
 found, or an argument fits nothing that survived. Exit 77: no PTX.
@@ -44,6 +44,15 @@ OTHER_OP = {"add": "sub", "sub": "add", "shl": "shr", "and": "or", "or": "and", 
 OTHER_COMPARE = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq"}
 GONE = ("bar.", "cp.async", "mbarrier.init", "mbarrier.arrive", "st.", "red.", "fence.", "membar.",
         "griddepcontrol.", "call")
+LONG = {  # suites, by what begins the names of kernels
+    ("reset", "resize", "slab", "step", "check", "expect"):
+        "Reset Resize Slab Status Demand Check Damage DamagedTiers Lost Lifetime",
+    ("fill", "verify"): "Pattern Sums Strides",
+    ("migrate",): "Migrate DamagedTiers Scrub",
+    ("stash", "restore"):
+        "Tickets Tail Strides Sums Failed Lost Damage Migrate Exhaustion Scrub Graphs Slab Reset",
+}
+TOO_LONG = "-Migrate/*.EveryShare*"
 SWAPPED = ("sub", "setp.l", "setp.g", "selp", "shl", "shr", "shf", "div", "rem", "atom.")
 
 
@@ -172,9 +181,16 @@ def pick(ptx, reached, each, seed):
 class Suite:
     """The conformance suite on the ptx device, with some PTX."""
 
-    def __init__(self, tests, short, long):
-        self.tests, self.filters = tests, {"short": short, "long": long}
+    def __init__(self, tests, short):
+        self.tests = tests
+        self.filters = {"short": short}
+        for kernels, suites in LONG.items():
+            wanted = ":".join(f"{suite}/ptx*.*" for suite in suites.split())
+            self.filters["long " + kernels[0]] = wanted + TOO_LONG
         self.seconds = {}  # of what is right
+
+    def long_half(self, kernel):
+        return "long " + next(names[0] for names in LONG if kernel.startswith(names))
 
     def device(self, ptx, kernel):
         """The one on which a kernel is tried; what all have in common runs where blocks are smallest."""
@@ -218,15 +234,18 @@ def try_half(suite, half, mutant, scratch):
         pathlib.Path(folder, f"kernels-{mutant.ptx.architecture}.ptx").write_text(
             mutant.ptx.text(mutant.line, mutant.becomes))
         if said := suite.run(folder, half, device, 20 + 4 * suite.seconds[half, device]):
-            mutant.found = (half, said)
+            mutant.found = (half.split()[0], said)
     print(f"{half}: {'found' if said else 'NOT FOUND'}: {mutant.key()}", file=sys.stderr, flush=True)
 
 
 def try_all(suite, mutants, pool, scratch):
+    """The long half of what survived, by kind of kernel: as it is first, for its seconds."""
     list(pool.map(lambda mutant: try_half(suite, "short", mutant, scratch), mutants))
     left = [mutant for mutant in mutants if not mutant.found]
-    look(suite, "long", {(m.ptx, suite.device(m.ptx, m.kernel)) for m in left}, pool, scratch)
-    list(pool.map(lambda mutant: try_half(suite, "long", mutant, scratch), left))
+    for half in sorted({suite.long_half(m.kernel) for m in left}):
+        mine = [m for m in left if suite.long_half(m.kernel) == half]
+        look(suite, half, {(m.ptx, suite.device(m.ptx, m.kernel)) for m in mine}, pool, scratch)
+        list(pool.map(lambda mutant, half=half: try_half(suite, half, mutant, scratch), mine))
     for mutant in left:
         if not mutant.found and mutant.ptx.orders_notice(mutant.line, mutant.becomes):
             mutant.found = ("orders", "")
@@ -299,7 +318,7 @@ def report(mutants, argued):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    for name in ("root", "tests", "ptx_dir", "short", "long"):
+    for name in ("root", "tests", "ptx_dir", "short"):
         parser.add_argument(name)
     parser.add_argument("--each", type=int, default=2)
     parser.add_argument("--only", default="")
@@ -311,7 +330,7 @@ def main():
         print("no PTX: nvcc is wanted, and the target kernels_ptx")
         return 77
     root = pathlib.Path(options.root).resolve()
-    suite = Suite(str(pathlib.Path(options.tests).resolve()), options.short, options.long)
+    suite = Suite(str(pathlib.Path(options.tests).resolve()), options.short)
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(2) as pool:
         ptxs = list(pool.map(lambda arch: Ptx(nvcc, root, arch, scratch), ARCHITECTURES))
         pairs = {(ptx, suite.device(ptx, kernel)) for ptx in ptxs for kernel in ptx.kernels}

@@ -75,14 +75,20 @@ ptx_operand parser::operand(const std::string &text)
         while (n < text.size() && isalpha((unsigned char)text[n]))
             n++;
         const std::string kind = text.substr(0, n);
-        if (!classes.count(kind) || n == text.size())
+        char *end;
+        const unsigned long number = strtoul(text.c_str() + n, &end, 10);
+        if (!classes.count(kind) || n == text.size() || *end) /* an offset, say */
             fail("register " + text);
-        return reg(classes[kind] + (uint32_t)atoi(text.c_str() + n));
+        return reg(classes[kind] + (uint32_t)number);
     }
-    if (isdigit((unsigned char)text[0]))
-        return constant(strtoull(text.c_str(), nullptr, 0));
-    if (text[0] == '-')
-        return constant((uint64_t)strtoll(text.c_str(), nullptr, 0));
+    if (isdigit((unsigned char)text[0]) || text[0] == '-') {
+        char *end;
+        const uint64_t number = text[0] == '-' ? (uint64_t)strtoll(text.c_str(), &end, 0)
+                                               : strtoull(text.c_str(), &end, 0);
+        if (*end && strcmp(end, "U") != 0)
+            fail("number " + text);
+        return constant(number);
+    }
     if (!shared.count(text) && module.count(text) && f.is_kernel)
         place(text, module[text]);
     if (shared.count(text))

@@ -35,6 +35,8 @@ const mistake mistakes[] = {
     {"tanh.approx.f32 %r1, %r2;\nret;", "unknown", 1, 1},
     {"atom.global.min.u32 %r1, [%rd8], 1;\nret;", "unknown", 1, 1},
     {"mov.u32 %r1, %laneid;\nret;", "register %laneid", 1, 1},
+    {"mov.u32 %r1, %r2+-8;\nret;", "register %r2+-8", 1, 1},
+    {"mov.u32 %r1, 8+8;\nret;", "number 8+8", 1, 1},
     {"bra $nowhere;\nret;", "label $nowhere", 0, 1},
     {"div.s32 %r1, %r1, %r2;\nret;", "a signed division", 1, 1},
     {"mov.u32 %r1, 0;\nld.global.u32 %r1, [%rd8+2];\nret;", "misaligned", 2, 1},
