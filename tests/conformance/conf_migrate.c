@@ -74,6 +74,26 @@ CONFORMANCE(Migrate, MorePagesThanATeamTakesAtOnce)
     }
 }
 
+/* Each tier's ring turns at its own number of slots. */
+CONFORMANCE(Migrate, RingsOfTwoSizesTurn)
+{
+    enum { MANY = 30 };
+    CONF_EACH_MODE (mode) {
+        static conf_pair self;
+        const ls_options options = pages(mode, FULL, MANY);
+        const shape like = conf_prefix_shape(1, MANY, 2 * ROW_BYTES);
+        if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+            return;
+        for (int i = 0; i < 5; i++) {
+            conf_pair_stash(&self, 0, MANY);
+            restore(&self, 0, PST_RESTORE_CONSUME);
+        }
+        CHECK_EQ(self.ls.oracle->status.spilled_pages, 5 * (MANY - FULL));
+        CHECK_EQ(self.ls.oracle->status.num_faults, 0);
+        conf_pair_close(&self);
+    }
+}
+
 /* Any part spilled, any share moved, into any number of free pages. */
 CONFORMANCE(Migrate, EveryShareIntoEveryRoom)
 {

@@ -50,7 +50,7 @@ LONG = {  # suites, by what begins the names of kernels
     ("fill", "verify"): "Pattern Sums Strides",
     ("migrate",): "Migrate DamagedTiers Scrub",
     ("stash", "restore"):
-        "Tickets Tail Strides Sums Failed Lost Damage Migrate Exhaustion Scrub Graphs Slab Reset",
+        "Tickets Tail Strides Sums Failed Lost Damage Migrate Exhaustion Scrub Graphs Slab Random",
 }
 TOO_LONG = "-Migrate/*.EveryShare*"
 SWAPPED = ("sub", "setp.l", "setp.g", "selp", "shl", "shr", "shf", "div", "rem", "atom.")
