@@ -39,10 +39,11 @@ open_machine() {
 }
 
 open_output() { # OUTDIR
-    scratch=$(mktemp -d) && mkdir "$scratch/work" || exit 2
+    scratch=$(mktemp -d) && mkdir "$scratch/packed" || exit 2
     trap 'rm -rf "$scratch"' EXIT
     if [ -n "$dry" ]; then out=$scratch; else mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2; fi
-    work=$scratch/work log=$scratch/work/log.txt
+    work=$scratch/packed
+    log=$work/log.txt
     : >"$log"
     : >"$work/steps.txt"
 }

@@ -127,12 +127,7 @@ int main(int argc, char **argv)
 {
     words::watches = true;
     pool_memory &p = pool();
-    words::split(p.state.num_pages[0]);
-    words::split(p.state.epoch);
-    words::split(p.state.lock_next);
-    words::split(p.status.flags);
-    words::split(p.status.fault_state);
-    words::split(p.status.fault_ticket);
+    words::split_pool(p);
     for (uint32_t i = 0; i < THREADS; i++) {
         words::split(p.tickets[i].state);
         words::split(p.tickets[i].index);

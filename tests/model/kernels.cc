@@ -357,12 +357,7 @@ psti_move_args args[STREAMS][MAX_OPS];
 void split_words()
 {
     pool_memory &p = pool();
-    words::split(p.state.num_pages[0]);
-    words::split(p.state.epoch);
-    words::split(p.state.lock_next);
-    words::split(p.status.flags);
-    words::split(p.status.fault_state);
-    words::split(p.status.fault_ticket);
+    words::split_pool(p);
     for (ticket_memory &ticket : p.tickets) {
         words::split(ticket.record.state);
         words::split(ticket.record.index);

@@ -317,6 +317,17 @@ template <class Field> void split(Field &field)
     is_split[number_of(&field)] = true;
 }
 
+/* Of a pool's state and status those that are two halves. */
+template <class Pool> void split_pool(Pool &pool)
+{
+    split(pool.state.num_pages[0]);
+    split(pool.state.epoch);
+    split(pool.state.lock_next);
+    split(pool.status.flags);
+    split(pool.status.fault_state);
+    split(pool.status.fault_ticket);
+}
+
 /* At the begin of an execution: its words are what lies in the arena. */
 inline void reset(word *memory, uint32_t num_words)
 {

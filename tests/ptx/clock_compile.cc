@@ -18,18 +18,8 @@ bool ends_block(ptx_op op)
 /* May stand under a predicate. */
 bool may_be_predicated(const ptx_instruction &i)
 {
-    switch (i.op) {
-    case ptx_op::shfl:
-    case ptx_op::vote_ballot:
-    case ptx_op::vote_any:
-    case ptx_op::vote_all:
-    case ptx_op::redux_add:
-    case ptx_op::activemask:
-    case ptx_op::bar_warp:
-        return false;
-    default:
-        return i.guard < 0 && !ends_block(i.op);
-    }
+    return i.guard < 0 && !ends_block(i.op) && !ptx_is_together(i.op) &&
+           i.op != ptx_op::activemask && i.op != ptx_op::bar_warp;
 }
 
 std::set<uint32_t> targets_of(const code &c)
@@ -143,16 +133,11 @@ memory_kind memory_of(const ptx_instruction &i, const clock_cost &cost)
     case ptx_op::bulk_store:
     case ptx_op::bulk_commit:
     case ptx_op::bulk_wait:
-    case ptx_op::shfl:
-    case ptx_op::vote_ballot:
-    case ptx_op::vote_any:
-    case ptx_op::vote_all:
-    case ptx_op::redux_add:
     case ptx_op::activemask:
     case ptx_op::bar_warp:
         return all_memory;
     default:
-        return none;
+        return ptx_is_together(i.op) ? all_memory : none;
     }
 }
 

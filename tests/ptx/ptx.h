@@ -73,6 +73,13 @@ enum class ptx_space { generic, global, shared, param };
 enum class ptx_compare { eq, ne, lt, le, gt, ge };
 enum class ptx_shuffle { up, bfly, idx };
 
+/* What lanes of a warp do together, each with its own value. */
+inline bool ptx_is_together(ptx_op op)
+{
+    return op == ptx_op::shfl || op == ptx_op::vote_ballot || op == ptx_op::vote_any ||
+           op == ptx_op::vote_all || op == ptx_op::redux_add;
+}
+
 struct ptx_operand {
     bool is_register = false;
     uint32_t reg = 0;

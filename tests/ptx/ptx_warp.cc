@@ -42,13 +42,6 @@ void wait_at_barrier(ptx_block &block, ptx_warp &warp, const ptx_instruction &i,
     try_barrier(block, id, count, step);
 }
 
-/* Shuffles, votes and reductions: what lanes of a warp do together. */
-bool is_together(ptx_op op)
-{
-    return op == ptx_op::shfl || op == ptx_op::vote_ballot || op == ptx_op::vote_any ||
-           op == ptx_op::vote_all || op == ptx_op::redux_add;
-}
-
 /* Lanes that wait at this instruction come in with those that reach it; the last one lets all
  * go. Returns those that go. */
 uint32_t meet(ptx_block &block, ptx_warp &warp, const ptx_instruction &i, uint32_t pc,
@@ -128,6 +121,21 @@ void reduce(ptx_warp &warp, const ptx_instruction &i, uint32_t here)
     for (uint32_t lane = 0; lane < PTX_LANES; lane++)
         if (here >> lane & 1)
             warp.registers[i.to[0].reg * PTX_LANES + lane] = sum;
+}
+
+void run_together(ptx_block &block, ptx_warp &warp, const ptx_instruction &i, uint32_t pc,
+                  ptx_step *step)
+{
+    step->active = meet(block, warp, i, pc, step->active);
+    if (block.checks)
+        for (const ptx_operand &o : i.to)
+            warp.defined[o.reg] |= step->active;
+    if (i.op == ptx_op::shfl)
+        shuffle(block, warp, i, step->active);
+    else if (i.op == ptx_op::redux_add)
+        reduce(warp, i, step->active);
+    else
+        vote(warp, i, step->active);
 }
 
 void end(ptx_block &block, ptx_warp &warp, uint32_t active, ptx_step *step)
@@ -281,7 +289,7 @@ static bool is_complete(const ptx_kernel &kernel, const ptx_warp &warp, uint32_t
     const ptx_operand *mask = nullptr;
     if (i.op == ptx_op::shfl)
         mask = &i.from[3];
-    else if (is_together(i.op))
+    else if (ptx_is_together(i.op))
         mask = &i.from[1];
     else if (i.op == ptx_op::bar_warp)
         mask = &i.from[0];
@@ -357,29 +365,19 @@ void ptx_execute_group(ptx_block &block, ptx_warp &warp, uint32_t group, uint32_
         return;
     if (block.checks) {
         need_defined(block, warp, i, step->active);
-        if (!is_together(i.op))
+        if (!ptx_is_together(i.op))
             define(warp, i, step->active);
     }
     if (compute_all(warp, i, step->active))
         return;
+    if (ptx_is_together(i.op)) {
+        run_together(block, warp, i, pc, step);
+        return;
+    }
     switch (i.op) {
-    case ptx_op::shfl:
-    case ptx_op::vote_ballot:
-    case ptx_op::vote_any:
-    case ptx_op::vote_all:
-    case ptx_op::redux_add:
     case ptx_op::bar_warp:
         step->active = meet(block, warp, i, pc, step->active);
-        warp.turns += i.op == ptx_op::bar_warp && step->active;
-        if (block.checks)
-            for (const ptx_operand &o : i.to)
-                warp.defined[o.reg] |= step->active;
-        if (i.op == ptx_op::shfl)
-            shuffle(block, warp, i, step->active);
-        else if (i.op == ptx_op::redux_add)
-            reduce(warp, i, step->active);
-        else if (i.op != ptx_op::bar_warp)
-            vote(warp, i, step->active);
+        warp.turns += step->active != 0;
         return;
     case ptx_op::activemask:
         for (uint32_t lane = 0; lane < PTX_LANES; lane++)

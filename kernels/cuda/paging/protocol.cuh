@@ -69,7 +69,7 @@ struct move_shared {
     uint32_t moves; /* copies, and there is something to copy */
     uint32_t leads;
     uint32_t last;
-    uint32_t todo; /* of a restore */
+    uint32_t jobs; /* of a restore */
     uint32_t refused;
 };
 

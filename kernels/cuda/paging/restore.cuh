@@ -169,7 +169,7 @@ PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_ar
 }
 
 /* What a restore does, as bits, and above them what stands in its way. */
-enum restore_todo {
+enum restore_jobs {
     FILLS = 1,  /* its destination is what was stashed, if only no rows */
     COPIES = 2, /* some pages */
     CLEARS = 4,
@@ -181,12 +181,12 @@ enum restore_todo {
     FAULT_SHIFT = 8
 };
 
-PSTI_DEVICE pst_fault fault_of(uint32_t todo)
+PSTI_DEVICE pst_fault fault_of(uint32_t jobs)
 {
-    return (pst_fault)(todo >> FAULT_SHIFT);
+    return (pst_fault)(jobs >> FAULT_SHIFT);
 }
 
-PSTI_DEVICE uint32_t todo_of(const move_shared &s, const psti_move_args &args, pst_fault fault)
+PSTI_DEVICE uint32_t jobs_of(const move_shared &s, const psti_move_args &args, pst_fault fault)
 {
     const uint32_t flags = args.flags;
     const bool fills = fault == PST_FAULT_NONE && !(flags & PSTI_MOVE_RELEASE);
@@ -201,16 +201,16 @@ PSTI_DEVICE uint32_t todo_of(const move_shared &s, const psti_move_args &args, p
            (uint32_t)fault << FAULT_SHIFT;
 }
 
-PSTI_DEVICE const int64_t *counts_left(const psti_move_args &args, uint32_t todo)
+PSTI_DEVICE const int64_t *counts_left(const psti_move_args &args, uint32_t jobs)
 {
-    return todo & CLEARS_ALL ? NULL : psti_ticket_counts(args.ticket);
+    return jobs & CLEARS_ALL ? NULL : psti_ticket_counts(args.ticket);
 }
 
 /* This block's share of what a restore clears. */
 template <class Copier>
-PSTI_DEVICE void clear_rows(move_shared &s, const psti_move_args &args, uint32_t todo)
+PSTI_DEVICE void clear_rows(move_shared &s, const psti_move_args &args, uint32_t jobs)
 {
-    const int64_t *counts = counts_left(args, todo);
+    const int64_t *counts = counts_left(args, jobs);
     zero_source<Copier> zero = {};
     PSTI_SYNC_TEAM(); /* nobody reads the share before this one any more */
     if (thread_of() == 0)
@@ -224,9 +224,9 @@ PSTI_DEVICE void clear_rows(move_shared &s, const psti_move_args &args, uint32_t
 }
 
 /* By one team; by its other warps where it has some. */
-PSTI_DEVICE void update_dirty(const psti_move_args &args, uint32_t todo)
+PSTI_DEVICE void update_dirty(const psti_move_args &args, uint32_t jobs)
 {
-    const int64_t *counts = counts_left(args, todo);
+    const int64_t *counts = counts_left(args, jobs);
     const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
     if (!args.dirty || thread_of() < skipped)
         return;
@@ -327,7 +327,7 @@ PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args, places<k
 }
 
 template <uint32_t kPlaces>
-PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_t todo,
+PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_t jobs,
                              const places<kPlaces> &found)
 {
     const bool locks = args.pool.concurrent;
@@ -338,7 +338,7 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_
         read_words(s, args, PSTI_LOOK_STATE_CHANGES);
         PSTI_SYNC_TEAM();
     }
-    if (todo & RETURNS)
+    if (jobs & RETURNS)
         free_pages(s, args, found);
     if (thread_of() >= PSTI_WARP)
         return;
@@ -402,10 +402,10 @@ PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args)
     const bool plans =
         fault == PST_FAULT_NONE && !args.is_plain && !(args.flags & PSTI_MOVE_RELEASE);
     if (thread_of() == 0)
-        s.todo = plans ? (uint32_t)PLANS : todo_of(s, args, fault);
+        s.jobs = plans ? (uint32_t)PLANS : jobs_of(s, args, fault);
 }
 
-/* What is to be done, in s.todo, and its plan. Only the first warp has something to do meanwhile,
+/* What is to be done, in s.jobs, and its plan. Only the first warp has something to do meanwhile,
  * and the more the others do, the longer it takes. */
 PSTI_DEVICE void begin_restore(move_shared &s, const psti_move_args &args)
 {
@@ -413,25 +413,25 @@ PSTI_DEVICE void begin_restore(move_shared &s, const psti_move_args &args)
     if (thread_of() < PSTI_WARP)
         prepare_restore(s, args);
     PSTI_SYNC_TEAM();
-    if (s.todo != PLANS)
+    if (s.jobs != PLANS)
         return;
     plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket));
     if (thread_of() == 0)
-        s.todo = todo_of(s, args, plan_verdict(s, args));
+        s.jobs = jobs_of(s, args, plan_verdict(s, args));
     PSTI_SYNC_TEAM();
 }
 
 /* By the whole last team. */
 template <uint32_t kPlaces>
-PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint32_t todo,
+PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint32_t jobs,
                                 const places<kPlaces> &found)
 {
-    const pst_fault fault = fault_of(todo);
+    const pst_fault fault = fault_of(jobs);
     const bool is_quiet = fault == PST_FAULT_EMPTY && args.flags & PSTI_MOVE_QUIET;
     if (fault != PST_FAULT_NONE && !is_quiet && thread_of() == 0)
         psti_record_fault(&args.pool, fault, args.ticket_index, 0);
-    if (todo & FREES)
-        commit_free(s, args, todo, found);
+    if (jobs & FREES)
+        commit_free(s, args, jobs, found);
 }
 
 template <class Copier>
@@ -439,29 +439,29 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
 {
     const uint32_t kPlaces = Copier::kIsSmall ? 1 : 2; /* registers are dear in a small one */
     begin_restore(s, args);
-    const uint32_t todo = s.todo;
-    if (todo & COPIES)
+    const uint32_t jobs = s.jobs;
+    if (jobs & COPIES)
         copy_restore(s, copier, args);
-    if (todo & CLEARS)
-        clear_rows<Copier>(s, args, todo);
-    if (fault_of(todo) ==
+    if (jobs & CLEARS)
+        clear_rows<Copier>(s, args, jobs);
+    if (fault_of(jobs) ==
         PST_FAULT_ORDER) { /* nobody is the last: the others clear their shares before the launch ends */
-        if (todo & CLEARS_ALL && team_of() == 0)
-            update_dirty(args, todo);
+        if (jobs & CLEARS_ALL && team_of() == 0)
+            update_dirty(args, jobs);
         return;
     }
-    if (todo & SCRUBS)
+    if (jobs & SCRUBS)
         scrub_tiles(s, args);
-    const bool wrote = args.pool.concurrent || todo & (COPIES | CLEARS | SCRUBS);
+    const bool wrote = args.pool.concurrent || jobs & (COPIES | CLEARS | SCRUBS);
     if (!arrive(s, args, wrote, false))
         return;
     const ending end = ending_of(s);
     const places<kPlaces> found = load_places<kPlaces>(s, args, 0);
-    if (args.dirty && todo & (FILLS | CLEARS_ALL)) {
-        update_dirty(args, todo);
+    if (args.dirty && jobs & (FILLS | CLEARS_ALL)) {
+        update_dirty(args, jobs);
         PSTI_SYNC_TEAM();
     }
-    commit_restore(s, args, todo, found);
+    commit_restore(s, args, jobs, found);
     if (thread_of() == 0)
         finish(args, end);
 }
