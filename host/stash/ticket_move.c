@@ -27,6 +27,7 @@ static void describe(const pst_group *group, psti_move_args *args)
 {
     args->max_segments = 1;
     args->is_plain = group != NULL;
+    args->num_looked = 0;
     args->apart = 0;
     args->odd = 0;
     for (uint32_t i = 0; i < args->num_spaces; i++) {
@@ -274,6 +275,7 @@ pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
     PSTI_TRY(begin(ticket, stream, &capture));
     fill_args(ticket, group, &placing, &launch, &args);
     args.flags |= restore_flags(&own);
+    args.num_looked = args.is_plain && !pool->view.concurrent ? args.num_spaces : 0;
     args.dirty = own.dirty ? own.dirty->words : NULL;
     PSTI_TRY(launch_move(ticket, PSTI_OP_RESTORE, &args, own.dirty, &capture, stream));
     if (!keeps && !may_refuse(pool) && capture.id == ticket->filled_in &&

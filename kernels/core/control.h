@@ -18,7 +18,7 @@ PSTI_FN void psti_reset_pages(psti_pool_state *state)
     psti_store_relaxed_u32(&state->lock_next, 0);
     psti_store_relaxed_u32(&state->lock_serving, 0);
     /* an operation that wrongly overlaps this reset and has not claimed the word yet cannot */
-    psti_store_release_u64(&state->launch, (state->launch | 1) + 1);
+    psti_store_release_u64(&state->launch, psti_launch_of((state->launch | 1) + 1));
 }
 
 /* A graph of another schedule runs: nothing that it does to the pool is wanted. */

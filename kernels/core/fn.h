@@ -63,10 +63,9 @@ PSTI_FN void psti_add_relaxed_u64(uint64_t *at, uint64_t value)
     __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
 }
 
-PSTI_FN uint64_t psti_cas_acquire_u64(uint64_t *at, uint64_t expected, uint64_t desired)
+PSTI_FN void psti_add_release_u64(uint64_t *at, uint64_t value)
 {
-    __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
-    return expected;
+    __atomic_fetch_add(at, value, __ATOMIC_RELEASE);
 }
 
 /* Of words that a lock or the order of launches protects. */

@@ -67,7 +67,7 @@ static_assert(sizeof(psti_tensor) == 48, "psti_tensor");
  * Ordered pools: written by the last block of a launch, or by nobody. Concurrent pools: written by
  * whoever holds the lock. */
 typedef struct psti_pool_state {
-    uint64_t launch; /* ordered pools: 2 * operations published; odd while one is written */
+    uint64_t launch; /* ordered pools: see psti_launch_of */
     uint64_t head[PSTI_TIERS];
     uint64_t tail[PSTI_TIERS];
     uint64_t failed_wanted; /* pages wanted by tickets that are FAILED now */
@@ -107,14 +107,13 @@ typedef struct psti_ticket_record {
     uint32_t count_room;  /* counts that there is room for */
     uint64_t table_pages; /* length of the page table */
     uint64_t num_pages;   /* LIVE: held; FAILED: wanted */
-    uint64_t launch; /* concurrent pools: as the pool's in ordered ones; on the CPU odd while an
-                           * operation runs */
-    uint64_t ready;  /* concurrent pools: the leader's psti_ready_word; ordered pools: what a stash
-                           * could not have, psti_note_damage */
-    uint64_t arrive_in;  /* concurrent pools: psti_launch_word of the operation that has a leader */
-    uint64_t arrive_out; /* low 32 bits: blocks done; high 32 bits: sum of their numbers */
-    uint64_t num_host;   /* LIVE: how many of num_pages are host pages */
-    uint64_t form;       /* LIVE: mixed of the form and the handle that stashed */
+    uint64_t launch;      /* concurrent pools: as the pool's in ordered ones */
+    uint64_t ready;       /* concurrent pools: the leader's psti_ready_word; ordered pools: what a
+                           * stash could not have, psti_note_damage */
+    uint64_t arrive_in; /* concurrent pools: psti_launch_word of the operation that has a leader */
+    uint64_t reserved;
+    uint64_t num_host; /* LIVE: how many of num_pages are host pages */
+    uint64_t form;     /* LIVE: mixed of the form and the handle that stashed */
 } psti_ticket_record;
 static_assert(sizeof(psti_ticket_record) == 80, "psti_ticket_record");
 
@@ -166,6 +165,9 @@ typedef struct psti_move_args {
     uint32_t count_room;   /* of the record: the page table lies behind so many counts */
     uint32_t max_segments; /* of a space of the group; 1: no tables of segments are needed */
     uint32_t is_plain;     /* every space of the group has one count, which is no sum */
+    uint32_t
+        num_looked; /* restore: counts of the ticket that are part of the look: those of a plain
+                            * group in an ordered pool */
     uint32_t flags;
     uint32_t num_sms; /* 0: all */
     uint32_t all_sms; /* of the device */

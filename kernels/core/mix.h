@@ -19,6 +19,18 @@ PSTI_FN uint64_t psti_mix(uint64_t x)
     return psti_mix_final(x + PSTI_MIX_STEP);
 }
 
+/* To 32 bits, where few cycles are what counts: the finalizer of MurmurHash3 (Appleby, public
+ * domain) over a sum of products. */
+PSTI_FN uint32_t psti_mix_u32(uint64_t x, uint64_t y, uint32_t number)
+{
+    uint32_t hash = (uint32_t)x + (uint32_t)(x >> 32) * 0x9e3779b1u;
+    hash += (uint32_t)y * 0xcc9e2d51u + (uint32_t)(y >> 32) * 0x1b873593u;
+    hash += (number + 1) * 0xe6546b64u;
+    hash = (hash ^ (hash >> 16)) * 0x85ebca6bu;
+    hash = (hash ^ (hash >> 13)) * 0xc2b2ae35u;
+    return hash ^ (hash >> 16);
+}
+
 /* The next number of the stream that begins with psti_mix(seed). */
 PSTI_FN uint64_t psti_mix_next(uint64_t *state)
 {

@@ -103,6 +103,27 @@ PSTI_FN void psti_count_pages(pst_pool_status *status, const psti_decision *deci
     psti_count(&status->displaced_pages, decision->displaced);
 }
 
+/* A launch word counts the operations that have ended, in its low 16 bits and by twos, modulo 2^16.
+ * On the CPU it is odd while one is written. On the GPU the rest says who of the next one has
+ * arrived: 16 bits how many teams, above them 32 bits of the sum of their numbers. */
+#define PSTI_MAX_TEAMS 0xffffu /* of a launch */
+
+PSTI_FN uint64_t psti_launch_of(uint64_t word)
+{
+    return word & 0xffff;
+}
+
+/* What so many teams with one number add to the launch word. */
+PSTI_FN uint64_t psti_arrival(uint32_t number, uint32_t teams)
+{
+    return (uint64_t)(number * teams) << 32 | teams << 16;
+}
+
+PSTI_FN uint32_t psti_teams_arrived(uint64_t word)
+{
+    return (uint32_t)word >> 16;
+}
+
 /* What tells the operations on a ticket apart: the launch number that all blocks of one launch
  * read, and the number that the host gave the operation. Two operations may read the same launch
  * number when they overlap, but never have the same op. */
@@ -117,8 +138,8 @@ PSTI_FN uint64_t psti_ready_word(uint64_t launch, uint32_t op, uint32_t copies)
     return psti_launch_word(launch, op) << 1 | copies;
 }
 
-/* Summed over the blocks of a launch, in the high half of arrive_out. The factor keeps launch and
- * op from making up for each other. lost: the block took the step for lost; blocks of one launch
+/* Summed over the teams of a launch, in the high half of the launch word. The factor keeps launch and
+ * op from making up for each other. lost: the team took the step for lost; teams of one launch
  * that disagree about it must not add up. */
 PSTI_FN uint32_t psti_launch_number(uint64_t launch, uint32_t op, uint32_t lost)
 {

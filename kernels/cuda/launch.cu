@@ -82,7 +82,9 @@ uint64_t work_of(psti_op op, const void *args)
 uint32_t grid_of(const psti_cuda_budget *budget, int blocks_per_sm, uint32_t num_sms, uint64_t work)
 {
     const uint64_t resident = num_sms ? num_sms : (uint64_t)budget->num_sms * blocks_per_sm;
-    const uint64_t blocks = work < resident ? work : resident;
+    const uint64_t most = PSTI_MAX_TEAMS / PSTI_TEAMS;
+    const uint64_t there = resident < most ? resident : most;
+    const uint64_t blocks = work < there ? work : there;
     return blocks ? (uint32_t)blocks : 1;
 }
 

@@ -136,7 +136,6 @@ PSTI_DEFINE_ADD(acquire, u64, uint64_t, "l")
 
 PSTI_DEFINE_CAS(psti_cas_acq_rel_u32, uint32_t, "acq_rel", "b32", "r")
 PSTI_DEFINE_CAS(psti_cas_acq_rel_u64, uint64_t, "acq_rel", "b64", "l")
-PSTI_DEFINE_CAS(psti_cas_acquire_u64, uint64_t, "acquire", "b64", "l")
 /* Of words that a lock or the order of launches protects. */
 PSTI_DEFINE_CAS(psti_cas_relaxed_u64, uint64_t, "relaxed", "b64", "l")
 #undef PSTI_DEFINE_CAS
@@ -150,6 +149,11 @@ PSTI_DEVICE void psti_or_relaxed_u32(uint32_t *at, uint32_t bits)
 PSTI_DEVICE void psti_add_relaxed_u64(uint64_t *at, uint64_t value)
 {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
+PSTI_DEVICE void psti_add_release_u64(uint64_t *at, uint64_t value)
+{
+    asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
 /* System scope, as the host reads them. The fence and a relaxed store behind it are a release of

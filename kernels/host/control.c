@@ -28,7 +28,6 @@ static void refill(const psti_pool_view *pool)
         if (ticket) {
             ticket->ready = 0;
             ticket->arrive_in = 0;
-            ticket->arrive_out = 0;
         }
     }
     psti_reset_pages(pool->state);

@@ -33,7 +33,7 @@ PST_TEST(CoreLaunch, DecisionsUpTo64Bits)
             }
 }
 
-/* The high half of arrive_out is the sum over a launch's blocks: two operations whose blocks mix
+/* The high half of the launch word is the sum over a launch's teams: two operations whose teams mix
  * must not reach what one of them would reach alone. */
 PST_TEST(CoreLaunch, MixedBlocksDoNotAddUp)
 {
@@ -67,6 +67,21 @@ PST_TEST(CoreLaunch, BlocksThatDisagreeDoNotAddUp)
                 for (uint64_t later = 0; later <= 8; later += 2)
                     CHECK(psti_launch_number(later, other, 0) != loses);
         }
+}
+
+PST_TEST(CoreLaunch, AWordIsANumberTeamsAndTheirSum)
+{
+    const uint64_t all = psti_arrival(UINT32_MAX, PSTI_MAX_TEAMS);
+    uint64_t word = 0xfffe;
+    for (uint32_t team = 1; team <= PSTI_MAX_TEAMS; team++) {
+        word += psti_arrival(UINT32_MAX, 1);
+        if (psti_teams_arrived(word) != team || psti_launch_of(word) != 0xfffe)
+            psti_test_fail(__FILE__, __LINE__, "team %u: %llx", team, (unsigned long long)word);
+    }
+    CHECK_EQ(word, all | 0xfffe);
+    CHECK_EQ(all >> 32, (uint32_t)(0 - PSTI_MAX_TEAMS)); /* modulo 2^32 */
+    CHECK_EQ(psti_launch_of(0xfffe + 2), 0);             /* the numbers come round */
+    CHECK_EQ(word + (psti_launch_of(0xfffe + 2) - 0xfffe - all), 0);
 }
 
 PST_TEST(CoreLaunch, WordsAreLaunchThenOp)

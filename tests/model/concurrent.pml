@@ -15,6 +15,8 @@
 #define STREAMS 1
 #endif
 
+#define LAUNCH ticket[t].launch
+#define ARRIVE arrive()
 #define GOES_TO(k) ticket[t].moving[k]
 #define TARGET_IS_MINE(k) true
 #define MAY_FILL(k) (id < PAGES)
@@ -349,7 +351,7 @@ inline free_wrongly()
 
 inline see_launch()
 {
-    my_launch = ticket[t].launch
+    my_launch = ticket[t].launch.number
 }
 
 /* The launch word first: there is no second look. */
@@ -376,9 +378,8 @@ inline begin()
     :: else ->
        look();
        if
-       :: my_launch % 2 == 1 -> order = true; todo = REFUSE
-       :: my_launch % 2 == 0 && LED -> agree()
-       :: my_launch % 2 == 0 && !LED ->
+       :: LED -> agree()
+       :: !LED ->
           plan_restore();
 #if defined(BUG_RESERVE_TAIL) || defined(BUG_GIVE_BACK_FIRST)
           begin_wrongly()
@@ -387,7 +388,7 @@ inline begin()
     fi
 }
 
-/* By the last block, while the ticket's launch word is odd. */
+/* By the last block. */
 inline finish()
 {
     if
@@ -405,10 +406,15 @@ inline finish()
         :: else
         fi
     }
-    empty_arrivals();
+    d_step { /* likewise; numbers come round */
+        if
+        :: LED && ticket[t].ready / 2 == MY_WORD -> ticket[t].ready = 0
+        :: else
+        fi
+    }
     d_step {
         operation_is_complete();
-        ticket[t].launch = my_launch + 2;
+        finish_launch();
     }
 }
 
@@ -424,9 +430,9 @@ end:
        :: todo == REFUSE
        :: else ->
           do_share();
-          claim(ticket[t].launch);
+          judge_arrival();
           if
-          :: mine -> finish()
+          :: is_last -> finish()
           :: else
           fi
        fi;

@@ -14,7 +14,7 @@ inline check_one_operation()
            CHECK(ticket[t].state == state_before)
         :: !stale && (op == RESTORE || op == RELEASE) -> CHECK(ticket[t].state == EMPTY)
         fi;
-        CHECK(ticket[t].arrive_in == 0 && ticket[t].arrive_out == 0);
+        CHECK(ticket[t].arrive_in == 0 && ticket[t].launch.arrived == 0);
     }
 }
 

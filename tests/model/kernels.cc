@@ -274,7 +274,7 @@ struct copier {
     }
     void run(unsigned char *to, const unsigned char *from, uint32_t)
     {
-        if (thread_of() == 0)
+        if (thread_of() == 0 && words::watches)
             contents[page_of(to)](RL_INFO) = (uint32_t)contents[page_of(from)](RL_INFO);
     }
     void rows(unsigned char *, const row_span &, uint32_t)
@@ -317,6 +317,7 @@ enum { DEVICE_PAGES = 3, HOST_PAGES = 2, SLOTS = 4 };
 
 struct ticket_memory {
     psti_ticket_record record;
+    words::cell64 count;
     psti_page_id table[PAGES], moving[PAGES];
 };
 
@@ -404,8 +405,10 @@ void fill_args(psti_move_args *a, const step &what, uint32_t op)
     a->ticket = &p.tickets[what.ticket].record;
     a->ticket_index = what.ticket;
     a->table_pages = PAGES;
+    a->count_room = 1;
     a->op = op;
     a->is_plain = 1;
+    a->num_looked = what.what == RESTORE && !now->concurrent ? 1 : 0;
     a->flags = what.what == PROMOTE   ? PSTI_MOVE_PROMOTE
                : what.what == RELEASE ? PSTI_MOVE_RELEASE
                                       : 0;
@@ -532,6 +535,15 @@ constexpr scene scenes[] = {
     {"overlap", false, true, false, {{{STASH, 0}, {RESTORE, 0}}, {{STASH, 1}, {RESTORE, 1}}}},
     {"late", false, true, true, {{{STASH, 0}, {RESTORE, 0}}, {{STASH, 1}, {RESTORE, 1}}}},
     {"late stash", false, true, true, {{{STASH, 0}}, {{STASH, 1}}}},
+    {"late on one", false, true, true, {{{STASH, 0}}, {{RESTORE, 0}}}},
+    {"late demotion", false, true, true, {{{STASH, 0}}, {{DEMOTE, 0}}}},
+    {"late release", false, true, true, {{{STASH, 0}}, {{RELEASE, 0}}}},
+    {"late and anew", false, true, true, {{{STASH, 0}, {RESTORE, 0}}, {{STASH, 0}, {RESTORE, 0}}}},
+    {"late promotion",
+     false,
+     true,
+     true,
+     {{{STASH, 0}, {DEMOTE, 0}}, {{PROMOTE, 0}, {RESTORE, 0}}}},
     {"one ticket", true, true, true, {{{STASH, 0}}, {{RESTORE, 0}, {STASH, 0}}}},
 };
 
@@ -550,10 +562,8 @@ const char *search(unsigned most)
 }
 
 constexpr words::equivalence equivalent[] = {
-    /* the launch word is what the look acquired, and finish releases all that is done in between */
-    {"claim", "cas_acquire_u64"},
     /* no team of such a launch wrote anything that the last one reads */
-    {"comes_last", "add_acquire_u64"},
+    {"arrive", "add_acquire_u64"},
     /* elects: the one waits for the lock then, the others for the ready word */
     {"join", "cas_acq_rel_u64"},
     /* takes a number: the load of whose turn it is acquires */

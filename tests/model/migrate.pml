@@ -135,14 +135,14 @@ inline do_share()
     scrub();
 #endif
 #ifdef BUG_ARRIVE_EARLY
-    arrive();
+    ARRIVE;
 #endif
     copy();
 #if defined(SCRUB) && !defined(BUG_SCRUB_BEFORE_READ) && !defined(BUG_SCRUB_AFTER_ARRIVAL)
     scrub();
 #endif
 #ifndef BUG_ARRIVE_EARLY
-    arrive(); /* also when there was nothing to do */
+    ARRIVE; /* also when there was nothing to do */
 #endif
 #ifdef BUG_SCRUB_AFTER_ARRIVAL
     scrub();

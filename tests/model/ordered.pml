@@ -1,5 +1,5 @@
 /* Ordered pools: every block takes the decision alone, from the state line; the last block done
- * claims the launch word and publishes the operation. */
+ * claims the launch word by arriving and publishes the operation. */
 
 #define PROPER 1       /* one stream: no error, whatever the operations */
 #define DAMAGED 2      /* one stream; somebody writes into a page table */
@@ -36,12 +36,31 @@
 #ifdef BUG_LOOK_NOT_IN_NUMBER
 #define NUMBER NEXT(OPERATION, lost)
 #elif defined(BUG_LOST_NO_NUMBER)
-#define NUMBER TICKET_WORDS(RINGS(OPERATION))
+#define NUMBER WITH_COUNTS(TICKET_WORDS(RINGS(OPERATION)))
 #else
-#define NUMBER NEXT(TICKET_WORDS(RINGS(OPERATION)), lost)
+#define NUMBER NEXT(WITH_COUNTS(TICKET_WORDS(RINGS(OPERATION))), lost)
+#endif
+
+/* Row counts are read behind the look, or as a part of it: then what holds of its words holds of
+ * them. */
+#if defined(COUNTS_IN_LOOK) && !defined(BUG_COUNTS_NOT_IN_NUMBER)
+#define WITH_COUNTS(words) NEXT(words, counts)
+#else
+#define WITH_COUNTS(words) words
+#endif
+#if defined(COUNTS_IN_LOOK) && !defined(BUG_COUNTS_NOT_AGAIN)
+#define SAME_COUNTS (op == STASH || op == RELEASE || counts == ticket[t].counts)
+#else
+#define SAME_COUNTS true
 #endif
 
 #define ORDERED
+#define LAUNCH pool_launch
+#define ARRIVE            \
+    if                    \
+    :: look_again(); arrive() \
+    :: arrive(); look_again() \
+    fi
 
 #include "pool.pml"
 #include "pages.pml"
@@ -155,30 +174,27 @@ inline change_pages()
     publish_tails()
 }
 
-/* By the last block, before or while it claims: whether what it decided from still is so. The claim tells
- * that the launch word did not change since it was first seen, and so that nobody wrote these words
- * between then and the claim. One step: what is read later, up to the claim, is the same. */
+/* By every block, behind its look, beside its arrival: whether what it decided from still is so. Only
+ * the last one's answer is used. If that one claims, the launch word has not changed since its look,
+ * and so nobody has written these words, nor will before it does. One step: what is read at another
+ * time is the same. */
 inline look_again()
 {
 #ifndef BUG_NO_SECOND_LOOK
-    if
-    :: old == grid - 1 ->
-       d_step {
-           holds = (state == STATE_OF(t) && (op == STASH || n == ticket[t].num_pages) &&
+    d_step {
+        holds = (state == STATE_OF(t) && (op == STASH || n == ticket[t].num_pages) &&
 #ifdef FORMS
-                    form_seen == ticket[t].form &&
+                 form_seen == ticket[t].form &&
 #endif
-                    head_seen[DEVICE] == head[DEVICE] && head_seen[HOST] == head[HOST] &&
-                    tail_seen[DEVICE] == tail[DEVICE] && tail_seen[HOST] == tail[HOST]);
-       }
-    :: else
-    fi
+                 SAME_COUNTS && head_seen[DEVICE] == head[DEVICE] && head_seen[HOST] == head[HOST] &&
+                 tail_seen[DEVICE] == tail[DEVICE] && tail_seen[HOST] == tail[HOST]);
+    }
 #else
     holds = true
 #endif
 }
 
-/* By the last block, while the launch word is odd. */
+/* By the last block. */
 inline publish()
 {
 #ifdef BUG_FORM_BEFORE_VERDICT
@@ -212,17 +228,16 @@ inline publish()
     :: todo == CLEAR -> ticket[t].state = EMPTY
     :: else
     fi;
-    empty_arrivals();
     d_step {
         operation_is_complete();
         failure_is_justified();
-        pool_launch = my_launch + 2;
+        finish_launch();
     }
 }
 
 inline see_launch()
 {
-    my_launch = pool_launch
+    my_launch = pool_launch.number
 }
 
 /* All words that a block decides from, read at once: in any order, where operations may overlap.
@@ -255,7 +270,7 @@ inline look()
 #else
     lost = (op == STASH && IS_LOST);
 #endif
-#ifdef BUG_COUNTS_IN_LOOK
+#ifdef COUNTS_IN_LOOK
     see_counts();
 #endif
     if
@@ -270,7 +285,7 @@ inline look()
     :: LAUNCH_LAST -> see_launch()
     :: else
     fi;
-#ifndef BUG_COUNTS_IN_LOOK
+#ifndef COUNTS_IN_LOOK
     see_counts();
 #endif
     i = 0
@@ -286,10 +301,7 @@ inline begin()
        }
     :: else ->
        look();
-       if
-       :: my_launch % 2 == 1 -> order = true; todo = REFUSE
-       :: else -> decide()
-       fi
+       decide()
     fi
 }
 
@@ -309,11 +321,10 @@ end:
        :: else ->
 #endif
           do_share();
-          look_again();
-          claim(pool_launch);
+          judge_arrival();
           if
-          :: mine && holds -> publish()
-          :: mine && !holds -> order = true
+          :: is_last && holds -> publish()
+          :: is_last && !holds -> order = true
           :: else
           fi;
           holds = false

@@ -50,20 +50,25 @@ mtype = { EMPTY, LIVE, FAILED };                                /* state of a ti
 mtype = { STASH, RESTORE, KEEP, RELEASE, DEMOTE, PROMOTE };     /* operations */
 mtype = { NOTHING, TAKE, TOO_FEW, RETURN, READ, CLEAR, MOVE, REFUSE } /* what a block does about one */
 
+/* One word, of the pool in ordered pools, else of each ticket. */
+typedef launch_word_t {
+    byte number;  /* of operations that have ended */
+    byte arrived; /* how many blocks of the next one are done ... */
+    int sum;      /* ... and the sum of their numbers */
+};
+
 typedef ticket_t {
     mtype state = EMPTY;
     byte epoch; /* lies in one word with the state */
     byte num_pages;
     byte table[MAX_WANT];
-    byte arrive_out; /* arrival word: how many blocks are done ... */
-    int arrive_sum;  /* ... and the sum of their numbers */
     /* ordered pools: a block of a stash has met an id that it cannot take; concurrent pools: launch
      * word and decision of the block that leads */
     short ready;
     /* concurrent pools */
     byte moving[MAX_WANT]; /* where the places go that migrate; NO_PAGE: they stay */
-    byte launch;     /* odd while an operation on the ticket is finished */
-    short arrive_in; /* launch word of the stash that has a leader */
+    launch_word_t launch;
+    short arrive_in; /* number and op of the stash that has a leader */
 #ifdef COUNTS
     byte counts; /* row counts of what was stashed: here its content */
 #endif
@@ -79,7 +84,7 @@ typedef ticket_t {
 };
 
 byte head[2], tail[2], epoch;
-byte pool_launch; /* ordered pools: odd while an operation is published */
+launch_word_t pool_launch;
 bool order;       /* the sticky ORDER flag */
 bool stale;       /* the pool refuses until the step ends, and records nothing */
 bool step_valid = true; /* false once a stash has failed, until the step ends */
@@ -136,6 +141,9 @@ typedef launch_t {
     byte copied;   /* tiles */
     byte moved;    /* places that have migrated */
     byte refused;  /* blocks that found the pool refusing without an error */
+#ifdef COUNTS
+    bool miscounted; /* a block has used row counts that are not what was stashed */
+#endif
     bool complete; /* a last block has finished the operation */
 };
 launch_t launched[STREAMS];
@@ -155,6 +163,9 @@ inline enqueue(q, operation, the_ticket, pages, first_on_host, blocks)
         launched[q].copied = 0;
         launched[q].moved = 0;
         launched[q].refused = 0;
+#ifdef COUNTS
+        launched[q].miscounted = false;
+#endif
         launched[q].complete = false;
         launched[q].waiting = (1 << (blocks)) - 1;
         launched[q].running = blocks;
@@ -213,7 +224,7 @@ proctype beside()
     byte counts, form_seen;                                                           \
     byte lead, from_device, moves; /* what was decided: pages.pml, migrate.pml */     \
     int number, sum;                                                                  \
-    bool mine, lost, holds; /* lost: a stash fails without trying */                  \
+    bool mine, lost, holds, is_last; /* lost: a stash fails without trying */                  \
     mtype op = STASH, state = EMPTY, todo = NOTHING
 
 /* Gives the block a slot, which it keeps until it ends, also while it waits for something. */
@@ -238,7 +249,7 @@ inline block_ends()
         /* forgotten, so that there are fewer states */
         t = 0; grid = 0; n = 0; my_launch = 0; i = 0; k = 0; id = 0; to = 0; old = 0; lead = 0;
         head_seen[DEVICE] = 0; head_seen[HOST] = 0; tail_seen[DEVICE] = 0; tail_seen[HOST] = 0;
-        from_device = 0; moves = 0; number = 0; sum = 0; mine = false; lost = false; op = STASH;
+        from_device = 0; moves = 0; number = 0; sum = 0; mine = false; lost = false; is_last = false; op = STASH;
         state = EMPTY; todo = NOTHING; counts = 0; form_seen = 0;
     }
 }
@@ -344,8 +355,11 @@ inline copy_out()
 
 #ifdef COUNTS
 #define USES_COUNTS ((todo == READ || todo == RETURN) && op != RELEASE)
+#define NOTE_COUNTS                                                      \
+    launched[s].miscounted =                                             \
+        launched[s].miscounted || (USES_COUNTS && counts != ticket[t].content)
 #else
-#define USES_COUNTS false
+#define NOTE_COUNTS
 #endif
 
 /* The end of an operation: all was copied, but for pages that somebody damaged. */
@@ -355,7 +369,9 @@ inline operation_is_complete()
     CHECK(op == RELEASE || !(todo == TAKE || todo == READ || todo == RETURN) ||
           launched[s].copied == n * TILES || (strict && recorded));
     CHECK(todo != MOVE || launched[s].copied == launched[s].moved * TILES);
-    CHECK(!USES_COUNTS || counts == ticket[t].content)
+#ifdef COUNTS
+    CHECK(!launched[s].miscounted)
+#endif
 }
 
 inline failure_is_justified()
@@ -363,58 +379,53 @@ inline failure_is_justified()
     CHECK(todo != TOO_FEW || lost || n > PAGES - num_held)
 }
 
-/* ---- the arrival word: one acquire-release add by each block that is done; the last one has seen
- * that all belong together when the sum of numbers says so. NUMBER, of each model, is worked out of
- * the look. ---- */
+/* ---- the launch word: one acquire-release add by each block that is done. The last one has
+ * claimed the operation when all that arrived belong together, says their sum, and the word still
+ * has the number that they saw. Until it takes off what arrived no other operation can add up, so
+ * no other one writes. NUMBER, of each model, is worked out of the look; LAUNCH, too, is the
+ * model's. ---- */
+
+#ifdef BUG_NO_TAG_SUM
+#define TOGETHER true
+#else
+#define TOGETHER (LAUNCH.sum == number * grid)
+#endif
+#ifdef BUG_NO_CLAIM
+#define SAME_LAUNCH true
+#else
+#define SAME_LAUNCH (LAUNCH.number == my_launch)
+#endif
 
 inline arrive()
 {
     d_step {
         number = MIX(NUMBER);
-        old = ticket[t].arrive_out;
-        sum = ticket[t].arrive_sum + number;
-        ticket[t].arrive_out++;
-        ticket[t].arrive_sum = sum;
+        LAUNCH.arrived++;
+        LAUNCH.sum = LAUNCH.sum + number;
+        old = LAUNCH.arrived;
+        is_last = (old == grid && TOGETHER && SAME_LAUNCH);
+        NOTE_COUNTS;
     }
 }
 
-#ifdef BUG_NO_TAG_SUM
-#define TOGETHER true
-#else
-#define TOGETHER (sum == number * grid)
-#endif
-
-/* The last block makes the launch word odd, which only one operation can. */
-inline claim(launch_word)
+/* By a block that came as the last one of its launch, or later, and has met another operation. */
+inline judge_arrival()
 {
     if
-    :: old < grid - 1 -> mine = false
-    :: old == grid - 1 && TOGETHER ->
-       d_step {
-#ifdef BUG_NO_CLAIM
-           mine = true;
-#else
-           mine = (launch_word == my_launch);
-#endif
-           if
-           :: mine -> launch_word = my_launch + 1
-           :: else -> order = true
-           fi
-       }
-    :: else -> mine = false; order = true
+    :: !is_last && old >= grid -> order = true
+    :: else
     fi
 }
 
 /* By subtraction: a later arrival of another operation stays, and makes its sum wrong. */
-inline empty_arrivals()
+inline finish_launch()
 {
-    d_step {
 #ifdef BUG_STORED_ARRIVALS
-        ticket[t].arrive_out = 0;
-        ticket[t].arrive_sum = 0;
+    LAUNCH.arrived = 0;
+    LAUNCH.sum = 0;
 #else
-        ticket[t].arrive_out = ticket[t].arrive_out - grid;
-        ticket[t].arrive_sum = ticket[t].arrive_sum - number * grid;
+    LAUNCH.arrived = LAUNCH.arrived - grid;
+    LAUNCH.sum = LAUNCH.sum - number * grid;
 #endif
-    }
+    LAUNCH.number = my_launch + 1
 }

@@ -78,12 +78,12 @@ inline check_rest()
 {
     d_step {
         assert(lock_next == lock_serving && free_slots == RESIDENT);
-        CHECK(pool_launch % 2 == 0);
+        CHECK(pool_launch.arrived == 0 && pool_launch.sum == 0);
         e = 0;
         do
         :: e < TICKETS ->
-           CHECK(ticket[e].arrive_in == 0 && ticket[e].arrive_out == 0);
-           CHECK(ticket[e].arrive_sum == 0 && ticket[e].launch % 2 == 0);
+           CHECK(ticket[e].arrive_in == 0);
+           CHECK(ticket[e].launch.arrived == 0 && ticket[e].launch.sum == 0);
            e++
         :: else -> break
         od;
@@ -98,14 +98,18 @@ inline reset_pool()
 {
     d_step {
         epoch++;
-        pool_launch = 32; /* of the even words later than it was: one, for fewer states */
+        pool_launch.number = 32; /* of the numbers later than it was: one, for fewer states */
+#ifndef BUG_RESET_KEEPS_ARRIVALS
+        pool_launch.arrived = 0;
+        pool_launch.sum = 0;
+#endif
         p = 0;
         do
         :: p < TICKETS ->
 #ifndef BUG_RESET_KEEPS_ARRIVALS
            ticket[p].arrive_in = 0;
-           ticket[p].arrive_out = 0;
-           ticket[p].arrive_sum = 0;
+           ticket[p].launch.arrived = 0;
+           ticket[p].launch.sum = 0;
 #endif
 #ifndef BUG_RESET_KEEPS_READY
            ticket[p].ready = 0;

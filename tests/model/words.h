@@ -290,7 +290,7 @@ template <class Word> void words_cas(Word *at, Word *expected, Word desired, boo
 #define psti_cas_relaxed_u64 WORDS_USE(cas_relaxed_u64)
 #define psti_add_acquire_u64 WORDS_USE(add_acquire_u64)
 #define psti_add_relaxed_u64 WORDS_USE(add_relaxed_u64)
-#define psti_cas_acquire_u64 WORDS_USE(cas_acquire_u64)
+#define psti_add_release_u64 WORDS_USE(add_release_u64)
 #define psti_or_relaxed_u32 WORDS_USE(or_relaxed_u32)
 
 /* ---- layout.h, with cells ---- */

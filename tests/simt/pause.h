@@ -17,6 +17,8 @@
 #define INNER 2
 #define OTHER 3
 #define POISON 0xcc
+/* What two operations on one ticket may find, one behind the other. */
+#define SAME_TICKET (1u << PST_FAULT_LIVE | 1u << PST_FAULT_EMPTY | 1u << PST_FAULT_MOVED)
 
 typedef struct pause {
     bench b;
@@ -63,19 +65,15 @@ static inline bool in_protocol(const pause *self, simt_access access, const void
     return is;
 }
 
-static inline bool is_arrival(const pause *self, simt_access access, const void *at)
-{
-    return access == SIMT_ADD && at == &record_of(self, 0)->arrive_out;
-}
-
 static inline uint64_t *launch_of(const pause *self)
 {
     return self->b.pool->view.concurrent ? &record_of(self, 0)->launch : &state_of(self)->launch;
 }
 
-static inline bool is_claim(const pause *self, simt_access access, const void *at)
+/* Of kernels: the last one of a launch claims the operation; behind these what ends it adds, too. */
+static inline bool is_arrival(const pause *self, simt_access access, const void *at)
 {
-    return access == SIMT_CAS && at == launch_of(self);
+    return access == SIMT_ADD && at == launch_of(self);
 }
 
 /* ---- standing still ---- */
@@ -209,7 +207,7 @@ static inline bool holds(const pause *self, int group, int value)
 
 static inline uint32_t arrived(const pause *self)
 {
-    return (uint32_t)__atomic_load_n(&record_of(self, 0)->arrive_out, __ATOMIC_ACQUIRE);
+    return psti_teams_arrived(__atomic_load_n(launch_of(self), __ATOMIC_ACQUIRE));
 }
 
 #endif

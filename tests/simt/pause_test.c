@@ -4,8 +4,6 @@
 
 #if !PSTI_UNDER_TSAN
 
-#define SAME_TICKET (1u << PST_FAULT_LIVE | 1u << PST_FAULT_EMPTY | 1u << PST_FAULT_MOVED)
-
 static const struct {
     const char *name;
     void (*first)(pause *self), (*second)(pause *self);

@@ -45,7 +45,7 @@ PSTI_DEVICE void refill(const psti_pool_view &pool, const uint32_t *num_pages)
         if (ticket) {
             ticket->ready = 0;
             ticket->arrive_in = 0;
-            ticket->arrive_out = 0;
+            ticket->launch = psti_launch_of(ticket->launch);
         }
     }
 }

@@ -289,17 +289,23 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch batch, Copier &copier,
                 visit_tiles(m, copier, true);
         }
     }
-    if (thread_of() < PSTI_WARP)
-        hash_seen(s, args);
     const bool wrote = args.pool.concurrent || (verdict == PST_FAULT_NONE && held_by(s) > 0);
-    if (!arrive(s, args, wrote, false))
+    second_look now = {0, 0, false, false};
+    if (is_helper())
+        now = look_again(args);
+    const uint64_t before = arrive(s, args, wrote, false);
+    if (is_helper())
+        compare_looks(s, now);
+    if (!comes_last(s, args, before))
         return;
+    if (verdict == PST_FAULT_NONE && args.pool.concurrent)
+        forget_ready(s, args);
     if (verdict == PST_FAULT_NONE && (!args.pool.concurrent || s.copies))
         commit_migration(m);
     else if (verdict != PST_FAULT_NONE && thread_of() == 0)
         psti_record_fault(&args.pool, verdict, args.ticket_index, 0);
     if (thread_of() == 0)
-        finish(args, ending_of(s));
+        finish(args, ending_of(s, args));
 }
 
 #endif

@@ -24,31 +24,30 @@ static_assert(PSTI_LOOK_WORDS < PSTI_WARP, "a lane reads each word, and one step
 #define PSTI_LOOK_AT(field) (1u << (offsetof(look, field) / 8))
 #define PSTI_LOOK_BOTH(field) (3u << (offsetof(look, field) / 8))
 /* All, the launch word among them, as ordered pools ask for them. It may so be newer than what stands
- * beside it, where operations overlap; see number_of and claim. */
+ * beside it, where operations overlap; see arrive. */
 #define PSTI_LOOK_ALL ((1u << PSTI_LOOK_WORDS) - 1)
 #define PSTI_LOOK_TICKET (((1u << (sizeof(psti_ticket_record) / 8)) - 1) << PSTI_STATE_WORDS)
-/* What operations decide from. Of epoch and refuse, in one word, only the epoch. */
+/* What operations decide from, or write the next of. Of epoch and refuse, in one word, only the
+ * epoch. */
 #define PSTI_LOOK_TICKET_DECIDES                                                                   \
     (PSTI_LOOK_AT(ticket.state) | PSTI_LOOK_AT(ticket.num_pages) | PSTI_LOOK_AT(ticket.num_host) | \
      PSTI_LOOK_AT(ticket.form))
 #define PSTI_LOOK_DECIDES                                                                  \
-    (PSTI_LOOK_BOTH(state.head) | PSTI_LOOK_BOTH(state.tail) | PSTI_LOOK_AT(state.epoch) | \
+    (PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_AT(state.num_pages) | PSTI_LOOK_AT(state.epoch) | \
      PSTI_LOOK_TICKET_DECIDES)
 /* What operations change. */
 #define PSTI_LOOK_STATE_CHANGES                                                                    \
     (PSTI_LOOK_BOTH(state.head) | PSTI_LOOK_BOTH(state.tail) | PSTI_LOOK_AT(state.failed_wanted) | \
      PSTI_LOOK_BOTH(state.step_high) | PSTI_LOOK_AT(state.step_demand))
 
-/* What may have changed between the two looks at it. */
-#define PSTI_LOOK_STATISTICS                                               \
-    (PSTI_LOOK_AT(state.failed_wanted) | PSTI_LOOK_BOTH(state.step_high) | \
-     PSTI_LOOK_AT(state.step_demand) | PSTI_LOOK_AT(state.num_pages) | PSTI_LOOK_AT(ticket.ready))
+#define PSTI_PARKED 8u /* places of the page table a lane */
 
 /* What a team knows. */
 struct move_shared {
     union {
         tile_plan plan;
-        uint32_t places[2 * PSTI_WARP]; /* of a migration, which has no plan */
+        uint32_t places[2 * PSTI_WARP];          /* of a migration, which has no plan */
+        uint32_t parked[PSTI_PARKED][PSTI_WARP]; /* of a restore by one warp, see places */
     };
     tile_share share;
     block_scratch scratch;
@@ -57,18 +56,18 @@ struct move_shared {
         uint64_t words[PSTI_LOOK_WORDS];
     };
     uint32_t first_ids[PSTI_WARP]; /* of a restore: pages of the team's first tiles */
-    uint64_t launch;               /* the launch word, as first seen */
     psti_decision decision;        /* of a stash */
     uint64_t pages;                /* wanted, or held */
     uint32_t fault;
     uint32_t hash;       /* of what was decided from */
-    uint32_t number;     /* in the arrival sum */
+    uint32_t number;     /* in the sum of the arrivals */
     uint32_t step_valid; /* asked for where the pool fails fast */
     uint32_t lost;       /* a stash fails without trying: the step has failed */
     uint32_t copies;
     uint32_t moves; /* copies, and there is something to copy */
     uint32_t leads;
     uint32_t last;
+    uint32_t same; /* two looks of an ordered pool */
     uint32_t jobs; /* of a restore */
     uint32_t refused;
 };
@@ -78,9 +77,10 @@ PSTI_DEVICE uint64_t *launch_word(const psti_move_args &args)
     return args.pool.concurrent ? &args.ticket->launch : &args.pool.state->launch;
 }
 
+/* Who of this launch has arrived before is the one word's other part, and no concern of a team. */
 PSTI_DEVICE uint64_t launch_seen(const move_shared &s, const psti_move_args &args)
 {
-    return args.pool.concurrent ? s.seen.ticket.launch : s.seen.state.launch;
+    return psti_launch_of(args.pool.concurrent ? s.seen.ticket.launch : s.seen.state.launch);
 }
 
 /* Where a word of a look stands in memory. */
@@ -93,11 +93,13 @@ PSTI_DEVICE uint64_t *place_of_word(const psti_move_args &args, uint32_t word)
 
 /* By the first warp: one load of each lane, so one trip to memory for all. Acquire: what the team
  * reads behind its next barrier is not older. The words are in no order among themselves. */
-PSTI_DEVICE void read_words(move_shared &s, const psti_move_args &args, uint32_t words)
+PSTI_DEVICE uint64_t read_words(move_shared &s, const psti_move_args &args, uint32_t words)
 {
     const uint32_t lane = thread_of();
+    uint64_t word = 0;
     if (lane < PSTI_LOOK_WORDS && words >> lane & 1)
-        s.words[lane] = psti_load_acquire_u64(place_of_word(args, lane));
+        s.words[lane] = word = psti_load_acquire_u64(place_of_word(args, lane));
+    return word;
 }
 
 /* By the first warp, behind what the one before wrote into these words of s.seen. */
@@ -113,42 +115,52 @@ PSTI_DEVICE void write_words(const move_shared &s, const psti_move_args &args, u
 /* By the first warp: so many of the words, and whether the step is still valid, where a stash asks
  * for that. Of its own size: others write that half of its word while operations run, and accesses
  * of two sizes to one place have no order at all. */
-PSTI_DEVICE void read_step_and_words(move_shared &s, const psti_move_args &args, uint32_t words)
+PSTI_DEVICE uint64_t read_step_and_words(move_shared &s, const psti_move_args &args, uint32_t words)
 {
     const bool asks = args.pool.fails_fast && thread_of() == PSTI_WARP - 1;
     uint32_t valid = 0;
     if (asks) /* before what acquires, so that it waits beside it */
         valid = psti_load_relaxed_u32((const uint32_t *)&args.pool.status->step_valid);
-    read_words(s, args, words);
+    const uint64_t word = read_words(s, args, words);
     if (asks)
         s.step_valid = valid;
+    return word;
 }
 
-PSTI_DEVICE uint32_t refusal(const move_shared &s, const psti_move_args &args)
+/* What a lane has of a look: its word, and of the counts that are part of it one; else 0. */
+struct lane_look {
+    uint64_t word, count;
+};
+
+PSTI_DEVICE const uint64_t *count_of_lane(const psti_move_args &args)
 {
-    const bool is_odd = launch_seen(s, args) % 2 != 0; /* another operation is being written */
-    return psti_refusal_of(s.seen.state.refuse, args.flags) | (is_odd ? PSTI_REFUSES_ORDER : 0);
+    return (const uint64_t *)psti_ticket_counts(args.ticket) + lane_of();
 }
 
-/* What a lane adds for its word of the look: a hash, since of plain sums a team that saw too little
+/* Of a lane's word. */
+PSTI_DEVICE uint64_t decided_from(uint64_t word)
+{
+    return lane_of() == offsetof(look, state.epoch) / 8 ? (uint32_t)word : word;
+}
+
+/* By the first warp: a hash of what an ordered operation decides from and of what it changes, the
+ * same in all teams of a launch that saw the same. Not a sum: of these a team that saw too little
  * makes up for one that saw too much. */
-PSTI_DEVICE uint32_t part_of(uint64_t word, uint32_t lane)
-{
-    const bool has_epoch = lane == offsetof(look, state.epoch) / 8;
-    return (uint32_t)psti_mix((has_epoch ? (uint32_t)word : word) + lane * PSTI_MIX_STEP);
-}
-
-/* By the first warp: a hash of all that an ordered operation decides from, the same in all teams of
- * a launch that saw the same. In concurrent pools the launch word was seen first, and one team
- * decides for all. */
-PSTI_DEVICE void hash_seen(move_shared &s, const psti_move_args &args)
+PSTI_DEVICE uint32_t hash_of(const lane_look &seen)
 {
     const uint32_t lane = lane_of();
     const bool decides = PSTI_LOOK_DECIDES >> lane & 1;
+    const uint64_t word = decides ? decided_from(seen.word) : 0;
+    return psti_warp_sum_u32(psti_mix_u32(word, seen.count, lane));
+}
+
+/* In concurrent pools the launch word was seen first, and one team decides for all. */
+PSTI_DEVICE void keep_hash(move_shared &s, const psti_move_args &args, const lane_look &seen)
+{
     uint32_t hash = 0;
     if (!args.pool.concurrent)
-        hash = psti_warp_sum_u32(decides ? part_of(s.words[lane], lane) : 0);
-    if (lane == 0)
+        hash = hash_of(seen);
+    if (lane_of() == 0)
         s.hash = hash;
 }
 
@@ -156,27 +168,33 @@ PSTI_DEVICE void hash_seen(move_shared &s, const psti_move_args &args)
  * the one that is to say so has. */
 PSTI_DEVICE bool is_refused(const move_shared &s, const psti_move_args &args)
 {
-    const uint32_t refused = refusal(s, args);
-    if (refused && thread_of() == 0 && launch_seen(s, args) % 2 != 0)
-        psti_refuse(&args.pool, args.ticket_index);
-    else if (refused & PSTI_REFUSES_ORDER && thread_of() == 0 && team_of() == 0)
+    const uint32_t refused = psti_refusal_of(s.seen.state.refuse, args.flags);
+    if (refused == 0)
+        return false;
+    if (refused & PSTI_REFUSES_ORDER && thread_of() == 0 && team_of() == 0)
         psti_record_fault(&args.pool, PST_FAULT_ORDER, args.ticket_index, 0);
-    return refused != 0;
+    return true;
 }
 
 /* The one look at the pool, by the first warp. */
-template <bool kAsksStep> PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args)
+template <bool kAsksStep>
+PSTI_DEVICE lane_look look_at_pool(move_shared &s, const psti_move_args &args)
 {
-    if (!args.pool.concurrent && kAsksStep) {
-        read_step_and_words(s, args, PSTI_LOOK_ALL);
-    } else if (!args.pool.concurrent) {
-        read_words(s, args, PSTI_LOOK_ALL);
-    } else if (thread_of() == 0) {
-        /* of others' tickets nothing; of this one first the launch word */
-        s.seen.ticket.launch = psti_load_acquire_u64(&args.ticket->launch);
-        s.seen.state.epoch = psti_load_relaxed_u32(&args.pool.state->epoch);
-        s.seen.state.refuse = psti_load_relaxed_u32(&args.pool.state->refuse);
+    lane_look seen = {0, 0};
+    if (args.pool.concurrent) {
+        if (thread_of() == 0) {
+            /* of others' tickets nothing; of this one first the launch word */
+            s.seen.ticket.launch = psti_load_acquire_u64(&args.ticket->launch);
+            s.seen.state.epoch = psti_load_relaxed_u32(&args.pool.state->epoch);
+            s.seen.state.refuse = psti_load_relaxed_u32(&args.pool.state->refuse);
+        }
+        return seen;
     }
+    if (lane_of() < args.num_looked) /* before what acquires, so that it waits beside it */
+        seen.count = psti_load_relaxed_u64(count_of_lane(args));
+    seen.word = kAsksStep ? read_step_and_words(s, args, PSTI_LOOK_ALL)
+                          : read_words(s, args, PSTI_LOOK_ALL);
+    return seen;
 }
 
 /* The same beside the caller's counts, which another warp reads; it then plans the tiles of a plain
@@ -187,14 +205,15 @@ PSTI_DEVICE void look_with_counts(move_shared &s, const psti_move_args &args)
     bool fits = true;
     if (is_helper())
         own = load_count(args.spaces, args.num_spaces, lane_of(), args.is_plain);
+    lane_look seen = {0, 0};
     if (thread_of() < PSTI_WARP)
-        look_at_pool<true>(s, args);
+        seen = look_at_pool<true>(s, args);
     if (is_helper())
         fits = keep_count(s.plan.sums, lane_of(), own);
     if (is_helper() && args.is_plain)
         plan_plain<NEW>(s.plan, args, NULL, fits);
     if (thread_of() < PSTI_WARP)
-        hash_seen(s, args);
+        keep_hash(s, args, seen);
 }
 
 /* False: the pool refuses, nothing may be done.
@@ -207,17 +226,18 @@ PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args, bool takes_co
     if (takes_counts && thread_of() < 2 * PSTI_WARP)
         look_with_counts(s, args);
     else if (thread_of() < PSTI_WARP)
-        look_at_pool<false>(s, args);
+        keep_hash(s, args, look_at_pool<false>(s, args));
     if (takes_counts && !args.is_plain)
         add_up(s.plan.sums, args.spaces, args.num_spaces);
+    bool refused = false;
     if (thread_of() < PSTI_WARP) {
         __syncwarp();
-        const bool refused = is_refused(s, args);
+        refused = is_refused(s, args);
         if (thread_of() == 0)
             s.refused = refused;
     }
     PSTI_SYNC_TEAM();
-    return !s.refused;
+    return thread_of() < PSTI_WARP ? !refused : !s.refused;
 }
 
 /* Concurrent pools, where begin saw the launch word of the ticket alone: the rest of it. */
@@ -236,7 +256,7 @@ PSTI_DEVICE bool join(move_shared &s, const psti_move_args &args)
 {
     psti_ticket_record *ticket = args.ticket;
     if (thread_of() == 0) {
-        const uint64_t launch = s.seen.ticket.launch;
+        const uint64_t launch = launch_seen(s, args);
         const uint64_t mine = psti_launch_word(launch, args.op);
         const uint64_t old = psti_cas_acq_rel_u64(&ticket->arrive_in, 0, mine);
         s.leads = old == 0;
@@ -271,88 +291,104 @@ PSTI_DEVICE void let_others_go(const move_shared &s, const psti_move_args &args)
 {
     if (thread_of() != 0)
         return;
-    const uint64_t launch = s.seen.ticket.launch;
+    const uint64_t launch = launch_seen(s, args);
     psti_unlock(args.pool.state);
     psti_store_release_u64(&args.ticket->ready, psti_ready_word(launch, args.op, s.copies));
 }
 
-/* What this team adds to the arrival word. */
+/* What tells this team's arrival from that of a team of another launch. */
 PSTI_DEVICE uint32_t number_of(const move_shared &s, const psti_move_args &args, bool lost)
 {
     return psti_launch_number(launch_seen(s, args), args.op, lost) + s.hash;
 }
 
-/* By thread 0: whether its team is the last of the launch. wrote: see arrive. */
-PSTI_DEVICE bool comes_last(const psti_move_args &args, uint32_t number, bool wrote)
-{
-    const uint32_t of_launch = num_teams();
-    const uint64_t mine = (uint64_t)number << 32 | 1u;
-    const uint64_t all = (uint64_t)(number * of_launch) << 32 | of_launch;
-    uint64_t *arrivals = &args.ticket->arrive_out;
-    const uint64_t old =
-        wrote ? psti_add_acq_rel_u64(arrivals, mine) : psti_add_acquire_u64(arrivals, mine);
-    if (old + mine == all)
-        return true;
-    if ((uint32_t)(old + mine) >= of_launch)
-        psti_refuse(&args.pool, args.ticket_index);
-    return false;
-}
+/* What a lane finds when it looks again, where it does. */
+struct second_look {
+    uint64_t word, count;
+    bool has_word, has_count;
+};
 
-/* By the first warp of the last team: makes the launch word odd, which only one operation can, and
- * looks again at what was decided from. True: from here to finish the state is its own, and what
- * was decided from still stands there. The claim tells that nobody else claimed since this launch
- * word was seen, so what is read beside it is what stood there all the time. That may be other than
- * what was decided from: the launch word may have been newer than what was seen with it. Then
- * nothing is believed. */
-PSTI_DEVICE bool claim(move_shared &s, const psti_move_args &args, uint64_t launch)
+/* By one warp of a team of an ordered pool, behind its look: the look once more, in two calls, for
+ * loads that nobody waits for in between. The first look acquired the launch word, so this is not
+ * older than that; and if the team is the last, nobody writes any of it up to its finish. */
+PSTI_DEVICE second_look look_again(const psti_move_args &args)
 {
-    __syncwarp(); /* what lane 0 acquired, all have */
     const uint32_t lane = lane_of();
-    const uint32_t words = args.pool.concurrent ? 0 : PSTI_LOOK_ALL;
-    const bool looks = words >> lane & 1;
-    const uint64_t mask = lane == offsetof(look, state.epoch) / 8 ? UINT32_MAX : UINT64_MAX;
-    const uint64_t before = looks ? s.words[lane] : 0;
-    uint64_t now = 0;
-    bool changed = false;
-    if (looks)
-        now = psti_load_relaxed_u64(place_of_word(args, lane));
-    if (lane == 0)
-        changed = psti_cas_acquire_u64(launch_word(args), launch, launch + 1) != launch;
-    /* only what nobody else reads: other warps may still be deciding */
-    if (looks && PSTI_LOOK_STATISTICS >> lane & 1)
-        s.words[lane] = now;
-    changed = changed || (PSTI_LOOK_DECIDES >> lane & 1 && ((before ^ now) & mask) != 0);
-    if (!psti_any(changed))
-        return true;
-    if (lane == 0)
-        psti_refuse(&args.pool, args.ticket_index);
-    return false;
+    second_look now = {0, 0, false, lane < args.num_looked};
+    now.has_word = !args.pool.concurrent && PSTI_LOOK_DECIDES >> lane & 1;
+    if (now.has_word)
+        now.word = psti_load_relaxed_u64(place_of_word(args, lane));
+    if (now.has_count)
+        now.count = psti_load_relaxed_u64(count_of_lane(args));
+    return now;
 }
 
-/* Says that this team is done. True in the last one, which then has claimed the pool's state, or in
- * concurrent pools the ticket's. All teams of a launch add the same number: the sum tells whether
- * all that arrived belong together. wrote: the team may have written something; without it there is
- * nothing that others would have to see. lost: an ordered stash took the step for lost. The first
- * warp has hashed what it saw. */
-PSTI_DEVICE bool arrive(move_shared &s, const psti_move_args &args, bool wrote, bool lost)
+/* Whether what was decided from is what look_again found. It may be other, where the launch word of
+ * the look was newer than what was seen with it. */
+PSTI_DEVICE void compare_looks(move_shared &s, const second_look &now)
+{
+    const uint32_t lane = lane_of();
+    bool differs = now.has_word && decided_from(s.words[lane]) != decided_from(now.word);
+    if (now.has_count && s.plan.sums.rows[lane] != now.count)
+        differs = true;
+    differs = psti_any(differs);
+    if (lane == 0)
+        s.same = !differs;
+    __syncwarp(); /* all have read: a vote orders no memory */
+}
+
+/* Says that this team is done; in thread 0 the launch word before. All teams of a launch add the same
+ * number. wrote: the team may have written something; without it there is nothing that others would
+ * have to see. lost: an ordered stash took the step for lost. */
+PSTI_DEVICE uint64_t arrive(move_shared &s, const psti_move_args &args, bool wrote, bool lost)
 {
     psti_let_successor_come(); /* now: until it may begin it only takes up room */
     if (wrote)
         PSTI_SYNC_TEAM();
-    bool last = false;
-    if (thread_of() < PSTI_WARP) {
-        const uint64_t launch = launch_seen(s, args);
-        if (thread_of() == 0) {
-            s.number = number_of(s, args, lost);
-            s.launch = launch;
-            last = comes_last(args, s.number, wrote);
-        }
-        last = psti_any(last) && claim(s, args, launch);
-        if (thread_of() == 0)
-            s.last = last;
-    }
+    if (thread_of() != 0)
+        return 0;
+    s.number = number_of(s, args, lost);
+    const uint64_t mine = psti_arrival(s.number, 1);
+    uint64_t *word = launch_word(args);
+    return wrote ? psti_add_acq_rel_u64(word, mine) : psti_add_acquire_u64(word, mine);
+}
+
+/* By thread 0, with the launch word before its arrival: whether that has claimed the operation: the
+ * word has the number that all teams saw, and of others nobody has arrived. Up to finish no other
+ * operation's last team can find that. */
+PSTI_DEVICE bool has_claimed(const move_shared &s, const psti_move_args &args, uint64_t before)
+{
+    const uint32_t of_launch = num_teams();
+    const uint64_t now = before + psti_arrival(s.number, 1);
+    if (now == (psti_arrival(s.number, of_launch) | launch_seen(s, args)))
+        return true;
+    if (psti_teams_arrived(now) >= of_launch)
+        psti_refuse(&args.pool, args.ticket_index);
+    return false;
+}
+
+/* True in the last team of the launch: from here to finish the state of the pool, in concurrent pools
+ * the ticket's, is its own, and is what was seen. */
+PSTI_DEVICE bool comes_last(move_shared &s, const psti_move_args &args, uint64_t before)
+{
+    if (thread_of() == 0)
+        s.last = has_claimed(s, args, before);
     PSTI_SYNC_TEAM();
-    return thread_of() < PSTI_WARP ? last : s.last != 0;
+    if (s.last & s.same)
+        return true;
+    if (s.last && thread_of() == 0)
+        psti_refuse(&args.pool, args.ticket_index);
+    return false;
+}
+
+/* Concurrent pools, by the last team of an operation that had a leader, before it finishes: nobody
+ * waits for its ready word any more, and a replay could take it for its own when the numbers of
+ * launches have come round. Another operation's word stays, whose teams may still wait. */
+PSTI_DEVICE void forget_ready(const move_shared &s, const psti_move_args &args)
+{
+    const uint64_t mine = psti_ready_word(launch_seen(s, args), args.op, s.copies);
+    if (thread_of() == 0)
+        psti_cas_relaxed_u64(&args.ticket->ready, mine, 0);
 }
 
 /* What the last team has still to write. */
@@ -360,20 +396,19 @@ struct ending {
     uint64_t launch, arrived;
 };
 
-PSTI_DEVICE ending ending_of(const move_shared &s)
+PSTI_DEVICE ending ending_of(const move_shared &s, const psti_move_args &args)
 {
-    return {s.launch, (uint64_t)(s.number * num_teams()) << 32 | num_teams()};
+    return {launch_seen(s, args), psti_arrival(s.number, num_teams())};
 }
 
-/* By thread 0 of the last team, after everything else. What arrived is taken off the arrival word,
- * not set to 0: a late arrival of another operation stays there, to be found by that one's last
- * team. */
+/* By thread 0 of the last team, after everything else. What arrived is taken off the launch word, not
+ * overwritten: a late arrival of another operation stays there, to be found by that one's last team. */
 PSTI_DEVICE void finish(const psti_move_args &args, const ending &end)
 {
+    const uint64_t next = psti_launch_of(end.launch + 2);
     if (args.pool.concurrent) /* only its own: another's teams may still wait */
         psti_cas_relaxed_u64(&args.ticket->arrive_in, psti_launch_word(end.launch, args.op), 0);
-    psti_add_relaxed_u64(&args.ticket->arrive_out, 0 - end.arrived);
-    psti_store_release_u64(launch_word(args), end.launch + 2);
+    psti_add_release_u64(launch_word(args), next - end.launch - end.arrived);
 }
 
 PSTI_DEVICE uint32_t epoch_of(const move_shared &s)
@@ -387,9 +422,12 @@ PSTI_DEVICE uint64_t held_by(const move_shared &s)
     return s.seen.ticket.num_pages;
 }
 
+/* psti_ticket_now of what was seen, by one load of both halves. */
 PSTI_DEVICE psti_ticket_state state_of(const move_shared &s)
 {
-    return psti_ticket_now(&s.seen.ticket, epoch_of(s));
+    const uint64_t word = s.words[offsetof(look, ticket.state) / 8];
+    const uint32_t state = word >> 32 == epoch_of(s) ? (uint32_t)word : (uint32_t)PSTI_TICKET_EMPTY;
+    return (psti_ticket_state)state;
 }
 
 /* Where in the pool a tile lies: page number and byte offset in it. */

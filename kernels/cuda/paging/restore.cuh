@@ -121,32 +121,41 @@ PSTI_DEVICE pst_fault record_verdict(const move_shared &s, const psti_move_args 
     return state == PSTI_TICKET_EMPTY ? PST_FAULT_EMPTY : releases ? PST_FAULT_NONE : of_full;
 }
 
-/* By the first warp: the ticket's counts and the page ids of the team's first tiles, in one trip to
- * memory, and the plan of a plain group. */
-PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args)
+/* By the first warp: its share of the pages, and the ids of those of the team's first tiles. */
+PSTI_DEVICE uint32_t first_id(move_shared &s, const psti_move_args &args)
+{
+    const uint64_t held = held_by(s);
+    if (held == 0)
+        return PSTI_ID_NONE;
+    const tile_share share = share_of(args, held, s.seen.ticket.num_host);
+    uint32_t offset;
+    const uint64_t page =
+        page_of_tile(args.pool, share.first + (uint64_t)lane_of() * share.stride, &offset);
+    if (lane_of() == 0)
+        s.share = share;
+    if (page >= psti_min_u64(held, args.table_pages))
+        return PSTI_ID_NONE;
+    return psti_ticket_table(args.ticket, args.count_room)[page];
+}
+
+/* By the first warp: ids of pages, and where they are not part of the look the ticket's counts, in one
+ * trip to memory; and the plan of a plain group. */
+PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args, const lane_look &seen)
 {
     const uint32_t i = lane_of();
     const int64_t *counts = psti_ticket_counts(args.ticket);
-    const tile_share share = share_of(args, held_by(s), s.seen.ticket.num_host);
-    uint32_t offset;
-    const uint64_t page =
-        page_of_tile(args.pool, share.first + (uint64_t)i * share.stride, &offset);
-    const bool has_count = i < args.num_spaces && args.spaces[i].num_segments == 1;
-    uint32_t id = PSTI_ID_NONE;
-    int64_t count = 0;
-    if (page < psti_min_u64(held_by(s), args.table_pages))
-        id = psti_ticket_table(args.ticket, args.count_room)[page];
-    if (has_count)
+    const bool has_count = i < args.num_spaces;
+    const bool reads = has_count && args.num_looked == 0 && args.spaces[i].num_segments == 1;
+    const uint32_t id = first_id(s, args);
+    int64_t count = (int64_t)seen.count;
+    if (reads)
         count = counts[args.spaces[i].first_count];
-    hash_seen(s, args); /* while they are on their way */
-    s.first_ids[i] = id;
-    if (has_count)
+    if (reads)
         s.plan.sums.rows[i] = (uint64_t)count;
     if (args.is_plain)
         plan_plain<KEPT>(s.plan, args, counts,
                          !has_count || psti_count_fits(count, args.spaces[i].capacity));
-    if (i == 0)
-        s.share = share;
+    s.first_ids[i] = id;
 }
 
 /* Of what was planned. */
@@ -170,35 +179,45 @@ PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_ar
 
 /* What a restore does, as bits, and above them what stands in its way. */
 enum restore_jobs {
-    FILLS = 1,  /* its destination is what was stashed, if only no rows */
-    COPIES = 2, /* some pages */
-    CLEARS = 4,
-    CLEARS_ALL = 8, /* a restore that copies nothing */
-    FREES = 16,
-    SCRUBS = 32,
-    RETURNS = 64, /* FREES, and there are pages */
-    PLANS = 128,  /* that is not known yet */
-    FAULT_SHIFT = 8
+    COPIES = 1, /* some pages */
+    CLEARS = 2,
+    CLEARS_ALL = 4, /* a restore that copies nothing */
+    FREES = 8,
+    SCRUBS = 16,
+    RETURNS = 32, /* FREES, and there are pages */
+    DIRTIES = 64, /* the dirty words change */
+    RECORDS = 128,
+    STOPS = 256, /* the pool refuses */
+    PLANS = 512, /* the others are not known yet */
+    FAULT_SHIFT = 10
 };
+#define PSTI_JOBS_BEFORE ((uint32_t)COPIES | CLEARS | SCRUBS | STOPS | PLANS) /* the arrival */
 
 PSTI_DEVICE pst_fault fault_of(uint32_t jobs)
 {
     return (pst_fault)(jobs >> FAULT_SHIFT);
 }
 
+/* No branches: every team waits for this. */
 PSTI_DEVICE uint32_t jobs_of(const move_shared &s, const psti_move_args &args, pst_fault fault)
 {
     const uint32_t flags = args.flags;
-    const bool fills = fault == PST_FAULT_NONE && !(flags & PSTI_MOVE_RELEASE);
-    const bool all = fault != PST_FAULT_NONE && flags & PSTI_MOVE_ZERO_FAILED;
-    const bool frees =
-        (fault == PST_FAULT_NONE || fault == PST_FAULT_FAILED) && !(flags & PSTI_MOVE_KEEP);
-    const bool is_live = frees && state_of(s) == PSTI_TICKET_LIVE;
-    const bool scrubs = is_live && args.pool.scrubs;
-    return (fills ? FILLS : 0) | (fills && held_by(s) > 0 ? COPIES : 0) |
-           (all || (fills && flags & PSTI_MOVE_ZERO) ? CLEARS : 0) | (all ? CLEARS_ALL : 0) |
-           (frees ? FREES : 0) | (scrubs ? SCRUBS : 0) | (is_live && held_by(s) > 0 ? RETURNS : 0) |
-           (uint32_t)fault << FAULT_SHIFT;
+    const uint32_t sound = fault == PST_FAULT_NONE;
+    const uint32_t failed = fault == PST_FAULT_FAILED;
+    const uint32_t stops = fault == PST_FAULT_ORDER;
+    const uint32_t empty = fault == PST_FAULT_EMPTY;
+    const uint32_t has_pages = held_by(s) != 0;
+    const uint32_t is_live = state_of(s) == PSTI_TICKET_LIVE;
+    const uint32_t fills = sound & !(flags & PSTI_MOVE_RELEASE);
+    const uint32_t all = (sound ^ 1) & !!(flags & PSTI_MOVE_ZERO_FAILED);
+    const uint32_t frees = (sound | failed) & !(flags & PSTI_MOVE_KEEP);
+    const uint32_t clears = all | (fills & !!(flags & PSTI_MOVE_ZERO));
+    const uint32_t quiet = sound | stops | (empty & !!(flags & PSTI_MOVE_QUIET));
+    const uint32_t dirties = (fills | all) & (args.dirty != NULL);
+    return fills * has_pages * COPIES | clears * CLEARS | all * CLEARS_ALL | frees * FREES |
+           (frees & is_live & (args.pool.scrubs != 0)) * SCRUBS |
+           (frees & is_live & has_pages) * RETURNS | dirties * DIRTIES | (quiet ^ 1) * RECORDS |
+           stops * STOPS | (uint32_t)fault << FAULT_SHIFT;
 }
 
 PSTI_DEVICE const int64_t *counts_left(const psti_move_args &args, uint32_t jobs)
@@ -237,53 +256,79 @@ PSTI_DEVICE void update_dirty(const psti_move_args &args, uint32_t jobs)
     }
 }
 
-/* Places of the page table that follow one another: so many of a thread at once, whose waits for
- * memory so are one. */
-
+/* Ids of places of the page table that follow one another: so many of a thread at once, whose waits
+ * for memory so are one. A team of one warp, which is short of registers, has them in shared memory. */
 template <uint32_t kPlaces> struct places {
     uint32_t id[kPlaces];
+    PSTI_DEVICE_METHOD uint32_t get(const move_shared &, uint32_t i) const
+    {
+        return id[i];
+    }
+    PSTI_DEVICE_METHOD void set(move_shared &, uint32_t i, uint32_t to)
+    {
+        id[i] = to;
+    }
+};
+template <> struct places<PSTI_PARKED> {
+    PSTI_DEVICE_METHOD uint32_t get(const move_shared &s, uint32_t i) const
+    {
+        return s.parked[i][lane_of()];
+    }
+    PSTI_DEVICE_METHOD void set(move_shared &s, uint32_t i, uint32_t to) const
+    {
+        s.parked[i][lane_of()] = to;
+    }
 };
 
-/* Of this thread, of those from `first` on. */
+/* Of this thread, of those from `first` on. By the last team, which needs its plan no more. */
 template <uint32_t kPlaces>
-PSTI_DEVICE places<kPlaces> load_places(const move_shared &s, const psti_move_args &args,
-                                        uint64_t first)
+PSTI_DEVICE places<kPlaces> load_places(move_shared &s, const psti_move_args &args, uint64_t first)
 {
     const psti_page_id *table = psti_ticket_table(args.ticket, args.count_room);
     const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
     places<kPlaces> found;
+    uint32_t id[kPlaces];
 #pragma unroll
     for (uint32_t i = 0; i < kPlaces; i++) {
         const uint64_t page = first + thread_of() * kPlaces + i;
-        found.id[i] = page < pages ? table[page] : PSTI_ID_NONE;
+        id[i] = page < pages ? table[page] : PSTI_ID_NONE;
     }
+#pragma unroll
+    for (uint32_t i = 0; i < kPlaces; i++)
+        found.set(s, i, id[i]);
     return found;
 }
 
-/* Takes the pages at these places from the ticket; a bit of the result for each that was its own. */
+/* Takes the pages at these places from the ticket; a bit of the result for each that was its own. So
+ * many at once as there are registers for. */
 template <uint32_t kPlaces>
 PSTI_DEVICE uint32_t disown(const move_shared &s, const psti_move_args &args,
                             const places<kPlaces> &found, uint64_t first)
 {
+    const uint32_t kAtOnce = kPlaces < 4 ? kPlaces : 4;
     const psti_pool_view &pool = args.pool;
     const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
-    uint64_t owner[kPlaces];
+    const uint64_t own = first + thread_of() * kPlaces;
+    uint64_t owner[kAtOnce];
     uint32_t freed = 0;
+#pragma unroll 1
+    for (uint32_t n = 0; n < kPlaces && first + n < pages; n += kAtOnce) {
 #pragma unroll
-    for (uint32_t i = 0; i < kPlaces; i++) {
-        const uint64_t page = first + thread_of() * kPlaces + i;
-        const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), page);
-        owner[i] = PSTI_OWNER_ABSENT;
-        if (page < pages && psti_id_in_range(&pool, found.id[i]))
-            owner[i] = psti_cas_relaxed_u64(psti_owner_of(&pool, found.id[i]), mine, 0);
-    }
+        for (uint32_t i = 0; i < kAtOnce; i++) {
+            const uint32_t id = found.get(s, n + i);
+            const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), own + n + i);
+            owner[i] = PSTI_OWNER_ABSENT;
+            if (own + n + i < pages && psti_id_in_range(&pool, id))
+                owner[i] = psti_cas_relaxed_u64(psti_owner_of(&pool, id), mine, 0);
+        }
 #pragma unroll
-    for (uint32_t i = 0; i < kPlaces; i++) {
-        const uint64_t page = first + thread_of() * kPlaces + i;
-        if (page < pages && owner[i] == psti_owner_word(args.ticket_index, epoch_of(s), page))
-            freed |= 1u << i;
-        else if (page < pages)
-            psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, found.id[i]);
+        for (uint32_t i = 0; i < kAtOnce; i++) {
+            const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), own + n + i);
+            if (own + n + i < pages && owner[i] == mine)
+                freed |= 1u << (n + i);
+            else if (own + n + i < pages)
+                psti_record_fault(&pool, PST_FAULT_DAMAGED, args.ticket_index, found.get(s, n + i));
+        }
     }
     return freed;
 }
@@ -295,35 +340,41 @@ PSTI_DEVICE void free_pages(move_shared &s, const psti_move_args &args, places<k
     const psti_pool_view &pool = args.pool;
     const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
     uint64_t given = 0; /* of both tiers, as in one scan */
-    for (uint64_t first = 0; first < pages;) {
-        const uint64_t behind = first + num_threads() * kPlaces;
-        places<kPlaces> next = {};
-        if (kPlaces == 1) /* so many rounds that the next one's ids come while this one waits */
-            next = load_places<kPlaces>(s, args, behind);
+    for (uint64_t first = 0; first < pages; first += num_threads() * kPlaces) {
+        if (first > 0)
+            found = load_places<kPlaces>(s, args, first);
         const uint32_t freed = disown(s, args, found, first);
         uint64_t mine = 0;
 #pragma unroll
         for (uint32_t i = 0; i < kPlaces; i++)
-            mine += (uint64_t)(freed >> i & 1) << (32 * psti_id_tier(found.id[i]));
+            mine += (uint64_t)(freed >> i & 1) << (32 * psti_id_tier(found.get(s, i)));
         uint64_t all;
         uint64_t before = given + block_exclusive_scan(s.scratch, mine, &all);
 #pragma unroll
         for (uint32_t i = 0; i < kPlaces; i++) {
-            const uint32_t tier = psti_id_tier(found.id[i]);
+            const uint32_t id = found.get(s, i);
+            const uint32_t tier = psti_id_tier(id);
             const uint64_t slot = s.seen.state.tail[tier] + (uint32_t)(before >> (32 * tier));
             if (!(freed >> i & 1))
                 continue;
-            pool.ring[tier][slot & pool.ring_mask[tier]] = found.id[i];
+            pool.ring[tier][slot & pool.ring_mask[tier]] = id;
             before += (uint64_t)1 << (32 * tier);
         }
         given += all;
-        first = behind;
-        found = kPlaces == 1 ? next : load_places<kPlaces>(s, args, behind);
     }
     PSTI_SYNC_TEAM(); /* nobody reads the tails any more */
     if (thread_of() == 0)
         for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
             s.seen.state.tail[tier] += (uint32_t)(given >> (32 * tier));
+}
+
+/* By one warp, in what was seen: what commit_free is to write, but for the pages. */
+PSTI_DEVICE void note_free(move_shared &s, uint32_t jobs)
+{
+    if (lane_of() != 0 || !(jobs & FREES))
+        return;
+    psti_forget_failure(&s.seen.state, &s.seen.ticket);
+    s.seen.ticket.state = PSTI_TICKET_EMPTY;
 }
 
 template <uint32_t kPlaces>
@@ -338,14 +389,14 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_
         read_words(s, args, PSTI_LOOK_STATE_CHANGES);
         PSTI_SYNC_TEAM();
     }
+    if (locks && is_helper())
+        note_free(s, jobs);
     if (jobs & RETURNS)
         free_pages(s, args, found);
+    if (locks)
+        PSTI_SYNC_TEAM();
     if (thread_of() >= PSTI_WARP)
         return;
-    if (thread_of() == 0) {
-        psti_forget_failure(&s.seen.state, &s.seen.ticket);
-        s.seen.ticket.state = PSTI_TICKET_EMPTY;
-    }
     write_words(s, args, PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_AT(ticket.state));
     if (thread_of() == 0 && locks)
         psti_unlock(args.pool.state);
@@ -379,19 +430,23 @@ PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
 /* By the first warp: what stands in the way; NONE where something is to be done or planned. */
 PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args)
 {
-    look_at_pool<false>(s, args);
+    const lane_look seen = look_at_pool<false>(s, args);
+    if (lane_of() < args.num_looked)
+        s.plan.sums.rows[lane_of()] = seen.count;
+    keep_hash(s, args, seen);
     __syncwarp();
-    if (is_refused(s, args))
+    if (is_refused(s, args)) {
+        if (thread_of() == 0) /* a concurrent pool's record was not asked for */
+            s.seen.ticket = {};
         return PST_FAULT_ORDER;
+    }
     if (args.pool.concurrent)
         read_words(s, args, PSTI_LOOK_TICKET & ~PSTI_LOOK_AT(ticket.launch));
     __syncwarp();
     const pst_fault verdict = record_verdict(s, args);
-    if (verdict != PST_FAULT_NONE || args.flags & PSTI_MOVE_RELEASE) {
-        hash_seen(s, args);
+    if (verdict != PST_FAULT_NONE || args.flags & PSTI_MOVE_RELEASE)
         return verdict;
-    }
-    read_record(s, args);
+    read_record(s, args, seen);
     return args.is_plain ? plan_verdict(s, args) : PST_FAULT_NONE;
 }
 
@@ -405,31 +460,60 @@ PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args)
         s.jobs = plans ? (uint32_t)PLANS : jobs_of(s, args, fault);
 }
 
-/* What is to be done, in s.jobs, and its plan. Only the first warp has something to do meanwhile,
- * and the more the others do, the longer it takes. */
-PSTI_DEVICE void begin_restore(move_shared &s, const psti_move_args &args)
+/* What is to be done. Only the first warp has something to do meanwhile, and the more the others do,
+ * the longer it takes. */
+PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
 {
     psti_wait_for_predecessor();
     if (thread_of() < PSTI_WARP)
         prepare_restore(s, args);
     PSTI_SYNC_TEAM();
-    if (s.jobs != PLANS)
-        return;
+    return s.jobs;
+}
+
+/* Of a group that is not plain. */
+PSTI_DEVICE uint32_t plan_restore(move_shared &s, const psti_move_args &args)
+{
     plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket));
     if (thread_of() == 0)
         s.jobs = jobs_of(s, args, plan_verdict(s, args));
     PSTI_SYNC_TEAM();
+    return s.jobs;
+}
+
+/* What this team does before it arrives; STOPS: it does not. */
+template <class Copier>
+PSTI_DEVICE uint32_t do_share(move_shared &s, Copier &copier, const psti_move_args &args,
+                              uint32_t jobs)
+{
+    if (jobs & PLANS)
+        jobs = plan_restore(s, args);
+    if (jobs & COPIES)
+        copy_restore(s, copier, args);
+    if (jobs & CLEARS)
+        clear_rows<Copier>(s, args, jobs);
+    if (jobs & SCRUBS)
+        scrub_tiles(s, args);
+    /* nobody is the last: the others clear their shares before the launch ends */
+    if (jobs & STOPS && jobs & DIRTIES && team_of() == 0)
+        update_dirty(args, jobs);
+    return jobs;
 }
 
 /* By the whole last team. */
 template <uint32_t kPlaces>
-PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint32_t jobs,
-                                const places<kPlaces> &found)
+PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint32_t jobs)
 {
-    const pst_fault fault = fault_of(jobs);
-    const bool is_quiet = fault == PST_FAULT_EMPTY && args.flags & PSTI_MOVE_QUIET;
-    if (fault != PST_FAULT_NONE && !is_quiet && thread_of() == 0)
-        psti_record_fault(&args.pool, fault, args.ticket_index, 0);
+    places<kPlaces> found = {};
+    if (jobs & (RETURNS | DIRTIES | RECORDS)) {
+        found = load_places<kPlaces>(s, args, 0);
+        if (jobs & DIRTIES) {
+            update_dirty(args, jobs);
+            PSTI_SYNC_TEAM();
+        }
+        if (jobs & RECORDS && thread_of() == 0)
+            psti_record_fault(&args.pool, fault_of(jobs), args.ticket_index, 0);
+    }
     if (jobs & FREES)
         commit_free(s, args, jobs, found);
 }
@@ -437,31 +521,26 @@ PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint
 template <class Copier>
 PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_args &args)
 {
-    const uint32_t kPlaces = Copier::kIsSmall ? 1 : 2; /* registers are dear in a small one */
-    begin_restore(s, args);
-    const uint32_t jobs = s.jobs;
-    if (jobs & COPIES)
-        copy_restore(s, copier, args);
-    if (jobs & CLEARS)
-        clear_rows<Copier>(s, args, jobs);
-    if (fault_of(jobs) ==
-        PST_FAULT_ORDER) { /* nobody is the last: the others clear their shares before the launch ends */
-        if (jobs & CLEARS_ALL && team_of() == 0)
-            update_dirty(args, jobs);
+    const uint32_t kPlaces = Copier::kIsSmall ? PSTI_PARKED : 2;
+    uint32_t jobs = begin_restore(s, args);
+    if (jobs & PSTI_JOBS_BEFORE)
+        jobs = do_share(s, copier, args, jobs);
+    if (jobs & STOPS)
         return;
+    second_look now = {0, 0, false, false};
+    if (is_helper())
+        now = look_again(args);
+    const bool wrote = args.pool.concurrent || jobs & PSTI_JOBS_BEFORE;
+    const uint64_t before = arrive(s, args, wrote, false);
+    if (is_helper()) {
+        compare_looks(s, now);
+        if (!args.pool.concurrent)
+            note_free(s, jobs);
     }
-    if (jobs & SCRUBS)
-        scrub_tiles(s, args);
-    const bool wrote = args.pool.concurrent || jobs & (COPIES | CLEARS | SCRUBS);
-    if (!arrive(s, args, wrote, false))
+    if (!comes_last(s, args, before))
         return;
-    const ending end = ending_of(s);
-    const places<kPlaces> found = load_places<kPlaces>(s, args, 0);
-    if (args.dirty && jobs & (FILLS | CLEARS_ALL)) {
-        update_dirty(args, jobs);
-        PSTI_SYNC_TEAM();
-    }
-    commit_restore(s, args, jobs, found);
+    const ending end = ending_of(s, args);
+    commit_restore<kPlaces>(s, args, jobs);
     if (thread_of() == 0)
         finish(args, end);
 }

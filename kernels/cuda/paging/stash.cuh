@@ -80,6 +80,11 @@ PSTI_DEVICE void keep_counts(const move_shared &s, const psti_move_args &args)
     const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
     if (!s.copies)
         return;
+    if (args.is_plain) {
+        if (is_helper() && lane_of() < args.num_spaces)
+            counts[lane_of()] = (int64_t)s.plan.sums.rows[lane_of()];
+        return;
+    }
     for (uint32_t i = 0; i < args.num_spaces; i++)
         for (uint32_t e = thread_of() - skipped; e < args.spaces[i].num_segments;
              e += num_threads() - skipped)
@@ -98,10 +103,12 @@ PSTI_DEVICE void record_faults(const move_shared &s, const psti_move_args &args,
         psti_record_fault(&args.pool, PST_FAULT_DAMAGED, args.ticket_index, psti_damage_id(damage));
 }
 
-/* By thread 0 of the team that may write the state: what was decided, in what it has seen. All is
- * read before anything is written, so that the thread waits once. */
+/* By one warp: what commit_stash is to write, in what was seen. All is read before anything is
+ * written, so that its thread waits once. */
 PSTI_DEVICE void note_stash(move_shared &s, const psti_move_args &args)
 {
+    if (lane_of() != 0 || s.fault == PST_FAULT_LIVE)
+        return;
     psti_pool_state state = s.seen.state;
     const psti_ticket_record ticket = s.seen.ticket;
     const psti_decision decision = s.decision;
@@ -123,35 +130,39 @@ PSTI_DEVICE void note_stash(move_shared &s, const psti_move_args &args)
     s.seen.ticket.num_pages = pages;
     s.seen.ticket.num_host = copies ? decision.take[PSTI_TIER_HOST] : 0;
     s.seen.ticket.form = args.form;
-    if (copies)
-        psti_count_pages(args.pool.status, &decision);
 }
 
-/* Takes what was decided and writes the record. By the first warp of the team that may write the
- * state. */
+/* Takes what was decided and writes the record, as note_stash has worked it out. By the first warp of
+ * the team that may write the state. */
 PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
 {
     const bool ordered = !args.pool.concurrent;
     const uint32_t fault = s.fault;
-    uint64_t damage = 0;
-    if (ordered && thread_of() == 0)
-        damage = s.seen.ticket.ready;
-    const bool changes = fault != PST_FAULT_LIVE;
+    uint64_t damage = 0; /* the arrivals order it: what all teams have noted */
+    if (thread_of() == 0 && s.moves) {
+        if (ordered)
+            damage = psti_load_relaxed_u64(&args.ticket->ready);
+        psti_count_pages(args.pool.status, &s.decision);
+    }
     if (thread_of() == 0 && (fault != PST_FAULT_NONE || psti_damage_count(damage)))
         record_faults(s, args, damage);
-    if (thread_of() == 0 && changes)
-        note_stash(s, args);
-    if (thread_of() == 0)
-        s.seen.ticket.ready = 0;
-    if (changes)
-        write_words(s, args,
-                    PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_TICKET_DECIDES |
-                        (ordered ? PSTI_LOOK_AT(ticket.ready) : 0));
+    if (thread_of() == 0 && damage)
+        psti_store_relaxed_u64(&args.ticket->ready, 0);
+    if (fault != PST_FAULT_LIVE)
+        write_words(s, args, PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_TICKET_DECIDES);
 }
 
-/* Concurrent pools: the first team decides for all and takes the pages. True in thread 0: something
- * is copied. */
-PSTI_DEVICE bool agree(move_shared &s, const psti_move_args &args)
+/* By thread 0. In concurrent pools only the team that led knows the decision. */
+PSTI_DEVICE void share_stash(move_shared &s, const psti_move_args &args)
+{
+    if (args.pool.concurrent)
+        s.share = share_of(args, args.ticket->num_pages, args.ticket->num_host);
+    else
+        s.share = share_of(args, s.pages, s.decision.take[PSTI_TIER_HOST]);
+}
+
+/* Concurrent pools: the first team decides for all and takes the pages. */
+PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args)
 {
     if (join(s, args)) {
         if (thread_of() < PSTI_WARP)
@@ -162,15 +173,18 @@ PSTI_DEVICE bool agree(move_shared &s, const psti_move_args &args)
         if (s.copies)
             take_pages(s, args);
         PSTI_SYNC_TEAM();
-        if (thread_of() < PSTI_WARP)
+        if (thread_of() < PSTI_WARP) {
+            note_stash(s, args);
             commit_stash(s, args);
+        }
         PSTI_SYNC_TEAM();
         let_others_go(s, args);
     }
     if (thread_of() != 0)
-        return false;
+        return;
     s.moves = s.copies && num_tiles_of(s.plan) != 0;
-    return s.moves;
+    if (s.moves)
+        share_stash(s, args);
 }
 
 template <class Copier> struct stash_mover {
@@ -261,15 +275,6 @@ template <class Copier> struct stash_source {
     }
 };
 
-/* By thread 0. In concurrent pools only the team that led knows the decision. */
-PSTI_DEVICE void share_stash(move_shared &s, const psti_move_args &args)
-{
-    if (args.pool.concurrent)
-        s.share = share_of(args, args.ticket->num_pages, args.ticket->num_host);
-    else
-        s.share = share_of(args, s.pages, s.decision.take[PSTI_TIER_HOST]);
-}
-
 template <class Copier>
 PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args &args)
 {
@@ -278,32 +283,46 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
     if (!args.is_plain)
         plan_tiles<NEW>(s.plan, args, NULL);
     const bool ordered = !args.pool.concurrent;
-    const bool leads = ordered && thread_of() < PSTI_WARP;
     bool moves = false;
-    if (leads)
-        moves = decide_stash(s, args);
-    else if (!ordered)
-        moves = agree(s, args);
-    if (thread_of() == 0 && moves)
-        share_stash(s, args);
-    PSTI_SYNC_TEAM();
-    if (!leads)
+    if (ordered) {
+        if (thread_of() < PSTI_WARP)
+            moves = decide_stash(s, args);
+        if (thread_of() == 0 && moves)
+            share_stash(s, args);
+        PSTI_SYNC_TEAM();
+        if (thread_of() >= PSTI_WARP)
+            moves = s.moves;
+    } else {
+        agree(s, args);
+        PSTI_SYNC_TEAM();
         moves = s.moves;
+    }
     if (moves) {
         stash_source<Copier> source = {args, s, copier};
         source.copier.open();
         move_tiles<NEW>(source, s, args, NULL);
         source.copier.close();
     }
-    if (!arrive(s, args, !ordered || moves, ordered && s.lost))
+    second_look now = {0, 0, false, false};
+    if (is_helper())
+        now = look_again(args);
+    const uint64_t before = arrive(s, args, !ordered || moves, ordered && s.lost);
+    if (is_helper()) {
+        compare_looks(s, now);
+        if (ordered)
+            note_stash(s, args);
+    }
+    if (!comes_last(s, args, before))
         return;
-    const ending end = ending_of(s);
+    const ending end = ending_of(s, args);
     if (ordered) {
         if (thread_of() < PSTI_WARP)
             commit_stash(s, args);
         if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
             keep_counts(s, args);
         PSTI_SYNC_TEAM();
+    } else {
+        forget_ready(s, args);
     }
     if (thread_of() == 0)
         finish(args, end);
