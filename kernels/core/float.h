@@ -46,7 +46,11 @@ PSTI_FN float psti_smaller(float a, float b)
 
 PSTI_FN float psti_magnitude(float value)
 {
+#if defined(__CUDACC__)
+    return fabsf(value);
+#else
     return psti_float_of(psti_bits_of(value) & 0x7fffffffu);
+#endif
 }
 
 PSTI_FN float psti_bf16_to_float(uint16_t bits)

@@ -6,6 +6,9 @@
 
 #include <pagestash/glu.h>
 
+/* The switch over a constant kind shall vanish, also where clang finds it too long to inline. */
+#define PSTI_FN_OF_KIND PSTI_FN __attribute__((always_inline))
+
 /* `kind` is a pst_glu_kind; only PST_GLU_CLAMPED reads the others. */
 typedef struct psti_activation {
     uint32_t kind;
@@ -122,7 +125,7 @@ PSTI_FN psti_gate psti_gate_of_tanh(float gate)
     return psti_gate_of_sigmoid(gate, z, psti_fma(square, 0.214064449f, 1.59576912f));
 }
 
-PSTI_FN psti_gate psti_gate_of(const psti_activation *how, float gate)
+PSTI_FN_OF_KIND psti_gate psti_gate_of(const psti_activation *how, float gate)
 {
     switch (how->kind) {
     case PST_GLU_SWIGLU:
@@ -145,7 +148,7 @@ PSTI_FN psti_gate psti_gate_of(const psti_activation *how, float gate)
 }
 
 /* What act(g) is multiplied by. */
-PSTI_FN float psti_glu_factor(const psti_activation *how, float up)
+PSTI_FN_OF_KIND float psti_glu_factor(const psti_activation *how, float up)
 {
     if (how->kind != PST_GLU_CLAMPED)
         return up;
@@ -153,13 +156,13 @@ PSTI_FN float psti_glu_factor(const psti_activation *how, float up)
     return (below < -how->limit ? -how->limit : below) + how->bias;
 }
 
-PSTI_FN float psti_glu_value(const psti_activation *how, float gate, float up)
+PSTI_FN_OF_KIND float psti_glu_value(const psti_activation *how, float gate, float up)
 {
     return psti_gate_of(how, gate).act * psti_glu_factor(how, up);
 }
 
 /* Where a clamp or the rectifier holds, the derivative is 0, whatever the other factors are. */
-PSTI_FN psti_glu_slopes psti_glu_slopes_of(const psti_activation *how, float gate, float up)
+PSTI_FN_OF_KIND psti_glu_slopes psti_glu_slopes_of(const psti_activation *how, float gate, float up)
 {
     const psti_gate at = psti_gate_of(how, gate);
     const float factor = psti_glu_factor(how, up);

@@ -35,3 +35,20 @@ function(pagestash_compile_options target)
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
   pagestash_sanitize(${target} "${PAGESTASH_SANITIZE}")
 endfunction()
+
+# Gated activations are compiled for several instruction sets, one of which is chosen at run time. What is
+# fused is written so in the source: nothing else may be. Properties of a source hold in the folder that
+# sets them, so each folder that compiles these calls this.
+function(pagestash_glu_source_options)
+  set(common -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off)
+  set(avx2 "")
+  set(avx512 "")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    set(avx2 -mavx2 -mfma)
+    set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
+  endif()
+  set(rows ${PROJECT_SOURCE_DIR}/kernels/host/glu_rows)
+  set_source_files_properties(${rows}.c PROPERTIES COMPILE_OPTIONS "${common}")
+  set_source_files_properties(${rows}_avx2.c PROPERTIES COMPILE_OPTIONS "${common};${avx2}")
+  set_source_files_properties(${rows}_avx512.c PROPERTIES COMPILE_OPTIONS "${common};${avx512}")
+endfunction()
