@@ -104,8 +104,9 @@ PSTI_FN psti_gate psti_gate_of_erf(float gate)
 {
     const float x = psti_smaller(psti_magnitude(gate), 18.762f);     /* sqrt(2 PSTI_DECAY_END) */
     const float head = psti_float_of(psti_bits_of(x) & 0xfffff000u); /* its square is exact */
-    const psti_decay decay =
-        psti_decay_of(0.5f * x * x, 0.5f * head * head, 0.5f * (x + head) * (x - head));
+    /* A plain product would be fused with the subtraction that it is for. */
+    const float low = psti_fma(0.5f * (x + head), x - head, 0.0f);
+    const psti_decay decay = psti_decay_of(0.5f * x * x, 0.5f * head * head, low);
     const float tail = psti_scaled_tail(x);
     const float part = decay.part * decay.scale;
     const bool below = gate < 0.0f;
