@@ -71,6 +71,8 @@ PST_TEST(CoreFloat, HalfRoundsToTheNearestAndToEven)
 {
     for (uint32_t low = 0; low < HALF_INFINITY && !psti_test_failed(); low++)
         check_midpoint(true, low, low + 1 == HALF_INFINITY ? 65536 : half_by_definition(low + 1));
+    CHECK_EQ(psti_float_to_half(65537), HALF_INFINITY);
+    CHECK_EQ(psti_float_to_half(70000), HALF_INFINITY);
     CHECK_EQ(psti_float_to_half(1e30f), HALF_INFINITY);
     CHECK_EQ(psti_float_to_half(INFINITY), HALF_INFINITY);
     CHECK_EQ(psti_float_to_half(-INFINITY), HALF_INFINITY | 0x8000);
