@@ -55,8 +55,9 @@ PSTI_FN psti_decay psti_decay_of(float about, float high, float low)
     return decay;
 }
 
-/* 1 / x for x in [2^-100, 2^100], to 1.5 * 2^-24 with fma: a division would be a call on the GPU.
- * The first step is minimax for the guess that the subtraction gives, 2^-9.7, the second cubic. */
+/* 1 / x for x in [2^-100, 2^100], to 1.1 * 2^-24 with fma, else to 2 * 2^-24: a division would be a
+ * call on the GPU. The first step is minimax for the guess that the subtraction gives, 2^-9.7; the
+ * second is cubic. */
 PSTI_FN float psti_reciprocal(float x)
 {
     const float guess = psti_float_of(0x7ef00000u - psti_bits_of(x));

@@ -27,7 +27,7 @@ typedef struct glu_bound {
 static inline glu_bound bound_of(uint32_t kind)
 {
     static const glu_bound bounds[] = {
-        [PST_GLU_SWIGLU] = {6, 6, 6},      [PST_GLU_GEGLU] = {7, 7, 7},
+        [PST_GLU_SWIGLU] = {7, 8, 7},      [PST_GLU_GEGLU] = {8, 7, 8},
         [PST_GLU_GEGLU_TANH] = {5, 5, 5},  [PST_GLU_REGLU] = {1, 1, 1},
         [PST_GLU_QUICK_GEGLU] = {5, 5, 5}, [PST_GLU_CLAMPED] = {5, 5, 5},
     };
