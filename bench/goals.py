@@ -164,6 +164,15 @@ def call_ns(calls, low, high):
     return figures
 
 
+def glu_speedup(run):
+    return [(row["speedup"], f"{row['form']}, {row['bytes'] >> 20} MiB")
+            for row in run.report.get("glu", [])]
+
+
+def on_host_glu(run):
+    return glu_speedup(run) if run.is_host else []
+
+
 def no_call_cost(run):
     return run.report["call_cost"]["unavailable"] or "call_cost has no such row"
 
@@ -172,7 +181,7 @@ def differing_bytes(run):
     report = run.report
     parts = [*report["anchors"], *(one[0] for one in run.configurations),
              *report["overlap"]["rows"], *(row for row in run.tier["rows"] if row["op"] == "stash"),
-             run.tier["recovery"], *([run.pairs] if run.pairs else [])]
+             *report.get("glu", []), run.tier["recovery"], *([run.pairs] if run.pairs else [])]
     return [(sum(part["mismatched_bytes"] for part in parts), "all checks of this run")]
 
 
@@ -273,12 +282,16 @@ GOALS = (
     ("G10", "differing bytes", differing_bytes, "<=", 0, ""),
     ("G10", "page ids that differ between replays", moved_pages, "<=", 0, "sweep pairs"),
     ("G10", "pages lost after random pairs", lost_pages, "<=", 0, "sweep pairs"),
+    ("F1", "GLU with pages: times as fast as GLU, stash, restore and its backward", glu_speedup,
+     ">=", 1.3, "sweep glu"),
+    ("H2", "host: the same", on_host_glu, ">=", 1,
+     lambda run: "sweep glu" if run.is_host else "for the host device"),
     ("H1", "host: share of A0, a memcpy; 64 MiB and more", on_host("share_of_a0"), ">=", 0.9,
      lambda run: "no configuration of 64 MiB and more" if run.is_host else "for the host device"),
     ("H1", "host: share of memcpy of the same bytes", on_host("share_of_own_copy"), ">=", 0.9,
      lambda run: "no configuration of 64 MiB and more" if run.is_host else "for the host device"),
 )
-OF_ANY_DEVICE = ("G10", "G11", "C1", "C2", "H1", "S1", "S2", "S3", "S4")
+OF_ANY_DEVICE = ("G10", "G11", "C1", "C2", "H1", "H2", "S1", "S2", "S3", "S4")
 
 
 # ---- pagestash-schedule-bench

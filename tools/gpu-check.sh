@@ -15,6 +15,7 @@ conformance  all behaviours in backend ldg, random cases with them
 rings        the same in bulk and squeeze
 budget       where the blocks of SM budgets land; speed over num_sms
 bench        speed over sizes, pages, patterns, backends
+glu          gated activations with pages: right, and how fast
 beside       products of cuBLAS beside stash and restore; random pairs
 profile      Nsight Compute on stash and restore
 host         the pinned tier
@@ -137,6 +138,11 @@ stage_bench() {
     bench_step backend 110 --sweep backend || return
     bench_step pages 100 --sweep page_size,ring || return
     bench_step shapes 150 --sweep pattern,tensors,alignment,pitch
+}
+
+stage_glu() {
+    conformance 'conformance glu' 150 'Glu*/cuda.*' || return
+    bench_step glu 300 --sweep glu
 }
 
 stage_beside() {

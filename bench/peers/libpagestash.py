@@ -32,7 +32,7 @@ class RowSpace(ctypes.Structure):
 class Tensor(ctypes.Structure):
     _fields_ = [("row_bytes", c_uint64), ("row_stride", c_uint64), ("segment_stride", c_uint64),
                 ("space", c_uint32), ("num", c_uint32), ("den", c_uint32), ("rounding", c_int),
-                ("layout", c_uint32), ("padding", c_uint32)]
+                ("layout", c_uint32), ("written_by", c_uint32)]
 
 
 class GroupConfig(ctypes.Structure):

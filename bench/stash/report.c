@@ -94,6 +94,8 @@ uint64_t bench_mismatches(const bench_report *report)
     for (size_t i = 0; i < report->host_tier.num_rows; i++)
         bytes += report->host_tier.rows[i].mismatched_bytes;
     bytes += report->host_tier.recovery.mismatched_bytes;
+    for (size_t i = 0; i < report->num_glus; i++)
+        bytes += report->glus[i].mismatched_bytes;
     return bytes;
 }
 

@@ -141,6 +141,20 @@ typedef struct bench_host_tier {
     bench_recovery recovery;
 } bench_host_tier;
 
+/* A GLU in memory with a stash and a restore of its input, and one with pages. */
+typedef struct bench_glu_row {
+    const char *name;
+    uint32_t features;
+    uint64_t bytes; /* live, of the input */
+    bench_times compute, stash, restore, differentiate;
+    bench_times forward, backward; /* with pages */
+    bench_times copy;              /* memcpy of the input's live bytes */
+    double speedup;                /* of the two over the four */
+    uint64_t mismatched_bytes;
+} bench_glu_row;
+
+enum { BENCH_MAX_GLUS = 8 };
+
 typedef enum bench_call {
     BENCH_CALL_STASH,
     BENCH_CALL_RESTORE,
@@ -175,6 +189,8 @@ typedef struct bench_report {
     char no_overlap[160]; /* why there are none, or "" */
     bench_overlap overlaps[BENCH_MAX_OVERLAPS];
     size_t num_overlaps;
+    bench_glu_row glus[BENCH_MAX_GLUS];
+    size_t num_glus;
     bool has_pairs;
     bench_pairs pairs;
     bench_host_tier host_tier;

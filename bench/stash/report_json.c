@@ -291,6 +291,33 @@ static json_t *pairs_value(const bench_report *report)
     return object;
 }
 
+static json_t *glu_row(const bench_glu_row *glu)
+{
+    json_t *row = json_object();
+    json_put_text(&row, "form", glu->name);
+    json_put_whole(&row, "features", glu->features);
+    json_put_whole(&row, "bytes", glu->bytes);
+    json_put_whole(&row, "samples", glu->forward.samples);
+    json_put(&row, "memory_forward_seconds", json_number(glu->compute.median));
+    json_put(&row, "stash_seconds", json_number(glu->stash.median));
+    json_put(&row, "restore_seconds", json_number(glu->restore.median));
+    json_put(&row, "memory_backward_seconds", json_number(glu->differentiate.median));
+    json_put(&row, "forward_seconds", json_number(glu->forward.median));
+    json_put(&row, "backward_seconds", json_number(glu->backward.median));
+    json_put(&row, "memcpy_seconds", json_number(glu->copy.median));
+    json_put(&row, "speedup", json_number(glu->speedup));
+    json_put_whole(&row, "mismatched_bytes", glu->mismatched_bytes);
+    return row;
+}
+
+static json_t *glu_array(const bench_report *report)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < report->num_glus; i++)
+        json_add(&rows, glu_row(&report->glus[i]));
+    return rows;
+}
+
 static json_t *call_cost_object(const bench_call_cost *cost)
 {
     json_t *object = json_object(), *rows = json_array();
@@ -330,6 +357,7 @@ int bench_write_json(const bench_report *report, const char *path)
     json_put(&object, "overlap", overlap_object(report));
     json_put(&object, "host_tier", host_tier_value(&report->host_tier));
     json_put(&object, "pairs", pairs_value(report));
+    json_put(&object, "glu", glu_array(report));
     json_put(&object, "call_cost", call_cost_object(&report->cost));
     return json_write(object, path);
 }

@@ -132,6 +132,22 @@ static void print_overlaps(const bench_report *report)
         printf("overlap with a GEMM: not measured: %s\n", report->no_overlap);
 }
 
+static void print_glus(const bench_report *report)
+{
+    for (size_t i = 0; i < report->num_glus; i++) {
+        const bench_glu_row *g = &report->glus[i];
+        if (i == 0)
+            printf("\n%-27s %8s %8s %8s %8s %8s %8s %8s %8s %7s\n", "glu, ms", "MiB", "memcpy",
+                   "forward", "stash", "restore", "backward", "forward*", "backward*", "speedup");
+        printf("%-27s %8.1f %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %9.3f %7.2f\n", g->name,
+               (double)g->bytes / (double)BENCH_MIB, g->copy.median * 1e3, g->compute.median * 1e3,
+               g->stash.median * 1e3, g->restore.median * 1e3, g->differentiate.median * 1e3,
+               g->forward.median * 1e3, g->backward.median * 1e3, g->speedup);
+    }
+    if (report->num_glus)
+        printf("* with pages\n");
+}
+
 static void print_link_copies(const bench_report *report)
 {
     for (size_t i = 0; i < report->num_anchors; i++) {
@@ -229,6 +245,7 @@ void bench_print_report(const bench_report *report, const char *json_path)
                report->skips[i].what, report->skips[i].reason);
     print_host_tier(report);
     print_overlaps(report);
+    print_glus(report);
     print_nodes(report);
     print_call_cost(&report->cost);
     printf("goals: bench/goals.py %s\n", json_path ? json_path : "FILE, with --json=FILE here");

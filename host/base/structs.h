@@ -22,6 +22,8 @@
     X(pst_estimate_moe, 128)      \
     X(pst_estimate_params, 88)    \
     X(pst_estimate_traffic, 1544) \
+    X(pst_glu, 32)                \
+    X(pst_glu_operands, 128)      \
     X(pst_group_config, 40)       \
     X(pst_layer, 96)              \
     X(pst_layer_buffers, 24)      \
@@ -72,6 +74,7 @@
     X(pst_estimate_op)            \
     X(pst_estimate_process_group) \
     X(pst_estimate_states)        \
+    X(pst_glu_rows)               \
     X(pst_graph_info)             \
     X(pst_group_usage)            \
     X(pst_launch_options)         \

@@ -34,6 +34,18 @@ static bool meets(const page_ranges *ranges, uint32_t range, uintptr_t base, uin
            ranges->first[range] - base < (ranges->bytes[range] ? reach : 0);
 }
 
+static bool lies_in(const page_ranges *ranges, const void *base, uint64_t reach)
+{
+    return meets(ranges, 0, (uintptr_t)base, reach) || meets(ranges, 1, (uintptr_t)base, reach) ||
+           meets(ranges, 2, (uintptr_t)base, reach);
+}
+
+bool psti_lies_in_pool(const pst_pool *pool, const void *base, uint64_t reach)
+{
+    const page_ranges ranges = ranges_of(pool);
+    return lies_in(&ranges, base, reach);
+}
+
 pst_status psti_check_address(pst_device *device, const void *address, uint64_t bytes)
 {
     if (bytes == 0 || !psti_is_check_mode())
@@ -41,8 +53,8 @@ pst_status psti_check_address(pst_device *device, const void *address, uint64_t 
     return device->ops->check_address(device, address, bytes);
 }
 
-static pst_status place_counts(pst_device *device, const pst_buffers *buffers, const char *what,
-                               uint32_t i, psti_space *space)
+pst_status psti_place_counts(pst_device *device, const pst_buffers *buffers, const char *what,
+                             uint32_t i, psti_space *space)
 {
     const void *counts = buffers->counts[i];
     const size_t bytes = space->count_kind == PSTI_COUNT_INT32 ? 4 : 8;
@@ -77,7 +89,7 @@ static pst_status place_spaces(pst_device *device, const pst_group *group,
         return PST_OK;
     PSTI_CHECK(buffers->counts, PST_E_INVALID, "%s: counts is NULL", what);
     for (uint32_t i = 0; i < group->num_spaces; i++)
-        PSTI_TRY(place_counts(device, buffers, what, i, &placing->spaces[i]));
+        PSTI_TRY(psti_place_counts(device, buffers, what, i, &placing->spaces[i]));
     return PST_OK;
 }
 
@@ -108,9 +120,17 @@ static pst_status place_bases(pst_device *device, const pst_group *group,
 {
     const page_ranges ranges = ranges_of(placing->pool);
     placing->skips = false;
+    if (placing->reaches)
+        memcpy(placing->reaches, reach, group->num_tensors * sizeof(*reach));
     for (uint32_t t = 0; t < group->num_tensors; t++) {
         unsigned char *base = buffers->bases[t];
         placing->tensors[t].base = base;
+        if (placing->in_pages >> t & 1) {
+            PSTI_CHECK(!base, PST_E_INVALID,
+                       "%s: bases[%u] at %p: a GLU reads it in its pages, it must be NULL", what, t,
+                       (void *)base);
+            continue;
+        }
         if (reach[t] == 0)
             continue; /* nothing is read or written there */
         if (!base) {
@@ -118,11 +138,9 @@ static pst_status place_bases(pst_device *device, const pst_group *group,
             PSTI_CHECK(placing->may_skip, PST_E_INVALID, "%s: bases[%u] is NULL", what, t);
             continue;
         }
-        PSTI_CHECK(!meets(&ranges, 0, (uintptr_t)base, reach[t]) &&
-                       !meets(&ranges, 1, (uintptr_t)base, reach[t]) &&
-                       !meets(&ranges, 2, (uintptr_t)base, reach[t]),
-                   PST_E_INVALID, "%s: bases[%u] at %p: %" PRIu64 " bytes lie in the pool's memory",
-                   what, t, (void *)base, reach[t]);
+        PSTI_CHECK(!lies_in(&ranges, base, reach[t]), PST_E_INVALID,
+                   "%s: bases[%u] at %p: %" PRIu64 " bytes lie in the pool's memory", what, t,
+                   (void *)base, reach[t]);
         PSTI_TRY(psti_check_address(device, base, reach[t]));
     }
     return PST_OK;

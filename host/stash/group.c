@@ -57,8 +57,12 @@ static pst_status check_tensor(const pst_tensor *tensor, uint32_t i, uint32_t nu
                (int)tensor->rounding);
     PSTI_CHECK(tensor->layout == PST_LAYOUT_PACKED, PST_E_INVALID,
                "tensor %u: layout %u: allowed is 0, packed rows", i, tensor->layout);
-    PSTI_CHECK(tensor->padding == 0, PST_E_INVALID, "tensor %u: padding %u: must be 0", i,
-               tensor->padding);
+    PSTI_CHECK(tensor->written_by <= PST_WRITTEN_BY_GLU, PST_E_INVALID,
+               "tensor %u: written_by %u: allowed are 0, by a stash, and 1, by a GLU", i,
+               tensor->written_by);
+    PSTI_CHECK(tensor->written_by == PST_WRITTEN_BY_STASH || tensor->num == tensor->den,
+               PST_E_INVALID, "tensor %u: ratio %u/%u: of what a GLU writes it must be 1/1", i,
+               tensor->num, tensor->den);
     return PST_OK;
 }
 
@@ -136,6 +140,12 @@ static pst_status take_tensors(pst_group *group, const pst_group_config *config)
         psti_take_element(&from, config->tensors, i, config->tensor_bytes);
         PSTI_TRY(check_tensor(&from, i, group->num_spaces));
         const psti_space *space = &group->spaces[from.space];
+        const bool is_glu = from.written_by == PST_WRITTEN_BY_GLU;
+        PSTI_CHECK(!is_glu || group->glu_tensor == PSTI_NO_TENSOR, PST_E_INVALID,
+                   "tensor %u: written by a GLU, as is tensor %u: allowed is one", i,
+                   group->glu_tensor);
+        if (is_glu)
+            group->glu_tensor = i;
         *tensor =
             (psti_tensor){.row_bytes = from.row_bytes,
                           .num = from.den ? from.num : 1,
@@ -176,6 +186,7 @@ static pst_status take_config(pst_group *group, const pst_group_config *config)
                "num_tensors %u: allowed are 1 to %d", config->num_tensors, PST_MAX_TENSORS);
     group->num_spaces = config->num_spaces;
     group->num_tensors = config->num_tensors;
+    group->glu_tensor = PSTI_NO_TENSOR;
     PSTI_TRY(take_spaces(group, config));
     PSTI_TRY(take_tensors(group, config));
     group->max_tiles = psti_max_tiles(group->spaces, group->tensors, group->num_tensors);

@@ -13,12 +13,15 @@
 
 /* ---- group.c ---- */
 
+#define PSTI_NO_TENSOR UINT32_MAX
+
 struct pst_group {
     psti_handle handle;
     uint32_t num_tensors;
     uint32_t num_spaces;
     uint32_t num_counts;
-    uint64_t form; /* the same for all groups of one form (group.h) */
+    uint32_t glu_tensor; /* which one a GLU writes, or none */
+    uint64_t form;       /* the same for all groups of one form (group.h) */
     uint64_t max_tiles;
     psti_space spaces[PSTI_MAX_SPACES];              /* without counts */
     psti_tensor tensors[PSTI_MAX_TENSORS];           /* without bases */
@@ -53,7 +56,9 @@ typedef struct psti_placing {
     psti_tensor *tensors; /* num_tensors */
     bool with_counts;     /* counts are needed; otherwise they are not looked at */
     bool may_skip;        /* a base may be NULL */
+    uint64_t in_pages; /* a bit for each tensor that is read in its pages: its base must be NULL */
     const pst_pool *pool; /* no base may lie in its pages; NULL: any */
+    uint64_t *reaches; /* num_tensors: bytes from a base to behind the last row; NULL: not wanted */
     /* what comes out */
     uint64_t max_tiles;
     bool skips; /* a base is NULL */
@@ -61,6 +66,13 @@ typedef struct psti_placing {
 
 /* With PAGESTASH_CHECK=1 the device is asked about every address that a launch gets. */
 pst_status psti_check_address(pst_device *device, const void *address, uint64_t bytes);
+
+/* Whether some of so many bytes are the pool's. NULL: none are. */
+bool psti_lies_in_pool(const pst_pool *pool, const void *base, uint64_t reach);
+
+/* The counts of space i. Fails: INVALID. */
+pst_status psti_place_counts(pst_device *device, const pst_buffers *buffers, const char *what,
+                             uint32_t i, psti_space *space);
 
 /* what: "source" and the like, for the messages. */
 pst_status psti_place(pst_device *device, const pst_group *group, const pst_buffers *buffers,
@@ -204,6 +216,33 @@ pst_status psti_pool_map(psti_room *room, uint32_t tier, uint64_t pages);
 uint64_t psti_table_length(const pst_pool *pool, uint64_t max_tiles);
 
 /* ---- ticket_move.c ---- */
+
+/* What launches that stash or restore have in common, in this order: check, begin, fill, enqueue, note. */
+pst_status psti_move_check_room(const psti_ticket *ticket, const pst_group *group,
+                                const psti_placing *placing, const char *what);
+pst_status psti_move_check_options(const psti_ticket *ticket, const pst_group *group,
+                                   const pst_restore_options *options);
+/* Whether the stream is captured; and what an earlier owner left goes. */
+pst_status psti_move_begin(psti_ticket *ticket, pst_stream stream, psti_capture_of *capture);
+/* What the arguments have without a ticket; placing NULL: there is no group. */
+void psti_move_fill_group(const pst_device *device, const pst_group *group,
+                          const psti_placing *placing, const psti_launch *launch,
+                          psti_move_args *args);
+/* What kernels would else find out from each space and tensor. */
+void psti_move_describe(psti_move_args *args);
+/* All of it. */
+void psti_move_fill(const psti_ticket *ticket, const pst_group *group, const psti_placing *placing,
+                    const psti_launch *launch, psti_move_args *args);
+uint32_t psti_move_restore_flags(const pst_restore_options *options);
+/* args: of the operation, whatever that is. */
+pst_status psti_move_enqueue(psti_ticket *ticket, psti_op op, const void *args, pst_dirty *dirty,
+                             const psti_capture_of *capture, pst_stream stream);
+/* A stash is about to be enqueued. */
+void psti_move_note_stash(psti_ticket *ticket, const pst_group *group, const psti_space *spaces,
+                          const psti_capture_of *capture);
+/* A restore that consumes was enqueued. */
+void psti_move_note_restore(psti_ticket *ticket, const pst_group *group, const psti_space *spaces,
+                            const psti_capture_of *capture);
 
 /* Frees what the ticket holds, if anything, without a fault where it holds nothing. */
 pst_status psti_ticket_clear(psti_ticket *ticket, const psti_capture_of *capture,

@@ -22,16 +22,15 @@ static uint32_t next_op(pst_pool *pool)
     return op ^ op >> 16;
 }
 
-/* What kernels would else find out from each space and tensor. */
-static void describe(const pst_group *group, psti_move_args *args)
+void psti_move_describe(psti_move_args *args)
 {
     args->max_segments = 1;
-    args->is_plain = group != NULL;
+    args->is_plain = args->num_spaces > 0;
     args->num_looked = 0;
     args->apart = 0;
     args->odd = 0;
     for (uint32_t i = 0; i < args->num_spaces; i++) {
-        const uint32_t num_segments = group->spaces[i].num_segments;
+        const uint32_t num_segments = args->spaces[i].num_segments;
         args->max_segments = num_segments > args->max_segments ? num_segments : args->max_segments;
         args->is_plain &= num_segments == 1 && args->spaces[i].num_summed == 0;
     }
@@ -43,32 +42,39 @@ static void describe(const pst_group *group, psti_move_args *args)
     }
 }
 
-/* Fills in what every move has; placing NULL: it has no group. */
-static void fill_args(const psti_ticket *ticket, const pst_group *group,
-                      const psti_placing *placing, const psti_launch *launch, psti_move_args *args)
+void psti_move_fill_group(const pst_device *device, const pst_group *group,
+                          const psti_placing *placing, const psti_launch *launch,
+                          psti_move_args *args)
 {
-    pst_pool *pool = ticket->pool;
-    args->pool = pool->view;
-    args->ticket = ticket->record;
     args->dirty = NULL;
-    args->max_tiles = placing ? placing->max_tiles
-                              : ticket->table_pages << (pool->view.page_shift - PSTI_TILE_SHIFT);
-    args->table_pages = ticket->table_pages;
+    args->max_tiles = placing ? placing->max_tiles : 0;
     args->budget = 0;
-    args->form = group ? psti_mix(group->form ^ ticket->lease) : 0;
-    args->ticket_index = ticket->index;
     args->num_counts = group ? group->num_counts : 0;
-    args->count_room = ticket->count_room;
     args->flags = launch->flags;
     args->num_sms = launch->num_sms;
-    args->all_sms = (uint32_t)pool->device->info.num_sms;
+    args->all_sms = (uint32_t)device->info.num_sms;
     args->num_tensors = group ? group->num_tensors : 0;
     args->num_spaces = group ? group->num_spaces : 0;
-    args->op = next_op(pool);
     args->backend = launch->backend;
+    psti_move_describe(args);
+}
+
+void psti_move_fill(const psti_ticket *ticket, const pst_group *group, const psti_placing *placing,
+                    const psti_launch *launch, psti_move_args *args)
+{
+    pst_pool *pool = ticket->pool;
+    psti_move_fill_group(pool->device, group, placing, launch, args);
+    if (!placing)
+        args->max_tiles = ticket->table_pages << (pool->view.page_shift - PSTI_TILE_SHIFT);
+    args->pool = pool->view;
+    args->ticket = ticket->record;
+    args->table_pages = ticket->table_pages;
+    args->form = group ? psti_mix(group->form ^ ticket->lease) : 0;
+    args->ticket_index = ticket->index;
+    args->count_room = ticket->count_room;
+    args->op = next_op(pool);
     args->host_num = ticket->host_num;
     args->host_den = ticket->host_den;
-    describe(group, args);
 }
 
 /* What a captured graph holds: the pool, the ticket, and dirty words that it uses. */
@@ -83,8 +89,8 @@ static pst_status hold_all(psti_ticket *ticket, pst_dirty *dirty, const psti_cap
     return dirty ? psti_hold_in(pool->device, capture, &dirty->hold) : PST_OK;
 }
 
-static pst_status launch_move(psti_ticket *ticket, psti_op op, const psti_move_args *args,
-                              pst_dirty *dirty, const psti_capture_of *capture, pst_stream stream)
+pst_status psti_move_enqueue(psti_ticket *ticket, psti_op op, const void *args, pst_dirty *dirty,
+                             const psti_capture_of *capture, pst_stream stream)
 {
     pst_pool *pool = ticket->pool;
     PSTI_TRY(psti_pool_note(pool, hold_all(ticket, dirty, capture)));
@@ -105,11 +111,11 @@ static pst_status release(psti_ticket *ticket, uint32_t flags, const psti_captur
     const psti_launch launch = {.num_sms = scrubs ? psti_launch_sms(device, 0) : 1,
                                 .backend = PST_BACKEND_LDG}; /* copies nothing */
     psti_move_args args;
-    fill_args(ticket, NULL, NULL, &launch, &args);
+    psti_move_fill(ticket, NULL, NULL, &launch, &args);
     if (!scrubs)
         args.max_tiles = 1;
     args.flags |= PSTI_MOVE_RELEASE | flags;
-    PSTI_TRY(launch_move(ticket, PSTI_OP_RESTORE, &args, NULL, capture, stream));
+    PSTI_TRY(psti_move_enqueue(ticket, PSTI_OP_RESTORE, &args, NULL, capture, stream));
     const bool may_be_refused = !(flags & PSTI_MOVE_QUIET) && may_refuse(ticket->pool);
     if (!may_be_refused && (capture->id == 0 || capture->id == ticket->filled_in))
         ticket->may_hold = false;
@@ -127,7 +133,7 @@ pst_status psti_ticket_clear(psti_ticket *ticket, const psti_capture_of *capture
 }
 
 /* Before every operation: whether the stream is captured, and what an earlier owner left goes. */
-static pst_status begin(psti_ticket *ticket, pst_stream stream, psti_capture_of *capture)
+pst_status psti_move_begin(psti_ticket *ticket, pst_stream stream, psti_capture_of *capture)
 {
     pst_device *device = ticket->pool->device;
     PSTI_TRY(psti_pool_note(ticket->pool, device->ops->capture_of(device, stream, capture)));
@@ -137,8 +143,8 @@ static pst_status begin(psti_ticket *ticket, pst_stream stream, psti_capture_of 
     return psti_ticket_clear(ticket, capture, stream);
 }
 
-static pst_status check_room(const psti_ticket *ticket, const pst_group *group,
-                             const psti_placing *placing, const char *what)
+pst_status psti_move_check_room(const psti_ticket *ticket, const pst_group *group,
+                                const psti_placing *placing, const char *what)
 {
     const uint64_t pages = psti_table_length(ticket->pool, placing->max_tiles);
     PSTI_CHECK(group->num_counts <= ticket->count_room, PST_E_INVALID,
@@ -152,8 +158,8 @@ static pst_status check_room(const psti_ticket *ticket, const pst_group *group,
 
 /* What fits this surely fits what the ticket holds then. Where something may be held already the
  * stash may find the ticket live, and what it held stays. */
-static void note_stash(psti_ticket *ticket, const pst_group *group, const psti_space *spaces,
-                       const psti_capture_of *capture)
+void psti_move_note_stash(psti_ticket *ticket, const pst_group *group, const psti_space *spaces,
+                          const psti_capture_of *capture)
 {
     const bool may_hold = ticket->may_hold;
     if (!may_hold)
@@ -184,17 +190,17 @@ pst_status pst_ticket_stash(pst_ticket handle, const pst_group *group, const pst
     psti_placing placing = {
         .spaces = args.spaces, .tensors = args.tensors, .with_counts = true, .pool = pool};
     PSTI_TRY(psti_place(pool->device, group, source, "source", &placing));
-    PSTI_TRY(check_room(ticket, group, &placing, "source"));
+    PSTI_TRY(psti_move_check_room(ticket, group, &placing, "source"));
     PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
     PSTI_RANGE("pst_ticket_stash");
-    PSTI_TRY(begin(ticket, stream, &capture));
-    fill_args(ticket, group, &placing, &launch, &args);
-    note_stash(ticket, group, args.spaces, &capture);
-    return launch_move(ticket, PSTI_OP_STASH, &args, NULL, &capture, stream);
+    PSTI_TRY(psti_move_begin(ticket, stream, &capture));
+    psti_move_fill(ticket, group, &placing, &launch, &args);
+    psti_move_note_stash(ticket, group, args.spaces, &capture);
+    return psti_move_enqueue(ticket, PSTI_OP_STASH, &args, NULL, &capture, stream);
 }
 
-static pst_status check_options(const psti_ticket *ticket, const pst_group *group,
-                                const pst_restore_options *options)
+pst_status psti_move_check_options(const psti_ticket *ticket, const pst_group *group,
+                                   const pst_restore_options *options)
 {
     pst_dirty *const dirty = options->dirty;
     PSTI_CHECK(options->pages == PST_RESTORE_CONSUME || options->pages == PST_RESTORE_KEEP,
@@ -229,7 +235,7 @@ static pst_status check_dirty(const pst_dirty *dirty, const pst_group *group,
     return PST_OK;
 }
 
-static uint32_t restore_flags(const pst_restore_options *options)
+uint32_t psti_move_restore_flags(const pst_restore_options *options)
 {
     return (options->pages == PST_RESTORE_KEEP ? PSTI_MOVE_KEEP : 0) |
            (options->tail != PST_TAIL_UNTOUCHED ? PSTI_MOVE_ZERO : 0) |
@@ -247,6 +253,14 @@ static bool fits_stashed(const psti_ticket *ticket, const pst_group *group,
     return fits;
 }
 
+void psti_move_note_restore(psti_ticket *ticket, const pst_group *group, const psti_space *spaces,
+                            const psti_capture_of *capture)
+{
+    if (!may_refuse(ticket->pool) && capture->id == ticket->filled_in &&
+        fits_stashed(ticket, group, spaces))
+        ticket->may_hold = false;
+}
+
 pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
                               const pst_buffers *destination, const pst_restore_options *options,
                               pst_stream stream)
@@ -259,7 +273,7 @@ pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
     PSTI_CHECK_HANDLE(group, GROUP);
     PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
     PSTI_TRY(psti_pool_usable(pool));
-    PSTI_TRY(check_options(ticket, group, &own));
+    PSTI_TRY(psti_move_check_options(ticket, group, &own));
     const bool keeps = own.pages == PST_RESTORE_KEEP;
     psti_placing placing = {
         .spaces = args.spaces, .tensors = args.tensors, .may_skip = keeps, .pool = pool};
@@ -272,15 +286,14 @@ pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
                ticket->index, ticket->count_room);
     PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
     PSTI_RANGE("pst_ticket_restore");
-    PSTI_TRY(begin(ticket, stream, &capture));
-    fill_args(ticket, group, &placing, &launch, &args);
-    args.flags |= restore_flags(&own);
+    PSTI_TRY(psti_move_begin(ticket, stream, &capture));
+    psti_move_fill(ticket, group, &placing, &launch, &args);
+    args.flags |= psti_move_restore_flags(&own);
     args.num_looked = args.is_plain && !pool->view.concurrent ? args.num_spaces : 0;
     args.dirty = own.dirty ? own.dirty->words : NULL;
-    PSTI_TRY(launch_move(ticket, PSTI_OP_RESTORE, &args, own.dirty, &capture, stream));
-    if (!keeps && !may_refuse(pool) && capture.id == ticket->filled_in &&
-        fits_stashed(ticket, group, args.spaces))
-        ticket->may_hold = false;
+    PSTI_TRY(psti_move_enqueue(ticket, PSTI_OP_RESTORE, &args, own.dirty, &capture, stream));
+    if (!keeps)
+        psti_move_note_restore(ticket, group, args.spaces, &capture);
     return PST_OK;
 }
 
@@ -290,7 +303,7 @@ pst_status pst_ticket_release(pst_ticket handle, pst_stream stream)
     PSTI_FIND_TICKET(ticket, handle);
     PSTI_TRY(psti_pool_usable(ticket->pool));
     PSTI_RANGE("pst_ticket_release");
-    PSTI_TRY(begin(ticket, stream, &capture));
+    PSTI_TRY(psti_move_begin(ticket, stream, &capture));
     return release(ticket, 0, &capture, stream);
 }
 
@@ -322,11 +335,11 @@ static pst_status migrate(pst_ticket handle, const pst_migrate_options *options,
     PSTI_CHECK(pool->view.max_pages[PSTI_TIER_HOST] > 0, PST_E_INVALID,
                "the pool has no host pages");
     PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
-    PSTI_TRY(begin(ticket, stream, &capture));
-    fill_args(ticket, NULL, NULL, &launch, &args);
+    PSTI_TRY(psti_move_begin(ticket, stream, &capture));
+    psti_move_fill(ticket, NULL, NULL, &launch, &args);
     args.flags |= flags;
     args.budget = budget;
-    return launch_move(ticket, PSTI_OP_MIGRATE, &args, NULL, &capture, stream);
+    return psti_move_enqueue(ticket, PSTI_OP_MIGRATE, &args, NULL, &capture, stream);
 }
 
 pst_status pst_ticket_demote(pst_ticket ticket, const pst_migrate_options *options,

@@ -62,6 +62,11 @@ typedef enum pst_rounding { PST_ROUND_UP = 0, PST_ROUND_DOWN = 1 } pst_rounding;
 /* How the rows of a tensor lie in the byte stream: packed is the only way. */
 #define PST_LAYOUT_PACKED 0u
 
+/* Who writes a tensor's pages, where a group has one that a kernel writes as it computes. A stash or
+ * restore copies it all the same, and the byte stream, and so the form, does not know the difference. */
+#define PST_WRITTEN_BY_STASH 0u
+#define PST_WRITTEN_BY_GLU 1u /* pagestash/glu.h */
+
 typedef struct pst_row_space {
     pst_rows_kind kind;
     pst_count_type count_type;
@@ -79,8 +84,8 @@ typedef struct pst_tensor {
     uint32_t space;          /* index into the row spaces */
     uint32_t num, den;       /* rows ratio, num <= den; 0/0 means 1/1 */
     pst_rounding rounding;
-    uint32_t layout;  /* PST_LAYOUT_PACKED */
-    uint32_t padding; /* 0 */
+    uint32_t layout;     /* PST_LAYOUT_PACKED */
+    uint32_t written_by; /* PST_WRITTEN_BY_*; of a group at most one by GLU, whose ratio is 1/1 */
 } pst_tensor;
 
 typedef struct pst_group_config {

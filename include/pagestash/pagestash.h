@@ -36,8 +36,9 @@
 #include <pagestash/group.h>
 #include <pagestash/ticket.h>
 
-/* Advanced: few SMs for a copy, agreement of ranks, test patterns, messages, variables, and sizes of
- * structs. */
+/* Advanced: activations that page as they compute, few SMs for a copy, agreement of ranks, test
+ * patterns, messages, variables, and sizes of structs. */
+#include <pagestash/glu.h>
 #include <pagestash/budget.h>
 #include <pagestash/nccl.h>
 #include <pagestash/pattern.h>

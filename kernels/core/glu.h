@@ -3,17 +3,12 @@
 #define PSTI_CORE_GLU_H
 
 #include "kernels/core/float.h"
+#include "kernels/core/layout.h"
 
 #include <pagestash/glu.h>
 
 /* The switch over a constant kind shall vanish, also where clang finds it too long to inline. */
 #define PSTI_FN_OF_KIND PSTI_FN __attribute__((always_inline))
-
-/* `kind` is a pst_glu_kind; only PST_GLU_CLAMPED reads the others. */
-typedef struct psti_activation {
-    uint32_t kind;
-    float limit, alpha, bias;
-} psti_activation;
 
 /* The value without the probability, and its partial derivatives. */
 typedef struct psti_glu_slopes {

@@ -182,6 +182,40 @@ typedef struct psti_move_args {
 } psti_move_args;
 static_assert(sizeof(psti_move_args) <= 4096, "one parameter block");
 
+/* How a gated activation computes: pagestash/glu.h has the formulas. Only PST_GLU_CLAMPED reads more than
+ * the kind. */
+typedef struct psti_activation {
+    uint32_t kind; /* a pst_glu_kind */
+    float limit, alpha, bias;
+} psti_activation;
+
+/* Rows beside those of a tensor, in its row space. */
+typedef struct psti_matrix {
+    unsigned char *base; /* NULL: there is none */
+    uint64_t row_stride, segment_stride;
+} psti_matrix;
+
+#define PSTI_GLU_BLOCK 32u /* the one interleave beside 1 */
+
+/* What a launch of a GLU has beside a move. Its input is tensor number `tensor`: (rows, 2 features). */
+typedef struct psti_glu {
+    psti_activation how;
+    uint32_t tensor;
+    uint32_t dtype;      /* a pst_glu_dtype */
+    uint32_t interleave; /* 0: halves */
+    uint32_t is_wide;    /* every access may be one of 16 bytes */
+    uint32_t has_ticket;
+    uint32_t has_counts; /* the caller's: which rows are cleared where the ticket holds none */
+    uint64_t features;
+    psti_matrix output, probability, gradient, input_gradient, probability_gradient;
+} psti_glu;
+
+typedef struct psti_glu_args {
+    psti_move_args move; /* first: the launcher looks at it */
+    psti_glu glu;
+} psti_glu_args;
+static_assert(sizeof(psti_glu_args) <= 4096, "one parameter block");
+
 /* The mailbox: pinned host memory. Slot n % 2 holds publication n; sequence is 0 while it is
  * written. */
 typedef struct psti_mailbox_slot {

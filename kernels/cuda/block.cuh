@@ -7,6 +7,8 @@
 #define PSTI_MAX_THREADS 256
 /* Teams on an SM, as blocks or in one: 64 KiB of loads in flight, and no spills on sm_80 to sm_100. */
 #define PSTI_TEAMS 4
+/* The same of kernels that compute, which need twice the registers. */
+#define PSTI_FUSED_TEAMS 2
 #define PSTI_WARP 32u
 #define PSTI_MAX_WARPS (PSTI_MAX_THREADS / PSTI_WARP)
 

@@ -2,6 +2,7 @@
  * and by the SM budget; what is live decides how many blocks find work. */
 #include "kernels/cuda/launch.h"
 
+#include "kernels/cuda/fused/glu.cuh"
 #include "kernels/cuda/paging/control.cuh"
 #include "kernels/cuda/paging/move.cuh"
 #include "kernels/cuda/paging/pattern.cuh"
@@ -17,7 +18,7 @@ struct entry {
     uint32_t ring_bytes; /* of dynamic shared memory */
 };
 
-/* Moves: a column for each backend. The others have one kernel, in the column of auto. Threads are those
+/* Moves: a column for each backend; what is fused has loads alone. The others have one kernel, in the column of auto. Threads are those
  * of one team. */
 const entry table[PSTI_NUM_OPS][PSTI_NUM_BACKENDS] = {
 #define MOVE_ROW(NAME, name, args_type)                                                   \
@@ -25,9 +26,12 @@ const entry table[PSTI_NUM_OPS][PSTI_NUM_BACKENDS] = {
      {(const void *)name##_ldg_kernel, BLOCK_THREADS, 0},                                 \
      {(const void *)name##_bulk_kernel, BLOCK_THREADS, (uint32_t)large_ring::kRingBytes}, \
      {(const void *)name##_squeeze_kernel, PSTI_WARP, (uint32_t)small_ring::kRingBytes}},
+#define FUSED_ROW(NAME, name, args_type) \
+    {{NULL, 0, 0}, {(const void *)name##_ldg_kernel, BLOCK_THREADS, 0}, {NULL, 0, 0}, {NULL, 0, 0}},
 #define ONE_KERNEL_ROW(NAME, name, args_type) \
     {{(const void *)name##_kernel, BLOCK_THREADS, 0}, {NULL, 0, 0}, {NULL, 0, 0}, {NULL, 0, 0}},
-    PSTI_MOVE_LIST(MOVE_ROW) PSTI_GRID_LIST(ONE_KERNEL_ROW) PSTI_BLOCK_LIST(ONE_KERNEL_ROW)};
+    PSTI_MOVE_LIST(MOVE_ROW) PSTI_FUSED_LIST(FUSED_ROW) PSTI_GRID_LIST(ONE_KERNEL_ROW)
+        PSTI_BLOCK_LIST(ONE_KERNEL_ROW)};
 
 static_assert(PST_BACKEND_AUTO == 0 && PST_BACKEND_LDG == 1 && PST_BACKEND_BULK == 2 &&
                   PST_BACKEND_SQUEEZE == 3,
@@ -66,11 +70,12 @@ uint64_t work_of(psti_op op, const void *args)
     switch (op) {
 #define MOVE_WORK(NAME, name, args_type) \
     case PSTI_OP_##NAME:                 \
-        return ((const args_type *)args)->max_tiles;
+        return ((const psti_move_args *)args)->max_tiles;
 #define GRID_WORK(NAME, name, args_type) \
     case PSTI_OP_##NAME:                 \
         return name##_work((const args_type *)args);
         PSTI_MOVE_LIST(MOVE_WORK)
+        PSTI_FUSED_LIST(MOVE_WORK)
         PSTI_GRID_LIST(GRID_WORK)
     default: /* of PSTI_BLOCK_LIST */
         return 1;
@@ -96,7 +101,8 @@ uint32_t threads_of(psti_op op, const psti_move_args *move)
     const bool has_teams =
         move && move->num_sms && move->backend == PST_BACKEND_LDG && move->max_tiles > 1;
     const uint32_t backend = move ? move->backend : (uint32_t)PST_BACKEND_AUTO;
-    return table[op][backend].threads * (has_teams ? PSTI_TEAMS : 1);
+    const uint32_t teams = op >= PSTI_NUM_COPIES ? PSTI_FUSED_TEAMS : PSTI_TEAMS;
+    return table[op][backend].threads * (has_teams ? teams : 1);
 }
 
 void add_attributes(const psti_cuda_budget *budget, const psti_move_args *args,

@@ -22,6 +22,10 @@
 #define PSTI_TEAM_KERNEL(name, args_type, args)                               \
     static __global__ void __launch_bounds__(PSTI_TEAMS *PSTI_MAX_THREADS, 1) \
         name(const __grid_constant__ args_type args)
+/* Of blocks of one team or of PSTI_FUSED_TEAMS. */
+#define PSTI_FUSED_KERNEL(name, args_type, args)                                    \
+    static __global__ void __launch_bounds__(PSTI_FUSED_TEAMS *PSTI_MAX_THREADS, 1) \
+        name(const __grid_constant__ args_type args)
 /* Of blocks that have an SM each. */
 #define PSTI_WIDE_KERNEL(name, args_type, args)                   \
     static __global__ void __launch_bounds__(PSTI_MAX_THREADS, 1) \

@@ -28,27 +28,26 @@ static pst_fault restore_verdict(const psti_move_args *args, uint32_t epoch)
     return whole ? PST_FAULT_NONE : PST_FAULT_DAMAGED;
 }
 
-typedef struct restore_context {
-    uint32_t epoch;
-    uint64_t bad_page; /* page last recorded as damaged, so that it is recorded once */
-} restore_context;
+static unsigned char *restore_page(walk *self, uint64_t page, bool is_first)
+{
+    const psti_pool_view *pool = &self->args->pool;
+    const uint32_t *epoch = self->context;
+    const uint32_t id = psti_ticket_table(self->args->ticket, self->args->count_room)[page];
+    if (psti_id_in_range(pool, id) && psti_load_relaxed_u64(psti_owner_of(pool, id)) ==
+                                          psti_owner_word(self->args->ticket_index, *epoch, page))
+        return psti_page_address(pool, id);
+    if (is_first) /* once per page */
+        psti_record_fault(pool, PST_FAULT_DAMAGED, self->args->ticket_index, id);
+    return NULL;
+}
 
 static void restore_piece(walk *self, psti_rows *rows, uint64_t page, uint64_t offset,
                           uint64_t bytes)
 {
-    const psti_pool_view *pool = &self->args->pool;
-    restore_context *context = self->context;
-    const uint32_t id = psti_ticket_table(self->args->ticket, self->args->count_room)[page];
-    if (psti_id_in_range(pool, id) &&
-        psti_load_relaxed_u64(psti_owner_of(pool, id)) ==
-            psti_owner_word(self->args->ticket_index, context->epoch, page)) {
-        if (rows)
-            psti_copy_out(rows, psti_page_address(pool, id) + offset, bytes,
-                          self->args->ticket->num_pages << pool->page_shift);
-    } else if (context->bad_page != page) {
-        psti_record_fault(pool, PST_FAULT_DAMAGED, self->args->ticket_index, id);
-        context->bad_page = page;
-    }
+    const unsigned char *from = restore_page(self, page, offset == 0);
+    if (from && rows)
+        psti_copy_out(rows, from + offset, bytes,
+                      self->args->ticket->num_pages << self->args->pool.page_shift);
 }
 
 /* Up to which of the space's rows of count i an earlier restore may have left something. */
@@ -90,8 +89,10 @@ static void update_dirty(const psti_move_args *args, const int64_t *counts)
 }
 
 /* Of a restore that copies nothing. */
-static void clear_all(const psti_move_args *args)
+static void clear_all(const psti_move_args *args, const fused_rows *fused)
 {
+    if (fused)
+        fused->clear(fused);
     if (!(args->flags & PSTI_MOVE_ZERO_FAILED))
         return;
     clear_rows(args, NULL);
@@ -127,15 +128,16 @@ static void commit_free(const psti_move_args *args, uint32_t epoch)
     ticket->state = PSTI_TICKET_EMPTY;
 }
 
-static void copy_restore(const psti_move_args *args, uint32_t epoch)
+static void copy_restore(const psti_move_args *args, uint32_t epoch, const fused_rows *fused)
 {
     const int64_t *counts = psti_ticket_counts(args->ticket);
-    restore_context context = {.epoch = epoch, .bad_page = UINT64_MAX};
     walk stream = {.args = args,
                    .counts = counts,
                    .page_bytes = (uint64_t)1 << args->pool.page_shift,
                    .piece = restore_piece,
-                   .context = &context};
+                   .find = restore_page,
+                   .context = &epoch,
+                   .fused = fused};
     walk_stream(&stream);
     if (args->flags & PSTI_MOVE_ZERO)
         clear_rows(args, counts);
@@ -155,13 +157,12 @@ static void scrub_ticket(const psti_move_args *args, uint32_t epoch)
             scrub_page(pool, table[page]);
 }
 
-void psti_host_restore(const void *opaque)
+void psti_host_restore_with(const psti_move_args *args, const fused_rows *fused)
 {
-    const psti_move_args *args = opaque;
     const bool concurrent = args->pool.concurrent;
     const snapshot now = read_state(args);
     if (refused(args, &now) || (concurrent && !claim(args, &now))) {
-        clear_all(args);
+        clear_all(args, fused);
         return;
     }
     const pst_fault verdict = restore_verdict(args, now.epoch);
@@ -169,9 +170,9 @@ void psti_host_restore(const void *opaque)
     if (verdict != PST_FAULT_NONE && !is_quiet)
         psti_record_fault(&args->pool, verdict, args->ticket_index, 0);
     if (verdict != PST_FAULT_NONE)
-        clear_all(args);
+        clear_all(args, fused);
     else if (!(args->flags & PSTI_MOVE_RELEASE))
-        copy_restore(args, now.epoch);
+        copy_restore(args, now.epoch, fused);
     const bool frees = (verdict == PST_FAULT_NONE || verdict == PST_FAULT_FAILED) &&
                        !(args->flags & PSTI_MOVE_KEEP);
     if (frees && verdict == PST_FAULT_NONE && args->pool.scrubs)
@@ -186,4 +187,9 @@ void psti_host_restore(const void *opaque)
             psti_unlock(args->pool.state);
     }
     publish(args, &now);
+}
+
+void psti_host_restore(const void *args)
+{
+    psti_host_restore_with(args, NULL);
 }

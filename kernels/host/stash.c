@@ -100,8 +100,9 @@ static void commit_stash(const psti_move_args *args, const stash_plan *plan)
     psti_raise_marks(state);
 }
 
-static void stash_piece(walk *self, psti_rows *rows, uint64_t page, uint64_t offset, uint64_t bytes)
+static unsigned char *stash_page(walk *self, uint64_t page, bool is_first)
 {
+    (void)is_first; /* what a stash cannot have is recorded when it commits */
     const psti_move_args *args = self->args;
     const psti_pool_view *pool = &args->pool;
     const stash_plan *plan = self->context;
@@ -111,46 +112,62 @@ static void stash_piece(walk *self, psti_rows *rows, uint64_t page, uint64_t off
     else
         id = psti_ring_id(pool, plan->now.head, &plan->decision, page);
     if (!psti_id_in_range(pool, id))
-        return;
+        return NULL;
     /* an ordered pool takes ownership after the copy: a page that has an owner is not ours */
     if (!pool->concurrent && psti_load_relaxed_u64(psti_owner_of(pool, id)) != 0)
-        return;
-    psti_copy_in(psti_page_address(pool, id) + offset, rows, bytes,
-                 plan->pages << pool->page_shift);
+        return NULL;
+    return psti_page_address(pool, id);
 }
 
-static void copy_stash(const psti_move_args *args, stash_plan *plan)
+static void stash_piece(walk *self, psti_rows *rows, uint64_t page, uint64_t offset, uint64_t bytes)
+{
+    const stash_plan *plan = self->context;
+    unsigned char *to = stash_page(self, page, offset == 0);
+    if (to)
+        psti_copy_in(to + offset, rows, bytes, plan->pages << self->args->pool.page_shift);
+}
+
+static void copy_stash(const psti_move_args *args, stash_plan *plan, const fused_rows *fused)
 {
     walk stream = {.args = args,
                    .counts = psti_ticket_counts(args->ticket),
                    .page_bytes = (uint64_t)1 << args->pool.page_shift,
                    .piece = stash_piece,
-                   .context = plan};
+                   .find = stash_page,
+                   .context = plan,
+                   .fused = fused};
     if (plan->fault == PST_FAULT_NONE)
         walk_stream(&stream);
+    else if (fused && plan->fault != PST_FAULT_COUNT)
+        fused->alone(fused);
 }
 
-void psti_host_stash(const void *opaque)
+void psti_host_stash_with(const psti_move_args *args, const fused_rows *fused)
 {
-    const psti_move_args *args = opaque;
     const snapshot now = read_state(args);
-    if (refused(args, &now))
+    if (refused(args, &now) || (args->pool.concurrent && !claim(args, &now))) {
+        if (fused)
+            fused->alone(fused);
         return;
+    }
     if (args->pool.concurrent) {
-        if (!claim(args, &now))
-            return;
         psti_lock(args->pool.state);
         const snapshot locked = read_state(args);
         stash_plan plan = plan_stash(args, &locked);
         commit_stash(args, &plan);
         psti_unlock(args->pool.state);
-        copy_stash(args, &plan);
+        copy_stash(args, &plan, fused);
     } else {
         stash_plan plan = plan_stash(args, &now);
-        copy_stash(args, &plan);
+        copy_stash(args, &plan, fused);
         if (!claim(args, &now))
             return;
         commit_stash(args, &plan);
     }
     publish(args, &now);
+}
+
+void psti_host_stash(const void *args)
+{
+    psti_host_stash_with(args, NULL);
 }

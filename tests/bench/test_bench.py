@@ -56,7 +56,7 @@ class Bench(unittest.TestCase):
         return json.loads(self.path.read_text(encoding="utf-8")), result
 
     def test_report(self):
-        report, result = self.report("--sweep", "ring,num_sms,pairs,host")
+        report, result = self.report("--sweep", "ring,num_sms,pairs,host,glu")
         self.assertEqual((result.stderr, result.stdout.splitlines()[-1]),
                          ("", "mismatched bytes: 0"))
         rows, tier, a0 = report["rows"], report["host_tier"], report["anchors"][report["a0"]]
@@ -79,6 +79,8 @@ class Bench(unittest.TestCase):
                              row["pages"] * row["offload_num"] // row["offload_den"])
         self.assertTrue(all(part.get("mismatched_bytes", 0) == 0 for part in parts_of(report)))
         self.assertGreaterEqual(report["pairs"]["pairs"], 10000)
+        self.assertEqual([glu["bytes"] for glu in report["glu"]], [4 << 20])
+        self.assertGreater(report["glu"][0]["speedup"], 0)
         self.check_documented(report)
         goals = run(sys.executable, str(BENCH / "goals.py"), str(self.path))
         self.assertEqual((goals.returncode, goals.stderr), (0, ""))

@@ -3,7 +3,7 @@
 
 Compiles every kernel for each architecture and reads ptxas's report and the PTX. Fails on spills
 and on too many registers; on ld.global.nc, which lets the compiler move loads to their stores; and
-on <<<>>>, whose stubs would need the C++ runtime. In stash, restore and migrate also on a stack frame; where
+on <<<>>>, whose stubs would need the C++ runtime. In moves, plain and fused, also on a stack frame; where
 the architecture has it, without a wait for the launch before; in the ldg backend on fewer than
 LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them; in the others
 without bulk copies both ways, or without the wait that these are in memory. In step on stores to the
@@ -29,10 +29,11 @@ import sass_loops
 ARCHITECTURES = ("80", "90", "100")
 VECTOR = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*\.v4\.[bu]32")
 GLOBAL = re.compile(r"\b(?:ld|st|atom|red)\.(?:[\w:]+\.)*global\b")
-MOVE = re.compile(r"(stash|restore|migrate)_(ldg|bulk|squeeze)_")
+MOVE = re.compile(r"(stash|restore|migrate|glu_forward|glu_backward)_(ldg|bulk|squeeze)_")
 MAX_REGISTERS = {
     "ldg": 64,      # four blocks of 256 threads on an SM: 64 KiB of loads in flight
     "bulk": 80,     # one block of 256 threads: a third of the registers of an SM
+    "fused": 128,   # two blocks of 256 threads on an SM: what computes holds more than it loads
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
 }
 MAX_SQUEEZE_SPILLS = 320  # bytes, stores and loads
@@ -194,7 +195,7 @@ def faults(report, ptx, architecture):
     for name, n in sorted(numbers.items()):
         body, match = bodies.get(name, ""), MOVE.search(name)
         kind = match[2] if match else "ldg"
-        most = MAX_REGISTERS[kind]
+        most = MAX_REGISTERS["fused" if match and match[1].startswith("glu") else kind]
         found = faults_of_move(kind, n, body, architecture) if match else []
         if "step_kernel" in name:
             found += faults_of_step(body)

@@ -203,6 +203,7 @@ struct tile_plan {
     count_sums sums;
     uint32_t fits;
 };
+#define PSTI_BOTH_TIERS 3u
 struct tile_share {
     uint32_t first, stride, tiers;
 };
@@ -227,6 +228,10 @@ PSTI_DEVICE void plan_tiles(tile_plan &plan, const psti_move_args &, const int64
 PSTI_DEVICE uint64_t num_tiles_of(const tile_plan &)
 {
     return PAGES;
+}
+PSTI_DEVICE uint32_t tensor_of_tile(const tile_plan &, uint32_t)
+{
+    return 0;
 }
 PSTI_DEVICE tile_share share_of_all()
 {
@@ -428,9 +433,9 @@ void run_op(team &self)
     team_memory &mine = memories[&self - teams];
     copier copies;
     if (mine.what == STASH)
-        run_stash(mine.s, copies, *mine.args);
+        run_stash(mine.s, copies, *mine.args, not_fused());
     else if (mine.what == RESTORE || mine.what == RELEASE)
-        run_restore(mine.s, copies, *mine.args);
+        run_restore(mine.s, copies, *mine.args, not_fused());
     else
         run_migrate(mine.s, batch_in(mine.s, mine.room), copies, *mine.args);
 }

@@ -220,6 +220,24 @@ bool ls_fits(const lockstep *ls, uint32_t ticket, const ls_group *source)
            (usage.pages < most ? usage.pages : most) <= words->table_pages;
 }
 
+static pst_status enqueue_stash(lockstep *ls, uint32_t ticket, ls_group *source,
+                                const pst_stash_options *options)
+{
+    const pst_ticket handle = ls->tickets[ticket];
+    if (ls->calls)
+        return ls->calls->stash(ls->calls->context, handle, source, options, ls->stream);
+    return pst_ticket_stash(handle, source->group, ls_at(source), options, ls->stream);
+}
+
+static pst_status enqueue_restore(lockstep *ls, uint32_t ticket, ls_group *destination,
+                                  const pst_restore_options *options)
+{
+    const pst_ticket handle = ls->tickets[ticket];
+    if (ls->calls)
+        return ls->calls->restore(ls->calls->context, handle, destination, options, ls->stream);
+    return pst_ticket_restore(handle, destination->group, ls_at(destination), options, ls->stream);
+}
+
 void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
 {
     pst_stash_options options = PST_STASH_OPTIONS_INIT;
@@ -228,8 +246,7 @@ void ls_stash(lockstep *ls, uint32_t ticket, ls_group *source)
     const bool is_right = ls_host_counts_are_right(source) && ls_fits(ls, ticket, source);
     options.launch.num_sms = ls->num_sms;
     begin(ls);
-    const pst_status status =
-        pst_ticket_stash(ls->tickets[ticket], source->group, ls_at(source), &options, ls->stream);
+    const pst_status status = enqueue_stash(ls, ticket, source, &options);
     ls_forget_call(source);
     end(ls);
     if (status != (is_right ? PST_OK : PST_E_INVALID))
@@ -252,8 +269,7 @@ void ls_restore_as(lockstep *ls, uint32_t ticket, ls_group *destination, pst_res
     options.failed = failed;
     const bool has_room = oracle_num_counts(&destination->model) <= ls->words_of[ticket].num_counts;
     begin(ls);
-    const pst_status status = pst_ticket_restore(ls->tickets[ticket], destination->group,
-                                                 ls_at(destination), &options, ls->stream);
+    const pst_status status = enqueue_restore(ls, ticket, destination, &options);
     ls_forget_call(destination);
     end(ls);
     if (status != (has_room ? PST_OK : PST_E_INVALID))

@@ -55,6 +55,15 @@ typedef struct ls_options {
     ls_report report;
 } ls_options;
 
+/* Other calls that stash and restore: with the group's buffers of this launch. */
+typedef struct ls_calls {
+    pst_status (*stash)(void *context, pst_ticket ticket, ls_group *source,
+                        const pst_stash_options *options, pst_stream stream);
+    pst_status (*restore)(void *context, pst_ticket ticket, ls_group *destination,
+                          const pst_restore_options *options, pst_stream stream);
+    void *context;
+} ls_calls;
+
 typedef struct lockstep {
     pst_device *device;
     pst_stream stream;
@@ -66,11 +75,12 @@ typedef struct lockstep {
     pool_words words;
     pst_pool_status published;
     ls_options options;
-    uint64_t *expected;  /* pinned: what ls_expect compares with; NULL before the first */
-    int num_sms;         /* of stash and restore */
-    bool by_graph;       /* what moves rows is captured, and launched */
-    bool skip_checks;    /* no pst_pool_check after each operation */
-    bool check_is_loose; /* words were damaged: check_errors and details of faults may differ */
+    uint64_t *expected;    /* pinned: what ls_expect compares with; NULL before the first */
+    int num_sms;           /* of stash and restore */
+    const ls_calls *calls; /* NULL: pst_ticket_stash and pst_ticket_restore */
+    bool by_graph;         /* what moves rows is captured, and launched */
+    bool skip_checks;      /* no pst_pool_check after each operation */
+    bool check_is_loose;   /* words were damaged: check_errors and details of faults may differ */
     bool failed;
     uint64_t operation;
     unsigned char *scratch;

@@ -11,6 +11,8 @@
     X(pst_estimate_config, PST_ESTIMATE_CONFIG_INIT)     \
     X(pst_layer_buffers, PST_LAYER_BUFFERS_INIT)         \
     X(pst_memory_map_config, PST_MEMORY_MAP_CONFIG_INIT) \
+    X(pst_glu, PST_GLU_INIT)                             \
+    X(pst_glu_operands, PST_GLU_OPERANDS_INIT)           \
     X(pst_migrate_options, PST_MIGRATE_OPTIONS_INIT)     \
     X(pst_plan_config, PST_PLAN_CONFIG_INIT)             \
     X(pst_policy_layer, PST_POLICY_LAYER_INIT)           \

@@ -49,6 +49,7 @@ LONG = {  # suites, by what begins the names of kernels
         "Reset Resize Slab Status Demand Check Damage DamagedTiers Lost Lifetime",
     ("fill", "verify"): "Pattern Sums Strides",
     ("migrate",): "Migrate DamagedTiers Scrub",
+    ("glu",): "Glu GluPages",
     ("stash", "restore"):
         "Tickets Tail Strides Sums Failed Lost Damage Migrate Exhaustion Scrub Graphs Slab Random",
 }

@@ -38,6 +38,13 @@ enum class ptx_op {
     bfe,
     popc,
     clz,
+    add_f32,
+    sub_f32,
+    mul_f32,
+    fma_f32,
+    neg_f32,
+    abs_f32,
+    min_f32,
     vote_ballot,
     vote_any,
     vote_all,
@@ -102,6 +109,7 @@ struct ptx_instruction {
     ptx_op op = ptx_op::nothing;
     uint32_t bits = 32, from_bits = 32;
     bool is_signed = false, from_signed = false;
+    bool is_float = false, or_unordered = false; /* setp; the latter: true where one is NaN */
     ptx_space space = ptx_space::generic;
     ptx_compare compare = ptx_compare::eq;
     ptx_shuffle shuffle = ptx_shuffle::idx;

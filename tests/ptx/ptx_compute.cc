@@ -1,4 +1,6 @@
 /* What instructions compute from registers. */
+#include <cmath>
+
 #include "tests/ptx/ptx_lane.h"
 
 namespace ptx_lanes
@@ -10,9 +12,75 @@ namespace
 __extension__ typedef __int128 s128;
 __extension__ typedef unsigned __int128 u128;
 
+float number(u64 bits)
+{
+    const uint32_t word = (uint32_t)bits;
+    float value;
+    memcpy(&value, &word, sizeof(value));
+    return value;
+}
+
+u64 bits_of(float value)
+{
+    uint32_t word;
+    memcpy(&word, &value, sizeof(word));
+    return std::isnan(value) ? 0x7fffffffu : word; /* the one NaN that PTX gives */
+}
+
+/* The smaller one; of a number and no number the number, and -0 is below 0. */
+float smaller(float a, float b)
+{
+    if (std::isnan(a) || std::isnan(b))
+        return std::isnan(a) ? b : a;
+    return a < b || (a == b && std::signbit(a)) ? a : b;
+}
+
+u64 of_floats(const lane_at &l)
+{
+    const float a = number(l.in(0)), b = number(l.i.from.size() > 1 ? l.in(1) : 0);
+    switch (l.i.op) {
+    case ptx_op::add_f32:
+        return bits_of(a + b);
+    case ptx_op::sub_f32:
+        return bits_of(a - b);
+    case ptx_op::mul_f32:
+        return bits_of(a * b);
+    case ptx_op::fma_f32:
+        return bits_of(std::fma(a, b, number(l.in(2))));
+    case ptx_op::neg_f32:
+        return bits_of(-a);
+    case ptx_op::abs_f32:
+        return bits_of(std::fabs(a));
+    default: /* min_f32 */
+        return bits_of(smaller(a, b));
+    }
+}
+
+bool compares_floats(const ptx_instruction &i, float a, float b)
+{
+    if (std::isnan(a) || std::isnan(b))
+        return i.or_unordered;
+    switch (i.compare) {
+    case ptx_compare::eq:
+        return a == b;
+    case ptx_compare::ne:
+        return a != b;
+    case ptx_compare::lt:
+        return a < b;
+    case ptx_compare::le:
+        return a <= b;
+    case ptx_compare::gt:
+        return a > b;
+    default:
+        return a >= b;
+    }
+}
+
 bool compares(const lane_at &l)
 {
     const ptx_instruction &i = l.i;
+    if (i.is_float)
+        return compares_floats(i, number(l.in(0)), number(l.in(1)));
     const u64 a = l.in(0), b = l.in(1);
     const s64 x = extend(a, i.bits), y = extend(b, i.bits);
     const bool less = i.is_signed ? x < y : a < b;
@@ -214,6 +282,14 @@ void compute(const lane_at &l)
         const u64 v = l.in(0);
         return l.out(0, v ? (u64)__builtin_clzll(v) - (64 - i.bits) : i.bits, 32);
     }
+    case ptx_op::add_f32:
+    case ptx_op::sub_f32:
+    case ptx_op::mul_f32:
+    case ptx_op::fma_f32:
+    case ptx_op::neg_f32:
+    case ptx_op::abs_f32:
+    case ptx_op::min_f32:
+        return l.out(of_floats(l));
     case ptx_op::bulk_load:
     case ptx_op::bulk_store:
         return start_bulk(l);
@@ -260,7 +336,8 @@ bool compute_all(ptx_warp &warp, const ptx_instruction &i, uint32_t active)
     case ptx_op::mul_lo:
         return all([&](uint32_t n) { return a(n) * b(n); });
     case ptx_op::setp:
-        if (i.is_signed && i.compare != ptx_compare::eq && i.compare != ptx_compare::ne)
+        if (i.is_float ||
+            (i.is_signed && i.compare != ptx_compare::eq && i.compare != ptx_compare::ne))
             return false;
         break;
     default:

@@ -49,6 +49,11 @@ static bool type_of(const std::string &word, uint32_t *bits, bool *is_signed)
         *is_signed = false;
         return true;
     }
+    if (word == "f32") { /* bits, where they are only moved; else see computes */
+        *bits = 32;
+        *is_signed = false;
+        return true;
+    }
     static const char *const types[] = {"8", "16", "32", "64"};
     for (const char *type : types)
         if (word.size() > 1 && strchr("usb", word[0]) && word.substr(1) == type) {
@@ -81,6 +86,8 @@ ptx_operand parser::operand(const std::string &text)
             fail("register " + text);
         return reg(classes[kind] + (uint32_t)number);
     }
+    if (text.compare(0, 2, "0f") == 0 && text.size() == 10)
+        return constant(strtoull(text.c_str() + 2, nullptr, 16));
     if (isdigit((unsigned char)text[0]) || text[0] == '-') {
         char *end;
         const uint64_t number = text[0] == '-' ? (uint64_t)strtoll(text.c_str(), &end, 0)
@@ -355,9 +362,43 @@ bool parser::control(ptx_instruction &i, const std::vector<std::string> &w,
     return true;
 }
 
+/* eq, ne and so on; of numbers also those that hold where one is not a number: ltu. */
+static bool compare_of(std::string word, bool is_float, ptx_instruction &i)
+{
+    static const char *const compares[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+    i.is_float = is_float;
+    i.or_unordered = is_float && word.size() == 3 && word[2] == 'u';
+    if (i.or_unordered)
+        word.pop_back();
+    for (int n = 0; n < 6; n++)
+        if (word == compares[n]) {
+            i.compare = (ptx_compare)n;
+            return true;
+        }
+    return false;
+}
+
+/* Of float32, rounded to the nearest. */
+bool parser::computes_float(ptx_instruction &i, const std::vector<std::string> &w,
+                            const std::vector<std::string> &o)
+{
+    static const std::map<std::string, ptx_op> plain = {
+        {"add", ptx_op::add_f32}, {"sub", ptx_op::sub_f32}, {"mul", ptx_op::mul_f32},
+        {"neg", ptx_op::neg_f32}, {"abs", ptx_op::abs_f32}, {"min", ptx_op::min_f32}};
+    if (plain.count(w[0]) && w.size() == 2)
+        simple(i, plain.at(w[0]), o);
+    else if (w[0] == "fma" && w.size() == 3 && has(w, "rn"))
+        simple(i, ptx_op::fma_f32, o);
+    else
+        return false;
+    return true;
+}
+
 bool parser::computes(ptx_instruction &i, const std::vector<std::string> &w,
                       const std::vector<std::string> &o, uint32_t num_types)
 {
+    if (w.back() == "f32" && w[0] != "mov" && w[0] != "selp" && w[0] != "setp")
+        return computes_float(i, w, o);
     static const std::map<std::string, ptx_op> plain = {
         {"add", ptx_op::add},   {"sub", ptx_op::sub},   {"and", ptx_op::and_},
         {"or", ptx_op::or_},    {"xor", ptx_op::xor_},  {"not", ptx_op::not_},
@@ -384,14 +425,8 @@ bool parser::computes(ptx_instruction &i, const std::vector<std::string> &w,
     } else if (w[0] == "cvta") {
         simple(i, ptx_op::mov, o);
     } else if (w[0] == "setp" && w.size() == 3) {
-        static const char *const compares[] = {"eq", "ne", "lt", "le", "gt", "ge"};
-        int found = -1;
-        for (int n = 0; n < 6; n++)
-            if (w[1] == compares[n])
-                found = n;
-        if (found < 0)
+        if (!compare_of(w[1], w[2] == "f32", i))
             return false;
-        i.compare = (ptx_compare)found;
         simple(i, ptx_op::setp, o);
     } else if (w[0] == "cvt" && w.size() == 3 && num_types == 2) {
         simple(i, ptx_op::cvt, o);

@@ -85,6 +85,8 @@ struct parser {
                       const std::vector<std::string> &o);
     bool control(ptx_instruction &i, const std::vector<std::string> &w,
                  const std::vector<std::string> &o);
+    bool computes_float(ptx_instruction &i, const std::vector<std::string> &w,
+                        const std::vector<std::string> &o);
     bool computes(ptx_instruction &i, const std::vector<std::string> &w,
                   const std::vector<std::string> &o, uint32_t num_types);
 };

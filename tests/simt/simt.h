@@ -11,6 +11,7 @@
 #endif
 
 #define PSTI_SIMT_POINTS 1
+#include "tests/simt/simt_machine.h"
 #include "tests/simt/simt_points.h"
 
 extern "C" {
@@ -31,6 +32,8 @@ uint64_t simt_shuffle_up(uint64_t value, uint32_t distance);
 uint64_t simt_shuffle_xor(uint64_t value, uint32_t mask);
 void simt_pause(void);
 void simt_misaligned(const void *at);
+
+extern simt_traffic simt_vectors;
 
 /* One variable in shared memory; constant-initialised. */
 typedef struct simt_variable {
@@ -67,6 +70,7 @@ void simt_bulk_wait(uint32_t pending, int read_only);
 #define PSTI_WIDE_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
 #define PSTI_SMALL_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
 #define PSTI_TEAM_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
+#define PSTI_FUSED_KERNEL(name, args_type, args) PSTI_KERNEL(name, args_type, args)
 /* Blocks may have other sizes here. */
 #define PSTI_ASSUME_ONE_WARP()
 #define PSTI_ASSUME_ONE_TEAM()
@@ -91,6 +95,8 @@ PSTI_DEVICE psti_vector psti_load_vector(const void *at, uint64_t policy = 0)
     (void)policy;
     if ((uintptr_t)at % sizeof(simt_quad) != 0)
         simt_misaligned(at);
+    if (simt_vectors.is_counting)
+        __atomic_fetch_add(&simt_vectors.loaded, sizeof(simt_quad), __ATOMIC_RELAXED);
     const simt_quad quad = *static_cast<const simt_quad *>(at);
     return {quad[0], quad[1], quad[2], quad[3]};
 }
@@ -99,6 +105,8 @@ PSTI_DEVICE void psti_store_vector(void *at, psti_vector v)
 {
     if ((uintptr_t)at % sizeof(simt_quad) != 0)
         simt_misaligned(at);
+    if (simt_vectors.is_counting)
+        __atomic_fetch_add(&simt_vectors.stored, sizeof(simt_quad), __ATOMIC_RELAXED);
     *static_cast<simt_quad *>(at) = simt_quad{v.x, v.y, v.z, v.w};
 }
 

@@ -17,6 +17,7 @@ static const uint32_t kVariableGap = 64; /* poisoned under ASan */
 static const uint64_t kPoison = 0xa5a5a5a5a5a5a5a5u;
 
 static __thread simt_thread *running;
+simt_traffic simt_vectors;
 
 /* A fiber may meet several OS threads in its life, so the address of `running` must not stay in a
  * register where it switches. */

@@ -21,6 +21,10 @@ void psti_simt_configure(const simt_config *config);
 
 extern const psti_runners psti_simt_runners;
 
+/* Counts from 0, or no longer; not while another thread uses a simt device. */
+void psti_simt_count_traffic(bool counts);
+simt_traffic psti_simt_traffic(void);
+
 /* The device "host" whose stash, restore and migrate tell the hook of simt_points.h. Fails: NOMEM. */
 pst_status psti_simt_host_open(pst_device **device_out);
 

@@ -4,6 +4,8 @@
 
 #define psti_host_stash simt_host_stash
 #define psti_host_restore simt_host_restore
+#define psti_host_stash_with simt_host_stash_with
+#define psti_host_restore_with simt_host_restore_with
 #define psti_host_migrate simt_host_migrate
 #include "kernels/host/migrate.c"
 #include "kernels/host/restore.c"

@@ -2,6 +2,7 @@
 #define PSTI_SIMT 1
 #include "tests/simt/simt.h"
 
+#include "kernels/cuda/fused/glu.cuh"
 #include "kernels/cuda/paging/control.cuh"
 #include "kernels/cuda/paging/move.cuh"
 #include "kernels/cuda/paging/pattern.cuh"
@@ -17,6 +18,16 @@ void psti_simt_configure(const simt_config *config)
 {
     configured = simt_complete(config);
     __atomic_store_n(&num_launches, 0, __ATOMIC_RELAXED);
+}
+
+void psti_simt_count_traffic(bool counts)
+{
+    simt_vectors = {counts, 0, 0};
+}
+
+simt_traffic psti_simt_traffic(void)
+{
+    return simt_vectors;
 }
 
 /* As grid_of in kernels/cuda/launch.cu, within max_blocks. */
@@ -68,6 +79,13 @@ static void run_move(const void *opaque, void (*const kernels[])(void *))
                                                   call<args_type, name##_squeeze_kernel>};     \
         run_move(args, kernels);                                                               \
     }
+#define RUN_FUSED(NAME, name, args_type)                                                       \
+    static void run_##name(const void *args)                                                   \
+    {                                                                                          \
+        static void (*const kernels[])(void *) = {nullptr, call<args_type, name##_ldg_kernel>, \
+                                                  nullptr, nullptr};                           \
+        run_move(args, kernels);                                                               \
+    }
 #define RUN_GRID(NAME, name, args_type)                  \
     static void run_##name(const void *args)             \
     {                                                    \
@@ -79,6 +97,7 @@ static void run_move(const void *opaque, void (*const kernels[])(void *))
         run<args_type, name##_kernel>(args, 1); \
     }
 PSTI_MOVE_LIST(RUN_MOVE)
+PSTI_FUSED_LIST(RUN_FUSED)
 PSTI_GRID_LIST(RUN_GRID)
 PSTI_BLOCK_LIST(RUN_BLOCK)
 

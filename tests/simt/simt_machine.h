@@ -20,6 +20,12 @@
 
 #include <stdint.h>
 
+/* Bytes that vectors have read and written in memory since somebody set is_counting. */
+typedef struct simt_traffic {
+    int is_counting;
+    uint64_t loaded, stored; /* atomic */
+} simt_traffic;
+
 #define SIMT_MAX_THREADS 256u /* of a block */
 #define SIMT_MAX_BLOCKS 256u  /* of a launch */
 #define SIMT_MAX_SLOTS 16u

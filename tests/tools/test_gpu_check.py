@@ -2,8 +2,8 @@
 """test_gpu_check.py SOURCE_DIR: the stages of tools/gpu-check.sh among fakes."""
 from gpu_fakes import GpuTools, main
 
-STAGES = ["correct", "conformance", "rings", "budget", "bench", "beside", "profile", "host", "schedule",
-          "sanitize", "peers", "train", "memo"]
+STAGES = ["correct", "conformance", "rings", "budget", "bench", "glu", "beside", "profile", "host",
+          "schedule", "sanitize", "peers", "train", "memo"]
 
 
 class GpuCheck(GpuTools):
@@ -49,6 +49,8 @@ class GpuCheck(GpuTools):
         self.assertIn("G1  share of A0", (self.packed / "bench-bytes.txt").read_text())
         self.check(0, "budget")
         self.assertEqual(list(self.steps), ["placement", "bench-num_sms", "bench-gemm"])
+        self.check(0, "glu")
+        self.assertEqual(list(self.steps), ["conformance glu", "bench-glu"])
         self.check(0, "beside")
         self.assertEqual(list(self.steps), ["bench-gemm", "bench-pairs"])
         self.check(0, "host")

@@ -17,7 +17,7 @@ PSTI_TEAM_KERNEL(stash_ldg_kernel, psti_move_args, args)
     PSTI_ASSUME_TEAMS();
     PSTI_SHARED_OF_TEAM(move_shared, s);
     direct_copier<true> copier = {};
-    run_stash(s, copier, args);
+    run_stash(s, copier, args, not_fused());
 }
 
 PSTI_TEAM_KERNEL(restore_ldg_kernel, psti_move_args, args)
@@ -25,7 +25,7 @@ PSTI_TEAM_KERNEL(restore_ldg_kernel, psti_move_args, args)
     PSTI_ASSUME_TEAMS();
     PSTI_SHARED_OF_TEAM(move_shared, s);
     direct_copier<false> copier = {};
-    run_restore(s, copier, args);
+    run_restore(s, copier, args, not_fused());
 }
 
 PSTI_TEAM_KERNEL(migrate_ldg_kernel, psti_move_args, args)
@@ -45,7 +45,7 @@ PSTI_TEAM_KERNEL(migrate_ldg_kernel, psti_move_args, args)
         PSTI_SHARED(ring, r);                          \
         dynamic_shared<ring::kRingBytes>(args);        \
         bulk_copier<ring, streaming> copier = {&r, 0}; \
-        run(s, copier, args);                          \
+        run(s, copier, args, not_fused());             \
     }
 #define PSTI_BULK_MIGRATE_BODY(ring)                     \
     {                                                    \

@@ -72,6 +72,27 @@ struct move_shared {
     uint32_t refused;
 };
 
+/* What else a launch does with one tensor of its group, which it does not copy then; run: with the rows
+ * that are live, pages: the ticket has them. A stash runs it also where nothing is stashed; a restore
+ * runs clear where it copies nothing because of a fault. */
+struct not_fused {
+    static const bool kIs = false;
+    PSTI_DEVICE_METHOD bool has(uint32_t tensor) const
+    {
+        (void)tensor;
+        return false;
+    }
+    PSTI_DEVICE_METHOD void run(move_shared &s, bool pages) const
+    {
+        (void)s;
+        (void)pages;
+    }
+    PSTI_DEVICE_METHOD void clear(move_shared &s) const
+    {
+        (void)s;
+    }
+};
+
 PSTI_DEVICE uint64_t *launch_word(const psti_move_args &args)
 {
     return args.pool.concurrent ? &args.ticket->launch : &args.pool.state->launch;

@@ -25,7 +25,7 @@ template <class Copier> struct restore_mover {
     }
 };
 
-template <class Copier> struct restore_source {
+template <class Copier, class Fused> struct restore_source {
     static const bool kHasRuns = true;
     static const bool kShifts = Copier::kShifts;
     typedef typename Copier::held held;
@@ -33,6 +33,12 @@ template <class Copier> struct restore_source {
     const psti_move_args &args;
     const move_shared &s;
     Copier copier;
+    Fused fused;
+
+    PSTI_DEVICE_METHOD bool skips(uint32_t tensor) const
+    {
+        return fused.has(tensor);
+    }
 
     /* Where the tile comes from; 0: its page is not the ticket's, or not at this place. */
     PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
@@ -98,6 +104,11 @@ template <class Copier> struct zero_source {
     static const bool kShifts = false;
     static const uint32_t kRingBytes = Copier::kRingBytes;
 
+    PSTI_DEVICE_METHOD bool skips(uint32_t tensor) const
+    {
+        (void)tensor;
+        return false;
+    }
     PSTI_DEVICE_METHOD uint64_t find(uint64_t tile, uint32_t tiers) const
     {
         (void)tile;
@@ -167,14 +178,16 @@ PSTI_DEVICE pst_fault plan_verdict(const move_shared &s, const psti_move_args &a
     return s.plan.fits ? of_pages : PST_FAULT_DESTINATION;
 }
 
-template <class Copier>
-PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_args &args)
+template <class Copier, class Fused>
+PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_args &args,
+                              Fused fused)
 {
     const int64_t *counts = psti_ticket_counts(args.ticket);
-    restore_source<Copier> source = {args, s, copier};
+    restore_source<Copier, Fused> source = {args, s, copier, fused};
     source.copier.open();
     move_tiles<KEPT>(source, s, args, counts);
     source.copier.close();
+    fused.run(s, true);
 }
 
 /* What a restore does, as bits, and above them what stands in its way. */
@@ -402,8 +415,25 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_
         psti_unlock(args.pool.state);
 }
 
-/* Clears the tiles that this block copied, and its share of those that nobody did. */
-PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
+/* Clears the tile, if its page is the ticket's and of these tiers. */
+PSTI_DEVICE void scrub_tile(const move_shared &s, const psti_move_args &args, uint64_t tile,
+                            uint32_t tiers)
+{
+    const psti_pool_view &pool = args.pool;
+    uint32_t offset;
+    const uint64_t page = page_of_tile(pool, tile, &offset);
+    const uint32_t id = psti_ticket_table(args.ticket, args.count_room)[page];
+    if (!(tiers >> psti_id_tier(id) & 1))
+        return;
+    if (psti_id_in_range(&pool, id) && psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
+                                           psti_owner_word(args.ticket_index, epoch_of(s), page))
+        clear_tile(psti_page_address(&pool, id) + offset);
+}
+
+/* Clears the tiles that this block copied, and its share of those that nobody did. Of a tensor that
+ * others have read in its pages they are the last team's, see scrub_fused. */
+template <class Fused>
+PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args, Fused fused)
 {
     PSTI_SYNC_TEAM();
     if (thread_of() == 0) /* as when they were copied */
@@ -411,20 +441,24 @@ PSTI_DEVICE void scrub_tiles(move_shared &s, const psti_move_args &args)
     PSTI_SYNC_TEAM();
     const tile_share &share = s.share;
     const psti_pool_view &pool = args.pool;
-    const psti_page_id *table = psti_ticket_table(args.ticket, args.count_room);
     const uint64_t pages = psti_min_u64(held_by(s), args.table_pages);
     const uint64_t num_tiles = pages << (pool.page_shift - PSTI_TILE_SHIFT);
     for (uint64_t tile = share.first; tile < num_tiles && share.tiers; tile += share.stride) {
-        uint32_t offset;
-        const uint64_t page = page_of_tile(pool, tile, &offset);
-        const uint32_t id = table[page];
-        if (!(share.tiers >> psti_id_tier(id) & 1))
-            continue;
-        if (psti_id_in_range(&pool, id) &&
-            psti_load_relaxed_u64(psti_owner_of(&pool, id)) ==
-                psti_owner_word(args.ticket_index, epoch_of(s), page))
-            clear_tile(psti_page_address(&pool, id) + offset);
+        const bool is_fused = Fused::kIs && tile < num_tiles_of(s.plan) &&
+                              fused.has(tensor_of_tile(s.plan, (uint32_t)tile));
+        if (!is_fused)
+            scrub_tile(s, args, tile, share.tiers);
     }
+}
+
+/* By the whole last team: all teams have read what they want. */
+template <class Fused>
+PSTI_DEVICE void scrub_fused(const move_shared &s, const psti_move_args &args, Fused fused)
+{
+    for (uint32_t tile = 0; tile < num_tiles_of(s.plan); tile++)
+        if (fused.has(tensor_of_tile(s.plan, tile)))
+            scrub_tile(s, args, tile, PSTI_BOTH_TIERS);
+    PSTI_SYNC_TEAM();
 }
 
 /* By the first warp: what stands in the way; NONE where something is to be done or planned. */
@@ -482,18 +516,18 @@ PSTI_DEVICE uint32_t plan_restore(move_shared &s, const psti_move_args &args)
 }
 
 /* What this team does before it arrives; STOPS: it does not. */
-template <class Copier>
+template <class Copier, class Fused>
 PSTI_DEVICE uint32_t do_share(move_shared &s, Copier &copier, const psti_move_args &args,
-                              uint32_t jobs)
+                              uint32_t jobs, Fused fused)
 {
     if (jobs & PLANS)
         jobs = plan_restore(s, args);
     if (jobs & COPIES)
-        copy_restore(s, copier, args);
+        copy_restore(s, copier, args, fused);
     if (jobs & CLEARS)
         clear_rows<Copier>(s, args, jobs);
     if (jobs & SCRUBS)
-        scrub_tiles(s, args);
+        scrub_tiles(s, args, fused);
     /* nobody is the last: the others clear their shares before the launch ends */
     if (jobs & STOPS && jobs & DIRTIES && team_of() == 0)
         update_dirty(args, jobs);
@@ -518,13 +552,16 @@ PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint
         commit_free(s, args, jobs, found);
 }
 
-template <class Copier>
-PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_args &args)
+template <class Copier, class Fused>
+PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_args &args,
+                             Fused fused)
 {
     const uint32_t kPlaces = Copier::kIsSmall ? PSTI_PARKED : 2;
     uint32_t jobs = begin_restore(s, args);
     if (jobs & PSTI_JOBS_BEFORE)
-        jobs = do_share(s, copier, args, jobs);
+        jobs = do_share(s, copier, args, jobs, fused);
+    if (Fused::kIs && fault_of(jobs) != PST_FAULT_NONE)
+        fused.clear(s);
     if (jobs & STOPS)
         return;
     second_look now = {0, 0, false, false};
@@ -540,6 +577,8 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
     if (!comes_last(s, args, before))
         return;
     const ending end = ending_of(s, args);
+    if (Fused::kIs && jobs & SCRUBS)
+        scrub_fused(s, args, fused);
     commit_restore<kPlaces>(s, args, jobs);
     if (thread_of() == 0)
         finish(args, end);

@@ -207,7 +207,38 @@ template <class Copier> struct stash_mover {
     }
 };
 
-template <class Copier> struct stash_source {
+/* Ordered pools: whether the page is the ticket's. Who `enters`, which one thread does that has its first
+ * byte, makes it so, and writes it into the table; a page that somebody has is not free, whatever the
+ * ring says. */
+PSTI_DEVICE bool take_page(const move_shared &s, const psti_move_args &args, uint32_t id,
+                           uint64_t page, bool enters)
+{
+    const psti_pool_view &pool = args.pool;
+    const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), page);
+    const bool in_range = psti_id_in_range(&pool, id);
+    uint64_t owner = PSTI_OWNER_ABSENT;
+    /* both are asked for before either is waited for: a warp has lanes of both kinds */
+    if (in_range && enters)
+        owner = psti_cas_relaxed_u64(psti_owner_of(&pool, id), PSTI_OWNER_FREE, mine);
+    if (in_range && !enters)
+        owner = psti_load_relaxed_u64(psti_owner_of(&pool, id));
+    const bool taken = owner == PSTI_OWNER_FREE || (!enters && owner == mine);
+    if (enters)
+        psti_ticket_table(args.ticket, args.count_room)[page] = taken ? id : PSTI_ID_NONE;
+    if (enters && !taken)
+        psti_note_damage(args.ticket, id);
+    return taken;
+}
+
+/* The page at this place of a ticket that is stashed. */
+PSTI_DEVICE uint32_t stashed_id(const move_shared &s, const psti_move_args &args, uint64_t page)
+{
+    if (args.pool.concurrent)
+        return psti_ticket_table(args.ticket, args.count_room)[page];
+    return psti_ring_id(&args.pool, s.seen.state.head, &s.decision, page);
+}
+
+template <class Copier, class Fused> struct stash_source {
     static const bool kHasRuns = true;
     static const bool kShifts = Copier::kShifts;
     typedef typename Copier::held held;
@@ -215,28 +246,11 @@ template <class Copier> struct stash_source {
     const psti_move_args &args;
     const move_shared &s;
     Copier copier;
+    Fused fused;
 
-    /* Ordered pools: whether the page is the ticket's. The team that has its first tile makes it
-     * so, and writes it into the table; a page that somebody has is not free, whatever the ring
-     * says. */
-    PSTI_DEVICE_METHOD bool takes(uint32_t id, uint64_t page, bool is_first) const
+    PSTI_DEVICE_METHOD bool skips(uint32_t tensor) const
     {
-        const psti_pool_view &pool = args.pool;
-        const uint64_t mine = psti_owner_word(args.ticket_index, epoch_of(s), page);
-        const bool in_range = psti_id_in_range(&pool, id);
-        const bool enters = is_first && thread_of() < PSTI_WARP; /* the first warp has the say */
-        uint64_t owner = PSTI_OWNER_ABSENT;
-        /* both are asked for before either is waited for: a warp has lanes of both kinds */
-        if (in_range && enters)
-            owner = psti_cas_relaxed_u64(psti_owner_of(&pool, id), PSTI_OWNER_FREE, mine);
-        if (in_range && !enters)
-            owner = psti_load_relaxed_u64(psti_owner_of(&pool, id));
-        const bool taken = owner == PSTI_OWNER_FREE || (!enters && owner == mine);
-        if (enters)
-            psti_ticket_table(args.ticket, args.count_room)[page] = taken ? id : PSTI_ID_NONE;
-        if (enters && !taken)
-            psti_note_damage(args.ticket, id);
-        return taken;
+        return fused.has(tensor);
     }
 
     /* Where the tile goes to; 0: nowhere. */
@@ -245,14 +259,11 @@ template <class Copier> struct stash_source {
         const psti_pool_view &pool = args.pool;
         uint32_t offset;
         const uint64_t page = page_of_tile(pool, tile, &offset);
-        uint32_t id;
-        if (pool.concurrent)
-            id = psti_ticket_table(args.ticket, args.count_room)[page];
-        else
-            id = psti_ring_id(&pool, s.seen.state.head, &s.decision, page);
+        const uint32_t id = stashed_id(s, args, page);
+        const bool enters = offset == 0 && thread_of() < PSTI_WARP; /* the first warp has the say */
         if (!(tiers >> psti_id_tier(id) & 1))
             return 0;
-        if (pool.concurrent ? !psti_id_in_range(&pool, id) : !takes(id, page, offset == 0))
+        if (pool.concurrent ? !psti_id_in_range(&pool, id) : !take_page(s, args, id, page, enters))
             return 0;
         return (uint64_t)(psti_page_address(&pool, id) + offset);
     }
@@ -275,13 +286,19 @@ template <class Copier> struct stash_source {
     }
 };
 
-template <class Copier>
-PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args &args)
+template <class Copier, class Fused>
+PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args &args, Fused fused)
 {
-    if (!begin(s, args, true))
+    const bool goes_on = begin(s, args, true);
+    if (!goes_on && !Fused::kIs)
         return;
     if (!args.is_plain)
         plan_tiles<NEW>(s.plan, args, NULL);
+    if (!goes_on) {
+        PSTI_SYNC_TEAM();
+        fused.run(s, false);
+        return;
+    }
     const bool ordered = !args.pool.concurrent;
     bool moves = false;
     if (ordered) {
@@ -298,11 +315,12 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
         moves = s.moves;
     }
     if (moves) {
-        stash_source<Copier> source = {args, s, copier};
+        stash_source<Copier, Fused> source = {args, s, copier, fused};
         source.copier.open();
         move_tiles<NEW>(source, s, args, NULL);
         source.copier.close();
     }
+    fused.run(s, moves);
     second_look now = {0, 0, false, false};
     if (is_helper())
         now = look_again(args);

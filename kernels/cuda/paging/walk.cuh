@@ -23,7 +23,7 @@ PSTI_DEVICE tile_job plan_job(const Source &source, const tile_share &share, con
         return job;
     const uint32_t t = tensor_of_tile(plan, tile);
     const psti_tensor &tensor = args.tensors[t];
-    if (kIsOdd ? !lies_odd(args, t) : lies_apart(args, t))
+    if (source.skips(t) || (kIsOdd ? !lies_odd(args, t) : lies_apart(args, t)))
         return job;
     job.place = source.find(tile, share.tiers);
     if (job.place == 0 || tensor.base == NULL)
@@ -98,7 +98,8 @@ PSTI_DEVICE void find_apart(const Source &source, move_shared &s, const psti_mov
         return;
     const uint32_t t = tensor_of_tile(plan, mine);
     plan.tensor_of[lane_of()] = t;
-    const bool is_other = lies_apart(args, t) && !(Source::kShifts && lies_odd(args, t));
+    const bool is_odd = Source::kShifts && lies_odd(args, t);
+    const bool is_other = lies_apart(args, t) && !is_odd && !source.skips(t);
     plan.found[lane_of()] = !Source::kHasRuns || is_other ? source.find(mine, s.share.tiers) : 0;
 }
 

@@ -147,7 +147,8 @@ PST_TEST(Group, EveryFieldOfATensorIsChecked)
     CHECK_SPOILED(&self, tensors[0].rounding, (pst_rounding)2,
                   "tensor 0: rounding 2: allowed are up and down");
     CHECK_SPOILED(&self, tensors[0].rounding, (pst_rounding)-1, "tensor 0: rounding -1: allowed");
-    CHECK_SPOILED(&self, tensors[1].padding, 9, "tensor 1: padding 9: must be 0");
+    CHECK_SPOILED(&self, tensors[1].written_by, 9,
+                  "tensor 1: written_by 9: allowed are 0, by a stash, and 1, by a GLU");
     CHECK_SPOILED(&self, tensors[1].layout, 1, "tensor 1: layout 1: allowed is 0, packed rows");
     CHECK_SPOILED(&self, tensors[1].layout, UINT32_MAX, "tensor 1: layout 4294967295: allowed");
 }
