@@ -14,16 +14,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "python" / "pagestash" / "_abi.py"
 # What Python calls itself. Plans, traces and estimates come from the command, as JSON.
 HEADERS = ("api", "status", "structs", "env", "log", "device", "group", "pool", "ticket", "schedule",
-           "keep", "scheduler", "simulate", "policy", "swap")
-PLAIN = {"_Bool": "c_bool", "char": "c_char", "int": "c_int", "double": "c_double", "void": None,
-         "size_t": "c_size_t", "unsigned int": "c_uint"}
+           "keep", "glu", "scheduler", "simulate", "policy", "swap")
+PLAIN = {"_Bool": "c_bool", "char": "c_char", "int": "c_int", "double": "c_double", "float": "c_float",
+         "void": None, "size_t": "c_size_t", "unsigned int": "c_uint"}
 PLAIN |= {f"{u}int{bits}_t": f"c_{u}int{bits}" for u in ("u", "") for bits in (8, 16, 32, 64)}
 HEAD = '''"""The C interface: structs, constants and functions of include/pagestash/*.h.
 
 Made by python/generate_abi.py from the headers; not edited by hand."""
 # pylint: disable=too-many-lines
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32,
-                    c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int,
+                    c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
 '''
 
 

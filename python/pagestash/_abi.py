@@ -2,8 +2,8 @@
 
 Made by python/generate_abi.py from the headers; not edited by hand."""
 # pylint: disable=too-many-lines
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32,
-                    c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int,
+                    c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
 
 PST_ARENA_MAX_LOOKAHEAD = 4096
 PST_ARENA_MAX_STREAMS = 64
@@ -49,6 +49,8 @@ PST_VERSION = 100
 PST_VERSION_MAJOR = 0
 PST_VERSION_MINOR = 1
 PST_VERSION_PATCH = 0
+PST_WRITTEN_BY_GLU = 1
+PST_WRITTEN_BY_STASH = 0
 
 PST_OK = 0
 PST_E_INVALID = -1
@@ -154,7 +156,7 @@ class pst_tensor(Structure):
         ("den", c_uint32),
         ("rounding", c_int),
         ("layout", c_uint32),
-        ("padding", c_uint32),
+        ("written_by", c_uint32),
     ]
 
 
@@ -428,6 +430,48 @@ class pst_layer_policy(Structure):
         ("recomputes", c_bool),
         ("holds", c_bool),
         ("padding", c_uint8 * 6),
+    ]
+
+PST_GLU_SWIGLU = 0
+PST_GLU_GEGLU = 1
+PST_GLU_GEGLU_TANH = 2
+PST_GLU_REGLU = 3
+PST_GLU_QUICK_GEGLU = 4
+PST_GLU_CLAMPED = 5
+
+PST_GLU_BF16 = 0
+PST_GLU_FP16 = 1
+PST_GLU_FP32 = 2
+
+
+class pst_glu(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int),
+        ("dtype", c_int),
+        ("interleave", c_uint32),
+        ("limit", c_float),
+        ("alpha", c_float),
+        ("bias", c_float),
+    ]
+
+
+class pst_glu_rows(Structure):
+    _fields_ = [
+        ("base", c_void_p),
+        ("row_stride", c_uint64),
+        ("segment_stride", c_uint64),
+    ]
+
+
+class pst_glu_operands(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("output", pst_glu_rows),
+        ("probability", pst_glu_rows),
+        ("gradient", pst_glu_rows),
+        ("input_gradient", pst_glu_rows),
+        ("probability_gradient", pst_glu_rows),
     ]
 
 
@@ -998,6 +1042,8 @@ FUNCTIONS = {
     "pst_schedule_get_slots": (c_int, (c_void_p, c_uint32, POINTER(c_uint32)), ('schedule', 'chunk', 'num_slots_out')),
     "pst_schedule_slot": (c_uint32, (c_void_p, c_uint32, c_uint32), ('schedule', 'chunk', 'micro_batch')),
     "pst_schedule_recognise_sized": (c_int, (POINTER(pst_pass), c_uint64, c_uint32, c_uint32, POINTER(pst_schedule_config), c_size_t), ('passes', 'num_passes', 'num_stages', 'stage', 'config_out', 'config_bytes')),
+    "pst_glu_forward": (c_int, (c_void_p, POINTER(pst_glu), pst_ticket, c_void_p, POINTER(pst_buffers), POINTER(pst_glu_operands), POINTER(pst_stash_options), c_void_p), ('device', 'glu', 'ticket', 'group', 'source', 'operands', 'options', 'stream')),
+    "pst_glu_backward": (c_int, (c_void_p, POINTER(pst_glu), pst_ticket, c_void_p, POINTER(pst_buffers), POINTER(pst_glu_operands), POINTER(pst_restore_options), c_void_p), ('device', 'glu', 'ticket', 'group', 'buffers', 'operands', 'options', 'stream')),
     "pst_scheduler_bytes": (c_int, (POINTER(pst_scheduler_config), POINTER(c_uint64), POINTER(c_uint64)), ('config', 'device_bytes_out', 'host_bytes_out')),
     "pst_scheduler_create": (c_int, (POINTER(pst_scheduler_config), POINTER(c_void_p)), ('config', 'scheduler_out')),
     "pst_scheduler_destroy": (c_int, (c_void_p,), ('scheduler',)),
@@ -1022,4 +1068,4 @@ FUNCTIONS = {
     "pst_swap_fill": (c_int, (POINTER(pst_swap_tensor), c_uint32, c_uint64, c_uint64, c_uint64, POINTER(c_uint64), POINTER(pst_swap_filled)), ('tensors', 'num_tensors', 'budget_bytes', 'num_tokens', 'block_tokens', 'tokens', 'filled_out')),
 }
 
-STRUCTS = (pst_struct_info, pst_env_info, pst_device_info, pst_graph_info, pst_row_space, pst_tensor, pst_group_config, pst_buffers, pst_group_usage, pst_pool_config, pst_pool_status, pst_pool_info, pst_ticket, pst_launch_options, pst_stash_options, pst_restore_options, pst_migrate_options, pst_pass, pst_schedule_config, pst_schedule_info, pst_layer_policy, pst_part, pst_layer, pst_visit_key, pst_scheduler_config, pst_visit, pst_step_options, pst_scheduler_stats, pst_layer_buffers, pst_times, pst_simulated_layer, pst_simulated_rates, pst_simulated_event, pst_simulation_config, pst_stage_result, pst_simulation, pst_policy_layer, pst_policy_config, pst_layer_choice, pst_policy_stage, pst_policy, pst_swap_shape, pst_swap_config, pst_swap_choice, pst_swap_tensor, pst_swap_filled)
+STRUCTS = (pst_struct_info, pst_env_info, pst_device_info, pst_graph_info, pst_row_space, pst_tensor, pst_group_config, pst_buffers, pst_group_usage, pst_pool_config, pst_pool_status, pst_pool_info, pst_ticket, pst_launch_options, pst_stash_options, pst_restore_options, pst_migrate_options, pst_pass, pst_schedule_config, pst_schedule_info, pst_layer_policy, pst_glu, pst_glu_rows, pst_glu_operands, pst_part, pst_layer, pst_visit_key, pst_scheduler_config, pst_visit, pst_step_options, pst_scheduler_stats, pst_layer_buffers, pst_times, pst_simulated_layer, pst_simulated_rates, pst_simulated_event, pst_simulation_config, pst_stage_result, pst_simulation, pst_policy_layer, pst_policy_config, pst_layer_choice, pst_policy_stage, pst_policy, pst_swap_shape, pst_swap_config, pst_swap_choice, pst_swap_tensor, pst_swap_filled)
