@@ -74,12 +74,13 @@ class Space:
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """A tensor of a form: bytes of a row, from one row to the next (0: row_bytes), index of its row
-    space, and rows as a share num/den of the space's, rounded up."""
+    space, rows as a share num/den of the space's, rounded up, and PST_WRITTEN_BY_*."""
     row_bytes: int
     row_stride: int = 0
     space: int = 0
     num: int = 1
     den: int = 1
+    written_by: int = _abi.PST_WRITTEN_BY_STASH
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +214,7 @@ class Pool:
             self._make_room = _make_room_type(
                 lambda context, num_bytes, tier: bool(make_room(num_bytes, tier)))
             config.make_room = self._make_room
-        self.handle = _c.create("pst_pool_create", device.handle, ctypes.byref(config))
+        self.handle, self.owner = _c.create("pst_pool_create", device.handle, ctypes.byref(config)), None
         self.mode, self.page_bytes = mode, self.info().page_bytes
         with _watching:
             _open_pools[self.handle] = self

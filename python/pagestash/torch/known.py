@@ -8,7 +8,7 @@ import itertools
 import torch
 
 from .._c import Error
-from . import ops
+from .calls import as_error
 from .kept import SECOND, Pages
 from .layer import ALONE, Slot
 
@@ -67,7 +67,7 @@ class Known(Pages):
             try:
                 tensors = _restore(self.ticket, self.plan, self.pool.handle, stash.num_sms, keeps)
             except RuntimeError as error:
-                raise ops.as_error(error) from None
+                raise as_error(error) from None
             if not keeps:
                 self.ticket = 0
         return tensors
@@ -106,7 +106,7 @@ def keep(stash, visit):
             ticket, number = _find([one.tensor for one in saved], visit.counts, stash.pool.handle, layer,
                                    stash.num_sms)
         except RuntimeError as error:
-            raise ops.as_error(error) from None
+            raise as_error(error) from None
     if not ticket:
         return False
     visit.kept = Known(stash, shape.name, ticket, number)

@@ -30,7 +30,8 @@ import torch.nn.functional as F
 from .. import build_ops
 from .. import pool as pools
 from .._c import lib
-from .._checks import Error, is_a, listed, within
+from .._checks import Error, listed, within
+from .calls import KERNELS, check, handle_of, raising, tags
 
 __all__ = ["kind", "stash", "restore", "release", "drain", "swiglu"]
 
@@ -61,21 +62,10 @@ SCHEMAS = {
     "_layer_restore": "(int ticket, int plan, int pool, int num_sms, bool keep) -> Tensor[]",
 }
 _INTERFACE = 1  # of csrc/ops.cpp with this file
-_KERNELS = "CompositeExplicitAutograd"
-
-
-def _tags():
-    """Tickets are taken on the host: a graph of CUDA must not replay that (torch.cuda.graph, which captures
-    whole iterations, may)."""
-    names = ("pt2_compliant_tag", "cudagraph_unsafe",
-             "needs_exact_strides" if hasattr(torch.Tag, "needs_exact_strides")
-             else "needs_fixed_stride_order")
-    return tuple(getattr(torch.Tag, name) for name in names if hasattr(torch.Tag, name))
-
 
 _library = torch.library.Library("pagestash", "DEF")
 for _name, _schema in SCHEMAS.items():
-    _library.define(_name + _schema, tags=_tags())
+    _library.define(_name + _schema, tags=tags())
 
 
 # ---- kernels in C++
@@ -121,7 +111,7 @@ class _Stable:
     def __init__(self, binary):
         self.binary = binary
         if not binary.pagestash_ops_makes_tokens():  # torch 2.10
-            from .python_ops import Cell  # pylint: disable=import-outside-toplevel
+            from .tokens import Cell  # pylint: disable=import-outside-toplevel
             self.cell = functools.partial(Cell, binary.pagestash_ops_died)
             for key in ("CPU", "CUDA"):
                 _library.impl("stash", self._stash, key)
@@ -174,7 +164,7 @@ def _load():
                 reason = str(error)
                 warnings.warn(f"pagestash: {error}; the ops in Python serve", stacklevel=3)
     from .python_ops import PythonOps  # pylint: disable=import-outside-toplevel
-    return PythonOps(_library, _KERNELS), reason
+    return PythonOps(_library, KERNELS), reason
 
 
 _kernels, why_python = _load()
@@ -276,7 +266,7 @@ def _swiglu_autograd(x, counts, pool, segments=0, num_sms=0):
 
 
 _library.impl("restore", _restore_autograd, "Autograd")
-_library.impl("swiglu", _swiglu, _KERNELS)
+_library.impl("swiglu", _swiglu, KERNELS)
 _library.impl("swiglu", _swiglu_autograd, "Autograd")
 for _name in ("_layer_plan", "_layer_stash"):  # no tensor comes out, so no history is to be looked at
     _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
@@ -284,51 +274,7 @@ for _name in ("_layer_plan", "_layer_stash"):  # no tensor comes out, so no hist
 
 # ---- functions for Python
 
-_STATUS = re.compile(r"\b(PST_E_[A-Z_]+): ")
-
-
-def as_error(error):
-    """The Error that torch has made a RuntimeError of; what is not of ours as it is."""
-    text = str(error)
-    status = _STATUS.search(text)
-    if isinstance(error, Error) or status is None and "pagestash" not in text:
-        return error
-    return Error(text, status[1] if status else "")
-
-
-def _raising(call):
-    """Error instead of torch's RuntimeError, outside of torch.compile."""
-    @functools.wraps(call)
-    def wrapped(*args, **kwargs):
-        if torch.compiler.is_compiling():
-            return call(*args, **kwargs)
-        try:
-            return call(*args, **kwargs)
-        except RuntimeError as error:
-            raise as_error(error) from None
-    return wrapped
-
-
-def _handle(pool):
-    handle = pool if isinstance(pool, int) else is_a(pool, pools.Pool, "pool").handle
-    if handle is None:
-        raise Error("the pool is closed")
-    if not torch.compiler.is_compiling():
-        within(handle, "pool", 0, (1 << 63) - 1)
-    return handle
-
-
-def _check(tensors=(), numbers=(), **one):
-    """Raises where a tensor is none, or a number none that torch can pass on; a compiler looks for itself."""
-    if torch.compiler.is_compiling():
-        return
-    for name, given in [*one.items(), *((f"tensor {i}", tensor) for i, tensor in enumerate(tensors))]:
-        is_a(given, torch.Tensor, name)
-    for name, number in numbers:
-        within(number, name, -1 << 31, (1 << 63) - 1)
-
-
-@_raising
+@raising
 def stash(tensors, counts: torch.Tensor, pool, *, capacity: int, segments: int = 0,
           num_sms: int = 0) -> torch.Tensor:
     """Copies the live rows of tensors into pages of the pool, on the current stream. The token.
@@ -338,43 +284,44 @@ def stash(tensors, counts: torch.Tensor, pool, *, capacity: int, segments: int =
     counts: int32 or int64, contiguous: 1 element (a prefix), E (their sum), or with segments as many.
     num_sms: SM budget; 0: all. Errors: Error; what only the device knows is in the pool's status."""
     tensors = listed(tensors, "tensors", "a sequence of tensors")
-    _check(tensors, (("capacity", capacity), ("segments", segments), ("num_sms", num_sms)), counts=counts)
-    return torch.ops.pagestash.stash(tensors, counts, _handle(pool), capacity, segments, num_sms)
+    check(tensors, (("capacity", capacity), ("segments", segments), ("num_sms", num_sms)), counts=counts)
+    return torch.ops.pagestash.stash(tensors, counts, handle_of(pool), capacity, segments, num_sms)
 
 
-@_raising
+@raising
 def restore(token: torch.Tensor, destinations, pool, *, num_sms: int = 0, keep: bool = False) -> None:
     """Copies back what a stash copied, on the current stream: as many destinations, with the same rows. The
     rows behind the live ones are cleared. keep: the pages stay, for another restore.
     Errors: Error: restored before, another pool's, other rows, a destination that requires grad."""
     destinations = listed(destinations, "destinations", "a sequence of tensors")
-    _check(destinations, [("num_sms", num_sms)], token=token)
-    torch.ops.pagestash.restore(token, destinations, _handle(pool), num_sms, keep)
+    check(destinations, [("num_sms", num_sms)], token=token)
+    torch.ops.pagestash.restore(token, destinations, handle_of(pool), num_sms, keep)
 
 
-@_raising
+@raising
 def release(token: torch.Tensor) -> None:
     """Frees the pages without copying. A token that just dies is freed by the next stash or drain.
     Errors: Error: restored or released before."""
-    _check(token=token)
+    check(token=token)
     torch.ops.pagestash.release(token)
 
 
 def drain(pool, stream: int = 0) -> int:
     """Frees the pages of tokens that died; stream is behind what was enqueued with them. How many have to
     wait still: they were filled outside a capture that is going on. Errors: Error: the pool is closed."""
-    left = _kernels.drain(_handle(pool), within(stream, "stream", 0, (1 << 64) - 1))
+    pool, stream = handle_of(pool), within(stream, "stream", 0, (1 << 64) - 1)
+    left = _kernels.drain(pool, stream)
     if left < 0:
         raise Error("pagestash.drain: the pool is not open")
     return left
 
 
-@_raising
+@raising
 def swiglu(x: torch.Tensor, counts: torch.Tensor, pool, *, segments: int = 0,
            num_sms: int = 0) -> torch.Tensor:
     """silu(gate) * up, where gate and up are the halves of the last dimension of x: (capacity, ..., 2 f), or
     (segments, capacity, ..., 2 f). Where x requires grad its live rows go to pages until the backward; the
     gradient's rows behind them are what their gradient makes of zeros.
     Errors: Error as of stash; a second backward."""
-    _check(numbers=(("segments", segments), ("num_sms", num_sms)), x=x, counts=counts)
-    return torch.ops.pagestash.swiglu(x, counts, _handle(pool), segments, num_sms)
+    check(numbers=(("segments", segments), ("num_sms", num_sms)), x=x, counts=counts)
+    return torch.ops.pagestash.swiglu(x, counts, handle_of(pool), segments, num_sms)
