@@ -8,6 +8,7 @@
         stash.step()
 """
 from ..pool import Status
+from .gated import glu
 from .stash import Stash
 
-__all__ = ["Stash", "Status"]
+__all__ = ["Stash", "Status", "glu"]

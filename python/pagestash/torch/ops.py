@@ -31,9 +31,11 @@ from .. import build_ops
 from .. import pool as pools
 from .._c import lib
 from .._checks import Error, listed, within
+from . import gated
 from .calls import KERNELS, check, handle_of, raising, tags
+from .gated import glu_backward, glu_forward
 
-__all__ = ["kind", "stash", "restore", "release", "drain", "swiglu"]
+__all__ = ["kind", "stash", "restore", "release", "drain", "swiglu", "glu_forward", "glu_backward"]
 
 #: of each operator; the same for both kinds of kernels.
 SCHEMAS = {
@@ -313,7 +315,7 @@ def drain(pool, stream: int = 0) -> int:
     left = _kernels.drain(pool, stream)
     if left < 0:
         raise Error("pagestash.drain: the pool is not open")
-    return left
+    return left + gated.kernels.drain(pool, stream)
 
 
 @raising

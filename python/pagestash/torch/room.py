@@ -1,5 +1,6 @@
 """A stash's pool of pages: how large it is made, in whose memory, and another in its place."""
 import math
+import weakref
 
 import torch
 
@@ -44,6 +45,7 @@ class Room:
         else:
             fields["memory"] = self._block(pages, fields)
         self.pool = pools.Pool(self.device, pages, **fields)
+        self.pool.owner = weakref.ref(self)
 
     def _block(self, pages, fields):
         """(address, bytes) of torch's memory."""

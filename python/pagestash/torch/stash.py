@@ -14,7 +14,7 @@ from .. import pool as pools
 from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST, PST_MAX_TENSORS, \
     PST_PAGE_BYTES_MAX, PST_PAGE_BYTES_MIN
 from .._c import Error
-from . import kept, layer, measure, room, rows, streams
+from . import kept, layer, measure, room, rows, streams, tokens
 from .rerun import Snapshot
 
 _log = logging.getLogger("pagestash")
@@ -126,10 +126,20 @@ class Stash(room.Room):
             shape = self._shape(capacity, segments, ratio, select, name)
         if not callable(counts):
             rows.check_counts(counts, shape, self.torch_device)
+        self.needs_measuring()
+        return layer.Visit(self, counts, shape)
+
+    def needs_measuring(self):
+        """Whether there is no pool yet. Errors: then nothing may be captured; closed."""
+        self._check_open()
         if self.pool is None and self.streams.is_capturing():
             raise Error("a capture, and nothing is measured yet: run one step before, with step() at its "
                         "end, or give Stash(pages=...)")
-        return layer.Visit(self, counts, shape)
+        return self.pool is None
+
+    def shape_of(self, capacity, segments, name):
+        """What is known of a layer's rows, made where it is not there."""
+        return self._shape(capacity, segments, None, None, name)
 
     def _shape(self, *of):
         capacity, segments, ratio, select, name = of
@@ -238,6 +248,7 @@ class Stash(room.Room):
             self.drain()
             self.streams.leave(waits=True)
             self.streams.release()
+            tokens.drain_all(self.pool.handle, self.streams.current())
             self.pool.step(self.streams.current())
             return self.pool.status()
 

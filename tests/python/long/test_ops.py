@@ -66,6 +66,13 @@ class Checked(CompiledCase):
         torch.library.opcheck(kernels.swiglu, (slabs, torch.tensor([3, 9]), self.handle, 2),
                               rtol=0.02, atol=0.01)
 
+    def test_glu(self):
+        x, p = rows(CAPACITY, 8).requires_grad_(), rows(CAPACITY).requires_grad_()
+        for pool in (0, self.handle):
+            torch.library.opcheck(kernels.glu, (x, self.counts, p, pool))
+        slabs = rows(2, 32, 8, dtype=torch.bfloat16).requires_grad_()
+        torch.library.opcheck(kernels.glu, (slabs, torch.tensor([3, 9]), None, self.handle, "geglu", 2))
+
 
 @needs("torch")
 class Inductor(CompiledCase):
