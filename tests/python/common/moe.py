@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import pagestash.torch
+
 SCHEDULES = {
     "FFBB": lambda micro: [("F", m) for m in range(micro)] + [("B", m) for m in range(micro)],
     "FBFB": lambda micro: [(kind, m) for m in range(micro) for kind in "FB"],
@@ -33,6 +35,7 @@ class Shape:
     sequence: int = 128
     micro: int = 2  # micro-batches of a step
     vocab: int = 256
+    glu: bool = False  # the activation is pagestash.torch.glu, else torch's own operators
 
     @property
     def local(self):
@@ -47,17 +50,20 @@ class Shape:
 
     @property
     def row_bytes(self):
-        """Of the tensors that a rank's experts keep: rows, [gate, up], silu(gate), silu(gate) * up,
-        probabilities, and what goes into the second product."""
-        widths = (self.hidden, 2 * self.ffn, self.ffn, self.ffn, 1, self.ffn)
-        return tuple(width * self.dtype.itemsize for width in widths)
+        """Of the tensors that a rank's experts keep: rows, [gate, up], probabilities, and what goes into the
+        second product; without glu silu(gate) and silu(gate) * up, too."""
+        widths = (self.hidden, 2 * self.ffn, self.ffn)
+        if self.glu:
+            return (*(width * self.dtype.itemsize for width in widths), torch.float32.itemsize)
+        return tuple(width * self.dtype.itemsize for width in (*widths, self.ffn, self.ffn, 1))
 
 
 class Experts(nn.Module):
-    """Rows behind the live ones are garbage (prefix) or zero (segments)."""
+    """Rows behind the live ones are garbage (prefix) or zero (segments). stash: whose pages glu writes."""
 
     def __init__(self, shape):
         super().__init__()
+        self.shape, self.stash = shape, None
         n, hidden, ffn = shape.local, shape.hidden, shape.ffn
         self.w1 = nn.Parameter(torch.randn(n, hidden, 2 * ffn) * hidden ** -0.5)
         self.w2 = nn.Parameter(torch.randn(n, ffn, hidden) * ffn ** -0.5)
@@ -74,8 +80,18 @@ class Experts(nn.Module):
         return torch.bmm(x, weight)
 
     def forward(self, x, probs, counts):
-        gate, up = self.product(x, self.w1, counts).chunk(2, -1)
-        return self.product(F.silu(gate) * up * probs, self.w2, counts)
+        y = self.activation(self.product(x, self.w1, counts), probs, counts)
+        return self.product(y, self.w2, counts)
+
+    def activation(self, x, probs, counts):
+        """silu(gate) * up * probs."""
+        if not self.shape.glu:
+            gate, up = x.chunk(2, -1)
+            return F.silu(gate) * up * probs
+        # A grouped product reads live rows alone, a padded one the others, too.
+        segments, tail = (0, "untouched") if x.dim() == 2 else (len(x), "zero")
+        return pagestash.torch.glu(x, counts, stash=self.stash, probability=probs, segments=segments,
+                                   tail=tail)
 
 
 def by_rank(choice, first, num):
@@ -181,6 +197,8 @@ class Model(nn.Module):
         """Every rank of every layer runs in stash.layer; None: in none."""
         for block in self.blocks:
             block.moe.layer = stash.layer if stash else lambda *a, **k: contextlib.nullcontext()
+            for experts in block.moe.ranks:
+                experts.stash = stash if isinstance(stash, pagestash.torch.Stash) else None
 
 
 def text():
@@ -220,17 +238,17 @@ def run_step(model, micro_batches, schedule):
 
 @dataclasses.dataclass
 class Result:
-    """losses: of every micro-batch; after: bits of all weights, step by step."""
+    """losses: of every micro-batch; after: bits of all gradients and then weights, step by step."""
     losses: list
     after: list
 
     @property
     def bits(self):
-        """Of the losses and of the weights after the last step."""
+        """Of the losses, and of the gradients and weights after the last step."""
         return [struct.pack("<d", loss) for loss in self.losses], self.after[-1]
 
     def equal_steps(self, other):
-        """How many steps from the first on have equal bits, losses and weights."""
+        """How many steps from the first on have equal bits, losses, gradients and weights."""
         per_step = len(self.losses) // len(self.after)
         for step, (mine, others) in enumerate(zip(self.after, other.after)):
             span = slice(step * per_step, (step + 1) * per_step)
@@ -240,12 +258,17 @@ class Result:
         return len(self.after)
 
 
-def weight_bits(model):
-    """SHA-256 of every parameter's bytes."""
+def bits(tensors):
+    """SHA-256 of every tensor's bytes."""
     digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    for tensor in tensors:
+        digest.update(tensor.detach().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def weight_bits(model):
+    """Of every parameter."""
+    return bits(model.parameters())
 
 
 def train(shape, stash=None, steps=20, schedule="FFBB", on_step=None):
@@ -257,13 +280,14 @@ def train(shape, stash=None, steps=20, schedule="FFBB", on_step=None):
     result = Result([], [])
     for micro_batches in batches(shape, steps):
         result.losses += [loss.item() for loss in run_step(model, micro_batches, schedule)]
+        gradients = bits(parameter.grad for parameter in model.parameters())
         optimizer.step()
         optimizer.zero_grad()
         if stash is not None:
             status = stash.step()
             if on_step is not None:
                 on_step(status)
-        result.after.append(weight_bits(model))
+        result.after.append((gradients, weight_bits(model)))
     return result
 
 

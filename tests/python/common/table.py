@@ -18,6 +18,7 @@ class Row:
     them; allowed_peak is the pool and what one layer and everything else take without stashing."""
     layout: str
     dtype: str
+    activation: str
     schedule: str
     steps: int
     steps_bit_equal: int
@@ -32,7 +33,7 @@ class Row:
 
     def problems(self):
         """What is not as it must be; sentences."""
-        name = f"{self.layout}, {self.dtype}, {self.schedule}: "
+        name = f"{self.layout}, {self.dtype}, {self.activation}, {self.schedule}: "
         if self.steps_bit_equal != self.steps:
             yield f"{name}step {self.steps_bit_equal + 1} has other bits"
         if not self.pages == self.pages_measured == self.pages_simulated:
@@ -44,7 +45,7 @@ class Row:
             yield f"{name}{self.stashed_peak} bytes at most, without pages {self.plain_peak}"
 
 
-HEADS = (("layout", "layout"), ("dtype", "dtype"), ("schedule", "schedule"),
+HEADS = (("layout", "layout"), ("dtype", "dtype"), ("activation", "activation"), ("schedule", "schedule"),
          ("steps bit-equal", "steps_bit_equal"), ("static MiB", "static_bytes"),
          ("pool MiB", "pool_bytes"), ("peak MiB", "plain_peak"), ("with pages", "stashed_peak"),
          ("allowed", "allowed_peak"), ("pages", "pages"))
@@ -79,7 +80,8 @@ def row(shape, schedule, reference, steps, memory_steps=2):
             moe.train(shape, stash, steps=memory_steps, schedule=schedule)
     passes, paged = moe.SCHEDULES[schedule](shape.micro), range(1, steps)  # the first is measured
     return Row(
-        shape.layout, str(shape.dtype).removeprefix("torch."), schedule, steps,
+        shape.layout, str(shape.dtype).removeprefix("torch."), "glu" if shape.glu else "torch", schedule,
+        steps,
         got.equal_steps(reference), seen.static_bytes(), pool_bytes, without.peak(), within.peak(),
         pool_bytes + without.peak_of_one_layer(), status.high_water[0],
         max(seen.pages(PAGE_BYTES, step) for step in paged),

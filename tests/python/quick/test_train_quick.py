@@ -1,4 +1,5 @@
 """Our MoE, three steps of it: tests/python/long/test_train.py is the same with 20, in four forms."""
+import dataclasses
 import unittest
 
 import torch
@@ -14,20 +15,27 @@ STEPS, PAGE_BYTES = 3, 16384
 class TrainQuick(unittest.TestCase):
     @from_torch(2, 10, what="torch.nn.functional.grouped_mm")
     def test_three_steps(self):
+        self.check(SHAPE)
+
+    @from_torch(2, 10, what="torch.nn.functional.grouped_mm")
+    def test_with_glu(self):
+        self.check(dataclasses.replace(SHAPE, glu=True))
+
+    def check(self, shape):
         seen = record.Recorder()
         with moe.poisoned():
             self.assertTrue(torch.empty(4).isnan().all())
-            plain = moe.train(SHAPE, seen, steps=STEPS)
+            plain = moe.train(shape, seen, steps=STEPS)
             with pagestash.torch.Stash(page_bytes=PAGE_BYTES) as stash:
-                paged = moe.train(SHAPE, stash, steps=STEPS)
+                paged = moe.train(shape, stash, steps=STEPS)
                 status = stash.status()
         self.assertEqual(plain.bits, paged.bits)
         self.assertEqual((status.num_faults, status.in_use), (0, (0, 0)))
-        self.assertEqual(sorted(seen.visits[0].rows), sorted(SHAPE.row_bytes))
+        self.assertEqual(sorted(seen.visits[0].rows), sorted(shape.row_bytes))
         self.assertEqual(status.high_water[0], max(
             seen.pages(PAGE_BYTES, step) for step in range(1, STEPS)))
         self.assertEqual(status.high_water[0], max(record.simulated_pages(
-            seen, step, SHAPE.layers * SHAPE.ep, moe.SCHEDULES["FFBB"](SHAPE.micro), PAGE_BYTES)
+            seen, step, shape.layers * shape.ep, moe.SCHEDULES["FFBB"](shape.micro), PAGE_BYTES)
             for step in range(1, STEPS)))
 
 
