@@ -115,7 +115,7 @@ class Values(Refusing):
     def test_rows_in_wider_ones(self):
         """Of x, of the gradient, and what has gaps in its rows, which is copied."""
         wide, counts = rows(CAPACITY, 80), torch.tensor([LIVE])
-        for cut in (wide[:, 8:40], wide[:, ::2], rows(32, CAPACITY).t()):
+        for cut in (wide[:, 8:40], wide[:, ::2], rows(32, CAPACITY).t(), rows(1, 32).expand(CAPACITY, 32)):
             for pool in (None, self.pool):
                 got = gradients(lambda x: glu(cut * 0 + x, counts, stash=pool), cut.contiguous())
                 x = cut.detach().requires_grad_()
@@ -127,6 +127,12 @@ class Values(Refusing):
         ones = wide.clone().requires_grad_()
         glu(ones, counts).backward(torch.ones(CAPACITY, 40))
         self.same([x.grad], [ones.grad])
+        slabs, counts = rows(2, 20, 40)[:, 2:18, 4:36], torch.tensor([16, 7])
+        got = gradients(lambda x: glu(slabs * 0 + x, counts, stash=self.pool, segments=2), slabs.contiguous())
+        x = slabs.detach().requires_grad_()
+        y = glu(x, counts, stash=self.pool, segments=2)
+        y.backward(rows(2, 18, 20, seed=2)[:, 1:17, 2:18].copy_(rows(*y.shape, seed=1)))
+        self.same(got, [y, x.grad])
 
     def test_no_rows(self):
         self.assertEqual(gradients(lambda x: glu(x, stash=self.pool), rows(0, 8))[1].shape, (0, 8))
@@ -234,7 +240,9 @@ class Pages(Refusing):
         self.refused("x is torch.float64", glu, x.double(), counts, stash=self.pool)
         self.refused("kind 'silu': allowed are swiglu, geglu", glu, x, counts, "silu")
         self.refused("limit 7: kind geglu has none", glu, x, counts, "geglu", limit=7)
-        self.refused("limit -1: must be above 0", glu, x, counts, "clamped", limit=-1)
+        for stash in (None, self.pool):
+            self.refused("limit -1: must be above 0", glu, x.detach().requires_grad_(), counts, "clamped",
+                         limit=-1, stash=stash)
         self.refused("interleave 3: allowed are 0, 1 and 32", glu, x, counts, interleave=3)
         self.refused("must be a multiple of interleave 32", glu, x, counts, interleave=32)
         self.refused("tail 'garbage': allowed are zero, untouched", glu, x, counts, tail="garbage")
@@ -248,6 +256,15 @@ class Pages(Refusing):
         y.sum().backward(retain_graph=True)
         with self.assertRaisesRegex(RuntimeError, "restored or released already"):
             y.sum().backward()
+
+    def test_a_backward_that_is_refused_changes_nothing(self):
+        x, counts = rows(CAPACITY, 32), torch.tensor([LIVE])
+        y, token = ops.glu_forward(x, counts, self.pool)
+        self.refused("the gradient is of .*, and the token of", ops.glu_backward, token, y[:, :8], self.pool)
+        self.refused("the gradient is of .*, and the token of", ops.glu_backward, token, y[:32], self.pool)
+        self.refused("interleave 3: allowed", ops.glu_backward, token, y, self.pool, interleave=3)
+        self.refused("is not the token of a stash", ops.glu_backward, torch.tensor([3]), y, self.pool)
+        self.assertEqual(ops.glu_backward(token, y, self.pool)[0].shape, x.shape)
 
     def test_no_ticket_left(self):
         self.pool.close()
@@ -282,9 +299,12 @@ class InAStash(StashTest):
         wide = rows(CAPACITY, 600)
 
         def step(stash, paged):
-            leaves = [tensor.clone().requires_grad_() for tensor in (w, wide)]
-            y = self.experts(stash, x, leaves[0], counts, paged)
-            (y.sum() + glu(leaves[1][:, 8:520], counts, stash=stash if paged else None).sum()).backward()
+            leaves, own = [tensor.clone().requires_grad_() for tensor in (w, wide)], counts.clone()
+            y = self.experts(stash, x, leaves[0], own, paged)
+            loss = y.sum() + glu(leaves[1][:, 8:520], own, stash=stash if paged else None).sum()
+            if paged:
+                own.zero_()  # nothing asks again for what was stashed
+            loss.backward()
             return [y.detach()] + [leaf.grad for leaf in leaves]
 
         with pagestash.torch.Stash("cpu") as stash, stash_of() as other:
@@ -331,6 +351,15 @@ class InAStash(StashTest):
             stash.step()  # which gives the pages back
             self.nothing_lost(stash)
 
+    def test_takes_the_tickets_of_layers_that_were_dropped(self):
+        x, counts = rows(CAPACITY, 32).requires_grad_(), torch.tensor([LIVE])
+        with stash_of(tickets=1) as stash:
+            with stash.layer(counts, CAPACITY):
+                y = (x * 1).square()
+            del y
+            glu(x, counts, stash=stash).sum().backward()
+            self.nothing_lost(stash)
+
     def test_closed(self):
         stash = stash_of()
         stash.close()
@@ -343,11 +372,11 @@ class Compiled(CompiledCase):
     def test_bits_are_those_of_eager_mode(self):
         counts, pool = self.counts, self.handle
 
-        def twice(x, p, pool):  # what looks alike is not merged
-            return sum(glu(x.sin(), counts, stash=pool, probability=p) for _ in range(2))
+        def twice(x, p, pool):  # compilers merge what looks alike, and each token serves one backward
+            return sum(factor * glu(x.sin(), counts, stash=pool, probability=p) for factor in (1, 2))
 
         given = rows(CAPACITY, 32), rows(CAPACITY, 1, seed=3)
-        compiled = torch.compile(twice, backend="aot_eager", fullgraph=True)
+        compiled = torch.compile(twice, backend="aot_eager_decomp_partition", fullgraph=True)
         for where in (pool, None):
             for mine, theirs in zip(gradients(lambda *xp: compiled(*xp, where), *given),
                                     gradients(lambda *xp: twice(*xp, where), *given)):

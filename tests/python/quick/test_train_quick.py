@@ -1,10 +1,12 @@
 """Our MoE, three steps of it: tests/python/long/test_train.py is the same with 20, in four forms."""
 import dataclasses
 import unittest
+from unittest import mock
 
 import torch
 
 import pagestash.torch
+from pagestash.torch import gated
 from common import moe, record
 from common.needs import from_torch
 
@@ -26,10 +28,13 @@ class TrainQuick(unittest.TestCase):
         with moe.poisoned():
             self.assertTrue(torch.empty(4).isnan().all())
             plain = moe.train(shape, seen, steps=STEPS)
-            with pagestash.torch.Stash(page_bytes=PAGE_BYTES) as stash:
+            with pagestash.torch.Stash(page_bytes=PAGE_BYTES) as stash, \
+                    mock.patch.object(gated.kernels, "_stash", wraps=gated.kernels._stash) as filled:
                 paged = moe.train(shape, stash, steps=STEPS)
                 status = stash.status()
         self.assertEqual(plain.bits, paged.bits)
+        visits = shape.layers * shape.ep * shape.micro * (STEPS - 1)  # the first step is measured
+        self.assertEqual(filled.call_count, visits if shape.glu else 0)
         self.assertEqual((status.num_faults, status.in_use), (0, (0, 0)))
         self.assertEqual(sorted(seen.visits[0].rows), sorted(shape.row_bytes))
         self.assertEqual(status.high_water[0], max(
