@@ -15,10 +15,12 @@ from . import seams
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
+    from ..torch import Stash
+    from .gated import Glu
     from .manager import Manager
     from .swapped import MegatronRun
 
-__all__ = ["Error", "install", "memo", "uninstall"]
+__all__ = ["Error", "glu", "install", "memo", "uninstall"]
 _installed = None  # (module, manager, arguments, what the names of the module were before)
 seams.stand_in()
 
@@ -118,6 +120,27 @@ def memo(model, fraction: Any = "auto", *,
     from . import swapped
     return swapped.run(model, fraction=fraction, micro_batches=micro_batches, schedule=schedule,
                        **fields)
+
+
+def glu(stash: Optional["Stash"] = None, *, version: Optional[str] = None) -> "Glu":
+    """Has pagestash.torch.glu compute the experts' gated activation, where torch computes it.
+
+    That is with bias_activation_fusion and without Transformer Engine's fused experts: SwiGLU, and quick
+    GEGLU with its clamp and offset, times the tokens' probabilities. One launch instead of several, which
+    rounds once: other bits than Megatron-Core's. What has a bias, and activation_func_fp8_input_store,
+    stay Megatron-Core's.
+
+    stash: a pagestash.torch.Stash into whose pages the activation's input goes until its backward; None: it
+        stays in memory. stash.step() after each step is the caller's, and so is stash.valid before the
+        optimizer: Megatron-Core's runner looks at install()'s pages alone. Those it is independent of:
+        Megatron-Core pages what the fused experts save, whose activation is in their products.
+    version: as install has it.
+
+    close() of the answer puts everything back. Errors: no Megatron-Core, a version that was not tried; it
+    is there already."""
+    seams.find(version)
+    from . import gated
+    return gated.Glu(stash)
 
 
 def _check_arguments(arguments):
