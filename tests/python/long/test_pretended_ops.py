@@ -11,7 +11,7 @@ from common import ops as helpers  # noqa: E402 pylint: disable=wrong-import-pos
 
 helpers.use_binary()
 from pagestash import pool as pools  # noqa: E402 pylint: disable=wrong-import-position
-from pagestash.torch import ops  # noqa: E402 pylint: disable=wrong-import-position
+from pagestash.torch import Stash, glu, ops  # noqa: E402 pylint: disable=wrong-import-position
 
 torch.set_num_threads(1)
 pretended.use_as_cuda()
@@ -36,7 +36,7 @@ class OpsTest(unittest.TestCase):
 
     def fill(self, live):
         self.x.copy_(torch.rand(ROWS, WIDTH))
-        self.out.copy_(torch.full((ROWS, WIDTH), -1.))
+        self.out.copy_(torch.full(self.out.shape, -1.))
         self.counts.copy_(torch.tensor([live]))
 
     def check(self, live):
@@ -87,6 +87,60 @@ class OpsTest(unittest.TestCase):
     def test_counts_on_the_cpu_are_refused(self):
         with self.assertRaisesRegex(RuntimeError, "counts"):
             torch.ops.pagestash.stash([self.x], torch.tensor([3]), self.pool.handle, ROWS)
+
+
+class GluTest(OpsTest):
+    """The same with glu: out is its output, and its input's gradient where the output is the gradient."""
+
+    def setUp(self):
+        super().setUp()
+        self.out = torch.empty(3 * ROWS * WIDTH // 2, device="cuda")
+
+    def round(self):
+        y, token = ops.glu_forward(self.x, self.counts, self.pool)
+        dx, _, _ = ops.glu_backward(token, y, self.pool)
+        self.out[:y.numel()].copy_(y.view(-1))
+        self.out[y.numel():].copy_(dx.view(-1))
+
+    def check(self, live):
+        x, counts = self.x.cpu().requires_grad_(), torch.tensor([live])
+        y = glu(x, counts)
+        y.backward(y.detach())
+        self.assertTrue(torch.equal(self.out.cpu(), torch.cat([y.detach().view(-1), x.grad.view(-1)])))
+
+    def test_in_memory(self):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            x = self.x.detach().requires_grad_()
+            y = glu(x, self.counts)
+            dx, = torch.autograd.grad(y, x, y.detach())
+            self.out[:y.numel()].copy_(y.detach().view(-1))
+            self.out[y.numel():].copy_(dx.view(-1))
+        for live in LIVE:
+            self.fill(live)
+            graph.replay()
+            self.check(live)
+        graph.reset()
+
+    def test_a_stash_with_a_stream_of_its_own(self):
+        """Its layers' copies, and glu on the current stream, are in one order, in a capture, too."""
+        self.fill(9)
+        x = self.x.detach().requires_grad_()
+        with Stash("cuda", pages=64, page_bytes=16384, overlap=True) as stash:
+            def step():
+                with stash.layer(self.counts, ROWS):
+                    y = glu(x * 1, self.counts, stash=stash)
+                y.backward(y.detach())
+                stash.step()
+
+            step()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+            graph.replay()
+            self.assertTrue(stash.status().valid)
+            graph.reset()
+            del graph
 
 
 if __name__ == "__main__":
