@@ -15,11 +15,11 @@
     X(pst_buffers, 48)            \
     X(pst_calibrate_config, 32)   \
     X(pst_device_info, 168)       \
-    X(pst_estimate_config, 448)   \
+    X(pst_estimate_config, 456)   \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_memory, 160)   \
     X(pst_estimate_modules, 3624) \
-    X(pst_estimate_moe, 128)      \
+    X(pst_estimate_moe, 136)      \
     X(pst_estimate_params, 88)    \
     X(pst_estimate_traffic, 1544) \
     X(pst_glu, 32)                \
@@ -48,7 +48,7 @@
     X(pst_schedule_info, 120)     \
     X(pst_scheduler_config, 184)  \
     X(pst_scheduler_stats, 208)   \
-    X(pst_simulated_layer, 240)   \
+    X(pst_simulated_layer, 256)   \
     X(pst_simulation, 272)        \
     X(pst_simulation_config, 200) \
     X(pst_stage_result, 376)      \

@@ -113,6 +113,9 @@ psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
 
 /* Whether rows are paged. */
 bool psti_pages(const pst_estimate_config *config);
+/* Whether an activation of experts writes its input into pages, and bytes of that input. */
+bool psti_pages_glu(const pst_estimate_config *config);
+uint64_t psti_glu_bytes(const pst_estimate_config *config, uint64_t rows);
 /* With experts: what holds of any number of live layers. */
 pst_estimate_moe psti_moe_of(const pst_estimate_config *config);
 /* What paging takes above the balanced rows of the live layers: buffers, spare and partly filled

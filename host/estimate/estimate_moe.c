@@ -98,6 +98,17 @@ bool psti_pages(const pst_estimate_config *config)
     return config->num_experts != 0 && config->moe_rows == PST_MOE_PAGED;
 }
 
+bool psti_pages_glu(const pst_estimate_config *config)
+{
+    return psti_pages(config) && config->pages_glu;
+}
+
+uint64_t psti_glu_bytes(const pst_estimate_config *config, uint64_t rows)
+{
+    const psti_ledger row = psti_ledger_of_expert_row(config);
+    return psti_times(rows, psti_ledger_bytes(&row, "expert.fc1.out"));
+}
+
 pst_estimate_moe psti_moe_of(const pst_estimate_config *config)
 {
     const psti_split split = psti_split_of(config);
@@ -109,6 +120,10 @@ pst_estimate_moe psti_moe_of(const pst_estimate_config *config)
     };
     moe.working_bytes = working_bytes(config, moe.capacity_rows);
     moe.worst_working_bytes = working_bytes(config, moe.worst_rows);
+    moe.backward_bytes = moe.working_bytes;
+    if (psti_pages_glu(config))
+        moe.backward_bytes =
+            psti_minus(moe.working_bytes, psti_glu_bytes(config, moe.capacity_rows));
     return moe;
 }
 

@@ -141,6 +141,16 @@ static pst_status check_rows(const pst_estimate_config *config)
     return PST_OK;
 }
 
+static pst_status check_pages_glu(const pst_estimate_config *config)
+{
+    if (!psti_pages_glu(config))
+        return PST_OK;
+    PSTI_CHECK(config->is_gated, PST_E_INVALID, "pages_glu: needs is_gated");
+    PSTI_CHECK(config->fuses_activation, PST_E_INVALID, "pages_glu: needs fuses_activation");
+    PSTI_CHECK(!config->saves_inputs_fp8, PST_E_INVALID, "pages_glu: not with saves_inputs_fp8");
+    return PST_OK;
+}
+
 static pst_status check_experts(const pst_estimate_config *config)
 {
     if (config->num_experts == 0) {
@@ -152,6 +162,7 @@ static pst_status check_experts(const pst_estimate_config *config)
     const named sizes[] = {NAMED(experts_per_token), NAMED(expert_ffn_size)};
     PSTI_TRY(check_present(sizes, sizeof(sizes) / sizeof(sizes[0])));
     PSTI_TRY(check_rows(config));
+    PSTI_TRY(check_pages_glu(config));
     PSTI_CHECK(config->moe_rows != PST_MOE_PAGED || config->recompute_layers == 0, PST_E_INVALID,
                "moe_rows paged: recompute_layers %" PRIu64 " leaves no rows to page",
                config->recompute_layers);

@@ -136,7 +136,8 @@ static void consider_attention(moments *self)
 }
 
 /* The same gradients for each row of an expert's buffers, and those of the rows that come in and go
- * out, and of the probabilities. Paged rows are back in the buffers of the layer at work. */
+ * out, and of the probabilities. Paged rows are back in the buffers of the layer at work, but for what
+ * an activation reads in its pages. */
 static void consider_experts(moments *self)
 {
     const pst_estimate_config *config = self->config;
@@ -148,7 +149,8 @@ static void consider_experts(moments *self)
         ends_bytes(self, self->local), activation_bytes(self, rows, own),
         PSTI_PRODUCT(2, self->width, rows, psti_routed_size(config)), psti_times(4, rows),
         product_again_bytes(self, PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS, rows, own));
-    consider(self, "expert backward", beyond(bytes, self->head_bytes));
+    const uint64_t in_pages = psti_pages_glu(config) ? psti_glu_bytes(config, rows) : 0;
+    consider(self, "expert backward", beyond(bytes, psti_plus(self->head_bytes, in_pages)));
 }
 
 static void consider_layers(moments *self, const pst_estimate_states *states)

@@ -78,6 +78,7 @@ typedef struct psti_problem {
     uint64_t page_bytes;
     uint32_t share_den, most_sets;
     bool has_pairs, has_split, may_swap;
+    bool has_glus; /* some part is written by a GLU, which wants a concurrent pool */
     uint64_t evaluations, max_combinations;
     uint64_t max_evaluations; /* at which the search in hand ends */
     /* Beyond these an evaluation of all routings may end early. */

@@ -68,7 +68,7 @@ static void add_streams(const psti_problem *problem, forms *to, psti_form form)
         return;
     }
     form.num_streams = 1;
-    form.mode = PST_POOL_ORDERED;
+    form.mode = problem->has_glus ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
     add(to, form);
     if (form.rule == PST_RESTORE_NEXT)
         return;
@@ -134,6 +134,7 @@ bool psti_form_next(const psti_problem *problem, psti_form *form_out)
         .num_sources = 1,
         .num_destinations = 1,
         .num_streams = 1,
+        .mode = problem->has_glus ? PST_POOL_CONCURRENT : PST_POOL_ORDERED,
     };
     return may_next(problem);
 }

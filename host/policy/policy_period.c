@@ -71,6 +71,15 @@ static pst_status take_usages(psti_problem *problem, uint32_t first, uint32_t nu
     for (uint32_t part = 0; part < parts; part++)
         memcpy(usages + (size_t)part * num,
                layer->usages + (size_t)part * layer->num_usages + first, num * sizeof(*usages));
+    if (layer->glu_bytes) {
+        uint64_t *glu_bytes = psti_problem_take(problem, (uint64_t)parts * num, sizeof(*glu_bytes));
+        PSTI_CHECK(glu_bytes, PST_E_NOMEM, "no memory for %u usages of %u parts", num, parts);
+        for (uint32_t part = 0; part < parts; part++)
+            memcpy(glu_bytes + (size_t)part * num,
+                   layer->glu_bytes + (size_t)part * layer->num_usages + first,
+                   num * sizeof(*glu_bytes));
+        layer->glu_bytes = glu_bytes;
+    }
     layer->usages = usages;
     layer->num_usages = num;
     return PST_OK;

@@ -292,6 +292,8 @@ static pst_status copy_layer(psti_problem *problem, uint32_t routing, uint32_t s
                "stage %u, layer %u: num_parts %u, of routing %u %u", stage, i, parts, routing,
                from->num_parts);
     copy->num_usages = from->num_usages;
+    copy->glu_bytes = from->glu_bytes;
+    problem->has_glus |= copy->keep == PST_KEEP_PAGED && copy->glu_parts != 0;
     if (!from->usages)
         return PST_OK;
     const uint64_t num = (uint64_t)parts * from->num_usages;

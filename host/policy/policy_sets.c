@@ -11,10 +11,12 @@ static void fill_program_layer(const psti_problem *problem, const psti_stage *st
     *to = (psti_program_layer){
         .keep = (uint8_t)layer.keep,
         .num_parts = (uint8_t)(layer.num_parts ? layer.num_parts : 1),
+        .glus = (uint8_t)(layer.keep == PST_KEEP_PAGED ? layer.glu_parts : 0),
         .holds = layer.policy.holds,
         .demotes = layer.policy.move == PST_MOVE_DEMOTE && layer.policy.host_num > 0,
         .promote_ahead = layer.policy.promote_ahead ? layer.policy.promote_ahead : 1,
     };
+    to->promotes = to->glus && layer.policy.host_num > 0 && !to->demotes;
     for (uint32_t part = 0; part < to->num_parts; part++)
         to->uses[part] =
             (uint8_t)(layer.uses[part] ? layer.uses[part] : PST_USE_BACKWARD | PST_USE_WEIGHT);

@@ -54,9 +54,17 @@ static inline uint32_t psti_visit_in(const psti_build *build, const psti_visit *
 /* Whether these are visits of the two passes of one pair. */
 bool psti_are_paired(const psti_build *build, const psti_visit *a, const psti_visit *b);
 
-/* Bits of the parts that a backward visit reads, PAGED; and whether it is the last to read `part`. */
+/* Bits of the parts that a backward visit reads, PAGED; those of them that are restored into a set; and
+ * whether the visit is the last for which `part` is restored. */
 uint32_t psti_parts_read(const psti_build *build, const psti_visit *visit);
+uint32_t psti_parts_restored(const psti_build *build, const psti_visit *visit);
 bool psti_reads_last(const psti_build *build, const psti_visit *visit, uint32_t part);
+
+/* Bits of the parts of a layer whose stash is the scheduler's. */
+static inline uint32_t psti_parts_stashed(const psti_program_layer *layer)
+{
+    return ((1u << layer->num_parts) - 1) & ~(uint32_t)layer->glus;
+}
 
 /* The visit whose end hook frees the set of user u. */
 uint32_t psti_end_of_user(const psti_build *build, uint32_t user);

@@ -15,6 +15,10 @@
  * Every visit that holds a set of buffers is a user of that set. A set's users stand in the order of
  * visits; each waits for what the one before leaves behind: a stash out of it, or a backward that has
  * read it. A restore is issued as soon as the hook that ends the user before has been called.
+ *
+ * Parts that a GLU writes (group.h) are stashed and restored by the caller's own launches within the
+ * visit, on the main stream. The program has these as operations, so that the simulator counts them
+ * and the check orders them; the executor has nothing to do there.
  */
 #ifndef PSTI_HOST_PROGRAM_H
 #define PSTI_HOST_PROGRAM_H
@@ -35,9 +39,12 @@ typedef struct psti_program_layer {
     uint8_t keep;                /* pst_keep */
     uint8_t num_parts;           /* PAGED: 1..PST_MAX_PARTS */
     uint8_t uses[PST_MAX_PARTS]; /* PST_USE_ bits, never 0 */
+    uint8_t glus;                /* bits of the parts that a GLU writes */
     bool holds;
-    bool demotes;           /* PST_MOVE_DEMOTE and a share above 0 */
-    uint32_t promote_ahead; /* at least 1 where it demotes */
+    bool demotes; /* PST_MOVE_DEMOTE and a share above 0 */
+    /* some pages of its GLUs' parts are on the host without a demote, and come back ahead */
+    bool promotes;
+    uint32_t promote_ahead; /* at least 1 where it demotes or promotes */
 } psti_program_layer;
 
 typedef struct psti_program_config {
@@ -86,8 +93,10 @@ typedef enum psti_act {
     PSTI_ACT_RESTORE, /* part of `visit`, a backward, from the seat's ticket into the visit's set */
     PSTI_ACT_DEMOTE,  /* part of `visit`, a forward */
     PSTI_ACT_PROMOTE, /* part of `visit`, a backward */
-    PSTI_ACT_SWAP_OUT, /* `visit`, a forward of a SWAPPED layer */
-    PSTI_ACT_SWAP_IN   /* `visit`, a backward of one */
+    PSTI_ACT_SWAP_OUT,   /* `visit`, a forward of a SWAPPED layer */
+    PSTI_ACT_SWAP_IN,    /* `visit`, a backward of one */
+    PSTI_ACT_GLU_STASH,  /* part of `visit`, a forward, by the caller on the main stream */
+    PSTI_ACT_GLU_RESTORE /* part of `visit`, a backward, the same; `keeps` as of RESTORE */
 } psti_act;
 
 typedef struct psti_operation {
@@ -95,7 +104,7 @@ typedef struct psti_operation {
     uint8_t stream; /* PSTI_ON_MAIN, or PSTI_ON_SIDE + 0.. */
     union {
         uint8_t event; /* WAIT, RECORD: psti_event_kind */
-        uint8_t part;  /* STASH, RESTORE, DEMOTE, PROMOTE */
+        uint8_t part;  /* STASH, RESTORE, DEMOTE, PROMOTE, GLU_ */
     };
     bool keeps;     /* RESTORE: the ticket stays live, a later pass reads it */
     uint32_t seat;  /* of the event, of the ticket */
@@ -117,8 +126,9 @@ typedef struct psti_visit {
     bool is_restored; /* a backward into whose set something is restored */
     bool is_held;     /* a weight pass that reads its backward's set */
     bool in_pair;
-    uint8_t keep; /* pst_keep */
-    uint8_t padding;
+    uint8_t keep;    /* pst_keep */
+    bool is_fetched; /* a backward ahead of which something is enqueued: it is restored, or pages of
+                      * a GLU's parts come back from the host */
 } psti_visit;
 
 typedef struct psti_program {
@@ -128,8 +138,9 @@ typedef struct psti_program {
         *first_visit; /* [num_passes + 1 of the schedule]: of pass i; of pairs the forward's are
                             * lower. Length of pass i: num_layers of its chunk */
     /* Operations of begin of visit v: [hooks[2 v], hooks[2 v + 1]); of its end: up to hooks[2 v + 2].
-     * In an end first come, of a forward that is stashed: RECORD PRODUCED, [WAIT], one STASH per part;
-     * so forward_part can take its STASH, with record and wait, ahead. */
+     * In an end first come the GLU_ operations. Then, of a forward that is stashed: RECORD PRODUCED,
+     * [WAIT], one STASH per part that no GLU writes; so forward_part can take its STASH, with record and
+     * wait, ahead. */
     uint32_t *hooks;
     psti_operation *operations;
     uint32_t num_operations;

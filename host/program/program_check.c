@@ -23,7 +23,7 @@ static bool keeps_sets(const psti_visit *visit)
 }
 
 /* Parts that a visit reads or, a forward, writes: bits. */
-static uint32_t parts_of(const psti_order *self, const psti_visit *visit)
+static uint32_t parts_used(const psti_order *self, const psti_visit *visit)
 {
     const psti_program_layer *layer = layer_of(self, visit);
     const psti_life *life = life_of(self, visit);
@@ -41,6 +41,15 @@ static uint32_t parts_of(const psti_order *self, const psti_visit *visit)
             parts |= 1u << p;
     }
     return parts;
+}
+
+/* Those of them that lie in a set: a backward reads a GLU's part in pages, unless it stayed in place. */
+static uint32_t parts_of(const psti_order *self, const psti_visit *visit)
+{
+    const uint32_t parts = parts_used(self, visit);
+    const bool in_sets =
+        visit->kind == PST_PASS_FORWARD || visit->in_place || visit->keep != PST_KEEP_PAGED;
+    return in_sets ? parts : parts & ~(uint32_t)layer_of(self, visit)->glus;
 }
 
 /* The visit of a layer in a pass. */
@@ -116,6 +125,8 @@ static pst_status check_visit(const psti_order *self, uint32_t pass, uint32_t la
                              parts_of(self, visit) != 0;
     PSTI_CHECK(visit->is_restored == is_restored, PST_E_INVALID,
                "visit %" PRIu32 " is restored, or not", number);
+    PSTI_CHECK(visit->is_fetched || !is_restored, PST_E_INVALID,
+               "visit %" PRIu32 " is restored, and not fetched", number);
     PSTI_CHECK(parts_of(self, visit) == 0 || has_set(self, number), PST_E_INVALID,
                "visit %" PRIu32 " has no set, or not its user's", number);
     return PST_OK;
@@ -135,6 +146,36 @@ static bool is_transfer(const psti_operation *operation)
     return operation->act >= PSTI_ACT_STASH;
 }
 
+static bool is_glu(const psti_operation *operation)
+{
+    return operation->act >= PSTI_ACT_GLU_STASH;
+}
+
+static bool is_swap(const psti_operation *operation)
+{
+    return operation->act == PSTI_ACT_SWAP_OUT || operation->act == PSTI_ACT_SWAP_IN;
+}
+
+/* Parts that an operation can be of. */
+static uint32_t parts_for(const psti_order *self, const psti_operation *operation)
+{
+    const psti_visit *visit = &self->program->visits[operation->visit];
+    const uint32_t glus = visit->keep == PST_KEEP_PAGED ? layer_of(self, visit)->glus : 0;
+    const bool demotes = layer_of(self, visit)->demotes;
+    switch ((psti_act)operation->act) {
+    case PSTI_ACT_GLU_STASH:
+    case PSTI_ACT_GLU_RESTORE:
+        return parts_used(self, visit) & glus;
+    case PSTI_ACT_STASH:
+        return parts_of(self, visit) & ~glus;
+    case PSTI_ACT_PROMOTE: /* ahead of the first backward come all parts */
+        return parts_used(self, &self->program->visits[visit->partner]) & (demotes ? ~0u : glus);
+    default:
+        return parts_of(self, visit) |
+               parts_of(self, &self->program->visits[user_of(self, operation->visit)]);
+    }
+}
+
 /* Numbers in range, and the visit one that such an operation can be for. */
 static pst_status check_operation(const psti_order *self, uint32_t number)
 {
@@ -142,28 +183,24 @@ static pst_status check_operation(const psti_order *self, uint32_t number)
     const psti_operation *operation = &program->operations[number];
     const uint32_t detail = operation->act <= PSTI_ACT_RECORD ? operation->event : operation->part;
     const uint32_t limit = operation->act <= PSTI_ACT_RECORD ? PSTI_NUM_EVENT_KINDS : PST_MAX_PARTS;
-    PSTI_CHECK(operation->act <= PSTI_ACT_SWAP_IN && operation->stream <= program->num_streams &&
+    PSTI_CHECK(operation->act <= PSTI_ACT_GLU_RESTORE &&
+                   operation->stream <= program->num_streams &&
                    operation->visit < program->num_visits && operation->seat < program->num_seats &&
                    (operation->act == PSTI_ACT_JOIN || detail < limit),
                PST_E_INVALID, "operation %" PRIu32 " has a number out of range", number);
-    if (operation->act >= PSTI_ACT_JOIN && operation->stream == PSTI_ON_MAIN)
-        return misplaced(self, number, "is not for the main stream");
+    if (operation->act >= PSTI_ACT_JOIN && is_glu(operation) != (operation->stream == PSTI_ON_MAIN))
+        return misplaced(self, number, "is not for this stream");
     if (!is_transfer(operation))
         return PST_OK;
     const psti_visit *visit = &program->visits[operation->visit];
-    const bool is_swap = operation->act == PSTI_ACT_SWAP_OUT || operation->act == PSTI_ACT_SWAP_IN;
-    const bool is_of_forward = operation->act == PSTI_ACT_STASH ||
-                               operation->act == PSTI_ACT_DEMOTE ||
-                               operation->act == PSTI_ACT_SWAP_OUT;
+    const bool is_of_forward =
+        operation->act == PSTI_ACT_STASH || operation->act == PSTI_ACT_DEMOTE ||
+        operation->act == PSTI_ACT_SWAP_OUT || operation->act == PSTI_ACT_GLU_STASH;
     if (visit->seat != operation->seat || visit->in_place ||
         (visit->kind == PST_PASS_FORWARD) != is_of_forward ||
-        visit->keep != (is_swap ? PST_KEEP_SWAPPED : PST_KEEP_PAGED))
+        visit->keep != (is_swap(operation) ? PST_KEEP_SWAPPED : PST_KEEP_PAGED))
         return misplaced(self, number, "is nothing for this visit");
-    uint32_t parts =
-        parts_of(self, visit) | parts_of(self, &program->visits[user_of(self, operation->visit)]);
-    if (operation->act == PSTI_ACT_PROMOTE) /* ahead of the first backward come all parts */
-        parts = parts_of(self, &program->visits[visit->partner]);
-    if ((parts >> operation->part & 1) == 0)
+    if ((parts_for(self, operation) >> operation->part & 1) == 0)
         return misplaced(self, number, "is of a part that the visit does not use");
     return PST_OK;
 }
@@ -174,7 +211,9 @@ static pst_status step_ticket(psti_order *self, uint32_t number, psti_mark by)
     const psti_visit *visit = &self->program->visits[operation->visit];
     psti_ticket_state *ticket =
         &self->tickets[(size_t)operation->seat * PST_MAX_PARTS + operation->part];
-    const bool is_out = operation->act == PSTI_ACT_STASH || operation->act == PSTI_ACT_SWAP_OUT;
+    const bool is_out = operation->act == PSTI_ACT_STASH || operation->act == PSTI_ACT_SWAP_OUT ||
+                        operation->act == PSTI_ACT_GLU_STASH;
+    const psti_program_layer *layer = layer_of(self, visit);
     const uint32_t forward = visit->kind == PST_PASS_FORWARD ? operation->visit : visit->partner;
     if (is_out && ticket->step != PSTI_TICKET_IS_EMPTY)
         return misplaced(self, number, "finds its ticket full");
@@ -185,24 +224,28 @@ static pst_status step_ticket(psti_order *self, uint32_t number, psti_mark by)
     switch ((psti_act)operation->act) {
     case PSTI_ACT_STASH:
     case PSTI_ACT_SWAP_OUT:
+    case PSTI_ACT_GLU_STASH:
         ticket->step = PSTI_TICKET_IS_STASHED;
         ticket->visit = forward;
         return PST_OK;
     case PSTI_ACT_DEMOTE:
         ticket->step = PSTI_TICKET_IS_DEMOTED;
-        return before == PSTI_TICKET_IS_STASHED && layer_of(self, visit)->demotes
+        return before == PSTI_TICKET_IS_STASHED && layer->demotes
                    ? PST_OK
                    : misplaced(self, number, "is not behind its stash alone");
     case PSTI_ACT_PROMOTE:
         ticket->step = PSTI_TICKET_IS_PROMOTED;
-        return before == PSTI_TICKET_IS_DEMOTED ? PST_OK
-                                                : misplaced(self, number, "finds nothing demoted");
+        return before == (layer->demotes ? PSTI_TICKET_IS_DEMOTED : PSTI_TICKET_IS_STASHED)
+                   ? PST_OK
+                   : misplaced(self, number, "finds nothing demoted");
     case PSTI_ACT_RESTORE:
     case PSTI_ACT_SWAP_IN:
-        if (operation->act == PSTI_ACT_RESTORE ? !operation->keeps
-                                               : visit->pass == life_of(self, visit)->last_backward)
+    case PSTI_ACT_GLU_RESTORE:
+        if (is_swap(operation) ? visit->pass == life_of(self, visit)->last_backward
+                               : !operation->keeps)
             ticket->step = PSTI_TICKET_IS_EMPTY;
-        return before != PSTI_TICKET_IS_DEMOTED
+        return before != PSTI_TICKET_IS_DEMOTED &&
+                       !(is_glu(operation) && layer->promotes && before == PSTI_TICKET_IS_STASHED)
                    ? PST_OK
                    : misplaced(self, number, "finds its pages on the host");
     case PSTI_ACT_WAIT:
@@ -222,6 +265,7 @@ static pst_status check_transfer(psti_order *self, uint32_t number)
     switch ((psti_act)operation->act) {
     case PSTI_ACT_STASH:
     case PSTI_ACT_SWAP_OUT:
+    case PSTI_ACT_GLU_STASH:
         return psti_order_read(self, by, user, part);
     case PSTI_ACT_RESTORE:
     case PSTI_ACT_SWAP_IN:
@@ -256,6 +300,7 @@ static pst_status check_main_edges(const psti_order *self, const uint32_t *hook)
 {
     const psti_operation *operations = self->program->operations;
     bool waits = false, acts = false;
+    uint32_t glus = 0;
     for (uint32_t n = hook[0]; n < hook[1]; n++) {
         const bool is_wait =
             operations[n].act == PSTI_ACT_JOIN ||
@@ -267,6 +312,10 @@ static pst_status check_main_edges(const psti_order *self, const uint32_t *hook)
     for (uint32_t n = hook[1]; n < hook[2]; n++) {
         const bool is_record =
             operations[n].stream == PSTI_ON_MAIN && operations[n].act == PSTI_ACT_RECORD;
+        if (is_glu(&operations[n]) && (acts || n != hook[1] + glus++))
+            return misplaced(self, n, "is not first in an end");
+        if (is_glu(&operations[n]))
+            continue;
         if (acts && is_record)
             return misplaced(self, n, "is a record of the main stream, and not first in an end");
         acts |= !is_record;
@@ -274,24 +323,31 @@ static pst_status check_main_edges(const psti_order *self, const uint32_t *hook)
     return PST_OK;
 }
 
-/* Of a PAGED forward: RECORD PRODUCED, waits, and one STASH for each part. */
+/* Of a PAGED forward: RECORD PRODUCED, waits, and one STASH for each part that no GLU writes. */
 static pst_status check_stashes(const psti_order *self, uint32_t number)
 {
     const psti_visit *visit = &self->program->visits[number];
     const uint32_t *hook = self->program->hooks + (size_t)number * 2;
     const psti_operation *operations = self->program->operations;
-    const uint32_t num_parts = layer_of(self, visit)->num_parts;
+    const psti_program_layer *layer = layer_of(self, visit);
     uint32_t n = hook[1], part = 0;
+    while (n < hook[2] && is_glu(&operations[n]))
+        n++;
+    const uint32_t first = n;
     if (n < hook[2] && operations[n].act == PSTI_ACT_RECORD && operations[n].seat == visit->seat &&
         operations[n].event == PSTI_EVENT_PRODUCED && operations[n].visit == number)
         n++;
-    while (n > hook[1] && n < hook[2] && operations[n].act == PSTI_ACT_WAIT)
+    while (n > first && n < hook[2] && operations[n].act == PSTI_ACT_WAIT)
         n++;
-    for (; n < hook[2] && part < num_parts; n++, part++)
-        if (operations[n].act != PSTI_ACT_STASH || operations[n].visit != number ||
+    for (; part < layer->num_parts; part++) {
+        if (layer->glus >> part & 1)
+            continue;
+        if (n == hook[2] || operations[n].act != PSTI_ACT_STASH || operations[n].visit != number ||
             operations[n].part != part)
             break;
-    PSTI_CHECK(part == num_parts, PST_E_INVALID,
+        n++;
+    }
+    PSTI_CHECK(part == layer->num_parts, PST_E_INVALID,
                "the end of visit %" PRIu32 " does not begin with its record and a stash per part",
                number);
     return PST_OK;

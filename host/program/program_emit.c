@@ -5,7 +5,8 @@
 /* The side stream of a direction. */
 typedef enum lane { LANE_STASH = 0, LANE_RESTORE, LANE_TO_HOST, LANE_FROM_HOST } lane;
 
-/* Restores of PAGED or of SWAPPED layers: each waits for those before it. */
+/* Restores of PAGED or of SWAPPED layers: each waits for those before it. What is promoted for a GLU alone
+ * stands among them. */
 typedef struct queue {
     uint8_t keep;
     uint32_t *restores; /* visits, in order */
@@ -107,14 +108,15 @@ static bool has_ended(const walk *w, uint32_t visit)
            !psti_are_paired(w->build, &visits[visit], &visits[w->now]);
 }
 
-/* Whether pages of this visit's ticket were moved to the host, and no restore has come before. */
+/* Whether pages of this visit's tickets are on the host, and nothing has brought them back before. */
 static bool needs_promote(const walk *w, const psti_visit *backward)
 {
-    if (backward->keep != PST_KEEP_PAGED || !psti_layer_of(w->build, backward)->demotes)
+    const psti_program_layer *layer = psti_layer_of(w->build, backward);
+    if (backward->keep != PST_KEEP_PAGED || !(layer->demotes || layer->promotes))
         return false;
     const uint32_t first = psti_life_of(w->build, backward)->first_backward;
     return first == backward->pass ||
-           !w->program->visits[psti_visit_in(w->build, backward, first)].is_restored;
+           !w->program->visits[psti_visit_in(w->build, backward, first)].is_fetched;
 }
 
 static void put_promote(walk *w, uint32_t backward)
@@ -122,10 +124,13 @@ static void put_promote(walk *w, uint32_t backward)
     const psti_visit *visit = &w->program->visits[backward];
     const psti_program_layer *layer = psti_layer_of(w->build, visit);
     const uint8_t stream = side(w, LANE_FROM_HOST);
-    if (stream != side(w, LANE_TO_HOST))
+    if (layer->demotes && stream != side(w, LANE_TO_HOST))
         put_wait(w, stream, PSTI_EVENT_DEMOTED, visit->partner);
+    if (!layer->demotes && stream != side(w, LANE_STASH))
+        put_wait(w, stream, PSTI_EVENT_STASHED, visit->partner);
     for (uint32_t part = 0; part < layer->num_parts; part++)
-        put_part(w, PSTI_ACT_PROMOTE, stream, backward, part, false);
+        if (layer->demotes || layer->glus >> part & 1)
+            put_part(w, PSTI_ACT_PROMOTE, stream, backward, part, false);
     if (stream != side(w, LANE_RESTORE))
         put_record(w, stream, PSTI_EVENT_PROMOTED, backward);
 }
@@ -182,7 +187,7 @@ static void put_restore(walk *w, queue *q)
     const uint8_t stream = side(w, is_paged ? LANE_RESTORE : LANE_FROM_HOST);
     put_promotes(w, q, q->issued + 1);
     put_restore_waits(w, v, stream);
-    const uint32_t parts = is_paged ? psti_parts_read(w->build, visit) : 0;
+    const uint32_t parts = is_paged ? psti_parts_restored(w->build, visit) : 0;
     for (uint32_t part = 0; part < PST_MAX_PARTS; part++)
         if (parts >> part & 1)
             put_part(w, PSTI_ACT_RESTORE, stream, v, part, !psti_reads_last(w->build, visit, part));
@@ -241,7 +246,10 @@ static bool has_passed(const walk *w, uint32_t u, uint32_t v)
 /* Whether the next user of u's set, a forward, waits for u's stash. */
 static bool is_waited_for(const walk *w, uint32_t u)
 {
+    const psti_visit *visit = &w->program->visits[u];
     const uint32_t next = w->build->after[u];
+    if (visit->keep == PST_KEEP_PAGED && !psti_parts_stashed(psti_layer_of(w->build, visit)))
+        return false; /* the main stream itself has stashed it */
     return next != PSTI_NO_VISIT && w->program->visits[next].kind == PST_PASS_FORWARD &&
            !has_passed(w, u, next);
 }
@@ -275,18 +283,49 @@ static void put_demote(walk *w, const psti_program_layer *layer)
         put_record(w, stream, PSTI_EVENT_DEMOTED, w->now);
 }
 
+/* What the caller's launches within this visit do. */
+static void put_glus(walk *w)
+{
+    const psti_visit *visit = &w->program->visits[w->now];
+    const psti_program_layer *layer = psti_layer_of(w->build, visit);
+    const bool is_forward = visit->kind == PST_PASS_FORWARD;
+    if (visit->keep != PST_KEEP_PAGED || visit->in_place || visit->partner == PSTI_NO_VISIT ||
+        !layer->glus)
+        return;
+    const uint32_t parts = layer->glus & (is_forward ? ~0u : psti_parts_read(w->build, visit));
+    for (uint32_t part = 0; part < layer->num_parts; part++)
+        if (parts >> part & 1)
+            put_part(w, is_forward ? PSTI_ACT_GLU_STASH : PSTI_ACT_GLU_RESTORE, PSTI_ON_MAIN,
+                     w->now, part, !is_forward && !psti_reads_last(w->build, visit, part));
+}
+
+/* Whether side streams have nothing to do with this forward: GLUs alone stash it, its pages stay where
+ * they are, and no restore takes its set. */
+static bool stays_on_main(const walk *w, const psti_program_layer *layer)
+{
+    const uint32_t next = w->build->after[w->now];
+    return !psti_parts_stashed(layer) && !layer->demotes && !layer->promotes &&
+           (next == PSTI_NO_VISIT || w->program->visits[next].kind == PST_PASS_FORWARD);
+}
+
 static void put_stash(walk *w)
 {
     const psti_visit *visit = &w->program->visits[w->now];
     const psti_program_layer *layer = psti_layer_of(w->build, visit);
     const bool is_paged = visit->keep == PST_KEEP_PAGED;
+    if (is_paged && stays_on_main(w, layer))
+        return;
     const uint8_t stream = side(w, is_paged ? LANE_STASH : LANE_TO_HOST);
     const uint8_t back = side(w, is_paged ? LANE_RESTORE : LANE_FROM_HOST);
     const bool is_demoted = is_paged && layer->demotes;
     put_record(w, PSTI_ON_MAIN, PSTI_EVENT_PRODUCED, w->now);
     put_wait(w, stream, PSTI_EVENT_PRODUCED, w->now);
     for (uint32_t part = 0; is_paged && part < layer->num_parts; part++)
-        put_part(w, PSTI_ACT_STASH, stream, w->now, part, false);
+        if (psti_parts_stashed(layer) >> part & 1)
+            put_part(w, PSTI_ACT_STASH, stream, w->now, part, false);
+    /* parts that were announced early say nothing of the GLU's */
+    if (is_paged && layer->glus && psti_parts_stashed(layer))
+        put_wait(w, stream, PSTI_EVENT_PRODUCED, w->now);
     if (!is_paged)
         put_part(w, PSTI_ACT_SWAP_OUT, stream, w->now, 0, false);
     const uint32_t next = w->build->after[w->now];
@@ -303,7 +342,7 @@ static void put_stash(walk *w)
 static void backward_begin(walk *w)
 {
     const psti_visit *visit = &w->program->visits[w->now];
-    if (!visit->is_restored)
+    if (!visit->is_fetched)
         return;
     queue *q = &w->queues[visit->keep == PST_KEEP_PAGED ? 0 : 1];
     if (q->issued == q->begun)
@@ -350,6 +389,7 @@ static void end_hook(walk *w)
     const psti_visit *visit = &w->program->visits[w->now];
     const bool is_kept = visit->keep == PST_KEEP_PAGED || visit->keep == PST_KEEP_SWAPPED;
     w->at_end = true;
+    put_glus(w);
     if (visit->kind == PST_PASS_FORWARD && is_kept && !visit->in_place &&
         visit->partner != PSTI_NO_VISIT)
         put_stash(w);
@@ -368,12 +408,12 @@ static pst_status fill_queue(walk *w, queue *q, uint8_t keep, uint32_t ahead)
     const psti_program *program = w->program;
     *q = (queue){.keep = keep, .ahead = ahead};
     for (uint32_t v = 0; v < program->num_visits; v++)
-        q->num += program->visits[v].is_restored && program->visits[v].keep == keep;
+        q->num += program->visits[v].is_fetched && program->visits[v].keep == keep;
     q->restores = psti_calloc((size_t)q->num + 1, sizeof(uint32_t));
     PSTI_CHECK(q->restores, PST_E_NOMEM, "no memory for %u restores", q->num);
     uint32_t at = 0;
     for (uint32_t v = 0; v < program->num_visits; v++)
-        if (program->visits[v].is_restored && program->visits[v].keep == keep)
+        if (program->visits[v].is_fetched && program->visits[v].keep == keep)
             q->restores[at++] = v;
     return PST_OK;
 }

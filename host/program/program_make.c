@@ -25,11 +25,20 @@ uint32_t psti_parts_read(const psti_build *build, const psti_visit *visit)
     return parts;
 }
 
+uint32_t psti_parts_restored(const psti_build *build, const psti_visit *visit)
+{
+    return psti_parts_read(build, visit) & ~(uint32_t)psti_layer_of(build, visit)->glus;
+}
+
 bool psti_reads_last(const psti_build *build, const psti_visit *visit, uint32_t part)
 {
+    const psti_program_layer *layer = psti_layer_of(build, visit);
     const uint32_t last = psti_life_of(build, visit)->last_backward;
-    return last == visit->pass || !(psti_layer_of(build, visit)->uses[part] & PST_USE_WEIGHT) ||
-           build->program->visits[psti_visit_in(build, visit, last)].is_held;
+    if (last == visit->pass || !(layer->uses[part] & PST_USE_WEIGHT))
+        return true;
+    /* what a weight pass holds is in a set, and no GLU's part is */
+    return build->program->visits[psti_visit_in(build, visit, last)].is_held &&
+           !(layer->glus >> part & 1);
 }
 
 uint32_t psti_end_of_user(const psti_build *build, uint32_t user)

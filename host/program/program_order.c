@@ -23,11 +23,17 @@ static const char *const event_names[] = {
 _Static_assert(sizeof(event_names) / sizeof(*event_names) == PSTI_NUM_EVENT_KINDS, "a name each");
 
 static const char *const act_names[] = {
-    [PSTI_ACT_WAIT] = "wait for",      [PSTI_ACT_RECORD] = "record of",
-    [PSTI_ACT_JOIN] = "join",          [PSTI_ACT_STASH] = "stash of",
-    [PSTI_ACT_RESTORE] = "restore of", [PSTI_ACT_DEMOTE] = "demote of",
-    [PSTI_ACT_PROMOTE] = "promote of", [PSTI_ACT_SWAP_OUT] = "swap out of",
+    [PSTI_ACT_WAIT] = "wait for",
+    [PSTI_ACT_RECORD] = "record of",
+    [PSTI_ACT_JOIN] = "join",
+    [PSTI_ACT_STASH] = "stash of",
+    [PSTI_ACT_RESTORE] = "restore of",
+    [PSTI_ACT_DEMOTE] = "demote of",
+    [PSTI_ACT_PROMOTE] = "promote of",
+    [PSTI_ACT_SWAP_OUT] = "swap out of",
     [PSTI_ACT_SWAP_IN] = "swap in of",
+    [PSTI_ACT_GLU_STASH] = "GLU's stash of",
+    [PSTI_ACT_GLU_RESTORE] = "GLU's restore of",
 };
 
 static void put_visit(const psti_order *self, uint32_t number, char *text, size_t room)

@@ -150,14 +150,16 @@ static pst_status keep_fixed(psti_build *build, uint8_t keep, const seat_sets *s
     return PST_OK;
 }
 
-/* Graphs of a seat read one place: all of its visits stay in place, or none. */
+/* Graphs of a seat read one place: all of its visits stay in place, or none. The graph of a layer with
+ * a GLU has the stash inside, so nothing of it stays. */
 static pst_status keep_whole_seats(psti_build *build, uint8_t keep)
 {
     psti_program *program = build->program;
     bool *leaves = psti_calloc((size_t)program->num_seats + 1, sizeof(bool));
     PSTI_CHECK(leaves, PST_E_NOMEM, "no memory for %u seats", program->num_seats);
     for (uint32_t v = 0; v < program->num_visits; v++)
-        if (is_source(&program->visits[v], keep) && !program->visits[v].in_place)
+        if (is_source(&program->visits[v], keep) &&
+            (!program->visits[v].in_place || psti_layer_of(build, &program->visits[v])->glus))
             leaves[program->visits[v].seat] = true;
     for (uint32_t v = 0; v < program->num_visits; v++)
         if (program->visits[v].keep == keep && program->visits[v].partner != PSTI_NO_VISIT &&
@@ -220,13 +222,28 @@ static void hold(psti_build *build, uint32_t v)
     if (life->last_backward == visits[v].pass || !psti_layer_of(build, &visits[v])->holds)
         return;
     const uint32_t weight = psti_visit_in(build, &visits[v], life->last_backward);
-    if (psti_parts_read(build, &visits[weight]) & ~psti_parts_read(build, &visits[v]))
+    const uint32_t restored = psti_parts_restored(build, &visits[weight]);
+    if (restored & ~psti_parts_restored(build, &visits[v]))
         return;
+    if (restored == 0 && psti_parts_read(build, &visits[weight]) != 0)
+        return; /* it reads pages alone */
     uint32_t between = 0;
     for (uint32_t w = v + 1; w < weight && between < num_destinations; w++)
         between += !is_forward(&visits[w]) && visits[w].keep == PST_KEEP_PAGED &&
                    !visits[w].in_place && !visits[w].is_held;
     visits[weight].is_held = between < num_destinations;
+}
+
+/* Whether a visit that nothing is restored for waits for pages of a GLU's parts. */
+static bool awaits_pages(const psti_build *build, const psti_visit *visit)
+{
+    const psti_program_layer *layer = psti_layer_of(build, visit);
+    if (visit->keep != PST_KEEP_PAGED || !(layer->demotes || layer->promotes) ||
+        !(psti_parts_read(build, visit) & layer->glus))
+        return false;
+    const uint32_t first = psti_life_of(build, visit)->first_backward;
+    return first == visit->pass ||
+           !build->program->visits[psti_visit_in(build, visit, first)].is_fetched;
 }
 
 static void mark_restored(psti_build *build)
@@ -236,8 +253,10 @@ static void mark_restored(psti_build *build)
         psti_visit *visit = &build->program->visits[v];
         if (is_forward(visit) || visit->in_place || visit->is_held)
             continue;
-        visit->is_restored = visit->keep == PST_KEEP_SWAPPED ||
-                             (visit->keep == PST_KEEP_PAGED && psti_parts_read(build, visit) != 0);
+        visit->is_restored =
+            visit->keep == PST_KEEP_SWAPPED ||
+            (visit->keep == PST_KEEP_PAGED && psti_parts_restored(build, visit) != 0);
+        visit->is_fetched = visit->is_restored || awaits_pages(build, visit);
         if (visit->keep == PST_KEEP_PAGED && visit->is_restored && !config->by_slot &&
             !config->one_ring)
             hold(build, v);

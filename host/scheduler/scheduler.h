@@ -11,6 +11,7 @@
  *   scheduler_record.c     the first step of a scheduler without a schedule
  *   scheduler_passes.c     what that step has recorded so far
  *   scheduler_layers.c     graphs of single layers
+ *   scheduler_glu.c        tickets for the caller's own launches
  *   scheduler_stats.c      figures
  *   scheduler_measure.c    times of waits
  *
@@ -42,6 +43,7 @@ typedef struct psti_scheduler_part {
     pst_buffers *destinations; /* the same */
     pst_dirty **dirty;         /* of each destination; NULL: none */
     uint32_t uses;             /* bits, never 0 */
+    bool is_glu;               /* stashed and restored by the caller's launches of a GLU */
 } psti_scheduler_part;
 
 typedef struct psti_scheduler_layer {
@@ -290,8 +292,17 @@ static inline pst_event *psti_scheduler_event(pst_scheduler *self, uint32_t seat
 void psti_scheduler_tell(const pst_scheduler *self, const psti_seat *seat, const psti_visit *visit,
                          pst_visit *visit_out);
 
+/* ---- scheduler_layers.c ---- */
+
+/* Whether a graph of this layer can be captured now. Fails: INVALID, ORDER. */
+pst_status psti_scheduler_check_place(const pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
+                                      uint32_t layer, uint32_t slot);
+
 /* ---- scheduler_record.c ---- */
 
+/* The open visit of this kind and seat; NULL: none. */
+const psti_visit *psti_recording_find_open(const pst_scheduler *self, pst_pass_kind kind,
+                                           uint32_t seat);
 pst_status psti_recording_open(pst_scheduler *self);
 void psti_recording_close(pst_scheduler *self);
 void psti_recording_begin_step(pst_scheduler *self, pst_stream stream);

@@ -121,6 +121,9 @@ static pst_status take_part(pst_scheduler *self, const pst_part *given, const ch
     PSTI_CHECK(given->padding == 0, PST_E_INVALID, "%s: padding %u: must be 0", name,
                given->padding);
     part->group = group;
+    part->is_glu = group->glu_tensor != PSTI_NO_TENSOR;
+    PSTI_CHECK(!part->is_glu || self->pool->view.concurrent, PST_E_INVALID,
+               "%s: a GLU writes it on the hooks' stream: needs a concurrent pool", name);
     part->uses = given->uses ? given->uses : both;
     PSTI_CHECK(self->is_own == !given->sources, PST_E_INVALID,
                "%s: sources is %sNULL, that of the first part is not so", name,
@@ -132,10 +135,15 @@ static pst_status take_part(pst_scheduler *self, const pst_part *given, const ch
                    "%s: tail PST_TAIL_ZERO needs dirty words", name);
         return PST_OK;
     }
-    PSTI_CHECK(!given->destinations == self->one_ring, PST_E_INVALID, "%s: destinations is %sNULL",
-               name, self->one_ring ? "not " : "");
+    const bool has_none = self->one_ring || part->is_glu;
+    PSTI_CHECK(!given->destinations == has_none, PST_E_INVALID, "%s: destinations is %sNULL", name,
+               has_none ? "not " : "");
+    PSTI_CHECK(!part->is_glu || !given->dirty, PST_E_INVALID,
+               "%s: dirty is not NULL, and a GLU writes it", name);
     part->sources = take_sets(self, part, given->sources, self->num_sources, true, name, &status);
     PSTI_TRY(status);
+    if (part->is_glu)
+        return PST_OK;
     part->destinations = part->sources;
     if (!self->one_ring)
         part->destinations = take_sets(self, part, given->destinations, self->num_destinations,
@@ -283,11 +291,24 @@ static void describe_layer(const psti_scheduler_layer *layer, psti_program_layer
     described->num_parts = (uint8_t)layer->num_parts;
     for (uint32_t i = 0; i < layer->num_parts; i++)
         described->uses[i] = (uint8_t)layer->parts[i].uses;
+    for (uint32_t i = 0; i < layer->num_parts; i++)
+        described->glus |= (uint8_t)((layer->parts[i].is_glu ? 1u : 0u) << i);
+    const bool shares = layer->keep == PST_KEEP_PAGED && layer->policy.host_num > 0;
     described->holds = layer->policy.holds;
-    described->demotes = layer->keep == PST_KEEP_PAGED && layer->policy.move == PST_MOVE_DEMOTE &&
-                         layer->policy.host_num > 0;
-    if (described->demotes)
+    described->demotes = shares && layer->policy.move == PST_MOVE_DEMOTE;
+    described->promotes = shares && layer->policy.move == PST_MOVE_DIRECT && described->glus;
+    if (described->demotes || described->promotes)
         described->promote_ahead = layer->policy.promote_ahead ? layer->policy.promote_ahead : 1;
+}
+
+/* Whether some part is restored by the scheduler. */
+static bool restores(const pst_scheduler *self)
+{
+    for (uint32_t i = 0; i < self->num_layers; i++)
+        for (uint32_t p = 0; p < self->layers[i].num_parts; p++)
+            if (!self->layers[i].parts[p].is_glu)
+                return true;
+    return false;
 }
 
 pst_status psti_scheduler_take_layers(pst_scheduler *self, const pst_scheduler_config *config)
@@ -312,7 +333,8 @@ pst_status psti_scheduler_take_layers(pst_scheduler *self, const pst_scheduler_c
         self->recomputes |= layer.keep == PST_KEEP_RECOMPUTED;
         describe_layer(&self->layers[at], &self->program_layers[at]);
     }
-    PSTI_CHECK(!self->is_own || self->destination || self->capture == PST_CAPTURE_LAYERS,
+    PSTI_CHECK(!self->is_own || self->destination || self->capture == PST_CAPTURE_LAYERS ||
+                   !restores(self),
                PST_E_INVALID, "destination is NULL: restores of the caller's own form ask it");
     return PST_OK;
 }

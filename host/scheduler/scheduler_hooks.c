@@ -305,7 +305,9 @@ static pst_status play_part(pst_scheduler *self, psti_hook *hook, uint32_t part)
     if (i == num)
         return PST_OK; /* kept in place */
     PSTI_TRY(psti_scheduler_play(self, hook, operations, i, visits));
-    return psti_scheduler_play(self, hook, &operations[i + part], 1, visits);
+    while (operations[i].part != part)
+        i++;
+    return psti_scheduler_play(self, hook, &operations[i], 1, visits);
 }
 
 static pst_status announce(pst_scheduler *self, const pst_visit_key *key, uint32_t part,
@@ -329,6 +331,8 @@ static pst_status announce(pst_scheduler *self, const pst_visit_key *key, uint32
     const psti_scheduler_layer *layer = &self->layers[self->seats[visit->seat].layer];
     PSTI_CHECK(part < layer->num_parts, PST_E_INVALID, "%s: part %u: it has %u",
                psti_key_text(self, key, text), part, layer->num_parts);
+    PSTI_CHECK(!layer->parts[part].is_glu, PST_E_INVALID, "%s: part %u: pst_glu_forward stashes it",
+               psti_key_text(self, key, text), part);
     PSTI_CHECK(!(lane->announced >> part & 1), PST_E_ORDER, "%s: part %u was announced already",
                psti_key_text(self, key, text), part);
     fill_hook(self, key, stream, lane->visit, false, &hook);

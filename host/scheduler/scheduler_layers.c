@@ -11,8 +11,8 @@ typedef struct place {
     psti_event_kind wait, record;
 } place;
 
-static pst_status check_place(const pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
-                              uint32_t layer, uint32_t slot)
+pst_status psti_scheduler_check_place(const pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
+                                      uint32_t layer, uint32_t slot)
 {
     PSTI_CHECK(self->capture == PST_CAPTURE_LAYERS, PST_E_INVALID,
                "graphs of layers are for PST_CAPTURE_LAYERS");
@@ -78,6 +78,8 @@ static pst_status take_memory(pst_scheduler *self, const place *at, const pst_la
     psti_layer_memory memory = {.is_known = true, .alias = taken.alias};
     for (uint32_t p = 0; p < layer->num_parts; p++) {
         const pst_group *group = layer->parts[p].group;
+        if (layer->parts[p].is_glu && at->kind != PST_PASS_FORWARD)
+            continue; /* read in pages */
         snprintf(what, sizeof(what), "own->buffers[%u]", p);
         PSTI_TRY(psti_scheduler_check_buffers(self, group, taken.buffers[p],
                                               at->kind == PST_PASS_FORWARD, what));
@@ -129,7 +131,7 @@ pst_status pst_scheduler_layer_capture_begin(pst_scheduler *self, pst_pass_kind 
     PSTI_CHECK_HANDLE(self, SCHEDULER);
     PSTI_CHECK(visit_out, PST_E_INVALID, "visit_out is NULL");
     pthread_mutex_lock(&self->lock);
-    pst_status status = check_place(self, kind, chunk, layer, slot);
+    pst_status status = psti_scheduler_check_place(self, kind, chunk, layer, slot);
     if (status == PST_OK) {
         const place at = place_of(self, kind, chunk, layer, slot);
         status = capture_begin(self, &at, own, stream, visit_out);
@@ -153,7 +155,7 @@ pst_status pst_scheduler_layer_capture_end(pst_scheduler *self, pst_pass_kind ki
 {
     PSTI_CHECK_HANDLE(self, SCHEDULER);
     pthread_mutex_lock(&self->lock);
-    pst_status status = check_place(self, kind, chunk, layer, slot);
+    pst_status status = psti_scheduler_check_place(self, kind, chunk, layer, slot);
     if (status == PST_OK) {
         const place at = place_of(self, kind, chunk, layer, slot);
         status = capture_end(self, &at, stream);

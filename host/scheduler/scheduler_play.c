@@ -214,6 +214,9 @@ static pst_status play_one(pst_scheduler *self, const psti_hook *hook, const pst
     case PSTI_ACT_SWAP_OUT:
     case PSTI_ACT_SWAP_IN:
         return swap(self, op, &visits[op->visit], stream);
+    case PSTI_ACT_GLU_STASH:
+    case PSTI_ACT_GLU_RESTORE:
+        return PST_OK; /* the caller has launched it */
     }
     return PST_OK;
 }

@@ -57,7 +57,8 @@ static void forward_end(const pst_scheduler *self, const psti_visit *visit, oper
     put_event(ops, PSTI_ACT_RECORD, PSTI_ON_MAIN, PSTI_EVENT_PRODUCED, visit->seat);
     put_event(ops, PSTI_ACT_WAIT, side, PSTI_EVENT_PRODUCED, visit->seat);
     for (uint32_t part = 0; part < layer->num_parts; part++)
-        put_part(ops, PSTI_ACT_STASH, side, part, false);
+        if (!layer->parts[part].is_glu)
+            put_part(ops, PSTI_ACT_STASH, side, part, false);
     if (layer->keep == PST_KEEP_SWAPPED)
         put_part(ops, PSTI_ACT_SWAP_OUT, side, 0, false);
     put_event(ops, PSTI_ACT_RECORD, side, PSTI_EVENT_STASHED, visit->seat);
@@ -73,7 +74,7 @@ static void put_restores(const psti_scheduler_layer *layer, pst_pass_kind kind, 
                            (kind == PST_PASS_BACKWARD_INPUT ? (uses & PST_USE_BACKWARD) != 0
                                                             : (uses & PST_USE_WEIGHT) != 0);
         const bool keeps = kind == PST_PASS_BACKWARD_INPUT && uses & PST_USE_WEIGHT;
-        if (reads)
+        if (reads && !layer->parts[part].is_glu)
             put_part(ops, PSTI_ACT_RESTORE, side, part, keeps);
     }
     if (layer->keep == PST_KEEP_SWAPPED)
@@ -215,6 +216,18 @@ pst_status psti_recording_begin(pst_scheduler *self, const pst_visit_key *key, p
     return PST_OK;
 }
 
+const psti_visit *psti_recording_find_open(const pst_scheduler *self, pst_pass_kind kind,
+                                           uint32_t seat)
+{
+    const psti_recording *r = self->recording;
+    for (uint32_t i = 0; i < r->num_actives; i++) {
+        const psti_active *a = &r->actives[i];
+        if (a->is_open && !a->is_recomputing && a->visit.seat == seat && a->visit.kind == kind)
+            return &a->visit;
+    }
+    return NULL;
+}
+
 static pst_status check_open(const pst_scheduler *self, const pst_visit_key *key, pst_stream stream,
                              const psti_active *a)
 {
@@ -240,9 +253,11 @@ pst_status psti_recording_part(pst_scheduler *self, const pst_visit_key *key, ui
     PSTI_TRY(check_open(self, key, stream, a));
     if (!a)
         return PST_E_ORDER;
-    const uint32_t parts = self->layers[self->seats[a->visit.seat].layer].num_parts;
-    PSTI_CHECK(part < parts, PST_E_INVALID, "%s: part %u: it has %u",
-               psti_key_text(self, key, text), part, parts);
+    const psti_scheduler_layer *layer = &self->layers[self->seats[a->visit.seat].layer];
+    PSTI_CHECK(part < layer->num_parts, PST_E_INVALID, "%s: part %u: it has %u",
+               psti_key_text(self, key, text), part, layer->num_parts);
+    PSTI_CHECK(!layer->parts[part].is_glu, PST_E_INVALID, "%s: part %u: pst_glu_forward stashes it",
+               psti_key_text(self, key, text), part);
     PSTI_CHECK(!(a->announced >> part & 1), PST_E_ORDER, "%s: part %u was announced already",
                psti_key_text(self, key, text), part);
     operations ops = {.seat = a->visit.seat};
@@ -300,6 +315,7 @@ static pst_status release_rest(pst_scheduler *self)
             continue;
         PSTI_TRY(
             psti_scheduler_wait(self, *psti_scheduler_event(self, s, PSTI_EVENT_STASHED), side));
+        PSTI_TRY(psti_scheduler_follow(self, self->before[0], side)); /* what a GLU has kept */
         PSTI_TRY(self->device->ops->capture_of(self->device, side, &capture));
         for (uint32_t p = 0; p < layer->num_parts; p++)
             PSTI_TRY(psti_ticket_clear(psti_ticket_find(self->tickets[seat->first_ticket + p]),

@@ -83,7 +83,7 @@ static void describe(psti_sim_rank *rank)
     result->conflicts[1] = program->conflicts[1];
     result->program_bytes = program->bytes;
     result->order_is_simulated =
-        rank->all->config.num_streams > 1 && !rank->all->config.in_call_order;
+        (rank->all->config.num_streams > 1 || rank->mixes) && !rank->all->config.in_call_order;
     psti_sim_bounds(rank);
 }
 

@@ -40,12 +40,14 @@ static inline uint64_t psti_sim_later(uint64_t a, uint64_t b)
 
 typedef struct psti_sim_layer {
     uint8_t keep, num_parts;
+    uint8_t glus;                      /* bits of parts that a GLU writes */
     uint8_t num_early;                 /* parts that are announced within the core */
-    uint8_t part_order[PST_MAX_PARTS]; /* as they are stashed: those first, by time */
+    uint8_t part_order[PST_MAX_PARTS]; /* as the others are stashed: those first, by time */
     bool demotes;
     uint32_t host_num, host_den; /* of stashes: 0/0 where it demotes */
     uint32_t num_usages;
     const pst_group_usage *usages;
+    const uint64_t *glu_bytes; /* as the caller's; NULL: all */
     uint64_t part_ns[PST_MAX_PARTS];
     pst_times times[4]; /* by pst_pass_kind */
     uint64_t recompute_ns, max_demote_pages, swap_bytes;
@@ -60,7 +62,7 @@ typedef struct psti_sim_ticket {
     bool last_is_host; /* the last page, which need not be full */
 } psti_sim_ticket;
 
-/* One operation of a side stream between its begin and its end. */
+/* One operation of a side stream, or of a GLU, between its begin and its end. */
 typedef struct psti_sim_copy {
     const psti_operation *op;
     uint32_t part;
@@ -95,6 +97,7 @@ typedef struct psti_sim_rank {
     uint64_t start_ns;  /* of the step */
     uint64_t waited_ns; /* by the visit at hand, for copies */
     bool is_last_step, has_begun;
+    bool mixes; /* GLUs on the main stream, and copies beside them: their order is that of time */
     uint64_t first_ns;  /* begin of the first pass */
     uint64_t begun_ns;  /* of the pass or pair at hand */
     uint64_t beside_ns; /* what the other pass of the pair has taken of it so far */
@@ -104,6 +107,7 @@ typedef struct psti_sim_rank {
 struct psti_sim {
     pst_simulation_config config; /* zeros replaced */
     bool in_time;                 /* simulate_time.c instead of simulate_list.c */
+    bool has_glus;
     pst_chunk_order chunk_order;
     psti_sim_rank *ranks;
     uint64_t origin_ns; /* when the first rank begins the last step */
@@ -117,6 +121,8 @@ void psti_sim_close(psti_sim *self);
 
 /* ---- simulate_layers.c ---- */
 
+/* Whether some part of a stage's is written by a GLU. */
+bool psti_sim_has_glus(const psti_sim *self, uint32_t stage);
 /* pre: all but the layers has been checked. Fails: INVALID, NOMEM. */
 pst_status psti_sim_open_rank(const psti_sim *self, psti_sim_rank *rank);
 
@@ -203,6 +209,35 @@ static inline void psti_sim_end_visit(psti_sim_rank *rank, const psti_visit *vis
         rank->result.worst = psti_sim_key(rank, visit);
     }
     rank->waited_ns = 0;
+}
+
+/* The main stream itself copies in this visit for so long. */
+static inline void psti_sim_expose(psti_sim_rank *rank, const psti_visit *visit, uint64_t ns)
+{
+    uint64_t *exposed = visit->kind == PST_PASS_FORWARD ? &rank->result.exposed_forward_ns
+                                                        : &rank->result.exposed_backward_ns;
+    *exposed = psti_plus(*exposed, ns);
+    rank->waited_ns = psti_plus(rank->waited_ns, ns);
+}
+
+static inline bool psti_sim_is_glu(const psti_operation *op)
+{
+    return op->act == PSTI_ACT_GLU_STASH || op->act == PSTI_ACT_GLU_RESTORE;
+}
+
+/* Whether this is the wait of a forward's stashes for their source, which a part that is announced early
+ * does not have: it stands right before the first of them. */
+static inline bool psti_sim_waits_for_source(const psti_operation *op)
+{
+    return op->act == PSTI_ACT_WAIT && op->event == PSTI_EVENT_PRODUCED &&
+           op[1].act == PSTI_ACT_STASH;
+}
+
+/* Of a STASH in the list: how many of its visit stand before it. */
+static inline uint32_t psti_sim_stash_place(const psti_sim_layer *layer, const psti_operation *op)
+{
+    const uint32_t before = (1u << op->part) - 1;
+    return (uint32_t)__builtin_popcount(before & ~(uint32_t)layer->glus);
 }
 
 /* What a backward computes again before its core. */

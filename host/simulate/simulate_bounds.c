@@ -4,7 +4,10 @@
  *
  * Stashes have one stream, and restores another, so how far an order has come is a pair of numbers. Of
  * the orders that have so many stashes, one that did all it can before each further stash has the most
- * restores; so no order holds fewer pages at its worst moment. The same holds the other way round. */
+ * restores; so no order holds fewer pages at its worst moment. The same holds the other way round.
+ *
+ * What GLUs take and free is in the order of the main stream, so their worst moment is known. Beside that
+ * of the side streams it is at most the sum of the two, and at least the greater. */
 #include "host/simulate/simulate.h"
 
 typedef struct walk {
@@ -31,7 +34,7 @@ static void apply(walk *w, const psti_operation *op)
     const psti_sim_rank *rank = w->rank;
     if (op->act == PSTI_ACT_STASH) {
         const psti_sim_layer *layer = psti_sim_layer_of(rank, &rank->program->visits[op->visit]);
-        w->held += pages_of(rank, op, layer->part_order[op->part]);
+        w->held += pages_of(rank, op, layer->part_order[psti_sim_stash_place(layer, op)]);
         w->most = psti_sim_later(w->most, w->held);
     } else if (op->act == PSTI_ACT_RESTORE && !op->keeps) {
         w->held -= pages_of(rank, op, op->part);
@@ -95,12 +98,27 @@ static uint64_t high_water(const psti_sim_rank *rank, psti_act lazy)
     return lazy == PSTI_ACT_RESTORE ? w.most + w.moves[0] + w.moves[1] : w.most;
 }
 
+static uint64_t high_water_of_glus(const psti_sim_rank *rank)
+{
+    uint64_t held = 0, most = 0;
+    for (uint32_t n = 0; n < rank->program->num_operations; n++) {
+        const psti_operation *op = &rank->program->operations[n];
+        if (op->act == PSTI_ACT_GLU_STASH)
+            held += pages_of(rank, op, op->part);
+        else if (op->act == PSTI_ACT_GLU_RESTORE && !op->keeps)
+            held -= pages_of(rank, op, op->part);
+        most = psti_sim_later(most, held);
+    }
+    return most;
+}
+
 void psti_sim_bounds(psti_sim_rank *rank)
 {
     uint64_t *bounds = rank->result.high_water_bounds;
     bounds[0] = bounds[1] = rank->result.demand_high_water;
-    if (rank->all->config.num_streams == 1)
+    if (rank->all->config.num_streams == 1 && !rank->mixes)
         return;
-    bounds[0] = high_water(rank, PSTI_ACT_STASH);
-    bounds[1] = high_water(rank, PSTI_ACT_RESTORE);
+    const uint64_t of_glus = high_water_of_glus(rank);
+    bounds[0] = psti_sim_later(high_water(rank, PSTI_ACT_STASH), of_glus);
+    bounds[1] = high_water(rank, PSTI_ACT_RESTORE) + of_glus;
 }

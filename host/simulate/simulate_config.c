@@ -108,8 +108,10 @@ pst_status psti_sim_open(psti_sim *self, const pst_simulation_config *config)
     PSTI_TRY(check_numbers(&self->config));
     PSTI_TRY(check_schedules(config));
     self->chunk_order = order_of(config);
+    for (uint32_t i = 0; i < config->num_stages; i++)
+        self->has_glus |= psti_sim_has_glus(self, i);
     self->in_time = config->interference_per_mille > 0 ||
-                    (self->config.num_streams > 1 && !config->in_call_order);
+                    ((self->config.num_streams > 1 || self->has_glus) && !config->in_call_order);
     self->ranks = psti_calloc(config->num_stages, sizeof(psti_sim_rank));
     PSTI_CHECK(self->ranks, PST_E_NOMEM, "no memory for %u stages", config->num_stages);
     for (uint32_t i = 0; i < config->num_stages; i++) {

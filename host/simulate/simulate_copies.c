@@ -1,5 +1,5 @@
-/* Operations of side streams: what the pool would count (kernels/host/stash.c, restore.c, migrate.c),
- * and how long each takes. */
+/* Operations of side streams and of GLUs: what the pool would count (kernels/host/stash.c, restore.c,
+ * migrate.c), and how long each takes. */
 #include "host/simulate/simulate.h"
 
 #include "kernels/core/pool.h"
@@ -79,6 +79,30 @@ static void time_copy(psti_sim_rank *rank, psti_sim_copy *copy, const uint64_t b
     rank->result.link_bytes[direction] = psti_plus(rank->result.link_bytes[direction], bytes[1]);
 }
 
+/* A rate of half as much per byte. */
+static uint64_t half_ns(uint64_t bytes, uint64_t rate)
+{
+    return (ns_of(bytes, rate) + 1) / 2;
+}
+
+/* Of what a GLU stashes or restores: bytes of its own, which it has read anyway or reads where they are,
+ * and bytes beside them. */
+static void time_glu(psti_sim_rank *rank, const psti_visit *visit, psti_sim_copy *copy,
+                     uint64_t bytes[2], uint32_t direction)
+{
+    const psti_sim_layer *layer = psti_sim_layer_of(rank, visit);
+    const pst_group_usage *usage = usage_of(rank, layer, visit, copy->part);
+    uint64_t own = bytes[0];
+    copy->ns = 0; /* there is a launch anyway */
+    if (layer->glu_bytes && usage->payload_bytes > 0)
+        own = (uint64_t)((psti_wide)bytes[0] * layer->glu_bytes[usage - layer->usages] /
+                         usage->payload_bytes);
+    bytes[0] -= own;
+    time_copy(rank, copy, bytes, direction);
+    if (direction == 0)
+        copy->ns = psti_sim_after(copy->ns, half_ns(own, rank->all->config.rates.stash_rate));
+}
+
 static void forget_failure(psti_sim_rank *rank, const psti_sim_ticket *ticket)
 {
     if (ticket->state == PSTI_SIM_FAILED)
@@ -118,7 +142,7 @@ static void stash(psti_sim_rank *rank, const psti_visit *visit, psti_sim_ticket 
     const psti_sim_layer *layer = psti_sim_layer_of(rank, visit);
     const pst_group_usage *usage = usage_of(rank, layer, visit, copy->part);
     uint64_t bytes[2];
-    copy->ns = rank->all->config.rates.stash_fixed_ns;
+    copy->ns = psti_sim_is_glu(copy->op) ? 0 : rank->all->config.rates.stash_fixed_ns;
     if (ticket->state == PSTI_SIM_LIVE) {
         record_fault(rank, copy, PST_FAULT_LIVE, 0);
         return;
@@ -131,21 +155,27 @@ static void stash(psti_sim_rank *rank, const psti_visit *visit, psti_sim_ticket 
     if (copy->fault != PST_FAULT_NONE)
         return;
     split_bytes(rank, ticket, usage, bytes);
-    time_copy(rank, copy, bytes, 0);
+    if (psti_sim_is_glu(copy->op))
+        time_glu(rank, visit, copy, bytes, 0);
+    else
+        time_copy(rank, copy, bytes, 0);
 }
 
 static void restore(psti_sim_rank *rank, const psti_visit *visit, psti_sim_ticket *ticket,
                     psti_sim_copy *copy)
 {
     uint64_t bytes[2];
-    copy->ns = rank->all->config.rates.restore_fixed_ns;
+    copy->ns = psti_sim_is_glu(copy->op) ? 0 : rank->all->config.rates.restore_fixed_ns;
     if (ticket->state != PSTI_SIM_LIVE)
         record_fault(rank, copy,
                      ticket->state == PSTI_SIM_EMPTY ? PST_FAULT_EMPTY : PST_FAULT_FAILED, 0);
     if (ticket->state == PSTI_SIM_LIVE) {
         const psti_sim_layer *layer = psti_sim_layer_of(rank, visit);
         split_bytes(rank, ticket, usage_of(rank, layer, visit, copy->part), bytes);
-        time_copy(rank, copy, bytes, 1);
+        if (psti_sim_is_glu(copy->op))
+            time_glu(rank, visit, copy, bytes, 1);
+        else
+            time_copy(rank, copy, bytes, 1);
         copy->pages[0] = ticket->pages - ticket->host;
         copy->pages[1] = ticket->host;
     }
@@ -232,6 +262,12 @@ void psti_sim_begin_copy(psti_sim_rank *rank, const psti_operation *op, psti_sim
         stash(rank, visit, ticket, copy);
         rank->result.stash_busy_ns = psti_plus(rank->result.stash_busy_ns, copy->ns);
         break;
+    case PSTI_ACT_GLU_STASH:
+        stash(rank, visit, ticket, copy);
+        break;
+    case PSTI_ACT_GLU_RESTORE:
+        restore(rank, visit, ticket, copy);
+        break;
     case PSTI_ACT_RESTORE:
         restore(rank, visit, ticket, copy);
         rank->result.restore_busy_ns = psti_plus(rank->result.restore_busy_ns, copy->ns);
@@ -255,8 +291,10 @@ static pst_simulated_kind kind_of(uint8_t act)
 {
     switch (act) {
     case PSTI_ACT_STASH:
+    case PSTI_ACT_GLU_STASH:
         return PST_SIMULATED_DO_STASH;
     case PSTI_ACT_RESTORE:
+    case PSTI_ACT_GLU_RESTORE:
         return PST_SIMULATED_DO_RESTORE;
     case PSTI_ACT_DEMOTE:
         return PST_SIMULATED_DO_DEMOTE;

@@ -56,6 +56,32 @@ static pst_status check_usage(const here *at, uint32_t part, uint32_t micro_batc
     return PST_OK;
 }
 
+static pst_status check_glus(const here *at, uint32_t num_parts)
+{
+    const pst_simulated_layer *layer = at->layer;
+    const bool is_alone = at->all->config.mode == PST_POOL_CONCURRENT;
+    CHECK_LAYER(at, layer->glu_parts >> num_parts == 0, "glu_parts %u: it has %u parts",
+                layer->glu_parts, num_parts);
+    CHECK_LAYER(at, layer->padding_2 == 0, "padding_2 %u: must be 0", layer->padding_2);
+    CHECK_LAYER(at, layer->glu_parts == 0 || is_alone || at->all->config.in_call_order,
+                "glu_parts with mode %s: it takes CONCURRENT", "ORDERED");
+    for (uint32_t part = 0; part < num_parts; part++) {
+        if (!(layer->glu_parts >> part & 1))
+            continue;
+        CHECK_LAYER(at, layer->part_ns[part] == 0,
+                    "part_ns[%u] %" PRIu64 ": 0 for a part that a GLU writes", part,
+                    layer->part_ns[part]);
+        for (uint32_t i = 0; layer->glu_bytes && i < layer->num_usages; i++) {
+            const size_t n = (size_t)part * layer->num_usages + i;
+            CHECK_LAYER(at, layer->glu_bytes[n] <= layer->usages[n].payload_bytes,
+                        "glu_bytes, part %u, micro-batch %u: %" PRIu64 " of %" PRIu64
+                        " payload_bytes",
+                        part, i, layer->glu_bytes[n], layer->usages[n].payload_bytes);
+        }
+    }
+    return PST_OK;
+}
+
 static pst_status check_parts(const here *at, uint32_t num_micro_batches)
 {
     const pst_simulated_layer *layer = at->layer;
@@ -76,6 +102,7 @@ static pst_status check_parts(const here *at, uint32_t num_micro_batches)
         for (uint32_t i = 0; i < layer->num_usages; i++)
             PSTI_TRY(check_usage(at, part, i));
     }
+    PSTI_TRY(check_glus(at, num_parts));
     return check_policy(at);
 }
 
@@ -84,7 +111,11 @@ static void order_parts(psti_sim_layer *to, const pst_simulated_layer *from)
     for (uint32_t i = 0; i < to->num_parts; i++) {
         uint32_t place = 0;
         const uint64_t own = from->part_ns[i] ? from->part_ns[i] : PSTI_SIM_UNKNOWN;
+        if (to->glus >> i & 1)
+            continue;
         for (uint32_t j = 0; j < to->num_parts; j++) {
+            if (to->glus >> j & 1)
+                continue;
             const uint64_t other = from->part_ns[j] ? from->part_ns[j] : PSTI_SIM_UNKNOWN;
             place += other < own || (other == own && j < i);
         }
@@ -104,7 +135,9 @@ static void take_layer(psti_sim_layer *to, const pst_simulated_layer *from)
         .num_parts = (uint8_t)(!is_paged         ? 0
                                : from->num_parts ? from->num_parts
                                                  : 1),
+        .glus = (uint8_t)(is_paged ? from->glu_parts : 0),
         .demotes = is_paged && policy->move == PST_MOVE_DEMOTE && policy->host_num > 0,
+        .glu_bytes = from->glu_bytes,
         .num_usages = from->num_usages,
         .usages = from->usages,
         .times = {from->forward, from->backward, from->backward_input, from->backward_weight},
@@ -123,10 +156,12 @@ static void take_program_layer(psti_program_layer *to, const psti_sim_layer *own
 {
     *to = (psti_program_layer){.keep = own->keep,
                                .num_parts = own->num_parts,
+                               .glus = own->glus,
                                .holds = from->policy.holds,
                                .demotes = own->demotes,
+                               .promotes = own->glus && own->host_num > 0,
                                .promote_ahead = from->policy.promote_ahead};
-    if (to->demotes && to->promote_ahead == 0)
+    if ((to->demotes || to->promotes) && to->promote_ahead == 0)
         to->promote_ahead = 1;
     for (uint32_t part = 0; part < own->num_parts; part++)
         to->uses[part] =
@@ -154,6 +189,17 @@ static void get_layer(const psti_sim *self, uint32_t stage, uint32_t i, pst_simu
 {
     memset(to, 0, sizeof(*to));
     psti_take_element(to, self->config.layers[stage], i, self->config.layer_bytes);
+}
+
+bool psti_sim_has_glus(const psti_sim *self, uint32_t stage)
+{
+    for (uint32_t i = 0; i < self->config.num_layers[stage]; i++) {
+        pst_simulated_layer layer;
+        get_layer(self, stage, i, &layer);
+        if (layer.keep == PST_KEEP_PAGED && layer.glu_parts != 0)
+            return true;
+    }
+    return false;
 }
 
 static pst_status count_layers(const psti_sim *self, const psti_sim_rank *rank, shape *to)
@@ -229,11 +275,22 @@ static pst_status compile(const psti_sim *self, psti_sim_rank *rank, const shape
     return name_stage(rank, psti_program_make(&wanted, &rank->program));
 }
 
+static void find_mixture(psti_sim_rank *rank)
+{
+    bool has_glus = false, has_copies = false;
+    for (uint32_t i = 0; i < rank->program->num_operations; i++) {
+        const psti_operation *op = &rank->program->operations[i];
+        has_glus |= psti_sim_is_glu(op);
+        has_copies |= op->act >= PSTI_ACT_STASH && op->act <= PSTI_ACT_PROMOTE;
+    }
+    rank->mixes = has_glus && has_copies;
+}
+
 static pst_status make_arrays(const psti_sim *self, psti_sim_rank *rank)
 {
     const size_t seats = (size_t)rank->program->num_seats + 1;
     const size_t lives = (size_t)rank->schedule->num_lives + 1;
-    const bool has_cells = self->in_time || self->config.num_streams > 1;
+    const bool has_cells = self->in_time || self->has_glus || self->config.num_streams > 1;
     rank->tickets = psti_calloc(seats * rank->max_parts, sizeof(psti_sim_ticket));
     rank->events = psti_calloc(seats * PSTI_NUM_EVENT_KINDS, sizeof(uint64_t));
     rank->ends[0] = psti_calloc(lives, sizeof(uint64_t));
@@ -254,6 +311,7 @@ static pst_status fill_rank(const psti_sim *self, psti_sim_rank *rank, shape *ow
                self->config.num_layers[rank->stage]);
     PSTI_TRY(take_layers(self, rank, own));
     PSTI_TRY(compile(self, rank, own));
+    find_mixture(rank);
     return make_arrays(self, rank);
 }
 

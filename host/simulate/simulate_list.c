@@ -18,6 +18,8 @@ static void copy(psti_sim_rank *rank, const psti_operation *op, uint32_t part)
     psti_sim_begin_copy(rank, op, &now);
     rank->clock[op->stream] = psti_sim_after(begin, now.ns);
     psti_sim_end_copy(rank, &now, begin, rank->clock[op->stream]);
+    if (op->stream == PSTI_ON_MAIN)
+        psti_sim_expose(rank, &rank->program->visits[op->visit], rank->clock[PSTI_ON_MAIN] - begin);
 }
 
 static void play(psti_sim_rank *rank, const psti_visit *visit, const psti_operation *op)
@@ -41,26 +43,37 @@ static void play(psti_sim_rank *rank, const psti_visit *visit, const psti_operat
     }
 }
 
-/* The end of a forward with parts that were announced within the core, which began at core_ns. */
+/* The end of a forward with parts that were announced within the core, which began at core_ns. These
+ * come before all else. */
 static void end_early(psti_sim_rank *rank, const psti_visit *visit, const psti_sim_layer *layer,
                       const psti_operation *ops, uint32_t num, uint64_t core_ns)
 {
     for (uint32_t i = 0; i < num; i++) {
+        if (ops[i].act != PSTI_ACT_STASH)
+            continue;
+        const uint32_t place = psti_sim_stash_place(layer, &ops[i]);
+        const uint32_t part = layer->part_order[place];
+        if (place >= layer->num_early)
+            break;
+        uint64_t *clock = &rank->clock[ops[i].stream];
+        *clock = psti_sim_later(*clock, psti_sim_after(core_ns, layer->part_ns[part]));
+        copy(rank, &ops[i], part);
+    }
+    for (uint32_t i = 0; i < num; i++) {
         const psti_operation *op = &ops[i];
-        if (op->stream != PSTI_ON_MAIN && op->act == PSTI_ACT_WAIT &&
-            op->event == PSTI_EVENT_PRODUCED && op->seat == visit->seat)
+        if (psti_sim_waits_for_source(op))
             continue; /* each part waits for its own */
         if (op->act != PSTI_ACT_STASH) {
             play(rank, visit, op);
             continue;
         }
-        const uint32_t part = layer->part_order[op->part];
+        const uint32_t place = psti_sim_stash_place(layer, op);
         const uint64_t *event =
             &rank->events[(size_t)visit->seat * PSTI_NUM_EVENT_KINDS + PSTI_EVENT_PRODUCED];
-        const uint64_t ready =
-            op->part < layer->num_early ? psti_sim_after(core_ns, layer->part_ns[part]) : *event;
-        rank->clock[op->stream] = psti_sim_later(rank->clock[op->stream], ready);
-        copy(rank, op, part);
+        if (place < layer->num_early)
+            continue;
+        rank->clock[op->stream] = psti_sim_later(rank->clock[op->stream], *event);
+        copy(rank, op, layer->part_order[place]);
     }
 }
 

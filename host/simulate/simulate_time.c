@@ -8,6 +8,10 @@
 
 enum { FREE_PER_MILLE = 1000 };
 
+/* A GLU's copy: the main stream comes to it as if by work that takes no time, so that what others do until
+ * then is done. */
+typedef enum glu_phase { GLU_NONE = 0, GLU_COMES, GLU_COPIES } glu_phase;
+
 /* What the main stream does next in a pass. */
 typedef enum step {
     STEP_PASS = 0, /* waits for other ranks */
@@ -37,6 +41,8 @@ struct psti_sim_main {
     uint64_t core_done; /* of the core, in work done, up to the last announced part */
     bool works;
     bool is_blocked; /* by another rank */
+    glu_phase glu;
+    psti_sim_copy copy; /* of the GLU */
     pst_simulated_kind kind;
     psti_wide left; /* of its work, in units of which a free nanosecond does `speed`, others 1000 */
     uint64_t speed;
@@ -91,7 +97,7 @@ static bool is_open(psti_sim_rank *rank, uint32_t stream, const psti_operation *
     const uint32_t n = rank->main->lanes[stream].next;
     uint64_t at = 0;
     if (op->act == PSTI_ACT_WAIT) {
-        if (op->event == PSTI_EVENT_PRODUCED && is_early(rank, op))
+        if (psti_sim_waits_for_source(op) && is_early(rank, op))
             return true; /* each part waits for its own */
         at = cells[cells[n]];
     } else if (op->act == PSTI_ACT_STASH && is_early(rank, op)) {
@@ -133,9 +139,10 @@ static void begin_copy(psti_sim_rank *rank, uint32_t stream)
 {
     lane *own = &rank->main->lanes[stream];
     const psti_operation *op = &rank->program->operations[own->next];
+    const psti_sim_layer *layer = psti_sim_layer_of(rank, &rank->program->visits[op->visit]);
     uint32_t part = op->part;
     if (op->act == PSTI_ACT_STASH && is_early(rank, op))
-        part = psti_sim_layer_of(rank, &rank->program->visits[op->visit])->part_order[op->part];
+        part = layer->part_order[psti_sim_stash_place(layer, op)];
     own->copy = (psti_sim_copy){.part = part};
     own->begin_ns = rank->clock[stream];
     psti_sim_begin_copy(rank, op, &own->copy);
@@ -169,39 +176,17 @@ static void end_work(psti_sim_rank *rank, uint64_t at)
     psti_sim_main *main = rank->main;
     const psti_visit *visit = &rank->program->visits[main->visit];
     rank->clock[PSTI_ON_MAIN] = at;
+    main->works = false;
+    if (main->glu != GLU_NONE) {
+        if (main->glu == GLU_COPIES)
+            psti_sim_expose(rank, visit, at - main->begin_ns);
+        return;
+    }
     rank->result.busy_ns += at - main->begin_ns;
     if (main->kind == PST_SIMULATED_RECOMPUTE)
         rank->result.recompute_ns += at - main->begin_ns;
     if (psti_sim_tells(rank))
         psti_sim_tell_main(rank, main->kind, psti_sim_key(rank, visit), main->begin_ns, at);
-    main->works = false;
-}
-
-/* False: it waits for what is not known yet. */
-static bool play_main(psti_sim_rank *rank, const psti_visit *visit, uint32_t n)
-{
-    const psti_operation *op = &rank->program->operations[n];
-    uint64_t *cells = rank->cells;
-    if (op->act == PSTI_ACT_JOIN || (op->act == PSTI_ACT_WAIT && op->stream == PSTI_ON_MAIN)) {
-        const uint64_t at = op->act == PSTI_ACT_JOIN ? cells[n] : cells[cells[n]];
-        if (at == PSTI_SIM_UNKNOWN)
-            return false;
-        psti_sim_stall(rank, visit, at);
-    } else if (op->act == PSTI_ACT_RECORD && op->stream == PSTI_ON_MAIN) {
-        cells[n] = rank->clock[PSTI_ON_MAIN];
-    }
-    return true;
-}
-
-/* Of a hook up to operation `end`. */
-static bool play_hook(psti_sim_rank *rank, uint32_t end)
-{
-    psti_sim_main *main = rank->main;
-    const psti_visit *visit = &rank->program->visits[main->visit];
-    for (; main->operation < end; main->operation++)
-        if (!play_main(rank, visit, main->operation))
-            return false;
-    return true;
 }
 
 /* Stashes of this visit, in the order of the list, may begin now: the parts up to `num`. */
@@ -216,6 +201,63 @@ static void announce(psti_sim_rank *rank, uint32_t num)
             rank->cells[n] = rank->clock[PSTI_ON_MAIN];
         k++;
     }
+}
+
+/* False: it waits for what is not known yet. */
+static bool play_main(psti_sim_rank *rank, const psti_visit *visit, uint32_t n)
+{
+    const psti_operation *op = &rank->program->operations[n];
+    uint64_t *cells = rank->cells;
+    if (op->act == PSTI_ACT_JOIN || (op->act == PSTI_ACT_WAIT && op->stream == PSTI_ON_MAIN)) {
+        const uint64_t at = op->act == PSTI_ACT_JOIN ? cells[n] : cells[cells[n]];
+        if (at == PSTI_SIM_UNKNOWN)
+            return false;
+        psti_sim_stall(rank, visit, at);
+    } else if (op->act == PSTI_ACT_RECORD && op->stream == PSTI_ON_MAIN) {
+        cells[n] = rank->clock[PSTI_ON_MAIN];
+        if (op->event == PSTI_EVENT_PRODUCED && is_early(rank, op))
+            announce(rank, PST_MAX_PARTS);
+    }
+    return true;
+}
+
+/* A GLU's copy, up to where it takes time. True: it is over. */
+static bool play_glu(psti_sim_rank *rank, const psti_operation *op)
+{
+    psti_sim_main *main = rank->main;
+    switch (main->glu) {
+    case GLU_NONE:
+        main->glu = GLU_COMES;
+        start_work(rank, 0, PST_SIMULATED_WORK);
+        main->works = true;
+        return false;
+    case GLU_COMES:
+        main->glu = GLU_COPIES;
+        main->copy = (psti_sim_copy){.part = op->part};
+        psti_sim_begin_copy(rank, op, &main->copy);
+        start_work(rank, main->copy.ns, PST_SIMULATED_WORK);
+        if (main->works)
+            return false;
+        break;
+    case GLU_COPIES:
+        break;
+    }
+    psti_sim_end_copy(rank, &main->copy, main->begin_ns, rank->clock[PSTI_ON_MAIN]);
+    main->glu = GLU_NONE;
+    return true;
+}
+
+/* Of a hook up to operation `end`. */
+static bool play_hook(psti_sim_rank *rank, uint32_t end)
+{
+    psti_sim_main *main = rank->main;
+    const psti_visit *visit = &rank->program->visits[main->visit];
+    for (; main->operation < end; main->operation++) {
+        const psti_operation *op = &rank->program->operations[main->operation];
+        if (psti_sim_is_glu(op) ? !play_glu(rank, op) : !play_main(rank, visit, main->operation))
+            return false;
+    }
+    return true;
 }
 
 /* The next pass, or the next of a pair. False: another rank has to go on. */
@@ -290,8 +332,6 @@ static bool advance_main(psti_sim_rank *rank)
             announce(rank, ++main->part);
             main->step = STEP_CORE;
         } else {
-            if (layer->num_early > 0)
-                announce(rank, PST_MAX_PARTS);
             main->step = STEP_END;
         }
         break;

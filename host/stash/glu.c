@@ -339,13 +339,14 @@ pst_status pst_glu_backward(pst_device *device, const pst_glu *glu, pst_ticket h
     PSTI_TRY(open_call(&call, device, glu, handle, group, operands));
     PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
     PSTI_TRY(check_backward(&call, &own));
-    psti_placing placing = {.spaces = move->spaces,
-                            .tensors = move->tensors,
-                            .with_counts = !call.ticket,
-                            .may_skip = !call.ticket || own.pages == PST_RESTORE_KEEP,
-                            .in_pages = call.ticket ? (uint64_t)1 << call.args.glu.tensor % PSTI_MAX_TENSORS : 0,
-                            .pool = pool_of(&call),
-                            .reaches = call.reaches};
+    psti_placing placing = {
+        .spaces = move->spaces,
+        .tensors = move->tensors,
+        .with_counts = !call.ticket,
+        .may_skip = !call.ticket || own.pages == PST_RESTORE_KEEP,
+        .in_pages = call.ticket ? (uint64_t)1 << call.args.glu.tensor % PSTI_MAX_TENSORS : 0,
+        .pool = pool_of(&call),
+        .reaches = call.reaches};
     PSTI_TRY(psti_place(device, group, buffers, "buffers", &placing));
     if (call.ticket)
         PSTI_TRY(place_cleared(&call, buffers));

@@ -158,6 +158,11 @@ typedef struct pst_estimate_config {
     uint64_t page_rows;                  /* of a page that holds rows; 0: 64 */
     uint64_t page_bytes;                 /* of a pst_pool; 0: 256 KiB */
     uint64_t headroom_num, headroom_den; /* pages for so many times the balanced rows; 0/0: 11/10 */
+    /* with PST_MOE_PAGED: the experts' gated activation writes its input into pages as it computes, and
+     * its backward reads it there (glu.h), so that no buffer is restored for it. Needs is_gated,
+     * fuses_activation and no saves_inputs_fp8 */
+    bool pages_glu;
+    uint8_t padding[7]; /* 0 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
@@ -290,6 +295,8 @@ typedef struct pst_estimate_moe {
      * are spread over layers and experts */
     uint64_t pool_pages;
     uint64_t pool_bytes; /* of pst_pool_bytes, with a ticket for each live layer */
+    /* working_bytes in a backward: with pages_glu without the activation's input */
+    uint64_t backward_bytes;
 } pst_estimate_moe;
 
 typedef enum pst_transfer {

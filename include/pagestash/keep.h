@@ -27,7 +27,8 @@ typedef struct pst_layer_policy {
     /* PAGED: share of a stash's pages that goes to the host, at most 1/1; 0/0: none */
     uint32_t host_num, host_den;
     pst_move move;
-    /* DEMOTE: restores ahead of their issue for which pages are moved back; 0: 1 */
+    /* DEMOTE, and parts that a GLU writes: restores ahead of their issue for which pages are moved
+     * back; 0: 1 */
     uint32_t promote_ahead;
     uint64_t swap_tokens; /* SWAPPED: the first so many tokens go, the others are recomputed */
     bool recomputes;      /* for the solver: the layer may be recomputed instead */

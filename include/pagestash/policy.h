@@ -40,7 +40,9 @@
  * The answer is that of an enumeration where there are few choices, else of a local search from
  * Belady's start (what is needed last leaves first), stage by stage; it is then simulated with all
  * stages, micro-batches and routings. move, promote_ahead and holds of a layer's policy stay as the
- * simulation has them. The answer is the same always: no clock, no random numbers, one thread.
+ * simulation has them, and so does what a GLU writes (simulate.h): then every choice has a concurrent
+ * pool. set_bytes is one number, so a destination counts as much as a source, though a GLU's part needs
+ * none. The answer is the same always: no clock, no random numbers, one thread.
  * Pure: no device. Threads: any.
  */
 #ifndef PAGESTASH_POLICY_H

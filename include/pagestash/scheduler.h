@@ -32,6 +32,12 @@
  *                restore waits for what was enqueued on the hook's stream until then, so memory of
  *                that stream may be handed out.
  *
+ * Gated activations. A part whose group has a tensor that is written by a GLU (pst_tensor.written_by)
+ * is stashed by pst_glu_forward and restored by pst_glu_backward, which the caller launches on the
+ * hook's stream, with the ticket of pst_scheduler_get_ticket. The scheduler neither stashes nor
+ * restores such a part and has no destination for it; where its pages are on the host, they are
+ * promoted ahead of the backward, as others are restored. The pool has to be concurrent.
+ *
  * Capture (config.capture). With ITERATION a whole step is enqueued into one capture, or none of it.
  * With LAYERS the hooks are called outside graphs, every step; graphs of single layers are captured
  * once (pst_scheduler_layer_capture_begin) and launched between the hooks.
@@ -75,7 +81,8 @@ typedef struct pst_part {
     /* num_sources of them, copied with the arrays they point to; NULL: the caller's own, and then of
      * all parts of all layers */
     const pst_buffers *const *sources;
-    const pst_buffers *const *destinations; /* num_destinations, of other memory */
+    /* num_destinations, of other memory; of a part that a GLU writes NULL, and no dirty words */
+    const pst_buffers *const *destinations;
     pst_dirty *const *dirty; /* num_destinations; NULL: none (pst_restore_options.dirty) */
     uint32_t uses;           /* 0: both */
     uint32_t padding;        /* 0 */
@@ -224,8 +231,8 @@ PST_API pst_status pst_scheduler_bytes(const pst_scheduler_config *config,
  * Owns: those. Pool, arena, groups, dirty words and buffers are the caller's and outlive it.
  * Synchronous; not while capturing.
  * Fails: INVALID (layer and field; more tickets than the pool's max_tickets, with both numbers; DEMOTE
- * in an ordered pool or with one stream; a host share without host pages), NOMEM, DEVICE_NOMEM,
- * CAPTURE, CUDA. */
+ * in an ordered pool or with one stream; a host share without host pages; a part that a GLU writes, in
+ * an ordered pool), NOMEM, DEVICE_NOMEM, CAPTURE, CUDA. */
 PST_API pst_status pst_scheduler_create(const pst_scheduler_config *config,
                                         pst_scheduler **scheduler_out);
 /* NULL is allowed. Fails: BUSY (a step is open and not broken; captured graphs hold it; with counts),
@@ -254,12 +261,12 @@ PST_API pst_status pst_scheduler_forward_begin(pst_scheduler *scheduler, uint32_
                                                pst_stream stream, pst_visit *visit_out);
 /* Part `part` is complete: its stash starts now. Parts that are not announced are stashed by
  * forward_end. source: NULL with fixed sets. ORDER where the layer runs as a graph, which records itself
- * when all of it is there. */
+ * when all of it is there; INVALID for a part that a GLU writes. */
 PST_API pst_status pst_scheduler_forward_part(pst_scheduler *scheduler, uint32_t chunk,
                                               uint32_t layer, uint32_t micro_batch, uint32_t part,
                                               const pst_buffers *source, pst_stream stream);
 /* sources: NULL with fixed sets, or when the visit is kept in place or not live; else num_parts of the
- * layer, of which those announced are not looked at. */
+ * layer, of which those announced and those that a GLU writes are not looked at. */
 PST_API pst_status pst_scheduler_forward_end(pst_scheduler *scheduler, uint32_t chunk,
                                              uint32_t layer, uint32_t micro_batch,
                                              const pst_buffers *const *sources, pst_stream stream);
@@ -271,14 +278,31 @@ PST_API pst_status pst_scheduler_backward_end(pst_scheduler *scheduler, pst_pass
                                               uint32_t chunk, uint32_t layer, uint32_t micro_batch,
                                               pst_stream stream);
 
+/* Between begin and end of a visit, or of a layer's capture: the ticket of a part that a GLU writes,
+ * for pst_glu_forward and _backward on that stream.
+ * slot:       what visit_out->slot said.
+ * ticket_out: id 0 where nothing is in pages: a visit in place (the input is read where the forward
+ *             had it), one that is not live, and in evaluation.
+ * pages_out:  of a backward: PST_RESTORE_KEEP where the weight pass reads the part once more, else
+ *             CONSUME. Who keeps there all the same releases the ticket on that stream before the end
+ *             of the visit: else the slot's next stash is PST_FAULT_LIVE.
+ * No device call; what it answers breaks no step. Fails: INVALID (no such part, or no GLU writes it;
+ * a pass that does not read it), ORDER (no such visit is open). */
+PST_API pst_status pst_scheduler_get_ticket(pst_scheduler *scheduler, pst_pass_kind kind,
+                                            uint32_t chunk, uint32_t layer, uint32_t slot,
+                                            uint32_t part, pst_ticket *ticket_out,
+                                            pst_restore_pages *pages_out);
+
 /* LAYERS: inside the capture of one layer's graph, around what the hooks are around. Adds one external
  * wait and one external record. Once end was called, the hooks of the visits of this (kind, chunk,
  * layer, slot) leave these to the graph, which is launched between them. Not while a step is open, and
  * not before a recorded step has ended.
  * With fixed sets, all (chunk, layer, slot) keep from the first capture on the sets that they have, and
  * visit_out->in_place says for good where a backward reads: with other numbers of micro-batches what
- * cannot stay in the source is restored into it.
- * own: NULL with fixed sets; the same alias for all backwards of a slot. Fails: INVALID, CAPTURE (not
+ * cannot stay in the source is restored into it. A layer with a part that a GLU writes never stays
+ * in place here: the stash is in its graph.
+ * own: NULL with fixed sets; the same alias for all backwards of a slot, whose buffers of a part that a
+ * GLU writes are not looked at. Fails: INVALID, CAPTURE (not
  * captured), ORDER, NOMEM, CUDA. */
 PST_API pst_status pst_scheduler_layer_capture_begin(pst_scheduler *scheduler, pst_pass_kind kind,
                                                      uint32_t chunk, uint32_t layer, uint32_t slot,

@@ -9,13 +9,17 @@
  * beside it.
  * A stash or restore takes
  *   fixed + device bytes / device rate + host bytes / link rate
- * and fixed alone if it fails.
+ * and fixed alone if it fails. Of a part that a GLU writes, by the main stream, as exposed time:
+ *   stash    (device bytes - half of the GLU's) / stash rate + host bytes / out rate
+ *   restore  (device bytes - the GLU's) / restore rate + host bytes / in rate
+ * since the GLU has read its input anyway, or reads it in the pages.
  *
  * Pages. The pool's arithmetic, exactly (pool.h): with one side stream in the order of the list, as an
  * ordered pool executes it; with several in the order of simulated time (pages are taken when an
  * operation begins and freed when it ends), which a GPU need not follow: then order_is_simulated says
  * so, and high_water_bounds have the least and the most that any order gives which the waits allow.
- * in_call_order wants the list's order with several streams too: that of device `host`.
+ * in_call_order wants the list's order with several streams too: that of device `host`. A main stream
+ * that stashes beside a side stream counts as several.
  *
  * Exact integers, deterministic, one thread. Pure: no device. Threads: any.
  */
@@ -50,6 +54,13 @@ typedef struct pst_simulated_layer {
     uint32_t padding;    /* 0 */
     uint64_t max_demote_pages; /* DEMOTE: that one demote moves at most; 0: all that are there */
     uint64_t swap_bytes;       /* SWAPPED: of one visit, out and in again */
+    /* PAGED: bits of the parts that a GLU writes (scheduler.h). They are stashed and restored on the
+     * main stream, at the end of core; their part_ns is 0 */
+    uint32_t glu_parts;
+    uint32_t padding_2; /* 0 */
+    /* [num_parts][num_usages]: of a part's payload_bytes those of the tensor that a GLU writes; NULL:
+     * all of such a part */
+    const uint64_t *glu_bytes;
 } pst_simulated_layer;
 
 #define PST_SIMULATED_LAYER_INIT PST_INIT(pst_simulated_layer)

@@ -641,6 +641,9 @@ class pst_simulated_layer(Structure):
         ("padding", c_uint32),
         ("max_demote_pages", c_uint64),
         ("swap_bytes", c_uint64),
+        ("glu_parts", c_uint32),
+        ("padding_2", c_uint32),
+        ("glu_bytes", POINTER(c_uint64)),
     ]
 
 
@@ -1055,6 +1058,7 @@ FUNCTIONS = {
     "pst_scheduler_forward_end": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, POINTER(POINTER(pst_buffers)), c_void_p), ('scheduler', 'chunk', 'layer', 'micro_batch', 'sources', 'stream')),
     "pst_scheduler_backward_begin": (c_int, (c_void_p, c_int, c_uint32, c_uint32, c_uint32, c_void_p, POINTER(pst_visit)), ('scheduler', 'kind', 'chunk', 'layer', 'micro_batch', 'stream', 'visit_out')),
     "pst_scheduler_backward_end": (c_int, (c_void_p, c_int, c_uint32, c_uint32, c_uint32, c_void_p), ('scheduler', 'kind', 'chunk', 'layer', 'micro_batch', 'stream')),
+    "pst_scheduler_get_ticket": (c_int, (c_void_p, c_int, c_uint32, c_uint32, c_uint32, c_uint32, POINTER(pst_ticket), POINTER(c_int)), ('scheduler', 'kind', 'chunk', 'layer', 'slot', 'part', 'ticket_out', 'pages_out')),
     "pst_scheduler_layer_capture_begin": (c_int, (c_void_p, c_int, c_uint32, c_uint32, c_uint32, POINTER(pst_layer_buffers), c_void_p, POINTER(pst_visit)), ('scheduler', 'kind', 'chunk', 'layer', 'slot', 'own', 'stream', 'visit_out')),
     "pst_scheduler_layer_capture_end": (c_int, (c_void_p, c_int, c_uint32, c_uint32, c_uint32, c_void_p), ('scheduler', 'kind', 'chunk', 'layer', 'slot', 'stream')),
     "pst_scheduler_set_schedule": (c_int, (c_void_p, c_void_p), ('scheduler', 'schedule')),

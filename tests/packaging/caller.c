@@ -81,6 +81,40 @@ static void check_groups(void)
     }
 }
 
+static void check_glus(pst_device *device)
+{
+    const pst_row_space space = {.count_type = PST_COUNT_HOST, .capacity = 4};
+    const pst_tensor tensor = {.row_bytes = 8, .written_by = PST_WRITTEN_BY_GLU};
+    static uint16_t input[16], output[8];
+    static int64_t count = 4;
+    void *base = input;
+    const void *counts = &count;
+    const pst_ticket none = {0};
+    pst_group *group = NULL;
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    pst_glu glu = PST_GLU_INIT;
+    pst_glu_operands operands = PST_GLU_OPERANDS_INIT;
+    config.struct_size -= CUT;
+    config.spaces = &space;
+    config.tensors = &tensor;
+    config.num_spaces = config.num_tensors = 1;
+    config.space_bytes -= CUT;
+    config.tensor_bytes -= CUT;
+    need("group of a GLU", pst_group_create(&config, &group));
+    buffers.struct_size -= CUT;
+    buffers.bases = &base;
+    buffers.counts = &counts;
+    operands.output.base = output;
+    operands.struct_size -= CUT;
+    say("pst_glu", pst_glu_forward(device, END(glu), none, group, &buffers, &operands, NULL, NULL));
+    operands.struct_size += CUT;
+    glu.struct_size -= CUT;
+    say("pst_glu_operands",
+        pst_glu_forward(device, &glu, none, group, &buffers, END(operands), NULL, NULL));
+    need("group's end", pst_group_destroy(group));
+}
+
 static void check_tickets(pst_device *device)
 {
     pst_pool_config whole = PST_POOL_CONFIG_INIT;
@@ -131,6 +165,7 @@ static void check_device(void)
     calibrate.repetitions = 1;
     say("pst_calibrate_config", pst_device_calibrate(device, END(calibrate), &rates));
     check_groups();
+    check_glus(device);
     check_tickets(device);
     const pst_arena_config config = PST_ARENA_CONFIG_INIT;
     say("pst_arena_config", pst_arena_create(device, NULL, END(config), &arena));

@@ -67,6 +67,8 @@
     F(MOE_PAGED_STASH_CUDA, EXPERTS, "moe-paged-stash-buffer-size-factor-cuda", RATIO, "X",        \
       "(1.1)")                                                                                     \
     F(MOE_BUFFER, EXPERTS, "moe-buffer", CHOICE, "balanced|capacity|worst|paged", "(balanced)")    \
+    F(MOE_PAGED_GLU, EXPERTS, "moe-paged-glu", SWITCH, NULL,                                       \
+      "paged: a gated activation writes its input into pages")                                     \
     F(MOE_LOAD_CV, EXPERTS, "moe-load-cv", DECIMAL, "X", "imbalance: a coefficient of variation")  \
     F(ROUTING, EXPERTS, "routing", TEXT, "FILE", "imbalance: a routing trace")                     \
     F(PAGE_ROWS, EXPERTS, "page-rows", POSITIVE, "N", "as --moe-paged-stash-page-size")            \
@@ -220,6 +222,7 @@
     F(ROWS, WHOLE, page_bytes, PAGE_SIZE, TAKE, NULL)                                   \
     F(ROWS, WHOLE, headroom_num, NONE, OWN, NULL)                                       \
     F(ROWS, WHOLE, headroom_den, NONE, OWN, NULL)                                       \
+    F(ROWS, SWITCH, pages_glu, MOE_PAGED_GLU, TAKE, NULL)                               \
     F(LISTS, LAYERS, is_moe, MOE_LAYER_FREQ, OWN, NULL)                                 \
     F(LISTS, CHUNKS, chunk_layers, NONE, OWN, NULL)
 

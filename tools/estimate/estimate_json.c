@@ -268,7 +268,7 @@ static json_t *moe_value(const estimate_figures *figures)
              {"worst_working_bytes", moe->worst_working_bytes}, {"pages", moe->num_pages},
              {"pages_bytes", moe->pages_bytes}, {"table_bytes", moe->table_bytes},
              {"paged_rows_model", moe->paged_bytes}, {"pool_pages", moe->pool_pages},
-             {"pool_bytes", moe->pool_bytes});
+             {"pool_bytes", moe->pool_bytes}, {"backward_bytes", moe->backward_bytes});
     return object;
 }
 

@@ -93,8 +93,8 @@ static void say_experts(const pst_estimate_config *config, uint64_t live_layers,
     put(to, " balanced=%llu capacity=%llu worst=%llu working=%llu worst_working=%llu",
         (ull)of.balanced_bytes, (ull)of.capacity_bytes, (ull)of.worst_bytes, (ull)of.working_bytes,
         (ull)of.worst_working_bytes);
-    put(to, " pages=%llu page_bytes=%llu table=%llu paged=%llu", (ull)of.num_pages,
-        (ull)of.pages_bytes, (ull)of.table_bytes, (ull)of.paged_bytes);
+    put(to, " pages=%llu page_bytes=%llu table=%llu paged=%llu backward=%llu", (ull)of.num_pages,
+        (ull)of.pages_bytes, (ull)of.table_bytes, (ull)of.paged_bytes, (ull)of.backward_bytes);
 }
 
 static void say_transfers(const pst_estimate_config *config, uint64_t stage, answer *to)

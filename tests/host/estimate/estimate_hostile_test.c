@@ -150,7 +150,8 @@ static void break_kind(psti_random_run *run)
         run->config.recompute = (uint32_t)bad << 4;
         break;
     default:
-        run->config.struct_size += (size_t)(long)bad;
+        run->config.struct_size = bad < 0 ? offsetof(pst_estimate_config, pages_glu) - 1
+                                          : sizeof(pst_estimate_config) + 77;
         break;
     }
 }

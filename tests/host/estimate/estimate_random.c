@@ -156,6 +156,7 @@ static void draw_candidate(psti_random_run *run)
     draw_rest(run);
     run->config.moe_rows = (pst_moe_rows)below(run, 4); /* means nothing without experts */
     run->config.caps_each_expert = flip(run);
+    run->config.pages_glu = below(run, 4) == 0;
     if (flip(run))
         draw_experts(run);
 }

@@ -44,14 +44,21 @@ static inline uint32_t brute_visit(const brute *b, uint32_t pass, uint32_t layer
     return b->program->first_visit[pass] + (at->kind == PST_PASS_FORWARD ? layer : last - layer);
 }
 
-/* Parts that a backward reads. */
+static inline const psti_program_layer *brute_layer(const brute *b, const psti_visit *visit)
+{
+    const pst_pass *pass = brute_pass(b, visit);
+    const psti_program_layer *layer = b->config->layers + visit->layer;
+    for (uint32_t c = 0; c < pass->chunk; c++)
+        layer += b->config->num_layers[c];
+    return layer;
+}
+
+/* Parts that a forward writes, or a backward reads in a set. */
 static inline uint32_t brute_parts(const brute *b, const psti_visit *visit)
 {
     const pst_pass *pass = brute_pass(b, visit);
     const psti_life *life = &b->config->schedule->chunks[pass->chunk].lives[pass->micro_batch];
-    const psti_program_layer *layer = b->config->layers + visit->layer;
-    for (uint32_t c = 0; c < pass->chunk; c++)
-        layer += b->config->num_layers[c];
+    const psti_program_layer *layer = brute_layer(b, visit);
     if (layer->keep == PST_KEEP_SWAPPED)
         return 1;
     uint32_t parts = 0;
@@ -60,6 +67,8 @@ static inline uint32_t brute_parts(const brute *b, const psti_visit *visit)
             (layer->uses[p] &
              (pass->kind == PST_PASS_BACKWARD_WEIGHT ? PST_USE_WEIGHT : PST_USE_BACKWARD)))
             parts |= 1u << p;
+    if (pass->kind != PST_PASS_FORWARD && !visit->in_place)
+        parts &= ~(uint32_t)layer->glus;
     return parts;
 }
 
@@ -136,7 +145,8 @@ static inline uint64_t brute_value(uint32_t forward, uint32_t part)
     return ((uint64_t)forward + 1) * PST_MAX_PARTS + part;
 }
 
-static inline void brute_transfer(brute *b, const psti_operation *o)
+/* stream: where it runs. */
+static inline void brute_transfer(brute *b, const psti_operation *o, uint32_t stream)
 {
     const psti_visit *visit = &b->program->visits[o->visit];
     const uint32_t user = brute_user(b, o->visit);
@@ -144,11 +154,22 @@ static inline void brute_transfer(brute *b, const psti_operation *o)
     const uint64_t ticket = (uint64_t)o->seat * PST_MAX_PARTS + o->part;
     uint64_t *held = &b->held[ticket];
     brute_access access = {.set = -1, .ticket = (int64_t)ticket};
-    if (set < 0 || set >= b->num_sets || o->stream == 0) {
+    const bool is_glu = o->act == PSTI_ACT_GLU_STASH || o->act == PSTI_ACT_GLU_RESTORE;
+    const bool moves = o->act == PSTI_ACT_PROMOTE || o->act == PSTI_ACT_GLU_RESTORE;
+    if ((!moves && (set < 0 || set >= b->num_sets)) || is_glu != (o->stream == 0)) {
         brute_fault(b, "no set or stream");
         return;
     }
-    if (o->act == PSTI_ACT_STASH || o->act == PSTI_ACT_SWAP_OUT) {
+    if (is_glu != (brute_layer(b, visit)->glus >> o->part & 1) && !moves &&
+        o->act != PSTI_ACT_DEMOTE)
+        brute_fault(b, "a copy of a part that is written otherwise");
+    if (o->act == PSTI_ACT_GLU_RESTORE) {
+        if (*held != brute_value(visit->partner, o->part))
+            brute_fault(b, "a GLU reads something else");
+        if (!o->keeps)
+            *held = 0;
+    } else if (o->act == PSTI_ACT_STASH || o->act == PSTI_ACT_SWAP_OUT ||
+               o->act == PSTI_ACT_GLU_STASH) {
         if (*held != 0 || visit->kind != PST_PASS_FORWARD ||
             b->value[(uint64_t)set * PST_MAX_PARTS + o->part] != brute_value(o->visit, o->part))
             brute_fault(b, "a stash of something else, or into a full ticket");
@@ -166,7 +187,7 @@ static inline void brute_transfer(brute *b, const psti_operation *o)
     } else if (*held == 0) {
         brute_fault(b, "a demote or promote of nothing");
     }
-    brute_put(b, o->stream, access);
+    brute_put(b, stream, access);
 }
 
 static inline void brute_operation(brute *b, const psti_operation *o, uint32_t main_stream)
@@ -183,7 +204,7 @@ static inline void brute_operation(brute *b, const psti_operation *o, uint32_t m
     } else if (o->act == PSTI_ACT_JOIN) {
         brute_learn(b, b->past[main_stream], b->past[o->stream]);
     } else {
-        brute_transfer(b, o);
+        brute_transfer(b, o, stream);
     }
 }
 

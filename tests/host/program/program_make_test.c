@@ -126,6 +126,30 @@ PST_TEST(ProgramMake, LastLayersStay)
 }
 
 /* One ring serves both directions: as many layers stay as sets are left. */
+/* What a GLU alone stashes is nothing for side streams, and a weight pass that reads pages holds no set. */
+PST_TEST(ProgramMake, PagesOfGLUs)
+{
+    static scene s;
+    const pst_schedule_config kind = scene_kind(PST_SCHEDULE_ZB_H1, 4, 0, 8);
+    for (uint32_t parts = 1; parts <= 2; parts++) {
+        CHECK_OK(scene_open(&s, &kind, 3, 2, PST_MAX_SETS));
+        for (uint32_t l = 0; l < SCENE_LAYERS; l++) {
+            s.layers[l].num_parts = (uint8_t)parts;
+            s.layers[l].glus = 1;
+            s.layers[l].uses[1] = PST_USE_BACKWARD;
+            s.layers[l].holds = true;
+        }
+        CHECK_OK(psti_program_make(&s.config, &s.program));
+        CHECK_OK(psti_program_check(&s.config, s.program));
+        CHECK_EQ(s.program->num_restored, parts == 1 ? 0 : s.program->num_stashed);
+        for (uint32_t v = 0; v < s.program->num_visits; v++)
+            CHECK(!s.program->visits[v].is_held);
+        for (uint32_t n = 0; n < s.program->num_operations; n++)
+            CHECK(parts == 2 || s.program->operations[n].act >= PSTI_ACT_GLU_STASH);
+        scene_close(&s);
+    }
+}
+
 PST_TEST(ProgramMake, OneRing)
 {
     static scene s;

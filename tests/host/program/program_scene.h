@@ -159,6 +159,9 @@ static inline void random_layers(uint64_t *seed, scene *self, bool swaps)
         layer->holds = random_below(seed, 3) == 0;
         layer->demotes = self->config.num_streams > 1 && random_below(seed, 3) == 0;
         layer->promote_ahead = 1 + (uint32_t)random_below(seed, 3);
+        if (layer->keep == PST_KEEP_PAGED && random_below(seed, 3) == 0)
+            layer->glus = (uint8_t)random_below(seed, 1u << layer->num_parts);
+        layer->promotes = layer->glus && !layer->demotes && random_below(seed, 2) == 0;
     }
 }
 
@@ -217,8 +220,9 @@ static inline pst_status scene_random(scene *self, uint64_t *seed)
 /* For whoever looks into a failed test. */
 static inline void scene_print(const scene *self)
 {
-    static const char *const acts[] = {"wait",   "record",  "join",     "STASH",  "RESTORE",
-                                       "DEMOTE", "PROMOTE", "SWAP_OUT", "SWAP_IN"};
+    static const char *const acts[] = {"wait",    "record",    "join",       "STASH",
+                                       "RESTORE", "DEMOTE",    "PROMOTE",    "SWAP_OUT",
+                                       "SWAP_IN", "GLU_STASH", "GLU_RESTORE"};
     static const char *const events[] = {"produced",  "stashed",   "free",
                                          "restored",  "restoredW", "consumed",
                                          "consumedW", "demoted",   "promoted"};

@@ -215,11 +215,12 @@ static void describe(rig *self)
     rig_config *config = &self->config;
     for (uint32_t p = 0; p < config->num_parts; p++) {
         pst_part *part = &self->parts[p];
-        part->group = self->group;
+        part->group = rig_is_glu(self, p) ? self->glu_group : self->group;
         part->uses = config->uses[p];
         part->sources = config->own ? NULL : self->source_list[p];
-        part->destinations =
-            config->own || config->scheduler.one_ring ? NULL : self->destination_list[p];
+        part->destinations = config->own || config->scheduler.one_ring || rig_is_glu(self, p)
+                                 ? NULL
+                                 : self->destination_list[p];
     }
     for (uint32_t c = 0; c < self->num_chunks; c++)
         for (uint32_t l = 0; l < config->num_layers[c]; l++) {
@@ -246,12 +247,15 @@ static void open_groups(rig *self)
     const pst_row_space space = {.capacity = RIG_CAPACITY};
     const pst_row_space swap_space = {.capacity = RIG_WHOLE_ROWS + RIG_TOKENS};
     const pst_tensor tensor = {.row_bytes = RIG_ROW};
+    const pst_tensor glu_tensor = {.row_bytes = RIG_ROW, .written_by = PST_WRITTEN_BY_GLU};
     const pst_tensor swap_tensor = {.row_bytes = RIG_TOKEN};
     pst_group_config config = PST_GROUP_CONFIG_INIT;
     config.spaces = &space;
     config.tensors = &tensor;
     config.num_spaces = config.num_tensors = 1;
     CHECK_OK(pst_group_create(&config, &self->group));
+    config.tensors = &glu_tensor;
+    CHECK_OK(pst_group_create(&config, &self->glu_group));
     config.spaces = &swap_space;
     config.tensors = &swap_tensor;
     CHECK_OK(pst_group_create(&config, &self->swap_group));
@@ -321,6 +325,7 @@ void rig_close(rig *self)
     CHECK_OK(pst_scheduler_destroy(self->scheduler));
     CHECK_OK(pst_pool_destroy(self->pool));
     CHECK_OK(pst_group_destroy(self->group));
+    CHECK_OK(pst_group_destroy(self->glu_group));
     CHECK_OK(pst_group_destroy(self->swap_group));
     pst_schedule_destroy(self->schedule);
     free(self->cell_of);

@@ -40,7 +40,8 @@ typedef struct rig_config {
     pst_layer_policy policy[RIG_MAX_LAYERS]; /* the same */
     uint32_t num_parts;                      /* of PAGED layers; 0: 1 */
     uint32_t uses[PST_MAX_PARTS];
-    bool own; /* the caller's own form */
+    uint32_t glus; /* bits of the parts that the layer itself stashes and restores */
+    bool own;      /* the caller's own form */
     pst_pool_mode mode;
     uint64_t num_pages, num_host_pages, max_pages; /* 0: 4096, none */
     uint32_t max_tickets;
@@ -77,8 +78,8 @@ struct rig {
     rig_config config;
     pst_device *device;
     pst_pool *pool;
-    pst_group *group, *swap_group;
-    pst_schedule *schedule; /* the order that is run */
+    pst_group *group, *glu_group, *swap_group; /* glu_group: of the same form as group */
+    pst_schedule *schedule;                    /* the order that is run */
     pst_scheduler *scheduler;
     pst_stream streams[RIG_STREAMS];
     uint32_t num_chunks, num_layers, first_layer[RIG_MAX_CHUNKS];
@@ -174,6 +175,13 @@ pst_status rig_give_cell(rig *self, uint32_t *cell, uint32_t stream);
 rig_cell *rig_cell_of(rig *self, const pst_visit_key *key, uint32_t part);
 pst_status rig_free_sources(rig *self, const pst_visit *visit, uint32_t stream);
 
+bool rig_is_glu(const rig *self, uint32_t part);
+/* What the layer does with a part that a GLU writes, in a visit or in the capture of a layer. */
+pst_status rig_stash_glu(rig *self, const pst_visit_key *key, uint32_t slot, uint32_t part,
+                         const pst_buffers *source, pst_stream stream);
+/* in_pages_out: where pages were restored, which goes to the destination; else that is untouched. */
+pst_status rig_restore_glu(rig *self, const pst_visit_key *key, uint32_t slot, uint32_t part,
+                           const pst_buffers *destination, bool *in_pages_out, pst_stream stream);
 uint32_t rig_draw(rig *self, uint32_t below);
 uint32_t rig_visit_number(const rig *self, const pst_visit_key *key);
 bool rig_reads(const rig *self, pst_pass_kind kind, uint32_t part);

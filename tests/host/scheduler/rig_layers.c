@@ -49,6 +49,28 @@ static pst_status use_tensor(rig *self, const captured *c, pst_group *group, voi
                             self->mismatches, stream);
 }
 
+/* Of such a part nothing is in place. */
+static pst_status use_glu(rig *self, const captured *c, uint32_t part, const rig_memory *memory,
+                          pst_stream stream)
+{
+    const rig_seat *seat = seat_of(self, c->chunk, c->layer, c->slot);
+    const pst_visit_key key = {c->kind, c->chunk, c->layer, 0};
+    const bool is_forward = c->kind == PST_PASS_FORWARD;
+    void *base = is_forward ? memory->bytes : self->destinations[part][0].bytes;
+    const void *count = &seat->counts[part];
+    bool in_pages = true;
+    pst_buffers buffers = PST_BUFFERS_INIT;
+    buffers.bases = &base;
+    buffers.counts = &count;
+    if (seat->visits[c->kind].in_place)
+        return PST_E_INVALID;
+    if (!is_forward)
+        RIG_TRY(rig_restore_glu(self, &key, c->slot, part, &buffers, &in_pages, stream));
+    RIG_TRY(use_tensor(self, c, self->group, base, &seat->counts[part], part, stream));
+    return is_forward ? rig_stash_glu(self, &key, c->slot, part, &buffers, stream)
+                      : pst_device_fill(self->device, base, 0xbb, RIG_PART_BYTES, stream);
+}
+
 static pst_status use_part(rig *self, const captured *c, uint32_t part, pst_stream stream)
 {
     const rig_seat *seat = seat_of(self, c->chunk, c->layer, c->slot);
@@ -56,6 +78,8 @@ static pst_status use_part(rig *self, const captured *c, uint32_t part, pst_stre
     if (c->kind == PST_PASS_FORWARD)
         RIG_TRY(pst_device_copy(self->device, memory->count, &seat->counts[part], sizeof(int32_t),
                                 stream));
+    if (rig_is_glu(self, part))
+        return use_glu(self, c, part, memory, stream);
     RIG_TRY(use_tensor(self, c, self->group, memory->bytes, &seat->counts[part], part, stream));
     const bool stays = c->kind == PST_PASS_FORWARD ||
                        (c->kind == PST_PASS_BACKWARD_INPUT && self->config.policy[0].holds);
@@ -93,7 +117,8 @@ static pst_status begin_capture(rig *self, const captured *c, pst_stream stream)
     own.buffers = buffers;
     for (uint32_t part = 0; part < self->config.num_parts; part++) {
         const uint32_t alias = own.alias;
-        buffers[part] = alias < PST_MAX_SETS
+        buffers[part] = rig_is_glu(self, part) && c->kind != PST_PASS_FORWARD ? NULL
+                        : alias < PST_MAX_SETS
                             ? &self->source_buffers[part][alias]
                             : &self->destination_buffers[part][alias - PST_MAX_SETS];
     }

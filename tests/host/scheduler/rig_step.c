@@ -38,6 +38,38 @@ bool rig_reads(const rig *self, pst_pass_kind kind, uint32_t part)
            uses & (kind == PST_PASS_BACKWARD_INPUT ? PST_USE_BACKWARD : PST_USE_WEIGHT);
 }
 
+/* ---- parts that a GLU writes: here by plain launches with their tickets ---- */
+
+bool rig_is_glu(const rig *self, uint32_t part)
+{
+    return self->config.glus >> part & 1;
+}
+
+pst_status rig_stash_glu(rig *self, const pst_visit_key *key, uint32_t slot, uint32_t part,
+                         const pst_buffers *source, pst_stream stream)
+{
+    pst_ticket ticket;
+    RIG_TRY(pst_scheduler_get_ticket(self->scheduler, key->kind, key->chunk, key->layer, slot, part,
+                                     &ticket, NULL));
+    if (ticket.id == 0)
+        return PST_OK;
+    RIG_TRY(pst_ticket_stash(ticket, self->glu_group, source, NULL, stream));
+    return pst_device_fill(self->device, source->bases[0], 0xee, RIG_PART_BYTES, stream);
+}
+
+pst_status rig_restore_glu(rig *self, const pst_visit_key *key, uint32_t slot, uint32_t part,
+                           const pst_buffers *destination, bool *in_pages_out, pst_stream stream)
+{
+    pst_ticket ticket;
+    pst_restore_options options = PST_RESTORE_OPTIONS_INIT;
+    RIG_TRY(pst_scheduler_get_ticket(self->scheduler, key->kind, key->chunk, key->layer, slot, part,
+                                     &ticket, &options.pages));
+    *in_pages_out = ticket.id != 0;
+    return ticket.id == 0
+               ? PST_OK
+               : pst_ticket_restore(ticket, self->glu_group, destination, &options, stream);
+}
+
 static pst_status write_part(rig *self, const pst_visit_key *key, uint32_t part,
                              const pst_visit *visit, pst_stream stream, void **base_out,
                              const void **count_out)
@@ -98,6 +130,11 @@ static pst_status forward(rig *self, const pst_visit_key *key, uint32_t s)
         RIG_TRY(write_part(self, key, p, &said, stream, &bases[p], &counts[p]));
         buffers[p] = at_address(&bases[p], &counts[p]);
         sources[p] = &buffers[p];
+        if (rig_is_glu(self, p)) {
+            RIG_TRY(rig_stash_glu(self, key, said.slot, p, sources[p], stream));
+            sources[p] = NULL;
+            continue;
+        }
         if (rig_draw(self, 100) < self->config.announces)
             RIG_TRY(pst_scheduler_forward_part(self->scheduler, key->chunk, key->layer,
                                                key->micro_batch, p,
@@ -118,8 +155,14 @@ static pst_status read_part(rig *self, const pst_visit_key *key, uint32_t part,
     const pst_pattern pattern = pattern_of(self, key, part);
     const void *count = count_of(self, key, part);
     const bool is_source = visit->in_place || self->config.scheduler.one_ring;
-    void *base = NULL;
-    if (self->config.own) {
+    bool is_glu = rig_is_glu(self, part);
+    void *base = self->destinations[part][0].bytes; /* nobody else's, if a GLU writes the part */
+    if (is_glu) {
+        const pst_buffers buffers = at_address(&base, &count);
+        RIG_TRY(rig_restore_glu(self, key, visit->slot, part, &buffers, &is_glu, stream));
+    }
+    if (is_glu) {
+    } else if (self->config.own) {
         const rig_cell *mine = rig_cell_of(self, key, part);
         const bool is_weight = key->kind == PST_PASS_BACKWARD_WEIGHT && !visit->is_held;
         base = rig_cell_bytes(self, visit->in_place ? mine->source
@@ -130,7 +173,7 @@ static pst_status read_part(rig *self, const pst_visit_key *key, uint32_t part,
     const pst_buffers buffers = at_address(&base, &count);
     RIG_TRY(pst_group_verify(self->device, self->group, &buffers, &pattern, PST_VERIFY_ANY,
                              self->mismatches, stream));
-    if (visit->is_held && key->kind == PST_PASS_BACKWARD_INPUT)
+    if (visit->is_held && key->kind == PST_PASS_BACKWARD_INPUT && !is_glu)
         return PST_OK;
     return pst_device_fill(self->device, base, 0xbb, RIG_PART_BYTES, stream);
 }

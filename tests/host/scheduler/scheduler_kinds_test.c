@@ -86,6 +86,8 @@ static void choose(rig_config *config, uint64_t *random, bool has_late)
     if (config->schedule.kind <= PST_SCHEDULE_GPIPE_REVERSED && !scheduler->one_ring &&
         scheduler->num_streams == 1 && random_below(random, 2))
         scheduler->rule = PST_RESTORE_NEXT;
+    if (config->mode == PST_POOL_CONCURRENT && random_below(random, 2))
+        config->glus = (uint32_t)random_below(random, 1u << config->num_parts);
     if (has_late) {
         const lazy_options late = {.seed = config->seed};
         CHECK_OK(pst_device_open("host", 0, &config->device));

@@ -103,6 +103,7 @@ static void random_sets(sim_scene *scene, uint64_t *seed)
                                           .out_rate = 3000000000};
 }
 
+/* Some parts are written by a GLU. */
 static void random_layer(sim_scene *scene, uint32_t n, uint64_t *seed)
 {
     pst_simulated_layer *layer = &scene->layers[n];
@@ -124,6 +125,10 @@ static void random_layer(sim_scene *scene, uint32_t n, uint64_t *seed)
     for (uint32_t part = 0; part < layer->num_parts; part++) {
         layer->uses[part] = (uint32_t)random_below(seed, 4);
         layer->part_ns[part] = random_below(seed, 3) ? 0 : 1 + random_below(seed, 20);
+        if (random_below(seed, 4) == 0) {
+            layer->glu_parts |= 1u << part;
+            layer->part_ns[part] = 0;
+        }
         for (uint32_t i = 0; i < scene->shape.m; i++) {
             const uint64_t pages = random_below(seed, MOST_PAGES + 1);
             scene->usages[n][part * scene->shape.m + i] = (pst_group_usage){
@@ -145,7 +150,9 @@ static void compile(machine *self)
         if (from->keep != PST_KEEP_PAGED)
             continue;
         to->num_parts = (uint8_t)from->num_parts;
+        to->glus = (uint8_t)from->glu_parts;
         to->demotes = from->policy.move == PST_MOVE_DEMOTE && from->policy.host_num > 0;
+        to->promotes = to->glus && from->policy.host_num > 0 && !to->demotes;
         to->promote_ahead = from->policy.promote_ahead ? from->policy.promote_ahead : 1;
         for (uint32_t part = 0; part < from->num_parts; part++)
             to->uses[part] = (uint8_t)(from->uses[part] ? from->uses[part] : 3);
@@ -245,9 +252,11 @@ static pst_status apply(machine *self, const psti_operation *op, uint32_t part)
     migrate.share = PST_MIGRATE_REST;
     switch (op->act) {
     case PSTI_ACT_STASH:
+    case PSTI_ACT_GLU_STASH:
         return stash(self, ticket, layer, &buffers,
                      layer->usages[part * layer->num_usages + i].pages);
     case PSTI_ACT_RESTORE:
+    case PSTI_ACT_GLU_RESTORE:
         return pst_ticket_restore(ticket, self->group, &buffers, &restore, NULL);
     case PSTI_ACT_DEMOTE:
         if (layer->max_demote_pages > 0) {
@@ -263,7 +272,7 @@ static pst_status apply(machine *self, const psti_operation *op, uint32_t part)
 static void tell(void *user, const pst_simulated_event *event)
 {
     told *all = user;
-    if (event->stream != PST_SIMULATED_MAIN && all->num < MOST_OPERATIONS)
+    if (event->kind >= PST_SIMULATED_DO_STASH && all->num < MOST_OPERATIONS)
         all->events[all->num++] = *event;
 }
 
@@ -278,10 +287,16 @@ static void check_operation(machine *self, const psti_operation *op)
     const psti_visit *visit = &self->program->visits[op->visit];
     CHECK_EQ(event->visit.layer, visit->layer);
     CHECK_EQ(event->visit.kind, visit->kind);
-    CHECK_EQ(event->kind, op->act == PSTI_ACT_STASH     ? PST_SIMULATED_DO_STASH
-                          : op->act == PSTI_ACT_RESTORE ? PST_SIMULATED_DO_RESTORE
-                          : op->act == PSTI_ACT_DEMOTE  ? PST_SIMULATED_DO_DEMOTE
-                                                        : PST_SIMULATED_DO_PROMOTE);
+    static const pst_simulated_kind told_kinds[] = {
+        [PSTI_ACT_STASH] = PST_SIMULATED_DO_STASH,
+        [PSTI_ACT_RESTORE] = PST_SIMULATED_DO_RESTORE,
+        [PSTI_ACT_DEMOTE] = PST_SIMULATED_DO_DEMOTE,
+        [PSTI_ACT_PROMOTE] = PST_SIMULATED_DO_PROMOTE,
+        [PSTI_ACT_GLU_STASH] = PST_SIMULATED_DO_STASH,
+        [PSTI_ACT_GLU_RESTORE] = PST_SIMULATED_DO_RESTORE,
+    };
+    CHECK_EQ(event->kind, told_kinds[op->act]);
+    CHECK_EQ(event->stream == PST_SIMULATED_MAIN, op->act >= PSTI_ACT_GLU_STASH);
     CHECK_OK(apply(self, op, event->part));
     CHECK_EQ(self->pool->view.status->num_faults - faults, event->fault != PST_FAULT_NONE);
     for (uint32_t tier = 0; tier < 2; tier++)
@@ -320,7 +335,32 @@ static void check_status(const machine *self)
 
 static bool is_of_pool(const psti_operation *op)
 {
-    return op->act >= PSTI_ACT_STASH && op->act <= PSTI_ACT_PROMOTE;
+    return (op->act >= PSTI_ACT_STASH && op->act <= PSTI_ACT_PROMOTE) ||
+           op->act >= PSTI_ACT_GLU_STASH;
+}
+
+/* Stashes of a forward that are announced within the core come before the GLU at its end. */
+static uint32_t num_early(const machine *self, uint32_t hook)
+{
+    const psti_visit *visit = &self->program->visits[hook / 2];
+    const pst_simulated_layer *layer = layer_of(self, visit);
+    uint32_t num = 0;
+    for (uint32_t part = 0; part < layer->num_parts && visit->kind == PST_PASS_FORWARD; part++)
+        num += layer->keep == PST_KEEP_PAGED && layer->part_ns[part] > 0;
+    return hook % 2 ? num : 0;
+}
+
+static void check_hook(machine *self, uint32_t hook)
+{
+    const psti_program *program = self->program;
+    const uint32_t early = num_early(self, hook);
+    for (uint32_t turn = 0; turn < 2; turn++)
+        for (uint32_t i = program->hooks[hook], stashes = 0; i < program->hooks[hook + 1]; i++) {
+            const psti_operation *op = &program->operations[i];
+            const bool is_early = op->act == PSTI_ACT_STASH && stashes++ < early;
+            if (is_of_pool(op) && is_early == (turn == 0) && !psti_test_failed())
+                check_operation(self, op);
+        }
 }
 
 static void run_case(machine *self, uint64_t seed)
@@ -338,9 +378,8 @@ static void run_case(machine *self, uint64_t seed)
     if (psti_test_failed())
         return;
     open_pool(self);
-    for (uint32_t i = 0; i < self->program->num_operations && !psti_test_failed(); i++)
-        if (is_of_pool(&self->program->operations[i]))
-            check_operation(self, &self->program->operations[i]);
+    for (uint32_t hook = 0; hook < 2 * self->program->num_visits; hook++)
+        check_hook(self, hook);
     CHECK_EQ(self->at, self->told.num);
     check_status(self);
     close_machine(self);
