@@ -14,7 +14,12 @@ static const uint64_t features_of_32[] = {32, 96, 160, 352, 608, 64};
 static const uint32_t interleaves[] = {0, 1, 32};
 static const uint64_t gaps[] = {0, GLU_ROUNDED, 1, 8};
 
-enum { COMBINATIONS = 3 * 3 * 6 * 6 * 5 * 4 * 2 * GLU_ODDS };
+enum {
+    COMBINATIONS = 3 * 3 * 6 * 6 * 5 * 4 * 2 * GLU_ODDS,
+    LAUNCHES = 2 * 3 * 2, /* of each: the pool's mode, whether pages are on the host, few SMs */
+    STEP = 339973         /* has no factor in common with these: 24 steps meet each value of each,
+                           * 240 each pair */
+};
 
 static uint32_t take(uint32_t *number, uint32_t of)
 {
@@ -73,14 +78,15 @@ CONFORMANCE(Glu, EveryCombination)
     static glu_rig rig;
     const uint32_t cases = conf_cases(conf, 240);
     for (uint32_t i = 0; i < cases && !psti_test_failed(); i++) {
-        const uint32_t number = (uint32_t)((uint64_t)i * COMBINATIONS / cases) + i * 7 % 13;
-        const glu_case how = combination(number);
+        const uint32_t number = (uint32_t)((uint64_t)i * STEP % (COMBINATIONS * LAUNCHES));
+        const glu_case how = combination(number % COMBINATIONS);
+        uint32_t launch = number / COMBINATIONS;
         conf_vary(conf, number);
-        if (!glu_open(&rig, conf, (pst_pool_mode)(i % 2), &how, number + 1))
+        if (!glu_open(&rig, conf, (pst_pool_mode)take(&launch, 2), &how, number + 1))
             return;
-        if (i % 3 == 1)
+        if (take(&launch, 3) == 1)
             ls_set_offload(&rig.pair.ls, rig.pair.tickets[0], 1, 2);
-        rig.pair.ls.num_sms = conf->is_slow && i % 4 == 3 ? 2 : 0;
+        rig.pair.ls.num_sms = conf->is_slow && take(&launch, 2) == 1 ? 2 : 0;
         there_and_back(&rig);
         CHECK_MSG(!psti_test_failed(), "combination %u", number);
         glu_close(&rig);
