@@ -64,6 +64,14 @@ static bool type_of(const std::string &word, uint32_t *bits, bool *is_signed)
     return false;
 }
 
+/* f64, f16x2, bf16, b128 and so on, of which there are none. */
+static bool looks_like_type(const std::string &word)
+{
+    const size_t first = word.compare(0, 2, "bf") == 0 ? 1 : 0;
+    return word.size() > first + 1 && strchr("usbf", word[first]) &&
+           isdigit((unsigned char)word[first + 1]);
+}
+
 ptx_operand parser::operand(const std::string &text)
 {
     static const std::map<std::string, uint32_t> special = {{"%tid.x", ptx_tid},
@@ -233,6 +241,8 @@ bool parser::memory(ptx_instruction &i, const std::vector<std::string> &w,
         address(i, where);
         return true;
     }
+    if (has(w, "f32") && (w[0] == "atom" || w[0] == "red"))
+        return false;
     if (w[0] == "atom") {
         i.op = has(w, "cas")    ? ptx_op::atom_cas
                : has(w, "add")  ? ptx_op::atom_add
@@ -460,8 +470,11 @@ void parser::instruction(std::string text)
     for (const std::string &word : w) {
         uint32_t bits;
         bool is_signed;
-        if (!type_of(word, &bits, &is_signed))
+        if (!type_of(word, &bits, &is_signed)) {
+            if (looks_like_type(word))
+                fail("unknown: " + i.text);
             continue;
+        }
         (num_types ? i.from_bits : i.bits) = bits;
         (num_types ? i.from_signed : i.is_signed) = is_signed;
         num_types++;

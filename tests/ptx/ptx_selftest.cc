@@ -110,18 +110,36 @@ const calculation calculations[] = {
     {"add.f32 %r9, %r1, %r2;", 0x3f800000, 0x40000000, 0, 0x40400000},
     {"add.f32 %r9, %r1, %r2;", 0x3f800000, 0x33800000, 0, 0x3f800000}, /* a tie, to the even */
     {"add.f32 %r9, %r1, %r2;", 0x7f800000, 0xff800000, 0, 0x7fffffff}, /* the one NaN */
+    {"add.f32 %r9, %r1, %r2;", 0x3f800001, 0x33800000, 0, 0x3f800002}, /* likewise */
+    {"add.f32 %r9, %r1, %r2;", 0x7f7fffff, 0x7f7fffff, 0, 0x7f800000},
+    {"add.f32 %r9, %r1, %r2;", 0x80000000, 0x80000000, 0, 0x80000000},
+    {"add.f32 %r9, %r1, 0fBF800000;", 0x3f800000, 0, 0, 0},
+    {"add.f32 %r9, %r1, %r2;", 0xffc12345, 0x3f800000, 0, 0x7fffffff},
     {"sub.f32 %r9, %r1, %r2;", 0x3f800000, 0x40000000, 0, 0xbf800000},
+    {"sub.f32 %r9, %r1, %r2;", 0x00800000, 0x00800001, 0, 0x80000001}, /* denormals are made */
     {"mul.f32 %r9, %r1, %r2;", 0x3f000000, 0x40400000, 0, 0x3fc00000},
     {"mul.f32 %r9, %r1, %r2;", 0x7f000000, 0x40000000, 0, 0x7f800000},
     {"mul.f32 %r9, %r1, 0f3F000000;", 0x00000002, 0, 0, 0x00000001}, /* denormals stay */
     {"fma.rn.f32 %r9, %r1, %r2, %r3;", 0x3f800001, 0x3f800001, 0xbf800002, 0x28800000}, /* 2^-46 */
+    {"mul.f32 %r9, %r1, 0f3F000000;", 0x00000003, 0, 0, 0x00000002}, /* a tie, to the even */
+    {"mul.f32 %r9, %r1, %r2;", 0xbf800000, 0, 0, 0x80000000},
+    {"fma.rn.f32 %r9, %r1, %r2, %r3;", 0x7f7fffff, 0x40000000, 0xff7fffff, 0x7f7fffff},
+    {"fma.rn.f32 %r9, %r1, %r2, %r3;", 0x7f800000, 0, 0x3f800000, 0x7fffffff},
+    /* just above a tie; of a rounded product it would be one */
+    {"fma.rn.f32 %r9, %r1, %r2, %r3;", 0x39800001, 0x397fffff, 0x3f800000, 0x3f800001},
     {"neg.f32 %r9, %r1;", 0, 0, 0, 0x80000000},
+    {"neg.f32 %r9, %r1;", 0xff800000, 0, 0, 0x7f800000},
     {"abs.f32 %r9, %r1;", 0x80000001, 0, 0, 1},
+    {"mov.f32 %r9, 0fCB40007F;", 0, 0, 0, 0xcb40007f},
+    {"selp.f32 %r9, %r1, 0f3F800000, %p3;", 7, 0, 0, 0x3f800000},
+    {".reg .f32 %f<3>; mov.b32 %f1, %r1; add.f32 %f2, %f1, %f1; mov.b32 %r9, %f2;", 0x3f800000, 0,
+     0, 0x40000000},
     {"min.f32 %r9, %r1, %r2;", 0x40000000, 0xbf800000, 0, 0xbf800000},
     {"min.f32 %r9, %r1, %r2;", 0, 0x80000000, 0, 0x80000000},
     {"min.f32 %r9, %r1, %r2;", 0x80000000, 0, 0, 0x80000000},
     {"min.f32 %r9, %r1, %r2;", 0x7fc00000, 0x40000000, 0, 0x40000000},
     {"min.f32 %r9, %r1, %r2;", 0x40000000, 0x7fc00000, 0, 0x40000000},
+    {"min.f32 %r9, %r1, %r2;", 0x7fc00000, 0xffc00000, 0, 0x7fffffff},
     {"setp.lt.f32 %p9, %r1, %r2;", 0xbf800000, 0x3f800000, 0, 1}, /* not as integers */
     {"setp.lt.f32 %p9, %r1, %r2;", 0xc0000000, 0xbf800000, 0, 1},
     {"setp.lt.f32 %p9, %r1, %r2;", 0x3f800000, 0x7fc00000, 0, 0},
@@ -129,7 +147,13 @@ const calculation calculations[] = {
     {"setp.ltu.f32 %p9, %r1, %r2;", 0x3f800000, 0x3f000000, 0, 0},
     {"setp.gt.f32 %p9, %r1, %r2;", 0, 0x80000000, 0, 0},
     {"setp.ge.f32 %p9, %r1, %r2;", 0x80000000, 0, 0, 1},
+    {"setp.ge.f32 %p9, %r1, %r2;", 0x3f800000, 0x7fc00000, 0, 0},
+    {"setp.le.f32 %p9, %r1, 0f00000000;", 0x80000000, 0, 0, 1},
+    {"setp.leu.f32 %p9, %r1, %r2;", 0x7fc00000, 0x3f800000, 0, 1},
+    {"setp.gtu.f32 %p9, %r1, %r2;", 0x3f800000, 0x3f800000, 0, 0},
+    {"setp.eq.f32 %p9, %r1, %r2;", 0, 0x80000000, 0, 1},
     {"setp.eq.f32 %p9, %r1, %r2;", 0x7fc00000, 0x7fc00000, 0, 0},
+    {"setp.ne.f32 %p9, %r1, %r2;", 0x3f800000, 0x7fc00000, 0, 0},
     {"setp.neu.f32 %p9, %r1, %r2;", 0x7fc00000, 0x7fc00000, 0, 1},
     /* control */
     {"mov.u64 %rd9, 1; @%p1 mov.u64 %rd9, 2; @!%p1 add.s64 %rd9, %rd9, 4;", 1, 0, 0, 2},
@@ -152,6 +176,12 @@ const calculation calculations[] = {
     {"st.shared.v4.u32 [s+16], {%r1, %r2, %r3, %r1}; ld.shared.v2.u64 {%rd8, %rd9}, [s+16];", 1, 2,
      3, 0x100000003},
     {"ld.param.u64 %rd9, [k_param_0+24];", 1, 2, 3, 3},
+    {"ld.param.v2.f32 {%r8, %r9}, [k_param_0+8];", 0x4000000000000001, 0, 0, 0x40000000},
+    {"st.global.u64 [%rd8], %rd1; st.global.u16 [%rd8+2], %r2; ld.global.u64 %rd9, [%rd8];", ones,
+     0x12345678, 0, 0xffffffff5678ffff},
+    {"st.global.u64 [%rd8], %rd1; ld.global.u16 %r9, [%rd8+2];", 0x83828180, 0, 0, 0x8382},
+    {"st.global.f32 [%rd8], %r1; ld.global.f32 %r9, [%rd8];", 0x7fc12345, 0, 0, 0x7fc12345},
+    {"st.global.u64 [%rd8], %rd1; ld.volatile.u64 %rd9, [%rd8];", 9, 0, 0, 9},
     {"st.global.u64 [%rd8], %rd1; atom.global.cas.b64 %rd9, [%rd8], %rd1, %rd2; "
      "ld.global.u64 %rd9, [%rd8];",
      4, 4, 0, 4},
