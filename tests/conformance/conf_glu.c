@@ -93,6 +93,35 @@ CONFORMANCE(Glu, EveryCombination)
     }
 }
 
+/* A short walk through the kernels: each kind once, in all formats and layouts. */
+CONFORMANCE(Glu, EachKindOnce)
+{
+    static glu_rig rig;
+    const uint64_t widths[] = {160, 40, 32, 3, 129, 352};
+    const uint32_t layouts[] = {0, 1, 32, 1, 0, 32};
+    for (uint32_t i = 0; i < 6 && !psti_test_failed(); i++) {
+        const glu_case how = {.kind = (pst_glu_kind)i,
+                              .dtype = (pst_glu_dtype)(i % 3),
+                              .interleave = layouts[i],
+                              .features = widths[i],
+                              .space = spaces[i % 2],
+                              .has_probability = i > 2,
+                              .is_alone = true,
+                              .num_pages = 20,
+                              .num_host_pages = 20};
+        if (!glu_open(&rig, conf, (pst_pool_mode)(i / 2 % 2), &how, i + 1))
+            return;
+        glu_take_over(&rig, true);
+        ls_stash(&rig.pair.ls, rig.pair.tickets[0], &rig.pair.source);
+        glu_check_output(&rig);
+        ls_restore(&rig.pair.ls, rig.pair.tickets[0], &rig.pair.destination, PST_RESTORE_CONSUME,
+                   PST_TAIL_UNTOUCHED);
+        glu_check_backward(&rig);
+        CHECK_MSG(!psti_test_failed(), "kind %u", i);
+        glu_close(&rig);
+    }
+}
+
 static glu_case plain_case(void)
 {
     return (glu_case){.kind = PST_GLU_SWIGLU,

@@ -13,6 +13,8 @@ namespace ptx_text
 std::string strip(const std::string &s);
 /* At commas that no bracket holds. */
 std::vector<std::string> split_operands(const std::string &s);
+/* Whether that is one of the words of a mnemonic. */
+bool has(const std::vector<std::string> &w, const char *what);
 
 struct function {
     std::string name;
