@@ -3,10 +3,12 @@
 
 Compiles every kernel for each architecture and reads ptxas's report and the PTX. Fails on spills
 and on too many registers; on ld.global.nc, which lets the compiler move loads to their stores; and
-on <<<>>>, whose stubs would need the C++ runtime. In moves, plain and fused, also on a stack frame; where
+on <<<>>>, whose stubs would need the C++ runtime. In stash, restore and migrate also on a stack frame; where
 the architecture has it, without a wait for the launch before; in the ldg backend on fewer than
 LOADS_IN_FLIGHT 16-byte loads before a store, and on too few registers to hold them; in the others
-without bulk copies both ways, or without the wait that these are in memory. In step on stores to the
+without bulk copies both ways, or without the wait that these are in memory. A fused kernel is a move of
+the ldg backend, too, and has 16-byte accesses of its own; no sum in it is of a product, which ptxas
+might fuse, so that results would differ between architectures and from the CPU's. In step on stores to the
 mailbox, which the host reads, that are not of system scope or not in order. In all kernels on atomics,
 scopes and fences that are not those of orders.txt (check_orders.py).
 The squeeze kernels must have 32 registers and may therefore spill a little, but not in the loops of their
@@ -29,12 +31,19 @@ import sass_loops
 ARCHITECTURES = ("80", "90", "100")
 VECTOR = re.compile(r"\b(ld|st)\.(?:[\w:]+\.)*global(?:\.[\w:]+)*\.v4\.[bu]32")
 GLOBAL = re.compile(r"\b(?:ld|st|atom|red)\.(?:[\w:]+\.)*global\b")
-MOVE = re.compile(r"(stash|restore|migrate|glu_forward|glu_backward)_(ldg|bulk|squeeze)_")
+BACKENDS = ("ldg", "bulk", "squeeze")
+MOVE = re.compile(rf"(stash|restore|migrate)_({'|'.join(BACKENDS)})_")
+FUSED = re.compile(r"(glu_forward|glu_backward)_ldg_")
+WIDE = {  # beside which move; the loads and stores of one vector, in code for 16 bits and for 32
+    "glu_forward": ("stash_ldg_kernel", 2 * 2, 2 * (1 + 2)),
+    "glu_backward": ("restore_ldg_kernel", 2 * 3, 2 * 3),
+}
+FLOATS = re.compile(r"^\s*(?:@!?%p\d+\s+)?(mul|mov|neg|add|sub)\.f32\s+(%?\w+),\s*([^;]*);", re.M)
 MAX_REGISTERS = {
     "ldg": 64,      # four blocks of 256 threads on an SM: 64 KiB of loads in flight
     "bulk": 80,     # one block of 256 threads: a third of the registers of an SM
-    "fused": 128,   # two blocks of 256 threads on an SM: what computes holds more than it loads
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
+    "fused": 128,   # two teams of 256 threads on an SM, and so all of its registers
 }
 MAX_SQUEEZE_SPILLS = 320  # bytes, stores and loads
 MAX_SQUEEZE_SHARED = 2048  # bytes, static: the ring is beside it
@@ -83,6 +92,12 @@ __global__ void restore_bulk_kernel(int4 *to, const int4 *from)
 {
     to[threadIdx.x] = from[threadIdx.x];
 }
+__global__ void glu_forward_ldg_kernel(float *at, float a, float b)
+{
+    asm volatile("{.reg .f32 p, q;\\n\\tmul.f32 p, %0, %1;\\n\\tneg.f32 q, p;\\n\\tadd.f32 %0, q, %1;}"
+                 : "+f"(a) : "f"(b));
+    at[threadIdx.x] = a;
+}
 __global__ void stash_squeeze_kernel(float *at, int n) { churn(at, n); }
 __global__ void migrate_squeeze_kernel(float *at, int n)
 {
@@ -104,7 +119,8 @@ PLANTED_FAULTS = ("stash_ldg_kernel.*ld.global.nc", "stash_ldg_kernel.*stack fra
                   "restore_ldg_kernel.* 1 16-byte loads", "spilling_kernel.*spills",
                   "wide_kernel.*at most", "stash_squeeze_kernel.*at most 32",
                   "migrate_squeeze_kernel.*2052 bytes of static",
-                  "step_kernel.*the mailbox",
+                  "step_kernel.*the mailbox", "glu_forward_ldg_kernel.*1 sums of products",
+                  "glu_forward_ldg_kernel.* 0 16-byte loads and 0 stores beside",
                   *(f"restore_bulk_kernel.*no {what}" for what in BULK))
 
 
@@ -178,6 +194,37 @@ def faults_of_move(kind, n, body, architecture):
     return wrong
 
 
+def sums_of_products(body):
+    """How many sums of float32 have a product as an operand, maybe negated."""
+    made = {}
+    for op, to, of in FLOATS.findall(body):
+        made.setdefault(to, []).append((op, of.split(", ")))
+
+    def is_product(register, seen):
+        if register in seen:
+            return False
+        seen.add(register)
+        return any(op == "mul" or op in ("mov", "neg") and is_product(of[0], seen)
+                   for op, of in made.get(register, []))
+
+    return sum(op in ("add", "sub") and any(is_product(each, set()) for each in of)
+               for ways in made.values() for op, of in ways)
+
+
+def faults_of_fused(name, body, bodies):
+    """What is wrong in how a fused kernel computes, and reaches memory for it."""
+    wrong = []
+    if num := sums_of_products(body):
+        wrong.append(f"{num} sums of products, which may be fused")
+    move, loads, stores = WIDE[name]
+    kinds = VECTOR.findall(body)
+    of_move = VECTOR.findall("".join(text for other, text in bodies.items() if move in other))
+    own = [kinds.count(kind) - of_move.count(kind) for kind in ("ld", "st")]
+    if own[0] < loads or own[1] < stores:
+        wrong.append(f"only {own[0]} 16-byte loads and {own[1]} stores beside those of {move}")
+    return wrong
+
+
 def faults_of_step(body):
     """What is wrong with how the step kernel publishes."""
     stores = STORES.findall(body)
@@ -193,10 +240,12 @@ def faults(report, ptx, architecture):
     if set(numbers) != set(bodies):
         wrong.append(f"the report has {sorted(numbers)}, the PTX {sorted(bodies)}")
     for name, n in sorted(numbers.items()):
-        body, match = bodies.get(name, ""), MOVE.search(name)
+        body, match, fused = bodies.get(name, ""), MOVE.search(name), FUSED.search(name)
         kind = match[2] if match else "ldg"
-        most = MAX_REGISTERS["fused" if match and match[1].startswith("glu") else kind]
-        found = faults_of_move(kind, n, body, architecture) if match else []
+        most = MAX_REGISTERS["fused" if fused else kind]
+        found = faults_of_move(kind, n, body, architecture) if match or fused else []
+        if fused:
+            found += faults_of_fused(fused[1], body, bodies)
         if "step_kernel" in name:
             found += faults_of_step(body)
         if n["spills"] > (MAX_SQUEEZE_SPILLS if kind == "squeeze" else 0):
@@ -252,9 +301,8 @@ def main():
                 seen.add(name)
                 print(f"sm_{architecture:4} {name:40} {n['registers']:4} registers "
                       f"{n['stack']:4} stack {n['spills']:4} spills")
-    for needed in ("step_kernel", *(f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate")
-                                    for kind in ("ldg", "bulk", "squeeze")),
-                   "glu_forward_ldg_kernel", "glu_backward_ldg_kernel"):
+    for needed in ("step_kernel", *(f"{name}_ldg_kernel" for name in WIDE),
+                   *(f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate") for kind in BACKENDS)):
         if not any(needed in name for name in seen):
             wrong.append(f"no kernel is called {needed}")
     print("\n".join(wrong) if wrong else f"{len(seen)} kernels pass")
