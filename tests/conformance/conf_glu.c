@@ -16,7 +16,7 @@ static const uint64_t gaps[] = {0, GLU_ROUNDED, 1, 8};
 
 enum {
     COMBINATIONS = 3 * 3 * 6 * 6 * 5 * 4 * 2 * GLU_ODDS,
-    LAUNCHES = 2 * 3 * 2, /* of each: the pool's mode, whether pages are on the host, few SMs */
+    LAUNCHES = 2 * 3 * 2, /* of each: the pool's mode, what goes to the host, few SMs */
     STEP = 339973         /* has no factor in common with these: 24 steps meet each value of each,
                            * 240 each pair */
 };
@@ -79,13 +79,17 @@ CONFORMANCE(Glu, EveryCombination)
     const uint32_t cases = conf_cases(conf, 240);
     for (uint32_t i = 0; i < cases && !psti_test_failed(); i++) {
         const uint32_t number = (uint32_t)((uint64_t)i * STEP % (COMBINATIONS * LAUNCHES));
-        const glu_case how = combination(number % COMBINATIONS);
+        glu_case how = combination(number % COMBINATIONS);
         uint32_t launch = number / COMBINATIONS;
+        const pst_pool_mode mode = (pst_pool_mode)take(&launch, 2);
+        const uint32_t offload = take(&launch, 3);
+        if (offload == 2)
+            how.num_host_pages = 1;
         conf_vary(conf, number);
-        if (!glu_open(&rig, conf, (pst_pool_mode)take(&launch, 2), &how, number + 1))
+        if (!glu_open(&rig, conf, mode, &how, number + 1))
             return;
-        if (take(&launch, 3) == 1)
-            ls_set_offload(&rig.pair.ls, rig.pair.tickets[0], 1, 2);
+        if (offload > 0) /* 2: of all, most of which are displaced */
+            ls_set_offload(&rig.pair.ls, rig.pair.tickets[0], 1, offload == 2 ? 1 : 2);
         rig.pair.ls.num_sms = conf->is_slow && take(&launch, 2) == 1 ? 2 : 0;
         there_and_back(&rig);
         CHECK_MSG(!psti_test_failed(), "combination %u", number);

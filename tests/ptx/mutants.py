@@ -42,6 +42,8 @@ STATEMENT = re.compile(r"^(\s*)(?:@(!?)(%p\d+|p)\s+)?([a-z][\w.:]*)(?:\s+(.*?))?
 OTHER_OP = {"add": "sub", "sub": "add", "shl": "shr", "and": "or", "or": "and", "xor": "or",
             "min": "max", "max": "min", "div": "rem", "rem": "div", "not": "mov"}
 OTHER_COMPARE = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq"}
+OTHER_FLOAT_OP = {"add": "sub", "sub": "add", "abs": "mov", "neg": "mov", "min": "mov", "mul": "add"}
+FLOAT = re.compile(r"0f[0-9A-F]{8}")
 GONE = ("bar.", "cp.async", "mbarrier.init", "mbarrier.arrive", "st.", "red.", "fence.", "membar.",
         "griddepcontrol.", "call")
 LONG = {  # suites, by what begins the names of kernels
@@ -83,11 +85,18 @@ def changes(line):
         found["no branch"].append(f"{indent}// gone")
     elif guard:
         become("the other predicate", new_at=f"@{'' if negated else '!'}{guard} ")
-    if words[0] in OTHER_OP and len(words) == 2:
+    if words[-1] == "f32":
+        if words[0] in OTHER_FLOAT_OP:
+            other = OTHER_FLOAT_OP[words[0]]
+            become("another operation", f"{other}.f32", parts[:2] if other == "mov" else parts)
+        if words[0] == "setp" and words[1] in ("lt", "le", "ltu", "ge"):
+            other = {"lt": "ge", "le": "gt", "ltu": "geu", "ge": "lt"}[words[1]]
+            become("another comparison", f"setp.{other}.f32")
+    elif words[0] in OTHER_OP and len(words) == 2:
         other = OTHER_OP[words[0]]
         if words[1] == "pred" or other not in ("div", "rem") or words[1].startswith("u"):
             become("another operation", ".".join([other, *words[1:]]))
-    if words[0] == "setp" and words[1] in OTHER_COMPARE:
+    if words[0] == "setp" and words[1] in OTHER_COMPARE and words[-1] != "f32":
         become("another comparison", ".".join(["setp", OTHER_COMPARE[words[1]], *words[2:]]))
     if name.startswith(SWAPPED) and len(parts) >= 3:
         become("swapped", new_parts=[parts[0], *([parts[1], parts[3], parts[2]] if words[0] == "atom" and
@@ -101,6 +110,10 @@ def changes(line):
             for by in (step, -step):
                 text = f"[{address[1]}+{int(address[2] or 0) + by}]"
                 become("another offset", new_parts=[*parts[:n], text, *parts[n + 1:]])
+        elif n and FLOAT.fullmatch(part):
+            bits = int(part[2:], 16)
+            for other in (bits ^ 1 << 31, bits ^ 1 << 21):  # the other sign, about 25 % more or less
+                become("another number", new_parts=[*parts[:n], f"0f{other:08X}", *parts[n + 1:]])
         elif n and re.fullmatch(r"-?\d+", part) and words[0] not in ("cp", "nanosleep", "createpolicy"):
             for by in (1, -1):
                 text = str(int(part) + by)
