@@ -39,6 +39,7 @@ static glu_case combination(uint32_t number)
     made.space = spaces[take(&number, 5)];
     made.gap = gaps[take(&number, 4)];
     made.has_probability = take(&number, 2);
+    made.has_extremes = !made.has_probability;
     made.odd = (glu_odd)take(&number, GLU_ODDS);
     made.is_alone = made.features % 7 == 1;
     return made;
@@ -109,7 +110,7 @@ CONFORMANCE(Glu, EachKindOnce)
                               .interleave = layouts[i],
                               .features = widths[i],
                               .space = spaces[i % 2],
-                              .has_probability = i > 2,
+                              .has_extremes = i<3, .has_probability = i> 2,
                               .is_alone = true,
                               .num_pages = 20,
                               .num_host_pages = 20};

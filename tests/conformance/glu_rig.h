@@ -22,8 +22,9 @@ typedef struct glu_case {
     uint32_t interleave;
     uint64_t features;
     pst_row_space space;
-    uint64_t gap; /* elements between rows; GLU_ROUNDED: up to a multiple of 16 bytes */
-    glu_odd odd;  /* what begins an element behind a multiple of 16 */
+    uint64_t gap;      /* elements between rows; GLU_ROUNDED: up to a multiple of 16 bytes */
+    glu_odd odd;       /* what begins an element behind a multiple of 16 */
+    bool has_extremes; /* of what is read: infinities, denormals and what overflows fp16 */
     bool has_probability;
     bool is_alone; /* the group has no other tensors */
     bool scrub;
