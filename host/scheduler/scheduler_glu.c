@@ -74,8 +74,8 @@ pst_status pst_scheduler_get_ticket(pst_scheduler *self, pst_pass_kind kind, uin
 {
     PSTI_CHECK_HANDLE(self, SCHEDULER);
     PSTI_CHECK(ticket_out, PST_E_INVALID, "ticket_out is NULL");
-    pst_ticket ticket;
-    pst_restore_pages pages;
+    pst_ticket ticket = {0};
+    pst_restore_pages pages = PST_RESTORE_CONSUME;
     pthread_mutex_lock(&self->lock);
     const pst_status status =
         self->state == PSTI_SCHEDULER_BROKEN
