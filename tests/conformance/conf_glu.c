@@ -42,6 +42,7 @@ static glu_case combination(uint32_t number)
     made.has_extremes = !made.has_probability;
     made.odd = (glu_odd)take(&number, GLU_ODDS);
     made.is_alone = made.features % 7 == 1;
+    made.front = (width + made.odd) % 3; /* 0 to 2 counts */
     return made;
 }
 

@@ -61,11 +61,12 @@ static uint32_t num_segments(const glu_rig *rig)
 /* Live rows of a segment, as the caller's counts say. */
 static int64_t rows_of(const glu_rig *rig, uint32_t segment)
 {
-    int64_t counts[PST_MAX_SEGMENTS];
+    const oracle_group *model = &rig->pair.source.model;
+    int64_t counts[2 * PST_MAX_SEGMENTS];
     int64_t misfit = 0;
-    if (!oracle_read_counts(&rig->pair.source.model, rig->pair.source.values, counts, &misfit))
+    if (!oracle_read_counts(model, rig->pair.source.values, counts, &misfit))
         return 0;
-    return counts[segment];
+    return counts[oracle_first_count(model, model->num_spaces - 1) + segment];
 }
 
 static unsigned char *row_at(const glu_rows *rows, uint32_t segment, int64_t row)
@@ -236,19 +237,26 @@ void glu_backward_alone(glu_rig *rig)
 static shape make_shape(const glu_rig *rig)
 {
     const glu_case *how = &rig->how;
-    shape made = {.group = {.num_spaces = 1, .num_tensors = how->is_alone ? 1 : 3}};
+    shape made = {
+        .group = {.num_spaces = how->front ? 2 : 1, .num_tensors = how->is_alone ? 1 : 3}};
     oracle_group *group = &made.group;
     uint64_t at = 64;
-    group->spaces[0] = how->space;
+    const uint32_t space = group->num_spaces - 1;
+    group->spaces[0] = (pst_row_space){.kind = how->front > 1 ? PST_ROWS_SEGMENTS : PST_ROWS_PREFIX,
+                                       .capacity = 11,
+                                       .num_segments = how->front};
+    group->spaces[space] = how->space;
     group->tensors[0] = (pst_tensor){.row_bytes = 200};
-    group->tensors[2] = (pst_tensor){.row_bytes = 36, .num = 1, .den = 2};
-    group->tensors[rig->tensor] =
-        (pst_tensor){.row_bytes = 2 * how->features * rig->size, .written_by = PST_WRITTEN_BY_GLU};
+    group->tensors[2] = (pst_tensor){.row_bytes = 36, .space = space, .num = 1, .den = 2};
+    group->tensors[rig->tensor] = (pst_tensor){.row_bytes = 2 * how->features * rig->size,
+                                               .space = space,
+                                               .written_by = PST_WRITTEN_BY_GLU};
     if (how->gap)
         group->tensors[rig->tensor].row_stride = stride_of(how, 2 * how->features, rig->size);
     for (uint32_t t = 0; t < group->num_tensors; t++) {
         group->at[t] = at + (t == rig->tensor && how->odd == GLU_ODD_INPUT ? rig->size : 0);
-        at += oracle_stride(group, t) * oracle_num_segments(&how->space);
+        at +=
+            oracle_stride(group, t) * oracle_num_segments(&group->spaces[group->tensors[t].space]);
         at = (at + 79) / 16 * 16;
     }
     made.arena_bytes = (size_t)at + 64;

@@ -26,6 +26,8 @@ typedef struct glu_case {
     glu_odd odd;       /* what begins an element behind a multiple of 16 */
     bool has_extremes; /* of what is read: infinities, denormals and what overflows fp16 */
     bool has_probability;
+    uint32_t
+        front; /* counts of a row space in front of the GLU's, that of the first tensor; 0: none */
     bool is_alone; /* the group has no other tensors */
     bool scrub;
     uint64_t num_pages, num_host_pages;
