@@ -30,7 +30,7 @@ static uint32_t take(uint32_t *number, uint32_t of)
 
 static glu_case combination(uint32_t number)
 {
-    glu_case made = {.num_pages = 20, .num_host_pages = 20};
+    glu_case made = {.num_pages = 40, .num_host_pages = 20}; /* the most live bytes are 36 pages */
     made.dtype = (pst_glu_dtype)take(&number, 3);
     made.interleave = interleaves[take(&number, 3)];
     made.kind = (pst_glu_kind)take(&number, 6);
@@ -53,6 +53,7 @@ static void there_and_back(glu_rig *rig)
     const uint32_t ticket = rig->pair.tickets[0];
     glu_take_over(rig, true);
     ls_stash(ls, ticket, &rig->pair.source);
+    CHECK_EQ(ls->oracle->status.flags, 0);
     glu_check_output(rig);
     glu_backward_alone(rig);
     glu_check_backward(rig);
