@@ -64,6 +64,10 @@ void psti_host_span_close(psti_span *span);
 
 /* ---- the device table ---- */
 
+/* What a host device does as part of a stream's work, in the thread that enqueues it or launches the
+ * graph. args: a copy of what the call had. */
+typedef pst_status psti_function(const void *args);
+
 typedef struct psti_device_ops {
     void (*close)(pst_device *device);
     void (*in_child)(pst_device *device); /* after a fork; NULL: it goes on working there */
@@ -97,6 +101,10 @@ typedef struct psti_device_ops {
     pst_status (*hold)(pst_device *device, const psti_capture_of *capture, psti_hold *hold);
     /* Enqueues one operation; args is copied. */
     pst_status (*launch)(pst_device *device, psti_op op, const void *args, pst_stream stream);
+    /* Enqueues a function with `bytes` of args, aligned to 16, which are copied. What it answers, this
+     * call answers, or each launch of the graph, which ends there. NULL on cuda. */
+    pst_status (*call)(pst_device *device, psti_function *function, const void *args, size_t bytes,
+                       pst_stream stream);
     /* With PAGESTASH_CHECK=1: INVALID where a launch must not touch these bytes. As far as the device
      * can tell; what is not there is noticed, what is too short not always. bytes: at least 1. */
     pst_status (*check_address)(pst_device *device, const void *address, uint64_t bytes);

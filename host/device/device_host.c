@@ -95,7 +95,7 @@ static uint64_t now_nanoseconds(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void psti_host_run(const pst_device *device, const psti_node *what)
+pst_status psti_host_run(const pst_device *device, const psti_node *what)
 {
     switch (what->kind) {
     case PSTI_NODE_LAUNCH:
@@ -107,6 +107,8 @@ void psti_host_run(const pst_device *device, const psti_node *what)
     case PSTI_NODE_FILL:
         memset(what->to, what->value, what->bytes);
         break;
+    case PSTI_NODE_CALL:
+        return what->function(what->args);
     case PSTI_NODE_RECORD:
         __atomic_store_n(&what->event->nanoseconds, now_nanoseconds(), __ATOMIC_RELEASE);
         break;
@@ -114,16 +116,15 @@ void psti_host_run(const pst_device *device, const psti_node *what)
         (void)__atomic_load_n(&what->event->nanoseconds, __ATOMIC_ACQUIRE);
         break;
     }
+    return PST_OK;
 }
 
 pst_status psti_host_enqueue(pst_device *device, const psti_node *what, pst_stream stream)
 {
     psti_host_state *state = psti_host_state_of(device);
     PSTI_TRY(psti_host_check_stream(device, stream));
-    if (!stream || !stream->captured) {
-        psti_host_run(device, what);
-        return PST_OK;
-    }
+    if (!stream || !stream->captured)
+        return psti_host_run(device, what);
     psti_lock_take(&state->lock);
     const pst_status status = psti_capture_append(stream, what);
     psti_lock_give(&state->lock);
@@ -144,25 +145,38 @@ static pst_status host_fill(pst_device *device, void *to, uint8_t value, size_t 
     return psti_host_enqueue(device, &what, stream);
 }
 
-static pst_status host_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
+/* A node with `bytes` of args; where it is recorded, it gets a copy of them. */
+static pst_status enqueue_with(pst_device *device, psti_node *what, const void *args, size_t bytes,
+                               pst_stream stream)
 {
-    psti_node what = {.kind = PSTI_NODE_LAUNCH, .op = op};
     PSTI_TRY(psti_host_check_stream(device, stream));
     if (!stream || !stream->captured) {
-        psti_host_state_of(device)->runners->run[op](args);
-        return PST_OK;
+        what->args = (void *)(uintptr_t)args; /* whoever runs it leaves them as they are */
+        return psti_host_run(device, what);
     }
-    const size_t bytes = psti_op_args_bytes(op);
-    what.args = psti_calloc(1, bytes);
-    if (!what.args) {
+    what->args = psti_calloc(1, bytes);
+    if (!what->args) {
         __atomic_store_n(&stream->captured->failed, true, __ATOMIC_RELAXED);
         return PSTI_FAIL(PST_E_NOMEM, "no memory for a node of the graph");
     }
-    memcpy(what.args, args, bytes);
-    const pst_status status = psti_host_enqueue(device, &what, stream);
+    memcpy(what->args, args, bytes);
+    const pst_status status = psti_host_enqueue(device, what, stream);
     if (status != PST_OK)
-        psti_free(what.args);
+        psti_free(what->args);
     return status;
+}
+
+static pst_status host_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
+{
+    psti_node what = {.kind = PSTI_NODE_LAUNCH, .op = op};
+    return enqueue_with(device, &what, args, psti_op_args_bytes(op), stream);
+}
+
+static pst_status host_call(pst_device *device, psti_function *function, const void *args,
+                            size_t bytes, pst_stream stream)
+{
+    psti_node what = {.kind = PSTI_NODE_CALL, .function = function};
+    return enqueue_with(device, &what, args, bytes, stream);
 }
 
 /* Whether the system lets 8 bytes be read: it looks at them before it refuses the call. */
@@ -234,6 +248,7 @@ static const psti_device_ops host_ops = {
     .capture_of = psti_host_capture_of,
     .hold = psti_host_hold,
     .launch = host_launch,
+    .call = host_call,
     .check_address = host_check_address,
     .span_open = host_span_open,
     .span_resize = host_span_resize,

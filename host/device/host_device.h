@@ -24,7 +24,8 @@ pst_status psti_host_check_stream(const pst_device *device, pst_stream stream);
 
 /* ---- device_host.c ---- */
 
-void psti_host_run(const pst_device *device, const psti_node *node);
+/* OK but for what a called function answers. */
+pst_status psti_host_run(const pst_device *device, const psti_node *node);
 /* Runs the node, or records it where the stream is being captured. */
 pst_status psti_host_enqueue(pst_device *device, const psti_node *node, pst_stream stream);
 

@@ -11,6 +11,7 @@ typedef enum psti_node_kind {
     PSTI_NODE_LAUNCH,
     PSTI_NODE_COPY,
     PSTI_NODE_FILL,
+    PSTI_NODE_CALL,
     PSTI_NODE_RECORD,
     PSTI_NODE_WAIT
 } psti_node_kind;
@@ -18,6 +19,7 @@ typedef enum psti_node_kind {
 typedef struct psti_node {
     psti_node_kind kind;
     psti_op op;
+    psti_function *function;
     uint8_t value;
     void *args; /* owned */
     void *to;

@@ -224,7 +224,7 @@ pst_status psti_host_graph_launch(pst_graph *graph, pst_stream stream)
     PSTI_CHECK(!stream || !stream->captured, PST_E_UNSUPPORTED,
                "a graph cannot be captured into another on the host device");
     for (size_t i = 0; i < list->num_nodes; i++)
-        psti_host_run(graph->device, &list->nodes[i]);
+        PSTI_TRY(psti_host_run(graph->device, &list->nodes[i]));
     return PST_OK;
 }
 

@@ -61,16 +61,24 @@ static void see_call(lazy_device *lazy, pst_stream stream, const psti_node *node
     lazy_see(lazy, &seen);
 }
 
-/* Launch, copy and fill. */
+static pst_status capture_node(lazy_device *lazy, pst_device *device, const psti_node *node,
+                               pst_stream stream)
+{
+    if (node->kind == PSTI_NODE_LAUNCH)
+        return lazy->real->launch(device, node->op, node->args, stream);
+    if (node->kind == PSTI_NODE_CALL)
+        return lazy->real->call(device, node->function, node->args, node->bytes, stream);
+    return psti_host_enqueue(device, node, stream);
+}
+
+/* Launch, call, copy and fill. */
 static pst_status enqueue(pst_device *device, const psti_node *node, pst_stream stream)
 {
     lazy_device *lazy = lazy_lock(device);
     lazy_work work = {.node = *node};
     pst_status status = begin_call(lazy, stream);
     if (status == PST_OK && is_captured(stream))
-        status = node->kind == PSTI_NODE_LAUNCH
-                     ? lazy->real->launch(device, node->op, node->args, stream)
-                     : psti_host_enqueue(device, node, stream);
+        status = capture_node(lazy, device, node, stream);
     if (status != PST_OK)
         return lazy_unlock(lazy, status);
     see_call(lazy, stream, node, false);
@@ -78,10 +86,8 @@ static pst_status enqueue(pst_device *device, const psti_node *node, pst_stream 
         lazy_note_node(lazy, lazy_queue_of(lazy, stream), stream);
         return lazy_unlock(lazy, PST_OK);
     }
-    if (node->kind == PSTI_NODE_LAUNCH) {
-        const size_t bytes = psti_op_args_bytes(node->op);
-        work.node.args = memcpy(lazy_zeroed(1, bytes), node->args, bytes);
-    }
+    if (node->args)
+        work.node.args = memcpy(lazy_zeroed(1, node->bytes), node->args, node->bytes);
     lazy_push(lazy, lazy_queue_of(lazy, stream), &work);
     return lazy_unlock(lazy, PST_OK);
 }
@@ -103,7 +109,20 @@ static pst_status lazy_fill(pst_device *device, void *to, uint8_t value, size_t 
 static pst_status lazy_launch(pst_device *device, psti_op op, const void *args, pst_stream stream)
 {
     /* nobody writes through it: the copies are the owners' */
-    const psti_node node = {.kind = PSTI_NODE_LAUNCH, .op = op, .args = (void *)(uintptr_t)args};
+    const psti_node node = {.kind = PSTI_NODE_LAUNCH,
+                            .op = op,
+                            .args = (void *)(uintptr_t)args,
+                            .bytes = psti_op_args_bytes(op)};
+    return enqueue(device, &node, stream);
+}
+
+static pst_status lazy_call(pst_device *device, psti_function *function, const void *args,
+                            size_t bytes, pst_stream stream)
+{
+    const psti_node node = {.kind = PSTI_NODE_CALL,
+                            .function = function,
+                            .args = (void *)(uintptr_t)args,
+                            .bytes = bytes};
     return enqueue(device, &node, stream);
 }
 
@@ -376,6 +395,7 @@ void lazy_make(pst_device *device, const lazy_options *options)
     lazy->ops.graph_launch = lazy_graph_launch;
     lazy->ops.graph_destroy = lazy_graph_destroy;
     lazy->ops.launch = lazy_launch;
+    lazy->ops.call = lazy_call;
     lazy->options = options ? *options : (lazy_options){.seed = 0};
     lazy->random = lazy->options.seed;
     lazy->null_queue.weight = 1;

@@ -25,6 +25,7 @@
 
 #define LAZY_KIND_LIST(X)                                                \
     X(LAUNCH, "launch")                                                  \
+    X(CALL, "call")                                                      \
     X(COPY, "copy")                                                      \
     X(FILL, "fill")                                                      \
     X(RECORD, "record")                                                  \

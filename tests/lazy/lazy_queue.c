@@ -65,11 +65,10 @@ void lazy_see(const lazy_device *lazy, const lazy_seen *seen)
 
 void lazy_see_node(lazy_seen *seen, const psti_node *node)
 {
-    static const lazy_kind kinds[] = {[PSTI_NODE_LAUNCH] = LAZY_LAUNCH,
-                                      [PSTI_NODE_COPY] = LAZY_COPY,
-                                      [PSTI_NODE_FILL] = LAZY_FILL,
-                                      [PSTI_NODE_RECORD] = LAZY_RECORD,
-                                      [PSTI_NODE_WAIT] = LAZY_WAIT};
+    static const lazy_kind kinds[] = {
+        [PSTI_NODE_LAUNCH] = LAZY_LAUNCH, [PSTI_NODE_CALL] = LAZY_CALL,
+        [PSTI_NODE_COPY] = LAZY_COPY,     [PSTI_NODE_FILL] = LAZY_FILL,
+        [PSTI_NODE_RECORD] = LAZY_RECORD, [PSTI_NODE_WAIT] = LAZY_WAIT};
     seen->kind = kinds[node->kind];
     seen->op = node->op;
     seen->args = node->args;
@@ -112,7 +111,7 @@ static void pop(lazy_queue *queue)
     lazy_mark_release(work->awaited);
     if (work->instance)
         lazy_instance_free(work->instance);
-    if (work->node.kind == PSTI_NODE_LAUNCH && !work->instance)
+    if (!work->instance)
         free(work->node.args);
     free(work);
 }
@@ -182,6 +181,12 @@ static bool is_alive(const lazy_device *lazy, const psti_node *node)
            psti_slots_has(&psti_host_state_of(lazy->device)->events, node->event);
 }
 
+static void run_what(const lazy_device *lazy, const psti_node *node)
+{
+    if (psti_host_run(lazy->device, node) != PST_OK)
+        lazy_report(lazy, pst_last_message());
+}
+
 static void run_node(lazy_device *lazy, lazy_queue *queue)
 {
     lazy_work *work = queue->first;
@@ -193,7 +198,7 @@ static void run_node(lazy_device *lazy, lazy_queue *queue)
     lazy_see_node(&seen, &work->node);
     lazy_see(lazy, &seen);
     if (work->node.kind < PSTI_NODE_RECORD || is_alive(lazy, &work->node))
-        psti_host_run(lazy->device, &work->node);
+        run_what(lazy, &work->node);
     if (work->mark)
         work->mark->is_done = true;
     pop(queue);
@@ -222,7 +227,7 @@ static void run_graph(lazy_device *lazy, lazy_queue *queue)
         seen.external = seen.kind == LAZY_RECORD || seen.kind == LAZY_WAIT;
         lazy_see(lazy, &seen);
         if (nodes[node].kind < PSTI_NODE_RECORD || is_alive(lazy, &nodes[node]))
-            psti_host_run(lazy->device, &nodes[node]);
+            run_what(lazy, &nodes[node]);
         lazy_instance_done(instance, (size_t)at);
     }
     if (instance->num_left > 0)

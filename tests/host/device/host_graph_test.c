@@ -393,3 +393,48 @@ PST_TEST(HostGraph, AnExternalRecordReplacesACapturedOne)
     CHECK_OK(pst_event_destroy(device, event));
     CHECK_OK(pst_device_close(device));
 }
+
+/* ---- functions ---- */
+
+typedef struct summand {
+    int *sum;
+    int number;
+    pst_status answer;
+} summand;
+
+static pst_status add(const void *args)
+{
+    const summand *what = args;
+    *what->sum += what->number;
+    return what->answer == PST_OK ? PST_OK : PSTI_FAIL(what->answer, "summand %d", what->number);
+}
+
+PST_TEST(HostGraph, FunctionsRunInTurnAndEndALaunchThatFails)
+{
+    scene self;
+    pst_graph *graph = NULL;
+    int sum = 0;
+    summand what = {&sum, 1, PST_OK};
+    open_scene(&self);
+    pst_status (*const call)(pst_device *, psti_function *, const void *, size_t, pst_stream) =
+        self.device->ops->call;
+    CHECK_OK(call(self.device, add, &what, sizeof(what), NULL));
+    CHECK_EQ(sum, 1);
+    what.answer = PST_E_UNSUPPORTED;
+    CHECK_STATUS(call(self.device, add, &what, sizeof(what), self.streams[0]), PST_E_UNSUPPORTED);
+    CHECK_EQ(sum, 2);
+    CHECK_OK(pst_graph_begin(self.device, self.streams[0]));
+    for (what.number = 10; what.number <= 1000; what.number *= 10) {
+        what.answer = what.number == 100 ? PST_E_UNSUPPORTED : PST_OK;
+        CHECK_OK(call(self.device, add, &what, sizeof(what), self.streams[0]));
+    }
+    CHECK_EQ(sum, 2);
+    CHECK_OK(pst_graph_end(self.device, self.streams[0], &graph));
+    for (int i = 1; i <= 2; i++) {
+        CHECK_STATUS(pst_graph_launch(graph, self.streams[0]), PST_E_UNSUPPORTED);
+        check_said("summand 100");
+        CHECK_EQ(sum, 2 + 110 * i);
+    }
+    CHECK_OK(pst_graph_destroy(graph));
+    close_scene(&self);
+}

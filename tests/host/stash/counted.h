@@ -49,6 +49,10 @@ COUNTED(graph_begin, (pst_device * device, pst_stream stream), (device, stream))
 COUNTED(graph_end, (pst_device * device, pst_stream stream, pst_graph *graph),
         (device, stream, graph))
 COUNTED(graph_launch, (pst_graph * graph, pst_stream stream), (graph, stream))
+COUNTED(call,
+        (pst_device * device, psti_function *function, const void *args, size_t bytes,
+         pst_stream stream),
+        (device, function, args, bytes, stream))
 COUNTED(span_open, (pst_device * device, uint32_t tier, uint64_t reserved, psti_span *span),
         (device, tier, reserved, span))
 COUNTED(span_resize, (pst_device * device, psti_span *span, uint64_t bytes), (device, span, bytes))
@@ -95,7 +99,7 @@ static pst_status counted_launch(pst_device *device, psti_op op, const void *arg
 static void count_calls(pst_device *device)
 {
     static psti_device_ops ops;
-    _Static_assert(sizeof(ops) == 30 * sizeof(ops.close), "a new call is counted, too");
+    _Static_assert(sizeof(ops) == 31 * sizeof(ops.close), "a new call is counted, too");
     counted_real = device->ops;
     ops = (psti_device_ops){.close = device->ops->close,
                             .in_child = device->ops->in_child,
@@ -123,6 +127,7 @@ static void count_calls(pst_device *device)
                             .capture_of = counted_capture_of,
                             .hold = counted_hold,
                             .launch = counted_launch,
+                            .call = counted_call,
                             .check_address = counted_check_address,
                             .span_open = counted_span_open,
                             .span_resize = counted_span_resize,
