@@ -41,6 +41,7 @@
 #include <pagestash/glu.h>
 #include <pagestash/budget.h>
 #include <pagestash/nccl.h>
+#include <pagestash/product.h>
 #include <pagestash/pattern.h>
 #include <pagestash/log.h>
 #include <pagestash/env.h>

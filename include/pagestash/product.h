@@ -3,10 +3,13 @@
  *   D (m, n) = A (m, k) * B (k, n) + C
  *
  * added up in float32 and rounded once. On cuda it is cuBLASLt's, which is loaded at run time; on host the
- * system's CBLAS (OpenBLAS, one thread per caller), or plain C where there is none. A caller's own function
- * takes its place in a linear layer: fp8, Transformer Engine's, a grouped product.
+ * system's CBLAS (OpenBLAS), or plain C where there is none. A caller's own function takes its place in a
+ * linear layer: fp8, Transformer Engine's, a grouped product.
  *
- * PAGESTASH_BLAS names the library of host; "none" is the plain one.
+ * PAGESTASH_BLAS names the library of host; "none" is the plain one, "auto" what is found first of
+ * libopenblas.so.0, libcblas.so.3 and libblas.so.3. A product of host is of the thread that runs it: of
+ * OpenBLAS the library asks, once, for one thread in the whole process. So its bits depend on nothing that
+ * runs beside it; those of another library, or of another product on cuda, are others.
  */
 #ifndef PAGESTASH_PRODUCT_H
 #define PAGESTASH_PRODUCT_H
@@ -17,12 +20,13 @@
 /* Element (i, j) lies at base + i * row_stride + j * size; of a transposed one at
  * base + j * row_stride + i * size. Frozen. */
 typedef struct pst_matrix {
-    void *base;             /* device memory, aligned to an element */
-    uint64_t row_stride;    /* bytes; 0: every row is the same one, of C only (a bias) */
-    uint64_t expert_stride; /* bytes from one expert's to the next's; 0: the same for all */
-    pst_dtype dtype;        /* BF16, FP16 or FP32 */
-    bool is_transposed;     /* of A and B */
-    uint8_t padding[3];     /* 0 */
+    void *base;          /* device memory, aligned to an element; NULL where there is no element */
+    uint64_t row_stride; /* bytes; 0: every row is the same one, of C only (a bias) */
+    uint64_t
+        expert_stride;  /* bytes from one expert's to the next's; 0: the same for all, but of D */
+    pst_dtype dtype;    /* BF16, FP16 or FP32 */
+    bool is_transposed; /* of A and B */
+    uint8_t padding[3]; /* 0 */
 } pst_matrix;
 
 /* Which of a product's rows are counted on the device, per expert. */
@@ -34,15 +38,15 @@ typedef enum pst_live {
 
 typedef struct pst_product {
     size_t struct_size;
-    uint64_t m, n, k;
-    pst_matrix a, b, c,
-        d; /* a and b have one dtype, c and d one, which may be FP32 where that of a is
-                            * not. c.base NULL: no C. c and d may be one */
+    uint64_t m, n, k; /* each at most 2^31 - 1; with m or n 0 there is nothing to do */
+    /* a and b have one dtype; c and d have that one, or both FP32. c.base NULL: no C. d may be c, and else
+     * overlaps nothing that is read. */
+    pst_matrix a, b, c, d;
     uint32_t num_experts; /* products of this form, one behind the other; 0: 1 */
     pst_live live;
-    const void
-        *counts; /* with PST_LIVE_M and _K: num_experts signed counts on the device; one that is
-                         * negative or above m (k) counts as 0 */
+    /* With PST_LIVE_M and _K: num_experts signed counts on the device; one that is negative or above m (k)
+     * counts as 0. */
+    const void *counts;
     pst_count_type count_type; /* INT32 or INT64 */
     uint32_t padding;          /* 0 */
 } pst_product;
@@ -50,17 +54,17 @@ typedef struct pst_product {
 #define PST_PRODUCT_INIT PST_INIT(pst_product)
 
 /* A caller's function: enqueues the product on `stream`. On host it is called when the work runs, so at
- * each launch of a graph, and does it. */
+ * each launch of a graph, with stream NULL, and does it before it returns. */
 typedef pst_status pst_product_function(void *user, pst_device *device, const pst_product *product,
                                         pst_stream stream);
 
 PST_BEGIN_DECLS
 
-/* Enqueues a product; can be captured. On cuda the first of a form on a device chooses an algorithm and
- * allocates a workspace of 32 MiB per stream.
- * Fails: INVALID (a field), UNSUPPORTED (cuda: no cuBLASLt can be loaded, or counts: cuBLASLt has no
- * product of counted rows), CAPTURE (cuda: the first on this stream would allocate), NOMEM,
- * DEVICE_NOMEM, CUDA. */
+/* Enqueues a product; can be captured. On cuda the first of a form on a device chooses an algorithm, and
+ * the first on a stream allocates a workspace of 32 MiB.
+ * Fails: INVALID (a field), UNSUPPORTED (host: PAGESTASH_BLAS names no CBLAS; cuda: no cuBLASLt can be
+ * loaded, or counts: cuBLASLt has no product of counted rows), CAPTURE (cuda: the first on this stream
+ * would allocate), NOMEM, DEVICE_NOMEM, CUDA. */
 PST_API pst_status pst_product_run(pst_device *device, const pst_product *product,
                                    pst_stream stream);
 
