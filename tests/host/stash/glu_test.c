@@ -269,6 +269,38 @@ PST_TEST(Glu, OperandsAreNotTheGroupsTensors)
     close_scene(&self);
 }
 
+PST_TEST(Glu, ResultsAreTheirOwn)
+{
+    glu_scene self;
+    unsigned char *const last = output + SMALL_BYTES / 2 - 2;
+    open_scene(&self);
+    CHECK_REFUSED(&self, call_forward, forward.probability.base, output, "probability at ");
+    CHECK_SAID("overlap output at ");
+    CHECK_REFUSED(&self, call_backward, backward.output.base, gradient, "gradient at ");
+    CHECK_REFUSED(&self, call_backward, backward.input_gradient.base, last, "input_gradient at ");
+    CHECK_SAID("overlap output at ");
+    CHECK_REFUSED(&self, call_backward, backward.probability_gradient.base, probability,
+                  "probability_gradient at ");
+    CHECK_REFUSED(&self, call_backward, backward.input_gradient.base, gradient,
+                  "input_gradient at ");
+    self.backward.gradient.base = last + 2; /* both ends touch */
+    CHECK_OK(call_forward(&self));
+    CHECK_OK(call_backward(&self));
+    self.backward.gradient.base = gradient;
+    self.ticket.id = 0;
+    CHECK_REFUSED(&self, call_forward, forward.output.base, self.base.rows, "output at ");
+    CHECK_REFUSED(&self, call_backward, backward.input_gradient.base, self.base.rows,
+                  "input_gradient at ");
+    CHECK_SAID("overlap tensor 0");
+    self.forward.output.base = other_rows; /* of another tensor, which nobody looks at here */
+    self.bases[1] = other_rows + 16;
+    CHECK_OK(call_forward(&self));
+    self.forward.output.base = output;
+    self.bases[1] = other_rows;
+    self.ticket = self.base.ticket;
+    close_scene(&self);
+}
+
 PST_TEST(Glu, OtherBackendsAreUnsupported)
 {
     glu_scene self;
