@@ -44,6 +44,8 @@
     X(pst_pool_info, 136)         \
     X(pst_restore_options, 48)    \
     X(pst_row_space, 24)          \
+    X(pst_scratch_config, 16)     \
+    X(pst_scratch_info, 56)       \
     X(pst_schedule_config, 56)    \
     X(pst_schedule_info, 120)     \
     X(pst_scheduler_config, 184)  \
@@ -77,6 +79,7 @@
     X(pst_glu_rows)               \
     X(pst_graph_info)             \
     X(pst_group_usage)            \
+    X(pst_lease)                  \
     X(pst_launch_options)         \
     X(pst_layer_choice)           \
     X(pst_layer_policy)           \

@@ -19,6 +19,7 @@
     X(pst_pool_config, PST_POOL_CONFIG_INIT)             \
     X(pst_restore_options, PST_RESTORE_OPTIONS_INIT)     \
     X(pst_schedule_config, PST_SCHEDULE_CONFIG_INIT)     \
+    X(pst_scratch_config, PST_SCRATCH_CONFIG_INIT)       \
     X(pst_simulated_layer, PST_SIMULATED_LAYER_INIT)     \
     X(pst_stash_options, PST_STASH_OPTIONS_INIT)         \
     X(pst_step_options, PST_STEP_OPTIONS_INIT)           \
