@@ -122,7 +122,7 @@ CONFORMANCE(Scratch, GraphsAndWhatIsBesideThem)
             for (uint32_t g = 0; g < GRAPHS; g++) {
                 for (uint64_t n = random_below(&self.random, 4); n > 0; n--, slot++)
                     piece(&self, slot, (uint8_t)(100 + slot + round), any_stream(&self));
-                CHECK_OK(pst_graph_launch(graphs[g], self.streams[2]));
+                CHECK_OK(pst_graph_launch(graphs[g], any_stream(&self)));
             }
             piece(&self, slot, 200, self.streams[1]);
             check_slots(&self, slot + 1);

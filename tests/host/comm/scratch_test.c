@@ -122,7 +122,7 @@ PST_TEST(Scratch, ScopesNest)
     CHECK_SAID("the scope 'layer' ends, but 'b', which 'of the layer' has leased in it");
     CHECK_STATUS(pst_scratch_scope_end(self.scratch),
                  PST_E_ORDER); /* it counts as the step's now */
-    CHECK_SAID("the scope 'step' ends");
+    CHECK_SAID("the scope 'step' ends, but 'b', which 'of the layer' has leased in it");
     CHECK_STATUS(pst_scratch_destroy(self.scratch), PST_E_BUSY);
     CHECK_SAID("'a' is leased by 'of the step', in step");
     CHECK_OK(pst_scratch_release(self.scratch, &outer, "end", self.stream));
