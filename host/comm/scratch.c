@@ -133,7 +133,7 @@ static pst_status grow(pst_scratch *self, buffer *of, uint64_t bytes)
 
 pst_status pst_scratch_reserve(pst_scratch *scratch, const char *name, uint64_t bytes)
 {
-    buffer *of = NULL;
+    buffer *of = &scratch->buffers[0];
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
     PSTI_TRY(find_buffer(scratch, name, &of));
     PSTI_TRY(check_bytes(scratch, of, bytes));
@@ -247,7 +247,7 @@ static void note_lease(pst_scratch *self, buffer *of, uint64_t bytes, const text
 pst_status pst_scratch_lease(pst_scratch *scratch, const char *name, uint64_t bytes,
                              const char *place, pst_stream stream, pst_lease *lease_out)
 {
-    buffer *of = NULL;
+    buffer *of = &scratch->buffers[0];
     text at;
     psti_capture_of capture;
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
@@ -314,7 +314,7 @@ static pst_status record_release(pst_scratch *self, buffer *of, pst_stream strea
 pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const char *place,
                                pst_stream stream)
 {
-    buffer *of = NULL;
+    buffer *of = &scratch->buffers[0];
     text at;
     psti_capture_of capture;
     PSTI_CHECK_HANDLE(scratch, SCRATCH);

@@ -115,6 +115,17 @@ static void check_glus(pst_device *device)
     need("group's end", pst_group_destroy(group));
 }
 
+static void check_scratches(pst_device *device)
+{
+    pst_scratch_config config = PST_SCRATCH_CONFIG_INIT;
+    pst_scratch *scratch = NULL;
+    say("pst_scratch_config", pst_scratch_create(device, END(config), &scratch));
+    need("scratch of the whole", pst_scratch_destroy(scratch));
+    need("scratch", pst_scratch_create(device, NULL, &scratch));
+    GET(pst_scratch_info, pst_scratch_get_info(scratch, out));
+    need("scratch's end", pst_scratch_destroy(scratch));
+}
+
 static void check_tickets(pst_device *device)
 {
     pst_pool_config whole = PST_POOL_CONFIG_INIT;
@@ -166,6 +177,7 @@ static void check_device(void)
     say("pst_calibrate_config", pst_device_calibrate(device, END(calibrate), &rates));
     check_groups();
     check_glus(device);
+    check_scratches(device);
     check_tickets(device);
     const pst_arena_config config = PST_ARENA_CONFIG_INIT;
     say("pst_arena_config", pst_arena_create(device, NULL, END(config), &arena));
