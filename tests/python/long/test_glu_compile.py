@@ -7,20 +7,12 @@ from common.needs import absent, main, needs
 if not absent("torch"):
     import torch
     from common import ops as helper
-    from common.ops import CAPACITY, CompiledCase, rows, taken
+    from common.ops import CAPACITY, CompiledCase, gradients, rows, taken
     from common.stashes import stash_of
     helper.use_binary()
     from pagestash.torch import glu
 else:
     CompiledCase = unittest.TestCase
-
-
-def gradients(function, *tensors, seed=1):
-    """The result, and the gradients of a random one, of leaves of these."""
-    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-    y = function(*leaves)
-    y.backward(rows(*y.shape, seed=seed).to(y.dtype))
-    return [y.detach()] + [leaf.grad for leaf in leaves]
 
 
 @needs("torch")

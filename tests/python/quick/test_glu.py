@@ -8,13 +8,13 @@ if not absent("torch"):
     import torch
     import torch.nn.functional as F
     from common import ops as helper
-    from common.ops import CAPACITY, Case, LIVE, make_pool, rows, taken
+    from common.ops import CAPACITY, LIVE, Refusing, gradients, make_pool, rows, taken
     from common.stashes import StashTest, stash_of
     import pagestash
     helper.use_binary()
     from pagestash.torch import glu, ops
 else:
-    Case = StashTest = unittest.TestCase
+    Refusing = StashTest = unittest.TestCase
 
 KINDS = {
     "swiglu": lambda g: g * g.sigmoid(),
@@ -51,25 +51,6 @@ def alive(counts, *shape):
     for slab, count in zip(live if len(shape) > 1 else [live], counts.tolist()):
         slab[:count] = True
     return live[..., None]
-
-
-def gradients(function, *tensors, seed=1):
-    """The result, and the gradients of a random one, of leaves of these."""
-    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-    y = function(*leaves)
-    y.backward(rows(*y.shape, seed=seed).to(y.dtype))
-    return [y.detach()] + [leaf.grad for leaf in leaves]
-
-
-class Refusing(Case):
-    def refused(self, sentence, call, *args, **kwargs):
-        with self.assertRaisesRegex(pagestash.Error, sentence) as caught:
-            call(*args, **kwargs)
-        self.assertNotIn("\n", str(caught.exception))
-
-    def same(self, some, others):
-        for one, other in zip(some, others, strict=True):
-            self.assertTrue(torch.equal(one, other))
 
 
 @needs("torch")
@@ -262,7 +243,10 @@ class Pages(Refusing):
         y, token = ops.glu_forward(x, counts, self.pool)
         self.refused("the gradient is of .*, and the token of", ops.glu_backward, token, y[:, :8], self.pool)
         self.refused("the gradient is of .*, and the token of", ops.glu_backward, token, y[:32], self.pool)
-        self.refused("interleave 3: allowed", ops.glu_backward, token, y, self.pool, interleave=3)
+        self.refused("activation is swiglu of torch.float32, interleave 0, and this is swiglu of .* "
+                     "interleave 1", ops.glu_backward, token, y, self.pool, interleave=1)
+        self.refused("activation is swiglu of .*, and this is clamped of .*limit 7, alpha 1.702, bias 1",
+                     ops.glu_backward, token, y, self.pool, "clamped")
         self.refused("is not the token of a stash", ops.glu_backward, torch.tensor([3]), y, self.pool)
         self.assertEqual(ops.glu_backward(token, y, self.pool)[0].shape, x.shape)
 
