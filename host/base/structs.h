@@ -14,7 +14,10 @@
     X(pst_arena_stats, 432)       \
     X(pst_buffers, 48)            \
     X(pst_calibrate_config, 32)   \
+    X(pst_comm_config, 152)       \
+    X(pst_comm_info, 32)          \
     X(pst_device_info, 168)       \
+    X(pst_exchange, 80)           \
     X(pst_estimate_config, 456)   \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_memory, 160)   \
@@ -66,6 +69,7 @@
 
 /* X(struct): those that are frozen. */
 #define PSTI_FROZEN_STRUCTS(X)    \
+    X(pst_comm_id)                \
     X(pst_copy_choice)            \
     X(pst_copy_rate)              \
     X(pst_copy_rates)             \

@@ -121,6 +121,7 @@ typedef struct psti_device_ops {
     X(ARENA, "arena", "arenas")                                 \
     X(SCHEDULER, "scheduler", "schedulers")                     \
     X(SCRATCH, "scratch", "scratches")                          \
+    X(COMM, "communicator", "communicators")                    \
     X(STREAM, "stream", "streams")                              \
     X(EVENT, "event", "events")                                 \
     X(GRAPH, "graph", "graphs")                                 \

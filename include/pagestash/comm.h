@@ -1,0 +1,180 @@
+/* Communicators: what ranks exchange around a product.
+ *
+ * On cuda a communicator is NCCL's: one that the caller has (pst_comm_adopt), or one that the library
+ * makes (pst_comm_create). On host its ranks are threads of this process, each with its own pst_comm,
+ * and an exchange is done by memcpy and additions; so what is written against this can be tried without
+ * a GPU. The sums of host are formed in the order of the ranks, in float32, and rounded once: the same
+ * bits on every rank, in every run.
+ *
+ * Every rank of a communicator makes the same calls in the same order. On host and, with
+ * PAGESTASH_CHECK=1, on cuda too, ranks that differ in the call, the number or the type are told so,
+ * all of them with the same sentence.
+ *
+ * Errors. What fails on one rank after the checks of its arguments fails on all: from then on every call
+ * of the communicator, on every rank, answers PEER with the first cause and the rank that had it. Nobody
+ * waits for ever: on host a call that waits for other ranks gives up after timeout_ms and names those
+ * who did not come; on cuda pst_comm_wait tells that work has not ended, and pst_comm_abort ends it. A
+ * communicator that was adopted is its owner's to abort: pst_comm_abort is refused then, and the message
+ * of pst_comm_wait says whose it is.
+ *
+ * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what the stream
+ * does next, until pst_comm_finish: on cuda on a stream of the communicator's, on host by a thread of
+ * the rank's. Between the two neither may what it reads be written nor what it writes be used. At most
+ * PST_COMM_MAX_STARTED are started and not finished.
+ *
+ * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs of host exchange
+ * when they are launched: each rank launches its own, in its own thread.
+ *
+ * Threads: a pst_comm by one at a time, but for pst_comm_wait and pst_comm_abort: any.
+ */
+#ifndef PAGESTASH_COMM_H
+#define PAGESTASH_COMM_H
+
+#include <pagestash/nccl.h>
+
+#define PST_COMM_MAX_RANKS 1024
+#define PST_COMM_MAX_STARTED 8
+
+typedef struct pst_comm pst_comm;
+
+/* Names a communicator that ranks are about to make together: an ncclUniqueId, or of this process.
+ * Frozen. */
+typedef struct pst_comm_id {
+    unsigned char bytes[128];
+} pst_comm_id;
+
+/* The first three are pst_glu_dtype's. */
+typedef enum pst_dtype {
+    PST_DTYPE_BF16 = 0,
+    PST_DTYPE_FP16 = 1,
+    PST_DTYPE_FP32 = 2,
+    PST_DTYPE_INT32 = 3,
+    PST_DTYPE_BYTE = 4 /* is moved, never reduced */
+} pst_dtype;
+
+typedef enum pst_reduction {
+    PST_REDUCE_SUM = 0,
+    PST_REDUCE_MIN = 1,
+    PST_REDUCE_MAX = 2
+} pst_reduction;
+
+typedef struct pst_comm_config {
+    size_t struct_size;
+    pst_comm_id id; /* from pst_comm_make_id of one of the ranks */
+    int num_ranks;  /* 1 to PST_COMM_MAX_RANKS */
+    int rank;
+    uint32_t
+        timeout_ms; /* how long a call waits for other ranks, pst_comm_create's on cuda too; 0: ten
+                          * minutes */
+    uint32_t padding; /* 0 */
+} pst_comm_config;
+
+#define PST_COMM_CONFIG_INIT PST_INIT(pst_comm_config)
+
+typedef enum pst_exchange_kind {
+    PST_EXCHANGE_ALL_GATHER = 0,     /* `to` is num_ranks * count: rank r's `from` at r * count */
+    PST_EXCHANGE_REDUCE_SCATTER = 1, /* `from` is num_ranks * count: the r-th part goes to rank r */
+    PST_EXCHANGE_ALL_REDUCE = 2,
+    PST_EXCHANGE_ALL_TO_ALL_V = 3, /* counts and offsets per rank; count is 0 */
+    PST_EXCHANGE_SHIFT = 4 /* `from` goes to rank + 1, `to` comes from rank - 1, as a ring */
+} pst_exchange_kind;
+
+/* One exchange. `from` and `to` are device memory, aligned to an element, and do not overlap; but those
+ * of ALL_REDUCE may be the same, `from` of ALL_GATHER may be its own part of `to`, and `to` of
+ * REDUCE_SCATTER its own part of `from`. */
+typedef struct pst_exchange {
+    size_t struct_size;
+    pst_exchange_kind kind;
+    pst_dtype dtype;
+    pst_reduction reduction; /* of the two that reduce; else 0 */
+    uint32_t padding;        /* 0 */
+    const void *from;
+    void *to;
+    uint64_t count; /* elements, see the kinds; 0 is allowed and exchanges nothing */
+    /* ALL_TO_ALL_V: arrays of num_ranks in host memory, elements; else NULL. They are read by the call
+     * that enqueues: a captured graph keeps them. What a rank sends to another is what that one
+     * receives. */
+    const uint64_t *send_counts;
+    const uint64_t *send_offsets;
+    const uint64_t *receive_counts;
+    const uint64_t *receive_offsets;
+} pst_exchange;
+
+#define PST_EXCHANGE_INIT PST_INIT(pst_exchange)
+
+typedef struct pst_comm_info {
+    int num_ranks;
+    int rank;
+    bool is_own;            /* made by the library */
+    uint8_t padding[7];     /* 0 */
+    uint64_t num_exchanges; /* enqueued, without those of replays */
+    uint64_t
+        sent_bytes; /* by this rank to others, of those: of ALL_REDUCE twice its part in a ring */
+} pst_comm_info;
+
+PST_BEGIN_DECLS
+
+/* One rank makes it and gives it to the others by whatever means they have. Fails: INVALID,
+ * UNSUPPORTED (cuda: no NCCL can be loaded), CUDA. */
+PST_API pst_status pst_comm_make_id(pst_device *device, pst_comm_id *id_out);
+
+/* Called by every rank, with the same id and number; returns when all have. Ranks of host may have a
+ * device each or share one.
+ * Fails: INVALID (num_ranks, rank; a rank twice; another number of ranks than the others'), PEER (who
+ * did not come in time), NOMEM, UNSUPPORTED (no NCCL), CAPTURE, CUDA. */
+PST_API pst_status pst_comm_create(pst_device *device, const pst_comm_config *config,
+                                   pst_comm **comm_out);
+
+/* A communicator that the caller has and keeps: it must outlive this. cuda only.
+ * Fails: INVALID (NULL, of another device), UNSUPPORTED, NOMEM, CUDA. */
+PST_API pst_status pst_comm_adopt(pst_device *device, pst_nccl_comm nccl, pst_comm **comm_out);
+
+/* NULL is allowed. Fails: BUSY (something is started and not finished, or a graph holds it), CAPTURE.
+ * On host other ranks need not have come: what they call afterwards answers PEER. */
+PST_API pst_status pst_comm_destroy(pst_comm *comm);
+
+/* Enqueues an exchange. Fails: INVALID (a field; overlap), PEER, CAPTURE, NOMEM, CUDA. */
+PST_API pst_status pst_comm_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream);
+
+/* The exchange begins when `stream` gets here, and `stream` goes on. number_out: from 1.
+ * Fails: as pst_comm_run; BUSY (PST_COMM_MAX_STARTED). */
+PST_API pst_status pst_comm_start(pst_comm *comm, const pst_exchange *exchange, pst_stream stream,
+                                  uint64_t *number_out);
+
+/* `stream` waits until exchange `number`, and every one that was started before, has ended.
+ * Fails: INVALID (a number never given), PEER, CAPTURE, CUDA. */
+PST_API pst_status pst_comm_finish(pst_comm *comm, uint64_t number, pst_stream stream);
+
+/* The same by name: enqueued in the order of `stream`. */
+PST_API pst_status pst_comm_all_gather(pst_comm *comm, const void *from, void *to, uint64_t count,
+                                       pst_dtype dtype, pst_stream stream);
+PST_API pst_status pst_comm_reduce_scatter(pst_comm *comm, const void *from, void *to,
+                                           uint64_t count, pst_dtype dtype, pst_stream stream);
+PST_API pst_status pst_comm_all_reduce(pst_comm *comm, const void *from, void *to, uint64_t count,
+                                       pst_dtype dtype, pst_reduction reduction, pst_stream stream);
+PST_API pst_status pst_comm_all_to_all_v(pst_comm *comm, const void *from,
+                                         const uint64_t *send_counts, const uint64_t *send_offsets,
+                                         void *to, const uint64_t *receive_counts,
+                                         const uint64_t *receive_offsets, pst_dtype dtype,
+                                         pst_stream stream);
+
+/* Blocks until all that was enqueued on `stream` so far has ended, at most `milliseconds` by the
+ * monotonic clock. Fails: AGAIN (time is up; who has not come where that is known, and who may abort),
+ * PEER (the communicator has failed), CAPTURE, CUDA. */
+PST_API pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds);
+
+/* Ends all that is under way, on every rank, and the communicator with it: its calls answer PEER with
+ * this cause. Fails: INVALID (the communicator was adopted: its owner aborts it). */
+PST_API pst_status pst_comm_abort(pst_comm *comm, const char *cause);
+
+/* Fails: INVALID. */
+PST_API pst_status pst_comm_get_info_sized(const pst_comm *comm, pst_comm_info *info_out,
+                                           size_t info_bytes);
+static inline pst_status pst_comm_get_info(const pst_comm *comm, pst_comm_info *info_out)
+{
+    return pst_comm_get_info_sized(comm, info_out, sizeof(pst_comm_info));
+}
+
+PST_END_DECLS
+
+#endif
