@@ -15,7 +15,7 @@
     X(pst_buffers, 48)            \
     X(pst_calibrate_config, 32)   \
     X(pst_comm_config, 152)       \
-    X(pst_comm_info, 32)          \
+    X(pst_comm_info, 24)          \
     X(pst_device_info, 168)       \
     X(pst_exchange, 80)           \
     X(pst_estimate_config, 456)   \

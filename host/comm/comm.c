@@ -31,7 +31,7 @@ static uint64_t reach_of(const uint64_t *counts, const uint64_t *offsets, uint64
     return reach;
 }
 
-static pst_status check_fields(const pst_comm *comm, const pst_exchange *of)
+static pst_status check_fields(const pst_exchange *of)
 {
     const bool reduces =
         of->kind == PST_EXCHANGE_REDUCE_SCATTER || of->kind == PST_EXCHANGE_ALL_REDUCE;
@@ -54,7 +54,6 @@ static pst_status check_fields(const pst_comm *comm, const pst_exchange *of)
     PSTI_CHECK(has_lists ? lists && of->count == 0 : !any_list, PST_E_INVALID,
                has_lists ? "all-to-all-v: the four lists must be there, and count 0"
                          : "counts and offsets: are of all-to-all-v alone");
-    (void)comm;
     return PST_OK;
 }
 
@@ -87,7 +86,7 @@ static pst_status check_operand(const pst_comm *comm, const char *what, const vo
 static pst_status check_exchange(const pst_comm *comm, const pst_exchange *of,
                                  uint64_t *sent_bytes_out)
 {
-    PSTI_TRY(check_fields(comm, of));
+    PSTI_TRY(check_fields(of));
     const uint64_t size = psti_dtype_bytes(of->dtype), ranks = ranks_of(comm);
     const uint64_t part = psti_times(of->count, size), whole = psti_times(part, ranks);
     uint64_t from = part, to = part;
@@ -262,7 +261,7 @@ pst_status pst_comm_make_id(pst_device *device, pst_comm_id *id_out)
     PSTI_CHECK_HANDLE(device, DEVICE);
     PSTI_CHECK(id_out, PST_E_INVALID, "id_out is NULL");
     PSTI_CHECK(device->info.kind == PST_DEVICE_HOST, PST_E_UNSUPPORTED,
-               "device %s: communicators are of host devices so far", device->info.name);
+               "device %s: communicators are of host devices", device->info.name);
     psti_ranks_make_id(id_out);
     return PST_OK;
 }
@@ -288,7 +287,7 @@ pst_status pst_comm_create(pst_device *device, const pst_comm_config *config, ps
     PSTI_TAKE(pst_comm_config, own, config);
     PSTI_TRY(check_config(&own));
     PSTI_CHECK(device->info.kind == PST_DEVICE_HOST, PST_E_UNSUPPORTED,
-               "device %s: communicators are of host devices so far", device->info.name);
+               "device %s: communicators are of host devices", device->info.name);
     PSTI_TRY(device->ops->stream_synchronize(device, NULL)); /* not by a thread that captures */
     if (!own.timeout_ms)
         own.timeout_ms = TEN_MINUTES;
@@ -297,7 +296,6 @@ pst_status pst_comm_create(pst_device *device, const pst_comm_config *config, ps
     made->device = device;
     made->info.num_ranks = own.num_ranks;
     made->info.rank = own.rank;
-    made->info.is_own = true;
     const pst_status status = psti_ranks_open(made, &own);
     if (status != PST_OK) {
         psti_handle_free(made);

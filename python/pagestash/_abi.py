@@ -64,6 +64,7 @@ PST_E_CUDA = -7
 PST_E_CAPTURE = -8
 PST_E_AGAIN = -9
 PST_E_ORDER = -10
+PST_E_PEER = -11
 
 
 class pst_struct_info(Structure):
