@@ -140,6 +140,29 @@ PST_TEST(CommFaults, OneHasMore)
     with_gate(3, 0, one_has_more);
 }
 
+/* In one thing each, which is enough. */
+static void one_differs(rank_of_test *self)
+{
+    float from[4] = {0}, to[4];
+    const int which = *(const int *)self->arg;
+    const bool is_odd = self->rank == 1;
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    exchange.kind = PST_EXCHANGE_ALL_REDUCE;
+    exchange.dtype = is_odd && which == 1 ? PST_DTYPE_INT32 : PST_DTYPE_FP32;
+    exchange.count = is_odd && which == 0 ? 3 : 2;
+    exchange.reduction = is_odd && which == 2 ? PST_REDUCE_MAX : PST_REDUCE_SUM;
+    exchange.from = from;
+    exchange.to = to;
+    RANK_STATUS(pst_comm_run(self->comm, &exchange, self->stream), PST_E_PEER);
+    check_ended(self, "rank 0 has all-reduce of 2 fp32, reduction 0, rank 1 has all-reduce of ");
+}
+
+PST_TEST(CommFaults, OneDiffersInOneThing)
+{
+    for (int which = 0; which < 3; which++)
+        ranks_run(2, 0, one_differs, &which);
+}
+
 /* While others wait, or before they begin: a start may already be refused. */
 static void one_aborts_whenever(rank_of_test *self)
 {

@@ -274,11 +274,13 @@ static void several_at_once(rank_of_test *self)
         RANK_STATUS(pst_comm_finish(self->comm, numbers[7] + 1, self->stream), PST_E_INVALID);
         RANK_OK(pst_comm_finish(self->comm, numbers[3], self->stream));
         RANK_OK(pst_comm_finish(self->comm, numbers[1], self->stream)); /* it has ended with 3 */
+        for (int n = 0; n < 4; n++)
+            RANK_OK(pst_comm_start(self->comm, &exchange, self->stream, &numbers[n]));
         float sum = (float)self->rank; /* behind all that were started */
         RANK_OK(pst_comm_all_reduce(self->comm, &sum, &sum, 1, PST_DTYPE_FP32, PST_REDUCE_SUM,
                                     self->stream));
         RANK_CHECK(sum == (float)(self->num_ranks * (self->num_ranks - 1) / 2));
-        RANK_OK(pst_comm_finish(self->comm, numbers[7], self->stream));
+        RANK_OK(pst_comm_finish(self->comm, numbers[3], self->stream));
         RANK_OK(pst_comm_wait(self->comm, self->stream, 10000));
         const int before = (self->rank + self->num_ranks - 1) % self->num_ranks;
         for (int n = 0; n < PST_COMM_MAX_STARTED; n++)
