@@ -168,12 +168,12 @@ CONFORMANCE(Strides, LongRows)
 /* Rows times num, and what rounds them up, do not fit in 32 bits. */
 CONFORMANCE(Strides, LargeRatios)
 {
-    for (uint32_t i = 0; i < 4 && !psti_test_failed(); i++) {
+    for (uint32_t i = 0; i < 6 && !psti_test_failed(); i++) {
         static conf_pair self;
-        shape like = conf_prefix_shape(2, 40, 640);
-        pst_tensor *tensor = &like.group.tensors[1];
-        tensor->num = i < 2 ? 1u << 30 : 1;
-        tensor->den = i < 2 ? 1u << 31 : UINT32_MAX;
+        shape like = i % 3 ? conf_segments_shape(3, 40, 640) : conf_prefix_shape(2, 40, 640);
+        pst_tensor *tensor = &like.group.tensors[like.group.num_tensors - 1];
+        tensor->num = i < 4 ? 1u << 30 : 1;
+        tensor->den = i < 4 ? 1u << 31 : UINT32_MAX;
         tensor->rounding = i % 2 ? PST_ROUND_DOWN : PST_ROUND_UP;
         const ls_options options = conf_options((pst_pool_mode)(i % 2), 8, i);
         if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
