@@ -34,7 +34,8 @@ static inline uint64_t psti_dtype_bytes(pst_dtype dtype)
 /* Why the ranks' exchanges do not fit together, or false. */
 bool psti_exchanges_differ(const pst_exchange *const *all, int num_ranks, char *why, size_t bytes);
 
-/* What rank `rank` does, reading what the others gave. Between the two stages all have done the first. */
+/* What rank `rank` does, reading what the others gave. Between the two stages all have done the
+ * first. */
 void psti_exchange_first(const pst_exchange *const *all, int num_ranks, int rank);
 void psti_exchange_second(const pst_exchange *const *all, int num_ranks, int rank);
 
@@ -62,7 +63,7 @@ pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config);
 void psti_ranks_close(pst_comm *comm);
 pst_status psti_ranks_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream);
 pst_status psti_ranks_start(pst_comm *comm, const pst_exchange *exchange, uint64_t number,
-                           pst_stream stream);
+                            pst_stream stream);
 pst_status psti_ranks_finish(pst_comm *comm, uint64_t number, pst_stream stream);
 pst_status psti_ranks_wait(pst_comm *comm, uint32_t milliseconds);
 pst_status psti_ranks_abort(pst_comm *comm, const char *cause);

@@ -1,9 +1,9 @@
-/* Ranks that are threads of this process: how they find each other, meet for each exchange, and learn that
- * one of them failed.
+/* Ranks that are threads of this process: how they find each other, meet for each exchange, and
+ * learn that one of them failed.
  *
- * An exchange has up to three meetings: all have come, all have written their part (of an all-reduce), all
- * have read what they wanted. Who has come to one waits there until all have; only at the first can
- * somebody be missing, so only that one has a time limit. */
+ * An exchange has up to three meetings: all have come, all have written their part (of an
+ * all-reduce), all have read what they wanted. Who has come to one waits there until all have;
+ * only at the first can somebody be missing, so only that one has a time limit. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -157,8 +157,8 @@ static void explain(const psti_group *group, const meeting *at, const char *who,
         snprintf(cause, CAUSE_BYTES, "%s did not come within %u ms", who, group->timeout_ms);
 }
 
-/* Until nobody is missing. Fails the group where time is up, or one that is missing has left. With the
- * lock. */
+/* Until nobody is missing. Fails the group where time is up, or one that is missing has left.
+ * With the lock. */
 static bool wait_for_all(psti_group *group, const meeting *at)
 {
     char who[128], cause[CAUSE_BYTES];

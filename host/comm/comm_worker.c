@@ -1,5 +1,5 @@
-/* Exchanges of one rank that is a thread: in the order in which they were enqueued, those that were started
- * by a thread of the rank's, beside what the rank goes on with. */
+/* Exchanges of one rank that is a thread: in the order in which they were enqueued, those that
+ * were started by a thread of the rank's, beside what the rank goes on with. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

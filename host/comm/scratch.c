@@ -16,8 +16,9 @@ typedef struct text {
     char bytes[PST_SCRATCH_MAX_NAME_BYTES];
 } text;
 
-/* The three events of a buffer. A captured stream cannot wait for what was recorded outside its capture
- * but by an external wait, and nobody outside for what was recorded in it but externally. */
+/* The three events of a buffer. A captured stream cannot wait for what was recorded outside its
+ * capture but by an external wait, and nobody outside for what was recorded in it but
+ * externally. */
 typedef enum order {
     ORDER_EAGER, /* the last release outside captures */
     ORDER_NODE,  /* external: the last release of any graph that ran */

@@ -1,4 +1,5 @@
-/* Tickets for launches of the caller's: gated activations that stash and restore as they compute. */
+/* Tickets for launches of the caller's: gated activations that stash and restore as they
+ * compute. */
 #include "host/scheduler/scheduler.h"
 
 static const psti_visit *find_open(const pst_scheduler *self, pst_pass_kind kind, uint32_t seat)
@@ -30,7 +31,8 @@ static void count_input_backwards(const pst_schedule *schedule, uint32_t c, uint
     }
 }
 
-/* A graph does the same at each launch: so its input's backwards have weight passes, all or none. */
+/* A graph does the same at each launch: so its input's backwards have weight passes, all or
+ * none. */
 static pst_status check_graph_use(const pst_scheduler *self, const psti_seat *seat,
                                   bool *is_whole_out)
 {
@@ -83,7 +85,8 @@ pst_status psti_scheduler_drop_glus(pst_scheduler *self, uint32_t number, pst_st
     return PST_OK;
 }
 
-/* Whether a pass reads the part, and whether a weight pass reads it again. visit: NULL in a capture. */
+/* Whether a pass reads the part, and whether a weight pass reads it again. visit: NULL in a
+ * capture. */
 static pst_status check_use(const pst_scheduler *self, const psti_scheduler_part *part,
                             const psti_seat *seat, pst_pass_kind kind, const psti_visit *visit,
                             pst_restore_pages *pages_out)

@@ -142,9 +142,9 @@ static bool are_apart(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_byt
     return a_bytes == 0 || b_bytes == 0 || (a - b >= b_bytes && b - a >= a_bytes);
 }
 
-/* What a launch restores and what it reads or writes beside that are different memory, as are its results
- * and what a forward stashes: others do the one while it does the other. Without a ticket the input is
- * the only tensor of the group that it knows. */
+/* What a launch restores and what it reads or writes beside that are different memory, as are
+ * its results and what a forward stashes: others do the one while it does the other. Without a
+ * ticket the input is the only tensor of the group that it knows. */
 static pst_status check_tensors(const glu_call *call, const extent *of)
 {
     for (uint32_t t = 0; t < call->group->num_tensors; t++) {
@@ -157,7 +157,8 @@ static pst_status check_tensors(const glu_call *call, const extent *of)
     return PST_OK;
 }
 
-/* Results overlap neither each other nor what is read; a backward restores while it reads its operands. */
+/* Results overlap neither each other nor what is read; a backward restores while it reads its
+ * operands. */
 static pst_status check_apart(const glu_call *call, bool restores)
 {
     for (uint32_t i = 0; i < call->num_extents; i++) {

@@ -1,24 +1,27 @@
 /* Communicators: what ranks exchange around a product.
  *
- * On host the ranks of a communicator are threads of this process, each with its own pst_comm, and an
- * exchange is done by memcpy and additions; so what is written against this can be tried without a GPU.
- * Sums are formed in the order of the ranks, in float32, and rounded once: the same bits on every rank, in
- * every run. Devices of cuda have no communicators yet (UNSUPPORTED).
+ * On host the ranks of a communicator are threads of this process, each with its own pst_comm,
+ * and an exchange is done by memcpy and additions; so what is written against this can be tried
+ * without a GPU. Sums are formed in the order of the ranks, in float32, and rounded once: the
+ * same bits on every rank, in every run. Devices of cuda have no communicators yet
+ * (UNSUPPORTED).
  *
- * Every rank of a communicator makes the same calls in the same order. Ranks that differ in the call, the
- * number or the type are told so, all of them with the same sentence.
+ * Every rank of a communicator makes the same calls in the same order. Ranks that differ in the
+ * call, the number or the type are told so, all of them with the same sentence.
  *
- * Errors. What fails on one rank after the checks of its arguments fails on all: from then on every call
- * of the communicator, on every rank, answers PEER with the first cause and the rank that had it. Nobody
- * waits for ever: a call that waits for other ranks gives up after timeout_ms and names those who did not
- * come; pst_comm_wait tells that work has not ended, and pst_comm_abort ends it.
+ * Errors. What fails on one rank after the checks of its arguments fails on all: from then on
+ * every call of the communicator, on every rank, answers PEER with the first cause and the rank
+ * that had it. Nobody waits for ever: a call that waits for other ranks gives up after
+ * timeout_ms and names those who did not come; pst_comm_wait tells that work has not ended, and
+ * pst_comm_abort ends it.
  *
- * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what the stream
- * does next, until pst_comm_finish, by a thread of the rank's. Between the two neither may what it reads
- * be written nor what it writes be used. At most PST_COMM_MAX_STARTED are started and not finished.
+ * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what
+ * the stream does next, until pst_comm_finish, by a thread of the rank's. Between the two
+ * neither may what it reads be written nor what it writes be used. At most PST_COMM_MAX_STARTED
+ * are started and not finished.
  *
- * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs exchange when
- * they are launched: each rank launches its own, in its own thread.
+ * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs
+ * exchange when they are launched: each rank launches its own, in its own thread.
  *
  * Processes: a forked child has no ranks; there each call answers PEER, and destroy lets go.
  *
@@ -73,9 +76,9 @@ typedef enum pst_exchange_kind {
     PST_EXCHANGE_SHIFT = 4 /* `from` goes to rank + 1, `to` comes from rank - 1, as a ring */
 } pst_exchange_kind;
 
-/* One exchange. `from` and `to` are device memory, aligned to an element, and do not overlap; but those
- * of ALL_REDUCE may be the same, `from` of ALL_GATHER may be its own part of `to`, and `to` of
- * REDUCE_SCATTER its own part of `from`. */
+/* One exchange. `from` and `to` are device memory, aligned to an element, and do not overlap;
+ * but those of ALL_REDUCE may be the same, `from` of ALL_GATHER may be its own part of `to`, and
+ * `to` of REDUCE_SCATTER its own part of `from`. */
 typedef struct pst_exchange {
     size_t struct_size;
     pst_exchange_kind kind;
@@ -85,9 +88,9 @@ typedef struct pst_exchange {
     const void *from;
     void *to;
     uint64_t count; /* elements, see the kinds; 0 is allowed and exchanges nothing */
-    /* ALL_TO_ALL_V: arrays of num_ranks in host memory, elements; else NULL. They are read by the call
-     * that enqueues: a captured graph keeps them. What a rank sends to another is what that one
-     * receives. */
+    /* ALL_TO_ALL_V: arrays of num_ranks in host memory, elements; else NULL. They are read by
+     * the call that enqueues: a captured graph keeps them. What a rank sends to another is what
+     * that one receives. */
     const uint64_t *send_counts;
     const uint64_t *send_offsets;
     const uint64_t *receive_counts;
@@ -109,15 +112,15 @@ PST_BEGIN_DECLS
  * UNSUPPORTED (cuda). */
 PST_API pst_status pst_comm_make_id(pst_device *device, pst_comm_id *id_out);
 
-/* Called by every rank, with the same id and number; returns when all have. Ranks may have a device each
- * or share one.
- * Fails: INVALID (num_ranks, rank, id; a rank twice; another number of ranks than the others'), PEER (who
- * did not come in time), NOMEM, UNSUPPORTED (cuda), CAPTURE. */
+/* Called by every rank, with the same id and number; returns when all have. Ranks may have a
+ * device each or share one.
+ * Fails: INVALID (num_ranks, rank, id; a rank twice; another number of ranks than the others'),
+ * PEER (who did not come in time), NOMEM, UNSUPPORTED (cuda), CAPTURE. */
 PST_API pst_status pst_comm_create(pst_device *device, const pst_comm_config *config,
                                    pst_comm **comm_out);
 
-/* NULL is allowed. Fails: BUSY (something is started and not finished, or a graph holds it), CAPTURE.
- * Other ranks need not have come: an exchange that they call afterwards answers PEER. */
+/* NULL is allowed. Fails: BUSY (something is started and not finished, or a graph holds it),
+ * CAPTURE. Other ranks need not have come: an exchange that they call afterwards answers PEER. */
 PST_API pst_status pst_comm_destroy(pst_comm *comm);
 
 /* Enqueues an exchange. Fails: INVALID (a field; overlap), PEER, CAPTURE, NOMEM. */
@@ -150,8 +153,8 @@ PST_API pst_status pst_comm_all_to_all_v(pst_comm *comm, const void *from,
  * CAPTURE. */
 PST_API pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds);
 
-/* Ends all that is under way, on every rank, and the communicator with it: its calls answer PEER with
- * this cause. Fails: INVALID (no cause). */
+/* Ends all that is under way, on every rank, and the communicator with it: its calls answer PEER
+ * with this cause. Fails: INVALID (no cause). */
 PST_API pst_status pst_comm_abort(pst_comm *comm, const char *cause);
 
 /* Fails: INVALID. */

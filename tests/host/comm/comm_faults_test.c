@@ -1,4 +1,5 @@
-/* Communicators of threads: ranks that fail, that are late, or do something else, and what is refused. */
+/* Communicators of threads: ranks that fail, that are late, or do something else, and what is
+ * refused. */
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-/* Ranks that are threads, for tests: each runs a body with its own device, stream and communicator. */
+/* Ranks that are threads, for tests: each runs a body with its own device, stream and
+ * communicator. */
 #ifndef PAGESTASH_TESTS_COMM_SCENE_H
 #define PAGESTASH_TESTS_COMM_SCENE_H
 

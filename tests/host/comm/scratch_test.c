@@ -78,8 +78,8 @@ PST_TEST(Scratch, OneNameOneAddress)
     close_scene(&self);
 }
 
-/* The fault of a recycled buffer that a backward still needs: who keeps it is told when the next layer
- * wants it, by both names; who keeps the address alone reads NaN in check mode. */
+/* The fault of a recycled buffer that a backward still needs: who keeps it is told when the next
+ * layer wants it, by both names; who keeps the address alone reads NaN in check mode. */
 PST_TEST(Scratch, WhatABackwardStillNeedsIsNotGivenAway)
 {
     scene self;
