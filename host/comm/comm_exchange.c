@@ -102,33 +102,44 @@ static void add_integers(int32_t *to, const int32_t *with, uint64_t num, pst_red
     }
 }
 
+static const unsigned char *element(const pst_exchange *of, uint64_t i)
+{
+    return (const unsigned char *)of->from + i * psti_dtype_bytes(of->dtype);
+}
+
+static void reduce_floats(const pst_exchange *const *all, int num_ranks, uint64_t first,
+                          uint64_t num, unsigned char *to)
+{
+    float sum[BLOCK], term[BLOCK];
+    load(sum, element(all[0], first), num, all[0]->dtype);
+    for (int r = 1; r < num_ranks; r++) {
+        load(term, element(all[r], first), num, all[0]->dtype);
+        add_floats(sum, term, num, all[0]->reduction);
+    }
+    store(to, sum, num, all[0]->dtype);
+}
+
+static void reduce_integers(const pst_exchange *const *all, int num_ranks, uint64_t first,
+                            uint64_t num, unsigned char *to)
+{
+    int32_t sum[BLOCK], term[BLOCK];
+    memcpy(sum, element(all[0], first), num * sizeof(sum[0]));
+    for (int r = 1; r < num_ranks; r++) {
+        memcpy(term, element(all[r], first), num * sizeof(term[0]));
+        add_integers(sum, term, num, all[0]->reduction);
+    }
+    memcpy(to, sum, num * sizeof(sum[0]));
+}
+
 /* Elements [first, first + num) of all ranks' `from`, in the order of the ranks, rounded once. */
 static void reduce(const pst_exchange *const *all, int num_ranks, uint64_t first, uint64_t num,
                    unsigned char *to)
 {
-    const pst_dtype dtype = all[0]->dtype;
-    const pst_reduction reduction = all[0]->reduction;
-    const uint64_t size = psti_dtype_bytes(dtype);
+    const bool is_whole = all[0]->dtype == PST_DTYPE_INT32;
     for (uint64_t done = 0; done < num; done += BLOCK) {
-        float sum[BLOCK], term[BLOCK];
-        int32_t whole[BLOCK], part[BLOCK];
         const uint64_t n = num - done < BLOCK ? num - done : BLOCK;
-        for (int r = 0; r < num_ranks; r++) {
-            const unsigned char *from = (const unsigned char *)all[r]->from + (first + done) * size;
-            if (dtype == PST_DTYPE_INT32) {
-                memcpy(r ? part : whole, from, n * size);
-                if (r)
-                    add_integers(whole, part, n, reduction);
-                continue;
-            }
-            load(r ? term : sum, from, n, dtype);
-            if (r)
-                add_floats(sum, term, n, reduction);
-        }
-        if (dtype == PST_DTYPE_INT32)
-            memcpy(to + done * size, whole, n * size);
-        else
-            store(to + done * size, sum, n, dtype);
+        unsigned char *at = to + done * psti_dtype_bytes(all[0]->dtype);
+        (is_whole ? reduce_integers : reduce_floats)(all, num_ranks, first + done, n, at);
     }
 }
 

@@ -259,7 +259,8 @@ pst_status psti_group_join(const pst_comm_config *config, psti_group **group_out
     take_table();
     const pst_status status = take_seat(config, &group);
     psti_lock_give(&table_lock);
-    PSTI_TRY(status);
+    if (status != PST_OK || !group)
+        return status;
     const meeting first = {has_not_joined, 0, &deadline, true};
     const bool all_came = !group->failed && wait_for_all(group, &first);
     *group_out = group;
