@@ -19,7 +19,9 @@
     X(SCHEDULE, pst_schedule)   \
     X(SCHEDULER, pst_scheduler) \
     X(SCRATCH, pst_scratch)     \
-    X(COMM, pst_comm)
+    X(COMM, pst_comm)           \
+    X(LINEAR, pst_linear)       \
+    X(MLP, pst_mlp)
 
 typedef enum psti_kind {
 #define PSTI_KIND_ENUM(kind, type) PSTI_KIND_##kind,

@@ -17,7 +17,6 @@
     X(pst_comm_config, 152)       \
     X(pst_comm_info, 24)          \
     X(pst_device_info, 168)       \
-    X(pst_exchange, 80)           \
     X(pst_estimate_config, 456)   \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_memory, 160)   \
@@ -25,14 +24,19 @@
     X(pst_estimate_moe, 136)      \
     X(pst_estimate_params, 88)    \
     X(pst_estimate_traffic, 1544) \
+    X(pst_exchange, 80)           \
     X(pst_glu, 32)                \
     X(pst_glu_operands, 128)      \
     X(pst_group_config, 40)       \
     X(pst_layer, 96)              \
     X(pst_layer_buffers, 24)      \
+    X(pst_linear_config, 88)      \
+    X(pst_linear_operands, 72)    \
     X(pst_memory_map, 232)        \
     X(pst_memory_map_config, 144) \
     X(pst_migrate_options, 40)    \
+    X(pst_mlp_config, 40)         \
+    X(pst_mlp_operands, 192)      \
     X(pst_part, 40)               \
     X(pst_plan, 72)               \
     X(pst_plan_block, 24)         \
@@ -48,12 +52,12 @@
     X(pst_product, 184)           \
     X(pst_restore_options, 48)    \
     X(pst_row_space, 24)          \
-    X(pst_scratch_config, 16)     \
-    X(pst_scratch_info, 56)       \
     X(pst_schedule_config, 56)    \
     X(pst_schedule_info, 120)     \
     X(pst_scheduler_config, 184)  \
     X(pst_scheduler_stats, 208)   \
+    X(pst_scratch_config, 16)     \
+    X(pst_scratch_info, 56)       \
     X(pst_simulated_layer, 256)   \
     X(pst_simulation, 272)        \
     X(pst_simulation_config, 200) \
@@ -84,10 +88,11 @@
     X(pst_glu_rows)               \
     X(pst_graph_info)             \
     X(pst_group_usage)            \
-    X(pst_lease)                  \
     X(pst_launch_options)         \
     X(pst_layer_choice)           \
     X(pst_layer_policy)           \
+    X(pst_lease)                  \
+    X(pst_linear_bytes)           \
     X(pst_matrix)                 \
     X(pst_pass)                   \
     X(pst_pattern)                \

@@ -3,11 +3,13 @@
  *   comm.c           what calls say, checked; destroy, info
  *   comm_host.c      ranks that are threads: how they meet, and what ends them
  *   comm_worker.c    their exchanges, one behind the other, and those beside a rank's own work
- *   comm_exchange.c  what is moved and summed */
+ *   comm_exchange.c  what is moved and summed
+ *   scratch.c        named buffers */
 #ifndef PSTI_HOST_COMM_COMM_H
 #define PSTI_HOST_COMM_COMM_H
 
 #include <pagestash/comm.h>
+#include <pagestash/scratch.h>
 
 #include "host/base/handle.h"
 #include "host/device/device.h"
@@ -28,6 +30,10 @@ static inline uint64_t psti_dtype_bytes(pst_dtype dtype)
     static const uint8_t bytes[] = {2, 2, 4, 4, 1};
     return bytes[dtype];
 }
+
+/* ---- scratch.c ---- */
+
+pst_device *psti_scratch_device(const pst_scratch *scratch);
 
 /* ---- comm_exchange.c ---- */
 

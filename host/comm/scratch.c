@@ -1,13 +1,11 @@
 /* Scratch: named buffers that have one user at a time, behind addresses that never move. */
-#include <pagestash/scratch.h>
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "host/base/nvtx.h"
 #include "host/base/structs.h"
-#include "host/device/device.h"
+#include "host/comm/comm.h"
 
 #define MOST_BYTES ((uint64_t)1 << 45) /* of one name, as of a group */
 #define GRAIN ((uint64_t)64 << 10)     /* of memory, where the device has none of its own */
@@ -56,6 +54,11 @@ struct pst_scratch {
     pst_scratch_info info;
     buffer buffers[PST_SCRATCH_MAX_NAMES];
 };
+
+pst_device *psti_scratch_device(const pst_scratch *scratch)
+{
+    return scratch->device;
+}
 
 /* ---- names ---- */
 

@@ -165,6 +165,8 @@ pst_status pst_product_run(pst_device *device, const pst_product *product, pst_s
     if (own.num_experts == 0)
         own.num_experts = 1;
     PSTI_TRY(check_product(device, &own));
+    PSTI_CHECK(device->info.kind == PST_DEVICE_HOST, PST_E_UNSUPPORTED,
+               "device %s: products are of host devices", device->info.name);
     PSTI_RANGE("pst_product_run");
     if (own.m == 0 || own.n == 0)
         return PST_OK;

@@ -1,5 +1,5 @@
-/* Products on host. Those of 16-bit types go through blocks of float32 of fixed sizes, which lie on the
- * stack: so nothing can run out when a graph is launched. */
+/* Products on host. Those of 16-bit types go through blocks of float32 of fixed sizes, which lie
+ * on the stack: so nothing can run out when a graph is launched. */
 #include <string.h>
 
 #include "host/linear/linear.h"
@@ -55,7 +55,8 @@ static void widen(const pst_matrix *matrix, const unsigned char *base, uint32_t 
     }
 }
 
-/* A block whose place and size are as the product has them. Returns how far its stored rows are apart. */
+/* A block whose place and size are as the product has them. Returns how far its stored rows are
+ * apart. */
 static uint32_t take_block(const pst_matrix *matrix, const unsigned char *base, uint32_t row,
                            uint32_t rows, uint32_t column, uint32_t columns, float *to)
 {

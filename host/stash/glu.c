@@ -73,6 +73,15 @@ static pst_status check_input(const glu_call *call, uint64_t *features_out)
     return PST_OK;
 }
 
+pst_status psti_glu_check_form(const pst_glu *glu, uint64_t features)
+{
+    const uint32_t block = glu->interleave ? glu->interleave : 1;
+    PSTI_TRY(check_glu(glu));
+    PSTI_CHECK(features % block == 0, PST_E_INVALID,
+               "glu: F %" PRIu64 ": must be a multiple of interleave %u", features, block);
+    return PST_OK;
+}
+
 /* Of what all calls begin with. */
 static pst_status open_call(glu_call *call, pst_device *device, const pst_glu *glu,
                             pst_ticket handle, const pst_group *group,
@@ -288,6 +297,43 @@ static void init_alone(psti_move_args *move)
     memset(move, 0, offsetof(psti_move_args, spaces));
 }
 
+/* All checks of a forward, and what it launches. */
+static pst_status make_forward(glu_call *call, pst_device *device, const pst_glu *glu,
+                               pst_ticket handle, const pst_group *group, const pst_buffers *source,
+                               const pst_glu_operands *operands, const pst_stash_options *options,
+                               psti_placing *placing, psti_launch *launch)
+{
+    psti_move_args *move = &call->args.move;
+    call->ticket = NULL;
+    call->num_extents = 0;
+    PSTI_TRY(open_call(call, device, glu, handle, group, operands));
+    PSTI_TAKE_OPTIONS(pst_stash_options, own, options);
+    *placing = (psti_placing){.spaces = move->spaces,
+                              .tensors = move->tensors,
+                              .with_counts = true,
+                              .may_skip = !call->ticket,
+                              .pool = pool_of(call),
+                              .reaches = call->reaches};
+    PSTI_TRY(psti_place(device, group, source, "source", placing));
+    PSTI_TRY(place_operands(call, false));
+    PSTI_TRY(finish_operands(call));
+    PSTI_TRY(make_launch(call, &own.launch, launch));
+    init_alone(move);
+    return call->ticket ? psti_move_check_room(call->ticket, group, placing, "source") : PST_OK;
+}
+
+pst_status psti_glu_check_forward(pst_device *device, const pst_glu *glu, pst_ticket handle,
+                                  const pst_group *group, const pst_buffers *source,
+                                  const pst_glu_operands *operands,
+                                  const pst_stash_options *options)
+{
+    glu_call call;
+    psti_launch launch;
+    psti_placing placing;
+    return make_forward(&call, device, glu, handle, group, source, operands, options, &placing,
+                        &launch);
+}
+
 pst_status pst_glu_forward(pst_device *device, const pst_glu *glu, pst_ticket handle,
                            const pst_group *group, const pst_buffers *source,
                            const pst_glu_operands *operands, const pst_stash_options *options,
@@ -295,27 +341,14 @@ pst_status pst_glu_forward(pst_device *device, const pst_glu *glu, pst_ticket ha
 {
     glu_call call;
     psti_launch launch;
+    psti_placing placing;
     psti_capture_of capture;
     psti_move_args *move = &call.args.move;
-    call.ticket = NULL;
-    call.num_extents = 0;
-    PSTI_TRY(open_call(&call, device, glu, handle, group, operands));
-    PSTI_TAKE_OPTIONS(pst_stash_options, own, options);
-    psti_placing placing = {.spaces = move->spaces,
-                            .tensors = move->tensors,
-                            .with_counts = true,
-                            .may_skip = !call.ticket,
-                            .pool = pool_of(&call),
-                            .reaches = call.reaches};
-    PSTI_TRY(psti_place(device, group, source, "source", &placing));
-    PSTI_TRY(place_operands(&call, false));
-    PSTI_TRY(finish_operands(&call));
-    PSTI_TRY(make_launch(&call, &own.launch, &launch));
+    PSTI_TRY(make_forward(&call, device, glu, handle, group, source, operands, options, &placing,
+                          &launch));
     PSTI_RANGE("pst_glu_forward");
-    init_alone(move);
     if (!call.ticket)
         return enqueue_alone(&call, PSTI_OP_GLU_FORWARD, &placing, &launch, stream);
-    PSTI_TRY(psti_move_check_room(call.ticket, group, &placing, "source"));
     PSTI_TRY(psti_move_begin(call.ticket, stream, &capture));
     psti_move_fill(call.ticket, group, &placing, &launch, move);
     psti_move_note_stash(call.ticket, group, move->spaces, &capture);
@@ -338,8 +371,13 @@ static pst_status check_backward(const glu_call *call, const pst_restore_options
     PSTI_CHECK(options->tail == PST_TAIL_UNTOUCHED && !options->dirty, PST_E_INVALID,
                "tail %d: in pst_glu_backward allowed is untouched, without dirty words",
                (int)options->tail);
-    if (call->ticket)
-        return psti_move_check_options(call->ticket, call->group, options);
+    if (!call->ticket)
+        return PST_OK;
+    const psti_ticket *ticket = call->ticket;
+    PSTI_TRY(psti_move_check_options(ticket, call->group, options));
+    PSTI_CHECK(call->group->num_counts <= ticket->count_room, PST_E_INVALID,
+               "buffers has %u counts, ticket %u has room for %u", call->group->num_counts,
+               ticket->index, ticket->count_room);
     return PST_OK;
 }
 
@@ -351,9 +389,6 @@ static pst_status enqueue_backward(glu_call *call, const psti_placing *placing,
     const pst_group *group = call->group;
     psti_move_args *move = &call->args.move;
     psti_capture_of capture;
-    PSTI_CHECK(group->num_counts <= ticket->count_room, PST_E_INVALID,
-               "buffers has %u counts, ticket %u has room for %u", group->num_counts, ticket->index,
-               ticket->count_room);
     PSTI_TRY(psti_move_begin(ticket, stream, &capture));
     psti_move_fill(ticket, group, placing, launch, move);
     move->flags |= psti_move_restore_flags(options);
@@ -364,6 +399,49 @@ static pst_status enqueue_backward(glu_call *call, const psti_placing *placing,
     return PST_OK;
 }
 
+/* All checks of a backward, and what it launches; *options with what the caller's lack. */
+static pst_status make_backward(glu_call *call, pst_device *device, const pst_glu *glu,
+                                pst_ticket handle, const pst_group *group,
+                                const pst_buffers *buffers, const pst_glu_operands *operands,
+                                pst_restore_options *options, psti_placing *placing,
+                                psti_launch *launch)
+{
+    psti_move_args *move = &call->args.move;
+    call->ticket = NULL;
+    call->num_extents = 0;
+    PSTI_TRY(open_call(call, device, glu, handle, group, operands));
+    PSTI_TRY(check_backward(call, options));
+    *placing = (psti_placing){
+        .spaces = move->spaces,
+        .tensors = move->tensors,
+        .with_counts = !call->ticket,
+        .may_skip = !call->ticket || options->pages == PST_RESTORE_KEEP,
+        .in_pages = call->ticket ? (uint64_t)1 << call->args.glu.tensor % PSTI_MAX_TENSORS : 0,
+        .pool = pool_of(call),
+        .reaches = call->reaches};
+    PSTI_TRY(psti_place(device, group, buffers, "buffers", placing));
+    if (call->ticket)
+        PSTI_TRY(place_cleared(call, buffers));
+    PSTI_TRY(place_operands(call, true));
+    PSTI_TRY(finish_operands(call));
+    PSTI_TRY(make_launch(call, &options->launch, launch));
+    init_alone(move);
+    return PST_OK;
+}
+
+pst_status psti_glu_check_backward(pst_device *device, const pst_glu *glu, pst_ticket handle,
+                                   const pst_group *group, const pst_buffers *buffers,
+                                   const pst_glu_operands *operands,
+                                   const pst_restore_options *options)
+{
+    glu_call call;
+    psti_launch launch;
+    psti_placing placing;
+    PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
+    return make_backward(&call, device, glu, handle, group, buffers, operands, &own, &placing,
+                         &launch);
+}
+
 pst_status pst_glu_backward(pst_device *device, const pst_glu *glu, pst_ticket handle,
                             const pst_group *group, const pst_buffers *buffers,
                             const pst_glu_operands *operands, const pst_restore_options *options,
@@ -371,28 +449,11 @@ pst_status pst_glu_backward(pst_device *device, const pst_glu *glu, pst_ticket h
 {
     glu_call call;
     psti_launch launch;
-    psti_move_args *move = &call.args.move;
-    call.ticket = NULL;
-    call.num_extents = 0;
-    PSTI_TRY(open_call(&call, device, glu, handle, group, operands));
+    psti_placing placing;
     PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
-    PSTI_TRY(check_backward(&call, &own));
-    psti_placing placing = {
-        .spaces = move->spaces,
-        .tensors = move->tensors,
-        .with_counts = !call.ticket,
-        .may_skip = !call.ticket || own.pages == PST_RESTORE_KEEP,
-        .in_pages = call.ticket ? (uint64_t)1 << call.args.glu.tensor % PSTI_MAX_TENSORS : 0,
-        .pool = pool_of(&call),
-        .reaches = call.reaches};
-    PSTI_TRY(psti_place(device, group, buffers, "buffers", &placing));
-    if (call.ticket)
-        PSTI_TRY(place_cleared(&call, buffers));
-    PSTI_TRY(place_operands(&call, true));
-    PSTI_TRY(finish_operands(&call));
-    PSTI_TRY(make_launch(&call, &own.launch, &launch));
+    PSTI_TRY(make_backward(&call, device, glu, handle, group, buffers, operands, &own, &placing,
+                           &launch));
     PSTI_RANGE("pst_glu_backward");
-    init_alone(move);
     if (!call.ticket)
         return enqueue_alone(&call, PSTI_OP_GLU_BACKWARD, &placing, &launch, stream);
     return enqueue_backward(&call, &placing, &own, &launch, stream);

@@ -4,7 +4,7 @@
 #ifndef PSTI_HOST_STASH_H
 #define PSTI_HOST_STASH_H
 
-#include <pagestash/ticket.h>
+#include <pagestash/glu.h>
 
 #include "host/base/handle.h"
 #include "host/base/lock.h"
@@ -214,6 +214,20 @@ pst_status psti_pool_map(psti_room *room, uint32_t tier, uint64_t pages);
 
 /* Pages of so many tiles, or all that the pool can have. */
 uint64_t psti_table_length(const pst_pool *pool, uint64_t max_tiles);
+
+/* ---- glu.c: for a block of layers, which enqueues other work before its gated activation ---- */
+
+/* Of F features of a rank. */
+pst_status psti_glu_check_form(const pst_glu *glu, uint64_t features);
+/* All that pst_glu_forward and pst_glu_backward check of their arguments. */
+pst_status psti_glu_check_forward(pst_device *device, const pst_glu *glu, pst_ticket ticket,
+                                  const pst_group *group, const pst_buffers *source,
+                                  const pst_glu_operands *operands,
+                                  const pst_stash_options *options);
+pst_status psti_glu_check_backward(pst_device *device, const pst_glu *glu, pst_ticket ticket,
+                                   const pst_group *group, const pst_buffers *buffers,
+                                   const pst_glu_operands *operands,
+                                   const pst_restore_options *options);
 
 /* ---- ticket_move.c ---- */
 

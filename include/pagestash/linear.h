@@ -1,29 +1,31 @@
-/* Tensor-parallel linear layers, and the block of two of them with a gated activation between, whose
- * gathered inputs lie in scratch that cannot alias.
+/* Tensor-parallel linear layers, and the block of two of them with a gated activation between,
+ * whose gathered inputs lie in scratch that cannot alias.
  *
- * Of P ranks. T are the tokens of all of them, K and N the features in and out, matrices are row-major,
- * a weight is (features out, features in) as torch's.
+ * Of P ranks. T are the tokens of all of them, K and N the features in and out, matrices are
+ * row-major, a weight is (features out, features in) as torch's.
  *
  *                    input       weight      output
  *   COLUMN           (T/P, K)    (N/P, K)    (T, N/P)      gathers the input
  *   ROW              (T, K/P)    (N, K/P)    (T/P, N)      scatters the sum of the output
  *
- * That is with sequence parallelism (arXiv:2205.05198); without, COLUMN has the input (T, K) on each
- * rank, and sums the input's gradient; ROW has the output (T, N) on each, and sums it.
+ * That is with sequence parallelism (arXiv:2205.05198); without, COLUMN has the input (T, K) on
+ * each rank, and sums the input's gradient; ROW has the output (T, N) on each, and sums it.
  *
- * COLUMN, backward. The input's gradient is output_gradient * weight, scattered as a sum; the weight's
- * is output_gradient^T * gathered input. The gathered input is gathered again, beside the first product,
- * or read where forward has kept it (`gathered`): the caller's buffer, which may have gone to pages in
- * between. The scatter runs beside the second product.
+ * COLUMN, backward. The input's gradient is output_gradient * weight, scattered as a sum; the
+ * weight's is output_gradient^T * gathered input. The gathered input is gathered again, beside the
+ * first product, or read where forward has kept it (`gathered`): the caller's buffer, which may
+ * have gone to pages in between. The scatter runs beside the second product.
  * ROW, backward. The output's gradient is gathered in scratch; both products read it.
  *
- * Pieces. With pieces 0 a layer gathers as a ring: the product of the piece that has come runs while the
- * next one travels; and scatters as a ring: what a neighbour has summed is C of the product that goes on,
- * in two halves, so that one travels while the other is computed. The order of the additions is that of
- * the ring: the same in every run, but another than with pieces 1, which gathers, multiplies, scatters
- * one after the other.
+ * Pieces. With pieces 0 COLUMN's forward and ROW's backward gather as a ring: the product of the
+ * piece that has come runs while the next one travels; and ROW's forward scatters as a ring: what a
+ * neighbour has summed is C of the product that goes on, in two halves, so that one travels while
+ * the other is computed. The order of its additions is that of the ring, and each sum is rounded to
+ * dtype: the same bits in every run, but others than with pieces 1, which gathers, multiplies and
+ * scatters one after the other. COLUMN's backward is the same with both.
  *
- * Nothing of a call is in scratch when it returns: in the order of the stream every lease is released.
+ * Nothing of a call is in scratch when it returns: in the order of the stream every lease is
+ * released. That also holds for a call that fails.
  */
 #ifndef PAGESTASH_LINEAR_H
 #define PAGESTASH_LINEAR_H
@@ -35,6 +37,12 @@
 typedef struct pst_linear pst_linear;
 
 typedef enum pst_linear_kind { PST_LINEAR_COLUMN = 0, PST_LINEAR_ROW = 1 } pst_linear_kind;
+
+/* A caller's product in the place of pst_product_run: fp8, Transformer Engine's, a grouped one. It
+ * enqueues on `stream`. On host it is called when the work runs, so at each launch of a graph, with
+ * stream NULL, and does it before it returns. */
+typedef pst_status pst_product_function(void *user, pst_device *device, const pst_product *product,
+                                        pst_stream stream);
 
 typedef struct pst_linear_config {
     size_t struct_size;
@@ -55,27 +63,27 @@ typedef struct pst_linear_config {
 
 #define PST_LINEAR_CONFIG_INIT PST_INIT(pst_linear_config)
 
-/* Device memory, packed rows as the table above has them, aligned to 16 bytes. */
+/* Device memory, packed rows as the table above has them, aligned to 16 bytes. What is written
+ * overlaps nothing else; but the input may be this rank's part of `gathered`. */
 typedef struct pst_linear_operands {
     size_t struct_size;
-    const void
-        *input; /* forward; backward too, but of COLUMN with `gathered` and sequence parallelism,
-                         * which may have NULL */
+    const void *input; /* backward: for the weight's gradient, where `gathered` is NULL */
     const void *weight;
     void *output; /* forward */
-    void *
-        gathered; /* COLUMN with sequence parallelism: (T, K). Forward: written, the caller keeps it.
-                         * Backward: read. NULL: gathered in scratch, each time */
+    /* COLUMN with sequence parallelism, else NULL: (T, K). Forward: written, the caller keeps it.
+     * Backward: read. NULL: gathered in scratch, each time. */
+    void *gathered;
     const void *output_gradient; /* backward */
-    void *input_gradient;        /* backward; NULL: none is wanted */
-    void *weight_gradient;       /* backward; NULL: none is wanted */
+    void *input_gradient;        /* backward; NULL: none is wanted, on no rank */
+    void *weight_gradient;       /* backward; NULL: none is wanted, on no rank */
     bool accumulates;            /* the weight's gradient is added to what is there */
     uint8_t padding[7];          /* 0 */
 } pst_linear_operands;
 
 #define PST_LINEAR_OPERANDS_INIT PST_INIT(pst_linear_operands)
 
-/* What a layer takes of scratch, and what `gathered` has. Frozen. */
+/* What a call leases of scratch at most, with `gathered` NULL and both gradients, and of a block
+ * with a ticket; and what `gathered` has. Frozen. */
 typedef struct pst_linear_bytes {
     uint64_t forward_scratch;
     uint64_t backward_scratch;
@@ -86,16 +94,17 @@ PST_BEGIN_DECLS
 
 /* A layer, of the device of its scratch. Sizes the scratch ahead. With PAGESTASH_CHECK=1 the ranks
  * compare their layers: then every rank makes the same layers in the same order.
- * Fails: INVALID (a field; what does not divide; a comm of another device; ranks that disagree, said on
- * each), NOMEM, DEVICE_NOMEM, PEER, CAPTURE. */
+ * Fails: INVALID (a field; what does not divide; a comm of another device; ranks that disagree,
+ * said on each), NOMEM, DEVICE_NOMEM, PEER, CAPTURE. */
 PST_API pst_status pst_linear_create(const pst_linear_config *config, pst_linear **linear_out);
 PST_API pst_status pst_linear_destroy(pst_linear *linear); /* NULL is allowed */
 PST_API pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_bytes *bytes_out);
 
-/* Enqueued; can be captured, on all ranks or on none. Where one fails by checking its arguments, the
- * other ranks wait for this one: see pst_comm's time-out.
- * Fails: INVALID (an operand is missing, or not aligned), BUSY and CAPTURE (scratch), PEER, what the
- * product answers, CUDA. */
+/* Enqueued; can be captured, on all ranks or on none; a captured graph does not need the layer.
+ * Where one fails by checking its arguments, the other ranks wait for this one: see pst_comm's
+ * time-out.
+ * Fails: INVALID (an operand is missing, not aligned, or overlaps), BUSY and CAPTURE (scratch),
+ * PEER, what the product answers, CUDA. */
 PST_API pst_status pst_linear_forward(pst_linear *linear, const pst_linear_operands *operands,
                                       pst_stream stream);
 PST_API pst_status pst_linear_backward(pst_linear *linear, const pst_linear_operands *operands,
@@ -107,42 +116,45 @@ typedef struct pst_mlp pst_mlp;
 
 typedef struct pst_mlp_config {
     size_t struct_size;
-    pst_linear_config up;   /* COLUMN; out_features is 2F */
-    pst_linear_config down; /* ROW; in_features is F */
-    pst_glu glu;
-    uint32_t
-        num_experts; /* 0: dense. Else both layers are of one rank without sequence parallelism,
-                           * tokens is the capacity of an expert, and weights lie one behind the other */
-    pst_count_type count_type; /* of experts */
+    const pst_linear_config *up; /* COLUMN; out_features is 2F: of each rank gates and ups */
+    const pst_linear_config
+        *down; /* ROW; in_features is F; comm, scratch, tokens, dtype as of up */
+    const pst_glu *glu;
+    /* 0: dense. Else both layers are of one rank without sequence parallelism, tokens is the
+     * capacity of an expert, and the rows and weights of experts lie one behind the other. */
+    uint32_t num_experts;
+    pst_count_type count_type; /* of experts: INT32 or INT64 */
 } pst_mlp_config;
 
 #define PST_MLP_CONFIG_INIT PST_INIT(pst_mlp_config)
 
-/* As above. The tensor between the layers, (T, 2F/P), is the one that `group` says is written by a GLU. */
+/* As above. The tensor between the layers, (T, 2F/P), is the one that `group` says is written by a
+ * GLU. */
 typedef struct pst_mlp_operands {
     size_t struct_size;
     const void *input;
     const void *up_weight;
     const void *down_weight;
-    void *output;
-    void *gathered; /* see pst_linear_operands */
-    const void *output_gradient;
-    void *input_gradient;
-    void *up_weight_gradient;
-    void *down_weight_gradient;
+    void *output;                      /* forward */
+    void *gathered;                    /* see pst_linear_operands */
+    const void *output_gradient;       /* backward */
+    void *input_gradient;              /* backward; NULL: none is wanted */
+    void *up_weight_gradient;          /* backward; NULL: none is wanted */
+    void *down_weight_gradient;        /* backward; NULL: none is wanted */
     pst_glu_rows probability;          /* per row of the activation; optional */
     pst_glu_rows probability_gradient; /* backward; optional */
     const void *counts;                /* of experts, on the device; else NULL */
     bool accumulates;
     uint8_t padding[7]; /* 0 */
-    /* With a ticket, forward puts the tensor between the layers into its pages, and it is in scratch no
-     * longer than the call; backward reads it there. Without, the caller keeps it: `hidden`. */
+    /* With a ticket, forward puts the tensor between the layers into its pages, and it is in
+     * scratch no longer than the call; backward reads it there. Without, the caller keeps it:
+     * `hidden`, written by forward, read by backward. */
     void *hidden;
     pst_ticket ticket;
-    const pst_group *group;     /* with a ticket: as of pst_glu_forward, its row space has the rows
-                                       * T, or of experts the counts and capacity above */
-    const pst_buffers *buffers; /* with a ticket: of the group's other tensors, and counts; the
-                                       * GLU's base is NULL */
+    /* With a ticket as of pst_glu_forward, else NULL. The GLU's tensor has the row space of T rows,
+     * all of them live, or of experts one with the counts and capacity above. */
+    const pst_group *group;
+    const pst_buffers *buffers;         /* of its tensors, and counts; the GLU's base is NULL */
     const pst_stash_options *stash;     /* forward; NULL: the defaults */
     const pst_restore_options *restore; /* backward; NULL: the defaults */
 } pst_mlp_operands;

@@ -44,6 +44,7 @@
 #include <pagestash/scratch.h>
 #include <pagestash/comm.h>
 #include <pagestash/product.h>
+#include <pagestash/linear.h>
 #include <pagestash/pattern.h>
 #include <pagestash/log.h>
 #include <pagestash/env.h>

@@ -1,15 +1,14 @@
-/* Products of matrices, as the linear layers of linear.h want them.
+/* Products of matrices, as tensor-parallel layers want them.
  *
  *   D (m, n) = A (m, k) * B (k, n) + C
  *
- * added up in float32 and rounded once. On cuda it is cuBLASLt's, which is loaded at run time; on host the
- * system's CBLAS (OpenBLAS), or plain C where there is none. A caller's own function takes its place in a
- * linear layer: fp8, Transformer Engine's, a grouped product.
+ * added up in float32 and rounded once. On host it is the system's CBLAS (OpenBLAS), or plain C
+ * where there is none. Devices of cuda have no products yet (UNSUPPORTED).
  *
- * PAGESTASH_BLAS names the library of host; "none" is the plain one, "auto" what is found first of
- * libopenblas.so.0, libcblas.so.3 and libblas.so.3. A product of host is of the thread that runs it: of
- * OpenBLAS the library asks, once, for one thread in the whole process. So its bits depend on nothing that
- * runs beside it; those of another library, or of another product on cuda, are others.
+ * PAGESTASH_BLAS names the library of host; "none" is the plain one, "auto" what is found first
+ * of libopenblas.so.0, libcblas.so.3 and libblas.so.3. A product of host is of the thread that
+ * runs it: of OpenBLAS the library asks, once, for one thread in the whole process. So its bits
+ * depend on nothing that runs beside it; those of another library are others.
  */
 #ifndef PAGESTASH_PRODUCT_H
 #define PAGESTASH_PRODUCT_H
@@ -39,13 +38,13 @@ typedef enum pst_live {
 typedef struct pst_product {
     size_t struct_size;
     uint64_t m, n, k; /* each at most 2^31 - 1; with m or n 0 there is nothing to do */
-    /* a and b have one dtype; c and d have that one, or both FP32. c.base NULL: no C. d may be c, and else
-     * overlaps nothing that is read. */
+    /* a and b have one dtype; c and d have that one, or both FP32. c.base NULL: no C. d may be
+     * c, and else overlaps nothing that is read. */
     pst_matrix a, b, c, d;
     uint32_t num_experts; /* products of this form, one behind the other; 0: 1 */
     pst_live live;
-    /* With PST_LIVE_M and _K: num_experts signed counts on the device; one that is negative or above m (k)
-     * counts as 0. */
+    /* With PST_LIVE_M and _K: num_experts signed counts on the device; one that is negative or
+     * above m (k) counts as 0. */
     const void *counts;
     pst_count_type count_type; /* INT32 or INT64 */
     uint32_t padding;          /* 0 */
@@ -53,18 +52,11 @@ typedef struct pst_product {
 
 #define PST_PRODUCT_INIT PST_INIT(pst_product)
 
-/* A caller's function: enqueues the product on `stream`. On host it is called when the work runs, so at
- * each launch of a graph, with stream NULL, and does it before it returns. */
-typedef pst_status pst_product_function(void *user, pst_device *device, const pst_product *product,
-                                        pst_stream stream);
-
 PST_BEGIN_DECLS
 
-/* Enqueues a product; can be captured. On cuda the first of a form on a device chooses an algorithm, and
- * the first on a stream allocates a workspace of 32 MiB.
- * Fails: INVALID (a field), UNSUPPORTED (host: PAGESTASH_BLAS names no CBLAS; cuda: no cuBLASLt can be
- * loaded, or counts: cuBLASLt has no product of counted rows), CAPTURE (cuda: the first on this stream
- * would allocate), NOMEM, DEVICE_NOMEM, CUDA. */
+/* Enqueues a product; can be captured.
+ * Fails: INVALID (a field), UNSUPPORTED (PAGESTASH_BLAS names no CBLAS; a device of cuda), CAPTURE,
+ * NOMEM. */
 PST_API pst_status pst_product_run(pst_device *device, const pst_product *product,
                                    pst_stream stream);
 

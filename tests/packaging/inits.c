@@ -12,6 +12,10 @@
     X(pst_estimate_config, PST_ESTIMATE_CONFIG_INIT)     \
     X(pst_exchange, PST_EXCHANGE_INIT)                   \
     X(pst_layer_buffers, PST_LAYER_BUFFERS_INIT)         \
+    X(pst_linear_config, PST_LINEAR_CONFIG_INIT)         \
+    X(pst_linear_operands, PST_LINEAR_OPERANDS_INIT)     \
+    X(pst_mlp_config, PST_MLP_CONFIG_INIT)               \
+    X(pst_mlp_operands, PST_MLP_OPERANDS_INIT)           \
     X(pst_memory_map_config, PST_MEMORY_MAP_CONFIG_INIT) \
     X(pst_glu, PST_GLU_INIT)                             \
     X(pst_glu_operands, PST_GLU_OPERANDS_INIT)           \

@@ -1,5 +1,5 @@
-/* Products on host, by the system's CBLAS and by plain C, against sums in double. PAGESTASH_BLAS is read once
- * in a process, so each library is tried in a child. */
+/* Products on host, by the system's CBLAS and by plain C, against sums in double. PAGESTASH_BLAS is
+ * read once in a process, so each library is tried in a child. */
 #include <pagestash/pagestash.h>
 
 #include <math.h>
@@ -94,7 +94,8 @@ static double c_of(const product_scene *self, uint32_t e, uint64_t i, uint64_t j
     return matrix_get_before(self->what->c == C_IS_D ? &self->d : &self->c, e, i, j);
 }
 
-/* The error is that of k + 1 sums in float32 of these magnitudes, and of one rounding of the result. */
+/* The error is that of k + 1 sums in float32 of these magnitudes, and of one rounding of the
+ * result. */
 static bool element_is_right(const product_scene *self, uint32_t e, uint64_t i, uint64_t j)
 {
     const uint64_t k = live_of(self->what, e, PST_LIVE_K, self->what->k);

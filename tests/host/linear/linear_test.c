@@ -1,0 +1,225 @@
+/* Linear layers of ranks that are threads: bits of plain products, scratch, graphs. */
+#include <pagestash/pagestash.h>
+
+#include <stdio.h>
+
+#include "tests/host/linear/layer.h"
+
+/* ---- every form ---- */
+
+/* A layer with a scratch of its own, so that its peak is this call's. */
+typedef struct layer_scene {
+    layer layer;
+    pst_scratch *scratch;
+    pst_linear *linear;
+    pst_linear_bytes bytes;
+    pst_linear_operands operands;
+} layer_scene;
+
+static void open_linear(rank_of_test *self, layer_scene *scene)
+{
+    RANK_OK(pst_scratch_create(self->device, NULL, &scene->scratch));
+    const pst_linear_config config = layer_config(&scene->layer, self->comm, scene->scratch);
+    RANK_OK(pst_linear_create(&config, &scene->linear));
+    RANK_OK(pst_linear_get_bytes(scene->linear, &scene->bytes));
+    scene->operands = layer_operands(&scene->layer);
+}
+
+/* Nothing is leased, and at most so much was. */
+static void close_linear(rank_of_test *self, layer_scene *scene, uint64_t peak)
+{
+    pst_scratch_info info;
+    RANK_OK(pst_scratch_get_info(scene->scratch, &info));
+    RANK_CHECK(info.num_live == 0 && info.leased_bytes == 0);
+    if (info.peak_leased_bytes != peak)
+        psti_test_fail(__FILE__, __LINE__, "rank %d: %d bytes leased, not %d", self->rank,
+                       (int)info.peak_leased_bytes, (int)peak);
+    RANK_OK(pst_linear_destroy(scene->linear));
+    RANK_OK(pst_scratch_destroy(scene->scratch));
+}
+
+static void check_forward(rank_of_test *self, layer_scene *scene, bool keeps)
+{
+    layer_clear(&scene->layer);
+    open_linear(self, scene);
+    if (keeps)
+        scene->operands.gathered = scene->layer.gathered.base;
+    RANK_OK(pst_linear_forward(scene->linear, &scene->operands, self->stream));
+    RANK_CHECK(tensor_is(&scene->layer.output, &scene->layer.wanted));
+    if (keeps)
+        RANK_CHECK(tensor_is(&scene->layer.gathered, &scene->layer.all_input));
+    close_linear(self, scene, keeps ? 0 : scene->bytes.forward_scratch);
+}
+
+static void check_backward(rank_of_test *self, layer_scene *scene, bool kept)
+{
+    const uint64_t in_pieces = scene->layer.form.sequence_parallel && self->num_ranks > 1;
+    open_linear(self, scene);
+    if (kept) {
+        scene->operands.gathered = scene->layer.gathered.base;
+        scene->operands.input = NULL;
+    }
+    RANK_OK(pst_linear_backward(scene->linear, &scene->operands, self->stream));
+    RANK_CHECK(tensor_is(&scene->layer.input_gradient, &scene->layer.wanted_input));
+    RANK_CHECK(tensor_is(&scene->layer.weight_gradient, &scene->layer.wanted_weight));
+    close_linear(self, scene,
+                 scene->bytes.backward_scratch - (kept ? in_pieces * scene->bytes.gathered : 0));
+}
+
+/* One gradient at a time, with the same bits. */
+static void check_parts(rank_of_test *self, layer_scene *scene)
+{
+    for (int part = 0; part < 2; part++) {
+        pst_scratch_info info;
+        layer_clear(&scene->layer);
+        open_linear(self, scene);
+        if (part == 0)
+            scene->operands.weight_gradient = NULL;
+        else
+            scene->operands.input_gradient = NULL;
+        RANK_OK(pst_linear_backward(scene->linear, &scene->operands, self->stream));
+        if (part == 0)
+            RANK_CHECK(tensor_is(&scene->layer.input_gradient, &scene->layer.wanted_input));
+        else
+            RANK_CHECK(tensor_is(&scene->layer.weight_gradient, &scene->layer.wanted_weight));
+        RANK_OK(pst_scratch_get_info(scene->scratch, &info));
+        RANK_CHECK(info.peak_leased_bytes <= scene->bytes.backward_scratch);
+        close_linear(self, scene, info.peak_leased_bytes);
+    }
+}
+
+static void check_form(rank_of_test *self, const layer_form *form)
+{
+    layer_scene scene;
+    const bool may_keep = form->kind == PST_LINEAR_COLUMN && form->sequence_parallel;
+    layer_open(&scene.layer, form, self->rank, self->device);
+    if (may_keep) {
+        check_forward(self, &scene, true);
+        check_backward(self, &scene, true);
+        RANK_CHECK(layer_is_near(&scene.layer));
+    }
+    check_forward(self, &scene, false);
+    check_backward(self, &scene, false);
+    RANK_CHECK(layer_is_near(&scene.layer));
+    check_parts(self, &scene);
+    if (psti_test_failed())
+        printf("%d ranks, kind %d, dtypes %d %d, pieces %u, parallel %d, %d tokens\n",
+               form->num_ranks, form->kind, form->dtype, form->of_gradient, form->pieces,
+               form->sequence_parallel, (int)form->tokens);
+    layer_close(&scene.layer);
+}
+
+/* Of all that can be combined. */
+static layer_form form_of(unsigned i, int num_ranks)
+{
+    const unsigned ranks = (unsigned)num_ranks;
+    layer_form form = {.num_ranks = num_ranks, .kind = (pst_linear_kind)(i & 1)};
+    form.sequence_parallel = (i & 2) != 0;
+    form.pieces = i >> 2 & 1;
+    form.dtype = (i & 8) ? PST_DTYPE_BF16 : PST_DTYPE_FP32;
+    form.of_gradient = PST_DTYPE_FP32;
+    form.accumulates = (i & 16) != 0;
+    form.tokens = (i & 32) ? 3 : 4;
+    if (i % 5 == 0)
+        form.tokens = 1;
+    if (form.dtype == PST_DTYPE_BF16 && i % 3 == 0)
+        form.of_gradient = PST_DTYPE_BF16;
+    form.in = ranks * (i % 7 == 0 ? 3 : 8);
+    form.out = ranks * (i % 7 == 1 ? 5 : 4);
+    return form;
+}
+
+static void check_forms(rank_of_test *self)
+{
+    for (unsigned i = 0; i < 64 && !psti_test_failed(); i += psti_test_step(3)) {
+        const layer_form form = form_of(i, self->num_ranks);
+        check_form(self, &form);
+    }
+}
+
+PST_TEST(Linear, ResultsAreThoseOfPlainProducts)
+{
+    for (int num_ranks = 1; num_ranks <= SCENE_RANKS; num_ranks *= 2)
+        ranks_run(num_ranks, 20000, check_forms, NULL);
+    ranks_run(3, 20000, check_forms, NULL);
+}
+
+static void check_alone(rank_of_test *self)
+{
+    pst_comm *comm = self->comm;
+    self->comm = NULL;
+    check_forms(self);
+    self->comm = comm;
+}
+
+PST_TEST(Linear, OneRankNeedsNoCommunicator)
+{
+    ranks_run(1, 0, check_alone, NULL);
+}
+
+/* ---- the caller's part of `gathered` ---- */
+
+static void run_in_place(rank_of_test *self)
+{
+    const layer_form form = {.num_ranks = self->num_ranks,
+                             .dtype = PST_DTYPE_FP32,
+                             .of_gradient = PST_DTYPE_FP32,
+                             .sequence_parallel = true,
+                             .tokens = 4,
+                             .in = 8,
+                             .out = 16,
+                             .pieces = *(const uint32_t *)self->arg};
+    layer_scene scene;
+    layer_open(&scene.layer, &form, self->rank, self->device);
+    open_linear(self, &scene);
+    char *own = (char *)scene.layer.gathered.base + self->rank * 4 * 8 * 4;
+    memcpy(own, scene.layer.input.base, 4 * 8 * 4);
+    scene.operands.input = own;
+    scene.operands.gathered = scene.layer.gathered.base;
+    RANK_OK(pst_linear_forward(scene.linear, &scene.operands, self->stream));
+    RANK_CHECK(tensor_is(&scene.layer.output, &scene.layer.wanted));
+    RANK_CHECK(tensor_is(&scene.layer.gathered, &scene.layer.all_input));
+    close_linear(self, &scene, 0);
+    layer_close(&scene.layer);
+}
+
+PST_TEST(Linear, TheInputMayBeItsPlaceInGathered)
+{
+    for (uint32_t pieces = 0; pieces < 2; pieces++) {
+        ranks_run(1, 0, run_in_place, &pieces);
+        ranks_run(4, 20000, run_in_place, &pieces);
+    }
+}
+
+/* ---- graphs ---- */
+
+static void capture(rank_of_test *self)
+{
+    const layer_form form = form_of(*(const unsigned *)self->arg, self->num_ranks);
+    layer_scene scene;
+    pst_graph *graph = NULL;
+    layer_open(&scene.layer, &form, self->rank, self->device);
+    layer *of = &scene.layer;
+    open_linear(self, &scene);
+    RANK_OK(pst_graph_begin(self->device, self->stream));
+    RANK_OK(pst_linear_forward(scene.linear, &scene.operands, self->stream));
+    RANK_OK(pst_linear_backward(scene.linear, &scene.operands, self->stream));
+    RANK_OK(pst_graph_end(self->device, self->stream, &graph));
+    RANK_OK(pst_linear_destroy(scene.linear));
+    for (int replay = 0; replay < 3; replay++) {
+        layer_clear(of);
+        RANK_OK(pst_graph_launch(graph, self->stream));
+        RANK_CHECK(tensor_is(&of->output, &of->wanted));
+        RANK_CHECK(tensor_is(&of->input_gradient, &of->wanted_input));
+        RANK_CHECK(tensor_is(&of->weight_gradient, &of->wanted_weight));
+    }
+    RANK_OK(pst_graph_destroy(graph));
+    RANK_OK(pst_scratch_destroy(scene.scratch));
+    layer_close(of);
+}
+
+PST_TEST(Linear, AGraphNeedsNoLayer)
+{
+    for (unsigned i = 0; i < 8; i++)
+        ranks_run(4, 20000, capture, &i);
+}
