@@ -41,7 +41,7 @@ bool tensor_is(const layer_tensor *tensor, const layer_tensor *wanted)
     return memcmp(tensor->base, wanted->base, bytes_of(wanted)) == 0;
 }
 
-static layer_tensor draw(uint64_t rows, uint64_t columns, pst_dtype dtype, uint64_t seed)
+layer_tensor tensor_draw(uint64_t rows, uint64_t columns, pst_dtype dtype, uint64_t seed)
 {
     layer_tensor made = tensor_make(rows, columns, dtype);
     elements_draw(made.base, rows * columns, dtype, &seed);
@@ -223,9 +223,9 @@ void layer_open(layer *self, const layer_form *form, int rank, pst_device *devic
     const uint64_t all = form->tokens * (uint64_t)form->num_ranks;
     const bool is_column = form->kind == PST_LINEAR_COLUMN;
     *self = (layer){.form = *form, .rank = rank, .device = device};
-    self->all_input = draw(all, form->in, form->dtype, 1);
-    self->all_weight = draw(form->out, form->in, form->dtype, 2);
-    self->all_gradient = draw(all, form->out, form->dtype, 3);
+    self->all_input = tensor_draw(all, form->in, form->dtype, 1);
+    self->all_weight = tensor_draw(form->out, form->in, form->dtype, 2);
+    self->all_gradient = tensor_draw(all, form->out, form->dtype, 3);
     self->weight = weight_of(self, rank);
     self->input =
         is_column ? rows_of(self, &self->all_input) : columns_of(self, &self->all_input, rank);
