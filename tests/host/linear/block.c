@@ -237,14 +237,14 @@ static void run_glu(const block *self, const parts *of, bool is_backward)
     operands.probability = self->operands.probability;
     if (!is_backward) {
         CHECK_OK(pst_glu_forward(self->rank->device, &self->glu, none, of->group, &buffers,
-                                 &operands, NULL, NULL));
+                                 &operands, NULL, self->rank->stream));
         return;
     }
     operands.gradient.base = of->activation_gradient.base;
     operands.input_gradient.base = of->between_gradient.base;
     operands.probability_gradient.base = self->wanted.of_probability.base;
     CHECK_OK(pst_glu_backward(self->rank->device, &self->glu, none, of->group, &buffers, &operands,
-                              NULL, NULL));
+                              NULL, self->rank->stream));
 }
 
 /* A layer of the block by itself. */
@@ -309,7 +309,7 @@ static void multiply(const block *self, uint64_t expert, const layer_tensor *a, 
     product.n = d->columns;
     if (a_transposed && self->form.accumulates)
         product.c = product.d;
-    CHECK_OK(pst_product_run(self->rank->device, &product, NULL));
+    CHECK_OK(pst_product_run(self->rank->device, &product, self->rank->stream));
 }
 
 static void want_experts(block *self, const parts *of)
@@ -341,6 +341,7 @@ void block_want(block *self)
         want_experts(self, &of);
     else
         want_dense(self, &of);
+    CHECK_OK(pst_device_synchronize(self->rank->device));
     pst_group_destroy(of.group);
     tensor_free(&of.between);
     tensor_free(&of.activation);

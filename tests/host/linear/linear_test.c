@@ -131,7 +131,7 @@ static layer_form form_of(unsigned i, int num_ranks)
 
 static void check_forms(rank_of_test *self)
 {
-    for (unsigned i = 0; i < 64 && !psti_test_failed(); i += psti_test_step(3)) {
+    for (unsigned i = 0; i < 64 && !psti_test_failed(); i += psti_test_step(5)) {
         const layer_form form = form_of(i, self->num_ranks);
         check_form(self, &form);
     }

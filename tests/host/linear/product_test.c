@@ -199,7 +199,7 @@ PST_CHILD(product_cases)
     pst_device *device = NULL;
     uint64_t seed = 11;
     bool is_right = pst_device_open("host", 0, &device) == PST_OK;
-    for (uint64_t i = 0; is_right && i < 300; i++) {
+    for (uint64_t i = 0; is_right && i < 300; i += psti_test_step(12)) {
         const product_case what = draw_case(&seed);
         is_right = case_is_right(device, &what, i);
     }
@@ -221,7 +221,7 @@ PST_CHILD(product_cases)
          .b_transposed = true,
          .c = C_BIAS},
     };
-    for (int i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 3; i += psti_test_step(3))
         is_right = is_right && case_is_right(device, &large[i], 5);
     puts(is_right && pst_device_close(device) == PST_OK ? "right" : pst_last_message());
 }
