@@ -32,6 +32,7 @@ host/stash           : host/base host/device kernels kernels/core | pagestash sy
 host/stash/pool_layout.h       : host/base kernels/core | pagestash system
 host/stash/pool_layout.c       : host/base host/stash/pool_layout.h | pagestash system
 host/comm            : host/base host/device host/stash kernels/core | pagestash system
+host/linear          : host/base host/device kernels/core | pagestash system
 host/trace           : host/base host/schedule host/model kernels/core | pagestash system
 host/plan            : host/base host/trace host/model host/stash/pool_layout.h kernels/core | pagestash system
 host/arena           : host/base host/device host/trace host/plan kernels/core | pagestash system

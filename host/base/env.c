@@ -13,6 +13,7 @@ extern char **environ;
 
 enum {
     ENV_BACKEND,
+    ENV_BLAS,
     ENV_CHECK,
     ENV_LOG,
     ENV_NCCL_LIBRARY,
@@ -33,6 +34,11 @@ static const pst_env_info table[NUM_ENV] = {
                      .allowed = "auto|ldg|bulk|squeeze", /* in the order of pst_backend */
                      .default_value = "auto",
                      .help = "how launches copy whose options say auto; cuda only"},
+    [ENV_BLAS] = {.name = PREFIX "BLAS",
+                  .type = "path",
+                  .allowed = "auto, none, file names",
+                  .default_value = "auto",
+                  .help = "the CBLAS of products on host; none: plain C"},
     [ENV_CHECK] = {.name = PREFIX "CHECK",
                    .type = "bool",
                    .allowed = "0|1",

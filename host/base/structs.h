@@ -45,6 +45,7 @@
     X(pst_policy_stage, 112)      \
     X(pst_pool_config, 112)       \
     X(pst_pool_info, 136)         \
+    X(pst_product, 184)           \
     X(pst_restore_options, 48)    \
     X(pst_row_space, 24)          \
     X(pst_scratch_config, 16)     \
@@ -87,6 +88,7 @@
     X(pst_launch_options)         \
     X(pst_layer_choice)           \
     X(pst_layer_policy)           \
+    X(pst_matrix)                 \
     X(pst_pass)                   \
     X(pst_pattern)                \
     X(pst_plan_fault)             \

@@ -43,6 +43,7 @@
 #include <pagestash/nccl.h>
 #include <pagestash/scratch.h>
 #include <pagestash/comm.h>
+#include <pagestash/product.h>
 #include <pagestash/pattern.h>
 #include <pagestash/log.h>
 #include <pagestash/env.h>

@@ -19,6 +19,7 @@
     X(pst_plan_config, PST_PLAN_CONFIG_INIT)             \
     X(pst_policy_layer, PST_POLICY_LAYER_INIT)           \
     X(pst_pool_config, PST_POOL_CONFIG_INIT)             \
+    X(pst_product, PST_PRODUCT_INIT)                     \
     X(pst_restore_options, PST_RESTORE_OPTIONS_INIT)     \
     X(pst_schedule_config, PST_SCHEDULE_CONFIG_INIT)     \
     X(pst_scratch_config, PST_SCRATCH_CONFIG_INIT)       \

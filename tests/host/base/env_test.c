@@ -25,11 +25,12 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 PST_TEST(Env, TableIsComplete)
 {
     static const char *const names[] = {
-        "PAGESTASH_BACKEND",       "PAGESTASH_CHECK",      "PAGESTASH_LOG",
-        "PAGESTASH_NCCL_LIBRARY",  "PAGESTASH_NUM_SMS",    "PAGESTASH_NVTX",
-        "PAGESTASH_REQUIRE_GPU",   "PAGESTASH_TORCH",      "PAGESTASH_TORCH_DEVICE",
-        "PAGESTASH_TORCH_LIBRARY", "PAGESTASH_TORCH_PLAN", "PAGESTASH_TORCH_TRACE"};
-    CHECK_EQ(pst_env_count(), 12);
+        "PAGESTASH_BACKEND",      "PAGESTASH_BLAS",          "PAGESTASH_CHECK",
+        "PAGESTASH_LOG",          "PAGESTASH_NCCL_LIBRARY",  "PAGESTASH_NUM_SMS",
+        "PAGESTASH_NVTX",         "PAGESTASH_REQUIRE_GPU",   "PAGESTASH_TORCH",
+        "PAGESTASH_TORCH_DEVICE", "PAGESTASH_TORCH_LIBRARY", "PAGESTASH_TORCH_PLAN",
+        "PAGESTASH_TORCH_TRACE"};
+    CHECK_EQ(pst_env_count(), 13);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
@@ -78,6 +79,7 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
 {
     check_report(NULL,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
+                 "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
                  "PAGESTASH_LOG=off default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 default\n"
@@ -88,6 +90,7 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
 PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
 {
     static const char *const most[] = {"PAGESTASH_BACKEND=squeeze",
+                                       "PAGESTASH_BLAS=none",
                                        "PAGESTASH_CHECK=1",
                                        "PAGESTASH_LOG=error",
                                        "PAGESTASH_NUM_SMS=1024",
@@ -98,6 +101,7 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
     static const char *const least[] = {"PAGESTASH_LOG=off", "PAGESTASH_NUM_SMS=0", NULL};
     check_report(most,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=squeeze set\n"
+                 "PAGESTASH_BLAS=none set\n"
                  "PAGESTASH_CHECK=1 set\n"
                  "PAGESTASH_LOG=error set\nPAGESTASH_NCCL_LIBRARY=/a b/libnccl.so set\n"
                  "PAGESTASH_NUM_SMS=1024 set\n"
@@ -105,6 +109,7 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
                  "");
     check_report(least,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
+                 "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
                  "PAGESTASH_LOG=off set\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 set\n"
@@ -119,6 +124,7 @@ PST_TEST(Env, BadValuesAreRefusedByNameAndValue)
     } bad[] = {
         {"PAGESTASH_BACKEND", "tma", "auto|ldg|bulk|squeeze"},
         {"PAGESTASH_BACKEND", "", "auto|ldg|bulk|squeeze"},
+        {"PAGESTASH_BLAS", "", "auto, none, file names"},
         {"PAGESTASH_LOG", "", "off|error|warn|info|debug"},
         {"PAGESTASH_LOG", "verbose", "off|error|warn|info|debug"},
         {"PAGESTASH_LOG", "warn|info", "off|error|warn|info|debug"},
