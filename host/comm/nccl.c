@@ -1,6 +1,6 @@
 /* Room comm: communication between ranks, and buffers for it. This is the only file that calls
- * NCCL, which it finds in the process. Uses base, device and stash. Used by programs, through
- * nccl.h and scratch.h of the public headers. */
+ * NCCL, which it finds in the process. Uses base, device, stash and kernels/core. Used by
+ * programs, through nccl.h, comm.h and scratch.h of the public headers. */
 #include <pagestash/nccl.h>
 
 #include "host/comm/nccl_api.h"

@@ -147,6 +147,8 @@ static void check_comms(pst_device *device)
     exchange.to = &to;
     say("pst_exchange", pst_comm_run(comm, END(exchange), NULL));
     GET(pst_comm_info, pst_comm_get_info(comm, out));
+    const pst_product nothing = PST_PRODUCT_INIT;
+    say("pst_product", pst_product_run(device, END(nothing), NULL));
     need("communicator's end", pst_comm_destroy(comm));
 }
 

@@ -238,6 +238,7 @@ PST_TEST(LinearFaults, ARankThatIsRefusedHangsNobody)
 /* A product that fails at its n-th call. */
 typedef struct broken_product {
     int calls, fails_at; /* from 1; 0: never */
+    pst_comm *aborts;    /* then; NULL: none */
     bool has_stream;
 } broken_product;
 
@@ -246,7 +247,9 @@ static pst_status multiply(void *user, pst_device *device, const pst_product *pr
 {
     broken_product *self = user;
     self->has_stream |= stream != NULL;
-    if (++self->calls == self->fails_at)
+    if (++self->calls == self->fails_at && self->aborts)
+        pst_comm_abort(self->aborts, "a product is broken on rank 1");
+    if (self->calls == self->fails_at)
         return PSTI_FAIL(PST_E_UNSUPPORTED, "product %d is broken", self->calls);
     return pst_product_run(device, product, stream);
 }
@@ -255,7 +258,8 @@ static void break_product(rank_of_test *self)
 {
     const unsigned i = *(const unsigned *)self->arg;
     layer_form form = small_form(3, (pst_linear_kind)(i & 1), i >> 1 & 1);
-    broken_product product = {.fails_at = self->rank == 1 ? 1 + (int)(i >> 3) : 0};
+    broken_product product = {.fails_at = self->rank == 1 ? 1 + (int)(i >> 3 & 1) : 0,
+                              .aborts = (i & 16) ? self->comm : NULL};
     fault_scene scene;
     form.in = form.out = 12;
     open_scene(self, &scene, &form);
@@ -266,7 +270,7 @@ static void break_product(rank_of_test *self)
                                   ? pst_linear_backward(scene.linear, &scene.operands, self->stream)
                                   : pst_linear_forward(scene.linear, &scene.operands, self->stream);
     if (product.fails_at && product.calls >= product.fails_at)
-        RANK_CHECK(status == PST_E_UNSUPPORTED && said("is broken"));
+        RANK_CHECK(status == PST_E_UNSUPPORTED && said("is broken [lin"));
     else
         RANK_CHECK(status == PST_OK || (status == PST_E_PEER && said("rank 1")));
     pthread_barrier_wait(&gate);
@@ -276,7 +280,7 @@ static void break_product(rank_of_test *self)
 PST_TEST(LinearFaults, AProductThatFailsLeavesNothingBehind)
 {
     pthread_barrier_init(&gate, NULL, 3);
-    for (unsigned i = 0; i < 16; i++)
+    for (unsigned i = 0; i < 32; i++)
         ranks_run(3, SOON, break_product, &i);
     pthread_barrier_destroy(&gate);
 }

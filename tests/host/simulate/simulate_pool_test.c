@@ -103,7 +103,7 @@ static void random_sets(sim_scene *scene, uint64_t *seed)
                                           .out_rate = 3000000000};
 }
 
-/* Some parts are written by a GLU. */
+/* Some parts are written by a GLU, in concurrent pools. */
 static void random_layer(sim_scene *scene, uint32_t n, uint64_t *seed)
 {
     pst_simulated_layer *layer = &scene->layers[n];
@@ -125,7 +125,7 @@ static void random_layer(sim_scene *scene, uint32_t n, uint64_t *seed)
     for (uint32_t part = 0; part < layer->num_parts; part++) {
         layer->uses[part] = (uint32_t)random_below(seed, 4);
         layer->part_ns[part] = random_below(seed, 3) ? 0 : 1 + random_below(seed, 20);
-        if (random_below(seed, 4) == 0) {
+        if (random_below(seed, 4) == 0 && scene->config.mode == PST_POOL_CONCURRENT) {
             layer->glu_parts |= 1u << part;
             layer->part_ns[part] = 0;
         }
