@@ -152,6 +152,55 @@ static void check_comms(pst_device *device)
     need("communicator's end", pst_comm_destroy(comm));
 }
 
+/* A block of one token, whose layers and operands come from callers of any age. */
+static void check_layers(pst_device *device)
+{
+    static float memory[12][4] __attribute__((aligned(16)));
+    pst_scratch *scratch = NULL;
+    pst_linear *linear = NULL;
+    pst_mlp *mlp = NULL;
+    pst_scratch_config whole = PST_SCRATCH_CONFIG_INIT;
+    pst_linear_config up = PST_LINEAR_CONFIG_INIT, down = PST_LINEAR_CONFIG_INIT;
+    pst_linear_operands operands = PST_LINEAR_OPERANDS_INIT;
+    pst_mlp_config config = PST_MLP_CONFIG_INIT;
+    pst_mlp_operands of_block = PST_MLP_OPERANDS_INIT;
+    pst_glu glu = PST_GLU_INIT;
+    whole.struct_size -= CUT;
+    need("scratch", pst_scratch_create(device, &whole, &scratch));
+    down.kind = PST_LINEAR_ROW;
+    up.scratch = down.scratch = scratch;
+    up.dtype = up.weight_gradient_dtype = down.dtype = down.weight_gradient_dtype = PST_DTYPE_FP32;
+    up.tokens = up.in_features = down.tokens = down.in_features = down.out_features = 1;
+    up.out_features = 2;
+    say("pst_linear_config", pst_linear_create(END(up), &linear));
+    need("layer's end", pst_linear_destroy(linear));
+    up.struct_size -= CUT;
+    down.struct_size -= CUT;
+    need("layer", pst_linear_create(&up, &linear));
+    operands.input = memory[0];
+    operands.weight = memory[1];
+    operands.output = memory[2];
+    say("pst_linear_operands", pst_linear_forward(linear, END(operands), NULL));
+    need("layer's end", pst_linear_destroy(linear));
+    glu.dtype = PST_GLU_FP32;
+    glu.struct_size -= CUT;
+    config.up = &up;
+    config.down = &down;
+    config.glu = &glu;
+    say("pst_mlp_config", pst_mlp_create(END(config), &mlp));
+    need("block's end", pst_mlp_destroy(mlp));
+    config.struct_size -= CUT;
+    need("block", pst_mlp_create(&config, &mlp));
+    of_block.input = memory[3];
+    of_block.up_weight = memory[4];
+    of_block.down_weight = memory[5];
+    of_block.output = memory[6];
+    of_block.hidden = memory[7];
+    say("pst_mlp_operands", pst_mlp_forward(mlp, END(of_block), NULL));
+    need("block's end", pst_mlp_destroy(mlp));
+    need("scratch's end", pst_scratch_destroy(scratch));
+}
+
 static void check_tickets(pst_device *device)
 {
     pst_pool_config whole = PST_POOL_CONFIG_INIT;
@@ -205,6 +254,7 @@ static void check_device(void)
     check_glus(device);
     check_comms(device);
     check_scratches(device);
+    check_layers(device);
     check_tickets(device);
     const pst_arena_config config = PST_ARENA_CONFIG_INIT;
     say("pst_arena_config", pst_arena_create(device, NULL, END(config), &arena));

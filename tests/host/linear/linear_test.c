@@ -157,6 +157,54 @@ PST_TEST(Linear, OneRankNeedsNoCommunicator)
     ranks_run(1, 0, check_alone, NULL);
 }
 
+/* ---- traffic ---- */
+
+/* In pieces of rows a rank sends all but its own of what is gathered or scattered; a sum on all ranks
+ * is as much as both. */
+static uint64_t traffic_of(const layer_form *form, bool is_backward, bool kept)
+{
+    const uint64_t ranks = (uint64_t)form->num_ranks, tokens = form->tokens * ranks;
+    const bool is_column = form->kind == PST_LINEAR_COLUMN;
+    const uint64_t one = tokens * (is_column ? form->in : form->out) * (ranks - 1) / ranks * 4;
+    if (form->sequence_parallel)
+        return is_column && is_backward && !kept ? 2 * one : one;
+    return is_column == is_backward ? 2 * one : 0;
+}
+
+static uint64_t sent_bytes(rank_of_test *self)
+{
+    pst_comm_info info;
+    RANK_OK(pst_comm_get_info(self->comm, &info));
+    return info.sent_bytes;
+}
+
+static void check_traffic(rank_of_test *self)
+{
+    for (unsigned i = 0; i < 16; i++) {
+        layer_form form = form_of(i & 7, self->num_ranks);
+        const bool kept = (i & 8) && form.sequence_parallel && form.kind == PST_LINEAR_COLUMN;
+        layer_scene scene;
+        layer_open(&scene.layer, &form, self->rank, self->device);
+        open_linear(self, &scene);
+        scene.operands.gathered = kept ? scene.layer.gathered.base : NULL;
+        const uint64_t before = sent_bytes(self);
+        RANK_OK(pst_linear_forward(scene.linear, &scene.operands, self->stream));
+        const uint64_t between = sent_bytes(self);
+        RANK_OK(pst_linear_backward(scene.linear, &scene.operands, self->stream));
+        RANK_CHECK(between - before == traffic_of(&form, false, kept));
+        RANK_CHECK(sent_bytes(self) - between == traffic_of(&form, true, kept));
+        RANK_OK(pst_linear_destroy(scene.linear));
+        RANK_OK(pst_scratch_destroy(scene.scratch));
+        layer_close(&scene.layer);
+    }
+}
+
+PST_TEST(Linear, TrafficIsThatOfTheTable)
+{
+    ranks_run(1, 0, check_traffic, NULL);
+    ranks_run(4, 20000, check_traffic, NULL);
+}
+
 /* ---- the caller's part of `gathered` ---- */
 
 static void run_in_place(rank_of_test *self)

@@ -125,14 +125,19 @@ PST_TEST(MlpFaults, WithoutMemoryThereIsNoBlock)
 
 /* ---- operands ---- */
 
-/* Neither ranks nor memory have noticed. */
-static void check_untouched(rank_of_test *self, const block *of, uint64_t num_exchanges)
+static uint64_t num_exchanges(rank_of_test *self)
 {
     pst_comm_info info;
-    pst_scratch_info scratch;
     RANK_OK(pst_comm_get_info(self->comm, &info));
+    return info.num_exchanges;
+}
+
+/* Neither ranks nor memory have noticed. */
+static void check_untouched(rank_of_test *self, const block *of, uint64_t exchanges_before)
+{
+    pst_scratch_info scratch;
     RANK_OK(pst_scratch_get_info(of->scratch, &scratch));
-    RANK_CHECK(info.num_exchanges == num_exchanges && scratch.num_live == 0);
+    RANK_CHECK(num_exchanges(self) == exchanges_before && scratch.num_live == 0);
     RANK_CHECK(((const unsigned char *)of->found.output.base)[0] == 0xff);
     RANK_CHECK(((const unsigned char *)of->found.input_gradient.base)[0] == 0xff);
 }
@@ -140,9 +145,10 @@ static void check_untouched(rank_of_test *self, const block *of, uint64_t num_ex
 #define REFUSES_OPERANDS(call, change, text)                                      \
     do {                                                                          \
         pst_mlp_operands bad = of.operands;                                       \
+        const uint64_t before = num_exchanges(self);                              \
         change;                                                                   \
         REFUSES(pst_mlp_##call(of.mlp, &bad, self->stream), PST_E_INVALID, text); \
-        check_untouched(self, &of, 0);                                            \
+        check_untouched(self, &of, before);                                       \
     } while (0)
 
 static void refuse_plain(rank_of_test *self)
