@@ -54,17 +54,17 @@ static pst_status check_sizes(const pst_linear_config *config, uint32_t num_expe
 
 static pst_status find_ranks(pst_linear *linear)
 {
-    const pst_linear_config *config = &linear->config;
+    pst_comm *comm = linear->config.comm;
+    pst_comm_info info;
     linear->num_ranks = 1;
     linear->rank = 0;
-    if (!config->comm)
+    if (!comm)
         return PST_OK;
-    pst_comm_info info;
-    PSTI_CHECK_HANDLE(config->comm, COMM);
-    PSTI_TRY(pst_comm_get_info(config->comm, &info));
-    PSTI_CHECK(config->comm->device == linear->device, PST_E_INVALID,
+    PSTI_CHECK_HANDLE(comm, COMM);
+    PSTI_TRY(pst_comm_get_info(comm, &info));
+    PSTI_CHECK(comm->device == linear->device, PST_E_INVALID,
                "comm is of device %s, scratch of device %s: they must be of one device",
-               config->comm->device->info.name, linear->device->info.name);
+               comm->device->info.name, linear->device->info.name);
     linear->num_ranks = (uint32_t)info.num_ranks;
     linear->rank = (uint32_t)info.rank;
     return PST_OK;
@@ -117,11 +117,12 @@ pst_status psti_linear_make(const pst_linear_config *config, uint32_t num_expert
 {
     PSTI_CHECK(config, PST_E_INVALID, "config is NULL");
     PSTI_TAKE(pst_linear_config, own, config);
-    PSTI_CHECK_HANDLE(own.scratch, SCRATCH);
+    pst_scratch *scratch = own.scratch;
+    PSTI_CHECK_HANDLE(scratch, SCRATCH);
     PSTI_TRY(check_kinds(&own));
     pst_linear *linear = psti_handle_new(sizeof(*linear), PSTI_KIND_LINEAR);
     PSTI_CHECK(linear, PST_E_NOMEM, "no memory for a linear layer");
-    linear->device = psti_scratch_device(own.scratch);
+    linear->device = psti_scratch_device(scratch);
     linear->config = own;
     linear->config.struct_size = sizeof(own);
     linear->num_experts = num_experts ? num_experts : 1;

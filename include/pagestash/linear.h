@@ -26,6 +26,9 @@
  *
  * Nothing of a call is in scratch when it returns: in the order of the stream every lease is
  * released. That also holds for a call that fails.
+ *
+ * Threads: layers and blocks do not change once they are made; their scratch and their communicator
+ * are used by one at a time.
  */
 #ifndef PAGESTASH_LINEAR_H
 #define PAGESTASH_LINEAR_H

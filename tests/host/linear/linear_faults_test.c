@@ -85,8 +85,9 @@ static void refuse_configs(rank_of_test *self)
     RANK_REFUSES(pst_linear_create(NULL, &linear), PST_E_INVALID, "config is NULL");
     RANK_REFUSES(pst_linear_create(&scene.config, NULL), PST_E_INVALID, "linear_out is NULL");
     REFUSES_CONFIG(config.struct_size++, "struct_size 89: pst_linear_config has 88 bytes");
-    REFUSES_CONFIG(config.scratch = NULL, "own.scratch is NULL");
-    REFUSES_CONFIG(config.comm = (pst_comm *)scene.scratch, "pst_scratch, not a pst_comm");
+    REFUSES_CONFIG(config.scratch = NULL, "scratch is NULL");
+    REFUSES_CONFIG(config.comm = (pst_comm *)scene.scratch,
+                   "comm is a pst_scratch, not a pst_comm");
     REFUSES_CONFIG(config.kind = (pst_linear_kind)2, "kind 2: allowed are column (0) and row (1)");
     REFUSES_CONFIG(config.dtype = PST_DTYPE_INT32, "dtype 3: allowed are bf16, fp16 and fp32");
     REFUSES_CONFIG(config.weight_gradient_dtype = PST_DTYPE_BF16,
@@ -161,8 +162,7 @@ static void refuse_forward(rank_of_test *self)
                      ": must be aligned to 16");
     REFUSES_OPERANDS(pst_linear_forward, operands.gathered = (char *)scene.layer.gathered.base + 8,
                      "gathered at 0x");
-    REFUSES_OPERANDS(pst_linear_forward, operands.output = (void *)(uintptr_t)operands.input,
-                     "overlaps output at 0x");
+    REFUSES_OPERANDS(pst_linear_forward, operands.input = operands.output, "input at 0x");
     REFUSES_OPERANDS(pst_linear_forward, operands.gathered = operands.output,
                      "overlaps output at 0x");
     REFUSES_OPERANDS(pst_linear_forward, operands.gathered = (char *)(uintptr_t)operands.input + 16,

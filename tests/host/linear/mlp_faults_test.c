@@ -178,7 +178,7 @@ static void refuse_plain(rank_of_test *self)
     REFUSES_OPERANDS(backward, bad.up_weight = NULL, "up_weight is NULL");
     REFUSES_OPERANDS(backward, bad.down_weight = NULL, "down_weight is NULL");
     REFUSES_OPERANDS(backward, bad.hidden = NULL, "hidden is NULL");
-    REFUSES_OPERANDS(backward, bad.up_weight_gradient = bad.down_weight_gradient, "overlaps up_");
+    REFUSES_OPERANDS(backward, bad.down_weight_gradient = bad.up_weight_gradient, "overlaps up_");
     REFUSES_OPERANDS(backward, bad.probability_gradient = bad.probability, "overlap");
     block_close(&of);
 }
