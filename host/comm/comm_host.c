@@ -24,7 +24,7 @@ typedef struct seat {
 
 struct psti_group {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* by the monotonic clock */
+    pthread_cond_t changed;
     pst_comm_id id;
     pid_t process;
     int num_ranks, num_joined, num_inside;
@@ -175,8 +175,8 @@ static bool wait_for_all(psti_group *group, const meeting *at)
         if (group->failed)
             return false;
         if (at->deadline)
-            is_late =
-                pthread_cond_timedwait(&group->changed, &group->lock, at->deadline) == ETIMEDOUT;
+            is_late = pthread_cond_clockwait(&group->changed, &group->lock, CLOCK_MONOTONIC,
+                                             at->deadline) == ETIMEDOUT;
         else
             pthread_cond_wait(&group->changed, &group->lock);
     }
@@ -186,16 +186,12 @@ static bool wait_for_all(psti_group *group, const meeting *at)
 
 static psti_group *make_group(const pst_comm_config *config)
 {
-    pthread_condattr_t monotonic;
     psti_group *made =
         psti_calloc(1, sizeof(*made) + (size_t)config->num_ranks * sizeof(made->seats[0]));
     if (!made)
         return NULL;
     pthread_mutex_init(&made->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&made->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&made->changed, NULL);
     made->id = config->id;
     made->process = getpid();
     made->num_ranks = config->num_ranks;

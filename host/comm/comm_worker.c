@@ -20,7 +20,7 @@ typedef struct job {
 struct psti_host_rank {
     psti_group *group;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* by the monotonic clock */
+    pthread_cond_t changed;
     pthread_t thread;
     bool has_thread, stops;
     job *queue[PST_COMM_MAX_STARTED];
@@ -200,7 +200,7 @@ pst_status psti_ranks_wait(pst_comm *comm, uint32_t milliseconds)
     at.tv_nsec = nanoseconds % 1000000000;
     pthread_mutex_lock(&self->lock);
     while (self->num_ended < self->num_pushed && error != ETIMEDOUT)
-        error = pthread_cond_timedwait(&self->changed, &self->lock, &at);
+        error = pthread_cond_clockwait(&self->changed, &self->lock, CLOCK_MONOTONIC, &at);
     const bool has_ended = self->num_ended == self->num_pushed;
     pthread_mutex_unlock(&self->lock);
     PSTI_TRY(psti_group_check(self->group));
@@ -226,7 +226,6 @@ pst_status psti_ranks_check(const pst_comm *comm)
 
 pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config)
 {
-    pthread_condattr_t monotonic;
     psti_host_rank *made = psti_calloc(1, sizeof(*made));
     PSTI_CHECK(made, PST_E_NOMEM, "no memory for a communicator");
     const pst_status status = psti_group_join(config, &made->group);
@@ -235,10 +234,7 @@ pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config)
         return status;
     }
     pthread_mutex_init(&made->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&made->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&made->changed, NULL);
     comm->host = made;
     return PST_OK;
 }

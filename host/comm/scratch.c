@@ -137,8 +137,8 @@ static pst_status grow(pst_scratch *self, buffer *of, uint64_t bytes)
 
 pst_status pst_scratch_reserve(pst_scratch *scratch, const char *name, uint64_t bytes)
 {
-    buffer *of = &scratch->buffers[0];
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
+    buffer *of = scratch->buffers;
     PSTI_TRY(find_buffer(scratch, name, &of));
     PSTI_TRY(check_bytes(scratch, of, bytes));
     return grow(scratch, of, bytes);
@@ -251,10 +251,10 @@ static void note_lease(pst_scratch *self, buffer *of, uint64_t bytes, const text
 pst_status pst_scratch_lease(pst_scratch *scratch, const char *name, uint64_t bytes,
                              const char *place, pst_stream stream, pst_lease *lease_out)
 {
-    buffer *of = &scratch->buffers[0];
     text at;
     psti_capture_of capture;
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
+    buffer *of = scratch->buffers;
     PSTI_RANGE("pst_scratch_lease");
     PSTI_CHECK(lease_out, PST_E_INVALID, "lease_out is NULL");
     PSTI_TRY(find_buffer(scratch, name, &of));
@@ -318,10 +318,10 @@ static pst_status record_release(pst_scratch *self, buffer *of, pst_stream strea
 pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const char *place,
                                pst_stream stream)
 {
-    buffer *of = &scratch->buffers[0];
     text at;
     psti_capture_of capture;
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
+    buffer *of = scratch->buffers;
     PSTI_RANGE("pst_scratch_release");
     PSTI_CHECK(lease, PST_E_INVALID, "lease is NULL");
     PSTI_TRY(take_text("place", place, &at));

@@ -179,7 +179,10 @@ CONFORMANCE(Strides, LargeRatios)
         if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
             return;
         for (int64_t rows = 39; rows >= 0; rows -= 13) {
-            conf_pair_stash(&self, 0, rows);
+            const int64_t counts[] = {rows, rows / 2, 39 - rows};
+            ls_group_set_counts(&self.ls, &self.source, counts);
+            ls_group_fill(&self.ls, &self.source, &self.random);
+            ls_stash(&self.ls, self.tickets[0], &self.source);
             conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
         }
         conf_pair_close(&self);
