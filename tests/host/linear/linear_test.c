@@ -271,3 +271,74 @@ PST_TEST(Linear, AGraphNeedsNoLayer)
     for (unsigned i = 0; i < 8; i++)
         ranks_run(4, 20000, capture, &i);
 }
+
+/* ---- layers that share a scratch ---- */
+
+enum { SHARING = 3 };
+
+/* Column, row, and a larger column, for which names that were leased before have grown. */
+static void open_sharing(rank_of_test *self, pst_scratch *scratch, layer_scene *scenes)
+{
+    for (unsigned i = 0; i < SHARING; i++) {
+        layer_form form = form_of(2 + (i & 1), self->num_ranks);
+        form.tokens = 2 + 3 * i;
+        layer_open(&scenes[i].layer, &form, self->rank, self->device);
+        const pst_linear_config config = layer_config(&scenes[i].layer, self->comm, scratch);
+        RANK_OK(pst_linear_create(&config, &scenes[i].linear));
+        scenes[i].operands = layer_operands(&scenes[i].layer);
+    }
+}
+
+/* Forwards, then backwards from the last to the first, as a model has them. */
+static void run_sharing(rank_of_test *self, layer_scene *scenes)
+{
+    for (int i = 0; i < SHARING; i++)
+        RANK_OK(pst_linear_forward(scenes[i].linear, &scenes[i].operands, self->stream));
+    for (int i = SHARING - 1; i >= 0; i--)
+        RANK_OK(pst_linear_backward(scenes[i].linear, &scenes[i].operands, self->stream));
+}
+
+static void check_sharing(rank_of_test *self, layer_scene *scenes)
+{
+    for (int i = 0; i < SHARING; i++) {
+        layer *of = &scenes[i].layer;
+        RANK_CHECK(tensor_is(&of->output, &of->wanted));
+        RANK_CHECK(tensor_is(&of->input_gradient, &of->wanted_input));
+        RANK_CHECK(tensor_is(&of->weight_gradient, &of->wanted_weight));
+        layer_clear(of);
+    }
+}
+
+static void share(rank_of_test *self)
+{
+    layer_scene scenes[SHARING];
+    pst_scratch *scratch = NULL;
+    pst_scratch_info info;
+    pst_graph *graph = NULL;
+    RANK_OK(pst_scratch_create(self->device, NULL, &scratch));
+    open_sharing(self, scratch, scenes);
+    RANK_OK(pst_graph_begin(self->device, self->stream));
+    run_sharing(self, scenes);
+    RANK_OK(pst_graph_end(self->device, self->stream, &graph));
+    for (int round = 0; round < 4; round++) {
+        if (round % 2 == 0)
+            RANK_OK(pst_graph_launch(graph, self->stream));
+        else
+            run_sharing(self, scenes);
+        check_sharing(self, scenes);
+    }
+    RANK_OK(pst_scratch_get_info(scratch, &info));
+    RANK_CHECK(info.num_names == 2 && info.num_live == 0);
+    RANK_OK(pst_graph_destroy(graph));
+    for (int i = 0; i < SHARING; i++) {
+        RANK_OK(pst_linear_destroy(scenes[i].linear));
+        layer_close(&scenes[i].layer);
+    }
+    RANK_OK(pst_scratch_destroy(scratch));
+}
+
+PST_TEST(Linear, LayersShareOneScratch)
+{
+    ranks_run(4, 20000, share, NULL);
+    ranks_run(SCENE_RANKS, 20000, share, NULL);
+}
