@@ -34,7 +34,9 @@ static void run_block(rank_of_test *self, block *of, bool has_pages, bool keeps)
         memset(of->other.base, 0xff, bytes);
     if (of->form.has_probability)
         of->operands.probability_gradient.base = of->found.of_probability.base;
+    of->operands.input = keeps ? NULL : of->input.base;
     RANK_OK(pst_mlp_backward(of->mlp, &of->operands, self->stream));
+    of->operands.input = of->input.base;
     RANK_CHECK(block_is_right(of));
     if (!of->form.num_experts) /* whose rows behind the live ones stay away */
         RANK_CHECK(tensor_is(&of->other, &other));
