@@ -314,6 +314,32 @@ PST_TEST(LinearFaults, ACallersProductRunsAtEachLaunch)
     ranks_run(2, 0, count_products, NULL);
 }
 
+/* With pieces 0 a ring has a product for each piece, of row's forward one for each half of it. */
+static void count_pieces(rank_of_test *self)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        const layer_form form = small_form(4, (pst_linear_kind)(i & 1), i >> 1);
+        const bool is_row = i & 1, has_ring = i < 2;
+        broken_product product = {.fails_at = 0};
+        fault_scene scene;
+        open_scene(self, &scene, &form);
+        scene.config.product = multiply;
+        scene.config.product_user = &product;
+        RANK_OK(pst_linear_create(&scene.config, &scene.linear));
+        RANK_OK(pst_linear_forward(scene.linear, &scene.operands, self->stream));
+        RANK_CHECK(product.calls == (has_ring ? (is_row ? 8 : 4) : 1));
+        product.calls = 0;
+        RANK_OK(pst_linear_backward(scene.linear, &scene.operands, self->stream));
+        RANK_CHECK(product.calls == (has_ring && is_row ? 5 : 2));
+        close_scene(self, &scene);
+    }
+}
+
+PST_TEST(LinearFaults, EachPieceIsMultipliedOnce)
+{
+    ranks_run(4, 20000, count_pieces, NULL);
+}
+
 /* ---- scratch ---- */
 
 static void take_names(rank_of_test *self)
@@ -343,14 +369,19 @@ PST_TEST(LinearFaults, ANameThatIsTakenIsBusy)
 /* What a layer leases is there when it is made; trimmed, it would have to grow. */
 static void trim(rank_of_test *self)
 {
-    const layer_form form = small_form(2, PST_LINEAR_ROW, 1);
+    layer_form form = small_form(2, PST_LINEAR_ROW, 1);
     fault_scene scene;
+    pst_linear_bytes bytes = {0};
     pst_scratch_info info;
+    form.tokens = 512; /* more than what memory is rounded up to */
     pst_graph *graph = NULL;
     open_scene(self, &scene, &form);
     RANK_OK(pst_linear_create(&scene.config, &scene.linear));
     RANK_OK(pst_scratch_get_info(scene.scratch, &info));
-    RANK_CHECK(info.num_names == 2 && info.num_leases == 0 && info.mapped_bytes > 0);
+    RANK_OK(pst_linear_get_bytes(scene.linear, &bytes));
+    RANK_CHECK(info.num_names == 2 && info.num_leases == 0);
+    RANK_CHECK(bytes.forward_scratch == 1024 * 32 * 4);
+    RANK_CHECK(info.mapped_bytes >= bytes.forward_scratch + bytes.backward_scratch);
     RANK_OK(pst_scratch_trim(scene.scratch));
     RANK_OK(pst_graph_begin(self->device, self->stream));
     RANK_STATUS(pst_linear_forward(scene.linear, &scene.operands, self->stream), PST_E_CAPTURE);
