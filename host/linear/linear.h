@@ -34,13 +34,12 @@ void psti_gemm_plain(const psti_gemm *gemm);
 /* ---- linear_stage.c: one call of a layer or block, with what it has of scratch ---- */
 
 /* X(kind, name in scratch) */
-#define PSTI_LENT_LIST(X)                         \
-    X(GATHERED, "allgather")                      \
-    X(SUMS, "reduce_scatter")                     \
-    X(HIDDEN, "hidden")                           \
-    X(ACTIVATION, "activation")                   \
-    X(ACTIVATION_GRADIENT, "activation gradient") \
-    X(HIDDEN_GRADIENT, "hidden gradient")
+#define PSTI_LENT_LIST(X)                                       \
+    X(GATHERED, "allgather")                                    \
+    X(SUMS, "reduce_scatter")                                   \
+    X(HIDDEN, "hidden") /* forward; its gradient in backward */ \
+    X(ACTIVATION, "activation")                                 \
+    X(ACTIVATION_GRADIENT, "activation gradient")
 
 typedef enum psti_lent {
 #define PSTI_LENT_ENUM(kind, name) PSTI_LENT_##kind,
@@ -83,9 +82,9 @@ struct pst_linear {
     pst_device *device;
     pst_linear_config config;
     uint32_t num_ranks, rank;
-    uint32_t
-        num_experts; /* of a block's layer, else 1: rows, weights and results lie one behind the
-                           * other, and the stage has counts of the rows */
+    /* Of a block's layer, else 1: rows, weights and results lie one behind the other, and the
+     * stage has counts of the rows. */
+    uint32_t num_experts;
     bool has_counts;
     pst_count_type count_type;
     uint64_t size;    /* bytes of an element */

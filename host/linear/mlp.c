@@ -91,7 +91,6 @@ static pst_status reserve(const pst_mlp *mlp)
         psti_lent what;
         uint64_t bytes;
     } all[] = {{PSTI_LENT_HIDDEN, mlp->hidden_bytes},
-               {PSTI_LENT_HIDDEN_GRADIENT, mlp->hidden_bytes},
                {PSTI_LENT_ACTIVATION, mlp->activation_bytes},
                {PSTI_LENT_ACTIVATION_GRADIENT, mlp->activation_bytes}};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)

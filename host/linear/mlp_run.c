@@ -122,8 +122,7 @@ static pst_status lease_for_glu(const pst_mlp *mlp, psti_stage *stage,
     if (operands->down_weight_gradient)
         PSTI_TRY(psti_stage_lease(stage, PSTI_LENT_ACTIVATION, mlp->activation_bytes,
                                   &scratch->activation));
-    return psti_stage_lease(stage, PSTI_LENT_HIDDEN_GRADIENT, mlp->hidden_bytes,
-                            &scratch->hidden_gradient);
+    return psti_stage_lease(stage, PSTI_LENT_HIDDEN, mlp->hidden_bytes, &scratch->hidden_gradient);
 }
 
 static pst_status place_backward(const pst_mlp *mlp, const pst_mlp_operands *operands,
@@ -145,7 +144,7 @@ static pst_status check_backward_glu(const pst_mlp *mlp, psti_stage *stage,
     PSTI_TRY(psti_glu_check_backward(mlp->up->device, &mlp->glu, operands->ticket, launch.group,
                                      &launch.buffers, &launch.rows, operands->restore));
     PSTI_TRY(psti_stage_release(stage, PSTI_LENT_ACTIVATION));
-    return psti_stage_release(stage, PSTI_LENT_HIDDEN_GRADIENT);
+    return psti_stage_release(stage, PSTI_LENT_HIDDEN);
 }
 
 static pst_status backward_glu(const pst_mlp *mlp, psti_stage *stage,
