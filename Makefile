@@ -37,7 +37,7 @@ quick:
 
 test: setup
 	@cmake --build $(BUILD)
-	tests/run.sh $(BUILD) --label-exclude '^(long|python)$$' --parallel $(JOBS)
+	tests/run.sh $(BUILD) --label-exclude '^(long|python|soak)$$' --parallel $(JOBS)
 
 bench: setup
 	@cmake --build $(BUILD) --target pagestash_bench pagestash_schedule_bench pagestash_simulate_bench \

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "python" / "pagestash" / "_abi.py"
 # What Python calls itself. Plans, traces and estimates come from the command, as JSON.
 HEADERS = ("api", "status", "structs", "env", "log", "device", "group", "pool", "ticket", "schedule",
-           "keep", "glu", "scheduler", "simulate", "policy", "swap")
+           "keep", "glu", "scratch", "scheduler", "simulate", "policy", "swap")
 PLAIN = {"_Bool": "c_bool", "char": "c_char", "int": "c_int", "double": "c_double", "float": "c_float",
          "void": None, "size_t": "c_size_t", "unsigned int": "c_uint"}
 PLAIN |= {f"{u}int{bits}_t": f"c_{u}int{bits}" for u in ("u", "") for bits in (8, 16, 32, 64)}

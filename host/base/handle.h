@@ -17,7 +17,9 @@
     X(PLAN, pst_plan_file)      \
     X(ARENA, pst_arena)         \
     X(SCHEDULE, pst_schedule)   \
-    X(SCHEDULER, pst_scheduler)
+    X(SCHEDULER, pst_scheduler) \
+    X(SCRATCH, pst_scratch)     \
+    X(COMM, pst_comm)
 
 typedef enum psti_kind {
 #define PSTI_KIND_ENUM(kind, type) PSTI_KIND_##kind,

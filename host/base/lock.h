@@ -7,6 +7,7 @@
 /* In the order in which a thread may take them: one of a rank only, and none of a lower rank while it
  * has one of a higher. No callback of a caller's runs under one. */
 typedef enum psti_rank {
+    PSTI_RANK_COMM,
     PSTI_RANK_POOL,
     PSTI_RANK_TICKETS,
     PSTI_RANK_DEVICE,

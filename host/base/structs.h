@@ -14,7 +14,10 @@
     X(pst_arena_stats, 432)       \
     X(pst_buffers, 48)            \
     X(pst_calibrate_config, 32)   \
+    X(pst_comm_config, 152)       \
+    X(pst_comm_info, 24)          \
     X(pst_device_info, 168)       \
+    X(pst_exchange, 80)           \
     X(pst_estimate_config, 456)   \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_memory, 160)   \
@@ -44,6 +47,8 @@
     X(pst_pool_info, 136)         \
     X(pst_restore_options, 48)    \
     X(pst_row_space, 24)          \
+    X(pst_scratch_config, 16)     \
+    X(pst_scratch_info, 56)       \
     X(pst_schedule_config, 56)    \
     X(pst_schedule_info, 120)     \
     X(pst_scheduler_config, 184)  \
@@ -64,6 +69,7 @@
 
 /* X(struct): those that are frozen. */
 #define PSTI_FROZEN_STRUCTS(X)    \
+    X(pst_comm_id)                \
     X(pst_copy_choice)            \
     X(pst_copy_rate)              \
     X(pst_copy_rates)             \
@@ -77,6 +83,7 @@
     X(pst_glu_rows)               \
     X(pst_graph_info)             \
     X(pst_group_usage)            \
+    X(pst_lease)                  \
     X(pst_launch_options)         \
     X(pst_layer_choice)           \
     X(pst_layer_policy)           \

@@ -1,5 +1,6 @@
-/* Room comm: communication between ranks. This is the only file that calls NCCL, which it finds in the
- * process. Uses base, device and stash. Used by programs, through nccl.h of the public headers. */
+/* Room comm: communication between ranks, and buffers for it. This is the only file that calls
+ * NCCL, which it finds in the process. Uses base, device and stash. Used by programs, through
+ * nccl.h and scratch.h of the public headers. */
 #include <pagestash/nccl.h>
 
 #include "host/comm/nccl_api.h"

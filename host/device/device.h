@@ -120,6 +120,8 @@ typedef struct psti_device_ops {
     X(DIRTY, "object of dirty words", "objects of dirty words") \
     X(ARENA, "arena", "arenas")                                 \
     X(SCHEDULER, "scheduler", "schedulers")                     \
+    X(SCRATCH, "scratch", "scratches")                          \
+    X(COMM, "communicator", "communicators")                    \
     X(STREAM, "stream", "streams")                              \
     X(EVENT, "event", "events")                                 \
     X(GRAPH, "graph", "graphs")                                 \

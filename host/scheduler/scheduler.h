@@ -72,6 +72,8 @@ typedef struct psti_seat {
      * passes */
     uint8_t deferred[2];
     uint8_t graphs; /* LAYERS: bits 1 << pst_pass_kind of what was captured */
+    uint8_t
+        input_pages; /* the same: 1 + what a captured BACKWARD_INPUT with a GLU was told, 0: none */
     /* LAYERS, by pst_pass_kind: of the current program, or frozen */
     uint8_t sets[PSTI_NUM_PASS_KINDS];
     bool in_place;                 /* backwards read the source, and what is restored goes there */
@@ -297,6 +299,13 @@ void psti_scheduler_tell(const pst_scheduler *self, const psti_seat *seat, const
 /* Whether a graph of this layer can be captured now. Fails: INVALID, ORDER. */
 pst_status psti_scheduler_check_place(const pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
                                       uint32_t layer, uint32_t slot);
+
+/* ---- scheduler_glu.c ---- */
+
+/* Behind a forward without a backward: what its graph has stashed there, nobody will read. */
+pst_status psti_scheduler_drop_glus(pst_scheduler *self, uint32_t seat, pst_stream stream);
+/* Whether what captured GLUs were told holds in this schedule. Fails: INVALID. */
+pst_status psti_scheduler_check_glus(const pst_scheduler *self, const pst_schedule *schedule);
 
 /* ---- scheduler_record.c ---- */
 

@@ -1,4 +1,5 @@
-/* Tickets for launches of the caller's: gated activations that stash and restore as they compute. */
+/* Tickets for launches of the caller's: gated activations that stash and restore as they
+ * compute. */
 #include "host/scheduler/scheduler.h"
 
 static const psti_visit *find_open(const pst_scheduler *self, pst_pass_kind kind, uint32_t seat)
@@ -14,12 +15,85 @@ static const psti_visit *find_open(const pst_scheduler *self, pst_pass_kind kind
     return NULL;
 }
 
-/* Whether a pass reads the part, and whether a weight pass reads it again. visit: NULL in a capture. */
+/* How many of the input's backwards of a slot have no weight pass, and how many have one. */
+static void count_input_backwards(const pst_schedule *schedule, uint32_t c, uint32_t slot,
+                                  uint32_t num_out[2])
+{
+    num_out[0] = num_out[1] = 0;
+    if (c >= schedule->num_chunks || schedule->is_forward_only)
+        return;
+    const psti_schedule_chunk *chunk = &schedule->chunks[c];
+    for (uint32_t m = 0; m < chunk->num_micro_batches; m++) {
+        const psti_life *life = &chunk->lives[m];
+        if (life->slot == slot &&
+            schedule->passes[life->first_backward].kind == PST_PASS_BACKWARD_INPUT)
+            num_out[life->first_backward != life->last_backward]++;
+    }
+}
+
+/* A graph does the same at each launch: so its input's backwards have weight passes, all or
+ * none. */
+static pst_status check_graph_use(const pst_scheduler *self, const psti_seat *seat,
+                                  bool *is_whole_out)
+{
+    const uint32_t chunk = self->layers[seat->layer].chunk;
+    uint32_t num[2];
+    count_input_backwards(self->now.schedule, chunk, seat->slot, num);
+    PSTI_CHECK(
+        num[0] == 0 || num[1] == 0, PST_E_INVALID,
+        "chunk %u, slot %u: of its input backwards %u have a weight pass and %u have none: one "
+        "graph with a GLU cannot be both",
+        chunk, seat->slot, num[1], num[0]);
+    *is_whole_out = num[0] > 0;
+    return PST_OK;
+}
+
+pst_status psti_scheduler_check_glus(const pst_scheduler *self, const pst_schedule *schedule)
+{
+    for (uint32_t s = 0; s < self->num_seats; s++) {
+        const psti_seat *seat = &self->seats[s];
+        const psti_scheduler_layer *layer = &self->layers[seat->layer];
+        uint32_t num[2];
+        if (!seat->input_pages)
+            continue;
+        const bool keeps = seat->input_pages - 1 == PST_RESTORE_KEEP;
+        count_input_backwards(schedule, layer->chunk, seat->slot, num);
+        PSTI_CHECK(
+            num[!keeps] == 0, PST_E_INVALID,
+            "layer %u of chunk %u, slot %u: its graph of an input's backward was captured %s a "
+            "weight pass, in this schedule %u are %s one",
+            layer->layer, layer->chunk, seat->slot, keeps ? "with" : "without", num[!keeps],
+            keeps ? "without" : "with");
+    }
+    return PST_OK;
+}
+
+pst_status psti_scheduler_drop_glus(pst_scheduler *self, uint32_t number, pst_stream stream)
+{
+    const psti_seat *seat = &self->seats[number];
+    const psti_scheduler_layer *layer = &self->layers[seat->layer];
+    psti_capture_of capture;
+    if (!(seat->graphs >> PST_PASS_FORWARD & 1))
+        return PST_OK;
+    for (uint32_t p = 0; p < layer->num_parts; p++) {
+        if (!layer->parts[p].is_glu)
+            continue;
+        PSTI_FIND_TICKET(ticket, self->tickets[seat->first_ticket + p]);
+        PSTI_TRY(self->device->ops->capture_of(self->device, stream, &capture));
+        PSTI_TRY(psti_ticket_clear(ticket, &capture, stream));
+    }
+    return PST_OK;
+}
+
+/* Whether a pass reads the part, and whether a weight pass reads it again. visit: NULL in a
+ * capture. */
 static pst_status check_use(const pst_scheduler *self, const psti_scheduler_part *part,
-                            pst_pass_kind kind, const psti_visit *visit,
+                            const psti_seat *seat, pst_pass_kind kind, const psti_visit *visit,
                             pst_restore_pages *pages_out)
 {
     bool is_whole = kind == PST_PASS_BACKWARD;
+    if (!visit && kind == PST_PASS_BACKWARD_INPUT)
+        PSTI_TRY(check_graph_use(self, seat, &is_whole));
     if (visit && !self->recording) { /* an input's backward without a weight pass */
         const pst_pass *pass = &self->now.schedule->passes[visit->pass];
         const psti_life *life =
@@ -35,7 +109,7 @@ static pst_status check_use(const pst_scheduler *self, const psti_scheduler_part
     return PST_OK;
 }
 
-static pst_status find(const pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
+static pst_status find(pst_scheduler *self, pst_pass_kind kind, uint32_t chunk,
                        uint32_t layer_number, uint32_t slot, uint32_t number,
                        pst_ticket *ticket_out, pst_restore_pages *pages_out)
 {
@@ -62,9 +136,13 @@ static pst_status find(const pst_scheduler *self, pst_pass_kind kind, uint32_t c
     const bool is_dead = visit && !self->recording && visit->partner == PSTI_NO_VISIT;
     if (visit && (visit->in_place || is_dead))
         return PST_OK;
+    psti_seat *at = &self->seats[seat];
     if (kind != PST_PASS_FORWARD)
-        PSTI_TRY(check_use(self, &layer->parts[number], kind, visit, pages_out));
-    *ticket_out = self->tickets[self->seats[seat].first_ticket + number];
+        PSTI_TRY(check_use(self, &layer->parts[number], at, kind, visit, pages_out));
+    if (is_captured && kind == PST_PASS_BACKWARD_INPUT &&
+        layer->parts[number].uses & PST_USE_WEIGHT)
+        at->input_pages = (uint8_t)(1 + *pages_out);
+    *ticket_out = self->tickets[at->first_ticket + number];
     return PST_OK;
 }
 

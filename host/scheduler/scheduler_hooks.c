@@ -129,6 +129,11 @@ static bool is_held_on(const pst_scheduler *self, const pst_visit_key *key)
 
 /* ---- evaluation ---- */
 
+static uint32_t first_seat(const pst_scheduler *self, const pst_visit_key *key)
+{
+    return self->first_seat[key->chunk] + key->layer * self->num_slots[key->chunk];
+}
+
 static pst_status evaluate(const pst_scheduler *self, const pst_visit_key *key,
                            pst_visit *visit_out)
 {
@@ -137,11 +142,15 @@ static pst_status evaluate(const pst_scheduler *self, const pst_visit_key *key,
                psti_key_text(self, key, text));
     PSTI_CHECK(key->chunk < self->num_chunks && key->layer < self->layers_of[key->chunk],
                PST_E_ORDER, "%s: there is no such layer", psti_key_text(self, key, text));
-    const uint32_t slots = self->num_slots[key->chunk];
     if (visit_out)
-        tell_not_live(self, &self->seats[self->first_seat[key->chunk] + key->layer * slots],
-                      visit_out);
+        tell_not_live(self, &self->seats[first_seat(self, key)], visit_out);
     return PST_OK;
+}
+
+static pst_status evaluate_end(pst_scheduler *self, const pst_visit_key *key, pst_stream stream)
+{
+    PSTI_TRY(evaluate(self, key, NULL));
+    return psti_scheduler_drop_glus(self, first_seat(self, key), stream);
 }
 
 /* ---- begin ---- */
@@ -367,7 +376,7 @@ static pst_status end(pst_scheduler *self, const pst_visit_key *key,
     uint32_t num = 0;
     PSTI_TRY(enter(self, key, stream));
     if (self->is_evaluating)
-        return evaluate(self, key, NULL);
+        return evaluate_end(self, key, stream);
     if (self->recording)
         return psti_recording_end(self, key, sources, stream);
     if (key->kind == PST_PASS_FORWARD && (lane = psti_cursor_recomputes(self, key)) != NULL &&
@@ -383,6 +392,9 @@ static pst_status end(pst_scheduler *self, const pst_visit_key *key,
         hook.sources = sources;
         PSTI_TRY(psti_scheduler_play(self, &hook, operations, num, self->now.program->visits));
     }
+    const psti_visit *visit = &self->now.program->visits[lane->visit];
+    if (key->kind == PST_PASS_FORWARD && visit->partner == PSTI_NO_VISIT)
+        PSTI_TRY(psti_scheduler_drop_glus(self, visit->seat, stream));
     psti_cursor_advance(self, lane);
     return PST_OK;
 }

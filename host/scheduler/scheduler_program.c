@@ -183,6 +183,8 @@ pst_status psti_scheduler_compile(pst_scheduler *self, pst_schedule *schedule,
 #endif
     if (status == PST_OK)
         status = check_graphs(self, made.program);
+    if (status == PST_OK)
+        status = psti_scheduler_check_glus(self, schedule);
     psti_free(numbers);
     psti_free(aliases);
     if (status != PST_OK) {
@@ -360,7 +362,7 @@ static void stir_layer(uint64_t *digest, const psti_scheduler_layer *layer)
     stir(digest, (uint64_t)layer->chunk << 32 | layer->layer);
     stir(digest, (uint64_t)layer->keep << 32 | layer->num_parts);
     for (uint32_t i = 0; i < layer->num_parts; i++) {
-        stir(digest, layer->parts[i].uses);
+        stir(digest, layer->parts[i].uses | (layer->parts[i].is_glu ? 256u : 0u));
         stir(digest, layer->parts[i].group->form);
     }
     stir(digest, layer->whole_bytes);

@@ -63,7 +63,7 @@ static pst_status check_glus(const here *at, uint32_t num_parts)
     CHECK_LAYER(at, layer->glu_parts >> num_parts == 0, "glu_parts %u: it has %u parts",
                 layer->glu_parts, num_parts);
     CHECK_LAYER(at, layer->padding_2 == 0, "padding_2 %u: must be 0", layer->padding_2);
-    CHECK_LAYER(at, layer->glu_parts == 0 || is_alone || at->all->config.in_call_order,
+    CHECK_LAYER(at, layer->glu_parts == 0 || is_alone,
                 "glu_parts with mode %s: it takes CONCURRENT", "ORDERED");
     for (uint32_t part = 0; part < num_parts; part++) {
         if (!(layer->glu_parts >> part & 1))

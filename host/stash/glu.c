@@ -31,6 +31,16 @@ static pst_status check_glu(const pst_glu *glu)
     return PST_OK;
 }
 
+enum { NUM_OPERANDS = 5 };
+
+/* From the first byte of an operand's first row to the last of its last. */
+typedef struct extent {
+    const char *what; /* for messages */
+    uintptr_t base;
+    uint64_t bytes;
+    bool is_written;
+} extent;
+
 /* One launch while it is made. */
 typedef struct glu_call {
     pst_device *device;
@@ -40,6 +50,8 @@ typedef struct glu_call {
     const pst_group *group;
     uint64_t size; /* bytes of an element */
     uint64_t reaches[PSTI_MAX_TENSORS];
+    extent extents[NUM_OPERANDS];
+    uint32_t num_extents;
     psti_glu_args args;
 } glu_call;
 
@@ -103,7 +115,7 @@ static const pst_pool *pool_of(const glu_call *call)
 typedef struct row_form {
     const char *what; /* for messages */
     uint64_t elements, size;
-    bool is_apart; /* from the group's tensors */
+    bool is_written;
 } row_form;
 
 static pst_status check_rows(const glu_call *call, const pst_glu_rows *rows, const row_form *form,
@@ -125,23 +137,46 @@ static pst_status check_rows(const glu_call *call, const pst_glu_rows *rows, con
     return psti_check_address(call->device, rows->base, reach);
 }
 
-/* What a launch restores and what it reads or writes beside that are different memory, as are its results
- * and what a forward stashes: others do the one while it does the other. */
-static pst_status check_apart(const glu_call *call, const pst_glu_rows *rows, const row_form *form,
-                              uint64_t reach)
+static bool are_apart(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes)
 {
-    const uintptr_t base = (uintptr_t)rows->base;
+    return a_bytes == 0 || b_bytes == 0 || (a - b >= b_bytes && b - a >= a_bytes);
+}
+
+/* What a launch restores and what it reads or writes beside that are different memory, as are
+ * its results and what a forward stashes: others do the one while it does the other. Without a
+ * ticket the input is the only tensor of the group that it knows. */
+static pst_status check_tensors(const glu_call *call, const extent *of)
+{
     for (uint32_t t = 0; t < call->group->num_tensors; t++) {
         const uintptr_t other = (uintptr_t)call->args.move.tensors[t].base;
-        const uint64_t bytes = other ? call->reaches[t] : 0;
-        PSTI_CHECK(base - other >= bytes && other - base >= (bytes ? reach : 0), PST_E_INVALID,
-                   "%s at %p: %" PRIu64 " bytes overlap tensor %u", form->what, rows->base, reach,
-                   t);
+        if (other && (call->ticket || t == call->args.glu.tensor))
+            PSTI_CHECK(are_apart(of->base, of->bytes, other, call->reaches[t]), PST_E_INVALID,
+                       "%s at %p: %" PRIu64 " bytes overlap tensor %u", of->what, (void *)of->base,
+                       of->bytes, t);
     }
     return PST_OK;
 }
 
-static pst_status place_rows(const glu_call *call, const pst_glu_rows *rows, const row_form *form,
+/* Results overlap neither each other nor what is read; a backward restores while it reads its
+ * operands. */
+static pst_status check_apart(const glu_call *call, bool restores)
+{
+    for (uint32_t i = 0; i < call->num_extents; i++) {
+        const extent *of = &call->extents[i];
+        if (of->is_written || restores)
+            PSTI_TRY(check_tensors(call, of));
+        for (uint32_t j = 0; j < i; j++) {
+            const extent *other = &call->extents[j];
+            PSTI_CHECK((!of->is_written && !other->is_written) ||
+                           are_apart(of->base, of->bytes, other->base, other->bytes),
+                       PST_E_INVALID, "%s at %p: %" PRIu64 " bytes overlap %s at %p", of->what,
+                       (void *)of->base, of->bytes, other->what, (void *)other->base);
+        }
+    }
+    return PST_OK;
+}
+
+static pst_status place_rows(glu_call *call, const pst_glu_rows *rows, const row_form *form,
                              psti_matrix *to)
 {
     const uint32_t t = call->args.glu.tensor;
@@ -160,8 +195,9 @@ static pst_status place_rows(const glu_call *call, const pst_glu_rows *rows, con
     PSTI_TRY(psti_place_tensor(&tensor, space, t, rows->row_stride, rows->segment_stride, &total,
                                &reach));
     *to = (psti_matrix){rows->base, tensor.row_stride, tensor.segment_stride};
-    PSTI_TRY(check_rows(call, rows, form, reach));
-    return form->is_apart ? check_apart(call, rows, form, reach) : PST_OK;
+    call->extents[call->num_extents++] =
+        (extent){form->what, (uintptr_t)rows->base, reach, form->is_written};
+    return check_rows(call, rows, form, reach);
 }
 
 static pst_status place_operands(glu_call *call, bool is_backward)
@@ -169,12 +205,11 @@ static pst_status place_operands(glu_call *call, bool is_backward)
     const pst_glu_operands *from = &call->operands;
     psti_glu *to = &call->args.glu;
     const uint64_t features = to->features;
-    const bool restores = is_backward && call->ticket;
-    const row_form output = {"output", features, call->size, restores || !is_backward};
-    const row_form probability = {"probability", 1, sizeof(float), restores};
-    const row_form gradient = {"gradient", features, call->size, restores};
-    const row_form input_gradient = {"input_gradient", 2 * features, call->size, restores};
-    const row_form of_probability = {"probability_gradient", 1, sizeof(float), restores};
+    const row_form output = {"output", features, call->size, true};
+    const row_form probability = {"probability", 1, sizeof(float), false};
+    const row_form gradient = {"gradient", features, call->size, false};
+    const row_form input_gradient = {"input_gradient", 2 * features, call->size, true};
+    const row_form of_probability = {"probability_gradient", 1, sizeof(float), true};
     PSTI_CHECK(is_backward || from->output.base, PST_E_INVALID, "output is NULL");
     PSTI_CHECK(!is_backward || (from->gradient.base && from->input_gradient.base), PST_E_INVALID,
                "gradient or input_gradient is NULL");
@@ -185,8 +220,9 @@ static pst_status place_operands(glu_call *call, bool is_backward)
     PSTI_TRY(place_rows(call, &from->probability, &probability, &to->probability));
     PSTI_TRY(place_rows(call, &from->gradient, &gradient, &to->gradient));
     PSTI_TRY(place_rows(call, &from->input_gradient, &input_gradient, &to->input_gradient));
-    return place_rows(call, &from->probability_gradient, &of_probability,
-                      &to->probability_gradient);
+    PSTI_TRY(
+        place_rows(call, &from->probability_gradient, &of_probability, &to->probability_gradient));
+    return check_apart(call, is_backward && call->ticket);
 }
 
 /* Whether rows can be taken 16 bytes at a time. */
@@ -262,6 +298,7 @@ pst_status pst_glu_forward(pst_device *device, const pst_glu *glu, pst_ticket ha
     psti_capture_of capture;
     psti_move_args *move = &call.args.move;
     call.ticket = NULL;
+    call.num_extents = 0;
     PSTI_TRY(open_call(&call, device, glu, handle, group, operands));
     PSTI_TAKE_OPTIONS(pst_stash_options, own, options);
     psti_placing placing = {.spaces = move->spaces,
@@ -336,6 +373,7 @@ pst_status pst_glu_backward(pst_device *device, const pst_glu *glu, pst_ticket h
     psti_launch launch;
     psti_move_args *move = &call.args.move;
     call.ticket = NULL;
+    call.num_extents = 0;
     PSTI_TRY(open_call(&call, device, glu, handle, group, operands));
     PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
     PSTI_TRY(check_backward(&call, &own));

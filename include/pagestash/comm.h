@@ -1,44 +1,43 @@
 /* Communicators: what ranks exchange around a product.
  *
- * On cuda a communicator is NCCL's: one that the caller has (pst_comm_adopt), or one that the library
- * makes (pst_comm_create). On host its ranks are threads of this process, each with its own pst_comm,
- * and an exchange is done by memcpy and additions; so what is written against this can be tried without
- * a GPU. The sums of host are formed in the order of the ranks, in float32, and rounded once: the same
- * bits on every rank, in every run.
+ * On host the ranks of a communicator are threads of this process, each with its own pst_comm,
+ * and an exchange is done by memcpy and additions; so what is written against this can be tried
+ * without a GPU. Sums are formed in the order of the ranks, in float32, and rounded once: the
+ * same bits on every rank, in every run. Devices of cuda have no communicators yet
+ * (UNSUPPORTED).
  *
- * Every rank of a communicator makes the same calls in the same order. On host and, with
- * PAGESTASH_CHECK=1, on cuda too, ranks that differ in the call, the number or the type are told so,
- * all of them with the same sentence.
+ * Every rank of a communicator makes the same calls in the same order. Ranks that differ in the
+ * call, the number or the type are told so, all of them with the same sentence.
  *
- * Errors. What fails on one rank after the checks of its arguments fails on all: from then on every call
- * of the communicator, on every rank, answers PEER with the first cause and the rank that had it. Nobody
- * waits for ever: on host a call that waits for other ranks gives up after timeout_ms and names those
- * who did not come; on cuda pst_comm_wait tells that work has not ended, and pst_comm_abort ends it. A
- * communicator that was adopted is its owner's to abort: pst_comm_abort is refused then, and the message
- * of pst_comm_wait says whose it is.
+ * Errors. What fails on one rank after the checks of its arguments fails on all: from then on
+ * every call of the communicator, on every rank, answers PEER with the first cause and the rank
+ * that had it. Nobody waits for ever: a call that waits for other ranks gives up after
+ * timeout_ms and names those who did not come; pst_comm_wait tells that work has not ended, and
+ * pst_comm_abort ends it.
  *
- * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what the stream
- * does next, until pst_comm_finish: on cuda on a stream of the communicator's, on host by a thread of
- * the rank's. Between the two neither may what it reads be written nor what it writes be used. At most
- * PST_COMM_MAX_STARTED are started and not finished.
+ * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what
+ * the stream does next, until pst_comm_finish, by a thread of the rank's. Between the two
+ * neither may what it reads be written nor what it writes be used. At most PST_COMM_MAX_STARTED
+ * are started and not finished.
  *
- * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs of host exchange
- * when they are launched: each rank launches its own, in its own thread.
+ * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs
+ * exchange when they are launched: each rank launches its own, in its own thread.
+ *
+ * Processes: a forked child has no ranks; there each call answers PEER, and destroy lets go.
  *
  * Threads: a pst_comm by one at a time, but for pst_comm_wait and pst_comm_abort: any.
  */
 #ifndef PAGESTASH_COMM_H
 #define PAGESTASH_COMM_H
 
-#include <pagestash/nccl.h>
+#include <pagestash/device.h>
 
 #define PST_COMM_MAX_RANKS 1024
 #define PST_COMM_MAX_STARTED 8
 
 typedef struct pst_comm pst_comm;
 
-/* Names a communicator that ranks are about to make together: an ncclUniqueId, or of this process.
- * Frozen. */
+/* Names a communicator that ranks are about to make together. Frozen. */
 typedef struct pst_comm_id {
     unsigned char bytes[128];
 } pst_comm_id;
@@ -63,10 +62,8 @@ typedef struct pst_comm_config {
     pst_comm_id id; /* from pst_comm_make_id of one of the ranks */
     int num_ranks;  /* 1 to PST_COMM_MAX_RANKS */
     int rank;
-    uint32_t
-        timeout_ms; /* how long a call waits for other ranks, pst_comm_create's on cuda too; 0: ten
-                          * minutes */
-    uint32_t padding; /* 0 */
+    uint32_t timeout_ms; /* how long a call waits for other ranks; 0: ten minutes */
+    uint32_t padding;    /* 0 */
 } pst_comm_config;
 
 #define PST_COMM_CONFIG_INIT PST_INIT(pst_comm_config)
@@ -79,9 +76,9 @@ typedef enum pst_exchange_kind {
     PST_EXCHANGE_SHIFT = 4 /* `from` goes to rank + 1, `to` comes from rank - 1, as a ring */
 } pst_exchange_kind;
 
-/* One exchange. `from` and `to` are device memory, aligned to an element, and do not overlap; but those
- * of ALL_REDUCE may be the same, `from` of ALL_GATHER may be its own part of `to`, and `to` of
- * REDUCE_SCATTER its own part of `from`. */
+/* One exchange. `from` and `to` are device memory, aligned to an element, and do not overlap;
+ * but those of ALL_REDUCE may be the same, `from` of ALL_GATHER may be its own part of `to`, and
+ * `to` of REDUCE_SCATTER its own part of `from`. */
 typedef struct pst_exchange {
     size_t struct_size;
     pst_exchange_kind kind;
@@ -91,9 +88,9 @@ typedef struct pst_exchange {
     const void *from;
     void *to;
     uint64_t count; /* elements, see the kinds; 0 is allowed and exchanges nothing */
-    /* ALL_TO_ALL_V: arrays of num_ranks in host memory, elements; else NULL. They are read by the call
-     * that enqueues: a captured graph keeps them. What a rank sends to another is what that one
-     * receives. */
+    /* ALL_TO_ALL_V: arrays of num_ranks in host memory, elements; else NULL. They are read by
+     * the call that enqueues: a captured graph keeps them. What a rank sends to another is what
+     * that one receives. */
     const uint64_t *send_counts;
     const uint64_t *send_offsets;
     const uint64_t *receive_counts;
@@ -105,35 +102,28 @@ typedef struct pst_exchange {
 typedef struct pst_comm_info {
     int num_ranks;
     int rank;
-    bool is_own;            /* made by the library */
-    uint8_t padding[7];     /* 0 */
     uint64_t num_exchanges; /* enqueued, without those of replays */
-    uint64_t
-        sent_bytes; /* by this rank to others, of those: of ALL_REDUCE twice its part in a ring */
+    uint64_t sent_bytes;    /* to others, of those; of ALL_REDUCE what a ring would send */
 } pst_comm_info;
 
 PST_BEGIN_DECLS
 
 /* One rank makes it and gives it to the others by whatever means they have. Fails: INVALID,
- * UNSUPPORTED (cuda: no NCCL can be loaded), CUDA. */
+ * UNSUPPORTED (cuda). */
 PST_API pst_status pst_comm_make_id(pst_device *device, pst_comm_id *id_out);
 
-/* Called by every rank, with the same id and number; returns when all have. Ranks of host may have a
+/* Called by every rank, with the same id and number; returns when all have. Ranks may have a
  * device each or share one.
- * Fails: INVALID (num_ranks, rank; a rank twice; another number of ranks than the others'), PEER (who
- * did not come in time), NOMEM, UNSUPPORTED (no NCCL), CAPTURE, CUDA. */
+ * Fails: INVALID (num_ranks, rank, id; a rank twice; another number of ranks than the others'),
+ * PEER (who did not come in time), NOMEM, UNSUPPORTED (cuda), CAPTURE. */
 PST_API pst_status pst_comm_create(pst_device *device, const pst_comm_config *config,
                                    pst_comm **comm_out);
 
-/* A communicator that the caller has and keeps: it must outlive this. cuda only.
- * Fails: INVALID (NULL, of another device), UNSUPPORTED, NOMEM, CUDA. */
-PST_API pst_status pst_comm_adopt(pst_device *device, pst_nccl_comm nccl, pst_comm **comm_out);
-
-/* NULL is allowed. Fails: BUSY (something is started and not finished, or a graph holds it), CAPTURE.
- * On host other ranks need not have come: what they call afterwards answers PEER. */
+/* NULL is allowed. Fails: BUSY (something is started and not finished, or a graph holds it),
+ * CAPTURE. Other ranks need not have come: an exchange that they call afterwards answers PEER. */
 PST_API pst_status pst_comm_destroy(pst_comm *comm);
 
-/* Enqueues an exchange. Fails: INVALID (a field; overlap), PEER, CAPTURE, NOMEM, CUDA. */
+/* Enqueues an exchange. Fails: INVALID (a field; overlap), PEER, CAPTURE, NOMEM. */
 PST_API pst_status pst_comm_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream);
 
 /* The exchange begins when `stream` gets here, and `stream` goes on. number_out: from 1.
@@ -142,7 +132,7 @@ PST_API pst_status pst_comm_start(pst_comm *comm, const pst_exchange *exchange, 
                                   uint64_t *number_out);
 
 /* `stream` waits until exchange `number`, and every one that was started before, has ended.
- * Fails: INVALID (a number never given), PEER, CAPTURE, CUDA. */
+ * Fails: INVALID (a number never given), PEER, CAPTURE. */
 PST_API pst_status pst_comm_finish(pst_comm *comm, uint64_t number, pst_stream stream);
 
 /* The same by name: enqueued in the order of `stream`. */
@@ -159,12 +149,12 @@ PST_API pst_status pst_comm_all_to_all_v(pst_comm *comm, const void *from,
                                          pst_stream stream);
 
 /* Blocks until all that was enqueued on `stream` so far has ended, at most `milliseconds` by the
- * monotonic clock. Fails: AGAIN (time is up; who has not come where that is known, and who may abort),
- * PEER (the communicator has failed), CAPTURE, CUDA. */
+ * monotonic clock. Fails: AGAIN (time is up: who has not come), PEER (the communicator has failed),
+ * CAPTURE. */
 PST_API pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds);
 
-/* Ends all that is under way, on every rank, and the communicator with it: its calls answer PEER with
- * this cause. Fails: INVALID (the communicator was adopted: its owner aborts it). */
+/* Ends all that is under way, on every rank, and the communicator with it: its calls answer PEER
+ * with this cause. Fails: INVALID (no cause). */
 PST_API pst_status pst_comm_abort(pst_comm *comm, const char *cause);
 
 /* Fails: INVALID. */

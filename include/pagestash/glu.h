@@ -79,12 +79,14 @@ PST_BEGIN_DECLS
  * glu:      F is half of what a row of the input has: row_bytes / (2 * bytes of an element).
  * ticket:   what is stashed into, as by pst_ticket_stash: the GLU's input and the group's other tensors.
  *           The input's bytes are those of the group's byte stream, so that a plain restore, demote or
- *           promote of the ticket works. id 0: nothing is stashed, and only the input is looked at.
+ *           promote of the ticket works. id 0: nothing is stashed, and the group's other tensors are
+ *           nobody's.
  * group:    has one tensor that is written by a GLU (pst_tensor.written_by): the input.
- * source:   where the group's tensors lie, and the counts. Without a ticket bases other than the
- *           input's may be NULL.
+ * source:   where the group's tensors lie, and the counts of all its row spaces. Without a ticket bases
+ *           other than the input's may be NULL.
  * options:  NULL for the defaults. Backends: auto and ldg.
- * pre:      as for pst_ticket_stash; the output overlaps nothing that is read.
+ * pre:      as for pst_ticket_stash; the output overlaps nothing that is read. Overlap is refused: what
+ *           counts is all from an operand's first row to its last, with what may lie between rows.
  * Faults:   a stash that fails (EXHAUSTED, LOST), finds the ticket LIVE, or is refused writes no page;
  *           the output is as without a ticket. With COUNT nothing is read and the output stays as it
  *           is; without a ticket nobody records that.
@@ -104,11 +106,13 @@ PST_API pst_status pst_glu_forward(pst_device *device, const pst_glu *glu, pst_t
  *           its pages. id 0: the input is read in memory, at its base in `buffers`, as counts say.
  * buffers:  with a ticket where the group's other tensors are restored to; the input's base is NULL.
  *           With PST_RESTORE_CONSUME every other tensor needs a base, with PST_RESTORE_KEEP none.
- *           Counts may be NULL then; they are used where the ticket holds nothing, see Faults.
+ *           Counts may be NULL then; they are used where the ticket holds nothing, see Faults. A count
+ *           of host memory that does not fit is INVALID all the same.
  * options:  pages, failed (of the other tensors) and launch; no tail, no dirty words. Without a ticket
  *           launch alone. NULL: the defaults.
- * pre:      as for pst_ticket_restore; nothing that is written overlaps what is read: so neither the
- *           probability nor the gradient may be a tensor that this launch restores.
+ * pre:      as for pst_ticket_restore; nothing that is written overlaps what is read or else is written:
+ *           so neither the probability nor the gradient may be a tensor that this launch restores, and
+ *           the input's gradient is not the input.
  * Faults:   as of pst_ticket_restore. Where that copies nothing, the input's gradient, the output and
  *           the probability's gradient are cleared: as many rows as the counts say if they are given
  *           and fit, else up to the capacity. Bytes of a damaged page are taken for 0.

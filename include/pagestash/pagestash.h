@@ -36,11 +36,13 @@
 #include <pagestash/group.h>
 #include <pagestash/ticket.h>
 
-/* Advanced: activations that page as they compute, few SMs for a copy, agreement of ranks, test
- * patterns, messages, variables, and sizes of structs. */
+/* Advanced: activations that page as they compute, few SMs for a copy, what ranks exchange and
+ * agree on, buffers that are used for a moment, test patterns, messages, variables, and sizes of structs. */
 #include <pagestash/glu.h>
 #include <pagestash/budget.h>
 #include <pagestash/nccl.h>
+#include <pagestash/scratch.h>
+#include <pagestash/comm.h>
 #include <pagestash/pattern.h>
 #include <pagestash/log.h>
 #include <pagestash/env.h>

@@ -286,8 +286,13 @@ PST_API pst_status pst_scheduler_backward_end(pst_scheduler *scheduler, pst_pass
  * pages_out:  of a backward: PST_RESTORE_KEEP where the weight pass reads the part once more, else
  *             CONSUME. Who keeps there all the same releases the ticket on that stream before the end
  *             of the visit: else the slot's next stash is PST_FAULT_LIVE.
- * No device call; what it answers breaks no step. Fails: INVALID (no such part, or no GLU writes it;
- * a pass that does not read it), ORDER (no such visit is open). */
+ * Of a BACKWARD_INPUT in a layer's capture, CONSUME where the schedule has no weight pass for the slot;
+ * a schedule that has it for some and not for others is refused, then and later, since a graph does the
+ * same at each launch. Forwards in evaluation, and of a forward-only schedule, whose graph was captured
+ * stash all the same: forward_end frees that.
+ * No device call; what it answers breaks no step. pre: without an open step, that the layer's capture is
+ * open. Fails: INVALID (no such part, or no GLU writes it; a pass that does not read it; no step is open
+ * and graphs are not of layers), ORDER (no such visit is open). */
 PST_API pst_status pst_scheduler_get_ticket(pst_scheduler *scheduler, pst_pass_kind kind,
                                             uint32_t chunk, uint32_t layer, uint32_t slot,
                                             uint32_t part, pst_ticket *ticket_out,

@@ -1,4 +1,5 @@
-/* Scratch: named buffers that are used for a moment and used again, at addresses that never move.
+/* Scratch: named buffers that are used for a moment and used again, at addresses that never
+ * move.
  *
  *   pst_scratch_create(device, &config, &scratch);
  *   pst_scratch_reserve(scratch, "allgather", bytes);             sizes it ahead, before a capture
@@ -8,21 +9,23 @@
  *   pst_scratch_release(scratch, &lease, "column linear", stream);
  *   pst_scratch_scope_end(scratch);
  *
- * A buffer has one user at a time. Who keeps a recycled buffer for the backward reads in the end what
- * another layer has put there; here that is an error: a second lease of a name that is leased, and a
- * lease that is alive at the end of its scope, are refused with both places named.
+ * A buffer has one user at a time. Who keeps a recycled buffer for the backward reads in the end
+ * what another layer has put there; here that is an error: a second lease of a name that is
+ * leased, and a lease that is alive at the end of its scope, are refused with both places named.
  *
- * Addresses are reserved at the first lease or reserve of a name, memory is mapped behind them as it is
- * asked for, and stays until trim or destroy. So a graph's addresses stay right when a buffer grows.
- * A buffer cannot grow while the stream is being captured: reserve what a capture will lease.
+ * Addresses are reserved at the first lease or reserve of a name, memory is mapped behind them
+ * as it is asked for, and stays until trim or destroy. So a graph's addresses stay right when a
+ * buffer grows. A buffer cannot grow while the stream is being captured: reserve what a capture
+ * will lease.
  *
- * Order. A lease and its release name a stream; the lease is used by work between the two on that
- * stream, or on others joined to it. Where the next lease is on another stream, the library has that
- * stream wait for the release. That also holds from outside a capture into it and from one graph into
- * another, by an event that is a node of the graph which releases. What no event can order is two
- * launches of graphs that lease the same name: launch these in one stream, or order them.
+ * Order. A lease and its release name a stream; the lease is used by work between the two on
+ * that stream, or on others joined to it. Where the next lease is on another stream, the library
+ * has that stream wait for the release; also between what is captured and what is not, by events
+ * that are nodes of the graph. Launches of graphs that lease the same name belong in one stream,
+ * or are ordered by the program.
  *
- * With PAGESTASH_CHECK=1 what is released is filled with bytes 0xff, NaN in each of bf16, fp16, fp32.
+ * With PAGESTASH_CHECK=1 what is released is filled with bytes 0xff, NaN in each of bf16, fp16,
+ * fp32.
  *
  * Threads: a scratch by one at a time. Ranks that are threads have a scratch each.
  */
@@ -69,8 +72,8 @@ PST_BEGIN_DECLS
 PST_API pst_status pst_scratch_create(pst_device *device, const pst_scratch_config *config,
                                       pst_scratch **scratch_out);
 
-/* NULL is allowed. Waits for the releases. Fails: BUSY (a lease lives, or a graph that leased; both are
- * named), CAPTURE. */
+/* NULL is allowed. Waits for the releases. Fails: BUSY (a lease lives, or a graph that leased;
+ * both are named), CAPTURE. */
 PST_API pst_status pst_scratch_destroy(pst_scratch *scratch);
 
 /* The buffer of that name has at least `bytes`. Synchronous. Fails: INVALID (name, more than
@@ -81,12 +84,12 @@ PST_API pst_status pst_scratch_reserve(pst_scratch *scratch, const char *name, u
  * Synchronous: waits for the releases. Fails: CAPTURE. */
 PST_API pst_status pst_scratch_trim(pst_scratch *scratch);
 
-/* Leases `bytes` of the buffer of that name, for work of `stream` from here on. Grows the buffer where
- * it is too small.
+/* Leases `bytes` of the buffer of that name, for work of `stream` from here on. Grows the buffer
+ * where it is too small.
  * place: who asks, for messages; copied.
- * Fails: INVALID (0 bytes, name, more than reserve_bytes), BUSY (the name is leased: by whom, since
- * which scope), CAPTURE (it would have to grow: the message has its bytes and those wanted),
- * DEVICE_NOMEM, NOMEM, CUDA. Then nothing is leased and nothing enqueued. */
+ * Fails: INVALID (0 bytes, name, more than reserve_bytes), BUSY (the name is leased: by whom,
+ * since which scope), CAPTURE (it would have to grow: the message has its bytes and those
+ * wanted), DEVICE_NOMEM, NOMEM, CUDA. Then nothing is leased and nothing enqueued. */
 PST_API pst_status pst_scratch_lease(pst_scratch *scratch, const char *name, uint64_t bytes,
                                      const char *place, pst_stream stream, pst_lease *lease_out);
 
@@ -96,9 +99,9 @@ PST_API pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, c
                                        pst_stream stream);
 
 /* Scopes nest. What is leased in a scope is released in it. place: copied.
- * Fails: ORDER (end: a lease of this scope is alive; its name, its place and the scope's are named. The
- * scope ends all the same, and the lease then counts as of the scope around it; or no scope is open),
- * NOMEM. */
+ * Fails: ORDER (end: a lease of this scope is alive; its name, its place and the scope's are
+ * named. The scope ends all the same, and the lease then counts as of the scope around it; or no
+ * scope is open), NOMEM. */
 PST_API pst_status pst_scratch_scope_begin(pst_scratch *scratch, const char *place);
 PST_API pst_status pst_scratch_scope_end(pst_scratch *scratch);
 

@@ -26,7 +26,8 @@
     X(PST_E_CUDA, -7, "a CUDA call failed: the pool accepts only reset and destroy")        \
     X(PST_E_CAPTURE, -8, "not allowed while the stream is being captured, or not captured") \
     X(PST_E_AGAIN, -9, "nothing has been published yet")                                    \
-    X(PST_E_ORDER, -10, "the call does not follow the schedule: abort the step")
+    X(PST_E_ORDER, -10, "the call does not follow the schedule: abort the step")            \
+    X(PST_E_PEER, -11, "another rank failed, was late or did something else")
 
 typedef enum pst_status {
 #define PST_STATUS_ENUM(name, value, text) name = value,

@@ -12,7 +12,8 @@ const psti_glu_rows *psti_glu_rows_of(psti_glu_level level)
                                                                                : NULL;
     case PSTI_GLU_AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")
+                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
                    ? psti_glu_rows_avx512
                    : NULL;
 #endif

@@ -38,6 +38,7 @@ PST_RESET_STATISTICS = 4
 PST_SCHEDULE_MAX_MICRO_BATCHES = 1048576
 PST_SCHEDULE_MAX_PASSES = 4294967296
 PST_SCHEDULE_NO_SLOT = 4294967295
+PST_SCRATCH_MAX_NAME_BYTES = 64
 PST_SWAP_MAX_BYTES = 4611686018427387904
 PST_TRACE_ALIGN_DEFAULT = 512
 PST_TRACE_MAX_BYTES = 9223372036854775807
@@ -63,6 +64,7 @@ PST_E_CUDA = -7
 PST_E_CAPTURE = -8
 PST_E_AGAIN = -9
 PST_E_ORDER = -10
+PST_E_PEER = -11
 
 
 class pst_struct_info(Structure):
@@ -472,6 +474,34 @@ class pst_glu_operands(Structure):
         ("gradient", pst_glu_rows),
         ("input_gradient", pst_glu_rows),
         ("probability_gradient", pst_glu_rows),
+    ]
+
+
+class pst_scratch_config(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("reserve_bytes", c_uint64),
+    ]
+
+
+class pst_lease(Structure):
+    _fields_ = [
+        ("address", c_void_p),
+        ("bytes", c_uint64),
+        ("id", c_uint64),
+    ]
+
+
+class pst_scratch_info(Structure):
+    _fields_ = [
+        ("mapped_bytes", c_uint64),
+        ("peak_mapped_bytes", c_uint64),
+        ("leased_bytes", c_uint64),
+        ("peak_leased_bytes", c_uint64),
+        ("num_leases", c_uint64),
+        ("num_waits", c_uint64),
+        ("num_names", c_uint32),
+        ("num_live", c_uint32),
     ]
 
 
@@ -1047,6 +1077,15 @@ FUNCTIONS = {
     "pst_schedule_recognise_sized": (c_int, (POINTER(pst_pass), c_uint64, c_uint32, c_uint32, POINTER(pst_schedule_config), c_size_t), ('passes', 'num_passes', 'num_stages', 'stage', 'config_out', 'config_bytes')),
     "pst_glu_forward": (c_int, (c_void_p, POINTER(pst_glu), pst_ticket, c_void_p, POINTER(pst_buffers), POINTER(pst_glu_operands), POINTER(pst_stash_options), c_void_p), ('device', 'glu', 'ticket', 'group', 'source', 'operands', 'options', 'stream')),
     "pst_glu_backward": (c_int, (c_void_p, POINTER(pst_glu), pst_ticket, c_void_p, POINTER(pst_buffers), POINTER(pst_glu_operands), POINTER(pst_restore_options), c_void_p), ('device', 'glu', 'ticket', 'group', 'buffers', 'operands', 'options', 'stream')),
+    "pst_scratch_create": (c_int, (c_void_p, POINTER(pst_scratch_config), POINTER(c_void_p)), ('device', 'config', 'scratch_out')),
+    "pst_scratch_destroy": (c_int, (c_void_p,), ('scratch',)),
+    "pst_scratch_reserve": (c_int, (c_void_p, c_char_p, c_uint64), ('scratch', 'name', 'bytes')),
+    "pst_scratch_trim": (c_int, (c_void_p,), ('scratch',)),
+    "pst_scratch_lease": (c_int, (c_void_p, c_char_p, c_uint64, c_char_p, c_void_p, POINTER(pst_lease)), ('scratch', 'name', 'bytes', 'place', 'stream', 'lease_out')),
+    "pst_scratch_release": (c_int, (c_void_p, POINTER(pst_lease), c_char_p, c_void_p), ('scratch', 'lease', 'place', 'stream')),
+    "pst_scratch_scope_begin": (c_int, (c_void_p, c_char_p), ('scratch', 'place')),
+    "pst_scratch_scope_end": (c_int, (c_void_p,), ('scratch',)),
+    "pst_scratch_get_info_sized": (c_int, (c_void_p, POINTER(pst_scratch_info), c_size_t), ('scratch', 'info_out', 'info_bytes')),
     "pst_scheduler_bytes": (c_int, (POINTER(pst_scheduler_config), POINTER(c_uint64), POINTER(c_uint64)), ('config', 'device_bytes_out', 'host_bytes_out')),
     "pst_scheduler_create": (c_int, (POINTER(pst_scheduler_config), POINTER(c_void_p)), ('config', 'scheduler_out')),
     "pst_scheduler_destroy": (c_int, (c_void_p,), ('scheduler',)),
@@ -1072,4 +1111,4 @@ FUNCTIONS = {
     "pst_swap_fill": (c_int, (POINTER(pst_swap_tensor), c_uint32, c_uint64, c_uint64, c_uint64, POINTER(c_uint64), POINTER(pst_swap_filled)), ('tensors', 'num_tensors', 'budget_bytes', 'num_tokens', 'block_tokens', 'tokens', 'filled_out')),
 }
 
-STRUCTS = (pst_struct_info, pst_env_info, pst_device_info, pst_graph_info, pst_row_space, pst_tensor, pst_group_config, pst_buffers, pst_group_usage, pst_pool_config, pst_pool_status, pst_pool_info, pst_ticket, pst_launch_options, pst_stash_options, pst_restore_options, pst_migrate_options, pst_pass, pst_schedule_config, pst_schedule_info, pst_layer_policy, pst_glu, pst_glu_rows, pst_glu_operands, pst_part, pst_layer, pst_visit_key, pst_scheduler_config, pst_visit, pst_step_options, pst_scheduler_stats, pst_layer_buffers, pst_times, pst_simulated_layer, pst_simulated_rates, pst_simulated_event, pst_simulation_config, pst_stage_result, pst_simulation, pst_policy_layer, pst_policy_config, pst_layer_choice, pst_policy_stage, pst_policy, pst_swap_shape, pst_swap_config, pst_swap_choice, pst_swap_tensor, pst_swap_filled)
+STRUCTS = (pst_struct_info, pst_env_info, pst_device_info, pst_graph_info, pst_row_space, pst_tensor, pst_group_config, pst_buffers, pst_group_usage, pst_pool_config, pst_pool_status, pst_pool_info, pst_ticket, pst_launch_options, pst_stash_options, pst_restore_options, pst_migrate_options, pst_pass, pst_schedule_config, pst_schedule_info, pst_layer_policy, pst_glu, pst_glu_rows, pst_glu_operands, pst_scratch_config, pst_lease, pst_scratch_info, pst_part, pst_layer, pst_visit_key, pst_scheduler_config, pst_visit, pst_step_options, pst_scheduler_stats, pst_layer_buffers, pst_times, pst_simulated_layer, pst_simulated_rates, pst_simulated_event, pst_simulation_config, pst_stage_result, pst_simulation, pst_policy_layer, pst_policy_config, pst_layer_choice, pst_policy_stage, pst_policy, pst_swap_shape, pst_swap_config, pst_swap_choice, pst_swap_tensor, pst_swap_filled)

@@ -165,6 +165,27 @@ CONFORMANCE(Strides, LongRows)
     }
 }
 
+/* Rows times num, and what rounds them up, do not fit in 32 bits. */
+CONFORMANCE(Strides, LargeRatios)
+{
+    for (uint32_t i = 0; i < 6 && !psti_test_failed(); i++) {
+        static conf_pair self;
+        shape like = i % 3 ? conf_segments_shape(3, 40, 640) : conf_prefix_shape(2, 40, 640);
+        pst_tensor *tensor = &like.group.tensors[like.group.num_tensors - 1];
+        tensor->num = i < 4 ? 1u << 30 : 1;
+        tensor->den = i < 4 ? 1u << 31 : UINT32_MAX;
+        tensor->rounding = i % 2 ? PST_ROUND_DOWN : PST_ROUND_UP;
+        const ls_options options = conf_options((pst_pool_mode)(i % 2), 8, i);
+        if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+            return;
+        for (int64_t rows = 39; rows >= 0; rows -= 13) {
+            conf_pair_stash(&self, 0, rows);
+            conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+        }
+        conf_pair_close(&self);
+    }
+}
+
 /* A stride of the launch that is too small, and everything else that its arrays can have wrong. */
 CONFORMANCE(Strides, WhatDoesNotFitIsInvalid)
 {

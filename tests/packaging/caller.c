@@ -115,6 +115,41 @@ static void check_glus(pst_device *device)
     need("group's end", pst_group_destroy(group));
 }
 
+static void check_scratches(pst_device *device)
+{
+    pst_scratch_config config = PST_SCRATCH_CONFIG_INIT;
+    pst_scratch *scratch = NULL;
+    say("pst_scratch_config", pst_scratch_create(device, END(config), &scratch));
+    need("scratch of the whole", pst_scratch_destroy(scratch));
+    config.struct_size -= CUT;
+    need("scratch", pst_scratch_create(device, &config, &scratch));
+    GET(pst_scratch_info, pst_scratch_get_info(scratch, out));
+    need("scratch's end", pst_scratch_destroy(scratch));
+}
+
+static void check_comms(pst_device *device)
+{
+    float from = 1, to = 0;
+    pst_comm_config config = PST_COMM_CONFIG_INIT;
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    pst_comm *comm = NULL;
+    need("id", pst_comm_make_id(device, &config.id));
+    config.num_ranks = 1;
+    say("pst_comm_config", pst_comm_create(device, END(config), &comm));
+    need("communicator's end", pst_comm_destroy(comm));
+    config.struct_size -= CUT;
+    need("id", pst_comm_make_id(device, &config.id));
+    need("communicator", pst_comm_create(device, &config, &comm));
+    exchange.kind = PST_EXCHANGE_SHIFT;
+    exchange.dtype = PST_DTYPE_FP32;
+    exchange.count = 1;
+    exchange.from = &from;
+    exchange.to = &to;
+    say("pst_exchange", pst_comm_run(comm, END(exchange), NULL));
+    GET(pst_comm_info, pst_comm_get_info(comm, out));
+    need("communicator's end", pst_comm_destroy(comm));
+}
+
 static void check_tickets(pst_device *device)
 {
     pst_pool_config whole = PST_POOL_CONFIG_INIT;
@@ -166,6 +201,8 @@ static void check_device(void)
     say("pst_calibrate_config", pst_device_calibrate(device, END(calibrate), &rates));
     check_groups();
     check_glus(device);
+    check_comms(device);
+    check_scratches(device);
     check_tickets(device);
     const pst_arena_config config = PST_ARENA_CONFIG_INIT;
     say("pst_arena_config", pst_arena_create(device, NULL, END(config), &arena));

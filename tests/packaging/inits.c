@@ -8,7 +8,9 @@
     X(pst_arena_config, PST_ARENA_CONFIG_INIT)           \
     X(pst_buffers, PST_BUFFERS_INIT)                     \
     X(pst_calibrate_config, PST_CALIBRATE_CONFIG_INIT)   \
+    X(pst_comm_config, PST_COMM_CONFIG_INIT)             \
     X(pst_estimate_config, PST_ESTIMATE_CONFIG_INIT)     \
+    X(pst_exchange, PST_EXCHANGE_INIT)                   \
     X(pst_layer_buffers, PST_LAYER_BUFFERS_INIT)         \
     X(pst_memory_map_config, PST_MEMORY_MAP_CONFIG_INIT) \
     X(pst_glu, PST_GLU_INIT)                             \
@@ -19,6 +21,7 @@
     X(pst_pool_config, PST_POOL_CONFIG_INIT)             \
     X(pst_restore_options, PST_RESTORE_OPTIONS_INIT)     \
     X(pst_schedule_config, PST_SCHEDULE_CONFIG_INIT)     \
+    X(pst_scratch_config, PST_SCRATCH_CONFIG_INIT)       \
     X(pst_simulated_layer, PST_SIMULATED_LAYER_INIT)     \
     X(pst_stash_options, PST_STASH_OPTIONS_INIT)         \
     X(pst_step_options, PST_STEP_OPTIONS_INIT)           \

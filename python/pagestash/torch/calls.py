@@ -44,6 +44,28 @@ def raising(call):
     return wrapped
 
 
+def once(backward):
+    """A backward that cannot be differentiated itself: what it gives raises where a second one gets to it. As
+    torch's once_differentiable, which does so only where the gradients that come in require one."""
+    @functools.wraps(backward)
+    def wrapped(ctx, *gradients):
+        with torch.no_grad():
+            found = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():
+            return found
+        error = torch._C._functions.DelayedError(
+            b"pagestash: an activation in pages has no second derivative", len(found))
+        return error(*(None if one is None else one.detach().requires_grad_() for one in found))
+    return wrapped
+
+
+def has_tangent(*tensors):
+    """Whether forward-mode differentiation is under way with one of these."""
+    mode = torch.autograd.forward_ad
+    return mode._current_level >= 0 and any(
+        tensor is not None and mode.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
 def handle_of(pool, what="pool"):
     """The number that operators know a pool by."""
     handle = pool if isinstance(pool, int) else is_a(pool, pools.Pool, what).handle

@@ -13,7 +13,7 @@ import torch
 from .. import pool as pools
 from .._checks import Error, number_of
 from . import kept, layer, rows
-from .calls import KERNELS, check, handle_of, raising, tags
+from .calls import KERNELS, check, handle_of, has_tangent, once, raising, tags
 from .glu_ops import KINDS, TAILS, GluOps, check_input
 from .stash import Stash
 
@@ -80,7 +80,7 @@ class _Glu(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once
     def backward(ctx, dy):
         token, x, counts, probability = ctx.saved_tensors
         return _gradients(ctx, token, x, dy, counts, probability) + (None,) * len(ctx.how)
@@ -93,11 +93,17 @@ def _gradients(ctx, token, x, dy, counts, probability):
     return dx, None, dp if wants else None, None
 
 
+def _wants(x, probability):
+    return torch.is_grad_enabled() and (x.requires_grad or
+                                        probability is not None and probability.requires_grad)
+
+
 def _glu_autograd(x, counts, probability, pool, *how):
-    wants = x.requires_grad or probability is not None and probability.requires_grad
-    if wants and torch.is_grad_enabled():
+    if _wants(x, probability):
         how += _DEFAULTS[len(how):]
         return _Glu.apply(x, counts, probability, next(_sites), pool, *how)
+    if has_tangent(x, probability):
+        raise Error("pagestash.glu: it has no forward-mode derivative")
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.pagestash.glu(x, counts, probability, pool, *how)
 
@@ -120,14 +126,18 @@ class _Measured(torch.autograd.Function):
     def forward(ctx, x, counts, probability, stash, *how):
         y, _ = torch.ops.pagestash.glu_forward(x, counts, probability, *how)
         shape = stash.shape_of(x.shape[-2], how[2], name="glu")
-        fit = shape.choose(x, x.untyped_storage(), rows.MADE, True)
+        try:
+            fit = shape.choose(x, x.untyped_storage(), rows.MADE, True)
+        except Error:  # rows that do not lie in turn
+            x = x.contiguous()
+            fit = shape.choose(x, x.untyped_storage(), rows.MADE, True)
         visit = types.SimpleNamespace(shape=shape, counts=counts, slots=[layer.Slot(None, 0, fit, x)])
         ctx.cut, ctx.fit, ctx.how = kept.Cut(stash, visit, shape.form(counts, [fit])), fit, how
         ctx.save_for_backward(counts.clone(), probability)
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once
     def backward(ctx, dy):
         counts, probability = ctx.saved_tensors
         x, = ctx.cut.restore([ctx.fit])
@@ -174,7 +184,8 @@ def glu(x: torch.Tensor, counts: Optional[torch.Tensor] = None, kind: str = "swi
             probability = probability.squeeze(-1)
     if isinstance(stash, Stash):
         num_sms = num_sms or stash.num_sms
-        if stash.needs_measuring() and torch.is_grad_enabled():
+        measures = stash.needs_measuring()  # and that it is open
+        if measures and x.numel() and _wants(x, probability):
             return _Measured.apply(x, counts, probability, stash, 0, kind, segments, interleave, limit,
                                    alpha, bias, tail, num_sms)
         stash = stash.pool

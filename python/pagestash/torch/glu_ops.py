@@ -54,10 +54,10 @@ class GluOps(Tokens):
         ticket = known.pool.take(stream)
         try:
             launch.enqueue("pst_glu_forward", glu, _abi.pst_ticket(ticket), options, stream)
-        except Error:
+        except BaseException:
             known.pool.give(ticket, stream)
             raise
-        self.tokens[ticket] = Token(ticket, known, launch.form_key, stream)
+        self.tokens[ticket] = Token(ticket, known, (launch.form_key, bytes(glu)), stream)
         cell.value = cell.id = ticket
         return token
 
@@ -96,9 +96,13 @@ class GluOps(Tokens):
         stream, keep = self._enter(known), _retains(known.pool)
         claimed = self.claim(token, known, what)
         try:
-            if claimed.shape != launch.form_key:
+            form, activation = claimed.shape
+            if form != launch.form_key:
                 raise Error(f"{what}: the gradient is of (rows, segments, bytes of an input's row) "
-                            f"{launch.form_key}, and the token of {claimed.shape}")
+                            f"{launch.form_key}, and the token of {form}")
+            if activation != bytes(glu):
+                raise Error(f"{what}: the token's activation is {_named(activation)}, and this is "
+                            f"{_named(glu)}")
             launch.enqueue("pst_glu_backward", glu, _abi.pst_ticket(claimed.ticket), _options(num_sms, keep),
                            stream)
         except BaseException:
@@ -151,7 +155,8 @@ class _Launch:
         strides, sizes = tensor.stride()[:dims], tensor.shape[:dims]
         dense = tensor.dim() == dims or tensor.shape[-1] == 1 or tensor.stride(-1) == 1
         row = tensor.shape[-1] if tensor.dim() > dims else 1
-        if not dense or any(size > 1 and stride < row for size, stride in zip(sizes, strides)):
+        mixed = dims > 1 and sizes[0] > 1 and strides[0] < (sizes[1] - 1) * strides[1] + row
+        if not dense or mixed or any(size > 1 and stride < row for size, stride in zip(sizes, strides)):
             tensor = tensor.contiguous()
             strides = tensor.stride()[:dims]
         self.held.append(tensor)
@@ -190,6 +195,15 @@ def _glu(kind, dtype, interleave, limit, alpha, bias):
         raise Error(f"pagestash.glu: x is {dtype}; allowed are {', '.join(map(str, _DTYPES))}")
     return _c.sized(_abi.pst_glu, kind=number_of(KINDS, kind, "pagestash.glu: kind"), dtype=_DTYPES[dtype],
                     interleave=interleave, limit=limit, alpha=alpha, bias=bias)
+
+
+def _named(glu):
+    """Of a pst_glu, or its bytes."""
+    glu = _abi.pst_glu.from_buffer_copy(glu)
+    kind = next(name for name, value in KINDS.items() if value == glu.kind)
+    dtype = next(name for name, value in _DTYPES.items() if value == glu.dtype)
+    clamped = f", limit {glu.limit:g}, alpha {glu.alpha:g}, bias {glu.bias:g}" if kind == "clamped" else ""
+    return f"{kind} of {dtype}, interleave {glu.interleave}{clamped}"
 
 
 def _options(num_sms, keep=False):

@@ -32,7 +32,7 @@ from .. import pool as pools
 from .._c import lib
 from .._checks import Error, listed, within
 from . import gated
-from .calls import KERNELS, check, handle_of, raising, tags
+from .calls import KERNELS, check, handle_of, has_tangent, once, raising, tags
 from .gated import glu_backward, glu_forward
 
 __all__ = ["kind", "stash", "restore", "release", "drain", "swiglu", "glu_forward", "glu_backward"]
@@ -246,7 +246,7 @@ class _SwiGLU(torch.autograd.Function):
         return _swiglu(x, counts, pool)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once
     def backward(ctx, dy):
         token, = ctx.saved_tensors
         x = torch.empty(ctx.shape, dtype=ctx.dtype, device=dy.device)
@@ -263,6 +263,8 @@ def _swiglu_autograd(x, counts, pool, segments=0, num_sms=0):
     if torch.is_grad_enabled() and x.requires_grad:
         _check_halves(x)
         return _SwiGLU.apply(x, counts, pool, segments, num_sms, next(_sites))
+    if has_tangent(x):
+        raise Error("pagestash.swiglu: it has no forward-mode derivative")
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.pagestash.swiglu(x, counts, pool, segments, num_sms)
 

@@ -218,6 +218,125 @@ PST_TEST(SchedulerGlu, InputBackwardAlone)
     }
 }
 
+/* ---- graphs of layers ---- */
+
+static const pst_pass alone[] = {{.kind = PST_PASS_FORWARD},
+                                 {.kind = PST_PASS_BACKWARD_INPUT},
+                                 {.kind = PST_PASS_FORWARD, .micro_batch = 1},
+                                 {.kind = PST_PASS_BACKWARD_INPUT, .micro_batch = 1},
+                                 {.kind = PST_PASS_BACKWARD_WEIGHT, .micro_batch = 1}};
+
+static rig_config graphs_of(uint64_t num_passes)
+{
+    rig_config config = RIG_CONFIG;
+    config.schedule.kind = PST_SCHEDULE_LIST;
+    config.schedule.passes = alone;
+    config.schedule.num_passes = num_passes;
+    config.mode = PST_POOL_CONCURRENT;
+    config.glus = 1;
+    config.scheduler.capture = PST_CAPTURE_LAYERS;
+    return config;
+}
+
+PST_TEST(SchedulerGlu, GraphsOfAnInputBackwardAlone)
+{
+    for (uint32_t i = 0; i < 4 && !psti_test_failed(); i++) {
+        rig self;
+        rig_config config = graphs_of(i / 2 ? 2 : 4);
+        config.own = i % 2;
+        rig_open(&self, &config);
+        rig_is_right(&self);
+        CHECK_OK(rig_capture_layers(&self, 100));
+        rig_is_right(&self);
+        rig_is_right(&self);
+        rig_close(&self);
+    }
+}
+
+/* A graph keeps the pages or frees them, whatever its launch is for. */
+PST_TEST(SchedulerGlu, OneGraphIsWithAWeightPassOrWithout)
+{
+    rig self;
+    pst_schedule *with = NULL, *later = NULL;
+    rig_config config = graphs_of(5);
+    rig_open(&self, &config);
+    rig_is_right(&self);
+    CHECK_STATUS(rig_capture_layers(&self, 100), PST_E_INVALID);
+    CHECK(strstr(pst_last_message(), "1 have a weight pass and 1 have none"));
+    CHECK_OK(pst_scheduler_abort(self.scheduler, self.streams[0]));
+    rig_close(&self);
+    config = graphs_of(2);
+    rig_open(&self, &config);
+    rig_is_right(&self);
+    CHECK_OK(rig_capture_layers(&self, 100));
+    config.schedule.num_passes = 3;
+    pst_pass passes[3];
+    for (uint32_t i = 0; i < 3; i++)
+        passes[i] = (pst_pass){.kind = alone[2 + i].kind};
+    config.schedule.passes = passes;
+    CHECK_OK(pst_schedule_create(&config.schedule, &with));
+    CHECK_STATUS(pst_scheduler_set_schedule(self.scheduler, with), PST_E_INVALID);
+    CHECK(
+        strstr(pst_last_message(), "captured without a weight pass, in this schedule 1 are with"));
+    config.schedule.num_passes = 2;
+    CHECK_OK(pst_schedule_create(&config.schedule, &later));
+    CHECK_OK(pst_scheduler_set_schedule(self.scheduler, later));
+    rig_is_right(&self);
+    rig_close(&self);
+    pst_schedule_destroy(with);
+    pst_schedule_destroy(later);
+}
+
+/* The forward's graph stashes also where nothing will read it: the hook behind it frees the pages. */
+static void run_forwards(rig *self, const pst_step_options *options)
+{
+    const uint32_t layers = self->config.num_layers[0];
+    CHECK_OK(pst_scheduler_step_begin(self->scheduler, options, self->streams[0]));
+    for (uint32_t layer = 0; layer < layers && !psti_test_failed(); layer++) {
+        pst_visit visit;
+        pst_status status = PST_E_AGAIN;
+        const pst_visit_key key = {.kind = PST_PASS_FORWARD, .layer = layer};
+        CHECK_OK(
+            pst_scheduler_forward_begin(self->scheduler, 0, layer, 0, self->streams[0], &visit));
+        CHECK(rig_launches(self, &key, visit.slot, self->streams[0], &status));
+        CHECK_OK(status);
+        CHECK_OK(pst_scheduler_forward_end(self->scheduler, 0, layer, 0, NULL, self->streams[0]));
+    }
+    CHECK_OK(pst_scheduler_step_end(self->scheduler, self->streams[0]));
+    rig_check(self);
+}
+
+PST_TEST(SchedulerGlu, GraphsOfForwardsWithoutABackward)
+{
+    for (uint32_t i = 0; i < 2 && !psti_test_failed(); i++) {
+        rig self;
+        pst_schedule *forwards = NULL, *again = NULL;
+        pst_step_options evaluation = PST_STEP_OPTIONS_INIT;
+        rig_config config = graphs_of(2);
+        config.own = i;
+        rig_open(&self, &config);
+        rig_is_right(&self);
+        CHECK_OK(rig_capture_layers(&self, 100));
+        rig_is_right(&self);
+        evaluation.forward_only = true;
+        run_forwards(&self, &evaluation);
+        run_forwards(&self, &evaluation);
+        rig_is_right(&self);
+        config.schedule.num_passes = 1;
+        CHECK_OK(pst_schedule_create(&config.schedule, &forwards));
+        CHECK_OK(pst_scheduler_set_schedule(self.scheduler, forwards));
+        run_forwards(&self, NULL);
+        run_forwards(&self, NULL);
+        config.schedule.num_passes = 2;
+        CHECK_OK(pst_schedule_create(&config.schedule, &again));
+        CHECK_OK(pst_scheduler_set_schedule(self.scheduler, again));
+        rig_is_right(&self);
+        rig_close(&self);
+        pst_schedule_destroy(forwards);
+        pst_schedule_destroy(again);
+    }
+}
+
 PST_TEST(SchedulerGlu, AsksForNoDestination)
 {
     rig self;

@@ -137,6 +137,10 @@ PST_TEST(SimulateGlu, Refusals)
     } while (0)
     REFUSES(scene.config.mode = PST_POOL_ORDERED, scene.config.mode = PST_POOL_CONCURRENT,
             "glu_parts with mode ORDERED");
+    scene.config.in_call_order = true; /* a scheduler refuses it all the same */
+    REFUSES(scene.config.mode = PST_POOL_ORDERED, scene.config.mode = PST_POOL_CONCURRENT,
+            "glu_parts with mode ORDERED");
+    scene.config.in_call_order = false;
     REFUSES(scene.layers[0].glu_parts = 2, scene.layers[0].glu_parts = 1, "it has 1 parts");
     REFUSES(scene.layers[0].part_ns[0] = 1, scene.layers[0].part_ns[0] = 0, "part_ns[0] 1: 0 for");
     REFUSES(scene.layers[0].glu_bytes = too_many, scene.layers[0].glu_bytes = NULL,

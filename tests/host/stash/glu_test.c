@@ -269,6 +269,39 @@ PST_TEST(Glu, OperandsAreNotTheGroupsTensors)
     close_scene(&self);
 }
 
+PST_TEST(Glu, ResultsAreTheirOwn)
+{
+    glu_scene self;
+    static unsigned char room[2 * SMALL_BYTES] __attribute__((aligned(16)));
+    unsigned char *const last = room + SMALL_BYTES / 2 - 2;
+    open_scene(&self);
+    self.backward.output.base = room;
+    CHECK_REFUSED(&self, call_forward, forward.probability.base, output, "probability at ");
+    CHECK(strstr(pst_last_message(), "overlap output at "));
+    CHECK_REFUSED(&self, call_backward, backward.output.base, gradient, "gradient at ");
+    CHECK_REFUSED(&self, call_backward, backward.input_gradient.base, last, "input_gradient at ");
+    CHECK(strstr(pst_last_message(), "overlap output at "));
+    CHECK_REFUSED(&self, call_backward, backward.probability_gradient.base, probability,
+                  "probability_gradient at ");
+    CHECK_REFUSED(&self, call_backward, backward.input_gradient.base, gradient,
+                  "input_gradient at ");
+    self.backward.gradient.base = last + 2; /* both ends touch */
+    CHECK_OK(call_forward(&self));
+    CHECK_OK(call_backward(&self));
+    self.backward.gradient.base = gradient;
+    self.backward.output.base = output;
+    self.ticket.id = 0;
+    CHECK_REFUSED(&self, call_forward, forward.output.base, self.base.rows, "output at ");
+    CHECK_REFUSED(&self, call_backward, backward.input_gradient.base, self.base.rows,
+                  "input_gradient at ");
+    CHECK(strstr(pst_last_message(), "overlap tensor 0"));
+    self.bases[1] = output; /* another tensor, which nobody looks at here */
+    CHECK_OK(call_forward(&self));
+    self.bases[1] = other_rows;
+    self.ticket = self.base.ticket;
+    close_scene(&self);
+}
+
 PST_TEST(Glu, OtherBackendsAreUnsupported)
 {
     glu_scene self;

@@ -43,6 +43,14 @@ def rows(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+def gradients(function, *tensors, seed=1):
+    """The result, and the gradients of a random one, of leaves of these."""
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    y = function(*leaves)
+    y.backward(rows(*y.shape, seed=seed).to(y.dtype))
+    return [y.detach()] + [leaf.grad for leaf in leaves]
+
+
 def garbage(like):
     """Memory to restore into."""
     return torch.full_like(like, float("nan"))
@@ -75,3 +83,16 @@ class CompiledCase(Case):
         super().setUp()
         torch._dynamo.reset()
         self.counts = torch.tensor([LIVE])
+
+
+class Refusing(Case):
+    """The same, with Errors of one line, and tensors that are equal."""
+
+    def refused(self, sentence, call, *args, **kwargs):
+        with self.assertRaisesRegex(Error, sentence) as caught:
+            call(*args, **kwargs)
+        self.assertNotIn("\n", str(caught.exception))
+
+    def same(self, some, others):
+        for one, other in zip(some, others, strict=True):
+            self.assertTrue(torch.equal(one, other))

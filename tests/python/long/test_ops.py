@@ -207,8 +207,9 @@ class Python(unittest.TestCase):
     """The kernels in Python do what those in C++ do."""
 
     def test_both_files(self):
-        for name in ("test_ops.py", "test_ops_compile.py"):
-            code, text = run(os.path.join(QUICK, name), PAGESTASH_OPS="python")
+        compiled = os.path.join(os.path.dirname(__file__), "test_ops_compile.py")
+        for path in (os.path.join(QUICK, "test_ops.py"), compiled):
+            code, text = run(path, PAGESTASH_OPS="python")
             self.assertEqual(code, 0, text[-4000:])
 
 

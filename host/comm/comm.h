@@ -1,0 +1,72 @@
+/* Shared by the files of communicators.
+ *
+ *   comm.c           what calls say, checked; destroy, info
+ *   comm_host.c      ranks that are threads: how they meet, and what ends them
+ *   comm_worker.c    their exchanges, one behind the other, and those beside a rank's own work
+ *   comm_exchange.c  what is moved and summed */
+#ifndef PSTI_HOST_COMM_COMM_H
+#define PSTI_HOST_COMM_COMM_H
+
+#include <pagestash/comm.h>
+
+#include "host/base/handle.h"
+#include "host/device/device.h"
+
+typedef struct psti_host_rank psti_host_rank;
+
+struct pst_comm {
+    psti_handle handle;
+    pst_device *device;
+    psti_hold hold;
+    pst_comm_info info;
+    uint64_t num_started, num_finished; /* by pst_comm_start and _finish */
+    psti_host_rank *host;
+};
+
+static inline uint64_t psti_dtype_bytes(pst_dtype dtype)
+{
+    static const uint8_t bytes[] = {2, 2, 4, 4, 1};
+    return bytes[dtype];
+}
+
+/* ---- comm_exchange.c ---- */
+
+/* Why the ranks' exchanges do not fit together, or false. */
+bool psti_exchanges_differ(const pst_exchange *const *all, int num_ranks, char *why, size_t bytes);
+
+/* What rank `rank` does, reading what the others gave. Between the two stages all have done the
+ * first. */
+void psti_exchange_first(const pst_exchange *const *all, int num_ranks, int rank);
+void psti_exchange_second(const pst_exchange *const *all, int num_ranks, int rank);
+
+/* ---- comm_host.c ---- */
+
+typedef struct psti_group psti_group;
+
+void psti_ranks_make_id(pst_comm_id *id_out);
+pst_status psti_group_join(const pst_comm_config *config, psti_group **group_out);
+void psti_group_leave(psti_group *group, int rank);
+/* One exchange of this rank, when all others come to theirs. Fails: PEER. */
+pst_status psti_group_exchange(psti_group *group, int rank, const pst_exchange *exchange);
+/* Ends the communicator for all, unless it has ended. */
+void psti_group_fail(psti_group *group, int rank, const char *cause);
+/* Whether it is of a process that has forked this one. */
+bool psti_group_is_parents(const psti_group *group);
+/* PEER with the cause where it has ended. */
+pst_status psti_group_check(psti_group *group);
+/* Who has come to fewer exchanges than this rank: "rank 3", "ranks 0, 2"; "" for nobody. */
+void psti_group_late(psti_group *group, int rank, char *text, size_t bytes);
+
+/* ---- comm_worker.c ---- */
+
+pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config);
+void psti_ranks_close(pst_comm *comm);
+pst_status psti_ranks_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream);
+pst_status psti_ranks_start(pst_comm *comm, const pst_exchange *exchange, uint64_t number,
+                            pst_stream stream);
+pst_status psti_ranks_finish(pst_comm *comm, uint64_t number, pst_stream stream);
+pst_status psti_ranks_wait(pst_comm *comm, uint32_t milliseconds);
+pst_status psti_ranks_abort(pst_comm *comm, const char *cause);
+pst_status psti_ranks_check(const pst_comm *comm);
+
+#endif

@@ -1,0 +1,417 @@
+/* Communicators of threads: ranks that fail, that are late, or do something else, and what is
+ * refused. */
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/base/base.h"
+#include "tests/host/comm/comm_scene.h"
+
+enum { SOON = 50 }; /* milliseconds */
+
+/* Where some ranks wait for the others' errors: no time decides what a test sees. */
+static pthread_barrier_t gate;
+
+static void with_gate(int num_ranks, uint32_t timeout_ms, void (*body)(rank_of_test *self))
+{
+    pthread_barrier_init(&gate, NULL, (unsigned)num_ranks);
+    ranks_run(num_ranks, timeout_ms, body, NULL);
+    pthread_barrier_destroy(&gate);
+}
+
+static pst_status sum(rank_of_test *self)
+{
+    float value = 1;
+    return pst_comm_all_reduce(self->comm, &value, &value, 1, PST_DTYPE_FP32, PST_REDUCE_SUM,
+                               self->stream);
+}
+
+static bool said(const char *text)
+{
+    return strstr(pst_last_message(), text) != NULL;
+}
+
+/* Every later call says the same. */
+static void check_ended(rank_of_test *self, const char *cause)
+{
+    float value = 0;
+    RANK_CHECK(said(cause));
+    RANK_STATUS(sum(self), PST_E_PEER);
+    RANK_CHECK(said(cause));
+    RANK_STATUS(pst_comm_all_gather(self->comm, &value, &value, 0, PST_DTYPE_FP32, self->stream),
+                PST_E_PEER);
+    RANK_STATUS(pst_comm_wait(self->comm, self->stream, 0), PST_E_PEER);
+    RANK_CHECK(said(cause));
+}
+
+/* ---- ranks that do not come ---- */
+
+static void one_is_late(rank_of_test *self)
+{
+    RANK_OK(sum(self));
+    if (self->rank != 2)
+        RANK_STATUS(sum(self), PST_E_PEER);
+    if (self->rank != 2)
+        RANK_CHECK(said("rank 2 did not come within 50 ms"));
+    pthread_barrier_wait(&gate);
+    if (self->rank == 2)
+        RANK_STATUS(sum(self), PST_E_PEER);
+    check_ended(self, "rank 2 did not come within 50 ms");
+}
+
+PST_TEST(CommFaults, OneIsLate)
+{
+    with_gate(4, SOON, one_is_late);
+}
+
+static void two_are_late(rank_of_test *self)
+{
+    if (self->rank % 2 == 1)
+        RANK_STATUS(sum(self), PST_E_PEER);
+    pthread_barrier_wait(&gate);
+    if (self->rank % 2 == 0)
+        RANK_STATUS(sum(self), PST_E_PEER);
+    check_ended(self, "ranks 0, 2 did not come within 50 ms");
+}
+
+PST_TEST(CommFaults, TwoAreLate)
+{
+    with_gate(4, SOON, two_are_late);
+}
+
+/* Its thread ends without a word, but for the communicator, or with it. */
+static void one_dies(rank_of_test *self)
+{
+    if (self->rank == 1)
+        return; /* and destroys it */
+    RANK_STATUS(sum(self), PST_E_PEER);
+    check_ended(self, "rank 1 destroyed the communicator");
+}
+
+PST_TEST(CommFaults, OneLeaves)
+{
+    with_gate(4, 0, one_dies);
+}
+
+static void one_is_gone_in_time(rank_of_test *self)
+{
+    for (int i = 0; i < 50; i++)
+        RANK_OK(sum(self)); /* and whoever is done first leaves first */
+}
+
+PST_TEST(CommFaults, WhoIsDoneMayLeave)
+{
+    for (int i = 0; i < 5; i++)
+        ranks_run(8, 0, one_is_gone_in_time, NULL);
+}
+
+/* ---- ranks that do something else ---- */
+
+static void one_gathers(rank_of_test *self)
+{
+    float from[4] = {0}, to[16];
+    if (self->rank == 3)
+        RANK_STATUS(pst_comm_all_gather(self->comm, from, to, 1, PST_DTYPE_FP32, self->stream),
+                    PST_E_PEER);
+    else
+        RANK_STATUS(sum(self), PST_E_PEER);
+    check_ended(self,
+                "rank 0 has all-reduce of 1 fp32, reduction 0, rank 3 has all-gather of 1 fp32");
+}
+
+PST_TEST(CommFaults, OneDoesSomethingElse)
+{
+    with_gate(4, 0, one_gathers);
+}
+
+static void one_has_more(rank_of_test *self)
+{
+    float from[4] = {0}, to[4];
+    RANK_STATUS(pst_comm_all_reduce(self->comm, from, to, self->rank == 1 ? 3 : 2, PST_DTYPE_FP32,
+                                    self->rank == 1 ? PST_REDUCE_MAX : PST_REDUCE_MIN,
+                                    self->stream),
+                PST_E_PEER);
+    check_ended(self,
+                "all-reduce of 2 fp32, reduction 1, rank 1 has all-reduce of 3 fp32, reduction 2");
+}
+
+PST_TEST(CommFaults, OneHasMore)
+{
+    with_gate(3, 0, one_has_more);
+}
+
+/* In one thing each, which is enough. */
+static void one_differs(rank_of_test *self)
+{
+    float from[4] = {0}, to[4];
+    const int which = *(const int *)self->arg;
+    const bool is_odd = self->rank == 1;
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    exchange.kind = PST_EXCHANGE_ALL_REDUCE;
+    exchange.dtype = is_odd && which == 1 ? PST_DTYPE_INT32 : PST_DTYPE_FP32;
+    exchange.count = is_odd && which == 0 ? 3 : 2;
+    exchange.reduction = is_odd && which == 2 ? PST_REDUCE_MAX : PST_REDUCE_SUM;
+    exchange.from = from;
+    exchange.to = to;
+    RANK_STATUS(pst_comm_run(self->comm, &exchange, self->stream), PST_E_PEER);
+    check_ended(self, "rank 0 has all-reduce of 2 fp32, reduction 0, rank 1 has all-reduce of ");
+}
+
+PST_TEST(CommFaults, OneDiffersInOneThing)
+{
+    for (int which = 0; which < 3; which++)
+        ranks_run(2, 0, one_differs, &which);
+}
+
+/* While others wait, or before they begin: a start may already be refused. */
+static void one_aborts_whenever(rank_of_test *self)
+{
+    if (self->rank == 1)
+        RANK_OK(pst_comm_abort(self->comm, "now"));
+    RANK_STATUS(sum(self), PST_E_PEER);
+    check_ended(self, "rank 1: now");
+}
+
+static void one_aborts_late(rank_of_test *self)
+{
+    uint64_t number = 0;
+    float from = 0, to = 0;
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    exchange.kind = PST_EXCHANGE_SHIFT;
+    exchange.dtype = PST_DTYPE_FP32;
+    exchange.count = 1;
+    exchange.from = &from;
+    exchange.to = &to;
+    if (self->rank != 1)
+        RANK_OK(pst_comm_start(self->comm, &exchange, self->stream, &number));
+    if (self->rank == 0) {
+        for (int i = 0; i < 1000 && !said("rank 1 did not come; pst_comm_abort ends it"); i++)
+            RANK_STATUS(pst_comm_wait(self->comm, self->stream, 10), PST_E_AGAIN);
+        RANK_CHECK(said("rank 1 did not come; pst_comm_abort ends it"));
+    }
+    pthread_barrier_wait(&gate);
+    if (self->rank == 1)
+        RANK_OK(pst_comm_abort(self->comm, "nothing to send"));
+    else
+        RANK_STATUS(pst_comm_finish(self->comm, number, self->stream), PST_E_PEER);
+    RANK_STATUS(sum(self), PST_E_PEER);
+    check_ended(self, "rank 1: nothing to send");
+}
+
+PST_TEST(CommFaults, OneAborts)
+{
+    with_gate(3, 0, one_aborts_whenever);
+    with_gate(3, 0, one_aborts_late);
+}
+
+/* ---- creation ---- */
+
+static pst_comm_config config_for(pst_device *device, int num_ranks, int rank)
+{
+    pst_comm_config config = PST_COMM_CONFIG_INIT;
+    if (pst_comm_make_id(device, &config.id) != PST_OK)
+        psti_test_fail(__FILE__, __LINE__, "%s", pst_last_message());
+    config.num_ranks = num_ranks;
+    config.rank = rank;
+    config.timeout_ms = SOON;
+    return config;
+}
+
+PST_TEST(CommFaults, NotAllCome)
+{
+    pst_device *device = NULL;
+    pst_comm *comm = NULL;
+    CHECK_OK(pst_device_open("host", 0, &device));
+    pst_comm_config config = config_for(device, 3, 0);
+    CHECK_STATUS(pst_comm_create(device, &config, &comm), PST_E_PEER);
+    CHECK_SAID("ranks 1, 2 did not come within 50 ms");
+    for (config.rank = 1; config.rank < 3; config.rank++) {
+        CHECK_STATUS(pst_comm_create(device, &config, &comm), PST_E_PEER);
+        CHECK_SAID("ranks 1, 2 did not come within 50 ms");
+    }
+    config = config_for(device, 2, 0);
+    CHECK_STATUS(pst_comm_create(device, &config, &comm), PST_E_PEER);
+    CHECK_STATUS(pst_comm_create(device, &config, &comm), PST_E_INVALID);
+    CHECK_SAID("rank 0 of this communicator is there already");
+    config.num_ranks = 3;
+    config.rank = 1;
+    CHECK_STATUS(pst_comm_create(device, &config, &comm), PST_E_INVALID);
+    CHECK_SAID("rank 1 has num_ranks 3, others have 2");
+    CHECK(!comm);
+    CHECK_OK(pst_device_close(device));
+}
+
+PST_TEST(CommFaults, ConfigsAreChecked)
+{
+    pst_device *device = NULL;
+    pst_comm *comm = NULL;
+    pst_comm_id ids[2];
+    CHECK_OK(pst_device_open("host", 0, &device));
+    const pst_comm_config right = config_for(device, 1, 0);
+    pst_comm_config config = right;
+#define REFUSED(change, text)                                                 \
+    do {                                                                      \
+        config = right;                                                       \
+        change;                                                               \
+        CHECK_STATUS(pst_comm_create(device, &config, &comm), PST_E_INVALID); \
+        CHECK_SAID(text);                                                     \
+    } while (0)
+    REFUSED(config.num_ranks = 0, "num_ranks 0: allowed are 1 to 1024");
+    REFUSED(config.num_ranks = 1025, "num_ranks 1025: allowed are 1 to 1024");
+    REFUSED(config.rank = 1, "rank 1: allowed are 0 to 0");
+    REFUSED(config.rank = -1, "rank -1: allowed are 0 to 0");
+    REFUSED(config.padding = 1, "padding 1: must be 0");
+    REFUSED(memset(&config.id, 0, sizeof(config.id)), "id is all 0: pst_comm_make_id makes one");
+#undef REFUSED
+    CHECK_STATUS(pst_comm_create(NULL, &right, &comm), PST_E_INVALID);
+    CHECK_STATUS(pst_comm_create(device, NULL, &comm), PST_E_INVALID);
+    CHECK_STATUS(pst_comm_create(device, &right, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_comm_make_id(device, NULL), PST_E_INVALID);
+    CHECK_OK(pst_comm_make_id(device, &ids[0]));
+    CHECK_OK(pst_comm_make_id(device, &ids[1]));
+    CHECK(memcmp(&ids[0], &ids[1], sizeof(ids[0])) != 0);
+    CHECK_OK(pst_comm_destroy(NULL));
+    CHECK_OK(pst_comm_create(device, &right, &comm));
+    CHECK_STATUS(pst_device_close(device), PST_E_BUSY);
+    CHECK_SAID("1 communicator");
+    CHECK_OK(pst_comm_destroy(comm));
+    CHECK_OK(pst_device_close(device));
+}
+
+/* ---- arguments ---- */
+
+PST_TEST(CommFaults, ExchangesAreChecked)
+{
+    static float memory[64];
+    static const uint64_t one = 1;
+    pst_device *device = NULL;
+    pst_comm *comm = NULL;
+    pst_comm_info info;
+    CHECK_OK(pst_device_open("host", 0, &device));
+    const pst_comm_config config = config_for(device, 1, 0);
+    CHECK_OK(pst_comm_create(device, &config, &comm));
+    pst_exchange right = PST_EXCHANGE_INIT;
+    right.kind = PST_EXCHANGE_ALL_REDUCE;
+    right.dtype = PST_DTYPE_FP32;
+    right.count = 8;
+    right.from = memory;
+    right.to = memory + 8;
+    pst_exchange exchange;
+    uint64_t number = 7;
+#define REFUSED(change, text)                                                        \
+    do {                                                                             \
+        exchange = right;                                                            \
+        change;                                                                      \
+        CHECK_STATUS(pst_comm_run(comm, &exchange, NULL), PST_E_INVALID);            \
+        CHECK_SAID(text);                                                            \
+        CHECK_STATUS(pst_comm_start(comm, &exchange, NULL, &number), PST_E_INVALID); \
+    } while (0)
+    REFUSED(exchange.kind = (pst_exchange_kind)5, "kind 5: allowed are 0 to 4");
+    REFUSED(exchange.dtype = (pst_dtype)5, "dtype 5: allowed are 0 to 4");
+    REFUSED(exchange.dtype = PST_DTYPE_BYTE, "dtype byte: is moved, not reduced");
+    REFUSED(exchange.reduction = (pst_reduction)3, "reduction 3: allowed are 0 to 2");
+    REFUSED((exchange.kind = PST_EXCHANGE_SHIFT, exchange.reduction = PST_REDUCE_MAX),
+            "reduction 2: allowed are 0 to 0");
+    REFUSED(exchange.padding = 2, "padding 2: must be 0");
+    REFUSED(exchange.from = NULL, "from is NULL");
+    REFUSED(exchange.to = NULL, "to is NULL");
+    REFUSED(exchange.to = (char *)memory + 33, "to at ");
+    REFUSED(exchange.to = memory + 7, "from at ");
+    REFUSED((exchange.kind = PST_EXCHANGE_SHIFT, exchange.to = memory), "from at ");
+    REFUSED(exchange.count = UINT64_MAX, "from: 18446744073709551615 bytes: at most");
+    REFUSED(exchange.send_counts = &one, "counts and offsets: are of all-to-all-v alone");
+    REFUSED(exchange.kind = PST_EXCHANGE_ALL_TO_ALL_V,
+            "all-to-all-v: the four lists must be there");
+    REFUSED(exchange.struct_size = 8, "struct_size");
+#undef REFUSED
+    CHECK_STATUS(pst_comm_run(comm, NULL, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_comm_run(NULL, &right, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_comm_run(comm, &right, (pst_stream)memory), PST_E_INVALID);
+    CHECK_STATUS(pst_comm_start(comm, &right, NULL, NULL), PST_E_INVALID);
+    CHECK_STATUS(pst_comm_finish(comm, 0, NULL), PST_E_INVALID);
+    CHECK_EQ(number, 7);
+    CHECK_OK(pst_comm_get_info(comm, &info));
+    CHECK_EQ(info.num_exchanges, 0);
+    CHECK_OK(pst_comm_run(comm, &right, NULL));
+    exchange = right;
+    exchange.count = 0;
+    exchange.from = exchange.to = NULL;
+    CHECK_OK(pst_comm_run(comm, &exchange, NULL));
+    CHECK_OK(pst_comm_destroy(comm));
+    CHECK_OK(pst_device_close(device));
+}
+
+static pst_status work(pst_device *device, pst_comm **comm)
+{
+    float value = 2;
+    uint64_t number = 0;
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    const pst_comm_config config = config_for(device, 1, 0);
+    pst_status status = pst_comm_create(device, &config, comm);
+    exchange.kind = PST_EXCHANGE_ALL_REDUCE;
+    exchange.dtype = PST_DTYPE_FP32;
+    exchange.count = 1;
+    exchange.from = exchange.to = &value;
+    if (status == PST_OK)
+        status = pst_comm_run(*comm, &exchange, NULL);
+    if (status == PST_OK)
+        status = pst_comm_start(*comm, &exchange, NULL, &number);
+    return status == PST_OK ? pst_comm_finish(*comm, number, NULL) : status;
+}
+
+PST_TEST(CommFaults, WithoutMemory)
+{
+    pst_device *device = NULL;
+    pst_status status = PST_E_NOMEM;
+    CHECK_OK(pst_device_open("host", 0, &device));
+    long n = 0;
+    for (; n < 30 && status != PST_OK; n++) {
+        pst_comm *comm = NULL;
+        psti_fail_allocation_after(n);
+        status = work(device, &comm);
+        psti_fail_allocation_after(-1);
+        CHECK(status == PST_OK || status == PST_E_NOMEM);
+        CHECK_OK(pst_comm_destroy(comm));
+    }
+    CHECK_OK(status);
+    CHECK(n > 5);
+    CHECK_OK(pst_device_close(device));
+}
+
+/* ---- a fork ---- */
+
+static void fork_one(rank_of_test *self)
+{
+    int answer = 0;
+    uint64_t number = 0;
+    float from = 0, to = 0;
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    exchange.kind = PST_EXCHANGE_SHIFT;
+    exchange.dtype = PST_DTYPE_FP32;
+    exchange.count = 1;
+    exchange.from = &from;
+    exchange.to = &to;
+    RANK_OK(pst_comm_start(self->comm, &exchange, self->stream, &number));
+    RANK_OK(pst_comm_finish(self->comm, number, self->stream)); /* there is a thread */
+    pthread_barrier_wait(&gate);
+    if (self->rank == 0) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            alarm(5);
+            int wrong = sum(self) != PST_E_PEER;
+            wrong += pst_comm_start(self->comm, &exchange, self->stream, &number) != PST_E_PEER;
+            wrong += pst_comm_wait(self->comm, self->stream, 10) == PST_OK;
+            wrong += pst_comm_destroy(self->comm) != PST_OK;
+            syscall(SYS_exit_group, wrong);
+        }
+        RANK_CHECK(waitpid(pid, &answer, 0) == pid && WIFEXITED(answer));
+        RANK_CHECK(WEXITSTATUS(answer) == 0);
+    }
+    RANK_OK(sum(self));
+}
+
+PST_TEST(CommFaults, AForkedChildHasNoRanks)
+{
+    with_gate(2, 0, fork_one);
+}

@@ -1,0 +1,47 @@
+/* What comm_scene.h says. */
+#include "tests/host/comm/comm_scene.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "host/device/device.h"
+
+static void *run_rank(void *arg)
+{
+    rank_of_test *self = arg;
+    RANK_OK(pst_device_open("host", 0, &self->device));
+    RANK_OK(pst_stream_create(self->device, &self->stream));
+    self->created = pst_comm_create(self->device, &self->config, &self->comm);
+    if (self->created != PST_OK)
+        snprintf(self->message, sizeof(self->message), "%s", pst_last_message());
+    self->body(self);
+    RANK_OK(pst_comm_destroy(self->comm));
+    RANK_OK(pst_stream_destroy(self->device, self->stream));
+    RANK_CHECK(self->device->live == 0);
+    RANK_OK(pst_device_close(self->device));
+    return NULL;
+}
+
+void ranks_run(int num_ranks, uint32_t timeout_ms, void (*body)(rank_of_test *self), void *arg)
+{
+    rank_of_test ranks[SCENE_RANKS];
+    pst_device *device = NULL;
+    pst_comm_config config = PST_COMM_CONFIG_INIT;
+    CHECK_OK(pst_device_open("host", 0, &device));
+    CHECK_OK(pst_comm_make_id(device, &config.id));
+    CHECK_OK(pst_device_close(device));
+    config.num_ranks = num_ranks;
+    config.timeout_ms = timeout_ms;
+    for (int r = 0; r < num_ranks; r++) {
+        memset(&ranks[r], 0, sizeof(ranks[r]));
+        ranks[r].rank = config.rank = r;
+        ranks[r].num_ranks = num_ranks;
+        ranks[r].arg = arg;
+        ranks[r].body = body;
+        ranks[r].random = 77;
+        ranks[r].config = config;
+        CHECK_EQ(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
+    }
+    for (int r = 0; r < num_ranks; r++)
+        pthread_join(ranks[r].thread, NULL);
+}
