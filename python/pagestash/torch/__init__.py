@@ -9,6 +9,10 @@
 """
 from ..pool import Status
 from .gated import glu
+from .leases import Lease, Scratch, scratch
+from .parallel import column_parallel_linear, row_parallel_linear
+from .parallel_layers import ColumnParallelLinear, RowParallelLinear
 from .stash import Stash
 
-__all__ = ["Stash", "Status", "glu"]
+__all__ = ["ColumnParallelLinear", "Lease", "RowParallelLinear", "Scratch", "Stash", "Status",
+           "column_parallel_linear", "glu", "row_parallel_linear", "scratch"]

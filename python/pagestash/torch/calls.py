@@ -44,7 +44,7 @@ def raising(call):
     return wrapped
 
 
-def once(backward):
+def once(backward, sentence="an activation in pages has no second derivative"):
     """A backward that cannot be differentiated itself: what it gives raises where a second one gets to it. As
     torch's once_differentiable, which does so only where the gradients that come in require one."""
     @functools.wraps(backward)
@@ -53,8 +53,7 @@ def once(backward):
             found = backward(ctx, *gradients)
         if not torch.is_grad_enabled():
             return found
-        error = torch._C._functions.DelayedError(
-            b"pagestash: an activation in pages has no second derivative", len(found))
+        error = torch._C._functions.DelayedError(f"pagestash: {sentence}".encode(), len(found))
         return error(*(None if one is None else one.detach().requires_grad_() for one in found))
     return wrapped
 
