@@ -167,12 +167,16 @@ pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_bytes *byte
 
 /* ---- operands ---- */
 
-static pst_status check_operand(pst_device *device, const psti_operand *operand)
+static pst_status check_operand(const pst_scratch *scratch, const psti_operand *operand)
 {
+    pst_device *device = psti_scratch_device(scratch);
     PSTI_CHECK(operand->address || !operand->is_wanted, PST_E_INVALID, "%s is NULL", operand->name);
     PSTI_CHECK((uintptr_t)operand->address % ALIGNMENT == 0, PST_E_INVALID,
                "%s at %p: must be aligned to %d", operand->name, operand->address, ALIGNMENT);
-    if (!operand->address || !psti_is_check_mode())
+    if (!operand->address)
+        return PST_OK;
+    PSTI_TRY(psti_scratch_check_operand(scratch, operand->name, operand->address, operand->bytes));
+    if (!psti_is_check_mode())
         return PST_OK;
     return device->ops->check_address(device, operand->address, operand->bytes);
 }
@@ -183,10 +187,11 @@ static bool overlap(const psti_operand *a, const psti_operand *b)
     return a->address && b->address && (at - other < b->bytes || other - at < a->bytes);
 }
 
-pst_status psti_operands_check(pst_device *device, const psti_operand *operands, int num_operands)
+pst_status psti_operands_check(const pst_scratch *scratch, const psti_operand *operands,
+                               int num_operands)
 {
     for (int i = 0; i < num_operands; i++)
-        PSTI_TRY(check_operand(device, &operands[i]));
+        PSTI_TRY(check_operand(scratch, &operands[i]));
     for (int i = 0; i < num_operands; i++)
         for (int j = 0; j < i; j++) {
             const bool matters = operands[i].is_written || operands[j].is_written;
@@ -232,7 +237,7 @@ static pst_status check_forward(const pst_linear *linear, const pst_linear_opera
         {"input", operands->input, bytes.input, true, false},
     };
     PSTI_TRY(check_gathered(linear, operands));
-    return psti_operands_check(linear->device, all, is_in_place ? 3 : 4);
+    return psti_operands_check(linear->config.scratch, all, is_in_place ? 3 : 4);
 }
 
 static pst_status check_backward(const pst_linear *linear, const pst_linear_operands *operands)
@@ -249,7 +254,7 @@ static pst_status check_backward(const pst_linear *linear, const pst_linear_oper
         {"weight_gradient", operands->weight_gradient, bytes.weight_gradient, false, true},
     };
     PSTI_TRY(check_gathered(linear, operands));
-    return psti_operands_check(linear->device, all, 6);
+    return psti_operands_check(linear->config.scratch, all, 6);
 }
 
 /* ---- calls ---- */

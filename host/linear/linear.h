@@ -120,7 +120,8 @@ typedef struct psti_operand {
     bool is_written; /* so that it overlaps no other */
 } psti_operand;
 
-pst_status psti_operands_check(pst_device *device, const psti_operand *operands, int num_operands);
+pst_status psti_operands_check(const pst_scratch *scratch, const psti_operand *operands,
+                               int num_operands);
 
 /* ---- linear_check.c ---- */
 

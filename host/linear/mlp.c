@@ -246,6 +246,6 @@ pst_status psti_mlp_check(const pst_mlp *mlp, const pst_mlp_operands *operands, 
          true},
     };
     if (is_backward)
-        return psti_operands_check(up->device, backward, 9);
-    return psti_operands_check(up->device, forward, is_in_place ? 5 : 6);
+        return psti_operands_check(up->config.scratch, backward, 9);
+    return psti_operands_check(up->config.scratch, forward, is_in_place ? 5 : 6);
 }
