@@ -9,6 +9,7 @@
  *   pst_estimate_get_memory(&config, stage, live, &memory);  all of a GPU, at the schedule's peak
  *   pst_estimate_get_timeline(&config, stage, fn, user);     the same after every pass
  *   pst_estimate_get_moe(&config, live_layers, &moe);        its expert layers, kept in four ways
+ *   pst_estimate_get_linears(&config, 0, true, live, &of);   scratch and pages of linear.h's layers
  *   pst_estimate_get_traffic(&config, stage, &traffic);      what a GPU sends and receives
  *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
@@ -339,6 +340,39 @@ typedef struct pst_estimate_traffic {
     pst_estimate_op ops[PST_ESTIMATE_MAX_OPS];
 } pst_estimate_traffic;
 
+/* A matrix of a dense layer, or the output's, as a tensor-parallel linear of linear.h; or a gated MLP
+ * as a whole block. Bytes on one GPU. */
+typedef struct pst_estimate_linear {
+    const char *name; /* static text: "attention.qkv", "attention.proj", "mlp" of a gated one, else
+                       * "mlp.fc1" and "mlp.fc2", "output" */
+    /* leased of scratch at one time, at most: pst_scratch_info.peak_leased_bytes of such calls */
+    uint64_t forward_scratch;
+    uint64_t backward_scratch;
+    uint64_t saved_bytes;  /* the input for the backward, whole where gathers are kept */
+    uint64_t hidden_bytes; /* of a block, besides: what is between its layers, saved or in pages */
+} pst_estimate_linear;
+
+/* A buffer of scratch. */
+typedef struct pst_estimate_buffer {
+    const char *name; /* static text */
+    uint64_t bytes;   /* the most that is leased; mapped_bytes rounds it up */
+} pst_estimate_buffer;
+
+#define PST_ESTIMATE_MAX_LINEARS 8u /* never changes */
+#define PST_ESTIMATE_MAX_BUFFERS 8u /* never changes */
+
+typedef struct pst_estimate_linears {
+    uint64_t scratch_bytes; /* of one scratch for all layers: the most that is leased at one time */
+    uint64_t buffers_bytes; /* the sum of all buffers */
+    uint64_t layer_pages;   /* of a layer's hidden tensor; 0: there is none */
+    uint64_t pool_pages;    /* of those of all live layers */
+    uint64_t pool_bytes;    /* of pst_pool_bytes for so many pages, a ticket for each live layer */
+    uint32_t num_linears;   /* in the order of the forward */
+    uint32_t num_buffers;
+    pst_estimate_linear linears[PST_ESTIMATE_MAX_LINEARS];
+    pst_estimate_buffer buffers[PST_ESTIMATE_MAX_BUFFERS];
+} pst_estimate_linears;
+
 /* Ranks first, first + stride, ...: size of them. */
 typedef struct pst_estimate_process_group {
     uint64_t first, stride, size;
@@ -412,6 +446,25 @@ static inline pst_status pst_estimate_get_moe(const pst_estimate_config *config,
                                               uint64_t live_layers, pst_estimate_moe *moe_out)
 {
     return pst_estimate_get_moe_sized(config, live_layers, moe_out, sizeof(pst_estimate_moe));
+}
+
+/* Dense layers as linear.h runs them, without what experts have. Gathers are kept unless the config
+ * has PST_RECOMPUTE_GATHER. pieces: of pst_linear_config, 0 or 1. pages_hidden: what a block has
+ * between its layers is in pages between forward and backward; else saved. live_layers: at most 2^20.
+ * Fails: INVALID (also a pool of more pages than a pst_pool can have), UNSUPPORTED (latent
+ * attention, whose projections gather latents). */
+PST_API pst_status pst_estimate_get_linears_sized(const pst_estimate_config *config,
+                                                  uint32_t pieces, bool pages_hidden,
+                                                  uint64_t live_layers,
+                                                  pst_estimate_linears *linears_out,
+                                                  size_t linears_bytes);
+static inline pst_status pst_estimate_get_linears(const pst_estimate_config *config,
+                                                  uint32_t pieces, bool pages_hidden,
+                                                  uint64_t live_layers,
+                                                  pst_estimate_linears *linears_out)
+{
+    return pst_estimate_get_linears_sized(config, pieces, pages_hidden, live_layers, linears_out,
+                                          sizeof(pst_estimate_linears));
 }
 
 PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *config, uint64_t stage,
