@@ -20,7 +20,7 @@ static llama_form form_of(llama_way way)
                         .vocab = 32,
                         .layers = 12,
                         .micro_batches = 2,
-                        .steps = psti_test_cases(100) == 100 && !PSTI_UNDER_TSAN ? 100 : 4};
+                        .steps = psti_test_cases(100) == 100 && !PSTI_UNDER_TSAN ? 100 : 2};
 }
 
 /* One training by so many ranks. */
