@@ -163,7 +163,7 @@ pst_status pst_estimate_get_linears_sized(const pst_estimate_config *given, uint
     PSTI_TRY(check(&config, pieces, live_layers));
     linears self = {.config = &config, .split = psti_split_of(&config), .pieces = pieces};
     self.tokens = psti_tokens(&config, &self.split);
-    self.kept = self.split.sequence && (config.recompute & PST_RECOMPUTE_GATHER) == 0;
+    self.kept = (config.recompute & PST_RECOMPUTE_GATHER) == 0;
     self.pages = pages_hidden;
     put_all(&self);
     PSTI_CHECK(total_bytes(&self.out) != PSTI_TOO_MUCH, PST_E_INVALID,
