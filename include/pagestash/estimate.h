@@ -163,7 +163,11 @@ typedef struct pst_estimate_config {
      * its backward reads it there (glu.h), so that no buffer is restored for it. Needs is_gated,
      * fuses_activation and no saves_inputs_fp8 */
     bool pages_glu;
-    uint8_t padding[7]; /* 0 */
+    /* as Transformer Engine with fused accumulation of gradients: an empty gradient of each shape of a
+     * layer's weights is kept, to be handed to autograd in the place of those that were added to the
+     * kept ones */
+    bool keeps_empty_gradients;
+    uint8_t padding[6]; /* 0 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
@@ -259,10 +263,11 @@ typedef struct pst_estimate_memory {
     uint64_t head_bytes;      /* by final norm, output matrix and loss, on the last stage */
     uint64_t recompute_bytes; /* of the layers that full recomputation runs again */
     uint64_t paging_bytes;    /* with PST_MOE_PAGED, what that adds: see pst_estimate_moe */
-    uint64_t bytes;           /* states and the four above */
+    uint64_t bytes;           /* states, the four above and empty_bytes */
     uint64_t transient_bytes; /* of the moment that adds most to those */
     const char *transient;    /* static text: which, as "MLP backward"; "none" of 0 bytes */
     uint64_t peak_bytes;      /* bytes and transient_bytes */
+    uint64_t empty_bytes;     /* in bytes, too: of keeps_empty_gradients */
 } pst_estimate_memory;
 
 /* What a stage holds after the forward or backward of a chunk for one micro-batch. */
@@ -273,7 +278,7 @@ typedef struct pst_estimate_event {
     uint64_t live_layers;
     uint64_t saved_bytes;
     uint64_t head_bytes; /* from the last forward of a micro-batch to its backward; once */
-    uint64_t bytes;      /* states, saved, head and paging */
+    uint64_t bytes;      /* states, empty gradients, saved, head and paging */
 } pst_estimate_event;
 
 /* Returns whether to go on. */

@@ -114,6 +114,8 @@
     F(OPTIMIZER_OFFLOAD_FRACTION, TRAINING, "optimizer-offload-fraction", RATIO, "X", "(1.0)")     \
     F(TRANSFORMER_IMPL, MEMORY, "transformer-impl", CHOICE,                                        \
       "local|transformer_engine|inference_optimized", "local: no flash attention by itself")       \
+    F(NO_GRADIENT_FUSION, MEMORY, "no-gradient-accumulation-fusion", SWITCH, NULL,                 \
+      "else Transformer Engine keeps an empty gradient of each shape of weights")                  \
     F(ATTENTION_BACKEND, MEMORY, "attention-backend", CHOICE, "flash|fused|unfused|local|auto",    \
       "unfused, local: scores are saved (auto)")                                                   \
     F(USE_FLASH_ATTN, MEMORY, "use-flash-attn", SWITCH, NULL, "")                                  \
@@ -213,6 +215,7 @@
     F(SAVED, CHOICE, loss, NONE, OWN, "unfused|fused|copied")                           \
     F(SAVED, SWITCH, saves_inputs_fp8, FP8_INPUT_STORE, TAKE, NULL)                     \
     F(SAVED, SWITCH, applies_probs_late, MOE_PROBS, TAKE, NULL)                         \
+    F(SAVED, SWITCH, keeps_empty_gradients, NO_GRADIENT_FUSION, OWN, NULL)              \
     F(ROWS, CHOICE, moe_rows, MOE_BUFFER, TAKE, "balanced|capacity|worst|paged")        \
     F(ROWS, WHOLE, capacity_num, NONE, OWN, NULL)                                       \
     F(ROWS, WHOLE, capacity_den, NONE, OWN, NULL)                                       \

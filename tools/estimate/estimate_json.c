@@ -102,7 +102,8 @@ static json_t *bytes_value(const estimate_figures *figures, const estimate_stage
              {"optimizer", memory->states.optimizer_bytes}, {"states", memory->states.bytes},
              {"activations", memory->saved_bytes}, {"head", memory->head_bytes},
              {"recompute", memory->recompute_bytes}, {"paging", memory->paging_bytes},
-             {"total", memory->bytes}, {"transients", memory->transient_bytes},
+             {"empty_gradients", memory->empty_bytes}, {"total", memory->bytes},
+             {"transients", memory->transient_bytes},
              {"overhead", figures->options->overhead_bytes}, {"peak", stage->peak_bytes});
     json_put(
         &object, "margin",

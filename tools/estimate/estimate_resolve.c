@@ -230,6 +230,8 @@ static int take_saved(const estimate_line *line, estimate_options *options)
     estimate_take_fields(line, ESTIMATE_OF_SAVED, config);
     config->loss = estimate_has(line, ESTIMATE_F_CROSS_ENTROPY_LOSS_FUSION) ? PST_LOSS_FUSED
                                                                             : PST_LOSS_UNFUSED;
+    config->keeps_empty_gradients = estimate_choice(line, ESTIMATE_F_TRANSFORMER_IMPL, 1) != 0 &&
+                                    !estimate_has(line, ESTIMATE_F_NO_GRADIENT_FUSION);
     TOOL_TRY(take_dropout(line, ESTIMATE_F_HIDDEN_DROPOUT, &config->has_hidden_dropout));
     TOOL_TRY(take_dropout(line, ESTIMATE_F_ATTENTION_DROPOUT, &config->has_attention_dropout));
     TOOL_TRY(take_flash(line, options));
