@@ -33,6 +33,8 @@ host/stash/pool_layout.h       : host/base kernels/core | pagestash system
 host/stash/pool_layout.c       : host/base host/stash/pool_layout.h | pagestash system
 host/comm            : host/base host/device host/stash kernels/core | pagestash system
 host/linear          : host/base host/device host/stash host/comm kernels/core | pagestash system
+host/linear/linear_layout.h : | pagestash system
+host/linear/linear_layout.c : host/base/arith.h host/linear/linear_layout.h | pagestash system
 host/trace           : host/base host/schedule host/model kernels/core | pagestash system
 host/plan            : host/base host/trace host/model host/stash/pool_layout.h kernels/core | pagestash system
 host/arena           : host/base host/device host/trace host/plan kernels/core | pagestash system
@@ -40,7 +42,7 @@ host/program         : host/base host/schedule kernels/core | pagestash system
 host/scheduler       : host/base host/device host/stash host/schedule host/program kernels/core | pagestash system
 host/simulate        : host/base host/schedule host/program kernels/core | pagestash system
 host/policy          : host/base host/schedule host/program host/simulate host/stash/pool_layout.h kernels/core | pagestash system
-host/estimate        : host/base host/schedule host/model host/stash/pool_layout.h kernels/core | pagestash system
+host/estimate        : host/base host/schedule host/model host/stash/pool_layout.h host/linear/linear_layout.h kernels/core | pagestash system
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system

@@ -19,6 +19,7 @@
     X(pst_device_info, 168)       \
     X(pst_estimate_config, 456)   \
     X(pst_estimate_ledger, 984)   \
+    X(pst_estimate_linears, 496)  \
     X(pst_estimate_memory, 160)   \
     X(pst_estimate_modules, 3624) \
     X(pst_estimate_moe, 136)      \
@@ -79,8 +80,10 @@
     X(pst_copy_rate)              \
     X(pst_copy_rates)             \
     X(pst_env_info)               \
+    X(pst_estimate_buffer)        \
     X(pst_estimate_entry)         \
     X(pst_estimate_event)         \
+    X(pst_estimate_linear)        \
     X(pst_estimate_module)        \
     X(pst_estimate_op)            \
     X(pst_estimate_process_group) \

@@ -34,6 +34,10 @@ static inline uint64_t psti_dtype_bytes(pst_dtype dtype)
 /* ---- scratch.c ---- */
 
 pst_device *psti_scratch_device(const pst_scratch *scratch);
+/* Fails: INVALID (the operand lies in a buffer that nobody has leased: what was leased for a while
+ * is taken for a tensor of one's own). */
+pst_status psti_scratch_check_operand(const pst_scratch *scratch, const char *name,
+                                      const void *address, uint64_t bytes);
 
 /* ---- comm_exchange.c ---- */
 

@@ -60,6 +60,22 @@ pst_device *psti_scratch_device(const pst_scratch *scratch)
     return scratch->device;
 }
 
+pst_status psti_scratch_check_operand(const pst_scratch *scratch, const char *name,
+                                      const void *address, uint64_t bytes)
+{
+    const uintptr_t at = (uintptr_t)address;
+    for (uint32_t i = 0; i < scratch->info.num_names; i++) {
+        const buffer *of = &scratch->buffers[i];
+        const uintptr_t begin = (uintptr_t)of->span.address;
+        const bool is_in = at - begin < of->span.reserved || begin - at < bytes;
+        PSTI_CHECK(of->lease || !is_in, PST_E_INVALID,
+                   "%s at %p lies in scratch '%s', which is not leased: %s%s", name, address,
+                   of->name.bytes, of->released ? "released by " : "it never was",
+                   of->released_at.bytes);
+    }
+    return PST_OK;
+}
+
 /* ---- names ---- */
 
 static pst_status take_text(const char *what, const char *given, text *text_out)

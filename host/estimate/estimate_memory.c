@@ -221,8 +221,9 @@ static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
         const pst_estimate_moe moe = psti_moe_of(config);
         memory->paging_bytes = psti_paging_bytes(config, &moe, memory->live_moe_layers);
     }
+    memory->empty_bytes = psti_empty_gradients(config, &memory->states);
     memory->bytes = PSTI_SUM(memory->states.bytes, memory->saved_bytes, memory->head_bytes,
-                             memory->recompute_bytes, memory->paging_bytes);
+                             memory->recompute_bytes, memory->paging_bytes, memory->empty_bytes);
     PSTI_CHECK(memory->bytes != PSTI_TOO_MUCH, PST_E_INVALID, "config: memory exceeds 64 bits");
     return add_transient(config, stage, chunks, memory);
 }

@@ -264,6 +264,54 @@ uint64_t psti_outside_words(const pst_estimate_config *config, uint64_t stage)
     return sum;
 }
 
+/* ---- empty gradients ---- */
+
+/* Shapes of weights that have one already: at most those of two kinds of layers. */
+typedef struct shapes {
+    uint32_t num;
+    uint64_t outputs[2 * PST_ESTIMATE_MAX_MODULES], inputs[2 * PST_ESTIMATE_MAX_MODULES];
+    uint64_t words;
+} shapes;
+
+/* Transformer Engine's: not the router, a shared expert's gate, the output matrix. */
+static bool is_linear(const piece *of)
+{
+    static const char *const others[] = {"router", "shared.gate", "output"};
+    bool is = of->is_product;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        is = is && strcmp(of->name, others[i]) != 0;
+    return is;
+}
+
+static void add_shapes(shapes *self, const pst_estimate_config *config, pst_estimate_part part)
+{
+    const list of = list_of(config, psti_split_of(config), part, false);
+    for (uint32_t i = 0; i < of.num_pieces; i++) {
+        const piece *next = &of.pieces[i];
+        bool is_new = is_linear(next);
+        for (uint32_t j = 0; j < self->num; j++)
+            is_new =
+                is_new && (self->outputs[j] != next->outputs || self->inputs[j] != next->inputs);
+        if (!is_new)
+            continue;
+        self->outputs[self->num] = next->outputs;
+        self->inputs[self->num++] = next->inputs;
+        self->words = psti_plus(self->words, psti_times(next->outputs, next->inputs));
+    }
+}
+
+uint64_t psti_empty_gradients(const pst_estimate_config *config, const pst_estimate_states *states)
+{
+    shapes of = {0};
+    if (!config->keeps_empty_gradients)
+        return 0;
+    if (states->num_layers > states->num_moe_layers)
+        add_shapes(&of, config, PST_ESTIMATE_DENSE);
+    if (states->num_moe_layers != 0)
+        add_shapes(&of, config, PST_ESTIMATE_MOE);
+    return psti_times(of.words, psti_element_bytes(config));
+}
+
 /* ---- what is saved ---- */
 
 typedef struct place {

@@ -6,9 +6,9 @@
 /* Sums of what is live do not wrap: they are not above the memory's, which was refused if so. */
 typedef struct timeline {
     psti_live live;
-    uint64_t head_bytes; /* of a micro-batch; 0 but on the last stage */
-    uint64_t states_bytes;
-    uint64_t num_ends; /* live micro-batches of the last chunk */
+    uint64_t head_bytes;   /* of a micro-batch; 0 but on the last stage */
+    uint64_t always_bytes; /* states, empty gradients */
+    uint64_t num_ends;     /* live micro-batches of the last chunk */
 } timeline;
 
 static pst_estimate_event event_after(timeline *self, const psti_pipeline_pass *pass)
@@ -25,7 +25,7 @@ static pst_estimate_event event_after(timeline *self, const psti_pipeline_pass *
         .saved_bytes = self->live.saved_bytes,
         .head_bytes = self->num_ends ? self->head_bytes : 0,
     };
-    event.bytes = self->states_bytes + event.head_bytes + live_bytes;
+    event.bytes = self->always_bytes + event.head_bytes + live_bytes;
     return event;
 }
 
@@ -53,7 +53,7 @@ pst_status pst_estimate_get_timeline(const pst_estimate_config *given, uint64_t 
                "global_batch %" PRIu64 ": its passes exceed 64 bits", config.global_batch);
     psti_chunk_saved *chunks = psti_calloc(config.virtual_stages, sizeof(*chunks));
     PSTI_CHECK(chunks, PST_E_NOMEM, "no memory for %u chunks", (unsigned)config.virtual_stages);
-    timeline self = {.states_bytes = memory.states.bytes};
+    timeline self = {.always_bytes = memory.states.bytes + memory.empty_bytes};
     self.live = psti_nothing_live(&config, chunks);
     self.head_bytes = psti_fill_chunks(&config, stage, chunks);
     run(&self, pipeline, on_event, user);

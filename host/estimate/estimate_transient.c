@@ -193,30 +193,21 @@ static void consider_embedding(moments *self, const pst_estimate_memory *memory,
              beyond(bytes, PSTI_SUM(gone, self->head_bytes, memory->recompute_bytes)));
 }
 
-/* What a depth of multi-token prediction saves and does not hold. */
-static uint64_t depth_bytes(const moments *self)
-{
-    const pst_estimate_config *config = self->config;
-    if (config->recompute_layers != 0)
-        return psti_times(2, hidden_bytes(self, self->local));
-    return psti_minus(psti_mtp_bytes(config), held_bytes(self, psti_ends_with_moe(config) ? 1 : 0));
-}
-
-/* Of the model, and of multi-token prediction, whose layer is behind an embedding of its own. */
-static void consider_embeddings(moments *self, uint64_t stage, const psti_chunk_saved *first,
-                                const pst_estimate_memory *memory)
+/* Of the model. A depth of multi-token prediction has an embedding of its own, on the last stage, where
+ * the loss takes as much and is there when more is saved. */
+static void consider_first_embedding(moments *self, uint64_t stage, const psti_chunk_saved *first,
+                                     const pst_estimate_memory *memory)
 {
     const uint64_t kept = psti_plus(psti_ends_of(self->config, &self->split).embedding,
                                     held_bytes(self, first->num_moe));
     if (stage == 0)
         consider_embedding(self, memory, psti_minus(first->bytes, kept));
-    if (psti_num_mtp(self->config, stage) != 0)
-        consider_embedding(self, memory, depth_bytes(self));
 }
 
 /* Its gradient in fp32 is written over a copy that is kept, and the narrow one takes the place of
  * the logits. When the output matrix multiplies that one, the copies are gone; the input's gradient
- * is new and, with sequence parallelism, so are the gathered input and the share that is left.
+ * is new, so is the matrix's own, as narrow (an empty one where it is added to the kept one at once),
+ * and, with sequence parallelism, so are the gathered input and the share that is left.
  * Losses of multi-token prediction come one after the other. */
 static void consider_loss(moments *self)
 {
@@ -225,9 +216,11 @@ static void consider_loss(moments *self)
     const psti_ends without = psti_ends_of(&fused, &self->split);
     const uint64_t copies = (self->head_bytes - without.head) / (1 + self->config->mtp_layers);
     const uint64_t whole = hidden_bytes(self, self->tokens);
+    const uint64_t words = self->config->padded_vocab_size / self->split.tensor;
     const uint64_t gathered =
         self->local < self->tokens ? psti_plus(whole, hidden_bytes(self, self->local)) : 0;
-    const uint64_t bytes = PSTI_SUM(whole, gathered, exchange_bytes(self));
+    const uint64_t bytes =
+        PSTI_SUM(whole, gathered, hidden_bytes(self, words), exchange_bytes(self));
     consider(self, "loss", beyond(bytes, copies));
 }
 
@@ -244,8 +237,9 @@ static void consider_step(moments *self, const pst_estimate_memory *memory)
     const uint64_t owned = states->optimizer_bytes / width;
     const uint64_t pages =
         psti_plus(memory->paging_bytes, held_bytes(self, memory->live_moe_layers));
-    consider(self, "optimizer step",
-             beyond(psti_times(4, owned), memory->bytes - states->bytes - pages));
+    consider(
+        self, "optimizer step",
+        beyond(psti_times(4, owned), memory->bytes - states->bytes - memory->empty_bytes - pages));
 }
 
 psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
@@ -258,7 +252,7 @@ psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
     self.width = psti_element_bytes(config);
     self.head_bytes = is_last ? psti_ends_of(config, &self.split).head : 0;
     consider_layers(&self, &memory->states);
-    consider_embeddings(&self, stage, first, memory);
+    consider_first_embedding(&self, stage, first, memory);
     if (is_last)
         consider_loss(&self);
     consider_step(&self, memory);

@@ -72,30 +72,36 @@ static pst_status find_ranks(pst_linear *linear)
 
 static void count_bytes(pst_linear *linear)
 {
-    const bool is_column = linear->config.kind == PST_LINEAR_COLUMN;
-    const uint64_t tokens = linear->config.tokens, size = linear->size;
-    psti_lent what;
-    linear->bytes =
-        (pst_linear_bytes){.forward_scratch = psti_linear_forward_scratch(linear, &what)};
-    if (psti_linear_gathers(linear))
-        linear->bytes.backward_scratch =
-            is_column ? 2 * tokens * linear->columns * size : tokens * linear->rows * size;
-    if (is_column && linear->config.sequence_parallel)
-        linear->bytes.gathered = tokens * linear->columns * size;
+    const pst_linear_config *config = &linear->config;
+    linear->shape = (psti_linear_shape){.kind = config->kind,
+                                        .pieces = config->pieces,
+                                        .sequence_parallel = config->sequence_parallel,
+                                        .num_ranks = linear->num_ranks,
+                                        .tokens = config->tokens,
+                                        .in_features = config->in_features,
+                                        .out_features = config->out_features,
+                                        .element_bytes = linear->size};
+    const psti_lent_moment forward = psti_linear_forward_lends(&linear->shape, false);
+    const psti_lent_moment backward = psti_linear_backward_lends(&linear->shape, false);
+    linear->bytes = (pst_linear_bytes){.forward_scratch = psti_lent_sum(&forward),
+                                       .backward_scratch = psti_lent_sum(&backward),
+                                       .gathered = psti_linear_gathered_bytes(&linear->shape)};
 }
 
-/* What calls will lease, so that a capture can. */
+pst_status psti_lent_reserve(pst_scratch *scratch, const psti_lent_moment *most)
+{
+    for (int i = 0; i < PSTI_NUM_LENT; i++)
+        if (most->bytes[i] > 0)
+            PSTI_TRY(pst_scratch_reserve(scratch, psti_lent_name((psti_lent)i), most->bytes[i]));
+    return PST_OK;
+}
+
 static pst_status reserve(const pst_linear *linear)
 {
-    psti_lent what;
-    const uint64_t bytes = psti_linear_forward_scratch(linear, &what);
-    const bool is_column = linear->config.kind == PST_LINEAR_COLUMN;
-    const psti_lent other = is_column ? PSTI_LENT_SUMS : PSTI_LENT_GATHERED;
-    const uint64_t other_bytes = linear->bytes.backward_scratch / (is_column ? 2 : 1);
-    if (bytes == 0)
-        return PST_OK;
-    PSTI_TRY(pst_scratch_reserve(linear->config.scratch, psti_lent_name(what), bytes));
-    return pst_scratch_reserve(linear->config.scratch, psti_lent_name(other), other_bytes);
+    psti_lent_moment most = psti_linear_forward_lends(&linear->shape, false);
+    const psti_lent_moment backward = psti_linear_backward_lends(&linear->shape, false);
+    psti_lent_widen(&most, &backward);
+    return psti_lent_reserve(linear->config.scratch, &most);
 }
 
 static pst_status make(pst_linear *linear)
@@ -167,12 +173,16 @@ pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_bytes *byte
 
 /* ---- operands ---- */
 
-static pst_status check_operand(pst_device *device, const psti_operand *operand)
+static pst_status check_operand(const pst_scratch *scratch, const psti_operand *operand)
 {
+    pst_device *device = psti_scratch_device(scratch);
     PSTI_CHECK(operand->address || !operand->is_wanted, PST_E_INVALID, "%s is NULL", operand->name);
     PSTI_CHECK((uintptr_t)operand->address % ALIGNMENT == 0, PST_E_INVALID,
                "%s at %p: must be aligned to %d", operand->name, operand->address, ALIGNMENT);
-    if (!operand->address || !psti_is_check_mode())
+    if (!operand->address)
+        return PST_OK;
+    PSTI_TRY(psti_scratch_check_operand(scratch, operand->name, operand->address, operand->bytes));
+    if (!psti_is_check_mode())
         return PST_OK;
     return device->ops->check_address(device, operand->address, operand->bytes);
 }
@@ -183,10 +193,11 @@ static bool overlap(const psti_operand *a, const psti_operand *b)
     return a->address && b->address && (at - other < b->bytes || other - at < a->bytes);
 }
 
-pst_status psti_operands_check(pst_device *device, const psti_operand *operands, int num_operands)
+pst_status psti_operands_check(const pst_scratch *scratch, const psti_operand *operands,
+                               int num_operands)
 {
     for (int i = 0; i < num_operands; i++)
-        PSTI_TRY(check_operand(device, &operands[i]));
+        PSTI_TRY(check_operand(scratch, &operands[i]));
     for (int i = 0; i < num_operands; i++)
         for (int j = 0; j < i; j++) {
             const bool matters = operands[i].is_written || operands[j].is_written;
@@ -232,7 +243,7 @@ static pst_status check_forward(const pst_linear *linear, const pst_linear_opera
         {"input", operands->input, bytes.input, true, false},
     };
     PSTI_TRY(check_gathered(linear, operands));
-    return psti_operands_check(linear->device, all, is_in_place ? 3 : 4);
+    return psti_operands_check(linear->config.scratch, all, is_in_place ? 3 : 4);
 }
 
 static pst_status check_backward(const pst_linear *linear, const pst_linear_operands *operands)
@@ -249,7 +260,7 @@ static pst_status check_backward(const pst_linear *linear, const pst_linear_oper
         {"weight_gradient", operands->weight_gradient, bytes.weight_gradient, false, true},
     };
     PSTI_TRY(check_gathered(linear, operands));
-    return psti_operands_check(linear->device, all, 6);
+    return psti_operands_check(linear->config.scratch, all, 6);
 }
 
 /* ---- calls ---- */

@@ -8,6 +8,7 @@
 
 #include "host/comm/comm.h"
 #include "host/device/device.h"
+#include "host/linear/linear_layout.h"
 
 /* ---- product_host.c: products that were checked ---- */
 
@@ -33,21 +34,6 @@ void psti_gemm_plain(const psti_gemm *gemm);
 
 /* ---- linear_stage.c: one call of a layer or block, with what it has of scratch ---- */
 
-/* X(kind, name in scratch) */
-#define PSTI_LENT_LIST(X)                                       \
-    X(GATHERED, "allgather")                                    \
-    X(SUMS, "reduce_scatter")                                   \
-    X(HIDDEN, "hidden") /* forward; its gradient in backward */ \
-    X(ACTIVATION, "activation")                                 \
-    X(ACTIVATION_GRADIENT, "activation gradient")
-
-typedef enum psti_lent {
-#define PSTI_LENT_ENUM(kind, name) PSTI_LENT_##kind,
-    PSTI_LENT_LIST(PSTI_LENT_ENUM)
-#undef PSTI_LENT_ENUM
-        PSTI_NUM_LENT
-} psti_lent;
-
 typedef struct psti_stage {
     const pst_linear *linear; /* whose ranks exchange */
     const char *place;
@@ -57,7 +43,6 @@ typedef struct psti_stage {
     uint64_t started, finished; /* the last exchange that was started, and finished; 0: none */
 } psti_stage;
 
-const char *psti_lent_name(psti_lent what);
 /* Opens a scope of the scratch. */
 pst_status psti_stage_begin(psti_stage *stage, const pst_linear *linear, const char *place,
                             pst_stream stream);
@@ -81,6 +66,7 @@ struct pst_linear {
     psti_handle handle;
     pst_device *device;
     pst_linear_config config;
+    psti_linear_shape shape;
     uint32_t num_ranks, rank;
     /* Of a block's layer, else 1: rows, weights and results lie one behind the other, and the
      * stage has counts of the rows. */
@@ -103,6 +89,8 @@ static inline bool psti_linear_gathers(const pst_linear *linear)
 pst_status psti_linear_make(const pst_linear_config *config, uint32_t num_experts,
                             pst_count_type count_type, pst_linear **linear_out);
 void psti_linear_free(pst_linear *linear); /* NULL is allowed */
+/* So much of each name, so that a capture can lease it. */
+pst_status psti_lent_reserve(pst_scratch *scratch, const psti_lent_moment *most);
 
 /* Bytes of the matrices of this rank, of all experts. */
 typedef struct psti_matrix_bytes {
@@ -120,7 +108,8 @@ typedef struct psti_operand {
     bool is_written; /* so that it overlaps no other */
 } psti_operand;
 
-pst_status psti_operands_check(pst_device *device, const psti_operand *operands, int num_operands);
+pst_status psti_operands_check(const pst_scratch *scratch, const psti_operand *operands,
+                               int num_operands);
 
 /* ---- linear_check.c ---- */
 
@@ -159,7 +148,6 @@ pst_status psti_gather_copy_own(const pst_linear *linear, const psti_stage *stag
  * comes. */
 pst_status psti_gather_ring(const pst_linear *linear, psti_stage *stage, const psti_gather *gather);
 
-uint64_t psti_linear_forward_scratch(const pst_linear *linear, psti_lent *what_out);
 pst_status psti_column_forward(const pst_linear *linear, psti_stage *stage,
                                const pst_linear_operands *operands);
 pst_status psti_row_forward(const pst_linear *linear, psti_stage *stage,

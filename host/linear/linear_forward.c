@@ -1,8 +1,5 @@
 /* Forward of a layer: rings whose products run while the next piece travels. */
-#include "host/base/arith.h"
 #include "host/linear/linear.h"
-
-enum { ALIGNMENT = 256 };
 
 static uint64_t tokens_of_rank(const pst_linear *linear)
 {
@@ -69,11 +66,10 @@ static pst_status gather_and_multiply(const pst_linear *linear, psti_stage *stag
 pst_status psti_column_forward(const pst_linear *linear, psti_stage *stage,
                                const pst_linear_operands *operands)
 {
-    psti_lent what = PSTI_LENT_GATHERED;
     void *gathered = operands->gathered;
     if (psti_linear_gathers(linear) && !gathered)
         PSTI_TRY(
-            psti_stage_lease(stage, what, psti_linear_forward_scratch(linear, &what), &gathered));
+            psti_stage_lease(stage, PSTI_LENT_GATHERED, linear->bytes.forward_scratch, &gathered));
     const psti_gather gather = {.own = operands->input,
                                 .gathered = gathered,
                                 .from_columns = linear->columns,
@@ -82,7 +78,7 @@ pst_status psti_column_forward(const pst_linear *linear, psti_stage *stage,
                                 .to_columns = linear->rows};
     if (psti_linear_gathers(linear)) {
         PSTI_TRY(gather_and_multiply(linear, stage, operands, &gather));
-        return psti_stage_release(stage, what);
+        return psti_stage_release(stage, PSTI_LENT_GATHERED);
     }
     if (gathered)
         PSTI_TRY(psti_gather_copy_own(linear, stage, &gather));
@@ -92,29 +88,11 @@ pst_status psti_column_forward(const pst_linear *linear, psti_stage *stage,
 
 /* ---- ROW ---- */
 
-/* The halves of a chunk: where one is summed the other travels. Each has two places, and what comes
- * in one is summed there and sent on, while the other receives. */
 typedef struct sum_ring {
-    uint64_t first_row[2], num_rows[2];
-    unsigned char *places[2][2]; /* of a half */
-    uint64_t numbers[2];         /* of the exchange that a half waits for */
+    psti_sum_ring of;
+    unsigned char *base; /* leased */
+    uint64_t numbers[2]; /* of the exchange that a half waits for */
 } sum_ring;
-
-/* Sets all but the numbers; returns the bytes of scratch. base NULL: only these are wanted. */
-static uint64_t place_ring(const pst_linear *linear, unsigned char *base, sum_ring *ring)
-{
-    const uint64_t tokens = tokens_of_rank(linear), row_bytes = linear->rows * linear->size;
-    uint64_t at = 0;
-    ring->first_row[0] = 0;
-    ring->first_row[1] = ring->num_rows[0] = (tokens + 1) / 2;
-    ring->num_rows[1] = tokens / 2;
-    for (int half = 0; half < 2; half++)
-        for (int place = 0; place < 2; place++) {
-            ring->places[half][place] = base ? base + at : NULL;
-            at += psti_round_up(ring->num_rows[half] * row_bytes, ALIGNMENT);
-        }
-    return at;
-}
 
 /* Half of chunk number i of the ring: of the neighbour's sum and this rank's product. */
 static pst_status add_half(const pst_linear *linear, psti_stage *stage,
@@ -123,14 +101,15 @@ static pst_status add_half(const pst_linear *linear, psti_stage *stage,
 {
     const uint32_t num_ranks = linear->num_ranks;
     const uint32_t chunk = (linear->rank + 2 * num_ranks - 1 - i) % num_ranks;
-    const uint64_t row = chunk * tokens_of_rank(linear) + ring->first_row[half];
-    const uint64_t num_rows = ring->num_rows[half];
+    const uint64_t row = chunk * tokens_of_rank(linear) + ring->of.first_row[half];
+    const uint64_t num_rows = ring->of.num_rows[half];
     const unsigned char *input =
         (const unsigned char *)operands->input + row * linear->columns * linear->size;
-    unsigned char *here = ring->places[half][i % 2], *there = ring->places[half][(i + 1) % 2];
+    unsigned char *here = ring->base + ring->of.places[half][i % 2];
+    unsigned char *there = ring->base + ring->of.places[half][(i + 1) % 2];
     const bool is_last = i + 1 == num_ranks;
     unsigned char *sum = is_last ? (unsigned char *)operands->output +
-                                       ring->first_row[half] * linear->rows * linear->size
+                                       ring->of.first_row[half] * linear->rows * linear->size
                                  : here;
     PSTI_TRY(psti_stage_finish(stage, ring->numbers[half]));
     PSTI_TRY(psti_linear_multiply(linear, stage, input, operands->weight, i > 0 ? here : NULL, sum,
@@ -144,11 +123,10 @@ static pst_status add_half(const pst_linear *linear, psti_stage *stage,
 static pst_status sum_by_ring(const pst_linear *linear, psti_stage *stage,
                               const pst_linear_operands *operands, void *scratch)
 {
-    sum_ring ring = {.numbers = {0, 0}};
-    place_ring(linear, scratch, &ring);
+    sum_ring ring = {.of = psti_sum_ring_of(&linear->shape), .base = scratch};
     for (uint32_t i = 0; i < linear->num_ranks; i++)
         for (int half = 0; half < 2; half++)
-            if (ring.num_rows[half] > 0)
+            if (ring.of.num_rows[half] > 0)
                 PSTI_TRY(add_half(linear, stage, operands, &ring, i, half));
     return PST_OK;
 }
@@ -168,13 +146,11 @@ pst_status psti_row_forward(const pst_linear *linear, psti_stage *stage,
                             const pst_linear_operands *operands)
 {
     const uint64_t tokens = linear->config.tokens;
-    psti_lent what = PSTI_LENT_SUMS;
     void *scratch = NULL;
     if (psti_linear_gathers(linear)) {
-        PSTI_TRY(
-            psti_stage_lease(stage, what, psti_linear_forward_scratch(linear, &what), &scratch));
+        PSTI_TRY(psti_stage_lease(stage, PSTI_LENT_SUMS, linear->bytes.forward_scratch, &scratch));
         PSTI_TRY(multiply_and_sum(linear, stage, operands, scratch));
-        return psti_stage_release(stage, what);
+        return psti_stage_release(stage, PSTI_LENT_SUMS);
     }
     PSTI_TRY(psti_linear_multiply(linear, stage, operands->input, operands->weight, NULL,
                                   operands->output, tokens));
@@ -182,19 +158,4 @@ pst_status psti_row_forward(const pst_linear *linear, psti_stage *stage,
         return PST_OK;
     return psti_stage_exchange(stage, PST_EXCHANGE_ALL_REDUCE, operands->output, operands->output,
                                tokens * linear->rows);
-}
-
-/* ---- both ---- */
-
-uint64_t psti_linear_forward_scratch(const pst_linear *linear, psti_lent *what_out)
-{
-    const uint64_t tokens = linear->config.tokens;
-    const bool is_row = linear->config.kind == PST_LINEAR_ROW;
-    sum_ring ring;
-    *what_out = is_row ? PSTI_LENT_SUMS : PSTI_LENT_GATHERED;
-    if (!psti_linear_gathers(linear))
-        return 0;
-    if (is_row && linear->config.pieces == 0)
-        return place_ring(linear, NULL, &ring);
-    return tokens * (is_row ? linear->rows : linear->columns) * linear->size;
 }

@@ -4,16 +4,6 @@
 
 #include "host/linear/linear.h"
 
-const char *psti_lent_name(psti_lent what)
-{
-    static const char *const names[PSTI_NUM_LENT] = {
-#define LENT_NAME(kind, name) name,
-        PSTI_LENT_LIST(LENT_NAME)
-#undef LENT_NAME
-    };
-    return names[what];
-}
-
 pst_status psti_stage_begin(psti_stage *stage, const pst_linear *linear, const char *place,
                             pst_stream stream)
 {

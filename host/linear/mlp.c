@@ -64,39 +64,24 @@ static pst_status make_group(pst_mlp *mlp)
     return pst_group_create(&config, &mlp->group);
 }
 
-static uint64_t most(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* What the steps of a call lease at one time: docs/parallel.md has the table. */
-static void count_bytes(pst_mlp *mlp)
+/* Returns what must be there for all calls. */
+static psti_lent_moment count_bytes(pst_mlp *mlp)
 {
     const uint64_t rows = mlp->up->num_experts * mlp->up->config.tokens;
-    const uint64_t activation = rows * mlp->down->columns * mlp->down->size;
-    const uint64_t hidden = 2 * activation;
-    const pst_linear_bytes *up = &mlp->up->bytes, *down = &mlp->down->bytes;
-    mlp->activation_bytes = activation;
-    mlp->hidden_bytes = hidden;
-    mlp->bytes.gathered = up->gathered;
-    mlp->bytes.forward_scratch = most(most(up->forward_scratch + hidden, hidden + activation),
-                                      activation + down->forward_scratch);
-    mlp->bytes.backward_scratch =
-        most(down->backward_scratch + 2 * activation + hidden, hidden + up->backward_scratch);
-}
-
-static pst_status reserve(const pst_mlp *mlp)
-{
-    const struct {
-        psti_lent what;
-        uint64_t bytes;
-    } all[] = {{PSTI_LENT_HIDDEN, mlp->hidden_bytes},
-               {PSTI_LENT_ACTIVATION, mlp->activation_bytes},
-               {PSTI_LENT_ACTIVATION_GRADIENT, mlp->activation_bytes}};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        PSTI_TRY(pst_scratch_reserve(mlp->up->config.scratch, psti_lent_name(all[i].what),
-                                     all[i].bytes));
-    return PST_OK;
+    psti_lent_moment all = {{0}};
+    mlp->activation_bytes = rows * mlp->down->columns * mlp->down->size;
+    mlp->hidden_bytes = 2 * mlp->activation_bytes;
+    const psti_mlp_lends lends =
+        psti_mlp_lends_of(&mlp->up->shape, &mlp->down->shape, mlp->hidden_bytes, false, true);
+    mlp->bytes =
+        (pst_linear_bytes){.forward_scratch = psti_lent_most(lends.forward, PSTI_MLP_MOMENTS),
+                           .backward_scratch = psti_lent_most(lends.backward, PSTI_MLP_MOMENTS),
+                           .gathered = mlp->up->bytes.gathered};
+    for (int i = 0; i < PSTI_MLP_MOMENTS; i++) {
+        psti_lent_widen(&all, &lends.forward[i]);
+        psti_lent_widen(&all, &lends.backward[i]);
+    }
+    return all;
 }
 
 static pst_status make(pst_mlp *mlp, const pst_mlp_config *config)
@@ -114,9 +99,9 @@ static pst_status make(pst_mlp *mlp, const pst_mlp_config *config)
                "glu: dtype %d: the layers have %d", (int)mlp->glu.dtype,
                (int)mlp->up->config.dtype);
     PSTI_TRY(psti_glu_check_form(&mlp->glu, mlp->down->columns));
-    count_bytes(mlp);
+    const psti_lent_moment all = count_bytes(mlp);
     PSTI_TRY(make_group(mlp));
-    return reserve(mlp);
+    return psti_lent_reserve(mlp->up->config.scratch, &all);
 }
 
 static void free_mlp(pst_mlp *mlp)
@@ -246,6 +231,6 @@ pst_status psti_mlp_check(const pst_mlp *mlp, const pst_mlp_operands *operands, 
          true},
     };
     if (is_backward)
-        return psti_operands_check(up->device, backward, 9);
-    return psti_operands_check(up->device, forward, is_in_place ? 5 : 6);
+        return psti_operands_check(up->config.scratch, backward, 9);
+    return psti_operands_check(up->config.scratch, forward, is_in_place ? 5 : 6);
 }

@@ -9,6 +9,7 @@
  *   pst_estimate_get_memory(&config, stage, live, &memory);  all of a GPU, at the schedule's peak
  *   pst_estimate_get_timeline(&config, stage, fn, user);     the same after every pass
  *   pst_estimate_get_moe(&config, live_layers, &moe);        its expert layers, kept in four ways
+ *   pst_estimate_get_linears(&config, 0, true, live, &of);   scratch and pages of linear.h's layers
  *   pst_estimate_get_traffic(&config, stage, &traffic);      what a GPU sends and receives
  *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
@@ -162,7 +163,11 @@ typedef struct pst_estimate_config {
      * its backward reads it there (glu.h), so that no buffer is restored for it. Needs is_gated,
      * fuses_activation and no saves_inputs_fp8 */
     bool pages_glu;
-    uint8_t padding[7]; /* 0 */
+    /* as Transformer Engine with fused accumulation of gradients: an empty gradient of each shape of a
+     * layer's weights is kept, to be handed to autograd in the place of those that were added to the
+     * kept ones */
+    bool keeps_empty_gradients;
+    uint8_t padding[6]; /* 0 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
@@ -258,10 +263,11 @@ typedef struct pst_estimate_memory {
     uint64_t head_bytes;      /* by final norm, output matrix and loss, on the last stage */
     uint64_t recompute_bytes; /* of the layers that full recomputation runs again */
     uint64_t paging_bytes;    /* with PST_MOE_PAGED, what that adds: see pst_estimate_moe */
-    uint64_t bytes;           /* states and the four above */
+    uint64_t bytes;           /* states, the four above and empty_bytes */
     uint64_t transient_bytes; /* of the moment that adds most to those */
     const char *transient;    /* static text: which, as "MLP backward"; "none" of 0 bytes */
     uint64_t peak_bytes;      /* bytes and transient_bytes */
+    uint64_t empty_bytes;     /* in bytes, too: of keeps_empty_gradients */
 } pst_estimate_memory;
 
 /* What a stage holds after the forward or backward of a chunk for one micro-batch. */
@@ -272,7 +278,7 @@ typedef struct pst_estimate_event {
     uint64_t live_layers;
     uint64_t saved_bytes;
     uint64_t head_bytes; /* from the last forward of a micro-batch to its backward; once */
-    uint64_t bytes;      /* states, saved, head and paging */
+    uint64_t bytes;      /* states, empty gradients, saved, head and paging */
 } pst_estimate_event;
 
 /* Returns whether to go on. */
@@ -338,6 +344,39 @@ typedef struct pst_estimate_traffic {
     uint32_t num_ops; /* none of a group of 1 */
     pst_estimate_op ops[PST_ESTIMATE_MAX_OPS];
 } pst_estimate_traffic;
+
+/* A matrix of a dense layer, or the output's, as a tensor-parallel linear of linear.h; or a gated MLP
+ * as a whole block. Bytes on one GPU. */
+typedef struct pst_estimate_linear {
+    const char *name; /* static text: "attention.qkv", "attention.proj", "mlp" of a gated one, else
+                       * "mlp.fc1" and "mlp.fc2", "output" */
+    /* leased of scratch at one time, at most: pst_scratch_info.peak_leased_bytes of such calls */
+    uint64_t forward_scratch;
+    uint64_t backward_scratch;
+    uint64_t saved_bytes;  /* the input for the backward, whole where gathers are kept */
+    uint64_t hidden_bytes; /* of a block, besides: what is between its layers, saved or in pages */
+} pst_estimate_linear;
+
+/* A buffer of scratch. */
+typedef struct pst_estimate_buffer {
+    const char *name; /* static text */
+    uint64_t bytes;   /* the most that is leased; mapped_bytes rounds it up */
+} pst_estimate_buffer;
+
+#define PST_ESTIMATE_MAX_LINEARS 8u /* never changes */
+#define PST_ESTIMATE_MAX_BUFFERS 8u /* never changes */
+
+typedef struct pst_estimate_linears {
+    uint64_t scratch_bytes; /* of one scratch for all layers: the most that is leased at one time */
+    uint64_t buffers_bytes; /* the sum of all buffers */
+    uint64_t layer_pages;   /* of a layer's hidden tensor; 0: there is none */
+    uint64_t pool_pages;    /* of those of all live layers */
+    uint64_t pool_bytes;    /* of pst_pool_bytes for so many pages, a ticket for each live layer */
+    uint32_t num_linears;   /* in the order of the forward */
+    uint32_t num_buffers;
+    pst_estimate_linear linears[PST_ESTIMATE_MAX_LINEARS];
+    pst_estimate_buffer buffers[PST_ESTIMATE_MAX_BUFFERS];
+} pst_estimate_linears;
 
 /* Ranks first, first + stride, ...: size of them. */
 typedef struct pst_estimate_process_group {
@@ -412,6 +451,25 @@ static inline pst_status pst_estimate_get_moe(const pst_estimate_config *config,
                                               uint64_t live_layers, pst_estimate_moe *moe_out)
 {
     return pst_estimate_get_moe_sized(config, live_layers, moe_out, sizeof(pst_estimate_moe));
+}
+
+/* Dense layers as linear.h runs them, without what experts have. Gathers are kept unless the config
+ * has PST_RECOMPUTE_GATHER. pieces: of pst_linear_config, 0 or 1. pages_hidden: what a block has
+ * between its layers is in pages between forward and backward; else saved. live_layers: at most 2^20.
+ * Fails: INVALID (also a pool of more pages than a pst_pool can have), UNSUPPORTED (latent
+ * attention, whose projections gather latents). */
+PST_API pst_status pst_estimate_get_linears_sized(const pst_estimate_config *config,
+                                                  uint32_t pieces, bool pages_hidden,
+                                                  uint64_t live_layers,
+                                                  pst_estimate_linears *linears_out,
+                                                  size_t linears_bytes);
+static inline pst_status pst_estimate_get_linears(const pst_estimate_config *config,
+                                                  uint32_t pieces, bool pages_hidden,
+                                                  uint64_t live_layers,
+                                                  pst_estimate_linears *linears_out)
+{
+    return pst_estimate_get_linears_sized(config, pieces, pages_hidden, live_layers, linears_out,
+                                          sizeof(pst_estimate_linears));
 }
 
 PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *config, uint64_t stage,

@@ -106,8 +106,9 @@ PST_API pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_byt
 /* Enqueued; can be captured, on all ranks or on none; a captured graph does not need the layer.
  * Where one fails by checking its arguments, the other ranks wait for this one: see pst_comm's
  * time-out.
- * Fails: INVALID (an operand is missing, not aligned, or overlaps), BUSY and CAPTURE (scratch),
- * PEER, what the product answers, CUDA. */
+ * Fails: INVALID (an operand is missing, not aligned, overlaps, or lies in a buffer of the scratch
+ * that nobody has leased: in another call it holds other bytes), BUSY and CAPTURE (scratch), PEER,
+ * what the product answers, CUDA. */
 PST_API pst_status pst_linear_forward(pst_linear *linear, const pst_linear_operands *operands,
                                       pst_stream stream);
 PST_API pst_status pst_linear_backward(pst_linear *linear, const pst_linear_operands *operands,

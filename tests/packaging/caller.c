@@ -421,6 +421,7 @@ static void check_estimates(void)
     config->struct_size -= CUT;
     GET(pst_estimate_params, pst_estimate_get_params(config, out));
     GET(pst_estimate_ledger, pst_estimate_get_ledger(config, true, out));
+    GET(pst_estimate_linears, pst_estimate_get_linears(config, 0, true, 2, out));
     GET(pst_estimate_memory, pst_estimate_get_memory(config, 0, NULL, out));
     GET(pst_estimate_modules, pst_estimate_get_modules(config, PST_ESTIMATE_MOE, out));
     GET(pst_estimate_moe, pst_estimate_get_moe(config, 2, out));

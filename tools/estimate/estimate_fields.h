@@ -79,6 +79,8 @@
     F(TENSOR, PARALLEL, "tensor-model-parallel-size", POSITIVE, "N", "(1)")                        \
     F(PIPELINE, PARALLEL, "pipeline-model-parallel-size", POSITIVE, "N", "(1)")                    \
     F(CONTEXT, PARALLEL, "context-parallel-size", POSITIVE, "N", "(1)")                            \
+    F(CP_COMM_TYPE, PARALLEL, "cp-comm-type", WORDS, "NAME...",                                    \
+      "a2a: attention's output is saved twice (p2p)")                                              \
     F(EXPERT, PARALLEL, "expert-model-parallel-size", POSITIVE, "N", "(1)")                        \
     F(EXPERT_TENSOR, PARALLEL, "expert-tensor-parallel-size", POSITIVE, "N",                       \
       "(tensor-model-parallel-size)")                                                              \
@@ -114,13 +116,15 @@
     F(OPTIMIZER_OFFLOAD_FRACTION, TRAINING, "optimizer-offload-fraction", RATIO, "X", "(1.0)")     \
     F(TRANSFORMER_IMPL, MEMORY, "transformer-impl", CHOICE,                                        \
       "local|transformer_engine|inference_optimized", "local: no flash attention by itself")       \
+    F(NO_GRADIENT_FUSION, MEMORY, "no-gradient-accumulation-fusion", SWITCH, NULL,                 \
+      "else Transformer Engine keeps an empty gradient of each shape of weights")                  \
     F(ATTENTION_BACKEND, MEMORY, "attention-backend", CHOICE, "flash|fused|unfused|local|auto",    \
       "unfused, local: scores are saved (auto)")                                                   \
     F(USE_FLASH_ATTN, MEMORY, "use-flash-attn", SWITCH, NULL, "")                                  \
     F(RECOMPUTE_ACTIVATIONS, MEMORY, "recompute-activations", SWITCH, NULL, "selective")           \
     F(RECOMPUTE_GRANULARITY, MEMORY, "recompute-granularity", CHOICE, "full|selective", "")        \
     F(RECOMPUTE_METHOD, MEMORY, "recompute-method", CHOICE, "uniform|block", "(uniform)")          \
-    F(RECOMPUTE_NUM_LAYERS, MEMORY, "recompute-num-layers", POSITIVE, "N", "(1)")                  \
+    F(RECOMPUTE_NUM_LAYERS, MEMORY, "recompute-num-layers", COUNT, "N", "(1); 0 with block: none") \
     F(RECOMPUTE_MODULES, MEMORY, "recompute-modules", WORDS, "NAME...",                            \
       "core_attn, moe_act, layernorm (core_attn)")                                                 \
     F(TP_RECOMPUTE_ALLGATHER, MEMORY, "tp-recompute-allgather", CHOICE, "0|1",                     \
@@ -209,10 +213,11 @@
     F(SAVED, SWITCH, has_hidden_dropout, HIDDEN_DROPOUT, OWN, NULL)                     \
     F(SAVED, SWITCH, has_attention_dropout, ATTENTION_DROPOUT, OWN, NULL)               \
     F(SAVED, SWITCH, fuses_activation, NO_BIAS_SWIGLU_FUSION, TAKE_OFF, NULL)           \
-    F(SAVED, SWITCH, copies_attention, NONE, OWN, NULL)                                 \
+    F(SAVED, SWITCH, copies_attention, CP_COMM_TYPE, OWN, NULL)                         \
     F(SAVED, CHOICE, loss, NONE, OWN, "unfused|fused|copied")                           \
     F(SAVED, SWITCH, saves_inputs_fp8, FP8_INPUT_STORE, TAKE, NULL)                     \
     F(SAVED, SWITCH, applies_probs_late, MOE_PROBS, TAKE, NULL)                         \
+    F(SAVED, SWITCH, keeps_empty_gradients, NO_GRADIENT_FUSION, OWN, NULL)              \
     F(ROWS, CHOICE, moe_rows, MOE_BUFFER, TAKE, "balanced|capacity|worst|paged")        \
     F(ROWS, WHOLE, capacity_num, NONE, OWN, NULL)                                       \
     F(ROWS, WHOLE, capacity_den, NONE, OWN, NULL)                                       \

@@ -91,6 +91,22 @@ static int fill_moe(estimate_figures *figures, uint64_t live_layers)
     return check_whole(moe->pool_bytes, "bytes of a pool");
 }
 
+/* Dense layers by linear.h; latent attention is none of them, and nor are layers whose pages no pool
+ * could hold. */
+static int fill_linears(estimate_figures *figures)
+{
+    const pst_estimate_memory *memory = &figures->stages[figures->heaviest].memory;
+    const pst_estimate_config *config = &figures->options->config;
+    const uint64_t live = memory->live_layers - memory->live_moe_layers;
+    const pst_status status =
+        pst_estimate_get_linears(config, 0, config->is_gated, live, &figures->linears);
+    figures->has_linears = figures->has_part[PST_ESTIMATE_DENSE] && status == PST_OK;
+    if (!figures->has_linears)
+        return TOOL_OK;
+    TOOL_TRY(check_whole(figures->linears.buffers_bytes, "bytes of scratch"));
+    return check_whole(figures->linears.pool_bytes, "bytes of a pool of hidden tensors");
+}
+
 /* Layers with experts of one group that full recomputation runs again, at most: no others keep rows.
  * A depth of multi-token prediction is a group of its own. */
 static uint64_t moe_layers_of_group(const estimate_figures *figures, uint64_t number)
@@ -194,6 +210,7 @@ int estimate_figures_init(estimate_figures *figures, const estimate_options *opt
         return no_memory();
     TOOL_TRY(fill_parts(figures));
     TOOL_TRY(fill_stages(figures));
+    TOOL_TRY(fill_linears(figures));
     TOOL_TRY(add_totals(figures));
     return estimate_find_whatifs(figures);
 }

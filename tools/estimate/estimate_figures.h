@@ -32,8 +32,10 @@ typedef struct estimate_figures {
     bool has_part[PST_NUM_ESTIMATE_PARTS];
     pst_estimate_modules modules[PST_NUM_ESTIMATE_PARTS];
     pst_estimate_ledger ledgers[ESTIMATE_NUM_LAYER_KINDS]; /* dense, with experts */
-    uint64_t moe_stage;   /* whose expert layers are shown: most of them live */
-    pst_estimate_moe moe; /* with has_part[PST_ESTIMATE_MOE] */
+    bool has_linears;
+    pst_estimate_linears linears; /* of the dense layers of the stage that needs most */
+    uint64_t moe_stage;           /* whose expert layers are shown: most of them live */
+    pst_estimate_moe moe;         /* with has_part[PST_ESTIMATE_MOE] */
     uint32_t num_totals;
     estimate_total totals[PST_ESTIMATE_MAX_OPS];
     estimate_wide wire_bytes; /* of all GPUs */

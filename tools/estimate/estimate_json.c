@@ -102,7 +102,8 @@ static json_t *bytes_value(const estimate_figures *figures, const estimate_stage
              {"optimizer", memory->states.optimizer_bytes}, {"states", memory->states.bytes},
              {"activations", memory->saved_bytes}, {"head", memory->head_bytes},
              {"recompute", memory->recompute_bytes}, {"paging", memory->paging_bytes},
-             {"total", memory->bytes}, {"transients", memory->transient_bytes},
+             {"empty_gradients", memory->empty_bytes}, {"total", memory->bytes},
+             {"transients", memory->transient_bytes},
              {"overhead", figures->options->overhead_bytes}, {"peak", stage->peak_bytes});
     json_put(
         &object, "margin",
@@ -272,6 +273,35 @@ static json_t *moe_value(const estimate_figures *figures)
     return object;
 }
 
+static json_t *linears_value(const estimate_figures *figures)
+{
+    const pst_estimate_linears *of = &figures->linears;
+    if (!figures->has_linears)
+        return json_null();
+    json_t *object = json_object(), *linears = json_array(), *buffers = json_array();
+    JSON_PUT(&object, {"scratch_bytes", of->scratch_bytes}, {"buffers_bytes", of->buffers_bytes},
+             {"layer_pages", of->layer_pages}, {"pool_pages", of->pool_pages},
+             {"pool_bytes", of->pool_bytes});
+    for (uint32_t i = 0; i < of->num_linears; i++) {
+        const pst_estimate_linear *linear = &of->linears[i];
+        json_t *item = json_object();
+        json_put_text(&item, "name", linear->name);
+        JSON_PUT(&item, {"forward_scratch", linear->forward_scratch},
+                 {"backward_scratch", linear->backward_scratch},
+                 {"saved_bytes", linear->saved_bytes}, {"hidden_bytes", linear->hidden_bytes});
+        json_add(&linears, item);
+    }
+    for (uint32_t i = 0; i < of->num_buffers; i++) {
+        json_t *item = json_object();
+        json_put_text(&item, "name", of->buffers[i].name);
+        JSON_PUT(&item, {"bytes", of->buffers[i].bytes});
+        json_add(&buffers, item);
+    }
+    json_put(&object, "linears", linears);
+    json_put(&object, "buffers", buffers);
+    return object;
+}
+
 static json_t *whatif_value(const estimate_figures *figures)
 {
     json_t *list = json_array();
@@ -303,6 +333,7 @@ static json_t *figures_value(const estimate_figures *figures)
     json_put(&object, "groups", groups_value(options));
     json_put(&object, "cluster", cluster_value(figures));
     json_put(&object, "moe_buffers", moe_value(figures));
+    json_put(&object, "linears", linears_value(figures));
     json_put(&object, "whatif", whatif_value(figures));
     return object;
 }

@@ -53,18 +53,18 @@ static void print_stage(const estimate_figures *figures, uint64_t number)
 {
     const estimate_stage *stage = &figures->stages[number];
     const pst_estimate_memory *memory = &stage->memory;
-    char text[9][32], margin[33];
+    char text[10][32], margin[33];
     const uint64_t limit = figures->options->memory_bytes;
     const bool fits = stage->peak_bytes <= limit;
     const uint64_t apart = fits ? limit - stage->peak_bytes : stage->peak_bytes - limit;
-    printf("  %5" PRIu64 "%c %15" PRIu64 " %9s %9s %9s %9s %8s %9s %8s %9s %9s %11s  ", number,
+    printf("  %5" PRIu64 "%c %15" PRIu64 " %9s %9s %9s %9s %8s %9s %8s %8s %9s %9s %11s  ", number,
            number == figures->heaviest ? '*' : ' ', memory->states.params,
            estimate_gib(memory->states.weight_bytes, text[0]),
            estimate_gib(memory->states.gradient_bytes, text[1]),
            estimate_gib(memory->states.optimizer_bytes, text[2]),
            estimate_gib(memory->saved_bytes, text[3]), estimate_gib(memory->head_bytes, text[4]),
            estimate_gib(memory->recompute_bytes, text[5]),
-           estimate_gib(memory->paging_bytes, text[6]),
+           estimate_gib(memory->paging_bytes, text[6]), estimate_gib(memory->empty_bytes, text[9]),
            estimate_gib(memory->transient_bytes, text[7]), estimate_gib(stage->peak_bytes, text[8]),
            signed_gib(!fits, apart, margin));
     print_list(stage->chunk_layers, figures->num_chunks);
@@ -81,9 +81,9 @@ static void print_stages(const estimate_figures *figures)
     printf(
         "\nmemory of one GPU of each stage, GiB; * needs most; layers x micro-batches in flight, "
         "of each chunk; the largest transient\n"
-        "  %5s  %15s %9s %9s %9s %9s %8s %9s %8s %9s %9s %11s\n",
+        "  %5s  %15s %9s %9s %9s %9s %8s %9s %8s %8s %9s %9s %11s\n",
         "stage", "parameters", "weights", "gradients", "optimizer", "saved", "head", "recompute",
-        "paging", "transient", "peak", "margin");
+        "paging", "empty", "transient", "peak", "margin");
     for (uint64_t i = 0; i < figures->num_stages; i++)
         print_stage(figures, i);
     printf("  of %s GiB, %s GiB for context and NCCL, which the peak holds\n",

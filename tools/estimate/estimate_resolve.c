@@ -192,12 +192,16 @@ static int take_module(estimate_options *options, const char *name)
 
 static int take_full(const estimate_line *line, estimate_options *options)
 {
-    options->config.recompute_layers = 1;
-    if (estimate_choice(line, ESTIMATE_F_RECOMPUTE_METHOD, 0) == 0) {
-        estimate_take_number(line, ESTIMATE_F_RECOMPUTE_NUM_LAYERS,
-                             &options->config.recompute_layers);
+    uint64_t *layers = &options->config.recompute_layers;
+    const bool is_block = estimate_choice(line, ESTIMATE_F_RECOMPUTE_METHOD, 0) == 1;
+    *layers = 1;
+    estimate_take_number(line, ESTIMATE_F_RECOMPUTE_NUM_LAYERS, layers);
+    if (*layers == 0 && !is_block)
+        return tool_fail(TOOL_USAGE, "--recompute-num-layers 0: must be above 0, but with "
+                                     "--recompute-method block, where it means none");
+    if (*layers == 0 || !is_block)
         return TOOL_OK;
-    }
+    *layers = 1;
     return estimate_note(&options->unmodelled, "--recompute-method block (counted as if every "
                                                "layer were recomputed)");
 }
@@ -223,6 +227,20 @@ static int take_recompute(const estimate_line *line, estimate_options *options)
     return TOOL_OK;
 }
 
+/* Transformer Engine's attention by all-to-all keeps its output as heads are exchanged and as it comes
+ * back, where its ring returns the one that it keeps. */
+static int take_exchange(const estimate_line *line, estimate_options *options)
+{
+    const estimate_given *types = &line->flags[ESTIMATE_F_CP_COMM_TYPE];
+    pst_estimate_config *config = &options->config;
+    if (types->value == NULL || config->context_parallel == 1 || strcmp(types->value, "p2p") == 0)
+        return TOOL_OK;
+    config->copies_attention = strcmp(types->value, "a2a") == 0;
+    return estimate_note(&options->unmodelled, "--cp-comm-type %.80s%s: %stransfers are a ring's",
+                         types->value, types->num_more > 0 ? " ..." : "",
+                         config->copies_attention ? "" : "what it saves and its ");
+}
+
 static int take_saved(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
@@ -230,9 +248,12 @@ static int take_saved(const estimate_line *line, estimate_options *options)
     estimate_take_fields(line, ESTIMATE_OF_SAVED, config);
     config->loss = estimate_has(line, ESTIMATE_F_CROSS_ENTROPY_LOSS_FUSION) ? PST_LOSS_FUSED
                                                                             : PST_LOSS_UNFUSED;
+    config->keeps_empty_gradients = estimate_choice(line, ESTIMATE_F_TRANSFORMER_IMPL, 1) != 0 &&
+                                    !estimate_has(line, ESTIMATE_F_NO_GRADIENT_FUSION);
     TOOL_TRY(take_dropout(line, ESTIMATE_F_HIDDEN_DROPOUT, &config->has_hidden_dropout));
     TOOL_TRY(take_dropout(line, ESTIMATE_F_ATTENTION_DROPOUT, &config->has_attention_dropout));
     TOOL_TRY(take_flash(line, options));
+    TOOL_TRY(take_exchange(line, options));
     return take_recompute(line, options);
 }
 

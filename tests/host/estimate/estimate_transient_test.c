@@ -121,16 +121,20 @@ PST_TEST(EstimateTransient, Experts)
     expect(&config, 0, "shared expert backward", 8ll * T * (1 << 17) + 3 * 2 * T * HIDDEN);
 }
 
-/* The input's gradients are in the place of the copies of the logits, where there are any. */
+/* The gradients of input and matrix are in the place of the copies of the logits, where there are any. */
 PST_TEST(EstimateTransient, Loss)
 {
+    enum { WORDS = 512000 / 8 };
+    const uint64_t matrix = 2ull * WORDS * H;
     pst_estimate_config config = psti_estimate_run(4);
     config.vocab_size = 512000;
+    expect(&config, 3, "loss", 4 * T * H + 2 * L * H + matrix - 4ull * T * WORDS);
+    config.loss = PST_LOSS_COPIED;
     expect(&config, 3, "none", 0);
     config.loss = PST_LOSS_FUSED;
-    expect(&config, 3, "loss", 4 * T * H + 2 * L * H);
+    expect(&config, 3, "loss", 4 * T * H + 2 * L * H + matrix);
     config.sequence_parallel = false;
-    expect(&config, 3, "loss", 2 * T * H);
+    expect(&config, 3, "loss", 2 * T * H + matrix);
 }
 
 /* What the last stage's backward takes beyond the head, which is gone. */
@@ -194,23 +198,38 @@ PST_TEST(EstimateTransient, EmbeddingOfFewTokens)
     CHECK(strcmp(memory.transient, "embedding backward") != 0);
 }
 
-/* The depth's own embedding, when the layers before it still have all that they save. */
+/* The depth's own embedding takes less than the loss behind it. */
 PST_TEST(EstimateTransient, EmbeddingOfADepth)
 {
     pst_estimate_config config = psti_estimate_run(2);
-    pst_estimate_memory plain, memory;
+    const uint64_t hidden = 2 * 4096, tokens = 512;
     config.sequence_size = 256;
     config.loss = PST_LOSS_FUSED;
     config.mtp_layers = 1;
     config.vocab_size = 256000;
-    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &memory));
-    config.mtp_layers = 0;
-    CHECK_OK(pst_estimate_get_memory(&config, 1, NULL, &plain));
-    CHECK_STR(memory.transient, "embedding backward");
-    const uint64_t hidden = 2 * 4096, tokens = 512;
-    const uint64_t depth = memory.saved_bytes - plain.saved_bytes - 8 * tokens;
-    CHECK_EQ(memory.transient_bytes,
-             hidden * (128000 + tokens + tokens / 2) - depth - memory.head_bytes);
+    expect(&config, 1, "loss", hidden * (128000 + 2 * tokens + tokens / 2));
+}
+
+/* One of each shape: a dense layer's four, of which two are alike, and what experts add. */
+PST_TEST(EstimateTransient, EmptyGradients)
+{
+    pst_estimate_config config = psti_estimate_run(2);
+    pst_estimate_memory plain, memory;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &plain));
+    CHECK_EQ(plain.empty_bytes, 0);
+    config.keeps_empty_gradients = true;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    const uint64_t h = 4096, qkv = 3 * h / 2, proj = h / 2, fc = 11008 / 2;
+    CHECK_EQ(memory.empty_bytes, 2 * h * (qkv + proj + 2 * fc + fc));
+    CHECK_EQ(memory.bytes, plain.bytes + memory.empty_bytes);
+    CHECK_EQ(memory.peak_bytes, plain.peak_bytes + memory.empty_bytes);
+    config.type = PST_TRAIN_FP32;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK_EQ(memory.empty_bytes, 4 * h * (qkv + proj + 2 * fc + fc));
+    config = psti_estimate_run(8); /* 8 experts of width 14336, 32 heads, 8 of keys and values */
+    config.keeps_empty_gradients = true;
+    CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+    CHECK_EQ(memory.empty_bytes, 2 * h * (h + 2 * 1024 + h + 2 * 14336 + 14336));
 }
 
 /* A pool is there when the optimizer steps too, without what is saved beside it. */

@@ -366,6 +366,28 @@ PST_TEST(LinearFaults, ANameThatIsTakenIsBusy)
     ranks_run(2, 0, take_names, NULL);
 }
 
+/* What was leased for a while is no tensor: once it is released, no operand may lie in it. */
+static void keep_a_lease(rank_of_test *self)
+{
+    const layer_form form = small_form(2, PST_LINEAR_COLUMN, 0);
+    fault_scene scene;
+    pst_lease lease;
+    open_scene(self, &scene, &form);
+    RANK_OK(pst_linear_create(&scene.config, &scene.linear));
+    RANK_OK(pst_scratch_lease(scene.scratch, "mine", 8 * 16 * 4, "test", self->stream, &lease));
+    scene.operands.gathered = lease.address;
+    RANK_OK(pst_linear_forward(scene.linear, &scene.operands, self->stream));
+    RANK_OK(pst_scratch_release(scene.scratch, &lease, "the forward", self->stream));
+    RANK_REFUSES(pst_linear_backward(scene.linear, &scene.operands, self->stream), PST_E_INVALID,
+                 "lies in scratch 'mine', which is not leased: released by the forward");
+    close_scene(self, &scene);
+}
+
+PST_TEST(LinearFaults, OperandsDoNotLieInScratchThatNobodyLeases)
+{
+    ranks_run(2, 0, keep_a_lease, NULL);
+}
+
 /* What a layer leases is there when it is made; trimmed, it would have to grow. */
 static void trim(rank_of_test *self)
 {

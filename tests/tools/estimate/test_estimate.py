@@ -53,7 +53,7 @@ class Runs(CommandTest):
         stages = [line for line in lines("figures.txt") if line[1] == "stage" and line[0] in RUNS]
         self.assertGreater(len(stages), 30)
         for name, flags in RUNS.items():
-            report = estimate(*flags)
+            report = estimate(*flags, "--no-gradient-accumulation-fusion")
             for _, _, number, *words in (line for line in stages if line[0] == name):
                 stage = report["stages"][int(number)]
                 of = {"params": stage["params"]["total"], "expert": stage["params"]["expert"],
@@ -115,7 +115,7 @@ class Report(CommandTest):
                 of = stage["bytes"]
                 self.assertEqual(of["weights"] + of["gradients"] + of["optimizer"], of["states"])
                 self.assertEqual(of["states"] + of["activations"] + of["head"] + of["recompute"] +
-                                 of["paging"], of["total"])
+                                 of["paging"] + of["empty_gradients"], of["total"])
                 self.assertEqual(of["total"] + of["transients"] + of["overhead"], of["peak"])
                 self.assertEqual(report["cluster"]["gpu_memory_bytes"] - of["peak"], of["margin"])
                 self.assertEqual(sum(layers * live for layers, live in
@@ -253,7 +253,8 @@ class Report(CommandTest):
                 of = stage["bytes"]
                 sign = "-" if of["margin"] < 0 else "+"
                 columns = [of[key] for key in ("weights", "gradients", "optimizer", "activations",
-                                               "head", "recompute", "paging", "transients", "peak")]
+                                               "head", "recompute", "paging", "empty_gradients", "transients",
+                                               "peak")]
                 self.assertRegex(text, r"\n +{}[* ] +{} +{} {}{} ".format(
                     stage["stage"], stage["params"]["total"],
                     " +".join(gib(value) for value in columns), " *" + re.escape(sign),

@@ -1,0 +1,64 @@
+"""The command `pagestash estimate` against peaks that others have measured (tests/data/measured).
+
+test_measured.py BINARY SOURCE [--show]: the latter prints the table.
+"""
+import json
+import os
+import sys
+import unittest
+
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
+import cli
+from cli import CommandTest, run
+
+TABLES = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "data", "measured")
+
+
+def rows():
+    """Of all tables: name, GiB measured, percent allowed, flags."""
+    for table in sorted(os.listdir(TABLES)):
+        kinds = {}
+        with open(os.path.join(TABLES, table), encoding="ascii") as file:
+            for line in file:
+                words = line.split()
+                if not words or words[0].startswith("#"):
+                    continue
+                if words[0] == "kind":
+                    kinds[words[1]] = kinds.get(words[2], [words[2]]) + words[3:]
+                else:
+                    name, measured, allowed, kind, *flags = words
+                    yield name, float(measured), float(allowed), kinds[kind] + flags
+
+
+def estimate(flags):
+    """The stage that needs most, GiB, and its report."""
+    result = run("estimate", "--json", *flags)
+    if result.returncode:
+        raise AssertionError(f"{flags}: {result.stderr}")
+    stage = max(json.loads(result.stdout)["stages"], key=lambda of: of["bytes"]["peak"])
+    return stage["bytes"]["peak"] / (1 << 30), stage
+
+
+class Measured(CommandTest):
+    def test_errors(self):
+        """No error is above what the table allows, nor so far below it that the table is out of date."""
+        for name, measured, allowed, flags in rows():
+            peak, _ = estimate(flags)
+            error = abs(peak / measured - 1) * 100
+            self.assertLessEqual(error, allowed, (name, peak))
+            self.assertGreater(error, allowed - 0.11, (name, peak))
+
+
+def show():
+    for name, measured, allowed, flags in rows():
+        peak, stage = estimate(flags)
+        print(f"{name:20} measured {measured:7.2f} estimated {peak:7.2f} {(peak / measured - 1) * 100:+6.2f} %"
+              f" (allowed {allowed}): stage {stage['stage']}, {stage['transient']}")
+
+
+if __name__ == "__main__":
+    cli.BINARY, cli.SOURCE = sys.argv[1:3]
+    if sys.argv[3:] == ["--show"]:
+        show()
+    else:
+        unittest.main(argv=sys.argv[:1] + sys.argv[3:])
