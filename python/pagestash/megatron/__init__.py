@@ -16,11 +16,12 @@ from . import seams
 if TYPE_CHECKING:
     from ..schedule import Schedule
     from ..torch import Stash
+    from .buffers import Buffers
     from .gated import Glu
     from .manager import Manager
     from .swapped import MegatronRun
 
-__all__ = ["Error", "glu", "install", "memo", "uninstall"]
+__all__ = ["Error", "glu", "install", "memo", "scratch", "uninstall"]
 _installed = None  # (module, manager, arguments, what the names of the module were before)
 seams.stand_in()
 
@@ -141,6 +142,24 @@ def glu(stash: Optional["Stash"] = None, *, version: Optional[str] = None) -> "G
     seams.find(version)
     from . import gated
     return gated.Glu(stash)
+
+
+def scratch(*, device=None, on_held: Optional[str] = None, version: Optional[str] = None) -> "Buffers":
+    """Has Megatron-Core's global memory buffer lease from pagestash.torch.scratch.
+
+    Its layers gather their inputs into one recycled buffer. With this a buffer has one user at a time, at an
+    address that never moves, shared with pagestash's own layers under names of its own; and who still holds a
+    tensor when the next one takes it is named with both places.
+
+    device: of torch; None: cuda if there is one.
+    on_held: "warn": once for each pair of places; "raise": an Error; None: raise with PAGESTASH_CHECK=1.
+    version: as install has it.
+
+    Before or after initialize_model_parallel(). close() of the answer puts Megatron-Core's own back. Errors: no
+    Megatron-Core, a version that was not tried; it is there already."""
+    seams.find(version)
+    from . import buffers
+    return buffers.Buffers(device, on_held)
 
 
 def _check_arguments(arguments):

@@ -8,6 +8,7 @@ product of the weight's gradient: autograd keeps this rank's part alone, and wha
 that every layer uses in turn, which is leased and given back within a call. See docs/parallel.md."""
 import contextlib
 import functools
+import os
 from typing import NamedTuple, Optional
 
 import torch
@@ -254,6 +255,8 @@ def run_linear(function, kind, x, weight, bias, group, sequence_parallel, recomp
         raise Error(f"{kind}: it has no forward-mode derivative")
     x, bias = _autocast(x, bias)
     _check_dtypes(kind, x, weight, bias)
+    if size > 1 and os.environ.get("PAGESTASH_CHECK") == "1":
+        _compare(kind, group, x, weight, sequence_parallel)
     keeps = not recompute and torch.is_grad_enabled() and weight.requires_grad
     scratch = leases.scratch.of(x.device) if scratch is None else is_a(scratch, leases.Scratch, "scratch")
     return function.apply(x, weight, bias, How(kind, group, size, bool(sequence_parallel), keeps, fused, scratch))
@@ -286,6 +289,19 @@ def _check(kind, x, weight, bias, fused):
                 total.dtype not in (torch.float32, weight.dtype):
             raise Error(f"{kind}: gradient_accumulation_fusion wants weight.main_grad, float32 or of the "
                         f"weight's dtype, {tuple(weight.shape)}; it is {shown(total)}")
+
+
+def _compare(kind, group, x, weight, sequence_parallel):
+    """Has all ranks of the group say the same where they do not make the same call."""
+    call = {"layer": kind, "input": (*x.shape[:-1],), "dtype": str(x.dtype), "weight": (*weight.shape,),
+            "sequence_parallel": bool(sequence_parallel)}
+    calls = [None] * group.size()
+    dist.all_gather_object(calls, call, group=group)
+    for name, first in calls[0].items():
+        for rank, other in enumerate(calls):
+            if other[name] != first:
+                raise Error(f"{kind}: {name}: rank 0 has {first}, rank {rank} has {other[name]}: the ranks are to "
+                            "make the same calls in the same order")
 
 
 def _autocast(x, bias):

@@ -1,0 +1,197 @@
+"""Parallel linear layers over two gloo ranks: the undivided layers' numbers, the same bits with gathered inputs
+recomputed and kept, scratch to the byte, and what ranks are told that disagree."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import pagestash.torch
+from pagestash.torch import ColumnParallelLinear, RowParallelLinear, Scratch, column_parallel_linear
+
+RANKS, TOKENS, BATCH, HIDDEN, FFN = 2, 6, 3, 8, 12
+
+
+class Mlp(torch.nn.Module):
+    """Column, an activation, row."""
+
+    def __init__(self, scratch, bias=True, **options):
+        super().__init__()
+        recompute = options.pop("recompute", True)
+        self.up = ColumnParallelLinear(HIDDEN, FFN, bias, recompute=recompute, scratch=scratch, **options)
+        self.down = RowParallelLinear(FFN, HIDDEN, bias, scratch=scratch, **options)
+
+    def forward(self, x):
+        """Of this rank's part, or of everybody's input."""
+        return self.down(functional.gelu(self.up(x)))
+
+
+def whole_mlp(bias):
+    """The undivided layers, the same on every rank."""
+    torch.manual_seed(5)
+    return torch.nn.Linear(HIDDEN, FFN, bias), torch.nn.Linear(FFN, HIDDEN, bias)
+
+
+def run(scratch, rank, *, bias, sequence_parallel, recompute=True, around=lambda f, x: f(x), **options):
+    """Output, input's gradient and the weights' gradients as those of the undivided layers."""
+    up, down = whole_mlp(bias)
+    torch.manual_seed(5)
+    layer = Mlp(scratch, bias, sequence_parallel=sequence_parallel, recompute=recompute, **options)
+    for mine, whole in ((layer.up, up), (layer.down, down)):
+        mine.load_whole(whole.weight, whole.bias)
+    torch.manual_seed(6)
+    x, dy = torch.randn(TOKENS, BATCH, HIDDEN), torch.randn(TOKENS, BATCH, HIDDEN)
+    own = (lambda t: t.chunk(RANKS)[rank]) if sequence_parallel else (lambda t: t)
+    part = own(x).clone().requires_grad_()
+    y = around(layer, part)
+    y.backward(own(dy))
+    if sequence_parallel and bias:
+        dist.all_reduce(layer.down.bias.grad)
+    return {"y": y, "dx": part.grad, **{name: p.grad for name, p in layer.named_parameters()}}, (x, dy, own)
+
+
+def wanted(bias, x, dy, own, rank):
+    """Of the undivided layers this rank's share."""
+    up, down = whole_mlp(bias)
+    x = x.requires_grad_()
+    y = down(functional.gelu(up(x)))
+    y.backward(dy)
+    mine = {"y": own(y), "dx": own(x.grad), "up.weight": up.weight.grad.chunk(RANKS)[rank],
+            "down.weight": down.weight.grad.chunk(RANKS, 1)[rank]}
+    return mine | ({"up.bias": up.bias.grad.chunk(RANKS)[rank], "down.bias": down.bias.grad} if bias else {})
+
+
+def numbers(scratch, rank):
+    """The largest difference to the undivided layers, and whether kept is recomputed to the bit."""
+    out = {}
+    for bias in (False, True):
+        for sequence_parallel in (False, True):
+            got, given = run(scratch, rank, bias=bias, sequence_parallel=sequence_parallel)
+            kept, _ = run(scratch, rank, bias=bias, sequence_parallel=sequence_parallel, recompute=False)
+            want = wanted(bias, *given, rank)
+            assert got.keys() == want.keys() == kept.keys(), (got.keys(), want.keys())
+            out[f"{bias} {sequence_parallel}"] = (
+                max(float((got[name] - want[name]).detach().abs().max()) for name in want),
+                all(torch.equal(got[name], kept[name]) for name in want))
+    return out
+
+
+def ways_to_run(scratch, rank):
+    """Checkpointed, and compiled as far as a compiler can: the same bits."""
+    def checkpointed(layer, x):
+        return checkpoint(layer, x, use_reentrant=False)
+
+    def compiled(layer, x):
+        return torch.compile(layer, backend="eager")(x)
+
+    plain, _ = run(scratch, rank, bias=True, sequence_parallel=True)
+    out = []
+    for around in (checkpointed, compiled):
+        got, _ = run(scratch, rank, bias=True, sequence_parallel=True, around=around)
+        out.append(all(torch.equal(plain[name], got[name]) for name in plain))
+    return out
+
+
+def peaks(rank):
+    """Bytes of scratch that one forward and backward lease at most."""
+    out = []
+    for recompute in (True, False):
+        with Scratch("cpu") as scratch:
+            run(scratch, rank, bias=False, sequence_parallel=True, recompute=recompute)
+            info = scratch.info()
+            out.append((info.peak_leased_bytes, info.num_live, info.num_names))
+    return out
+
+
+def said(call):
+    """The sentence of an Error."""
+    try:
+        call()
+    except pagestash.Error as error:
+        return str(error)
+    return ""
+
+
+def faults(scratch, rank):
+    """What ranks are told."""
+    weight, x = torch.zeros(4, 8), torch.zeros(3, 8)
+    os.environ["PAGESTASH_CHECK"] = "1"
+    other = torch.zeros(3 + rank, 8)
+    sentences = [said(lambda: column_parallel_linear(other, weight, group=dist.group.WORLD, sequence_parallel=True)),
+                 said(lambda: column_parallel_linear(x, weight, sequence_parallel=rank == 0))]
+    os.environ["PAGESTASH_CHECK"] = "0"
+    return sentences + [
+        said(lambda: ColumnParallelLinear(8, 3)), said(lambda: RowParallelLinear(3, 8)),
+        said(lambda: RowParallelLinear(8, 4, sequence_parallel=True, scratch=scratch)(torch.zeros(3, 4)))]
+
+
+def with_a_name_taken(scratch):
+    """A layer that finds its buffer leased: the ranks are refused alike, and nothing hangs."""
+    with scratch.lease("pagestash.linear.gathered", (1,), torch.float32, place="somebody"):
+        return said(lambda: column_parallel_linear(torch.zeros(3, 8), torch.zeros(4, 8), sequence_parallel=True,
+                                                   scratch=scratch))
+
+
+def main(rank, folder):
+    """In a process of its own."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    scratch = Scratch("cpu")
+    out = {"numbers": numbers(scratch, rank), "ways": ways_to_run(scratch, rank), "peaks": peaks(rank),
+           "faults": faults(scratch, rank), "taken": with_a_name_taken(scratch)}
+    dist.destroy_process_group()
+    return out
+
+
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            children = [subprocess.Popen([sys.executable, __file__, "rank", str(rank), folder],
+                                         stdout=subprocess.PIPE, text=True) for rank in range(RANKS)]
+            texts = [child.communicate(timeout=240)[0] for child in children]
+        if any(child.returncode for child in children):
+            raise AssertionError(texts)
+        cls.ranks = [json.loads(text.splitlines()[-1]) for text in texts]
+
+    def test_numbers(self):
+        for rank in self.ranks:
+            self.assertEqual(len(rank["numbers"]), 4)
+            for case, (difference, same) in rank["numbers"].items():
+                self.assertLess(difference, 2e-6, case)
+                self.assertTrue(same, case)
+
+    def test_ways_to_run(self):
+        for rank in self.ranks:
+            self.assertEqual(rank["ways"], [True, True])
+
+    def test_scratch_to_the_byte(self):
+        """Recomputed: the gathered input beside the partial sums; kept: these, or what the row layer gathers."""
+        whole = 4 * TOKENS * BATCH * HIDDEN
+        for rank in self.ranks:
+            self.assertEqual(rank["peaks"], [[2 * whole, 0, 2], [whole, 0, 2]])
+
+    def test_faults(self):
+        for rank in self.ranks:
+            shapes, kinds, column, row, rows = rank["faults"]
+            self.assertIn("ColumnParallelLinear: input: rank 0 has (3,), rank 1 has (4,)", shapes)
+            self.assertIn("sequence_parallel: rank 0 has True, rank 1 has False", kinds)
+            self.assertIn("out_features 3: they are to be divided by 2 ranks", column)
+            self.assertIn("in_features 3: they are to be divided by 2 ranks", row)
+            self.assertIn("3 rows of the sequence: they are to be divided by 2 ranks", rows)
+            self.assertIn("'ColumnParallelLinear, forward', but 'somebody' has leased it", rank["taken"])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["rank"]:
+        print(json.dumps(main(int(sys.argv[2]), sys.argv[3])))
+    else:
+        unittest.main()

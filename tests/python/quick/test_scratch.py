@@ -1,0 +1,132 @@
+"""Named, recycled buffers of torch tensors: one user at a time, who is not to keep them."""
+import gc
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+
+import pagestash.torch
+from pagestash.torch import Scratch, scratch
+
+
+class Leases(unittest.TestCase):
+    def setUp(self):
+        self.scratch = Scratch("cpu")
+
+    def tearDown(self):
+        gc.collect()
+        self.scratch.close()
+
+    def refuses(self, text):
+        return self.assertRaisesRegex(pagestash.Error, text)
+
+    def test_a_name_is_one_address(self):
+        with self.scratch.lease("a", (3, 4), torch.float32) as first:
+            self.assertEqual((first.shape, first.dtype, first.device.type), ((3, 4), torch.float32, "cpu"))
+            address = first.data_ptr()
+            self.assertEqual(address % 256, 0)
+            first.fill_(2)
+        with self.scratch.lease("a", (5,), torch.int64) as second:
+            self.assertEqual(second.data_ptr(), address)
+        with self.scratch.lease("b", (0, 7), torch.bfloat16) as empty:
+            self.assertEqual(empty.shape, (0, 7))
+        info = self.scratch.info()
+        self.assertEqual((info.num_names, info.num_leases, info.num_live, info.leased_bytes), (2, 3, 0, 0))
+        self.assertEqual(info.peak_leased_bytes, 48)
+        del first, second, empty
+
+    def test_a_second_user_is_refused_with_both_places(self):
+        lease = self.scratch.lease("a", (4,), torch.float32)
+        with self.refuses(r"'a' is wanted by .*test_scratch.py:\d+', but '.*test_scratch.py:\d+' has leased it"):
+            self.scratch.lease("a", (1,), torch.float32)
+        lease.release()
+        with self.refuses("has released it before"):
+            lease.release()
+        self.assertIsNone(lease.tensor)
+
+    def test_a_lease_ends_with_its_scope(self):
+        with self.refuses("scope 'layer 3' ends, but 'a', which 'somewhere' has leased in it"), self.scratch.scope("layer 3"):
+            lease = self.scratch.lease("a", (4,), torch.float32, place="somewhere")
+        lease.release()
+        with self.assertRaisesRegex(ValueError, "mine"), self.scratch.scope("layer 4"):
+            other = self.scratch.lease("b", (4,), torch.float32)
+            raise ValueError("mine")
+        other.release()
+
+    def test_what_autograd_has_saved_of_a_lease_is_refused(self):
+        """nanotron's mistake: what a layer keeps of the recycled buffer is another layer's in its backward."""
+        weight = torch.ones(4, 4, requires_grad=True)
+        with self.scratch.lease("gathered", (2, 4), torch.float32) as gathered:
+            gathered.fill_(1)
+            out = gathered @ weight
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            out.sum().backward()
+
+    def test_memory_that_somebody_holds_is_not_freed(self):
+        lease = self.scratch.lease("a", (4,), torch.float32)
+        kept = lease.tensor[1:]
+        lease.release()
+        for call, name in ((self.scratch.trim, "trim"), (self.scratch.close, "close")):
+            with self.refuses(f"scratch: {name}: somebody holds a tensor of 'a'"):
+                call()
+        del kept
+        self.scratch.trim()
+        self.assertEqual(self.scratch.info().mapped_bytes, 0)
+
+    def test_reserve_and_what_is_refused(self):
+        self.scratch.reserve("a", (1 << 17,), torch.float32)
+        self.assertEqual(self.scratch.info().mapped_bytes, 1 << 19)
+        for call, text in (
+                (lambda: self.scratch.lease("", (1,), torch.float32), "name is empty"),
+                (lambda: self.scratch.lease("x" * 64, (1,), torch.float32), "at most 63 bytes"),
+                (lambda: self.scratch.lease("a\0", (1,), torch.float32), "it has a zero in it"),
+                (lambda: self.scratch.lease(1, (1,), torch.float32), "name: int: a str is wanted"),
+                (lambda: self.scratch.lease("a", (-1,), torch.float32), r"shape\[0\] -1"),
+                (lambda: self.scratch.lease("a", 3, torch.float32), "shape 3"),
+                (lambda: self.scratch.lease("a", (1,), "float32"), "dtype: str: a dtype is wanted"),
+                (lambda: self.scratch.lease("a", (1 << 40, 1 << 20), torch.float32), "bytes"),
+                (lambda: Scratch("meta"), "device meta: allowed are cpu and cuda"),
+                (lambda: Scratch("nowhere"), "device 'nowhere'")):
+            with self.refuses(text):
+                call()
+
+    def test_a_closed_one(self):
+        other = Scratch("cpu")
+        lease = other.lease("a", (4,), torch.float32)
+        with self.refuses("'a'"):
+            other.close()
+        lease.release()
+        other.close()
+        other.close()
+        with self.refuses("the scratch is closed"):
+            other.lease("a", (4,), torch.float32)
+
+    def test_the_one_of_a_device(self):
+        self.assertIs(scratch.of("cpu"), scratch.of(torch.device("cpu")))
+        with scratch("test", (2,), torch.float32, "cpu") as tensor:
+            self.assertEqual(tensor.shape, (2,))
+        with scratch.scope("test", "cpu"), scratch("test", (2,), torch.float32, "cpu"):
+            pass
+        self.assertEqual(scratch.info("cpu").num_live, 0)
+
+    def test_inference_and_long_places(self):
+        with torch.inference_mode(), self.scratch.lease("a", (4,), torch.float32, place="p" * 100 + "end") as tensor:
+            self.assertEqual(tensor.shape, (4,))
+        lease = self.scratch.lease("a", (4,), torch.float32, place="p" * 100 + "end")
+        with self.refuses("'[.]{3}p+end' has leased it"):
+            self.scratch.lease("a", (4,), torch.float32)
+        lease.release()
+
+    def test_check_mode_leaves_nan(self):
+        code = ("import torch; from pagestash.torch import Scratch\n"
+                "lease = Scratch('cpu').lease('a', (4,), torch.float32); kept = lease.tensor; kept.fill_(1)\n"
+                "lease.release(); print(bool(kept.isnan().all()))")
+        done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PAGESTASH_CHECK="1"),
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((done.stdout, done.returncode), ("True\n", 0), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
