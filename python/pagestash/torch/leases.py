@@ -175,7 +175,7 @@ class Scratch:
         self.close()
 
     def __del__(self):
-        if getattr(self, "handle", None) is not None:
+        if getattr(self, "handle", None) is not None and _c is not None:  # the interpreter may be ending
             _c.lib.pst_scratch_destroy(self.handle)  # refused where a graph holds it: then it stays
 
 

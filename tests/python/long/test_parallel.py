@@ -2,6 +2,7 @@
 recomputed and kept, scratch to the byte, and what ranks are told that disagree."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -188,6 +189,19 @@ class Ranks(unittest.TestCase):
             self.assertIn("in_features 3: they are to be divided by 2 ranks", row)
             self.assertIn("3 rows of the sequence: they are to be divided by 2 ranks", rows)
             self.assertIn("'ColumnParallelLinear, forward', but 'somebody' has leased it", rank["taken"])
+
+    def test_the_example(self):
+        """nanotron's callers: the losses of plain layers, and less that is kept."""
+        example = os.path.join(os.path.dirname(__file__), *[os.pardir] * 3, "examples", "python", "tensor_parallel.py")
+        done = subprocess.run([sys.executable, example, "3"], capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = re.search(r"differs by (\S+)\n.*backward: (\d+) bytes, plain (\d+); .*layers: (\d+)\n$", done.stdout)
+        self.assertIsNotNone(found, done.stdout)
+        difference, kept, plain, scratch = map(float, found.groups())
+        self.assertLess(difference, 1e-5)
+        others = 2 * 4 * 32 * 64 * 4  # two of each of 4 layers: the other rank's 32 tokens of 64 floats
+        self.assertEqual(plain - kept, others)
+        self.assertEqual(scratch, 2 * 64 * 64 * 4)
 
 
 if __name__ == "__main__":
