@@ -131,11 +131,12 @@ static void configure(int num_ranks, bool is_given)
                                            .mode = FAKE_BLOCKS};
 }
 
-void nccl_run(int num_ranks, bool is_given, void (*body)(nccl_rank *self))
+void nccl_run(int num_ranks, bool is_given, uint32_t timeout_ms, void (*body)(nccl_rank *self))
 {
     nccl_rank ranks[FAKE_RANKS];
     pthread_t threads[FAKE_RANKS];
     configure(num_ranks, is_given);
+    scene.own.timeout_ms = timeout_ms;
     memset(ranks, 0, sizeof(ranks));
     for (int r = 0; r < num_ranks; r++) {
         ranks[r].rank = r;

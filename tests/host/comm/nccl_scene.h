@@ -45,8 +45,9 @@ typedef struct nccl_rank {
     void (*body)(struct nccl_rank *self);
 } nccl_rank;
 
-/* Runs the body once for each rank, in a thread; is_given: the program has made the communicators. */
-void nccl_run(int num_ranks, bool is_given, void (*body)(nccl_rank *self));
+/* Runs the body once for each rank, in a thread; is_given: the program has made the
+ * communicators. timeout_ms 0: the library's. */
+void nccl_run(int num_ranks, bool is_given, uint32_t timeout_ms, void (*body)(nccl_rank *self));
 
 /* ---- in the test ---- */
 
