@@ -1,8 +1,8 @@
 /* Communicators of NCCL: exchanges, what ends them, and waiting.
  *
  * All exchanges of a communicator go through a stream of its own, which waits for the caller's
- * stream, which waits for it, by events: so they have one order, whichever streams the caller has and
- * whatever was started, also within a capture, which the stream then joins as a fork does. */
+ * stream, which waits for it, by events: so they have one order, whichever streams the caller has
+ * and whatever was started, also within a capture, which the stream then joins as a fork does. */
 #include "host/comm/comm_nccl.h"
 
 #include <inttypes.h>
@@ -187,8 +187,8 @@ static pst_status check_capture(pst_comm *comm, pst_stream stream, uint64_t *cap
     return PST_OK;
 }
 
-/* The communicator's stream waits for `stream`, and exchanges. With the lock: pst_comm_wait must not
- * look at a stream that is being captured. */
+/* The communicator's stream waits for `stream`, and exchanges. With the lock: pst_comm_wait must
+ * not look at a stream that is being captured. */
 static pst_status fork_to_side(pst_comm *comm, const pst_exchange *of, pst_stream stream)
 {
     psti_nccl_rank *self = comm->nccl;

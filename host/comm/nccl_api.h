@@ -1,6 +1,6 @@
-/* What of nccl.h is used, and how it is found. tests/host/comm/nccl_test.c compares it with that file
- * where it is installed. NCCL's enums have no negative values: unsigned is the type that they are
- * compatible with. */
+/* What of nccl.h is used, and how it is found. tests/host/comm/nccl_test.c compares it with that
+ * file where it is installed. NCCL's enums have no negative values: unsigned is the type that they
+ * are compatible with. */
 #ifndef PSTI_HOST_NCCL_API_H
 #define PSTI_HOST_NCCL_API_H
 

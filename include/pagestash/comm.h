@@ -1,39 +1,40 @@
 /* Communicators: what ranks exchange around a product.
  *
- * On cuda a communicator is NCCL's (2.13 or later): one that the caller has (pst_comm_adopt), or one
- * that the library makes (pst_comm_create, from 2.14 on). Which library that is, PAGESTASH_NCCL_LIBRARY
- * says, libnccl.so.2 by default. On host its ranks are threads of this process, each with its own
- * pst_comm, and an exchange is done by memcpy and additions; so what is written against this can be
- * tried without a GPU. The sums of host are formed in the order of the ranks, in float32, and rounded
- * once: the same bits on every rank, in every run; those of NCCL as NCCL forms them.
+ * On cuda a communicator is NCCL's (2.13 or later): one that the caller has (pst_comm_adopt), or
+ * one that the library makes (pst_comm_create, from 2.14 on). Which library that is,
+ * PAGESTASH_NCCL_LIBRARY says, libnccl.so.2 by default. On host its ranks are threads of this
+ * process, each with its own pst_comm, and an exchange is done by memcpy and additions; so what is
+ * written against this can be tried without a GPU. The sums of host are formed in the order of the
+ * ranks, in float32, and rounded once: the same bits on every rank, in every run; those of NCCL as
+ * NCCL forms them.
  *
- * Every rank of a communicator makes the same calls in the same order. On host ranks that differ in
- * the call, the number or the type are told so, all of them with the same sentence; NCCL does not
- * compare them.
+ * Every rank of a communicator makes the same calls in the same order. On host ranks that differ
+ * in the call, the number or the type are told so, all of them with the same sentence; NCCL does
+ * not compare them.
  *
- * Errors. What fails on one rank after the checks of its arguments fails on all: from then on every
- * call of the communicator answers PEER with the first cause and the rank that had it. On host that
- * is so on every rank at once; on cuda a rank has its own cause, and learns of others' as far as NCCL
- * notices them (ncclCommGetAsyncError, asked by every call) or by pst_comm_wait. Nobody waits for ever:
- * on host a call that waits for other ranks gives up after timeout_ms and names those who did not
- * come; on cuda pst_comm_wait tells that work has not ended. pst_comm_abort ends it. A communicator
- * that was adopted is its owner's to end.
+ * Errors. What fails on one rank after the checks of its arguments fails on all: from then on
+ * every call of the communicator answers PEER with the first cause and the rank that had it. On
+ * host that is so on every rank at once; on cuda a rank has its own cause, and learns of others'
+ * as far as NCCL notices them (ncclCommGetAsyncError, asked by every call) or by pst_comm_wait.
+ * Nobody waits for ever: on host a call that waits for other ranks gives up after timeout_ms and
+ * names those who did not come; on cuda pst_comm_wait tells that work has not ended.
+ * pst_comm_abort ends it. A communicator that was adopted is its owner's to end.
  *
  * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what the
  * stream does next, until pst_comm_finish: on cuda on a stream of the communicator's, on host by a
  * thread of the rank's. Between the two neither may what it reads be written nor what it writes be
- * used. At most PST_COMM_MAX_STARTED are started and not finished. On cuda all exchanges, started or
- * not, go through that one stream, in the order of the calls; not between ncclGroupStart and
+ * used. At most PST_COMM_MAX_STARTED are started and not finished. On cuda all exchanges, started
+ * or not, go through that one stream, in the order of the calls; not between ncclGroupStart and
  * ncclGroupEnd.
  *
  * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs of host
  * exchange when they are launched: each rank launches its own, in its own thread. On cuda a
- * communicator is in one capture at a time and not used outside it meanwhile, what is started in it is
- * finished in it, what was started before is finished before, and no graph of a communicator that was
- * aborted is launched.
+ * communicator is in one capture at a time and not used outside it meanwhile, what is started in
+ * it is finished in it, what was started before is finished before, and no graph of a communicator
+ * that was aborted is launched.
  *
- * Processes: a forked child has no ranks; there each call answers PEER, and destroy lets go; on cuda
- * NO_DEVICE, as all calls of the device.
+ * Processes: a forked child has no ranks; there each call answers PEER, and destroy lets go; on
+ * cuda NO_DEVICE, as all calls of the device.
  *
  * Threads: a pst_comm by one at a time, but for pst_comm_wait and pst_comm_abort: any.
  */
@@ -123,11 +124,11 @@ PST_BEGIN_DECLS
  * UNSUPPORTED (cuda: no NCCL can be loaded), CUDA. */
 PST_API pst_status pst_comm_make_id(pst_device *device, pst_comm_id *id_out);
 
-/* Called by every rank, with the same id and number; returns when all have. Ranks of host may
- * have a device each or share one, ranks of cuda have one each.
+/* Called by every rank, with the same id and number; returns when all have. Ranks of host may have
+ * a device each or share one, ranks of cuda have one each.
  * Fails: INVALID (num_ranks, rank, id; a rank twice; another number of ranks than the others'),
- * PEER (not all came in time, on host who; NCCL failed meanwhile), NOMEM, UNSUPPORTED (cuda: no NCCL, or
- * too old a one), CAPTURE, CUDA. */
+ * PEER (not all came in time, on host who; NCCL failed meanwhile), NOMEM, UNSUPPORTED (cuda: no
+ * NCCL, or too old a one), CAPTURE, CUDA. */
 PST_API pst_status pst_comm_create(pst_device *device, const pst_comm_config *config,
                                    pst_comm **comm_out);
 
@@ -173,8 +174,8 @@ PST_API pst_status pst_comm_all_to_all_v(pst_comm *comm, const void *from,
 PST_API pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds);
 
 /* Ends all that is under way, on host on every rank, on cuda of this one (ncclCommAbort), and the
- * communicator with it: its calls answer PEER with this cause. Of an adopted communicator NCCL is not
- * told: its calls answer PEER, and its owner may abort it before or afterwards.
+ * communicator with it: its calls answer PEER with this cause. Of an adopted communicator NCCL is
+ * not told: its calls answer PEER, and its owner may abort it before or afterwards.
  * Fails: INVALID (no cause), CUDA. */
 PST_API pst_status pst_comm_abort(pst_comm *comm, const char *cause);
 

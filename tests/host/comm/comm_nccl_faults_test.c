@@ -1,5 +1,5 @@
-/* Communicators of NCCL: what is refused, failures of NCCL, ranks that do not come, waiting, and which
- * library it is. */
+/* Communicators of NCCL: what is refused, failures of NCCL, ranks that do not come, waiting, and
+ * which library it is. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Communicators of NCCL: what exchanges give, against the host's communicators, bit for bit; started
- * ones, and captures. The NCCL of these tests exchanges within the call, so a capture shows here that
- * nothing but what may be enqueued is called, and not what a launch does. */
+/* Communicators of NCCL: what exchanges give, against the host's communicators, bit for bit;
+ * started ones, and captures. The NCCL of these tests exchanges within the call, so a capture
+ * shows here that nothing but what may be enqueued is called, and not what a launch does. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,7 +34,8 @@ static void fill(nccl_rank *self, unsigned char *to, pst_dtype dtype)
     }
 }
 
-/* What rank r sends to q: 5 r + 3 q + 1 elements, not in the order of the ranks; nothing from 1 to 0. */
+/* What rank r sends to q: 5 r + 3 q + 1 elements, not in the order of the ranks; rank 1 sends
+ * nothing to rank 0. */
 static void set_lists(const nccl_rank *self, buffers *in)
 {
     const uint64_t rank = (uint64_t)self->rank;

@@ -1,6 +1,6 @@
-/* Stands in for libnccl.so.2, for devices that are the host in truth: what ranks exchange is done by
- * the call of the last one, as the host's communicators do it. FAKE_NCCL_VERSION is the version code
- * that it claims, or "error". Built with FAKE_NCCL_OLD it has the functions of 2.13. */
+/* Stands in for libnccl.so.2, for devices that are the host in truth: what ranks exchange is done
+ * by the call of the last one, as the host's communicators do it. FAKE_NCCL_VERSION is the version
+ * code that it claims, or "error". Built with FAKE_NCCL_OLD it has the functions of 2.13. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

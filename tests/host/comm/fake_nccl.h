@@ -1,5 +1,5 @@
-/* The communicators of tests/host/comm/fake_nccl.c. Those that a program has made the test makes, and
- * says what NCCL answers to each, and reads what it was asked. */
+/* The communicators of tests/host/comm/fake_nccl.c. Those that a program has made the test makes,
+ * and says what NCCL answers to each, and reads what it was asked. */
 #ifndef PAGESTASH_TESTS_FAKE_NCCL_H
 #define PAGESTASH_TESTS_FAKE_NCCL_H
 

@@ -160,3 +160,16 @@ void nccl_check_child(const char *name, const char *version)
     CHECK_STR(child.err, "");
     CHECK(child.exited);
 }
+
+bool nccl_find_real(nccl_real *nccl)
+{
+    void *library = dlopen(psti_env_text("PAGESTASH_NCCL_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    void *symbols[2] = {NULL, NULL};
+    if (!library)
+        return false;
+    symbols[0] = dlsym(library, "ncclCommInitAll");
+    symbols[1] = dlsym(library, "ncclCommDestroy");
+    memcpy(&nccl->comm_init_all, &symbols[0], sizeof(symbols[0]));
+    memcpy(&nccl->comm_destroy, &symbols[1], sizeof(symbols[1]));
+    return symbols[0] && symbols[1];
+}

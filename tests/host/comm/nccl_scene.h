@@ -1,5 +1,6 @@
-/* Ranks of NCCL for tests, in a child process: PAGESTASH_NCCL_LIBRARY is read once in a process. Their
- * devices are the host's and say that they are cuda's; tests/host/comm/fake_nccl.c plays NCCL. */
+/* Ranks of NCCL for tests, in a child process: PAGESTASH_NCCL_LIBRARY is read once in a process.
+ * Their devices are the host's and say that they are cuda's; tests/host/comm/fake_nccl.c plays
+ * NCCL. */
 #ifndef PAGESTASH_TESTS_NCCL_SCENE_H
 #define PAGESTASH_TESTS_NCCL_SCENE_H
 
@@ -53,5 +54,13 @@ void nccl_run(int num_ranks, bool is_given, uint32_t timeout_ms, void (*body)(nc
 
 /* It says that it is done, and nothing else. version: a variable, or NULL. */
 void nccl_check_child(const char *name, const char *version);
+
+/* The NCCL of the machine, for tests on a GPU. */
+typedef struct nccl_real {
+    psti_nccl_result (*comm_init_all)(pst_nccl_comm *comms, int num_ranks, const int *devices);
+    psti_nccl_result (*comm_destroy)(pst_nccl_comm comm);
+} nccl_real;
+
+bool nccl_find_real(nccl_real *nccl);
 
 #endif

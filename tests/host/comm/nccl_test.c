@@ -30,7 +30,6 @@ _Static_assert(offsetof(psti_nccl_config, magic) == offsetof(ncclConfig_t, magic
 _Static_assert(offsetof(psti_nccl_config, version) == offsetof(ncclConfig_t, version), "");
 _Static_assert(offsetof(psti_nccl_config, blocking) == offsetof(ncclConfig_t, blocking), "");
 _Static_assert(offsetof(psti_nccl_config, undefined) == offsetof(ncclConfig_t, cgaClusterSize), "");
-_Static_assert(NCCL_CONFIG_UNDEF_INT == INT_MIN, "");
 
 #define SAME_TYPE(function, ours) \
     _Static_assert(__builtin_types_compatible_p(__typeof__(function), ours), #function)
@@ -88,7 +87,7 @@ enum { RANKS = 3 };
 static rank ranks[RANKS];
 static struct ncclComm comms[RANKS];
 
-/* The program that uses the library has loaded NCCL and made a communicator; rank i has device i. */
+/* The program has loaded NCCL and made a communicator; rank i has device i. */
 static void open_ranks(int num_ranks)
 {
     nccl_load();
@@ -334,24 +333,6 @@ PST_TEST(Nccl, AnOldNcclIsRefusedWithItsVersion)
 
 /* ---- a GPU, with the NCCL of the machine: one rank ---- */
 
-typedef struct real_nccl {
-    psti_nccl_result (*comm_init_all)(pst_nccl_comm *comms, int num_ranks, const int *devices);
-    psti_nccl_result (*comm_destroy)(pst_nccl_comm comm);
-} real_nccl;
-
-static bool find_real(real_nccl *nccl)
-{
-    void *library = dlopen(psti_env_text("PAGESTASH_NCCL_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
-    void *symbols[2] = {NULL, NULL};
-    if (!library)
-        return false;
-    symbols[0] = dlsym(library, "ncclCommInitAll");
-    symbols[1] = dlsym(library, "ncclCommDestroy");
-    memcpy(&nccl->comm_init_all, &symbols[0], sizeof(symbols[0]));
-    memcpy(&nccl->comm_destroy, &symbols[1], sizeof(symbols[1]));
-    return symbols[0] && symbols[1];
-}
-
 typedef struct gpu_scene {
     pst_device *device;
     pst_pool *pool;
@@ -392,7 +373,7 @@ static void check_agreement(const gpu_scene *self, int32_t valid)
 PST_TEST(Nccl, OneRankOnAGpuAgreesWithItself)
 {
     gpu_scene self = {.device = NULL};
-    real_nccl nccl;
+    nccl_real nccl;
     const int first = 0;
     pst_pool_config config = PST_POOL_CONFIG_INIT;
     config.num_pages = 1;
@@ -400,7 +381,7 @@ PST_TEST(Nccl, OneRankOnAGpuAgreesWithItself)
     if (opened == PST_E_NO_DEVICE || opened == PST_E_UNSUPPORTED)
         pst_test_skip("no GPU");
     CHECK_MSG(opened == PST_OK, "%s", pst_last_message());
-    if (!find_real(&nccl)) {
+    if (!nccl_find_real(&nccl)) {
         CHECK_OK(pst_device_close(self.device));
         pst_test_skip("a GPU, but no NCCL: PAGESTASH_NCCL_LIBRARY names its file");
     }
