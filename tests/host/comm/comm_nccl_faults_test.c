@@ -286,6 +286,8 @@ static void wait_own(nccl_rank *self)
     self->at.is_busy = true;
     WANT_FAILURE(pst_comm_wait(self->comm, self->stream, 2), PST_E_AGAIN,
                  "rank 0: what was enqueued has not ended after 2 ms; pst_comm_abort ends it [");
+    self->at.idle = self->stream; /* and not that of the exchanges */
+    WANT_FAILURE(pst_comm_wait(self->comm, self->stream, 2), PST_E_AGAIN, "rank 0: what was");
     self->at.is_busy = false;
     WANT_OK(pst_comm_wait(self->comm, self->stream, 0));
 }

@@ -57,7 +57,7 @@ static pst_status stream_query(pst_device *device, pst_stream stream, bool *idle
     const nccl_device *self =
         (const void *)((const char *)device->ops - offsetof(nccl_device, ops));
     const pst_status status = self->real->stream_query(device, stream, idle_out);
-    *idle_out = *idle_out && !self->is_busy;
+    *idle_out = *idle_out && (!self->is_busy || (stream && stream == self->idle));
     return status;
 }
 
@@ -72,6 +72,7 @@ void nccl_open_device(nccl_device *self, int index)
     self->device->info.kind = PST_DEVICE_CUDA;
     self->device->info.index = index;
     self->is_busy = false;
+    self->idle = NULL;
 }
 
 void nccl_close_device(nccl_device *self)

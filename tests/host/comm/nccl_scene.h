@@ -30,7 +30,8 @@ typedef struct nccl_device {
     pst_device *device;
     psti_device_ops ops;
     const psti_device_ops *real;
-    bool is_busy; /* what stream_query says */
+    bool is_busy;    /* what stream_query says */
+    pst_stream idle; /* but of that one */
 } nccl_device;
 
 void nccl_open_device(nccl_device *self, int index);
