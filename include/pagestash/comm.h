@@ -175,7 +175,8 @@ PST_API pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t mil
 
 /* Ends all that is under way, on host on every rank, on cuda of this one (ncclCommAbort), and the
  * communicator with it: its calls answer PEER with this cause. Of an adopted communicator NCCL is
- * not told: its calls answer PEER, and its owner may abort it before or afterwards.
+ * not told: its calls answer PEER, and its owner may abort it before or afterwards; where a call of
+ * NCCL's blocks, before, because this waits for it.
  * Fails: INVALID (no cause), CUDA. */
 PST_API pst_status pst_comm_abort(pst_comm *comm, const char *cause);
 
