@@ -54,7 +54,7 @@ static const pst_env_info table[NUM_ENV] = {
                           .type = "path",
                           .allowed = "file names",
                           .default_value = "libnccl.so.2",
-                          .help = "the NCCL of pst_nccl_agree, as the program loaded it"},
+                          .help = "the NCCL of communicators: what the program loaded, if it did"},
     [ENV_NUM_SMS] = {.name = PREFIX "NUM_SMS",
                      .type = "int",
                      .allowed = "0..1024",

@@ -131,7 +131,7 @@ static pst_status begin(pst_comm *comm, const pst_exchange *given, pst_exchange 
     PSTI_CHECK(given, PST_E_INVALID, "exchange is NULL");
     PSTI_TAKE(pst_exchange, own, given);
     PSTI_TRY(check_exchange(comm, &own, sent_bytes_out));
-    PSTI_TRY(psti_ranks_check(comm));
+    PSTI_TRY(comm->ops->check(comm));
     PSTI_TRY(comm->device->ops->capture_of(comm->device, stream, &capture));
     PSTI_TRY(psti_hold_in(comm->device, &capture, &comm->hold));
     *exchange_out = own;
@@ -151,7 +151,7 @@ pst_status pst_comm_run(pst_comm *comm, const pst_exchange *exchange, pst_stream
     PSTI_CHECK_HANDLE(comm, COMM);
     PSTI_RANGE("pst_comm_run");
     PSTI_TRY(begin(comm, exchange, &own, stream, &sent_bytes));
-    PSTI_TRY(psti_ranks_run(comm, &own, stream));
+    PSTI_TRY(comm->ops->run(comm, &own, stream));
     note(comm, sent_bytes);
     return PST_OK;
 }
@@ -168,7 +168,7 @@ pst_status pst_comm_start(pst_comm *comm, const pst_exchange *exchange, pst_stre
                "%d exchanges are started and not finished, more are not allowed",
                PST_COMM_MAX_STARTED);
     PSTI_TRY(begin(comm, exchange, &own, stream, &sent_bytes));
-    PSTI_TRY(psti_ranks_start(comm, &own, comm->num_started + 1, stream));
+    PSTI_TRY(comm->ops->start(comm, &own, comm->num_started + 1, stream));
     note(comm, sent_bytes);
     *number_out = ++comm->num_started;
     return PST_OK;
@@ -181,8 +181,8 @@ pst_status pst_comm_finish(pst_comm *comm, uint64_t number, pst_stream stream)
     PSTI_CHECK(number > 0 && number <= comm->num_started, PST_E_INVALID,
                "number %" PRIu64 ": %" PRIu64 " were started", number, comm->num_started);
     if (number <= comm->num_finished)
-        return psti_ranks_check(comm);
-    const pst_status status = psti_ranks_finish(comm, number, stream);
+        return comm->ops->check(comm);
+    const pst_status status = comm->ops->finish(comm, number, stream);
     if (status == PST_OK || status == PST_E_PEER)
         comm->num_finished = number;
     return status;
@@ -243,15 +243,14 @@ pst_status pst_comm_all_to_all_v(pst_comm *comm, const void *from, const uint64_
 pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds)
 {
     PSTI_CHECK_HANDLE(comm, COMM);
-    PSTI_TRY(comm->device->ops->stream_synchronize(comm->device, stream)); /* host: at once */
-    return psti_ranks_wait(comm, milliseconds);
+    return comm->ops->wait(comm, stream, milliseconds);
 }
 
 pst_status pst_comm_abort(pst_comm *comm, const char *cause)
 {
     PSTI_CHECK_HANDLE(comm, COMM);
     PSTI_CHECK(cause && cause[0], PST_E_INVALID, "cause is %s", cause ? "empty" : "NULL");
-    return psti_ranks_abort(comm, cause);
+    return comm->ops->abort(comm, cause);
 }
 
 /* ---- create, destroy, info ---- */
@@ -260,8 +259,8 @@ pst_status pst_comm_make_id(pst_device *device, pst_comm_id *id_out)
 {
     PSTI_CHECK_HANDLE(device, DEVICE);
     PSTI_CHECK(id_out, PST_E_INVALID, "id_out is NULL");
-    PSTI_CHECK(device->info.kind == PST_DEVICE_HOST, PST_E_UNSUPPORTED,
-               "device %s: communicators are of host devices", device->info.name);
+    if (device->info.kind == PST_DEVICE_CUDA)
+        return psti_nccl_make_id(id_out);
     psti_ranks_make_id(id_out);
     return PST_OK;
 }
@@ -279,6 +278,34 @@ static pst_status check_config(const pst_comm_config *config)
     return PSTI_FAIL(PST_E_INVALID, "id is all 0: pst_comm_make_id makes one");
 }
 
+/* Not by a thread that captures. */
+static pst_status check_thread(pst_device *device)
+{
+    bool idle = false;
+    return device->ops->stream_query(device, NULL, &idle);
+}
+
+static pst_comm *make(pst_device *device)
+{
+    pst_comm *made = psti_handle_new(sizeof(*made), PSTI_KIND_COMM);
+    if (made) {
+        made->device = device;
+        made->ops = device->info.kind == PST_DEVICE_HOST ? &psti_ranks_ops : &psti_nccl_ops;
+    }
+    return made;
+}
+
+static pst_status give(pst_comm *made, pst_status opened, pst_comm **comm_out)
+{
+    if (opened != PST_OK) {
+        psti_handle_free(made);
+        return opened;
+    }
+    psti_device_retain(made->device, PSTI_LIVE_COMM);
+    *comm_out = made;
+    return PST_OK;
+}
+
 pst_status pst_comm_create(pst_device *device, const pst_comm_config *config, pst_comm **comm_out)
 {
     PSTI_CHECK_HANDLE(device, DEVICE);
@@ -286,24 +313,28 @@ pst_status pst_comm_create(pst_device *device, const pst_comm_config *config, ps
     PSTI_CHECK(comm_out, PST_E_INVALID, "comm_out is NULL");
     PSTI_TAKE(pst_comm_config, own, config);
     PSTI_TRY(check_config(&own));
-    PSTI_CHECK(device->info.kind == PST_DEVICE_HOST, PST_E_UNSUPPORTED,
-               "device %s: communicators are of host devices", device->info.name);
-    PSTI_TRY(device->ops->stream_synchronize(device, NULL)); /* not by a thread that captures */
+    PSTI_TRY(check_thread(device));
     if (!own.timeout_ms)
         own.timeout_ms = TEN_MINUTES;
-    pst_comm *made = psti_handle_new(sizeof(*made), PSTI_KIND_COMM);
+    pst_comm *made = make(device);
     PSTI_CHECK(made, PST_E_NOMEM, "no memory for a communicator");
-    made->device = device;
     made->info.num_ranks = own.num_ranks;
     made->info.rank = own.rank;
-    const pst_status status = psti_ranks_open(made, &own);
-    if (status != PST_OK) {
-        psti_handle_free(made);
-        return status;
-    }
-    psti_device_retain(device, PSTI_LIVE_COMM);
-    *comm_out = made;
-    return PST_OK;
+    const bool is_host = device->info.kind == PST_DEVICE_HOST;
+    return give(made, is_host ? psti_ranks_open(made, &own) : psti_nccl_open(made, &own), comm_out);
+}
+
+pst_status pst_comm_adopt(pst_device *device, pst_nccl_comm nccl, pst_comm **comm_out)
+{
+    PSTI_CHECK_HANDLE(device, DEVICE);
+    PSTI_CHECK(nccl, PST_E_INVALID, "nccl is NULL");
+    PSTI_CHECK(comm_out, PST_E_INVALID, "comm_out is NULL");
+    PSTI_CHECK(device->info.kind == PST_DEVICE_CUDA, PST_E_UNSUPPORTED,
+               "device %s: NCCL works on cuda only", device->info.name);
+    PSTI_TRY(check_thread(device));
+    pst_comm *made = make(device);
+    PSTI_CHECK(made, PST_E_NOMEM, "no memory for a communicator");
+    return give(made, psti_nccl_adopt(made, nccl, TEN_MINUTES), comm_out);
 }
 
 pst_status pst_comm_destroy(pst_comm *comm)
@@ -312,14 +343,14 @@ pst_status pst_comm_destroy(pst_comm *comm)
         return PST_OK;
     PSTI_CHECK_HANDLE(comm, COMM);
     pst_device *device = comm->device;
-    const bool works = psti_ranks_check(comm) == PST_OK;
+    const bool works = comm->ops->check(comm) == PST_OK;
     const uint64_t open = comm->num_started - comm->num_finished;
-    PSTI_TRY(device->ops->stream_synchronize(device, NULL));
+    PSTI_TRY(check_thread(device));
     PSTI_CHECK(open == 0 || !works, PST_E_BUSY,
                "%" PRIu64 " exchanges are started and not finished", open);
     const uint32_t graphs = psti_hold_count(device, &comm->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs exchange by it", graphs);
-    psti_ranks_close(comm);
+    comm->ops->close(comm);
     psti_device_release(device, PSTI_LIVE_COMM);
     psti_handle_free(comm);
     return PST_OK;

@@ -1,10 +1,13 @@
 /* Shared by the files of communicators.
  *
- *   comm.c           what calls say, checked; destroy, info
- *   comm_host.c      ranks that are threads: how they meet, and what ends them
- *   comm_worker.c    their exchanges, one behind the other, and those beside a rank's own work
- *   comm_exchange.c  what is moved and summed
- *   scratch.c        named buffers */
+ *   comm.c            what calls say, checked; destroy, info
+ *   comm_host.c       ranks that are threads: how they meet, and what ends them
+ *   comm_worker.c     their exchanges, one behind the other, and those beside a rank's own work
+ *   comm_exchange.c   what is moved and summed
+ *   comm_nccl.c       ranks of NCCL: exchanges, failures, waiting
+ *   comm_nccl_open.c  how they are made, taken over, and let go
+ *   nccl_find.c       the library, and its errors
+ *   scratch.c         named buffers */
 #ifndef PSTI_HOST_COMM_COMM_H
 #define PSTI_HOST_COMM_COMM_H
 
@@ -15,6 +18,19 @@
 #include "host/device/device.h"
 
 typedef struct psti_host_rank psti_host_rank;
+typedef struct psti_nccl_rank psti_nccl_rank;
+
+/* What carries the bytes. Exchanges are checked, and copies of the caller's. */
+typedef struct psti_comm_ops {
+    pst_status (*check)(pst_comm *comm); /* PEER with the cause where it has failed */
+    pst_status (*run)(pst_comm *comm, const pst_exchange *exchange, pst_stream stream);
+    pst_status (*start)(pst_comm *comm, const pst_exchange *exchange, uint64_t number,
+                        pst_stream stream);
+    pst_status (*finish)(pst_comm *comm, uint64_t number, pst_stream stream);
+    pst_status (*wait)(pst_comm *comm, pst_stream stream, uint32_t milliseconds);
+    pst_status (*abort)(pst_comm *comm, const char *cause);
+    void (*close)(pst_comm *comm);
+} psti_comm_ops;
 
 struct pst_comm {
     psti_handle handle;
@@ -22,7 +38,9 @@ struct pst_comm {
     psti_hold hold;
     pst_comm_info info;
     uint64_t num_started, num_finished; /* by pst_comm_start and _finish */
-    psti_host_rank *host;
+    const psti_comm_ops *ops;
+    psti_host_rank *host; /* one of the two, by ops */
+    psti_nccl_rank *nccl;
 };
 
 static inline uint64_t psti_dtype_bytes(pst_dtype dtype)
@@ -69,14 +87,14 @@ void psti_group_late(psti_group *group, int rank, char *text, size_t bytes);
 
 /* ---- comm_worker.c ---- */
 
+extern const psti_comm_ops psti_ranks_ops;
 pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config);
-void psti_ranks_close(pst_comm *comm);
-pst_status psti_ranks_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream);
-pst_status psti_ranks_start(pst_comm *comm, const pst_exchange *exchange, uint64_t number,
-                            pst_stream stream);
-pst_status psti_ranks_finish(pst_comm *comm, uint64_t number, pst_stream stream);
-pst_status psti_ranks_wait(pst_comm *comm, uint32_t milliseconds);
-pst_status psti_ranks_abort(pst_comm *comm, const char *cause);
-pst_status psti_ranks_check(const pst_comm *comm);
+
+/* ---- comm_nccl.c, comm_nccl_open.c ---- */
+
+extern const psti_comm_ops psti_nccl_ops;
+pst_status psti_nccl_make_id(pst_comm_id *id_out);
+pst_status psti_nccl_open(pst_comm *comm, const pst_comm_config *config);
+pst_status psti_nccl_adopt(pst_comm *comm, pst_nccl_comm given, uint32_t timeout_ms);
 
 #endif

@@ -168,19 +168,19 @@ static pst_status enqueue(pst_comm *comm, psti_function *function, const pst_exc
     return status;
 }
 
-pst_status psti_ranks_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream)
+static pst_status ranks_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream)
 {
     return enqueue(comm, run_job, exchange, 0, stream);
 }
 
-pst_status psti_ranks_start(pst_comm *comm, const pst_exchange *exchange, uint64_t number,
-                            pst_stream stream)
+static pst_status ranks_start(pst_comm *comm, const pst_exchange *exchange, uint64_t number,
+                              pst_stream stream)
 {
     PSTI_TRY(need_thread(comm->host));
     return enqueue(comm, push_job, exchange, number, stream);
 }
 
-pst_status psti_ranks_finish(pst_comm *comm, uint64_t number, pst_stream stream)
+static pst_status ranks_finish(pst_comm *comm, uint64_t number, pst_stream stream)
 {
     const finish what = {comm, number};
     return comm->device->ops->call(comm->device, finish_job, &what, sizeof(what), stream);
@@ -188,12 +188,13 @@ pst_status psti_ranks_finish(pst_comm *comm, uint64_t number, pst_stream stream)
 
 /* ---- wait, abort ---- */
 
-pst_status psti_ranks_wait(pst_comm *comm, uint32_t milliseconds)
+static pst_status ranks_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds)
 {
     psti_host_rank *self = comm->host;
     char who[128];
     struct timespec at;
     int error = 0;
+    PSTI_TRY(comm->device->ops->stream_synchronize(comm->device, stream)); /* at once */
     clock_gettime(CLOCK_MONOTONIC, &at);
     const int64_t nanoseconds = at.tv_nsec + (int64_t)milliseconds * 1000000;
     at.tv_sec += nanoseconds / 1000000000;
@@ -211,13 +212,13 @@ pst_status psti_ranks_wait(pst_comm *comm, uint32_t milliseconds)
     return PST_OK;
 }
 
-pst_status psti_ranks_abort(pst_comm *comm, const char *cause)
+static pst_status ranks_abort(pst_comm *comm, const char *cause)
 {
     psti_group_fail(comm->host->group, comm->info.rank, cause);
     return PST_OK;
 }
 
-pst_status psti_ranks_check(const pst_comm *comm)
+static pst_status ranks_check(pst_comm *comm)
 {
     return psti_group_check(comm->host->group);
 }
@@ -239,7 +240,7 @@ pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config)
     return PST_OK;
 }
 
-void psti_ranks_close(pst_comm *comm)
+static void ranks_close(pst_comm *comm)
 {
     psti_host_rank *self = comm->host;
     if (psti_group_is_parents(self->group)) /* neither the thread nor the other ranks are here */
@@ -255,3 +256,13 @@ void psti_ranks_close(pst_comm *comm)
     pthread_mutex_destroy(&self->lock);
     psti_free(self);
 }
+
+const psti_comm_ops psti_ranks_ops = {
+    .check = ranks_check,
+    .run = ranks_run,
+    .start = ranks_start,
+    .finish = ranks_finish,
+    .wait = ranks_wait,
+    .abort = ranks_abort,
+    .close = ranks_close,
+};

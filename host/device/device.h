@@ -84,6 +84,8 @@ typedef struct psti_device_ops {
     pst_status (*stream_create)(pst_device *device, pst_stream *stream_out);
     pst_status (*stream_destroy)(pst_device *device, pst_stream stream);
     pst_status (*stream_synchronize)(pst_device *device, pst_stream stream);
+    /* Whether all that was enqueued has ended. Forbidden where stream_synchronize is. */
+    pst_status (*stream_query)(pst_device *device, pst_stream stream, bool *idle_out);
     pst_status (*event_create)(pst_device *device, pst_event *event_out);
     pst_status (*event_destroy)(pst_device *device, pst_event event);
     pst_status (*event_record)(pst_device *device, pst_event event, pst_stream stream,
@@ -105,6 +107,8 @@ typedef struct psti_device_ops {
      * call answers, or each launch of the graph, which ends there. NULL on cuda. */
     pst_status (*call)(pst_device *device, psti_function *function, const void *args, size_t bytes,
                        pst_stream stream);
+    /* Calls a function in which the device is the current one, of libraries that go by that. */
+    pst_status (*within)(pst_device *device, psti_function *function, const void *args);
     /* With PAGESTASH_CHECK=1: INVALID where a launch must not touch these bytes. As far as the device
      * can tell; what is not there is noticed, what is too short not always. bytes: at least 1. */
     pst_status (*check_address)(pst_device *device, const void *address, uint64_t bytes);

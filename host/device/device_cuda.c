@@ -172,6 +172,12 @@ static pst_status cuda_launch(pst_device *device, psti_op op, const void *args, 
     return PST_OK;
 }
 
+static pst_status cuda_within(pst_device *device, psti_function *function, const void *args)
+{
+    PSTI_ON(device);
+    return function(args);
+}
+
 /* ---- open and close ---- */
 
 static void cuda_close(pst_device *device)
@@ -195,6 +201,7 @@ static const psti_device_ops cuda_ops = {
     .stream_create = psti_cuda_stream_create,
     .stream_destroy = psti_cuda_stream_destroy,
     .stream_synchronize = psti_cuda_stream_synchronize,
+    .stream_query = psti_cuda_stream_query,
     .event_create = psti_cuda_event_create,
     .event_destroy = psti_cuda_event_destroy,
     .event_record = psti_cuda_event_record,
@@ -208,6 +215,7 @@ static const psti_device_ops cuda_ops = {
     .capture_of = psti_cuda_capture_of,
     .hold = psti_cuda_hold,
     .launch = cuda_launch,
+    .within = cuda_within,
     .check_address = cuda_check_address,
     .span_open = psti_cuda_span_open,
     .span_resize = psti_cuda_span_resize,

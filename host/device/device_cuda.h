@@ -34,6 +34,7 @@ pst_status psti_cuda_translate(cudaError_t error, const char *call, const char *
 pst_status psti_cuda_stream_create(pst_device *device, pst_stream *stream_out);
 pst_status psti_cuda_stream_destroy(pst_device *device, pst_stream stream);
 pst_status psti_cuda_stream_synchronize(pst_device *device, pst_stream stream);
+pst_status psti_cuda_stream_query(pst_device *device, pst_stream stream, bool *idle_out);
 pst_status psti_cuda_event_create(pst_device *device, pst_event *event_out);
 pst_status psti_cuda_event_destroy(pst_device *device, pst_event event);
 pst_status psti_cuda_event_record(pst_device *device, pst_event event, pst_stream stream,

@@ -29,6 +29,15 @@ pst_status psti_cuda_stream_synchronize(pst_device *device, pst_stream stream)
     return PST_OK;
 }
 
+pst_status psti_cuda_stream_query(pst_device *device, pst_stream stream, bool *idle_out)
+{
+    PSTI_ON(device);
+    const cudaError_t error = cudaStreamQuery(stream);
+    *idle_out = error == cudaSuccess;
+    PSTI_TRY_CUDA(error == cudaErrorNotReady ? cudaSuccess : error);
+    return PST_OK;
+}
+
 pst_status psti_cuda_event_create(pst_device *device, pst_event *event_out)
 {
     PSTI_ON(device);

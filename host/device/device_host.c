@@ -179,6 +179,12 @@ static pst_status host_call(pst_device *device, psti_function *function, const v
     return enqueue_with(device, &what, args, bytes, stream);
 }
 
+static pst_status host_within(pst_device *device, psti_function *function, const void *args)
+{
+    (void)device;
+    return function(args);
+}
+
 /* Whether the system lets 8 bytes be read: it looks at them before it refuses the call. */
 static bool is_readable(uintptr_t address)
 {
@@ -235,6 +241,7 @@ static const psti_device_ops host_ops = {
     .stream_create = psti_host_stream_create,
     .stream_destroy = psti_host_stream_destroy,
     .stream_synchronize = psti_host_stream_synchronize,
+    .stream_query = psti_host_stream_query,
     .event_create = psti_host_event_create,
     .event_destroy = psti_host_event_destroy,
     .event_record = psti_host_event_record,
@@ -249,6 +256,7 @@ static const psti_device_ops host_ops = {
     .hold = psti_host_hold,
     .launch = host_launch,
     .call = host_call,
+    .within = host_within,
     .check_address = host_check_address,
     .span_open = host_span_open,
     .span_resize = host_span_resize,

@@ -29,6 +29,7 @@ DEAD(fill, pst_device *device, void *to, uint8_t value, size_t bytes, pst_stream
 DEAD(synchronize, pst_device *device)
 DEAD(stream_create, pst_device *device, pst_stream *stream_out)
 DEAD(stream, pst_device *device, pst_stream stream)
+DEAD(stream_query, pst_device *device, pst_stream stream, bool *idle_out)
 DEAD(event_create, pst_device *device, pst_event *event_out)
 DEAD(event, pst_device *device, pst_event event)
 DEAD(event_on, pst_device *device, pst_event event, pst_stream stream, bool external)
@@ -38,6 +39,7 @@ DEAD(graph_launch, pst_graph *graph, pst_stream stream)
 DEAD(capture_of, pst_device *device, pst_stream stream, psti_capture_of *capture_out)
 DEAD(hold, pst_device *device, const psti_capture_of *capture, psti_hold *hold)
 DEAD(launch, pst_device *device, psti_op op, const void *args, pst_stream stream)
+DEAD(within, pst_device *device, psti_function *function, const void *args)
 DEAD(check_address, pst_device *device, const void *address, uint64_t bytes)
 DEAD(span_open, pst_device *device, uint32_t tier, uint64_t reserved, psti_span *span)
 DEAD(span_resize, pst_device *device, psti_span *span, uint64_t bytes)
@@ -75,6 +77,7 @@ static const psti_device_ops dead_ops = {
     .stream_create = dead_stream_create,
     .stream_destroy = dead_stream,
     .stream_synchronize = dead_stream,
+    .stream_query = dead_stream_query,
     .event_create = dead_event_create,
     .event_destroy = dead_event,
     .event_record = dead_event_on,
@@ -88,6 +91,7 @@ static const psti_device_ops dead_ops = {
     .capture_of = dead_capture_of,
     .hold = dead_hold,
     .launch = dead_launch,
+    .within = dead_within,
     .check_address = dead_check_address,
     .span_open = dead_span_open,
     .span_resize = dead_span_resize,

@@ -34,6 +34,7 @@ pst_status psti_host_enqueue(pst_device *device, const psti_node *node, pst_stre
 pst_status psti_host_stream_create(pst_device *device, pst_stream *stream_out);
 pst_status psti_host_stream_destroy(pst_device *device, pst_stream stream);
 pst_status psti_host_stream_synchronize(pst_device *device, pst_stream stream);
+pst_status psti_host_stream_query(pst_device *device, pst_stream stream, bool *idle_out);
 pst_status psti_host_event_create(pst_device *device, pst_event *event_out);
 pst_status psti_host_event_destroy(pst_device *device, pst_event event);
 pst_status psti_host_event_record(pst_device *device, pst_event event, pst_stream stream,

@@ -76,6 +76,14 @@ pst_status psti_host_stream_synchronize(pst_device *device, pst_stream stream)
     return psti_capture_forbids("pst_stream_synchronize");
 }
 
+pst_status psti_host_stream_query(pst_device *device, pst_stream stream, bool *idle_out)
+{
+    PSTI_TRY(check_free(device, stream, "a query"));
+    PSTI_TRY(psti_capture_forbids("a query"));
+    *idle_out = true;
+    return PST_OK;
+}
+
 /* ---- events ---- */
 
 pst_status psti_host_event_create(pst_device *device, pst_event *event_out)

@@ -1,43 +1,55 @@
 /* Communicators: what ranks exchange around a product.
  *
- * On host the ranks of a communicator are threads of this process, each with its own pst_comm,
- * and an exchange is done by memcpy and additions; so what is written against this can be tried
- * without a GPU. Sums are formed in the order of the ranks, in float32, and rounded once: the
- * same bits on every rank, in every run. Devices of cuda have no communicators yet
- * (UNSUPPORTED).
+ * On cuda a communicator is NCCL's (2.13 or later): one that the caller has (pst_comm_adopt), or
+ * one that the library makes (pst_comm_create, from 2.14 on). Which library that is,
+ * PAGESTASH_NCCL_LIBRARY says, libnccl.so.2 by default. On host its ranks are threads of this
+ * process, each with its own pst_comm, and an exchange is done by memcpy and additions; so what is
+ * written against this can be tried without a GPU. The sums of host are formed in the order of the
+ * ranks, in float32, and rounded once: the same bits on every rank, in every run; those of NCCL as
+ * NCCL forms them.
  *
- * Every rank of a communicator makes the same calls in the same order. Ranks that differ in the
- * call, the number or the type are told so, all of them with the same sentence.
+ * Every rank of a communicator makes the same calls in the same order. On host ranks that differ
+ * in the call, the number or the type are told so, all of them with the same sentence; NCCL does
+ * not compare them.
  *
  * Errors. What fails on one rank after the checks of its arguments fails on all: from then on
- * every call of the communicator, on every rank, answers PEER with the first cause and the rank
- * that had it. Nobody waits for ever: a call that waits for other ranks gives up after
- * timeout_ms and names those who did not come; pst_comm_wait tells that work has not ended, and
- * pst_comm_abort ends it.
+ * every call of the communicator answers PEER with the first cause and the rank that had it. On
+ * host that is so on every rank at once; on cuda a rank has its own cause, and learns of others'
+ * as far as NCCL notices them (ncclCommGetAsyncError, asked by every call) or by pst_comm_wait.
+ * Nobody waits for ever: on host a call that waits for other ranks gives up after timeout_ms and
+ * names those who did not come; on cuda pst_comm_wait tells that work has not ended.
+ * pst_comm_abort ends it. A communicator that was adopted is its owner's to end.
  *
- * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what
- * the stream does next, until pst_comm_finish, by a thread of the rank's. Between the two
- * neither may what it reads be written nor what it writes be used. At most PST_COMM_MAX_STARTED
- * are started and not finished.
+ * Streams. An exchange runs in the order of its stream. pst_comm_start lets it run beside what the
+ * stream does next, until pst_comm_finish: on cuda on a stream of the communicator's, on host by a
+ * thread of the rank's. Between the two neither may what it reads be written nor what it writes be
+ * used. At most PST_COMM_MAX_STARTED are started and not finished. On cuda all exchanges, started
+ * or not, go through that one stream, in the order of the calls; not between ncclGroupStart and
+ * ncclGroupEnd.
  *
- * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs
- * exchange when they are launched: each rank launches its own, in its own thread.
+ * Capture. All calls that take a stream can be captured, on all ranks or on none. Graphs of host
+ * exchange when they are launched: each rank launches its own, in its own thread. On cuda a
+ * communicator is in one capture at a time and not used outside it meanwhile, what is started in
+ * it is finished in it, what was started before is finished before, and no graph of a communicator
+ * that was aborted is launched.
  *
- * Processes: a forked child has no ranks; there each call answers PEER, and destroy lets go.
+ * Processes: a forked child has no ranks; there each call answers PEER, and destroy lets go; on
+ * cuda NO_DEVICE, as all calls of the device.
  *
  * Threads: a pst_comm by one at a time, but for pst_comm_wait and pst_comm_abort: any.
  */
 #ifndef PAGESTASH_COMM_H
 #define PAGESTASH_COMM_H
 
-#include <pagestash/device.h>
+#include <pagestash/nccl.h>
 
 #define PST_COMM_MAX_RANKS 1024
 #define PST_COMM_MAX_STARTED 8
 
 typedef struct pst_comm pst_comm;
 
-/* Names a communicator that ranks are about to make together. Frozen. */
+/* Names a communicator that ranks are about to make together: an ncclUniqueId, or of this process.
+ * Frozen. */
 typedef struct pst_comm_id {
     unsigned char bytes[128];
 } pst_comm_id;
@@ -62,7 +74,7 @@ typedef struct pst_comm_config {
     pst_comm_id id; /* from pst_comm_make_id of one of the ranks */
     int num_ranks;  /* 1 to PST_COMM_MAX_RANKS */
     int rank;
-    uint32_t timeout_ms; /* how long a call waits for other ranks; 0: ten minutes */
+    uint32_t timeout_ms; /* how long a call waits for other ranks, or for NCCL; 0: ten minutes */
     uint32_t padding;    /* 0 */
 } pst_comm_config;
 
@@ -109,21 +121,29 @@ typedef struct pst_comm_info {
 PST_BEGIN_DECLS
 
 /* One rank makes it and gives it to the others by whatever means they have. Fails: INVALID,
- * UNSUPPORTED (cuda). */
+ * UNSUPPORTED (cuda: no NCCL can be loaded), CUDA. */
 PST_API pst_status pst_comm_make_id(pst_device *device, pst_comm_id *id_out);
 
-/* Called by every rank, with the same id and number; returns when all have. Ranks may have a
- * device each or share one.
+/* Called by every rank, with the same id and number; returns when all have. Ranks of host may have
+ * a device each or share one, ranks of cuda have one each.
  * Fails: INVALID (num_ranks, rank, id; a rank twice; another number of ranks than the others'),
- * PEER (who did not come in time), NOMEM, UNSUPPORTED (cuda), CAPTURE. */
+ * PEER (not all came in time, on host who; NCCL failed meanwhile), NOMEM, UNSUPPORTED (cuda: no
+ * NCCL, or too old a one), CAPTURE, CUDA. */
 PST_API pst_status pst_comm_create(pst_device *device, const pst_comm_config *config,
                                    pst_comm **comm_out);
 
+/* A communicator that the caller has and keeps, ready for a call of NCCL's. It must live until
+ * pst_comm_destroy or pst_comm_abort, or until a call has answered PEER. cuda only.
+ * Fails: INVALID (NULL; of another device), UNSUPPORTED (a device of host; the process has no such
+ * NCCL, or too old a one), NOMEM, CAPTURE, CUDA. */
+PST_API pst_status pst_comm_adopt(pst_device *device, pst_nccl_comm nccl, pst_comm **comm_out);
+
 /* NULL is allowed. Fails: BUSY (something is started and not finished, or a graph holds it),
- * CAPTURE. Other ranks need not have come: an exchange that they call afterwards answers PEER. */
+ * CAPTURE. On host other ranks need not have come: an exchange that they call afterwards answers
+ * PEER. On cuda the library's own ends as ncclCommFinalize does, an adopted one is left alone. */
 PST_API pst_status pst_comm_destroy(pst_comm *comm);
 
-/* Enqueues an exchange. Fails: INVALID (a field; overlap), PEER, CAPTURE, NOMEM. */
+/* Enqueues an exchange. Fails: INVALID (a field; overlap), PEER, CAPTURE, NOMEM, CUDA. */
 PST_API pst_status pst_comm_run(pst_comm *comm, const pst_exchange *exchange, pst_stream stream);
 
 /* The exchange begins when `stream` gets here, and `stream` goes on. number_out: from 1.
@@ -132,7 +152,7 @@ PST_API pst_status pst_comm_start(pst_comm *comm, const pst_exchange *exchange, 
                                   uint64_t *number_out);
 
 /* `stream` waits until exchange `number`, and every one that was started before, has ended.
- * Fails: INVALID (a number never given), PEER, CAPTURE. */
+ * Fails: INVALID (a number never given), PEER, CAPTURE, CUDA. */
 PST_API pst_status pst_comm_finish(pst_comm *comm, uint64_t number, pst_stream stream);
 
 /* The same by name: enqueued in the order of `stream`. */
@@ -149,12 +169,15 @@ PST_API pst_status pst_comm_all_to_all_v(pst_comm *comm, const void *from,
                                          pst_stream stream);
 
 /* Blocks until all that was enqueued on `stream` so far has ended, at most `milliseconds` by the
- * monotonic clock. Fails: AGAIN (time is up: who has not come), PEER (the communicator has failed),
- * CAPTURE. */
+ * monotonic clock; what was started, too. Fails: AGAIN (time is up; who has not come where that is
+ * known, and who may end it), PEER (the communicator has failed), CAPTURE, CUDA. */
 PST_API pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds);
 
-/* Ends all that is under way, on every rank, and the communicator with it: its calls answer PEER
- * with this cause. Fails: INVALID (no cause). */
+/* Ends all that is under way, on host on every rank, on cuda of this one (ncclCommAbort), and the
+ * communicator with it: its calls answer PEER with this cause. Of an adopted communicator NCCL is
+ * not told: its calls answer PEER, and its owner may abort it before or afterwards; where a call of
+ * NCCL's blocks, before, because this waits for it.
+ * Fails: INVALID (no cause), CUDA. */
 PST_API pst_status pst_comm_abort(pst_comm *comm, const char *cause);
 
 /* Fails: INVALID. */

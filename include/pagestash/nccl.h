@@ -2,7 +2,7 @@
  *
  * The library does not link NCCL. It takes the one that made the communicator and so is in the
  * process already: the library of the name libnccl.so.2, or the one that PAGESTASH_NCCL_LIBRARY
- * names. At least NCCL 2.13.
+ * names. At least NCCL 2.13. Communicators that the library makes itself are in comm.h.
  *
  * Without NCCL: all-reduce the int32 at pst_pool_step_valid by minimum, with whatever you have.
  */

@@ -196,6 +196,13 @@ static pst_status lazy_stream_synchronize(pst_device *device, pst_stream stream)
     return lazy_unlock(lazy, status);
 }
 
+/* It would be asked until the work has ended: so it ends at once. */
+static pst_status lazy_stream_query(pst_device *device, pst_stream stream, bool *idle_out)
+{
+    *idle_out = true;
+    return lazy_stream_synchronize(device, stream);
+}
+
 static pst_status lazy_event_synchronize(pst_device *device, pst_event event)
 {
     lazy_device *lazy = lazy_lock(device);
@@ -386,6 +393,7 @@ void lazy_make(pst_device *device, const lazy_options *options)
     lazy->ops.stream_create = lazy_stream_create;
     lazy->ops.stream_destroy = lazy_stream_destroy;
     lazy->ops.stream_synchronize = lazy_stream_synchronize;
+    lazy->ops.stream_query = lazy_stream_query;
     lazy->ops.event_create = lazy_event_create;
     lazy->ops.event_record = lazy_event_record;
     lazy->ops.event_wait = lazy_event_wait;

@@ -255,6 +255,7 @@ MADE(cudaUserObjectCreate(cudaUserObject_t *out, void *what, cudaHostFn_t destro
      out)
 DONE(cudaStreamDestroy(cudaStream_t stream))
 DONE(cudaStreamSynchronize(cudaStream_t stream))
+DONE(cudaStreamQuery(cudaStream_t stream))
 DONE(cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags))
 DONE(cudaEventDestroy(cudaEvent_t event))
 DONE(cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags))

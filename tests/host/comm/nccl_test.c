@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/host/base/child.h"
-#include "tests/host/comm/fake_nccl.h"
+#include "tests/host/comm/nccl_scene.h"
 #include "tests/host/stash/scene.h"
 
 /* ---- nccl_api.h against nccl.h ---- */
@@ -18,8 +17,19 @@ _Static_assert((int)PSTI_NCCL_SUCCESS == (int)ncclSuccess, "");
 _Static_assert((int)PSTI_NCCL_INVALID_ARGUMENT == (int)ncclInvalidArgument, "");
 _Static_assert((int)PSTI_NCCL_INVALID_USAGE == (int)ncclInvalidUsage, "");
 _Static_assert((int)PSTI_NCCL_IN_PROGRESS == (int)ncclInProgress, "");
+_Static_assert((int)PSTI_NCCL_UINT8 == (int)ncclUint8, "");
 _Static_assert((int)PSTI_NCCL_INT32 == (int)ncclInt32, "");
+_Static_assert((int)PSTI_NCCL_FLOAT16 == (int)ncclFloat16, "");
+_Static_assert((int)PSTI_NCCL_FLOAT32 == (int)ncclFloat32, "");
+_Static_assert((int)PSTI_NCCL_BFLOAT16 == (int)ncclBfloat16, "");
+_Static_assert((int)PSTI_NCCL_SUM == (int)ncclSum, "");
+_Static_assert((int)PSTI_NCCL_MAX == (int)ncclMax, "");
 _Static_assert((int)PSTI_NCCL_MIN == (int)ncclMin, "");
+_Static_assert(sizeof(pst_comm_id) == sizeof(ncclUniqueId), "");
+_Static_assert(offsetof(psti_nccl_config, magic) == offsetof(ncclConfig_t, magic), "");
+_Static_assert(offsetof(psti_nccl_config, version) == offsetof(ncclConfig_t, version), "");
+_Static_assert(offsetof(psti_nccl_config, blocking) == offsetof(ncclConfig_t, blocking), "");
+_Static_assert(offsetof(psti_nccl_config, undefined) == offsetof(ncclConfig_t, cgaClusterSize), "");
 
 #define SAME_TYPE(function, ours) \
     _Static_assert(__builtin_types_compatible_p(__typeof__(function), ours), #function)
@@ -27,7 +37,23 @@ SAME_TYPE(ncclGetVersion, psti_nccl_get_version);
 SAME_TYPE(ncclGetErrorString, psti_nccl_get_error_string);
 SAME_TYPE(ncclGetLastError, psti_nccl_get_last_error);
 SAME_TYPE(ncclCommCuDevice, psti_nccl_comm_cu_device);
+SAME_TYPE(ncclCommCount, psti_nccl_comm_count);
+SAME_TYPE(ncclCommUserRank, psti_nccl_comm_user_rank);
+SAME_TYPE(ncclCommGetAsyncError, psti_nccl_comm_get_async_error);
+SAME_TYPE(ncclCommAbort, psti_nccl_comm_abort);
+SAME_TYPE(ncclCommDestroy, psti_nccl_comm_destroy);
+SAME_TYPE(ncclCommFinalize, psti_nccl_comm_finalize);
+SAME_TYPE(ncclGroupStart, psti_nccl_group_start);
+SAME_TYPE(ncclGroupEnd, psti_nccl_group_end);
+SAME_TYPE(ncclAllGather, psti_nccl_all_gather);
+SAME_TYPE(ncclReduceScatter, psti_nccl_reduce_scatter);
 SAME_TYPE(ncclAllReduce, psti_nccl_all_reduce);
+SAME_TYPE(ncclSend, psti_nccl_send);
+SAME_TYPE(ncclRecv, psti_nccl_recv);
+/* Of NCCL's own structs. */
+SAME_TYPE(ncclGetUniqueId, psti_nccl_result(ncclUniqueId *));
+SAME_TYPE(ncclCommInitRankConfig,
+          psti_nccl_result(pst_nccl_comm *, int, ncclUniqueId, int, ncclConfig_t *));
 #endif
 
 /* ---- arguments, in this process ---- */
@@ -51,22 +77,6 @@ PST_TEST(Nccl, AHostPoolHasNoNccl)
 
 /* ---- in a child ---- */
 
-static void want(int line, bool right, const char *text)
-{
-    if (!right)
-        printf("line %d: %s; last message: %s\n", line, text, pst_last_message());
-}
-#define WANT(condition) want(__LINE__, condition, #condition)
-
-/* What a call answered, and how its message begins. */
-#define WANT_FAILURE(call, status, message) \
-    want(__LINE__, (call) == (status) && said(message), #call " is " #status)
-
-static bool said(const char *message)
-{
-    return strncmp(pst_last_message(), message, strlen(message)) == 0;
-}
-
 typedef struct rank {
     small_scene scene;
     pst_nccl_comm comm;
@@ -77,10 +87,10 @@ enum { RANKS = 3 };
 static rank ranks[RANKS];
 static struct ncclComm comms[RANKS];
 
-/* The program that uses the library has loaded NCCL and made a communicator; rank i has device i. */
+/* The program has loaded NCCL and made a communicator; rank i has device i. */
 static void open_ranks(int num_ranks)
 {
-    WANT(dlopen(PSTI_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL) != NULL);
+    nccl_load();
     for (int i = 0; i < num_ranks; i++) {
         small_open(&ranks[i].scene);
         ranks[i].scene.device->info.kind = PST_DEVICE_CUDA;
@@ -112,16 +122,6 @@ static pst_pool_status step(const rank *self)
     return status;
 }
 
-static void check_child(const char *name, const char *version)
-{
-    const char *const variables[] = {"PAGESTASH_NCCL_LIBRARY=" PSTI_FAKE_NCCL, version, NULL};
-    child_result child;
-    CHECK(child_run(name, variables, &child));
-    CHECK_STR(child.out, "done\n");
-    CHECK_STR(child.err, "");
-    CHECK(child.exited);
-}
-
 PST_CHILD(nccl_reduction)
 {
     open_ranks(1);
@@ -144,7 +144,7 @@ PST_CHILD(nccl_reduction)
 
 PST_TEST(Nccl, ReducesTheFlagInPlaceOnTheStream)
 {
-    check_child("nccl_reduction", NULL);
+    nccl_check_child("nccl_reduction", NULL);
 }
 
 /* Every set of ranks that fail. */
@@ -172,7 +172,7 @@ PST_CHILD(nccl_ranks)
 
 PST_TEST(Nccl, OneInvalidRankMakesTheStepInvalidOnAll)
 {
-    check_child("nccl_ranks", NULL);
+    nccl_check_child("nccl_ranks", NULL);
 }
 
 PST_CHILD(nccl_refusals)
@@ -180,17 +180,17 @@ PST_CHILD(nccl_refusals)
     open_ranks(2);
     pst_pool *pool = ranks[0].scene.pool;
     WANT_FAILURE(pst_nccl_agree(pool, ranks[1].comm, NULL), PST_E_INVALID,
-                 "comm is of CUDA device 1, the pool of device 0 [nccl.c:");
+                 "comm is of CUDA device 1, not of device 0 [nccl_find.c:");
     comms[0].device_result = PSTI_NCCL_INVALID_ARGUMENT;
     comms[0].last_error = "ncclCommCuDevice: communicator is damaged\n";
     WANT_FAILURE(pst_nccl_agree(pool, ranks[0].comm, NULL), PST_E_INVALID,
                  "ncclCommCuDevice: invalid argument; NCCL's last error: ncclCommCuDevice: "
-                 "communicator is damaged  [nccl.c:");
+                 "communicator is damaged  [nccl_find.c:");
     comms[0].device_result = PSTI_NCCL_SUCCESS;
     comms[0].last_error = "";
     comms[0].reduce_result = PSTI_NCCL_INVALID_USAGE;
     WANT_FAILURE(pst_nccl_agree(pool, ranks[0].comm, NULL), PST_E_INVALID,
-                 "ncclAllReduce: invalid usage; NCCL's last error: none [nccl.c:");
+                 "ncclAllReduce: invalid usage; NCCL's last error: none [nccl_find.c:");
     WANT(comms[0].num_reduces == 0 && comms[1].num_reduces == 0);
     WANT(step(&ranks[0]).step_valid == 1); /* the pool works on */
     close_ranks(2);
@@ -198,7 +198,7 @@ PST_CHILD(nccl_refusals)
 
 PST_TEST(Nccl, WrongCommunicatorsAndCallsAreRefused)
 {
-    check_child("nccl_refusals", NULL);
+    nccl_check_child("nccl_refusals", NULL);
 }
 
 PST_CHILD(nccl_failures)
@@ -233,7 +233,7 @@ PST_CHILD(nccl_failures)
 
 PST_TEST(Nccl, AfterAFailureOfNcclThePoolWantsAReset)
 {
-    check_child("nccl_failures", NULL);
+    nccl_check_child("nccl_failures", NULL);
 }
 
 PST_CHILD(nccl_capture)
@@ -256,7 +256,7 @@ PST_CHILD(nccl_capture)
 
 PST_TEST(Nccl, ACaptureHoldsThePool)
 {
-    check_child("nccl_capture", NULL);
+    nccl_check_child("nccl_capture", NULL);
 }
 
 /* ---- which library ---- */
@@ -273,7 +273,7 @@ PST_CHILD(nccl_late)
     ranks[0].comm = &comms[0];
     WANT_FAILURE(agree_alone(), PST_E_UNSUPPORTED,
                  "PAGESTASH_NCCL_LIBRARY='" PSTI_FAKE_NCCL "' is not loaded in this process: it "
-                 "must name the NCCL that made comm [nccl.c:");
+                 "must name the NCCL that made comm [nccl_find.c:");
     small_close(&ranks[0].scene);
     open_ranks(1);
     WANT(agree_alone() == PST_OK); /* the failure is not remembered */
@@ -282,7 +282,7 @@ PST_CHILD(nccl_late)
 
 PST_TEST(Nccl, NcclIsFoundOnceTheProgramHasLoadedIt)
 {
-    check_child("nccl_late", NULL);
+    nccl_check_child("nccl_late", NULL);
 }
 
 /* Prints what is wrong with the library that the environment names. */
@@ -299,7 +299,7 @@ static void check_library(const char *library, const char *version, const char *
     char expected[1024];
     const char *const variables[] = {library, version, NULL};
     child_result child;
-    snprintf(expected, sizeof(expected), "PST_E_UNSUPPORTED %s [nccl.c:", message);
+    snprintf(expected, sizeof(expected), "PST_E_UNSUPPORTED %s [nccl_find.c:", message);
     CHECK(child_run("nccl_library", variables, &child) && child.exited);
     CHECK_MSG(strncmp(child.out, expected, strlen(expected)) == 0, "%s", child.out);
     CHECK_MSG(strstr(child.out, "]\ndone\n") != NULL, "%s", child.out);
@@ -328,28 +328,10 @@ PST_TEST(Nccl, AnOldNcclIsRefusedWithItsVersion)
     check_library(library, "FAKE_NCCL_VERSION=2804",
                   FAKE " is NCCL 2.8.4: at least 2.13 is needed");
     check_library(library, "FAKE_NCCL_VERSION=error", FAKE ": ncclGetVersion: invalid usage");
-    check_child("nccl_reduction", "FAKE_NCCL_VERSION=22809");
+    nccl_check_child("nccl_reduction", "FAKE_NCCL_VERSION=22809");
 }
 
 /* ---- a GPU, with the NCCL of the machine: one rank ---- */
-
-typedef struct real_nccl {
-    psti_nccl_result (*comm_init_all)(pst_nccl_comm *comms, int num_ranks, const int *devices);
-    psti_nccl_result (*comm_destroy)(pst_nccl_comm comm);
-} real_nccl;
-
-static bool find_real(real_nccl *nccl)
-{
-    void *library = dlopen(psti_env_text("PAGESTASH_NCCL_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
-    void *symbols[2] = {NULL, NULL};
-    if (!library)
-        return false;
-    symbols[0] = dlsym(library, "ncclCommInitAll");
-    symbols[1] = dlsym(library, "ncclCommDestroy");
-    memcpy(&nccl->comm_init_all, &symbols[0], sizeof(symbols[0]));
-    memcpy(&nccl->comm_destroy, &symbols[1], sizeof(symbols[1]));
-    return symbols[0] && symbols[1];
-}
 
 typedef struct gpu_scene {
     pst_device *device;
@@ -391,7 +373,7 @@ static void check_agreement(const gpu_scene *self, int32_t valid)
 PST_TEST(Nccl, OneRankOnAGpuAgreesWithItself)
 {
     gpu_scene self = {.device = NULL};
-    real_nccl nccl;
+    nccl_real nccl;
     const int first = 0;
     pst_pool_config config = PST_POOL_CONFIG_INIT;
     config.num_pages = 1;
@@ -399,7 +381,7 @@ PST_TEST(Nccl, OneRankOnAGpuAgreesWithItself)
     if (opened == PST_E_NO_DEVICE || opened == PST_E_UNSUPPORTED)
         pst_test_skip("no GPU");
     CHECK_MSG(opened == PST_OK, "%s", pst_last_message());
-    if (!find_real(&nccl)) {
+    if (!nccl_find_real(&nccl)) {
         CHECK_OK(pst_device_close(self.device));
         pst_test_skip("a GPU, but no NCCL: PAGESTASH_NCCL_LIBRARY names its file");
     }

@@ -36,6 +36,7 @@ COUNTED(synchronize, (pst_device * device), (device))
 COUNTED(stream_create, (pst_device * device, pst_stream *out), (device, out))
 COUNTED(stream_destroy, (pst_device * device, pst_stream stream), (device, stream))
 COUNTED(stream_synchronize, (pst_device * device, pst_stream stream), (device, stream))
+COUNTED(stream_query, (pst_device * device, pst_stream stream, bool *out), (device, stream, out))
 COUNTED(event_create, (pst_device * device, pst_event *out), (device, out))
 COUNTED(event_destroy, (pst_device * device, pst_event event), (device, event))
 COUNTED(event_record, (pst_device * device, pst_event event, pst_stream stream, bool external),
@@ -53,6 +54,8 @@ COUNTED(call,
         (pst_device * device, psti_function *function, const void *args, size_t bytes,
          pst_stream stream),
         (device, function, args, bytes, stream))
+COUNTED(within, (pst_device * device, psti_function *function, const void *args),
+        (device, function, args))
 COUNTED(span_open, (pst_device * device, uint32_t tier, uint64_t reserved, psti_span *span),
         (device, tier, reserved, span))
 COUNTED(span_resize, (pst_device * device, psti_span *span, uint64_t bytes), (device, span, bytes))
@@ -99,7 +102,7 @@ static pst_status counted_launch(pst_device *device, psti_op op, const void *arg
 static void count_calls(pst_device *device)
 {
     static psti_device_ops ops;
-    _Static_assert(sizeof(ops) == 31 * sizeof(ops.close), "a new call is counted, too");
+    _Static_assert(sizeof(ops) == 33 * sizeof(ops.close), "a new call is counted, too");
     counted_real = device->ops;
     ops = (psti_device_ops){.close = device->ops->close,
                             .in_child = device->ops->in_child,
@@ -114,6 +117,7 @@ static void count_calls(pst_device *device)
                             .stream_create = counted_stream_create,
                             .stream_destroy = counted_stream_destroy,
                             .stream_synchronize = counted_stream_synchronize,
+                            .stream_query = counted_stream_query,
                             .event_create = counted_event_create,
                             .event_destroy = counted_event_destroy,
                             .event_record = counted_event_record,
@@ -128,6 +132,7 @@ static void count_calls(pst_device *device)
                             .hold = counted_hold,
                             .launch = counted_launch,
                             .call = counted_call,
+                            .within = counted_within,
                             .check_address = counted_check_address,
                             .span_open = counted_span_open,
                             .span_resize = counted_span_resize,
