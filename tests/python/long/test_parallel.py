@@ -190,6 +190,14 @@ class Ranks(unittest.TestCase):
             self.assertIn("3 rows of the sequence: they are to be divided by 2 ranks", rows)
             self.assertIn("'ColumnParallelLinear, forward', but 'somebody' has leased it", rank["taken"])
 
+    def test_check_mode_leaves_nan(self):
+        code = ("import torch; from pagestash.torch import Scratch\n"
+                "lease = Scratch('cpu').lease('a', (4,), torch.float32); kept = lease.tensor; kept.fill_(1)\n"
+                "lease.release(); print(bool(kept.isnan().all()))")
+        done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PAGESTASH_CHECK="1"),
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((done.stdout, done.returncode), ("True\n", 0), done.stderr)
+
     def test_the_example(self):
         """nanotron's callers: the losses of plain layers, and less that is kept."""
         example = os.path.join(os.path.dirname(__file__), *[os.pardir] * 3, "examples", "python", "tensor_parallel.py")

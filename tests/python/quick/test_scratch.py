@@ -1,8 +1,5 @@
 """Named, recycled buffers of torch tensors: one user at a time, who is not to keep them."""
 import gc
-import os
-import subprocess
-import sys
 import unittest
 
 import torch
@@ -118,14 +115,6 @@ class Leases(unittest.TestCase):
         with self.refuses("'[.]{3}p+end' has leased it"):
             self.scratch.lease("a", (4,), torch.float32)
         lease.release()
-
-    def test_check_mode_leaves_nan(self):
-        code = ("import torch; from pagestash.torch import Scratch\n"
-                "lease = Scratch('cpu').lease('a', (4,), torch.float32); kept = lease.tensor; kept.fill_(1)\n"
-                "lease.release(); print(bool(kept.isnan().all()))")
-        done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PAGESTASH_CHECK="1"),
-                              capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual((done.stdout, done.returncode), ("True\n", 0), done.stderr)
 
 
 if __name__ == "__main__":
