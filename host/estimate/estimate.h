@@ -62,8 +62,7 @@ psti_words psti_layer_words(const pst_estimate_config *config, bool is_moe, bool
 uint64_t psti_outside_words(const pst_estimate_config *config, uint64_t stage);
 
 /* Of a stage's layers with distinct shapes of weights: one empty gradient each. */
-uint64_t psti_empty_gradients(const pst_estimate_config *config,
-                              const pst_estimate_states *states);
+uint64_t psti_empty_gradients(const pst_estimate_config *config, const pst_estimate_states *states);
 
 /* ---- estimate_memory.c ---- */
 

@@ -10,13 +10,24 @@ typedef struct shape {
                              * columns are shared, or nothing of a vector */
 } shape;
 
-static shape shape_of(const llama_form *form, uint64_t layer, int which)
+static shape shape_of_layer(const llama_form *form, int which)
 {
     const uint64_t h = form->hidden;
-    const shape of_layer[NUM_OF_LAYER] = {{1, h, 0}, {3 * h, h, 3},         {h, h, 0},
-                                          {1, h, 0}, {2 * form->ffn, h, 2}, {h, form->ffn, 0}};
-    const shape of_ends[NUM_OF_ENDS] = {{form->vocab, h, 1}, {1, h, 0}, {form->vocab, h, 1}};
-    return layer < form->layers ? of_layer[which] : of_ends[which];
+    const shape all[NUM_OF_LAYER] = {{1, h, 0}, {3 * h, h, 3},         {h, h, 0},
+                                     {1, h, 0}, {2 * form->ffn, h, 2}, {h, form->ffn, 0}};
+    return all[which];
+}
+
+static shape shape_of_ends(const llama_form *form, int which)
+{
+    const uint64_t h = form->hidden;
+    const shape all[NUM_OF_ENDS] = {{form->vocab, h, 1}, {1, h, 0}, {form->vocab, h, 1}};
+    return all[which];
+}
+
+static shape shape_of(const llama_form *form, uint64_t layer, int which)
+{
+    return layer < form->layers ? shape_of_layer(form, which) : shape_of_ends(form, which);
 }
 
 static bool is_vector(shape of)
@@ -34,10 +45,15 @@ static shape share_of(shape of, uint64_t num_ranks)
     return of;
 }
 
+static uint64_t share_floats(shape all, uint64_t num_ranks)
+{
+    const shape of = share_of(all, num_ranks);
+    return of.rows * of.columns;
+}
+
 static uint64_t num_floats(const llama_form *form, uint64_t num_ranks, uint64_t layer, int which)
 {
-    const shape of = share_of(shape_of(form, layer, which), num_ranks);
-    return of.rows * of.columns;
+    return share_floats(shape_of(form, layer, which), num_ranks);
 }
 
 /* The layers' matrices, then those of the ends: layer is `layers` for them. */
@@ -45,7 +61,7 @@ static uint64_t offset_of(const llama_form *form, uint64_t num_ranks, uint64_t l
 {
     uint64_t offset = 0, of_layer = 0;
     for (int i = 0; i < NUM_OF_LAYER; i++)
-        of_layer += num_floats(form, num_ranks, 0, i);
+        of_layer += share_floats(shape_of_layer(form, i), num_ranks);
     offset = layer * of_layer;
     for (int i = 0; i < which; i++)
         offset += num_floats(form, num_ranks, layer, i);
