@@ -16,6 +16,7 @@ rings        the same in bulk and squeeze
 budget       where the blocks of SM budgets land; speed over num_sms
 bench        speed over sizes, pages, patterns, backends
 glu          gated activations with pages: right, and how fast
+linear       tensor-parallel linears: NCCL of one rank, and how fast
 beside       products of cuBLAS beside stash and restore; random pairs
 profile      Nsight Compute on stash and restore
 host         the pinned tier
@@ -143,6 +144,12 @@ stage_bench() {
 stage_glu() {
     conformance 'conformance glu' 150 'Glu*/cuda.*' || return
     bench_step glu 300 --sweep glu
+}
+
+stage_linear() {
+    step_nccl
+    conformance 'conformance linear' 60 'Linear*/cuda.*:Scratch*/cuda.*' || return
+    bench_step linear 200 --sweep linear
 }
 
 stage_beside() {

@@ -23,6 +23,7 @@ typedef enum bench_sweep {
     BENCH_SWEEP_PAIRS,
     BENCH_SWEEP_HOST,
     BENCH_SWEEP_GLU,
+    BENCH_SWEEP_LINEAR,
     BENCH_NUM_SWEEPS,
     BENCH_SWEEP_CUSTOM = BENCH_NUM_SWEEPS /* the one that --bytes and so on describe */
 } bench_sweep;

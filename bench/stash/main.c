@@ -60,6 +60,9 @@ static int run_others(pst_device *device, const bench_options *options, bench_re
     if (has_sweep(options, BENCH_SWEEP_GLU))
         TOOL_TRY(bench_measure_glu(device, options->quick, options->quick ? QUICK_SAMPLES : SAMPLES,
                                    report));
+    if (has_sweep(options, BENCH_SWEEP_LINEAR))
+        TOOL_TRY(bench_measure_linears(device, options->quick,
+                                       options->quick ? QUICK_SAMPLES : SAMPLES, report));
     if (has_sweep(options, BENCH_SWEEP_PAIRS))
         TOOL_TRY(bench_measure_pairs(device, options->quick ? QUICK_PAIRS : PAIRS, report));
     return TOOL_OK;

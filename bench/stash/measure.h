@@ -18,6 +18,7 @@ int bench_measure_nodes(pst_device *device, uint32_t samples, bench_report *repo
 int bench_measure_overlaps(pst_device *device, bool quick, bench_report *report);
 int bench_measure_pairs(pst_device *device, uint64_t pairs, bench_report *report);
 int bench_measure_glu(pst_device *device, bool quick, uint32_t samples, bench_report *report);
+int bench_measure_linears(pst_device *device, bool quick, uint32_t samples, bench_report *report);
 int bench_measure_host_tier(pst_device *device, bool quick, bench_report *report);
 int bench_measure_recovery(pst_device *device, const bench_machine *machine, bool quick,
                            uint32_t samples, bench_recovery *recovered);

@@ -34,7 +34,8 @@ static int parse_sweeps(const char *list, uint32_t *sweeps)
             return tool_fail(
                 TOOL_USAGE,
                 "--sweep %.80s: allowed is all, or bytes, num_sms, page_size, ring, "
-                "pattern, tensors, alignment, pitch, backend, gemm, pairs, host, glu, with commas",
+                "pattern, tensors, alignment, pitch, backend, gemm, pairs, host, glu, linear, with "
+                "commas",
                 list);
         *sweeps |= named;
         at += length;

@@ -10,7 +10,7 @@
     F(SWITCH, quick, NULL, 0, 0, NULL, "fewer configurations and samples, a smaller A0")        \
     F(TEXT, sweep, "NAME[,NAME]", 0, 0, NULL,                                                   \
       "of bytes, num_sms, page_size, ring, pattern, tensors, alignment, pitch, backend, gemm, " \
-      "pairs, host, glu (all)")                                                                 \
+      "pairs, host, glu, linear (all)")                                                         \
     F(SIZE, cache, "SIZE", BENCH_MIB, BENCH_MAX_BYTES, NULL,                                    \
       "take the cache to be this large (as the machine says)")                                  \
     F(SWITCH, call_cost, NULL, 0, 0, NULL,                                                      \

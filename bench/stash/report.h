@@ -155,6 +155,25 @@ typedef struct bench_glu_row {
 
 enum { BENCH_MAX_GLUS = 8 };
 
+/* A tensor-parallel linear: its parts by themselves, and together; from when all ranks begin to when the
+ * last one has ended. NaN where the device has no products. */
+typedef struct bench_linear_row {
+    const char *name;
+    uint32_t num_ranks;
+    uint64_t tokens, in_features, out_features;
+    bench_times copy;     /* memcpy of the bytes that an exchange leaves on a rank */
+    bench_times nothing;  /* exchanges of one element */
+    bench_times products; /* whole */
+    bench_times pieces;   /* the same in the pieces of a ring */
+    bench_times exchange;
+    bench_times layer; /* with pieces 1 */
+    bench_times ring;  /* with pieces 0 */
+    double ring_ratio; /* ring over layer */
+    double hidden;     /* (products + exchange - ring) / the shorter of the two; median */
+} bench_linear_row;
+
+enum { BENCH_MAX_LINEARS = 16 };
+
 typedef enum bench_call {
     BENCH_CALL_STASH,
     BENCH_CALL_RESTORE,
@@ -191,6 +210,11 @@ typedef struct bench_report {
     size_t num_overlaps;
     bench_glu_row glus[BENCH_MAX_GLUS];
     size_t num_glus;
+    char no_linear[240];  /* why there are none, or "" */
+    char no_product[240]; /* why the device has none, or "" */
+    uint32_t num_cores;   /* of the host: each rank has a thread, and one for exchanges */
+    bench_linear_row linears[BENCH_MAX_LINEARS];
+    size_t num_linears;
     bool has_pairs;
     bench_pairs pairs;
     bench_host_tier host_tier;

@@ -318,6 +318,43 @@ static json_t *glu_array(const bench_report *report)
     return rows;
 }
 
+static json_t *linear_row(const bench_linear_row *linear)
+{
+    json_t *row = json_object();
+    json_put_text(&row, "form", linear->name);
+    json_put_whole(&row, "ranks", linear->num_ranks);
+    json_put_whole(&row, "tokens", linear->tokens);
+    json_put_whole(&row, "in_features", linear->in_features);
+    json_put_whole(&row, "out_features", linear->out_features);
+    json_put_whole(&row, "samples", linear->exchange.samples);
+    json_put(&row, "memcpy_seconds", json_number(linear->copy.median));
+    json_put(&row, "one_element_seconds", json_number(linear->nothing.median));
+    json_put(&row, "products_seconds", json_number(linear->products.median));
+    json_put(&row, "pieces_seconds", json_number(linear->pieces.median));
+    json_put(&row, "exchange_seconds", json_number(linear->exchange.median));
+    json_put(&row, "layer_seconds", json_number(linear->layer.median));
+    json_put(&row, "ring_seconds", json_number(linear->ring.median));
+    json_put(&row, "ring_ratio", json_number(linear->ring_ratio));
+    json_put(&row, "hidden", json_number(linear->hidden));
+    return row;
+}
+
+static json_t *linear_object(const bench_report *report)
+{
+    json_t *object = json_object(), *rows = json_array();
+    if (report->num_cores == 0)
+        return json_null();
+    for (size_t i = 0; i < report->num_linears; i++)
+        json_add(&rows, linear_row(&report->linears[i]));
+    json_put(&object, "unavailable",
+             *report->no_linear ? json_string(report->no_linear) : json_null());
+    json_put(&object, "no_product",
+             *report->no_product ? json_string(report->no_product) : json_null());
+    json_put_whole(&object, "cores", report->num_cores);
+    json_put(&object, "rows", rows);
+    return object;
+}
+
 static json_t *call_cost_object(const bench_call_cost *cost)
 {
     json_t *object = json_object(), *rows = json_array();
@@ -358,6 +395,7 @@ int bench_write_json(const bench_report *report, const char *path)
     json_put(&object, "host_tier", host_tier_value(&report->host_tier));
     json_put(&object, "pairs", pairs_value(report));
     json_put(&object, "glu", glu_array(report));
+    json_put(&object, "linear", linear_object(report));
     json_put(&object, "call_cost", call_cost_object(&report->cost));
     return json_write(object, path);
 }

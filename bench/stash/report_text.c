@@ -132,6 +132,28 @@ static void print_overlaps(const bench_report *report)
         printf("overlap with a GEMM: not measured: %s\n", report->no_overlap);
 }
 
+static void print_linears(const bench_report *report)
+{
+    if (*report->no_linear)
+        printf("\nlinears: not measured: %s\n", report->no_linear);
+    for (size_t i = 0; i < report->num_linears; i++) {
+        const bench_linear_row *of = &report->linears[i];
+        if (i == 0)
+            printf("\n%-21s %5s %8s %8s %8s %8s %8s %8s %8s %6s\n", "linear, ms", "ranks", "memcpy",
+                   "1 elem.", "products", "pieces", "exchange", "layer", "ring", "hidden");
+        printf("%-21s %5u %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %6.2f%s\n", of->name,
+               of->num_ranks, of->copy.median * 1e3, of->nothing.median * 1e3,
+               of->products.median * 1e3, of->pieces.median * 1e3, of->exchange.median * 1e3,
+               of->layer.median * 1e3, of->ring.median * 1e3, of->hidden,
+               2 * of->num_ranks > report->num_cores ? " *" : "");
+    }
+    if (report->num_linears && *report->no_product)
+        printf("no products: %s\n", report->no_product);
+    if (report->num_linears)
+        printf("* more threads than the %u cores: each rank has one, and one that exchanges\n",
+               report->num_cores);
+}
+
 static void print_glus(const bench_report *report)
 {
     for (size_t i = 0; i < report->num_glus; i++) {
@@ -246,6 +268,7 @@ void bench_print_report(const bench_report *report, const char *json_path)
     print_host_tier(report);
     print_overlaps(report);
     print_glus(report);
+    print_linears(report);
     print_nodes(report);
     print_call_cost(&report->cost);
     printf("goals: bench/goals.py %s\n", json_path ? json_path : "FILE, with --json=FILE here");

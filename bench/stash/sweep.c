@@ -7,7 +7,7 @@ const char *bench_sweep_name(bench_sweep sweep)
 {
     static const char *const names[] = {"bytes",   "num_sms",   "page_size", "ring",    "pattern",
                                         "tensors", "alignment", "pitch",     "backend", "gemm",
-                                        "pairs",   "host",      "glu",       "custom"};
+                                        "pairs",   "host",      "glu",       "linear",  "custom"};
     return names[sweep];
 }
 
@@ -60,7 +60,7 @@ typedef struct sweep_list {
     const uint32_t *quick;  /* NULL: the same */
 } sweep_list;
 
-/* gemm, pairs, host and glu are not made of configurations. */
+/* gemm, pairs, host, glu and linear are not made of configurations. */
 static const sweep_list lists[] = {
     {.sweep = BENCH_SWEEP_BYTES,
      .peers = true,

@@ -56,7 +56,7 @@ class Bench(unittest.TestCase):
         return json.loads(self.path.read_text(encoding="utf-8")), result
 
     def test_report(self):
-        report, result = self.report("--sweep", "ring,num_sms,pairs,host,glu")
+        report, result = self.report("--sweep", "ring,num_sms,pairs,host,glu,linear")
         self.assertEqual((result.stderr, result.stdout.splitlines()[-1]),
                          ("", "mismatched bytes: 0"))
         rows, tier, a0 = report["rows"], report["host_tier"], report["anchors"][report["a0"]]
@@ -81,6 +81,14 @@ class Bench(unittest.TestCase):
         self.assertGreaterEqual(report["pairs"]["pairs"], 10000)
         self.assertEqual([glu["bytes"] for glu in report["glu"]], [4 << 20])
         self.assertGreater(report["glu"][0]["speedup"], 0)
+        linears = report["linear"]
+        self.assertEqual([(row["form"], row["ranks"]) for row in linears["rows"]],
+                         [("column forward fp32", 2), ("row forward fp32", 2)])
+        self.assertEqual((linears["unavailable"], linears["no_product"], linears["cores"]),
+                         (None, None, os.cpu_count()))
+        for row in linears["rows"]:
+            self.assertTrue(all(row[key] > 0 for key in row if key.endswith("_seconds")))
+            self.assertLess(row["hidden"], 1.5)
         self.check_documented(report)
         goals = run(sys.executable, str(BENCH / "goals.py"), str(self.path))
         self.assertEqual((goals.returncode, goals.stderr), (0, ""))

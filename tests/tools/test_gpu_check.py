@@ -2,7 +2,7 @@
 """test_gpu_check.py SOURCE_DIR: the stages of tools/gpu-check.sh among fakes."""
 from gpu_fakes import GpuTools, main
 
-STAGES = ["correct", "conformance", "rings", "budget", "bench", "glu", "beside", "profile", "host",
+STAGES = ["correct", "conformance", "rings", "budget", "bench", "glu", "linear", "beside", "profile", "host",
           "schedule", "sanitize", "peers", "train", "memo"]
 
 
@@ -51,6 +51,8 @@ class GpuCheck(GpuTools):
         self.assertEqual(list(self.steps), ["placement", "bench-num_sms", "bench-gemm"])
         self.check(0, "glu")
         self.assertEqual(list(self.steps), ["conformance glu", "bench-glu"])
+        self.check(0, "linear")
+        self.assertEqual(list(self.steps), ["nccl", "conformance linear", "bench-linear"])
         self.check(0, "beside")
         self.assertEqual(list(self.steps), ["bench-gemm", "bench-pairs"])
         self.check(0, "host")
