@@ -100,7 +100,8 @@
     F(NNODES, PARALLEL, "nnodes", POSITIVE, "N", "(1)")                                            \
     F(GPUS_PER_NODE, PARALLEL, "gpus-per-node", POSITIVE, "N", "(nproc-per-node, or 8)")           \
     F(MICRO_BATCH_SIZE, TRAINING, "micro-batch-size", POSITIVE, "N", "(1)")                        \
-    F(GLOBAL_BATCH_SIZE, TRAINING, "global-batch-size", POSITIVE, "N", "(one micro-batch each)")   \
+    F(GLOBAL_BATCH_SIZE, TRAINING, "global-batch-size", POSITIVE, "N",                             \
+      "(a micro-batch for each stage)")                                                            \
     F(BF16, TRAINING, "bf16", SWITCH, NULL, "")                                                    \
     F(FP16, TRAINING, "fp16", SWITCH, NULL, "")                                                    \
     F(FP32, TRAINING, "fp32", SWITCH, NULL, "neither (with a preset or config.json bf16)")         \

@@ -144,6 +144,11 @@ typedef struct estimate_known {
 } estimate_known;
 
 estimate_known estimate_find_known(const char *name);
+
+/* ---- estimate_near.c ---- */
+
+/* The flag that counts whose name is at most two letters away, or NULL. */
+const char *estimate_meant(const char *name);
 int estimate_num_known(void);
 
 void estimate_free_notes(estimate_notes *notes);

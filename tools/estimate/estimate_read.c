@@ -308,6 +308,9 @@ static int take_flag(reader *self, const char *word)
     const estimate_known known = estimate_find_known(name);
     if (known.effect != ESTIMATE_UNKNOWN)
         return take_known(self, name, known, value);
+    const char *meant = estimate_meant(name);
+    if (meant != NULL)
+        return tool_fail(TOOL_USAGE, "--%s: no such flag: did you mean --%s?", name, meant);
     if (value == NULL)
         skip_values(self);
     const size_t length = strcspn(word, "=");

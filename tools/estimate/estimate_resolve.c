@@ -44,6 +44,7 @@ static int take_world(const estimate_line *line, estimate_options *options)
 }
 
 /* Of a known split. Megatron's default is one micro-batch, which interleaving cannot do with. */
+/* At least as many micro-batches as stages, without which a pipeline never fills. */
 static int take_batch(estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
@@ -51,7 +52,8 @@ static int take_batch(estimate_options *options)
         return TOOL_OK;
     const uint64_t dense = psti_times(
         psti_times(config->tensor_parallel, config->pipeline_parallel), config->context_parallel);
-    const uint64_t each = config->virtual_stages > 1 ? config->micro_batch_group_size : 1;
+    const uint64_t group = config->virtual_stages > 1 ? config->micro_batch_group_size : 1;
+    const uint64_t each = psti_times(psti_div_up(config->pipeline_parallel, group), group);
     config->global_batch =
         psti_times(psti_times(config->micro_batch, each), config->world_size / dense);
     return estimate_note(&options->assumptions, "--global-batch-size %llu: %llu micro-batch%s each",
