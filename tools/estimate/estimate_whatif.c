@@ -140,7 +140,16 @@ static bool turn(const whatif *of, pst_estimate_config *config)
     return makes_sense && after != before;
 }
 
-/* Adds nothing where the switch does not go with the rest of the run, or changes neither figure. */
+/* What saves most comes first; of equals the one that was tried first. */
+static void insert(estimate_figures *figures, estimate_whatif gain)
+{
+    uint32_t at = figures->num_whatifs++;
+    for (; at > 0 && figures->whatifs[at - 1].saved_bytes < gain.saved_bytes; at--)
+        figures->whatifs[at] = figures->whatifs[at - 1];
+    figures->whatifs[at] = gain;
+}
+
+/* Adds nothing where the switch does not go with the rest of the run, or saves nothing. */
 static int try_one(estimate_figures *figures, const whatif *of)
 {
     const estimate_stage *before = &figures->stages[figures->heaviest];
@@ -152,11 +161,10 @@ static int try_one(estimate_figures *figures, const whatif *of)
     if (status == PST_E_INVALID || after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX)
         return TOOL_OK;
     TOOL_PST(status);
-    const uint64_t peak_bytes = before->memory.peak_bytes;
-    if (after.peak_bytes != peak_bytes || after.wire_bytes != before->wire_bytes)
-        figures->whatifs[figures->num_whatifs++] =
-            (estimate_whatif){of->change, (int64_t)peak_bytes - (int64_t)after.peak_bytes,
-                              (int64_t)after.wire_bytes - (int64_t)before->wire_bytes};
+    const int64_t saved_bytes = (int64_t)before->memory.peak_bytes - (int64_t)after.peak_bytes;
+    if (saved_bytes > 0)
+        insert(figures, (estimate_whatif){of->change, saved_bytes,
+                                          (int64_t)after.wire_bytes - (int64_t)before->wire_bytes});
     return TOOL_OK;
 }
 

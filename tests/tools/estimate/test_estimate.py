@@ -231,7 +231,11 @@ class Report(CommandTest):
             worst = report["cluster"]["heaviest_stage"]
             changes = {line["change"] for line in report["whatif"]}
             if name == "P9":
-                self.assertLessEqual({"--moe-buffer worst", "--moe-buffer paged"}, changes)
+                self.assertIn("--optimizer-cpu-offload", changes)
+                self.assertNotIn("--moe-buffer worst", changes)  # which takes more
+            saved = [line["saved_bytes"] for line in report["whatif"]]
+            self.assertEqual(saved, sorted(saved, reverse=True))
+            self.assertGreater(saved[-1], 0)
             for line in report["whatif"]:
                 words = line["change"].split()
                 if "," in line["change"] or not words[0].startswith("--"):
