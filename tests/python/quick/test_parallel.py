@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional
 
 import pagestash.torch
-from pagestash.torch import ColumnParallelLinear, RowParallelLinear, Scratch, column_parallel_linear, row_parallel_linear
+from pagestash.torch import (ColumnParallelLinear, RowParallelLinear, Scratch, column_parallel_linear,
+                             row_parallel_linear)
 
 BOTH = (column_parallel_linear, row_parallel_linear)
 
