@@ -20,7 +20,7 @@
     X(pst_estimate_config, 456)   \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_linears, 496)  \
-    X(pst_estimate_memory, 160)   \
+    X(pst_estimate_memory, 168)   \
     X(pst_estimate_modules, 3624) \
     X(pst_estimate_moe, 136)      \
     X(pst_estimate_params, 88)    \
