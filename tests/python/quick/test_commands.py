@@ -132,11 +132,11 @@ class Estimates(CommandTest):
     def test_refuses(self):
         with self.refused("--preset x: allowed are .*llama2-7b", 2):
             pagestash.estimate(preset="x")
-        with self.refused("unknown flags: --num-layer ", 2):
+        with self.refused("--num-layer: no such flag: did you mean --num-layers", 2):
             pagestash.estimate(preset="llama2-7b", num_layer=3)
-        self.assertTrue(pagestash.estimate("--preset llama2-7b --num-layer 3").warnings)
+        self.assertTrue(pagestash.estimate("--preset llama2-7b --own-depth 3").warnings)
         with self.refused("^--num-attention-heads .* 5", 2):
-            pagestash.estimate("--preset llama2-7b --num-layer 3 --tensor-model-parallel-size 5")
+            pagestash.estimate("--preset llama2-7b --own-depth 3 --tensor-model-parallel-size 5")
         with self.refused("config.json", 3):
             pagestash.estimate(hf_config=os.path.join(ROOT, "config.json"))
         for value in (object(), {"a": 1}, b"bytes", [None], "nul\0"):
