@@ -43,6 +43,8 @@ static int run_command(const char *name, int argc, char **argv)
             char full_name[64];
             snprintf(full_name, sizeof(full_name), "pagestash %s", name);
             argv[0] = full_name;
+            if (argc < 2 || flags_asked(argv[1]) == FLAG_ASKED_NOTHING)
+                TOOL_PST(pst_env_check());
             return commands[i].run(argc, argv);
         }
     char allowed[256] = "";
@@ -53,7 +55,7 @@ static int run_command(const char *name, int argc, char **argv)
     return tool_fail(TOOL_USAGE, "command \"%.40s\": allowed are %shelp", name, allowed);
 }
 
-/* Warnings (an unknown PAGESTASH_* name) are shown; failures already have their one line. */
+/* Warnings are shown, an unknown PAGESTASH_* name, say; failures already have their one line. */
 static void show_warning(pst_log_level level, const char *message, void *user)
 {
     (void)user;

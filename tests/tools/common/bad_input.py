@@ -134,12 +134,16 @@ class Usage(CommandTest):
         self.assertTrue(entry.startswith("3\n    source: environment; default: 0; allowed: "))
         self.assertIn("PAGESTASH_LOG=off\n    source: default", run("env").stdout)
         path = self.trace()
-        for arguments in (["env"], ["replay", "--routing", path]):
+        for arguments in (["env"], ["replay", "--routing", path], ["plan"], ["trace"], ["simulate"],
+                          ["estimate", "--preset", "gpt2-124m"]):
             self.refused(run(*arguments, env={"PAGESTASH_NUM_SMS": "x"}), 2, "PAGESTASH_NUM_SMS",
                          "x", "0..1024")
-        result = run("env", env={"PAGESTASH_NUM_SM": "3"})
+            self.refused(run(*arguments, env={"PAGESTASH_NUM_SM": "3"}), 2, "PAGESTASH_NUM_SM ",
+                         "PAGESTASH_NUM_SMS was meant?")
+        self.assertEqual(run("plan", "--help", env={"PAGESTASH_LOG": "loud"}).returncode, 0)
+        result = run("env", env={"PAGESTASH_FOO": "3"})
         self.assertEqual(result.returncode, 0)
-        self.assertIn("maybe PAGESTASH_NUM_SMS?", result.stderr)
+        self.assertEqual(result.stderr, "pagestash: PAGESTASH_FOO is not a variable of pagestash\n")
 
 
 class BadTraces(CommandTest):
