@@ -161,7 +161,8 @@ struct pst_pool {
     uint32_t num_pages[PSTI_TIERS]; /* as of the last resize */
     psti_span spans[PSTI_TIERS];    /* pages with memory of their own */
     bool is_callers;                /* memory */
-    uint32_t failed;  /* atomic: a CUDA error happened, only reset and destroy are accepted */
+    uint32_t failed;      /* atomic: a CUDA error happened, only reset and destroy are accepted */
+    uint32_t told_faults; /* atomic: how many faults the log has been told of */
     uint32_t expects; /* atomic: psti_pool_expect was called; a restore or release may be refused */
     uint32_t num_tickets;
     uint32_t num_ops;        /* atomic */
