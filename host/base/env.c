@@ -323,7 +323,8 @@ static void warn_unknowns(void)
     if (__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED))
         return;
     for (char **entry = environ; (entry = next_unknown(entry, name, &nearest)) != NULL; entry++)
-        psti_log(PST_LOG_WARN, "%s is not a variable of pagestash", name);
+        if (!nearest) /* else pst_env_check fails */
+            psti_log(PST_LOG_WARN, "%s is not a variable of pagestash", name);
 }
 
 static int value_of(int index)

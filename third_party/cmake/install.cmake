@@ -18,9 +18,8 @@ install(FILES ${PROJECT_BINARY_DIR}/pagestash-config.cmake
   ${PROJECT_BINARY_DIR}/pagestash-config-version.cmake DESTINATION ${package_dir})
 
 set(pc_libs_private "-pthread")
-if(PAGESTASH_HAVE_CUDA)
-  get_filename_component(cuda_lib_dir ${CUDA_cudart_static_LIBRARY} DIRECTORY)
-  string(APPEND pc_libs_private " -L${cuda_lib_dir} -lcudart_static -lrt")
+if(PAGESTASH_HAVE_CUDA) # where the toolkit is on another machine nobody knows: LIBRARY_PATH says it
+  string(APPEND pc_libs_private " -lcudart_static -lrt")
 endif()
 string(APPEND pc_libs_private " -ldl")
 string(REGEX REPLACE "[^/]+" ".." pc_prefix ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
