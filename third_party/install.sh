@@ -2,6 +2,7 @@
 # Installs what building and testing need, with apt, and does nothing when all is there.
 # The CUDA toolkit is not installed: it is used if it is found.
 # install.sh --browser installs Chromium, too, which only the check of the plans' pictures needs.
+# install.sh --packages installs what the check of Debian's packages needs.
 # install.sh --python makes build/python, too, the environment with torch for the tests of the Python package.
 set -eu
 here=$(dirname "$0")
@@ -13,7 +14,8 @@ case "${1-}" in
 "") ;;
 --browser) packages="$packages chromium" ;;
 --python) packages="$packages python3-venv python3-dev" ;;
-*) echo "usage: third_party/install.sh [--browser | --python]" >&2; exit 2 ;;
+--packages) packages="$packages lintian mmdebstrap" ;;
+*) echo "usage: third_party/install.sh [--browser | --python | --packages]" >&2; exit 2 ;;
 esac
 
 missing() {

@@ -4,9 +4,10 @@
 Usage: commands.py PAGESTASH OUTDIR
 
 Runs PAGESTASH with --help, and each of its subcommands, and `env --json`, and writes under OUTDIR
-man1/*.1, completions/pagestash (bash) and completions/_pagestash (zsh). Nothing about a flag is written down
+man1/*.1.gz, completions/pagestash (bash) and completions/_pagestash (zsh). Nothing about a flag is written down
 here: what stands in the pages is what --help prints.
 """
+import gzip
 import json
 import os
 import re
@@ -232,16 +233,17 @@ def main(program, folder):
     version = run(program, "--version").split()[1]
     commands = [Command(name, run(program, name, "--help")) for name in purposes]
     variables = json.loads(run(program, "env", "--json"))["variables"]
-    files = {"man1/pagestash.1": main_page(doc, purposes, version, codes, variables),
+    files = {"man1/pagestash.1.gz": main_page(doc, purposes, version, codes, variables),
              "completions/pagestash": bash(commands), "completions/_pagestash": zsh(commands, purposes)}
     for command in commands:
         if not command.flags:
             raise SystemExit(f"commands.py: pagestash {command.name} --help: no flags found")
-        files[f"man1/pagestash-{command.name}.1"] = command_page(command, purposes[command.name], version, codes)
+        files[f"man1/pagestash-{command.name}.1.gz"] = command_page(command, purposes[command.name], version, codes)
     for name, text in files.items():
         os.makedirs(os.path.join(folder, os.path.dirname(name)), exist_ok=True)
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+        data = text.encode()
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ check_install() {
     if grep -E -e '-L/' "$(find . -name pagestash.pc)"; then
         fail "pagestash.pc names a folder of this machine"
     fi
-    for name in man/man1/pagestash.1 man/man1/pagestash-plan.1 bash-completion/completions/pagestash \
-        zsh/site-functions/_pagestash doc/pagestash/README.md doc/pagestash/docs/design.md; do
+    for name in man/man1/pagestash.1.gz man/man1/pagestash-plan.1.gz bash-completion/completions/pagestash \
+        zsh/vendor-completions/_pagestash doc/pagestash/README.md doc/pagestash/docs/design.md; do
         [ -s "share/$name" ] || fail "no share/$name"
     done
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Man pages and completions: test_manual.py PAGESTASH SOURCE_DIR. They say all that --help says, man programs
 read them without a warning, and shells complete by them."""
+import gzip
 import os
 import re
 import shutil
@@ -39,7 +40,7 @@ class ManualTest(unittest.TestCase):
         return os.path.join(self.folder.name, name)
 
     def text(self, name):
-        with open(self.file(name), encoding="utf-8") as file:
+        with (gzip.open if name.endswith(".gz") else open)(self.file(name), "rt", encoding="utf-8") as file:
             return file.read()
 
     def flags(self, command):
@@ -48,7 +49,7 @@ class ManualTest(unittest.TestCase):
 
     def test_pages_have_every_flag_and_every_word(self):
         for name in COMMANDS:
-            page = self.text(f"man1/pagestash-{name}.1").replace("\\-", "-").replace("\\e", "\\")
+            page = self.text(f"man1/pagestash-{name}.1.gz").replace("\\-", "-").replace("\\e", "\\")
             self.assertTrue(self.flags(name) >= {"json", "help", "version"})
             for flag in self.flags(name):
                 self.assertIn(f"\\fB--{flag}\\fR" if "\\fB--" in page else f"--{flag}", page)
@@ -57,7 +58,7 @@ class ManualTest(unittest.TestCase):
                 self.assertIn(word, told, f"{name}: {word}")
 
     def test_main_page(self):
-        page = self.text("man1/pagestash.1").replace("\\-", "-")
+        page = self.text("man1/pagestash.1.gz").replace("\\-", "-")
         for name in COMMANDS:
             self.assertIn(f".BR pagestash-{name} (1)", page)
         self.assertIn(".B PAGESTASH_LOG\n", page)
