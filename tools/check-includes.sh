@@ -51,6 +51,7 @@ tools/simulate       : tools/common tools/replay tools/estimate/estimate.h host/
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay host/base/arith.h | pagestash system jansson
 tools/estimate       : tools/common host/base/arith.h | pagestash system jansson
+tools/top            : tools/common host/stash/top_file.h | pagestash system jansson
 examples             : | pagestash system
 bench/common         : tools/common | pagestash system jansson
 bench/stash          : bench/common tools/common host/base/arith.h | pagestash system jansson

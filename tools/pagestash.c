@@ -16,6 +16,7 @@ static const tool_command commands[] = {
     {"simulate", "what a pipeline schedule with paged layers costs: pages, stalls, makespan",
      cmd_simulate},
     {"estimate", "memory and traffic of a training run, before it starts", cmd_estimate},
+    {"top", "watch the pools of running jobs: pages in use, demand, spills, faults", cmd_top},
     {"env", "list the environment variables that the library reads", cmd_env},
 };
 enum {

@@ -60,6 +60,7 @@ int psti_env_log_level(const char *room, size_t length);
 int psti_env_num_sms(void);
 pst_backend psti_env_backend(void);
 bool psti_env_nvtx(void);
+const char *psti_env_top(void); /* PAGESTASH_TOP; NULL: not set, or empty */
 bool psti_env_check_mode(void); /* PAGESTASH_CHECK; reads the table where nobody did */
 /* The text in force of a variable of the table; name with its prefix. NULL: not in the table. */
 const char *psti_env_text(const char *name);

@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 extern char **environ;
 
 #define PREFIX "PAGESTASH_"
 #define LEVELS "off|error|warn|info|debug" /* in the order of pst_log_level */
-#define MAY_BE_EMPTY "file names, or nothing"
+#define OR_NOTHING "or nothing"
+#define MAY_BE_EMPTY "file names, " OR_NOTHING
 
 enum {
     ENV_BACKEND,
@@ -26,6 +29,7 @@ enum {
     ENV_NVTX,
     ENV_OPS,
     ENV_REQUIRE_GPU,
+    ENV_TOP,
     ENV_TORCH,
     ENV_TORCH_DEVICE,
     ENV_TORCH_LIBRARY,
@@ -97,6 +101,11 @@ static const pst_env_info table[NUM_ENV] = {
                          .allowed = "0|1",
                          .default_value = "0",
                          .help = "read by the tests: a test skipped for want of a GPU fails"},
+    [ENV_TOP] = {.name = PREFIX "TOP",
+                 .type = "path",
+                 .allowed = "folders, " OR_NOTHING,
+                 .default_value = "nothing",
+                 .help = "where pst_pool_poll leaves what pagestash top reads"},
     [ENV_TORCH] = {.name = PREFIX "TORCH",
                    .type = "choice",
                    .allowed = "off|record|plan",
@@ -209,7 +218,7 @@ static bool parse(const pst_env_info *info, const char *text, int *value_out)
     if (strcmp(info->type, "levels") == 0)
         return parse_levels(text, value_out);
     if (strcmp(info->type, "path") == 0)
-        return *text != '\0' || strcmp(info->allowed, MAY_BE_EMPTY) == 0;
+        return *text != '\0' || strstr(info->allowed, OR_NOTHING) != NULL;
     *value_out = choice(info->allowed, text, strlen(text));
     return *value_out >= 0;
 }
@@ -283,6 +292,18 @@ static char **next_unknown(char **entry, char name[NAME_BYTES], const char **nea
     return NULL;
 }
 
+/* Whether files can be made there; "" names none. Else false with errno. */
+static bool is_folder(const char *path)
+{
+    struct stat found;
+    if (path[0] == '\0')
+        return true;
+    if (stat(path, &found) != 0)
+        return false;
+    errno = ENOTDIR;
+    return S_ISDIR(found.st_mode) && access(path, W_OK | X_OK) == 0;
+}
+
 static void take(int index, const char *text)
 {
     texts[index] = strdup(text);
@@ -290,7 +311,9 @@ static void take(int index, const char *text)
         if (!problem[0])
             snprintf(problem, sizeof(problem), "%s='%.64s' is not one of %s", table[index].name,
                      text, table[index].allowed);
-    } else if (index == ENV_LOG_FILE && !psti_log_open(text) && !problem[0]) {
+    } else if (((index == ENV_LOG_FILE && !psti_log_open(text)) ||
+                (index == ENV_TOP && !is_folder(text))) &&
+               !problem[0]) {
         snprintf(problem, sizeof(problem), "%s='%.200s': %s", table[index].name, text,
                  strerror(errno));
     }
@@ -353,6 +376,12 @@ pst_backend psti_env_backend(void)
 bool psti_env_nvtx(void)
 {
     return value_of(ENV_NVTX) == 1;
+}
+
+const char *psti_env_top(void)
+{
+    const bool is_read = __atomic_load_n(&ready, __ATOMIC_ACQUIRE);
+    return is_read && texts[ENV_TOP] && texts[ENV_TOP][0] ? texts[ENV_TOP] : NULL;
 }
 
 bool psti_env_check_mode(void)

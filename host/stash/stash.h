@@ -149,6 +149,15 @@ uint32_t psti_slab_num_held(const pst_pool *pool);
 /* An operation of the ticket was enqueued into the capture, if it is one. */
 void psti_slab_note_capture(psti_ticket *ticket, const psti_capture_of *capture);
 
+/* ---- top.c: what `pagestash top` reads, with PAGESTASH_TOP ---- */
+
+typedef struct psti_top psti_top;
+
+/* Makes the pool's file; without one the pool works all the same, and the log says why. */
+void psti_top_open(pst_pool *pool);
+void psti_top_write(pst_pool *pool, const pst_pool_status *status);
+void psti_top_close(pst_pool *pool);
+
 /* ---- pool.c ---- */
 
 struct pst_pool {
@@ -172,6 +181,7 @@ struct pst_pool {
     pst_make_room_fn make_room;
     void *make_room_context;
     psti_mailbox *mailbox;
+    psti_top *top;     /* NULL: nobody watches */
     pst_stream stream; /* for synchronous calls */
     unsigned char *ticket_used;
     psti_lock lock; /* of num_tickets, ticket_used, and the slab */

@@ -26,6 +26,7 @@ int cmd_trace(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
 int cmd_estimate(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 
 /* The program's, before each message: "pagestash" unless main says otherwise. */

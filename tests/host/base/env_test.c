@@ -27,13 +27,13 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 PST_TEST(Env, TableIsComplete)
 {
     static const char *const names[] = {
-        "PAGESTASH_BACKEND",    "PAGESTASH_BLAS",         "PAGESTASH_CHECK",
-        "PAGESTASH_COMMAND",    "PAGESTASH_LIBRARY",      "PAGESTASH_LOG",
-        "PAGESTASH_LOG_FILE",   "PAGESTASH_NCCL_LIBRARY", "PAGESTASH_NUM_SMS",
-        "PAGESTASH_NVTX",       "PAGESTASH_OPS",          "PAGESTASH_REQUIRE_GPU",
-        "PAGESTASH_TORCH",      "PAGESTASH_TORCH_DEVICE", "PAGESTASH_TORCH_LIBRARY",
-        "PAGESTASH_TORCH_PLAN", "PAGESTASH_TORCH_TRACE"};
-    CHECK_EQ(pst_env_count(), 17);
+        "PAGESTASH_BACKEND",       "PAGESTASH_BLAS",         "PAGESTASH_CHECK",
+        "PAGESTASH_COMMAND",       "PAGESTASH_LIBRARY",      "PAGESTASH_LOG",
+        "PAGESTASH_LOG_FILE",      "PAGESTASH_NCCL_LIBRARY", "PAGESTASH_NUM_SMS",
+        "PAGESTASH_NVTX",          "PAGESTASH_OPS",          "PAGESTASH_REQUIRE_GPU",
+        "PAGESTASH_TOP",           "PAGESTASH_TORCH",        "PAGESTASH_TORCH_DEVICE",
+        "PAGESTASH_TORCH_LIBRARY", "PAGESTASH_TORCH_PLAN",   "PAGESTASH_TORCH_TRACE"};
+    CHECK_EQ(pst_env_count(), 18);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));

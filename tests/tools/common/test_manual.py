@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 BINARY, SOURCE = sys.argv[1:3]
-COMMANDS = ("replay", "trace", "plan", "simulate", "estimate", "env")
+COMMANDS = ("replay", "trace", "plan", "simulate", "estimate", "top", "env")
 sys.path.insert(0, os.path.join(SOURCE, "docs", "man"))
 import commands  # noqa: E402
 
