@@ -24,13 +24,14 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 
 PST_TEST(Env, TableIsComplete)
 {
-    static const char *const names[] = {
-        "PAGESTASH_BACKEND",      "PAGESTASH_BLAS",          "PAGESTASH_CHECK",
-        "PAGESTASH_LOG",          "PAGESTASH_NCCL_LIBRARY",  "PAGESTASH_NUM_SMS",
-        "PAGESTASH_NVTX",         "PAGESTASH_REQUIRE_GPU",   "PAGESTASH_TORCH",
-        "PAGESTASH_TORCH_DEVICE", "PAGESTASH_TORCH_LIBRARY", "PAGESTASH_TORCH_PLAN",
-        "PAGESTASH_TORCH_TRACE"};
-    CHECK_EQ(pst_env_count(), 13);
+    static const char *const names[] = {"PAGESTASH_BACKEND",      "PAGESTASH_BLAS",
+                                        "PAGESTASH_CHECK",        "PAGESTASH_CUBLASLT_LIBRARY",
+                                        "PAGESTASH_LOG",          "PAGESTASH_NCCL_LIBRARY",
+                                        "PAGESTASH_NUM_SMS",      "PAGESTASH_NVTX",
+                                        "PAGESTASH_REQUIRE_GPU",  "PAGESTASH_TORCH",
+                                        "PAGESTASH_TORCH_DEVICE", "PAGESTASH_TORCH_LIBRARY",
+                                        "PAGESTASH_TORCH_PLAN",   "PAGESTASH_TORCH_TRACE"};
+    CHECK_EQ(pst_env_count(), 14);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
@@ -81,6 +82,7 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
                  "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
                  "PAGESTASH_LOG=off default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 default\n"
                  "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
@@ -103,6 +105,7 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=squeeze set\n"
                  "PAGESTASH_BLAS=none set\n"
                  "PAGESTASH_CHECK=1 set\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
                  "PAGESTASH_LOG=error set\nPAGESTASH_NCCL_LIBRARY=/a b/libnccl.so set\n"
                  "PAGESTASH_NUM_SMS=1024 set\n"
                  "PAGESTASH_NVTX=0 set\n3 1 1024 0 /a b/libnccl.so\n",
@@ -111,6 +114,7 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
                  "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
                  "PAGESTASH_LOG=off set\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 set\n"
                  "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
