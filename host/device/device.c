@@ -107,6 +107,8 @@ pst_status pst_device_close(pst_device *device)
     PSTI_CHECK_HANDLE(device, DEVICE);
     if (__atomic_load_n(&device->live, __ATOMIC_ACQUIRE) > 0)
         return say_what_lives(device);
+    if (device->products)
+        device->close_products(device);
     device->ops->close(device);
     return PST_OK;
 }

@@ -26,14 +26,26 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 
 PST_TEST(Env, TableIsComplete)
 {
-    static const char *const names[] = {
-        "PAGESTASH_BACKEND",       "PAGESTASH_BLAS",         "PAGESTASH_CHECK",
-        "PAGESTASH_COMMAND",       "PAGESTASH_LIBRARY",      "PAGESTASH_LOG",
-        "PAGESTASH_LOG_FILE",      "PAGESTASH_NCCL_LIBRARY", "PAGESTASH_NUM_SMS",
-        "PAGESTASH_NVTX",          "PAGESTASH_OPS",          "PAGESTASH_REQUIRE_GPU",
-        "PAGESTASH_TOP",           "PAGESTASH_TORCH",        "PAGESTASH_TORCH_DEVICE",
-        "PAGESTASH_TORCH_LIBRARY", "PAGESTASH_TORCH_PLAN",   "PAGESTASH_TORCH_TRACE"};
-    CHECK_EQ(pst_env_count(), 18);
+    static const char *const names[] = {"PAGESTASH_BACKEND",
+                                        "PAGESTASH_BLAS",
+                                        "PAGESTASH_CHECK",
+                                        "PAGESTASH_COMMAND",
+                                        "PAGESTASH_CUBLASLT_LIBRARY",
+                                        "PAGESTASH_LIBRARY",
+                                        "PAGESTASH_LOG",
+                                        "PAGESTASH_LOG_FILE",
+                                        "PAGESTASH_NCCL_LIBRARY",
+                                        "PAGESTASH_NUM_SMS",
+                                        "PAGESTASH_NVTX",
+                                        "PAGESTASH_OPS",
+                                        "PAGESTASH_REQUIRE_GPU",
+                                        "PAGESTASH_TOP",
+                                        "PAGESTASH_TORCH",
+                                        "PAGESTASH_TORCH_DEVICE",
+                                        "PAGESTASH_TORCH_LIBRARY",
+                                        "PAGESTASH_TORCH_PLAN",
+                                        "PAGESTASH_TORCH_TRACE"};
+    CHECK_EQ(pst_env_count(), 19);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
@@ -86,6 +98,7 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
                  "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
                  "PAGESTASH_COMMAND=pagestash default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
                  "PAGESTASH_LIBRARY=libpagestash.so default\n"
                  "PAGESTASH_LOG=off default\nPAGESTASH_LOG_FILE=stderr "
                  "default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
@@ -112,6 +125,7 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
                  "PAGESTASH_BLAS=none set\n"
                  "PAGESTASH_CHECK=1 set\n"
                  "PAGESTASH_COMMAND=pagestash default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
                  "PAGESTASH_LIBRARY=libpagestash.so default\n"
                  "PAGESTASH_LOG=error set\nPAGESTASH_LOG_FILE=stderr "
                  "default\nPAGESTASH_NCCL_LIBRARY=/a b/libnccl.so set\n"
@@ -124,6 +138,7 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
                  "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
                  "PAGESTASH_COMMAND=pagestash default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
                  "PAGESTASH_LIBRARY=libpagestash.so default\n"
                  "PAGESTASH_LOG=off set\nPAGESTASH_LOG_FILE=stderr "
                  "default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
