@@ -219,7 +219,9 @@ static int solve_apart(const mip_model *model, const mip_options *options, uint6
     if (cbc == NULL)
         return TOOL_USAGE;
     uint64_t *addresses = calloc(model->num_boxes, sizeof(*addresses));
-    const pid_t child = addresses != NULL ? fork_solver(pipe) : -1;
+    if (addresses == NULL)
+        return tool_fail(TOOL_NO, "mip: out of memory for %u tensors", model->num_tensors);
+    const pid_t child = fork_solver(pipe);
     if (child == 0) {
         solve(model, cbc, CBC_SHARE * seconds_left(options), pipe[1]);
         _exit(TOOL_OK);
