@@ -160,12 +160,21 @@ class EndsEarly(PlanTest):
         result = run("plan", "--memo", self.write(memo_lines(), "memo.txt"), "--method", "mip")
         return "CBC is not installed" not in result.stderr
 
-    def stopped(self, *flags, after=0.5):
-        """Ctrl-C after so many seconds: exit code, report, stderr, and the seconds until it ended."""
+    @staticmethod
+    def catches(process):
+        """Whether it would notice Ctrl-C."""
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+            mask = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+        return int(mask, 16) >> (signal.SIGINT - 1) & 1
+
+    def stopped(self, *flags):
+        """Ctrl-C while it plans: exit code, report, stderr, and the seconds until it ended."""
         command = [cli.BINARY, "plan", "--minimalloc", self.write(tiling(400)), *flags, "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True) as process:
-            time.sleep(after)
+            while not self.catches(process):
+                time.sleep(0.01)
+            time.sleep(0.2)
             begin = time.monotonic()
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=60)
