@@ -20,6 +20,8 @@ PST_TEST(TraceStalloc, NothingIsNoRequest)
              "+2:512 +6:512 -2 -6");
 }
 
+#define NONE PST_TRACE_NONE
+
 typedef struct expected_row {
     uint64_t line, id;
     uint32_t stream, layer, micro_batch;
@@ -48,7 +50,6 @@ static void gives(const char *text, const expected_row *expected, size_t num)
 
 PST_TEST(TraceStalloc, MicroBatchesAreCounted)
 {
-    enum { NONE = PST_TRACE_NONE };
     static const expected_row expected[] = {
         {1, 1, 0, NONE, NONE, PST_TRACE_MALLOC, PST_PHASE_NONE, PST_TAG_STATIC},
         {2, 0, 0, NONE, NONE, PST_TRACE_MARK, PST_PHASE_NONE, PST_TAG_ITERATION},
@@ -85,7 +86,6 @@ PST_TEST(TraceStalloc, MicroBatchesAreCounted)
 
 PST_TEST(TraceStalloc, ExpertsAreDynamic)
 {
-    enum { NONE = PST_TRACE_NONE };
     static const expected_row expected[] = {
         {2, 2, 0, 12, NONE, PST_TRACE_MALLOC, PST_PHASE_NONE, PST_TAG_DYNAMIC}, /* the layer */
         {4, 4, 0, 12, NONE, PST_TRACE_MALLOC, PST_PHASE_NONE, PST_TAG_STATIC},  /* its router */
