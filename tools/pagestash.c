@@ -32,8 +32,8 @@ static int print_help(void)
         printf("  %-9s %s\n", commands[i].name, commands[i].summary);
     puts("  help      this text, or the options of a command: pagestash help replay\n\n"
          "Options: -h, --help, -V, --version\n"
-         "Exit codes: 0 done; 1 the answer is no; 2 usage; 3 bad input file; 4 device absent or "
-         "failed");
+         "Exit codes: 0 done; 1 the answer is no; 2 usage; 3 a file that cannot be read or "
+         "written; 4 device absent or failed");
     return tool_flush(TOOL_OK);
 }
 

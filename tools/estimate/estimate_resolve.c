@@ -336,7 +336,7 @@ int estimate_resolve(const estimate_line *line, estimate_options *options)
     const pst_status status = pst_estimate_check(&options->config);
     /* a search tries other splits */
     if (status == PST_E_INVALID && options->mode != ESTIMATE_SEARCH)
-        return estimate_refuse(line, "%s", pst_last_message());
+        return estimate_refuse(line, "%s", tool_last_message());
     if (status != PST_E_INVALID)
         TOOL_PST(status);
     const uint64_t stages = options->config.pipeline_parallel;

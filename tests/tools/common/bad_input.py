@@ -49,8 +49,6 @@ class Usage(CommandTest):
                 (["--num-sms", 1024], ["--num-sms 1024", "0.."]),
                 (["--device", "gpu"], ["--device gpu", "auto|host|cuda"]),
                 (["--tail", ""], ["--tail", "keep|zero"]),
-                ([f"--json={self.folder}"], ["--json", self.folder, "folder"]),
-                (["--json=/no/such/folder/x"], ["--json /no/such/folder/x"]),
                 (["--json="], ["--json"]),
                 (["--bogus"], ["--bogus"]),
                 (["--hidden", 64], ["--hidden"]),  # no beginning of a name
@@ -60,6 +58,9 @@ class Usage(CommandTest):
             with self.subTest(flags=flags):
                 self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, *flags), 2,
                              *words)
+        for name in (self.folder, "/no/such/folder/x"):
+            self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, f"--json={name}"), 3,
+                         f"--json {name}: ")
 
     def test_commands(self):
         self.refused(run(), 2, "--help")
