@@ -193,6 +193,7 @@ template <bool kAsksStep> PSTI_DEVICE void look_at_pool(move_shared &s, const ps
             s.seen.ticket.launch = psti_load_acquire_u64(&args.ticket->launch);
             s.seen.state.epoch = psti_load_relaxed_u32(&args.pool.state->epoch);
             s.seen.state.refuse = psti_load_relaxed_u32(&args.pool.state->refuse);
+            s.step_valid = 1; /* join asks */
         }
         return;
     }
@@ -224,10 +225,10 @@ PSTI_DEVICE void look_with_counts(move_shared &s, const psti_move_args &args)
         plan_plain<NEW>(s.plan, args, NULL, fits);
 }
 
-/* Ordered pools: a stash fails, since the step has. */
+/* Behind the look, and in concurrent pools behind join: a stash fails, since the step has. */
 PSTI_DEVICE bool is_lost(const move_shared &s, const psti_move_args &args)
 {
-    return !args.pool.concurrent && args.pool.fails_fast && !s.step_valid;
+    return args.pool.fails_fast && !s.step_valid;
 }
 
 /* By one warp, beside what others have to do: all that the arrival and the end add and expect, so that nothing

@@ -22,7 +22,7 @@ PSTI_DEVICE void decide_stash(move_shared &s, const psti_move_args &args)
 {
     const psti_pool_state &state = s.seen.state;
     const bool is_live = psti_ticket_now(&s.seen.ticket, state.epoch) == PSTI_TICKET_LIVE;
-    const bool lost = args.pool.fails_fast && !s.step_valid;
+    const bool lost = is_lost(s, args);
     const bool tries = !is_live && s.plan.fits && !lost;
     const uint64_t wanted = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
     const uint64_t pages = s.plan.fits ? wanted : 0;
