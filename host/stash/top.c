@@ -34,6 +34,15 @@ static uint64_t own_start(void)
     return at && sscanf(at, " %" SCNu64, &start) == 1 ? start : 0;
 }
 
+static void fill_poll(const pst_pool *pool, psti_top_poll *poll)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    poll->boot_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        poll->num_pages[tier] = pool->num_pages[tier];
+}
+
 static void fill(const pst_pool *pool, psti_top_file *file, uint64_t number)
 {
     memcpy(file->magic, PSTI_TOP_MAGIC, sizeof(file->magic));
@@ -43,8 +52,7 @@ static void fill(const pst_pool *pool, psti_top_file *file, uint64_t number)
     file->process_start = own_start();
     file->pool = number;
     file->page_bytes = (uint64_t)1 << pool->view.page_shift;
-    memcpy(file->num_pages, (uint64_t[]){pool->num_pages[0], pool->num_pages[1]},
-           sizeof(file->num_pages));
+    fill_poll(pool, &file->poll);
     snprintf(file->device, sizeof(file->device), "%s", pool->device->info.name);
 }
 
@@ -97,25 +105,28 @@ void psti_top_open(pst_pool *pool)
     pool->top = top;
 }
 
-/* Of several polls at once one writes: they bring the same news. */
+/* Of several polls at once one writes: they bring the same news. Each word is released, so that whoever sees
+ * one sees the odd sequence before it, too. */
 void psti_top_write(pst_pool *pool, const pst_pool_status *status)
 {
+    enum { WORDS = sizeof(psti_top_poll) / sizeof(uint64_t) };
     psti_top *top = pool->top;
     if (!top || top->process != getpid())
         return;
     psti_top_file *file = top->file;
-    struct timespec now;
     uint64_t sequence = __atomic_load_n(&file->sequence, __ATOMIC_RELAXED);
     if (sequence % 2 != 0 ||
         !__atomic_compare_exchange_n(&file->sequence, &sequence, sequence + 1, false,
-                                     __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+                                     __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
-    __atomic_thread_fence(__ATOMIC_RELEASE);
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    file->boot_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
-        file->num_pages[tier] = pool->num_pages[tier];
-    file->status = *status;
+    psti_top_poll poll;
+    uint64_t words[WORDS];
+    poll.status = *status;
+    fill_poll(pool, &poll);
+    memcpy(words, &poll, sizeof(words));
+    uint64_t *to = (uint64_t *)&file->poll;
+    for (size_t i = 0; i < WORDS; i++)
+        __atomic_store_n(&to[i], words[i], __ATOMIC_RELEASE);
     __atomic_store_n(&file->sequence, sequence + 2, __ATOMIC_RELEASE);
 }
 

@@ -10,6 +10,13 @@
 
 #define PSTI_TOP_MAGIC "PSTTOP1"
 
+/* What a poll brings: whole words, which are written one by one. */
+typedef struct psti_top_poll {
+    uint64_t boot_ns;      /* of the poll, by CLOCK_BOOTTIME */
+    uint64_t num_pages[2]; /* device, host */
+    pst_pool_status status;
+} psti_top_poll;
+
 typedef struct psti_top_file {
     char magic[8];
     uint32_t version; /* pst_version of the library */
@@ -19,10 +26,8 @@ typedef struct psti_top_file {
     uint64_t pool;          /* of the process, from 0 */
     uint64_t page_bytes;
     char device[128];
-    uint64_t sequence;     /* atomic; what follows belongs to it */
-    uint64_t boot_ns;      /* of the poll, by CLOCK_BOOTTIME */
-    uint64_t num_pages[2]; /* device, host */
-    pst_pool_status status;
+    uint64_t sequence; /* atomic; what follows belongs to it */
+    psti_top_poll poll;
 } psti_top_file;
 
 #endif

@@ -40,7 +40,7 @@ static const char *share(uint64_t used, uint64_t all, char out[40])
 static void print_row(const top_pool *pool)
 {
     const psti_top_file *file = &pool->file;
-    const pst_pool_status *status = &file->status;
+    const pst_pool_status *status = &file->poll.status;
     char when[16], device[40], host[40], faults[24];
     if (pool->state == TOP_UNREADABLE) {
         printf("  %s: unreadable, or of another version\n", pool->name);
@@ -55,8 +55,8 @@ static void print_row(const top_pool *pool)
     printf("%8" PRId64 " %4" PRIu64 " %4s %9" PRIu64 " %18s %8" PRIu64 " %8" PRIu64
            " %15s %8" PRIu64 "  %s%s\n",
            file->process, file->pool, age(pool->age_ns, when), status->steps,
-           share(status->in_use[0], file->num_pages[0], device), status->high_water[0],
-           status->demand_high_water, share(status->in_use[1], file->num_pages[1], host),
+           share(status->in_use[0], file->poll.num_pages[0], device), status->high_water[0],
+           status->demand_high_water, share(status->in_use[1], file->poll.num_pages[1], host),
            status->spilled_pages, faults, pool->state == TOP_DEAD ? " dead" : "");
 }
 
@@ -78,7 +78,7 @@ void top_print(const char *folder, const top_list *list)
 static json_t *json_pool(const top_pool *pool)
 {
     const psti_top_file *file = &pool->file;
-    const pst_pool_status *status = &file->status;
+    const pst_pool_status *status = &file->poll.status;
     json_t *object = json_object();
     json_put_text(&object, "file", pool->name);
     json_put_text(&object, "state", top_state_name(pool->state));
@@ -86,8 +86,8 @@ static json_t *json_pool(const top_pool *pool)
         return object;
     JSON_PUT(&object, {"process", (uint64_t)file->process}, {"pool", file->pool});
     json_put_text(&object, "device", file->device);
-    JSON_PUT(&object, {"page_bytes", file->page_bytes}, {"num_pages", file->num_pages[0]},
-             {"num_host_pages", file->num_pages[1]});
+    JSON_PUT(&object, {"page_bytes", file->page_bytes}, {"num_pages", file->poll.num_pages[0]},
+             {"num_host_pages", file->poll.num_pages[1]});
     if (file->sequence == 0)
         return object;
     json_put(&object, "age_seconds", json_number((double)pool->age_ns * 1e-9));

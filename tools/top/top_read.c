@@ -85,7 +85,7 @@ static top_state state_of(const char *path, top_pool *pool)
         file->bytes != sizeof(*file) || memchr(file->device, '\0', sizeof(file->device)) == NULL)
         return TOP_UNREADABLE;
     const uint64_t start = start_of(file->process), now = boot_now();
-    pool->age_ns = now > file->boot_ns ? now - file->boot_ns : 0;
+    pool->age_ns = now > file->poll.boot_ns ? now - file->poll.boot_ns : 0;
     if (start == 0 || (file->process_start != 0 && start != file->process_start))
         return TOP_DEAD;
     return file->sequence == 0 ? TOP_NOT_POLLED : TOP_RUNS;

@@ -66,14 +66,16 @@ PST_CHILD(top_file)
     EXPECT(memcmp(file.magic, PSTI_TOP_MAGIC, sizeof(file.magic)) == 0);
     EXPECT(file.bytes == sizeof(file) && file.sequence == 0 && file.process == getpid());
     EXPECT(file.process_start > 0 && file.page_bytes == PST_PAGE_BYTES_MIN);
-    EXPECT(file.num_pages[0] == 3 && file.num_pages[1] == 0 && strcmp(file.device, "") != 0);
+    EXPECT(file.poll.num_pages[0] == 3 && file.poll.num_pages[1] == 0 &&
+           strcmp(file.device, "") != 0);
     EXPECT(pst_pool_poll(self.pool, &status) == PST_E_AGAIN && read_file(path).sequence == 0);
     for (uint64_t steps = 1; steps <= 3; steps++) {
         EXPECT(pst_pool_step(self.pool, NULL) == PST_OK);
         EXPECT(pst_pool_poll(self.pool, &status) == PST_OK);
         file = read_file(path);
-        EXPECT(file.sequence == 2 * steps && file.status.steps == steps && file.boot_ns > 0);
-        EXPECT(memcmp(&file.status, &status, sizeof(status)) == 0);
+        EXPECT(file.sequence == 2 * steps && file.poll.status.steps == steps &&
+               file.poll.boot_ns > 0);
+        EXPECT(memcmp(&file.poll.status, &status, sizeof(status)) == 0);
     }
     small_close(&self);
     EXPECT(num_files(path) == 0);
@@ -120,7 +122,7 @@ PST_CHILD(top_fork)
     EXPECT(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 7);
     EXPECT(num_files(path) == 1);
     const psti_top_file file = read_file(path);
-    EXPECT(file.sequence == 2 && file.status.steps == 1 && file.process == getpid());
+    EXPECT(file.sequence == 2 && file.poll.status.steps == 1 && file.process == getpid());
     small_close(&self);
     puts("done");
 }
