@@ -83,6 +83,7 @@
     X(pst_estimate_buffer)        \
     X(pst_estimate_entry)         \
     X(pst_estimate_event)         \
+    X(pst_estimate_fault)         \
     X(pst_estimate_linear)        \
     X(pst_estimate_module)        \
     X(pst_estimate_op)            \

@@ -44,10 +44,10 @@ pst_status psti_estimate_check_stage(const pst_estimate_config *config, uint64_t
 /* ---- estimate_rules.c ---- */
 
 /* In this order, with what zeros stand for filled in between: values on their own; what no product
- * of the split may exceed; all the rest. */
-pst_status psti_check_kinds(const pst_estimate_config *config);
-pst_status psti_check_split_limits(const pst_estimate_config *config);
-pst_status psti_check_rules(const pst_estimate_config *config);
+ * of the split may exceed; all the rest. fault: written where they fail. */
+pst_status psti_check_kinds(const pst_estimate_config *config, pst_estimate_fault *fault);
+pst_status psti_check_split_limits(const pst_estimate_config *config, pst_estimate_fault *fault);
+pst_status psti_check_rules(const pst_estimate_config *config, pst_estimate_fault *fault);
 
 /* ---- estimate_modules.c ---- */
 

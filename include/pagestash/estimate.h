@@ -2,6 +2,7 @@
  *
  *   pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;   the model, the split, the batch
  *   pst_estimate_check(&config);                             every rule at once
+ *   pst_estimate_find_fault(&config, &fault);                which one is broken, and how
  *   pst_estimate_get_params(&config, &params);               of the whole model
  *   pst_estimate_get_states(&config, stage, &states);        of each GPU of a pipeline stage
  *   pst_estimate_get_ledger(&config, is_moe, &ledger);       what one layer saves for its backward
@@ -14,7 +15,7 @@
  *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
  * Pure: functions of the config, in integers. A figure above 2^64 - 2 is refused, never wrapped.
- * Elements of the lists, states, events and process groups are frozen structs.
+ * Elements of the lists, states, events, faults and process groups are frozen structs.
  * Bytes are those of the tensors alone; an allocator adds to them. Threads: any.
  */
 #ifndef PAGESTASH_ESTIMATE_H
@@ -171,6 +172,14 @@ typedef struct pst_estimate_config {
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
+
+/* Why a config is refused. */
+typedef struct pst_estimate_fault {
+    char field[48]; /* the member at fault, as "num_heads"; empty: none, or no member alone is */
+    /* one sentence, with members in braces and their values behind them, as "{num_heads} 16: must be a
+     * multiple of {tensor_parallel} 3"; empty where field is */
+    char reason[256];
+} pst_estimate_fault;
 
 /* Numbers of parameters. */
 typedef struct pst_estimate_params {
@@ -387,6 +396,11 @@ PST_BEGIN_DECLS
 
 /* Every function below checks first. Fails: INVALID (the message names the fields). */
 PST_API pst_status pst_estimate_check(const pst_estimate_config *config);
+
+/* The same, for a program that has names of its own for the members. fault_out: written in any case,
+ * but where it is NULL. */
+PST_API pst_status pst_estimate_find_fault(const pst_estimate_config *config,
+                                           pst_estimate_fault *fault_out);
 
 PST_API pst_status pst_estimate_get_params_sized(const pst_estimate_config *config,
                                                  pst_estimate_params *params_out,

@@ -40,11 +40,14 @@ typedef struct estimate_options {
     uint64_t pr482_logit_bytes;      /* 9 or 10 */
 } estimate_options;
 
-/* estimate_flags.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
+/* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
 int estimate_parse(int argc, char **argv, estimate_options *options);
 void estimate_free(estimate_options *options);
 int estimate_note(estimate_notes *notes, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Each as a line on stderr. */
+void estimate_warn(const estimate_notes *notes, const char *what);
 
 /* estimate_help.c: to stdout. */
 void estimate_help(void);
@@ -76,9 +79,8 @@ typedef struct estimate_peak {
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
                             uint64_t *needed, estimate_peak *peak_out);
 
-/* One for each mode; the report also as JSON. */
-int estimate_report_text(const estimate_options *options);
-int estimate_report_json(const estimate_options *options);
+/* One for each mode. */
+int estimate_report(const estimate_options *options);
 int estimate_fit(const estimate_options *options);
 int estimate_search(const estimate_options *options);
 int estimate_timeline(const estimate_options *options);

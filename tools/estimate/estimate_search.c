@@ -1,14 +1,13 @@
 /* pagestash estimate --search: every way to split the world, the best first. */
-#include "tools/common/json_out.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_out.h"
+#include "tools/estimate/estimate_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUM_SHOWN = 20, SCHEMA_VERSION = 1 };
+enum { NUM_SHOWN = 20 };
 
 #define MAX_WORLD (UINT64_C(1) << 31)
 #define MAX_DIVISORS 1600 /* no number up to MAX_WORLD has more */
@@ -16,13 +15,13 @@ enum { NUM_SHOWN = 20, SCHEMA_VERSION = 1 };
 /* The dimensions of a split, in the order that they are chosen and printed. */
 enum { TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, NUM_WAYS };
 
-static const int ways[NUM_WAYS] = {
-    [TENSOR] = ESTIMATE_INDEX_tensor_parallel,
-    [PIPELINE] = ESTIMATE_INDEX_pipeline_parallel,
-    [VIRTUAL] = ESTIMATE_INDEX_virtual_stages,
-    [CONTEXT] = ESTIMATE_INDEX_context_parallel,
-    [EXPERT] = ESTIMATE_INDEX_expert_parallel,
-    [EXPERT_TENSOR] = ESTIMATE_INDEX_expert_tensor_parallel,
+static const estimate_id ways[NUM_WAYS] = {
+    [TENSOR] = ESTIMATE_tensor_model_parallel_size,
+    [PIPELINE] = ESTIMATE_pipeline_model_parallel_size,
+    [VIRTUAL] = ESTIMATE_num_virtual_stages_per_pipeline_rank,
+    [CONTEXT] = ESTIMATE_context_parallel_size,
+    [EXPERT] = ESTIMATE_expert_model_parallel_size,
+    [EXPERT_TENSOR] = ESTIMATE_expert_tensor_parallel_size,
 };
 
 typedef struct choice {
@@ -101,7 +100,7 @@ static pst_status try_split(search *self, choice *split)
 {
     pst_estimate_config config = self->options->config;
     for (int i = 0; i < NUM_WAYS; i++)
-        estimate_set_field(&config, &estimate_field_table[ways[i]], split->by[i]);
+        estimate_set(&config, ways[i], split->by[i]);
     config.sequence_parallel = split->by[TENSOR] > 1;
     config.micro_batch_group_size = 0;
     self->num_tried++;
@@ -190,110 +189,110 @@ static void find_divisors(search *self)
 
 /* ---- what is shown ---- */
 
-static double gib(uint64_t bytes)
+static void put_peak(json_t **object, const search *self, const estimate_peak *peak)
 {
-    return (double)bytes / (1 << 30);
+    const uint64_t memory_bytes = self->options->memory_bytes;
+    JSON_PUT(object, {"heaviest_stage", peak->stage}, {"needed_bytes", peak->bytes},
+             {"margin_bytes", memory_bytes - peak->bytes}, {"wire_bytes", peak->wire_bytes});
+    json_put(object, "fits", json_boolean(peak->bytes <= memory_bytes));
 }
 
-static void print_choice(const search *self, const choice *c)
+static json_t *choice_value(const search *self, const choice *c)
 {
     const pst_estimate_config *config = &self->options->config;
     const uint64_t replicas =
         config->world_size / (c->by[TENSOR] * c->by[PIPELINE] * c->by[CONTEXT]);
-    const double margin = gib(self->options->memory_bytes) - gib(c->peak.bytes);
-    char layers[32] = "";
-    if (c->num_last_layers != c->num_stage_layers)
-        snprintf(layers, sizeof(layers), " (last %" PRIu64 ")", c->num_last_layers);
-    for (int i = 0; i < NUM_WAYS; i++)
-        printf("%4" PRIu64 " ", c->by[i]);
-    printf("%4" PRIu64 " %5" PRIu64 " %5" PRIu64 " %11.2f %11.2f %11.2f  %" PRIu64 "%s\n", replicas,
-           config->global_batch / (config->micro_batch * replicas), c->peak.stage,
-           gib(c->peak.bytes), margin, gib(c->peak.wire_bytes), c->num_stage_layers, layers);
-}
-
-static void print(const search *self)
-{
-    const pst_estimate_config *config = &self->options->config;
-    char text[ESTIMATE_BYTES_TEXT];
-    printf("world %" PRIu64 ", global batch %" PRIu64 ", micro-batch %" PRIu64 ", sequence %" PRIu64
-           "\n",
-           config->world_size, config->global_batch, config->micro_batch, config->sequence_size);
-    printf("kept as given: recompute: %s\n", estimate_recompute_text(config, text));
-    puts("set: sequence parallel where tp is above 1");
-    if (config->chunk_layers != NULL)
-        puts("left aside: the given layout of layers, which belongs to one pipeline size");
-    estimate_print_unmodelled(self->options);
-    printf("tried: %" PRIu64 ", valid: %" PRIu64 ", fitting %s: %" PRIu64 "\n", self->num_tried,
-           self->num_valid, estimate_bytes_text(self->options->memory_bytes, text),
-           self->num_fitting);
-    if (self->is_given_valid)
-        printf("as given: stage %" PRIu64 " needs %.2f GiB, margin %.2f GiB, wire %.2f GiB\n",
-               self->given.stage, gib(self->given.bytes),
-               gib(self->options->memory_bytes) - gib(self->given.bytes),
-               gib(self->given.wire_bytes));
-    else
-        puts("as given: no valid split");
-    printf("%4s %4s %4s %4s %4s %4s %4s %5s %5s %11s %11s %11s  %s\n", "tp", "pp", "vpp", "cp",
-           "ep", "etp", "dp", "m", "stage", "need GiB", "margin GiB", "wire GiB", "layers");
-    for (uint32_t i = 0; i < self->num_best; i++)
-        print_choice(self, &self->best[i]);
-}
-
-static void put_peak(json_t **object, const search *self, const estimate_peak *peak)
-{
-    const uint64_t memory_bytes = self->options->memory_bytes;
-    JSON_PUT(object, {"heaviest_stage", peak->stage}, {"needed_bytes", peak->bytes});
-    json_put(object, "margin_bytes",
-             json_integer((json_int_t)memory_bytes - (json_int_t)peak->bytes));
-    json_put_whole(object, "wire_bytes", peak->wire_bytes);
-    json_put(object, "fits", json_boolean(peak->bytes <= memory_bytes));
-}
-
-static json_t *choice_object(const search *self, const choice *c)
-{
     json_t *object = json_object();
     for (int i = 0; i < NUM_WAYS; i++)
-        json_put_whole(&object, estimate_field_table[ways[i]].name, c->by[i]);
-    JSON_PUT(&object, {"stage_layers", c->num_stage_layers},
-             {"last_stage_layers", c->num_last_layers});
+        json_put_whole(&object, estimate_rows[ways[i]].member, c->by[i]);
+    JSON_PUT(&object, {"data_parallel", replicas},
+             {"micro_batches", config->global_batch / (config->micro_batch * replicas)},
+             {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers});
     put_peak(&object, self, &c->peak);
     return object;
 }
 
-static int write_json(const search *self)
+/* What is computed anew: of layers, or all of them in groups. */
+static json_t *recompute_value(const pst_estimate_config *config)
+{
+    char text[128] = "none", word[ESTIMATE_WORD];
+    size_t used = 0;
+    if (config->recompute_layers != 0)
+        snprintf(text, sizeof(text), "full, groups of %" PRIu64, config->recompute_layers);
+    for (uint32_t i = 0; config->recompute_layers == 0 && config->recompute >> i != 0; i++)
+        if ((config->recompute >> i & 1) != 0)
+            used +=
+                (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", used > 0 ? ", " : "",
+                                 estimate_word(estimate_rows[ESTIMATE_recompute].words, i, word));
+    return json_text(text);
+}
+
+static json_t *tree_of(const search *self)
 {
     const estimate_options *options = self->options;
-    char text[ESTIMATE_BYTES_TEXT];
-    json_t *object = json_begin("estimate", SCHEMA_VERSION);
-    json_t *best = json_array(), *given = self->is_given_valid ? json_object() : json_null();
+    const pst_estimate_config *config = &options->config;
+    json_t *object = json_begin("estimate", 1), *best = json_array();
+    json_t *given = self->is_given_valid ? json_object() : json_null();
     if (self->is_given_valid)
         put_peak(&given, self, &self->given);
     for (uint32_t i = 0; i < self->num_best; i++)
-        json_add(&best, choice_object(self, &self->best[i]));
+        json_add(&best, choice_value(self, &self->best[i]));
     json_put_text(&object, "mode", "search");
-    JSON_PUT(
-        &object, {"memory_bytes", options->memory_bytes},
-        {"overhead_bytes", options->overhead_bytes}, {"world_size", options->config.world_size},
-        {"global_batch", options->config.global_batch},
-        {"micro_batch", options->config.micro_batch}, {"sequence", options->config.sequence_size});
-    json_put_text(&object, "recompute", estimate_recompute_text(&options->config, text));
-    json_put(&object, "layout_left_aside", json_boolean(options->config.chunk_layers != NULL));
-    JSON_PUT(&object, {"tried", self->num_tried}, {"valid", self->num_valid},
-             {"fitting", self->num_fitting});
+    JSON_PUT(&object, {"memory_bytes", options->memory_bytes},
+             {"overhead_bytes", options->overhead_bytes}, {"world_size", config->world_size},
+             {"global_batch", config->global_batch}, {"micro_batch", config->micro_batch},
+             {"sequence", config->sequence_size}, {"tried", self->num_tried},
+             {"valid", self->num_valid}, {"fitting", self->num_fitting});
+    json_put(&object, "recompute", recompute_value(config));
+    json_put(&object, "layout_left_aside", json_boolean(config->chunk_layers != NULL));
     json_put(&object, "given", given);
     json_put(&object, "best", best);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
-    return json_write(object, options->json);
+    return object;
+}
+
+static void print(const search *self, const json_t *tree)
+{
+    static const estimate_column columns[] = {
+        {"tensor_parallel", "tp", AS_NUMBER, 4},    {"pipeline_parallel", "pp", AS_NUMBER, 4},
+        {"virtual_stages", "vpp", AS_NUMBER, 4},    {"context_parallel", "cp", AS_NUMBER, 4},
+        {"expert_parallel", "ep", AS_NUMBER, 4},    {"expert_tensor_parallel", "etp", AS_NUMBER, 4},
+        {"data_parallel", "dp", AS_NUMBER, 5},      {"micro_batches", "m", AS_NUMBER, 5},
+        {"heaviest_stage", "stage", AS_NUMBER, 5},  {"needed_bytes", "need GiB", IN_GIB, 10},
+        {"margin_bytes", "margin GiB", IN_GIB, 10}, {"wire_bytes", "wire GiB", IN_GIB, 10},
+        {"stage_layers", "layers", AS_NUMBER, 6},   {"last_stage_layers", "last", AS_NUMBER, 4}};
+    const pst_estimate_config *config = &self->options->config;
+    const double gib = 1 << 30;
+    printf("world %" PRIu64 ", global batch %" PRIu64 ", micro-batch %" PRIu64 ", sequence %" PRIu64
+           "\nkept as given: recompute: %s\nset: sequence parallel where tp is above 1\n",
+           config->world_size, config->global_batch, config->micro_batch, config->sequence_size,
+           json_string_value(json_object_get(tree, "recompute")));
+    if (config->chunk_layers != NULL)
+        puts("left aside: the given layout of layers, which belongs to one pipeline size");
+    estimate_print_notes(tree, "not_counted", "not counted: ");
+    printf("tried: %" PRIu64 ", valid: %" PRIu64 ", fitting %.2f GiB: %" PRIu64 "\n",
+           self->num_tried, self->num_valid, (double)self->options->memory_bytes / gib,
+           self->num_fitting);
+    if (self->is_given_valid)
+        printf("as given: stage %" PRIu64 " needs %.2f GiB, wire %.2f GiB\n", self->given.stage,
+               (double)self->given.bytes / gib, (double)self->given.wire_bytes / gib);
+    else
+        puts("as given: no valid split");
+    estimate_print_rows(json_object_get(tree, "best"), columns,
+                        sizeof(columns) / sizeof(columns[0]));
 }
 
 static int answer(const search *self)
 {
     if (self->num_valid == 0)
         return tool_status(self->last);
-    if (self->options->json != NULL)
-        TOOL_TRY(write_json(self));
+    json_t *tree = tree_of(self);
     if (!json_is_stdout(self->options->json))
-        print(self);
+        print(self, tree);
+    if (self->options->json != NULL)
+        TOOL_TRY(json_write(tree, self->options->json));
+    else
+        json_decref(tree);
     return self->num_fitting > 0 ? TOOL_OK : TOOL_NO;
 }
 

@@ -128,10 +128,32 @@ static void expect(const answer *got, char *words, bool is_whole, const char *li
               got->text);
 }
 
+/* The sentence of a fault is that of the message, with members in braces, the first of them at fault. */
 static void expect_refused(const pst_estimate_config *config, const char *message, const char *line)
 {
+    pst_estimate_config copy = *config;
+    pst_estimate_fault fault;
+    char plain[sizeof(fault.reason)], member[64];
+    size_t length = 0;
     CHECK_STATUS(pst_estimate_check(config), PST_E_INVALID);
     CHECK_MSG(strstr(pst_last_message(), message) != NULL, "%s: %s", line, pst_last_message());
+    CHECK_STATUS(pst_estimate_find_fault(config, &fault), PST_E_INVALID);
+    for (const char *at = fault.reason; *at != '\0'; at++) {
+        if (*at != '{' && *at != '}')
+            plain[length++] = *at;
+        if (*at != '{')
+            continue;
+        snprintf(member, sizeof(member), "%.*s=0", (int)strcspn(at + 1, "}"), at + 1);
+        CHECK_MSG(psti_change_field(&copy, member) || strcmp(member, "is_moe=0") == 0 ||
+                      strcmp(member, "chunk_layers=0") == 0,
+                  "%s: %s", line, fault.reason);
+        if (at == fault.reason)
+            CHECK_MSG(strncmp(member, fault.field, strlen(fault.field)) == 0, "%s: %s", line,
+                      fault.field);
+    }
+    plain[length] = '\0';
+    CHECK_MSG(fault.reason[0] == '{' && strncmp(pst_last_message(), plain, length) == 0, "%s: %s",
+              line, fault.reason);
 }
 
 static void ask(const pst_estimate_config *config, const char *what, char *words, const char *line)
@@ -183,4 +205,13 @@ PST_TEST(EstimateFigures, LinesOfTheTable)
     CHECK(num_lines > 200);
     if (file != NULL)
         fclose(file);
+}
+
+PST_TEST(EstimateFigures, NoFault)
+{
+    const pst_estimate_config config = psti_estimate_named("P1");
+    pst_estimate_fault fault = {.field = "x", .reason = "y"};
+    CHECK_STATUS(pst_estimate_find_fault(&config, &fault), PST_OK);
+    CHECK(fault.field[0] == '\0' && fault.reason[0] == '\0');
+    CHECK_STATUS(pst_estimate_find_fault(&config, NULL), PST_E_INVALID);
 }

@@ -1,7 +1,7 @@
 /* Configurations of the estimator, drawn by a number or changed by name. */
 #include "tests/host/estimate/estimate_random.h"
 
-#include "tools/estimate/estimate_fields.h"
+#include "tools/estimate/estimate_table.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -177,8 +177,10 @@ void psti_draw_run(psti_random_run *run)
 #define BITS(name) NUMBER(name, false)
 #define LAYERS(name)
 #define CHUNKS(name)
-#define FIELD(group, kind, member, flag, from, words) kind(member)
-const psti_field psti_fields[] = {ESTIMATE_FIELDS(FIELD)};
+#define NONE(...)
+#define SETS(group, flag_kind, flag, kind, member, ...) kind(member)
+#define FIELD(group, kind, member, words) kind(member)
+const psti_field psti_fields[] = {ESTIMATE_TABLE(NONE, NONE, SETS, SETS, FIELD)};
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);
 
 static const psti_field *field_before(const char *change)

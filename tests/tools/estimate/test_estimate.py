@@ -2,6 +2,7 @@
 
 test_estimate.py BINARY SOURCE
 """
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,9 @@ SETTINGS = """--bf16 --use-distributed-optimizer --use-flash-attn --sequence-par
 --expert-tensor-parallel-size 1 --hidden-dropout 0 --attention-dropout 0 --moe-probs act""".split()
 
 
+GIB = 1 << 30
+
+
 def lines(name):
     path = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "data", "estimator", name)
     with open(path, encoding="ascii") as file:
@@ -32,19 +36,6 @@ def estimate(*arguments):
     if result.returncode:
         raise AssertionError(f"{arguments}: {result.stderr}")
     return json.loads(result.stdout)
-
-
-def rounded(value, unit, digits):
-    whole, rest = divmod((2 * value * 10**digits + unit) // (2 * unit), 10**digits)
-    return f"{whole}\\.{rest:0{digits}}"
-
-
-def gib(value):
-    return rounded(value, 1 << 30, 3)
-
-
-def mib(value):
-    return rounded(value, 1 << 20, 2)
 
 
 class Runs(CommandTest):
@@ -169,9 +160,9 @@ class Report(CommandTest):
         for name, rows, key in (("balanced", "balanced_rows", "balanced_bytes"),
                                 ("capacity", "capacity_rows", "capacity_bytes"),
                                 ("worst routing", "worst_rows", "worst_bytes"),
-                                ("paged_rows_model", "capacity_rows", "paged_rows_model"),
-                                ("pool_bytes", "pool_pages", "pool_bytes")):
-            self.assertRegex(text, rf"\n  {name} +{moe[rows]} +{moe[key]} ")
+                                ("pages and layer at work", "capacity_rows", "paged_rows_model"),
+                                ("a pool of byte pages", "pool_pages", "pool_bytes")):
+            self.assertIn(f"\n  {name:26} {moe[rows]:14} {moe[key] / GIB:12.3f}\n", text)
 
     def test_offload(self):
         flags = RUNS["P1"]
@@ -249,48 +240,65 @@ class Report(CommandTest):
                 tried += 1
         self.assertGreater(tried, 12)
 
+    def rows(self, text, title):
+        """Of the table whose line of titles begins with this; stages a-b as each of them."""
+        lines = text.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.split()[:len(title)] == title)
+        found = []
+        for line in itertools.takewhile(lambda line: re.match(r"  [^:]*$", line), lines[first + 1:]):
+            name, *cells = line.split()
+            ends = [int(end) for end in name.split("-")] if re.match(r"\d+(-\d+)?$", name) else None
+            found += [(stage, cells) for stage in range(ends[0], ends[-1] + 1)] if ends else [(name, cells)]
+        return found
+
     def test_text_has_the_figures(self):
-        for name in ("P2", "P9"):
+        for name in ("P2", "P9", "P12"):
             flags = RUNS[name]
             report, text = estimate(*flags), run("estimate", *flags).stdout
+            table = dict(self.rows(text, ["stage", "weights"]))
+            self.assertEqual(len(table), len(report["stages"]))
             for stage in report["stages"]:
-                of = stage["bytes"]
-                sign = "-" if of["margin"] < 0 else "+"
-                columns = [of[key] for key in ("weights", "gradients", "optimizer", "activations",
-                                               "head", "recompute", "paging", "empty_gradients", "transients",
-                                               "peak")]
-                self.assertRegex(text, r"\n +{}[* ] +{} +{} {}{} ".format(
-                    stage["stage"], stage["params"]["total"],
-                    " +".join(gib(value) for value in columns), " *" + re.escape(sign),
-                    gib(abs(of["margin"]))))
-            for kind, ledger in report["ledger"].items():
-                for key, value in ledger.items():
-                    whole = report["whole_ledger"][kind][key]
-                    self.assertRegex(text, rf"\n  {re.escape(key)} +{whole} +{value} "
-                                           rf"+{mib(whole)} +{mib(value)} MiB")
-            for op in report["comm"]:
-                self.assertRegex(text, rf"{re.escape(op['op'])} .* {op['count']} +"
-                                       rf"{op['payload_bytes']} ")
+                keys = ("weights", "gradients", "optimizer", "activations", "head", "recompute",
+                        "paging", "empty_gradients", "transients", "peak", "margin")
+                self.assertEqual(table[stage["stage"]],
+                                 [f"{stage['bytes'][key] / GIB:.2f}" for key in keys])
+            table = dict(self.rows(text, ["stage", "parameters"]))
+            for stage in report["stages"]:
+                self.assertEqual(table[stage["stage"]][:3],
+                                 [str(stage["params"]["total"]), "+".join(map(str, stage["layers"])),
+                                  "+".join(map(str, stage["in_flight"]))])
+            for op in {op["op"] for op in report["comm"]}:
+                table = dict(self.rows(text[text.index(f"\n  {op}: "):], ["stage", "per"]))
+                wanted = {of["stage"]: [
+                    "-" if of["count_per_micro_batch"] is None else str(of["count_per_micro_batch"]),
+                    str(of["count"]), f"{of['payload_bytes'] / 2**20:.2f}",
+                    f"{of['wire_bytes'] / GIB:.2f}"] for of in report["comm"] if of["op"] == op}
+                self.assertEqual(table, wanted)
             for line in report["whatif"]:
-                self.assertIn(line["change"], text)
+                self.assertRegex(text, rf"\n  {re.escape(line['change'])} +"
+                                       rf"{line['saved_bytes'] / GIB:.2f} ")
             worst = report["cluster"]["heaviest_stage"]
             self.assertIn(f"stage {worst} needs {report['stages'][worst]['bytes']['peak']} bytes",
                           text)
 
+    def test_stages_that_are_alike_stand_once(self):
+        text = run("estimate", *RUNS["P12"]).stdout
+        self.assertRegex(text[text.index("\n  ep.a2a: "):], r"\n +0 .*\n +1-14 .*\n +15 ")
+
     def test_text_is_aligned(self):
-        """Large figures too; no line ends in a blank."""
+        """Large figures too; no line ends in a blank, or is longer than 100 columns."""
         text = run("estimate", "--preset", "deepseek-v3", "--micro-batch-size", 64, "--world-size",
                    64, "--pipeline-model-parallel-size", 16, "--expert-model-parallel-size", 4,
                    "--expert-tensor-parallel-size", 1, "--decoder-last-pipeline-num-layers",
                    1, "--global-batch-size", 64 * 256).stdout
         self.assertNotRegex(text, r"(?m) $")
-        stages = re.findall(r"(?m)^ +\d+[ *] .* [-+]\d+\.\d{3}(?=  \d)", text)
-        self.assertEqual(len(stages), 16)
-        header = text[:text.index(" margin\n") + 7].splitlines()[-1]
-        self.assertEqual({len(line) for line in stages}, {len(header)})
-        lines = text[text.index("\nwhat if"):].splitlines()[2:]
-        self.assertGreater(len(lines), 8)
-        self.assertEqual(len({len(line) for line in lines}), 1, lines)
+        lines = text.splitlines()
+        self.assertLessEqual(max(map(len, lines)), 100)
+        for title in (["stage", "weights"], ["change"]):
+            first = next(i for i, line in enumerate(lines) if line.split()[:len(title)] == title)
+            table = list(itertools.takewhile(lambda line: line.startswith("  "), lines[first:]))
+            self.assertGreater(len(table), 8)
+            self.assertEqual(len({len(line) for line in table}), 1, table)
 
     def test_is_stable(self):
         flags = RUNS["P9"]
@@ -368,14 +376,14 @@ class Scale(CommandTest):
         for flags, what in (
                 (["--world-size", 1 << 31, "--tensor-model-parallel-size", 2,
                   "--global-batch-size", 1 << 34, "--seq-length", 1 << 38,
-                  "--max-position-embeddings", 1 << 38], "GiB that leave all GPUs"),
+                  "--max-position-embeddings", 1 << 38], "wire_gib"),
                 (["--world-size", 32, "--tensor-model-parallel-size", 32, "--num-layers", 1,
                   "--sequence-parallel", "--global-batch-size", 1, "--seq-length", 1 << 46,
                   "--max-position-embeddings", 1 << 46],
-                 "bytes saved of a micro-batch, undivided"),
+                 "whole_ledger"),
                 (["--num-layers", 1, "--hidden-size", 1 << 28, "--ffn-hidden-size", 1117600000,
                   "--num-attention-heads", 1, "--kv-channels", 2, "--num-query-groups", 1,
-                  "--seq-length", 1, "--optimizer-cpu-offload"], "bytes in host memory")):
+                  "--seq-length", 1, "--optimizer-cpu-offload"], "host")):
             result = run("estimate", "--json", *both, *flags)
             self.assertEqual((result.returncode, result.stdout), (2, ""), flags)
             self.assertEqual(result.stderr, f"pagestash: {what}: more than 2^63 - 1\n")

@@ -113,8 +113,9 @@ class Lines(FlagsTest):
         folder = os.path.join(cli.SOURCE, "tools/estimate")
         with open(os.path.join(folder, "estimate_known.txt"), encoding="ascii") as file:
             text = re.sub("#.*", "", file.read())
-        with open(os.path.join(folder, "estimate_fields.h"), encoding="ascii") as file:
-            found = re.findall(r'F\(\w+, \w+,[\s\\]*"([^"]+)"', file.read())
+        with open(os.path.join(folder, "estimate_table.h"), encoding="ascii") as file:
+            found = [name.replace("_", "-") for name in
+                     re.findall(r"^    (?:FLAG|OPTION|SETS|FEEDS)\(\w+, \w+, (\w+)", file.read(), re.M)]
         self.assertGreater(len(found), 100)
         words, noted = [], []
         for name, body in re.findall(r"(\S+):\n([^:]*)$", text, re.MULTILINE):
