@@ -25,12 +25,18 @@ typedef struct estimate_options {
     estimate_notes assumptions;               /* what stands where no flag said anything */
     estimate_notes warnings;                  /* unknown flags, flags given twice */
     estimate_notes unmodelled;                /* flags that change memory, and are not counted */
+    estimate_notes matters;                   /* of these, what changes whole states or sizes */
+    bool is_less;                             /* one of these makes it less, not more */
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
-    bool is_strict, lists_members;
+    bool is_strict, lists_members, shows_details;
+    bool keeps
+        [6]; /* with ESTIMATE_SEARCH: tensor, pipeline, virtual, context, expert and expert tensor
+                    * parallel sizes that were given */
     uint64_t gpus_per_node;
     uint64_t memory_bytes;   /* of one GPU */
-    uint64_t overhead_bytes; /* context, NCCL */
+    uint64_t overhead_bytes; /* context, NCCL: as given, or estimate_reserve's */
+    bool has_overhead;       /* it was given */
     bool has_load_cv;
     uint64_t load_cv_num, load_cv_den;
     bool has_capacity, has_headroom; /* a flag gave config's */
@@ -58,7 +64,16 @@ int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
 pst_status estimate_apply_variation(const estimate_options *options, pst_estimate_config *config);
 
-/* estimate_peak.c: one stage, overhead included. Set stage_out->live, or leave it NULL. */
+/* estimate_peak.c: what a GPU holds beside torch's tensors: its context, and NCCL's buffers for each kind
+ * of group of more than one GPU. */
+uint64_t estimate_reserve(const pst_estimate_config *config);
+/* As tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest. */
+int estimate_status(const pst_estimate_config *config, pst_status status);
+/* The same, of a figure that JSON cannot hold. */
+int estimate_too_much(const pst_estimate_config *config, const char *figure);
+#define ESTIMATE_TRY(config, call) TOOL_TRY(estimate_status((config), (call)))
+
+/* The same file: one stage, overhead included. Set stage_out->live, or leave it NULL. */
 typedef struct estimate_stage {
     pst_estimate_memory memory;
     pst_estimate_traffic traffic;

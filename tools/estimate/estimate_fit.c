@@ -112,58 +112,52 @@ static json_t *tree_of(const fit *self)
              {"sequence_step", self->sequence_step});
     json_put(&object, "stages", stages);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
+    json_put(&object, "matters", estimate_notes_value(&options->matters));
     return object;
 }
 
-static void print_largest(const char *what, uint64_t largest, const char *with, uint64_t value)
+/* The report's first lines, and what more would fit. */
+static int print(const fit *self)
 {
-    char number[32] = "none";
-    if (largest > 0)
-        snprintf(number, sizeof(number), "%" PRIu64, largest);
-    printf("largest %s that fits, with %s %" PRIu64 ": %s\n", what, with, value, number);
-}
-
-static void print(const fit *self, const json_t *tree)
-{
-    const estimate_options *options = self->options;
-    printf("of %.2f GiB, overhead %.2f GiB; of each stage:\n",
-           (double)options->memory_bytes / (1 << 30), (double)options->overhead_bytes / (1 << 30));
-    static const estimate_column columns[] = {{"stage", "stage", AS_NUMBER, 9},
-                                              {"needed_bytes", "GiB needed", IN_GIB, 12},
-                                              {"margin_bytes", "margin", IN_GIB, 12},
-                                              {"needed_bytes", "bytes", AS_NUMBER, 20}};
-    estimate_print_rows(json_object_get(tree, "stages"), columns,
-                        sizeof(columns) / sizeof(columns[0]));
-    printf("heaviest stage: %" PRIu64 "\n", self->peak.stage);
-    print_largest("micro-batch", self->micro_batch, "sequence", options->config.sequence_size);
-    print_largest("sequence", self->sequence, "micro-batch", options->config.micro_batch);
-    estimate_print_notes(tree, "not_counted", "not counted: ");
-    printf("fits: %s\n", json_is_true(json_object_get(tree, "fits")) ? "yes" : "no");
+    const pst_estimate_config *config = &self->options->config;
+    json_t *tree = NULL;
+    char text[160], largest[2][32] = {"none", "none"};
+    TOOL_TRY(estimate_tree(self->options, &tree));
+    if (self->micro_batch > 0)
+        snprintf(largest[0], sizeof(largest[0]), "%" PRIu64, self->micro_batch);
+    if (self->sequence > 0)
+        snprintf(largest[1], sizeof(largest[1]), "%" PRIu64, self->sequence);
+    snprintf(text, sizeof(text),
+             "largest that fits: micro-batch %s with sequence %" PRIu64
+             ", sequence %s with micro-batch %" PRIu64,
+             largest[0], config->sequence_size, largest[1], config->micro_batch);
+    estimate_print_summary(self->options, tree, text);
+    if (self->options->shows_details)
+        estimate_print_details(tree);
+    json_decref(tree);
+    return TOOL_OK;
 }
 
 static int answer(const fit *self)
 {
+    const estimate_options *options = self->options;
     if (self->peak.bytes > INT64_MAX)
-        return tool_fail(TOOL_USAGE, "--fit: stage %" PRIu64 " needs more than 2^63 - 1 bytes",
-                         self->peak.stage);
-    json_t *tree = tree_of(self);
-    if (!json_is_stdout(self->options->json))
-        print(self, tree);
-    if (self->options->json != NULL)
-        TOOL_TRY(json_write(tree, self->options->json));
-    else
-        json_decref(tree);
-    return self->peak.bytes <= self->options->memory_bytes ? TOOL_OK : TOOL_NO;
+        return estimate_too_much(&options->config, "bytes of a GPU");
+    if (!json_is_stdout(options->json))
+        TOOL_TRY(print(self));
+    if (options->json != NULL)
+        TOOL_TRY(json_write(tree_of(self), options->json));
+    return self->peak.bytes <= options->memory_bytes ? TOOL_OK : TOOL_NO;
 }
 
 int estimate_fit(const estimate_options *options)
 {
-    TOOL_PST(pst_estimate_check(&options->config));
+    ESTIMATE_TRY(&options->config, pst_estimate_check(&options->config));
     fit self = {.options = options, .num_stages = options->config.pipeline_parallel};
     self.needed = calloc(self.num_stages, sizeof(*self.needed));
     if (self.needed == NULL)
         return tool_fail(TOOL_NO, "--fit: out of memory");
-    int code = tool_status(fill(&self));
+    int code = estimate_status(&options->config, fill(&self));
     if (code == TOOL_OK)
         code = answer(&self);
     free(self.needed);

@@ -130,6 +130,8 @@ typedef enum estimate_effect {
     ESTIMATE_UNKNOWN,
     ESTIMATE_HARMLESS,
     ESTIMATE_CHANGES_MEMORY,
+    ESTIMATE_CHANGES_STATES, /* whole weights, gradients or optimizers */
+    ESTIMATE_SHARDS_STATES,  /* so that they are less than is counted */
 } estimate_effect;
 
 typedef struct estimate_known {

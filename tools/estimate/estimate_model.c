@@ -138,9 +138,20 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
     if (config->vocab_size != 0)
         return TOOL_OK;
     const bool is_llama = tokenizer != NULL && strcmp(tokenizer, "Llama2Tokenizer") == 0;
+    const bool is_gpt2 = tokenizer == NULL || strcmp(tokenizer, "GPT2BPETokenizer") == 0;
     config->vocab_size = is_llama ? 32000 : 50257;
-    return estimate_note(&options->assumptions, "--vocab-size %llu, of %s: nothing says how many",
-                         (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
+    if (is_llama || (is_gpt2 && !estimate_has(line, ESTIMATE_tokenizer_model)))
+        return estimate_note(&options->assumptions,
+                             "--vocab-size %llu, of %s: nothing says how many",
+                             (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
+    TOOL_TRY(estimate_note(&options->warnings,
+                           "the tokenizer's vocabulary is not known: give --vocab-size"));
+    return estimate_note(
+        &options->matters, "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
+        estimate_has(line, ESTIMATE_tokenizer_model) ? "model" : "type",
+        estimate_has(line, ESTIMATE_tokenizer_model) ? estimate_text(line, ESTIMATE_tokenizer_model)
+                                                     : tokenizer,
+        (ull)config->vocab_size);
 }
 
 /* A preset's layers do not fit another number of them. */

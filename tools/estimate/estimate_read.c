@@ -279,6 +279,10 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         value = self->argv[first];
     TOOL_TRY(estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
                            num > 1 ? " ..." : ""));
+    if (known.effect == ESTIMATE_SHARDS_STATES)
+        self->options->is_less = true;
+    if (known.effect >= ESTIMATE_CHANGES_STATES && place == 0)
+        TOOL_TRY(estimate_note(&self->options->matters, "%s", notes->lines[notes->num_lines - 1]));
     if (place == 0)
         return TOOL_OK;
     free(notes->lines[place - 1]);

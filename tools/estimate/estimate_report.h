@@ -24,8 +24,9 @@ json_t *estimate_notes_value(const estimate_notes *notes);
 /* estimate_config.c: the run as it was understood. */
 json_t *estimate_config_value(const pst_estimate_config *config);
 
-/* estimate_whatif.c: a list of objects: change, saved_bytes, extra_wire_bytes. */
-int estimate_whatifs(const estimate_options *options, uint64_t stage, json_t **list_out);
+/* estimate_whatif.c: `whatif`, a list of objects: change, cost, saved_bytes, extra_wire_bytes, peak_bytes,
+ * fits; and `together`, the first few of them that fit, where the run does not and no single one does. */
+int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool fits, json_t **tree);
 
 /* estimate_traffic.c: transfers of each stage, of all GPUs, and who takes part. */
 void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
@@ -33,7 +34,7 @@ void estimate_put_traffic(const estimate_options *options, const estimate_stage 
 
 /* estimate_text.c: rows of a list of objects as a table, those that are alike but for the first column
  * once. Values are bytes, shown in GiB or MiB; numbers; lists of them as 1+2; or texts, to the left. */
-typedef enum estimate_form { IN_GIB, IN_MIB, AS_NUMBER, AS_TEXT } estimate_form;
+typedef enum estimate_form { IN_GIB, IN_MIB, AS_MS, AS_NUMBER, AS_TEXT } estimate_form;
 
 typedef struct estimate_column {
     const char *path; /* keys with points between them */
@@ -49,5 +50,11 @@ uint64_t estimate_whole_at(const json_t *from, const char *path);
 /* In lines of at most 100 columns. */
 void estimate_print_wrapped(const char *title, const char *text);
 void estimate_print_notes(const json_t *tree, const char *key, const char *title);
+
+/* What is not shown otherwise. */
+void estimate_print_details(const json_t *tree);
+
+/* estimate_summary.c: the report's first lines; more: a line besides, or NULL. */
+void estimate_print_summary(const estimate_options *options, const json_t *tree, const char *more);
 
 #endif

@@ -230,17 +230,19 @@ static int take_exchange(const estimate_line *line, estimate_options *options)
     pst_estimate_config *config = &options->config;
     if (types->text == NULL || config->context_parallel == 1 || strcmp(types->text, "p2p") == 0)
         return TOOL_OK;
-    config->copies_attention = strcmp(types->text, "a2a") == 0;
+    const bool is_twice = strcmp(types->text, "a2a") == 0;
+    config->copies_attention = config->copies_attention || is_twice;
     return estimate_note(&options->unmodelled, "--cp-comm-type %.80s%s: %stransfers are a ring's",
                          types->text, types->num_more > 0 ? " ..." : "",
-                         config->copies_attention ? "" : "what it saves and its ");
+                         is_twice ? "" : "what it saves and its ");
 }
 
 static int take_saved(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    config->loss =
-        estimate_has(line, ESTIMATE_cross_entropy_loss_fusion) ? PST_LOSS_FUSED : PST_LOSS_UNFUSED;
+    const bool is_fused = estimate_has(line, ESTIMATE_cross_entropy_loss_fusion);
+    config->loss = (pst_loss)estimate_number(line, ESTIMATE_loss,
+                                             is_fused ? PST_LOSS_FUSED : PST_LOSS_UNFUSED);
     config->keeps_empty_gradients =
         !is_local(line) && !estimate_has(line, ESTIMATE_no_gradient_accumulation_fusion);
     TOOL_TRY(take_dropout(line, ESTIMATE_hidden_dropout, config));
@@ -300,8 +302,10 @@ static int note_assumptions(const estimate_line *line, estimate_options *options
                   20)));
     if (!estimate_has(line, ESTIMATE_gpu_memory))
         TOOL_TRY(estimate_note(assumed, "--gpu-memory 80GiB"));
-    if (!estimate_has(line, ESTIMATE_overhead))
-        TOOL_TRY(estimate_note(assumed, "--overhead 0: no CUDA context, no buffers of NCCL"));
+    if (!options->has_overhead)
+        TOOL_TRY(estimate_note(assumed,
+                               "--overhead %lluMiB: context and NCCL, as others measured them",
+                               (ull)(options->overhead_bytes >> 20)));
     return TOOL_OK;
 }
 
@@ -315,7 +319,12 @@ int estimate_resolve(const estimate_line *line, estimate_options *options)
     TOOL_TRY(take_batch(options));
     TOOL_TRY(take_saved(line, options));
     TOOL_TRY(estimate_take_buffers(line, options));
+    options->has_overhead = estimate_has(line, ESTIMATE_overhead);
+    if (!options->has_overhead)
+        options->overhead_bytes = estimate_reserve(&options->config);
     TOOL_TRY(note_assumptions(line, options));
+    if (options->config.chunk_layers != NULL) /* which is for these numbers of stages alone */
+        options->keeps[1] = options->keeps[2] = true;
     const pst_status status = pst_estimate_find_fault(&options->config, &fault);
     /* a search tries other splits */
     if (status == PST_E_INVALID && options->mode != ESTIMATE_SEARCH)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUM_SHOWN = 20 };
+enum { NUM_SHOWN = 20, LEAST_TOKENS = 4096 };
 
 #define MAX_WORLD (UINT64_C(1) << 31)
 #define MAX_DIVISORS 1600 /* no number up to MAX_WORLD has more */
@@ -27,21 +27,83 @@ static const estimate_id ways[NUM_WAYS] = {
 typedef struct choice {
     uint64_t by[NUM_WAYS];
     uint64_t num_stage_layers, num_last_layers; /* of each stage, and of the last */
+    uint64_t overhead_bytes;
     estimate_peak peak;
+    uint64_t predicted_us;
 } choice;
 
 typedef struct search {
     const estimate_options *options;
     uint32_t num_divisors; /* of the world */
     uint64_t divisors[MAX_DIVISORS];
+    uint64_t active_params;
     uint64_t *layout; /* num_layers words */
     uint64_t num_tried, num_valid, num_fitting;
     pst_status last; /* of the last that was tried */
     bool is_given_valid;
-    estimate_peak given;
+    choice given;
     uint32_t num_best;
     choice best[NUM_SHOWN];
 } search;
+
+/* ---- the key ---- */
+
+/* An H100 of an SXM board at two fifths of its 989 TFLOPS, NVLink at 450 GB/s and a network of 400 Gb/s for
+ * each GPU, both at four fifths. */
+#define FLOPS_PER_US (0.4 * 989e6)
+#define NVLINK_BYTES_PER_US (0.8 * 450e3)
+#define NETWORK_BYTES_PER_US (0.8 * 50e3)
+
+/* Of what a GPU of the stage sends: of replicas, which the last micro-batch's backward and the next one's
+ * forward hide, and all else. */
+static void add_transfers(const search *self, const pst_estimate_config *config,
+                          const pst_estimate_traffic *traffic, double *replicas_us, double *us)
+{
+    for (uint32_t i = 0; i < traffic->num_ops; i++) {
+        const pst_estimate_op *op = &traffic->ops[i];
+        pst_estimate_process_group group = {.size = 0};
+        if (op->transfer == PST_TRANSFER_RECEIVE)
+            continue;
+        (void)pst_estimate_get_process_group(config, op->parallel, 0, &group);
+        const bool is_near = (group.size - 1) * group.stride < self->options->gpus_per_node;
+        const double time =
+            (double)op->wire_bytes /
+            (is_near && group.size > 0 ? NVLINK_BYTES_PER_US : NETWORK_BYTES_PER_US);
+        const bool is_replicas =
+            op->parallel == PST_PARALLEL_REPLICA || op->parallel == PST_PARALLEL_EXPERT_REPLICA;
+        *(is_replicas ? replicas_us : us) += time;
+    }
+}
+
+/* The time of a step, of the stage whose GPUs send most: its products, the pipeline's bubble, and transfers
+ * that nothing hides. A model for ranks; no more. */
+static pst_status predict(const search *self, const pst_estimate_config *config, choice *of)
+{
+    pst_estimate_traffic traffic;
+    const double tokens = (double)config->global_batch * (double)config->sequence_size;
+    const double stages = (double)config->pipeline_parallel;
+    const double num_micro_batches =
+        (double)config->global_batch / (double)config->micro_batch /
+        ((double)config->world_size /
+         (double)(of->by[TENSOR] * of->by[PIPELINE] * of->by[CONTEXT]));
+    const double passes = config->recompute_layers != 0 ? 8 : 6;
+    const double products = passes * (double)self->active_params * tokens /
+                            (double)config->world_size / FLOPS_PER_US *
+                            ((double)of->num_stage_layers * stages / (double)config->num_layers);
+    double most = 0;
+    for (uint64_t stage = 0; stage < config->pipeline_parallel; stage++) {
+        double replicas = 0, others = 0;
+        TOOL_TRY(pst_estimate_get_traffic(config, stage, &traffic));
+        add_transfers(self, config, &traffic, &replicas, &others);
+        const double hidden = (products + others) / num_micro_batches;
+        const double time = (products + others) *
+                                (1 + (stages - 1) / ((double)of->by[VIRTUAL] * num_micro_batches)) +
+                            (replicas > hidden ? replicas - hidden : 0);
+        most = time > most ? time : most;
+    }
+    of->predicted_us = most < 9e18 ? (uint64_t)most : INT64_MAX;
+    return PST_OK;
+}
 
 /* ---- the order ---- */
 
@@ -50,12 +112,16 @@ static int compare(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Below 0: a is the better one. No two are equal. */
-static int rank(const choice *a, const choice *b)
+/* Below 0: a is the better one: of those that fit the fastest, of the others what needs least. No two are
+ * equal. */
+static int rank(const search *self, const choice *a, const choice *b)
 {
-    int order = compare(a->peak.bytes, b->peak.bytes);
+    const bool a_fits = a->peak.bytes <= self->options->memory_bytes;
+    int order = compare(!a_fits, b->peak.bytes > self->options->memory_bytes);
+    if (order == 0 && a_fits)
+        order = compare(a->predicted_us, b->predicted_us);
     if (order == 0)
-        order = compare(a->peak.wire_bytes, b->peak.wire_bytes);
+        order = compare(a->peak.bytes, b->peak.bytes);
     for (int i = 0; i < NUM_WAYS && order == 0; i++)
         order = compare(a->by[i], b->by[i]);
     return order;
@@ -64,7 +130,7 @@ static int rank(const choice *a, const choice *b)
 static void keep(search *self, const choice *found)
 {
     uint32_t at = self->num_best;
-    while (at > 0 && rank(found, &self->best[at - 1]) < 0)
+    while (at > 0 && rank(self, found, &self->best[at - 1]) < 0)
         at--;
     if (at == NUM_SHOWN)
         return;
@@ -77,12 +143,22 @@ static void keep(search *self, const choice *found)
 
 /* ---- one split ---- */
 
-/* Where layers do not divide, the last stage has the fewer ones that are left. */
+/* As given; else, where layers do not divide, the last stage has the fewer ones that are left. */
 static bool set_layers(const search *self, choice *split, pst_estimate_config *config)
 {
     const uint64_t stages = split->by[PIPELINE], layers = config->num_layers;
     split->num_stage_layers = split->num_last_layers = layers / stages;
-    config->chunk_layers = NULL;
+    if (config->chunk_layers != NULL) {
+        split->num_stage_layers = 0;
+        for (uint64_t stage = 0; stage < stages; stage++) {
+            split->num_last_layers = 0;
+            for (uint64_t i = 0; i < split->by[VIRTUAL]; i++)
+                split->num_last_layers += config->chunk_layers[i * stages + stage];
+            if (split->num_last_layers > split->num_stage_layers)
+                split->num_stage_layers = split->num_last_layers;
+        }
+        return true;
+    }
     if (layers % stages == 0)
         return true;
     split->num_stage_layers++;
@@ -96,6 +172,19 @@ static bool set_layers(const search *self, choice *split, pst_estimate_config *c
     return true;
 }
 
+/* INVALID: it cannot be run, or counted. */
+static pst_status fill(const search *self, pst_estimate_config *config, choice *split)
+{
+    const estimate_options *options = self->options;
+    TOOL_TRY(estimate_apply_variation(options, config));
+    split->overhead_bytes =
+        options->has_overhead ? options->overhead_bytes : estimate_reserve(config);
+    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, NULL, &split->peak));
+    if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
+        return PST_E_INVALID;
+    return predict(self, config, split);
+}
+
 static pst_status try_split(search *self, choice *split)
 {
     pst_estimate_config config = self->options->config;
@@ -106,14 +195,10 @@ static pst_status try_split(search *self, choice *split)
     self->num_tried++;
     if (!set_layers(self, split, &config))
         return PST_OK;
-    self->last = estimate_apply_variation(self->options, &config);
-    if (self->last == PST_OK)
-        self->last = estimate_peak_of(&config, self->options->overhead_bytes, NULL, &split->peak);
+    self->last = fill(self, &config, split);
     if (self->last == PST_E_INVALID)
         return PST_OK;
     TOOL_TRY(self->last);
-    if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
-        return PST_OK;
     self->num_valid++;
     self->num_fitting += split->peak.bytes <= self->options->memory_bytes;
     keep(self, split);
@@ -122,7 +207,8 @@ static pst_status try_split(search *self, choice *split)
 
 /* ---- all of them ---- */
 
-/* Whether a value goes with those of the dimensions before it. */
+/* Whether a value goes with those of the dimensions before it. Tensor parallelism stays within a node, and
+ * context parallelism leaves a GPU so many tokens of a sequence, for which its ring is hidden. */
 static bool goes(const search *self, const choice *split, int way, uint64_t value)
 {
     const pst_estimate_config *config = &self->options->config;
@@ -130,14 +216,15 @@ static bool goes(const search *self, const choice *split, int way, uint64_t valu
     const uint64_t most = config->num_experts ? config->num_experts : 1;
     switch (way) {
     case TENSOR:
-        return config->num_heads % value == 0;
+        return config->num_heads % value == 0 && value <= self->options->gpus_per_node;
     case PIPELINE:
         return config->world_size / by[TENSOR] % value == 0 && value <= config->num_layers;
     case VIRTUAL:
         return value == 1 || (by[PIPELINE] > 1 && config->num_layers % by[PIPELINE] == 0 &&
                               config->num_layers / by[PIPELINE] % value == 0);
     case CONTEXT:
-        return config->world_size / by[TENSOR] / by[PIPELINE] % value == 0;
+        return config->world_size / by[TENSOR] / by[PIPELINE] % value == 0 &&
+               (value == 1 || config->sequence_size / value >= LEAST_TOKENS);
     case EXPERT:
         return most % value == 0;
     default:
@@ -145,8 +232,8 @@ static bool goes(const search *self, const choice *split, int way, uint64_t valu
     }
 }
 
-/* Virtual stages are any number up to that of a stage's layers. The experts' tensor parallelism is
- * that of the rest, or none. All others divide the world. */
+/* What was given is kept. Virtual stages are any number up to that of a stage's layers. The experts' tensor
+ * parallelism is that of the rest, or none. All others divide the world. */
 static pst_status try_from(search *self, choice *split, int way)
 {
     const pst_estimate_config *config = &self->options->config;
@@ -154,6 +241,10 @@ static pst_status try_from(search *self, choice *split, int way)
     uint64_t num = self->num_divisors;
     if (way == NUM_WAYS)
         return try_split(self, split);
+    if (self->options->keeps[way]) {
+        split->by[way] = estimate_value(config, ways[way]);
+        return try_from(self, split, way + 1);
+    }
     if (way == VIRTUAL)
         num = config->num_layers / split->by[PIPELINE];
     if (way == EXPERT_TENSOR)
@@ -189,17 +280,10 @@ static void find_divisors(search *self)
 
 /* ---- what is shown ---- */
 
-static void put_peak(json_t **object, const search *self, const estimate_peak *peak)
-{
-    const uint64_t memory_bytes = self->options->memory_bytes;
-    JSON_PUT(object, {"heaviest_stage", peak->stage}, {"needed_bytes", peak->bytes},
-             {"margin_bytes", memory_bytes - peak->bytes}, {"wire_bytes", peak->wire_bytes});
-    json_put(object, "fits", json_boolean(peak->bytes <= memory_bytes));
-}
-
 static json_t *choice_value(const search *self, const choice *c)
 {
     const pst_estimate_config *config = &self->options->config;
+    const uint64_t memory_bytes = self->options->memory_bytes;
     const uint64_t replicas =
         config->world_size / (c->by[TENSOR] * c->by[PIPELINE] * c->by[CONTEXT]);
     json_t *object = json_object();
@@ -207,8 +291,11 @@ static json_t *choice_value(const search *self, const choice *c)
         json_put_whole(&object, estimate_rows[ways[i]].member, c->by[i]);
     JSON_PUT(&object, {"data_parallel", replicas},
              {"micro_batches", config->global_batch / (config->micro_batch * replicas)},
-             {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers});
-    put_peak(&object, self, &c->peak);
+             {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers},
+             {"heaviest_stage", c->peak.stage}, {"needed_bytes", c->peak.bytes},
+             {"margin_bytes", memory_bytes - c->peak.bytes}, {"wire_bytes", c->peak.wire_bytes},
+             {"overhead_bytes", c->overhead_bytes}, {"predicted_us", c->predicted_us});
+    json_put(&object, "fits", json_boolean(c->peak.bytes <= memory_bytes));
     return object;
 }
 
@@ -231,21 +318,22 @@ static json_t *tree_of(const search *self)
 {
     const estimate_options *options = self->options;
     const pst_estimate_config *config = &options->config;
-    json_t *object = json_begin("estimate", 1), *best = json_array();
-    json_t *given = self->is_given_valid ? json_object() : json_null();
-    if (self->is_given_valid)
-        put_peak(&given, self, &self->given);
+    json_t *object = json_begin("estimate", 1), *best = json_array(), *kept = json_array();
     for (uint32_t i = 0; i < self->num_best; i++)
         json_add(&best, choice_value(self, &self->best[i]));
+    for (int i = 0; i < NUM_WAYS; i++)
+        if (options->keeps[i])
+            json_add(&kept, json_text(estimate_rows[ways[i]].member));
     json_put_text(&object, "mode", "search");
-    JSON_PUT(&object, {"memory_bytes", options->memory_bytes},
-             {"overhead_bytes", options->overhead_bytes}, {"world_size", config->world_size},
-             {"global_batch", config->global_batch}, {"micro_batch", config->micro_batch},
-             {"sequence", config->sequence_size}, {"tried", self->num_tried},
-             {"valid", self->num_valid}, {"fitting", self->num_fitting});
+    JSON_PUT(&object, {"memory_bytes", options->memory_bytes}, {"world_size", config->world_size},
+             {"gpus_per_node", options->gpus_per_node}, {"global_batch", config->global_batch},
+             {"micro_batch", config->micro_batch}, {"sequence", config->sequence_size},
+             {"tried", self->num_tried}, {"valid", self->num_valid},
+             {"fitting", self->num_fitting});
     json_put(&object, "recompute", recompute_value(config));
-    json_put(&object, "layout_left_aside", json_boolean(config->chunk_layers != NULL));
-    json_put(&object, "given", given);
+    json_put(&object, "kept", kept);
+    json_put(&object, "given",
+             self->is_given_valid ? choice_value(self, &self->given) : json_null());
     json_put(&object, "best", best);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
     return object;
@@ -254,30 +342,31 @@ static json_t *tree_of(const search *self)
 static void print(const search *self, const json_t *tree)
 {
     static const estimate_column columns[] = {
-        {"tensor_parallel", "tp", AS_NUMBER, 4},    {"pipeline_parallel", "pp", AS_NUMBER, 4},
-        {"virtual_stages", "vpp", AS_NUMBER, 4},    {"context_parallel", "cp", AS_NUMBER, 4},
-        {"expert_parallel", "ep", AS_NUMBER, 4},    {"expert_tensor_parallel", "etp", AS_NUMBER, 4},
-        {"data_parallel", "dp", AS_NUMBER, 5},      {"micro_batches", "m", AS_NUMBER, 5},
-        {"heaviest_stage", "stage", AS_NUMBER, 5},  {"needed_bytes", "need GiB", IN_GIB, 10},
-        {"margin_bytes", "margin GiB", IN_GIB, 10}, {"wire_bytes", "wire GiB", IN_GIB, 10},
-        {"stage_layers", "layers", AS_NUMBER, 6},   {"last_stage_layers", "last", AS_NUMBER, 4}};
+        {"tensor_parallel", "tp", AS_NUMBER, 4},  {"pipeline_parallel", "pp", AS_NUMBER, 3},
+        {"virtual_stages", "vpp", AS_NUMBER, 3},  {"context_parallel", "cp", AS_NUMBER, 3},
+        {"expert_parallel", "ep", AS_NUMBER, 3},  {"expert_tensor_parallel", "etp", AS_NUMBER, 3},
+        {"data_parallel", "dp", AS_NUMBER, 5},    {"micro_batches", "m", AS_NUMBER, 5},
+        {"predicted_us", "step ms", AS_MS, 10},   {"needed_bytes", "need GiB", IN_GIB, 9},
+        {"margin_bytes", "margin", IN_GIB, 8},    {"wire_bytes", "sent GiB", IN_GIB, 9},
+        {"stage_layers", "layers", AS_NUMBER, 6}, {"last_stage_layers", "last", AS_NUMBER, 4}};
     const pst_estimate_config *config = &self->options->config;
-    const double gib = 1 << 30;
-    printf("world %" PRIu64 ", global batch %" PRIu64 ", micro-batch %" PRIu64 ", sequence %" PRIu64
-           "\nkept as given: recompute: %s\nset: sequence parallel where tp is above 1\n",
-           config->world_size, config->global_batch, config->micro_batch, config->sequence_size,
+    char kept[256] = "";
+    for (int i = 0; i < NUM_WAYS; i++)
+        if (self->options->keeps[i])
+            snprintf(kept + strlen(kept), sizeof(kept) - strlen(kept), "--%s %" PRIu64 ", ",
+                     estimate_flag(ways[i]), estimate_value(config, ways[i]));
+    printf("%" PRIu64 " GPUs of %.2f GiB, %" PRIu64 " in a node; global batch %" PRIu64
+           ", micro-batch %" PRIu64 ", sequence %" PRIu64 "\n",
+           config->world_size, (double)self->options->memory_bytes / (1 << 30),
+           self->options->gpus_per_node, config->global_batch, config->micro_batch,
+           config->sequence_size);
+    printf("kept: %srecompute: %s; set: sequence parallel where tp is above 1\n", kept,
            json_string_value(json_object_get(tree, "recompute")));
-    if (config->chunk_layers != NULL)
-        puts("left aside: the given layout of layers, which belongs to one pipeline size");
     estimate_print_notes(tree, "not_counted", "not counted: ");
-    printf("tried: %" PRIu64 ", valid: %" PRIu64 ", fitting %.2f GiB: %" PRIu64 "\n",
-           self->num_tried, self->num_valid, (double)self->options->memory_bytes / gib,
-           self->num_fitting);
-    if (self->is_given_valid)
-        printf("as given: stage %" PRIu64 " needs %.2f GiB, wire %.2f GiB\n", self->given.stage,
-               (double)self->given.bytes / gib, (double)self->given.wire_bytes / gib);
-    else
-        puts("as given: no valid split");
+    printf("tried %" PRIu64 ", valid %" PRIu64 ", fitting with a reserve %" PRIu64
+           "; %s first; step: a model's\n",
+           self->num_tried, self->num_valid, self->num_fitting,
+           self->num_fitting > 0 ? "the fastest that fit" : "what needs least");
     estimate_print_rows(json_object_get(tree, "best"), columns,
                         sizeof(columns) / sizeof(columns[0]));
 }
@@ -296,14 +385,18 @@ static int answer(const search *self)
     return self->num_fitting > 0 ? TOOL_OK : TOOL_NO;
 }
 
+/* What was asked for, as it stands. */
 static pst_status try_given(search *self)
 {
     pst_estimate_config config = self->options->config;
-    pst_status status = estimate_apply_variation(self->options, &config);
-    if (status == PST_OK)
-        status = estimate_peak_of(&config, self->options->overhead_bytes, NULL, &self->given);
-    self->is_given_valid =
-        status == PST_OK && self->given.bytes <= INT64_MAX && self->given.wire_bytes <= INT64_MAX;
+    if (pst_estimate_check(&config) != PST_OK)
+        return PST_OK;
+    for (int i = 0; i < NUM_WAYS; i++)
+        self->given.by[i] = estimate_value(&config, ways[i]);
+    (void)set_layers(self, &self->given, &config);
+    config.chunk_layers = self->options->config.chunk_layers;
+    const pst_status status = fill(self, &config, &self->given);
+    self->is_given_valid = status == PST_OK;
     return status == PST_E_INVALID ? PST_OK : status;
 }
 
@@ -321,7 +414,10 @@ int estimate_search(const estimate_options *options)
     if (self.layout == NULL)
         return tool_fail(TOOL_NO, "--search: out of memory");
     choice split = {.by = {0}};
+    pst_estimate_params params;
     find_divisors(&self);
+    if (pst_estimate_get_params(config, &params) == PST_OK)
+        self.active_params = params.active;
     const pst_status status = try_given(&self);
     int code = tool_status(status == PST_OK ? try_from(&self, &split, TENSOR) : status);
     if (code == TOOL_OK)

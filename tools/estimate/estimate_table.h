@@ -48,6 +48,7 @@
     SETS(MODEL, POSITIVE, padded_vocab_size, WHOLE, padded_vocab_size, 0, NULL, "N", "")           \
     FLAG(MODEL, TEXT, vocab_file, "FILE", "a JSON object; its keys are counted")                   \
     FLAG(MODEL, TEXT, tokenizer_type, "NAME", "a vocabulary where none is given")                  \
+    FLAG(MODEL, TEXT, tokenizer_model, "FILE", "whose vocabulary is not known: give --vocab-size") \
     SETS(MODEL, POSITIVE, make_vocab_size_divisible_by, WHOLE, vocab_multiple, 128, NULL, "N",     \
          "times the tensor parallel size")                                                         \
     FEEDS(MODEL, DECIMAL, hidden_dropout, SWITCH, has_hidden_dropout, "resid_pdrop", "X",          \
@@ -122,8 +123,7 @@
     FLAG(SPLIT, SWITCH, account_for_loss_in_pipeline_split, NULL, "")                              \
     FIELD(SPLIT, CHUNKS, chunk_layers, NULL)                                                       \
     SETS(SPLIT, POSITIVE, context_parallel_size, WHOLE, context_parallel, 1, NULL, "N", "")        \
-    FEEDS(SPLIT, WORDS, cp_comm_type, SWITCH, copies_attention, NULL, "NAME...",                   \
-          "a2a: attention's output is saved twice (p2p)")                                          \
+    FLAG(SPLIT, WORDS, cp_comm_type, "NAME...", "a2a: attention's output is saved twice (p2p)")    \
     SETS(SPLIT, POSITIVE, expert_model_parallel_size, WHOLE, expert_parallel, 1, NULL, "N", "")    \
     SETS(SPLIT, POSITIVE, expert_tensor_parallel_size, WHOLE, expert_tensor_parallel, 0, NULL,     \
          "N", "(tensor-model-parallel-size)")                                                      \
@@ -182,15 +182,20 @@
     SETS(SAVED, CHOICE, moe_probs, SWITCH, applies_probs_late, 0, NULL, "act|unpermute",           \
          "where they are applied (act)")                                                           \
     FLAG(SAVED, SWITCH, no_create_attention_mask_in_dataloader, NULL, "as is assumed")             \
-    FLAG(SAVED, SWITCH, cross_entropy_loss_fusion, NULL, "")                                       \
-    FIELD(SAVED, CHOICE, loss, "unfused|fused|copied")                                             \
+    SETS(SAVED, SWITCH, copies_attention, SWITCH, copies_attention, 0, NULL, NULL,                 \
+         "its output is saved twice, as Megatron-LM of 2023 did")                                  \
+    FLAG(SAVED, SWITCH, cross_entropy_loss_fusion, NULL, "as --loss fused")                        \
+    FEEDS(SAVED, CHOICE, loss, CHOICE, loss, "unfused|fused|copied", "unfused|fused|copied",       \
+          "copied: two copies of the logits, as Megatron-LM of 2023 had (unfused)")                \
     OPTION(OUTPUT, SIZE, gpu_memory, memory_bytes, UINT64_C(80) << 30, "BYTES", "of one GPU")      \
-    OPTION(OUTPUT, BYTES, overhead, overhead_bytes, 0, "BYTES", "CUDA context, NCCL (0)")          \
+    OPTION(OUTPUT, BYTES, overhead, overhead_bytes, 0, "BYTES",                                    \
+           "reserve for context and NCCL (by the groups of the split)")                            \
     OPTION(OUTPUT, POSITIVE, num_sms, num_sms, 132, "N", "of one GPU")                             \
     OPTION(OUTPUT, JSON, json, json, 0, "FILE", "the report as JSON, in FILE, or on stdout")       \
+    OPTION(OUTPUT, SWITCH, details, shows_details, 0, NULL, "all stages, modules and transfers")   \
     OPTION(OUTPUT, SWITCH, members, lists_members, 0, NULL, "list the members of every group")     \
     FLAG(OUTPUT, SWITCH, fit, NULL, "does it fit (0) or not (1)? and what would")                  \
-    FLAG(OUTPUT, SWITCH, search, NULL, "every way to split, by margin and traffic")                \
+    FLAG(OUTPUT, SWITCH, search, NULL, "ways to split, the fastest that fits first")               \
     OPTION(OUTPUT, COUNT, timeline, timeline_stage, UINT64_MAX, "STAGE",                           \
            "bytes after every event, as CSV")                                                      \
     OPTION(OUTPUT, TEXT, html, html, 0, "FILE", "write a picture of a stage's memory, a web page") \

@@ -51,8 +51,10 @@ static size_t cell_text(const json_t *value, estimate_form form, char *out, size
     const json_int_t whole = json_integer_value(value);
     if (form == AS_NUMBER)
         return (size_t)snprintf(out, bytes, "%" JSON_INTEGER_FORMAT, whole);
-    return (size_t)snprintf(out, bytes, "%.2f",
-                            (double)whole / (form == IN_GIB ? 1 << 30 : 1 << 20));
+    return (size_t)snprintf(out, bytes, form == AS_MS ? "%.0f" : "%.2f",
+                            (double)whole / (form == AS_MS    ? 1e3
+                                             : form == IN_GIB ? 1 << 30
+                                                              : 1 << 20));
 }
 
 /* ---- tables ---- */
@@ -187,10 +189,6 @@ static void print_stages(const json_t *tree)
     if (estimate_whole_at(stage, "bytes.host") != 0)
         printf("  in host memory, for a GPU of stage %" PRIu64 ": %.2f GiB of the optimizer\n",
                heaviest, (double)estimate_whole_at(stage, "bytes.host") / (1 << 30));
-    printf("  %s: stage %" PRIu64 " needs %" PRIu64 " bytes of %" PRIu64 "\n",
-           json_is_true(estimate_at(tree, "cluster.fits")) ? "fits" : "does not fit", heaviest,
-           estimate_whole_at(stage, "bytes.peak"),
-           estimate_whole_at(tree, "cluster.gpu_memory_bytes"));
 }
 
 /* Those of the transfers that have this name. */
@@ -285,20 +283,28 @@ static void print_whatifs(const json_t *tree)
                {"saved_bytes", "saved", IN_GIB, 10}, {"extra_wire_bytes", "more sent", IN_GIB, 10});
 }
 
+void estimate_print_details(const json_t *tree)
+{
+    putchar('\n');
+    estimate_print_notes(tree, "assumptions", "assumed: ");
+    estimate_print_notes(tree, "warnings", "warning: ");
+    estimate_print_notes(tree, "not_counted", "not counted: ");
+    print_params(tree);
+    print_modules(tree);
+    print_stages(tree);
+    print_transfers(tree);
+    print_moe(tree);
+    print_whatifs(tree);
+}
+
 int estimate_report(const estimate_options *options)
 {
     json_t *tree = NULL;
     TOOL_TRY(estimate_tree(options, &tree));
     if (!json_is_stdout(options->json)) {
-        estimate_print_notes(tree, "assumptions", "assumed: ");
-        estimate_print_notes(tree, "warnings", "warning: ");
-        estimate_print_notes(tree, "not_counted", "not counted: ");
-        print_params(tree);
-        print_modules(tree);
-        print_stages(tree);
-        print_transfers(tree);
-        print_moe(tree);
-        print_whatifs(tree);
+        estimate_print_summary(options, tree, NULL);
+        if (options->shows_details)
+            estimate_print_details(tree);
     }
     if (options->json != NULL)
         return json_write(tree, options->json);

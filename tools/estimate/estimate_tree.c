@@ -54,7 +54,7 @@ static json_t *list_value(const uint64_t *words, uint64_t num)
 static int put_params(report *self)
 {
     pst_estimate_params of;
-    TOOL_PST(pst_estimate_get_params(self->config, &of));
+    ESTIMATE_TRY(self->config, pst_estimate_get_params(self->config, &of));
     json_t *object = json_object();
     ESTIMATE_PUT(&self->too_large, &object, {"total", of.total}, {"total_padded", of.padded},
                  {"active", of.active}, {"experts", of.experts}, {"router_bias", of.router_bias},
@@ -151,10 +151,10 @@ static int put_layers(report *self)
     for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
         if (!has_part(self->config, part))
             continue;
-        TOOL_PST(pst_estimate_get_modules(self->config, part, &modules[part]));
+        ESTIMATE_TRY(self->config, pst_estimate_get_modules(self->config, part, &modules[part]));
         if (part < PST_ESTIMATE_OUTSIDE)
-            TOOL_PST(
-                pst_estimate_get_ledger(self->config, part == PST_ESTIMATE_MOE, &ledgers[part]));
+            ESTIMATE_TRY(self->config, pst_estimate_get_ledger(
+                                           self->config, part == PST_ESTIMATE_MOE, &ledgers[part]));
     }
     json_t *lists = json_object(), *own = json_object(), *whole = json_object();
     for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
@@ -224,7 +224,8 @@ static int put_stages(report *self)
             stage->chunk_layers[j] = config->chunk_layers != NULL
                                          ? config->chunk_layers[j * self->num_stages + i]
                                          : config->num_layers / self->num_stages / self->num_chunks;
-        TOOL_PST(estimate_measure(config, i, self->options->overhead_bytes, stage));
+        ESTIMATE_TRY(self->config,
+                     estimate_measure(config, i, self->options->overhead_bytes, stage));
         if (stage->peak_bytes > self->stages[self->heaviest].peak_bytes)
             self->heaviest = i;
     }
@@ -273,7 +274,7 @@ static int put_moe(report *self)
         stage = live > most ? i : stage;
         most = live > most ? live : most;
     }
-    TOOL_PST(pst_estimate_get_moe(self->config, most, &of));
+    ESTIMATE_TRY(self->config, pst_estimate_get_moe(self->config, most, &of));
     json_t *object = json_object();
     ESTIMATE_PUT(&self->too_large, &object, {"stage", stage}, {"live_layers", of.live_layers},
                  {"row_bytes", of.row_bytes}, {"balanced_rows", of.balanced_rows},
@@ -322,21 +323,22 @@ static void put_linears(report *self)
 static int fill(report *self)
 {
     const estimate_options *options = self->options;
-    json_t *whatifs = NULL;
     json_put(&self->root, "config", estimate_config_value(self->config));
     json_put(&self->root, "assumptions", estimate_notes_value(&options->assumptions));
     json_put(&self->root, "warnings", estimate_notes_value(&options->warnings));
     json_put(&self->root, "not_counted", estimate_notes_value(&options->unmodelled));
+    json_put(&self->root, "matters", estimate_notes_value(&options->matters));
     TOOL_TRY(put_params(self));
     TOOL_TRY(put_layers(self));
     TOOL_TRY(put_stages(self));
     TOOL_TRY(put_moe(self));
     put_linears(self);
     estimate_put_traffic(options, self->stages, self->heaviest, &self->too_large, &self->root);
-    TOOL_TRY(estimate_whatifs(options, self->heaviest, &whatifs));
-    json_put(&self->root, "whatif", whatifs);
+    TOOL_TRY(estimate_put_whatifs(options, self->heaviest,
+                                  self->stages[self->heaviest].peak_bytes <= options->memory_bytes,
+                                  &self->root));
     if (self->too_large != NULL)
-        return tool_fail(TOOL_USAGE, "%s: more than 2^63 - 1", self->too_large);
+        return estimate_too_much(self->config, self->too_large);
     return self->root != NULL ? TOOL_OK : tool_fail(TOOL_NO, "estimate: out of memory");
 }
 

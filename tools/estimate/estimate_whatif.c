@@ -1,6 +1,9 @@
-/* What one switch would do to the stage that needs most. */
+/* What switches would do to the stage that needs most: one, or where no one is enough, several. */
 #include "tools/estimate/estimate_flags.h"
 #include "tools/estimate/estimate_report.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* ---- changes that one field does not make: whether they change anything ---- */
 
@@ -63,40 +66,47 @@ static bool halve_micro_batch(pst_estimate_config *config)
 
 /* ---- the switches ---- */
 
-/* Sets, or adds or takes away bits of, one field; or `turn` does it. */
+/* Sets one field, or adds bits to it; or `turn` does it. */
 typedef struct whatif {
-    const char *change;
-    enum { SET, ADD, DROP } how;
+    const char *change, *cost;
+    enum { SET, ADD } how;
     estimate_id id;
     uint64_t value;
     bool (*turn)(pst_estimate_config *config);
 } whatif;
 
 #define SELECTIVE "--recompute-granularity selective --recompute-modules "
+#define NOTHING "no cost known"
 static const whatif whatifs[] = {
-    {"--tp-recompute-allgather 1", ADD, ESTIMATE_recompute, PST_RECOMPUTE_GATHER, NULL},
-    {"--tp-recompute-allgather 0", DROP, ESTIMATE_recompute, PST_RECOMPUTE_GATHER, NULL},
-    {SELECTIVE "layernorm", ADD, ESTIMATE_recompute, PST_RECOMPUTE_NORM, NULL},
-    {"--recompute-activation-function", ADD, ESTIMATE_recompute, PST_RECOMPUTE_ACTIVATION, NULL},
-    {SELECTIVE "moe_act", ADD, ESTIMATE_recompute, PST_RECOMPUTE_EXPERTS, NULL},
-    {SELECTIVE "core_attn", ADD, ESTIMATE_recompute, PST_RECOMPUTE_ATTENTION, NULL},
-    {"--recompute-granularity full --recompute-num-layers 1", .turn = layers_again},
-    {"fused gated activation", SET, ESTIMATE_no_bias_swiglu_fusion, true, NULL},
-    {"--activation-func-fp8-input-store", SET, ESTIMATE_activation_func_fp8_input_store, true,
+    {"--tp-recompute-allgather 1", "gathers twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_GATHER,
      NULL},
-    {"--cross-entropy-loss-fusion", SET, ESTIMATE_loss, PST_LOSS_FUSED, NULL},
-    {"--use-flash-attn", SET, ESTIMATE_use_flash_attn, true, NULL},
-    {"--sequence-parallel", SET, ESTIMATE_sequence_parallel, true, NULL},
-    {"--use-distributed-optimizer", SET, ESTIMATE_use_distributed_optimizer, true, NULL},
-    {"--grad-reduce-in-bf16", .turn = narrow_gradients},
-    {"--optimizer-cpu-offload", .turn = offload},
-    {"--moe-probs act", SET, ESTIMATE_moe_probs, false, NULL},
-    {"--moe-buffer balanced", SET, ESTIMATE_moe_buffer, PST_MOE_BALANCED, NULL},
-    {"--moe-buffer capacity", .turn = capacity_rows},
-    {"--moe-buffer paged", SET, ESTIMATE_moe_buffer, PST_MOE_PAGED, NULL},
-    {"--moe-buffer paged, working buffer for the worst routing", .turn = paged_worst_rows},
-    {"no virtual pipeline stages", .turn = plain_pipeline},
-    {"half of --micro-batch-size", .turn = halve_micro_batch},
+    {SELECTIVE "layernorm", "norms twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_NORM, NULL},
+    {"--recompute-activation-function", "activation functions twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_ACTIVATION, NULL},
+    {SELECTIVE "moe_act", "experts' activation functions twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_EXPERTS, NULL},
+    {SELECTIVE "core_attn", "attention's scores twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_ATTENTION, NULL},
+    {"--recompute-granularity full", "every forward twice", .turn = layers_again},
+    {"without --no-bias-swiglu-fusion", NOTHING, SET, ESTIMATE_no_bias_swiglu_fusion, true, NULL},
+    {"--activation-func-fp8-input-store", "their inputs rounded to fp8", SET,
+     ESTIMATE_activation_func_fp8_input_store, true, NULL},
+    {"--cross-entropy-loss-fusion", NOTHING, SET, ESTIMATE_loss, PST_LOSS_FUSED, NULL},
+    {"--use-flash-attn", NOTHING, SET, ESTIMATE_use_flash_attn, true, NULL},
+    {"--sequence-parallel", NOTHING, SET, ESTIMATE_sequence_parallel, true, NULL},
+    {"--use-distributed-optimizer", "weights gathered in each step", SET,
+     ESTIMATE_use_distributed_optimizer, true, NULL},
+    {"--grad-reduce-in-bf16", "gradients summed in bf16", .turn = narrow_gradients},
+    {"--optimizer-cpu-offload", "a step in host memory, over PCIe", .turn = offload},
+    {"--moe-probs act", NOTHING, SET, ESTIMATE_moe_probs, false, NULL},
+    {"--moe-buffer balanced", "no room for uneven routing", SET, ESTIMATE_moe_buffer,
+     PST_MOE_BALANCED, NULL},
+    {"--moe-buffer capacity", "room for the capacity alone", .turn = capacity_rows},
+    {"--moe-buffer paged", "pages experts' rows", SET, ESTIMATE_moe_buffer, PST_MOE_PAGED, NULL},
+    {"--moe-buffer paged, working buffer for the worst routing", "pages experts' rows",
+     .turn = paged_worst_rows},
+    {"no virtual pipeline stages", "a longer bubble", .turn = plain_pipeline},
+    {"half of --micro-batch-size", "twice as many, smaller products", .turn = halve_micro_batch},
 };
 
 /* False: it is turned already. */
@@ -105,63 +115,127 @@ static bool turn(const whatif *of, pst_estimate_config *config)
     if (of->turn != NULL)
         return of->turn(config);
     const uint64_t before = estimate_value(config, of->id);
-    const uint64_t after = of->how == SET   ? of->value
-                           : of->how == ADD ? before | of->value
-                                            : before & ~of->value;
+    const uint64_t after = of->how == SET ? of->value : before | of->value;
     estimate_set(config, of->id, after);
     return after != before;
 }
 
-enum { NUM_WHATIFS = sizeof(whatifs) / sizeof(whatifs[0]) };
+enum { NUM_WHATIFS = sizeof(whatifs) / sizeof(whatifs[0]), MOST_TOGETHER = 3 };
 
+/* Switches turned together, and what comes of it. */
 typedef struct gain {
-    const char *change;
-    int64_t saved_bytes, extra_wire_bytes;
+    const whatif *parts[MOST_TOGETHER];
+    int num;
+    int64_t saved_bytes, extra_wire_bytes; /* of the stage that needed most */
+    uint64_t peak_bytes;                   /* of that which needs most now, overhead included */
 } gain;
 
-/* What the stage would save; none where the switch does not go with the rest of the run. */
-static int try_one(const estimate_options *options, uint64_t stage, const whatif *of,
-                   gain *gain_out)
+typedef struct whatif_run {
+    const estimate_options *options;
+    uint64_t stage;
+    estimate_stage before; /* the stage */
+} whatif_run;
+
+/* False: they do not go with the run, or with each other. */
+static bool measure(const whatif_run *self, gain *of)
 {
+    const estimate_options *options = self->options;
     pst_estimate_config config = options->config;
-    estimate_stage before = {.live = NULL}, after = {.live = NULL};
-    *gain_out = (gain){of->change, 0, 0};
-    if (!turn(of, &config))
-        return TOOL_OK;
-    TOOL_PST(estimate_measure(&options->config, stage, 0, &before));
-    const pst_status status = estimate_measure(&config, stage, 0, &after);
-    if (status == PST_E_INVALID || after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX ||
-        before.peak_bytes > INT64_MAX || before.wire_bytes > INT64_MAX)
-        return TOOL_OK;
-    TOOL_PST(status);
-    gain_out->saved_bytes = (int64_t)before.peak_bytes - (int64_t)after.peak_bytes;
-    gain_out->extra_wire_bytes = (int64_t)after.wire_bytes - (int64_t)before.wire_bytes;
-    return TOOL_OK;
+    estimate_stage after = {.live = NULL};
+    estimate_peak peak;
+    for (int i = 0; i < of->num; i++)
+        if (!turn(of->parts[i], &config))
+            return false;
+    if (estimate_measure(&config, self->stage, options->overhead_bytes, &after) != PST_OK ||
+        estimate_peak_of(&config, options->overhead_bytes, NULL, &peak) != PST_OK ||
+        after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX || peak.bytes > INT64_MAX)
+        return false;
+    of->saved_bytes = (int64_t)self->before.peak_bytes - (int64_t)after.peak_bytes;
+    of->extra_wire_bytes = (int64_t)after.wire_bytes - (int64_t)self->before.wire_bytes;
+    of->peak_bytes = peak.bytes;
+    return true;
+}
+
+/* Two that begin with the same flag would give it twice. */
+static bool goes_with(const gain *some, const whatif *other)
+{
+    const size_t length = strcspn(other->change, " ,");
+    for (int i = 0; i < some->num; i++)
+        if (strncmp(some->parts[i]->change, other->change, length) == 0)
+            return false;
+    return true;
+}
+
+/* The first that fit, of those that save most: two, else three. */
+static bool find_together(const whatif_run *self, const gain *gains, int num, gain *found)
+{
+    for (int i = 0; i < num; i++)
+        for (int j = i + 1; j < num; j++) {
+            *found = gains[i];
+            if (!goes_with(found, gains[j].parts[0]))
+                continue;
+            found->parts[found->num++] = gains[j].parts[0];
+            if (measure(self, found) && found->peak_bytes <= self->options->memory_bytes)
+                return true;
+        }
+    for (int i = 0; i < num; i++)
+        for (int j = i + 1; j < num; j++)
+            for (int k = j + 1; k < num; k++) {
+                *found = gains[i];
+                if (!goes_with(found, gains[j].parts[0]))
+                    continue;
+                found->parts[found->num++] = gains[j].parts[0];
+                if (!goes_with(found, gains[k].parts[0]))
+                    continue;
+                found->parts[found->num++] = gains[k].parts[0];
+                if (measure(self, found) && found->peak_bytes <= self->options->memory_bytes)
+                    return true;
+            }
+    return false;
+}
+
+static json_t *gain_value(const whatif_run *self, const gain *of)
+{
+    json_t *item = json_object();
+    char change[256] = "", cost[256] = "";
+    for (int i = 0; i < of->num; i++) {
+        const size_t at = strlen(change), end = strlen(cost);
+        snprintf(change + at, sizeof(change) - at, "%s%s", i > 0 ? " and " : "",
+                 of->parts[i]->change);
+        snprintf(cost + end, sizeof(cost) - end, "%s%s", i > 0 ? "; " : "", of->parts[i]->cost);
+    }
+    json_put_text(&item, "change", change);
+    json_put_text(&item, "cost", cost);
+    json_put(&item, "saved_bytes", json_integer((json_int_t)of->saved_bytes));
+    json_put(&item, "extra_wire_bytes", json_integer((json_int_t)of->extra_wire_bytes));
+    json_put_whole(&item, "peak_bytes", of->peak_bytes);
+    json_put(&item, "fits", json_boolean(of->peak_bytes <= self->options->memory_bytes));
+    return item;
 }
 
 /* What saves most comes first; of equals the one that was tried first. */
-int estimate_whatifs(const estimate_options *options, uint64_t stage, json_t **list_out)
+int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool fits, json_t **tree)
 {
-    gain gains[NUM_WHATIFS];
+    whatif_run self = {.options = options, .stage = stage};
+    gain gains[NUM_WHATIFS], together;
     int num = 0;
-    for (int i = 0; i < NUM_WHATIFS; i++) {
-        gain found;
-        TOOL_TRY(try_one(options, stage, &whatifs[i], &found));
-        if (found.saved_bytes <= 0)
+    ESTIMATE_TRY(&options->config,
+                 estimate_measure(&options->config, stage, options->overhead_bytes, &self.before));
+    for (int i = 0; i < NUM_WHATIFS && self.before.peak_bytes <= INT64_MAX; i++) {
+        gain found = {.parts = {&whatifs[i]}, .num = 1};
+        if (!measure(&self, &found) || found.saved_bytes <= 0)
             continue;
         int at = num++;
         for (; at > 0 && gains[at - 1].saved_bytes < found.saved_bytes; at--)
             gains[at] = gains[at - 1];
         gains[at] = found;
+        fits = fits || found.peak_bytes <= options->memory_bytes;
     }
     json_t *list = json_array();
-    for (int i = 0; i < num; i++) {
-        json_t *item = json_object();
-        json_put_text(&item, "change", gains[i].change);
-        json_put(&item, "saved_bytes", json_integer((json_int_t)gains[i].saved_bytes));
-        json_put(&item, "extra_wire_bytes", json_integer((json_int_t)gains[i].extra_wire_bytes));
-        json_add(&list, item);
-    }
-    *list_out = list;
+    for (int i = 0; i < num; i++)
+        json_add(&list, gain_value(&self, &gains[i]));
+    json_put(tree, "whatif", list);
+    const bool is_some = !fits && find_together(&self, gains, num, &together);
+    json_put(tree, "together", is_some ? gain_value(&self, &together) : json_null());
     return TOOL_OK;
 }

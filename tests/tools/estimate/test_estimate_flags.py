@@ -34,10 +34,10 @@ class FlagsTest(CommandTest):
         """Values by name; of notes, lists. Warnings are said on stderr too."""
         result = run(*flags)
         self.assertEqual(result.returncode, 0, result.stderr)
-        values = {"assumption": [], "warning": [], "unmodelled": []}
+        values = {"assumption": [], "warning": [], "unmodelled": [], "matters": []}
         for line in result.stdout.splitlines():
             name, _, value = line.partition(" ")
-            if name in ("assumption", "warning", "unmodelled"):
+            if name in ("assumption", "warning", "unmodelled", "matters"):
                 values[name].append(value)
             else:
                 self.assertNotIn(name, values)
@@ -127,7 +127,7 @@ class Lines(FlagsTest):
             for flag in names:
                 words += ["--" + flag, *values[kind]]
                 shown = {"switches": "", "values": " -1", "lists": " a ..."}[kind]
-                if name.startswith("memory"):
+                if not name.startswith("harmless"):
                     noted.append(f"--{flag}{shown}")
         self.assertEqual(len(found), len(set(found)))
         self.assertGreater(len(found), 900)
