@@ -386,11 +386,18 @@ class ModesTest(CommandTest):
                        int(row["micro_batch"]), int(row["live_layers"]), int(row["saved_bytes"]),
                        int(row["head_bytes"]), int(row["bytes"])] for row in rows]
             self.assertEqual(data["events"], [number for row in wanted for number in row])
-            self.assertEqual((data["stage"], data["stages"]), (stage, 4))
+            self.assertEqual((data["stage"], len(data["stages"])), (stage, 4))
             self.assertEqual((data["memory"], data["overhead"]), (80 * GIB, GIB))
             needed = self.fit(*flags)["stages"][stage]["needed_bytes"]
-            self.assertEqual(data["peak"] + GIB, needed)
-            self.assertEqual(data["peak"], max(row[5] for row in wanted) + data["transient"])
+            shown = data["stages"][stage]
+            self.assertEqual(shown["peak"] + GIB, needed)
+            self.assertEqual(shown["peak"], max(row[5] for row in wanted) + shown["transient"])
+            for of, stage_of in zip(data["stages"], self.object(*flags)["stages"]):
+                names = {"activations": "saved", "empty_gradients": "empty", "transients": "transient"}
+                for key in ("weights", "gradients", "optimizer", "activations", "head", "recompute", "paging",
+                            "empty_gradients", "transients"):
+                    self.assertEqual(of[names.get(key, key)], stage_of["bytes"][key])
+                self.assertEqual(of["peak"] + GIB, stage_of["bytes"]["peak"])
             self.assertNotRegex(text, r"https?://|//[a-z]+\.|@import|url\(")
             self.assertIn("default-src 'none'", text)
             self.assertNotRegex(text, "@DATA@|@SCRIPT@")
