@@ -131,6 +131,7 @@ typedef enum place {
     EVERY_LAYER, /* has experts, and none is dense */
     SPARSE,      /* decoder_sparse_step, without mlp_only_layers */
     FROM_FIRST,  /* first_k_dense_replace; shared experts too */
+    STEPPED,     /* interleave_moe_layer_step; a shared expert as wide as the others */
 } place;
 
 /* RMSNorm, a gated activation, heads in groups; and what else. */
@@ -142,6 +143,7 @@ typedef struct kind {
     uint64_t head_size; /* where the file has none; 0: hidden_size / heads */
     bool has_shared_gate, has_router_bias, has_latents;
     bool asks_norm; /* use_qk_norm */
+    const char *not_counted;
 } kind;
 
 static const kind kinds[] = {
@@ -158,8 +160,21 @@ static const kind kinds[] = {
     {"glm4_moe", BIAS_TAKEN, FROM_FIRST, .has_router_bias = true, .asks_norm = true},
     {"olmo2", BIAS_NOTED, NO_LAYER, PST_QK_NORM_PROJECTION, .head_size = 0},
     {"olmoe", BIAS_NOTED, EVERY_LAYER, PST_QK_NORM_PROJECTION, .head_size = 0},
+    {"gpt_oss", BIAS_NOTED, EVERY_LAYER, .head_size = 64,
+     .not_counted = "biases of experts and routers, and attention's sinks"},
+    {"llama4_text", BIAS_NOTED, STEPPED, .head_size = 0,
+     .not_counted = "norms of queries and keys, which have no weights"},
 };
 enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+/* Kinds that are known, and what of them is not modelled. */
+static const struct {
+    const char *type, *why;
+} refused[] = {
+    {"gemma2", "its two more norms in each layer"},
+    {"gemma3_text", "its two more norms in each layer"},
+    {"qwen3_next", "its layers of linear attention"},
+};
 
 static int take_model(const source *from)
 {
@@ -282,6 +297,19 @@ static int take_from_first(const source *from)
     return place_experts(from, &where);
 }
 
+static int take_stepped(const source *from)
+{
+    pst_estimate_config *config = from->config;
+    placement where = {.every = 1, .shift = 1};
+    config->shared_ffn_size = config->expert_ffn_size = config->ffn_size;
+    TOOL_TRY(take_count(from, "interleave_moe_layer_step", 1, &where.every));
+    TOOL_TRY(take_count(from, "intermediate_size_mlp", 1, &config->ffn_size));
+    TOOL_TRY(place_experts(from, &where));
+    if (config->is_moe == NULL)
+        config->ffn_size = 0; /* no layer is dense */
+    return TOOL_OK;
+}
+
 static int take_experts(const source *from, const kind *of)
 {
     pst_estimate_config *config = from->config;
@@ -298,6 +326,8 @@ static int take_experts(const source *from, const kind *of)
         return take_sparse_steps(from);
     if (of->experts == FROM_FIRST)
         return take_from_first(from);
+    if (of->experts == STEPPED)
+        return take_stepped(from);
     config->expert_ffn_size = config->ffn_size;
     config->ffn_size = 0;
     return TOOL_OK;
@@ -318,6 +348,9 @@ static int take_kind(const source *from, const kind *of)
     if (of->asks_norm)
         TOOL_TRY(take_switch(from, "use_qk_norm", &has_norm));
     config->qk_norm = has_norm ? PST_QK_NORM_HEAD : of->qk_norm;
+    if (of->not_counted != NULL)
+        TOOL_TRY(
+            estimate_note(&from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
     if (config->num_layers <= PST_ESTIMATE_MAX_LAYERS)
         return take_experts(from, of);
     return tool_fail(TOOL_INPUT, "%s: num_hidden_layers %llu: at most %u", from->path,
@@ -327,7 +360,7 @@ static int take_kind(const source *from, const kind *of)
 int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out)
 {
     const source from = {options->hf_config, object, options, &options->config, model_out};
-    char allowed[256] = "";
+    char allowed[512] = "";
     const char *type = json_string_value(json_object_get(object, "model_type"));
     model_out->source = options->hf_config;
     if (type != NULL && strcmp(type, "gpt2") == 0)
@@ -338,6 +371,10 @@ int estimate_hf(const json_t *object, estimate_options *options, estimate_model 
         strncat(allowed, kinds[i].type, sizeof(allowed) - strlen(allowed) - 1);
         strncat(allowed, ", ", sizeof(allowed) - strlen(allowed) - 1);
     }
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        if (type != NULL && strcmp(type, refused[i].type) == 0)
+            return tool_fail(TOOL_INPUT, "%s: model_type \"%s\": %s are not modelled", from.path,
+                             type, refused[i].why);
     strncat(allowed, "gpt2", sizeof(allowed) - strlen(allowed) - 1);
     return refuse(&from, "model_type", allowed);
 }
