@@ -314,22 +314,22 @@ static int take_ends(const estimate_line *line, pst_estimate_config *config)
     const uint64_t stages = config->pipeline_parallel;
     TOOL_TRY(check_ends(line, config, first, last));
     TOOL_TRY(take_virtual(line, config, config->num_layers));
+    const uint64_t parts = config->virtual_stages > 0 ? config->virtual_stages : 1;
     uint64_t *chunks = make_chunks(config);
     if (chunks == NULL)
         return TOOL_NO;
+    const uint64_t between = stages - (first > 0) - (last > 0);
+    const uint64_t each = between > 0 ? (config->num_layers - first - last) / between : 0;
     for (uint64_t i = 0; i < stages; i++) {
         const bool is_first = i == 0 && first > 0, is_last = i == stages - 1 && last > 0;
-        const uint64_t layers =
-            is_first  ? first
-            : is_last ? last
-                      : (config->num_layers - first - last) / (stages - (first > 0) - (last > 0));
-        if (layers % config->virtual_stages != 0)
+        const uint64_t layers = is_first ? first : is_last ? last : each;
+        if (layers % parts != 0)
             return refuse_multiple(is_first  ? "--decoder-first-pipeline-num-layers"
                                    : is_last ? "--decoder-last-pipeline-num-layers"
                                              : "layers of a stage in between",
-                                   layers, "virtual stages", config->virtual_stages);
-        for (uint64_t j = 0; j < config->virtual_stages; j++)
-            chunks[j * stages + i] = layers / config->virtual_stages;
+                                   layers, "virtual stages", parts);
+        for (uint64_t j = 0; j < parts; j++)
+            chunks[j * stages + i] = layers / parts;
     }
     return TOOL_OK;
 }

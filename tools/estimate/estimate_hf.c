@@ -136,34 +136,33 @@ typedef enum place {
 
 /* RMSNorm, a gated activation, heads in groups; and what else. */
 typedef struct kind {
-    const char *type;
+    const char *type, *not_counted;
+    uint64_t head_size; /* where the file has none; 0: hidden_size / heads */
     bias bias;
     place experts;
     pst_qk_norm qk_norm;
-    uint64_t head_size; /* where the file has none; 0: hidden_size / heads */
     bool has_shared_gate, has_router_bias, has_latents;
     bool asks_norm; /* use_qk_norm */
-    const char *not_counted;
 } kind;
 
 static const kind kinds[] = {
-    {"llama", BIAS_NOTED, NO_LAYER, .head_size = 0},
-    {"mistral", BIAS_NEVER, NO_LAYER, .head_size = 0},
-    {"mixtral", BIAS_NEVER, EVERY_LAYER, .head_size = 0},
-    {"qwen2", BIAS_ALWAYS, NO_LAYER, .head_size = 0},
-    {"qwen2_moe", BIAS_ALWAYS, SPARSE, .has_shared_gate = true},
-    {"qwen3", BIAS_NOTED, NO_LAYER, PST_QK_NORM_HEAD, 128, .has_latents = false},
-    {"qwen3_moe", BIAS_NOTED, SPARSE, PST_QK_NORM_HEAD, .head_size = 0},
-    {"deepseek_v2", BIAS_TAKEN, FROM_FIRST, .has_latents = true},
-    {"deepseek_v3", BIAS_TAKEN, FROM_FIRST, .has_latents = true, .has_router_bias = true},
-    {"kimi_k2", BIAS_TAKEN, FROM_FIRST, .has_latents = true, .has_router_bias = true},
-    {"glm4_moe", BIAS_TAKEN, FROM_FIRST, .has_router_bias = true, .asks_norm = true},
-    {"olmo2", BIAS_NOTED, NO_LAYER, PST_QK_NORM_PROJECTION, .head_size = 0},
-    {"olmoe", BIAS_NOTED, EVERY_LAYER, PST_QK_NORM_PROJECTION, .head_size = 0},
-    {"gpt_oss", BIAS_NOTED, EVERY_LAYER, .head_size = 64,
-     .not_counted = "biases of experts and routers, and attention's sinks"},
-    {"llama4_text", BIAS_NOTED, STEPPED, .head_size = 0,
-     .not_counted = "norms of queries and keys, which have no weights"},
+    {"llama", NULL, 0, BIAS_NOTED, NO_LAYER, .has_latents = false},
+    {"mistral", NULL, 0, BIAS_NEVER, NO_LAYER, .has_latents = false},
+    {"mixtral", NULL, 0, BIAS_NEVER, EVERY_LAYER, .has_latents = false},
+    {"qwen2", NULL, 0, BIAS_ALWAYS, NO_LAYER, .has_latents = false},
+    {"qwen2_moe", NULL, 0, BIAS_ALWAYS, SPARSE, .has_shared_gate = true},
+    {"qwen3", NULL, 128, BIAS_NOTED, NO_LAYER, PST_QK_NORM_HEAD, .has_latents = false},
+    {"qwen3_moe", NULL, 0, BIAS_NOTED, SPARSE, PST_QK_NORM_HEAD, .has_latents = false},
+    {"deepseek_v2", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_latents = true},
+    {"deepseek_v3", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_latents = true, .has_router_bias = true},
+    {"kimi_k2", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_latents = true, .has_router_bias = true},
+    {"glm4_moe", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_router_bias = true, .asks_norm = true},
+    {"olmo2", NULL, 0, BIAS_NOTED, NO_LAYER, PST_QK_NORM_PROJECTION, .has_latents = false},
+    {"olmoe", NULL, 0, BIAS_NOTED, EVERY_LAYER, PST_QK_NORM_PROJECTION, .has_latents = false},
+    {"gpt_oss", "biases of experts and routers, and attention's sinks", 64, BIAS_NOTED, EVERY_LAYER,
+     .has_latents = false},
+    {"llama4_text", "norms of queries and keys, which have no weights", 0, BIAS_NOTED, STEPPED,
+     .has_latents = false},
 };
 enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

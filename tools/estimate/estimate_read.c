@@ -247,9 +247,9 @@ static int take_counted(reader *self, estimate_id id, const char *value)
     if (row->kind == ESTIMATE_JSON && !is_joined)
         value = "-";
     TOOL_TRY(take_value(self, flag, &value));
-    given->text = value;
+    given->text = value != NULL ? value : "";
     TOOL_TRY(read_value(row, flag, given));
-    if (id == ESTIMATE_moe_expert_capacity_factor && *value == '-')
+    if (id == ESTIMATE_moe_expert_capacity_factor && given->text[0] == '-')
         given->text = NULL;
     if (row->kind == ESTIMATE_WORDS && !is_joined) {
         given->more = &self->argv[self->at];

@@ -82,6 +82,7 @@ static void print_parts(const json_t *stage)
     enum { NUM = sizeof(parts) / sizeof(parts[0]) };
     char text[TEXT] = "";
     bool is_done[NUM] = {false};
+    const uint64_t peak = estimate_whole_at(stage, "bytes.peak");
     uint64_t shown = 0;
     for (size_t used = 0;;) {
         int most = -1;
@@ -90,9 +91,9 @@ static void print_parts(const json_t *stage)
                                                 estimate_whole_at(stage, parts[most].path)))
                 most = i;
         const uint64_t bytes = most < 0 ? 0 : estimate_whole_at(stage, parts[most].path);
-        if (bytes < estimate_whole_at(stage, "bytes.peak") / 100) {
-            used += (size_t)snprintf(text + used, sizeof(text) - used, ", other %.2f",
-                                     gib(estimate_whole_at(stage, "bytes.peak") - shown));
+        if (most < 0 || bytes < peak / 100) {
+            if (peak - shown > (1 << 30) / 200)
+                snprintf(text + used, sizeof(text) - used, ", other %.2f", gib(peak - shown));
             break;
         }
         shown += bytes;

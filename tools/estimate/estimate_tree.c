@@ -147,7 +147,7 @@ static int put_layers(report *self)
 {
     static const char *const keys[] = {"dense", "moe", "outside"};
     pst_estimate_modules modules[PST_NUM_ESTIMATE_PARTS] = {{.num_modules = 0}};
-    pst_estimate_ledger ledgers[PST_ESTIMATE_OUTSIDE];
+    pst_estimate_ledger ledgers[PST_ESTIMATE_OUTSIDE] = {{.num_entries = 0}};
     for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
         if (!has_part(self->config, part))
             continue;
