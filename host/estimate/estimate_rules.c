@@ -77,11 +77,49 @@ pst_status psti_check_kinds(const pst_estimate_config *config, pst_estimate_faul
          "{moe_rows} %d: allowed are balanced, capacity, worst and paged", (int)config->moe_rows);
     RULE((config->recompute & ~PST_RECOMPUTE_ALL) == 0,
          "{recompute} %#x: allowed are the bits of %#x", config->recompute, PST_RECOMPUTE_ALL);
+    RULE((config->offload_modules & ~PST_OFFLOAD_ALL) == 0,
+         "{offload_modules} %#x: allowed are the bits of %#x", config->offload_modules,
+         PST_OFFLOAD_ALL);
     RULE(config->loss >= PST_LOSS_UNFUSED && config->loss <= PST_LOSS_COPIED,
          "{loss} %d: allowed are unfused, fused and copied", (int)config->loss);
     const named sizes[] = {NAMED(num_layers), NAMED(hidden_size), NAMED(num_heads),
                            NAMED(vocab_size), NAMED(sequence_size)};
     return check_present(sizes, sizeof(sizes) / sizeof(sizes[0]), fault);
+}
+
+static pst_status check_fp8(const pst_estimate_config *config, pst_estimate_fault *fault)
+{
+    RULE(config->fp8 >= PST_FP8_NONE && config->fp8 <= PST_FP8_MXFP8,
+         "{fp8} %d: allowed are none, tensorwise, blockwise and mxfp8", (int)config->fp8);
+    RULE(!config->keeps_fp8_weights || config->fp8 != PST_FP8_NONE,
+         "{keeps_fp8_weights}: needs {fp8}");
+    return PST_OK;
+}
+
+static pst_status check_offload(const pst_estimate_config *config, pst_estimate_fault *fault)
+{
+    const uint32_t experts = PST_OFFLOAD_EXPERT_FC1 | PST_OFFLOAD_ACTIVATION | PST_OFFLOAD_EXPERTS;
+    const uint32_t bits = config->offload_modules;
+    RULE((bits & PST_OFFLOAD_PROJ) == 0 || bits & PST_OFFLOAD_CORE,
+         "{offload_modules} %#x: %#x needs %#x", bits, PST_OFFLOAD_PROJ, PST_OFFLOAD_CORE);
+    RULE((bits & experts) == 0 || config->moe_rows != PST_MOE_PAGED,
+         "{offload_modules} %#x: {moe_rows} is paged, and these are rows of experts", bits);
+    return PST_OK;
+}
+
+static pst_status check_sharding(const pst_estimate_config *config, pst_estimate_fault *fault)
+{
+    const bool is_torch = config->sharding >= PST_SHARDING_TORCH_GRADIENTS;
+    RULE(config->sharding >= PST_SHARDING_NONE && config->sharding <= PST_SHARDING_TORCH_WEIGHTS,
+         "{sharding} %d: allowed are none, gradients, weights, torch_gradients and torch_weights",
+         (int)config->sharding);
+    RULE(!is_torch || config->pipeline_parallel == 1,
+         "{sharding} %d: {pipeline_parallel} %" PRIu64 " must be 1", (int)config->sharding,
+         config->pipeline_parallel);
+    RULE(!is_torch || config->expert_parallel == 1,
+         "{sharding} %d: {expert_parallel} %" PRIu64 " must be 1", (int)config->sharding,
+         config->expert_parallel);
+    return PST_OK;
 }
 
 /* Of 32 bits each, so that psti_part is exact. */
@@ -192,6 +230,8 @@ static pst_status check_experts(const pst_estimate_config *config, pst_estimate_
     RULE(config->moe_rows != PST_MOE_PAGED || config->recompute_layers == 0,
          "{moe_rows} paged: {recompute_layers} %" PRIu64 " leaves no rows to page",
          config->recompute_layers);
+    RULE(config->moe_rows != PST_MOE_PAGED || (config->recompute & PST_RECOMPUTE_MOE) == 0,
+         "{moe_rows} paged: {recompute} %#x leaves no rows to page", config->recompute);
     RULE(config->experts_per_token <= config->num_experts,
          "{experts_per_token} %" PRIu64 ": {num_experts} is %" PRIu64, config->experts_per_token,
          config->num_experts);
@@ -332,6 +372,9 @@ static pst_status check_dense_layers(const pst_estimate_config *config, pst_esti
 
 pst_status psti_check_rules(const pst_estimate_config *config, pst_estimate_fault *fault)
 {
+    PSTI_TRY(check_fp8(config, fault));
+    PSTI_TRY(check_sharding(config, fault));
+    PSTI_TRY(check_offload(config, fault));
     PSTI_TRY(check_states(config, fault));
     PSTI_TRY(check_attention(config, fault));
     PSTI_TRY(check_experts(config, fault));

@@ -4,20 +4,25 @@
 #include "host/base/structs.h"
 #include "host/estimate/estimate.h"
 
+/* Micro-batches through blocks of the stage's layers. */
+typedef struct passes {
+    uint64_t attention, mlp, shared, experts;
+} passes;
+
 typedef struct traffic {
     const pst_estimate_config *config;
     uint64_t stage;
     psti_split split;
     pst_estimate_states states;
-    uint64_t num_passes;     /* micro-batches */
-    uint64_t mtp_passes;     /* of them through depths of multi-token prediction */
-    uint64_t embeddings;     /* of them that the stage embeds, once more for each depth */
-    uint64_t heads;          /* of them that meet the output matrix, as often */
-    uint64_t dense_passes;   /* of micro-batches through dense layers */
-    uint64_t moe_passes;     /* and through those with experts */
+    uint64_t num_passes; /* micro-batches */
+    uint64_t mtp_passes; /* of them through depths of multi-token prediction */
+    uint64_t embeddings; /* of them that the stage embeds, once more for each depth */
+    uint64_t heads;      /* of them that meet the output matrix, as often */
+    passes forward;      /* those that run again in a backward count twice */
+    passes backward;
+    uint64_t mtp_forwards;   /* of a depth's projection for each of its backwards */
     uint64_t tokens, local;  /* as in the ledger */
     uint64_t width;          /* bytes of an element, and of a weight */
-    uint64_t forwards;       /* of a layer for each of its backwards: 2 with full recomputation */
     pst_estimate_traffic to; /* so far */
 } traffic;
 
@@ -64,24 +69,18 @@ static bool is_last(const traffic *self)
 }
 
 /* Matrices in pairs, by columns and then by rows: attention, a dense block, shared experts. */
-static uint64_t count_pairs(const traffic *self)
+static uint64_t count_pairs(const passes *of)
 {
-    return psti_plus(psti_times(2, self->dense_passes),
-                     psti_times(self->config->shared_ffn_size ? 2 : 1, self->moe_passes));
-}
-
-static uint64_t count_attention(const traffic *self)
-{
-    return psti_plus(self->dense_passes, self->moe_passes);
+    return PSTI_SUM(of->attention, of->mlp, of->shared);
 }
 
 /* Of these, pairs whose first matrix reads the hidden size: latent attention's read latents, which
  * each GPU makes of its own tokens, but for queries without one. */
-static uint64_t count_hidden_pairs(const traffic *self)
+static uint64_t count_hidden_pairs(const traffic *self, const passes *of)
 {
     const pst_estimate_config *config = self->config;
     const bool reads_latents = config->kv_rank != 0 && config->q_rank != 0;
-    return psti_minus(count_pairs(self), reads_latents ? count_attention(self) : 0);
+    return psti_minus(count_pairs(of), reads_latents ? of->attention : 0);
 }
 
 /* Of these again, inputs that the backward gathers once more: all, or those that it has to because
@@ -92,11 +91,11 @@ static uint64_t count_gathers_again(const traffic *self)
     const pst_estimate_config *config = self->config;
     const bool keeps_none = config->kv_rank != 0 && config->q_rank == 0;
     if (config->recompute & PST_RECOMPUTE_GATHER)
-        return count_hidden_pairs(self);
+        return count_hidden_pairs(self, &self->backward);
     const bool is_norm_again = config->recompute & PST_RECOMPUTE_NORM;
     const bool is_attention_again = keeps_none || (is_norm_again && config->kv_rank == 0);
-    return psti_plus(is_norm_again ? self->dense_passes : 0,
-                     is_attention_again ? count_attention(self) : 0);
+    return psti_plus(is_norm_again ? self->backward.mlp : 0,
+                     is_attention_again ? self->backward.attention : 0);
 }
 
 /* Latents of queries, keys and values, and the keys' positions, of which no matrix product keeps a
@@ -108,14 +107,15 @@ static void put_latents(traffic *self, bool is_again)
     const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, words);
     const uint64_t position =
         PSTI_PRODUCT(self->width, self->tokens, config->kv_rank ? config->qk_position_size : 0);
-    const uint64_t passes = words ? count_attention(self) : 0;
-    const uint64_t position_passes = position ? passes : 0;
+    const uint64_t forward = words ? self->forward.attention : 0;
+    const uint64_t backward = words ? self->backward.attention : 0;
+    const bool is_up_again = config->recompute & PST_RECOMPUTE_LATENT;
     put_tensor(self, "tp.ag.latent", PST_TRANSFER_ALL_GATHER,
-               psti_times(self->forwards + is_again, passes), payload);
-    put_tensor(self, "tp.rs.latent", PST_TRANSFER_REDUCE_SCATTER, passes, payload);
-    put_tensor(self, "tp.ag.position", PST_TRANSFER_ALL_GATHER,
-               psti_times(self->forwards, position_passes), position);
-    put_tensor(self, "tp.rs.position", PST_TRANSFER_REDUCE_SCATTER, position_passes, position);
+               psti_plus(forward, psti_times(is_again + is_up_again, backward)), payload);
+    put_tensor(self, "tp.rs.latent", PST_TRANSFER_REDUCE_SCATTER, backward, payload);
+    put_tensor(self, "tp.ag.position", PST_TRANSFER_ALL_GATHER, position ? forward : 0, position);
+    put_tensor(self, "tp.rs.position", PST_TRANSFER_REDUCE_SCATTER, position ? backward : 0,
+               position);
 }
 
 /* The projection of a depth of multi-token prediction reads rows twice as wide. It is divided by
@@ -123,21 +123,22 @@ static void put_latents(traffic *self, bool is_again)
 static void put_sequence_parallel(traffic *self, uint64_t payload)
 {
     const uint64_t again = self->config->recompute & PST_RECOMPUTE_GATHER ? 1 : 0;
-    const uint64_t pairs = count_pairs(self), inputs = count_hidden_pairs(self);
+    const passes *forward = &self->forward, *backward = &self->backward;
     put_tensor(self, "tp.ag", PST_TRANSFER_ALL_GATHER,
-               PSTI_SUM(psti_times(self->forwards, inputs), pairs, count_gathers_again(self)),
+               PSTI_SUM(count_hidden_pairs(self, forward), count_pairs(backward),
+                        count_gathers_again(self)),
                payload);
     put_tensor(self, "tp.rs", PST_TRANSFER_REDUCE_SCATTER,
-               psti_plus(psti_times(self->forwards, pairs), inputs), payload);
+               psti_plus(count_pairs(forward), count_hidden_pairs(self, backward)), payload);
     put_latents(self, again);
     put_tensor(self, "tp.rs.embed", PST_TRANSFER_REDUCE_SCATTER, self->embeddings, payload);
     put_tensor(self, "tp.ag.embed_bwd", PST_TRANSFER_ALL_GATHER, self->embeddings, payload);
     put_tensor(self, "tp.ag.mtp", PST_TRANSFER_ALL_GATHER,
-               psti_times(self->forwards + again, self->mtp_passes), psti_times(2, payload));
+               psti_times(self->mtp_forwards + again, self->mtp_passes), psti_times(2, payload));
     put_tensor(self, "tp.rs.mtp_dgrad", PST_TRANSFER_REDUCE_SCATTER, self->mtp_passes,
                psti_times(2, payload));
     put_tensor(self, "tp.ag.mtp_out", PST_TRANSFER_ALL_GATHER,
-               psti_times(self->forwards + 1, self->mtp_passes), payload);
+               psti_times(self->mtp_forwards + 1, self->mtp_passes), payload);
     put_tensor(self, "tp.ag.head", PST_TRANSFER_ALL_GATHER, psti_times(1 + again, self->heads),
                payload);
     put_tensor(self, "tp.rs.head_dgrad", PST_TRANSFER_REDUCE_SCATTER, self->heads, payload);
@@ -152,10 +153,8 @@ static void put_shared_heads(traffic *self)
         return;
     const uint64_t heads = PSTI_SUM(config->num_heads, config->num_kv_heads, config->num_kv_heads);
     const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, heads, config->head_size);
-    const uint64_t passes = psti_plus(self->dense_passes, self->moe_passes);
-    put_tensor(self, "tp.ag.qkv", PST_TRANSFER_ALL_GATHER, psti_times(self->forwards, passes),
-               payload);
-    put_tensor(self, "tp.rs.qkv", PST_TRANSFER_REDUCE_SCATTER, passes, payload);
+    put_tensor(self, "tp.ag.qkv", PST_TRANSFER_ALL_GATHER, self->forward.attention, payload);
+    put_tensor(self, "tp.rs.qkv", PST_TRANSFER_REDUCE_SCATTER, self->backward.attention, payload);
 }
 
 static void put_tensor_parallel(traffic *self)
@@ -168,15 +167,15 @@ static void put_tensor_parallel(traffic *self)
             self->width, self->tokens, psti_plus(self->config->q_rank, self->config->kv_rank));
         put_tensor(
             self, "tp.ar", PST_TRANSFER_ALL_REDUCE,
-            psti_plus(psti_times(self->forwards, count_pairs(self)), count_hidden_pairs(self)),
+            psti_plus(count_pairs(&self->forward), count_hidden_pairs(self, &self->backward)),
             payload);
         put_tensor(self, "tp.ar.latent", PST_TRANSFER_ALL_REDUCE,
-                   self->config->kv_rank ? count_attention(self) : 0, latent);
+                   self->config->kv_rank ? self->backward.attention : 0, latent);
         put_tensor(self, "tp.ar.embed", PST_TRANSFER_ALL_REDUCE, self->embeddings, payload);
         put_tensor(self, "tp.ar.mtp_dgrad", PST_TRANSFER_ALL_REDUCE, self->mtp_passes,
                    psti_times(2, payload));
         put_tensor(self, "tp.ag.mtp_out", PST_TRANSFER_ALL_GATHER,
-                   psti_times(self->forwards, self->mtp_passes), payload);
+                   psti_times(self->mtp_forwards, self->mtp_passes), payload);
         put_tensor(self, "tp.ar.head_dgrad", PST_TRANSFER_ALL_REDUCE, self->heads, payload);
     }
     put_shared_heads(self);
@@ -212,12 +211,11 @@ static void put_context(traffic *self)
     const uint64_t words = config->kv_rank ? latent : PSTI_PRODUCT(2, kv_heads, config->head_size);
     const uint64_t payload = PSTI_PRODUCT(self->width, self->tokens, words);
     const uint64_t again = config->recompute & PST_RECOMPUTE_ATTENTION ? 1 : 0;
-    const uint64_t steps =
-        psti_times(self->split.context - 1, psti_plus(self->dense_passes, self->moe_passes));
+    const uint64_t steps = self->split.context - 1, backward = self->backward.attention;
     put(self, (op){"cp.ring.fwd", PST_TRANSFER_SEND, PST_PARALLEL_CONTEXT}, self->split.context,
-        psti_times(self->forwards + again, steps), payload);
+        psti_times(steps, psti_plus(self->forward.attention, again ? backward : 0)), payload);
     put(self, (op){"cp.ring.bwd", PST_TRANSFER_SEND, PST_PARALLEL_CONTEXT}, self->split.context,
-        steps, psti_times(2, payload));
+        psti_times(steps, backward), psti_times(2, payload));
 }
 
 static void put_experts(traffic *self)
@@ -226,7 +224,7 @@ static void put_experts(traffic *self)
     const uint64_t send =
         PSTI_PRODUCT(self->width, psti_sent_rows(config, &self->split), psti_routed_size(config));
     const uint64_t all = psti_times(send, self->split.expert_tensor);
-    const uint64_t count = psti_times(self->forwards + 1, self->moe_passes);
+    const uint64_t count = psti_plus(self->forward.experts, self->backward.experts);
     put(self, (op){"ep.a2a", PST_TRANSFER_ALL_TO_ALL, PST_PARALLEL_EXPERT}, self->split.experts,
         psti_times(2, count), send);
     put(self, (op){"etp.ag", PST_TRANSFER_ALL_GATHER, PST_PARALLEL_EXPERT_TENSOR},
@@ -237,15 +235,22 @@ static void put_experts(traffic *self)
 
 /* ---- once per iteration ---- */
 
-/* Of so many parameters that `size` GPUs share. */
-static void put_replicas(traffic *self, const op names[3], uint64_t size, uint64_t params)
+/* Of so many parameters that `size` GPUs share, of them so many in linears that are kept in fp8. MXFP8
+ * is gathered in the wider type, and narrowed in both layouts then. */
+static void put_replicas(traffic *self, const op names[3], uint64_t size, uint64_t params,
+                         uint64_t linears)
 {
-    const uint64_t gradients = psti_times(self->config->gradient_width, params);
+    const pst_estimate_config *config = self->config;
+    const uint64_t gradients = psti_times(config->gradient_width, params);
+    const psti_collectives of = psti_collectives_of(config);
+    const bool is_narrow = config->keeps_fp8_weights && config->fp8 != PST_FP8_MXFP8;
+    const uint64_t narrow = is_narrow ? linears : 0;
     if (params == 0)
         return;
-    if (self->config->distributed_optimizer) {
-        put(self, names[0], size, 1, gradients);
-        put(self, names[1], size, 1, psti_times(self->width, params));
+    if (config->distributed_optimizer || psti_shards_gradients(config)) {
+        put(self, names[0], size, of.reductions, gradients);
+        put(self, names[1], size, of.gathers,
+            psti_plus(psti_times(self->width, psti_minus(params, narrow)), narrow));
     } else {
         put(self, names[2], size, 1, gradients);
     }
@@ -265,14 +270,52 @@ static void put_gradients(traffic *self)
     };
     const pst_estimate_config *config = self->config;
     const pst_estimate_states *states = &self->states;
+    const psti_linears linears = psti_linears_of(config, self->stage, states);
     put_replicas(self, dense, psti_estimate_dense_group(config),
-                 states->params - states->expert_params);
+                 states->params - states->expert_params, linears.words - linears.expert_words);
     if (config->num_experts != 0)
-        put_replicas(self, experts, psti_estimate_expert_group(config), states->expert_params);
+        put_replicas(self, experts, psti_estimate_expert_group(config), states->expert_params,
+                     linears.expert_words);
     if (psti_copies_embedding(config) && (self->stage == 0 || is_last(self)))
         put(self, (op){"embed.ar", PST_TRANSFER_ALL_REDUCE, PST_PARALLEL_EMBEDDING}, 2, 1,
             PSTI_PRODUCT(config->gradient_width,
                          config->padded_vocab_size / config->tensor_parallel, config->hidden_size));
+}
+
+/* ---- all of it ---- */
+
+static passes passes_of(const traffic *self, uint64_t num_layers, uint64_t num_moe)
+{
+    const uint64_t moe = psti_times(self->num_passes, num_moe);
+    return (passes){.attention = psti_times(self->num_passes, num_layers),
+                    .mlp = psti_times(self->num_passes, num_layers - num_moe),
+                    .shared = self->config->shared_ffn_size ? moe : 0,
+                    .experts = moe};
+}
+
+static void add_passes(passes *to, const passes *of, uint32_t bits)
+{
+    const bool is_moe_again = bits & PST_RECOMPUTE_MOE;
+    to->mlp = psti_plus(to->mlp, bits & PST_RECOMPUTE_MLP ? of->mlp : 0);
+    to->experts = psti_plus(to->experts, is_moe_again ? of->experts : 0);
+    to->shared =
+        psti_plus(to->shared, is_moe_again || bits & PST_RECOMPUTE_SHARED ? of->shared : 0);
+}
+
+static void fill_passes(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const pst_estimate_states *states = &self->states;
+    self->backward = passes_of(self, states->num_layers, states->num_moe_layers);
+    self->forward = self->backward;
+    self->mtp_forwards = config->recompute_layers && !config->recomputes_block ? 2 : 1;
+    for (uint64_t chunk = 0; chunk < config->virtual_stages && config->recompute_layers; chunk++) {
+        const psti_again of = psti_again_of(config, self->stage, chunk);
+        const passes again = passes_of(self, of.num_layers, of.num_moe);
+        self->forward.attention = psti_plus(self->forward.attention, again.attention);
+        add_passes(&self->forward, &again, PST_RECOMPUTE_ALL);
+    }
+    add_passes(&self->forward, &self->backward, config->recompute);
 }
 
 pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *given, uint64_t stage,
@@ -284,17 +327,14 @@ pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *given, uint
     PSTI_TRY(PSTI_CHECK_SIZE(pst_estimate_traffic, traffic_bytes));
     traffic self = {.config = &config, .stage = stage, .split = psti_split_of(&config)};
     PSTI_TRY(pst_estimate_get_states(&config, stage, &self.states));
-    const uint64_t num_moe = self.states.num_moe_layers;
     self.num_passes = psti_num_micro_batches(&config);
-    self.dense_passes = psti_times(self.num_passes, self.states.num_layers - num_moe);
-    self.moe_passes = psti_times(self.num_passes, num_moe);
+    fill_passes(&self);
     self.mtp_passes = psti_times(self.num_passes, psti_num_mtp(&config, stage));
     self.embeddings = psti_plus(stage == 0 ? self.num_passes : 0, self.mtp_passes);
     self.heads = psti_plus(is_last(&self) ? self.num_passes : 0, self.mtp_passes);
     self.tokens = psti_tokens(&config, &self.split);
     self.local = psti_local_tokens(&config, &self.split);
     self.width = psti_element_bytes(&config);
-    self.forwards = config.recompute_layers ? 2 : 1;
     put_tensor_parallel(&self);
     put_pipeline(&self);
     put_context(&self);

@@ -40,12 +40,36 @@ typedef enum pst_train_type {
     PST_TRAIN_FP32,     /* 4 + 4 + 8 */
 } pst_train_type;
 
-/* What the loss keeps of the logits, beside those of the matrix. */
+/* What the loss keeps of the logits, beside those of the matrix, of which one loss at a time has any. */
 typedef enum pst_loss {
     PST_LOSS_UNFUSED = 0, /* a copy in fp32 */
-    PST_LOSS_FUSED,       /* nothing */
+    PST_LOSS_FUSED,       /* nothing, as Transformer Engine's; each loss has the matrix's logits */
     PST_LOSS_COPIED,      /* two copies in fp32, as Megatron-LM of 2023 */
+    PST_LOSS_COMPILED,    /* a copy in fp32, and one loss at a time one more, as functions that
+                           * torch.compile made have (Megatron-LM's own fusion) */
 } pst_loss;
+
+/* Products of Transformer Engine's linears in fp8, by what a scale is for; each keeps its input in fp8,
+ * in the one layout that its backward reads. */
+typedef enum pst_fp8 {
+    PST_FP8_NONE = 0,
+    PST_FP8_TENSORWISE, /* a tensor: current or delayed scaling */
+    PST_FP8_BLOCKWISE,  /* 128 elements, of a weight 128 x 128: 4 bytes */
+    PST_FP8_MXFP8,      /* 32 elements: 1 byte */
+} pst_fp8;
+
+/* What GPUs with the same parameters divide among them, and who gathers it again. A unit is a layer. */
+typedef enum pst_sharding {
+    PST_SHARDING_NONE = 0, /* the optimizer, with distributed_optimizer */
+    /* Megatron-FSDP: gradients too (optim_grads), weights too (optim_grads_params). What is in no unit
+     * is gathered once and stays */
+    PST_SHARDING_GRADIENTS,
+    PST_SHARDING_WEIGHTS,
+    /* PyTorch's FSDP2, where a unit is the embedding or the output matrix too: weights are gathered by
+     * a forward and stay until the backward (ZeRO-2), or are gathered for each of them (ZeRO-3) */
+    PST_SHARDING_TORCH_GRADIENTS,
+    PST_SHARDING_TORCH_WEIGHTS,
+} pst_sharding;
 
 /* How many rows an expert layer's buffers hold on a GPU. */
 typedef enum pst_moe_rows {
@@ -62,7 +86,25 @@ typedef enum pst_moe_rows {
 #define PST_RECOMPUTE_ACTIVATION 4u /* every activation function */
 #define PST_RECOMPUTE_ATTENTION 8u  /* scores and softmax */
 #define PST_RECOMPUTE_EXPERTS 16u   /* that of routed experts */
-#define PST_RECOMPUTE_ALL 31u
+#define PST_RECOMPUTE_MLP 32u       /* a dense block, of its input */
+#define PST_RECOMPUTE_MOE 64u       /* router and experts, of their input; not with PST_MOE_PAGED */
+#define PST_RECOMPUTE_SHARED 128u   /* shared experts, of theirs */
+#define PST_RECOMPUTE_LATENT 256u   /* queries, keys and values, of latent attention's latents */
+#define PST_RECOMPUTE_ALL 511u
+
+/* Tensors that go to host memory in the forward and come back in the backward: what parts of a layer save
+ * of their input (Megatron-LM's offload_modules); bits can be combined. Of at least 2^20 elements each. A
+ * norm that is part of the matrix behind it, as all are but the first of latent attention and the second
+ * of a layer with experts, goes with that matrix. */
+#define PST_OFFLOAD_ATTENTION_NORM 1u /* attn_norm */
+#define PST_OFFLOAD_QKV 2u            /* qkv_linear */
+#define PST_OFFLOAD_CORE 4u           /* core_attn */
+#define PST_OFFLOAD_PROJ 8u           /* attn_proj; only with PST_OFFLOAD_CORE */
+#define PST_OFFLOAD_MLP_NORM 16u      /* mlp_norm */
+#define PST_OFFLOAD_EXPERT_FC1 32u    /* expert_fc1; this and the next two not with PST_MOE_PAGED */
+#define PST_OFFLOAD_ACTIVATION 64u    /* moe_act: of routed experts */
+#define PST_OFFLOAD_EXPERTS 128u      /* fused_group_mlp: all that routed experts save */
+#define PST_OFFLOAD_ALL 255u
 
 /* Zero means none, off or absent, unless the field says what else. */
 typedef struct pst_estimate_config {
@@ -168,7 +210,27 @@ typedef struct pst_estimate_config {
      * layer's weights is kept, to be handed to autograd in the place of those that were added to the
      * kept ones */
     bool keeps_empty_gradients;
-    uint8_t padding[6]; /* 0 */
+    /* recompute_layers is how many layers of a chunk, from its first, are run again one by one;
+     * nothing of the others is, nor of multi-token prediction */
+    bool recomputes_block;
+    /* with fp8: the weights of its linears are kept in fp8 alone, and not in fp8 beside their own type */
+    bool keeps_fp8_weights;
+    /* with PST_FP8_TENSORWISE, on GPUs that multiply matrices in either layout (Blackwell): weights are
+     * kept in one layout, and not transposed besides */
+    bool keeps_one_layout;
+    /* Megatron-FSDP's fsdp_double_buffer: weights and gradients of two units at a time, always there */
+    bool doubles_buffers;
+    /* Transformer Engine's, of 32 MiB + 1 KiB on Hopper and later: for products, and four more for
+     * those of experts */
+    bool keeps_workspaces;
+    uint8_t padding[1]; /* 0 */
+    pst_fp8 fp8;        /* not with PST_TRAIN_FP32 */
+    pst_sharding sharding;
+    /* of Megatron-FSDP without doubles_buffers: parameters whose gradients may be on their way, and
+     * twice those that are gathered ahead; 0: 10^9, or twice a layer's, which is more */
+    uint64_t communication_unit;
+    uint32_t offload_modules; /* PST_OFFLOAD bits */
+    uint32_t padding2;        /* 0 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
@@ -277,6 +339,13 @@ typedef struct pst_estimate_memory {
     const char *transient;    /* static text: which, as "MLP backward"; "none" of 0 bytes */
     uint64_t peak_bytes;      /* bytes and transient_bytes */
     uint64_t empty_bytes;     /* in bytes, too: of keeps_empty_gradients */
+    uint64_t cache_bytes;     /* in bytes, too: of weights in fp8 beside those of the states */
+    uint64_t gathered_bytes;  /* in bytes, too: of weights of sharding that are whole for a time */
+    uint64_t offloaded_bytes; /* saved in host memory, not in bytes */
+    /* in bytes, too: of what is offloaded, a layer's, whose backward is next, and the part of the one
+     * before it that is on its way back */
+    uint64_t reload_bytes;
+    uint64_t workspace_bytes; /* in bytes, too: of keeps_workspaces */
 } pst_estimate_memory;
 
 /* What a stage holds after the forward or backward of a chunk for one micro-batch. */

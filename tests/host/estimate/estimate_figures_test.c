@@ -57,6 +57,9 @@ static void say_stage(const pst_estimate_config *config, uint64_t stage, answer 
     put(to, " layers=%llu saved=%llu head=%llu recompute=%llu paging=%llu total=%llu",
         (ull)of.live_layers, (ull)of.saved_bytes, (ull)of.head_bytes, (ull)of.recompute_bytes,
         (ull)of.paging_bytes, (ull)of.bytes);
+    put(to, " cache=%llu gathered=%llu offloaded=%llu reload=%llu workspace=%llu",
+        (ull)of.cache_bytes, (ull)of.gathered_bytes, (ull)of.offloaded_bytes, (ull)of.reload_bytes,
+        (ull)of.workspace_bytes);
     put(to, " transient=%llu", (ull)of.transient_bytes);
     put(to, " hundredths=%llu peak_hundredths=%llu", (ull)((of.bytes * 100 + (1u << 29)) >> 30),
         (ull)((of.peak_bytes * 100 + (1u << 29)) >> 30)); /* of a GiB */
