@@ -175,7 +175,18 @@
          "gathers inputs again in the backward pass (1)")                                          \
     FLAG(SAVED, SWITCH, recompute_activation_function, NULL,                                       \
          "of every feed-forward block, not of experts alone")                                      \
-    FIELD(SAVED, BITS, recompute, "gather|norm|activation|attention|experts")                      \
+    FIELD(SAVED, SWITCH, recomputes_block, NULL)                                                   \
+    FIELD(SAVED, BITS, recompute,                                                                  \
+          "gather|norm|activation|attention|experts|mlp|moe|shared|latent")                        \
+    FIELD(SAVED, CHOICE, fp8, "none|tensorwise|blockwise|mxfp8")                                   \
+    FIELD(SAVED, SWITCH, keeps_fp8_weights, NULL)                                                  \
+    FIELD(SAVED, SWITCH, keeps_one_layout, NULL)                                                   \
+    FIELD(SAVED, CHOICE, sharding, "none|gradients|weights|torch_gradients|torch_weights")         \
+    FIELD(SAVED, SWITCH, doubles_buffers, NULL)                                                    \
+    FIELD(SAVED, WHOLE, communication_unit, NULL)                                                  \
+    FIELD(SAVED, BITS, offload_modules,                                                            \
+          "attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act|fused_group_mlp")  \
+    FIELD(SAVED, SWITCH, keeps_workspaces, NULL)                                                   \
     SETS(SAVED, OFF, no_bias_swiglu_fusion, SWITCH, fuses_activation, 1, NULL, NULL, "")           \
     SETS(SAVED, SWITCH, activation_func_fp8_input_store, SWITCH, saves_inputs_fp8, 0, NULL, NULL,  \
          "")                                                                                       \
