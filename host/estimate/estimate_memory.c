@@ -117,7 +117,7 @@ static uint64_t recompute_bytes(const saved *self)
     return most;
 }
 
-/* Of a logit: what each loss keeps, and what one has at a time. */
+/* Of a logit: what each loss keeps, and what one has at a time. In fp32 the first copy is none. */
 typedef struct logit {
     uint64_t each, once;
 } logit;
@@ -125,10 +125,10 @@ typedef struct logit {
 static logit logit_of(const pst_estimate_config *config)
 {
     const uint64_t width = psti_element_bytes(config);
-    const logit of[] = {[PST_LOSS_UNFUSED] = {4, width},
+    const uint64_t narrow = config->type == PST_TRAIN_FP32 ? 0 : width;
+    const logit of[] = {[PST_LOSS_UNFUSED] = {4, narrow},
                         [PST_LOSS_FUSED] = {width, 0},
-                        [PST_LOSS_COPIED] = {8, width},
-                        [PST_LOSS_COMPILED] = {4, width + 4}};
+                        [PST_LOSS_COPIED] = {8, narrow}};
     return of[config->loss];
 }
 
@@ -199,6 +199,8 @@ uint64_t psti_fill_chunks(const pst_estimate_config *config, uint64_t stage,
 
 /* ---- the schedule ---- */
 
+/* With overlapped exchanges a step runs a backward beside the forward behind it, layer by layer, so that
+ * as much is live as if that forward came after it: in the order without one more forward ahead. */
 psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage)
 {
     return psti_pipeline_1f1b(&(psti_pipeline_shape){
@@ -207,7 +209,6 @@ psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage
         .num_micro_batches = psti_num_micro_batches(config),
         .num_chunks = config->virtual_stages,
         .group = config->micro_batch_group_size,
-        .overlaps_exchange = config->overlaps_exchange,
     });
 }
 

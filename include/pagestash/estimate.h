@@ -44,9 +44,8 @@ typedef enum pst_train_type {
 typedef enum pst_loss {
     PST_LOSS_UNFUSED = 0, /* a copy in fp32 */
     PST_LOSS_FUSED,       /* nothing, as Transformer Engine's; each loss has the matrix's logits */
-    PST_LOSS_COPIED,      /* two copies in fp32, as Megatron-LM of 2023 */
-    PST_LOSS_COMPILED,    /* a copy in fp32, and one loss at a time one more, as functions that
-                           * torch.compile made have (Megatron-LM's own fusion) */
+    PST_LOSS_COPIED,      /* two copies in fp32, as Megatron-LM of 2023, and its own fusion, where
+                           * compiled functions do not write over what they are given */
 } pst_loss;
 
 /* Products of Transformer Engine's linears in fp8, by what a scale is for; each keeps its input in fp8,
@@ -163,8 +162,10 @@ typedef struct pst_estimate_config {
     uint64_t expert_tensor_parallel; /* 0: tensor_parallel */
     bool sequence_parallel;
     bool distributed_optimizer;
-    bool overlaps_exchange; /* with virtual_stages above 1: one more forward before the first
-                             * backward, so that experts' exchanges hide behind other work */
+    bool
+        overlaps_exchange; /* with virtual_stages above 1: experts' exchanges hide behind other work.
+                             * Of memory it changes nothing: one more forward comes before the first
+                             * backward, but each later one runs while a backward frees as much */
     /* pipeline_parallel * virtual_stages counts of layers in the order of the model: chunk j of
      * stage r is entry j * pipeline_parallel + r. NULL: as many in each */
     const uint64_t *chunk_layers;
@@ -224,7 +225,7 @@ typedef struct pst_estimate_config {
      * those of experts */
     bool keeps_workspaces;
     uint8_t padding[1]; /* 0 */
-    pst_fp8 fp8;        /* not with PST_TRAIN_FP32 */
+    pst_fp8 fp8;
     pst_sharding sharding;
     /* of Megatron-FSDP without doubles_buffers: parameters whose gradients may be on their way, and
      * twice those that are gathered ahead; 0: 10^9, or twice a layer's, which is more */

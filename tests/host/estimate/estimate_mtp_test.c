@@ -125,9 +125,9 @@ PST_TEST(EstimateMtp, OfTheLastChunk)
     CHECK_EQ(memory.live_moe_layers, 1 + 3);
     config.overlaps_exchange = true;
     CHECK_OK(pst_estimate_get_memory(&config, 3, live, &memory));
-    CHECK(live[0] == 4 && live[1] == 2);
-    CHECK_EQ(memory.live_layers, 4 + 2 * 4);
-    CHECK_EQ(memory.live_moe_layers, 2 * 4);
+    CHECK(live[0] == 4 && live[1] == 1);
+    CHECK_EQ(memory.live_layers, 4 + 1 + 3);
+    CHECK_EQ(memory.live_moe_layers, 1 + 3);
     CHECK_OK(pst_estimate_get_memory(&config, 2, live, &memory));
     CHECK_EQ(memory.live_moe_layers, 0);
 }

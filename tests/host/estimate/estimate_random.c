@@ -144,7 +144,7 @@ static void draw_rest(psti_random_run *run)
     config->has_hidden_dropout = flip(run);
     config->fuses_activation = flip(run);
     config->saves_inputs_fp8 = flip(run);
-    config->loss = (pst_loss)below(run, 4);
+    config->loss = (pst_loss)below(run, 3);
     config->keeps_empty_gradients = flip(run);
     config->keeps_workspaces = flip(run);
     config->offload_modules = (uint32_t)ONE_OF(run, 0, 0, PST_OFFLOAD_CORE, PST_OFFLOAD_ALL);
