@@ -231,7 +231,7 @@ typedef struct pst_estimate_config {
      * twice those that are gathered ahead; 0: 10^9, or twice a layer's, which is more */
     uint64_t communication_unit;
     uint32_t offload_modules; /* PST_OFFLOAD bits */
-    uint32_t padding2;        /* 0 */
+    uint8_t more_padding[4];  /* 0 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)

@@ -175,7 +175,11 @@ static int take_module(estimate_options *options, const char *name)
         uint32_t bit;
     } modules[] = {{"core_attn", PST_RECOMPUTE_ATTENTION},
                    {"moe_act", PST_RECOMPUTE_EXPERTS},
-                   {"layernorm", PST_RECOMPUTE_NORM}};
+                   {"layernorm", PST_RECOMPUTE_NORM},
+                   {"mlp", PST_RECOMPUTE_MLP},
+                   {"moe", PST_RECOMPUTE_MOE},
+                   {"shared_experts", PST_RECOMPUTE_SHARED},
+                   {"mla_up_proj", PST_RECOMPUTE_LATENT}};
     for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
         if (strcmp(name, modules[i].name) == 0) {
             options->config.recompute |= modules[i].bit;
@@ -186,18 +190,14 @@ static int take_module(estimate_options *options, const char *name)
 
 static int take_full(const estimate_line *line, estimate_options *options)
 {
-    uint64_t *layers = &options->config.recompute_layers;
-    const bool is_block = estimate_number(line, ESTIMATE_recompute_method, 0) == 1;
-    *layers = estimate_number(line, ESTIMATE_recompute_num_layers, 1);
-    if (*layers == 0 && !is_block)
+    pst_estimate_config *config = &options->config;
+    config->recomputes_block = estimate_number(line, ESTIMATE_recompute_method, 0) == 1;
+    config->recompute_layers = estimate_number(line, ESTIMATE_recompute_num_layers, 1);
+    if (config->recompute_layers == 0 && !config->recomputes_block)
         return estimate_refuse_flag(line, ESTIMATE_recompute_num_layers,
                                     "must be above 0, but with --recompute-method block, where it "
                                     "means none");
-    if (*layers == 0 || !is_block)
-        return TOOL_OK;
-    *layers = 1;
-    return estimate_note(&options->unmodelled, "--recompute-method block (counted as if every "
-                                               "layer were recomputed)");
+    return TOOL_OK;
 }
 
 static int take_recompute(const estimate_line *line, estimate_options *options)
@@ -237,18 +237,27 @@ static int take_exchange(const estimate_line *line, estimate_options *options)
                          is_twice ? "" : "what it saves and its ");
 }
 
+/* Megatron-LM's own fusion is compiled, and keeps more than none. */
+static pst_loss loss_of(const estimate_line *line)
+{
+    if (!estimate_has(line, ESTIMATE_cross_entropy_loss_fusion))
+        return PST_LOSS_UNFUSED;
+    return estimate_number(line, ESTIMATE_cross_entropy_fusion_impl, 0) == 1 ? PST_LOSS_FUSED
+                                                                             : PST_LOSS_COPIED;
+}
+
 static int take_saved(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    const bool is_fused = estimate_has(line, ESTIMATE_cross_entropy_loss_fusion);
-    config->loss = (pst_loss)estimate_number(line, ESTIMATE_loss,
-                                             is_fused ? PST_LOSS_FUSED : PST_LOSS_UNFUSED);
+    config->loss = (pst_loss)estimate_number(line, ESTIMATE_loss, loss_of(line));
     config->keeps_empty_gradients =
         !is_local(line) && !estimate_has(line, ESTIMATE_no_gradient_accumulation_fusion);
+    config->keeps_workspaces = !is_local(line);
     TOOL_TRY(take_dropout(line, ESTIMATE_hidden_dropout, config));
     TOOL_TRY(take_dropout(line, ESTIMATE_attention_dropout, config));
     TOOL_TRY(take_flash(line, options));
     TOOL_TRY(take_exchange(line, options));
+    TOOL_TRY(estimate_take_sharing(line, options));
     return take_recompute(line, options);
 }
 

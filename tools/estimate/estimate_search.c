@@ -305,7 +305,10 @@ static json_t *recompute_value(const pst_estimate_config *config)
     char text[128] = "none", word[ESTIMATE_WORD];
     size_t used = 0;
     if (config->recompute_layers != 0)
-        snprintf(text, sizeof(text), "full, groups of %" PRIu64, config->recompute_layers);
+        snprintf(text, sizeof(text),
+                 config->recomputes_block ? "full, the first %" PRIu64 " of each chunk"
+                                          : "full, groups of %" PRIu64,
+                 config->recompute_layers);
     for (uint32_t i = 0; config->recompute_layers == 0 && config->recompute >> i != 0; i++)
         if ((config->recompute >> i & 1) != 0)
             used +=

@@ -77,6 +77,10 @@ static void print_parts(const json_t *stage)
                  {"bytes.recompute", "layers computed again"},
                  {"bytes.paging", "paging"},
                  {"bytes.empty_gradients", "empty gradients"},
+                 {"bytes.fp8_weights", "weights in fp8"},
+                 {"bytes.gathered", "gathered weights"},
+                 {"bytes.reloaded", "saved tensors coming back"},
+                 {"bytes.workspaces", "workspaces"},
                  {"bytes.overhead", "reserve"},
                  {"bytes.transients", NULL}};
     enum { NUM = sizeof(parts) / sizeof(parts[0]) };

@@ -3,6 +3,10 @@
 #ifndef PAGESTASH_TOOL_ESTIMATE_TABLE_H
 #define PAGESTASH_TOOL_ESTIMATE_TABLE_H
 
+/* Of --offload-modules, from the lowest bit of PST_OFFLOAD. */
+#define ESTIMATE_OFFLOADED \
+    "attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act|fused_group_mlp"
+
 /* Rows, by their groups, in the order of the help and of the report.
  *   FLAG(group, kind, flag, argument, help): a flag that a function reads
  *   OPTION(group, kind, flag, member, default, argument, help): sets a member of estimate_options
@@ -132,6 +136,20 @@
     SETS(SPLIT, SWITCH, sequence_parallel, SWITCH, sequence_parallel, 0, NULL, NULL, "")           \
     SETS(SPLIT, SWITCH, use_distributed_optimizer, SWITCH, distributed_optimizer, 0, NULL, NULL,   \
          "")                                                                                       \
+    FLAG(SPLIT, SWITCH, use_megatron_fsdp, NULL, "")                                               \
+    FEEDS(SPLIT, CHOICE, data_parallel_sharding_strategy, CHOICE, sharding,                        \
+          "none|gradients|weights|torch_gradients|torch_weights",                                  \
+          "no_shard|optim|optim_grads|optim_grads_params",                                         \
+          "of Megatron-FSDP (optim_grads_params)")                                                 \
+    FEEDS(SPLIT, SWITCH, fsdp_double_buffer, SWITCH, doubles_buffers, NULL, NULL,                  \
+          "also --use-nccl-ub")                                                                    \
+    FLAG(SPLIT, SWITCH, use_nccl_ub, NULL, "")                                                     \
+    SETS(SPLIT, POSITIVE, suggested_communication_unit_size, WHOLE, communication_unit, 0, NULL,   \
+         "N", "parameters (10^9, or two layers)")                                                  \
+    FLAG(SPLIT, CHOICE, megatron_fsdp_main_grads_dtype, "fp32|bf16|fp16|auto",                     \
+         "(auto: as weights)")                                                                     \
+    FLAG(SPLIT, SWITCH, use_torch_fsdp2, NULL, "")                                                 \
+    FLAG(SPLIT, SWITCH, torch_fsdp2_no_reshard_after_forward, NULL, "ZeRO-2")                      \
     FLAG(SPLIT, POSITIVE, nproc_per_node, "N", "")                                                 \
     FLAG(SPLIT, POSITIVE, nnodes, "N", "(1)")                                                      \
     OPTION(SPLIT, POSITIVE, gpus_per_node, gpus_per_node, 8, "N", "else nproc-per-node")           \
@@ -169,8 +187,9 @@
     FLAG(SAVED, CHOICE, recompute_granularity, "full|selective", "")                               \
     FLAG(SAVED, CHOICE, recompute_method, "uniform|block", "(uniform)")                            \
     FEEDS(SAVED, COUNT, recompute_num_layers, WHOLE, recompute_layers, NULL, "N",                  \
-          "(1); 0 with block: none")                                                               \
-    FLAG(SAVED, WORDS, recompute_modules, "NAME...", "core_attn, moe_act, layernorm (core_attn)")  \
+          "of a group; with block of a chunk, the first (1)")                                      \
+    FLAG(SAVED, WORDS, recompute_modules, "NAME...",                                               \
+         "core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, shared_experts (core_attn)")       \
     FLAG(SAVED, CHOICE, tp_recompute_allgather, "0|1",                                             \
          "gathers inputs again in the backward pass (1)")                                          \
     FLAG(SAVED, SWITCH, recompute_activation_function, NULL,                                       \
@@ -178,14 +197,17 @@
     FIELD(SAVED, SWITCH, recomputes_block, NULL)                                                   \
     FIELD(SAVED, BITS, recompute,                                                                  \
           "gather|norm|activation|attention|experts|mlp|moe|shared|latent")                        \
-    FIELD(SAVED, CHOICE, fp8, "none|tensorwise|blockwise|mxfp8")                                   \
-    FIELD(SAVED, SWITCH, keeps_fp8_weights, NULL)                                                  \
-    FIELD(SAVED, SWITCH, keeps_one_layout, NULL)                                                   \
-    FIELD(SAVED, CHOICE, sharding, "none|gradients|weights|torch_gradients|torch_weights")         \
-    FIELD(SAVED, SWITCH, doubles_buffers, NULL)                                                    \
-    FIELD(SAVED, WHOLE, communication_unit, NULL)                                                  \
-    FIELD(SAVED, BITS, offload_modules,                                                            \
-          "attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act|fused_group_mlp")  \
+    FLAG(SAVED, CHOICE, fp8_format, "e4m3|hybrid", "linears multiply in fp8")                      \
+    FEEDS(SAVED, CHOICE, fp8_recipe, CHOICE, fp8, "none|tensorwise|blockwise|mxfp8",               \
+          "delayed|tensorwise|blockwise|mxfp8", "(delayed)")                                       \
+    SETS(SAVED, SWITCH, fp8_param_gather, SWITCH, keeps_fp8_weights, 0, NULL, NULL,                \
+         "weights in fp8 alone")                                                                   \
+    SETS(SAVED, SWITCH, fp8_one_layout, SWITCH, keeps_one_layout, 0, NULL, NULL,                   \
+         "delayed, tensorwise on Blackwell: no transposed weights")                                \
+    FLAG(SAVED, SWITCH, fine_grained_activation_offloading, NULL, "with --offload-modules")        \
+    FEEDS(SAVED, WORDS, offload_modules, BITS, offload_modules, ESTIMATE_OFFLOADED, "NAME...",     \
+          "whose inputs go to host memory: attn_norm, qkv_linear, core_attn, attn_proj, "          \
+          "mlp_norm, expert_fc1, moe_act, fused_group_mlp")                                        \
     FIELD(SAVED, SWITCH, keeps_workspaces, NULL)                                                   \
     SETS(SAVED, OFF, no_bias_swiglu_fusion, SWITCH, fuses_activation, 1, NULL, NULL, "")           \
     SETS(SAVED, SWITCH, activation_func_fp8_input_store, SWITCH, saves_inputs_fp8, 0, NULL, NULL,  \
@@ -195,7 +217,9 @@
     FLAG(SAVED, SWITCH, no_create_attention_mask_in_dataloader, NULL, "as is assumed")             \
     SETS(SAVED, SWITCH, copies_attention, SWITCH, copies_attention, 0, NULL, NULL,                 \
          "its output is saved twice, as Megatron-LM of 2023 did")                                  \
-    FLAG(SAVED, SWITCH, cross_entropy_loss_fusion, NULL, "as --loss fused")                        \
+    FLAG(SAVED, SWITCH, cross_entropy_loss_fusion, NULL, "")                                       \
+    FLAG(SAVED, CHOICE, cross_entropy_fusion_impl, "native|te",                                    \
+         "native: as --loss copied, te: as fused (native)")                                        \
     FEEDS(SAVED, CHOICE, loss, CHOICE, loss, "unfused|fused|copied", "unfused|fused|copied",       \
           "copied: two copies of the logits, as Megatron-LM of 2023 had (unfused)")                \
     OPTION(OUTPUT, SIZE, gpu_memory, memory_bytes, UINT64_C(80) << 30, "BYTES", "of one GPU")      \

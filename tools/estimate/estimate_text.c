@@ -76,7 +76,7 @@ static void row_text(const json_t *row, const estimate_column *columns, size_t n
 
 static void print_first(const estimate_column *column, const json_t *first, const json_t *last)
 {
-    char text[64];
+    char text[96];
     size_t used = cell_text(estimate_at(first, column->path), column->form, text, sizeof(text));
     if (first != last)
         snprintf(text + used, sizeof(text) - used, "-%" PRIu64,
@@ -168,6 +168,24 @@ static void print_modules(const json_t *tree)
                 {"saved_bytes", "of one GPU", IN_MIB, 11});
 }
 
+/* What few runs have. */
+static void print_parts(const json_t *stage, uint64_t number)
+{
+    static const struct {
+        const char *path, *what;
+    } parts[] = {{"bytes.fp8_weights", "weights in fp8"},
+                 {"bytes.gathered", "gathered weights"},
+                 {"bytes.reloaded", "saved tensors on their way from host memory"},
+                 {"bytes.workspaces", "Transformer Engine's workspaces"},
+                 {"bytes.host_saved", "not counted, in host memory: saved tensors"}};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        const uint64_t bytes = estimate_whole_at(stage, parts[i].path);
+        if (bytes != 0)
+            printf("  stage %" PRIu64 ", %s: %.2f GiB\n", number, parts[i].what,
+                   (double)bytes / (1 << 30));
+    }
+}
+
 static void print_stages(const json_t *tree)
 {
     const json_t *stages = json_object_get(tree, "stages");
@@ -186,6 +204,7 @@ static void print_stages(const json_t *tree)
     PRINT_ROWS(stages, {"stage", "stage", AS_NUMBER, 5},
                {"params.total", "parameters", AS_NUMBER, 14}, {"layers", "layers", AS_NUMBER, 16},
                {"in_flight", "in flight", AS_NUMBER, 16}, {"transient", "transient", AS_TEXT, 24});
+    print_parts(stage, heaviest);
     if (estimate_whole_at(stage, "bytes.host") != 0)
         printf("  in host memory, for a GPU of stage %" PRIu64 ": %.2f GiB of the optimizer\n",
                heaviest, (double)estimate_whole_at(stage, "bytes.host") / (1 << 30));
@@ -279,7 +298,7 @@ static void print_whatifs(const json_t *tree)
     printf("\nwhat if: GiB saved at the peak of stage %" PRIu64
            ", GiB more that leave one of its GPUs in an iteration\n",
            estimate_whole_at(tree, "cluster.heaviest_stage"));
-    PRINT_ROWS(json_object_get(tree, "whatif"), {"change", "change", AS_TEXT, 64},
+    PRINT_ROWS(json_object_get(tree, "whatif"), {"change", "change", AS_TEXT, 68},
                {"saved_bytes", "saved", IN_GIB, 10}, {"extra_wire_bytes", "more sent", IN_GIB, 10});
 }
 

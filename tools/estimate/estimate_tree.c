@@ -183,9 +183,11 @@ static json_t *bytes_value(report *self, const estimate_stage *stage)
                  {"states", states->bytes}, {"activations", memory->saved_bytes},
                  {"head", memory->head_bytes}, {"recompute", memory->recompute_bytes},
                  {"paging", memory->paging_bytes}, {"empty_gradients", memory->empty_bytes},
+                 {"fp8_weights", memory->cache_bytes}, {"gathered", memory->gathered_bytes},
+                 {"reloaded", memory->reload_bytes}, {"workspaces", memory->workspace_bytes},
                  {"total", memory->bytes}, {"transients", memory->transient_bytes},
                  {"overhead", options->overhead_bytes}, {"peak", stage->peak_bytes},
-                 {"host", states->host_bytes});
+                 {"host", states->host_bytes}, {"host_saved", memory->offloaded_bytes});
     json_put(&object, "margin",
              json_integer((json_int_t)options->memory_bytes - (json_int_t)stage->peak_bytes));
     return object;
@@ -259,6 +261,27 @@ static uint64_t moe_layers_of_group(const report *self, uint64_t number)
     return most;
 }
 
+/* With --recompute-method block: of those in flight, layers with experts behind a chunk's first ones that
+ * run again; where there are none, the one that does. */
+static uint64_t moe_layers_behind(const report *self, uint64_t number)
+{
+    const pst_estimate_config *config = self->config;
+    const bool *is_moe = config->is_moe;
+    const bool ends_with_moe = is_moe == NULL || is_moe[config->num_layers - 1];
+    uint64_t first = 0, live = 0;
+    for (uint64_t i = 0; i < self->num_stages * self->num_chunks; i++) {
+        const estimate_stage *stage = &self->stages[i % self->num_stages];
+        const uint64_t chunk = i / self->num_stages, num = stage->chunk_layers[chunk];
+        const bool is_end = chunk == self->num_chunks - 1 && number == self->num_stages - 1;
+        uint64_t behind = is_end && ends_with_moe ? config->mtp_layers : 0;
+        for (uint64_t j = config->recompute_layers; j < num; j++)
+            behind += is_moe == NULL || is_moe[first + j];
+        live += i % self->num_stages == number ? behind * stage->live[chunk] : 0;
+        first += num;
+    }
+    return live > 0 ? live : psti_min(1, self->stages[number].memory.live_moe_layers);
+}
+
 static int put_moe(report *self)
 {
     pst_estimate_moe of;
@@ -268,9 +291,10 @@ static int put_moe(report *self)
         return TOOL_OK;
     }
     for (uint64_t i = 0; i < self->num_stages; i++) {
-        const uint64_t live = self->config->recompute_layers != 0
-                                  ? moe_layers_of_group(self, i)
-                                  : self->stages[i].memory.live_moe_layers;
+        const uint64_t live = self->config->recompute_layers == 0
+                                  ? self->stages[i].memory.live_moe_layers
+                              : self->config->recomputes_block ? moe_layers_behind(self, i)
+                                                               : moe_layers_of_group(self, i);
         stage = live > most ? i : stage;
         most = live > most ? live : most;
     }

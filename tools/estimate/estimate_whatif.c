@@ -23,8 +23,9 @@ static bool capacity_rows(pst_estimate_config *config)
 
 static bool layers_again(pst_estimate_config *config)
 {
-    const bool is_new = config->recompute_layers == 0;
+    const bool is_new = config->recompute_layers == 0 || config->recomputes_block;
     config->recompute_layers = 1;
+    config->recomputes_block = false;
     if (config->moe_rows == PST_MOE_PAGED) /* which has nothing to page then */
         config->moe_rows = PST_MOE_CAPACITY;
     return is_new;
@@ -85,13 +86,21 @@ static const whatif whatifs[] = {
      PST_RECOMPUTE_ACTIVATION, NULL},
     {SELECTIVE "moe_act", "experts' activation functions twice", ADD, ESTIMATE_recompute,
      PST_RECOMPUTE_EXPERTS, NULL},
+    {SELECTIVE "mlp", "dense blocks twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_MLP, NULL},
+    {SELECTIVE "moe", "experts and their exchanges twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_MOE, NULL},
+    {SELECTIVE "shared_experts", "shared experts twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_SHARED, NULL},
+    {SELECTIVE "mla_up_proj", "up projections twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_LATENT,
+     NULL},
     {SELECTIVE "core_attn", "attention's scores twice", ADD, ESTIMATE_recompute,
      PST_RECOMPUTE_ATTENTION, NULL},
     {"--recompute-granularity full", "every forward twice", .turn = layers_again},
     {"without --no-bias-swiglu-fusion", NOTHING, SET, ESTIMATE_no_bias_swiglu_fusion, true, NULL},
     {"--activation-func-fp8-input-store", "their inputs rounded to fp8", SET,
      ESTIMATE_activation_func_fp8_input_store, true, NULL},
-    {"--cross-entropy-loss-fusion", NOTHING, SET, ESTIMATE_loss, PST_LOSS_FUSED, NULL},
+    {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", NOTHING, SET, ESTIMATE_loss,
+     PST_LOSS_FUSED, NULL},
     {"--use-flash-attn", NOTHING, SET, ESTIMATE_use_flash_attn, true, NULL},
     {"--sequence-parallel", NOTHING, SET, ESTIMATE_sequence_parallel, true, NULL},
     {"--use-distributed-optimizer", "weights gathered in each step", SET,

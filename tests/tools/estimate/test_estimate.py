@@ -49,7 +49,8 @@ class Runs(CommandTest):
                 stage = report["stages"][int(number)]
                 of = {"params": stage["params"]["total"], "expert": stage["params"]["expert"],
                       "states": stage["bytes"]["states"], "head": stage["bytes"]["head"],
-                      "saved": stage["bytes"]["activations"], "total": stage["bytes"]["total"],
+                      "saved": stage["bytes"]["activations"],
+                      "total": stage["bytes"]["total"] - stage["bytes"]["workspaces"],
                       "live": "+".join(map(str, stage["in_flight"]))}
                 for word in words:
                     key, value = word.split("=")
@@ -106,7 +107,8 @@ class Report(CommandTest):
                 of = stage["bytes"]
                 self.assertEqual(of["weights"] + of["gradients"] + of["optimizer"], of["states"])
                 self.assertEqual(of["states"] + of["activations"] + of["head"] + of["recompute"] +
-                                 of["paging"] + of["empty_gradients"], of["total"])
+                                 of["paging"] + of["empty_gradients"] + of["fp8_weights"] +
+                                 of["gathered"] + of["reloaded"] + of["workspaces"], of["total"])
                 self.assertEqual(of["total"] + of["transients"] + of["overhead"], of["peak"])
                 self.assertEqual(report["cluster"]["gpu_memory_bytes"] - of["peak"], of["margin"])
                 self.assertEqual(sum(layers * live for layers, live in
@@ -170,6 +172,31 @@ class Report(CommandTest):
         gone = estimate(*flags, "--optimizer-cpu-offload")["stages"][0]["bytes"]
         self.assertEqual((plain["host"], gone["host"], gone["optimizer"]),
                          (0, plain["optimizer"], 0))
+
+    def test_parts_that_few_runs_have(self):
+        """As the library says in figures.txt, in the report and in its text."""
+        for flags, parts in (
+                ("--fp8-format hybrid", {"fp8_weights": 12952010752, "gathered": 0}),
+                ("--use-megatron-fsdp --megatron-fsdp-main-grads-dtype fp32",
+                 {"weights": 1684603904, "gathered": 2143363072}),
+                ("--fine-grained-activation-offloading --offload-modules core_attn attn_proj",
+                 {"activations": 12969869312, "reloaded": 234881024, "host_saved": 4160749568}),
+                ("--recompute-granularity full --recompute-method block --recompute-num-layers 8",
+                 {"activations": 13217071104, "recompute": 539525120, "workspaces": 33555456})):
+            of = estimate(*RUNS["P1"], *flags.split())["stages"][0]["bytes"]
+            self.assertEqual({name: of[name] for name in parts}, parts)
+            text = run("estimate", *RUNS["P1"], *flags.split()).stdout
+            for name in ("fp8_weights", "gathered", "reloaded", "host_saved", "workspaces"):
+                said = f": {of[name] / GIB:.2f} GiB\n"
+                self.assertEqual(said in text, of[name] != 0, name)
+
+    def test_expert_buffers_with_block_recomputation(self):
+        """Layers behind the first ones keep rows: 7, 5 and, of those that run again, one at a time."""
+        for num, live in ((1, 7 * 4), (3, 5 * 4), (8, 1)):
+            report = estimate("--preset", "mixtral-8x7b", "--pipeline-model-parallel-size", 4,
+                              "--expert-tensor-parallel-size", 1, "--recompute-granularity", "full",
+                              "--recompute-method", "block", "--recompute-num-layers", num)
+            self.assertEqual(report["moe_buffers"]["live_layers"], live)
 
     def test_products(self):
         def expected(count, rows, outputs, inputs, sms):
