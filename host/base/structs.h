@@ -18,6 +18,7 @@
     X(pst_comm_info, 24)          \
     X(pst_device_info, 168)       \
     X(pst_estimate_config, 456)   \
+    X(pst_estimate_gaps, 200)     \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_linears, 496)  \
     X(pst_estimate_memory, 168)   \
@@ -82,6 +83,7 @@
     X(pst_env_info)               \
     X(pst_estimate_buffer)        \
     X(pst_estimate_entry)         \
+    X(pst_estimate_gap)           \
     X(pst_estimate_event)         \
     X(pst_estimate_fault)         \
     X(pst_estimate_linear)        \

@@ -12,6 +12,7 @@
  *   pst_estimate_get_moe(&config, live_layers, &moe);        its expert layers, kept in four ways
  *   pst_estimate_get_linears(&config, 0, true, live, &of);   scratch and pages of linear.h's layers
  *   pst_estimate_get_traffic(&config, stage, &traffic);      what a GPU sends and receives
+ *   pst_estimate_get_gaps(&config, stage, &gaps);            what is not counted, at most
  *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
  * Pure: functions of the config, in integers. A figure above 2^64 - 2 is refused, never wrapped.
@@ -436,6 +437,20 @@ typedef struct pst_estimate_linear {
     uint64_t hidden_bytes; /* of a block, besides: what is between its layers, saved or in pages */
 } pst_estimate_linear;
 
+/* What an estimate takes for granted, and a run may exceed. */
+typedef struct pst_estimate_gap {
+    const char *field;  /* static text: the member of the config that it belongs to */
+    const char *reason; /* static text, as "rows of an even router" */
+    uint64_t bytes;     /* that a GPU of the stage may need beside, at most */
+} pst_estimate_gap;
+
+#define PST_ESTIMATE_MAX_GAPS 8u /* never changes */
+
+typedef struct pst_estimate_gaps {
+    uint32_t num_gaps; /* none of 0 bytes; above 0: the memory is at least what the estimate says */
+    pst_estimate_gap gaps[PST_ESTIMATE_MAX_GAPS];
+} pst_estimate_gaps;
+
 /* A buffer of scratch. */
 typedef struct pst_estimate_buffer {
     const char *name; /* static text */
@@ -554,6 +569,15 @@ static inline pst_status pst_estimate_get_linears(const pst_estimate_config *con
 {
     return pst_estimate_get_linears_sized(config, pieces, pages_hidden, live_layers, linears_out,
                                           sizeof(pst_estimate_linears));
+}
+
+/* Of tensors that Megatron-LM makes; CUDA, NCCL and what an allocator adds are in none. Fails: NOMEM. */
+PST_API pst_status pst_estimate_get_gaps_sized(const pst_estimate_config *config, uint64_t stage,
+                                               pst_estimate_gaps *gaps_out, size_t gaps_bytes);
+static inline pst_status pst_estimate_get_gaps(const pst_estimate_config *config, uint64_t stage,
+                                               pst_estimate_gaps *gaps_out)
+{
+    return pst_estimate_get_gaps_sized(config, stage, gaps_out, sizeof(pst_estimate_gaps));
 }
 
 PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *config, uint64_t stage,

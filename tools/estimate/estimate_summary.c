@@ -46,10 +46,41 @@ static void print_run(const estimate_options *options, const json_t *tree)
     estimate_print_wrapped("", text);
 }
 
+/* More than a hundredth of what is counted. */
+static bool is_large(const json_t *tree, const json_t *gap)
+{
+    const json_t *stage = json_array_get(json_object_get(tree, "stages"),
+                                         estimate_whole_at(tree, "cluster.heaviest_stage"));
+    return estimate_whole_at(gap, "bytes") > estimate_whole_at(stage, "bytes.peak") / 100;
+}
+
+static bool leaves_out(const json_t *tree)
+{
+    const json_t *gaps = json_object_get(tree, "left_out");
+    bool is = false;
+    for (size_t i = 0; i < json_array_size(gaps); i++)
+        is = is || is_large(tree, json_array_get(gaps, i));
+    return is;
+}
+
+static void print_left_out(const json_t *tree)
+{
+    const json_t *gaps = json_object_get(tree, "left_out");
+    for (size_t i = 0; i < json_array_size(gaps); i++) {
+        const json_t *gap = json_array_get(gaps, i);
+        char text[TEXT];
+        snprintf(text, sizeof(text), "%s: up to %.2f GiB",
+                 json_string_value(json_object_get(gap, "reason")),
+                 gib(estimate_whole_at(gap, "bytes")));
+        if (is_large(tree, gap))
+            estimate_print_wrapped("left out: ", text);
+    }
+}
+
 static void print_verdict(const estimate_options *options, const json_t *tree, const json_t *stage)
 {
     const uint64_t peak = estimate_whole_at(stage, "bytes.peak"), limit = options->memory_bytes;
-    const bool is_least = options->matters.num_lines > 0 && !options->is_less;
+    const bool is_least = (options->matters.num_lines > 0 || leaves_out(tree)) && !options->is_less;
     const bool is_open = options->is_less ? peak > limit : is_least && peak <= limit;
     char text[TEXT];
     snprintf(text, sizeof(text),
@@ -141,6 +172,7 @@ void estimate_print_summary(const estimate_options *options, const json_t *tree,
     if (more != NULL)
         estimate_print_wrapped("", more);
     estimate_print_notes(tree, "matters", "not counted, and it matters: ");
+    print_left_out(tree);
     if (!options->shows_details)
         printf("--details has all stages, modules and transfers%s; --json all figures\n",
                options->unmodelled.num_lines > options->matters.num_lines

@@ -342,6 +342,24 @@ static void put_linears(report *self)
     json_put(&self->root, "linears", object);
 }
 
+/* ---- what is left out ---- */
+
+static int put_gaps(report *self)
+{
+    pst_estimate_gaps of;
+    json_t *list = json_array();
+    TOOL_PST(pst_estimate_get_gaps(self->config, self->heaviest, &of));
+    for (const pst_estimate_gap *gap = of.gaps; gap < of.gaps + of.num_gaps; gap++) {
+        json_t *object = json_object();
+        json_put_text(&object, "field", gap->field);
+        json_put_text(&object, "reason", gap->reason);
+        ESTIMATE_PUT(&self->too_large, &object, {"bytes", psti_min(gap->bytes, INT64_MAX)});
+        json_add(&list, object);
+    }
+    json_put(&self->root, "left_out", list);
+    return TOOL_OK;
+}
+
 /* ---- all of it ---- */
 
 static int fill(report *self)
@@ -357,6 +375,7 @@ static int fill(report *self)
     TOOL_TRY(put_stages(self));
     TOOL_TRY(put_moe(self));
     put_linears(self);
+    TOOL_TRY(put_gaps(self));
     estimate_put_traffic(options, self->stages, self->heaviest, &self->too_large, &self->root);
     TOOL_TRY(estimate_put_whatifs(options, self->heaviest,
                                   self->stages[self->heaviest].peak_bytes <= options->memory_bytes,

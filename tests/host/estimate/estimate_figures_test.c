@@ -74,6 +74,14 @@ static void say_ledger(const pst_estimate_config *config, bool is_moe, answer *t
     put(to, " sum=%llu whole=%llu", (ull)of.bytes, (ull)of.whole_bytes);
 }
 
+static void say_gaps(const pst_estimate_config *config, uint64_t stage, answer *to)
+{
+    pst_estimate_gaps of;
+    CHECK_OK(pst_estimate_get_gaps(config, stage, &of));
+    for (uint32_t i = 0; i < of.num_gaps; i++)
+        put(to, " %s=%llu", of.gaps[i].field, (ull)of.gaps[i].bytes);
+}
+
 /* Names say it: "tp.ag.head" gathers. */
 static pst_transfer kind_of(const char *name)
 {
@@ -112,7 +120,8 @@ static void say_transfers(const pst_estimate_config *config, uint64_t stage, ans
     }
 }
 
-/* Every word of the line is in the answer, in this order; of transfers there are no others. */
+/* Every word of the line is in the answer, in this order; of transfers, and of what is left out, there are
+ * no others. */
 static void expect(const answer *got, char *words, bool is_whole, const char *line)
 {
     const char *at = got->text;
@@ -162,7 +171,7 @@ static void expect_refused(const pst_estimate_config *config, const char *messag
 static void ask(const pst_estimate_config *config, const char *what, char *words, const char *line)
 {
     answer got = {.used = 0};
-    const bool is_sends = strcmp(what, "sends") == 0;
+    const bool is_sends = strcmp(what, "sends") == 0, is_gaps = strcmp(what, "gaps") == 0;
     if (strcmp(what, "refused") == 0) {
         expect_refused(config, words, line);
         return;
@@ -171,13 +180,15 @@ static void ask(const pst_estimate_config *config, const char *what, char *words
         say_params(config, &got);
     else if (is_sends)
         say_transfers(config, strtoull(words, &words, 10), &got);
+    else if (is_gaps)
+        say_gaps(config, strtoull(words, &words, 10), &got);
     else if (strcmp(what, "experts") == 0)
         say_experts(config, strtoull(words, &words, 10), &got);
     else if (strcmp(what, "stage") == 0)
         say_stage(config, strtoull(words, &words, 10), &got);
     else
         say_ledger(config, strcmp(what, "moe") == 0, &got);
-    expect(&got, words + strspn(words, " "), is_sends, line);
+    expect(&got, words + strspn(words, " "), is_sends || is_gaps, line);
 }
 
 static void check_line(char *text)

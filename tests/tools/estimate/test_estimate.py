@@ -185,7 +185,7 @@ class Report(CommandTest):
                  {"activations": 13217071104, "recompute": 539525120, "workspaces": 33555456})):
             of = estimate(*RUNS["P1"], *flags.split())["stages"][0]["bytes"]
             self.assertEqual({name: of[name] for name in parts}, parts)
-            text = run("estimate", *RUNS["P1"], *flags.split()).stdout
+            text = run("estimate", *RUNS["P1"], *flags.split(), "--details").stdout
             for name in ("fp8_weights", "gathered", "reloaded", "host_saved", "workspaces"):
                 said = f": {of[name] / GIB:.2f} GiB\n"
                 self.assertEqual(said in text, of[name] != 0, name)
@@ -306,8 +306,13 @@ class Report(CommandTest):
             worst = report["stages"][report["cluster"]["heaviest_stage"]]
             peak = worst["bytes"]["peak"] / GIB
             verdict = "fits" if report["cluster"]["fits"] else "does not fit"
+            left_out = [of for of in report["left_out"] if of["bytes"] > worst["bytes"]["peak"] // 100]
+            is_open = ", as far as it is counted" if verdict == "fits" and left_out else ""
             self.assertTrue(lines[1].startswith(
-                f"{verdict}: stage {worst['stage']} of {len(report['stages'])} needs {peak:.2f} GiB"))
+                f"{verdict}{is_open}: stage {worst['stage']} of {len(report['stages'])} needs "
+                f"{'at least ' * bool(left_out)}{peak:.2f} GiB"), lines[1])
+            for of in left_out:
+                self.assertIn(f"{of['bytes'] / GIB:.2f} GiB\n", text)
             shown = re.findall(r" (\d+\.\d\d)(?=,|$)", " ".join(lines[2:4]).split("  -")[0].strip())
             self.assertAlmostEqual(sum(map(float, shown)), peak, delta=0.1)
             for line in report["whatif"][:3]:
@@ -316,17 +321,31 @@ class Report(CommandTest):
             for word in ("slack", "_num", "expert_ffn_size", "moe_rows"):
                 self.assertNotIn(word, run("estimate", *flags, "--details").stdout)
 
+    def test_what_is_left_out(self):
+        """As the library says of even routers and of exchanges; with buffers for the worst no rows."""
+        report = estimate(*RUNS["P8"])
+        self.assertEqual([(of["field"], of["bytes"]) for of in report["left_out"]],
+                         [("moe_rows", 74091331584), ("expert_parallel", 134217728)])
+        text = run("estimate", *RUNS["P8"]).stdout
+        self.assertIn("\nleft out: rows of an even router, where one that is not may send more: up to 69.00 GiB\n",
+                      text)
+        self.assertNotIn("exchange beside", text)
+        report = estimate(*RUNS["P8"], "--moe-buffer", "worst")
+        self.assertEqual([of["field"] for of in report["left_out"]], ["expert_parallel"])
+        self.assertNotIn("at least", run("estimate", *RUNS["P8"], "--moe-buffer", "worst").stdout)
+        self.assertEqual(estimate(*RUNS["P1"])["left_out"], [])
+
     def test_verdict_where_whole_states_are_not_counted(self):
         flags = ["--preset", "llama2-7b", "--use-distributed-optimizer", "--world-size", 8]
-        for more, verdict in ((["--fp8-format", "hybrid"], r"fits, as far as it is counted: .* at least "),
-                              (["--gpu-memory", "40GiB", "--fp8-format", "hybrid"],
+        for more, verdict in ((["--fp4-format", "e2m1"], r"fits, as far as it is counted: .* at least "),
+                              (["--gpu-memory", "40GiB", "--fp4-format", "e2m1"],
                                "does not fit: .* at least "),
-                              (["--use-megatron-fsdp"], "fits: .* at most "),
-                              (["--gpu-memory", "40GiB", "--use-megatron-fsdp"],
+                              (["--use-custom-fsdp"], "fits: .* at most "),
+                              (["--gpu-memory", "40GiB", "--use-custom-fsdp"],
                                "does not fit, as far as it is counted: .* at most ")):
             text = run("estimate", *flags, *more).stdout
             self.assertRegex(text.splitlines()[1], "^" + verdict)
-            self.assertRegex(text, r"\nnot counted, and it matters: --(fp8-format hybrid|use-megatron-fsdp)\n")
+            self.assertRegex(text, r"\nnot counted, and it matters: --(fp4-format e2m1|use-custom-fsdp)\n")
             self.assertEqual(len(estimate(*flags, *more)["matters"]), 1)
 
     def test_reserve(self):
