@@ -17,11 +17,11 @@
     X(pst_comm_config, 152)       \
     X(pst_comm_info, 24)          \
     X(pst_device_info, 168)       \
-    X(pst_estimate_config, 456)   \
+    X(pst_estimate_config, 480)   \
     X(pst_estimate_gaps, 200)     \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_linears, 496)  \
-    X(pst_estimate_memory, 168)   \
+    X(pst_estimate_memory, 208)   \
     X(pst_estimate_modules, 3624) \
     X(pst_estimate_moe, 136)      \
     X(pst_estimate_params, 88)    \

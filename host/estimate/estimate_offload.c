@@ -12,29 +12,29 @@
 typedef enum norms { ANY, APART, TOGETHER } norms;
 
 static const struct {
-    uint32_t part;
     const char *tensor;
+    uint32_t part;
     norms norms;
 } parts[] = {
-    {PST_OFFLOAD_ATTENTION_NORM, "norm1.in", APART},
-    {PST_OFFLOAD_QKV, "norm1.in", TOGETHER},
-    {PST_OFFLOAD_QKV, "qkv.in", ANY},
-    {PST_OFFLOAD_QKV, "q_down.out", ANY},
-    {PST_OFFLOAD_QKV, "q_up.in", ANY},
-    {PST_OFFLOAD_QKV, "kv_down.out", ANY},
-    {PST_OFFLOAD_QKV, "kv_up.in", ANY},
-    {PST_OFFLOAD_CORE, "q", ANY},
-    {PST_OFFLOAD_CORE, "k", ANY},
-    {PST_OFFLOAD_CORE, "v", ANY},
-    {PST_OFFLOAD_CORE, "softmax.out", ANY},
-    {PST_OFFLOAD_CORE, "softmax.dropped", ANY},
-    {PST_OFFLOAD_CORE, "attention.out", ANY},
-    {PST_OFFLOAD_PROJ, "proj.in", ANY},
-    {PST_OFFLOAD_MLP_NORM, "norm2.in", APART},
-    {PST_OFFLOAD_EXPERT_FC1 | PST_OFFLOAD_EXPERTS, "expert.fc1.in", ANY},
-    {PST_OFFLOAD_ACTIVATION | PST_OFFLOAD_EXPERTS, "expert.fc1.out", ANY},
-    {PST_OFFLOAD_EXPERTS, "expert.activation.out", ANY},
-    {PST_OFFLOAD_EXPERTS, "expert.fc2.in", ANY},
+    {"norm1.in", PST_OFFLOAD_ATTENTION_NORM, APART},
+    {"norm1.in", PST_OFFLOAD_QKV, TOGETHER},
+    {"qkv.in", PST_OFFLOAD_QKV, ANY},
+    {"q_down.out", PST_OFFLOAD_QKV, ANY},
+    {"q_up.in", PST_OFFLOAD_QKV, ANY},
+    {"kv_down.out", PST_OFFLOAD_QKV, ANY},
+    {"kv_up.in", PST_OFFLOAD_QKV, ANY},
+    {"q", PST_OFFLOAD_CORE, ANY},
+    {"k", PST_OFFLOAD_CORE, ANY},
+    {"v", PST_OFFLOAD_CORE, ANY},
+    {"softmax.out", PST_OFFLOAD_CORE, ANY},
+    {"softmax.dropped", PST_OFFLOAD_CORE, ANY},
+    {"attention.out", PST_OFFLOAD_CORE, ANY},
+    {"proj.in", PST_OFFLOAD_PROJ, ANY},
+    {"norm2.in", PST_OFFLOAD_MLP_NORM, APART},
+    {"expert.fc1.in", PST_OFFLOAD_EXPERT_FC1 | PST_OFFLOAD_EXPERTS, ANY},
+    {"expert.fc1.out", PST_OFFLOAD_ACTIVATION | PST_OFFLOAD_EXPERTS, ANY},
+    {"expert.activation.out", PST_OFFLOAD_EXPERTS, ANY},
+    {"expert.fc2.in", PST_OFFLOAD_EXPERTS, ANY},
 };
 
 /* The bit of the part that offloads the tensor, or 0. */

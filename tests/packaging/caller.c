@@ -419,6 +419,7 @@ static void check_estimates(void)
     also("timeline", pst_estimate_get_timeline(config, 0, go_on, NULL));
     also("process group", pst_estimate_get_process_group(config, PST_PARALLEL_DATA, 0, &group));
     config->struct_size -= CUT;
+    GET(pst_estimate_gaps, pst_estimate_get_gaps(config, 0, out));
     GET(pst_estimate_params, pst_estimate_get_params(config, out));
     GET(pst_estimate_ledger, pst_estimate_get_ledger(config, true, out));
     GET(pst_estimate_linears, pst_estimate_get_linears(config, 0, true, 2, out));
