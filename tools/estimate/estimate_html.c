@@ -42,10 +42,14 @@ static int put_stages(FILE *file, const pst_estimate_config *config)
         picture_put_field(file, "gradients", memory.states.gradient_bytes);
         picture_put_field(file, "optimizer", memory.states.optimizer_bytes);
         picture_put_field(file, "empty", memory.empty_bytes);
+        picture_put_field(file, "fp8_weights", memory.cache_bytes);
+        picture_put_field(file, "gathered", memory.gathered_bytes);
+        picture_put_field(file, "workspaces", memory.workspace_bytes);
         picture_put_field(file, "paging", memory.paging_bytes);
         picture_put_field(file, "saved", memory.saved_bytes);
         picture_put_field(file, "head", memory.head_bytes);
         picture_put_field(file, "recompute", memory.recompute_bytes);
+        picture_put_field(file, "reloaded", memory.reload_bytes);
         picture_put_field(file, "transient", memory.transient_bytes);
         picture_put_field(file, "peak", memory.peak_bytes);
         fputs(",\"during\":", file);

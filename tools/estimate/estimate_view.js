@@ -12,7 +12,8 @@ const stages = data.stages.map(stage => Object.fromEntries(Object.entries(stage)
   ([key, value]) => [key, key === "during" ? value : Number(value)])));
 const shown = stages[data.stage];
 const most = shown.peak + overhead;
-const kept = shown.weights + shown.gradients + shown.optimizer + shown.empty;
+const kept = shown.weights + shown.gradients + shown.optimizer + shown.empty + shown.fp8_weights +
+  shown.gathered + shown.workspaces;
 const highest = (() => {
   let found = 0;
   for (let i = 1; i < count; i++)
@@ -30,11 +31,15 @@ const parts = [
   part("gradients", "#99ddff", "gradients", () => shown.gradients),
   part("optimizer", "#5577aa", "optimizer", () => shown.optimizer),
   part("empty gradients", "#bbcc33", "empty", () => shown.empty),
+  part("weights in fp8", "#aaaa00", "fp8_weights", () => shown.fp8_weights),
+  part("gathered weights", "#bbddee", "gathered", () => shown.gathered),
+  part("workspaces", "#b0b0b0", "workspaces", () => shown.workspaces),
   part("paging", "#44bb99", "paging", i => all(i) - kept - saved(i) - head(i)),
   part("saved", "#eedd88", "saved", saved),
   part("head", "#ee8866", "head", head),
 ];
-const peaks = [part("recompute", "#e0998d", "recompute"), part("transient", "#cc8076", "transient")];
+const peaks = [part("recompute", "#e0998d", "recompute"), part("reloaded", "#d69f90", "reloaded"),
+  part("transient", "#cc8076", "transient")];
 
 /* ---- drawing ---- */
 

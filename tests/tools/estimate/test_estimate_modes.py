@@ -395,7 +395,8 @@ class ModesTest(CommandTest):
             for of, stage_of in zip(data["stages"], self.object(*flags)["stages"]):
                 names = {"activations": "saved", "empty_gradients": "empty", "transients": "transient"}
                 for key in ("weights", "gradients", "optimizer", "activations", "head", "recompute", "paging",
-                            "empty_gradients", "transients"):
+                            "empty_gradients", "fp8_weights", "gathered", "workspaces", "reloaded",
+                            "transients"):
                     self.assertEqual(of[names.get(key, key)], stage_of["bytes"][key])
                 self.assertEqual(of["peak"] + GIB, stage_of["bytes"]["peak"])
             self.assertNotRegex(text, r"https?://|//[a-z]+\.|@import|url\(")
