@@ -29,6 +29,7 @@
     X(pst_exchange, 80)           \
     X(pst_glu, 32)                \
     X(pst_glu_operands, 128)      \
+    X(pst_gpu, 136)               \
     X(pst_group_config, 40)       \
     X(pst_layer, 96)              \
     X(pst_layer_buffers, 24)      \
@@ -65,7 +66,11 @@
     X(pst_simulation_config, 200) \
     X(pst_stage_result, 376)      \
     X(pst_stash_options, 24)      \
+    X(pst_step_config, 40)        \
     X(pst_step_options, 16)       \
+    X(pst_step_prediction, 128)   \
+    X(pst_step_times, 200)        \
+    X(pst_step_work, 4128)        \
     X(pst_swap_choice, 80)        \
     X(pst_swap_config, 80)        \
     X(pst_tensor, 48)             \
@@ -109,6 +114,10 @@
     X(pst_region)                 \
     X(pst_simulated_event)        \
     X(pst_simulated_rates)        \
+    X(pst_step_amount)            \
+    X(pst_step_op)                \
+    X(pst_step_pass)              \
+    X(pst_step_stage)             \
     X(pst_struct_info)            \
     X(pst_swap_filled)            \
     X(pst_swap_shape)             \

@@ -158,6 +158,40 @@ typedef struct psti_moment {
 psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
                               const psti_chunk_saved *first, const pst_estimate_memory *memory);
 
+/* ---- estimate_process_group.c ---- */
+
+/* parallel: a group that the rank has. */
+pst_estimate_process_group psti_group_of(const pst_estimate_config *config, pst_parallel parallel,
+                                         uint64_t rank);
+
+/* ---- estimate_traffic.c ---- */
+
+/* How often a transfer runs in a forward and in a backward; of the latter, how often beside the products
+ * of a matrix's gradients. */
+typedef struct psti_counts {
+    uint64_t forward, backward, beside;
+} psti_counts;
+
+typedef struct psti_transfers {
+    uint32_t num_ops; /* none of a group of 1 */
+    pst_estimate_op ops[PST_ESTIMATE_MAX_OPS];
+    psti_counts counts[PST_ESTIMATE_MAX_OPS];
+} psti_transfers;
+
+/* What a GPU runs: forwards (and as many backwards) of layers, of depths of multi-token prediction
+ * beside their layers, of embeddings, and of output matrices with their losses. */
+typedef struct psti_visits {
+    uint64_t dense, moe, mtp, embeddings, heads;
+} psti_visits;
+
+/* Of tensor, context and expert parallel GPUs; no forward runs twice. */
+void psti_transfers_of(const pst_estimate_config *config, psti_visits visits, psti_transfers *to);
+/* Forwards of what a layer's backward runs again, where the layer is one that does. */
+void psti_transfers_again(const pst_estimate_config *config, bool is_moe, psti_transfers *to);
+/* Of gradients and parameters, once per step. states: of the stage. */
+void psti_transfers_of_step(const pst_estimate_config *config, uint64_t stage,
+                            const pst_estimate_states *states, psti_transfers *to);
+
 /* ---- estimate_moe.c ---- */
 
 /* Whether rows are paged. */

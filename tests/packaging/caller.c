@@ -429,6 +429,28 @@ static void check_estimates(void)
     GET(pst_estimate_traffic, pst_estimate_get_traffic(config, 0, out));
 }
 
+static void check_steps(void)
+{
+    pst_estimate_config run = PST_ESTIMATE_CONFIG_INIT;
+    pst_step_config init = PST_STEP_CONFIG_INIT;
+    pst_gpu a100 = PST_GPU_INIT;
+    uint64_t p2p_ns;
+    run.num_layers = 2;
+    run.hidden_size = run.vocab_size = run.sequence_size = 64;
+    run.num_heads = 2;
+    run.ffn_size = 128;
+    need("a GPU", pst_gpu_find_sized("a100", &a100, sizeof(a100) - CUT));
+    init.run = &run;
+    init.gpu = END(a100);
+    pst_step_config *config = END(init);
+    say("pst_step_config", pst_step_get_p2p(config, &p2p_ns));
+    config->struct_size -= CUT;
+    GET(pst_gpu, pst_gpu_find("a100", out));
+    GET(pst_step_work, pst_step_get_work(config, PST_STEP_DENSE, out));
+    GET(pst_step_times, pst_step_get_times(config, PST_STEP_DENSE, out));
+    GET(pst_step_prediction, pst_step_predict(config, out, NULL));
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IONBF, 0); /* what was said before a crash */
@@ -439,5 +461,6 @@ int main(void)
     check_plans();
     check_memory();
     check_estimates();
+    check_steps();
     return num_bad != 0;
 }
