@@ -71,6 +71,8 @@ typedef struct psti_step_run {
     pst_stage_result *results;
     pst_step_stage *stages;
     pst_simulated_layer *all_layers; /* [num_stages][num_chunks] */
+    uint64_t *ends; /* NULL, or of passes: [num_stages][num_chunks][pst_pass_kind][num_noted] */
+    uint32_t num_noted;
 } psti_step_run;
 
 /* Returns what the added passes take of the main stream. */

@@ -92,11 +92,15 @@ static pst_simulated_layer layer_of(const psti_step_chunk *of, uint32_t number)
 static void note(void *user, const pst_simulated_event *event)
 {
     psti_step_run *self = user;
-    psti_step_chunk *of = &self->chunks[event->stage * self->num_chunks + event->visit.chunk];
+    const size_t i = (size_t)event->stage * self->num_chunks + event->visit.chunk;
+    psti_step_chunk *of = &self->chunks[i];
     if (event->kind != PST_SIMULATED_WORK)
         return;
     of->begin_ns = psti_min(of->begin_ns, event->begin_ns);
     of->end_ns = event->end_ns > of->end_ns ? event->end_ns : of->end_ns;
+    if (self->ends != NULL)
+        self->ends[(4 * i + event->visit.kind) * self->num_noted + event->visit.micro_batch] =
+            event->end_ns;
 }
 
 static pst_status make_schedules(psti_step_run *self, uint32_t num_micro_batches)
@@ -146,56 +150,67 @@ static void make_layers(psti_step_run *self)
 
 /* ---- steps of many micro-batches ---- */
 
-/* Figures that grow with micro-batches: the span, of chunks their ends, of stages their bubbles. */
-static uint64_t *figure(psti_step_run *self, uint32_t i)
+/* Whether each pass of micro-batches `first` to `first + num - 1` comes as much before that of the same one
+ * of the next group. */
+static bool repeats(const psti_step_run *self, uint32_t first, uint32_t num, uint32_t group,
+                    uint64_t *period_ns_out)
 {
-    const uint32_t num_chunks = self->num_stages * self->num_chunks;
-    if (i == 0)
-        return &self->span_ns;
-    return i <= num_chunks ? &self->chunks[i - 1].end_ns
-                           : &self->results[i - 1 - num_chunks].bubble_ns;
+    const size_t num_rows = (size_t)4 * self->num_stages * self->num_chunks;
+    *period_ns_out = self->ends[first + group] - self->ends[first];
+    for (size_t row = 0; row < num_rows; row++) {
+        const uint64_t *ends = &self->ends[row * self->num_noted];
+        for (uint32_t i = first; i < first + num && ends[first] != 0; i++)
+            if (ends[i + group] - ends[i] != *period_ns_out)
+                return false;
+    }
+    return true;
 }
 
-/* In between all stages repeat the same passes, a group of micro-batches after the other (max-plus
- * systems are periodic in the end; Baccelli et al. 1992). So three short steps, each with a group more
- * than the one before, say what a long one takes if both groups added the same to every figure. */
-static pst_status extend(psti_step_run *self, uint32_t few, uint32_t group, bool *is_periodic_out)
+/* Stages run the same passes for a group of micro-batches after the other, and what they wait for lies not
+ * further back than those that are in flight. So where so many all come the same time later than a group
+ * before, all others will: a step has their times of a shorter one, and of this period for each group more. */
+static pst_status extend(psti_step_run *self, uint32_t few, uint32_t most, uint32_t group,
+                         bool *is_extended_out)
 {
-    const uint32_t num = 1 + self->num_stages * (self->num_chunks + 1);
-    const uint64_t more = (self->num_micro_batches - few) / group;
-    uint64_t *before = psti_calloc(2 * (size_t)num, sizeof(*before));
-    bool is_periodic = true;
-    pst_status status = PST_OK;
-    PSTI_CHECK(before, PST_E_NOMEM, "no memory for %u stages", self->num_stages);
-    for (uint32_t round = 0; round < 3 && status == PST_OK && is_periodic; round++) {
-        status = simulate(self, few + round * group);
-        for (uint32_t i = 0; i < num && status == PST_OK; i++) {
-            uint64_t *now = figure(self, i), *first = &before[2 * (size_t)i], *second = first + 1;
-            if (round == 2)
-                is_periodic = is_periodic && *second >= *first && *now - *second == *second - *first;
-            *(round == 0 ? first : second) = round == 2 ? *second - *first : *now;
+    const size_t num_rows = (size_t)4 * self->num_stages * self->num_chunks;
+    const uint64_t num_groups = (self->num_micro_batches - few) / group;
+    uint64_t period_ns = 0;
+    self->num_noted = few;
+    self->ends = psti_calloc(num_rows * few, sizeof(*self->ends));
+    PSTI_CHECK(self->ends, PST_E_NOMEM, "no memory for %u stages", self->num_stages);
+    PSTI_TRY(simulate(self, few));
+    *is_extended_out = repeats(self, 2 * most, 2 * most + group, group, &period_ns);
+    if (!*is_extended_out)
+        return PST_OK;
+    const uint64_t more_ns = psti_times(num_groups, period_ns);
+    self->span_ns = psti_plus(self->span_ns, more_ns);
+    for (uint32_t s = 0; s < self->num_stages; s++) {
+        uint64_t work_ns = 0;
+        for (uint32_t c = 0; c < self->num_chunks; c++) {
+            psti_step_chunk *of = &self->chunks[s * self->num_chunks + c];
+            of->end_ns = of->end_ns == 0 ? 0 : psti_plus(of->end_ns, more_ns); /* 0: no layer */
+            work_ns = PSTI_SUM(work_ns, of->forward_ns, of->input_ns, of->weight_ns);
         }
+        self->results[s].bubble_ns += more_ns - psti_times(psti_times(num_groups, group), work_ns);
     }
-    for (uint32_t i = 0; i < num && status == PST_OK && is_periodic; i++)
-        *figure(self, i) =
-            psti_plus(*figure(self, i), psti_times(more - 2, before[2 * (size_t)i + 1]));
-    psti_free(before);
-    *is_periodic_out = is_periodic;
-    return status;
+    return PST_OK;
 }
 
 pst_status psti_step_run_passes(psti_step_run *self, bool is_whole)
 {
-    PSTI_TRY(make_parts(self));
-    make_layers(self);
     const uint32_t stages = self->num_stages;
     const uint32_t group =
         self->num_chunks > 1 ? (uint32_t)self->step->run.micro_batch_group_size : 1;
-    const uint32_t few = 4 * (group > stages ? group : stages) + self->num_micro_batches % group;
-    bool is_periodic = false;
-    if (!is_whole && self->num_micro_batches / 4 > few)
-        PSTI_TRY(extend(self, few, group, &is_periodic));
-    return is_periodic ? PST_OK : simulate(self, self->num_micro_batches);
+    const uint32_t most = group > stages ? group : stages;
+    const uint32_t few = 8 * most + self->num_micro_batches % group;
+    bool is_extended = false;
+    PSTI_TRY(make_parts(self));
+    make_layers(self);
+    if (!is_whole && self->num_micro_batches / 2 > few)
+        PSTI_TRY(extend(self, few, most, group, &is_extended));
+    psti_free(self->ends);
+    self->ends = NULL;
+    return is_extended ? PST_OK : simulate(self, self->num_micro_batches);
 }
 
 /* ---- all of it ---- */
@@ -204,6 +219,7 @@ void psti_step_run_close(psti_step_run *self)
 {
     for (uint32_t s = 0; self->schedules != NULL && s < self->num_stages; s++)
         pst_schedule_destroy(self->schedules[s]);
+    psti_free(self->ends);
     psti_free(self->chunks);
     psti_free(self->schedules);
     psti_free((void *)self->layers);

@@ -69,11 +69,31 @@ PST_TEST(Step, ClosedFormOf1F1B)
     }
 }
 
+/* Of all stages together: that of every part as often as the model has it. */
+static uint64_t whole_work(const psti_step *step)
+{
+    uint64_t num[PST_NUM_STEP_PARTS] = {[PST_STEP_FIRST] = 1, [PST_STEP_LAST] = 1}, sum = 0;
+    for (uint64_t i = 0; i < step->run.num_layers; i++)
+        num[psti_estimate_has_moe(&step->run, i) ? PST_STEP_MOE : PST_STEP_DENSE]++;
+    num[psti_ends_with_moe(&step->run) ? PST_STEP_MOE : PST_STEP_DENSE] += step->run.mtp_layers;
+    for (int part = 0; part < PST_NUM_STEP_PARTS; part++) {
+        pst_step_times of;
+        if (num[part] == 0)
+            continue;
+        expect_ok(psti_step_times_of(step, (pst_step_part)part, &of));
+        const pst_step_pass *passes[] = {&of.forward, &of.input, &of.weight};
+        for (int i = 0; i < 3; i++)
+            sum +=
+                num[part] * (passes[i]->products_ns + passes[i]->memory_ns + passes[i]->exposed_ns);
+    }
+    return sum * psti_num_micro_batches(&step->run);
+}
+
 /* Work and waits of a stage fill the span, which nobody exceeds. */
 static void expect_sums(const psti_step *step, const pst_step_prediction *of,
                         const pst_step_stage *stages)
 {
-    uint64_t met = 0, rest = 0, most = 0;
+    uint64_t met = 0, rest = 0, most = 0, all = 0;
     for (uint64_t s = 0; s < step->run.pipeline_parallel; s++) {
         const pst_step_stage *one = &stages[s];
         const uint64_t work = one->products_ns + one->memory_ns + one->exposed_ns;
@@ -83,7 +103,9 @@ static void expect_sums(const psti_step *step, const pst_step_prediction *of,
         rest =
             one->params_ns + one->optimizer_ns > rest ? one->params_ns + one->optimizer_ns : rest;
         most = work > most ? work : most;
+        all += work;
     }
+    CHECK_EQ(all, whole_work(step));
     CHECK_EQ(of->step_ns, met + rest);
     CHECK_EQ(of->of_busiest.products_ns + of->of_busiest.memory_ns + of->of_busiest.exposed_ns,
              most);
@@ -127,15 +149,18 @@ PST_TEST(Step, SumsAreWhole)
     CHECK(tried > psti_test_cases(400) / 2);
 }
 
-/* Long steps are those of all their micro-batches, exactly. */
+/* Long steps are those of all their micro-batches, exactly; also where what goes between stages takes
+ * as long as they do. */
 PST_TEST(Step, LongStepsAreExtended)
 {
-    const pst_gpu gpu = gpu_of("gb200");
+    pst_gpu gpu = gpu_of("gb200");
     psti_random_run run = {.state = 43};
     pst_step_stage all[64], some[64];
     for (uint32_t i = 0; i < psti_test_cases(100); i++) {
         pst_step_prediction whole, extended;
         psti_step step;
+        gpu.node_gpus = 1 + (uint32_t)psti_random_below(&run.state, 8);
+        gpu.network_rate = UINT64_C(1) << (10 + psti_random_below(&run.state, 26));
         if (!draw(&run, &gpu, &step) || step.run.pipeline_parallel > 16)
             continue;
         const uint64_t num = psti_num_micro_batches(&step.run);
@@ -224,13 +249,24 @@ PST_TEST(Step, BubblesShrink)
     CHECK(predict(&config, NULL).of_busiest.bubble_ns < of_1f1b);
 }
 
-/* Gradients beside the last backward: of 8 GPUs on as many nodes, with a network that takes longer than
- * that, what is left is the difference and the first bucket. Without, all is. */
+static const pst_estimate_op *op_of(const pst_estimate_traffic *traffic, const char *name)
+{
+    const pst_estimate_op *found = NULL;
+    for (uint32_t i = 0; i < traffic->num_ops; i++)
+        found = strcmp(traffic->ops[i].name, name) == 0 ? &traffic->ops[i] : found;
+    return found;
+}
+
+/* 8 GPUs on as many nodes, whose network takes longer for gradients than the last backward, which makes
+ * them in 169 parts: the first one is reduced when it is there, and all others right after it.
+ * Parameters are gathered before the first forward reads them, all but the first part beside it. */
 PST_TEST(Step, GradientsBesideTheBackward)
 {
+    const uint64_t params = UINT64_C(6738415616), parts = 169;
     pst_gpu gpu = gpu_of("h100");
     pst_estimate_config run = llama(1, 8);
     pst_step_config config = PST_STEP_CONFIG_INIT;
+    pst_estimate_traffic traffic;
     psti_step_ends ends;
     psti_step step;
     gpu.node_gpus = 1;
@@ -240,23 +276,32 @@ PST_TEST(Step, GradientsBesideTheBackward)
     config.gpu = &gpu;
     CHECK_OK(psti_step_open(&config, true, &step));
     CHECK_OK(psti_step_ends_of(&step, 0, &ends));
-    CHECK_EQ(ends.num_buckets, (UINT64_C(6738415616) + 39999999) / 40000000);
+    CHECK_OK(pst_estimate_get_traffic(&run, 0, &traffic));
+    CHECK_EQ(ends.num_buckets, parts);
+    CHECK_EQ(ends.reduce_ns, psti_step_transfer_ns(&step, op_of(&traffic, "dp.rs")));
+    CHECK_EQ(ends.gather_ns, psti_step_transfer_ns(&step, op_of(&traffic, "dp.ag")));
+    const uint64_t own = params / 8;
+    CHECK_EQ(ends.optimizer_ns,
+             psti_step_ns(2 * 4 * params + (2 * 12 + 4 + 2) * own, gpu.memory_rate, 910) + 4000);
     const pst_step_prediction apart = predict(&config, NULL);
     CHECK_EQ(apart.of_busiest.gradients_ns, ends.reduce_ns);
     CHECK_EQ(apart.of_busiest.params_ns, ends.gather_ns);
     config.overlaps = PST_OVERLAP_GRADIENTS | PST_OVERLAP_PARAMS;
-    const pst_step_prediction beside = predict(&config, NULL);
-    pst_step_times layer, behind;
+    const pst_step_stage beside = predict(&config, NULL).of_busiest;
+    pst_step_times layer, before, behind;
     CHECK_OK(pst_step_get_times(&config, PST_STEP_DENSE, &layer));
+    CHECK_OK(pst_step_get_times(&config, PST_STEP_FIRST, &before));
     CHECK_OK(pst_step_get_times(&config, PST_STEP_LAST, &behind));
-    const uint64_t backward = passes_ns(&config, 32, true, true) - 32 * layer.visit_forward.core -
-                              behind.visit_forward.core;
-    CHECK(beside.of_busiest.gradients_ns > 0);
-    CHECK(beside.of_busiest.gradients_ns + backward > ends.reduce_ns);
-    CHECK(beside.of_busiest.gradients_ns + beside.of_busiest.params_ns +
-              beside.of_busiest.hidden_ends_ns ==
-          ends.reduce_ns + ends.gather_ns);
-    CHECK(beside.step_ns < apart.step_ns);
+    const uint64_t forward =
+        before.visit_forward.core + 32 * layer.visit_forward.core + behind.visit_forward.core;
+    const uint64_t backward = passes_ns(&config, 32, true, true) - forward;
+    const uint64_t reduced = (ends.reduce_ns + parts - 1) / parts;
+    const uint64_t gathered = (ends.gather_ns + parts - 1) / parts;
+    CHECK(reduced > backward / parts && gathered > forward / parts);
+    CHECK_EQ(beside.gradients_ns, parts * reduced - (backward * (parts - 1) + parts - 1) / parts);
+    CHECK_EQ(beside.params_ns, parts * gathered - (forward * (parts - 1) + parts - 1) / parts);
+    CHECK_EQ(beside.gradients_ns + beside.params_ns + beside.hidden_ends_ns,
+             ends.reduce_ns + ends.gather_ns);
 }
 
 /* 6 N D and attention, over the peak. */

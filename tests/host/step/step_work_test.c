@@ -238,6 +238,27 @@ PST_TEST(StepWork, Fp8)
     CHECK(!work.ops[1].is_fp8);
 }
 
+/* Each depth has an embedding, norms, a projection, and the output matrix and the loss once more. */
+PST_TEST(StepWork, MultiTokenPrediction)
+{
+    pst_estimate_config run = small();
+    run.mtp_layers = 2;
+    const expected last[] = {
+        {"final_norm", 0, 0, 0, 128, 192, 0},
+        {"output", 3 * 2048, 3 * 2048, 3 * 2048, 3 * 832, 3 * 832, 3 * 2368},
+        {"loss", 0, 0, 0, 3 * 768, 0, 0},
+        {"mtp.embedding", 0, 0, 0, 2 * 128, 0, 2 * 320},
+        {"mtp.norm", 0, 0, 0, 6 * 128, 6 * 192, 0},
+        {"mtp.proj", 2048, 2048, 2048, 2 * 2 * (64 + 128 + 32), 896, 2 * (2 * 96 + 8 * 128)},
+    };
+    pst_step_work work = work_of(&run, PST_STEP_LAST);
+    expect_ops(&work, last, sizeof(last) / sizeof(last[0]));
+    CHECK_EQ(work.again_flops, 0);
+    run.recompute_layers = 1;
+    work = work_of(&run, PST_STEP_LAST);
+    CHECK_EQ(work.again_flops, 2048);
+}
+
 /* 2 N for each token that a model's products meet (Kaplan et al. 2020; 6 N with the backward): N without
  * the embedding and without what is no matrix. */
 PST_TEST(StepWork, TwoForEachParameter)
