@@ -66,7 +66,7 @@
     X(pst_simulation_config, 200) \
     X(pst_stage_result, 376)      \
     X(pst_stash_options, 24)      \
-    X(pst_step_config, 40)        \
+    X(pst_step_config, 32)        \
     X(pst_step_options, 16)       \
     X(pst_step_prediction, 128)   \
     X(pst_step_times, 200)        \

@@ -113,7 +113,7 @@ static void put_latents(traffic *self, bool is_again)
     const bool is_up_again = config->recompute & PST_RECOMPUTE_LATENT;
     const uint64_t again = is_again ? backward : 0;
     put_tensor(self, "tp.ag.latent", PST_TRANSFER_ALL_GATHER,
-               (psti_counts){psti_plus(forward, is_up_again ? backward : 0), again, again},
+               (psti_counts){forward, psti_plus(again, is_up_again ? backward : 0), again},
                payload);
     put_tensor(self, "tp.rs.latent", PST_TRANSFER_REDUCE_SCATTER, (psti_counts){0, backward, 0},
                payload);

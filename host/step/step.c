@@ -79,6 +79,28 @@ static uint64_t gathered_late(const psti_step_run *self, uint32_t stage, const p
     return late;
 }
 
+/* So many calls of equal length, each beside a pass. Returns what is left of them. */
+static uint64_t beside_passes(uint64_t all_ns, uint64_t num, uint64_t pass_ns)
+{
+    const uint64_t one_ns = num == 0 ? 0 : psti_div_up(all_ns, num);
+    return one_ns > pass_ns ? psti_times(num, one_ns - pass_ns) : 0;
+}
+
+/* Fully sharded data parallelism fetches ahead and reduces behind, by itself. */
+static void add_sharded(const psti_step_run *self, uint32_t stage, const psti_step_ends *ends,
+                        pst_step_stage *of)
+{
+    const psti_collectives num = psti_collectives_of(&self->step->run);
+    uint64_t forward_ns = 0, backward_ns = 0;
+    for (uint32_t c = 0; c < self->num_chunks; c++) {
+        const psti_step_chunk *one = &chunks_of(self, stage)[c];
+        forward_ns = psti_plus(forward_ns, one->forward_ns);
+        backward_ns = PSTI_SUM(backward_ns, one->input_ns, one->weight_ns);
+    }
+    of->gradients_ns = beside_passes(ends->reduce_ns, num.reductions, backward_ns);
+    of->params_ns = beside_passes(ends->gather_ns, num.gathers, forward_ns);
+}
+
 static pst_status add_ends(const psti_step_run *self, uint32_t stage, pst_step_stage *of)
 {
     psti_step_ends ends;
@@ -89,6 +111,8 @@ static pst_status add_ends(const psti_step_run *self, uint32_t stage, pst_step_s
         of->gradients_ns = later(reduced_at(self, stage, &ends), of->end_ns) - of->end_ns;
     if (self->step->config.overlaps & PST_OVERLAP_PARAMS)
         of->params_ns = gathered_late(self, stage, &ends);
+    if (psti_shards_gradients(&self->step->run))
+        add_sharded(self, stage, &ends, of);
     of->gradients_ns = psti_min(of->gradients_ns, ends.reduce_ns);
     of->params_ns = psti_min(of->params_ns, ends.gather_ns);
     of->hidden_ends_ns =

@@ -45,6 +45,7 @@ uint64_t psti_step_p2p_ns(const psti_step *step);
 
 /* ---- step_times.c ---- */
 
+/* input and visit_input are without what runs again. */
 pst_status psti_step_times_of(const psti_step *step, pst_step_part part, pst_step_times *times_out);
 
 /* ---- step_passes.c ---- */

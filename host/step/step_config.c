@@ -57,8 +57,8 @@ static pst_status check_gpu(const psti_step *step)
     CHECK_TIME(gpu, link_ns);
     CHECK_TIME(gpu, network_ns);
     PSTI_CHECK(gpu->node_gpus != 0, PST_E_INVALID, "gpu.node_gpus 0: at least 1");
-    PSTI_CHECK(!step->config.fp8 || gpu->fp8_flops != 0, PST_E_INVALID,
-               "fp8: the gpu has no fp8_flops");
+    PSTI_CHECK(step->run.fp8 == PST_FP8_NONE || gpu->fp8_flops != 0, PST_E_INVALID,
+               "gpu.fp8_flops 0: the run has products in fp8");
     return PST_OK;
 }
 

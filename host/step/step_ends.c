@@ -15,7 +15,7 @@ static void add_transfers(const psti_step *step, uint64_t stage, const pst_estim
     psti_transfers_of_step(&step->run, stage, states, &transfers);
     for (uint32_t i = 0; i < transfers.num_ops; i++) {
         const pst_estimate_op *op = &transfers.ops[i];
-        const uint64_t ns = psti_step_transfer_ns(step, op);
+        const uint64_t ns = psti_times(op->count, psti_step_transfer_ns(step, op));
         uint64_t *sum = &ends->reduce_ns;
         if (op->transfer == PST_TRANSFER_ALL_GATHER)
             sum = &ends->gather_ns;

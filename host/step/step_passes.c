@@ -16,26 +16,34 @@ uint64_t psti_step_add_pass(pst_step_pass *sum, const pst_step_pass *pass, uint6
     return psti_times(times, PSTI_SUM(pass->products_ns, pass->memory_ns, pass->exposed_ns));
 }
 
-static void add_part(psti_step_chunk *self, const pst_step_times *part, uint64_t times)
+/* num_again: of them, those whose backward runs again what it has to. */
+static void add_part(psti_step_chunk *self, const pst_step_times *part, uint64_t num,
+                     uint64_t num_again)
 {
     self->forward_ns =
-        psti_plus(self->forward_ns, psti_step_add_pass(&self->work, &part->forward, times));
-    self->input_ns =
-        psti_plus(self->input_ns, psti_step_add_pass(&self->work, &part->input, times));
+        psti_plus(self->forward_ns, psti_step_add_pass(&self->work, &part->forward, num));
+    self->input_ns = PSTI_SUM(self->input_ns, psti_step_add_pass(&self->work, &part->input, num),
+                              psti_step_add_pass(&self->work, &part->again, num_again));
     self->weight_ns =
-        psti_plus(self->weight_ns, psti_step_add_pass(&self->work, &part->weight, times));
+        psti_plus(self->weight_ns, psti_step_add_pass(&self->work, &part->weight, num));
 }
 
 static psti_step_chunk chunk_of(const psti_step_run *self, uint32_t stage, uint32_t number)
 {
-    const psti_chunk of = psti_chunk_of(&self->step->run, stage, number);
+    const pst_estimate_config *config = &self->step->run;
+    const psti_chunk of = psti_chunk_of(config, stage, number);
     const uint64_t num_moe = of.num_moe + of.num_mtp_moe;
-    psti_step_chunk made = {.num_layers = of.num_layers + of.num_mtp, .begin_ns = PSTI_TOO_MUCH};
-    add_part(&made, &self->parts[PST_STEP_DENSE], made.num_layers - num_moe);
-    add_part(&made, &self->parts[PST_STEP_MOE], num_moe);
-    add_part(&made, &self->parts[PST_STEP_FIRST], stage == 0 && number == 0);
-    add_part(&made, &self->parts[PST_STEP_LAST],
-             stage == self->num_stages - 1 && number == self->num_chunks - 1);
+    const uint64_t num_dense = of.num_layers + of.num_mtp - num_moe;
+    const bool is_first = stage == 0 && number == 0;
+    const bool is_last = stage == self->num_stages - 1 && number == self->num_chunks - 1;
+    psti_again again = {.num_layers = num_dense + num_moe, .num_moe = num_moe};
+    if (config->recompute_layers != 0)
+        again = psti_again_of(config, stage, number);
+    psti_step_chunk made = {.num_layers = num_dense + num_moe};
+    add_part(&made, &self->parts[PST_STEP_DENSE], num_dense, again.num_layers - again.num_moe);
+    add_part(&made, &self->parts[PST_STEP_MOE], num_moe, again.num_moe);
+    add_part(&made, &self->parts[PST_STEP_FIRST], is_first, is_first);
+    add_part(&made, &self->parts[PST_STEP_LAST], is_last, is_last && !config->recomputes_block);
     return made;
 }
 

@@ -79,14 +79,12 @@ static psti_visits visits_of(const psti_step *step, pst_step_part part)
     }
 }
 
-static traffic traffic_of(const psti_step *step, pst_step_part part)
+static traffic traffic_of(const psti_step *step, const psti_transfers *transfers)
 {
     traffic of = {.tensor_size = step->split.tensor};
-    psti_transfers transfers;
-    psti_transfers_of(&step->run, visits_of(step, part), &transfers);
-    for (uint32_t i = 0; i < transfers.num_ops; i++) {
-        const pst_estimate_op *op = &transfers.ops[i];
-        const psti_counts *counts = &transfers.counts[i];
+    for (uint32_t i = 0; i < transfers->num_ops; i++) {
+        const pst_estimate_op *op = &transfers->ops[i];
+        const psti_counts *counts = &transfers->counts[i];
         const uint64_t ns = psti_step_transfer_ns(step, op);
         uint64_t *sum = of.experts;
         if (op->parallel == PST_PARALLEL_TENSOR)
@@ -182,45 +180,47 @@ static pst_times backwards(pst_times forwards)
     return (pst_times){forwards.after, forwards.core, forwards.before};
 }
 
-static void add_again(pst_step_times *times)
-{
-    times->input.products_ns = psti_plus(times->input.products_ns, times->again.products_ns);
-    times->input.memory_ns = psti_plus(times->input.memory_ns, times->again.memory_ns);
-    times->input.exposed_ns = psti_plus(times->input.exposed_ns, times->again.exposed_ns);
-    times->input.hidden_ns = psti_plus(times->input.hidden_ns, times->again.hidden_ns);
-}
-
 static uint64_t sum_of(const pst_step_pass *pass)
 {
     return PSTI_SUM(pass->products_ns, pass->memory_ns, pass->exposed_ns);
 }
 
+/* What a backward runs again of its forward. A depth of multi-token prediction beside its layer has no
+ * transfers among it. */
+static pst_step_pass again_of(const psti_step *step, pst_step_part part, const sums *again)
+{
+    psti_transfers transfers = {.num_ops = 0};
+    if (part == PST_STEP_DENSE || part == PST_STEP_MOE)
+        psti_transfers_again(&step->run, part == PST_STEP_MOE, &transfers);
+    const traffic of = traffic_of(step, &transfers);
+    const exposure exposed = forward_exposure(step, &of, again);
+    return pass_of(again, &exposed);
+}
+
 pst_status psti_step_times_of(const psti_step *step, pst_step_part part, pst_step_times *times_out)
 {
     static const exposure none = {0};
-    const bool is_layer = part == PST_STEP_DENSE || part == PST_STEP_MOE;
-    const bool runs_again = is_layer && step->run.recompute_layers != 0;
+    const bool has_experts = part == PST_STEP_MOE;
     pst_step_work work;
+    psti_transfers transfers;
     PSTI_TRY(psti_step_work_of(step, part, &work));
+    psti_transfers_of(&step->run, visits_of(step, part), &transfers);
     const passes of = passes_of(step, &work);
-    const traffic transfers = traffic_of(step, part);
-    const exposure forward = forward_exposure(step, &transfers, &of.forward);
-    const exposure input = backward_exposure(step, &transfers, &of);
-    const exposure *again = runs_again ? &forward : &none;
+    const traffic sent = traffic_of(step, &transfers);
+    const exposure forward = forward_exposure(step, &sent, &of.forward);
+    const exposure input = backward_exposure(step, &sent, &of);
     pst_step_times times = {
         .forward = pass_of(&of.forward, &forward),
         .input = pass_of(&of.input, &input),
         .weight = pass_of(&of.weight, &none),
-        .again = pass_of(&of.again, again),
+        .again = again_of(step, part, &of.again),
+        .visit_forward = visit_of(&of.forward, &forward, has_experts),
+        .visit_input = backwards(visit_of(&of.input, &input, has_experts)),
+        .visit_weight = backwards(visit_of(&of.weight, &none, has_experts)),
     };
-    const bool has_experts = part == PST_STEP_MOE;
-    times.visit_forward = visit_of(&of.forward, &forward, has_experts);
-    times.visit_input = backwards(visit_of(&of.input, &input, has_experts));
-    times.visit_weight = backwards(visit_of(&of.weight, &none, has_experts));
-    times.visit_input.before = psti_plus(times.visit_input.before, sum_of(&times.again));
-    add_again(&times);
     PSTI_CHECK(PSTI_SUM(sum_of(&times.forward), times.forward.hidden_ns, sum_of(&times.input),
-                        times.input.hidden_ns, sum_of(&times.weight)) != PSTI_TOO_MUCH,
+                        times.input.hidden_ns, sum_of(&times.weight), sum_of(&times.again),
+                        times.again.hidden_ns) != PSTI_TOO_MUCH,
                PST_E_INVALID, "run: nanoseconds of a micro-batch exceed 64 bits");
     *times_out = times;
     return PST_OK;
@@ -236,6 +236,7 @@ pst_status pst_step_get_times_sized(const pst_step_config *config, pst_step_part
     PSTI_TRY(PSTI_CHECK_SIZE(pst_step_times, times_bytes));
     PSTI_TRY(psti_step_check_part(part));
     PSTI_TRY(psti_step_times_of(&step, part, &times));
+    times.visit_input.before += psti_step_add_pass(&times.input, &times.again, 1);
     memcpy(times_out, &times, times_bytes);
     return PST_OK;
 }

@@ -8,8 +8,8 @@
 typedef struct list {
     const psti_step *step;
     pst_step_part part;
-    bool is_again; /* every operation, by full recomputation */
-    uint64_t wide; /* columns on one GPU of the last product */
+    bool is_all_again; /* every operation, by full recomputation */
+    uint64_t wide;     /* columns on one GPU of the last product */
     pst_step_work to;
 } list;
 
@@ -17,10 +17,36 @@ typedef struct moved {
     uint64_t forward, input, weight;
 } moved;
 
+/* What selective recomputation runs again, by names or their beginnings. */
+static const struct {
+    uint32_t bit;
+    const char *names[8];
+} again[] = {
+    {PST_RECOMPUTE_NORM, {"norm1", "norm2"}},
+    {PST_RECOMPUTE_ACTIVATION, {"mlp.activation", "shared.activation", "expert.activation"}},
+    {PST_RECOMPUTE_ATTENTION, {"attention.core", "attention.softmax"}},
+    {PST_RECOMPUTE_EXPERTS, {"expert.activation"}},
+    {PST_RECOMPUTE_MLP, {"mlp.fc", "mlp.activation"}},
+    {PST_RECOMPUTE_MOE, {"router", "latent.", "dispatch.", "expert.", "combine.", "shared."}},
+    {PST_RECOMPUTE_SHARED, {"shared."}},
+    {PST_RECOMPUTE_LATENT, {"attention.q_up", "attention.kv_up", "attention.rope"}},
+};
+
+static bool recomputes(const list *self, const char *name)
+{
+    bool does = false;
+    for (size_t i = 0; i < sizeof(again) / sizeof(again[0]); i++)
+        for (int j = 0; j < 8 && again[i].names[j] != NULL; j++)
+            does = does || ((self->step->run.recompute & again[i].bit) != 0 &&
+                            strncmp(name, again[i].names[j], strlen(again[i].names[j])) == 0);
+    return does;
+}
+
 static pst_step_op *put(list *self, const char *name, pst_step_kind kind)
 {
     pst_step_op *op = &self->to.ops[self->to.num_ops++];
-    *op = (pst_step_op){.name = name, .kind = kind, .is_again = self->is_again};
+    *op = (pst_step_op){
+        .name = name, .kind = kind, .is_again = self->is_all_again || recomputes(self, name)};
     return op;
 }
 
@@ -42,17 +68,12 @@ static pst_step_op *put_rows(list *self, const char *name, uint64_t rows, uint64
     return put_memory(self, name, (moved){psti_times(forward, once), psti_times(input, once), 0});
 }
 
-static bool recomputes(const list *self, uint32_t bits)
-{
-    return (self->step->run.recompute & bits) != 0;
-}
-
 /* ---- products ---- */
 
 /* Those that Transformer Engine runs in fp8. */
 static bool is_fp8(const list *self, const char *name)
 {
-    return self->step->config.fp8 && strcmp(name, "router") != 0 &&
+    return self->step->run.fp8 != PST_FP8_NONE && strcmp(name, "router") != 0 &&
            strcmp(name, "shared.gate") != 0 && strcmp(name, "output") != 0;
 }
 
@@ -77,9 +98,12 @@ static void put_product(list *self, const char *name, pst_step_kind kind, uint64
         flops, psti_plus(psti_times(narrow, psti_plus(in, out)),
                          PSTI_PRODUCT(2, self->step->run.gradient_width, weight))};
     self->wide = module->outputs;
-    if (op->is_fp8) /* read once, written as it is and transposed */
-        put_memory(self, "fp8.cast",
-                   (moved){psti_times(width + 2, in), psti_times(width + 2, out), 0});
+    if (!op->is_fp8)
+        return;
+    /* read once, written as it is and transposed */
+    pst_step_op *cast = put_memory(
+        self, "fp8.cast", (moved){psti_times(width + 2, in), psti_times(width + 2, out), 0});
+    cast->is_again = op->is_again;
 }
 
 /* ---- a layer ---- */
@@ -119,7 +143,6 @@ static void put_core(list *self)
     const uint64_t tensors =
         PSTI_PRODUCT(step->width, step->tokens, psti_plus(of.queries, of.keys), sizes);
     pst_step_op *op = put(self, "attention.core", is_flash ? PST_STEP_ATTENTION : PST_STEP_PRODUCT);
-    op->is_again |= recomputes(self, PST_RECOMPUTE_ATTENTION);
     op->forward = (pst_step_amount){PSTI_PRODUCT(is_flash ? 1 : 2, once, sizes), tensors};
     op->input = (pst_step_amount){
         is_flash ? psti_times(once, psti_plus(psti_times(3, qk), psti_times(2, v)))
@@ -132,11 +155,9 @@ static void put_core(list *self)
     const uint64_t all = PSTI_PRODUCT(of.queries, step->tokens, step->run.sequence_size);
     const uint64_t dropout =
         step->run.has_attention_dropout ? psti_plus(psti_times(2, step->width), 1) : 0;
-    pst_step_op *softmax =
-        put_memory(self, "attention.softmax",
-                   (moved){psti_times(psti_plus(psti_times(4, step->width), dropout), all),
-                           psti_times(psti_plus(psti_times(7, step->width), dropout), all), 0});
-    softmax->is_again |= recomputes(self, PST_RECOMPUTE_ATTENTION);
+    put_memory(self, "attention.softmax",
+               (moved){psti_times(psti_plus(psti_times(4, step->width), dropout), all),
+                       psti_times(psti_plus(psti_times(7, step->width), dropout), all), 0});
 }
 
 /* Rotary positions turn queries and keys; latent attention's are put together of two parts then. */
@@ -161,23 +182,19 @@ static void put_residual(list *self, const char *name)
 }
 
 /* Of columns that come in pairs where it is gated. Unfused it is two operations, or three. */
-static void put_activation(list *self, const char *name, uint64_t rows, uint32_t recompute)
+static void put_activation(list *self, const char *name, uint64_t rows)
 {
     const bool is_gated = self->step->run.is_gated;
     const uint64_t passes = self->step->run.fuses_activation ? 1 : 2;
     const uint64_t out = is_gated ? self->wide / 2 : self->wide;
-    pst_step_op *op =
-        put_rows(self, name, rows, out, passes * (is_gated ? 3 : 2), passes * (is_gated ? 5 : 3));
-    op->is_again |= recomputes(self, recompute);
+    put_rows(self, name, rows, out, passes * (is_gated ? 3 : 2), passes * (is_gated ? 5 : 3));
 }
 
 /* A norm reads and writes; its backward reads the input, too. */
 static void put_norm(list *self, const pst_estimate_module *module)
 {
     const uint64_t size = psti_times(module->count, module->outputs);
-    const bool is_layers = strcmp(module->name, "norm1") == 0 || strcmp(module->name, "norm2") == 0;
-    pst_step_op *op = put_rows(self, module->name, module->rows, size, 2, 3);
-    op->is_again |= is_layers && recomputes(self, PST_RECOMPUTE_NORM);
+    put_rows(self, module->name, module->rows, size, 2, 3);
 }
 
 static uint64_t heads_norm_size(const list *self, const pst_estimate_module *module)
@@ -228,10 +245,9 @@ static void put_module(list *self, const pst_estimate_module *module)
         put_positions(self);
         put_core(self);
     } else if (strcmp(name, "expert.activation") == 0) {
-        put_activation(self, name, expert_rows(step),
-                       PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS);
+        put_activation(self, name, expert_rows(step));
     } else if (strstr(name, "activation") != NULL) {
-        put_activation(self, name, step->tokens, PST_RECOMPUTE_ACTIVATION);
+        put_activation(self, name, step->tokens);
     } else if (strcmp(name, "attention.qk_norm") == 0) {
         put_rows(self, name, module->rows, heads_norm_size(self, module), 2, 3);
     } else {
@@ -296,10 +312,10 @@ static void put_last(list *self, const pst_estimate_module *module)
         put_product(self, module->name, PST_STEP_PRODUCT, module->rows, &output);
         put_loss(self, 1 + depths);
     } else {
-        self->is_again =
+        self->is_all_again =
             self->step->run.recompute_layers != 0 && strncmp(module->name, "mtp", 3) == 0;
         put_module(self, module);
-        self->is_again = false;
+        self->is_all_again = false;
     }
 }
 
@@ -347,7 +363,7 @@ pst_status psti_step_work_of(const psti_step *step, pst_step_part part, pst_step
     const bool is_layer = part == PST_STEP_DENSE || part == PST_STEP_MOE;
     list self = {.step = step, .part = part};
     pst_estimate_modules modules;
-    self.is_again = is_layer && step->run.recompute_layers != 0;
+    self.is_all_again = is_layer && step->run.recompute_layers != 0;
     PSTI_TRY(pst_estimate_get_modules(&step->run, parts[part], &modules));
     if (is_layer)
         put_layer(&self, &modules);

@@ -60,13 +60,10 @@ typedef struct pst_step_config {
     size_t struct_size;
     const pst_estimate_config *run;
     const pst_gpu *gpu;
-    uint32_t overlaps;  /* PST_OVERLAP_ bits */
-    bool fp8;           /* products of layers in fp8, but the router's and the output's */
-    uint8_t padding[3]; /* 0 */
-    /* 1F1B (interleaved with virtual_stages above 1), or with one stage each GPIPE, GPIPE_REVERSED,
+    uint32_t overlaps; /* PST_OVERLAP_ bits */
+    /* 1F1B (interleaved with virtual_stages above 1), or with one chunk a stage GPIPE, GPIPE_REVERSED,
      * ZB_H1, ZB_H2 */
     pst_schedule_kind schedule;
-    uint32_t padding_2; /* 0 */
 } pst_step_config;
 
 #define PST_STEP_CONFIG_INIT PST_INIT(pst_step_config)
@@ -126,7 +123,8 @@ typedef struct pst_step_pass {
 /* Of one micro-batch. A backward is whole: input, with again, and weight. */
 typedef struct pst_step_times {
     pst_step_pass forward, input, weight;
-    pst_step_pass again; /* what the backward computes anew, part of input */
+    pst_step_pass
+        again; /* what the backward of a layer computes anew, where it is one that does; in input */
     /* the same as visits of the simulator: core are the experts, from behind the exchange to before it;
      * of a layer without experts everything. A whole backward is the sum of the last two */
     pst_times visit_forward, visit_input, visit_weight;

@@ -72,21 +72,32 @@ PST_TEST(Step, ClosedFormOf1F1B)
 /* Of all stages together: that of every part as often as the model has it. */
 static uint64_t whole_work(const psti_step *step)
 {
+    const pst_estimate_config *run = &step->run;
     uint64_t num[PST_NUM_STEP_PARTS] = {[PST_STEP_FIRST] = 1, [PST_STEP_LAST] = 1}, sum = 0;
-    for (uint64_t i = 0; i < step->run.num_layers; i++)
-        num[psti_estimate_has_moe(&step->run, i) ? PST_STEP_MOE : PST_STEP_DENSE]++;
-    num[psti_ends_with_moe(&step->run) ? PST_STEP_MOE : PST_STEP_DENSE] += step->run.mtp_layers;
+    uint64_t again[PST_NUM_STEP_PARTS] = {[PST_STEP_LAST] = run->recomputes_block ? 0 : 1};
+    for (uint64_t i = 0; i < run->num_layers; i++)
+        num[psti_estimate_has_moe(run, i) ? PST_STEP_MOE : PST_STEP_DENSE]++;
+    num[psti_ends_with_moe(run) ? PST_STEP_MOE : PST_STEP_DENSE] += run->mtp_layers;
+    again[PST_STEP_DENSE] = run->recompute_layers ? 0 : num[PST_STEP_DENSE];
+    again[PST_STEP_MOE] = run->recompute_layers ? 0 : num[PST_STEP_MOE];
+    for (uint64_t i = 0; i < run->pipeline_parallel * run->virtual_stages; i++) {
+        const psti_again of =
+            psti_again_of(run, i % run->pipeline_parallel, i / run->pipeline_parallel);
+        again[PST_STEP_DENSE] += run->recompute_layers ? of.num_layers - of.num_moe : 0;
+        again[PST_STEP_MOE] += run->recompute_layers ? of.num_moe : 0;
+    }
     for (int part = 0; part < PST_NUM_STEP_PARTS; part++) {
         pst_step_times of;
+        pst_step_pass all = {.products_ns = 0};
         if (num[part] == 0)
             continue;
         expect_ok(psti_step_times_of(step, (pst_step_part)part, &of));
-        const pst_step_pass *passes[] = {&of.forward, &of.input, &of.weight};
-        for (int i = 0; i < 3; i++)
-            sum +=
-                num[part] * (passes[i]->products_ns + passes[i]->memory_ns + passes[i]->exposed_ns);
+        sum += psti_step_add_pass(&all, &of.forward, num[part]);
+        sum += psti_step_add_pass(&all, &of.input, num[part]);
+        sum += psti_step_add_pass(&all, &of.weight, num[part]);
+        sum += psti_step_add_pass(&all, &of.again, again[part]);
     }
-    return sum * psti_num_micro_batches(&step->run);
+    return sum * psti_num_micro_batches(run);
 }
 
 /* Work and waits of a stage fill the span, which nobody exceeds. */
@@ -119,7 +130,6 @@ static bool draw(psti_random_run *run, const pst_gpu *gpu, psti_step *step)
     config.run = &run->config;
     config.gpu = gpu;
     config.overlaps = (uint32_t)psti_random_below(&run->state, PST_OVERLAP_ALL + 1);
-    config.fp8 = psti_random_below(&run->state, 4) == 0;
     return psti_step_open(&config, true, step) == PST_OK && psti_num_micro_batches(&step->run) *
                                                                     step->run.pipeline_parallel *
                                                                     step->run.virtual_stages <
@@ -205,7 +215,7 @@ PST_TEST(Step, OverlapsDoNotSlow)
     for (uint32_t i = 0; i < psti_test_cases(400); i++) {
         pst_step_prediction apart, beside;
         psti_step step;
-        if (!draw(&run, &gpu, &step) || step.config.fp8 || !predict_whole(&step, &apart, NULL))
+        if (!draw(&run, &gpu, &step) || !predict_whole(&step, &apart, NULL))
             continue;
         step.config.overlaps |= 1u << psti_random_below(&run.state, 4);
         CHECK(predict_whole(&step, &beside, NULL));
@@ -304,6 +314,35 @@ PST_TEST(Step, GradientsBesideTheBackward)
              ends.reduce_ns + ends.gather_ns);
 }
 
+/* Weights that are gathered for each pass of each micro-batch: of each call what is longer than that. */
+PST_TEST(Step, ShardedWeights)
+{
+    pst_gpu gpu = gpu_of("h100");
+    pst_estimate_config run = llama(1, 32);
+    pst_step_config config = PST_STEP_CONFIG_INIT;
+    psti_step_ends ends;
+    psti_step step;
+    gpu.node_gpus = 1;
+    run.world_size = 8;
+    run.distributed_optimizer = true;
+    run.sharding = PST_SHARDING_WEIGHTS;
+    config.run = &run;
+    config.gpu = &gpu;
+    CHECK_OK(psti_step_open(&config, true, &step));
+    CHECK_OK(psti_step_ends_of(&step, 0, &ends));
+    const psti_collectives num = psti_collectives_of(&step.run);
+    CHECK(num.gathers > 1);
+    pst_step_times layer, before, behind;
+    CHECK_OK(pst_step_get_times(&config, PST_STEP_DENSE, &layer));
+    CHECK_OK(pst_step_get_times(&config, PST_STEP_FIRST, &before));
+    CHECK_OK(pst_step_get_times(&config, PST_STEP_LAST, &behind));
+    const uint64_t forward =
+        before.visit_forward.core + 32 * layer.visit_forward.core + behind.visit_forward.core;
+    const uint64_t one = (ends.gather_ns + num.gathers - 1) / num.gathers;
+    CHECK(one > forward);
+    CHECK_EQ(predict(&config, NULL).of_busiest.params_ns, num.gathers * (one - forward));
+}
+
 /* 6 N D and attention, over the peak. */
 PST_TEST(Step, Utilization)
 {
@@ -337,15 +376,15 @@ static void expect_refused(const pst_step_config *config, pst_status status, con
 
 PST_TEST(Step, RefusesGpus)
 {
-    const pst_estimate_config run = llama(1, 1);
+    pst_estimate_config run = llama(1, 1);
     pst_gpu gpu = gpu_of("a100");
     pst_step_config config = PST_STEP_CONFIG_INIT;
     config.run = &run;
     expect_refused(&config, PST_E_INVALID, "gpu is NULL");
     config.gpu = &gpu;
-    config.fp8 = true;
-    expect_refused(&config, PST_E_INVALID, "fp8: the gpu has no fp8_flops");
-    config.fp8 = false;
+    run.fp8 = PST_FP8_TENSORWISE;
+    expect_refused(&config, PST_E_INVALID, "gpu.fp8_flops 0: the run has products in fp8");
+    run.fp8 = PST_FP8_NONE;
     gpu.product_per_mille = 1001;
     expect_refused(&config, PST_E_INVALID, "gpu.product_per_mille 1001: allowed are 1 to 1000");
     gpu = gpu_of("a100");

@@ -241,19 +241,28 @@ PST_TEST(StepTimes, ContextParallelTransfers)
     CHECK_EQ(times.forward.hidden_ns, 128);
 }
 
-/* Full recomputation takes a forward with its transfers once more. */
+/* Full recomputation takes a forward with its transfers once more; that of a dense block its own part. */
 PST_TEST(StepTimes, Recomputation)
 {
     pst_estimate_config run = small();
     const pst_gpu gpu = plain();
+    pst_step_config config = PST_STEP_CONFIG_INIT;
+    pst_step_times kept, again;
     run.tensor_parallel = 2;
-    const pst_step_times kept = times_of(&run, &gpu, 0, PST_STEP_DENSE);
+    config.run = &run;
+    config.gpu = &gpu;
+    CHECK_OK(pst_step_get_times(&config, PST_STEP_DENSE, &kept));
+    CHECK_EQ(kept.again.products_ns + kept.again.memory_ns + kept.again.exposed_ns, 0);
     run.recompute_layers = 1;
-    const pst_step_times again = times_of(&run, &gpu, 0, PST_STEP_DENSE);
+    CHECK_OK(pst_step_get_times(&config, PST_STEP_DENSE, &again));
     CHECK(memcmp(&again.again, &again.forward, sizeof(again.again)) == 0);
     CHECK_EQ(again.input.products_ns, kept.input.products_ns + kept.forward.products_ns);
     CHECK_EQ(again.input.exposed_ns, kept.input.exposed_ns + kept.forward.exposed_ns);
     CHECK_EQ(again.visit_input.before + again.visit_input.core,
              kept.visit_input.core + kept.visit_forward.core);
-    CHECK_EQ(kept.again.products_ns + kept.again.memory_ns + kept.again.exposed_ns, 0);
+    run.recompute_layers = 0;
+    run.recompute = PST_RECOMPUTE_MLP;
+    CHECK_OK(pst_step_get_times(&config, PST_STEP_DENSE, &again));
+    CHECK_EQ(again.again.products_ns, 1024 + 512); /* half of each product */
+    CHECK_EQ(2 * again.again.exposed_ns, again.forward.exposed_ns);
 }

@@ -212,6 +212,8 @@ PST_TEST(StepWork, Recomputation)
     expect_again(&run, "attention.core");
     run.recompute = PST_RECOMPUTE_EXPERTS;
     expect_again(&run, "");
+    run.recompute = PST_RECOMPUTE_MLP;
+    expect_again(&run, "mlp.fc1 mlp.activation mlp.fc2");
     run.recompute = 0;
     run.recompute_layers = 1;
     expect_again(&run, "all");
@@ -223,11 +225,11 @@ PST_TEST(StepWork, Recomputation)
 /* In fp8 operands have a byte and are made of what is there: read in two bytes, written in two of one. */
 PST_TEST(StepWork, Fp8)
 {
-    const pst_estimate_config run = small();
+    pst_estimate_config run = small();
     pst_step_config config = PST_STEP_CONFIG_INIT;
     pst_step_work work;
     config.run = &run;
-    config.fp8 = true;
+    run.fp8 = PST_FP8_TENSORWISE;
     CHECK_OK(pst_step_get_work(&config, PST_STEP_DENSE, &work));
     CHECK(work.ops[1].is_fp8 && strcmp(work.ops[2].name, "fp8.cast") == 0);
     CHECK_EQ(work.ops[1].forward.flops, 1024);
@@ -302,7 +304,7 @@ PST_TEST(StepWork, TransfersAreTheTraffic)
         pst_estimate_config config;
         pst_estimate_states states;
         pst_estimate_traffic traffic;
-        psti_transfers parts[4], ends;
+        psti_transfers parts[6], ends;
         if (psti_estimate_open(&run.config, &config) != PST_OK)
             continue;
         const uint64_t stage = psti_random_below(&run.state, config.pipeline_parallel);
@@ -310,18 +312,21 @@ PST_TEST(StepWork, TransfersAreTheTraffic)
         const bool is_last = stage == config.pipeline_parallel - 1;
         CHECK_OK(pst_estimate_get_states(&config, stage, &states));
         CHECK_OK(pst_estimate_get_traffic(&config, stage, &traffic));
-        const uint64_t times[] = {states.num_layers - states.num_moe_layers, states.num_moe_layers,
-                                  stage == 0, is_last};
+        const uint64_t times[] = {
+            states.num_layers - states.num_moe_layers, states.num_moe_layers, stage == 0, is_last,
+            states.num_layers - states.num_moe_layers, states.num_moe_layers};
         psti_transfers_of(&config, (psti_visits){.dense = 1}, &parts[0]);
         psti_transfers_of(&config, (psti_visits){.moe = 1}, &parts[1]);
         psti_transfers_of(&config, (psti_visits){.embeddings = 1}, &parts[2]);
         psti_transfers_of(&config, (psti_visits){.heads = 1 + mtp, .embeddings = mtp, .mtp = mtp},
                           &parts[3]);
+        psti_transfers_again(&config, false, &parts[4]);
+        psti_transfers_again(&config, true, &parts[5]);
         psti_transfers_of_step(&config, stage, &states, &ends);
         for (uint32_t op = 0; op < traffic.num_ops; op++) {
             const char *name = traffic.ops[op].name;
             uint64_t count = 0;
-            for (uint32_t part = 0; part < 4; part++)
+            for (uint32_t part = 0; part < 6; part++)
                 for (uint32_t j = 0; j < parts[part].num_ops; j++) {
                     const psti_counts *of = &parts[part].counts[j];
                     CHECK(of->beside <= of->backward);
@@ -329,7 +334,7 @@ PST_TEST(StepWork, TransfersAreTheTraffic)
                         count += times[part] * num * (of->forward + of->backward);
                 }
             for (uint32_t j = 0; j < ends.num_ops; j++)
-                count += strcmp(ends.ops[j].name, name) == 0;
+                count += strcmp(ends.ops[j].name, name) == 0 ? ends.ops[j].count : 0;
             if (traffic.ops[op].parallel != PST_PARALLEL_PIPELINE)
                 CHECK_MSG(count == traffic.ops[op].count, "%s: %llu, in all %llu", name,
                           (unsigned long long)count, (unsigned long long)traffic.ops[op].count);
