@@ -44,6 +44,9 @@ typedef struct estimate_options {
     uint64_t timeline_stage;         /* also of the picture; the heaviest if UINT64_MAX */
     const char *html;                /* NULL: none */
     uint64_t pr482_logit_bytes;      /* 9 or 10 */
+    const char *gpu_name;            /* NULL: no times are asked for */
+    pst_gpu gpu;                     /* then this one's */
+    bool overlaps_tensor, overlaps_gradients, overlaps_params, overlaps_shared_experts;
 } estimate_options;
 
 /* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
@@ -93,6 +96,13 @@ typedef struct estimate_peak {
 
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
                             uint64_t *needed, estimate_peak *peak_out);
+
+/* estimate_step.c: PST_OVERLAP_ bits. */
+uint32_t estimate_overlaps(const estimate_options *options);
+/* How long a step takes on the gpu; of this config, with the options' overlaps. pre: gpu_name.
+ * A millisecond: --search may ask for each split. */
+pst_status estimate_predict(const estimate_options *options, const pst_estimate_config *config,
+                            pst_step_prediction *prediction_out);
 
 /* One for each mode. */
 int estimate_report(const estimate_options *options);

@@ -1,6 +1,8 @@
 /* From a launch line to options. */
 #include "tools/estimate/estimate_flags.h"
 
+#include "tools/common/gpu.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +143,21 @@ static int take_mode(const estimate_line *line, estimate_options *options)
     return TOOL_OK;
 }
 
+/* A node of so many GPUs where a flag says it. Buffers of what runs beside products are not counted. */
+static int take_gpu(const estimate_line *line, estimate_options *options)
+{
+    if (options->gpu_name != NULL)
+        TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
+    if (estimate_has(line, ESTIMATE_gpus_per_node) || estimate_has(line, ESTIMATE_nproc_per_node))
+        options->gpu.node_gpus =
+            options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;
+    if (options->overlaps_tensor)
+        TOOL_TRY(estimate_note(&options->unmodelled, "--tp-comm-overlap"));
+    return options->overlaps_shared_experts
+               ? estimate_note(&options->unmodelled, "--moe-shared-expert-overlap")
+               : TOOL_OK;
+}
+
 /* A model of several parts is counted as its text's. */
 static int resolve(estimate_line *line, estimate_options *options)
 {
@@ -173,6 +190,7 @@ int estimate_parse(int argc, char **argv, estimate_options *options)
     TOOL_TRY(estimate_read_line(argc, argv, &line, options));
     estimate_take_options(&line, options);
     TOOL_TRY(take_mode(&line, options));
+    TOOL_TRY(take_gpu(&line, options));
     TOOL_TRY(resolve(&line, options));
     estimate_warn(&options->warnings, "");
     return TOOL_OK;

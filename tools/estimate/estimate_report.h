@@ -32,6 +32,9 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
 void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
                           uint64_t heaviest, const char **too_large, json_t **tree);
 
+/* estimate_step.c: "step", null without a GPU. */
+int estimate_put_step(const estimate_options *options, const char **too_large, json_t **tree);
+
 /* estimate_text.c: rows of a list of objects as a table, those that are alike but for the first column
  * once. Values are bytes, shown in GiB or MiB; numbers; lists of them as 1+2; or texts, to the left. */
 typedef enum estimate_form { IN_GIB, IN_MIB, AS_MS, AS_NUMBER, AS_TEXT } estimate_form;

@@ -150,6 +150,11 @@
          "(auto: as weights)")                                                                     \
     FLAG(SPLIT, SWITCH, use_torch_fsdp2, NULL, "")                                                 \
     FLAG(SPLIT, SWITCH, torch_fsdp2_no_reshard_after_forward, NULL, "ZeRO-2")                      \
+    OPTION(SPLIT, SWITCH, tp_comm_overlap, overlaps_tensor, 0, NULL,                               \
+           "these four change times alone")                                                        \
+    OPTION(SPLIT, SWITCH, overlap_grad_reduce, overlaps_gradients, 0, NULL, "")                    \
+    OPTION(SPLIT, SWITCH, overlap_param_gather, overlaps_params, 0, NULL, "")                      \
+    OPTION(SPLIT, SWITCH, moe_shared_expert_overlap, overlaps_shared_experts, 0, NULL, "")         \
     FLAG(SPLIT, POSITIVE, nproc_per_node, "N", "")                                                 \
     FLAG(SPLIT, POSITIVE, nnodes, "N", "(1)")                                                      \
     OPTION(SPLIT, POSITIVE, gpus_per_node, gpus_per_node, 8, "N", "else nproc-per-node")           \
@@ -226,6 +231,8 @@
     OPTION(OUTPUT, BYTES, overhead, overhead_bytes, 0, "BYTES",                                    \
            "reserve for context and NCCL (by the groups of the split)")                            \
     OPTION(OUTPUT, POSITIVE, num_sms, num_sms, 132, "N", "of one GPU")                             \
+    OPTION(OUTPUT, TEXT, gpu, gpu_name, 0, "NAME|FILE",                                            \
+           "predicts the time of a step on a100, h100, .., or by the rates in a file")             \
     OPTION(OUTPUT, JSON, json, json, 0, "FILE", "the report as JSON, in FILE, or on stdout")       \
     OPTION(OUTPUT, SWITCH, details, shows_details, 0, NULL, "all stages, modules and transfers")   \
     OPTION(OUTPUT, SWITCH, members, lists_members, 0, NULL, "list the members of every group")     \

@@ -316,6 +316,29 @@ void estimate_print_details(const json_t *tree)
     print_whatifs(tree);
 }
 
+static double ms_at(const json_t *step, const char *path)
+{
+    return (double)estimate_whole_at(step, path) / 1e6;
+}
+
+/* A model's prediction, in milliseconds. */
+static void print_step(const json_t *tree)
+{
+    const json_t *step = json_object_get(tree, "step");
+    if (json_is_null(step))
+        return;
+    printf("\na step on %s, predicted: %.1f ms, %" PRIu64 " tokens a second and GPU, MFU %.1f %%\n",
+           text_at(step, "gpu"), ms_at(step, "step_ns"),
+           estimate_whole_at(step, "tokens_per_second"),
+           (double)estimate_whole_at(step, "mfu_permille") / 10);
+    printf("  of stage %" PRIu64
+           ", ms: products %.1f, other operations %.1f, exposed transfers %.1f,\n"
+           "  bubble %.1f; then gradients %.1f, parameters %.1f, optimizer %.1f\n",
+           estimate_whole_at(step, "stage"), ms_at(step, "products_ns"), ms_at(step, "memory_ns"),
+           ms_at(step, "exposed_ns"), ms_at(step, "bubble_ns"), ms_at(step, "gradients_ns"),
+           ms_at(step, "params_ns"), ms_at(step, "optimizer_ns"));
+}
+
 int estimate_report(const estimate_options *options)
 {
     json_t *tree = NULL;
@@ -324,6 +347,7 @@ int estimate_report(const estimate_options *options)
         estimate_print_summary(options, tree, NULL);
         if (options->shows_details)
             estimate_print_details(tree);
+        print_step(tree);
     }
     if (options->json != NULL)
         return json_write(tree, options->json);

@@ -380,6 +380,7 @@ static int fill(report *self)
     TOOL_TRY(estimate_put_whatifs(options, self->heaviest,
                                   self->stages[self->heaviest].peak_bytes <= options->memory_bytes,
                                   &self->root));
+    TOOL_TRY(estimate_put_step(options, &self->too_large, &self->root));
     if (self->too_large != NULL)
         return estimate_too_much(self->config, self->too_large);
     return self->root != NULL ? TOOL_OK : tool_fail(TOOL_NO, "estimate: out of memory");

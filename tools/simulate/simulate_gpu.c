@@ -11,11 +11,15 @@ static bool has_part(const simulate_config *config, pst_step_part part)
 
 int simulate_read_gpu(const char *text, const simulate_config *config, simulate_gpu *self)
 {
+    const estimate_options *estimate = &config->estimate;
     pst_step_config step = PST_STEP_CONFIG_INIT;
     self->config = config;
     TOOL_TRY(gpu_read("gpu", text, &self->gpu));
-    step.run = &config->estimate.config;
+    if (estimate->gpu.node_gpus != 0) /* the launch line says it */
+        self->gpu.node_gpus = estimate->gpu.node_gpus;
+    step.run = &estimate->config;
     step.gpu = &self->gpu;
+    step.overlaps = estimate_overlaps(estimate);
     for (int part = 0; part < PST_NUM_STEP_PARTS; part++)
         if (has_part(config, (pst_step_part)part))
             TOOL_PST(pst_step_get_times(&step, (pst_step_part)part, &self->times[part]));

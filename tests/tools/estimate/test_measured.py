@@ -16,7 +16,7 @@ TABLES = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "data", "meas
 
 def rows():
     """Of all tables: name, GiB measured, percent allowed, flags, whether the last stage was measured."""
-    for table in sorted(os.listdir(TABLES)):
+    for table in sorted(name for name in os.listdir(TABLES) if name.endswith(".txt")):
         kinds, is_last = {}, False
         with open(os.path.join(TABLES, table), encoding="ascii") as file:
             for line in file:
