@@ -59,7 +59,8 @@ static span span_of(const psti_step *step, const pst_estimate_op *op)
     const pst_estimate_process_group group = psti_group_of(&step->run, op->parallel, 0);
     const uint64_t room = step->gpu.node_gpus / group.stride;
     span of = {.size = group.size};
-    of.in_node = psti_min(group.size, room > 1 ? room : 1);
+    of.in_node = group.size < room ? group.size : room;
+    of.in_node += of.in_node == 0;
     of.num_nodes = psti_div_up(of.size, of.in_node);
     return of;
 }

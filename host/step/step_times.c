@@ -230,7 +230,7 @@ pst_status pst_step_get_times_sized(const pst_step_config *config, pst_step_part
                                     pst_step_times *times_out, size_t times_bytes)
 {
     psti_step step;
-    pst_step_times times;
+    pst_step_times times = {.visit_forward = {0}};
     PSTI_TRY(psti_step_open(config, true, &step));
     PSTI_CHECK(times_out, PST_E_INVALID, "times_out is NULL");
     PSTI_TRY(PSTI_CHECK_SIZE(pst_step_times, times_bytes));

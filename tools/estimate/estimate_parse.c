@@ -146,6 +146,10 @@ static int take_mode(const estimate_line *line, estimate_options *options)
 /* A node of so many GPUs where a flag says it. Buffers of what runs beside products are not counted. */
 static int take_gpu(const estimate_line *line, estimate_options *options)
 {
+    if (options->gpu_name == NULL && options->mode == ESTIMATE_SEARCH) {
+        options->gpu_name = "h100";
+        TOOL_TRY(estimate_note(&options->assumptions, "times on an h100: say --gpu"));
+    }
     if (options->gpu_name != NULL)
         TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
     if (estimate_has(line, ESTIMATE_gpus_per_node) || estimate_has(line, ESTIMATE_nproc_per_node))

@@ -36,7 +36,6 @@ typedef struct search {
     const estimate_options *options;
     uint32_t num_divisors; /* of the world */
     uint64_t divisors[MAX_DIVISORS];
-    uint64_t active_params;
     uint64_t *layout; /* num_layers words */
     uint64_t num_tried, num_valid, num_fitting;
     pst_status last; /* of the last that was tried */
@@ -48,60 +47,12 @@ typedef struct search {
 
 /* ---- the key ---- */
 
-/* An H100 of an SXM board at two fifths of its 989 TFLOPS, NVLink at 450 GB/s and a network of 400 Gb/s for
- * each GPU, both at four fifths. */
-#define FLOPS_PER_US (0.4 * 989e6)
-#define NVLINK_BYTES_PER_US (0.8 * 450e3)
-#define NETWORK_BYTES_PER_US (0.8 * 50e3)
-
-/* Of what a GPU of the stage sends: of replicas, which the last micro-batch's backward and the next one's
- * forward hide, and all else. */
-static void add_transfers(const search *self, const pst_estimate_config *config,
-                          const pst_estimate_traffic *traffic, double *replicas_us, double *us)
-{
-    for (uint32_t i = 0; i < traffic->num_ops; i++) {
-        const pst_estimate_op *op = &traffic->ops[i];
-        pst_estimate_process_group group = {.size = 0};
-        if (op->transfer == PST_TRANSFER_RECEIVE)
-            continue;
-        (void)pst_estimate_get_process_group(config, op->parallel, 0, &group);
-        const bool is_near = (group.size - 1) * group.stride < self->options->gpus_per_node;
-        const double time =
-            (double)op->wire_bytes /
-            (is_near && group.size > 0 ? NVLINK_BYTES_PER_US : NETWORK_BYTES_PER_US);
-        const bool is_replicas =
-            op->parallel == PST_PARALLEL_REPLICA || op->parallel == PST_PARALLEL_EXPERT_REPLICA;
-        *(is_replicas ? replicas_us : us) += time;
-    }
-}
-
-/* The time of a step, of the stage whose GPUs send most: its products, the pipeline's bubble, and transfers
- * that nothing hides. A model for ranks; no more. */
+/* The time of a step, with the overlaps that the line says. */
 static pst_status predict(const search *self, const pst_estimate_config *config, choice *of)
 {
-    pst_estimate_traffic traffic;
-    const double tokens = (double)config->global_batch * (double)config->sequence_size;
-    const double stages = (double)config->pipeline_parallel;
-    const double num_micro_batches =
-        (double)config->global_batch / (double)config->micro_batch /
-        ((double)config->world_size /
-         (double)(of->by[TENSOR] * of->by[PIPELINE] * of->by[CONTEXT]));
-    const double passes = config->recompute_layers != 0 ? 8 : 6;
-    const double products = passes * (double)self->active_params * tokens /
-                            (double)config->world_size / FLOPS_PER_US *
-                            ((double)of->num_stage_layers * stages / (double)config->num_layers);
-    double most = 0;
-    for (uint64_t stage = 0; stage < config->pipeline_parallel; stage++) {
-        double replicas = 0, others = 0;
-        TOOL_TRY(pst_estimate_get_traffic(config, stage, &traffic));
-        add_transfers(self, config, &traffic, &replicas, &others);
-        const double hidden = (products + others) / num_micro_batches;
-        const double time = (products + others) *
-                                (1 + (stages - 1) / ((double)of->by[VIRTUAL] * num_micro_batches)) +
-                            (replicas > hidden ? replicas - hidden : 0);
-        most = time > most ? time : most;
-    }
-    of->predicted_us = most < 9e18 ? (uint64_t)most : INT64_MAX;
+    pst_step_prediction step;
+    TOOL_TRY(estimate_predict(self->options, config, &step));
+    of->predicted_us = (step.step_ns + 999) / 1000;
     return PST_OK;
 }
 
@@ -367,9 +318,10 @@ static void print(const search *self, const json_t *tree)
            json_string_value(json_object_get(tree, "recompute")));
     estimate_print_notes(tree, "not_counted", "not counted: ");
     printf("tried %" PRIu64 ", valid %" PRIu64 ", fitting with a reserve %" PRIu64
-           "; %s first; step: a model's\n",
+           "; %s first; steps on %.16s\n",
            self->num_tried, self->num_valid, self->num_fitting,
-           self->num_fitting > 0 ? "the fastest that fit" : "what needs least");
+           self->num_fitting > 0 ? "the fastest that fit" : "what needs least",
+           self->options->gpu_name);
     estimate_print_rows(json_object_get(tree, "best"), columns,
                         sizeof(columns) / sizeof(columns[0]));
 }
@@ -417,10 +369,7 @@ int estimate_search(const estimate_options *options)
     if (self.layout == NULL)
         return tool_fail(TOOL_NO, "--search: out of memory");
     choice split = {.by = {0}};
-    pst_estimate_params params;
     find_divisors(&self);
-    if (pst_estimate_get_params(config, &params) == PST_OK)
-        self.active_params = params.active;
     const pst_status status = try_given(&self);
     int code = tool_status(status == PST_OK ? try_from(&self, &split, TENSOR) : status);
     if (code == TOOL_OK)
