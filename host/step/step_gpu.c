@@ -4,138 +4,30 @@
 #include "host/base/structs.h"
 #include "host/step/step.h"
 
-#define TERA UINT64_C(1000000000000)
 #define GIGA UINT64_C(1000000000)
 
-#define LATENCIES .kernel_ns = 4000, .link_ns = 3400, .network_ns = 6000
+/* Rates in 10^9 a second, shares per mille; what all have in common stands here. */
+#define GPU(gpu, bf16, fp8, fp32, memory, link, network, host, gpus, of_bf16, of_fp8, of_experts, \
+            of_forward, of_backward, of_memory, of_link)                                          \
+    {                                                                                             \
+        .name = (gpu), .flops = (bf16)*GIGA, .fp8_flops = (fp8)*GIGA, .fp32_flops = (fp32)*GIGA,  \
+        .memory_rate = (memory)*GIGA, .link_rate = (link)*GIGA, .network_rate = (network)*GIGA,   \
+        .host_rate = (host)*GIGA, .kernel_ns = 4000, .link_ns = 3400, .network_ns = 6000,         \
+        .node_gpus = (gpus), .product_per_mille = (of_bf16), .fp8_per_mille = (of_fp8),           \
+        .expert_per_mille = (of_experts), .attention_forward_per_mille = (of_forward),            \
+        .attention_backward_per_mille = (of_backward), .memory_per_mille = (of_memory),           \
+        .link_per_mille = (of_link), .network_per_mille = 730, .host_per_mille = 880              \
+    }
 
 /* In the order of their release. */
 static const pst_gpu table[] = {
-    {
-        .name = "a100",
-        .flops = 312 * TERA,
-        .fp32_flops = 19500 * GIGA,
-        .memory_rate = 2000 * GIGA,
-        .link_rate = 300 * GIGA,
-        .network_rate = 25 * GIGA,
-        .host_rate = 31 * GIGA,
-        LATENCIES,
-        .node_gpus = 8,
-        .product_per_mille = 769,
-        .fp8_per_mille = 769,
-        .expert_per_mille = 704,
-        .attention_forward_per_mille = 508,
-        .attention_backward_per_mille = 401,
-        .memory_per_mille = 910,
-        .link_per_mille = 780,
-        .network_per_mille = 730,
-        .host_per_mille = 880,
-    },
-    {
-        .name = "h100",
-        .flops = 989 * TERA,
-        .fp8_flops = 1979 * TERA,
-        .fp32_flops = 67 * TERA,
-        .memory_rate = 3350 * GIGA,
-        .link_rate = 450 * GIGA,
-        .network_rate = 50 * GIGA,
-        .host_rate = 63 * GIGA,
-        LATENCIES,
-        .node_gpus = 8,
-        .product_per_mille = 711,
-        .fp8_per_mille = 627,
-        .expert_per_mille = 651,
-        .attention_forward_per_mille = 597,
-        .attention_backward_per_mille = 471,
-        .memory_per_mille = 910,
-        .link_per_mille = 820,
-        .network_per_mille = 730,
-        .host_per_mille = 880,
-    },
-    {
-        .name = "h200",
-        .flops = 989 * TERA,
-        .fp8_flops = 1979 * TERA,
-        .fp32_flops = 67 * TERA,
-        .memory_rate = 4800 * GIGA,
-        .link_rate = 450 * GIGA,
-        .network_rate = 50 * GIGA,
-        .host_rate = 63 * GIGA,
-        LATENCIES,
-        .node_gpus = 8,
-        .product_per_mille = 711,
-        .fp8_per_mille = 650,
-        .expert_per_mille = 651,
-        .attention_forward_per_mille = 597,
-        .attention_backward_per_mille = 471,
-        .memory_per_mille = 910,
-        .link_per_mille = 820,
-        .network_per_mille = 730,
-        .host_per_mille = 880,
-    },
-    {
-        .name = "b200",
-        .flops = 2250 * TERA,
-        .fp8_flops = 4500 * TERA,
-        .fp32_flops = 80 * TERA,
-        .memory_rate = 8000 * GIGA,
-        .link_rate = 900 * GIGA,
-        .network_rate = 50 * GIGA,
-        .host_rate = 63 * GIGA,
-        LATENCIES,
-        .node_gpus = 8,
-        .product_per_mille = 687,
-        .fp8_per_mille = 675,
-        .expert_per_mille = 426,
-        .attention_forward_per_mille = 353,
-        .attention_backward_per_mille = 347,
-        .memory_per_mille = 666,
-        .link_per_mille = 820,
-        .network_per_mille = 730,
-        .host_per_mille = 880,
-    },
-    {
-        .name = "b300",
-        .flops = 2250 * TERA,
-        .fp8_flops = 4500 * TERA,
-        .fp32_flops = 80 * TERA,
-        .memory_rate = 8000 * GIGA,
-        .link_rate = 900 * GIGA,
-        .network_rate = 100 * GIGA,
-        .host_rate = 63 * GIGA,
-        LATENCIES,
-        .node_gpus = 8,
-        .product_per_mille = 696,
-        .fp8_per_mille = 659,
-        .expert_per_mille = 431,
-        .attention_forward_per_mille = 353,
-        .attention_backward_per_mille = 347,
-        .memory_per_mille = 666,
-        .link_per_mille = 820,
-        .network_per_mille = 730,
-        .host_per_mille = 880,
-    },
-    {
-        .name = "gb200",
-        .flops = 2500 * TERA,
-        .fp8_flops = 5000 * TERA,
-        .fp32_flops = 80 * TERA,
-        .memory_rate = 8000 * GIGA,
-        .link_rate = 900 * GIGA,
-        .network_rate = 50 * GIGA,
-        .host_rate = 450 * GIGA,
-        LATENCIES,
-        .node_gpus = 72,
-        .product_per_mille = 645,
-        .fp8_per_mille = 640,
-        .expert_per_mille = 400,
-        .attention_forward_per_mille = 353,
-        .attention_backward_per_mille = 347,
-        .memory_per_mille = 666,
-        .link_per_mille = 820,
-        .network_per_mille = 730,
-        .host_per_mille = 880,
-    },
+    GPU("a100", 312000, 0, 19500, 2000, 300, 25, 31, 8, 769, 769, 704, 508, 401, 910, 780),
+    GPU("h100", 989000, 1979000, 67000, 3350, 450, 50, 63, 8, 711, 627, 651, 597, 471, 910, 820),
+    GPU("h200", 989000, 1979000, 67000, 4800, 450, 50, 63, 8, 711, 650, 651, 597, 471, 910, 820),
+    GPU("b200", 2250000, 4500000, 80000, 8000, 900, 50, 63, 8, 687, 675, 426, 353, 347, 666, 820),
+    GPU("b300", 2250000, 4500000, 80000, 8000, 900, 100, 63, 8, 696, 659, 431, 353, 347, 666, 820),
+    GPU("gb200", 2500000, 5000000, 80000, 8000, 900, 50, 450, 72, 645, 640, 400, 353, 347, 666,
+        820),
 };
 
 enum { NUM_GPUS = sizeof(table) / sizeof(table[0]) };
