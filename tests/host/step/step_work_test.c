@@ -236,6 +236,15 @@ PST_TEST(StepWork, Fp8)
     CHECK_EQ(work.ops[1].forward.bytes, 32 + 128 + 2 * 64);
     CHECK_EQ(work.ops[2].forward.bytes, 4 * 32);
     CHECK_EQ(work.ops[2].input.bytes, 4 * 64);
+    run.recompute = PST_RECOMPUTE_MLP; /* its casts, too, but not those of attention */
+    CHECK_OK(pst_step_get_work(&config, PST_STEP_DENSE, &work));
+    uint32_t num_casts = 0, num_again = 0;
+    for (uint32_t i = 0; i < work.num_ops; i++) {
+        num_casts += strcmp(work.ops[i].name, "fp8.cast") == 0;
+        num_again += strcmp(work.ops[i].name, "fp8.cast") == 0 && work.ops[i].is_again;
+    }
+    CHECK(num_casts == 4 && num_again == 2);
+    run.recompute = 0;
     CHECK_OK(pst_step_get_work(&config, PST_STEP_LAST, &work));
     CHECK(!work.ops[1].is_fp8);
 }
