@@ -439,6 +439,7 @@ static void check_steps(void)
     run.hidden_size = run.vocab_size = run.sequence_size = 64;
     run.num_heads = 2;
     run.ffn_size = 128;
+    run.struct_size -= CUT;
     need("a GPU", pst_gpu_find_sized("a100", &a100, sizeof(a100) - CUT));
     init.run = &run;
     init.gpu = END(a100);
