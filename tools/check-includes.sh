@@ -44,6 +44,7 @@ host/scheduler       : host/base host/device host/stash host/schedule host/progr
 host/simulate        : host/base host/schedule host/program kernels/core | pagestash system
 host/policy          : host/base host/schedule host/program host/simulate host/stash/pool_layout.h kernels/core | pagestash system
 host/estimate        : host/base host/schedule host/model host/stash/pool_layout.h host/linear/linear_layout.h kernels/core | pagestash system
+host/step            : host/base host/schedule host/model host/estimate kernels/core | pagestash system
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system

@@ -1,9 +1,9 @@
 /* --compat pr482: the report of the analyzer that was pull request 482 of Megatron-LM (2023), its
  * mistakes included. Its text and formulas stand in estimate_pr482.txt; this fills them in. */
 #include "tools/estimate/estimate.h"
-#include "tools/estimate/estimate_out.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -324,7 +324,7 @@ int estimate_pr482(const estimate_options *options)
     put_text(&self);
     if (self.has_too_much)
         return tool_fail(TOOL_USAGE, "--compat pr482: a number exceeds 64 bits");
-    estimate_warn_unmodelled(options);
+    estimate_warn(&options->unmodelled, "not counted: ");
     self.is_silent = false;
     put_text(&self);
     return TOOL_OK;

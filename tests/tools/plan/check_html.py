@@ -137,16 +137,19 @@ PLAN_PROBE = """(said, shown, read) => {
   return [beside, toY(offset[i] + bytes[i] / 2), i];
 }"""
 STAGE_PROBE = """(said, shown, read) => {
+  const shown_ = stages[data.stage];
   show({ x0: highest - 2, x1: highest + 2, y0: 0, y1: top1 });
   shown();
   const middle = (toX(highest) + toX(highest + 1)) / 2;
   const column = read(Math.round(middle), 1);
   const pixel = bytes => column.slice(4 * Math.round(toY(bytes))).slice(0, 4).join(",");
-  said.states = pixel(overhead + states / 2);
-  said.saved = pixel(overhead + states + saved(highest) / 2);
+  said.weights = pixel(overhead + shown_.weights / 2);
+  said.optimizer = pixel(overhead + shown_.weights + shown_.gradients + shown_.optimizer / 2);
+  said.saved = pixel(overhead + kept + saved(highest) / 2);
   said.sum = String(parts.reduce((sum, part) => sum + part.of(highest), 0)
-    + recompute + transient === most);
-  return [middle, toY(states), highest];
+    + shown_.recompute + shown_.transient === most);
+  said.stages = String(stages.length === byId("stages").children.length);
+  return [middle, toY(kept), highest];
 }"""
 
 
@@ -247,11 +250,19 @@ def check_plan(main, folder, name, layers, num_micro_batches):
 
 def check_stage(main, folder, name, chunks, num_micro_batches):
     tip = (r"block\|event [\d,]+: forward, chunk \d+, micro-batch \d+\|"
-           r"live layers \d+\|overhead 1 GiB\|states [\d.]+ GiB\|saved [\d.]+ GiB\|"
-           r"(head [\d.]+ [GM]iB\|)?all [\d.]+ GiB \([\d,]+ bytes\)\|margin -?[\d.]+ GiB")
+           r"live layers \d+\|reserve 1 GiB\|weights [\d.]+ GiB\|gradients [\d.]+ GiB\|"
+           r"optimizer [\d.]+ GiB\|saved [\d.]+ GiB\|"
+           r"(head [\d.]+ GiB\|)?all [\d.]+ GiB\|margin -?[\d.]+ GiB")
     data = check(folder, draw(main, "stage", (chunks, num_micro_batches)), name, STAGE_PROBE,
-                 {"sum": "true", "upward": "false", "states": "119,170,221,255",
-                  "saved": "238,221,136,255"}, tip)
+                 {"sum": "true", "upward": "false", "weights": "119,170,221,255", "stages": "true",
+                  "optimizer": "85,119,170,255", "saved": "238,221,136,255"}, tip)
+    narrow = folder / f"{name}-narrow.html"
+    narrow.write_text((folder / f"{name}.html").read_text().replace("</body>", """<script>
+document.documentElement.dataset.wide = document.documentElement.scrollWidth;
+document.documentElement.dataset.inner = innerWidth;</script></body>"""))
+    narrowed = data_of(browse(narrow, "--dump-dom", "--window-size=420,800"))
+    if int(narrowed["wide"]) > int(narrowed["inner"]) or int(narrowed["inner"]) > 500:
+        fail(f"{name}: scrolls sideways: {narrowed}")
     if int(data["first"]) > min(2 * chunks * num_micro_batches, 1400):
         fail(f"{name}: {data['first']} columns")
 
