@@ -39,7 +39,7 @@ typedef struct search {
     uint64_t active_params;
     uint64_t *layout; /* num_layers words */
     uint64_t num_tried, num_valid, num_fitting;
-    pst_status last; /* of the last that was tried */
+    pst_estimate_fault fault; /* of the last that could not be run */
     bool is_given_valid;
     choice given;
     uint32_t num_best;
@@ -195,10 +195,12 @@ static pst_status try_split(search *self, choice *split)
     self->num_tried++;
     if (!set_layers(self, split, &config))
         return PST_OK;
-    self->last = fill(self, &config, split);
-    if (self->last == PST_E_INVALID)
+    const pst_status status = fill(self, &config, split);
+    if (status == PST_E_INVALID) {
+        (void)pst_estimate_find_fault(&config, &self->fault);
         return PST_OK;
-    TOOL_TRY(self->last);
+    }
+    TOOL_TRY(status);
     self->num_valid++;
     self->num_fitting += split->peak.bytes <= self->options->memory_bytes;
     keep(self, split);
@@ -373,8 +375,11 @@ static void print(const search *self, const json_t *tree)
 
 static int answer(const search *self)
 {
+    static const estimate_line nothing;
     if (self->num_valid == 0)
-        return tool_status(self->last);
+        return estimate_refuse(&nothing, "--search: no split can be run, as the last: %s",
+                               self->fault.reason[0] != '\0' ? self->fault.reason
+                                                             : "a figure exceeds 64 bits");
     json_t *tree = tree_of(self);
     if (!json_is_stdout(self->options->json))
         print(self, tree);

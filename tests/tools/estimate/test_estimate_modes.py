@@ -282,6 +282,13 @@ class ModesTest(CommandTest):
         self.assertIsNone(keys["given"])
         self.assertGreater(keys["fitting"], 0)
 
+    def test_search_where_no_split_can_be_run(self):
+        """In flags, and without a place in our sources."""
+        result = run("estimate", *LLAMA, "--world-size", 4, "--global-batch-size", 3, "--search",
+                     "--tensor-model-parallel-size", 1, "--pipeline-model-parallel-size", 1)
+        self.refused(result, 2, "--search: no split can be run", "--global-batch-size 3", "--micro-batch-size 1")
+        self.assertNotIn(".c:", result.stderr)
+
     def test_search_names_what_it_keeps(self):
         more = ["--recompute-granularity", "full", "--recompute-method", "uniform",
                 "--recompute-num-layers", 2]
