@@ -31,7 +31,7 @@
     X(pst_group_config, 40)       \
     X(pst_layer, 96)              \
     X(pst_layer_buffers, 24)      \
-    X(pst_linear_config, 88)      \
+    X(pst_linear_config, 96)      \
     X(pst_linear_operands, 72)    \
     X(pst_memory_map, 232)        \
     X(pst_memory_map_config, 144) \
@@ -50,7 +50,7 @@
     X(pst_policy_stage, 112)      \
     X(pst_pool_config, 112)       \
     X(pst_pool_info, 136)         \
-    X(pst_product, 184)           \
+    X(pst_product, 200)           \
     X(pst_restore_options, 48)    \
     X(pst_row_space, 24)          \
     X(pst_schedule_config, 56)    \

@@ -408,7 +408,7 @@ class Report(CommandTest):
     def test_no_room_for_output(self):
         with open("/dev/full", "w", encoding="ascii") as full:
             result = run_to(full, "estimate", "--preset", "llama2-7b", "--json")
-        self.assertEqual(result, 1)
+        self.assertEqual(result, 3)
 
 
 def run_bytes(*arguments):

@@ -113,7 +113,7 @@ class HtmlTest(unittest.TestCase):
                 done = subprocess.run([MAIN, kind, "2", "4", "x"], stdout=full, check=False,
                                       stderr=subprocess.PIPE, text=True)
             self.assertEqual((done.returncode, done.stderr), (
-                1, "pagestash: the picture cannot be written: No space left on device\n"))
+                3, "pagestash: standard output: No space left on device\n"))
 
 
 class PerfettoTest(unittest.TestCase):
