@@ -1,8 +1,6 @@
 /* What a stage needs, and which one needs most: --fit, --search and what-if stand on this. */
 #include "tools/estimate/estimate_flags.h"
 
-#include <string.h>
-
 #define MIB (UINT64_C(1) << 20)
 
 /* Measured by others: a context on an H100 with what torch loads, and what an all-to-all of 8 of them adds
@@ -49,12 +47,10 @@ int estimate_too_much(const pst_estimate_config *config, const char *figure)
 int estimate_status(const pst_estimate_config *config, pst_status status)
 {
     const estimate_id id = largest_of(config);
-    const char *message = pst_last_message(), *place = strstr(message, " [");
     if (status != PST_E_INVALID)
         return tool_status(status);
-    return tool_fail(TOOL_USAGE, "--%s %llu: %.*s", estimate_flag(id),
-                     (unsigned long long)estimate_value(config, id),
-                     (int)(place != NULL ? (size_t)(place - message) : strlen(message)), message);
+    return tool_fail(TOOL_USAGE, "--%s %llu: %s", estimate_flag(id),
+                     (unsigned long long)estimate_value(config, id), tool_last_message());
 }
 
 /* What leaves a GPU in an iteration; UINT64_MAX if that is more. */

@@ -24,9 +24,15 @@ static const estimate_id ways[NUM_WAYS] = {
     [EXPERT_TENSOR] = ESTIMATE_expert_tensor_parallel_size,
 };
 
+/* What is computed anew: as it was given, or where no flag said anything and that does not fit, outputs of
+ * norms and activation functions, or every layer. */
+enum { AS_GIVEN, SELECTIVE, FULL };
+static const char *const recomputes[] = {"as given", "selective", "full"};
+
 typedef struct choice {
     uint64_t by[NUM_WAYS];
     uint64_t num_stage_layers, num_last_layers; /* of each stage, and of the last */
+    int recompute;
     uint64_t overhead_bytes;
     estimate_peak peak;
     uint64_t predicted_us;
@@ -38,7 +44,7 @@ typedef struct search {
     uint64_t divisors[MAX_DIVISORS];
     uint64_t *layout; /* num_layers words */
     uint64_t num_tried, num_valid, num_fitting;
-    pst_status last; /* of the last that was tried */
+    pst_estimate_fault fault; /* of the last that could not be run */
     bool is_given_valid;
     choice given;
     uint32_t num_best;
@@ -136,23 +142,53 @@ static pst_status fill(const search *self, pst_estimate_config *config, choice *
     return predict(self, config, split);
 }
 
+static bool frees_recompute(const pst_estimate_config *given)
+{
+    return given->recompute_layers == 0 && (given->recompute & ~PST_RECOMPUTE_GATHER) == 0;
+}
+
+static void set_recompute(pst_estimate_config *config, int recompute)
+{
+    if (recompute == SELECTIVE)
+        config->recompute |= PST_RECOMPUTE_NORM | PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS;
+    if (recompute == FULL)
+        config->recompute_layers = 1;
+}
+
+/* With the least recomputation that fits; with most of it where none does. */
 static pst_status try_split(search *self, choice *split)
 {
-    pst_estimate_config config = self->options->config;
-    for (int i = 0; i < NUM_WAYS; i++)
-        estimate_set(&config, ways[i], split->by[i]);
-    config.sequence_parallel = split->by[TENSOR] > 1;
-    config.micro_batch_group_size = 0;
+    const pst_estimate_config *given = &self->options->config;
+    const bool is_free = frees_recompute(given);
+    choice found = *split;
+    bool is_valid = false;
     self->num_tried++;
-    if (!set_layers(self, split, &config))
+    for (int i = AS_GIVEN; i <= (is_free ? FULL : AS_GIVEN); i++) {
+        pst_estimate_config config = *given;
+        for (int way = 0; way < NUM_WAYS; way++)
+            estimate_set(&config, ways[way], split->by[way]);
+        config.sequence_parallel = split->by[TENSOR] > 1;
+        config.micro_batch_group_size = 0;
+        split->recompute = i;
+        set_recompute(&config, i);
+        if (!set_layers(self, split, &config))
+            return PST_OK;
+        const pst_status status = fill(self, &config, split);
+        if (status == PST_E_INVALID) {
+            (void)pst_estimate_find_fault(&config, &self->fault);
+            continue;
+        }
+        TOOL_TRY(status);
+        is_valid = true;
+        found = *split;
+        if (found.peak.bytes <= self->options->memory_bytes)
+            break;
+    }
+    if (!is_valid)
         return PST_OK;
-    self->last = fill(self, &config, split);
-    if (self->last == PST_E_INVALID)
-        return PST_OK;
-    TOOL_TRY(self->last);
     self->num_valid++;
-    self->num_fitting += split->peak.bytes <= self->options->memory_bytes;
-    keep(self, split);
+    self->num_fitting += found.peak.bytes <= self->options->memory_bytes;
+    keep(self, &found);
     return PST_OK;
 }
 
@@ -247,6 +283,7 @@ static json_t *choice_value(const search *self, const choice *c)
              {"margin_bytes", memory_bytes - c->peak.bytes}, {"wire_bytes", c->peak.wire_bytes},
              {"overhead_bytes", c->overhead_bytes}, {"predicted_us", c->predicted_us});
     json_put(&object, "fits", json_boolean(c->peak.bytes <= memory_bytes));
+    json_put_text(&object, "recompute", recomputes[c->recompute]);
     return object;
 }
 
@@ -300,9 +337,10 @@ static void print(const search *self, const json_t *tree)
         {"virtual_stages", "vpp", AS_NUMBER, 3},  {"context_parallel", "cp", AS_NUMBER, 3},
         {"expert_parallel", "ep", AS_NUMBER, 3},  {"expert_tensor_parallel", "etp", AS_NUMBER, 3},
         {"data_parallel", "dp", AS_NUMBER, 5},    {"micro_batches", "m", AS_NUMBER, 5},
-        {"predicted_us", "step ms", AS_MS, 10},   {"needed_bytes", "need GiB", IN_GIB, 9},
-        {"margin_bytes", "margin", IN_GIB, 8},    {"wire_bytes", "sent GiB", IN_GIB, 9},
-        {"stage_layers", "layers", AS_NUMBER, 6}, {"last_stage_layers", "last", AS_NUMBER, 4}};
+        {"predicted_us", "step ms", AS_MS, 8},    {"needed_bytes", "need GiB", IN_GIB, 8},
+        {"margin_bytes", "margin", IN_GIB, 7},    {"wire_bytes", "sent GiB", IN_GIB, 8},
+        {"stage_layers", "layers", AS_NUMBER, 6}, {"last_stage_layers", "last", AS_NUMBER, 4},
+        {"recompute", "recompute", AS_TEXT, 9}};
     const pst_estimate_config *config = &self->options->config;
     char kept[256] = "";
     for (int i = 0; i < NUM_WAYS; i++)
@@ -315,7 +353,8 @@ static void print(const search *self, const json_t *tree)
            self->options->gpus_per_node, config->global_batch, config->micro_batch,
            config->sequence_size);
     printf("kept: %srecompute: %s; set: sequence parallel where tp is above 1\n", kept,
-           json_string_value(json_object_get(tree, "recompute")));
+           frees_recompute(config) ? "the least that fits"
+                                   : json_string_value(json_object_get(tree, "recompute")));
     estimate_print_notes(tree, "not_counted", "not counted: ");
     printf("tried %" PRIu64 ", valid %" PRIu64 ", fitting with a reserve %" PRIu64
            "; %s first; steps on %.16s\n",
@@ -328,8 +367,11 @@ static void print(const search *self, const json_t *tree)
 
 static int answer(const search *self)
 {
+    static const estimate_line nothing;
     if (self->num_valid == 0)
-        return tool_status(self->last);
+        return estimate_refuse(&nothing, "--search: no split can be run, as the last: %s",
+                               self->fault.reason[0] != '\0' ? self->fault.reason
+                                                             : "a figure exceeds 64 bits");
     json_t *tree = tree_of(self);
     if (!json_is_stdout(self->options->json))
         print(self, tree);

@@ -175,31 +175,21 @@ static bool goes_with(const gain *some, const whatif *other)
     return true;
 }
 
-/* The first that fit, of those that save most: two, else three. */
-static bool find_together(const whatif_run *self, const gain *gains, int num, gain *found)
+/* Adds so many of the gains from first on to found, the first that make the run fit. */
+static bool add_fitting(const whatif_run *self, const gain *gains, int num, int first, int more,
+                        gain *found)
 {
-    for (int i = 0; i < num; i++)
-        for (int j = i + 1; j < num; j++) {
-            *found = gains[i];
-            if (!goes_with(found, gains[j].parts[0]))
-                continue;
-            found->parts[found->num++] = gains[j].parts[0];
-            if (measure(self, found) && found->peak_bytes <= self->options->memory_bytes)
-                return true;
-        }
-    for (int i = 0; i < num; i++)
-        for (int j = i + 1; j < num; j++)
-            for (int k = j + 1; k < num; k++) {
-                *found = gains[i];
-                if (!goes_with(found, gains[j].parts[0]))
-                    continue;
-                found->parts[found->num++] = gains[j].parts[0];
-                if (!goes_with(found, gains[k].parts[0]))
-                    continue;
-                found->parts[found->num++] = gains[k].parts[0];
-                if (measure(self, found) && found->peak_bytes <= self->options->memory_bytes)
-                    return true;
-            }
+    const gain before = *found;
+    if (more == 0)
+        return measure(self, found) && found->peak_bytes <= self->options->memory_bytes;
+    for (int i = first; i < num; i++) {
+        *found = before;
+        if (!goes_with(found, gains[i].parts[0]))
+            continue;
+        found->parts[found->num++] = gains[i].parts[0];
+        if (add_fitting(self, gains, num, i + 1, more - 1, found))
+            return true;
+    }
     return false;
 }
 
@@ -226,7 +216,7 @@ static json_t *gain_value(const whatif_run *self, const gain *of)
 int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool fits, json_t **tree)
 {
     whatif_run self = {.options = options, .stage = stage};
-    gain gains[NUM_WHATIFS], together;
+    gain gains[NUM_WHATIFS], together = {.num = 0};
     int num = 0;
     ESTIMATE_TRY(&options->config,
                  estimate_measure(&options->config, stage, options->overhead_bytes, &self.before));
@@ -244,7 +234,9 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
     for (int i = 0; i < num; i++)
         json_add(&list, gain_value(&self, &gains[i]));
     json_put(tree, "whatif", list);
-    const bool is_some = !fits && find_together(&self, gains, num, &together);
-    json_put(tree, "together", is_some ? gain_value(&self, &together) : json_null());
+    for (int several = 2; several <= MOST_TOGETHER && !fits && together.num == 0; several++)
+        if (!add_fitting(&self, gains, num, 0, several, &together))
+            together.num = 0;
+    json_put(tree, "together", together.num > 0 ? gain_value(&self, &together) : json_null());
     return TOOL_OK;
 }

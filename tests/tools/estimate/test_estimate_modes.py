@@ -157,10 +157,15 @@ class ModesTest(CommandTest):
                 if last < 1:
                     continue
                 more = ["--decoder-last-pipeline-num-layers", last]
-            result = run("estimate", *flags, *more, "--fit", "--json",
-                         *world(gpus, t, p, v, c, ep, etp if experts else None, batch=batch, s=s))
-            if result.returncode < 2:
-                found[t, p, v, c, ep, etp] = json.loads(result.stdout)["needed_bytes"]
+            for again in ([], ["--recompute-granularity", "selective", "--recompute-modules", "layernorm",
+                               "moe_act", "--recompute-activation-function"],
+                          ["--recompute-granularity", "full"]):
+                result = run("estimate", *flags, *more, "--fit", "--json", *again,
+                             *world(gpus, t, p, v, c, ep, etp if experts else None, batch=batch, s=s))
+                if result.returncode < 2:
+                    found[t, p, v, c, ep, etp] = json.loads(result.stdout)["needed_bytes"]
+                if result.returncode == 0:
+                    break
         fitting = [needed for needed in found.values() if needed <= memory * GIB]
         self.assertEqual((keys["tried"], keys["valid"], keys["fitting"]),
                          (tried, len(found), len(fitting)))
@@ -232,6 +237,17 @@ class ModesTest(CommandTest):
                                "--gpus-per-node", node)
             self.assertLessEqual(max(entry["tensor_parallel"] for entry in keys["best"]), node)
 
+    def test_search_computes_anew_what_it_must(self):
+        """Nothing where that fits, nor more than was asked where a flag said so."""
+        flags = ["--preset", "deepseek-v3", "--world-size", 1024, "--global-batch-size", 8192,
+                 "--use-distributed-optimizer", "--search"]
+        kinds = [entry["recompute"] for entry in self.object(*flags)["best"]]
+        self.assertGreater(len(set(kinds)), 1)
+        self.assertEqual({entry["recompute"] for entry in self.object(*flags, "--gpu-memory", "640GiB")["best"]},
+                         {"as given"})
+        self.assertEqual({entry["recompute"] for entry in
+                          self.object(*flags, "--recompute-granularity", "full")["best"]}, {"as given"})
+
     def test_search_of_large_models(self):
         """What leads is what is run: experts in a node, hardly any tensor parallelism."""
         keys = self.object(*MIXTRAL, "--world-size", 128, "--global-batch-size", 1024, "--search")
@@ -284,6 +300,13 @@ class ModesTest(CommandTest):
         self.assertIsNone(keys["given"])
         self.assertGreater(keys["fitting"], 0)
 
+    def test_search_where_no_split_can_be_run(self):
+        """In flags, and without a place in our sources."""
+        result = run("estimate", *LLAMA, "--world-size", 4, "--global-batch-size", 3, "--search",
+                     "--tensor-model-parallel-size", 1, "--pipeline-model-parallel-size", 1)
+        self.refused(result, 2, "--search: no split can be run", "--global-batch-size 3", "--micro-batch-size 1")
+        self.assertNotIn(".c:", result.stderr)
+
     def test_search_names_what_it_keeps(self):
         more = ["--recompute-granularity", "full", "--recompute-method", "uniform",
                 "--recompute-num-layers", 2]
@@ -297,7 +320,7 @@ class ModesTest(CommandTest):
         """Of each split, not of the one that was given, where one GPU has every expert."""
         tried = 0
         for buffers in ("capacity", "paged"):
-            load = ["--moe-buffer", buffers, "--moe-load-cv", "0.5"]
+            load = ["--moe-buffer", buffers, "--moe-load-cv", "0.5", "--recompute-activation-function"]
             for entry in self.object(*MIXTRAL, "--world-size", 8, "--global-batch-size", 64, *load, "--search",
                                      code=1)["best"]:
                 if entry["expert_parallel"] == 1 or entry["pipeline_parallel"] > 1:
