@@ -73,6 +73,7 @@ step_nccl() {
 
 # ---- stages
 
+# Fault rows 72.
 stage_correct() {
     local example trace=$data/bytelm-e64-top6-l6.csv
     local replay=("$bin/pagestash" replay --device cuda --routing "$trace" --expert-model-parallel-size 8)
@@ -101,6 +102,8 @@ conformance() { # NAME LIMIT FILTER
         --gtest_fail_fast "--gtest_filter=$3${missing_products:+-$missing_products}"
 }
 
+# Fault rows 6, 7, 8, 9, 10, 12, 15, 16, 17, 18, 22, 23, 24, 25, 28, 29, 30, 31, 33, 34, 35, 36, 37, 43, 45,
+# 47, 50, 51.
 stage_conformance() { conformance conformance 520 '*/cuda.*'; }
 stage_rings() {
     conformance 'conformance bulk' 260 '*/cuda_bulk.*' || return
@@ -108,6 +111,7 @@ stage_rings() {
 }
 
 # A short set: the random cases take hours under a sanitizer.
+# Fault rows 11, 48.
 stage_sanitize() {
     local tool filter limit
     find_cublaslt || :
@@ -193,6 +197,7 @@ trainer_stage() { # NAME: of the stage and of gpu-NAME.py
 }
 
 # An MoE whose captured steps are replayed: keeping everything, pages, host pages, recomputation.
+# Fault rows 41.
 stage_train() { trainer_stage train; }
 
 # A GPT with long sequences: swapped by tokens, recomputed, kept in host memory, and kept.

@@ -180,6 +180,7 @@ static void check_refused(scene *self, const char *name, pst_status status)
     CHECK(graph == NULL);
 }
 
+/* Fault rows 33. */
 CONFORMANCE(Capture, ForbiddenCallsAreRefusedAndBreakIt)
 {
     scene self;
@@ -226,6 +227,7 @@ static pst_status call_end(scene *self)
     return pst_graph_end(self->device, self->stream, &graph);
 }
 
+/* Fault rows 34. */
 CONFORMANCE(Capture, OtherThreadsMayCallWhatDoesNotTouchIt)
 {
     static pst_status (*const legal[])(scene * self) = {

@@ -175,6 +175,7 @@ static void mend(conf_pair *self)
 }
 
 /* Not for ThreadSanitizer: an id that stands twice in the ring makes two blocks write one page. */
+/* Fault rows 48. */
 CONFORMANCE_NO_TSAN(Chaos, DamagedWordsLeadNobodyAstray)
 {
     for (uint32_t i = 0; i < conf_cases(conf, 600) && !psti_test_failed(); i++) {

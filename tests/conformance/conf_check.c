@@ -284,6 +284,7 @@ static void try_corruption(scene *self, const corruption *what)
               "%s: found after it was mended", what->name);
 }
 
+/* Fault rows 47. */
 CONFORMANCE(Check, FindsEveryKindOfCorruption)
 {
     static scene self;

@@ -134,6 +134,7 @@ DAMAGE(ReleaseSkipsADamagedId)
     try_damage(self, release);
 }
 
+/* Fault rows 48. */
 DAMAGE(ConsumeSkipsADamagedId)
 {
     try_damage(self, consume);
@@ -187,6 +188,7 @@ DAMAGE(CountBeyondTheDestinationCopiesNothing)
 }
 
 /* Counts or a number of pages that do not belong together: nothing is copied, nothing is freed. */
+/* Fault rows 48. */
 DAMAGE(CountsAndPagesThatDisagreeCopyNothing)
 {
     for (int kind = 0; kind < 4; kind++) {
@@ -271,6 +273,7 @@ static void stash_from_damaged(conf_pair *self, uint32_t id)
 }
 
 /* Pages that belong to somebody are not written, and nobody owns a page twice. */
+/* Fault rows 47. */
 DAMAGE(StashTakesNoIdThatIsWrong)
 {
     const uint32_t ids[] = {UINT32_MAX, POOL_PAGES, 0x80000000u,

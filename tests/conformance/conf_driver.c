@@ -6,6 +6,7 @@
 #include "host/device/device.h"
 #include "tests/conformance/conf.h"
 
+/* Fault rows 12. */
 CONFORMANCE(Driver, AnAddressIsTheDevicesOrRefused)
 {
     enum { BYTES = 100000 };
@@ -45,6 +46,7 @@ static int count_in_child(pst_device *device, void *memory, pst_stream stream)
     return 0;
 }
 
+/* Fault rows 45. */
 CONF_DEFINE(Driver, AForkCannotUseCuda, 1u << CONF_CUDA)
 {
     enum { BYTES = 64 };

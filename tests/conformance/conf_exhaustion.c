@@ -75,6 +75,7 @@ static void try_size(const conf_run *conf, pst_pool_mode mode, uint64_t pages, u
     conf_pair_close(&self);
 }
 
+/* Fault rows 22. */
 CONFORMANCE(Exhaustion, PoolTooSmallForAnyTensor)
 {
     CONF_EACH_MODE (mode)
@@ -83,6 +84,7 @@ CONFORMANCE(Exhaustion, PoolTooSmallForAnyTensor)
             try_size(conf, mode, pages, 0);
 }
 
+/* Fault rows 24. */
 CONFORMANCE(Exhaustion, BothTiersTooSmall)
 {
     CONF_EACH_MODE (mode)
@@ -91,7 +93,8 @@ CONFORMANCE(Exhaustion, BothTiersTooSmall)
                 try_size(conf, mode, pages, host);
 }
 
-/* Page by page from the host tier, wherever the device pages end. */
+/* Page by page from the host tier, wherever the device pages end.
+ * Fault rows 23. */
 CONFORMANCE(Exhaustion, HostPagesServeWhatTheDeviceCannot)
 {
     CONF_EACH_MODE (mode)

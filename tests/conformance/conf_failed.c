@@ -66,6 +66,7 @@ FAILED(TensorsWithoutABaseStayInThePages, 20)
     skip(model, at, 0);
 }
 
+/* Fault rows 13. */
 FAILED(ABaseIsNullWithKeepOnly, 20)
 {
     lockstep *ls = &self->ls;
@@ -188,6 +189,7 @@ static void try_reason(conf_pair *self, const reason *why)
     }
 }
 
+/* Fault rows 16. */
 FAILED(DestinationOfWhatIsNotCopiedIsCleared, 20)
 {
     for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {

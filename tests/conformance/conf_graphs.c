@@ -122,6 +122,7 @@ static void change_counts(scene *self, int layer)
 
 /* ---- replay ---- */
 
+/* Fault rows 37. */
 CONFORMANCE(Graphs, ReplayReadsTheCountsAnew)
 {
     static const shape_theme themes[] = {SHAPE_ANY, SHAPE_8_SPACES, SHAPE_SEGMENTS, SHAPE_RATIOS};
@@ -240,6 +241,7 @@ CONFORMANCE(Graphs, WholeStepWithCountsOverwrittenInside)
     tear_down(&self);
 }
 
+/* Fault rows 35. */
 CONFORMANCE(Graphs, LaunchedTwiceTheStashFindsALiveTicket)
 {
     static scene self;
@@ -304,6 +306,7 @@ CONFORMANCE(Graphs, ExternalEventsOrderSeparateGraphs)
 }
 
 /* An ordered pool on two streams, each operation waiting for the one before: in a graph and out. */
+/* Fault rows 30. */
 CONFORMANCE(Graphs, EventsOrderTheStreamsOfAnOrderedPool)
 {
     static scene self;

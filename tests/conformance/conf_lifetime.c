@@ -79,6 +79,7 @@ CONFORMANCE(Lifetime, OneKernelNodeForEachOperation)
     }
 }
 
+/* Fault rows 28. */
 CONFORMANCE(Lifetime, WhatAGraphUsesCannotBeDestroyed)
 {
     static conf_pair self;
@@ -130,6 +131,7 @@ CONFORMANCE(Lifetime, UsedOftenAnObjectIsHeldOnce)
     conf_pair_close(&self);
 }
 
+/* Fault rows 34. */
 CONFORMANCE(Lifetime, FailedCaptureHoldsNothing)
 {
     static conf_pair self;

@@ -78,6 +78,7 @@ LOST(AfterACountThatIsWrong, 12)
 }
 
 /* Of 4 + 2 pages: the second wants 4 where 2 are left, and later 2 and none would fit. */
+/* Fault rows 22. */
 LOST(AfterAStashThatFoundNoPages, 4)
 {
     lose_a_step(self, ROWS, FULL);

@@ -80,8 +80,41 @@ typedef struct rogue {
     scene *scene;
     int number;
     uint32_t *stop;
+    uint32_t launches; /* of its graph; atomic */
     pst_status status;
 } rogue;
+
+/* A graph of the thread's own: a stash, another byte into the first row, a restore. */
+static void *launch_graphs(void *opaque)
+{
+    rogue *self = opaque;
+    lockstep *ls = &self->scene->ls;
+    pst_ticket ticket = ls->tickets[self->scene->tickets[self->number]];
+    ls_group *group = &self->scene->groups[self->number];
+    pst_stream stream = NULL;
+    pst_graph *graph = NULL;
+    self->status = pst_stream_create(ls->device, &stream);
+    if (self->status == PST_OK)
+        self->status = pst_graph_begin(ls->device, stream);
+    if (self->status == PST_OK)
+        self->status = ls_enqueue_stash(ticket, group, stream);
+    if (self->status == PST_OK)
+        self->status =
+            pst_device_fill(ls->device, group->arena + group->model.at[0], 0xcc, ROW_BYTES, stream);
+    if (self->status == PST_OK)
+        self->status = ls_enqueue_restore(ticket, group, NULL, stream);
+    if (self->status == PST_OK)
+        self->status = pst_graph_end(ls->device, stream, &graph);
+    while (self->status == PST_OK && !__atomic_load_n(self->stop, __ATOMIC_ACQUIRE)) {
+        self->status = pst_graph_launch(graph, stream);
+        if (self->status == PST_OK)
+            self->status = pst_stream_synchronize(ls->device, stream);
+        __atomic_fetch_add(&self->launches, 1, __ATOMIC_RELAXED);
+    }
+    pst_graph_destroy(graph);
+    pst_stream_destroy(ls->device, stream);
+    return NULL;
+}
 
 static void *break_the_rules(void *opaque)
 {
@@ -115,6 +148,7 @@ static bool order_was_seen(lockstep *ls)
     return flags & PST_FLAG_ORDER;
 }
 
+/* Fault rows 30, 31. */
 CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
 {
     static scene self;
@@ -135,6 +169,42 @@ CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
     }
     CHECK_MSG(seen, "not noticed within %d seconds", SECONDS);
     refuse_and_mend(&self);
+    tear_down(&self);
+}
+
+/* Fault rows 36. */
+CONFORMANCE(Overlap, TwoGraphsOfAConcurrentPoolAreRight)
+{
+    enum { LAUNCHES = 20 };
+    static scene self;
+    lockstep *ls = &self.ls;
+    uint32_t stop = 0;
+    rogue rogues[2];
+    pthread_t threads[2];
+    if (!set_up(&self, conf, PST_POOL_CONCURRENT, conf->is_slow ? 16 : 120))
+        return;
+    for (int i = 0; i < 2; i++) {
+        rogues[i] = (rogue){.scene = &self, .number = i, .stop = &stop};
+        CHECK_EQ(pthread_create(&threads[i], NULL, launch_graphs, &rogues[i]), 0);
+    }
+    const time_t give_up = time(NULL) + SECONDS;
+    for (int i = 0; i < 2; i++)
+        while (__atomic_load_n(&rogues[i].launches, __ATOMIC_RELAXED) < LAUNCHES &&
+               time(NULL) < give_up)
+            sched_yield();
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_EQ(rogues[i].status, PST_OK);
+        CHECK(rogues[i].launches >= LAUNCHES);
+        ls_group_compare(ls, &self.groups[i]); /* what came back is what was there */
+    }
+    LS_TRY(pst_pool_check(ls->pool, ls->stream));
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    CHECK_EQ(ls->words.status.flags, 0);
+    CHECK_EQ(ls->words.state.tail[0] - ls->words.state.head[0], POOL_PAGES);
+    LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream)); /* where its ring stands */
+    oracle_reset(ls->oracle, PST_RESET_ALL);
     tear_down(&self);
 }
 

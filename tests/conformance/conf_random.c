@@ -302,8 +302,11 @@ RANDOM(SixtyFourTensors, SHAPE_64_TENSORS, 150)
 RANDOM(EightSpaces, SHAPE_8_SPACES, 200)
 RANDOM(ThousandSegments, SHAPE_1024_SEGMENTS, 150)
 RANDOM(RowsOfOneByte, SHAPE_BYTE_ROWS, 250)
+/* Fault rows 6. */
 RANDOM(UnalignedBases, SHAPE_UNALIGNED, 400)
+/* Fault rows 6. */
 RANDOM(WidthsThatDivideNothing, SHAPE_ODD_WIDTHS, 400)
+/* Fault rows 51. */
 RANDOM(Ratios, SHAPE_RATIOS, 300)
 RANDOM(LongRows, SHAPE_LONG_ROWS, 150)
 RANDOM(Segments, SHAPE_SEGMENTS, 400)

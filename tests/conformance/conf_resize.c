@@ -86,6 +86,7 @@ CONFORMANCE(Resize, ShrinksWhenNothingIsHeld)
 }
 
 /* A graph that was captured before finds the pages, and its reset keeps the number of them. */
+/* Fault rows 29. */
 CONFORMANCE(Resize, GraphsStayRight)
 {
     static conf_pair self;

@@ -68,6 +68,7 @@ static void check_growth(const conf_run *conf, uint32_t tier)
     CHECK_OK(pst_pool_destroy(pool));
 }
 
+/* Fault rows 43. */
 CONFORMANCE(Resize, AsksForRoomOnceAndStaysAsItWas)
 {
     check_growth(conf, PSTI_TIER_DEVICE);

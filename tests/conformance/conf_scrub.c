@@ -27,6 +27,7 @@ static void restore(conf_pair *self, int ticket, pst_restore_pages pages)
     conf_pair_restore(self, ticket, pages, PST_TAIL_ZERO);
 }
 
+/* Fault rows 50. */
 CONFORMANCE(Scrub, WhateverFreesAPageClearsIt)
 {
     CONF_EACH_MODE (mode) {

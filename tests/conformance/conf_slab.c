@@ -54,6 +54,7 @@ static void use_stale(conf_pair *self, pst_ticket stale)
     CHECK_EQ(pst_ticket_index(stale), UINT32_MAX);
 }
 
+/* Fault rows 21. */
 SLAB(StaleHandlesAreInvalid, 1)
 {
     lockstep *ls = &self->ls;
@@ -173,6 +174,7 @@ static void (*const leave[])(conf_pair *self) = {
 };
 
 /* Whatever it was: nothing is held afterwards, that is no fault, and the next owner begins anew. */
+/* Fault rows 20. */
 SLAB(GivingBackFreesWhatIsHeld, 1)
 {
     lockstep *ls = &self->ls;

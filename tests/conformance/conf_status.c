@@ -91,6 +91,7 @@ CONFORMANCE(Status, MarksAreThoseOfTheirStep)
     }
 }
 
+/* Fault rows 25. */
 CONFORMANCE(Status, FirstFaultStandsUntilReset)
 {
     static scene self;
@@ -147,6 +148,7 @@ CONFORMANCE(Status, StepValidCanBeReadOnTheDevice)
 
 /* ---- reset ---- */
 
+/* Fault rows 25. */
 CONFORMANCE(Reset, EachKindResetsItsOwn)
 {
     static scene self;
@@ -166,6 +168,7 @@ CONFORMANCE(Reset, EachKindResetsItsOwn)
     }
 }
 
+/* Fault rows 26. */
 CONFORMANCE(Reset, OldTicketsAreEmptyAndNothingIsFreedTwice)
 {
     static scene self;

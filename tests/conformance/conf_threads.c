@@ -216,6 +216,7 @@ static void run_concurrently(const conf_run *conf, uint64_t num_pages, uint32_t 
     CHECK_EQ(failures > 0, fails);
 }
 
+/* Fault rows 31. */
 CONFORMANCE(Threads, StashAndRestoreAtOnce)
 {
     run_concurrently(conf, MAX_PAGES, 6, false);

@@ -38,6 +38,7 @@ static uint32_t flags_of(const conf_pair *self)
 /* In a pool of so many pages. */
 #define TICKETS(name, num_pages) CONF_BOTH_MODES(CONFORMANCE, Tickets, name, set_up, num_pages)
 
+/* Fault rows 7, 8. */
 TICKETS(NoRowsOneRowAllRows, 16)
 {
     static const int64_t rows[] = {0, 1, ROWS - 1, ROWS};
@@ -48,6 +49,7 @@ TICKETS(NoRowsOneRowAllRows, 16)
     }
 }
 
+/* Fault rows 18. */
 TICKETS(KeepTwiceThenRelease, 16)
 {
     stash_rows(self, 33);
@@ -66,6 +68,7 @@ TICKETS(KeepThenConsume, 16)
     CHECK_EQ(flags_of(self), 0);
 }
 
+/* Fault rows 17. */
 TICKETS(SecondRestoreFindsNothing, 16)
 {
     stash_rows(self, 33);
@@ -76,6 +79,20 @@ TICKETS(SecondRestoreFindsNothing, 16)
     CHECK_EQ(self->ls.oracle->status.num_faults, 2);
 }
 
+/* Without a restore, as where a graph was dropped.
+ * Fault rows 19, 20. */
+TICKETS(SecondReleaseFindsNothing, 16)
+{
+    stash_rows(self, 33);
+    ls_release(&self->ls, self->tickets[0]);
+    CHECK_EQ(flags_of(self), 0);
+    CHECK_EQ(self->ls.oracle->num_free[0], 16);
+    ls_release(&self->ls, self->tickets[0]);
+    CHECK_EQ(flags_of(self), 1u << PST_FAULT_EMPTY);
+    CHECK_EQ(self->ls.oracle->num_free[0], 16);
+}
+
+/* Fault rows 16. */
 TICKETS(RestoreAndReleaseOfATicketNeverStashed, 4)
 {
     restore(self, PST_RESTORE_KEEP);
@@ -96,6 +113,7 @@ TICKETS(StashIntoALiveTicketChangesNothing, 40)
     CHECK_EQ(flags_of(self), 1u << PST_FAULT_LIVE);
 }
 
+/* Fault rows 9, 10, 11. */
 TICKETS(CountsOutsideTheCapacityFailTheStash, 16)
 {
     static const int64_t rows[] = {ROWS + 1, -1, INT32_MIN, INT32_MAX};
@@ -128,6 +146,7 @@ TICKETS(FailedTicketIsForgottenByConsumeAndRelease, 15)
     CHECK_EQ(self->ls.published.high_water[0], 2);
 }
 
+/* Fault rows 15. */
 TICKETS(DestinationTooSmallLeavesTheTicketLive, 16)
 {
     const shape small = conf_prefix_shape(TENSORS, ROWS - 7, ROW_BYTES);
@@ -154,6 +173,31 @@ TICKETS(CountsAreThoseOfTheStash, 16)
     CHECK_EQ(flags_of(self), 0);
 }
 
+/* A row less than whole pages, none less, and one more.
+ * Fault rows 8. */
+CONFORMANCE(Tickets, RowsAroundTheEndsOfPages)
+{
+    enum { PAGE_ROWS = 4, NUM_PAGES = 5 };
+    static conf_pair self;
+    CONF_EACH_MODE (mode) {
+        const ls_options options = conf_options(mode, TENSORS * NUM_PAGES, mode);
+        const shape like =
+            conf_prefix_shape(TENSORS, PAGE_ROWS * NUM_PAGES, PST_PAGE_BYTES_MIN / PAGE_ROWS);
+        if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+            return;
+        for (int64_t pages = 1; pages <= NUM_PAGES && !psti_test_failed(); pages++)
+            for (int64_t rows = PAGE_ROWS * pages - 1; rows <= PAGE_ROWS * pages + 1; rows++) {
+                const bool fits = rows <= PAGE_ROWS * NUM_PAGES;
+                stash_rows(&self, rows);
+                restore(&self, PST_RESTORE_CONSUME);
+                CHECK_EQ(flags_of(&self),
+                         fits ? 0 : 1u << PST_FAULT_COUNT | 1u << PST_FAULT_FAILED);
+            }
+        conf_pair_close(&self);
+    }
+}
+
+/* Fault rows 9. */
 CONFORMANCE(Tickets, EverySegmentsCountIsChecked)
 {
     enum { SEGMENTS = 300 };

@@ -142,6 +142,7 @@ static int run_seed(bool is_simt, uint64_t seed, missing without)
     return wrong;
 }
 
+/* Fault rows 71. */
 PST_TEST(LazyPool, EachWaitIsNeededAndAllAreEnough)
 {
     for (int is_simt = 0; is_simt < 2; is_simt++)

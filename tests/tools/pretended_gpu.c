@@ -1,7 +1,8 @@
 /* A CUDA runtime without a GPU, to be linked in place of cudart: memory is the process's, streams are in
  * order because everything is done at once, captures are empty, and kernels are named and do nothing. With it
  * the real programs go as far as their first launch; what they say of the bytes then must be that they are
- * wrong. PRETENDED_LAUNCHES names the file that gets a line for each launch. */
+ * wrong. PRETENDED_LAUNCHES names the file that gets a line for each launch; with PRETENDED_NO_DEVICE there is
+ * no device, with PRETENDED_NO_CODE one that no kernel was built for. */
 #include <cuda_runtime_api.h>
 
 #include <stdint.h>
@@ -87,6 +88,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *ke
 {
     (void)kernel;
     memset(out, 0, sizeof(*out));
+    if (getenv("PRETENDED_NO_CODE") != NULL)
+        return cudaErrorNoKernelImageForDevice;
     out->ptxVersion = out->binaryVersion = 90;
     out->numRegs = 56;
     out->maxThreadsPerBlock = 1024;
@@ -107,7 +110,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *
 
 cudaError_t cudaGetDeviceCount(int *out)
 {
-    *out = 1;
+    *out = getenv("PRETENDED_NO_DEVICE") == NULL;
     return cudaSuccess;
 }
 

@@ -2,7 +2,9 @@
 """test_gpu_rehearsal.py SOURCE_DIR EXAMPLE...: tools/gpu-first.sh with one of its real examples at a time, linked
 with the runtime of pretended_gpu.c: all of it but the kernels runs, which then must not pass. The steps in front
 of it are fakes."""
+import os
 import pathlib
+import subprocess
 import sys
 
 from gpu_fakes import GpuTools, main
@@ -46,6 +48,17 @@ class GpuRehearsal(GpuTools):
             for name in ("stash", "restore"):
                 line = next(line for line in said if f"{name}_{backend}_kernel" in line)
                 self.assertIn(f" 16 x {threads}, ", line)
+
+    # Fault rows 39, 40.
+    def test_no_device_and_no_code(self):
+        for variable, said in (
+                ("PRETENDED_NO_DEVICE", "the driver shows no CUDA device"),
+                ("PRETENDED_NO_CODE", "this library holds no code for pretended GPU, compute capability 9.0 ")):
+            done = subprocess.run([self.examples[0], "cuda"], text=True, capture_output=True, timeout=60,
+                                  env={**os.environ, variable: "1"})
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done)
+            self.assertIn("PST_E_NO_DEVICE", done.stderr)
+            self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":

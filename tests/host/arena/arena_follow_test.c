@@ -174,6 +174,7 @@ PST_TEST(ArenaFollow, SizesAreComparedRoundedUp)
                "a1=0 b512=512 c512=- {size 1} -a -b -c");
 }
 
+/* Fault rows 59. */
 PST_TEST(ArenaFollow, TheFirstDeviationIsKeptInWords)
 {
     static const struct {

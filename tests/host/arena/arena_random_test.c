@@ -224,6 +224,7 @@ PST_TEST(ArenaRandom, ProgramsThatDoAsPlannedNeverDeviate)
     CHECK_EQ(planned, requests);
 }
 
+/* Fault rows 59. */
 PST_TEST(ArenaRandom, ProgramsThatStrayLoseNoByte)
 {
     for (uint32_t num_streams = 1; num_streams <= 3; num_streams++) {

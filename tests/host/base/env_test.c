@@ -148,6 +148,7 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
                  "");
 }
 
+/* Fault rows 64. */
 PST_TEST(Env, BadValuesAreRefusedByNameAndValue)
 {
     static const struct {
@@ -253,6 +254,7 @@ PST_CHILD(env_unknown)
     puts(pst_status_name(pst_env_check()));
 }
 
+/* Fault rows 64. */
 PST_TEST(Env, MisspeltNamesAreRefused)
 {
     static const struct {
@@ -279,6 +281,7 @@ PST_TEST(Env, MisspeltNamesAreRefused)
     }
 }
 
+/* Fault rows 64. */
 PST_TEST(Env, UnknownNamesGetAWarningOnce)
 {
     static const char *const variables[] = {"PAGESTASH_FOO=off", "PAGESTASH_NUM_SMS=3", NULL};

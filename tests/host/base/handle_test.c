@@ -22,6 +22,7 @@ static pst_status use_pool(thing *pool)
     return PST_OK;
 }
 
+/* Fault rows 2. */
 PST_TEST(Handles, OnlyALiveHandleOfTheKindIsTaken)
 {
     uint64_t words[4] = {0};
@@ -190,6 +191,7 @@ static void *use_until_it_is_gone(void *arg)
     return NULL;
 }
 
+/* Fault rows 44. */
 PST_TEST(Handles, ThreadsBesideADestroySeeAWholeObjectOrNone)
 {
     for (uint32_t round = 0; round < 5; round++) {

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ static void silence(void)
     pst_log_set_callback(PST_LOG_OFF, NULL, NULL);
 }
 
+/* Fault rows 66. */
 PST_TEST(Log, ACallbackGetsItsLevelAndBelow)
 {
     for (int limit = PST_LOG_OFF; limit <= PST_LOG_DEBUG; limit++) {
@@ -92,6 +94,7 @@ static void call_back(pst_log_level level, const char *message, void *user)
     pst_log_set_callback(PST_LOG_ERROR, hear, user);
 }
 
+/* Fault rows 66. */
 PST_TEST(Log, TheCallbackMayCallTheLibrary)
 {
     all = (heard){.messages = 0};
@@ -136,6 +139,48 @@ PST_TEST(Log, ThreadsMayLogWhileTheCallbackIsSet)
         pthread_join(threads[i], NULL);
     silence();
     CHECK_EQ(messages, 3 * TIMES);
+}
+
+static uint32_t is_inside, may_leave; /* atomic */
+
+/* Of the thread that warns: stays until somebody else has logged. */
+static void dawdle(pst_log_level level, const char *message, void *user)
+{
+    (void)message;
+    (void)user;
+    if (level != PST_LOG_WARN)
+        return;
+    __atomic_store_n(&is_inside, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&may_leave, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
+static void *warn_once(void *arg)
+{
+    (void)arg;
+    psti_log(PST_LOG_WARN, "slow");
+    return NULL;
+}
+
+/* Fault rows 66. */
+PST_TEST(Log, ASlowCallbackHoldsNobodyUp)
+{
+    pst_device *device = NULL;
+    pthread_t thread;
+    is_inside = may_leave = 0;
+    pst_log_set_callback(PST_LOG_INFO, dawdle, NULL);
+    CHECK_EQ(pthread_create(&thread, NULL, warn_once, NULL), 0);
+    while (!__atomic_load_n(&is_inside, __ATOMIC_ACQUIRE))
+        sched_yield();
+    psti_log(PST_LOG_INFO, "another thread logs");
+    const pst_status opened = pst_device_open("host", 0, &device);
+    const pst_status refused = pst_pool_bytes(NULL, NULL);
+    silence();
+    __atomic_store_n(&may_leave, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    CHECK_EQ(opened, PST_OK);
+    CHECK_EQ(refused, PST_E_INVALID);
+    CHECK_OK(pst_device_close(device));
 }
 
 /* ---- stderr ---- */

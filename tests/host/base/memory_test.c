@@ -163,6 +163,7 @@ static void try_until_success(small_scene *self, const attempt *what)
     }
 }
 
+/* Fault rows 42. */
 PST_TEST(Memory, EveryCreateCallSurvivesEveryFailure)
 {
     small_scene self;
@@ -175,6 +176,7 @@ PST_TEST(Memory, EveryCreateCallSurvivesEveryFailure)
     small_close(&self);
 }
 
+/* Fault rows 42. */
 PST_TEST(Memory, OpenSurvivesEveryFailure)
 {
     for (int n = 0;; n++) {
@@ -324,6 +326,7 @@ static void check_captures(const course *how)
     close_recording(&self);
 }
 
+/* Fault rows 42. */
 PST_TEST(Memory, CapturesSurviveEveryFailure)
 {
     const course stops = {.stops = true};

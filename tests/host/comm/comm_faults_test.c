@@ -158,6 +158,7 @@ static void one_differs(rank_of_test *self)
     check_ended(self, "rank 0 has all-reduce of 2 fp32, reduction 0, rank 1 has all-reduce of ");
 }
 
+/* Fault rows 74. */
 PST_TEST(CommFaults, OneDiffersInOneThing)
 {
     for (int which = 0; which < 3; which++)

@@ -420,6 +420,7 @@ static void check_library(const char *library, const char *version, const char *
 #define NOT_LOADED " is not loaded in this process: it must name the NCCL that made comm"
 
 /* Nothing is loaded for a communicator that somebody else must have made. */
+/* Fault rows 73. */
 PST_TEST(CommNcclFaults, WhichLibraryItIs)
 {
     static const char fake[] = "PAGESTASH_NCCL_LIBRARY=" PSTI_FAKE_NCCL;

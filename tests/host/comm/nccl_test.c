@@ -170,9 +170,37 @@ PST_CHILD(nccl_ranks)
     close_ranks(RANKS);
 }
 
+/* Fault rows 72. */
 PST_TEST(Nccl, OneInvalidRankMakesTheStepInvalidOnAll)
 {
     nccl_check_child("nccl_ranks", NULL);
+}
+
+PST_CHILD(nccl_page_sizes)
+{
+    open_ranks(2);
+    small_scene *other = &ranks[1].scene;
+    WANT(pst_ticket_destroy(other->ticket) == PST_OK);
+    WANT(pst_pool_destroy(other->pool) == PST_OK);
+    other->pool_config.page_bytes = PST_PAGE_BYTES_MAX;
+    WANT(pst_pool_create(other->device, &other->pool_config, &other->pool) == PST_OK);
+    WANT(pst_ticket_create(other->pool, other->group, &other->ticket) == PST_OK);
+    for (int failing = 0; failing < 2; failing++) {
+        if (failing)
+            fail_step(&ranks[1]);
+        for (int i = 0; i < 2; i++)
+            WANT(pst_nccl_agree(ranks[i].scene.pool, ranks[i].comm, NULL) == PST_OK);
+        for (int i = 0; i < 2; i++)
+            WANT(step(&ranks[i]).step_valid == !failing);
+    }
+    close_ranks(2);
+}
+
+/* Only the flag is exchanged: pages are each rank's own affair.
+ * Fault rows 74. */
+PST_TEST(Nccl, RanksMayHavePagesOfOtherSizes)
+{
+    nccl_check_child("nccl_page_sizes", NULL);
 }
 
 PST_CHILD(nccl_refusals)
@@ -308,6 +336,7 @@ static void check_library(const char *library, const char *version, const char *
 
 #define FAKE "PAGESTASH_NCCL_LIBRARY='" PSTI_FAKE_NCCL "'"
 
+/* Fault rows 73. */
 PST_TEST(Nccl, WithoutNcclTheMessageSaysWhichFileWasTried)
 {
     check_library("PAGESTASH_NCCL_LIBRARY=/nowhere/libnccl.so", NULL,
@@ -320,6 +349,7 @@ PST_TEST(Nccl, WithoutNcclTheMessageSaysWhichFileWasTried)
                   "PAGESTASH_NCCL_LIBRARY='libc.so.6' has no ncclGetVersion");
 }
 
+/* Fault rows 73. */
 PST_TEST(Nccl, AnOldNcclIsRefusedWithItsVersion)
 {
     static const char library[] = "PAGESTASH_NCCL_LIBRARY=" PSTI_FAKE_NCCL;

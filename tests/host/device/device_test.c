@@ -48,6 +48,7 @@ PST_TEST(Device, NullArgumentsOfOpenAreRefused)
     CHECK_OK(pst_device_close(NULL));
 }
 
+/* Fault rows 39. */
 PST_TEST(Device, AbsentCudaIsOneClearError)
 {
     pst_device *device = untouched;

@@ -116,6 +116,7 @@ static void close_scene(scene *self)
     CHECK_OK(pst_device_close(self->device));
 }
 
+/* Fault rows 38. */
 PST_TEST(FailingDevice, AFailedPoolAcceptsOnlyResetAndDestroy)
 {
     scene self;
@@ -160,6 +161,7 @@ PST_TEST(FailingDevice, ACapturedResetRevivesNothing)
     close_scene(&self);
 }
 
+/* Fault rows 38. */
 PST_TEST(FailingDevice, EverythingCanBeDestroyedAfterACudaError)
 {
     scene self;

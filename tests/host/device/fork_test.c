@@ -2,6 +2,7 @@
  * of it touches the parent. */
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -83,6 +84,7 @@ static void *keep_busy(void *arg)
     return NULL;
 }
 
+/* Fault rows 45. */
 PST_TEST(Fork, AHostDeviceWorksInTheChildWhateverThreadsDid)
 {
     busy self = {.device = NULL};
@@ -173,6 +175,7 @@ static int destroy_all(pst_device *device)
     return pst_device_close(device) != PST_OK;
 }
 
+/* Fault rows 45. */
 PST_TEST(Fork, WhatAChildDestroysIsItsOwn)
 {
     pst_device *device = NULL;
@@ -280,9 +283,47 @@ PST_CHILD(destroy_at_exit)
         exit(0); /* the device that the handler opens stays open */
 }
 
+/* Fault rows 46. */
 PST_TEST(Fork, AnExitHandlerMayDestroy)
 {
     child_result child;
     CHECK(child_run("destroy_at_exit", NULL, &child) && child.exited);
     CHECK_STR(child.out, "PST_OK PST_OK PST_E_INVALID PST_OK\n");
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t said;
+
+static void destroy_pool(int signal)
+{
+    (void)signal;
+    said = (sig_atomic_t)pst_pool_destroy(its_pool);
+}
+
+/* A signal that arrives within a call of the pool finds it in use.
+ * Fault rows 46. */
+PST_TEST(Fork, ASignalHandlerDestroysBetweenCallsOnly)
+{
+    pst_device *device = NULL;
+    struct sigaction before, action = {.sa_handler = destroy_pool};
+    pst_pool_config config = PST_POOL_CONFIG_INIT;
+    config.num_pages = 1;
+    CHECK_OK(pst_device_open("host", 0, &device));
+    CHECK_OK(pst_pool_create(device, &config, &its_pool));
+    CHECK_EQ(sigaction(SIGUSR1, &action, &before), 0);
+    psti_handle *const inside = psti_handle_enter(its_pool);
+    CHECK(inside);
+    raise(SIGUSR1);
+    const pst_status within = (pst_status)said;
+    psti_handle_leave(&inside);
+    raise(SIGUSR1);
+    const pst_status between = (pst_status)said;
+    raise(SIGUSR1);
+    const pst_status again = (pst_status)said;
+    CHECK_EQ(sigaction(SIGUSR1, &before, NULL), 0);
+    CHECK_EQ(within, PST_E_BUSY);
+    CHECK_EQ(between, PST_OK);
+    CHECK_EQ(again, PST_E_INVALID);
+    CHECK_OK(pst_device_close(device));
 }

@@ -74,6 +74,7 @@ static void check_broken(scene *self, int stream, const char *call)
 
 /* ---- begin and end ---- */
 
+/* Fault rows 32. */
 PST_TEST(HostGraph, TheDefaultStreamCannotBeCaptured)
 {
     scene self;

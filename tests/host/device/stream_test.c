@@ -79,6 +79,7 @@ static void refuse_event(scene *self, pst_event event)
     CHECK_STATUS(pst_event_destroy(device, event), PST_E_INVALID);
 }
 
+/* Fault rows 32. */
 PST_TEST(Stream, AnotherDevicesAndDestroyedOnesAreRefused)
 {
     scene self;

@@ -37,7 +37,8 @@ PST_TEST(PlanCheck, RightPlan)
     CHECK_EQ(peak, 0);
 }
 
-/* What is not given is as in three(). */
+/* What is not given is as in three().
+ * Fault rows 58. */
 PST_TEST(PlanCheck, EachFault)
 {
     static const struct {

@@ -111,6 +111,7 @@ static void refused(const char *data, const char *message)
     CHECK_STR(said, message);
 }
 
+/* Fault rows 57. */
 PST_TEST(PlanFile, RefusesWithFileLineAndField)
 {
     refused("", "p.csv:1: empty file: allowed is the header op,id,size,stream,offset");
@@ -151,6 +152,7 @@ PST_TEST(PlanFile, RefusesWithFileLineAndField)
             "p.csv:2: field offset: \"?\": allowed is an integer 0..4611686018427387904");
 }
 
+/* Fault rows 58. */
 PST_TEST(PlanFile, RefusesWhatMakesNoSenseTogether)
 {
     refused(HEADER "malloc,1,1,0,4611686018427387904\n",

@@ -365,7 +365,8 @@ PST_TEST(SchedulerFaults, TwoThreadsAtOnce)
 /* ---- the test of the tests ---- */
 
 /* A wait less in the program: bytes differ in some order of the streams, but where another wait implies
- * it. */
+ * it.
+ * Fault rows 71. */
 PST_TEST(SchedulerFaults, WaitLeftOut)
 {
     uint32_t waits = 0, found = 0;

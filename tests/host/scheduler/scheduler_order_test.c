@@ -144,6 +144,7 @@ PST_TEST(SchedulerOrder, AbortsAnywhere)
     rig_close(&self);
 }
 
+/* Fault rows 35. */
 PST_TEST(SchedulerOrder, EndNamesWhatIsMissing)
 {
     rig self;

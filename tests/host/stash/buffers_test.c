@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "tests/host/base/child.h"
 #include "tests/host/stash/scene.h"
 
 /* Every operation with these buffers refuses them, and does nothing. */
@@ -44,6 +45,7 @@ static void check_stride_refused(const small_scene *self, const char *message)
     CHECK_EQ(small_status(self->pool).num_faults, 0);
 }
 
+/* Fault rows 13. */
 PST_TEST(Buffers, PointersAndSizesAreChecked)
 {
     small_scene self;
@@ -83,6 +85,7 @@ static void open_with_counts(small_scene *self, pst_count_type type)
     CHECK_OK(pst_ticket_create(self->pool, self->group, &self->ticket));
 }
 
+/* Fault rows 6. */
 PST_TEST(Buffers, CountsAreAligned)
 {
     static const int sizes[] = {4, 8, 8};
@@ -106,6 +109,37 @@ PST_TEST(Buffers, CountsAreAligned)
     }
 }
 
+/* What the first call says where the counts, then the rows, are in memory that the device has not. */
+PST_CHILD(buffers_elsewhere)
+{
+    small_scene self;
+    small_open(&self);
+    self.counts[0] = (void *)(uintptr_t)16;
+    puts(pst_status_name(small_stash(&self, self.ticket, NULL)));
+    puts(pst_last_message());
+    self.counts[0] = &self.count;
+    self.bases[0] = (void *)(uintptr_t)32;
+    puts(pst_status_name(small_stash(&self, self.ticket, NULL)));
+    puts(pst_last_message());
+    self.bases[0] = self.rows;
+    puts(pst_status_name(small_stash(&self, self.ticket, NULL)));
+}
+
+/* Fault rows 12. */
+PST_TEST(Buffers, CheckModeRefusesMemoryThatTheDeviceHasNot)
+{
+    static const char *const check[] = {"PAGESTASH_CHECK=1", NULL};
+    static const char counts[] =
+        "PST_E_INVALID\naddress 0x10: no memory of this process has 4 bytes";
+    static const char rows[] = "PST_E_INVALID\naddress 0x20: no memory of this process has 32768 ";
+    child_result child;
+    CHECK(child_run("buffers_elsewhere", check, &child) && child.exited);
+    CHECK_MSG(strncmp(child.out, counts, strlen(counts)) == 0, "%s", child.out);
+    CHECK_MSG(strstr(child.out, rows) != NULL, "%s", child.out);
+    CHECK_MSG(strstr(child.out, "]\nPST_OK\n") != NULL, "%s", child.out);
+}
+
+/* Fault rows 9. */
 PST_TEST(Buffers, ACountOfTheHostIsCheckedAtOnce)
 {
     static const int64_t bad[] = {-1, SMALL_CAPACITY + 1, INT64_MIN, INT64_MAX, (int64_t)1 << 32};
@@ -250,7 +284,8 @@ PST_TEST(Buffers, ABaseThatIsNullIsSeen)
     CHECK_OK(pst_device_close(self.device));
 }
 
-/* The arrays are read by the call. */
+/* The arrays are read by the call.
+ * Fault rows 37. */
 PST_TEST(Buffers, ACapturedLaunchKeepsWhatItWasTold)
 {
     static unsigned char wide[SMALL_CAPACITY * 5000];
@@ -338,6 +373,7 @@ static void make_bytes_group(small_scene *self)
 }
 
 /* Both tiers, also what is only reserved and has no memory yet; and the metadata. */
+/* Fault rows 14. */
 PST_TEST(Buffers, NothingMayLieInThePoolsMemory)
 {
     small_scene self;
@@ -364,7 +400,8 @@ PST_TEST(Buffers, NothingMayLieInThePoolsMemory)
     CHECK_OK(pst_device_close(self.device));
 }
 
-/* A tensor that begins before the pages and ends behind them. */
+/* A tensor that begins before the pages and ends behind them.
+ * Fault rows 14. */
 PST_TEST(Buffers, NothingMayLieAroundThePages)
 {
     small_scene self;

@@ -60,6 +60,7 @@ static void check_accepted(const draft *self)
         check_accepted(self);                      \
     } while (0)
 
+/* Fault rows 1. */
 PST_TEST(Group, NullArgumentsAreRefused)
 {
     draft self;
@@ -97,6 +98,7 @@ PST_TEST(Group, EveryFieldOfTheConfigIsChecked)
     check_accepted(&self);
 }
 
+/* Fault rows 3. */
 PST_TEST(Group, EveryFieldOfASpaceIsChecked)
 {
     draft self;
@@ -132,6 +134,7 @@ PST_TEST(Group, EveryFieldOfASpaceIsChecked)
                   "space 1: num_segments 1025: allowed are 1 to 1024");
 }
 
+/* Fault rows 3. */
 PST_TEST(Group, EveryFieldOfATensorIsChecked)
 {
     draft self;
@@ -188,6 +191,7 @@ PST_TEST(Group, EveryStrideOfATensorIsChecked)
 
 /* ---- sizes ---- */
 
+/* Fault rows 4. */
 PST_TEST(Group, MoreBytesThanTwoTo45AreRefused)
 {
     const int64_t most = ((int64_t)1 << 45) - PSTI_TILE_BYTES;
@@ -356,6 +360,7 @@ PST_TEST(Group, MeasureOfASum)
 }
 
 /* Bytes of 1 to 9 rows at 3/4: up 1 2 3 3 4 5 6 6 7, down 0 1 2 3 3 4 5 6 6. */
+/* Fault rows 51. */
 PST_TEST(Group, RatiosRoundUpOrDown)
 {
     static const uint64_t rows[2][9] = {{1, 2, 3, 3, 4, 5, 6, 6, 7}, {0, 1, 2, 3, 3, 4, 5, 6, 6}};

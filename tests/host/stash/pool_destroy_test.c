@@ -67,6 +67,7 @@ static void *call_until_it_is_gone(void *arg)
     return NULL;
 }
 
+/* Fault rows 44. */
 PST_TEST(Pool, ADestroyBesideCallsIsBusyOrEndsThem)
 {
     pst_device *device = NULL;

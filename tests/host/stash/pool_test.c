@@ -41,6 +41,7 @@ static void check_accepted(small_scene *self)
         self.pool_config = psti_good;                       \
     } while (0)
 
+/* Fault rows 1. */
 PST_TEST(Pool, NullArgumentsAreRefused)
 {
     small_scene self;
@@ -65,6 +66,7 @@ PST_TEST(Pool, NullArgumentsAreRefused)
     CHECK_OK(pst_device_close(self.device));
 }
 
+/* Fault rows 2, 3, 5. */
 PST_TEST(Pool, EveryFieldOfTheConfigIsChecked)
 {
     small_scene self;
@@ -77,6 +79,8 @@ PST_TEST(Pool, EveryFieldOfTheConfigIsChecked)
     CHECK_SPOILED(page_bytes, UINT64_MAX, "page_bytes 18446744073709551615: allowed are");
     CHECK_SPOILED(num_pages, 0, "num_pages 0: allowed are 1 to 2147483647");
     CHECK_SPOILED(num_pages, 2147483648u, "num_pages 2147483648: allowed are 1 to 2147483647");
+    CHECK_SPOILED(num_pages, UINT64_C(4294967297),
+                  "num_pages 4294967297: allowed are 1 to 2147483647");
     CHECK_SPOILED(num_pages, UINT64_MAX, "num_pages 18446744073709551615: allowed are");
     CHECK_SPOILED(mode, (pst_pool_mode)2, "mode 2: allowed are ordered and concurrent");
     CHECK_SPOILED(max_tickets, (1u << 20) + 1, "max_tickets 1048577: allowed are up to 1048576");
@@ -198,6 +202,7 @@ PST_TEST(Pool, TakesTheBytesThatItSaid)
     CHECK_OK(pst_device_close(self.device));
 }
 
+/* Fault rows 4. */
 PST_TEST(Pool, APoolLargerThanMemoryIsRefusedWithBothFigures)
 {
     small_scene self;
@@ -220,6 +225,7 @@ PST_TEST(Pool, APoolLargerThanMemoryIsRefusedWithBothFigures)
 
 /* ---- tickets ---- */
 
+/* Fault rows 27. */
 PST_TEST(Pool, MaxTicketsAreThereAndNoMore)
 {
     small_scene self;
@@ -259,6 +265,7 @@ PST_TEST(Pool, DefaultNumberOfTickets)
     CHECK_OK(pst_device_close(self.device));
 }
 
+/* Fault rows 28. */
 PST_TEST(Pool, AGraphHoldsThePool)
 {
     small_scene self;
@@ -340,6 +347,7 @@ PST_TEST(Pool, PollTakesTheNewestWholeSlot)
     small_close(&self);
 }
 
+/* Fault rows 72. */
 PST_TEST(Pool, StepValidIsTheWordOfTheStatusBlock)
 {
     small_scene self;

@@ -17,6 +17,7 @@ static bool open_host(void)
     return pst_device_open("host", 0, &device) == PST_OK;
 }
 
+/* Fault rows 5. */
 PST_TEST(PoolSizes, BoundsAreChecked)
 {
     static const struct {
@@ -68,6 +69,7 @@ PST_TEST(PoolSizes, HostPagesAndReserveCostWordsOnly)
     CHECK_EQ(growing - plain, 1024 * (4 + 8 + 4));
 }
 
+/* Fault rows 43. */
 PST_TEST(PoolSizes, MoreHostPagesThanMemoryIsAnErrorBeforehand)
 {
     pst_pool_config config = PST_POOL_CONFIG_INIT;
@@ -94,6 +96,7 @@ PST_TEST(PoolSizes, MoreHostPagesThanMemoryIsAnErrorBeforehand)
     CHECK_OK(pst_device_close(device));
 }
 
+/* Fault rows 29. */
 PST_TEST(PoolSizes, ResizeRefusesWhatThePoolWasNotMadeFor)
 {
     pst_pool_config config = PST_POOL_CONFIG_INIT;

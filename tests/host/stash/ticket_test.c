@@ -8,6 +8,7 @@ static psti_ticket_record *record_of(pst_ticket ticket)
     return psti_ticket_find(ticket)->record;
 }
 
+/* Fault rows 1. */
 PST_TEST(Ticket, NullArgumentsAreRefused)
 {
     small_scene self;
@@ -72,6 +73,7 @@ static void check_stale(const small_scene *self, pst_ticket ticket)
     CHECK_EQ(pst_ticket_index(ticket), UINT32_MAX);
 }
 
+/* Fault rows 21. */
 PST_TEST(Ticket, NumbersThatWereNeverGivenAreRefused)
 {
     static const uint64_t garbage[] = {
@@ -90,6 +92,7 @@ PST_TEST(Ticket, NumbersThatWereNeverGivenAreRefused)
 }
 
 /* Where a ticket was, others are: none of the old numbers reaches them. */
+/* Fault rows 21. */
 PST_TEST(Ticket, NumbersAreNeverUsedTwice)
 {
     enum { TIMES = 50 };
@@ -116,6 +119,7 @@ PST_TEST(Ticket, NumbersAreNeverUsedTwice)
     small_close(&self);
 }
 
+/* Fault rows 21. */
 PST_TEST(Ticket, NumbersOfDestroyedPoolsAreRefused)
 {
     small_scene gone, self;
@@ -284,8 +288,29 @@ PST_TEST(Ticket, ASourceNeedsCountsADestinationDoesNot)
     small_close(&self);
 }
 
+/* Pages lie side by side and hold nothing but rows: what a stranger writes there comes back. */
+/* Fault rows 49. */
+PST_TEST(Ticket, BytesOfPagesAreNotWatched)
+{
+    small_scene self;
+    small_open(&self);
+    memset(self.rows, 5, SMALL_BYTES);
+    CHECK_OK(small_stash(&self, self.ticket, NULL));
+    memset(self.rows, 0, SMALL_BYTES);
+    unsigned char *pages = self.pool->view.pages[0];
+    for (int at = 0; at < 3 * (int)PST_PAGE_BYTES_MIN; at++)
+        pages[at] ^= 1;
+    CHECK_EQ(small_status(self.pool).check_errors, 0);
+    CHECK_OK(small_restore(&self, self.ticket, NULL));
+    for (int at = 0; at < SMALL_BYTES; at++)
+        CHECK_EQ(self.rows[at], 4);
+    CHECK_EQ(small_status(self.pool).num_faults, 0);
+    small_close(&self);
+}
+
 /* ---- destroy ---- */
 
+/* Fault rows 27. */
 PST_TEST(Ticket, DestroyIsRefusedWhileItHoldsPages)
 {
     small_scene self;

@@ -107,6 +107,7 @@ PST_TEST(TracePickle, TheLastOfTwoKeys)
     psti_pickle_close(&pickle);
 }
 
+/* Fault rows 60, 61. */
 PST_TEST(TracePickle, Refusals)
 {
     static const struct {
@@ -186,6 +187,7 @@ static void repeats(char code, size_t times, const char *tail, pst_status expect
     CHECK(num_words <= 3 * num_bytes);
 }
 
+/* Fault rows 61. */
 PST_TEST(TracePickle, BoundsOnNestingAndSize)
 {
     repeats('(', 200, "t.", PST_E_INVALID); /* 199 marks are left */

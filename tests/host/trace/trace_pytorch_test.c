@@ -79,6 +79,7 @@ static void refuses(const writer *from, const char *message)
               pst_last_message(), message);
 }
 
+/* Fault rows 54, 62. */
 PST_TEST(TracePytorch, LivesFromAllocToFreeCompleted)
 {
     pst_trace_config config = config_of(PST_TRACE_PYTORCH);
@@ -120,6 +121,7 @@ PST_TEST(TracePytorch, LivesFromAllocToFreeCompleted)
     CHECK(strstr(pst_last_message(), "t: device 2: the snapshot has 2 devices") != NULL);
 }
 
+/* Fault rows 55. */
 PST_TEST(TracePytorch, Faults)
 {
     writer to;
@@ -171,6 +173,7 @@ PST_TEST(TracePytorch, Faults)
     refuses(&to, "t: no malloc: allowed is at least one");
 }
 
+/* Fault rows 62. */
 PST_TEST(TracePytorch, FilesThatAreNoSnapshots)
 {
     static const struct {

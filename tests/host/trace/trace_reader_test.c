@@ -37,6 +37,7 @@ PST_TEST(TraceReader, EveryFieldOfOurCsv)
     pst_trace_reader_close(NULL);
 }
 
+/* Fault rows 52. */
 PST_TEST(TraceReader, LineEndsAndByteOrderMark)
 {
     const pst_trace_config csv = config_of(PST_TRACE_CSV);
@@ -54,6 +55,7 @@ PST_TEST(TraceReader, LineEndsAndByteOrderMark)
     refuses_text(&memo, "malloc 1 5\r\r\nfree 1\n", "t:1: field size: \"5?\": allowed is an int");
 }
 
+/* Fault rows 53. */
 PST_TEST(TraceReader, FaultsOfOurCsv)
 {
     static const struct {
@@ -95,6 +97,7 @@ PST_TEST(TraceReader, FaultsOfOurCsv)
     }
 }
 
+/* Fault rows 52. */
 PST_TEST(TraceReader, FaultsOfTheHeader)
 {
     const pst_trace_config csv = config_of(PST_TRACE_CSV);
@@ -130,6 +133,7 @@ PST_TEST(TraceReader, MemoLines)
     reads_as(&config, "malloc 1 5\nmalloc 9 70\nfree 9 70\nfree 1\n", "+1:5 +9:70 -9 -1");
 }
 
+/* Fault rows 55. */
 PST_TEST(TraceReader, MiniMallocInOrderOfTime)
 {
     const pst_trace_config config = config_of(PST_TRACE_MINIMALLOC);

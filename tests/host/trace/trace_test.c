@@ -23,6 +23,7 @@ PST_TEST(Trace, LivesOfThePapersExample)
     pst_trace_destroy(NULL);
 }
 
+/* Fault rows 54, 55. */
 PST_TEST(Trace, RequestsThatMakeNoSense)
 {
     static const refusal cases[] = {

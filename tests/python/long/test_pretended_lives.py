@@ -95,6 +95,7 @@ class Captured(StashTest):
         self.replay(model, graph)
         self.assertEqual(model.stash.status().in_use, (0, 0))
 
+    # Fault rows 68.
     def test_an_eager_forward_dropped_inside_a_capture(self):
         model = self.measured()
         model.fill(5, 5, 5)

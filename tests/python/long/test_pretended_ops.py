@@ -68,6 +68,7 @@ class OpsTest(unittest.TestCase):
         self.assertEqual(self.pool.status().steps, len(LIVE))
         graph.reset()
 
+    # Fault rows 68.
     def test_a_token_dropped_inside_a_capture(self):
         self.fill(9)
         eager = torch.ops.pagestash.stash([self.x], self.counts, self.pool.handle, ROWS)

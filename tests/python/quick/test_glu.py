@@ -182,6 +182,7 @@ class Pages(Refusing):
         self.assertEqual(ops.drain(self.pool), 0)
         self.assertEqual(taken(self.pool), 0)
 
+    # Fault rows 67.
     def test_checkpoints_compute_again(self):
         from torch.utils.checkpoint import checkpoint
         x, counts = rows(CAPACITY, 32), torch.tensor([LIVE])

@@ -195,6 +195,7 @@ class Fingerprints(unittest.TestCase):
         plan.fingerprint = {**_fingerprint.of(model, None, layers)}
         return plan
 
+    # Fault rows 59.
     def test_another_model_is_refused_with_what_differs(self):
         import torch
         nn = torch.nn

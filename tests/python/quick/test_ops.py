@@ -105,6 +105,7 @@ class Refusals(Refusing):
         return ops.stash([self.x] if tensors is None else tensors,
                          self.counts if counts is None else counts, self.pool, **kwargs)
 
+    # Fault rows 69.
     def test_tensors(self):
         self.refused("0 tensors; 1 to 64", self.stash, [])
         self.refused("65 tensors", self.stash, [self.x] * 65)

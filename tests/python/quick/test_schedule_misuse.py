@@ -310,6 +310,7 @@ class Lifetimes(unittest.TestCase):
         _c.call("pst_stream_destroy", device.handle, stream)
         del sets
 
+    # Fault rows 68.
     def test_dropped_while_another_thread_is_at_work(self):
         """A finaliser does not wait for it: what is made next sweeps."""
         stage = Stage(first_of_two(2), own=True)

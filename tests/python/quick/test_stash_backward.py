@@ -26,12 +26,14 @@ class Backward(StashTest):
             self.small = Small(counts)
             self.same(stash)
 
+    # Fault rows 67.
     def test_second_backward_raises(self):
         loss = self.small.stashed(self.stash()).sum()
         loss.backward(retain_graph=True)
         with self.refused("second backward.*retain=True"):
             loss.backward()
 
+    # Fault rows 67.
     def test_retain(self):
         stash = self.stash(retain=True)
         loss = self.small.stashed(stash).square().sum()
@@ -44,6 +46,7 @@ class Backward(StashTest):
         del loss
         self.assertEqual(settled(stash).in_use, (0, 0))
 
+    # Fault rows 67.
     def test_no_grad_and_inference(self):
         stash = self.stash()
         with torch.no_grad():
@@ -52,6 +55,7 @@ class Backward(StashTest):
             self.small.stashed(stash)
         self.assertEqual(self.used(stash), 0)
 
+    # Fault rows 20.
     def test_dropped_graph(self):
         stash = self.stash()
         y = self.small.stashed(stash)
@@ -82,6 +86,7 @@ class Backward(StashTest):
             self.assertTrue(equal(torch.autograd.grad(plain, [leaf], retain_graph=True),
                                   torch.autograd.grad(ours, [leaf], retain_graph=True)))
 
+    # Fault rows 67.
     def test_double_backward(self):
         """create_graph: right with retain, an Error without it; never a wrong gradient."""
         def second(loss):
@@ -156,6 +161,7 @@ class Saved(StashTest):
         _, pages = self.kept(Keep.apply)
         self.assertEqual(pages, 0)
 
+    # Fault rows 69.
     def test_leaves_stay(self):
         """Parameters whose shape is that of rows, views of them, and casts."""
         leaf = torch.nn.Parameter(torch.ones(4, 32, 16))

@@ -14,6 +14,7 @@ from pagestash.torch import Stash
 class Loops(StashTest):
     """Layers, stashes and threads together; and what goes wrong in mid-step."""
 
+    # Fault rows 25.
     def test_overflow_grow_again(self):
         for memory in ("torch", "pool"):
             for segments in (True, False):
@@ -126,6 +127,7 @@ class Loops(StashTest):
         y.backward()
         self.assertTrue(torch.equal(self.small.x.grad, self.small.gradients(self.small.plain)[1]))
 
+    # Fault rows 67.
     def test_exception_in_the_layer(self):
         stash = self.stash()
         with self.assertRaises(ZeroDivisionError):

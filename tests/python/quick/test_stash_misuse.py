@@ -134,6 +134,7 @@ class Refusals(StashTest):
                 self.refused("device cuda: No GPUs$"):
             Stash("cuda")
 
+    # Fault rows 69.
     def test_a_tensor_of_another_device(self):
         stash = self.stash()
         elsewhere = torch.ones(4, 32, 16, device="meta", requires_grad=True) * 1

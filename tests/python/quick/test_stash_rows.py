@@ -60,6 +60,7 @@ class Coincidence(StashTest):
         self.right(lambda: F.silu(self.x @ torch.cat(parts)), *parts)
         self.right(lambda: F.silu(self.x @ torch.stack(parts).view(SIZE, SIZE).float()), *parts)
 
+    # Fault rows 69.
     def test_a_bias_that_is_expanded(self):
         bias = self.weight(SIZE)
         self.right(lambda: F.silu(self.x * (bias * 2).expand(SIZE, SIZE)), bias)

@@ -267,6 +267,7 @@ class PiecesTest(StashTest):
         del y, seen, back
         self.nothing_lost(stash)
 
+    # Fault rows 51.
     def test_padded_scales(self):
         """Of 96 rows: 3 of scales, padded to 4."""
         stash = stash_of()

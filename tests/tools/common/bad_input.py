@@ -13,6 +13,7 @@ EP, RANK = "--expert-model-parallel-size", "--expert-model-parallel-rank"
 class Usage(CommandTest):
     """Exit codes 2 and 4."""
 
+    # Fault rows 65.
     def test_values(self):
         path = self.trace()
         large = self.write("step,layer,e0\n0,0,2147483647\n", "large.csv")
@@ -62,6 +63,7 @@ class Usage(CommandTest):
             self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, f"--json={name}"), 3,
                          f"--json {name}: ")
 
+    # Fault rows 65.
     def test_commands(self):
         self.refused(run(), 2, "--help")
         self.refused(run("bogus"), 2, "bogus", "replay")
@@ -113,6 +115,7 @@ class Usage(CommandTest):
                     self.assertEqual(json.load(file).keys(), report.keys())
                 self.refused(run(*command, "--json", path), 2, path)
 
+    # Fault rows 39.
     def test_cuda_absent(self):
         if cli.DEVICE == "cuda":
             self.skipTest("the device under test is there")
@@ -128,6 +131,7 @@ class Usage(CommandTest):
                          backend)
             self.refused(result, 4, f"--backend {backend}", "host has none", "allowed here: auto")
 
+    # Fault rows 64.
     def test_env(self):
         result = run("env", env={"PAGESTASH_NUM_SMS": "3"})
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
@@ -150,6 +154,7 @@ class Usage(CommandTest):
 class BadTraces(CommandTest):
     """Exit code 3."""
 
+    # Fault rows 52, 53.
     def test_malformed(self):
         head = "step,layer,e0,e1\n"
         good = head + "0,0,1,2\n"
@@ -228,6 +233,7 @@ class BadTraces(CommandTest):
         self.assertEqual(output[1].count("\n"), 1, output)
         return sent, resources.ru_maxrss << 10, output[1]
 
+    # Fault rows 52.
     def test_endless_line(self):
         sent, memory, message = self.endless(b"x" * (64 << 10))
         self.assertLess(sent, 8 * MIB)

@@ -427,6 +427,7 @@ class Answers(CommandTest):
                      "--moe-ffn-hidden-size", 1 << 20, "--device", cli.DEVICE)
         self.refused(result, 1, "needs ", "are free")
 
+    # Fault rows 63.
     def test_full_disk(self):
         path = self.trace()
         with open("/dev/full", "w", encoding="ascii") as full:
@@ -447,6 +448,7 @@ class Output(CommandTest):
         self.assertEqual(json.loads(result.stdout)["mismatched_bytes"], 0)
         self.assertTrue(result.stdout.startswith('{\n  "schema_version": 2,\n'))
 
+    # Fault rows 63.
     def test_json_replaces_whole_files(self):
         path = self.trace()
         flags = [*TINY, "--device", cli.DEVICE]
@@ -487,6 +489,7 @@ class Output(CommandTest):
         keys = self.replay(self.path(name), *TINY)
         self.assertTrue(keys["options"]["routing"].endswith("tr?ce.csv"))
 
+    # Fault rows 65.
     def test_reader_that_went_away(self):
         read_end, write_end = os.pipe()
         os.close(read_end)

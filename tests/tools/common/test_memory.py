@@ -71,6 +71,7 @@ class Memory(CommandTest):
         self.check("plan", "--help", least=3)
         self.check("env", least=3)
 
+    # Fault rows 42.
     def test_replay(self):
         self.check("replay", "--routing", self.trace(2, 2), "--device", "host", "--hidden-size", 8,
                    "--moe-ffn-hidden-size", 8, least=80)

@@ -240,6 +240,7 @@ class Files(FlagsTest):
         path = content if os.path.sep in content else self.write(content, "bad.json")
         self.bad(["--hf-config", path], 3, path, *words)
 
+    # Fault rows 57.
     def test_bad_files(self):
         llama = copy.deepcopy(self.hf("llama-2-7b"))
 

@@ -197,6 +197,7 @@ class Formats(TraceTest):
 
 
 class Snapshots(TraceTest):
+    # Fault rows 61.
     def test_protocols(self):
         requests = lives(random.Random(6), 200, 30)
         expected = expect(requests)
@@ -205,6 +206,7 @@ class Snapshots(TraceTest):
             keys = self.summary("--pytorch", path)
             self.assertEqual({key: keys[key] for key in expected}, expected)
 
+    # Fault rows 62.
     def test_devices(self):
         path = self.write(dump(snapshot(lives(random.Random(7), 50, 10), [0, 1 << 40])))
         self.assertEqual(self.summary("--pytorch", path, "--trace-device", 1)["streams"], 2)
@@ -262,6 +264,7 @@ class BadTraces(TraceTest):
         path = self.write(f"malloc 1 {2**62}\nmalloc 2 1\nfree 1\nfree 2\n")
         self.refused(run("trace", "--memo", path), 3, path, "2^62 bytes live at line 2: ")
 
+    # Fault rows 60.
     def test_nothing_is_run(self):
         for protocol in PROTOCOLS:
             path = self.write(dump(dict(snapshot([]), more=[Evil()]), protocol))
@@ -349,6 +352,7 @@ class Derived(TraceTest):
 
 
 class Output(TraceTest):
+    # Fault rows 63.
     def test_the_whole_file_or_nothing(self):
         good = self.write("malloc 1 5\nfree 1\n", "good")
         bad = self.write("malloc 1 5\nfree 2\n", "bad")
@@ -432,6 +436,7 @@ class Output(TraceTest):
 
 
 class Streams(TraceTest):
+    # Fault rows 56.
     def test_constant_memory(self):
         """Two million rows through a pipe; what is held does not grow with them."""
         pairs = 10000
