@@ -148,8 +148,7 @@ static bool order_was_seen(lockstep *ls)
     return flags & PST_FLAG_ORDER;
 }
 
-/* Fault rows 30, 31. */
-CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
+static void two_threads_are_noticed(const conf_run *conf, void *(*run)(void *opaque))
 {
     static scene self;
     uint32_t stop = 0;
@@ -159,7 +158,7 @@ CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
         return;
     for (int i = 0; i < 2; i++) {
         rogues[i] = (rogue){.scene = &self, .number = i, .stop = &stop};
-        CHECK_EQ(pthread_create(&threads[i], NULL, break_the_rules, &rogues[i]), 0);
+        CHECK_EQ(pthread_create(&threads[i], NULL, run, &rogues[i]), 0);
     }
     const bool seen = order_was_seen(&self.ls);
     __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
@@ -170,6 +169,18 @@ CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
     CHECK_MSG(seen, "not noticed within %d seconds", SECONDS);
     refuse_and_mend(&self);
     tear_down(&self);
+}
+
+/* Fault rows 30, 31. */
+CONFORMANCE_OVERLAPPING(Overlap, TwoThreadsInAnOrderedPoolAreNoticed)
+{
+    two_threads_are_noticed(conf, break_the_rules);
+}
+
+/* Fault rows 36. */
+CONFORMANCE_OVERLAPPING(Overlap, TwoGraphsOfAnOrderedPoolAreNoticed)
+{
+    two_threads_are_noticed(conf, launch_graphs);
 }
 
 /* Fault rows 36. */
