@@ -14,8 +14,9 @@ import sys
 COMMENT = r'/\*(?:(?!\*/).)*\*/'
 TOKEN = re.compile(COMMENT + r'|"(?:\\.|[^"\\])*"|//[^\n]*', re.S)
 LIST = re.compile(r'#define (\w+)\(\w+\)((?:[^\n]*\\\n)+[^\n]*)')
-ROW = re.compile(r'\w+\((\w+), (-?\w+),\s*((?:"(?:\\.|[^"\\])*"\s*)+)\)', re.S)
-USE = re.compile(r'#define (\w+)\(name, value, text\) name = value,\n\s*(\w+)\(\1\)\n#undef \1\n')
+ROW = re.compile(r'X\((\w+), ([^,"]+),[^"]*((?:"(?:\\.|[^"\\])*"\s*)+)\)', re.S)
+USE = re.compile(r'#define (\w+)\(name, [^)]*\) name( = value)?,\n\s*(\w+)\(\1\)\n#undef \1\n')
+CPLUSPLUS = re.compile(r'^#ifdef __cplusplus\n(?:(?!#endif|#else)[^\n]*\n)*#else\n((?:(?!#endif)[^\n]*\n)*)#endif\n', re.M)
 PLUMBING = re.compile(r'^#define PST_(?:API|BEGIN_DECLS|END_DECLS)\b[^\n]*\n', re.M)
 INIT = re.compile(r'(?<!\*/)\n(#define PST_\w+_INIT\s(?:\\\n)?\s*(?:PST_INIT(?:_\d)?\((\w+))?)')
 SEVERAL = re.compile(rf'^([ ]{{4,}})({COMMENT}\n[ ]+)?((?:const )?\w+ )(\w[^;(){{}}/]*, [^;(){{}}/]*);([ ]*{COMMENT})?',
@@ -23,7 +24,9 @@ SEVERAL = re.compile(rf'^([ ]{{4,}})({COMMENT}\n[ ]+)?((?:const )?\w+ )(\w[^;(){
 SIZE = re.compile(r'(size_t struct_size;)(?! */\*)')
 PADDING = re.compile(r'(uint\d+_t padding(?:\[\d+\])?;)(?! */\*)')
 RUN = re.compile(r'^(/\*(?:(?!\*/)[\s\S])*\*/)\n((?:(?!/\*|\n)[^\n]+\n)+)', re.M)
-DECLARED = re.compile(r'(\w+)\(')
+LABEL = re.compile(r'(\w+): {2,}(\S.*)')
+OPENING = re.compile(r' {2,3}[A-Z][a-z]+ [a-z]')  # the indented first line of a paragraph
+BEHIND = re.compile(r'[ ]+/\* ((?:(?!\*/).)*) \*/$', re.S)
 
 
 def escape(text):
@@ -40,24 +43,31 @@ def lines_of(comment):
 
 
 def laid_out(lines):
-    """Paragraphs as text, indented blocks and tables as they are."""
-    out, block = [], []
-    for line in lines + [""]:
-        if line.startswith("  ") or re.match(r'\w+: {2,}\S', line) or (block and not line):
+    """Paragraphs as text, `label:  text` as a paragraph with a title, other indented blocks as they are."""
+    out, block, label = [], [], None
+    for at, line in enumerate(lines + [""]):
+        following = lines[at + 1] if at + 1 < len(lines) else ""
+        titled = LABEL.match(line)
+        if titled:
+            out += verbatim(block) + ["", f"@par {titled[1]}", escape(titled[2])]
+            block, label = [], titled
+        elif label and line.startswith("  "):
+            out.append(escape(line.strip()))
+        elif not block and OPENING.match(line) and not following.startswith("  "):
+            out += ["", escape(line.strip())]
+        elif line.startswith("  ") or (block and not line):
             block.append(line)
-            continue
-        if block:
-            out += verbatim(block)
-            block = []
-        out.append(escape(line))
-    return "\n".join(out + (verbatim(block) if block else [])).strip()
+        else:
+            out += verbatim(block) + ([""] if label and line else []) + [escape(line)]
+            block, label = [], None
+    return "\n".join(out + verbatim(block)).strip()
 
 
 def verbatim(block):
-    """A block of lines that begin with spaces: text if it is a paragraph's indented first line."""
+    """A table, diagram or code, without the empty lines behind it."""
     while block and not block[-1]:
         block = block[:-1]
-    return ["@verbatim"] + block + ["@endverbatim", ""]
+    return ["@verbatim", *block, "@endverbatim", ""] if block else []
 
 
 def is_title(comment):
@@ -77,12 +87,12 @@ def expanded(source):
         lists[found[1]] = ROW.findall(found[2].replace("\\\n", "\n"))
 
     def rows(found):
-        entries = lists.get(found[2])
+        entries = lists.get(found[3])
         if not entries:
-            raise SystemExit(f"filter.py: no list {found[2]} in this header")
-        texts = [(name, value, "".join(re.findall(r'"((?:\\.|[^"\\])*)"', text)))
-                 for name, value, text in entries]
-        return "".join(f"    {name} = {value}, /* {text}. */\n" for name, value, text in texts)
+            raise SystemExit(f"filter.py: no list {found[3]} in this header")
+        texts = ["".join(re.findall(r'"((?:\\.|[^"\\])*)"', text)) for _, _, text in entries]
+        return "".join(f"    {name}{' = ' + value if found[2] else ''}, /* {text}. */\n"
+                       for (name, value, _), text in zip(entries, texts))
     return USE.sub(rows, source)
 
 
@@ -94,7 +104,7 @@ def apart(found):
 
 def with_rules(source):
     """What the rules for names that are alike everywhere say, as plain comments."""
-    source = PLUMBING.sub("", source)
+    source = PLUMBING.sub("", CPLUSPLUS.sub(r"\1", source))
     source = INIT.sub(lambda found: "\n/* Initialiser of one " + (found[2] or "element")
                       + ": sizes are set, every other field is 0, its default (api.h). */\n" + found[1], source)
     source = SIZE.sub(r'\1 /* sizeof of the struct, set by its _INIT (api.h) */', source)
@@ -109,23 +119,42 @@ def declarations(chunk):
         current.append(line)
         depth += line.count("{") - line.count("}")
         is_define = current[0].startswith("#")
-        if depth == 0 and (not line.endswith("\\") if is_define else line.rstrip().endswith((";", "}"))):
+        code = BEHIND.sub("", line)
+        if depth == 0 and (not line.endswith("\\") if is_define else code.endswith((";", "}"))):
             out.append(current)
             current = []
     return out + ([current] if current else [])
 
 
+def named(declaration):
+    """The name that a declaration or macro declares, and what stands behind it as a comment."""
+    text = "\n".join(declaration)
+    behind = BEHIND.search(text)
+    name = re.match(r'#define (\w+)', text) or re.search(r'(\w+)\(', text)
+    return name and name[1], behind and behind[1]
+
+
 def shared(source):
     """Comments of runs of declarations at file level, repeated before each of the run."""
     def run(found):
-        comment, body = found[1], found[2]
-        members = declarations(body.rstrip("\n").split("\n"))
-        names = [DECLARED.search(" ".join(lines)) for lines in members]
-        if len(members) < 2 or not all(names) or any("typedef" in lines[0] for lines in members):
+        comment = found[1]
+        members = declarations(found[2].rstrip("\n").split("\n"))
+        names = [named(lines) for lines in members]
+        is_alike = all(lines[0].startswith(("#define", "PST_API", "static inline")) for lines in members)
+        if len(members) < 2 or not all(name for name, _ in names) or not is_alike:
             return found[0]
-        said = ", ".join(name[1] for name in names)
-        text = comment[:-2].rstrip() + f"\n *\n * This is said of {said}. */\n"
-        return "".join(text + "\n".join(lines) + "\n" for lines in members)
+        own = [name for name, behind in names if behind and name.startswith("PST_")]
+        said = ", ".join(name for name, _ in names if name not in own)
+        out = []
+        for lines, (name, behind) in zip(members, names):
+            text = "\n".join(lines) + "\n"
+            if name in own:
+                out.append(text)
+                continue
+            more = f"\n *\n * {name}: {behind}." if behind else ""
+            out.append(f"{comment[:-2].rstrip()}{more}\n *\n * This is said of {said}. */\n"
+                       + BEHIND.sub("", text.rstrip("\n")) + "\n")
+        return "".join(out)
     return RUN.sub(run, source)
 
 
@@ -142,7 +171,7 @@ def filtered(source):
         elif is_first:
             out.append(f"/** @file\n{laid_out(lines_of(text))}\n*/")
             is_first = False
-        elif is_title(text) or "X(name" in text or "clang-format" in text or before.rstrip().endswith("\\"):
+        elif is_title(text) or text == "/* X(name, value, text) */" or "clang-format" in text or before.rstrip().endswith("\\"):
             out.append("")
         elif is_behind(before):
             out.append(f"/**< {laid_out(lines_of(text))} */")

@@ -9,12 +9,13 @@
 
 #include <pagestash/status.h>
 
+/* How much is said: a level has all that those below it have. */
 typedef enum pst_log_level {
-    PST_LOG_OFF = 0,
-    PST_LOG_ERROR = 1,
-    PST_LOG_WARN = 2,
-    PST_LOG_INFO = 3,
-    PST_LOG_DEBUG = 4
+    PST_LOG_OFF = 0,   /* nothing */
+    PST_LOG_ERROR = 1, /* what failed */
+    PST_LOG_WARN = 2,  /* what is likely a mistake, or costs time or memory */
+    PST_LOG_INFO = 3,  /* what is done once, such as opening a device */
+    PST_LOG_DEBUG = 4  /* what is done often */
 } pst_log_level;
 
 /* message is one line without a newline, valid during the call only. */
