@@ -158,6 +158,15 @@ def shared(source):
     return RUN.sub(run, source)
 
 
+def bare_enumerators(source):
+    """Names of enumerators without a comment, of which Doxygen says nothing."""
+    for name, body in re.findall(r'^typedef enum (\w+) \{\n(.*?)^\}', source, re.S | re.M):
+        for found in re.finditer(rf'({COMMENT}\s*)?^\s*(\w+)(?: =\s[^,/\n]+)?,?[ ]*({COMMENT})?', body, re.S | re.M):
+            above, enumerator, behind = found.groups()
+            if not above and not behind:
+                yield f"{name}: enumerator {enumerator} is not documented."
+
+
 def filtered(source):
     source = shared(with_rules(expanded(source)))
     out, at, is_first = [], 0, True
@@ -183,4 +192,7 @@ def filtered(source):
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as header:
-        sys.stdout.write(filtered(header.read()))
+        text = header.read()
+    for fault in bare_enumerators(expanded(text)):
+        sys.stderr.write(f"{sys.argv[1]}: {fault}\n")
+    sys.stdout.write(filtered(text))

@@ -55,7 +55,7 @@ typedef struct pst_arena_config {
     size_t struct_size;
     pst_arena_mode mode; /* default: PST_ARENA_ALLOC */
     void *memory; /* mode MEMORY: aligned to `align`, at least as many bytes as the plan has */
-    uint64_t memory_bytes; /* of memory; 0 in the other modes */
+    uint64_t memory_bytes; /* of memory */
     uint64_t align;     /* every offset of the plan is a multiple; sizes are compared rounded up to
                            * it. A power of two from 16 to 2 MiB; 0: 512 */
     uint32_t lookahead; /* planned requests before and after the expected one; 0: 64 */

@@ -160,11 +160,11 @@ typedef struct pst_pool_info {
 
 /* Shares of the steps: the indices of demand_quantiles, and all. */
 typedef enum pst_steps_share {
-    PST_STEPS_P50 = 0,
-    PST_STEPS_P90 = 1,
-    PST_STEPS_P99 = 2,
-    PST_STEPS_P999 = 3,
-    PST_STEPS_ALL = 4
+    PST_STEPS_P50 = 0,  /* half of them */
+    PST_STEPS_P90 = 1,  /* nine in ten */
+    PST_STEPS_P99 = 2,  /* 99 in 100 */
+    PST_STEPS_P999 = 3, /* 999 in 1000 */
+    PST_STEPS_ALL = 4   /* every one */
 } pst_steps_share;
 
 /* What pst_pool_reset resets; bits can be combined. */
