@@ -30,8 +30,9 @@ BEHIND = re.compile(r'[ ]+/\* ((?:(?!\*/).)*) \*/$', re.S)
 
 
 def escape(text):
-    """Without the characters that Doxygen and HTML take for their own."""
-    return re.sub(r'([\\@<>&#%$])', r'\\\1', text).replace("::", "\\::")
+    """Without the characters that Doxygen and HTML take for their own; with links from public names."""
+    text = re.sub(r'([\\@<>&#%$])', r'\\\1', text).replace("::", "\\::")
+    return re.sub(r'(?<![\w."])((?:pst|PST)_\w*[^\W_])(?![\w.(/"]|\.\w)', r'#\1', text)
 
 
 def lines_of(comment):

@@ -65,6 +65,7 @@ FAULTS = [
     ("members declared at once", " /* bytes */", "", "height"),
     ("enumerator", " /* second */", "", "PST_SMALL_TWO"),
     ("struct", "/* A config. */\n", "", "pst_small_config"),
+    ("reference to a name that is not there", "/* Alone. */", "/* Alone, as pst_small_gone. */", "pst_small_gone"),
     ("run with an empty line", "PST_API int pst_small_end(int *begun); /* NULL is allowed */",
      "\nPST_API int pst_small_end(int *begun);", "pst_small_end"),
 ]
