@@ -16,11 +16,12 @@ TOKEN = re.compile(COMMENT + r'|"(?:\\.|[^"\\])*"|//[^\n]*', re.S)
 LIST = re.compile(r'#define (\w+)\(\w+\)((?:[^\n]*\\\n)+[^\n]*)')
 ROW = re.compile(r'X\((\w+), ([^,"]+),[^"]*((?:"(?:\\.|[^"\\])*"\s*)+)\)', re.S)
 USE = re.compile(r'#define (\w+)\(name, [^)]*\) name( = value)?,\n\s*(\w+)\(\1\)\n#undef \1\n')
-CPLUSPLUS = re.compile(r'^#ifdef __cplusplus\n(?:(?!#endif|#else)[^\n]*\n)*#else\n((?:(?!#endif)[^\n]*\n)*)#endif\n', re.M)
+CPLUSPLUS = re.compile(r'^#ifdef __cplusplus\n(?:(?!#endif|#else)[^\n]*\n)*#else\n'
+                       r'((?:(?!#endif)[^\n]*\n)*)#endif\n', re.M)
 PLUMBING = re.compile(r'^#define PST_(?:API|BEGIN_DECLS|END_DECLS)\b[^\n]*\n', re.M)
 INIT = re.compile(r'(?<!\*/)\n(#define PST_\w+_INIT\s(?:\\\n)?\s*(?:PST_INIT(?:_\d)?\((\w+))?)')
-SEVERAL = re.compile(rf'^([ ]{{4,}})({COMMENT}\n[ ]+)?((?:const )?\w+ )(\w[^;(){{}}/]*, [^;(){{}}/]*);([ ]*{COMMENT})?',
-                     re.S | re.M)
+SEVERAL = re.compile(rf'^([ ]{{4,}})({COMMENT}\n[ ]+)?((?:const )?\w+ )'
+                     rf'(\w[^;(){{}}/]*, [^;(){{}}/]*);([ ]*{COMMENT})?', re.S | re.M)
 SIZE = re.compile(r'(size_t struct_size;)(?! */\*)')
 PADDING = re.compile(r'(uint\d+_t padding(?:\[\d+\])?;)(?! */\*)')
 RUN = re.compile(r'^(/\*(?:(?!\*/)[\s\S])*\*/)\n((?:(?!/\*|\n)[^\n]+\n)+)', re.M)
