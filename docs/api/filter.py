@@ -25,6 +25,7 @@ SEVERAL = re.compile(rf'^([ ]{{4,}})({COMMENT}\n[ ]+)?((?:const )?\w+ )'
 SIZE = re.compile(r'(size_t struct_size;)(?! */\*)')
 PADDING = re.compile(r'(uint\d+_t padding(?:\[\d+\])?;)(?! */\*)')
 RUN = re.compile(r'^(/\*(?:(?!\*/)[\s\S])*\*/)\n((?:(?!/\*|\n)[^\n]+\n)+)', re.M)
+ENUMERATOR = re.compile(rf'({COMMENT}\s*)?^\s*(\w+)(?: =\s[^,/\n]+)?,?[ ]*({COMMENT})?', re.S | re.M)
 LABEL = re.compile(r'(\w+): {2,}(\S.*)')
 OPENING = re.compile(r' {2,3}[A-Z][a-z]+ [a-z]')  # the indented first line of a paragraph
 BEHIND = re.compile(r'[ ]+/\* ((?:(?!\*/).)*) \*/$', re.S)
@@ -33,7 +34,7 @@ BEHIND = re.compile(r'[ ]+/\* ((?:(?!\*/).)*) \*/$', re.S)
 def escape(text):
     """Without the characters that Doxygen and HTML take for their own; with links from public names."""
     text = re.sub(r'([\\@<>&#%$])', r'\\\1', text).replace("::", "\\::")
-    return re.sub(r'(?<![\w."])((?:pst|PST)_\w*[^\W_])(?![\w.(/"]|\.\w)', r'#\1', text)
+    return re.sub(r'(?<![\w."])((?:pst|PST)_\w*[^\W_])(?![\w(/"]|\.\w)', r'#\1', text)
 
 
 def lines_of(comment):
@@ -101,7 +102,7 @@ def expanded(source):
 def apart(found):
     """Members that are declared at once as one declaration each, all with the comment."""
     indent, above, kind, names, behind = found.groups("")
-    return "".join(f"{indent}{above}{kind}{name};{behind}\n" for name in re.split(r',\s+', names)).rstrip("\n")
+    return "\n".join(f"{indent}{above}{kind}{name};{behind}" for name in re.split(r',\s+', names))
 
 
 def with_rules(source):
@@ -163,7 +164,7 @@ def shared(source):
 def bare_enumerators(source):
     """Names of enumerators without a comment, of which Doxygen says nothing."""
     for name, body in re.findall(r'^typedef enum (\w+) \{\n(.*?)^\}', source, re.S | re.M):
-        for found in re.finditer(rf'({COMMENT}\s*)?^\s*(\w+)(?: =\s[^,/\n]+)?,?[ ]*({COMMENT})?', body, re.S | re.M):
+        for found in ENUMERATOR.finditer(body):
             above, enumerator, behind = found.groups()
             if not above and not behind:
                 yield f"{name}: enumerator {enumerator} is not documented."
@@ -182,7 +183,8 @@ def filtered(source):
         elif is_first:
             out.append(f"/** @file\n{laid_out(lines_of(text))}\n*/")
             is_first = False
-        elif is_title(text) or text == "/* X(name, value, text) */" or "clang-format" in text or before.rstrip().endswith("\\"):
+        elif (is_title(text) or text == "/* X(name, value, text) */" or "clang-format" in text
+              or before.rstrip().endswith("\\")):
             out.append("")
         elif is_behind(before):
             out.append(f"/**< {laid_out(lines_of(text))} */")
