@@ -57,7 +57,7 @@ typedef enum pst_loss {
 /* Products of Transformer Engine's linears in fp8, by what a scale is for; each keeps its input in fp8,
  * in the one layout that its backward reads. */
 typedef enum pst_fp8 {
-    PST_FP8_NONE = 0,
+    PST_FP8_NONE = 0,   /* products in the type of the weights */
     PST_FP8_TENSORWISE, /* a tensor: current or delayed scaling */
     PST_FP8_BLOCKWISE,  /* 128 elements, of a weight 128 x 128: 4 bytes */
     PST_FP8_MXFP8,      /* 32 elements: 1 byte */
@@ -69,11 +69,11 @@ typedef enum pst_sharding {
     /* Megatron-FSDP: gradients too (optim_grads), weights too (optim_grads_params). What is in no unit
      * is gathered once and stays */
     PST_SHARDING_GRADIENTS,
-    PST_SHARDING_WEIGHTS,
+    PST_SHARDING_WEIGHTS, /* optim_grads_params */
     /* PyTorch's FSDP2, where a unit is the embedding or the output matrix too: weights are gathered by
      * a forward and stay until the backward (ZeRO-2), or are gathered for each of them (ZeRO-3) */
     PST_SHARDING_TORCH_GRADIENTS,
-    PST_SHARDING_TORCH_WEIGHTS,
+    PST_SHARDING_TORCH_WEIGHTS, /* ZeRO-3 */
 } pst_sharding;
 
 /* How many rows an expert layer's buffers hold on a GPU. */
@@ -109,7 +109,7 @@ typedef enum pst_moe_rows {
 #define PST_OFFLOAD_EXPERT_FC1 32u    /* expert_fc1; this and the next two not with PST_MOE_PAGED */
 #define PST_OFFLOAD_ACTIVATION 64u    /* moe_act: of routed experts */
 #define PST_OFFLOAD_EXPERTS 128u      /* fused_group_mlp: all that routed experts save */
-#define PST_OFFLOAD_ALL 255u
+#define PST_OFFLOAD_ALL 255u          /* all of the above */
 
 /* Zero means none, off or absent, unless the field says what else. */
 typedef struct pst_estimate_config {
@@ -230,13 +230,13 @@ typedef struct pst_estimate_config {
     /* Transformer Engine's, of 32 MiB + 1 KiB on Hopper and later: for products, and four more for
      * those of experts */
     bool keeps_workspaces;
-    uint8_t padding[1]; /* 0 */
-    pst_fp8 fp8;
-    pst_sharding sharding;
+    uint8_t padding[1];    /* 0 */
+    pst_fp8 fp8;           /* default: none */
+    pst_sharding sharding; /* default: none */
     /* of Megatron-FSDP without doubles_buffers: parameters whose gradients may be on their way, and
      * twice those that are gathered ahead; 0: 10^9, or twice a layer's, which is more */
     uint64_t communication_unit;
-    uint32_t offload_modules; /* PST_OFFLOAD bits */
+    uint32_t offload_modules; /* PST_OFFLOAD_ bits */
     uint8_t more_padding[4];  /* 0 */
 } pst_estimate_config;
 
@@ -456,9 +456,10 @@ typedef struct pst_estimate_gap {
 
 #define PST_ESTIMATE_MAX_GAPS 8u /* never changes */
 
+/* All that an estimate takes for granted, one by one. */
 typedef struct pst_estimate_gaps {
     uint32_t num_gaps; /* none of 0 bytes; above 0: the memory is at least what the estimate says */
-    pst_estimate_gap gaps[PST_ESTIMATE_MAX_GAPS];
+    pst_estimate_gap gaps[PST_ESTIMATE_MAX_GAPS]; /* num_gaps are used */
 } pst_estimate_gaps;
 
 /* A buffer of scratch. */
