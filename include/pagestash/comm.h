@@ -65,7 +65,7 @@ typedef enum pst_dtype {
 
 /* How elements of the ranks become one. */
 typedef enum pst_reduction {
-    PST_REDUCE_SUM = 0, /* floats summed as the comment above says */
+    PST_REDUCE_SUM = 0, /* of floats on host formed in float32 */
     PST_REDUCE_MIN = 1, /* the least of the ranks' */
     PST_REDUCE_MAX = 2  /* the largest of the ranks' */
 } pst_reduction;

@@ -140,7 +140,7 @@ typedef struct pst_policy_stage {
     /* of a step, as pst_stage_result has them: copies and recomputation; of it recomputation;
      * waits for other ranks */
     uint64_t exposed_ns, recompute_ns, bubble_ns;
-    /* on the GPU; of swapped_bytes, in host memory */
+    /* on the GPU, but swapped_bytes in host memory */
     uint64_t static_bytes, pool_bytes, swap_buffer_bytes, swapped_bytes;
     uint64_t gpu_bytes, host_bytes, total_bytes; /* needed */
     uint64_t link_bytes[2];                      /* of a step: out, in */

@@ -54,7 +54,7 @@ typedef enum pst_schedule_kind {
     PST_SCHEDULE_GPIPE = 2,          /* all forwards, then all backwards */
     PST_SCHEDULE_GPIPE_REVERSED = 3, /* the same, backwards from the last to the first */
     PST_SCHEDULE_ZB_H1 = 4,          /* Zero Bubble Pipeline Parallelism (ICLR 2024) */
-    PST_SCHEDULE_ZB_H2 = 5,          /* the same with twice the warm-up */
+    PST_SCHEDULE_ZB_H2 = 5,          /* the same, about twice as many in flight */
     PST_SCHEDULE_ZB_V = 6, /* v = 2: chunk 0 is virtual stage `stage`, chunk 1 2p - 1 - stage */
     /* v = 2: chunk 1 runs from the last GPU to the first; p and m even, m at least 2p */
     PST_SCHEDULE_DUALPIPE = 7,

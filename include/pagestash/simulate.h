@@ -163,12 +163,13 @@ typedef struct pst_simulation_config {
 
 /* Of one stage. Index 0 of the pairs is the device tier, 1 the host tier. */
 typedef struct pst_stage_result {
-    uint64_t num_passes, peak_in_flight, num_tickets, num_slots; /* slots of all chunks */
-    uint64_t kept_in_place, stashed, restored;                   /* visits */
-    uint64_t conflicts[2]; /* neighbours that share a set: forwards, restores */
-    uint64_t span_ns;      /* from the first pass's begin to the last one's end */
-    uint64_t end_ns;       /* of the main stream */
-    uint64_t busy_ns;      /* of the main stream: its work and recomputation */
+    /* passes; the most micro-batches alive, tickets and slots, each of all chunks together */
+    uint64_t num_passes, peak_in_flight, num_tickets, num_slots;
+    uint64_t kept_in_place, stashed, restored; /* visits */
+    uint64_t conflicts[2];                     /* neighbours that share a set: forwards, restores */
+    uint64_t span_ns;   /* from the first pass's begin to the last one's end */
+    uint64_t end_ns;    /* of the main stream */
+    uint64_t busy_ns;   /* of the main stream: its work and recomputation */
     uint64_t bubble_ns; /* waits for other ranks, and what is missing at the end to the makespan */
     uint64_t exposed_forward_ns, exposed_backward_ns; /* waits for copies */
     uint64_t recompute_ns;                            /* of the main stream */

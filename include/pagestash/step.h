@@ -43,7 +43,7 @@ typedef struct pst_gpu {
     uint32_t product_per_mille, fp8_per_mille, expert_per_mille; /* the last: grouped products */
     /* of attention's FLOPs with a causal mask, which are half of those without */
     uint32_t attention_forward_per_mille, attention_backward_per_mille;
-    /* of the rates of the same names */
+    /* of the rates of these names; at most 1000 */
     uint32_t memory_per_mille, link_per_mille, network_per_mille, host_per_mille;
 } pst_gpu;
 
