@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of these headers; PST_VERSION is the three as one number, to compare: 100 is 0.1.0. While MAJOR
+ * is 0, MINOR stands in the library's SONAME, too: the interface may change with it. */
 #define PST_VERSION_MAJOR 0
 #define PST_VERSION_MINOR 1
 #define PST_VERSION_PATCH 0

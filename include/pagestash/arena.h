@@ -35,11 +35,12 @@
 #include <pagestash/device.h>
 #include <pagestash/plan_file.h>
 
-#define PST_ARENA_MAX_LOOKAHEAD 4096
-#define PST_ARENA_MAX_STREAMS 64 /* of a plan, and bound; requests of others get the fallback */
+#define PST_ARENA_MAX_LOOKAHEAD 4096 /* pst_arena_config.lookahead at most */
+#define PST_ARENA_MAX_STREAMS 64     /* of a plan, and bound; requests of others get the fallback */
 
-typedef struct pst_arena pst_arena;
+typedef struct pst_arena pst_arena; /* made by pst_arena_create */
 
+/* Where the memory behind planned addresses comes from. */
 typedef enum pst_arena_mode {
     PST_ARENA_ALLOC = 0, /* one allocation of the device */
     PST_ARENA_MEMORY,    /* the caller's memory */
@@ -49,11 +50,12 @@ typedef enum pst_arena_mode {
                           * nothing. Where there is no memory the fallback serves. */
 } pst_arena_mode;
 
+/* How an arena gets its memory, and how far it looks around. */
 typedef struct pst_arena_config {
     size_t struct_size;
-    pst_arena_mode mode;
+    pst_arena_mode mode; /* default: PST_ARENA_ALLOC */
     void *memory; /* mode MEMORY: aligned to `align`, at least as many bytes as the plan has */
-    uint64_t memory_bytes;
+    uint64_t memory_bytes; /* of memory */
     uint64_t align;     /* every offset of the plan is a multiple; sizes are compared rounded up to
                            * it. A power of two from 16 to 2 MiB; 0: 512 */
     uint32_t lookahead; /* planned requests before and after the expected one; 0: 64 */
@@ -64,8 +66,9 @@ typedef struct pst_arena_config {
      * nothing (DEVICE_NOMEM). Where work may still use what is freed, fallback_free waits for it,
      * as pst_device_free does. */
     pst_status (*fallback_alloc)(void *user, size_t bytes, void **address_out);
+    /* given with fallback_alloc, and NULL with it */
     pst_status (*fallback_free)(void *user, void *address);
-    void *user;
+    void *user; /* first argument of both */
 } pst_arena_config;
 
 #define PST_ARENA_CONFIG_INIT PST_INIT(pst_arena_config)
@@ -83,14 +86,15 @@ typedef enum pst_deviation {
     PST_DEVIATION_LATE,     /* freed later than planned */
     PST_DEVIATION_EARLY,    /* freed earlier than planned, which does no harm */
     PST_DEVIATION_USE,      /* used on a stream that the plan knows nothing of */
-    PST_NUM_DEVIATIONS
+    PST_NUM_DEVIATIONS      /* how many kinds there are */
 } pst_deviation;
 
 #define PST_MAX_DEVIATIONS 16 /* never changes */
 
+/* Figures of an arena since it was made. */
 typedef struct pst_arena_stats {
-    void *base; /* of the planned addresses; NULL: the plan has no tensor */
-    uint64_t arena_bytes;
+    void *base;            /* of the planned addresses; NULL: the plan has no tensor */
+    uint64_t arena_bytes;  /* of the addresses from base on */
     uint64_t backed_bytes; /* of these, with memory behind them */
     uint64_t iterations;   /* calls of pst_arena_iteration */
     uint64_t requests;     /* mallocs, without those of 0 bytes and failed ones */

@@ -23,7 +23,11 @@
 
 #define PST_MAX_COPY_RATES 16 /* never changes */
 
-typedef enum pst_copy_op { PST_COPY_STASH = 0, PST_COPY_RESTORE = 1 } pst_copy_op;
+/* Which of the two copies is measured. */
+typedef enum pst_copy_op {
+    PST_COPY_STASH = 0,  /* from tensors into pages */
+    PST_COPY_RESTORE = 1 /* from pages into tensors */
+} pst_copy_op;
 
 /* Frozen. */
 typedef struct pst_copy_rate {
@@ -34,13 +38,14 @@ typedef struct pst_copy_rate {
 /* What was measured of one operation of one backend. A plain value: keep it, store it, or fill it
  * in from measurements of your own. Frozen. */
 typedef struct pst_copy_rates {
-    pst_copy_op op;
+    pst_copy_op op;       /* what was measured */
     pst_backend backend;  /* auto: each point by what auto meant with that budget */
     double fixed_seconds; /* of an operation without live rows */
     uint32_t num_points;  /* 1..PST_MAX_COPY_RATES */
     pst_copy_rate points[PST_MAX_COPY_RATES]; /* num_sms ascending */
 } pst_copy_rates;
 
+/* What pst_device_calibrate measures, and how often. */
 typedef struct pst_calibrate_config {
     size_t struct_size;
     pst_copy_op op;       /* default: stash */

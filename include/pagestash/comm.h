@@ -43,46 +43,50 @@
 
 #include <pagestash/nccl.h>
 
-#define PST_COMM_MAX_RANKS 1024
-#define PST_COMM_MAX_STARTED 8
+#define PST_COMM_MAX_RANKS 1024 /* of one communicator */
+#define PST_COMM_MAX_STARTED 8  /* exchanges started and not finished, of one rank */
 
-typedef struct pst_comm pst_comm;
+typedef struct pst_comm pst_comm; /* one rank of a communicator */
 
 /* Names a communicator that ranks are about to make together: an ncclUniqueId, or of this process.
  * Frozen. */
 typedef struct pst_comm_id {
-    unsigned char bytes[128];
+    unsigned char bytes[128]; /* opaque; copied as they are to the other ranks */
 } pst_comm_id;
 
 /* The first three are pst_glu_dtype's. */
 typedef enum pst_dtype {
-    PST_DTYPE_BF16 = 0,
-    PST_DTYPE_FP16 = 1,
-    PST_DTYPE_FP32 = 2,
-    PST_DTYPE_INT32 = 3,
-    PST_DTYPE_BYTE = 4 /* is moved, never reduced */
+    PST_DTYPE_BF16 = 0,  /* 2 bytes, the upper half of a float32 */
+    PST_DTYPE_FP16 = 1,  /* 2 bytes, IEEE 754 binary16 */
+    PST_DTYPE_FP32 = 2,  /* 4 bytes, IEEE 754 binary32 */
+    PST_DTYPE_INT32 = 3, /* 4 bytes, signed */
+    PST_DTYPE_BYTE = 4   /* is moved, never reduced */
 } pst_dtype;
 
+/* How elements of the ranks become one. */
 typedef enum pst_reduction {
-    PST_REDUCE_SUM = 0,
-    PST_REDUCE_MIN = 1,
-    PST_REDUCE_MAX = 2
+    PST_REDUCE_SUM = 0, /* of floats on host formed in float32 */
+    PST_REDUCE_MIN = 1, /* the least of the ranks' */
+    PST_REDUCE_MAX = 2  /* the largest of the ranks' */
 } pst_reduction;
 
+/* One rank of a communicator to be made. */
 typedef struct pst_comm_config {
     size_t struct_size;
-    pst_comm_id id; /* from pst_comm_make_id of one of the ranks */
-    int num_ranks;  /* 1 to PST_COMM_MAX_RANKS */
-    int rank;
+    pst_comm_id id;      /* from pst_comm_make_id of one of the ranks */
+    int num_ranks;       /* 1 to PST_COMM_MAX_RANKS */
+    int rank;            /* of the caller: 0 to num_ranks - 1 */
     uint32_t timeout_ms; /* how long a call waits for other ranks, or for NCCL; 0: ten minutes */
     uint32_t padding;    /* 0 */
 } pst_comm_config;
 
 #define PST_COMM_CONFIG_INIT PST_INIT(pst_comm_config)
 
+/* What goes where, with r a rank and `count` elements. */
 typedef enum pst_exchange_kind {
     PST_EXCHANGE_ALL_GATHER = 0,     /* `to` is num_ranks * count: rank r's `from` at r * count */
     PST_EXCHANGE_REDUCE_SCATTER = 1, /* `from` is num_ranks * count: the r-th part goes to rank r */
+    /* both have count elements; `to` is the reduction over all ranks */
     PST_EXCHANGE_ALL_REDUCE = 2,
     PST_EXCHANGE_ALL_TO_ALL_V = 3, /* counts and offsets per rank; count is 0 */
     PST_EXCHANGE_SHIFT = 4 /* `from` goes to rank + 1, `to` comes from rank - 1, as a ring */
@@ -93,27 +97,28 @@ typedef enum pst_exchange_kind {
  * `to` of REDUCE_SCATTER its own part of `from`. */
 typedef struct pst_exchange {
     size_t struct_size;
-    pst_exchange_kind kind;
-    pst_dtype dtype;
+    pst_exchange_kind kind;  /* what goes where; it says what `count` is */
+    pst_dtype dtype;         /* of the elements of both sides */
     pst_reduction reduction; /* of the two that reduce; else 0 */
     uint32_t padding;        /* 0 */
-    const void *from;
-    void *to;
-    uint64_t count; /* elements, see the kinds; 0 is allowed and exchanges nothing */
+    const void *from;        /* read; NULL where it has no element */
+    void *to;                /* written; NULL where it has no element */
+    uint64_t count;          /* elements, see the kinds; 0 is allowed and exchanges nothing */
     /* ALL_TO_ALL_V: arrays of num_ranks in host memory, elements; else NULL. They are read by
      * the call that enqueues: a captured graph keeps them. What a rank sends to another is what
      * that one receives. */
     const uint64_t *send_counts;
-    const uint64_t *send_offsets;
-    const uint64_t *receive_counts;
-    const uint64_t *receive_offsets;
+    const uint64_t *send_offsets;    /* where in `from` the elements for each rank begin */
+    const uint64_t *receive_counts;  /* how many come from each rank */
+    const uint64_t *receive_offsets; /* where in `to` the elements of each rank begin */
 } pst_exchange;
 
 #define PST_EXCHANGE_INIT PST_INIT(pst_exchange)
 
+/* What a communicator is and has exchanged. */
 typedef struct pst_comm_info {
-    int num_ranks;
-    int rank;
+    int num_ranks;          /* of the communicator */
+    int rank;               /* this one, from 0 */
     uint64_t num_exchanges; /* enqueued, without those of replays */
     uint64_t sent_bytes;    /* to others, of those; of ALL_REDUCE what a ring would send */
 } pst_comm_info;

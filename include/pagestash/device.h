@@ -38,14 +38,18 @@
 
 #include <pagestash/status.h>
 
-typedef struct pst_device pst_device;
+typedef struct pst_device pst_device;   /* an open device, of pst_device_open */
 typedef struct pst_graph pst_graph;     /* an executable graph */
 typedef struct CUstream_st *pst_stream; /* NULL: the default stream, which cannot be captured */
-typedef struct CUevent_st *pst_event;
+typedef struct CUevent_st *pst_event;   /* on cuda a cudaEvent_t */
 
 #define PST_DEVICE_NAMES "auto|host|cuda" /* what pst_device_open takes */
 
-typedef enum pst_device_kind { PST_DEVICE_HOST = 0, PST_DEVICE_CUDA = 1 } pst_device_kind;
+/* Where memory lies and work runs. */
+typedef enum pst_device_kind {
+    PST_DEVICE_HOST = 0, /* this process's memory and threads */
+    PST_DEVICE_CUDA = 1  /* a GPU of NVIDIA */
+} pst_device_kind;
 
 /* How a launch of stash or restore copies. */
 typedef enum pst_backend {
@@ -57,9 +61,10 @@ typedef enum pst_backend {
                              * that leaves little */
 } pst_backend;
 
+/* What a device is. */
 typedef struct pst_device_info {
-    pst_device_kind kind;
-    char name[128];
+    pst_device_kind kind;   /* which of the two it is */
+    char name[128];         /* the GPU's, or "host"; ends in 0 */
     int index;              /* as given to pst_device_open */
     int num_sms;            /* 1 on host */
     int compute_capability; /* 90 for 9.0; 0 on host */
@@ -114,6 +119,8 @@ PST_API pst_status pst_device_fill(pst_device *device, void *destination, uint8_
  * work. */
 PST_API pst_status pst_device_synchronize(pst_device *device);
 
+/* A stream of its own, on cuda one that does not wait for the default stream; or the end of all
+ * that was enqueued on one. Fails: INVALID, NOMEM, BUSY (destroy: a capture), CAPTURE, CUDA. */
 PST_API pst_status pst_stream_create(pst_device *device, pst_stream *stream_out);
 PST_API pst_status pst_stream_destroy(pst_device *device, pst_stream stream); /* NULL is allowed */
 PST_API pst_status pst_stream_synchronize(pst_device *device, pst_stream stream);

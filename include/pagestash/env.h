@@ -11,13 +11,13 @@
 
 /* Frozen. */
 typedef struct pst_env_info {
-    const char *name;
+    const char *name;          /* "PAGESTASH_LOG" and so on */
     const char *type;          /* "choice", "int", "bool", "path", "levels" (PAGESTASH_LOG) */
     const char *allowed;       /* "off|error|warn|info|debug", "0..1024" */
     const char *default_value; /* as text */
     const char *help;          /* one line */
     const char *value;         /* text in force; default_value when not set */
-    bool is_set;
+    bool is_set;               /* by the environment */
 } pst_env_info;
 
 PST_BEGIN_DECLS

@@ -24,17 +24,22 @@
 
 #include <pagestash/status.h>
 
-#define PST_ESTIMATE_MAX_LAYERS 4096u
+#define PST_ESTIMATE_MAX_LAYERS 4096u /* of a model */
 
-typedef enum pst_norm { PST_NORM_LAYER = 0, PST_NORM_RMS = 1 } pst_norm;
+/* Which norm layers have. */
+typedef enum pst_norm {
+    PST_NORM_LAYER = 0, /* LayerNorm: scale and bias */
+    PST_NORM_RMS = 1    /* RMSNorm: scale alone */
+} pst_norm;
 
 /* What the norms of queries and keys span. */
 typedef enum pst_qk_norm {
-    PST_QK_NORM_NONE = 0,
-    PST_QK_NORM_HEAD,
-    PST_QK_NORM_PROJECTION,
+    PST_QK_NORM_NONE = 0,   /* there are none */
+    PST_QK_NORM_HEAD,       /* each head by itself */
+    PST_QK_NORM_PROJECTION, /* all heads together */
 } pst_qk_norm;
 
+/* Width of weights, and of gradients and optimizer states by default. */
 typedef enum pst_train_type {
     PST_TRAIN_BF16 = 0, /* gradients in fp32: 2 + 4 + 12 bytes per parameter */
     PST_TRAIN_FP16,     /* 2 + 2 + 16 */
@@ -52,7 +57,7 @@ typedef enum pst_loss {
 /* Products of Transformer Engine's linears in fp8, by what a scale is for; each keeps its input in fp8,
  * in the one layout that its backward reads. */
 typedef enum pst_fp8 {
-    PST_FP8_NONE = 0,
+    PST_FP8_NONE = 0,   /* products in the type of the weights */
     PST_FP8_TENSORWISE, /* a tensor: current or delayed scaling */
     PST_FP8_BLOCKWISE,  /* 128 elements, of a weight 128 x 128: 4 bytes */
     PST_FP8_MXFP8,      /* 32 elements: 1 byte */
@@ -64,11 +69,11 @@ typedef enum pst_sharding {
     /* Megatron-FSDP: gradients too (optim_grads), weights too (optim_grads_params). What is in no unit
      * is gathered once and stays */
     PST_SHARDING_GRADIENTS,
-    PST_SHARDING_WEIGHTS,
+    PST_SHARDING_WEIGHTS, /* optim_grads_params */
     /* PyTorch's FSDP2, where a unit is the embedding or the output matrix too: weights are gathered by
      * a forward and stay until the backward (ZeRO-2), or are gathered for each of them (ZeRO-3) */
     PST_SHARDING_TORCH_GRADIENTS,
-    PST_SHARDING_TORCH_WEIGHTS,
+    PST_SHARDING_TORCH_WEIGHTS, /* ZeRO-3 */
 } pst_sharding;
 
 /* How many rows an expert layer's buffers hold on a GPU. */
@@ -90,7 +95,7 @@ typedef enum pst_moe_rows {
 #define PST_RECOMPUTE_MOE 64u       /* router and experts, of their input; not with PST_MOE_PAGED */
 #define PST_RECOMPUTE_SHARED 128u   /* shared experts, of theirs */
 #define PST_RECOMPUTE_LATENT 256u   /* queries, keys and values, of latent attention's latents */
-#define PST_RECOMPUTE_ALL 511u
+#define PST_RECOMPUTE_ALL 511u      /* all of the above */
 
 /* Tensors that go to host memory in the forward and come back in the backward: what parts of a layer save
  * of their input (Megatron-LM's offload_modules); bits can be combined. Of at least 2^20 elements each. A
@@ -104,7 +109,7 @@ typedef enum pst_moe_rows {
 #define PST_OFFLOAD_EXPERT_FC1 32u    /* expert_fc1; this and the next two not with PST_MOE_PAGED */
 #define PST_OFFLOAD_ACTIVATION 64u    /* moe_act: of routed experts */
 #define PST_OFFLOAD_EXPERTS 128u      /* fused_group_mlp: all that routed experts save */
-#define PST_OFFLOAD_ALL 255u
+#define PST_OFFLOAD_ALL 255u          /* all of the above */
 
 /* Zero means none, off or absent, unless the field says what else. */
 typedef struct pst_estimate_config {
@@ -112,37 +117,37 @@ typedef struct pst_estimate_config {
 
     /* the model */
     uint64_t num_layers;
-    uint64_t hidden_size;
-    uint64_t num_heads;
-    uint64_t num_kv_heads; /* a multiple of tensor_parallel, or divides it; 0: num_heads */
-    uint64_t head_size;    /* 0: hidden_size / num_heads */
-    uint64_t ffn_size;     /* of dense layers; may be 0 where there are none */
-    uint64_t vocab_size;
+    uint64_t hidden_size;       /* elements of a token between layers */
+    uint64_t num_heads;         /* of queries */
+    uint64_t num_kv_heads;      /* a multiple of tensor_parallel, or divides it; 0: num_heads */
+    uint64_t head_size;         /* 0: hidden_size / num_heads */
+    uint64_t ffn_size;          /* of dense layers; may be 0 where there are none */
+    uint64_t vocab_size;        /* words, not padded */
     uint64_t vocab_multiple;    /* the vocabulary is padded to this times tensor_parallel; 0: 128 */
     uint64_t padded_vocab_size; /* 0: by vocab_multiple */
     uint64_t max_positions;     /* learned ones */
-    pst_norm norm;
-    pst_qk_norm qk_norm;
-    bool is_gated;        /* SwiGLU: two input matrices */
+    pst_norm norm;              /* default: LayerNorm */
+    pst_qk_norm qk_norm;        /* default: none */
+    bool is_gated;              /* SwiGLU: two input matrices */
     bool has_linear_bias; /* also adds expert biases; requires expert_tensor_parallel 1. Of latent
                            * attention's matrices only the last one gets a bias */
-    bool has_qkv_bias;
-    bool is_tied; /* one matrix for embedding and output */
+    bool has_qkv_bias;    /* of queries, keys and values; has_linear_bias has these, too */
+    bool is_tied;         /* one matrix for embedding and output */
 
     /* multi-latent attention, where kv_rank is not 0 */
-    uint64_t q_rank; /* 0: queries have no latent */
-    uint64_t kv_rank;
-    uint64_t qk_size; /* per head, without positions */
-    uint64_t qk_position_size;
-    uint64_t v_size;
+    uint64_t q_rank;           /* 0: queries have no latent */
+    uint64_t kv_rank;          /* width of the latent of keys and values */
+    uint64_t qk_size;          /* per head, without positions */
+    uint64_t qk_position_size; /* per head, with positions */
+    uint64_t v_size;           /* per head */
 
     /* experts, where num_experts is not 0 */
     uint64_t num_experts;
-    uint64_t experts_per_token;
-    uint64_t expert_ffn_size;
-    uint64_t shared_ffn_size;
-    bool has_shared_gate;
-    bool has_router_bias;
+    uint64_t experts_per_token; /* routed ones */
+    uint64_t expert_ffn_size;   /* of one routed expert */
+    uint64_t shared_ffn_size;   /* of all shared experts together; 0: none */
+    bool has_shared_gate;       /* a gate for the shared experts */
+    bool has_router_bias;       /* one word for each expert */
     /* width of a token on its way to the experts, between a projection down and one up; 0: no such
      * projections, hidden_size */
     uint64_t latent_size;
@@ -155,14 +160,14 @@ typedef struct pst_estimate_config {
 
     /* the split; 0: 1, unless the field says what else */
     uint64_t world_size;
-    uint64_t tensor_parallel;
-    uint64_t pipeline_parallel;
-    uint64_t virtual_stages; /* chunks of layers per GPU */
-    uint64_t context_parallel;
-    uint64_t expert_parallel;
+    uint64_t tensor_parallel;        /* GPUs that share a layer's matrices */
+    uint64_t pipeline_parallel;      /* stages */
+    uint64_t virtual_stages;         /* chunks of layers per GPU */
+    uint64_t context_parallel;       /* GPUs that share a sequence */
+    uint64_t expert_parallel;        /* GPUs that share a layer's experts */
     uint64_t expert_tensor_parallel; /* 0: tensor_parallel */
-    bool sequence_parallel;
-    bool distributed_optimizer;
+    bool sequence_parallel;          /* norms and dropouts are split over tensor_parallel, too */
+    bool distributed_optimizer;      /* sharded over the GPUs with the same parameters */
     bool
         overlaps_exchange; /* with virtual_stages above 1: experts' exchanges hide behind other work.
                              * Of memory it changes nothing: one more forward comes before the first
@@ -176,29 +181,29 @@ typedef struct pst_estimate_config {
 
     /* the batch */
     uint64_t sequence_size;
-    uint64_t micro_batch;  /* 0: 1 */
-    uint64_t global_batch; /* sequences */
-    pst_train_type type;
+    uint64_t micro_batch;              /* 0: 1 */
+    uint64_t global_batch;             /* sequences */
+    pst_train_type type;               /* default: bf16 */
     uint64_t gradient_width;           /* bytes per parameter, kept and reduced; 0: by type */
     uint64_t optimizer_width;          /* the same of masters and moments; 0: by type */
     uint64_t offload_num, offload_den; /* share of the optimizer in host memory; 0/0: none */
 
     /* what layers save */
-    uint32_t recompute; /* PST_RECOMPUTE bits */
+    uint32_t recompute; /* PST_RECOMPUTE_ bits */
     /* full recomputation: of every so many layers of a chunk only the first one's input is saved */
     uint64_t recompute_layers;
-    bool has_flash_attention;
-    bool has_hidden_dropout;
-    bool has_attention_dropout;
-    bool fuses_activation; /* a gated activation saves nothing in between */
-    bool copies_attention; /* its output twice: a contiguous copy too */
-    pst_loss loss;
-    bool saves_inputs_fp8;   /* of the activation function */
-    bool applies_probs_late; /* the router's probabilities: where tokens return, not before */
+    bool has_flash_attention;   /* neither scores nor softmax are saved */
+    bool has_hidden_dropout;    /* masks behind attention and MLP, and behind the embedding */
+    bool has_attention_dropout; /* a mask of the scores */
+    bool fuses_activation;      /* a gated activation saves nothing in between */
+    bool copies_attention;      /* its output twice: a contiguous copy too */
+    pst_loss loss;              /* default: unfused */
+    bool saves_inputs_fp8;      /* of the activation function */
+    bool applies_probs_late;    /* the router's probabilities: where tokens return, not before */
     /* the capacity is that of each expert for the tokens of each GPU, rounded up, instead of that
      * of a GPU as a whole, rounded down; padding rows are sent too */
     bool caps_each_expert;
-    pst_moe_rows moe_rows;
+    pst_moe_rows moe_rows;               /* default: balanced */
     uint64_t capacity_num, capacity_den; /* 0: 1 */
     uint64_t row_multiple;               /* capacity rows are rounded up to it; 0: 1 */
     uint64_t page_rows;                  /* of a page that holds rows; 0: 64 */
@@ -225,13 +230,13 @@ typedef struct pst_estimate_config {
     /* Transformer Engine's, of 32 MiB + 1 KiB on Hopper and later: for products, and four more for
      * those of experts */
     bool keeps_workspaces;
-    uint8_t padding[1]; /* 0 */
-    pst_fp8 fp8;
-    pst_sharding sharding;
+    uint8_t padding[1];    /* 0 */
+    pst_fp8 fp8;           /* default: none */
+    pst_sharding sharding; /* default: none */
     /* of Megatron-FSDP without doubles_buffers: parameters whose gradients may be on their way, and
      * twice those that are gathered ahead; 0: 10^9, or twice a layer's, which is more */
     uint64_t communication_unit;
-    uint32_t offload_modules; /* PST_OFFLOAD bits */
+    uint32_t offload_modules; /* PST_OFFLOAD_ bits */
     uint8_t more_padding[4];  /* 0 */
 } pst_estimate_config;
 
@@ -262,12 +267,12 @@ typedef struct pst_estimate_params {
 
 /* Of one GPU of a pipeline stage. */
 typedef struct pst_estimate_states {
-    uint64_t num_layers;     /* with those of multi-token prediction */
-    uint64_t num_moe_layers; /* of num_layers */
-    uint64_t params;
-    uint64_t expert_params; /* of params, in routed experts */
-    uint64_t weight_bytes;
-    uint64_t gradient_bytes;
+    uint64_t num_layers;      /* with those of multi-token prediction */
+    uint64_t num_moe_layers;  /* of num_layers */
+    uint64_t params;          /* on this GPU */
+    uint64_t expert_params;   /* of params, in routed experts */
+    uint64_t weight_bytes;    /* as trained with, without the optimizer's copy */
+    uint64_t gradient_bytes;  /* kept and reduced */
     uint64_t optimizer_bytes; /* of the GPU with most, where it is sharded */
     uint64_t bytes;           /* the sum of the three */
     uint64_t host_bytes;      /* the offloaded share of the optimizer, not in the above */
@@ -290,6 +295,7 @@ typedef struct pst_estimate_module {
 
 #define PST_ESTIMATE_MAX_MODULES 32u /* never changes */
 
+/* What of a model has its own modules. */
 typedef enum pst_estimate_part {
     PST_ESTIMATE_DENSE = 0, /* a layer */
     PST_ESTIMATE_MOE,       /* a layer with experts */
@@ -297,15 +303,15 @@ typedef enum pst_estimate_part {
                              * multi-token prediction have beside their layers. On the GPUs of the
                              * first and last stage; the vocabulary of the whole matrices is not
                              * padded */
-    PST_NUM_ESTIMATE_PARTS
+    PST_NUM_ESTIMATE_PARTS  /* how many there are */
 } pst_estimate_part;
 
 /* Sums of a layer's are those of pst_estimate_params and of its ledger. */
 typedef struct pst_estimate_modules {
-    uint64_t whole_params, params;
-    uint64_t whole_saved_bytes, saved_bytes;
-    uint32_t num_modules; /* in the order of the forward */
-    pst_estimate_module modules[PST_ESTIMATE_MAX_MODULES];
+    uint64_t whole_params, params;           /* sums over the modules, not divided and on one GPU */
+    uint64_t whole_saved_bytes, saved_bytes; /* the same of what is saved */
+    uint32_t num_modules;                    /* in the order of the forward */
+    pst_estimate_module modules[PST_ESTIMATE_MAX_MODULES]; /* num_modules are used */
 } pst_estimate_modules;
 
 /* Tensors that one layer saves for its backward, for one micro-batch. */
@@ -317,16 +323,17 @@ typedef struct pst_estimate_entry {
 
 #define PST_ESTIMATE_MAX_ENTRIES 40u /* never changes */
 
+/* What one layer saves, tensor by tensor. */
 typedef struct pst_estimate_ledger {
     uint64_t whole_bytes, bytes; /* sums */
     uint32_t num_entries;        /* in the order of the forward; none of 0 bytes in both */
-    pst_estimate_entry entries[PST_ESTIMATE_MAX_ENTRIES];
+    pst_estimate_entry entries[PST_ESTIMATE_MAX_ENTRIES]; /* num_entries are used */
 } pst_estimate_ledger;
 
 /* Of one GPU of a pipeline stage, when it saves most, with what paging adds: just after a
  * forward. */
 typedef struct pst_estimate_memory {
-    pst_estimate_states states;
+    pst_estimate_states states; /* weights, gradients, optimizer */
     uint64_t num_micro_batches; /* of an iteration */
     /* layers between forward and backward, each once for every micro-batch; with recompute_layers
      * only inputs of theirs are saved */
@@ -352,13 +359,13 @@ typedef struct pst_estimate_memory {
 
 /* What a stage holds after the forward or backward of a chunk for one micro-batch. */
 typedef struct pst_estimate_event {
-    uint64_t number; /* from 0 */
-    bool is_backward;
-    uint64_t chunk, micro_batch;
-    uint64_t live_layers;
-    uint64_t saved_bytes;
-    uint64_t head_bytes; /* from the last forward of a micro-batch to its backward; once */
-    uint64_t bytes;      /* states, empty gradients, saved, head and paging */
+    uint64_t number;             /* from 0 */
+    bool is_backward;            /* else a forward */
+    uint64_t chunk, micro_batch; /* of what has just run, from 0 */
+    uint64_t live_layers;        /* as in pst_estimate_memory, after it */
+    uint64_t saved_bytes;        /* by the live layers and the embedding */
+    uint64_t head_bytes;         /* from the last forward of a micro-batch to its backward; once */
+    uint64_t bytes;              /* states, empty gradients, saved, head and paging */
 } pst_estimate_event;
 
 /* Returns whether to go on. */
@@ -367,7 +374,7 @@ typedef bool (*pst_estimate_event_fn)(void *user, const pst_estimate_event *even
 /* Expert layers of one GPU. Static: each live layer has a buffer of so many rows. Paged: one layer
  * at work has such buffers, and all live rows are in pages. */
 typedef struct pst_estimate_moe {
-    uint64_t live_layers;
+    uint64_t live_layers;                                 /* as given */
     uint64_t balanced_rows, capacity_rows, worst_rows;    /* that one layer receives */
     uint64_t row_bytes;                                   /* saved by the experts for each */
     uint64_t balanced_bytes, capacity_bytes, worst_bytes; /* static */
@@ -385,44 +392,47 @@ typedef struct pst_estimate_moe {
     uint64_t backward_bytes;
 } pst_estimate_moe;
 
+/* What a GPU sends and receives. */
 typedef enum pst_transfer {
-    PST_TRANSFER_ALL_REDUCE = 0,
-    PST_TRANSFER_ALL_GATHER,
-    PST_TRANSFER_REDUCE_SCATTER,
-    PST_TRANSFER_ALL_TO_ALL,
-    PST_TRANSFER_SEND,    /* to a neighbour */
-    PST_TRANSFER_RECEIVE, /* from a neighbour */
+    PST_TRANSFER_ALL_REDUCE = 0, /* sums, whole on every GPU */
+    PST_TRANSFER_ALL_GATHER,     /* parts, whole on every GPU */
+    PST_TRANSFER_REDUCE_SCATTER, /* sums, a part on every GPU */
+    PST_TRANSFER_ALL_TO_ALL,     /* a part for every other GPU */
+    PST_TRANSFER_SEND,           /* to a neighbour */
+    PST_TRANSFER_RECEIVE,        /* from a neighbour */
 } pst_transfer;
 
+/* Which GPUs exchange with each other. */
 typedef enum pst_parallel {
-    PST_PARALLEL_TENSOR = 0,
-    PST_PARALLEL_CONTEXT,
-    PST_PARALLEL_DATA,    /* without context parallel GPUs */
-    PST_PARALLEL_REPLICA, /* GPUs with the same dense parameters: data and context parallel */
-    PST_PARALLEL_PIPELINE,
-    PST_PARALLEL_EXPERT,
-    PST_PARALLEL_EXPERT_TENSOR,
+    PST_PARALLEL_TENSOR = 0,    /* that share a layer's matrices */
+    PST_PARALLEL_CONTEXT,       /* that share a sequence */
+    PST_PARALLEL_DATA,          /* without context parallel GPUs */
+    PST_PARALLEL_REPLICA,       /* GPUs with the same dense parameters: data and context parallel */
+    PST_PARALLEL_PIPELINE,      /* the stages */
+    PST_PARALLEL_EXPERT,        /* that share a layer's experts */
+    PST_PARALLEL_EXPERT_TENSOR, /* that share an expert's matrices */
     PST_PARALLEL_EXPERT_REPLICA, /* GPUs with the same experts */
     PST_PARALLEL_EMBEDDING,      /* first and last stage, if both have the embedding's matrix */
-    PST_NUM_PARALLELS
+    PST_NUM_PARALLELS            /* how many there are */
 } pst_parallel;
 
 /* One kind of transfer of a GPU, over an iteration. */
 typedef struct pst_estimate_op {
-    const char *name; /* static text, as "tp.ag.head" */
-    pst_transfer transfer;
-    pst_parallel parallel;
-    uint64_t group_size; /* 2 between stages */
-    uint64_t count;
+    const char *name;       /* static text, as "tp.ag.head" */
+    pst_transfer transfer;  /* what is sent */
+    pst_parallel parallel;  /* to whom */
+    uint64_t group_size;    /* 2 between stages */
+    uint64_t count;         /* of an iteration */
     uint64_t payload_bytes; /* of each: the full tensor, or what one GPU sends */
     uint64_t wire_bytes;    /* of all: what a GPU sends (or receives) in a ring, rounded up */
 } pst_estimate_op;
 
 #define PST_ESTIMATE_MAX_OPS 32u /* never changes */
 
+/* What a GPU of a stage sends in an iteration, kind by kind. */
 typedef struct pst_estimate_traffic {
-    uint32_t num_ops; /* none of a group of 1 */
-    pst_estimate_op ops[PST_ESTIMATE_MAX_OPS];
+    uint32_t num_ops;                          /* none of a group of 1 */
+    pst_estimate_op ops[PST_ESTIMATE_MAX_OPS]; /* num_ops are used */
 } pst_estimate_traffic;
 
 /* A matrix of a dense layer, or the output's, as a tensor-parallel linear of linear.h; or a gated MLP
@@ -432,8 +442,8 @@ typedef struct pst_estimate_linear {
                        * "mlp.fc1" and "mlp.fc2", "output" */
     /* leased of scratch at one time, at most: pst_scratch_info.peak_leased_bytes of such calls */
     uint64_t forward_scratch;
-    uint64_t backward_scratch;
-    uint64_t saved_bytes;  /* the input for the backward, whole where gathers are kept */
+    uint64_t backward_scratch; /* the same of a backward */
+    uint64_t saved_bytes;      /* the input for the backward, whole where gathers are kept */
     uint64_t hidden_bytes; /* of a block, besides: what is between its layers, saved or in pages */
 } pst_estimate_linear;
 
@@ -446,9 +456,10 @@ typedef struct pst_estimate_gap {
 
 #define PST_ESTIMATE_MAX_GAPS 8u /* never changes */
 
+/* All that an estimate takes for granted, one by one. */
 typedef struct pst_estimate_gaps {
     uint32_t num_gaps; /* none of 0 bytes; above 0: the memory is at least what the estimate says */
-    pst_estimate_gap gaps[PST_ESTIMATE_MAX_GAPS];
+    pst_estimate_gap gaps[PST_ESTIMATE_MAX_GAPS]; /* num_gaps are used */
 } pst_estimate_gaps;
 
 /* A buffer of scratch. */
@@ -460,6 +471,7 @@ typedef struct pst_estimate_buffer {
 #define PST_ESTIMATE_MAX_LINEARS 8u /* never changes */
 #define PST_ESTIMATE_MAX_BUFFERS 8u /* never changes */
 
+/* What the dense layers of a model lease of scratch and put into pages. */
 typedef struct pst_estimate_linears {
     uint64_t scratch_bytes; /* of one scratch for all layers: the most that is leased at one time */
     uint64_t buffers_bytes; /* the sum of all buffers */
@@ -467,14 +479,14 @@ typedef struct pst_estimate_linears {
     uint64_t pool_pages;    /* of those of all live layers */
     uint64_t pool_bytes;    /* of pst_pool_bytes for so many pages, a ticket for each live layer */
     uint32_t num_linears;   /* in the order of the forward */
-    uint32_t num_buffers;
-    pst_estimate_linear linears[PST_ESTIMATE_MAX_LINEARS];
-    pst_estimate_buffer buffers[PST_ESTIMATE_MAX_BUFFERS];
+    uint32_t num_buffers;   /* of the scratch */
+    pst_estimate_linear linears[PST_ESTIMATE_MAX_LINEARS]; /* num_linears are used */
+    pst_estimate_buffer buffers[PST_ESTIMATE_MAX_BUFFERS]; /* num_buffers are used */
 } pst_estimate_linears;
 
 /* Ranks first, first + stride, ...: size of them. */
 typedef struct pst_estimate_process_group {
-    uint64_t first, stride, size;
+    uint64_t first, stride, size; /* ranks of the whole world */
 } pst_estimate_process_group;
 
 PST_BEGIN_DECLS
@@ -487,6 +499,7 @@ PST_API pst_status pst_estimate_check(const pst_estimate_config *config);
 PST_API pst_status pst_estimate_find_fault(const pst_estimate_config *config,
                                            pst_estimate_fault *fault_out);
 
+/* Numbers of parameters of the model, whatever the split. */
 PST_API pst_status pst_estimate_get_params_sized(const pst_estimate_config *config,
                                                  pst_estimate_params *params_out,
                                                  size_t params_bytes);
@@ -580,6 +593,7 @@ static inline pst_status pst_estimate_get_gaps(const pst_estimate_config *config
     return pst_estimate_get_gaps_sized(config, stage, gaps_out, sizeof(pst_estimate_gaps));
 }
 
+/* What one GPU of the stage exchanges in an iteration. */
 PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *config, uint64_t stage,
                                                   pst_estimate_traffic *traffic_out,
                                                   size_t traffic_bytes);

@@ -27,24 +27,29 @@
 
 #include <pagestash/ticket.h>
 
+/* Which activation; the table above has the formulas. */
 typedef enum pst_glu_kind {
-    PST_GLU_SWIGLU = 0,
-    PST_GLU_GEGLU = 1,
-    PST_GLU_GEGLU_TANH = 2,
-    PST_GLU_REGLU = 3,
-    PST_GLU_QUICK_GEGLU = 4,
-    PST_GLU_CLAMPED = 5
+    PST_GLU_SWIGLU = 0,      /* sigmoid linear unit */
+    PST_GLU_GEGLU = 1,       /* Gaussian error linear unit, by erf */
+    PST_GLU_GEGLU_TANH = 2,  /* the same, by tanh */
+    PST_GLU_REGLU = 3,       /* rectified linear unit */
+    PST_GLU_QUICK_GEGLU = 4, /* g * sigmoid(1.702 g) */
+    PST_GLU_CLAMPED = 5      /* sigmoid with alpha, bias and limits */
 } pst_glu_kind;
 
 /* Of input, output and their gradients. Probabilities are float32. */
-typedef enum pst_glu_dtype { PST_GLU_BF16 = 0, PST_GLU_FP16 = 1, PST_GLU_FP32 = 2 } pst_glu_dtype;
+typedef enum pst_glu_dtype {
+    PST_GLU_BF16 = 0, /* 2 bytes */
+    PST_GLU_FP16 = 1, /* 2 bytes */
+    PST_GLU_FP32 = 2  /* 4 bytes */
+} pst_glu_dtype;
 
 /* How a GLU computes, and how its input lies: F gates, then F ups; or in blocks of 1 or 32 elements of
  * which one has gates and the next ups. */
 typedef struct pst_glu {
     size_t struct_size;
-    pst_glu_kind kind;
-    pst_glu_dtype dtype;
+    pst_glu_kind kind;   /* which activation */
+    pst_glu_dtype dtype; /* of input, output and their gradients */
     uint32_t interleave; /* 0: halves; 1 or 32: elements of a block, of which F is a multiple */
     float limit;         /* of PST_GLU_CLAMPED: above 0, infinite for none; else 0 */
     float alpha;         /* of PST_GLU_CLAMPED: finite; else 0 */

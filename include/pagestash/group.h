@@ -36,16 +36,17 @@
 
 #include <pagestash/device.h>
 
-#define PST_MAX_TENSORS 64
-#define PST_MAX_SPACES 8
-#define PST_MAX_SEGMENTS 1024
+#define PST_MAX_TENSORS 64    /* of a group */
+#define PST_MAX_SPACES 8      /* row spaces of a group */
+#define PST_MAX_SEGMENTS 1024 /* segments, or summed counts, of a row space */
 
-typedef struct pst_group pst_group;
+typedef struct pst_group pst_group; /* immutable; made by pst_group_create */
 
+/* How the live rows of a row space are counted; the table above has the kinds. */
 typedef enum pst_rows_kind {
-    PST_ROWS_PREFIX = 0,
-    PST_ROWS_SEGMENTS = 1,
-    PST_ROWS_SUM = 2
+    PST_ROWS_PREFIX = 0,   /* one count */
+    PST_ROWS_SEGMENTS = 1, /* one count for each slab */
+    PST_ROWS_SUM = 2       /* the sum of several counts, of one prefix */
 } pst_rows_kind;
 
 /* Counts are signed. */
@@ -57,25 +58,30 @@ typedef enum pst_count_type {
 } pst_count_type;
 
 /* Of rows * num / den. */
-typedef enum pst_rounding { PST_ROUND_UP = 0, PST_ROUND_DOWN = 1 } pst_rounding;
+typedef enum pst_rounding {
+    PST_ROUND_UP = 0,  /* to the next whole row */
+    PST_ROUND_DOWN = 1 /* to the last whole row */
+} pst_rounding;
 
 /* How the rows of a tensor lie in the byte stream: packed is the only way. */
 #define PST_LAYOUT_PACKED 0u
 
 /* Who writes a tensor's pages, where a group has one that a kernel writes as it computes. A stash or
  * restore copies it all the same, and the byte stream, and so the form, does not know the difference. */
-#define PST_WRITTEN_BY_STASH 0u
-#define PST_WRITTEN_BY_GLU 1u /* pagestash/glu.h */
+#define PST_WRITTEN_BY_STASH 0u /* pst_ticket_stash, as usual */
+#define PST_WRITTEN_BY_GLU 1u   /* pagestash/glu.h */
 
+/* Which rows of tensors are live, and how many there can be. */
 typedef struct pst_row_space {
-    pst_rows_kind kind;
-    pst_count_type count_type;
+    pst_rows_kind kind;        /* how they are counted */
+    pst_count_type count_type; /* of what pst_buffers.counts points to */
     int64_t capacity;      /* rows; of one segment for PST_ROWS_SEGMENTS. At least 1; a launch may
                             * name another */
     uint32_t num_segments; /* segments, or counts that are summed: 1..1024; of a prefix 0 or 1 */
     uint32_t padding;      /* 0 */
 } pst_row_space;
 
+/* One tensor of a group: bytes per row, strides, and which rows. */
 typedef struct pst_tensor {
     uint64_t row_bytes;      /* at least 1 */
     uint64_t row_stride;     /* bytes from one row to the next, at least row_bytes; 0: row_bytes */
@@ -83,19 +89,20 @@ typedef struct pst_tensor {
                               * the rows at capacity times the row stride */
     uint32_t space;          /* index into the row spaces */
     uint32_t num, den;       /* rows ratio, num <= den; 0/0 means 1/1 */
-    pst_rounding rounding;
-    uint32_t layout;     /* PST_LAYOUT_PACKED */
+    pst_rounding rounding;   /* of the rows, where the ratio leaves a fraction */
+    uint32_t layout;         /* PST_LAYOUT_PACKED */
     uint32_t written_by; /* PST_WRITTEN_BY_*; of a group at most one by GLU, whose ratio is 1/1 */
 } pst_tensor;
 
+/* The row spaces and tensors of a group; the arrays are copied. */
 typedef struct pst_group_config {
     size_t struct_size;
-    const pst_row_space *spaces;
-    uint32_t num_spaces;  /* 1..8 */
-    uint32_t space_bytes; /* sizeof(pst_row_space), set by _INIT */
-    const pst_tensor *tensors;
-    uint32_t num_tensors;  /* 1..64 */
-    uint32_t tensor_bytes; /* sizeof(pst_tensor), set by _INIT */
+    const pst_row_space *spaces; /* num_spaces of them */
+    uint32_t num_spaces;         /* 1..8 */
+    uint32_t space_bytes;        /* sizeof(pst_row_space), set by _INIT */
+    const pst_tensor *tensors;   /* num_tensors of them, in the order of the byte stream */
+    uint32_t num_tensors;        /* 1..64 */
+    uint32_t tensor_bytes;       /* sizeof(pst_tensor), set by _INIT */
 } pst_group_config;
 
 #define PST_GROUP_CONFIG_INIT \
@@ -122,7 +129,7 @@ typedef struct pst_buffers {
 typedef struct pst_group_usage {
     uint64_t payload_bytes; /* live bytes */
     uint64_t stream_bytes;  /* with the roundings of the byte stream */
-    uint64_t pages;
+    uint64_t pages;         /* ceil(stream_bytes / page_bytes) */
 } pst_group_usage;
 
 /* For destinations whose addresses stay: per count of a group, on the device, how many rows an

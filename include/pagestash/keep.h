@@ -5,6 +5,7 @@
 
 #include <pagestash/api.h>
 
+/* Where a layer's tensors are between its forward and its backward. */
 typedef enum pst_keep {
     PST_KEEP_PAGED = 0, /* stashed into pages, restored before the backward */
     /* copied to pinned host memory from one of two buffers, and back; the tokens that do not go are
@@ -26,7 +27,7 @@ typedef enum pst_move {
 typedef struct pst_layer_policy {
     /* PAGED: share of a stash's pages that goes to the host, at most 1/1; 0/0: none */
     uint32_t host_num, host_den;
-    pst_move move;
+    pst_move move; /* how the host's share gets there */
     /* DEMOTE, and parts that a GLU writes: restores ahead of their issue for which pages are moved
      * back; 0: 1 */
     uint32_t promote_ahead;

@@ -37,9 +37,13 @@
 #include <pagestash/product.h>
 #include <pagestash/scratch.h>
 
-typedef struct pst_linear pst_linear;
+typedef struct pst_linear pst_linear; /* a layer, made by pst_linear_create */
 
-typedef enum pst_linear_kind { PST_LINEAR_COLUMN = 0, PST_LINEAR_ROW = 1 } pst_linear_kind;
+/* Which dimension of the weight is split over the ranks. */
+typedef enum pst_linear_kind {
+    PST_LINEAR_COLUMN = 0, /* the features out */
+    PST_LINEAR_ROW = 1     /* the features in */
+} pst_linear_kind;
 
 /* A caller's product in the place of pst_product_run: fp8, Transformer Engine's, a grouped one. It
  * enqueues on `stream`. On host it is called when the work runs, so at each launch of a graph, with
@@ -47,21 +51,22 @@ typedef enum pst_linear_kind { PST_LINEAR_COLUMN = 0, PST_LINEAR_ROW = 1 } pst_l
 typedef pst_status pst_product_function(void *user, pst_device *device, const pst_product *product,
                                         pst_stream stream);
 
+/* A layer: its split, its sizes, and what it computes and exchanges with. */
 typedef struct pst_linear_config {
     size_t struct_size;
-    pst_linear_kind kind;
+    pst_linear_kind kind;            /* which dimension is split */
     pst_dtype dtype;                 /* BF16, FP16 or FP32: of all but the weight's gradient */
     pst_dtype weight_gradient_dtype; /* dtype or FP32 */
     uint32_t pieces;                 /* 0: one per rank; 1: whole */
-    bool sequence_parallel;
-    uint8_t padding[7];            /* 0 */
-    uint64_t tokens;               /* T; a multiple of the ranks with sequence parallelism */
-    uint64_t in_features;          /* K; of ROW a multiple of the ranks */
-    uint64_t out_features;         /* N; of COLUMN a multiple of the ranks */
-    pst_comm *comm;                /* NULL: one rank. It outlives the layer */
-    pst_scratch *scratch;          /* outlives the layer; layers of one stream share one */
+    bool sequence_parallel; /* tokens outside the pair of layers are split over the ranks, too */
+    uint8_t padding[7];     /* 0 */
+    uint64_t tokens;        /* T; a multiple of the ranks with sequence parallelism */
+    uint64_t in_features;   /* K; of ROW a multiple of the ranks */
+    uint64_t out_features;  /* N; of COLUMN a multiple of the ranks */
+    pst_comm *comm;         /* NULL: one rank. It outlives the layer */
+    pst_scratch *scratch;   /* outlives the layer; layers of one stream share one */
     pst_product_function *product; /* NULL: pst_product_run */
-    void *product_user;
+    void *product_user;            /* first argument of product */
     /* On cuda, of the products (pst_product.workspace): leased of the scratch, as "workspace", by
      * each call. 32 MiB is what cuBLAS advises on an H100. 0: none, as on host. */
     uint64_t workspace_bytes;
@@ -73,9 +78,9 @@ typedef struct pst_linear_config {
  * overlaps nothing else; but the input may be this rank's part of `gathered`. */
 typedef struct pst_linear_operands {
     size_t struct_size;
-    const void *input; /* backward: for the weight's gradient, where `gathered` is NULL */
-    const void *weight;
-    void *output; /* forward */
+    const void *input;  /* backward: for the weight's gradient, where `gathered` is NULL */
+    const void *weight; /* as the table above has it, of this rank */
+    void *output;       /* forward */
     /* COLUMN with sequence parallelism, else NULL: (T, K). Forward: written, the caller keeps it.
      * Backward: read. NULL: gathered in scratch, each time. */
     void *gathered;
@@ -91,9 +96,9 @@ typedef struct pst_linear_operands {
 /* What a call leases of scratch at most, with `gathered` NULL and both gradients, and of a block
  * with a ticket; and what `gathered` has. Frozen. */
 typedef struct pst_linear_bytes {
-    uint64_t forward_scratch;
-    uint64_t backward_scratch;
-    uint64_t gathered;
+    uint64_t forward_scratch;  /* of one forward, at one time */
+    uint64_t backward_scratch; /* of one backward, at one time */
+    uint64_t gathered;         /* of pst_linear_operands.gathered; 0: there is none */
 } pst_linear_bytes;
 
 PST_BEGIN_DECLS
@@ -105,6 +110,7 @@ PST_BEGIN_DECLS
  * said on each), UNSUPPORTED (cuda: no cuBLASLt), NOMEM, DEVICE_NOMEM, PEER, CAPTURE. */
 PST_API pst_status pst_linear_create(const pst_linear_config *config, pst_linear **linear_out);
 PST_API pst_status pst_linear_destroy(pst_linear *linear); /* NULL is allowed */
+/* What calls of the layer lease at most. Pure arithmetic. Fails: INVALID. */
 PST_API pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_bytes *bytes_out);
 
 /* Enqueued; can be captured, on all ranks or on none; a captured graph does not need the layer.
@@ -120,14 +126,15 @@ PST_API pst_status pst_linear_backward(pst_linear *linear, const pst_linear_oper
 
 /* ---- a whole block: COLUMN, a gated activation, ROW ---- */
 
-typedef struct pst_mlp pst_mlp;
+typedef struct pst_mlp pst_mlp; /* made by pst_mlp_create */
 
+/* A block: its two layers, what is between, and how many experts. */
 typedef struct pst_mlp_config {
     size_t struct_size;
     const pst_linear_config *up; /* COLUMN; out_features is 2F: of each rank gates and ups */
     const pst_linear_config
-        *down; /* ROW; in_features is F; comm, scratch, tokens, dtype as of up */
-    const pst_glu *glu;
+        *down;          /* ROW; in_features is F; comm, scratch, tokens, dtype as of up */
+    const pst_glu *glu; /* the activation between the layers */
     /* 0: dense. Else both layers are of one rank without sequence parallelism, tokens is the
      * capacity of an expert, and the rows and weights of experts lie one behind the other. */
     uint32_t num_experts;
@@ -140,9 +147,9 @@ typedef struct pst_mlp_config {
  * GLU. */
 typedef struct pst_mlp_operands {
     size_t struct_size;
-    const void *input;
-    const void *up_weight;
-    const void *down_weight;
+    const void *input;                 /* of up */
+    const void *up_weight;             /* of this rank */
+    const void *down_weight;           /* of this rank */
     void *output;                      /* forward */
     void *gathered;                    /* see pst_linear_operands */
     const void *output_gradient;       /* backward */
@@ -152,13 +159,13 @@ typedef struct pst_mlp_operands {
     pst_glu_rows probability;          /* per row of the activation; optional */
     pst_glu_rows probability_gradient; /* backward; optional */
     const void *counts;                /* of experts, on the device; else NULL */
-    bool accumulates;
-    uint8_t padding[7]; /* 0 */
+    bool accumulates;                  /* both weights' gradients are added to what is there */
+    uint8_t padding[7];                /* 0 */
     /* With a ticket, forward puts the tensor between the layers into its pages, and it is in
      * scratch no longer than the call; backward reads it there. Without, the caller keeps it:
      * `hidden`, written by forward, read by backward. */
     void *hidden;
-    pst_ticket ticket;
+    pst_ticket ticket; /* id 0: none */
     /* With a ticket as of pst_glu_forward, else NULL. The GLU's tensor has the row space of T rows,
      * all of them live, or of experts one with the counts and capacity above. */
     const pst_group *group;
@@ -172,6 +179,7 @@ typedef struct pst_mlp_operands {
 /* Fails: as pst_linear_create; INVALID (layers that do not fit together, or the GLU). */
 PST_API pst_status pst_mlp_create(const pst_mlp_config *config, pst_mlp **mlp_out);
 PST_API pst_status pst_mlp_destroy(pst_mlp *mlp); /* NULL is allowed */
+/* What calls of the block lease at most. Pure arithmetic. Fails: INVALID. */
 PST_API pst_status pst_mlp_get_bytes(const pst_mlp *mlp, pst_linear_bytes *bytes_out);
 
 /* Enqueued; can be captured. Fails: as the layers and pst_glu_forward, pst_glu_backward. */

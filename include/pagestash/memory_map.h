@@ -28,15 +28,16 @@
 #include <pagestash/pool.h>
 
 #define PST_MEMORY_MAP_MAX_BLOCKS 65536 /* token blocks */
-#define PST_MEMORY_MAP_NEVER UINT64_MAX
+#define PST_MEMORY_MAP_NEVER UINT64_MAX /* in missing_ fields */
 
+/* What a region of the GPU's memory is for, in the order of addresses. */
 typedef enum pst_region_kind {
-    PST_REGION_STATIC = 0,
-    PST_REGION_SWAP_BUFFER_0,
-    PST_REGION_SWAP_BUFFER_1,
-    PST_REGION_POOL,
-    PST_REGION_RESERVE,
-    PST_NUM_REGIONS
+    PST_REGION_STATIC = 0,    /* the arena of the static plan */
+    PST_REGION_SWAP_BUFFER_0, /* the first rounding buffer */
+    PST_REGION_SWAP_BUFFER_1, /* the second rounding buffer */
+    PST_REGION_POOL,          /* pages and what describes them */
+    PST_REGION_RESERVE,       /* what is left to others */
+    PST_NUM_REGIONS           /* how many kinds there are */
 } pst_region_kind;
 
 #define PST_MAX_REGIONS 8 /* never changes */
@@ -46,9 +47,10 @@ typedef struct pst_region {
     uint64_t offset, bytes; /* bytes 0: there is none */
 } pst_region;
 
+/* What there is of memory, and what wants it. */
 typedef struct pst_memory_map_config {
     size_t struct_size;
-    uint64_t gpu_bytes;
+    uint64_t gpu_bytes;           /* all that may be used, reserve included */
     uint64_t host_bytes;          /* 0: none; all byte fields are at most 2^61 */
     uint64_t static_bytes;        /* the static plan's peak, nothing swapped */
     uint64_t reserve_bytes;       /* left to others: the framework, NCCL, tickets, ... */
@@ -73,17 +75,18 @@ typedef struct pst_memory_map_config {
 
 #define PST_MEMORY_MAP_CONFIG_INIT PST_INIT(pst_memory_map_config)
 
+/* Where everything lies, and what it costs. */
 typedef struct pst_memory_map {
     bool fits;                           /* if not, only the missing_ fields are set */
     pst_region regions[PST_MAX_REGIONS]; /* PST_NUM_REGIONS are used */
     uint64_t end_bytes, spare_bytes;     /* together gpu_bytes */
-    uint64_t num_pages, num_host_pages;
-    uint64_t num_tokens;          /* swapped */
-    uint64_t swap_bytes;          /* out per iteration, and in */
-    uint64_t spill_pages;         /* of all iterations given */
-    uint32_t spilling_iterations; /* that spill at all */
-    uint64_t host_bytes;          /* taken */
-    uint64_t traffic_bytes;       /* both ways, mean of an iteration, rounded up */
+    uint64_t num_pages, num_host_pages;  /* of the pool, on the device and on the host */
+    uint64_t num_tokens;                 /* swapped */
+    uint64_t swap_bytes;                 /* out per iteration, and in */
+    uint64_t spill_pages;                /* of all iterations given */
+    uint32_t spilling_iterations;        /* that spill at all */
+    uint64_t host_bytes;                 /* taken */
+    uint64_t traffic_bytes;              /* both ways, mean of an iteration, rounded up */
     /* More of this memory alone that would do, the least; PST_MEMORY_MAP_NEVER: no amount does. */
     uint64_t missing_gpu_bytes, missing_host_bytes;
 } pst_memory_map;

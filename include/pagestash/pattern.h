@@ -13,13 +13,13 @@
 
 /* Frozen. */
 typedef struct pst_pattern {
-    uint64_t seed;
+    uint64_t seed;        /* same seed, key and step: same bytes */
     uint64_t key;         /* what tells this filling from others of the step: layer, micro-batch */
     const uint64_t *step; /* device address, read when the work runs; NULL: 0 */
 } pst_pattern;
 
 /* What pst_group_verify checks behind the live rows. */
-#define PST_VERIFY_ANY (-1)
+#define PST_VERIFY_ANY (-1) /* as `tail`: rows behind the live ones are not looked at */
 
 PST_BEGIN_DECLS
 

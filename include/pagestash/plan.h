@@ -15,10 +15,10 @@
 
 #include <pagestash/status.h>
 
-#define PST_PLAN_FREE UINT64_MAX /* a tensor that is not pinned */
-#define PST_PLAN_NO_BLOCK UINT32_MAX
-#define PST_PLAN_MAX_TENSORS (1u << 26)
-#define PST_PLAN_MAX_STREAMS 16
+#define PST_PLAN_FREE UINT64_MAX               /* a tensor that is not pinned */
+#define PST_PLAN_NO_BLOCK UINT32_MAX           /* of a tensor that is in no layer pass */
+#define PST_PLAN_MAX_TENSORS (1u << 26)        /* of a problem */
+#define PST_PLAN_MAX_STREAMS 16                /* of a problem */
 #define PST_PLAN_MAX_BYTES (UINT64_C(1) << 62) /* sum of all sizes, and every address */
 
 /* Live at the instants begin..end-1. */
@@ -49,78 +49,85 @@ typedef struct pst_plan_block {
     uint32_t padding;    /* 0 */
 } pst_plan_block;
 
+/* The tensors to place, and what bounds their addresses. */
 typedef struct pst_plan_problem {
     size_t struct_size;
-    const pst_plan_tensor *tensors;
-    uint64_t num_tensors;
+    const pst_plan_tensor *tensors; /* num_tensors of them, in any order */
+    uint64_t num_tensors;           /* at most PST_PLAN_MAX_TENSORS */
     uint32_t tensor_bytes;          /* sizeof(pst_plan_tensor), set by _INIT */
     uint32_t block_bytes;           /* sizeof(pst_plan_block), set by _INIT */
     uint64_t align;                 /* of addresses and sizes, a power of two; 0: 512 */
     uint64_t capacity;              /* addresses there are, or 0: no limit */
     const pst_plan_range *reserved; /* addresses that no tensor may touch */
-    uint32_t num_reserved;
-    uint32_t num_streams;         /* 0 and 1: one */
+    uint32_t num_reserved;          /* 0 with reserved NULL */
+    uint32_t num_streams;           /* 0 and 1: one */
     const uint64_t *releases;     /* of several streams: [num_tensors][num_streams], see trace.h; a
                                 * tensor of stream r may follow i if its begin is not below
                                 * releases[i * num_streams + r] */
     const pst_plan_block *blocks; /* mode bilevel */
-    uint32_t num_blocks;
-    uint32_t padding; /* 0 */
+    uint32_t num_blocks;          /* 0 with blocks NULL */
+    uint32_t padding;             /* 0 */
 } pst_plan_problem;
 
 #define PST_PLAN_PROBLEM_INIT \
     PST_INIT_2(pst_plan_problem, tensor_bytes, pst_plan_tensor, block_bytes, pst_plan_block)
 
+/* Whether all tensors are placed as one problem. */
 typedef enum pst_plan_mode {
-    PST_PLAN_FLAT = 0,
+    PST_PLAN_FLAT = 0,    /* as one */
     PST_PLAN_BILEVEL = 1, /* MEMO's two levels (SIGMOD 2025, section 4.2) */
 } pst_plan_mode;
 
+/* How long and with what the planner searches. */
 typedef struct pst_plan_config {
     size_t struct_size;
-    pst_plan_mode mode;
-    uint64_t seed;
+    pst_plan_mode mode;          /* default: flat */
+    uint64_t seed;               /* of the search; the same gives the same plan */
     uint64_t max_steps;          /* of all stages together; 0: 2^40 */
     uint64_t max_memory_bytes;   /* of the search; 0: 1 GiB */
     uint32_t num_threads;        /* 0: 1; at most 64 */
     bool (*is_over)(void *user); /* asked now and then, by any thread: true ends the search with
                                   * the best plan so far. NULL: never */
-    void *user;
+    void *user;                  /* argument of is_over */
 } pst_plan_config;
 
 #define PST_PLAN_CONFIG_INIT PST_INIT(pst_plan_config)
 
+/* What is known of the plan. */
 typedef enum pst_plan_status {
     PST_PLAN_OPTIMAL = 0, /* no plan (of this mode) has a lower peak */
     PST_PLAN_FEASIBLE,    /* right, and no proof that it is the best */
     PST_PLAN_IMPOSSIBLE,  /* no plan stays within the capacity; offsets are not written */
 } pst_plan_status;
 
+/* Which part of the planner found the plan. */
 typedef enum pst_plan_stage {
     PST_STAGE_PORTFOLIO = 0, /* one of the ordered placements */
     PST_STAGE_REPAIR,        /* a repaired order */
     PST_STAGE_SEARCH,        /* exact search of the whole */
     PST_STAGE_WINDOW,        /* exact search of windows around the peak */
     PST_STAGE_BOUND,         /* none: the bound alone exceeds the capacity */
-    PST_NUM_STAGES
+    PST_NUM_STAGES           /* how many parts there are */
 } pst_plan_stage;
 
+/* What the planner found, and what it proved. */
 typedef struct pst_plan {
-    pst_plan_status status;
+    pst_plan_status status; /* what is known of it */
     pst_plan_stage stage;   /* that found the offsets, or proved that there are none */
     uint64_t peak;          /* highest address in use; 0 where impossible */
     uint64_t lower_bound;   /* no plan in mode flat has a lower peak */
     uint64_t mode_bound;    /* no plan in this mode has a lower peak; at least lower_bound */
     uint64_t bound_instant; /* what is live then proves lower_bound, if most_live_bytes equals it */
-    uint64_t most_live_bytes; /* most bytes live at once, sizes rounded up */
-    uint64_t seed;
+    uint64_t most_live_bytes;                  /* most bytes live at once, sizes rounded up */
+    uint64_t seed;                             /* pst_plan_config.seed */
     uint64_t steps;                            /* done */
     bool out_of_steps, out_of_memory, is_over; /* what ended the search, if anything did */
     uint8_t padding[5];                        /* 0 */
 } pst_plan;
 
+/* What pst_plan_check found wrong. */
 typedef enum pst_plan_fault_kind {
-    PST_PLAN_RIGHT = 0,
+    PST_PLAN_RIGHT = 0,   /* nothing: it is a plan */
     PST_PLAN_OVERLAP,     /* `tensor` and `other` share an address while both live */
     PST_PLAN_UNALIGNED,   /* `tensor` */
     PST_PLAN_MOVED_PIN,   /* `tensor` */
@@ -130,8 +137,8 @@ typedef enum pst_plan_fault_kind {
 
 /* Frozen. */
 typedef struct pst_plan_fault {
-    pst_plan_fault_kind kind;
-    uint64_t tensor, other;
+    pst_plan_fault_kind kind; /* what is wrong */
+    uint64_t tensor, other;   /* indices, as the kind says; else 0 */
 } pst_plan_fault;
 
 PST_BEGIN_DECLS

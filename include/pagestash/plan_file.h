@@ -18,11 +18,12 @@
 #include <pagestash/plan.h>
 #include <pagestash/trace.h>
 
+/* What a row says. */
 typedef enum pst_plan_op {
-    PST_PLAN_OP_MALLOC = 0,
-    PST_PLAN_OP_FREE,
-    PST_PLAN_OP_MARK,
-    PST_PLAN_OP_USE,
+    PST_PLAN_OP_MALLOC = 0, /* a tensor begins, at `offset` */
+    PST_PLAN_OP_FREE,       /* a tensor ends */
+    PST_PLAN_OP_MARK,       /* an iteration begins */
+    PST_PLAN_OP_USE,        /* a live tensor is also used on `stream` */
 } pst_plan_op;
 
 /* One row. Frozen. */
@@ -32,10 +33,10 @@ typedef struct pst_plan_row {
     uint64_t bytes;  /* malloc: 1..PST_TRACE_MAX_BYTES; else 0, or in a free the same */
     uint64_t offset; /* malloc: the address within the plan; else 0, or in a free the same */
     uint32_t stream; /* malloc, use; as in the file */
-    uint8_t op;
+    uint8_t op;      /* pst_plan_op */
 } pst_plan_row;
 
-typedef struct pst_plan_file pst_plan_file;
+typedef struct pst_plan_file pst_plan_file; /* immutable; made by pst_plan_file_read or _make */
 
 /* Takes `bytes` bytes of text. Returns 0, or -errno on failure. */
 typedef int (*pst_plan_write_fn)(void *sink, const void *text, size_t bytes);

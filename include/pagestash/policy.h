@@ -50,26 +50,28 @@
 
 #include <pagestash/simulate.h>
 
-#define PST_POLICY_UNLIMITED UINT64_MAX
+#define PST_POLICY_UNLIMITED UINT64_MAX /* as gpu_bytes or host_bytes */
 
+/* What is made least first, of choices that fit; the comment above has the order. */
 typedef enum pst_policy_objective {
-    PST_POLICY_LEAST_BYTES = 0,
-    PST_POLICY_LEAST_EXPOSED = 1
+    PST_POLICY_LEAST_BYTES = 0,  /* bytes, as long as nothing has to leave */
+    PST_POLICY_LEAST_EXPOSED = 1 /* exposed time */
 } pst_policy_objective;
 
+/* How many working sets count as memory. */
 typedef enum pst_policy_sets {
     PST_POLICY_SETS_FIXED = 0,  /* named at creation: all of them, always */
     PST_POLICY_SETS_CALLERS = 1 /* the caller's own: while they are used */
 } pst_policy_sets;
 
 /* What is taken as the simulation has it and not chosen: bits. */
-#define PST_POLICY_GIVEN_RULE 1u
-#define PST_POLICY_GIVEN_SETS 2u /* num_sources, num_destinations, one_ring */
-#define PST_POLICY_GIVEN_AHEAD 4u
-#define PST_POLICY_GIVEN_STREAMS 8u /* num_streams and the pool's mode */
-#define PST_POLICY_GIVEN_PAGE_BYTES 16u
-#define PST_POLICY_GIVEN_SHARES 32u /* host shares of PAGED layers */
-#define PST_POLICY_GIVEN_ALL 63u
+#define PST_POLICY_GIVEN_RULE 1u        /* pst_simulation_config.rule */
+#define PST_POLICY_GIVEN_SETS 2u        /* num_sources, num_destinations, one_ring */
+#define PST_POLICY_GIVEN_AHEAD 4u       /* pst_simulation_config.ahead */
+#define PST_POLICY_GIVEN_STREAMS 8u     /* num_streams and the pool's mode */
+#define PST_POLICY_GIVEN_PAGE_BYTES 16u /* pst_simulation_config.page_bytes */
+#define PST_POLICY_GIVEN_SHARES 32u     /* host shares of PAGED layers */
+#define PST_POLICY_GIVEN_ALL 63u        /* everything: the solver only says what it costs */
 
 /* What may become of a layer, beside what its simulated layer says. All zero: PAGED with a share
  * that is chosen, or as it is. */
@@ -87,6 +89,7 @@ typedef struct pst_policy_layer {
 
 #define PST_POLICY_LAYER_INIT PST_INIT(pst_policy_layer)
 
+/* What is simulated, what may become of it, and what memory there is. */
 typedef struct pst_policy_config {
     size_t struct_size;
     /* num_pages: no choice has more; UINT64_MAX: what memory allows. Usages are measured at any
@@ -94,26 +97,26 @@ typedef struct pst_policy_config {
     const pst_simulation_config *simulation;
     /* of each stage, one for each of the simulation's; NULL: all zero */
     const pst_policy_layer *const *layers;
-    uint32_t layer_bytes;   /* sizeof(pst_policy_layer), set by _INIT */
-    uint32_t routing_bytes; /* sizeof(pst_simulated_layer), set by _INIT: of routings */
-    uint32_t padding;       /* 0 */
-    uint32_t share_den;     /* 0: 8; at most 64 */
-    pst_policy_objective objective;
-    pst_policy_sets sets;
+    uint32_t layer_bytes;           /* sizeof(pst_policy_layer), set by _INIT */
+    uint32_t routing_bytes;         /* sizeof(pst_simulated_layer), set by _INIT: of routings */
+    uint32_t padding;               /* 0 */
+    uint32_t share_den;             /* 0: 8; at most 64 */
+    pst_policy_objective objective; /* default: least bytes */
+    pst_policy_sets sets;           /* default: fixed */
     uint32_t given;                 /* PST_POLICY_GIVEN_ bits */
     uint32_t max_sets;              /* sources, and destinations, at most PST_MAX_SETS; 0: 4 */
     uint64_t gpu_bytes, host_bytes; /* of a stage; 0 of the host: none; PST_POLICY_UNLIMITED */
     const uint64_t *static_bytes;   /* of each stage; NULL: none */
-    uint64_t reserve_bytes;
-    uint64_t set_bytes; /* of one working set: a layer's tensors at capacity */
+    uint64_t reserve_bytes;         /* of each GPU, left to others; 0: none */
+    uint64_t set_bytes;             /* of one working set: a layer's tensors at capacity */
     /* Other routings of the same step, as simulation->layers, of which only usages are read;
      * together with the simulation's own, pages are enough for the quantile of them. */
     const pst_simulated_layer *const *const *routings;
-    uint32_t num_routings;
+    uint32_t num_routings;       /* 0 with routings NULL */
     uint32_t quantile_per_mille; /* 0: 1000, all */
     const uint64_t *page_bytes;  /* ascending; NULL: 16 KiB, 32 KiB, ... 4 MiB */
-    uint32_t num_page_bytes;
-    uint32_t max_tickets;     /* of the pool; 0: as many as are used */
+    uint32_t num_page_bytes;     /* 0 with page_bytes NULL */
+    uint32_t max_tickets;        /* of the pool; 0: as many as are used */
     uint64_t max_evaluations; /* simulations of a stage; 0: 4096, fewer where schedules are long */
     /* of shares and treatments that are tried one by one; 0: 4096; 1: never, search */
     uint64_t max_combinations;
@@ -124,41 +127,46 @@ typedef struct pst_policy_config {
 
 /* What becomes of a layer. Frozen. */
 typedef struct pst_layer_choice {
-    uint32_t stage, chunk, layer;
-    pst_keep keep;
-    pst_layer_policy policy;
-    uint64_t recompute_ns; /* of a visit */
-    uint64_t swap_bytes;   /* of a visit */
+    uint32_t stage, chunk, layer; /* which layer: of this stage, chunk, and in the chunk */
+    pst_keep keep;                /* what becomes of it */
+    pst_layer_policy policy;      /* shares and tokens that were chosen */
+    uint64_t recompute_ns;        /* of a visit */
+    uint64_t swap_bytes;          /* of a visit */
 } pst_layer_choice;
 
 /* Of one stage. */
 typedef struct pst_policy_stage {
     uint64_t num_pages[2]; /* device, host */
+    /* of a step, as pst_stage_result has them: copies and recomputation; of it recomputation;
+     * waits for other ranks */
     uint64_t exposed_ns, recompute_ns, bubble_ns;
+    /* on the GPU, but swapped_bytes in host memory */
     uint64_t static_bytes, pool_bytes, swap_buffer_bytes, swapped_bytes;
     uint64_t gpu_bytes, host_bytes, total_bytes; /* needed */
     uint64_t link_bytes[2];                      /* of a step: out, in */
 } pst_policy_stage;
 
+/* The choice, as pst_scheduler_config and pst_pool_config want it, and its cost. */
 typedef struct pst_policy {
-    bool fits;       /* if not, the rest is the choice that misses least */
-    bool is_optimal; /* all choices were tried, or exposed_ns is at its bound */
-    bool is_scarce;  /* something is moved, swapped or recomputed, since nothing else fits */
-    bool one_ring;
-    pst_restore_rule rule;
-    uint32_t num_sources, num_destinations, ahead, num_streams;
-    pst_pool_mode mode;
-    uint32_t num_sets; /* that count, of the stage where it is most */
-    uint64_t page_bytes;
+    bool fits;             /* if not, the rest is the choice that misses least */
+    bool is_optimal;       /* all choices were tried, or exposed_ns is at its bound */
+    bool is_scarce;        /* something is moved, swapped or recomputed, since nothing else fits */
+    bool one_ring;         /* pst_scheduler_config.one_ring */
+    pst_restore_rule rule; /* pst_scheduler_config.rule */
+    uint32_t num_sources, num_destinations, ahead, num_streams; /* as in pst_scheduler_config */
+    pst_pool_mode mode;                                         /* of the pool */
+    uint32_t num_sets;   /* that count, of the stage where it is most */
+    uint64_t page_bytes; /* of the pool */
     /* Of the stages where each is most, as all below */
     uint64_t num_pages, num_host_pages;
     /* no choice is below the bound; 0 where stages wait for each other */
     uint64_t exposed_ns, exposed_bound_ns;
     uint64_t recompute_ns; /* part of exposed_ns */
-    uint64_t makespan_ns;
+    uint64_t makespan_ns;  /* of a step, over all stages */
+    /* the terms of the sums above */
     uint64_t static_bytes, sets_bytes, pool_bytes, swap_buffer_bytes, swapped_bytes;
     uint64_t gpu_bytes, host_bytes, total_bytes; /* needed */
-    uint64_t link_bytes[2];
+    uint64_t link_bytes[2];                      /* of a step: out, in */
     /* of PST_RESTORE_NEXT with nothing moved; UINT64_MAX: it cannot run this */
     uint64_t next_exposed_ns, next_total_bytes;
     uint64_t missing_gpu_bytes, missing_host_bytes; /* that would make this choice fit */

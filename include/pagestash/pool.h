@@ -19,13 +19,17 @@
 
 #include <pagestash/device.h>
 
-#define PST_PAGE_BYTES_DEFAULT (256u * 1024u)
-#define PST_PAGE_BYTES_MIN (16u * 1024u)
-#define PST_PAGE_BYTES_MAX (4u * 1024u * 1024u)
+#define PST_PAGE_BYTES_DEFAULT (256u * 1024u)   /* 256 KiB */
+#define PST_PAGE_BYTES_MIN (16u * 1024u)        /* 16 KiB */
+#define PST_PAGE_BYTES_MAX (4u * 1024u * 1024u) /* 4 MiB */
 
-typedef struct pst_pool pst_pool;
+typedef struct pst_pool pst_pool; /* made by pst_pool_create */
 
-typedef enum pst_pool_mode { PST_POOL_ORDERED = 0, PST_POOL_CONCURRENT = 1 } pst_pool_mode;
+/* Whether operations of several streams may overlap. */
+typedef enum pst_pool_mode {
+    PST_POOL_ORDERED = 0,   /* all operations come in one order, by one stream or by events */
+    PST_POOL_CONCURRENT = 1 /* those of different tickets may overlap */
+} pst_pool_mode;
 
 /* Asks the caller to free memory (a framework to empty its cache): so many bytes of device memory
  * (tier 0) or host memory (tier 1) are wanted and cannot be had. True: it is worth another try. Called
@@ -33,6 +37,7 @@ typedef enum pst_pool_mode { PST_POOL_ORDERED = 0, PST_POOL_CONCURRENT = 1 } pst
  * lock of the library held; it may use the library, but not this pool. */
 typedef bool (*pst_make_room_fn)(void *context, uint64_t bytes, uint32_t tier);
 
+/* How many pages of what size a pool has, and where they lie. */
 typedef struct pst_pool_config {
     size_t struct_size;
     uint64_t page_bytes;  /* power of two, 16 KiB to 4 MiB; 0: 256 KiB */
@@ -63,7 +68,7 @@ typedef struct pst_pool_config {
     uint32_t padding_2;   /* 0 */
     /* Asked where memory for pages cannot be had, at creation and by pst_pool_resize; NULL: nobody. */
     pst_make_room_fn make_room;
-    void *make_room_context;
+    void *make_room_context; /* first argument of make_room */
 } pst_pool_config;
 
 #define PST_POOL_CONFIG_INIT PST_INIT(pst_pool_config)
@@ -86,12 +91,14 @@ typedef struct pst_pool_config {
     X(PST_FAULT_LOST, 12, "stash in a step that had failed already")                          \
     X(PST_FAULT_SCHEDULE, 13, "a graph of another schedule was launched")
 
+/* What the device found wrong; recorded in the status block, answered by no call. */
 typedef enum pst_fault {
 #define PST_FAULT_ENUM(name, value, text) name = value,
     PST_FAULT_LIST(PST_FAULT_ENUM)
 #undef PST_FAULT_ENUM
 } pst_fault;
 
+/* in pst_pool_status.flags: until a reset of the pages the pool refuses all work */
 #define PST_FLAG_ORDER (1u << PST_FAULT_ORDER)
 
 /* The status block: lies on the device in this form, and is published by pst_pool_step. It has 256
@@ -110,22 +117,22 @@ typedef struct pst_pool_status {
                                  * pages are wrong; SCHEDULE: the number found; else 0 */
     uint64_t fault_free[2]; /* pages free then; SCHEDULE: the number expected, and 0 */
     uint64_t high_water[2]; /* most pages in use at once since reset of the statistics */
-    uint64_t demand_high_water; /* the same, had no stash failed for want of pages */
-    uint64_t step_demand;       /* the same, of the step that was closed */
-    uint64_t spilled_pages;     /* device pages wanted and taken from the host tier */
-    uint64_t in_use[2];         /* pages in use at publication */
-    uint64_t steps;             /* number of pst_pool_step since creation */
-    uint64_t checks;            /* number of pst_pool_check since creation */
-    uint32_t epoch;             /* bumped by reset of the pages */
-    uint32_t check_errors;      /* found by the last check */
-    uint64_t offloaded_pages;   /* host pages wanted (pst_ticket_set_offload) and got */
-    uint64_t displaced_pages;   /* host pages wanted and taken from the device tier */
-    uint64_t demoted_pages;     /* moved to the host by pst_ticket_demote */
-    uint64_t promoted_pages;    /* moved to the device by pst_ticket_promote */
-    uint64_t stranded_pages;    /* that either was to move and found no free page for */
-    uint32_t struct_bytes;      /* 256: what the library that made the pool took it to have */
-    uint32_t version;           /* of that library, as pst_version has it */
-    uint64_t reserved[6];
+    uint64_t demand_high_water;   /* the same, had no stash failed for want of pages */
+    uint64_t step_demand;         /* the same, of the step that was closed */
+    uint64_t spilled_pages;       /* device pages wanted and taken from the host tier */
+    uint64_t in_use[2];           /* pages in use at publication */
+    uint64_t steps;               /* number of pst_pool_step since creation */
+    uint64_t checks;              /* number of pst_pool_check since creation */
+    uint32_t epoch;               /* bumped by reset of the pages */
+    uint32_t check_errors;        /* found by the last check */
+    uint64_t offloaded_pages;     /* host pages wanted (pst_ticket_set_offload) and got */
+    uint64_t displaced_pages;     /* host pages wanted and taken from the device tier */
+    uint64_t demoted_pages;       /* moved to the host by pst_ticket_demote */
+    uint64_t promoted_pages;      /* moved to the device by pst_ticket_promote */
+    uint64_t stranded_pages;      /* that either was to move and found no free page for */
+    uint32_t struct_bytes;        /* 256: what the library that made the pool took it to have */
+    uint32_t version;             /* of that library, as pst_version has it */
+    uint64_t reserved[6];         /* 0 */
     uint64_t demand_quantiles[4]; /* pages: upper ends, within 1/16, of p50, p90, p99, p999 of
                                    * step_demand since reset of the statistics */
 } pst_pool_status;
@@ -134,7 +141,7 @@ typedef struct pst_pool_status {
  * tier. Addresses, page shift and most pages never change while the pool exists, growth included:
  * captured graphs and others' kernels may keep them. */
 typedef struct pst_pool_info {
-    uint64_t page_bytes;
+    uint64_t page_bytes;    /* of pst_pool_config, its default filled in */
     uint32_t page_shift;    /* page_bytes = 1 << page_shift */
     uint32_t num_tickets;   /* that exist now, created and lent */
     uint32_t max_tickets;   /* pst_pool_config */
@@ -153,18 +160,18 @@ typedef struct pst_pool_info {
 
 /* Shares of the steps: the indices of demand_quantiles, and all. */
 typedef enum pst_steps_share {
-    PST_STEPS_P50 = 0,
-    PST_STEPS_P90 = 1,
-    PST_STEPS_P99 = 2,
-    PST_STEPS_P999 = 3,
-    PST_STEPS_ALL = 4
+    PST_STEPS_P50 = 0,  /* half of them */
+    PST_STEPS_P90 = 1,  /* nine in ten */
+    PST_STEPS_P99 = 2,  /* 99 in 100 */
+    PST_STEPS_P999 = 3, /* 999 in 1000 */
+    PST_STEPS_ALL = 4   /* every one */
 } pst_steps_share;
 
 /* What pst_pool_reset resets; bits can be combined. */
 #define PST_RESET_PAGES 1u      /* all pages free; every ticket reads as empty */
 #define PST_RESET_FAULTS 2u     /* flags, first fault, fault count, step_valid */
 #define PST_RESET_STATISTICS 4u /* high-water marks, quantiles, the counts of pages */
-#define PST_RESET_ALL 7u
+#define PST_RESET_ALL 7u        /* all of the above */
 
 PST_BEGIN_DECLS
 

@@ -39,11 +39,12 @@ typedef struct pst_matrix {
 
 /* Which of a product's rows are counted on the device, per expert. */
 typedef enum pst_live {
-    PST_LIVE_ALL = 0,
-    PST_LIVE_M = 1, /* rows of A, C and D: others are neither read nor written */
-    PST_LIVE_K = 2  /* columns of A and rows of B: others are not read. With none D is C, or 0 */
+    PST_LIVE_ALL = 0, /* all m, n and k */
+    PST_LIVE_M = 1,   /* rows of A, C and D: others are neither read nor written */
+    PST_LIVE_K = 2    /* columns of A and rows of B: others are not read. With none D is C, or 0 */
 } pst_live;
 
+/* D = A * B + C for matrices A (m, k), B (k, n), C and D (m, n), of each expert. */
 typedef struct pst_product {
     size_t struct_size;
     uint64_t m, n, k; /* each at most 2^31 - 1; with m or n 0 there is nothing to do */
@@ -51,7 +52,7 @@ typedef struct pst_product {
      * c, and else overlaps nothing that is read. */
     pst_matrix a, b, c, d;
     uint32_t num_experts; /* products of this form, one behind the other; 0: 1 */
-    pst_live live;
+    pst_live live;        /* which sizes are counted */
     /* With PST_LIVE_M and _K: num_experts signed counts on the device; one that is negative or
      * above m (k) counts as 0. */
     const void *counts;
@@ -60,7 +61,7 @@ typedef struct pst_product {
     /* Device memory that only this product uses while it runs, aligned to 256: with some MiB cuBLASLt
      * may split a long sum. NULL and 0: none. On host it is not used. */
     void *workspace;
-    uint64_t workspace_bytes;
+    uint64_t workspace_bytes; /* of workspace */
 } pst_product;
 
 #define PST_PRODUCT_INIT PST_INIT(pst_product)

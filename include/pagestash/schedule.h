@@ -20,22 +20,24 @@
 
 #include <pagestash/status.h>
 
-#define PST_SCHEDULE_MAX_MICRO_BATCHES (1u << 20)
-#define PST_SCHEDULE_MAX_PASSES (UINT64_C(1) << 32)
-#define PST_SCHEDULE_NO_SLOT UINT32_MAX
+#define PST_SCHEDULE_MAX_MICRO_BATCHES (1u << 20)   /* of a schedule */
+#define PST_SCHEDULE_MAX_PASSES (UINT64_C(1) << 32) /* of a schedule */
+#define PST_SCHEDULE_NO_SLOT UINT32_MAX             /* of pst_schedule_slot */
 
-typedef struct pst_schedule pst_schedule;
+typedef struct pst_schedule pst_schedule; /* immutable; made by pst_schedule_create */
 
+/* What a pass computes. */
 typedef enum pst_pass_kind {
-    PST_PASS_FORWARD = 0,
-    PST_PASS_BACKWARD = 1, /* all of it */
-    PST_PASS_BACKWARD_INPUT = 2,
-    PST_PASS_BACKWARD_WEIGHT = 3
+    PST_PASS_FORWARD = 0,        /* the output */
+    PST_PASS_BACKWARD = 1,       /* all of it */
+    PST_PASS_BACKWARD_INPUT = 2, /* the gradient of the input alone */
+    PST_PASS_BACKWARD_WEIGHT = 3 /* the gradients of the weights, behind the above */
 } pst_pass_kind;
 
+/* One chunk's forward or backward of one micro-batch. */
 typedef struct pst_pass {
     uint32_t micro_batch, chunk; /* from 0 */
-    pst_pass_kind kind;
+    pst_pass_kind kind;          /* what it computes */
     /* starts together with the next pass, and their layers interleave: one is a forward, one a
      * backward, of two different (chunk, micro-batch); the next one is not the first of a pair */
     bool pairs;
@@ -45,14 +47,14 @@ typedef struct pst_pass {
 /* What a schedule's list is, with p = num_stages, m = num_micro_batches, v = num_chunks. The lists are
  * those of docs/scheduler.md. */
 typedef enum pst_schedule_kind {
-    PST_SCHEDULE_1F1B = 0,
+    PST_SCHEDULE_1F1B = 0, /* one forward, one backward (PipeDream-Flush, arXiv:2006.09503) */
     /* v at least 2; p <= group <= m, and the last group of micro-batches is whole or has at least
      * p */
     PST_SCHEDULE_INTERLEAVED = 1,
     PST_SCHEDULE_GPIPE = 2,          /* all forwards, then all backwards */
     PST_SCHEDULE_GPIPE_REVERSED = 3, /* the same, backwards from the last to the first */
     PST_SCHEDULE_ZB_H1 = 4,          /* Zero Bubble Pipeline Parallelism (ICLR 2024) */
-    PST_SCHEDULE_ZB_H2 = 5,
+    PST_SCHEDULE_ZB_H2 = 5,          /* the same, about twice as many in flight */
     PST_SCHEDULE_ZB_V = 6, /* v = 2: chunk 0 is virtual stage `stage`, chunk 1 2p - 1 - stage */
     /* v = 2: chunk 1 runs from the last GPU to the first; p and m even, m at least 2p */
     PST_SCHEDULE_DUALPIPE = 7,
@@ -63,7 +65,7 @@ typedef enum pst_schedule_kind {
 /* What a kind has no use for is 0; else INVALID. */
 typedef struct pst_schedule_config {
     size_t struct_size;
-    pst_schedule_kind kind;
+    pst_schedule_kind kind; /* default: 1F1B */
     /* GPUs of the pipeline, up to 2^20, and which, from 0; num_stages 0: 1 */
     uint32_t num_stages, stage;
     /* of this GPU; 0: 1, and 2 for INTERLEAVED, ZB_V and both DualPipes; LIST: as many as the list
@@ -85,15 +87,15 @@ typedef struct pst_schedule_config {
 /* Config stands last, since it can grow itself; new figures take reserved words, which are 0 until
  * then. */
 typedef struct pst_schedule_info {
-    uint64_t num_passes;
+    uint64_t num_passes; /* of the list */
     /* most (chunk, micro-batch) that live at once, in a pair those of both passes; 0: none has a
      * backward */
     uint32_t peak;
-    uint32_t peak_at; /* the first pass, from 0, after which so many live */
-    bool is_fifo;     /* in each chunk what began to live first ends first */
-    bool is_lifo;     /* in each chunk what began to live last ends first */
-    bool splits_backward;
-    bool is_forward_only;
+    uint32_t peak_at;     /* the first pass, from 0, after which so many live */
+    bool is_fifo;         /* in each chunk what began to live first ends first */
+    bool is_lifo;         /* in each chunk what began to live last ends first */
+    bool splits_backward; /* it has passes BACKWARD_INPUT */
+    bool is_forward_only; /* it has no backward */
     uint8_t padding[4];   /* 0 */
     uint64_t digest;      /* of what all stages share: all of config but `stage` and the passes */
     uint64_t reserved[4]; /* 0 */

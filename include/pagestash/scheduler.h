@@ -69,11 +69,11 @@
 #define PST_MAX_PARTS 4 /* of a layer */
 #define PST_MAX_SETS 8  /* sources, destinations */
 
-typedef struct pst_scheduler pst_scheduler;
+typedef struct pst_scheduler pst_scheduler; /* made by pst_scheduler_create */
 
 /* Passes that read a part: bits. In a schedule without weight passes both are the backward. */
-#define PST_USE_BACKWARD 1u
-#define PST_USE_WEIGHT 2u
+#define PST_USE_BACKWARD 1u /* BACKWARD, or BACKWARD_INPUT */
+#define PST_USE_WEIGHT 2u   /* BACKWARD_WEIGHT */
 
 /* Tensors of a PAGED layer that are stashed together, into a ticket of their own. Zero it first. */
 typedef struct pst_part {
@@ -91,17 +91,21 @@ typedef struct pst_part {
 /* Zero it first. */
 typedef struct pst_layer {
     uint32_t chunk, layer; /* layer 0.. within the chunk; every one exactly once */
-    pst_keep keep;
-    uint32_t num_parts; /* PAGED: 1 to PST_MAX_PARTS */
-    const pst_part *parts;
+    pst_keep keep;         /* what becomes of what it keeps */
+    uint32_t num_parts;    /* PAGED: 1 to PST_MAX_PARTS */
+    const pst_part *parts; /* num_parts of them; NULL if not PAGED */
     /* SWAPPED, MEMO's rounding buffers: the first whole_bytes of a buffer go whole, behind them lie
      * num_tokens rows of token_bytes each, of which policy.swap_tokens go. */
     void *buffers[2];
-    uint64_t whole_bytes, token_bytes, num_tokens;
-    pst_layer_policy policy;
+    uint64_t whole_bytes, token_bytes, num_tokens; /* SWAPPED: of the buffers; else 0 */
+    pst_layer_policy policy;                       /* shares and tokens */
 } pst_layer;
 
-typedef enum pst_capture { PST_CAPTURE_ITERATION = 0, PST_CAPTURE_LAYERS = 1 } pst_capture;
+/* What is captured into graphs. */
+typedef enum pst_capture {
+    PST_CAPTURE_ITERATION = 0, /* whole steps, or nothing */
+    PST_CAPTURE_LAYERS = 1     /* single layers; the hooks stay outside */
+} pst_capture;
 
 /* Which restores come when. */
 typedef enum pst_restore_rule {
@@ -111,9 +115,10 @@ typedef enum pst_restore_rule {
     PST_RESTORE_NEXT = 1
 } pst_restore_rule;
 
+/* Which visit: one layer of one pass. */
 typedef struct pst_visit_key {
-    pst_pass_kind kind;
-    uint32_t chunk, layer, micro_batch;
+    pst_pass_kind kind;                 /* of the pass */
+    uint32_t chunk, layer, micro_batch; /* all from 0; layer within the chunk */
 } pst_visit_key;
 
 /* The caller's own form: where to restore `part` of the visit to. The arrays that destination_out
@@ -123,16 +128,17 @@ typedef struct pst_visit_key {
 typedef pst_status (*pst_destination_fn)(void *user, const pst_visit_key *visit, uint32_t part,
                                          pst_stream stream, pst_buffers *destination_out);
 
+/* The layers, what restores may be ahead by, and how work is launched. */
 typedef struct pst_scheduler_config {
     size_t struct_size;
     pst_pool *pool;               /* NULL: no layer is PAGED or SWAPPED */
     pst_arena *arena;             /* may be NULL; step_begin of training begins its iteration. In
                                    * captured steps with streams_joined, else it may synchronise */
     const pst_schedule *schedule; /* copied; NULL: record the first step */
-    const pst_layer *layers;
-    uint32_t num_layers;
-    uint32_t layer_bytes; /* sizeof(pst_layer), set by _INIT */
-    uint32_t part_bytes;  /* sizeof(pst_part), set by _INIT */
+    const pst_layer *layers;      /* of all chunks, in any order; copied */
+    uint32_t num_layers;          /* at least 1 */
+    uint32_t layer_bytes;         /* sizeof(pst_layer), set by _INIT */
+    uint32_t part_bytes;          /* sizeof(pst_part), set by _INIT */
     /* While recording: the pipeline that the order is one of, so that it is recognised and serves
      * other numbers of micro-batches; num_stages 0: unknown, see above */
     uint32_t num_stages, stage;
@@ -147,17 +153,17 @@ typedef struct pst_scheduler_config {
     uint8_t padding; /* 0 */
     /* restores that may be issued and not begun; 0: num_destinations, of one ring all its sets */
     uint32_t ahead;
-    pst_restore_rule rule;
-    uint32_t max_slots; /* per chunk; 0: what the schedule wants; while recording 8 */
-    pst_capture capture;
+    pst_restore_rule rule; /* default: ASAP */
+    uint32_t max_slots;    /* per chunk; 0: what the schedule wants; while recording 8 */
+    pst_capture capture;   /* default: ITERATION */
     /* 1, 2 or 4; 0: 1 in ordered pools, 2 in concurrent ones. An ordered pool has 1 */
     uint32_t num_streams;
     pst_stream streams[4]; /* stash, restore, to host, from host; NULL: the scheduler's own */
-    pst_launch_options launch[2]; /* of stash and restore */
-    pst_restore_tail tail;        /* of restores */
-    pst_restore_failed failed;
+    pst_launch_options launch[2];   /* of stash and restore */
+    pst_restore_tail tail;          /* of restores */
+    pst_restore_failed failed;      /* of restores */
     pst_destination_fn destination; /* the caller's own form: needed there */
-    void *user;
+    void *user;                     /* first argument of destination */
 } pst_scheduler_config;
 
 #define PST_SCHEDULER_CONFIG_INIT \
@@ -165,8 +171,8 @@ typedef struct pst_scheduler_config {
 
 /* What the caller has to know for this visit. */
 typedef struct pst_visit {
-    uint32_t slot;
-    uint32_t set; /* fixed sets: to write (forward) or read (backward); else UINT32_MAX */
+    uint32_t slot; /* of the micro-batch in its chunk */
+    uint32_t set;  /* fixed sets: to write (forward) or read (backward); else UINT32_MAX */
     /* forward: the source stays as it is until the visit's backward; backward: read the forward's
      * source, not a destination */
     bool in_place;
@@ -193,20 +199,22 @@ typedef struct pst_step_options {
 
 #define PST_STEP_OPTIONS_INIT PST_INIT(pst_step_options)
 
+/* Figures since the scheduler was made. */
 typedef struct pst_scheduler_stats {
     uint64_t steps, aborted_steps,
         lost_steps;  /* ended well; aborted; ended with step_valid 0, as far
                                                 * as the mailbox has told */
     uint64_t visits; /* forward visits of training steps; of these: */
+    /* visits, by what became of them */
     uint64_t kept_in_place, stashed, swapped, recomputed, planned;
     uint64_t restores, deferred_restores, demotes, promotes, waits, records; /* enqueued */
-    uint64_t program_bytes; /* host memory of the compiled order */
-    uint64_t conflicts;     /* LAYERS: neighbours that share a set */
-    uint64_t num_tickets, num_slots, num_events;
-    uint64_t measured_steps; /* config.measures; sums over them: */
-    uint64_t exposed_forward_ns, exposed_backward_ns;
-    uint64_t worst_ns; /* the longest wait of one visit, and whose */
-    pst_visit_key worst;
+    uint64_t program_bytes;                           /* host memory of the compiled order */
+    uint64_t conflicts;                               /* LAYERS: neighbours that share a set */
+    uint64_t num_tickets, num_slots, num_events;      /* that the scheduler has */
+    uint64_t measured_steps;                          /* config.measures; sums over them: */
+    uint64_t exposed_forward_ns, exposed_backward_ns; /* waits of the hooks' stream for copies */
+    uint64_t worst_ns;                                /* the longest wait of one visit, and whose */
+    pst_visit_key worst;                              /* all 0: no wait was measured */
 } pst_scheduler_stats;
 
 /* LAYERS, caller's own: the addresses of a captured layer, for good. Once there are any, sources of layers

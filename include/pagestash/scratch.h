@@ -37,8 +37,9 @@
 #define PST_SCRATCH_MAX_NAMES 64      /* of one scratch */
 #define PST_SCRATCH_MAX_NAME_BYTES 64 /* of a name or place, with its end */
 
-typedef struct pst_scratch pst_scratch;
+typedef struct pst_scratch pst_scratch; /* made by pst_scratch_create */
 
+/* How far a buffer can grow. */
 typedef struct pst_scratch_config {
     size_t struct_size;
     uint64_t
@@ -55,6 +56,7 @@ typedef struct pst_lease {
     uint64_t id;    /* of this lease, never used twice; 0: none */
 } pst_lease;
 
+/* What a scratch holds now, and held at most. */
 typedef struct pst_scratch_info {
     uint64_t mapped_bytes;      /* memory behind all names, now */
     uint64_t peak_mapped_bytes; /* the most of that so far */
@@ -62,8 +64,8 @@ typedef struct pst_scratch_info {
     uint64_t peak_leased_bytes; /* the most of that at one time */
     uint64_t num_leases;        /* ever made */
     uint64_t num_waits;         /* leases that had a stream wait for another's release */
-    uint32_t num_names;
-    uint32_t num_live; /* leases */
+    uint32_t num_names;         /* that have a buffer */
+    uint32_t num_live;          /* leases */
 } pst_scratch_info;
 
 PST_BEGIN_DECLS

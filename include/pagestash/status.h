@@ -29,6 +29,7 @@
     X(PST_E_ORDER, -10, "the call does not follow the schedule: abort the step")            \
     X(PST_E_PEER, -11, "another rank failed, was late or did something else")
 
+/* What a call answers; pst_last_message has the words. */
 typedef enum pst_status {
 #define PST_STATUS_ENUM(name, value, text) name = value,
     PST_STATUS_LIST(PST_STATUS_ENUM)

@@ -29,10 +29,10 @@
  * per mille is what is reached of them, at most 1000. docs/estimator.md has the sources. */
 typedef struct pst_gpu {
     size_t struct_size;
-    const char *name;   /* NULL: none */
-    uint64_t flops;     /* per second, of products in bf16 and fp16 */
-    uint64_t fp8_flops; /* 0: none */
-    uint64_t fp32_flops;
+    const char *name;             /* NULL: none */
+    uint64_t flops;               /* per second, of products in bf16 and fp16 */
+    uint64_t fp8_flops;           /* 0: none */
+    uint64_t fp32_flops;          /* per second, of products in fp32 */
     uint64_t memory_rate;         /* bytes per second, as all rates */
     uint64_t link_rate;           /* between the GPUs of a node */
     uint64_t network_rate;        /* that a GPU has between nodes */
@@ -43,6 +43,7 @@ typedef struct pst_gpu {
     uint32_t product_per_mille, fp8_per_mille, expert_per_mille; /* the last: grouped products */
     /* of attention's FLOPs with a causal mask, which are half of those without */
     uint32_t attention_forward_per_mille, attention_backward_per_mille;
+    /* of the rates of these names; at most 1000 */
     uint32_t memory_per_mille, link_per_mille, network_per_mille, host_per_mille;
 } pst_gpu;
 
@@ -54,13 +55,14 @@ typedef struct pst_gpu {
 #define PST_OVERLAP_GRADIENTS 2u /* --overlap-grad-reduce: beside the last micro-batch's backward */
 #define PST_OVERLAP_PARAMS 4u    /* --overlap-param-gather: beside the first forwards */
 #define PST_OVERLAP_SHARED_EXPERTS 8u /* --moe-shared-expert-overlap: beside the shared experts */
-#define PST_OVERLAP_ALL 15u
+#define PST_OVERLAP_ALL 15u           /* all of the above */
 
+/* What is predicted: a run, on which GPUs, with what beside what. */
 typedef struct pst_step_config {
     size_t struct_size;
-    const pst_estimate_config *run;
-    const pst_gpu *gpu;
-    uint32_t overlaps; /* PST_OVERLAP_ bits */
+    const pst_estimate_config *run; /* read by the calls alone */
+    const pst_gpu *gpu;             /* the same */
+    uint32_t overlaps;              /* PST_OVERLAP_ bits */
     /* 1F1B (interleaved with virtual_stages above 1), or with one chunk a stage GPIPE, GPIPE_REVERSED,
      * ZB_H1, ZB_H2 */
     pst_schedule_kind schedule;
@@ -75,28 +77,29 @@ typedef enum pst_step_part {
     PST_STEP_FIRST,     /* the embedding */
     PST_STEP_LAST,      /* final norm, output matrix, loss; depths of multi-token prediction without
                          * their layers */
-    PST_NUM_STEP_PARTS
+    PST_NUM_STEP_PARTS  /* how many there are */
 } pst_step_part;
 
+/* Which rate an operation has. */
 typedef enum pst_step_kind {
     PST_STEP_PRODUCT = 0,    /* a matrix product */
     PST_STEP_EXPERT_PRODUCT, /* a grouped one of routed experts */
-    PST_STEP_ATTENTION,
-    PST_STEP_MEMORY /* whatever only reads and writes */
+    PST_STEP_ATTENTION,      /* scores, softmax and their product with values */
+    PST_STEP_MEMORY          /* whatever only reads and writes */
 } pst_step_kind;
 
 /* FLOPs, two for each multiplication and addition, and bytes read and written in the GPU's memory. Frozen. */
 typedef struct pst_step_amount {
-    uint64_t flops, bytes;
+    uint64_t flops, bytes; /* of one pass of an operation */
 } pst_step_amount;
 
 /* Of one GPU and one micro-batch. Frozen. */
 typedef struct pst_step_op {
     const char
         *name; /* static text: that of a pst_estimate_module, or "attention.rope" and the like */
-    pst_step_kind kind;
-    bool is_again; /* the backward runs the forward once more (recomputation) */
-    bool is_fp8;
+    pst_step_kind kind; /* which rate it has */
+    bool is_again;      /* the backward runs the forward once more (recomputation) */
+    bool is_fp8;        /* a product with the rate of fp8 */
     uint8_t padding[2]; /* 0 */
     /* forward; gradients of what it reads; gradients of its weights */
     pst_step_amount forward, input, weight;
@@ -104,12 +107,13 @@ typedef struct pst_step_op {
 
 #define PST_STEP_MAX_OPS 64u /* never changes */
 
+/* The operations of a part, in order. */
 typedef struct pst_step_work {
     /* of the products and of attention: sums of the ops, and with what runs again */
     uint64_t forward_flops, backward_flops, again_flops;
-    uint32_t num_ops; /* in the order of the forward */
-    uint32_t padding; /* 0 */
-    pst_step_op ops[PST_STEP_MAX_OPS];
+    uint32_t num_ops;                  /* in the order of the forward */
+    uint32_t padding;                  /* 0 */
+    pst_step_op ops[PST_STEP_MAX_OPS]; /* num_ops are used */
 } pst_step_work;
 
 /* Nanoseconds of a pass. Frozen. */
@@ -122,7 +126,7 @@ typedef struct pst_step_pass {
 
 /* Of one micro-batch. A backward is whole: input, with again, and weight. */
 typedef struct pst_step_times {
-    pst_step_pass forward, input, weight;
+    pst_step_pass forward, input, weight; /* a forward, and the two halves of a backward */
     pst_step_pass
         again; /* what the backward of a layer computes anew, where it is one that does; in input */
     /* the same as visits of the simulator: core are the experts, from behind the exchange to before it;
@@ -133,21 +137,22 @@ typedef struct pst_step_times {
 /* Nanoseconds of a stage's GPU in a step. Frozen. */
 typedef struct pst_step_stage {
     uint64_t products_ns, memory_ns, exposed_ns, hidden_ns; /* of all its passes, as above */
-    uint64_t bubble_ns;    /* waits for other stages, simulated: the rest of span_ns */
-    uint64_t end_ns;       /* of its last backward, from the begin of the step */
-    uint64_t gradients_ns; /* their reduction, of which it waits for so much behind that */
-    uint64_t params_ns;    /* their gathering, for which its forwards wait */
-    uint64_t optimizer_ns;
+    uint64_t bubble_ns;      /* waits for other stages, simulated: the rest of span_ns */
+    uint64_t end_ns;         /* of its last backward, from the begin of the step */
+    uint64_t gradients_ns;   /* their reduction, of which it waits for so much behind that */
+    uint64_t params_ns;      /* their gathering, for which its forwards wait */
+    uint64_t optimizer_ns;   /* the update of its parameters */
     uint64_t hidden_ends_ns; /* of both transfers what runs beside passes */
 } pst_step_stage;
 
+/* Of a whole step, all stages together. */
 typedef struct pst_step_prediction {
     /* Stages meet where the norm of the gradients is known: the latest end_ns with its gradients_ns,
      * and then the longest params_ns with its optimizer_ns */
     uint64_t step_ns;
-    uint64_t span_ns; /* of the passes: pst_simulation.makespan_ns */
-    uint64_t busiest; /* the stage that works longest: the first of these */
-    pst_step_stage of_busiest;
+    uint64_t span_ns;          /* of the passes: pst_simulation.makespan_ns */
+    uint64_t busiest;          /* the stage that works longest: the first of these */
+    pst_step_stage of_busiest; /* its times */
     /* FLOPs of a step for each GPU, without recomputation: three times those of the forward (Narayanan
      * et al. 2021), attention's with the mask */
     uint64_t model_flops;
@@ -181,6 +186,7 @@ static inline pst_status pst_step_get_work(const pst_step_config *config, pst_st
     return pst_step_get_work_sized(config, part, work_out, sizeof(pst_step_work));
 }
 
+/* Times of the passes of a part: of one layer, or what stands around the layers. */
 PST_API pst_status pst_step_get_times_sized(const pst_step_config *config, pst_step_part part,
                                             pst_step_times *times_out, size_t times_bytes);
 static inline pst_status pst_step_get_times(const pst_step_config *config, pst_step_part part,

@@ -14,7 +14,7 @@ typedef struct pst_struct_info {
     size_t bytes;       /* its sizeof in the library that is loaded */
     size_t first_bytes; /* the same in the first version that had it: the least that is accepted */
     int version;        /* of the library that is loaded, as pst_version has it */
-    bool can_grow;
+    bool can_grow;      /* else it is frozen */
     uint8_t padding[3]; /* 0 */
 } pst_struct_info;
 

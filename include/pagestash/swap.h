@@ -29,12 +29,14 @@
 /* A GPT layer without dropout, on tensor_parallel * context_parallel GPUs with sequence
  * parallelism. Frozen. */
 typedef struct pst_swap_shape {
+    /* sequences; tokens of each; elements of a token */
     uint64_t micro_batch, sequence_size, hidden_size;
     uint64_t ffn_size;                          /* 0: 4 * hidden_size */
     uint32_t tensor_parallel, context_parallel; /* 0: 1; their product divides sequence_size */
     uint32_t element_bytes;                     /* 0: 2 */
 } pst_swap_shape;
 
+/* What a layer keeps, and what link, time and host memory allow. */
 typedef struct pst_swap_config {
     size_t struct_size;
     uint64_t input_bytes, attention_bytes; /* of a layer on this GPU; go whole */
@@ -44,12 +46,13 @@ typedef struct pst_swap_config {
     uint64_t link_bytes_per_second; /* to the host, at least 1 */
     uint64_t forward_nanoseconds;   /* of one layer */
     uint64_t host_bytes;            /* for this GPU */
-    uint32_t num_layers;
-    uint32_t padding; /* 0 */
+    uint32_t num_layers;            /* of this GPU */
+    uint32_t padding;               /* 0 */
 } pst_swap_config;
 
 #define PST_SWAP_CONFIG_INIT PST_INIT(pst_swap_config)
 
+/* Why not more tokens are swapped. */
 typedef enum pst_swap_limit {
     PST_SWAP_UNLIMITED = 0,  /* all tokens are swapped, or no layer needs it */
     PST_SWAP_BY_TIME = 1,    /* of the link; also where host memory allows just as much */
@@ -57,9 +60,10 @@ typedef enum pst_swap_limit {
     PST_SWAP_IMPOSSIBLE = 3, /* not even what goes whole: see the missing_ fields */
 } pst_swap_limit;
 
+/* How much of every layer is swapped. */
 typedef struct pst_swap_choice {
-    pst_swap_limit limit;
-    uint32_t num_layers; /* that are swapped: all but two. If 0, nothing is recomputed either */
+    pst_swap_limit limit; /* why not more */
+    uint32_t num_layers;  /* that are swapped: all but two. If 0, nothing is recomputed either */
     uint64_t num, den; /* tokens swapped, of how many. 0 where impossible or no layer is swapped */
     uint64_t layer_bytes;  /* that leave per swapped layer */
     uint64_t host_bytes;   /* num_layers * layer_bytes */
@@ -78,6 +82,7 @@ typedef struct pst_swap_tensor {
     uint64_t recompute_nanoseconds; /* of all its tokens; both sums are at most 2^62 */
 } pst_swap_tensor;
 
+/* What pst_swap_fill chose, and what it saves. */
 typedef struct pst_swap_filled {
     uint64_t bytes;             /* swapped, at most the budget */
     uint64_t saved_nanoseconds; /* of recomputation, rounded down */

@@ -42,13 +42,18 @@
 /* A number, never used twice in a process: one that was destroyed or given back is INVALID wherever
  * it is used, and can never reach another's bytes. id 0 is no ticket. Frozen. */
 typedef struct pst_ticket {
-    uint64_t id;
+    uint64_t id; /* 0: no ticket */
 } pst_ticket;
 
-typedef enum pst_restore_pages { PST_RESTORE_CONSUME = 0, PST_RESTORE_KEEP = 1 } pst_restore_pages;
+/* What a restore does with the pages. */
+typedef enum pst_restore_pages {
+    PST_RESTORE_CONSUME = 0, /* frees them; the ticket is empty */
+    PST_RESTORE_KEEP = 1     /* leaves them; the ticket stays live */
+} pst_restore_pages;
 
+/* What a restore does with rows behind the live ones. */
 typedef enum pst_restore_tail {
-    PST_TAIL_UNTOUCHED = 0,
+    PST_TAIL_UNTOUCHED = 0, /* nothing */
     PST_TAIL_ZERO = 1,    /* clears the rows behind the live ones that an earlier restore into these
                            * buffers left there; needs pst_restore_options.dirty */
     PST_TAIL_ZERO_ALL = 2 /* clears every row from the live ones to the capacity */
@@ -58,7 +63,7 @@ typedef enum pst_restore_tail {
  * stashed in another form or by another owner, its record is damaged, the destination is too small,
  * or the pool refuses. */
 typedef enum pst_restore_failed {
-    PST_FAILED_UNTOUCHED = 0,
+    PST_FAILED_UNTOUCHED = 0, /* what was there */
     PST_FAILED_ZERO =
         1 /* all rows of every tensor with a base are cleared up to the capacity, so that
                          * a step that is not valid carries no NaN. A damaged page alone is no such
@@ -75,31 +80,33 @@ typedef enum pst_priority {
 
 /* How an operation is launched; the host device ignores it. Frozen. */
 typedef struct pst_launch_options {
-    int num_sms;         /* SM budget: as many blocks as that many SMs hold, wherever the GPU puts
+    int num_sms;           /* SM budget: as many blocks as that many SMs hold, wherever the GPU puts
                           * them; 0: PAGESTASH_NUM_SMS, else all */
-    pst_backend backend; /* one of pst_device_info.backends, or auto */
-    pst_priority priority;
+    pst_backend backend;   /* one of pst_device_info.backends, or auto */
+    pst_priority priority; /* default: that of the stream */
     bool programmatic; /* programmatic dependent launch: the kernel may be brought up while the one
                         * before it in the stream still runs, and waits for it on the device. From
                         * compute capability 9.0; ignored before */
 } pst_launch_options;
 
+/* How a stash is launched. All zero: the defaults. */
 typedef struct pst_stash_options {
     size_t struct_size;
-    pst_launch_options launch;
+    pst_launch_options launch; /* SM budget, backend, priority */
 } pst_stash_options;
 
 #define PST_STASH_OPTIONS_INIT PST_INIT(pst_stash_options)
 
+/* How a restore is launched, and what it leaves. All zero: the defaults. */
 typedef struct pst_restore_options {
     size_t struct_size;
-    pst_launch_options launch;
-    pst_restore_pages pages; /* consume (default): frees the pages; keep: the ticket stays live */
-    pst_restore_tail tail;
+    pst_launch_options launch; /* SM budget, backend, priority */
+    pst_restore_pages pages;   /* consume (default): frees the pages; keep: the ticket stays live */
+    pst_restore_tail tail;     /* rows behind the live ones; default: untouched */
     pst_dirty *dirty; /* of the destination's form and capacities. PST_TAIL_ZERO needs it; the other
                        * tails may name it and keep it up to date. NULL where a base is NULL */
-    pst_restore_failed failed;
-    uint32_t padding; /* 0 */
+    pst_restore_failed failed; /* where nothing was copied; default: untouched */
+    uint32_t padding;          /* 0 */
 } pst_restore_options;
 
 #define PST_RESTORE_OPTIONS_INIT PST_INIT(pst_restore_options)
@@ -112,11 +119,12 @@ typedef enum pst_migrate_share {
     PST_MIGRATE_REST = 2   /* every page that remains; finding none is no fault */
 } pst_migrate_share;
 
+/* How a demote or promote is launched, and how much it moves. All zero: the defaults. */
 typedef struct pst_migrate_options {
     size_t struct_size;
-    pst_launch_options launch;
-    pst_migrate_share share;
-    uint64_t max_pages; /* of PST_MIGRATE_UP_TO, at least 1; else 0 */
+    pst_launch_options launch; /* SM budget, backend, priority */
+    pst_migrate_share share;   /* how many pages; default: all */
+    uint64_t max_pages;        /* of PST_MIGRATE_UP_TO, at least 1; else 0 */
 } pst_migrate_options;
 
 #define PST_MIGRATE_OPTIONS_INIT PST_INIT(pst_migrate_options)

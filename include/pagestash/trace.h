@@ -33,26 +33,29 @@
     X(PST_TRACE_STALLOC, stalloc, 512, "STAlloc's trace, as its trace mode writes it")      \
     X(PST_TRACE_PYTORCH, pytorch, 512, "a pickle of torch.cuda.memory._snapshot()")
 
+/* Who wrote the file, and how. */
 typedef enum pst_trace_format {
 #define PST_TRACE_FORMAT_ENUM(name, flag, align, text) name,
     PST_TRACE_FORMAT_LIST(PST_TRACE_FORMAT_ENUM)
 #undef PST_TRACE_FORMAT_ENUM
-        PST_TRACE_NUM_FORMATS
+        PST_TRACE_NUM_FORMATS /* how many there are */
 } pst_trace_format;
 
+/* What a request does. */
 typedef enum pst_trace_op {
-    PST_TRACE_MALLOC = 0,
-    PST_TRACE_FREE,
-    PST_TRACE_MARK,
+    PST_TRACE_MALLOC = 0, /* a tensor begins */
+    PST_TRACE_FREE,       /* a tensor ends */
+    PST_TRACE_MARK,       /* neither: its tag says what */
 } pst_trace_op;
 
+/* Which half of a step a request belongs to. */
 typedef enum pst_trace_phase {
     PST_PHASE_NONE = 0, /* "" */
-    PST_PHASE_FORWARD,
-    PST_PHASE_BACKWARD,
-    PST_PHASE_WEIGHT, /* the weight half of a split backward */
-    PST_PHASE_OTHER,  /* embedding, head, optimizer, ... */
-    PST_NUM_PHASES
+    PST_PHASE_FORWARD,  /* "forward" */
+    PST_PHASE_BACKWARD, /* "backward" */
+    PST_PHASE_WEIGHT,   /* the weight half of a split backward */
+    PST_PHASE_OTHER,    /* embedding, head, optimizer, ... */
+    PST_NUM_PHASES      /* how many there are */
 } pst_trace_phase;
 
 /* What a tensor is (malloc), or what a mark says. */
@@ -66,7 +69,7 @@ typedef enum pst_trace_tag {
     PST_TAG_SYNC,       /* mark: the host waits for all streams */
     PST_TAG_GROW,       /* mark: tensor `id`, just malloc'ed, has `bytes` more for each layer that a
                          * model has more */
-    PST_NUM_TAGS
+    PST_NUM_TAGS        /* how many there are */
 } pst_trace_tag;
 
 /* One row. */
@@ -77,52 +80,54 @@ typedef struct pst_trace_request {
                       * marks: 0 */
     uint32_t stream; /* as in the file, below 2^32 */
     uint32_t layer, micro_batch; /* PST_TRACE_NONE: not said */
-    uint32_t rank;
-    uint8_t op, phase, tag;
-    uint64_t time; /* MiniMalloc: lower or upper; else 0 */
+    uint32_t rank;               /* of the process that asked; 0: the first, or not said */
+    uint8_t op, phase, tag;      /* pst_trace_op, pst_trace_phase, pst_trace_tag */
+    uint64_t time;               /* MiniMalloc: lower or upper; else 0 */
 } pst_trace_request;
 
 /* One tensor, in the order of the mallocs. */
 typedef struct pst_trace_tensor {
-    uint64_t id; /* as in the file */
-    uint64_t bytes;
+    uint64_t id;         /* as in the file */
+    uint64_t bytes;      /* as asked for, not rounded */
     uint64_t begin, end; /* instants; end is the number of requests for what is never freed */
     uint64_t line;       /* of the malloc */
     uint32_t stream;     /* dense, see pst_trace_stream_name */
-    uint32_t layer, micro_batch, rank;
-    uint32_t first_pass, last_pass; /* passes of its malloc and its free */
-    uint8_t phase, tag;             /* PST_TAG_STATIC or PST_TAG_DYNAMIC */
-    bool never_freed;
-    uint64_t begin_time, end_time; /* MiniMalloc: lower and upper; else 0 */
+    uint32_t layer, micro_batch, rank; /* of its malloc; PST_TRACE_NONE: not said, but of rank 0 */
+    uint32_t first_pass, last_pass;    /* passes of its malloc and its free */
+    uint8_t phase, tag;                /* PST_TAG_STATIC or PST_TAG_DYNAMIC */
+    bool never_freed;                  /* it lives to the end */
+    uint64_t begin_time, end_time;     /* MiniMalloc: lower and upper; else 0 */
 } pst_trace_tensor;
 
 /* A maximal run of requests with the same phase, layer and micro-batch. A tensor whose first and
  * last pass are one is transient, any other skeletal (MEMO, section 4.1). Marks end no pass. */
 typedef struct pst_trace_pass {
-    uint64_t begin, end; /* instants, half-open */
-    uint32_t layer, micro_batch;
-    uint8_t phase;
+    uint64_t begin, end;         /* instants, half-open */
+    uint32_t layer, micro_batch; /* PST_TRACE_NONE: not said */
+    uint8_t phase;               /* pst_trace_phase */
 } pst_trace_pass;
 
+/* immutable; made by pst_trace_read, _make, _expand or _derive */
 typedef struct pst_trace pst_trace;
-typedef struct pst_trace_reader pst_trace_reader;
+typedef struct pst_trace_reader pst_trace_reader; /* made by pst_trace_reader_open */
 
 /* Reads up to `bytes` bytes into buffer. Returns how many, 0 at the end, -errno on failure. */
 typedef ptrdiff_t (*pst_trace_read_fn)(void *source, void *buffer, size_t bytes);
 
+/* What a file is, and which of its requests count. */
 typedef struct pst_trace_config {
     size_t struct_size;
-    pst_trace_format format;
-    const char *name;   /* in messages; NULL: "trace" */
-    uint32_t device;    /* pytorch: which of the snapshot's devices */
+    pst_trace_format format; /* default: our own CSV */
+    const char *name;        /* in messages; NULL: "trace" */
+    uint32_t device;         /* pytorch: which of the snapshot's devices */
     bool has_rank;      /* take the requests of `rank`; without, all, and more than one rank is an
                             * error */
     bool has_iteration; /* take what stands between mark `iteration` and the next, counted from 0
                             * in the file; without, all */
-    uint32_t rank, iteration;
-    bool keep_unfreed;  /* tensors never freed live to the end; default: an error, but in
+    uint32_t rank, iteration; /* with has_rank and has_iteration; else not looked at */
+    bool keep_unfreed;        /* tensors never freed live to the end; default: an error, but in
                             * snapshots, which are a window on a longer run */
-    uint8_t padding[7]; /* 0 */
+    uint8_t padding[7];       /* 0 */
 } pst_trace_config;
 
 #define PST_TRACE_CONFIG_INIT PST_INIT(pst_trace_config)
@@ -174,6 +179,7 @@ PST_API const uint64_t *pst_trace_releases(const pst_trace *trace);
 
 /* ---- one layer profiled, N planned */
 
+/* In which order micro-batches go forward and backward. */
 typedef enum pst_trace_order {
     PST_ORDER_SEQUENTIAL = 0, /* F0 B0 F1 B1 ... */
     PST_ORDER_1F1B,           /* min(num_stages - stage - 1, num_micro_batches) forwards, then a
@@ -216,12 +222,12 @@ typedef enum pst_trace_order {
  * rows. */
 typedef struct pst_trace_expansion {
     size_t struct_size;
-    uint32_t num_layers;                 /* N; 0: 1 */
-    uint64_t forward_begin, forward_end; /* instants of F and B; all 0: to be found */
-    uint64_t backward_begin, backward_end;
-    uint32_t num_micro_batches; /* 0: 1 */
-    pst_trace_order order;
-    uint32_t num_stages, stage; /* of a pipeline, for 1f1b; num_stages 0: 1 */
+    uint32_t num_layers;                   /* N; 0: 1 */
+    uint64_t forward_begin, forward_end;   /* instants of F and B; all 0: to be found */
+    uint64_t backward_begin, backward_end; /* half-open, as the forward's */
+    uint32_t num_micro_batches;            /* 0: 1 */
+    pst_trace_order order;                 /* default: sequential */
+    uint32_t num_stages, stage;            /* of a pipeline, for 1f1b; num_stages 0: 1 */
 } pst_trace_expansion;
 
 #define PST_TRACE_EXPANSION_INIT PST_INIT(pst_trace_expansion)
@@ -233,19 +239,20 @@ PST_API pst_status pst_trace_expand(const pst_trace *trace, const pst_trace_expa
 
 /* ---- a transformer's trace from formulas, where nobody has recorded one */
 
+/* What of a model pst_trace_derive makes. */
 typedef enum pst_trace_part {
     PST_TRACE_MODEL = 0,      /* embedding, layers, head and loss, forward and backward */
     PST_TRACE_LAYER_FORWARD,  /* of one layer */
     PST_TRACE_LAYER_BACKWARD, /* of one layer, from the incoming to the outgoing gradient */
     PST_TRACE_LAYER,          /* both */
-    PST_TRACE_NUM_PARTS
+    PST_TRACE_NUM_PARTS       /* how many there are */
 } pst_trace_part;
 
 /* A GPT in half precision, sequence parallelism, contexts in a ring. docs/formats.md lists the
  * requests. */
 typedef struct pst_trace_derivation {
     size_t struct_size;
-    pst_trace_part part;
+    pst_trace_part part;           /* default: the model */
     uint64_t micro_batch;          /* 0: 1 */
     uint64_t sequence_size;        /* 0: 131072 */
     uint64_t hidden_size;          /* 0: 4096 */
@@ -274,13 +281,13 @@ PST_API pst_status pst_trace_derive(const pst_trace_derivation *derivation, pst_
 
 /* ---- figures of a trace */
 
-#define PST_TRACE_ALIGN_DEFAULT 512u
+#define PST_TRACE_ALIGN_DEFAULT 512u /* bytes */
 
 /* Of the tensors to plan (tag static), sizes rounded up to the alignment. */
 typedef struct pst_trace_summary {
-    uint64_t num_requests; /* of all tensors */
-    uint64_t num_tensors, num_dynamic, num_unfreed;
-    uint64_t num_sizes;         /* distinct, before rounding */
+    uint64_t num_requests;                          /* of all tensors */
+    uint64_t num_tensors, num_dynamic, num_unfreed; /* planned; of pages; of both, never freed */
+    uint64_t num_sizes;                             /* distinct, before rounding */
     uint64_t most_live_bytes;   /* most bytes live at once: no plan has a lower peak */
     uint64_t most_live_instant; /* the first request after which they are */
     uint64_t most_live_tensors; /* tensors at once */
@@ -288,7 +295,7 @@ typedef struct pst_trace_summary {
         online_peak; /* the peak of an online best-fit allocator: the smallest gap that is large
                            * enough, else on top; streams are ignored */
     uint64_t most_live_dynamic_bytes; /* most bytes of dynamic tensors live at once */
-    uint64_t align;
+    uint64_t align;                   /* bytes that sizes were rounded up to */
 } pst_trace_summary;
 
 /* align: a power of two up to 2^32, or 0: 512. Fails: INVALID (also above 2^62 bytes), NOMEM. */
