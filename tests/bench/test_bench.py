@@ -128,7 +128,7 @@ class Bench(unittest.TestCase):
     def test_refusals_are_one_line(self):
         for code, says, *arguments in (
                 (2, "allowed are auto", "--device", "gpu"), (2, "--speed", "--speed"),
-                (2, "more", "more"), (2, "--json", "--json="), (2, "--json", "--json=/"),
+                (2, "more", "more"), (2, "--json", "--json="), (3, "--json", "--json=/"),
                 (2, "--bytes 1TiB: allowed", "--bytes", "1TiB"),
                 (2, "power of two", "--page-size", "96KiB"), (2, "allowed is all", "--sweep", "x"),
                 (2, "auto|ldg", "--backend", "warp"), (2, "0..1024", "--num-sms", "-1"),

@@ -14,7 +14,8 @@
 
 static int fail(const tool_output *output)
 {
-    return tool_fail(TOOL_OUTPUT, "--%s %s: %s", output->flag, output->path, strerror(errno));
+    const int code = errno == ENOMEM ? TOOL_NO : TOOL_OUTPUT;
+    return tool_fail(code, "--%s %s: %s", output->flag, output->path, strerror(errno));
 }
 
 int output_check(const char *flag, const char *path)

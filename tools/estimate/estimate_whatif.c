@@ -143,10 +143,11 @@ typedef struct whatif_run {
     const estimate_options *options;
     uint64_t stage;
     estimate_stage before; /* the stage */
+    pst_status status;     /* a failure that is no answer: memory that is out */
 } whatif_run;
 
 /* False: they do not go with the run, or with each other. */
-static bool measure(const whatif_run *self, gain *of)
+static bool measure(whatif_run *self, gain *of)
 {
     const estimate_options *options = self->options;
     pst_estimate_config config = options->config;
@@ -155,9 +156,13 @@ static bool measure(const whatif_run *self, gain *of)
     for (int i = 0; i < of->num; i++)
         if (!turn(of->parts[i], &config))
             return false;
-    if (estimate_measure(&config, self->stage, options->overhead_bytes, &after) != PST_OK ||
-        estimate_peak_of(&config, options->overhead_bytes, NULL, &peak) != PST_OK ||
-        after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX || peak.bytes > INT64_MAX)
+    pst_status status = estimate_measure(&config, self->stage, options->overhead_bytes, &after);
+    if (status == PST_OK)
+        status = estimate_peak_of(&config, options->overhead_bytes, NULL, &peak);
+    if (status != PST_OK && status != PST_E_INVALID)
+        self->status = status;
+    if (status != PST_OK || after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX ||
+        peak.bytes > INT64_MAX)
         return false;
     of->saved_bytes = (int64_t)self->before.peak_bytes - (int64_t)after.peak_bytes;
     of->extra_wire_bytes = (int64_t)after.wire_bytes - (int64_t)self->before.wire_bytes;
@@ -176,7 +181,7 @@ static bool goes_with(const gain *some, const whatif *other)
 }
 
 /* Adds so many of the gains from first on to found, the first that make the run fit. */
-static bool add_fitting(const whatif_run *self, const gain *gains, int num, int first, int more,
+static bool add_fitting(whatif_run *self, const gain *gains, int num, int first, int more,
                         gain *found)
 {
     const gain before = *found;
@@ -237,6 +242,7 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
     for (int several = 2; several <= MOST_TOGETHER && !fits && together.num == 0; several++)
         if (!add_fitting(&self, gains, num, 0, several, &together))
             together.num = 0;
+    ESTIMATE_TRY(&options->config, self.status);
     json_put(tree, "together", together.num > 0 ? gain_value(&self, &together) : json_null());
     return TOOL_OK;
 }
