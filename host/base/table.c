@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MANY = 1024 }; /* items are sorted by their digits */
+
 pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t size)
 {
     if (needed <= *capacity)
@@ -38,16 +40,67 @@ static int compare_pairs(const void *a, const void *b)
     return by_key != 0 ? by_key : compare_numbers(&x->value, &y->value);
 }
 
+/* Items of `words` words, the last word counting least, by one digit after another. False: no memory. */
+static bool sort_by_digits(uint64_t *items, uint64_t num, unsigned words)
+{
+    enum { BITS = 8, DIGITS = 1 << BITS };
+    uint64_t *from = items;
+    uint64_t *const spare = psti_calloc((size_t)num * words, sizeof(*spare));
+    uint64_t *to = spare;
+    if (spare == NULL)
+        return false;
+    for (unsigned word = words; word-- > 0;) {
+        uint64_t varied = 0;
+        for (uint64_t i = 0; i < num; i++)
+            varied |= from[i * words + word] ^ from[word];
+        for (unsigned shift = 0; shift < 64; shift += BITS) {
+            uint64_t places[DIGITS] = {0};
+            uint64_t place = 0;
+            if ((varied >> shift) % DIGITS == 0)
+                continue;
+            for (uint64_t i = 0; i < num; i++)
+                places[(from[i * words + word] >> shift) % DIGITS]++;
+            for (unsigned digit = 0; digit < DIGITS; digit++) {
+                const uint64_t count = places[digit];
+                places[digit] = place;
+                place += count;
+            }
+            for (uint64_t i = 0; i < num; i++) {
+                const uint64_t at = places[(from[i * words + word] >> shift) % DIGITS]++;
+                for (unsigned w = 0; w < words; w++)
+                    to[at * words + w] = from[i * words + w];
+            }
+            uint64_t *const sorted = to;
+            to = from;
+            from = sorted;
+        }
+    }
+    if (from != items)
+        memcpy(items, from, (size_t)num * words * sizeof(*items));
+    psti_free(spare);
+    return true;
+}
+
+static void sort(void *items, uint64_t num, unsigned words,
+                 int (*compare)(const void *, const void *))
+{
+    const size_t bytes = words * sizeof(uint64_t);
+    const char *at = items;
+    uint64_t sorted = 1;
+    while (sorted < num && compare(at + (sorted - 1) * bytes, at + sorted * bytes) <= 0)
+        sorted++;
+    if (sorted < num && (num < MANY || !sort_by_digits(items, num, words)))
+        qsort(items, (size_t)num, bytes, compare);
+}
+
 void psti_sort_numbers(uint64_t *numbers, uint64_t num)
 {
-    if (num > 1)
-        qsort(numbers, (size_t)num, sizeof(*numbers), compare_numbers);
+    sort(numbers, num, 1, compare_numbers);
 }
 
 void psti_sort_pairs(psti_pair *pairs, uint64_t num)
 {
-    if (num > 1)
-        qsort(pairs, (size_t)num, sizeof(*pairs), compare_pairs);
+    sort(pairs, num, 2, compare_pairs);
 }
 
 static pst_status enlarge(psti_map *map)

@@ -11,8 +11,7 @@ enum {
     WINDOW_MIN = 48,   /* items of a window; doubled where it fails */
     WINDOW_MAX = 384,
 };
-#define SLICE_FIRST (UINT64_C(1) << 21) /* steps of a question */
-#define SLICE_WINDOW (UINT64_C(1) << 16)
+#define SLICE_WINDOW (UINT64_C(1) << 16) /* steps of a question */
 
 /* A problem for psti_exact_search, cut out of items. */
 typedef struct cutting {
@@ -86,6 +85,7 @@ typedef struct searcher {
     psti_limits *limits;
     psti_best *best;
     uint64_t *bound;
+    uint64_t goal; /* a peak that is low enough */
     cutting whole, window;
     psti_pair *ranks; /* [n]: how unlike an item is, and its number */
     bool *is_free;    /* [n] */
@@ -113,7 +113,14 @@ static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t 
 static bool may_go_on(const searcher *of)
 {
     return !of->no_memory && !of->limits->over && !of->limits->out_of_steps &&
-           *of->bound < of->best->peak && *of->bound <= of->items->capacity;
+           *of->bound < of->best->peak && of->goal < of->best->peak &&
+           *of->bound <= of->items->capacity;
+}
+
+/* What is asked first: the bound, or what is low enough. */
+static uint64_t first_target(const searcher *of)
+{
+    return *of->bound > of->goal ? *of->bound : of->goal;
 }
 
 static uint64_t top_of(const searcher *of)
@@ -143,14 +150,15 @@ static void cut_whole(searcher *of, uint64_t target)
         cutting_add(&of->whole, i, items->begin[i], items->end[i], items->size[i], items->pin[i]);
 }
 
-/* Asks at the bound, then, while no answer comes, ever closer to the best placement. */
+/* Asks at the bound, then, while no answer comes, ever closer to the best placement. Above a goal
+ * nothing is wanted. */
 static void climb(searcher *of, uint64_t slice, pst_plan_stage *prover)
 {
-    uint64_t target = *of->bound;
+    uint64_t target = first_target(of);
     while (may_go_on(of) && target < of->best->peak) {
         cut_whole(of, target);
         const psti_verdict verdict =
-            ask(of, &of->whole, target, target == *of->bound ? slice : slice / 4);
+            ask(of, &of->whole, target, target == first_target(of) ? slice : slice / 4);
         if (verdict == PSTI_FOUND) {
             accept(of, &of->whole, PST_STAGE_SEARCH);
             target = *of->bound + (of->best->peak - *of->bound) / 2;
@@ -158,6 +166,8 @@ static void climb(searcher *of, uint64_t slice, pst_plan_stage *prover)
             *of->bound = target + 1;
             *prover = PST_STAGE_SEARCH;
             target = *of->bound;
+        } else if (of->goal > *of->bound) {
+            return;
         } else {
             target += (of->best->peak - target + 1) / 2;
         }
@@ -230,7 +240,7 @@ static bool lower_highest(searcher *of)
     const uint32_t num = rank_neighbours(of, item);
     const uint64_t top = of->best->address[item] + of->items->size[item];
     for (uint32_t size = WINDOW_MIN; may_go_on(of); size *= 2) {
-        uint64_t target = *of->bound;
+        uint64_t target = first_target(of);
         while (may_go_on(of) && target < top) {
             cut_window(of, num < size ? num : size, target);
             if (ask(of, &of->window, target, SLICE_WINDOW) == PSTI_FOUND) {
@@ -264,23 +274,23 @@ static void searcher_close(searcher *of)
     cutting_close(&of->window);
 }
 
-bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, uint64_t *bound,
-                 pst_plan_stage *prover_out)
+bool psti_search(const psti_items *items, uint64_t goal, psti_limits *limits, psti_best *best,
+                 uint64_t *bound, uint64_t *steps, pst_plan_stage *prover)
 {
-    searcher of = {.items = items, .limits = limits, .best = best, .bound = bound};
+    searcher of = {.items = items, .limits = limits, .best = best, .bound = bound, .goal = goal};
     of.no_memory = !searcher_open(&of);
     const bool is_small = items->n <= WHOLE_MAX;
-    for (uint64_t slice = SLICE_FIRST; may_go_on(&of); slice *= slice < UINT64_MAX / 8 ? 4 : 1) {
-        const uint64_t steps_left = limits->steps_left;
-        bool may_lower = true;
-        if (is_small && !of.whole.is_denied)
-            climb(&of, slice, prover_out);
-        while (may_go_on(&of) && may_lower)
-            may_lower = lower_highest(&of);
-        /* larger slices help the whole only, and nothing that lacks memory */
-        if (!is_small || of.whole.is_denied || limits->steps_left == steps_left)
-            break;
-    }
+    const uint64_t steps_left = limits->steps_left;
+    bool may_lower = true;
+    if (is_small)
+        climb(&of, *steps, prover);
+    while (may_go_on(&of) && may_lower)
+        may_lower = lower_highest(&of);
+    /* more steps help the whole only, and nothing that lacks memory */
+    if (!is_small || of.whole.is_denied || limits->steps_left == steps_left)
+        *steps = 0;
+    else if (*steps < UINT64_MAX / 8)
+        *steps *= 4;
     searcher_close(&of);
     return !of.no_memory;
 }

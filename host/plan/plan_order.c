@@ -1,11 +1,11 @@
 /* Placements in an order. A portfolio of orders comes first; then the best of them are repaired: what
  * stands above the bound is placed earlier the next time (squeaky wheel optimisation, Joslin and
  * Clements, JAIR 10, 1999). */
+#include "host/base/table.h"
 #include "host/plan/plan.h"
 
 #include "kernels/core/mix.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -40,21 +40,6 @@ static const struct {
     {{BY_END, BY_SIZE}, true},
 };
 
-typedef struct ranked {
-    uint64_t key[2]; /* descending */
-    uint32_t item;
-} ranked;
-
-static int by_key(const void *a, const void *b)
-{
-    const ranked *x = a;
-    const ranked *y = b;
-    for (int k = 0; k < 2; k++)
-        if (x->key[k] != y->key[k])
-            return x->key[k] > y->key[k] ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
-
 static uint64_t key_of(const psti_items *items, uint32_t i, key_kind kind)
 {
     uint64_t duration = 0;
@@ -82,7 +67,8 @@ static uint64_t key_of(const psti_items *items, uint32_t i, key_kind kind)
 typedef struct bench {
     const psti_items *items;
     psti_room *room;
-    ranked *ranks;     /* [n] */
+    psti_pair *ranks;  /* [n] rising keys, and items */
+    uint32_t *order;   /* [n] items */
     uint64_t *address; /* [n] */
 } bench;
 
@@ -91,24 +77,33 @@ static bool bench_open(bench *at, const psti_items *items)
     *at = (bench){.items = items};
     at->room = psti_room_open(items);
     at->ranks = psti_calloc((size_t)items->n + 1, sizeof(*at->ranks));
+    at->order = psti_calloc((size_t)items->n + 1, sizeof(*at->order));
     at->address = psti_calloc((size_t)items->n + 1, sizeof(*at->address));
-    return at->room != NULL && at->ranks != NULL && at->address != NULL;
+    return at->room != NULL && at->ranks != NULL && at->order != NULL && at->address != NULL;
 }
 
 static void bench_close(bench *at)
 {
     psti_room_close(at->room);
     psti_free(at->ranks);
+    psti_free(at->order);
     psti_free(at->address);
 }
 
+/* By the second key, then, so that it decides, by the first; both falling. */
 static void rank_pass(bench *at, uint32_t pass)
 {
-    for (uint32_t i = 0; i < at->items->n; i++)
-        at->ranks[i] = (ranked){{key_of(at->items, i, passes[pass].keys[0]),
-                                 key_of(at->items, i, passes[pass].keys[1])},
-                                i};
-    qsort(at->ranks, at->items->n, sizeof(*at->ranks), by_key);
+    const uint32_t n = at->items->n;
+    for (uint32_t i = 0; i < n; i++)
+        at->ranks[i] = (psti_pair){~key_of(at->items, i, passes[pass].keys[1]), i};
+    psti_sort_pairs(at->ranks, n);
+    for (uint32_t k = 0; k < n; k++) {
+        at->order[k] = (uint32_t)at->ranks[k].value;
+        at->ranks[k] = (psti_pair){~key_of(at->items, at->order[k], passes[pass].keys[0]), k};
+    }
+    psti_sort_pairs(at->ranks, n);
+    for (uint32_t k = 0; k < n; k++)
+        at->ranks[k].value = at->order[at->ranks[k].value];
 }
 
 typedef enum outcome { PLACED, ABANDONED, OUT_OF_MEMORY } outcome;
@@ -118,44 +113,49 @@ typedef struct stage {
     const psti_items *items;
     psti_limits *limits;
     psti_best *best;
+    uint64_t goal;
     pst_plan_stage kind;
     uint32_t next;               /* atomic: job to take */
-    uint32_t won;                /* atomic: the first job that reached the bound, or UINT32_MAX */
+    uint32_t won;                /* atomic: the first job that reached the goal, or UINT32_MAX */
     uint32_t no_memory;          /* atomic */
     uint32_t chains[NUM_CHAINS]; /* repair: pass that each begins with */
     uint64_t peaks[PSTI_NUM_PASSES];
     uint64_t *found[PSTI_NUM_PASSES]; /* [n] addresses of each job's best */
 } stage;
 
-/* The first pass is always done, so that there is a plan. */
 static bool is_abandoned(stage *of, uint32_t job, uint32_t left)
 {
-    const bool may_go_on = psti_limits_take(of->limits, left < STRIDE ? left : STRIDE);
-    if (of->kind == PST_STAGE_PORTFOLIO && job == 0)
-        return false;
-    return !may_go_on || __atomic_load_n(&of->won, __ATOMIC_RELAXED) < job;
+    return !psti_limits_take(of->limits, left < STRIDE ? left : STRIDE) ||
+           __atomic_load_n(&of->won, __ATOMIC_RELAXED) < job;
 }
 
-/* Places in the order of ranks, until a job before this one has reached the bound. */
-static outcome place_all(bench *at, bool best_fit, stage *of, uint32_t job, uint64_t *peak_out)
+static bool place_one(bench *at, uint32_t item, bool best_fit, uint64_t *peak)
 {
     const psti_items *items = at->items;
+    at->address[item] = items->pin[item];
+    if (items->pin[item] == PST_PLAN_FREE) {
+        at->address[item] = psti_room_find(at->room, item, best_fit);
+        if (!psti_room_take(at->room, item, at->address[item]))
+            return false;
+    }
+    const uint64_t top = at->address[item] + items->size[item];
+    *peak = top > *peak ? top : *peak;
+    return true;
+}
+
+/* Places in the order of ranks, until a job before this one has reached the goal. */
+static outcome place_all(bench *at, bool best_fit, stage *of, uint32_t job, uint64_t *peak_out)
+{
+    const uint32_t n = at->items->n;
     uint64_t peak = 0;
     uint32_t item;
     if (psti_room_reset(at->room, &item) != PSTI_ROOM_READY)
         return OUT_OF_MEMORY;
-    for (uint32_t k = 0; k < items->n; k++) {
-        if (k % STRIDE == 0 && is_abandoned(of, job, items->n - k))
+    for (uint32_t k = 0; k < n; k++) {
+        if (k % STRIDE == 0 && is_abandoned(of, job, n - k))
             return ABANDONED;
-        const uint32_t i = at->ranks[k].item;
-        at->address[i] = items->pin[i];
-        if (items->pin[i] == PST_PLAN_FREE) {
-            at->address[i] = psti_room_find(at->room, i, best_fit);
-            if (!psti_room_take(at->room, i, at->address[i]))
-                return OUT_OF_MEMORY;
-        }
-        const uint64_t top = at->address[i] + items->size[i];
-        peak = top > peak ? top : peak;
+        if (!place_one(at, (uint32_t)at->ranks[k].value, best_fit, &peak))
+            return OUT_OF_MEMORY;
     }
     *peak_out = peak;
     return PLACED;
@@ -172,7 +172,7 @@ static bool keep(stage *of, uint32_t job, const bench *at, uint64_t peak)
         return false;
     of->peaks[job] = peak;
     memcpy(of->found[job], at->address, of->items->n * sizeof(*at->address));
-    if (peak > of->items->bound)
+    if (peak > of->goal)
         return true;
     uint32_t won = __atomic_load_n(&of->won, __ATOMIC_RELAXED);
     while (job < won && !__atomic_compare_exchange_n(&of->won, &won, job, false, __ATOMIC_RELAXED,
@@ -191,21 +191,20 @@ static outcome run_pass(stage *of, uint32_t job, bench *at)
     return result;
 }
 
-/* Moves what stands above the bound forward by a random part of the way to the front. */
-static void repair_order(bench *at, uint64_t bound, uint64_t *random)
+/* Moves what stands above the goal forward by a random part of the way to the front. */
+static void repair_order(bench *at, uint64_t goal, uint64_t *random)
 {
     const uint32_t n = at->items->n;
     for (uint32_t k = 0; k < n; k++) {
-        const uint32_t i = at->ranks[k].item;
-        uint64_t key = (uint64_t)(n - k) << 32;
-        if (at->items->pin[i] == PST_PLAN_FREE && at->address[i] + at->items->size[i] > bound) {
+        const uint32_t i = (uint32_t)at->ranks[k].value;
+        uint64_t key = (uint64_t)k << 32;
+        if (at->items->pin[i] == PST_PLAN_FREE && at->address[i] + at->items->size[i] > goal) {
             *random = psti_mix(*random);
-            key += (uint64_t)k * (*random >> 32);
+            key -= (uint64_t)k * (*random >> 32);
         }
-        at->ranks[k].key[0] = key;
-        at->ranks[k].key[1] = 0;
+        at->ranks[k].key = key;
     }
-    qsort(at->ranks, n, sizeof(*at->ranks), by_key);
+    psti_sort_pairs(at->ranks, n);
 }
 
 static outcome run_chain(stage *of, uint32_t job, bench *at)
@@ -216,7 +215,7 @@ static outcome run_chain(stage *of, uint32_t job, bench *at)
     uint64_t best = UINT64_MAX;
     uint32_t failures = 0;
     rank_pass(at, pass);
-    while (failures < NUM_ROUNDS && best > of->items->bound) {
+    while (failures < NUM_ROUNDS && best > of->goal) {
         const outcome result = place_all(at, passes[pass].best_fit, of, job, &peak);
         if (result != PLACED)
             return result;
@@ -224,7 +223,7 @@ static outcome run_chain(stage *of, uint32_t job, bench *at)
         best = peak < best ? peak : best;
         if (!keep(of, job, at, peak))
             return OUT_OF_MEMORY;
-        repair_order(at, of->items->bound, &random);
+        repair_order(at, of->goal, &random);
     }
     return PLACED;
 }
@@ -284,14 +283,74 @@ static bool run_stage(stage *of)
     return of->no_memory == 0;
 }
 
-bool psti_place_in_orders(const psti_items *items, psti_limits *limits, psti_best *best)
+/* Puts what is ranked from `from` on, or all, above all that is placed, pinned or reserved. */
+static void stack_rest(const psti_items *items, const psti_pair *ranks, uint32_t from,
+                       psti_best *best)
 {
-    stage portfolio = {.items = items, .limits = limits, .best = best, .kind = PST_STAGE_PORTFOLIO};
+    for (uint32_t r = 0; r < items->num_reserved; r++)
+        if (items->reserved[r].end > best->peak)
+            best->peak = items->reserved[r].end;
+    for (uint32_t i = 0; i < items->n; i++)
+        if (items->pin[i] != PST_PLAN_FREE && items->pin[i] + items->size[i] > best->peak)
+            best->peak = items->pin[i] + items->size[i];
+    for (uint32_t k = from; k < items->n; k++) {
+        const uint32_t i = ranks != NULL ? (uint32_t)ranks[k].value : k;
+        best->address[i] = items->pin[i];
+        if (items->pin[i] != PST_PLAN_FREE)
+            continue;
+        best->address[i] = best->peak;
+        best->peak += items->size[i];
+    }
+}
+
+/* Steps are counted and end nothing here, so that there is a plan. */
+static bool is_time_over(psti_limits *limits, uint32_t left)
+{
+    (void)psti_limits_take(limits, left < STRIDE ? left : STRIDE);
+    return psti_limits_over(limits);
+}
+
+bool psti_place_first(const psti_items *items, psti_limits *limits, psti_best *best)
+{
+    bench at;
+    uint32_t item;
+    uint32_t k = 0;
+    best->peak = 0;
+    best->stage = PST_STAGE_PORTFOLIO;
+    if (psti_limits_over(limits)) {
+        stack_rest(items, NULL, 0, best);
+        return true;
+    }
+    bool right = bench_open(&at, items) && psti_room_reset(at.room, &item) == PSTI_ROOM_READY;
+    if (right)
+        rank_pass(&at, 0);
+    for (; right && k < items->n; k++) {
+        if (k % STRIDE == 0 && is_time_over(limits, items->n - k))
+            break;
+        right = place_one(&at, (uint32_t)at.ranks[k].value, passes[0].best_fit, &best->peak);
+    }
+    if (right) {
+        memcpy(best->address, at.address, items->n * sizeof(*best->address));
+        if (k < items->n)
+            stack_rest(items, at.ranks, k, best);
+    }
+    bench_close(&at);
+    return right;
+}
+
+bool psti_place_in_orders(const psti_items *items, uint64_t goal, psti_limits *limits,
+                          psti_best *best)
+{
+    stage portfolio = {.items = items, .limits = limits, .best = best, .goal = goal, .next = 1};
+    portfolio.kind = PST_STAGE_PORTFOLIO;
+    const uint64_t first = best->peak;
     if (!run_stage(&portfolio))
         return false;
-    if (best->peak <= items->bound)
+    if (best->peak <= goal)
         return true;
-    stage repair = {.items = items, .limits = limits, .best = best, .kind = PST_STAGE_REPAIR};
+    stage repair = {.items = items, .limits = limits, .best = best, .goal = goal};
+    repair.kind = PST_STAGE_REPAIR;
+    portfolio.peaks[0] = first;
     choose_chains(&repair, portfolio.peaks);
     return run_stage(&repair);
 }

@@ -64,9 +64,11 @@ static int solve_by_search(plan_job *job)
     if (offsets == NULL)
         return tool_fail(TOOL_NO, "out of memory for %llu addresses",
                          (unsigned long long)job->problem.num_tensors);
+    pst_plan_problem problem = job->problem;
+    problem.capacity = 0; /* the lowest, to compare with */
     config.mode = PST_PLAN_FLAT;
     deadline = now() + options->deadline;
-    const pst_status status = pst_plan_run(&job->problem, &config, offsets, &job->flat);
+    const pst_status status = pst_plan_run(&problem, &config, offsets, &job->flat);
     job->has_flat = status == PST_OK;
     free(offsets);
     return tool_status(status);
@@ -97,6 +99,7 @@ static int solve_by_mip(plan_job *job)
     job->plan.status = result.status == MIP_IMPOSSIBLE ? PST_PLAN_IMPOSSIBLE
                        : result.status == MIP_OPTIMAL  ? PST_PLAN_OPTIMAL
                                                        : PST_PLAN_FEASIBLE;
+    job->plan.end = job->plan.status == PST_PLAN_FEASIBLE ? PST_PLAN_END_OVER : PST_PLAN_END_PROVED;
     return TOOL_OK;
 }
 

@@ -45,10 +45,6 @@ static void collect_plan(const plan_job *job, metric_list *list)
 {
     const pst_plan *plan = &job->plan;
     const bool is_mip = job->options->method == PLAN_MIP;
-    const char *ended_by = plan->is_over         ? "deadline"
-                           : plan->out_of_steps  ? "steps"
-                           : plan->out_of_memory ? "memory"
-                                                 : "";
     metrics_add_text(list, "trace", job->path);
     metrics_add_text(list, "status", pst_plan_status_name(plan->status));
     add_bytes_or_none(list, "peak", has_plan(job), plan->peak);
@@ -60,7 +56,7 @@ static void collect_plan(const plan_job *job, metric_list *list)
     metrics_add_count(list, "seed", plan->seed);
     metrics_add_count(list, "steps", plan->steps);
     metrics_add_rare(list, "seconds", job->seconds);
-    metrics_add_text(list, "ended_by", is_mip ? "" : ended_by);
+    metrics_add_text(list, "ended_by", pst_plan_end_name((pst_plan_end)plan->end));
     metrics_add_bool(list, "checked", has_plan(job));
     metrics_add_bytes(list, "mode_bound", plan->mode_bound);
     if (job->has_flat) {
@@ -71,6 +67,15 @@ static void collect_plan(const plan_job *job, metric_list *list)
     metrics_add_count(list, "tensors", job->problem.num_tensors);
     metrics_add_count(list, "align", job->problem.align);
     metrics_add_bytes(list, "capacity", job->problem.capacity);
+    if (is_mip || job->options->mode != PST_PLAN_FLAT)
+        return;
+    metrics_add_count(list, "parts", plan->num_parts);
+    metrics_add_count(list, "different_parts", plan->num_kinds);
+    if (plan->num_periods == 0)
+        return;
+    metrics_add_count(list, "periods", plan->num_periods);
+    metrics_add_count(list, "period_tensors", plan->period_tensors);
+    metrics_add_count(list, "period_begin", plan->period_begin);
 }
 
 static void collect_swap(const pst_swap_choice *swap, metric_list *list)

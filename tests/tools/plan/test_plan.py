@@ -66,7 +66,7 @@ class Answers(PlanTest):
         self.assertEqual(report["bound_proof"]["live"], [16, 21, 22, 23, 24])
         result = run("plan", "--memo", path)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        for line in ("status: optimal", "peak: 2432 (2.38 KiB)", "checked: yes", "ended by: -"):
+        for line in ("status: optimal", "peak: 2432 (2.38 KiB)", "checked: yes", "ended by: proof"):
             self.assertIn(line + "\n", result.stdout)
 
     def test_same_plan_again(self):
