@@ -5,21 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MANY = 1024 }; /* items are sorted by their digits */
+enum {
+    MANY = 1024, /* items are sorted by their digits */
+    MUCH_BYTES = 1 << 20,
+};
 
 pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t size)
 {
     if (needed <= *capacity)
         return PST_OK;
-    uint64_t room = *capacity < 16 ? 16 : *capacity + *capacity / 2;
+    const uint64_t part = *capacity < MUCH_BYTES / size ? 2 : 8; /* of much, little is left over */
+    uint64_t room = *capacity < 16 ? 16 : *capacity + *capacity / part;
     if (room < needed)
         room = needed;
-    void *more = room <= SIZE_MAX / size ? psti_calloc((size_t)room, size) : NULL;
+    const bool is_possible = room <= SIZE_MAX / size;
+    void *more =
+        is_possible ? psti_enlarge(*items, (size_t)*capacity * size, (size_t)room * size) : NULL;
     PSTI_CHECK(more != NULL, PST_E_NOMEM, "out of memory for %" PRIu64 " items of %zu bytes", room,
                size);
-    if (*capacity > 0)
-        memcpy(more, *items, (size_t)*capacity * size);
-    psti_free(*items);
     *items = more;
     *capacity = room;
     return PST_OK;

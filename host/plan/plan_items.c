@@ -275,7 +275,8 @@ static void take_tensors(psti_items *items, const pst_plan_problem *problem,
     for (uint32_t i = 0; i < items->n && !is_over(limits, i); i++) {
         const pst_plan_tensor *tensor = &problem->tensors[i];
         items->first[i + 1] = i + 1;
-        items->stream[i] = streams > 1 ? tensor->stream : 0;
+        if (streams > 1) /* memory that nobody writes to is none */
+            items->stream[i] = tensor->stream;
         items->size[i] = psti_plan_round(problem, tensor->bytes) / items->unit;
         items->pin[i] = tensor->pin == PST_PLAN_FREE ? PST_PLAN_FREE : tensor->pin / items->unit;
         intervals[i] = (psti_interval){

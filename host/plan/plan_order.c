@@ -67,7 +67,6 @@ static uint64_t key_of(const psti_items *items, uint32_t i, key_kind kind)
 typedef struct bench {
     const psti_items *items;
     psti_room *room;
-    psti_pair *ranks;  /* [n] rising keys, and items */
     uint32_t *order;   /* [n] items */
     uint64_t *address; /* [n] */
 } bench;
@@ -76,34 +75,38 @@ static bool bench_open(bench *at, const psti_items *items)
 {
     *at = (bench){.items = items};
     at->room = psti_room_open(items);
-    at->ranks = psti_calloc((size_t)items->n + 1, sizeof(*at->ranks));
     at->order = psti_calloc((size_t)items->n + 1, sizeof(*at->order));
     at->address = psti_calloc((size_t)items->n + 1, sizeof(*at->address));
-    return at->room != NULL && at->ranks != NULL && at->order != NULL && at->address != NULL;
+    return at->room != NULL && at->order != NULL && at->address != NULL;
 }
 
 static void bench_close(bench *at)
 {
     psti_room_close(at->room);
-    psti_free(at->ranks);
     psti_free(at->order);
     psti_free(at->address);
 }
 
-/* By the second key, then, so that it decides, by the first; both falling. */
-static void rank_pass(bench *at, uint32_t pass)
+/* Items by the second key, then, so that it decides, by the first; both falling. False: no memory. */
+static bool rank_pass(const psti_items *items, uint32_t pass, uint32_t *order)
 {
-    const uint32_t n = at->items->n;
+    const uint32_t n = items->n;
+    psti_pair *ranks = psti_calloc((size_t)n + 1, sizeof(*ranks));
+    if (ranks == NULL)
+        return false;
     for (uint32_t i = 0; i < n; i++)
-        at->ranks[i] = (psti_pair){~key_of(at->items, i, passes[pass].keys[1]), i};
-    psti_sort_pairs(at->ranks, n);
+        ranks[i] = (psti_pair){~key_of(items, i, passes[pass].keys[1]), i};
+    psti_sort_pairs(ranks, n);
     for (uint32_t k = 0; k < n; k++) {
-        at->order[k] = (uint32_t)at->ranks[k].value;
-        at->ranks[k] = (psti_pair){~key_of(at->items, at->order[k], passes[pass].keys[0]), k};
+        order[k] = (uint32_t)ranks[k].value;
+        ranks[k] = (psti_pair){~key_of(items, order[k], passes[pass].keys[0]),
+                               (uint64_t)k << 32 | order[k]};
     }
-    psti_sort_pairs(at->ranks, n);
+    psti_sort_pairs(ranks, n);
     for (uint32_t k = 0; k < n; k++)
-        at->ranks[k].value = at->order[at->ranks[k].value];
+        order[k] = (uint32_t)ranks[k].value;
+    psti_free(ranks);
+    return true;
 }
 
 typedef enum outcome { PLACED, ABANDONED, OUT_OF_MEMORY } outcome;
@@ -129,35 +132,35 @@ static bool is_abandoned(stage *of, uint32_t job, uint32_t left)
            __atomic_load_n(&of->won, __ATOMIC_RELAXED) < job;
 }
 
-static bool place_one(bench *at, uint32_t item, bool best_fit, uint64_t *peak)
+static bool place_one(psti_room *room, const psti_items *items, uint32_t item, bool best_fit,
+                      psti_best *best)
 {
-    const psti_items *items = at->items;
-    at->address[item] = items->pin[item];
+    best->address[item] = items->pin[item];
     if (items->pin[item] == PST_PLAN_FREE) {
-        at->address[item] = psti_room_find(at->room, item, best_fit);
-        if (!psti_room_take(at->room, item, at->address[item]))
+        best->address[item] = psti_room_find(room, item, best_fit);
+        if (!psti_room_take(room, item, best->address[item]))
             return false;
     }
-    const uint64_t top = at->address[item] + items->size[item];
-    *peak = top > *peak ? top : *peak;
+    const uint64_t top = best->address[item] + items->size[item];
+    best->peak = top > best->peak ? top : best->peak;
     return true;
 }
 
-/* Places in the order of ranks, until a job before this one has reached the goal. */
+/* Places in the order, until a job before this one has reached the goal. */
 static outcome place_all(bench *at, bool best_fit, stage *of, uint32_t job, uint64_t *peak_out)
 {
     const uint32_t n = at->items->n;
-    uint64_t peak = 0;
+    psti_best placed = {.address = at->address};
     uint32_t item;
     if (psti_room_reset(at->room, &item) != PSTI_ROOM_READY)
         return OUT_OF_MEMORY;
     for (uint32_t k = 0; k < n; k++) {
         if (k % STRIDE == 0 && is_abandoned(of, job, n - k))
             return ABANDONED;
-        if (!place_one(at, (uint32_t)at->ranks[k].value, best_fit, &peak))
+        if (!place_one(at->room, at->items, at->order[k], best_fit, &placed))
             return OUT_OF_MEMORY;
     }
-    *peak_out = peak;
+    *peak_out = placed.peak;
     return PLACED;
 }
 
@@ -184,27 +187,35 @@ static bool keep(stage *of, uint32_t job, const bench *at, uint64_t peak)
 static outcome run_pass(stage *of, uint32_t job, bench *at)
 {
     uint64_t peak;
-    rank_pass(at, job);
+    if (!rank_pass(at->items, job, at->order))
+        return OUT_OF_MEMORY;
     const outcome result = place_all(at, passes[job].best_fit, of, job, &peak);
     if (result == PLACED && !keep(of, job, at, peak))
         return OUT_OF_MEMORY;
     return result;
 }
 
-/* Moves what stands above the goal forward by a random part of the way to the front. */
-static void repair_order(bench *at, uint64_t goal, uint64_t *random)
+/* Moves what stands above the goal forward by a random part of the way to the front. False: no memory. */
+static bool repair_order(bench *at, uint64_t goal, uint64_t *random)
 {
     const uint32_t n = at->items->n;
+    psti_pair *ranks = psti_calloc((size_t)n + 1, sizeof(*ranks));
+    if (ranks == NULL)
+        return false;
     for (uint32_t k = 0; k < n; k++) {
-        const uint32_t i = (uint32_t)at->ranks[k].value;
+        const uint32_t i = at->order[k];
         uint64_t key = (uint64_t)k << 32;
         if (at->items->pin[i] == PST_PLAN_FREE && at->address[i] + at->items->size[i] > goal) {
             *random = psti_mix(*random);
             key -= (uint64_t)k * (*random >> 32);
         }
-        at->ranks[k].key = key;
+        ranks[k] = (psti_pair){key, i};
     }
-    psti_sort_pairs(at->ranks, n);
+    psti_sort_pairs(ranks, n);
+    for (uint32_t k = 0; k < n; k++)
+        at->order[k] = (uint32_t)ranks[k].value;
+    psti_free(ranks);
+    return true;
 }
 
 static outcome run_chain(stage *of, uint32_t job, bench *at)
@@ -214,16 +225,16 @@ static outcome run_chain(stage *of, uint32_t job, bench *at)
     uint64_t peak = UINT64_MAX;
     uint64_t best = UINT64_MAX;
     uint32_t failures = 0;
-    rank_pass(at, pass);
+    if (!rank_pass(at->items, pass, at->order))
+        return OUT_OF_MEMORY;
     while (failures < NUM_ROUNDS && best > of->goal) {
         const outcome result = place_all(at, passes[pass].best_fit, of, job, &peak);
         if (result != PLACED)
             return result;
         failures = peak < best ? 0 : failures + 1;
         best = peak < best ? peak : best;
-        if (!keep(of, job, at, peak))
+        if (!keep(of, job, at, peak) || !repair_order(at, of->goal, &random))
             return OUT_OF_MEMORY;
-        repair_order(at, of->goal, &random);
     }
     return PLACED;
 }
@@ -283,8 +294,8 @@ static bool run_stage(stage *of)
     return of->no_memory == 0;
 }
 
-/* Puts what is ranked from `from` on, or all, above all that is placed, pinned or reserved. */
-static void stack_rest(const psti_items *items, const psti_pair *ranks, uint32_t from,
+/* Puts what comes from `from` on above all that is placed, pinned or reserved. */
+static void stack_rest(const psti_items *items, const uint32_t *order, uint32_t from,
                        psti_best *best)
 {
     for (uint32_t r = 0; r < items->num_reserved; r++)
@@ -294,7 +305,7 @@ static void stack_rest(const psti_items *items, const psti_pair *ranks, uint32_t
         if (items->pin[i] != PST_PLAN_FREE && items->pin[i] + items->size[i] > best->peak)
             best->peak = items->pin[i] + items->size[i];
     for (uint32_t k = from; k < items->n; k++) {
-        const uint32_t i = ranks != NULL ? (uint32_t)ranks[k].value : k;
+        const uint32_t i = order != NULL ? order[k] : k;
         best->address[i] = items->pin[i];
         if (items->pin[i] != PST_PLAN_FREE)
             continue;
@@ -310,31 +321,37 @@ static bool is_time_over(psti_limits *limits, uint32_t left)
     return psti_limits_over(limits);
 }
 
-bool psti_place_first(const psti_items *items, psti_limits *limits, psti_best *best)
+static bool place_first(const psti_items *items, psti_limits *limits, psti_best *best,
+                        uint32_t *order)
 {
-    bench at;
     uint32_t item;
     uint32_t k = 0;
+    if (!rank_pass(items, 0, order))
+        return false;
+    psti_room *room = psti_room_open(items);
+    bool right = room != NULL && psti_room_reset(room, &item) == PSTI_ROOM_READY;
+    for (; right && k < items->n; k++) {
+        if (k % STRIDE == 0 && is_time_over(limits, items->n - k))
+            break;
+        right = place_one(room, items, order[k], passes[0].best_fit, best);
+    }
+    if (right && k < items->n)
+        stack_rest(items, order, k, best);
+    psti_room_close(room);
+    return right;
+}
+
+bool psti_place_first(const psti_items *items, psti_limits *limits, psti_best *best)
+{
     best->peak = 0;
     best->stage = PST_STAGE_PORTFOLIO;
     if (psti_limits_over(limits)) {
         stack_rest(items, NULL, 0, best);
         return true;
     }
-    bool right = bench_open(&at, items) && psti_room_reset(at.room, &item) == PSTI_ROOM_READY;
-    if (right)
-        rank_pass(&at, 0);
-    for (; right && k < items->n; k++) {
-        if (k % STRIDE == 0 && is_time_over(limits, items->n - k))
-            break;
-        right = place_one(&at, (uint32_t)at.ranks[k].value, passes[0].best_fit, &best->peak);
-    }
-    if (right) {
-        memcpy(best->address, at.address, items->n * sizeof(*best->address));
-        if (k < items->n)
-            stack_rest(items, at.ranks, k, best);
-    }
-    bench_close(&at);
+    uint32_t *order = psti_calloc((size_t)items->n + 1, sizeof(*order));
+    const bool right = order != NULL && place_first(items, limits, best, order);
+    psti_free(order);
     return right;
 }
 

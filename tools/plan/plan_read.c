@@ -100,7 +100,7 @@ static int take_tensors(plan_job *job)
         if (tensor->tag != PST_TAG_STATIC)
             continue;
         const bool has_times = tensor->end_time > 0; /* of the file's own */
-        job->which[num] = i;
+        job->which[num] = (uint32_t)i;
         job->tensors[num] =
             (pst_plan_tensor){.bytes = tensor->bytes,
                               .begin = has_times ? tensor->begin_time : tensor->begin,
