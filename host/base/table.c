@@ -14,7 +14,7 @@ pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t s
 {
     if (needed <= *capacity)
         return PST_OK;
-    const uint64_t part = *capacity < MUCH_BYTES / size ? 2 : 8; /* of much, little is left over */
+    const uint64_t part = *capacity < MUCH_BYTES / size ? 2 : 16; /* of much, little is left over */
     uint64_t room = *capacity < 16 ? 16 : *capacity + *capacity / part;
     if (room < needed)
         room = needed;
@@ -46,7 +46,7 @@ static int compare_pairs(const void *a, const void *b)
 /* Items of `words` words, the last word counting least, by one digit after another. False: no memory. */
 static bool sort_by_digits(uint64_t *items, uint64_t num, unsigned words)
 {
-    enum { BITS = 8, DIGITS = 1 << BITS };
+    enum { BITS = 11, DIGITS = 1 << BITS };
     uint64_t *from = items;
     uint64_t *const spare = psti_calloc((size_t)num * words, sizeof(*spare));
     uint64_t *to = spare;
@@ -54,8 +54,13 @@ static bool sort_by_digits(uint64_t *items, uint64_t num, unsigned words)
         return false;
     for (unsigned word = words; word-- > 0;) {
         uint64_t varied = 0;
+        uint64_t rising = 1;
         for (uint64_t i = 0; i < num; i++)
             varied |= from[i * words + word] ^ from[word];
+        while (rising < num && from[(rising - 1) * words + word] <= from[rising * words + word])
+            rising++;
+        if (rising == num) /* what counts less keeps its order */
+            continue;
         for (unsigned shift = 0; shift < 64; shift += BITS) {
             uint64_t places[DIGITS] = {0};
             uint64_t place = 0;

@@ -110,33 +110,63 @@ static pst_status run_flat(const psti_items *items, psti_limits *limits, uint64_
     return status;
 }
 
-/* What there is time for before anything is sorted: one tensor above the other. The largest alone is
- * the bound. */
-static void stack(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
+/* The last instant at which a tensor is in anybody's way, plus 1. */
+static uint64_t release_of(const pst_plan_problem *problem, uint64_t i)
+{
+    uint64_t last = problem->tensors[i].end;
+    for (uint32_t r = 0; problem->num_streams > 1 && r < problem->num_streams; r++)
+        if (problem->releases[i * problem->num_streams + r] > last)
+            last = problem->releases[i * problem->num_streams + r];
+    return last;
+}
+
+/* One tensor above the other, and from the bottom again, as long as the begins rise, where nothing
+ * lives any more; pinned ones where they must be. Returns the end of these. */
+static uint64_t stack(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
 {
     uint64_t top = 0;
-    for (uint32_t r = 0; r < problem->num_reserved; r++)
-        if (psti_plan_round(problem, problem->reserved[r].end) > top)
-            top = psti_plan_round(problem, problem->reserved[r].end);
+    uint64_t pinned = 0;
+    uint64_t last_begin = 0;
+    uint64_t last_end = 0;
+    bool is_rising = true;
     for (uint64_t i = 0; i < problem->num_tensors; i++) {
         const pst_plan_tensor *tensor = &problem->tensors[i];
         const uint64_t bytes = psti_plan_round(problem, tensor->bytes);
-        if (tensor->pin != PST_PLAN_FREE && tensor->pin + bytes > top)
-            top = tensor->pin + bytes;
+        if (is_rising && tensor->begin < last_begin) {
+            is_rising = false;
+            top = plan->peak;
+        }
+        if (is_rising && tensor->begin >= last_end)
+            top = 0;
+        last_begin = tensor->begin;
+        last_end = release_of(problem, i) > last_end ? release_of(problem, i) : last_end;
+        offsets[i] = tensor->pin != PST_PLAN_FREE ? tensor->pin : top;
+        if (tensor->pin == PST_PLAN_FREE)
+            top += bytes;
+        else if (tensor->pin + bytes > pinned)
+            pinned = tensor->pin + bytes;
+        plan->peak = top > plan->peak ? top : plan->peak;
         if (bytes <= plan->most_live_bytes)
             continue;
         plan->most_live_bytes = bytes;
         plan->bound_instant = tensor->begin;
     }
-    for (uint64_t i = 0; i < problem->num_tensors; i++) {
-        const pst_plan_tensor *tensor = &problem->tensors[i];
-        offsets[i] = tensor->pin != PST_PLAN_FREE ? tensor->pin : top;
-        if (tensor->pin == PST_PLAN_FREE)
-            top += psti_plan_round(problem, tensor->bytes);
-    }
-    plan->peak = top;
+    return pinned;
+}
+
+/* What there is time for before anything is sorted. The largest tensor alone is the bound. */
+static void run_late(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
+{
+    const uint64_t pinned = stack(problem, offsets, plan);
+    uint64_t floor = pinned;
+    for (uint32_t r = 0; r < problem->num_reserved; r++)
+        if (psti_plan_round(problem, problem->reserved[r].end) > floor)
+            floor = psti_plan_round(problem, problem->reserved[r].end);
+    for (uint64_t i = 0; i < problem->num_tensors && floor > 0; i++)
+        offsets[i] += problem->tensors[i].pin == PST_PLAN_FREE ? floor : 0;
+    plan->peak = plan->peak > 0 ? plan->peak + floor : pinned;
     plan->lower_bound = plan->mode_bound = plan->most_live_bytes;
-    plan->status = PST_PLAN_FEASIBLE;
+    plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
 }
 
 /* The one reason, and of the flags its one. */
@@ -168,7 +198,7 @@ static pst_status run(const pst_plan_problem *problem, const pst_plan_config *co
     if (status == PST_OK && !limits.over)
         status = check_pins(&items);
     if (status == PST_OK && limits.over)
-        stack(problem, offsets, &plan);
+        run_late(problem, offsets, &plan);
     else if (status == PST_OK)
         status = is_flat ? run_flat(&items, &limits, offsets, &plan)
                          : psti_plan_bilevel(problem, &items, &limits, offsets, &plan);

@@ -126,8 +126,9 @@ typedef struct psti_period {
     uint32_t num_tensors, count;
 } psti_period;
 
-/* Items of one interval each; others are one part. False: no memory. To be closed in either case. */
-bool psti_parts_open(psti_parts *parts, const psti_items *items);
+/* Items of one interval each; others are one part, and so are all where the time is over. False: no
+ * memory. To be closed in either case. */
+bool psti_parts_open(psti_parts *parts, const psti_items *items, psti_limits *limits);
 void psti_parts_close(psti_parts *parts);
 bool psti_parts_lives_throughout(const psti_parts *parts, uint32_t item); /* and is in no part */
 /* The items of a part, addresses counted from base. False: no memory. To be freed in either case. */

@@ -112,10 +112,12 @@ static bool make_slots(psti_items *items, const psti_interval *intervals, psti_l
             begins[k] = intervals[k].begin;
             memcpy(ends + (size_t)k * streams, intervals[k].ends, streams * sizeof(*ends));
         }
-        psti_sort_numbers(begins, n);
-        psti_sort_numbers(ends, (uint64_t)n * streams);
         uint64_t *first_begin = begins + n;
-        find_slots(items, begins, n, ends, (size_t)n * streams, first_begin);
+        psti_sort_numbers(begins, n);
+        if (!is_over(limits, 0))
+            psti_sort_numbers(ends, (uint64_t)n * streams);
+        if (!is_over(limits, 0))
+            find_slots(items, begins, n, ends, (size_t)n * streams, first_begin);
         for (uint32_t k = 0, near = 0; k < n && !is_over(limits, k); k++) {
             near = num_below(first_begin, items->num_slots, intervals[k].begin + 1, near);
             items->begin[k] = near - 1;
@@ -229,6 +231,8 @@ bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_l
         return true;
     if (!make_live_sizes(items) || !make_contention(items, limits))
         return false;
+    if (is_over(limits, 0))
+        return true;
     join_reserved(items);
     items->bound = psti_items_bound(items);
     for (uint32_t i = 0; i < items->n; i++)

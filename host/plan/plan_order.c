@@ -15,6 +15,8 @@ enum {
     FEW_ITEMS = 512, /* are placed before another thread has begun */
 };
 
+#define NOWHERE UINT64_MAX /* an address */
+
 typedef enum key_kind { BY_CONTENTION, BY_SIZE, BY_DURATION, BY_AREA, BY_START, BY_END } key_kind;
 
 /* Contention first: it ends most runs (docs/planner.md has the measurements). */
@@ -87,8 +89,9 @@ static void bench_close(bench *at)
     psti_free(at->address);
 }
 
-/* Items by the second key, then, so that it decides, by the first; both falling. False: no memory. */
-static bool rank_pass(const psti_items *items, uint32_t pass, uint32_t *order)
+/* Items by the second key, then, so that it decides and there is time, by the first; both falling. False:
+ * no memory. */
+static bool rank_pass(const psti_items *items, uint32_t pass, psti_limits *limits, uint32_t *order)
 {
     const uint32_t n = items->n;
     psti_pair *ranks = psti_calloc((size_t)n + 1, sizeof(*ranks));
@@ -96,13 +99,15 @@ static bool rank_pass(const psti_items *items, uint32_t pass, uint32_t *order)
         return false;
     for (uint32_t i = 0; i < n; i++)
         ranks[i] = (psti_pair){~key_of(items, i, passes[pass].keys[1]), i};
-    psti_sort_pairs(ranks, n);
+    if (!psti_limits_over(limits))
+        psti_sort_pairs(ranks, n);
     for (uint32_t k = 0; k < n; k++) {
         order[k] = (uint32_t)ranks[k].value;
         ranks[k] = (psti_pair){~key_of(items, order[k], passes[pass].keys[0]),
                                (uint64_t)k << 32 | order[k]};
     }
-    psti_sort_pairs(ranks, n);
+    if (!psti_limits_over(limits))
+        psti_sort_pairs(ranks, n);
     for (uint32_t k = 0; k < n; k++)
         order[k] = (uint32_t)ranks[k].value;
     psti_free(ranks);
@@ -187,7 +192,7 @@ static bool keep(stage *of, uint32_t job, const bench *at, uint64_t peak)
 static outcome run_pass(stage *of, uint32_t job, bench *at)
 {
     uint64_t peak;
-    if (!rank_pass(at->items, job, at->order))
+    if (!rank_pass(at->items, job, of->limits, at->order))
         return OUT_OF_MEMORY;
     const outcome result = place_all(at, passes[job].best_fit, of, job, &peak);
     if (result == PLACED && !keep(of, job, at, peak))
@@ -225,7 +230,7 @@ static outcome run_chain(stage *of, uint32_t job, bench *at)
     uint64_t peak = UINT64_MAX;
     uint64_t best = UINT64_MAX;
     uint32_t failures = 0;
-    if (!rank_pass(at->items, pass, at->order))
+    if (!rank_pass(at->items, pass, of->limits, at->order))
         return OUT_OF_MEMORY;
     while (failures < NUM_ROUNDS && best > of->goal) {
         const outcome result = place_all(at, passes[pass].best_fit, of, job, &peak);
@@ -294,23 +299,48 @@ static bool run_stage(stage *of)
     return of->no_memory == 0;
 }
 
-/* Puts what comes from `from` on above all that is placed, pinned or reserved. */
-static void stack_rest(const psti_items *items, const uint32_t *order, uint32_t from,
-                       psti_best *best)
+/* The end of all that is placed, pinned or reserved. */
+static uint64_t top_of(const psti_items *items, const psti_best *best)
 {
+    uint64_t top = best->peak;
     for (uint32_t r = 0; r < items->num_reserved; r++)
-        if (items->reserved[r].end > best->peak)
-            best->peak = items->reserved[r].end;
+        if (items->reserved[r].end > top)
+            top = items->reserved[r].end;
     for (uint32_t i = 0; i < items->n; i++)
-        if (items->pin[i] != PST_PLAN_FREE && items->pin[i] + items->size[i] > best->peak)
-            best->peak = items->pin[i] + items->size[i];
-    for (uint32_t k = from; k < items->n; k++) {
-        const uint32_t i = order != NULL ? order[k] : k;
-        best->address[i] = items->pin[i];
-        if (items->pin[i] != PST_PLAN_FREE)
+        if (items->pin[i] != PST_PLAN_FREE && items->pin[i] + items->size[i] > top)
+            top = items->pin[i] + items->size[i];
+    return top;
+}
+
+/* Puts what is not placed above all else: one item on the other, and from there again, as long as the
+ * begins rise, where none of them lives any more. */
+static void stack_rest(const psti_items *items, psti_best *best)
+{
+    const uint64_t floor = top_of(items, best);
+    uint64_t top = floor;
+    uint32_t last_begin = 0;
+    uint32_t last_end = 0;
+    bool is_rising = items->num_intervals == items->n;
+    for (uint32_t i = 0; i < items->n; i++) {
+        if (best->address[i] != NOWHERE)
             continue;
-        best->address[i] = best->peak;
-        best->peak += items->size[i];
+        const uint32_t *ends = items->end + (size_t)i * items->num_streams;
+        if (is_rising && items->begin[i] < last_begin) {
+            is_rising = false;
+            top = best->peak > floor ? best->peak : floor;
+        }
+        if (is_rising && items->begin[i] >= last_end)
+            top = floor;
+        last_begin = items->begin[i];
+        for (uint32_t r = 0; r < items->num_streams && is_rising; r++)
+            last_end = ends[r] > last_end ? ends[r] : last_end;
+        best->address[i] = items->pin[i];
+        if (items->pin[i] == PST_PLAN_FREE) {
+            best->address[i] = top;
+            top += items->size[i];
+        }
+        const uint64_t end = best->address[i] + items->size[i];
+        best->peak = end > best->peak ? end : best->peak;
     }
 }
 
@@ -325,33 +355,32 @@ static bool place_first(const psti_items *items, psti_limits *limits, psti_best 
                         uint32_t *order)
 {
     uint32_t item;
-    uint32_t k = 0;
-    if (!rank_pass(items, 0, order))
+    if (!rank_pass(items, 0, limits, order))
         return false;
     psti_room *room = psti_room_open(items);
     bool right = room != NULL && psti_room_reset(room, &item) == PSTI_ROOM_READY;
-    for (; right && k < items->n; k++) {
+    for (uint32_t k = 0; right && k < items->n; k++) {
         if (k % STRIDE == 0 && is_time_over(limits, items->n - k))
             break;
         right = place_one(room, items, order[k], passes[0].best_fit, best);
     }
-    if (right && k < items->n)
-        stack_rest(items, order, k, best);
     psti_room_close(room);
     return right;
 }
 
 bool psti_place_first(const psti_items *items, psti_limits *limits, psti_best *best)
 {
+    bool right = true;
     best->peak = 0;
     best->stage = PST_STAGE_PORTFOLIO;
-    if (psti_limits_over(limits)) {
-        stack_rest(items, NULL, 0, best);
-        return true;
+    memset(best->address, 0xff, items->n * sizeof(*best->address)); /* NOWHERE */
+    if (!psti_limits_over(limits)) {
+        uint32_t *order = psti_calloc((size_t)items->n + 1, sizeof(*order));
+        right = order != NULL && place_first(items, limits, best, order);
+        psti_free(order);
     }
-    uint32_t *order = psti_calloc((size_t)items->n + 1, sizeof(*order));
-    const bool right = order != NULL && place_first(items, limits, best, order);
-    psti_free(order);
+    if (right && limits->over)
+        stack_rest(items, best);
     return right;
 }
 

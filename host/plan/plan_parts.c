@@ -106,15 +106,17 @@ static bool are_same(const psti_parts *parts, const psti_part *a, const psti_par
     return right;
 }
 
-static bool find_same(psti_parts *parts)
+static bool find_same(psti_parts *parts, psti_limits *limits)
 {
     psti_map firsts = {NULL, 0, 0};
     bool has_memory = true;
     for (uint32_t p = 0; p < parts->num && has_memory; p++) {
         psti_part *part = &parts->list[p];
+        part->like = p;
+        if (psti_limits_over(limits))
+            continue;
         const uint64_t hash = hash_of(parts, part);
         const uint64_t other = psti_map_get(&firsts, hash);
-        part->like = p;
         if (other == PSTI_MAP_NONE)
             has_memory = psti_map_set(&firsts, hash, p) == PST_OK;
         else if (are_same(parts, part, &parts->list[other]))
@@ -128,39 +130,49 @@ static bool find_same(psti_parts *parts)
 static void keep_whole(psti_parts *parts)
 {
     const psti_items *items = parts->items;
-    parts->list[0] = (psti_part){0, items->n, 0, items->num_slots, 0};
     psti_free(parts->members);
     parts->members = NULL;
+    parts->list[0] = (psti_part){0, items->n, 0, items->num_slots, 0};
+    parts->num = 1;
+    parts->base = 0;
+    parts->has_base = false;
 }
 
-bool psti_parts_open(psti_parts *parts, const psti_items *items)
+/* Numbers the parts in `last`, [num_slots + 1] and zero; *num_below_out: how many items are in none. */
+static void find_parts(psti_parts *parts, uint32_t *last, uint32_t *num_below_out)
 {
-    *parts = (psti_parts){.items = items, .num = 1};
-    uint32_t *last = psti_calloc((size_t)items->num_slots + 1, sizeof(*last));
-    bool has_memory = last != NULL;
-    uint32_t num_below = 0;
-    const bool is_simple = items->num_intervals == items->n;
-    parts->has_base = is_simple && may_go_down(items);
-    for (uint32_t i = 0; i < items->n && has_memory && is_simple; i++) {
+    const psti_items *items = parts->items;
+    parts->has_base = may_go_down(items);
+    for (uint32_t i = 0; i < items->n; i++) {
         const uint32_t end = last_end(items, i);
         if (psti_parts_lives_throughout(parts, i)) {
             parts->base += items->size[i];
-            num_below++;
+            (*num_below_out)++;
         } else if (end > last[items->begin[i]]) {
             last[items->begin[i]] = end;
         }
     }
-    if (has_memory && is_simple)
-        parts->num = number_parts(last, items->num_slots);
+    parts->num = number_parts(last, items->num_slots);
+}
+
+bool psti_parts_open(psti_parts *parts, const psti_items *items, psti_limits *limits)
+{
+    *parts = (psti_parts){.items = items, .num = 1};
+    uint32_t *last = psti_calloc((size_t)items->num_slots + 1, sizeof(*last));
+    uint32_t num_below = 0;
+    if (last != NULL && items->num_intervals == items->n && !psti_limits_over(limits))
+        find_parts(parts, last, &num_below);
     parts->list = psti_calloc((size_t)parts->num + 1, sizeof(*parts->list));
     parts->members = psti_calloc((size_t)items->n + 1, sizeof(*parts->members));
-    has_memory = has_memory && parts->list != NULL && parts->members != NULL;
-    if (has_memory && parts->num == 1 && num_below == 0) {
-        keep_whole(parts);
-    } else if (has_memory) {
+    bool has_memory = last != NULL && parts->list != NULL && parts->members != NULL;
+    if (has_memory && (parts->num > 1 || num_below > 0) && !psti_limits_over(limits)) {
         sort_members(parts, last);
-        has_memory = find_same(parts);
+        has_memory = find_same(parts, limits);
+    } else if (has_memory) {
+        keep_whole(parts);
     }
+    if (has_memory && psti_limits_over(limits)) /* too late to plan one after the other */
+        keep_whole(parts);
     psti_free(last);
     return has_memory;
 }

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { BLOCK = 64 }; /* slots: a tree over single ones takes ten times the memory */
+enum { BLOCK = 512 }; /* slots: a tree over single ones takes many times the memory */
 
 typedef struct run_set {
     uint32_t count, capacity;

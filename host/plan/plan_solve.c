@@ -151,7 +151,7 @@ static bool solver_open(solver *of, const psti_items *items)
 {
     psti_answer *answer = of->answer;
     uint32_t num = 0;
-    if (!psti_parts_open(&of->parts, items))
+    if (!psti_parts_open(&of->parts, items, of->limits))
         return false;
     for (uint32_t p = 0; p < of->parts.num; p++)
         num += of->parts.list[p].like == p;
