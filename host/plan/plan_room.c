@@ -11,7 +11,11 @@
 
 #include <string.h>
 
-enum { BLOCK = 512 }; /* slots: a tree over single ones takes many times the memory */
+enum {
+    MANY_BLOCKS =
+        1024, /* from which on they get larger: a tree over single slots takes much memory */
+    BLOCK_MAX = 512,
+};
 
 typedef struct run_set {
     uint32_t count, capacity;
@@ -45,6 +49,7 @@ typedef struct cursor {
 
 struct psti_room {
     const psti_items *items;
+    uint32_t block; /* slots of one, a power of two */
     uint32_t leaves;
     tree *trees; /* [num_streams][num_streams]: of the taker, of who asks */
     cursor *cursors;
@@ -88,8 +93,11 @@ psti_room *psti_room_open(const psti_items *items)
     const uint32_t streams = items->num_streams;
     room->items = items;
     room->leaves = 1;
+    room->block = 1;
+    while (room->block < BLOCK_MAX && items->num_slots / room->block > MANY_BLOCKS)
+        room->block *= 2;
     uint32_t levels = 1;
-    for (; (uint64_t)room->leaves * BLOCK < items->num_slots; levels++)
+    for (; (uint64_t)room->leaves * room->block < items->num_slots; levels++)
         room->leaves *= 2;
     uint32_t most = 1;
     for (uint32_t i = 0; i < items->n; i++)
@@ -174,9 +182,11 @@ typedef struct cut {
     uint32_t whole, after; /* throughout: whole..after-1, if any */
 } cut;
 
-static cut cut_of(uint32_t begin, uint32_t end)
+static cut cut_of(const psti_room *room, uint32_t begin, uint32_t end)
 {
-    return (cut){begin / BLOCK, (end - 1) / BLOCK + 1, (begin + BLOCK - 1) / BLOCK, end / BLOCK};
+    const uint32_t shift = (uint32_t)__builtin_ctz(room->block);
+    return (cut){begin >> shift, ((end - 1) >> shift) + 1, (begin + room->block - 1) >> shift,
+                 end >> shift};
 }
 
 /* Nodes that the whole blocks are cut into, and those above all blocks, go through one of these. */
@@ -260,7 +270,7 @@ static tree *tree_of(const psti_room *room, uint32_t taker, uint32_t asker)
 static bool take_interval(psti_room *room, tree *of, uint32_t begin, uint32_t end,
                           pst_plan_range range)
 {
-    const cut blocks = cut_of(begin, end);
+    const cut blocks = cut_of(room, begin, end);
     uint32_t partial[2];
     const uint32_t num = partial_blocks(blocks, partial);
     bool right = visit_nodes(room, of, blocks, visit_take, range);
@@ -284,7 +294,7 @@ bool psti_room_take(psti_room *room, uint32_t item, uint64_t address)
 static void ask_interval(psti_room *room, tree *of, uint32_t begin, uint32_t end)
 {
     const pst_plan_range none = {0, 0};
-    const cut blocks = cut_of(begin, end);
+    const cut blocks = cut_of(room, begin, end);
     uint32_t partial[2];
     const uint32_t num = partial_blocks(blocks, partial);
     visit_nodes(room, of, blocks, visit_ask, none);
