@@ -269,6 +269,13 @@ static void run_tilings(uint32_t n, unsigned num_seeds, double target)
     json_add(&rows, row);
 }
 
+static void run_all_tilings(void)
+{
+    run_tilings(100, chosen.tilings, 5.0);
+    run_tilings(300, chosen.tilings, 60.0);
+    run_tilings(1000, (chosen.tilings + 9) / 10, 60.0);
+}
+
 static int write_report(void)
 {
     json_t *report = json_begin("pagestash-plan-bench", 1);
@@ -292,14 +299,11 @@ int main(int argc, char **argv)
     TOOL_TRY(flags_parse(&flag_list, argc, argv, &chosen));
     rows = json_array();
     table = chosen.json != NULL && strcmp(chosen.json, "-") == 0 ? NULL : stdout;
-    run_reader();
-    run_derived();
-    run_deadlines();
-    run_minimalloc();
-    run_rows();
-    run_tilings(100, chosen.tilings, 5.0);
-    run_tilings(300, chosen.tilings, 60.0);
-    run_tilings(1000, (chosen.tilings + 9) / 10, 60.0);
+    static void (*const runs[])(void) = {run_reader,     run_derived, run_deadlines,
+                                         run_minimalloc, run_rows,    run_all_tilings};
+    for (int k = 0; k < (int)(sizeof(runs) / sizeof(runs[0])); k++)
+        if (chosen.only == 0 || chosen.only == k + 1)
+            runs[k]();
     if (chosen.json != NULL)
         TOOL_TRY(write_report());
     return tool_flush(TOOL_OK);

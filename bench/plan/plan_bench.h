@@ -17,6 +17,8 @@ enum { PLAN_BENCH_SAMPLES = 5 };
       "of the planner; with more than 1, each run is also made with 1")                        \
     F(U32, seeds, "N", 1, 100, "5", "seeds of each run")                                       \
     F(U32, tilings, "N", 0, 100000, "20", "seeds of tilings of 100 and 300; a tenth of 1,000") \
+    F(CHOICE, only, "all|reader|derived|deadlines|minimalloc|rows|tilings", 0, 0, "all",       \
+      "of all runs")                                                                           \
     F(FACTOR, deadline, "SECONDS", 0, 1000000, "60", "of each run")                            \
     F(TEXT, minimalloc, "FOLDER", 0, 0, "tests/data/minimalloc", "with MiniMalloc's instances")
 

@@ -10,6 +10,7 @@ enum {
     WHOLE_MAX = 65536, /* items; larger problems are searched in windows only */
     WINDOW_MIN = 48,   /* items of a window; doubled where it fails */
     WINDOW_MAX = 384,
+    NEAR = 64, /* part of a bound by which a goal may exceed it and is nearly the same */
 };
 #define SLICE_WINDOW (UINT64_C(1) << 16) /* steps of a question */
 
@@ -150,27 +151,49 @@ static void cut_whole(searcher *of, uint64_t target)
         cutting_add(&of->whole, i, items->begin[i], items->end[i], items->size[i], items->pin[i]);
 }
 
-/* Asks at the bound, then, while no answer comes, ever closer to the best placement. Above a goal
- * nothing is wanted. */
-static void climb(searcher *of, uint64_t slice, pst_plan_stage *prover)
+/* Asks whether all fits below the target, and takes what that shows. */
+static psti_verdict ask_whole(searcher *of, uint64_t target, uint64_t steps, pst_plan_stage *prover)
 {
-    uint64_t target = first_target(of);
+    cut_whole(of, target);
+    const psti_verdict verdict = ask(of, &of->whole, target, steps);
+    if (verdict == PSTI_FOUND)
+        accept(of, &of->whole, PST_STAGE_SEARCH);
+    if (verdict == PSTI_NONE) {
+        *of->bound = target + 1;
+        *prover = PST_STAGE_SEARCH;
+    }
+    return verdict;
+}
+
+static uint64_t next_rung(const searcher *of, uint64_t target)
+{
+    return target + (of->best->peak - target + 1) / 2;
+}
+
+/* Asks at the target, then, while no answer comes, ever closer to the best placement. */
+static void climb(searcher *of, uint64_t target, uint64_t slice, pst_plan_stage *prover)
+{
     while (may_go_on(of) && target < of->best->peak) {
-        cut_whole(of, target);
-        const psti_verdict verdict =
-            ask(of, &of->whole, target, target == first_target(of) ? slice : slice / 4);
-        if (verdict == PSTI_FOUND) {
-            accept(of, &of->whole, PST_STAGE_SEARCH);
+        const uint64_t steps = target == *of->bound ? slice : slice / 4;
+        const psti_verdict verdict = ask_whole(of, target, steps, prover);
+        if (verdict == PSTI_FOUND)
             target = *of->bound + (of->best->peak - *of->bound) / 2;
-        } else if (verdict == PSTI_NONE) {
-            *of->bound = target + 1;
-            *prover = PST_STAGE_SEARCH;
+        else if (verdict == PSTI_NONE)
             target = *of->bound;
-        } else if (of->goal > *of->bound) {
-            return;
-        } else {
-            target += (of->best->peak - target + 1) / 2;
-        }
+        else
+            target = next_rung(of, target);
+    }
+}
+
+/* Asks for what is low enough, and in turns for the lowest: where they are nearly the same that is
+ * found sooner, since a search ends soon in which little may be wasted. */
+static void take_turns(searcher *of, uint64_t slice, pst_plan_stage *prover)
+{
+    bool is_for_goal = of->goal - *of->bound > *of->bound / NEAR;
+    for (uint64_t steps = slice / 64; may_go_on(of) && steps < slice; is_for_goal = !is_for_goal) {
+        const uint64_t target = is_for_goal ? first_target(of) : *of->bound;
+        (void)ask_whole(of, target, is_for_goal ? 8 * steps : steps, prover);
+        steps *= is_for_goal ? 1 : 4;
     }
 }
 
@@ -282,8 +305,12 @@ bool psti_search(const psti_items *items, uint64_t goal, psti_limits *limits, ps
     const bool is_small = items->n <= WHOLE_MAX;
     const uint64_t steps_left = limits->steps_left;
     bool may_lower = true;
-    if (is_small)
-        climb(&of, *steps, prover);
+    if (is_small && goal > *bound)
+        take_turns(&of, *steps, prover);
+    else if (is_small)
+        climb(&of, *bound, *steps, prover);
+    if (is_small && goal > *bound && items->goal == 0) /* else nothing above it is wanted */
+        climb(&of, next_rung(&of, goal), *steps, prover);
     while (may_go_on(&of) && may_lower)
         may_lower = lower_highest(&of);
     /* more steps help the whole only, and nothing that lacks memory */

@@ -13,7 +13,8 @@ typedef enum level { FIRST_ORDER, ALL_ORDERS, SEARCH, EXHAUSTED } level;
 /* A part that is not like one before it. */
 typedef struct work {
     uint32_t part;
-    uint64_t peak; /* with base */
+    uint64_t peak;  /* with base */
+    uint64_t bound; /* of this part alone, without base, as far as searched */
     uint64_t steps;
     level level;
     pst_plan_stage stage; /* of its placement */
@@ -46,14 +47,18 @@ static uint64_t goal_of(const solver *of)
 static bool run_search(solver *of, work *at, const psti_items *items, psti_best *best)
 {
     const uint64_t base = of->parts.base;
-    uint64_t bound = of->answer->bound - base;
+    pst_plan_stage prover = PST_STAGE_BOUND;
     if (items->num_streams > 1 || items->num_intervals > items->n) {
         at->level = EXHAUSTED;
         return true;
     }
-    const bool right = psti_search(items, goal_of(of) - base, of->limits, best, &bound, &at->steps,
-                                   &of->answer->prover);
-    of->answer->bound = bound + base;
+    at->bound = at->bound > items->bound ? at->bound : items->bound;
+    const bool right =
+        psti_search(items, goal_of(of) - base, of->limits, best, &at->bound, &at->steps, &prover);
+    if (at->bound + base > of->answer->bound) {
+        of->answer->bound = at->bound + base;
+        of->answer->prover = prover;
+    }
     if (at->steps == 0)
         at->level = EXHAUSTED;
     return right;

@@ -332,12 +332,32 @@ class BadInput(PlanTest):
         self.assertEqual(again["stage"], "search")
         self.assertIn("at least 10 bytes are needed", stderr)
 
+    def test_capacity_ends_the_search(self):
+        path = os.path.join(cli.SOURCE, "tests/data/minimalloc/J.1048576.csv")
+        report = self.plan("--minimalloc", path, "--capacity", 1048576)
+        self.assertEqual((report["status"], report["ended_by"]), ("feasible", "capacity"))
+        self.assertLessEqual(report["peak"], 1048576)
+
+    def test_period(self):
+        rows = ["id,lower,upper,size"]
+        for step in range(7):
+            rows += [f"{3 * step},{10 * step},{10 * step + 8},5",
+                     f"{3 * step + 1},{10 * step + 2},{10 * step + 5},3",
+                     f"{3 * step + 2},{10 * step + 4},{10 * step + 9},4"]
+        path = self.write("\n".join(rows) + "\n")
+        report = self.plan("--minimalloc", path)
+        self.assertEqual([report[key] for key in ("parts", "different_parts", "periods",
+                                                  "period_tensors", "period_begin", "ended_by")],
+                         [7, 1, 7, 3, 4, "proof"])
+        self.assertEqual({tuple(entry["offset"] for entry in report["placements"][step:step + 3])
+                          for step in range(0, 21, 3)}.__len__(), 1)
+
     def test_limits(self):
         path = os.path.join(cli.SOURCE, "tests/data/minimalloc/A.1048576.csv")
         report = self.plan("--minimalloc", path, "--max-steps", 100)
         self.assertEqual((report["status"], report["ended_by"]), ("feasible", "steps"))
         report = self.plan("--minimalloc", path, "--max-steps", 100, "--capacity", 1048576, code=1)
-        self.assertEqual(report["status"], "feasible")
+        self.assertEqual((report["status"], report["ended_by"]), ("feasible", "steps"))
         report = self.plan("--minimalloc", path, "--deadline", "0.000001")
         self.assertEqual((report["status"], report["ended_by"]), ("feasible", "deadline"))
 
