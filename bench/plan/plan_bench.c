@@ -105,12 +105,12 @@ static void run_rows(void)
 static void run_minimalloc(void)
 {
     static const struct {
-        char letter;
         double minimalloc, supermalloc;
+        char letter;
         bool is_proved; /* also without a capacity */
-    } files[] = {{'A', 3.90, 0.20, true}, {'C', 0.49, 0.13, true}, {'D', 0.0, 0.0, false},
-                 {'E', 4.15, 0.35, true}, {'G', 0.86, 0.06, true}, {'H', 0.0, 0.0, true},
-                 {'I', 2.89, 0.08, true}, {'J', 0.0, 0.0, false},  {'K', 0.43, 0.02, true}};
+    } files[] = {{3.90, 0.20, 'A', true}, {0.49, 0.13, 'C', true}, {0.0, 0.0, 'D', false},
+                 {4.15, 0.35, 'E', true}, {0.86, 0.06, 'G', true}, {0.0, 0.0, 'H', true},
+                 {2.89, 0.08, 'I', true}, {0.0, 0.0, 'J', false},  {0.43, 0.02, 'K', true}};
     for (int capacity = 1; capacity >= 0; capacity--)
         for (size_t k = 0; k < sizeof(files) / sizeof(files[0]); k++) {
             char name[32];

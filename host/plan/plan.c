@@ -205,7 +205,7 @@ static pst_status run(const pst_plan_problem *problem, const pst_plan_config *co
     psti_items_free(&items);
     PSTI_TRY(status);
     plan.steps = steps - limits.steps_left;
-    plan.end = end_of(&limits, &plan, problem->capacity);
+    plan.end = (uint8_t)end_of(&limits, &plan, problem->capacity);
     plan.is_over = plan.end == PST_PLAN_END_OVER;
     plan.out_of_steps = plan.end == PST_PLAN_END_STEPS;
     plan.out_of_memory = plan.end == PST_PLAN_END_MEMORY;
