@@ -1,6 +1,6 @@
 /* Room kernels: the operations that a device runs, and the argument struct of each. core/ holds
  * what host and device share; host/ and cuda/ run the operations. Uses the public headers alone.
- * Used by host/device and host/stash. */
+ * Used by host/device, host/stash and host/linear. */
 #ifndef PSTI_KERNELS_H
 #define PSTI_KERNELS_H
 
@@ -23,7 +23,8 @@
     X(RESIZE, resize, psti_control_args) \
     X(SLAB, slab, psti_slab_args)        \
     X(FILL, fill, psti_pattern_args)     \
-    X(VERIFY, verify, psti_pattern_args)
+    X(VERIFY, verify, psti_pattern_args) \
+    X(PRODUCT, product, psti_product_args)
 #define PSTI_BLOCK_LIST(X)             \
     X(STEP, step, psti_control_args)   \
     X(CHECK, check, psti_control_args) \

@@ -2,18 +2,20 @@
 # Installs what building and testing need, with apt, and does nothing when all is there.
 # The CUDA toolkit is not installed: it is used if it is found.
 # install.sh --browser installs Chromium, too, which only the check of the plans' pictures needs.
+# install.sh --packages installs what the check of Debian's packages needs.
 # install.sh --python makes build/python, too, the environment with torch for the tests of the Python package.
 set -eu
 here=$(dirname "$0")
 
 packages="cmake ninja-build gcc g++ make pkg-config python3 python3-matplotlib python3-pycparser
           libgtest-dev libjansson-dev coinor-libcbc3 spin relacy-dev
-          clang libclang-rt-14-dev clang-tidy clang-format abigail-tools libopenblas0-pthread"
+          mandoc zsh clang libclang-rt-14-dev clang-tidy clang-format abigail-tools libopenblas0-pthread"
 case "${1-}" in
 "") ;;
 --browser) packages="$packages chromium" ;;
 --python) packages="$packages python3-venv python3-dev" ;;
-*) echo "usage: third_party/install.sh [--browser | --python]" >&2; exit 2 ;;
+--packages) packages="$packages lintian mmdebstrap" ;;
+*) echo "usage: third_party/install.sh [--browser | --python | --packages]" >&2; exit 2 ;;
 esac
 
 missing() {

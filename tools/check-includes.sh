@@ -16,8 +16,9 @@ kernels/core         :  | pagestash C
 kernels              : kernels/core | pagestash C
 kernels/host         : kernels kernels/core | pagestash system
 kernels/cuda         : kernels kernels/core | pagestash system cuda
-kernels/cuda/launch.cu : kernels/cuda kernels/cuda/paging kernels/cuda/fused | pagestash system cuda
+kernels/cuda/launch.cu : kernels/cuda kernels/cuda/paging kernels/cuda/fused kernels/cuda/compute | pagestash system cuda
 kernels/cuda/paging  : kernels kernels/core kernels/cuda | pagestash system cuda
+kernels/cuda/compute : kernels kernels/core kernels/cuda | pagestash system cuda
 kernels/cuda/fused   : kernels kernels/core kernels/cuda kernels/cuda/paging | pagestash system cuda
 host/base            : kernels/core | pagestash system
 host/base/nvtx.c     : host/base | pagestash system nvtx
@@ -32,7 +33,7 @@ host/stash           : host/base host/device kernels kernels/core | pagestash sy
 host/stash/pool_layout.h       : host/base kernels/core | pagestash system
 host/stash/pool_layout.c       : host/base host/stash/pool_layout.h | pagestash system
 host/comm            : host/base host/device host/stash kernels/core | pagestash system
-host/linear          : host/base host/device host/stash host/comm kernels/core | pagestash system
+host/linear          : host/base host/device host/stash host/comm kernels kernels/core | pagestash system
 host/linear/linear_layout.h : | pagestash system
 host/linear/linear_layout.c : host/base/arith.h host/linear/linear_layout.h | pagestash system
 host/trace           : host/base host/schedule host/model kernels/core | pagestash system
@@ -43,6 +44,7 @@ host/scheduler       : host/base host/device host/stash host/schedule host/progr
 host/simulate        : host/base host/schedule host/program kernels/core | pagestash system
 host/policy          : host/base host/schedule host/program host/simulate host/stash/pool_layout.h kernels/core | pagestash system
 host/estimate        : host/base host/schedule host/model host/stash/pool_layout.h host/linear/linear_layout.h kernels/core | pagestash system
+host/step            : host/base host/schedule host/model host/estimate kernels/core | pagestash system
 tools                : tools/common | pagestash system jansson
 tools/common         : | pagestash system jansson
 tools/common/routing.c : tools/common host/base/lines.h | pagestash system
@@ -51,6 +53,7 @@ tools/simulate       : tools/common tools/replay tools/estimate/estimate.h host/
 tools/trace          : tools/common | pagestash system jansson
 tools/plan           : tools/common tools/trace tools/replay host/base/arith.h | pagestash system jansson
 tools/estimate       : tools/common host/base/arith.h | pagestash system jansson
+tools/top            : tools/common host/stash/top_file.h | pagestash system jansson
 examples             : | pagestash system
 bench/common         : tools/common | pagestash system jansson
 bench/stash          : bench/common tools/common host/base/arith.h | pagestash system jansson

@@ -35,7 +35,6 @@ int cmd_env(int argc, char **argv)
     };
     const char *json = NULL;
     TOOL_TRY(flags_parse(&table, argc, argv, &json));
-    TOOL_PST(pst_env_check());
     if (json != NULL)
         TOOL_TRY(write_json(json));
     for (int i = 0; i < pst_env_count() && !json_is_stdout(json); i++) {

@@ -247,3 +247,26 @@ open_stage() { # STAGE OUTDIR
     open_output "$2"
     open_binaries
 }
+
+# Where a library is: the system's, or the one that torch brought along; nothing where there is none.
+library_path() { # FILE...
+    local file found folders
+    for file in "$@"; do
+        found=$(ldconfig -p 2>/dev/null | sed -n "s/.* => \(.*${file//./\\.}\)\$/\1/p" | head -n 1)
+        if [ -z "$found" ]; then
+            mapfile -t folders < <(python3 -c 'import site; print(*site.getsitepackages(), sep="\n")')
+            found=$(find "${folders[@]}" -name "$file" 2>/dev/null | head -n 1)
+        fi
+        [ -z "$found" ] || { printf '%s\n' "$found" && return; }
+    done
+}
+
+# Names cuBLASLt, whose products dense layers have. False where there is none: then missing_products has the
+# tests that need it, for a filter.
+missing_products=
+find_cublaslt() {
+    local found=${PAGESTASH_CUBLASLT_LIBRARY:-$(library_path libcublasLt.so.13 libcublasLt.so.12)}
+    export PAGESTASH_CUBLASLT_LIBRARY=${found:-auto}
+    [ -n "$found" ] || missing_products='Linear/*.*Dense*:Linear/*.Products*'
+    [ -n "$found" ]
+}

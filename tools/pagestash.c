@@ -16,6 +16,7 @@ static const tool_command commands[] = {
     {"simulate", "what a pipeline schedule with paged layers costs: pages, stalls, makespan",
      cmd_simulate},
     {"estimate", "memory and traffic of a training run, before it starts", cmd_estimate},
+    {"top", "watch the pools of running jobs: pages in use, demand, spills, faults", cmd_top},
     {"env", "list the environment variables that the library reads", cmd_env},
 };
 enum {
@@ -31,8 +32,8 @@ static int print_help(void)
         printf("  %-9s %s\n", commands[i].name, commands[i].summary);
     puts("  help      this text, or the options of a command: pagestash help replay\n\n"
          "Options: -h, --help, -V, --version\n"
-         "Exit codes: 0 done; 1 the answer is no; 2 usage; 3 bad input file; 4 device absent or "
-         "failed");
+         "Exit codes: 0 done; 1 the answer is no; 2 usage; 3 a file that cannot be read or "
+         "written; 4 device absent or failed");
     return tool_flush(TOOL_OK);
 }
 
@@ -43,6 +44,8 @@ static int run_command(const char *name, int argc, char **argv)
             char full_name[64];
             snprintf(full_name, sizeof(full_name), "pagestash %s", name);
             argv[0] = full_name;
+            if (argc < 2 || flags_asked(argv[1]) == FLAG_ASKED_NOTHING)
+                TOOL_PST(pst_env_check());
             return commands[i].run(argc, argv);
         }
     char allowed[256] = "";
@@ -53,7 +56,7 @@ static int run_command(const char *name, int argc, char **argv)
     return tool_fail(TOOL_USAGE, "command \"%.40s\": allowed are %shelp", name, allowed);
 }
 
-/* Warnings (an unknown PAGESTASH_* name) are shown; failures already have their one line. */
+/* Warnings are shown, an unknown PAGESTASH_* name, say; failures already have their one line. */
 static void show_warning(pst_log_level level, const char *message, void *user)
 {
     (void)user;

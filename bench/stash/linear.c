@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 4, MAX_MATRICES = 7 };
+enum { MAX_RANKS = 4, MAX_MATRICES = 8 };
+#define CUDA_WORKSPACE (UINT64_C(32) << 20) /* what cuBLAS advises on an H100 */
 
 typedef struct form {
     const char *name;
@@ -64,6 +65,8 @@ typedef struct rank {
     uint64_t rows, columns, size; /* of this rank's weight */
     uint64_t wide;                /* elements of a row that ranks exchange */
     void *whole, *part;           /* what is gathered or summed, and this rank's share */
+    uint64_t workspace_bytes;     /* of products */
+    void *workspace;
     void *memory[MAX_MATRICES];
     int num_matrices;
 } rank;
@@ -81,7 +84,7 @@ static int take(rank *self, uint64_t num_elements, void **address_out)
 static int make_linears(rank *self)
 {
     const shared *all = self->all;
-    for (uint32_t pieces = 0; pieces < 2; pieces++) {
+    for (uint32_t pieces = 0; pieces < 2 && all->has_products; pieces++) {
         pst_linear_config config = PST_LINEAR_CONFIG_INIT;
         config.kind = all->form->kind;
         config.dtype = config.weight_gradient_dtype = all->form->dtype;
@@ -92,6 +95,7 @@ static int make_linears(rank *self)
         config.out_features = all->out;
         config.comm = self->comm;
         config.scratch = self->scratch;
+        config.workspace_bytes = self->workspace_bytes;
         TOOL_PST(pst_linear_create(&config, &self->linears[pieces]));
     }
     return TOOL_OK;
@@ -113,6 +117,8 @@ static int make_matrices(rank *self)
     TOOL_TRY(take(self, self->rows * self->columns, &weight_gradient));
     TOOL_TRY(take(self, all->tokens * self->wide, &self->whole));
     TOOL_TRY(take(self, local * self->wide, &self->part));
+    if (self->workspace_bytes > 0)
+        TOOL_TRY(take(self, self->workspace_bytes / self->size, &self->workspace));
     operands->input = input;
     operands->weight = weight;
     operands->output_gradient = operands->output; /* backward reads it, forward writes it */
@@ -125,11 +131,14 @@ static int open_rank(rank *self)
 {
     const shared *all = self->all;
     const bool is_column = all->form->kind == PST_LINEAR_COLUMN;
+    pst_device_info info;
     pst_comm_config config = PST_COMM_CONFIG_INIT;
     config.id = all->id;
     config.num_ranks = all->num_ranks;
     config.rank = self->number;
     self->operands = (pst_linear_operands)PST_LINEAR_OPERANDS_INIT;
+    TOOL_PST(pst_device_get_info(self->device, &info));
+    self->workspace_bytes = info.kind == PST_DEVICE_CUDA ? CUDA_WORKSPACE : 0;
     self->size = all->form->dtype == PST_DTYPE_FP32 ? 4 : 2;
     self->rows = all->out / (uint64_t)(is_column ? all->num_ranks : 1);
     self->columns = all->in / (uint64_t)(is_column ? 1 : all->num_ranks);
@@ -175,6 +184,8 @@ static pst_status multiply(const rank *self, sizes of, pst_matrix a, pst_matrix 
     product.a = a;
     product.b = b;
     product.d = packed(self, d, of.n, false);
+    product.workspace = self->workspace;
+    product.workspace_bytes = self->workspace_bytes;
     return pst_product_run(self->device, &product, self->stream);
 }
 

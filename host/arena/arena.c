@@ -143,6 +143,7 @@ pst_status pst_arena_create(pst_device *device, const pst_plan_file *plan,
     if (device)
         psti_device_retain(device, PSTI_LIVE_ARENA);
     *arena_out = arena;
+    psti_log(PST_LOG_INFO, "arena of %u tensors that have a place", arena->num_entries);
     return PST_OK;
 }
 

@@ -45,15 +45,22 @@ void psti_one_line(char *text);
 
 /* ---- log.c ---- */
 
-__attribute__((format(printf, 2, 3))) void psti_log(pst_log_level level, const char *format, ...);
+/* file: as __FILE__ has it; the folder is the room that PAGESTASH_LOG may name. */
+__attribute__((format(printf, 3, 4))) void psti_log_from(const char *file, pst_log_level level,
+                                                         const char *format, ...);
+#define psti_log(level, ...) psti_log_from(__FILE__, level, __VA_ARGS__)
+/* Messages go to the file of that name from now on; false with errno. PAGESTASH_LOG_FILE. */
+bool psti_log_open(const char *pattern);
 extern struct psti_lock psti_log_lock; /* lock.h; of rank LOG */
 
 /* ---- env.c ---- */
 
-int psti_env_log_level(void); /* PAGESTASH_LOG; 0 before the table was read or when it is bad */
+/* PAGESTASH_LOG, for a room; PST_LOG_OFF before the table was read or where it is bad. */
+int psti_env_log_level(const char *room, size_t length);
 int psti_env_num_sms(void);
 pst_backend psti_env_backend(void);
 bool psti_env_nvtx(void);
+const char *psti_env_top(void); /* PAGESTASH_TOP; NULL: not set, or empty */
 bool psti_env_check_mode(void); /* PAGESTASH_CHECK; reads the table where nobody did */
 /* The text in force of a variable of the table; name with its prefix. NULL: not in the table. */
 const char *psti_env_text(const char *name);

@@ -17,10 +17,11 @@
     X(pst_comm_config, 152)       \
     X(pst_comm_info, 24)          \
     X(pst_device_info, 168)       \
-    X(pst_estimate_config, 456)   \
+    X(pst_estimate_config, 480)   \
+    X(pst_estimate_gaps, 200)     \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_linears, 496)  \
-    X(pst_estimate_memory, 168)   \
+    X(pst_estimate_memory, 208)   \
     X(pst_estimate_modules, 3624) \
     X(pst_estimate_moe, 136)      \
     X(pst_estimate_params, 88)    \
@@ -28,10 +29,11 @@
     X(pst_exchange, 80)           \
     X(pst_glu, 32)                \
     X(pst_glu_operands, 128)      \
+    X(pst_gpu, 136)               \
     X(pst_group_config, 40)       \
     X(pst_layer, 96)              \
     X(pst_layer_buffers, 24)      \
-    X(pst_linear_config, 88)      \
+    X(pst_linear_config, 96)      \
     X(pst_linear_operands, 72)    \
     X(pst_memory_map, 232)        \
     X(pst_memory_map_config, 144) \
@@ -50,7 +52,7 @@
     X(pst_policy_stage, 112)      \
     X(pst_pool_config, 112)       \
     X(pst_pool_info, 136)         \
-    X(pst_product, 184)           \
+    X(pst_product, 200)           \
     X(pst_restore_options, 48)    \
     X(pst_row_space, 24)          \
     X(pst_schedule_config, 56)    \
@@ -64,7 +66,11 @@
     X(pst_simulation_config, 200) \
     X(pst_stage_result, 376)      \
     X(pst_stash_options, 24)      \
+    X(pst_step_config, 32)        \
     X(pst_step_options, 16)       \
+    X(pst_step_prediction, 128)   \
+    X(pst_step_times, 200)        \
+    X(pst_step_work, 4128)        \
     X(pst_swap_choice, 80)        \
     X(pst_swap_config, 80)        \
     X(pst_tensor, 48)             \
@@ -82,7 +88,9 @@
     X(pst_env_info)               \
     X(pst_estimate_buffer)        \
     X(pst_estimate_entry)         \
+    X(pst_estimate_gap)           \
     X(pst_estimate_event)         \
+    X(pst_estimate_fault)         \
     X(pst_estimate_linear)        \
     X(pst_estimate_module)        \
     X(pst_estimate_op)            \
@@ -106,6 +114,10 @@
     X(pst_region)                 \
     X(pst_simulated_event)        \
     X(pst_simulated_rates)        \
+    X(pst_step_amount)            \
+    X(pst_step_op)                \
+    X(pst_step_pass)              \
+    X(pst_step_stage)             \
     X(pst_struct_info)            \
     X(pst_swap_filled)            \
     X(pst_swap_shape)             \

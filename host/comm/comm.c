@@ -250,6 +250,8 @@ pst_status pst_comm_abort(pst_comm *comm, const char *cause)
 {
     PSTI_CHECK_HANDLE(comm, COMM);
     PSTI_CHECK(cause && cause[0], PST_E_INVALID, "cause is %s", cause ? "empty" : "NULL");
+    psti_log(PST_LOG_WARN, "rank %d of %d aborts: %s", comm->info.rank, comm->info.num_ranks,
+             cause);
     return comm->ops->abort(comm, cause);
 }
 
@@ -302,6 +304,7 @@ static pst_status give(pst_comm *made, pst_status opened, pst_comm **comm_out)
         return opened;
     }
     psti_device_retain(made->device, PSTI_LIVE_COMM);
+    psti_log(PST_LOG_INFO, "communicator of rank %d of %d", made->info.rank, made->info.num_ranks);
     *comm_out = made;
     return PST_OK;
 }

@@ -2,6 +2,7 @@
 #include "host/device/device.h"
 #include "host/base/structs.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,6 +77,16 @@ static const struct {
 #undef PSTI_DEVICE_ROW
 };
 
+static pst_status opened(pst_status status, pst_device *const *device_out)
+{
+    if (status == PST_OK) {
+        const pst_device_info *info = &(*device_out)->info;
+        psti_log(PST_LOG_INFO, "device %d is %s, %d SMs, %" PRIu64 " bytes", info->index,
+                 info->name, info->num_sms, info->total_bytes);
+    }
+    return status;
+}
+
 pst_status pst_device_open(const char *name, int index, pst_device **device_out)
 {
     NEED(name);
@@ -85,7 +96,7 @@ pst_status pst_device_open(const char *name, int index, pst_device **device_out)
     const bool is_auto = strcmp(name, "auto") == 0;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (is_auto ? kinds[i].is_present() : strcmp(name, kinds[i].name) == 0)
-            return kinds[i].open(index, device_out);
+            return opened(kinds[i].open(index, device_out), device_out);
     return PSTI_FAIL(PST_E_INVALID, "device '%.32s': allowed are " PST_DEVICE_NAMES, name);
 }
 
@@ -96,6 +107,8 @@ pst_status pst_device_close(pst_device *device)
     PSTI_CHECK_HANDLE(device, DEVICE);
     if (__atomic_load_n(&device->live, __ATOMIC_ACQUIRE) > 0)
         return say_what_lives(device);
+    if (device->products)
+        device->close_products(device);
     device->ops->close(device);
     return PST_OK;
 }

@@ -147,7 +147,10 @@ struct pst_device {
     uint32_t live;                  /* atomic: objects of this device, and their parts */
     uint32_t num_of[PSTI_NUM_LIVE]; /* atomic: those objects that a caller made */
     void *state;                    /* of the device's own kind */
-    struct pst_device *next;        /* of those that are open */
+    /* Of room linear: what products need; NULL: there was none yet. Closed with the device. */
+    void *products;
+    void (*close_products)(struct pst_device *device);
+    struct pst_device *next; /* of those that are open */
 };
 
 struct pst_graph {

@@ -60,23 +60,40 @@ static void fill_sizes(pst_estimate_config *config)
     fill(&config->global_batch, psti_times(config->micro_batch, config->world_size / replica));
 }
 
-pst_status psti_estimate_open(const pst_estimate_config *given, pst_estimate_config *config_out)
+static pst_status open_config(const pst_estimate_config *given, pst_estimate_config *config_out,
+                              pst_estimate_fault *fault)
 {
     PSTI_TAKE(pst_estimate_config, filled, given);
     const pst_estimate_config *config = &filled;
-    PSTI_TRY(psti_check_kinds(config));
+    PSTI_TRY(psti_check_kinds(config, fault));
     fill_all(&filled);
-    PSTI_TRY(psti_check_split_limits(config));
+    PSTI_TRY(psti_check_split_limits(config, fault));
     fill_sizes(&filled);
-    PSTI_TRY(psti_check_rules(config));
+    PSTI_TRY(psti_check_rules(config, fault));
     *config_out = filled;
     return PST_OK;
+}
+
+pst_status psti_estimate_open(const pst_estimate_config *given, pst_estimate_config *config_out)
+{
+    pst_estimate_fault fault;
+    return open_config(given, config_out, &fault);
 }
 
 pst_status pst_estimate_check(const pst_estimate_config *config)
 {
     pst_estimate_config opened;
     return psti_estimate_open(config, &opened);
+}
+
+pst_status pst_estimate_find_fault(const pst_estimate_config *config, pst_estimate_fault *fault_out)
+{
+    pst_estimate_config opened;
+    pst_estimate_fault fault = {.field = ""};
+    PSTI_CHECK(fault_out, PST_E_INVALID, "fault_out is NULL");
+    const pst_status status = open_config(config, &opened, &fault);
+    *fault_out = fault;
+    return status;
 }
 
 /* ---- what an opened config says ---- */

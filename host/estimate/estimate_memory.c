@@ -9,6 +9,7 @@ typedef struct saved {
     uint64_t stage;
     psti_split split;
     uint64_t layer_bytes[2]; /* of a dense layer, of one with experts */
+    psti_offload offload[2];
 } saved;
 
 static uint64_t layer_bytes(const saved *self, uint64_t layer)
@@ -30,11 +31,40 @@ static uint64_t embedding_bytes(const saved *self)
     return psti_plus(numbers, self->config->has_hidden_dropout ? hidden_bytes(self, 1) : 0);
 }
 
-uint64_t psti_mtp_bytes(const pst_estimate_config *config)
+/* What a depth of multi-token prediction saves beside its layer. */
+static uint64_t mtp_bytes(const pst_estimate_config *config)
 {
     const psti_split split = psti_split_of(config);
     const psti_mtp of = psti_mtp_of(config, &split);
-    return PSTI_SUM(of.norms, of.projection, psti_layer_bytes(config, psti_ends_with_moe(config)));
+    return psti_plus(of.norms, of.projection);
+}
+
+/* Of a chunk's layers that are run again, or all of them. */
+static uint64_t num_run_again(const pst_estimate_config *config, const psti_chunk *of)
+{
+    const uint64_t most = config->recompute_layers;
+    return config->recomputes_block && most < of->num_layers ? most : of->num_layers;
+}
+
+psti_again psti_again_of(const pst_estimate_config *config, uint64_t stage, uint64_t chunk)
+{
+    const psti_chunk of = psti_chunk_of(config, stage, chunk);
+    const bool has_mtp = !config->recomputes_block;
+    psti_again again = {.num_layers = num_run_again(config, &of)};
+    for (uint64_t i = 0; i < again.num_layers; i++)
+        again.num_moe += psti_estimate_has_moe(config, of.first + i);
+    again.num_layers += has_mtp ? of.num_mtp : 0;
+    again.num_moe += has_mtp ? of.num_mtp_moe : 0;
+    return again;
+}
+
+/* So many layers of a kind that are not run again. */
+static void add_layer(const saved *self, psti_chunk_saved *to, uint64_t num, bool is_moe)
+{
+    const uint64_t offloaded = self->offload[is_moe].bytes;
+    const uint64_t kept = psti_minus(self->layer_bytes[is_moe], offloaded);
+    to->bytes = psti_plus(to->bytes, psti_times(num, kept));
+    to->offloaded = psti_plus(to->offloaded, psti_times(num, offloaded));
 }
 
 /* Full recomputation leaves a depth of multi-token prediction its two inputs. */
@@ -46,15 +76,21 @@ static psti_chunk_saved chunk_saved(const saved *self, uint64_t chunk)
     psti_chunk_saved kept = {.num_layers = of.num_layers + of.num_mtp,
                              .num_moe = of.num_moe + of.num_mtp_moe};
     kept.bytes = psti_times(embeddings, embedding_bytes(self));
-    if (config->recompute_layers != 0) {
-        const uint64_t groups = psti_div_up(of.num_layers, config->recompute_layers);
-        const uint64_t input = hidden_bytes(self, psti_element_bytes(config));
-        kept.bytes = psti_plus(kept.bytes, psti_times(groups + 2 * of.num_mtp, input));
+    const uint64_t input = hidden_bytes(self, psti_element_bytes(config));
+    const uint64_t again = config->recompute_layers ? num_run_again(config, &of) : 0;
+    const bool runs_mtp_again = config->recompute_layers != 0 && !config->recomputes_block;
+    if (again != 0) {
+        const uint64_t size = config->recomputes_block ? 1 : config->recompute_layers;
+        kept.bytes = psti_plus(kept.bytes, psti_times(psti_div_up(again, size), input));
+    }
+    for (uint64_t i = again; i < of.num_layers; i++)
+        add_layer(self, &kept, 1, psti_estimate_has_moe(config, of.first + i));
+    if (runs_mtp_again) {
+        kept.bytes = psti_plus(kept.bytes, PSTI_PRODUCT(2, of.num_mtp, input));
         return kept;
     }
-    kept.bytes = PSTI_SUM(kept.bytes, psti_times(of.num_layers - of.num_moe, self->layer_bytes[0]),
-                          psti_times(of.num_moe, self->layer_bytes[1]),
-                          psti_times(of.num_mtp, psti_mtp_bytes(config)));
+    add_layer(self, &kept, of.num_mtp, of.num_mtp_moe != 0);
+    kept.bytes = psti_plus(kept.bytes, psti_times(of.num_mtp, mtp_bytes(config)));
     return kept;
 }
 
@@ -62,13 +98,18 @@ static psti_chunk_saved chunk_saved(const saved *self, uint64_t chunk)
  * is one of its own. */
 static uint64_t recompute_bytes(const saved *self)
 {
-    const uint64_t size = self->config->recompute_layers;
-    uint64_t most =
-        size != 0 && psti_num_mtp(self->config, self->stage) ? psti_mtp_bytes(self->config) : 0;
-    for (uint64_t chunk = 0; chunk < self->config->virtual_stages && size != 0; chunk++) {
-        const psti_chunk of = psti_chunk_of(self->config, self->stage, chunk);
+    const pst_estimate_config *config = self->config;
+    const uint64_t size = config->recomputes_block ? 1 : config->recompute_layers;
+    const bool has_mtp = psti_num_mtp(config, self->stage) != 0;
+    uint64_t most = 0;
+    if (config->recompute_layers == 0)
+        return 0;
+    if (has_mtp && !config->recomputes_block)
+        most = psti_plus(mtp_bytes(config), psti_layer_bytes(config, psti_ends_with_moe(config)));
+    for (uint64_t chunk = 0; chunk < config->virtual_stages; chunk++) {
+        const psti_chunk of = psti_chunk_of(config, self->stage, chunk);
         uint64_t bytes = 0;
-        for (uint64_t i = 0; i < of.num_layers; i++) {
+        for (uint64_t i = 0; i < num_run_again(config, &of); i++) {
             bytes = psti_plus(i % size == 0 ? 0 : bytes, layer_bytes(self, of.first + i));
             most = bytes > most ? bytes : most;
         }
@@ -76,12 +117,33 @@ static uint64_t recompute_bytes(const saved *self)
     return most;
 }
 
-/* Of a logit: the matrix's, and what the loss copies. */
-static uint64_t logit_bytes(const pst_estimate_config *config)
+/* Of a logit: what each loss keeps, and what one has at a time. In fp32 the first copy is none. */
+typedef struct logit {
+    uint64_t each, once;
+} logit;
+
+static logit logit_of(const pst_estimate_config *config)
 {
-    static const uint64_t copies[] = {
-        [PST_LOSS_UNFUSED] = 4, [PST_LOSS_FUSED] = 0, [PST_LOSS_COPIED] = 8};
-    return psti_element_bytes(config) + copies[config->loss];
+    const uint64_t width = psti_element_bytes(config);
+    const uint64_t narrow = config->type == PST_TRAIN_FP32 ? 0 : width;
+    const logit of[] = {[PST_LOSS_UNFUSED] = {4, narrow},
+                        [PST_LOSS_FUSED] = {width, 0},
+                        [PST_LOSS_COPIED] = {8, narrow}};
+    return of[config->loss];
+}
+
+/* Of so many bytes for each logit. */
+static uint64_t logits_bytes(const pst_estimate_config *config, const psti_split *split,
+                             uint64_t bytes)
+{
+    return PSTI_PRODUCT(bytes, psti_tokens(config, split),
+                        config->padded_vocab_size / split->tensor);
+}
+
+uint64_t psti_logit_copies(const pst_estimate_config *config, const psti_split *split)
+{
+    const logit of = logit_of(config);
+    return logits_bytes(config, split, of.each + of.once - psti_element_bytes(config));
 }
 
 /* Once: the loss of a micro-batch is gone before the next, with overlapped exchanges too, where its
@@ -97,11 +159,11 @@ static uint64_t head_bytes(const saved *self)
     const uint64_t tokens = psti_tokens(config, &self->split);
     const uint64_t local = psti_local_tokens(config, &self->split);
     const uint64_t hidden = hidden_bytes(self, width);
-    const uint64_t loss = PSTI_SUM(
-        hidden,
-        PSTI_PRODUCT(logit_bytes(config), tokens, config->padded_vocab_size / self->split.tensor),
-        psti_times(12, tokens));
+    const logit of = logit_of(config);
+    const uint64_t loss =
+        PSTI_SUM(hidden, logits_bytes(config, &self->split, of.each), psti_times(12, tokens));
     return PSTI_SUM(hidden, PSTI_PRODUCT(4, psti_norm_words(config), local),
+                    logits_bytes(config, &self->split, of.once),
                     psti_times(1 + config->mtp_layers, loss));
 }
 
@@ -122,6 +184,7 @@ static saved saved_of(const pst_estimate_config *config, uint64_t stage)
         .stage = stage,
         .split = psti_split_of(config),
         .layer_bytes = {psti_layer_bytes(config, false), psti_layer_bytes(config, true)},
+        .offload = {psti_offload_of(config, false), psti_offload_of(config, true)},
     };
 }
 
@@ -136,6 +199,8 @@ uint64_t psti_fill_chunks(const pst_estimate_config *config, uint64_t stage,
 
 /* ---- the schedule ---- */
 
+/* With overlapped exchanges a step runs a backward beside the forward behind it, layer by layer, so that
+ * as much is live as if that forward came after it: in the order without one more forward ahead. */
 psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage)
 {
     return psti_pipeline_1f1b(&(psti_pipeline_shape){
@@ -144,7 +209,6 @@ psti_pipeline psti_pipeline_of(const pst_estimate_config *config, uint64_t stage
         .num_micro_batches = psti_num_micro_batches(config),
         .num_chunks = config->virtual_stages,
         .group = config->micro_batch_group_size,
-        .overlaps_exchange = config->overlaps_exchange,
     });
 }
 
@@ -202,6 +266,26 @@ static pst_status add_transient(const pst_estimate_config *config, uint64_t stag
     return PST_OK;
 }
 
+static uint64_t workspace_bytes(const pst_estimate_config *config)
+{
+    const uint64_t one = ((uint64_t)32 << 20) + 1024;
+    return config->keeps_workspaces ? one * (config->num_experts ? 5 : 1) : 0;
+}
+
+/* Of what goes to host memory, the layer whose backward is next stays. */
+static void keep_offloaded(const saved *self, pst_estimate_memory *memory)
+{
+    const pst_estimate_states *states = &memory->states;
+    const bool has[2] = {states->num_moe_layers < states->num_layers, states->num_moe_layers != 0};
+    psti_offload most = {0};
+    for (int i = 0; i < 2 && memory->offloaded_bytes != 0; i++)
+        if (has[i] && self->offload[i].bytes > most.bytes)
+            most = self->offload[i];
+    memory->reload_bytes = psti_plus(most.bytes, most.largest_part);
+    memory->offloaded_bytes =
+        psti_minus(memory->offloaded_bytes, psti_min(most.bytes, memory->offloaded_bytes));
+}
+
 static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
                          psti_chunk_saved *chunks, uint64_t *live, pst_estimate_memory *memory)
 {
@@ -216,14 +300,23 @@ static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
         memory->live_layers += chunks[i].num_layers * live[i];
         memory->live_moe_layers += chunks[i].num_moe * live[i];
         memory->saved_bytes = psti_plus(memory->saved_bytes, psti_times(chunks[i].bytes, live[i]));
+        memory->offloaded_bytes =
+            psti_plus(memory->offloaded_bytes, psti_times(chunks[i].offloaded, live[i]));
     }
+    keep_offloaded(&self, memory);
     if (psti_pages(config)) {
         const pst_estimate_moe moe = psti_moe_of(config);
         memory->paging_bytes = psti_paging_bytes(config, &moe, memory->live_moe_layers);
     }
     memory->empty_bytes = psti_empty_gradients(config, &memory->states);
+    if (!config->keeps_fp8_weights)
+        memory->cache_bytes = psti_linears_of(config, stage, &memory->states).fp8_bytes;
+    memory->workspace_bytes = workspace_bytes(config);
+    memory->gathered_bytes = psti_gathered_bytes(config, stage, &memory->states);
     memory->bytes = PSTI_SUM(memory->states.bytes, memory->saved_bytes, memory->head_bytes,
-                             memory->recompute_bytes, memory->paging_bytes, memory->empty_bytes);
+                             memory->recompute_bytes, memory->paging_bytes, memory->empty_bytes,
+                             memory->cache_bytes, memory->gathered_bytes, memory->reload_bytes,
+                             memory->workspace_bytes);
     PSTI_CHECK(memory->bytes != PSTI_TOO_MUCH, PST_E_INVALID, "config: memory exceeds 64 bits");
     return add_transient(config, stage, chunks, memory);
 }

@@ -312,6 +312,51 @@ uint64_t psti_empty_gradients(const pst_estimate_config *config, const pst_estim
     return psti_times(of.words, psti_element_bytes(config));
 }
 
+/* ---- weights in fp8 ---- */
+
+static void add_linears(psti_linears *to, const pst_estimate_config *config, pst_estimate_part part,
+                        uint64_t num)
+{
+    if (num == 0)
+        return;
+    const list of = list_of(config, psti_split_of(config), part, false);
+    for (uint32_t i = 0; i < of.num_pieces; i++) {
+        const piece *next = &of.pieces[i];
+        if (!is_linear(next))
+            continue;
+        const bool is_expert = strncmp(next->name, "expert.", 7) == 0;
+        const uint64_t times = psti_times(num, next->count);
+        const uint64_t words = PSTI_PRODUCT(times, next->outputs, next->inputs);
+        to->words = psti_plus(to->words, words);
+        to->expert_words = psti_plus(to->expert_words, is_expert ? words : 0);
+        const uint64_t bytes =
+            psti_times(times, psti_fp8_weight_bytes(config, next->outputs, next->inputs));
+        to->fp8_bytes = psti_plus(to->fp8_bytes, bytes);
+        to->expert_fp8_bytes = psti_plus(to->expert_fp8_bytes, is_expert ? bytes : 0);
+    }
+}
+
+psti_linears psti_layer_linears(const pst_estimate_config *config, bool is_moe)
+{
+    psti_linears of = {0};
+    if (config->fp8 != PST_FP8_NONE)
+        add_linears(&of, config, is_moe ? PST_ESTIMATE_MOE : PST_ESTIMATE_DENSE, 1);
+    return of;
+}
+
+psti_linears psti_linears_of(const pst_estimate_config *config, uint64_t stage,
+                             const pst_estimate_states *states)
+{
+    psti_linears of = {0};
+    const bool is_last = stage == config->pipeline_parallel - 1;
+    if (config->fp8 == PST_FP8_NONE)
+        return of;
+    add_linears(&of, config, PST_ESTIMATE_DENSE, states->num_layers - states->num_moe_layers);
+    add_linears(&of, config, PST_ESTIMATE_MOE, states->num_moe_layers);
+    add_linears(&of, config, PST_ESTIMATE_OUTSIDE, is_last ? 1 : 0);
+    return of;
+}
+
 /* ---- what is saved ---- */
 
 typedef struct place {

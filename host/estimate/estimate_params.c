@@ -73,13 +73,47 @@ pst_status pst_estimate_get_params_sized(const pst_estimate_config *given,
 
 /* ---- states ---- */
 
-/* owned: the parameters whose optimizer states the GPU has. */
-static void add_bytes(const pst_estimate_config *config, uint64_t owned,
+/* GPUs that divide parameters of a kind among them: dense ones, those of experts. */
+typedef struct groups {
+    uint64_t dense, experts;
+} groups;
+
+static uint64_t share(const groups *of, uint64_t dense, uint64_t experts)
+{
+    return psti_plus(psti_div_up(dense, of->dense), psti_div_up(experts, of->experts));
+}
+
+/* Of a GPU's share, or whole. */
+static uint64_t weight_bytes(const pst_estimate_config *config, uint64_t stage, const groups *of,
+                             const pst_estimate_states *states)
+{
+    const psti_linears linears = psti_linears_of(config, stage, states);
+    const uint64_t width = psti_element_bytes(config);
+    const uint64_t dense = psti_minus(states->params, states->expert_params);
+    if (!config->keeps_fp8_weights)
+        return psti_times(width, share(of, dense, states->expert_params));
+    const uint64_t dense_linears = linears.words - linears.expert_words;
+    const uint64_t others = share(of, psti_minus(dense, dense_linears),
+                                  psti_minus(states->expert_params, linears.expert_words));
+    return psti_plus(psti_times(width, others),
+                     share(of, psti_minus(linears.fp8_bytes, linears.expert_fp8_bytes),
+                           linears.expert_fp8_bytes));
+}
+
+/* of: who divides parameters, where they are divided. */
+static void add_bytes(const pst_estimate_config *config, uint64_t stage, const groups *of,
                       pst_estimate_states *states)
 {
-    const uint64_t optimizer = psti_times(config->optimizer_width, owned);
-    states->weight_bytes = psti_times(psti_element_bytes(config), states->params);
-    states->gradient_bytes = psti_times(config->gradient_width, states->params);
+    const groups alone = {1, 1};
+    const uint64_t dense = psti_minus(states->params, states->expert_params);
+    const bool shards = config->distributed_optimizer || psti_shards_gradients(config);
+    const uint64_t optimizer = psti_times(
+        config->optimizer_width, share(shards ? of : &alone, dense, states->expert_params));
+    const groups *gradients = psti_shards_gradients(config) ? of : &alone;
+    states->weight_bytes =
+        weight_bytes(config, stage, psti_shards_weights(config) ? of : &alone, states);
+    states->gradient_bytes =
+        psti_times(config->gradient_width, share(gradients, dense, states->expert_params));
     states->optimizer_bytes =
         psti_fraction(optimizer, config->offload_den - config->offload_num, config->offload_den);
     states->host_bytes = optimizer - states->optimizer_bytes;
@@ -93,15 +127,13 @@ pst_status pst_estimate_get_states(const pst_estimate_config *given, uint64_t st
     PSTI_TRY(psti_estimate_open(given, &config));
     PSTI_CHECK(states_out, PST_E_INVALID, "states_out is NULL");
     PSTI_TRY(psti_estimate_check_stage(&config, stage));
-    const bool shards = config.distributed_optimizer;
-    const uint64_t dense_group = shards ? psti_estimate_dense_group(&config) : 1;
-    const uint64_t expert_group =
-        shards && config.num_experts ? psti_estimate_expert_group(&config) : 1;
+    const groups of = {psti_estimate_dense_group(&config),
+                       config.num_experts ? psti_estimate_expert_group(&config) : 1};
     pst_estimate_states states = {.num_layers = 0};
     for (uint64_t chunk = 0; chunk < config.virtual_stages; chunk++) {
-        const psti_chunk of = psti_chunk_of(&config, stage, chunk);
-        states.num_layers += of.num_layers + of.num_mtp;
-        states.num_moe_layers += of.num_moe + of.num_mtp_moe;
+        const psti_chunk has = psti_chunk_of(&config, stage, chunk);
+        states.num_layers += has.num_layers + has.num_mtp;
+        states.num_moe_layers += has.num_moe + has.num_mtp_moe;
     }
     const psti_words one = psti_layer_words(&config, false, false);
     const psti_words moe = psti_layer_words(&config, true, false);
@@ -111,9 +143,7 @@ pst_status pst_estimate_get_states(const pst_estimate_config *given, uint64_t st
                  psti_outside_words(&config, stage));
     states.expert_params = psti_times(states.num_moe_layers, moe.experts);
     states.params = psti_plus(dense, states.expert_params);
-    const uint64_t owned =
-        psti_plus(psti_div_up(dense, dense_group), psti_div_up(states.expert_params, expert_group));
-    add_bytes(&config, owned, &states);
+    add_bytes(&config, stage, &of, &states);
     PSTI_TRY(check_size(psti_plus(states.bytes, states.host_bytes), "states"));
     *states_out = states;
     return PST_OK;

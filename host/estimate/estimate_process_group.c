@@ -11,8 +11,8 @@ static pst_estimate_process_group group_at(uint64_t rank, uint64_t stride, uint6
         .first = rank - index * stride, .stride = stride, .size = size};
 }
 
-static pst_estimate_process_group group_of(const pst_estimate_config *config, pst_parallel parallel,
-                                           uint64_t rank)
+pst_estimate_process_group psti_group_of(const pst_estimate_config *config, pst_parallel parallel,
+                                         uint64_t rank)
 {
     const uint64_t tensor = config->tensor_parallel, context = config->context_parallel;
     const uint64_t expert_tensor = config->expert_tensor_parallel;
@@ -75,6 +75,6 @@ pst_status pst_estimate_get_process_group(const pst_estimate_config *given, pst_
                "parallel %d: num_experts is 0", (int)parallel);
     if (parallel == PST_PARALLEL_EMBEDDING)
         PSTI_TRY(check_embedding(&config, rank));
-    *group_out = group_of(&config, parallel, rank);
+    *group_out = psti_group_of(&config, parallel, rank);
     return PST_OK;
 }

@@ -7,7 +7,7 @@
 typedef struct timeline {
     psti_live live;
     uint64_t head_bytes;   /* of a micro-batch; 0 but on the last stage */
-    uint64_t always_bytes; /* states, empty gradients */
+    uint64_t always_bytes; /* states, empty gradients, weights in fp8 and gathered, workspaces */
     uint64_t num_ends;     /* live micro-batches of the last chunk */
 } timeline;
 
@@ -53,7 +53,8 @@ pst_status pst_estimate_get_timeline(const pst_estimate_config *given, uint64_t 
                "global_batch %" PRIu64 ": its passes exceed 64 bits", config.global_batch);
     psti_chunk_saved *chunks = psti_calloc(config.virtual_stages, sizeof(*chunks));
     PSTI_CHECK(chunks, PST_E_NOMEM, "no memory for %u chunks", (unsigned)config.virtual_stages);
-    timeline self = {.always_bytes = memory.states.bytes + memory.empty_bytes};
+    timeline self = {.always_bytes = memory.states.bytes + memory.empty_bytes + memory.cache_bytes +
+                                     memory.gathered_bytes + memory.workspace_bytes};
     self.live = psti_nothing_live(&config, chunks);
     self.head_bytes = psti_fill_chunks(&config, stage, chunks);
     run(&self, pipeline, on_event, user);

@@ -12,6 +12,7 @@ typedef struct moments {
     uint64_t tokens, local;
     uint64_t width;
     uint64_t head_bytes; /* that are gone when the layers' backward begins */
+    uint64_t gradients;  /* that are whole while a layer's backward runs */
     psti_moment highest;
 } moments;
 
@@ -34,14 +35,15 @@ static uint64_t hidden_bytes(const moments *self, uint64_t rows)
     return PSTI_PRODUCT(self->width, rows, self->config->hidden_size);
 }
 
-/* Scores and what is made of them, if the backward computes them anew: the difference of two
- * ledgers, of layers with nothing but attention. */
-static uint64_t scores_again_bytes(const moments *self)
+/* What the backward of a layer's part computes anew, if these bits are set: the difference of two
+ * ledgers. */
+static uint64_t again_bytes(const moments *self, uint32_t bits, bool is_moe)
 {
     pst_estimate_config kept = *self->config, again = *self->config;
-    kept.ffn_size = again.ffn_size = 0;
-    kept.recompute &= ~PST_RECOMPUTE_ATTENTION;
-    return beyond(psti_layer_bytes(&kept, false), psti_layer_bytes(&again, false));
+    if (!is_moe && (bits & PST_RECOMPUTE_MLP) == 0)
+        kept.ffn_size = again.ffn_size = 0; /* of dense layers that there may not be */
+    kept.recompute &= ~bits;
+    return beyond(psti_layer_bytes(&kept, is_moe), psti_layer_bytes(&again, is_moe));
 }
 
 /* The product that the second matrix reads, and unfused what it is made of, if one of these bits has
@@ -66,7 +68,8 @@ static uint64_t exchange_bytes(const moments *self)
 static uint64_t ends_bytes(const moments *self, uint64_t input_rows)
 {
     const bool has_norm_again = self->config->recompute & PST_RECOMPUTE_NORM;
-    return PSTI_SUM(hidden_bytes(self, self->local), hidden_bytes(self, input_rows),
+    return PSTI_SUM(self->gradients, hidden_bytes(self, self->local),
+                    hidden_bytes(self, input_rows),
                     has_norm_again ? hidden_bytes(self, self->local) : 0, exchange_bytes(self));
 }
 
@@ -78,21 +81,28 @@ static uint64_t pair_bytes(const moments *self)
 }
 
 /* Gradients of the product and of what the first matrix makes, 2w and 4w where the block is gated.
- * Unfused there are never more than three of 2w either. What is saved in fp8 is widened first. */
+ * Unfused there are never more than three of 2w either. What is saved in fp8 is widened first. A
+ * product in fp8 reads the latter in two layouts, made when the former is gone. */
 static uint64_t activation_bytes(const moments *self, uint64_t rows, uint64_t ffn_size)
 {
     const uint64_t made = self->config->is_gated ? 2 : 1;
     const uint64_t widened = self->config->saves_inputs_fp8 ? made : 0;
-    return PSTI_PRODUCT(self->width, rows, 1 + made + widened, ffn_size);
+    const uint64_t before = PSTI_PRODUCT(self->width, rows, 1 + widened, ffn_size);
+    const uint64_t quantized =
+        self->config->fp8
+            ? psti_times(2, psti_input_bytes(self->config, rows, psti_times(made, ffn_size)))
+            : 0;
+    return psti_plus(PSTI_PRODUCT(self->width, rows, made, ffn_size),
+                     before > quantized ? before : quantized);
 }
 
 /* ---- layers ---- */
 
-static void consider_mlp(moments *self, const char *name, uint64_t ffn_size)
+static void consider_mlp(moments *self, const char *name, uint64_t ffn_size, uint64_t again)
 {
     const uint64_t own = ffn_size / self->split.tensor;
     const uint64_t bytes =
-        PSTI_SUM(pair_bytes(self), activation_bytes(self, self->tokens, own),
+        PSTI_SUM(pair_bytes(self), activation_bytes(self, self->tokens, own), again,
                  product_again_bytes(self, PST_RECOMPUTE_ACTIVATION, self->tokens, own));
     consider(self, name, beyond(bytes, self->head_bytes));
 }
@@ -131,7 +141,8 @@ static void consider_attention(moments *self)
     }
     const uint64_t bytes =
         PSTI_SUM(pair_bytes(self), core_bytes(self, q, kv, out), ring_bytes(self, kv),
-                 PSTI_PRODUCT(self->width, self->tokens, before), scores_again_bytes(self));
+                 PSTI_PRODUCT(self->width, self->tokens, before),
+                 again_bytes(self, PST_RECOMPUTE_ATTENTION | PST_RECOMPUTE_LATENT, false));
     consider(self, "attention backward", beyond(bytes, self->head_bytes));
 }
 
@@ -148,6 +159,7 @@ static void consider_experts(moments *self)
     const uint64_t bytes = PSTI_SUM(
         ends_bytes(self, self->local), activation_bytes(self, rows, own),
         PSTI_PRODUCT(2, self->width, rows, psti_routed_size(config)), psti_times(4, rows),
+        again_bytes(self, PST_RECOMPUTE_MOE, true),
         product_again_bytes(self, PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS, rows, own));
     const uint64_t in_pages = psti_pages_glu(config) ? psti_glu_bytes(config, rows) : 0;
     consider(self, "expert backward", beyond(bytes, psti_plus(self->head_bytes, in_pages)));
@@ -159,12 +171,14 @@ static void consider_layers(moments *self, const pst_estimate_states *states)
     if (states->num_layers != 0)
         consider_attention(self);
     if (states->num_layers > states->num_moe_layers)
-        consider_mlp(self, "MLP backward", config->ffn_size);
+        consider_mlp(self, "MLP backward", config->ffn_size,
+                     again_bytes(self, PST_RECOMPUTE_MLP, false));
     if (states->num_moe_layers == 0)
         return;
     consider_experts(self);
     if (config->shared_ffn_size != 0)
-        consider_mlp(self, "shared expert backward", config->shared_ffn_size);
+        consider_mlp(self, "shared expert backward", config->shared_ffn_size,
+                     again_bytes(self, PST_RECOMPUTE_MOE | PST_RECOMPUTE_SHARED, true));
 }
 
 /* ---- embedding, loss and step ---- */
@@ -211,10 +225,7 @@ static void consider_first_embedding(moments *self, uint64_t stage, const psti_c
  * Losses of multi-token prediction come one after the other. */
 static void consider_loss(moments *self)
 {
-    pst_estimate_config fused = *self->config;
-    fused.loss = PST_LOSS_FUSED;
-    const psti_ends without = psti_ends_of(&fused, &self->split);
-    const uint64_t copies = (self->head_bytes - without.head) / (1 + self->config->mtp_layers);
+    const uint64_t copies = psti_logit_copies(self->config, &self->split);
     const uint64_t whole = hidden_bytes(self, self->tokens);
     const uint64_t words = self->config->padded_vocab_size / self->split.tensor;
     const uint64_t gathered =
@@ -237,9 +248,10 @@ static void consider_step(moments *self, const pst_estimate_memory *memory)
     const uint64_t owned = states->optimizer_bytes / width;
     const uint64_t pages =
         psti_plus(memory->paging_bytes, held_bytes(self, memory->live_moe_layers));
-    consider(
-        self, "optimizer step",
-        beyond(psti_times(4, owned), memory->bytes - states->bytes - memory->empty_bytes - pages));
+    consider(self, "optimizer step",
+             beyond(psti_times(4, owned), PSTI_SUM(memory->saved_bytes, memory->head_bytes,
+                                                   memory->recompute_bytes, memory->paging_bytes) -
+                                              pages));
 }
 
 psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
@@ -251,6 +263,7 @@ psti_moment psti_transient_of(const pst_estimate_config *config, uint64_t stage,
     self.local = psti_local_tokens(config, &self.split);
     self.width = psti_element_bytes(config);
     self.head_bytes = is_last ? psti_ends_of(config, &self.split).head : 0;
+    self.gradients = psti_whole_gradients(config, stage, &memory->states);
     consider_layers(&self, &memory->states);
     consider_first_embedding(&self, stage, first, memory);
     if (is_last)

@@ -80,7 +80,8 @@ static void count_bytes(pst_linear *linear)
                                         .tokens = config->tokens,
                                         .in_features = config->in_features,
                                         .out_features = config->out_features,
-                                        .element_bytes = linear->size};
+                                        .element_bytes = linear->size,
+                                        .workspace_bytes = config->workspace_bytes};
     const psti_lent_moment forward = psti_linear_forward_lends(&linear->shape, false);
     const psti_lent_moment backward = psti_linear_backward_lends(&linear->shape, false);
     linear->bytes = (pst_linear_bytes){.forward_scratch = psti_lent_sum(&forward),
@@ -115,6 +116,8 @@ static pst_status make(pst_linear *linear)
     linear->columns = config->in_features / (is_column ? 1 : linear->num_ranks);
     count_bytes(linear);
     PSTI_TRY(psti_linear_compare(linear));
+    if (linear->device->info.kind == PST_DEVICE_CUDA && !config->product && !linear->has_counts)
+        PSTI_TRY(psti_cublaslt_prepare(linear->device));
     return reserve(linear);
 }
 

@@ -15,6 +15,18 @@
 pst_status psti_product_enqueue_host(pst_device *device, const pst_product *product,
                                      pst_stream stream);
 
+/* ---- product_cublaslt.c: of cuda, those whose sizes the host knows; k at least 1 ---- */
+
+pst_status psti_product_enqueue_cublaslt(pst_device *device, const pst_product *product,
+                                         pst_stream stream);
+/* Makes the device ready for them. Not in a capture. Fails: UNSUPPORTED, NOMEM, CUDA. */
+pst_status psti_cublaslt_prepare(pst_device *device);
+
+/* ---- product_counted.c: of cuda, by a kernel of the library's ---- */
+
+pst_status psti_product_enqueue_counted(pst_device *device, const pst_product *product,
+                                        pst_stream stream);
+
 /* ---- product_blas.c, product_plain.c: D = A * B + D, of float32 ---- */
 
 /* Rows lie `lead` elements apart; a transposed matrix is stored as its columns. */
@@ -43,7 +55,7 @@ typedef struct psti_stage {
     uint64_t started, finished; /* the last exchange that was started, and finished; 0: none */
 } psti_stage;
 
-/* Opens a scope of the scratch. */
+/* Opens a scope of the scratch, and leases the workspace of products. */
 pst_status psti_stage_begin(psti_stage *stage, const pst_linear *linear, const char *place,
                             pst_stream stream);
 /* Finishes what was started, releases what is leased, ends the scope. Answers `status`, or what

@@ -76,9 +76,14 @@ psti_sum_ring psti_sum_ring_of(const psti_linear_shape *shape)
     return ring;
 }
 
+static psti_lent_moment workspace_of(const psti_linear_shape *shape)
+{
+    return (psti_lent_moment){{[PSTI_LENT_WORKSPACE] = shape->workspace_bytes}};
+}
+
 psti_lent_moment psti_linear_forward_lends(const psti_linear_shape *shape, bool kept)
 {
-    psti_lent_moment moment = {{0}};
+    psti_lent_moment moment = workspace_of(shape);
     if (!gathers(shape))
         return moment;
     if (shape->kind == PST_LINEAR_COLUMN)
@@ -91,7 +96,7 @@ psti_lent_moment psti_linear_forward_lends(const psti_linear_shape *shape, bool 
 
 psti_lent_moment psti_linear_backward_lends(const psti_linear_shape *shape, bool kept)
 {
-    psti_lent_moment moment = {{0}};
+    psti_lent_moment moment = workspace_of(shape);
     if (!gathers(shape))
         return moment;
     const bool is_column = shape->kind == PST_LINEAR_COLUMN;
@@ -107,8 +112,7 @@ psti_mlp_lends psti_mlp_lends_of(const psti_linear_shape *up, const psti_linear_
 {
     const uint64_t activation = hidden_bytes / 2, hidden = pages ? hidden_bytes : 0;
     psti_mlp_lends lends = {
-        .forward = {psti_linear_forward_lends(up, kept),
-                    {{0}},
+        .forward = {psti_linear_forward_lends(up, kept), workspace_of(up),
                     psti_linear_forward_lends(down, kept)},
         .backward = {psti_linear_backward_lends(down, kept), psti_linear_backward_lends(up, kept)}};
     lends.forward[0].bytes[PSTI_LENT_HIDDEN] = lends.forward[1].bytes[PSTI_LENT_HIDDEN] = hidden;

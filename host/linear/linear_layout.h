@@ -11,7 +11,8 @@
     X(SUMS, "reduce_scatter")                                   \
     X(HIDDEN, "hidden") /* forward; its gradient in backward */ \
     X(ACTIVATION, "activation")                                 \
-    X(ACTIVATION_GRADIENT, "activation gradient")
+    X(ACTIVATION_GRADIENT, "activation gradient")               \
+    X(WORKSPACE, "workspace") /* of products on cuda */
 
 typedef enum psti_lent {
 #define PSTI_LENT_ENUM(kind, name) PSTI_LENT_##kind,
@@ -33,6 +34,7 @@ typedef struct psti_linear_shape {
     bool sequence_parallel;
     uint64_t num_ranks, tokens, in_features, out_features; /* checked, of all ranks */
     uint64_t element_bytes;
+    uint64_t workspace_bytes;
 } psti_linear_shape;
 
 /* kept: what forward gathers is in a buffer of the caller's. */

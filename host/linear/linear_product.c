@@ -42,6 +42,8 @@ static pst_product begin(const pst_linear *linear, const psti_stage *stage, pst_
 {
     pst_product product = PST_PRODUCT_INIT;
     product.num_experts = linear->num_experts;
+    product.workspace = stage->leases[PSTI_LENT_WORKSPACE].address;
+    product.workspace_bytes = product.workspace ? stage->linear->config.workspace_bytes : 0;
     if (linear->has_counts) {
         product.live = live;
         product.counts = stage->counts;

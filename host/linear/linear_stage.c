@@ -7,8 +7,14 @@
 pst_status psti_stage_begin(psti_stage *stage, const pst_linear *linear, const char *place,
                             pst_stream stream)
 {
+    void *workspace = NULL;
+    const uint64_t bytes = linear->config.workspace_bytes;
     *stage = (psti_stage){.linear = linear, .place = place, .stream = stream};
-    return pst_scratch_scope_begin(linear->config.scratch, place);
+    PSTI_TRY(pst_scratch_scope_begin(linear->config.scratch, place));
+    if (bytes == 0)
+        return PST_OK;
+    const pst_status status = psti_stage_lease(stage, PSTI_LENT_WORKSPACE, bytes, &workspace);
+    return status == PST_OK ? PST_OK : psti_stage_end(stage, status);
 }
 
 /* What the first of several calls to fail has answered and said. */

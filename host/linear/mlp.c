@@ -29,6 +29,9 @@ static pst_status check_fit(const pst_linear_config *up, const pst_linear_config
                down->sequence_parallel);
     PSTI_CHECK(up->comm == down->comm, PST_E_INVALID, "up, down: comm: must be the same");
     PSTI_CHECK(up->scratch == down->scratch, PST_E_INVALID, "up, down: scratch: must be the same");
+    PSTI_CHECK(up->workspace_bytes == down->workspace_bytes, PST_E_INVALID,
+               "up, down: workspace_bytes %" PRIu64 " and %" PRIu64 ": must be as many",
+               up->workspace_bytes, down->workspace_bytes);
     return PST_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "host/linear/linear.h"
 
 #define MOST INT32_MAX
+enum { WORKSPACE_ALIGNMENT = 256 };
 
 /* A matrix as it is stored, of one expert and of all. */
 typedef struct extent {
@@ -116,6 +117,16 @@ static pst_status check_live(const pst_product *product)
     return PST_OK;
 }
 
+static pst_status check_workspace(const pst_product *product)
+{
+    PSTI_CHECK(!product->workspace == (product->workspace_bytes == 0) &&
+                   (uintptr_t)product->workspace % WORKSPACE_ALIGNMENT == 0,
+               PST_E_INVALID,
+               "workspace at %p, %" PRIu64 " bytes: must be aligned to %d, or NULL and 0",
+               product->workspace, product->workspace_bytes, WORKSPACE_ALIGNMENT);
+    return PST_OK;
+}
+
 static bool is_same(const pst_matrix *c, const pst_matrix *d, uint32_t num_experts)
 {
     return c->base == d->base && c->row_stride == d->row_stride &&
@@ -130,6 +141,8 @@ static pst_status check_addresses(pst_device *device, const pst_product *product
     for (int i = 0; i < num_extents; i++)
         if (extents[i].reach > 0)
             PSTI_TRY(device->ops->check_address(device, extents[i].matrix->base, extents[i].reach));
+    if (product->workspace_bytes > 0)
+        PSTI_TRY(device->ops->check_address(device, product->workspace, product->workspace_bytes));
     if (!product->counts)
         return PST_OK;
     const uint64_t bytes = product->count_type == PST_COUNT_INT64 ? 8 : 4;
@@ -147,6 +160,7 @@ static pst_status check_product(pst_device *device, const pst_product *product)
                product->n, product->k, MOST);
     PSTI_TRY(check_dtypes(product));
     PSTI_TRY(check_live(product));
+    PSTI_TRY(check_workspace(product));
     PSTI_TRY(measure(&all[0], product, product->m, product->n));
     PSTI_TRY(measure(&all[1], product, product->m, product->k));
     PSTI_TRY(measure(&all[2], product, product->k, product->n));
@@ -165,10 +179,12 @@ pst_status pst_product_run(pst_device *device, const pst_product *product, pst_s
     if (own.num_experts == 0)
         own.num_experts = 1;
     PSTI_TRY(check_product(device, &own));
-    PSTI_CHECK(device->info.kind == PST_DEVICE_HOST, PST_E_UNSUPPORTED,
-               "device %s: products are of host devices", device->info.name);
     PSTI_RANGE("pst_product_run");
     if (own.m == 0 || own.n == 0)
         return PST_OK;
-    return psti_product_enqueue_host(device, &own, stream);
+    if (device->info.kind == PST_DEVICE_HOST)
+        return psti_product_enqueue_host(device, &own, stream);
+    if (own.live != PST_LIVE_ALL || own.k == 0)
+        return psti_product_enqueue_counted(device, &own, stream);
+    return psti_product_enqueue_cublaslt(device, &own, stream);
 }

@@ -88,6 +88,39 @@ uint64_t psti_element_bytes(const pst_estimate_config *config)
     return config->type == PST_TRAIN_FP32 ? 4 : 2;
 }
 
+/* ---- fp8 ---- */
+
+static uint64_t fp8_scale_bytes(const pst_estimate_config *config, uint64_t columns)
+{
+    switch (config->fp8) {
+    case PST_FP8_BLOCKWISE:
+        return psti_times(4, psti_div_up(columns, 128));
+    case PST_FP8_MXFP8:
+        return psti_div_up(columns, 32);
+    default:
+        return 0;
+    }
+}
+
+uint64_t psti_input_bytes(const pst_estimate_config *config, uint64_t rows, uint64_t columns)
+{
+    if (config->fp8 == PST_FP8_NONE)
+        return PSTI_PRODUCT(psti_element_bytes(config), rows, columns);
+    return psti_times(rows, psti_plus(columns, fp8_scale_bytes(config, columns)));
+}
+
+uint64_t psti_fp8_weight_bytes(const pst_estimate_config *config, uint64_t outputs, uint64_t inputs)
+{
+    const bool is_blockwise = config->fp8 == PST_FP8_BLOCKWISE;
+    const bool is_one = config->fp8 == PST_FP8_TENSORWISE && config->keeps_one_layout;
+    const uint64_t scale_rows = is_blockwise ? psti_div_up(outputs, 128) : outputs;
+    const uint64_t bytes = psti_plus(psti_times(outputs, inputs),
+                                     psti_times(scale_rows, fp8_scale_bytes(config, inputs)));
+    if (config->fp8 == PST_FP8_NONE)
+        return 0;
+    return psti_times(is_one ? 1 : 2, bytes);
+}
+
 /* ---- one list of tensors ---- */
 
 typedef struct list {
@@ -113,6 +146,12 @@ static void put(list *self, const char *name, uint64_t bytes)
 static void put_matrix(list *self, const char *name, uint64_t rows, uint64_t columns)
 {
     put(self, name, PSTI_PRODUCT(self->width, rows, columns));
+}
+
+/* What a linear reads again in its backward. */
+static void put_input(list *self, const char *name, uint64_t rows, uint64_t columns)
+{
+    put(self, name, psti_input_bytes(self->config, rows, columns));
 }
 
 /* Of rows, so many words of fp32. */
@@ -150,7 +189,7 @@ static void put_grouped_qkv(list *self)
     const uint64_t kv_heads = psti_kv_heads(config, &self->split);
     const uint64_t kv = psti_times(kv_heads, config->head_size);
     if (!recomputes(self, PST_RECOMPUTE_NORM))
-        put_matrix(self, "qkv.in", self->gathered, config->hidden_size);
+        put_input(self, "qkv.in", self->gathered, config->hidden_size);
     if (config->qk_norm != PST_QK_NORM_NONE) {
         const uint64_t heads = psti_plus(config->num_heads / parts, kv_heads);
         const uint64_t norms = config->qk_norm == PST_QK_NORM_HEAD ? heads : 2;
@@ -167,17 +206,23 @@ static void put_latent_qkv(list *self)
     const pst_estimate_config *config = self->config;
     const uint64_t heads = config->num_heads / self->split.tensor;
     const uint64_t q = psti_times(heads, psti_plus(config->qk_size, config->qk_position_size));
+    /* two linears read it, each of which has its own in fp8 */
+    const uint64_t copies = config->fp8 != PST_FP8_NONE ? 2 : 1;
     if (!recomputes(self, PST_RECOMPUTE_NORM))
-        put_matrix(self, "qkv.in", self->local, config->hidden_size);
+        put_input(self, "qkv.in", psti_times(copies, self->local), config->hidden_size);
+    const uint64_t kept = recomputes(self, PST_RECOMPUTE_LATENT) ? 0 : self->local;
+    const uint64_t gathered = kept ? self->gathered : 0;
     if (config->q_rank != 0) {
         put_matrix(self, "q_down.out", self->local, config->q_rank);
-        put_statistics(self, "q_norm.stat", self->local);
-        put_matrix(self, "q_up.in", self->gathered, config->q_rank);
+        put_statistics(self, "q_norm.stat", kept);
+        put_input(self, "q_up.in", gathered, config->q_rank);
     }
     put_matrix(self, "kv_down.out", self->local,
                psti_plus(config->kv_rank, config->qk_position_size));
-    put_statistics(self, "kv_norm.stat", self->local);
-    put_matrix(self, "kv_up.in", self->gathered, config->kv_rank);
+    put_statistics(self, "kv_norm.stat", kept);
+    put_input(self, "kv_up.in", gathered, config->kv_rank);
+    if (recomputes(self, PST_RECOMPUTE_LATENT))
+        return;
     put_matrix(self, "q", self->tokens, q);
     put_matrix(self, "k", self->tokens, q);
     put_matrix(self, "v", self->tokens, psti_times(heads, config->v_size));
@@ -212,11 +257,12 @@ static void put_attention(list *self)
     else
         put_grouped_qkv(self);
     put_scores(self);
-    put_matrix(self, "attention.out", config->copies_attention ? self->tokens : 0,
+    /* flash attention keeps its output, which is the projection's input but in fp8 */
+    const bool is_apart = config->fp8 != PST_FP8_NONE && config->has_flash_attention;
+    put_matrix(self, "attention.out", config->copies_attention || is_apart ? self->tokens : 0,
                psti_times(heads, size));
-    put_matrix(self, "proj.in", self->tokens, psti_times(heads, size));
+    put_input(self, "proj.in", self->tokens, psti_times(heads, size));
     put_hidden_mask(self, "proj.mask");
-    put_norm_in(self, "norm2.in", "norm2.stat");
 }
 
 /* ---- feed-forward blocks ---- */
@@ -237,13 +283,19 @@ static void put_block(list *self, block of)
         return;
     if (config->is_gated && !config->fuses_activation)
         put_matrix(self, of.activation, of.rows, of.ffn_size);
-    put_matrix(self, of.fc2_in, of.rows, of.ffn_size);
+    put_input(self, of.fc2_in, of.rows, of.ffn_size);
 }
 
+/* A dense block's norm is part of its first matrix, and run again with it. */
 static void put_dense(list *self)
 {
+    if (recomputes(self, PST_RECOMPUTE_MLP)) {
+        put_matrix(self, "norm2.in", self->local, self->config->hidden_size);
+        return;
+    }
+    put_norm_in(self, "norm2.in", "norm2.stat");
     if (!recomputes(self, PST_RECOMPUTE_NORM))
-        put_matrix(self, "fc1.in", self->gathered, self->config->hidden_size);
+        put_input(self, "fc1.in", self->gathered, self->config->hidden_size);
     put_block(self, (block){"fc1.out", "activation.out", "fc2.in", self->tokens,
                             self->config->ffn_size / self->split.tensor,
                             recomputes(self, PST_RECOMPUTE_ACTIVATION)});
@@ -253,8 +305,6 @@ static void put_router(list *self, uint64_t rows)
 {
     const pst_estimate_config *config = self->config;
     const uint64_t choices = psti_times(self->local, config->num_experts);
-    if (!recomputes(self, PST_RECOMPUTE_NORM))
-        put_matrix(self, "moe.in", self->local, config->hidden_size);
     put(self, "router.logits", psti_times(4, choices));
     put(self, "router.probs", psti_times(4, choices));
     put(self, "router.map", choices);
@@ -265,9 +315,9 @@ static void put_router(list *self, uint64_t rows)
 static void put_shared(list *self)
 {
     const pst_estimate_config *config = self->config;
-    if (config->shared_ffn_size == 0)
+    if (config->shared_ffn_size == 0 || recomputes(self, PST_RECOMPUTE_SHARED))
         return;
-    /* unless it is gathered it is moe.in */
+    /* unless it is gathered it is moe.in, in its own type too */
     put_matrix(self, "shared.fc1.in", self->gathered != self->local ? self->tokens : 0,
                config->hidden_size);
     put_block(self, (block){"shared.fc1.out", "shared.activation.out", "shared.fc2.in",
@@ -280,7 +330,7 @@ static void put_shared(list *self)
 static void put_experts(list *self, uint64_t rows)
 {
     const pst_estimate_config *config = self->config;
-    put_matrix(self, "expert.fc1.in", rows, psti_routed_size(config));
+    put_input(self, "expert.fc1.in", rows, psti_routed_size(config));
     put_block(self, (block){"expert.fc1.out", "expert.activation.out", "expert.fc2.in", rows,
                             config->expert_ffn_size / self->split.expert_tensor,
                             recomputes(self, PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS)});
@@ -293,10 +343,15 @@ static void put_moe(list *self)
 {
     const pst_estimate_config *config = self->config;
     const uint64_t rows = psti_moe_rows(config, &self->split, config->moe_rows);
+    put_norm_in(self, "norm2.in", "norm2.stat");
+    if (!recomputes(self, PST_RECOMPUTE_NORM))
+        put_matrix(self, "moe.in", self->local, config->hidden_size);
+    if (recomputes(self, PST_RECOMPUTE_MOE))
+        return;
     put_router(self, rows);
     put_experts(self, rows);
     /* down saves no more than moe.in; what it makes is dispatched, and its copies are saved */
-    put_matrix(self, "latent.up.in", self->local, config->latent_size);
+    put_input(self, "latent.up.in", self->local, config->latent_size);
     put_shared(self);
 }
 
@@ -394,7 +449,7 @@ psti_mtp psti_mtp_of(const pst_estimate_config *config, const psti_split *split)
     list norms = empty_list(config, *split), projection = norms;
     for (int i = 0; i < 3; i++)
         put_norm_in(&norms, "mtp.norm.in", "mtp.norm.stat");
-    put_matrix(&projection, "mtp.proj.in", projection.gathered, psti_times(2, config->hidden_size));
+    put_input(&projection, "mtp.proj.in", projection.gathered, psti_times(2, config->hidden_size));
     return (psti_mtp){.norms = psti_ledger_sum(&norms.made),
                       .projection = psti_ledger_sum(&projection.made)};
 }

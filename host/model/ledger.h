@@ -35,6 +35,12 @@ uint64_t psti_routed_size(const pst_estimate_config *config);
 /* Words of a norm for each element that it spans. */
 uint64_t psti_norm_words(const pst_estimate_config *config);
 
+/* Of a linear's input, as it is kept: of the config's type, or in fp8 with scales. */
+uint64_t psti_input_bytes(const pst_estimate_config *config, uint64_t rows, uint64_t columns);
+/* Of a linear's weight in fp8, with scales, in all layouts that are kept; 0 without fp8. */
+uint64_t psti_fp8_weight_bytes(const pst_estimate_config *config, uint64_t outputs,
+                               uint64_t inputs);
+
 /* ---- the list ---- */
 
 typedef struct psti_kept {

@@ -219,6 +219,7 @@ pst_status pst_scheduler_abort(pst_scheduler *self, pst_stream stream)
     pthread_mutex_lock(&self->lock);
     const pst_status status = give_up(self, stream);
     pthread_mutex_unlock(&self->lock);
+    psti_log(PST_LOG_INFO, "scheduler: the step is given up");
     return status;
 }
 

@@ -84,6 +84,7 @@ static pst_status launch_slab(pst_pool *pool)
 static void free_parts(pst_pool *pool)
 {
     pst_device *device = pool->device;
+    psti_top_close(pool);
     psti_part_stream_destroy(device, pool->stream);
     psti_part_free_pinned(device, pool->mailbox);
     psti_part_free(device, pool->memory);
@@ -174,6 +175,7 @@ pst_status pst_pool_create(pst_device *device, const pst_pool_config *given, pst
         free_parts(pool);
         return status;
     }
+    psti_top_open(pool);
     psti_device_retain(device, PSTI_LIVE_POOL);
     psti_log(PST_LOG_INFO, "pool of %" PRIu64 " pages, %" PRIu64 " bytes on %s", config->num_pages,
              bytes, device->info.name);
@@ -325,13 +327,29 @@ int32_t *pst_pool_step_valid(pst_pool *pool)
 
 /* ---- mailbox ---- */
 
+/* Of the faults that nobody has been told of yet. */
+static void tell_faults(pst_pool *pool, const pst_pool_status *status)
+{
+    if (__atomic_load_n(&pool->told_faults, __ATOMIC_RELAXED) == status->num_faults)
+        return;
+    const uint32_t told =
+        __atomic_exchange_n(&pool->told_faults, status->num_faults, __ATOMIC_RELAXED);
+    if (status->num_faults > told)
+        psti_log(PST_LOG_WARN, "pool has %u faults; the first since its reset: %s (ticket %u)",
+                 status->num_faults, pst_fault_text((pst_fault)status->fault),
+                 status->fault_ticket);
+}
+
 pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out)
 {
     PSTI_USE_HANDLE(pool, POOL);
     PSTI_CHECK(status_out, PST_E_INVALID, "status_out is NULL");
     PSTI_TRY(psti_device_check_alive(pool->device));
     for (int tries = 0; tries < 16; tries++)
-        if (psti_read_mailbox(pool->mailbox, status_out))
+        if (psti_read_mailbox(pool->mailbox, status_out)) {
+            tell_faults(pool, status_out);
+            psti_top_write(pool, status_out);
             return PST_OK;
+        }
     return PSTI_FAIL(PST_E_AGAIN, "pst_pool_step has not run yet");
 }

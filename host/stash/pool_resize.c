@@ -65,7 +65,9 @@ pst_status pst_pool_resize(pst_pool *pool, uint64_t num_pages, uint64_t num_host
     const uint32_t wanted[PSTI_TIERS] = {(uint32_t)num_pages, (uint32_t)num_host_pages};
     if (wanted[0] < pool->num_pages[0] || wanted[1] < pool->num_pages[1])
         PSTI_TRY(check_idle(pool));
-    return resize(pool, wanted);
+    PSTI_TRY(resize(pool, wanted));
+    psti_log(PST_LOG_INFO, "pool has %u pages, %u host pages now", wanted[0], wanted[1]);
+    return PST_OK;
 }
 
 pst_status pst_pool_recommend_pages(const pst_pool_status *status, pst_steps_share share,

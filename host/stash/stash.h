@@ -149,6 +149,15 @@ uint32_t psti_slab_num_held(const pst_pool *pool);
 /* An operation of the ticket was enqueued into the capture, if it is one. */
 void psti_slab_note_capture(psti_ticket *ticket, const psti_capture_of *capture);
 
+/* ---- top.c: what `pagestash top` reads, with PAGESTASH_TOP ---- */
+
+typedef struct psti_top psti_top;
+
+/* Makes the pool's file; without one the pool works all the same, and the log says why. */
+void psti_top_open(pst_pool *pool);
+void psti_top_write(pst_pool *pool, const pst_pool_status *status);
+void psti_top_close(pst_pool *pool);
+
 /* ---- pool.c ---- */
 
 struct pst_pool {
@@ -161,7 +170,8 @@ struct pst_pool {
     uint32_t num_pages[PSTI_TIERS]; /* as of the last resize */
     psti_span spans[PSTI_TIERS];    /* pages with memory of their own */
     bool is_callers;                /* memory */
-    uint32_t failed;  /* atomic: a CUDA error happened, only reset and destroy are accepted */
+    uint32_t failed;      /* atomic: a CUDA error happened, only reset and destroy are accepted */
+    uint32_t told_faults; /* atomic: how many faults the log has been told of */
     uint32_t expects; /* atomic: psti_pool_expect was called; a restore or release may be refused */
     uint32_t num_tickets;
     uint32_t num_ops;        /* atomic */
@@ -171,6 +181,7 @@ struct pst_pool {
     pst_make_room_fn make_room;
     void *make_room_context;
     psti_mailbox *mailbox;
+    psti_top *top;     /* NULL: nobody watches */
     pst_stream stream; /* for synchronous calls */
     unsigned char *ticket_used;
     psti_lock lock; /* of num_tickets, ticket_used, and the slab */

@@ -290,7 +290,7 @@ static pst_status end_lives(builder *build)
         return PST_OK;
     return BAD(build, first, "id",
                "%" PRIu64 ": never freed, like %" PRIu64
-               " others: allowed if unfreed tensors are to be kept",
+               " others: allowed is a free of each, or keep_unfreed (--keep-unfreed)",
                first->id, num_unfreed - 1);
 }
 

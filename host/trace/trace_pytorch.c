@@ -7,6 +7,7 @@
 
 #include "host/trace/trace.h"
 
+enum { PICKLE_BEGIN = 0x80 };
 enum { MAX_KEYS = 64 }; /* of an event, which may be shared: bounds the time as well */
 
 typedef struct pytorch_state {
@@ -38,6 +39,10 @@ static pst_status read_file(pst_trace_reader *reader, pytorch_state *state)
         if (got == 0)
             return PST_OK;
         state->num_bytes += (uint64_t)got;
+        PSTI_CHECK(
+            state->bytes[0] == PICKLE_BEGIN, PST_E_INVALID,
+            "%.200s: byte 0: 0x%02x: allowed is 0x80, with which pickles of protocols 2 to 5 begin",
+            reader->name, state->bytes[0]);
         PSTI_CHECK(state->num_bytes <= PSTI_PICKLE_BYTES, PST_E_INVALID,
                    "%.200s: byte %" PRIu64 ": more than 4 GiB: allowed is less", reader->name,
                    PSTI_PICKLE_BYTES);

@@ -39,7 +39,8 @@ static pst_status find_peak(const pst_trace *trace, const uint64_t *order, uint6
         const uint64_t own = psti_round_up(trace->tensors[order[i] >> 1].bytes, align);
         const bool is_begin = (order[i] & 1) != 0;
         PSTI_CHECK(!is_begin || own <= MAX_LIVE_BYTES - bytes, PST_E_INVALID,
-                   "more than 2^62 bytes live at request %" PRIu64 ": allowed are fewer", i);
+                   "more than 2^62 bytes live at line %" PRIu64 ": allowed are fewer",
+                   trace->tensors[order[i] >> 1].line);
         bytes = is_begin ? bytes + own : bytes - own;
         live = is_begin ? live + 1 : live - 1;
         most.most_live = live > most.most_live ? live : most.most_live;

@@ -1,8 +1,9 @@
 /* Environment variables: one typed table.
  *
  * Read once, when the process makes its first object of this library or calls pst_env_check. A bad
- * value is refused (PST_E_INVALID from pst_env_check and pst_device_open); an unknown PAGESTASH_*
- * name is logged as a warning with the nearest known name. */
+ * value is refused (PST_E_INVALID from pst_env_check and pst_device_open), and so is a PAGESTASH_*
+ * name that is a known one misspelt, by two letters at most: the message has what was meant. Other
+ * unknown names are logged as a warning. */
 #ifndef PAGESTASH_ENV_H
 #define PAGESTASH_ENV_H
 
@@ -11,7 +12,7 @@
 /* Frozen. */
 typedef struct pst_env_info {
     const char *name;
-    const char *type;          /* "choice", "int", "bool", "path" */
+    const char *type;          /* "choice", "int", "bool", "path", "levels" (PAGESTASH_LOG) */
     const char *allowed;       /* "off|error|warn|info|debug", "0..1024" */
     const char *default_value; /* as text */
     const char *help;          /* one line */
@@ -22,7 +23,7 @@ typedef struct pst_env_info {
 PST_BEGIN_DECLS
 
 /* Checks every PAGESTASH_* variable. Fails: PST_E_INVALID, the message names variable, value and
- * what is allowed. Threads: any. */
+ * what is allowed, or the misspelt name and what was meant. Threads: any. */
 PST_API pst_status pst_env_check(void);
 
 /* Number of variables in the table. Threads: any. */

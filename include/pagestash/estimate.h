@@ -2,6 +2,7 @@
  *
  *   pst_estimate_config config = PST_ESTIMATE_CONFIG_INIT;   the model, the split, the batch
  *   pst_estimate_check(&config);                             every rule at once
+ *   pst_estimate_find_fault(&config, &fault);                which one is broken, and how
  *   pst_estimate_get_params(&config, &params);               of the whole model
  *   pst_estimate_get_states(&config, stage, &states);        of each GPU of a pipeline stage
  *   pst_estimate_get_ledger(&config, is_moe, &ledger);       what one layer saves for its backward
@@ -11,10 +12,11 @@
  *   pst_estimate_get_moe(&config, live_layers, &moe);        its expert layers, kept in four ways
  *   pst_estimate_get_linears(&config, 0, true, live, &of);   scratch and pages of linear.h's layers
  *   pst_estimate_get_traffic(&config, stage, &traffic);      what a GPU sends and receives
+ *   pst_estimate_get_gaps(&config, stage, &gaps);            what is not counted, at most
  *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
  * Pure: functions of the config, in integers. A figure above 2^64 - 2 is refused, never wrapped.
- * Elements of the lists, states, events and process groups are frozen structs.
+ * Elements of the lists, states, events, faults and process groups are frozen structs.
  * Bytes are those of the tensors alone; an allocator adds to them. Threads: any.
  */
 #ifndef PAGESTASH_ESTIMATE_H
@@ -39,12 +41,35 @@ typedef enum pst_train_type {
     PST_TRAIN_FP32,     /* 4 + 4 + 8 */
 } pst_train_type;
 
-/* What the loss keeps of the logits, beside those of the matrix. */
+/* What the loss keeps of the logits, beside those of the matrix, of which one loss at a time has any. */
 typedef enum pst_loss {
     PST_LOSS_UNFUSED = 0, /* a copy in fp32 */
-    PST_LOSS_FUSED,       /* nothing */
-    PST_LOSS_COPIED,      /* two copies in fp32, as Megatron-LM of 2023 */
+    PST_LOSS_FUSED,       /* nothing, as Transformer Engine's; each loss has the matrix's logits */
+    PST_LOSS_COPIED,      /* two copies in fp32, as Megatron-LM of 2023, and its own fusion, where
+                           * compiled functions do not write over what they are given */
 } pst_loss;
+
+/* Products of Transformer Engine's linears in fp8, by what a scale is for; each keeps its input in fp8,
+ * in the one layout that its backward reads. */
+typedef enum pst_fp8 {
+    PST_FP8_NONE = 0,
+    PST_FP8_TENSORWISE, /* a tensor: current or delayed scaling */
+    PST_FP8_BLOCKWISE,  /* 128 elements, of a weight 128 x 128: 4 bytes */
+    PST_FP8_MXFP8,      /* 32 elements: 1 byte */
+} pst_fp8;
+
+/* What GPUs with the same parameters divide among them, and who gathers it again. A unit is a layer. */
+typedef enum pst_sharding {
+    PST_SHARDING_NONE = 0, /* the optimizer, with distributed_optimizer */
+    /* Megatron-FSDP: gradients too (optim_grads), weights too (optim_grads_params). What is in no unit
+     * is gathered once and stays */
+    PST_SHARDING_GRADIENTS,
+    PST_SHARDING_WEIGHTS,
+    /* PyTorch's FSDP2, where a unit is the embedding or the output matrix too: weights are gathered by
+     * a forward and stay until the backward (ZeRO-2), or are gathered for each of them (ZeRO-3) */
+    PST_SHARDING_TORCH_GRADIENTS,
+    PST_SHARDING_TORCH_WEIGHTS,
+} pst_sharding;
 
 /* How many rows an expert layer's buffers hold on a GPU. */
 typedef enum pst_moe_rows {
@@ -61,7 +86,25 @@ typedef enum pst_moe_rows {
 #define PST_RECOMPUTE_ACTIVATION 4u /* every activation function */
 #define PST_RECOMPUTE_ATTENTION 8u  /* scores and softmax */
 #define PST_RECOMPUTE_EXPERTS 16u   /* that of routed experts */
-#define PST_RECOMPUTE_ALL 31u
+#define PST_RECOMPUTE_MLP 32u       /* a dense block, of its input */
+#define PST_RECOMPUTE_MOE 64u       /* router and experts, of their input; not with PST_MOE_PAGED */
+#define PST_RECOMPUTE_SHARED 128u   /* shared experts, of theirs */
+#define PST_RECOMPUTE_LATENT 256u   /* queries, keys and values, of latent attention's latents */
+#define PST_RECOMPUTE_ALL 511u
+
+/* Tensors that go to host memory in the forward and come back in the backward: what parts of a layer save
+ * of their input (Megatron-LM's offload_modules); bits can be combined. Of at least 2^20 elements each. A
+ * norm that is part of the matrix behind it, as all are but the first of latent attention and the second
+ * of a layer with experts, goes with that matrix. */
+#define PST_OFFLOAD_ATTENTION_NORM 1u /* attn_norm */
+#define PST_OFFLOAD_QKV 2u            /* qkv_linear */
+#define PST_OFFLOAD_CORE 4u           /* core_attn */
+#define PST_OFFLOAD_PROJ 8u           /* attn_proj; only with PST_OFFLOAD_CORE */
+#define PST_OFFLOAD_MLP_NORM 16u      /* mlp_norm */
+#define PST_OFFLOAD_EXPERT_FC1 32u    /* expert_fc1; this and the next two not with PST_MOE_PAGED */
+#define PST_OFFLOAD_ACTIVATION 64u    /* moe_act: of routed experts */
+#define PST_OFFLOAD_EXPERTS 128u      /* fused_group_mlp: all that routed experts save */
+#define PST_OFFLOAD_ALL 255u
 
 /* Zero means none, off or absent, unless the field says what else. */
 typedef struct pst_estimate_config {
@@ -120,8 +163,10 @@ typedef struct pst_estimate_config {
     uint64_t expert_tensor_parallel; /* 0: tensor_parallel */
     bool sequence_parallel;
     bool distributed_optimizer;
-    bool overlaps_exchange; /* with virtual_stages above 1: one more forward before the first
-                             * backward, so that experts' exchanges hide behind other work */
+    bool
+        overlaps_exchange; /* with virtual_stages above 1: experts' exchanges hide behind other work.
+                             * Of memory it changes nothing: one more forward comes before the first
+                             * backward, but each later one runs while a backward frees as much */
     /* pipeline_parallel * virtual_stages counts of layers in the order of the model: chunk j of
      * stage r is entry j * pipeline_parallel + r. NULL: as many in each */
     const uint64_t *chunk_layers;
@@ -167,10 +212,38 @@ typedef struct pst_estimate_config {
      * layer's weights is kept, to be handed to autograd in the place of those that were added to the
      * kept ones */
     bool keeps_empty_gradients;
-    uint8_t padding[6]; /* 0 */
+    /* recompute_layers is how many layers of a chunk, from its first, are run again one by one;
+     * nothing of the others is, nor of multi-token prediction */
+    bool recomputes_block;
+    /* with fp8: the weights of its linears are kept in fp8 alone, and not in fp8 beside their own type */
+    bool keeps_fp8_weights;
+    /* with PST_FP8_TENSORWISE, on GPUs that multiply matrices in either layout (Blackwell): weights are
+     * kept in one layout, and not transposed besides */
+    bool keeps_one_layout;
+    /* Megatron-FSDP's fsdp_double_buffer: weights and gradients of two units at a time, always there */
+    bool doubles_buffers;
+    /* Transformer Engine's, of 32 MiB + 1 KiB on Hopper and later: for products, and four more for
+     * those of experts */
+    bool keeps_workspaces;
+    uint8_t padding[1]; /* 0 */
+    pst_fp8 fp8;
+    pst_sharding sharding;
+    /* of Megatron-FSDP without doubles_buffers: parameters whose gradients may be on their way, and
+     * twice those that are gathered ahead; 0: 10^9, or twice a layer's, which is more */
+    uint64_t communication_unit;
+    uint32_t offload_modules; /* PST_OFFLOAD bits */
+    uint8_t more_padding[4];  /* 0 */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)
+
+/* Why a config is refused. */
+typedef struct pst_estimate_fault {
+    char field[48]; /* the member at fault, as "num_heads"; empty: none, or no member alone is */
+    /* one sentence, with members in braces and their values behind them, as "{num_heads} 16: must be a
+     * multiple of {tensor_parallel} 3"; empty where field is */
+    char reason[256];
+} pst_estimate_fault;
 
 /* Numbers of parameters. */
 typedef struct pst_estimate_params {
@@ -268,6 +341,13 @@ typedef struct pst_estimate_memory {
     const char *transient;    /* static text: which, as "MLP backward"; "none" of 0 bytes */
     uint64_t peak_bytes;      /* bytes and transient_bytes */
     uint64_t empty_bytes;     /* in bytes, too: of keeps_empty_gradients */
+    uint64_t cache_bytes;     /* in bytes, too: of weights in fp8 beside those of the states */
+    uint64_t gathered_bytes;  /* in bytes, too: of weights of sharding that are whole for a time */
+    uint64_t offloaded_bytes; /* saved in host memory, not in bytes */
+    /* in bytes, too: of what is offloaded, a layer's, whose backward is next, and the part of the one
+     * before it that is on its way back */
+    uint64_t reload_bytes;
+    uint64_t workspace_bytes; /* in bytes, too: of keeps_workspaces */
 } pst_estimate_memory;
 
 /* What a stage holds after the forward or backward of a chunk for one micro-batch. */
@@ -357,6 +437,20 @@ typedef struct pst_estimate_linear {
     uint64_t hidden_bytes; /* of a block, besides: what is between its layers, saved or in pages */
 } pst_estimate_linear;
 
+/* What an estimate takes for granted, and a run may exceed. */
+typedef struct pst_estimate_gap {
+    const char *field;  /* static text: the member of the config that it belongs to */
+    const char *reason; /* static text, as "rows of an even router" */
+    uint64_t bytes;     /* that a GPU of the stage may need beside, at most */
+} pst_estimate_gap;
+
+#define PST_ESTIMATE_MAX_GAPS 8u /* never changes */
+
+typedef struct pst_estimate_gaps {
+    uint32_t num_gaps; /* none of 0 bytes; above 0: the memory is at least what the estimate says */
+    pst_estimate_gap gaps[PST_ESTIMATE_MAX_GAPS];
+} pst_estimate_gaps;
+
 /* A buffer of scratch. */
 typedef struct pst_estimate_buffer {
     const char *name; /* static text */
@@ -387,6 +481,11 @@ PST_BEGIN_DECLS
 
 /* Every function below checks first. Fails: INVALID (the message names the fields). */
 PST_API pst_status pst_estimate_check(const pst_estimate_config *config);
+
+/* The same, for a program that has names of its own for the members. fault_out: written in any case,
+ * but where it is NULL. */
+PST_API pst_status pst_estimate_find_fault(const pst_estimate_config *config,
+                                           pst_estimate_fault *fault_out);
 
 PST_API pst_status pst_estimate_get_params_sized(const pst_estimate_config *config,
                                                  pst_estimate_params *params_out,
@@ -470,6 +569,15 @@ static inline pst_status pst_estimate_get_linears(const pst_estimate_config *con
 {
     return pst_estimate_get_linears_sized(config, pieces, pages_hidden, live_layers, linears_out,
                                           sizeof(pst_estimate_linears));
+}
+
+/* Of tensors that Megatron-LM makes; CUDA, NCCL and what an allocator adds are in none. Fails: NOMEM. */
+PST_API pst_status pst_estimate_get_gaps_sized(const pst_estimate_config *config, uint64_t stage,
+                                               pst_estimate_gaps *gaps_out, size_t gaps_bytes);
+static inline pst_status pst_estimate_get_gaps(const pst_estimate_config *config, uint64_t stage,
+                                               pst_estimate_gaps *gaps_out)
+{
+    return pst_estimate_get_gaps_sized(config, stage, gaps_out, sizeof(pst_estimate_gaps));
 }
 
 PST_API pst_status pst_estimate_get_traffic_sized(const pst_estimate_config *config, uint64_t stage,

@@ -62,6 +62,9 @@ typedef struct pst_linear_config {
     pst_scratch *scratch;          /* outlives the layer; layers of one stream share one */
     pst_product_function *product; /* NULL: pst_product_run */
     void *product_user;
+    /* On cuda, of the products (pst_product.workspace): leased of the scratch, as "workspace", by
+     * each call. 32 MiB is what cuBLAS advises on an H100. 0: none, as on host. */
+    uint64_t workspace_bytes;
 } pst_linear_config;
 
 #define PST_LINEAR_CONFIG_INIT PST_INIT(pst_linear_config)
@@ -95,10 +98,11 @@ typedef struct pst_linear_bytes {
 
 PST_BEGIN_DECLS
 
-/* A layer, of the device of its scratch. Sizes the scratch ahead. With PAGESTASH_CHECK=1 the ranks
+/* A layer, of the device of its scratch. Sizes the scratch ahead, and on cuda makes the device ready
+ * for products, so that the first call can be captured. With PAGESTASH_CHECK=1 the ranks
  * compare their layers: then every rank makes the same layers in the same order.
  * Fails: INVALID (a field; what does not divide; a comm of another device; ranks that disagree,
- * said on each), NOMEM, DEVICE_NOMEM, PEER, CAPTURE. */
+ * said on each), UNSUPPORTED (cuda: no cuBLASLt), NOMEM, DEVICE_NOMEM, PEER, CAPTURE. */
 PST_API pst_status pst_linear_create(const pst_linear_config *config, pst_linear **linear_out);
 PST_API pst_status pst_linear_destroy(pst_linear *linear); /* NULL is allowed */
 PST_API pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_bytes *bytes_out);

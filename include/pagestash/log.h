@@ -1,5 +1,9 @@
-/* Log messages. The library prints nothing by itself: messages go to the callback if there is
- * one, else to stderr if the environment variable PAGESTASH_LOG asks for them. */
+/* Log messages. The library prints nothing by itself: messages go to the callback if there is one,
+ * else, if the environment variable PAGESTASH_LOG asks for them, to stderr or to the file that
+ * PAGESTASH_LOG_FILE names. PAGESTASH_LOG is a level, or a list: `warn,comm=debug` has warnings of all
+ * and everything of the communicators. A file gets one line for each message, added in one write, with
+ * the time, process and thread, so that processes may share it; `%p` and `%h` in its name are the
+ * process and the host. */
 #ifndef PAGESTASH_LOG_H
 #define PAGESTASH_LOG_H
 

@@ -64,6 +64,7 @@
 #include <pagestash/simulate.h>
 #include <pagestash/policy.h>
 #include <pagestash/estimate.h>
+#include <pagestash/step.h>
 
 /* clang-format on */
 

@@ -3,7 +3,16 @@
  *   D (m, n) = A (m, k) * B (k, n) + C
  *
  * added up in float32 and rounded once. On host it is the system's CBLAS (OpenBLAS), or plain C
- * where there is none. Devices of cuda have no products yet (UNSUPPORTED).
+ * where there is none. On cuda it is cuBLASLt, with CUBLAS_COMPUTE_32F: no TF32, and sums that are
+ * split over blocks are added in float32. Products that are counted on the device (`live`) are there
+ * a kernel of the library's, which multiplies in float32 without tensor cores, and whose time
+ * follows what is live; layers take a program's own in its place (pst_linear_config.product).
+ *
+ * PAGESTASH_CUBLASLT_LIBRARY names the library of cuda, "auto" libcublasLt.so.13 or .12, of which
+ * the one that is in the process already comes first. It is loaded by a device's first product, or
+ * by its first layer; that one cannot be in a capture. A product allocates no device memory, waits
+ * for nothing, and asks cuBLASLt once for each form (sizes, strides, dtypes, alignments): the same
+ * form gives the same bits, captured or not.
  *
  * PAGESTASH_BLAS names the library of host; "none" is the plain one, "auto" what is found first
  * of libopenblas.so.0, libcblas.so.3 and libblas.so.3. A product of host is of the thread that
@@ -48,15 +57,19 @@ typedef struct pst_product {
     const void *counts;
     pst_count_type count_type; /* INT32 or INT64 */
     uint32_t padding;          /* 0 */
+    /* Device memory that only this product uses while it runs, aligned to 256: with some MiB cuBLASLt
+     * may split a long sum. NULL and 0: none. On host it is not used. */
+    void *workspace;
+    uint64_t workspace_bytes;
 } pst_product;
 
 #define PST_PRODUCT_INIT PST_INIT(pst_product)
 
 PST_BEGIN_DECLS
 
-/* Enqueues a product; can be captured.
- * Fails: INVALID (a field), UNSUPPORTED (PAGESTASH_BLAS names no CBLAS; a device of cuda), CAPTURE,
- * NOMEM. */
+/* Enqueues a product; can be captured, on cuda once the device has had one.
+ * Fails: INVALID (a field), UNSUPPORTED (the library that is named or wanted is not there, or has
+ * no such product), CAPTURE (on cuda: the device's first product), NOMEM, CUDA. */
 PST_API pst_status pst_product_run(pst_device *device, const pst_product *product,
                                    pst_stream stream);
 

@@ -30,8 +30,7 @@
     X(PST_TRACE_MEMO, memo, 1, "MEMO's lines: malloc ID SIZE, free ID [SIZE]")              \
     X(PST_TRACE_MINIMALLOC, minimalloc, 1,                                                  \
       "MiniMalloc's CSV with columns id, lower, upper, size in any order")                  \
-    X(PST_TRACE_STALLOC, stalloc, 512,                                                      \
-      "STAlloc's lines: 1 POINTER SIZE STREAM, 0 POINTER SIZE STREAM, markers")             \
+    X(PST_TRACE_STALLOC, stalloc, 512, "STAlloc's trace, as its trace mode writes it")      \
     X(PST_TRACE_PYTORCH, pytorch, 512, "a pickle of torch.cuda.memory._snapshot()")
 
 typedef enum pst_trace_format {

@@ -272,4 +272,19 @@ typedef struct psti_pattern_args {
 } psti_pattern_args;
 static_assert(sizeof(psti_pattern_args) <= 4096, "one parameter block");
 
+/* A matrix of a product: element (i, j) lies at base + i * row_stride + j * column_stride. */
+typedef struct psti_product_matrix {
+    unsigned char *base;
+    uint64_t row_stride, column_stride, expert_stride; /* bytes */
+} psti_product_matrix;
+
+/* One launch of products whose sizes the device counts: see pst_product. */
+typedef struct psti_product_args {
+    psti_product_matrix a, b, c, d; /* c.base NULL: no C */
+    const void *counts;
+    uint32_t m, n, k, num_experts;
+    uint32_t dtype, of_d;      /* pst_dtype */
+    uint32_t live, count_type; /* pst_live, pst_count_type */
+} psti_product_args;
+
 #endif

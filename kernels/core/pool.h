@@ -23,7 +23,7 @@ PSTI_FN psti_decision psti_decide(uint64_t wanted, uint64_t free_device, uint64_
     psti_decision decision = {{0, 0}, 0, 0, false};
     decision.fits = wanted <= free_device || wanted - free_device <= free_host;
     if (!decision.fits)
-        return decision;
+        wanted = 0;
     const uint64_t preferred = den ? wanted * num / den : 0;
     decision.lead = psti_min_u64(preferred, free_host);
     decision.displaced = preferred - decision.lead;

@@ -17,7 +17,8 @@ PSTI_FN uint64_t psti_tensor_rows(const psti_tensor *tensor, uint64_t rows)
 
 PSTI_FN uint64_t psti_tensor_bytes(const psti_tensor *tensor, uint64_t rows)
 {
-    return psti_tensor_rows(tensor, rows) * tensor->row_bytes;
+    const uint64_t row_bytes = tensor->row_bytes;
+    return psti_tensor_rows(tensor, rows) * row_bytes;
 }
 
 PSTI_FN uint64_t psti_round_vector(uint64_t bytes)
@@ -82,11 +83,12 @@ PSTI_FN uint32_t psti_row_of(uint32_t q, uint32_t inverse)
 /* A count as the caller wrote it; of a sum, one of those that are summed. */
 PSTI_FN int64_t psti_user_count(const psti_space *space, uint32_t idx)
 {
+    const uint64_t counts = space->counts;
     if (space->count_kind == PSTI_COUNT_INT32)
-        return ((const int32_t *)(uintptr_t)space->counts)[idx];
+        return ((const int32_t *)(uintptr_t)counts)[idx];
     if (space->count_kind == PSTI_COUNT_INT64)
-        return ((const int64_t *)(uintptr_t)space->counts)[idx];
-    return (int64_t)space->counts;
+        return ((const int64_t *)(uintptr_t)counts)[idx];
+    return (int64_t)counts;
 }
 
 /* The first negative count, else their sum, which stops at the first partial sum above the

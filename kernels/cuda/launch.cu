@@ -2,6 +2,7 @@
  * and by the SM budget; what is live decides how many blocks find work. */
 #include "kernels/cuda/launch.h"
 
+#include "kernels/cuda/compute/product.cuh"
 #include "kernels/cuda/fused/glu.cuh"
 #include "kernels/cuda/paging/control.cuh"
 #include "kernels/cuda/paging/move.cuh"

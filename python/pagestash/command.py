@@ -20,8 +20,8 @@ ANSWERS = (0, 1)  # exit codes; 1: the answer is no
 class CommandError(Error):
     """What the command refused, in its own sentence.
 
-    exit_code: 1: the answer is no, 2: a flag or a value, 3: a bad input file, 4: the device is absent or
-    failed (docs/formats.md); None: the command could not be run."""
+    exit_code: 1: the answer is no, 2: a flag or a value, 3: a file that cannot be read or written, 4: the
+    device is absent or failed (docs/formats.md); None: the command could not be run."""
 
     def __init__(self, text: str, exit_code: int | None = None):
         super().__init__(text)
@@ -171,14 +171,21 @@ def word_of(value: Any) -> str:
 
 def run(words: list[str], stdin: bytes | None = None) -> tuple[str, str, int]:
     """What the command prints to stdout, its last sentence on stderr, and its exit code, 0 or 1.
-    CommandError for other exit codes."""
+    CommandError for other exit codes. KeyboardInterrupt ends the command, too, before it is raised."""
     path = command_path()
     try:
-        done = subprocess.run([path, *words], input=b"" if stdin is None else stdin,
-                              capture_output=True, check=False)
+        done = subprocess.Popen([path, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
     except OSError as error:
         raise CommandError(f"cannot run {path}: {error.strerror}") from None
-    out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
+    with done:
+        try:
+            streams = done.communicate(b"" if stdin is None else stdin)
+        except BaseException:
+            done.terminate()  # it leaves no temporary file, which it would if it were killed
+            done.wait()
+            raise
+    out, err = (stream.decode(errors="replace") for stream in streams)
     sentence = err.strip().rsplit("\n", 1)[-1].removeprefix("pagestash: ")
     if done.returncode not in ANSWERS:
         _check_version(path)

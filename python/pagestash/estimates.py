@@ -9,6 +9,7 @@ from ._checks import Error, integer, listed
 from .command import Answer, Table, gib
 
 _NOT_HERE = {"json": "the answer has .json", "help": "run `pagestash help estimate`",
+             "details": "the answer has all figures",
              "version": "pagestash.__version__ is the same",
              "compat": "run `pagestash estimate --compat`, whose report is text"}
 
@@ -23,13 +24,15 @@ class Estimate(Answer):
     assumptions: tuple[str, ...]  # what stands where no flag said anything
     warnings: tuple[str, ...]  # unknown flags, flags given twice
     not_counted: tuple[str, ...]  # flags that change memory and are not modelled
+    matters: tuple[str, ...]  # of these, what changes whole states or sizes
     params: Answer  # total, active, experts, ...: numbers of parameters
     stages: tuple[Answer, ...]  # .layers, .params, .bytes.{weights,...,total,peak,margin}, .in_flight
     ledger: Answer  # dense, moe: bytes that a layer saves for its backward, by tensor
     comm: tuple[Answer, ...]  # transfers: .stage, .op, .group, .count, .payload_bytes, .wire_bytes
     cluster: Answer  # .world_size, .fits, .heaviest_stage, .gpu_memory_bytes, ...
     moe_buffers: Answer | None  # .balanced_rows, .worst_bytes, .pages, .pool_bytes, ...; None: no experts
-    whatif: tuple[Answer, ...]  # .change, .saved_bytes, .extra_wire_bytes
+    whatif: tuple[Answer, ...]  # .change, .cost, .saved_bytes, .extra_wire_bytes, .peak_bytes, .fits
+    together: Answer | None  # the same of two or three changes, where no single one fits
 
     @property
     def fits(self) -> bool:
@@ -97,7 +100,8 @@ class Search(Answer):
     valid: int
     fitting: int
     given: Answer  # the split that was asked: .needed_bytes, .margin_bytes, .fits, ...
-    best: tuple[Answer, ...]  # .tensor_parallel, .pipeline_parallel, ..., .margin_bytes, .wire_bytes
+    kept: tuple[str, ...]  # sizes that flags gave
+    best: tuple[Answer, ...]  # .tensor_parallel, .pipeline_parallel, ..., .margin_bytes, .predicted_us
 
     def _table(self):
         columns = list(self.best[0]) if self.best else []

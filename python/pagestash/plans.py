@@ -117,7 +117,8 @@ def plan(trace: Any = None, **flags: Any) -> Plan:
 
     Returns a Plan; one with status "impossible" or without `fits` where the answer is no.
     Raises pagestash.Error with the command's sentence and `exit_code`: 1: nothing found within the capacity
-    (and no proof that there is nothing), 2: a flag or value, 3: a bad trace."""
+    (and no proof that there is nothing), 2: a flag or value, 3: a bad trace. KeyboardInterrupt ends the
+    planning, and there is no plan; `pagestash plan` keeps the best one so far."""
     for name, instead in _NOT_HERE.items():
         if name in flags:
             raise Error(f"plan: {name} is no argument here: {instead}")

@@ -301,6 +301,63 @@ CONFORMANCE(Check, FindsEveryKindOfCorruption)
     }
 }
 
+/* Ids from the number of pages on are wrong, that number itself among them, wherever it stands. */
+CONFORMANCE(Check, CountsIdsThatThereAreNoPagesFor)
+{
+    static scene self;
+    if (!set_up(&self, conf, PST_POOL_ORDERED))
+        return;
+    lockstep *ls = &self.ls;
+    for (uint32_t pages = POOL_PAGES - TICKETS * PAGES; pages < POOL_PAGES; pages++) {
+        read_again(&self);
+        ls->words.state.num_pages[0] = pages;
+        write_back(&self, &ls->words, ls->words_of);
+        LS_TRY(pst_pool_check(ls->pool, ls->stream));
+        read_again(&self);
+        CHECK_EQ(ls->words.status.check_errors, POOL_PAGES - pages);
+    }
+    self.good.status.checks = ls->words.status.checks;
+    write_back(&self, &self.good, self.good_tickets);
+    ls->oracle->status.checks = ls->words.status.checks;
+    ls_compare(ls);
+    tear_down(&self);
+}
+
+/* A thread of a block looks at many places; what it finds at each counts. */
+CONFORMANCE(Check, CountsErrorsFarBehind)
+{
+    enum { FAR = 280, MANY = 2 * FAR + 40 };
+    const ls_options options = conf_options(PST_POOL_ORDERED, MANY, 0);
+    const shape like = conf_prefix_shape(1, 4 * (FAR + 20), ROW_BYTES); /* a page has four rows */
+    static conf_pair self;
+    if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+        return;
+    lockstep *ls = &self.ls;
+    conf_pair_stash(&self, 0, 4 * (FAR + 20));
+    ticket_words *ticket = &ls->words_of[0];
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    LS_TRY(ticket_words_read(ls->tickets[0], ticket, ls->stream));
+    uint32_t *slot =
+        &ls->words.ring[0][(ls->words.state.head[0] + FAR) & ls->pool->view.ring_mask[0]];
+    const uint32_t was[] = {ticket->table[FAR], *slot};
+    ticket->table[FAR] = *slot = PSTI_ID_NONE;
+    LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
+    LS_TRY(ticket_words_write(ls->tickets[0], ticket, ls->stream));
+    LS_TRY(pst_pool_check(ls->pool, ls->stream));
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    CHECK_EQ(ls->words.status.check_errors, 2);
+    ticket->table[FAR] = was[0];
+    *slot = was[1];
+    LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
+    LS_TRY(ticket_words_write(ls->tickets[0], ticket, ls->stream));
+    LS_TRY(pst_pool_check(ls->pool, ls->stream));
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    ls->oracle->status.checks = ls->words.status.checks;
+    ls_reset(ls, PST_RESET_FAULTS);
+    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    conf_pair_close(&self);
+}
+
 /* The count is right where exactly one page is concerned. */
 CONFORMANCE(Check, CountsOneErrorForOneLostPage)
 {

@@ -32,6 +32,11 @@ int tool_fail(int code, const char *format, ...)
     return code;
 }
 
+const char *tool_last_message(void)
+{
+    return pst_last_message();
+}
+
 int tool_status(pst_status status)
 {
     require(status == PST_OK);

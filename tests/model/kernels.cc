@@ -585,5 +585,5 @@ constexpr words::equivalence equivalent[] = {
 int main(int argc, char **argv)
 {
     split_words();
-    return words::weaken_each(search, equivalent, 150, argc, argv);
+    return words::weaken_each(search, equivalent, 250, argc, argv);
 }

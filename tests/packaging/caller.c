@@ -419,6 +419,7 @@ static void check_estimates(void)
     also("timeline", pst_estimate_get_timeline(config, 0, go_on, NULL));
     also("process group", pst_estimate_get_process_group(config, PST_PARALLEL_DATA, 0, &group));
     config->struct_size -= CUT;
+    GET(pst_estimate_gaps, pst_estimate_get_gaps(config, 0, out));
     GET(pst_estimate_params, pst_estimate_get_params(config, out));
     GET(pst_estimate_ledger, pst_estimate_get_ledger(config, true, out));
     GET(pst_estimate_linears, pst_estimate_get_linears(config, 0, true, 2, out));
@@ -426,6 +427,29 @@ static void check_estimates(void)
     GET(pst_estimate_modules, pst_estimate_get_modules(config, PST_ESTIMATE_MOE, out));
     GET(pst_estimate_moe, pst_estimate_get_moe(config, 2, out));
     GET(pst_estimate_traffic, pst_estimate_get_traffic(config, 0, out));
+}
+
+static void check_steps(void)
+{
+    pst_estimate_config run = PST_ESTIMATE_CONFIG_INIT;
+    pst_step_config init = PST_STEP_CONFIG_INIT;
+    pst_gpu a100 = PST_GPU_INIT;
+    uint64_t p2p_ns;
+    run.num_layers = 2;
+    run.hidden_size = run.vocab_size = run.sequence_size = 64;
+    run.num_heads = 2;
+    run.ffn_size = 128;
+    run.struct_size -= CUT;
+    need("a GPU", pst_gpu_find_sized("a100", &a100, sizeof(a100) - CUT));
+    init.run = &run;
+    init.gpu = END(a100);
+    pst_step_config *config = END(init);
+    say("pst_step_config", pst_step_get_p2p(config, &p2p_ns));
+    config->struct_size -= CUT;
+    GET(pst_gpu, pst_gpu_find("a100", out));
+    GET(pst_step_work, pst_step_get_work(config, PST_STEP_DENSE, out));
+    GET(pst_step_times, pst_step_get_times(config, PST_STEP_DENSE, out));
+    GET(pst_step_prediction, pst_step_predict(config, out, NULL));
 }
 
 int main(void)
@@ -438,5 +462,6 @@ int main(void)
     check_plans();
     check_memory();
     check_estimates();
+    check_steps();
     return num_bad != 0;
 }

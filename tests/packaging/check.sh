@@ -39,6 +39,13 @@ check_install() {
     if grep NEEDED "$work/dynamic" | grep -vE "$libc"; then
         fail "the shared library needs more than libc"
     fi
+    if grep -E -e '-L/' "$(find . -name pagestash.pc)"; then
+        fail "pagestash.pc names a folder of this machine"
+    fi
+    for name in man/man1/pagestash.1.gz man/man1/pagestash-plan.1.gz bash-completion/completions/pagestash \
+        zsh/vendor-completions/_pagestash doc/pagestash/README.md doc/pagestash/docs/design.md; do
+        [ -s "share/$name" ] || fail "no share/$name"
+    done
 }
 
 consume_cmake() {
@@ -59,7 +66,7 @@ consume_pkgconfig() {
     LD_LIBRARY_PATH=$libdir "$work/pc_shared"
     # The linker would take the shared library that lies next to it.
     static=$(pkg-config --static --cflags --libs pagestash | sed 's/-lpagestash/-l:libpagestash.a/')
-    cc -std=c11 "$here/consumer.c" -o "$work/pc_static" $static
+    cc -std=c11 "$here/consumer.c" -o "$work/pc_static" $static # its folder is in LIBRARY_PATH
     "$work/pc_static"
     c++ -std=c++11 -x c++ "$here/inits.c" -o "$work/pc_cxx" $(pkg-config --cflags --libs pagestash)
     LD_LIBRARY_PATH=$libdir "$work/pc_cxx"
@@ -113,9 +120,23 @@ check_headers() {
     done
 }
 
+# The static library of a build with CUDA where there is no toolkit: the message says what is missing.
+check_without_toolkit() {
+    grep -q 'pagestash_HAVE_CUDA [1TO]' "$(find "$prefix" -name pagestash-config.cmake)" || return 0
+    if cmake -S "$here" -B "$work/no_toolkit" -DGET=static -DCMAKE_PREFIX_PATH="$prefix" \
+        -DEXPECTED_VERSION="$version" -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON >"$work/no_toolkit.log" 2>&1; then
+        fail "the static library is found without a toolkit"
+    fi
+    grep -q 'pagestash_static_needs_a_CUDA_toolkit' "$work/no_toolkit.log" ||
+        fail "without a toolkit the message does not say what is missing, see $work/no_toolkit.log"
+}
+
 case $case in
 install) check_install ;;
-shared | static) consume_cmake -DCMAKE_PREFIX_PATH="$prefix" -DEXPECTED_VERSION="$version" ;;
+shared | static)
+    consume_cmake -DCMAKE_PREFIX_PATH="$prefix" -DEXPECTED_VERSION="$version"
+    [ "$case" = shared ] || check_without_toolkit
+    ;;
 subdirectory)
     # The cuda kernels are not compiled once more only for this.
     consume_cmake -DPAGESTASH_SOURCE="$source" -DPAGESTASH_CUDA=OFF

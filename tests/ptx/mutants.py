@@ -50,6 +50,7 @@ LONG = {  # suites, by what begins the names of kernels
     ("reset", "resize", "slab", "step", "check", "expect"):
         "Reset Resize Slab Status Demand Check Damage DamagedTiers Lost Lifetime",
     ("fill", "verify"): "Pattern Sums Strides",
+    ("product",): "Counted",
     ("migrate",): "Migrate DamagedTiers Scrub",
     ("glu",): "Glu GluPages",
     ("stash", "restore"):

@@ -2,6 +2,7 @@
 #define PSTI_SIMT 1
 #include "tests/simt/simt.h"
 
+#include "kernels/cuda/compute/product.cuh"
 #include "kernels/cuda/fused/glu.cuh"
 #include "kernels/cuda/paging/control.cuh"
 #include "kernels/cuda/paging/move.cuh"

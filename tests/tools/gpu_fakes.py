@@ -23,7 +23,8 @@ FAKES = {
         '') echo "a table" ;;
         *) echo "refused: $*"; exit 9 ;;
         esac""",
-    "path/ldconfig": 'echo "	libnccl.so.2 (libc6,x86-64) => /lib/libnccl.so.2"',
+    "path/ldconfig": 'echo "	libnccl.so.2 (libc6,x86-64) => /lib/libnccl.so.2"; '
+                     'echo "	libcublasLt.so.13 (libc6,x86-64) => /lib/libcublasLt.so.13"',
     "path/compute-sanitizer": 'echo "========= ERROR SUMMARY: 0 errors"',
     "path/ncu": 'echo "$*"',
     "prebuilt/bin/pagestash": 'echo "$*"; echo "mismatched bytes: 0"',

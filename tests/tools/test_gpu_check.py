@@ -41,6 +41,9 @@ class GpuCheck(GpuTools):
         (self.folder / "path/ldconfig").unlink()
         self.check(0, "correct")
         self.assertEqual(self.steps["nccl"]["status"], "unavailable")
+        self.check(0, "conformance")
+        self.assertEqual(self.steps["cublaslt"]["status"], "unavailable")
+        self.assertRegex(self.steps["conformance"]["text"], r"=\*/cuda\.\*-Linear/\*\.\*Dense\*:")
 
     def test_measurements(self):
         record = self.check(0, "bench")

@@ -46,7 +46,7 @@ void help_put(const help_row *row)
     if (self.column > TEXT + GAP)
         self.column = printf("\n%*s", TEXT, "") - 1;
     else
-        self.column += printf("%*s", self.column < TEXT ? TEXT - self.column : GAP, "");
+        self.column += printf("%*s", self.column + 2 <= TEXT ? TEXT - self.column : GAP, "");
     put_words(&self, row->help);
     if (row->initial != NULL) {
         char initial[128];

@@ -19,8 +19,8 @@ typedef struct picture_page {
     int (*put_data)(FILE *file, const void *picture); /* one JSON object; a tool_exit */
 } picture_page;
 
-/* One HTML file that loads nothing else. Both return a tool_exit, its message printed. */
+/* One HTML file that loads nothing else. A tool_exit, its message printed; what could not be written is
+ * left to output_close and tool_flush. */
 int picture_write(FILE *file, const picture_page *page, const void *picture);
-int picture_finish(FILE *file);
 
 #endif

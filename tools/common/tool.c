@@ -48,25 +48,35 @@ int tool_fail(int code, const char *format, ...)
     return code;
 }
 
+const char *tool_last_message(void)
+{
+    static char text[4096];
+    snprintf(text, sizeof(text), "%s", pst_last_message());
+    char *place = strrchr(text, '[');
+    if (place != NULL && place > text && place[-1] == ' ' && text[strlen(text) - 1] == ']')
+        place[-1] = '\0';
+    return text;
+}
+
 int tool_status(pst_status status)
 {
     switch (status) {
     case PST_OK:
         return TOOL_OK;
     case PST_E_INVALID:
-        return tool_fail(TOOL_USAGE, "%s", pst_last_message());
+        return tool_fail(TOOL_USAGE, "%s", tool_last_message());
     case PST_E_NOMEM:
     case PST_E_DEVICE_NOMEM:
-        return tool_fail(TOOL_NO, "%s", pst_last_message());
+        return tool_fail(TOOL_NO, "%s", tool_last_message());
     default:
-        return tool_fail(TOOL_DEVICE, "%s", pst_last_message());
+        return tool_fail(TOOL_DEVICE, "%s", tool_last_message());
     }
 }
 
 int tool_file_status(pst_status status)
 {
     if (status == PST_E_INVALID)
-        return tool_fail(TOOL_INPUT, "%s", pst_last_message());
+        return tool_fail(TOOL_INPUT, "%s", tool_last_message());
     return tool_status(status);
 }
 
@@ -98,5 +108,5 @@ int tool_flush(int code)
         return code;
     if (errno == EPIPE)
         return code;
-    return tool_fail(code == TOOL_OK ? TOOL_NO : code, "standard output: %s", strerror(errno));
+    return tool_fail(code == TOOL_OK ? TOOL_OUTPUT : code, "standard output: %s", strerror(errno));
 }

@@ -9,10 +9,12 @@
 /* Every function of the tool that can fail returns one of these, its message already printed. */
 enum tool_exit {
     TOOL_OK = 0,
-    TOOL_NO = 1,     /* the answer is no: does not fit, bytes differ, a check failed */
-    TOOL_USAGE = 2,  /* unknown flag or device, indivisible sizes, out of range */
-    TOOL_INPUT = 3,  /* bad input file */
-    TOOL_DEVICE = 4, /* the asked device is absent or failed */
+    TOOL_NO = 1,            /* the answer is no: does not fit, bytes differ, a check failed */
+    TOOL_USAGE = 2,         /* unknown flag or device, indivisible sizes, out of range */
+    TOOL_INPUT = 3,         /* bad input file */
+    TOOL_OUTPUT = 3,        /* a file that cannot be written */
+    TOOL_DEVICE = 4,        /* the asked device is absent or failed */
+    TOOL_INTERRUPTED = 130, /* by Ctrl-C, as shells say it: the answer is the best so far */
 };
 
 typedef struct tool_command {
@@ -26,6 +28,7 @@ int cmd_trace(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
 int cmd_estimate(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 
 /* The program's, before each message: "pagestash" unless main says otherwise. */
@@ -33,6 +36,9 @@ extern const char *tool_name;
 
 /* Prints "pagestash: TEXT" on stderr as one line and returns code. */
 int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The library's last message, without the place in its source at the end; until the next call. */
+const char *tool_last_message(void);
 
 /* The exit code for a status of the library; prints the library's message unless it is PST_OK. */
 int tool_status(pst_status status);

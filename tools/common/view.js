@@ -11,6 +11,7 @@ let picture = {
   most: { x: 1, y: 1 },   /* the whole of it is 0..x, 0..y */
   least: { x: 1, y: 1 },  /* the closest look at it */
   names: { x: "", y: "" }, /* of the axes */
+  unit: null,             /* of all sizes, an index of units; null: by what they are */
   labels: null,           /* text at y of the upright axis, shown where `high` of its units are high
                            * enough to read it, those that are first before all; null: sizes */
   paint() {},             /* what is within the axes */
@@ -25,7 +26,7 @@ const unitOf = value => Math.min(units.length - 1,
   Math.floor(Math.log2(Math.max(1, Math.abs(value))) / 10));
 const plain = (value, digits = 0) =>
   value.toLocaleString("en-US", { maximumFractionDigits: digits });
-function size(value, unit = unitOf(value), digits = -1) {
+function size(value, unit = picture.unit ?? unitOf(value), digits = -1) {
   const number = value / 1024 ** unit;
   const four = 3 - Math.floor(Math.log10(Math.max(1, Math.abs(number)))); /* digits in all */
   return plain(number, digits < 0 ? Math.max(0, four) : digits) + " " + units[unit];
@@ -110,7 +111,7 @@ function chooseTicks() {
     return {};
   }
   const step = 2 ** Math.max(0, Math.ceil(Math.log2((view.y1 - view.y0) * 34 / upward())));
-  const unit = unitOf(4 * step);
+  const unit = picture.unit ?? unitOf(4 * step);
   const digits = Math.max(0, Math.round(Math.log2(1024 ** unit / step)));
   context.font = font;
   left = 40 + Math.ceil(context.measureText(size(view.y1, unit, digits)).width);

@@ -1,6 +1,5 @@
 /* pagestash estimate: the memory and the traffic of a training run, before it starts. */
 #include "tools/common/flags.h"
-#include "tools/common/json_out.h"
 #include "tools/estimate/estimate.h"
 
 /* What is asked for anywhere on the line. */
@@ -24,9 +23,7 @@ static int run_mode(const estimate_options *options)
     case ESTIMATE_PR482:
         return estimate_pr482(options);
     default:
-        if (options->json != NULL)
-            TOOL_TRY(estimate_report_json(options));
-        return json_is_stdout(options->json) ? TOOL_OK : estimate_report_text(options);
+        return estimate_report(options);
     }
 }
 

@@ -25,12 +25,18 @@ typedef struct estimate_options {
     estimate_notes assumptions;               /* what stands where no flag said anything */
     estimate_notes warnings;                  /* unknown flags, flags given twice */
     estimate_notes unmodelled;                /* flags that change memory, and are not counted */
+    estimate_notes matters;                   /* of these, what changes whole states or sizes */
+    bool is_less;                             /* one of these makes it less, not more */
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
-    bool is_strict, lists_members;
+    bool is_strict, lists_members, shows_details;
+    bool keeps
+        [6]; /* with ESTIMATE_SEARCH: tensor, pipeline, virtual, context, expert and expert tensor
+                    * parallel sizes that were given */
     uint64_t gpus_per_node;
     uint64_t memory_bytes;   /* of one GPU */
-    uint64_t overhead_bytes; /* context, NCCL */
+    uint64_t overhead_bytes; /* context, NCCL: as given, or estimate_reserve's */
+    bool has_overhead;       /* it was given */
     bool has_load_cv;
     uint64_t load_cv_num, load_cv_den;
     bool has_capacity, has_headroom; /* a flag gave config's */
@@ -38,13 +44,19 @@ typedef struct estimate_options {
     uint64_t timeline_stage;         /* also of the picture; the heaviest if UINT64_MAX */
     const char *html;                /* NULL: none */
     uint64_t pr482_logit_bytes;      /* 9 or 10 */
+    const char *gpu_name;            /* NULL: no times are asked for */
+    pst_gpu gpu;                     /* then this one's */
+    bool overlaps_tensor, overlaps_gradients, overlaps_params, overlaps_shared_experts;
 } estimate_options;
 
-/* estimate_flags.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
+/* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
 int estimate_parse(int argc, char **argv, estimate_options *options);
 void estimate_free(estimate_options *options);
 int estimate_note(estimate_notes *notes, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Each as a line on stderr. */
+void estimate_warn(const estimate_notes *notes, const char *what);
 
 /* estimate_help.c: to stdout. */
 void estimate_help(void);
@@ -55,7 +67,16 @@ int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
 pst_status estimate_apply_variation(const estimate_options *options, pst_estimate_config *config);
 
-/* estimate_peak.c: one stage, overhead included. Set stage_out->live, or leave it NULL. */
+/* estimate_peak.c: what a GPU holds beside torch's tensors: its context, and NCCL's buffers for each kind
+ * of group of more than one GPU. */
+uint64_t estimate_reserve(const pst_estimate_config *config);
+/* As tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest. */
+int estimate_status(const pst_estimate_config *config, pst_status status);
+/* The same, of a figure that JSON cannot hold. */
+int estimate_too_much(const pst_estimate_config *config, const char *figure);
+#define ESTIMATE_TRY(config, call) TOOL_TRY(estimate_status((config), (call)))
+
+/* The same file: one stage, overhead included. Set stage_out->live, or leave it NULL. */
 typedef struct estimate_stage {
     pst_estimate_memory memory;
     pst_estimate_traffic traffic;
@@ -76,9 +97,15 @@ typedef struct estimate_peak {
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
                             uint64_t *needed, estimate_peak *peak_out);
 
-/* One for each mode; the report also as JSON. */
-int estimate_report_text(const estimate_options *options);
-int estimate_report_json(const estimate_options *options);
+/* estimate_step.c: PST_OVERLAP_ bits. */
+uint32_t estimate_overlaps(const estimate_options *options);
+/* How long a step takes on the gpu; of this config, with the options' overlaps. pre: gpu_name.
+ * A millisecond: --search may ask for each split. */
+pst_status estimate_predict(const estimate_options *options, const pst_estimate_config *config,
+                            pst_step_prediction *prediction_out);
+
+/* One for each mode. */
+int estimate_report(const estimate_options *options);
 int estimate_fit(const estimate_options *options);
 int estimate_search(const estimate_options *options);
 int estimate_timeline(const estimate_options *options);

@@ -1,13 +1,142 @@
-/* How many layers each chunk of each pipeline stage has. */
+/* Which layers have experts, and how many layers each chunk of each pipeline stage has. */
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LAYOUT = 1 << 16 }; /* letters, repetitions written out */
+enum { MAX_ITEMS = 1 << 16, MAX_NESTING = 16 };
 
 typedef unsigned long long ull;
+
+/* Letters of a pattern, repetitions written out. */
+typedef struct pattern {
+    const char *text, *at;
+    char items[MAX_ITEMS];
+    size_t num;
+    int nesting;
+} pattern;
+
+static bool take(pattern *self, char wanted)
+{
+    self->at += strspn(self->at, " ");
+    if (*self->at != wanted)
+        return false;
+    self->at++;
+    return true;
+}
+
+/* "*3" behind the items from first on, any number of times. */
+static bool repeat(pattern *self, size_t first)
+{
+    while (take(self, '*')) {
+        char digits[8] = "";
+        uint64_t factor;
+        self->at += strspn(self->at, " ");
+        const size_t length = strspn(self->at, "0123456789"), num = self->num - first;
+        if (length >= sizeof(digits))
+            return false;
+        memcpy(digits, self->at, length);
+        self->at += length;
+        if (!parse_u64(digits, 0, MAX_ITEMS, &factor) || num * factor > MAX_ITEMS - first)
+            return false;
+        self->num = first + num * factor;
+        for (size_t i = first + num; i < self->num; i++)
+            self->items[i] = self->items[i - num];
+    }
+    return true;
+}
+
+static bool take_item(pattern *self, const char *allowed)
+{
+    self->at += strspn(self->at, " ");
+    if (*self->at == '\0' || strchr(allowed, *self->at) == NULL || self->num == MAX_ITEMS)
+        return false;
+    self->items[self->num++] = *self->at++;
+    return true;
+}
+
+/* ---- --moe-layer-freq ---- */
+
+static bool take_list(pattern *self)
+{
+    if (take(self, ']'))
+        return true;
+    do {
+        if (!take_item(self, "01"))
+            return false;
+    } while (take(self, ','));
+    return take(self, ']');
+}
+
+/* Sums, repetitions and brackets of lists of 0 and 1, as Python has them. */
+static bool take_sum(pattern *self)
+{
+    do {
+        const size_t first = self->num;
+        if (take(self, '(')) {
+            if (++self->nesting > MAX_NESTING || !take_sum(self) || !take(self, ')'))
+                return false;
+            self->nesting--;
+        } else if (!take(self, '[') || !take_list(self)) {
+            return false;
+        }
+        if (!repeat(self, first))
+            return false;
+    } while (take(self, '+'));
+    return true;
+}
+
+static int fill_layers(pattern *self, uint64_t num_layers, bool *is_moe)
+{
+    uint64_t every;
+    if (parse_u64(self->text, 1, INT64_MAX, &every)) {
+        for (uint64_t i = 0; i < num_layers; i++)
+            is_moe[i] = i % every == 0;
+        return TOOL_OK;
+    }
+    if (!take_sum(self) || self->at[strspn(self->at, " ")] != '\0')
+        return tool_fail(
+            TOOL_USAGE,
+            "--moe-layer-freq %.80s: allowed is an integer from 1, or lists of 0 and 1 "
+            "as ([0]*3+[1]*58)",
+            self->text);
+    if (self->num != num_layers)
+        return tool_fail(TOOL_USAGE, "--moe-layer-freq %.80s: %llu layers, --num-layers is %llu",
+                         self->text, (ull)self->num, (ull)num_layers);
+    for (uint64_t i = 0; i < num_layers; i++)
+        is_moe[i] = self->items[i] == '1';
+    return TOOL_OK;
+}
+
+static pattern *open_pattern(const char *text)
+{
+    pattern *self = calloc(1, sizeof(*self));
+    if (self == NULL)
+        (void)tool_fail(TOOL_NO, "out of memory for a list of layers");
+    else
+        self->text = self->at = text;
+    return self;
+}
+
+int estimate_moe_layers(const char *text, uint64_t num_layers, const bool **is_moe_out)
+{
+    *is_moe_out = NULL;
+    if (num_layers > PST_ESTIMATE_MAX_LAYERS)
+        return tool_fail(TOOL_USAGE, "--num-layers %llu: at most %u", (ull)num_layers,
+                         PST_ESTIMATE_MAX_LAYERS);
+    pattern *self = open_pattern(text);
+    bool *is_moe = calloc(num_layers + 1, sizeof(*is_moe));
+    int code = self != NULL && is_moe != NULL ? fill_layers(self, num_layers, is_moe) : TOOL_NO;
+    if (code == TOOL_OK && memchr(is_moe, false, num_layers) != NULL)
+        *is_moe_out = is_moe;
+    else
+        free(is_moe);
+    free(self);
+    return code;
+}
+
+/* ---- --pipeline-model-parallel-layout ---- */
 
 static int refuse_multiple(const char *what, uint64_t value, const char *of, uint64_t unit)
 {
@@ -26,16 +155,7 @@ static uint64_t *make_chunks(pst_estimate_config *config)
     return chunks;
 }
 
-/* ---- --pipeline-model-parallel-layout ---- */
-
-typedef struct layout {
-    const char *text;
-    char letters[MAX_LAYOUT];
-    size_t num;
-    uint64_t chunks, layers, mtp, last_mtp; /* last_mtp: in the last chunk */
-} layout;
-
-static int refuse_layout(const layout *self, const char *why)
+static int refuse_layout(const pattern *self, const char *why)
 {
     return tool_fail(
         TOOL_USAGE,
@@ -44,110 +164,80 @@ static int refuse_layout(const layout *self, const char *why)
         self->text, why);
 }
 
-/* "*3" behind the letters from first on. */
-static bool take_times(layout *self, const char **at, size_t first, bool is_needed)
+static bool write_out(pattern *self)
 {
-    if (**at != '*')
-        return !is_needed;
-    char digits[8] = "";
-    uint64_t factor;
-    const size_t length = strspn(*at + 1, "0123456789");
-    if (length >= sizeof(digits))
-        return false;
-    memcpy(digits, *at + 1, length);
-    const size_t num = self->num - first;
-    if (!parse_u64(digits, 0, MAX_LAYOUT, &factor) || num * factor > MAX_LAYOUT - first)
-        return false;
-    self->num = first + num * factor;
-    for (size_t i = first + num; i < self->num; i++)
-        self->letters[i] = self->letters[i - num];
-    *at += 1 + length;
-    return true;
-}
-
-static bool write_out(layout *self)
-{
-    size_t open = SIZE_MAX; /* where the bracket's letters begin */
-    for (const char *at = self->text; *at != '\0';) {
-        const char letter = *at++;
-        const size_t first = letter == ')' ? open : self->num;
-        if (letter == ',')
+    while (*self->at != '\0') {
+        const size_t first = self->num;
+        if (take(self, ','))
             continue;
-        if (letter == '(' && open == SIZE_MAX) {
-            open = self->num;
-            continue;
-        }
-        if (letter == ')' && open != SIZE_MAX)
-            open = SIZE_MAX;
-        else if (strchr("EtmL|", letter) == NULL || self->num == MAX_LAYOUT)
+        if (take(self, '(')) {
+            while (!take(self, ')'))
+                if (!take(self, ',') && (!take_item(self, "EtmL|") || !repeat(self, self->num - 1)))
+                    return false;
+            if (*self->at != '*')
+                return false;
+        } else if (!take_item(self, "EtmL|")) {
             return false;
-        else
-            self->letters[self->num++] = letter;
-        if (!take_times(self, &at, first, letter == ')'))
+        }
+        if (!repeat(self, first))
             return false;
     }
-    return open == SIZE_MAX && self->num > 0;
+    return self->num > 0;
 }
 
-static int count_letters(layout *self)
+typedef struct letters {
+    uint64_t chunks, layers, mtp, last_mtp; /* last_mtp: in the last chunk */
+} letters;
+
+static int count_letters(const pattern *self, letters *found)
 {
-    if (self->letters[0] != 'E' || self->letters[self->num - 1] != 'L')
+    *found = (letters){.chunks = 1};
+    if (self->items[0] != 'E' || self->items[self->num - 1] != 'L')
         return refuse_layout(self, "it must begin with E and end with L");
-    self->chunks = 1;
     for (size_t i = 0; i < self->num; i++) {
-        const char letter = self->letters[i];
+        const char letter = self->items[i];
         if ((letter == 'E' && i > 0) || (letter == 'L' && i < self->num - 1))
             return refuse_layout(self, "E and L stand once");
-        if (letter == 't' && self->mtp > 0)
+        if (letter == 't' && found->mtp > 0)
             return refuse_layout(self, "no t may follow m");
-        self->chunks += letter == '|';
-        self->layers += letter == 't';
-        self->mtp += letter == 'm';
-        self->last_mtp = letter == '|' ? 0 : self->last_mtp + (letter == 'm');
+        found->chunks += letter == '|';
+        found->layers += letter == 't';
+        found->mtp += letter == 'm';
+        found->last_mtp = letter == '|' ? 0 : found->last_mtp + (letter == 'm');
     }
     return TOOL_OK;
 }
 
-static int check_layout(const layout *self, const estimate_line *line,
-                        const pst_estimate_config *config)
-{
-    uint64_t stages = self->chunks / config->pipeline_parallel;
-    if (self->chunks % config->pipeline_parallel != 0)
-        return refuse_multiple("--pipeline-model-parallel-layout: stages", self->chunks,
-                               "--pipeline-model-parallel-size", config->pipeline_parallel);
-    if (self->layers != config->num_layers)
-        return estimate_refuse(
-            line, "--pipeline-model-parallel-layout: %llu layers (t), num_layers is %llu",
-            (ull)self->layers, (ull)config->num_layers);
-    if (self->mtp != config->mtp_layers)
-        return tool_fail(
-            TOOL_USAGE, "--pipeline-model-parallel-layout: %llu layers m, --mtp-num-layers is %llu",
-            (ull)self->mtp, (ull)config->mtp_layers);
-    estimate_take_number(line, ESTIMATE_F_VIRTUAL_STAGES, &stages);
-    if (stages != self->chunks / config->pipeline_parallel)
-        return tool_fail(TOOL_USAGE,
-                         "--num-virtual-stages-per-pipeline-rank %llu: "
-                         "--pipeline-model-parallel-layout has %llu",
-                         (ull)stages, (ull)(self->chunks / config->pipeline_parallel));
-    return TOOL_OK;
-}
-
-static int read_layout(layout *self, const estimate_line *line, estimate_options *options)
+static int read_layout(pattern *self, const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
+    letters found;
     if (!write_out(self))
         return refuse_layout(self, "not understood");
-    TOOL_TRY(count_letters(self));
-    TOOL_TRY(check_layout(self, line, config));
-    config->virtual_stages = self->chunks / config->pipeline_parallel;
+    TOOL_TRY(count_letters(self, &found));
+    const uint64_t stages = found.chunks / config->pipeline_parallel;
+    if (found.chunks % config->pipeline_parallel != 0)
+        return refuse_multiple("--pipeline-model-parallel-layout: stages", found.chunks,
+                               "--pipeline-model-parallel-size", config->pipeline_parallel);
+    if (found.layers != config->num_layers || found.mtp != config->mtp_layers)
+        return estimate_refuse(line,
+                               "--pipeline-model-parallel-layout: %llu layers (t), {num_layers} is "
+                               "%llu; %llu layers m, {mtp_layers} is %llu",
+                               (ull)found.layers, (ull)config->num_layers, (ull)found.mtp,
+                               (ull)config->mtp_layers);
+    if (config->virtual_stages != 0 && config->virtual_stages != stages)
+        return estimate_refuse(line,
+                               "{virtual_stages} %llu: --pipeline-model-parallel-layout has %llu",
+                               (ull)config->virtual_stages, (ull)stages);
+    config->virtual_stages = stages;
     uint64_t *chunks = make_chunks(config);
     if (chunks == NULL)
         return TOOL_NO;
     for (size_t i = 0; i < self->num; i++) {
-        *chunks += self->letters[i] == 't';
-        chunks += self->letters[i] == '|';
+        *chunks += self->items[i] == 't';
+        chunks += self->items[i] == '|';
     }
-    if (self->last_mtp == self->mtp)
+    if (found.last_mtp == found.mtp)
         return TOOL_OK;
     return estimate_note(&options->unmodelled,
                          "--pipeline-model-parallel-layout: m before the last chunk (counted on "
@@ -156,11 +246,8 @@ static int read_layout(layout *self, const estimate_line *line, estimate_options
 
 static int take_layout(const estimate_line *line, estimate_options *options)
 {
-    layout *self = calloc(1, sizeof(*self));
-    if (self == NULL)
-        return tool_fail(TOOL_NO, "out of memory for a layout");
-    self->text = estimate_text(line, ESTIMATE_F_LAYOUT);
-    const int code = read_layout(self, line, options);
+    pattern *self = open_pattern(estimate_text(line, ESTIMATE_pipeline_model_parallel_layout));
+    const int code = self != NULL ? read_layout(self, line, options) : TOOL_NO;
     free(self);
     return code;
 }
@@ -169,132 +256,120 @@ static int take_layout(const estimate_line *line, estimate_options *options)
 
 static int take_virtual(const estimate_line *line, pst_estimate_config *config, uint64_t layers)
 {
-    uint64_t each = 0;
-    estimate_take_number(line, ESTIMATE_F_VIRTUAL_STAGES, &config->virtual_stages);
-    estimate_take_number(line, ESTIMATE_F_LAYERS_PER_VIRTUAL, &each);
+    const uint64_t each = estimate_number(line, ESTIMATE_num_layers_per_virtual_pipeline_stage, 0);
+    const uint64_t stage = layers / config->pipeline_parallel;
+    if (config->virtual_stages == 0)
+        config->virtual_stages = 1;
     if (each == 0)
         return TOOL_OK;
-    const uint64_t stage = layers / config->pipeline_parallel;
     if (layers % config->pipeline_parallel != 0 || stage % each != 0 || stage == 0)
         return estimate_refuse(line,
-                               "num_layers %llu: must be a multiple of pipeline_parallel "
+                               "{num_layers} %llu: must be a multiple of {pipeline_parallel} "
                                "%llu * --num-layers-per-virtual-pipeline-stage %llu",
                                (ull)layers, (ull)config->pipeline_parallel, (ull)each);
     config->virtual_stages = stage / each;
     return TOOL_OK;
 }
 
-/* A stage's layers over its chunks. */
-static int set_stage(const pst_estimate_config *config, uint64_t *chunks, uint64_t stage,
-                     uint64_t layers, const char *what)
+static bool has_accounts(const estimate_line *line)
 {
-    if (layers % config->virtual_stages != 0)
-        return refuse_multiple(what, layers, "virtual stages", config->virtual_stages);
-    for (uint64_t i = 0; i < config->virtual_stages; i++)
-        chunks[i * config->pipeline_parallel + stage] = layers / config->virtual_stages;
-    return TOOL_OK;
+    return estimate_has(line, ESTIMATE_account_for_embedding_in_pipeline_split) ||
+           estimate_has(line, ESTIMATE_account_for_loss_in_pipeline_split);
 }
 
-static int split_ends(const estimate_line *line, pst_estimate_config *config, uint64_t first,
+/* Layers of the first and the last stage, where they are given. */
+static int check_ends(const estimate_line *line, const pst_estimate_config *config, uint64_t first,
                       uint64_t last)
 {
-    const uint64_t stages = config->pipeline_parallel;
+    const uint64_t stages = config->pipeline_parallel, layers = config->num_layers;
+    if (has_accounts(line) || estimate_has(line, ESTIMATE_num_layers_per_virtual_pipeline_stage))
+        return tool_fail(TOOL_USAGE, "--decoder-first-pipeline-num-layers, "
+                                     "--decoder-last-pipeline-num-layers: not with --account-for-* "
+                                     "or --num-layers-per-virtual-pipeline-stage");
+    if (stages < 2 || stages > layers)
+        return estimate_refuse(line,
+                               "--decoder-%s-pipeline-num-layers %llu: {pipeline_parallel} is "
+                               "%llu: allowed is 2..{num_layers} %llu",
+                               first > 0 ? "first" : "last", (ull)(first > 0 ? first : last),
+                               (ull)stages, (ull)layers);
     const uint64_t between = stages - (first > 0) - (last > 0);
-    const uint64_t left = config->num_layers - first - last;
-    if (between == 0 ? left != 0 : left % between != 0)
+    const bool is_less = first <= layers && last <= layers - first;
+    const uint64_t left = is_less ? layers - first - last : 0;
+    if (!is_less || (between == 0 ? left != 0 : left % between != 0))
         return estimate_refuse(
             line,
-            "num_layers %llu: %llu beside those of --decoder-first-pipeline-num-"
-            "layers %llu and --decoder-last-pipeline-num-layers %llu, for %llu stages",
-            (ull)config->num_layers, (ull)left, (ull)first, (ull)last, (ull)between);
-    estimate_take_number(line, ESTIMATE_F_VIRTUAL_STAGES, &config->virtual_stages);
-    if (config->virtual_stages > config->num_layers)
-        return estimate_refuse(line,
-                               "--num-virtual-stages-per-pipeline-rank %llu: num_layers is "
-                               "%llu",
-                               (ull)config->virtual_stages, (ull)config->num_layers);
-    uint64_t *chunks = make_chunks(config);
-    if (chunks == NULL)
-        return TOOL_NO;
-    for (uint64_t i = 0; i < stages; i++) {
-        const bool is_first = i == 0 && first > 0, is_last = i == stages - 1 && last > 0;
-        TOOL_TRY(set_stage(config, chunks, i,
-                           is_first  ? first
-                           : is_last ? last
-                                     : left / between,
-                           is_first  ? "--decoder-first-pipeline-num-layers"
-                           : is_last ? "--decoder-last-pipeline-num-layers"
-                                     : "layers of a stage in between"));
-    }
+            "{num_layers} %llu: %llu beside those of --decoder-first-pipeline-num-layers %llu and "
+            "--decoder-last-pipeline-num-layers %llu, for %llu stages",
+            (ull)layers, (ull)left, (ull)first, (ull)last, (ull)between);
+    if (config->virtual_stages > layers)
+        return estimate_refuse(line, "{virtual_stages} %llu: {num_layers} is %llu",
+                               (ull)config->virtual_stages, (ull)layers);
     return TOOL_OK;
 }
 
 static int take_ends(const estimate_line *line, pst_estimate_config *config)
 {
-    uint64_t first = 0, last = 0;
-    estimate_take_number(line, ESTIMATE_F_FIRST_LAYERS, &first);
-    estimate_take_number(line, ESTIMATE_F_LAST_LAYERS, &last);
-    if (estimate_has(line, ESTIMATE_F_ACCOUNT_EMBEDDING) ||
-        estimate_has(line, ESTIMATE_F_ACCOUNT_LOSS) ||
-        estimate_has(line, ESTIMATE_F_LAYERS_PER_VIRTUAL))
-        return tool_fail(TOOL_USAGE, "--decoder-first-pipeline-num-layers, "
-                                     "--decoder-last-pipeline-num-layers: not with --account-for-* "
-                                     "or --num-layers-per-virtual-pipeline-stage");
-    if (config->pipeline_parallel < 2 || config->pipeline_parallel > config->num_layers)
-        return estimate_refuse(line,
-                               "--decoder-%s-pipeline-num-layers %llu: pipeline_parallel is "
-                               "%llu: allowed is 2..num_layers %llu",
-                               first > 0 ? "first" : "last", (ull)(first > 0 ? first : last),
-                               (ull)config->pipeline_parallel, (ull)config->num_layers);
-    if (first > config->num_layers || last > config->num_layers - first)
-        return estimate_refuse(line,
-                               "--decoder-first-pipeline-num-layers %llu and "
-                               "--decoder-last-pipeline-num-layers %llu: num_layers is %llu",
-                               (ull)first, (ull)last, (ull)config->num_layers);
-    return split_ends(line, config, first, last);
+    const uint64_t first = estimate_number(line, ESTIMATE_decoder_first_pipeline_num_layers, 0);
+    const uint64_t last = estimate_number(line, ESTIMATE_decoder_last_pipeline_num_layers, 0);
+    const uint64_t stages = config->pipeline_parallel;
+    TOOL_TRY(check_ends(line, config, first, last));
+    TOOL_TRY(take_virtual(line, config, config->num_layers));
+    const uint64_t parts = config->virtual_stages > 0 ? config->virtual_stages : 1;
+    uint64_t *chunks = make_chunks(config);
+    if (chunks == NULL)
+        return TOOL_NO;
+    const uint64_t between = stages - (first > 0) - (last > 0);
+    const uint64_t each = between > 0 ? (config->num_layers - first - last) / between : 0;
+    for (uint64_t i = 0; i < stages; i++) {
+        const bool is_first = i == 0 && first > 0, is_last = i == stages - 1 && last > 0;
+        const uint64_t layers = is_first ? first : is_last ? last : each;
+        if (layers % parts != 0)
+            return refuse_multiple(is_first  ? "--decoder-first-pipeline-num-layers"
+                                   : is_last ? "--decoder-last-pipeline-num-layers"
+                                             : "layers of a stage in between",
+                                   layers, "virtual stages", parts);
+        for (uint64_t j = 0; j < parts; j++)
+            chunks[j * stages + i] = layers / parts;
+    }
+    return TOOL_OK;
 }
 
 static int take_accounts(const estimate_line *line, pst_estimate_config *config)
 {
-    const bool embedding = estimate_has(line, ESTIMATE_F_ACCOUNT_EMBEDDING);
-    const bool loss = estimate_has(line, ESTIMATE_F_ACCOUNT_LOSS);
+    const bool embedding = estimate_has(line, ESTIMATE_account_for_embedding_in_pipeline_split);
+    const bool loss = estimate_has(line, ESTIMATE_account_for_loss_in_pipeline_split);
     const uint64_t layers = config->num_layers + embedding + loss;
     TOOL_TRY(take_virtual(line, config, layers));
-    if (layers % config->pipeline_parallel != 0)
+    const uint64_t num = config->pipeline_parallel * config->virtual_stages;
+    if (num == 0 || layers % num != 0)
         return refuse_multiple("--num-layers with --account-for-*", layers,
-                               "--pipeline-model-parallel-size", config->pipeline_parallel);
-    const uint64_t stage = layers / config->pipeline_parallel;
-    if (stage % config->virtual_stages != 0)
-        return refuse_multiple("layers of a stage", stage, "--num-virtual-stages-per-pipeline-rank",
-                               config->virtual_stages);
+                               "--pipeline-model-parallel-size times virtual stages", num);
+    if (loss && layers == num)
+        return estimate_refuse(line,
+                               "--account-for-loss-in-pipeline-split: no layer is left for "
+                               "{num_layers} %llu",
+                               (ull)config->num_layers);
     uint64_t *chunks = make_chunks(config);
     if (chunks == NULL)
         return TOOL_NO;
-    const uint64_t num = config->pipeline_parallel * config->virtual_stages;
     for (uint64_t i = 0; i < num; i++)
-        chunks[i] = stage / config->virtual_stages;
-    chunks[0] -= embedding;
-    if (loss && chunks[num - 1] == 0)
-        return estimate_refuse(line,
-                               "--account-for-loss-in-pipeline-split: no layer is left for "
-                               "num_layers %llu",
-                               (ull)config->num_layers);
-    chunks[num - 1] -= loss;
+        chunks[i] = layers / num - (embedding && i == 0) - (loss && i == num - 1);
     return TOOL_OK;
 }
 
 int estimate_chunks(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
+    config->virtual_stages =
+        estimate_number(line, ESTIMATE_num_virtual_stages_per_pipeline_rank, 0);
     if (config->num_layers > PST_ESTIMATE_MAX_LAYERS)
-        return estimate_refuse(line, "num_layers %llu: at most %u", (ull)config->num_layers,
+        return estimate_refuse(line, "{num_layers} %llu: at most %u", (ull)config->num_layers,
                                PST_ESTIMATE_MAX_LAYERS);
-    if (estimate_has(line, ESTIMATE_F_LAYOUT))
+    if (estimate_has(line, ESTIMATE_pipeline_model_parallel_layout))
         return take_layout(line, options);
-    if (estimate_has(line, ESTIMATE_F_FIRST_LAYERS) || estimate_has(line, ESTIMATE_F_LAST_LAYERS))
+    if (estimate_has(line, ESTIMATE_decoder_first_pipeline_num_layers) ||
+        estimate_has(line, ESTIMATE_decoder_last_pipeline_num_layers))
         return take_ends(line, config);
-    if (estimate_has(line, ESTIMATE_F_ACCOUNT_EMBEDDING) ||
-        estimate_has(line, ESTIMATE_F_ACCOUNT_LOSS))
-        return take_accounts(line, config);
-    return take_virtual(line, config, config->num_layers);
+    return has_accounts(line) ? take_accounts(line, config)
+                              : take_virtual(line, config, config->num_layers);
 }

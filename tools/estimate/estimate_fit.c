@@ -1,14 +1,12 @@
 /* pagestash estimate --fit: whether every stage fits, and how much more would. */
 #include "host/base/arith.h"
-#include "tools/common/json_out.h"
-#include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_out.h"
+#include "tools/estimate/estimate_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SEQUENCE_STEP = 128, SCHEMA_VERSION = 1 };
+enum { SEQUENCE_STEP = 128 };
 #define MAX_MICRO_BATCH (UINT64_C(1) << 16)
 #define MAX_SEQUENCE (UINT64_C(1) << 32)
 
@@ -92,92 +90,74 @@ static pst_status fill(fit *self)
 
 /* ---- */
 
-static void print_margin(uint64_t memory_bytes, uint64_t needed)
-{
-    const char *sign = needed <= memory_bytes ? "" : "-";
-    const uint64_t margin = needed <= memory_bytes ? memory_bytes - needed : needed - memory_bytes;
-    printf("%s%" PRIu64 " (%s%.2f GiB)\n", sign, margin, sign, (double)margin / (1 << 30));
-}
-
-static void print_largest(const char *name, uint64_t largest, const char *with, uint64_t value)
-{
-    if (largest > 0)
-        printf("largest %s that fits, with %s %" PRIu64 ": %" PRIu64 "\n", name, with, value,
-               largest);
-    else
-        printf("largest %s that fits, with %s %" PRIu64 ": none\n", name, with, value);
-}
-
-static void print(const fit *self, bool fits)
+static json_t *tree_of(const fit *self)
 {
     const estimate_options *options = self->options;
-    char text[ESTIMATE_BYTES_TEXT];
-    printf("gpu memory: %s\n", estimate_bytes_text(options->memory_bytes, text));
-    printf("overhead: %s\n", estimate_bytes_text(options->overhead_bytes, text));
-    for (uint64_t stage = 0; stage < self->num_stages; stage++) {
-        printf("stage %" PRIu64 ": %s, margin ", stage,
-               estimate_bytes_text(self->needed[stage], text));
-        print_margin(options->memory_bytes, self->needed[stage]);
-    }
-    printf("heaviest stage: %" PRIu64 "\n", self->peak.stage);
-    print_largest("micro-batch", self->micro_batch, "sequence", options->config.sequence_size);
-    print_largest("sequence", self->sequence, "micro-batch", options->config.micro_batch);
-    estimate_print_unmodelled(options);
-    printf("fits: %s\n", fits ? "yes" : "no");
-}
-
-static json_t *margin_of(const fit *self, uint64_t stage)
-{
-    return json_integer((json_int_t)self->options->memory_bytes - (json_int_t)self->needed[stage]);
-}
-
-static int write_json(const fit *self, bool fits)
-{
-    const estimate_options *options = self->options;
-    json_t *object = json_begin("estimate", SCHEMA_VERSION);
-    json_t *stages = json_array();
+    const pst_estimate_config *config = &options->config;
+    json_t *object = json_begin("estimate", 1), *stages = json_array();
     for (uint64_t i = 0; i < self->num_stages; i++) {
         json_t *stage = json_object();
-        JSON_PUT(&stage, {"stage", i}, {"needed_bytes", self->needed[i]});
-        json_put(&stage, "margin_bytes", margin_of(self, i));
+        JSON_PUT(&stage, {"stage", i}, {"needed_bytes", self->needed[i]},
+                 {"margin_bytes", options->memory_bytes - self->needed[i]});
         json_add(&stages, stage);
     }
     json_put_text(&object, "mode", "fit");
-    json_put(&object, "fits", json_boolean(fits));
+    json_put(&object, "fits", json_boolean(self->peak.bytes <= options->memory_bytes));
     JSON_PUT(&object, {"memory_bytes", options->memory_bytes},
              {"overhead_bytes", options->overhead_bytes}, {"heaviest_stage", self->peak.stage},
-             {"needed_bytes", self->peak.bytes});
-    json_put(&object, "margin_bytes", margin_of(self, self->peak.stage));
-    JSON_PUT(&object, {"micro_batch", options->config.micro_batch},
-             {"sequence", options->config.sequence_size},
+             {"needed_bytes", self->peak.bytes},
+             {"margin_bytes", options->memory_bytes - self->peak.bytes},
+             {"micro_batch", config->micro_batch}, {"sequence", config->sequence_size},
              {"largest_micro_batch", self->micro_batch}, {"largest_sequence", self->sequence},
              {"sequence_step", self->sequence_step});
     json_put(&object, "stages", stages);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
-    return json_write(object, options->json);
+    json_put(&object, "matters", estimate_notes_value(&options->matters));
+    return object;
+}
+
+/* The report's first lines, and what more would fit. */
+static int print(const fit *self)
+{
+    const pst_estimate_config *config = &self->options->config;
+    json_t *tree = NULL;
+    char text[160], largest[2][32] = {"none", "none"};
+    TOOL_TRY(estimate_tree(self->options, &tree));
+    if (self->micro_batch > 0)
+        snprintf(largest[0], sizeof(largest[0]), "%" PRIu64, self->micro_batch);
+    if (self->sequence > 0)
+        snprintf(largest[1], sizeof(largest[1]), "%" PRIu64, self->sequence);
+    snprintf(text, sizeof(text),
+             "largest that fits: micro-batch %s with sequence %" PRIu64
+             ", sequence %s with micro-batch %" PRIu64,
+             largest[0], config->sequence_size, largest[1], config->micro_batch);
+    estimate_print_summary(self->options, tree, text);
+    if (self->options->shows_details)
+        estimate_print_details(tree);
+    json_decref(tree);
+    return TOOL_OK;
 }
 
 static int answer(const fit *self)
 {
-    const bool fits = self->peak.bytes <= self->options->memory_bytes;
+    const estimate_options *options = self->options;
     if (self->peak.bytes > INT64_MAX)
-        return tool_fail(TOOL_USAGE, "--fit: stage %" PRIu64 " needs more than 2^63 - 1 bytes",
-                         self->peak.stage);
-    if (self->options->json != NULL)
-        TOOL_TRY(write_json(self, fits));
-    if (!json_is_stdout(self->options->json))
-        print(self, fits);
-    return fits ? TOOL_OK : TOOL_NO;
+        return estimate_too_much(&options->config, "bytes of a GPU");
+    if (!json_is_stdout(options->json))
+        TOOL_TRY(print(self));
+    if (options->json != NULL)
+        TOOL_TRY(json_write(tree_of(self), options->json));
+    return self->peak.bytes <= options->memory_bytes ? TOOL_OK : TOOL_NO;
 }
 
 int estimate_fit(const estimate_options *options)
 {
-    TOOL_PST(pst_estimate_check(&options->config));
+    ESTIMATE_TRY(&options->config, pst_estimate_check(&options->config));
     fit self = {.options = options, .num_stages = options->config.pipeline_parallel};
     self.needed = calloc(self.num_stages, sizeof(*self.needed));
     if (self.needed == NULL)
         return tool_fail(TOOL_NO, "--fit: out of memory");
-    int code = tool_status(fill(&self));
+    int code = estimate_status(&options->config, fill(&self));
     if (code == TOOL_OK)
         code = answer(&self);
     free(self.needed);

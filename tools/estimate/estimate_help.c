@@ -30,27 +30,40 @@ static void print_wrapped(const char *text, int column)
     putchar('\n');
 }
 
-static void print_flag(const estimate_flag_entry *entry)
+static void print_flag(estimate_id id)
 {
-    int column = printf("      --%s", entry->name);
-    if (entry->argument != NULL)
-        column += printf(entry->kind == ESTIMATE_JSON ? "[=%s]" : "=%s", entry->argument);
-    print_wrapped(entry->help, column);
+    const estimate_row *row = &estimate_rows[id];
+    char help[160], initial[32] = "";
+    const bool is_size = row->kind == ESTIMATE_SIZE;
+    if (row->fallback != 0 && row->fallback != UINT64_MAX && row->argument != NULL)
+        snprintf(initial, sizeof(initial), "(%llu%s)",
+                 (unsigned long long)(row->fallback >> (!is_size                   ? 0
+                                                        : row->fallback < 1u << 30 ? 10
+                                                                                   : 30)),
+                 !is_size                   ? ""
+                 : row->fallback < 1u << 30 ? "KiB"
+                                            : "GiB");
+    snprintf(help, sizeof(help), "%s%s%s", row->help, *row->help && *initial ? " " : "", initial);
+    int column = printf("      --%s", estimate_flag(id));
+    if (row->argument != NULL)
+        column += printf(row->kind == ESTIMATE_JSON ? "[=%s]" : "=%s", row->argument);
+    print_wrapped(help, column);
 }
 
 void estimate_help(void)
 {
     static const char *const titles[ESTIMATE_NUM_GROUPS] = {
-        "The model:", "Experts:", "The split:", "Training:", "What layers save:", "The report:"};
+        "The model:", "Multi-latent attention:", "Experts:",   "Rows of experts:", "The split:",
+        "Training:",  "What layers save:",       "The report:"};
     puts("Usage: pagestash estimate [OPTION...]\n"
          "Memory and traffic of a training run, before it starts. Takes a launch line of\n"
          "Megatron-LM as it stands, torchrun and pretrain_gpt.py included; underscores\n"
          "count as dashes. In brackets, what stands where a flag is not given.");
     for (int group = 0; group < ESTIMATE_NUM_GROUPS; group++) {
         printf("\n %s\n", titles[group]);
-        for (int i = 0; i < ESTIMATE_NUM_FLAGS; i++)
-            if ((int)estimate_flag_table[i].group == group)
-                print_flag(&estimate_flag_table[i]);
+        for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+            if ((int)estimate_rows[id].group == group && estimate_rows[id].help != NULL)
+                print_flag(id);
     }
     puts("  -h, --help                 print this text\n"
          "  -V, --version              print the version\n\n"

@@ -5,88 +5,117 @@
 #include <string.h>
 
 typedef unsigned long long ull;
-typedef pst_estimate_config config_type;
 
 typedef struct source {
     const char *path;
     const json_t *object;
     estimate_options *options;
+    pst_estimate_config *config;
     estimate_model *model;
 } source;
 
-/* ---- fields ---- */
+/* ---- values ---- */
 
-static int refuse(const source *from, const char *field, const char *allowed)
+static int refuse(const source *from, const char *key, const char *allowed)
 {
-    const json_t *value = json_object_get(from->object, field);
+    const json_t *value = json_object_get(from->object, key);
     if (value == NULL)
-        return tool_fail(TOOL_INPUT, "%s: %s: missing: allowed is %s", from->path, field, allowed);
+        return tool_fail(TOOL_INPUT, "%s: %s: missing: allowed is %s", from->path, key, allowed);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
-    const int code = tool_fail(TOOL_INPUT, "%s: %s %.60s: allowed is %s", from->path, field,
+    const int code = tool_fail(TOOL_INPUT, "%s: %s %.60s: allowed is %s", from->path, key,
                                text != NULL ? text : "?", allowed);
     free(text);
     return code;
 }
 
-static bool is_absent(const source *from, const char *field)
+static bool is_absent(const source *from, const char *key)
 {
-    const json_t *value = json_object_get(from->object, field);
+    const json_t *value = json_object_get(from->object, key);
     return value == NULL || json_is_null(value);
 }
 
-static int take_count(const source *from, const char *field, uint64_t fallback, uint64_t *out)
+static int take_whole(const source *from, const char *key, uint64_t least, uint64_t *out)
 {
-    const json_t *value = json_object_get(from->object, field);
-    *out = fallback;
-    if (is_absent(from, field))
-        return TOOL_OK;
-    if (!json_is_integer(value) || json_integer_value(value) < 0)
-        return refuse(from, field, "an integer 0..9223372036854775807");
+    const json_t *value = json_object_get(from->object, key);
+    if (!json_is_integer(value) || json_integer_value(value) < (json_int_t)least)
+        return refuse(from, key,
+                      least == 0 ? "an integer 0..9223372036854775807"
+                                 : "an integer 1..9223372036854775807");
     *out = (uint64_t)json_integer_value(value);
     return TOOL_OK;
 }
 
-static int take_size(const source *from, const char *field, uint64_t *out)
+/* These leave what stands there where the file says nothing. */
+static int take_count(const source *from, const char *key, uint64_t least, uint64_t *out)
 {
-    const json_t *value = json_object_get(from->object, field);
-    if (!json_is_integer(value) || json_integer_value(value) < 1)
-        return refuse(from, field, "an integer 1..9223372036854775807");
-    *out = (uint64_t)json_integer_value(value);
-    return TOOL_OK;
+    return is_absent(from, key) ? TOOL_OK : take_whole(from, key, least, out);
 }
 
-/* A size that need not be there. */
-static int take_optional(const source *from, const char *field, uint64_t fallback, uint64_t *out)
+static int take_switch(const source *from, const char *key, bool *out)
 {
-    *out = fallback;
-    return is_absent(from, field) ? TOOL_OK : take_size(from, field, out);
-}
-
-static int take_bool(const source *from, const char *field, bool fallback, bool *out)
-{
-    const json_t *value = json_object_get(from->object, field);
-    *out = fallback;
-    if (is_absent(from, field))
+    const json_t *value = json_object_get(from->object, key);
+    if (is_absent(from, key))
         return TOOL_OK;
     if (!json_is_boolean(value))
-        return refuse(from, field, "true or false");
+        return refuse(from, key, "true or false");
     *out = json_is_true(value);
     return TOOL_OK;
 }
 
 /* A dropout: whether there is one. */
-static int take_rate(const source *from, const char *field, double fallback, bool *out)
+static int take_rate(const source *from, const char *key, bool *out)
 {
-    const json_t *value = json_object_get(from->object, field);
-    *out = fallback > 0;
-    if (is_absent(from, field))
-        return TOOL_OK;
+    const json_t *value = json_object_get(from->object, key);
     const double rate = json_number_value(value);
+    if (is_absent(from, key))
+        return TOOL_OK;
     if (!json_is_number(value) || !(rate >= 0 && rate < 1))
-        return refuse(from, field, "a number from 0, below 1");
+        return refuse(from, key, "a number from 0, below 1");
     *out = rate > 0;
     return TOOL_OK;
 }
+
+/* ---- members, by the keys of their rows ---- */
+
+/* The first of the row's keys that the file has, else the first. */
+static const char *key_of(const source *from, estimate_id id, char key[ESTIMATE_WORD])
+{
+    const char *words = estimate_rows[id].words;
+    for (const char *at = words; at != NULL; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+        if (json_object_get(from->object, estimate_word(at, 0, key)) != NULL)
+            return key;
+    return estimate_word(words, 0, key);
+}
+
+static int take_member(const source *from, estimate_id id, bool is_needed)
+{
+    char text[ESTIMATE_WORD];
+    const char *key = key_of(from, id, text);
+    uint64_t value = estimate_value(from->config, id);
+    bool is_on = value != 0;
+    if (estimate_rows[id].type == ESTIMATE_IS_WHOLE) {
+        TOOL_TRY(is_needed ? take_whole(from, key, 1, &value) : take_count(from, key, 1, &value));
+        estimate_set(from->config, id, value);
+        return TOOL_OK;
+    }
+    TOOL_TRY(estimate_rows[id].kind == ESTIMATE_DECIMAL ? take_rate(from, key, &is_on)
+                                                        : take_switch(from, key, &is_on));
+    estimate_set(from->config, id, is_on);
+    return TOOL_OK;
+}
+
+/* The first num_needed of the ids must be there. */
+static int take_members(const source *from, const estimate_id *ids, size_t num, size_t num_needed)
+{
+    for (size_t i = 0; i < num; i++)
+        TOOL_TRY(take_member(from, ids[i], i < num_needed));
+    return TOOL_OK;
+}
+
+#define TAKE_MEMBERS(from, num_needed, ...)                                                 \
+    TOOL_TRY(take_members((from), (const estimate_id[]){__VA_ARGS__},                       \
+                          sizeof((const estimate_id[]){__VA_ARGS__}) / sizeof(estimate_id), \
+                          (num_needed)))
 
 /* ---- kinds of models ---- */
 
@@ -98,90 +127,93 @@ typedef enum bias {
 } bias;
 
 typedef enum place {
+    NO_LAYER,
     EVERY_LAYER, /* has experts, and none is dense */
     SPARSE,      /* decoder_sparse_step, without mlp_only_layers */
     FROM_FIRST,  /* first_k_dense_replace; shared experts too */
+    STEPPED,     /* interleave_moe_layer_step; a shared expert as wide as the others */
 } place;
 
 /* RMSNorm, a gated activation, heads in groups; and what else. */
 typedef struct kind {
-    const char *type;
+    const char *type, *not_counted;
+    uint64_t head_size; /* where the file has none; 0: hidden_size / heads */
     bias bias;
+    place experts;
     pst_qk_norm qk_norm;
-    uint64_t head_size;          /* where the file has none; 0: hidden_size / heads */
-    const char *experts, *width; /* their keys; NULL: no experts */
-    place place;
     bool has_shared_gate, has_router_bias, has_latents;
     bool asks_norm; /* use_qk_norm */
 } kind;
 
 static const kind kinds[] = {
-    {"llama", BIAS_NOTED, .experts = NULL},
-    {"mistral", BIAS_NEVER, .experts = NULL},
-    {"mixtral", BIAS_NEVER, .experts = "num_local_experts", .width = "intermediate_size"},
-    {"qwen2", BIAS_ALWAYS, .experts = NULL},
-    {"qwen2_moe", BIAS_ALWAYS, .experts = "num_experts", .width = "moe_intermediate_size",
-     .place = SPARSE, .has_shared_gate = true},
-    {"qwen3", BIAS_NOTED, PST_QK_NORM_HEAD, 128, .experts = NULL},
-    {"qwen3_moe", BIAS_NOTED, PST_QK_NORM_HEAD, .experts = "num_experts",
-     .width = "moe_intermediate_size", .place = SPARSE},
-    {"deepseek_v2", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
-     .place = FROM_FIRST, .has_latents = true},
-    {"deepseek_v3", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
-     .place = FROM_FIRST, .has_latents = true, .has_router_bias = true},
-    {"kimi_k2", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
-     .place = FROM_FIRST, .has_latents = true, .has_router_bias = true},
-    {"glm4_moe", BIAS_TAKEN, .experts = "n_routed_experts", .width = "moe_intermediate_size",
-     .place = FROM_FIRST, .has_router_bias = true, .asks_norm = true},
-    {"olmo2", BIAS_NOTED, PST_QK_NORM_PROJECTION, .experts = NULL},
-    {"olmoe", BIAS_NOTED, PST_QK_NORM_PROJECTION, .experts = "num_experts",
-     .width = "intermediate_size"},
-    {"gpt2", .experts = NULL}, /* take_gpt2 */
+    {"llama", NULL, 0, BIAS_NOTED, NO_LAYER, .has_latents = false},
+    {"mistral", NULL, 0, BIAS_NEVER, NO_LAYER, .has_latents = false},
+    {"mixtral", NULL, 0, BIAS_NEVER, EVERY_LAYER, .has_latents = false},
+    {"qwen2", NULL, 0, BIAS_ALWAYS, NO_LAYER, .has_latents = false},
+    {"qwen2_moe", NULL, 0, BIAS_ALWAYS, SPARSE, .has_shared_gate = true},
+    {"qwen3", NULL, 128, BIAS_NOTED, NO_LAYER, PST_QK_NORM_HEAD, .has_latents = false},
+    {"qwen3_moe", NULL, 0, BIAS_NOTED, SPARSE, PST_QK_NORM_HEAD, .has_latents = false},
+    {"deepseek_v2", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_latents = true},
+    {"deepseek_v3", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_latents = true, .has_router_bias = true},
+    {"kimi_k2", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_latents = true, .has_router_bias = true},
+    {"glm4_moe", NULL, 0, BIAS_TAKEN, FROM_FIRST, .has_router_bias = true, .asks_norm = true},
+    {"olmo2", NULL, 0, BIAS_NOTED, NO_LAYER, PST_QK_NORM_PROJECTION, .has_latents = false},
+    {"olmoe", NULL, 0, BIAS_NOTED, EVERY_LAYER, PST_QK_NORM_PROJECTION, .has_latents = false},
+    {"gpt_oss", "biases of experts and routers, and attention's sinks", 64, BIAS_NOTED, EVERY_LAYER,
+     .has_latents = false},
+    {"llama4_text", "norms of queries and keys, which have no weights", 0, BIAS_NOTED, STEPPED,
+     .has_latents = false},
 };
 enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* ---- sizes ---- */
+/* Kinds that are known, and what of them is not modelled. */
+static const struct {
+    const char *type, *why;
+} refused[] = {
+    {"gemma2", "its two more norms in each layer"},
+    {"gemma3_text", "its two more norms in each layer"},
+    {"qwen3_next", "its layers of linear attention"},
+};
 
-static int take_layers(const source *from, const char *field)
+static int take_model(const source *from)
 {
-    config_type *config = &from->model->config;
-    TOOL_TRY(take_size(from, field, &config->num_layers));
-    if (config->num_layers > PST_ESTIMATE_MAX_LAYERS)
-        return tool_fail(TOOL_INPUT, "%s: %s %llu: at most %u", from->path, field,
-                         (ull)config->num_layers, PST_ESTIMATE_MAX_LAYERS);
-    return TOOL_OK;
-}
-
-/* RMSNorm, a gated activation, heads in groups; no biases but those of attention_bias. */
-static int take_llama(const source *from)
-{
-    config_type *config = &from->model->config;
-    bool mlp_bias;
-    config->norm = PST_NORM_RMS;
-    config->is_gated = true;
-    TOOL_TRY(take_layers(from, "num_hidden_layers"));
-    TOOL_TRY(take_size(from, "hidden_size", &config->hidden_size));
-    TOOL_TRY(take_size(from, "num_attention_heads", &config->num_heads));
-    TOOL_TRY(take_size(from, "vocab_size", &config->vocab_size));
-    TOOL_TRY(take_size(from, "intermediate_size", &config->ffn_size));
-    TOOL_TRY(take_optional(from, "num_key_value_heads", config->num_heads, &config->num_kv_heads));
-    TOOL_TRY(take_optional(from, "head_dim", 0, &config->head_size));
-    TOOL_TRY(take_optional(from, "max_position_embeddings", 0, &from->model->max_positions));
-    TOOL_TRY(take_rate(from, "attention_dropout", 0, &config->has_attention_dropout));
-    TOOL_TRY(take_bool(from, "tie_word_embeddings", false, &config->is_tied));
-    TOOL_TRY(take_bool(from, "attention_bias", false, &config->has_qkv_bias));
-    TOOL_TRY(take_bool(from, "mlp_bias", false, &mlp_bias));
+    bool mlp_bias = false;
+    from->config->norm = PST_NORM_RMS;
+    from->config->is_gated = true;
+    TAKE_MEMBERS(from, 5, ESTIMATE_num_layers, ESTIMATE_hidden_size, ESTIMATE_num_attention_heads,
+                 ESTIMATE_vocab_size, ESTIMATE_ffn_hidden_size, ESTIMATE_num_query_groups,
+                 ESTIMATE_kv_channels, ESTIMATE_attention_dropout, ESTIMATE_add_qkv_bias,
+                 ESTIMATE_untie_embeddings_and_output_weights);
+    TOOL_TRY(take_count(from, "max_position_embeddings", 1, &from->model->max_positions));
+    TOOL_TRY(take_switch(from, "mlp_bias", &mlp_bias));
     if (!mlp_bias)
         return TOOL_OK;
     return estimate_note(&from->options->unmodelled, "mlp_bias true of %s", from->path);
 }
 
+static int take_gpt2(const source *from)
+{
+    pst_estimate_config *config = from->config;
+    config->has_linear_bias = config->is_tied = true;
+    config->has_hidden_dropout = config->has_attention_dropout = true;
+    TAKE_MEMBERS(from, 5, ESTIMATE_num_layers, ESTIMATE_hidden_size, ESTIMATE_num_attention_heads,
+                 ESTIMATE_vocab_size, ESTIMATE_max_position_embeddings, ESTIMATE_ffn_hidden_size,
+                 ESTIMATE_hidden_dropout, ESTIMATE_attention_dropout,
+                 ESTIMATE_untie_embeddings_and_output_weights);
+    from->model->max_positions = config->max_positions;
+    if (config->hidden_size > INT64_MAX / 4)
+        return refuse(from, "n_embd", "an integer below 2^61");
+    if (config->ffn_size == 0)
+        config->ffn_size = 4 * config->hidden_size;
+    return TOOL_OK;
+}
+
 static int take_bias(const source *from, bias of)
 {
-    config_type *config = &from->model->config;
+    bool *has_bias = &from->config->has_qkv_bias;
     if (of == BIAS_NEVER || of == BIAS_ALWAYS)
-        config->has_qkv_bias = of == BIAS_ALWAYS;
-    if (of != BIAS_NOTED || !config->has_qkv_bias)
+        *has_bias = of == BIAS_ALWAYS;
+    if (of != BIAS_NOTED || !*has_bias)
         return TOOL_OK;
     return estimate_note(&from->options->unmodelled,
                          "attention_bias true of %s: the output's bias (those of queries, keys and "
@@ -191,15 +223,12 @@ static int take_bias(const source *from, bias of)
 
 static int take_latents(const source *from)
 {
-    config_type *config = &from->model->config;
-    if (config->has_qkv_bias)
+    if (from->config->has_qkv_bias)
         return refuse(from, "attention_bias", "false, where kv_lora_rank is given");
-    config->head_size = 0;
-    TOOL_TRY(take_optional(from, "q_lora_rank", 0, &config->q_rank));
-    TOOL_TRY(take_size(from, "kv_lora_rank", &config->kv_rank));
-    TOOL_TRY(take_size(from, "qk_nope_head_dim", &config->qk_size));
-    TOOL_TRY(take_optional(from, "qk_rope_head_dim", 0, &config->qk_position_size));
-    return take_size(from, "v_head_dim", &config->v_size);
+    from->config->head_size = 0;
+    TAKE_MEMBERS(from, 3, ESTIMATE_kv_lora_rank, ESTIMATE_qk_head_dim, ESTIMATE_v_head_dim,
+                 ESTIMATE_q_lora_rank, ESTIMATE_qk_pos_emb_head_dim);
+    return TOOL_OK;
 }
 
 /* ---- experts ---- */
@@ -211,53 +240,53 @@ typedef struct placement {
 
 static int place_experts(const source *from, const placement *where)
 {
-    config_type *config = &from->model->config;
-    bool *is_moe = calloc(config->num_layers, sizeof(*is_moe));
+    const uint64_t num_layers = from->config->num_layers;
+    bool *is_moe = calloc(num_layers, sizeof(*is_moe));
     if (is_moe == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %llu layers", (ull)config->num_layers);
-    config->is_moe = is_moe;
+        return tool_fail(TOOL_NO, "out of memory for %llu layers", (ull)num_layers);
+    from->config->is_moe = is_moe;
     uint64_t num_moe = 0;
-    for (uint64_t i = 0; i < config->num_layers; i++)
+    for (uint64_t i = 0; i < num_layers; i++)
         is_moe[i] = i >= where->first && (i + where->shift) % where->every == 0;
     for (size_t i = 0; i < json_array_size(where->without); i++) {
         const json_t *layer = json_array_get(where->without, i);
         const json_int_t index = json_is_integer(layer) ? json_integer_value(layer) : -1;
-        if (index < 0 || (uint64_t)index >= config->num_layers)
+        if (index < 0 || (uint64_t)index >= num_layers)
             return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
         is_moe[index] = false;
     }
-    for (uint64_t i = 0; i < config->num_layers; i++)
+    for (uint64_t i = 0; i < num_layers; i++)
         num_moe += is_moe[i];
-    if (num_moe < config->num_layers)
+    if (num_moe < num_layers)
         return TOOL_OK;
     free(is_moe);
-    config->is_moe = NULL;
+    from->config->is_moe = NULL;
     return TOOL_OK;
 }
 
 static int take_sparse_steps(const source *from)
 {
-    placement where = {.shift = 1};
-    TOOL_TRY(take_optional(from, "decoder_sparse_step", 1, &where.every));
+    placement where = {.every = 1, .shift = 1};
+    TOOL_TRY(take_count(from, "decoder_sparse_step", 1, &where.every));
     if (!is_absent(from, "mlp_only_layers"))
         where.without = json_object_get(from->object, "mlp_only_layers");
     if (where.without != NULL && !json_is_array(where.without))
         return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
     TOOL_TRY(place_experts(from, &where));
-    if (from->model->config.is_moe == NULL)
-        from->model->config.ffn_size = 0; /* no layer is dense */
+    if (from->config->is_moe == NULL)
+        from->config->ffn_size = 0; /* no layer is dense */
     return TOOL_OK;
 }
 
 /* In layers from first_k_dense_replace on, and shared ones. */
 static int take_from_first(const source *from)
 {
-    config_type *config = &from->model->config;
-    placement where = {.first = 0};
-    uint64_t shared;
+    pst_estimate_config *config = from->config;
+    placement where = {.every = 1};
+    uint64_t shared = 0;
     TOOL_TRY(take_count(from, "n_shared_experts", 0, &shared));
     TOOL_TRY(take_count(from, "first_k_dense_replace", 0, &where.first));
-    TOOL_TRY(take_optional(from, "moe_layer_freq", 1, &where.every));
+    TOOL_TRY(take_count(from, "moe_layer_freq", 1, &where.every));
     TOOL_TRY(take_count(from, "num_nextn_predict_layers", 0, &from->model->mtp_layers));
     if (__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))
         return tool_fail(TOOL_INPUT,
@@ -267,80 +296,84 @@ static int take_from_first(const source *from)
     return place_experts(from, &where);
 }
 
+static int take_stepped(const source *from)
+{
+    pst_estimate_config *config = from->config;
+    placement where = {.every = 1, .shift = 1};
+    config->shared_ffn_size = config->expert_ffn_size = config->ffn_size;
+    TOOL_TRY(take_count(from, "interleave_moe_layer_step", 1, &where.every));
+    TOOL_TRY(take_count(from, "intermediate_size_mlp", 1, &config->ffn_size));
+    TOOL_TRY(place_experts(from, &where));
+    if (config->is_moe == NULL)
+        config->ffn_size = 0; /* no layer is dense */
+    return TOOL_OK;
+}
+
 static int take_experts(const source *from, const kind *of)
 {
-    config_type *config = &from->model->config;
-    if (of->experts == NULL || (of->place == FROM_FIRST && is_absent(from, of->experts)))
+    pst_estimate_config *config = from->config;
+    if (of->experts == NO_LAYER ||
+        (of->experts == FROM_FIRST && is_absent(from, "n_routed_experts")))
         return TOOL_OK;
-    TOOL_TRY(take_size(from, of->experts, &config->num_experts));
-    TOOL_TRY(take_size(from, "num_experts_per_tok", &config->experts_per_token));
-    TOOL_TRY(take_size(from, of->width, &config->expert_ffn_size));
+    TAKE_MEMBERS(from, 3, ESTIMATE_num_experts, ESTIMATE_moe_router_topk,
+                 ESTIMATE_moe_ffn_hidden_size);
     if (of->has_shared_gate)
-        TOOL_TRY(take_size(from, "shared_expert_intermediate_size", &config->shared_ffn_size));
+        TOOL_TRY(take_member(from, ESTIMATE_moe_shared_expert_intermediate_size, true));
     config->has_shared_gate = of->has_shared_gate;
     config->has_router_bias = of->has_router_bias;
-    if (of->place == SPARSE)
+    if (of->experts == SPARSE)
         return take_sparse_steps(from);
-    if (of->place == FROM_FIRST)
+    if (of->experts == FROM_FIRST)
         return take_from_first(from);
+    if (of->experts == STEPPED)
+        return take_stepped(from);
+    config->expert_ffn_size = config->ffn_size;
     config->ffn_size = 0;
     return TOOL_OK;
 }
 
+/* ---- the file ---- */
+
 static int take_kind(const source *from, const kind *of)
 {
-    config_type *config = &from->model->config;
+    pst_estimate_config *config = from->config;
     bool has_norm = false;
-    TOOL_TRY(take_llama(from));
-    config->head_size = config->head_size != 0 ? config->head_size : of->head_size;
+    TOOL_TRY(take_model(from));
+    if (config->head_size == 0)
+        config->head_size = of->head_size;
     if (of->has_latents)
         TOOL_TRY(take_latents(from));
     TOOL_TRY(take_bias(from, of->bias));
-    config->qk_norm = of->qk_norm;
     if (of->asks_norm)
-        TOOL_TRY(take_bool(from, "use_qk_norm", false, &has_norm));
-    if (has_norm)
-        config->qk_norm = PST_QK_NORM_HEAD;
-    return take_experts(from, of);
+        TOOL_TRY(take_switch(from, "use_qk_norm", &has_norm));
+    config->qk_norm = has_norm ? PST_QK_NORM_HEAD : of->qk_norm;
+    if (of->not_counted != NULL)
+        TOOL_TRY(
+            estimate_note(&from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
+    if (config->num_layers <= PST_ESTIMATE_MAX_LAYERS)
+        return take_experts(from, of);
+    return tool_fail(TOOL_INPUT, "%s: num_hidden_layers %llu: at most %u", from->path,
+                     (ull)config->num_layers, PST_ESTIMATE_MAX_LAYERS);
 }
 
-static int take_gpt2(const source *from)
+int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out)
 {
-    config_type *config = &from->model->config;
-    config->has_linear_bias = true;
-    TOOL_TRY(take_layers(from, "n_layer"));
-    TOOL_TRY(take_size(from, "n_embd", &config->hidden_size));
-    TOOL_TRY(take_size(from, "n_head", &config->num_heads));
-    TOOL_TRY(take_size(from, "vocab_size", &config->vocab_size));
-    TOOL_TRY(take_size(from, "n_positions", &config->max_positions));
-    from->model->max_positions = config->max_positions;
-    if (config->hidden_size > INT64_MAX / 4)
-        return refuse(from, "n_embd", "an integer below 2^61");
-    TOOL_TRY(take_optional(from, "n_inner", 4 * config->hidden_size, &config->ffn_size));
-    TOOL_TRY(take_rate(from, "resid_pdrop", 0.1, &config->has_hidden_dropout));
-    TOOL_TRY(take_rate(from, "attn_pdrop", 0.1, &config->has_attention_dropout));
-    return take_bool(from, "tie_word_embeddings", true, &config->is_tied);
-}
-
-/* ---- the file ---- */
-
-static int read_object(const source *from)
-{
-    char allowed[256] = "";
-    const char *type = json_string_value(json_object_get(from->object, "model_type"));
+    const source from = {options->hf_config, object, options, &options->config, model_out};
+    char allowed[512] = "";
+    const char *type = json_string_value(json_object_get(object, "model_type"));
+    model_out->source = options->hf_config;
+    if (type != NULL && strcmp(type, "gpt2") == 0)
+        return take_gpt2(&from);
     for (int i = 0; i < NUM_KINDS; i++) {
         if (type != NULL && strcmp(type, kinds[i].type) == 0)
-            return strcmp(type, "gpt2") == 0 ? take_gpt2(from) : take_kind(from, &kinds[i]);
-        if (i > 0)
-            strncat(allowed, ", ", sizeof(allowed) - strlen(allowed) - 1);
+            return take_kind(&from, &kinds[i]);
         strncat(allowed, kinds[i].type, sizeof(allowed) - strlen(allowed) - 1);
+        strncat(allowed, ", ", sizeof(allowed) - strlen(allowed) - 1);
     }
-    return refuse(from, "model_type", allowed);
-}
-
-int estimate_hf(const estimate_line *line, estimate_options *options, estimate_model *model_out)
-{
-    const source from = {estimate_text(line, ESTIMATE_F_HF_CONFIG), line->file, options, model_out};
-    model_out->source = from.path;
-    return read_object(&from);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        if (type != NULL && strcmp(type, refused[i].type) == 0)
+            return tool_fail(TOOL_INPUT, "%s: model_type \"%s\": %s are not modelled", from.path,
+                             type, refused[i].why);
+    strncat(allowed, "gpt2", sizeof(allowed) - strlen(allowed) - 1);
+    return refuse(&from, "model_type", allowed);
 }

@@ -31,25 +31,46 @@ static bool put_event(void *user, const pst_estimate_event *event)
     return !ferror(self->file);
 }
 
+/* What a GPU of each stage holds at its peak, by kind. */
+static int put_stages(FILE *file, const pst_estimate_config *config)
+{
+    for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
+        pst_estimate_memory memory;
+        TOOL_PST(pst_estimate_get_memory(config, i, NULL, &memory));
+        fprintf(file, "%s{\"stage\":%" PRIu64, i > 0 ? ",\n" : "", i);
+        picture_put_field(file, "weights", memory.states.weight_bytes);
+        picture_put_field(file, "gradients", memory.states.gradient_bytes);
+        picture_put_field(file, "optimizer", memory.states.optimizer_bytes);
+        picture_put_field(file, "empty", memory.empty_bytes);
+        picture_put_field(file, "fp8_weights", memory.cache_bytes);
+        picture_put_field(file, "gathered", memory.gathered_bytes);
+        picture_put_field(file, "workspaces", memory.workspace_bytes);
+        picture_put_field(file, "paging", memory.paging_bytes);
+        picture_put_field(file, "saved", memory.saved_bytes);
+        picture_put_field(file, "head", memory.head_bytes);
+        picture_put_field(file, "recompute", memory.recompute_bytes);
+        picture_put_field(file, "reloaded", memory.reload_bytes);
+        picture_put_field(file, "transient", memory.transient_bytes);
+        picture_put_field(file, "peak", memory.peak_bytes);
+        fputs(",\"during\":", file);
+        picture_put_text(file, memory.transient != NULL ? memory.transient : "");
+        fputc('}', file);
+    }
+    return TOOL_OK;
+}
+
 static int put_data(FILE *file, const void *drawn)
 {
     const estimate_html *picture = drawn;
     writer self = {.file = file};
-    pst_estimate_memory memory;
-    TOOL_PST(pst_estimate_get_memory(picture->config, picture->stage, NULL, &memory));
     fputs("{\"title\":", file);
     picture_put_text(file, picture->title);
     picture_put_field(file, "stage", picture->stage);
-    picture_put_field(file, "stages", picture->config->pipeline_parallel);
     picture_put_field(file, "memory", picture->memory_bytes);
     picture_put_field(file, "overhead", picture->overhead_bytes);
-    picture_put_field(file, "states", memory.states.bytes);
-    picture_put_field(file, "recompute", memory.recompute_bytes);
-    picture_put_field(file, "transient", memory.transient_bytes);
-    picture_put_field(file, "peak", memory.peak_bytes);
-    fputs(",\"during\":", file);
-    picture_put_text(file, memory.transient != NULL ? memory.transient : "");
-    fputs(",\n\"events\":[", file);
+    fputs(",\n\"stages\":[", file);
+    TOOL_TRY(put_stages(file, picture->config));
+    fputs("],\n\"events\":[", file);
     TOOL_PST(pst_estimate_get_timeline(picture->config, picture->stage, put_event, &self));
     fputs("]}", file);
     return TOOL_OK;

@@ -1,5 +1,57 @@
 /* What a stage needs, and which one needs most: --fit, --search and what-if stand on this. */
-#include "tools/estimate/estimate.h"
+#include "tools/estimate/estimate_flags.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+/* Measured by others: a context on an H100 with what torch loads, and what an all-to-all of 8 of them adds
+ * (github.com/NVIDIA/nccl/issues/1685: 1.06 GB before the first one, 4.34 GB after it); a group of two A100,
+ * and of more (issues/964: 544 and 688 MB). */
+enum { CONTEXT_MIB = 1011, ALL_TO_ALL_MIB = 3128, PAIR_MIB = 519, GROUP_MIB = 656 };
+
+uint64_t estimate_reserve(const pst_estimate_config *config)
+{
+    static const pst_parallel kinds[] = {PST_PARALLEL_TENSOR,  PST_PARALLEL_CONTEXT,
+                                         PST_PARALLEL_REPLICA, PST_PARALLEL_PIPELINE,
+                                         PST_PARALLEL_EXPERT,  PST_PARALLEL_EXPERT_REPLICA};
+    uint64_t mib = CONTEXT_MIB;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        pst_estimate_process_group group;
+        if (pst_estimate_get_process_group(config, kinds[i], 0, &group) != PST_OK || group.size < 2)
+            continue;
+        mib += kinds[i] == PST_PARALLEL_EXPERT ? ALL_TO_ALL_MIB
+               : group.size == 2               ? PAIR_MIB
+                                               : GROUP_MIB;
+    }
+    return mib * MIB;
+}
+
+/* The flag of the largest size or number, which is why something exceeds what can be counted. */
+static estimate_id largest_of(const pst_estimate_config *config)
+{
+    estimate_id largest = ESTIMATE_num_layers;
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_rows[id].type == ESTIMATE_IS_WHOLE &&
+            estimate_rows[id].kind != ESTIMATE_NO_FLAG &&
+            estimate_value(config, id) > estimate_value(config, largest))
+            largest = id;
+    return largest;
+}
+
+int estimate_too_much(const pst_estimate_config *config, const char *figure)
+{
+    const estimate_id id = largest_of(config);
+    return tool_fail(TOOL_USAGE, "--%s %llu: %s: more than 2^63 - 1", estimate_flag(id),
+                     (unsigned long long)estimate_value(config, id), figure);
+}
+
+int estimate_status(const pst_estimate_config *config, pst_status status)
+{
+    const estimate_id id = largest_of(config);
+    if (status != PST_E_INVALID)
+        return tool_status(status);
+    return tool_fail(TOOL_USAGE, "--%s %llu: %s", estimate_flag(id),
+                     (unsigned long long)estimate_value(config, id), tool_last_message());
+}
 
 /* What leaves a GPU in an iteration; UINT64_MAX if that is more. */
 static uint64_t sent_bytes(const pst_estimate_traffic *traffic)

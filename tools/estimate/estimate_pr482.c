@@ -1,9 +1,9 @@
 /* --compat pr482: the report of the analyzer that was pull request 482 of Megatron-LM (2023), its
  * mistakes included. Its text and formulas stand in estimate_pr482.txt; this fills them in. */
 #include "tools/estimate/estimate.h"
-#include "tools/estimate/estimate_out.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -315,16 +315,16 @@ int estimate_pr482(const estimate_options *options)
     const pst_estimate_config *config = &options->config;
     writer self = {.gpus_per_node = options->gpus_per_node, .is_silent = true};
     pst_estimate_params params;
-    TOOL_PST(pst_estimate_check(config));
+    ESTIMATE_TRY(config, pst_estimate_check(config));
     TOOL_TRY(check(config));
     if (options->pr482_logit_bytes == 9 && config->type != PST_TRAIN_BF16)
         return tool_fail(TOOL_USAGE, "--compat-logit-bytes 9: belongs to --bf16");
-    TOOL_PST(pst_estimate_get_params(config, &params));
+    ESTIMATE_TRY(config, pst_estimate_get_params(config, &params));
     set_names(&self, options, params.padded_vocab);
     put_text(&self);
     if (self.has_too_much)
         return tool_fail(TOOL_USAGE, "--compat pr482: a number exceeds 64 bits");
-    estimate_warn_unmodelled(options);
+    estimate_warn(&options->unmodelled, "not counted: ");
     self.is_silent = false;
     put_text(&self);
     return TOOL_OK;

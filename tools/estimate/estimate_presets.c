@@ -37,15 +37,11 @@ static int add_latents(pst_estimate_config *config)
     config->v_size = 128;
     config->shared_ffn_size = 2048;
     config->has_router_bias = true;
-    bool *is_moe = NULL;
-    TOOL_TRY(estimate_moe_layers("([0]*3+[1]*58)", config->num_layers, &is_moe));
-    config->is_moe = is_moe;
-    return TOOL_OK;
+    return estimate_moe_layers("([0]*3+[1]*58)", config->num_layers, &config->is_moe);
 }
 
-static int fill(const preset *from, estimate_model *model)
+static int fill(const preset *from, pst_estimate_config *config, estimate_model *model)
 {
-    pst_estimate_config *config = &model->config;
     const bool is_gpt = from->positions != 0;
     config->num_layers = from->layers;
     config->hidden_size = from->hidden;
@@ -70,12 +66,12 @@ static int fill(const preset *from, estimate_model *model)
     return strcmp(from->name, "deepseek-v3") == 0 ? add_latents(config) : TOOL_OK;
 }
 
-int estimate_preset(const char *name, estimate_model *model_out)
+int estimate_preset(const char *name, estimate_options *options, estimate_model *model_out)
 {
     char allowed[256] = "";
     for (int i = 0; i < NUM_PRESETS; i++) {
         if (strcmp(name, presets[i].name) == 0)
-            return fill(&presets[i], model_out);
+            return fill(&presets[i], &options->config, model_out);
         const size_t length = strlen(allowed);
         snprintf(allowed + length, sizeof(allowed) - length, "%s%s", i > 0 ? ", " : "",
                  presets[i].name);

@@ -1,5 +1,6 @@
 /* A launch line, read word by word. argp, which the other commands use, cannot do it: it knows
  * neither underscores for dashes, nor flags of many values, nor what to do with flags of others. */
+#include "host/base/arith.h"
 #include "tools/common/output.h"
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
@@ -8,57 +9,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ESTIMATE_ENTRY(id, group, name, kind, argument, help) \
-    {name, argument, help, ESTIMATE_##group, ESTIMATE_##kind},
-const estimate_flag_entry estimate_flag_table[ESTIMATE_NUM_FLAGS] = {
-    ESTIMATE_FLAGS(ESTIMATE_ENTRY)};
-
-enum { NAME_BYTES = 96 };
+enum { NAME_BYTES = 96, MAX_DIGITS = 18 };
 
 /* Two names for one flag. */
 static const struct {
     const char *name;
-    estimate_flag id;
+    estimate_id id;
     bool is_launcher; /* only before the script */
 } aliases[] = {
-    {"encoder-num-layers", ESTIMATE_F_NUM_LAYERS, false},
-    {"encoder-seq-length", ESTIMATE_F_SEQ_LENGTH, false},
-    {"N", ESTIMATE_F_NNODES, true},
-    {"nodes", ESTIMATE_F_NNODES, true},
-    {"num-nodes", ESTIMATE_F_NNODES, true},
-    {"num-gpus", ESTIMATE_F_NPROC_PER_NODE, true},
-    {"ntasks-per-node", ESTIMATE_F_NPROC_PER_NODE, true},
+    {"encoder-num-layers", ESTIMATE_num_layers, false},
+    {"encoder-seq-length", ESTIMATE_seq_length, false},
+    {"N", ESTIMATE_nnodes, true},
+    {"nodes", ESTIMATE_nnodes, true},
+    {"num-nodes", ESTIMATE_nnodes, true},
+    {"num-gpus", ESTIMATE_nproc_per_node, true},
+    {"ntasks-per-node", ESTIMATE_nproc_per_node, true},
 };
 
 /* Flags of launchers that have a value; those not listed have none. */
-static const char *const launcher_values[] = {
-    "m",
-    "local-addr",
-    "local-ranks-filter",
-    "log-dir",
-    "logs-specs",
-    "master-addr",
-    "master-port",
-    "max-restarts",
-    "module",
-    "monitor-interval",
-    "n",
-    "node-rank",
-    "np",
-    "rdzv-backend",
-    "rdzv-conf",
-    "rdzv-endpoint",
-    "rdzv-id",
-    "redirects",
-    "role",
-    "start-method",
-    "tee",
-};
+static const char launcher_values[] =
+    " m local-addr local-ranks-filter log-dir logs-specs master-addr master-port max-restarts "
+    "module monitor-interval n node-rank np rdzv-backend rdzv-conf rdzv-endpoint rdzv-id redirects "
+    "role start-method tee ";
 
-static const char *const launchers[] = {
-    "accelerate", "deepspeed", "env",    "mpiexec", "mpirun",  "ncu",      "nohup",
-    "nsys",       "numactl",   "python", "srun",    "taskset", "torchrun", "uv",
-};
+static const char launchers[] = " accelerate deepspeed env mpiexec mpirun ncu nohup nsys numactl "
+                                "python srun taskset torchrun uv ";
 
 typedef struct reader {
     int argc, at; /* at: the next word */
@@ -66,7 +41,7 @@ typedef struct reader {
     estimate_line *line;
     bool is_launcher, has_script;
     const char *launcher; /* its first word */
-    bool *seen;           /* of flags that do not count */
+    size_t *seen;         /* of flags that do not count: 0, or 1 and how many notes there were */
     estimate_notes unknown, twice;
     estimate_options *options;
 } reader;
@@ -94,10 +69,11 @@ static const char *split_word(const char *word, char name[NAME_BYTES])
     return value;
 }
 
-static bool is_among(const char *word, const char *const *list, size_t num)
+static bool is_among(const char *word, const char *list)
 {
-    for (size_t i = 0; i < num; i++)
-        if (strcmp(word, list[i]) == 0)
+    const size_t length = strlen(word);
+    for (const char *at = list + 1; length > 0 && (at = strstr(at, word)) != NULL; at++)
+        if (at[-1] == ' ' && at[length] == ' ')
             return true;
     return false;
 }
@@ -106,8 +82,7 @@ static bool is_launcher_word(const char *word)
 {
     const char *slash = strrchr(word, '/');
     const char *base = slash != NULL ? slash + 1 : word;
-    if (is_among(base, launchers, sizeof(launchers) / sizeof(launchers[0])) ||
-        strncmp(base, "python3", 7) == 0)
+    if (is_among(base, launchers) || strncmp(base, "python3", 7) == 0)
         return true;
     /* VAR=value */
     const size_t length = strcspn(word, "=");
@@ -123,77 +98,115 @@ static bool is_script(const char *word)
 
 /* ---- flags ---- */
 
-static int find_flag(const reader *self, const char *name)
+static estimate_id find_flag(const reader *self, const char *name)
 {
-    for (int i = 0; i < ESTIMATE_NUM_FLAGS; i++)
-        if (strcmp(name, estimate_flag_table[i].name) == 0)
-            return i;
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_rows[id].kind != ESTIMATE_NO_FLAG && strcmp(name, estimate_flag(id)) == 0)
+            return id;
     for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
         if (strcmp(name, aliases[i].name) == 0 && (self->is_launcher || !aliases[i].is_launcher))
-            return (int)aliases[i].id;
-    return -1;
+            return aliases[i].id;
+    return ESTIMATE_NUM_ROWS;
 }
 
-static int refuse(const estimate_flag_entry *entry, const char *value)
+/* ---- values ---- */
+
+/* Digits, perhaps a point, at most 18 of them: in lowest terms. */
+static bool read_decimal(const char *text, estimate_given *given)
 {
-    const char *allowed = entry->argument;
-    if (entry->kind == ESTIMATE_COUNT)
-        allowed = "an integer 0..9223372036854775807";
-    if (entry->kind == ESTIMATE_POSITIVE)
-        allowed = "an integer 1..9223372036854775807";
-    if (entry->kind == ESTIMATE_DECIMAL)
-        allowed = "a number as 1.25, of at most 18 digits";
-    if (entry->kind == ESTIMATE_RATIO)
-        allowed = "a number as 1.25, of at most 9 digits";
-    if (entry->kind == ESTIMATE_SIZE || entry->kind == ESTIMATE_BYTES)
-        allowed = entry->kind == ESTIMATE_SIZE ? "bytes from 1, as 65536, 64KiB or 23.7GiB"
-                                               : "bytes, as 65536, 64KiB or 23.7GiB";
-    if (entry->kind == ESTIMATE_TEXT || entry->kind == ESTIMATE_WORDS)
-        allowed = "a text that is not empty";
-    return tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", entry->name, value, allowed);
+    uint64_t num = 0, den = 1;
+    int digits = 0;
+    bool has_point = false;
+    for (; *text != '\0'; text++) {
+        if (*text == '.' && !has_point) {
+            has_point = true;
+            continue;
+        }
+        if (*text < '0' || *text > '9' || ++digits > MAX_DIGITS)
+            return false;
+        num = num * 10 + (uint64_t)(*text - '0');
+        den *= has_point ? 10 : 1;
+    }
+    if (digits == 0)
+        return false;
+    const uint64_t common = psti_gcd(num, den);
+    given->num = num / common;
+    given->den = den / common;
+    return true;
+}
+
+/* Up to 2^63 - 1, with KiB, MiB or GiB also of a decimal number; rounds down. 128 bits hold 18 digits
+ * times a GiB. */
+static bool read_size(const char *text, estimate_given *given)
+{
+    __extension__ typedef unsigned __int128 wide;
+    static const char *const units[] = {"", "KiB", "MiB", "GiB"};
+    char digits[MAX_DIGITS + 2];
+    const size_t length = strspn(text, ".0123456789");
+    for (unsigned i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        if (strcmp(text + length, units[i]) != 0)
+            continue;
+        if (parse_size(text, 0, INT64_MAX, &given->num))
+            return true;
+        snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
+        if (i == 0 || length >= sizeof(digits) || !read_decimal(digits, given))
+            return false;
+        const wide bytes = ((wide)given->num << 10 * i) / given->den;
+        given->num = (uint64_t)bytes;
+        return bytes <= INT64_MAX;
+    }
+    return false;
 }
 
 /* Below 0 the one is another convention, which the resolver names, and the other is none. */
-static bool may_be_negative(const estimate_flag_entry *entry)
+static bool may_be_negative(const estimate_row *row)
 {
-    return entry == &estimate_flag_table[ESTIMATE_F_MOE_PAGED_STASH_CUDA] ||
-           entry == &estimate_flag_table[ESTIMATE_F_MOE_EXPERT_CAPACITY_FACTOR];
+    return row == &estimate_rows[ESTIMATE_moe_paged_stash_buffer_size_factor_cuda] ||
+           row == &estimate_rows[ESTIMATE_moe_expert_capacity_factor];
 }
 
-static int check_value(const estimate_flag_entry *entry, const char *value)
+static int read_value(const estimate_row *row, const char *flag, estimate_given *given)
 {
-    uint64_t num, den;
-    int index;
-    bool is_right = *value != '\0';
-    const char *digits = value;
-    switch (entry->kind) {
-    case ESTIMATE_SWITCH:
-        return TOOL_OK;
+    const char *text = given->text, *allowed = row->argument;
+    bool is_right = *text != '\0';
+    int index = 0;
+    switch (row->kind) {
     case ESTIMATE_COUNT:
+        is_right = parse_u64(text, 0, INT64_MAX, &given->num);
+        allowed = "an integer 0..9223372036854775807";
+        break;
     case ESTIMATE_POSITIVE:
-        is_right = parse_u64(value, entry->kind == ESTIMATE_POSITIVE, INT64_MAX, &num);
+        is_right = parse_u64(text, 1, INT64_MAX, &given->num);
+        allowed = "an integer 1..9223372036854775807";
         break;
     case ESTIMATE_DECIMAL:
-        is_right = estimate_decimal(value, &num, &den);
+        is_right = read_decimal(text, given);
+        allowed = "a number as 1.25, of at most 18 digits";
         break;
     case ESTIMATE_RATIO:
-        digits += may_be_negative(entry) && *value == '-';
-        is_right = estimate_decimal(digits, &num, &den) && num <= UINT32_MAX && den <= UINT32_MAX;
+        text += may_be_negative(row) && *text == '-';
+        is_right =
+            read_decimal(text, given) && given->num <= UINT32_MAX && given->den <= UINT32_MAX;
+        allowed = "a number as 1.25, of at most 9 digits";
         break;
     case ESTIMATE_BYTES:
     case ESTIMATE_SIZE:
-        is_right = estimate_size(value, &num) && (num > 0 || entry->kind == ESTIMATE_BYTES);
+        is_right = read_size(text, given) && (given->num > 0 || row->kind == ESTIMATE_BYTES);
+        allowed = row->kind == ESTIMATE_SIZE ? "bytes from 1, as 65536, 64KiB or 23.7GiB"
+                                             : "bytes, as 65536, 64KiB or 23.7GiB";
         break;
     case ESTIMATE_CHOICE:
-        is_right = parse_choice(value, entry->argument, &index);
-        break;
-    case ESTIMATE_TEXT:
-    case ESTIMATE_WORDS:
+        is_right = parse_choice(text, allowed, &index);
+        given->num = (uint64_t)index;
         break;
     case ESTIMATE_JSON:
-        return output_check(entry->name, value);
+        return output_check(flag, text);
+    default:
+        allowed = "a text that is not empty";
     }
-    return is_right ? TOOL_OK : refuse(entry, value);
+    return is_right
+               ? TOOL_OK
+               : tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", flag, given->text, allowed);
 }
 
 /* The value of a flag that has one: behind the equals sign, or the next word. */
@@ -220,53 +233,40 @@ static int skip_values(reader *self)
     return self->at - begin;
 }
 
-static int take_modelled(reader *self, estimate_flag id, const char *value)
+static int take_counted(reader *self, estimate_id id, const char *value)
 {
-    const estimate_flag_entry *entry = &estimate_flag_table[id];
-    estimate_given *given = &self->line->flags[id];
-    if (given->value != NULL)
-        TOOL_TRY(estimate_note(&self->twice, "--%s", entry->name));
-    *given = (estimate_given){.value = ""};
-    if (entry->kind == ESTIMATE_SWITCH)
-        return value == NULL ? TOOL_OK : refuse_value(entry->name, value);
+    const estimate_row *row = &estimate_rows[id];
+    const char *flag = estimate_flag(id);
     const bool is_joined = value != NULL;
-    if (entry->kind == ESTIMATE_JSON && !is_joined)
+    estimate_given *given = &self->line->flags[id];
+    if (given->text != NULL)
+        TOOL_TRY(estimate_note(&self->twice, "--%s", flag));
+    *given = (estimate_given){.text = "", .num = row->kind == ESTIMATE_SWITCH, .den = 1};
+    if (row->kind == ESTIMATE_SWITCH || row->kind == ESTIMATE_OFF)
+        return is_joined ? refuse_value(flag, value) : TOOL_OK;
+    if (row->kind == ESTIMATE_JSON && !is_joined)
         value = "-";
-    TOOL_TRY(take_value(self, entry->name, &value));
-    TOOL_TRY(check_value(entry, value));
-    given->value = value;
-    if (id == ESTIMATE_F_MOE_EXPERT_CAPACITY_FACTOR && value != NULL && *value == '-')
-        given->value = NULL;
-    if (entry->kind == ESTIMATE_WORDS && !is_joined) {
+    TOOL_TRY(take_value(self, flag, &value));
+    given->text = value != NULL ? value : "";
+    TOOL_TRY(read_value(row, flag, given));
+    if (id == ESTIMATE_moe_expert_capacity_factor && given->text[0] == '-')
+        given->text = NULL;
+    if (row->kind == ESTIMATE_WORDS && !is_joined) {
         given->more = &self->argv[self->at];
         given->num_more = skip_values(self);
     }
     return TOOL_OK;
 }
 
-/* What was noted of a flag that is given once more. */
-static void drop_note(estimate_notes *notes, const char *name)
-{
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < notes->num_lines; i++) {
-        const char *line = notes->lines[i];
-        if (strncmp(line, "--", 2) != 0 || strncmp(line + 2, name, length) != 0 ||
-            (line[2 + length] != ' ' && line[2 + length] != '\0'))
-            continue;
-        free(notes->lines[i]);
-        notes->num_lines--;
-        memmove(&notes->lines[i], &notes->lines[i + 1],
-                (notes->num_lines - i) * sizeof(*notes->lines));
-        return;
-    }
-}
-
 static int take_known(reader *self, const char *name, estimate_known known, const char *value)
 {
     const bool is_joined = value != NULL;
-    if (self->seen[known.index])
+    estimate_notes *notes = &self->options->unmodelled;
+    const size_t place = self->seen[known.index];
+    if (place != 0)
         TOOL_TRY(estimate_note(&self->twice, "--%s", name));
-    self->seen[known.index] = true;
+    else
+        self->seen[known.index] = notes->num_lines + 1;
     if (known.arity == 0 && is_joined)
         return refuse_value(name, value);
     if (known.arity == 1)
@@ -277,15 +277,22 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         return TOOL_OK;
     if (value == NULL && num > 0)
         value = self->argv[first];
-    drop_note(&self->options->unmodelled, name);
-    return estimate_note(&self->options->unmodelled, "--%s%s%.80s%s", name, value ? " " : "",
-                         value ? value : "", num > 1 ? " ..." : "");
+    TOOL_TRY(estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
+                           num > 1 ? " ..." : ""));
+    if (known.effect == ESTIMATE_SHARDS_STATES)
+        self->options->is_less = true;
+    if (known.effect >= ESTIMATE_CHANGES_STATES && place == 0)
+        TOOL_TRY(estimate_note(&self->options->matters, "%s", notes->lines[notes->num_lines - 1]));
+    if (place == 0)
+        return TOOL_OK;
+    free(notes->lines[place - 1]);
+    notes->lines[place - 1] = notes->lines[--notes->num_lines];
+    return TOOL_OK;
 }
 
 static int take_launcher_flag(reader *self, const char *name, const char *value)
 {
-    if (value == NULL &&
-        is_among(name, launcher_values, sizeof(launcher_values) / sizeof(launcher_values[0])))
+    if (value == NULL && is_among(name, launcher_values))
         TOOL_TRY(take_value(self, name, &value));
     /* python -m PROGRAM ... is as good as python program.py, if it is no launcher itself */
     if ((strcmp(name, "m") == 0 || strcmp(name, "module") == 0) && value != NULL &&
@@ -300,9 +307,9 @@ static int take_flag(reader *self, const char *word)
 {
     char name[NAME_BYTES];
     const char *value = split_word(word, name);
-    const int id = find_flag(self, name);
-    if (id >= 0)
-        return take_modelled(self, (estimate_flag)id, value);
+    const estimate_id id = find_flag(self, name);
+    if (id != ESTIMATE_NUM_ROWS)
+        return take_counted(self, id, value);
     if (self->is_launcher)
         return take_launcher_flag(self, name, value);
     const estimate_known known = estimate_find_known(name);
@@ -341,18 +348,15 @@ static int take_word(reader *self, const char *word)
 /* One line for all names. */
 static int warn(const reader *self, const estimate_notes *names, const char *what)
 {
-    size_t bytes = 1;
-    if (names->num_lines == 0)
-        return TOOL_OK;
+    char *list = NULL;
+    size_t bytes = 0;
+    FILE *stream = names->num_lines > 0 ? open_memstream(&list, &bytes) : NULL;
+    if (stream == NULL)
+        return names->num_lines > 0 ? tool_fail(TOOL_NO, "out of memory for a note") : TOOL_OK;
     for (size_t i = 0; i < names->num_lines; i++)
-        bytes += strlen(names->lines[i]) + 2;
-    char *list = malloc(bytes);
-    if (list == NULL)
-        return tool_fail(TOOL_NO, "out of memory for the names of %zu flags", names->num_lines);
-    char *end = list;
-    for (size_t i = 0; i < names->num_lines; i++)
-        end += sprintf(end, "%s%s", i > 0 ? ", " : "", names->lines[i]);
-    const int code = estimate_has(self->line, ESTIMATE_F_STRICT)
+        fprintf(stream, "%s%s", i > 0 ? ", " : "", names->lines[i]);
+    fclose(stream);
+    const int code = estimate_has(self->line, ESTIMATE_strict)
                          ? tool_fail(TOOL_USAGE, "%s: %s (--strict)", what, list)
                          : estimate_note(&self->options->warnings, "%s: %s", what, list);
     free(list);
@@ -374,7 +378,7 @@ static int read_words(reader *self)
 
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options)
 {
-    bool *seen = calloc((size_t)estimate_num_known() + 1, sizeof(*seen));
+    size_t *seen = calloc((size_t)estimate_num_known() + 1, sizeof(*seen));
     if (seen == NULL)
         return tool_fail(TOOL_NO, "out of memory for the flags");
     reader self = {

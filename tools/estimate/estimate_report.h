@@ -1,41 +1,63 @@
-/* Parts of the report of an estimate, in two forms. */
+/* The report of an estimate: one tree, which is its JSON and of which its text is printed. */
 #ifndef PAGESTASH_TOOL_ESTIMATE_REPORT_H
 #define PAGESTASH_TOOL_ESTIMATE_REPORT_H
 
 #include "tools/common/json_out.h"
-#include "tools/estimate/estimate_figures.h"
+#include "tools/estimate/estimate.h"
 
-void estimate_print_config(const pst_estimate_config *config);
+/* estimate_tree.c: to be released by the caller. TOOL_NO: out of memory. TOOL_USAGE: a figure exceeds
+ * what JSON can hold. */
+int estimate_tree(const estimate_options *options, json_t **tree_out);
+/* Puts numbers, and keeps in *too_large the key of the first that JSON cannot hold. */
+void estimate_put(const char **too_large, json_t **object, const json_whole *items, size_t num);
+#define ESTIMATE_PUT(too_large, object, ...)                               \
+    estimate_put((too_large), (object), (const json_whole[]){__VA_ARGS__}, \
+                 sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
+/* A new object of a name and numbers. */
+json_t *estimate_item(const char **too_large, const char *key, const char *name,
+                      const json_whole *items, size_t num);
+#define ESTIMATE_ITEM(too_large, key, name, ...)                                 \
+    estimate_item((too_large), (key), (name), (const json_whole[]){__VA_ARGS__}, \
+                  sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
+json_t *estimate_notes_value(const estimate_notes *notes);
+
+/* estimate_config.c: the run as it was understood. */
 json_t *estimate_config_value(const pst_estimate_config *config);
-json_t *estimate_list_value(const uint64_t *words, uint64_t num);
 
-/* "12.345 GiB": rounded to the nearest, in integers. */
-const char *estimate_gib(uint64_t bytes, char out[32]);
-const char *estimate_mib(uint64_t bytes, char out[32]);
+/* estimate_whatif.c: `whatif`, a list of objects: change, cost, saved_bytes, extra_wire_bytes, peak_bytes,
+ * fits; and `together`, the first few of them that fit, where the run does not and no single one does. */
+int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool fits, json_t **tree);
 
-/* Calls on_group for each group of the kind, by its lowest rank; ranks are gone through, so only
- * where members are shown. */
-pst_status estimate_each_group(const pst_estimate_config *config, pst_parallel parallel,
-                               void (*on_group)(void *user,
-                                                const pst_estimate_process_group *group),
-                               void *user);
+/* estimate_traffic.c: transfers of each stage, of all GPUs, and who takes part. */
+void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
+                          uint64_t heaviest, const char **too_large, json_t **tree);
 
-/* estimate_names.c: words for what the figures are of. */
-const char *estimate_parallel_name(pst_parallel parallel);
-const char *estimate_transfer_name(pst_transfer transfer);
+/* estimate_step.c: "step", null without a GPU. */
+int estimate_put_step(const estimate_options *options, const char **too_large, json_t **tree);
 
-/* estimate_tables.c: the text's tables of products and of transfers. */
-void estimate_print_modules(const estimate_figures *figures);
-void estimate_print_products(const estimate_figures *figures);
-int estimate_print_traffic(const estimate_figures *figures);
+/* estimate_text.c: rows of a list of objects as a table, those that are alike but for the first column
+ * once. Values are bytes, shown in GiB or MiB; numbers; lists of them as 1+2; or texts, to the left. */
+typedef enum estimate_form { IN_GIB, IN_MIB, AS_MS, AS_NUMBER, AS_TEXT } estimate_form;
 
-/* The share of a GPU's multiprocessors that work on a product's tiles, and of a tile's elements
- * that are wanted, both in thousandths; and the operations for each byte moved at least. */
-typedef struct estimate_product {
-    uint64_t tiles, wave_permille, tile_permille, intensity;
-} estimate_product;
+typedef struct estimate_column {
+    const char *path; /* keys with points between them */
+    const char *title;
+    estimate_form form;
+    int width;
+} estimate_column;
 
-estimate_product estimate_product_of(uint64_t rows, uint64_t outputs, uint64_t inputs,
-                                     uint64_t count, uint64_t element_bytes, uint64_t num_sms);
+void estimate_print_rows(const json_t *rows, const estimate_column *columns, size_t num_columns);
+/* The value that keys with points between them lead to. */
+const json_t *estimate_at(const json_t *from, const char *path);
+uint64_t estimate_whole_at(const json_t *from, const char *path);
+/* In lines of at most 100 columns. */
+void estimate_print_wrapped(const char *title, const char *text);
+void estimate_print_notes(const json_t *tree, const char *key, const char *title);
+
+/* What is not shown otherwise. */
+void estimate_print_details(const json_t *tree);
+
+/* estimate_summary.c: the report's first lines; more: a line besides, or NULL. */
+void estimate_print_summary(const estimate_options *options, const json_t *tree, const char *more);
 
 #endif

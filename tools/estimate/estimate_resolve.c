@@ -7,55 +7,47 @@
 
 typedef unsigned long long ull;
 
-static void take_split(const estimate_line *line, pst_estimate_config *config)
+static uint64_t times3(uint64_t a, uint64_t b, uint64_t c)
 {
-    config->tensor_parallel = config->pipeline_parallel = config->virtual_stages = 1;
-    config->context_parallel = config->expert_parallel = 1;
-    estimate_take_fields(line, ESTIMATE_OF_SPLIT, config);
-    if (config->expert_tensor_parallel == 0)
-        config->expert_tensor_parallel = config->tensor_parallel;
-    if (config->micro_batch_group_size == 0)
-        config->micro_batch_group_size = config->pipeline_parallel;
+    return psti_times(psti_times(a, b), c);
 }
+
+/* ---- the split ---- */
 
 static int take_world(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    uint64_t nodes = 1, gpus = 1;
+    if (config->expert_tensor_parallel == 0)
+        config->expert_tensor_parallel = config->tensor_parallel;
+    if (config->micro_batch_group_size == 0)
+        config->micro_batch_group_size = config->pipeline_parallel;
     const uint64_t stages = config->pipeline_parallel;
-    const uint64_t dense =
-        psti_times(psti_times(config->tensor_parallel, stages), config->context_parallel);
+    const uint64_t dense = times3(config->tensor_parallel, stages, config->context_parallel);
     const uint64_t experts =
-        psti_times(psti_times(config->expert_tensor_parallel, stages), config->expert_parallel);
-    estimate_take_number(line, ESTIMATE_F_NNODES, &nodes);
-    estimate_take_number(line, ESTIMATE_F_NPROC_PER_NODE, &gpus);
+        times3(config->expert_tensor_parallel, stages, config->expert_parallel);
     if (config->world_size == 0 &&
-        (estimate_has(line, ESTIMATE_F_NNODES) || estimate_has(line, ESTIMATE_F_NPROC_PER_NODE)))
-        config->world_size = psti_times(nodes, gpus);
-    if (config->world_size == 0) {
-        config->world_size = config->num_experts != 0
-                                 ? psti_times(dense / psti_gcd(dense, experts), experts)
-                                 : dense;
-        TOOL_TRY(estimate_note(&options->assumptions,
-                               "--world-size %llu, smallest valid world size",
-                               (ull)config->world_size));
-    }
-    return TOOL_OK;
+        (estimate_has(line, ESTIMATE_nnodes) || estimate_has(line, ESTIMATE_nproc_per_node)))
+        config->world_size = psti_times(estimate_number(line, ESTIMATE_nnodes, 1),
+                                        estimate_number(line, ESTIMATE_nproc_per_node, 1));
+    if (config->world_size != 0)
+        return TOOL_OK;
+    config->world_size =
+        config->num_experts != 0 ? psti_times(dense / psti_gcd(dense, experts), experts) : dense;
+    return estimate_note(&options->assumptions, "--world-size %llu, smallest valid world size",
+                         (ull)config->world_size);
 }
 
-/* Of a known split. Megatron's default is one micro-batch, which interleaving cannot do with. */
 /* At least as many micro-batches as stages, without which a pipeline never fills. */
 static int take_batch(estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
     if (config->global_batch != 0)
         return TOOL_OK;
-    const uint64_t dense = psti_times(
-        psti_times(config->tensor_parallel, config->pipeline_parallel), config->context_parallel);
+    const uint64_t dense =
+        times3(config->tensor_parallel, config->pipeline_parallel, config->context_parallel);
     const uint64_t group = config->virtual_stages > 1 ? config->micro_batch_group_size : 1;
     const uint64_t each = psti_times(psti_div_up(config->pipeline_parallel, group), group);
-    config->global_batch =
-        psti_times(psti_times(config->micro_batch, each), config->world_size / dense);
+    config->global_batch = times3(config->micro_batch, each, config->world_size / dense);
     return estimate_note(&options->assumptions, "--global-batch-size %llu: %llu micro-batch%s each",
                          (ull)config->global_batch, (ull)each, each > 1 ? "es" : "");
 }
@@ -64,16 +56,15 @@ static int take_batch(estimate_options *options)
 
 static int take_type(const estimate_line *line, estimate_options *options)
 {
-    static const estimate_flag ids[] = {ESTIMATE_F_BF16, ESTIMATE_F_FP16, ESTIMATE_F_FP32};
-    int given = -1;
-    for (int i = 0; i < 3; i++)
-        given = estimate_has(line, ids[i]) ? i : given;
-    const bool is_published =
-        estimate_has(line, ESTIMATE_F_PRESET) || estimate_has(line, ESTIMATE_F_HF_CONFIG);
-    options->config.type = given >= 0     ? (pst_train_type)given
-                           : is_published ? PST_TRAIN_BF16
-                                          : PST_TRAIN_FP32;
-    if (given >= 0)
+    pst_train_type *type = &options->config.type;
+    const bool is_published = options->preset != NULL || options->hf_config != NULL;
+    *type = estimate_has(line, ESTIMATE_bf16)   ? PST_TRAIN_BF16
+            : estimate_has(line, ESTIMATE_fp16) ? PST_TRAIN_FP16
+            : estimate_has(line, ESTIMATE_fp32) ? PST_TRAIN_FP32
+            : is_published                      ? PST_TRAIN_BF16
+                                                : PST_TRAIN_FP32;
+    if (estimate_has(line, ESTIMATE_bf16) || *type == PST_TRAIN_FP16 ||
+        estimate_has(line, ESTIMATE_fp32))
         return TOOL_OK;
     return estimate_note(&options->assumptions,
                          is_published ? "--bf16" : "fp32: neither --bf16 nor --fp16 was given");
@@ -84,21 +75,20 @@ static int take_type(const estimate_line *line, estimate_options *options)
 static uint64_t aware_width(const estimate_line *line, pst_train_type type)
 {
     static const uint64_t moment_bytes[] = {4, 2, 2, 1};
-    const bool is_half = estimate_choice(line, ESTIMATE_F_MAIN_PARAMS_DTYPE, 0) == 1;
+    const bool is_half = estimate_number(line, ESTIMATE_main_params_dtype, 0) == 1;
     const uint64_t master = is_half || type == PST_TRAIN_BF16 ? 2 : 4;
-    return master + moment_bytes[estimate_choice(line, ESTIMATE_F_EXP_AVG_DTYPE, 0)] +
-           moment_bytes[estimate_choice(line, ESTIMATE_F_EXP_AVG_SQ_DTYPE, 0)];
+    return master + moment_bytes[estimate_number(line, ESTIMATE_exp_avg_dtype, 0)] +
+           moment_bytes[estimate_number(line, ESTIMATE_exp_avg_sq_dtype, 0)];
 }
 
 static int check_aware(const estimate_line *line)
 {
-    static const estimate_flag ids[] = {ESTIMATE_F_MAIN_GRADS_DTYPE, ESTIMATE_F_MAIN_PARAMS_DTYPE,
-                                        ESTIMATE_F_EXP_AVG_DTYPE, ESTIMATE_F_EXP_AVG_SQ_DTYPE};
+    static const estimate_id ids[] = {ESTIMATE_main_grads_dtype, ESTIMATE_main_params_dtype,
+                                      ESTIMATE_exp_avg_dtype, ESTIMATE_exp_avg_sq_dtype};
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
-        if (estimate_choice(line, ids[i], 0) != 0 &&
-            !estimate_has(line, ESTIMATE_F_PRECISION_AWARE))
-            return tool_fail(TOOL_USAGE, "--%s %s: needs --use-precision-aware-optimizer",
-                             estimate_flag_table[ids[i]].name, estimate_text(line, ids[i]));
+        if (estimate_number(line, ids[i], 0) != 0 &&
+            !estimate_has(line, ESTIMATE_use_precision_aware_optimizer))
+            return estimate_refuse_flag(line, ids[i], "needs --use-precision-aware-optimizer");
     return TOOL_OK;
 }
 
@@ -106,17 +96,17 @@ static int check_aware(const estimate_line *line)
 static int take_widths(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    const bool is_fp32 = config->type == PST_TRAIN_FP32;
-    const bool is_wide = is_fp32 || (config->type == PST_TRAIN_BF16
-                                         ? !estimate_has(line, ESTIMATE_F_GRAD_REDUCE_IN_BF16)
-                                         : estimate_has(line, ESTIMATE_F_ACCUMULATE_IN_FP32));
-    const char *optimizer = estimate_text(line, ESTIMATE_F_OPTIMIZER);
+    const bool is_fp32 = config->type == PST_TRAIN_FP32, is_bf16 = config->type == PST_TRAIN_BF16;
+    const bool is_wide =
+        is_fp32 || (is_bf16 ? !estimate_has(line, ESTIMATE_grad_reduce_in_bf16)
+                            : estimate_has(line, ESTIMATE_accumulate_allreduce_grads_in_fp32));
+    const char *optimizer = estimate_text(line, ESTIMATE_optimizer);
     TOOL_TRY(check_aware(line));
     config->gradient_width = is_wide ? 4 : 2;
-    config->optimizer_width = is_fp32 ? 8 : is_wide || config->type == PST_TRAIN_BF16 ? 12 : 16;
-    if (estimate_has(line, ESTIMATE_F_PRECISION_AWARE) && !is_fp32) {
-        const bool is_half = estimate_choice(line, ESTIMATE_F_MAIN_GRADS_DTYPE, 0) == 1;
-        config->gradient_width = is_half ? 2 : config->gradient_width;
+    config->optimizer_width = is_fp32 ? 8 : is_wide || is_bf16 ? 12 : 16;
+    if (estimate_has(line, ESTIMATE_use_precision_aware_optimizer) && !is_fp32) {
+        if (estimate_number(line, ESTIMATE_main_grads_dtype, 0) == 1)
+            config->gradient_width = 2;
         config->optimizer_width = aware_width(line, config->type);
     }
     if (optimizer == NULL || strcmp(optimizer, "adam") == 0)
@@ -132,98 +122,101 @@ static int take_widths(const estimate_line *line, estimate_options *options)
 static int take_training(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    if (config->micro_batch == 0)
-        config->micro_batch = 1;
+    const estimate_given *fraction = &line->flags[ESTIMATE_optimizer_offload_fraction];
     TOOL_TRY(take_type(line, options));
     TOOL_TRY(take_widths(line, options));
-    if (!estimate_has(line, ESTIMATE_F_OPTIMIZER_CPU_OFFLOAD))
+    if (!estimate_has(line, ESTIMATE_optimizer_cpu_offload))
         return TOOL_OK;
-    config->offload_num = config->offload_den = 1;
-    estimate_take_decimal(line, ESTIMATE_F_OPTIMIZER_OFFLOAD_FRACTION, &config->offload_num,
-                          &config->offload_den);
-    if (config->offload_num > config->offload_den)
-        return tool_fail(TOOL_USAGE, "--optimizer-offload-fraction %.80s: allowed is 0..1",
-                         estimate_text(line, ESTIMATE_F_OPTIMIZER_OFFLOAD_FRACTION));
-    return TOOL_OK;
+    config->offload_num = fraction->text != NULL ? fraction->num : 1;
+    config->offload_den = fraction->text != NULL ? fraction->den : 1;
+    return config->offload_num <= config->offload_den
+               ? TOOL_OK
+               : estimate_refuse_flag(line, ESTIMATE_optimizer_offload_fraction, "allowed is 0..1");
 }
 
 /* ---- what layers save ---- */
 
-static int take_dropout(const estimate_line *line, estimate_flag id, bool *field)
+static int take_dropout(const estimate_line *line, estimate_id id, pst_estimate_config *config)
 {
-    uint64_t num = 0, den = 1;
-    if (!estimate_has(line, id))
+    const estimate_given *given = &line->flags[id];
+    if (given->text == NULL)
         return TOOL_OK;
-    estimate_take_decimal(line, id, &num, &den);
-    if (num >= den)
-        return tool_fail(TOOL_USAGE, "--%s %.80s: allowed is 0, and above it below 1",
-                         estimate_flag_table[id].name, estimate_text(line, id));
-    *field = num != 0;
+    if (given->num >= given->den)
+        return estimate_refuse_flag(line, id, "allowed is 0, and above it below 1");
+    estimate_set(config, id, given->num);
     return TOOL_OK;
+}
+
+static bool is_local(const estimate_line *line)
+{
+    return estimate_has(line, ESTIMATE_transformer_impl) &&
+           estimate_number(line, ESTIMATE_transformer_impl, 0) == 0;
 }
 
 static int take_flash(const estimate_line *line, estimate_options *options)
 {
     enum { FLASH, FUSED, UNFUSED, LOCAL, AUTO };
-    const int backend = estimate_choice(line, ESTIMATE_F_ATTENTION_BACKEND, AUTO);
-    const bool is_local = estimate_choice(line, ESTIMATE_F_TRANSFORMER_IMPL, 1) == 0;
+    const uint64_t backend = estimate_number(line, ESTIMATE_attention_backend, AUTO);
     bool *flash = &options->config.has_flash_attention;
-    if (backend != AUTO || estimate_has(line, ESTIMATE_F_USE_FLASH_ATTN)) {
+    if (backend != AUTO || estimate_has(line, ESTIMATE_use_flash_attn)) {
         *flash = backend != UNFUSED && backend != LOCAL;
         return TOOL_OK;
     }
-    *flash = !is_local;
+    *flash = !is_local(line);
     return estimate_note(&options->assumptions,
-                         is_local ? "no flash attention, as --transformer-impl local has it"
-                                  : "flash attention, as --attention-backend auto takes it");
+                         *flash ? "flash attention, as --attention-backend auto takes it"
+                                : "no flash attention, as --transformer-impl local has it");
 }
 
 static int take_module(estimate_options *options, const char *name)
 {
-    uint32_t *bits = &options->config.recompute;
-    if (strcmp(name, "core_attn") == 0)
-        *bits |= PST_RECOMPUTE_ATTENTION;
-    else if (strcmp(name, "moe_act") == 0)
-        *bits |= PST_RECOMPUTE_EXPERTS;
-    else if (strcmp(name, "layernorm") == 0)
-        *bits |= PST_RECOMPUTE_NORM;
-    else
-        return estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
-    return TOOL_OK;
+    static const struct {
+        const char *name;
+        uint32_t bit;
+    } modules[] = {{"core_attn", PST_RECOMPUTE_ATTENTION},
+                   {"moe_act", PST_RECOMPUTE_EXPERTS},
+                   {"layernorm", PST_RECOMPUTE_NORM},
+                   {"mlp", PST_RECOMPUTE_MLP},
+                   {"moe", PST_RECOMPUTE_MOE},
+                   {"shared_experts", PST_RECOMPUTE_SHARED},
+                   {"mla_up_proj", PST_RECOMPUTE_LATENT}};
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+        if (strcmp(name, modules[i].name) == 0) {
+            options->config.recompute |= modules[i].bit;
+            return TOOL_OK;
+        }
+    return estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
 }
 
 static int take_full(const estimate_line *line, estimate_options *options)
 {
-    uint64_t *layers = &options->config.recompute_layers;
-    const bool is_block = estimate_choice(line, ESTIMATE_F_RECOMPUTE_METHOD, 0) == 1;
-    *layers = 1;
-    estimate_take_number(line, ESTIMATE_F_RECOMPUTE_NUM_LAYERS, layers);
-    if (*layers == 0 && !is_block)
-        return tool_fail(TOOL_USAGE, "--recompute-num-layers 0: must be above 0, but with "
-                                     "--recompute-method block, where it means none");
-    if (*layers == 0 || !is_block)
-        return TOOL_OK;
-    *layers = 1;
-    return estimate_note(&options->unmodelled, "--recompute-method block (counted as if every "
-                                               "layer were recomputed)");
+    pst_estimate_config *config = &options->config;
+    config->recomputes_block = estimate_number(line, ESTIMATE_recompute_method, 0) == 1;
+    config->recompute_layers = estimate_number(line, ESTIMATE_recompute_num_layers, 1);
+    if (config->recompute_layers == 0 && !config->recomputes_block)
+        return estimate_refuse_flag(line, ESTIMATE_recompute_num_layers,
+                                    "must be above 0, but with --recompute-method block, where it "
+                                    "means none");
+    return TOOL_OK;
 }
 
 static int take_recompute(const estimate_line *line, estimate_options *options)
 {
+    enum { FULL, SELECTIVE, NONE };
     pst_estimate_config *config = &options->config;
-    const estimate_given *modules = &line->flags[ESTIMATE_F_RECOMPUTE_MODULES];
-    const int granularity =
-        estimate_choice(line, ESTIMATE_F_RECOMPUTE_GRANULARITY,
-                        estimate_has(line, ESTIMATE_F_RECOMPUTE_ACTIVATIONS) ? 1 : -1);
-    config->recompute =
-        estimate_choice(line, ESTIMATE_F_TP_RECOMPUTE_ALLGATHER, 1) == 1 ? PST_RECOMPUTE_GATHER : 0;
-    if (estimate_has(line, ESTIMATE_F_RECOMPUTE_ACTIVATION_FUNCTION))
+    const estimate_given *modules = &line->flags[ESTIMATE_recompute_modules];
+    const uint64_t granularity =
+        estimate_number(line, ESTIMATE_recompute_granularity,
+                        estimate_has(line, ESTIMATE_recompute_activations) ? SELECTIVE : NONE);
+    if (estimate_number(line, ESTIMATE_tp_recompute_allgather, 1) == 1)
+        config->recompute |= PST_RECOMPUTE_GATHER;
+    if (estimate_has(line, ESTIMATE_recompute_activation_function))
         config->recompute |= PST_RECOMPUTE_ACTIVATION;
-    if (granularity == 0)
+    if (granularity == FULL)
         return take_full(line, options);
-    if (granularity < 0)
+    if (granularity == NONE)
         return TOOL_OK;
-    TOOL_TRY(take_module(options, modules->value != NULL ? modules->value : "core_attn"));
+    TOOL_TRY(take_module(options, modules->text != NULL ? modules->text : "core_attn"));
     for (int i = 0; i < modules->num_more; i++)
         TOOL_TRY(take_module(options, modules->more[i]));
     return TOOL_OK;
@@ -233,29 +226,38 @@ static int take_recompute(const estimate_line *line, estimate_options *options)
  * back, where its ring returns the one that it keeps. */
 static int take_exchange(const estimate_line *line, estimate_options *options)
 {
-    const estimate_given *types = &line->flags[ESTIMATE_F_CP_COMM_TYPE];
+    const estimate_given *types = &line->flags[ESTIMATE_cp_comm_type];
     pst_estimate_config *config = &options->config;
-    if (types->value == NULL || config->context_parallel == 1 || strcmp(types->value, "p2p") == 0)
+    if (types->text == NULL || config->context_parallel == 1 || strcmp(types->text, "p2p") == 0)
         return TOOL_OK;
-    config->copies_attention = strcmp(types->value, "a2a") == 0;
+    const bool is_twice = strcmp(types->text, "a2a") == 0;
+    config->copies_attention = config->copies_attention || is_twice;
     return estimate_note(&options->unmodelled, "--cp-comm-type %.80s%s: %stransfers are a ring's",
-                         types->value, types->num_more > 0 ? " ..." : "",
-                         config->copies_attention ? "" : "what it saves and its ");
+                         types->text, types->num_more > 0 ? " ..." : "",
+                         is_twice ? "" : "what it saves and its ");
+}
+
+/* Megatron-LM's own fusion is compiled, and keeps more than none. */
+static pst_loss loss_of(const estimate_line *line)
+{
+    if (!estimate_has(line, ESTIMATE_cross_entropy_loss_fusion))
+        return PST_LOSS_UNFUSED;
+    return estimate_number(line, ESTIMATE_cross_entropy_fusion_impl, 0) == 1 ? PST_LOSS_FUSED
+                                                                             : PST_LOSS_COPIED;
 }
 
 static int take_saved(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
-    config->fuses_activation = true;
-    estimate_take_fields(line, ESTIMATE_OF_SAVED, config);
-    config->loss = estimate_has(line, ESTIMATE_F_CROSS_ENTROPY_LOSS_FUSION) ? PST_LOSS_FUSED
-                                                                            : PST_LOSS_UNFUSED;
-    config->keeps_empty_gradients = estimate_choice(line, ESTIMATE_F_TRANSFORMER_IMPL, 1) != 0 &&
-                                    !estimate_has(line, ESTIMATE_F_NO_GRADIENT_FUSION);
-    TOOL_TRY(take_dropout(line, ESTIMATE_F_HIDDEN_DROPOUT, &config->has_hidden_dropout));
-    TOOL_TRY(take_dropout(line, ESTIMATE_F_ATTENTION_DROPOUT, &config->has_attention_dropout));
+    config->loss = (pst_loss)estimate_number(line, ESTIMATE_loss, loss_of(line));
+    config->keeps_empty_gradients =
+        !is_local(line) && !estimate_has(line, ESTIMATE_no_gradient_accumulation_fusion);
+    config->keeps_workspaces = !is_local(line);
+    TOOL_TRY(take_dropout(line, ESTIMATE_hidden_dropout, config));
+    TOOL_TRY(take_dropout(line, ESTIMATE_attention_dropout, config));
     TOOL_TRY(take_flash(line, options));
     TOOL_TRY(take_exchange(line, options));
+    TOOL_TRY(estimate_take_sharing(line, options));
     return take_recompute(line, options);
 }
 
@@ -263,7 +265,8 @@ static int take_saved(const estimate_line *line, estimate_options *options)
 
 static int note_expert_assumptions(const estimate_line *line, estimate_options *options)
 {
-    const char *dispatcher = estimate_text(line, ESTIMATE_F_MOE_TOKEN_DISPATCHER_TYPE);
+    const char *dispatcher = estimate_text(line, ESTIMATE_moe_token_dispatcher_type);
+    const pst_moe_rows rows = options->config.moe_rows;
     if (options->config.num_experts == 0)
         return TOOL_OK;
     if (dispatcher == NULL)
@@ -271,14 +274,13 @@ static int note_expert_assumptions(const estimate_line *line, estimate_options *
     else if (strncmp(dispatcher, "alltoall", 8) != 0)
         TOOL_TRY(estimate_note(&options->unmodelled,
                                "--moe-token-dispatcher-type %s (counted as alltoall)", dispatcher));
-    if (estimate_has(line, ESTIMATE_F_MOE_EXPERT_CAPACITY_FACTOR) &&
-        options->config.moe_rows == PST_MOE_BALANCED)
+    if (estimate_has(line, ESTIMATE_moe_expert_capacity_factor) && rows == PST_MOE_BALANCED)
         TOOL_TRY(estimate_note(&options->assumptions,
                                "--moe-expert-capacity-factor drops no token: without "
                                "--moe-pad-expert-input-to-capacity it is only a limit"));
     if (options->has_load_cv || options->routing != NULL)
         return TOOL_OK;
-    if (options->config.moe_rows == PST_MOE_PAGED && !options->has_capacity)
+    if (rows == PST_MOE_PAGED && !options->has_capacity)
         TOOL_TRY(estimate_note(&options->assumptions,
                                "--moe-expert-rank-capacity-factor 1: the layer at work has buffers "
                                "for a balanced load"));
@@ -289,59 +291,58 @@ static int note_expert_assumptions(const estimate_line *line, estimate_options *
 static int note_assumptions(const estimate_line *line, estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
+    estimate_notes *assumed = &options->assumptions;
+    const char *model = options->preset != NULL ? options->preset : options->hf_config;
     TOOL_TRY(note_expert_assumptions(line, options));
-    if (!estimate_has(line, ESTIMATE_F_MICRO_BATCH_SIZE))
-        TOOL_TRY(estimate_note(&options->assumptions, "--micro-batch-size 1"));
-    if ((options->preset != NULL || options->hf_config != NULL) &&
-        !estimate_has(line, ESTIMATE_F_HIDDEN_DROPOUT))
-        TOOL_TRY(estimate_note(&options->assumptions, "dropout%s, as %.200s has it",
-                               config->has_hidden_dropout ? "" : " 0",
-                               options->preset ? options->preset : options->hf_config));
+    if (!estimate_has(line, ESTIMATE_micro_batch_size))
+        TOOL_TRY(estimate_note(assumed, "--micro-batch-size 1"));
+    if (model != NULL && !estimate_has(line, ESTIMATE_hidden_dropout))
+        TOOL_TRY(estimate_note(assumed, "dropout%s, as %.200s has it",
+                               config->has_hidden_dropout ? "" : " 0", model));
     if (config->sequence_parallel && config->tensor_parallel > 1 &&
-        !estimate_has(line, ESTIMATE_F_TP_RECOMPUTE_ALLGATHER))
-        TOOL_TRY(estimate_note(&options->assumptions,
-                               "--tp-recompute-allgather 1, as Megatron-LM does"));
-    if (!estimate_has(line, ESTIMATE_F_NO_LOADER_MASK))
+        !estimate_has(line, ESTIMATE_tp_recompute_allgather))
+        TOOL_TRY(estimate_note(assumed, "--tp-recompute-allgather 1, as Megatron-LM does"));
+    if (!estimate_has(line, ESTIMATE_no_create_attention_mask_in_dataloader))
         TOOL_TRY(estimate_note(
-            &options->assumptions,
+            assumed,
             "--no-create-attention-mask-in-dataloader: else %llu MiB more on the first and the "
             "last stage",
-            (ull)(psti_times(psti_times(config->sequence_size, config->sequence_size),
-                             config->micro_batch) >>
+            (ull)(times3(config->sequence_size, config->sequence_size, config->micro_batch) >>
                   20)));
-    if (!estimate_has(line, ESTIMATE_F_GPU_MEMORY))
-        TOOL_TRY(estimate_note(&options->assumptions, "--gpu-memory 80GiB"));
-    if (!estimate_has(line, ESTIMATE_F_OVERHEAD))
-        TOOL_TRY(estimate_note(&options->assumptions,
-                               "--overhead 0: no CUDA context, no buffers of NCCL"));
+    if (!estimate_has(line, ESTIMATE_gpu_memory))
+        TOOL_TRY(estimate_note(assumed, "--gpu-memory 80GiB"));
+    if (!options->has_overhead)
+        TOOL_TRY(estimate_note(assumed,
+                               "--overhead %lluMiB: context and NCCL, as others measured them",
+                               (ull)(options->overhead_bytes >> 20)));
     return TOOL_OK;
 }
 
-static int take_all(const estimate_line *line, estimate_options *options)
+int estimate_resolve(const estimate_line *line, estimate_options *options)
 {
+    pst_estimate_fault fault;
     TOOL_TRY(estimate_take_model(line, options));
-    take_split(line, &options->config);
     TOOL_TRY(take_training(line, options));
     TOOL_TRY(take_world(line, options));
     TOOL_TRY(estimate_chunks(line, options));
     TOOL_TRY(take_batch(options));
     TOOL_TRY(take_saved(line, options));
     TOOL_TRY(estimate_take_buffers(line, options));
-    return note_assumptions(line, options);
-}
-
-int estimate_resolve(const estimate_line *line, estimate_options *options)
-{
-    TOOL_TRY(take_all(line, options));
-    const pst_status status = pst_estimate_check(&options->config);
+    options->has_overhead = estimate_has(line, ESTIMATE_overhead);
+    if (!options->has_overhead)
+        options->overhead_bytes = estimate_reserve(&options->config);
+    TOOL_TRY(note_assumptions(line, options));
+    if (options->config.chunk_layers != NULL) /* which is for these numbers of stages alone */
+        options->keeps[1] = options->keeps[2] = true;
+    const pst_status status = pst_estimate_find_fault(&options->config, &fault);
     /* a search tries other splits */
     if (status == PST_E_INVALID && options->mode != ESTIMATE_SEARCH)
-        return estimate_refuse(line, "%s", pst_last_message());
+        return estimate_refuse(line, "%s", fault.reason);
     if (status != PST_E_INVALID)
         TOOL_PST(status);
-    const uint64_t stages = options->config.pipeline_parallel;
-    if (options->timeline_stage != UINT64_MAX && options->timeline_stage >= stages)
+    if (estimate_has(line, ESTIMATE_timeline) &&
+        options->timeline_stage >= options->config.pipeline_parallel)
         return tool_fail(TOOL_USAGE, "--timeline %llu: --pipeline-model-parallel-size is %llu",
-                         (ull)options->timeline_stage, (ull)stages);
+                         (ull)options->timeline_stage, (ull)options->config.pipeline_parallel);
     return TOOL_OK;
 }

@@ -1,14 +1,13 @@
 /* pagestash estimate --search: every way to split the world, the best first. */
-#include "tools/common/json_out.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_out.h"
+#include "tools/estimate/estimate_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUM_SHOWN = 20, SCHEMA_VERSION = 1 };
+enum { NUM_SHOWN = 20, LEAST_TOKENS = 4096 };
 
 #define MAX_WORLD (UINT64_C(1) << 31)
 #define MAX_DIVISORS 1600 /* no number up to MAX_WORLD has more */
@@ -16,19 +15,27 @@ enum { NUM_SHOWN = 20, SCHEMA_VERSION = 1 };
 /* The dimensions of a split, in the order that they are chosen and printed. */
 enum { TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, NUM_WAYS };
 
-static const int ways[NUM_WAYS] = {
-    [TENSOR] = ESTIMATE_INDEX_tensor_parallel,
-    [PIPELINE] = ESTIMATE_INDEX_pipeline_parallel,
-    [VIRTUAL] = ESTIMATE_INDEX_virtual_stages,
-    [CONTEXT] = ESTIMATE_INDEX_context_parallel,
-    [EXPERT] = ESTIMATE_INDEX_expert_parallel,
-    [EXPERT_TENSOR] = ESTIMATE_INDEX_expert_tensor_parallel,
+static const estimate_id ways[NUM_WAYS] = {
+    [TENSOR] = ESTIMATE_tensor_model_parallel_size,
+    [PIPELINE] = ESTIMATE_pipeline_model_parallel_size,
+    [VIRTUAL] = ESTIMATE_num_virtual_stages_per_pipeline_rank,
+    [CONTEXT] = ESTIMATE_context_parallel_size,
+    [EXPERT] = ESTIMATE_expert_model_parallel_size,
+    [EXPERT_TENSOR] = ESTIMATE_expert_tensor_parallel_size,
 };
+
+/* What is computed anew: as it was given, or where no flag said anything and that does not fit, outputs of
+ * norms and activation functions, or every layer. */
+enum { AS_GIVEN, SELECTIVE, FULL };
+static const char *const recomputes[] = {"as given", "selective", "full"};
 
 typedef struct choice {
     uint64_t by[NUM_WAYS];
     uint64_t num_stage_layers, num_last_layers; /* of each stage, and of the last */
+    int recompute;
+    uint64_t overhead_bytes;
     estimate_peak peak;
+    uint64_t predicted_us;
 } choice;
 
 typedef struct search {
@@ -37,12 +44,23 @@ typedef struct search {
     uint64_t divisors[MAX_DIVISORS];
     uint64_t *layout; /* num_layers words */
     uint64_t num_tried, num_valid, num_fitting;
-    pst_status last; /* of the last that was tried */
+    pst_estimate_fault fault; /* of the last that could not be run */
     bool is_given_valid;
-    estimate_peak given;
+    choice given;
     uint32_t num_best;
     choice best[NUM_SHOWN];
 } search;
+
+/* ---- the key ---- */
+
+/* The time of a step, with the overlaps that the line says. */
+static pst_status predict(const search *self, const pst_estimate_config *config, choice *of)
+{
+    pst_step_prediction step;
+    TOOL_TRY(estimate_predict(self->options, config, &step));
+    of->predicted_us = (step.step_ns + 999) / 1000;
+    return PST_OK;
+}
 
 /* ---- the order ---- */
 
@@ -51,12 +69,16 @@ static int compare(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Below 0: a is the better one. No two are equal. */
-static int rank(const choice *a, const choice *b)
+/* Below 0: a is the better one: of those that fit the fastest, of the others what needs least. No two are
+ * equal. */
+static int rank(const search *self, const choice *a, const choice *b)
 {
-    int order = compare(a->peak.bytes, b->peak.bytes);
+    const bool a_fits = a->peak.bytes <= self->options->memory_bytes;
+    int order = compare(!a_fits, b->peak.bytes > self->options->memory_bytes);
+    if (order == 0 && a_fits)
+        order = compare(a->predicted_us, b->predicted_us);
     if (order == 0)
-        order = compare(a->peak.wire_bytes, b->peak.wire_bytes);
+        order = compare(a->peak.bytes, b->peak.bytes);
     for (int i = 0; i < NUM_WAYS && order == 0; i++)
         order = compare(a->by[i], b->by[i]);
     return order;
@@ -65,7 +87,7 @@ static int rank(const choice *a, const choice *b)
 static void keep(search *self, const choice *found)
 {
     uint32_t at = self->num_best;
-    while (at > 0 && rank(found, &self->best[at - 1]) < 0)
+    while (at > 0 && rank(self, found, &self->best[at - 1]) < 0)
         at--;
     if (at == NUM_SHOWN)
         return;
@@ -78,12 +100,22 @@ static void keep(search *self, const choice *found)
 
 /* ---- one split ---- */
 
-/* Where layers do not divide, the last stage has the fewer ones that are left. */
+/* As given; else, where layers do not divide, the last stage has the fewer ones that are left. */
 static bool set_layers(const search *self, choice *split, pst_estimate_config *config)
 {
     const uint64_t stages = split->by[PIPELINE], layers = config->num_layers;
     split->num_stage_layers = split->num_last_layers = layers / stages;
-    config->chunk_layers = NULL;
+    if (config->chunk_layers != NULL) {
+        split->num_stage_layers = 0;
+        for (uint64_t stage = 0; stage < stages; stage++) {
+            split->num_last_layers = 0;
+            for (uint64_t i = 0; i < split->by[VIRTUAL]; i++)
+                split->num_last_layers += config->chunk_layers[i * stages + stage];
+            if (split->num_last_layers > split->num_stage_layers)
+                split->num_stage_layers = split->num_last_layers;
+        }
+        return true;
+    }
     if (layers % stages == 0)
         return true;
     split->num_stage_layers++;
@@ -97,33 +129,73 @@ static bool set_layers(const search *self, choice *split, pst_estimate_config *c
     return true;
 }
 
+/* INVALID: it cannot be run, or counted. */
+static pst_status fill(const search *self, pst_estimate_config *config, choice *split)
+{
+    const estimate_options *options = self->options;
+    TOOL_TRY(estimate_apply_variation(options, config));
+    split->overhead_bytes =
+        options->has_overhead ? options->overhead_bytes : estimate_reserve(config);
+    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, NULL, &split->peak));
+    if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
+        return PST_E_INVALID;
+    return predict(self, config, split);
+}
+
+static bool frees_recompute(const pst_estimate_config *given)
+{
+    return given->recompute_layers == 0 && (given->recompute & ~PST_RECOMPUTE_GATHER) == 0;
+}
+
+static void set_recompute(pst_estimate_config *config, int recompute)
+{
+    if (recompute == SELECTIVE)
+        config->recompute |= PST_RECOMPUTE_NORM | PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS;
+    if (recompute == FULL)
+        config->recompute_layers = 1;
+}
+
+/* With the least recomputation that fits; with most of it where none does. */
 static pst_status try_split(search *self, choice *split)
 {
-    pst_estimate_config config = self->options->config;
-    for (int i = 0; i < NUM_WAYS; i++)
-        estimate_set_field(&config, &estimate_field_table[ways[i]], split->by[i]);
-    config.sequence_parallel = split->by[TENSOR] > 1;
-    config.micro_batch_group_size = 0;
+    const pst_estimate_config *given = &self->options->config;
+    const bool is_free = frees_recompute(given);
+    choice found = *split;
+    bool is_valid = false;
     self->num_tried++;
-    if (!set_layers(self, split, &config))
-        return PST_OK;
-    self->last = estimate_apply_variation(self->options, &config);
-    if (self->last == PST_OK)
-        self->last = estimate_peak_of(&config, self->options->overhead_bytes, NULL, &split->peak);
-    if (self->last == PST_E_INVALID)
-        return PST_OK;
-    TOOL_TRY(self->last);
-    if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
+    for (int i = AS_GIVEN; i <= (is_free ? FULL : AS_GIVEN); i++) {
+        pst_estimate_config config = *given;
+        for (int way = 0; way < NUM_WAYS; way++)
+            estimate_set(&config, ways[way], split->by[way]);
+        config.sequence_parallel = split->by[TENSOR] > 1;
+        config.micro_batch_group_size = 0;
+        split->recompute = i;
+        set_recompute(&config, i);
+        if (!set_layers(self, split, &config))
+            return PST_OK;
+        const pst_status status = fill(self, &config, split);
+        if (status == PST_E_INVALID) {
+            (void)pst_estimate_find_fault(&config, &self->fault);
+            continue;
+        }
+        TOOL_TRY(status);
+        is_valid = true;
+        found = *split;
+        if (found.peak.bytes <= self->options->memory_bytes)
+            break;
+    }
+    if (!is_valid)
         return PST_OK;
     self->num_valid++;
-    self->num_fitting += split->peak.bytes <= self->options->memory_bytes;
-    keep(self, split);
+    self->num_fitting += found.peak.bytes <= self->options->memory_bytes;
+    keep(self, &found);
     return PST_OK;
 }
 
 /* ---- all of them ---- */
 
-/* Whether a value goes with those of the dimensions before it. */
+/* Whether a value goes with those of the dimensions before it. Tensor parallelism stays within a node, and
+ * context parallelism leaves a GPU so many tokens of a sequence, for which its ring is hidden. */
 static bool goes(const search *self, const choice *split, int way, uint64_t value)
 {
     const pst_estimate_config *config = &self->options->config;
@@ -131,14 +203,15 @@ static bool goes(const search *self, const choice *split, int way, uint64_t valu
     const uint64_t most = config->num_experts ? config->num_experts : 1;
     switch (way) {
     case TENSOR:
-        return config->num_heads % value == 0;
+        return config->num_heads % value == 0 && value <= self->options->gpus_per_node;
     case PIPELINE:
         return config->world_size / by[TENSOR] % value == 0 && value <= config->num_layers;
     case VIRTUAL:
         return value == 1 || (by[PIPELINE] > 1 && config->num_layers % by[PIPELINE] == 0 &&
                               config->num_layers / by[PIPELINE] % value == 0);
     case CONTEXT:
-        return config->world_size / by[TENSOR] / by[PIPELINE] % value == 0;
+        return config->world_size / by[TENSOR] / by[PIPELINE] % value == 0 &&
+               (value == 1 || config->sequence_size / value >= LEAST_TOKENS);
     case EXPERT:
         return most % value == 0;
     default:
@@ -146,8 +219,8 @@ static bool goes(const search *self, const choice *split, int way, uint64_t valu
     }
 }
 
-/* Virtual stages are any number up to that of a stage's layers. The experts' tensor parallelism is
- * that of the rest, or none. All others divide the world. */
+/* What was given is kept. Virtual stages are any number up to that of a stage's layers. The experts' tensor
+ * parallelism is that of the rest, or none. All others divide the world. */
 static pst_status try_from(search *self, choice *split, int way)
 {
     const pst_estimate_config *config = &self->options->config;
@@ -155,6 +228,10 @@ static pst_status try_from(search *self, choice *split, int way)
     uint64_t num = self->num_divisors;
     if (way == NUM_WAYS)
         return try_split(self, split);
+    if (self->options->keeps[way]) {
+        split->by[way] = estimate_value(config, ways[way]);
+        return try_from(self, split, way + 1);
+    }
     if (way == VIRTUAL)
         num = config->num_layers / split->by[PIPELINE];
     if (way == EXPERT_TENSOR)
@@ -190,121 +267,133 @@ static void find_divisors(search *self)
 
 /* ---- what is shown ---- */
 
-static double gib(uint64_t bytes)
-{
-    return (double)bytes / (1 << 30);
-}
-
-static void print_choice(const search *self, const choice *c)
+static json_t *choice_value(const search *self, const choice *c)
 {
     const pst_estimate_config *config = &self->options->config;
+    const uint64_t memory_bytes = self->options->memory_bytes;
     const uint64_t replicas =
         config->world_size / (c->by[TENSOR] * c->by[PIPELINE] * c->by[CONTEXT]);
-    const double margin = gib(self->options->memory_bytes) - gib(c->peak.bytes);
-    char layers[32] = "";
-    if (c->num_last_layers != c->num_stage_layers)
-        snprintf(layers, sizeof(layers), " (last %" PRIu64 ")", c->num_last_layers);
-    for (int i = 0; i < NUM_WAYS; i++)
-        printf("%4" PRIu64 " ", c->by[i]);
-    printf("%4" PRIu64 " %5" PRIu64 " %5" PRIu64 " %11.2f %11.2f %11.2f  %" PRIu64 "%s\n", replicas,
-           config->global_batch / (config->micro_batch * replicas), c->peak.stage,
-           gib(c->peak.bytes), margin, gib(c->peak.wire_bytes), c->num_stage_layers, layers);
-}
-
-static void print(const search *self)
-{
-    const pst_estimate_config *config = &self->options->config;
-    char text[ESTIMATE_BYTES_TEXT];
-    printf("world %" PRIu64 ", global batch %" PRIu64 ", micro-batch %" PRIu64 ", sequence %" PRIu64
-           "\n",
-           config->world_size, config->global_batch, config->micro_batch, config->sequence_size);
-    printf("kept as given: recompute: %s\n", estimate_recompute_text(config, text));
-    puts("set: sequence parallel where tp is above 1");
-    if (config->chunk_layers != NULL)
-        puts("left aside: the given layout of layers, which belongs to one pipeline size");
-    estimate_print_unmodelled(self->options);
-    printf("tried: %" PRIu64 ", valid: %" PRIu64 ", fitting %s: %" PRIu64 "\n", self->num_tried,
-           self->num_valid, estimate_bytes_text(self->options->memory_bytes, text),
-           self->num_fitting);
-    if (self->is_given_valid)
-        printf("as given: stage %" PRIu64 " needs %.2f GiB, margin %.2f GiB, wire %.2f GiB\n",
-               self->given.stage, gib(self->given.bytes),
-               gib(self->options->memory_bytes) - gib(self->given.bytes),
-               gib(self->given.wire_bytes));
-    else
-        puts("as given: no valid split");
-    printf("%4s %4s %4s %4s %4s %4s %4s %5s %5s %11s %11s %11s  %s\n", "tp", "pp", "vpp", "cp",
-           "ep", "etp", "dp", "m", "stage", "need GiB", "margin GiB", "wire GiB", "layers");
-    for (uint32_t i = 0; i < self->num_best; i++)
-        print_choice(self, &self->best[i]);
-}
-
-static void put_peak(json_t **object, const search *self, const estimate_peak *peak)
-{
-    const uint64_t memory_bytes = self->options->memory_bytes;
-    JSON_PUT(object, {"heaviest_stage", peak->stage}, {"needed_bytes", peak->bytes});
-    json_put(object, "margin_bytes",
-             json_integer((json_int_t)memory_bytes - (json_int_t)peak->bytes));
-    json_put_whole(object, "wire_bytes", peak->wire_bytes);
-    json_put(object, "fits", json_boolean(peak->bytes <= memory_bytes));
-}
-
-static json_t *choice_object(const search *self, const choice *c)
-{
     json_t *object = json_object();
     for (int i = 0; i < NUM_WAYS; i++)
-        json_put_whole(&object, estimate_field_table[ways[i]].name, c->by[i]);
-    JSON_PUT(&object, {"stage_layers", c->num_stage_layers},
-             {"last_stage_layers", c->num_last_layers});
-    put_peak(&object, self, &c->peak);
+        json_put_whole(&object, estimate_rows[ways[i]].member, c->by[i]);
+    JSON_PUT(&object, {"data_parallel", replicas},
+             {"micro_batches", config->global_batch / (config->micro_batch * replicas)},
+             {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers},
+             {"heaviest_stage", c->peak.stage}, {"needed_bytes", c->peak.bytes},
+             {"margin_bytes", memory_bytes - c->peak.bytes}, {"wire_bytes", c->peak.wire_bytes},
+             {"overhead_bytes", c->overhead_bytes}, {"predicted_us", c->predicted_us});
+    json_put(&object, "fits", json_boolean(c->peak.bytes <= memory_bytes));
+    json_put_text(&object, "recompute", recomputes[c->recompute]);
     return object;
 }
 
-static int write_json(const search *self)
+/* What is computed anew: of layers, or all of them in groups. */
+static json_t *recompute_value(const pst_estimate_config *config)
+{
+    char text[128] = "none", word[ESTIMATE_WORD];
+    size_t used = 0;
+    if (config->recompute_layers != 0)
+        snprintf(text, sizeof(text),
+                 config->recomputes_block ? "full, the first %" PRIu64 " of each chunk"
+                                          : "full, groups of %" PRIu64,
+                 config->recompute_layers);
+    for (uint32_t i = 0; config->recompute_layers == 0 && config->recompute >> i != 0; i++)
+        if ((config->recompute >> i & 1) != 0)
+            used +=
+                (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", used > 0 ? ", " : "",
+                                 estimate_word(estimate_rows[ESTIMATE_recompute].words, i, word));
+    return json_text(text);
+}
+
+static json_t *tree_of(const search *self)
 {
     const estimate_options *options = self->options;
-    char text[ESTIMATE_BYTES_TEXT];
-    json_t *object = json_begin("estimate", SCHEMA_VERSION);
-    json_t *best = json_array(), *given = self->is_given_valid ? json_object() : json_null();
-    if (self->is_given_valid)
-        put_peak(&given, self, &self->given);
+    const pst_estimate_config *config = &options->config;
+    json_t *object = json_begin("estimate", 1), *best = json_array(), *kept = json_array();
     for (uint32_t i = 0; i < self->num_best; i++)
-        json_add(&best, choice_object(self, &self->best[i]));
+        json_add(&best, choice_value(self, &self->best[i]));
+    for (int i = 0; i < NUM_WAYS; i++)
+        if (options->keeps[i])
+            json_add(&kept, json_text(estimate_rows[ways[i]].member));
     json_put_text(&object, "mode", "search");
-    JSON_PUT(
-        &object, {"memory_bytes", options->memory_bytes},
-        {"overhead_bytes", options->overhead_bytes}, {"world_size", options->config.world_size},
-        {"global_batch", options->config.global_batch},
-        {"micro_batch", options->config.micro_batch}, {"sequence", options->config.sequence_size});
-    json_put_text(&object, "recompute", estimate_recompute_text(&options->config, text));
-    json_put(&object, "layout_left_aside", json_boolean(options->config.chunk_layers != NULL));
-    JSON_PUT(&object, {"tried", self->num_tried}, {"valid", self->num_valid},
+    JSON_PUT(&object, {"memory_bytes", options->memory_bytes}, {"world_size", config->world_size},
+             {"gpus_per_node", options->gpus_per_node}, {"global_batch", config->global_batch},
+             {"micro_batch", config->micro_batch}, {"sequence", config->sequence_size},
+             {"tried", self->num_tried}, {"valid", self->num_valid},
              {"fitting", self->num_fitting});
-    json_put(&object, "given", given);
+    json_put(&object, "recompute", recompute_value(config));
+    json_put(&object, "kept", kept);
+    json_put(&object, "given",
+             self->is_given_valid ? choice_value(self, &self->given) : json_null());
     json_put(&object, "best", best);
     json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
-    return json_write(object, options->json);
+    return object;
+}
+
+static void print(const search *self, const json_t *tree)
+{
+    static const estimate_column columns[] = {
+        {"tensor_parallel", "tp", AS_NUMBER, 4},  {"pipeline_parallel", "pp", AS_NUMBER, 3},
+        {"virtual_stages", "vpp", AS_NUMBER, 3},  {"context_parallel", "cp", AS_NUMBER, 3},
+        {"expert_parallel", "ep", AS_NUMBER, 3},  {"expert_tensor_parallel", "etp", AS_NUMBER, 3},
+        {"data_parallel", "dp", AS_NUMBER, 5},    {"micro_batches", "m", AS_NUMBER, 5},
+        {"predicted_us", "step ms", AS_MS, 8},    {"needed_bytes", "need GiB", IN_GIB, 8},
+        {"margin_bytes", "margin", IN_GIB, 7},    {"wire_bytes", "sent GiB", IN_GIB, 8},
+        {"stage_layers", "layers", AS_NUMBER, 6}, {"last_stage_layers", "last", AS_NUMBER, 4},
+        {"recompute", "recompute", AS_TEXT, 9}};
+    const pst_estimate_config *config = &self->options->config;
+    char kept[256] = "";
+    for (int i = 0; i < NUM_WAYS; i++)
+        if (self->options->keeps[i])
+            snprintf(kept + strlen(kept), sizeof(kept) - strlen(kept), "--%s %" PRIu64 ", ",
+                     estimate_flag(ways[i]), estimate_value(config, ways[i]));
+    printf("%" PRIu64 " GPUs of %.2f GiB, %" PRIu64 " in a node; global batch %" PRIu64
+           ", micro-batch %" PRIu64 ", sequence %" PRIu64 "\n",
+           config->world_size, (double)self->options->memory_bytes / (1 << 30),
+           self->options->gpus_per_node, config->global_batch, config->micro_batch,
+           config->sequence_size);
+    printf("kept: %srecompute: %s; set: sequence parallel where tp is above 1\n", kept,
+           frees_recompute(config) ? "the least that fits"
+                                   : json_string_value(json_object_get(tree, "recompute")));
+    estimate_print_notes(tree, "not_counted", "not counted: ");
+    printf("tried %" PRIu64 ", valid %" PRIu64 ", fitting with a reserve %" PRIu64
+           "; %s first; steps on %.16s\n",
+           self->num_tried, self->num_valid, self->num_fitting,
+           self->num_fitting > 0 ? "the fastest that fit" : "what needs least",
+           self->options->gpu_name);
+    estimate_print_rows(json_object_get(tree, "best"), columns,
+                        sizeof(columns) / sizeof(columns[0]));
 }
 
 static int answer(const search *self)
 {
+    static const estimate_line nothing;
     if (self->num_valid == 0)
-        return tool_status(self->last);
-    if (self->options->json != NULL)
-        TOOL_TRY(write_json(self));
+        return estimate_refuse(&nothing, "--search: no split can be run, as the last: %s",
+                               self->fault.reason[0] != '\0' ? self->fault.reason
+                                                             : "a figure exceeds 64 bits");
+    json_t *tree = tree_of(self);
     if (!json_is_stdout(self->options->json))
-        print(self);
+        print(self, tree);
+    if (self->options->json != NULL)
+        TOOL_TRY(json_write(tree, self->options->json));
+    else
+        json_decref(tree);
     return self->num_fitting > 0 ? TOOL_OK : TOOL_NO;
 }
 
+/* What was asked for, as it stands. */
 static pst_status try_given(search *self)
 {
     pst_estimate_config config = self->options->config;
-    pst_status status = estimate_apply_variation(self->options, &config);
-    if (status == PST_OK)
-        status = estimate_peak_of(&config, self->options->overhead_bytes, NULL, &self->given);
-    self->is_given_valid =
-        status == PST_OK && self->given.bytes <= INT64_MAX && self->given.wire_bytes <= INT64_MAX;
+    if (pst_estimate_check(&config) != PST_OK)
+        return PST_OK;
+    for (int i = 0; i < NUM_WAYS; i++)
+        self->given.by[i] = estimate_value(&config, ways[i]);
+    (void)set_layers(self, &self->given, &config);
+    config.chunk_layers = self->options->config.chunk_layers;
+    const pst_status status = fill(self, &config, &self->given);
+    self->is_given_valid = status == PST_OK;
     return status == PST_E_INVALID ? PST_OK : status;
 }
 

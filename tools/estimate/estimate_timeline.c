@@ -1,9 +1,21 @@
-/* pagestash estimate --timeline STAGE: the schedule's events as CSV. */
+/* pagestash estimate --timeline STAGE: the schedule's events as CSV; --html FILE: a picture of them. */
+#include "tools/common/output.h"
 #include "tools/estimate/estimate.h"
-#include "tools/estimate/estimate_out.h"
+#include "tools/estimate/estimate_html.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+/* As given, or the heaviest. */
+static int stage_of(const estimate_options *options, uint64_t *stage_out)
+{
+    estimate_peak peak = {.stage = options->timeline_stage};
+    if (options->timeline_stage == UINT64_MAX)
+        ESTIMATE_TRY(&options->config,
+                     estimate_peak_of(&options->config, options->overhead_bytes, NULL, &peak));
+    *stage_out = peak.stage;
+    return TOOL_OK;
+}
 
 static bool put_event(void *user, const pst_estimate_event *event)
 {
@@ -20,12 +32,33 @@ int estimate_timeline(const estimate_options *options)
 {
     uint64_t stage = 0;
     pst_estimate_memory memory;
-    TOOL_PST(pst_estimate_check(&options->config));
-    TOOL_TRY(estimate_stage_of(options, &stage));
+    ESTIMATE_TRY(&options->config, pst_estimate_check(&options->config));
+    TOOL_TRY(stage_of(options, &stage));
     /* so that no event is refused behind the first lines */
-    TOOL_PST(pst_estimate_get_memory(&options->config, stage, NULL, &memory));
-    estimate_warn_unmodelled(options);
+    ESTIMATE_TRY(&options->config, pst_estimate_get_memory(&options->config, stage, NULL, &memory));
+    estimate_warn(&options->unmodelled, "not counted: ");
     puts("event,kind,chunk,micro_batch,live_layers,saved_bytes,head_bytes,bytes");
-    TOOL_PST(pst_estimate_get_timeline(&options->config, stage, put_event, NULL));
+    ESTIMATE_TRY(&options->config,
+                 pst_estimate_get_timeline(&options->config, stage, put_event, NULL));
     return TOOL_OK;
+}
+
+int estimate_picture(const estimate_options *options)
+{
+    char title[128];
+    uint64_t stage = 0;
+    tool_output output;
+    const pst_estimate_config *config = &options->config;
+    TOOL_TRY(output_check("html", options->html));
+    TOOL_TRY(stage_of(options, &stage));
+    snprintf(title, sizeof(title), "%s%sstage %" PRIu64 " of %" PRIu64,
+             options->preset != NULL ? options->preset : "", options->preset != NULL ? ", " : "",
+             stage, config->pipeline_parallel);
+    const estimate_html picture = {.title = title,
+                                   .config = config,
+                                   .stage = stage,
+                                   .memory_bytes = options->memory_bytes,
+                                   .overhead_bytes = options->overhead_bytes};
+    TOOL_TRY(output_open(&output, "html", options->html));
+    return output_close(&output, estimate_html_write(output.file, &picture));
 }

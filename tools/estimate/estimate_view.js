@@ -5,9 +5,15 @@ const count = events.length / fields;
 const code = i => events[fields * i], microBatch = i => events[fields * i + 1];
 const layers = i => events[fields * i + 2], saved = i => events[fields * i + 3];
 const head = i => events[fields * i + 4], all = i => events[fields * i + 5];
-const memory = Number(data.memory), overhead = Number(data.overhead), states = Number(data.states);
-const most = Number(data.peak) + overhead;
-const recompute = Number(data.recompute), transient = Number(data.transient);
+const memory = Number(data.memory), overhead = Number(data.overhead);
+const GIB = 3; /* the unit of everything here */
+const gib = value => (value / 1024 ** GIB).toFixed(2);
+const stages = data.stages.map(stage => Object.fromEntries(Object.entries(stage).map(
+  ([key, value]) => [key, key === "during" ? value : Number(value)])));
+const shown = stages[data.stage];
+const most = shown.peak + overhead;
+const kept = shown.weights + shown.gradients + shown.optimizer + shown.empty + shown.fp8_weights +
+  shown.gathered + shown.workspaces;
 const highest = (() => {
   let found = 0;
   for (let i = 1; i < count; i++)
@@ -16,14 +22,24 @@ const highest = (() => {
   return found;
 })();
 
-/* Bottom up. Told apart by the colour-blind too (after Paul Tol's light scheme). */
+/* Bottom up: of an event of the stage shown, and of any stage at its peak. Told apart by the colour-blind
+ * too (after Paul Tol's light scheme). */
+const part = (name, colour, key, of) => ({ name, colour, of, at: stage => stage[key] });
 const parts = [
-  { name: "overhead", colour: "#d4d4d4", of: () => overhead },
-  { name: "states", colour: "#77aadd", of: () => states },
-  { name: "paging", colour: "#44bb99", of: i => all(i) - states - saved(i) - head(i) },
-  { name: "saved", colour: "#eedd88", of: saved },
-  { name: "head", colour: "#ee8866", of: head },
+  { name: "reserve", colour: "#d4d4d4", of: () => overhead, at: () => overhead },
+  part("weights", "#77aadd", "weights", () => shown.weights),
+  part("gradients", "#99ddff", "gradients", () => shown.gradients),
+  part("optimizer", "#5577aa", "optimizer", () => shown.optimizer),
+  part("empty gradients", "#bbcc33", "empty", () => shown.empty),
+  part("weights in fp8", "#aaaa00", "fp8_weights", () => shown.fp8_weights),
+  part("gathered weights", "#bbddee", "gathered", () => shown.gathered),
+  part("workspaces", "#b0b0b0", "workspaces", () => shown.workspaces),
+  part("paging", "#44bb99", "paging", i => all(i) - kept - saved(i) - head(i)),
+  part("saved", "#eedd88", "saved", saved),
+  part("head", "#ee8866", "head", head),
 ];
+const peaks = [part("recompute", "#e0998d", "recompute"), part("reloaded", "#d69f90", "reloaded"),
+  part("transient", "#cc8076", "transient")];
 
 /* ---- drawing ---- */
 
@@ -101,35 +117,57 @@ function describe(i) {
     if (part.of(i) > 0)
       lines.push(`${part.name} ${size(part.of(i))}`);
   const sum = all(i) + overhead;
-  lines.push(`all ${size(sum)} (${plain(sum)} bytes)`, `margin ${size(memory - sum)}`);
+  lines.push(`all ${size(sum)}`, `margin ${size(memory - sum)}`);
   return lines.join("\n");
 }
 
 /* ---- what stands around it ---- */
 
-function addColumn(name, value, colour) {
-  const title = document.createElement("th"), cell = document.createElement("td");
-  title.append(...colour ? [mark("box", colour), name] : [name]);
-  cell.textContent = plain(value);
-  byId("names").append(title);
-  byId("values").append(cell);
+function add(to, kind, ...what) {
+  const made = document.createElement(kind);
+  made.append(...what);
+  to.append(made);
+  return made;
 }
-if (count > 0)
-  for (const part of parts)
-    addColumn(part.name, part.of(highest), part.colour);
-if (recompute > 0)
-  addColumn("recompute", recompute, "#e0998d");
-addColumn(transient > 0 ? `during ${data.during}` : "transient", transient, "#e0998d");
-addColumn("peak", most);
-addColumn("margin", memory - most);
 
-const verdict = most <= memory ? `${size(memory - most)} to spare`
-  : `${size(most - memory)} too many`;
+/* Of the stage shown: each kind and its GiB, which wrap. */
+for (const of of [...parts, ...peaks]) {
+  const name = of.name === "transient" && shown.transient > 0 ? `during ${shown.during}` : of.name;
+  if (of.at(shown) > 0)
+    add(byId("parts"), "span", mark("box", of.colour), `${name} ${gib(of.at(shown))}`);
+}
+add(byId("parts"), "span", `peak ${gib(most)}`);
+add(byId("parts"), "span", `margin ${gib(memory - most)} GiB`);
+
+/* Each stage as a bar, all to one scale. */
+const longest = Math.max(memory, ...stages.map(stage => stage.peak + overhead));
+for (const stage of stages) {
+  const row = add(byId("stages"), "div");
+  row.setAttribute("role", "listitem");
+  row.className = stage === shown ? "shown" : "";
+  add(row, "span", `stage ${stage.stage}`).className = "name";
+  const track = add(row, "span");
+  track.className = "track";
+  for (const of of [...parts, ...peaks]) {
+    const bar = mark("", of.colour);
+    bar.style.width = `${of.at(stage) / longest * 100}%`;
+    bar.title = `${of.name} ${gib(of.at(stage))} GiB`;
+    track.append(bar);
+  }
+  const limit = mark("limit", "transparent");
+  limit.style.left = `${memory / longest * 100}%`;
+  track.append(limit);
+  add(row, "span", gib(stage.peak + overhead)).className = "sum";
+}
+
+const verdict = most <= memory ? `${gib(memory - most)} GiB to spare`
+  : `${gib(most - memory)} GiB too many`;
 const top1 = Math.max(memory, most, 1) * 1.06;
 start({
   most: { x: Math.max(1, count), y: top1 },
   least: { x: 4, y: top1 }, /* always all of the memory */
-  names: { x: "event of the schedule", y: "memory" },
+  names: { x: `event of stage ${data.stage}`, y: "memory" },
+  unit: GIB,
   find: event => Math.floor(event) < count ? Math.floor(event) : -1,
   paint, describe,
-}, `${plain(count)} events, peak ${size(most)} of ${size(memory)}: ${verdict}`);
+}, `${plain(count)} events, stage ${data.stage} of ${stages.length}: peak ${gib(most)} of ${gib(memory)} GiB, ${verdict}`);

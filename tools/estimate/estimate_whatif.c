@@ -1,50 +1,31 @@
-/* What one switch would do to the stage that needs most. */
-#include "tools/estimate/estimate_figures.h"
+/* What switches would do to the stage that needs most: one, or where no one is enough, several. */
 #include "tools/estimate/estimate_flags.h"
+#include "tools/estimate/estimate_report.h"
 
-/* ---- what a switch needs to make sense ---- */
+#include <stdio.h>
+#include <string.h>
 
-static bool is_split(const pst_estimate_config *config)
+/* ---- changes that one field does not make: whether they change anything ---- */
+
+static bool narrow_gradients(pst_estimate_config *config)
 {
-    return config->tensor_parallel > 1;
+    const bool is_new = config->type == PST_TRAIN_BF16 && config->gradient_width > 2;
+    config->gradient_width = 2;
+    return is_new;
 }
 
-static bool is_gathered(const pst_estimate_config *config)
+/* Fewer rows than an even routing has would drop some. */
+static bool capacity_rows(pst_estimate_config *config)
 {
-    return config->sequence_parallel && is_split(config);
+    config->moe_rows = PST_MOE_CAPACITY;
+    return config->capacity_num > config->capacity_den;
 }
-
-static bool is_gated(const pst_estimate_config *config)
-{
-    return config->is_gated;
-}
-
-static bool has_wide_gradients(const pst_estimate_config *config)
-{
-    return config->type == PST_TRAIN_BF16 && config->gradient_width > 2;
-}
-
-static bool has_experts(const pst_estimate_config *config)
-{
-    return config->num_experts != 0;
-}
-
-static bool keeps_activation(const pst_estimate_config *config)
-{
-    return has_experts(config) && (config->recompute & PST_RECOMPUTE_ACTIVATION) == 0;
-}
-
-static bool has_spare_capacity(const pst_estimate_config *config)
-{
-    return has_experts(config) && config->capacity_num > config->capacity_den;
-}
-
-/* ---- changes of more than one field: whether they change anything ---- */
 
 static bool layers_again(pst_estimate_config *config)
 {
-    const bool is_new = config->recompute_layers == 0;
+    const bool is_new = config->recompute_layers == 0 || config->recomputes_block;
     config->recompute_layers = 1;
+    config->recomputes_block = false;
     if (config->moe_rows == PST_MOE_PAGED) /* which has nothing to page then */
         config->moe_rows = PST_MOE_CAPACITY;
     return is_new;
@@ -86,91 +67,176 @@ static bool halve_micro_batch(pst_estimate_config *config)
 
 /* ---- the switches ---- */
 
-/* Sets, or adds or takes away bits of, one field, where it makes sense; or `turn` does it. */
+/* Sets one field, or adds bits to it; or `turn` does it. */
 typedef struct whatif {
-    const char *change;
-    enum { SET, ADD, DROP } how;
-    int field;
+    const char *change, *cost;
+    enum { SET, ADD } how;
+    estimate_id id;
     uint64_t value;
-    bool (*makes_sense)(const pst_estimate_config *config); /* NULL: always */
     bool (*turn)(pst_estimate_config *config);
 } whatif;
 
-#define FIELD(member) ESTIMATE_INDEX_##member
 #define SELECTIVE "--recompute-granularity selective --recompute-modules "
-static const whatif whatifs[ESTIMATE_NUM_WHATIFS] = {
-    {"--tp-recompute-allgather 1", ADD, FIELD(recompute), PST_RECOMPUTE_GATHER, is_gathered, NULL},
-    {"--tp-recompute-allgather 0", DROP, FIELD(recompute), PST_RECOMPUTE_GATHER, is_gathered, NULL},
-    {SELECTIVE "layernorm", ADD, FIELD(recompute), PST_RECOMPUTE_NORM, NULL, NULL},
-    {"--recompute-activation-function", ADD, FIELD(recompute), PST_RECOMPUTE_ACTIVATION, NULL,
+#define NOTHING "no cost known"
+static const whatif whatifs[] = {
+    {"--tp-recompute-allgather 1", "gathers twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_GATHER,
      NULL},
-    {SELECTIVE "moe_act", ADD, FIELD(recompute), PST_RECOMPUTE_EXPERTS, keeps_activation, NULL},
-    {SELECTIVE "core_attn", ADD, FIELD(recompute), PST_RECOMPUTE_ATTENTION, NULL, NULL},
-    {"--recompute-granularity full --recompute-num-layers 1", .turn = layers_again},
-    {"fused gated activation", SET, FIELD(fuses_activation), true, is_gated, NULL},
-    {"--activation-func-fp8-input-store", SET, FIELD(saves_inputs_fp8), true, NULL, NULL},
-    {"--cross-entropy-loss-fusion", SET, FIELD(loss), PST_LOSS_FUSED, NULL, NULL},
-    {"--use-flash-attn", SET, FIELD(has_flash_attention), true, NULL, NULL},
-    {"--sequence-parallel", SET, FIELD(sequence_parallel), true, is_split, NULL},
-    {"--use-distributed-optimizer", SET, FIELD(distributed_optimizer), true, NULL, NULL},
-    {"--grad-reduce-in-bf16", SET, FIELD(gradient_width), 2, has_wide_gradients, NULL},
-    {"--optimizer-cpu-offload", .turn = offload},
-    {"--moe-probs act", SET, FIELD(applies_probs_late), false, has_experts, NULL},
-    {"--moe-buffer balanced", SET, FIELD(moe_rows), PST_MOE_BALANCED, has_experts, NULL},
-    {"--moe-buffer capacity", SET, FIELD(moe_rows), PST_MOE_CAPACITY, has_spare_capacity, NULL},
-    {"--moe-buffer worst", SET, FIELD(moe_rows), PST_MOE_WORST, has_experts, NULL},
-    {"--moe-buffer paged", SET, FIELD(moe_rows), PST_MOE_PAGED, has_experts, NULL},
-    {"--moe-buffer paged, working buffer for the worst routing", .turn = paged_worst_rows},
-    {"no virtual pipeline stages", .turn = plain_pipeline},
-    {"half of --micro-batch-size", .turn = halve_micro_batch},
+    {SELECTIVE "layernorm", "norms twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_NORM, NULL},
+    {"--recompute-activation-function", "activation functions twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_ACTIVATION, NULL},
+    {SELECTIVE "moe_act", "experts' activation functions twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_EXPERTS, NULL},
+    {SELECTIVE "mlp", "dense blocks twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_MLP, NULL},
+    {SELECTIVE "moe", "experts and their exchanges twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_MOE, NULL},
+    {SELECTIVE "shared_experts", "shared experts twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_SHARED, NULL},
+    {SELECTIVE "mla_up_proj", "up projections twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_LATENT,
+     NULL},
+    {SELECTIVE "core_attn", "attention's scores twice", ADD, ESTIMATE_recompute,
+     PST_RECOMPUTE_ATTENTION, NULL},
+    {"--recompute-granularity full", "every forward twice", .turn = layers_again},
+    {"without --no-bias-swiglu-fusion", NOTHING, SET, ESTIMATE_no_bias_swiglu_fusion, true, NULL},
+    {"--activation-func-fp8-input-store", "their inputs rounded to fp8", SET,
+     ESTIMATE_activation_func_fp8_input_store, true, NULL},
+    {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", NOTHING, SET, ESTIMATE_loss,
+     PST_LOSS_FUSED, NULL},
+    {"--use-flash-attn", NOTHING, SET, ESTIMATE_use_flash_attn, true, NULL},
+    {"--sequence-parallel", NOTHING, SET, ESTIMATE_sequence_parallel, true, NULL},
+    {"--use-distributed-optimizer", "weights gathered in each step", SET,
+     ESTIMATE_use_distributed_optimizer, true, NULL},
+    {"--grad-reduce-in-bf16", "gradients summed in bf16", .turn = narrow_gradients},
+    {"--optimizer-cpu-offload", "a step in host memory, over PCIe", .turn = offload},
+    {"--moe-probs act", NOTHING, SET, ESTIMATE_moe_probs, false, NULL},
+    {"--moe-buffer balanced", "no room for uneven routing", SET, ESTIMATE_moe_buffer,
+     PST_MOE_BALANCED, NULL},
+    {"--moe-buffer capacity", "room for the capacity alone", .turn = capacity_rows},
+    {"--moe-buffer paged", "pages experts' rows", SET, ESTIMATE_moe_buffer, PST_MOE_PAGED, NULL},
+    {"--moe-buffer paged, working buffer for the worst routing", "pages experts' rows",
+     .turn = paged_worst_rows},
+    {"no virtual pipeline stages", "a longer bubble", .turn = plain_pipeline},
+    {"half of --micro-batch-size", "twice as many, smaller products", .turn = halve_micro_batch},
 };
 
-/* False: it is turned already, or makes no sense here. */
+/* False: it is turned already. */
 static bool turn(const whatif *of, pst_estimate_config *config)
 {
     if (of->turn != NULL)
         return of->turn(config);
-    const estimate_field *field = &estimate_field_table[of->field];
-    const uint64_t before = estimate_field_value(config, field);
-    const uint64_t after = of->how == SET   ? of->value
-                           : of->how == ADD ? before | of->value
-                                            : before & ~of->value;
-    const bool makes_sense = of->makes_sense == NULL || of->makes_sense(config);
-    estimate_set_field(config, field, after);
-    return makes_sense && after != before;
+    const uint64_t before = estimate_value(config, of->id);
+    const uint64_t after = of->how == SET ? of->value : before | of->value;
+    estimate_set(config, of->id, after);
+    return after != before;
+}
+
+enum { NUM_WHATIFS = sizeof(whatifs) / sizeof(whatifs[0]), MOST_TOGETHER = 3 };
+
+/* Switches turned together, and what comes of it. */
+typedef struct gain {
+    const whatif *parts[MOST_TOGETHER];
+    int num;
+    int64_t saved_bytes, extra_wire_bytes; /* of the stage that needed most */
+    uint64_t peak_bytes;                   /* of that which needs most now, overhead included */
+} gain;
+
+typedef struct whatif_run {
+    const estimate_options *options;
+    uint64_t stage;
+    estimate_stage before; /* the stage */
+} whatif_run;
+
+/* False: they do not go with the run, or with each other. */
+static bool measure(const whatif_run *self, gain *of)
+{
+    const estimate_options *options = self->options;
+    pst_estimate_config config = options->config;
+    estimate_stage after = {.live = NULL};
+    estimate_peak peak;
+    for (int i = 0; i < of->num; i++)
+        if (!turn(of->parts[i], &config))
+            return false;
+    if (estimate_measure(&config, self->stage, options->overhead_bytes, &after) != PST_OK ||
+        estimate_peak_of(&config, options->overhead_bytes, NULL, &peak) != PST_OK ||
+        after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX || peak.bytes > INT64_MAX)
+        return false;
+    of->saved_bytes = (int64_t)self->before.peak_bytes - (int64_t)after.peak_bytes;
+    of->extra_wire_bytes = (int64_t)after.wire_bytes - (int64_t)self->before.wire_bytes;
+    of->peak_bytes = peak.bytes;
+    return true;
+}
+
+/* Two that begin with the same flag would give it twice. */
+static bool goes_with(const gain *some, const whatif *other)
+{
+    const size_t length = strcspn(other->change, " ,");
+    for (int i = 0; i < some->num; i++)
+        if (strncmp(some->parts[i]->change, other->change, length) == 0)
+            return false;
+    return true;
+}
+
+/* Adds so many of the gains from first on to found, the first that make the run fit. */
+static bool add_fitting(const whatif_run *self, const gain *gains, int num, int first, int more,
+                        gain *found)
+{
+    const gain before = *found;
+    if (more == 0)
+        return measure(self, found) && found->peak_bytes <= self->options->memory_bytes;
+    for (int i = first; i < num; i++) {
+        *found = before;
+        if (!goes_with(found, gains[i].parts[0]))
+            continue;
+        found->parts[found->num++] = gains[i].parts[0];
+        if (add_fitting(self, gains, num, i + 1, more - 1, found))
+            return true;
+    }
+    return false;
+}
+
+static json_t *gain_value(const whatif_run *self, const gain *of)
+{
+    json_t *item = json_object();
+    char change[256] = "", cost[256] = "";
+    for (int i = 0; i < of->num; i++) {
+        const size_t at = strlen(change), end = strlen(cost);
+        snprintf(change + at, sizeof(change) - at, "%s%s", i > 0 ? " and " : "",
+                 of->parts[i]->change);
+        snprintf(cost + end, sizeof(cost) - end, "%s%s", i > 0 ? "; " : "", of->parts[i]->cost);
+    }
+    json_put_text(&item, "change", change);
+    json_put_text(&item, "cost", cost);
+    json_put(&item, "saved_bytes", json_integer((json_int_t)of->saved_bytes));
+    json_put(&item, "extra_wire_bytes", json_integer((json_int_t)of->extra_wire_bytes));
+    json_put_whole(&item, "peak_bytes", of->peak_bytes);
+    json_put(&item, "fits", json_boolean(of->peak_bytes <= self->options->memory_bytes));
+    return item;
 }
 
 /* What saves most comes first; of equals the one that was tried first. */
-static void insert(estimate_figures *figures, estimate_whatif gain)
+int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool fits, json_t **tree)
 {
-    uint32_t at = figures->num_whatifs++;
-    for (; at > 0 && figures->whatifs[at - 1].saved_bytes < gain.saved_bytes; at--)
-        figures->whatifs[at] = figures->whatifs[at - 1];
-    figures->whatifs[at] = gain;
-}
-
-/* Adds nothing where the switch does not go with the rest of the run, or saves nothing. */
-static int try_one(estimate_figures *figures, const whatif *of)
-{
-    const estimate_stage *before = &figures->stages[figures->heaviest];
-    pst_estimate_config config = figures->options->config;
-    estimate_stage after = {.peak_bytes = 0};
-    if (!turn(of, &config))
-        return TOOL_OK;
-    const pst_status status = estimate_measure(&config, figures->heaviest, 0, &after);
-    if (status == PST_E_INVALID || after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX)
-        return TOOL_OK;
-    TOOL_PST(status);
-    const int64_t saved_bytes = (int64_t)before->memory.peak_bytes - (int64_t)after.peak_bytes;
-    if (saved_bytes > 0)
-        insert(figures, (estimate_whatif){of->change, saved_bytes,
-                                          (int64_t)after.wire_bytes - (int64_t)before->wire_bytes});
-    return TOOL_OK;
-}
-
-int estimate_find_whatifs(estimate_figures *figures)
-{
-    for (int i = 0; i < ESTIMATE_NUM_WHATIFS; i++)
-        TOOL_TRY(try_one(figures, &whatifs[i]));
+    whatif_run self = {.options = options, .stage = stage};
+    gain gains[NUM_WHATIFS], together = {.num = 0};
+    int num = 0;
+    ESTIMATE_TRY(&options->config,
+                 estimate_measure(&options->config, stage, options->overhead_bytes, &self.before));
+    for (int i = 0; i < NUM_WHATIFS && self.before.peak_bytes <= INT64_MAX; i++) {
+        gain found = {.parts = {&whatifs[i]}, .num = 1};
+        if (!measure(&self, &found) || found.saved_bytes <= 0)
+            continue;
+        int at = num++;
+        for (; at > 0 && gains[at - 1].saved_bytes < found.saved_bytes; at--)
+            gains[at] = gains[at - 1];
+        gains[at] = found;
+        fits = fits || found.peak_bytes <= options->memory_bytes;
+    }
+    json_t *list = json_array();
+    for (int i = 0; i < num; i++)
+        json_add(&list, gain_value(&self, &gains[i]));
+    json_put(tree, "whatif", list);
+    for (int several = 2; several <= MOST_TOGETHER && !fits && together.num == 0; several++)
+        if (!add_fitting(&self, gains, num, 0, several, &together))
+            together.num = 0;
+    json_put(tree, "together", together.num > 0 ? gain_value(&self, &together) : json_null());
     return TOOL_OK;
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+#include <string.h>
 
 #define FLAG_OPTIONS plan_options
 static const flag flags[] = {PLAN_FLAGS(FLAG_ROW)};
@@ -31,34 +31,25 @@ static int check_options(const plan_options *options)
     return replay_check_model(&options->model);
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static bool is_over(void *deadline)
-{
-    return now() > *(const double *)deadline;
-}
-
 static int solve_by_search(plan_job *job)
 {
     const plan_options *options = job->options;
-    double deadline = now() + options->deadline;
+    plan_watch watch;
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
     config.mode = (pst_plan_mode)options->mode;
     config.seed = options->seed;
     config.max_steps = options->max_steps;
     config.max_memory_bytes = options->search_memory;
     config.num_threads = options->threads;
-    config.is_over = is_over;
-    config.user = &deadline;
-    const double begin = now();
-    TOOL_PST(pst_plan_run(&job->problem, &config, job->offsets, &job->plan));
-    job->seconds = now() - begin;
-    if (config.mode == PST_PLAN_FLAT || job->plan.status == PST_PLAN_IMPOSSIBLE)
+    config.is_over = plan_watch_is_over;
+    config.user = &watch;
+    plan_watch_begin(&watch, options->deadline);
+    const pst_status status = pst_plan_run(&job->problem, &config, job->offsets, &job->plan);
+    job->seconds = plan_watch_seconds(&watch);
+    plan_watch_end(&watch);
+    TOOL_PST(status);
+    if (config.mode == PST_PLAN_FLAT || job->plan.status == PST_PLAN_IMPOSSIBLE ||
+        plan_is_interrupted())
         return TOOL_OK;
     uint64_t *offsets = calloc(job->problem.num_tensors + 1, sizeof(*offsets));
     if (offsets == NULL)
@@ -67,40 +58,70 @@ static int solve_by_search(plan_job *job)
     pst_plan_problem problem = job->problem;
     problem.capacity = 0; /* the lowest, to compare with */
     config.mode = PST_PLAN_FLAT;
-    deadline = now() + options->deadline;
-    const pst_status status = pst_plan_run(&problem, &config, offsets, &job->flat);
-    job->has_flat = status == PST_OK;
+    plan_watch_begin(&watch, options->deadline);
+    const pst_status flat = pst_plan_run(&problem, &config, offsets, &job->flat);
+    plan_watch_end(&watch);
+    job->has_flat = flat == PST_OK;
     free(offsets);
-    return tool_status(status);
+    return tool_status(flat);
 }
 
-/* The bound by the live bytes and its instant come from the planner, whose plan is not used. */
-static int solve_by_mip(plan_job *job)
+static int call_solver(plan_job *job, plan_watch *watch, uint64_t *offsets, mip_result *result)
 {
     const plan_options *options = job->options;
+    const mip_options mip = {
+        .seconds_left = plan_watch_left, .user = watch, .without_cut = options->mip_no_cut};
+    plan_watch_begin(watch, options->deadline);
+    const int code = options->mode == PST_PLAN_BILEVEL
+                         ? mip_bilevel(&job->problem, &mip, offsets, result)
+                         : mip_solve(&job->problem, &mip, offsets, result);
+    job->seconds = plan_watch_seconds(watch);
+    plan_watch_end(watch);
+    return code;
+}
+
+/* Takes the solver's plan, or where it has none in time, or a higher one, leaves the planner's first. */
+static void take_answer(plan_job *job, const mip_result *result, const uint64_t *offsets)
+{
+    pst_plan *plan = &job->plan;
+    const bool has_plan = result->status == MIP_OPTIMAL || result->status == MIP_FEASIBLE;
+    plan->out_of_steps = plan->out_of_memory = false;
+    plan->is_over = result->status == MIP_TIMEOUT || result->status == MIP_FEASIBLE;
+    if (result->bound > plan->mode_bound)
+        plan->mode_bound = result->bound;
+    if (job->options->mode == PST_PLAN_FLAT)
+        plan->lower_bound = plan->mode_bound;
+    job->is_mip = result->status == MIP_IMPOSSIBLE || (has_plan && result->peak <= plan->peak);
+    if (job->is_mip) {
+        plan->peak = result->peak;
+        plan->status = result->status == MIP_IMPOSSIBLE ? PST_PLAN_IMPOSSIBLE
+                       : result->status == MIP_OPTIMAL  ? PST_PLAN_OPTIMAL
+                                                        : PST_PLAN_FEASIBLE;
+        memcpy(job->offsets, offsets, job->problem.num_tensors * sizeof(*offsets));
+    }
+    plan->end = plan->is_over                       ? PST_PLAN_END_OVER
+                : plan->status == PST_PLAN_FEASIBLE ? PST_PLAN_END_STAGES
+                                                    : PST_PLAN_END_PROVED;
+}
+
+/* The bound by the live bytes, its instant, and a first plan come from the planner. */
+static int solve_by_mip(plan_job *job)
+{
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    config.mode = (pst_plan_mode)job->options->mode;
     config.max_steps = 1;
     TOOL_PST(pst_plan_run(&job->problem, &config, job->offsets, &job->plan));
-    const mip_options mip = {.seconds = options->deadline, .without_cut = options->mip_no_cut};
+    uint64_t *offsets = calloc(job->problem.num_tensors + 1, sizeof(*offsets));
+    if (offsets == NULL)
+        return tool_fail(TOOL_NO, "out of memory for %llu addresses",
+                         (unsigned long long)job->problem.num_tensors);
+    plan_watch watch;
     mip_result result;
-    const double begin = now();
-    TOOL_TRY(options->mode == PST_PLAN_BILEVEL
-                 ? mip_bilevel(&job->problem, &mip, job->offsets, &result)
-                 : mip_solve(&job->problem, &mip, job->offsets, &result));
-    job->seconds = now() - begin;
-    if (result.status == MIP_TIMEOUT)
-        return tool_fail(TOOL_NO, "--deadline %g: no plan found in so many seconds",
-                         options->deadline);
-    job->plan.peak = result.peak;
-    job->plan.mode_bound =
-        result.bound > job->plan.lower_bound ? result.bound : job->plan.lower_bound;
-    if (options->mode == PST_PLAN_FLAT)
-        job->plan.lower_bound = job->plan.mode_bound;
-    job->plan.status = result.status == MIP_IMPOSSIBLE ? PST_PLAN_IMPOSSIBLE
-                       : result.status == MIP_OPTIMAL  ? PST_PLAN_OPTIMAL
-                                                       : PST_PLAN_FEASIBLE;
-    job->plan.end = job->plan.status == PST_PLAN_FEASIBLE ? PST_PLAN_END_OVER : PST_PLAN_END_PROVED;
-    return TOOL_OK;
+    const int code = call_solver(job, &watch, offsets, &result);
+    if (code == TOOL_OK)
+        take_answer(job, &result, offsets);
+    free(offsets);
+    return code;
 }
 
 /* No plan leaves the tool unchecked. */

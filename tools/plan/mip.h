@@ -19,11 +19,13 @@ typedef enum mip_status {
     MIP_OPTIMAL,
     MIP_FEASIBLE,   /* a plan, and no proof that it is the best */
     MIP_IMPOSSIBLE, /* no plan within the capacity, or upper_bytes */
-    MIP_TIMEOUT,    /* no plan found in time */
+    MIP_TIMEOUT,    /* the solver had not ended when no seconds were left */
 } mip_status;
 
 typedef struct mip_options {
-    double seconds; /* of each model; 0: 60 */
+    double (*seconds_left)(
+        void *user); /* asked now and then; 0 or less ends it. NULL: 60 at first */
+    void *user;
     uint64_t
         upper_bytes;  /* only plans with a peak up to this, the large constant; 0: the sizes' sum */
     bool without_cut; /* MEMO's model as printed */
@@ -39,6 +41,8 @@ typedef struct mip_result {
 
 /* offsets: num_tensors words, written for optimal and feasible. Solved in floating point, but the
  * offsets are integers, computed from the order that the solver found; still to be checked.
+ * CBC runs in a process of its own, which is killed when no seconds are left: it looks at the clock
+ * seldom, and whatever it has found until then is its own.
  * All return a tool_exit, its message printed: TOOL_USAGE where CBC is not installed, for more than
  * MIP_MAX_PAIRS pairs, and for addresses beyond 2^40 units (the sizes' greatest common divisor). */
 int mip_solve(const pst_plan_problem *problem, const mip_options *options, uint64_t *offsets,

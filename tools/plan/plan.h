@@ -5,6 +5,7 @@
  *
  *   cmd_plan.c      what one flag means for another, and what runs when
  *   plan_read.c     trace -> problem: tensors, pins, reserved ranges, layer passes
+ *   plan_watch.c    deadline, progress, Ctrl-C
  *   plan_budget.c   the plan among the other users of a GPU's memory
  *   plan_policy.c   the same with a schedule: what becomes of each layer, dense and paged together
  *   plan_idle.c     addresses that are idle between two passes
@@ -108,11 +109,28 @@ typedef struct plan_job {
     uint64_t *offsets;   /* [num_tensors] */
     pst_plan plan, flat; /* flat: beside mode bilevel only */
     bool has_flat;
+    bool is_mip; /* the plan is the solver's */
     double seconds;
 } plan_job;
 
 int plan_read(const plan_options *options, plan_job *job);
 void plan_unload(plan_job *job);
+
+/* ---- plan_watch.c */
+
+typedef struct plan_watch {
+    double begin, seconds;
+    uint64_t shown; /* the last second of the progress line */
+} plan_watch;
+
+/* From begin to end Ctrl-C ends what asks the watch, not the command. One at a time. */
+void plan_watch_begin(plan_watch *watch, double seconds);
+void plan_watch_end(plan_watch *watch);
+double plan_watch_seconds(const plan_watch *watch); /* that have passed */
+/* Asked now and then, by any thread: what is left, 0 or less where it is over; shows the progress. */
+double plan_watch_left(void *watch);
+bool plan_watch_is_over(void *watch);
+bool plan_is_interrupted(void);
 
 /* Addresses idle throughout the passes from `first` to `last`. */
 typedef struct plan_idle {

@@ -3,13 +3,7 @@
 #include "tools/plan/plan.h"
 #include "tools/plan/plan_picture.h"
 
-#include <errno.h>
 #include <stdlib.h>
-
-static int write_text(void *file, const void *text, size_t bytes)
-{
-    return fwrite(text, 1, bytes, file) == bytes ? 0 : -errno;
-}
 
 /* Addresses of all tensors of the trace; PST_PLAN_FREE for those that are not planned. */
 static uint64_t *all_offsets(const plan_job *job)
@@ -32,9 +26,9 @@ static int write_plan_file(const plan_job *job, FILE *file)
                          (unsigned long long)job->num_all);
     }
     const pst_status status =
-        pst_plan_file_write(rows, pst_trace_num_rows(job->trace), offsets, write_text, file);
+        pst_plan_file_write(rows, pst_trace_num_rows(job->trace), offsets, output_write, file);
     free(offsets);
-    return tool_status(status);
+    return output_status(file, status);
 }
 
 static int write_picture(const plan_job *job, FILE *file,

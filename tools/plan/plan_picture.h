@@ -15,7 +15,7 @@ typedef struct plan_picture {
     uint64_t peak, bound;
 } plan_picture;
 
-/* Both return a tool_exit, its message printed. */
+/* Both return a tool_exit, its message printed, as picture_write does. */
 
 /* One HTML file that loads nothing else. */
 int plan_html_write(FILE *file, const plan_picture *picture);

@@ -1,4 +1,5 @@
 /* From a trace to a problem: tensors, pins, reserved ranges, and layer passes as blocks. */
+#include "host/base/arith.h"
 #include "tools/common/parse.h"
 #include "tools/plan/plan.h"
 
@@ -95,11 +96,19 @@ static int take_tensors(plan_job *job)
         return tool_fail(TOOL_NO, "out of memory for %llu tensors",
                          (unsigned long long)job->num_all);
     uint64_t num = 0;
+    uint64_t sum = 0;
     for (uint64_t i = 0; i < job->num_all; i++) {
         const pst_trace_tensor *tensor = &job->all[i];
         if (tensor->tag != PST_TAG_STATIC)
             continue;
         const bool has_times = tensor->end_time > 0; /* of the file's own */
+        sum += psti_round_up(tensor->bytes, job->problem.align);
+        if (tensor->bytes > PST_PLAN_MAX_BYTES || sum > PST_PLAN_MAX_BYTES)
+            return tool_fail(TOOL_INPUT,
+                             "%.200s:%llu: field size: %llu: allowed are 2^62 bytes of all tensors "
+                             "together",
+                             job->path, (unsigned long long)tensor->line,
+                             (unsigned long long)tensor->bytes);
         job->which[num] = (uint32_t)i;
         job->tensors[num] =
             (pst_plan_tensor){.bytes = tensor->bytes,

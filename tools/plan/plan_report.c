@@ -45,6 +45,9 @@ static void collect_plan(const plan_job *job, metric_list *list)
 {
     const pst_plan *plan = &job->plan;
     const bool is_mip = job->options->method == PLAN_MIP;
+    const char *ended_by = plan->end == PST_PLAN_END_OVER && plan_is_interrupted()
+                               ? "interrupt"
+                               : pst_plan_end_name((pst_plan_end)plan->end);
     metrics_add_text(list, "trace", job->path);
     metrics_add_text(list, "status", pst_plan_status_name(plan->status));
     add_bytes_or_none(list, "peak", has_plan(job), plan->peak);
@@ -52,11 +55,11 @@ static void collect_plan(const plan_job *job, metric_list *list)
     metrics_add_rare(list, "gap", has_plan(job) ? gap(plan->peak, plan->lower_bound) : NAN);
     metrics_add_text(list, "mode", job->options->mode == PST_PLAN_BILEVEL ? "bilevel" : "flat");
     metrics_add_text(list, "method", is_mip ? "mip" : "search");
-    metrics_add_text(list, "stage", is_mip ? "mip" : pst_plan_stage_name(plan->stage));
+    metrics_add_text(list, "stage", job->is_mip ? "mip" : pst_plan_stage_name(plan->stage));
     metrics_add_count(list, "seed", plan->seed);
     metrics_add_count(list, "steps", plan->steps);
     metrics_add_rare(list, "seconds", job->seconds);
-    metrics_add_text(list, "ended_by", pst_plan_end_name((pst_plan_end)plan->end));
+    metrics_add_text(list, "ended_by", ended_by);
     metrics_add_bool(list, "checked", has_plan(job));
     metrics_add_bytes(list, "mode_bound", plan->mode_bound);
     if (job->has_flat) {
@@ -330,6 +333,22 @@ static int explain(const plan_job *job, const plan_budget *budget)
         (wide)budget->gpu_bytes, gpu, (wide)budget->host_bytes, host);
 }
 
+static bool is_cut_short(const plan_job *job)
+{
+    return plan_is_interrupted() && (job->plan.is_over || job->flat.is_over);
+}
+
+/* Where something is wrong, too, that has been said. */
+static int explain_interrupt(const plan_job *job, int code)
+{
+    if (code != TOOL_OK)
+        return TOOL_INTERRUPTED;
+    return tool_fail(TOOL_INTERRUPTED,
+                     "interrupted: the plan is the best so far, %llu bytes; %llu are proved to be "
+                     "needed",
+                     (wide)job->plan.peak, (wide)job->plan.lower_bound);
+}
+
 int plan_report(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
                 const plan_budget *budget)
 {
@@ -347,5 +366,5 @@ int plan_report(const plan_job *job, const plan_idle *idle, uint64_t num_idle,
         print_text(idle, num_idle, budget, &figures);
     if (code == TOOL_OK)
         code = explain(job, budget);
-    return tool_flush(code);
+    return tool_flush(is_cut_short(job) ? explain_interrupt(job, code) : code);
 }

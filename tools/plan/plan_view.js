@@ -15,7 +15,7 @@ const few = ["#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "
   "#aaaa00"];
 const ramp = ["#eaf0b5", "#d0e7ca", "#b5ddd8", "#9bd2e1", "#81c4e7", "#7eb2e4",
   "#9398d2", "#9d7db2", "#906388", "#805770"];
-const none = "#d4d4d4";
+const none = "#c4c4c4";
 function colourOf(number) {
   if (number === 0)
     return none;
@@ -66,32 +66,141 @@ const steps = (() => {
 
 /* ---- drawing ---- */
 
-const isVisible = i => end[i] > view.x0 && offset[i] < view.y1 && offset[i] + bytes[i] > view.y0;
-function rectangle(i) {
-  const x = toX(begin[i]), y = toY(offset[i] + bytes[i]);
-  const w = toX(end[i]) - x, h = toY(offset[i]) - y;
-  return [x, y, w > 3 ? w - 1 : Math.max(w, 0.4), h > 3 ? h - 1 : Math.max(h, 0.4)];
+const mostInstants = 2000; /* across: of more, the load would be a mass of spikes */
+const loadColour = "rgba(0, 60, 120, 0.1)";
+
+/* The live bytes, an area behind the boxes. Whether it is shown. */
+function drawLoad() {
+  if (!byId("live").checked || view.x1 - view.x0 >= mostInstants)
+    return false;
+  const first = prefix(steps.at.length, k => steps.at[k] <= view.x0);
+  const last = prefix(steps.at.length, k => steps.at[k] < view.x1);
+  let live = first > 0 ? steps.live[first - 1] : 0;
+  context.beginPath();
+  context.moveTo(left, toY(0));
+  context.lineTo(left, toY(live));
+  for (let k = first; k < last; k++) {
+    context.lineTo(toX(steps.at[k]), toY(live));
+    live = steps.live[k];
+    context.lineTo(toX(steps.at[k]), toY(live));
+  }
+  context.lineTo(width - right, toY(live));
+  context.lineTo(width - right, toY(0));
+  context.fillStyle = loadColour;
+  context.fill();
+  return true;
 }
 
-function drawBoxes() {
+const isVisible = i => begin[i] < view.x1 && end[i] > view.x0 && offset[i] < view.y1 &&
+  offset[i] + bytes[i] > view.y0;
+/* A pixel is left free beside boxes that have the room. */
+const withGap = length => length > 5 ? length - 1 : length;
+function rectangle(i) {
+  const x = toX(begin[i]), y = toY(offset[i] + bytes[i]);
+  const w = withGap(toX(end[i]) - x), h = toY(offset[i]) - y;
+  return [x, y + h - withGap(h), w, withGap(h)];
+}
+
+/* The boxes as pixels. Where several share one it has the colour of which there is most, and is as
+ * opaque as they cover it: boxes below a pixel merge by colour instead of blending. They do not
+ * overlap, so the work is the number of pixels, however many there are. */
+class Raster {
+  constructor(scale) {
+    this.scale = scale;
+    this.columns = Math.max(1, Math.round(across() * scale));
+    this.rows = Math.max(1, Math.round(upward() * scale));
+    const size = this.columns * this.rows;
+    this.share = new Float32Array(size); /* of the colour at work */
+    this.most = new Float32Array(size);  /* of the pixel's colour */
+    this.all = new Float32Array(size);
+    this.image = new ImageData(this.columns, this.rows);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+  }
+  /* left, right, top, bottom of a box in pixels, within the raster. */
+  edges(i) {
+    const [x, y, w, h] = rectangle(i);
+    const cut = (value, most) => Math.min(most, Math.max(0, value * this.scale));
+    return [cut(x - left, this.columns), cut(x + w - left, this.columns),
+      cut(y - above, this.rows), cut(y + h - above, this.rows)];
+  }
+  add(i) {
+    const [x0, x1, y0, y1] = this.edges(i);
+    for (let row = Math.floor(y0); row < y1; row++) {
+      const high = Math.min(y1, row + 1) - Math.max(y0, row);
+      const first = row * this.columns;
+      for (let column = Math.floor(x0); column < x1; column++)
+        this.share[first + column] +=
+          high * (Math.min(x1, column + 1) - Math.max(x0, column));
+    }
+  }
+  /* After all boxes of a colour. */
+  take(i, colour) {
+    const [x0, x1, y0, y1] = this.edges(i);
+    for (let row = Math.floor(y0); row < y1; row++) {
+      const first = row * this.columns, end = first + Math.ceil(x1);
+      for (let at = first + Math.floor(x0); at < end; at++) {
+        const share = this.share[at];
+        this.share[at] = 0;
+        this.all[at] += share;
+        if (share > this.most[at]) {
+          this.most[at] = share;
+          this.pixels[at] = colour;
+        }
+      }
+    }
+  }
+  /* Nothing is so thin that it is not seen. */
+  canvas() {
+    for (let at = 0; at < this.all.length; at++)
+      if (this.all[at] > 0)
+        this.image.data[4 * at + 3] = Math.round(255 * Math.min(1, Math.max(0.2, this.all[at])));
+    const sheet = document.createElement("canvas");
+    [sheet.width, sheet.height] = [this.columns, this.rows];
+    sheet.getContext("2d").putImageData(this.image, 0, 0);
+    return sheet;
+  }
+}
+
+/* As the pixels of an image have it. */
+function packed(colour) {
+  context.fillStyle = colour;
+  const bytes = [1, 3, 5].map(k => parseInt(context.fillStyle.slice(k, k + 2), 16));
+  return new Uint32Array(new Uint8Array([...bytes, 0]).buffer)[0];
+}
+
+let sheet = { key: "" }; /* kept while only the pointer moves */
+function makeSheet(scale) {
+  const key = [view.x0, view.x1, view.y0, view.y1, left, width, height, scale].join();
+  if (sheet.key === key)
+    return;
+  const raster = new Raster(scale), named = [];
   let drawn = 0;
-  const named = [];
   for (const [colour, list] of groups) {
-    context.fillStyle = colour;
-    const visible = prefix(list.length, k => begin[list[k]] < view.x1);
-    for (let k = 0; k < visible; k++) {
-      const i = list[k];
-      if (!isVisible(i))
-        continue;
+    const started = prefix(list.length, k => begin[list[k]] < view.x1);
+    const visible = list.slice(0, started).filter(isVisible);
+    const value = packed(colour);
+    visible.forEach(i => raster.add(i));
+    visible.forEach(i => raster.take(i, value));
+    drawn += visible.length;
+    for (const i of visible) {
       const [x, y, w, h] = rectangle(i);
-      context.fillRect(x, y, w, h);
-      drawn++;
       if (w > 60 && h > 15)
         named.push([i, colour, x, y, w, h]);
     }
   }
-  canvas.dataset.drawn = String(drawn);
-  return named;
+  sheet = { key, image: raster.canvas(), drawn, named };
+}
+
+function drawBoxes() {
+  const scale = devicePixelRatio || 1;
+  makeSheet(scale);
+  canvas.dataset.drawn = String(sheet.drawn);
+  context.save();
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(sheet.image, Math.round(left * scale), Math.round(above * scale));
+  context.restore();
+  return sheet.named;
 }
 
 function drawNames(named) {
@@ -115,44 +224,15 @@ function drawNames(named) {
   }
 }
 
-/* One vertical stroke per column of pixels, however many steps fall into it. */
-function drawLive() {
-  const first = Math.max(0, prefix(steps.at.length, k => steps.at[k] <= view.x0) - 1);
-  const last = prefix(steps.at.length, k => steps.at[k] < view.x1);
-  const column = k => Math.round(Math.max(left, toX(steps.at[k])));
-  let live = steps.at[first] <= view.x0 ? steps.live[first] : 0;
-  context.beginPath();
-  context.moveTo(left, toY(live));
-  for (let k = first; k < last;) {
-    const x = column(k);
-    let low = live, high = live;
-    context.lineTo(x, toY(live));
-    for (; k < last && column(k) === x; k++) {
-      live = steps.live[k];
-      low = Math.min(low, live);
-      high = Math.max(high, live);
-    }
-    for (const value of [low, high, live])
-      context.lineTo(x, toY(value));
-  }
-  context.lineTo(width - right, toY(live));
-  for (const [style, line] of [["#ffffffc0", 3], ["#000", 1.2]]) {
-    context.strokeStyle = style;
-    context.lineWidth = line;
-    context.stroke();
-  }
-}
-
 /* The label of the bound stands above both lines where these are close. */
 function paint() {
+  canvas.dataset.load = String(drawLoad());
   const named = drawBoxes();
   if (hovered >= 0) {
     context.strokeStyle = "#000";
     context.lineWidth = 2;
     context.strokeRect(...rectangle(hovered));
   }
-  if (byId("live").checked && steps.at.length > 0)
-    drawLive();
   const over = toY(bound) - toY(peak) < 24 ? peak : bound;
   if (bound !== peak)
     drawLevel(bound, "#0077bb", [7, 5], `lower bound ${size(bound)}`, false, over);

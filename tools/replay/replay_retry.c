@@ -64,7 +64,7 @@ int replay_recover(replay_machine *machine, const pst_pool_status *status, repla
     const double begin = now();
     const pst_status grown = grow(machine, tier, status, result);
     if (grown == PST_E_NOMEM || grown == PST_E_DEVICE_NOMEM) {
-        snprintf(result->growth_failure, sizeof(result->growth_failure), "%s", pst_last_message());
+        snprintf(result->growth_failure, sizeof(result->growth_failure), "%s", tool_last_message());
         return TOOL_OK;
     }
     TOOL_PST(grown);

@@ -122,7 +122,7 @@ int replay_open(replay_machine *machine, const replay_options *options, const re
     const pst_status opened = pst_device_open(device_name, 0, &machine->device);
     if (opened == PST_E_NO_DEVICE || opened == PST_E_UNSUPPORTED)
         return tool_fail(TOOL_DEVICE, "--device %s: %s; allowed here are auto and host",
-                         device_name, pst_last_message());
+                         device_name, tool_last_message());
     TOOL_PST(opened);
     TOOL_PST(pst_device_get_info(machine->device, &machine->info));
     TOOL_TRY(check_launches(machine));

@@ -3,13 +3,6 @@
 #include "tools/simulate/simulate_command.h"
 #include "tools/simulate/simulate_picture.h"
 
-#include <errno.h>
-
-static int write_text(void *file, const void *text, size_t bytes)
-{
-    return fwrite(text, 1, bytes, file) == bytes ? 0 : -errno;
-}
-
 static int write_list(const simulate_job *job, const simulate_model *model, FILE *file)
 {
     psti_schedule_lists lists = {.passes = NULL};
@@ -18,9 +11,9 @@ static int write_list(const simulate_job *job, const simulate_model *model, FILE
     for (uint32_t s = 0; s < model->num_stages && status == PST_OK; s++)
         status = psti_schedule_lists_add(&lists, model->stages[s].schedule);
     if (status == PST_OK)
-        status = psti_schedule_write_list(&lists, write_text, file);
+        status = psti_schedule_write_list(&lists, output_write, file);
     psti_schedule_lists_free(&lists);
-    return tool_status(status);
+    return output_status(file, status);
 }
 
 static int write_one(const simulate_job *job, const simulate_model *model, const char *name,

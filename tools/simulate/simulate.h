@@ -29,6 +29,7 @@
 typedef struct simulate_visit {
     uint32_t rank, chunk, layer; /* layer within the chunk */
     uint32_t moe_layer;          /* how many paged layers the model has before it */
+    uint64_t model_layer;        /* how many layers */
     uint32_t micro_batch;        /* of the chunk */
     uint32_t model_micro_batch;  /* of the step: where chunks are pipelines of their own, the
                                   * second one's come behind the first one's */

@@ -314,7 +314,7 @@ static int open_machine(machine *self, const char *device)
 {
     const pst_status opened = pst_device_open(device, 0, &self->device);
     if (opened == PST_E_NO_DEVICE || opened == PST_E_UNSUPPORTED)
-        return tool_fail(TOOL_DEVICE, "--check %s: %s", device, pst_last_message());
+        return tool_fail(TOOL_DEVICE, "--check %s: %s", device, tool_last_message());
     TOOL_PST(opened);
     TOOL_PST(pst_stream_create(self->device, &self->stream));
     return make_buffers(self);

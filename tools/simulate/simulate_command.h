@@ -6,6 +6,7 @@
  *   simulate_setup.c     flags -> simulate_input, with the files that they name
  *   simulate_config.c    --config: sizes, layers and bytes of a launch line
  *   simulate_rows.c, simulate_rates.c, simulate_routing.c   those files
+ *   simulate_gpu.c       --gpu: times of the launch line's layers
  *   simulate_model.c     simulate_input -> what pst_simulate takes
  *   simulate_solve.c     what --solve leaves to the policy
  *   simulate_run.c       all iterations, and the one with most pages once more
@@ -56,11 +57,15 @@
     F(TEXT, weight_ns, "B,C,A", 0, 0, "0,0,0", "of its weights' part; a whole backward has both") \
     F(TEXT, times, "FILE", 0, 0, NULL,                                                            \
       "or of every layer: CSV with columns rank,chunk,layer,pass,before_ns,core_ns,after_ns")     \
+    F(TEXT, gpu, "NAME|FILE", 0, 0, NULL,                                                         \
+      "or of --config's layers on this GPU (a100, h100, ..), with rates and p2p that no flag "    \
+      "says; or on the one whose rates a file has")                                               \
     F(U64, stash_ns, "N", 0, UINT64_C(1) << 53, FLAG_NOT_GIVEN,                                   \
       "time of a stash, whatever its pages")                                                      \
     F(U64, restore_ns, "N", 0, UINT64_C(1) << 53, FLAG_NOT_GIVEN, "of a restore")                 \
     F(TEXT, rates, "FILE", 0, 0, NULL, "or rates: a report of pagestash-bench")                   \
-    F(U64, p2p_ns, "N", 0, UINT64_C(1) << 53, "0", "from a pass's end to its neighbour's begin")  \
+    F(U64, p2p_ns, "N", 0, UINT64_C(1) << 53, FLAG_NOT_GIVEN,                                     \
+      "from a pass's end to its neighbour's begin (0; with --gpu what it takes)")                 \
     F(U32, interference, "N", 0, 1000, "0",                                                       \
       "thousandths by which work is slower while a copy runs")                                    \
     F(U32, sources, "F", 1, PST_MAX_SETS, FLAG_NOT_GIVEN,                                         \
@@ -144,6 +149,7 @@ typedef struct simulate_job {
     uint32_t *chunk_layers;
     simulate_offload *offloads;
     simulate_rows times;
+    simulate_gpu gpu;
     simulate_pages pages;
     simulate_routing routing;
     bool has_routing;

@@ -161,7 +161,8 @@ static int make_layer(const simulate_model *model, const simulate_stage *stage, 
 {
     const simulate_input *input = model->input;
     const uint64_t model_layer = stage->chunks[chunk].model_layer + number;
-    const simulate_visit visit = {.rank = stage->rank, .chunk = chunk, .layer = number};
+    const simulate_visit visit = {
+        .rank = stage->rank, .chunk = chunk, .layer = number, .model_layer = model_layer};
     *layer = (pst_simulated_layer)PST_SIMULATED_LAYER_INIT;
     layer->chunk = chunk;
     layer->layer = number;

@@ -183,5 +183,5 @@ int simulate_write_perfetto(const simulate_job *job, const simulate_model *model
         fputs("\n]}\n", file);
     }
     unmake(&self);
-    return code == TOOL_OK ? picture_finish(file) : code;
+    return code;
 }

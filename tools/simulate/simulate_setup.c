@@ -243,6 +243,23 @@ static int open_layers(simulate_job *job)
     return TOOL_OK;
 }
 
+static int open_gpu(simulate_job *job)
+{
+    const simulate_options *options = job->options;
+    if (options->config == NULL || options->times != NULL)
+        return tool_fail(TOOL_USAGE, "--gpu %.80s: allowed with --config and without --times",
+                         options->gpu);
+    if (options->layers != NULL || options->model_layers != UINT32_MAX ||
+        options->moe_layers.end != 0)
+        return tool_fail(TOOL_USAGE,
+                         "--gpu %.80s: allowed with the layers of --config: without --layers, "
+                         "--model-layers and --moe-layers",
+                         options->gpu);
+    job->input.get_times = simulate_times_of_gpu;
+    job->input.times_user = &job->gpu;
+    return simulate_read_gpu(options->gpu, &job->config, &job->gpu);
+}
+
 static int open_times(simulate_job *job)
 {
     const simulate_options *options = job->options;
@@ -250,6 +267,8 @@ static int open_times(simulate_job *job)
     TOOL_TRY(simulate_read_times_flag("forward-ns", options->forward_ns, &times->forward));
     TOOL_TRY(simulate_read_times_flag("backward-ns", options->backward_ns, &times->backward));
     TOOL_TRY(simulate_read_times_flag("weight-ns", options->weight_ns, &times->weight));
+    if (options->gpu != NULL)
+        return open_gpu(job);
     if (options->times == NULL)
         return TOOL_OK;
     job->input.get_times = simulate_times_of_rows;
@@ -261,6 +280,8 @@ static int open_rates(simulate_job *job)
 {
     const simulate_options *options = job->options;
     pst_simulated_rates *rates = &job->input.config.rates;
+    if (options->gpu != NULL)
+        simulate_rates_of_gpu(&job->gpu, rates);
     if (options->rates != NULL)
         TOOL_TRY(simulate_read_rates(options->rates, rates));
     if (options->copy_gb_per_s > 0.0)
@@ -298,7 +319,7 @@ static int open_pool(simulate_job *job)
     config->rule = (pst_restore_rule)options->rule;
     config->mode = config->num_streams > 1 ? PST_POOL_CONCURRENT : PST_POOL_ORDERED;
     config->steps = options->num_steps;
-    config->p2p_ns = options->p2p_ns;
+    config->p2p_ns = options->p2p_ns != UINT64_MAX ? options->p2p_ns : job->gpu.p2p_ns;
     config->page_bytes = options->routing.page_size;
     config->interference_per_mille = options->interference;
     if (config->rule == PST_RESTORE_NEXT && config->num_streams != 1)

@@ -76,6 +76,22 @@ int simulate_read_config(const char *path, simulate_config *self);
 int simulate_config_rest(const simulate_config *self, uint32_t rank, uint64_t *bytes_out);
 void simulate_free_config(simulate_config *self);
 
+/* ---- simulate_gpu.c ---- */
+
+/* What layers of a launch line take on a GPU. user of simulate_times_of_gpu. */
+typedef struct simulate_gpu {
+    const simulate_config *config;
+    pst_gpu gpu;
+    pst_step_times times[PST_NUM_STEP_PARTS];
+    uint64_t p2p_ns;
+} simulate_gpu;
+
+int simulate_read_gpu(const char *text, const simulate_config *config, simulate_gpu *self);
+/* The first layer's with the embedding, the last one's with the loss. */
+int simulate_times_of_gpu(const void *user, const simulate_visit *layer, simulate_times *times_out);
+/* Copies read and write memory; the link is the GPU's own. */
+void simulate_rates_of_gpu(const simulate_gpu *self, pst_simulated_rates *rates_out);
+
 /* ---- simulate_routing.c ---- */
 
 /* user: simulate_routing. A visit of micro-batch m of iteration i takes step i * M + m of the trace,

@@ -55,7 +55,7 @@ static int show(const trace_options *options, const pst_trace *trace)
     const pst_status status = pst_trace_get_summary(trace, options->align, &summary);
     if (status == PST_E_INVALID) /* sizes that no address can hold */
         return tool_fail(TOOL_INPUT, "%s: %s", trace_source_name(&options->source),
-                         pst_last_message());
+                         tool_last_message());
     TOOL_PST(status);
     return trace_report(&options->source, trace, &summary, options->json);
 }

@@ -271,32 +271,35 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch batch, Copier &copier,
                              const psti_move_args &args)
 {
     migration m = {args, s, batch, 0, 0};
-    if (!begin(s, args, false))
+    begin(s, args, false);
+    if (s.refused)
         return;
+    if (is_helper())
+        prepare_arrival(s, args, false);
     look_at_ticket(s, args);
     const pst_fault verdict = migrate_verdict(s, args);
-    if (verdict == PST_FAULT_NONE) {
-        if (args.pool.concurrent)
-            agree_targets(m);
-        else
-            read_quota(m);
-        PSTI_SYNC_TEAM();
-        if (!args.pool.concurrent || s.copies) {
-            copier.open();
-            visit_tiles(m, copier, false);
-            copier.close();
-            if (args.pool.scrubs)
-                visit_tiles(m, copier, true);
-        }
+    if (verdict == PST_FAULT_NONE && args.pool.concurrent)
+        agree_targets(m);
+    else if (verdict == PST_FAULT_NONE)
+        read_quota(m);
+    PSTI_SYNC_TEAM();
+    if (verdict == PST_FAULT_NONE && (!args.pool.concurrent || s.copies)) {
+        copier.open();
+        visit_tiles(m, copier, false);
+        copier.close();
+        if (args.pool.scrubs)
+            visit_tiles(m, copier, true);
     }
     const bool wrote = args.pool.concurrent || (verdict == PST_FAULT_NONE && held_by(s) > 0);
+    leave(wrote);
     second_look now = {0, 0, false, false};
     if (is_helper())
         now = look_again(args);
-    const uint64_t before = arrive(s, args, wrote, false);
+    if (thread_of() == 0)
+        arrive(s, args, wrote);
     if (is_helper())
         compare_looks(s, now);
-    if (!comes_last(s, args, before))
+    if (!comes_last(s, args))
         return;
     if (verdict == PST_FAULT_NONE && args.pool.concurrent)
         forget_ready(s, args);
@@ -305,7 +308,7 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch batch, Copier &copier,
     else if (verdict != PST_FAULT_NONE && thread_of() == 0)
         psti_record_fault(&args.pool, verdict, args.ticket_index, 0);
     if (thread_of() == 0)
-        finish(args, ending_of(s, args));
+        finish(s, args);
 }
 
 #endif

@@ -59,10 +59,11 @@ struct move_shared {
     psti_decision decision;        /* of a stash */
     uint64_t pages;                /* wanted, or held */
     uint32_t fault;
-    uint32_t hash;       /* of what was decided from */
-    uint32_t number;     /* in the sum of the arrivals */
+    uint64_t mine;       /* what an arrival adds to the launch word */
+    uint64_t others;     /* the word when all other teams have arrived */
+    uint64_t closing;    /* what finish adds */
     uint32_t step_valid; /* asked for where the pool fails fast */
-    uint32_t lost;       /* a stash fails without trying: the step has failed */
+    uint32_t work;       /* of a stash */
     uint32_t copies;
     uint32_t moves; /* copies, and there is something to copy */
     uint32_t leads;
@@ -95,7 +96,9 @@ struct not_fused {
 
 PSTI_DEVICE uint64_t *launch_word(const psti_move_args &args)
 {
-    return args.pool.concurrent ? &args.ticket->launch : &args.pool.state->launch;
+    uint64_t *ordered = &args.pool.state->launch; /* both are there: no branch */
+    uint64_t *concurrent = &args.ticket->launch;
+    return args.pool.concurrent ? concurrent : ordered;
 }
 
 /* Who of this launch has arrived before is the one word's other part, and no concern of a team. */
@@ -114,13 +117,11 @@ PSTI_DEVICE uint64_t *place_of_word(const psti_move_args &args, uint32_t word)
 
 /* By the first warp: one load of each lane, so one trip to memory for all. Acquire: what the team
  * reads behind its next barrier is not older. The words are in no order among themselves. */
-PSTI_DEVICE uint64_t read_words(move_shared &s, const psti_move_args &args, uint32_t words)
+PSTI_DEVICE void read_words(move_shared &s, const psti_move_args &args, uint32_t words)
 {
     const uint32_t lane = thread_of();
-    uint64_t word = 0;
     if (lane < PSTI_LOOK_WORDS && words >> lane & 1)
-        s.words[lane] = word = psti_load_acquire_u64(place_of_word(args, lane));
-    return word;
+        s.words[lane] = psti_load_acquire_u64(place_of_word(args, lane));
 }
 
 /* By the first warp, behind what the one before wrote into these words of s.seen. */
@@ -136,22 +137,16 @@ PSTI_DEVICE void write_words(const move_shared &s, const psti_move_args &args, u
 /* By the first warp: so many of the words, and whether the step is still valid, where a stash asks
  * for that. Of its own size: others write that half of its word while operations run, and accesses
  * of two sizes to one place have no order at all. */
-PSTI_DEVICE uint64_t read_step_and_words(move_shared &s, const psti_move_args &args, uint32_t words)
+PSTI_DEVICE void read_step_and_words(move_shared &s, const psti_move_args &args, uint32_t words)
 {
     const bool asks = args.pool.fails_fast && thread_of() == PSTI_WARP - 1;
     uint32_t valid = 0;
     if (asks) /* before what acquires, so that it waits beside it */
         valid = psti_load_relaxed_u32((const uint32_t *)&args.pool.status->step_valid);
-    const uint64_t word = read_words(s, args, words);
+    read_words(s, args, words);
     if (asks)
         s.step_valid = valid;
-    return word;
 }
-
-/* What a lane has of a look: its word, and of the counts that are part of it one; else 0. */
-struct lane_look {
-    uint64_t word, count;
-};
 
 PSTI_DEVICE const uint64_t *count_of_lane(const psti_move_args &args)
 {
@@ -164,58 +159,54 @@ PSTI_DEVICE uint64_t decided_from(uint64_t word)
     return lane_of() == offsetof(look, state.epoch) / 8 ? (uint32_t)word : word;
 }
 
-/* By the first warp: a hash of what an ordered operation decides from and of what it changes, the
- * same in all teams of a launch that saw the same. Not a sum: of these a team that saw too little
- * makes up for one that saw too much. */
-PSTI_DEVICE uint32_t hash_of(const lane_look &seen)
+/* By one warp: a hash of what an ordered operation decides from and of what it changes, the same in all
+ * teams of a launch that saw the same. Not a sum: of these a team that saw too little makes up for one
+ * that saw too much. Concurrent pools need none: the launch word was seen first, and one team decides. */
+PSTI_DEVICE uint32_t hash_of(const move_shared &s, const psti_move_args &args)
 {
     const uint32_t lane = lane_of();
     const bool decides = PSTI_LOOK_DECIDES >> lane & 1;
-    const uint64_t word = decides ? decided_from(seen.word) : 0;
-    return psti_warp_sum_u32(psti_mix_u32(word, seen.count, lane));
+    const uint64_t word = decides ? decided_from(s.words[lane]) : 0;
+    const uint64_t count = lane < args.num_looked ? s.plan.sums.rows[lane] : 0;
+    return psti_warp_sum_u32(psti_mix_u32(word, count, lane));
 }
 
-/* In concurrent pools the launch word was seen first, and one team decides for all. */
-PSTI_DEVICE void keep_hash(move_shared &s, const psti_move_args &args, const lane_look &seen)
+/* By the first warp, of what it has seen: whether the pool refuses; then nothing may be done. */
+PSTI_DEVICE uint32_t refusal_of(const move_shared &s, const psti_move_args &args)
 {
-    uint32_t hash = 0;
-    if (!args.pool.concurrent)
-        hash = hash_of(seen);
-    if (lane_of() == 0)
-        s.hash = hash;
+    return psti_refusal_of(s.seen.state.refuse, args.flags);
 }
 
-/* By the first warp, of what it has seen: whether the pool refuses; then nothing may be done, and
- * the one that is to say so has. */
-PSTI_DEVICE bool is_refused(const move_shared &s, const psti_move_args &args)
+/* By the first warp, where that is not 0: one thread of the launch says so. */
+PSTI_DEVICE void tell_refusal(const psti_move_args &args, uint32_t refused)
 {
-    const uint32_t refused = psti_refusal_of(s.seen.state.refuse, args.flags);
-    if (refused == 0)
-        return false;
     if (refused & PSTI_REFUSES_ORDER && thread_of() == 0 && team_of() == 0)
         psti_record_fault(&args.pool, PST_FAULT_ORDER, args.ticket_index, 0);
-    return true;
 }
 
 /* The one look at the pool, by the first warp. */
-template <bool kAsksStep>
-PSTI_DEVICE lane_look look_at_pool(move_shared &s, const psti_move_args &args)
+template <bool kAsksStep> PSTI_DEVICE void look_at_pool(move_shared &s, const psti_move_args &args)
 {
-    lane_look seen = {0, 0};
     if (args.pool.concurrent) {
         if (thread_of() == 0) {
             /* of others' tickets nothing; of this one first the launch word */
             s.seen.ticket.launch = psti_load_acquire_u64(&args.ticket->launch);
             s.seen.state.epoch = psti_load_relaxed_u32(&args.pool.state->epoch);
             s.seen.state.refuse = psti_load_relaxed_u32(&args.pool.state->refuse);
+            s.step_valid = 1; /* join asks */
         }
-        return seen;
+        return;
     }
-    if (lane_of() < args.num_looked) /* before what acquires, so that it waits beside it */
-        seen.count = psti_load_relaxed_u64(count_of_lane(args));
-    seen.word = kAsksStep ? read_step_and_words(s, args, PSTI_LOOK_ALL)
-                          : read_words(s, args, PSTI_LOOK_ALL);
-    return seen;
+    const bool counts = lane_of() < args.num_looked;
+    uint64_t count = 0;
+    if (counts) /* before what acquires, so that it waits beside it */
+        count = psti_load_relaxed_u64(count_of_lane(args));
+    if (kAsksStep)
+        read_step_and_words(s, args, PSTI_LOOK_ALL);
+    else
+        read_words(s, args, PSTI_LOOK_ALL);
+    if (counts)
+        s.plan.sums.rows[lane_of()] = count;
 }
 
 /* The same beside the caller's counts, which another warp reads; it then plans the tiles of a plain
@@ -226,39 +217,61 @@ PSTI_DEVICE void look_with_counts(move_shared &s, const psti_move_args &args)
     bool fits = true;
     if (is_helper())
         own = load_count(args.spaces, args.num_spaces, lane_of(), args.is_plain);
-    lane_look seen = {0, 0};
     if (thread_of() < PSTI_WARP)
-        seen = look_at_pool<true>(s, args);
+        look_at_pool<true>(s, args);
     if (is_helper())
         fits = keep_count(s.plan.sums, lane_of(), own);
     if (is_helper() && args.is_plain)
         plan_plain<NEW>(s.plan, args, NULL, fits);
-    if (thread_of() < PSTI_WARP)
-        keep_hash(s, args, seen);
 }
 
-/* False: the pool refuses, nothing may be done.
+/* Behind the look, and in concurrent pools behind join: a stash fails, since the step has. */
+PSTI_DEVICE bool is_lost(const move_shared &s, const psti_move_args &args)
+{
+    return args.pool.fails_fast && !s.step_valid;
+}
+
+/* By one warp, beside what others have to do: all that the arrival and the end add and expect, so that nothing
+ * of it is left to do behind the decision. The number tells this launch's arrivals from those of another, and
+ * all its teams add the same. lost: see is_lost. */
+PSTI_DEVICE void prepare_arrival(move_shared &s, const psti_move_args &args, bool lost)
+{
+    const uint32_t hash = args.pool.concurrent ? 0 : hash_of(s, args);
+    if (lane_of() != 0)
+        return;
+    const uint64_t launch = launch_seen(s, args);
+    const uint32_t number = psti_launch_number(launch, args.op, lost) + hash;
+    const uint64_t all = psti_arrival(number, num_teams());
+    s.mine = psti_arrival(number, 1);
+    s.others = (all | launch) - s.mine;
+    s.closing = psti_launch_of(launch + 2) - launch - all;
+}
+
+/* Leaves in s.refused whether the pool refuses: then nothing may be done. takes_counts: of a stash, whose
+ * arrival it prepares as well, since the plan takes longer than the look.
  *
  * A launch may be brought up while the one before it still runs, so every team waits for that one
  * before it reads anything but its arguments, and before it ends. */
-PSTI_DEVICE bool begin(move_shared &s, const psti_move_args &args, bool takes_counts)
+PSTI_DEVICE void begin(move_shared &s, const psti_move_args &args, bool takes_counts)
 {
     psti_wait_for_predecessor();
     if (takes_counts && thread_of() < 2 * PSTI_WARP)
         look_with_counts(s, args);
     else if (thread_of() < PSTI_WARP)
-        keep_hash(s, args, look_at_pool<false>(s, args));
+        look_at_pool<false>(s, args);
     if (takes_counts && !args.is_plain)
         add_up(s.plan.sums, args.spaces, args.num_spaces);
-    bool refused = false;
     if (thread_of() < PSTI_WARP) {
         __syncwarp();
-        refused = is_refused(s, args);
+        const uint32_t refused = refusal_of(s, args);
+        if (refused)
+            tell_refusal(args, refused);
         if (thread_of() == 0)
             s.refused = refused;
+        if (takes_counts)
+            prepare_arrival(s, args, is_lost(s, args));
     }
     PSTI_SYNC_TEAM();
-    return thread_of() < PSTI_WARP ? !refused : !s.refused;
 }
 
 /* Concurrent pools, where begin saw the launch word of the ticket alone: the rest of it. */
@@ -317,12 +330,6 @@ PSTI_DEVICE void let_others_go(const move_shared &s, const psti_move_args &args)
     psti_store_release_u64(&args.ticket->ready, psti_ready_word(launch, args.op, s.copies));
 }
 
-/* What tells this team's arrival from that of a team of another launch. */
-PSTI_DEVICE uint32_t number_of(const move_shared &s, const psti_move_args &args, bool lost)
-{
-    return psti_launch_number(launch_seen(s, args), args.op, lost) + s.hash;
-}
-
 /* What a lane finds when it looks again, where it does. */
 struct second_look {
     uint64_t word, count;
@@ -358,42 +365,34 @@ PSTI_DEVICE void compare_looks(move_shared &s, const second_look &now)
     __syncwarp(); /* all have read: a vote orders no memory */
 }
 
-/* Says that this team is done; in thread 0 the launch word before. All teams of a launch add the same
- * number. wrote: the team may have written something; without it there is nothing that others would
- * have to see. lost: an ordered stash took the step for lost. */
-PSTI_DEVICE uint64_t arrive(move_shared &s, const psti_move_args &args, bool wrote, bool lost)
+/* By the whole team, before it arrives. wrote: it may have written something; without it there is nothing
+ * that others would have to see. */
+PSTI_DEVICE void leave(bool wrote)
 {
     psti_let_successor_come(); /* now: until it may begin it only takes up room */
     if (wrote)
         PSTI_SYNC_TEAM();
-    if (thread_of() != 0)
-        return 0;
-    s.number = number_of(s, args, lost);
-    const uint64_t mine = psti_arrival(s.number, 1);
+}
+
+/* By thread 0: says that this team is done, and notes whether that has claimed the operation: the word had
+ * the number that all teams saw, and of others nobody has arrived. Up to finish no other operation's last
+ * team can find that. */
+PSTI_DEVICE void arrive(move_shared &s, const psti_move_args &args, bool wrote)
+{
+    const uint64_t others = s.others;
+    const uint64_t mine = s.mine;
     uint64_t *word = launch_word(args);
-    return wrote ? psti_add_acq_rel_u64(word, mine) : psti_add_acquire_u64(word, mine);
-}
-
-/* By thread 0, with the launch word before its arrival: whether that has claimed the operation: the
- * word has the number that all teams saw, and of others nobody has arrived. Up to finish no other
- * operation's last team can find that. */
-PSTI_DEVICE bool has_claimed(const move_shared &s, const psti_move_args &args, uint64_t before)
-{
-    const uint32_t of_launch = num_teams();
-    const uint64_t now = before + psti_arrival(s.number, 1);
-    if (now == (psti_arrival(s.number, of_launch) | launch_seen(s, args)))
-        return true;
-    if (psti_teams_arrived(now) >= of_launch)
+    const uint64_t before =
+        wrote ? psti_add_acq_rel_u64(word, mine) : psti_add_acquire_u64(word, mine);
+    s.last = before == others;
+    if (before != others && psti_teams_arrived(before + mine) >= num_teams())
         psti_refuse(&args.pool, args.ticket_index);
-    return false;
 }
 
-/* True in the last team of the launch: from here to finish the state of the pool, in concurrent pools
- * the ticket's, is its own, and is what was seen. */
-PSTI_DEVICE bool comes_last(move_shared &s, const psti_move_args &args, uint64_t before)
+/* Behind the arrival. True in the last team of the launch: from here to finish
+ * the state of the pool, in concurrent pools the ticket's, is its own, and is what was seen. */
+PSTI_DEVICE bool comes_last(const move_shared &s, const psti_move_args &args)
 {
-    if (thread_of() == 0)
-        s.last = has_claimed(s, args, before);
     PSTI_SYNC_TEAM();
     if (s.last & s.same)
         return true;
@@ -412,24 +411,14 @@ PSTI_DEVICE void forget_ready(const move_shared &s, const psti_move_args &args)
         psti_cas_relaxed_u64(&args.ticket->ready, mine, 0);
 }
 
-/* What the last team has still to write. */
-struct ending {
-    uint64_t launch, arrived;
-};
-
-PSTI_DEVICE ending ending_of(const move_shared &s, const psti_move_args &args)
-{
-    return {launch_seen(s, args), psti_arrival(s.number, num_teams())};
-}
-
 /* By thread 0 of the last team, after everything else. What arrived is taken off the launch word, not
  * overwritten: a late arrival of another operation stays there, to be found by that one's last team. */
-PSTI_DEVICE void finish(const psti_move_args &args, const ending &end)
+PSTI_DEVICE void finish(const move_shared &s, const psti_move_args &args)
 {
-    const uint64_t next = psti_launch_of(end.launch + 2);
     if (args.pool.concurrent) /* only its own: another's teams may still wait */
-        psti_cas_relaxed_u64(&args.ticket->arrive_in, psti_launch_word(end.launch, args.op), 0);
-    psti_add_release_u64(launch_word(args), next - end.launch - end.arrived);
+        psti_cas_relaxed_u64(&args.ticket->arrive_in,
+                             psti_launch_word(launch_seen(s, args), args.op), 0);
+    psti_add_release_u64(launch_word(args), s.closing);
 }
 
 PSTI_DEVICE uint32_t epoch_of(const move_shared &s)

@@ -149,24 +149,17 @@ PSTI_DEVICE uint32_t first_id(move_shared &s, const psti_move_args &args)
     return psti_ticket_table(args.ticket, args.count_room)[page];
 }
 
-/* By the first warp: ids of pages, and where they are not part of the look the ticket's counts, in one
- * trip to memory; and the plan of a plain group. */
-PSTI_DEVICE void read_record(move_shared &s, const psti_move_args &args, const lane_look &seen)
+/* By the first warp: the id of this lane's page, and where they are not part of the look the ticket's counts,
+ * in one trip to memory. */
+PSTI_DEVICE uint32_t read_record(move_shared &s, const psti_move_args &args, const int64_t *counts)
 {
     const uint32_t i = lane_of();
-    const int64_t *counts = psti_ticket_counts(args.ticket);
-    const bool has_count = i < args.num_spaces;
-    const bool reads = has_count && args.num_looked == 0 && args.spaces[i].num_segments == 1;
+    const bool reads =
+        i < args.num_spaces && args.num_looked == 0 && args.spaces[i].num_segments == 1;
     const uint32_t id = first_id(s, args);
-    int64_t count = (int64_t)seen.count;
     if (reads)
-        count = counts[args.spaces[i].first_count];
-    if (reads)
-        s.plan.sums.rows[i] = (uint64_t)count;
-    if (args.is_plain)
-        plan_plain<KEPT>(s.plan, args, counts,
-                         !has_count || psti_count_fits(count, args.spaces[i].capacity));
-    s.first_ids[i] = id;
+        s.plan.sums.rows[i] = (uint64_t)counts[args.spaces[i].first_count];
+    return id;
 }
 
 /* Of what was planned. */
@@ -200,11 +193,15 @@ enum restore_jobs {
     RETURNS = 32, /* FREES, and there are pages */
     DIRTIES = 64, /* the dirty words change */
     RECORDS = 128,
-    STOPS = 256, /* the pool refuses */
-    PLANS = 512, /* the others are not known yet */
-    FAULT_SHIFT = 10
+    STOPS = 256,  /* the pool refuses */
+    PLANS = 512,  /* the others are not known yet */
+    LOCKS = 1024, /* the pool is concurrent */
+    FAULT_SHIFT = 11
 };
-#define PSTI_JOBS_BEFORE ((uint32_t)COPIES | CLEARS | SCRUBS | STOPS | PLANS) /* the arrival */
+#define PSTI_JOBS_BEFORE \
+    ((uint32_t)COPIES | CLEARS | SCRUBS | STOPS | PLANS | LOCKS) /* the arrival */
+#define PSTI_JOBS_BEHIND \
+    ((uint32_t)RETURNS | DIRTIES | RECORDS | LOCKS) /* it, and the record alone */
 
 PSTI_DEVICE pst_fault fault_of(uint32_t jobs)
 {
@@ -230,7 +227,7 @@ PSTI_DEVICE uint32_t jobs_of(const move_shared &s, const psti_move_args &args, p
     return fills * has_pages * COPIES | clears * CLEARS | all * CLEARS_ALL | frees * FREES |
            (frees & is_live & (args.pool.scrubs != 0)) * SCRUBS |
            (frees & is_live & has_pages) * RETURNS | dirties * DIRTIES | (quiet ^ 1) * RECORDS |
-           stops * STOPS | (uint32_t)fault << FAULT_SHIFT;
+           stops * STOPS | (args.pool.concurrent != 0) * LOCKS | (uint32_t)fault << FAULT_SHIFT;
 }
 
 PSTI_DEVICE const int64_t *counts_left(const psti_move_args &args, uint32_t jobs)
@@ -390,11 +387,13 @@ PSTI_DEVICE void note_free(move_shared &s, uint32_t jobs)
     s.seen.ticket.state = PSTI_TICKET_EMPTY;
 }
 
+/* By the whole team that may write the pool's state, which in concurrent pools is locked until the record
+ * is written. */
 template <uint32_t kPlaces>
-PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_t jobs,
-                             const places<kPlaces> &found)
+PSTI_DEVICE void free_held(move_shared &s, const psti_move_args &args, uint32_t jobs,
+                           const places<kPlaces> &found)
 {
-    const bool locks = args.pool.concurrent;
+    const bool locks = jobs & LOCKS;
     if (locks) {
         if (thread_of() == 0)
             psti_lock(args.pool.state);
@@ -408,11 +407,6 @@ PSTI_DEVICE void commit_free(move_shared &s, const psti_move_args &args, uint32_
         free_pages(s, args, found);
     if (locks)
         PSTI_SYNC_TEAM();
-    if (thread_of() >= PSTI_WARP)
-        return;
-    write_words(s, args, PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_AT(ticket.state));
-    if (thread_of() == 0 && locks)
-        psti_unlock(args.pool.state);
 }
 
 /* Clears the tile, if its page is the ticket's and of these tiers. */
@@ -464,24 +458,31 @@ PSTI_DEVICE void scrub_fused(const move_shared &s, const psti_move_args &args, F
 /* By the first warp: what stands in the way; NONE where something is to be done or planned. */
 PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args)
 {
-    const lane_look seen = look_at_pool<false>(s, args);
-    if (lane_of() < args.num_looked)
-        s.plan.sums.rows[lane_of()] = seen.count;
-    keep_hash(s, args, seen);
-    __syncwarp();
-    if (is_refused(s, args)) {
-        if (thread_of() == 0) /* a concurrent pool's record was not asked for */
-            s.seen.ticket = {};
-        return PST_FAULT_ORDER;
-    }
-    if (args.pool.concurrent)
+    const uint32_t refused = refusal_of(s, args);
+    const uint32_t releases = args.flags & PSTI_MOVE_RELEASE;
+    if (args.pool.concurrent) {
         read_words(s, args, PSTI_LOOK_TICKET & ~PSTI_LOOK_AT(ticket.launch));
-    __syncwarp();
-    const pst_fault verdict = record_verdict(s, args);
-    if (verdict != PST_FAULT_NONE || args.flags & PSTI_MOVE_RELEASE)
+        __syncwarp();
+    }
+    const pst_fault of_record = record_verdict(s, args);
+    const pst_fault verdict = refused ? PST_FAULT_ORDER : of_record;
+    if ((uint32_t)verdict | releases) {
+        if (refused)
+            tell_refusal(args, refused);
         return verdict;
-    read_record(s, args, seen);
-    return args.is_plain ? plan_verdict(s, args) : PST_FAULT_NONE;
+    }
+    const int64_t *counts = psti_ticket_counts(args.ticket);
+    const uint32_t id = read_record(s, args, counts);
+    if (!args.is_plain) {
+        s.first_ids[lane_of()] = id;
+        return PST_FAULT_NONE;
+    }
+    plan_plain<KEPT>(
+        s.plan, args, counts,
+        lane_of() >= args.num_spaces ||
+            psti_count_fits((int64_t)s.plan.sums.rows[lane_of()], args.spaces[lane_of()].capacity));
+    s.first_ids[lane_of()] = id;
+    return plan_verdict(s, args);
 }
 
 /* By the first warp: what is to be done, but for the plan of a group that is not plain. */
@@ -490,15 +491,22 @@ PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args)
     const pst_fault fault = ask_record(s, args);
     const bool plans =
         fault == PST_FAULT_NONE && !args.is_plain && !(args.flags & PSTI_MOVE_RELEASE);
-    if (thread_of() == 0)
-        s.jobs = plans ? (uint32_t)PLANS : jobs_of(s, args, fault);
+    if (thread_of() == 0) {
+        const uint32_t jobs = jobs_of(s, args, fault); /* needed or not: no branch */
+        s.jobs = plans ? (uint32_t)PLANS : jobs;
+    }
 }
 
-/* What is to be done. Only the first warp has something to do meanwhile, and the more the others do,
- * the longer it takes. */
+/* What is to be done. Only the first warp and the helper have something to do meanwhile, and the more the
+ * others do, the longer it takes. */
 PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
 {
     psti_wait_for_predecessor();
+    if (thread_of() < PSTI_WARP)
+        look_at_pool<false>(s, args);
+    PSTI_SYNC_TEAM();
+    if (is_helper())
+        prepare_arrival(s, args, false);
     if (thread_of() < PSTI_WARP)
         prepare_restore(s, args);
     PSTI_SYNC_TEAM();
@@ -538,18 +546,24 @@ PSTI_DEVICE uint32_t do_share(move_shared &s, Copier &copier, const psti_move_ar
 template <uint32_t kPlaces>
 PSTI_DEVICE void commit_restore(move_shared &s, const psti_move_args &args, uint32_t jobs)
 {
-    places<kPlaces> found = {};
-    if (jobs & (RETURNS | DIRTIES | RECORDS)) {
-        found = load_places<kPlaces>(s, args, 0);
+    if (jobs & PSTI_JOBS_BEHIND) {
+        places<kPlaces> found = {};
+        if (jobs & (RETURNS | DIRTIES | RECORDS))
+            found = load_places<kPlaces>(s, args, 0);
         if (jobs & DIRTIES) {
             update_dirty(args, jobs);
             PSTI_SYNC_TEAM();
         }
         if (jobs & RECORDS && thread_of() == 0)
             psti_record_fault(&args.pool, fault_of(jobs), args.ticket_index, 0);
+        if (jobs & FREES)
+            free_held(s, args, jobs, found);
     }
-    if (jobs & FREES)
-        commit_free(s, args, jobs, found);
+    if (!(jobs & FREES) || thread_of() >= PSTI_WARP)
+        return;
+    write_words(s, args, PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_AT(ticket.state));
+    if (thread_of() == 0 && jobs & LOCKS)
+        psti_unlock(args.pool.state);
 }
 
 template <class Copier, class Fused>
@@ -558,30 +572,35 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
 {
     const uint32_t kPlaces = Copier::kIsSmall ? PSTI_PARKED : 2;
     uint32_t jobs = begin_restore(s, args);
-    if (jobs & PSTI_JOBS_BEFORE)
+    const bool before = jobs & PSTI_JOBS_BEFORE;
+    if (before) {
         jobs = do_share(s, copier, args, jobs, fused);
+        if (!Fused::kIs && jobs & STOPS)
+            return;
+    }
     if (Fused::kIs && fault_of(jobs) != PST_FAULT_NONE)
         fused.clear(s);
-    if (jobs & STOPS)
+    if (Fused::kIs && jobs & STOPS)
         return;
+    const bool wrote = Fused::kIs ? jobs & PSTI_JOBS_BEFORE : before; /* registers, or a branch */
+    leave(wrote);
     second_look now = {0, 0, false, false};
     if (is_helper())
         now = look_again(args);
-    const bool wrote = args.pool.concurrent || jobs & PSTI_JOBS_BEFORE;
-    const uint64_t before = arrive(s, args, wrote, false);
+    if (thread_of() == 0)
+        arrive(s, args, wrote);
     if (is_helper()) {
         compare_looks(s, now);
         if (!args.pool.concurrent)
             note_free(s, jobs);
     }
-    if (!comes_last(s, args, before))
+    if (!comes_last(s, args))
         return;
-    const ending end = ending_of(s, args);
     if (Fused::kIs && jobs & SCRUBS)
         scrub_fused(s, args, fused);
     commit_restore<kPlaces>(s, args, jobs);
     if (thread_of() == 0)
-        finish(args, end);
+        finish(s, args);
 }
 
 #endif

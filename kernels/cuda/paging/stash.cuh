@@ -15,15 +15,14 @@ PSTI_DEVICE int64_t first_misfit(const psti_move_args &args)
     return 0;
 }
 
-/* By the first warp; true: something is copied. The same answer in every team of an ordered pool.
- * There only the last team of a stash records faults, and step, reset and pst_nccl_agree run alone:
- * step_valid stays as it is until all teams have read it. Should somebody write it all the same,
- * the numbers of the teams do not add up. */
-PSTI_DEVICE bool decide_stash(move_shared &s, const psti_move_args &args)
+/* By thread 0. The same answer in every team of an ordered pool. There only the last team of a stash records
+ * faults, and step, reset and pst_nccl_agree run alone: step_valid stays as it is until all teams have read
+ * it. Should somebody write it all the same, the numbers of the teams do not add up. */
+PSTI_DEVICE void decide_stash(move_shared &s, const psti_move_args &args)
 {
     const psti_pool_state &state = s.seen.state;
     const bool is_live = psti_ticket_now(&s.seen.ticket, state.epoch) == PSTI_TICKET_LIVE;
-    const bool lost = args.pool.fails_fast && !s.step_valid;
+    const bool lost = is_lost(s, args);
     const bool tries = !is_live && s.plan.fits && !lost;
     const uint64_t wanted = psti_pages_of_tiles(num_tiles_of(s.plan), args.pool.page_shift);
     const uint64_t pages = s.plan.fits ? wanted : 0;
@@ -31,20 +30,15 @@ PSTI_DEVICE bool decide_stash(move_shared &s, const psti_move_args &args)
         psti_decide(pages, state.tail[0] - state.head[0], state.tail[1] - state.head[1],
                     args.host_num, args.host_den);
     const bool copies = tries && decision.fits && pages <= args.table_pages;
-    const bool moves = copies && pages;
-    if (thread_of() != 0)
-        return moves;
     s.decision = decision;
     s.pages = pages;
-    s.lost = lost;
     s.copies = copies;
-    s.moves = moves;
+    s.moves = copies && pages;
     s.fault = is_live        ? PST_FAULT_LIVE
               : !s.plan.fits ? PST_FAULT_COUNT
               : lost         ? PST_FAULT_LOST
               : copies       ? PST_FAULT_NONE
                              : PST_FAULT_EXHAUSTED;
-    return moves;
 }
 
 /* What is said beside the fault, by thread 0. */
@@ -78,13 +72,14 @@ PSTI_DEVICE void keep_counts(const move_shared &s, const psti_move_args &args)
 {
     int64_t *counts = psti_ticket_counts(args.ticket);
     const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
-    if (!s.copies)
-        return;
     if (args.is_plain) {
-        if (is_helper() && lane_of() < args.num_spaces)
+        const bool keeps = (s.copies != 0) & (lane_of() < args.num_spaces) & is_helper();
+        if (keeps)
             counts[lane_of()] = (int64_t)s.plan.sums.rows[lane_of()];
         return;
     }
+    if (!s.copies)
+        return;
     for (uint32_t i = 0; i < args.num_spaces; i++)
         for (uint32_t e = thread_of() - skipped; e < args.spaces[i].num_segments;
              e += num_threads() - skipped)
@@ -132,23 +127,28 @@ PSTI_DEVICE void note_stash(move_shared &s, const psti_move_args &args)
     s.seen.ticket.form = args.form;
 }
 
-/* Takes what was decided and writes the record, as note_stash has worked it out. By the first warp of
- * the team that may write the state. */
-PSTI_DEVICE void commit_stash(move_shared &s, const psti_move_args &args)
+/* By thread 0 of the team that may write the state: counts, and what went wrong. */
+PSTI_DEVICE void account_for(const move_shared &s, const psti_move_args &args)
 {
-    const bool ordered = !args.pool.concurrent;
-    const uint32_t fault = s.fault;
     uint64_t damage = 0; /* the arrivals order it: what all teams have noted */
-    if (thread_of() == 0 && s.moves) {
-        if (ordered)
+    if (s.moves) {
+        if (!args.pool.concurrent)
             damage = psti_load_relaxed_u64(&args.ticket->ready);
         psti_count_pages(args.pool.status, &s.decision);
     }
-    if (thread_of() == 0 && (fault != PST_FAULT_NONE || psti_damage_count(damage)))
+    if (s.fault != PST_FAULT_NONE || psti_damage_count(damage))
         record_faults(s, args, damage);
-    if (thread_of() == 0 && damage)
+    if (damage)
         psti_store_relaxed_u64(&args.ticket->ready, 0);
-    if (fault != PST_FAULT_LIVE)
+}
+
+/* Takes what was decided and writes the record, as note_stash has worked it out. By the first warp of
+ * the team that may write the state. quiet: nothing was moved, and nothing went wrong. */
+PSTI_DEVICE void commit_stash(const move_shared &s, const psti_move_args &args, bool quiet)
+{
+    if (!quiet && thread_of() == 0)
+        account_for(s, args);
+    if (quiet || s.fault != PST_FAULT_LIVE)
         write_words(s, args, PSTI_LOOK_STATE_CHANGES | PSTI_LOOK_TICKET_DECIDES);
 }
 
@@ -165,7 +165,7 @@ PSTI_DEVICE void share_stash(move_shared &s, const psti_move_args &args)
 PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args)
 {
     if (join(s, args)) {
-        if (thread_of() < PSTI_WARP)
+        if (thread_of() == 0)
             decide_stash(s, args);
         PSTI_SYNC_TEAM();
         if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
@@ -175,7 +175,7 @@ PSTI_DEVICE void agree(move_shared &s, const psti_move_args &args)
         PSTI_SYNC_TEAM();
         if (thread_of() < PSTI_WARP) {
             note_stash(s, args);
-            commit_stash(s, args);
+            commit_stash(s, args, false);
         }
         PSTI_SYNC_TEAM();
         let_others_go(s, args);
@@ -286,56 +286,77 @@ template <class Copier, class Fused> struct stash_source {
     }
 };
 
+/* What is to be done, as bits. */
+enum stash_work { STASH_MOVES = 1, STASH_AGREES = 2, STASH_STOPS = 4, STASH_FAILS = 8 };
+#define PSTI_STASH_BEFORE ((uint32_t)STASH_MOVES | STASH_AGREES) /* the arrival */
+
+/* By thread 0. */
+PSTI_DEVICE void prepare_stash(move_shared &s, const psti_move_args &args)
+{
+    const bool stops = s.refused;
+    uint32_t work = STASH_AGREES;
+    if (!args.pool.concurrent) {
+        decide_stash(s, args);
+        work = (s.moves ? STASH_MOVES : 0) | (s.fault != PST_FAULT_NONE ? STASH_FAILS : 0);
+        if (s.moves)
+            share_stash(s, args);
+    }
+    s.work = stops ? (uint32_t)STASH_STOPS : work;
+}
+
+/* Whether there is something to copy, in concurrent pools after the teams have agreed. */
+PSTI_DEVICE bool does_move(move_shared &s, const psti_move_args &args)
+{
+    if (args.pool.concurrent) {
+        agree(s, args);
+        PSTI_SYNC_TEAM();
+    }
+    return s.moves;
+}
+
 template <class Copier, class Fused>
 PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args &args, Fused fused)
 {
-    const bool goes_on = begin(s, args, true);
-    if (!goes_on && !Fused::kIs)
-        return;
+    begin(s, args, true);
     if (!args.is_plain)
         plan_tiles<NEW>(s.plan, args, NULL);
-    if (!goes_on) {
-        PSTI_SYNC_TEAM();
-        fused.run(s, false);
-        return;
-    }
-    const bool ordered = !args.pool.concurrent;
+    if (thread_of() == 0)
+        prepare_stash(s, args);
+    PSTI_SYNC_TEAM();
+    const uint32_t work = s.work;
+    const bool wrote = work & (PSTI_STASH_BEFORE | STASH_STOPS);
     bool moves = false;
-    if (ordered) {
-        if (thread_of() < PSTI_WARP)
-            moves = decide_stash(s, args);
-        if (thread_of() == 0 && moves)
-            share_stash(s, args);
-        PSTI_SYNC_TEAM();
-        if (thread_of() >= PSTI_WARP)
-            moves = s.moves;
-    } else {
-        agree(s, args);
-        PSTI_SYNC_TEAM();
-        moves = s.moves;
-    }
-    if (moves) {
-        stash_source<Copier, Fused> source = {args, s, copier, fused};
-        source.copier.open();
-        move_tiles<NEW>(source, s, args, NULL);
-        source.copier.close();
+    if (wrote) {
+        if (work & STASH_STOPS) {
+            fused.run(s, false);
+            return;
+        }
+        moves = does_move(s, args);
+        if (moves) {
+            stash_source<Copier, Fused> source = {args, s, copier, fused};
+            source.copier.open();
+            move_tiles<NEW>(source, s, args, NULL);
+            source.copier.close();
+        }
     }
     fused.run(s, moves);
+    leave(wrote);
+    const bool ordered = !args.pool.concurrent;
     second_look now = {0, 0, false, false};
     if (is_helper())
         now = look_again(args);
-    const uint64_t before = arrive(s, args, !ordered || moves, ordered && s.lost);
+    if (thread_of() == 0)
+        arrive(s, args, wrote);
     if (is_helper()) {
         compare_looks(s, now);
         if (ordered)
             note_stash(s, args);
     }
-    if (!comes_last(s, args, before))
+    if (!comes_last(s, args))
         return;
-    const ending end = ending_of(s, args);
     if (ordered) {
         if (thread_of() < PSTI_WARP)
-            commit_stash(s, args);
+            commit_stash(s, args, work == 0);
         if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
             keep_counts(s, args);
         PSTI_SYNC_TEAM();
@@ -343,7 +364,7 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
         forget_ready(s, args);
     }
     if (thread_of() == 0)
-        finish(args, end);
+        finish(s, args);
 }
 
 #endif

@@ -200,6 +200,7 @@ PSTI_DEVICE void plan_plain(tile_plan &plan, const psti_move_args &args, const i
                             bool fits)
 {
     uint32_t tiles[2] = {0, 0}, apart = 0;
+    const bool any = psti_any(!fits); /* first: what follows waits for arguments */
     __syncwarp();
 #pragma unroll
     for (uint32_t k = 0; k < 2; k++) {
@@ -211,7 +212,6 @@ PSTI_DEVICE void plan_plain(tile_plan &plan, const psti_move_args &args, const i
         apart += lies_apart(args, t) ? tiles[k] : 0;
     }
     scan_tiles(plan, args, tiles[0], tiles[1], apart);
-    const bool any = psti_any(!fits);
     if (lane_of() == 0)
         plan.fits = !any;
     __syncwarp();

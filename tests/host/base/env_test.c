@@ -10,6 +10,8 @@
 #include "host/base/base.h"
 #include "tests/host/base/child.h"
 
+#define LEVELS "off|error|warn|info|debug, also of one room: warn,comm=debug"
+
 /* ---- the table ---- */
 
 PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
@@ -24,19 +26,33 @@ PST_TEST(Env, GetRefusesAnIndexOutsideTheTable)
 
 PST_TEST(Env, TableIsComplete)
 {
-    static const char *const names[] = {
-        "PAGESTASH_BACKEND",      "PAGESTASH_BLAS",          "PAGESTASH_CHECK",
-        "PAGESTASH_LOG",          "PAGESTASH_NCCL_LIBRARY",  "PAGESTASH_NUM_SMS",
-        "PAGESTASH_NVTX",         "PAGESTASH_REQUIRE_GPU",   "PAGESTASH_TORCH",
-        "PAGESTASH_TORCH_DEVICE", "PAGESTASH_TORCH_LIBRARY", "PAGESTASH_TORCH_PLAN",
-        "PAGESTASH_TORCH_TRACE"};
-    CHECK_EQ(pst_env_count(), 13);
+    static const char *const names[] = {"PAGESTASH_BACKEND",
+                                        "PAGESTASH_BLAS",
+                                        "PAGESTASH_CHECK",
+                                        "PAGESTASH_COMMAND",
+                                        "PAGESTASH_CUBLASLT_LIBRARY",
+                                        "PAGESTASH_LIBRARY",
+                                        "PAGESTASH_LOG",
+                                        "PAGESTASH_LOG_FILE",
+                                        "PAGESTASH_NCCL_LIBRARY",
+                                        "PAGESTASH_NUM_SMS",
+                                        "PAGESTASH_NVTX",
+                                        "PAGESTASH_OPS",
+                                        "PAGESTASH_REQUIRE_GPU",
+                                        "PAGESTASH_TOP",
+                                        "PAGESTASH_TORCH",
+                                        "PAGESTASH_TORCH_DEVICE",
+                                        "PAGESTASH_TORCH_LIBRARY",
+                                        "PAGESTASH_TORCH_PLAN",
+                                        "PAGESTASH_TORCH_TRACE"};
+    CHECK_EQ(pst_env_count(), 19);
     for (int i = 0; i < pst_env_count(); i++) {
         pst_env_info info;
         CHECK_OK(pst_env_get(i, &info));
         CHECK_STR(info.name, names[i]);
         CHECK(strcmp(info.type, "choice") == 0 || strcmp(info.type, "int") == 0 ||
-              strcmp(info.type, "bool") == 0 || strcmp(info.type, "path") == 0);
+              strcmp(info.type, "bool") == 0 || strcmp(info.type, "path") == 0 ||
+              strcmp(info.type, "levels") == 0);
         CHECK(info.allowed[0] && info.default_value[0] && info.help[0]);
         CHECK(strchr(info.help, '\n') == NULL);
         CHECK(info.value != NULL);
@@ -62,8 +78,8 @@ PST_CHILD(env_report)
         memset(text, '9', strlen(text)); /* the library has a copy */
     for (int i = 0; pst_env_get(i, &info) == PST_OK && strstr(info.name, "GPU") == NULL; i++)
         printf("%s=%s %s\n", info.name, info.value, info.is_set ? "set" : "default");
-    printf("%d %d %d %d %s\n", (int)psti_env_backend(), psti_env_log_level(), psti_env_num_sms(),
-           psti_env_nvtx(), psti_env_text("PAGESTASH_NCCL_LIBRARY"));
+    printf("%d %d %d %d %s\n", (int)psti_env_backend(), psti_env_log_level("comm", 4),
+           psti_env_num_sms(), psti_env_nvtx(), psti_env_text("PAGESTASH_NCCL_LIBRARY"));
     pst_device_close(device);
 }
 
@@ -81,9 +97,14 @@ PST_TEST(Env, DefaultsWhereNothingIsSet)
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
                  "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
-                 "PAGESTASH_LOG=off default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
+                 "PAGESTASH_COMMAND=pagestash default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
+                 "PAGESTASH_LIBRARY=libpagestash.so default\n"
+                 "PAGESTASH_LOG=off default\nPAGESTASH_LOG_FILE=stderr "
+                 "default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 default\n"
-                 "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
+                 "PAGESTASH_NVTX=1 default\nPAGESTASH_OPS=libpagestash_ops.so default\n0 0 0 1 "
+                 "libnccl.so.2\n",
                  "");
 }
 
@@ -103,17 +124,27 @@ PST_TEST(Env, ValuesAreTakenAtFirstUseAndKept)
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=squeeze set\n"
                  "PAGESTASH_BLAS=none set\n"
                  "PAGESTASH_CHECK=1 set\n"
-                 "PAGESTASH_LOG=error set\nPAGESTASH_NCCL_LIBRARY=/a b/libnccl.so set\n"
+                 "PAGESTASH_COMMAND=pagestash default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
+                 "PAGESTASH_LIBRARY=libpagestash.so default\n"
+                 "PAGESTASH_LOG=error set\nPAGESTASH_LOG_FILE=stderr "
+                 "default\nPAGESTASH_NCCL_LIBRARY=/a b/libnccl.so set\n"
                  "PAGESTASH_NUM_SMS=1024 set\n"
-                 "PAGESTASH_NVTX=0 set\n3 1 1024 0 /a b/libnccl.so\n",
+                 "PAGESTASH_NVTX=0 set\nPAGESTASH_OPS=libpagestash_ops.so default\n3 1 1024 0 /a "
+                 "b/libnccl.so\n",
                  "");
     check_report(least,
                  "PST_OK PST_OK PST_OK\n\nPAGESTASH_BACKEND=auto default\n"
                  "PAGESTASH_BLAS=auto default\n"
                  "PAGESTASH_CHECK=0 default\n"
-                 "PAGESTASH_LOG=off set\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
+                 "PAGESTASH_COMMAND=pagestash default\n"
+                 "PAGESTASH_CUBLASLT_LIBRARY=auto default\n"
+                 "PAGESTASH_LIBRARY=libpagestash.so default\n"
+                 "PAGESTASH_LOG=off set\nPAGESTASH_LOG_FILE=stderr "
+                 "default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
                  "PAGESTASH_NUM_SMS=0 set\n"
-                 "PAGESTASH_NVTX=1 default\n0 0 0 1 libnccl.so.2\n",
+                 "PAGESTASH_NVTX=1 default\nPAGESTASH_OPS=libpagestash_ops.so default\n0 0 0 1 "
+                 "libnccl.so.2\n",
                  "");
 }
 
@@ -125,12 +156,20 @@ PST_TEST(Env, BadValuesAreRefusedByNameAndValue)
         {"PAGESTASH_BACKEND", "tma", "auto|ldg|bulk|squeeze"},
         {"PAGESTASH_BACKEND", "", "auto|ldg|bulk|squeeze"},
         {"PAGESTASH_BLAS", "", "auto, none, file names"},
-        {"PAGESTASH_LOG", "", "off|error|warn|info|debug"},
-        {"PAGESTASH_LOG", "verbose", "off|error|warn|info|debug"},
-        {"PAGESTASH_LOG", "warn|info", "off|error|warn|info|debug"},
-        {"PAGESTASH_LOG", "WARN", "off|error|warn|info|debug"},
-        {"PAGESTASH_LOG", "warnings", "off|error|warn|info|debug"},
-        {"PAGESTASH_LOG", "war", "off|error|warn|info|debug"},
+        {"PAGESTASH_LOG", "", LEVELS},
+        {"PAGESTASH_LOG", "verbose", LEVELS},
+        {"PAGESTASH_LOG", "warn|info", LEVELS},
+        {"PAGESTASH_LOG", "WARN", LEVELS},
+        {"PAGESTASH_LOG", "warnings", LEVELS},
+        {"PAGESTASH_LOG", "war", LEVELS},
+        {"PAGESTASH_LOG", "warn,", LEVELS},
+        {"PAGESTASH_LOG", ",warn", LEVELS},
+        {"PAGESTASH_LOG", "warn,comm", LEVELS},
+        {"PAGESTASH_LOG", "com=warn", LEVELS},
+        {"PAGESTASH_LOG", "comm=", LEVELS},
+        {"PAGESTASH_LOG", "=warn", LEVELS},
+        {"PAGESTASH_LOG", "comm=warn=info", LEVELS},
+        {"PAGESTASH_LOG_FILE", "", "file names; %p: the process, %h: the host"},
         {"PAGESTASH_NCCL_LIBRARY", "", "file names"},
         {"PAGESTASH_NUM_SMS", "", "0..1024"},
         {"PAGESTASH_NUM_SMS", "-1", "0..1024"},
@@ -171,9 +210,9 @@ PST_TEST(Env, ABadValueStandsInTheTableButIsNotUsed)
     static const char *const variables[] = {"PAGESTASH_LOG=loud", "PAGESTASH_NUM_SMS=7", NULL};
     child_result child;
     CHECK(child_run("env_report", variables, &child) && child.exited);
-    CHECK_MSG(strstr(child.out,
-                     "\nPAGESTASH_LOG=loud set\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
-                     "PAGESTASH_NUM_SMS=7 set\n"),
+    CHECK_MSG(strstr(child.out, "\nPAGESTASH_LOG=loud set\nPAGESTASH_LOG_FILE=stderr "
+                                "default\nPAGESTASH_NCCL_LIBRARY=libnccl.so.2 default\n"
+                                "PAGESTASH_NUM_SMS=7 set\n"),
               "%s", child.out);
     CHECK_MSG(strstr(child.out, "\n0 0 7 1 libnccl.so.2\n"), "%s", child.out);
 }
@@ -214,28 +253,39 @@ PST_CHILD(env_unknown)
     puts(pst_status_name(pst_env_check()));
 }
 
-PST_TEST(Env, UnknownNamesGetAHintOnce)
+PST_TEST(Env, MisspeltNamesAreRefused)
 {
     static const struct {
-        const char *variable, *name, *nearest;
-    } unknown[] = {
+        const char *variable, *name, *meant;
+    } misspelt[] = {
         {"PAGESTASH_LGO=off", "PAGESTASH_LGO", "PAGESTASH_LOG"},
         {"PAGESTASH_LOGS=", "PAGESTASH_LOGS", "PAGESTASH_LOG"},
         {"PAGESTASH_NUMSMS=4", "PAGESTASH_NUMSMS", "PAGESTASH_NUM_SMS"},
         {"PAGESTASH_NVXT=4", "PAGESTASH_NVXT", "PAGESTASH_NVTX"},
         {"PAGESTASH_REQUIRES_GPU=4", "PAGESTASH_REQUIRES_GPU", "PAGESTASH_REQUIRE_GPU"},
     };
-    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+    for (size_t i = 0; i < sizeof(misspelt) / sizeof(misspelt[0]); i++) {
         char expected[256];
         child_result child;
-        const char *const variables[] = {unknown[i].variable, "PAGESTASH_NUM_SMS=3", NULL};
+        const char *const variables[] = {misspelt[i].variable, "PAGESTASH_NUM_SMS=3", NULL};
         snprintf(expected, sizeof(expected),
-                 "2 unknown environment variable %s: maybe %s?\nPST_OK\nPST_OK\n", unknown[i].name,
-                 unknown[i].nearest);
-        CHECK(child_run("env_unknown", variables, &child) && child.exited);
-        CHECK_STR(child.out, expected);
+                 "PST_E_INVALID PST_E_INVALID PST_E_INVALID\n%s is not a variable of pagestash: %s "
+                 "was meant? [env.c:",
+                 misspelt[i].name, misspelt[i].meant);
+        CHECK(child_run("env_report", variables, &child) && child.exited);
+        CHECK_MSG(strncmp(child.out, expected, strlen(expected)) == 0, "%s gave:\n%s",
+                  misspelt[i].variable, child.out);
         CHECK_STR(child.err, "");
     }
+}
+
+PST_TEST(Env, UnknownNamesGetAWarningOnce)
+{
+    static const char *const variables[] = {"PAGESTASH_FOO=off", "PAGESTASH_NUM_SMS=3", NULL};
+    child_result child;
+    CHECK(child_run("env_unknown", variables, &child) && child.exited);
+    CHECK_STR(child.out, "2 PAGESTASH_FOO is not a variable of pagestash\nPST_OK\nPST_OK\n");
+    CHECK_STR(child.err, "");
 }
 
 PST_TEST(Env, OtherNamesAreNobodysBusiness)
@@ -255,16 +305,15 @@ PST_CHILD(env_open)
 
 PST_TEST(Env, UnknownNamesAreNotPrintedUnlessAsked)
 {
-    static const char *const quiet[] = {"PAGESTASH_LGO=off", NULL};
-    static const char *const loud[] = {"PAGESTASH_LGO=off", "PAGESTASH_LOG=warn", NULL};
+    static const char *const quiet[] = {"PAGESTASH_FOO=off", NULL};
+    static const char *const loud[] = {"PAGESTASH_FOO=off", "PAGESTASH_LOG=warn", NULL};
     child_result child;
     CHECK(child_run("env_open", quiet, &child) && child.exited);
     CHECK_STR(child.out, "PST_OK\nPST_OK\n");
     CHECK_STR(child.err, "");
     CHECK(child_run("env_open", loud, &child) && child.exited);
     CHECK_STR(child.out, "PST_OK\nPST_OK\n");
-    CHECK_STR(child.err, "pagestash warn: unknown environment variable PAGESTASH_LGO: maybe "
-                         "PAGESTASH_LOG?\n");
+    CHECK_STR(child.err, "pagestash warn: PAGESTASH_FOO is not a variable of pagestash\n");
 }
 
 /* log.h allows a callback to read the table. */
@@ -285,7 +334,7 @@ PST_CHILD(env_reentrant)
 
 PST_TEST(Env, AWarningsCallbackMayReadTheTable)
 {
-    static const char *const variables[] = {"PAGESTASH_LGO=off", NULL};
+    static const char *const variables[] = {"PAGESTASH_FOO=off", NULL};
     child_result child;
     CHECK(child_run("env_reentrant", variables, &child));
     CHECK(child.exited);

@@ -1,9 +1,12 @@
 /* Levels, the callback, and silence by default. */
 #include "tests/harness.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <pagestash/pagestash.h>
 
@@ -153,6 +156,17 @@ PST_CHILD(log_everything)
     puts("done");
 }
 
+PST_CHILD(log_rooms)
+{
+    pst_env_check();
+    psti_log_from("host/comm/comm.c", PST_LOG_DEBUG, "of comm");
+    psti_log_from("host/stash/pool.c", PST_LOG_DEBUG, "of stash");
+    psti_log_from("host/stash/pool.c", PST_LOG_ERROR, "of stash, an error");
+    psti_log_from("host/trace/trace.c", PST_LOG_WARN, "of trace");
+    psti_log_from("tests/elsewhere.c", PST_LOG_WARN, "of no room");
+    psti_log_from("nowhere.c", PST_LOG_ERROR, "of no folder");
+}
+
 static int lines(const char *text)
 {
     int n = 0;
@@ -185,9 +199,102 @@ PST_TEST(Log, StderrGetsWhatTheEnvironmentAsksFor)
         const char *const variables[] = {settings[level], NULL};
         CHECK(child_run("log_everything", variables, &child) && child.exited);
         CHECK_STR(child.out, "done\n");
-        CHECK_MSG(lines(child.err) == level + 1, "%s: %s", settings[level], child.err);
+        const int expected = level + 1 + (level >= 2); /* a device and a pool */
+        CHECK_MSG(lines(child.err) == expected, "%s: %s", settings[level], child.err);
         for (int i = 0; i < 4; i++)
             CHECK_MSG((strstr(child.err, begins[i]) != NULL) == (i <= level), "%s: %s",
                       settings[level], child.err);
     }
+}
+
+PST_TEST(Log, RoomsHaveLevelsOfTheirOwn)
+{
+    static const char *const one[] = {"PAGESTASH_LOG=comm=debug", NULL};
+    static const char *const list[] = {"PAGESTASH_LOG=warn,comm=debug,stash=off", NULL};
+    static const char *const last[] = {"PAGESTASH_LOG=stash=debug,error,stash=error", NULL};
+    child_result child;
+    CHECK(child_run("log_rooms", one, &child) && child.exited);
+    CHECK_STR(child.err, "pagestash debug: of comm\n");
+    CHECK(child_run("log_rooms", list, &child) && child.exited);
+    CHECK_STR(child.err, "pagestash debug: of comm\npagestash warn: of trace\n"
+                         "pagestash warn: of no room\npagestash error: of no folder\n");
+    CHECK(child_run("log_rooms", last, &child) && child.exited);
+    CHECK_STR(child.err, "pagestash error: of stash, an error\npagestash error: of no folder\n");
+}
+
+/* ---- a file ---- */
+
+/* The text of the only file in a folder, which both go; its name is name_out. */
+static void take_file(const char *folder, char *name_out, size_t name_bytes, char *text_out,
+                      size_t text_bytes)
+{
+    char path[512];
+    DIR *list = opendir(folder);
+    *name_out = *text_out = '\0';
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(name_out, name_bytes, "%s", entry->d_name);
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        FILE *file = fopen(path, "r");
+        text_out[file != NULL ? fread(text_out, 1, text_bytes - 1, file) : 0] = '\0';
+        if (file != NULL)
+            fclose(file);
+        unlink(path);
+    }
+    if (list != NULL)
+        closedir(list);
+    rmdir(folder);
+}
+
+PST_TEST(Log, AFileGetsTimeProcessAndRoom)
+{
+    char folder[] = "/tmp/pagestash-log-XXXXXX", variable[128], name[256], text[4096], host[200];
+    child_result child;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(variable, sizeof(variable), "PAGESTASH_LOG_FILE=%s/of-%%h-%%p", folder);
+    const char *const variables[] = {variable, "PAGESTASH_LOG=comm=debug,stash=error", NULL};
+    const bool ran = child_run("log_rooms", variables, &child) && child.exited;
+    take_file(folder, name, sizeof(name), text, sizeof(text));
+    CHECK(ran);
+    CHECK_STR(child.err, "");
+    long process = 0, again = 0, thread = 0;
+    int length = 0;
+    CHECK_EQ(sscanf(name, "of-%199[^ ]", host), 1);
+    char *dash = strrchr(name, '-');
+    CHECK(dash != NULL && sscanf(dash, "-%ld", &process) == 1);
+    *dash = '\0';
+    gethostname(host, sizeof(host));
+    CHECK_STR(name + 3, host);
+    CHECK_EQ(
+        sscanf(text, "%*d-%*d-%*d %*d:%*d:%*d.%*6d %ld:%ld pagestash %n", &again, &thread, &length),
+        2);
+    CHECK_EQ(again, process);
+    CHECK_EQ(thread, process);
+    CHECK(strncmp(text + length, "debug comm: of comm\n", 20) == 0);
+    CHECK_EQ(lines(text), 2);
+    CHECK(strstr(text, "pagestash error stash: of stash, an error\n") != NULL);
+}
+
+PST_CHILD(log_check)
+{
+    puts(pst_status_name(pst_env_check()));
+    puts(pst_last_message());
+}
+
+PST_TEST(Log, AFileThatCannotBeWrittenIsRefused)
+{
+    static const char *const absent[] = {"PAGESTASH_LOG_FILE=/nowhere/log", NULL};
+    static const char *const folder[] = {"PAGESTASH_LOG_FILE=/tmp", NULL};
+    static const char *const letter[] = {"PAGESTASH_LOG_FILE=/tmp/%d", NULL};
+    child_result child;
+    CHECK(child_run("log_check", absent, &child) && child.exited);
+    CHECK(strstr(child.out, "PST_E_INVALID\nPAGESTASH_LOG_FILE='/nowhere/log': No such file or "
+                            "directory [env.c:") == child.out);
+    CHECK(child_run("log_check", folder, &child) && child.exited);
+    CHECK(strstr(child.out, "PST_E_INVALID\nPAGESTASH_LOG_FILE='/tmp': Is a directory [env.c:") ==
+          child.out);
+    CHECK(child_run("log_check", letter, &child) && child.exited);
+    CHECK(strstr(child.out, "PST_E_INVALID\nPAGESTASH_LOG_FILE='/tmp/%d': Invalid argument "
+                            "[env.c:") == child.out);
 }

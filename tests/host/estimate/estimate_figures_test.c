@@ -57,6 +57,9 @@ static void say_stage(const pst_estimate_config *config, uint64_t stage, answer 
     put(to, " layers=%llu saved=%llu head=%llu recompute=%llu paging=%llu total=%llu",
         (ull)of.live_layers, (ull)of.saved_bytes, (ull)of.head_bytes, (ull)of.recompute_bytes,
         (ull)of.paging_bytes, (ull)of.bytes);
+    put(to, " cache=%llu gathered=%llu offloaded=%llu reload=%llu workspace=%llu",
+        (ull)of.cache_bytes, (ull)of.gathered_bytes, (ull)of.offloaded_bytes, (ull)of.reload_bytes,
+        (ull)of.workspace_bytes);
     put(to, " transient=%llu", (ull)of.transient_bytes);
     put(to, " hundredths=%llu peak_hundredths=%llu", (ull)((of.bytes * 100 + (1u << 29)) >> 30),
         (ull)((of.peak_bytes * 100 + (1u << 29)) >> 30)); /* of a GiB */
@@ -69,6 +72,14 @@ static void say_ledger(const pst_estimate_config *config, bool is_moe, answer *t
     for (uint32_t i = 0; i < of.num_entries; i++)
         put(to, " %s=%llu", of.entries[i].name, (ull)of.entries[i].bytes);
     put(to, " sum=%llu whole=%llu", (ull)of.bytes, (ull)of.whole_bytes);
+}
+
+static void say_gaps(const pst_estimate_config *config, uint64_t stage, answer *to)
+{
+    pst_estimate_gaps of;
+    CHECK_OK(pst_estimate_get_gaps(config, stage, &of));
+    for (uint32_t i = 0; i < of.num_gaps; i++)
+        put(to, " %s=%llu", of.gaps[i].field, (ull)of.gaps[i].bytes);
 }
 
 /* Names say it: "tp.ag.head" gathers. */
@@ -109,7 +120,8 @@ static void say_transfers(const pst_estimate_config *config, uint64_t stage, ans
     }
 }
 
-/* Every word of the line is in the answer, in this order; of transfers there are no others. */
+/* Every word of the line is in the answer, in this order; of transfers, and of what is left out, there are
+ * no others. */
 static void expect(const answer *got, char *words, bool is_whole, const char *line)
 {
     const char *at = got->text;
@@ -128,16 +140,38 @@ static void expect(const answer *got, char *words, bool is_whole, const char *li
               got->text);
 }
 
+/* The sentence of a fault is that of the message, with members in braces, the first of them at fault. */
 static void expect_refused(const pst_estimate_config *config, const char *message, const char *line)
 {
+    pst_estimate_config copy = *config;
+    pst_estimate_fault fault;
+    char plain[sizeof(fault.reason)], member[64];
+    size_t length = 0;
     CHECK_STATUS(pst_estimate_check(config), PST_E_INVALID);
     CHECK_MSG(strstr(pst_last_message(), message) != NULL, "%s: %s", line, pst_last_message());
+    CHECK_STATUS(pst_estimate_find_fault(config, &fault), PST_E_INVALID);
+    for (const char *at = fault.reason; *at != '\0'; at++) {
+        if (*at != '{' && *at != '}')
+            plain[length++] = *at;
+        if (*at != '{')
+            continue;
+        snprintf(member, sizeof(member), "%.*s=0", (int)strcspn(at + 1, "}"), at + 1);
+        CHECK_MSG(psti_change_field(&copy, member) || strcmp(member, "is_moe=0") == 0 ||
+                      strcmp(member, "chunk_layers=0") == 0,
+                  "%s: %s", line, fault.reason);
+        if (at == fault.reason)
+            CHECK_MSG(strncmp(member, fault.field, strlen(fault.field)) == 0, "%s: %s", line,
+                      fault.field);
+    }
+    plain[length] = '\0';
+    CHECK_MSG(fault.reason[0] == '{' && strncmp(pst_last_message(), plain, length) == 0, "%s: %s",
+              line, fault.reason);
 }
 
 static void ask(const pst_estimate_config *config, const char *what, char *words, const char *line)
 {
     answer got = {.used = 0};
-    const bool is_sends = strcmp(what, "sends") == 0;
+    const bool is_sends = strcmp(what, "sends") == 0, is_gaps = strcmp(what, "gaps") == 0;
     if (strcmp(what, "refused") == 0) {
         expect_refused(config, words, line);
         return;
@@ -146,13 +180,15 @@ static void ask(const pst_estimate_config *config, const char *what, char *words
         say_params(config, &got);
     else if (is_sends)
         say_transfers(config, strtoull(words, &words, 10), &got);
+    else if (is_gaps)
+        say_gaps(config, strtoull(words, &words, 10), &got);
     else if (strcmp(what, "experts") == 0)
         say_experts(config, strtoull(words, &words, 10), &got);
     else if (strcmp(what, "stage") == 0)
         say_stage(config, strtoull(words, &words, 10), &got);
     else
         say_ledger(config, strcmp(what, "moe") == 0, &got);
-    expect(&got, words + strspn(words, " "), is_sends, line);
+    expect(&got, words + strspn(words, " "), is_sends || is_gaps, line);
 }
 
 static void check_line(char *text)
@@ -183,4 +219,13 @@ PST_TEST(EstimateFigures, LinesOfTheTable)
     CHECK(num_lines > 200);
     if (file != NULL)
         fclose(file);
+}
+
+PST_TEST(EstimateFigures, NoFault)
+{
+    const pst_estimate_config config = psti_estimate_named("P1");
+    pst_estimate_fault fault = {.field = "x", .reason = "y"};
+    CHECK_STATUS(pst_estimate_find_fault(&config, &fault), PST_OK);
+    CHECK(fault.field[0] == '\0' && fault.reason[0] == '\0');
+    CHECK_STATUS(pst_estimate_find_fault(&config, NULL), PST_E_INVALID);
 }

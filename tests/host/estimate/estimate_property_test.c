@@ -25,7 +25,9 @@ static void expect_memory_sums(const pst_estimate_config *config, uint64_t stage
     CHECK_EQ(states->bytes,
              states->weight_bytes + states->gradient_bytes + states->optimizer_bytes);
     CHECK_EQ(memory.bytes, states->bytes + memory.saved_bytes + memory.head_bytes +
-                               memory.recompute_bytes + memory.paging_bytes);
+                               memory.recompute_bytes + memory.paging_bytes + memory.empty_bytes +
+                               memory.cache_bytes + memory.gathered_bytes + memory.reload_bytes +
+                               memory.workspace_bytes);
     CHECK_EQ(memory.peak_bytes, memory.bytes + memory.transient_bytes);
     CHECK((memory.transient_bytes == 0) == (strcmp(memory.transient, "none") == 0));
     CHECK(states->expert_params <= states->params);
@@ -114,11 +116,14 @@ static bool double_tensor(const pst_estimate_config *from, pst_estimate_config *
 
 /* Of what one GPU holds nothing grows: shards halve, copies stay, a vocabulary padded to more has
  * no larger shard. Pages are rounded up together with what is saved, so paging counts with it. The
- * peak is compared from two GPUs on with sequence parallelism: the loss gathers what one had. */
+ * peak is compared from two GPUs on with sequence parallelism: the loss gathers what one had. Gradients
+ * that wait to be reduced do so beside fewer saved bytes. */
 static void expect_no_growth(const pst_estimate_config *narrow, const pst_estimate_config *wide,
                              uint64_t stage)
 {
     pst_estimate_memory a, b;
+    if (narrow->offload_modules != 0)
+        return; /* tensors that are too small stay */
     CHECK_OK(pst_estimate_get_memory(narrow, stage, NULL, &a));
     CHECK_OK(pst_estimate_get_memory(wide, stage, NULL, &b));
     CHECK_EQ(a.num_micro_batches, b.num_micro_batches);
@@ -130,7 +135,8 @@ static void expect_no_growth(const pst_estimate_config *narrow, const pst_estima
     CHECK(b.head_bytes <= a.head_bytes);
     CHECK(b.recompute_bytes <= a.recompute_bytes);
     CHECK(b.bytes <= a.bytes);
-    if (narrow->tensor_parallel > 1 || !narrow->sequence_parallel)
+    const bool queues = narrow->sharding != PST_SHARDING_NONE;
+    if (!queues && (narrow->tensor_parallel > 1 || !narrow->sequence_parallel))
         CHECK(b.peak_bytes <= a.peak_bytes);
 }
 
@@ -159,7 +165,9 @@ PST_TEST(EstimateProperty, RecomputationSavesLess)
         pst_estimate_memory a, b;
         const uint64_t stage = psti_random_below(&run.state, or_one(more.pipeline_parallel));
         CHECK_OK(pst_estimate_get_memory(&run.config, stage, NULL, &a));
-        more.recompute |= 1u << psti_random_below(&run.state, 4);
+        more.recompute |= 1u << psti_random_below(&run.state, 9);
+        if (pst_estimate_check(&more) != PST_OK)
+            continue; /* pages without rows */
         CHECK_OK(pst_estimate_get_memory(&more, stage, NULL, &b));
         CHECK(b.bytes <= a.bytes && b.recompute_bytes <= a.recompute_bytes);
         CHECK(b.saved_bytes <= a.saved_bytes || more.moe_rows == PST_MOE_PAGED);

@@ -1,7 +1,7 @@
 /* Configurations of the estimator, drawn by a number or changed by name. */
 #include "tests/host/estimate/estimate_random.h"
 
-#include "tools/estimate/estimate_fields.h"
+#include "tools/estimate/estimate_table.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -138,12 +138,32 @@ static void draw_rest(psti_random_run *run)
     config->optimizer_width = ONE_OF(run, 0, 0, 6, 12);
     config->offload_den = ONE_OF(run, 0, 0, 3);
     config->offload_num = config->offload_den ? below(run, 4) : 0;
-    config->recompute = (uint32_t)below(run, 16);
+    config->recompute = (uint32_t)(flip(run) ? below(run, 16) : below(run, PST_RECOMPUTE_ALL + 1));
     config->recompute_layers = ONE_OF(run, 0, 0, 0, 1, 2, 5);
+    config->recomputes_block = flip(run);
     config->has_hidden_dropout = flip(run);
     config->fuses_activation = flip(run);
     config->saves_inputs_fp8 = flip(run);
     config->loss = (pst_loss)below(run, 3);
+    config->keeps_empty_gradients = flip(run);
+    config->keeps_workspaces = flip(run);
+    config->offload_modules = (uint32_t)ONE_OF(run, 0, 0, PST_OFFLOAD_CORE, PST_OFFLOAD_ALL);
+}
+
+static void draw_fp8(psti_random_run *run)
+{
+    pst_estimate_config *config = &run->config;
+    config->fp8 = (pst_fp8)below(run, 4);
+    config->keeps_fp8_weights = config->fp8 != PST_FP8_NONE && flip(run);
+    config->keeps_one_layout = flip(run);
+}
+
+static void draw_sharding(psti_random_run *run)
+{
+    pst_estimate_config *config = &run->config;
+    config->sharding = (pst_sharding)below(run, 5);
+    config->doubles_buffers = flip(run);
+    config->communication_unit = ONE_OF(run, 0, 1, 5000, 100000);
 }
 
 /* One that may not. */
@@ -154,6 +174,10 @@ static void draw_candidate(psti_random_run *run)
     draw_layers(run);
     draw_attention(run);
     draw_rest(run);
+    if (flip(run))
+        draw_fp8(run);
+    if (flip(run))
+        draw_sharding(run);
     run->config.moe_rows = (pst_moe_rows)below(run, 4); /* means nothing without experts */
     run->config.caps_each_expert = flip(run);
     run->config.pages_glu = below(run, 4) == 0;
@@ -177,8 +201,10 @@ void psti_draw_run(psti_random_run *run)
 #define BITS(name) NUMBER(name, false)
 #define LAYERS(name)
 #define CHUNKS(name)
-#define FIELD(group, kind, member, flag, from, words) kind(member)
-const psti_field psti_fields[] = {ESTIMATE_FIELDS(FIELD)};
+#define NONE(...)
+#define SETS(group, flag_kind, flag, kind, member, ...) kind(member)
+#define FIELD(group, kind, member, words) kind(member)
+const psti_field psti_fields[] = {ESTIMATE_TABLE(NONE, NONE, SETS, SETS, FIELD)};
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);
 
 static const psti_field *field_before(const char *change)

@@ -29,8 +29,8 @@ typedef struct block {
     pst_scratch *scratch;
     pst_mlp *mlp;
     pst_linear_bytes bytes;
-    int64_t wide[BLOCK_EXPERTS];
-    int32_t narrow[BLOCK_EXPERTS];
+    int64_t *wide; /* counts of experts, on the device */
+    int32_t *narrow;
     layer_tensor input, up_weight, down_weight, output_gradient, probability; /* read */
     layer_tensor between, gathered;                                           /* kept */
     block_results found, wanted;
@@ -54,8 +54,9 @@ void block_close(block *self);
 void block_set_pages(block *self, bool has_pages);
 /* What is written becomes 0xff, but for gradients that are added to. */
 void block_clear(block *self, block_results *results);
-/* Fills `wanted`. */
+/* Fills `wanted`; of a device cuda, whose products add in another order, by the host. */
 void block_want(block *self);
+/* Whether all results are what is wanted: their bits, of cuda within some roundings. */
 bool block_is_right(const block *self);
 
 PST_END_DECLS

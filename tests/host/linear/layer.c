@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/host/linear/matrices.h"
@@ -14,16 +13,14 @@ layer_tensor tensor_make(uint64_t rows, uint64_t columns, pst_dtype dtype)
 {
     const uint64_t bytes = rows * columns * dtype_bytes(dtype);
     layer_tensor made = {.rows = rows, .columns = columns, .dtype = dtype};
-    made.base = aligned_alloc(16, (bytes + 31) & ~UINT64_C(15));
-    if (!made.base)
-        abort();
+    made.base = test_memory(bytes);
     memset(made.base, 0xff, bytes);
     return made;
 }
 
 void tensor_free(layer_tensor *tensor)
 {
-    free(tensor->base);
+    test_memory_free(tensor->base);
 }
 
 static uint64_t bytes_of(const layer_tensor *tensor)
@@ -39,6 +36,22 @@ double tensor_get(const layer_tensor *tensor, uint64_t row, uint64_t column)
 bool tensor_is(const layer_tensor *tensor, const layer_tensor *wanted)
 {
     return memcmp(tensor->base, wanted->base, bytes_of(wanted)) == 0;
+}
+
+bool tensor_is_near(const layer_tensor *tensor, const layer_tensor *wanted, double share)
+{
+    double largest = 0, distance = 0;
+    const unsigned char *at = tensor->base, *of = wanted->base;
+    const uint64_t size = dtype_bytes(wanted->dtype), count = wanted->rows * wanted->columns;
+    for (uint64_t i = 0; i < count; i++) {
+        const double is = element_get(at, i, wanted->dtype);
+        const double must_be = element_get(of, i, wanted->dtype);
+        if (memcmp(at + i * size, of + i * size, size) != 0 && (isnan(is) || isnan(must_be)))
+            return false;
+        largest = fmax(largest, fabs(must_be)); /* NaN is passed over */
+        distance = fmax(distance, fabs(is - must_be));
+    }
+    return distance <= share * largest;
 }
 
 layer_tensor tensor_draw(uint64_t rows, uint64_t columns, pst_dtype dtype, uint64_t seed)
@@ -134,7 +147,7 @@ static layer_tensor whole_product(const layer *self, int r, bool is_backward, ui
 
 static void want_sum(const layer *self, bool is_backward, layer_tensor *to)
 {
-    layer_tensor parts[SCENE_RANKS];
+    layer_tensor parts[SCENE_RANKS] = {{.base = NULL}};
     const int num_ranks = self->form.num_ranks;
     for (int r = 0; r < num_ranks; r++)
         parts[r] = whole_product(self, r, is_backward, self->all_input.rows);

@@ -42,6 +42,8 @@ layer_tensor tensor_draw(uint64_t rows, uint64_t columns, pst_dtype dtype, uint6
 void tensor_free(layer_tensor *tensor);
 double tensor_get(const layer_tensor *tensor, uint64_t row, uint64_t column);
 bool tensor_is(const layer_tensor *tensor, const layer_tensor *wanted);
+/* Whether the elements differ by at most that share of the largest; NaN is where it is wanted. */
+bool tensor_is_near(const layer_tensor *tensor, const layer_tensor *wanted, double share);
 
 void layer_open(layer *self, const layer_form *form, int rank, pst_device *device);
 void layer_close(layer *self);

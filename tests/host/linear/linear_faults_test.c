@@ -84,7 +84,7 @@ static void refuse_configs(rank_of_test *self)
     open_scene(self, &scene, &form);
     RANK_REFUSES(pst_linear_create(NULL, &linear), PST_E_INVALID, "config is NULL");
     RANK_REFUSES(pst_linear_create(&scene.config, NULL), PST_E_INVALID, "linear_out is NULL");
-    REFUSES_CONFIG(config.struct_size++, "struct_size 89: pst_linear_config has 88 bytes");
+    REFUSES_CONFIG(config.struct_size++, "struct_size 97: pst_linear_config has 96 bytes");
     REFUSES_CONFIG(config.scratch = NULL, "scratch is NULL");
     REFUSES_CONFIG(config.comm = (pst_comm *)scene.scratch,
                    "comm is a pst_scratch, not a pst_comm");

@@ -7,6 +7,34 @@
 #include "kernels/core/float.h"
 #include "tests/random.h"
 
+static pst_device *device_of_memory;
+
+void test_memory_of(pst_device *device)
+{
+    device_of_memory = device;
+}
+
+void *test_memory(uint64_t bytes)
+{
+    void *memory = NULL;
+    const uint64_t rounded = (bytes + 256) & ~UINT64_C(255); /* never none */
+    if (!device_of_memory)
+        memory = aligned_alloc(256, rounded);
+    else if (pst_device_alloc_pinned(device_of_memory, rounded, &memory) != PST_OK)
+        memory = NULL;
+    if (!memory)
+        abort();
+    return memory;
+}
+
+void test_memory_free(void *memory)
+{
+    if (!device_of_memory)
+        free(memory);
+    else if (pst_device_free_pinned(device_of_memory, memory) != PST_OK)
+        abort();
+}
+
 uint64_t dtype_bytes(pst_dtype dtype)
 {
     return dtype == PST_DTYPE_FP32 ? 4 : 2;
@@ -58,10 +86,9 @@ test_matrix matrix_make(uint64_t rows, uint64_t columns, pst_dtype dtype, bool i
     made.at.dtype = dtype;
     made.at.is_transposed = is_transposed;
     made.bytes = (stored + gap) * stride * num_experts + size; /* never none */
-    made.at.base = malloc(made.bytes);
-    made.before = malloc(made.bytes);
-    if (!made.at.base || !made.before)
-        abort();
+    made.memory = test_memory(gap * size + made.bytes);
+    made.at.base = (char *)made.memory + gap * size;
+    made.before = test_memory(made.bytes);
     elements_draw(made.at.base, made.bytes / size, dtype, seed);
     matrix_keep(&made);
     return made;
@@ -69,8 +96,8 @@ test_matrix matrix_make(uint64_t rows, uint64_t columns, pst_dtype dtype, bool i
 
 void matrix_free(test_matrix *matrix)
 {
-    free(matrix->at.base);
-    free(matrix->before);
+    test_memory_free(matrix->memory);
+    test_memory_free(matrix->before);
 }
 
 void matrix_keep(test_matrix *matrix)

@@ -9,12 +9,19 @@ typedef struct test_matrix {
     uint64_t rows, columns; /* as the product has them */
     uint32_t num_experts;
     uint64_t bytes;
+    void *memory;          /* in which it begins `gap` elements behind the start */
     unsigned char *before; /* a copy of all bytes, made by matrix_keep */
 } test_matrix;
 
 PST_BEGIN_DECLS
 
-/* gap: elements between rows, and rows between experts. What lies between is filled, too. */
+/* Where tests have what products read and write: malloc's, or memory that a GPU reaches, too, which
+ * is that of a device until it is NULL again. Aligned to 256. */
+void test_memory_of(pst_device *device);
+void *test_memory(uint64_t bytes);
+void test_memory_free(void *memory);
+
+/* gap: elements between rows and in front of the first, and rows between experts. What lies between is filled, too. */
 test_matrix matrix_make(uint64_t rows, uint64_t columns, pst_dtype dtype, bool is_transposed,
                         uint32_t num_experts, uint32_t gap, uint64_t *seed);
 void matrix_free(test_matrix *matrix);

@@ -80,6 +80,8 @@ static void refuse_configs(rank_of_test *self)
     REFUSES_CONFIG(bad.down.sequence_parallel = false, "sequence_parallel 1 and 0: must be the");
     REFUSES_CONFIG(bad.down.comm = NULL, "up, down: comm: must be the same");
     REFUSES_CONFIG(bad.down.scratch = scratch, "up, down: scratch: must be the same");
+    REFUSES_CONFIG(bad.down.workspace_bytes = 8,
+                   "up, down: workspace_bytes 0 and 8: must be as many");
     REFUSES_CONFIG(bad.glu.dtype = PST_GLU_BF16, "glu: dtype 0: the layers have 2");
     REFUSES_CONFIG(bad.glu.kind = (pst_glu_kind)9, "glu: kind 9");
     REFUSES_CONFIG(bad.glu.interleave = 32, "glu: F 16: must be a multiple of interleave 32");

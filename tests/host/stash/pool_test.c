@@ -360,6 +360,45 @@ PST_TEST(Pool, StepValidIsTheWordOfTheStatusBlock)
     small_close(&self);
 }
 
+/* Counts warnings; the last message is kept. */
+static char told[256];
+
+static void hear(pst_log_level level, const char *message, void *user)
+{
+    *(int *)user += level == PST_LOG_WARN;
+    snprintf(told, sizeof(told), "%s", message);
+}
+
+PST_TEST(Pool, PollTellsTheLogOfNewFaultsOnce)
+{
+    small_scene self;
+    pst_pool_status status;
+    int warnings = 0;
+    small_open(&self);
+    CHECK_OK(pst_ticket_release(self.ticket, NULL)); /* it is empty: a fault */
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    pst_log_set_callback(PST_LOG_WARN, hear, &warnings);
+    pst_status first = pst_pool_poll(self.pool, &status);
+    pst_status again = pst_pool_poll(self.pool, &status);
+    pst_log_set_callback(PST_LOG_OFF, NULL, NULL);
+    CHECK_OK(first);
+    CHECK_OK(again);
+    CHECK_EQ(warnings, 1);
+    CHECK_STR(told, "pool has 1 faults; the first since its reset: restore, release or move of a "
+                    "ticket that holds nothing (ticket 0)");
+    CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, NULL));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    CHECK_OK(pst_pool_poll(self.pool, &status)); /* nothing to tell, and from here on all again */
+    CHECK_OK(pst_ticket_release(self.ticket, NULL));
+    CHECK_OK(pst_pool_step(self.pool, NULL));
+    pst_log_set_callback(PST_LOG_WARN, hear, &warnings);
+    first = pst_pool_poll(self.pool, &status);
+    pst_log_set_callback(PST_LOG_OFF, NULL, NULL);
+    CHECK_OK(first);
+    CHECK_EQ(warnings, 2);
+    small_close(&self);
+}
+
 PST_TEST(Pool, MemoryBytesWithoutMemoryIsRefused)
 {
     small_scene self;

@@ -34,7 +34,8 @@ PST_TEST(Trace, RequestsThatMakeNoSense)
         {"malloc 1 5\nfree 1 6\n", "t:2: field size: 6: allowed is nothing or 5, as in the malloc "
                                    "at 1"},
         {"malloc 1 5\nmalloc 2 5\nmalloc 3 5\nfree 1\n",
-         "t:2: field id: 2: never freed, like 1 others: allowed if"},
+         "t:2: field id: 2: never freed, like 1 others: allowed is a free of each, or "
+         "keep_unfreed (--keep-unfreed)"},
     };
     const pst_trace_config config = config_of(PST_TRACE_MEMO);
     REFUSES_EACH(&config, cases);

@@ -5,9 +5,12 @@ import copy
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 import pagestash
@@ -262,6 +265,28 @@ class Plans(CommandTest):
 
 
 class TheCommand(CommandTest):
+    def test_interrupted(self):
+        """The command is told to end before KeyboardInterrupt goes on, and has ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            path, told, begun = (os.path.join(folder, name) for name in ("pagestash", "told", "begun"))
+            with open(path, "w", encoding="ascii") as file:
+                file.write(f"#!/bin/sh\ntrap 'echo $$ >{told}; exit' TERM\necho >{begun}\n"
+                           "while :; do sleep 0.02; done\n")
+            os.chmod(path, 0o755)
+            def interrupt():
+                while not os.path.exists(begun):
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGINT)
+            thread = threading.Thread(target=interrupt)
+            with variable("PAGESTASH_COMMAND", path), self.assertRaises(KeyboardInterrupt):
+                thread.start()
+                pagestash.estimate(preset="llama2-7b")
+            thread.join()
+            with open(told, encoding="ascii") as file:
+                pid = int(file.read())
+            with self.assertRaises(ProcessLookupError):
+                os.kill(pid, 0)
+
     def test_absent(self):
         with variable("PAGESTASH_COMMAND", "/nowhere/pagestash"):
             with self.refused("cannot run /nowhere/pagestash: No such file"):

@@ -49,8 +49,6 @@ class Usage(CommandTest):
                 (["--num-sms", 1024], ["--num-sms 1024", "0.."]),
                 (["--device", "gpu"], ["--device gpu", "auto|host|cuda"]),
                 (["--tail", ""], ["--tail", "keep|zero"]),
-                ([f"--json={self.folder}"], ["--json", self.folder, "folder"]),
-                (["--json=/no/such/folder/x"], ["--json /no/such/folder/x"]),
                 (["--json="], ["--json"]),
                 (["--bogus"], ["--bogus"]),
                 (["--hidden", 64], ["--hidden"]),  # no beginning of a name
@@ -60,6 +58,9 @@ class Usage(CommandTest):
             with self.subTest(flags=flags):
                 self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, *flags), 2,
                              *words)
+        for name in (self.folder, "/no/such/folder/x"):
+            self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, f"--json={name}"), 3,
+                         f"--json {name}: ")
 
     def test_commands(self):
         self.refused(run(), 2, "--help")
@@ -134,12 +135,16 @@ class Usage(CommandTest):
         self.assertTrue(entry.startswith("3\n    source: environment; default: 0; allowed: "))
         self.assertIn("PAGESTASH_LOG=off\n    source: default", run("env").stdout)
         path = self.trace()
-        for arguments in (["env"], ["replay", "--routing", path]):
+        for arguments in (["env"], ["replay", "--routing", path], ["plan"], ["trace"], ["simulate"],
+                          ["estimate", "--preset", "gpt2-124m"]):
             self.refused(run(*arguments, env={"PAGESTASH_NUM_SMS": "x"}), 2, "PAGESTASH_NUM_SMS",
                          "x", "0..1024")
-        result = run("env", env={"PAGESTASH_NUM_SM": "3"})
+            self.refused(run(*arguments, env={"PAGESTASH_NUM_SM": "3"}), 2, "PAGESTASH_NUM_SM ",
+                         "PAGESTASH_NUM_SMS was meant?")
+        self.assertEqual(run("plan", "--help", env={"PAGESTASH_LOG": "loud"}).returncode, 0)
+        result = run("env", env={"PAGESTASH_FOO": "3"})
         self.assertEqual(result.returncode, 0)
-        self.assertIn("maybe PAGESTASH_NUM_SMS?", result.stderr)
+        self.assertEqual(result.stderr, "pagestash: PAGESTASH_FOO is not a variable of pagestash\n")
 
 
 class BadTraces(CommandTest):

@@ -8,7 +8,7 @@ check() {
     said=$("$@" 2>&1 >/dev/full)
     code=$?
     case $code:$said in
-    1:*'standard output: No space left on device') ;;
+    3:*'standard output: No space left on device') ;;
     *) echo "$*: exit $code, \"$said\"" && bad=1 ;;
     esac
 }

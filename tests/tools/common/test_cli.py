@@ -433,9 +433,9 @@ class Answers(CommandTest):
             command = [cli.BINARY, "replay", "--routing", path, "--device", cli.DEVICE]
             result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True,
                                     timeout=120)
-        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1), result)
         result = run("replay", "--routing", path, "--device", cli.DEVICE, "--json=/dev/full")
-        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.returncode, 3)
         self.assertIn("--json /dev/full", result.stderr)
 
 

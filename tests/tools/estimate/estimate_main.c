@@ -10,10 +10,9 @@
 
 static void print_config(const pst_estimate_config *config)
 {
-    for (int i = 0; i < ESTIMATE_NUM_FIELDS; i++)
-        if (estimate_field_table[i].kind < ESTIMATE_IS_LAYERS)
-            printf("%s %" PRIu64 "\n", estimate_field_table[i].name,
-                   estimate_field_value(config, &estimate_field_table[i]));
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_rows[id].member != NULL && estimate_rows[id].type < ESTIMATE_IS_LAYERS)
+            printf("%s %" PRIu64 "\n", estimate_rows[id].member, estimate_value(config, id));
     printf("is_moe ");
     for (uint64_t i = 0; config->is_moe != NULL && i < config->num_layers; i++)
         putchar(config->is_moe[i] ? '1' : '0');
@@ -44,6 +43,8 @@ static void print_options(const estimate_options *config)
     print_notes("assumption", &config->assumptions);
     print_notes("warning", &config->warnings);
     print_notes("unmodelled", &config->unmodelled);
+    print_notes("matters", &config->matters);
+    NUMBER(is_less);
 }
 
 static int print_params(const pst_estimate_config *model)

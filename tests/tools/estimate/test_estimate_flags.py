@@ -34,10 +34,10 @@ class FlagsTest(CommandTest):
         """Values by name; of notes, lists. Warnings are said on stderr too."""
         result = run(*flags)
         self.assertEqual(result.returncode, 0, result.stderr)
-        values = {"assumption": [], "warning": [], "unmodelled": []}
+        values = {"assumption": [], "warning": [], "unmodelled": [], "matters": []}
         for line in result.stdout.splitlines():
             name, _, value = line.partition(" ")
-            if name in ("assumption", "warning", "unmodelled"):
+            if name in ("assumption", "warning", "unmodelled", "matters"):
                 values[name].append(value)
             else:
                 self.assertNotIn(name, values)
@@ -113,8 +113,9 @@ class Lines(FlagsTest):
         folder = os.path.join(cli.SOURCE, "tools/estimate")
         with open(os.path.join(folder, "estimate_known.txt"), encoding="ascii") as file:
             text = re.sub("#.*", "", file.read())
-        with open(os.path.join(folder, "estimate_fields.h"), encoding="ascii") as file:
-            found = re.findall(r'F\(\w+, \w+,[\s\\]*"([^"]+)"', file.read())
+        with open(os.path.join(folder, "estimate_table.h"), encoding="ascii") as file:
+            found = [name.replace("_", "-") for name in
+                     re.findall(r"^    (?:FLAG|OPTION|SETS|FEEDS)\(\w+, \w+, (\w+)", file.read(), re.M)]
         self.assertGreater(len(found), 100)
         words, noted = [], []
         for name, body in re.findall(r"(\S+):\n([^:]*)$", text, re.MULTILINE):
@@ -126,7 +127,7 @@ class Lines(FlagsTest):
             for flag in names:
                 words += ["--" + flag, *values[kind]]
                 shown = {"switches": "", "values": " -1", "lists": " a ..."}[kind]
-                if name.startswith("memory"):
+                if not name.startswith("harmless"):
                     noted.append(f"--{flag}{shown}")
         self.assertEqual(len(found), len(set(found)))
         self.assertGreater(len(found), 900)
@@ -208,6 +209,32 @@ class Files(FlagsTest):
         values = self.read("--hf-config", self.of("llama-2-7b", attention_bias=True, mlp_bias=True))
         self.assertEqual(values["has_qkv_bias"], 1)
         self.assertEqual(len(values["unmodelled"]), 2)
+
+    def test_kinds_read_in_part(self):
+        """What is counted rightly is read, and the rest named."""
+        oss = {"model_type": "gpt_oss", "attention_bias": True, "head_dim": 64, "hidden_size": 2880,
+               "intermediate_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8,
+               "num_hidden_layers": 24, "num_local_experts": 32, "num_experts_per_tok": 4,
+               "vocab_size": 201088, "tie_word_embeddings": False, "max_position_embeddings": 131072}
+        path = self.write(json.dumps(oss), "oss.json")
+        values = self.read("--hf-config", path)
+        # published: 20,914,757,184, of which so many are biases of experts, routers, outputs, and sinks
+        biases = 24 * (32 * (3 * 2880) + 32 + 2880 + 64)
+        self.assertEqual(values["total"], 20914757184 - biases)
+        self.assertIn(f"of {path}: biases of experts and routers, and attention's sinks", values["unmodelled"])
+        scout = {"model_type": "llama4", "text_config": {
+            "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192,
+            "intermediate_size_mlp": 16384, "interleave_moe_layer_step": 1, "num_attention_heads": 40,
+            "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 48, "num_local_experts": 16,
+            "num_experts_per_tok": 1, "vocab_size": 202048, "tie_word_embeddings": False}}
+        self.expect(["--hf-config", self.write(json.dumps(scout), "scout.json")], total=107769861120,
+                    shared_ffn_size=8192, ffn_size=0, is_moe="")
+        text = {**scout["text_config"], "interleave_moe_layer_step": 2}
+        self.expect(["--hf-config", self.write(json.dumps(text), "maverick.json")], ffn_size=16384,
+                    is_moe="01" * 24)
+        for kind, why in (("gemma2", "two more norms"), ("qwen3_next", "linear attention")):
+            path = self.of("llama-2-7b", model_type=kind)
+            self.bad(["--hf-config", path], 3, f'{path}: model_type "{kind}": its', why, "not modelled")
 
     def bad_file(self, content, *words):
         path = content if os.path.sep in content else self.write(content, "bad.json")

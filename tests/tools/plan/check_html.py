@@ -32,9 +32,7 @@ PROBE = """
     copy.drawImage(canvas, 0, 0);
     return copy.getImageData(x, 0, width, canvas.height).data;
   };
-  const began = performance.now();
   said.first = shown();
-  said.milliseconds = (performance.now() - began).toFixed(1);
   const pixels = new Uint32Array(read(0, canvas.width).buffer);
   said.painted = pixels.filter(pixel => pixel !== 0xffffffff).length / pixels.length;
   said.colours = new Set(pixels).size;
@@ -47,7 +45,9 @@ PROBE = """
   press("ArrowRight");
   said.moved = view.x0 > before;
   press("0");
+  const began = performance.now();
   said.reset = shown() === said.first && view.x0 === 0 && view.x1 === whole.x;
+  said.milliseconds = (performance.now() - began).toFixed(1);
   turn(9, { shiftKey: true });
   said.time = shown();
   said.tall = view.y0 === 0 && view.y1 === whole.y && view.x0 > 0;
@@ -65,23 +65,91 @@ PROBE = """
 </script>
 </body>"""
 
-# Where the pointer goes, and the number of what it must meet.
-PLAN_PROBE = """() => {
-  const i = groups.values().next().value[0];
-  const [x, y, w, h] = rectangle(i);
-  return [x + w / 2, y + h / 2, i];
+# Where the pointer goes, and the number of what it must meet. Before: at first glance the passes stand apart, and
+# what shares a pixel has a colour of the legend; closer, tensors stand apart, the load lies behind them.
+PLAN_PROBE = """(said, shown, read) => {
+  const plot = () => {
+    const pixels = new Uint32Array(read(Math.ceil(left), Math.floor(across())).buffer);
+    return (x, y) => pixels[Math.round(y) * Math.floor(across()) + Math.round(x - left)];
+  };
+  const rgb = pixel => [pixel & 255, pixel >> 8 & 255, pixel >> 16 & 255];
+  shown();
+  said.far = canvas.dataset.load;
+  let at = plot();
+  const legend = new Set([...groups.keys()].map(colour => packed(colour)));
+  let painted = 0, dark = 0, pure = 0, towers = 0;
+  for (let y = Math.ceil(toY(0.9 * bound)); y < toY(0) - 2; y++)
+    for (let x = left + 2; x < width - right - 3; x++) {
+      const pixel = at(x, y);
+      painted += (pixel & 0xffffff) !== 0xffffff;
+      dark += Math.max(...rgb(pixel)) < 70;
+      pure += legend.has(pixel & 0xffffff);
+    }
+  said.dark = dark / painted;
+  said.pure = pure / painted;
+  /* Pixels at corners of boxes: the colour of which there is most, the more opaque the more there is. */
+  const boxes = Array.from(begin.keys(), rectangle);
+  const isMerged = corner => {
+    const x = Math.floor(toX(begin[corner])), y = Math.floor(toY(offset[corner]));
+    const shares = new Map();
+    boxes.forEach(([x0, y0, w, h], i) => {
+      const share = Math.max(0, Math.min(x0 + w, x + 1) - Math.max(x0, x)) *
+        Math.max(0, Math.min(y0 + h, y + 1) - Math.max(y0, y));
+      if (share > 0)
+        shares.set(colourOf(layer[i]), share + (shares.get(colourOf(layer[i])) ?? 0));
+    });
+    const [most, second] = [...shares].sort((a, b) => b[1] - a[1]);
+    const all = [...shares.values()].reduce((a, b) => a + b, 0);
+    const isClear = most && most[1] > 1.001 * (second?.[1] ?? 0) && y > toY(bound) + 3 && y < toY(0) - 1 && x > left + 1;
+    if (!isClear || said.far === "true") /* the load may be behind */
+      return true;
+    checked++;
+    return rgb(at(x, y)).every((value, k) => Math.abs(value -
+      (255 + Math.min(1, Math.max(0.2, all)) * (rgb(packed(most[0]))[k] - 255))) < 4);
+  };
+  let checked = 0, merged = true;
+  for (let k = 0; k < 200; k++)
+    merged = isMerged((k * 7919) % count) && merged;
+  said.merged = merged && (said.far === "true" || checked > 100);
+  const isFree = x => (at(x, toY(0.45 * peak)) & 0xffffff) === 0xffffff;
+  for (let x = left + 3; x < width - right - 3; x++)
+    towers += isFree(x - 1) && !isFree(x);
+  said.towers = towers;
+
+  const i = groups.values().next().value[0], next = i + 1;
+  show({ x0: 0, x1: 400, y0: 0, y1: 16 * bytes[i] });
+  shown();
+  at = plot();
+  said.closer = canvas.dataset.load;
+  const beside = toX(begin[next]) + 20; /* the name is in the middle */
+  const colour = packed([...groups].find(([, list]) => list.includes(i))[0]);
+  const inside = tensor => (at(beside, toY(offset[tensor] + bytes[tensor] / 2)) & 0xffffff) === colour;
+  said.inside = inside(i) && inside(next);
+  said.apart = (at(beside, toY(offset[next]) + 0.5) & 0xffffff) !== colour;
+  const free = [];
+  for (let k = 0; steps.at[k] < 400; k++)
+    for (let y = bytes[i] / 4; y < Math.min(steps.live[k], view.y1); y += bytes[i] / 2)
+      if (find(steps.at[k] + 0.5, y) < 0)
+        free.push([toX(steps.at[k] + 0.5), toY(y)]);
+  const behind = [230, 236, 242]; /* a tenth of 0, 60, 120 on white */
+  said.behind = free.length > 0 &&
+    free.every(([x, y]) => rgb(at(x, y)).every((value, k) => Math.abs(value - behind[k]) < 3));
+  return [beside, toY(offset[i] + bytes[i] / 2), i];
 }"""
 STAGE_PROBE = """(said, shown, read) => {
+  const shown_ = stages[data.stage];
   show({ x0: highest - 2, x1: highest + 2, y0: 0, y1: top1 });
   shown();
   const middle = (toX(highest) + toX(highest + 1)) / 2;
   const column = read(Math.round(middle), 1);
   const pixel = bytes => column.slice(4 * Math.round(toY(bytes))).slice(0, 4).join(",");
-  said.states = pixel(overhead + states / 2);
-  said.saved = pixel(overhead + states + saved(highest) / 2);
+  said.weights = pixel(overhead + shown_.weights / 2);
+  said.optimizer = pixel(overhead + shown_.weights + shown_.gradients + shown_.optimizer / 2);
+  said.saved = pixel(overhead + kept + saved(highest) / 2);
   said.sum = String(parts.reduce((sum, part) => sum + part.of(highest), 0)
-    + recompute + transient === most);
-  return [middle, toY(states), highest];
+    + shown_.recompute + shown_.transient === most);
+  said.stages = String(stages.length === byId("stages").children.length);
+  return [middle, toY(kept), highest];
 }"""
 
 
@@ -171,17 +239,30 @@ def check(folder, draw_to, name, own, wanted, tip):
 def check_plan(main, folder, name, layers, num_micro_batches):
     tip = (r"block\|tensor 100\|128 MiB \(134,217,728 bytes\)\|at 0 bytes \(0\)\|"
            r"live from 0 to [\d,]+\|layer 0, forward, micro-batch 0")
-    check(folder, draw(main, "html", (layers, num_micro_batches)), name, PLAN_PROBE,
-          {"first": str(30 * layers * num_micro_batches), "upward": "true"}, tip)
+    is_far = 60 * layers * num_micro_batches >= 2000  # instants across
+    data = check(folder, draw(main, "html", (layers, num_micro_batches)), name, PLAN_PROBE,
+                 {"first": str(30 * layers * num_micro_batches), "upward": "true", "closer": "true",
+                  "far": "false" if is_far else "true", "towers": str(num_micro_batches),
+                  "merged": "true", "inside": "true", "apart": "true", "behind": "true"}, tip)
+    if float(data["dark"]) > 0.01 or float(data["pure"]) < (0.85 if is_far else 0.75):
+        fail(f"{name}: {data['dark']} of the pixels are dark, {data['pure']} have a colour of the legend")
 
 
 def check_stage(main, folder, name, chunks, num_micro_batches):
     tip = (r"block\|event [\d,]+: forward, chunk \d+, micro-batch \d+\|"
-           r"live layers \d+\|overhead 1 GiB\|states [\d.]+ GiB\|saved [\d.]+ GiB\|"
-           r"(head [\d.]+ [GM]iB\|)?all [\d.]+ GiB \([\d,]+ bytes\)\|margin -?[\d.]+ GiB")
+           r"live layers \d+\|reserve 1 GiB\|weights [\d.]+ GiB\|gradients [\d.]+ GiB\|"
+           r"optimizer [\d.]+ GiB\|saved [\d.]+ GiB\|"
+           r"(head [\d.]+ GiB\|)?all [\d.]+ GiB\|margin -?[\d.]+ GiB")
     data = check(folder, draw(main, "stage", (chunks, num_micro_batches)), name, STAGE_PROBE,
-                 {"sum": "true", "upward": "false", "states": "119,170,221,255",
-                  "saved": "238,221,136,255"}, tip)
+                 {"sum": "true", "upward": "false", "weights": "119,170,221,255", "stages": "true",
+                  "optimizer": "85,119,170,255", "saved": "238,221,136,255"}, tip)
+    narrow = folder / f"{name}-narrow.html"
+    narrow.write_text((folder / f"{name}.html").read_text().replace("</body>", """<script>
+document.documentElement.dataset.wide = document.documentElement.scrollWidth;
+document.documentElement.dataset.inner = innerWidth;</script></body>"""))
+    narrowed = data_of(browse(narrow, "--dump-dom", "--window-size=420,800"))
+    if int(narrowed["wide"]) > int(narrowed["inner"]) or int(narrowed["inner"]) > 500:
+        fail(f"{name}: scrolls sideways: {narrowed}")
     if int(data["first"]) > min(2 * chunks * num_micro_batches, 1400):
         fail(f"{name}: {data['first']} columns")
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/random.h"
@@ -301,6 +302,19 @@ static void sequences(void)
     (void)solved(&problem, &options, most_live(&problem), 1002);
 }
 
+static double one_second(void *begin)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return *(const double *)begin + 1.0 - ((double)time.tv_sec + 1e-9 * (double)time.tv_nsec);
+}
+
+static double nothing_left(void *user)
+{
+    (void)user;
+    return 0.0;
+}
+
 /* MEMO's model of 30 tensors in a second: whatever is found is a plan, and no bound is above it. */
 static void short_of_time(void)
 {
@@ -317,10 +331,13 @@ static void short_of_time(void)
                                        PST_PLAN_NO_BLOCK};
     }
     const pst_plan_problem problem = problem_of(tensors, 30, 1);
-    const mip_options options = {.seconds = 1, .without_cut = true};
+    double begin = 0.0;
+    begin = -one_second(&begin) + 1.0;
+    mip_options options = {.seconds_left = one_second, .user = &begin, .without_cut = true};
     mip_result result;
     EXPECT(mip_solve(&problem, &options, offsets, &result) == TOOL_OK, "short of time: failed");
     EXPECT(result.status != MIP_IMPOSSIBLE, "short of time: impossible");
+    EXPECT(one_second(&begin) > -0.5, "short of time: %g s too long", -one_second(&begin));
     EXPECT(result.bound > 0 && result.bound >= most_live(&problem), "short of time: no bound");
     if (result.status == MIP_TIMEOUT) {
         EXPECT(result.peak == 0, "short of time: a peak without a plan");
@@ -330,6 +347,20 @@ static void short_of_time(void)
                (result.bound == result.peak) == (result.status == MIP_OPTIMAL),
            "short of time: %" PRIu64 " of %" PRIu64, result.bound, result.peak);
     check_plan(&problem, offsets, result.peak, 1003);
+}
+
+static void no_time(void)
+{
+    const pst_plan_tensor tensors[] = {{2, 0, 2, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK},
+                                       {3, 1, 3, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK}};
+    const pst_plan_problem problem = problem_of(tensors, 2, 1);
+    const mip_options options = {.seconds_left = nothing_left};
+    uint64_t offsets[2] = {7, 7};
+    mip_result result;
+    EXPECT(mip_solve(&problem, &options, offsets, &result) == TOOL_OK, "no time: failed");
+    EXPECT(result.status == MIP_TIMEOUT && result.peak == 0 && result.bound == 5, "no time: %d",
+           (int)result.status);
+    EXPECT(offsets[0] == 7 && offsets[1] == 7, "no time: offsets");
 }
 
 /* ---- two levels ---- */
@@ -420,7 +451,7 @@ static void refused(void)
     problem.num_tensors = 0;
     EXPECT(mip_solve(&problem, &options, offsets, &result) == TOOL_USAGE, "no tensors");
     problem.num_tensors = 1;
-    EXPECT(mip_write("/nonexistent/x.lp", &problem, &options) == TOOL_NO, "no such folder");
+    EXPECT(mip_write("/nonexistent/x.lp", &problem, &options) == TOOL_OUTPUT, "no such folder");
     EXPECT(offsets[0] == 5 && offsets[1] == 5, "offsets are written");
 }
 
@@ -433,6 +464,7 @@ int main(int argc, char **argv)
     high_reserved_range();
     sequences();
     short_of_time();
+    no_time();
     two_levels();
     written_file(argv[1]);
     refused();

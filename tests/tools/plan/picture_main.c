@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/tool.h"
 #include "tools/estimate/estimate_html.h"
 #include "tools/plan/plan_picture.h"
 
@@ -119,7 +120,7 @@ static int draw_stage(uint64_t chunks, uint64_t num_micro_batches, const char *t
                                    .stage = 3,
                                    .memory_bytes = 80 * 1024 * MIB,
                                    .overhead_bytes = 1024 * MIB};
-    return estimate_html_write(stdout, &picture);
+    return tool_flush(estimate_html_write(stdout, &picture));
 }
 
 int main(int argc, char **argv)
@@ -147,5 +148,5 @@ int main(int argc, char **argv)
                                                   : plan_perfetto_write(stdout, &picture);
     free(self.tensors);
     free(self.offsets);
-    return code;
+    return tool_flush(code);
 }

@@ -4,7 +4,11 @@ test_plan.py BINARY SOURCE
 """
 import json
 import os
+import random
+import signal
+import subprocess
 import sys
+import time
 import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
@@ -132,6 +136,102 @@ class Answers(PlanTest):
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
         with open(model, encoding="ascii") as file:
             self.assertIn("Minimize", file.read(400))
+
+
+def tiling(num, seed=1):
+    """Guillotine cuts of a square: nothing may be wasted, so nobody finds the best plan of many."""
+    draw = random.Random(seed)
+    boxes = [(0, 0, 100000, 100000)]
+    while len(boxes) < num:
+        boxes.sort(key=lambda box: box[2] * box[3])
+        x, y, wide, high = boxes.pop()
+        if wide > high:
+            cut = draw.randrange(1, wide)
+            boxes += [(x, y, cut, high), (x + cut, y, wide - cut, high)]
+        else:
+            cut = draw.randrange(1, high)
+            boxes += [(x, y, wide, cut), (x, y + cut, wide, high - cut)]
+    rows = [f"{number},{x},{x + wide},{high}" for number, (x, _, wide, high) in enumerate(boxes)]
+    return "id,lower,upper,size\n" + "\n".join(rows) + "\n"
+
+
+class EndsEarly(PlanTest):
+    def has_solver(self):
+        result = run("plan", "--memo", self.write(memo_lines(), "memo.txt"), "--method", "mip")
+        return "CBC is not installed" not in result.stderr
+
+    @staticmethod
+    def catches(process):
+        """Whether it would notice Ctrl-C."""
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+            mask = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+        return int(mask, 16) >> (signal.SIGINT - 1) & 1
+
+    def stopped(self, *flags):
+        """Ctrl-C while it plans: exit code, report, stderr, and the seconds until it ended."""
+        command = [cli.BINARY, "plan", "--minimalloc", self.write(tiling(400)), *flags, "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
+            while not self.catches(process):
+                time.sleep(0.01)
+            time.sleep(0.2)
+            begin = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        return process.returncode, json.loads(out), err, time.monotonic() - begin
+
+    def test_interrupt(self):
+        out = self.path("plan.csv")
+        code, report, stderr, seconds = self.stopped("--out", out)
+        self.assertEqual((code, report["status"], report["ended_by"], report["checked"]),
+                         (130, "feasible", "interrupt", True))
+        self.assertEqual(stderr, f"pagestash: interrupted: the plan is the best so far, {report['peak']} "
+                                 f"bytes; {report['lower_bound']} are proved to be needed\n")
+        self.assertLess(seconds, 5)
+        with open(out, encoding="ascii") as file:
+            rows = [line.split(",") for line in file]
+        self.assertEqual([(int(row[1]), int(row[4])) for row in rows if row[0] == "malloc"],
+                         [(entry["id"], entry["offset"]) for entry in report["placements"]])
+
+    def test_interrupt_within_no_capacity(self):
+        out = self.path("plan.csv")
+        code, report, stderr, _ = self.stopped("--out", out, "--capacity", "100000")
+        self.assertEqual((code, report["ended_by"]), (130, "interrupt"))
+        self.assertIn("--capacity 100000: no plan found", stderr)
+        self.assertFalse(os.path.exists(out))
+
+    def test_interrupt_of_the_solver(self):
+        if not self.has_solver():
+            return
+        code, report, stderr, seconds = self.stopped("--method", "mip")
+        self.assertEqual((code, report["ended_by"], report["method"]), (130, "interrupt", "mip"))
+        self.assertIn("interrupted: the plan is the best so far", stderr)
+        self.assertLess(seconds, 5)
+
+    def test_deadline_of_the_solver(self):
+        """CBC alone took six times as long."""
+        if not self.has_solver():
+            return
+        path = os.path.join(cli.SOURCE, "tests/data/minimalloc/A.1048576.csv")
+        first = self.plan("--minimalloc", path, "--max-steps", 1)
+        report = self.plan("--minimalloc", path, "--method", "mip", "--deadline", 0.5)
+        self.assertEqual((report["status"], report["ended_by"]), ("feasible", "deadline"))
+        self.assertLess(report["seconds"], 2)
+        if report["stage"] == "mip":
+            self.assertLessEqual(report["peak"], first["peak"])
+        else:
+            self.assertEqual((report["stage"], report["peak"]), (first["stage"], first["peak"]))
+
+    def test_progress(self):
+        """On a terminal only, after two seconds, and away at the end."""
+        main, terminal = os.openpty()
+        command = [cli.BINARY, "plan", "--minimalloc", self.write(tiling(400)), "--deadline", "2.5"]
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, timeout=60, check=False)
+        self.assertEqual(result.returncode, 0)
+        shown = os.read(main, 4096).decode()
+        os.close(main)
+        os.close(terminal)
+        self.assertEqual(shown, "planning: second 3 of 3\r\033[K")
 
 
 class Budget(PlanTest):
@@ -292,6 +392,16 @@ class Outputs(PlanTest):
         self.assertEqual(sorted(os.listdir(self.folder)),
                          sorted(["layers.csv", "plan.csv", "plan.html", "plan.json"]))
 
+    def test_files_that_cannot_be_written(self):
+        path = self.layers()
+        for flag in ("out", "html", "perfetto", "mip-model", "json"):
+            for name, words in (("/dev/full", "No space left"), (self.path("none/x"), "No such file"),
+                                (self.folder, "is a folder")):
+                result = run("plan", "--trace", path, f"--{flag}={name}")
+                self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1), result)
+                self.assertIn(f"--{flag} {name}: {words}", result.stderr)
+        self.assertEqual(os.listdir(self.folder), ["layers.csv"])
+
     def test_none_where_it_does_not_fit(self):
         result = run("plan", "--trace", self.layers(), "--capacity", "100KiB", "--out",
                      self.path("plan.csv"))
@@ -369,7 +479,7 @@ class BadInput(PlanTest):
                 ([*given, "--memo", path], ["2 traces"]),
                 ([*given, "--pin", "1"], ["--pin 1", "ID@OFFSET"]),
                 ([*given, "--pin", "99@0"], ["--pin 99@0", "ids of static tensors"]),
-                ([*given, "--pin", "1@100"], ["pinned at 100", "multiples of the alignment"]),
+                ([*given, "--pin", "1@100"], ["pinned at 100", "an end of at most 2^62\n"]),
                 ([*given, "--pin", "1@0,11@0"], ["pinned at 0", "overlaps"]),
                 ([*given, "--reserve", "5"], ["--reserve 5", "A:B"]),
                 ([*given, "--host-memory", 5], ["--gpu-memory", "missing"]),
@@ -396,6 +506,9 @@ class BadInput(PlanTest):
         path = self.write("malloc 1 0\n")
         self.refused(run("plan", "--memo", path, "--json"), 3, path, ":1:")
         self.refused(run("plan", "--trace", self.path("absent")), 3, "No such file")
+        for size, line in ((2**63 - 1, 1), (2**62 + 1, 1), (2**62, 2)):
+            path = self.write(f"malloc 1 {size}\nmalloc 2 1\nfree 1\nfree 2\n")
+            self.refused(run("plan", "--memo", path), 3, f"{path}:{line}: field size: ", "2^62")
         path = self.write(HEADER + "malloc,1,5,0,,,,0,static\nfree,1,,,,,,0,static\n")
         self.refused(run("plan", "--trace", path, "--mode", "bilevel"), 3, "bilevel", "phase")
 

@@ -79,7 +79,6 @@ class Refusals(SimulateTest):
                 (["--page-size", "100000"], "--page-size 100000", "power of two"),
                 (["--interference", "1001"], "--interference 1001", "0..1000"),
                 (["--html", "-", "--perfetto", "-"], "--html", "standard output"),
-                (["--list", "/no/such/folder/x"], "--list /no/such/folder/x"),
                 (["--num-micro-batches", 8], "--num-micro-batches"),
                 (["stray"], "stray")):
             with self.subTest(flags=flags):
@@ -103,6 +102,9 @@ class Refusals(SimulateTest):
             self.write(text, "list.csv")
             self.refused(run("simulate", *base), 3, *words)
         self.refused(run("simulate", "--schedule", "list:/no/such", "--layers", 1), 3, "/no/such")
+        for name in ("/no/such/folder/x", self.folder):
+            self.refused(run("simulate", "--schedule", "1f1b", "--micro-batches", 1, "--layers", 1, "--list",
+                             name), 3, f"--list {name}: ")
         integers = self.write("1 -1\n1 -2\n", "integers")
         self.refused(run("simulate", "--schedule", f"megatron:{integers}", "--layers", 1), 3,
                      "integers")

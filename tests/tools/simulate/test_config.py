@@ -85,8 +85,8 @@ class Config(SimulateTest):
             policy = self.simulate("--config", path, "--balanced", "--solve", "--gpu-memory", "1024GiB",
                                    "--rank", 0)["policy"]
             stage = wanted["stages"][0]
-            self.assertEqual(policy["static_bytes"],
-                             stage["bytes"]["peak"] - stage["live_moe_layers"] * even)
+            tensors = stage["bytes"]["peak"] - stage["bytes"]["overhead"]
+            self.assertEqual(policy["static_bytes"], tensors - stage["live_moe_layers"] * even)
 
     def test_dense_layers_are_recomputed(self):
         path, words = self.config(LLAMA)
@@ -154,6 +154,49 @@ class Config(SimulateTest):
         self.refused(run("simulate", "--config", "/no/such"), 3, "/no/such")
         dense, _ = self.config(LLAMA, "dense")
         self.refused(run("simulate", "--config", dense, "--balanced"), 2, "no layer has experts")
+
+    def test_times_are_the_estimators(self):
+        """Layer by layer a step takes what it takes chunk by chunk, but for the pages' copies."""
+        fast = ("--stash-ns", 0, "--restore-ns", 0, "--copy-gb/s", 1000000)
+        for text in (LLAMA, MIXTRAL, DEEPSEEK, QWEN):
+            path, words = self.config(text + " --gpus-per-node 16")
+            step = self.estimate([*words, "--gpu", "h100"])["step"]
+            flags = () if text == LLAMA else ("--balanced", *fast)
+            keys = self.simulate("--config", path, "--gpu", "h100", *flags)
+            with self.subTest(text=text):
+                if text == LLAMA:
+                    self.assertEqual(keys["makespan_ns"], step["span_ns"])
+                    self.assertEqual(keys["stages"][step["stage"]]["bubble_ns"], step["bubble_ns"])
+                self.assertGreaterEqual(keys["makespan_ns"], step["span_ns"])
+                self.assertLess(keys["makespan_ns"], step["span_ns"] * 1.0001)
+
+    def test_times_and_rates(self):
+        """Copies take as long as their bytes are read and written; flags say otherwise."""
+        path, _ = self.config(MIXTRAL)
+        rates = self.write('{"gpu": "h100", "memory_rate": 1000000000000, "memory_per_mille": 500, "kernel_ns": 7,'
+                           ' "product_per_mille": 1}', "rates.json")
+        keys = self.simulate("--config", path, "--balanced", "--gpu", rates, "--keeps-nothing")
+        rows = keys["config"]["even_rows"] * keys["config"]["row_bytes"]
+        stage = keys["stages"][0]
+        self.assertEqual(stage["stash_busy_ns"], stage["stashed"] * (7 + -(-rows // 250)))
+        keys = self.simulate("--config", path, "--balanced", "--gpu", rates, "--keeps-nothing", "--stash-ns", 9,
+                             "--copy-gb/s", 1000)
+        stage = keys["stages"][0]
+        self.assertEqual(stage["stash_busy_ns"], stage["stashed"] * (9 + -(-rows // 1000)))
+        slow = self.simulate("--config", path, "--balanced", "--gpu", "h100", "--p2p-ns", 10**9)
+        quick = self.simulate("--config", path, "--balanced", "--gpu", "h100", "--p2p-ns", 0)
+        own = self.simulate("--config", path, "--balanced", "--gpu", "h100")
+        self.assertLess(quick["makespan_ns"], own["makespan_ns"])
+        self.assertLess(own["makespan_ns"], slow["makespan_ns"])
+
+    def test_gpu_refusals(self):
+        path, _ = self.config(MIXTRAL)
+        for flags, *words in ((["--gpu", "h100", "--schedule", "1f1b", "--micro-batches", 4, "--layers", 2],
+                               "--gpu h100", "with --config"),
+                              (["--config", path, "--balanced", "--gpu", "h100", "--times", "x"], "without --times"),
+                              (["--config", path, "--balanced", "--gpu", "h100", "--layers", 2], "--layers"),
+                              (["--config", path, "--balanced", "--gpu", "v100"], "--gpu v100", "a100, h100")):
+            self.refused(run("simulate", *flags), 2, *words)
 
 
 if __name__ == "__main__":

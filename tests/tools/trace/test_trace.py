@@ -3,9 +3,12 @@
 import json
 import os
 import random
+import resource
+import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 sys.dont_write_bytecode = True  # the source tree stays clean
@@ -183,7 +186,7 @@ class Formats(TraceTest):
         self.refused(run("trace", "--trace", path), 3, ":3: field rank: 1: allowed is 0")
         self.assertEqual(self.summary("--trace", path, "--trace-rank", 0)["most_live_bytes"], 512)
         self.refused(run("trace", "--trace", path, "--trace-rank", 1), 3,
-                     ":7: field id: 2: never freed")
+                     ":7: field id: 2: never freed", "--keep-unfreed")
         keys = self.summary("--trace", path, "--trace-rank", 1, "--keep-unfreed")
         self.assertEqual((keys["most_live_bytes"], keys["unfreed_tensors"]), (2048, 1))
         keys = self.summary("--trace", path, "--iteration", 0, "--keep-unfreed")
@@ -241,11 +244,23 @@ class BadTraces(TraceTest):
                 ("trace", HEADER + "malloc,1,\033[31m5,,,,,,\n", [':2: field size: "?[31m5"']),
                 ("minimalloc", "id,lower,upper,size\n1,5,5,9\n", [":2: field upper", "more than"]),
                 ("memo", "malloc 1 5\nfree 2\n", [":2: field id: 2: free before malloc"]),
-                ("stalloc", "begin layer\n", [':1: field op: "begin"', "iteration, phase"]),
+                ("stalloc", "begin layer\n", [':1: field op: "begin"', "Iteration Index : "]),
                 ("pytorch", b"", ["byte 0: the file ends"]),
+                ("pytorch", b"}.", ["byte 0: 0x7d: allowed is 0x80"]),
                 ("pytorch", dump(dict(both, device_traces=3)), ["field device_traces: an int"])):
             with self.subTest(kind=kind, content=content):
                 self.refused(run("trace", f"--{kind}", self.write(content)), 3, *words)
+
+    def test_no_end(self):
+        """Of a file that never ends as much is read as it takes to see that it is none."""
+        for kind, words in (("pytorch", ["byte 0: 0x00"]), ("memo", [":1: line of more than"]),
+                            ("minimalloc", [":1: line of more than"])):
+            result = run("trace", f"--{kind}", "/dev/zero")
+            self.refused(result, 3, "/dev/zero:", *words)
+
+    def test_more_than_addresses(self):
+        path = self.write(f"malloc 1 {2**62}\nmalloc 2 1\nfree 1\nfree 2\n")
+        self.refused(run("trace", "--memo", path), 3, path, "2^62 bytes live at line 2: ")
 
     def test_nothing_is_run(self):
         for protocol in PROTOCOLS:
@@ -323,10 +338,12 @@ class Derived(TraceTest):
                 ([*file, "--expand", 2, "--order", "1f1b", PP, 2, PP_RANK, 2],
                  ["--pipeline-model-parallel-rank 2", "0..1"]),
                 ([*file, "--json", "--out", "-"], ["--out -"]),
-                ([*file, "--json", "--check"], ["--check"]),
-                ([*file, "--out", self.path("none/x")], ["--out", "No such file"])):
+                ([*file, "--out", ""], ["--out: empty"]),
+                ([*file, "--json", "--check"], ["--check"])):
             with self.subTest(flags=flags):
                 self.refused(run("trace", *flags), 2, *words)
+        for name in (self.path("none/x"), self.folder):
+            self.refused(run("trace", *file, "--out", name), 3, f"--out {name}: ")
         self.refused(run("trace", "--memo", self.path("none")), 3, "--memo", "No such file")
         self.refused(run("trace", "--memo", self.folder), 3, "directory")
 
@@ -349,7 +366,54 @@ class Output(TraceTest):
             self.assertTrue(file.read().startswith("op,id,"))
         self.assertEqual(sorted(os.listdir(self.folder)), ["bad", "good", "link", "target"])
         self.assertEqual(os.stat(target).st_mode & 0o777, 0o666 & ~self.mask())
-        self.refused(run("trace", "--memo", good, "--out", "/dev/full"), 1, "--out /dev/full")
+        self.refused(run("trace", "--memo", good, "--out", "/dev/full"), 3, "--out /dev/full")
+
+    def test_rights_are_kept(self):
+        good = self.write("malloc 1 5\nfree 1\n", "good")
+        for mode in (0o600, 0o664):
+            target = self.write("before", "target")
+            os.chmod(target, mode)
+            self.assertEqual(run("trace", "--memo", good, "--out", target).returncode, 0)
+            self.assertEqual(os.stat(target).st_mode & 0o777, mode)
+
+    def interrupted(self, number):
+        """Whether the signal came while the file was written."""
+        target = self.write("before", "target")
+        command = [cli.BINARY, "trace", "--derive", "--num-layers", "32", "--num-micro-batches", "20",
+                   "--out", target]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            while len(os.listdir(self.folder)) == 1 and process.poll() is None:
+                time.sleep(0.0002)
+            process.send_signal(number)
+        self.assertEqual(os.listdir(self.folder), ["target"])
+        if process.returncode == 0:
+            return False
+        self.assertEqual(process.returncode, -number)
+        with open(target, encoding="ascii") as file:
+            self.assertEqual(file.read(), "before")
+        return True
+
+    def test_signals_leave_nothing(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self.assertTrue(any(self.interrupted(number) for _ in range(20)), number)
+
+    def test_ignored_signals_stay_ignored(self):
+        script = 'trap "" HUP; exec "$@"'
+        command = ["sh", "-c", script, "sh", cli.BINARY, "trace", "--derive", "--num-micro-batches", "4",
+                   "--out", self.path("out")]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            while not os.listdir(self.folder) and process.poll() is None:
+                time.sleep(0.0002)
+            process.send_signal(signal.SIGHUP)
+        self.assertEqual((process.returncode, os.listdir(self.folder)), (0, ["out"]))
+
+    def test_limit_of_file_sizes(self):
+        target = self.write("before", "target")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        result = subprocess.run([cli.BINARY, "trace", "--derive", "--out", target], text=True, timeout=60,
+                                capture_output=True, check=False, preexec_fn=limit)
+        self.refused(result, 3, f"--out {target}: File too large")
+        self.assertEqual(os.listdir(self.folder), ["target"])
 
     @staticmethod
     def mask():
@@ -363,7 +427,7 @@ class Output(TraceTest):
             for flags in ([], ["--json"], ["--out", "-"], ["--check"]):
                 result = subprocess.run([cli.BINARY, "trace", "--memo", path, *flags], stdout=full,
                                         stderr=subprocess.PIPE, text=True, timeout=60)
-                self.assertEqual(result.returncode, 1)
+                self.assertEqual(result.returncode, 3)
                 self.assertIn("standard output", result.stderr)
 
 

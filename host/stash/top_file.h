@@ -1,0 +1,33 @@
+/* What a pool writes for `pagestash top`: one file for each pool that is polled, in the folder that
+ * PAGESTASH_TOP names, "pagestash-PROCESS-NUMBER.top", of mode 0600, removed with the pool. A file of these
+ * bytes is mapped by the process that writes; `sequence` is odd while it does. Read by tools/top. */
+#ifndef PSTI_HOST_TOP_FILE_H
+#define PSTI_HOST_TOP_FILE_H
+
+#include <stdint.h>
+
+#include <pagestash/pool.h>
+
+#define PSTI_TOP_MAGIC "PSTTOP1"
+
+/* What a poll brings: whole words, which are written one by one. */
+typedef struct psti_top_poll {
+    uint64_t boot_ns;      /* of the poll, by CLOCK_BOOTTIME */
+    uint64_t num_pages[2]; /* device, host */
+    pst_pool_status status;
+} psti_top_poll;
+
+typedef struct psti_top_file {
+    char magic[8];
+    uint32_t version; /* pst_version of the library */
+    uint32_t bytes;   /* of this struct */
+    int64_t process;
+    uint64_t process_start; /* field 22 of /proc/PROCESS/stat: another process may get the number */
+    uint64_t pool;          /* of the process, from 0 */
+    uint64_t page_bytes;
+    char device[128];
+    uint64_t sequence; /* atomic; what follows belongs to it */
+    psti_top_poll poll;
+} psti_top_file;
+
+#endif

@@ -1,0 +1,207 @@
+/* What a pool leaves for `pagestash top`: a file of its own, private, whole, and gone with the pool. */
+#include "tests/harness.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/stash/top_file.h"
+#include "tests/host/base/child.h"
+#include "tests/host/stash/scene.h"
+
+static const char *folder(void)
+{
+    return getenv("PAGESTASH_TOP");
+}
+
+/* How many files are there; path_out has one of them. */
+static int num_files(char path_out[512])
+{
+    int num = 0;
+    DIR *list = opendir(folder());
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;)
+        if (entry->d_name[0] != '.') {
+            snprintf(path_out, 512, "%s/%s", folder(), entry->d_name);
+            num++;
+        }
+    if (list != NULL)
+        closedir(list);
+    return num;
+}
+
+static psti_top_file read_file(const char *path)
+{
+    psti_top_file file = {.bytes = 0};
+    FILE *from = fopen(path, "rb");
+    if (from != NULL) {
+        if (fread(&file, sizeof(file), 1, from) != 1)
+            file.bytes = 0;
+        fclose(from);
+    }
+    return file;
+}
+
+static void expect(bool good, const char *what)
+{
+    if (!good)
+        printf("not so: %s\n", what);
+}
+#define EXPECT(condition) expect(condition, #condition)
+
+PST_CHILD(top_file)
+{
+    small_scene self;
+    char path[512];
+    struct stat found;
+    pst_pool_status status;
+    small_open(&self);
+    EXPECT(num_files(path) == 1);
+    EXPECT(stat(path, &found) == 0 && (found.st_mode & 07777) == 0600);
+    psti_top_file file = read_file(path);
+    EXPECT(memcmp(file.magic, PSTI_TOP_MAGIC, sizeof(file.magic)) == 0);
+    EXPECT(file.bytes == sizeof(file) && file.sequence == 0 && file.process == getpid());
+    EXPECT(file.process_start > 0 && file.page_bytes == PST_PAGE_BYTES_MIN);
+    EXPECT(file.poll.num_pages[0] == 3 && file.poll.num_pages[1] == 0 &&
+           strcmp(file.device, "") != 0);
+    EXPECT(pst_pool_poll(self.pool, &status) == PST_E_AGAIN && read_file(path).sequence == 0);
+    for (uint64_t steps = 1; steps <= 3; steps++) {
+        EXPECT(pst_pool_step(self.pool, NULL) == PST_OK);
+        EXPECT(pst_pool_poll(self.pool, &status) == PST_OK);
+        file = read_file(path);
+        EXPECT(file.sequence == 2 * steps && file.poll.status.steps == steps &&
+               file.poll.boot_ns > 0);
+        EXPECT(memcmp(&file.poll.status, &status, sizeof(status)) == 0);
+    }
+    small_close(&self);
+    EXPECT(num_files(path) == 0);
+    puts("done");
+}
+
+static void check_child(const char *name)
+{
+    char path[] = "/tmp/pagestash-top-XXXXXX", variable[64];
+    child_result child;
+    CHECK(mkdtemp(path) != NULL);
+    snprintf(variable, sizeof(variable), "PAGESTASH_TOP=%s", path);
+    const char *const variables[] = {variable, NULL};
+    const bool ran = child_run(name, variables, &child) && child.exited;
+    CHECK_EQ(rmdir(path), 0);
+    CHECK(ran);
+    CHECK_STR(child.out, "done\n");
+    CHECK_STR(child.err, "");
+}
+
+PST_TEST(Top, APollsStatusIsInAPrivateFile)
+{
+    check_child("top_file");
+}
+
+/* A child of a fork neither writes the parent's file nor removes it. */
+PST_CHILD(top_fork)
+{
+    small_scene self;
+    char path[512];
+    pst_pool_status status;
+    int ended = 0;
+    small_open(&self);
+    EXPECT(pst_pool_step(self.pool, NULL) == PST_OK);
+    EXPECT(pst_pool_poll(self.pool, &status) == PST_OK);
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool good = pst_pool_step(self.pool, NULL) == PST_OK &&
+                          pst_pool_poll(self.pool, &status) == PST_OK && status.steps == 2;
+        small_close(&self);
+        _exit(good ? 7 : 1);
+    }
+    EXPECT(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 7);
+    EXPECT(num_files(path) == 1);
+    const psti_top_file file = read_file(path);
+    EXPECT(file.sequence == 2 && file.poll.status.steps == 1 && file.process == getpid());
+    small_close(&self);
+    puts("done");
+}
+
+PST_TEST(Top, AForkLeavesTheFileAlone)
+{
+    check_child("top_fork");
+}
+
+/* Two threads poll; whoever reads by the sequence sees states that belong together. */
+static void *poll_often(void *argument)
+{
+    small_scene *self = argument;
+    pst_pool_status status;
+    for (int i = 0; i < 2000; i++)
+        (void)pst_pool_poll(self->pool, &status);
+    return NULL;
+}
+
+PST_CHILD(top_threads)
+{
+    small_scene self;
+    pthread_t threads[2];
+    char path[512];
+    pst_pool_status status;
+    small_open(&self);
+    EXPECT(pst_pool_step(self.pool, NULL) == PST_OK);
+    for (int i = 0; i < 2; i++)
+        EXPECT(pthread_create(&threads[i], NULL, poll_often, &self) == 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    EXPECT(pst_pool_poll(self.pool, &status) == PST_OK && num_files(path) == 1);
+    const psti_top_file file = read_file(path);
+    EXPECT(file.sequence % 2 == 0 && file.sequence > 2000);
+    small_close(&self);
+    puts("done");
+}
+
+PST_TEST(Top, ThreadsMayPollOnePool)
+{
+    check_child("top_threads");
+}
+
+PST_CHILD(top_full)
+{
+    small_scene self;
+    char path[512];
+    EXPECT(num_files(path) == 0 && pst_env_check() == PST_OK);
+    EXPECT(rmdir(folder()) == 0);
+    small_open(&self);
+    EXPECT(self.pool->top == NULL);
+    small_close(&self);
+    EXPECT(mkdir(folder(), 0700) == 0);
+    puts("done");
+}
+
+PST_TEST(Top, WithoutAFileThePoolWorks)
+{
+    check_child("top_full");
+}
+
+PST_CHILD(top_check)
+{
+    puts(pst_status_name(pst_env_check()));
+    puts(pst_last_message());
+}
+
+PST_TEST(Top, AFolderThatIsNoneIsRefused)
+{
+    static const char *const absent[] = {"PAGESTASH_TOP=/nowhere/top", NULL};
+    static const char *const file[] = {"PAGESTASH_TOP=/proc/self/stat", NULL};
+    static const char *const nothing[] = {"PAGESTASH_TOP=", NULL};
+    child_result child;
+    CHECK(child_run("top_check", absent, &child) && child.exited);
+    CHECK(strstr(child.out, "PST_E_INVALID\nPAGESTASH_TOP='/nowhere/top': No such file or "
+                            "directory [env.c:") == child.out);
+    CHECK(child_run("top_check", file, &child) && child.exited);
+    CHECK(strstr(child.out, "PST_E_INVALID\nPAGESTASH_TOP='/proc/self/stat': Not a directory "
+                            "[env.c:") == child.out);
+    CHECK(child_run("top_check", nothing, &child) && child.exited);
+    CHECK_STR(child.out, "PST_OK\n\n");
+}

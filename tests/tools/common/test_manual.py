@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Man pages and completions: test_manual.py PAGESTASH SOURCE_DIR. They say all that --help says, man programs
+read them without a warning, and shells complete by them."""
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BINARY, SOURCE = sys.argv[1:3]
+COMMANDS = ("replay", "trace", "plan", "simulate", "estimate", "top", "env")
+sys.path.insert(0, os.path.join(SOURCE, "docs", "man"))
+import commands  # noqa: E402
+
+
+def need(tool):
+    if shutil.which(tool) is None:
+        if os.environ.get("PSTI_TEST_ALL_TOOLS"):
+            raise AssertionError(f"{tool} is not here")
+        raise unittest.SkipTest(f"{tool} is not here")
+
+
+class ManualTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        subprocess.run([sys.executable, os.path.join(SOURCE, "docs/man/commands.py"), BINARY, cls.folder.name],
+                       check=True)
+        cls.help = {name: subprocess.run([BINARY, name, "--help"], text=True, capture_output=True).stdout
+                    for name in COMMANDS}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def file(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def text(self, name):
+        with (gzip.open if name.endswith(".gz") else open)(self.file(name), "rt", encoding="utf-8") as file:
+            return file.read()
+
+    def flags(self, command):
+        """By a reading of its own."""
+        return set(re.findall(r"^ .{5}--([\w/-]+)", self.help[command], re.M))
+
+    def test_pages_have_every_flag_and_every_word(self):
+        for name in COMMANDS:
+            page = self.text(f"man1/pagestash-{name}.1.gz").replace("\\-", "-").replace("\\e", "\\")
+            self.assertTrue(self.flags(name) >= {"json", "help", "version"})
+            for flag in self.flags(name):
+                self.assertIn(f"\\fB--{flag}\\fR" if "\\fB--" in page else f"--{flag}", page)
+            told = re.sub(r"\\f[BRI]|[^\w]+", " ", page)
+            for word in re.findall(r"[A-Za-z]{4,}", self.help[name].split("\n\n", 1)[1]):
+                self.assertIn(word, told, f"{name}: {word}")
+
+    def test_main_page(self):
+        page = self.text("man1/pagestash.1.gz").replace("\\-", "-")
+        for name in COMMANDS:
+            self.assertIn(f".BR pagestash-{name} (1)", page)
+        self.assertIn(".B PAGESTASH_LOG\n", page)
+        self.assertIn(".B 4\ndevice absent or failed\n", page)
+
+    def test_mandoc_has_no_errors(self):
+        need("mandoc")
+        for name in os.listdir(self.file("man1")):
+            result = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", self.file(f"man1/{name}")], text=True,
+                                    capture_output=True)
+            told = [line for line in result.stdout.splitlines() if "missing date" not in line]
+            self.assertEqual(told, [])
+
+    def completed(self, *words):
+        """What bash offers for the last word."""
+        need("bash")
+        listed = " ".join(f"'{word}'" for word in words)
+        script = (f"compopt() {{ :; }}; . {self.file('completions/pagestash')}; COMP_WORDS=({listed}); "
+                  f"COMP_CWORD={len(words) - 1}; _pagestash; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
+        return subprocess.run(["bash", "-c", script], text=True, capture_output=True, check=True).stdout.split()
+
+    def test_bash_completes(self):
+        self.assertEqual(self.completed("pagestash", "pl"), ["plan"])
+        self.assertEqual(set(self.completed("pagestash", "help", "")), set(COMMANDS))
+        for name in COMMANDS:
+            offered = {word.strip("-=") for word in self.completed("pagestash", name, "--")}
+            self.assertEqual(offered, self.flags(name))
+        self.assertEqual(self.completed("pagestash", "plan", "--mode", "=", ""), ["flat", "bilevel"])
+        self.assertEqual(self.completed("pagestash", "plan", "--mode", "=", "b"), ["bilevel"])
+        self.assertEqual(self.completed("pagestash", "plan", "--mode", "="), ["flat", "bilevel"])
+        self.assertEqual(self.completed("pagestash", "replay", "--capacity-f"), ["--capacity-factor="])
+        self.assertIn(__file__, self.completed("pagestash", "trace", "--trace", "=", __file__[:-3]))
+
+    def test_zsh_reads_its_own(self):
+        need("zsh")
+        subprocess.run(["zsh", "-n", self.file("completions/_pagestash")], check=True)
+        text = self.text("completions/_pagestash")
+        for name in COMMANDS:
+            body = text.split(f"\n        {name})\n")[1].split(" ;;\n")[0]
+            self.assertEqual(set(re.findall(r"^ +'--([\w/-]+)", body, re.M)), self.flags(name))
+
+    def test_what_it_cannot_read_is_refused(self):
+        with self.assertRaises(SystemExit):
+            commands.main("/bin/true", self.folder.name)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""pagestash top: test_top.py PAGESTASH SOURCE_DIR. Pools of a running replay are watched through a pseudo-terminal;
+what a dead process left, what is no such file, and the exit codes."""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+BINARY, SOURCE = sys.argv[1:3]
+ROUTING = os.path.join(SOURCE, "bench/data/bytelm-e64-top6-l6.csv")
+ROW = re.compile(r"^ *(?P<process>\d+) +(?P<pool>\d+) +(?P<age>\d+[smhd]) +(?P<steps>\d+) +(?P<used>\d+)/(?P<all>\d+) "
+                 r"+\d+% +(?P<most>\d+) +(?P<demand>\d+) +(-|\d+/\d+ +\d+%) +(?P<spilled>\d+)  (?P<faults>\d+)"
+                 r"(?P<rest>.*)$", re.M)
+
+
+class TopTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.job = None
+
+    def run_top(self, *flags, **options):
+        return subprocess.run([BINARY, "top", *flags], text=True, capture_output=True, timeout=60, **options)
+
+    def start(self):
+        """A replay that polls its pool after each iteration; it is stopped once it has."""
+        self.job = subprocess.Popen([BINARY, "replay", "--routing", ROUTING, "--num-micro-batches", "2", "--device",
+                                     "host", "--expert-model-parallel-size", "8", "--hidden-size", "64",
+                                     "--moe-ffn-hidden-size", "32"],
+                                    env=dict(os.environ, PAGESTASH_TOP=self.folder), stdout=subprocess.DEVNULL)
+        self.addCleanup(self.end)
+        for _ in range(6000):
+            pools = self.pools()
+            if pools and pools[0].get("steps", 0) > 0:
+                self.job.send_signal(signal.SIGSTOP)
+                os.waitpid(self.job.pid, os.WUNTRACED)
+                return self.pools()[0]
+            self.assertIsNone(self.job.poll(), "the replay ended before it was seen")
+            time.sleep(0.002)
+        self.fail("nothing was polled")
+
+    def end(self):
+        if self.job.poll() is None:
+            self.job.kill()
+        self.job.wait()
+
+    def pools(self):
+        result = self.run_top("--dir", self.folder, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)["pools"]
+
+    def test_table_and_json_agree(self):
+        pool = self.start()
+        self.assertEqual((pool["state"], pool["process"], pool["pool"]), ("runs", self.job.pid, 0))
+        self.assertEqual((pool["num_faults"], pool["step_valid"]), (0, True))
+        result = self.run_top("--dir", self.folder)
+        self.assertEqual(result.returncode, 0)
+        row = ROW.search(result.stdout)
+        self.assertIsNotNone(row, result.stdout)
+        for name, key in (("process", "process"), ("pool", "pool"), ("steps", "steps"), ("used", "in_use"),
+                          ("all", "num_pages"), ("most", "high_water"), ("demand", "demand_high_water"),
+                          ("spilled", "spilled_pages"), ("faults", "num_faults")):
+            self.assertEqual(int(row[name]), pool[key], name)
+        self.assertEqual(row["rest"], "")
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+
+    def test_dead_processes_are_said_and_pruned(self):
+        self.start()
+        self.job.kill()
+        self.job.wait()
+        self.assertEqual({pool["state"] for pool in self.pools()}, {"dead"})
+        self.assertEqual(ROW.search(self.run_top("--dir", self.folder).stdout)["rest"], " dead")
+        self.assertEqual(self.run_top("--dir", self.folder, "--prune").returncode, 0)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_another_process_with_the_number_is_not_it(self):
+        self.start()
+        name = os.path.join(self.folder, f"pagestash-{self.job.pid}-0.top")
+        with open(name, "rb") as file:
+            data = bytearray(file.read())
+        data[24:32] = struct.pack("<Q", struct.unpack("<Q", data[24:32])[0] + 1)  # process_start
+        os.unlink(name)
+        with open(name, "wb") as file:
+            file.write(data)
+        self.assertEqual(self.pools()[0]["state"], "dead")
+
+    def test_other_files(self):
+        for name, data in (("pagestash-1-0.top", b""), ("pagestash-2-0.top", b"x" * 464),
+                           ("pagestash-3-0.top", b"PSTTOP1\0" + b"\xff" * 600)):
+            with open(os.path.join(self.folder, name), "wb") as file:
+                file.write(data)
+        os.mkfifo(os.path.join(self.folder, "pagestash-4-0.top"))
+        os.symlink("/etc/passwd", os.path.join(self.folder, "pagestash-5-0.top"))
+        with open(os.path.join(self.folder, "notes.txt"), "w", encoding="utf-8"):
+            pass
+        pools = self.pools()
+        self.assertEqual([(pool["file"], pool["state"]) for pool in pools],
+                         [(f"pagestash-{i}-0.top", "unreadable") for i in range(1, 6)])
+        result = self.run_top("--dir", self.folder, "--prune")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(len(os.listdir(self.folder)), 6)
+
+    def test_bad_input(self):
+        for flags, code, told in (([], 2, "--dir: missing, and PAGESTASH_TOP names no folder"),
+                                  (["--dir", "/nowhere"], 3, "--dir /nowhere: No such file or directory"),
+                                  (["--dir", "/", "--interval", "0"], 2, "--interval 0"),
+                                  (["--dir", "/", "stray"], 2, "stray")):
+            environment = {name: value for name, value in os.environ.items() if name != "PAGESTASH_TOP"}
+            result = self.run_top(*flags, env=environment)
+            self.assertEqual((result.returncode, result.stdout), (code, ""), result)
+            self.assertEqual(result.stderr.count("\n"), 1)
+            self.assertIn(told, result.stderr)
+
+    def screen(self, keys):
+        """What it shows on a terminal of 100 columns until `keys` are typed, its exit code, and whether the
+        terminal's modes are those of before."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        before = termios.tcgetattr(slave)
+        process = subprocess.Popen([BINARY, "top", "--dir", self.folder, "--interval", "0.05"], stdin=slave, stdout=slave,
+                                   stderr=slave, start_new_session=True)
+        shown = b""
+        while shown.count(b"\033[H\033[J") < 3:
+            self.assertTrue(select.select([master], [], [], 30)[0], shown)
+            shown += os.read(master, 65536)
+        if keys is None:
+            process.send_signal(signal.SIGTERM)
+        else:
+            os.write(master, keys)
+        while select.select([master], [], [], 0.2)[0]:
+            shown += os.read(master, 65536)
+        code = process.wait(30)
+        same = termios.tcgetattr(slave) == before
+        os.close(master)
+        os.close(slave)
+        return shown.decode(), code, same
+
+    def test_terminal(self):
+        self.start()
+        for keys in (b"q", None):
+            shown, code, same = self.screen(keys)
+            self.assertEqual((code, same), (0, True))
+            self.assertTrue(shown.startswith("\033[?25l") and shown.endswith("\033[?25h"), repr(shown[-40:]))
+            last = shown.split("\033[H\033[J")[2]
+            self.assertEqual(int(ROW.search(last.replace("\r", ""))["process"]), self.job.pid)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,201 @@
+/* From a launch line to options. */
+#include "tools/estimate/estimate_flags.h"
+
+#include "tools/common/gpu.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HF_BYTES ((size_t)1 << 20)
+
+/* ---- notes ---- */
+
+static int add_line(estimate_notes *notes, char *line)
+{
+    char **lines = realloc(notes->lines, (notes->num_lines + 1) * sizeof(*lines));
+    if (line == NULL || lines == NULL) {
+        free(line);
+        notes->lines = lines != NULL ? lines : notes->lines;
+        return tool_fail(TOOL_NO, "out of memory for a note");
+    }
+    notes->lines = lines;
+    notes->lines[notes->num_lines++] = line;
+    return TOOL_OK;
+}
+
+int estimate_note(estimate_notes *notes, const char *format, ...)
+{
+    char *line = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&line, &bytes);
+    if (stream != NULL) {
+        va_list arguments;
+        va_start(arguments, format);
+        vfprintf(stream, format, arguments);
+        va_end(arguments);
+        fclose(stream);
+    }
+    for (char *at = line; at != NULL && *at != '\0'; at++)
+        if ((unsigned char)*at < ' ' || *at == 127)
+            *at = '?'; /* a word of the command line may hold anything; a note is one line */
+    return add_line(notes, line);
+}
+
+void estimate_warn(const estimate_notes *notes, const char *what)
+{
+    for (size_t i = 0; i < notes->num_lines; i++)
+        (void)tool_fail(TOOL_OK, "%s%s", what, notes->lines[i]);
+}
+
+void estimate_free_notes(estimate_notes *notes)
+{
+    for (size_t i = 0; i < notes->num_lines; i++)
+        free(notes->lines[i]);
+    free(notes->lines);
+    *notes = (estimate_notes){.lines = NULL};
+}
+
+void estimate_free(estimate_options *options)
+{
+    free((void *)options->config.is_moe);
+    free((void *)options->config.chunk_layers);
+    options->config.is_moe = NULL;
+    options->config.chunk_layers = NULL;
+    estimate_free_notes(&options->assumptions);
+    estimate_free_notes(&options->warnings);
+    estimate_free_notes(&options->unmodelled);
+    estimate_free_notes(&options->matters);
+}
+
+/* ---- what is asked for ---- */
+
+/* Of each pair one at a time. A picture's figures are of another model than those of --compat. */
+static const estimate_id exclusive[][2] = {
+    {ESTIMATE_fit, ESTIMATE_search},
+    {ESTIMATE_fit, ESTIMATE_timeline},
+    {ESTIMATE_fit, ESTIMATE_compat},
+    {ESTIMATE_search, ESTIMATE_timeline},
+    {ESTIMATE_search, ESTIMATE_compat},
+    {ESTIMATE_search, ESTIMATE_routing},
+    {ESTIMATE_timeline, ESTIMATE_compat},
+    {ESTIMATE_json, ESTIMATE_timeline},
+    {ESTIMATE_json, ESTIMATE_compat},
+    {ESTIMATE_html, ESTIMATE_compat},
+    {ESTIMATE_preset, ESTIMATE_hf_config},
+    {ESTIMATE_bf16, ESTIMATE_fp16},
+    {ESTIMATE_bf16, ESTIMATE_fp32},
+    {ESTIMATE_fp16, ESTIMATE_fp32},
+    {ESTIMATE_moe_load_cv, ESTIMATE_routing},
+    {ESTIMATE_moe_expert_capacity_factor, ESTIMATE_moe_expert_rank_capacity_factor},
+    {ESTIMATE_num_layers_per_virtual_pipeline_stage, ESTIMATE_num_virtual_stages_per_pipeline_rank},
+    {ESTIMATE_decoder_first_pipeline_num_layers, ESTIMATE_pipeline_model_parallel_layout},
+    {ESTIMATE_decoder_last_pipeline_num_layers, ESTIMATE_pipeline_model_parallel_layout},
+    {ESTIMATE_account_for_embedding_in_pipeline_split, ESTIMATE_pipeline_model_parallel_layout},
+    {ESTIMATE_account_for_loss_in_pipeline_split, ESTIMATE_pipeline_model_parallel_layout},
+    {ESTIMATE_num_layers_per_virtual_pipeline_stage, ESTIMATE_pipeline_model_parallel_layout},
+};
+
+static int check_exclusive(const estimate_line *line)
+{
+    for (size_t i = 0; i < sizeof(exclusive) / sizeof(exclusive[0]); i++) {
+        const estimate_id a = exclusive[i][0], b = exclusive[i][1];
+        if (!estimate_has(line, a) || !estimate_has(line, b))
+            continue;
+        const char *of_a = a == ESTIMATE_json ? "" : estimate_text(line, a);
+        const char *of_b = estimate_text(line, b);
+        return tool_fail(TOOL_USAGE, "--%s%s%.80s and --%s%s%.80s: one of them at a time",
+                         estimate_flag(a), *of_a ? " " : "", of_a, estimate_flag(b),
+                         *of_b ? " " : "", of_b);
+    }
+    return TOOL_OK;
+}
+
+static int take_mode(const estimate_line *line, estimate_options *options)
+{
+    static const estimate_id modes[] = {[ESTIMATE_FIT] = ESTIMATE_fit,
+                                        [ESTIMATE_SEARCH] = ESTIMATE_search,
+                                        [ESTIMATE_TIMELINE] = ESTIMATE_timeline,
+                                        [ESTIMATE_PR482] = ESTIMATE_compat};
+    TOOL_TRY(check_exclusive(line));
+    for (estimate_mode mode = ESTIMATE_FIT; mode <= ESTIMATE_PR482; mode++)
+        if (estimate_has(line, modes[mode]))
+            options->mode = mode;
+    static const estimate_id sizes[] = {
+        ESTIMATE_tensor_model_parallel_size,           ESTIMATE_pipeline_model_parallel_size,
+        ESTIMATE_num_virtual_stages_per_pipeline_rank, ESTIMATE_context_parallel_size,
+        ESTIMATE_expert_model_parallel_size,           ESTIMATE_expert_tensor_parallel_size};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        options->keeps[i] = estimate_has(line, sizes[i]);
+    options->pr482_logit_bytes = 9 + estimate_number(line, ESTIMATE_compat_logit_bytes, 1);
+    options->has_load_cv = estimate_has(line, ESTIMATE_moe_load_cv);
+    options->load_cv_num = line->flags[ESTIMATE_moe_load_cv].num;
+    options->load_cv_den = options->has_load_cv ? line->flags[ESTIMATE_moe_load_cv].den : 1;
+    if (!estimate_has(line, ESTIMATE_gpus_per_node))
+        options->gpus_per_node =
+            estimate_number(line, ESTIMATE_nproc_per_node, options->gpus_per_node);
+    if (options->html != NULL && strcmp(options->html, "-") == 0)
+        return estimate_refuse_flag(line, ESTIMATE_html,
+                                    "stdout is the report's: allowed is a file");
+    if (estimate_has(line, ESTIMATE_compat_logit_bytes) && options->mode != ESTIMATE_PR482)
+        return estimate_refuse_flag(line, ESTIMATE_compat_logit_bytes, "needs --compat pr482");
+    return TOOL_OK;
+}
+
+/* A node of so many GPUs where a flag says it. Buffers of what runs beside products are not counted. */
+static int take_gpu(const estimate_line *line, estimate_options *options)
+{
+    if (options->gpu_name == NULL && options->mode == ESTIMATE_SEARCH) {
+        options->gpu_name = "h100";
+        TOOL_TRY(estimate_note(&options->assumptions, "times on an h100: say --gpu"));
+    }
+    if (options->gpu_name != NULL)
+        TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
+    if (estimate_has(line, ESTIMATE_gpus_per_node) || estimate_has(line, ESTIMATE_nproc_per_node))
+        options->gpu.node_gpus =
+            options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;
+    if (options->overlaps_tensor)
+        TOOL_TRY(estimate_note(&options->unmodelled, "--tp-comm-overlap"));
+    return options->overlaps_shared_experts
+               ? estimate_note(&options->unmodelled, "--moe-shared-expert-overlap")
+               : TOOL_OK;
+}
+
+/* A model of several parts is counted as its text's. */
+static int resolve(estimate_line *line, estimate_options *options)
+{
+    const char *path = estimate_text(line, ESTIMATE_hf_config);
+    json_t *root = NULL;
+    if (path == NULL)
+        return estimate_resolve(line, options);
+    TOOL_TRY(estimate_load_json(path, HF_BYTES, &root));
+    json_t *text = json_object_get(root, "text_config");
+    int code = TOOL_OK;
+    line->file = root;
+    if (json_is_object(text)) {
+        line->file = text;
+        json_t *tied = json_object_get(root, "tie_word_embeddings");
+        if (tied != NULL && json_object_get(text, "tie_word_embeddings") == NULL)
+            (void)json_object_set(text, "tie_word_embeddings", tied);
+        code = estimate_note(&options->assumptions,
+                             "text_config of %s alone: its other parts are not counted", path);
+    }
+    if (code == TOOL_OK)
+        code = estimate_resolve(line, options);
+    json_decref(root);
+    return code;
+}
+
+int estimate_parse(int argc, char **argv, estimate_options *options)
+{
+    estimate_line line = {.flags = {{.text = NULL}}};
+    *options = (estimate_options){.config = PST_ESTIMATE_CONFIG_INIT};
+    TOOL_TRY(estimate_read_line(argc, argv, &line, options));
+    estimate_take_options(&line, options);
+    TOOL_TRY(take_mode(&line, options));
+    TOOL_TRY(take_gpu(&line, options));
+    TOOL_TRY(resolve(&line, options));
+    estimate_warn(&options->warnings, "");
+    return TOOL_OK;
+}

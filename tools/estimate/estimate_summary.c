@@ -1,0 +1,181 @@
+/* The first lines of a report: the verdict, the heaviest stage and its parts, what would help most and what
+ * that costs, and what is not counted and matters. */
+#include "tools/estimate/estimate_flags.h"
+#include "tools/estimate/estimate_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NUM_CHANGES = 3, TEXT = 1024 };
+
+static double gib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 30);
+}
+
+static void print_run(const estimate_options *options, const json_t *tree)
+{
+    static const struct {
+        estimate_id id;
+        const char *name;
+    } sizes[] = {{ESTIMATE_tensor_model_parallel_size, "tp"},
+                 {ESTIMATE_pipeline_model_parallel_size, "pp"},
+                 {ESTIMATE_num_virtual_stages_per_pipeline_rank, "vpp"},
+                 {ESTIMATE_context_parallel_size, "cp"},
+                 {ESTIMATE_expert_model_parallel_size, "ep"},
+                 {ESTIMATE_expert_tensor_parallel_size, "etp"}};
+    const pst_estimate_config *config = &options->config;
+    const uint64_t replica =
+        config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
+    char text[TEXT];
+    int used = snprintf(text, sizeof(text), "%.80s, %.1f B parameters, %" PRIu64 " GPUs:",
+                        options->preset != NULL      ? options->preset
+                        : options->hf_config != NULL ? options->hf_config
+                                                     : "a model",
+                        (double)estimate_whole_at(tree, "params.total") / 1e9, config->world_size);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        if (estimate_value(config, sizes[i].id) > 1 &&
+            (sizes[i].id != ESTIMATE_expert_tensor_parallel_size || config->num_experts != 0))
+            used += snprintf(text + used, sizeof(text) - (size_t)used, " %s %" PRIu64,
+                             sizes[i].name, estimate_value(config, sizes[i].id));
+    snprintf(text + used, sizeof(text) - (size_t)used,
+             " dp %" PRIu64 "; %" PRIu64 " micro-batches of %" PRIu64 " x %" PRIu64,
+             config->world_size / replica, estimate_whole_at(tree, "cluster.num_micro_batches"),
+             config->micro_batch, config->sequence_size);
+    estimate_print_wrapped("", text);
+}
+
+/* More than a hundredth of what is counted. */
+static bool is_large(const json_t *tree, const json_t *gap)
+{
+    const json_t *stage = json_array_get(json_object_get(tree, "stages"),
+                                         estimate_whole_at(tree, "cluster.heaviest_stage"));
+    return estimate_whole_at(gap, "bytes") > estimate_whole_at(stage, "bytes.peak") / 100;
+}
+
+static bool leaves_out(const json_t *tree)
+{
+    const json_t *gaps = json_object_get(tree, "left_out");
+    bool is = false;
+    for (size_t i = 0; i < json_array_size(gaps); i++)
+        is = is || is_large(tree, json_array_get(gaps, i));
+    return is;
+}
+
+static void print_left_out(const json_t *tree)
+{
+    const json_t *gaps = json_object_get(tree, "left_out");
+    for (size_t i = 0; i < json_array_size(gaps); i++) {
+        const json_t *gap = json_array_get(gaps, i);
+        char text[TEXT];
+        snprintf(text, sizeof(text), "%s: up to %.2f GiB",
+                 json_string_value(json_object_get(gap, "reason")),
+                 gib(estimate_whole_at(gap, "bytes")));
+        if (is_large(tree, gap))
+            estimate_print_wrapped("left out: ", text);
+    }
+}
+
+static void print_verdict(const estimate_options *options, const json_t *tree, const json_t *stage)
+{
+    const uint64_t peak = estimate_whole_at(stage, "bytes.peak"), limit = options->memory_bytes;
+    const bool is_least = (options->matters.num_lines > 0 || leaves_out(tree)) && !options->is_less;
+    const bool is_open = options->is_less ? peak > limit : is_least && peak <= limit;
+    char text[TEXT];
+    snprintf(text, sizeof(text),
+             "%s%s: stage %" PRIu64 " of %" PRIu64 " needs %s%.2f GiB of %.2f, %.2f %s",
+             peak > limit ? "does not fit" : "fits", is_open ? ", as far as it is counted" : "",
+             estimate_whole_at(stage, "stage"), estimate_whole_at(tree, "cluster.num_stages"),
+             is_least           ? "at least "
+             : options->is_less ? "at most "
+                                : "",
+             gib(peak), gib(limit), gib(peak > limit ? peak - limit : limit - peak),
+             peak > limit ? "too many" : "to spare");
+    estimate_print_wrapped("", text);
+}
+
+/* Largest first; what would show as 0.00 is left out. */
+static void print_parts(const json_t *stage)
+{
+    static const struct {
+        const char *path, *name;
+    } parts[] = {{"bytes.activations", "saved activations"},
+                 {"bytes.weights", "weights"},
+                 {"bytes.gradients", "gradients"},
+                 {"bytes.optimizer", "optimizer"},
+                 {"bytes.head", "logits and loss"},
+                 {"bytes.recompute", "layers computed again"},
+                 {"bytes.paging", "paging"},
+                 {"bytes.empty_gradients", "empty gradients"},
+                 {"bytes.fp8_weights", "weights in fp8"},
+                 {"bytes.gathered", "gathered weights"},
+                 {"bytes.reloaded", "saved tensors coming back"},
+                 {"bytes.workspaces", "workspaces"},
+                 {"bytes.overhead", "reserve"},
+                 {"bytes.transients", NULL}};
+    enum { NUM = sizeof(parts) / sizeof(parts[0]) };
+    char text[TEXT] = "";
+    bool is_done[NUM] = {false};
+    const uint64_t peak = estimate_whole_at(stage, "bytes.peak");
+    uint64_t shown = 0;
+    for (size_t used = 0;;) {
+        int most = -1;
+        for (int i = 0; i < NUM; i++)
+            if (!is_done[i] && (most < 0 || estimate_whole_at(stage, parts[i].path) >
+                                                estimate_whole_at(stage, parts[most].path)))
+                most = i;
+        const uint64_t bytes = most < 0 ? 0 : estimate_whole_at(stage, parts[most].path);
+        if (most < 0 || bytes < peak / 100) {
+            if (peak - shown > (1 << 30) / 200)
+                snprintf(text + used, sizeof(text) - used, ", other %.2f", gib(peak - shown));
+            break;
+        }
+        shown += bytes;
+        is_done[most] = true;
+        used += (size_t)snprintf(
+            text + used, sizeof(text) - used, "%s%s %.2f", used > 0 ? ", " : "",
+            parts[most].name != NULL ? parts[most].name
+                                     : json_string_value(estimate_at(stage, "transient")),
+            gib(bytes));
+    }
+    estimate_print_wrapped("  ", text);
+}
+
+static void print_change(const json_t *of, const char *title)
+{
+    const json_int_t sent = json_integer_value(json_object_get(of, "extra_wire_bytes"));
+    char text[TEXT], more[64] = "";
+    if (sent > 1 << 27 || sent < -(1 << 27))
+        snprintf(more, sizeof(more), ", %+.0f GiB sent", (double)sent / (1 << 30));
+    snprintf(text, sizeof(text), "-%.2f%s: %s (%s%s)",
+             gib((uint64_t)json_integer_value(json_object_get(of, "saved_bytes"))),
+             json_is_true(json_object_get(of, "fits")) ? ", fits" : "",
+             json_string_value(json_object_get(of, "change")),
+             json_string_value(json_object_get(of, "cost")), more);
+    estimate_print_wrapped(title, text);
+}
+
+void estimate_print_summary(const estimate_options *options, const json_t *tree, const char *more)
+{
+    const json_t *stage = json_array_get(json_object_get(tree, "stages"),
+                                         estimate_whole_at(tree, "cluster.heaviest_stage"));
+    const json_t *changes = json_object_get(tree, "whatif");
+    const json_t *together = json_object_get(tree, "together");
+    print_run(options, tree);
+    print_verdict(options, tree, stage);
+    print_parts(stage);
+    for (size_t i = 0; i < json_array_size(changes) && i < NUM_CHANGES; i++)
+        print_change(json_array_get(changes, i), "  ");
+    if (json_is_object(together))
+        print_change(together, "  no single change is enough: ");
+    if (more != NULL)
+        estimate_print_wrapped("", more);
+    estimate_print_notes(tree, "matters", "not counted, and it matters: ");
+    print_left_out(tree);
+    if (!options->shows_details)
+        printf("--details has all stages, modules and transfers%s; --json all figures\n",
+               options->unmodelled.num_lines > options->matters.num_lines
+                   ? ", and what else is not counted"
+                   : "");
+}

@@ -1,0 +1,249 @@
+/* The rows of the table: values, names, and messages in the words of who is asked. */
+#include "tools/estimate/estimate_flags.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member) offsetof(pst_estimate_config, member)
+#define FLAG(group, kind, flag, argument, help)                                              \
+    {#flag, NULL, NULL, argument, help, ESTIMATE_##group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
+     0,     0,    0},
+#define OPTION(group, kind, flag, member, fallback, argument, help) \
+    {#flag,                                                         \
+     NULL,                                                          \
+     NULL,                                                          \
+     argument,                                                      \
+     help,                                                          \
+     ESTIMATE_##group,                                              \
+     ESTIMATE_##kind,                                               \
+     ESTIMATE_IS_NONE,                                              \
+     ESTIMATE_SETS_OPTION,                                          \
+     offsetof(estimate_options, member),                            \
+     fallback},
+#define SETS(group, kind, flag, type, member, fallback, words, argument, help) \
+    {#flag,         #member,          words,           argument,               \
+     help,          ESTIMATE_##group, ESTIMATE_##kind, ESTIMATE_IS_##type,     \
+     ESTIMATE_SETS, AT(member),       fallback},
+#define FEEDS(group, kind, flag, type, member, words, argument, help) \
+    {#flag,                                                           \
+     #member,                                                         \
+     words,                                                           \
+     argument,                                                        \
+     help,                                                            \
+     ESTIMATE_##group,                                                \
+     ESTIMATE_##kind,                                                 \
+     ESTIMATE_IS_##type,                                              \
+     ESTIMATE_READ,                                                   \
+     AT(member),                                                      \
+     0},
+#define FIELD(group, type, member, words) \
+    {#member,                             \
+     #member,                             \
+     words,                               \
+     NULL,                                \
+     NULL,                                \
+     ESTIMATE_##group,                    \
+     ESTIMATE_NO_FLAG,                    \
+     ESTIMATE_IS_##type,                  \
+     ESTIMATE_READ,                       \
+     AT(member),                          \
+     0},
+const estimate_row estimate_rows[] = {ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)};
+
+const char *estimate_flag(estimate_id id)
+{
+    static char names[ESTIMATE_NUM_ROWS][64];
+    for (size_t i = 0; estimate_rows[id].name[i] != '\0'; i++)
+        names[id][i] = estimate_rows[id].name[i] == '_' ? '-' : estimate_rows[id].name[i];
+    return names[id];
+}
+
+/* ---- values ---- */
+
+uint64_t estimate_value(const pst_estimate_config *config, estimate_id id)
+{
+    const estimate_row *row = &estimate_rows[id];
+    const char *at = (const char *)config + row->offset;
+    uint64_t whole = 0;
+    uint32_t word = 0;
+    bool is_on = false;
+    switch (row->type) {
+    case ESTIMATE_IS_WHOLE:
+        memcpy(&whole, at, sizeof(whole));
+        return whole;
+    case ESTIMATE_IS_SWITCH:
+        memcpy(&is_on, at, sizeof(is_on));
+        return is_on;
+    case ESTIMATE_IS_CHOICE:
+    case ESTIMATE_IS_BITS:
+        memcpy(&word, at, sizeof(word));
+        return word;
+    default:
+        return 0;
+    }
+}
+
+void estimate_set(pst_estimate_config *config, estimate_id id, uint64_t value)
+{
+    const estimate_row *row = &estimate_rows[id];
+    char *at = (char *)config + row->offset;
+    const uint32_t word = (uint32_t)value;
+    const bool is_on = value != 0;
+    if (row->type == ESTIMATE_IS_WHOLE)
+        memcpy(at, &value, sizeof(value));
+    else if (row->type == ESTIMATE_IS_SWITCH)
+        memcpy(at, &is_on, sizeof(is_on));
+    else
+        memcpy(at, &word, sizeof(word));
+}
+
+void estimate_take_options(const estimate_line *line, estimate_options *options)
+{
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++) {
+        const estimate_row *row = &estimate_rows[id];
+        char *at = (char *)options + row->offset;
+        const uint64_t number = estimate_number(line, id, row->fallback);
+        const char *text = estimate_text(line, id);
+        const bool is_on = text != NULL;
+        if (row->use != ESTIMATE_SETS_OPTION)
+            continue;
+        if (row->kind == ESTIMATE_SWITCH)
+            memcpy(at, &is_on, sizeof(is_on));
+        else if (row->kind == ESTIMATE_TEXT || row->kind == ESTIMATE_JSON)
+            memcpy(at, &text, sizeof(text));
+        else
+            memcpy(at, &number, sizeof(number));
+    }
+}
+
+void estimate_take_fields(const estimate_line *line, pst_estimate_config *config)
+{
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++) {
+        const estimate_row *row = &estimate_rows[id];
+        if (row->use == ESTIMATE_SETS && estimate_has(line, id))
+            estimate_set(config, id, line->flags[id].num);
+        else if (row->use == ESTIMATE_SETS && row->fallback != 0 && estimate_value(config, id) == 0)
+            estimate_set(config, id, row->fallback);
+    }
+}
+
+void estimate_clear_group(pst_estimate_config *config, estimate_group group)
+{
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_rows[id].group == group && estimate_rows[id].member != NULL &&
+            estimate_rows[id].type < ESTIMATE_IS_LAYERS)
+            estimate_set(config, id, 0);
+}
+
+const char *estimate_word(const char *words, uint64_t index, char out[ESTIMATE_WORD])
+{
+    for (; index > 0; index--)
+        words += strcspn(words, "|") + 1;
+    snprintf(out, ESTIMATE_WORD, "%.*s", (int)strcspn(words, "|"), words);
+    return out;
+}
+
+/* ---- messages ---- */
+
+typedef struct sentence {
+    const estimate_line *line;
+    FILE *out;
+    bool names_file, names_flag; /* of what was given */
+} sentence;
+
+static bool has_keys(const estimate_row *row)
+{
+    return row->words != NULL && row->type != ESTIMATE_IS_CHOICE && row->type != ESTIMATE_IS_BITS;
+}
+
+/* The key of the config.json that the row's member was read from, or NULL. */
+static const char *key_in_file(const estimate_line *line, const estimate_row *row,
+                               char key[ESTIMATE_WORD])
+{
+    for (const char *at = has_keys(row) ? row->words : ""; *at != '\0';) {
+        if (json_object_get(line->file, estimate_word(at, 0, key)) != NULL)
+            return key;
+        at += strcspn(at, "|");
+        at += *at == '|';
+    }
+    return NULL;
+}
+
+static void print_flag(sentence *self, estimate_id id)
+{
+    const estimate_line *line = self->line;
+    const bool is_given = estimate_has(line, id);
+    char text[ESTIMATE_WORD];
+    const char *key = is_given ? NULL : key_in_file(line, &estimate_rows[id], text);
+    if (key != NULL) {
+        fprintf(self->out, "%s (%s)", key, estimate_text(line, ESTIMATE_hf_config));
+        self->names_file = true;
+        return;
+    }
+    const bool is_product =
+        id == ESTIMATE_world_size && !is_given &&
+        (estimate_has(line, ESTIMATE_nproc_per_node) || estimate_has(line, ESTIMATE_nnodes));
+    const bool is_divided = id == ESTIMATE_num_virtual_stages_per_pipeline_rank &&
+                            estimate_has(line, ESTIMATE_num_layers_per_virtual_pipeline_stage);
+    self->names_flag = self->names_flag || is_given || is_product || is_divided;
+    if (is_product)
+        fputs("--nproc-per-node * --nnodes", self->out);
+    else if (is_divided)
+        fputs("--num-layers-per-virtual-pipeline-stage: virtual stages", self->out);
+    else
+        fprintf(self->out, "%s--%s", estimate_rows[id].kind == ESTIMATE_OFF ? "no " : "",
+                estimate_flag(id));
+    if (!is_given && has_keys(&estimate_rows[id]) && estimate_has(line, ESTIMATE_preset))
+        fprintf(self->out, " (--preset %s)", estimate_text(line, ESTIMATE_preset));
+}
+
+static void print_member(sentence *self, const char *name, size_t length)
+{
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++) {
+        const estimate_row *row = &estimate_rows[id];
+        if (row->kind != ESTIMATE_NO_FLAG && row->member != NULL && strlen(row->member) == length &&
+            memcmp(row->member, name, length) == 0) {
+            print_flag(self, id);
+            return;
+        }
+    }
+    fwrite(name, 1, length, self->out);
+}
+
+int estimate_refuse(const estimate_line *line, const char *format, ...)
+{
+    char message[1024];
+    char *text = NULL;
+    size_t bytes = 0;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof(message), format, arguments);
+    va_end(arguments);
+    sentence self = {line, open_memstream(&text, &bytes), false, strstr(message, "--") != NULL};
+    if (self.out == NULL)
+        return tool_fail(TOOL_USAGE, "%s", message);
+    for (const char *at = message; *at != '\0';) {
+        const size_t length = strcspn(at, "{");
+        fwrite(at, 1, length, self.out);
+        at += length;
+        if (*at == '\0')
+            break;
+        const size_t name = strcspn(++at, "}");
+        print_member(&self, at, name);
+        at += name + (at[name] == '}');
+    }
+    fclose(self.out);
+    const bool is_of_file = self.names_file && !self.names_flag;
+    const int code =
+        tool_fail(is_of_file ? TOOL_INPUT : TOOL_USAGE, "%s", text != NULL ? text : message);
+    free(text);
+    return code;
+}
+
+int estimate_refuse_flag(const estimate_line *line, estimate_id id, const char *why)
+{
+    return tool_fail(TOOL_USAGE, "--%s %.80s: %s", estimate_flag(id), estimate_text(line, id), why);
+}

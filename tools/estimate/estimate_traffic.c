@@ -1,0 +1,179 @@
+/* Transfers in a report's tree: those of a GPU of each stage, of all GPUs, and who takes part. */
+#include "tools/estimate/estimate_report.h"
+
+#include <string.h>
+
+__extension__ typedef unsigned __int128 wide;
+
+static const char *parallel_name(pst_parallel parallel)
+{
+    static const char *const names[PST_NUM_PARALLELS] = {
+        [PST_PARALLEL_TENSOR] = "tensor",
+        [PST_PARALLEL_CONTEXT] = "context",
+        [PST_PARALLEL_DATA] = "data",
+        [PST_PARALLEL_REPLICA] = "data x context",
+        [PST_PARALLEL_PIPELINE] = "pipeline",
+        [PST_PARALLEL_EXPERT] = "expert",
+        [PST_PARALLEL_EXPERT_TENSOR] = "expert tensor",
+        [PST_PARALLEL_EXPERT_REPLICA] = "expert data",
+        [PST_PARALLEL_EMBEDDING] = "embedding",
+    };
+    return names[parallel];
+}
+
+static const char *transfer_name(pst_transfer transfer)
+{
+    static const char *const names[] = {
+        [PST_TRANSFER_ALL_REDUCE] = "all-reduce",
+        [PST_TRANSFER_ALL_GATHER] = "all-gather",
+        [PST_TRANSFER_REDUCE_SCATTER] = "reduce-scatter",
+        [PST_TRANSFER_ALL_TO_ALL] = "all-to-all",
+        [PST_TRANSFER_SEND] = "send",
+        [PST_TRANSFER_RECEIVE] = "receive",
+    };
+    return names[transfer];
+}
+
+/* ---- of a GPU of each stage ---- */
+
+static json_t *op_value(const char **too_large, uint64_t stage, uint64_t num_micro_batches,
+                        const pst_estimate_op *op)
+{
+    const bool is_even = op->count % num_micro_batches == 0;
+    json_t *item = ESTIMATE_ITEM(
+        too_large, "op", op->name, {"stage", stage}, {"group_size", op->group_size},
+        {"count", op->count}, {"payload_bytes", op->payload_bytes}, {"wire_bytes", op->wire_bytes});
+    json_put_text(&item, "transfer", transfer_name(op->transfer));
+    json_put_text(&item, "group", parallel_name(op->parallel));
+    json_put(&item, "count_per_micro_batch",
+             is_even ? json_integer((json_int_t)(op->count / num_micro_batches)) : json_null());
+    return item;
+}
+
+/* ---- who takes part ---- */
+
+/* The lists of a kind's ranks; all ranks are gone through. */
+static json_t *members_value(const pst_estimate_config *config, pst_parallel parallel)
+{
+    const bool is_embedding = parallel == PST_PARALLEL_EMBEDDING;
+    const uint64_t end = config->world_size / (is_embedding ? config->pipeline_parallel : 1);
+    pst_estimate_process_group group;
+    json_t *list = json_array();
+    for (uint64_t rank = 0; rank < end; rank++) {
+        if (pst_estimate_get_process_group(config, parallel, rank, &group) != PST_OK ||
+            group.first != rank)
+            continue;
+        json_t *members = json_array();
+        for (uint64_t i = 0; i < group.size; i++)
+            json_add(&members, json_integer((json_int_t)(group.first + i * group.stride)));
+        json_add(&list, members);
+    }
+    return list;
+}
+
+static json_t *groups_value(const estimate_options *options, const char **too_large)
+{
+    const pst_estimate_config *config = &options->config;
+    json_t *list = json_array();
+    for (pst_parallel parallel = 0; parallel < PST_NUM_PARALLELS; parallel++) {
+        pst_estimate_process_group group;
+        if (pst_estimate_get_process_group(config, parallel, 0, &group) != PST_OK ||
+            group.size == 1)
+            continue;
+        json_t *item = ESTIMATE_ITEM(too_large, "group", parallel_name(parallel),
+                                     {"size", group.size}, {"stride", group.stride});
+        json_put(&item, "members",
+                 options->lists_members ? members_value(config, parallel) : json_null());
+        json_add(&list, item);
+    }
+    return list;
+}
+
+/* ---- of all GPUs ---- */
+
+/* A kind of transfer over all GPUs. */
+typedef struct total {
+    const pst_estimate_op *op; /* of one stage that has it */
+    wide num_transfers;        /* collectives, each counted once; or messages */
+    wide wire_bytes;
+} total;
+
+/* GPUs that take part in one such transfer and count it too. A message is counted by its sender;
+ * who receives it has another entry. */
+static uint64_t counted_by(const pst_estimate_op *op)
+{
+    return op->transfer == PST_TRANSFER_SEND || op->transfer == PST_TRANSFER_RECEIVE
+               ? 1
+               : op->group_size;
+}
+
+/* null where JSON's readers would lose digits; the GiB, rounded down, are there in any case. A GPU's
+ * bytes times 2^31 GPUs are below 2^94. */
+static void put_wire(const char **too_large, json_t **object, wide bytes)
+{
+    json_put(object, "wire_bytes",
+             bytes <= INT64_MAX ? json_integer((json_int_t)bytes) : json_null());
+    ESTIMATE_PUT(too_large, object, {"wire_gib", (uint64_t)(bytes >> 30)});
+}
+
+/* Stages are as many GPUs each. A group's GPUs are all of one stage, but those of a tied embedding,
+ * which are of two and count it in both. */
+static uint32_t add_totals(const pst_estimate_config *config, const estimate_stage *stages,
+                           total totals[PST_ESTIMATE_MAX_OPS])
+{
+    const uint64_t num_stages = config->pipeline_parallel ? config->pipeline_parallel : 1;
+    const uint64_t ranks = config->world_size / num_stages;
+    uint32_t num = 0;
+    for (uint64_t s = 0; s < num_stages; s++)
+        for (uint32_t i = 0; i < stages[s].traffic.num_ops; i++) {
+            const pst_estimate_op *op = &stages[s].traffic.ops[i];
+            uint32_t at = 0;
+            while (at < num && strcmp(totals[at].op->name, op->name) != 0)
+                at++;
+            if (at == num)
+                totals[num++] = (total){.op = op};
+            totals[at].num_transfers += (wide)op->count * ranks;
+            totals[at].wire_bytes += (wide)op->wire_bytes * ranks;
+        }
+    return num;
+}
+
+static json_t *totals_value(const total *totals, uint32_t num, const char **too_large, wide *sent)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < num; i++) {
+        const wide transfers = totals[i].num_transfers / counted_by(totals[i].op);
+        json_t *item =
+            ESTIMATE_ITEM(too_large, "op", totals[i].op->name,
+                          {"transfers", transfers > INT64_MAX ? UINT64_MAX : (uint64_t)transfers});
+        put_wire(too_large, &item, totals[i].wire_bytes);
+        json_add(&list, item);
+        if (totals[i].op->transfer != PST_TRANSFER_RECEIVE)
+            *sent += totals[i].wire_bytes;
+    }
+    return list;
+}
+
+void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
+                          uint64_t heaviest, const char **too_large, json_t **tree)
+{
+    const pst_estimate_config *config = &options->config;
+    const uint64_t num_micro_batches = stages[0].memory.num_micro_batches;
+    total totals[PST_ESTIMATE_MAX_OPS];
+    wide sent = 0;
+    json_t *list = json_array(), *cluster = json_object();
+    for (uint64_t s = 0; s < config->pipeline_parallel; s++)
+        for (uint32_t i = 0; i < stages[s].traffic.num_ops; i++)
+            json_add(&list, op_value(too_large, s, num_micro_batches, &stages[s].traffic.ops[i]));
+    json_put(tree, "comm", list);
+    json_put(tree, "groups", groups_value(options, too_large));
+    const uint32_t num = add_totals(config, stages, totals);
+    ESTIMATE_PUT(too_large, &cluster, {"world_size", config->world_size},
+                 {"num_stages", config->pipeline_parallel},
+                 {"num_micro_batches", num_micro_batches}, {"heaviest_stage", heaviest},
+                 {"gpu_memory_bytes", options->memory_bytes});
+    json_put(&cluster, "fits", json_boolean(stages[heaviest].peak_bytes <= options->memory_bytes));
+    json_put(&cluster, "ops", totals_value(totals, num, too_large, &sent));
+    put_wire(too_large, &cluster, sent);
+    json_put(tree, "cluster", cluster);
+}

@@ -1,0 +1,409 @@
+/* The tree of a report: everything that an estimate says, worked out once. */
+#include "tools/estimate/estimate_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/base/arith.h"
+
+typedef struct report {
+    const estimate_options *options;
+    const pst_estimate_config *config;
+    uint64_t num_stages, num_chunks, heaviest;
+    estimate_stage *stages;
+    uint64_t *chunk_words; /* behind the stages' pointers */
+    const char *too_large; /* a key, or NULL */
+    json_t *root;
+} report;
+
+void estimate_put(const char **too_large, json_t **object, const json_whole *items, size_t num)
+{
+    for (size_t i = 0; i < num; i++)
+        if (items[i].value > INT64_MAX && *too_large == NULL)
+            *too_large = items[i].key;
+    json_put_wholes(object, items, num);
+}
+
+json_t *estimate_item(const char **too_large, const char *key, const char *name,
+                      const json_whole *items, size_t num)
+{
+    json_t *object = json_object();
+    json_put_text(&object, key, name);
+    estimate_put(too_large, &object, items, num);
+    return object;
+}
+
+json_t *estimate_notes_value(const estimate_notes *notes)
+{
+    json_t *lines = json_array();
+    for (size_t i = 0; i < notes->num_lines; i++)
+        json_add(&lines, json_text(notes->lines[i]));
+    return lines;
+}
+
+static json_t *list_value(const uint64_t *words, uint64_t num)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < num; i++)
+        json_add(&list, json_integer((json_int_t)words[i]));
+    return list;
+}
+
+/* ---- parameters, layers ---- */
+
+static int put_params(report *self)
+{
+    pst_estimate_params of;
+    ESTIMATE_TRY(self->config, pst_estimate_get_params(self->config, &of));
+    json_t *object = json_object();
+    ESTIMATE_PUT(&self->too_large, &object, {"total", of.total}, {"total_padded", of.padded},
+                 {"active", of.active}, {"experts", of.experts}, {"router_bias", of.router_bias},
+                 {"dense_layer", of.dense_layer}, {"moe_layer", of.moe_layer},
+                 {"embedding", of.embedding}, {"output", of.output}, {"mtp_depth", of.mtp},
+                 {"padded_vocab", of.padded_vocab});
+    json_put(&self->root, "params", object);
+    return TOOL_OK;
+}
+
+static json_t *shape_value(uint64_t count, uint64_t outputs, uint64_t inputs)
+{
+    const uint64_t words[] = {count, outputs, inputs};
+    return outputs == 0 ? json_null() : list_value(words, inputs == 0 ? 2 : 3);
+}
+
+/* Work is cut into tiles of 128 x 256 outputs, the largest of CUTLASS on Hopper, which as many
+ * multiprocessors as there are take in waves. In 128 bits: sizes are any. */
+static json_t *product_value(report *self, uint64_t rows, uint64_t outputs, uint64_t inputs,
+                             uint64_t count)
+{
+    __extension__ typedef unsigned __int128 wide;
+    enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
+    json_t *object = json_object();
+    const uint64_t num_sms = self->options->num_sms, type = self->config->type;
+    const wide of_one = (wide)psti_div_up(rows, TILE_ROWS) * psti_div_up(outputs, TILE_COLUMNS);
+    const wide tiles = of_one * count, waves = (tiles + num_sms - 1) / num_sms;
+    const wide moved = ((wide)rows * inputs + (wide)inputs * outputs + (wide)rows * outputs) *
+                       (type == PST_TRAIN_FP32 ? 4 : 2);
+    const bool is_some = tiles != 0 && moved != 0;
+    ESTIMATE_PUT(&self->too_large, &object, {"rows", rows},
+                 {"tiles", tiles > UINT64_MAX ? UINT64_MAX : (uint64_t)tiles},
+                 {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
+                 {"tile_permille", is_some ? (uint64_t)((wide)rows * outputs * 1000 /
+                                                        (of_one * TILE_ROWS * TILE_COLUMNS))
+                                           : 0},
+                 {"operations_per_byte",
+                  is_some ? (uint64_t)(2 * (wide)rows * inputs * outputs / moved) : 0});
+    return object;
+}
+
+static json_t *modules_value(report *self, const pst_estimate_modules *modules)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < modules->num_modules; i++) {
+        const pst_estimate_module *of = &modules->modules[i];
+        json_t *item =
+            ESTIMATE_ITEM(&self->too_large, "name", of->name, {"whole_params", of->whole_params},
+                          {"params", of->params}, {"whole_saved_bytes", of->whole_saved_bytes},
+                          {"saved_bytes", of->saved_bytes});
+        json_put(&item, "whole_shape",
+                 shape_value(of->whole_count, of->whole_outputs, of->whole_inputs));
+        json_put(&item, "shape", shape_value(of->count, of->outputs, of->inputs));
+        if (of->is_product) {
+            json_put(&item, "whole_product",
+                     product_value(self, of->whole_rows, of->whole_outputs, of->whole_inputs,
+                                   of->whole_count));
+            json_put(&item, "product",
+                     product_value(self, of->rows, of->outputs, of->inputs, of->count));
+        }
+        json_add(&list, item);
+    }
+    return list;
+}
+
+static json_t *ledger_value(report *self, const pst_estimate_ledger *ledger, bool is_whole)
+{
+    json_t *items = json_object();
+    const uint64_t sum = is_whole ? ledger->whole_bytes : ledger->bytes;
+    for (uint32_t i = 0; i < ledger->num_entries; i++)
+        json_put_whole(&items, ledger->entries[i].name,
+                       is_whole ? ledger->entries[i].whole_bytes : ledger->entries[i].bytes);
+    json_put_whole(&items, "sum", sum);
+    if (sum > INT64_MAX && self->too_large == NULL)
+        self->too_large = is_whole ? "whole_ledger" : "ledger";
+    return items;
+}
+
+static bool has_part(const pst_estimate_config *config, pst_estimate_part part)
+{
+    if (part == PST_ESTIMATE_OUTSIDE || config->num_experts == 0)
+        return part != PST_ESTIMATE_MOE;
+    for (uint64_t i = 0; i < config->num_layers; i++)
+        if ((config->is_moe == NULL || config->is_moe[i]) == (part == PST_ESTIMATE_MOE))
+            return true;
+    return false;
+}
+
+static int put_layers(report *self)
+{
+    static const char *const keys[] = {"dense", "moe", "outside"};
+    pst_estimate_modules modules[PST_NUM_ESTIMATE_PARTS] = {{.num_modules = 0}};
+    pst_estimate_ledger ledgers[PST_ESTIMATE_OUTSIDE] = {{.num_entries = 0}};
+    for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
+        if (!has_part(self->config, part))
+            continue;
+        ESTIMATE_TRY(self->config, pst_estimate_get_modules(self->config, part, &modules[part]));
+        if (part < PST_ESTIMATE_OUTSIDE)
+            ESTIMATE_TRY(self->config, pst_estimate_get_ledger(
+                                           self->config, part == PST_ESTIMATE_MOE, &ledgers[part]));
+    }
+    json_t *lists = json_object(), *own = json_object(), *whole = json_object();
+    for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
+        json_put(&lists, keys[part], modules_value(self, &modules[part]));
+        if (!has_part(self->config, part) || part == PST_ESTIMATE_OUTSIDE)
+            continue;
+        json_put(&own, keys[part], ledger_value(self, &ledgers[part], false));
+        json_put(&whole, keys[part], ledger_value(self, &ledgers[part], true));
+    }
+    json_put(&self->root, "modules", lists);
+    json_put(&self->root, "ledger", own);
+    json_put(&self->root, "whole_ledger", whole);
+    return TOOL_OK;
+}
+
+/* ---- stages ---- */
+
+static json_t *bytes_value(report *self, const estimate_stage *stage)
+{
+    json_t *object = json_object();
+    const estimate_options *options = self->options;
+    const pst_estimate_memory *memory = &stage->memory;
+    const pst_estimate_states *states = &memory->states;
+    ESTIMATE_PUT(&self->too_large, &object, {"weights", states->weight_bytes},
+                 {"gradients", states->gradient_bytes}, {"optimizer", states->optimizer_bytes},
+                 {"states", states->bytes}, {"activations", memory->saved_bytes},
+                 {"head", memory->head_bytes}, {"recompute", memory->recompute_bytes},
+                 {"paging", memory->paging_bytes}, {"empty_gradients", memory->empty_bytes},
+                 {"fp8_weights", memory->cache_bytes}, {"gathered", memory->gathered_bytes},
+                 {"reloaded", memory->reload_bytes}, {"workspaces", memory->workspace_bytes},
+                 {"total", memory->bytes}, {"transients", memory->transient_bytes},
+                 {"overhead", options->overhead_bytes}, {"peak", stage->peak_bytes},
+                 {"host", states->host_bytes}, {"host_saved", memory->offloaded_bytes});
+    json_put(&object, "margin",
+             json_integer((json_int_t)options->memory_bytes - (json_int_t)stage->peak_bytes));
+    return object;
+}
+
+static json_t *stage_value(report *self, uint64_t number)
+{
+    json_t *object = json_object(), *params = json_object();
+    const estimate_stage *stage = &self->stages[number];
+    const pst_estimate_states *states = &stage->memory.states;
+    const uint64_t ranks = self->config->world_size / self->num_stages;
+    ESTIMATE_PUT(&self->too_large, &object, {"stage", number}, {"first_rank", number * ranks},
+                 {"num_ranks", ranks}, {"moe_layers", states->num_moe_layers},
+                 {"live_layers", stage->memory.live_layers},
+                 {"live_moe_layers", stage->memory.live_moe_layers},
+                 {"wire_bytes", stage->wire_bytes});
+    json_put(&object, "layers", list_value(stage->chunk_layers, self->num_chunks));
+    json_put(&object, "in_flight", list_value(stage->live, self->num_chunks));
+    ESTIMATE_PUT(&self->too_large, &params, {"total", states->params},
+                 {"dense", states->params - states->expert_params},
+                 {"expert", states->expert_params});
+    json_put(&object, "params", params);
+    json_put(&object, "bytes", bytes_value(self, stage));
+    json_put_text(&object, "transient", stage->memory.transient);
+    return object;
+}
+
+static int put_stages(report *self)
+{
+    const pst_estimate_config *config = self->config;
+    for (uint64_t i = 0; i < self->num_stages; i++) {
+        estimate_stage *stage = &self->stages[i];
+        stage->chunk_layers = self->chunk_words + 2 * i * self->num_chunks;
+        stage->live = stage->chunk_layers + self->num_chunks;
+        for (uint64_t j = 0; j < self->num_chunks; j++)
+            stage->chunk_layers[j] = config->chunk_layers != NULL
+                                         ? config->chunk_layers[j * self->num_stages + i]
+                                         : config->num_layers / self->num_stages / self->num_chunks;
+        ESTIMATE_TRY(self->config,
+                     estimate_measure(config, i, self->options->overhead_bytes, stage));
+        if (stage->peak_bytes > self->stages[self->heaviest].peak_bytes)
+            self->heaviest = i;
+    }
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < self->num_stages; i++)
+        json_add(&list, stage_value(self, i));
+    json_put(&self->root, "stages", list);
+    return TOOL_OK;
+}
+
+/* ---- experts; dense layers by linear.h ---- */
+
+/* Layers with experts of one group that full recomputation runs again, at most: no others keep rows.
+ * A depth of multi-token prediction is a group of its own. */
+static uint64_t moe_layers_of_group(const report *self, uint64_t number)
+{
+    const pst_estimate_config *config = self->config;
+    const bool *is_moe = config->is_moe;
+    const bool is_last = number == self->num_stages - 1 && config->mtp_layers != 0;
+    uint64_t first = 0, most = is_last && (is_moe == NULL || is_moe[config->num_layers - 1]);
+    for (uint64_t i = 0; i < self->num_stages * self->num_chunks; i++) {
+        const uint64_t num = self->stages[i % self->num_stages].chunk_layers[i / self->num_stages];
+        uint64_t live = 0;
+        for (uint64_t j = 0; j < num && i % self->num_stages == number; j++) {
+            live = (j % config->recompute_layers == 0 ? 0 : live) +
+                   (is_moe == NULL || is_moe[first + j]);
+            most = live > most ? live : most;
+        }
+        first += num;
+    }
+    return most;
+}
+
+/* With --recompute-method block: of those in flight, layers with experts behind a chunk's first ones that
+ * run again; where there are none, the one that does. */
+static uint64_t moe_layers_behind(const report *self, uint64_t number)
+{
+    const pst_estimate_config *config = self->config;
+    const bool *is_moe = config->is_moe;
+    const bool ends_with_moe = is_moe == NULL || is_moe[config->num_layers - 1];
+    uint64_t first = 0, live = 0;
+    for (uint64_t i = 0; i < self->num_stages * self->num_chunks; i++) {
+        const estimate_stage *stage = &self->stages[i % self->num_stages];
+        const uint64_t chunk = i / self->num_stages, num = stage->chunk_layers[chunk];
+        const bool is_end = chunk == self->num_chunks - 1 && number == self->num_stages - 1;
+        uint64_t behind = is_end && ends_with_moe ? config->mtp_layers : 0;
+        for (uint64_t j = config->recompute_layers; j < num; j++)
+            behind += is_moe == NULL || is_moe[first + j];
+        live += i % self->num_stages == number ? behind * stage->live[chunk] : 0;
+        first += num;
+    }
+    return live > 0 ? live : psti_min(1, self->stages[number].memory.live_moe_layers);
+}
+
+static int put_moe(report *self)
+{
+    pst_estimate_moe of;
+    uint64_t stage = 0, most = 0;
+    if (!has_part(self->config, PST_ESTIMATE_MOE)) {
+        json_put(&self->root, "moe_buffers", json_null());
+        return TOOL_OK;
+    }
+    for (uint64_t i = 0; i < self->num_stages; i++) {
+        const uint64_t live = self->config->recompute_layers == 0
+                                  ? self->stages[i].memory.live_moe_layers
+                              : self->config->recomputes_block ? moe_layers_behind(self, i)
+                                                               : moe_layers_of_group(self, i);
+        stage = live > most ? i : stage;
+        most = live > most ? live : most;
+    }
+    ESTIMATE_TRY(self->config, pst_estimate_get_moe(self->config, most, &of));
+    json_t *object = json_object();
+    ESTIMATE_PUT(&self->too_large, &object, {"stage", stage}, {"live_layers", of.live_layers},
+                 {"row_bytes", of.row_bytes}, {"balanced_rows", of.balanced_rows},
+                 {"capacity_rows", of.capacity_rows}, {"worst_rows", of.worst_rows},
+                 {"balanced_bytes", of.balanced_bytes}, {"capacity_bytes", of.capacity_bytes},
+                 {"worst_bytes", of.worst_bytes}, {"working_bytes", of.working_bytes},
+                 {"worst_working_bytes", of.worst_working_bytes}, {"pages", of.num_pages},
+                 {"pages_bytes", of.pages_bytes}, {"table_bytes", of.table_bytes},
+                 {"paged_rows_model", of.paged_bytes}, {"pool_pages", of.pool_pages},
+                 {"pool_bytes", of.pool_bytes}, {"backward_bytes", of.backward_bytes});
+    json_put(&self->root, "moe_buffers", object);
+    return TOOL_OK;
+}
+
+/* Latent attention is none of them, and nor are layers whose pages no pool could hold. */
+static void put_linears(report *self)
+{
+    const pst_estimate_memory *memory = &self->stages[self->heaviest].memory;
+    const uint64_t live = memory->live_layers - memory->live_moe_layers;
+    pst_estimate_linears of;
+    if (!has_part(self->config, PST_ESTIMATE_DENSE) ||
+        pst_estimate_get_linears(self->config, 0, self->config->is_gated, live, &of) != PST_OK) {
+        json_put(&self->root, "linears", json_null());
+        return;
+    }
+    json_t *object = json_object(), *linears = json_array(), *buffers = json_array();
+    ESTIMATE_PUT(&self->too_large, &object, {"scratch_bytes", of.scratch_bytes},
+                 {"buffers_bytes", of.buffers_bytes}, {"layer_pages", of.layer_pages},
+                 {"pool_pages", of.pool_pages}, {"pool_bytes", of.pool_bytes});
+    for (const pst_estimate_linear *l = of.linears; l < of.linears + of.num_linears; l++)
+        json_add(&linears,
+                 ESTIMATE_ITEM(&self->too_large, "name", l->name,
+                               {"forward_scratch", l->forward_scratch},
+                               {"backward_scratch", l->backward_scratch},
+                               {"saved_bytes", l->saved_bytes}, {"hidden_bytes", l->hidden_bytes}));
+    for (uint32_t i = 0; i < of.num_buffers; i++)
+        json_add(&buffers, ESTIMATE_ITEM(&self->too_large, "name", of.buffers[i].name,
+                                         {"bytes", of.buffers[i].bytes}));
+    json_put(&object, "linears", linears);
+    json_put(&object, "buffers", buffers);
+    json_put(&self->root, "linears", object);
+}
+
+/* ---- what is left out ---- */
+
+static int put_gaps(report *self)
+{
+    pst_estimate_gaps of;
+    json_t *list = json_array();
+    TOOL_PST(pst_estimate_get_gaps(self->config, self->heaviest, &of));
+    for (const pst_estimate_gap *gap = of.gaps; gap < of.gaps + of.num_gaps; gap++) {
+        json_t *object = json_object();
+        json_put_text(&object, "field", gap->field);
+        json_put_text(&object, "reason", gap->reason);
+        ESTIMATE_PUT(&self->too_large, &object, {"bytes", psti_min(gap->bytes, INT64_MAX)});
+        json_add(&list, object);
+    }
+    json_put(&self->root, "left_out", list);
+    return TOOL_OK;
+}
+
+/* ---- all of it ---- */
+
+static int fill(report *self)
+{
+    const estimate_options *options = self->options;
+    json_put(&self->root, "config", estimate_config_value(self->config));
+    json_put(&self->root, "assumptions", estimate_notes_value(&options->assumptions));
+    json_put(&self->root, "warnings", estimate_notes_value(&options->warnings));
+    json_put(&self->root, "not_counted", estimate_notes_value(&options->unmodelled));
+    json_put(&self->root, "matters", estimate_notes_value(&options->matters));
+    TOOL_TRY(put_params(self));
+    TOOL_TRY(put_layers(self));
+    TOOL_TRY(put_stages(self));
+    TOOL_TRY(put_moe(self));
+    put_linears(self);
+    TOOL_TRY(put_gaps(self));
+    estimate_put_traffic(options, self->stages, self->heaviest, &self->too_large, &self->root);
+    TOOL_TRY(estimate_put_whatifs(options, self->heaviest,
+                                  self->stages[self->heaviest].peak_bytes <= options->memory_bytes,
+                                  &self->root));
+    TOOL_TRY(estimate_put_step(options, &self->too_large, &self->root));
+    if (self->too_large != NULL)
+        return estimate_too_much(self->config, self->too_large);
+    return self->root != NULL ? TOOL_OK : tool_fail(TOOL_NO, "estimate: out of memory");
+}
+
+int estimate_tree(const estimate_options *options, json_t **tree_out)
+{
+    const pst_estimate_config *config = &options->config;
+    report self = {.options = options,
+                   .config = config,
+                   .num_stages = config->pipeline_parallel,
+                   .num_chunks = config->virtual_stages,
+                   .root = json_begin("estimate", 1)};
+    self.stages = calloc(self.num_stages, sizeof(*self.stages));
+    self.chunk_words = calloc(2 * self.num_stages * self.num_chunks, sizeof(*self.chunk_words));
+    const int code = self.stages != NULL && self.chunk_words != NULL
+                         ? fill(&self)
+                         : tool_fail(TOOL_NO, "estimate: out of memory");
+    if (code != TOOL_OK)
+        json_decref(self.root);
+    else
+        *tree_out = self.root;
+    free(self.stages);
+    free(self.chunk_words);
+    return code;
+}
