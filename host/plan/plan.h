@@ -137,6 +137,13 @@ bool psti_place_in_orders(const psti_items *items, psti_limits *limits, psti_bes
 bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, uint64_t *bound,
                  pst_plan_stage *prover_out);
 
+/* ---- plan_merge.c ---- */
+
+/* Looks for a placement at the bound of the blocks that tensors seem to have been cut from. The same
+ * items; false: out of memory. */
+bool psti_search_merged(const psti_items *items, psti_limits *limits, psti_best *best,
+                        uint64_t bound);
+
 /* ---- plan.c ---- */
 
 /* All stages over some items. best->address is [n]; *bound_out is at most best->peak, unless it is
@@ -175,5 +182,12 @@ typedef enum psti_verdict {
  * reached, the placement may be another. */
 psti_verdict psti_exact_search(const psti_exact_problem *problem, uint64_t target,
                                psti_limits *limits, uint64_t *offsets);
+
+/* ---- plan_ladder.c ---- */
+
+/* psti_exact_search with at most so many steps for each thread. STOPPED with the limits' flags clear
+ * if only those ran out. Sets *is_denied if memory was what ended it. */
+psti_verdict psti_search_slice(const psti_exact_problem *problem, uint64_t target, uint64_t steps,
+                               psti_limits *limits, uint64_t *offsets, bool *is_denied);
 
 #endif
