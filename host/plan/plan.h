@@ -118,7 +118,7 @@ void psti_run_threads(uint32_t num_threads, void (*run)(void *), void *argument)
 
 /* ---- plan_order.c: portfolio and repair ---- */
 
-enum { PSTI_NUM_PASSES = 16 };
+enum { PSTI_NUM_PASSES = 18 };
 
 /* The best placement so far. */
 typedef struct psti_best {

@@ -9,8 +9,9 @@
 enum {
     BATCH_STEPS = 1024,
     MAX_THREADS = 64,
-    SHORT_STEPS = 1000, /* of a try of the corners, at least, */
-    SHORT_DEPTH = 3,    /* and as many for each tensor */
+    SHORT_STEPS = 1000,     /* of a try of the corners, at least, */
+    SHORT_DEPTH = 3,        /* and as many for each tensor */
+    GROWTH_STEPS = 1 << 19, /* after which they are twice as long, and so on */
     CORNER_STEPS = 120000,
     RISE_LONG_STEPS = 40000,
     RISE_SHORT_STEPS = 40000,
@@ -239,8 +240,8 @@ static psti_exact_manner manner_of(uint64_t seed, uint32_t round)
 }
 
 /* Short tries in changing manners, for what luck finds; and, as about a fifth of all steps, long ones
- * of a quarter of the steps so far, for what only patience proves. Short tries that grew had a heavy
- * tail: there are too few of them. */
+ * of a quarter of the steps so far, for what only patience proves. Were tries to grow from the start, or
+ * long ones to take most steps, there would be too few short ones: the time had a heavy tail. */
 typedef struct corner_search {
     uint64_t all_steps, long_steps;
     uint32_t round;
@@ -248,9 +249,9 @@ typedef struct corner_search {
 
 static uint64_t steps_of_try(const corner_search *by, uint32_t num_tensors)
 {
-    const uint64_t short_steps = SHORT_DEPTH * (uint64_t)num_tensors > SHORT_STEPS
-                                     ? SHORT_DEPTH * (uint64_t)num_tensors
-                                     : SHORT_STEPS;
+    const uint64_t least = SHORT_DEPTH * (uint64_t)num_tensors;
+    const uint64_t short_steps =
+        (least > SHORT_STEPS ? least : SHORT_STEPS) * (1 + by->all_steps / GROWTH_STEPS);
     const bool is_long = by->all_steps / 4 > short_steps && by->long_steps <= by->all_steps / 8;
     return is_long ? by->all_steps / 4 : short_steps;
 }

@@ -8,7 +8,7 @@
 
 enum {
     SMALLER = 8, /* times fewer blocks than tensors, or the blocks are not searched */
-    TRIES = 32,
+    TRIES = 8,
 };
 #define MERGED_STEPS (UINT64_C(1) << 16)
 
@@ -75,9 +75,9 @@ static uint32_t join(merger *m, uint32_t first, uint32_t second, bool is_stacked
 }
 
 /* Half of the chances are left to the next round, unless the seed is 0: so the order changes. */
-static bool waits(merger *m, uint32_t block, uint64_t seed)
+static bool waits(merger *m, uint32_t second, uint64_t seed)
 {
-    const bool does = seed != 0 && psti_mix(seed + block) % 2 == 0;
+    const bool does = seed != 0 && psti_mix(seed + second) % 2 == 0;
     m->num_waiting += does;
     return does;
 }
