@@ -11,7 +11,7 @@ enum {
     MAX_THREADS = 64,
     SHORT_STEPS = 1000,     /* of a try of the corners, at least, */
     SHORT_DEPTH = 3,        /* and as many for each tensor */
-    GROWTH_STEPS = 1 << 19, /* after which they are twice as long, and so on */
+    GROWTH_STEPS = 1 << 20, /* after which they are twice as long, and so on */
     CORNER_STEPS = 120000,
     RISE_LONG_STEPS = 40000,
     RISE_SHORT_STEPS = 40000,
