@@ -12,15 +12,16 @@
 
 enum { PLAN_BENCH_SAMPLES = 5 };
 
-#define PLAN_FLAGS(F)                                                                          \
-    F(U32, threads, "N", 1, 64, "2",                                                           \
-      "of the planner; with more than 1, each run is also made with 1")                        \
-    F(U32, seeds, "N", 1, 100, "5", "seeds of each run")                                       \
-    F(U32, tilings, "N", 0, 100000, "20", "seeds of tilings of 100 and 300; a tenth of 1,000") \
-    F(CHOICE, only, "all|reader|derived|deadlines|minimalloc|rows|tilings", 0, 0, "all",       \
-      "of all runs")                                                                           \
-    F(FACTOR, deadline, "SECONDS", 0, 1000000, "60", "of each run")                            \
-    F(TEXT, minimalloc, "FOLDER", 0, 0, "tests/data/minimalloc", "with MiniMalloc's instances")
+#define PLAN_FLAGS(F)                                                                             \
+    F(U32, threads, "N", 1, 64, "2",                                                              \
+      "of the planner; with more than 1, each run is also made with 1")                           \
+    F(U32, seeds, "N", 1, 100, "5", "seeds of each run")                                          \
+    F(U32, tilings, "N", 0, 100000, "20", "seeds of tilings of 100, 300 and 1,000")               \
+    F(CHOICE, only, "all|reader|derived|deadlines|minimalloc|instance|rows|tilings", 0, 0, "all", \
+      "of all runs")                                                                              \
+    F(FACTOR, deadline, "SECONDS", 0, 1000000, "60", "of each run")                               \
+    F(TEXT, minimalloc, "FOLDER", 0, 0, "tests/data/minimalloc", "with MiniMalloc's instances")   \
+    F(TEXT, instance, "FILE", 0, 0, "-", "one more instance in MiniMalloc's format; -: none")
 
 typedef struct options {
     PLAN_FLAGS(FLAG_MEMBER)
@@ -37,7 +38,7 @@ typedef struct instance {
     const pst_plan_tensor *tensors;
     uint64_t num_tensors, align, capacity;
     double target, minimalloc, supermalloc;
-    bool has_times;
+    bool has_times, has_tail; /* has_tail: p90 over the seeds is wanted below twice the median */
 } instance;
 
 typedef struct effort {
@@ -53,6 +54,7 @@ void check_plan(const instance *of, const uint64_t *offsets, const pst_plan *pla
 /* Both, until the deadline of the options. */
 effort run_once(const instance *of, uint64_t seed, uint32_t threads, uint64_t *offsets,
                 pst_plan *plan);
+double gap_percent(const pst_plan *plan);
 /* Adds rows with 1 thread and with as many as the options say. Returns the median of the processor's
  * seconds with 1. */
 double run(const instance *of);

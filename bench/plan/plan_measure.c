@@ -76,6 +76,11 @@ static bool is_done(const instance *of, const pst_plan *plan)
     return plan->status == PST_PLAN_OPTIMAL || (of->capacity != 0 && plan->peak <= of->capacity);
 }
 
+double gap_percent(const pst_plan *plan)
+{
+    return 100.0 * (double)(plan->peak - plan->lower_bound) / (double)plan->lower_bound;
+}
+
 typedef struct sweep {
     bench_series wall, cpu;
     uint32_t num_done;
@@ -89,14 +94,20 @@ static void add_row(const instance *of, uint32_t threads, const sweep *all)
     const pst_plan *plan = &all->plan;
     const bool is_met = all->num_done == all->wall.num && wall.median <= of->target;
     const char *verdict = of->target <= 0.0 ? "-" : is_met ? "met" : "missed";
-    say("%-26s %7llu  %2u thread%s %2u of %-2u %-9s %9.6f s, p90 %9.6f; processor %9.6f, p90 %9.6f",
+    const char *tail = !of->has_tail ? "-" : cpu.p90 <= 2 * cpu.median ? "met" : "missed";
+    say("%-26s %7llu  %2u thread%s %2u of %-2u %-9s %9.6f s, p90 %9.6f; processor %9.6f, p90 "
+        "%9.6f, longest %9.6f",
         of->name, (unsigned long long)of->num_tensors, threads, threads > 1 ? "s" : " ",
         all->num_done, all->wall.num, pst_plan_stage_name(plan->stage), wall.median, wall.p90,
-        cpu.median, cpu.p90);
+        cpu.median, cpu.p90, cpu.max);
     if (of->target > 0.0)
         say("  target %.4g s %s", of->target, verdict);
     if (of->minimalloc > 0.0)
         say("  (MiniMalloc %.2f, SuperMalloc %.2f)", of->minimalloc, of->supermalloc);
+    if (of->has_tail)
+        say("  p90 target %.6f s %s", 2 * cpu.median, tail);
+    if (plan->status == PST_PLAN_FEASIBLE)
+        say("  +%.4f %%", gap_percent(plan));
     say("\n");
     json_t *row = json_object();
     json_put_text(&row, "name", of->name);
@@ -115,6 +126,8 @@ static void add_row(const instance *of, uint32_t threads, const sweep *all)
     json_put(&row, "p90_seconds", json_number(wall.p90));
     json_put(&row, "cpu_seconds", json_number(cpu.median));
     json_put(&row, "p90_cpu_seconds", json_number(cpu.p90));
+    json_put(&row, "longest_cpu_seconds", json_number(cpu.max));
+    json_put_text(&row, "tail_verdict", tail);
     json_put(&row, "target_seconds", json_number(of->target));
     json_put_text(&row, "verdict", verdict);
     json_add(&rows, row);

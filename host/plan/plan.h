@@ -156,7 +156,7 @@ bool psti_room_take(psti_room *room, uint32_t item, uint64_t address); /* false:
 
 /* ---- plan_order.c: portfolio and repair ---- */
 
-enum { PSTI_NUM_PASSES = 16 };
+enum { PSTI_NUM_PASSES = 18 };
 
 /* The best placement so far. */
 typedef struct psti_best {
@@ -173,6 +173,8 @@ bool psti_place_in_orders(const psti_items *items, uint64_t goal, psti_limits *l
                           psti_best *best);
 
 /* ---- plan_ladder.c: exact search of the whole and of windows ---- */
+
+enum { PSTI_WHOLE_MAX = 65536 }; /* items; larger problems are searched in windows only */
 
 /* Improves best and *bound until they meet, best is at most goal, a limit ends it, or a round is over:
  * *steps is what a question may take in it, and in the next one; 0: there is nothing left to try.
@@ -193,6 +195,13 @@ typedef struct psti_answer {
 
 /* All stages over some items. */
 pst_status psti_solve(const psti_items *items, psti_limits *limits, psti_answer *answer);
+
+/* ---- plan_merge.c ---- */
+
+/* Looks for a placement, at the items' bound or else as near as it comes until it is at most goal, of
+ * the blocks that tensors seem to have been cut from. The same items; false: out of memory. */
+bool psti_search_merged(const psti_items *items, uint64_t goal, psti_limits *limits,
+                        psti_best *best);
 
 /* ---- plan.c ---- */
 
@@ -227,5 +236,12 @@ typedef enum psti_verdict {
  * reached, the placement may be another. */
 psti_verdict psti_exact_search(const psti_exact_problem *problem, uint64_t target,
                                psti_limits *limits, uint64_t *offsets);
+
+/* ---- plan_ladder.c ---- */
+
+/* psti_exact_search with at most so many steps for each thread. STOPPED with the limits' flags clear
+ * if only those ran out. Sets *is_denied if memory was what ended it. */
+psti_verdict psti_search_slice(const psti_exact_problem *problem, uint64_t target, uint64_t steps,
+                               psti_limits *limits, uint64_t *offsets, bool *is_denied);
 
 #endif

@@ -7,8 +7,7 @@
 #include <string.h>
 
 enum {
-    WHOLE_MAX = 65536, /* items; larger problems are searched in windows only */
-    WINDOW_MIN = 48,   /* items of a window; doubled where it fails */
+    WINDOW_MIN = 48, /* items of a window; doubled where it fails */
     WINDOW_MAX = 384,
     NEAR = 64, /* part of a bound by which a goal may exceed it and is nearly the same */
 };
@@ -93,20 +92,28 @@ typedef struct searcher {
     bool no_memory;
 } searcher;
 
-/* Asks with at most so many steps. Says STOPPED with the limits' flags clear if only those ran
- * out. */
-static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t steps)
+psti_verdict psti_search_slice(const psti_exact_problem *problem, uint64_t target, uint64_t steps,
+                               psti_limits *limits, uint64_t *offsets, bool *is_denied)
 {
-    psti_limits slice = *of->limits;
-    const uint64_t given = steps < slice.steps_left ? steps : slice.steps_left;
+    psti_limits slice = *limits;
+    const uint64_t most =
+        steps > UINT64_MAX / limits->num_threads ? UINT64_MAX : steps * limits->num_threads;
+    const uint64_t given = most < slice.steps_left ? most : slice.steps_left;
     slice.steps_left = given;
     slice.out_of_memory = false;
-    const psti_verdict verdict = psti_exact_search(&about->problem, target, &slice, about->address);
-    of->limits->steps_left -= given - slice.steps_left;
-    of->limits->over |= slice.over;
-    of->limits->out_of_memory |= slice.out_of_memory;
-    of->limits->out_of_steps |= slice.out_of_steps && of->limits->steps_left == 0;
-    about->is_denied |= slice.out_of_memory && slice.steps_left > 0 && !slice.over;
+    const psti_verdict verdict = psti_exact_search(problem, target, &slice, offsets);
+    limits->steps_left -= given - slice.steps_left;
+    limits->over |= slice.over;
+    limits->out_of_memory |= slice.out_of_memory;
+    limits->out_of_steps |= slice.out_of_steps && limits->steps_left == 0;
+    *is_denied |= slice.out_of_memory && slice.steps_left > 0 && !slice.over;
+    return verdict;
+}
+
+static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t steps)
+{
+    const psti_verdict verdict = psti_search_slice(&about->problem, target, steps, of->limits,
+                                                   about->address, &about->is_denied);
     of->no_memory |= verdict == PSTI_NO_MEMORY;
     return verdict;
 }
@@ -302,7 +309,7 @@ bool psti_search(const psti_items *items, uint64_t goal, psti_limits *limits, ps
 {
     searcher of = {.items = items, .limits = limits, .best = best, .bound = bound, .goal = goal};
     of.no_memory = !searcher_open(&of);
-    const bool is_small = items->n <= WHOLE_MAX;
+    const bool is_small = items->n <= PSTI_WHOLE_MAX;
     const uint64_t steps_left = limits->steps_left;
     bool may_lower = true;
     if (is_small && goal > *bound)

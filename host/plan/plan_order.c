@@ -17,7 +17,15 @@ enum {
 
 #define NOWHERE UINT64_MAX /* an address */
 
-typedef enum key_kind { BY_CONTENTION, BY_SIZE, BY_DURATION, BY_AREA, BY_START, BY_END } key_kind;
+typedef enum key_kind {
+    BY_CONTENTION,
+    BY_PEAK, /* first what lives in the fullest slot, the longest first; then the rest by size */
+    BY_SIZE,
+    BY_DURATION,
+    BY_AREA,
+    BY_START,
+    BY_END,
+} key_kind;
 
 /* Contention first: it ends most runs (docs/planner.md has the measurements). */
 static const struct {
@@ -27,9 +35,11 @@ static const struct {
     {{BY_CONTENTION, BY_DURATION}, false},
     {{BY_CONTENTION, BY_SIZE}, false},
     {{BY_CONTENTION, BY_AREA}, false},
+    {{BY_PEAK, BY_DURATION}, false},
     {{BY_CONTENTION, BY_DURATION}, true},
     {{BY_CONTENTION, BY_SIZE}, true},
     {{BY_CONTENTION, BY_AREA}, true},
+    {{BY_PEAK, BY_DURATION}, true},
     {{BY_DURATION, BY_SIZE}, false},
     {{BY_SIZE, BY_DURATION}, false},
     {{BY_AREA, BY_SIZE}, false},
@@ -45,11 +55,17 @@ static const struct {
 static uint64_t key_of(const psti_items *items, uint32_t i, key_kind kind)
 {
     uint64_t duration = 0;
-    for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++)
-        duration += items->end[(size_t)k * items->num_streams] - items->begin[k];
+    bool at_peak = false;
+    for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++) {
+        const uint32_t end = items->end[(size_t)k * items->num_streams];
+        duration += end - items->begin[k];
+        at_peak |= items->begin[k] <= items->max_slot && items->max_slot < end;
+    }
     switch (kind) {
     case BY_CONTENTION:
         return items->contention[i];
+    case BY_PEAK:
+        return at_peak ? PST_PLAN_MAX_BYTES + duration : items->size[i];
     case BY_SIZE:
         return items->size[i];
     case BY_DURATION:

@@ -8,7 +8,7 @@
     (UINT64_C(1) << 21) /* that a question of the search may take in its first round */
 
 /* What comes next for a part. */
-typedef enum level { FIRST_ORDER, ALL_ORDERS, SEARCH, EXHAUSTED } level;
+typedef enum level { FIRST_ORDER, ALL_ORDERS, MERGED, SEARCH, EXHAUSTED } level;
 
 /* A part that is not like one before it. */
 typedef struct work {
@@ -48,10 +48,6 @@ static bool run_search(solver *of, work *at, const psti_items *items, psti_best 
 {
     const uint64_t base = of->parts.base;
     pst_plan_stage prover = PST_STAGE_BOUND;
-    if (items->num_streams > 1 || items->num_intervals > items->n) {
-        at->level = EXHAUSTED;
-        return true;
-    }
     at->bound = at->bound > items->bound ? at->bound : items->bound;
     const bool right =
         psti_search(items, goal_of(of) - base, of->limits, best, &at->bound, &at->steps, &prover);
@@ -64,15 +60,24 @@ static bool run_search(solver *of, work *at, const psti_items *items, psti_best 
     return right;
 }
 
+static bool may_search(const psti_items *items)
+{
+    return items->num_streams == 1 && items->num_intervals == items->n;
+}
+
 static bool run_level(solver *of, work *at, const psti_items *items, psti_best *best)
 {
+    const uint64_t goal = goal_of(of) - of->parts.base;
     switch (at->level) {
     case FIRST_ORDER:
         at->level = ALL_ORDERS;
         return psti_place_first(items, of->limits, best);
     case ALL_ORDERS:
+        at->level = may_search(items) ? MERGED : EXHAUSTED;
+        return psti_place_in_orders(items, goal, of->limits, best);
+    case MERGED:
         at->level = SEARCH;
-        return psti_place_in_orders(items, goal_of(of) - of->parts.base, of->limits, best);
+        return items->n > PSTI_WHOLE_MAX || psti_search_merged(items, goal, of->limits, best);
     case SEARCH:
         return run_search(of, at, items, best);
     case EXHAUSTED:

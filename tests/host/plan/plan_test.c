@@ -55,6 +55,30 @@ PST_TEST(Plan, EqualsBruteForce)
         compare_with_brute_force(seed, (uint32_t)(seed % 7), false, false);
 }
 
+/* Sizes far apart, so that large ones need what small ones leave: only the order that takes the fullest
+ * instant first, then sizes, proves these without a search. */
+PST_TEST(Plan, TheFullestInstantFirstIsAnOrder)
+{
+    enum { N = 50 };
+    for (uint64_t seed = 14; seed <= 15; seed++) {
+        scene of;
+        scene_make(&of, 0, N, N, 1);
+        uint64_t state = seed;
+        for (uint32_t i = 0; i < N; i++) {
+            pst_plan_tensor *t = &of.tensors[i];
+            t->begin = psti_mix_next(&state) % N;
+            t->end = t->begin + 1 + psti_mix_next(&state) % (i % 4 != 0 ? N - t->begin : 8);
+            t->end = t->end < N ? t->end : N;
+            t->bytes = (UINT64_C(1) << psti_mix_next(&state) % 16) + 1;
+        }
+        pst_plan_config config = PST_PLAN_CONFIG_INIT;
+        config.max_steps = UINT64_C(1) * N * PSTI_NUM_PASSES;
+        run_and_check(&of, &config);
+        CHECK_EQ(of.plan.status, PST_PLAN_OPTIMAL);
+        CHECK_EQ(of.plan.stage, PST_STAGE_PORTFOLIO);
+    }
+}
+
 PST_TEST(Plan, EqualsBruteForceWithPinsAndReservedRanges)
 {
     for (uint64_t seed = 0; seed < 1500 && !psti_test_failed(); seed++)
