@@ -335,7 +335,7 @@ static void tell_faults(pst_pool *pool, const pst_pool_status *status)
     const uint32_t told =
         __atomic_exchange_n(&pool->told_faults, status->num_faults, __ATOMIC_RELAXED);
     if (status->num_faults > told)
-        psti_log(PST_LOG_WARN, "pool has %u faults; the first since its reset: %s (ticket %u)",
+        psti_log(PST_LOG_INFO, "pool has %u faults; the first since its reset: %s (ticket %u)",
                  status->num_faults, pst_fault_text((pst_fault)status->fault),
                  status->fault_ticket);
 }

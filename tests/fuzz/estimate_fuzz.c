@@ -43,6 +43,12 @@ int tool_status(pst_status status)
     return TOOL_OK;
 }
 
+int tool_file_status(pst_status status)
+{
+    return status == PST_E_INVALID ? tool_fail(TOOL_INPUT, "%s", pst_last_message())
+                                   : tool_status(status);
+}
+
 ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes)
 {
     return read(*(const int *)descriptor, buffer, bytes);

@@ -19,6 +19,7 @@
     X(pst_memory_map_config, PST_MEMORY_MAP_CONFIG_INIT) \
     X(pst_glu, PST_GLU_INIT)                             \
     X(pst_glu_operands, PST_GLU_OPERANDS_INIT)           \
+    X(pst_gpu, PST_GPU_INIT)                             \
     X(pst_migrate_options, PST_MIGRATE_OPTIONS_INIT)     \
     X(pst_plan_config, PST_PLAN_CONFIG_INIT)             \
     X(pst_policy_layer, PST_POLICY_LAYER_INIT)           \
@@ -29,6 +30,7 @@
     X(pst_scratch_config, PST_SCRATCH_CONFIG_INIT)       \
     X(pst_simulated_layer, PST_SIMULATED_LAYER_INIT)     \
     X(pst_stash_options, PST_STASH_OPTIONS_INIT)         \
+    X(pst_step_config, PST_STEP_CONFIG_INIT)             \
     X(pst_step_options, PST_STEP_OPTIONS_INIT)           \
     X(pst_swap_config, PST_SWAP_CONFIG_INIT)             \
     X(pst_trace_config, PST_TRACE_CONFIG_INIT)           \
