@@ -26,6 +26,7 @@ bench_times bench_summary(const bench_series *series)
     qsort(sorted, num, sizeof(sorted[0]), by_value);
     return (bench_times){.min = sorted[0],
                          .median = (sorted[(num - 1) / 2] + sorted[num / 2]) / 2.0,
+                         .p90 = sorted[(num * 9 + 9) / 10 - 1],
                          .max = sorted[num - 1],
                          .samples = num};
 }
@@ -36,6 +37,13 @@ double bench_median_ratio(const bench_series *above, const bench_series *below)
     for (uint32_t i = 0; i < above->num && i < below->num; i++)
         bench_series_add(&ratios, above->samples[i] / below->samples[i]);
     return ratios.num ? bench_summary(&ratios).median : (double)NAN;
+}
+
+double bench_cpu(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 double bench_now(void)

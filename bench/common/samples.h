@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct bench_times {
-    double min, median, max; /* in the unit of the samples */
+    double min, median, p90, max; /* in the unit of the samples */
     uint32_t samples;
 } bench_times;
 
@@ -26,6 +26,8 @@ double bench_median_ratio(const bench_series *above, const bench_series *below);
 
 /* Seconds of a clock that only goes forward. */
 double bench_now(void);
+/* Seconds of processor time that this process has had, all threads together. */
+double bench_cpu(void);
 
 #define BENCH_FIRST_DRAW UINT64_C(88172645463325252)
 /* The next number of a sequence that begins with BENCH_FIRST_DRAW: xorshift64, Marsaglia 2003. */

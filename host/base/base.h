@@ -68,6 +68,8 @@ const char *psti_env_text(const char *name);
 /* ---- memory.c: the library's own host allocations; tests make the n-th one fail ---- */
 
 void *psti_calloc(size_t count, size_t size);
+/* What is new is zero. NULL: no memory, and the old one is as it was. */
+void *psti_enlarge(void *memory, size_t old_bytes, size_t bytes);
 void psti_free(void *memory);
 void psti_fail_allocation_after(long successes); /* -1: never; sticks until set again */
 bool psti_allocation_fails(void);                /* device allocations ask this, too */

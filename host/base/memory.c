@@ -2,6 +2,7 @@
 #include "host/base/base.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static long successes_left = -1;
 
@@ -26,6 +27,14 @@ bool psti_allocation_fails(void)
 void *psti_calloc(size_t count, size_t size)
 {
     return psti_allocation_fails() ? NULL : calloc(count, size);
+}
+
+void *psti_enlarge(void *memory, size_t old_bytes, size_t bytes)
+{
+    char *larger = psti_allocation_fails() ? NULL : realloc(memory, bytes);
+    if (larger != NULL)
+        memset(larger + old_bytes, 0, bytes - old_bytes);
+    return larger;
 }
 
 void psti_free(void *memory)

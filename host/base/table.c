@@ -5,19 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    MANY = 1024, /* items are sorted by their digits */
+    MUCH_BYTES = 1 << 20,
+};
+
 pst_status psti_grow(void **items, uint64_t *capacity, uint64_t needed, size_t size)
 {
     if (needed <= *capacity)
         return PST_OK;
-    uint64_t room = *capacity < 16 ? 16 : *capacity + *capacity / 2;
+    const uint64_t part = *capacity < MUCH_BYTES / size ? 2 : 16; /* of much, little is left over */
+    uint64_t room = *capacity < 16 ? 16 : *capacity + *capacity / part;
     if (room < needed)
         room = needed;
-    void *more = room <= SIZE_MAX / size ? psti_calloc((size_t)room, size) : NULL;
+    const bool is_possible = room <= SIZE_MAX / size;
+    void *more =
+        is_possible ? psti_enlarge(*items, (size_t)*capacity * size, (size_t)room * size) : NULL;
     PSTI_CHECK(more != NULL, PST_E_NOMEM, "out of memory for %" PRIu64 " items of %zu bytes", room,
                size);
-    if (*capacity > 0)
-        memcpy(more, *items, (size_t)*capacity * size);
-    psti_free(*items);
     *items = more;
     *capacity = room;
     return PST_OK;
@@ -38,16 +43,72 @@ static int compare_pairs(const void *a, const void *b)
     return by_key != 0 ? by_key : compare_numbers(&x->value, &y->value);
 }
 
+/* Items of `words` words, the last word counting least, by one digit after another. False: no memory. */
+static bool sort_by_digits(uint64_t *items, uint64_t num, unsigned words)
+{
+    enum { BITS = 11, DIGITS = 1 << BITS };
+    uint64_t *from = items;
+    uint64_t *const spare = psti_calloc((size_t)num * words, sizeof(*spare));
+    uint64_t *to = spare;
+    if (spare == NULL)
+        return false;
+    for (unsigned word = words; word-- > 0;) {
+        uint64_t varied = 0;
+        uint64_t rising = 1;
+        for (uint64_t i = 0; i < num; i++)
+            varied |= from[i * words + word] ^ from[word];
+        while (rising < num && from[(rising - 1) * words + word] <= from[rising * words + word])
+            rising++;
+        if (rising == num) /* what counts less keeps its order */
+            continue;
+        for (unsigned shift = 0; shift < 64; shift += BITS) {
+            uint64_t places[DIGITS] = {0};
+            uint64_t place = 0;
+            if ((varied >> shift) % DIGITS == 0)
+                continue;
+            for (uint64_t i = 0; i < num; i++)
+                places[(from[i * words + word] >> shift) % DIGITS]++;
+            for (unsigned digit = 0; digit < DIGITS; digit++) {
+                const uint64_t count = places[digit];
+                places[digit] = place;
+                place += count;
+            }
+            for (uint64_t i = 0; i < num; i++) {
+                const uint64_t at = places[(from[i * words + word] >> shift) % DIGITS]++;
+                for (unsigned w = 0; w < words; w++)
+                    to[at * words + w] = from[i * words + w];
+            }
+            uint64_t *const sorted = to;
+            to = from;
+            from = sorted;
+        }
+    }
+    if (from != items)
+        memcpy(items, from, (size_t)num * words * sizeof(*items));
+    psti_free(spare);
+    return true;
+}
+
+static void sort(void *items, uint64_t num, unsigned words,
+                 int (*compare)(const void *, const void *))
+{
+    const size_t bytes = words * sizeof(uint64_t);
+    const char *at = items;
+    uint64_t sorted = 1;
+    while (sorted < num && compare(at + (sorted - 1) * bytes, at + sorted * bytes) <= 0)
+        sorted++;
+    if (sorted < num && (num < MANY || !sort_by_digits(items, num, words)))
+        qsort(items, (size_t)num, bytes, compare);
+}
+
 void psti_sort_numbers(uint64_t *numbers, uint64_t num)
 {
-    if (num > 1)
-        qsort(numbers, (size_t)num, sizeof(*numbers), compare_numbers);
+    sort(numbers, num, 1, compare_numbers);
 }
 
 void psti_sort_pairs(psti_pair *pairs, uint64_t num)
 {
-    if (num > 1)
-        qsort(pairs, (size_t)num, sizeof(*pairs), compare_pairs);
+    sort(pairs, num, 2, compare_pairs);
 }
 
 static pst_status enlarge(psti_map *map)

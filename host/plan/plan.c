@@ -5,12 +5,19 @@
 #include <string.h>
 
 static const char *const status_names[] = {"optimal", "feasible", "impossible"};
+static const char *const end_names[PST_NUM_PLAN_ENDS] = {"proof", "capacity", "deadline",
+                                                         "steps", "memory",   "stages"};
 static const char *const stage_names[PST_NUM_STAGES] = {"portfolio", "repair", "search", "window",
                                                         "bound"};
 
 const char *pst_plan_status_name(pst_plan_status status)
 {
     return (unsigned)status <= PST_PLAN_IMPOSSIBLE ? status_names[status] : "unknown";
+}
+
+const char *pst_plan_end_name(pst_plan_end end)
+{
+    return (unsigned)end < PST_NUM_PLAN_ENDS ? end_names[end] : "unknown";
 }
 
 const char *pst_plan_stage_name(pst_plan_stage stage)
@@ -60,37 +67,24 @@ static pst_status check_pins(const psti_items *items)
     return PST_OK;
 }
 
-pst_status psti_plan_items(const psti_items *items, psti_limits *limits, psti_best *best,
-                           uint64_t *bound, pst_plan_stage *prover_out)
-{
-    best->peak = items->n > 0 ? UINT64_MAX : 0;
-    *bound = items->bound;
-    *prover_out = PST_STAGE_BOUND;
-    if (items->n == 0)
-        return PST_OK;
-    PSTI_CHECK(psti_place_in_orders(items, limits, best), PST_E_NOMEM,
-               "out of memory for a plan of %u tensors", items->n);
-    if (best->peak == *bound || items->num_streams > 1 || items->num_intervals > items->n)
-        return PST_OK;
-    PSTI_CHECK(psti_search(items, limits, best, bound, prover_out), PST_E_NOMEM,
-               "out of memory for a plan of %u tensors", items->n);
-    return PST_OK;
-}
-
 /* Fills the plan from what was found for the items. */
-void psti_conclude(const psti_items *items, const psti_best *best, uint64_t bound,
-                   pst_plan_stage prover, pst_plan *plan)
+void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan *plan)
 {
-    plan->peak = best->peak * items->unit;
-    plan->lower_bound = bound * items->unit;
+    plan->peak = answer->best.peak * items->unit;
+    plan->lower_bound = answer->bound * items->unit;
     plan->mode_bound = plan->lower_bound;
     plan->most_live_bytes = items->most_live * items->unit;
     plan->bound_instant = items->n > 0 ? items->instant[items->max_slot] : 0;
-    plan->stage = best->stage;
+    plan->stage = answer->best.stage;
     plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
-    if (bound > items->capacity) {
+    plan->num_parts = answer->num_parts;
+    plan->num_kinds = answer->num_kinds;
+    plan->period_begin = answer->period.begin;
+    plan->period_tensors = answer->period.num_tensors;
+    plan->num_periods = answer->period.count;
+    if (answer->bound > items->capacity) {
         plan->status = PST_PLAN_IMPOSSIBLE;
-        plan->stage = prover;
+        plan->stage = answer->prover;
         plan->peak = 0;
     }
 }
@@ -98,23 +92,95 @@ void psti_conclude(const psti_items *items, const psti_best *best, uint64_t boun
 static pst_status run_flat(const psti_items *items, psti_limits *limits, uint64_t *offsets,
                            pst_plan *plan)
 {
-    psti_best best = {.peak = UINT64_MAX};
-    uint64_t bound = items->bound;
-    pst_plan_stage prover = PST_STAGE_BOUND;
-    if (bound > items->capacity) {
-        psti_conclude(items, &best, bound, prover, plan);
+    psti_answer answer = {.bound = items->bound, .prover = PST_STAGE_BOUND};
+    if (items->bound > items->capacity) {
+        psti_conclude(items, &answer, plan);
         return PST_OK;
     }
-    best.address = psti_calloc((size_t)items->n + 1, sizeof(*best.address));
-    PSTI_CHECK(best.address != NULL, PST_E_NOMEM, "out of memory for %u addresses", items->n);
-    const pst_status status = psti_plan_items(items, limits, &best, &bound, &prover);
+    uint64_t *address = psti_calloc((size_t)items->n + 1, sizeof(*address));
+    PSTI_CHECK(address != NULL, PST_E_NOMEM, "out of memory for %u addresses", items->n);
+    answer.best.address = address;
+    const pst_status status = psti_solve(items, limits, &answer);
     if (status == PST_OK) {
-        psti_conclude(items, &best, bound, prover, plan);
+        psti_conclude(items, &answer, plan);
         for (uint32_t i = 0; i < items->n && plan->status != PST_PLAN_IMPOSSIBLE; i++)
-            offsets[i] = best.address[i] * items->unit;
+            offsets[i] = address[i] * items->unit;
     }
-    psti_free(best.address);
+    psti_free(address);
     return status;
+}
+
+/* The last instant at which a tensor is in anybody's way, plus 1. */
+static uint64_t release_of(const pst_plan_problem *problem, uint64_t i)
+{
+    uint64_t last = problem->tensors[i].end;
+    for (uint32_t r = 0; problem->num_streams > 1 && r < problem->num_streams; r++)
+        if (problem->releases[i * problem->num_streams + r] > last)
+            last = problem->releases[i * problem->num_streams + r];
+    return last;
+}
+
+/* One tensor above the other, and from the bottom again, as long as the begins rise, where nothing
+ * lives any more; pinned ones where they must be. Returns the end of these. */
+static uint64_t stack(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
+{
+    uint64_t top = 0;
+    uint64_t pinned = 0;
+    uint64_t last_begin = 0;
+    uint64_t last_end = 0;
+    bool is_rising = true;
+    for (uint64_t i = 0; i < problem->num_tensors; i++) {
+        const pst_plan_tensor *tensor = &problem->tensors[i];
+        const uint64_t bytes = psti_plan_round(problem, tensor->bytes);
+        if (is_rising && tensor->begin < last_begin) {
+            is_rising = false;
+            top = plan->peak;
+        }
+        if (is_rising && tensor->begin >= last_end)
+            top = 0;
+        last_begin = tensor->begin;
+        last_end = release_of(problem, i) > last_end ? release_of(problem, i) : last_end;
+        offsets[i] = tensor->pin != PST_PLAN_FREE ? tensor->pin : top;
+        if (tensor->pin == PST_PLAN_FREE)
+            top += bytes;
+        else if (tensor->pin + bytes > pinned)
+            pinned = tensor->pin + bytes;
+        plan->peak = top > plan->peak ? top : plan->peak;
+        if (bytes <= plan->most_live_bytes)
+            continue;
+        plan->most_live_bytes = bytes;
+        plan->bound_instant = tensor->begin;
+    }
+    return pinned;
+}
+
+/* What there is time for before anything is sorted. The largest tensor alone is the bound. */
+static void run_late(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
+{
+    const uint64_t pinned = stack(problem, offsets, plan);
+    uint64_t floor = pinned;
+    for (uint32_t r = 0; r < problem->num_reserved; r++)
+        if (psti_plan_round(problem, problem->reserved[r].end) > floor)
+            floor = psti_plan_round(problem, problem->reserved[r].end);
+    for (uint64_t i = 0; i < problem->num_tensors && floor > 0; i++)
+        offsets[i] += problem->tensors[i].pin == PST_PLAN_FREE ? floor : 0;
+    plan->peak = plan->peak > 0 ? plan->peak + floor : pinned;
+    plan->lower_bound = plan->mode_bound = plan->most_live_bytes;
+    plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
+}
+
+/* The one reason, and of the flags its one. */
+static pst_plan_end end_of(const psti_limits *limits, const pst_plan *plan, uint64_t capacity)
+{
+    if (plan->status != PST_PLAN_FEASIBLE)
+        return PST_PLAN_END_PROVED;
+    if (capacity != 0 && plan->peak <= capacity)
+        return PST_PLAN_END_FITS;
+    if (limits->over)
+        return PST_PLAN_END_OVER;
+    if (limits->out_of_steps)
+        return PST_PLAN_END_STEPS;
+    return limits->out_of_memory ? PST_PLAN_END_MEMORY : PST_PLAN_END_STAGES;
 }
 
 static pst_status run(const pst_plan_problem *problem, const pst_plan_config *config,
@@ -123,23 +189,26 @@ static pst_status run(const pst_plan_problem *problem, const pst_plan_config *co
     PSTI_TRY(psti_plan_check_problem(problem));
     PSTI_TRY(check_config(config));
     PSTI_CHECK(offsets != NULL || problem->num_tensors == 0, PST_E_INVALID, "offsets is NULL");
+    const bool is_flat = config->mode == PST_PLAN_FLAT;
     psti_limits limits = limits_of(config);
     const uint64_t steps = limits.steps_left;
     psti_items items;
     pst_plan plan = {.seed = config->seed};
-    pst_status status = psti_items_of_problem(problem, &items);
-    if (status == PST_OK)
+    pst_status status = psti_items_of_problem(problem, is_flat ? &limits : NULL, &items);
+    if (status == PST_OK && !limits.over)
         status = check_pins(&items);
-    if (status == PST_OK)
-        status = config->mode == PST_PLAN_BILEVEL
-                     ? psti_plan_bilevel(problem, &items, &limits, offsets, &plan)
-                     : run_flat(&items, &limits, offsets, &plan);
+    if (status == PST_OK && limits.over)
+        run_late(problem, offsets, &plan);
+    else if (status == PST_OK)
+        status = is_flat ? run_flat(&items, &limits, offsets, &plan)
+                         : psti_plan_bilevel(problem, &items, &limits, offsets, &plan);
     psti_items_free(&items);
     PSTI_TRY(status);
     plan.steps = steps - limits.steps_left;
-    plan.out_of_steps = limits.out_of_steps;
-    plan.out_of_memory = limits.out_of_memory;
-    plan.is_over = limits.over;
+    plan.end = (uint8_t)end_of(&limits, &plan, problem->capacity);
+    plan.is_over = plan.end == PST_PLAN_END_OVER;
+    plan.out_of_steps = plan.end == PST_PLAN_END_STEPS;
+    plan.out_of_memory = plan.end == PST_PLAN_END_MEMORY;
     *plan_out = plan;
     return PST_OK;
 }

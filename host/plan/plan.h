@@ -32,6 +32,25 @@ pst_status psti_plan_drop(psti_plan_taken *taken, pst_status status);
 /* Up to the alignment. */
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes);
 
+/* ---- plan_limits.c ---- */
+
+/* Shared by all stages of one pst_plan_run. */
+typedef struct psti_limits {
+    uint64_t steps_left;  /* atomic */
+    uint64_t memory_left; /* bytes, of one search */
+    uint32_t num_threads;
+    uint64_t seed;
+    bool (*is_over)(void *user);
+    void *user;
+    bool out_of_steps, out_of_memory, over; /* atomic: why a search stopped */
+} psti_limits;
+
+bool psti_limits_over(psti_limits *limits); /* asks the caller. Threads: any */
+/* Takes so many steps, or says that the search must end. Threads: any. */
+bool psti_limits_take(psti_limits *limits, uint64_t steps);
+/* Runs run(argument) in this thread and, as far as they can be had, in others; waits for all. */
+void psti_run_threads(uint32_t num_threads, void (*run)(void *), void *argument);
+
 /* ---- plan_items.c ---- */
 
 /* What is placed: an item has one address and takes it in one or more intervals of slots. A tensor
@@ -58,6 +77,7 @@ typedef struct psti_items {
     uint32_t max_slot;
     uint64_t bound;    /* no placement's top is lower */
     uint64_t capacity; /* units */
+    uint64_t goal;     /* units: a top that is low enough; 0: none but the lowest */
 } psti_items;
 
 /* An interval of instants with its releases, of which num_streams are given. */
@@ -67,17 +87,53 @@ typedef struct psti_interval {
 } psti_interval;
 
 /* Fills slots, live sizes, contention and bound from n, num_streams, first, stream, size, pin,
- * reserved, and intervals. False: out of memory. items may always be freed. */
-bool psti_items_finish(psti_items *items, const psti_interval *intervals);
+ * reserved, and intervals. False: out of memory. items may always be freed. Where limits are over
+ * afterwards nothing of this is complete; NULL: there are none. */
+bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits);
 bool psti_items_alloc(psti_items *items, uint32_t n, uint32_t num_intervals, uint32_t num_streams,
                       uint32_t num_reserved);
 void psti_items_free(psti_items *items);
 /* The tensors of a checked problem. */
-pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_items *items_out);
+pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_limits *limits,
+                                 psti_items *items_out);
 /* Takes over the reserved ranges, once the unit is known. */
 void psti_items_reserve(psti_items *items, const pst_plan_problem *problem);
+/* What live sizes, pins and reserved ranges say. */
+uint64_t psti_items_bound(const psti_items *items);
 /* The lowest top that leaves `live_size` free beside the reserved ranges. */
 uint64_t psti_items_top_for(const psti_items *items, uint64_t live_size);
+
+/* ---- plan_parts.c: what can be planned alone ---- */
+
+typedef struct psti_part {
+    uint32_t first, num; /* its items: members[first .. first + num) */
+    uint32_t begin, end; /* slots */
+    uint32_t like;       /* the first part that is the same, or itself */
+} psti_part;
+
+typedef struct psti_parts {
+    const psti_items *items;
+    psti_part *list; /* [num], in the order of time */
+    uint32_t num;
+    uint32_t *members; /* items by part; NULL: one part, which is all items as they are */
+    uint64_t base;     /* units that all parts stand on: what lives throughout, in its order */
+    bool has_base;     /* such items are in no part */
+} psti_parts;
+
+/* How parts repeat: as the tensors from instant `begin` on, so many, so many times. count 0: not. */
+typedef struct psti_period {
+    uint64_t begin;
+    uint32_t num_tensors, count;
+} psti_period;
+
+/* Items of one interval each; others are one part, and so are all where the time is over. False: no
+ * memory. To be closed in either case. */
+bool psti_parts_open(psti_parts *parts, const psti_items *items, psti_limits *limits);
+void psti_parts_close(psti_parts *parts);
+bool psti_parts_lives_throughout(const psti_parts *parts, uint32_t item); /* and is in no part */
+/* The items of a part, addresses counted from base. False: no memory. To be freed in either case. */
+bool psti_parts_cut(const psti_parts *parts, uint32_t part, psti_items *cut_out);
+psti_period psti_parts_period(const psti_parts *parts);
 
 /* ---- plan_room.c: which addresses are taken when ---- */
 
@@ -98,27 +154,9 @@ psti_room_result psti_room_reset(psti_room *room, uint32_t *item_out);
 uint64_t psti_room_find(psti_room *room, uint32_t item, bool best_fit);
 bool psti_room_take(psti_room *room, uint32_t item, uint64_t address); /* false: no memory */
 
-/* ---- plan_limits.c ---- */
-
-/* Shared by all stages of one pst_plan_run. */
-typedef struct psti_limits {
-    uint64_t steps_left;  /* atomic */
-    uint64_t memory_left; /* bytes, of one search */
-    uint32_t num_threads;
-    uint64_t seed;
-    bool (*is_over)(void *user);
-    void *user;
-    bool out_of_steps, out_of_memory, over; /* atomic: why a search stopped */
-} psti_limits;
-
-/* Takes so many steps, or says that the search must end. Threads: any. */
-bool psti_limits_take(psti_limits *limits, uint64_t steps);
-/* Runs run(argument) in this thread and, as far as they can be had, in others; waits for all. */
-void psti_run_threads(uint32_t num_threads, void (*run)(void *), void *argument);
-
 /* ---- plan_order.c: portfolio and repair ---- */
 
-enum { PSTI_NUM_PASSES = 16 };
+enum { PSTI_NUM_PASSES = 18 };
 
 /* The best placement so far. */
 typedef struct psti_best {
@@ -127,24 +165,47 @@ typedef struct psti_best {
     pst_plan_stage stage;
 } psti_best;
 
-/* Afterwards there is a placement. False: out of memory. */
-bool psti_place_in_orders(const psti_items *items, psti_limits *limits, psti_best *best);
+/* The first order. Where the time is over, what is left goes above all else. False: out of memory. */
+bool psti_place_first(const psti_items *items, psti_limits *limits, psti_best *best);
+/* All others, and repair, from what the first one gave; until a placement's top is at most `goal`.
+ * False: out of memory. */
+bool psti_place_in_orders(const psti_items *items, uint64_t goal, psti_limits *limits,
+                          psti_best *best);
 
 /* ---- plan_ladder.c: exact search of the whole and of windows ---- */
 
-/* Improves best and *bound until they meet or a limit ends it. One stream, one interval an item.
- * False: out of memory. */
-bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, uint64_t *bound,
-                 pst_plan_stage *prover_out);
+enum { PSTI_WHOLE_MAX = 65536 }; /* items; larger problems are searched in windows only */
+
+/* Improves best and *bound until they meet, best is at most goal, a limit ends it, or a round is over:
+ * *steps is what a question may take in it, and in the next one; 0: there is nothing left to try.
+ * One stream, one interval an item. False: out of memory. */
+bool psti_search(const psti_items *items, uint64_t goal, psti_limits *limits, psti_best *best,
+                 uint64_t *bound, uint64_t *steps, pst_plan_stage *prover);
+
+/* ---- plan_solve.c ---- */
+
+typedef struct psti_answer {
+    psti_best best;                /* address: the caller's, [n]; peak 0 where there are no items */
+    uint64_t bound;                /* units: at most best.peak, unless it is above the capacity */
+    pst_plan_stage prover;         /* of the bound */
+    bool is_exhausted;             /* no stage had anything left to try */
+    uint32_t num_parts, num_kinds; /* parts that differ */
+    psti_period period;
+} psti_answer;
+
+/* All stages over some items. */
+pst_status psti_solve(const psti_items *items, psti_limits *limits, psti_answer *answer);
+
+/* ---- plan_merge.c ---- */
+
+/* Looks for a placement, at the items' bound or else as near as it comes until it is at most goal, of
+ * the blocks that tensors seem to have been cut from. The same items; false: out of memory. */
+bool psti_search_merged(const psti_items *items, uint64_t goal, psti_limits *limits,
+                        psti_best *best);
 
 /* ---- plan.c ---- */
 
-/* All stages over some items. best->address is [n]; *bound_out is at most best->peak, unless it is
- * above the capacity; *prover_out says what proved it. */
-pst_status psti_plan_items(const psti_items *items, psti_limits *limits, psti_best *best,
-                           uint64_t *bound_out, pst_plan_stage *prover_out);
-void psti_conclude(const psti_items *items, const psti_best *best, uint64_t bound,
-                   pst_plan_stage prover, pst_plan *plan);
+void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan *plan);
 
 /* ---- plan_bilevel.c ---- */
 
@@ -175,5 +236,12 @@ typedef enum psti_verdict {
  * reached, the placement may be another. */
 psti_verdict psti_exact_search(const psti_exact_problem *problem, uint64_t target,
                                psti_limits *limits, uint64_t *offsets);
+
+/* ---- plan_ladder.c ---- */
+
+/* psti_exact_search with at most so many steps for each thread. STOPPED with the limits' flags clear
+ * if only those ran out. Sets *is_denied if memory was what ended it. */
+psti_verdict psti_search_slice(const psti_exact_problem *problem, uint64_t target, uint64_t steps,
+                               psti_limits *limits, uint64_t *offsets, bool *is_denied);
 
 #endif

@@ -105,10 +105,11 @@ static pst_status find_kinds(bilevel *of)
 static pst_status run_level_1(bilevel *of, kind *at, psti_limits *limits)
 {
     psti_items items;
-    psti_best best = {.address = psti_calloc((size_t)at->num + 1, sizeof(*best.address))};
+    psti_answer answer = {.bound = 0};
+    uint64_t *address = psti_calloc((size_t)at->num + 1, sizeof(*address));
     psti_interval *intervals = psti_calloc((size_t)at->num + 1, sizeof(*intervals));
-    bool has_memory = psti_items_alloc(&items, at->num, at->num, 1, 0) && best.address != NULL &&
-                      intervals != NULL;
+    bool has_memory =
+        psti_items_alloc(&items, at->num, at->num, 1, 0) && address != NULL && intervals != NULL;
     pst_status status = PST_E_NOMEM;
     if (has_memory) {
         for (uint32_t k = 0; k < at->num; k++) {
@@ -119,16 +120,17 @@ static pst_status run_level_1(bilevel *of, kind *at, psti_limits *limits)
             intervals[k] =
                 (psti_interval){of->problem->tensors[i].begin, &of->problem->tensors[i].end};
         }
-        has_memory = psti_items_finish(&items, intervals);
+        has_memory = psti_items_finish(&items, intervals, NULL);
     }
     if (has_memory) {
-        pst_plan_stage prover;
-        status = psti_plan_items(&items, limits, &best, &at->bound, &prover);
-        at->peak = best.peak;
+        answer.best.address = address;
+        status = psti_solve(&items, limits, &answer);
+        at->peak = answer.best.peak;
+        at->bound = answer.bound;
         for (uint32_t k = 0; status == PST_OK && k < at->num; k++)
-            of->within[at->begin + k] = best.address[k];
+            of->within[at->begin + k] = address[k];
     }
-    psti_free(best.address);
+    psti_free(address);
     psti_free(intervals);
     psti_items_free(&items);
     PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for a block of %u tensors", at->num);
@@ -172,7 +174,7 @@ static pst_status check_disjoint(const psti_items *items, uint32_t num_kinds)
     return PST_OK;
 }
 
-static void write_offsets(const bilevel *of, const psti_best *best, uint64_t *offsets)
+static void write_offsets(const bilevel *of, const uint64_t *address, uint64_t *offsets)
 {
     const pst_plan_problem *problem = of->problem;
     const uint64_t unit = of->flat->unit;
@@ -185,59 +187,69 @@ static void write_offsets(const bilevel *of, const psti_best *best, uint64_t *of
             for (uint32_t k = 0;
                  problem->blocks[b].kind == number && k < of->first[b + 1] - of->first[b]; k++)
                 offsets[of->members[of->first[b] + k]] =
-                    (best->address[item] + of->within[at->begin + k]) * unit;
+                    (address[item] + of->within[at->begin + k]) * unit;
         item++;
     }
     for (uint32_t i = 0; i < of->flat->n; i++)
         if (problem->tensors[i].block == PST_PLAN_NO_BLOCK)
-            offsets[i] = best->address[item++] * unit;
+            offsets[i] = address[item++] * unit;
+}
+
+/* is_proved: every rectangle is as low as can be. */
+static void conclude(const bilevel *of, const psti_answer *answer, bool is_proved, pst_plan *plan)
+{
+    const uint64_t unit = of->flat->unit;
+    const psti_answer flat = {
+        .best = answer->best, .bound = of->flat->bound, .prover = answer->prover};
+    psti_conclude(of->flat, &flat, plan);
+    if (is_proved && answer->bound > of->flat->bound)
+        plan->mode_bound = answer->bound * unit;
+    if (plan->mode_bound / unit > of->flat->capacity) {
+        plan->status = PST_PLAN_IMPOSSIBLE;
+        plan->stage = answer->prover;
+        plan->peak = 0;
+    } else if (plan->peak == plan->mode_bound) {
+        plan->status = PST_PLAN_OPTIMAL;
+    }
 }
 
 static pst_status run_level_2(const bilevel *of, psti_limits *limits, uint64_t *offsets,
                               pst_plan *plan)
 {
     uint32_t num_intervals = of->num_loose;
-    bool is_proved = true; /* every rectangle is as low as can be */
+    bool is_proved = true;
     for (uint32_t number = 0; number < of->problem->num_blocks; number++) {
         num_intervals += of->kinds[number].blocks;
         is_proved = is_proved && of->kinds[number].peak == of->kinds[number].bound;
     }
     psti_items items;
-    psti_best best = {.address = psti_calloc((size_t)of->flat->n + 1, sizeof(*best.address))};
+    psti_answer answer = {.bound = 0};
+    uint64_t *address = psti_calloc((size_t)of->flat->n + 1, sizeof(*address));
     psti_interval *intervals = psti_calloc((size_t)num_intervals + 1, sizeof(*intervals));
     bool has_memory = psti_items_alloc(&items, of->num_kinds + of->num_loose, num_intervals, 1,
                                        of->problem->num_reserved) &&
-                      best.address != NULL && intervals != NULL;
+                      address != NULL && intervals != NULL;
     pst_status status = PST_OK;
     if (has_memory) {
         items.unit = of->flat->unit;
         items.capacity = of->flat->capacity;
+        items.goal = of->flat->goal;
         psti_items_reserve(&items, of->problem);
         fill_level_2(of, &items, intervals);
-        has_memory = psti_items_finish(&items, intervals);
+        has_memory = psti_items_finish(&items, intervals, NULL);
     }
     if (has_memory)
         status = check_disjoint(&items, of->num_kinds);
     if (has_memory && status == PST_OK) {
-        uint64_t bound;
-        pst_plan_stage prover;
-        status = psti_plan_items(&items, limits, &best, &bound, &prover);
-        if (status == PST_OK) {
-            psti_conclude(of->flat, &best, of->flat->bound, prover, plan);
-            if (is_proved && bound > of->flat->bound)
-                plan->mode_bound = bound * items.unit;
-            if (plan->mode_bound / items.unit > items.capacity) {
-                plan->status = PST_PLAN_IMPOSSIBLE;
-                plan->stage = prover;
-                plan->peak = 0;
-            } else if (plan->peak == plan->mode_bound) {
-                plan->status = PST_PLAN_OPTIMAL;
-            }
-            if (plan->status != PST_PLAN_IMPOSSIBLE)
-                write_offsets(of, &best, offsets);
-        }
+        answer.best.address = address;
+        status = psti_solve(&items, limits, &answer);
     }
-    psti_free(best.address);
+    if (has_memory && status == PST_OK) {
+        conclude(of, &answer, is_proved, plan);
+        if (plan->status != PST_PLAN_IMPOSSIBLE)
+            write_offsets(of, address, offsets);
+    }
+    psti_free(address);
     psti_free(intervals);
     psti_items_free(&items);
     PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for a plan of %u blocks",

@@ -8,10 +8,11 @@
 
 enum {
     BATCH_STEPS = 1024,
-    FIRST_STEPS = 1000,
-    LONG_EVERY = 8,
     MAX_THREADS = 64,
-    CORNER_STEPS = 40000,
+    SHORT_STEPS = 1000,     /* of a try of the corners, at least, */
+    SHORT_DEPTH = 3,        /* and as many for each tensor */
+    GROWTH_STEPS = 1 << 20, /* after which they are twice as long, and so on */
+    CORNER_STEPS = 120000,
     RISE_LONG_STEPS = 40000,
     RISE_SHORT_STEPS = 40000,
     RISE_LONG_EVERY = 8,
@@ -215,53 +216,67 @@ static psti_verdict search_slice(team *t, const way *w, uint64_t max_steps, bool
     return PSTI_STOPPED;
 }
 
+/* The first worker does what it would do alone, so that more of them never take longer; each of the
+ * others has a seed of its own. */
+static uint64_t seed_of(const worker *w)
+{
+    const uint64_t seed = w->team->limits->seed;
+    return w->index == 0 ? seed : psti_mix(psti_mix(seed) + w->index);
+}
+
 static psti_exact_manner manner_of(uint64_t seed, uint32_t round)
 {
     static const struct {
         psti_exact_order order;
         psti_exact_focus focus;
     } kinds[] = {
-        {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_SORE},   {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_FIRM},
-        {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_SORE},   {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_FEWEST},
-        {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_SORE},   {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_FIRM},
+        {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_TIGHT},  {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_SORE},
+        {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_TIGHT},  {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_FIRM},
+        {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_TIGHT},  {PSTI_EXACT_BY_CHANCE, PSTI_EXACT_SORE},
         {PSTI_EXACT_BY_LENGTH, PSTI_EXACT_FEWEST},
     };
-    const uint32_t kind = (uint32_t)((round + seed) % (sizeof(kinds) / sizeof(*kinds)));
+    const uint32_t kind = round % (uint32_t)(sizeof(kinds) / sizeof(*kinds));
     return (psti_exact_manner){kinds[kind].order, kinds[kind].focus, seed * PSTI_MIX_STEP + round};
 }
 
-/* Short tries in changing manners, for what luck finds, and now and then one of a quarter of all
- * steps so far, for what only patience proves; until so many steps are done. */
+/* Short tries in changing manners, for what luck finds; and, as about a fifth of all steps, long ones
+ * of a quarter of the steps so far, for what only patience proves. Were tries to grow from the start, or
+ * long ones to take most steps, there would be too few short ones: the time had a heavy tail. */
 typedef struct corner_search {
-    double short_steps;
-    uint64_t all_steps;
+    uint64_t all_steps, long_steps;
     uint32_t round;
 } corner_search;
 
+static uint64_t steps_of_try(const corner_search *by, uint32_t num_tensors)
+{
+    const uint64_t least = SHORT_DEPTH * (uint64_t)num_tensors;
+    const uint64_t short_steps =
+        (least > SHORT_STEPS ? least : SHORT_STEPS) * (1 + by->all_steps / GROWTH_STEPS);
+    const bool is_long = by->all_steps / 4 > short_steps && by->long_steps <= by->all_steps / 8;
+    return is_long ? by->all_steps / 4 : short_steps;
+}
+
+/* Until so many steps are done. */
 static psti_verdict search_corners(worker *w, psti_exact_state *state, corner_search *by,
                                    uint64_t max_steps, bool *is_over_out)
 {
-    team *t = w->team;
     const way corner = {.corner = state};
     for (const uint64_t begin = by->all_steps; by->all_steps - begin < max_steps; by->round++) {
-        const psti_exact_manner manner =
-            manner_of(t->limits->seed, w->index + by->round * t->num_workers);
-        uint64_t steps = (uint64_t)by->short_steps;
-        if (by->round % LONG_EVERY == LONG_EVERY - 1 && by->all_steps / 4 > steps)
-            steps = by->all_steps / 4;
+        const psti_exact_manner manner = manner_of(seed_of(w), by->round);
+        const uint64_t steps = steps_of_try(by, w->team->instance.num_tensors);
         psti_exact_reset(state, &manner);
-        const psti_verdict verdict = search_slice(t, &corner, steps, is_over_out);
+        const psti_verdict verdict = search_slice(w->team, &corner, steps, is_over_out);
         if (verdict != PSTI_STOPPED || *is_over_out || state->is_denied)
             return verdict;
+        by->long_steps += steps == by->all_steps / 4 ? steps : 0;
         by->all_steps += steps;
-        by->short_steps *= by->short_steps < 0x1p50 ? 1.01 : 1;
     }
     return PSTI_STOPPED;
 }
 
 /* Tries in rising order: long ones by area, and between them short ones in orders of their own. */
 typedef struct rise_search {
-    uint64_t long_steps, short_steps;
+    uint64_t long_steps;
     uint32_t round;
 } rise_search;
 
@@ -269,10 +284,10 @@ static psti_verdict search_rising(worker *w, psti_exact_rise *rise, rise_search 
                                   bool *is_over_out)
 {
     const way rising = {.rise = rise};
-    const uint32_t round = by->round++ * w->team->num_workers + w->index;
-    const bool is_long = by->round % RISE_LONG_EVERY == 1;
-    const uint64_t steps = is_long ? by->long_steps : by->short_steps;
-    psti_exact_rise_reset(rise, is_long ? 0 : psti_mix(w->team->limits->seed + round) | 1);
+    const bool is_long = by->round++ % RISE_LONG_EVERY == 0;
+    const uint64_t steps = is_long ? by->long_steps : RISE_SHORT_STEPS;
+    const bool by_area = is_long && w->index == 0; /* once is enough */
+    psti_exact_rise_reset(rise, by_area ? 0 : psti_mix(seed_of(w) + by->round) | 1);
     if (is_long)
         by->long_steps *= by->long_steps < UINT64_MAX / 4 ? 2 : 1;
     const psti_verdict verdict = search_slice(w->team, &rising, steps, is_over_out);
@@ -280,18 +295,18 @@ static psti_verdict search_rising(worker *w, psti_exact_rise *rise, rise_search 
     return verdict;
 }
 
-/* Both ways in turns, at first with as many steps each, then ever more for the corners, which prove
- * more; every second worker begins with them. */
+/* Both ways in turns, ever more steps for the corners, which prove more; every second worker begins
+ * in rising order. */
 static psti_verdict search(worker *w, psti_exact_state *state, psti_exact_rise **rise_at)
 {
     psti_exact_rise *rise = *rise_at;
-    corner_search corners = {.short_steps = FIRST_STEPS};
+    corner_search corners = {.round = 0};
     uint64_t corner_steps = rise != NULL ? CORNER_STEPS : UINT64_MAX;
-    rise_search rising = {.long_steps = RISE_LONG_STEPS, .short_steps = RISE_SHORT_STEPS};
-    for (uint32_t turn = w->index % 2;; turn++) {
+    rise_search rising = {.long_steps = RISE_LONG_STEPS};
+    for (uint32_t turn = (w->index + 1) % 2;; turn++) {
         bool is_over = false;
         const psti_verdict verdict =
-            turn % 2 == 1 || rise == NULL
+            turn % 2 == 0 || rise == NULL
                 ? search_corners(w, state, &corners, corner_steps, &is_over)
                 : search_rising(w, rise, &rising, &is_over);
         if (verdict != PSTI_STOPPED || is_over || state->is_denied)
@@ -301,7 +316,7 @@ static psti_verdict search(worker *w, psti_exact_state *state, psti_exact_rise *
             *rise_at = rise = NULL;
             corner_steps = UINT64_MAX;
         }
-        if (turn % 2 == 1 && corner_steps < UINT64_MAX / 2)
+        if (turn % 2 == 0 && corner_steps < UINT64_MAX / 2)
             corner_steps += corner_steps / 8;
     }
 }

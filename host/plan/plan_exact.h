@@ -42,6 +42,7 @@ typedef enum psti_exact_order {
 typedef enum psti_exact_focus {
     PSTI_EXACT_FEWEST = 0, /* with the fewest choices */
     PSTI_EXACT_FIRM,       /* the same, but a void counts more */
+    PSTI_EXACT_TIGHT,      /* the same, where little may be wasted */
     PSTI_EXACT_SORE,       /* with few choices for the dead ends that it caused */
 } psti_exact_focus;
 

@@ -2,6 +2,7 @@
 #include "host/plan/plan_exact.h"
 
 #define NO_FRAME UINT32_MAX
+#define SLACK_WEIGHT 10 /* of slack as a part of the target, against choices */
 
 /* Part of the slots, none of whose unplaced tensors lives outside. */
 typedef struct range {
@@ -64,12 +65,15 @@ static double urgency(const psti_exact_state *state, uint32_t begin, uint32_t si
 {
     if (corner->num_choices == 1)
         return 0;
+    const uint32_t slot = side == PSTI_EXACT_LEFT ? begin : state->runs[begin].end - 1;
     switch (state->focus) {
     case PSTI_EXACT_FIRM:
         return corner->num_choices + (corner->void_level > 0 ? 2 : 0);
+    case PSTI_EXACT_TIGHT:
+        return corner->num_choices *
+               (1 + SLACK_WEIGHT * (double)state->slack[slot] / (double)state->instance->target);
     case PSTI_EXACT_SORE:
-        return corner->num_choices /
-               (1 + state->sores[side == PSTI_EXACT_LEFT ? begin : state->runs[begin].end - 1]);
+        return corner->num_choices / (1 + state->sores[slot]);
     default:
         return corner->num_choices;
     }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STRIDE = 4096 };
+
 static int by_range(const void *a, const void *b)
 {
     const pst_plan_range *x = a;
@@ -53,20 +55,33 @@ void psti_items_free(psti_items *items)
     *items = (psti_items){.n = 0};
 }
 
-/* Values of sorted[0..n) that are below `bound`. */
-static uint32_t num_below(const uint64_t *sorted, uint32_t n, uint64_t bound)
+/* Values of sorted[0..n) that are below `bound`; the search begins at `near` and goes ever further. */
+static uint32_t num_below(const uint64_t *sorted, uint32_t n, uint64_t bound, uint32_t near)
 {
-    uint32_t low = 0;
-    while (n > 0) {
-        const uint32_t half = n / 2;
-        if (sorted[low + half] < bound) {
-            low += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
+    uint32_t low = near < n ? near : n;
+    uint32_t high = low;
+    for (uint32_t far = 1; low > 0 && sorted[low - 1] >= bound; far *= 2) {
+        high = low - 1;
+        low -= far < low ? far : low;
+    }
+    for (uint32_t far = 1; high < n && sorted[high] < bound; far *= 2) {
+        low = high + 1;
+        high += far < n - high ? far : n - high;
+    }
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (sorted[middle] < bound)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
+}
+
+/* Whether the time is over, which is asked now and then. limits may be NULL. */
+static bool is_over(psti_limits *limits, uint32_t k)
+{
+    return limits != NULL && k % STRIDE == 0 && psti_limits_over(limits);
 }
 
 /* Gives first_begin[slot] and items->instant[slot], the first and last begin of each slot. */
@@ -84,7 +99,7 @@ static void find_slots(psti_items *items, const uint64_t *begins, uint32_t num_b
     }
 }
 
-static bool make_slots(psti_items *items, const psti_interval *intervals)
+static bool make_slots(psti_items *items, const psti_interval *intervals, psti_limits *limits)
 {
     const uint32_t n = items->num_intervals;
     const uint32_t streams = items->num_streams;
@@ -97,15 +112,18 @@ static bool make_slots(psti_items *items, const psti_interval *intervals)
             begins[k] = intervals[k].begin;
             memcpy(ends + (size_t)k * streams, intervals[k].ends, streams * sizeof(*ends));
         }
-        psti_sort_numbers(begins, n);
-        psti_sort_numbers(ends, (uint64_t)n * streams);
         uint64_t *first_begin = begins + n;
-        find_slots(items, begins, n, ends, (size_t)n * streams, first_begin);
-        for (uint32_t k = 0; k < n; k++) {
-            items->begin[k] = num_below(first_begin, items->num_slots, intervals[k].begin + 1) - 1;
+        psti_sort_numbers(begins, n);
+        if (!is_over(limits, 0))
+            psti_sort_numbers(ends, (uint64_t)n * streams);
+        if (!is_over(limits, 0))
+            find_slots(items, begins, n, ends, (size_t)n * streams, first_begin);
+        for (uint32_t k = 0, near = 0; k < n && !is_over(limits, k); k++) {
+            near = num_below(first_begin, items->num_slots, intervals[k].begin + 1, near);
+            items->begin[k] = near - 1;
             for (uint32_t r = 0; r < streams; r++)
                 items->end[(size_t)k * streams + r] =
-                    num_below(first_begin, items->num_slots, intervals[k].ends[r]);
+                    num_below(first_begin, items->num_slots, intervals[k].ends[r], near);
         }
     }
     psti_free(begins);
@@ -143,37 +161,31 @@ static bool make_live_sizes(psti_items *items)
     return true;
 }
 
-/* Largest live size over every interval: a sparse table of maxima over 2^level slots. */
-static bool make_contention(psti_items *items)
+/* Largest live size over every interval: a tree of maxima, of which the lower half is the slots. */
+static bool make_contention(psti_items *items, psti_limits *limits)
 {
-    uint32_t levels = 1;
-    while (items->num_slots >> levels != 0)
-        levels++;
     const size_t width = items->num_slots;
-    uint64_t *table = psti_calloc(levels * width + 1, sizeof(*table));
-    if (table == NULL)
+    uint64_t *tree = psti_calloc(2 * width + 1, sizeof(*tree));
+    if (tree == NULL)
         return false;
-    memcpy(table, items->live_size, width * sizeof(*table));
-    for (uint32_t level = 1; level < levels; level++) {
-        const uint64_t *from = table + (level - 1) * width;
-        const size_t half = (size_t)1 << (level - 1);
-        for (size_t slot = 0; slot + 2 * half <= width; slot++)
-            table[level * width + slot] =
-                from[slot] > from[slot + half] ? from[slot] : from[slot + half];
-    }
-    for (uint32_t i = 0; i < items->n; i++)
+    memcpy(tree + width, items->live_size, width * sizeof(*tree));
+    for (size_t v = width; v-- > 1;)
+        tree[v] = tree[2 * v] > tree[2 * v + 1] ? tree[2 * v] : tree[2 * v + 1];
+    for (uint32_t i = 0; i < items->n && !is_over(limits, i); i++) {
+        uint64_t most = 0;
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++) {
-            const uint32_t end = first_end(items, k);
-            const uint32_t length = end - items->begin[k];
-            const uint32_t level = 31 - (uint32_t)__builtin_clz(length);
-            const uint64_t *row = table + level * width;
-            const uint64_t a = row[items->begin[k]];
-            const uint64_t b = row[end - (1u << level)];
-            const uint64_t most = a > b ? a : b;
-            if (most > items->contention[i])
-                items->contention[i] = most;
+            size_t low = width + items->begin[k];
+            size_t high = width + first_end(items, k);
+            for (; low < high; low /= 2, high /= 2) {
+                if (low % 2 != 0 && tree[low++] > most)
+                    most = tree[low - 1];
+                if (high % 2 != 0 && tree[--high] > most)
+                    most = tree[high];
+            }
         }
-    psti_free(table);
+        items->contention[i] = most;
+    }
+    psti_free(tree);
     return true;
 }
 
@@ -202,18 +214,30 @@ static void join_reserved(psti_items *items)
     items->num_reserved = kept;
 }
 
-bool psti_items_finish(psti_items *items, const psti_interval *intervals)
+uint64_t psti_items_bound(const psti_items *items)
 {
-    if (!make_slots(items, intervals) || !make_live_sizes(items) || !make_contention(items))
+    uint64_t bound = psti_items_top_for(items, items->most_live);
+    for (uint32_t i = 0; i < items->n; i++)
+        if (items->pin[i] != PST_PLAN_FREE && items->pin[i] + items->size[i] > bound)
+            bound = items->pin[i] + items->size[i];
+    return bound;
+}
+
+bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits)
+{
+    if (!make_slots(items, intervals, limits))
         return false;
+    if (is_over(limits, 0))
+        return true;
+    if (!make_live_sizes(items) || !make_contention(items, limits))
+        return false;
+    if (is_over(limits, 0))
+        return true;
     join_reserved(items);
-    items->bound = psti_items_top_for(items, items->most_live);
+    items->bound = psti_items_bound(items);
     for (uint32_t i = 0; i < items->n; i++)
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++)
             items->length[i] += intervals[k].ends[0] - intervals[k].begin;
-    for (uint32_t i = 0; i < items->n; i++)
-        if (items->pin[i] != PST_PLAN_FREE && items->pin[i] + items->size[i] > items->bound)
-            items->bound = items->pin[i] + items->size[i];
     return true;
 }
 
@@ -243,31 +267,40 @@ void psti_items_reserve(psti_items *items, const pst_plan_problem *problem)
         };
 }
 
-pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_items *items)
+/* What there is before any sorting. */
+static void take_tensors(psti_items *items, const pst_plan_problem *problem,
+                         psti_interval *intervals, psti_limits *limits)
+{
+    const uint32_t streams = items->num_streams;
+    const uint64_t limit = problem->capacity != 0 ? problem->capacity : PST_PLAN_MAX_BYTES;
+    items->unit = find_unit(problem);
+    items->capacity = limit / items->unit;
+    items->goal = problem->capacity != 0 ? items->capacity : 0;
+    for (uint32_t i = 0; i < items->n && !is_over(limits, i); i++) {
+        const pst_plan_tensor *tensor = &problem->tensors[i];
+        items->first[i + 1] = i + 1;
+        if (streams > 1) /* memory that nobody writes to is none */
+            items->stream[i] = tensor->stream;
+        items->size[i] = psti_plan_round(problem, tensor->bytes) / items->unit;
+        items->pin[i] = tensor->pin == PST_PLAN_FREE ? PST_PLAN_FREE : tensor->pin / items->unit;
+        intervals[i] = (psti_interval){
+            tensor->begin, streams > 1 ? problem->releases + (size_t)i * streams : &tensor->end};
+    }
+    psti_items_reserve(items, problem);
+}
+
+pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_limits *limits,
+                                 psti_items *items)
 {
     const uint32_t n = (uint32_t)problem->num_tensors;
     const uint32_t streams = problem->num_streams > 1 ? problem->num_streams : 1;
     psti_interval *intervals = psti_calloc((size_t)n + 1, sizeof(*intervals));
-    bool has_memory = psti_items_alloc(items, n, n, streams, problem->num_reserved);
-    if (intervals != NULL && has_memory) {
-        items->unit = find_unit(problem);
-        items->capacity =
-            (problem->capacity != 0 ? problem->capacity : PST_PLAN_MAX_BYTES) / items->unit;
-        for (uint32_t i = 0; i < n; i++) {
-            const pst_plan_tensor *tensor = &problem->tensors[i];
-            items->first[i + 1] = i + 1;
-            items->stream[i] = streams > 1 ? tensor->stream : 0;
-            items->size[i] = psti_plan_round(problem, tensor->bytes) / items->unit;
-            items->pin[i] =
-                tensor->pin == PST_PLAN_FREE ? PST_PLAN_FREE : tensor->pin / items->unit;
-            intervals[i] =
-                (psti_interval){tensor->begin, streams > 1 ? problem->releases + (size_t)i * streams
-                                                           : &tensor->end};
-        }
-        psti_items_reserve(items, problem);
-        has_memory = psti_items_finish(items, intervals);
-    }
-    has_memory = has_memory && intervals != NULL;
+    bool has_memory =
+        psti_items_alloc(items, n, n, streams, problem->num_reserved) && intervals != NULL;
+    if (has_memory)
+        take_tensors(items, problem, intervals, limits);
+    if (has_memory && !is_over(limits, 0))
+        has_memory = psti_items_finish(items, intervals, limits);
     psti_free(intervals);
     PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for a plan of %u tensors", n);
     return PST_OK;

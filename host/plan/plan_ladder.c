@@ -7,12 +7,11 @@
 #include <string.h>
 
 enum {
-    WHOLE_MAX = 65536, /* items; larger problems are searched in windows only */
-    WINDOW_MIN = 48,   /* items of a window; doubled where it fails */
+    WINDOW_MIN = 48, /* items of a window; doubled where it fails */
     WINDOW_MAX = 384,
+    NEAR = 64, /* part of a bound by which a goal may exceed it and is nearly the same */
 };
-#define SLICE_FIRST (UINT64_C(1) << 21) /* steps of a question */
-#define SLICE_WINDOW (UINT64_C(1) << 16)
+#define SLICE_WINDOW (UINT64_C(1) << 16) /* steps of a question */
 
 /* A problem for psti_exact_search, cut out of items. */
 typedef struct cutting {
@@ -86,26 +85,35 @@ typedef struct searcher {
     psti_limits *limits;
     psti_best *best;
     uint64_t *bound;
+    uint64_t goal; /* a peak that is low enough */
     cutting whole, window;
     psti_pair *ranks; /* [n]: how unlike an item is, and its number */
     bool *is_free;    /* [n] */
     bool no_memory;
 } searcher;
 
-/* Asks with at most so many steps. Says STOPPED with the limits' flags clear if only those ran
- * out. */
-static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t steps)
+psti_verdict psti_search_slice(const psti_exact_problem *problem, uint64_t target, uint64_t steps,
+                               psti_limits *limits, uint64_t *offsets, bool *is_denied)
 {
-    psti_limits slice = *of->limits;
-    const uint64_t given = steps < slice.steps_left ? steps : slice.steps_left;
+    psti_limits slice = *limits;
+    const uint64_t most =
+        steps > UINT64_MAX / limits->num_threads ? UINT64_MAX : steps * limits->num_threads;
+    const uint64_t given = most < slice.steps_left ? most : slice.steps_left;
     slice.steps_left = given;
     slice.out_of_memory = false;
-    const psti_verdict verdict = psti_exact_search(&about->problem, target, &slice, about->address);
-    of->limits->steps_left -= given - slice.steps_left;
-    of->limits->over |= slice.over;
-    of->limits->out_of_memory |= slice.out_of_memory;
-    of->limits->out_of_steps |= slice.out_of_steps && of->limits->steps_left == 0;
-    about->is_denied |= slice.out_of_memory && slice.steps_left > 0 && !slice.over;
+    const psti_verdict verdict = psti_exact_search(problem, target, &slice, offsets);
+    limits->steps_left -= given - slice.steps_left;
+    limits->over |= slice.over;
+    limits->out_of_memory |= slice.out_of_memory;
+    limits->out_of_steps |= slice.out_of_steps && limits->steps_left == 0;
+    *is_denied |= slice.out_of_memory && slice.steps_left > 0 && !slice.over;
+    return verdict;
+}
+
+static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t steps)
+{
+    const psti_verdict verdict = psti_search_slice(&about->problem, target, steps, of->limits,
+                                                   about->address, &about->is_denied);
     of->no_memory |= verdict == PSTI_NO_MEMORY;
     return verdict;
 }
@@ -113,7 +121,14 @@ static psti_verdict ask(searcher *of, cutting *about, uint64_t target, uint64_t 
 static bool may_go_on(const searcher *of)
 {
     return !of->no_memory && !of->limits->over && !of->limits->out_of_steps &&
-           *of->bound < of->best->peak && *of->bound <= of->items->capacity;
+           *of->bound < of->best->peak && of->goal < of->best->peak &&
+           *of->bound <= of->items->capacity;
+}
+
+/* What is asked first: the bound, or what is low enough. */
+static uint64_t first_target(const searcher *of)
+{
+    return *of->bound > of->goal ? *of->bound : of->goal;
 }
 
 static uint64_t top_of(const searcher *of)
@@ -143,24 +158,49 @@ static void cut_whole(searcher *of, uint64_t target)
         cutting_add(&of->whole, i, items->begin[i], items->end[i], items->size[i], items->pin[i]);
 }
 
-/* Asks at the bound, then, while no answer comes, ever closer to the best placement. */
-static void climb(searcher *of, uint64_t slice, pst_plan_stage *prover)
+/* Asks whether all fits below the target, and takes what that shows. */
+static psti_verdict ask_whole(searcher *of, uint64_t target, uint64_t steps, pst_plan_stage *prover)
 {
-    uint64_t target = *of->bound;
+    cut_whole(of, target);
+    const psti_verdict verdict = ask(of, &of->whole, target, steps);
+    if (verdict == PSTI_FOUND)
+        accept(of, &of->whole, PST_STAGE_SEARCH);
+    if (verdict == PSTI_NONE) {
+        *of->bound = target + 1;
+        *prover = PST_STAGE_SEARCH;
+    }
+    return verdict;
+}
+
+static uint64_t next_rung(const searcher *of, uint64_t target)
+{
+    return target + (of->best->peak - target + 1) / 2;
+}
+
+/* Asks at the target, then, while no answer comes, ever closer to the best placement. */
+static void climb(searcher *of, uint64_t target, uint64_t slice, pst_plan_stage *prover)
+{
     while (may_go_on(of) && target < of->best->peak) {
-        cut_whole(of, target);
-        const psti_verdict verdict =
-            ask(of, &of->whole, target, target == *of->bound ? slice : slice / 4);
-        if (verdict == PSTI_FOUND) {
-            accept(of, &of->whole, PST_STAGE_SEARCH);
+        const uint64_t steps = target == *of->bound ? slice : slice / 4;
+        const psti_verdict verdict = ask_whole(of, target, steps, prover);
+        if (verdict == PSTI_FOUND)
             target = *of->bound + (of->best->peak - *of->bound) / 2;
-        } else if (verdict == PSTI_NONE) {
-            *of->bound = target + 1;
-            *prover = PST_STAGE_SEARCH;
+        else if (verdict == PSTI_NONE)
             target = *of->bound;
-        } else {
-            target += (of->best->peak - target + 1) / 2;
-        }
+        else
+            target = next_rung(of, target);
+    }
+}
+
+/* Asks for what is low enough, and in turns for the lowest: where they are nearly the same that is
+ * found sooner, since a search ends soon in which little may be wasted. */
+static void take_turns(searcher *of, uint64_t slice, pst_plan_stage *prover)
+{
+    bool is_for_goal = of->goal - *of->bound > *of->bound / NEAR;
+    for (uint64_t steps = slice / 64; may_go_on(of) && steps < slice; is_for_goal = !is_for_goal) {
+        const uint64_t target = is_for_goal ? first_target(of) : *of->bound;
+        (void)ask_whole(of, target, is_for_goal ? 8 * steps : steps, prover);
+        steps *= is_for_goal ? 1 : 4;
     }
 }
 
@@ -230,7 +270,7 @@ static bool lower_highest(searcher *of)
     const uint32_t num = rank_neighbours(of, item);
     const uint64_t top = of->best->address[item] + of->items->size[item];
     for (uint32_t size = WINDOW_MIN; may_go_on(of); size *= 2) {
-        uint64_t target = *of->bound;
+        uint64_t target = first_target(of);
         while (may_go_on(of) && target < top) {
             cut_window(of, num < size ? num : size, target);
             if (ask(of, &of->window, target, SLICE_WINDOW) == PSTI_FOUND) {
@@ -264,23 +304,27 @@ static void searcher_close(searcher *of)
     cutting_close(&of->window);
 }
 
-bool psti_search(const psti_items *items, psti_limits *limits, psti_best *best, uint64_t *bound,
-                 pst_plan_stage *prover_out)
+bool psti_search(const psti_items *items, uint64_t goal, psti_limits *limits, psti_best *best,
+                 uint64_t *bound, uint64_t *steps, pst_plan_stage *prover)
 {
-    searcher of = {.items = items, .limits = limits, .best = best, .bound = bound};
+    searcher of = {.items = items, .limits = limits, .best = best, .bound = bound, .goal = goal};
     of.no_memory = !searcher_open(&of);
-    const bool is_small = items->n <= WHOLE_MAX;
-    for (uint64_t slice = SLICE_FIRST; may_go_on(&of); slice *= slice < UINT64_MAX / 8 ? 4 : 1) {
-        const uint64_t steps_left = limits->steps_left;
-        bool may_lower = true;
-        if (is_small && !of.whole.is_denied)
-            climb(&of, slice, prover_out);
-        while (may_go_on(&of) && may_lower)
-            may_lower = lower_highest(&of);
-        /* larger slices help the whole only, and nothing that lacks memory */
-        if (!is_small || of.whole.is_denied || limits->steps_left == steps_left)
-            break;
-    }
+    const bool is_small = items->n <= PSTI_WHOLE_MAX;
+    const uint64_t steps_left = limits->steps_left;
+    bool may_lower = true;
+    if (is_small && goal > *bound)
+        take_turns(&of, *steps, prover);
+    else if (is_small)
+        climb(&of, *bound, *steps, prover);
+    if (is_small && goal > *bound && items->goal == 0) /* else nothing above it is wanted */
+        climb(&of, next_rung(&of, goal), *steps, prover);
+    while (may_go_on(&of) && may_lower)
+        may_lower = lower_highest(&of);
+    /* more steps help the whole only, and nothing that lacks memory */
+    if (!is_small || of.whole.is_denied || limits->steps_left == steps_left)
+        *steps = 0;
+    else if (*steps < UINT64_MAX / 8)
+        *steps *= 4;
     searcher_close(&of);
     return !of.no_memory;
 }

@@ -3,6 +3,13 @@
 
 #include <pthread.h>
 
+bool psti_limits_over(psti_limits *limits)
+{
+    if (limits->is_over != NULL && limits->is_over(limits->user))
+        __atomic_store_n(&limits->over, true, __ATOMIC_RELAXED);
+    return __atomic_load_n(&limits->over, __ATOMIC_RELAXED);
+}
+
 bool psti_limits_take(psti_limits *limits, uint64_t steps)
 {
     uint64_t left = __atomic_load_n(&limits->steps_left, __ATOMIC_RELAXED);
@@ -13,9 +20,7 @@ bool psti_limits_take(psti_limits *limits, uint64_t steps)
         }
     } while (!__atomic_compare_exchange_n(&limits->steps_left, &left, left - steps, false,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    if (limits->is_over != NULL && limits->is_over(limits->user))
-        __atomic_store_n(&limits->over, true, __ATOMIC_RELAXED);
-    return !__atomic_load_n(&limits->over, __ATOMIC_RELAXED);
+    return !psti_limits_over(limits);
 }
 
 typedef struct job {

@@ -1,11 +1,11 @@
 /* Placements in an order. A portfolio of orders comes first; then the best of them are repaired: what
  * stands above the bound is placed earlier the next time (squeaky wheel optimisation, Joslin and
  * Clements, JAIR 10, 1999). */
+#include "host/base/table.h"
 #include "host/plan/plan.h"
 
 #include "kernels/core/mix.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -15,7 +15,17 @@ enum {
     FEW_ITEMS = 512, /* are placed before another thread has begun */
 };
 
-typedef enum key_kind { BY_CONTENTION, BY_SIZE, BY_DURATION, BY_AREA, BY_START, BY_END } key_kind;
+#define NOWHERE UINT64_MAX /* an address */
+
+typedef enum key_kind {
+    BY_CONTENTION,
+    BY_PEAK, /* first what lives in the fullest slot, the longest first; then the rest by size */
+    BY_SIZE,
+    BY_DURATION,
+    BY_AREA,
+    BY_START,
+    BY_END,
+} key_kind;
 
 /* Contention first: it ends most runs (docs/planner.md has the measurements). */
 static const struct {
@@ -25,9 +35,11 @@ static const struct {
     {{BY_CONTENTION, BY_DURATION}, false},
     {{BY_CONTENTION, BY_SIZE}, false},
     {{BY_CONTENTION, BY_AREA}, false},
+    {{BY_PEAK, BY_DURATION}, false},
     {{BY_CONTENTION, BY_DURATION}, true},
     {{BY_CONTENTION, BY_SIZE}, true},
     {{BY_CONTENTION, BY_AREA}, true},
+    {{BY_PEAK, BY_DURATION}, true},
     {{BY_DURATION, BY_SIZE}, false},
     {{BY_SIZE, BY_DURATION}, false},
     {{BY_AREA, BY_SIZE}, false},
@@ -40,29 +52,20 @@ static const struct {
     {{BY_END, BY_SIZE}, true},
 };
 
-typedef struct ranked {
-    uint64_t key[2]; /* descending */
-    uint32_t item;
-} ranked;
-
-static int by_key(const void *a, const void *b)
-{
-    const ranked *x = a;
-    const ranked *y = b;
-    for (int k = 0; k < 2; k++)
-        if (x->key[k] != y->key[k])
-            return x->key[k] > y->key[k] ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
-
 static uint64_t key_of(const psti_items *items, uint32_t i, key_kind kind)
 {
     uint64_t duration = 0;
-    for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++)
-        duration += items->end[(size_t)k * items->num_streams] - items->begin[k];
+    bool at_peak = false;
+    for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++) {
+        const uint32_t end = items->end[(size_t)k * items->num_streams];
+        duration += end - items->begin[k];
+        at_peak |= items->begin[k] <= items->max_slot && items->max_slot < end;
+    }
     switch (kind) {
     case BY_CONTENTION:
         return items->contention[i];
+    case BY_PEAK:
+        return at_peak ? PST_PLAN_MAX_BYTES + duration : items->size[i];
     case BY_SIZE:
         return items->size[i];
     case BY_DURATION:
@@ -82,7 +85,7 @@ static uint64_t key_of(const psti_items *items, uint32_t i, key_kind kind)
 typedef struct bench {
     const psti_items *items;
     psti_room *room;
-    ranked *ranks;     /* [n] */
+    uint32_t *order;   /* [n] items */
     uint64_t *address; /* [n] */
 } bench;
 
@@ -90,25 +93,41 @@ static bool bench_open(bench *at, const psti_items *items)
 {
     *at = (bench){.items = items};
     at->room = psti_room_open(items);
-    at->ranks = psti_calloc((size_t)items->n + 1, sizeof(*at->ranks));
+    at->order = psti_calloc((size_t)items->n + 1, sizeof(*at->order));
     at->address = psti_calloc((size_t)items->n + 1, sizeof(*at->address));
-    return at->room != NULL && at->ranks != NULL && at->address != NULL;
+    return at->room != NULL && at->order != NULL && at->address != NULL;
 }
 
 static void bench_close(bench *at)
 {
     psti_room_close(at->room);
-    psti_free(at->ranks);
+    psti_free(at->order);
     psti_free(at->address);
 }
 
-static void rank_pass(bench *at, uint32_t pass)
+/* Items by the second key, then, so that it decides and there is time, by the first; both falling. False:
+ * no memory. */
+static bool rank_pass(const psti_items *items, uint32_t pass, psti_limits *limits, uint32_t *order)
 {
-    for (uint32_t i = 0; i < at->items->n; i++)
-        at->ranks[i] = (ranked){{key_of(at->items, i, passes[pass].keys[0]),
-                                 key_of(at->items, i, passes[pass].keys[1])},
-                                i};
-    qsort(at->ranks, at->items->n, sizeof(*at->ranks), by_key);
+    const uint32_t n = items->n;
+    psti_pair *ranks = psti_calloc((size_t)n + 1, sizeof(*ranks));
+    if (ranks == NULL)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        ranks[i] = (psti_pair){~key_of(items, i, passes[pass].keys[1]), i};
+    if (!psti_limits_over(limits))
+        psti_sort_pairs(ranks, n);
+    for (uint32_t k = 0; k < n; k++) {
+        order[k] = (uint32_t)ranks[k].value;
+        ranks[k] = (psti_pair){~key_of(items, order[k], passes[pass].keys[0]),
+                               (uint64_t)k << 32 | order[k]};
+    }
+    if (!psti_limits_over(limits))
+        psti_sort_pairs(ranks, n);
+    for (uint32_t k = 0; k < n; k++)
+        order[k] = (uint32_t)ranks[k].value;
+    psti_free(ranks);
+    return true;
 }
 
 typedef enum outcome { PLACED, ABANDONED, OUT_OF_MEMORY } outcome;
@@ -118,46 +137,51 @@ typedef struct stage {
     const psti_items *items;
     psti_limits *limits;
     psti_best *best;
+    uint64_t goal;
     pst_plan_stage kind;
     uint32_t next;               /* atomic: job to take */
-    uint32_t won;                /* atomic: the first job that reached the bound, or UINT32_MAX */
+    uint32_t won;                /* atomic: the first job that reached the goal, or UINT32_MAX */
     uint32_t no_memory;          /* atomic */
     uint32_t chains[NUM_CHAINS]; /* repair: pass that each begins with */
     uint64_t peaks[PSTI_NUM_PASSES];
     uint64_t *found[PSTI_NUM_PASSES]; /* [n] addresses of each job's best */
 } stage;
 
-/* The first pass is always done, so that there is a plan. */
 static bool is_abandoned(stage *of, uint32_t job, uint32_t left)
 {
-    const bool may_go_on = psti_limits_take(of->limits, left < STRIDE ? left : STRIDE);
-    if (of->kind == PST_STAGE_PORTFOLIO && job == 0)
-        return false;
-    return !may_go_on || __atomic_load_n(&of->won, __ATOMIC_RELAXED) < job;
+    return !psti_limits_take(of->limits, left < STRIDE ? left : STRIDE) ||
+           __atomic_load_n(&of->won, __ATOMIC_RELAXED) < job;
 }
 
-/* Places in the order of ranks, until a job before this one has reached the bound. */
+static bool place_one(psti_room *room, const psti_items *items, uint32_t item, bool best_fit,
+                      psti_best *best)
+{
+    best->address[item] = items->pin[item];
+    if (items->pin[item] == PST_PLAN_FREE) {
+        best->address[item] = psti_room_find(room, item, best_fit);
+        if (!psti_room_take(room, item, best->address[item]))
+            return false;
+    }
+    const uint64_t top = best->address[item] + items->size[item];
+    best->peak = top > best->peak ? top : best->peak;
+    return true;
+}
+
+/* Places in the order, until a job before this one has reached the goal. */
 static outcome place_all(bench *at, bool best_fit, stage *of, uint32_t job, uint64_t *peak_out)
 {
-    const psti_items *items = at->items;
-    uint64_t peak = 0;
+    const uint32_t n = at->items->n;
+    psti_best placed = {.address = at->address};
     uint32_t item;
     if (psti_room_reset(at->room, &item) != PSTI_ROOM_READY)
         return OUT_OF_MEMORY;
-    for (uint32_t k = 0; k < items->n; k++) {
-        if (k % STRIDE == 0 && is_abandoned(of, job, items->n - k))
+    for (uint32_t k = 0; k < n; k++) {
+        if (k % STRIDE == 0 && is_abandoned(of, job, n - k))
             return ABANDONED;
-        const uint32_t i = at->ranks[k].item;
-        at->address[i] = items->pin[i];
-        if (items->pin[i] == PST_PLAN_FREE) {
-            at->address[i] = psti_room_find(at->room, i, best_fit);
-            if (!psti_room_take(at->room, i, at->address[i]))
-                return OUT_OF_MEMORY;
-        }
-        const uint64_t top = at->address[i] + items->size[i];
-        peak = top > peak ? top : peak;
+        if (!place_one(at->room, at->items, at->order[k], best_fit, &placed))
+            return OUT_OF_MEMORY;
     }
-    *peak_out = peak;
+    *peak_out = placed.peak;
     return PLACED;
 }
 
@@ -172,7 +196,7 @@ static bool keep(stage *of, uint32_t job, const bench *at, uint64_t peak)
         return false;
     of->peaks[job] = peak;
     memcpy(of->found[job], at->address, of->items->n * sizeof(*at->address));
-    if (peak > of->items->bound)
+    if (peak > of->goal)
         return true;
     uint32_t won = __atomic_load_n(&of->won, __ATOMIC_RELAXED);
     while (job < won && !__atomic_compare_exchange_n(&of->won, &won, job, false, __ATOMIC_RELAXED,
@@ -184,28 +208,35 @@ static bool keep(stage *of, uint32_t job, const bench *at, uint64_t peak)
 static outcome run_pass(stage *of, uint32_t job, bench *at)
 {
     uint64_t peak;
-    rank_pass(at, job);
+    if (!rank_pass(at->items, job, of->limits, at->order))
+        return OUT_OF_MEMORY;
     const outcome result = place_all(at, passes[job].best_fit, of, job, &peak);
     if (result == PLACED && !keep(of, job, at, peak))
         return OUT_OF_MEMORY;
     return result;
 }
 
-/* Moves what stands above the bound forward by a random part of the way to the front. */
-static void repair_order(bench *at, uint64_t bound, uint64_t *random)
+/* Moves what stands above the goal forward by a random part of the way to the front. False: no memory. */
+static bool repair_order(bench *at, uint64_t goal, uint64_t *random)
 {
     const uint32_t n = at->items->n;
+    psti_pair *ranks = psti_calloc((size_t)n + 1, sizeof(*ranks));
+    if (ranks == NULL)
+        return false;
     for (uint32_t k = 0; k < n; k++) {
-        const uint32_t i = at->ranks[k].item;
-        uint64_t key = (uint64_t)(n - k) << 32;
-        if (at->items->pin[i] == PST_PLAN_FREE && at->address[i] + at->items->size[i] > bound) {
+        const uint32_t i = at->order[k];
+        uint64_t key = (uint64_t)k << 32;
+        if (at->items->pin[i] == PST_PLAN_FREE && at->address[i] + at->items->size[i] > goal) {
             *random = psti_mix(*random);
-            key += (uint64_t)k * (*random >> 32);
+            key -= (uint64_t)k * (*random >> 32);
         }
-        at->ranks[k].key[0] = key;
-        at->ranks[k].key[1] = 0;
+        ranks[k] = (psti_pair){key, i};
     }
-    qsort(at->ranks, n, sizeof(*at->ranks), by_key);
+    psti_sort_pairs(ranks, n);
+    for (uint32_t k = 0; k < n; k++)
+        at->order[k] = (uint32_t)ranks[k].value;
+    psti_free(ranks);
+    return true;
 }
 
 static outcome run_chain(stage *of, uint32_t job, bench *at)
@@ -215,16 +246,16 @@ static outcome run_chain(stage *of, uint32_t job, bench *at)
     uint64_t peak = UINT64_MAX;
     uint64_t best = UINT64_MAX;
     uint32_t failures = 0;
-    rank_pass(at, pass);
-    while (failures < NUM_ROUNDS && best > of->items->bound) {
+    if (!rank_pass(at->items, pass, of->limits, at->order))
+        return OUT_OF_MEMORY;
+    while (failures < NUM_ROUNDS && best > of->goal) {
         const outcome result = place_all(at, passes[pass].best_fit, of, job, &peak);
         if (result != PLACED)
             return result;
         failures = peak < best ? 0 : failures + 1;
         best = peak < best ? peak : best;
-        if (!keep(of, job, at, peak))
+        if (!keep(of, job, at, peak) || !repair_order(at, of->goal, &random))
             return OUT_OF_MEMORY;
-        repair_order(at, of->items->bound, &random);
     }
     return PLACED;
 }
@@ -284,14 +315,104 @@ static bool run_stage(stage *of)
     return of->no_memory == 0;
 }
 
-bool psti_place_in_orders(const psti_items *items, psti_limits *limits, psti_best *best)
+/* The end of all that is placed, pinned or reserved. */
+static uint64_t top_of(const psti_items *items, const psti_best *best)
 {
-    stage portfolio = {.items = items, .limits = limits, .best = best, .kind = PST_STAGE_PORTFOLIO};
+    uint64_t top = best->peak;
+    for (uint32_t r = 0; r < items->num_reserved; r++)
+        if (items->reserved[r].end > top)
+            top = items->reserved[r].end;
+    for (uint32_t i = 0; i < items->n; i++)
+        if (items->pin[i] != PST_PLAN_FREE && items->pin[i] + items->size[i] > top)
+            top = items->pin[i] + items->size[i];
+    return top;
+}
+
+/* Puts what is not placed above all else: one item on the other, and from there again, as long as the
+ * begins rise, where none of them lives any more. */
+static void stack_rest(const psti_items *items, psti_best *best)
+{
+    const uint64_t floor = top_of(items, best);
+    uint64_t top = floor;
+    uint32_t last_begin = 0;
+    uint32_t last_end = 0;
+    bool is_rising = items->num_intervals == items->n;
+    for (uint32_t i = 0; i < items->n; i++) {
+        if (best->address[i] != NOWHERE)
+            continue;
+        const uint32_t *ends = items->end + (size_t)i * items->num_streams;
+        if (is_rising && items->begin[i] < last_begin) {
+            is_rising = false;
+            top = best->peak > floor ? best->peak : floor;
+        }
+        if (is_rising && items->begin[i] >= last_end)
+            top = floor;
+        last_begin = items->begin[i];
+        for (uint32_t r = 0; r < items->num_streams && is_rising; r++)
+            last_end = ends[r] > last_end ? ends[r] : last_end;
+        best->address[i] = items->pin[i];
+        if (items->pin[i] == PST_PLAN_FREE) {
+            best->address[i] = top;
+            top += items->size[i];
+        }
+        const uint64_t end = best->address[i] + items->size[i];
+        best->peak = end > best->peak ? end : best->peak;
+    }
+}
+
+/* Steps are counted and end nothing here, so that there is a plan. */
+static bool is_time_over(psti_limits *limits, uint32_t left)
+{
+    (void)psti_limits_take(limits, left < STRIDE ? left : STRIDE);
+    return psti_limits_over(limits);
+}
+
+static bool place_first(const psti_items *items, psti_limits *limits, psti_best *best,
+                        uint32_t *order)
+{
+    uint32_t item;
+    if (!rank_pass(items, 0, limits, order))
+        return false;
+    psti_room *room = psti_room_open(items);
+    bool right = room != NULL && psti_room_reset(room, &item) == PSTI_ROOM_READY;
+    for (uint32_t k = 0; right && k < items->n; k++) {
+        if (k % STRIDE == 0 && is_time_over(limits, items->n - k))
+            break;
+        right = place_one(room, items, order[k], passes[0].best_fit, best);
+    }
+    psti_room_close(room);
+    return right;
+}
+
+bool psti_place_first(const psti_items *items, psti_limits *limits, psti_best *best)
+{
+    bool right = true;
+    best->peak = 0;
+    best->stage = PST_STAGE_PORTFOLIO;
+    memset(best->address, 0xff, items->n * sizeof(*best->address)); /* NOWHERE */
+    if (!psti_limits_over(limits)) {
+        uint32_t *order = psti_calloc((size_t)items->n + 1, sizeof(*order));
+        right = order != NULL && place_first(items, limits, best, order);
+        psti_free(order);
+    }
+    if (right && limits->over)
+        stack_rest(items, best);
+    return right;
+}
+
+bool psti_place_in_orders(const psti_items *items, uint64_t goal, psti_limits *limits,
+                          psti_best *best)
+{
+    stage portfolio = {.items = items, .limits = limits, .best = best, .goal = goal, .next = 1};
+    portfolio.kind = PST_STAGE_PORTFOLIO;
+    const uint64_t first = best->peak;
     if (!run_stage(&portfolio))
         return false;
-    if (best->peak <= items->bound)
+    if (best->peak <= goal)
         return true;
-    stage repair = {.items = items, .limits = limits, .best = best, .kind = PST_STAGE_REPAIR};
+    stage repair = {.items = items, .limits = limits, .best = best, .goal = goal};
+    repair.kind = PST_STAGE_REPAIR;
+    portfolio.peaks[0] = first;
     choose_chains(&repair, portfolio.peaks);
     return run_stage(&repair);
 }

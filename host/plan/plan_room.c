@@ -1,36 +1,59 @@
 /* Which addresses are taken when, so that a gap is found without looking at every conflict.
  *
- * A segment tree over the slots. Of a node, `cover` holds the addresses of what lives throughout the
- * node's slots (and was cut up to end there), `any` those of what lives in any of them. What an
+ * A segment tree over blocks of slots. Of a node, `cover` holds the addresses of what lives throughout
+ * the node's slots (and was cut up to end there), `any` those of what lives in any of them. What an
  * interval may collide with is then `any` of the nodes it is cut into, and `cover` of those above.
  * Each set is a sorted array of runs; runs that touch are one, and in a tight placement most do, so
- * the sets stay short. With several streams there is a tree for each pair: the lives of one stream's
- * items as another stream sees them. */
+ * the sets stay short. Where an interval begins or ends within a block, the block's `pieces` are looked
+ * at one by one. With several streams there is a tree for each pair: the lives of one stream's items as
+ * another stream sees them. */
 #include "host/plan/plan.h"
 
 #include <string.h>
+
+enum {
+    MANY_BLOCKS =
+        1024, /* from which on they get larger: a tree over single slots takes much memory */
+    BLOCK_MAX = 512,
+};
 
 typedef struct run_set {
     uint32_t count, capacity;
     pst_plan_range *runs;
 } run_set;
 
+/* What lives in a part of a block. */
+typedef struct piece {
+    pst_plan_range range; /* addresses */
+    uint32_t begin, end;  /* slots */
+} piece;
+
+/* By the begin of the range. */
+typedef struct piece_set {
+    uint32_t count, capacity;
+    piece *list;
+} piece_set;
+
 typedef struct tree {
     run_set *any, *cover; /* [2 * leaves], the root is 1 */
+    piece_set *pieces;    /* [leaves] */
 } tree;
 
+/* A set that is gone through with rising addresses. */
 typedef struct cursor {
-    const run_set *set;
-    uint32_t at; /* first run that ends above the address in work */
+    const run_set *set;      /* or */
+    const piece_set *pieces; /* those that live in slots begin..end-1 */
+    uint32_t begin, end;
+    uint32_t at; /* first that ends above the address in work */
 } cursor;
 
 struct psti_room {
     const psti_items *items;
+    uint32_t block; /* slots of one, a power of two */
     uint32_t leaves;
     tree *trees; /* [num_streams][num_streams]: of the taker, of who asks */
     cursor *cursors;
     size_t num_cursors;
-    uint64_t limit; /* what find needs not exceed */
 };
 
 static run_set *take_sets(uint32_t leaves)
@@ -53,6 +76,9 @@ void psti_room_close(psti_room *room)
     for (uint32_t t = 0; room->trees != NULL && t < streams * streams; t++) {
         drop_sets(room->trees[t].any, room->leaves);
         drop_sets(room->trees[t].cover, room->leaves);
+        for (uint32_t b = 0; room->trees[t].pieces != NULL && b < room->leaves; b++)
+            psti_free(room->trees[t].pieces[b].list);
+        psti_free(room->trees[t].pieces);
     }
     psti_free(room->trees);
     psti_free(room->cursors);
@@ -67,20 +93,26 @@ psti_room *psti_room_open(const psti_items *items)
     const uint32_t streams = items->num_streams;
     room->items = items;
     room->leaves = 1;
+    room->block = 1;
+    while (room->block < BLOCK_MAX && items->num_slots / room->block > MANY_BLOCKS)
+        room->block *= 2;
     uint32_t levels = 1;
-    for (; room->leaves < items->num_slots; levels++)
+    for (; (uint64_t)room->leaves * room->block < items->num_slots; levels++)
         room->leaves *= 2;
     uint32_t most = 1;
     for (uint32_t i = 0; i < items->n; i++)
         if (items->first[i + 1] - items->first[i] > most)
             most = items->first[i + 1] - items->first[i];
-    room->cursors = psti_calloc((size_t)4 * levels * most * streams + 1, sizeof(*room->cursors));
+    room->cursors =
+        psti_calloc((size_t)(4 * levels + 2) * most * streams + 1, sizeof(*room->cursors));
     room->trees = psti_calloc((size_t)streams * streams, sizeof(*room->trees));
     bool right = room->cursors != NULL && room->trees != NULL;
     for (uint32_t t = 0; right && t < streams * streams; t++) {
         room->trees[t].any = take_sets(room->leaves);
         room->trees[t].cover = take_sets(room->leaves);
-        right = room->trees[t].any != NULL && room->trees[t].cover != NULL;
+        room->trees[t].pieces = psti_calloc(room->leaves, sizeof(piece_set));
+        right = room->trees[t].any != NULL && room->trees[t].cover != NULL &&
+                room->trees[t].pieces != NULL;
     }
     if (right)
         return room;
@@ -105,17 +137,17 @@ static uint32_t first_at(const run_set *set, uint64_t address)
     return low;
 }
 
-static bool grow(run_set *set)
+/* Makes room for one more. */
+static bool grow(void **items, uint32_t count, uint32_t *capacity, size_t bytes)
 {
-    const uint32_t capacity = set->capacity != 0 ? 2 * set->capacity : 4;
-    pst_plan_range *runs = psti_calloc(capacity, sizeof(*runs));
-    if (runs == NULL)
+    if (count < *capacity)
+        return true;
+    const uint32_t more = *capacity != 0 ? *capacity + (*capacity + 1) / 2 : 2;
+    void *larger = psti_enlarge(*items, *capacity * bytes, more * bytes);
+    if (larger == NULL)
         return false;
-    if (set->count > 0)
-        memcpy(runs, set->runs, set->count * sizeof(*runs));
-    psti_free(set->runs);
-    set->runs = runs;
-    set->capacity = capacity;
+    *items = larger;
+    *capacity = more;
     return true;
 }
 
@@ -130,8 +162,10 @@ static bool add_run(run_set *set, pst_plan_range range)
         past++;
     }
     if (past == at) {
-        if (set->count == set->capacity && !grow(set))
+        void *runs = set->runs;
+        if (!grow(&runs, set->count, &set->capacity, sizeof(*set->runs)))
             return false;
+        set->runs = runs;
         memmove(set->runs + at + 1, set->runs + at, (set->count - at) * sizeof(*set->runs));
         set->count++;
     } else if (past > at + 1) {
@@ -142,32 +176,46 @@ static bool add_run(run_set *set, pst_plan_range range)
     return true;
 }
 
-/* Nodes that [begin, end) is cut into, and those above, go through one of these. */
+/* The blocks from `first` on that [begin, end) lives in throughout, and in part before and after. */
+typedef struct cut {
+    uint32_t first, end;   /* in any part */
+    uint32_t whole, after; /* throughout: whole..after-1, if any */
+} cut;
+
+static cut cut_of(const psti_room *room, uint32_t begin, uint32_t end)
+{
+    const uint32_t shift = (uint32_t)__builtin_ctz(room->block);
+    return (cut){begin >> shift, ((end - 1) >> shift) + 1, (begin + room->block - 1) >> shift,
+                 end >> shift};
+}
+
+/* Nodes that the whole blocks are cut into, and those above all blocks, go through one of these. */
 typedef bool (*visit_fn)(psti_room *room, tree *of, uint32_t node, bool is_whole,
                          pst_plan_range range);
 
-static bool visit_nodes(psti_room *room, tree *of, uint32_t begin, uint32_t end, visit_fn visit,
-                        pst_plan_range range)
+static bool visit_nodes(psti_room *room, tree *of, cut blocks, visit_fn visit, pst_plan_range range)
 {
-    const uint32_t first = room->leaves + begin;
-    const uint32_t last = room->leaves + end - 1;
-    uint32_t low = first;
-    uint32_t high = last + 1;
+    const uint32_t first = room->leaves + blocks.first;
+    const uint32_t last = room->leaves + blocks.end - 1;
+    const uint64_t whole = room->leaves + blocks.whole;
+    const uint64_t after = room->leaves + blocks.after;
+    uint64_t low = whole;
+    uint64_t high = after;
     bool right = true;
     for (uint32_t level = 0; right && first >> level != 0; level++) {
         if (low < high && (low & 1) != 0)
-            right = visit(room, of, low++, true, range);
+            right = visit(room, of, (uint32_t)low++, true, range);
         if (right && low < high && (high & 1) != 0)
-            right = visit(room, of, --high, true, range);
+            right = visit(room, of, (uint32_t)--high, true, range);
         /* A node on either path up is above unless the whole of it is inside. */
-        const uint32_t a = first >> level;
-        const uint32_t b = last >> level;
-        const bool is_a_inside = a << level == first && ((a + 1) << level) - 1 <= last;
-        const bool is_b_inside = b << level >= first && ((b + 1) << level) - 1 == last;
+        const uint64_t a = first >> level;
+        const uint64_t b = last >> level;
+        const bool is_a_inside = a << level >= whole && (a + 1) << level <= after;
+        const bool is_b_inside = b << level >= whole && (b + 1) << level <= after;
         if (right && !is_a_inside)
-            right = visit(room, of, a, false, range);
+            right = visit(room, of, (uint32_t)a, false, range);
         if (right && b != a && !is_b_inside)
-            right = visit(room, of, b, false, range);
+            right = visit(room, of, (uint32_t)b, false, range);
         low /= 2;
         high /= 2;
     }
@@ -186,13 +234,49 @@ static bool visit_ask(psti_room *room, tree *of, uint32_t node, bool is_whole, p
     (void)range;
     const run_set *set = is_whole ? &of->any[node] : &of->cover[node];
     if (set->count > 0)
-        room->cursors[room->num_cursors++] = (cursor){set, 0};
+        room->cursors[room->num_cursors++] = (cursor){.set = set};
     return true;
+}
+
+static bool add_piece(piece_set *set, piece added)
+{
+    void *list = set->list;
+    if (!grow(&list, set->count, &set->capacity, sizeof(*set->list)))
+        return false;
+    set->list = list;
+    uint32_t at = set->count++;
+    for (; at > 0 && set->list[at - 1].range.begin > added.range.begin; at--)
+        set->list[at] = set->list[at - 1];
+    set->list[at] = added;
+    return true;
+}
+
+/* The blocks at either end that are not whole. */
+static uint32_t partial_blocks(cut blocks, uint32_t partial[2])
+{
+    uint32_t num = 0;
+    if (blocks.first < blocks.whole || blocks.first >= blocks.after)
+        partial[num++] = blocks.first;
+    if (blocks.end - 1 != blocks.first && blocks.end > blocks.after)
+        partial[num++] = blocks.end - 1;
+    return num;
 }
 
 static tree *tree_of(const psti_room *room, uint32_t taker, uint32_t asker)
 {
     return &room->trees[(size_t)taker * room->items->num_streams + asker];
+}
+
+static bool take_interval(psti_room *room, tree *of, uint32_t begin, uint32_t end,
+                          pst_plan_range range)
+{
+    const cut blocks = cut_of(room, begin, end);
+    uint32_t partial[2];
+    const uint32_t num = partial_blocks(blocks, partial);
+    bool right = visit_nodes(room, of, blocks, visit_take, range);
+    for (uint32_t k = 0; k < num && right; k++)
+        right = add_piece(&of->pieces[partial[k]], (piece){range, begin, end});
+    return right;
 }
 
 bool psti_room_take(psti_room *room, uint32_t item, uint64_t address)
@@ -201,33 +285,57 @@ bool psti_room_take(psti_room *room, uint32_t item, uint64_t address)
     const pst_plan_range range = {address, address + items->size[item]};
     for (uint32_t k = items->first[item]; k < items->first[item + 1]; k++)
         for (uint32_t r = 0; r < items->num_streams; r++)
-            if (!visit_nodes(room, tree_of(room, items->stream[item], r), items->begin[k],
-                             items->end[(size_t)k * items->num_streams + r], visit_take, range))
+            if (!take_interval(room, tree_of(room, items->stream[item], r), items->begin[k],
+                               items->end[(size_t)k * items->num_streams + r], range))
                 return false;
     return true;
+}
+
+static void ask_interval(psti_room *room, tree *of, uint32_t begin, uint32_t end)
+{
+    const pst_plan_range none = {0, 0};
+    const cut blocks = cut_of(room, begin, end);
+    uint32_t partial[2];
+    const uint32_t num = partial_blocks(blocks, partial);
+    visit_nodes(room, of, blocks, visit_ask, none);
+    for (uint32_t k = 0; k < num; k++)
+        if (of->pieces[partial[k]].count > 0)
+            room->cursors[room->num_cursors++] =
+                (cursor){.pieces = &of->pieces[partial[k]], .begin = begin, .end = end};
 }
 
 /* Collects the sets that hold all that the item may collide with. */
 static void gather(psti_room *room, uint32_t item)
 {
     const psti_items *items = room->items;
-    const pst_plan_range none = {0, 0};
     room->num_cursors = 0;
     for (uint32_t k = items->first[item]; k < items->first[item + 1]; k++)
         for (uint32_t q = 0; q < items->num_streams; q++)
-            visit_nodes(room, tree_of(room, q, items->stream[item]), items->begin[k],
-                        items->end[(size_t)k * items->num_streams + q], visit_ask, none);
+            ask_interval(room, tree_of(room, q, items->stream[item]), items->begin[k],
+                         items->end[(size_t)k * items->num_streams + q]);
 }
 
-/* The end of the run of the cursor's set that is in the way of [address, address + size), or the
- * address itself. */
+/* What comes next in the cursor's set above the address, or NULL. */
+static const pst_plan_range *range_at(cursor *at, uint64_t address)
+{
+    if (at->set != NULL) {
+        while (at->at < at->set->count && at->set->runs[at->at].end <= address)
+            at->at++;
+        return at->at < at->set->count ? &at->set->runs[at->at] : NULL;
+    }
+    for (; at->at < at->pieces->count; at->at++) {
+        const piece *of = &at->pieces->list[at->at];
+        if (of->range.end > address && of->begin < at->end && at->begin < of->end)
+            return &of->range;
+    }
+    return NULL;
+}
+
+/* The end of what is in the way of [address, address + size), or the address itself. */
 static uint64_t step_over(cursor *at, uint64_t address, uint64_t size)
 {
-    const run_set *set = at->set;
-    while (at->at < set->count && set->runs[at->at].end <= address)
-        at->at++;
-    return at->at < set->count && set->runs[at->at].begin < address + size ? set->runs[at->at].end
-                                                                           : address;
+    const pst_plan_range *range = range_at(at, address);
+    return range != NULL && range->begin < address + size ? range->end : address;
 }
 
 /* The lowest free address at or above `address`. */
@@ -243,14 +351,13 @@ static uint64_t first_fit(psti_room *room, uint64_t address, uint64_t size)
 }
 
 /* Where the gap that holds `address` ends. */
-static uint64_t gap_end(const psti_room *room, uint64_t address)
+static uint64_t gap_end(psti_room *room, uint64_t address)
 {
     uint64_t end = UINT64_MAX;
     for (size_t k = 0; k < room->num_cursors; k++) {
-        const cursor *at = &room->cursors[k];
-        if (at->at < at->set->count && at->set->runs[at->at].begin < end &&
-            at->set->runs[at->at].begin >= address)
-            end = at->set->runs[at->at].begin;
+        const pst_plan_range *range = range_at(&room->cursors[k], address);
+        if (range != NULL && range->begin < end && range->begin >= address)
+            end = range->begin;
     }
     return end;
 }
@@ -294,6 +401,8 @@ psti_room_result psti_room_reset(psti_room *room, uint32_t *item_out)
     for (uint32_t t = 0; t < items->num_streams * items->num_streams; t++) {
         clear(room->trees[t].any, room->leaves);
         clear(room->trees[t].cover, room->leaves);
+        for (uint32_t b = 0; b < room->leaves; b++)
+            room->trees[t].pieces[b].count = 0;
         for (uint32_t r = 0; r < items->num_reserved; r++)
             if (!add_run(&room->trees[t].cover[1], items->reserved[r]) ||
                 !add_run(&room->trees[t].any[1], items->reserved[r]))

@@ -16,6 +16,7 @@ typedef struct builder {
     pst_trace *trace;
     psti_map ids;
     uint64_t num_iterations; /* marks seen */
+    pst_trace_request first; /* row that is kept */
     bool is_over;            /* behind the iteration to take */
 } builder;
 
@@ -138,9 +139,10 @@ static pst_status add_malloc(builder *build, const pst_trace_request *row)
 /* Where the tensor was freed: only messages ask. */
 static uint64_t line_of_free(const pst_trace *trace, uint64_t id)
 {
-    for (uint64_t i = 0; i < trace->num_rows; i++)
-        if (trace->rows[i].op == PST_TRACE_FREE && trace->rows[i].id == id)
-            return trace->rows[i].line;
+    psti_rows_reader reader = {.of = &trace->rows};
+    while (psti_rows_next(&reader))
+        if (reader.row.op == PST_TRACE_FREE && reader.row.id == id)
+            return reader.row.line;
     return 0;
 }
 
@@ -235,11 +237,11 @@ static pst_status add(builder *build, const pst_trace_request *row)
         return PST_OK;
     if (!is_taken(build, row))
         return build->is_over ? PST_OK : skip(build, row);
-    if (trace->num_rows > 0 && row->rank != trace->rows[0].rank)
+    if (trace->rows.num == 0)
+        build->first = *row;
+    if (row->rank != build->first.rank)
         return BAD(build, row, "rank", "%u: allowed is %u as at %" PRIu64 ", or choose one rank",
-                   row->rank, trace->rows[0].rank, trace->rows[0].line);
-    PSTI_TRY(
-        psti_grow((void **)&trace->rows, &trace->row_capacity, trace->num_rows + 1, sizeof(*row)));
+                   row->rank, build->first.rank, build->first.line);
     switch (row->op) {
     case PST_TRACE_MALLOC:
         PSTI_TRY(add_malloc(build, row));
@@ -250,9 +252,7 @@ static pst_status add(builder *build, const pst_trace_request *row)
     default:
         PSTI_TRY(add_mark(build, row, &is_kept));
     }
-    if (is_kept)
-        trace->rows[trace->num_rows++] = *row;
-    return PST_OK;
+    return is_kept ? psti_rows_add(&trace->rows, row) : PST_OK;
 }
 
 static pst_status check_taken(const builder *build)
@@ -371,7 +371,8 @@ void pst_trace_destroy(pst_trace *trace)
         return;
     psti_free(trace->tensors);
     psti_free(trace->passes);
-    psti_free(trace->rows);
+    psti_rows_free(&trace->rows);
+    psti_free(trace->unpacked);
     psti_free(trace->releases);
     psti_handle_free(trace);
 }

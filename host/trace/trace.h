@@ -138,6 +138,26 @@ bool psti_pickle_next(const psti_pickle *pickle, psti_cursor *cursor, psti_value
 /* The value of a key, or a value of type NOTHING. */
 psti_value psti_pickle_find(const psti_pickle *pickle, psti_value dict, const char *key);
 
+/* ---- trace_rows.c: rows, packed ---- */
+
+typedef struct psti_rows {
+    unsigned char *bytes;
+    uint64_t num_bytes, capacity;
+    uint64_t num;
+    pst_trace_request last;
+} psti_rows;
+
+/* One row after another: { .of = &rows } is before the first. */
+typedef struct psti_rows_reader {
+    const psti_rows *of;
+    uint64_t at, num; /* bytes and rows that were read */
+    pst_trace_request row;
+} psti_rows_reader;
+
+pst_status psti_rows_add(psti_rows *rows, const pst_trace_request *row); /* Fails: NOMEM. */
+void psti_rows_free(psti_rows *rows);
+bool psti_rows_next(psti_rows_reader *reader); /* false: there was no other */
+
 /* ---- trace.c ---- */
 
 struct pst_trace {
@@ -146,8 +166,8 @@ struct pst_trace {
     uint64_t num_tensors, tensor_capacity;
     pst_trace_pass *passes;
     uint64_t num_passes, pass_capacity;
-    pst_trace_request *rows;
-    uint64_t num_rows, row_capacity;
+    psti_rows rows;
+    pst_trace_request *unpacked; /* atomic: the rows as pst_trace_rows gives them, or NULL */
     uint64_t num_requests;
     psti_stream_names streams;
     uint64_t *releases;

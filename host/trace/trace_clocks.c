@@ -129,10 +129,10 @@ static pst_status take_mark(clocks *self, const pst_trace_request *row)
 
 static pst_status take_rows(clocks *self)
 {
-    const pst_trace *trace = self->trace;
+    psti_rows_reader reader = {.of = &self->trace->rows};
+    const pst_trace_request *row = &reader.row;
     uint64_t tensor = 0;
-    for (; self->row < trace->num_rows; self->row++) {
-        const pst_trace_request *row = &trace->rows[self->row];
+    for (; psti_rows_next(&reader); self->row++) {
         if (row->op == PST_TRACE_MALLOC)
             self->users[tensor++] = UINT64_C(1) << dense(self, row->stream);
         else
@@ -174,7 +174,7 @@ static void close_clocks(clocks *self)
 pst_status psti_trace_clocks(pst_trace *trace, const pst_trace_config *config, const psti_map *ids)
 {
     clocks self = {.trace = trace, .config = config, .ids = ids, .num_streams = trace->streams.num};
-    if (trace->streams.num == 1 && trace->num_rows == trace->num_requests)
+    if (trace->streams.num == 1 && trace->rows.num == trace->num_requests)
         return PST_OK; /* no mark to check */
     pst_status status = open_clocks(&self);
     if (status == PST_OK)

@@ -267,9 +267,10 @@ static psti_pipeline pipeline_of(const pst_trace_expansion *how)
 static void write_iteration(expander *self)
 {
     const pst_trace *trace = self->trace;
-    for (uint64_t i = 0; i < trace->num_rows && trace->rows[i].op == PST_TRACE_MARK; i++)
-        if (trace->rows[i].tag == PST_TAG_ITERATION) {
-            psti_tape_add(&self->tape, &trace->rows[i]);
+    psti_rows_reader reader = {.of = &trace->rows};
+    while (psti_rows_next(&reader) && reader.row.op == PST_TRACE_MARK)
+        if (reader.row.tag == PST_TAG_ITERATION) {
+            psti_tape_add(&self->tape, &reader.row);
             return;
         }
 }

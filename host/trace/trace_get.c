@@ -44,12 +44,7 @@ uint32_t pst_trace_stream_name(const pst_trace *trace, uint32_t stream)
 
 uint64_t pst_trace_num_rows(const pst_trace *trace)
 {
-    return is_trace(trace) ? trace->num_rows : 0;
-}
-
-const pst_trace_request *pst_trace_rows(const pst_trace *trace)
-{
-    return is_trace(trace) ? trace->rows : NULL;
+    return is_trace(trace) ? trace->rows.num : 0;
 }
 
 const uint64_t *pst_trace_releases(const pst_trace *trace)

@@ -228,9 +228,12 @@ static pst_status add_rows(cutter *self, psti_map *ids)
     uint64_t before = 0;
     for (uint64_t i = 0; i < trace->num_tensors; i++)
         PSTI_TRY(psti_map_set(ids, trace->tensors[i].id, i));
-    for (uint64_t i = 0; i < trace->num_rows; i++) {
-        PSTI_TRY(add_row(self, &trace->rows[i], before, ids));
-        before += trace->rows[i].op != PST_TRACE_MARK;
+    const pst_trace_request *rows = pst_trace_rows(trace);
+    if (rows == NULL && trace->rows.num > 0)
+        return PST_E_NOMEM;
+    for (uint64_t i = 0; i < trace->rows.num; i++) {
+        PSTI_TRY(add_row(self, &rows[i], before, ids));
+        before += rows[i].op != PST_TRACE_MARK;
     }
     return PST_OK;
 }
@@ -284,12 +287,12 @@ pst_status psti_profile_open(psti_profile *profile, const pst_trace *trace,
     *profile = (psti_profile){.num_tensors = trace->num_tensors,
                               .num_layers = layers->num,
                               .num_before = layers->num_before};
-    profile->rows = psti_calloc((size_t)trace->num_rows, sizeof(*profile->rows));
+    profile->rows = psti_calloc((size_t)trace->rows.num, sizeof(*profile->rows));
     profile->tensors = psti_calloc((size_t)trace->num_tensors, sizeof(*profile->tensors));
     self.tensor_at = psti_calloc((size_t)trace->num_requests, sizeof(*self.tensor_at));
     pst_status status = PST_OK;
     if (profile->rows == NULL || profile->tensors == NULL || self.tensor_at == NULL)
-        status = PSTI_FAIL(PST_E_NOMEM, "out of memory for %" PRIu64 " rows", trace->num_rows);
+        status = PSTI_FAIL(PST_E_NOMEM, "out of memory for %" PRIu64 " rows", trace->rows.num);
     else
         status = cut(&self);
     psti_free(self.tensor_at);

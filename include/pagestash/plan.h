@@ -57,7 +57,8 @@ typedef struct pst_plan_problem {
     uint32_t tensor_bytes;          /* sizeof(pst_plan_tensor), set by _INIT */
     uint32_t block_bytes;           /* sizeof(pst_plan_block), set by _INIT */
     uint64_t align;                 /* of addresses and sizes, a power of two; 0: 512 */
-    uint64_t capacity;              /* addresses there are, or 0: no limit */
+    uint64_t capacity;              /* addresses there are: a plan within them is low enough, and
+                                     * ends the search; 0: no limit, the lowest plan is looked for */
     const pst_plan_range *reserved; /* addresses that no tensor may touch */
     uint32_t num_reserved;          /* 0 with reserved NULL */
     uint32_t num_streams;           /* 0 and 1: one */
@@ -110,6 +111,18 @@ typedef enum pst_plan_stage {
     PST_NUM_STAGES           /* how many parts there are */
 } pst_plan_stage;
 
+/* What ended a plan's search. */
+typedef enum pst_plan_end {
+    PST_PLAN_END_PROVED = 0, /* the proof: optimal, or impossible */
+    PST_PLAN_END_FITS,       /* a capacity was given, and the plan stays within it */
+    PST_PLAN_END_OVER,       /* is_over */
+    PST_PLAN_END_STEPS,      /* max_steps */
+    PST_PLAN_END_MEMORY,     /* max_memory_bytes */
+    PST_PLAN_END_STAGES, /* all stages are done: of several streams, of mode bilevel, and of more
+                              * than 65,536 tensors that hang together not all can be tried */
+    PST_NUM_PLAN_ENDS    /* how many there are */
+} pst_plan_end;
+
 /* What the planner found, and what it proved. */
 typedef struct pst_plan {
     pst_plan_status status; /* what is known of it */
@@ -118,11 +131,16 @@ typedef struct pst_plan {
     uint64_t lower_bound;   /* no plan in mode flat has a lower peak */
     uint64_t mode_bound;    /* no plan in this mode has a lower peak; at least lower_bound */
     uint64_t bound_instant; /* what is live then proves lower_bound, if most_live_bytes equals it */
-    uint64_t most_live_bytes;                  /* most bytes live at once, sizes rounded up */
-    uint64_t seed;                             /* pst_plan_config.seed */
-    uint64_t steps;                            /* done */
-    bool out_of_steps, out_of_memory, is_over; /* what ended the search, if anything did */
-    uint8_t padding[5];                        /* 0 */
+    uint64_t most_live_bytes; /* most bytes live at once, sizes rounded up; at least, where is_over
+                               * ended it before they were summed */
+    uint64_t seed;            /* pst_plan_config.seed */
+    uint64_t steps;           /* done */
+    bool out_of_steps, out_of_memory, is_over; /* the same as end */
+    uint8_t end;                               /* pst_plan_end: what ended the search */
+    uint32_t num_parts;   /* of mode flat: nothing but what lives throughout lives in two of them */
+    uint32_t num_kinds;   /* of parts; those of a kind are the same, and so are their plans */
+    uint32_t num_periods; /* parts that repeat: so often, or 0, */
+    uint64_t period_begin, period_tensors; /* from this instant on, each of so many tensors */
 } pst_plan;
 
 /* What pst_plan_check found wrong. */
@@ -179,8 +197,9 @@ PST_API pst_status pst_plan_idle(const pst_plan_problem *problem, const uint64_t
                                  uint32_t num_spans, uint64_t *firsts, pst_plan_range *ranges,
                                  uint64_t capacity);
 
-/* Static text: "optimal", "portfolio", ... */
+/* Static text: "optimal", "proof", "portfolio", ... */
 PST_API const char *pst_plan_status_name(pst_plan_status status);
+PST_API const char *pst_plan_end_name(pst_plan_end end);
 PST_API const char *pst_plan_stage_name(pst_plan_stage stage);
 
 PST_END_DECLS

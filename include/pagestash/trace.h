@@ -166,7 +166,9 @@ PST_API const pst_trace_pass *pst_trace_passes(const pst_trace *trace);
 PST_API uint64_t pst_trace_num_requests(const pst_trace *trace); /* without marks: the instants */
 PST_API uint32_t pst_trace_num_streams(const pst_trace *trace);
 PST_API uint32_t pst_trace_stream_name(const pst_trace *trace, uint32_t stream); /* in the file */
-/* The requests again, in order, marks included, streams as in the file: what a writer needs. */
+/* The requests again, in order, marks included, streams as in the file: what a writer needs. They are
+ * kept packed, and whole (56 bytes each) from the first call of pst_trace_rows on; NULL: there are
+ * none, or no memory for them. */
 PST_API uint64_t pst_trace_num_rows(const pst_trace *trace);
 PST_API const pst_trace_request *pst_trace_rows(const pst_trace *trace);
 

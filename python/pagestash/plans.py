@@ -31,7 +31,7 @@ class Plan(Answer):
     align: int  # bytes: addresses and sizes are multiples of it
     capacity: int  # bytes; 0: none was given
     seconds: float  # of planning
-    ended_by: str  # what ended the search before a proof: "deadline", "steps", "memory", or ""
+    ended_by: str  # "proof", "capacity" (it fits), "deadline", "steps", "memory", or "stages" (all are done)
     bound_proof: Answer  # .instant, .live_bytes, .live: ids of the tensors that live then
     placements: tuple[Answer, ...]  # .id, .offset in the order of the mallocs; .ids, .offsets are quicker
     memory: Answer  # with gpu_memory: .fits, .regions, ...

@@ -55,9 +55,11 @@ static int solve_by_search(plan_job *job)
     if (offsets == NULL)
         return tool_fail(TOOL_NO, "out of memory for %llu addresses",
                          (unsigned long long)job->problem.num_tensors);
+    pst_plan_problem problem = job->problem;
+    problem.capacity = 0; /* the lowest, to compare with */
     config.mode = PST_PLAN_FLAT;
     plan_watch_begin(&watch, options->deadline);
-    const pst_status flat = pst_plan_run(&job->problem, &config, offsets, &job->flat);
+    const pst_status flat = pst_plan_run(&problem, &config, offsets, &job->flat);
     plan_watch_end(&watch);
     job->has_flat = flat == PST_OK;
     free(offsets);
@@ -83,7 +85,7 @@ static void take_answer(plan_job *job, const mip_result *result, const uint64_t 
 {
     pst_plan *plan = &job->plan;
     const bool has_plan = result->status == MIP_OPTIMAL || result->status == MIP_FEASIBLE;
-    plan->out_of_steps = false;
+    plan->out_of_steps = plan->out_of_memory = false;
     plan->is_over = result->status == MIP_TIMEOUT || result->status == MIP_FEASIBLE;
     if (result->bound > plan->mode_bound)
         plan->mode_bound = result->bound;
@@ -97,6 +99,9 @@ static void take_answer(plan_job *job, const mip_result *result, const uint64_t 
                                                         : PST_PLAN_FEASIBLE;
         memcpy(job->offsets, offsets, job->problem.num_tensors * sizeof(*offsets));
     }
+    plan->end = plan->is_over                       ? PST_PLAN_END_OVER
+                : plan->status == PST_PLAN_FEASIBLE ? PST_PLAN_END_STAGES
+                                                    : PST_PLAN_END_PROVED;
 }
 
 /* The bound by the live bytes, its instant, and a first plan come from the planner. */

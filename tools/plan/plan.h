@@ -100,7 +100,7 @@ typedef struct plan_job {
     pst_trace *trace;
     const pst_trace_tensor *all; /* of the trace */
     uint64_t num_all;
-    uint64_t *which; /* [num_tensors] planned tensors: their places in `all` */
+    uint32_t *which; /* [num_tensors] planned tensors: their places in `all` */
     pst_plan_tensor *tensors;
     uint64_t *releases;
     pst_plan_block *blocks;

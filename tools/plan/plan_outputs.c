@@ -18,12 +18,15 @@ static uint64_t *all_offsets(const plan_job *job)
 
 static int write_plan_file(const plan_job *job, FILE *file)
 {
+    const pst_trace_request *rows = pst_trace_rows(job->trace);
     uint64_t *offsets = all_offsets(job);
-    if (offsets == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %llu addresses",
+    if (offsets == NULL || rows == NULL) {
+        free(offsets);
+        return tool_fail(TOOL_NO, "out of memory for a plan file of %llu tensors",
                          (unsigned long long)job->num_all);
-    const pst_status status = pst_plan_file_write(
-        pst_trace_rows(job->trace), pst_trace_num_rows(job->trace), offsets, output_write, file);
+    }
+    const pst_status status =
+        pst_plan_file_write(rows, pst_trace_num_rows(job->trace), offsets, output_write, file);
     free(offsets);
     return output_status(file, status);
 }

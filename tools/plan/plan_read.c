@@ -109,7 +109,7 @@ static int take_tensors(plan_job *job)
                              "together",
                              job->path, (unsigned long long)tensor->line,
                              (unsigned long long)tensor->bytes);
-        job->which[num] = i;
+        job->which[num] = (uint32_t)i;
         job->tensors[num] =
             (pst_plan_tensor){.bytes = tensor->bytes,
                               .begin = has_times ? tensor->begin_time : tensor->begin,

@@ -45,11 +45,9 @@ static void collect_plan(const plan_job *job, metric_list *list)
 {
     const pst_plan *plan = &job->plan;
     const bool is_mip = job->options->method == PLAN_MIP;
-    const char *over = plan_is_interrupted() ? "interrupt" : "deadline";
-    const char *ended_by = plan->is_over         ? over
-                           : plan->out_of_steps  ? "steps"
-                           : plan->out_of_memory ? "memory"
-                                                 : "";
+    const char *ended_by = plan->end == PST_PLAN_END_OVER && plan_is_interrupted()
+                               ? "interrupt"
+                               : pst_plan_end_name((pst_plan_end)plan->end);
     metrics_add_text(list, "trace", job->path);
     metrics_add_text(list, "status", pst_plan_status_name(plan->status));
     add_bytes_or_none(list, "peak", has_plan(job), plan->peak);
@@ -72,6 +70,15 @@ static void collect_plan(const plan_job *job, metric_list *list)
     metrics_add_count(list, "tensors", job->problem.num_tensors);
     metrics_add_count(list, "align", job->problem.align);
     metrics_add_bytes(list, "capacity", job->problem.capacity);
+    if (is_mip || job->options->mode != PST_PLAN_FLAT)
+        return;
+    metrics_add_count(list, "parts", plan->num_parts);
+    metrics_add_count(list, "different_parts", plan->num_kinds);
+    if (plan->num_periods == 0)
+        return;
+    metrics_add_count(list, "periods", plan->num_periods);
+    metrics_add_count(list, "period_tensors", plan->period_tensors);
+    metrics_add_count(list, "period_begin", plan->period_begin);
 }
 
 static void collect_swap(const pst_swap_choice *swap, metric_list *list)

@@ -2,6 +2,8 @@
 #include "host/base/table.h"
 #include "tests/harness.h"
 
+#include <stdlib.h>
+
 enum { MANY = 3000, HOMES = 64 };
 
 PST_TEST(Table, EmptyMapHoldsNothing)
@@ -98,4 +100,53 @@ PST_TEST(Table, ArraysGrowByHalfAndAreZeroAtTheEnd)
     CHECK_STATUS(psti_grow((void **)&items, &capacity, UINT64_MAX, sizeof(*items)), PST_E_NOMEM);
     CHECK_EQ(items[15], 7);
     psti_free(items);
+}
+
+/* ---- sorting */
+
+static int by_both(const void *a, const void *b)
+{
+    const psti_pair *x = a;
+    const psti_pair *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+/* Around the number from which on digits are used; keys of few bits, of many, and alike. */
+PST_TEST(Table, SortsAsQsortDoes)
+{
+    static const uint32_t lengths[] = {0, 1, 2, 1000, 1023, 1024, 5000};
+    static psti_pair pairs[5000], want[5000];
+    static uint64_t numbers[5000];
+    uint64_t random = 3;
+    for (uint32_t bits = 0; bits <= 64; bits += 8)
+        for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
+            const uint32_t num = lengths[k];
+            for (uint32_t i = 0; i < num; i++) {
+                random = psti_mix(random);
+                want[i].key = bits > 0 ? random >> (64 - bits) : 0;
+                want[i].value = i % 3 == 0 ? random : i % 7;
+                numbers[i] = want[i].key;
+            }
+            memcpy(pairs, want, sizeof(pairs));
+            qsort(want, num, sizeof(*want), by_both);
+            psti_sort_pairs(pairs, num);
+            psti_sort_numbers(numbers, num);
+            CHECK_EQ(memcmp(pairs, want, num * sizeof(*want)), 0);
+            for (uint32_t i = 0; i < num; i++)
+                CHECK_EQ(numbers[i], want[i].key);
+        }
+}
+
+PST_TEST(Table, SortsWithoutMemory)
+{
+    static uint64_t numbers[4000];
+    for (uint64_t i = 0; i < 4000; i++)
+        numbers[i] = psti_mix(i);
+    psti_fail_allocation_after(0);
+    psti_sort_numbers(numbers, 4000);
+    psti_fail_allocation_after(-1);
+    for (uint32_t i = 1; i < 4000; i++)
+        CHECK(numbers[i - 1] < numbers[i]);
 }

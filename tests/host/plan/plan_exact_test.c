@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "bench/plan/tilings.h"
 #include "host/plan/plan.h"
@@ -478,5 +479,46 @@ PST_TEST(PlanExact, SolvesMiniMallocsInstances)
         CHECK_EQ(target, cases[i].letter == 'C' ? 1039360 : 1048576);
         CHECK_EQ(search(&b, target, cases[i].seed, 1, at), PSTI_FOUND);
         CHECK_EQ(search(&b, target - 1, cases[i].seed, 1, at), PSTI_NONE);
+    }
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Processor time: steps of the two ways differ. */
+static uint64_t nanoseconds_to_find(const boxes *b, uint64_t seed)
+{
+    static uint64_t at[MAX_BOXES];
+    struct timespec begin;
+    struct timespec end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    const psti_verdict verdict = search(b, live_size_of(b), seed, 1, at);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    if (verdict != PSTI_FOUND)
+        return UINT64_MAX / 2;
+    return (uint64_t)(end.tv_sec - begin.tv_sec) * 1000000000 + (uint64_t)end.tv_nsec -
+           (uint64_t)begin.tv_nsec;
+}
+
+/* The tail over seeds; of few seeds the longest. */
+PST_TEST(PlanExact, NoSeedTakesMuchLonger)
+{
+    static const char letters[] = "AHIK";
+    static boxes b;
+    uint64_t times[20];
+    const uint32_t num = psti_test_cases(20);
+    for (int i = 0; letters[i] != 0; i++) {
+        b = read_instance(letters[i]);
+        CHECK_MSG(b.n > 0, "instance %c is missing", letters[i]);
+        for (uint32_t seed = 0; seed < num; seed++)
+            times[seed] = nanoseconds_to_find(&b, seed);
+        qsort(times, num, sizeof(*times), by_number);
+        const uint64_t p90 = times[(num * 9 + 9) / 10 - 1];
+        CHECK_MSG(p90 <= 2 * times[num / 2], "%c: p90 %" PRIu64 " ns, median %" PRIu64, letters[i],
+                  p90, times[num / 2]);
     }
 }

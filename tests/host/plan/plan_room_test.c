@@ -43,7 +43,7 @@ static void run_case(uint64_t seed, bool has_streams, bool has_reserved)
     of.reserved[1] = (pst_plan_range){5, 7};
     bool is_placed[12] = {false};
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
     psti_room *room = psti_room_open(&items);
     uint32_t pinned;
     CHECK(room != NULL && psti_room_reset(room, &pinned) == PSTI_ROOM_READY);
@@ -73,6 +73,50 @@ PST_TEST(PlanRoom, OfSeveralStreams)
         run_case(seed, true, seed % 4 == 0);
 }
 
+/* So many slots that the tree has several levels; some tensors live long, most do not. */
+PST_TEST(PlanRoom, OverManySlots)
+{
+    enum { N = 3000, TALL = 4096 };
+    static pst_plan_tensor tensors[N];
+    static uint64_t at[N];
+    pst_plan_problem problem = PST_PLAN_PROBLEM_INIT;
+    uint64_t random = 7;
+    for (uint32_t i = 0; i < N; i++) {
+        const uint64_t begin = scene_random(&random, N);
+        const uint64_t length = scene_random(&random, i % 20 == 0 ? N : 12);
+        tensors[i] = (pst_plan_tensor){1 + scene_random(&random, 4),
+                                       begin,
+                                       begin + 1 + length,
+                                       PST_PLAN_FREE,
+                                       0,
+                                       PST_PLAN_NO_BLOCK};
+    }
+    problem.tensors = tensors;
+    problem.num_tensors = N;
+    problem.align = 1;
+    psti_items items;
+    CHECK_OK(psti_items_of_problem(&problem, NULL, &items));
+    psti_room *room = psti_room_open(&items);
+    uint32_t pinned;
+    CHECK(room != NULL && psti_room_reset(room, &pinned) == PSTI_ROOM_READY);
+    CHECK(items.num_slots > 1024);
+    for (uint32_t i = 0; i < N; i++) {
+        bool taken[TALL] = {false};
+        for (uint32_t k = 0; k < i; k++)
+            if (tensors[k].begin < tensors[i].end && tensors[i].begin < tensors[k].end)
+                memset(taken + at[k], true, tensors[k].bytes);
+        uint64_t lowest = 0;
+        for (uint64_t free = 0; free < tensors[i].bytes; lowest++)
+            free = taken[lowest] ? 0 : free + 1;
+        at[i] = psti_room_find(room, i, false);
+        CHECK_MSG(at[i] == lowest - tensors[i].bytes, "tensor %u at %llu", i,
+                  (unsigned long long)at[i]);
+        CHECK(psti_room_take(room, i, at[i]));
+    }
+    psti_room_close(room);
+    psti_items_free(&items);
+}
+
 PST_TEST(PlanRoom, PinsThatOverlap)
 {
     scene of;
@@ -81,7 +125,7 @@ PST_TEST(PlanRoom, PinsThatOverlap)
     of.tensors[1] = (pst_plan_tensor){8, 2, 6, 15, 0, PST_PLAN_NO_BLOCK};
     of.tensors[2] = (pst_plan_tensor){8, 4, 8, 8, 0, PST_PLAN_NO_BLOCK};
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&of.problem, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
     psti_room *room = psti_room_open(&items);
     uint32_t pinned = 9;
     CHECK_EQ(psti_room_reset(room, &pinned), PSTI_ROOM_TAKEN);

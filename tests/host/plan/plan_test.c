@@ -55,6 +55,30 @@ PST_TEST(Plan, EqualsBruteForce)
         compare_with_brute_force(seed, (uint32_t)(seed % 7), false, false);
 }
 
+/* Sizes far apart, so that large ones need what small ones leave: only the order that takes the fullest
+ * instant first, then sizes, proves these without a search. */
+PST_TEST(Plan, TheFullestInstantFirstIsAnOrder)
+{
+    enum { N = 50 };
+    for (uint64_t seed = 14; seed <= 15; seed++) {
+        scene of;
+        scene_make(&of, 0, N, N, 1);
+        uint64_t state = seed;
+        for (uint32_t i = 0; i < N; i++) {
+            pst_plan_tensor *t = &of.tensors[i];
+            t->begin = psti_mix_next(&state) % N;
+            t->end = t->begin + 1 + psti_mix_next(&state) % (i % 4 != 0 ? N - t->begin : 8);
+            t->end = t->end < N ? t->end : N;
+            t->bytes = (UINT64_C(1) << psti_mix_next(&state) % 16) + 1;
+        }
+        pst_plan_config config = PST_PLAN_CONFIG_INIT;
+        config.max_steps = UINT64_C(1) * N * PSTI_NUM_PASSES;
+        run_and_check(&of, &config);
+        CHECK_EQ(of.plan.status, PST_PLAN_OPTIMAL);
+        CHECK_EQ(of.plan.stage, PST_STAGE_PORTFOLIO);
+    }
+}
+
 PST_TEST(Plan, EqualsBruteForceWithPinsAndReservedRanges)
 {
     for (uint64_t seed = 0; seed < 1500 && !psti_test_failed(); seed++)
@@ -182,12 +206,76 @@ PST_TEST(Plan, LimitsLeaveAPlan)
     scene_make(&of, 5, 400, 200, 5000);
     config.max_steps = 1;
     run_and_check(&of, &config);
-    CHECK(of.plan.out_of_steps && !of.plan.is_over);
+    CHECK(of.plan.out_of_steps && !of.plan.is_over && of.plan.end == PST_PLAN_END_STEPS);
     config.max_steps = 0;
     config.is_over = at_once;
     config.user = &asked;
     run_and_check(&of, &config);
     CHECK(asked > 0 && of.plan.is_over && !of.plan.out_of_steps);
+}
+
+/* True from its n-th call on. */
+typedef struct countdown {
+    uint64_t left, asked_late;
+} countdown;
+
+static bool is_late(void *user)
+{
+    countdown *of = user;
+    of->asked_late += of->left == 0;
+    of->left -= of->left > 0;
+    return of->left == 0;
+}
+
+/* Whenever the time is over there is a right plan, which says so, and little is done any more. */
+static void end_at_every_call(scene *of)
+{
+    pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    config.is_over = is_late;
+    for (uint64_t n = 1; n < 400 && (n == 1 || of->plan.is_over); n += 1 + n / 4) {
+        countdown left = {n, 0};
+        config.user = &left;
+        run_and_check(of, &config);
+        CHECK_EQ(of->plan.is_over, of->plan.end == PST_PLAN_END_OVER);
+        CHECK(left.left == 0 || of->plan.status == PST_PLAN_OPTIMAL);
+        CHECK_MSG(left.asked_late < 40, "asked %llu times after the end",
+                  (unsigned long long)left.asked_late);
+    }
+}
+
+PST_TEST(Plan, MayEndAtAnyInstant)
+{
+    for (uint64_t seed = 0; seed < 60 && !psti_test_failed(); seed++) {
+        scene of;
+        scene_make(&of, seed, 40, 60, 100);
+        for (uint32_t i = 0; i < 20; i++) /* a part like the others, and one between them */
+            of.tensors[20 + i].begin += 100, of.tensors[20 + i].end += 100;
+        if (seed % 3 == 1) {
+            of.tensors[7].pin = 300;
+            of.problem.reserved = of.reserved;
+            of.problem.num_reserved = 1;
+            of.reserved[0] = (pst_plan_range){20, 30};
+        }
+        end_at_every_call(&of);
+    }
+}
+
+PST_TEST(Plan, MayEndAtAnyInstantOfSeveralStreams)
+{
+    pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    config.is_over = is_late;
+    for (uint64_t seed = 0; seed < 12 && !psti_test_failed(); seed++) {
+        scene of;
+        scene_make(&of, seed, 40, 60, 100);
+        scene_add_streams(&of, seed, 60);
+        for (uint64_t n = 1; n < 400 && !psti_test_failed(); n += 1 + n / 3) {
+            countdown left = {n, 0};
+            config.user = &left;
+            run_and_check(&of, &config);
+            CHECK(of.plan.end == PST_PLAN_END_OVER || of.plan.end == PST_PLAN_END_STAGES ||
+                  of.plan.end == PST_PLAN_END_PROVED);
+        }
+    }
 }
 
 /* Reserved ranges above the optimum, near and far, must not decide anything. */
@@ -209,7 +297,7 @@ PST_TEST(Plan, ReservedRangesAboveTheOptimum)
     CHECK_EQ(of.plan.status, PST_PLAN_OPTIMAL);
     of.problem.capacity = 12;
     run_and_check(&of, &config);
-    CHECK_EQ(of.plan.peak, 11);
+    CHECK(of.plan.peak <= 12);
     for (uint64_t seed = 0; seed < 600 && !psti_test_failed(); seed++) {
         uint64_t state = seed;
         scene_make(&of, seed, 4, 5, 4);
@@ -235,6 +323,7 @@ PST_TEST(Plan, SearchWithoutMemory)
     run_and_check(&of, &config);
     CHECK_EQ(of.plan.status, PST_PLAN_FEASIBLE);
     CHECK(of.plan.out_of_memory && !of.plan.out_of_steps && !of.plan.is_over);
+    CHECK_EQ(of.plan.end, PST_PLAN_END_MEMORY);
     for (uint64_t bytes = 500; of.plan.status == PST_PLAN_FEASIBLE; bytes += 500) {
         CHECK(bytes < 1 << 20);
         config.max_memory_bytes = bytes;
@@ -374,4 +463,6 @@ PST_TEST(Plan, Names)
     CHECK_STR(pst_plan_status_name((pst_plan_status)3), "unknown");
     CHECK_STR(pst_plan_stage_name(PST_STAGE_SEARCH), "search");
     CHECK_STR(pst_plan_stage_name(PST_NUM_STAGES), "unknown");
+    CHECK_STR(pst_plan_end_name(PST_PLAN_END_STAGES), "stages");
+    CHECK_STR(pst_plan_end_name(PST_NUM_PLAN_ENDS), "unknown");
 }

@@ -4,7 +4,6 @@ test_plan.py BINARY SOURCE
 """
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -70,7 +69,7 @@ class Answers(PlanTest):
         self.assertEqual(report["bound_proof"]["live"], [16, 21, 22, 23, 24])
         result = run("plan", "--memo", path)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        for line in ("status: optimal", "peak: 2432 (2.38 KiB)", "checked: yes", "ended by: -"):
+        for line in ("status: optimal", "peak: 2432 (2.38 KiB)", "checked: yes", "ended by: proof"):
             self.assertIn(line + "\n", result.stdout)
 
     def test_same_plan_again(self):
@@ -138,21 +137,9 @@ class Answers(PlanTest):
             self.assertIn("Minimize", file.read(400))
 
 
-def tiling(num, seed=1):
-    """Guillotine cuts of a square: nothing may be wasted, so nobody finds the best plan of many."""
-    draw = random.Random(seed)
-    boxes = [(0, 0, 100000, 100000)]
-    while len(boxes) < num:
-        boxes.sort(key=lambda box: box[2] * box[3])
-        x, y, wide, high = boxes.pop()
-        if wide > high:
-            cut = draw.randrange(1, wide)
-            boxes += [(x, y, cut, high), (x + cut, y, wide - cut, high)]
-        else:
-            cut = draw.randrange(1, high)
-            boxes += [(x, y, wide, cut), (x, y + cut, wide, high - cut)]
-    rows = [f"{number},{x},{x + wide},{high}" for number, (x, _, wide, high) in enumerate(boxes)]
-    return "id,lower,upper,size\n" + "\n".join(rows) + "\n"
+def unproved():
+    """An instance for which no proof is found within minutes."""
+    return os.path.join(cli.SOURCE, "tests/data/minimalloc/J.1048576.csv")
 
 
 class EndsEarly(PlanTest):
@@ -169,10 +156,11 @@ class EndsEarly(PlanTest):
 
     def stopped(self, *flags):
         """Ctrl-C while it plans: exit code, report, stderr, and the seconds until it ended."""
-        command = [cli.BINARY, "plan", "--minimalloc", self.write(tiling(400)), *flags, "--json"]
+        command = [cli.BINARY, "plan", "--minimalloc", unproved(), *flags, "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True) as process:
             while not self.catches(process):
+                self.assertIsNone(process.poll())
                 time.sleep(0.01)
             time.sleep(0.2)
             begin = time.monotonic()
@@ -195,9 +183,9 @@ class EndsEarly(PlanTest):
 
     def test_interrupt_within_no_capacity(self):
         out = self.path("plan.csv")
-        code, report, stderr, _ = self.stopped("--out", out, "--capacity", "100000")
+        code, report, stderr, _ = self.stopped("--out", out, "--capacity", "990000")
         self.assertEqual((code, report["ended_by"]), (130, "interrupt"))
-        self.assertIn("--capacity 100000: no plan found", stderr)
+        self.assertIn("--capacity 990000: no plan found", stderr)
         self.assertFalse(os.path.exists(out))
 
     def test_interrupt_of_the_solver(self):
@@ -225,7 +213,7 @@ class EndsEarly(PlanTest):
     def test_progress(self):
         """On a terminal only, after two seconds, and away at the end."""
         main, terminal = os.openpty()
-        command = [cli.BINARY, "plan", "--minimalloc", self.write(tiling(400)), "--deadline", "2.5"]
+        command = [cli.BINARY, "plan", "--minimalloc", unproved(), "--deadline", "2.5"]
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, timeout=60, check=False)
         self.assertEqual(result.returncode, 0)
         shown = os.read(main, 4096).decode()
@@ -442,12 +430,31 @@ class BadInput(PlanTest):
         self.assertEqual(again["stage"], "search")
         self.assertIn("at least 10 bytes are needed", stderr)
 
+    def test_capacity_ends_the_search(self):
+        report = self.plan("--minimalloc", unproved(), "--capacity", 1048576)
+        self.assertEqual((report["status"], report["ended_by"]), ("feasible", "capacity"))
+        self.assertLessEqual(report["peak"], 1048576)
+
+    def test_period(self):
+        rows = ["id,lower,upper,size"]
+        for step in range(7):
+            rows += [f"{3 * step},{10 * step},{10 * step + 8},5",
+                     f"{3 * step + 1},{10 * step + 2},{10 * step + 5},3",
+                     f"{3 * step + 2},{10 * step + 4},{10 * step + 9},4"]
+        path = self.write("\n".join(rows) + "\n")
+        report = self.plan("--minimalloc", path)
+        self.assertEqual([report[key] for key in ("parts", "different_parts", "periods",
+                                                  "period_tensors", "period_begin", "ended_by")],
+                         [7, 1, 7, 3, 4, "proof"])
+        self.assertEqual({tuple(entry["offset"] for entry in report["placements"][step:step + 3])
+                          for step in range(0, 21, 3)}.__len__(), 1)
+
     def test_limits(self):
         path = os.path.join(cli.SOURCE, "tests/data/minimalloc/A.1048576.csv")
         report = self.plan("--minimalloc", path, "--max-steps", 100)
         self.assertEqual((report["status"], report["ended_by"]), ("feasible", "steps"))
         report = self.plan("--minimalloc", path, "--max-steps", 100, "--capacity", 1048576, code=1)
-        self.assertEqual(report["status"], "feasible")
+        self.assertEqual((report["status"], report["ended_by"]), ("feasible", "steps"))
         report = self.plan("--minimalloc", path, "--deadline", "0.000001")
         self.assertEqual((report["status"], report["ended_by"]), ("feasible", "deadline"))
 

@@ -1,0 +1,61 @@
+"""What `pagestash plan` takes for 10^6 tensors, from the file to the report.
+
+test_plan_memory.py BINARY SOURCE
+"""
+import os
+import re
+import sys
+import unittest
+
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
+import cli
+from cli import CommandTest, run
+
+MOST_BYTES = 300 # of memory for a tensor
+
+
+def peak_bytes(*arguments):
+    """The most memory that the command had, and what it wrote."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writing, 1)
+        os.execv(cli.BINARY, [cli.BINARY, *map(str, arguments)])
+    os.close(writing)
+    with os.fdopen(reading) as output:
+        text = output.read()
+    _, status, usage = os.wait4(child, 0)
+    return usage.ru_maxrss * 1024, os.waitstatus_to_exitcode(status), text
+
+
+class PlanMemoryTest(CommandTest):
+    def check(self, trace, *flags):
+        taken, code, text = peak_bytes("plan", "--trace", trace, *flags)
+        tensors = int(re.search(r"^tensors: (\d+)$", text, re.MULTILINE)[1])
+        self.assertEqual(code, 0)
+        self.assertLess(taken / tensors, MOST_BYTES, text)
+        return tensors, text
+
+    def derive(self, *flags):
+        path = self.path("trace.csv")
+        result = run("trace", "--derive", "--num-layers", 80, "--full", *flags, "--out", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return path
+
+    def test_repeated_steps(self):
+        trace = self.derive("--num-micro-batches", 200)
+        tensors, text = self.check(trace)
+        self.assertEqual(tensors, 1044800)
+        for line in ("status: optimal", "periods: 200", "period tensors: 5224", "different parts: 1"):
+            self.assertIn(line + "\n", text)
+        self.check(trace, "--out", self.path("plan.csv"))
+
+    def test_steps_that_hang_together(self):
+        """The first placement alone, so that the test does not last: it is what takes the memory."""
+        trace = self.derive("--num-micro-batches", 200, "--warmup", 1)
+        self.check(trace, "--max-steps", 1)
+
+
+if __name__ == "__main__":
+    cli.BINARY, cli.SOURCE, cli.DEVICE = sys.argv[1], sys.argv[2], "host"
+    unittest.main(argv=sys.argv[:1], verbosity=0)
