@@ -41,7 +41,7 @@
     X(pst_mlp_config, 40)         \
     X(pst_mlp_operands, 192)      \
     X(pst_part, 40)               \
-    X(pst_plan, 72)               \
+    X(pst_plan, 96)               \
     X(pst_plan_block, 24)         \
     X(pst_plan_config, 64)        \
     X(pst_plan_problem, 88)       \
