@@ -42,10 +42,10 @@ static int run_command(const char *name, int argc, char **argv)
     for (int i = 0; i < NUM_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0) {
             char full_name[64];
-            snprintf(full_name, sizeof(full_name), "pagestash %s", name);
-            argv[0] = full_name;
             if (argc < 2 || flags_asked(argv[1]) == FLAG_ASKED_NOTHING)
                 TOOL_PST(pst_env_check());
+            snprintf(full_name, sizeof(full_name), "pagestash %s", name);
+            argv[0] = full_name;
             return commands[i].run(argc, argv);
         }
     char allowed[256] = "";

@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-extern char **environ;
-
 #define PREFIX "PAGESTASH_"
 #define LEVELS "off|error|warn|info|debug" /* in the order of pst_log_level */
 #define OR_NOTHING "or nothing"

@@ -38,11 +38,12 @@ int trace_write_csv(const pst_trace *trace, const char *path)
 {
     const pst_trace_request *rows = pst_trace_rows(trace);
     tool_output output;
-    if (rows == NULL && pst_trace_num_rows(trace) > 0)
-        return tool_status(PST_E_NOMEM);
+    const uint64_t num_rows = pst_trace_num_rows(trace);
+    if (rows == NULL && num_rows > 0)
+        return tool_fail(TOOL_NO, "--out %s: out of memory for %" PRIu64 " rows", path, num_rows);
     TOOL_TRY(output_open(&output, "out", path));
     fputs("op,id,size,stream,phase,layer,micro_batch,rank,tag\n", output.file);
-    for (uint64_t i = 0; i < pst_trace_num_rows(trace) && !ferror(output.file); i++)
+    for (uint64_t i = 0; i < num_rows && !ferror(output.file); i++)
         put_row(output.file, &rows[i]);
     return output_close(&output, TOOL_OK);
 }

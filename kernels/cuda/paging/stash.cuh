@@ -73,7 +73,8 @@ PSTI_DEVICE void keep_counts(const move_shared &s, const psti_move_args &args)
     int64_t *counts = psti_ticket_counts(args.ticket);
     const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
     if (args.is_plain) {
-        const bool keeps = (s.copies != 0) & (lane_of() < args.num_spaces) & is_helper();
+        const uint32_t is_one = (uint32_t)(lane_of() < args.num_spaces) & (uint32_t)is_helper();
+        const uint32_t keeps = is_one & (uint32_t)(s.copies != 0); /* no branches */
         if (keeps)
             counts[lane_of()] = (int64_t)s.plan.sums.rows[lane_of()];
         return;
