@@ -73,7 +73,8 @@ class Estimates(CommandTest):
                 stage = report.stages[int(number)]
                 of = {"params": stage.params.total, "expert": stage.params.expert,
                       "states": stage.bytes.states, "head": stage.bytes.head,
-                      "saved": stage.bytes.activations, "total": stage.bytes.total,
+                      "saved": stage.bytes.activations,
+                      "total": stage.bytes.total - stage.bytes.workspaces,
                       "live": "+".join(map(str, stage.in_flight))}
                 for key, value in (figure.split("=") for figure in figures):
                     self.assertEqual(str(of.get(key, value)), value, (name, number, key))
