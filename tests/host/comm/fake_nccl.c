@@ -1,5 +1,5 @@
 /* Stands in for libnccl.so.2, for devices that are the host in truth: what ranks exchange is done
- * by the call of the last one, as the host's communicators do it. FAKE_NCCL_VERSION is the version
+ * by the call of the last one, as the host's communicators do it, or by its node on a stream. FAKE_NCCL_VERSION is the version
  * code that it claims, or "error". Built with FAKE_NCCL_OLD it has the functions of 2.13. */
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@ PSTI_NCCL_FUNCTIONS(DECLARE)
 PSTI_NCCL_LATER_FUNCTIONS(DECLARE)
 fake_current_device fakeCurrentDevice;
 fake_get_counts fakeGetCounts;
+fake_get_queue fakeGetQueue;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -52,6 +53,12 @@ int *fakeCurrentDevice(void)
 fake_counts *fakeGetCounts(void)
 {
     return &counts;
+}
+
+fake_queue *fakeGetQueue(void)
+{
+    static _Thread_local fake_queue queue;
+    return &queue;
 }
 
 static void check_alive(const struct ncclComm *comm)
@@ -184,7 +191,7 @@ static void do_posted(const struct ncclComm *comm)
     pthread_cond_broadcast(&changed);
 }
 
-static psti_nccl_result post(struct ncclComm *comm)
+static psti_nccl_result post(struct ncclComm *comm, bool blocks)
 {
     bool all = true;
     comm->is_posted = true;
@@ -192,7 +199,7 @@ static psti_nccl_result post(struct ncclComm *comm)
         all = all && comm->ranks[r].is_posted;
     if (all)
         do_posted(comm);
-    while (comm->mode == FAKE_BLOCKS && comm->is_posted && !comm->async_error)
+    while (blocks && comm->is_posted && !comm->async_error)
         pthread_cond_wait(&changed, &lock);
     if (comm->async_error)
         return comm->async_error;
@@ -201,8 +208,46 @@ static psti_nccl_result post(struct ncclComm *comm)
 
 /* ---- the calls ---- */
 
+/* What one call, or a group of them, puts on a stream. */
+typedef struct fake_node {
+    struct ncclComm *comm;
+    fake_op ops[FAKE_OPS];
+    int num_ops;
+} fake_node;
+
 static _Thread_local int group_depth;
 static _Thread_local pst_nccl_comm group_comm;
+
+static pst_status run_node(const void *args)
+{
+    const fake_node *node = args;
+    pthread_mutex_lock(&lock);
+    check_alive(node->comm);
+    memcpy(node->comm->ops, node->ops, sizeof(node->ops));
+    node->comm->num_ops = node->num_ops;
+    const psti_nccl_result result = post(node->comm, true);
+    pthread_mutex_unlock(&lock);
+    return result == PSTI_NCCL_SUCCESS ? PST_OK : PST_E_PEER;
+}
+
+/* With the lock, which running the node takes. */
+static psti_nccl_result enqueue_node(struct ncclComm *comm)
+{
+    const fake_queue *queue = fakeGetQueue();
+    fake_node node = {.comm = comm, .num_ops = comm->num_ops};
+    memcpy(node.ops, comm->ops, sizeof(node.ops));
+    comm->num_ops = 0;
+    pthread_mutex_unlock(&lock);
+    const pst_status status =
+        queue->enqueue(queue->user, run_node, &node, sizeof(node), comm->stream);
+    pthread_mutex_lock(&lock);
+    return status == PST_OK ? PSTI_NCCL_SUCCESS : PSTI_NCCL_INVALID_USAGE;
+}
+
+static psti_nccl_result submit(struct ncclComm *comm)
+{
+    return fakeGetQueue()->enqueue ? enqueue_node(comm) : post(comm, comm->mode == FAKE_BLOCKS);
+}
 
 static psti_nccl_result add(pst_nccl_comm comm, pst_stream stream, fake_op op)
 {
@@ -216,7 +261,7 @@ static psti_nccl_result add(pst_nccl_comm comm, pst_stream stream, fake_op op)
         comm->ops[comm->num_ops++] = op;
         group_comm = comm;
         if (group_depth == 0)
-            result = post(comm);
+            result = submit(comm);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -295,7 +340,7 @@ psti_nccl_result ncclGroupEnd(void)
     if (--group_depth > 0 || !group_comm)
         return result;
     pthread_mutex_lock(&lock);
-    result = group_comm->group_result ? group_comm->group_result : post(group_comm);
+    result = group_comm->group_result ? group_comm->group_result : submit(group_comm);
     pthread_mutex_unlock(&lock);
     return result;
 }

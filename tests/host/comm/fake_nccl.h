@@ -54,8 +54,17 @@ typedef struct fake_counts {
     psti_nccl_result finalize_result; /* of ncclCommFinalize */
 } fake_counts;
 
-/* Both by dlsym. The device that is current in this thread. */
+/* Where exchanges are done: within the call, or, with enqueue, by what it puts on the stream, which waits
+ * there for the other ranks. function and args as psti_device_ops.call has them. */
+typedef struct fake_queue {
+    pst_status (*enqueue)(void *user, pst_status (*function)(const void *args), const void *args,
+                          size_t bytes, pst_stream stream);
+    void *user;
+} fake_queue;
+
+/* All by dlsym. The device that is current in this thread, and this thread's queue. */
 typedef int *fake_current_device(void);
+typedef fake_queue *fake_get_queue(void);
 typedef fake_counts *fake_get_counts(void);
 
 #endif

@@ -24,6 +24,8 @@ bool nccl_said(const char *message);
 /* The program that uses the library has loaded NCCL. */
 void nccl_load(void);
 fake_counts *nccl_counts(void);
+/* This thread's exchanges are put on streams of that device, and captured there. */
+void nccl_enqueue_on(pst_device *device);
 
 /* A device that says that it is CUDA's of that index. */
 typedef struct nccl_device {

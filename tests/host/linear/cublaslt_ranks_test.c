@@ -1,5 +1,5 @@
 /* Layers of several ranks on cuda: exchanges by a pretended NCCL, products by a pretended cuBLASLt, results
- * near those of double. */
+ * near those of double, and the same bits from graphs. */
 #include "tests/host/comm/nccl_scene.h"
 #include "tests/host/linear/cublaslt_scene.h"
 #include "tests/host/linear/layer.h"
@@ -23,6 +23,35 @@ static layer_form form_of(int i, int num_ranks)
     return form;
 }
 
+/* Both ways in one graph, launched twice: the bits of the calls. All ranks launch theirs. */
+static void replay(const nccl_rank *self, layer *of, pst_linear *linear)
+{
+    pst_device *const device = self->at.device;
+    layer_tensor *const results[] = {&of->output, &of->input_gradient, &of->weight_gradient};
+    layer_tensor called[3];
+    pst_graph *graph = NULL;
+    const pst_linear_operands operands = layer_operands(of);
+    for (int i = 0; i < 3; i++)
+        called[i] = tensor_copy(results[i]);
+    layer_clear(of);
+    WANT_OK(pst_graph_begin(device, self->stream));
+    WANT_OK(pst_linear_forward(linear, &operands, self->stream));
+    WANT_OK(pst_linear_backward(linear, &operands, self->stream));
+    WANT_OK(pst_graph_end(device, self->stream, &graph));
+    for (int i = 0; i < 3; i++)
+        WANT(!tensor_is(results[i], &called[i])); /* nothing was done in the capture */
+    for (int launch = 0; launch < 2; launch++) {
+        layer_clear(of);
+        WANT_OK(pst_graph_launch(graph, self->stream));
+        WANT_OK(pst_stream_synchronize(device, self->stream));
+        for (int i = 0; i < 3; i++)
+            WANT(tensor_is(results[i], &called[i]));
+    }
+    WANT_OK(pst_graph_destroy(graph));
+    for (int i = 0; i < 3; i++)
+        tensor_free(&called[i]);
+}
+
 static void run_form(const nccl_rank *self, pst_device *host, const layer_form *form)
 {
     layer of;
@@ -39,6 +68,7 @@ static void run_form(const nccl_rank *self, pst_device *host, const layer_form *
     WANT_OK(pst_linear_backward(linear, &operands, self->stream));
     WANT_OK(pst_stream_synchronize(self->at.device, self->stream));
     WANT(layer_is_near(&of));
+    replay(self, &of, linear);
     WANT_OK(pst_scratch_get_info(scratch, &info));
     WANT(info.num_live == 0 && info.peak_leased_bytes >= WORKSPACE);
     WANT_OK(pst_linear_destroy(linear));
@@ -51,6 +81,7 @@ static void run_forms(nccl_rank *self)
     pst_device *host = NULL;
     WANT_OK(pst_device_open("host", 0, &host));
     lt_enqueue_on(self->at.device);
+    nccl_enqueue_on(self->at.device);
     for (int i = 0; i < NUM_FORMS; i++) {
         const layer_form form = form_of(i, self->num_ranks);
         run_form(self, host, &form);

@@ -33,6 +33,13 @@ double tensor_get(const layer_tensor *tensor, uint64_t row, uint64_t column)
     return element_get(tensor->base, row * tensor->columns + column, tensor->dtype);
 }
 
+layer_tensor tensor_copy(const layer_tensor *tensor)
+{
+    layer_tensor made = tensor_make(tensor->rows, tensor->columns, tensor->dtype);
+    memcpy(made.base, tensor->base, bytes_of(tensor));
+    return made;
+}
+
 bool tensor_is(const layer_tensor *tensor, const layer_tensor *wanted)
 {
     return memcmp(tensor->base, wanted->base, bytes_of(wanted)) == 0;

@@ -39,6 +39,7 @@ PST_BEGIN_DECLS
 
 layer_tensor tensor_make(uint64_t rows, uint64_t columns, pst_dtype dtype);
 layer_tensor tensor_draw(uint64_t rows, uint64_t columns, pst_dtype dtype, uint64_t seed);
+layer_tensor tensor_copy(const layer_tensor *tensor);
 void tensor_free(layer_tensor *tensor);
 double tensor_get(const layer_tensor *tensor, uint64_t row, uint64_t column);
 bool tensor_is(const layer_tensor *tensor, const layer_tensor *wanted);
