@@ -7,7 +7,7 @@
 #include "host/plan/plan.h"
 
 enum {
-    SMALLER = 8, /* times fewer blocks than tensors, or the blocks are not searched */
+    SMALLER = 4, /* times fewer blocks than tensors, or the blocks are not searched */
     TRIES = 8,
 };
 #define MERGED_STEPS (UINT64_C(1) << 16)
