@@ -14,6 +14,7 @@ found, or an argument fits nothing that survived. Exit 77: no PTX.
 --each N       mutants of each kernel (2)
 --only TEXT    only those whose line in the table holds TEXT
 --seed N       other mutants than those that are held
+--after FILE   believes what an earlier run, which was cut off, has printed there of mutants
 --unreached    prints how much of each kernel the tests reach, and changes nothing
 """
 
@@ -242,6 +243,27 @@ class Suite:
         return said[0][5:] if said else f"{wrong[1] if wrong else 'exit ' + str(done.returncode)}"
 
 
+def believe(mutants, half, earlier):
+    """Those of the mutants of which the earlier run has not said what that half finds."""
+    unknown = []
+    for mutant in mutants:
+        said = earlier.get((half, mutant.key()))
+        if said is None:
+            unknown.append(mutant)
+        elif said:
+            mutant.found = (half.split()[0], "in an earlier run")
+    return unknown
+
+
+def printed_by(path):
+    """{(half, key): found} of what try_half has printed to that file."""
+    said = {}
+    for line in pathlib.Path(path).read_text().splitlines() if path else ():
+        if known := re.match(r"(\w+(?: \w+)?): (found|NOT FOUND): (.*)$", line):
+            said[known[1], known[3]] = known[2] == "found"
+    return said
+
+
 def try_half(suite, half, mutant, scratch):
     """Runs that half with the mutant; notes and prints what it found, while others run."""
     device = suite.device(mutant.ptx, mutant.kernel)
@@ -253,12 +275,13 @@ def try_half(suite, half, mutant, scratch):
     print(f"{half}: {'found' if said else 'NOT FOUND'}: {mutant.key()}", file=sys.stderr, flush=True)
 
 
-def try_all(suite, mutants, pool, scratch):
+def try_all(suite, mutants, pool, scratch, earlier):
     """The long half of what survived, by kind of kernel: as it is first, for its seconds."""
-    list(pool.map(lambda mutant: try_half(suite, "short", mutant, scratch), mutants))
+    list(pool.map(lambda mutant: try_half(suite, "short", mutant, scratch),
+                  believe(mutants, "short", earlier)))
     left = [mutant for mutant in mutants if not mutant.found]
     for half in sorted({suite.long_half(m.kernel) for m in left}):
-        mine = [m for m in left if suite.long_half(m.kernel) == half]
+        mine = believe([m for m in left if suite.long_half(m.kernel) == half], half, earlier)
         look(suite, half, {(m.ptx, suite.device(m.ptx, m.kernel)) for m in mine}, pool, scratch)
         list(pool.map(lambda mutant, half=half: try_half(suite, half, mutant, scratch), mine))
     for mutant in left:
@@ -289,7 +312,7 @@ def look(suite, half, pairs, pool, scratch):
             out = pathlib.Path(folder, "reached")
             out.touch()
             begin = time.monotonic()
-            said = suite.run(folder, half, device, 600, out)
+            said = suite.run(folder, half, device, 3600, out)
             suite.seconds[half, device] = time.monotonic() - begin
             return ptx, device, said, out.read_text()
 
@@ -338,6 +361,7 @@ def main():
     parser.add_argument("--each", type=int, default=2)
     parser.add_argument("--only", default="")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--after")
     parser.add_argument("--unreached", action="store_true")
     options = parser.parse_args()
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
@@ -357,7 +381,7 @@ def main():
         mutants = [mutant for ptx in ptxs
                    for mutant in pick(ptx, reached[ptx.architecture], options.each, options.seed)
                    if options.only in f"{mutant.kind} {mutant.key()}"]
-        try_all(suite, mutants, pool, scratch)
+        try_all(suite, mutants, pool, scratch, printed_by(options.after))
     print("seconds as it is: " + ", ".join(f"{device} {half} {seconds:.1f}" for (half, device), seconds
                                            in sorted(suite.seconds.items())), file=sys.stderr)
     return 0 if report(mutants, arguments_for_equivalence()) else 1
