@@ -231,9 +231,9 @@ PSTI_DEVICE bool is_lost(const move_shared &s, const psti_move_args &args)
     return args.pool.fails_fast && !s.step_valid;
 }
 
-/* By one warp, beside what others have to do: all that the arrival and the end add and expect, so that nothing
- * of it is left to do behind the decision. The number tells this launch's arrivals from those of another, and
- * all its teams add the same. lost: see is_lost. */
+/* By one warp, beside what others have to do: all that the arrival and the end add and expect, so that
+ * nothing of it is left to do behind the decision. The number tells this launch's arrivals from those of
+ * another, and all its teams add the same. lost: see is_lost. */
 PSTI_DEVICE void prepare_arrival(move_shared &s, const psti_move_args &args, bool lost)
 {
     const uint32_t hash = args.pool.concurrent ? 0 : hash_of(s, args);
