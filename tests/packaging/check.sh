@@ -43,7 +43,8 @@ check_install() {
         fail "pagestash.pc names a folder of this machine"
     fi
     for name in man/man1/pagestash.1.gz man/man1/pagestash-plan.1.gz bash-completion/completions/pagestash \
-        zsh/vendor-completions/_pagestash doc/pagestash/README.md doc/pagestash/docs/design.md; do
+        zsh/vendor-completions/_pagestash doc/pagestash/README.md doc/pagestash/docs/design.md \
+        pagestash/schemas/plan.json; do
         [ -s "share/$name" ] || fail "no share/$name"
     done
 }
