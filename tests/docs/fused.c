@@ -7,8 +7,8 @@
 
 enum { ROWS = 64, F = 8 };
 
-static void run(pst_device *device, pst_ticket ticket, pst_group *group, uint16_t input[ROWS][2 * F],
-                uint16_t input_gradient[ROWS][2 * F])
+static void run(pst_device *device, pst_ticket ticket, pst_group *group,
+                uint16_t input[ROWS][2 * F], uint16_t input_gradient[ROWS][2 * F])
 {
     static uint16_t hidden[ROWS][F], hidden_gradient[ROWS][F];
     static float weights[ROWS], weights_gradient[ROWS];

@@ -70,7 +70,8 @@ int main(void)
     pst_pool_status status;
     CHECK(pst_stream_synchronize(device, stream));
     CHECK(pst_pool_poll(pool, &status));
-    printf("%d forwards, %d backwards that read what their forward wrote\n", num_forwards, num_backwards);
-    return !(num_forwards == 32 && num_backwards == 32 && status.step_valid && status.high_water[0] > 0 &&
-             status.in_use[0] == 0);
+    printf("%d forwards, %d backwards that read what their forward wrote\n", num_forwards,
+           num_backwards);
+    return !(num_forwards == 32 && num_backwards == 32 && status.step_valid &&
+             status.high_water[0] > 0 && status.in_use[0] == 0);
 }
