@@ -346,7 +346,8 @@ pst_status pst_glu_forward(pst_device *device, const pst_glu *glu, pst_ticket ha
     psti_move_args *move = &call.args.move;
     PSTI_TRY(make_forward(&call, device, glu, handle, group, source, operands, options, &placing,
                           &launch));
-    PSTI_RANGE("pst_glu_forward");
+    PSTI_RANGE_OF("pst_glu_forward", "GLU forward", call.ticket ? call.ticket->index : 0,
+                  placing.max_tiles * PSTI_TILE_BYTES);
     if (!call.ticket)
         return enqueue_alone(&call, PSTI_OP_GLU_FORWARD, &placing, &launch, stream);
     PSTI_TRY(psti_move_begin(call.ticket, stream, &capture));
@@ -453,7 +454,8 @@ pst_status pst_glu_backward(pst_device *device, const pst_glu *glu, pst_ticket h
     PSTI_TAKE_OPTIONS(pst_restore_options, own, options);
     PSTI_TRY(make_backward(&call, device, glu, handle, group, buffers, operands, &own, &placing,
                            &launch));
-    PSTI_RANGE("pst_glu_backward");
+    PSTI_RANGE_OF("pst_glu_backward", "GLU backward", call.ticket ? call.ticket->index : 0,
+                  placing.max_tiles * PSTI_TILE_BYTES);
     if (!call.ticket)
         return enqueue_alone(&call, PSTI_OP_GLU_BACKWARD, &placing, &launch, stream);
     return enqueue_backward(&call, &placing, &own, &launch, stream);

@@ -176,6 +176,7 @@ pst_status pst_pool_create(pst_device *device, const pst_pool_config *given, pst
         return status;
     }
     psti_top_open(pool);
+    psti_counters_open(pool->counters);
     psti_device_retain(device, PSTI_LIVE_POOL);
     psti_log(PST_LOG_INFO, "pool of %" PRIu64 " pages, %" PRIu64 " bytes on %s", config->num_pages,
              bytes, device->info.name);
@@ -349,6 +350,7 @@ pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out)
         if (psti_read_mailbox(pool->mailbox, status_out)) {
             tell_faults(pool, status_out);
             psti_top_write(pool, status_out);
+            psti_counters_write(pool->counters, status_out->in_use);
             return PST_OK;
         }
     return PSTI_FAIL(PST_E_AGAIN, "pst_pool_step has not run yet");

@@ -8,6 +8,7 @@
 
 #include "host/base/handle.h"
 #include "host/base/lock.h"
+#include "host/base/nvtx.h"
 #include "host/device/device.h"
 #include "host/stash/pool_layout.h"
 
@@ -181,8 +182,9 @@ struct pst_pool {
     pst_make_room_fn make_room;
     void *make_room_context;
     psti_mailbox *mailbox;
-    psti_top *top;     /* NULL: nobody watches */
-    pst_stream stream; /* for synchronous calls */
+    psti_top *top;                        /* NULL: nobody watches */
+    uint64_t counters[PSTI_NUM_COUNTERS]; /* of NVTX: pages in use; 0: no tool listens */
+    pst_stream stream;                    /* for synchronous calls */
     unsigned char *ticket_used;
     psti_lock lock; /* of num_tickets, ticket_used, and the slab */
 };

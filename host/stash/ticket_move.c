@@ -192,7 +192,7 @@ pst_status pst_ticket_stash(pst_ticket handle, const pst_group *group, const pst
     PSTI_TRY(psti_place(pool->device, group, source, "source", &placing));
     PSTI_TRY(psti_move_check_room(ticket, group, &placing, "source"));
     PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
-    PSTI_RANGE("pst_ticket_stash");
+    PSTI_RANGE_OF("pst_ticket_stash", "stash", ticket->index, placing.max_tiles * PSTI_TILE_BYTES);
     PSTI_TRY(psti_move_begin(ticket, stream, &capture));
     psti_move_fill(ticket, group, &placing, &launch, &args);
     psti_move_note_stash(ticket, group, args.spaces, &capture);
@@ -285,7 +285,8 @@ pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
                "destination has %u counts, ticket %u has room for %u", group->num_counts,
                ticket->index, ticket->count_room);
     PSTI_TRY(psti_launch_make(pool->device, &own.launch, &launch));
-    PSTI_RANGE("pst_ticket_restore");
+    PSTI_RANGE_OF("pst_ticket_restore", "restore", ticket->index,
+                  placing.max_tiles * PSTI_TILE_BYTES);
     PSTI_TRY(psti_move_begin(ticket, stream, &capture));
     psti_move_fill(ticket, group, &placing, &launch, &args);
     args.flags |= psti_move_restore_flags(&own);
@@ -297,12 +298,18 @@ pst_status pst_ticket_restore(pst_ticket handle, const pst_group *group,
     return PST_OK;
 }
 
+/* What a ticket's page table has room for. */
+static uint64_t room_bytes(const psti_ticket *ticket)
+{
+    return (uint64_t)ticket->table_pages << ticket->pool->view.page_shift;
+}
+
 pst_status pst_ticket_release(pst_ticket handle, pst_stream stream)
 {
     psti_capture_of capture;
     PSTI_FIND_TICKET(ticket, handle);
     PSTI_TRY(psti_pool_usable(ticket->pool));
-    PSTI_RANGE("pst_ticket_release");
+    PSTI_RANGE_OF("pst_ticket_release", "release", ticket->index, room_bytes(ticket));
     PSTI_TRY(psti_move_begin(ticket, stream, &capture));
     return release(ticket, 0, &capture, stream);
 }
@@ -320,14 +327,13 @@ static pst_status budget_of(const pst_migrate_options *options, uint64_t *budget
     return PST_OK;
 }
 
-static pst_status migrate(pst_ticket handle, const pst_migrate_options *options, uint32_t flags,
+static pst_status migrate(psti_ticket *ticket, const pst_migrate_options *options, uint32_t flags,
                           pst_stream stream)
 {
     psti_move_args args;
     psti_launch launch;
     psti_capture_of capture;
     uint64_t budget = 0;
-    PSTI_FIND_TICKET(ticket, handle);
     const pst_pool *pool = ticket->pool;
     PSTI_TAKE_OPTIONS(pst_migrate_options, own, options);
     PSTI_TRY(budget_of(&own, &budget));
@@ -342,16 +348,18 @@ static pst_status migrate(pst_ticket handle, const pst_migrate_options *options,
     return psti_move_enqueue(ticket, PSTI_OP_MIGRATE, &args, NULL, &capture, stream);
 }
 
-pst_status pst_ticket_demote(pst_ticket ticket, const pst_migrate_options *options,
+pst_status pst_ticket_demote(pst_ticket handle, const pst_migrate_options *options,
                              pst_stream stream)
 {
-    PSTI_RANGE("pst_ticket_demote");
+    PSTI_FIND_TICKET(ticket, handle);
+    PSTI_RANGE_OF("pst_ticket_demote", "demote", ticket->index, room_bytes(ticket));
     return migrate(ticket, options, 0, stream);
 }
 
-pst_status pst_ticket_promote(pst_ticket ticket, const pst_migrate_options *options,
+pst_status pst_ticket_promote(pst_ticket handle, const pst_migrate_options *options,
                               pst_stream stream)
 {
-    PSTI_RANGE("pst_ticket_promote");
+    PSTI_FIND_TICKET(ticket, handle);
+    PSTI_RANGE_OF("pst_ticket_promote", "promote", ticket->index, room_bytes(ticket));
     return migrate(ticket, options, PSTI_MOVE_PROMOTE, stream);
 }

@@ -10,6 +10,9 @@ import sys
 import tempfile
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "tools", "common"))
+import reports
 bench = None
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 MIB = 1 << 20
@@ -53,7 +56,7 @@ class Bench(unittest.TestCase):
     def report(self, *arguments, code=0, **environment):
         result = run(bench, *SMALL, f"--json={self.path}", *arguments, **environment)
         self.assertEqual(result.returncode, code, result.stderr)
-        return json.loads(self.path.read_text(encoding="utf-8")), result
+        return reports.load(self.path.read_text(encoding="utf-8")), result
 
     def test_report(self):
         report, result = self.report("--sweep", "ring,num_sms,pairs,host,glu,linear")

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """test_schedule_bench.py SOURCE PROGRAM: a short run on host, its report, and what goals.py says."""
-import json
 import math
 import os
 import subprocess
@@ -9,6 +8,8 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "tools", "common"))
+import reports
 
 SHORT = ("--device", "host", "--samples", "3", "--live", "256KiB", "--layers", "3")
 
@@ -28,7 +29,7 @@ class ScheduleBench(unittest.TestCase):
         result = run(PROGRAM, *flags, f"--json={self.path}")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         with open(self.path, encoding="utf-8") as file:
-            return json.load(file), result.stdout
+            return reports.load(file.read()), result.stdout
 
     def test_report(self):
         report, text = self.report(*SHORT)

@@ -4,6 +4,7 @@ import os
 import subprocess
 
 import cli
+import reports
 from cli import MIB, CommandTest, run
 
 
@@ -105,7 +106,7 @@ class Usage(CommandTest):
                         ["estimate", "--preset", "gpt2-124m"], ["env"]):
             with self.subTest(command=command[0]):
                 path = self.path("report.json")
-                report = json.loads(run(*command, "--json").stdout)
+                report = reports.load(run(*command, "--json").stdout)
                 self.assertEqual(report["command"], command[0])
                 result = run(*command, f"--json={path}")
                 self.assertEqual((result.returncode, result.stderr), (0, ""))

@@ -1,13 +1,14 @@
 """What the tests of the command share: running it, and computing its figures a second time from the
 trace and the formula in group.h alone."""
 import csv
-import json
 import math
 import os
 import random
 import subprocess
 import tempfile
 import unittest
+
+import reports
 
 BINARY = SOURCE = DEVICE = None  # set by test_cli.py
 MIB = 1 << 20
@@ -327,7 +328,7 @@ class CommandTest(unittest.TestCase):
         with open(report, encoding="utf-8") as file:
             text = file.read()
         self.assertTrue(text.endswith("}\n"))
-        keys = json.loads(text)
+        keys = reports.load(text)
         os.unlink(report)
         lines = result.stdout.splitlines()
         self.assertEqual(lines[-1], f"mismatched bytes: {keys['mismatched_bytes']}")

@@ -12,6 +12,7 @@ import unittest
 sys.dont_write_bytecode = True  # the source tree stays clean
 
 import cli
+import reports
 from bad_input import BadTraces, Usage  # unittest runs what it finds here
 from cli import MIB, TILE, CommandTest, Order, expect, expect_tiers, run
 
@@ -445,7 +446,7 @@ class Output(CommandTest):
         result = run("replay", "--routing", self.trace(), *TINY, "--device",
                      cli.DEVICE, "--json=-")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertEqual(json.loads(result.stdout)["mismatched_bytes"], 0)
+        self.assertEqual(reports.load(result.stdout)["mismatched_bytes"], 0)
         self.assertTrue(result.stdout.startswith('{\n  "schema_version": 2,\n'))
 
     # Fault rows 63.

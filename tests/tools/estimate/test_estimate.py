@@ -12,6 +12,7 @@ import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
+import reports
 from cli import CommandTest, run
 
 # sequences, batches and what layers save
@@ -35,7 +36,7 @@ def estimate(*arguments):
     result = run("estimate", "--json", *arguments)
     if result.returncode:
         raise AssertionError(f"{arguments}: {result.stderr}")
-    return json.loads(result.stdout)
+    return reports.load(result.stdout)
 
 
 class Runs(CommandTest):
@@ -430,7 +431,7 @@ class Report(CommandTest):
         for mode in ([], ["--fit"]):
             result = run_bytes("estimate", *flags, *mode)
             self.assertEqual(result.returncode, 0, result)
-            report = json.loads(result.stdout.decode("utf-8"))
+            report = reports.load(result.stdout.decode("utf-8"))
             self.assertEqual(report["not_counted"], ["--optimizer a? (counted as adam)"])
             if not mode:
                 self.assertEqual(report["warnings"], ["unknown flags: --?"])

@@ -17,6 +17,7 @@ from fractions import Fraction
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
+import reports
 from cli import CommandTest, run
 
 GIB = 1 << 30
@@ -39,12 +40,12 @@ class ModesTest(CommandTest):
         result = run("estimate", *flags, "--json")
         self.assertEqual((result.returncode, result.stderr), (code, ""), result)
         self.assertEqual(run("estimate", *flags, "--json").stdout, result.stdout)
-        return json.loads(result.stdout)
+        return reports.load(result.stdout)
 
     def fit(self, *flags, code=None):
         result = run("estimate", *flags, "--fit", "--json")
         self.assertIn(result.returncode, (0, 1) if code is None else (code,), result)
-        keys = json.loads(result.stdout)
+        keys = reports.load(result.stdout)
         self.assertEqual(keys["fits"], result.returncode == 0)
         return keys
 
@@ -163,7 +164,7 @@ class ModesTest(CommandTest):
                 result = run("estimate", *flags, *more, "--fit", "--json", *again,
                              *world(gpus, t, p, v, c, ep, etp if experts else None, batch=batch, s=s))
                 if result.returncode < 2:
-                    found[t, p, v, c, ep, etp] = json.loads(result.stdout)["needed_bytes"]
+                    found[t, p, v, c, ep, etp] = reports.load(result.stdout)["needed_bytes"]
                 if result.returncode == 0:
                     break
         fitting = [needed for needed in found.values() if needed <= memory * GIB]
@@ -217,7 +218,7 @@ class ModesTest(CommandTest):
             more = [word for key, value in given.items() for word in (names[key], value)]
             flags = [*MIXTRAL, "--world-size", 16, "--global-batch-size", 64, *more, "--search"]
             result = run("estimate", *flags, "--json")
-            keys = json.loads(result.stdout)
+            keys = reports.load(result.stdout)
             self.assertGreater(len(keys["best"]), 0)
             self.assertEqual(set(keys["kept"]), set(given))
             for entry in keys["best"]:

@@ -2,13 +2,13 @@
 
 test_measured.py BINARY SOURCE [--show]: the latter prints the tables.
 """
-import json
 import os
 import sys
 import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
+import reports
 from cli import CommandTest, run
 
 TABLES = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "data", "measured")
@@ -37,7 +37,7 @@ def estimate(flags, is_last):
     result = run("estimate", "--json", "--overhead", 0, *flags)
     if result.returncode:
         raise AssertionError(f"{flags}: {result.stderr}")
-    stages = json.loads(result.stdout)["stages"]
+    stages = reports.load(result.stdout)["stages"]
     stage = stages[-1] if is_last else max(stages, key=lambda of: of["bytes"]["peak"])
     return stage["bytes"]["peak"] / (1 << 30), stage
 

@@ -3,13 +3,13 @@ is asked.
 
 test_measured_times.py BINARY SOURCE [--show]: the latter prints the table.
 """
-import json
 import os
 import sys
 import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
+import reports
 from cli import CommandTest, run
 
 FOLDER = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "data", "measured", "times")
@@ -37,7 +37,7 @@ def predict(flags):
     result = run("estimate", "--json", *flags)
     if result.returncode:
         raise AssertionError(f"{flags}: {result.stderr}")
-    step = json.loads(result.stdout)["step"]
+    step = reports.load(result.stdout)["step"]
     return step["step_ns"] / 1e6, step
 
 
@@ -59,7 +59,7 @@ class Gpu(CommandTest):
     def step(self, *flags):
         result = run("estimate", "--json", *LLAMA, *flags)
         self.assertEqual(result.returncode, 0, result)
-        return json.loads(result.stdout)["step"]
+        return reports.load(result.stdout)["step"]
 
     def rates(self, text):
         return self.write(text, "rates.json")

@@ -12,6 +12,7 @@ import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
+import reports
 from cli import MIB, CommandTest, run
 
 MEMO = """m13 128 m14 128 f14 m15 256 f13 m16 512 m17 128 m18 128 m19 256 f17 f19 f18 m20 512 f20
@@ -33,7 +34,7 @@ class PlanTest(CommandTest):
         result = run("plan", *flags, "--json")
         self.assertEqual(result.returncode, code, result.stderr)
         self.assertEqual(result.stderr == "", code == 0, result.stderr)
-        report = json.loads(result.stdout)
+        report = reports.load(result.stdout)
         self.assertEqual(list(report)[0], "schema_version")
         self.assertIs(report["checked"], report["peak"] is not None)
         return report
@@ -127,7 +128,7 @@ class Answers(PlanTest):
         if "CBC is not installed" in result.stderr:
             self.refused(result, 2, "--method mip")
         else:
-            report = json.loads(result.stdout)
+            report = reports.load(result.stdout)
             self.assertEqual((report["peak"], report["status"], report["method"]),
                              (2432, "optimal", "mip"))
         model = self.path("model.lp")
@@ -166,7 +167,7 @@ class EndsEarly(PlanTest):
             begin = time.monotonic()
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=60)
-        return process.returncode, json.loads(out), err, time.monotonic() - begin
+        return process.returncode, reports.load(out), err, time.monotonic() - begin
 
     def test_interrupt(self):
         out = self.path("plan.csv")
@@ -321,7 +322,7 @@ class Budget(PlanTest):
                      len(memory["layers"]), "--forward-ns", "0,1000000,0", "--backward-ns",
                      "0,2000000,0", "--solve", "--gpu-memory", "64MiB", *model, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
-        policy = json.loads(result.stdout)["policy"]
+        policy = reports.load(result.stdout)["policy"]
         self.assertEqual([memory[key] for key in ("num_pages", "page_bytes", "sets_bytes", "rule",
                                                   "one_ring", "sources", "exposed_ns")],
                          [policy[key] for key in ("pages", "page_size", "sets_bytes", "rule",

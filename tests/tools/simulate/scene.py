@@ -1,9 +1,9 @@
 """What the tests of `pagestash simulate` share."""
 import concurrent.futures
-import json
 import os
 
 import cli
+import reports
 from cli import CommandTest, run
 
 WORK = ("--forward-ns", "1,4,1", "--backward-ns", "2,8,2")
@@ -46,7 +46,7 @@ class SimulateTest(CommandTest):
         result = run("simulate", *flags, "--json")
         self.assertEqual(result.returncode, code, (flags, result))
         self.assertEqual(result.stderr.count("\n"), 1 if code else 0, result)
-        return json.loads(result.stdout)
+        return reports.load(result.stdout)
 
     def stages(self, *flags, code=0):
         return self.simulate(*flags, code=code)["stages"]

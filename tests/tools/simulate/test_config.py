@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """`pagestash simulate --config` beside `pagestash estimate` of the same launch line: test_config.py BINARY
 SOURCE_FOLDER. Sizes, and the bytes of what layers keep, are the same."""
-import json
 import os
 import shlex
 import sys
@@ -11,6 +10,7 @@ sys.dont_write_bytecode = True  # the source tree stays clean
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 
 import cli
+import reports
 from cli import run
 from scene import SimulateTest
 
@@ -38,7 +38,7 @@ class Config(SimulateTest):
     def estimate(self, words):
         result = run("estimate", *words, "--json")
         self.assertEqual(result.returncode, 0, result)
-        return json.loads(result.stdout)
+        return reports.load(result.stdout)
 
     def test_bytes_are_the_estimators(self):
         for text in (MIXTRAL, DEEPSEEK, QWEN, LLAMA):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """`pagestash simulate --check host` beside a pool whose figures are wrong: test_differs.py BINARY
 SOURCE_FOLDER, of a command whose pst_pool_poll adds a page to what PSTI_TEST_DIFFERS names."""
-import json
 import os
 import sys
 import unittest
@@ -10,6 +9,7 @@ sys.dont_write_bytecode = True  # the source tree stays clean
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 
 import cli
+import reports
 from cli import run
 from scene import SimulateTest, pages3, schedule
 
@@ -21,7 +21,7 @@ class Differs(SimulateTest):
         env = {"PSTI_TEST_DIFFERS": figure} if figure else {}
         text, report = run("simulate", *flags, env=env), run("simulate", *flags, "--json", env=env)
         self.assertEqual((text.returncode, text.stderr), (report.returncode, report.stderr))
-        return text, json.loads(report.stdout)["check"]
+        return text, reports.load(report.stdout)["check"]
 
     def test_figures_that_differ(self):
         """The first operation that differs is named, and a figure of the end by its key."""

@@ -2,7 +2,6 @@
 """pagestash top: test_top.py PAGESTASH SOURCE_DIR. Pools of a running replay are watched through a pseudo-terminal;
 what a dead process left, what is no such file, and the exit codes."""
 import fcntl
-import json
 import os
 import pty
 import re
@@ -16,6 +15,10 @@ import tempfile
 import termios
 import time
 import unittest
+
+sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
+import reports
 
 BINARY, SOURCE = sys.argv[1:3]
 ROUTING = os.path.join(SOURCE, "bench/data/bytelm-e64-top6-l6.csv")
@@ -59,7 +62,7 @@ class TopTest(unittest.TestCase):
     def pools(self):
         result = self.run_top("--dir", self.folder, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)["pools"]
+        return reports.load(result.stdout)["pools"]
 
     def test_table_and_json_agree(self):
         pool = self.start()

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Tests of the command pagestash trace: test_trace.py BINARY SOURCE_FOLDER"""
-import json
 import os
 import random
 import resource
@@ -15,6 +14,7 @@ sys.dont_write_bytecode = True  # the source tree stays clean
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
+import reports
 from cli import MIB, CommandTest, run
 from snapshot import PROTOCOLS, dump, snapshot
 
@@ -105,7 +105,7 @@ class TraceTest(CommandTest):
         """The JSON; the text must say the same."""
         result = run("trace", *flags, "--json", **options)
         self.assertEqual((result.returncode, result.stderr), (code, ""), result)
-        keys = json.loads(result.stdout)
+        keys = reports.load(result.stdout)
         self.assertEqual(list(keys), KEYS)
         self.assertEqual((keys["schema_version"], keys["command"]), (1, "trace"))
         self.assertEqual(run("trace", *flags, "--json", **options).stdout, result.stdout)
@@ -176,7 +176,7 @@ class Formats(TraceTest):
     def test_standard_input(self):
         requests = lives(random.Random(5), 30, 9)
         result = run("trace", "--memo", "-", "--json", input=memo_text(requests))
-        self.assertEqual(json.loads(result.stdout)["most_live_bytes"],
+        self.assertEqual(reports.load(result.stdout)["most_live_bytes"],
                          expect(requests)["most_live_bytes"])
 
     def test_rank_iteration_unfreed(self):

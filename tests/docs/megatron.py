@@ -1,0 +1,2 @@
+"""Before the second and third block of docs/megatron.md."""
+import pagestash.megatron

@@ -1,0 +1,23 @@
+"""Reports in JSON, held against their schemas in docs/schemas as they are read."""
+import functools
+import json
+import pathlib
+
+import jsonschema
+
+SCHEMAS = pathlib.Path(__file__).resolve().parents[3] / "docs/schemas"
+
+
+@functools.lru_cache(maxsize=None)
+def validator(command):
+    schema = json.loads((SCHEMAS / f"{command}.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def load(text):
+    """What json.loads makes of a report; AssertionError where it does not fit its schema."""
+    report = json.loads(text)
+    error = jsonschema.exceptions.best_match(validator(report["command"]).iter_errors(report))
+    assert error is None, f"{report['command']}: {'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
+    return report
