@@ -3,6 +3,7 @@
 # The CUDA toolkit is not installed: it is used if it is found.
 # install.sh --browser installs Chromium, too, which only the check of the plans' pictures needs.
 # install.sh --packages installs what the check of Debian's packages needs.
+# install.sh --cuda12 makes build/cuda12, too, CUDA 12.4 without nvcc, from PyPI.
 # install.sh --python makes build/python, too, the environment with torch for the tests of the Python package.
 set -eu
 here=$(dirname "$0")
@@ -16,7 +17,8 @@ case "${1-}" in
 --browser) packages="$packages chromium" ;;
 --python) packages="$packages python3-venv python3-dev" ;;
 --packages) packages="$packages lintian mmdebstrap" ;;
-*) echo "usage: third_party/install.sh [--browser | --python | --packages]" >&2; exit 2 ;;
+--cuda12) packages="$packages python3-venv" ;;
+*) echo "usage: third_party/install.sh [--browser | --cuda12 | --packages | --python]" >&2; exit 2 ;;
 esac
 
 missing() {
@@ -56,4 +58,7 @@ apt() { $root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" >>"$log" 2>&
 
 list=$(missing) || { say "not a Debian system; install by hand: $(echo $packages)"; exit 1; }
 [ -z "$list" ] || install_packages
-[ "${1-}" != --python ] || "$here/python_venv.py"
+case "${1-}" in
+--python) "$here/python_venv.py" ;;
+--cuda12) "$here/python_venv.py" --cuda12 ;;
+esac

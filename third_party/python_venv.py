@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""python_venv.py [--oldest] [FOLDER]: the Python environment of the tests, build/python if no folder is named.
+"""python_venv.py [--oldest | --cuda12] [FOLDER]: the Python environment of the tests, build/python if no folder
+is named.
 
 Python 3.12 where there is one, which Megatron-Core wants, else the Python that runs this; with what
 python_requirements.txt names and, for NVIDIA's libraries, the stand-ins of nvidia_standins.py. Does nothing
 where the folder already holds just that.
---oldest: build/python-oldest, of python_oldest.txt: the oldest torch that the package is tried with."""
+--oldest: build/python-oldest, of python_oldest.txt: the oldest torch that the package is tried with.
+--cuda12: build/cuda12, of cuda12.txt: no torch, but what PyPI has of CUDA 12.4."""
 import glob
 import hashlib
 import os
@@ -16,7 +18,8 @@ import tempfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-REQUIREMENTS, OLDEST = HERE / "python_requirements.txt", HERE / "python_oldest.txt"
+REQUIREMENTS = HERE / "python_requirements.txt"
+OTHERS = {"--oldest": ("python-oldest", HERE / "python_oldest.txt"), "--cuda12": ("cuda12", HERE / "cuda12.txt")}
 # Wheels of which only the headers are wanted: for the pretended GPU, where there is no CUDA toolkit.
 HEADERS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88")
 
@@ -73,6 +76,9 @@ def make(folder, python, requirements):
     inside = folder / "bin" / "python"
     run(inside, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "--only-binary=:all:",
         "--requirement", requirements)
+    if requirements.name == "cuda12.txt":
+        say(f"{folder}: CUDA 12.4 without nvcc")
+        return
     site = answer(inside, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))")
     run(inside, HERE / "nvidia_standins.py", f"{site}/torch/lib")
     if requirements == REQUIREMENTS:
@@ -93,11 +99,11 @@ def unpack_headers(inside, site):
 
 def main():
     words = sys.argv[1:]
-    is_oldest = words[:1] == ["--oldest"]
-    words = words[is_oldest:]
+    name, requirements = OTHERS.get(words[0] if words else "", ("python", REQUIREMENTS))
+    if name != "python":
+        del words[0]
     if len(words) > 1 or words and words[0].startswith("-"):
         sys.exit(__doc__)
-    name, requirements = ("python-oldest", OLDEST) if is_oldest else ("python", REQUIREMENTS)
     folder = pathlib.Path(words[0] if words else HERE.parent / "build" / name).absolute()
     python = interpreter()
     stamp, wanted = folder / "pagestash.stamp", stamp_of(python, requirements)

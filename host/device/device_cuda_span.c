@@ -31,10 +31,15 @@ typedef struct driver {
 
 static pst_status find(const char *name, void *function_out)
 {
-    enum { VERSION = 12000 };
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    enum { VERSION = 12000 };
     const cudaError_t error = cudaGetDriverEntryPointByVersion(name, (void **)function_out, VERSION,
                                                                cudaEnableDefault, &found);
+#else /* as of the runtime's version, which changed none of those below */
+    const cudaError_t error =
+        cudaGetDriverEntryPoint(name, (void **)function_out, cudaEnableDefault, &found);
+#endif
     PSTI_CHECK(error == cudaSuccess && found == cudaDriverEntryPointSuccess, PST_E_UNSUPPORTED,
                "the driver has no %s, which a pool that can grow needs", name);
     return PST_OK;

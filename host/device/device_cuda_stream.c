@@ -162,6 +162,12 @@ void psti_cuda_graph_destroy(pst_graph *graph)
     cudaGraphExecDestroy(graph->state);
 }
 
+#if CUDART_VERSION < 13000
+#define GET_CAPTURE_INFO cudaStreamGetCaptureInfo_v3 /* that with edges, as of 13.0 */
+#else
+#define GET_CAPTURE_INFO cudaStreamGetCaptureInfo
+#endif
+
 pst_status psti_cuda_capture_of(pst_device *device, pst_stream stream, psti_capture_of *capture_out)
 {
     PSTI_ON(device);
@@ -171,7 +177,7 @@ pst_status psti_cuda_capture_of(pst_device *device, pst_stream stream, psti_capt
     *capture_out = (psti_capture_of){.id = 0};
     if (!stream)
         return PST_OK;
-    PSTI_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, NULL, NULL, NULL));
+    PSTI_TRY_CUDA(GET_CAPTURE_INFO(stream, &status, &id, &graph, NULL, NULL, NULL));
     if (status == cudaStreamCaptureStatusActive)
         *capture_out = (psti_capture_of){.id = id, .graph = graph};
     return PST_OK;

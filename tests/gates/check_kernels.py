@@ -137,6 +137,12 @@ def compile_one(nvcc, source, architecture, include, scratch):
     return done.stderr, (keep / f"{source.stem}.ptx").read_text(), keep / "out.cubin"
 
 
+def known_to(nvcc):
+    """Those of ARCHITECTURES that it can compile for: CUDA 12.4 has no 100."""
+    known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.split()
+    return [architecture for architecture in ARCHITECTURES if f"compute_{architecture}" in known]
+
+
 def report_of(text):
     """{kernel: numbers} of ptxas -v."""
     kernels, current = {}, None
@@ -260,14 +266,40 @@ def faults(report, ptx, architecture):
     return wrong, numbers
 
 
-def self_test(nvcc, scratch):
-    source = pathlib.Path(scratch) / "planted.cu"
-    source.write_text(PLANTED)
-    wrong, _ = faults(*compile_one(nvcc, source, "90", [], scratch)[:2], 90)
+def without(nvdisasm):
+    """A sentence where there is no nvdisasm and must be one."""
+    if nvdisasm:
+        return []
+    print("no nvdisasm: where the squeeze kernels spill is not looked at")
+    return ["this run must have one"] if os.environ.get("PSTI_TEST_ALL_TOOLS") == "1" else []
+
+
+def self_test(report, ptx):
+    """Exits if the gates miss what is planted, of which these are report and PTX for sm_90."""
+    wrong, _ = faults(report, ptx, 90)
     sass_loops.self_test()
     for planted in PLANTED_FAULTS:
         if not any(re.search(planted, sentence) for sentence in wrong):
             sys.exit(f"the planted fault was not reported: {planted}\n" + "\n".join(wrong))
+
+
+def judge(report, ptx, cubin, architecture, name, nvdisasm):
+    """Sentences about what is wrong in one source for one architecture, and its kernels, which it prints."""
+    found, numbers = faults(report, ptx, int(architecture))
+    found += check_orders.order_faults(ptx, int(architecture))
+    if nvdisasm and int(architecture) >= 90:
+        found += sass_loops.faults(sass_loops.text_of(nvdisasm, cubin))
+    for kernel, n in sorted(numbers.items()):
+        print(f"sm_{architecture:4} {kernel:40} {n['registers']:4} registers "
+              f"{n['stack']:4} stack {n['spills']:4} spills")
+    return [f"sm_{architecture} {name} {sentence}" for sentence in found], set(numbers)
+
+
+def absent(seen):
+    """Sentences about kernels that must be there and are not."""
+    needed = ("step_kernel", *(f"{name}_ldg_kernel" for name in WIDE),
+              *(f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate") for kind in BACKENDS))
+    return [f"no kernel is called {one}" for one in needed if not any(one in name for name in seen)]
 
 
 def main():
@@ -280,33 +312,24 @@ def main():
     wrong = [f"{source.name}: <<<>>>; use the launcher" for source in
              [*sources, *(root / "kernels/cuda").rglob("*.cuh")] if "<<<" in source.read_text()]
     nvdisasm = sass_loops.find_nvdisasm(root)
-    if not nvdisasm:
-        print("no nvdisasm: where the squeeze kernels spill is not looked at")
-        wrong += ["this run must have one"] if os.environ.get("PSTI_TEST_ALL_TOOLS") == "1" else []
+    wrong += without(nvdisasm)
     seen = set()
     with tempfile.TemporaryDirectory() as scratch, \
             concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        self_test(nvcc, scratch)
+        planted = pathlib.Path(scratch) / "planted.cu"
+        planted.write_text(PLANTED)
+        self_test(*compile_one(nvcc, planted, "90", [], scratch)[:2])
         jobs = {(architecture, source): pool.submit(compile_one, nvcc, source, architecture,
                                                     [root, root / "include"], scratch)
-                for source in sources for architecture in ARCHITECTURES}
+                for source in sources for architecture in known_to(nvcc)}
         for (architecture, source), job in jobs.items():
-            report, ptx, cubin = job.result()
-            found, numbers = faults(report, ptx, int(architecture))
-            found += check_orders.order_faults(ptx, int(architecture))
-            if nvdisasm and int(architecture) >= 90:
-                found += sass_loops.faults(sass_loops.text_of(nvdisasm, cubin))
-            wrong += [f"sm_{architecture} {source.name} {sentence}" for sentence in found]
-            for name, n in sorted(numbers.items()):
-                seen.add(name)
-                print(f"sm_{architecture:4} {name:40} {n['registers']:4} registers "
-                      f"{n['stack']:4} stack {n['spills']:4} spills")
-    for needed in ("step_kernel", *(f"{name}_ldg_kernel" for name in WIDE),
-                   *(f"{op}_{kind}_kernel" for op in ("stash", "restore", "migrate") for kind in BACKENDS)):
-        if not any(needed in name for name in seen):
-            wrong.append(f"no kernel is called {needed}")
+            found, kernels = judge(*job.result(), architecture, source.name, nvdisasm)
+            wrong += found
+            seen |= kernels
+    wrong += absent(seen)
     print("\n".join(wrong) if wrong else f"{len(seen)} kernels pass")
     return 1 if wrong else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

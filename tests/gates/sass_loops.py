@@ -34,8 +34,8 @@ PLANTED = """
 
 
 def find_nvdisasm(root):
-    """NVDISASM, the one of the path, or of the environment of the Python tests; else None."""
-    in_python = glob.glob(str(root / "build/python/lib/python*/site-packages/nvidia/cu13/bin/nvdisasm"))
+    """NVDISASM, the one of the path, or of an environment of python_venv.py; else None."""
+    in_python = glob.glob(str(root / "build/*/lib/python*/site-packages/nvidia/cu13/bin/nvdisasm"))
     return os.environ.get("NVDISASM") or shutil.which("nvdisasm") or next(iter(in_python), None)
 
 

@@ -6,7 +6,7 @@ if(NOT PAGESTASH_CUDA)
   return()
 endif()
 
-set(minimum 13.0)
+set(minimum 12.4) # __maxnreg__
 find_package(CUDAToolkit QUIET)
 if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
   set(reason "no CUDA toolkit was found")
@@ -25,9 +25,12 @@ if(reason)
   return()
 endif()
 
-# Machine code for each generation, PTX of the newest for those to come.
+# Machine code for each generation that the toolkit knows, PTX of the newest for those to come.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+  if(CUDAToolkit_VERSION VERSION_LESS 12.8)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
 endif()
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
