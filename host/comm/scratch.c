@@ -331,28 +331,35 @@ static pst_status record_release(pst_scratch *self, buffer *of, pst_stream strea
     return PST_OK;
 }
 
+static pst_status enqueue_release(pst_scratch *self, buffer *of, pst_stream stream)
+{
+    psti_capture_of capture;
+    PSTI_TRY(self->device->ops->capture_of(self->device, stream, &capture));
+    if (psti_is_check_mode())
+        PSTI_TRY(pst_device_fill(self->device, of->span.address, 0xff, of->lease_bytes, stream));
+    return record_release(self, of, stream, &capture);
+}
+
 pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const char *place,
                                pst_stream stream)
 {
     text at;
-    psti_capture_of capture;
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
     buffer *of = scratch->buffers;
     PSTI_RANGE("pst_scratch_release");
     PSTI_CHECK(lease, PST_E_INVALID, "lease is NULL");
     PSTI_TRY(take_text("place", place, &at));
     PSTI_TRY(find_lease(scratch, lease, &of));
-    PSTI_TRY(scratch->device->ops->capture_of(scratch->device, stream, &capture));
-    if (psti_is_check_mode())
-        PSTI_TRY(pst_device_fill(scratch->device, of->span.address, 0xff, of->lease_bytes, stream));
-    PSTI_TRY(record_release(scratch, of, stream, &capture));
+    const pst_status status = enqueue_release(scratch, of, stream);
+    if (status == PST_E_INVALID) /* no stream of the device's */
+        return status;
     scratch->info.num_live--;
     scratch->info.leased_bytes -= of->lease_bytes;
     of->released = of->lease;
     of->released_at = at;
     of->lease = 0;
     *lease = (pst_lease){.id = 0};
-    return PST_OK;
+    return status;
 }
 
 /* ---- scopes ---- */

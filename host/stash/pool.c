@@ -56,8 +56,12 @@ pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stre
         .what = what,
         .num_pages = {pool->num_pages[0], pool->num_pages[1]},
     };
+    const bool revives = op == PSTI_OP_RESET && what & PST_RESET_PAGES && capture.id == 0;
+    /* a resize may have failed behind its launch: the device has the sizes that are mapped again */
+    if (revives && __atomic_load_n(&pool->failed, __ATOMIC_RELAXED))
+        PSTI_TRY(psti_pool_note(pool, device->ops->launch(device, PSTI_OP_RESIZE, &args, stream)));
     PSTI_TRY(psti_pool_note(pool, device->ops->launch(device, op, &args, stream)));
-    if (op == PSTI_OP_RESET && what & PST_RESET_PAGES && capture.id == 0)
+    if (revives)
         __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
     return PST_OK;
 }

@@ -307,23 +307,27 @@ static void give(pst_pool *pool, lent *given, pst_stream stream, uint64_t captur
 
 pst_status pst_ticket_give(pst_ticket handle, pst_stream stream)
 {
-    psti_capture_of capture;
-    pst_status status = PST_OK;
+    psti_capture_of capture = {.id = 0};
     if (handle.id == 0)
         return PST_OK;
     PSTI_FIND_TICKET(ticket, handle);
     PSTI_CHECK(ticket->is_lent, PST_E_INVALID,
                "ticket %u was created: pst_ticket_destroy is for it", ticket->index);
     pst_pool *pool = ticket->pool;
-    PSTI_TRY(pool->device->ops->capture_of(pool->device, stream, &capture));
+    const bool is_filled_outside = ticket->may_hold && ticket->filled_in == 0;
+    pst_status status =
+        psti_pool_note(pool, pool->device->ops->capture_of(pool->device, stream, &capture));
+    if (status == PST_E_CAPTURE && is_filled_outside)
+        return status;
     PSTI_CHECK(
-        capture.id == 0 || !ticket->may_hold || ticket->filled_in != 0, PST_E_CAPTURE,
+        capture.id == 0 || !is_filled_outside, PST_E_CAPTURE,
         "ticket %u was filled outside this capture: its pages would be freed by replays only",
         ticket->index);
     PSTI_CHECK(psti_ticket_revoke(ticket, handle), PST_E_INVALID,
                "ticket %u was given back by another thread", ticket->index);
     if (ticket->may_hold) {
-        status = psti_ticket_clear(ticket, &capture, stream);
+        if (status == PST_OK)
+            status = psti_ticket_clear(ticket, &capture, stream);
         ticket->needs_release |= status != PST_OK;
     }
     psti_lock_take(&pool->lock);

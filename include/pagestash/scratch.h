@@ -95,8 +95,10 @@ PST_API pst_status pst_scratch_trim(pst_scratch *scratch);
 PST_API pst_status pst_scratch_lease(pst_scratch *scratch, const char *name, uint64_t bytes,
                                      const char *place, pst_stream stream, pst_lease *lease_out);
 
-/* The buffer's work ends here, in the order of `stream`; the lease becomes all 0.
- * Fails: INVALID (no live lease of this scratch: where it was released before is named), CUDA. */
+/* The buffer's work ends here, in the order of `stream`; the lease becomes all 0, whatever the answer, but
+ * for INVALID: behind the others nothing that was enqueued with it runs any more.
+ * Fails: INVALID (no live lease of this scratch: where it was released before is named), CAPTURE (the
+ * capture is broken), CUDA. */
 PST_API pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const char *place,
                                        pst_stream stream);
 
