@@ -145,6 +145,28 @@ DAMAGE(KeepSkipsADamagedId)
     try_damage(self, keep_and_release);
 }
 
+/* Of several tiles, which several teams copy. */
+CONFORMANCE(Damage, APageIsOneFault)
+{
+    static conf_pair self;
+    const shape like = conf_prefix_shape(1, 4 * ROWS, ROW_BYTES);
+    CONF_EACH_MODE (mode) {
+        ls_options options = conf_options(mode, POOL_PAGES, 5);
+        options.page_bytes = 4 * PST_PAGE_BYTES_MIN;
+        if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+            return;
+        conf_pair_stash(&self, 0, 4 * ROWS);
+        damage_id(&self, 1, UINT32_MAX);
+        ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_KEEP,
+                   PST_TAIL_UNTOUCHED);
+        CHECK_EQ(self.ls.words.status.num_faults, 1);
+        ls_release(&self.ls, self.tickets[0]);
+        damage(&self, false);
+        ls_reset(&self.ls, PST_RESET_ALL);
+        conf_pair_close(&self);
+    }
+}
+
 /* A restore that keeps the ticket frees nothing, so only the place that an id stands at tells that
  * the page is not the one that was stashed there. */
 DAMAGE(KeepCopiesNoPageToAnotherPlace)

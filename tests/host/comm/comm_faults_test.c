@@ -206,6 +206,34 @@ PST_TEST(CommFaults, OneAborts)
     with_gate(3, 0, one_aborts_late);
 }
 
+/* What was started and never finished, or finished in vain, is in nobody's way. */
+static void one_aborts_started_ones(rank_of_test *self)
+{
+    float values[PST_COMM_MAX_STARTED] = {0};
+    uint64_t numbers[PST_COMM_MAX_STARTED];
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    exchange.kind = PST_EXCHANGE_ALL_REDUCE;
+    exchange.dtype = PST_DTYPE_FP32;
+    exchange.count = 1;
+    for (int i = 0; i < PST_COMM_MAX_STARTED && self->rank != 2; i++) {
+        exchange.from = exchange.to = &values[i];
+        RANK_OK(pst_comm_start(self->comm, &exchange, self->stream, &numbers[i]));
+    }
+    pthread_barrier_wait(&gate);
+    if (self->rank == 2)
+        RANK_OK(pst_comm_abort(self->comm, "no more"));
+    pthread_barrier_wait(&gate);
+    for (int i = 0; i < PST_COMM_MAX_STARTED && self->rank == 0; i++)
+        RANK_STATUS(pst_comm_finish(self->comm, numbers[i], self->stream), PST_E_PEER);
+    if (self->rank == 0)
+        RANK_STATUS(pst_comm_start(self->comm, &exchange, self->stream, &numbers[0]), PST_E_PEER);
+} /* each destroys it: rank 1 with all of them open */
+
+PST_TEST(CommFaults, OneAbortsWhatWasStarted)
+{
+    with_gate(3, 0, one_aborts_started_ones);
+}
+
 /* ---- creation ---- */
 
 static pst_comm_config config_for(pst_device *device, int num_ranks, int rank)

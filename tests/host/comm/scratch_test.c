@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "host/base/handle.h"
+#include "host/comm/comm.h"
 #include "host/device/device.h"
 #include "tests/harness.h"
 
@@ -171,6 +172,22 @@ PST_TEST(Scratch, LeasesAreChecked)
     CHECK(strstr(pst_last_message(), "'there' has released it before"));
     CHECK_OK(pst_scratch_release(other.scratch, &of_other, "here", NULL));
     close_scene(&other);
+    close_scene(&self);
+}
+
+PST_TEST(Scratch, OperandsLieInNoBufferThatNobodyHasLeased)
+{
+    scene self;
+    pst_lease a;
+    open_scene(&self, NULL);
+    CHECK_OK(lease(&self, "a", BYTES, "first", &a));
+    unsigned char *const at = a.address;
+    CHECK_OK(psti_scratch_check_operand(self.scratch, "x", at, 8));
+    CHECK_OK(pst_scratch_release(self.scratch, &a, "first", self.stream));
+    CHECK_STATUS(psti_scratch_check_operand(self.scratch, "x", at, 8), PST_E_INVALID);
+    CHECK_STATUS(psti_scratch_check_operand(self.scratch, "x", at + 8, 8), PST_E_INVALID);
+    CHECK_OK(psti_scratch_check_operand(self.scratch, "x", at - 8, 8)); /* up to it */
+    CHECK_STATUS(psti_scratch_check_operand(self.scratch, "x", at - 8, 9), PST_E_INVALID);
     close_scene(&self);
 }
 

@@ -59,6 +59,13 @@ PST_TEST(PlanItems, UnitDividesAll)
     CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
     CHECK_EQ(items.unit, 4);
     psti_items_free(&items);
+    of.problem.reserved = of.reserved;
+    of.problem.num_reserved = 1;
+    of.reserved[0] = (pst_plan_range){21, 30}; /* grows to 20..32 */
+    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_EQ(items.unit, 4);
+    CHECK(items.reserved[0].begin == 5 && items.reserved[0].end == 8);
+    psti_items_free(&items);
 }
 
 PST_TEST(PlanItems, BoundBesideReservedRanges)

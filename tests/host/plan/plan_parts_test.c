@@ -94,6 +94,31 @@ PST_TEST(PlanParts, OfSeveralStreams)
     CHECK_MSG(num_doubled > 200, "only %u of 400", num_doubled);
 }
 
+/* Twice the same two tensors, but for the stream of the last: it may not follow where the others may. */
+PST_TEST(PlanParts, AreTheSameOnTheSameStreamsOnly)
+{
+    const pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    scene of;
+    scene_make(&of, 1, 0, 1, 1);
+    for (uint32_t p = 0; p < 2; p++) {
+        const uint64_t begin = 8 * p;
+        of.tensors[2 * p] =
+            (pst_plan_tensor){3, begin, begin + 2, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+        of.tensors[2 * p + 1] =
+            (pst_plan_tensor){3, begin + 2, begin + 4, PST_PLAN_FREE, p, PST_PLAN_NO_BLOCK};
+        const uint64_t releases[] = {begin + 2, begin + 4, begin + 4, begin + 4};
+        memcpy(&of.releases[4 * p], releases, sizeof(releases));
+    }
+    of.problem.num_tensors = 4;
+    of.problem.num_streams = 2;
+    of.problem.releases = of.releases;
+    run_and_check(&of, &config);
+    CHECK_EQ(of.plan.num_parts, 2);
+    CHECK_EQ(of.plan.num_kinds, 2);
+    CHECK_EQ(of.offsets[0], of.offsets[1]);
+    CHECK_EQ(of.plan.peak, 6);
+}
+
 /* Pins and reserved ranges hold in every part, and then nothing is moved below them. */
 PST_TEST(PlanParts, WithPinsAndReservedRanges)
 {

@@ -66,6 +66,32 @@ PST_TEST(Slab, AnotherCaptureCannotTakeIt)
     close_slab(&self);
 }
 
+PST_TEST(Slab, OfSeveralCapturesNoneTakesItAgain)
+{
+    slab_scene self;
+    pst_graph *graphs[2] = {NULL, NULL};
+    pst_ticket ticket = {0};
+    open_slab(&self, 1);
+    CHECK_OK(pst_graph_begin(self.device, self.a));
+    CHECK_OK(pst_graph_begin(self.device, self.b));
+    CHECK_OK(pst_ticket_take(self.pool, self.a, &ticket));
+    const pst_stream streams[] = {self.a, self.b};
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(slab_stash(&self, ticket, streams[i]));
+        CHECK_OK(slab_restore(&self, ticket, streams[i]));
+    }
+    CHECK_OK(pst_ticket_give(ticket, self.a));
+    for (int i = 0; i < 2; i++)
+        check_none_left(&self, streams[i], 1, 0, 1, 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(pst_graph_end(self.device, streams[i], &graphs[i]));
+        check_none_left(&self, streams[i], 1, 0, 1, 0);
+        CHECK_OK(pst_graph_destroy(graphs[i]));
+    }
+    CHECK_EQ(use_one(&self, self.a), 0);
+    close_slab(&self);
+}
+
 /* One that no operation used in a capture is no graph's. */
 PST_TEST(Slab, GivenUnusedInACaptureItWaitsForAStep)
 {

@@ -46,6 +46,32 @@ PST_TEST(Ticket, NullArgumentsAreRefused)
     small_close(&self);
 }
 
+PST_TEST(Ticket, OffloadIsAFractionOfAPoolWithHostPages)
+{
+    small_scene self;
+    small_open(&self);
+    CHECK_STATUS(pst_ticket_set_offload(self.ticket, 3, 2), PST_E_INVALID);
+    CHECK_SAID("offload 3/2: allowed are fractions from 0 to 1");
+    CHECK_STATUS(pst_ticket_set_offload(self.ticket, 1, 0), PST_E_INVALID);
+    CHECK_SAID("offload 1/0: allowed are fractions from 0 to 1");
+    CHECK_STATUS(pst_ticket_set_offload(self.ticket, 1, 2), PST_E_INVALID);
+    CHECK_SAID("offload 1/2: the pool has no host pages");
+    CHECK_OK(pst_ticket_set_offload(self.ticket, 0, 2));
+    small_close(&self);
+}
+
+/* The device takes an operation without a number for none. */
+PST_TEST(Ticket, EachOperationHasANumber)
+{
+    small_scene self;
+    small_open(&self);
+    self.pool->num_ops = UINT32_MAX;
+    CHECK_OK(small_stash(&self, self.ticket, NULL));
+    CHECK_EQ(self.pool->num_ops, 1);
+    CHECK_OK(small_restore(&self, self.ticket, NULL));
+    small_close(&self);
+}
+
 /* ---- numbers ---- */
 
 /* Every call with this number is refused, and touches nothing. */
