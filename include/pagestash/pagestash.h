@@ -63,6 +63,7 @@
 #include <pagestash/scheduler.h>
 #include <pagestash/simulate.h>
 #include <pagestash/policy.h>
+#include <pagestash/estimate_config.h>
 #include <pagestash/estimate.h>
 #include <pagestash/step.h>
 

@@ -7,6 +7,8 @@
 
 typedef unsigned long long ull;
 
+enum { SEARCHED_MICRO_BATCHES = 8 };
+
 static uint64_t times3(uint64_t a, uint64_t b, uint64_t c)
 {
     return psti_times(psti_times(a, b), c);
@@ -37,7 +39,8 @@ static int take_world(const estimate_line *line, estimate_options *options)
                          (ull)config->world_size);
 }
 
-/* At least as many micro-batches as stages, without which a pipeline never fills. */
+/* At least as many micro-batches as stages, without which a pipeline never fills; a search, of many splits, takes
+ * 8 micro-batches for each GPU, as Megatron-LM's own runs of Mixtral have (1,024 on 128; tests/data/measured). */
 static int take_batch(estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
@@ -46,7 +49,9 @@ static int take_batch(estimate_options *options)
     const uint64_t dense =
         times3(config->tensor_parallel, config->pipeline_parallel, config->context_parallel);
     const uint64_t group = config->virtual_stages > 1 ? config->micro_batch_group_size : 1;
-    const uint64_t each = psti_times(psti_div_up(config->pipeline_parallel, group), group);
+    const uint64_t each = options->mode == ESTIMATE_SEARCH
+                              ? psti_times(SEARCHED_MICRO_BATCHES, dense)
+                              : psti_times(psti_div_up(config->pipeline_parallel, group), group);
     config->global_batch = times3(config->micro_batch, each, config->world_size / dense);
     return estimate_note(&options->assumptions, "--global-batch-size %llu: %llu micro-batch%s each",
                          (ull)config->global_batch, (ull)each, each > 1 ? "es" : "");

@@ -1,4 +1,5 @@
 /* pagestash estimate --search: every way to split the world, the best first. */
+#include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
 #include "tools/estimate/estimate_report.h"
 
@@ -42,7 +43,7 @@ typedef struct search {
     const estimate_options *options;
     uint32_t num_divisors; /* of the world */
     uint64_t divisors[MAX_DIVISORS];
-    uint64_t *layout; /* num_layers words */
+    uint64_t *layout; /* of at most num_layers + 1 chunks */
     uint64_t num_tried, num_valid, num_fitting;
     pst_estimate_fault fault; /* of the last that could not be run */
     bool is_given_valid;
@@ -50,17 +51,6 @@ typedef struct search {
     uint32_t num_best;
     choice best[NUM_SHOWN];
 } search;
-
-/* ---- the key ---- */
-
-/* The time of a step, with the overlaps that the line says. */
-static pst_status predict(const search *self, const pst_estimate_config *config, choice *of)
-{
-    pst_step_prediction step;
-    TOOL_TRY(estimate_predict(self->options, config, &step));
-    of->predicted_us = (step.step_ns + 999) / 1000;
-    return PST_OK;
-}
 
 /* ---- the order ---- */
 
@@ -100,32 +90,36 @@ static void keep(search *self, const choice *found)
 
 /* ---- one split ---- */
 
-/* As given; else, where layers do not divide, the last stage has the fewer ones that are left. */
+/* Where layers do not divide, the last stage has those that are left; of several chunks of a stage the last two
+ * of the model, and the last one, which has the output matrix, may have none. */
+static bool divides(uint64_t layers, uint64_t stages, uint64_t virtual_stages)
+{
+    const uint64_t chunks = psti_times(stages, virtual_stages);
+    return layers % chunks == 0 ||
+           layers > psti_div_up(layers, chunks) * (chunks - (virtual_stages > 1 ? 2 : 1));
+}
+
+/* As given, else as many layers in each chunk as far as they last. */
 static bool set_layers(const search *self, choice *split, pst_estimate_config *config)
 {
-    const uint64_t stages = split->by[PIPELINE], layers = config->num_layers;
-    split->num_stage_layers = split->num_last_layers = layers / stages;
-    if (config->chunk_layers != NULL) {
-        split->num_stage_layers = 0;
-        for (uint64_t stage = 0; stage < stages; stage++) {
-            split->num_last_layers = 0;
-            for (uint64_t i = 0; i < split->by[VIRTUAL]; i++)
-                split->num_last_layers += config->chunk_layers[i * stages + stage];
-            if (split->num_last_layers > split->num_stage_layers)
-                split->num_stage_layers = split->num_last_layers;
-        }
-        return true;
-    }
-    if (layers % stages == 0)
-        return true;
-    split->num_stage_layers++;
-    if (layers <= split->num_stage_layers * (stages - 1))
+    const uint64_t stages = split->by[PIPELINE], chunks = psti_times(stages, split->by[VIRTUAL]);
+    const uint64_t each = psti_div_up(config->num_layers, chunks);
+    uint64_t left = config->num_layers;
+    if (config->chunk_layers == NULL && !divides(left, stages, split->by[VIRTUAL]))
         return false;
-    split->num_last_layers = layers - split->num_stage_layers * (stages - 1);
-    for (uint64_t i = 0; i + 1 < stages; i++)
-        self->layout[i] = split->num_stage_layers;
-    self->layout[stages - 1] = split->num_last_layers;
-    config->chunk_layers = self->layout;
+    for (uint64_t i = 0; config->chunk_layers == NULL && i < chunks;
+         i++, left -= psti_min(each, left))
+        self->layout[i] = psti_min(each, left);
+    if (config->chunk_layers == NULL)
+        config->chunk_layers = self->layout;
+    split->num_stage_layers = 0;
+    for (uint64_t stage = 0; stage < stages; stage++) {
+        split->num_last_layers = 0;
+        for (uint64_t i = stage; i < chunks; i += stages)
+            split->num_last_layers += config->chunk_layers[i];
+        if (split->num_last_layers > split->num_stage_layers)
+            split->num_stage_layers = split->num_last_layers;
+    }
     return true;
 }
 
@@ -133,13 +127,16 @@ static bool set_layers(const search *self, choice *split, pst_estimate_config *c
 static pst_status fill(const search *self, pst_estimate_config *config, choice *split)
 {
     const estimate_options *options = self->options;
+    pst_step_prediction step;
     TOOL_TRY(estimate_apply_variation(options, config));
     split->overhead_bytes =
         options->has_overhead ? options->overhead_bytes : estimate_reserve(config);
     TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, NULL, &split->peak));
     if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
         return PST_E_INVALID;
-    return predict(self, config, split);
+    TOOL_TRY(estimate_predict(options, config, &step));
+    split->predicted_us = psti_div_up(step.step_ns, 1000);
+    return PST_OK;
 }
 
 static bool frees_recompute(const pst_estimate_config *given)
@@ -150,7 +147,8 @@ static bool frees_recompute(const pst_estimate_config *given)
 static void set_recompute(pst_estimate_config *config, int recompute)
 {
     if (recompute == SELECTIVE)
-        config->recompute |= PST_RECOMPUTE_NORM | PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS;
+        config->recompute |= PST_RECOMPUTE_NORM | PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS |
+                             PST_RECOMPUTE_LATENT;
     if (recompute == FULL)
         config->recompute_layers = 1;
 }
@@ -207,8 +205,7 @@ static bool goes(const search *self, const choice *split, int way, uint64_t valu
     case PIPELINE:
         return config->world_size / by[TENSOR] % value == 0 && value <= config->num_layers;
     case VIRTUAL:
-        return value == 1 || (by[PIPELINE] > 1 && config->num_layers % by[PIPELINE] == 0 &&
-                              config->num_layers / by[PIPELINE] % value == 0);
+        return value == 1 || (by[PIPELINE] > 1 && divides(config->num_layers, by[PIPELINE], value));
     case CONTEXT:
         return config->world_size / by[TENSOR] / by[PIPELINE] % value == 0 &&
                (value == 1 || config->sequence_size / value >= LEAST_TOKENS);
@@ -267,6 +264,29 @@ static void find_divisors(search *self)
 
 /* ---- what is shown ---- */
 
+/* As --pipeline-model-parallel-layout takes it; null where each chunk has as many, or as was given. */
+static json_t *layout_value(const pst_estimate_config *config, const choice *c)
+{
+    char text[128];
+    size_t used = 0;
+    const uint64_t chunks = c->by[PIPELINE] * c->by[VIRTUAL], layers = config->num_layers;
+    const uint64_t each = psti_div_up(layers, chunks), full = layers / each, rest = layers % each;
+    if (config->chunk_layers != NULL || layers % chunks == 0)
+        return json_null();
+#define ADD(...) used += (size_t)snprintf(text + used, sizeof(text) - used, __VA_ARGS__)
+    ADD("Et*%" PRIu64 "|", each);
+    if (full > 1)
+        ADD("(t*%" PRIu64 "|)*%" PRIu64, each, full - 1);
+    if (rest > 0)
+        ADD("t*%" PRIu64, rest);
+    ADD("%s", full + 2 == chunks ? "|" : "");
+    if (config->mtp_layers > 0)
+        ADD("m*%" PRIu64, config->mtp_layers);
+    ADD("L");
+#undef ADD
+    return json_text(text);
+}
+
 static json_t *choice_value(const search *self, const choice *c)
 {
     const pst_estimate_config *config = &self->options->config;
@@ -284,6 +304,7 @@ static json_t *choice_value(const search *self, const choice *c)
              {"overhead_bytes", c->overhead_bytes}, {"predicted_us", c->predicted_us});
     json_put(&object, "fits", json_boolean(c->peak.bytes <= memory_bytes));
     json_put_text(&object, "recompute", recomputes[c->recompute]);
+    json_put(&object, "layout", layout_value(config, c));
     return object;
 }
 
@@ -391,7 +412,6 @@ static pst_status try_given(search *self)
     for (int i = 0; i < NUM_WAYS; i++)
         self->given.by[i] = estimate_value(&config, ways[i]);
     (void)set_layers(self, &self->given, &config);
-    config.chunk_layers = self->options->config.chunk_layers;
     const pst_status status = fill(self, &config, &self->given);
     self->is_given_valid = status == PST_OK;
     return status == PST_E_INVALID ? PST_OK : status;
@@ -407,7 +427,7 @@ int estimate_search(const estimate_options *options)
         return tool_fail(TOOL_USAGE, "--search: --num-layers %" PRIu64 ": allowed are 1 to %u",
                          config->num_layers, PST_ESTIMATE_MAX_LAYERS);
     search self = {.options = options};
-    self.layout = calloc(config->num_layers, sizeof(*self.layout));
+    self.layout = calloc(config->num_layers + 1, sizeof(*self.layout));
     if (self.layout == NULL)
         return tool_fail(TOOL_NO, "--search: out of memory");
     choice split = {.by = {0}};

@@ -138,11 +138,16 @@ class ModesTest(CommandTest):
             if gpus % (t * p * c) or heads % t or p > layers or (experts or 1) % ep or t > 8 or \
                     (c > 1 and s // c < 4096):
                 continue
-            chunks = layers // p if p > 1 and layers % p == 0 else 1
-            for v in range(1, chunks + 1):
+            for v in range(1, layers // p + 1 if p > 1 else 2):
                 for etp in sorted({1, t} if experts else {t}):
-                    if chunks % v == 0 and gpus % (etp * ep * p) == 0:
+                    if (v == 1 or self.chunks(layers, p * v)) and gpus % (etp * ep * p) == 0:
                         yield t, p, v, c, ep, etp
+
+    def chunks(self, layers, num):
+        """Layers of each, as many as go, of which the last two may have fewer; none where others had, too."""
+        each = -(-layers // num)
+        counts = [max(0, min(each, layers - i * each)) for i in range(num)]
+        return counts if set(counts[:-2]) <= {each} and sum(counts[-2:]) > 0 else None
 
     def check_search(self, base, gpus, layers, heads, experts=0, memory=80, batch=24, s=4096):
         """Every split that is not refused, and the fastest that fit before what needs least."""
@@ -153,13 +158,16 @@ class ModesTest(CommandTest):
         for t, p, v, c, ep, etp in self.splits(gpus, layers, heads, experts, s):
             tried += 1
             more = []
-            if layers % p:
+            if layers % p and v == 1:
                 last = layers - -(-layers // p) * (p - 1)
                 if last < 1:
                     continue
                 more = ["--decoder-last-pipeline-num-layers", last]
+            elif layers % (p * v):
+                stages = "|".join("t" * chunk for chunk in self.chunks(layers, p * v))
+                more = ["--pipeline-model-parallel-layout", f"E{stages}L"]
             for again in ([], ["--recompute-granularity", "selective", "--recompute-modules", "layernorm",
-                               "moe_act", "--recompute-activation-function"],
+                               "moe_act", "mla_up_proj", "--recompute-activation-function"],
                           ["--recompute-granularity", "full"]):
                 result = run("estimate", *flags, *more, "--fit", "--json", *again,
                              *world(gpus, t, p, v, c, ep, etp if experts else None, batch=batch, s=s))
@@ -199,10 +207,11 @@ class ModesTest(CommandTest):
 
     def test_search_with_layers_that_do_not_divide(self):
         keys = self.check_search(LLAMA, 4, layers=7, heads=32)
-        uneven = [entry for entry in keys["best"] if entry["pipeline_parallel"] == 4]
-        self.assertTrue(uneven)
-        for entry in uneven:
-            self.assertEqual((entry["stage_layers"], entry["last_stage_layers"]), (2, 1))
+        shapes = {(entry["pipeline_parallel"], entry["virtual_stages"]): (
+            entry["stage_layers"], entry["last_stage_layers"], entry["layout"]) for entry in keys["best"]}
+        self.assertEqual(shapes[4, 1], (2, 1, "Et*2|(t*2|)*2t*1L"))
+        self.assertEqual(shapes[2, 2], (4, 3, "Et*2|(t*2|)*2t*1L"))
+        self.assertEqual(shapes[1, 1], (7, 7, None))
 
     def test_search_keeps_what_is_given(self):
         """No size that a flag gave is another one in any row, and they are named."""
@@ -258,6 +267,20 @@ class ModesTest(CommandTest):
             self.assertLessEqual(entry["tensor_parallel"], 2)
             self.assertLessEqual(entry["expert_parallel"] * entry["expert_tensor_parallel"], 8)
             self.assertEqual(entry["context_parallel"], 1)
+        flags = ["--preset", "deepseek-v3", "--world-size", 1024, "--use-distributed-optimizer"]
+        keys = json.loads(run("estimate", *flags, "--search", "--json").stdout)
+        self.assertEqual(keys["global_batch"], 8 * 1024)
+        best = keys["best"]
+        for entry in best[:5]:
+            self.assertTrue(entry["fits"])
+            self.assertEqual((entry["pipeline_parallel"], entry["expert_parallel"], entry["context_parallel"]),
+                             (16, 8, 1))
+            self.assertLessEqual(entry["tensor_parallel"], 4)
+        self.assertEqual((best[0]["tensor_parallel"], best[0]["recompute"]), (2, "selective"))
+        self.assertEqual(best[1]["layout"], "Et*2|(t*2|)*29t*1|L")
+        keys = self.fit(*flags, *world(1024, p=16, ep=8, batch=8192)[4:], "--pipeline-model-parallel-layout",
+                        best[1]["layout"], "--recompute-granularity", "full")
+        self.assertEqual(keys["needed_bytes"], best[1]["needed_bytes"])
 
     def test_search_in_the_world_with_most_divisors(self):
         gpus, s = 2095133040, 2520 * 4096
