@@ -100,11 +100,12 @@ CONFORMANCE(Glu, EveryCombination)
     }
 }
 
-/* A short walk through the kernels: each kind once, in all formats and layouts. */
-CONFORMANCE(Glu, EachKindOnce)
+/* A short walk through the kernels: each kind once, in all formats and layouts; num / den of the pages go to
+ * the host. */
+static void each_kind_once(const conf_run *conf, const uint64_t widths[6], uint32_t num,
+                           uint32_t den)
 {
     static glu_rig rig;
-    const uint64_t widths[] = {160, 40, 32, 3, 129, 352};
     const uint32_t layouts[] = {0, 1, 32, 1, 0, 32};
     for (uint32_t i = 0; i < 6 && !psti_test_failed(); i++) {
         const glu_case how = {.kind = (pst_glu_kind)i,
@@ -118,6 +119,8 @@ CONFORMANCE(Glu, EachKindOnce)
                               .num_host_pages = 20};
         if (!glu_open(&rig, conf, (pst_pool_mode)(i / 2 % 2), &how, i + 1))
             return;
+        if (num)
+            ls_set_offload(&rig.pair.ls, rig.pair.tickets[0], num, den);
         glu_take_over(&rig, true);
         ls_stash(&rig.pair.ls, rig.pair.tickets[0], &rig.pair.source);
         glu_check_output(&rig);
@@ -127,6 +130,17 @@ CONFORMANCE(Glu, EachKindOnce)
         CHECK_MSG(!psti_test_failed(), "kind %u", i);
         glu_close(&rig);
     }
+}
+
+CONFORMANCE(Glu, EachKindOnce)
+{
+    each_kind_once(conf, (const uint64_t[]){160, 40, 32, 3, 129, 352}, 0, 1);
+}
+
+/* More go to the host than stay, so that neither part is as long as the other. */
+CONFORMANCE(Glu, PagesOfBothTiers)
+{
+    each_kind_once(conf, (const uint64_t[]){600, 800, 608, 403, 2051, 352}, 3, 4);
 }
 
 static glu_case plain_case(void)

@@ -158,3 +158,26 @@ CONFORMANCE(Lifetime, FailedCaptureHoldsNothing)
     CHECK_OK(pst_stream_destroy(ls->device, other));
     conf_pair_close(&self);
 }
+
+/* The directory of tickets ends where the state begins, and a team goes over it in rounds. */
+CONFORMANCE(Lifetime, APoolOfMoreTicketsThanATeamHasThreads)
+{
+    static conf_pair self;
+    ls_options options = conf_options(PST_POOL_ORDERED, 4, 1);
+    options.max_tickets = 1536; /* of which teams of 256 take their rounds: 1, 2 or 3 of them */
+    options.max_pages = 8;
+    const shape like = conf_prefix_shape(1, 4, 4096);
+    if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+        return;
+    for (uint64_t pages = 3; pages > 1 && !self.ls.failed; pages--) {
+        conf_pair_stash(&self, 0, 4); /* the state is not all 0 then */
+        conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+        ls_resize(&self.ls, pages, 0);
+        ls_reset(&self.ls, PST_RESET_PAGES);
+    }
+    conf_pair_stash(&self, 0, 4);
+    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    ls_step(&self.ls);
+    CHECK_EQ(self.ls.oracle->status.num_faults, 0);
+    conf_pair_close(&self);
+}

@@ -51,10 +51,10 @@ CONFORMANCE(Migrate, ThereAndBackAgain)
 }
 
 /* More pages than a team of any backend takes at once: what goes from one round to the next, and from
- * warp to warp, counts. */
+ * warp to warp, counts. In the last round some warps have all they can take, one a part, others none. */
 CONFORMANCE(Migrate, MorePagesThanATeamTakesAtOnce)
 {
-    enum { MANY = 600 };
+    enum { MANY = 700 };
     CONF_EACH_MODE (mode) {
         static conf_pair self;
         const ls_options options = pages(mode, MANY, MANY);
@@ -63,13 +63,33 @@ CONFORMANCE(Migrate, MorePagesThanATeamTakesAtOnce)
             return;
         conf_pair_stash(&self, 0, MANY - 40);
         ls_demote(&self.ls, self.tickets[0], MANY - 50);
-        conf_pair_stash(&self, 1, MANY - 60); /* where the first was */
+        conf_pair_stash(&self, 1, MANY - 88); /* where the first was */
         restore(&self, 1, PST_RESTORE_CONSUME);
         ls_promote(&self.ls, self.tickets[0], 0);
         CHECK_EQ(self.ls.oracle->status.promoted_pages, MANY - 50);
         restore(&self, 0, PST_RESTORE_CONSUME);
         CHECK_EQ(self.ls.oracle->status.num_faults, 0);
         ls_step(&self.ls);
+        conf_pair_close(&self);
+    }
+}
+
+/* Under a budget an SM has one block, of several teams: what one of them waits for is its own affair. */
+CONFORMANCE(Migrate, UnderABudget)
+{
+    CONF_EACH_MODE (mode) {
+        static conf_pair self;
+        const ls_options options = pages(mode, FULL, FULL);
+        if (!set_up(&self, conf, &options))
+            return;
+        self.ls.num_sms = 1;
+        stash_pages(&self, 0, FULL);
+        ls_demote(&self.ls, self.tickets[0], 0);
+        ls_promote(&self.ls, self.tickets[0], 3);
+        restore(&self, 0, PST_RESTORE_CONSUME);
+        CHECK_EQ(self.ls.oracle->status.demoted_pages, FULL);
+        CHECK_EQ(self.ls.oracle->status.promoted_pages, 3);
+        CHECK_EQ(self.ls.oracle->status.num_faults, 0);
         conf_pair_close(&self);
     }
 }

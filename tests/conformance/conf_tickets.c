@@ -277,6 +277,27 @@ static void run_order(const conf_run *conf, pst_pool_mode mode, order which)
     ls_close(&ls);
 }
 
+/* More tensors than a team has warps, of which each sums the segments of one. */
+CONFORMANCE(Tickets, SegmentsOfManyTensors)
+{
+    enum { SEGMENTS = 3, CAPACITY = 5 };
+    CONF_EACH_MODE (mode) {
+        static conf_pair self;
+        const ls_options options = conf_options(mode, 2 * MANY, mode);
+        shape like = conf_prefix_shape(MANY, SEGMENTS * CAPACITY, 1040);
+        like.group.spaces[0] = conf_segments_shape(SEGMENTS, CAPACITY, 1040).group.spaces[0];
+        if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+            return;
+        const int64_t rows[SEGMENTS] = {CAPACITY, 0, 3};
+        ls_group_fill(&self.ls, &self.source, &self.random);
+        ls_group_set_counts(&self.ls, &self.source, rows);
+        ls_stash(&self.ls, self.tickets[0], &self.source);
+        conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+        CHECK_EQ(self.ls.oracle->status.num_faults, 0);
+        conf_pair_close(&self);
+    }
+}
+
 CONFORMANCE(Tickets, LastStashedFirstRestored)
 {
     CONF_EACH_MODE (mode)
