@@ -198,9 +198,10 @@ pst_status psti_solve(const psti_items *items, psti_limits *limits, psti_answer 
 
 /* ---- plan_merge.c ---- */
 
-/* Looks for a placement, at the items' bound or else as near as it comes until it is at most goal, of
- * the blocks that tensors seem to have been cut from. The same items; false: out of memory. */
-bool psti_search_merged(const psti_items *items, uint64_t goal, psti_limits *limits,
+/* Looks for a placement, at most at goal and the items' bound or else as near as it comes, of the blocks
+ * that tensors seem to have been cut from; a question may take so many steps. The same items; false: out
+ * of memory. */
+bool psti_search_merged(const psti_items *items, uint64_t goal, uint64_t steps, psti_limits *limits,
                         psti_best *best);
 
 /* ---- plan.c ---- */

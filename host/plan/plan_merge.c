@@ -7,10 +7,10 @@
 #include "host/plan/plan.h"
 
 enum {
-    SMALLER = 4, /* times fewer blocks than tensors, or the blocks are not searched */
+    SMALLER = 2, /* times fewer blocks than tensors, or the blocks are not searched */
     TRIES = 8,
+    CLOSE = 1024, /* part of the bound; less than it is not worth a question */
 };
-#define MERGED_STEPS (UINT64_C(1) << 16)
 
 /* A tensor, or two blocks. */
 typedef struct block {
@@ -22,6 +22,10 @@ typedef struct block {
 
 typedef struct merger {
     const psti_items *items;
+    psti_limits *limits;
+    psti_best *best;
+    uint64_t goal;  /* at least the bound */
+    uint64_t steps; /* of a question */
     uint32_t num_blocks, num_waiting;
     block *blocks;              /* [2 n]: tensors, then what is made of them */
     psti_pair *pairs, *follows; /* [n] */
@@ -30,19 +34,18 @@ typedef struct merger {
     uint64_t *size, *length, *address;
 } merger;
 
-static bool merger_open(merger *m, const psti_items *items)
+static bool merger_open(merger *m)
 {
-    const size_t n = items->n;
-    *m = (merger){.items = items,
-                  .blocks = psti_calloc(2 * n, sizeof(*m->blocks)),
-                  .pairs = psti_calloc(n, sizeof(*m->pairs)),
-                  .follows = psti_calloc(n, sizeof(*m->follows)),
-                  .index = psti_calloc(n, sizeof(*m->index)),
-                  .begin = psti_calloc(n, sizeof(*m->begin)),
-                  .end = psti_calloc(n, sizeof(*m->end)),
-                  .size = psti_calloc(n, sizeof(*m->size)),
-                  .length = psti_calloc(n, sizeof(*m->length)),
-                  .address = psti_calloc(n, sizeof(*m->address))};
+    const size_t n = m->items->n;
+    m->blocks = psti_calloc(2 * n, sizeof(*m->blocks));
+    m->pairs = psti_calloc(n, sizeof(*m->pairs));
+    m->follows = psti_calloc(n, sizeof(*m->follows));
+    m->index = psti_calloc(n, sizeof(*m->index));
+    m->begin = psti_calloc(n, sizeof(*m->begin));
+    m->end = psti_calloc(n, sizeof(*m->end));
+    m->size = psti_calloc(n, sizeof(*m->size));
+    m->length = psti_calloc(n, sizeof(*m->length));
+    m->address = psti_calloc(n, sizeof(*m->address));
     return m->blocks != NULL && m->pairs != NULL && m->follows != NULL && m->index != NULL &&
            m->begin != NULL && m->end != NULL && m->size != NULL && m->length != NULL &&
            m->address != NULL;
@@ -140,7 +143,8 @@ static void merge(merger *m, uint64_t seed)
         m->blocks[i] =
             (block){.begin = items->begin[i], .end = items->end[i], .size = items->size[i]};
     m->num_blocks = items->n;
-    for (uint32_t before = 0; before < m->num_blocks || m->num_waiting > 0;) {
+    for (uint32_t before = 0;
+         (before < m->num_blocks || m->num_waiting > 0) && !psti_limits_over(m->limits);) {
         before = m->num_blocks;
         m->num_waiting = 0;
         stack(m, seed);
@@ -174,9 +178,10 @@ static psti_exact_problem cut(merger *m)
 }
 
 /* From the blocks that were placed to their tensors. */
-static void take_apart(merger *m, uint32_t num, psti_best *best)
+static void take_apart(merger *m, uint32_t num)
 {
     const psti_items *items = m->items;
+    psti_best *best = m->best;
     for (uint32_t i = 0; i < num; i++)
         m->blocks[m->index[i]].address = m->address[i];
     for (uint32_t k = m->num_blocks; k-- > items->n;) {
@@ -194,29 +199,29 @@ static void take_apart(merger *m, uint32_t num, psti_best *best)
     }
 }
 
-static psti_verdict ask(merger *m, psti_limits *limits, psti_best *best, uint64_t target)
+static psti_verdict ask(merger *m, uint64_t target)
 {
     bool is_denied = false; /* then there are other ways */
     const psti_exact_problem problem = cut(m);
     const psti_verdict verdict =
-        psti_search_slice(&problem, target, MERGED_STEPS, limits, m->address, &is_denied);
+        psti_search_slice(&problem, target, m->steps, m->limits, m->address, &is_denied);
     if (verdict == PSTI_FOUND)
-        take_apart(m, problem.num_tensors, best);
+        take_apart(m, problem.num_tensors);
     return verdict;
 }
 
-static bool may_go_on(const psti_limits *limits)
+static bool may_go_on(const merger *m)
 {
-    return !limits->over && !limits->out_of_steps;
+    return !m->limits->over && !m->limits->out_of_steps;
 }
 
 /* Asks for the blocks that merging in another order each time leaves, until a try fits. */
-static psti_verdict meet_bound(merger *m, psti_limits *limits, psti_best *best)
+static psti_verdict meet_goal(merger *m)
 {
     psti_verdict verdict = PSTI_STOPPED;
-    for (uint32_t k = 0; k < TRIES && may_go_on(limits); k++) {
-        merge(m, k > 0 ? psti_mix(limits->seed + k) | 1 : 0);
-        verdict = ask(m, limits, best, m->items->bound);
+    for (uint32_t k = 0; k < TRIES && may_go_on(m); k++) {
+        merge(m, k > 0 ? psti_mix(m->limits->seed + k) | 1 : 0);
+        verdict = ask(m, m->goal);
         if (verdict == PSTI_FOUND || verdict == PSTI_NO_MEMORY)
             break;
     }
@@ -224,14 +229,13 @@ static psti_verdict meet_bound(merger *m, psti_limits *limits, psti_best *best)
 }
 
 /* Lowers the peak by bisection; a question without an answer counts as a no. */
-static psti_verdict come_near(merger *m, uint64_t goal, psti_limits *limits, psti_best *best)
+static psti_verdict come_near(merger *m)
 {
     merge(m, 0);
     psti_verdict verdict = PSTI_STOPPED;
-    for (uint64_t low = m->items->bound;
-         best->peak > goal && best->peak - low > 1 && may_go_on(limits);) {
-        const uint64_t target = low + (best->peak - low) / 2;
-        verdict = ask(m, limits, best, target);
+    for (uint64_t low = m->goal; m->best->peak > low + low / CLOSE + 1 && may_go_on(m);) {
+        const uint64_t target = low + (m->best->peak - low) / 2;
+        verdict = ask(m, target);
         if (verdict == PSTI_NO_MEMORY)
             break;
         if (verdict != PSTI_FOUND)
@@ -240,7 +244,7 @@ static psti_verdict come_near(merger *m, uint64_t goal, psti_limits *limits, pst
     return verdict;
 }
 
-bool psti_search_merged(const psti_items *items, uint64_t goal, psti_limits *limits,
+bool psti_search_merged(const psti_items *items, uint64_t goal, uint64_t steps, psti_limits *limits,
                         psti_best *best)
 {
     for (uint32_t i = 0; i < items->n; i++)
@@ -248,14 +252,15 @@ bool psti_search_merged(const psti_items *items, uint64_t goal, psti_limits *lim
             return true;
     if (items->num_reserved > 0)
         return true;
-    merger m;
-    psti_verdict verdict = merger_open(&m, items) ? PSTI_STOPPED : PSTI_NO_MEMORY;
+    merger m = {.items = items, .limits = limits, .best = best, .steps = steps};
+    m.goal = goal > items->bound ? goal : items->bound;
+    psti_verdict verdict = merger_open(&m) ? PSTI_STOPPED : PSTI_NO_MEMORY;
     if (verdict != PSTI_NO_MEMORY)
         merge(&m, 0);
     if (verdict != PSTI_NO_MEMORY && num_whole(&m) <= items->n / SMALLER) {
-        verdict = meet_bound(&m, limits, best);
+        verdict = meet_goal(&m);
         if (verdict != PSTI_FOUND && verdict != PSTI_NO_MEMORY)
-            verdict = come_near(&m, goal, limits, best);
+            verdict = come_near(&m);
     }
     merger_close(&m);
     return verdict != PSTI_NO_MEMORY;

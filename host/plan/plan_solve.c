@@ -4,8 +4,10 @@
 
 #include <stdlib.h>
 
-#define STEPS_FIRST \
-    (UINT64_C(1) << 21) /* that a question of the search may take in its first round */
+/* That a question may take, of merged tensors and in the first round of the search; there one of merged
+ * tensors gets a quarter, since it is asked about as often as one of the ladder. */
+#define STEPS_MERGED (UINT64_C(1) << 16)
+#define STEPS_FIRST (UINT64_C(1) << 21)
 
 /* What comes next for a part. */
 typedef enum level { FIRST_ORDER, ALL_ORDERS, MERGED, SEARCH, EXHAUSTED } level;
@@ -44,6 +46,13 @@ static uint64_t goal_of(const solver *of)
     return of->answer->bound > of->goal ? of->answer->bound : of->goal;
 }
 
+static bool search_merged(const solver *of, const psti_items *items, uint64_t steps,
+                          psti_best *best)
+{
+    return items->n > PSTI_WHOLE_MAX ||
+           psti_search_merged(items, goal_of(of) - of->parts.base, steps, of->limits, best);
+}
+
 static bool run_search(solver *of, work *at, const psti_items *items, psti_best *best)
 {
     const uint64_t base = of->parts.base;
@@ -77,9 +86,9 @@ static bool run_level(solver *of, work *at, const psti_items *items, psti_best *
         return psti_place_in_orders(items, goal, of->limits, best);
     case MERGED:
         at->level = SEARCH;
-        return items->n > PSTI_WHOLE_MAX || psti_search_merged(items, goal, of->limits, best);
+        return search_merged(of, items, STEPS_MERGED, best);
     case SEARCH:
-        return run_search(of, at, items, best);
+        return search_merged(of, items, at->steps / 4, best) && run_search(of, at, items, best);
     case EXHAUSTED:
         break;
     }

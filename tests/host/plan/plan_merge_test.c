@@ -1,12 +1,14 @@
 /* Tensors put together again to the blocks that they were cut from. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench/plan/tilings.h"
 #include "host/plan/plan.h"
 #include "kernels/core/mix.h"
 #include "tests/harness.h"
+#include "tests/host/plan/plan_instance.h"
 
-enum { MAX_TILES = 1000, SIDE = 1 << 20, MANY_STEPS = 1 << 21 };
+enum { MAX_TILES = 1000, SIDE = 1 << 20, MANY_STEPS = 1 << 21, STEPS = 1 << 16 };
 
 typedef struct tiling {
     pst_plan_problem problem;
@@ -71,6 +73,30 @@ PST_TEST(PlanMerge, SolvesNearlyAllTilingsOf1000)
     CHECK_MSG(met * 4 >= num * 3, "%u of %u", met, num);
 }
 
+/* Also where half as many blocks as tensors are left. The whole takes more steps. */
+PST_TEST(PlanMerge, ProvesMiniMallocsInstances)
+{
+    static const char letters[] = "DEGH";
+    const uint32_t num = psti_test_cases(20);
+    for (int i = 0; letters[i] != 0; i++) {
+        pst_plan_tensor *tensors;
+        pst_plan_problem problem = PST_PLAN_PROBLEM_INIT;
+        problem.num_tensors = instance_read_all((char[]){letters[i], 0}, &tensors);
+        problem.tensors = tensors;
+        problem.align = 1;
+        for (uint64_t seed = 0; seed < num; seed++) {
+            pst_plan_config config = PST_PLAN_CONFIG_INIT;
+            pst_plan plan = {.peak = 0};
+            config.seed = seed;
+            config.max_steps = 1 << 17;
+            CHECK_OK(pst_plan_run(&problem, &config, current.offsets, &plan));
+            CHECK_MSG(plan.status == PST_PLAN_OPTIMAL, "%c, seed %d: peak %llu", letters[i],
+                      (int)seed, (unsigned long long)plan.peak);
+        }
+        free(tensors);
+    }
+}
+
 static psti_limits some_limits(void)
 {
     return (psti_limits){.steps_left = MANY_STEPS, .memory_left = 64u << 20, .num_threads = 1};
@@ -83,7 +109,7 @@ static uint64_t peak_merged(const psti_items *items, psti_best *best)
 {
     psti_limits limits = some_limits();
     best->peak = NO_PEAK;
-    return psti_search_merged(items, items->bound, &limits, best) ? best->peak : 0;
+    return psti_search_merged(items, items->bound, STEPS, &limits, best) ? best->peak : 0;
 }
 
 PST_TEST(PlanMerge, LeavesPinsReservedRangesAndWhatIsNotMerged)
@@ -128,7 +154,7 @@ PST_TEST(PlanMerge, AllocationsMayFail)
         psti_limits limits = some_limits();
         best.peak = NO_PEAK;
         psti_fail_allocation_after(n);
-        had_memory = psti_search_merged(&items, items.bound, &limits, &best);
+        had_memory = psti_search_merged(&items, items.bound, STEPS, &limits, &best);
         psti_fail_allocation_after(-1);
         CHECK_EQ(best.peak == items.bound, had_memory);
     }
