@@ -14,7 +14,7 @@ folder=$(part WORKDIR)
 [ "$(part COPY)" = ". $folder" ] || { echo "docker.sh: COPY: \"$(part COPY)\": must be \". $folder\"" >&2 && exit 1; }
 [ -d "$root" ] || mmdebstrap --variant=minbase --quiet "$release" "$root"
 mkdir -p "$root$folder"
-git -C "$here" archive --format=tar HEAD "$(git -C "$here" rev-parse --show-cdup)." | tar -xf - -C "$root$folder"
+git -C "$here/../.." archive --format=tar HEAD | tar -xf - -C "$root$folder"
 
 part RUN | grep -e "$pattern" | while IFS= read -r line; do
     echo "docker.sh: RUN $line"
