@@ -8,15 +8,15 @@
 set -eu
 here=$(dirname "$0")
 
-packages="cmake ninja-build gcc g++ make pkg-config python3 python3-jsonschema python3-matplotlib python3-pycparser
-          libgtest-dev libjansson-dev coinor-libcbc3 spin relacy-dev
+packages="cmake ninja-build gcc g++ make pkg-config python3 python3-jsonschema python3-matplotlib
+          python3-pycparser python3-yaml libgtest-dev libjansson-dev coinor-libcbc3 spin relacy-dev
           mandoc zsh doxygen clang libclang-rt-14-dev clang-tidy clang-format abigail-tools
           libopenblas0-pthread"
 case "${1-}" in
 "") ;;
 --browser) packages="$packages chromium" ;;
 --python) packages="$packages python3-venv python3-dev" ;;
---packages) packages="$packages lintian mmdebstrap" ;;
+--packages) packages="$packages lintian mmdebstrap util-linux" ;;
 --cuda12) packages="$packages python3-venv" ;;
 *) echo "usage: third_party/install.sh [--browser | --cuda12 | --packages | --python]" >&2; exit 2 ;;
 esac
