@@ -21,6 +21,13 @@ static uint64_t place_of(const span *self, uint64_t byte)
     return self->base + at / self->row_bytes * self->row_stride + at % self->row_bytes;
 }
 
+/* So many bytes of the rows lie in memory. */
+static uint64_t most_bytes(const span *self)
+{
+    const uint64_t rows = (MEMORY - 3 * GUARD - self->row_stride) / self->row_stride;
+    return rows * self->row_bytes - self->in_row;
+}
+
 static span make_span(uint64_t *random)
 {
     static const uint64_t widths[] = {1,   16,  63,   64,   65,   127,   128,  192,
@@ -33,9 +40,8 @@ static span make_span(uint64_t *random)
     made.in_row = random_below(random, 2) * random_below(random, made.row_bytes);
     made.base = GUARD + random_below(random, 2) * random_below(random, GUARD);
     made.bytes = random_below(random, PAGE - 2 * GUARD);
-    const uint64_t rows = (MEMORY - 3 * GUARD - made.row_stride) / made.row_stride;
-    if (made.in_row + made.bytes > rows * made.row_bytes)
-        made.bytes = rows * made.row_bytes - made.in_row;
+    if (made.bytes > most_bytes(&made))
+        made.bytes = most_bytes(&made);
     return made;
 }
 
@@ -129,7 +135,7 @@ PST_TEST(Rows, ABlockInAnyNumberOfParts)
     for (uint32_t i = 0; i < psti_test_cases(600) && !psti_test_failed(); i++) {
         const uint32_t num = i % 2 ? 4 : 1;
         span of = make_span(&random);
-        if (of.row_bytes < PSTI_STREAM_LINE)
+        if (of.row_bytes < PSTI_STREAM_LINE || most_bytes(&of) < PSTI_STREAM_BLOCK)
             continue;
         of.bytes = PSTI_STREAM_BLOCK;
         const uint64_t part = PSTI_STREAM_BLOCK / num;
