@@ -2,7 +2,8 @@
  * pool that is too small now and then, half by two threads on a concurrent one. Where the rows lie,
  * and how far apart, changes from call to call; half of the tickets are lent by the pool. Every
  * byte that comes back is compared, pages are conserved, and the ordered pool holds just what a
- * plain count says. Exit codes: 0 all well, 1 not, 2 usage. */
+ * plain count says. On the way the numbers of operations pass 2^32 on both pools, and those that a launch word
+ * counts 2^16 many times. Exit codes: 0 all well, 1 not, 2 usage. */
 #include <pagestash/pagestash.h>
 
 #include <inttypes.h>
@@ -11,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "host/stash/stash.h"
 
 enum { TICKETS = 8, ROWS = 24, SEGMENTS = 3, CHECK_EVERY = 64, MOST_PAGES = 30, TENSORS = 3 };
 enum { GAP = 64, MEMORY_BYTES = 4 * GAP + ROWS * (5000 + SEGMENTS * 4099 + 100 + 5 * GAP) };
@@ -42,6 +45,7 @@ typedef struct stress {
     pst_pool *pool;
     bool is_alone; /* one worker: what is free is known */
     uint64_t free_pages, lost_steps, failed;
+    uint32_t first_op; /* what the pool numbers operations from */
 } stress;
 
 __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...)
@@ -276,6 +280,14 @@ static void open_pool(stress *self, pst_pool_mode mode, uint64_t device_pages, u
     config.slab_tickets = 2 * (TICKETS / 2);
     CHECK(pst_pool_create(self->device, &config, &self->pool));
     self->free_pages = device_pages + host_pages;
+    self->pool->num_ops = self->first_op;
+}
+
+static void close_pool(stress *self)
+{
+    if (self->pool->num_ops >= self->first_op)
+        die("the numbers of operations have not passed 2^32, but come to %u", self->pool->num_ops);
+    CHECK(pst_pool_destroy(self->pool));
 }
 
 static worker *open_worker(stress *self, uint64_t seed)
@@ -324,7 +336,7 @@ static void run_ordered(stress *self, uint64_t operations, uint64_t seed)
     }
     check_pool(self, only->stream, expected);
     close_worker(only);
-    CHECK(pst_pool_destroy(self->pool));
+    close_pool(self);
 }
 
 static void *work(void *opaque)
@@ -352,7 +364,7 @@ static void run_concurrent(stress *self, uint64_t operations, uint64_t seed)
     }
     close_worker(workers[0]);
     close_worker(workers[1]);
-    CHECK(pst_pool_destroy(self->pool));
+    close_pool(self);
 }
 
 int main(int argc, char **argv)
@@ -364,6 +376,7 @@ int main(int argc, char **argv)
         fputs("usage: stress [OPERATIONS] [SEED]\n", stderr);
         return 2;
     }
+    self.first_op = UINT32_MAX - (uint32_t)(operations / 16 % UINT32_MAX);
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     CHECK(pst_device_open("host", 0, &self.device));
     run_ordered(&self, operations / 2, seed);

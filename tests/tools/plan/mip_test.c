@@ -458,8 +458,10 @@ static void refused(void)
 int main(int argc, char **argv)
 {
     EXPECT(argc == 2, "usage: mip_test FOLDER");
-    if (mip_cbc_load() == NULL)
+    if (mip_cbc_load() == NULL) {
+        puts("no CBC");
         return SKIPPED;
+    }
     random_instances();
     high_reserved_range();
     sequences();
