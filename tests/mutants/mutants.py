@@ -84,23 +84,29 @@ class Mutant:
 
 
 def read_lists(root, folder):
-    mutants, sources = [], {}
+    mutants, sources, wrong = [], {}, []
     for path in sorted(folder.glob("*.txt")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             line = line.strip()
             if not line or line.startswith("# "):
                 continue
-            apart = line.startswith("apart: ")
-            mutant = Mutant(len(mutants) + 1, f"{path.name}:{number}", line.removeprefix("apart: "), apart)
-            if mutant.file not in sources:
-                if not (root / mutant.file).is_file():
-                    raise Wrong(f"{mutant.at}: there is no {mutant.file}")
-                sources[mutant.file] = (root / mutant.file).read_text()
-            mutant.find(sources[mutant.file])
-            mutants.append(mutant)
-    if not mutants:
-        raise Wrong(f"{folder}: no mutants")
+            try:
+                mutants.append(read_line(root, len(mutants) + 1, f"{path.name}:{number}", line, sources))
+            except Wrong as what:
+                wrong.append(str(what))
+    if wrong or not mutants:
+        raise Wrong("\n".join(wrong) or f"{folder}: no mutants")
     return mutants, sources
+
+
+def read_line(root, number, at, line, sources):
+    mutant = Mutant(number, at, line.removeprefix("apart: "), line.startswith("apart: "))
+    if mutant.file not in sources:
+        if not (root / mutant.file).is_file():
+            raise Wrong(f"{at}: there is no {mutant.file}")
+        sources[mutant.file] = (root / mutant.file).read_text()
+    mutant.find(sources[mutant.file])
+    return mutant
 
 
 def switched(source, mutants):

@@ -137,6 +137,12 @@ class Mutants(unittest.TestCase):
         self.refuses("host/larger.c ## return @a > b ## a < b ## Larger.First", "has no @, or two")
         self.refuses("host/larger.c ## steps++; ## steps-- ## Larger.First", "cannot stand for each other")
 
+    def test_all_wrong_lines_are_named(self):
+        status, text = self.run_lists("--list", room=[FIRST, "a", SECOND, "b"])
+        self.assertEqual(status, 2)
+        self.assertIn("room.txt:2: ", text)
+        self.assertIn("room.txt:4: ", text)
+
     def test_two_that_overlap(self):
         status, text = self.run_lists("--list", room=[
             "host/larger.c ## > b ? a ## < b ? a ## Larger.First",
