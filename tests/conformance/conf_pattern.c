@@ -160,6 +160,7 @@ CONFORMANCE(Pattern, FillsAndCountsEveryByte)
                                &self.random);
         fill(&self, &pattern, pattern.step ? step : 0);
         CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY), 0);
+        CHECK_EQ(verify(&self, &pattern, 0), tail_bytes_unlike(&self, 0));
         CHECK_EQ(verify(&self, &pattern, 7), tail_bytes_unlike(&self, 7));
         spoil(&self, 20);
         CHECK_EQ(verify(&self, &pattern, PST_VERIFY_ANY),

@@ -201,13 +201,13 @@ PST_TEST(SimulateCopies, BytesTakeTheTimeOfTheirTier)
     scene.layers[0].policy.host_num = 1;
     scene.layers[0].policy.host_den = 2;
     scene.usages[0][0] = (pst_group_usage){
-        .payload_bytes = 3 * SIM_PAGE + 1000, .stream_bytes = 3 * SIM_PAGE + 1000, .pages = 4};
+        .payload_bytes = 3 * SIM_PAGE + 1001, .stream_bytes = 3 * SIM_PAGE + 1001, .pages = 4};
     sim_run(&scene);
-    const uint64_t host = 2 * SIM_PAGE, device = SIM_PAGE + 1000;
+    const uint64_t host = 2 * SIM_PAGE, device = SIM_PAGE + 1001;
     const pst_stage_result *result = &scene.stages[0];
     CHECK_EQ(result->stashed, 2);
     CHECK_EQ(result->stash_busy_ns, 2 * (5 + device + 2 * host));
-    CHECK_EQ(result->restore_busy_ns, 2 * (7 + device / 2 + 4 * host));
+    CHECK_EQ(result->restore_busy_ns, 2 * (7 + (device + 1) / 2 + 4 * host));
     CHECK_EQ(result->link_bytes[0], 2 * host);
     CHECK_EQ(result->link_bytes[1], 2 * host);
     CHECK_EQ(result->link_busy_ns[0], 2 * 2 * host);
@@ -216,8 +216,8 @@ PST_TEST(SimulateCopies, BytesTakeTheTimeOfTheirTier)
     scene.usages[0][0].payload_bytes = SIM_PAGE; /* live bytes lie evenly in the stream */
     sim_run(&scene);
     CHECK_EQ(result->link_bytes[0],
-             2 * ((uint64_t)SIM_PAGE * (2 * SIM_PAGE) / (3 * SIM_PAGE + 1000)));
-    scene.usages[0][0].payload_bytes = 3 * SIM_PAGE + 1000;
+             2 * ((uint64_t)SIM_PAGE * (2 * SIM_PAGE) / (3 * SIM_PAGE + 1001)));
+    scene.usages[0][0].payload_bytes = 3 * SIM_PAGE + 1001;
     scene.layers[0].policy.host_num = 2; /* all of it, with the page that is not full */
     sim_run(&scene);
     CHECK_EQ(result->link_bytes[0], 2 * (host + device));
