@@ -93,6 +93,9 @@ PST_TEST(EstimateReserve, ByTheGroups)
     CHECK_EQ(bytes, (1011 + 4 * 519 + 656 + 3128) * mib);
     config = psti_estimate_run(1);
     CHECK_OK(pst_estimate_get_reserve(&config, &bytes));
+    CHECK_EQ(bytes, (1011 + 656) * mib);
+    config.world_size = 1;
+    CHECK_OK(pst_estimate_get_reserve(&config, &bytes));
     CHECK_EQ(bytes, 1011 * mib);
     CHECK_STATUS(pst_estimate_get_reserve(&config, NULL), PST_E_INVALID);
     config.num_layers = 0;
