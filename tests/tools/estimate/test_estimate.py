@@ -273,6 +273,9 @@ class Report(CommandTest):
         limit = report["cluster"]["gpu_memory_bytes"]
         self.assertTrue(any(line["fits"] for line in report["whatif"]))
         self.assertIsNone(report["together"])
+        limit = sorted(line["peak_bytes"] for line in report["whatif"])[2]
+        report = estimate(*RUNS["P12"], "--gpu-memory", limit)
+        self.assertFalse(all(line["fits"] for line in report["whatif"]))
         for line in report["whatif"]:
             self.assertEqual(line["fits"], line["peak_bytes"] <= limit)
             if line["change"].startswith("--"):
