@@ -21,7 +21,7 @@
     X(pst_estimate_gaps, 200)     \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_linears, 496)  \
-    X(pst_estimate_memory, 208)   \
+    X(pst_estimate_memory, 216)   \
     X(pst_estimate_modules, 3624) \
     X(pst_estimate_moe, 136)      \
     X(pst_estimate_params, 88)    \

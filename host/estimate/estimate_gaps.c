@@ -17,18 +17,15 @@ static void put(gaps *self, const char *field, const char *reason, uint64_t byte
         self->to.gaps[self->to.num_gaps++] = (pst_estimate_gap){field, reason, bytes};
 }
 
-/* Those of all live layers, but where full recomputation leaves one at a time with rows. */
 static void put_routing(gaps *self)
 {
     const pst_estimate_config *config = self->config;
+    const uint64_t layers = self->memory->buffered_moe_layers;
     if (config->num_experts == 0 || config->moe_rows != PST_MOE_BALANCED)
         return;
-    const bool is_again = config->recompute & PST_RECOMPUTE_MOE || config->recompute_layers != 0;
-    const uint64_t layers =
-        is_again ? psti_min(1, self->memory->live_moe_layers) : self->memory->live_moe_layers;
     const uint64_t even = psti_moe_rows(config, &self->split, PST_MOE_BALANCED);
     const uint64_t worst = psti_moe_rows(config, &self->split, PST_MOE_WORST);
-    put(self, "moe_rows", "rows of an even router, where one that is not may send more",
+    put(self, "moe_rows", "rows beyond those of an even router",
         PSTI_PRODUCT(layers, psti_minus(worst, psti_min(worst, even)), psti_row_bytes(config)));
 }
 

@@ -272,6 +272,36 @@ static uint64_t workspace_bytes(const pst_estimate_config *config)
     return config->keeps_workspaces ? one * (config->num_experts ? 5 : 1) : 0;
 }
 
+/* Layers with experts of a group that full recomputation runs again, at most. */
+static uint64_t most_of_group(const pst_estimate_config *config, const psti_chunk *chunk)
+{
+    uint64_t most = psti_min(1, chunk->num_mtp_moe), num = 0; /* a depth is a group of its own */
+    for (uint64_t i = 0; i < chunk->num_layers; i++) {
+        num = (i % config->recompute_layers == 0 ? 0 : num) +
+              psti_estimate_has_moe(config, chunk->first + i);
+        most = num > most ? num : most;
+    }
+    return most;
+}
+
+static uint64_t buffered_layers(const pst_estimate_config *config, uint64_t stage,
+                                const psti_chunk_saved *chunks, const uint64_t *live,
+                                uint64_t live_moe)
+{
+    uint64_t num = 0;
+    if (config->recompute_layers == 0)
+        return config->recompute & PST_RECOMPUTE_MOE ? psti_min(1, live_moe) : live_moe;
+    for (uint64_t i = 0; i < config->virtual_stages; i++) {
+        const psti_chunk chunk = psti_chunk_of(config, stage, i);
+        const uint64_t most = most_of_group(config, &chunk);
+        if (config->recomputes_block)
+            num += (chunks[i].num_moe - psti_again_of(config, stage, i).num_moe) * live[i];
+        else
+            num = most > num ? most : num;
+    }
+    return num > 0 ? num : psti_min(1, live_moe);
+}
+
 /* Of what goes to host memory, the layer whose backward is next stays. */
 static void keep_offloaded(const saved *self, pst_estimate_memory *memory)
 {
@@ -303,6 +333,8 @@ static pst_status add_up(const pst_estimate_config *config, uint64_t stage,
         memory->offloaded_bytes =
             psti_plus(memory->offloaded_bytes, psti_times(chunks[i].offloaded, live[i]));
     }
+    memory->buffered_moe_layers =
+        buffered_layers(config, stage, chunks, live, memory->live_moe_layers);
     keep_offloaded(&self, memory);
     if (psti_pages(config)) {
         const pst_estimate_moe moe = psti_moe_of(config);

@@ -13,6 +13,7 @@
  *   pst_estimate_get_linears(&config, 0, true, live, &of);   scratch and pages of linear.h's layers
  *   pst_estimate_get_traffic(&config, stage, &traffic);      what a GPU sends and receives
  *   pst_estimate_get_gaps(&config, stage, &gaps);            what is not counted, at most
+ *   pst_estimate_get_reserve(&config, &bytes);               context and NCCL, beside the tensors
  *   pst_estimate_get_process_group(&config, kind, rank, &group);     with whom
  *
  * Pure: functions of the config, in integers. A figure above 2^64 - 2 is refused, never wrapped.
@@ -129,6 +130,9 @@ typedef struct pst_estimate_memory {
      * before it that is on its way back */
     uint64_t reload_bytes;
     uint64_t workspace_bytes; /* in bytes, too: of keeps_workspaces */
+    /* of live_moe_layers, those whose experts keep rows: where layers are run again, what a group of
+     * them has, or a layer at work */
+    uint64_t buffered_moe_layers;
 } pst_estimate_memory;
 
 /* What a stage holds after the forward or backward of a chunk for one micro-batch. */
@@ -224,7 +228,7 @@ typedef struct pst_estimate_linear {
 /* What an estimate takes for granted, and a run may exceed. */
 typedef struct pst_estimate_gap {
     const char *field;  /* static text: the member of the config that it belongs to */
-    const char *reason; /* static text, as "rows of an even router" */
+    const char *reason; /* static text, as "rows beyond those of an even router" */
     uint64_t bytes;     /* that a GPU of the stage may need beside, at most */
 } pst_estimate_gap;
 
@@ -328,7 +332,7 @@ static inline pst_status pst_estimate_get_modules(const pst_estimate_config *con
     return pst_estimate_get_modules_sized(config, part, modules_out, sizeof(pst_estimate_modules));
 }
 
-/* live_layers: as pst_estimate_memory.live_moe_layers says, at most 2^20. Fails: INVALID (also a
+/* live_layers: as pst_estimate_memory.buffered_moe_layers says, at most 2^20. Fails: INVALID (also a
  * pool of more pages than a pst_pool can have). */
 PST_API pst_status pst_estimate_get_moe_sized(const pst_estimate_config *config,
                                               uint64_t live_layers, pst_estimate_moe *moe_out,
@@ -376,6 +380,11 @@ static inline pst_status pst_estimate_get_traffic(const pst_estimate_config *con
 {
     return pst_estimate_get_traffic_sized(config, stage, traffic_out, sizeof(pst_estimate_traffic));
 }
+
+/* Bytes of a GPU outside the framework's tensors, to be kept free: its context, and NCCL's buffers for
+ * each kind of group of more than one GPU. As others measured them (docs/estimator.md has the sources),
+ * so that NCCL's settings and other releases take more or less; nothing for fragmentation. */
+PST_API pst_status pst_estimate_get_reserve(const pst_estimate_config *config, uint64_t *bytes_out);
 
 /* The ranks that `rank`, below world_size, communicates with. Ranks count tensor parallel GPUs
  * first, then context, data and pipeline parallel ones; with experts: expert tensor, expert,

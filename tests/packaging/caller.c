@@ -409,6 +409,7 @@ static void check_estimates(void)
     pst_estimate_config init = PST_ESTIMATE_CONFIG_INIT;
     pst_estimate_states states;
     pst_estimate_process_group group;
+    uint64_t bytes;
     init.num_layers = 2;
     init.hidden_size = init.vocab_size = init.sequence_size = 64;
     init.num_heads = init.num_experts = init.experts_per_token = 2;
@@ -418,6 +419,7 @@ static void check_estimates(void)
     also("states", pst_estimate_get_states(config, 0, &states));
     also("timeline", pst_estimate_get_timeline(config, 0, go_on, NULL));
     also("process group", pst_estimate_get_process_group(config, PST_PARALLEL_DATA, 0, &group));
+    also("reserve", pst_estimate_get_reserve(config, &bytes));
     config->struct_size -= CUT;
     GET(pst_estimate_gaps, pst_estimate_get_gaps(config, 0, out));
     GET(pst_estimate_params, pst_estimate_get_params(config, out));

@@ -2,6 +2,7 @@
 #include "tools/common/flags.h"
 #include "tools/common/help.h"
 #include "tools/common/json_out.h"
+#include "tools/common/near.h"
 #include "tools/common/output.h"
 #include "tools/common/parse.h"
 #include "tools/common/tool.h"
@@ -241,6 +242,19 @@ static int check_outputs(const flag_table *table, void *options)
     }
 }
 
+static void refuse_name(const struct argp_option *list, const char *text, size_t length)
+{
+    char name[NAME_BYTES];
+    const char *meant = NULL;
+    size_t fewest = SIZE_MAX;
+    snprintf(name, sizeof(name), "%.*s", (int)length, text);
+    for (; list->name != NULL; list++)
+        near_pick(name, list->name, &fewest, &meant);
+    tool_fail(TOOL_USAGE, "unrecognized option '--%.*s'%s%s%s", (int)length, text,
+              meant != NULL ? ": did you mean --" : "", meant != NULL ? meant : "",
+              meant != NULL ? "?" : "");
+}
+
 /* argp would take the beginning of a name, too; a flag has one name. */
 static bool are_whole_names(const struct argp_option *list, int argc, char **argv)
 {
@@ -254,7 +268,7 @@ static bool are_whole_names(const struct argp_option *list, int argc, char **arg
                (strncmp(option->name, name, length) != 0 || option->name[length] != '\0'))
             option++;
         if (option->name == NULL) {
-            tool_fail(TOOL_USAGE, "unrecognized option '--%.*s'", (int)length, name);
+            refuse_name(list, name, length);
             return false;
         }
         if (option->arg != NULL && !(option->flags & OPTION_ARG_OPTIONAL) && name[length] == '\0')

@@ -1,11 +1,15 @@
 #include "tools/common/gpu.h"
 
+#include "tools/common/json_in.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <stddef.h>
 #include <string.h>
 
 #define MAX_RATE (INT64_C(1) << 60)
+
+enum { FILE_BYTES = 1 << 20 };
 
 /* What a file may say. Limits are the library's. */
 #define GPU_MEMBERS(X)              \
@@ -68,7 +72,7 @@ static int take(const char *path, json_t *file, pst_gpu *gpu)
     const json_t *base = json_object_get(file, "gpu");
     const char *key;
     json_t *value;
-    if (!json_is_object(file) || !json_is_string(base))
+    if (!json_is_string(base))
         return tool_fail(TOOL_INPUT, "%s: allowed is an object with a GPU's name as \"gpu\"", path);
     TOOL_TRY(tool_file_status(pst_gpu_find(json_string_value(base), gpu)));
     json_object_foreach(file, key, value) if (strcmp(key, "gpu") != 0 && strcmp(key, "source") != 0)
@@ -88,15 +92,11 @@ static int refuse_name(const char *flag, const char *text)
 
 int gpu_read(const char *flag, const char *text, pst_gpu *gpu_out)
 {
-    json_error_t error;
+    json_t *file;
     *gpu_out = (pst_gpu)PST_GPU_INIT;
     if (strpbrk(text, "./") == NULL)
         return pst_gpu_find(text, gpu_out) == PST_OK ? TOOL_OK : refuse_name(flag, text);
-    json_t *file = json_load_file(text, JSON_REJECT_DUPLICATES, &error);
-    if (file == NULL && error.line < 0)
-        return tool_fail(TOOL_INPUT, "--%s %s: %s", flag, text, error.text);
-    if (file == NULL)
-        return tool_fail(TOOL_INPUT, "%s:%d: %s", text, error.line, error.text);
+    TOOL_TRY(json_read(text, FILE_BYTES, &file));
     const int code = take(text, file, gpu_out);
     json_decref(file);
     return code;

@@ -43,6 +43,10 @@ void help_put(const help_row *row)
     self.column += printf("--%s", row->name);
     if (row->argument != NULL)
         self.column += printf(row->is_optional ? "[=%s]" : "=%s", row->argument);
+    if (*row->help == '\0' && row->initial == NULL) {
+        putchar('\n');
+        return;
+    }
     if (self.column > TEXT + GAP)
         self.column = printf("\n%*s", TEXT, "") - 1;
     else

@@ -35,7 +35,7 @@ typedef struct estimate_options {
                     * parallel sizes that were given */
     uint64_t gpus_per_node;
     uint64_t memory_bytes;   /* of one GPU */
-    uint64_t overhead_bytes; /* context, NCCL: as given, or estimate_reserve's */
+    uint64_t overhead_bytes; /* context, NCCL: as given, or pst_estimate_get_reserve's */
     bool has_overhead;       /* it was given */
     bool has_load_cv;
     uint64_t load_cv_num, load_cv_den;
@@ -67,10 +67,7 @@ int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
 pst_status estimate_apply_variation(const estimate_options *options, pst_estimate_config *config);
 
-/* estimate_peak.c: what a GPU holds beside torch's tensors: its context, and NCCL's buffers for each kind
- * of group of more than one GPU. */
-uint64_t estimate_reserve(const pst_estimate_config *config);
-/* As tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest. */
+/* estimate_peak.c: as tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest. */
 int estimate_status(const pst_estimate_config *config, pst_status status);
 /* The same, of a figure that JSON cannot hold. */
 int estimate_too_much(const pst_estimate_config *config, const char *figure);
@@ -84,6 +81,22 @@ typedef struct estimate_stage {
     uint64_t peak_bytes;           /* with the overhead; UINT64_MAX if it is more */
     uint64_t wire_bytes;           /* that leave one GPU in an iteration; likewise */
 } estimate_stage;
+
+/* Kinds of a GPU's bytes beside the overhead and the transient: key of the report, member of
+ * pst_estimate_memory, as text. */
+#define ESTIMATE_PARTS(X)                                  \
+    X(weights, states.weight_bytes, "weights")             \
+    X(gradients, states.gradient_bytes, "gradients")       \
+    X(optimizer, states.optimizer_bytes, "optimizer")      \
+    X(activations, saved_bytes, "saved activations")       \
+    X(head, head_bytes, "logits and loss")                 \
+    X(recompute, recompute_bytes, "layers computed again") \
+    X(paging, paging_bytes, "paging")                      \
+    X(empty_gradients, empty_bytes, "empty gradients")     \
+    X(fp8_weights, cache_bytes, "weights in fp8")          \
+    X(gathered, gathered_bytes, "gathered weights")        \
+    X(reloaded, reload_bytes, "saved tensors coming back") \
+    X(workspaces, workspace_bytes, "workspaces")
 
 pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
                             uint64_t overhead_bytes, estimate_stage *stage_out);

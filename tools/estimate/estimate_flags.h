@@ -142,7 +142,7 @@ typedef struct estimate_known {
 
 estimate_known estimate_find_known(const char *name);
 int estimate_num_known(void);
-/* The flag that counts whose name is at most two letters away, or NULL. */
+/* The flag that counts whose name is nearest, or NULL. */
 const char *estimate_meant(const char *name);
 
 /* ---- from the line to the options, in this order ---- */
@@ -178,10 +178,5 @@ int estimate_resolve(const estimate_line *line, estimate_options *options);
 
 /* The same file: entries for num_layers layers, the caller's; NULL if all have experts. */
 int estimate_moe_layers(const char *text, uint64_t num_layers, const bool **is_moe_out);
-
-/* estimate_file.c: an object, no key twice, of at most max_bytes; the caller's. TOOL_INPUT. */
-int estimate_load_json(const char *path, size_t max_bytes, json_t **root_out);
-/* Keys of a vocabulary. */
-int estimate_count_words(const char *path, uint64_t *words_out);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "estimate_view.h" /* made by CMake of estimate_view.html and estimate_view.js */
 #include "tools/common/picture.h"
-#include "tools/common/tool.h"
+#include "tools/estimate/estimate.h"
 
 typedef struct writer {
     FILE *file;
@@ -38,19 +38,9 @@ static int put_stages(FILE *file, const pst_estimate_config *config)
         pst_estimate_memory memory;
         TOOL_PST(pst_estimate_get_memory(config, i, NULL, &memory));
         fprintf(file, "%s{\"stage\":%" PRIu64, i > 0 ? ",\n" : "", i);
-        picture_put_field(file, "weights", memory.states.weight_bytes);
-        picture_put_field(file, "gradients", memory.states.gradient_bytes);
-        picture_put_field(file, "optimizer", memory.states.optimizer_bytes);
-        picture_put_field(file, "empty", memory.empty_bytes);
-        picture_put_field(file, "fp8_weights", memory.cache_bytes);
-        picture_put_field(file, "gathered", memory.gathered_bytes);
-        picture_put_field(file, "workspaces", memory.workspace_bytes);
-        picture_put_field(file, "paging", memory.paging_bytes);
-        picture_put_field(file, "saved", memory.saved_bytes);
-        picture_put_field(file, "head", memory.head_bytes);
-        picture_put_field(file, "recompute", memory.recompute_bytes);
-        picture_put_field(file, "reloaded", memory.reload_bytes);
-        picture_put_field(file, "transient", memory.transient_bytes);
+#define PUT_PART(key, member, name) picture_put_field(file, #key, memory.member);
+        ESTIMATE_PARTS(PUT_PART)
+        picture_put_field(file, "transients", memory.transient_bytes);
         picture_put_field(file, "peak", memory.peak_bytes);
         fputs(",\"during\":", file);
         picture_put_text(file, memory.transient != NULL ? memory.transient : "");

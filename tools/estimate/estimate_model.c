@@ -1,10 +1,13 @@
 /* What flags say of the model, over Megatron's defaults, a preset or a config.json. */
+#include "tools/common/json_in.h"
 #include "tools/estimate/estimate_flags.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef unsigned long long ull;
+
+enum { VOCABULARY_BYTES = 64 << 20 };
 
 static int begin(const estimate_line *line, estimate_options *options, estimate_model *model)
 {
@@ -127,6 +130,16 @@ static int take_positions(const estimate_line *line, estimate_options *options,
     return TOOL_OK;
 }
 
+/* Keys of the file's object. */
+static int count_words(const char *path, uint64_t *words_out)
+{
+    json_t *root;
+    TOOL_TRY(json_read(path, VOCABULARY_BYTES, &root));
+    *words_out = json_object_size(root);
+    json_decref(root);
+    return *words_out > 0 ? TOOL_OK : tool_fail(TOOL_INPUT, "%s: an empty vocabulary", path);
+}
+
 static int take_vocabulary(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
@@ -134,7 +147,7 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
     if (config->vocab_size == 0)
         config->vocab_size = config->padded_vocab_size;
     if (config->vocab_size == 0 && estimate_has(line, ESTIMATE_vocab_file))
-        return estimate_count_words(estimate_text(line, ESTIMATE_vocab_file), &config->vocab_size);
+        return count_words(estimate_text(line, ESTIMATE_vocab_file), &config->vocab_size);
     if (config->vocab_size != 0)
         return TOOL_OK;
     const bool is_llama = tokenizer != NULL && strcmp(tokenizer, "Llama2Tokenizer") == 0;

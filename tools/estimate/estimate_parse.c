@@ -2,6 +2,7 @@
 #include "tools/estimate/estimate_flags.h"
 
 #include "tools/common/gpu.h"
+#include "tools/common/json_in.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -169,7 +170,7 @@ static int resolve(estimate_line *line, estimate_options *options)
     json_t *root = NULL;
     if (path == NULL)
         return estimate_resolve(line, options);
-    TOOL_TRY(estimate_load_json(path, HF_BYTES, &root));
+    TOOL_TRY(json_read(path, HF_BYTES, &root));
     json_t *text = json_object_get(root, "text_config");
     int code = TOOL_OK;
     line->file = root;

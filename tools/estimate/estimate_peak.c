@@ -1,30 +1,6 @@
 /* What a stage needs, and which one needs most: --fit, --search and what-if stand on this. */
 #include "tools/estimate/estimate_flags.h"
 
-#define MIB (UINT64_C(1) << 20)
-
-/* Measured by others: a context on an H100 with what torch loads, and what an all-to-all of 8 of them adds
- * (github.com/NVIDIA/nccl/issues/1685: 1.06 GB before the first one, 4.34 GB after it); a group of two A100,
- * and of more (issues/964: 544 and 688 MB). */
-enum { CONTEXT_MIB = 1011, ALL_TO_ALL_MIB = 3128, PAIR_MIB = 519, GROUP_MIB = 656 };
-
-uint64_t estimate_reserve(const pst_estimate_config *config)
-{
-    static const pst_parallel kinds[] = {PST_PARALLEL_TENSOR,  PST_PARALLEL_CONTEXT,
-                                         PST_PARALLEL_REPLICA, PST_PARALLEL_PIPELINE,
-                                         PST_PARALLEL_EXPERT,  PST_PARALLEL_EXPERT_REPLICA};
-    uint64_t mib = CONTEXT_MIB;
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        pst_estimate_process_group group;
-        if (pst_estimate_get_process_group(config, kinds[i], 0, &group) != PST_OK || group.size < 2)
-            continue;
-        mib += kinds[i] == PST_PARALLEL_EXPERT ? ALL_TO_ALL_MIB
-               : group.size == 2               ? PAIR_MIB
-                                               : GROUP_MIB;
-    }
-    return mib * MIB;
-}
-
 /* The flag of the largest size or number, which is why something exceeds what can be counted. */
 static estimate_id largest_of(const pst_estimate_config *config)
 {

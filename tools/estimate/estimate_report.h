@@ -8,16 +8,10 @@
 /* estimate_tree.c: to be released by the caller. TOOL_NO: out of memory. TOOL_USAGE: a figure exceeds
  * what JSON can hold. */
 int estimate_tree(const estimate_options *options, json_t **tree_out);
-/* Puts numbers, and keeps in *too_large the key of the first that JSON cannot hold. */
-void estimate_put(const char **too_large, json_t **object, const json_whole *items, size_t num);
-#define ESTIMATE_PUT(too_large, object, ...)                               \
-    estimate_put((too_large), (object), (const json_whole[]){__VA_ARGS__}, \
-                 sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
 /* A new object of a name and numbers. */
-json_t *estimate_item(const char **too_large, const char *key, const char *name,
-                      const json_whole *items, size_t num);
-#define ESTIMATE_ITEM(too_large, key, name, ...)                                 \
-    estimate_item((too_large), (key), (name), (const json_whole[]){__VA_ARGS__}, \
+json_t *estimate_item(const char *key, const char *name, const json_whole *items, size_t num);
+#define ESTIMATE_ITEM(key, name, ...)                               \
+    estimate_item((key), (name), (const json_whole[]){__VA_ARGS__}, \
                   sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
 json_t *estimate_notes_value(const estimate_notes *notes);
 
@@ -30,10 +24,10 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
 
 /* estimate_traffic.c: transfers of each stage, of all GPUs, and who takes part. */
 void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
-                          uint64_t heaviest, const char **too_large, json_t **tree);
+                          uint64_t heaviest, json_t **tree);
 
 /* estimate_step.c: "step", null without a GPU. */
-int estimate_put_step(const estimate_options *options, const char **too_large, json_t **tree);
+int estimate_put_step(const estimate_options *options, json_t **tree);
 
 /* estimate_text.c: rows of a list of objects as a table, those that are alike but for the first column
  * once. Values are bytes, shown in GiB or MiB; numbers; lists of them as 1+2; or texts, to the left. */

@@ -334,8 +334,8 @@ int estimate_resolve(const estimate_line *line, estimate_options *options)
     TOOL_TRY(take_saved(line, options));
     TOOL_TRY(estimate_take_buffers(line, options));
     options->has_overhead = estimate_has(line, ESTIMATE_overhead);
-    if (!options->has_overhead)
-        options->overhead_bytes = estimate_reserve(&options->config);
+    if (!options->has_overhead) /* of what is refused below none */
+        (void)pst_estimate_get_reserve(&options->config, &options->overhead_bytes);
     TOOL_TRY(note_assumptions(line, options));
     if (options->config.chunk_layers != NULL) /* which is for these numbers of stages alone */
         options->keeps[1] = options->keeps[2] = true;

@@ -129,8 +129,9 @@ static pst_status fill(const search *self, pst_estimate_config *config, choice *
     const estimate_options *options = self->options;
     pst_step_prediction step;
     TOOL_TRY(estimate_apply_variation(options, config));
-    split->overhead_bytes =
-        options->has_overhead ? options->overhead_bytes : estimate_reserve(config);
+    split->overhead_bytes = options->overhead_bytes;
+    if (!options->has_overhead)
+        TOOL_TRY(pst_estimate_get_reserve(config, &split->overhead_bytes));
     TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, NULL, &split->peak));
     if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
         return PST_E_INVALID;

@@ -19,7 +19,7 @@ pst_status estimate_predict(const estimate_options *options, const pst_estimate_
     return pst_step_predict(&step, prediction_out, NULL);
 }
 
-int estimate_put_step(const estimate_options *options, const char **too_large, json_t **tree)
+int estimate_put_step(const estimate_options *options, json_t **tree)
 {
     pst_step_prediction step;
     if (options->gpu_name == NULL) {
@@ -31,16 +31,15 @@ int estimate_put_step(const estimate_options *options, const char **too_large, j
     const double seconds = (double)step.step_ns * 1e-9 * (double)options->config.world_size;
     json_t *object = json_object();
     json_put_text(&object, "gpu", options->gpu_name);
-    ESTIMATE_PUT(too_large, &object, {"step_ns", step.step_ns}, {"span_ns", step.span_ns},
-                 {"tokens", step.tokens},
-                 {"tokens_per_second",
-                  seconds > 0.0 ? (uint64_t)((double)step.tokens / seconds) : UINT64_MAX},
-                 {"model_flops", step.model_flops}, {"mfu_permille", step.mfu_per_mille},
-                 {"stage", step.busiest}, {"products_ns", of->products_ns},
-                 {"memory_ns", of->memory_ns}, {"exposed_ns", of->exposed_ns},
-                 {"hidden_ns", of->hidden_ns}, {"bubble_ns", of->bubble_ns},
-                 {"gradients_ns", of->gradients_ns}, {"params_ns", of->params_ns},
-                 {"hidden_ends_ns", of->hidden_ends_ns}, {"optimizer_ns", of->optimizer_ns});
+    JSON_PUT(&object, {"step_ns", step.step_ns}, {"span_ns", step.span_ns}, {"tokens", step.tokens},
+             {"tokens_per_second",
+              seconds > 0.0 ? (uint64_t)((double)step.tokens / seconds) : UINT64_MAX},
+             {"model_flops", step.model_flops}, {"mfu_permille", step.mfu_per_mille},
+             {"stage", step.busiest}, {"products_ns", of->products_ns},
+             {"memory_ns", of->memory_ns}, {"exposed_ns", of->exposed_ns},
+             {"hidden_ns", of->hidden_ns}, {"bubble_ns", of->bubble_ns},
+             {"gradients_ns", of->gradients_ns}, {"params_ns", of->params_ns},
+             {"hidden_ends_ns", of->hidden_ends_ns}, {"optimizer_ns", of->optimizer_ns});
     json_put(tree, "step", object);
     return TOOL_OK;
 }

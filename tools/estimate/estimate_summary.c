@@ -63,15 +63,23 @@ static bool leaves_out(const json_t *tree)
     return is;
 }
 
+/* Of rows besides what each tenth more than even takes: the worst router is far from any that trains. */
 static void print_left_out(const json_t *tree)
 {
     const json_t *gaps = json_object_get(tree, "left_out");
+    const double even = (double)estimate_whole_at(tree, "moe_buffers.balanced_rows");
+    const double worst = (double)estimate_whole_at(tree, "moe_buffers.worst_rows");
     for (size_t i = 0; i < json_array_size(gaps); i++) {
         const json_t *gap = json_array_get(gaps, i);
-        char text[TEXT];
-        snprintf(text, sizeof(text), "%s: up to %.2f GiB",
-                 json_string_value(json_object_get(gap, "reason")),
-                 gib(estimate_whole_at(gap, "bytes")));
+        const double most = gib(estimate_whole_at(gap, "bytes"));
+        const bool is_rows =
+            strcmp(json_string_value(json_object_get(gap, "field")), "moe_rows") == 0;
+        char text[TEXT], tenth[64] = "";
+        if (is_rows)
+            snprintf(tenth, sizeof(tenth), ", %.2f for each tenth more",
+                     most * even / (worst - even) / 10);
+        snprintf(text, sizeof(text), "%s: up to %.2f GiB%s",
+                 json_string_value(json_object_get(gap, "reason")), most, tenth);
         if (is_large(tree, gap))
             estimate_print_wrapped("left out: ", text);
     }
@@ -100,20 +108,10 @@ static void print_parts(const json_t *stage)
 {
     static const struct {
         const char *path, *name;
-    } parts[] = {{"bytes.activations", "saved activations"},
-                 {"bytes.weights", "weights"},
-                 {"bytes.gradients", "gradients"},
-                 {"bytes.optimizer", "optimizer"},
-                 {"bytes.head", "logits and loss"},
-                 {"bytes.recompute", "layers computed again"},
-                 {"bytes.paging", "paging"},
-                 {"bytes.empty_gradients", "empty gradients"},
-                 {"bytes.fp8_weights", "weights in fp8"},
-                 {"bytes.gathered", "gathered weights"},
-                 {"bytes.reloaded", "saved tensors coming back"},
-                 {"bytes.workspaces", "workspaces"},
-                 {"bytes.overhead", "reserve"},
-                 {"bytes.transients", NULL}};
+    } parts[] = {
+#define PART(key, member, name) {"bytes." #key, name},
+        ESTIMATE_PARTS(PART){"bytes.overhead", "reserve"}, {"bytes.transients", NULL}};
+#undef PART
     enum { NUM = sizeof(parts) / sizeof(parts[0]) };
     char text[TEXT] = "";
     bool is_done[NUM] = {false};
@@ -146,7 +144,7 @@ static void print_change(const json_t *of, const char *title)
 {
     const json_int_t sent = json_integer_value(json_object_get(of, "extra_wire_bytes"));
     char text[TEXT], more[64] = "";
-    if (sent > 1 << 27 || sent < -(1 << 27))
+    if (sent >= 1 << 29 || sent <= -(1 << 29)) /* which does not show as 0 */
         snprintf(more, sizeof(more), ", %+.0f GiB sent", (double)sent / (1 << 30));
     snprintf(text, sizeof(text), "-%.2f%s: %s (%s%s)",
              gib((uint64_t)json_integer_value(json_object_get(of, "saved_bytes"))),

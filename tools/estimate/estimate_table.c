@@ -8,49 +8,23 @@
 #include <string.h>
 
 #define AT(member) offsetof(pst_estimate_config, member)
-#define FLAG(group, kind, flag, argument, help)                                              \
-    {#flag, NULL, NULL, argument, help, ESTIMATE_##group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
-     0,     0,    0},
-#define OPTION(group, kind, flag, member, fallback, argument, help) \
-    {#flag,                                                         \
-     NULL,                                                          \
-     NULL,                                                          \
-     argument,                                                      \
-     help,                                                          \
-     ESTIMATE_##group,                                              \
-     ESTIMATE_##kind,                                               \
-     ESTIMATE_IS_NONE,                                              \
-     ESTIMATE_SETS_OPTION,                                          \
-     offsetof(estimate_options, member),                            \
-     fallback},
-#define SETS(group, kind, flag, type, member, fallback, words, argument, help) \
-    {#flag,         #member,          words,           argument,               \
-     help,          ESTIMATE_##group, ESTIMATE_##kind, ESTIMATE_IS_##type,     \
-     ESTIMATE_SETS, AT(member),       fallback},
-#define FEEDS(group, kind, flag, type, member, words, argument, help) \
-    {#flag,                                                           \
-     #member,                                                         \
-     words,                                                           \
-     argument,                                                        \
-     help,                                                            \
-     ESTIMATE_##group,                                                \
-     ESTIMATE_##kind,                                                 \
-     ESTIMATE_IS_##type,                                              \
-     ESTIMATE_READ,                                                   \
-     AT(member),                                                      \
-     0},
-#define FIELD(group, type, member, words) \
-    {#member,                             \
-     #member,                             \
-     words,                               \
-     NULL,                                \
-     NULL,                                \
-     ESTIMATE_##group,                    \
-     ESTIMATE_NO_FLAG,                    \
-     ESTIMATE_IS_##type,                  \
-     ESTIMATE_READ,                       \
-     AT(member),                          \
-     0},
+#define ROW(name, member, words, argument, help, group, ...) \
+    {name, member, words, argument, help, ESTIMATE_##group, __VA_ARGS__},
+#define FLAG(group, kind, flag, argument, help)                                      \
+    ROW(#flag, NULL, NULL, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
+        ESTIMATE_READ, 0, 0)
+#define OPTION(group, kind, flag, member, fallback, argument, help)                  \
+    ROW(#flag, NULL, NULL, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
+        ESTIMATE_SETS_OPTION, offsetof(estimate_options, member), fallback)
+#define SETS(group, kind, flag, type, member, fallback, words, argument, help)             \
+    ROW(#flag, #member, words, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_##type, \
+        ESTIMATE_SETS, AT(member), fallback)
+#define FEEDS(group, kind, flag, type, member, words, argument, help)                      \
+    ROW(#flag, #member, words, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_##type, \
+        ESTIMATE_READ, AT(member), 0)
+#define FIELD(group, type, member, words)                                                 \
+    ROW(#member, #member, words, NULL, NULL, group, ESTIMATE_NO_FLAG, ESTIMATE_IS_##type, \
+        ESTIMATE_READ, AT(member), 0)
 const estimate_row estimate_rows[] = {ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)};
 
 const char *estimate_flag(estimate_id id)

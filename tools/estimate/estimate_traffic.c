@@ -1,50 +1,28 @@
 /* Transfers in a report's tree: those of a GPU of each stage, of all GPUs, and who takes part. */
+#include "tools/estimate/estimate_flags.h"
 #include "tools/estimate/estimate_report.h"
 
 #include <string.h>
 
 __extension__ typedef unsigned __int128 wide;
 
-static const char *parallel_name(pst_parallel parallel)
-{
-    static const char *const names[PST_NUM_PARALLELS] = {
-        [PST_PARALLEL_TENSOR] = "tensor",
-        [PST_PARALLEL_CONTEXT] = "context",
-        [PST_PARALLEL_DATA] = "data",
-        [PST_PARALLEL_REPLICA] = "data x context",
-        [PST_PARALLEL_PIPELINE] = "pipeline",
-        [PST_PARALLEL_EXPERT] = "expert",
-        [PST_PARALLEL_EXPERT_TENSOR] = "expert tensor",
-        [PST_PARALLEL_EXPERT_REPLICA] = "expert data",
-        [PST_PARALLEL_EMBEDDING] = "embedding",
-    };
-    return names[parallel];
-}
-
-static const char *transfer_name(pst_transfer transfer)
-{
-    static const char *const names[] = {
-        [PST_TRANSFER_ALL_REDUCE] = "all-reduce",
-        [PST_TRANSFER_ALL_GATHER] = "all-gather",
-        [PST_TRANSFER_REDUCE_SCATTER] = "reduce-scatter",
-        [PST_TRANSFER_ALL_TO_ALL] = "all-to-all",
-        [PST_TRANSFER_SEND] = "send",
-        [PST_TRANSFER_RECEIVE] = "receive",
-    };
-    return names[transfer];
-}
+/* By pst_parallel and pst_transfer. */
+static const char parallel_names[] =
+    "tensor|context|data|data x context|pipeline|expert|expert tensor|"
+    "expert data|embedding";
+static const char transfer_names[] = "all-reduce|all-gather|reduce-scatter|all-to-all|send|receive";
 
 /* ---- of a GPU of each stage ---- */
 
-static json_t *op_value(const char **too_large, uint64_t stage, uint64_t num_micro_batches,
-                        const pst_estimate_op *op)
+static json_t *op_value(uint64_t stage, uint64_t num_micro_batches, const pst_estimate_op *op)
 {
+    char word[ESTIMATE_WORD];
     const bool is_even = op->count % num_micro_batches == 0;
-    json_t *item = ESTIMATE_ITEM(
-        too_large, "op", op->name, {"stage", stage}, {"group_size", op->group_size},
-        {"count", op->count}, {"payload_bytes", op->payload_bytes}, {"wire_bytes", op->wire_bytes});
-    json_put_text(&item, "transfer", transfer_name(op->transfer));
-    json_put_text(&item, "group", parallel_name(op->parallel));
+    json_t *item = ESTIMATE_ITEM("op", op->name, {"stage", stage}, {"group_size", op->group_size},
+                                 {"count", op->count}, {"payload_bytes", op->payload_bytes},
+                                 {"wire_bytes", op->wire_bytes});
+    json_put_text(&item, "transfer", estimate_word(transfer_names, op->transfer, word));
+    json_put_text(&item, "group", estimate_word(parallel_names, op->parallel, word));
     json_put(&item, "count_per_micro_batch",
              is_even ? json_integer((json_int_t)(op->count / num_micro_batches)) : json_null());
     return item;
@@ -71,16 +49,17 @@ static json_t *members_value(const pst_estimate_config *config, pst_parallel par
     return list;
 }
 
-static json_t *groups_value(const estimate_options *options, const char **too_large)
+static json_t *groups_value(const estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
+    char word[ESTIMATE_WORD];
     json_t *list = json_array();
     for (pst_parallel parallel = 0; parallel < PST_NUM_PARALLELS; parallel++) {
         pst_estimate_process_group group;
         if (pst_estimate_get_process_group(config, parallel, 0, &group) != PST_OK ||
             group.size == 1)
             continue;
-        json_t *item = ESTIMATE_ITEM(too_large, "group", parallel_name(parallel),
+        json_t *item = ESTIMATE_ITEM("group", estimate_word(parallel_names, parallel, word),
                                      {"size", group.size}, {"stride", group.stride});
         json_put(&item, "members",
                  options->lists_members ? members_value(config, parallel) : json_null());
@@ -109,11 +88,11 @@ static uint64_t counted_by(const pst_estimate_op *op)
 
 /* null where JSON's readers would lose digits; the GiB, rounded down, are there in any case. A GPU's
  * bytes times 2^31 GPUs are below 2^94. */
-static void put_wire(const char **too_large, json_t **object, wide bytes)
+static void put_wire(json_t **object, wide bytes)
 {
     json_put(object, "wire_bytes",
              bytes <= INT64_MAX ? json_integer((json_int_t)bytes) : json_null());
-    ESTIMATE_PUT(too_large, object, {"wire_gib", (uint64_t)(bytes >> 30)});
+    JSON_PUT(object, {"wire_gib", (uint64_t)(bytes >> 30)});
 }
 
 /* Stages are as many GPUs each. A group's GPUs are all of one stage, but those of a tied embedding,
@@ -138,15 +117,15 @@ static uint32_t add_totals(const pst_estimate_config *config, const estimate_sta
     return num;
 }
 
-static json_t *totals_value(const total *totals, uint32_t num, const char **too_large, wide *sent)
+static json_t *totals_value(const total *totals, uint32_t num, wide *sent)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < num; i++) {
         const wide transfers = totals[i].num_transfers / counted_by(totals[i].op);
         json_t *item =
-            ESTIMATE_ITEM(too_large, "op", totals[i].op->name,
+            ESTIMATE_ITEM("op", totals[i].op->name,
                           {"transfers", transfers > INT64_MAX ? UINT64_MAX : (uint64_t)transfers});
-        put_wire(too_large, &item, totals[i].wire_bytes);
+        put_wire(&item, totals[i].wire_bytes);
         json_add(&list, item);
         if (totals[i].op->transfer != PST_TRANSFER_RECEIVE)
             *sent += totals[i].wire_bytes;
@@ -155,7 +134,7 @@ static json_t *totals_value(const total *totals, uint32_t num, const char **too_
 }
 
 void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
-                          uint64_t heaviest, const char **too_large, json_t **tree)
+                          uint64_t heaviest, json_t **tree)
 {
     const pst_estimate_config *config = &options->config;
     const uint64_t num_micro_batches = stages[0].memory.num_micro_batches;
@@ -164,16 +143,15 @@ void estimate_put_traffic(const estimate_options *options, const estimate_stage 
     json_t *list = json_array(), *cluster = json_object();
     for (uint64_t s = 0; s < config->pipeline_parallel; s++)
         for (uint32_t i = 0; i < stages[s].traffic.num_ops; i++)
-            json_add(&list, op_value(too_large, s, num_micro_batches, &stages[s].traffic.ops[i]));
+            json_add(&list, op_value(s, num_micro_batches, &stages[s].traffic.ops[i]));
     json_put(tree, "comm", list);
-    json_put(tree, "groups", groups_value(options, too_large));
+    json_put(tree, "groups", groups_value(options));
     const uint32_t num = add_totals(config, stages, totals);
-    ESTIMATE_PUT(too_large, &cluster, {"world_size", config->world_size},
-                 {"num_stages", config->pipeline_parallel},
-                 {"num_micro_batches", num_micro_batches}, {"heaviest_stage", heaviest},
-                 {"gpu_memory_bytes", options->memory_bytes});
+    JSON_PUT(&cluster, {"world_size", config->world_size},
+             {"num_stages", config->pipeline_parallel}, {"num_micro_batches", num_micro_batches},
+             {"heaviest_stage", heaviest}, {"gpu_memory_bytes", options->memory_bytes});
     json_put(&cluster, "fits", json_boolean(stages[heaviest].peak_bytes <= options->memory_bytes));
-    json_put(&cluster, "ops", totals_value(totals, num, too_large, &sent));
-    put_wire(too_large, &cluster, sent);
+    json_put(&cluster, "ops", totals_value(totals, num, &sent));
+    put_wire(&cluster, sent);
     json_put(tree, "cluster", cluster);
 }

@@ -12,24 +12,14 @@ typedef struct report {
     uint64_t num_stages, num_chunks, heaviest;
     estimate_stage *stages;
     uint64_t *chunk_words; /* behind the stages' pointers */
-    const char *too_large; /* a key, or NULL */
     json_t *root;
 } report;
 
-void estimate_put(const char **too_large, json_t **object, const json_whole *items, size_t num)
-{
-    for (size_t i = 0; i < num; i++)
-        if (items[i].value > INT64_MAX && *too_large == NULL)
-            *too_large = items[i].key;
-    json_put_wholes(object, items, num);
-}
-
-json_t *estimate_item(const char **too_large, const char *key, const char *name,
-                      const json_whole *items, size_t num)
+json_t *estimate_item(const char *key, const char *name, const json_whole *items, size_t num)
 {
     json_t *object = json_object();
     json_put_text(&object, key, name);
-    estimate_put(too_large, &object, items, num);
+    json_put_wholes(&object, items, num);
     return object;
 }
 
@@ -56,11 +46,11 @@ static int put_params(report *self)
     pst_estimate_params of;
     ESTIMATE_TRY(self->config, pst_estimate_get_params(self->config, &of));
     json_t *object = json_object();
-    ESTIMATE_PUT(&self->too_large, &object, {"total", of.total}, {"total_padded", of.padded},
-                 {"active", of.active}, {"experts", of.experts}, {"router_bias", of.router_bias},
-                 {"dense_layer", of.dense_layer}, {"moe_layer", of.moe_layer},
-                 {"embedding", of.embedding}, {"output", of.output}, {"mtp_depth", of.mtp},
-                 {"padded_vocab", of.padded_vocab});
+    JSON_PUT(&object, {"total", of.total}, {"total_padded", of.padded}, {"active", of.active},
+             {"experts", of.experts}, {"router_bias", of.router_bias},
+             {"dense_layer", of.dense_layer}, {"moe_layer", of.moe_layer},
+             {"embedding", of.embedding}, {"output", of.output}, {"mtp_depth", of.mtp},
+             {"padded_vocab", of.padded_vocab});
     json_put(&self->root, "params", object);
     return TOOL_OK;
 }
@@ -85,14 +75,13 @@ static json_t *product_value(report *self, uint64_t rows, uint64_t outputs, uint
     const wide moved = ((wide)rows * inputs + (wide)inputs * outputs + (wide)rows * outputs) *
                        (type == PST_TRAIN_FP32 ? 4 : 2);
     const bool is_some = tiles != 0 && moved != 0;
-    ESTIMATE_PUT(&self->too_large, &object, {"rows", rows},
-                 {"tiles", tiles > UINT64_MAX ? UINT64_MAX : (uint64_t)tiles},
-                 {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
-                 {"tile_permille", is_some ? (uint64_t)((wide)rows * outputs * 1000 /
-                                                        (of_one * TILE_ROWS * TILE_COLUMNS))
-                                           : 0},
-                 {"operations_per_byte",
-                  is_some ? (uint64_t)(2 * (wide)rows * inputs * outputs / moved) : 0});
+    JSON_PUT(&object, {"rows", rows}, {"tiles", tiles > UINT64_MAX ? UINT64_MAX : (uint64_t)tiles},
+             {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
+             {"tile_permille", is_some ? (uint64_t)((wide)rows * outputs * 1000 /
+                                                    (of_one * TILE_ROWS * TILE_COLUMNS))
+                                       : 0},
+             {"operations_per_byte",
+              is_some ? (uint64_t)(2 * (wide)rows * inputs * outputs / moved) : 0});
     return object;
 }
 
@@ -101,10 +90,9 @@ static json_t *modules_value(report *self, const pst_estimate_modules *modules)
     json_t *list = json_array();
     for (uint32_t i = 0; i < modules->num_modules; i++) {
         const pst_estimate_module *of = &modules->modules[i];
-        json_t *item =
-            ESTIMATE_ITEM(&self->too_large, "name", of->name, {"whole_params", of->whole_params},
-                          {"params", of->params}, {"whole_saved_bytes", of->whole_saved_bytes},
-                          {"saved_bytes", of->saved_bytes});
+        json_t *item = ESTIMATE_ITEM(
+            "name", of->name, {"whole_params", of->whole_params}, {"params", of->params},
+            {"whole_saved_bytes", of->whole_saved_bytes}, {"saved_bytes", of->saved_bytes});
         json_put(&item, "whole_shape",
                  shape_value(of->whole_count, of->whole_outputs, of->whole_inputs));
         json_put(&item, "shape", shape_value(of->count, of->outputs, of->inputs));
@@ -120,7 +108,7 @@ static json_t *modules_value(report *self, const pst_estimate_modules *modules)
     return list;
 }
 
-static json_t *ledger_value(report *self, const pst_estimate_ledger *ledger, bool is_whole)
+static json_t *ledger_value(const pst_estimate_ledger *ledger, bool is_whole)
 {
     json_t *items = json_object();
     const uint64_t sum = is_whole ? ledger->whole_bytes : ledger->bytes;
@@ -128,8 +116,6 @@ static json_t *ledger_value(report *self, const pst_estimate_ledger *ledger, boo
         json_put_whole(&items, ledger->entries[i].name,
                        is_whole ? ledger->entries[i].whole_bytes : ledger->entries[i].bytes);
     json_put_whole(&items, "sum", sum);
-    if (sum > INT64_MAX && self->too_large == NULL)
-        self->too_large = is_whole ? "whole_ledger" : "ledger";
     return items;
 }
 
@@ -161,8 +147,8 @@ static int put_layers(report *self)
         json_put(&lists, keys[part], modules_value(self, &modules[part]));
         if (!has_part(self->config, part) || part == PST_ESTIMATE_OUTSIDE)
             continue;
-        json_put(&own, keys[part], ledger_value(self, &ledgers[part], false));
-        json_put(&whole, keys[part], ledger_value(self, &ledgers[part], true));
+        json_put(&own, keys[part], ledger_value(&ledgers[part], false));
+        json_put(&whole, keys[part], ledger_value(&ledgers[part], true));
     }
     json_put(&self->root, "modules", lists);
     json_put(&self->root, "ledger", own);
@@ -177,17 +163,12 @@ static json_t *bytes_value(report *self, const estimate_stage *stage)
     json_t *object = json_object();
     const estimate_options *options = self->options;
     const pst_estimate_memory *memory = &stage->memory;
-    const pst_estimate_states *states = &memory->states;
-    ESTIMATE_PUT(&self->too_large, &object, {"weights", states->weight_bytes},
-                 {"gradients", states->gradient_bytes}, {"optimizer", states->optimizer_bytes},
-                 {"states", states->bytes}, {"activations", memory->saved_bytes},
-                 {"head", memory->head_bytes}, {"recompute", memory->recompute_bytes},
-                 {"paging", memory->paging_bytes}, {"empty_gradients", memory->empty_bytes},
-                 {"fp8_weights", memory->cache_bytes}, {"gathered", memory->gathered_bytes},
-                 {"reloaded", memory->reload_bytes}, {"workspaces", memory->workspace_bytes},
-                 {"total", memory->bytes}, {"transients", memory->transient_bytes},
-                 {"overhead", options->overhead_bytes}, {"peak", stage->peak_bytes},
-                 {"host", states->host_bytes}, {"host_saved", memory->offloaded_bytes});
+#define PART(key, member, name) {#key, memory->member},
+    JSON_PUT(&object, ESTIMATE_PARTS(PART){"states", memory->states.bytes},
+             {"total", memory->bytes}, {"transients", memory->transient_bytes},
+             {"overhead", options->overhead_bytes}, {"peak", stage->peak_bytes},
+             {"host", memory->states.host_bytes}, {"host_saved", memory->offloaded_bytes});
+#undef PART
     json_put(&object, "margin",
              json_integer((json_int_t)options->memory_bytes - (json_int_t)stage->peak_bytes));
     return object;
@@ -199,16 +180,13 @@ static json_t *stage_value(report *self, uint64_t number)
     const estimate_stage *stage = &self->stages[number];
     const pst_estimate_states *states = &stage->memory.states;
     const uint64_t ranks = self->config->world_size / self->num_stages;
-    ESTIMATE_PUT(&self->too_large, &object, {"stage", number}, {"first_rank", number * ranks},
-                 {"num_ranks", ranks}, {"moe_layers", states->num_moe_layers},
-                 {"live_layers", stage->memory.live_layers},
-                 {"live_moe_layers", stage->memory.live_moe_layers},
-                 {"wire_bytes", stage->wire_bytes});
+    JSON_PUT(&object, {"stage", number}, {"first_rank", number * ranks}, {"num_ranks", ranks},
+             {"moe_layers", states->num_moe_layers}, {"live_layers", stage->memory.live_layers},
+             {"live_moe_layers", stage->memory.live_moe_layers}, {"wire_bytes", stage->wire_bytes});
     json_put(&object, "layers", list_value(stage->chunk_layers, self->num_chunks));
     json_put(&object, "in_flight", list_value(stage->live, self->num_chunks));
-    ESTIMATE_PUT(&self->too_large, &params, {"total", states->params},
-                 {"dense", states->params - states->expert_params},
-                 {"expert", states->expert_params});
+    JSON_PUT(&params, {"total", states->params}, {"dense", states->params - states->expert_params},
+             {"expert", states->expert_params});
     json_put(&object, "params", params);
     json_put(&object, "bytes", bytes_value(self, stage));
     json_put_text(&object, "transient", stage->memory.transient);
@@ -240,48 +218,6 @@ static int put_stages(report *self)
 
 /* ---- experts; dense layers by linear.h ---- */
 
-/* Layers with experts of one group that full recomputation runs again, at most: no others keep rows.
- * A depth of multi-token prediction is a group of its own. */
-static uint64_t moe_layers_of_group(const report *self, uint64_t number)
-{
-    const pst_estimate_config *config = self->config;
-    const bool *is_moe = config->is_moe;
-    const bool is_last = number == self->num_stages - 1 && config->mtp_layers != 0;
-    uint64_t first = 0, most = is_last && (is_moe == NULL || is_moe[config->num_layers - 1]);
-    for (uint64_t i = 0; i < self->num_stages * self->num_chunks; i++) {
-        const uint64_t num = self->stages[i % self->num_stages].chunk_layers[i / self->num_stages];
-        uint64_t live = 0;
-        for (uint64_t j = 0; j < num && i % self->num_stages == number; j++) {
-            live = (j % config->recompute_layers == 0 ? 0 : live) +
-                   (is_moe == NULL || is_moe[first + j]);
-            most = live > most ? live : most;
-        }
-        first += num;
-    }
-    return most;
-}
-
-/* With --recompute-method block: of those in flight, layers with experts behind a chunk's first ones that
- * run again; where there are none, the one that does. */
-static uint64_t moe_layers_behind(const report *self, uint64_t number)
-{
-    const pst_estimate_config *config = self->config;
-    const bool *is_moe = config->is_moe;
-    const bool ends_with_moe = is_moe == NULL || is_moe[config->num_layers - 1];
-    uint64_t first = 0, live = 0;
-    for (uint64_t i = 0; i < self->num_stages * self->num_chunks; i++) {
-        const estimate_stage *stage = &self->stages[i % self->num_stages];
-        const uint64_t chunk = i / self->num_stages, num = stage->chunk_layers[chunk];
-        const bool is_end = chunk == self->num_chunks - 1 && number == self->num_stages - 1;
-        uint64_t behind = is_end && ends_with_moe ? config->mtp_layers : 0;
-        for (uint64_t j = config->recompute_layers; j < num; j++)
-            behind += is_moe == NULL || is_moe[first + j];
-        live += i % self->num_stages == number ? behind * stage->live[chunk] : 0;
-        first += num;
-    }
-    return live > 0 ? live : psti_min(1, self->stages[number].memory.live_moe_layers);
-}
-
 static int put_moe(report *self)
 {
     pst_estimate_moe of;
@@ -291,24 +227,21 @@ static int put_moe(report *self)
         return TOOL_OK;
     }
     for (uint64_t i = 0; i < self->num_stages; i++) {
-        const uint64_t live = self->config->recompute_layers == 0
-                                  ? self->stages[i].memory.live_moe_layers
-                              : self->config->recomputes_block ? moe_layers_behind(self, i)
-                                                               : moe_layers_of_group(self, i);
+        const uint64_t live = self->stages[i].memory.buffered_moe_layers;
         stage = live > most ? i : stage;
         most = live > most ? live : most;
     }
     ESTIMATE_TRY(self->config, pst_estimate_get_moe(self->config, most, &of));
     json_t *object = json_object();
-    ESTIMATE_PUT(&self->too_large, &object, {"stage", stage}, {"live_layers", of.live_layers},
-                 {"row_bytes", of.row_bytes}, {"balanced_rows", of.balanced_rows},
-                 {"capacity_rows", of.capacity_rows}, {"worst_rows", of.worst_rows},
-                 {"balanced_bytes", of.balanced_bytes}, {"capacity_bytes", of.capacity_bytes},
-                 {"worst_bytes", of.worst_bytes}, {"working_bytes", of.working_bytes},
-                 {"worst_working_bytes", of.worst_working_bytes}, {"pages", of.num_pages},
-                 {"pages_bytes", of.pages_bytes}, {"table_bytes", of.table_bytes},
-                 {"paged_rows_model", of.paged_bytes}, {"pool_pages", of.pool_pages},
-                 {"pool_bytes", of.pool_bytes}, {"backward_bytes", of.backward_bytes});
+    JSON_PUT(&object, {"stage", stage}, {"live_layers", of.live_layers},
+             {"row_bytes", of.row_bytes}, {"balanced_rows", of.balanced_rows},
+             {"capacity_rows", of.capacity_rows}, {"worst_rows", of.worst_rows},
+             {"balanced_bytes", of.balanced_bytes}, {"capacity_bytes", of.capacity_bytes},
+             {"worst_bytes", of.worst_bytes}, {"working_bytes", of.working_bytes},
+             {"worst_working_bytes", of.worst_working_bytes}, {"pages", of.num_pages},
+             {"pages_bytes", of.pages_bytes}, {"table_bytes", of.table_bytes},
+             {"paged_rows_model", of.paged_bytes}, {"pool_pages", of.pool_pages},
+             {"pool_bytes", of.pool_bytes}, {"backward_bytes", of.backward_bytes});
     json_put(&self->root, "moe_buffers", object);
     return TOOL_OK;
 }
@@ -325,18 +258,17 @@ static void put_linears(report *self)
         return;
     }
     json_t *object = json_object(), *linears = json_array(), *buffers = json_array();
-    ESTIMATE_PUT(&self->too_large, &object, {"scratch_bytes", of.scratch_bytes},
-                 {"buffers_bytes", of.buffers_bytes}, {"layer_pages", of.layer_pages},
-                 {"pool_pages", of.pool_pages}, {"pool_bytes", of.pool_bytes});
+    JSON_PUT(&object, {"scratch_bytes", of.scratch_bytes}, {"buffers_bytes", of.buffers_bytes},
+             {"layer_pages", of.layer_pages}, {"pool_pages", of.pool_pages},
+             {"pool_bytes", of.pool_bytes});
     for (const pst_estimate_linear *l = of.linears; l < of.linears + of.num_linears; l++)
         json_add(&linears,
-                 ESTIMATE_ITEM(&self->too_large, "name", l->name,
-                               {"forward_scratch", l->forward_scratch},
+                 ESTIMATE_ITEM("name", l->name, {"forward_scratch", l->forward_scratch},
                                {"backward_scratch", l->backward_scratch},
                                {"saved_bytes", l->saved_bytes}, {"hidden_bytes", l->hidden_bytes}));
     for (uint32_t i = 0; i < of.num_buffers; i++)
-        json_add(&buffers, ESTIMATE_ITEM(&self->too_large, "name", of.buffers[i].name,
-                                         {"bytes", of.buffers[i].bytes}));
+        json_add(&buffers,
+                 ESTIMATE_ITEM("name", of.buffers[i].name, {"bytes", of.buffers[i].bytes}));
     json_put(&object, "linears", linears);
     json_put(&object, "buffers", buffers);
     json_put(&self->root, "linears", object);
@@ -353,7 +285,7 @@ static int put_gaps(report *self)
         json_t *object = json_object();
         json_put_text(&object, "field", gap->field);
         json_put_text(&object, "reason", gap->reason);
-        ESTIMATE_PUT(&self->too_large, &object, {"bytes", psti_min(gap->bytes, INT64_MAX)});
+        JSON_PUT(&object, {"bytes", psti_min(gap->bytes, INT64_MAX)});
         json_add(&list, object);
     }
     json_put(&self->root, "left_out", list);
@@ -361,6 +293,21 @@ static int put_gaps(report *self)
 }
 
 /* ---- all of it ---- */
+
+/* The key of a number above 2^63 - 1, which as one of JSON is below 0. */
+static const char *too_large_in(const char *name, json_t *value)
+{
+    const bool may_be_negative =
+        strcmp(name, "margin") == 0 || strcmp(name, "extra_wire_bytes") == 0;
+    const char *key, *found = NULL;
+    json_t *member;
+    size_t i;
+    if (json_is_integer(value) && json_integer_value(value) < 0 && !may_be_negative)
+        return name;
+    json_object_foreach(value, key, member) if (found == NULL) found = too_large_in(key, member);
+    json_array_foreach(value, i, member) if (found == NULL) found = too_large_in(name, member);
+    return found;
+}
 
 static int fill(report *self)
 {
@@ -376,13 +323,14 @@ static int fill(report *self)
     TOOL_TRY(put_moe(self));
     put_linears(self);
     TOOL_TRY(put_gaps(self));
-    estimate_put_traffic(options, self->stages, self->heaviest, &self->too_large, &self->root);
+    estimate_put_traffic(options, self->stages, self->heaviest, &self->root);
     TOOL_TRY(estimate_put_whatifs(options, self->heaviest,
                                   self->stages[self->heaviest].peak_bytes <= options->memory_bytes,
                                   &self->root));
-    TOOL_TRY(estimate_put_step(options, &self->too_large, &self->root));
-    if (self->too_large != NULL)
-        return estimate_too_much(self->config, self->too_large);
+    TOOL_TRY(estimate_put_step(options, &self->root));
+    const char *too_large = too_large_in("", self->root);
+    if (too_large != NULL)
+        return estimate_too_much(self->config, too_large);
     return self->root != NULL ? TOOL_OK : tool_fail(TOOL_NO, "estimate: out of memory");
 }
 

@@ -12,7 +12,7 @@ const stages = data.stages.map(stage => Object.fromEntries(Object.entries(stage)
   ([key, value]) => [key, key === "during" ? value : Number(value)])));
 const shown = stages[data.stage];
 const most = shown.peak + overhead;
-const kept = shown.weights + shown.gradients + shown.optimizer + shown.empty + shown.fp8_weights +
+const kept = shown.weights + shown.gradients + shown.optimizer + shown.empty_gradients + shown.fp8_weights +
   shown.gathered + shown.workspaces;
 const highest = (() => {
   let found = 0;
@@ -30,16 +30,16 @@ const parts = [
   part("weights", "#77aadd", "weights", () => shown.weights),
   part("gradients", "#99ddff", "gradients", () => shown.gradients),
   part("optimizer", "#5577aa", "optimizer", () => shown.optimizer),
-  part("empty gradients", "#bbcc33", "empty", () => shown.empty),
+  part("empty gradients", "#bbcc33", "empty_gradients", () => shown.empty_gradients),
   part("weights in fp8", "#aaaa00", "fp8_weights", () => shown.fp8_weights),
   part("gathered weights", "#bbddee", "gathered", () => shown.gathered),
   part("workspaces", "#b0b0b0", "workspaces", () => shown.workspaces),
   part("paging", "#44bb99", "paging", i => all(i) - kept - saved(i) - head(i)),
-  part("saved", "#eedd88", "saved", saved),
+  part("saved", "#eedd88", "activations", saved),
   part("head", "#ee8866", "head", head),
 ];
 const peaks = [part("recompute", "#e0998d", "recompute"), part("reloaded", "#d69f90", "reloaded"),
-  part("transient", "#cc8076", "transient")];
+  part("transient", "#cc8076", "transients")];
 
 /* ---- drawing ---- */
 
@@ -132,7 +132,7 @@ function add(to, kind, ...what) {
 
 /* Of the stage shown: each kind and its GiB, which wrap. */
 for (const of of [...parts, ...peaks]) {
-  const name = of.name === "transient" && shown.transient > 0 ? `during ${shown.during}` : of.name;
+  const name = of.name === "transient" && shown.transients > 0 ? `during ${shown.during}` : of.name;
   if (of.at(shown) > 0)
     add(byId("parts"), "span", mark("box", of.colour), `${name} ${gib(of.at(shown))}`);
 }

@@ -229,3 +229,13 @@ PST_TEST(EstimateFigures, NoFault)
     CHECK(fault.field[0] == '\0' && fault.reason[0] == '\0');
     CHECK_STATUS(pst_estimate_find_fault(&config, NULL), PST_E_INVALID);
 }
+
+PST_TEST(EstimateFigures, FaultOfAMember)
+{
+    pst_estimate_config config = psti_estimate_named("P1");
+    pst_estimate_fault fault;
+    config.num_heads = 0;
+    CHECK_STATUS(pst_estimate_find_fault(&config, &fault), PST_E_INVALID);
+    CHECK_STR(fault.field, "num_heads");
+    CHECK_STR(fault.reason, "{num_heads} 0: must be at least 1");
+}

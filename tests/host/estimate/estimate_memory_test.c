@@ -97,6 +97,33 @@ PST_TEST(EstimateMemory, GibibytesOfThePaper)
     }
 }
 
+/* 2 stages of 16 layers with experts, 2 micro-batches in flight on the first. */
+PST_TEST(EstimateMemory, LayersThatKeepRows)
+{
+    static const struct {
+        uint32_t recompute;
+        bool is_block;
+        uint64_t layers, buffered;
+    } runs[] = {{0, false, 0, 32},  {PST_RECOMPUTE_MOE, false, 0, 1},
+                {0, false, 1, 1},   {0, false, 5, 5},
+                {0, false, 40, 16}, {0, true, 5, 22},
+                {0, true, 16, 1}};
+    pst_estimate_config config = psti_model("mixtral_8x7b");
+    config.pipeline_parallel = config.world_size = 2;
+    config.sequence_size = 4096;
+    config.micro_batch = 1;
+    config.global_batch = 8;
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        pst_estimate_memory memory;
+        config.recompute = runs[i].recompute;
+        config.recomputes_block = runs[i].is_block;
+        config.recompute_layers = runs[i].layers;
+        CHECK_OK(pst_estimate_get_memory(&config, 0, NULL, &memory));
+        CHECK_EQ(memory.live_moe_layers, 32);
+        CHECK_EQ(memory.buffered_moe_layers, runs[i].buffered);
+    }
+}
+
 PST_TEST(EstimateMemory, Failures)
 {
     pst_estimate_config config = psti_estimate_run(5);

@@ -1,4 +1,4 @@
-/* Who communicates with whom: 16 GPUs, t=2, c=2, p=2, 4 expert parallel. */
+/* Who communicates with whom, and what NCCL takes for it: 16 GPUs, t=2, c=2, p=2, 4 expert parallel. */
 #include "tests/host/estimate/estimate_models.h"
 
 static pst_estimate_config sixteen(void)
@@ -81,4 +81,24 @@ PST_TEST(EstimateGroup, WhatIsRefused)
     CHECK_STATUS(pst_estimate_get_process_group(&config, PST_PARALLEL_EXPERT, 0, &group),
                  PST_E_INVALID);
     CHECK_EQ(group.stride, 12);
+}
+
+/* A context; pairs and larger groups of each kind; an all-to-all of experts. */
+PST_TEST(EstimateReserve, ByTheGroups)
+{
+    static const uint64_t mib = UINT64_C(1) << 20;
+    pst_estimate_config config = sixteen();
+    uint64_t bytes = 7;
+    CHECK_OK(pst_estimate_get_reserve(&config, &bytes));
+    CHECK_EQ(bytes, (1011 + 4 * 519 + 656 + 3128) * mib);
+    config = psti_estimate_run(1);
+    CHECK_OK(pst_estimate_get_reserve(&config, &bytes));
+    CHECK_EQ(bytes, (1011 + 656) * mib);
+    config.world_size = 1;
+    CHECK_OK(pst_estimate_get_reserve(&config, &bytes));
+    CHECK_EQ(bytes, 1011 * mib);
+    CHECK_STATUS(pst_estimate_get_reserve(&config, NULL), PST_E_INVALID);
+    config.num_layers = 0;
+    CHECK_STATUS(pst_estimate_get_reserve(&config, &bytes), PST_E_INVALID);
+    CHECK_EQ(bytes, 1011 * mib);
 }

@@ -340,7 +340,13 @@ PST_TEST(Step, ShardedWeights)
         before.visit_forward.core + 32 * layer.visit_forward.core + behind.visit_forward.core;
     const uint64_t one = (ends.gather_ns + num.gathers - 1) / num.gathers;
     CHECK(one > forward);
-    CHECK_EQ(predict(&config, NULL).of_busiest.params_ns, num.gathers * (one - forward));
+    const pst_step_stage of = predict(&config, NULL).of_busiest;
+    CHECK_EQ(of.params_ns, num.gathers * (one - forward));
+    const uint64_t backward = before.visit_input.core + before.visit_weight.core +
+                              32 * (layer.visit_input.core + layer.visit_weight.core) +
+                              behind.visit_input.core + behind.visit_weight.core;
+    const uint64_t reduction = (ends.reduce_ns + num.reductions - 1) / num.reductions;
+    CHECK_EQ(of.gradients_ns, reduction > backward ? num.reductions * (reduction - backward) : 0);
 }
 
 /* 6 N D and attention, over the peak. */
@@ -387,6 +393,9 @@ PST_TEST(Step, RefusesGpus)
     run.fp8 = PST_FP8_NONE;
     gpu.product_per_mille = 1001;
     expect_refused(&config, PST_E_INVALID, "gpu.product_per_mille 1001: allowed are 1 to 1000");
+    gpu = gpu_of("a100");
+    gpu.memory_per_mille = 0;
+    expect_refused(&config, PST_E_INVALID, "gpu.memory_per_mille 0: allowed are 1 to 1000");
     gpu = gpu_of("a100");
     gpu.link_rate = 0;
     expect_refused(&config, PST_E_INVALID, "gpu.link_rate 0: allowed are 1 to 1152921504606846976");
@@ -449,7 +458,7 @@ PST_TEST(Step, HostileSizes)
         const size_t field = psti_random_below(&run.state, psti_num_fields);
         if (psti_fields[field].is_whole)
             *psti_field_of(&run.config, field) = UINT64_C(1) << psti_random_below(&run.state, 64);
-        gpu.flops = 1 + psti_random_below(&run.state, UINT64_C(1) << 60);
+        gpu.flops = UINT64_C(1) << psti_random_below(&run.state, 61);
         config.run = &run.config;
         config.gpu = &gpu;
         pst_step_times times;

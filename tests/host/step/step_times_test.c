@@ -224,6 +224,7 @@ PST_TEST(StepTimes, VisitsOfExperts)
     const pst_step_times beside = times_of(&run, &gpu, 0, PST_STEP_MOE);
     CHECK_EQ(beside.forward.exposed_ns, 0);
     CHECK_EQ(beside.forward.hidden_ns, 2 * 64);
+    CHECK_EQ(forward->after, beside.visit_forward.after + 64); /* half of the exchange */
 }
 
 /* A ring is hidden by attention, as far as that goes. */

@@ -141,6 +141,7 @@ PST_TEST(StepWork, LatentAttention)
     run.qk_size = 3;
     run.qk_position_size = 2;
     run.v_size = 4;
+    run.head_size = 7; /* of none of them */
     const pst_step_work work = work_of(&run, PST_STEP_DENSE);
     const uint64_t products = 2 * 4 * (5 * 8 + 10 * 5 + 8 * 8 + 14 * 6 + 8 * 8 + 32 * 8 + 8 * 16);
     CHECK_EQ(work.forward_flops, products + 32 * (5 + 4));
@@ -187,9 +188,9 @@ PST_TEST(StepWork, ScoresThatAreKept)
 }
 
 /* What runs again in the backward, by name. */
-static void expect_again(const pst_estimate_config *run, const char *names)
+static void expect_again(const pst_estimate_config *run, pst_step_part part, const char *names)
 {
-    const pst_step_work work = work_of(run, PST_STEP_DENSE);
+    const pst_step_work work = work_of(run, part);
     uint64_t flops = 0;
     for (uint32_t i = 0; i < work.num_ops; i++) {
         const pst_step_op *op = &work.ops[i];
@@ -203,23 +204,39 @@ static void expect_again(const pst_estimate_config *run, const char *names)
 PST_TEST(StepWork, Recomputation)
 {
     pst_estimate_config run = small();
-    expect_again(&run, "");
+    expect_again(&run, PST_STEP_DENSE, "");
     run.recompute = PST_RECOMPUTE_NORM;
-    expect_again(&run, "norm1 norm2");
+    expect_again(&run, PST_STEP_DENSE, "norm1 norm2");
     run.recompute = PST_RECOMPUTE_ACTIVATION;
-    expect_again(&run, "mlp.activation");
+    expect_again(&run, PST_STEP_DENSE, "mlp.activation");
     run.recompute = PST_RECOMPUTE_ATTENTION;
-    expect_again(&run, "attention.core");
+    expect_again(&run, PST_STEP_DENSE, "attention.core");
     run.recompute = PST_RECOMPUTE_EXPERTS;
-    expect_again(&run, "");
+    expect_again(&run, PST_STEP_DENSE, "");
     run.recompute = PST_RECOMPUTE_MLP;
-    expect_again(&run, "mlp.fc1 mlp.activation mlp.fc2");
+    expect_again(&run, PST_STEP_DENSE, "mlp.fc1 mlp.activation mlp.fc2");
     run.recompute = 0;
     run.recompute_layers = 1;
-    expect_again(&run, "all");
+    expect_again(&run, PST_STEP_DENSE, "all");
     CHECK_EQ(work_of(&run, PST_STEP_DENSE).again_flops,
              work_of(&run, PST_STEP_DENSE).forward_flops);
     CHECK_EQ(work_of(&run, PST_STEP_LAST).again_flops, 0);
+    run = small();
+    run.num_experts = 2;
+    run.experts_per_token = 1;
+    run.expert_ffn_size = run.shared_ffn_size = 4;
+    run.recompute = PST_RECOMPUTE_EXPERTS;
+    expect_again(&run, PST_STEP_MOE, "expert.activation");
+    run.recompute = PST_RECOMPUTE_SHARED;
+    expect_again(&run, PST_STEP_MOE, "shared.fc1 shared.activation shared.fc2");
+    run.recompute = PST_RECOMPUTE_MOE;
+    expect_again(&run, PST_STEP_MOE,
+                 "router router.topk dispatch.permute expert.fc1 expert.activation expert.fc2 "
+                 "combine.permute shared.fc1 shared.activation shared.fc2");
+    run.q_rank = run.kv_rank = run.qk_size = run.qk_position_size = run.v_size = 2;
+    run.num_kv_heads = 0;
+    run.recompute = PST_RECOMPUTE_LATENT;
+    expect_again(&run, PST_STEP_MOE, "attention.q_up attention.kv_up attention.rope");
 }
 
 /* In fp8 operands have a byte and are made of what is there: read in two bytes, written in two of one. */

@@ -273,6 +273,9 @@ class Report(CommandTest):
         limit = report["cluster"]["gpu_memory_bytes"]
         self.assertTrue(any(line["fits"] for line in report["whatif"]))
         self.assertIsNone(report["together"])
+        limit = sorted(line["peak_bytes"] for line in report["whatif"])[2]
+        report = estimate(*RUNS["P12"], "--gpu-memory", limit)
+        self.assertFalse(all(line["fits"] for line in report["whatif"]))
         for line in report["whatif"]:
             self.assertEqual(line["fits"], line["peak_bytes"] <= limit)
             if line["change"].startswith("--"):
@@ -313,7 +316,7 @@ class Report(CommandTest):
                 f"{verdict}{is_open}: stage {worst['stage']} of {len(report['stages'])} needs "
                 f"{'at least ' * bool(left_out)}{peak:.2f} GiB"), lines[1])
             for of in left_out:
-                self.assertIn(f"{of['bytes'] / GIB:.2f} GiB\n", text)
+                self.assertIn(f": up to {of['bytes'] / GIB:.2f} GiB", text)
             shown = re.findall(r" (\d+\.\d\d)(?=,|$)", " ".join(lines[2:4]).split("  -")[0].strip())
             self.assertAlmostEqual(sum(map(float, shown)), peak, delta=0.1)
             for line in report["whatif"][:3]:
@@ -328,8 +331,10 @@ class Report(CommandTest):
         self.assertEqual([(of["field"], of["bytes"]) for of in report["left_out"]],
                          [("moe_rows", 74091331584), ("expert_parallel", 134217728)])
         text = run("estimate", *RUNS["P8"]).stdout
-        self.assertIn("\nleft out: rows of an even router, where one that is not may send more: up to 69.00 GiB\n",
-                      text)
+        moe = report["moe_buffers"]
+        tenth = moe["live_layers"] * moe["balanced_rows"] * moe["row_bytes"] / 10 / (1 << 30)
+        self.assertIn("\nleft out: rows beyond those of an even router: up to 69.00 GiB, "
+                      f"{tenth:.2f} for each tenth more\n", text)
         self.assertNotIn("exchange beside", text)
         report = estimate(*RUNS["P8"], "--moe-buffer", "worst")
         self.assertEqual([of["field"] for of in report["left_out"]], ["expert_parallel"])
@@ -438,7 +443,7 @@ class Report(CommandTest):
 
     def test_config_is_whole(self):
         """Every field of pst_estimate_config, by its name."""
-        with open(os.path.join(cli.SOURCE, "include", "pagestash", "estimate.h"),
+        with open(os.path.join(cli.SOURCE, "include", "pagestash", "estimate_config.h"),
                   encoding="ascii") as file:
             text = re.search(r"typedef struct pst_estimate_config \{(.*?)\} pst_estimate_config;",
                              file.read(), re.S)[1]
@@ -505,7 +510,7 @@ class Scale(CommandTest):
                 (["--world-size", 32, "--tensor-model-parallel-size", 32, "--num-layers", 1,
                   "--sequence-parallel", "--global-batch-size", 1, "--seq-length", 1 << 46,
                   "--max-position-embeddings", 1 << 46],
-                 "seq-length", "whole_ledger"),
+                 "seq-length", "whole_saved_bytes"),
                 (["--num-layers", 1, "--hidden-size", 1 << 28, "--ffn-hidden-size", 1117600000,
                   "--num-attention-heads", 1, "--kv-channels", 2, "--num-query-groups", 1,
                   "--seq-length", 1, "--optimizer-cpu-offload"], "ffn-hidden-size", "host")):

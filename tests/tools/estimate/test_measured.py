@@ -50,6 +50,10 @@ class Measured(CommandTest):
             error = abs(peak / measured - 1) * 100
             self.assertLessEqual(error, allowed, (name, peak))
             self.assertGreater(error, allowed - 0.11, (name, peak))
+            if error > 5:  # and the verdict says so, and why
+                text = run("estimate", *flags).stdout
+                self.assertIn(" needs at least ", text, name)
+                self.assertRegex(text, r"(?m)^(left out|not counted, and it matters): ", name)
 
 
 def show():

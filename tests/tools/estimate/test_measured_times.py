@@ -104,15 +104,16 @@ class Gpu(CommandTest):
 
     def test_names(self):
         for text, code, *words in (("v100", 2, "--gpu v100: allowed are a100, h100,", "or a file of rates"),
-                                   ("none.json", 3, "--gpu none.json")):
+                                   ("none.json", 3, "none.json: No such file")):
             with self.subTest(text=text):
                 result = run("estimate", *LLAMA, "--gpu", text)
                 self.refused(result, code, *words)
 
     def test_bad_files(self):
         for text, code, *words in (
-                ("{", 3, "rates.json:1"),
-                ('["h100"]', 3, 'an object with a GPU\'s name as "gpu"'),
+                ("{", 3, "rates.json: line 1"),
+                ('["h100"]', 3, "rates.json: not a JSON object"),
+                ("{}", 3, 'an object with a GPU\'s name as "gpu"'),
                 ('{"gpu": "v100"}', 3, "name v100"),
                 ('{"gpu": "h100", "flop": 1}', 3, "flop: no such key"),
                 ('{"gpu": "h100", "flops": 1.5}', 3, "flops: allowed is an integer 0.."),

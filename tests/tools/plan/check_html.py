@@ -147,7 +147,7 @@ STAGE_PROBE = """(said, shown, read) => {
   said.optimizer = pixel(overhead + shown_.weights + shown_.gradients + shown_.optimizer / 2);
   said.saved = pixel(overhead + kept + saved(highest) / 2);
   said.sum = String(parts.reduce((sum, part) => sum + part.of(highest), 0)
-    + shown_.recompute + shown_.transient === most);
+    + shown_.recompute + shown_.transients === most);
   said.stages = String(stages.length === byId("stages").children.length);
   return [middle, toY(kept), highest];
 }"""

@@ -1,5 +1,7 @@
 /* JSON files of others, which may be anything. */
-#include "tools/estimate/estimate_flags.h"
+#include "tools/common/json_in.h"
+
+#include "tools/common/tool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { VOCABULARY_BYTES = 64 << 20 };
 
 /* jansson tells most of its failed allocations as faults of the text. */
 static bool ran_out;
@@ -91,7 +91,7 @@ static int read_file(int file, const char *path, size_t max, json_t **root_out)
     return code;
 }
 
-int estimate_load_json(const char *path, size_t max_bytes, json_t **root_out)
+int json_read(const char *path, size_t max_bytes, json_t **root_out)
 {
     /* not to wait for somebody to write to a pipe; who does so already is waited for */
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -101,13 +101,4 @@ int estimate_load_json(const char *path, size_t max_bytes, json_t **root_out)
     const int code = read_file(file, path, max_bytes, root_out);
     close(file);
     return code;
-}
-
-int estimate_count_words(const char *path, uint64_t *words_out)
-{
-    json_t *root;
-    TOOL_TRY(estimate_load_json(path, VOCABULARY_BYTES, &root));
-    *words_out = json_object_size(root);
-    json_decref(root);
-    return *words_out > 0 ? TOOL_OK : tool_fail(TOOL_INPUT, "%s: an empty vocabulary", path);
 }
