@@ -23,7 +23,7 @@ first_ten_minutes() {
     # 2. recorded routing through each backend, every byte compared
     for backend in $backends; do
         attempt=optional_step
-        [ "$backend" != ldg ] || attempt=step # which every GPU has: there a device that fails is a failure
+        [ "$backend" != ldg ] || attempt=step # every GPU has that one
         "$attempt" "replay $backend" 30 "$bin/pagestash" replay --device cuda \
             --backend "$backend" --routing "$data/bytelm-e64-top6-l6.csv" --expert-model-parallel-size 8 || return
     done

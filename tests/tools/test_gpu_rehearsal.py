@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""test_gpu_rehearsal.py SOURCE_DIR PROGRAM...: tools/gpu-first.sh with one of its real programs at a time, linked
-with the runtime of pretended_gpu.c: all of it but the kernels runs, which then must not pass. The steps in front
-of it are fakes. Programs: the two examples, the command, the tests."""
+"""test_gpu_rehearsal.py SOURCE_DIR PROGRAM...: tools/gpu-first.sh with one of its real programs at a time,
+linked with the runtime of pretended_gpu.c: all of it but the kernels runs, which then must not pass. The steps
+in front of it are fakes. Programs: the two examples, the command, the tests."""
 import os
 import pathlib
 import shutil
@@ -18,7 +18,8 @@ class GpuRehearsal(GpuTools):
     command_program = tests_program = None
 
     def run_real(self, name, program, variables=""):
-        """Runs the stage with that program in place of a fake, which ends it; its steps, the lines of launches."""
+        """Runs the stage with that program in place of a fake, which ends it: its steps, and the lines of its
+        launches."""
         launches = self.folder / "launches"
         launches.unlink(missing_ok=True)
         self.fake(f"prebuilt/bin/{name}",
@@ -91,6 +92,7 @@ class GpuRehearsal(GpuTools):
 
 if __name__ == "__main__":
     programs = [pathlib.Path(path) for path in sys.argv[2:]]
-    GpuRehearsal.examples, (GpuRehearsal.command_program, GpuRehearsal.tests_program) = programs[:2], programs[2:]
+    GpuRehearsal.examples = programs[:2]
+    GpuRehearsal.command_program, GpuRehearsal.tests_program = programs[2:]
     del sys.argv[2:]
     main(GpuRehearsal, "gpu-first.sh")
