@@ -150,6 +150,9 @@ cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr what, int devic
     case cudaDevAttrMultiProcessorCount:
         *out = NUM_SMS;
         break;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+        *out = 1;
+        break;
     case cudaDevAttrComputeCapabilityMajor:
         *out = 9;
         break;
@@ -248,14 +251,24 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 
 /* ---- streams, events, graphs ---- */
 
-static int is_capturing;
+/* Of a graph only what it holds is kept, since the library waits for that to be let go. */
+enum { MAX_HELD = 16 };
+struct CUuserObject_st {
+    cudaHostFn_t destroy;
+    void *what;
+    unsigned references;
+};
+struct CUgraph_st {
+    unsigned num_held;
+    cudaUserObject_t held[MAX_HELD];
+};
+struct CUgraphExec_st {
+    struct CUgraph_st graph;
+};
+static cudaGraph_t captured; /* NULL: no stream is captured */
 
 MADE(cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags), out)
 MADE(cudaEventCreate(cudaEvent_t *out), out)
-MADE(cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags), out)
-MADE(cudaUserObjectCreate(cudaUserObject_t *out, void *what, cudaHostFn_t destroy, unsigned count,
-                          unsigned flags),
-     out)
 DONE(cudaStreamDestroy(cudaStream_t stream))
 DONE(cudaStreamSynchronize(cudaStream_t stream))
 DONE(cudaStreamQuery(cudaStream_t stream))
@@ -263,12 +276,69 @@ DONE(cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 DONE(cudaEventDestroy(cudaEvent_t event))
 DONE(cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags))
 DONE(cudaEventSynchronize(cudaEvent_t event))
-DONE(cudaGraphDestroy(cudaGraph_t graph))
-DONE(cudaGraphExecDestroy(cudaGraphExec_t graph))
 DONE(cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream))
-DONE(cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count,
-                               unsigned flags))
-DONE(cudaUserObjectRelease(cudaUserObject_t object, unsigned count))
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t *out, void *what, cudaHostFn_t destroy,
+                                 unsigned count, unsigned flags)
+{
+    (void)flags;
+    *out = calloc(1, sizeof(**out));
+    if (*out == NULL)
+        return cudaErrorMemoryAllocation;
+    **out = (struct CUuserObject_st){destroy, what, count};
+    return cudaSuccess;
+}
+
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count)
+{
+    object->references -= count;
+    if (object->references == 0) {
+        object->destroy(object->what);
+        free(object);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count,
+                                      unsigned flags)
+{
+    if (count != 1 || flags != cudaGraphUserObjectMove || graph->num_held == MAX_HELD)
+        abort();
+    graph->held[graph->num_held++] = object;
+    return cudaSuccess;
+}
+
+static void let_go(struct CUgraph_st *graph)
+{
+    while (graph->num_held > 0)
+        cudaUserObjectRelease(graph->held[--graph->num_held], 1);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    *out = calloc(1, sizeof(**out));
+    if (*out == NULL)
+        return cudaErrorMemoryAllocation;
+    (*out)->graph = *graph;
+    for (unsigned i = 0; i < graph->num_held; i++)
+        graph->held[i]->references++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    let_go(graph);
+    free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    let_go(&graph->graph);
+    free(graph);
+    return cudaSuccess;
+}
 
 cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t begin, cudaEvent_t end)
 {
@@ -294,22 +364,22 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *o
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     (void)stream, (void)mode;
-    is_capturing = 1;
-    return cudaSuccess;
+    captured = calloc(1, sizeof(*captured));
+    return captured ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
     (void)stream;
-    is_capturing = 0;
-    *(void **)out = calloc(1, 64);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    *out = captured;
+    captured = NULL;
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
 {
     (void)stream;
-    *out = is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *out = captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 
@@ -321,7 +391,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
     if (id)
         *id = 1;
     if (graph)
-        *graph = NULL;
+        *graph = captured;
     if (nodes)
         *nodes = NULL;
     if (edges)

@@ -31,7 +31,8 @@ class GpuFirst(GpuTools):
         self.assertEqual(text["example_02_graph_replay"], "ran on cuda")
         log = (self.packed / "log.txt").read_text()
         for backend in ("ldg", "bulk", "squeeze"):
-            self.assertIn(f"\nreplay --device cuda --backend {backend} --routing", log)
+            self.assertIn(f"\nreplay --device cuda --backend {backend} --routing {self.folder}/prebuilt/data/"
+                          "bytelm-e64-top6-l6.csv --expert-model-parallel-size 8\n", log)
         for name, part in (("bytes", "bytes "), ("backend", "backend "),
                            ("shapes", "tensors,pattern "), ("num_sms", "num_sms ")):
             self.assertIn(f"--device cuda --quick --sweep {part}--json=", text[f"bench-{name}"])
@@ -71,8 +72,19 @@ class GpuFirst(GpuTools):
         self.first(0)
         self.assertEqual([self.steps[f"replay {b}"]["status"] for b in ("ldg", "bulk", "squeeze")],
                          ["passed", "unavailable", "unavailable"])
+        self.fake("prebuilt/bin/pagestash", "exit 4")
+        self.first(1)
+        self.assertEqual(list(self.steps)[-1], "replay ldg")
         self.fake("prebuilt/bin/example_01_stash_restore", "exit 4")
         self.first(1)
+        self.assertEqual(list(self.steps)[-1], "example_01_stash_restore")
+
+    def test_without_cublaslt_the_rest_is_tried(self):
+        (self.folder / "path/ldconfig").unlink()
+        self.first(0)
+        self.assertEqual(self.steps["cublaslt"]["status"], "unavailable")
+        for backend in ("ldg", "bulk", "squeeze"):
+            self.assertIn(":Chaos/*:Linear/*.*Dense*:", self.steps[f"conformance {backend}"]["text"])
 
     def test_a_budget_that_spreads_does_not_end_it(self):
         self.fake("prebuilt/bin/pagestash-placement", 'echo "64 SMs, over the budget"; exit 1')
