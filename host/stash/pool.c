@@ -26,6 +26,8 @@ const char *pst_fault_text(pst_fault fault)
 
 /* ---- launches ---- */
 
+enum { TICKET_STALE = 2 }; /* of ticket_used: gone, but its word in the directory may not be */
+
 pst_status psti_pool_usable(const pst_pool *pool)
 {
     PSTI_CHECK(!__atomic_load_n(&pool->failed, __ATOMIC_RELAXED), PST_E_CUDA,
@@ -38,6 +40,42 @@ pst_status psti_pool_note(pst_pool *pool, pst_status status)
     if (status == PST_E_CUDA)
         __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
     return status;
+}
+
+static uint32_t find_stale(pst_pool *pool)
+{
+    uint32_t index = 0;
+    psti_lock_take(&pool->lock);
+    while (index < pool->view.max_tickets && pool->ticket_used[index] != TICKET_STALE)
+        index++;
+    psti_lock_give(&pool->lock);
+    return index;
+}
+
+static void set_used(pst_pool *pool, uint32_t index, unsigned char used)
+{
+    psti_lock_take(&pool->lock);
+    pool->ticket_used[index] = used;
+    psti_lock_give(&pool->lock);
+}
+
+/* Before anybody follows the directory to records that are freed. */
+static pst_status clear_stale(pst_pool *pool, pst_stream stream)
+{
+    static const uint64_t none = 0;
+    const psti_device_ops *ops = pool->device->ops;
+    for (uint32_t i = find_stale(pool); i < pool->view.max_tickets; i = find_stale(pool)) {
+        PSTI_TRY(ops->copy(pool->device, &pool->view.tickets[i], &none, sizeof(none), stream));
+        set_used(pool, i, 0);
+    }
+    return PST_OK;
+}
+
+/* The device has the sizes that are mapped, where a resize has failed behind its launch. */
+static pst_status revive(pst_pool *pool, const psti_control_args *args, pst_stream stream)
+{
+    PSTI_TRY(clear_stale(pool, stream));
+    return pool->device->ops->launch(pool->device, PSTI_OP_RESIZE, args, stream);
 }
 
 pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stream stream)
@@ -57,9 +95,8 @@ pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stre
         .num_pages = {pool->num_pages[0], pool->num_pages[1]},
     };
     const bool revives = op == PSTI_OP_RESET && what & PST_RESET_PAGES && capture.id == 0;
-    /* a resize may have failed behind its launch: the device has the sizes that are mapped again */
     if (revives && __atomic_load_n(&pool->failed, __ATOMIC_RELAXED))
-        PSTI_TRY(psti_pool_note(pool, device->ops->launch(device, PSTI_OP_RESIZE, &args, stream)));
+        PSTI_TRY(psti_pool_note(pool, revive(pool, &args, stream)));
     PSTI_TRY(psti_pool_note(pool, device->ops->launch(device, op, &args, stream)));
     if (revives)
         __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
@@ -240,6 +277,22 @@ pst_status psti_pool_copy(const pst_pool *pool, void *to, const void *from, size
     return pst_stream_synchronize(pool->device, pool->stream);
 }
 
+/* Of a ticket that is no more. Where CUDA fails the index is not used again before a reset revives the pool;
+ * with another status the ticket is there as before. */
+static pst_status drop_word(pst_pool *pool, uint32_t index)
+{
+    const uint64_t none = 0;
+    const pst_status status =
+        psti_pool_note(pool, psti_pool_copy(pool, &pool->view.tickets[index], &none, sizeof(none)));
+    if (status != PST_OK && status != PST_E_CUDA)
+        return status;
+    psti_lock_take(&pool->lock);
+    pool->ticket_used[index] = status == PST_OK ? 0 : TICKET_STALE;
+    pool->num_tickets--;
+    psti_lock_give(&pool->lock);
+    return status;
+}
+
 pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index_out)
 {
     uint32_t index = 0;
@@ -260,26 +313,20 @@ pst_status psti_pool_take_index(pst_pool *pool, uint64_t record, uint32_t *index
         return PST_OK;
     }
     /* it may have arrived all the same, and its record will be freed */
-    record = 0;
-    psti_pool_copy(pool, &pool->view.tickets[index], &record, sizeof(record));
-    psti_lock_take(&pool->lock);
-    pool->ticket_used[index] = 0;
-    pool->num_tickets--;
-    psti_lock_give(&pool->lock);
+    const pst_status dropped = drop_word(pool, index);
+    if (dropped != PST_OK && dropped != PST_E_CUDA) {
+        psti_lock_take(&pool->lock);
+        pool->ticket_used[index] = TICKET_STALE;
+        pool->num_tickets--;
+        psti_lock_give(&pool->lock);
+    }
     return status;
 }
 
 pst_status psti_pool_drop_index(pst_pool *pool, uint32_t index)
 {
-    const uint64_t none = 0;
-    const pst_status status = psti_pool_copy(pool, &pool->view.tickets[index], &none, sizeof(none));
-    if (status != PST_OK && status != PST_E_CUDA)
-        return status;
-    psti_lock_take(&pool->lock);
-    pool->ticket_used[index] = 0;
-    pool->num_tickets--;
-    psti_lock_give(&pool->lock);
-    return PST_OK;
+    const pst_status status = drop_word(pool, index);
+    return status == PST_E_CUDA ? PST_OK : status;
 }
 
 /* ---- enqueued operations ---- */
