@@ -522,7 +522,10 @@ int bench_measure_hidden(const bench_options *options, bench_hidden *out)
     *out = (bench_hidden){.num_ways = 0};
     TOOL_TRY(open_scene(&self, out));
     TOOL_TRY(time_parts(&self, out));
-    for (uint32_t i = 0; i < NUM_WAYS; i++)
+    for (uint32_t i = 0; i < NUM_WAYS; i++) {
+        tool_progress("way", i, NUM_WAYS);
         TOOL_TRY(measure_way(&self, &ways[i], out));
+    }
+    tool_progress("way", NUM_WAYS, NUM_WAYS);
     return close_scene(&self);
 }

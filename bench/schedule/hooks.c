@@ -192,9 +192,11 @@ int bench_measure_hooks(const bench_options *options, bench_hook_cost *out)
     }
     out->empty = time_empty(options);
     for (int i = 0; i < BENCH_HOOK_SIZES; i++) {
+        tool_progress("hooks", (unsigned)i, BENCH_HOOK_SIZES);
         const uint32_t num = out->micro_batches[i];
         out->planned[i] = time_hooks(options, &device, PST_KEEP_PLANNED, num, 1, out);
         out->paged[i] = time_hooks(options, &device, PST_KEEP_PAGED, num, 2, out);
     }
+    tool_progress("hooks", BENCH_HOOK_SIZES, BENCH_HOOK_SIZES);
     return tool_status(pst_device_close(host));
 }

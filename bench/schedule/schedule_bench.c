@@ -1,6 +1,7 @@
 /* pagestash-schedule-bench: what the scheduler costs the calling thread and hides on a device. */
 #include "bench/schedule/schedule_bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,6 +111,12 @@ static void print_pure(const bench_pure_cost *cost)
            cost->fits[1] ? "fits" : "does not fit");
 }
 
+static const char *or_dash(double value, char out[16])
+{
+    snprintf(out, 16, isnan(value) ? "-" : "%.2f", value);
+    return out;
+}
+
 static void print_hidden(const bench_hidden *hidden)
 {
     printf("device: %s\nwork of a forward: %s, %.1f us; of a backward twice that\n",
@@ -121,13 +128,15 @@ static void print_hidden(const bench_hidden *hidden)
         printf(
             "host runs all streams in the calling thread: nothing overlaps, and exposed is all of "
             "it\n");
-    printf("%-32s %10s %10s %11s %10s %12s %6s %9s %7s\n", "way", "eager ms", "graph ms",
-           "exposed us", "waited us", "simulated us", "nodes", "launch us", "pages");
+    printf("%-32s %8s %8s %8s %8s %9s %6s %7s %6s\n", "way: us but for eager, graph", "eager ms",
+           "graph ms", "exposed", "waited", "simulated", "nodes", "launch", "pages");
     for (uint32_t i = 0; i < hidden->num_ways; i++) {
         const bench_way *way = &hidden->ways[i];
-        printf("%-32s %10.3f %10.3f %11.2f %10.2f %12.2f %6.2f %9.3f %7llu\n", way->name,
-               way->eager_ms.median, way->graph_ms.median, way->exposed_us, way->waited_us,
-               way->simulated_us, way->nodes, way->launch_us, (unsigned long long)way->high_water);
+        char waited[16], simulated[16];
+        printf("%-32s %8.3f %8.3f %8.2f %8s %9s %6.2f %7.2f %6llu\n", way->name,
+               way->eager_ms.median, way->graph_ms.median, way->exposed_us,
+               or_dash(way->waited_us, waited), or_dash(way->simulated_us, simulated), way->nodes,
+               way->launch_us, (unsigned long long)way->high_water);
     }
 }
 

@@ -103,9 +103,9 @@ static void add_row(const scene *of, uint64_t visits, double seconds, double rat
 {
     const char *verdict = of->target <= 0.0 ? "-" : seconds <= of->target ? "met" : "missed";
     if (table != NULL)
-        fprintf(table, "%-34s %9llu visits  %8.4f s  %6.1f ns  %5.1f memsets  %5.1f bytes  %s\n",
-                of->name, (unsigned long long)visits, seconds, seconds * 1e9 / (double)visits,
-                ratio, bytes, verdict);
+        fprintf(table, "%-36s %9llu %9.4f %9.1f %8.1f %8.1f %7s\n", of->name,
+                (unsigned long long)visits, seconds, seconds * 1e9 / (double)visits, ratio, bytes,
+                verdict);
     json_t *row = json_object();
     json_put_text(&row, "name", of->name);
     json_put_whole(&row, "visits", visits);
@@ -190,8 +190,11 @@ static void solve_all(void)
         {"policy, 1 rank, 61 layers", 1, 64, 61, 1, 1, 0.0},
         {"policy, 1 rank, scarce", 1, 64, 61, 1, 1, 0.0},
     };
-    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+        tool_progress("policy", i, sizeof(scenes) / sizeof(scenes[0]));
         solve(&scenes[i], i % 2 == 1);
+    }
+    tool_progress("policy", 1, 1);
 }
 
 static void run_all(void)
@@ -205,8 +208,13 @@ static void run_all(void)
         {"16 ranks, 61 layers each, 2 streams", 16, m, 61, 2, 1, 0.0},
         {"1 rank, 8 micro-batches, each step", 1, 8, 61, 1, chosen.routing_steps, 5.0 * steps},
     };
-    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
+    if (table != NULL)
+        fprintf(table, "%-36s %9s %9s %9s %8s %8s %7s\n", "", "visits", "seconds", "ns/visit",
+                "memsets", "bytes", "target");
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+        tool_progress("pipeline", i, sizeof(scenes) / sizeof(scenes[0]));
         run(&scenes[i]);
+    }
     solve_all();
 }
 

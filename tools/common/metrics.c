@@ -34,6 +34,12 @@ void metrics_add_bool(metric_list *list, const char *key, bool value)
     list->items[list->num++] = (metric){.key = key, .kind = METRIC_BOOL, .whole = value};
 }
 
+void metrics_hide(metric_list *list, size_t begin)
+{
+    for (size_t i = begin; i < list->num; i++)
+        list->items[i].is_hidden = true;
+}
+
 const char *metrics_human(uint64_t bytes, char out[32])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -48,12 +54,12 @@ const char *metrics_human(uint64_t bytes, char out[32])
 void metrics_print(const metric *item)
 {
     char text[32];
+    const bool is_absent = isnan(item->real);
+    if (item->is_hidden || (item->kind == METRIC_RARE && is_absent))
+        return;
     for (const char *c = item->key; *c != '\0'; c++)
         putchar(*c == '_' ? ' ' : *c);
-    const bool is_absent = isnan(item->real);
-    if (item->kind == METRIC_RARE && is_absent)
-        printf(": -\n");
-    else if (item->kind == METRIC_RARE)
+    if (item->kind == METRIC_RARE)
         printf(": %.6g\n", item->real);
     else if (item->kind == METRIC_REAL && is_absent)
         printf(": not measured\n");

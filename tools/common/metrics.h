@@ -22,7 +22,8 @@ typedef struct metric {
     metric_kind kind;
     uint64_t whole;
     const char *text;
-    double real; /* NAN: could not be measured; of a METRIC_RARE: did not happen */
+    double real;    /* NAN: could not be measured; of a METRIC_RARE: did not happen */
+    bool is_hidden; /* does not apply: in JSON alone */
 } metric;
 
 typedef struct metric_list {
@@ -36,6 +37,9 @@ void metrics_add_real(metric_list *list, const char *key, double real);
 void metrics_add_rare(metric_list *list, const char *key, double real);
 void metrics_add_text(metric_list *list, const char *key, const char *text);
 void metrics_add_bool(metric_list *list, const char *key, bool value);
+
+/* What was added from `begin` on does not apply: text leaves it out, as it does a METRIC_RARE that did not happen. */
+void metrics_hide(metric_list *list, size_t begin);
 
 /* "18.75 MiB" */
 const char *metrics_human(uint64_t bytes, char out[32]);

@@ -37,27 +37,39 @@ static uint64_t stash_memory_bytes(const replay_result *result)
     return result->pool_bytes + result->ticket_bytes + result->buffer_bytes;
 }
 
+static bool may_grow(const replay_options *options)
+{
+    return options->on_overflow != REPLAY_FAIL;
+}
+
 static void collect_pages(const replay_options *options, const replay_sizes *sizes,
                           const replay_result *result, metric_list *list)
 {
     const pst_pool_status *status = &result->status;
     const uint64_t host_pages = pages_of(sizes, result, REPLAY_HOST);
     metrics_add_count(list, "num_pages", sizes->num_pages[REPLAY_DEVICE]);
-    metrics_add_count(list, "num_host_pages", sizes->num_pages[REPLAY_HOST]);
+    const size_t grown = list->num;
     metrics_add_count(list, "grown_pages", result->grown_pages[REPLAY_DEVICE]);
+    if (!may_grow(options))
+        metrics_hide(list, grown);
+    const size_t host = list->num;
+    metrics_add_count(list, "num_host_pages", sizes->num_pages[REPLAY_HOST]);
     metrics_add_count(list, "grown_host_pages", result->grown_pages[REPLAY_HOST]);
     metrics_add_bytes(list, "host_tier_bytes", host_pages * options->model.page_size);
+    metrics_add_count(list, "high_water_host_pages", status->high_water[REPLAY_HOST]);
+    if (host_pages == 0)
+        metrics_hide(list, host);
     metrics_add_count(list, "predicted_pages", sizes->high_water_pages);
     metrics_add_count(list, "high_water_pages", status->high_water[REPLAY_DEVICE]);
-    metrics_add_count(list, "high_water_host_pages", status->high_water[REPLAY_HOST]);
     metrics_add_count(list, "recommended_pages_p50", status->demand_quantiles[PST_STEPS_P50]);
     metrics_add_count(list, "recommended_pages_p99", status->demand_quantiles[PST_STEPS_P99]);
     metrics_add_count(list, "recommended_pages_all", status->demand_high_water);
 }
 
-static void collect_link(const replay_options *options, const replay_result *result,
-                         metric_list *list)
+static void collect_link(const replay_options *options, const replay_sizes *sizes,
+                         const replay_result *result, metric_list *list)
 {
+    const size_t begin = list->num;
     static const char *const keys[REPLAY_NUM_RATES] = {
         "link_stash_gb_per_s", "link_restore_gb_per_s", "copy_to_host_gb_per_s",
         "copy_from_host_gb_per_s"};
@@ -72,16 +84,22 @@ static void collect_link(const replay_options *options, const replay_result *res
                      rate[REPLAY_RATE_STASH] / rate[REPLAY_RATE_COPY_TO_HOST]);
     metrics_add_rare(list, "link_restore_share_of_copy",
                      rate[REPLAY_RATE_RESTORE] / rate[REPLAY_RATE_COPY_FROM_HOST]);
+    if (pages_of(sizes, result, REPLAY_HOST) == 0)
+        metrics_hide(list, begin);
 }
 
-static void collect_overflow(const replay_result *result, metric_list *list)
+static void collect_overflow(const replay_options *options, const replay_result *result,
+                             metric_list *list)
 {
+    const size_t begin = list->num;
     metrics_add_count(list, "steps_retried", result->steps_retried);
     metrics_add_count(list, "steps_lost", result->steps_lost);
     metrics_add_count(list, "times_grown", result->times_grown);
     metrics_add_count(list, "graphs_captured", result->graphs_captured);
     metrics_add_rare(list, "recover_seconds_median", result->recover_median);
     metrics_add_rare(list, "recover_seconds_max", result->recover_max);
+    if (!may_grow(options) && result->steps_lost == 0)
+        metrics_hide(list, begin);
 }
 
 static void collect(const replay_options *options, const replay_sizes *sizes,
@@ -130,8 +148,8 @@ static void collect(const replay_options *options, const replay_sizes *sizes,
                                             : NAN);
     metrics_add_rare(list, "exposed_forward_seconds", result->exposed_forward_seconds);
     metrics_add_rare(list, "exposed_backward_seconds", result->exposed_backward_seconds);
-    collect_link(options, result, list);
-    collect_overflow(result, list);
+    collect_link(options, sizes, result, list);
+    collect_overflow(options, result, list);
     metrics_add_count(list, "mismatched_bytes", result->mismatched_bytes);
 }
 

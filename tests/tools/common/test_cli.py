@@ -329,7 +329,7 @@ class HostPages(CommandTest):
         path = self.trace(steps=1)
         result = run("replay", "--routing", path, *SMALL, "--device", cli.DEVICE)
         for name in LINK + RECOVER:
-            self.assertIn(f"\n{name.replace('_', ' ')}: -\n", result.stdout)
+            self.assertNotIn(name.replace("_", " "), result.stdout)
 
     def test_both_tiers_are_short(self):
         path = self.trace(steps=3)
