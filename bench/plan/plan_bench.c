@@ -65,8 +65,47 @@ static pst_trace *open_letter(char letter)
     return open_file(path);
 }
 
+/* Beside a peer: its capacity; 0: the peak that was proved here. */
+static void run_beside(const instance *of, uint64_t capacity)
+{
+    uint64_t *offsets = bench_need(calloc(of->num_tensors + 1, sizeof(*offsets)));
+    bench_series open = {.num = 0};
+    bench_series capped = {.num = 0};
+    instance within = *of;
+    pst_plan plan;
+    unsigned proved = 0;
+    unsigned met = 0;
+    for (uint64_t seed = 0; seed < chosen.seeds; seed++) {
+        bench_series_add(&open, run_once(of, seed, 1, offsets, &plan).cpu);
+        proved += plan.status == PST_PLAN_OPTIMAL;
+        within.capacity = capacity != 0 ? capacity : plan.peak;
+        bench_series_add(&capped, run_once(&within, seed, 1, offsets, &plan).cpu);
+        met += plan.status != PST_PLAN_IMPOSSIBLE && plan.peak <= within.capacity;
+    }
+    free(offsets);
+    const peer_result peer = peer_run(of, within.capacity);
+    const double ours = bench_summary(&capped).median;
+    say("%-26s %7llu  %2u of %u proved %9.6f; at capacity %2u of %u %9.6f; MiniMalloc %s %9.6f, "
+        "%.1f times\n",
+        of->name, (unsigned long long)of->num_tensors, proved, open.num,
+        bench_summary(&open).median, met, open.num, ours, peer.is_met ? "met" : "not met", peer.cpu,
+        peer.cpu / ours);
+    json_t *row = json_object();
+    json_put_text(&row, "name", of->name);
+    json_put_whole(&row, "tensors", of->num_tensors);
+    json_put_whole(&row, "capacity", within.capacity);
+    json_put_whole(&row, "runs", open.num);
+    json_put_whole(&row, "proved", proved);
+    json_put(&row, "cpu_seconds_no_capacity", json_number(bench_summary(&open).median));
+    json_put_whole(&row, "met", met);
+    json_put(&row, "cpu_seconds", json_number(ours));
+    json_put_text(&row, "peer", peer.is_met ? "met" : "not met");
+    json_put(&row, "peer_cpu_seconds", json_number(peer.cpu));
+    json_add(&rows, row);
+}
+
 /* Instances one after the other in time, of which nothing lives between. */
-static double run_letters(const char *letters, instance of)
+static instance take_letters(const char *letters, instance of)
 {
     pst_plan_tensor *tensors = bench_need(calloc((size_t)MAX_LETTERS * 512, sizeof(*tensors)));
     uint64_t last = 0;
@@ -78,8 +117,14 @@ static double run_letters(const char *letters, instance of)
     }
     of.tensors = tensors;
     of.align = 1;
+    return of;
+}
+
+static double run_letters(const char *letters, instance of)
+{
+    of = take_letters(letters, of);
     const double seconds = run(&of);
-    free(tensors);
+    free((void *)of.tensors);
     return seconds;
 }
 
@@ -297,6 +342,31 @@ static void run_all_tilings(void)
     run_tilings(1000, chosen.tilings, 60.0);
 }
 
+/* All instances that MiniMalloc names, copies of two, and a training step ten times in a row. */
+static void run_peer(void)
+{
+    static const char *const lists[] = {"A", "C", "D", "E",    "G",   "H",
+                                        "I", "J", "K", "EEEE", "HHHH"};
+    if (strcmp(chosen.peer, "-") == 0)
+        return;
+    for (size_t k = 0; k < sizeof(lists) / sizeof(lists[0]); k++) {
+        const instance of = take_letters(lists[k], (instance){.name = lists[k]});
+        run_beside(&of, CAPACITY);
+        free((void *)of.tensors);
+    }
+    const shape step = {
+        "80, full, 10 in sequence", 0.0, PST_TRACE_MODEL, 80, 4, 2, 10, 0, true, false};
+    pst_trace *trace = derive(&step);
+    instance of = {.name = step.name, .align = 512};
+    of.num_tensors = pst_trace_num_tensors(trace);
+    pst_plan_tensor *tensors = bench_need(calloc(of.num_tensors + 1, sizeof(*tensors)));
+    take_trace(trace, false, 0, tensors);
+    pst_trace_destroy(trace);
+    of.tensors = tensors;
+    run_beside(&of, 0);
+    free(tensors);
+}
+
 static int write_report(void)
 {
     json_t *report = json_begin("pagestash-plan-bench", 1);
@@ -320,8 +390,8 @@ int main(int argc, char **argv)
     TOOL_TRY(flags_parse(&flag_list, argc, argv, &chosen));
     rows = json_array();
     table = chosen.json != NULL && strcmp(chosen.json, "-") == 0 ? NULL : stdout;
-    static void (*const runs[])(void) = {run_reader,   run_derived, run_deadlines,  run_minimalloc,
-                                         run_instance, run_rows,    run_all_tilings};
+    static void (*const runs[])(void) = {run_reader,   run_derived, run_deadlines,   run_minimalloc,
+                                         run_instance, run_rows,    run_all_tilings, run_peer};
     for (int k = 0; k < (int)(sizeof(runs) / sizeof(runs[0])); k++)
         if (chosen.only == 0 || chosen.only == k + 1)
             runs[k]();

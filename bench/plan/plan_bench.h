@@ -12,16 +12,17 @@
 
 enum { PLAN_BENCH_SAMPLES = 5 };
 
-#define PLAN_FLAGS(F)                                                                             \
-    F(U32, threads, "N", 1, 64, "2",                                                              \
-      "of the planner; with more than 1, each run is also made with 1")                           \
-    F(U32, seeds, "N", 1, 100, "5", "seeds of each run")                                          \
-    F(U32, tilings, "N", 0, 100000, "20", "seeds of tilings of 100, 300 and 1,000")               \
-    F(CHOICE, only, "all|reader|derived|deadlines|minimalloc|instance|rows|tilings", 0, 0, "all", \
-      "of all runs")                                                                              \
-    F(FACTOR, deadline, "SECONDS", 0, 1000000, "60", "of each run")                               \
-    F(TEXT, minimalloc, "FOLDER", 0, 0, "tests/data/minimalloc", "with MiniMalloc's instances")   \
-    F(TEXT, instance, "FILE", 0, 0, "-", "one more instance in MiniMalloc's format; -: none")
+#define PLAN_FLAGS(F)                                                                           \
+    F(U32, threads, "N", 1, 64, "2",                                                            \
+      "of the planner; with more than 1, each run is also made with 1")                         \
+    F(U32, seeds, "N", 1, 100, "5", "seeds of each run")                                        \
+    F(U32, tilings, "N", 0, 100000, "20", "seeds of tilings of 100, 300 and 1,000")             \
+    F(CHOICE, only, "all|reader|derived|deadlines|minimalloc|instance|rows|tilings|peer", 0, 0, \
+      "all", "of all runs")                                                                     \
+    F(FACTOR, deadline, "SECONDS", 0, 1000000, "60", "of each run")                             \
+    F(TEXT, minimalloc, "FOLDER", 0, 0, "tests/data/minimalloc", "with MiniMalloc's instances") \
+    F(TEXT, instance, "FILE", 0, 0, "-", "one more instance in MiniMalloc's format; -: none")   \
+    F(TEXT, peer, "FILE", 0, 0, "-", "MiniMalloc's program, to run beside; -: none")
 
 typedef struct options {
     PLAN_FLAGS(FLAG_MEMBER)
@@ -58,6 +59,16 @@ double gap_percent(const pst_plan *plan);
 /* Adds rows with 1 thread and with as many as the options say. Returns the median of the processor's
  * seconds with 1. */
 double run(const instance *of);
+
+/* ---- plan_peer.c */
+
+typedef struct peer_result {
+    bool is_met; /* it found a plan within the capacity and the deadline */
+    double cpu;  /* seconds, user */
+} peer_result;
+
+/* Runs the program of the options. Ends this one where it cannot be run. */
+peer_result peer_run(const instance *of, uint64_t capacity);
 
 /* ---- plan_reader.c */
 

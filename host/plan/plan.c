@@ -194,10 +194,10 @@ static pst_status run(const pst_plan_problem *problem, const pst_plan_config *co
     const uint64_t steps = limits.steps_left;
     psti_items items;
     pst_plan plan = {.seed = config->seed};
-    pst_status status = psti_items_of_problem(problem, is_flat ? &limits : NULL, &items);
+    pst_status status = psti_items_of_problem(problem, &limits, &items);
     if (status == PST_OK && !limits.over)
         status = check_pins(&items);
-    if (status == PST_OK && limits.over)
+    if (status == PST_OK && limits.over && is_flat)
         run_late(problem, offsets, &plan);
     else if (status == PST_OK)
         status = is_flat ? run_flat(&items, &limits, offsets, &plan)

@@ -88,7 +88,7 @@ typedef struct psti_interval {
 
 /* Fills slots, live sizes, contention and bound from n, num_streams, first, stream, size, pin,
  * reserved, and intervals. False: out of memory. items may always be freed. Where limits are over
- * afterwards nothing of this is complete; NULL: there are none. */
+ * afterwards nothing of this is complete; NULL: it is completed whatever the time. */
 bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits);
 bool psti_items_alloc(psti_items *items, uint32_t n, uint32_t num_intervals, uint32_t num_streams,
                       uint32_t num_reserved);

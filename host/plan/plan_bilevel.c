@@ -11,6 +11,7 @@ typedef struct kind {
     uint32_t begin;  /* its tensors: members[begin .. begin + num) of level 1 */
     uint32_t num;
     uint64_t peak, bound;
+    uint64_t last_end; /* of the passes so far */
 } kind;
 
 typedef struct bilevel {
@@ -22,6 +23,7 @@ typedef struct bilevel {
     uint32_t *members; /* [n] tensors by block, in order */
     uint64_t *within;  /* [n] units: address in the block */
     uint32_t num_loose;
+    bool is_late; /* the time was over before something was in slots */
 } bilevel;
 
 static bool bilevel_open(bilevel *of, const pst_plan_problem *problem, const psti_items *flat)
@@ -93,12 +95,27 @@ static pst_status find_kinds(bilevel *of)
             continue;
         kind *at = &of->kinds[number];
         if (at->blocks++ == 0)
-            *at = (kind){b, 1, of->first[b], of->first[b + 1] - of->first[b], 0, 0};
+            *at = (kind){b, 1, of->first[b], of->first[b + 1] - of->first[b], 0, 0, 0};
         PSTI_TRY(compare(of, b, at->block));
+        /* Passes of one kind get one address, so no two of them may run at once. */
+        PSTI_CHECK(at->last_end <= of->problem->blocks[b].begin, PST_E_INVALID,
+                   "block %u overlaps one of its kind before it, or is not in order of time", b);
+        at->last_end = of->problem->blocks[b].end;
     }
     for (uint32_t number = 0; number < of->problem->num_blocks; number++)
         of->num_kinds += of->kinds[number].blocks > 0;
     return PST_OK;
+}
+
+/* False: no memory. Sets is_late where the time ends within it; where it was over before, what is left
+ * is little beside what was done. */
+static bool finish(bilevel *of, psti_items *items, const psti_interval *intervals,
+                   psti_limits *limits)
+{
+    const bool was_over = limits->over;
+    const bool has_memory = psti_items_finish(items, intervals, was_over ? NULL : limits);
+    of->is_late = of->is_late || (!was_over && limits->over);
+    return has_memory;
 }
 
 /* Places the tensors of one pass. */
@@ -120,9 +137,11 @@ static pst_status run_level_1(bilevel *of, kind *at, psti_limits *limits)
             intervals[k] =
                 (psti_interval){of->problem->tensors[i].begin, &of->problem->tensors[i].end};
         }
-        has_memory = psti_items_finish(&items, intervals, NULL);
+        has_memory = finish(of, &items, intervals, limits);
     }
-    if (has_memory) {
+    if (has_memory && of->is_late) {
+        status = PST_OK;
+    } else if (has_memory) {
         answer.best.address = address;
         status = psti_solve(&items, limits, &answer);
         at->peak = answer.best.peak;
@@ -164,16 +183,6 @@ static void fill_level_2(const bilevel *of, psti_items *items, psti_interval *in
     }
 }
 
-/* Passes of one kind get one address, so no two of them may run at once. */
-static pst_status check_disjoint(const psti_items *items, uint32_t num_kinds)
-{
-    for (uint32_t i = 0; i < num_kinds; i++)
-        for (uint32_t k = items->first[i] + 1; k < items->first[i + 1]; k++)
-            PSTI_CHECK(items->end[k - 1] <= items->begin[k], PST_E_INVALID,
-                       "two blocks of one kind overlap, or are not in order of time");
-    return PST_OK;
-}
-
 static void write_offsets(const bilevel *of, const uint64_t *address, uint64_t *offsets)
 {
     const pst_plan_problem *problem = of->problem;
@@ -213,8 +222,7 @@ static void conclude(const bilevel *of, const psti_answer *answer, bool is_prove
     }
 }
 
-static pst_status run_level_2(const bilevel *of, psti_limits *limits, uint64_t *offsets,
-                              pst_plan *plan)
+static pst_status run_level_2(bilevel *of, psti_limits *limits, uint64_t *offsets, pst_plan *plan)
 {
     uint32_t num_intervals = of->num_loose;
     bool is_proved = true;
@@ -236,15 +244,13 @@ static pst_status run_level_2(const bilevel *of, psti_limits *limits, uint64_t *
         items.goal = of->flat->goal;
         psti_items_reserve(&items, of->problem);
         fill_level_2(of, &items, intervals);
-        has_memory = psti_items_finish(&items, intervals, NULL);
+        has_memory = finish(of, &items, intervals, limits);
     }
-    if (has_memory)
-        status = check_disjoint(&items, of->num_kinds);
-    if (has_memory && status == PST_OK) {
+    if (has_memory && !of->is_late) {
         answer.best.address = address;
         status = psti_solve(&items, limits, &answer);
     }
-    if (has_memory && status == PST_OK) {
+    if (has_memory && !of->is_late && status == PST_OK) {
         conclude(of, &answer, is_proved, plan);
         if (plan->status != PST_PLAN_IMPOSSIBLE)
             write_offsets(of, address, offsets);
@@ -257,6 +263,58 @@ static pst_status run_level_2(const bilevel *of, psti_limits *limits, uint64_t *
     return status;
 }
 
+/* The end of all that is pinned or reserved. */
+static uint64_t fixed_end(const pst_plan_problem *problem)
+{
+    uint64_t end = 0;
+    for (uint32_t r = 0; r < problem->num_reserved; r++)
+        if (psti_plan_round(problem, problem->reserved[r].end) > end)
+            end = psti_plan_round(problem, problem->reserved[r].end);
+    for (uint64_t i = 0; i < problem->num_tensors; i++) {
+        const pst_plan_tensor *tensor = &problem->tensors[i];
+        if (tensor->pin != PST_PLAN_FREE &&
+            tensor->pin + psti_plan_round(problem, tensor->bytes) > end)
+            end = tensor->pin + psti_plan_round(problem, tensor->bytes);
+    }
+    return end;
+}
+
+/* What there is time for before anything is sorted: tensors of a pass above each other, and passes of
+ * each kind and other tensors above those. The largest tensor alone is the bound. */
+static void stack_all(const bilevel *of, uint64_t *offsets, pst_plan *plan)
+{
+    const pst_plan_problem *problem = of->problem;
+    uint64_t top = fixed_end(problem);
+    for (uint32_t b = 0; b < problem->num_blocks; b++) {
+        kind *at = &of->kinds[problem->blocks[b].kind];
+        if (of->first[b] == of->first[b + 1])
+            continue;
+        if (b == at->block)
+            at->bound = top; /* its address */
+        uint64_t within = at->bound;
+        for (uint32_t k = of->first[b]; k < of->first[b + 1]; k++) {
+            offsets[of->members[k]] = within;
+            within += psti_plan_round(problem, problem->tensors[of->members[k]].bytes);
+        }
+        top = within > top ? within : top;
+    }
+    for (uint64_t i = 0; i < problem->num_tensors; i++) {
+        const pst_plan_tensor *tensor = &problem->tensors[i];
+        const uint64_t bytes = psti_plan_round(problem, tensor->bytes);
+        if (bytes > plan->most_live_bytes) {
+            plan->most_live_bytes = bytes;
+            plan->bound_instant = tensor->begin;
+        }
+        if (tensor->block != PST_PLAN_NO_BLOCK)
+            continue;
+        offsets[i] = tensor->pin != PST_PLAN_FREE ? tensor->pin : top;
+        top += tensor->pin != PST_PLAN_FREE ? 0 : bytes;
+    }
+    plan->peak = top;
+    plan->lower_bound = plan->mode_bound = plan->most_live_bytes;
+    plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
+}
+
 pst_status psti_plan_bilevel(const pst_plan_problem *problem, const psti_items *flat,
                              psti_limits *limits, uint64_t *offsets, pst_plan *plan)
 {
@@ -265,14 +323,18 @@ pst_status psti_plan_bilevel(const pst_plan_problem *problem, const psti_items *
     bilevel of;
     pst_status status = PST_OK;
     const bool has_memory = bilevel_open(&of, problem, flat);
+    of.is_late = limits->over;
     if (has_memory) {
         find_members(&of);
         status = find_kinds(&of);
-        for (uint32_t number = 0; status == PST_OK && number < problem->num_blocks; number++)
+        for (uint32_t number = 0; status == PST_OK && !of.is_late && number < problem->num_blocks;
+             number++)
             if (of.kinds[number].blocks > 0)
                 status = run_level_1(&of, &of.kinds[number], limits);
-        if (status == PST_OK)
+        if (status == PST_OK && !of.is_late)
             status = run_level_2(&of, limits, offsets, plan);
+        if (status == PST_OK && of.is_late)
+            stack_all(&of, offsets, plan);
     }
     bilevel_close(&of);
     PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for %u blocks", problem->num_blocks);

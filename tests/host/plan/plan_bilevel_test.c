@@ -210,6 +210,50 @@ PST_TEST(PlanBilevel, RefusesWhatIsNotOfAKind)
     CHECK_STATUS(plan(&at, PST_PLAN_BILEVEL), PST_E_UNSUPPORTED);
 }
 
+static bool is_late(void *left)
+{
+    uint64_t *calls = left;
+    *calls -= *calls > 0;
+    return *calls == 0;
+}
+
+/* Whenever the time is over, before there are slots or later, there is a plan in which passes of a kind
+ * share their addresses. */
+PST_TEST(PlanBilevel, MayEndAtAnyInstant)
+{
+    layers at;
+    begin(&at);
+    add(&at, 3, 0, 14, PST_PLAN_NO_BLOCK);
+    add_pass(&at, 0, 30, 9);
+    add_pass(&at, 1, 20, 3);
+    add_pass(&at, 0, 30, 9);
+    add(&at, 2, 4, 20, PST_PLAN_NO_BLOCK);
+    at.of.tensors[0].pin = 7;
+    const pst_plan_range reserved = {40, 41};
+    at.of.problem.reserved = &reserved;
+    at.of.problem.num_reserved = 1;
+    at.of.problem.tensors = at.of.tensors;
+    at.of.problem.blocks = at.blocks;
+    uint64_t num_late = 0;
+    at.of.plan.is_over = true;
+    for (uint64_t n = 1; n < 400 && (n == 1 || at.of.plan.is_over); n++, num_late++) {
+        uint64_t left = n;
+        uint64_t peak;
+        pst_plan_fault fault;
+        pst_plan_config config = PST_PLAN_CONFIG_INIT;
+        config.mode = PST_PLAN_BILEVEL;
+        config.is_over = is_late;
+        config.user = &left;
+        CHECK_OK(pst_plan_run(&at.of.problem, &config, at.of.offsets, &at.of.plan));
+        CHECK_OK(pst_plan_check(&at.of.problem, at.of.offsets, &fault, &peak));
+        CHECK_EQ(fault.kind, PST_PLAN_RIGHT);
+        CHECK_EQ(peak, at.of.plan.peak);
+        for (uint32_t k = 0; k < 30; k++)
+            CHECK_EQ(at.of.offsets[1 + k], at.of.offsets[51 + k]);
+    }
+    CHECK(num_late > 4 && num_late < 399);
+}
+
 PST_TEST(PlanBilevel, EveryAllocationMayFail)
 {
     layers at;
