@@ -3,6 +3,7 @@
 # The CUDA toolkit is not installed: it is used if it is found.
 # install.sh --browser installs Chromium, too, which only the check of the plans' pictures needs.
 # install.sh --packages installs what the check of Debian's packages needs.
+# install.sh --aarch64 installs a cross compiler, libraries of arm64, which it makes dpkg and apt know, and qemu-user.
 # install.sh --cuda12 makes build/cuda12, too, CUDA 12.4 without nvcc, from PyPI.
 # install.sh --python makes build/python, too, the environment with torch for the tests of the Python package.
 set -eu
@@ -17,15 +18,22 @@ case "${1-}" in
 --browser) packages="$packages chromium" ;;
 --python) packages="$packages python3-venv python3-dev" ;;
 --packages) packages="$packages lintian mmdebstrap util-linux" ;;
+--aarch64)
+    packages="$packages gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+              libjansson-dev:arm64 libgtest-dev:arm64 libstdc++6:arm64" ;;
 --cuda12) packages="$packages python3-venv" ;;
-*) echo "usage: third_party/install.sh [--browser | --cuda12 | --packages | --python]" >&2; exit 2 ;;
+*) echo "usage: third_party/install.sh [--aarch64 | --browser | --cuda12 | --packages | --python]" >&2; exit 2 ;;
 esac
 
 missing() {
-    command -v dpkg-query >/dev/null || return 1
+    native=$(dpkg --print-architecture 2>/dev/null) || return 1
     for package in $packages; do
-        state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || state=
-        [ "$state" = installed ] || printf '%s ' "$package"
+        case $package in
+        *:*) architecture=${package##*:} ;;
+        *) architecture=$native ;;
+        esac
+        dpkg-query -W -f '${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null |
+            grep -qxE "($architecture|all) installed" || printf '%s ' "$package"
     done
 }
 
@@ -46,6 +54,13 @@ install_packages() { # those of $list
     say "installing $list"
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
+    case $list in
+    *:arm64*)
+        dpkg --print-foreign-architectures | grep -qx arm64 || {
+            $root dpkg --add-architecture arm64
+            apt update
+        } ;;
+    esac
     # Package lists may be absent or too old to fetch from.
     apt install --no-install-recommends $list ||
         { apt update && apt install --no-install-recommends $list; } || {
