@@ -37,6 +37,24 @@ with open('/proc/self/maps') as maps:
     print(*{line.split()[-1] for line in maps if 'libpagestash' in line})
 """
 
+STASH = """
+import array
+from pagestash.pool import Device, Form, Pool, Rows, Space
+rows, counts = array.array('q', range(64 * 8)), array.array('q', [20])  # 64 rows of 64 bytes, 20 of them live
+device, form = Device.open('host'), Form([Space(64)], [Rows(64)])
+pool = Pool(device, 1)
+ticket = pool.take()
+buffers = form.buffers([rows.buffer_info()[0]], [counts.buffer_info()[0]])
+pool.stash(ticket, form, buffers)
+device.synchronize()
+rows[:] = array.array('q', [-1] * len(rows))
+pool.restore(ticket, form, buffers)
+pool.step()
+device.synchronize()
+assert rows.tolist() == [*range(20 * 8), *[-1] * 44 * 8]
+print(pool.status().high_water[0], pool.status().fault or 'no fault')
+"""
+
 LOOK = """
 import os, sys
 import pagestash
@@ -68,6 +86,12 @@ def only(folder):
     """The one file of a folder, with its path."""
     name, = os.listdir(folder)
     return os.path.join(folder, name)
+
+
+def files(folder):
+    """Names of all that lies below."""
+    return {os.path.relpath(os.path.join(place, name), folder)
+            for place, folders, names in os.walk(folder) for name in folders + names}
 
 
 @needs("scikit_build_core", "auditwheel")
@@ -166,6 +190,21 @@ class Wheel(unittest.TestCase):
         out = run(self.python, "-c", "from pagestash import command, estimate; "
                   "print(command.command_path(), estimate(preset='llama2-7b').version)", cwd=self.folder)
         self.assertEqual(out.split()[0], os.path.join(self.bin, "pagestash"))
+
+    def test_installed_used_and_uninstalled(self):
+        """In a new environment without anything else, pip included: a stash on host, the command, and then every
+        file is gone that came."""
+        venv = self.at("passing")
+        run(sys.executable, "-m", "venv", "--without-pip", venv)
+        pip = sys.executable, "-m", "pip", "--python", os.path.join(venv, "bin", "python")
+        before = files(venv)
+        run(*pip, "install", "--no-deps", "--no-index", self.wheel)
+        came = files(venv) - before
+        self.assertTrue(any(name.endswith("bin/pagestash") for name in came), came)
+        self.assertEqual(run(os.path.join(venv, "bin", "python"), "-c", STASH, cwd=self.folder), "1 no fault\n")
+        self.assertIn("--help", run(os.path.join(venv, "bin", "pagestash"), "--help"))
+        run(*pip, "uninstall", "--yes", "pagestash")
+        self.assertEqual(files(venv), before)
 
     def test_program_in_c(self):
         """get_include() and get_library() are all that a compiler needs."""
