@@ -13,7 +13,7 @@ trap 'rm -f "$summary" "$skipped"' EXIT
 ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" 2>&1 |
     awk -v rest="$summary" -v skipped="$skipped" '
         /^[0-9]+% tests passed/ { held = 1 }
-        { if (held) print > rest; else print }
+        { if (held) print > rest; else { print; fflush() } }
         /\*\*\*Skipped/ { sub(/.*Test +#[0-9]+: /, ""); sub(/ .*/, ""); print > skipped }'
 
 log=$build/Testing/Temporary/LastTest.log
