@@ -341,9 +341,9 @@ static json_t *linear_row(const bench_linear_row *linear)
 
 static json_t *linear_object(const bench_report *report)
 {
-    json_t *object = json_object(), *rows = json_array();
     if (report->num_cores == 0)
         return json_null();
+    json_t *object = json_object(), *rows = json_array();
     for (size_t i = 0; i < report->num_linears; i++)
         json_add(&rows, linear_row(&report->linears[i]));
     json_put(&object, "unavailable",

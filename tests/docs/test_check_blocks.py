@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Whether check_blocks.py notices blocks that do not work."""
+import os
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import check_blocks
 from check_blocks import Count, Failure, blocks_of, check_page
@@ -52,6 +54,7 @@ class CheckBlocks(unittest.TestCase):
         count = self.run_page(good.replace("\na\n", "\nb\n"), "sh", "text")
         self.assertIn("has printed\na", count.failures[0])
 
+    @mock.patch.dict(os.environ, {"PSTI_TEST_ALL_TOOLS": ""})
     def test_what_is_not_run(self):
         text = page("<!-- block: not run: slow -->", "```sh", "false", "```",
                     "<!-- block: needs: no_such -->", "```python", "```")
@@ -60,6 +63,8 @@ class CheckBlocks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as source:
             (pathlib.Path(source) / "README.md").write_text(text, encoding="utf-8")
             self.assertEqual(check_blocks.main([source, source, "sh"]), 1)  # nothing has run
+        os.environ["PSTI_TEST_ALL_TOOLS"] = "1"
+        self.fails(page("<!-- block: needs: no_such -->", "```python", "import no_such", "```"), "python", "no_such")
 
 
 if __name__ == "__main__":

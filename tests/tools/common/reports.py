@@ -3,13 +3,12 @@ import functools
 import json
 import pathlib
 
-import jsonschema
-
 SCHEMAS = pathlib.Path(__file__).resolve().parents[3] / "docs/schemas"
 
 
 @functools.lru_cache(maxsize=None)
 def validator(command):
+    import jsonschema  # not in the Python package's environment, whose tests read no report by this
     schema = json.loads((SCHEMAS / f"{command}.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
@@ -17,7 +16,8 @@ def validator(command):
 
 def load(text):
     """What json.loads makes of a report; AssertionError where it does not fit its schema."""
+    from jsonschema.exceptions import best_match
     report = json.loads(text)
-    error = jsonschema.exceptions.best_match(validator(report["command"]).iter_errors(report))
+    error = best_match(validator(report["command"]).iter_errors(report))
     assert error is None, f"{report['command']}: {'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
     return report
