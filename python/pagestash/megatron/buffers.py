@@ -6,6 +6,7 @@ then whoever still holds the former one reads what the next has written, and is 
 import importlib
 import logging
 import os
+import time
 import weakref
 
 from .._c import Error
@@ -15,6 +16,7 @@ from ..torch import leases
 _log = logging.getLogger("pagestash")
 _PARALLEL_STATE = "megatron.core.parallel_state"
 ON_HELD = ("warn", "raise")
+PATIENCE = 0.5  # seconds: gloo's thread lets go of what it has gathered behind wait(), when it next runs
 _installed = []
 
 
@@ -63,9 +65,10 @@ class Buffers:
         with self.scratch.lock:
             user = self._users.get(key)
             if user is not None:
-                if user.lease.memory() is not None:
+                if self._is_held(user.lease, place):
                     self._report(user.lease, place)
-                self._end(key, user, place)
+                if self._users.get(key) is user:  # else it died as it was looked at: _let_go in this thread
+                    self._end(key, user, place)
             lease = self.scratch.lease(key, tensor_shape, dtype, place=place)
             tensor, lease.tensor = lease.tensor, None
             self.num_gets += 1
@@ -95,6 +98,16 @@ class Buffers:
         """Ends the lease, on the stream that it was taken on: whatever used it there is before this."""
         user.lease.release_on(user.stream, place)
         del self._users[key]
+
+    def _is_held(self, lease, place):
+        """Not only by a thread that is about to let go; who was named before is not waited for again."""
+        patience = 0 if (lease.name, lease.place, place) in self._named else PATIENCE
+        deadline = time.monotonic() + patience
+        while lease.memory() is not None:
+            if time.monotonic() >= deadline:
+                return True
+            time.sleep(1e-4)
+        return False
 
     def _report(self, lease, place):
         sentence = (f"Megatron-Core's buffer '{lease.name}': {place} takes it, and what {lease.place} took "
