@@ -1,6 +1,6 @@
 #!/bin/bash
 # gpu-package.sh [DIR]: builds what tools/gpu-first.sh and gpu-check.sh run, for a GPU machine without packages and
-# network: code for sm_90 only, everything but libc linked statically, stripped, at most 40 MiB.
+# network: code for sm_90 only, everything but libc linked statically, stripped, at most 48 MiB.
 # DIR is build/gpu unless given. It can be copied anywhere: DIR/gpu-first.sh and DIR/gpu-check.sh find what lies beside them.
 # gpu-package.sh --check [DIR]: packs DIR, unpacks it elsewhere, and runs there what needs no GPU, without an
 # environment: every program starts, dry runs find all commands, one example runs on host.
@@ -10,7 +10,7 @@ only_check=
 root=$(cd "$(dirname "$0")/.." && pwd)
 dir=${1:-$root/build/gpu}
 build=${GPU_PACKAGE_BUILD:-$root/build/gpu-package}
-most_mib=40
+most_mib=48
 
 fail() { printf 'gpu-package.sh: %s\n' "$1" >&2 && exit 1; }
 
