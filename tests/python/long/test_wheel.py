@@ -252,7 +252,7 @@ class Wheel(unittest.TestCase):
         self.with_torch()
         for name in ("README.md", "python/README.md"):
             with open(os.path.join(ROOT, name), encoding="utf-8") as file:
-                blocks = [block for mark, block in re.findall(r"^(<!-- block: .*\n)?```python\n(.*?)^```",
+                blocks = [block for mark, block in re.findall(r"^(<!-- block: [^\n]*\n)?```python\n(.*?)^```",
                                                               file.read(), re.DOTALL | re.MULTILINE) if not mark]
             self.assertTrue(blocks, f"{name} has no block of Python")
             for block in blocks:
