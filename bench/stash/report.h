@@ -159,6 +159,7 @@ enum { BENCH_MAX_GLUS = 8 };
  * last one has ended. NaN where the device has no products. */
 typedef struct bench_linear_row {
     const char *name;
+    bool is_paced; /* the products only wait, as if a processor of their own did them */
     uint32_t num_ranks;
     uint64_t tokens, in_features, out_features;
     bench_times copy;     /* memcpy of the bytes that an exchange leaves on a rank */
@@ -172,7 +173,7 @@ typedef struct bench_linear_row {
     double hidden;     /* (products + exchange - ring) / the shorter of the two; median */
 } bench_linear_row;
 
-enum { BENCH_MAX_LINEARS = 16 };
+enum { BENCH_MAX_LINEARS = 24 };
 
 typedef enum bench_call {
     BENCH_CALL_STASH,

@@ -138,19 +138,21 @@ static void print_linears(const bench_report *report)
         printf("\nlinears: not measured: %s\n", report->no_linear);
     for (size_t i = 0; i < report->num_linears; i++) {
         const bench_linear_row *of = &report->linears[i];
-        if (i == 0)
-            printf("\n%-21s %5s %8s %8s %8s %8s %8s %8s %8s %6s\n", "linear, ms", "ranks", "memcpy",
-                   "1 elem.", "products", "pieces", "exchange", "layer", "ring", "hidden");
+        if (i == 0 || of->is_paced != of[-1].is_paced)
+            printf("\n%-21s %5s %8s %8s %8s %8s %8s %8s %8s %6s\n",
+                   of->is_paced ? "linear, paced, ms" : "linear, ms", "ranks", "memcpy", "1 elem.",
+                   "products", "pieces", "exchange", "layer", "ring", "hidden");
         printf("%-21s %5u %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %6.2f%s\n", of->name,
                of->num_ranks, of->copy.median * 1e3, of->nothing.median * 1e3,
                of->products.median * 1e3, of->pieces.median * 1e3, of->exchange.median * 1e3,
                of->layer.median * 1e3, of->ring.median * 1e3, of->hidden,
-               2 * of->num_ranks > report->num_cores ? " *" : "");
+               (of->is_paced ? 1 : 2) * of->num_ranks > report->num_cores ? " *" : "");
     }
     if (report->num_linears && *report->no_product)
         printf("no products: %s\n", report->no_product);
     if (report->num_linears)
-        printf("* more threads than the %u cores: each rank has one, and one that exchanges\n",
+        printf("* more threads than the %u cores: each rank has one that exchanges, and one that\n"
+               "  multiplies, which needs no core where it is paced\n",
                report->num_cores);
 }
 

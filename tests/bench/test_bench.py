@@ -85,13 +85,16 @@ class Bench(unittest.TestCase):
         self.assertEqual([glu["bytes"] for glu in report["glu"]], [4 << 20])
         self.assertGreater(report["glu"][0]["speedup"], 0)
         linears = report["linear"]
-        self.assertEqual([(row["form"], row["ranks"]) for row in linears["rows"]],
-                         [("column forward fp32", 2), ("row forward fp32", 2)])
+        self.assertEqual([(row["form"], row["ranks"], row["paced"]) for row in linears["rows"]],
+                         [(form, 2, paced) for paced in (False, True)
+                          for form in ("column forward fp32", "row forward fp32")])
         self.assertEqual((linears["unavailable"], linears["no_product"], linears["cores"]),
                          (None, None, os.cpu_count()))
         for row in linears["rows"]:
             self.assertTrue(all(row[key] > 0 for key in row if key.endswith("_seconds")))
             self.assertLess(row["hidden"], 1.5)
+            if row["paced"]:  # waits do not end early
+                self.assertGreater(row["products_seconds"] * 1.05, row["exchange_seconds"])
         self.check_documented(report)
         goals = run(sys.executable, str(BENCH / "goals.py"), str(self.path))
         self.assertEqual((goals.returncode, goals.stderr), (0, ""))
