@@ -1,6 +1,7 @@
 /* What linear_rank.h says. */
 #include "bench/stash/linear_rank.h"
 
+#include <errno.h>
 #include <math.h>
 #include <time.h>
 
@@ -22,13 +23,16 @@ static pst_status wait_for_product(void *user, pst_device *device, const pst_pro
 {
     const linear_rank *self = user;
     const double terms = (double)product->m * (double)product->n * (double)product->k;
-    const double end = bench_now() + terms * self->all->seconds_per_term;
+    const double seconds = terms * self->all->seconds_per_term;
+    struct timespec end;
     (void)device;
     (void)stream;
-    for (double left = end - bench_now(); left > 0; left = end - bench_now()) {
-        const struct timespec rest = {(time_t)left, (long)((left - floor(left)) * 1e9)};
-        nanosleep(&rest, NULL);
-    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const double nanoseconds = (double)end.tv_nsec + (seconds - floor(seconds)) * 1e9;
+    end.tv_sec += (time_t)floor(seconds) + (nanoseconds >= 1e9);
+    end.tv_nsec = (long)(nanoseconds >= 1e9 ? nanoseconds - 1e9 : nanoseconds);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+        continue;
     return PST_OK;
 }
 
