@@ -54,7 +54,7 @@ PST_CHILD(lt_cases)
     for (int machine = 0; machine < LT_MACHINES; machine++) {
         pst_device *device = lt_open((lt_machine)machine);
         uint64_t seed = 23 + (uint64_t)machine;
-        const uint64_t step = psti_test_step(6) * (machine == LT_SIMT ? 4 : 1);
+        const uint64_t step = psti_test_step(20) * (machine == LT_SIMT ? 4 : 1);
         bool is_right = device != NULL;
         for (uint64_t i = 0; is_right && i < 200; i += step) {
             const product_case what = product_draw(&seed);
