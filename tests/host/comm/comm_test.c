@@ -233,6 +233,35 @@ PST_TEST(Comm, AllToAll)
     ranks_run(4, 0, all_to_all, NULL);
 }
 
+/* ---- where operands lie ---- */
+
+static void lie_side_by_side(rank_of_test *self)
+{
+    enum { COUNT = 16 };
+    float buffer[2 * COUNT] = {0};
+    for (int i = 0; i < COUNT; i++)
+        buffer[i] = (float)i;
+    RANK_OK(pst_comm_all_reduce(self->comm, buffer, buffer + COUNT, COUNT, PST_DTYPE_FP32,
+                                PST_REDUCE_MAX, self->stream));
+    RANK_CHECK(memcmp(buffer, buffer + COUNT, COUNT * sizeof(float)) == 0);
+    for (int i = 0; i < COUNT; i++)
+        buffer[i] = 0;
+    RANK_OK(pst_comm_all_reduce(self->comm, buffer + COUNT, buffer, COUNT, PST_DTYPE_FP32,
+                                PST_REDUCE_MAX, self->stream));
+    RANK_CHECK(memcmp(buffer, buffer + COUNT, COUNT * sizeof(float)) == 0);
+    RANK_STATUS(pst_comm_all_reduce(self->comm, buffer, buffer + COUNT - 1, COUNT, PST_DTYPE_FP32,
+                                    PST_REDUCE_MAX, self->stream),
+                PST_E_INVALID);
+    RANK_STATUS(pst_comm_all_reduce(self->comm, buffer + COUNT - 1, buffer, COUNT, PST_DTYPE_FP32,
+                                    PST_REDUCE_MAX, self->stream),
+                PST_E_INVALID);
+}
+
+PST_TEST(Comm, OperandsMayLieSideBySide)
+{
+    ranks_run(2, 20000, lie_side_by_side, NULL);
+}
+
 static void count_bytes(rank_of_test *self)
 {
     float from[40] = {0}, to[40];
