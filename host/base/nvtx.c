@@ -3,8 +3,15 @@
 
 #if PSTI_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
+/* CUDA 13 has both, 12.4 neither. An older nvToolsExt.h may stand in front of another NVTX's extensions: it does
+ * not define what these use. */
+#if defined(NVTX_STATIC_CAST) && __has_include(<nvtx3/nvToolsExtPayload.h>)
 #include <nvtx3/nvToolsExtPayload.h>
-#if __has_include(<nvtx3/nvToolsExtCounters.h>) /* CUDA 13 has it, 12.4 has not */
+#define HAVE_PAYLOADS 1
+#else
+#define HAVE_PAYLOADS 0
+#endif
+#if HAVE_PAYLOADS && __has_include(<nvtx3/nvToolsExtCounters.h>)
 #include <nvtx3/nvToolsExtCounters.h>
 #define HAVE_COUNTERS 1
 #else
@@ -22,6 +29,10 @@
 static const char *const rooms[] = {"stash", "scheduler", "comm", "linear"};
 enum { NUM_ROOMS = sizeof(rooms) / sizeof(rooms[0]) };
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static nvtxDomainHandle_t domain; /* NULL: switched off, or no tool */
+
+#if HAVE_PAYLOADS
 /* The payload of a range that names its operation. */
 typedef struct payload {
     void *operation; /* a registered string */
@@ -29,8 +40,6 @@ typedef struct payload {
     uint32_t ticket;
 } payload;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static nvtxDomainHandle_t domain; /* NULL: switched off, or no tool */
 static uint64_t schema;
 
 static void register_schema(void)
@@ -57,6 +66,7 @@ static void register_schema(void)
         .payloadStaticSize = sizeof(payload)};
     schema = nvtxPayloadSchemaRegister(domain, &attributes);
 }
+#endif
 
 static void create_domain(void)
 {
@@ -66,7 +76,9 @@ static void create_domain(void)
         return;
     for (uint32_t i = 0; i < NUM_ROOMS; i++)
         nvtxDomainNameCategoryA(domain, i + 1, rooms[i]);
+#if HAVE_PAYLOADS
     register_schema();
+#endif
 }
 
 /* 0: none of the rooms. */
@@ -103,6 +115,7 @@ bool psti_range_begin(psti_range_site *site, uint32_t ticket, uint64_t capacity_
                                         .category = category_of(site->file),
                                         .messageType = NVTX_MESSAGE_TYPE_REGISTERED};
     attributes.message.registered = registered(&site->name_handle, site->name);
+#if HAVE_PAYLOADS
     payload values = {.capacity_bytes = capacity_bytes, .ticket = ticket};
     nvtxPayloadData_t data = {.schemaId = schema, .size = sizeof(values), .payload = &values};
     if (site->operation) {
@@ -111,6 +124,9 @@ bool psti_range_begin(psti_range_site *site, uint32_t ticket, uint64_t capacity_
         attributes.reserved0 = 1; /* so many payloads */
         attributes.payload.ullValue = (uint64_t)(uintptr_t)&data;
     }
+#else
+    (void)ticket, (void)capacity_bytes;
+#endif
     nvtxDomainRangePushEx(domain, &attributes);
     return true;
 }
