@@ -33,13 +33,15 @@ static json_t *field_value(const pst_estimate_config *config, estimate_id id)
 {
     char word[ESTIMATE_WORD];
     const uint64_t value = estimate_value(config, id);
-    switch (estimate_rows[id].type) {
+    const estimate_row *row = &estimate_rows[id];
+    switch (row->type) {
     case ESTIMATE_IS_WHOLE:
         return json_integer((json_int_t)value);
     case ESTIMATE_IS_SWITCH:
         return json_boolean(value != 0);
     case ESTIMATE_IS_CHOICE:
-        return json_string(estimate_word(estimate_rows[id].words, value, word));
+        return json_string(
+            estimate_word(row->words != NULL ? row->words : row->argument, value, word));
     case ESTIMATE_IS_BITS:
         return words_value(id, value);
     case ESTIMATE_IS_LAYERS:

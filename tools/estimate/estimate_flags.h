@@ -47,27 +47,26 @@ typedef enum estimate_type {
     ESTIMATE_IS_CHUNKS, /* a number for each chunk, or NULL */
 } estimate_type;
 
-#define ESTIMATE_ID(group, kind, flag, ...) ESTIMATE_##flag,
-#define ESTIMATE_MEMBER_ID(group, type, member, words) ESTIMATE_##member,
+#define ESTIMATE_ID(name, ...) ESTIMATE_##name,
 typedef enum estimate_id {
-    ESTIMATE_TABLE(ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_MEMBER_ID)
+    ESTIMATE_TABLE(ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID)
         ESTIMATE_NUM_ROWS
 } estimate_id;
 #undef ESTIMATE_ID
-#undef ESTIMATE_MEMBER_ID
 
 typedef enum estimate_use { ESTIMATE_READ, ESTIMATE_SETS, ESTIMATE_SETS_OPTION } estimate_use;
 
 typedef struct estimate_row {
     const char *name;   /* with underscores for dashes */
     const char *member; /* of the config, or NULL */
-    const char *words, *argument, *help;
+    const char *words, *help;
     estimate_group group;
-    estimate_kind kind;
-    estimate_type type;
     estimate_use use;
     size_t offset;
     uint64_t fallback; /* 0: none */
+    estimate_kind kind;
+    const char *argument;
+    estimate_type type; /* of the member */
 } estimate_row;
 
 extern const estimate_row estimate_rows[ESTIMATE_NUM_ROWS];

@@ -6,7 +6,7 @@ static estimate_id largest_of(const pst_estimate_config *config)
 {
     estimate_id largest = ESTIMATE_num_layers;
     for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
-        if (estimate_rows[id].type == ESTIMATE_IS_WHOLE &&
+        if (estimate_rows[id].member != NULL && estimate_rows[id].type == ESTIMATE_IS_WHOLE &&
             estimate_rows[id].kind != ESTIMATE_NO_FLAG &&
             estimate_value(config, id) > estimate_value(config, largest))
             largest = id;

@@ -8,23 +8,36 @@
 #include <string.h>
 
 #define AT(member) offsetof(pst_estimate_config, member)
-#define ROW(name, member, words, argument, help, group, ...) \
-    {name, member, words, argument, help, ESTIMATE_##group, __VA_ARGS__},
-#define FLAG(group, kind, flag, argument, help)                                      \
-    ROW(#flag, NULL, NULL, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
-        ESTIMATE_READ, 0, 0)
-#define OPTION(group, kind, flag, member, fallback, argument, help)                  \
-    ROW(#flag, NULL, NULL, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
-        ESTIMATE_SETS_OPTION, offsetof(estimate_options, member), fallback)
-#define SETS(group, kind, flag, type, member, fallback, words, argument, help)             \
-    ROW(#flag, #member, words, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_##type, \
-        ESTIMATE_SETS, AT(member), fallback)
-#define FEEDS(group, kind, flag, type, member, words, argument, help)                      \
-    ROW(#flag, #member, words, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_##type, \
-        ESTIMATE_READ, AT(member), 0)
-#define FIELD(group, type, member, words)                                                 \
-    ROW(#member, #member, words, NULL, NULL, group, ESTIMATE_NO_FLAG, ESTIMATE_IS_##type, \
-        ESTIMATE_READ, AT(member), 0)
+/* A kind, what the help says that it takes, and the type of a member that it sets. */
+#define OF_SWITCH ESTIMATE_SWITCH, NULL, ESTIMATE_IS_SWITCH
+#define OF_OFF ESTIMATE_OFF, NULL, ESTIMATE_IS_SWITCH
+#define OF_COUNT ESTIMATE_COUNT, "N", ESTIMATE_IS_WHOLE
+#define OF_STAGE ESTIMATE_COUNT, "STAGE", ESTIMATE_IS_WHOLE
+#define OF_POSITIVE ESTIMATE_POSITIVE, "N", ESTIMATE_IS_WHOLE
+#define OF_DECIMAL ESTIMATE_DECIMAL, "X", ESTIMATE_IS_SWITCH /* whether it is above 0 */
+#define OF_RATIO ESTIMATE_RATIO, "X", ESTIMATE_IS_WHOLE
+#define OF_BYTES ESTIMATE_BYTES, "BYTES", ESTIMATE_IS_WHOLE
+#define OF_SIZE ESTIMATE_SIZE, "BYTES", ESTIMATE_IS_WHOLE
+#define OF_CHOICE(words) ESTIMATE_CHOICE, words, ESTIMATE_IS_CHOICE
+#define OF_EITHER(words) ESTIMATE_CHOICE, words, ESTIMATE_IS_SWITCH
+#define OF_TEXT(what) ESTIMATE_TEXT, what, ESTIMATE_IS_LAYERS
+#define OF_WORDS ESTIMATE_WORDS, "NAME...", ESTIMATE_IS_BITS
+#define OF_JSON ESTIMATE_JSON, "FILE", ESTIMATE_IS_NONE
+
+#define ROW(name, member, words, help, group, ...) \
+    {name, member, words, help, ESTIMATE_##group, __VA_ARGS__},
+#define FLAG(flag, group, kind, help) \
+    ROW(#flag, NULL, NULL, help, group, ESTIMATE_READ, 0, 0, OF_##kind)
+#define OPTION(flag, group, kind, member, fallback, help)                                         \
+    ROW(#flag, NULL, NULL, help, group, ESTIMATE_SETS_OPTION, offsetof(estimate_options, member), \
+        fallback, OF_##kind)
+#define SETS(flag, group, kind, member, fallback, words, help) \
+    ROW(#flag, #member, words, help, group, ESTIMATE_SETS, AT(member), fallback, OF_##kind)
+#define FEEDS(flag, group, kind, member, words, help) \
+    ROW(#flag, #member, words, help, group, ESTIMATE_READ, AT(member), 0, OF_##kind)
+#define FIELD(member, group, type, words)                                                     \
+    ROW(#member, #member, words, NULL, group, ESTIMATE_READ, AT(member), 0, ESTIMATE_NO_FLAG, \
+        NULL, ESTIMATE_IS_##type)
 const estimate_row estimate_rows[] = {ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)};
 
 const char *estimate_flag(estimate_id id)
