@@ -5,6 +5,8 @@
 
 #include "tools/common/tool.h"
 
+#include <jansson.h>
+
 typedef enum estimate_mode {
     ESTIMATE_REPORT = 0,
     ESTIMATE_FIT,
@@ -13,20 +15,15 @@ typedef enum estimate_mode {
     ESTIMATE_PR482, /* the report of another tool, as that one printed it */
 } estimate_mode;
 
-/* Lines for the report, in the order they came. */
-typedef struct estimate_notes {
-    char **lines;
-    size_t num_lines;
-} estimate_notes;
-
 typedef struct estimate_options {
     pst_estimate_config config; /* every zero of the run filled in; is_moe and chunk_layers owned */
     const char *preset, *hf_config, *routing; /* NULL: none */
-    estimate_notes assumptions;               /* what stands where no flag said anything */
-    estimate_notes warnings;                  /* unknown flags, flags given twice */
-    estimate_notes unmodelled;                /* flags that change memory, and are not counted */
-    estimate_notes matters;                   /* of these, what changes whole states or sizes */
-    bool is_less;                             /* one of these makes it less, not more */
+    /* Lists of lines for the report, in the order they came; NULL: none. */
+    json_t *assumptions; /* what stands where no flag said anything */
+    json_t *warnings;    /* unknown flags, flags given twice */
+    json_t *unmodelled;  /* flags that change memory, and are not counted */
+    json_t *matters;     /* of these, what changes whole states or sizes */
+    bool is_less;        /* one of these makes it less, not more */
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
     bool is_strict, lists_members, shows_details;
@@ -52,11 +49,10 @@ typedef struct estimate_options {
 /* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
 int estimate_parse(int argc, char **argv, estimate_options *options);
 void estimate_free(estimate_options *options);
-int estimate_note(estimate_notes *notes, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+int estimate_note(json_t **notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Each as a line on stderr. */
-void estimate_warn(const estimate_notes *notes, const char *what);
+void estimate_warn(const json_t *notes, const char *what);
 
 /* estimate_help.c: to stdout. */
 void estimate_help(void);

@@ -5,8 +5,6 @@
 #include "tools/estimate/estimate.h"
 #include "tools/estimate/estimate_table.h"
 
-#include <jansson.h>
-
 /* ---- estimate_table.c: the table as rows ---- */
 
 typedef enum estimate_group {
@@ -145,8 +143,6 @@ int estimate_num_known(void);
 const char *estimate_meant(const char *name);
 
 /* ---- from the line to the options, in this order ---- */
-
-void estimate_free_notes(estimate_notes *notes);
 
 /* estimate_read.c: fills line, and the notes of options that need no model. */
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options);

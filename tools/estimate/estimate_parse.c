@@ -3,6 +3,7 @@
 
 #include "tools/common/gpu.h"
 #include "tools/common/json_in.h"
+#include "tools/common/json_out.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,49 +14,28 @@
 
 /* ---- notes ---- */
 
-static int add_line(estimate_notes *notes, char *line)
-{
-    char **lines = realloc(notes->lines, (notes->num_lines + 1) * sizeof(*lines));
-    if (line == NULL || lines == NULL) {
-        free(line);
-        notes->lines = lines != NULL ? lines : notes->lines;
-        return tool_fail(TOOL_NO, "out of memory for a note");
-    }
-    notes->lines = lines;
-    notes->lines[notes->num_lines++] = line;
-    return TOOL_OK;
-}
-
-int estimate_note(estimate_notes *notes, const char *format, ...)
+int estimate_note(json_t **notes, const char *format, ...)
 {
     char *line = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&line, &bytes);
-    if (stream != NULL) {
-        va_list arguments;
-        va_start(arguments, format);
-        vfprintf(stream, format, arguments);
-        va_end(arguments);
-        fclose(stream);
-    }
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&line, format, arguments) < 0)
+        line = NULL;
+    va_end(arguments);
     for (char *at = line; at != NULL && *at != '\0'; at++)
         if ((unsigned char)*at < ' ' || *at == 127)
             *at = '?'; /* a word of the command line may hold anything; a note is one line */
-    return add_line(notes, line);
+    if (*notes == NULL)
+        *notes = json_array();
+    const bool is_kept = line != NULL && json_array_append_new(*notes, json_text(line)) == 0;
+    free(line);
+    return is_kept ? TOOL_OK : tool_fail(TOOL_NO, "out of memory for a note");
 }
 
-void estimate_warn(const estimate_notes *notes, const char *what)
+void estimate_warn(const json_t *notes, const char *what)
 {
-    for (size_t i = 0; i < notes->num_lines; i++)
-        (void)tool_fail(TOOL_OK, "%s%s", what, notes->lines[i]);
-}
-
-void estimate_free_notes(estimate_notes *notes)
-{
-    for (size_t i = 0; i < notes->num_lines; i++)
-        free(notes->lines[i]);
-    free(notes->lines);
-    *notes = (estimate_notes){.lines = NULL};
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        (void)tool_fail(TOOL_OK, "%s%s", what, json_string_value(json_array_get(notes, i)));
 }
 
 void estimate_free(estimate_options *options)
@@ -64,10 +44,10 @@ void estimate_free(estimate_options *options)
     free((void *)options->config.chunk_layers);
     options->config.is_moe = NULL;
     options->config.chunk_layers = NULL;
-    estimate_free_notes(&options->assumptions);
-    estimate_free_notes(&options->warnings);
-    estimate_free_notes(&options->unmodelled);
-    estimate_free_notes(&options->matters);
+    json_decref(options->assumptions);
+    json_decref(options->warnings);
+    json_decref(options->unmodelled);
+    json_decref(options->matters);
 }
 
 /* ---- what is asked for ---- */
@@ -197,6 +177,6 @@ int estimate_parse(int argc, char **argv, estimate_options *options)
     TOOL_TRY(take_mode(&line, options));
     TOOL_TRY(take_gpu(&line, options));
     TOOL_TRY(resolve(&line, options));
-    estimate_warn(&options->warnings, "");
+    estimate_warn(options->warnings, "");
     return TOOL_OK;
 }

@@ -42,7 +42,7 @@ typedef struct reader {
     bool is_launcher, has_script;
     const char *launcher; /* its first word */
     size_t *seen;         /* of flags that do not count: 0, or 1 and how many notes there were */
-    estimate_notes unknown, twice;
+    json_t *unknown, *twice;
     estimate_options *options;
 } reader;
 
@@ -261,12 +261,12 @@ static int take_counted(reader *self, estimate_id id, const char *value)
 static int take_known(reader *self, const char *name, estimate_known known, const char *value)
 {
     const bool is_joined = value != NULL;
-    estimate_notes *notes = &self->options->unmodelled;
+    json_t **notes = &self->options->unmodelled;
     const size_t place = self->seen[known.index];
     if (place != 0)
         TOOL_TRY(estimate_note(&self->twice, "--%s", name));
     else
-        self->seen[known.index] = notes->num_lines + 1;
+        self->seen[known.index] = json_array_size(*notes) + 1;
     if (known.arity == 0 && is_joined)
         return refuse_value(name, value);
     if (known.arity == 1)
@@ -279,14 +279,16 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         value = self->argv[first];
     TOOL_TRY(estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
                            num > 1 ? " ..." : ""));
+    const size_t last = json_array_size(*notes) - 1;
     if (known.effect == ESTIMATE_SHARDS_STATES)
         self->options->is_less = true;
     if (known.effect >= ESTIMATE_CHANGES_STATES && place == 0)
-        TOOL_TRY(estimate_note(&self->options->matters, "%s", notes->lines[notes->num_lines - 1]));
-    if (place == 0)
-        return TOOL_OK;
-    free(notes->lines[place - 1]);
-    notes->lines[place - 1] = notes->lines[--notes->num_lines];
+        TOOL_TRY(estimate_note(&self->options->matters, "%s",
+                               json_string_value(json_array_get(*notes, last))));
+    if (place != 0) {
+        (void)json_array_set(*notes, place - 1, json_array_get(*notes, last));
+        (void)json_array_remove(*notes, last);
+    }
     return TOOL_OK;
 }
 
@@ -346,15 +348,15 @@ static int take_word(reader *self, const char *word)
 /* ---- what is said of them ---- */
 
 /* One line for all names. */
-static int warn(const reader *self, const estimate_notes *names, const char *what)
+static int warn(const reader *self, const json_t *names, const char *what)
 {
     char *list = NULL;
     size_t bytes = 0;
-    FILE *stream = names->num_lines > 0 ? open_memstream(&list, &bytes) : NULL;
+    FILE *stream = names != NULL ? open_memstream(&list, &bytes) : NULL;
     if (stream == NULL)
-        return names->num_lines > 0 ? tool_fail(TOOL_NO, "out of memory for a note") : TOOL_OK;
-    for (size_t i = 0; i < names->num_lines; i++)
-        fprintf(stream, "%s%s", i > 0 ? ", " : "", names->lines[i]);
+        return names != NULL ? tool_fail(TOOL_NO, "out of memory for a note") : TOOL_OK;
+    for (size_t i = 0; i < json_array_size(names); i++)
+        fprintf(stream, "%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(names, i)));
     fclose(stream);
     const int code = estimate_has(self->line, ESTIMATE_strict)
                          ? tool_fail(TOOL_USAGE, "%s: %s (--strict)", what, list)
@@ -372,8 +374,8 @@ static int read_words(reader *self)
     if (self->is_launcher)
         return tool_fail(TOOL_USAGE, "\"%.80s\": no script follows, a word that ends in .py",
                          self->launcher);
-    TOOL_TRY(warn(self, &self->unknown, "unknown flags"));
-    return warn(self, &self->twice, "flags given twice, of which the last counts");
+    TOOL_TRY(warn(self, self->unknown, "unknown flags"));
+    return warn(self, self->twice, "flags given twice, of which the last counts");
 }
 
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options)
@@ -384,8 +386,8 @@ int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_opti
     reader self = {
         .argc = argc, .at = 1, .argv = argv, .line = line, .seen = seen, .options = options};
     const int code = read_words(&self);
-    estimate_free_notes(&self.unknown);
-    estimate_free_notes(&self.twice);
+    json_decref(self.unknown);
+    json_decref(self.twice);
     free(seen);
     return code;
 }

@@ -13,7 +13,7 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
 #define ESTIMATE_ITEM(key, name, ...)                               \
     estimate_item((key), (name), (const json_whole[]){__VA_ARGS__}, \
                   sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
-json_t *estimate_notes_value(const estimate_notes *notes);
+json_t *estimate_notes_value(json_t *notes);
 
 /* estimate_config.c: the run as it was understood. */
 json_t *estimate_config_value(const pst_estimate_config *config);

@@ -296,7 +296,7 @@ static int note_expert_assumptions(const estimate_line *line, estimate_options *
 static int note_assumptions(const estimate_line *line, estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
-    estimate_notes *assumed = &options->assumptions;
+    json_t **assumed = &options->assumptions;
     const char *model = options->preset != NULL ? options->preset : options->hf_config;
     TOOL_TRY(note_expert_assumptions(line, options));
     if (!estimate_has(line, ESTIMATE_micro_batch_size))

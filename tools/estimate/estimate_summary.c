@@ -88,7 +88,8 @@ static void print_left_out(const json_t *tree)
 static void print_verdict(const estimate_options *options, const json_t *tree, const json_t *stage)
 {
     const uint64_t peak = estimate_whole_at(stage, "bytes.peak"), limit = options->memory_bytes;
-    const bool is_least = (options->matters.num_lines > 0 || leaves_out(tree)) && !options->is_less;
+    const bool is_least =
+        (json_array_size(options->matters) > 0 || leaves_out(tree)) && !options->is_less;
     const bool is_open = options->is_less ? peak > limit : is_least && peak <= limit;
     char text[TEXT];
     snprintf(text, sizeof(text),
@@ -173,7 +174,7 @@ void estimate_print_summary(const estimate_options *options, const json_t *tree,
     print_left_out(tree);
     if (!options->shows_details)
         printf("--details has all stages, modules and transfers%s; --json all figures\n",
-               options->unmodelled.num_lines > options->matters.num_lines
+               json_array_size(options->unmodelled) > json_array_size(options->matters)
                    ? ", and what else is not counted"
                    : "");
 }

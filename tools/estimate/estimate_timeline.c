@@ -36,7 +36,7 @@ int estimate_timeline(const estimate_options *options)
     TOOL_TRY(stage_of(options, &stage));
     /* so that no event is refused behind the first lines */
     ESTIMATE_TRY(&options->config, pst_estimate_get_memory(&options->config, stage, NULL, &memory));
-    estimate_warn(&options->unmodelled, "not counted: ");
+    estimate_warn(options->unmodelled, "not counted: ");
     puts("event,kind,chunk,micro_batch,live_layers,saved_bytes,head_bytes,bytes");
     ESTIMATE_TRY(&options->config,
                  pst_estimate_get_timeline(&options->config, stage, put_event, NULL));

@@ -23,12 +23,9 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
     return object;
 }
 
-json_t *estimate_notes_value(const estimate_notes *notes)
+json_t *estimate_notes_value(json_t *notes)
 {
-    json_t *lines = json_array();
-    for (size_t i = 0; i < notes->num_lines; i++)
-        json_add(&lines, json_text(notes->lines[i]));
-    return lines;
+    return notes != NULL ? json_incref(notes) : json_array();
 }
 
 static json_t *list_value(const uint64_t *words, uint64_t num)
@@ -313,10 +310,10 @@ static int fill(report *self)
 {
     const estimate_options *options = self->options;
     json_put(&self->root, "config", estimate_config_value(self->config));
-    json_put(&self->root, "assumptions", estimate_notes_value(&options->assumptions));
-    json_put(&self->root, "warnings", estimate_notes_value(&options->warnings));
-    json_put(&self->root, "not_counted", estimate_notes_value(&options->unmodelled));
-    json_put(&self->root, "matters", estimate_notes_value(&options->matters));
+    json_put(&self->root, "assumptions", estimate_notes_value(options->assumptions));
+    json_put(&self->root, "warnings", estimate_notes_value(options->warnings));
+    json_put(&self->root, "not_counted", estimate_notes_value(options->unmodelled));
+    json_put(&self->root, "matters", estimate_notes_value(options->matters));
     TOOL_TRY(put_params(self));
     TOOL_TRY(put_layers(self));
     TOOL_TRY(put_stages(self));

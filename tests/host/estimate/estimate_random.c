@@ -198,7 +198,7 @@ void psti_draw_run(psti_random_run *run)
               : true, default                                                              \
               : false)},
 #define NONE(...)
-#define SETS(flag, group, kind, member, ...) FIELD(member)
+#define SETS(flag, group, kind, member, ...) FIELD(member, __VA_ARGS__)
 const psti_field psti_fields[] = {ESTIMATE_TABLE(NONE, NONE, SETS, SETS, FIELD)};
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);
 
