@@ -6,6 +6,7 @@
 #include "tools/common/tool.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 typedef enum estimate_mode {
     ESTIMATE_REPORT = 0,
@@ -121,5 +122,8 @@ int estimate_timeline(const estimate_options *options);
 int estimate_pr482(const estimate_options *options);
 /* --html FILE, beside any mode but ESTIMATE_PR482. */
 int estimate_picture(const estimate_options *options);
+/* estimate_html.c: it, one file that loads nothing else. title: any bytes; what is no UTF-8 shows as '?'. */
+int estimate_html_write(FILE *file, const char *title, const estimate_options *options,
+                        uint64_t stage);
 
 #endif

@@ -69,6 +69,15 @@ typedef struct estimate_row {
 
 extern const estimate_row estimate_rows[ESTIMATE_NUM_ROWS];
 
+/* The sizes of a split, in the order that they are chosen and printed, as tables call them. */
+enum { ESTIMATE_NUM_WAYS = 6 };
+typedef struct estimate_way {
+    estimate_id id;
+    const char *name;
+} estimate_way;
+
+extern const estimate_way estimate_ways[ESTIMATE_NUM_WAYS];
+
 /* As on the command line, without the dashes in front. */
 const char *estimate_flag(estimate_id id);
 /* A number, 0 or 1 of a switch, the index of a choice, bits; 0 of a list. */

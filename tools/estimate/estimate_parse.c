@@ -103,12 +103,8 @@ static int take_mode(const estimate_line *line, estimate_options *options)
     for (estimate_mode mode = ESTIMATE_FIT; mode <= ESTIMATE_PR482; mode++)
         if (estimate_has(line, modes[mode]))
             options->mode = mode;
-    static const estimate_id sizes[] = {
-        ESTIMATE_tensor_model_parallel_size,           ESTIMATE_pipeline_model_parallel_size,
-        ESTIMATE_num_virtual_stages_per_pipeline_rank, ESTIMATE_context_parallel_size,
-        ESTIMATE_expert_model_parallel_size,           ESTIMATE_expert_tensor_parallel_size};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        options->keeps[i] = estimate_has(line, sizes[i]);
+    for (int i = 0; i < ESTIMATE_NUM_WAYS; i++)
+        options->keeps[i] = estimate_has(line, estimate_ways[i].id);
     options->pr482_logit_bytes = 9 + estimate_number(line, ESTIMATE_compat_logit_bytes, 1);
     options->has_load_cv = estimate_has(line, ESTIMATE_moe_load_cv);
     options->load_cv_num = line->flags[ESTIMATE_moe_load_cv].num;

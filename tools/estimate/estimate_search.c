@@ -13,17 +13,8 @@ enum { NUM_SHOWN = 20, LEAST_TOKENS = 4096 };
 #define MAX_WORLD (UINT64_C(1) << 31)
 #define MAX_DIVISORS 1600 /* no number up to MAX_WORLD has more */
 
-/* The dimensions of a split, in the order that they are chosen and printed. */
+/* The dimensions of a split, as estimate_ways has them. */
 enum { TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, NUM_WAYS };
-
-static const estimate_id ways[NUM_WAYS] = {
-    [TENSOR] = ESTIMATE_tensor_model_parallel_size,
-    [PIPELINE] = ESTIMATE_pipeline_model_parallel_size,
-    [VIRTUAL] = ESTIMATE_num_virtual_stages_per_pipeline_rank,
-    [CONTEXT] = ESTIMATE_context_parallel_size,
-    [EXPERT] = ESTIMATE_expert_model_parallel_size,
-    [EXPERT_TENSOR] = ESTIMATE_expert_tensor_parallel_size,
-};
 
 /* What is computed anew: as it was given, or where no flag said anything and that does not fit, outputs of
  * norms and activation functions, or every layer. */
@@ -165,7 +156,7 @@ static pst_status try_split(search *self, choice *split)
     for (int i = AS_GIVEN; i <= (is_free ? FULL : AS_GIVEN); i++) {
         pst_estimate_config config = *given;
         for (int way = 0; way < NUM_WAYS; way++)
-            estimate_set(&config, ways[way], split->by[way]);
+            estimate_set(&config, estimate_ways[way].id, split->by[way]);
         config.sequence_parallel = split->by[TENSOR] > 1;
         config.micro_batch_group_size = 0;
         split->recompute = i;
@@ -227,7 +218,7 @@ static pst_status try_from(search *self, choice *split, int way)
     if (way == NUM_WAYS)
         return try_split(self, split);
     if (self->options->keeps[way]) {
-        split->by[way] = estimate_value(config, ways[way]);
+        split->by[way] = estimate_value(config, estimate_ways[way].id);
         return try_from(self, split, way + 1);
     }
     if (way == VIRTUAL)
@@ -296,7 +287,7 @@ static json_t *choice_value(const search *self, const choice *c)
         config->world_size / (c->by[TENSOR] * c->by[PIPELINE] * c->by[CONTEXT]);
     json_t *object = json_object();
     for (int i = 0; i < NUM_WAYS; i++)
-        json_put_whole(&object, estimate_rows[ways[i]].member, c->by[i]);
+        json_put_whole(&object, estimate_rows[estimate_ways[i].id].member, c->by[i]);
     JSON_PUT(&object, {"data_parallel", replicas},
              {"micro_batches", config->global_batch / (config->micro_batch * replicas)},
              {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers},
@@ -336,7 +327,7 @@ static json_t *tree_of(const search *self)
         json_add(&best, choice_value(self, &self->best[i]));
     for (int i = 0; i < NUM_WAYS; i++)
         if (options->keeps[i])
-            json_add(&kept, json_text(estimate_rows[ways[i]].member));
+            json_add(&kept, json_text(estimate_rows[estimate_ways[i].id].member));
     json_put_text(&object, "mode", "search");
     JSON_PUT(&object, {"memory_bytes", options->memory_bytes}, {"world_size", config->world_size},
              {"gpus_per_node", options->gpus_per_node}, {"global_batch", config->global_batch},
@@ -368,7 +359,8 @@ static void print(const search *self, const json_t *tree)
     for (int i = 0; i < NUM_WAYS; i++)
         if (self->options->keeps[i])
             snprintf(kept + strlen(kept), sizeof(kept) - strlen(kept), "--%s %" PRIu64 ", ",
-                     estimate_flag(ways[i]), estimate_value(config, ways[i]));
+                     estimate_flag(estimate_ways[i].id),
+                     estimate_value(config, estimate_ways[i].id));
     printf("%" PRIu64 " GPUs of %.2f GiB, %" PRIu64 " in a node; global batch %" PRIu64
            ", micro-batch %" PRIu64 ", sequence %" PRIu64 "\n",
            config->world_size, (double)self->options->memory_bytes / (1 << 30),
@@ -411,7 +403,7 @@ static pst_status try_given(search *self)
     if (pst_estimate_check(&config) != PST_OK)
         return PST_OK;
     for (int i = 0; i < NUM_WAYS; i++)
-        self->given.by[i] = estimate_value(&config, ways[i]);
+        self->given.by[i] = estimate_value(&config, estimate_ways[i].id);
     (void)set_layers(self, &self->given, &config);
     const pst_status status = fill(self, &config, &self->given);
     self->is_given_valid = status == PST_OK;

@@ -16,15 +16,6 @@ static double gib(uint64_t bytes)
 
 static void print_run(const estimate_options *options, const json_t *tree)
 {
-    static const struct {
-        estimate_id id;
-        const char *name;
-    } sizes[] = {{ESTIMATE_tensor_model_parallel_size, "tp"},
-                 {ESTIMATE_pipeline_model_parallel_size, "pp"},
-                 {ESTIMATE_num_virtual_stages_per_pipeline_rank, "vpp"},
-                 {ESTIMATE_context_parallel_size, "cp"},
-                 {ESTIMATE_expert_model_parallel_size, "ep"},
-                 {ESTIMATE_expert_tensor_parallel_size, "etp"}};
     const pst_estimate_config *config = &options->config;
     const uint64_t replica =
         config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
@@ -34,11 +25,11 @@ static void print_run(const estimate_options *options, const json_t *tree)
                         : options->hf_config != NULL ? options->hf_config
                                                      : "a model",
                         (double)estimate_whole_at(tree, "params.total") / 1e9, config->world_size);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (estimate_value(config, sizes[i].id) > 1 &&
-            (sizes[i].id != ESTIMATE_expert_tensor_parallel_size || config->num_experts != 0))
-            used += snprintf(text + used, sizeof(text) - (size_t)used, " %s %" PRIu64,
-                             sizes[i].name, estimate_value(config, sizes[i].id));
+    for (const estimate_way *way = estimate_ways; way < estimate_ways + ESTIMATE_NUM_WAYS; way++)
+        if (estimate_value(config, way->id) > 1 &&
+            (way->id != ESTIMATE_expert_tensor_parallel_size || config->num_experts != 0))
+            used += snprintf(text + used, sizeof(text) - (size_t)used, " %s %" PRIu64, way->name,
+                             estimate_value(config, way->id));
     snprintf(text + used, sizeof(text) - (size_t)used,
              " dp %" PRIu64 "; %" PRIu64 " micro-batches of %" PRIu64 " x %" PRIu64,
              config->world_size / replica, estimate_whole_at(tree, "cluster.num_micro_batches"),

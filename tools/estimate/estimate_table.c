@@ -40,6 +40,15 @@
         NULL, ESTIMATE_IS_##type)
 const estimate_row estimate_rows[] = {ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)};
 
+const estimate_way estimate_ways[ESTIMATE_NUM_WAYS] = {
+    {ESTIMATE_tensor_model_parallel_size, "tp"},
+    {ESTIMATE_pipeline_model_parallel_size, "pp"},
+    {ESTIMATE_num_virtual_stages_per_pipeline_rank, "vpp"},
+    {ESTIMATE_context_parallel_size, "cp"},
+    {ESTIMATE_expert_model_parallel_size, "ep"},
+    {ESTIMATE_expert_tensor_parallel_size, "etp"},
+};
+
 const char *estimate_flag(estimate_id id)
 {
     static char names[ESTIMATE_NUM_ROWS][64];
