@@ -61,21 +61,12 @@ static int take_value(const source *from, const char *key, value_form form, uint
 
 /* ---- members, by the keys of their rows ---- */
 
-/* The first of the row's keys that the file has, else the first. */
-static const char *key_of(const source *from, estimate_id id, char key[ESTIMATE_WORD])
-{
-    const char *words = estimate_rows[id].words;
-    for (const char *at = words; at != NULL; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
-        if (json_object_get(from->object, estimate_word(at, 0, key)) != NULL)
-            return key;
-    return estimate_word(words, 0, key);
-}
-
 static int take_member(const source *from, estimate_id id, bool is_needed)
 {
     char text[ESTIMATE_WORD];
     const estimate_row *row = &estimate_rows[id];
-    const char *key = key_of(from, id, text);
+    const char *found = estimate_key(row, from->object, text);
+    const char *key = found != NULL ? found : estimate_word(row->words, 0, text);
     uint64_t value = estimate_value(from->config, id);
     const value_form form = row->type == ESTIMATE_IS_WHOLE  ? FROM_1
                             : row->kind == ESTIMATE_DECIMAL ? RATE
@@ -247,54 +238,37 @@ static int place_experts(const source *from, const placement *where)
     return TOOL_OK;
 }
 
-static int take_sparse_steps(const source *from)
+static int take_sparse_steps(const source *from, placement *where)
 {
-    placement where = {.every = 1, .shift = 1};
-    TOOL_TRY(take_value(from, "decoder_sparse_step", FROM_1, &where.every));
+    TOOL_TRY(take_value(from, "decoder_sparse_step", FROM_1, &where->every));
     if (!is_absent(from, "mlp_only_layers"))
-        where.without = json_object_get(from->object, "mlp_only_layers");
-    if (where.without != NULL && !json_is_array(where.without))
+        where->without = json_object_get(from->object, "mlp_only_layers");
+    if (where->without != NULL && !json_is_array(where->without))
         return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
-    TOOL_TRY(place_experts(from, &where));
-    if (from->config->is_moe == NULL)
-        from->config->ffn_size = 0; /* no layer is dense */
     return TOOL_OK;
 }
 
 /* In layers from first_k_dense_replace on, and shared ones. */
-static int take_from_first(const source *from)
+static int take_from_first(const source *from, placement *where)
 {
     pst_estimate_config *config = from->config;
-    placement where = {.every = 1};
     uint64_t shared = 0;
+    where->shift = 0;
     TOOL_TRY(take_value(from, "n_shared_experts", FROM_0, &shared));
-    TOOL_TRY(take_value(from, "first_k_dense_replace", FROM_0, &where.first));
-    TOOL_TRY(take_value(from, "moe_layer_freq", FROM_1, &where.every));
+    TOOL_TRY(take_value(from, "first_k_dense_replace", FROM_0, &where->first));
+    TOOL_TRY(take_value(from, "moe_layer_freq", FROM_1, &where->every));
     TOOL_TRY(take_value(from, "num_nextn_predict_layers", FROM_0, &from->model->mtp_layers));
-    if (__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))
-        return tool_fail(TOOL_INPUT,
-                         "%s: n_shared_experts %llu * moe_intermediate_size %llu: "
-                         "beyond 64 bits",
-                         from->path, (ull)shared, (ull)config->expert_ffn_size);
-    return place_experts(from, &where);
-}
-
-static int take_stepped(const source *from)
-{
-    pst_estimate_config *config = from->config;
-    placement where = {.every = 1, .shift = 1};
-    config->shared_ffn_size = config->expert_ffn_size = config->ffn_size;
-    TOOL_TRY(take_value(from, "interleave_moe_layer_step", FROM_1, &where.every));
-    TOOL_TRY(take_value(from, "intermediate_size_mlp", FROM_1, &config->ffn_size));
-    TOOL_TRY(place_experts(from, &where));
-    if (config->is_moe == NULL)
-        config->ffn_size = 0; /* no layer is dense */
-    return TOOL_OK;
+    if (!__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))
+        return TOOL_OK;
+    return tool_fail(TOOL_INPUT,
+                     "%s: n_shared_experts %llu * moe_intermediate_size %llu: beyond 64 bits",
+                     from->path, (ull)shared, (ull)config->expert_ffn_size);
 }
 
 static int take_experts(const source *from, const kind *of)
 {
     pst_estimate_config *config = from->config;
+    placement where = {.every = 1, .shift = 1};
     if (of->experts == NO_LAYER ||
         (of->experts == FROM_FIRST && is_absent(from, "n_routed_experts")))
         return TOOL_OK;
@@ -304,14 +278,20 @@ static int take_experts(const source *from, const kind *of)
         TOOL_TRY(take_member(from, ESTIMATE_moe_shared_expert_intermediate_size, true));
     config->has_shared_gate = of->has_shared_gate;
     config->has_router_bias = of->has_router_bias;
+    if (of->experts == EVERY_LAYER || of->experts == STEPPED)
+        config->expert_ffn_size = config->ffn_size;
     if (of->experts == SPARSE)
-        return take_sparse_steps(from);
+        TOOL_TRY(take_sparse_steps(from, &where));
     if (of->experts == FROM_FIRST)
-        return take_from_first(from);
-    if (of->experts == STEPPED)
-        return take_stepped(from);
-    config->expert_ffn_size = config->ffn_size;
-    config->ffn_size = 0;
+        TOOL_TRY(take_from_first(from, &where));
+    if (of->experts == STEPPED) {
+        config->shared_ffn_size = config->ffn_size;
+        TOOL_TRY(take_value(from, "interleave_moe_layer_step", FROM_1, &where.every));
+        TOOL_TRY(take_value(from, "intermediate_size_mlp", FROM_1, &config->ffn_size));
+    }
+    TOOL_TRY(place_experts(from, &where));
+    if (config->is_moe == NULL && of->experts != FROM_FIRST)
+        config->ffn_size = 0; /* no layer is dense */
     return TOOL_OK;
 }
 

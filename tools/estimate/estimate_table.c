@@ -142,6 +142,22 @@ const char *estimate_word(const char *words, uint64_t index, char out[ESTIMATE_W
     return out;
 }
 
+static bool has_keys(const estimate_row *row)
+{
+    return row->words != NULL && row->type != ESTIMATE_IS_CHOICE && row->type != ESTIMATE_IS_BITS;
+}
+
+const char *estimate_key(const estimate_row *row, const json_t *file, char key[ESTIMATE_WORD])
+{
+    for (const char *at = has_keys(row) ? row->words : ""; *at != '\0';) {
+        if (json_object_get(file, estimate_word(at, 0, key)) != NULL)
+            return key;
+        at += strcspn(at, "|");
+        at += *at == '|';
+    }
+    return NULL;
+}
+
 /* ---- messages ---- */
 
 typedef struct sentence {
@@ -150,30 +166,12 @@ typedef struct sentence {
     bool names_file, names_flag; /* of what was given */
 } sentence;
 
-static bool has_keys(const estimate_row *row)
-{
-    return row->words != NULL && row->type != ESTIMATE_IS_CHOICE && row->type != ESTIMATE_IS_BITS;
-}
-
-/* The key of the config.json that the row's member was read from, or NULL. */
-static const char *key_in_file(const estimate_line *line, const estimate_row *row,
-                               char key[ESTIMATE_WORD])
-{
-    for (const char *at = has_keys(row) ? row->words : ""; *at != '\0';) {
-        if (json_object_get(line->file, estimate_word(at, 0, key)) != NULL)
-            return key;
-        at += strcspn(at, "|");
-        at += *at == '|';
-    }
-    return NULL;
-}
-
 static void print_flag(sentence *self, estimate_id id)
 {
     const estimate_line *line = self->line;
     const bool is_given = estimate_has(line, id);
     char text[ESTIMATE_WORD];
-    const char *key = is_given ? NULL : key_in_file(line, &estimate_rows[id], text);
+    const char *key = is_given ? NULL : estimate_key(&estimate_rows[id], line->file, text);
     if (key != NULL) {
         fprintf(self->out, "%s (%s)", key, estimate_text(line, ESTIMATE_hf_config));
         self->names_file = true;
