@@ -20,15 +20,6 @@ static json_t *is_moe_value(const pst_estimate_config *config)
     return list;
 }
 
-static json_t *chunks_value(const pst_estimate_config *config)
-{
-    json_t *list = config->chunk_layers != NULL ? json_array() : json_null();
-    const uint64_t num = config->pipeline_parallel * config->virtual_stages;
-    for (uint64_t i = 0; config->chunk_layers != NULL && i < num; i++)
-        json_add(&list, json_integer((json_int_t)config->chunk_layers[i]));
-    return list;
-}
-
 static json_t *field_value(const pst_estimate_config *config, estimate_id id)
 {
     char word[ESTIMATE_WORD];
@@ -47,7 +38,10 @@ static json_t *field_value(const pst_estimate_config *config, estimate_id id)
     case ESTIMATE_IS_LAYERS:
         return is_moe_value(config);
     default:
-        return chunks_value(config);
+        return config->chunk_layers == NULL
+                   ? json_null()
+                   : estimate_list(config->chunk_layers,
+                                   config->pipeline_parallel * config->virtual_stages);
     }
 }
 

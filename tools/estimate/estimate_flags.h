@@ -86,6 +86,8 @@ void estimate_set(pst_estimate_config *config, estimate_id id, uint64_t value);
 /* The word of "first|second|third" with this index; returns out. */
 #define ESTIMATE_WORD 32
 const char *estimate_word(const char *words, uint64_t index, char out[ESTIMATE_WORD]);
+/* Adds the bit of the word of "first|second|third" that the name is; false: it is none. */
+bool estimate_add_bit(const char *name, const char *words, uint32_t *bits);
 /* The row's key that the config.json has, or NULL. */
 const char *estimate_key(const estimate_row *row, const json_t *file, char key[ESTIMATE_WORD]);
 

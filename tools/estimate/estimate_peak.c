@@ -1,4 +1,5 @@
 /* What a stage needs, and which one needs most: --fit, --search and what-if stand on this. */
+#include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
 
 /* The flag of the largest size or number, which is why something exceeds what can be counted. */
@@ -34,9 +35,8 @@ static uint64_t sent_bytes(const pst_estimate_traffic *traffic)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < traffic->num_ops; i++)
-        if (traffic->ops[i].transfer != PST_TRANSFER_RECEIVE &&
-            __builtin_add_overflow(bytes, traffic->ops[i].wire_bytes, &bytes))
-            return UINT64_MAX;
+        if (traffic->ops[i].transfer != PST_TRANSFER_RECEIVE)
+            bytes = psti_plus(bytes, traffic->ops[i].wire_bytes);
     return bytes;
 }
 
@@ -46,9 +46,7 @@ pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
     TOOL_TRY(pst_estimate_get_memory(config, stage, stage_out->live, &stage_out->memory));
     TOOL_TRY(pst_estimate_get_traffic(config, stage, &stage_out->traffic));
     stage_out->wire_bytes = sent_bytes(&stage_out->traffic);
-    if (__builtin_add_overflow(stage_out->memory.peak_bytes, overhead_bytes,
-                               &stage_out->peak_bytes))
-        stage_out->peak_bytes = UINT64_MAX;
+    stage_out->peak_bytes = psti_plus(stage_out->memory.peak_bytes, overhead_bytes);
     return PST_OK;
 }
 

@@ -28,12 +28,12 @@ static const struct {
 
 /* Flags of launchers that have a value; those not listed have none. */
 static const char launcher_values[] =
-    " m local-addr local-ranks-filter log-dir logs-specs master-addr master-port max-restarts "
-    "module monitor-interval n node-rank np rdzv-backend rdzv-conf rdzv-endpoint rdzv-id redirects "
-    "role start-method tee ";
+    "m|local-addr|local-ranks-filter|log-dir|logs-specs|master-addr|master-port|max-restarts|"
+    "module|monitor-interval|n|node-rank|np|rdzv-backend|rdzv-conf|rdzv-endpoint|rdzv-id|redirects|"
+    "role|start-method|tee";
 
-static const char launchers[] = " accelerate deepspeed env mpiexec mpirun ncu nohup nsys numactl "
-                                "python srun taskset torchrun uv ";
+static const char launchers[] = "accelerate|deepspeed|env|mpiexec|mpirun|ncu|nohup|nsys|numactl|"
+                                "python|srun|taskset|torchrun|uv";
 
 typedef struct reader {
     int argc, at; /* at: the next word */
@@ -71,11 +71,8 @@ static const char *split_word(const char *word, char name[NAME_BYTES])
 
 static bool is_among(const char *word, const char *list)
 {
-    const size_t length = strlen(word);
-    for (const char *at = list + 1; length > 0 && (at = strstr(at, word)) != NULL; at++)
-        if (at[-1] == ' ' && at[length] == ' ')
-            return true;
-    return false;
+    int index;
+    return parse_choice(word, list, &index);
 }
 
 static bool is_launcher_word(const char *word)
@@ -139,7 +136,6 @@ static bool read_decimal(const char *text, estimate_given *given)
  * times a GiB. */
 static bool read_size(const char *text, estimate_given *given)
 {
-    __extension__ typedef unsigned __int128 wide;
     static const char *const units[] = {"", "KiB", "MiB", "GiB"};
     char digits[MAX_DIGITS + 2];
     const size_t length = strspn(text, ".0123456789");
@@ -151,7 +147,7 @@ static bool read_size(const char *text, estimate_given *given)
         snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
         if (i == 0 || length >= sizeof(digits) || !read_decimal(digits, given))
             return false;
-        const wide bytes = ((wide)given->num << 10 * i) / given->den;
+        const psti_wide bytes = ((psti_wide)given->num << 10 * i) / given->den;
         given->num = (uint64_t)bytes;
         return bytes <= INT64_MAX;
     }

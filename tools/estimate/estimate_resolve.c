@@ -175,22 +175,11 @@ static int take_flash(const estimate_line *line, estimate_options *options)
 
 static int take_module(estimate_options *options, const char *name)
 {
-    static const struct {
-        const char *name;
-        uint32_t bit;
-    } modules[] = {{"core_attn", PST_RECOMPUTE_ATTENTION},
-                   {"moe_act", PST_RECOMPUTE_EXPERTS},
-                   {"layernorm", PST_RECOMPUTE_NORM},
-                   {"mlp", PST_RECOMPUTE_MLP},
-                   {"moe", PST_RECOMPUTE_MOE},
-                   {"shared_experts", PST_RECOMPUTE_SHARED},
-                   {"mla_up_proj", PST_RECOMPUTE_LATENT}};
-    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
-        if (strcmp(name, modules[i].name) == 0) {
-            options->config.recompute |= modules[i].bit;
-            return TOOL_OK;
-        }
-    return estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
+    /* from the lowest bit of PST_RECOMPUTE, of which two have flags of their own */
+    static const char names[] = "|layernorm||core_attn|moe_act|mlp|moe|shared_experts|mla_up_proj";
+    return estimate_add_bit(name, names, &options->config.recompute)
+               ? TOOL_OK
+               : estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
 }
 
 static int take_full(const estimate_line *line, estimate_options *options)

@@ -1,4 +1,5 @@
 /* The rows of the table: values, names, and messages in the words of who is asked. */
+#include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
 
 #include <stdarg.h>
@@ -156,6 +157,14 @@ const char *estimate_key(const estimate_row *row, const json_t *file, char key[E
         at += *at == '|';
     }
     return NULL;
+}
+
+bool estimate_add_bit(const char *name, const char *words, uint32_t *bits)
+{
+    int index = 0;
+    const bool is_one = *name != '\0' && parse_choice(name, words, &index);
+    *bits |= is_one ? 1u << index : 0;
+    return is_one;
 }
 
 /* ---- messages ---- */

@@ -28,7 +28,7 @@ json_t *estimate_notes_value(json_t *notes)
     return notes != NULL ? json_incref(notes) : json_array();
 }
 
-static json_t *list_value(const uint64_t *words, uint64_t num)
+json_t *estimate_list(const uint64_t *words, uint64_t num)
 {
     json_t *list = json_array();
     for (uint64_t i = 0; i < num; i++)
@@ -55,7 +55,7 @@ static int put_params(report *self)
 static json_t *shape_value(uint64_t count, uint64_t outputs, uint64_t inputs)
 {
     const uint64_t words[] = {count, outputs, inputs};
-    return outputs == 0 ? json_null() : list_value(words, inputs == 0 ? 2 : 3);
+    return outputs == 0 ? json_null() : estimate_list(words, inputs == 0 ? 2 : 3);
 }
 
 /* Work is cut into tiles of 128 x 256 outputs, the largest of CUTLASS on Hopper, which as many
@@ -63,22 +63,23 @@ static json_t *shape_value(uint64_t count, uint64_t outputs, uint64_t inputs)
 static json_t *product_value(report *self, uint64_t rows, uint64_t outputs, uint64_t inputs,
                              uint64_t count)
 {
-    __extension__ typedef unsigned __int128 wide;
     enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
     json_t *object = json_object();
     const uint64_t num_sms = self->options->num_sms, type = self->config->type;
-    const wide of_one = (wide)psti_div_up(rows, TILE_ROWS) * psti_div_up(outputs, TILE_COLUMNS);
-    const wide tiles = of_one * count, waves = (tiles + num_sms - 1) / num_sms;
-    const wide moved = ((wide)rows * inputs + (wide)inputs * outputs + (wide)rows * outputs) *
-                       (type == PST_TRAIN_FP32 ? 4 : 2);
+    const psti_wide of_one =
+        (psti_wide)psti_div_up(rows, TILE_ROWS) * psti_div_up(outputs, TILE_COLUMNS);
+    const psti_wide tiles = of_one * count, waves = (tiles + num_sms - 1) / num_sms;
+    const psti_wide moved =
+        ((psti_wide)rows * inputs + (psti_wide)inputs * outputs + (psti_wide)rows * outputs) *
+        (type == PST_TRAIN_FP32 ? 4 : 2);
     const bool is_some = tiles != 0 && moved != 0;
     JSON_PUT(&object, {"rows", rows}, {"tiles", tiles > UINT64_MAX ? UINT64_MAX : (uint64_t)tiles},
              {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
-             {"tile_permille", is_some ? (uint64_t)((wide)rows * outputs * 1000 /
+             {"tile_permille", is_some ? (uint64_t)((psti_wide)rows * outputs * 1000 /
                                                     (of_one * TILE_ROWS * TILE_COLUMNS))
                                        : 0},
              {"operations_per_byte",
-              is_some ? (uint64_t)(2 * (wide)rows * inputs * outputs / moved) : 0});
+              is_some ? (uint64_t)(2 * (psti_wide)rows * inputs * outputs / moved) : 0});
     return object;
 }
 
@@ -180,8 +181,8 @@ static json_t *stage_value(report *self, uint64_t number)
     JSON_PUT(&object, {"stage", number}, {"first_rank", number * ranks}, {"num_ranks", ranks},
              {"moe_layers", states->num_moe_layers}, {"live_layers", stage->memory.live_layers},
              {"live_moe_layers", stage->memory.live_moe_layers}, {"wire_bytes", stage->wire_bytes});
-    json_put(&object, "layers", list_value(stage->chunk_layers, self->num_chunks));
-    json_put(&object, "in_flight", list_value(stage->live, self->num_chunks));
+    json_put(&object, "layers", estimate_list(stage->chunk_layers, self->num_chunks));
+    json_put(&object, "in_flight", estimate_list(stage->live, self->num_chunks));
     JSON_PUT(&params, {"total", states->params}, {"dense", states->params - states->expert_params},
              {"expert", states->expert_params});
     json_put(&object, "params", params);
