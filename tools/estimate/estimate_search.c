@@ -34,8 +34,10 @@ typedef struct search {
     const estimate_options *options;
     uint32_t num_divisors; /* of the world */
     uint64_t divisors[MAX_DIVISORS];
-    uint64_t *layout; /* of at most num_layers + 1 chunks */
+    uint64_t *layout;    /* of at most num_layers + 1 chunks */
+    uint64_t num_splits; /* of which num_tried are tried, once all are counted */
     uint64_t num_tried, num_valid, num_fitting;
+    bool is_counting;
     pst_estimate_fault fault; /* of the last that could not be run */
     bool is_given_valid;
     choice given;
@@ -152,7 +154,10 @@ static pst_status try_split(search *self, choice *split)
     const bool is_free = frees_recompute(given);
     choice found = *split;
     bool is_valid = false;
-    self->num_tried++;
+    self->num_splits += self->is_counting;
+    if (self->is_counting)
+        return PST_OK;
+    tool_progress("split", self->num_tried++, self->num_splits);
     for (int i = AS_GIVEN; i <= (is_free ? FULL : AS_GIVEN); i++) {
         pst_estimate_config config = *given;
         for (int way = 0; way < NUM_WAYS; way++)
@@ -410,6 +415,17 @@ static pst_status try_given(search *self)
     return status == PST_E_INVALID ? PST_OK : status;
 }
 
+/* Counted first, which takes no time, so that the progress has an end. */
+static pst_status try_all(search *self)
+{
+    choice split = {.by = {0}};
+    self->is_counting = true;
+    TOOL_TRY(try_from(self, &split, TENSOR));
+    self->is_counting = false;
+    TOOL_TRY(try_given(self));
+    return try_from(self, &split, TENSOR);
+}
+
 int estimate_search(const estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
@@ -423,10 +439,9 @@ int estimate_search(const estimate_options *options)
     self.layout = calloc(config->num_layers + 1, sizeof(*self.layout));
     if (self.layout == NULL)
         return tool_fail(TOOL_NO, "--search: out of memory");
-    choice split = {.by = {0}};
     find_divisors(&self);
-    const pst_status status = try_given(&self);
-    int code = tool_status(status == PST_OK ? try_from(&self, &split, TENSOR) : status);
+    int code = tool_status(try_all(&self));
+    tool_progress("split", self.num_splits, self.num_splits);
     if (code == TOOL_OK)
         code = answer(&self);
     free(self.layout);
