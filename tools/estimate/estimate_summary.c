@@ -37,50 +37,38 @@ static void print_run(const estimate_options *options, const json_t *tree)
     estimate_print_wrapped("", text);
 }
 
-/* More than a hundredth of what is counted. */
-static bool is_large(const json_t *tree, const json_t *gap)
-{
-    const json_t *stage = json_array_get(json_object_get(tree, "stages"),
-                                         estimate_whole_at(tree, "cluster.heaviest_stage"));
-    return estimate_whole_at(gap, "bytes") > estimate_whole_at(stage, "bytes.peak") / 100;
-}
-
-static bool leaves_out(const json_t *tree)
-{
-    const json_t *gaps = json_object_get(tree, "left_out");
-    bool is = false;
-    for (size_t i = 0; i < json_array_size(gaps); i++)
-        is = is || is_large(tree, json_array_get(gaps, i));
-    return is;
-}
-
-/* Of rows besides what each tenth more than even takes: the worst router is far from any that trains. */
-static void print_left_out(const json_t *tree)
+/* Whether what is left out may be more than a hundredth of what is counted; with `prints` says what. Of rows
+ * besides what each tenth more than even takes: the worst router is far from any that trains. */
+static bool leaves_out(const json_t *tree, uint64_t peak, bool prints)
 {
     const json_t *gaps = json_object_get(tree, "left_out");
     const double even = (double)estimate_whole_at(tree, "moe_buffers.balanced_rows");
     const double worst = (double)estimate_whole_at(tree, "moe_buffers.worst_rows");
+    bool is = false;
     for (size_t i = 0; i < json_array_size(gaps); i++) {
         const json_t *gap = json_array_get(gaps, i);
-        const double most = gib(estimate_whole_at(gap, "bytes"));
-        const bool is_rows =
-            strcmp(json_string_value(json_object_get(gap, "field")), "moe_rows") == 0;
+        const uint64_t most = estimate_whole_at(gap, "bytes");
         char text[TEXT], tenth[64] = "";
-        if (is_rows)
+        if (most <= peak / 100)
+            continue;
+        is = true;
+        if (strcmp(json_string_value(json_object_get(gap, "field")), "moe_rows") == 0)
             snprintf(tenth, sizeof(tenth), ", %.2f for each tenth more",
-                     most * even / (worst - even) / 10);
+                     gib(most) * even / (worst - even) / 10);
         snprintf(text, sizeof(text), "%s: up to %.2f GiB%s",
-                 json_string_value(json_object_get(gap, "reason")), most, tenth);
-        if (is_large(tree, gap))
+                 json_string_value(json_object_get(gap, "reason")), gib(most), tenth);
+        if (prints)
             estimate_print_wrapped("left out: ", text);
     }
+    return is;
 }
 
 static void print_verdict(const estimate_options *options, const json_t *tree, const json_t *stage)
 {
     const uint64_t peak = estimate_whole_at(stage, "bytes.peak"), limit = options->memory_bytes;
     const bool is_least =
-        (json_array_size(options->matters) > 0 || leaves_out(tree)) && !options->is_less;
+        (json_array_size(options->matters) > 0 || leaves_out(tree, peak, false)) &&
+        !options->is_less;
     const bool is_open = options->is_less ? peak > limit : is_least && peak <= limit;
     char text[TEXT];
     snprintf(text, sizeof(text),
@@ -162,7 +150,7 @@ void estimate_print_summary(const estimate_options *options, const json_t *tree,
     if (more != NULL)
         estimate_print_wrapped("", more);
     estimate_print_notes(tree, "matters", "not counted, and it matters: ");
-    print_left_out(tree);
+    (void)leaves_out(tree, estimate_whole_at(stage, "bytes.peak"), true);
     if (!options->shows_details)
         printf("--details has all stages, modules and transfers%s; --json all figures\n",
                json_array_size(options->unmodelled) > json_array_size(options->matters)
