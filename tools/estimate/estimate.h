@@ -19,7 +19,7 @@ typedef enum estimate_mode {
 typedef struct estimate_options {
     pst_estimate_config config; /* every zero of the run filled in; is_moe and chunk_layers owned */
     const char *preset, *hf_config, *routing; /* NULL: none */
-    /* Lists of lines for the report, in the order they came; NULL: none. */
+    /* Lists of lines for the report, in the order they came. */
     json_t *assumptions; /* what stands where no flag said anything */
     json_t *warnings;    /* unknown flags, flags given twice */
     json_t *unmodelled;  /* flags that change memory, and are not counted */
@@ -50,7 +50,7 @@ typedef struct estimate_options {
 /* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
 int estimate_parse(int argc, char **argv, estimate_options *options);
 void estimate_free(estimate_options *options);
-int estimate_note(json_t **notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int estimate_note(json_t *notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Each as a line on stderr. */
 void estimate_warn(const json_t *notes, const char *what);

@@ -111,8 +111,8 @@ static json_t *tree_of(const fit *self)
              {"largest_micro_batch", self->micro_batch}, {"largest_sequence", self->sequence},
              {"sequence_step", self->sequence_step});
     json_put(&object, "stages", stages);
-    json_put(&object, "not_counted", estimate_notes_value(options->unmodelled));
-    json_put(&object, "matters", estimate_notes_value(options->matters));
+    json_put(&object, "not_counted", json_incref(options->unmodelled));
+    json_put(&object, "matters", json_incref(options->matters));
     return object;
 }
 

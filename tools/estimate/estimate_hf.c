@@ -161,7 +161,7 @@ static int take_model(const source *from)
     TOOL_TRY(take_value(from, "max_position_embeddings", FROM_1, &from->model->max_positions));
     TOOL_TRY(take_value(from, "mlp_bias", SWITCH, &mlp_bias));
     return mlp_bias != 0
-               ? estimate_note(&from->options->unmodelled, "mlp_bias true of %s", from->path)
+               ? estimate_note(from->options->unmodelled, "mlp_bias true of %s", from->path)
                : TOOL_OK;
 }
 
@@ -189,7 +189,7 @@ static int take_bias(const source *from, bias of)
         *has_bias = of == BIAS_ALWAYS;
     if (of != BIAS_NOTED || !*has_bias)
         return TOOL_OK;
-    return estimate_note(&from->options->unmodelled,
+    return estimate_note(from->options->unmodelled,
                          "attention_bias true of %s: the output's bias (those of queries, keys and "
                          "values count)",
                          from->path);
@@ -312,7 +312,7 @@ static int take_kind(const source *from, const kind *of)
     config->qk_norm = has_norm != 0 ? PST_QK_NORM_HEAD : of->qk_norm;
     if (of->not_counted != NULL)
         TOOL_TRY(
-            estimate_note(&from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
+            estimate_note(from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
     if (config->num_layers <= PST_ESTIMATE_MAX_LAYERS)
         return take_experts(from, of);
     return tool_fail(TOOL_INPUT, "%s: num_hidden_layers %llu: at most %u", from->path,

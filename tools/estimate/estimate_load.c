@@ -207,7 +207,7 @@ int estimate_read_load(estimate_options *options)
     else
         ESTIMATE_TRY(&options->config, load_of_variation(options, &options->config, &of));
     apply(options, &of, &options->config);
-    return estimate_note(&options->assumptions,
+    return estimate_note(options->assumptions,
                          "--%s: at most %" PRIu64 ".%03" PRIu64 " of even rows in a layer, %" PRIu64
                          ".%03" PRIu64 " in all that live",
                          options->routing != NULL ? "routing" : "moe-load-cv", of.capacity / PARTS,

@@ -38,12 +38,12 @@ static int take_heads(const estimate_line *line, estimate_options *options,
         config->num_kv_heads =
             estimate_number(line, ESTIMATE_num_query_groups, config->num_kv_heads);
     else if (estimate_has(line, ESTIMATE_num_query_groups))
-        TOOL_TRY(estimate_note(&options->assumptions, "--num-query-groups does not count without "
-                                                      "--group-query-attention"));
+        TOOL_TRY(estimate_note(options->assumptions, "--num-query-groups does not count without "
+                                                     "--group-query-attention"));
     if (config->num_kv_heads == 0) {
         config->num_kv_heads = config->num_heads;
         if (in_groups)
-            TOOL_TRY(estimate_note(&options->assumptions,
+            TOOL_TRY(estimate_note(options->assumptions,
                                    "--num-query-groups %llu, as many as heads; earlier releases of "
                                    "Megatron-LM take 1",
                                    (ull)config->num_kv_heads));
@@ -74,8 +74,8 @@ static int take_latents(const estimate_line *line, estimate_options *options, bo
     config->v_size = estimate_number(line, ESTIMATE_v_head_dim, 128);
     if (estimate_has(line, ESTIMATE_qk_layernorm))
         return TOOL_OK;
-    return estimate_note(&options->assumptions, "--multi-latent-attention: its latents have norms, "
-                                                "as with --qk-layernorm");
+    return estimate_note(options->assumptions, "--multi-latent-attention: its latents have norms, "
+                                               "as with --qk-layernorm");
 }
 
 /* ---- sizes ---- */
@@ -108,20 +108,20 @@ static int take_positions(const estimate_line *line, estimate_options *options,
         const bool is_short = model->max_positions != 0 && model->max_positions < 4096;
         config->sequence_size = is_short ? model->max_positions : 4096;
         TOOL_TRY(
-            estimate_note(&options->assumptions, "--seq-length %llu", (ull)config->sequence_size));
+            estimate_note(options->assumptions, "--seq-length %llu", (ull)config->sequence_size));
     }
     if (type != LEARNED || estimate_has(line, ESTIMATE_no_position_embedding) ||
         estimate_has(line, ESTIMATE_use_rotary_position_embeddings)) {
         config->max_positions = 0;
         return type == RELATIVE
-                   ? estimate_note(&options->unmodelled, "--position-embedding-type relative")
+                   ? estimate_note(options->unmodelled, "--position-embedding-type relative")
                    : TOOL_OK;
     }
     config->max_positions =
         estimate_number(line, ESTIMATE_max_position_embeddings, config->max_positions);
     if (config->max_positions == 0) {
         config->max_positions = config->sequence_size;
-        TOOL_TRY(estimate_note(&options->assumptions, "--max-position-embeddings %llu",
+        TOOL_TRY(estimate_note(options->assumptions, "--max-position-embeddings %llu",
                                (ull)config->max_positions));
     }
     if (config->max_positions < config->sequence_size)
@@ -154,13 +154,13 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
     const bool is_gpt2 = tokenizer == NULL || strcmp(tokenizer, "GPT2BPETokenizer") == 0;
     config->vocab_size = is_llama ? 32000 : 50257;
     if (is_llama || (is_gpt2 && !estimate_has(line, ESTIMATE_tokenizer_model)))
-        return estimate_note(&options->assumptions,
+        return estimate_note(options->assumptions,
                              "--vocab-size %llu, of %s: nothing says how many",
                              (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
-    TOOL_TRY(estimate_note(&options->warnings,
+    TOOL_TRY(estimate_note(options->warnings,
                            "the tokenizer's vocabulary is not known: give --vocab-size"));
     return estimate_note(
-        &options->matters, "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
+        options->matters, "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
         estimate_has(line, ESTIMATE_tokenizer_model) ? "model" : "type",
         estimate_has(line, ESTIMATE_tokenizer_model) ? estimate_text(line, ESTIMATE_tokenizer_model)
                                                      : tokenizer,
@@ -203,7 +203,7 @@ int estimate_take_model(const estimate_line *line, estimate_options *options)
     const bool has_latents = had_latents || estimate_has(line, ESTIMATE_multi_latent_attention);
     estimate_take_fields(line, config);
     if (model.mtp_layers != 0 && !estimate_has(line, ESTIMATE_mtp_num_layers))
-        TOOL_TRY(estimate_note(&options->assumptions,
+        TOOL_TRY(estimate_note(options->assumptions,
                                "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
                                (ull)model.mtp_layers));
     if (!has_latents)

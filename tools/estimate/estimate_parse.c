@@ -14,7 +14,7 @@
 
 /* ---- notes ---- */
 
-int estimate_note(json_t **notes, const char *format, ...)
+int estimate_note(json_t *notes, const char *format, ...)
 {
     char *line = NULL;
     va_list arguments;
@@ -25,9 +25,7 @@ int estimate_note(json_t **notes, const char *format, ...)
     for (char *at = line; at != NULL && *at != '\0'; at++)
         if ((unsigned char)*at < ' ' || *at == 127)
             *at = '?'; /* a word of the command line may hold anything; a note is one line */
-    if (*notes == NULL)
-        *notes = json_array();
-    const bool is_kept = line != NULL && json_array_append_new(*notes, json_text(line)) == 0;
+    const bool is_kept = line != NULL && json_array_append_new(notes, json_text(line)) == 0;
     free(line);
     return is_kept ? TOOL_OK : tool_fail(TOOL_NO, "out of memory for a note");
 }
@@ -125,7 +123,7 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
 {
     if (options->gpu_name == NULL && options->mode == ESTIMATE_SEARCH) {
         options->gpu_name = "h100";
-        TOOL_TRY(estimate_note(&options->assumptions, "times on an h100: say --gpu"));
+        TOOL_TRY(estimate_note(options->assumptions, "times on an h100: say --gpu"));
     }
     if (options->gpu_name != NULL)
         TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
@@ -133,9 +131,9 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
         options->gpu.node_gpus =
             options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;
     if (options->overlaps_tensor)
-        TOOL_TRY(estimate_note(&options->unmodelled, "--tp-comm-overlap"));
+        TOOL_TRY(estimate_note(options->unmodelled, "--tp-comm-overlap"));
     return options->overlaps_shared_experts
-               ? estimate_note(&options->unmodelled, "--moe-shared-expert-overlap")
+               ? estimate_note(options->unmodelled, "--moe-shared-expert-overlap")
                : TOOL_OK;
 }
 
@@ -155,7 +153,7 @@ static int resolve(estimate_line *line, estimate_options *options)
         json_t *tied = json_object_get(root, "tie_word_embeddings");
         if (tied != NULL && json_object_get(text, "tie_word_embeddings") == NULL)
             (void)json_object_set(text, "tie_word_embeddings", tied);
-        code = estimate_note(&options->assumptions,
+        code = estimate_note(options->assumptions,
                              "text_config of %s alone: its other parts are not counted", path);
     }
     if (code == TOOL_OK)
@@ -167,7 +165,11 @@ static int resolve(estimate_line *line, estimate_options *options)
 int estimate_parse(int argc, char **argv, estimate_options *options)
 {
     estimate_line line = {.flags = {{.text = NULL}}};
-    *options = (estimate_options){.config = PST_ESTIMATE_CONFIG_INIT};
+    *options = (estimate_options){.config = PST_ESTIMATE_CONFIG_INIT,
+                                  .assumptions = json_array(),
+                                  .warnings = json_array(),
+                                  .unmodelled = json_array(),
+                                  .matters = json_array()};
     TOOL_TRY(estimate_read_line(argc, argv, &line, options));
     estimate_take_options(&line, options);
     TOOL_TRY(take_mode(&line, options));

@@ -53,9 +53,8 @@ pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
                             uint64_t *needed, estimate_peak *peak_out)
 {
-    const uint64_t num_stages = config->pipeline_parallel ? config->pipeline_parallel : 1;
     estimate_peak peak = {.stage = 0};
-    for (uint64_t i = 0; i < num_stages; i++) {
+    for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         estimate_stage stage = {.live = NULL};
         TOOL_TRY(estimate_measure(config, i, overhead_bytes, &stage));
         if (needed != NULL)

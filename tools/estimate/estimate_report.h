@@ -15,7 +15,6 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
                   sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
 /* A new list of numbers. */
 json_t *estimate_list(const uint64_t *words, uint64_t num);
-json_t *estimate_notes_value(json_t *notes);
 
 /* estimate_config.c: the run as it was understood. */
 json_t *estimate_config_value(const pst_estimate_config *config);

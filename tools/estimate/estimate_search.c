@@ -344,7 +344,7 @@ static json_t *tree_of(const search *self)
     json_put(&object, "given",
              self->is_given_valid ? choice_value(self, &self->given) : json_null());
     json_put(&object, "best", best);
-    json_put(&object, "not_counted", estimate_notes_value(options->unmodelled));
+    json_put(&object, "not_counted", json_incref(options->unmodelled));
     return object;
 }
 

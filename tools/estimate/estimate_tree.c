@@ -23,11 +23,6 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
     return object;
 }
 
-json_t *estimate_notes_value(json_t *notes)
-{
-    return notes != NULL ? json_incref(notes) : json_array();
-}
-
 json_t *estimate_list(const uint64_t *words, uint64_t num)
 {
     json_t *list = json_array();
@@ -311,10 +306,10 @@ static int fill(report *self)
 {
     const estimate_options *options = self->options;
     json_put(&self->root, "config", estimate_config_value(self->config));
-    json_put(&self->root, "assumptions", estimate_notes_value(options->assumptions));
-    json_put(&self->root, "warnings", estimate_notes_value(options->warnings));
-    json_put(&self->root, "not_counted", estimate_notes_value(options->unmodelled));
-    json_put(&self->root, "matters", estimate_notes_value(options->matters));
+    json_put(&self->root, "assumptions", json_incref(options->assumptions));
+    json_put(&self->root, "warnings", json_incref(options->warnings));
+    json_put(&self->root, "not_counted", json_incref(options->unmodelled));
+    json_put(&self->root, "matters", json_incref(options->matters));
     TOOL_TRY(put_params(self));
     TOOL_TRY(put_layers(self));
     TOOL_TRY(put_stages(self));
