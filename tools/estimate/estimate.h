@@ -55,7 +55,7 @@ int estimate_note(json_t *notes, const char *format, ...) __attribute__((format(
 /* Each as a line on stderr. */
 void estimate_warn(const json_t *notes, const char *what);
 
-/* estimate_help.c: to stdout. */
+/* estimate_table.c: to stdout. */
 void estimate_help(void);
 
 /* estimate_load.c: config's capacity and headroom from what --moe-load-cv or --routing say, where no
@@ -107,7 +107,7 @@ typedef struct estimate_peak {
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
                             uint64_t *needed, estimate_peak *peak_out);
 
-/* estimate_step.c: PST_OVERLAP_ bits. */
+/* The same file: PST_OVERLAP_ bits. */
 uint32_t estimate_overlaps(const estimate_options *options);
 /* How long a step takes on the gpu; of this config, with the options' overlaps. pre: gpu_name.
  * A millisecond: --search may ask for each split. */

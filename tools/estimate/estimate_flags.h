@@ -63,8 +63,8 @@ typedef struct estimate_row {
     size_t offset;
     uint64_t fallback; /* 0: none */
     estimate_kind kind;
-    const char *argument;
     estimate_type type; /* of the member */
+    const char *argument;
 } estimate_row;
 
 extern const estimate_row estimate_rows[ESTIMATE_NUM_ROWS];
@@ -167,8 +167,7 @@ typedef struct estimate_model {
     uint64_t mtp_layers;    /* there are as published, counted only if asked for */
 } estimate_model;
 
-/* estimate_presets.c, estimate_hf.c: into the options' config. */
-int estimate_preset(const char *name, estimate_options *options, estimate_model *model_out);
+/* estimate_hf.c: into the options' config. */
 int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out);
 
 /* estimate_model.c: what the flags say of the model; it begins with the above. */

@@ -1,4 +1,5 @@
-/* What a stage needs, and which one needs most: --fit, --search and what-if stand on this. */
+/* What a stage needs, which one needs most, and how long a step takes: --fit, --search and what-if stand on
+ * this. */
 #include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
 
@@ -67,4 +68,22 @@ pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead
     }
     *peak_out = peak;
     return PST_OK;
+}
+
+uint32_t estimate_overlaps(const estimate_options *options)
+{
+    return (options->overlaps_tensor ? PST_OVERLAP_TENSOR : 0) |
+           (options->overlaps_gradients ? PST_OVERLAP_GRADIENTS : 0) |
+           (options->overlaps_params ? PST_OVERLAP_PARAMS : 0) |
+           (options->overlaps_shared_experts ? PST_OVERLAP_SHARED_EXPERTS : 0);
+}
+
+pst_status estimate_predict(const estimate_options *options, const pst_estimate_config *config,
+                            pst_step_prediction *prediction_out)
+{
+    pst_step_config step = PST_STEP_CONFIG_INIT;
+    step.run = config;
+    step.gpu = &options->gpu;
+    step.overlaps = estimate_overlaps(options);
+    return pst_step_predict(&step, prediction_out, NULL);
 }

@@ -1,6 +1,9 @@
-/* The rows of the table: values, names, and messages in the words of who is asked. */
+/* What goes by the rows of the table: values, names, messages in the words of who is asked, the help, the
+ * configuration in the report. */
+#include "tools/common/help.h"
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
+#include "tools/estimate/estimate_report.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,21 +12,21 @@
 #include <string.h>
 
 #define AT(member) offsetof(pst_estimate_config, member)
-/* A kind, what the help says that it takes, and the type of a member that it sets. */
-#define OF_SWITCH ESTIMATE_SWITCH, NULL, ESTIMATE_IS_SWITCH
-#define OF_OFF ESTIMATE_OFF, NULL, ESTIMATE_IS_SWITCH
-#define OF_COUNT ESTIMATE_COUNT, "N", ESTIMATE_IS_WHOLE
-#define OF_STAGE ESTIMATE_COUNT, "STAGE", ESTIMATE_IS_WHOLE
-#define OF_POSITIVE ESTIMATE_POSITIVE, "N", ESTIMATE_IS_WHOLE
-#define OF_DECIMAL ESTIMATE_DECIMAL, "X", ESTIMATE_IS_SWITCH /* whether it is above 0 */
-#define OF_RATIO ESTIMATE_RATIO, "X", ESTIMATE_IS_WHOLE
-#define OF_BYTES ESTIMATE_BYTES, "BYTES", ESTIMATE_IS_WHOLE
-#define OF_SIZE ESTIMATE_SIZE, "BYTES", ESTIMATE_IS_WHOLE
-#define OF_CHOICE(words) ESTIMATE_CHOICE, words, ESTIMATE_IS_CHOICE
-#define OF_EITHER(words) ESTIMATE_CHOICE, words, ESTIMATE_IS_SWITCH
-#define OF_TEXT(what) ESTIMATE_TEXT, what, ESTIMATE_IS_LAYERS
-#define OF_WORDS ESTIMATE_WORDS, "NAME...", ESTIMATE_IS_BITS
-#define OF_JSON ESTIMATE_JSON, "FILE", ESTIMATE_IS_NONE
+/* A kind, the type of a member that it sets, and what the help says that it takes. */
+#define OF_SWITCH ESTIMATE_SWITCH, ESTIMATE_IS_SWITCH, NULL
+#define OF_OFF ESTIMATE_OFF, ESTIMATE_IS_SWITCH, NULL
+#define OF_COUNT ESTIMATE_COUNT, ESTIMATE_IS_WHOLE, "N"
+#define OF_STAGE ESTIMATE_COUNT, ESTIMATE_IS_WHOLE, "STAGE"
+#define OF_POSITIVE ESTIMATE_POSITIVE, ESTIMATE_IS_WHOLE, "N"
+#define OF_DECIMAL ESTIMATE_DECIMAL, ESTIMATE_IS_SWITCH, "X" /* whether it is above 0 */
+#define OF_RATIO ESTIMATE_RATIO, ESTIMATE_IS_WHOLE, "X"
+#define OF_BYTES ESTIMATE_BYTES, ESTIMATE_IS_WHOLE, "BYTES"
+#define OF_SIZE ESTIMATE_SIZE, ESTIMATE_IS_WHOLE, "BYTES"
+#define OF_CHOICE(words) ESTIMATE_CHOICE, ESTIMATE_IS_CHOICE, words
+#define OF_EITHER(words) ESTIMATE_CHOICE, ESTIMATE_IS_SWITCH, words
+#define OF_TEXT(what) ESTIMATE_TEXT, ESTIMATE_IS_LAYERS, what
+#define OF_WORDS ESTIMATE_WORDS, ESTIMATE_IS_BITS, "NAME..."
+#define OF_JSON ESTIMATE_JSON, ESTIMATE_IS_NONE, "FILE"
 
 #define ROW(name, member, words, help, group, ...) \
     {name, member, words, help, ESTIMATE_##group, __VA_ARGS__},
@@ -38,7 +41,7 @@
     ROW(#flag, #member, words, help, group, ESTIMATE_READ, AT(member), 0, OF_##kind)
 #define FIELD(member, group, type, words)                                                     \
     ROW(#member, #member, words, NULL, group, ESTIMATE_READ, AT(member), 0, ESTIMATE_NO_FLAG, \
-        NULL, ESTIMATE_IS_##type)
+        ESTIMATE_IS_##type, NULL)
 const estimate_row estimate_rows[] = {ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)};
 
 const estimate_way estimate_ways[ESTIMATE_NUM_WAYS] = {
@@ -249,4 +252,110 @@ int estimate_refuse(const estimate_line *line, const char *format, ...)
 int estimate_refuse_flag(const estimate_line *line, estimate_id id, const char *why)
 {
     return tool_fail(TOOL_USAGE, "--%s %.80s: %s", estimate_flag(id), estimate_text(line, id), why);
+}
+
+/* ---- the help ---- */
+
+static void put_help(estimate_id id)
+{
+    const estimate_row *row = &estimate_rows[id];
+    const bool has_default =
+        row->fallback != 0 && row->fallback != UINT64_MAX && row->argument != NULL;
+    const int power = row->kind != ESTIMATE_SIZE ? 0 : row->fallback < 1u << 30 ? 10 : 30;
+    char initial[32];
+    snprintf(initial, sizeof(initial), "%llu%s", (unsigned long long)(row->fallback >> power),
+             power == 0    ? ""
+             : power == 10 ? "KiB"
+                           : "GiB");
+    help_put(&(help_row){.name = estimate_flag(id),
+                         .argument = row->argument,
+                         .is_optional = row->kind == ESTIMATE_JSON,
+                         .help = row->help,
+                         .initial = has_default ? initial : NULL});
+}
+
+void estimate_help(void)
+{
+    static const char doc[] =
+        "Memory and traffic of a training run, before it starts. Takes a launch line of "
+        "Megatron-LM "
+        "as it stands, torchrun and pretrain_gpt.py included; underscores count as dashes. In "
+        "brackets, what stands where a flag is not given.\v"
+        "Of other flags of Megatron-LM, the report names those that change memory. Exit codes: 0 "
+        "done, or it fits; 1 it does not fit; 2 usage; 3 bad file.";
+    static const char *const titles[ESTIMATE_NUM_GROUPS] = {
+        "The model:", "Multi-latent attention:", "Experts:",   "Rows of experts:", "The split:",
+        "Training:",  "What layers save:",       "The report:"};
+    help_begin("pagestash estimate", doc);
+    for (int group = 0; group < ESTIMATE_NUM_GROUPS; group++) {
+        printf("%s %s\n", group > 0 ? "\n" : "", titles[group]);
+        for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+            if ((int)estimate_rows[id].group == group && estimate_rows[id].help != NULL)
+                put_help(id);
+    }
+    help_put(&(help_row){.letter = 'h', .name = "help", .help = "print this text"});
+    help_put(&(help_row){.letter = 'V', .name = "version", .help = "print the version"});
+    help_end(doc);
+}
+
+/* ---- the configuration in the report ---- */
+
+json_t *estimate_list(const uint64_t *words, uint64_t num)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < num; i++)
+        json_add(&list, json_integer((json_int_t)words[i]));
+    return list;
+}
+
+static json_t *words_value(estimate_id id, uint64_t bits)
+{
+    json_t *list = json_array();
+    char word[ESTIMATE_WORD];
+    for (uint64_t i = 0; bits >> i != 0; i++)
+        if ((bits >> i & 1) != 0)
+            json_add(&list, json_string(estimate_word(estimate_rows[id].words, i, word)));
+    return list;
+}
+
+static json_t *is_moe_value(const pst_estimate_config *config)
+{
+    json_t *list = config->is_moe != NULL ? json_array() : json_null();
+    for (uint64_t i = 0; config->is_moe != NULL && i < config->num_layers; i++)
+        json_add(&list, json_boolean(config->is_moe[i]));
+    return list;
+}
+
+static json_t *field_value(const pst_estimate_config *config, estimate_id id)
+{
+    char word[ESTIMATE_WORD];
+    const uint64_t value = estimate_value(config, id);
+    const estimate_row *row = &estimate_rows[id];
+    switch (row->type) {
+    case ESTIMATE_IS_WHOLE:
+        return json_integer((json_int_t)value);
+    case ESTIMATE_IS_SWITCH:
+        return json_boolean(value != 0);
+    case ESTIMATE_IS_CHOICE:
+        return json_string(
+            estimate_word(row->words != NULL ? row->words : row->argument, value, word));
+    case ESTIMATE_IS_BITS:
+        return words_value(id, value);
+    case ESTIMATE_IS_LAYERS:
+        return is_moe_value(config);
+    default:
+        return config->chunk_layers == NULL
+                   ? json_null()
+                   : estimate_list(config->chunk_layers,
+                                   config->pipeline_parallel * config->virtual_stages);
+    }
+}
+
+json_t *estimate_config_value(const pst_estimate_config *config)
+{
+    json_t *object = json_object();
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_rows[id].member != NULL)
+            json_put(&object, estimate_rows[id].member, field_value(config, id));
+    return object;
 }

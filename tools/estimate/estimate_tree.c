@@ -23,14 +23,6 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
     return object;
 }
 
-json_t *estimate_list(const uint64_t *words, uint64_t num)
-{
-    json_t *list = json_array();
-    for (uint64_t i = 0; i < num; i++)
-        json_add(&list, json_integer((json_int_t)words[i]));
-    return list;
-}
-
 /* ---- parameters, layers ---- */
 
 static int put_params(report *self)
@@ -285,6 +277,35 @@ static int put_gaps(report *self)
     return TOOL_OK;
 }
 
+/* ---- time ---- */
+
+/* How long a step takes, null without a GPU. */
+static int put_step(report *self)
+{
+    const estimate_options *options = self->options;
+    pst_step_prediction step;
+    if (options->gpu_name == NULL) {
+        json_put(&self->root, "step", json_null());
+        return TOOL_OK;
+    }
+    TOOL_PST(estimate_predict(options, &options->config, &step));
+    const pst_step_stage *of = &step.of_busiest;
+    const double seconds = (double)step.step_ns * 1e-9 * (double)options->config.world_size;
+    json_t *object = json_object();
+    json_put_text(&object, "gpu", options->gpu_name);
+    JSON_PUT(&object, {"step_ns", step.step_ns}, {"span_ns", step.span_ns}, {"tokens", step.tokens},
+             {"tokens_per_second",
+              seconds > 0.0 ? (uint64_t)((double)step.tokens / seconds) : UINT64_MAX},
+             {"model_flops", step.model_flops}, {"mfu_permille", step.mfu_per_mille},
+             {"stage", step.busiest}, {"products_ns", of->products_ns},
+             {"memory_ns", of->memory_ns}, {"exposed_ns", of->exposed_ns},
+             {"hidden_ns", of->hidden_ns}, {"bubble_ns", of->bubble_ns},
+             {"gradients_ns", of->gradients_ns}, {"params_ns", of->params_ns},
+             {"hidden_ends_ns", of->hidden_ends_ns}, {"optimizer_ns", of->optimizer_ns});
+    json_put(&self->root, "step", object);
+    return TOOL_OK;
+}
+
 /* ---- all of it ---- */
 
 /* The key of a number above 2^63 - 1, which as one of JSON is below 0. */
@@ -320,7 +341,7 @@ static int fill(report *self)
     TOOL_TRY(estimate_put_whatifs(options, self->heaviest,
                                   self->stages[self->heaviest].peak_bytes <= options->memory_bytes,
                                   &self->root));
-    TOOL_TRY(estimate_put_step(options, &self->root));
+    TOOL_TRY(put_step(self));
     const char *too_large = too_large_in("", self->root);
     if (too_large != NULL)
         return estimate_too_much(self->config, too_large);
