@@ -66,8 +66,8 @@ pst_status estimate_apply_variation(const estimate_options *options, pst_estimat
 
 /* estimate_peak.c: as tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest. */
 int estimate_status(const pst_estimate_config *config, pst_status status);
-/* The same, of a figure that JSON cannot hold. */
-int estimate_too_much(const pst_estimate_config *config, const char *figure);
+/* The same, of a figure that JSON cannot hold, which the overhead may be a part of. */
+int estimate_too_much(const estimate_options *options, const char *figure);
 #define ESTIMATE_TRY(config, call) TOOL_TRY(estimate_status((config), (call)))
 
 /* The same file: one stage, overhead included. Set stage_out->live, or leave it NULL. */

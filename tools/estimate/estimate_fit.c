@@ -142,7 +142,7 @@ static int answer(const fit *self)
 {
     const estimate_options *options = self->options;
     if (self->peak.bytes > INT64_MAX)
-        return estimate_too_much(&options->config, "bytes of a GPU");
+        return estimate_too_much(options, "bytes of a GPU");
     if (!json_is_stdout(options->json))
         TOOL_TRY(print(self));
     if (options->json != NULL)

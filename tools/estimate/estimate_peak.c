@@ -3,6 +3,8 @@
 #include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
 
+#include <string.h>
+
 /* The flag of the largest size or number, which is why something exceeds what can be counted. */
 static estimate_id largest_of(const pst_estimate_config *config)
 {
@@ -15,20 +17,26 @@ static estimate_id largest_of(const pst_estimate_config *config)
     return largest;
 }
 
-int estimate_too_much(const pst_estimate_config *config, const char *figure)
+int estimate_too_much(const estimate_options *options, const char *figure)
 {
-    const estimate_id id = largest_of(config);
-    return tool_fail(TOOL_USAGE, "--%s %llu: %s: more than 2^63 - 1", estimate_flag(id),
-                     (unsigned long long)estimate_value(config, id), figure);
+    const estimate_id id = largest_of(&options->config);
+    const uint64_t value = estimate_value(&options->config, id);
+    const bool is_overhead = options->has_overhead && options->overhead_bytes > value;
+    return tool_fail(TOOL_USAGE, "--%s %llu: %s: more than 2^63 - 1",
+                     estimate_flag(is_overhead ? ESTIMATE_overhead : id),
+                     (unsigned long long)(is_overhead ? options->overhead_bytes : value), figure);
 }
 
 int estimate_status(const pst_estimate_config *config, pst_status status)
 {
+    static const char ours[] = "config: "; /* what the library calls it, and no flag does */
     const estimate_id id = largest_of(config);
+    const char *text = tool_last_message();
     if (status != PST_E_INVALID)
         return tool_status(status);
     return tool_fail(TOOL_USAGE, "--%s %llu: %s", estimate_flag(id),
-                     (unsigned long long)estimate_value(config, id), tool_last_message());
+                     (unsigned long long)estimate_value(config, id),
+                     text + (strncmp(text, ours, strlen(ours)) == 0 ? strlen(ours) : 0));
 }
 
 /* What leaves a GPU in an iteration; UINT64_MAX if that is more. */

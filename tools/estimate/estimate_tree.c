@@ -344,7 +344,7 @@ static int fill(report *self)
     TOOL_TRY(put_step(self));
     const char *too_large = too_large_in("", self->root);
     if (too_large != NULL)
-        return estimate_too_much(self->config, too_large);
+        return estimate_too_much(options, too_large);
     return self->root != NULL ? TOOL_OK : tool_fail(TOOL_NO, "estimate: out of memory");
 }
 
