@@ -100,9 +100,10 @@ static void put_wire(json_t **object, wide bytes)
 static uint32_t add_totals(const pst_estimate_config *config, const estimate_stage *stages,
                            total totals[PST_ESTIMATE_MAX_OPS])
 {
-    const uint64_t ranks = config->world_size / config->pipeline_parallel;
+    const uint64_t num_stages = config->pipeline_parallel ? config->pipeline_parallel : 1;
+    const uint64_t ranks = config->world_size / num_stages;
     uint32_t num = 0;
-    for (uint64_t s = 0; s < config->pipeline_parallel; s++)
+    for (uint64_t s = 0; s < num_stages; s++)
         for (uint32_t i = 0; i < stages[s].traffic.num_ops; i++) {
             const pst_estimate_op *op = &stages[s].traffic.ops[i];
             uint32_t at = 0;
