@@ -63,41 +63,30 @@ const char *estimate_flag(estimate_id id)
 
 /* ---- values ---- */
 
+/* Of a member that is a number, whose low bytes come first on every machine with CUDA. */
+static size_t width_of(estimate_type type)
+{
+    _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+                   "numbers are copied by their low bytes");
+    return type == ESTIMATE_IS_WHOLE    ? sizeof(uint64_t)
+           : type == ESTIMATE_IS_SWITCH ? sizeof(bool)
+           : type < ESTIMATE_IS_LAYERS  ? sizeof(uint32_t)
+                                        : 0;
+}
+
 uint64_t estimate_value(const pst_estimate_config *config, estimate_id id)
 {
     const estimate_row *row = &estimate_rows[id];
-    const char *at = (const char *)config + row->offset;
-    uint64_t whole = 0;
-    uint32_t word = 0;
-    bool is_on = false;
-    switch (row->type) {
-    case ESTIMATE_IS_WHOLE:
-        memcpy(&whole, at, sizeof(whole));
-        return whole;
-    case ESTIMATE_IS_SWITCH:
-        memcpy(&is_on, at, sizeof(is_on));
-        return is_on;
-    case ESTIMATE_IS_CHOICE:
-    case ESTIMATE_IS_BITS:
-        memcpy(&word, at, sizeof(word));
-        return word;
-    default:
-        return 0;
-    }
+    uint64_t value = 0;
+    memcpy(&value, (const char *)config + row->offset, width_of(row->type));
+    return value;
 }
 
 void estimate_set(pst_estimate_config *config, estimate_id id, uint64_t value)
 {
     const estimate_row *row = &estimate_rows[id];
-    char *at = (char *)config + row->offset;
-    const uint32_t word = (uint32_t)value;
-    const bool is_on = value != 0;
-    if (row->type == ESTIMATE_IS_WHOLE)
-        memcpy(at, &value, sizeof(value));
-    else if (row->type == ESTIMATE_IS_SWITCH)
-        memcpy(at, &is_on, sizeof(is_on));
-    else
-        memcpy(at, &word, sizeof(word));
+    const uint64_t stored = row->type == ESTIMATE_IS_SWITCH ? value != 0 : value;
+    memcpy((char *)config + row->offset, &stored, width_of(row->type));
 }
 
 void estimate_take_options(const estimate_line *line, estimate_options *options)
