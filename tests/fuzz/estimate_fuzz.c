@@ -54,10 +54,10 @@ ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes)
     return read(*(const int *)descriptor, buffer, bytes);
 }
 
-static void check_notes(const estimate_notes *notes)
+static void check_notes(const json_t *notes)
 {
-    for (size_t i = 0; i < notes->num_lines; i++)
-        require(notes->lines[i] != NULL && strchr(notes->lines[i], '\n') == NULL);
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        require(strchr(json_string_value(json_array_get(notes, i)), '\n') == NULL);
 }
 
 static void check_config(const pst_estimate_config *config)
@@ -80,9 +80,9 @@ static void parse(int argc, char **argv)
     require(num_failures == (code != TOOL_OK));
     if (code == TOOL_OK) {
         check_config(&options.config);
-        check_notes(&options.assumptions);
-        check_notes(&options.warnings);
-        check_notes(&options.unmodelled);
+        check_notes(options.assumptions);
+        check_notes(options.warnings);
+        check_notes(options.unmodelled);
     }
     estimate_free(&options);
 }

@@ -39,4 +39,9 @@ void routing_close(routing_reader *reader); /* NULL is allowed */
  * file, line, field, value and what is allowed; NOMEM. After any of them the reader can only be closed. */
 pst_status routing_next(routing_reader *reader, routing_row *row_out);
 
+/* routing_file.c: every row of --routing PATH ("-": standard input), to a function that returns a tool_exit,
+ * of which the first that is not TOOL_OK ends it. */
+typedef int (*routing_take_fn)(void *user, const routing_row *row);
+int routing_read(const char *path, routing_take_fn take, void *user);
+
 #endif

@@ -11,21 +11,11 @@ static flag_asked asked(int argc, char **argv)
     return found;
 }
 
-static int run_mode(const estimate_options *options)
-{
-    switch (options->mode) {
-    case ESTIMATE_FIT:
-        return estimate_fit(options);
-    case ESTIMATE_SEARCH:
-        return estimate_search(options);
-    case ESTIMATE_TIMELINE:
-        return estimate_timeline(options);
-    case ESTIMATE_PR482:
-        return estimate_pr482(options);
-    default:
-        return estimate_report(options);
-    }
-}
+static int (*const modes[])(const estimate_options *options) = {
+    [ESTIMATE_REPORT] = estimate_report, [ESTIMATE_FIT] = estimate_fit,
+    [ESTIMATE_SEARCH] = estimate_search, [ESTIMATE_TIMELINE] = estimate_timeline,
+    [ESTIMATE_PR482] = estimate_pr482,
+};
 
 int cmd_estimate(int argc, char **argv)
 {
@@ -44,7 +34,7 @@ int cmd_estimate(int argc, char **argv)
     if (code == TOOL_OK && options.html != NULL)
         code = estimate_picture(&options);
     if (code == TOOL_OK)
-        code = run_mode(&options);
+        code = modes[options.mode](&options);
     estimate_free(&options);
     return tool_flush(code);
 }

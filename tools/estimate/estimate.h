@@ -5,6 +5,9 @@
 
 #include "tools/common/tool.h"
 
+#include <jansson.h>
+#include <stdio.h>
+
 typedef enum estimate_mode {
     ESTIMATE_REPORT = 0,
     ESTIMATE_FIT,
@@ -13,20 +16,15 @@ typedef enum estimate_mode {
     ESTIMATE_PR482, /* the report of another tool, as that one printed it */
 } estimate_mode;
 
-/* Lines for the report, in the order they came. */
-typedef struct estimate_notes {
-    char **lines;
-    size_t num_lines;
-} estimate_notes;
-
 typedef struct estimate_options {
     pst_estimate_config config; /* every zero of the run filled in; is_moe and chunk_layers owned */
     const char *preset, *hf_config, *routing; /* NULL: none */
-    estimate_notes assumptions;               /* what stands where no flag said anything */
-    estimate_notes warnings;                  /* unknown flags, flags given twice */
-    estimate_notes unmodelled;                /* flags that change memory, and are not counted */
-    estimate_notes matters;                   /* of these, what changes whole states or sizes */
-    bool is_less;                             /* one of these makes it less, not more */
+    /* Lists of lines for the report, in the order they came. */
+    json_t *assumptions; /* what stands where no flag said anything */
+    json_t *warnings;    /* unknown flags, flags given twice */
+    json_t *unmodelled;  /* flags that change memory, and are not counted */
+    json_t *matters;     /* of these, what changes whole states or sizes */
+    bool is_less;        /* one of these makes it less, not more */
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
     bool is_strict, lists_members, shows_details;
@@ -52,13 +50,12 @@ typedef struct estimate_options {
 /* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
 int estimate_parse(int argc, char **argv, estimate_options *options);
 void estimate_free(estimate_options *options);
-int estimate_note(estimate_notes *notes, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+int estimate_note(json_t *notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Each as a line on stderr. */
-void estimate_warn(const estimate_notes *notes, const char *what);
+void estimate_warn(const json_t *notes, const char *what);
 
-/* estimate_help.c: to stdout. */
+/* estimate_table.c: to stdout. */
 void estimate_help(void);
 
 /* estimate_load.c: config's capacity and headroom from what --moe-load-cv or --routing say, where no
@@ -69,8 +66,8 @@ pst_status estimate_apply_variation(const estimate_options *options, pst_estimat
 
 /* estimate_peak.c: as tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest. */
 int estimate_status(const pst_estimate_config *config, pst_status status);
-/* The same, of a figure that JSON cannot hold. */
-int estimate_too_much(const pst_estimate_config *config, const char *figure);
+/* The same, of a figure that JSON cannot hold, which the overhead may be a part of. */
+int estimate_too_much(const estimate_options *options, const char *figure);
 #define ESTIMATE_TRY(config, call) TOOL_TRY(estimate_status((config), (call)))
 
 /* The same file: one stage, overhead included. Set stage_out->live, or leave it NULL. */
@@ -110,7 +107,7 @@ typedef struct estimate_peak {
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
                             uint64_t *needed, estimate_peak *peak_out);
 
-/* estimate_step.c: PST_OVERLAP_ bits. */
+/* The same file: PST_OVERLAP_ bits. */
 uint32_t estimate_overlaps(const estimate_options *options);
 /* How long a step takes on the gpu; of this config, with the options' overlaps. pre: gpu_name.
  * A millisecond: --search may ask for each split. */
@@ -125,5 +122,8 @@ int estimate_timeline(const estimate_options *options);
 int estimate_pr482(const estimate_options *options);
 /* --html FILE, beside any mode but ESTIMATE_PR482. */
 int estimate_picture(const estimate_options *options);
+/* estimate_html.c: it, one file that loads nothing else. title: any bytes; what is no UTF-8 shows as '?'. */
+int estimate_html_write(FILE *file, const char *title, const estimate_options *options,
+                        uint64_t stage);
 
 #endif

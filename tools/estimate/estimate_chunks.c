@@ -239,7 +239,7 @@ static int read_layout(pattern *self, const estimate_line *line, estimate_option
     }
     if (found.last_mtp == found.mtp)
         return TOOL_OK;
-    return estimate_note(&options->unmodelled,
+    return estimate_note(options->unmodelled,
                          "--pipeline-model-parallel-layout: m before the last chunk (counted on "
                          "the last stage)");
 }

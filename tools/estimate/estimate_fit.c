@@ -111,8 +111,8 @@ static json_t *tree_of(const fit *self)
              {"largest_micro_batch", self->micro_batch}, {"largest_sequence", self->sequence},
              {"sequence_step", self->sequence_step});
     json_put(&object, "stages", stages);
-    json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
-    json_put(&object, "matters", estimate_notes_value(&options->matters));
+    json_put(&object, "not_counted", json_incref(options->unmodelled));
+    json_put(&object, "matters", json_incref(options->matters));
     return object;
 }
 
@@ -142,7 +142,7 @@ static int answer(const fit *self)
 {
     const estimate_options *options = self->options;
     if (self->peak.bytes > INT64_MAX)
-        return estimate_too_much(&options->config, "bytes of a GPU");
+        return estimate_too_much(options, "bytes of a GPU");
     if (!json_is_stdout(options->json))
         TOOL_TRY(print(self));
     if (options->json != NULL)

@@ -5,8 +5,6 @@
 #include "tools/estimate/estimate.h"
 #include "tools/estimate/estimate_table.h"
 
-#include <jansson.h>
-
 /* ---- estimate_table.c: the table as rows ---- */
 
 typedef enum estimate_group {
@@ -47,30 +45,38 @@ typedef enum estimate_type {
     ESTIMATE_IS_CHUNKS, /* a number for each chunk, or NULL */
 } estimate_type;
 
-#define ESTIMATE_ID(group, kind, flag, ...) ESTIMATE_##flag,
-#define ESTIMATE_MEMBER_ID(group, type, member, words) ESTIMATE_##member,
+#define ESTIMATE_ID(name, ...) ESTIMATE_##name,
 typedef enum estimate_id {
-    ESTIMATE_TABLE(ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_MEMBER_ID)
+    ESTIMATE_TABLE(ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID, ESTIMATE_ID)
         ESTIMATE_NUM_ROWS
 } estimate_id;
 #undef ESTIMATE_ID
-#undef ESTIMATE_MEMBER_ID
 
 typedef enum estimate_use { ESTIMATE_READ, ESTIMATE_SETS, ESTIMATE_SETS_OPTION } estimate_use;
 
 typedef struct estimate_row {
     const char *name;   /* with underscores for dashes */
     const char *member; /* of the config, or NULL */
-    const char *words, *argument, *help;
+    const char *words, *help;
     estimate_group group;
-    estimate_kind kind;
-    estimate_type type;
     estimate_use use;
     size_t offset;
     uint64_t fallback; /* 0: none */
+    estimate_kind kind;
+    estimate_type type; /* of the member */
+    const char *argument;
 } estimate_row;
 
 extern const estimate_row estimate_rows[ESTIMATE_NUM_ROWS];
+
+/* The sizes of a split, in the order that they are chosen and printed, as tables call them. */
+enum { ESTIMATE_NUM_WAYS = 6 };
+typedef struct estimate_way {
+    estimate_id id;
+    const char *name;
+} estimate_way;
+
+extern const estimate_way estimate_ways[ESTIMATE_NUM_WAYS];
 
 /* As on the command line, without the dashes in front. */
 const char *estimate_flag(estimate_id id);
@@ -80,6 +86,10 @@ void estimate_set(pst_estimate_config *config, estimate_id id, uint64_t value);
 /* The word of "first|second|third" with this index; returns out. */
 #define ESTIMATE_WORD 32
 const char *estimate_word(const char *words, uint64_t index, char out[ESTIMATE_WORD]);
+/* Adds the bit of the word of "first|second|third" that the name is; false: it is none. */
+bool estimate_add_bit(const char *name, const char *words, uint32_t *bits);
+/* The row's key that the config.json has, or NULL. */
+const char *estimate_key(const estimate_row *row, const json_t *file, char key[ESTIMATE_WORD]);
 
 /* ---- what a launch line says ---- */
 
@@ -147,8 +157,6 @@ const char *estimate_meant(const char *name);
 
 /* ---- from the line to the options, in this order ---- */
 
-void estimate_free_notes(estimate_notes *notes);
-
 /* estimate_read.c: fills line, and the notes of options that need no model. */
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options);
 
@@ -159,8 +167,7 @@ typedef struct estimate_model {
     uint64_t mtp_layers;    /* there are as published, counted only if asked for */
 } estimate_model;
 
-/* estimate_presets.c, estimate_hf.c: into the options' config. */
-int estimate_preset(const char *name, estimate_options *options, estimate_model *model_out);
+/* estimate_hf.c: into the options' config. */
 int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out);
 
 /* estimate_model.c: what the flags say of the model; it begins with the above. */

@@ -34,73 +34,47 @@ static bool is_absent(const source *from, const char *key)
     return value == NULL || json_is_null(value);
 }
 
-static int take_whole(const source *from, const char *key, uint64_t least, uint64_t *out)
-{
-    const json_t *value = json_object_get(from->object, key);
-    if (!json_is_integer(value) || json_integer_value(value) < (json_int_t)least)
-        return refuse(from, key,
-                      least == 0 ? "an integer 0..9223372036854775807"
-                                 : "an integer 1..9223372036854775807");
-    *out = (uint64_t)json_integer_value(value);
-    return TOOL_OK;
-}
+/* What a key may be; a rate is a dropout, of which counts whether there is one. */
+typedef enum value_form { FROM_0, FROM_1, SWITCH, RATE } value_form;
 
-/* These leave what stands there where the file says nothing. */
-static int take_count(const source *from, const char *key, uint64_t least, uint64_t *out)
+/* Leaves what stands there where the file says nothing. */
+static int take_value(const source *from, const char *key, value_form form, uint64_t *out)
 {
-    return is_absent(from, key) ? TOOL_OK : take_whole(from, key, least, out);
-}
-
-static int take_switch(const source *from, const char *key, bool *out)
-{
+    static const char *const allowed[] = {"an integer 0..9223372036854775807",
+                                          "an integer 1..9223372036854775807", "true or false",
+                                          "a number from 0, below 1"};
     const json_t *value = json_object_get(from->object, key);
+    const double number = json_number_value(value);
+    const bool is_right =
+        form == SWITCH ? json_is_boolean(value)
+        : form == RATE ? json_is_number(value) && number >= 0 && number < 1
+                       : json_is_integer(value) && json_integer_value(value) >= (json_int_t)form;
     if (is_absent(from, key))
         return TOOL_OK;
-    if (!json_is_boolean(value))
-        return refuse(from, key, "true or false");
-    *out = json_is_true(value);
-    return TOOL_OK;
-}
-
-/* A dropout: whether there is one. */
-static int take_rate(const source *from, const char *key, bool *out)
-{
-    const json_t *value = json_object_get(from->object, key);
-    const double rate = json_number_value(value);
-    if (is_absent(from, key))
-        return TOOL_OK;
-    if (!json_is_number(value) || !(rate >= 0 && rate < 1))
-        return refuse(from, key, "a number from 0, below 1");
-    *out = rate > 0;
+    if (!is_right)
+        return refuse(from, key, allowed[form]);
+    *out = form == SWITCH ? json_is_true(value)
+           : form == RATE ? number > 0
+                          : (uint64_t)json_integer_value(value);
     return TOOL_OK;
 }
 
 /* ---- members, by the keys of their rows ---- */
 
-/* The first of the row's keys that the file has, else the first. */
-static const char *key_of(const source *from, estimate_id id, char key[ESTIMATE_WORD])
-{
-    const char *words = estimate_rows[id].words;
-    for (const char *at = words; at != NULL; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
-        if (json_object_get(from->object, estimate_word(at, 0, key)) != NULL)
-            return key;
-    return estimate_word(words, 0, key);
-}
-
 static int take_member(const source *from, estimate_id id, bool is_needed)
 {
     char text[ESTIMATE_WORD];
-    const char *key = key_of(from, id, text);
+    const estimate_row *row = &estimate_rows[id];
+    const char *found = estimate_key(row, from->object, text);
+    const char *key = found != NULL ? found : estimate_word(row->words, 0, text);
     uint64_t value = estimate_value(from->config, id);
-    bool is_on = value != 0;
-    if (estimate_rows[id].type == ESTIMATE_IS_WHOLE) {
-        TOOL_TRY(is_needed ? take_whole(from, key, 1, &value) : take_count(from, key, 1, &value));
-        estimate_set(from->config, id, value);
-        return TOOL_OK;
-    }
-    TOOL_TRY(estimate_rows[id].kind == ESTIMATE_DECIMAL ? take_rate(from, key, &is_on)
-                                                        : take_switch(from, key, &is_on));
-    estimate_set(from->config, id, is_on);
+    const value_form form = row->type == ESTIMATE_IS_WHOLE  ? FROM_1
+                            : row->kind == ESTIMATE_DECIMAL ? RATE
+                                                            : SWITCH;
+    if (is_needed && is_absent(from, key))
+        return refuse(from, key, "an integer 1..9223372036854775807");
+    TOOL_TRY(take_value(from, key, form, &value));
+    estimate_set(from->config, id, value);
     return TOOL_OK;
 }
 
@@ -177,18 +151,18 @@ static const struct {
 
 static int take_model(const source *from)
 {
-    bool mlp_bias = false;
+    uint64_t mlp_bias = 0;
     from->config->norm = PST_NORM_RMS;
     from->config->is_gated = true;
     TAKE_MEMBERS(from, 5, ESTIMATE_num_layers, ESTIMATE_hidden_size, ESTIMATE_num_attention_heads,
                  ESTIMATE_vocab_size, ESTIMATE_ffn_hidden_size, ESTIMATE_num_query_groups,
                  ESTIMATE_kv_channels, ESTIMATE_attention_dropout, ESTIMATE_add_qkv_bias,
                  ESTIMATE_untie_embeddings_and_output_weights);
-    TOOL_TRY(take_count(from, "max_position_embeddings", 1, &from->model->max_positions));
-    TOOL_TRY(take_switch(from, "mlp_bias", &mlp_bias));
-    if (!mlp_bias)
-        return TOOL_OK;
-    return estimate_note(&from->options->unmodelled, "mlp_bias true of %s", from->path);
+    TOOL_TRY(take_value(from, "max_position_embeddings", FROM_1, &from->model->max_positions));
+    TOOL_TRY(take_value(from, "mlp_bias", SWITCH, &mlp_bias));
+    return mlp_bias != 0
+               ? estimate_note(from->options->unmodelled, "mlp_bias true of %s", from->path)
+               : TOOL_OK;
 }
 
 static int take_gpt2(const source *from)
@@ -215,7 +189,7 @@ static int take_bias(const source *from, bias of)
         *has_bias = of == BIAS_ALWAYS;
     if (of != BIAS_NOTED || !*has_bias)
         return TOOL_OK;
-    return estimate_note(&from->options->unmodelled,
+    return estimate_note(from->options->unmodelled,
                          "attention_bias true of %s: the output's bias (those of queries, keys and "
                          "values count)",
                          from->path);
@@ -264,54 +238,37 @@ static int place_experts(const source *from, const placement *where)
     return TOOL_OK;
 }
 
-static int take_sparse_steps(const source *from)
+static int take_sparse_steps(const source *from, placement *where)
 {
-    placement where = {.every = 1, .shift = 1};
-    TOOL_TRY(take_count(from, "decoder_sparse_step", 1, &where.every));
+    TOOL_TRY(take_value(from, "decoder_sparse_step", FROM_1, &where->every));
     if (!is_absent(from, "mlp_only_layers"))
-        where.without = json_object_get(from->object, "mlp_only_layers");
-    if (where.without != NULL && !json_is_array(where.without))
+        where->without = json_object_get(from->object, "mlp_only_layers");
+    if (where->without != NULL && !json_is_array(where->without))
         return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
-    TOOL_TRY(place_experts(from, &where));
-    if (from->config->is_moe == NULL)
-        from->config->ffn_size = 0; /* no layer is dense */
     return TOOL_OK;
 }
 
 /* In layers from first_k_dense_replace on, and shared ones. */
-static int take_from_first(const source *from)
+static int take_from_first(const source *from, placement *where)
 {
     pst_estimate_config *config = from->config;
-    placement where = {.every = 1};
     uint64_t shared = 0;
-    TOOL_TRY(take_count(from, "n_shared_experts", 0, &shared));
-    TOOL_TRY(take_count(from, "first_k_dense_replace", 0, &where.first));
-    TOOL_TRY(take_count(from, "moe_layer_freq", 1, &where.every));
-    TOOL_TRY(take_count(from, "num_nextn_predict_layers", 0, &from->model->mtp_layers));
-    if (__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))
-        return tool_fail(TOOL_INPUT,
-                         "%s: n_shared_experts %llu * moe_intermediate_size %llu: "
-                         "beyond 64 bits",
-                         from->path, (ull)shared, (ull)config->expert_ffn_size);
-    return place_experts(from, &where);
-}
-
-static int take_stepped(const source *from)
-{
-    pst_estimate_config *config = from->config;
-    placement where = {.every = 1, .shift = 1};
-    config->shared_ffn_size = config->expert_ffn_size = config->ffn_size;
-    TOOL_TRY(take_count(from, "interleave_moe_layer_step", 1, &where.every));
-    TOOL_TRY(take_count(from, "intermediate_size_mlp", 1, &config->ffn_size));
-    TOOL_TRY(place_experts(from, &where));
-    if (config->is_moe == NULL)
-        config->ffn_size = 0; /* no layer is dense */
-    return TOOL_OK;
+    where->shift = 0;
+    TOOL_TRY(take_value(from, "n_shared_experts", FROM_0, &shared));
+    TOOL_TRY(take_value(from, "first_k_dense_replace", FROM_0, &where->first));
+    TOOL_TRY(take_value(from, "moe_layer_freq", FROM_1, &where->every));
+    TOOL_TRY(take_value(from, "num_nextn_predict_layers", FROM_0, &from->model->mtp_layers));
+    if (!__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))
+        return TOOL_OK;
+    return tool_fail(TOOL_INPUT,
+                     "%s: n_shared_experts %llu * moe_intermediate_size %llu: beyond 64 bits",
+                     from->path, (ull)shared, (ull)config->expert_ffn_size);
 }
 
 static int take_experts(const source *from, const kind *of)
 {
     pst_estimate_config *config = from->config;
+    placement where = {.every = 1, .shift = 1};
     if (of->experts == NO_LAYER ||
         (of->experts == FROM_FIRST && is_absent(from, "n_routed_experts")))
         return TOOL_OK;
@@ -321,14 +278,20 @@ static int take_experts(const source *from, const kind *of)
         TOOL_TRY(take_member(from, ESTIMATE_moe_shared_expert_intermediate_size, true));
     config->has_shared_gate = of->has_shared_gate;
     config->has_router_bias = of->has_router_bias;
+    if (of->experts == EVERY_LAYER || of->experts == STEPPED)
+        config->expert_ffn_size = config->ffn_size;
     if (of->experts == SPARSE)
-        return take_sparse_steps(from);
+        TOOL_TRY(take_sparse_steps(from, &where));
     if (of->experts == FROM_FIRST)
-        return take_from_first(from);
-    if (of->experts == STEPPED)
-        return take_stepped(from);
-    config->expert_ffn_size = config->ffn_size;
-    config->ffn_size = 0;
+        TOOL_TRY(take_from_first(from, &where));
+    if (of->experts == STEPPED) {
+        config->shared_ffn_size = config->ffn_size;
+        TOOL_TRY(take_value(from, "interleave_moe_layer_step", FROM_1, &where.every));
+        TOOL_TRY(take_value(from, "intermediate_size_mlp", FROM_1, &config->ffn_size));
+    }
+    TOOL_TRY(place_experts(from, &where));
+    if (config->is_moe == NULL && of->experts != FROM_FIRST)
+        config->ffn_size = 0; /* no layer is dense */
     return TOOL_OK;
 }
 
@@ -337,7 +300,7 @@ static int take_experts(const source *from, const kind *of)
 static int take_kind(const source *from, const kind *of)
 {
     pst_estimate_config *config = from->config;
-    bool has_norm = false;
+    uint64_t has_norm = 0;
     TOOL_TRY(take_model(from));
     if (config->head_size == 0)
         config->head_size = of->head_size;
@@ -345,11 +308,11 @@ static int take_kind(const source *from, const kind *of)
         TOOL_TRY(take_latents(from));
     TOOL_TRY(take_bias(from, of->bias));
     if (of->asks_norm)
-        TOOL_TRY(take_switch(from, "use_qk_norm", &has_norm));
-    config->qk_norm = has_norm ? PST_QK_NORM_HEAD : of->qk_norm;
+        TOOL_TRY(take_value(from, "use_qk_norm", SWITCH, &has_norm));
+    config->qk_norm = has_norm != 0 ? PST_QK_NORM_HEAD : of->qk_norm;
     if (of->not_counted != NULL)
         TOOL_TRY(
-            estimate_note(&from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
+            estimate_note(from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
     if (config->num_layers <= PST_ESTIMATE_MAX_LAYERS)
         return take_experts(from, of);
     return tool_fail(TOOL_INPUT, "%s: num_hidden_layers %llu: at most %u", from->path,

@@ -1,13 +1,17 @@
 /* The picture of a stage's memory as one HTML page. */
-#include "tools/estimate/estimate_html.h"
+#include "tools/common/picture.h"
+#include "tools/estimate/estimate.h"
 
 #include <inttypes.h>
 
 #include "estimate_view.h" /* made by CMake of estimate_view.html and estimate_view.js */
-#include "tools/common/picture.h"
-#include "tools/estimate/estimate.h"
+
+#define MAX_EVENTS (UINT64_C(1) << 20)
 
 typedef struct writer {
+    const char *title;
+    const estimate_options *options;
+    uint64_t stage;
     FILE *file;
     uint64_t num_events;
 } writer;
@@ -51,17 +55,18 @@ static int put_stages(FILE *file, const pst_estimate_config *config)
 
 static int put_data(FILE *file, const void *drawn)
 {
-    const estimate_html *picture = drawn;
-    writer self = {.file = file};
+    writer self = *(const writer *)drawn;
+    const pst_estimate_config *config = &self.options->config;
+    self.file = file;
     fputs("{\"title\":", file);
-    picture_put_text(file, picture->title);
-    picture_put_field(file, "stage", picture->stage);
-    picture_put_field(file, "memory", picture->memory_bytes);
-    picture_put_field(file, "overhead", picture->overhead_bytes);
+    picture_put_text(file, self.title);
+    picture_put_field(file, "stage", self.stage);
+    picture_put_field(file, "memory", self.options->memory_bytes);
+    picture_put_field(file, "overhead", self.options->overhead_bytes);
     fputs(",\n\"stages\":[", file);
-    TOOL_TRY(put_stages(file, picture->config));
+    TOOL_TRY(put_stages(file, config));
     fputs("],\n\"events\":[", file);
-    TOOL_PST(pst_estimate_get_timeline(picture->config, picture->stage, put_event, &self));
+    TOOL_PST(pst_estimate_get_timeline(config, self.stage, put_event, &self));
     fputs("]}", file);
     return TOOL_OK;
 }
@@ -72,18 +77,20 @@ static int check_events(const pst_estimate_config *config)
     const uint64_t replicas = config->world_size / config->tensor_parallel /
                               config->pipeline_parallel / config->context_parallel;
     const uint64_t passes = config->global_batch / replicas / config->micro_batch;
-    if (passes <= ESTIMATE_HTML_MAX_EVENTS / 2 / config->virtual_stages)
+    if (passes <= MAX_EVENTS / 2 / config->virtual_stages)
         return TOOL_OK;
     return tool_fail(TOOL_USAGE,
                      "--html: %" PRIu64 " micro-batches of %" PRIu64 " chunks: at most %" PRIu64
                      " events can be drawn",
-                     passes, config->virtual_stages, ESTIMATE_HTML_MAX_EVENTS);
+                     passes, config->virtual_stages, MAX_EVENTS);
 }
 
-int estimate_html_write(FILE *file, const estimate_html *picture)
+int estimate_html_write(FILE *file, const char *title, const estimate_options *options,
+                        uint64_t stage)
 {
-    TOOL_PST(pst_estimate_check(picture->config));
-    TOOL_TRY(check_events(picture->config));
     const picture_page page = {estimate_view_html, estimate_view_js, put_data};
-    return picture_write(file, &page, picture);
+    const writer self = {.title = title, .options = options, .stage = stage};
+    TOOL_PST(pst_estimate_check(&options->config));
+    TOOL_TRY(check_events(&options->config));
+    return picture_write(file, &page, &self);
 }

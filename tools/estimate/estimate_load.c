@@ -1,14 +1,12 @@
 /* How far from even the experts' loads are: from a coefficient of variation, or as recorded. */
+#include "host/base/arith.h"
 #include "tools/common/routing.h"
 #include "tools/estimate/estimate.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PARTS UINT64_C(1000) /* loads are rounded up to a thousandth */
 #define OVERFLOWS 1e-3       /* of all loads in flight together, how often one may be too small */
@@ -67,9 +65,7 @@ static double quantile_above(double probability)
 
 static uint64_t parts_of(ratio value)
 {
-    __extension__ typedef unsigned __int128 wide;
-    const wide parts = ((wide)value.num * PARTS + value.den - 1) / value.den;
-    return parts > UINT64_MAX ? UINT64_MAX : (uint64_t)parts;
+    return psti_fraction(value.num, PARTS, value.den);
 }
 
 /* 1 + deviation in thousandths, at most worst. */
@@ -105,18 +101,12 @@ typedef struct trace {
     ratio layer, together;
 } trace;
 
-static int out_of_rows(const trace *self)
-{
-    return tool_fail(TOOL_INPUT, "--routing %s: more rows than 2^63 - 1", self->options->routing);
-}
-
 /* Rows of a rank against the mean of all; kept if there was none as large, and never where there
  * are no rows at all. */
 static void keep_largest(ratio *largest, uint64_t rows, uint64_t num_ranks, uint64_t total)
 {
-    __extension__ typedef unsigned __int128 wide;
     const ratio found = {rows * num_ranks, total}; /* totals are below 2^63 / num_ranks */
-    if ((wide)found.num * largest->den > (wide)largest->num * found.den)
+    if ((psti_wide)found.num * largest->den > (psti_wide)largest->num * found.den)
         *largest = found;
 }
 
@@ -128,18 +118,25 @@ static void end_step(trace *self)
     self->total = 0;
 }
 
-static int take_row(trace *self, const routing_row *row)
+static int take_row(void *user, const routing_row *row)
 {
+    trace *self = user;
+    const uint64_t num_experts = self->options->config.num_experts;
     const uint32_t local = (uint32_t)(row->num_experts / self->num_ranks);
     uint64_t total = 0;
-    if (row->step != self->step)
+    if (row->num_experts != num_experts)
+        return tool_fail(TOOL_INPUT,
+                         "--routing %s: has %" PRIu32 " experts: --num-experts is %" PRIu64,
+                         self->options->routing, row->num_experts, num_experts);
+    if (row->step != self->step) /* before the first there were no rows */
         end_step(self);
     self->step = row->step;
     for (uint32_t e = 0; e < row->num_experts; e++)
         total += row->counts[e];
     self->total += total;
     if (self->total > INT64_MAX / self->num_ranks)
-        return out_of_rows(self);
+        return tool_fail(TOOL_INPUT, "--routing %s: more rows than 2^63 - 1",
+                         self->options->routing);
     for (uint64_t rank = 0; rank < self->num_ranks; rank++) {
         uint64_t rows = 0;
         for (uint32_t e = 0; e < local; e++)
@@ -150,45 +147,14 @@ static int take_row(trace *self, const routing_row *row)
     return TOOL_OK;
 }
 
-static int read_rows(trace *self, routing_reader *reader)
-{
-    const pst_estimate_config *config = &self->options->config;
-    routing_row row;
-    for (bool is_first = true;; is_first = false) {
-        const pst_status status = routing_next(reader, &row);
-        if (status == PST_E_AGAIN)
-            break;
-        if (status != PST_OK)
-            return tool_file_status(status);
-        if (row.num_experts != config->num_experts)
-            return tool_fail(TOOL_INPUT,
-                             "--routing %s: has %" PRIu32 " experts: --num-experts is %" PRIu64,
-                             self->options->routing, row.num_experts, config->num_experts);
-        self->step = is_first ? row.step : self->step;
-        TOOL_TRY(take_row(self, &row));
-    }
-    end_step(self);
-    if (self->layer.num == 0)
-        return tool_fail(TOOL_INPUT, "--routing %s: no expert received a row",
-                         self->options->routing);
-    return TOOL_OK;
-}
-
 static int read_trace(trace *self)
 {
     const char *path = self->options->routing;
-    const bool is_stdin = strcmp(path, "-") == 0;
-    int descriptor = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return tool_fail(TOOL_INPUT, "--routing %s: %s", path, strerror(errno));
-    routing_reader *reader =
-        routing_open(is_stdin ? "standard input" : path, tool_read, &descriptor);
-    const int code = reader != NULL ? read_rows(self, reader)
-                                    : tool_fail(TOOL_NO, "--routing %s: out of memory", path);
-    routing_close(reader);
-    if (!is_stdin)
-        close(descriptor);
-    return code;
+    TOOL_TRY(routing_read(path, take_row, self));
+    end_step(self);
+    return self->layer.num != 0
+               ? TOOL_OK
+               : tool_fail(TOOL_INPUT, "--routing %s: no expert received a row", path);
 }
 
 static int load_of_trace(const estimate_options *options, load *load_out)
@@ -241,7 +207,7 @@ int estimate_read_load(estimate_options *options)
     else
         ESTIMATE_TRY(&options->config, load_of_variation(options, &options->config, &of));
     apply(options, &of, &options->config);
-    return estimate_note(&options->assumptions,
+    return estimate_note(options->assumptions,
                          "--%s: at most %" PRIu64 ".%03" PRIu64 " of even rows in a layer, %" PRIu64
                          ".%03" PRIu64 " in all that live",
                          options->routing != NULL ? "routing" : "moe-load-cv", of.capacity / PARTS,

@@ -2,6 +2,7 @@
 #include "tools/common/json_in.h"
 #include "tools/estimate/estimate_flags.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +10,84 @@ typedef unsigned long long ull;
 
 enum { VOCABULARY_BYTES = 64 << 20 };
 
+/* ---- published models ---- */
+
+/* RMSNorm, gated, no biases, not tied, no dropout. */
+#define LLAMA(layers, hidden, heads, kv_heads, head, ffn, words)                               \
+    .num_layers = (layers), .hidden_size = (hidden), .num_heads = (heads),                     \
+    .num_kv_heads = (kv_heads), .head_size = (head), .ffn_size = (ffn), .vocab_size = (words), \
+    .norm = PST_NORM_RMS, .is_gated = true
+#define EXPERTS(num, per_token, ffn) \
+    .num_experts = (num), .experts_per_token = (per_token), .expert_ffn_size = (ffn)
+/* LayerNorm, biases, tied, learned positions, dropout. */
+#define GPT(layers, hidden, heads, head, ffn, words, positions, gated)                           \
+    .num_layers = (layers), .hidden_size = (hidden), .num_heads = (heads),                       \
+    .num_kv_heads = (heads), .head_size = (head), .ffn_size = (ffn), .vocab_size = (words),      \
+    .max_positions = (positions), .is_gated = (gated), .has_linear_bias = true, .is_tied = true, \
+    .has_hidden_dropout = true, .has_attention_dropout = true
+
+#define SIZED .struct_size = sizeof(pst_estimate_config)
+static const struct {
+    const char *name;
+    pst_estimate_config config;
+    const char *layers; /* which have experts; NULL: all, if there are any */
+} presets[] = {
+    {"gpt2-124m", {SIZED, GPT(12, 768, 12, 64, 3072, 50257, 1024, false)}, NULL},
+    {"gpt-345m", {SIZED, GPT(24, 1024, 16, 64, 4096, 50257, 1024, false)}, NULL},
+    {"gpt3-175b", {SIZED, GPT(96, 12288, 96, 128, 49152, 51200, 2048, false)}, NULL},
+    {"pr482-gpt", {SIZED, GPT(32, 4096, 32, 128, 10880, 50304, 2048, true)}, NULL},
+    {"llama2-7b", {SIZED, LLAMA(32, 4096, 32, 32, 128, 11008, 32000)}, NULL},
+    {"llama2-13b", {SIZED, LLAMA(40, 5120, 40, 40, 128, 13824, 32000)}, NULL},
+    {"llama2-70b", {SIZED, LLAMA(80, 8192, 64, 8, 128, 28672, 32000)}, NULL},
+    {"mixtral-8x7b", {SIZED, LLAMA(32, 4096, 32, 8, 128, 0, 32000), EXPERTS(8, 2, 14336)}, NULL},
+    {"qwen3-30b-a3b",
+     {SIZED, LLAMA(48, 2048, 32, 4, 128, 0, 151936), EXPERTS(128, 8, 768),
+      .qk_norm = PST_QK_NORM_HEAD},
+     NULL},
+    {"qwen3-235b-a22b",
+     {SIZED, LLAMA(94, 4096, 64, 4, 128, 0, 151936), EXPERTS(128, 8, 1536),
+      .qk_norm = PST_QK_NORM_HEAD},
+     NULL},
+    {"deepseek-v3",
+     {SIZED, LLAMA(61, 7168, 128, 128, 56, 18432, 129280), EXPERTS(256, 8, 2048), .q_rank = 1536,
+      .kv_rank = 512, .qk_size = 128, .qk_position_size = 64, .v_size = 128,
+      .shared_ffn_size = 2048, .has_router_bias = true},
+     "([0]*3+[1]*58)"},
+};
+enum { NUM_PRESETS = sizeof(presets) / sizeof(presets[0]) };
+
+static int take_published(int preset, pst_estimate_config *config, estimate_model *model)
+{
+    *config = presets[preset].config;
+    model->max_positions = config->max_positions != 0 ? config->max_positions : 4096;
+    model->source = presets[preset].name;
+    return presets[preset].layers == NULL
+               ? TOOL_OK
+               : estimate_moe_layers(presets[preset].layers, config->num_layers, &config->is_moe);
+}
+
+static int take_preset(const char *name, estimate_options *options, estimate_model *model_out)
+{
+    char allowed[256] = "";
+    for (int i = 0; i < NUM_PRESETS; i++) {
+        if (strcmp(name, presets[i].name) == 0)
+            return take_published(i, &options->config, model_out);
+        const size_t length = strlen(allowed);
+        snprintf(allowed + length, sizeof(allowed) - length, "%s%s", i > 0 ? ", " : "",
+                 presets[i].name);
+    }
+    return tool_fail(TOOL_USAGE, "--preset %.80s: allowed are %s", name, allowed);
+}
+
+/* ---- where it begins ---- */
+
 static int begin(const estimate_line *line, estimate_options *options, estimate_model *model)
 {
     static const estimate_id needed[] = {ESTIMATE_num_layers, ESTIMATE_hidden_size,
                                          ESTIMATE_num_attention_heads, ESTIMATE_seq_length};
     pst_estimate_config *config = &options->config;
     if (options->preset != NULL)
-        return estimate_preset(options->preset, options, model);
+        return take_preset(options->preset, options, model);
     if (options->hf_config != NULL)
         return estimate_hf(line->file, options, model);
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
@@ -38,12 +110,12 @@ static int take_heads(const estimate_line *line, estimate_options *options,
         config->num_kv_heads =
             estimate_number(line, ESTIMATE_num_query_groups, config->num_kv_heads);
     else if (estimate_has(line, ESTIMATE_num_query_groups))
-        TOOL_TRY(estimate_note(&options->assumptions, "--num-query-groups does not count without "
-                                                      "--group-query-attention"));
+        TOOL_TRY(estimate_note(options->assumptions, "--num-query-groups does not count without "
+                                                     "--group-query-attention"));
     if (config->num_kv_heads == 0) {
         config->num_kv_heads = config->num_heads;
         if (in_groups)
-            TOOL_TRY(estimate_note(&options->assumptions,
+            TOOL_TRY(estimate_note(options->assumptions,
                                    "--num-query-groups %llu, as many as heads; earlier releases of "
                                    "Megatron-LM take 1",
                                    (ull)config->num_kv_heads));
@@ -74,8 +146,8 @@ static int take_latents(const estimate_line *line, estimate_options *options, bo
     config->v_size = estimate_number(line, ESTIMATE_v_head_dim, 128);
     if (estimate_has(line, ESTIMATE_qk_layernorm))
         return TOOL_OK;
-    return estimate_note(&options->assumptions, "--multi-latent-attention: its latents have norms, "
-                                                "as with --qk-layernorm");
+    return estimate_note(options->assumptions, "--multi-latent-attention: its latents have norms, "
+                                               "as with --qk-layernorm");
 }
 
 /* ---- sizes ---- */
@@ -108,20 +180,20 @@ static int take_positions(const estimate_line *line, estimate_options *options,
         const bool is_short = model->max_positions != 0 && model->max_positions < 4096;
         config->sequence_size = is_short ? model->max_positions : 4096;
         TOOL_TRY(
-            estimate_note(&options->assumptions, "--seq-length %llu", (ull)config->sequence_size));
+            estimate_note(options->assumptions, "--seq-length %llu", (ull)config->sequence_size));
     }
     if (type != LEARNED || estimate_has(line, ESTIMATE_no_position_embedding) ||
         estimate_has(line, ESTIMATE_use_rotary_position_embeddings)) {
         config->max_positions = 0;
         return type == RELATIVE
-                   ? estimate_note(&options->unmodelled, "--position-embedding-type relative")
+                   ? estimate_note(options->unmodelled, "--position-embedding-type relative")
                    : TOOL_OK;
     }
     config->max_positions =
         estimate_number(line, ESTIMATE_max_position_embeddings, config->max_positions);
     if (config->max_positions == 0) {
         config->max_positions = config->sequence_size;
-        TOOL_TRY(estimate_note(&options->assumptions, "--max-position-embeddings %llu",
+        TOOL_TRY(estimate_note(options->assumptions, "--max-position-embeddings %llu",
                                (ull)config->max_positions));
     }
     if (config->max_positions < config->sequence_size)
@@ -154,13 +226,13 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
     const bool is_gpt2 = tokenizer == NULL || strcmp(tokenizer, "GPT2BPETokenizer") == 0;
     config->vocab_size = is_llama ? 32000 : 50257;
     if (is_llama || (is_gpt2 && !estimate_has(line, ESTIMATE_tokenizer_model)))
-        return estimate_note(&options->assumptions,
+        return estimate_note(options->assumptions,
                              "--vocab-size %llu, of %s: nothing says how many",
                              (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
-    TOOL_TRY(estimate_note(&options->warnings,
+    TOOL_TRY(estimate_note(options->warnings,
                            "the tokenizer's vocabulary is not known: give --vocab-size"));
     return estimate_note(
-        &options->matters, "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
+        options->matters, "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
         estimate_has(line, ESTIMATE_tokenizer_model) ? "model" : "type",
         estimate_has(line, ESTIMATE_tokenizer_model) ? estimate_text(line, ESTIMATE_tokenizer_model)
                                                      : tokenizer,
@@ -203,7 +275,7 @@ int estimate_take_model(const estimate_line *line, estimate_options *options)
     const bool has_latents = had_latents || estimate_has(line, ESTIMATE_multi_latent_attention);
     estimate_take_fields(line, config);
     if (model.mtp_layers != 0 && !estimate_has(line, ESTIMATE_mtp_num_layers))
-        TOOL_TRY(estimate_note(&options->assumptions,
+        TOOL_TRY(estimate_note(options->assumptions,
                                "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
                                (ull)model.mtp_layers));
     if (!has_latents)

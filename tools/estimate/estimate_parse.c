@@ -3,6 +3,7 @@
 
 #include "tools/common/gpu.h"
 #include "tools/common/json_in.h"
+#include "tools/common/json_out.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,49 +14,26 @@
 
 /* ---- notes ---- */
 
-static int add_line(estimate_notes *notes, char *line)
-{
-    char **lines = realloc(notes->lines, (notes->num_lines + 1) * sizeof(*lines));
-    if (line == NULL || lines == NULL) {
-        free(line);
-        notes->lines = lines != NULL ? lines : notes->lines;
-        return tool_fail(TOOL_NO, "out of memory for a note");
-    }
-    notes->lines = lines;
-    notes->lines[notes->num_lines++] = line;
-    return TOOL_OK;
-}
-
-int estimate_note(estimate_notes *notes, const char *format, ...)
+int estimate_note(json_t *notes, const char *format, ...)
 {
     char *line = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&line, &bytes);
-    if (stream != NULL) {
-        va_list arguments;
-        va_start(arguments, format);
-        vfprintf(stream, format, arguments);
-        va_end(arguments);
-        fclose(stream);
-    }
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&line, format, arguments) < 0)
+        line = NULL;
+    va_end(arguments);
     for (char *at = line; at != NULL && *at != '\0'; at++)
         if ((unsigned char)*at < ' ' || *at == 127)
             *at = '?'; /* a word of the command line may hold anything; a note is one line */
-    return add_line(notes, line);
+    const bool is_kept = line != NULL && json_array_append_new(notes, json_text(line)) == 0;
+    free(line);
+    return is_kept ? TOOL_OK : tool_fail(TOOL_NO, "out of memory for a note");
 }
 
-void estimate_warn(const estimate_notes *notes, const char *what)
+void estimate_warn(const json_t *notes, const char *what)
 {
-    for (size_t i = 0; i < notes->num_lines; i++)
-        (void)tool_fail(TOOL_OK, "%s%s", what, notes->lines[i]);
-}
-
-void estimate_free_notes(estimate_notes *notes)
-{
-    for (size_t i = 0; i < notes->num_lines; i++)
-        free(notes->lines[i]);
-    free(notes->lines);
-    *notes = (estimate_notes){.lines = NULL};
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        (void)tool_fail(TOOL_OK, "%s%s", what, json_string_value(json_array_get(notes, i)));
 }
 
 void estimate_free(estimate_options *options)
@@ -64,10 +42,10 @@ void estimate_free(estimate_options *options)
     free((void *)options->config.chunk_layers);
     options->config.is_moe = NULL;
     options->config.chunk_layers = NULL;
-    estimate_free_notes(&options->assumptions);
-    estimate_free_notes(&options->warnings);
-    estimate_free_notes(&options->unmodelled);
-    estimate_free_notes(&options->matters);
+    json_decref(options->assumptions);
+    json_decref(options->warnings);
+    json_decref(options->unmodelled);
+    json_decref(options->matters);
 }
 
 /* ---- what is asked for ---- */
@@ -123,12 +101,8 @@ static int take_mode(const estimate_line *line, estimate_options *options)
     for (estimate_mode mode = ESTIMATE_FIT; mode <= ESTIMATE_PR482; mode++)
         if (estimate_has(line, modes[mode]))
             options->mode = mode;
-    static const estimate_id sizes[] = {
-        ESTIMATE_tensor_model_parallel_size,           ESTIMATE_pipeline_model_parallel_size,
-        ESTIMATE_num_virtual_stages_per_pipeline_rank, ESTIMATE_context_parallel_size,
-        ESTIMATE_expert_model_parallel_size,           ESTIMATE_expert_tensor_parallel_size};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        options->keeps[i] = estimate_has(line, sizes[i]);
+    for (int i = 0; i < ESTIMATE_NUM_WAYS; i++)
+        options->keeps[i] = estimate_has(line, estimate_ways[i].id);
     options->pr482_logit_bytes = 9 + estimate_number(line, ESTIMATE_compat_logit_bytes, 1);
     options->has_load_cv = estimate_has(line, ESTIMATE_moe_load_cv);
     options->load_cv_num = line->flags[ESTIMATE_moe_load_cv].num;
@@ -149,7 +123,7 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
 {
     if (options->gpu_name == NULL && options->mode == ESTIMATE_SEARCH) {
         options->gpu_name = "h100";
-        TOOL_TRY(estimate_note(&options->assumptions, "times on an h100: say --gpu"));
+        TOOL_TRY(estimate_note(options->assumptions, "times on an h100: say --gpu"));
     }
     if (options->gpu_name != NULL)
         TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
@@ -157,9 +131,9 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
         options->gpu.node_gpus =
             options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;
     if (options->overlaps_tensor)
-        TOOL_TRY(estimate_note(&options->unmodelled, "--tp-comm-overlap"));
+        TOOL_TRY(estimate_note(options->unmodelled, "--tp-comm-overlap"));
     return options->overlaps_shared_experts
-               ? estimate_note(&options->unmodelled, "--moe-shared-expert-overlap")
+               ? estimate_note(options->unmodelled, "--moe-shared-expert-overlap")
                : TOOL_OK;
 }
 
@@ -179,7 +153,7 @@ static int resolve(estimate_line *line, estimate_options *options)
         json_t *tied = json_object_get(root, "tie_word_embeddings");
         if (tied != NULL && json_object_get(text, "tie_word_embeddings") == NULL)
             (void)json_object_set(text, "tie_word_embeddings", tied);
-        code = estimate_note(&options->assumptions,
+        code = estimate_note(options->assumptions,
                              "text_config of %s alone: its other parts are not counted", path);
     }
     if (code == TOOL_OK)
@@ -191,12 +165,16 @@ static int resolve(estimate_line *line, estimate_options *options)
 int estimate_parse(int argc, char **argv, estimate_options *options)
 {
     estimate_line line = {.flags = {{.text = NULL}}};
-    *options = (estimate_options){.config = PST_ESTIMATE_CONFIG_INIT};
+    *options = (estimate_options){.config = PST_ESTIMATE_CONFIG_INIT,
+                                  .assumptions = json_array(),
+                                  .warnings = json_array(),
+                                  .unmodelled = json_array(),
+                                  .matters = json_array()};
     TOOL_TRY(estimate_read_line(argc, argv, &line, options));
     estimate_take_options(&line, options);
     TOOL_TRY(take_mode(&line, options));
     TOOL_TRY(take_gpu(&line, options));
     TOOL_TRY(resolve(&line, options));
-    estimate_warn(&options->warnings, "");
+    estimate_warn(options->warnings, "");
     return TOOL_OK;
 }

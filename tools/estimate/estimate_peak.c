@@ -1,32 +1,42 @@
-/* What a stage needs, and which one needs most: --fit, --search and what-if stand on this. */
+/* What a stage needs, which one needs most, and how long a step takes: --fit, --search and what-if stand on
+ * this. */
+#include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
+
+#include <string.h>
 
 /* The flag of the largest size or number, which is why something exceeds what can be counted. */
 static estimate_id largest_of(const pst_estimate_config *config)
 {
     estimate_id largest = ESTIMATE_num_layers;
     for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
-        if (estimate_rows[id].type == ESTIMATE_IS_WHOLE &&
+        if (estimate_rows[id].member != NULL && estimate_rows[id].type == ESTIMATE_IS_WHOLE &&
             estimate_rows[id].kind != ESTIMATE_NO_FLAG &&
             estimate_value(config, id) > estimate_value(config, largest))
             largest = id;
     return largest;
 }
 
-int estimate_too_much(const pst_estimate_config *config, const char *figure)
+int estimate_too_much(const estimate_options *options, const char *figure)
 {
-    const estimate_id id = largest_of(config);
-    return tool_fail(TOOL_USAGE, "--%s %llu: %s: more than 2^63 - 1", estimate_flag(id),
-                     (unsigned long long)estimate_value(config, id), figure);
+    const estimate_id id = largest_of(&options->config);
+    const uint64_t value = estimate_value(&options->config, id);
+    const bool is_overhead = options->has_overhead && options->overhead_bytes > value;
+    return tool_fail(TOOL_USAGE, "--%s %llu: %s: more than 2^63 - 1",
+                     estimate_flag(is_overhead ? ESTIMATE_overhead : id),
+                     (unsigned long long)(is_overhead ? options->overhead_bytes : value), figure);
 }
 
 int estimate_status(const pst_estimate_config *config, pst_status status)
 {
+    static const char ours[] = "config: "; /* what the library calls it, and no flag does */
     const estimate_id id = largest_of(config);
+    const char *text = tool_last_message();
     if (status != PST_E_INVALID)
         return tool_status(status);
     return tool_fail(TOOL_USAGE, "--%s %llu: %s", estimate_flag(id),
-                     (unsigned long long)estimate_value(config, id), tool_last_message());
+                     (unsigned long long)estimate_value(config, id),
+                     text + (strncmp(text, ours, strlen(ours)) == 0 ? strlen(ours) : 0));
 }
 
 /* What leaves a GPU in an iteration; UINT64_MAX if that is more. */
@@ -34,9 +44,8 @@ static uint64_t sent_bytes(const pst_estimate_traffic *traffic)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < traffic->num_ops; i++)
-        if (traffic->ops[i].transfer != PST_TRANSFER_RECEIVE &&
-            __builtin_add_overflow(bytes, traffic->ops[i].wire_bytes, &bytes))
-            return UINT64_MAX;
+        if (traffic->ops[i].transfer != PST_TRANSFER_RECEIVE)
+            bytes = psti_plus(bytes, traffic->ops[i].wire_bytes);
     return bytes;
 }
 
@@ -46,18 +55,15 @@ pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
     TOOL_TRY(pst_estimate_get_memory(config, stage, stage_out->live, &stage_out->memory));
     TOOL_TRY(pst_estimate_get_traffic(config, stage, &stage_out->traffic));
     stage_out->wire_bytes = sent_bytes(&stage_out->traffic);
-    if (__builtin_add_overflow(stage_out->memory.peak_bytes, overhead_bytes,
-                               &stage_out->peak_bytes))
-        stage_out->peak_bytes = UINT64_MAX;
+    stage_out->peak_bytes = psti_plus(stage_out->memory.peak_bytes, overhead_bytes);
     return PST_OK;
 }
 
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
                             uint64_t *needed, estimate_peak *peak_out)
 {
-    const uint64_t num_stages = config->pipeline_parallel ? config->pipeline_parallel : 1;
     estimate_peak peak = {.stage = 0};
-    for (uint64_t i = 0; i < num_stages; i++) {
+    for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         estimate_stage stage = {.live = NULL};
         TOOL_TRY(estimate_measure(config, i, overhead_bytes, &stage));
         if (needed != NULL)
@@ -70,4 +76,22 @@ pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead
     }
     *peak_out = peak;
     return PST_OK;
+}
+
+uint32_t estimate_overlaps(const estimate_options *options)
+{
+    return (options->overlaps_tensor ? PST_OVERLAP_TENSOR : 0) |
+           (options->overlaps_gradients ? PST_OVERLAP_GRADIENTS : 0) |
+           (options->overlaps_params ? PST_OVERLAP_PARAMS : 0) |
+           (options->overlaps_shared_experts ? PST_OVERLAP_SHARED_EXPERTS : 0);
+}
+
+pst_status estimate_predict(const estimate_options *options, const pst_estimate_config *config,
+                            pst_step_prediction *prediction_out)
+{
+    pst_step_config step = PST_STEP_CONFIG_INIT;
+    step.run = config;
+    step.gpu = &options->gpu;
+    step.overlaps = estimate_overlaps(options);
+    return pst_step_predict(&step, prediction_out, NULL);
 }

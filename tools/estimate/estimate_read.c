@@ -28,12 +28,12 @@ static const struct {
 
 /* Flags of launchers that have a value; those not listed have none. */
 static const char launcher_values[] =
-    " m local-addr local-ranks-filter log-dir logs-specs master-addr master-port max-restarts "
-    "module monitor-interval n node-rank np rdzv-backend rdzv-conf rdzv-endpoint rdzv-id redirects "
-    "role start-method tee ";
+    "m|local-addr|local-ranks-filter|log-dir|logs-specs|master-addr|master-port|max-restarts|"
+    "module|monitor-interval|n|node-rank|np|rdzv-backend|rdzv-conf|rdzv-endpoint|rdzv-id|redirects|"
+    "role|start-method|tee";
 
-static const char launchers[] = " accelerate deepspeed env mpiexec mpirun ncu nohup nsys numactl "
-                                "python srun taskset torchrun uv ";
+static const char launchers[] = "accelerate|deepspeed|env|mpiexec|mpirun|ncu|nohup|nsys|numactl|"
+                                "python|srun|taskset|torchrun|uv";
 
 typedef struct reader {
     int argc, at; /* at: the next word */
@@ -42,7 +42,7 @@ typedef struct reader {
     bool is_launcher, has_script;
     const char *launcher; /* its first word */
     size_t *seen;         /* of flags that do not count: 0, or 1 and how many notes there were */
-    estimate_notes unknown, twice;
+    json_t *unknown, *twice;
     estimate_options *options;
 } reader;
 
@@ -71,11 +71,8 @@ static const char *split_word(const char *word, char name[NAME_BYTES])
 
 static bool is_among(const char *word, const char *list)
 {
-    const size_t length = strlen(word);
-    for (const char *at = list + 1; length > 0 && (at = strstr(at, word)) != NULL; at++)
-        if (at[-1] == ' ' && at[length] == ' ')
-            return true;
-    return false;
+    int index;
+    return parse_choice(word, list, &index);
 }
 
 static bool is_launcher_word(const char *word)
@@ -139,7 +136,6 @@ static bool read_decimal(const char *text, estimate_given *given)
  * times a GiB. */
 static bool read_size(const char *text, estimate_given *given)
 {
-    __extension__ typedef unsigned __int128 wide;
     static const char *const units[] = {"", "KiB", "MiB", "GiB"};
     char digits[MAX_DIGITS + 2];
     const size_t length = strspn(text, ".0123456789");
@@ -151,7 +147,7 @@ static bool read_size(const char *text, estimate_given *given)
         snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
         if (i == 0 || length >= sizeof(digits) || !read_decimal(digits, given))
             return false;
-        const wide bytes = ((wide)given->num << 10 * i) / given->den;
+        const psti_wide bytes = ((psti_wide)given->num << 10 * i) / given->den;
         given->num = (uint64_t)bytes;
         return bytes <= INT64_MAX;
     }
@@ -240,7 +236,7 @@ static int take_counted(reader *self, estimate_id id, const char *value)
     const bool is_joined = value != NULL;
     estimate_given *given = &self->line->flags[id];
     if (given->text != NULL)
-        TOOL_TRY(estimate_note(&self->twice, "--%s", flag));
+        TOOL_TRY(estimate_note(self->twice, "--%s", flag));
     *given = (estimate_given){.text = "", .num = row->kind == ESTIMATE_SWITCH, .den = 1};
     if (row->kind == ESTIMATE_SWITCH || row->kind == ESTIMATE_OFF)
         return is_joined ? refuse_value(flag, value) : TOOL_OK;
@@ -261,12 +257,12 @@ static int take_counted(reader *self, estimate_id id, const char *value)
 static int take_known(reader *self, const char *name, estimate_known known, const char *value)
 {
     const bool is_joined = value != NULL;
-    estimate_notes *notes = &self->options->unmodelled;
+    json_t *notes = self->options->unmodelled;
     const size_t place = self->seen[known.index];
     if (place != 0)
-        TOOL_TRY(estimate_note(&self->twice, "--%s", name));
+        TOOL_TRY(estimate_note(self->twice, "--%s", name));
     else
-        self->seen[known.index] = notes->num_lines + 1;
+        self->seen[known.index] = json_array_size(notes) + 1;
     if (known.arity == 0 && is_joined)
         return refuse_value(name, value);
     if (known.arity == 1)
@@ -279,14 +275,16 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         value = self->argv[first];
     TOOL_TRY(estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
                            num > 1 ? " ..." : ""));
+    const size_t last = json_array_size(notes) - 1;
     if (known.effect == ESTIMATE_SHARDS_STATES)
         self->options->is_less = true;
     if (known.effect >= ESTIMATE_CHANGES_STATES && place == 0)
-        TOOL_TRY(estimate_note(&self->options->matters, "%s", notes->lines[notes->num_lines - 1]));
-    if (place == 0)
-        return TOOL_OK;
-    free(notes->lines[place - 1]);
-    notes->lines[place - 1] = notes->lines[--notes->num_lines];
+        TOOL_TRY(estimate_note(self->options->matters, "%s",
+                               json_string_value(json_array_get(notes, last))));
+    if (place != 0) {
+        (void)json_array_set(notes, place - 1, json_array_get(notes, last));
+        (void)json_array_remove(notes, last);
+    }
     return TOOL_OK;
 }
 
@@ -321,7 +319,7 @@ static int take_flag(reader *self, const char *word)
     if (value == NULL)
         skip_values(self);
     const size_t length = strcspn(word, "=");
-    return estimate_note(&self->unknown, "%.*s", (int)(length < 80 ? length : 80), word);
+    return estimate_note(self->unknown, "%.*s", (int)(length < 80 ? length : 80), word);
 }
 
 static int take_word(reader *self, const char *word)
@@ -346,19 +344,21 @@ static int take_word(reader *self, const char *word)
 /* ---- what is said of them ---- */
 
 /* One line for all names. */
-static int warn(const reader *self, const estimate_notes *names, const char *what)
+static int warn(const reader *self, const json_t *names, const char *what)
 {
     char *list = NULL;
     size_t bytes = 0;
-    FILE *stream = names->num_lines > 0 ? open_memstream(&list, &bytes) : NULL;
+    if (json_array_size(names) == 0)
+        return TOOL_OK;
+    FILE *stream = open_memstream(&list, &bytes);
     if (stream == NULL)
-        return names->num_lines > 0 ? tool_fail(TOOL_NO, "out of memory for a note") : TOOL_OK;
-    for (size_t i = 0; i < names->num_lines; i++)
-        fprintf(stream, "%s%s", i > 0 ? ", " : "", names->lines[i]);
+        return tool_fail(TOOL_NO, "out of memory for a note");
+    for (size_t i = 0; i < json_array_size(names); i++)
+        fprintf(stream, "%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(names, i)));
     fclose(stream);
     const int code = estimate_has(self->line, ESTIMATE_strict)
                          ? tool_fail(TOOL_USAGE, "%s: %s (--strict)", what, list)
-                         : estimate_note(&self->options->warnings, "%s: %s", what, list);
+                         : estimate_note(self->options->warnings, "%s: %s", what, list);
     free(list);
     return code;
 }
@@ -372,8 +372,8 @@ static int read_words(reader *self)
     if (self->is_launcher)
         return tool_fail(TOOL_USAGE, "\"%.80s\": no script follows, a word that ends in .py",
                          self->launcher);
-    TOOL_TRY(warn(self, &self->unknown, "unknown flags"));
-    return warn(self, &self->twice, "flags given twice, of which the last counts");
+    TOOL_TRY(warn(self, self->unknown, "unknown flags"));
+    return warn(self, self->twice, "flags given twice, of which the last counts");
 }
 
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options)
@@ -381,11 +381,17 @@ int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_opti
     size_t *seen = calloc((size_t)estimate_num_known() + 1, sizeof(*seen));
     if (seen == NULL)
         return tool_fail(TOOL_NO, "out of memory for the flags");
-    reader self = {
-        .argc = argc, .at = 1, .argv = argv, .line = line, .seen = seen, .options = options};
+    reader self = {.argc = argc,
+                   .at = 1,
+                   .argv = argv,
+                   .line = line,
+                   .seen = seen,
+                   .options = options,
+                   .unknown = json_array(),
+                   .twice = json_array()};
     const int code = read_words(&self);
-    estimate_free_notes(&self.unknown);
-    estimate_free_notes(&self.twice);
+    json_decref(self.unknown);
+    json_decref(self.twice);
     free(seen);
     return code;
 }

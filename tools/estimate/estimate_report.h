@@ -13,10 +13,11 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
 #define ESTIMATE_ITEM(key, name, ...)                               \
     estimate_item((key), (name), (const json_whole[]){__VA_ARGS__}, \
                   sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
-json_t *estimate_notes_value(const estimate_notes *notes);
 
-/* estimate_config.c: the run as it was understood. */
+/* estimate_table.c: the run as it was understood. */
 json_t *estimate_config_value(const pst_estimate_config *config);
+/* A new list of numbers. */
+json_t *estimate_list(const uint64_t *words, uint64_t num);
 
 /* estimate_whatif.c: `whatif`, a list of objects: change, cost, saved_bytes, extra_wire_bytes, peak_bytes,
  * fits; and `together`, the first few of them that fit, where the run does not and no single one does. */
@@ -25,9 +26,6 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
 /* estimate_traffic.c: transfers of each stage, of all GPUs, and who takes part. */
 void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
                           uint64_t heaviest, json_t **tree);
-
-/* estimate_step.c: "step", null without a GPU. */
-int estimate_put_step(const estimate_options *options, json_t **tree);
 
 /* estimate_text.c: rows of a list of objects as a table, those that are alike but for the first column
  * once. Values are bytes, shown in GiB or MiB; numbers; lists of them as 1+2; or texts, to the left. */

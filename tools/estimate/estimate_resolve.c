@@ -9,11 +9,6 @@ typedef unsigned long long ull;
 
 enum { SEARCHED_MICRO_BATCHES = 8 };
 
-static uint64_t times3(uint64_t a, uint64_t b, uint64_t c)
-{
-    return psti_times(psti_times(a, b), c);
-}
-
 /* ---- the split ---- */
 
 static int take_world(const estimate_line *line, estimate_options *options)
@@ -24,9 +19,9 @@ static int take_world(const estimate_line *line, estimate_options *options)
     if (config->micro_batch_group_size == 0)
         config->micro_batch_group_size = config->pipeline_parallel;
     const uint64_t stages = config->pipeline_parallel;
-    const uint64_t dense = times3(config->tensor_parallel, stages, config->context_parallel);
+    const uint64_t dense = PSTI_PRODUCT(config->tensor_parallel, stages, config->context_parallel);
     const uint64_t experts =
-        times3(config->expert_tensor_parallel, stages, config->expert_parallel);
+        PSTI_PRODUCT(config->expert_tensor_parallel, stages, config->expert_parallel);
     if (config->world_size == 0 &&
         (estimate_has(line, ESTIMATE_nnodes) || estimate_has(line, ESTIMATE_nproc_per_node)))
         config->world_size = psti_times(estimate_number(line, ESTIMATE_nnodes, 1),
@@ -35,7 +30,7 @@ static int take_world(const estimate_line *line, estimate_options *options)
         return TOOL_OK;
     config->world_size =
         config->num_experts != 0 ? psti_times(dense / psti_gcd(dense, experts), experts) : dense;
-    return estimate_note(&options->assumptions, "--world-size %llu, smallest valid world size",
+    return estimate_note(options->assumptions, "--world-size %llu, smallest valid world size",
                          (ull)config->world_size);
 }
 
@@ -47,13 +42,13 @@ static int take_batch(estimate_options *options)
     if (config->global_batch != 0)
         return TOOL_OK;
     const uint64_t dense =
-        times3(config->tensor_parallel, config->pipeline_parallel, config->context_parallel);
+        PSTI_PRODUCT(config->tensor_parallel, config->pipeline_parallel, config->context_parallel);
     const uint64_t group = config->virtual_stages > 1 ? config->micro_batch_group_size : 1;
     const uint64_t each = options->mode == ESTIMATE_SEARCH
                               ? psti_times(SEARCHED_MICRO_BATCHES, dense)
                               : psti_times(psti_div_up(config->pipeline_parallel, group), group);
-    config->global_batch = times3(config->micro_batch, each, config->world_size / dense);
-    return estimate_note(&options->assumptions, "--global-batch-size %llu: %llu micro-batch%s each",
+    config->global_batch = PSTI_PRODUCT(config->micro_batch, each, config->world_size / dense);
+    return estimate_note(options->assumptions, "--global-batch-size %llu: %llu micro-batch%s each",
                          (ull)config->global_batch, (ull)each, each > 1 ? "es" : "");
 }
 
@@ -71,7 +66,7 @@ static int take_type(const estimate_line *line, estimate_options *options)
     if (estimate_has(line, ESTIMATE_bf16) || *type == PST_TRAIN_FP16 ||
         estimate_has(line, ESTIMATE_fp32))
         return TOOL_OK;
-    return estimate_note(&options->assumptions,
+    return estimate_note(options->assumptions,
                          is_published ? "--bf16" : "fp32: neither --bf16 nor --fp16 was given");
 }
 
@@ -121,7 +116,7 @@ static int take_widths(const estimate_line *line, estimate_options *options)
         config->optimizer_width -= 4;
         return TOOL_OK;
     }
-    return estimate_note(&options->unmodelled, "--optimizer %.80s (counted as adam)", optimizer);
+    return estimate_note(options->unmodelled, "--optimizer %.80s (counted as adam)", optimizer);
 }
 
 static int take_training(const estimate_line *line, estimate_options *options)
@@ -168,29 +163,18 @@ static int take_flash(const estimate_line *line, estimate_options *options)
         return TOOL_OK;
     }
     *flash = !is_local(line);
-    return estimate_note(&options->assumptions,
+    return estimate_note(options->assumptions,
                          *flash ? "flash attention, as --attention-backend auto takes it"
                                 : "no flash attention, as --transformer-impl local has it");
 }
 
 static int take_module(estimate_options *options, const char *name)
 {
-    static const struct {
-        const char *name;
-        uint32_t bit;
-    } modules[] = {{"core_attn", PST_RECOMPUTE_ATTENTION},
-                   {"moe_act", PST_RECOMPUTE_EXPERTS},
-                   {"layernorm", PST_RECOMPUTE_NORM},
-                   {"mlp", PST_RECOMPUTE_MLP},
-                   {"moe", PST_RECOMPUTE_MOE},
-                   {"shared_experts", PST_RECOMPUTE_SHARED},
-                   {"mla_up_proj", PST_RECOMPUTE_LATENT}};
-    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
-        if (strcmp(name, modules[i].name) == 0) {
-            options->config.recompute |= modules[i].bit;
-            return TOOL_OK;
-        }
-    return estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
+    /* from the lowest bit of PST_RECOMPUTE, of which two have flags of their own */
+    static const char names[] = "|layernorm||core_attn|moe_act|mlp|moe|shared_experts|mla_up_proj";
+    return estimate_add_bit(name, names, &options->config.recompute)
+               ? TOOL_OK
+               : estimate_note(options->unmodelled, "--recompute-modules %.80s", name);
 }
 
 static int take_full(const estimate_line *line, estimate_options *options)
@@ -237,7 +221,7 @@ static int take_exchange(const estimate_line *line, estimate_options *options)
         return TOOL_OK;
     const bool is_twice = strcmp(types->text, "a2a") == 0;
     config->copies_attention = config->copies_attention || is_twice;
-    return estimate_note(&options->unmodelled, "--cp-comm-type %.80s%s: %stransfers are a ring's",
+    return estimate_note(options->unmodelled, "--cp-comm-type %.80s%s: %stransfers are a ring's",
                          types->text, types->num_more > 0 ? " ..." : "",
                          is_twice ? "" : "what it saves and its ");
 }
@@ -275,28 +259,28 @@ static int note_expert_assumptions(const estimate_line *line, estimate_options *
     if (options->config.num_experts == 0)
         return TOOL_OK;
     if (dispatcher == NULL)
-        TOOL_TRY(estimate_note(&options->assumptions, "--moe-token-dispatcher-type alltoall"));
+        TOOL_TRY(estimate_note(options->assumptions, "--moe-token-dispatcher-type alltoall"));
     else if (strncmp(dispatcher, "alltoall", 8) != 0)
-        TOOL_TRY(estimate_note(&options->unmodelled,
+        TOOL_TRY(estimate_note(options->unmodelled,
                                "--moe-token-dispatcher-type %s (counted as alltoall)", dispatcher));
     if (estimate_has(line, ESTIMATE_moe_expert_capacity_factor) && rows == PST_MOE_BALANCED)
-        TOOL_TRY(estimate_note(&options->assumptions,
+        TOOL_TRY(estimate_note(options->assumptions,
                                "--moe-expert-capacity-factor drops no token: without "
                                "--moe-pad-expert-input-to-capacity it is only a limit"));
     if (options->has_load_cv || options->routing != NULL)
         return TOOL_OK;
     if (rows == PST_MOE_PAGED && !options->has_capacity)
-        TOOL_TRY(estimate_note(&options->assumptions,
+        TOOL_TRY(estimate_note(options->assumptions,
                                "--moe-expert-rank-capacity-factor 1: the layer at work has buffers "
                                "for a balanced load"));
-    return estimate_note(&options->assumptions, "balanced routing: --moe-load-cv or --routing say "
-                                                "otherwise");
+    return estimate_note(options->assumptions, "balanced routing: --moe-load-cv or --routing say "
+                                               "otherwise");
 }
 
 static int note_assumptions(const estimate_line *line, estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
-    estimate_notes *assumed = &options->assumptions;
+    json_t *assumed = options->assumptions;
     const char *model = options->preset != NULL ? options->preset : options->hf_config;
     TOOL_TRY(note_expert_assumptions(line, options));
     if (!estimate_has(line, ESTIMATE_micro_batch_size))
@@ -312,7 +296,7 @@ static int note_assumptions(const estimate_line *line, estimate_options *options
             assumed,
             "--no-create-attention-mask-in-dataloader: else %llu MiB more on the first and the "
             "last stage",
-            (ull)(times3(config->sequence_size, config->sequence_size, config->micro_batch) >>
+            (ull)(PSTI_PRODUCT(config->sequence_size, config->sequence_size, config->micro_batch) >>
                   20)));
     if (!estimate_has(line, ESTIMATE_gpu_memory))
         TOOL_TRY(estimate_note(assumed, "--gpu-memory 80GiB"));

@@ -13,17 +13,8 @@ enum { NUM_SHOWN = 20, LEAST_TOKENS = 4096 };
 #define MAX_WORLD (UINT64_C(1) << 31)
 #define MAX_DIVISORS 1600 /* no number up to MAX_WORLD has more */
 
-/* The dimensions of a split, in the order that they are chosen and printed. */
+/* The dimensions of a split, as estimate_ways has them. */
 enum { TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, NUM_WAYS };
-
-static const estimate_id ways[NUM_WAYS] = {
-    [TENSOR] = ESTIMATE_tensor_model_parallel_size,
-    [PIPELINE] = ESTIMATE_pipeline_model_parallel_size,
-    [VIRTUAL] = ESTIMATE_num_virtual_stages_per_pipeline_rank,
-    [CONTEXT] = ESTIMATE_context_parallel_size,
-    [EXPERT] = ESTIMATE_expert_model_parallel_size,
-    [EXPERT_TENSOR] = ESTIMATE_expert_tensor_parallel_size,
-};
 
 /* What is computed anew: as it was given, or where no flag said anything and that does not fit, outputs of
  * norms and activation functions, or every layer. */
@@ -43,8 +34,10 @@ typedef struct search {
     const estimate_options *options;
     uint32_t num_divisors; /* of the world */
     uint64_t divisors[MAX_DIVISORS];
-    uint64_t *layout; /* of at most num_layers + 1 chunks */
+    uint64_t *layout;    /* of at most num_layers + 1 chunks */
+    uint64_t num_splits; /* of which num_tried are tried, once all are counted */
     uint64_t num_tried, num_valid, num_fitting;
+    bool is_counting;
     pst_estimate_fault fault; /* of the last that could not be run */
     bool is_given_valid;
     choice given;
@@ -161,11 +154,14 @@ static pst_status try_split(search *self, choice *split)
     const bool is_free = frees_recompute(given);
     choice found = *split;
     bool is_valid = false;
-    self->num_tried++;
+    self->num_splits += self->is_counting;
+    if (self->is_counting)
+        return PST_OK;
+    tool_progress("split", self->num_tried++, self->num_splits);
     for (int i = AS_GIVEN; i <= (is_free ? FULL : AS_GIVEN); i++) {
         pst_estimate_config config = *given;
         for (int way = 0; way < NUM_WAYS; way++)
-            estimate_set(&config, ways[way], split->by[way]);
+            estimate_set(&config, estimate_ways[way].id, split->by[way]);
         config.sequence_parallel = split->by[TENSOR] > 1;
         config.micro_batch_group_size = 0;
         split->recompute = i;
@@ -227,7 +223,7 @@ static pst_status try_from(search *self, choice *split, int way)
     if (way == NUM_WAYS)
         return try_split(self, split);
     if (self->options->keeps[way]) {
-        split->by[way] = estimate_value(config, ways[way]);
+        split->by[way] = estimate_value(config, estimate_ways[way].id);
         return try_from(self, split, way + 1);
     }
     if (way == VIRTUAL)
@@ -296,7 +292,7 @@ static json_t *choice_value(const search *self, const choice *c)
         config->world_size / (c->by[TENSOR] * c->by[PIPELINE] * c->by[CONTEXT]);
     json_t *object = json_object();
     for (int i = 0; i < NUM_WAYS; i++)
-        json_put_whole(&object, estimate_rows[ways[i]].member, c->by[i]);
+        json_put_whole(&object, estimate_rows[estimate_ways[i].id].member, c->by[i]);
     JSON_PUT(&object, {"data_parallel", replicas},
              {"micro_batches", config->global_batch / (config->micro_batch * replicas)},
              {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers},
@@ -336,7 +332,7 @@ static json_t *tree_of(const search *self)
         json_add(&best, choice_value(self, &self->best[i]));
     for (int i = 0; i < NUM_WAYS; i++)
         if (options->keeps[i])
-            json_add(&kept, json_text(estimate_rows[ways[i]].member));
+            json_add(&kept, json_text(estimate_rows[estimate_ways[i].id].member));
     json_put_text(&object, "mode", "search");
     JSON_PUT(&object, {"memory_bytes", options->memory_bytes}, {"world_size", config->world_size},
              {"gpus_per_node", options->gpus_per_node}, {"global_batch", config->global_batch},
@@ -348,7 +344,7 @@ static json_t *tree_of(const search *self)
     json_put(&object, "given",
              self->is_given_valid ? choice_value(self, &self->given) : json_null());
     json_put(&object, "best", best);
-    json_put(&object, "not_counted", estimate_notes_value(&options->unmodelled));
+    json_put(&object, "not_counted", json_incref(options->unmodelled));
     return object;
 }
 
@@ -368,7 +364,8 @@ static void print(const search *self, const json_t *tree)
     for (int i = 0; i < NUM_WAYS; i++)
         if (self->options->keeps[i])
             snprintf(kept + strlen(kept), sizeof(kept) - strlen(kept), "--%s %" PRIu64 ", ",
-                     estimate_flag(ways[i]), estimate_value(config, ways[i]));
+                     estimate_flag(estimate_ways[i].id),
+                     estimate_value(config, estimate_ways[i].id));
     printf("%" PRIu64 " GPUs of %.2f GiB, %" PRIu64 " in a node; global batch %" PRIu64
            ", micro-batch %" PRIu64 ", sequence %" PRIu64 "\n",
            config->world_size, (double)self->options->memory_bytes / (1 << 30),
@@ -411,11 +408,22 @@ static pst_status try_given(search *self)
     if (pst_estimate_check(&config) != PST_OK)
         return PST_OK;
     for (int i = 0; i < NUM_WAYS; i++)
-        self->given.by[i] = estimate_value(&config, ways[i]);
+        self->given.by[i] = estimate_value(&config, estimate_ways[i].id);
     (void)set_layers(self, &self->given, &config);
     const pst_status status = fill(self, &config, &self->given);
     self->is_given_valid = status == PST_OK;
     return status == PST_E_INVALID ? PST_OK : status;
+}
+
+/* Counted first, which takes no time, so that the progress has an end. */
+static pst_status try_all(search *self)
+{
+    choice split = {.by = {0}};
+    self->is_counting = true;
+    TOOL_TRY(try_from(self, &split, TENSOR));
+    self->is_counting = false;
+    TOOL_TRY(try_given(self));
+    return try_from(self, &split, TENSOR);
 }
 
 int estimate_search(const estimate_options *options)
@@ -431,10 +439,9 @@ int estimate_search(const estimate_options *options)
     self.layout = calloc(config->num_layers + 1, sizeof(*self.layout));
     if (self.layout == NULL)
         return tool_fail(TOOL_NO, "--search: out of memory");
-    choice split = {.by = {0}};
     find_divisors(&self);
-    const pst_status status = try_given(&self);
-    int code = tool_status(status == PST_OK ? try_from(&self, &split, TENSOR) : status);
+    int code = tool_status(try_all(&self));
+    tool_progress("split", self.num_splits, self.num_splits);
     if (code == TOOL_OK)
         code = answer(&self);
     free(self.layout);

@@ -1,8 +1,6 @@
 /* Flags of what is narrowed, shared among replicas, or sent to host memory. */
 #include "tools/estimate/estimate_flags.h"
 
-#include <string.h>
-
 static void take_fp8(const estimate_line *line, pst_estimate_config *config)
 {
     static const pst_fp8 recipes[] = {PST_FP8_TENSORWISE, PST_FP8_TENSORWISE, PST_FP8_BLOCKWISE,
@@ -41,14 +39,10 @@ static void take_torch(const estimate_line *line, pst_estimate_config *config)
 
 static int take_module(const estimate_line *line, const char *name, pst_estimate_config *config)
 {
-    char word[ESTIMATE_WORD];
-    for (uint64_t i = 0; (PST_OFFLOAD_ALL >> i) != 0; i++)
-        if (strcmp(name, estimate_word(ESTIMATE_OFFLOADED, i, word)) == 0) {
-            config->offload_modules |= 1u << i;
-            return TOOL_OK;
-        }
-    return estimate_refuse_flag(line, ESTIMATE_offload_modules,
-                                "allowed are names of " ESTIMATE_OFFLOADED);
+    return estimate_add_bit(name, ESTIMATE_OFFLOADED, &config->offload_modules)
+               ? TOOL_OK
+               : estimate_refuse_flag(line, ESTIMATE_offload_modules,
+                                      "allowed are names of " ESTIMATE_OFFLOADED);
 }
 
 static int take_offloading(const estimate_line *line, pst_estimate_config *config)

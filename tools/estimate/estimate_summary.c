@@ -16,15 +16,6 @@ static double gib(uint64_t bytes)
 
 static void print_run(const estimate_options *options, const json_t *tree)
 {
-    static const struct {
-        estimate_id id;
-        const char *name;
-    } sizes[] = {{ESTIMATE_tensor_model_parallel_size, "tp"},
-                 {ESTIMATE_pipeline_model_parallel_size, "pp"},
-                 {ESTIMATE_num_virtual_stages_per_pipeline_rank, "vpp"},
-                 {ESTIMATE_context_parallel_size, "cp"},
-                 {ESTIMATE_expert_model_parallel_size, "ep"},
-                 {ESTIMATE_expert_tensor_parallel_size, "etp"}};
     const pst_estimate_config *config = &options->config;
     const uint64_t replica =
         config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
@@ -34,11 +25,11 @@ static void print_run(const estimate_options *options, const json_t *tree)
                         : options->hf_config != NULL ? options->hf_config
                                                      : "a model",
                         (double)estimate_whole_at(tree, "params.total") / 1e9, config->world_size);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (estimate_value(config, sizes[i].id) > 1 &&
-            (sizes[i].id != ESTIMATE_expert_tensor_parallel_size || config->num_experts != 0))
-            used += snprintf(text + used, sizeof(text) - (size_t)used, " %s %" PRIu64,
-                             sizes[i].name, estimate_value(config, sizes[i].id));
+    for (const estimate_way *way = estimate_ways; way < estimate_ways + ESTIMATE_NUM_WAYS; way++)
+        if (estimate_value(config, way->id) > 1 &&
+            (way->id != ESTIMATE_expert_tensor_parallel_size || config->num_experts != 0))
+            used += snprintf(text + used, sizeof(text) - (size_t)used, " %s %" PRIu64, way->name,
+                             estimate_value(config, way->id));
     snprintf(text + used, sizeof(text) - (size_t)used,
              " dp %" PRIu64 "; %" PRIu64 " micro-batches of %" PRIu64 " x %" PRIu64,
              config->world_size / replica, estimate_whole_at(tree, "cluster.num_micro_batches"),
@@ -46,49 +37,38 @@ static void print_run(const estimate_options *options, const json_t *tree)
     estimate_print_wrapped("", text);
 }
 
-/* More than a hundredth of what is counted. */
-static bool is_large(const json_t *tree, const json_t *gap)
-{
-    const json_t *stage = json_array_get(json_object_get(tree, "stages"),
-                                         estimate_whole_at(tree, "cluster.heaviest_stage"));
-    return estimate_whole_at(gap, "bytes") > estimate_whole_at(stage, "bytes.peak") / 100;
-}
-
-static bool leaves_out(const json_t *tree)
-{
-    const json_t *gaps = json_object_get(tree, "left_out");
-    bool is = false;
-    for (size_t i = 0; i < json_array_size(gaps); i++)
-        is = is || is_large(tree, json_array_get(gaps, i));
-    return is;
-}
-
-/* Of rows besides what each tenth more than even takes: the worst router is far from any that trains. */
-static void print_left_out(const json_t *tree)
+/* Whether what is left out may be more than a hundredth of what is counted; with `prints` says what. Of rows
+ * besides what each tenth more than even takes: the worst router is far from any that trains. */
+static bool leaves_out(const json_t *tree, uint64_t peak, bool prints)
 {
     const json_t *gaps = json_object_get(tree, "left_out");
     const double even = (double)estimate_whole_at(tree, "moe_buffers.balanced_rows");
     const double worst = (double)estimate_whole_at(tree, "moe_buffers.worst_rows");
+    bool is = false;
     for (size_t i = 0; i < json_array_size(gaps); i++) {
         const json_t *gap = json_array_get(gaps, i);
-        const double most = gib(estimate_whole_at(gap, "bytes"));
-        const bool is_rows =
-            strcmp(json_string_value(json_object_get(gap, "field")), "moe_rows") == 0;
+        const uint64_t most = estimate_whole_at(gap, "bytes");
         char text[TEXT], tenth[64] = "";
-        if (is_rows)
+        if (most <= peak / 100)
+            continue;
+        is = true;
+        if (strcmp(json_string_value(json_object_get(gap, "field")), "moe_rows") == 0)
             snprintf(tenth, sizeof(tenth), ", %.2f for each tenth more",
-                     most * even / (worst - even) / 10);
+                     gib(most) * even / (worst - even) / 10);
         snprintf(text, sizeof(text), "%s: up to %.2f GiB%s",
-                 json_string_value(json_object_get(gap, "reason")), most, tenth);
-        if (is_large(tree, gap))
+                 json_string_value(json_object_get(gap, "reason")), gib(most), tenth);
+        if (prints)
             estimate_print_wrapped("left out: ", text);
     }
+    return is;
 }
 
 static void print_verdict(const estimate_options *options, const json_t *tree, const json_t *stage)
 {
     const uint64_t peak = estimate_whole_at(stage, "bytes.peak"), limit = options->memory_bytes;
-    const bool is_least = (options->matters.num_lines > 0 || leaves_out(tree)) && !options->is_less;
+    const bool is_least =
+        (json_array_size(options->matters) > 0 || leaves_out(tree, peak, false)) &&
+        !options->is_less;
     const bool is_open = options->is_less ? peak > limit : is_least && peak <= limit;
     char text[TEXT];
     snprintf(text, sizeof(text),
@@ -170,10 +150,10 @@ void estimate_print_summary(const estimate_options *options, const json_t *tree,
     if (more != NULL)
         estimate_print_wrapped("", more);
     estimate_print_notes(tree, "matters", "not counted, and it matters: ");
-    print_left_out(tree);
+    (void)leaves_out(tree, estimate_whole_at(stage, "bytes.peak"), true);
     if (!options->shows_details)
         printf("--details has all stages, modules and transfers%s; --json all figures\n",
-               options->unmodelled.num_lines > options->matters.num_lines
+               json_array_size(options->unmodelled) > json_array_size(options->matters)
                    ? ", and what else is not counted"
                    : "");
 }

@@ -1,5 +1,9 @@
-/* The rows of the table: values, names, and messages in the words of who is asked. */
+/* What goes by the rows of the table: values, names, messages in the words of who is asked, the help, the
+ * configuration in the report. */
+#include "tools/common/help.h"
+#include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
+#include "tools/estimate/estimate_report.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,24 +12,46 @@
 #include <string.h>
 
 #define AT(member) offsetof(pst_estimate_config, member)
-#define ROW(name, member, words, argument, help, group, ...) \
-    {name, member, words, argument, help, ESTIMATE_##group, __VA_ARGS__},
-#define FLAG(group, kind, flag, argument, help)                                      \
-    ROW(#flag, NULL, NULL, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
-        ESTIMATE_READ, 0, 0)
-#define OPTION(group, kind, flag, member, fallback, argument, help)                  \
-    ROW(#flag, NULL, NULL, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_NONE, \
-        ESTIMATE_SETS_OPTION, offsetof(estimate_options, member), fallback)
-#define SETS(group, kind, flag, type, member, fallback, words, argument, help)             \
-    ROW(#flag, #member, words, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_##type, \
-        ESTIMATE_SETS, AT(member), fallback)
-#define FEEDS(group, kind, flag, type, member, words, argument, help)                      \
-    ROW(#flag, #member, words, argument, help, group, ESTIMATE_##kind, ESTIMATE_IS_##type, \
-        ESTIMATE_READ, AT(member), 0)
-#define FIELD(group, type, member, words)                                                 \
-    ROW(#member, #member, words, NULL, NULL, group, ESTIMATE_NO_FLAG, ESTIMATE_IS_##type, \
-        ESTIMATE_READ, AT(member), 0)
+/* A kind, the type of a member that it sets, and what the help says that it takes. */
+#define OF_SWITCH ESTIMATE_SWITCH, ESTIMATE_IS_SWITCH, NULL
+#define OF_OFF ESTIMATE_OFF, ESTIMATE_IS_SWITCH, NULL
+#define OF_COUNT ESTIMATE_COUNT, ESTIMATE_IS_WHOLE, "N"
+#define OF_STAGE ESTIMATE_COUNT, ESTIMATE_IS_WHOLE, "STAGE"
+#define OF_POSITIVE ESTIMATE_POSITIVE, ESTIMATE_IS_WHOLE, "N"
+#define OF_DECIMAL ESTIMATE_DECIMAL, ESTIMATE_IS_SWITCH, "X" /* whether it is above 0 */
+#define OF_RATIO ESTIMATE_RATIO, ESTIMATE_IS_WHOLE, "X"
+#define OF_BYTES ESTIMATE_BYTES, ESTIMATE_IS_WHOLE, "BYTES"
+#define OF_SIZE ESTIMATE_SIZE, ESTIMATE_IS_WHOLE, "BYTES"
+#define OF_CHOICE(words) ESTIMATE_CHOICE, ESTIMATE_IS_CHOICE, words
+#define OF_EITHER(words) ESTIMATE_CHOICE, ESTIMATE_IS_SWITCH, words
+#define OF_TEXT(what) ESTIMATE_TEXT, ESTIMATE_IS_LAYERS, what
+#define OF_WORDS ESTIMATE_WORDS, ESTIMATE_IS_BITS, "NAME..."
+#define OF_JSON ESTIMATE_JSON, ESTIMATE_IS_NONE, "FILE"
+
+#define ROW(name, member, words, help, group, ...) \
+    {name, member, words, help, ESTIMATE_##group, __VA_ARGS__},
+#define FLAG(flag, group, kind, help) \
+    ROW(#flag, NULL, NULL, help, group, ESTIMATE_READ, 0, 0, OF_##kind)
+#define OPTION(flag, group, kind, member, fallback, help)                                         \
+    ROW(#flag, NULL, NULL, help, group, ESTIMATE_SETS_OPTION, offsetof(estimate_options, member), \
+        fallback, OF_##kind)
+#define SETS(flag, group, kind, member, fallback, words, help) \
+    ROW(#flag, #member, words, help, group, ESTIMATE_SETS, AT(member), fallback, OF_##kind)
+#define FEEDS(flag, group, kind, member, words, help) \
+    ROW(#flag, #member, words, help, group, ESTIMATE_READ, AT(member), 0, OF_##kind)
+#define FIELD(member, group, type, words)                                                     \
+    ROW(#member, #member, words, NULL, group, ESTIMATE_READ, AT(member), 0, ESTIMATE_NO_FLAG, \
+        ESTIMATE_IS_##type, NULL)
 const estimate_row estimate_rows[] = {ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)};
+
+const estimate_way estimate_ways[ESTIMATE_NUM_WAYS] = {
+    {ESTIMATE_tensor_model_parallel_size, "tp"},
+    {ESTIMATE_pipeline_model_parallel_size, "pp"},
+    {ESTIMATE_num_virtual_stages_per_pipeline_rank, "vpp"},
+    {ESTIMATE_context_parallel_size, "cp"},
+    {ESTIMATE_expert_model_parallel_size, "ep"},
+    {ESTIMATE_expert_tensor_parallel_size, "etp"},
+};
 
 const char *estimate_flag(estimate_id id)
 {
@@ -37,41 +63,30 @@ const char *estimate_flag(estimate_id id)
 
 /* ---- values ---- */
 
+/* Of a member that is a number, whose low bytes come first on every machine with CUDA. */
+static size_t width_of(estimate_type type)
+{
+    _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+                   "numbers are copied by their low bytes");
+    return type == ESTIMATE_IS_WHOLE    ? sizeof(uint64_t)
+           : type == ESTIMATE_IS_SWITCH ? sizeof(bool)
+           : type < ESTIMATE_IS_LAYERS  ? sizeof(uint32_t)
+                                        : 0;
+}
+
 uint64_t estimate_value(const pst_estimate_config *config, estimate_id id)
 {
     const estimate_row *row = &estimate_rows[id];
-    const char *at = (const char *)config + row->offset;
-    uint64_t whole = 0;
-    uint32_t word = 0;
-    bool is_on = false;
-    switch (row->type) {
-    case ESTIMATE_IS_WHOLE:
-        memcpy(&whole, at, sizeof(whole));
-        return whole;
-    case ESTIMATE_IS_SWITCH:
-        memcpy(&is_on, at, sizeof(is_on));
-        return is_on;
-    case ESTIMATE_IS_CHOICE:
-    case ESTIMATE_IS_BITS:
-        memcpy(&word, at, sizeof(word));
-        return word;
-    default:
-        return 0;
-    }
+    uint64_t value = 0;
+    memcpy(&value, (const char *)config + row->offset, width_of(row->type));
+    return value;
 }
 
 void estimate_set(pst_estimate_config *config, estimate_id id, uint64_t value)
 {
     const estimate_row *row = &estimate_rows[id];
-    char *at = (char *)config + row->offset;
-    const uint32_t word = (uint32_t)value;
-    const bool is_on = value != 0;
-    if (row->type == ESTIMATE_IS_WHOLE)
-        memcpy(at, &value, sizeof(value));
-    else if (row->type == ESTIMATE_IS_SWITCH)
-        memcpy(at, &is_on, sizeof(is_on));
-    else
-        memcpy(at, &word, sizeof(word));
+    const uint64_t stored = row->type == ESTIMATE_IS_SWITCH ? value != 0 : value;
+    memcpy((char *)config + row->offset, &stored, width_of(row->type));
 }
 
 void estimate_take_options(const estimate_line *line, estimate_options *options)
@@ -120,6 +135,30 @@ const char *estimate_word(const char *words, uint64_t index, char out[ESTIMATE_W
     return out;
 }
 
+static bool has_keys(const estimate_row *row)
+{
+    return row->words != NULL && row->type != ESTIMATE_IS_CHOICE && row->type != ESTIMATE_IS_BITS;
+}
+
+const char *estimate_key(const estimate_row *row, const json_t *file, char key[ESTIMATE_WORD])
+{
+    for (const char *at = has_keys(row) ? row->words : ""; *at != '\0';) {
+        if (json_object_get(file, estimate_word(at, 0, key)) != NULL)
+            return key;
+        at += strcspn(at, "|");
+        at += *at == '|';
+    }
+    return NULL;
+}
+
+bool estimate_add_bit(const char *name, const char *words, uint32_t *bits)
+{
+    int index = 0;
+    const bool is_one = *name != '\0' && parse_choice(name, words, &index);
+    *bits |= is_one ? 1u << index : 0;
+    return is_one;
+}
+
 /* ---- messages ---- */
 
 typedef struct sentence {
@@ -128,30 +167,12 @@ typedef struct sentence {
     bool names_file, names_flag; /* of what was given */
 } sentence;
 
-static bool has_keys(const estimate_row *row)
-{
-    return row->words != NULL && row->type != ESTIMATE_IS_CHOICE && row->type != ESTIMATE_IS_BITS;
-}
-
-/* The key of the config.json that the row's member was read from, or NULL. */
-static const char *key_in_file(const estimate_line *line, const estimate_row *row,
-                               char key[ESTIMATE_WORD])
-{
-    for (const char *at = has_keys(row) ? row->words : ""; *at != '\0';) {
-        if (json_object_get(line->file, estimate_word(at, 0, key)) != NULL)
-            return key;
-        at += strcspn(at, "|");
-        at += *at == '|';
-    }
-    return NULL;
-}
-
 static void print_flag(sentence *self, estimate_id id)
 {
     const estimate_line *line = self->line;
     const bool is_given = estimate_has(line, id);
     char text[ESTIMATE_WORD];
-    const char *key = is_given ? NULL : key_in_file(line, &estimate_rows[id], text);
+    const char *key = is_given ? NULL : estimate_key(&estimate_rows[id], line->file, text);
     if (key != NULL) {
         fprintf(self->out, "%s (%s)", key, estimate_text(line, ESTIMATE_hf_config));
         self->names_file = true;
@@ -220,4 +241,110 @@ int estimate_refuse(const estimate_line *line, const char *format, ...)
 int estimate_refuse_flag(const estimate_line *line, estimate_id id, const char *why)
 {
     return tool_fail(TOOL_USAGE, "--%s %.80s: %s", estimate_flag(id), estimate_text(line, id), why);
+}
+
+/* ---- the help ---- */
+
+static void put_help(estimate_id id)
+{
+    const estimate_row *row = &estimate_rows[id];
+    const bool has_default =
+        row->fallback != 0 && row->fallback != UINT64_MAX && row->argument != NULL;
+    const int power = row->kind != ESTIMATE_SIZE ? 0 : row->fallback < 1u << 30 ? 10 : 30;
+    char initial[32];
+    snprintf(initial, sizeof(initial), "%llu%s", (unsigned long long)(row->fallback >> power),
+             power == 0    ? ""
+             : power == 10 ? "KiB"
+                           : "GiB");
+    help_put(&(help_row){.name = estimate_flag(id),
+                         .argument = row->argument,
+                         .is_optional = row->kind == ESTIMATE_JSON,
+                         .help = row->help,
+                         .initial = has_default ? initial : NULL});
+}
+
+void estimate_help(void)
+{
+    static const char doc[] =
+        "Memory and traffic of a training run, before it starts. Takes a launch line of "
+        "Megatron-LM "
+        "as it stands, torchrun and pretrain_gpt.py included; underscores count as dashes. In "
+        "brackets, what stands where a flag is not given.\v"
+        "Of other flags of Megatron-LM, the report names those that change memory. Exit codes: 0 "
+        "done, or it fits; 1 it does not fit; 2 usage; 3 bad file.";
+    static const char *const titles[ESTIMATE_NUM_GROUPS] = {
+        "The model:", "Multi-latent attention:", "Experts:",   "Rows of experts:", "The split:",
+        "Training:",  "What layers save:",       "The report:"};
+    help_begin("pagestash estimate", doc);
+    for (int group = 0; group < ESTIMATE_NUM_GROUPS; group++) {
+        printf("%s %s\n", group > 0 ? "\n" : "", titles[group]);
+        for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+            if ((int)estimate_rows[id].group == group && estimate_rows[id].help != NULL)
+                put_help(id);
+    }
+    help_put(&(help_row){.letter = 'h', .name = "help", .help = "print this text"});
+    help_put(&(help_row){.letter = 'V', .name = "version", .help = "print the version"});
+    help_end(doc);
+}
+
+/* ---- the configuration in the report ---- */
+
+json_t *estimate_list(const uint64_t *words, uint64_t num)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < num; i++)
+        json_add(&list, json_integer((json_int_t)words[i]));
+    return list;
+}
+
+static json_t *words_value(estimate_id id, uint64_t bits)
+{
+    json_t *list = json_array();
+    char word[ESTIMATE_WORD];
+    for (uint64_t i = 0; bits >> i != 0; i++)
+        if ((bits >> i & 1) != 0)
+            json_add(&list, json_string(estimate_word(estimate_rows[id].words, i, word)));
+    return list;
+}
+
+static json_t *is_moe_value(const pst_estimate_config *config)
+{
+    json_t *list = config->is_moe != NULL ? json_array() : json_null();
+    for (uint64_t i = 0; config->is_moe != NULL && i < config->num_layers; i++)
+        json_add(&list, json_boolean(config->is_moe[i]));
+    return list;
+}
+
+static json_t *field_value(const pst_estimate_config *config, estimate_id id)
+{
+    char word[ESTIMATE_WORD];
+    const uint64_t value = estimate_value(config, id);
+    const estimate_row *row = &estimate_rows[id];
+    switch (row->type) {
+    case ESTIMATE_IS_WHOLE:
+        return json_integer((json_int_t)value);
+    case ESTIMATE_IS_SWITCH:
+        return json_boolean(value != 0);
+    case ESTIMATE_IS_CHOICE:
+        return json_string(
+            estimate_word(row->words != NULL ? row->words : row->argument, value, word));
+    case ESTIMATE_IS_BITS:
+        return words_value(id, value);
+    case ESTIMATE_IS_LAYERS:
+        return is_moe_value(config);
+    default:
+        return config->chunk_layers == NULL
+                   ? json_null()
+                   : estimate_list(config->chunk_layers,
+                                   config->pipeline_parallel * config->virtual_stages);
+    }
+}
+
+json_t *estimate_config_value(const pst_estimate_config *config)
+{
+    json_t *object = json_object();
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_rows[id].member != NULL)
+            json_put(&object, estimate_rows[id].member, field_value(config, id));
+    return object;
 }

@@ -1,7 +1,6 @@
 /* pagestash estimate --timeline STAGE: the schedule's events as CSV; --html FILE: a picture of them. */
 #include "tools/common/output.h"
 #include "tools/estimate/estimate.h"
-#include "tools/estimate/estimate_html.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,7 +35,7 @@ int estimate_timeline(const estimate_options *options)
     TOOL_TRY(stage_of(options, &stage));
     /* so that no event is refused behind the first lines */
     ESTIMATE_TRY(&options->config, pst_estimate_get_memory(&options->config, stage, NULL, &memory));
-    estimate_warn(&options->unmodelled, "not counted: ");
+    estimate_warn(options->unmodelled, "not counted: ");
     puts("event,kind,chunk,micro_batch,live_layers,saved_bytes,head_bytes,bytes");
     ESTIMATE_TRY(&options->config,
                  pst_estimate_get_timeline(&options->config, stage, put_event, NULL));
@@ -48,17 +47,11 @@ int estimate_picture(const estimate_options *options)
     char title[128];
     uint64_t stage = 0;
     tool_output output;
-    const pst_estimate_config *config = &options->config;
     TOOL_TRY(output_check("html", options->html));
     TOOL_TRY(stage_of(options, &stage));
     snprintf(title, sizeof(title), "%s%sstage %" PRIu64 " of %" PRIu64,
              options->preset != NULL ? options->preset : "", options->preset != NULL ? ", " : "",
-             stage, config->pipeline_parallel);
-    const estimate_html picture = {.title = title,
-                                   .config = config,
-                                   .stage = stage,
-                                   .memory_bytes = options->memory_bytes,
-                                   .overhead_bytes = options->overhead_bytes};
+             stage, options->config.pipeline_parallel);
     TOOL_TRY(output_open(&output, "html", options->html));
-    return output_close(&output, estimate_html_write(output.file, &picture));
+    return output_close(&output, estimate_html_write(output.file, title, options, stage));
 }

@@ -23,22 +23,6 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
     return object;
 }
 
-json_t *estimate_notes_value(const estimate_notes *notes)
-{
-    json_t *lines = json_array();
-    for (size_t i = 0; i < notes->num_lines; i++)
-        json_add(&lines, json_text(notes->lines[i]));
-    return lines;
-}
-
-static json_t *list_value(const uint64_t *words, uint64_t num)
-{
-    json_t *list = json_array();
-    for (uint64_t i = 0; i < num; i++)
-        json_add(&list, json_integer((json_int_t)words[i]));
-    return list;
-}
-
 /* ---- parameters, layers ---- */
 
 static int put_params(report *self)
@@ -58,7 +42,7 @@ static int put_params(report *self)
 static json_t *shape_value(uint64_t count, uint64_t outputs, uint64_t inputs)
 {
     const uint64_t words[] = {count, outputs, inputs};
-    return outputs == 0 ? json_null() : list_value(words, inputs == 0 ? 2 : 3);
+    return outputs == 0 ? json_null() : estimate_list(words, inputs == 0 ? 2 : 3);
 }
 
 /* Work is cut into tiles of 128 x 256 outputs, the largest of CUTLASS on Hopper, which as many
@@ -66,22 +50,23 @@ static json_t *shape_value(uint64_t count, uint64_t outputs, uint64_t inputs)
 static json_t *product_value(report *self, uint64_t rows, uint64_t outputs, uint64_t inputs,
                              uint64_t count)
 {
-    __extension__ typedef unsigned __int128 wide;
     enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
     json_t *object = json_object();
     const uint64_t num_sms = self->options->num_sms, type = self->config->type;
-    const wide of_one = (wide)psti_div_up(rows, TILE_ROWS) * psti_div_up(outputs, TILE_COLUMNS);
-    const wide tiles = of_one * count, waves = (tiles + num_sms - 1) / num_sms;
-    const wide moved = ((wide)rows * inputs + (wide)inputs * outputs + (wide)rows * outputs) *
-                       (type == PST_TRAIN_FP32 ? 4 : 2);
+    const psti_wide of_one =
+        (psti_wide)psti_div_up(rows, TILE_ROWS) * psti_div_up(outputs, TILE_COLUMNS);
+    const psti_wide tiles = of_one * count, waves = (tiles + num_sms - 1) / num_sms;
+    const psti_wide moved =
+        ((psti_wide)rows * inputs + (psti_wide)inputs * outputs + (psti_wide)rows * outputs) *
+        (type == PST_TRAIN_FP32 ? 4 : 2);
     const bool is_some = tiles != 0 && moved != 0;
     JSON_PUT(&object, {"rows", rows}, {"tiles", tiles > UINT64_MAX ? UINT64_MAX : (uint64_t)tiles},
              {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
-             {"tile_permille", is_some ? (uint64_t)((wide)rows * outputs * 1000 /
+             {"tile_permille", is_some ? (uint64_t)((psti_wide)rows * outputs * 1000 /
                                                     (of_one * TILE_ROWS * TILE_COLUMNS))
                                        : 0},
              {"operations_per_byte",
-              is_some ? (uint64_t)(2 * (wide)rows * inputs * outputs / moved) : 0});
+              is_some ? (uint64_t)(2 * (psti_wide)rows * inputs * outputs / moved) : 0});
     return object;
 }
 
@@ -183,8 +168,8 @@ static json_t *stage_value(report *self, uint64_t number)
     JSON_PUT(&object, {"stage", number}, {"first_rank", number * ranks}, {"num_ranks", ranks},
              {"moe_layers", states->num_moe_layers}, {"live_layers", stage->memory.live_layers},
              {"live_moe_layers", stage->memory.live_moe_layers}, {"wire_bytes", stage->wire_bytes});
-    json_put(&object, "layers", list_value(stage->chunk_layers, self->num_chunks));
-    json_put(&object, "in_flight", list_value(stage->live, self->num_chunks));
+    json_put(&object, "layers", estimate_list(stage->chunk_layers, self->num_chunks));
+    json_put(&object, "in_flight", estimate_list(stage->live, self->num_chunks));
     JSON_PUT(&params, {"total", states->params}, {"dense", states->params - states->expert_params},
              {"expert", states->expert_params});
     json_put(&object, "params", params);
@@ -292,6 +277,35 @@ static int put_gaps(report *self)
     return TOOL_OK;
 }
 
+/* ---- time ---- */
+
+/* How long a step takes, null without a GPU. */
+static int put_step(report *self)
+{
+    const estimate_options *options = self->options;
+    pst_step_prediction step;
+    if (options->gpu_name == NULL) {
+        json_put(&self->root, "step", json_null());
+        return TOOL_OK;
+    }
+    TOOL_PST(estimate_predict(options, &options->config, &step));
+    const pst_step_stage *of = &step.of_busiest;
+    const double seconds = (double)step.step_ns * 1e-9 * (double)options->config.world_size;
+    json_t *object = json_object();
+    json_put_text(&object, "gpu", options->gpu_name);
+    JSON_PUT(&object, {"step_ns", step.step_ns}, {"span_ns", step.span_ns}, {"tokens", step.tokens},
+             {"tokens_per_second",
+              seconds > 0.0 ? (uint64_t)((double)step.tokens / seconds) : UINT64_MAX},
+             {"model_flops", step.model_flops}, {"mfu_permille", step.mfu_per_mille},
+             {"stage", step.busiest}, {"products_ns", of->products_ns},
+             {"memory_ns", of->memory_ns}, {"exposed_ns", of->exposed_ns},
+             {"hidden_ns", of->hidden_ns}, {"bubble_ns", of->bubble_ns},
+             {"gradients_ns", of->gradients_ns}, {"params_ns", of->params_ns},
+             {"hidden_ends_ns", of->hidden_ends_ns}, {"optimizer_ns", of->optimizer_ns});
+    json_put(&self->root, "step", object);
+    return TOOL_OK;
+}
+
 /* ---- all of it ---- */
 
 /* The key of a number above 2^63 - 1, which as one of JSON is below 0. */
@@ -313,10 +327,10 @@ static int fill(report *self)
 {
     const estimate_options *options = self->options;
     json_put(&self->root, "config", estimate_config_value(self->config));
-    json_put(&self->root, "assumptions", estimate_notes_value(&options->assumptions));
-    json_put(&self->root, "warnings", estimate_notes_value(&options->warnings));
-    json_put(&self->root, "not_counted", estimate_notes_value(&options->unmodelled));
-    json_put(&self->root, "matters", estimate_notes_value(&options->matters));
+    json_put(&self->root, "assumptions", json_incref(options->assumptions));
+    json_put(&self->root, "warnings", json_incref(options->warnings));
+    json_put(&self->root, "not_counted", json_incref(options->unmodelled));
+    json_put(&self->root, "matters", json_incref(options->matters));
     TOOL_TRY(put_params(self));
     TOOL_TRY(put_layers(self));
     TOOL_TRY(put_stages(self));
@@ -327,10 +341,10 @@ static int fill(report *self)
     TOOL_TRY(estimate_put_whatifs(options, self->heaviest,
                                   self->stages[self->heaviest].peak_bytes <= options->memory_bytes,
                                   &self->root));
-    TOOL_TRY(estimate_put_step(options, &self->root));
+    TOOL_TRY(put_step(self));
     const char *too_large = too_large_in("", self->root);
     if (too_large != NULL)
-        return estimate_too_much(self->config, too_large);
+        return estimate_too_much(options, too_large);
     return self->root != NULL ? TOOL_OK : tool_fail(TOOL_NO, "estimate: out of memory");
 }
 

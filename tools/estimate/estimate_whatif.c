@@ -70,48 +70,46 @@ static bool halve_micro_batch(pst_estimate_config *config)
 /* Sets one field, or adds bits to it; or `turn` does it. */
 typedef struct whatif {
     const char *change, *cost;
-    enum { SET, ADD } how;
     estimate_id id;
     uint64_t value;
     bool (*turn)(pst_estimate_config *config);
 } whatif;
 
-#define SELECTIVE "--recompute-granularity selective --recompute-modules "
 #define NOTHING "no cost known"
+#define SETS(change, cost, flag, value)            \
+    {                                              \
+        change, cost, ESTIMATE_##flag, value, NULL \
+    }
+#define AGAIN(module, cost, bit)                                                           \
+    SETS("--recompute-granularity selective --recompute-modules " module, cost, recompute, \
+         PST_RECOMPUTE_##bit)
 static const whatif whatifs[] = {
-    {"--tp-recompute-allgather 1", "gathers twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_GATHER,
-     NULL},
-    {SELECTIVE "layernorm", "norms twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_NORM, NULL},
-    {"--recompute-activation-function", "activation functions twice", ADD, ESTIMATE_recompute,
-     PST_RECOMPUTE_ACTIVATION, NULL},
-    {SELECTIVE "moe_act", "experts' activation functions twice", ADD, ESTIMATE_recompute,
-     PST_RECOMPUTE_EXPERTS, NULL},
-    {SELECTIVE "mlp", "dense blocks twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_MLP, NULL},
-    {SELECTIVE "moe", "experts and their exchanges twice", ADD, ESTIMATE_recompute,
-     PST_RECOMPUTE_MOE, NULL},
-    {SELECTIVE "shared_experts", "shared experts twice", ADD, ESTIMATE_recompute,
-     PST_RECOMPUTE_SHARED, NULL},
-    {SELECTIVE "mla_up_proj", "up projections twice", ADD, ESTIMATE_recompute, PST_RECOMPUTE_LATENT,
-     NULL},
-    {SELECTIVE "core_attn", "attention's scores twice", ADD, ESTIMATE_recompute,
-     PST_RECOMPUTE_ATTENTION, NULL},
+    SETS("--tp-recompute-allgather 1", "gathers twice", recompute, PST_RECOMPUTE_GATHER),
+    AGAIN("layernorm", "norms twice", NORM),
+    SETS("--recompute-activation-function", "activation functions twice", recompute,
+         PST_RECOMPUTE_ACTIVATION),
+    AGAIN("moe_act", "experts' activation functions twice", EXPERTS),
+    AGAIN("mlp", "dense blocks twice", MLP),
+    AGAIN("moe", "experts and their exchanges twice", MOE),
+    AGAIN("shared_experts", "shared experts twice", SHARED),
+    AGAIN("mla_up_proj", "up projections twice", LATENT),
+    AGAIN("core_attn", "attention's scores twice", ATTENTION),
     {"--recompute-granularity full", "every forward twice", .turn = layers_again},
-    {"without --no-bias-swiglu-fusion", NOTHING, SET, ESTIMATE_no_bias_swiglu_fusion, true, NULL},
-    {"--activation-func-fp8-input-store", "their inputs rounded to fp8", SET,
-     ESTIMATE_activation_func_fp8_input_store, true, NULL},
-    {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", NOTHING, SET, ESTIMATE_loss,
-     PST_LOSS_FUSED, NULL},
-    {"--use-flash-attn", NOTHING, SET, ESTIMATE_use_flash_attn, true, NULL},
-    {"--sequence-parallel", NOTHING, SET, ESTIMATE_sequence_parallel, true, NULL},
-    {"--use-distributed-optimizer", "weights gathered in each step", SET,
-     ESTIMATE_use_distributed_optimizer, true, NULL},
+    SETS("without --no-bias-swiglu-fusion", NOTHING, no_bias_swiglu_fusion, true),
+    SETS("--activation-func-fp8-input-store", "their inputs rounded to fp8",
+         activation_func_fp8_input_store, true),
+    SETS("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", NOTHING, loss,
+         PST_LOSS_FUSED),
+    SETS("--use-flash-attn", NOTHING, use_flash_attn, true),
+    SETS("--sequence-parallel", NOTHING, sequence_parallel, true),
+    SETS("--use-distributed-optimizer", "weights gathered in each step", use_distributed_optimizer,
+         true),
     {"--grad-reduce-in-bf16", "gradients summed in bf16", .turn = narrow_gradients},
     {"--optimizer-cpu-offload", "a step in host memory, over PCIe", .turn = offload},
-    {"--moe-probs act", NOTHING, SET, ESTIMATE_moe_probs, false, NULL},
-    {"--moe-buffer balanced", "no room for uneven routing", SET, ESTIMATE_moe_buffer,
-     PST_MOE_BALANCED, NULL},
+    SETS("--moe-probs act", NOTHING, moe_probs, false),
+    SETS("--moe-buffer balanced", "no room for uneven routing", moe_buffer, PST_MOE_BALANCED),
     {"--moe-buffer capacity", "room for the capacity alone", .turn = capacity_rows},
-    {"--moe-buffer paged", "pages experts' rows", SET, ESTIMATE_moe_buffer, PST_MOE_PAGED, NULL},
+    SETS("--moe-buffer paged", "pages experts' rows", moe_buffer, PST_MOE_PAGED),
     {"--moe-buffer paged, working buffer for the worst routing", "pages experts' rows",
      .turn = paged_worst_rows},
     {"no virtual pipeline stages", "a longer bubble", .turn = plain_pipeline},
@@ -124,7 +122,8 @@ static bool turn(const whatif *of, pst_estimate_config *config)
     if (of->turn != NULL)
         return of->turn(config);
     const uint64_t before = estimate_value(config, of->id);
-    const uint64_t after = of->how == SET ? of->value : before | of->value;
+    const bool adds = estimate_rows[of->id].type == ESTIMATE_IS_BITS;
+    const uint64_t after = adds ? before | of->value : of->value;
     estimate_set(config, of->id, after);
     return after != before;
 }

@@ -2,11 +2,8 @@
 #include "tools/common/routing.h"
 #include "tools/replay/replay.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct trace_reader {
     const replay_model *model;
@@ -95,30 +92,23 @@ static int take_row(trace_reader *self, const routing_row *row)
     return TOOL_OK;
 }
 
-static int read_rows(trace_reader *self, routing_reader *reader)
+static int take_next(void *user, const routing_row *row)
 {
+    trace_reader *self = user;
     replay_trace *trace = self->trace;
-    routing_row row;
-    for (;;) {
-        const pst_status status = routing_next(reader, &row);
-        if (status == PST_E_AGAIN)
-            return TOOL_OK;
-        if (status != PST_OK)
-            return tool_file_status(status);
-        if (trace->num_experts == 0) {
-            TOOL_TRY(check_experts(self, row.num_experts));
-            trace->num_experts = row.num_experts;
-            trace->num_counts = self->model->layout == PST_ROWS_PREFIX
-                                    ? 1
-                                    : row.num_experts / self->model->expert_model_parallel_size;
-            trace->first_step = row.step;
-        }
-        trace->num_steps = row.step - trace->first_step + 1;
-        if (row.layer >= trace->num_layers)
-            trace->num_layers = row.layer + 1;
-        if (self->model->num_layers == 0 || row.layer < self->model->num_layers)
-            TOOL_TRY(take_row(self, &row));
+    if (trace->num_experts == 0) {
+        TOOL_TRY(check_experts(self, row->num_experts));
+        trace->num_experts = row->num_experts;
+        trace->num_counts = self->model->layout == PST_ROWS_PREFIX
+                                ? 1
+                                : row->num_experts / self->model->expert_model_parallel_size;
+        trace->first_step = row->step;
     }
+    trace->num_steps = row->step - trace->first_step + 1;
+    if (row->layer >= trace->num_layers)
+        trace->num_layers = row->layer + 1;
+    const bool is_taken = self->model->num_layers == 0 || row->layer < self->model->num_layers;
+    return is_taken ? take_row(self, row) : TOOL_OK;
 }
 
 /* What can be said only when the whole file is known. */
@@ -160,21 +150,8 @@ static int check_selection(trace_reader *self)
 int replay_trace_read(const replay_model *model, replay_trace *trace_out)
 {
     memset(trace_out, 0, sizeof(*trace_out));
-    const bool is_stdin = strcmp(model->routing, "-") == 0;
-    int descriptor = is_stdin ? STDIN_FILENO : open(model->routing, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return tool_fail(TOOL_INPUT, "--routing %s: %s", model->routing, strerror(errno));
-    routing_reader *reader =
-        routing_open(is_stdin ? "standard input" : model->routing, tool_read, &descriptor);
     trace_reader self = {.model = model, .trace = trace_out};
-    int code = TOOL_NO;
-    if (reader == NULL)
-        tool_fail(TOOL_NO, "out of memory for the routing reader");
-    else
-        code = read_rows(&self, reader);
-    routing_close(reader);
-    if (!is_stdin)
-        close(descriptor);
+    int code = routing_read(model->routing, take_next, &self);
     if (code == TOOL_OK)
         code = check_selection(&self);
     if (code != TOOL_OK)

@@ -192,18 +192,13 @@ void psti_draw_run(psti_random_run *run)
     } while (pst_estimate_check(&run->config) != PST_OK);
 }
 
-#define NUMBER(name, is_whole)                                                             \
+#define FIELD(name, ...)                                                                   \
     {#name, offsetof(pst_estimate_config, name), sizeof(((pst_estimate_config *)0)->name), \
-     is_whole},
-#define WHOLE(name) NUMBER(name, true)
-#define SWITCH(name) NUMBER(name, false)
-#define CHOICE(name) NUMBER(name, false)
-#define BITS(name) NUMBER(name, false)
-#define LAYERS(name)
-#define CHUNKS(name)
+     _Generic(((pst_estimate_config *)0)->name, uint64_t                                   \
+              : true, default                                                              \
+              : false)},
 #define NONE(...)
-#define SETS(group, flag_kind, flag, kind, member, ...) kind(member)
-#define FIELD(group, kind, member, words) kind(member)
+#define SETS(flag, group, kind, member, ...) FIELD(member, __VA_ARGS__)
 const psti_field psti_fields[] = {ESTIMATE_TABLE(NONE, NONE, SETS, SETS, FIELD)};
 const size_t psti_num_fields = sizeof(psti_fields) / sizeof(psti_fields[0]);
 

@@ -19,11 +19,11 @@ uint64_t psti_random_below(uint64_t *state, uint64_t limit);
 /* Into run, whose state is drawn from: a config that passes its checks. */
 void psti_draw_run(psti_random_run *run);
 
-/* Every number of a config, in its order. */
+/* Every member of a config, in the order of its rows. */
 typedef struct psti_field {
     const char *name;
     size_t offset, bytes;
-    bool is_whole; /* a uint64_t */
+    bool is_whole; /* a uint64_t; others are switches, choices, bits and lists */
 } psti_field;
 
 extern const psti_field psti_fields[];

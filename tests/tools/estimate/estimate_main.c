@@ -23,10 +23,10 @@ static void print_config(const pst_estimate_config *config)
     putchar('\n');
 }
 
-static void print_notes(const char *kind, const estimate_notes *notes)
+static void print_notes(const char *kind, const json_t *notes)
 {
-    for (size_t i = 0; i < notes->num_lines; i++)
-        printf("%s %s\n", kind, notes->lines[i]);
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        printf("%s %s\n", kind, json_string_value(json_array_get(notes, i)));
 }
 
 static void print_options(const estimate_options *config)
@@ -40,10 +40,10 @@ static void print_options(const estimate_options *config)
            config->preset ? config->preset : "", config->hf_config ? config->hf_config : "",
            config->routing ? config->routing : "", config->html ? config->html : "",
            config->json ? config->json : "");
-    print_notes("assumption", &config->assumptions);
-    print_notes("warning", &config->warnings);
-    print_notes("unmodelled", &config->unmodelled);
-    print_notes("matters", &config->matters);
+    print_notes("assumption", config->assumptions);
+    print_notes("warning", config->warnings);
+    print_notes("unmodelled", config->unmodelled);
+    print_notes("matters", config->matters);
     NUMBER(is_less);
 }
 

@@ -10,7 +10,9 @@ import math
 import os
 import random
 import re
+import select
 import statistics
+import subprocess
 import sys
 import unittest
 from fractions import Fraction
@@ -290,6 +292,26 @@ class ModesTest(CommandTest):
         divisors = [i for i in range(1, 2521) if gpus % i == 0]
         self.assertEqual(keys["tried"], len(divisors))
         self.assertEqual(keys["valid"], sum(s % i == 0 for i in divisors))
+
+    def test_search_progress(self):
+        """On stderr, each split once, on a terminal only, and away at the end."""
+        flags = ["estimate", "--search", *LLAMA, "--world-size", "8"]
+        main, terminal = os.openpty()
+        result = subprocess.run([cli.BINARY, *flags], stdout=subprocess.PIPE, stderr=terminal, timeout=120, check=False)
+        os.close(terminal)
+        shown = b""
+        while select.select([main], [], [], 0)[0]:
+            try:
+                shown += os.read(main, 65536)
+            except OSError:  # all was read
+                break
+        os.close(main)
+        quiet = run(*flags)
+        self.assertEqual((quiet.stdout, quiet.stderr), (result.stdout.decode(), ""))
+        tried = int(re.search(r"tried (\d+)", quiet.stdout)[1])
+        self.assertGreater(tried, 10)
+        self.assertEqual(shown.decode().split("\r\033[K"),
+                         [f"split {i + 1} of {tried}" for i in range(tried)] + [""])
 
     def test_search_text(self):
         flags = [*LLAMA, *world(8)[:4], "--global-batch-size", 64, "--search"]

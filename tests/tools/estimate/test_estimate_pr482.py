@@ -3,6 +3,7 @@ computed a second time in fractions.
 
 test_estimate_pr482.py BINARY SOURCE
 """
+import json
 import os
 import random
 import sys
@@ -208,6 +209,23 @@ class Pr482Test(CommandTest):
         with open(os.path.join(cli.SOURCE, "tests/data/pr482/example.txt"), encoding="utf-8") as f:
             wanted = f.read()
         self.assertEqual(self.report(*EXAMPLE, "--num-layers", 32), wanted)
+
+    def test_list_of_its_mistakes(self):
+        """The figures of the list in docs/estimator.md are its report's and the estimator's."""
+        with open(os.path.join(cli.SOURCE, "docs/estimator.md"), encoding="utf-8") as file:
+            rows = {cells[1]: cells[2:4] for cells in
+                    ([cell.strip() for cell in line.split("|")] for line in file) if len(cells) == 6}
+        flags = [*EXAMPLE, "--num-layers", 32]
+        lines = self.report(*flags)
+        result = run("estimate", *flags, "--transformer-impl", "local", "--overhead", 0, "--json")
+        right = json.loads(result.stdout)
+        theirs, ours = rows["parameters of the example"]
+        self.assertIn(f"Amount of Parameters: {theirs}  \n", lines)
+        self.assertEqual(f"{right['params']['total_padded']:,}", ours)
+        theirs, ours = rows["a pipeline of two stages"]
+        self.assertIn(f"Memory Requirement: {theirs.split()[0]}GB\n", lines)
+        peaks = [f"{stage['bytes']['peak'] / (1 << 30):.2f}" for stage in right["stages"]]
+        self.assertEqual(ours, f"{peaks[0]} and {peaks[1]} GiB (`--transformer-impl local`)")
 
     def test_the_launch_line_with_its_24_layers(self):
         lines = sections(self.report(*EXAMPLE, "--num-layers", 24))

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tools/common/tool.h"
-#include "tools/estimate/estimate_html.h"
+#include "tools/estimate/estimate.h"
 #include "tools/plan/plan_picture.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -115,12 +115,9 @@ static int draw_stage(uint64_t chunks, uint64_t num_micro_batches, const char *t
     config.tensor_parallel = config.context_parallel = config.micro_batch = 1;
     config.virtual_stages = chunks;
     config.global_batch = num_micro_batches;
-    const estimate_html picture = {.title = title,
-                                   .config = &config,
-                                   .stage = 3,
-                                   .memory_bytes = 80 * 1024 * MIB,
-                                   .overhead_bytes = 1024 * MIB};
-    return tool_flush(estimate_html_write(stdout, &picture));
+    const estimate_options options = {
+        .config = config, .memory_bytes = 80 * 1024 * MIB, .overhead_bytes = 1024 * MIB};
+    return tool_flush(estimate_html_write(stdout, title, &options, 3));
 }
 
 int main(int argc, char **argv)
