@@ -34,8 +34,10 @@ __typeof__(memmove) memcpy __attribute__((alias("memmove")));
 
 
 def run(*command, **environment):
-    return subprocess.run(command, capture_output=True, text=True, timeout=240,
-                          env=dict(os.environ, **environment))
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240,
+                            env=dict(os.environ, **environment))
+    reports.check_tables(result.stdout)
+    return result
 
 
 def parts_of(value):

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "style.h" /* made by CMake of style.css, which the Python package has */
 #include "tools/common/json_out.h"
 #include "tools/common/tool.h"
-#include "style.h" /* made by CMake of style.css, which the Python package has */
-#include "view.h"  /* made by CMake of view.html and view.js */
+#include "view.h" /* made by CMake of view.html and view.js */
 
 /* JavaScript's numbers are exact up to here. */
 #define MAX_EXACT (UINT64_C(1) << 53)
