@@ -392,9 +392,13 @@ int main(int argc, char **argv)
     table = chosen.json != NULL && strcmp(chosen.json, "-") == 0 ? NULL : stdout;
     static void (*const runs[])(void) = {run_reader,   run_derived, run_deadlines,   run_minimalloc,
                                          run_instance, run_rows,    run_all_tilings, run_peer};
-    for (int k = 0; k < (int)(sizeof(runs) / sizeof(runs[0])); k++)
-        if (chosen.only == 0 || chosen.only == k + 1)
+    const int num = (int)(sizeof(runs) / sizeof(runs[0]));
+    for (int k = 0; k < num; k++)
+        if (chosen.only == 0 || chosen.only == k + 1) {
+            tool_progress("part", (unsigned)k, (unsigned)num);
             runs[k]();
+        }
+    tool_progress("part", 1, 1);
     if (chosen.json != NULL)
         TOOL_TRY(write_report());
     return tool_flush(TOOL_OK);

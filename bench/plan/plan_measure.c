@@ -20,6 +20,7 @@ void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     if (table != NULL) {
+        tool_progress("part", 1, 1); /* the line is free again */
         vfprintf(table, format, arguments);
         fflush(table);
     }

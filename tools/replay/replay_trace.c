@@ -168,10 +168,12 @@ int replay_trace_read(const replay_model *model, replay_trace *trace_out)
         routing_open(is_stdin ? "standard input" : model->routing, tool_read, &descriptor);
     trace_reader self = {.model = model, .trace = trace_out};
     int code = TOOL_NO;
+    tool_clock_begin("reading the routing");
     if (reader == NULL)
         tool_fail(TOOL_NO, "out of memory for the routing reader");
     else
         code = read_rows(&self, reader);
+    tool_clock_end();
     routing_close(reader);
     if (!is_stdin)
         close(descriptor);
