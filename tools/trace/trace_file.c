@@ -16,7 +16,7 @@ static const flag flags[] = {
     /* what to take of the file */
     {"trace_rank", FLAG_U32, AT(rank), "R", 0, PST_TRACE_NONE - 1, FLAG_NOT_GIVEN,
      "take the rows of rank R (the only one)"},
-    {"trace_device", FLAG_U32, AT(device), "D", 0, UINT32_MAX, "0", "of a snapshot's devices"},
+    {"trace_device", FLAG_U32, AT(device), "D", 0, UINT32_MAX, "0", "take device D of a snapshot"},
     {"iteration", FLAG_U32, AT(iteration), "I", 0, PST_TRACE_NONE - 1, FLAG_NOT_GIVEN,
      "take what follows the I-th iteration mark, from 0 (all)"},
     {"keep_unfreed", FLAG_SWITCH, AT(keep_unfreed), NULL, 0, 0, NULL,
