@@ -78,7 +78,7 @@ static void print_base(const bench_case *base)
 }
 
 typedef struct difference {
-    char text[64];
+    char text[128]; /* of all differences at once */
     int length;
 } difference;
 
@@ -86,11 +86,10 @@ static void __attribute__((format(printf, 3, 4)))
 differ(difference *self, bool is_so, const char *format, ...)
 {
     va_list arguments;
-    if (!is_so)
-        return;
-    const size_t length = (size_t)self->length;
     va_start(arguments, format);
-    self->length += vsnprintf(self->text + length, sizeof(self->text) - length, format, arguments);
+    if (is_so)
+        self->length += vsnprintf(self->text + self->length,
+                                  sizeof(self->text) - (size_t)self->length, format, arguments);
     va_end(arguments);
 }
 
@@ -148,8 +147,8 @@ static void print_rows(const bench_report *report)
 
 /* What else one could do, with the cold stash of the same configuration: columns of what was measured. */
 typedef struct peer {
-    bench_slot slot;
     const char *name;
+    bench_slot slot;
     bool is_shown;
 } peer;
 
@@ -174,10 +173,10 @@ static void print_peer_row(const bench_report *report, const bench_result *resul
 static void print_peers(const bench_report *report)
 {
     const bool is_host = report->machine.device.kind == PST_DEVICE_HOST;
-    peer peers[] = {{BENCH_DRIVER_COPY, is_host ? "memcpy" : "driver copy", false},
-                    {BENCH_CUB_BATCHED, "cub batched", false},
-                    {BENCH_FULL_CAPACITY, "full capacity", false},
-                    {BENCH_EMPTY_NODE, "empty kernel", false}};
+    peer peers[] = {{is_host ? "memcpy" : "driver copy", BENCH_DRIVER_COPY, false},
+                    {"cub batched", BENCH_CUB_BATCHED, false},
+                    {"full capacity", BENCH_FULL_CAPACITY, false},
+                    {"empty kernel", BENCH_EMPTY_NODE, false}};
     const size_t num = sizeof(peers) / sizeof(peers[0]);
     bool is_asked = false;
     for (size_t i = 0; i < report->num_results; i++)
