@@ -5,6 +5,7 @@ import io
 import math
 import os
 import sys
+import textwrap
 
 sys.dont_write_bytecode = True
 from common import script  # noqa: E402
@@ -14,6 +15,7 @@ SCHEMA_VERSION = 2
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^DvPX"
 DASHES = ("-", "--", "-.", ":")
+A0_DASHES = ((6, 3), (2, 2), (8, 2, 2, 2), (1, 3))
 OPS = ("stash", "restore")
 BANDWIDTH = "GB/s, live bytes (10⁹ a second)"
 
@@ -23,12 +25,21 @@ class Report:
         self.path, self.document = path, script.read_report(path, SCHEMA_VERSION)
         self.rows, self.overlap = self.document["rows"], self.document["overlap"]["rows"]
         a0 = self.document["a0"]
-        self.a0 = None if a0 is None else self.document["anchors"][a0]["gbps"]
+        self.a0 = None if a0 is None else self.document["anchors"][a0]
 
     def select(self, sweep, op, state="cold"):
         return [row for row in self.rows
                 if (row["sweep"], row["op"], row["state"]) == (sweep, op, state)
                 and row["gbps"] and row["bytes"]]
+
+    def origin(self):
+        machine = self.document["machine"]
+        return printable(f"{machine['device_name']}; {machine['cpu']}, {machine['num_cpus']} CPUs; "
+                         f"commit {self.document['commit']}")
+
+
+def printable(text):
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def label(reports):
@@ -40,17 +51,19 @@ def label(reports):
         if len(set(labels)) == len(labels):
             break
     for report, text in zip(reports, labels):
-        report.label = "".join(c if c.isprintable() else "?" for c in text)
+        report.label = printable(text)
 
 
 class Canvas:
-    """Two panels with a common look and one legend."""
+    """Two panels with a common look; above them what is drawn and where it was measured, below them the
+    legend: nothing but curves stands in the panels."""
 
-    def __init__(self, pyplot, titles, reports, share_y=True):
-        self.figure, self.panels = pyplot.subplots(1, 2, figsize=(9.2, 3.6), sharey=share_y)
+    def __init__(self, pyplot, title, panels, reports, share_y=True):
+        self.figure, self.panels = pyplot.subplots(1, 2, sharey=share_y)
+        self.title = title
         self.reports, self.series = reports, []
-        for panel, title in zip(self.panels, titles):
-            panel.set_title(title)
+        for panel, name in zip(self.panels, panels):
+            panel.set_title(name)
             panel.grid(True, color="#d0d0d0", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
 
@@ -73,25 +86,45 @@ class Canvas:
                    **self.style(report, series))
 
     def a0(self, panel):
-        for report in self.reports:
+        for number, report in enumerate(self.reports):
             if report.a0 is None:
                 continue
-            panel.axhline(report.a0, color="#404040", linewidth=1.0, linestyle=(0, (6, 3)))
-            panel.annotate(f"{self.name(report, 'A0', '{1}, {0}')}: {report.a0:.4g}",
-                           (0.98, report.a0), (0, 2), xycoords=("axes fraction", "data"),
-                           textcoords="offset points", ha="right", fontsize=8, color="#404040",
-                           bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0})
+            gbps, gib = report.a0["gbps"], report.a0["bytes"] / (1 << 30)
+            panel.axhline(gbps, color="#404040", linewidth=1.0,
+                          linestyle=(0, A0_DASHES[number % len(A0_DASHES)]),
+                          label=self.name(report, f"A0 = {gbps:.4g} GB/s, the fastest plain copy "
+                                          f"({report.a0['name']} of {gib:.3g} GiB)", "{0}: {1}"))
+
+    def head(self):
+        lines = [self.name(report, report.origin(), "{0}: {1}") for report in self.reports]
+        return [part for line in lines for part in textwrap.wrap(line, 110)]
+
+    def legend(self):
+        """As many columns as there is room for."""
+        handles = {label: handle for panel in self.panels
+                   for handle, label in zip(*panel.get_legend_handles_labels())}
+        for columns in range(min(4, len(handles)), 0, -1):
+            legend = self.figure.legend(handles.values(), handles.keys(), loc="lower center",
+                                        ncol=columns, frameon=False, borderaxespad=0.3)
+            extent = legend.get_window_extent()
+            if extent.width < 0.97 * self.figure.bbox.width or columns == 1:
+                return extent.height / self.figure.dpi
+            legend.remove()
 
     def finish(self, xlabel, ylabels=(BANDWIDTH, "")):
         for panel, ylabel in zip(self.panels, ylabels):
             panel.set_xlabel(xlabel)
             panel.set_ylabel(ylabel)
-        handles = {label: handle for panel in self.panels
-                   for handle, label in zip(*panel.get_legend_handles_labels())}
-        columns = min(4, len(handles))
-        self.figure.tight_layout(rect=(0, 0.06 * math.ceil(len(handles) / columns) + 0.02, 1, 1))
-        self.figure.legend(handles.values(), handles.keys(), loc="lower center", ncol=columns,
-                           frameon=False)
+        head, wide, panels = self.head(), 9.2, 3.3  # inches
+        self.figure.set_size_inches(wide, panels)
+        below, above = self.legend() + 0.1, 0.36 + 0.16 * len(head)
+        high = panels + below + above
+        self.figure.set_size_inches(wide, high)
+        self.figure.text(0.01, 1 - 0.08 / high, self.title, fontsize=12, fontweight="bold", va="top")
+        for number, line in enumerate(head):
+            self.figure.text(0.01, 1 - (0.34 + 0.16 * number) / high, line, fontsize=8,
+                             color="#404040", va="top")
+        self.figure.tight_layout(rect=(0, below / high, 1, 1 - above / high))
         return self.figure
 
 
@@ -110,7 +143,7 @@ def size_axis(panel, values):
 # ---- pictures: each gives a figure, or None when no report has rows for it
 
 
-def over(sweep, key, xlabel):
+def over(sweep, key, title, xlabel):
     """Bandwidth over one key: a line for each state, over SMs for each backend, cold."""
     def series(report, op):
         if key != "num_sms":
@@ -122,7 +155,7 @@ def over(sweep, key, xlabel):
     def draw(pyplot, reports):
         if not any(report.select(sweep, op) for report in reports for op in OPS):
             return None
-        canvas = Canvas(pyplot, OPS, reports)
+        canvas = Canvas(pyplot, title, OPS, reports)
         for panel, op in zip(canvas.panels, OPS):
             lines = [(report, name, rows) for report in reports
                      for name, rows in series(report, op).items() if rows]
@@ -146,7 +179,7 @@ def draw_skew(pyplot, reports):
     keys = list(dict.fromkeys(key for rows in found.values() for key in rows))
     if not keys:
         return None
-    canvas = Canvas(pyplot, OPS, reports)
+    canvas = Canvas(pyplot, "Bandwidth over skew and over the order of free pages", OPS, reports)
     for panel, op in zip(canvas.panels, OPS):
         for number, report in enumerate(reports):
             rows = found[report, op]
@@ -167,7 +200,8 @@ def draw_skew(pyplot, reports):
 def draw_gemm(pyplot, reports):
     if not any(report.overlap for report in reports):
         return None
-    canvas = Canvas(pyplot, ("GEMM beside a stash", "the stash beside a GEMM"), reports, False)
+    canvas = Canvas(pyplot, "What a GEMM and a stash cost each other",
+                    ("GEMM beside a stash", "the stash beside a GEMM"), reports, False)
     for report in reports:
         for backend in sorted({row["backend"] for row in report.overlap}):
             for panel, key, scale in zip(canvas.panels, ("gemm_slowdown", "start_delay_seconds"),
@@ -185,9 +219,12 @@ def draw_gemm(pyplot, reports):
 
 
 PICTURES = {
-    "bandwidth": (over("bytes", "bytes", "live bytes of the group"), "rows of sweep bytes"),
-    "num_sms": (over("num_sms", "num_sms", "SM budget"), "rows of sweep num_sms"),
-    "page_size": (over("page_size", "page_size", "page size"), "rows of sweep page_size"),
+    "bandwidth": (over("bytes", "bytes", "Bandwidth over live bytes", "live bytes of the group"),
+                  "rows of sweep bytes"),
+    "num_sms": (over("num_sms", "num_sms", "Bandwidth over the SM budget", "SM budget"),
+                "rows of sweep num_sms"),
+    "page_size": (over("page_size", "page_size", "Bandwidth over the page size", "page size"),
+                  "rows of sweep page_size"),
     "skew": (draw_skew, "rows of sweep pattern or ring"),
     "gemm": (draw_gemm, "rows in overlap"),
 }
@@ -216,6 +253,7 @@ def draw(pyplot, reports, folder):
         if figure is None:
             print(f"plot.py: {name}.svg skipped: no report has {needs}", file=sys.stderr)
             continue
+        # white in dark pages, too: an SVG in a page of Markdown does not know the page's colours
         figure.savefig(text, format="svg", facecolor="white",
                        metadata={"Date": None, "Creator": "pagestash bench/plot.py"})
         pyplot.close(figure)

@@ -9,7 +9,7 @@
 set -eu
 here=$(dirname "$0")
 
-packages="cmake ninja-build gcc g++ make pkg-config python3 python3-jsonschema python3-matplotlib
+packages="cmake ninja-build gcc g++ git make pkg-config python3 python3-jsonschema python3-matplotlib
           python3-pycparser python3-yaml libgtest-dev libjansson-dev coinor-libcbc3 spin relacy-dev
           mandoc zsh doxygen clang libclang-rt-14-dev clang-tidy clang-format abigail-tools
           libopenblas0-pthread"

@@ -25,7 +25,8 @@ first_ten_minutes() {
         attempt=optional_step
         [ "$backend" != ldg ] || attempt=step # every GPU has that one
         "$attempt" "replay $backend" 30 "$bin/pagestash" replay --device cuda \
-            --backend "$backend" --routing "$data/bytelm-e64-top6-l6.csv" --expert-model-parallel-size 8 || return
+            --backend "$backend" --routing "$data/bytelm-e64-top6-l6.csv" \
+            --expert-model-parallel-size 8 || return
     done
     # 3. over which SMs the blocks of a budget spread
     place_blocks 15

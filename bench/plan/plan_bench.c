@@ -85,8 +85,8 @@ static void run_beside(const instance *of, uint64_t capacity)
     free(offsets);
     const peer_result peer = peer_run(of, within.capacity);
     const double ours = bench_summary(&capped).median;
-    say("%-26s %7llu  %2u of %u proved %9.6f; at capacity %2u of %u %9.6f; MiniMalloc %s %9.6f, "
-        "%.1f times\n",
+    say("%-26s %7llu  %2u of %u proved %9.6f; at capacity %2u of %u %9.6f\n"
+        "    MiniMalloc %s %9.6f, %.1f times\n",
         of->name, (unsigned long long)of->num_tensors, proved, open.num,
         bench_summary(&open).median, met, open.num, ours, peer.is_met ? "met" : "not met", peer.cpu,
         peer.cpu / ours);
@@ -264,8 +264,8 @@ static void run_deadline(const shape *kind, const instance *of, double seconds)
             check_plan(of, offsets, &plan);
     }
     const bench_times times = bench_summary(&late);
-    say("%-26s %7llu  deadline %.1f s: ends after %.3f of it, p90 %.3f, target 1.1 %s\n",
-        kind->name, (unsigned long long)of->num_tensors, seconds, times.median, times.p90,
+    say("%-26s %7llu  deadline %.1f s: takes %.3f of it, p90 %.3f, target 1.1 %s\n", kind->name,
+        (unsigned long long)of->num_tensors, seconds, times.median, times.p90,
         times.p90 <= 1.1 ? "met" : "missed");
     json_t *row = json_object();
     json_put_text(&row, "name", kind->name);
@@ -392,9 +392,13 @@ int main(int argc, char **argv)
     table = chosen.json != NULL && strcmp(chosen.json, "-") == 0 ? NULL : stdout;
     static void (*const runs[])(void) = {run_reader,   run_derived, run_deadlines,   run_minimalloc,
                                          run_instance, run_rows,    run_all_tilings, run_peer};
-    for (int k = 0; k < (int)(sizeof(runs) / sizeof(runs[0])); k++)
-        if (chosen.only == 0 || chosen.only == k + 1)
+    const int num = (int)(sizeof(runs) / sizeof(runs[0]));
+    for (int k = 0; k < num; k++)
+        if (chosen.only == 0 || chosen.only == k + 1) {
+            tool_progress("part", (unsigned)k, (unsigned)num);
             runs[k]();
+        }
+    tool_progress("part", 1, 1);
     if (chosen.json != NULL)
         TOOL_TRY(write_report());
     return tool_flush(TOOL_OK);

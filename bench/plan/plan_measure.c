@@ -20,6 +20,7 @@ void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     if (table != NULL) {
+        tool_progress("part", 1, 1); /* the line is free again */
         vfprintf(table, format, arguments);
         fflush(table);
     }
@@ -95,19 +96,19 @@ static void add_row(const instance *of, uint32_t threads, const sweep *all)
     const bool is_met = all->num_done == all->wall.num && wall.median <= of->target;
     const char *verdict = of->target <= 0.0 ? "-" : is_met ? "met" : "missed";
     const char *tail = !of->has_tail ? "-" : cpu.p90 <= 2 * cpu.median ? "met" : "missed";
-    say("%-26s %7llu  %2u thread%s %2u of %-2u %-9s %9.6f s, p90 %9.6f; processor %9.6f, p90 "
-        "%9.6f, longest %9.6f",
-        of->name, (unsigned long long)of->num_tensors, threads, threads > 1 ? "s" : " ",
-        all->num_done, all->wall.num, pst_plan_stage_name(plan->stage), wall.median, wall.p90,
-        cpu.median, cpu.p90, cpu.max);
+    say("%-26s %7llu  %2u thread%s %2u of %-2u %-9s", of->name, (unsigned long long)of->num_tensors,
+        threads, threads > 1 ? "s" : " ", all->num_done, all->wall.num,
+        pst_plan_stage_name(plan->stage));
     if (of->target > 0.0)
         say("  target %.4g s %s", of->target, verdict);
-    if (of->minimalloc > 0.0)
-        say("  (MiniMalloc %.2f, SuperMalloc %.2f)", of->minimalloc, of->supermalloc);
-    if (of->has_tail)
-        say("  p90 target %.6f s %s", 2 * cpu.median, tail);
+    say("\n    %.6f s, p90 %.6f; processor %.6f, p90 %.6f, longest %.6f", wall.median, wall.p90,
+        cpu.median, cpu.p90, cpu.max);
     if (plan->status == PST_PLAN_FEASIBLE)
         say("  +%.4f %%", gap_percent(plan));
+    if (of->minimalloc > 0.0)
+        say("\n    MiniMalloc %.2f, SuperMalloc %.2f", of->minimalloc, of->supermalloc);
+    if (of->has_tail)
+        say("\n    p90 target %.6f s %s", 2 * cpu.median, tail);
     say("\n");
     json_t *row = json_object();
     json_put_text(&row, "name", of->name);

@@ -102,6 +102,7 @@ static double time_memset(void *memory, size_t bytes, int value)
 static void add_row(const scene *of, uint64_t visits, double seconds, double ratio, double bytes)
 {
     const char *verdict = of->target <= 0.0 ? "-" : seconds <= of->target ? "met" : "missed";
+    tool_progress("row", 1, 1); /* the line is free again */
     if (table != NULL)
         fprintf(table, "%-36s %9llu %9.4f %9.1f %8.1f %8.1f %7s\n", of->name,
                 (unsigned long long)visits, seconds, seconds * 1e9 / (double)visits, ratio, bytes,

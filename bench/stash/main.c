@@ -49,22 +49,30 @@ static bool has_sweep(const bench_options *options, bench_sweep sweep)
     return !options->has_custom && options->sweeps & 1u << sweep;
 }
 
+/* A step that shows no progress of its own. */
+#define TIMED(what, call)       \
+    do {                        \
+        tool_clock_begin(what); \
+        TOOL_TRY(call);         \
+        tool_clock_end();       \
+    } while (0)
+
 static int run_others(pst_device *device, const bench_options *options, bench_report *report)
 {
+    const uint32_t samples = options->quick ? QUICK_SAMPLES : SAMPLES;
     if (has_sweep(options, BENCH_SWEEP_GEMM))
-        TOOL_TRY(bench_measure_overlaps(device, options->quick, report));
+        TIMED("overlap with a GEMM", bench_measure_overlaps(device, options->quick, report));
     else
         snprintf(report->no_overlap, sizeof(report->no_overlap), "not asked for");
     if (has_sweep(options, BENCH_SWEEP_HOST))
-        TOOL_TRY(bench_measure_host_tier(device, options->quick, report));
+        TIMED("pinned tier", bench_measure_host_tier(device, options->quick, report));
     if (has_sweep(options, BENCH_SWEEP_GLU))
-        TOOL_TRY(bench_measure_glu(device, options->quick, options->quick ? QUICK_SAMPLES : SAMPLES,
-                                   report));
+        TIMED("gated activations", bench_measure_glu(device, options->quick, samples, report));
     if (has_sweep(options, BENCH_SWEEP_LINEAR))
-        TOOL_TRY(bench_measure_linears(device, options->quick,
-                                       options->quick ? QUICK_SAMPLES : SAMPLES, report));
+        TIMED("linears", bench_measure_linears(device, options->quick, samples, report));
     if (has_sweep(options, BENCH_SWEEP_PAIRS))
-        TOOL_TRY(bench_measure_pairs(device, options->quick ? QUICK_PAIRS : PAIRS, report));
+        TIMED("random pairs",
+              bench_measure_pairs(device, options->quick ? QUICK_PAIRS : PAIRS, report));
     return TOOL_OK;
 }
 
@@ -74,7 +82,7 @@ static int measure_all(pst_device *device, const bench_options *options, bench_r
     bench_ceiling ceiling;
     TOOL_TRY(check_custom(device, options, report));
     TOOL_TRY(bench_ceiling_open(&ceiling, device, &report->machine, options->quick));
-    TOOL_TRY(bench_ceiling_sample(&ceiling, samples));
+    TIMED("A0", bench_ceiling_sample(&ceiling, samples));
     bench_read_clocks(&report->machine);
     TOOL_TRY(bench_measure_nodes(device, samples, report));
     TOOL_TRY(run_cases(device, options, &ceiling, report));

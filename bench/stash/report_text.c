@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,65 +56,145 @@ static const char *ratio(double value, char text[16])
     return text;
 }
 
+/* ---- what a row differs from: the base of the sweeps, or the one configuration of the command line ---- */
+
+static bench_case base_of(const bench_report *report)
+{
+    const bench_case *first = &report->results[0].what;
+    return first->sweep == BENCH_SWEEP_CUSTOM ? *first : bench_base_case();
+}
+
+static void print_base(const bench_case *base)
+{
+    printf("\nif not said otherwise: %u tensors, pages of %" PRIu64
+           " KiB, rows %s, ring %s, aligned "
+           "to %u,\nbackend %s, SMs ",
+           base->tensors, base->page_bytes / BENCH_KIB, bench_pattern_name(base->pattern),
+           bench_ring_name(base->ring), base->alignment, bench_backend_name(base->backend));
+    if (base->num_sms)
+        printf("%d\n", base->num_sms);
+    else
+        printf("all\n");
+}
+
+typedef struct difference {
+    char text[128]; /* of all differences at once */
+    int length;
+} difference;
+
+static void __attribute__((format(printf, 3, 4)))
+differ(difference *self, bool is_so, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (is_so)
+        self->length += vsnprintf(self->text + self->length,
+                                  sizeof(self->text) - (size_t)self->length, format, arguments);
+    va_end(arguments);
+}
+
+static difference difference_of(const bench_case *what, const bench_case *base)
+{
+    difference self = {.length = 0};
+    differ(&self, what->tensors != base->tensors, "%u tensors ", what->tensors);
+    differ(&self, what->page_bytes != base->page_bytes, "%" PRIu64 " KiB ",
+           what->page_bytes / BENCH_KIB);
+    differ(&self, what->row_bytes != 0, "rows %u/%u ", what->row_bytes, what->row_stride);
+    differ(&self, what->pattern != base->pattern, "%s ", bench_pattern_name(what->pattern));
+    differ(&self, what->ring != base->ring, "%s ", bench_ring_name(what->ring));
+    differ(&self, what->alignment != base->alignment, "aligned to %u ", what->alignment);
+    differ(&self, what->backend != base->backend, "%s ", bench_backend_name(what->backend));
+    differ(&self, what->num_sms != base->num_sms, "%d SMs", what->num_sms);
+    return self;
+}
+
+static void print_wrong_bytes(uint64_t number)
+{
+    if (number > 0)
+        printf(" %" PRIu64 " wrong", number);
+    putchar('\n');
+}
+
 static void print_row(const bench_report *report, const bench_result *result, int op,
                       bench_state state)
 {
-    const bench_case *what = &result->what;
+    const bench_case base = base_of(report);
     const bench_row *row = &result->rows[state][op];
-    const double bytes = (double)result->bytes;
-    char budget[16], a0[16], own[16], rows[24];
-    snprintf(budget, sizeof(budget), what->num_sms ? "%d" : "all", what->num_sms);
-    snprintf(rows, sizeof(rows), "%s", bench_pattern_name(what->pattern));
-    if (what->row_bytes)
-        snprintf(rows, sizeof(rows), "%u/%u", what->row_bytes, what->row_stride);
-    printf("%-7s %-4s %-9s %8.2f %7" PRIu64
-           " %7u %-10s %-8s %5u %-7s %4s %10.4f %8.2f %6s %6s %10" PRIu64 "\n",
-           op ? "restore" : "stash", bench_state_name(state), bench_sweep_name(what->sweep),
-           bytes / MIB, what->page_bytes / BENCH_KIB, what->tensors, rows,
-           bench_ring_name(what->ring), what->alignment, bench_backend_name(what->backend), budget,
-           row->seconds.median * 1e3, bench_gbps(result->bytes, &row->seconds),
+    const difference differs = difference_of(&result->what, &base);
+    char a0[16], own[16];
+    printf("%-7s %-4s %-9s %8.2f %-22s %10.4f %8.2f %6s %6s", op ? "restore" : "stash",
+           bench_state_name(state), bench_sweep_name(result->what.sweep),
+           (double)result->bytes / MIB, differs.text, row->seconds.median * 1e3,
+           bench_gbps(result->bytes, &row->seconds),
            ratio(bench_share_of_a0(report, result->bytes, &row->seconds), a0),
-           ratio(row->share_of_own_copy, own), result->mismatched_bytes);
+           ratio(row->share_of_own_copy, own));
+    print_wrong_bytes(result->mismatched_bytes);
 }
 
 static void print_rows(const bench_report *report)
 {
     if (report->num_results == 0)
         return;
-    printf("\n%-7s %-4s %-9s %8s %7s %7s %-10s %-8s %5s %-7s %4s %10s %8s %6s %6s %10s\n", "op", "",
-           "sweep", "MiB", "pageKiB", "tensors", "pattern", "ring", "align", "backend", "sms",
-           "median ms", "GB/s", "of A0", "of own", "mismatched");
+    const bench_case base = base_of(report);
+    print_base(&base);
+    printf("%-7s %-4s %-9s %8s %-22s %10s %8s %6s %6s\n", "op", "", "sweep", "MiB", "with",
+           "median ms", "GB/s", "of A0", "of own");
     for (size_t i = 0; i < report->num_results; i++)
         for (int state = 0; state < BENCH_NUM_STATES; state++)
             for (int op = 0; op < 2; op++)
                 print_row(report, &report->results[i], op, (bench_state)state);
 }
 
-/* What else one could do, with the cold stash of the same configuration. */
+/* What else one could do, with the cold stash of the same configuration: columns of what was measured. */
+typedef struct peer {
+    const char *name;
+    bench_slot slot;
+    bool is_shown;
+} peer;
+
+static void print_peer_row(const bench_report *report, const bench_result *result,
+                           const peer *peers, size_t num)
+{
+    const bench_row *row = &result->rows[BENCH_COLD][0];
+    printf("%-9s %8.2f %-10s %9.4f", bench_sweep_name(result->what.sweep),
+           (double)result->bytes / MIB, bench_pattern_name(result->what.pattern),
+           row->seconds.median * 1e3);
+    for (size_t p = 0; p < num; p++) {
+        const int at = row->anchors[peers[p].slot];
+        char text[16] = "-";
+        if (at != BENCH_NO_ANCHOR)
+            snprintf(text, sizeof(text), "%.4f", report->anchors[at].seconds.median * 1e3);
+        if (peers[p].is_shown)
+            printf(" %13s", text);
+    }
+    putchar('\n');
+}
+
 static void print_peers(const bench_report *report)
 {
-    static const bench_slot slots[] = {BENCH_DRIVER_COPY, BENCH_CUB_BATCHED, BENCH_FULL_CAPACITY,
-                                       BENCH_EMPTY_NODE};
-    bool first = true;
-    for (size_t i = 0; i < report->num_results; i++) {
-        const bench_result *result = &report->results[i];
-        const bench_row *row = &result->rows[BENCH_COLD][0];
-        if (!result->what.peers)
-            continue;
-        if (first)
-            printf("\n%-9s %8s %-10s %12s  %s\n", "sweep", "MiB", "pattern", "stash ms",
-                   "cold, in place of the stash: ms");
-        first = false;
-        printf("%-9s %8.2f %-10s %12.4f ", bench_sweep_name(result->what.sweep),
-               (double)result->bytes / MIB, bench_pattern_name(result->what.pattern),
-               row->seconds.median * 1e3);
-        for (size_t s = 0; s < sizeof(slots) / sizeof(slots[0]); s++)
-            if (row->anchors[slots[s]] != BENCH_NO_ANCHOR) {
-                const bench_anchor *anchor = &report->anchors[row->anchors[slots[s]]];
-                printf(" %s %.4f", anchor->name, anchor->seconds.median * 1e3);
-            }
-        putchar('\n');
-    }
+    const bool is_host = report->machine.device.kind == PST_DEVICE_HOST;
+    peer peers[] = {{is_host ? "memcpy" : "driver copy", BENCH_DRIVER_COPY, false},
+                    {"cub batched", BENCH_CUB_BATCHED, false},
+                    {"full capacity", BENCH_FULL_CAPACITY, false},
+                    {"empty kernel", BENCH_EMPTY_NODE, false}};
+    const size_t num = sizeof(peers) / sizeof(peers[0]);
+    bool is_asked = false;
+    for (size_t i = 0; i < report->num_results; i++)
+        for (size_t p = 0; p < num && report->results[i].what.peers; p++) {
+            is_asked = true;
+            peers[p].is_shown |=
+                report->results[i].rows[BENCH_COLD][0].anchors[peers[p].slot] != BENCH_NO_ANCHOR;
+        }
+    if (!is_asked)
+        return;
+    printf("\n%-9s %8s %-10s %9s", "cold, ms", "MiB", "pattern", "stash");
+    for (size_t p = 0; p < num; p++)
+        if (peers[p].is_shown)
+            printf(" %13s", peers[p].name);
+    putchar('\n');
+    for (size_t i = 0; i < report->num_results; i++)
+        if (report->results[i].what.peers)
+            print_peer_row(report, &report->results[i], peers, num);
 }
 
 static void print_overlaps(const bench_report *report)
@@ -161,9 +242,9 @@ static void print_glus(const bench_report *report)
     for (size_t i = 0; i < report->num_glus; i++) {
         const bench_glu_row *g = &report->glus[i];
         if (i == 0)
-            printf("\n%-27s %8s %8s %8s %8s %8s %8s %8s %8s %7s\n", "glu, ms", "MiB", "memcpy",
+            printf("\n%-25s %6s %7s %7s %7s %7s %8s %8s %9s %7s\n", "glu, ms", "MiB", "memcpy",
                    "forward", "stash", "restore", "backward", "forward*", "backward*", "speedup");
-        printf("%-27s %8.1f %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %9.3f %7.2f\n", g->name,
+        printf("%-25s %6.1f %7.3f %7.3f %7.3f %7.3f %8.3f %8.3f %9.3f %7.2f\n", g->name,
                (double)g->bytes / (double)BENCH_MIB, g->copy.median * 1e3, g->compute.median * 1e3,
                g->stash.median * 1e3, g->restore.median * 1e3, g->differentiate.median * 1e3,
                g->forward.median * 1e3, g->backward.median * 1e3, g->speedup);
@@ -188,12 +269,12 @@ static void print_link_copies(const bench_report *report)
 static void print_host_row(const bench_host_row *row, int op)
 {
     char engine[16], sm_copy[16];
-    printf("%-7s %5u/%u%s %7" PRIu64 " %7" PRIu64 " %8.0f %4d %10.4f %8.2f %9s %9s %10" PRIu64 "\n",
+    printf("%-7s %5u/%u%s %7" PRIu64 " %7" PRIu64 " %8.0f %4d %10.4f %8.2f %9s %9s",
            op ? "restore" : "stash", row->num, row->den, row->is_part ? " part" : "     ",
            row->pages, row->pinned_pages, (double)row->pool_bytes / MIB, row->num_sms,
            row->seconds[op].median * 1e3, bench_gbps(row->bytes, &row->seconds[op]),
-           ratio(row->share_of_engine[op], engine), ratio(row->share_of_sm_copy[op], sm_copy),
-           row->mismatched_bytes);
+           ratio(row->share_of_engine[op], engine), ratio(row->share_of_sm_copy[op], sm_copy));
+    print_wrong_bytes(row->mismatched_bytes);
 }
 
 static void print_host_tier(const bench_report *report)
@@ -204,8 +285,8 @@ static void print_host_tier(const bench_report *report)
         return;
     printf("\npinned tier: a group of %.2f MiB\n", (double)tier->bytes / MIB);
     print_link_copies(report);
-    printf("%-7s %12s %7s %7s %8s %4s %10s %8s %9s %9s %10s\n", "op", "offload", "pages", "pinned",
-           "pool MiB", "sms", "median ms", "GB/s", "of engine", "of copy", "mismatched");
+    printf("%-7s %12s %7s %7s %8s %4s %10s %8s %9s %9s\n", "op", "offload", "pages", "pinned",
+           "pool MiB", "sms", "median ms", "GB/s", "of engine", "of copy");
     for (size_t i = 0; i < tier->num_rows; i++)
         for (int op = 0; op < 2; op++)
             print_host_row(&tier->rows[i], op);

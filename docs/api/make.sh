@@ -23,6 +23,9 @@ if [ "$status" != 0 ] || [ -s "$out/warnings" ]; then
     exit 1
 fi
 
+# What a search finds stands in frames that know this file only.
+cat python/pagestash/style.css docs/api/api.css >"$out/html/search/search.css"
+
 # Man pages: members stand in their structs' pages and get no link; headers' pages get the library's name
 # before theirs; a line of text that begins with a quotation mark is no request to the formatter.
 cd "$out/man/man3"

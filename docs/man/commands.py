@@ -60,10 +60,17 @@ class Command:
                 flags[-1].words = f"{flags[-1].words} {line.strip()}".strip()
             elif line.strip():
                 self.below = f"{self.below} {line.strip()}".strip()
+        self.below, _, codes = self.below.partition("Exit codes: ")
+        self.codes = codes_of(codes.removesuffix(".")) if codes else None
 
     @property
     def flags(self):
         return [flag for _, flags in self.groups for flag in flags]
+
+
+def codes_of(text):
+    """"0 done; 1 the answer is no": each number and what it means."""
+    return [code.split(" ", 1) for code in text.split("; ")]
 
 
 def parsed(program):
@@ -74,7 +81,7 @@ def parsed(program):
     codes = re.search(r"^Exit codes: (.*)$", text, re.M)
     if not purposes or codes is None:
         raise SystemExit(f"commands.py: {program} --help: no commands or no exit codes found")
-    return text.split("\n")[1], purposes, [code.split(" ", 1) for code in codes[1].split("; ")]
+    return text.split("\n")[1], purposes, codes_of(codes[1])
 
 
 # ---- man pages ----
@@ -104,16 +111,19 @@ def option(flag):
 def command_page(command, purpose, version, codes):
     text = head(f"pagestash-{command.name}", version, purpose)
     text += f".SH SYNOPSIS\n.B pagestash {command.name}\n[\\fIOPTION\\fR...]\n.SH DESCRIPTION\n{roff(command.doc)}\n"
+    options = ".SH OPTIONS\n"
+    if any(flag.words.endswith(")") for flag in command.flags):
+        options += "Parentheses at the end of a description hold the default.\n"
     for title, flags in command.groups:
         if flags:
-            text += f".SH OPTIONS\n" if title is None else ""
+            text += options if title is None else ""
             text += f".SS {roff(title)}\n" if title else ""
             text += "".join(option(flag) for flag in flags)
     if command.groups[0][1] == []:
-        text = text.replace(".SS ", ".SH OPTIONS\n.SS ", 1)
+        text = text.replace(".SS ", f"{options}.SS ", 1)
     if command.below:
-        text += f".SH NOTES\n{roff(command.below)}\n"
-    return text + exits(codes) + ".SH SEE ALSO\n.BR pagestash (1)\n"
+        text += f".SH NOTES\n{roff(command.below.strip())}\n"
+    return text + exits(command.codes or codes) + ".SH SEE ALSO\n.BR pagestash (1)\n"
 
 
 def main_page(doc, purposes, version, codes, variables):

@@ -1,7 +1,7 @@
 """Pictures of a simulation: a plot of matplotlib, one HTML page, a table."""
 import html
 
-from . import _abi
+from . import _abi, _page
 from ._checks import Error, listed, shown
 from .schedule._words import LETTERS, key_of
 
@@ -117,13 +117,24 @@ def _plot_lanes(axes, events, stage):
 # ---- HTML ----
 
 _WIDTH, _LEFT, _LANE, _PAGES = 1100, 90, 16, 50  # pixels
-_STYLE = (".pst-sim{font:12px sans-serif;color:#222;background:#fff}.pst-sim svg{max-width:100%}"
-          ".pst-sim td,.pst-sim th{padding:2px 8px;text-align:right;border:0}"
-          ".pst-sim i{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}")
 
 
 def fragment(simulation):
     """For notebooks: no script, no id."""
+    return f'<div class="pst">{_page.style()}{_body(simulation)}</div>'
+
+
+def page(simulation):
+    """A whole page."""
+    return _page.page("pagestash simulate", _body(simulation))
+
+
+def _on_page(colour):
+    """Of what fills a gap, which recedes on dark pages, too."""
+    return "var(--pst-bubble)" if colour == _KINDS[_abi.PST_SIMULATED_BUBBLE][2] else colour
+
+
+def _body(simulation):
     stages, leaves_out = _by_stage(simulation, _MOST_EVENTS)
     end = max([event.end_ns for events in stages for event in events], default=0) or 1
     body, top = [], 0
@@ -133,12 +144,13 @@ def fragment(simulation):
     note = f"<p>The first {_MOST_EVENTS} events are drawn.</p>" if leaves_out else ""
     if simulation.deadlock:
         note += f"<p>{html.escape(simulation.deadlock)}</p>"
-    legend = "".join(f'<i style="background:{colour}"></i>{name}' for name, _, colour in
-                     [("forward", 0, _KINDS[0][2]), ("backward", 0, _BACKWARD), *_KINDS[1:]])
-    return (f'<div class="pst-sim"><style>{_STYLE}</style><p>{html.escape(repr(simulation))}</p>'
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" '
-            f'viewBox="0 0 {_WIDTH} {top}">{"".join(body)}</svg><p>{legend}</p>{note}'
-            f"{_html_table(simulation)}</div>")
+    legend = " ".join(f'<span class="key"><i class="box" style="background:{_on_page(colour)}"></i> '
+                      f"{name}</span>" for name, _, colour in
+                      [("forward", 0, _KINDS[0][2]), ("backward", 0, _BACKWARD), *_KINDS[1:]])
+    return (f"<p>{html.escape(repr(simulation))}</p>"
+            f'<div class="wide"><svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" '
+            f'viewBox="0 0 {_WIDTH} {top}">{"".join(body)}</svg></div><p>{legend}</p>{note}'
+            f"{_html_table(simulation)}")
 
 
 def _svg_stage(stage, events, end, top):
@@ -153,7 +165,7 @@ def _svg_stage(stage, events, end, top):
         width = max((event.end_ns - event.begin_ns) * scale, 0.5)
         stroke = ' stroke="#d00"' if event.fault else ""
         lines.append(f'<rect x="{_LEFT + event.begin_ns * scale:.2f}" y="{y}" width="{width:.2f}" '
-                     f'height="{_LANE - 3}" fill="{_colour(event)}"{stroke}>'
+                     f'height="{_LANE - 3}" fill="{_on_page(_colour(event))}"{stroke}>'
                      f"<title>{_words(event)}</title></rect>")
     top += 18 + len(lanes) * _LANE
     return lines + _svg_pages(_levels(events), end, scale, top), top + _PAGES + 14
@@ -168,7 +180,7 @@ def _svg_pages(levels, end, scale, top):
             points.append(f"{x},{top + _PAGES - (_PAGES - 4) * height / (most or 1):.2f}")
         before = level
     return [f'<text x="0" y="{top + 12}">pages</text><text x="50" y="{top + 12}">{most}</text>',
-            f'<polyline points="{" ".join(points)}" fill="none" stroke="black"/>']
+            f'<polyline points="{" ".join(points)}"/>']
 
 
 def _words(event):
@@ -188,11 +200,3 @@ def _html_table(simulation):
     rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
                    for row in _cells(simulation))
     return f"<table><tr>{head}</tr>{rows}</table>"
-
-
-def page(simulation):
-    """A whole page."""
-    return ('<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-            'style-src \'unsafe-inline\'"><title>pagestash simulate</title></head><body>'
-            f"{fragment(simulation)}</body></html>\n")

@@ -34,8 +34,10 @@ __typeof__(memmove) memcpy __attribute__((alias("memmove")));
 
 
 def run(*command, **environment):
-    return subprocess.run(command, capture_output=True, text=True, timeout=240,
-                          env=dict(os.environ, **environment))
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240,
+                            env=dict(os.environ, **environment))
+    reports.check_tables(result.stdout)
+    return result
 
 
 def parts_of(value):
@@ -65,6 +67,8 @@ class Bench(unittest.TestCase):
         rows, tier, a0 = report["rows"], report["host_tier"], report["anchors"][report["a0"]]
         self.assertEqual((len(rows), a0["name"], a0["role"]), (12, "memcpy", "a0"))
         self.assertEqual({row["ring"] for row in rows}, {"fresh", "shuffled", "reversed"})
+        said = re.findall(r"(?m)^(?:stash|restore) +(?:cold|warm) +ring +[\d.]+ ([a-z]+| ) ", result.stdout)
+        self.assertEqual(said, [row["ring"].replace("fresh", " ") for row in rows])
         self.assertEqual({skip["sweep"] for skip in report["skipped"]}, {"num_sms"})
         for times in (part for part in parts_of(report) if "gbps" in part):
             self.assertGreaterEqual(times["samples"], 20)
@@ -121,6 +125,10 @@ class Bench(unittest.TestCase):
                        input=WRONG_COPIES, text=True, check=True)
         report, result = self.report(*arguments, code=1, LD_PRELOAD=library)
         self.assertRegex(result.stderr, r"^pagestash-bench: [1-9]\d* bytes differ\n$")
+        self.assertEqual(re.findall(r"(?m)^(?:stash|restore) .* (\d+) wrong$", result.stdout),
+                         [str(row["mismatched_bytes"]) for row in
+                          [*report["rows"], *(report["host_tier"] or {"rows": []})["rows"]]
+                          if row["mismatched_bytes"]])
         return report
 
     def test_wrong_bytes_are_seen(self):

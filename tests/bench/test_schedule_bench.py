@@ -15,7 +15,9 @@ SHORT = ("--device", "host", "--samples", "3", "--live", "256KiB", "--layers", "
 
 
 def run(*command):
-    return subprocess.run(command, text=True, capture_output=True, timeout=120)
+    result = subprocess.run(command, text=True, capture_output=True, timeout=120)
+    reports.check_tables(result.stdout)
+    return result
 
 
 class ScheduleBench(unittest.TestCase):

@@ -22,7 +22,9 @@ check_install() {
     cmake --install "$build" --prefix "$work/first" >"$work/install.log"
     mv "$work/first" "$prefix"
     cd "$prefix"
-    if grep -rlIF -e "$work/first" -e "$source" .; then
+    # as a path of its own: a source in /pagestash is not what share/doc/pagestash says
+    where=$(printf '%s' "$source" | sed 's/[][\.*^$+?(){}|]/\\&/g')
+    if grep -rlIF -e "$work/first" . || grep -rlIE "(^|-I|-L|[[:space:]\"'=:;(,])$where(/|[^[:alnum:]_.-]|\$)" .; then
         fail "installed text files name the prefix or the source tree"
     fi
     [ "$(ls include)" = pagestash ] || fail "include/ holds more than pagestash/"

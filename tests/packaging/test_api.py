@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
+STYLE = SOURCE / "python/pagestash/style.css"
 API = """/* Versions. */
 /* Of these headers. */
 #define PST_VERSION_MAJOR 1
@@ -101,9 +102,20 @@ class ReferenceTest(unittest.TestCase):
                     told = subprocess.run(["mandoc", "-T", "lint", "-W", "error", page], capture_output=True,
                                           text=True)
                     self.assertEqual((told.returncode, told.stdout), (0, ""))
+            self.check_style(pathlib.Path(out, "html"))
             html = pathlib.Path(out, "html/ticket_8h.html").read_text()
             self.assertIn("EMPTY ----------&gt; LIVE", html)
             self.assertNotIn("PST_API", html.split("<!-- contents -->")[-1])
+
+    def check_style(self, pages):
+        """That of all pages, and no other."""
+        for name in ("style.css", "search/search.css"):
+            self.assertTrue((pages / name).read_bytes().startswith(STYLE.read_bytes()), name)
+        for page in pages.glob("*.html"):
+            text = page.read_text()
+            self.assertEqual(re.findall(r'href="([^"]*\.css)"', text),
+                             ["search/search.css", "style.css", "api.css"], page)
+            self.assertIn('<body class="pst">', text, page)
 
 
 class FilterTest(unittest.TestCase):
@@ -114,7 +126,9 @@ class FilterTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         shutil.copytree(SOURCE / "docs/api", self.root / "docs/api")
-        (self.root / "include/pagestash").mkdir(parents=True)
+        for folder in ("include/pagestash", STYLE.parent.relative_to(SOURCE)):
+            (self.root / folder).mkdir(parents=True)
+        shutil.copy(STYLE, self.root / STYLE.relative_to(SOURCE))
         (self.root / "include/pagestash/api.h").write_text(API)
 
     def make(self, header):

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "style.h" /* made by CMake of style.css, which the Python package has */
 #include "tools/common/json_out.h"
 #include "tools/common/tool.h"
 #include "view.h" /* made by CMake of view.html and view.js */
@@ -43,7 +44,9 @@ static const char *put_up_to(FILE *file, const char *page, const char *marker)
 
 int picture_write(FILE *file, const picture_page *page, const void *picture)
 {
-    const char *rest = put_up_to(file, view_html, "@BAR@");
+    const char *rest = put_up_to(file, view_html, "@STYLE@");
+    fputs(style_css, file);
+    rest = put_up_to(file, rest, "@BAR@");
     const char *help = put_up_to(file, page->html, "@HELP@");
     rest = put_up_to(file, rest, "@HELP@");
     fputs(help, file);

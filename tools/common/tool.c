@@ -2,10 +2,12 @@
 #include "tools/common/tool.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *tool_name = "pagestash";
@@ -33,6 +35,7 @@ int tool_fail(int code, const char *format, ...)
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
+    tool_clock_end();
     clear_progress_line();
     fprintf(stderr, "%s: ", tool_name);
     if (vasprintf(&text, format, arguments) >= 0) {
@@ -100,6 +103,56 @@ void tool_progress(const char *what, unsigned long long done, unsigned long long
         fprintf(stderr, "%s %llu of %llu", what, done + 1, all);
         has_progress_line = true;
     }
+}
+
+/* A thread, which waits for the next second or for the end. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    const char *what; /* NULL: none runs */
+} seconds = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void *show_seconds(void *unused)
+{
+    struct timespec next;
+    (void)unused;
+    clock_gettime(CLOCK_REALTIME, &next);
+    next.tv_sec++;
+    pthread_mutex_lock(&seconds.lock);
+    for (int passed = 0; seconds.what != NULL;) {
+        if (pthread_cond_timedwait(&seconds.changed, &seconds.lock, &next) != ETIMEDOUT)
+            continue;
+        next.tv_sec++;
+        if (++passed < 2)
+            continue;
+        clear_progress_line();
+        fprintf(stderr, "%s: second %d", seconds.what, passed + 1);
+        has_progress_line = true;
+    }
+    pthread_mutex_unlock(&seconds.lock);
+    return NULL;
+}
+
+void tool_clock_begin(const char *what)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    seconds.what = what;
+    if (pthread_create(&seconds.thread, NULL, show_seconds, NULL) != 0)
+        seconds.what = NULL;
+}
+
+void tool_clock_end(void)
+{
+    if (seconds.what == NULL)
+        return;
+    pthread_mutex_lock(&seconds.lock);
+    seconds.what = NULL;
+    pthread_cond_signal(&seconds.changed);
+    pthread_mutex_unlock(&seconds.lock);
+    pthread_join(seconds.thread, NULL);
+    clear_progress_line();
 }
 
 int tool_flush(int code)

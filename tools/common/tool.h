@@ -52,6 +52,11 @@ ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes);
 /* Shows "WHAT DONE+1 of ALL" on stderr if that is a terminal; takes it away when DONE is ALL. */
 void tool_progress(const char *what, unsigned long long done, unsigned long long all);
 
+/* Shows "WHAT: second N" on stderr if that is a terminal, from the third second on, until tool_clock_end or tool_fail.
+ * For what does not say how far it is; not beside tool_progress. */
+void tool_clock_begin(const char *what);
+void tool_clock_end(void);
+
 /* Flushes stdout. A reader that went away is no error; a full disk is. */
 int tool_flush(int code);
 

@@ -19,6 +19,11 @@ let picture = {
   describe: number => "", /* that, for the tip */
 };
 
+/* A colour of the page's style, whose name begins with --, as a canvas wants it: another one in the dark. */
+let shades = {};
+const shade = colour => colour.startsWith("--")
+  ? shades[colour] ??= getComputedStyle(root).getPropertyValue(colour).trim() : colour;
+
 /* ---- text ---- */
 
 const units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -35,7 +40,7 @@ function size(value, unit = picture.unit ?? unitOf(value), digits = -1) {
 /* ---- the view: x0..x1 across, y0..y1 up ---- */
 
 const canvas = byId("canvas"), tip = byId("tip"), context = canvas.getContext("2d");
-const font = "12px system-ui, sans-serif";
+const font = `12px ${shade("--pst-sans")}`;
 const right = 14, above = 12, bottom = 46;
 let left = 92; /* wider where the labels are */
 let width = 0, height = 0, hovered = -1, pending = false, view;
@@ -82,7 +87,7 @@ function pan(dx, dy) {
 function drawLevel(value, colour, dashes, text, isRight, over = value) {
   if (value < view.y0 || value > view.y1)
     return;
-  context.strokeStyle = colour;
+  context.strokeStyle = shade(colour);
   context.lineWidth = 2;
   context.setLineDash(dashes);
   context.beginPath();
@@ -96,9 +101,9 @@ function drawLevel(value, colour, dashes, text, isRight, over = value) {
   const wide = context.measureText(text).width;
   const x = isRight ? width - right - 8 : left + 8;
   const at = toY(over) - 18 > above ? toY(over) - 10 : toY(over) + 11;
-  context.fillStyle = "#ffffffe0";
+  context.fillStyle = shade("--pst-veil");
   context.fillRect(isRight ? x - wide - 4 : x - 4, at - 8, wide + 8, 16);
-  context.fillStyle = colour;
+  context.fillStyle = shade(colour);
   context.fillText(text, x, at);
 }
 
@@ -131,8 +136,8 @@ function visibleLabels() {
 }
 
 function drawAxes({ step, unit, digits }) {
-  context.strokeStyle = "#555";
-  context.fillStyle = "#222";
+  context.strokeStyle = shade("--pst-faint");
+  context.fillStyle = shade("--pst-ink");
   context.lineWidth = 1;
   context.strokeRect(left + 0.5, above + 0.5, across() - 1, upward() - 1);
   context.font = font;
@@ -173,7 +178,7 @@ function draw() {
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round(height * scale);
   context.setTransform(scale, 0, 0, scale, 0, 0);
-  context.fillStyle = "#fff";
+  context.fillStyle = shade("--pst-page");
   context.fillRect(0, 0, width, height);
   const ticks = chooseTicks();
   context.save();
@@ -245,13 +250,27 @@ byId("out").onclick = actions["-"];
 byId("reset").onclick = reset;
 addEventListener("resize", request);
 
+/* ---- another style: dark or light, and always light on paper ---- */
+
+function restyle() {
+  shades = {};
+  draw();
+}
+for (const query of ["print", "(prefers-color-scheme: dark)"])
+  matchMedia(query).addEventListener("change", restyle);
+for (const name of ["beforeprint", "afterprint"])
+  addEventListener(name, () => {
+    root.classList.toggle("pst-print", name === "beforeprint");
+    restyle();
+  });
+
 /* ---- what stands around it ---- */
 
 /* An <i> of a class of the page's style. */
 function mark(kind, colour) {
   const made = document.createElement("i");
   made.className = kind;
-  made.style.background = colour;
+  made.style.background = colour.startsWith("--") ? `var(${colour})` : colour;
   return made;
 }
 

@@ -86,7 +86,7 @@ function drawPeak() {
   const y = toY(most);
   context.fillStyle = "#cc331166";
   context.fillRect(x, y, wide, toY(all(highest) + overhead) - y);
-  context.fillStyle = "#cc3311";
+  context.fillStyle = shade("--pst-peak");
   context.beginPath();
   context.arc(x + wide / 2, toY(all(highest) + overhead), 4, 0, 2 * Math.PI);
   context.fill();
@@ -96,7 +96,7 @@ function drawHovered() {
   if (hovered < 0)
     return;
   const x = toX(hovered), wide = Math.max(1, toX(hovered + 1) - x);
-  context.strokeStyle = "#000";
+  context.strokeStyle = shade("--pst-ink");
   context.lineWidth = 1;
   context.strokeRect(x, toY(all(hovered) + overhead), wide, toY(0) - toY(all(hovered) + overhead));
 }
@@ -105,8 +105,8 @@ function paint() {
   drawAreas();
   drawPeak();
   drawHovered();
-  drawLevel(memory, "#0077bb", [7, 5], `GPU memory ${size(memory)}`, false);
-  drawLevel(most, "#cc3311", [], `peak ${size(most)}`, true);
+  drawLevel(memory, "--pst-bound", [7, 5], `GPU memory ${size(memory)}`, false);
+  drawLevel(most, "--pst-peak", [], `peak ${size(most)}`, true);
 }
 
 function describe(i) {

@@ -26,64 +26,73 @@ enum plan_method { PLAN_SEARCH = 0, PLAN_MIP = 1 };
 #define PLAN_MAX_PARTS (1u << 20)
 #define PLAN_MAX_FACTOR 1000000
 
-#define PLAN_FLAGS(F)                                                                          \
-    F(CHOICE, mode, "flat|bilevel", 0, 0, "flat",                                              \
-      "bilevel: the same addresses in every layer; reports what that costs")                   \
-    F(CHOICE, method, "search|mip", 0, 0, "search",                                            \
-      "mip: MEMO's mixed-integer program through CBC, for small traces")                       \
-    F(POWER_OF_2, align, "BYTES", 1, UINT64_C(1) << 30, NULL,                                  \
-      "of addresses and sizes (512; 1 for a trace that counts in a unit of its own)")          \
-    F(SIZE, capacity, "BYTES", 1, PLAN_MAX_BYTES, NULL, "addresses there are (no limit)")      \
-    F(TEXT, pin, "ID@OFFSET,...", 0, 0, NULL, "tensors that must have an address")             \
-    F(TEXT, reserve, "A:B,...", 0, 0, NULL, "addresses that no tensor may touch")              \
-    F(FACTOR, deadline, "SECONDS", 0, PLAN_MAX_FACTOR, "60",                                   \
-      "ends the search with the best plan so far")                                             \
-    F(U64, max_steps, "N", 1, INT64_MAX, NULL,                                                 \
-      "the same by steps, which are the same on every machine (2^40)")                         \
-    F(SIZE, search_memory, "BYTES", 1 << 20, PLAN_MAX_BYTES, NULL,                             \
-      "most memory of the exact search (1GiB)")                                                \
-    F(U32, threads, "N", 1, 64, "1", "threads; only 1 gives the same plan always")             \
-    F(U64, seed, "N", 0, INT64_MAX, "0", "of random choices")                                  \
-    F(OUTPUT, mip_model, "FILE", 0, 0, NULL,                                                   \
-      "write MEMO's program as a CPLEX LP file, and no plan")                                  \
-    F(SWITCH, mip_no_cut, NULL, 0, 0, NULL,                                                    \
-      "the program as printed, without the bound by the live bytes")                           \
-    F(SIZE, gpu_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                      \
-      "lay plan, pages, rounding buffers and reserve out in so much memory")                   \
-    F(SIZE, host_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                     \
-      "pinned memory for spilled pages and swapped tensors (0)")                               \
-    F(SIZE, reserve_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL, "left to others on the GPU (0)") \
-    F(FACTOR, quantile, "X", 0, 1, "1",                                                        \
-      "of the routing trace's iterations that must fit in both tiers together")                \
-    F(FACTOR, headroom, "X", 0, PLAN_MAX_FACTOR, "1.0", "times those pages")                   \
-    F(U64, swap_layers, "N", 1, PLAN_MAX_PARTS, NULL,                                          \
-      "layers whose kept tensors may be swapped by tokens; with all of:")                      \
-    F(SIZE, swap_input, "BYTES", 0, PLAN_MAX_BYTES, NULL, "a layer's input")                   \
-    F(SIZE, swap_attention, "BYTES", 0, PLAN_MAX_BYTES, NULL, "its attention's output")        \
-    F(SIZE, swap_other, "BYTES", 0, PLAN_MAX_BYTES, NULL, "all else that it keeps")            \
-    F(U64, swap_tokens, "N", 1, PLAN_MAX_BYTES, NULL, "tokens of a layer")                     \
-    F(U64, swap_block, "N", 1, PLAN_MAX_BYTES, "1", "tokens of a block")                       \
-    F(SIZE, link_rate, "BYTES", 1, PLAN_MAX_BYTES, NULL, "bytes/s to the host")                \
-    F(FACTOR, layer_seconds, "X", 0, PLAN_MAX_FACTOR, NULL, "time of a layer's forward")       \
-    F(CHOICE, schedule, "1f1b|gpipe|gpipe-reversed", 0, 0, FLAG_NOT_GIVEN,                     \
-      "solve for dense and paged layers together: where each is kept, under this schedule")    \
-    F(U32, stages, "P", 1, PLAN_MAX_PARTS, "1", "GPUs of the pipeline")                        \
-    F(U32, stage, "R", 0, PLAN_MAX_PARTS, "0", "which of them the trace is of")                \
-    F(FACTOR, backward_seconds, "X", 0, PLAN_MAX_FACTOR, NULL,                                 \
-      "time of a layer's backward (twice --layer-seconds)")                                    \
-    F(FACTOR, recompute_seconds, "X", 0, PLAN_MAX_FACTOR, NULL,                                \
-      "time to compute a dense layer again; without it all that leaves is swapped")            \
-    F(SIZE, copy_rate, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                       \
-      "bytes/s of stashes and restores on the device (no time)")                               \
-    F(CHOICE, objective, "bytes|exposed", 0, 0, "bytes",                                       \
-      "fewest bytes in all while nothing has to leave, or the least exposed time")             \
-    F(CHOICE, sets, "fixed|callers", 0, 0, "fixed",                                            \
-      "buffers of the paged layers are named once, or exist while they are used")              \
-    F(TEXT, idle, "PASSES", 0, 0, NULL,                                                        \
-      "list addresses idle from pass to pass, as f3:b3,f0.1:b2.1 (phase f, b or w, layer, "    \
-      "micro-batch), or layers: each layer's forward to its backward")                         \
-    F(OUTPUT, out, "FILE", 0, 0, NULL, "write the plan file that an arena replays")            \
-    F(OUTPUT, html, "FILE", 0, 0, NULL, "write a picture of the plan, a web page")             \
+#define PLAN_FLAGS(F)                                                                             \
+    F(CHOICE, mode, "flat|bilevel", 0, 0, "flat",                                                 \
+      "bilevel: the same addresses in every layer; reports what that costs")                      \
+    F(CHOICE, method, "search|mip", 0, 0, "search",                                               \
+      "mip: MEMO's mixed-integer program through CBC, for small traces")                          \
+    F(POWER_OF_2, align, "BYTES", 1, UINT64_C(1) << 30, NULL,                                     \
+      "addresses and sizes are multiples of it (512; 1 for a trace that counts in a unit of its " \
+      "own)")                                                                                     \
+    F(SIZE, capacity, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                           \
+      "no tensor ends above this address (no limit)")                                             \
+    F(TEXT, pin, "ID@OFFSET,...", 0, 0, NULL, "put tensor ID at address OFFSET")                  \
+    F(TEXT, reserve, "A:B,...", 0, 0, NULL, "addresses that no tensor may touch")                 \
+    F(FACTOR, deadline, "SECONDS", 0, PLAN_MAX_FACTOR, "60",                                      \
+      "ends the search with the best plan so far")                                                \
+    F(U64, max_steps, "N", 1, INT64_MAX, NULL,                                                    \
+      "ends the search after so many steps: with the same plan on every machine (2^40)")          \
+    F(SIZE, search_memory, "BYTES", 1 << 20, PLAN_MAX_BYTES, NULL,                                \
+      "most memory of the exact search (1GiB)")                                                   \
+    F(U32, threads, "N", 1, 64, "1",                                                              \
+      "threads of the search; only with 1 is the plan the same every time")                       \
+    F(U64, seed, "N", 0, INT64_MAX, "0", "seed of the search's random choices")                   \
+    F(OUTPUT, mip_model, "FILE", 0, 0, NULL,                                                      \
+      "write MEMO's program as a CPLEX LP file, and no plan")                                     \
+    F(SWITCH, mip_no_cut, NULL, 0, 0, NULL,                                                       \
+      "MEMO's program as its paper prints it, without the bound by the live bytes")               \
+    F(SIZE, gpu_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                         \
+      "memory of the GPU: say whether plan, pages, rounding buffers and reserve fit in it, and "  \
+      "where each lies")                                                                          \
+    F(SIZE, host_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                        \
+      "pinned memory for spilled pages and swapped tensors (0)")                                  \
+    F(SIZE, reserve_memory, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                     \
+      "memory of the GPU that is left to others (0)")                                             \
+    F(FACTOR, quantile, "X", 0, 1, "1",                                                           \
+      "share of the routing trace's iterations whose pages must fit in both tiers together")      \
+    F(FACTOR, headroom, "X", 0, PLAN_MAX_FACTOR, "1.0",                                           \
+      "factor on the pages that these iterations need")                                           \
+    F(U64, swap_layers, "N", 1, PLAN_MAX_PARTS, NULL,                                             \
+      "layers whose kept tensors may be swapped by tokens; then --swap-input, --swap-attention, " \
+      "--swap-other, --swap-tokens, --link-rate and --layer-seconds must be given, too")          \
+    F(SIZE, swap_input, "BYTES", 0, PLAN_MAX_BYTES, NULL, "bytes of a layer's input")             \
+    F(SIZE, swap_attention, "BYTES", 0, PLAN_MAX_BYTES, NULL,                                     \
+      "bytes of the output of a layer's attention")                                               \
+    F(SIZE, swap_other, "BYTES", 0, PLAN_MAX_BYTES, NULL, "bytes of all else that a layer keeps") \
+    F(U64, swap_tokens, "N", 1, PLAN_MAX_BYTES, NULL, "tokens of a layer")                        \
+    F(U64, swap_block, "N", 1, PLAN_MAX_BYTES, "1", "tokens of a block")                          \
+    F(SIZE, link_rate, "BYTES", 1, PLAN_MAX_BYTES, NULL, "bytes a second to the host")            \
+    F(FACTOR, layer_seconds, "X", 0, PLAN_MAX_FACTOR, NULL, "time of a layer's forward")          \
+    F(CHOICE, schedule, "1f1b|gpipe|gpipe-reversed", 0, 0, FLAG_NOT_GIVEN,                        \
+      "solve for dense and paged layers together: where each is kept, under this schedule")       \
+    F(U32, stages, "P", 1, PLAN_MAX_PARTS, "1", "GPUs of the pipeline")                           \
+    F(U32, stage, "R", 0, PLAN_MAX_PARTS, "0",                                                    \
+      "the GPU of the pipeline that the trace is of, from 0")                                     \
+    F(FACTOR, backward_seconds, "X", 0, PLAN_MAX_FACTOR, NULL,                                    \
+      "time of a layer's backward (twice --layer-seconds)")                                       \
+    F(FACTOR, recompute_seconds, "X", 0, PLAN_MAX_FACTOR, NULL,                                   \
+      "time to compute a dense layer again; without it all that leaves is swapped")               \
+    F(SIZE, copy_rate, "BYTES", 1, PLAN_MAX_BYTES, NULL,                                          \
+      "bytes a second of stashes and restores on the device (they take no time)")                 \
+    F(CHOICE, objective, "bytes|exposed", 0, 0, "bytes",                                          \
+      "fewest bytes in all while nothing has to leave, or the least exposed time")                \
+    F(CHOICE, sets, "fixed|callers", 0, 0, "fixed",                                               \
+      "buffers of the paged layers are named once, or exist while they are used")                 \
+    F(TEXT, idle, "PASSES", 0, 0, NULL,                                                           \
+      "list addresses idle from pass to pass, as f3:b3,f0.1:b2.1 (phase f, b or w, layer, "       \
+      "micro-batch), or layers: each layer's forward to its backward")                            \
+    F(OUTPUT, out, "FILE", 0, 0, NULL, "write the plan file that an arena replays")               \
+    F(OUTPUT, html, "FILE", 0, 0, NULL, "write a picture of the plan, a web page")                \
     F(OUTPUT, perfetto, "FILE", 0, 0, NULL, "write a timeline for Perfetto")
 
 typedef struct plan_options {

@@ -266,7 +266,10 @@ static int solve(const layers *self, uint64_t static_bytes, plan_policy *policy)
     config.routings = self->routings + 1;
     config.num_routings = self->num_routings - 1;
     config.quantile_per_mille = (uint32_t)ceil(options->quantile * 1000.0);
-    return tool_status(pst_policy_solve(&config, &policy->answer, policy->choices, NULL));
+    tool_clock_begin("solving");
+    const pst_status status = pst_policy_solve(&config, &policy->answer, policy->choices, NULL);
+    tool_clock_end();
+    return tool_status(status);
 }
 
 int plan_solve_policy(const plan_job *job, plan_policy *policy_out)

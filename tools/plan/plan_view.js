@@ -67,7 +67,6 @@ const steps = (() => {
 /* ---- drawing ---- */
 
 const mostInstants = 2000; /* across: of more, the load would be a mass of spikes */
-const loadColour = "rgba(0, 60, 120, 0.1)";
 
 /* The live bytes, an area behind the boxes. Whether it is shown. */
 function drawLoad() {
@@ -86,7 +85,7 @@ function drawLoad() {
   }
   context.lineTo(width - right, toY(live));
   context.lineTo(width - right, toY(0));
-  context.fillStyle = loadColour;
+  context.fillStyle = shade("--pst-load");
   context.fill();
   return true;
 }
@@ -229,15 +228,15 @@ function paint() {
   canvas.dataset.load = String(drawLoad());
   const named = drawBoxes();
   if (hovered >= 0) {
-    context.strokeStyle = "#000";
+    context.strokeStyle = shade("--pst-ink");
     context.lineWidth = 2;
     context.strokeRect(...rectangle(hovered));
   }
   const over = toY(bound) - toY(peak) < 24 ? peak : bound;
   if (bound !== peak)
-    drawLevel(bound, "#0077bb", [7, 5], `lower bound ${size(bound)}`, false, over);
+    drawLevel(bound, "--pst-bound", [7, 5], `lower bound ${size(bound)}`, false, over);
   const text = `peak ${bound === peak ? "= lower bound " : ""}${size(peak)}`;
-  drawLevel(peak, "#cc3311", [], text, true);
+  drawLevel(peak, "--pst-peak", [], text, true);
   drawNames(named);
 }
 

@@ -49,7 +49,8 @@ enum replay_poison {
       "micro-batches of an iteration, one step of the trace each")                                \
     F(U32, expert_model_parallel_size, "N", 1, REPLAY_MAX_PARTS, "1",                             \
       "split the experts over N ranks")                                                           \
-    F(U32, expert_model_parallel_rank, "R", 0, REPLAY_MAX_PARTS, "0", "take rank R of them")      \
+    F(U32, expert_model_parallel_rank, "R", 0, REPLAY_MAX_PARTS, "0",                             \
+      "take the experts of rank R, from 0")                                                       \
     F(U32, hidden_size, "N", 1, REPLAY_MAX_WIDTH, "1024", "width of the model")                   \
     F(U32, moe_ffn_hidden_size, "N", 1, REPLAY_MAX_WIDTH, "512", "width of an expert")            \
     F(CHOICE, dtype, "bf16|mxfp8", 0, 0, "bf16", "what a layer keeps")                            \
@@ -75,11 +76,11 @@ int replay_check_model(const replay_model *model);
     F(CHOICE, device, PST_DEVICE_NAMES, 0, 0, "auto", "auto is cuda if there is one, else host")  \
     F(U64, pages, "N", 1, REPLAY_MAX_PAGES, FLAG_NOT_GIVEN, "pages of the pool")                  \
     F(FACTOR, headroom, "X", 0, REPLAY_MAX_FACTOR, NULL,                                          \
-      "or X times the predicted high-water mark (1.0)")                                           \
+      "in place of --pages: X times the predicted high-water mark (1.0)")                         \
     F(U64, host_pages, "N", 0, REPLAY_MAX_PAGES, FLAG_NOT_GIVEN,                                  \
       "host pages of the pool: pinned memory that stashes take when device pages run out (0)")    \
     F(FACTOR, host_headroom, "X", 0, REPLAY_MAX_FACTOR, NULL,                                     \
-      "or X times the predicted high-water mark")                                                 \
+      "in place of --host-pages: X times the predicted high-water mark")                          \
     F(FRACTION, offload_fraction, "NUM/DEN", 0, 0, "0/1",                                         \
       "the first NUM/DEN of the pages of each stash prefer host pages")                           \
     F(CHOICE, on_overflow, "fail|grow|retry", 0, 0, "fail",                                       \
@@ -91,17 +92,18 @@ int replay_check_model(const replay_model *model);
       "order of the passes (docs/scheduler.md); dualpipe: each direction has half of "            \
       "the micro-batches")                                                                        \
     F(U32, stages, "P", 1, 1u << 20, "1", "GPUs of the pipeline")                                 \
-    F(U32, stage, "R", 0, (1u << 20) - 1, "0", "which of them this is; all layers are its own")   \
+    F(U32, stage, "R", 0, (1u << 20) - 1, "0",                                                    \
+      "the GPU that is replayed, from 0; all layers are its own")                                 \
     F(U32, chunks, "V", 1, 1u << 20, FLAG_NOT_GIVEN,                                              \
-      "chunks that it has, which share the layers, earlier ones one more (what the schedule "     \
-      "has)")                                                                                     \
+      "chunks of the GPU, which share the layers, earlier ones one more (what the schedule has)") \
     F(U32, group, "G", 1, 1u << 20, FLAG_NOT_GIVEN,                                               \
       "interleaved: micro-batches that a chunk runs before the next (P)")                         \
     F(SWITCH, overlaps_exchange, NULL, 0, 0, NULL,                                                \
       "interleaved: one more forward before the first backward")                                  \
     F(U32, limit, "N", 1, 1u << 20, FLAG_NOT_GIVEN, "zb-v: most micro-batches in flight (P)")     \
     F(U32, sources, "F", 1, PST_MAX_SETS, "2", "sets of buffers that forwards write")             \
-    F(U32, destinations, "D", 1, PST_MAX_SETS, FLAG_NOT_GIVEN, "sets that restores write (2)")    \
+    F(U32, destinations, "D", 1, PST_MAX_SETS, FLAG_NOT_GIVEN,                                    \
+      "sets of buffers that restores write (2)")                                                  \
     F(SWITCH, one_ring, NULL, 0, 0, NULL, "restores go into the F sets, too; with --tail zero")   \
     F(U32, ahead, "K", 0, 1u << 20, "0",                                                          \
       "restores ahead of their backward; 0: as many as there are sets")                           \
@@ -109,7 +111,7 @@ int replay_check_model(const replay_model *model);
       "restore as soon as a set is free, or one visit ahead as Megatron-LM does")                 \
     F(SWITCH, keeps_nothing, NULL, 0, 0, NULL, "stash every visit, also what could stay")         \
     F(CHOICE, mode, "ordered|concurrent", 0, 0, FLAG_NOT_GIVEN,                                   \
-      "of the pool (ordered; concurrent with several streams)")                                   \
+      "mode of the pool (ordered; concurrent with several streams)")                              \
     F(U32, streams, "1|2|4", 1, 4, "1", "streams beside the main one, for stash and restore")     \
     F(SWITCH, no_graph, NULL, 0, 0, NULL,                                                         \
       "enqueue each iteration instead of replaying one captured graph")                           \
@@ -117,7 +119,7 @@ int replay_check_model(const replay_model *model);
     F(CHOICE, backend, "auto|ldg|bulk|squeeze", 0, 0, "auto",                                     \
       "how stash and restore copy on cuda")                                                       \
     F(CHOICE, tail, "keep|zero", 0, 0, "keep", "what restore does behind the live rows")          \
-    F(U64, seed, "N", 0, INT64_MAX, "0", "of the bytes that are stashed")
+    F(U64, seed, "N", 0, INT64_MAX, "0", "seed of the bytes that are stashed")
 
 typedef struct replay_options {
     replay_model model;

@@ -151,7 +151,9 @@ int replay_trace_read(const replay_model *model, replay_trace *trace_out)
 {
     memset(trace_out, 0, sizeof(*trace_out));
     trace_reader self = {.model = model, .trace = trace_out};
+    tool_clock_begin("reading the routing");
     int code = routing_read(model->routing, take_next, &self);
+    tool_clock_end();
     if (code == TOOL_OK)
         code = check_selection(&self);
     if (code != TOOL_OK)

@@ -8,11 +8,14 @@ typedef uint64_t (*simulate_figure_fn)(const pst_stage_result *result);
 
 /* X(name, value): simulate_NAME(result) */
 #define SIMULATE_FIGURES(X)                                                                  \
+    X(passes, result->num_passes)                                                            \
+    X(end, result->end_ns)                                                                   \
     X(bubble, result->bubble_ns)                                                             \
     X(exposed_forward, result->exposed_forward_ns)                                           \
     X(exposed_backward, result->exposed_backward_ns)                                         \
     X(high_water, result->high_water[0])                                                     \
     X(high_water_host, result->high_water[1])                                                \
+    X(demand, result->demand_high_water)                                                     \
     X(tickets, result->num_tickets)                                                          \
     X(faults, result->num_faults)                                                            \
     X(link_busy, result->link_busy_ns[0] > result->link_busy_ns[1] ? result->link_busy_ns[0] \

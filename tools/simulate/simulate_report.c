@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *simulate_visit_text(const pst_visit_key *visit, char out[96])
 {
@@ -113,7 +114,8 @@ static void print_time(const simulate_model *model, const simulate_result *resul
            simulate_sum(model, stages, simulate_exposed_forward));
     printf("exposed ns, backward: %" PRIu64 "\n",
            simulate_sum(model, stages, simulate_exposed_backward));
-    printf("link share: %.4f\n", simulate_link_share(model, result));
+    if (simulate_most(model, stages, simulate_link_busy) > 0)
+        printf("link share: %.4f\n", simulate_link_share(model, result));
     const pst_stage_result *worst = simulate_worst(model, result, &rank);
     if (worst != NULL)
         printf("worst layer: %s on rank %" PRIu32 " waits %" PRIu64 " ns\n",
@@ -128,29 +130,106 @@ static void print_summary(const simulate_model *model, const simulate_result *re
     print_time(model, result);
     print_pages("high water pages", simulate_most(model, stages, simulate_high_water),
                 model->config.num_pages[0]);
-    print_pages("high water host pages", simulate_most(model, stages, simulate_high_water_host),
-                model->config.num_pages[1]);
+    if (model->config.num_pages[1] > 0)
+        print_pages("high water host pages", simulate_most(model, stages, simulate_high_water_host),
+                    model->config.num_pages[1]);
     printf("tickets: %" PRIu64 "\n", simulate_most(model, stages, simulate_tickets));
     printf("recommended pages p50: %" PRIu64 "\n", simulate_quantile(demands, num, 500));
     printf("recommended pages p99: %" PRIu64 "\n", simulate_quantile(demands, num, 990));
     printf("recommended pages all: %" PRIu64 "\n", simulate_quantile(demands, num, 1000));
 }
 
-static void print_table(const simulate_model *model, const pst_stage_result *stages)
+/* ---- the table: a row for each rank, as wide as its figures, of what applies ---- */
+
+enum { MOST_COLUMNS = 16, TABLE_WIDTH = 100 };
+
+typedef struct table_column {
+    char name[24];
+    simulate_figure_fn figure; /* NULL: the rank */
+    uint64_t unit;
+    int width;
+} table_column;
+
+typedef struct rank_table {
+    table_column columns[MOST_COLUMNS];
+    size_t num;
+    int width; /* of a line */
+} rank_table;
+
+static uint64_t table_figure(const table_column *column, const simulate_model *model,
+                             const pst_stage_result *stages, uint32_t s)
 {
-    printf("%5s %8s %14s %14s %14s %14s %10s %10s %10s %8s %8s\n", "rank", "passes", "end ns",
-           "bubble ns", "exposed fwd", "exposed bwd", "high water", "host", "demand", "tickets",
-           "faults");
+    return column->figure == NULL ? model->stages[s].rank
+                                  : column->figure(&stages[s]) / column->unit;
+}
+
+static void add_column(rank_table *table, const simulate_model *model,
+                       const pst_stage_result *stages, table_column column)
+{
+    column.width = (int)strlen(column.name);
     for (uint32_t s = 0; s < model->num_stages; s++) {
-        const pst_stage_result *stage = &stages[s];
-        printf("%5" PRIu32 " %8" PRIu64 " %14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %14" PRIu64
-               " %10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %8" PRIu64 " %8" PRIu64 "\n",
-               model->stages[s].rank, stage->num_passes, stage->end_ns, stage->bubble_ns,
-               stage->exposed_forward_ns, stage->exposed_backward_ns, stage->high_water[0],
-               stage->high_water[1], stage->demand_high_water, stage->num_tickets,
-               stage->num_faults);
+        const uint64_t figure = table_figure(&column, model, stages, s);
+        const int digits = snprintf(NULL, 0, "%" PRIu64, figure);
+        column.width = digits > column.width ? digits : column.width;
+    }
+    column.width += table->num > 0 ? 2 : 0;
+    table->width += column.width;
+    table->columns[table->num++] = column;
+}
+
+static void make_table(rank_table *table, const simulate_model *model,
+                       const pst_stage_result *stages, uint64_t unit, const char *unit_name)
+{
+    const struct {
+        const char *name;
+        simulate_figure_fn figure;
+        bool is_time, is_shown;
+    } rows[] = {
+        {"rank", NULL, false, true},
+        {"passes", simulate_passes, false, true},
+        {"end", simulate_end, true, true},
+        {"bubble", simulate_bubble, true, true},
+        {"exp fwd", simulate_exposed_forward, true, true},
+        {"exp bwd", simulate_exposed_backward, true, true},
+        {"high water", simulate_high_water, false, true},
+        {"host", simulate_high_water_host, false, model->config.num_pages[1] > 0},
+        {"demand", simulate_demand, false, true},
+        {"tickets", simulate_tickets, false, true},
+        {"faults", simulate_faults, false, simulate_sum(model, stages, simulate_faults) > 0},
+    };
+    *table = (rank_table){.num = 0};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        table_column column = {.figure = rows[i].figure, .unit = rows[i].is_time ? unit : 1};
+        snprintf(column.name, sizeof(column.name), "%s%s%s", rows[i].name,
+                 rows[i].is_time ? " " : "", rows[i].is_time ? unit_name : "");
+        if (rows[i].is_shown)
+            add_column(table, model, stages, column);
     }
 }
+
+/* Times in nanoseconds where these leave room, else in the next larger unit that does, whole ones. */
+static void print_table(const simulate_model *model, const pst_stage_result *stages)
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    uint64_t unit = 1;
+    rank_table table;
+    for (size_t i = 0; i < 4; i++, unit *= 1000) {
+        make_table(&table, model, stages, unit, units[i]);
+        if (table.width <= TABLE_WIDTH)
+            break;
+    }
+    for (size_t i = 0; i < table.num; i++)
+        printf("%*s", table.columns[i].width, table.columns[i].name);
+    putchar('\n');
+    for (uint32_t s = 0; s < model->num_stages; s++) {
+        for (size_t i = 0; i < table.num; i++)
+            printf("%*" PRIu64, table.columns[i].width,
+                   table_figure(&table.columns[i], model, stages, s));
+        putchar('\n');
+    }
+}
+
+/* ---- text ---- */
 
 static void print_policy(const simulate_solution *solution)
 {

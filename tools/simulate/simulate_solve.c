@@ -188,7 +188,10 @@ static int solve(const simulate_job *job, const simulate_model *model, const rou
         config.set_bytes = job->config.moe.capacity_rows * job->config.moe.row_bytes;
     config.routings = others->all;
     config.num_routings = (uint32_t)others->num;
-    return tool_status(pst_policy_solve(&config, &solution->policy, solution->choices, NULL));
+    tool_clock_begin("solving");
+    const pst_status status = pst_policy_solve(&config, &solution->policy, solution->choices, NULL);
+    tool_clock_end();
+    return tool_status(status);
 }
 
 /* With room for all that is handed on. */

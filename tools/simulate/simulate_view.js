@@ -20,7 +20,7 @@ const kinds = [
   { name: "work" },
   { name: "recompute", colour: "#ffaabb" },
   { name: "stall", colour: "#cc3311" },
-  { name: "bubble", colour: "#ececec" },
+  { name: "bubble", colour: "--pst-bubble" },
   { name: "stash", colour: "#44bb99" },
   { name: "restore", colour: "#99ddff" },
   { name: "demote", colour: "#bbcc33" },
@@ -28,8 +28,8 @@ const kinds = [
   { name: "swap out", colour: "#bbcc33" },
   { name: "swap in", colour: "#aaaa00" },
 ];
-const colourOf = i => failed(i) ? "#000000"
-  : kind(i) === WORK ? passes[pass(i)].colour : kinds[kind(i)].colour;
+const colourOf = i => shade(failed(i) ? "--pst-ink"
+  : kind(i) === WORK ? passes[pass(i)].colour : kinds[kind(i)].colour);
 
 /* ---- rows: of each rank the main stream, the side streams that have something, the pages ---- */
 
@@ -148,7 +148,7 @@ function paint() {
   }
   canvas.dataset.drawn = String(drawn);
   if (hovered >= 0) {
-    context.strokeStyle = "#000000";
+    context.strokeStyle = shade("--pst-ink");
     context.lineWidth = 2;
     context.strokeRect(...rectangle(hovered));
   }
@@ -193,8 +193,11 @@ function legend() {
   for (let i = 0; i < count; i++)
     seen.add(kind(i) === WORK ? passes[pass(i)] : kinds[kind(i)]);
   for (const what of [...passes, ...kinds])
-    if (seen.has(what))
-      holder.append(mark("box", what.colour), what.name + " ");
+    if (seen.has(what)) {
+      const item = document.createElement("span");
+      item.append(mark("box", what.colour), what.name);
+      holder.append(item);
+    }
 }
 legend();
 const shown = Number(data.shown);

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define TOP_FLAGS(F)                                                                         \
-    F(TEXT, dir, "FOLDER", 0, 0, NULL, "where the jobs leave their pools ($PAGESTASH_TOP)")  \
-    F(FACTOR, interval, "SECONDS", 0, 3600, "1", "from one look to the next, on a terminal") \
-    F(SWITCH, once, NULL, 0, 0, NULL, "one look, on a terminal, too")                        \
-    F(SWITCH, prune, NULL, 0, 0, NULL, "one look; then remove the files of dead processes")
+#define TOP_FLAGS(F)                                                                              \
+    F(TEXT, dir, "FOLDER", 0, 0, NULL, "where the jobs leave their pools ($PAGESTASH_TOP)")       \
+    F(FACTOR, interval, "SECONDS", 0, 3600, "1", "time from one look to the next, on a terminal") \
+    F(SWITCH, once, NULL, 0, 0, NULL, "look once, on a terminal, too")                            \
+    F(SWITCH, prune, NULL, 0, 0, NULL, "look once, then remove the files of dead processes")
 
 typedef struct top_options {
     TOP_FLAGS(FLAG_MEMBER)

@@ -16,7 +16,7 @@ static const flag flags[] = {
     /* what to take of the file */
     {"trace_rank", FLAG_U32, AT(rank), "R", 0, PST_TRACE_NONE - 1, FLAG_NOT_GIVEN,
      "take the rows of rank R (the only one)"},
-    {"trace_device", FLAG_U32, AT(device), "D", 0, UINT32_MAX, "0", "of a snapshot's devices"},
+    {"trace_device", FLAG_U32, AT(device), "D", 0, UINT32_MAX, "0", "take device D of a snapshot"},
     {"iteration", FLAG_U32, AT(iteration), "I", 0, PST_TRACE_NONE - 1, FLAG_NOT_GIVEN,
      "take what follows the I-th iteration mark, from 0 (all)"},
     {"keep_unfreed", FLAG_SWITCH, AT(keep_unfreed), NULL, 0, 0, NULL,
@@ -77,7 +77,9 @@ int trace_file_read(const trace_file *self, pst_trace **trace_out)
     int descriptor = open_file(self, &config);
     if (descriptor < 0)
         return TOOL_INPUT;
+    tool_clock_begin("reading the trace");
     const pst_status status = pst_trace_read(&config, tool_read, &descriptor, trace_out);
+    tool_clock_end();
     close_file(descriptor);
     return tool_file_status(status);
 }
@@ -91,6 +93,7 @@ int trace_file_scan(const trace_file *self, uint64_t *num_rows_out)
     int descriptor = open_file(self, &config);
     if (descriptor < 0)
         return TOOL_INPUT;
+    tool_clock_begin("reading the trace");
     pst_status status = pst_trace_reader_open(&config, tool_read, &descriptor, &reader);
     while (status == PST_OK) {
         status = pst_trace_reader_next(reader, &row);
@@ -98,6 +101,7 @@ int trace_file_scan(const trace_file *self, uint64_t *num_rows_out)
     }
     pst_trace_reader_close(reader);
     close_file(descriptor);
+    tool_clock_end();
     if (status != PST_E_AGAIN)
         return tool_file_status(status);
     *num_rows_out = num_rows;

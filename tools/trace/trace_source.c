@@ -6,7 +6,8 @@
 
 static const flag flags[] = {
     {"derive", FLAG_SWITCH, AT(derive), NULL, 0, 0, NULL,
-     "a transformer's trace from formulas instead of a file; with:"},
+     "a transformer's trace from formulas instead of a file; the flags from --part to "
+     "--num-micro-batches describe it"},
     {"part", FLAG_CHOICE, AT(part), "model|layer-forward|layer-backward|layer", 0, 0, "model",
      "the whole model, or one layer of it"},
     {"micro_batch_size", FLAG_U64, AT(derivation.micro_batch), "N", 1, UINT32_MAX, "1",
@@ -18,9 +19,9 @@ static const flag flags[] = {
     {"ffn_hidden_size", FLAG_U64, AT(derivation.ffn_size), "N", 1, UINT32_MAX, NULL,
      "width of the MLP (4 * hidden-size)"},
     {"num_attention_heads", FLAG_U64, AT(derivation.num_heads), "N", 1, UINT32_MAX, "32",
-     "of the attention"},
+     "heads of the attention"},
     {"vocab_size", FLAG_U64, AT(derivation.vocab_size), "N", 1, UINT32_MAX, "50257",
-     "tokens that there are"},
+     "tokens of the vocabulary"},
     {"tensor_model_parallel_size", FLAG_U32, AT(derivation.tensor_parallel), "N", 1, UINT32_MAX,
      "4", "tensor parallel ranks"},
     {"context_parallel_size", FLAG_U32, AT(derivation.context_parallel), "N", 1, UINT32_MAX, "2",

@@ -6,20 +6,12 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
-from .. import command
+from .. import _page, command
 from ..command import Table
 
 if TYPE_CHECKING:
     from ._plan import MemoPlan
     from ._profile import Profile
-
-_PAGE = """<!doctype html><html><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 14px sans-serif; margin: 16px }} table {{ border-collapse: collapse; margin: 12px 0 }}
-td, th {{ border: 1px solid #bbb; padding: 3px 8px; text-align: right }}
-caption {{ text-align: left; font-weight: bold; padding: 4px 0 }}
-iframe {{ width: 100%; height: 80vh; border: 1px solid #bbb }}
-</style></head><body>{body}</body></html>
-"""
 
 
 def _size(count):
@@ -78,7 +70,7 @@ def plan_table(plan: MemoPlan) -> Table:
 
 def profile_page(profile: Profile) -> str:
     """A page."""
-    return _PAGE.format(title="profile", body=profile_table(profile).html())
+    return _page.page("profile", profile_table(profile).html())
 
 
 def plan_page(plan: MemoPlan) -> str:
@@ -91,5 +83,5 @@ def plan_page(plan: MemoPlan) -> str:
         with open(name, encoding="utf-8") as file:
             picture = file.read()
     frame = f'<iframe srcdoc="{html.escape(picture)}"></iframe>'
-    return _PAGE.format(title="plan", body=plan_table(plan).html() + frame)
+    return _page.page("plan", plan_table(plan).html() + frame, runs=True)
 

@@ -84,6 +84,10 @@ class Results(unittest.TestCase):
         waters = [stage.high_water[0] for stage in whole.raw_stages]
         self.assertNotEqual(*waters)
         self.assertEqual(re.findall(r"pages(\d+)", Page(whole.to_html()).text), list(map(str, waters)))
+        with open(os.path.join(os.path.dirname(pagestash.__file__), "style.css"), encoding="utf-8") as file:
+            rules = file.read()
+        self.assertIn(rules, self.whole.to_html())
+        self.assertIn(rules, self.whole._repr_html_())
         self.assertEqual(page.text.count("restore B of chunk 0, layer 0, micro-batch 0: "), 0)
         self.assertEqual(page.text.count("restore W of chunk 0, layer 0, micro-batch 0: "), 2)
         Page(self.whole._repr_html_())

@@ -16,9 +16,12 @@ TILE = 16 << 10
 
 
 def run(*arguments, env=None, **options):
-    return subprocess.run([BINARY, *map(str, arguments)], text=True, errors="surrogateescape",
-                          capture_output=True, timeout=120,
-                          env=dict(os.environ, **(env or {})), **options)
+    """The command; its tables are held to 100 columns."""
+    result = subprocess.run([BINARY, *map(str, arguments)], text=True, errors="surrogateescape",
+                            capture_output=True, timeout=120,
+                            env=dict(os.environ, **(env or {})), **options)
+    reports.check_tables(result.stdout)
+    return result
 
 
 def up(value, unit):

@@ -1,7 +1,8 @@
-"""Reports in JSON, held against their schemas in docs/schemas as they are read."""
+"""Reports in JSON, held against their schemas in docs/schemas as they are read, and tables of reports as text."""
 import functools
 import json
 import pathlib
+import re
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[3] / "docs/schemas"
 
@@ -21,3 +22,9 @@ def load(text):
     error = best_match(validator(report["command"]).iter_errors(report))
     assert error is None, f"{report['command']}: {'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
     return report
+
+
+def check_tables(text):
+    """A row of a table, which has four columns or more, fits a terminal of 100 columns."""
+    wide = [line for line in text.splitlines() if len(line) > 100 and re.search(r"\S(?: {2,}\S+){3}", line)]
+    assert not wide, f"{len(wide[0])} columns: {wide[0]}"

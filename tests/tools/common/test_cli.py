@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 sys.dont_write_bytecode = True  # the source tree stays clean
@@ -518,6 +519,32 @@ class Output(CommandTest):
         self.assertTrue(shown.endswith("\r\033[K"), shown)
         self.assertNotIn("iteration 3", result.stdout)
         self.assertEqual(run(*flags).stderr, "")
+
+    def test_progress_of_what_does_not_say_how_far_it_is(self):
+        """From the third second on: a trace and a routing whose writer is slow, and a search for policies."""
+        requests = "malloc 1 512\nfree 1\n"
+        with open(self.trace(), encoding="ascii") as file:
+            routing = file.read()
+        solve = ["--schedule", "1f1b", "--stages", "64", "--micro-batches", "512", "--layers", "8",
+                 "--forward-ns", "10,40,10", "--backward-ns", "20,80,20", "--stash-ns", "90", "--restore-ns",
+                 "120", "--solve", "--gpu-memory", "64GiB", "--set-memory", "1GiB"]
+        runs = []
+        for what, text, *flags in (("reading the trace", requests, "trace", "--memo", "-"),
+                                   ("reading the trace", requests, "plan", "--memo", "-", "--out", self.path("p")),
+                                   ("reading the routing", routing, "replay", "--routing", "-"),
+                                   ("solving", "", "simulate", *solve)):
+            master, slave = pty.openpty()
+            runs.append((what, text, master, subprocess.Popen(
+                [cli.BINARY, *flags], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=slave, text=True)))
+            os.close(slave)
+        time.sleep(2.5)
+        for what, text, master, process in runs:
+            process.communicate(text, timeout=120)
+            shown = read_to_end(master)
+            os.close(master)
+            self.assertEqual(process.returncode, 0, shown)
+            self.assertTrue(shown.startswith(f"{what}: second 3"), shown)
+            self.assertTrue(shown.endswith("\r\033[K"), shown)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class ManualTest(unittest.TestCase):
             for flag in self.flags(name):
                 self.assertIn(f"\\fB--{flag}\\fR" if "\\fB--" in page else f"--{flag}", page)
             told = re.sub(r"\\f[BRI]|[^\w]+", " ", page)
-            for word in re.findall(r"[A-Za-z]{4,}", self.help[name].split("\n\n", 1)[1]):
+            text = re.sub(r"Exit\s+codes: ", "", self.help[name].split("\n\n", 1)[1])  # a section's title there
+            for word in re.findall(r"[A-Za-z]{4,}", text):
                 self.assertIn(word, told, f"{name}: {word}")
 
     def test_main_page(self):
@@ -63,6 +64,19 @@ class ManualTest(unittest.TestCase):
             self.assertIn(f".BR pagestash-{name} (1)", page)
         self.assertIn(".B PAGESTASH_LOG\n", page)
         self.assertIn(".B 4\ndevice absent or failed\n", page)
+
+    def test_exit_codes_are_the_commands_own(self):
+        """Those that its --help ends with, in a section of their own and nowhere else."""
+        for name in COMMANDS:
+            page = self.text(f"man1/pagestash-{name}.1.gz").replace("\\-", "-")
+            said = re.search(r"Exit\s+codes: (.*)\.", self.help[name], re.S)
+            codes = dict(re.findall(r"\.B (\d)\n(.*)\n", page.split(".SH EXIT STATUS\n")[1]))
+            self.assertNotIn("Exit codes", page)
+            if said:
+                self.assertEqual("; ".join(" ".join(code) for code in codes.items()), " ".join(said[1].split()))
+            else:
+                self.assertEqual((name, codes["2"]), ("env", "usage"))
+            self.assertEqual(page.count("hold the default"), 0 if name == "env" else 1, name)
 
     def test_mandoc_has_no_errors(self):
         need("mandoc")

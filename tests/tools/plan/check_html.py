@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check_html.py PICTURE_MAIN PAGESTASH FOLDER: opens pictures in a headless Chromium. All must be drawn, the
-console silent, the canvas not blank, zoom, keys and hovering work. Screenshots are left in
-FOLDER."""
+console silent, the canvas not blank, zoom, keys and hovering work; light, dark, on one sheet of paper and on a
+narrow screen, too. Screenshots are left in FOLDER."""
 import os
 import pathlib
 import re
@@ -171,6 +171,32 @@ TIMELINE_PROBE = """(said, shown, read) => {
 }"""
 
 
+# What a canvas has behind it on the screen, for paper, and after that; what the page has there. Whether it is wider
+# than its window goes to the page that shows it in a frame.
+STYLE_PROBE = """
+<script>
+(() => {
+  const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const behind = () => {
+    copy.drawImage(canvas, 0, 0);
+    return [...copy.getImageData(2, 2, 1, 1).data].slice(0, 3).join(",");
+  };
+  const turn = name => { dispatchEvent(new Event(name)); return behind(); };
+  root.dataset.screen = behind();
+  root.dataset.body = getComputedStyle(document.body).backgroundColor.replace(/[^0-9,]/g, "");
+  root.dataset.paper = turn("beforeprint");
+  root.dataset.after = turn("afterprint");
+  parent.postMessage([root.scrollWidth, innerWidth], "*");
+})();
+</script>
+</body>"""
+FRAME = """<!DOCTYPE html><html><body><script>
+const said = document.documentElement.dataset;
+onmessage = event => { [said.wide, said.inner] = event.data; };
+</script><iframe src="PAGE" style="width: 420px; height: 800px; border: 0"></iframe></body></html>"""
+WHITE, DARK = "255,255,255", "22,24,28"
+
+
 def fail(text):
     sys.exit(f"check_html.py: {text}")
 
@@ -196,6 +222,27 @@ def data_of(dom):
     """The data- attributes of <html> and <canvas>."""
     tags = re.findall(r"<(?:html|canvas)\b[^>]*>", dom)
     return dict(re.findall(r'data-([\w-]+)="([^"]*)"', " ".join(tags)))
+
+
+def check_styles(page):
+    """Light, dark, on paper, where it is one sheet, and 420 pixels wide."""
+    styled, frame = page.with_name(f"{page.stem}-styled.html"), page.with_name(f"{page.stem}-frame.html")
+    styled.write_text(page.read_text().replace("</body>", STYLE_PROBE))
+    for scheme, screen in ((1, WHITE), (0, DARK)):
+        flag = f"--blink-settings=preferredColorScheme={scheme}"
+        data = data_of(browse(styled, "--dump-dom", flag))
+        wanted = {"screen": screen, "body": screen, "paper": WHITE, "after": screen, "errors": "0"}
+        if {key: data.get(key) for key in wanted} != wanted:
+            fail(f"{page.name}, scheme {scheme}: {data}")
+        browse(page, f"--screenshot={page.with_name(page.stem)}-scheme-{scheme}.png", flag)
+    sheet = page.with_suffix(".pdf")
+    browse(page, f"--print-to-pdf={sheet}", "--no-pdf-header-footer", flag)
+    if len(re.findall(rb"/Type\s*/Page\b", sheet.read_bytes())) != 1:
+        fail(f"{page.name}: printed on more than one sheet")
+    frame.write_text(FRAME.replace("PAGE", styled.name))
+    data = data_of(browse(frame, "--dump-dom"))
+    if (data.get("wide"), data.get("inner")) != ("420", "420"):
+        fail(f"{page.name}: scrolls sideways: {data}")
 
 
 def draw(main, kind, sizes):
@@ -231,6 +278,8 @@ def check(folder, draw_to, name, own, wanted, tip):
     if wrong:
         fail(f"{name}: {wrong}")
     browse(probed, f"--screenshot={folder / name}-probed.png")
+    if page.stat().st_size < 1 << 20:
+        check_styles(page)
     print(f"{name}: {data['first']} drawn, {page.stat().st_size} bytes, "
           f"drawn again in {data['milliseconds']} ms")
     return data
@@ -256,13 +305,6 @@ def check_stage(main, folder, name, chunks, num_micro_batches):
     data = check(folder, draw(main, "stage", (chunks, num_micro_batches)), name, STAGE_PROBE,
                  {"sum": "true", "upward": "false", "weights": "119,170,221,255", "stages": "true",
                   "optimizer": "85,119,170,255", "saved": "238,221,136,255"}, tip)
-    narrow = folder / f"{name}-narrow.html"
-    narrow.write_text((folder / f"{name}.html").read_text().replace("</body>", """<script>
-document.documentElement.dataset.wide = document.documentElement.scrollWidth;
-document.documentElement.dataset.inner = innerWidth;</script></body>"""))
-    narrowed = data_of(browse(narrow, "--dump-dom", "--window-size=420,800"))
-    if int(narrowed["wide"]) > int(narrowed["inner"]) or int(narrowed["inner"]) > 500:
-        fail(f"{name}: scrolls sideways: {narrowed}")
     if int(data["first"]) > min(2 * chunks * num_micro_batches, 1400):
         fail(f"{name}: {data['first']} columns")
 

@@ -2,11 +2,14 @@
 """test_pictures.py PICTURE_MAIN: the pictures of plans as text. check_html.py opens them."""
 import html.parser
 import json
+import pathlib
+import re
 import subprocess
 import sys
 import unittest
 
 MAIN = sys.argv[1]
+STYLE = pathlib.Path(__file__).resolve().parents[3] / "python/pagestash/style.css"
 MIB = 1 << 20
 VOID = {"meta", "link", "input"}
 BAD_TITLES = ["", "plain", "</script><script>alert(1)</script>", "\"quoted\" 'twice' \\ back",
@@ -84,6 +87,10 @@ class HtmlTest(unittest.TestCase):
             self.assertIn("default-src 'none'", text)
             self.assertNotRegex(text, "@[A-Z]+@")
 
+    def test_has_the_style_of_all_pages(self):
+        for kind in ("html", "stage"):
+            self.assertIn("<style>\n" + STYLE.read_text(), draw(kind))
+
     def test_titles_are_text(self):
         for title in BAD_TITLES:
             for kind in ("html", "stage"):
@@ -114,6 +121,33 @@ class HtmlTest(unittest.TestCase):
                                       stderr=subprocess.PIPE, text=True)
             self.assertEqual((done.returncode, done.stderr), (
                 3, "pagestash: standard output: No space left on device\n"))
+
+
+class StyleTest(unittest.TestCase):
+    TEXTS = ("ink", "faint", "link", "peak", "bound")
+
+    def colours(self):
+        """Light, dark: names and values."""
+        blocks = re.findall(r":root[^{]*\{([^}]*)\}", STYLE.read_text().split("/* ", 1)[1].split("*/", 1)[1])
+        return [dict(re.findall(r"--pst-(\w+): (#\w{6}\w*|rgba\([^)]*\));", block)) for block in blocks[:2]]
+
+    def luminance(self, colour):
+        parts = [int(colour[k:k + 2], 16) / 255 for k in (1, 3, 5)]
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    def test_dark_has_every_colour(self):
+        light, dark = self.colours()
+        self.assertEqual(list(light), list(dark))
+        self.assertLess(set(self.TEXTS), set(light))
+
+    def test_texts_can_be_read(self):
+        """The contrast that WCAG 2 wants of text, 4.5, on both backgrounds."""
+        for colours in self.colours():
+            for text in self.TEXTS:
+                for behind in ("page", "panel"):
+                    dark, bright = sorted(self.luminance(colours[name]) for name in (text, behind))
+                    self.assertGreaterEqual((bright + 0.05) / (dark + 0.05), 4.5, (text, behind, colours))
 
 
 class PerfettoTest(unittest.TestCase):

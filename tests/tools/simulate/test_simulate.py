@@ -5,6 +5,7 @@ Every vector of vectors.py goes through the command."""
 import json
 import os
 import random
+import re
 import sys
 import time
 import unittest
@@ -125,6 +126,42 @@ class Vectors(SimulateTest):
                 if fault else "-", first, name)
             self.assertEqual(run("simulate", *flags, "--check", "host").stdout.splitlines()[-1][:6],
                              "check:", name)
+
+
+class Text(SimulateTest):
+    FLAGS = [*schedule("1f1b", 4, 8), "--layers", 4, "--forward-ns", "1,4,1"]
+
+    def table(self, *flags, code=0):
+        """The cells below each head, and the text above them."""
+        result = run("simulate", *self.FLAGS, *flags)
+        self.assertEqual(result.returncode, code, result)
+        above, table = result.stdout.split("\nrank ")
+        head, *rows = [re.split(" {2,}", line.strip()) for line in ("rank " + table).splitlines()]
+        self.assertEqual({len(row) for row in rows}, {len(head)}, result.stdout)
+        self.assertEqual(len({len(line) for line in table.splitlines()[1:]}), 1, result.stdout)
+        return dict(zip(head, zip(*rows))), above
+
+    def test_says_what_applies(self):
+        table, above = self.table("--pages", 5)
+        self.assertEqual(list(table), ["rank", "passes", "end ns", "bubble ns", "exp fwd ns",
+                                       "exp bwd ns", "high water", "demand", "tickets"])
+        self.assertNotRegex(above, "host|link")
+        visits = self.visits(pages3)
+        table, above = self.table("--visit-pages", visits, "--pages", 90, "--host-pages", 90,
+                                  "--offload", "0=1/2", "--link-gb/s", "1,1")
+        self.assertIn("\nhigh water host pages: ", above)
+        self.assertIn("\nlink share: ", above)
+        self.assertGreater(int(table["host"][0]), 0)
+        table, _ = self.table("--visit-pages", visits, "--pages", 1, code=1)
+        self.assertGreater(int(table["faults"][0]), 0)
+
+    def test_large_figures(self):
+        """In whole milliseconds, where nanoseconds leave no room."""
+        flags = ["--backward-ns", "0,9000000000000000,0", "--host-pages", 7]
+        nanoseconds = [stage["end_ns"] for stage in self.stages(*self.FLAGS, *flags)]
+        table, _ = self.table(*flags)
+        self.assertEqual([int(end) for end in table["end ms"]],
+                         [end // 10 ** 6 for end in nanoseconds])
 
 
 class Check(SimulateTest):
