@@ -16,11 +16,12 @@ TILE = 16 << 10
 
 
 def run(*arguments, env=None, **options):
-    """The command; its tables are held to 100 columns."""
+    """The command; its tables are held to 100 columns, but for what --compat repeats of another tool."""
     result = subprocess.run([BINARY, *map(str, arguments)], text=True, errors="surrogateescape",
                             capture_output=True, timeout=120,
                             env=dict(os.environ, **(env or {})), **options)
-    reports.check_tables(result.stdout)
+    if "--compat" not in arguments:
+        reports.check_tables(result.stdout)
     return result
 
 
