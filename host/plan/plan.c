@@ -97,17 +97,12 @@ static pst_status run_flat(const psti_items *items, psti_limits *limits, uint64_
         psti_conclude(items, &answer, plan);
         return PST_OK;
     }
-    uint64_t *address = psti_calloc((size_t)items->n + 1, sizeof(*address));
-    PSTI_CHECK(address != NULL, PST_E_NOMEM, "out of memory for %u addresses", items->n);
-    answer.best.address = address;
-    const pst_status status = psti_solve(items, limits, &answer);
-    if (status == PST_OK) {
-        psti_conclude(items, &answer, plan);
-        for (uint32_t i = 0; i < items->n && plan->status != PST_PLAN_IMPOSSIBLE; i++)
-            offsets[i] = address[i] * items->unit;
-    }
-    psti_free(address);
-    return status;
+    answer.best.address = offsets;
+    PSTI_TRY(psti_solve(items, limits, &answer));
+    psti_conclude(items, &answer, plan);
+    for (uint32_t i = 0; i < items->n; i++)
+        offsets[i] *= items->unit;
+    return PST_OK;
 }
 
 /* The last instant at which a tensor is in anybody's way, plus 1. */
@@ -154,8 +149,9 @@ static uint64_t stack(const pst_plan_problem *problem, uint64_t *offsets, pst_pl
     return pinned;
 }
 
-/* What there is time for before anything is sorted. The largest tensor alone is the bound. */
-static void run_late(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
+/* A plan before anything is sorted, so that there is one whenever the time ends, and its memory is
+ * touched before. The largest tensor alone is the bound. */
+static void run_early(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
 {
     const uint64_t pinned = stack(problem, offsets, plan);
     uint64_t floor = pinned;
@@ -194,12 +190,12 @@ static pst_status run(const pst_plan_problem *problem, const pst_plan_config *co
     const uint64_t steps = limits.steps_left;
     psti_items items;
     pst_plan plan = {.seed = config->seed};
+    if (is_flat)
+        run_early(problem, offsets, &plan);
     pst_status status = psti_items_of_problem(problem, &limits, &items);
     if (status == PST_OK && !limits.over)
         status = check_pins(&items);
-    if (status == PST_OK && limits.over && is_flat)
-        run_late(problem, offsets, &plan);
-    else if (status == PST_OK)
+    if (status == PST_OK && !(limits.over && is_flat))
         status = is_flat ? run_flat(&items, &limits, offsets, &plan)
                          : psti_plan_bilevel(problem, &items, &limits, offsets, &plan);
     psti_items_free(&items);

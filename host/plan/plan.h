@@ -46,6 +46,10 @@ typedef struct psti_limits {
 } psti_limits;
 
 bool psti_limits_over(psti_limits *limits); /* asks the caller. Threads: any */
+/* Asks at every 4,096th k of a pass over all; NULL: never. */
+bool psti_limits_over_at(psti_limits *limits, uint64_t k);
+/* psti_sort_until the caller says that the time is over; NULL: to the end. */
+bool psti_limits_sort(psti_limits *limits, uint64_t *items, uint64_t num, unsigned words);
 /* Takes so many steps, or says that the search must end. Threads: any. */
 bool psti_limits_take(psti_limits *limits, uint64_t steps);
 /* Runs run(argument) in this thread and, as far as they can be had, in others; waits for all. */
