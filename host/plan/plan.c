@@ -67,6 +67,12 @@ static pst_status check_pins(const psti_items *items)
     return PST_OK;
 }
 
+pst_status psti_plan_items(const pst_plan_problem *problem, psti_limits *limits, psti_items *items)
+{
+    PSTI_TRY(psti_items_of_problem(problem, limits, items));
+    return limits->over ? PST_OK : check_pins(items);
+}
+
 /* Fills the plan from what was found for the items. */
 void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan *plan)
 {
@@ -89,8 +95,8 @@ void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan 
     }
 }
 
-static pst_status run_flat(const psti_items *items, psti_limits *limits, uint64_t *offsets,
-                           pst_plan *plan)
+static pst_status run_stages(const psti_items *items, psti_limits *limits, uint64_t *offsets,
+                             pst_plan *plan)
 {
     psti_answer answer = {.bound = items->bound, .prover = PST_STAGE_BOUND};
     if (items->bound > items->capacity) {
@@ -165,6 +171,18 @@ static void run_early(const pst_plan_problem *problem, uint64_t *offsets, pst_pl
     plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
 }
 
+static pst_status run_flat(const pst_plan_problem *problem, psti_limits *limits, uint64_t *offsets,
+                           pst_plan *plan)
+{
+    psti_items items;
+    run_early(problem, offsets, plan);
+    pst_status status = psti_plan_items(problem, limits, &items);
+    if (status == PST_OK && !limits->over)
+        status = run_stages(&items, limits, offsets, plan);
+    psti_items_free(&items);
+    return status;
+}
+
 /* The one reason, and of the flags its one. */
 static pst_plan_end end_of(const psti_limits *limits, const pst_plan *plan, uint64_t capacity)
 {
@@ -185,21 +203,11 @@ static pst_status run(const pst_plan_problem *problem, const pst_plan_config *co
     PSTI_TRY(psti_plan_check_problem(problem));
     PSTI_TRY(check_config(config));
     PSTI_CHECK(offsets != NULL || problem->num_tensors == 0, PST_E_INVALID, "offsets is NULL");
-    const bool is_flat = config->mode == PST_PLAN_FLAT;
     psti_limits limits = limits_of(config);
     const uint64_t steps = limits.steps_left;
-    psti_items items;
     pst_plan plan = {.seed = config->seed};
-    if (is_flat)
-        run_early(problem, offsets, &plan);
-    pst_status status = psti_items_of_problem(problem, &limits, &items);
-    if (status == PST_OK && !limits.over)
-        status = check_pins(&items);
-    if (status == PST_OK && !(limits.over && is_flat))
-        status = is_flat ? run_flat(&items, &limits, offsets, &plan)
-                         : psti_plan_bilevel(problem, &items, &limits, offsets, &plan);
-    psti_items_free(&items);
-    PSTI_TRY(status);
+    PSTI_TRY(config->mode == PST_PLAN_FLAT ? run_flat(problem, &limits, offsets, &plan)
+                                           : psti_plan_bilevel(problem, &limits, offsets, &plan));
     plan.steps = steps - limits.steps_left;
     plan.end = (uint8_t)end_of(&limits, &plan, problem->capacity);
     plan.is_over = plan.end == PST_PLAN_END_OVER;

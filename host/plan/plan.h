@@ -210,12 +210,15 @@ bool psti_search_merged(const psti_items *items, uint64_t goal, uint64_t steps, 
 
 /* ---- plan.c ---- */
 
+/* The items of a checked problem, and, as long as there is time, whether pins and reserved ranges go
+ * together. To be freed in any case. */
+pst_status psti_plan_items(const pst_plan_problem *problem, psti_limits *limits, psti_items *items);
 void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan *plan);
 
 /* ---- plan_bilevel.c ---- */
 
-pst_status psti_plan_bilevel(const pst_plan_problem *problem, const psti_items *flat,
-                             psti_limits *limits, uint64_t *offsets, pst_plan *plan);
+pst_status psti_plan_bilevel(const pst_plan_problem *problem, psti_limits *limits,
+                             uint64_t *offsets, pst_plan *plan);
 
 /* ---- plan_exact.c: is there a placement whose top is at most `target`? ---- */
 
