@@ -335,6 +335,7 @@ static pst_status run(bilevel *of, psti_limits *limits, uint64_t *offsets, pst_p
     of->flat = &flat;
     if (status == PST_OK)
         status = run_levels(of, limits, offsets, plan);
+    of->flat = NULL;
     psti_items_free(&flat);
     return status;
 }
