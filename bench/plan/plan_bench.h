@@ -21,6 +21,8 @@ enum { PLAN_BENCH_SAMPLES = 5 };
       "all", "of all runs")                                                                     \
     F(FACTOR, deadline, "SECONDS", 0, 1000000, "60", "of each run")                             \
     F(TEXT, minimalloc, "FOLDER", 0, 0, "tests/data/minimalloc", "with MiniMalloc's instances") \
+    F(TEXT, step, "FILE", 0, 0, "bench/plan/gpt-l96-step.csv",                                  \
+      "a recorded training step in MiniMalloc's format, named W")                               \
     F(TEXT, instance, "FILE", 0, 0, "-", "one more instance in MiniMalloc's format; -: none")   \
     F(TEXT, peer, "FILE", 0, 0, "-", "MiniMalloc's program, to run beside; -: none")
 

@@ -7,6 +7,9 @@
 
 enum {
     MANY = 1024, /* items are sorted by their digits */
+    BITS = 11,   /* of a digit */
+    DIGITS = 1 << BITS,
+    STRIDE = 4096, /* items of a pass until the next question whether it is over */
     MUCH_BYTES = 1 << 20,
 };
 
@@ -43,72 +46,117 @@ static int compare_pairs(const void *a, const void *b)
     return by_key != 0 ? by_key : compare_numbers(&x->value, &y->value);
 }
 
-/* Items of `words` words, the last word counting least, by one digit after another. False: no memory. */
-static bool sort_by_digits(uint64_t *items, uint64_t num, unsigned words)
+/* What is sorted, by one digit after another, and who is asked whether to go on. */
+typedef struct sorter {
+    uint64_t *from, *to; /* [num * words] */
+    uint64_t num;
+    unsigned words;
+    bool (*is_over)(void *user);
+    void *user;
+} sorter;
+
+static bool is_over(const sorter *of, uint64_t i)
 {
-    enum { BITS = 11, DIGITS = 1 << BITS };
-    uint64_t *from = items;
-    uint64_t *const spare = psti_calloc((size_t)num * words, sizeof(*spare));
-    uint64_t *to = spare;
-    if (spare == NULL)
-        return false;
-    for (unsigned word = words; word-- > 0;) {
-        uint64_t varied = 0;
-        uint64_t rising = 1;
-        for (uint64_t i = 0; i < num; i++)
-            varied |= from[i * words + word] ^ from[word];
-        while (rising < num && from[(rising - 1) * words + word] <= from[rising * words + word])
-            rising++;
-        if (rising == num) /* what counts less keeps its order */
-            continue;
-        for (unsigned shift = 0; shift < 64; shift += BITS) {
-            uint64_t places[DIGITS] = {0};
-            uint64_t place = 0;
-            if ((varied >> shift) % DIGITS == 0)
-                continue;
-            for (uint64_t i = 0; i < num; i++)
-                places[(from[i * words + word] >> shift) % DIGITS]++;
-            for (unsigned digit = 0; digit < DIGITS; digit++) {
-                const uint64_t count = places[digit];
-                places[digit] = place;
-                place += count;
-            }
-            for (uint64_t i = 0; i < num; i++) {
-                const uint64_t at = places[(from[i * words + word] >> shift) % DIGITS]++;
-                for (unsigned w = 0; w < words; w++)
-                    to[at * words + w] = from[i * words + w];
-            }
-            uint64_t *const sorted = to;
-            to = from;
-            from = sorted;
-        }
+    return i % STRIDE == 0 && of->is_over != NULL && of->is_over(of->user);
+}
+
+/* Moves the items by one digit of one word. False: it is over. */
+static bool move_by_digit(sorter *of, unsigned word, unsigned shift)
+{
+    uint64_t places[DIGITS] = {0};
+    uint64_t place = 0;
+    const unsigned words = of->words;
+    for (uint64_t i = 0; i < of->num; i++) {
+        if (is_over(of, i))
+            return false;
+        places[(of->from[i * words + word] >> shift) % DIGITS]++;
     }
-    if (from != items)
-        memcpy(items, from, (size_t)num * words * sizeof(*items));
-    psti_free(spare);
+    for (unsigned digit = 0; digit < DIGITS; digit++) {
+        const uint64_t count = places[digit];
+        places[digit] = place;
+        place += count;
+    }
+    for (uint64_t i = 0; i < of->num; i++) {
+        if (is_over(of, i))
+            return false;
+        const uint64_t at = places[(of->from[i * words + word] >> shift) % DIGITS]++;
+        for (unsigned w = 0; w < words; w++)
+            of->to[at * words + w] = of->from[i * words + w];
+    }
+    uint64_t *const sorted = of->to;
+    of->to = of->from;
+    of->from = sorted;
     return true;
 }
 
-static void sort(void *items, uint64_t num, unsigned words,
-                 int (*compare)(const void *, const void *))
+/* By a word, by as many digits as vary. False: it is over. */
+static bool sort_by_word(sorter *of, unsigned word)
 {
-    const size_t bytes = words * sizeof(uint64_t);
-    const char *at = items;
+    const unsigned words = of->words;
+    uint64_t varied = 0;
+    bool is_rising = true;
+    for (uint64_t i = 1; i < of->num; i++) {
+        if (is_over(of, i))
+            return false;
+        varied |= of->from[i * words + word] ^ of->from[word];
+        is_rising = is_rising && of->from[(i - 1) * words + word] <= of->from[i * words + word];
+    }
+    bool right = true; /* what counts less keeps its order where the word rises */
+    for (unsigned shift = 0; shift < 64 && right && !is_rising; shift += BITS)
+        right = (varied >> shift) % DIGITS == 0 || move_by_digit(of, word, shift);
+    return right;
+}
+
+/* The last word counts least. False: it is over. */
+static bool sort_by_digits(sorter *of)
+{
+    uint64_t *const items = of->from;
+    const uint64_t num_words = of->num * of->words;
+    bool right = true;
+    for (unsigned word = of->words; word-- > 0 && right;)
+        right = sort_by_word(of, word);
+    for (uint64_t i = 0; i < num_words && of->from != items && right; i += STRIDE) {
+        const uint64_t left = num_words - i;
+        memcpy(items + i, of->from + i, (left < STRIDE ? left : STRIDE) * sizeof(*items));
+        right = !is_over(of, i);
+    }
+    return right;
+}
+
+bool psti_sort_until(uint64_t *items, uint64_t num, unsigned words, bool (*ask)(void *user),
+                     void *user)
+{
+    sorter of = {.from = items, .num = num, .words = words, .is_over = ask, .user = user};
+    const size_t bytes = words * sizeof(*items);
+    int (*const compare)(const void *, const void *) = words == 1 ? compare_numbers : compare_pairs;
     uint64_t sorted = 1;
-    while (sorted < num && compare(at + (sorted - 1) * bytes, at + sorted * bytes) <= 0)
-        sorted++;
-    if (sorted < num && (num < MANY || !sort_by_digits(items, num, words)))
+    for (; sorted < num; sorted++) {
+        if (is_over(&of, sorted))
+            return false;
+        if (compare(items + (sorted - 1) * words, items + sorted * words) > 0)
+            break;
+    }
+    if (sorted >= num)
+        return true;
+    uint64_t *const spare = num < MANY ? NULL : psti_calloc((size_t)num * words, sizeof(*spare));
+    if (spare == NULL) {
         qsort(items, (size_t)num, bytes, compare);
+        return true;
+    }
+    of.to = spare;
+    const bool right = sort_by_digits(&of);
+    psti_free(spare);
+    return right;
 }
 
 void psti_sort_numbers(uint64_t *numbers, uint64_t num)
 {
-    sort(numbers, num, 1, compare_numbers);
+    (void)psti_sort_until(numbers, num, 1, NULL, NULL);
 }
 
 void psti_sort_pairs(psti_pair *pairs, uint64_t num)
 {
-    sort(pairs, num, 2, compare_pairs);
+    (void)psti_sort_until((uint64_t *)pairs, num, 2, NULL, NULL);
 }
 
 static pst_status enlarge(psti_map *map)

@@ -15,6 +15,10 @@ typedef struct psti_pair {
 /* Rising; pairs by key, and those of one key by value. */
 void psti_sort_numbers(uint64_t *numbers, uint64_t num);
 void psti_sort_pairs(psti_pair *pairs, uint64_t num);
+/* Numbers (1 word each) or pairs (2), as long as is_over, asked every 4,096 of them in each pass, says
+ * no. False: it said yes; then they are in no order, some may be there twice and others not at all. */
+bool psti_sort_until(uint64_t *items, uint64_t num, unsigned words, bool (*is_over)(void *user),
+                     void *user);
 
 #define PSTI_MAP_NONE UINT64_MAX /* no such key; not a value */
 

@@ -67,6 +67,12 @@ static pst_status check_pins(const psti_items *items)
     return PST_OK;
 }
 
+pst_status psti_plan_items(const pst_plan_problem *problem, psti_limits *limits, psti_items *items)
+{
+    PSTI_TRY(psti_items_of_problem(problem, limits, items));
+    return limits->over ? PST_OK : check_pins(items);
+}
+
 /* Fills the plan from what was found for the items. */
 void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan *plan)
 {
@@ -89,25 +95,20 @@ void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan 
     }
 }
 
-static pst_status run_flat(const psti_items *items, psti_limits *limits, uint64_t *offsets,
-                           pst_plan *plan)
+static pst_status run_stages(const psti_items *items, psti_limits *limits, uint64_t *offsets,
+                             pst_plan *plan)
 {
     psti_answer answer = {.bound = items->bound, .prover = PST_STAGE_BOUND};
     if (items->bound > items->capacity) {
         psti_conclude(items, &answer, plan);
         return PST_OK;
     }
-    uint64_t *address = psti_calloc((size_t)items->n + 1, sizeof(*address));
-    PSTI_CHECK(address != NULL, PST_E_NOMEM, "out of memory for %u addresses", items->n);
-    answer.best.address = address;
-    const pst_status status = psti_solve(items, limits, &answer);
-    if (status == PST_OK) {
-        psti_conclude(items, &answer, plan);
-        for (uint32_t i = 0; i < items->n && plan->status != PST_PLAN_IMPOSSIBLE; i++)
-            offsets[i] = address[i] * items->unit;
-    }
-    psti_free(address);
-    return status;
+    answer.best.address = offsets;
+    PSTI_TRY(psti_solve(items, limits, &answer));
+    psti_conclude(items, &answer, plan);
+    for (uint32_t i = 0; i < items->n; i++)
+        offsets[i] *= items->unit;
+    return PST_OK;
 }
 
 /* The last instant at which a tensor is in anybody's way, plus 1. */
@@ -154,8 +155,9 @@ static uint64_t stack(const pst_plan_problem *problem, uint64_t *offsets, pst_pl
     return pinned;
 }
 
-/* What there is time for before anything is sorted. The largest tensor alone is the bound. */
-static void run_late(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
+/* A plan before anything is sorted, so that there is one whenever the time ends, and its memory is
+ * touched before. The largest tensor alone is the bound. */
+static void run_early(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
 {
     const uint64_t pinned = stack(problem, offsets, plan);
     uint64_t floor = pinned;
@@ -167,6 +169,18 @@ static void run_late(const pst_plan_problem *problem, uint64_t *offsets, pst_pla
     plan->peak = plan->peak > 0 ? plan->peak + floor : pinned;
     plan->lower_bound = plan->mode_bound = plan->most_live_bytes;
     plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
+}
+
+static pst_status run_flat(const pst_plan_problem *problem, psti_limits *limits, uint64_t *offsets,
+                           pst_plan *plan)
+{
+    psti_items items;
+    run_early(problem, offsets, plan);
+    pst_status status = psti_plan_items(problem, limits, &items);
+    if (status == PST_OK && !limits->over)
+        status = run_stages(&items, limits, offsets, plan);
+    psti_items_free(&items);
+    return status;
 }
 
 /* The one reason, and of the flags its one. */
@@ -189,21 +203,11 @@ static pst_status run(const pst_plan_problem *problem, const pst_plan_config *co
     PSTI_TRY(psti_plan_check_problem(problem));
     PSTI_TRY(check_config(config));
     PSTI_CHECK(offsets != NULL || problem->num_tensors == 0, PST_E_INVALID, "offsets is NULL");
-    const bool is_flat = config->mode == PST_PLAN_FLAT;
     psti_limits limits = limits_of(config);
     const uint64_t steps = limits.steps_left;
-    psti_items items;
     pst_plan plan = {.seed = config->seed};
-    pst_status status = psti_items_of_problem(problem, &limits, &items);
-    if (status == PST_OK && !limits.over)
-        status = check_pins(&items);
-    if (status == PST_OK && limits.over && is_flat)
-        run_late(problem, offsets, &plan);
-    else if (status == PST_OK)
-        status = is_flat ? run_flat(&items, &limits, offsets, &plan)
-                         : psti_plan_bilevel(problem, &items, &limits, offsets, &plan);
-    psti_items_free(&items);
-    PSTI_TRY(status);
+    PSTI_TRY(config->mode == PST_PLAN_FLAT ? run_flat(problem, &limits, offsets, &plan)
+                                           : psti_plan_bilevel(problem, &limits, offsets, &plan));
     plan.steps = steps - limits.steps_left;
     plan.end = (uint8_t)end_of(&limits, &plan, problem->capacity);
     plan.is_over = plan.end == PST_PLAN_END_OVER;

@@ -46,6 +46,10 @@ typedef struct psti_limits {
 } psti_limits;
 
 bool psti_limits_over(psti_limits *limits); /* asks the caller. Threads: any */
+/* Asks at every 4,096th k of a pass over all; NULL: never. */
+bool psti_limits_over_at(psti_limits *limits, uint64_t k);
+/* psti_sort_until the caller says that the time is over; NULL: to the end. */
+bool psti_limits_sort(psti_limits *limits, uint64_t *items, uint64_t num, unsigned words);
 /* Takes so many steps, or says that the search must end. Threads: any. */
 bool psti_limits_take(psti_limits *limits, uint64_t steps);
 /* Runs run(argument) in this thread and, as far as they can be had, in others; waits for all. */
@@ -206,12 +210,15 @@ bool psti_search_merged(const psti_items *items, uint64_t goal, uint64_t steps, 
 
 /* ---- plan.c ---- */
 
+/* The items of a checked problem, and, as long as there is time, whether pins and reserved ranges go
+ * together. To be freed in any case. */
+pst_status psti_plan_items(const pst_plan_problem *problem, psti_limits *limits, psti_items *items);
 void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan *plan);
 
 /* ---- plan_bilevel.c ---- */
 
-pst_status psti_plan_bilevel(const pst_plan_problem *problem, const psti_items *flat,
-                             psti_limits *limits, uint64_t *offsets, pst_plan *plan);
+pst_status psti_plan_bilevel(const pst_plan_problem *problem, psti_limits *limits,
+                             uint64_t *offsets, pst_plan *plan);
 
 /* ---- plan_exact.c: is there a placement whose top is at most `target`? ---- */
 

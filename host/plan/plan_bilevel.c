@@ -26,13 +26,14 @@ typedef struct bilevel {
     bool is_late; /* the time was over before something was in slots */
 } bilevel;
 
-static bool bilevel_open(bilevel *of, const pst_plan_problem *problem, const psti_items *flat)
+static bool bilevel_open(bilevel *of, const pst_plan_problem *problem)
 {
-    *of = (bilevel){.problem = problem, .flat = flat};
+    const size_t n = (size_t)problem->num_tensors;
+    *of = (bilevel){.problem = problem};
     of->kinds = psti_calloc((size_t)problem->num_blocks + 1, sizeof(*of->kinds));
     of->first = psti_calloc((size_t)problem->num_blocks + 2, sizeof(*of->first));
-    of->members = psti_calloc((size_t)flat->n + 1, sizeof(*of->members));
-    of->within = psti_calloc((size_t)flat->n + 1, sizeof(*of->within));
+    of->members = psti_calloc(n + 1, sizeof(*of->members));
+    of->within = psti_calloc(n + 1, sizeof(*of->within));
     return of->kinds != NULL && of->first != NULL && of->members != NULL && of->within != NULL;
 }
 
@@ -48,7 +49,7 @@ static void bilevel_close(bilevel *of)
 static void find_members(bilevel *of)
 {
     const pst_plan_problem *problem = of->problem;
-    for (uint32_t i = 0; i < of->flat->n; i++) {
+    for (uint32_t i = 0; i < problem->num_tensors; i++) {
         if (problem->tensors[i].block == PST_PLAN_NO_BLOCK)
             of->num_loose++;
         else
@@ -56,7 +57,7 @@ static void find_members(bilevel *of)
     }
     for (uint32_t b = 0; b < problem->num_blocks; b++)
         of->first[b + 2] += of->first[b + 1];
-    for (uint32_t i = 0; i < of->flat->n; i++)
+    for (uint32_t i = 0; i < problem->num_tensors; i++)
         if (problem->tensors[i].block != PST_PLAN_NO_BLOCK)
             of->members[of->first[problem->tensors[i].block + 1]++] = i;
 }
@@ -279,8 +280,8 @@ static uint64_t fixed_end(const pst_plan_problem *problem)
     return end;
 }
 
-/* What there is time for before anything is sorted: tensors of a pass above each other, and passes of
- * each kind and other tensors above those. The largest tensor alone is the bound. */
+/* A plan before anything is sorted, which stays where the time ends: tensors of a pass above each other,
+ * and passes of each kind and other tensors above those. The largest tensor alone is the bound. */
 static void stack_all(const bilevel *of, uint64_t *offsets, pst_plan *plan)
 {
     const pst_plan_problem *problem = of->problem;
@@ -315,27 +316,38 @@ static void stack_all(const bilevel *of, uint64_t *offsets, pst_plan *plan)
     plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
 }
 
-pst_status psti_plan_bilevel(const pst_plan_problem *problem, const psti_items *flat,
-                             psti_limits *limits, uint64_t *offsets, pst_plan *plan)
+static pst_status run_levels(bilevel *of, psti_limits *limits, uint64_t *offsets, pst_plan *plan)
+{
+    of->is_late = limits->over;
+    for (uint32_t number = 0; !of->is_late && number < of->problem->num_blocks; number++)
+        if (of->kinds[number].blocks > 0)
+            PSTI_TRY(run_level_1(of, &of->kinds[number], limits));
+    return of->is_late ? PST_OK : run_level_2(of, limits, offsets, plan);
+}
+
+static pst_status run(bilevel *of, psti_limits *limits, uint64_t *offsets, pst_plan *plan)
+{
+    psti_items flat;
+    find_members(of);
+    PSTI_TRY(find_kinds(of));
+    stack_all(of, offsets, plan);
+    pst_status status = psti_plan_items(of->problem, limits, &flat);
+    of->flat = &flat;
+    if (status == PST_OK)
+        status = run_levels(of, limits, offsets, plan);
+    of->flat = NULL;
+    psti_items_free(&flat);
+    return status;
+}
+
+pst_status psti_plan_bilevel(const pst_plan_problem *problem, psti_limits *limits,
+                             uint64_t *offsets, pst_plan *plan)
 {
     PSTI_CHECK(problem->num_streams <= 1, PST_E_UNSUPPORTED,
                "mode bilevel with %u streams: allowed is one", problem->num_streams);
     bilevel of;
-    pst_status status = PST_OK;
-    const bool has_memory = bilevel_open(&of, problem, flat);
-    of.is_late = limits->over;
-    if (has_memory) {
-        find_members(&of);
-        status = find_kinds(&of);
-        for (uint32_t number = 0; status == PST_OK && !of.is_late && number < problem->num_blocks;
-             number++)
-            if (of.kinds[number].blocks > 0)
-                status = run_level_1(&of, &of.kinds[number], limits);
-        if (status == PST_OK && !of.is_late)
-            status = run_level_2(&of, limits, offsets, plan);
-        if (status == PST_OK && of.is_late)
-            stack_all(&of, offsets, plan);
-    }
+    const bool has_memory = bilevel_open(&of, problem);
+    const pst_status status = has_memory ? run(&of, limits, offsets, plan) : PST_OK;
     bilevel_close(&of);
     PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for %u blocks", problem->num_blocks);
     return status;

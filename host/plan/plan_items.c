@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRIDE = 4096 };
-
 static int by_range(const void *a, const void *b)
 {
     const pst_plan_range *x = a;
@@ -78,18 +76,13 @@ static uint32_t num_below(const uint64_t *sorted, uint32_t n, uint64_t bound, ui
     return low;
 }
 
-/* Whether the time is over, which is asked now and then. limits may be NULL. */
-static bool is_over(psti_limits *limits, uint32_t k)
-{
-    return limits != NULL && k % STRIDE == 0 && psti_limits_over(limits);
-}
-
 /* Gives first_begin[slot] and items->instant[slot], the first and last begin of each slot. */
 static void find_slots(psti_items *items, const uint64_t *begins, uint32_t num_begins,
-                       const uint64_t *ends, size_t num_ends, uint64_t *first_begin)
+                       const uint64_t *ends, size_t num_ends, uint64_t *first_begin,
+                       psti_limits *limits)
 {
     size_t e = 0;
-    for (uint32_t b = 0; b < num_begins; b++) {
+    for (uint32_t b = 0; b < num_begins && !psti_limits_over_at(limits, b); b++) {
         const size_t passed = e;
         while (e < num_ends && ends[e] <= begins[b])
             e++;
@@ -108,17 +101,15 @@ static bool make_slots(psti_items *items, const psti_interval *intervals, psti_l
     items->instant = psti_calloc((size_t)n + 1, sizeof(*items->instant));
     const bool has_memory = begins != NULL && ends != NULL && items->instant != NULL;
     if (has_memory) {
-        for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t k = 0; k < n && !psti_limits_over_at(limits, k); k++) {
             begins[k] = intervals[k].begin;
             memcpy(ends + (size_t)k * streams, intervals[k].ends, streams * sizeof(*ends));
         }
         uint64_t *first_begin = begins + n;
-        psti_sort_numbers(begins, n);
-        if (!is_over(limits, 0))
-            psti_sort_numbers(ends, (uint64_t)n * streams);
-        if (!is_over(limits, 0))
-            find_slots(items, begins, n, ends, (size_t)n * streams, first_begin);
-        for (uint32_t k = 0, near = 0; k < n && !is_over(limits, k); k++) {
+        if (psti_limits_sort(limits, begins, n, 1) &&
+            psti_limits_sort(limits, ends, (uint64_t)n * streams, 1))
+            find_slots(items, begins, n, ends, (size_t)n * streams, first_begin, limits);
+        for (uint32_t k = 0, near = 0; k < n && !psti_limits_over_at(limits, k); k++) {
             near = num_below(first_begin, items->num_slots, intervals[k].begin + 1, near);
             items->begin[k] = near - 1;
             for (uint32_t r = 0; r < streams; r++)
@@ -141,17 +132,17 @@ static uint32_t first_end(const psti_items *items, uint32_t interval)
     return first;
 }
 
-static bool make_live_sizes(psti_items *items)
+static bool make_live_sizes(psti_items *items, psti_limits *limits)
 {
     items->live_size = psti_calloc((size_t)items->num_slots + 1, sizeof(*items->live_size));
     if (items->live_size == NULL)
         return false;
-    for (uint32_t i = 0; i < items->n; i++)
+    for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++)
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++) {
             items->live_size[items->begin[k]] += items->size[i];
             items->live_size[first_end(items, k)] -= items->size[i];
         }
-    for (uint32_t slot = 0; slot < items->num_slots; slot++) {
+    for (uint32_t slot = 0; slot < items->num_slots && !psti_limits_over_at(limits, slot); slot++) {
         items->live_size[slot] += slot > 0 ? items->live_size[slot - 1] : 0;
         if (items->live_size[slot] > items->most_live) {
             items->most_live = items->live_size[slot];
@@ -168,10 +159,11 @@ static bool make_contention(psti_items *items, psti_limits *limits)
     uint64_t *tree = psti_calloc(2 * width + 1, sizeof(*tree));
     if (tree == NULL)
         return false;
-    memcpy(tree + width, items->live_size, width * sizeof(*tree));
-    for (size_t v = width; v-- > 1;)
+    for (size_t slot = 0; slot < width && !psti_limits_over_at(limits, slot); slot++)
+        tree[width + slot] = items->live_size[slot];
+    for (size_t v = width; v-- > 1 && !psti_limits_over_at(limits, v);)
         tree[v] = tree[2 * v] > tree[2 * v + 1] ? tree[2 * v] : tree[2 * v + 1];
-    for (uint32_t i = 0; i < items->n && !is_over(limits, i); i++) {
+    for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++) {
         uint64_t most = 0;
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++) {
             size_t low = width + items->begin[k];
@@ -227,26 +219,27 @@ bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_l
 {
     if (!make_slots(items, intervals, limits))
         return false;
-    if (is_over(limits, 0))
+    if (psti_limits_over_at(limits, 0))
         return true;
-    if (!make_live_sizes(items) || !make_contention(items, limits))
+    if (!make_live_sizes(items, limits) || !make_contention(items, limits))
         return false;
-    if (is_over(limits, 0))
+    if (psti_limits_over_at(limits, 0))
         return true;
     join_reserved(items);
     items->bound = psti_items_bound(items);
-    for (uint32_t i = 0; i < items->n; i++)
+    for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++)
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++)
             items->length[i] += intervals[k].ends[0] - intervals[k].begin;
     return true;
 }
 
 /* Largest divisor of all sizes and pins, and of the reserved ranges grown to the alignment. */
-static uint64_t find_unit(const pst_plan_problem *problem)
+static uint64_t find_unit(const pst_plan_problem *problem, psti_limits *limits)
 {
     const uint64_t align = problem->align != 0 ? problem->align : PSTI_PLAN_ALIGN;
     uint64_t unit = 0;
-    for (uint64_t i = 0; i < problem->num_tensors && unit != 1; i++) {
+    for (uint64_t i = 0; i < problem->num_tensors && unit != 1 && !psti_limits_over_at(limits, i);
+         i++) {
         unit = psti_gcd(unit, psti_plan_round(problem, problem->tensors[i].bytes));
         if (problem->tensors[i].pin != PST_PLAN_FREE)
             unit = psti_gcd(unit, problem->tensors[i].pin);
@@ -273,10 +266,10 @@ static void take_tensors(psti_items *items, const pst_plan_problem *problem,
 {
     const uint32_t streams = items->num_streams;
     const uint64_t limit = problem->capacity != 0 ? problem->capacity : PST_PLAN_MAX_BYTES;
-    items->unit = find_unit(problem);
+    items->unit = find_unit(problem, limits);
     items->capacity = limit / items->unit;
     items->goal = problem->capacity != 0 ? items->capacity : 0;
-    for (uint32_t i = 0; i < items->n && !is_over(limits, i); i++) {
+    for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++) {
         const pst_plan_tensor *tensor = &problem->tensors[i];
         items->first[i + 1] = i + 1;
         if (streams > 1) /* memory that nobody writes to is none */
@@ -299,7 +292,7 @@ pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_limits *l
         psti_items_alloc(items, n, n, streams, problem->num_reserved) && intervals != NULL;
     if (has_memory)
         take_tensors(items, problem, intervals, limits);
-    if (has_memory && !is_over(limits, 0))
+    if (has_memory && !psti_limits_over_at(limits, 0))
         has_memory = psti_items_finish(items, intervals, limits);
     psti_free(intervals);
     PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for a plan of %u tensors", n);

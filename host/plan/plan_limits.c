@@ -1,13 +1,31 @@
 /* What ends a search: steps or time; and threads that work on one task. */
+#include "host/base/table.h"
 #include "host/plan/plan.h"
 
 #include <pthread.h>
+
+enum { STRIDE = 4096 };
 
 bool psti_limits_over(psti_limits *limits)
 {
     if (limits->is_over != NULL && limits->is_over(limits->user))
         __atomic_store_n(&limits->over, true, __ATOMIC_RELAXED);
     return __atomic_load_n(&limits->over, __ATOMIC_RELAXED);
+}
+
+bool psti_limits_over_at(psti_limits *limits, uint64_t k)
+{
+    return limits != NULL && k % STRIDE == 0 && psti_limits_over(limits);
+}
+
+static bool is_over(void *limits)
+{
+    return psti_limits_over(limits);
+}
+
+bool psti_limits_sort(psti_limits *limits, uint64_t *items, uint64_t num, unsigned words)
+{
+    return psti_sort_until(items, num, words, limits != NULL ? is_over : NULL, limits);
 }
 
 bool psti_limits_take(psti_limits *limits, uint64_t steps)

@@ -10,6 +10,7 @@ enum {
     SMALLER = 2, /* times fewer blocks than tensors, or the blocks are not searched */
     TRIES = 8,
     CLOSE = 1024, /* part of the bound; less than it is not worth a question */
+    BRIEF = 8,    /* times fewer steps for questions between the first try and the others */
 };
 
 /* A tensor, or two blocks. */
@@ -216,10 +217,10 @@ static bool may_go_on(const merger *m)
 }
 
 /* Asks for the blocks that merging in another order each time leaves, until a try fits. */
-static psti_verdict meet_goal(merger *m)
+static psti_verdict meet_goal(merger *m, uint32_t first, uint32_t last)
 {
     psti_verdict verdict = PSTI_STOPPED;
-    for (uint32_t k = 0; k < TRIES && may_go_on(m); k++) {
+    for (uint32_t k = first; k < last && may_go_on(m); k++) {
         merge(m, k > 0 ? psti_mix(m->limits->seed + k) | 1 : 0);
         verdict = ask(m, m->goal);
         if (verdict == PSTI_FOUND || verdict == PSTI_NO_MEMORY)
@@ -244,6 +245,27 @@ static psti_verdict come_near(merger *m)
     return verdict;
 }
 
+static bool is_open(psti_verdict verdict)
+{
+    return verdict != PSTI_FOUND && verdict != PSTI_NO_MEMORY;
+}
+
+/* One try at the goal, a brief look how near one comes, so that a short run has something, the other
+ * tries, and a long look. */
+static psti_verdict search_blocks(merger *m)
+{
+    const uint64_t steps = m->steps;
+    psti_verdict verdict = meet_goal(m, 0, 1);
+    if (is_open(verdict)) {
+        m->steps = steps / BRIEF;
+        verdict = come_near(m);
+        m->steps = steps;
+    }
+    if (verdict != PSTI_NO_MEMORY && m->best->peak > m->goal)
+        verdict = meet_goal(m, 1, TRIES);
+    return is_open(verdict) ? come_near(m) : verdict;
+}
+
 bool psti_search_merged(const psti_items *items, uint64_t goal, uint64_t steps, psti_limits *limits,
                         psti_best *best)
 {
@@ -258,9 +280,7 @@ bool psti_search_merged(const psti_items *items, uint64_t goal, uint64_t steps, 
     if (verdict != PSTI_NO_MEMORY)
         merge(&m, 0);
     if (verdict != PSTI_NO_MEMORY && num_whole(&m) <= items->n / SMALLER) {
-        verdict = meet_goal(&m);
-        if (verdict != PSTI_FOUND && verdict != PSTI_NO_MEMORY)
-            verdict = come_near(&m);
+        verdict = search_blocks(&m);
     }
     merger_close(&m);
     return verdict != PSTI_NO_MEMORY;

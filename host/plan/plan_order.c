@@ -105,32 +105,39 @@ static void bench_close(bench *at)
     psti_free(at->address);
 }
 
-/* Items by the second key, then, so that it decides and there is time, by the first; both falling. False:
- * no memory. */
-static bool rank_pass(const psti_items *items, uint32_t pass, psti_limits *limits, uint32_t *order)
+typedef enum outcome { DONE, ABANDONED, OUT_OF_MEMORY } outcome;
+
+/* Sorts the ranks, and fills order from the low halves of their values. False: the time is over. */
+static bool sort_ranks(psti_pair *ranks, uint32_t n, psti_limits *limits, uint32_t *order)
+{
+    if (!psti_limits_sort(limits, (uint64_t *)ranks, n, 2))
+        return false;
+    uint32_t k = 0;
+    for (; k < n && !psti_limits_over_at(limits, k); k++)
+        order[k] = (uint32_t)ranks[k].value;
+    return k == n;
+}
+
+/* Items by the second key, then, so that it decides, by the first; both falling. */
+static outcome rank_pass(const psti_items *items, uint32_t pass, psti_limits *limits,
+                         uint32_t *order)
 {
     const uint32_t n = items->n;
     psti_pair *ranks = psti_calloc((size_t)n + 1, sizeof(*ranks));
     if (ranks == NULL)
-        return false;
-    for (uint32_t i = 0; i < n; i++)
+        return OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n && !psti_limits_over_at(limits, i); i++)
         ranks[i] = (psti_pair){~key_of(items, i, passes[pass].keys[1]), i};
-    if (!psti_limits_over(limits))
-        psti_sort_pairs(ranks, n);
-    for (uint32_t k = 0; k < n; k++) {
-        order[k] = (uint32_t)ranks[k].value;
+    bool right = sort_ranks(ranks, n, limits, order);
+    for (uint32_t k = 0; k < n && right; k++) {
+        right = !psti_limits_over_at(limits, k);
         ranks[k] = (psti_pair){~key_of(items, order[k], passes[pass].keys[0]),
                                (uint64_t)k << 32 | order[k]};
     }
-    if (!psti_limits_over(limits))
-        psti_sort_pairs(ranks, n);
-    for (uint32_t k = 0; k < n; k++)
-        order[k] = (uint32_t)ranks[k].value;
+    right = right && sort_ranks(ranks, n, limits, order);
     psti_free(ranks);
-    return true;
+    return right ? DONE : ABANDONED;
 }
-
-typedef enum outcome { PLACED, ABANDONED, OUT_OF_MEMORY } outcome;
 
 /* What the threads of a stage share. */
 typedef struct stage {
@@ -182,7 +189,7 @@ static outcome place_all(bench *at, bool best_fit, stage *of, uint32_t job, uint
             return OUT_OF_MEMORY;
     }
     *peak_out = placed.peak;
-    return PLACED;
+    return DONE;
 }
 
 /* Keeps a job's placement if it is the job's best. */
@@ -208,10 +215,10 @@ static bool keep(stage *of, uint32_t job, const bench *at, uint64_t peak)
 static outcome run_pass(stage *of, uint32_t job, bench *at)
 {
     uint64_t peak;
-    if (!rank_pass(at->items, job, of->limits, at->order))
-        return OUT_OF_MEMORY;
-    const outcome result = place_all(at, passes[job].best_fit, of, job, &peak);
-    if (result == PLACED && !keep(of, job, at, peak))
+    outcome result = rank_pass(at->items, job, of->limits, at->order);
+    if (result == DONE)
+        result = place_all(at, passes[job].best_fit, of, job, &peak);
+    if (result == DONE && !keep(of, job, at, peak))
         return OUT_OF_MEMORY;
     return result;
 }
@@ -246,18 +253,17 @@ static outcome run_chain(stage *of, uint32_t job, bench *at)
     uint64_t peak = UINT64_MAX;
     uint64_t best = UINT64_MAX;
     uint32_t failures = 0;
-    if (!rank_pass(at->items, pass, of->limits, at->order))
-        return OUT_OF_MEMORY;
-    while (failures < NUM_ROUNDS && best > of->goal) {
-        const outcome result = place_all(at, passes[pass].best_fit, of, job, &peak);
-        if (result != PLACED)
+    outcome result = rank_pass(at->items, pass, of->limits, at->order);
+    while (result == DONE && failures < NUM_ROUNDS && best > of->goal) {
+        result = place_all(at, passes[pass].best_fit, of, job, &peak);
+        if (result != DONE)
             return result;
         failures = peak < best ? 0 : failures + 1;
         best = peak < best ? peak : best;
         if (!keep(of, job, at, peak) || !repair_order(at, of->goal, &random))
             return OUT_OF_MEMORY;
     }
-    return PLACED;
+    return result;
 }
 
 static void work(void *argument)
@@ -266,8 +272,8 @@ static void work(void *argument)
     const bool is_repair = of->kind == PST_STAGE_REPAIR;
     const uint32_t num_jobs = is_repair ? NUM_CHAINS : PSTI_NUM_PASSES;
     bench at;
-    outcome result = bench_open(&at, of->items) ? PLACED : OUT_OF_MEMORY;
-    while (result == PLACED) {
+    outcome result = bench_open(&at, of->items) ? DONE : OUT_OF_MEMORY;
+    while (result == DONE) {
         const uint32_t job = __atomic_fetch_add(&of->next, 1, __ATOMIC_RELAXED);
         if (job >= num_jobs || job > __atomic_load_n(&of->won, __ATOMIC_RELAXED))
             break;
@@ -371,8 +377,9 @@ static bool place_first(const psti_items *items, psti_limits *limits, psti_best 
                         uint32_t *order)
 {
     uint32_t item;
-    if (!rank_pass(items, 0, limits, order))
-        return false;
+    const outcome result = rank_pass(items, 0, limits, order);
+    if (result != DONE)
+        return result == ABANDONED;
     psti_room *room = psti_room_open(items);
     bool right = room != NULL && psti_room_reset(room, &item) == PSTI_ROOM_READY;
     for (uint32_t k = 0; right && k < items->n; k++) {

@@ -28,11 +28,11 @@ bool psti_parts_lives_throughout(const psti_parts *parts, uint32_t item)
     return right;
 }
 
-static bool may_go_down(const psti_items *items)
+static bool may_go_down(const psti_items *items, psti_limits *limits)
 {
     bool right = items->num_reserved == 0;
     for (uint32_t i = 0; i < items->n && right; i++)
-        right = items->pin[i] == PST_PLAN_FREE;
+        right = items->pin[i] == PST_PLAN_FREE && !psti_limits_over_at(limits, i);
     return right;
 }
 
@@ -49,22 +49,22 @@ static uint32_t number_parts(uint32_t *last, uint32_t num_slots)
     return num;
 }
 
-/* Sorts the items by part, each part's in their order. */
-static void sort_members(psti_parts *parts, const uint32_t *part_of)
+/* Sorts the items by part, each part's in their order, as long as there is time. */
+static void sort_members(psti_parts *parts, const uint32_t *part_of, psti_limits *limits)
 {
     const psti_items *items = parts->items;
     for (uint32_t slot = items->num_slots; slot-- > 0;)
         parts->list[part_of[slot]].begin = slot;
     for (uint32_t p = 0; p < parts->num; p++)
         parts->list[p].end = p + 1 < parts->num ? parts->list[p + 1].begin : items->num_slots;
-    for (uint32_t i = 0; i < items->n; i++)
+    for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++)
         if (!psti_parts_lives_throughout(parts, i))
             parts->list[part_of[items->begin[i]]].num++;
     for (uint32_t p = 1; p < parts->num; p++)
         parts->list[p].first = parts->list[p - 1].first + parts->list[p - 1].num;
     for (uint32_t p = 0; p < parts->num; p++)
         parts->list[p].num = 0;
-    for (uint32_t i = 0; i < items->n; i++) {
+    for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++) {
         psti_part *part = &parts->list[part_of[items->begin[i]]];
         if (!psti_parts_lives_throughout(parts, i))
             parts->members[part->first + part->num++] = i;
@@ -139,11 +139,12 @@ static void keep_whole(psti_parts *parts)
 }
 
 /* Numbers the parts in `last`, [num_slots + 1] and zero; *num_below_out: how many items are in none. */
-static void find_parts(psti_parts *parts, uint32_t *last, uint32_t *num_below_out)
+static void find_parts(psti_parts *parts, uint32_t *last, uint32_t *num_below_out,
+                       psti_limits *limits)
 {
     const psti_items *items = parts->items;
-    parts->has_base = may_go_down(items);
-    for (uint32_t i = 0; i < items->n; i++) {
+    parts->has_base = may_go_down(items, limits);
+    for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++) {
         const uint32_t end = last_end(items, i);
         if (psti_parts_lives_throughout(parts, i)) {
             parts->base += items->size[i];
@@ -161,12 +162,12 @@ bool psti_parts_open(psti_parts *parts, const psti_items *items, psti_limits *li
     uint32_t *last = psti_calloc((size_t)items->num_slots + 1, sizeof(*last));
     uint32_t num_below = 0;
     if (last != NULL && items->num_intervals == items->n && !psti_limits_over(limits))
-        find_parts(parts, last, &num_below);
+        find_parts(parts, last, &num_below, limits);
     parts->list = psti_calloc((size_t)parts->num + 1, sizeof(*parts->list));
     parts->members = psti_calloc((size_t)items->n + 1, sizeof(*parts->members));
     bool has_memory = last != NULL && parts->list != NULL && parts->members != NULL;
     if (has_memory && (parts->num > 1 || num_below > 0) && !psti_limits_over(limits)) {
-        sort_members(parts, last);
+        sort_members(parts, last, limits);
         has_memory = find_same(parts, limits);
     } else if (has_memory) {
         keep_whole(parts);

@@ -5,7 +5,7 @@
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes)
 {
     const uint64_t align = problem->align != 0 ? problem->align : PSTI_PLAN_ALIGN;
-    return (bytes + align - 1) / align * align;
+    return (bytes + align - 1) & ~(align - 1);
 }
 
 static pst_status check_tensor(const pst_plan_problem *problem, uint64_t i, uint64_t *sum)

@@ -98,7 +98,7 @@ typedef struct pst_plan_config {
 typedef enum pst_plan_status {
     PST_PLAN_OPTIMAL = 0, /* no plan (of this mode) has a lower peak */
     PST_PLAN_FEASIBLE,    /* right, and no proof that it is the best */
-    PST_PLAN_IMPOSSIBLE,  /* no plan stays within the capacity; offsets are not written */
+    PST_PLAN_IMPOSSIBLE,  /* no plan stays within the capacity; the offsets mean nothing */
 } pst_plan_status;
 
 /* Which part of the planner found the plan. */
@@ -161,8 +161,9 @@ typedef struct pst_plan_fault {
 
 PST_BEGIN_DECLS
 
-/* offsets: num_tensors words, written where a plan was found (status optimal or feasible, also one
- * above the capacity: then peak > capacity, and nobody knows yet whether one within exists).
+/* offsets: num_tensors words, which are worked in, and hold the plan where one was found (status optimal
+ * or feasible, also one above the capacity: then peak > capacity, and nobody knows yet whether one within
+ * exists).
  * Takes host memory proportional to the tensors, and max_memory_bytes at most for the search.
  * Fails: INVALID (a field; pins that overlap each other or a reserved range; blocks that are not of
  * their kind), UNSUPPORTED (mode bilevel with several streams), NOMEM. */

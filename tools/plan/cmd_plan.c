@@ -71,13 +71,8 @@ static int call_solver(plan_job *job, plan_watch *watch, uint64_t *offsets, mip_
     const plan_options *options = job->options;
     const mip_options mip = {
         .seconds_left = plan_watch_left, .user = watch, .without_cut = options->mip_no_cut};
-    plan_watch_begin(watch, options->deadline);
-    const int code = options->mode == PST_PLAN_BILEVEL
-                         ? mip_bilevel(&job->problem, &mip, offsets, result)
-                         : mip_solve(&job->problem, &mip, offsets, result);
-    job->seconds = plan_watch_seconds(watch);
-    plan_watch_end(watch);
-    return code;
+    return options->mode == PST_PLAN_BILEVEL ? mip_bilevel(&job->problem, &mip, offsets, result)
+                                             : mip_solve(&job->problem, &mip, offsets, result);
 }
 
 /* Takes the solver's plan, or where it has none in time, or a higher one, leaves the planner's first. */
@@ -105,22 +100,33 @@ static void take_answer(plan_job *job, const mip_result *result, const uint64_t 
 }
 
 /* The bound by the live bytes, its instant, and a first plan come from the planner. */
-static int solve_by_mip(plan_job *job)
+static int solve_watched(plan_job *job, plan_watch *watch)
 {
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
     config.mode = (pst_plan_mode)job->options->mode;
     config.max_steps = 1;
+    config.is_over = plan_watch_is_over;
+    config.user = watch;
     TOOL_PST(pst_plan_run(&job->problem, &config, job->offsets, &job->plan));
     uint64_t *offsets = calloc(job->problem.num_tensors + 1, sizeof(*offsets));
     if (offsets == NULL)
         return tool_fail(TOOL_NO, "out of memory for %llu addresses",
                          (unsigned long long)job->problem.num_tensors);
-    plan_watch watch;
     mip_result result;
-    const int code = call_solver(job, &watch, offsets, &result);
+    const int code = call_solver(job, watch, offsets, &result);
     if (code == TOOL_OK)
         take_answer(job, &result, offsets);
     free(offsets);
+    return code;
+}
+
+static int solve_by_mip(plan_job *job)
+{
+    plan_watch watch;
+    plan_watch_begin(&watch, job->options->deadline);
+    const int code = solve_watched(job, &watch);
+    job->seconds = plan_watch_seconds(&watch);
+    plan_watch_end(&watch);
     return code;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { SCHEMA_VERSION = 1, PROOF_SHOWN = 3 };
+#define LATE_FACTOR 1.1 /* of a deadline: within it a run has held it */
 
 typedef unsigned long long wide;
 
@@ -41,6 +42,12 @@ static void add_bytes_or_none(metric_list *list, const char *key, bool is_there,
         metrics_add_text(list, key, NULL);
 }
 
+/* Where the deadline is shorter than what the first plan of all takes. */
+static bool is_late(const plan_job *job)
+{
+    return job->seconds > job->options->deadline * LATE_FACTOR;
+}
+
 static void collect_plan(const plan_job *job, metric_list *list)
 {
     const pst_plan *plan = &job->plan;
@@ -60,6 +67,8 @@ static void collect_plan(const plan_job *job, metric_list *list)
     metrics_add_count(list, "steps", plan->steps);
     metrics_add_rare(list, "seconds", job->seconds);
     metrics_add_text(list, "ended_by", ended_by);
+    if (plan->end == PST_PLAN_END_OVER && !plan_is_interrupted() && is_late(job))
+        metrics_add_rare(list, "late_seconds", job->seconds - job->options->deadline);
     metrics_add_bool(list, "checked", has_plan(job));
     metrics_add_bytes(list, "mode_bound", plan->mode_bound);
     if (job->has_flat) {

@@ -113,6 +113,13 @@ static int by_both(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
+static int by_first(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* Around the number from which on digits are used; keys of few bits, of many, and alike. */
 PST_TEST(Table, SortsAsQsortDoes)
 {
@@ -137,6 +144,42 @@ PST_TEST(Table, SortsAsQsortDoes)
             for (uint32_t i = 0; i < num; i++)
                 CHECK_EQ(numbers[i], want[i].key);
         }
+}
+
+/* A clock that is over at its n-th question. */
+typedef struct asked {
+    uint64_t num, until;
+} asked;
+
+static bool is_over(void *user)
+{
+    asked *of = user;
+    return ++of->num >= of->until;
+}
+
+/* For each word one look at its bits, which begins at the second item, and two passes for each of its
+ * digits: of a random word 6. */
+PST_TEST(Table, SortsUntilItIsOver)
+{
+    enum { STRIDES = 5, NUM = STRIDES * 4096, QUESTIONS = STRIDES - 1 + 2 * 6 * STRIDES };
+    static uint64_t items[2 * NUM], sorted[2 * NUM];
+    for (unsigned words = 1; words <= 2; words++) {
+        asked all = {0, UINT64_MAX};
+        for (uint64_t i = 0; i < (uint64_t)words * NUM; i++)
+            sorted[i] = psti_mix(i);
+        CHECK(psti_sort_until(sorted, NUM, words, is_over, &all));
+        CHECK_EQ(all.num, (uint64_t)words * QUESTIONS);
+        for (uint64_t n = 1; n <= all.num; n++) {
+            asked some = {0, n};
+            for (uint64_t i = 0; i < (uint64_t)words * NUM; i++)
+                items[i] = psti_mix(i);
+            CHECK(!psti_sort_until(items, NUM, words, is_over, &some));
+            CHECK_EQ(some.num, n); /* and no more */
+        }
+        for (uint64_t i = 0; i < NUM; i++) /* nothing that was not there */
+            CHECK(bsearch(items + i * words, sorted, NUM, words * sizeof(*items), by_first) !=
+                  NULL);
+    }
 }
 
 PST_TEST(Table, SortsWithoutMemory)

@@ -73,28 +73,37 @@ PST_TEST(PlanMerge, SolvesNearlyAllTilingsOf1000)
     CHECK_MSG(met * 4 >= num * 3, "%u of %u", met, num);
 }
 
+/* Over some seeds: MiniMalloc's instance has a plan at most so many percent above the bound. */
+static void plan_instance(char letter, uint32_t num_seeds, uint64_t steps, uint64_t percent)
+{
+    pst_plan_tensor *tensors;
+    pst_plan_problem problem = PST_PLAN_PROBLEM_INIT;
+    problem.num_tensors = instance_read_all((char[]){letter, 0}, &tensors);
+    problem.tensors = tensors;
+    problem.align = 1;
+    for (uint64_t seed = 0; seed < num_seeds; seed++) {
+        pst_plan_config config = PST_PLAN_CONFIG_INIT;
+        pst_plan plan = {.peak = 0};
+        config.seed = seed;
+        config.max_steps = steps;
+        CHECK_OK(pst_plan_run(&problem, &config, current.offsets, &plan));
+        CHECK_MSG(plan.peak * 100 <= plan.lower_bound * (100 + percent), "%c, seed %d: peak %llu",
+                  letter, (int)seed, (unsigned long long)plan.peak);
+    }
+    free(tensors);
+}
+
 /* Also where half as many blocks as tensors are left. The whole takes more steps. */
 PST_TEST(PlanMerge, ProvesMiniMallocsInstances)
 {
-    static const char letters[] = "DEGH";
-    const uint32_t num = psti_test_cases(20);
-    for (int i = 0; letters[i] != 0; i++) {
-        pst_plan_tensor *tensors;
-        pst_plan_problem problem = PST_PLAN_PROBLEM_INIT;
-        problem.num_tensors = instance_read_all((char[]){letters[i], 0}, &tensors);
-        problem.tensors = tensors;
-        problem.align = 1;
-        for (uint64_t seed = 0; seed < num; seed++) {
-            pst_plan_config config = PST_PLAN_CONFIG_INIT;
-            pst_plan plan = {.peak = 0};
-            config.seed = seed;
-            config.max_steps = 1 << 17;
-            CHECK_OK(pst_plan_run(&problem, &config, current.offsets, &plan));
-            CHECK_MSG(plan.status == PST_PLAN_OPTIMAL, "%c, seed %d: peak %llu", letters[i],
-                      (int)seed, (unsigned long long)plan.peak);
-        }
-        free(tensors);
-    }
+    for (const char *letter = "DEGH"; *letter != 0; letter++)
+        plan_instance(*letter, psti_test_cases(20), 1 << 17, 0);
+}
+
+/* The blocks of J are not placed at the bound so soon, but near it; no order comes below 20 %. */
+PST_TEST(PlanMerge, ComesNearBeforeTheOtherTries)
+{
+    plan_instance('J', psti_test_cases(10), 200000, 12);
 }
 
 static psti_limits some_limits(void)

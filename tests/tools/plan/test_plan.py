@@ -456,8 +456,10 @@ class BadInput(PlanTest):
         self.assertEqual((report["status"], report["ended_by"]), ("feasible", "steps"))
         report = self.plan("--minimalloc", path, "--max-steps", 100, "--capacity", 1048576, code=1)
         self.assertEqual((report["status"], report["ended_by"]), ("feasible", "steps"))
+        self.assertNotIn("late_seconds", report)
         report = self.plan("--minimalloc", path, "--deadline", "0.000001")
         self.assertEqual((report["status"], report["ended_by"]), ("feasible", "deadline"))
+        self.assertAlmostEqual(report["late_seconds"], report["seconds"] - 0.000001, delta=1e-9)
 
     def test_usage(self):
         path = self.layers()
