@@ -240,6 +240,11 @@ pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config)
     return PST_OK;
 }
 
+psti_group *psti_ranks_group(const pst_comm *comm)
+{
+    return comm->host->group;
+}
+
 static void ranks_close(pst_comm *comm)
 {
     psti_host_rank *self = comm->host;
