@@ -273,7 +273,7 @@ pst_status pst_pool_destroy(pst_pool *pool)
         status = pst_device_synchronize(pool->device);
     if (status == PST_OK)
         status = look_at_canaries(pool);
-    if (status != PST_OK && status != PST_E_CUDA && status != PST_E_DAMAGED) {
+    if (!psti_is_gone(status)) {
         psti_handle_reopen(pool);
         return status;
     }

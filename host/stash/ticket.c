@@ -123,7 +123,7 @@ pst_status pst_ticket_destroy(pst_ticket handle)
     pst_status status = vacate(ticket);
     if (status == PST_OK)
         status = psti_ticket_canary_look(ticket);
-    if (status != PST_OK && status != PST_E_CUDA && status != PST_E_DAMAGED)
+    if (!psti_is_gone(status))
         return status;
     PSTI_TRY(psti_pool_drop_index(pool, ticket->index));
     free_parts(ticket);

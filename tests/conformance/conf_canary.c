@@ -3,8 +3,10 @@
 #include "tests/conformance/conf.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "host/stash/stash.h"
+#include "tests/host/scheduler/rig.h"
 
 static const char *const names[PSTI_NUM_PARTS] = {
     "pages",
@@ -80,10 +82,9 @@ static void damage(const scene *self, uint32_t part, uint64_t i, unsigned char v
     CHECK_OK(look(self));
 }
 
-/* All parts, but the pages where they have memory of their own. */
-static void damage_each(const scene *self, bool own_pages)
+static void damage_each(const scene *self, psti_part first)
 {
-    for (uint32_t part = own_pages ? 1 : 0; part < PSTI_NUM_PARTS; part++) {
+    for (uint32_t part = first; part < PSTI_NUM_PARTS; part++) {
         const uint64_t bytes = self->pool->canaries[part].bytes;
         CHECK_MSG(bytes >= 256, "%s: %llu bytes", names[part], (unsigned long long)bytes);
         damage(self, part, 0, 0);
@@ -100,28 +101,44 @@ static void check_none(const scene *self)
     CHECK_OK(look(self));
 }
 
+static void close_scene(scene *self)
+{
+    CHECK_OK(pst_pool_destroy(self->pool));
+    CHECK_OK(pst_stream_destroy(self->device, self->stream));
+}
+
 /* Fault rows 76. */
 CONFORMANCE(Canary, DamageBehindEachPartIsTold)
 {
-    static const uint64_t most[] = {0, 8};
-    CONF_EACH_MODE (mode)
-        for (int i = 0; i < 2; i++) {
-            scene self;
-            open_scene(&self, conf, mode, most[i]);
-            if (!psti_env_check_mode()) {
-                check_none(&self);
-            } else {
-                damage_each(&self, most[i] > 0);
-                if (most[i] > 0) {
-                    CHECK_OK(pst_pool_resize(self.pool, most[i], 2));
-                    CHECK_OK(look(&self));
-                    damage(&self, PSTI_PART_RING, 12, 0);
-                }
-            }
-            CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, self.stream));
-            CHECK_OK(pst_pool_destroy(self.pool));
-            CHECK_OK(pst_stream_destroy(self.device, self.stream));
-        }
+    CONF_EACH_MODE (mode) {
+        scene self;
+        open_scene(&self, conf, mode, 0);
+        if (!self.pool)
+            return;
+        if (psti_env_check_mode())
+            damage_each(&self, PSTI_PART_PAGES);
+        else
+            check_none(&self);
+        CHECK_OK(pst_pool_reset(self.pool, PST_RESET_ALL, self.stream));
+        close_scene(&self);
+    }
+}
+
+/* Pages with memory of their own have none behind them; a resize moves none. */
+CONFORMANCE(Canary, APoolThatGrowsKeepsIts)
+{
+    scene self;
+    open_scene(&self, conf, PST_POOL_CONCURRENT, 8);
+    if (!self.pool)
+        return;
+    CHECK(!self.pool->canaries[PSTI_PART_PAGES].at);
+    if (psti_env_check_mode())
+        damage_each(&self, PSTI_PART_RING);
+    CHECK_OK(pst_pool_resize(self.pool, 8, 2));
+    CHECK_OK(look(&self));
+    if (psti_env_check_mode())
+        damage(&self, PSTI_PART_RING, 12, 0);
+    close_scene(&self);
 }
 
 /* What nobody has looked at is told when the pool is destroyed, and it is gone all the same.
@@ -167,8 +184,7 @@ CONFORMANCE(Canary, ACapturedCheckIsOneLaunch)
         exchange_byte(&self, at, before);
     }
     CHECK_OK(pst_graph_destroy(graph));
-    CHECK_OK(pst_pool_destroy(self.pool));
-    CHECK_OK(pst_stream_destroy(self.device, self.stream));
+    close_scene(&self);
 }
 
 /* A ticket that was created has one behind its record, which is looked at when it is destroyed.
@@ -206,6 +222,33 @@ CONFORMANCE(Canary, ATicketsIsLookedAtWhenItIsDestroyed)
         CHECK_OK(pst_ticket_destroy(ticket));
     }
     CHECK_OK(pst_group_destroy(group));
-    CHECK_OK(pst_pool_destroy(self.pool));
-    CHECK_OK(pst_stream_destroy(self.device, self.stream));
+    close_scene(&self);
+}
+
+/* A scheduler whose ticket was damaged says so and is gone, as is the ticket. Fault rows 76. */
+PST_TEST(Canary, ASchedulersTicketsAreLookedAt)
+{
+    rig *model = calloc(1, sizeof(*model));
+    rig_config config = RIG_CONFIG;
+    config.schedule.num_stages = 1;
+    config.schedule.num_micro_batches = 2;
+    config.num_layers[0] = 2;
+    config.num_pages = 64;
+    rig_open(model, &config);
+    rig_is_right(model);
+    const psti_ticket *ticket = psti_ticket_find(model->scheduler->tickets[1]);
+    unsigned char *behind =
+        (unsigned char *)ticket->record +
+        psti_record_bytes(&ticket->pool->view, ticket->count_room, ticket->table_pages);
+    if (psti_env_check_mode()) {
+        behind[5] = 0;
+        CHECK_STATUS(pst_scheduler_destroy(model->scheduler), PST_E_DAMAGED);
+        CHECK_SAID("memory was overwritten behind the record of ticket ");
+        CHECK_STATUS(pst_scheduler_destroy(model->scheduler), PST_E_INVALID);
+    } else {
+        CHECK_OK(pst_scheduler_destroy(model->scheduler));
+    }
+    model->scheduler = NULL;
+    rig_close(model);
+    free(model);
 }
