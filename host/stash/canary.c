@@ -10,31 +10,49 @@ static const char *const names[PSTI_NUM_PARTS] = {
 #undef PSTI_CANARY_NAME
 };
 
-/* 0xc0 to 0xfc: no zeros, no ones, and other bytes from place to place and from part to part, so that
- * bytes that were moved there show, too. */
-static unsigned char byte_at(uint32_t salt, uint64_t i)
+/* Bytes 0x80 to 0xbf: no zeros, no ones, and others from place to place and from part to part, so that bytes
+ * that were moved there show, too. */
+static uint64_t word_at(uint32_t salt, uint64_t i)
 {
-    return (unsigned char)(0xc0 + (11 * salt + i) % 61);
+    return UINT64_C(0x8786858483828180) + UINT64_C(0x0101010101010101) * (8 * (salt + i) % 64);
 }
 
-static void fill(unsigned char *canary, uint32_t salt, uint64_t bytes)
+static unsigned char byte_of(uint64_t word, uint64_t i)
 {
-    for (uint64_t i = 0; i < bytes; i++)
-        canary[i] = byte_at(salt, i);
+    return (unsigned char)(word >> (8 * i));
 }
 
-/* The first wrong byte, or `bytes`. A copy may be on its way into the bytes. Each is the canary's or the
- * damage's at any moment, so nothing is missed or made up; the sanitizer cannot know that. */
-__attribute__((no_sanitize("thread"))) static uint64_t
-find_wrong(const volatile unsigned char *canary, uint32_t salt, uint64_t bytes,
-           unsigned char *found_out)
+static void fill(uint64_t *canary, uint32_t salt, uint64_t bytes)
 {
-    for (uint64_t i = 0; i < bytes; i++) {
-        *found_out = canary[i];
-        if (*found_out != byte_at(salt, i))
-            return i;
+    for (uint64_t i = 0; i < bytes / sizeof(*canary); i++)
+        canary[i] = word_at(salt, i);
+}
+
+typedef struct wrong_byte {
+    unsigned at;
+    unsigned char found, known;
+} wrong_byte;
+
+/* False: all bytes are right. A copy may be on its way into them: each is the canary's or the damage's at
+ * any moment, so nothing is missed or made up; the sanitizer cannot know that. */
+__attribute__((no_sanitize("thread"))) static bool
+find_wrong(const volatile uint64_t *canary, uint32_t salt, uint64_t bytes, wrong_byte *wrong_out)
+{
+    for (uint64_t i = 0; i < bytes / sizeof(*canary); i++) {
+        const uint64_t found = canary[i], known = word_at(salt, i);
+        if (found == known)
+            continue;
+        const uint64_t at = (uint64_t)__builtin_ctzll(found ^ known) / 8;
+        *wrong_out = (wrong_byte){(unsigned)(8 * i + at), byte_of(found, at), byte_of(known, at)};
+        return true;
     }
-    return bytes;
+    return false;
+}
+
+/* What compare looks at for a part: SEEN_BYTES, of which copies write those of the canary. */
+static uint64_t *seen_of(const pst_pool *pool, uint32_t part)
+{
+    return pool->canaries_seen + part * (SEEN_BYTES / sizeof(uint64_t));
 }
 
 pst_status psti_canaries_write(pst_pool *pool)
@@ -47,11 +65,10 @@ pst_status psti_canaries_write(pst_pool *pool)
     pool->canaries_seen = seen;
     for (uint32_t part = 0; part < PSTI_NUM_PARTS; part++) {
         const psti_canary *canary = &pool->canaries[part];
-        unsigned char *written = pool->canaries_seen + (size_t)part * SEEN_BYTES;
-        fill(written, part, canary->bytes);
+        fill(seen_of(pool, part), part, SEEN_BYTES);
         if (canary->at)
-            PSTI_TRY(device->ops->copy(device, canary->at, written, (size_t)canary->bytes,
-                                       pool->stream));
+            PSTI_TRY(device->ops->copy(device, canary->at, seen_of(pool, part),
+                                       (size_t)canary->bytes, pool->stream));
     }
     return PST_OK;
 }
@@ -64,23 +81,19 @@ pst_status psti_canaries_fetch(pst_pool *pool, pst_stream stream)
     for (uint32_t part = 0; part < PSTI_NUM_PARTS; part++) {
         const psti_canary *canary = &pool->canaries[part];
         if (canary->at)
-            PSTI_TRY(device->ops->copy(device, pool->canaries_seen + (size_t)part * SEEN_BYTES,
-                                       canary->at, (size_t)canary->bytes, stream));
+            PSTI_TRY(device->ops->copy(device, seen_of(pool, part), canary->at,
+                                       (size_t)canary->bytes, stream));
     }
     return PST_OK;
 }
 
 pst_status psti_canaries_compare(const pst_pool *pool)
 {
-    unsigned char found = 0;
-    for (uint32_t part = 0; part < PSTI_NUM_PARTS && pool->canaries_seen; part++) {
-        const uint64_t bytes = pool->canaries[part].bytes;
-        const uint64_t wrong =
-            find_wrong(pool->canaries_seen + (size_t)part * SEEN_BYTES, part, bytes, &found);
-        PSTI_CHECK(wrong == bytes, PST_E_DAMAGED,
+    wrong_byte wrong;
+    for (uint32_t part = 0; part < PSTI_NUM_PARTS && pool->canaries_seen; part++)
+        PSTI_CHECK(!find_wrong(seen_of(pool, part), part, SEEN_BYTES, &wrong), PST_E_DAMAGED,
                    "the pool's memory was overwritten behind its %s: byte %u is 0x%02x, not 0x%02x",
-                   names[part], (unsigned)wrong, found, byte_at(part, wrong));
-    }
+                   names[part], wrong.at, wrong.found, wrong.known);
     return PST_OK;
 }
 
@@ -94,7 +107,7 @@ static unsigned char *canary_of(const psti_ticket *ticket)
 
 pst_status psti_ticket_canary_write(const psti_ticket *ticket)
 {
-    unsigned char canary[PSTI_CANARY_BYTES];
+    uint64_t canary[PSTI_CANARY_BYTES / sizeof(uint64_t)];
     if (psti_canary_room() == 0)
         return PST_OK;
     fill(canary, PSTI_NUM_PARTS, sizeof(canary));
@@ -103,15 +116,14 @@ pst_status psti_ticket_canary_write(const psti_ticket *ticket)
 
 pst_status psti_ticket_canary_look(const psti_ticket *ticket)
 {
-    unsigned char canary[PSTI_CANARY_BYTES];
-    unsigned char found = 0;
+    uint64_t canary[PSTI_CANARY_BYTES / sizeof(uint64_t)];
+    wrong_byte wrong;
     if (psti_canary_room() == 0)
         return PST_OK;
     PSTI_TRY(psti_pool_copy(ticket->pool, canary, canary_of(ticket), sizeof(canary)));
-    const uint64_t wrong = find_wrong(canary, PSTI_NUM_PARTS, sizeof(canary), &found);
     PSTI_CHECK(
-        wrong == sizeof(canary), PST_E_DAMAGED,
+        !find_wrong(canary, PSTI_NUM_PARTS, sizeof(canary), &wrong), PST_E_DAMAGED,
         "memory was overwritten behind the record of ticket %u: byte %u is 0x%02x, not 0x%02x",
-        ticket->index, (unsigned)wrong, found, byte_at(PSTI_NUM_PARTS, wrong));
+        ticket->index, wrong.at, wrong.found, wrong.known);
     return PST_OK;
 }

@@ -181,7 +181,7 @@ struct pst_pool {
     unsigned char *metadata; /* on the device, beside pages */
     uint64_t metadata_bytes;
     psti_canary canaries[PSTI_NUM_PARTS];
-    unsigned char *canaries_seen; /* pinned: how they were last; NULL without PAGESTASH_CHECK=1 */
+    uint64_t *canaries_seen; /* pinned: how they were last; NULL without PAGESTASH_CHECK=1 */
     pst_make_room_fn make_room;
     void *make_room_context;
     psti_mailbox *mailbox;

@@ -1,5 +1,7 @@
 /* Communicators of threads: ranks that fail, that are late, or do something else, and what is
  * refused. */
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -7,6 +9,7 @@
 #include <unistd.h>
 
 #include "host/base/base.h"
+#include "host/comm/comm.h"
 #include "tests/host/comm/comm_scene.h"
 
 enum { SOON = 50 }; /* milliseconds */
@@ -231,6 +234,48 @@ PST_TEST(CommFaults, OneAborts)
 {
     with_gate(3, 0, one_aborts_whenever);
     with_gate(3, 0, one_aborts_late);
+}
+
+enum { LONG = 4 << 20 }; /* floats: a copy that can be met */
+
+/* Looks at what another thread may be writing. */
+__attribute__((no_sanitize("thread"))) static bool is_written(const volatile float *at)
+{
+    return *at != 0;
+}
+
+/* A finish that answers PEER in the middle of the copies has waited for them: the memory is the caller's. */
+static void one_aborts_in_a_copy(rank_of_test *self)
+{
+    float *from = malloc(LONG * sizeof(float)), *to = calloc(2 * (size_t)LONG, sizeof(float));
+    uint64_t number = 0;
+    pst_exchange exchange = PST_EXCHANGE_INIT;
+    exchange.kind = PST_EXCHANGE_ALL_GATHER;
+    exchange.dtype = PST_DTYPE_FP32;
+    exchange.count = LONG;
+    exchange.from = from;
+    exchange.to = to;
+    for (int i = 0; i < LONG; i++)
+        from[i] = 1;
+    RANK_OK(pst_comm_start(self->comm, &exchange, self->stream, &number));
+    while (!is_written(to) && psti_group_check(psti_ranks_group(self->comm)) == PST_OK)
+        sched_yield(); /* the other may abort before this one's copies begin */
+    RANK_OK(pst_comm_abort(self->comm, "now"));
+    RANK_STATUS(pst_comm_finish(self->comm, number, self->stream), PST_E_PEER);
+    memset(from, 0, LONG * sizeof(float));
+    memset(to, 0, 2 * (size_t)LONG * sizeof(float));
+    RANK_OK(pst_comm_destroy(self->comm)); /* ends the thread */
+    self->comm = NULL;
+    for (size_t i = 0; i < 2 * (size_t)LONG && !psti_test_failed(); i++)
+        RANK_CHECK(to[i] == 0);
+    free(from);
+    free(to);
+}
+
+PST_TEST(CommFaults, AFinishInVainHasWaited)
+{
+    for (int i = 0; i < 5; i++)
+        ranks_run(2, 0, one_aborts_in_a_copy, NULL);
 }
 
 /* What was started and never finished, or finished in vain, is in nobody's way. */
