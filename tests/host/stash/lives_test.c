@@ -351,10 +351,10 @@ static void run_lives(bool is_lazy, uint32_t rounds)
 
 PST_TEST(Lives, ObjectsComeAndGoBesideOthersOnHost)
 {
-    run_lives(false, psti_test_cases(3000));
+    run_lives(false, psti_test_cases(1500));
 }
 
 PST_TEST(Lives, ObjectsComeAndGoBesideOthersOnLazyDevices)
 {
-    run_lives(true, psti_test_cases(1500));
+    run_lives(true, psti_test_cases(750));
 }
