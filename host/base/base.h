@@ -35,6 +35,12 @@ void psti_one_line(char *text);
             return psti_s;                \
     } while (0)
 
+/* Whether a destroy with this status has destroyed: behind an error of CUDA's too, and what was damaged. */
+static inline bool psti_is_gone(pst_status status)
+{
+    return status == PST_OK || status == PST_E_CUDA || status == PST_E_DAMAGED;
+}
+
 /* Of an X-macro list of (name, value, text), inside a switch. */
 #define PSTI_CASE_NAME(name, value, text) \
     case name:                            \

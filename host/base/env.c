@@ -52,8 +52,7 @@ static const pst_env_info table[NUM_ENV] = {
                    .type = "bool",
                    .allowed = "0|1",
                    .default_value = "0",
-                   .help =
-                       "destroyed handles are known for ever, addresses are asked of the driver"},
+                   .help = "handles, addresses and the bytes behind a pool's parts are checked"},
     [ENV_COMMAND] = {.name = PREFIX "COMMAND",
                      .type = "path",
                      .allowed = MAY_BE_EMPTY,

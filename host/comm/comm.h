@@ -84,11 +84,14 @@ bool psti_group_is_parents(const psti_group *group);
 pst_status psti_group_check(psti_group *group);
 /* Who has come to fewer exchanges than this rank: "rank 3", "ranks 0, 2"; "" for nobody. */
 void psti_group_late(psti_group *group, int rank, char *text, size_t bytes);
+/* The time of whoever waits is up, now and later: for tests, which else would depend on time. */
+void psti_group_expire(psti_group *group);
 
 /* ---- comm_worker.c ---- */
 
 extern const psti_comm_ops psti_ranks_ops;
 pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config);
+psti_group *psti_ranks_group(const pst_comm *comm);
 
 /* ---- comm_nccl.c, comm_nccl_open.c ---- */
 

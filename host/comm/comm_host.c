@@ -29,7 +29,8 @@ struct psti_group {
     pid_t process;
     int num_ranks, num_joined, num_inside;
     uint32_t timeout_ms;
-    int num_copying; /* ranks that read others' memory now */
+    int num_copying;  /* ranks that read others' memory now */
+    bool has_expired; /* every time limit is up */
     bool failed;
     char cause[CAUSE_BYTES];
     struct psti_group *next;
@@ -174,7 +175,9 @@ static bool wait_for_all(psti_group *group, const meeting *at)
         }
         if (group->failed)
             return false;
-        if (at->deadline)
+        if (at->deadline && group->has_expired)
+            is_late = true;
+        else if (at->deadline)
             is_late = pthread_cond_clockwait(&group->changed, &group->lock, CLOCK_MONOTONIC,
                                              at->deadline) == ETIMEDOUT;
         else
@@ -360,6 +363,14 @@ void psti_group_fail(psti_group *group, int rank, const char *cause)
     snprintf(text, sizeof(text), "rank %d: %s", rank, cause);
     pthread_mutex_lock(&group->lock);
     fail(group, text);
+    pthread_mutex_unlock(&group->lock);
+}
+
+void psti_group_expire(psti_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    group->has_expired = true;
+    pthread_cond_broadcast(&group->changed);
     pthread_mutex_unlock(&group->lock);
 }
 

@@ -152,8 +152,9 @@ static pst_status finish_job(const void *args)
 {
     const finish *what = args;
     psti_host_rank *self = what->comm->host;
-    PSTI_TRY(psti_group_check(self->group));
-    wait_until(self, self->turn_of[what->number % PST_COMM_MAX_STARTED]);
+    /* also where the communicator has ended: until then the thread may read and write the caller's memory */
+    if (!psti_group_is_parents(self->group))
+        wait_until(self, self->turn_of[what->number % PST_COMM_MAX_STARTED]);
     return psti_group_check(self->group);
 }
 
@@ -238,6 +239,11 @@ pst_status psti_ranks_open(pst_comm *comm, const pst_comm_config *config)
     pthread_cond_init(&made->changed, NULL);
     comm->host = made;
     return PST_OK;
+}
+
+psti_group *psti_ranks_group(const pst_comm *comm)
+{
+    return comm->host->group;
 }
 
 static void ranks_close(pst_comm *comm)

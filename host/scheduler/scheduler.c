@@ -262,7 +262,7 @@ pst_status pst_scheduler_destroy(pst_scheduler *self)
     pst_device *device = self->device;
     const pst_status status = end_all(self);
     pthread_mutex_unlock(&self->lock);
-    if (status != PST_OK && status != PST_E_CUDA)
+    if (!psti_is_gone(status))
         return status;
     if (device)
         psti_device_release(device, PSTI_LIVE_SCHEDULER);

@@ -174,7 +174,7 @@ pst_status psti_scheduler_close(pst_scheduler *self)
         return PST_OK;
     for (uint32_t i = 0; self->tickets && i < self->num_tickets; i++) {
         const pst_status destroyed = pst_ticket_destroy(self->tickets[i]);
-        if (destroyed != PST_OK && destroyed != PST_E_CUDA)
+        if (!psti_is_gone(destroyed))
             return destroyed;
         self->tickets[i].id = 0;
         note(&status, destroyed);

@@ -18,7 +18,7 @@ static page_ranges ranges_of(const pst_pool *pool)
 {
     page_ranges ranges = {{0, 0, 0}, {0, 0, 0}};
     if (pool) {
-        ranges.first[PSTI_TIERS] = (uintptr_t)pool->view.ring[PSTI_TIER_DEVICE];
+        ranges.first[PSTI_TIERS] = (uintptr_t)pool->metadata;
         ranges.bytes[PSTI_TIERS] = (uintptr_t)pool->metadata_bytes;
     }
     for (uint32_t tier = 0; pool && tier < PSTI_TIERS; tier++) {

@@ -10,12 +10,6 @@
 #include "host/stash/pool_layout.h"
 #include "kernels/core/mailbox.h"
 
-/* Bytes in front of which only pages lie: everything else is cleared at creation. */
-static unsigned char *metadata_of(const psti_pool_view *view)
-{
-    return (unsigned char *)view->ring[PSTI_TIER_DEVICE];
-}
-
 const char *pst_fault_text(pst_fault fault)
 {
     switch (fault) {
@@ -97,6 +91,8 @@ pst_status psti_pool_control(pst_pool *pool, psti_op op, uint32_t what, pst_stre
     const bool revives = op == PSTI_OP_RESET && what & PST_RESET_PAGES && capture.id == 0;
     if (revives && __atomic_load_n(&pool->failed, __ATOMIC_RELAXED))
         PSTI_TRY(psti_pool_note(pool, revive(pool, &args, stream)));
+    if (op == PSTI_OP_CHECK && capture.id == 0)
+        PSTI_TRY(psti_pool_note(pool, psti_canaries_fetch(pool, stream)));
     PSTI_TRY(psti_pool_note(pool, device->ops->launch(device, op, &args, stream)));
     if (revives)
         __atomic_store_n(&pool->failed, 0, __ATOMIC_RELAXED);
@@ -128,6 +124,7 @@ static void free_parts(pst_pool *pool)
     psti_top_close(pool);
     psti_part_stream_destroy(device, pool->stream);
     psti_part_free_pinned(device, pool->mailbox);
+    psti_part_free_pinned(device, pool->canaries_seen);
     psti_part_free(device, pool->memory);
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
         device->ops->span_close(device, &pool->spans[tier]);
@@ -169,14 +166,19 @@ static pst_status take_memory(pst_pool *pool, const pst_pool_config *config, uin
     PSTI_TRY(psti_part_alloc_pinned(device, sizeof(psti_mailbox), &mailbox));
     pool->mailbox = mailbox;
     bool overflow = false;
-    psti_pool_layout(&pool->view, &pool->slab, memory, own_pages, &overflow);
+    psti_pool_layout(&pool->view, &pool->slab, memory, own_pages, pool->canaries, &overflow);
     if (own_pages)
         PSTI_TRY(open_tier(&room, PSTI_TIER_DEVICE, config->num_pages));
     PSTI_TRY(open_tier(&room, PSTI_TIER_HOST, config->num_host_pages));
     PSTI_TRY(psti_part_stream_create(device, &pool->stream));
-    pool->metadata_bytes = bytes - (uint64_t)(metadata_of(&pool->view) - memory);
-    return pst_device_fill(device, metadata_of(&pool->view), 0, (size_t)pool->metadata_bytes,
-                           pool->stream);
+    /* in front of it only pages lie */
+    const psti_canary *behind_pages = &pool->canaries[PSTI_PART_PAGES];
+    pool->metadata =
+        behind_pages->at ? behind_pages->at : (unsigned char *)pool->view.ring[PSTI_TIER_DEVICE];
+    pool->metadata_bytes = bytes - (uint64_t)(pool->metadata - memory);
+    PSTI_TRY(
+        pst_device_fill(device, pool->metadata, 0, (size_t)pool->metadata_bytes, pool->stream));
+    return psti_canaries_write(pool);
 }
 
 pst_status pst_pool_create(pst_device *device, const pst_pool_config *given, pst_pool **pool_out)
@@ -250,6 +252,15 @@ static pst_status check_unused(pst_pool *pool)
     return PST_OK;
 }
 
+static pst_status look_at_canaries(pst_pool *pool)
+{
+    if (!pool->canaries_seen)
+        return PST_OK;
+    PSTI_TRY(psti_canaries_fetch(pool, pool->stream));
+    PSTI_TRY(pst_stream_synchronize(pool->device, pool->stream));
+    return psti_canaries_compare(pool);
+}
+
 pst_status pst_pool_destroy(pst_pool *pool)
 {
     if (!pool)
@@ -260,13 +271,15 @@ pst_status pst_pool_destroy(pst_pool *pool)
     pst_status status = check_unused(pool);
     if (status == PST_OK)
         status = pst_device_synchronize(pool->device);
-    if (status != PST_OK && status != PST_E_CUDA) {
+    if (status == PST_OK)
+        status = look_at_canaries(pool);
+    if (!psti_is_gone(status)) {
         psti_handle_reopen(pool);
         return status;
     }
     psti_device_release(pool->device, PSTI_LIVE_POOL);
     free_parts(pool);
-    return PST_OK;
+    return status == PST_E_DAMAGED ? status : PST_OK;
 }
 
 /* ---- tickets' directory ---- */
@@ -353,7 +366,8 @@ pst_status pst_pool_check(pst_pool *pool, pst_stream stream)
     PSTI_USE_HANDLE(pool, POOL);
     PSTI_TRY(psti_pool_usable(pool));
     PSTI_RANGE("pst_pool_check");
-    return psti_pool_control(pool, PSTI_OP_CHECK, 0, stream);
+    PSTI_TRY(psti_pool_control(pool, PSTI_OP_CHECK, 0, stream));
+    return psti_canaries_compare(pool);
 }
 
 pst_status psti_pool_expect(pst_pool *pool, const uint64_t *word, uint64_t expected,
@@ -397,6 +411,7 @@ pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out)
     PSTI_USE_HANDLE(pool, POOL);
     PSTI_CHECK(status_out, PST_E_INVALID, "status_out is NULL");
     PSTI_TRY(psti_device_check_alive(pool->device));
+    PSTI_TRY(psti_canaries_compare(pool));
     for (int tries = 0; tries < 16; tries++)
         if (psti_read_mailbox(pool->mailbox, status_out)) {
             tell_faults(pool, status_out);

@@ -10,9 +10,12 @@
 #define DEFAULT_COUNTS 64u
 #define ALIGNMENT 256u
 
+_Static_assert(PSTI_CANARY_BYTES % ALIGNMENT == 0, "behind a canary the next part is aligned");
+
 typedef struct walk {
     unsigned char *base;
-    uint64_t used;
+    psti_canary *canaries;
+    uint64_t used, canary_room;
     bool overflow;
 } walk;
 
@@ -21,14 +24,24 @@ static uint64_t round_up(uint64_t bytes)
     return (bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
 }
 
-static void *carve(walk *self, uint64_t count, uint64_t size)
+static void *carve(walk *self, psti_part part, uint64_t count, uint64_t size)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, end = 0;
     const uint64_t at = self->used;
     self->overflow |= __builtin_mul_overflow(count, size, &bytes) ||
-                      __builtin_add_overflow(bytes, ALIGNMENT - 1, &bytes) ||
-                      __builtin_add_overflow(at, bytes & ~(uint64_t)(ALIGNMENT - 1), &self->used);
-    return self->base && !self->overflow ? self->base + at : NULL;
+                      __builtin_add_overflow(bytes, ALIGNMENT - 1, &end) ||
+                      __builtin_add_overflow(at, end & ~(uint64_t)(ALIGNMENT - 1), &self->used) ||
+                      __builtin_add_overflow(self->used, self->canary_room, &self->used);
+    if (!self->base || self->overflow)
+        return NULL;
+    if (self->canary_room)
+        self->canaries[part] = (psti_canary){self->base + at + bytes, self->used - at - bytes};
+    return self->base + at;
+}
+
+uint64_t psti_canary_room(void)
+{
+    return psti_env_check_mode() ? PSTI_CANARY_BYTES : 0;
 }
 
 static uint32_t ring_slots(uint32_t pages)
@@ -46,26 +59,31 @@ uint64_t psti_record_bytes(const psti_pool_view *view, uint32_t count_room, uint
            tables * table_pages * sizeof(uint32_t);
 }
 
+static const psti_part ring_parts[PSTI_TIERS] = {PSTI_PART_RING, PSTI_PART_HOST_RING};
+static const psti_part owner_parts[PSTI_TIERS] = {PSTI_PART_OWNER, PSTI_PART_HOST_OWNER};
+
 uint64_t psti_pool_layout(psti_pool_view *view, psti_slab_layout *slab, unsigned char *base,
-                          bool own_pages, bool *overflow)
+                          bool own_pages, psti_canary *canaries, bool *overflow)
 {
-    walk self = {.base = base};
+    walk self = {.base = base, .canaries = canaries, .canary_room = psti_canary_room()};
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
         const uint32_t pages = view->max_pages[tier];
         const uint32_t slots = ring_slots(pages);
         view->ring_mask[tier] = slots - 1;
         if (tier == PSTI_TIER_DEVICE && !own_pages)
-            view->pages[tier] = carve(&self, pages, (uint64_t)1 << view->page_shift);
-        view->ring[tier] = carve(&self, slots, sizeof(uint32_t));
-        view->owner[tier] = carve(&self, pages, sizeof(uint64_t));
+            view->pages[tier] =
+                carve(&self, PSTI_PART_PAGES, pages, (uint64_t)1 << view->page_shift);
+        view->ring[tier] = carve(&self, ring_parts[tier], slots, sizeof(uint32_t));
+        view->owner[tier] = carve(&self, owner_parts[tier], pages, sizeof(uint64_t));
     }
-    view->seen = carve(&self, (uint64_t)view->max_pages[0] + view->max_pages[1], sizeof(uint32_t));
-    view->sketch = carve(&self, PSTI_SKETCH_BUCKETS, sizeof(uint32_t));
-    view->tickets = carve(&self, view->max_tickets, sizeof(uint64_t));
+    view->seen = carve(&self, PSTI_PART_SEEN, (uint64_t)view->max_pages[0] + view->max_pages[1],
+                       sizeof(uint32_t));
+    view->sketch = carve(&self, PSTI_PART_SKETCH, PSTI_SKETCH_BUCKETS, sizeof(uint32_t));
+    view->tickets = carve(&self, PSTI_PART_TICKETS, view->max_tickets, sizeof(uint64_t));
     slab->record_bytes = round_up(psti_record_bytes(view, slab->count_room, slab->table_pages));
-    slab->first = slab->num ? carve(&self, slab->num, slab->record_bytes) : NULL;
-    view->state = carve(&self, 1, sizeof(psti_pool_state));
-    view->status = carve(&self, 1, sizeof(pst_pool_status));
+    slab->first = slab->num ? carve(&self, PSTI_PART_SLAB, slab->num, slab->record_bytes) : NULL;
+    view->state = carve(&self, PSTI_PART_STATE, 1, sizeof(psti_pool_state));
+    view->status = carve(&self, PSTI_PART_STATUS, 1, sizeof(pst_pool_status));
     *overflow = self.overflow;
     return self.used;
 }
@@ -161,7 +179,8 @@ pst_status psti_pool_view_of(const pst_pool_config *config, psti_pool_view *view
     PSTI_CHECK(config->memory || config->memory_bytes == 0, PST_E_INVALID,
                "memory_bytes %" PRIu64 ": must be 0 where memory is NULL", config->memory_bytes);
     bool overflow = false;
-    *bytes_out = psti_pool_layout(view, slab, NULL, psti_pool_has_own_pages(config), &overflow);
+    *bytes_out =
+        psti_pool_layout(view, slab, NULL, psti_pool_has_own_pages(config), NULL, &overflow);
     PSTI_CHECK(!overflow && *bytes_out <= SIZE_MAX, PST_E_INVALID,
                "num_pages %" PRIu64 ": more bytes than can be counted", config->num_pages);
     PSTI_CHECK(!config->memory || (config->memory_bytes >= *bytes_out &&

@@ -178,7 +178,10 @@ struct pst_pool {
     uint32_t num_ops;        /* atomic */
     uint64_t num_gives;      /* atomic: tickets that were given back */
     void *memory;            /* NULL when the caller's */
-    uint64_t metadata_bytes; /* on the device, beside pages */
+    unsigned char *metadata; /* on the device, beside pages */
+    uint64_t metadata_bytes;
+    psti_canary canaries[PSTI_NUM_PARTS];
+    uint64_t *canaries_seen; /* pinned: how they were last; NULL without PAGESTASH_CHECK=1 */
     pst_make_room_fn make_room;
     void *make_room_context;
     psti_mailbox *mailbox;
@@ -222,6 +225,18 @@ pst_status psti_pool_take_block(psti_room *room, uint64_t bytes, uint64_t bytes_
 /* Puts memory behind the first `pages` of a tier that has a span, and takes it from the others. After
  * a failure the tier is as before. */
 pst_status psti_pool_map(psti_room *room, uint32_t tier, uint64_t pages);
+
+/* ---- canary.c: bytes behind the parts of the metadata that nobody writes ---- */
+
+/* With PAGESTASH_CHECK=1, as all below; without it they do nothing. Enqueued on the pool's stream. */
+pst_status psti_canaries_write(pst_pool *pool);
+/* Enqueues the copies that compare looks at. */
+pst_status psti_canaries_fetch(pst_pool *pool, pst_stream stream);
+/* What has arrived, without waiting. Threads: any. Fails: DAMAGED, with part, byte and value. */
+pst_status psti_canaries_compare(const pst_pool *pool);
+/* Of a ticket that was created: PSTI_CANARY_BYTES behind its record. Both wait. */
+pst_status psti_ticket_canary_write(const psti_ticket *ticket);
+pst_status psti_ticket_canary_look(const psti_ticket *ticket);
 
 /* ---- ticket.c ---- */
 

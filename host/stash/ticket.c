@@ -18,8 +18,8 @@ pst_status pst_ticket_bytes(const pst_pool *pool, const pst_group *group, uint64
     PSTI_CHECK_HANDLE(pool, POOL);
     PSTI_CHECK_HANDLE(group, GROUP);
     PSTI_CHECK(bytes_out, PST_E_INVALID, "bytes_out is NULL");
-    *bytes_out = psti_record_bytes(&pool->view, group->num_counts,
-                                   psti_table_length(pool, group->max_tiles));
+    *bytes_out = psti_canary_room() + psti_record_bytes(&pool->view, group->num_counts,
+                                                        psti_table_length(pool, group->max_tiles));
     return PST_OK;
 }
 
@@ -37,10 +37,11 @@ static pst_status make_record(psti_ticket *ticket)
     psti_ticket_record header = {.count_room = ticket->count_room,
                                  .table_pages = ticket->table_pages};
     void *memory = NULL;
-    PSTI_TRY(psti_part_alloc(pool->device, (size_t)bytes, &memory));
+    PSTI_TRY(psti_part_alloc(pool->device, (size_t)(bytes + psti_canary_room()), &memory));
     ticket->record = memory;
     PSTI_TRY(pst_device_fill(pool->device, memory, 0, (size_t)bytes, pool->stream));
     PSTI_TRY(psti_pool_copy(pool, memory, &header, sizeof(header)));
+    PSTI_TRY(psti_ticket_canary_write(ticket));
     PSTI_TRY(psti_pool_take_index(pool, (uint64_t)(uintptr_t)memory, &ticket->index));
     const pst_status status =
         psti_pool_copy(pool, &ticket->record->index, &ticket->index, sizeof(ticket->index));
@@ -119,12 +120,14 @@ pst_status pst_ticket_destroy(pst_ticket handle)
     pst_pool *pool = ticket->pool;
     const uint32_t graphs = psti_hold_count(pool->device, &ticket->hold);
     PSTI_CHECK(graphs == 0, PST_E_BUSY, "%u captured graphs use this ticket", graphs);
-    const pst_status status = vacate(ticket);
-    if (status != PST_OK && status != PST_E_CUDA)
+    pst_status status = vacate(ticket);
+    if (status == PST_OK)
+        status = psti_ticket_canary_look(ticket);
+    if (!psti_is_gone(status))
         return status;
     PSTI_TRY(psti_pool_drop_index(pool, ticket->index));
     free_parts(ticket);
-    return PST_OK;
+    return status == PST_E_DAMAGED ? status : PST_OK;
 }
 
 uint32_t pst_ticket_index(pst_ticket handle)

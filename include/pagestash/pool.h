@@ -177,7 +177,7 @@ PST_BEGIN_DECLS
 
 /* Device bytes that a pool of this config takes at first: pages, rings, owner words, state. It is
  * the walk that carves them. (Where max_pages is above num_pages the pages are mapped on their own,
- * in units of the device, mostly 2 MiB.) Fails: INVALID. */
+ * in units of the device, mostly 2 MiB.) With PAGESTASH_CHECK=1 canaries count, too. Fails: INVALID. */
 PST_API pst_status pst_pool_bytes(const pst_pool_config *config, uint64_t *bytes_out);
 
 /* Makes a pool and waits until it is ready.
@@ -191,7 +191,8 @@ PST_API pst_status pst_pool_create(pst_device *device, const pst_pool_config *co
                                    pst_pool **pool_out);
 
 /* Waits for the device and frees the pool. NULL is allowed.
- * Fails: BUSY while tickets or captured graphs hold the pool; the message says how many. */
+ * Fails: BUSY while tickets or captured graphs hold the pool; the message says how many. DAMAGED
+ * (PAGESTASH_CHECK=1; the pool is freed all the same). */
 PST_API pst_status pst_pool_destroy(pst_pool *pool);
 
 /* Changes the number of device and host pages, up to max_pages and max_host_pages: waits for the
@@ -228,7 +229,8 @@ PST_API pst_status pst_pool_step(pst_pool *pool, pst_stream stream);
 
 /* The status most recently published, without synchronising: it may be one step old while the
  * device is busy; synchronise the stream first for the last one. Threads: any.
- * Fails: INVALID, AGAIN (no step has been published yet). */
+ * Fails: INVALID, AGAIN (no step has been published yet), DAMAGED (PAGESTASH_CHECK=1: what checks before
+ * have brought). */
 PST_API pst_status pst_pool_poll(pst_pool *pool, pst_pool_status *status_out);
 
 /* Pages of both tiers that would have been enough for this share of the steps since the last reset
@@ -241,7 +243,9 @@ PST_API pst_status pst_pool_recommend_pages(const pst_pool_status *status, pst_s
 /* Checks conservation: each page is free exactly once or held by exactly one live ticket, and its
  * owner word says so. One launch; can be captured. Counts what is wrong in check_errors and records
  * a CHECK fault; read it through pst_pool_step and pst_pool_poll. Cost: a pass over rings, owner
- * words and page tables, for tests and debugging. */
+ * words and page tables, for tests and debugging. With PAGESTASH_CHECK=1 and outside a capture it also
+ * asks for the canaries, the bytes behind the parts of the pool's memory that nobody may write.
+ * Fails: DAMAGED (of canaries that have arrived; the launch was enqueued), others as all that enqueue. */
 PST_API pst_status pst_pool_check(pst_pool *pool, pst_stream stream);
 
 /* Device address of step_valid (int32): 1, or 0 once anything failed in this step, after

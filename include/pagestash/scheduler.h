@@ -244,7 +244,7 @@ PST_API pst_status pst_scheduler_bytes(const pst_scheduler_config *config,
 PST_API pst_status pst_scheduler_create(const pst_scheduler_config *config,
                                         pst_scheduler **scheduler_out);
 /* NULL is allowed. Fails: BUSY (a step is open and not broken; captured graphs hold it; with counts),
- * CUDA. */
+ * CUDA, DAMAGED (a ticket of its own, as pst_ticket_destroy; after both it is destroyed all the same). */
 PST_API pst_status pst_scheduler_destroy(pst_scheduler *scheduler);
 
 /* Opens a step. Side streams continue where `stream` is.

@@ -27,7 +27,8 @@
     X(PST_E_CAPTURE, -8, "not allowed while the stream is being captured, or not captured") \
     X(PST_E_AGAIN, -9, "nothing has been published yet")                                    \
     X(PST_E_ORDER, -10, "the call does not follow the schedule: abort the step")            \
-    X(PST_E_PEER, -11, "another rank failed, was late or did something else")
+    X(PST_E_PEER, -11, "another rank failed, was late or did something else")               \
+    X(PST_E_DAMAGED, -12, "the pool's memory was overwritten: PAGESTASH_CHECK=1 found it")
 
 /* What a call answers; pst_last_message has the words. */
 typedef enum pst_status {

@@ -131,7 +131,8 @@ typedef struct pst_migrate_options {
 
 PST_BEGIN_DECLS
 
-/* Device bytes of a ticket for groups shaped like `group`. Fails: INVALID. */
+/* Device bytes of a ticket for groups shaped like `group`, with its canary where PAGESTASH_CHECK=1. Fails:
+ * INVALID. */
 PST_API pst_status pst_ticket_bytes(const pst_pool *pool, const pst_group *group,
                                     uint64_t *bytes_out);
 
@@ -144,7 +145,8 @@ PST_API pst_status pst_ticket_create(pst_pool *pool, const pst_group *group,
 
 /* Of a ticket that was created. Waits for the device. No ticket (id 0) is allowed.
  * Fails: BUSY while a captured graph uses the ticket, or it holds pages (release it first); INVALID
- * (a ticket of the slab). */
+ * (a ticket of the slab); DAMAGED (PAGESTASH_CHECK=1: somebody wrote behind its record; it is destroyed all the
+ * same). */
 PST_API pst_status pst_ticket_destroy(pst_ticket ticket);
 
 /* Takes a ticket of the pool's slab, for operations that are enqueued on `stream` or ordered behind

@@ -65,6 +65,7 @@ PST_E_CAPTURE = -8
 PST_E_AGAIN = -9
 PST_E_ORDER = -10
 PST_E_PEER = -11
+PST_E_DAMAGED = -12
 
 
 class pst_struct_info(Structure):

@@ -306,18 +306,21 @@ class Pool:
         return ctypes.cast(lib.pst_pool_step_valid(self.handle), ctypes.c_void_p).value
 
     def close(self):
-        """Waits for the device and frees the pool. Errors: tickets or captured graphs hold it."""
+        """Waits for the device and frees the pool. Errors: tickets or captured graphs hold it; with
+        PAGESTASH_CHECK=1 its memory was overwritten, and then it is freed, too."""
         with _watching:
             if not self.handle:
                 return
             for watcher in _watchers:
                 watcher.closing(self)
             status = lib.pst_pool_destroy(self.handle)
+            is_gone = status in (_abi.PST_OK, _abi.PST_E_DAMAGED)
             for watcher in _watchers:
-                watcher.closed(self, status == 0)
+                watcher.closed(self, is_gone)
+            if is_gone:
+                _open_pools.pop(self.handle, None)  # gone already where garbage is collected
+                self.handle = None
             _c.check(status, "pst_pool_destroy")
-            _open_pools.pop(self.handle, None)  # gone already where garbage is collected
-            self.handle = None
 
 
 def _ticket(number):

@@ -20,14 +20,15 @@ BOTH = {("copy", "copy"), ("pagestash", "stash"), ("pagestash", "restore")}
 
 
 def run(*arguments, root=None, **environment):
-    """Without torch: a module of that name that says it is not there stands before the real one."""
+    """With this build's library, not the newest of all builds, which may be a sanitized one. Without
+    torch: a module of that name that says it is not there stands before the real one."""
     with tempfile.TemporaryDirectory() as shadow:
         text = 'raise ModuleNotFoundError("no torch", name="torch")\n'
         pathlib.Path(shadow, "torch.py").write_text(text, encoding="ascii")
         return subprocess.run(
             [sys.executable, str((root or source) / "bench/peers/run.py"), *arguments],
             capture_output=True, text=True, timeout=280,
-            env={**os.environ, "PAGESTASH_LIBRARY": "", "PYTHONPATH": shadow, **environment})
+            env={**os.environ, "PAGESTASH_LIBRARY": library, "PYTHONPATH": shadow, **environment})
 
 
 class Peers(unittest.TestCase):
@@ -56,7 +57,7 @@ class Peers(unittest.TestCase):
                 self.assertRegex(result.stderr, f"^run.py: .*{says}.*\n$")
 
     def test_report(self):
-        result = run(*SMALL, "--json", PAGESTASH_LIBRARY=library)
+        result = run(*SMALL, "--json")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         report = json.loads(result.stdout)
         self.assertEqual({entry["peer"] for entry in report["unavailable"]},
@@ -80,7 +81,7 @@ class Peers(unittest.TestCase):
         right = "payload.config.bytes)"
         self.assertEqual(text.count(right), 1)
         plain.write_text(text.replace(right, "payload.config.bytes - 1)"), encoding="utf-8")
-        result = run(*SMALL, "--layers", "0", root=self.folder)
+        result = run(*SMALL, "--layers", "0", root=self.folder, PAGESTASH_LIBRARY="")
         self.assertIn("unavailable: pagestash: no build/", result.stdout)
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"single-1000 copy copy: [1-9]\d* bytes differ")

@@ -78,6 +78,15 @@ class GpuRehearsal(GpuTools):
             self.assertIn("failed: 1, skipped for want of a GPU: 0", done.stdout)
             self.launches_are(launches.read_text().splitlines(), [*CREATED, "check"])
 
+    def test_canaries(self):
+        """They are written, copied and compared without a kernel."""
+        tests = ("Canary/cuda.DamageBehindEachPartIsTold", "Canary/cuda.DestroyTellsAndDestroys",
+                 "Canary/cuda.ATicketsIsLookedAtWhenItIsDestroyed")
+        done = subprocess.run([self.tests_program, f"--gtest_filter={':'.join(tests)}"], text=True,
+                              capture_output=True, timeout=60,
+                              env={**os.environ, "PAGESTASH_REQUIRE_GPU": "1", "PAGESTASH_CHECK": "1"})
+        self.assertIn("passed: 3, failed: 0, skipped for want of a GPU: 0", done.stdout)
+
     # Fault rows 39, 40.
     def test_no_device_and_no_code(self):
         for variable, said in (

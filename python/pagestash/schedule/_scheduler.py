@@ -37,7 +37,7 @@ class _Owned:
             _c.call("pst_scheduler_abort", self.handle, self.stream)
             self.is_open = False
         status = lib.pst_scheduler_destroy(self.handle)
-        if status in (_abi.PST_OK, _abi.PST_E_CUDA):  # of both the handle is gone
+        if status in (_abi.PST_OK, _abi.PST_E_CUDA, _abi.PST_E_DAMAGED):  # of these the handle is gone
             self.handle = None
             self.held.clear()
         _c.check(status, "pst_scheduler_destroy")

@@ -34,11 +34,12 @@ PST_TEST(Status, ValuesArePinned)
     CHECK_EQ(PST_E_AGAIN, -9);
     CHECK_EQ(PST_E_ORDER, -10);
     CHECK_EQ(PST_E_PEER, -11);
+    CHECK_EQ(PST_E_DAMAGED, -12);
 }
 
 PST_TEST(Status, OtherValuesAreUnknown)
 {
-    static const int values[] = {1, -12, 1000, -1000};
+    static const int values[] = {1, -13, 1000, -1000};
     for (int i = 0; i < 4; i++) {
         CHECK_STR(pst_status_name((pst_status)values[i]), "PST_E_UNKNOWN");
         CHECK_STR(pst_status_text((pst_status)values[i]), "no status of this library");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "host/base/base.h"
+#include "host/comm/comm_nccl.h"
 #include "tests/host/comm/nccl_scene.h"
 
 enum { SOON = 50 }; /* milliseconds */
@@ -189,19 +190,31 @@ PST_TEST(CommNcclFaults, AnInitialisationThatNeverEnds)
     nccl_check_child("comm_nccl_late", "FAKE_NCCL_VERSION=22809");
 }
 
+static pthread_barrier_t gate;
+
+/* All have seen the end of the first exchange, before anybody ends the communicator. */
+static void sum_together(nccl_rank *self)
+{
+    WANT_OK(sum(self->comm));
+    pthread_barrier_wait(&gate);
+}
+
 static void one_does_not_come(nccl_rank *self)
 {
     static const char cause[] = "rank 0: ncclAllReduce has not come about within 50 ms [";
-    WANT_OK(sum(self->comm));
+    sum_together(self);
     if (self->rank != 0)
         return;
+    self->comm->nccl->timeout_ms = SOON; /* from now on: the others are slower under load */
     WANT_FAILURE(sum(self->comm), PST_E_PEER, cause);
     WANT_FAILURE(pst_comm_wait(self->comm, NULL, 0), PST_E_PEER, cause);
 }
 
 PST_CHILD(comm_nccl_alone)
 {
-    nccl_run(2, false, SOON, one_does_not_come);
+    pthread_barrier_init(&gate, NULL, 2);
+    nccl_run(2, false, 0, one_does_not_come);
+    pthread_barrier_destroy(&gate);
     const fake_counts *counts = nccl_counts();
     WANT(counts->aborts == 1 || counts->aborts == 2); /* the other one may learn of it */
     done();
@@ -212,8 +225,6 @@ PST_TEST(CommNcclFaults, ARankThatDoesNotCome)
     nccl_check_child("comm_nccl_alone", "FAKE_NCCL_VERSION=22809");
 }
 
-static pthread_barrier_t gate;
-
 /* The NCCL of these tests tells the others, as one over a network does. */
 static void one_aborts(nccl_rank *self)
 {
@@ -222,8 +233,7 @@ static void one_aborts(nccl_rank *self)
         "rank 1: the loss is NaN [",
         "rank 2: a call before: remote error; NCCL's last error: a rank has aborted [",
     };
-    WANT_OK(sum(self->comm));
-    pthread_barrier_wait(&gate);
+    sum_together(self);
     if (self->rank == 1)
         WANT_OK(pst_comm_abort(self->comm, "the loss is NaN"));
     pthread_barrier_wait(&gate);
@@ -260,7 +270,7 @@ static void *watch(void *arg)
 static void one_is_watched(nccl_rank *self)
 {
     pthread_t watcher;
-    WANT_OK(sum(self->comm));
+    sum_together(self);
     if (self->rank != 0)
         return;
     WANT(pthread_create(&watcher, NULL, watch, self->comm) == 0);
@@ -270,7 +280,9 @@ static void one_is_watched(nccl_rank *self)
 
 PST_CHILD(comm_nccl_watched)
 {
+    pthread_barrier_init(&gate, NULL, 2);
     nccl_run(2, false, 0, one_is_watched);
+    pthread_barrier_destroy(&gate);
     done();
 }
 

@@ -1,10 +1,11 @@
 /* What comm_scene.h says. */
 #include "tests/host/comm/comm_scene.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "host/device/device.h"
+#include "host/comm/comm.h"
 
 static void *run_rank(void *arg)
 {
@@ -20,6 +21,25 @@ static void *run_rank(void *arg)
     RANK_CHECK(self->device->live == 0);
     RANK_OK(pst_device_close(self->device));
     return NULL;
+}
+
+void ranks_expire(rank_of_test *self, const char *missing, const int *num_done)
+{
+    psti_group *group = psti_ranks_group(self->comm);
+    int num_waiting = 0, num_missing = 0, done = 0;
+    for (const char *at = missing; *at; at++)
+        num_missing += *at >= '0' && *at <= '9';
+    do {
+        sched_yield();
+        num_waiting = 0;
+        for (int r = 0; r < self->num_ranks; r++) {
+            char who[128];
+            psti_group_late(group, r, who, sizeof(who));
+            num_waiting += strcmp(who, missing) == 0;
+        }
+        done = num_done ? __atomic_load_n(num_done, __ATOMIC_RELAXED) : 0;
+    } while (num_waiting < self->num_ranks - num_missing && done < self->num_ranks - num_missing);
+    psti_group_expire(group);
 }
 
 void ranks_run(int num_ranks, uint32_t timeout_ms, void (*body)(rank_of_test *self), void *arg)

@@ -41,7 +41,10 @@ const char *ncclGetErrorString(psti_nccl_result result)
 
 const char *ncclGetLastError(pst_nccl_comm comm)
 {
-    return comm ? comm->last_error : NULL;
+    pthread_mutex_lock(&lock); /* others' aborts write it */
+    const char *error = comm ? comm->last_error : NULL;
+    pthread_mutex_unlock(&lock);
+    return error;
 }
 
 int *fakeCurrentDevice(void)

@@ -1,9 +1,17 @@
 /* Sizes of pools and of their parts: the walk that counts and carves. */
 #include "tests/host/stash/scene.h"
 
+#include <inttypes.h>
+
 static uint64_t round_256(uint64_t bytes)
 {
     return (bytes + 255) / 256 * 256;
+}
+
+/* With PAGESTASH_CHECK=1, behind each part. */
+static uint64_t canary(void)
+{
+    return psti_env_check_mode() ? 256 : 0;
 }
 
 /* What docs and header say a pool has: pages, a ring, owner words, scratch of check, sketch,
@@ -15,7 +23,7 @@ static uint64_t expected_bytes(uint64_t page_bytes, uint64_t pages, uint64_t tic
         slots *= 2;
     return round_256(pages * page_bytes) + round_256(slots * 4) + round_256(pages * 8) +
            round_256(4) /* the ring of the empty host tier */ + round_256(pages * 4) + 2048 +
-           round_256(tickets * 8) + round_256(120) + round_256(128);
+           round_256(tickets * 8) + round_256(120) + round_256(128) + 10 * canary();
 }
 
 PST_TEST(PoolLayout, BytesAreThoseOfItsParts)
@@ -51,7 +59,7 @@ static void check_slab(uint32_t tickets, uint64_t pages, uint32_t counts, uint64
     config.slab_pages = pages;
     config.slab_counts = counts;
     CHECK_OK(pst_pool_bytes(&config, &bytes));
-    CHECK_EQ(bytes - plain, tickets * round_256(record_bytes));
+    CHECK_EQ(bytes - plain, tickets * round_256(record_bytes) + canary());
 }
 
 PST_TEST(PoolLayout, ASlabHasARecordPerTicket)
@@ -95,6 +103,7 @@ PST_TEST(PoolLayout, PartsDoNotOverlap)
     psti_slab_layout slab;
     uint64_t bytes = 0;
     bool overflow = false;
+    psti_canary canaries[PSTI_NUM_PARTS] = {{NULL, 0}};
     unsigned char *const base = (unsigned char *)(uintptr_t)4096;
     config.num_pages = 5;
     config.num_host_pages = 6;
@@ -105,7 +114,7 @@ PST_TEST(PoolLayout, PartsDoNotOverlap)
     config.fails_fast = true;
     CHECK_OK(psti_pool_view_of(&config, &view, &slab, &bytes));
     CHECK_EQ(view.fails_fast, 1);
-    CHECK_EQ(psti_pool_layout(&view, &slab, base, false, &overflow), bytes);
+    CHECK_EQ(psti_pool_layout(&view, &slab, base, false, canaries, &overflow), bytes);
     const struct {
         const void *at;
         uint64_t bytes;
@@ -125,7 +134,12 @@ PST_TEST(PoolLayout, PartsDoNotOverlap)
         CHECK_MSG((const unsigned char *)parts[i].at >= end && (uintptr_t)parts[i].at % 256 == 0,
                   "part %zu at %p", i, parts[i].at);
         end = (const unsigned char *)parts[i].at + parts[i].bytes;
+        CHECK_MSG(canaries[i].at == (canary() ? end : NULL), "part %zu, canary at %p", i,
+                  (void *)canaries[i].at);
+        end += canaries[i].bytes;
+        CHECK_MSG(canaries[i].bytes >= canary() && (!canary() || (uintptr_t)end % 256 == 0),
+                  "part %zu, canary of %" PRIu64 " bytes", i, canaries[i].bytes);
     }
-    CHECK(end <= base + bytes);
+    CHECK(canary() ? end == base + bytes : end <= base + bytes);
     CHECK_EQ(slab.record_bytes, 256); /* 80 + 9 * 8 + 2 * 7 * 4 */
 }

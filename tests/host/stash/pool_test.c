@@ -191,7 +191,7 @@ PST_TEST(Pool, TakesTheBytesThatItSaid)
         CHECK_OK(pst_pool_bytes(&self.pool_config, &bytes));
         CHECK_OK(pst_pool_create(self.device, &self.pool_config, &pool));
         const char *status = (const char *)pool->view.status;
-        CHECK_EQ(status - (const char *)pool->memory, bytes - 256);
+        CHECK_EQ(status - (const char *)pool->memory, bytes - 256 - psti_canary_room());
         memset(pool->view.pages[0], 0xff, pages[i] * PST_PAGE_BYTES_MIN);
         memset(pool->view.seen, 0, pages[i] * 4);
         const pst_pool_status now = small_status(pool);

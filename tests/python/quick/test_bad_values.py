@@ -2,6 +2,8 @@
 """Every public function of the package, each argument in turn of a wrong type, out of range, or the name of
 what is not there: it is taken, or an Error with one sentence, and the interpreter lives."""
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -55,7 +57,32 @@ class BadValues(unittest.TestCase):
                 self.assertEqual(refusals(call, good, free), [])
 
 
+OVERWRITES = """
+import ctypes
+from pagestash.pool import Device, Error, Pool
+pool = Pool(Device.open("host"), 4)
+info = pool.info()
+assert info.num_pages[0] * info.page_bytes + info.metadata_bytes == Pool.bytes(4)
+ctypes.memset(info.pages[0] + info.num_pages[0] * info.page_bytes + 3, 0, 1)
+for call in (pool.check, pool.status, pool.close, pool.close):
+    try:
+        print(call())
+    except Error as error:
+        print(error)
+"""
+
+
 class Pools(BadValues):
+    def test_an_overwritten_pool(self):
+        """It is closed all the same, once."""
+        done = subprocess.run([sys.executable, "-c", OVERWRITES], text=True, capture_output=True, check=True,
+                              timeout=120, env={**os.environ, "PAGESTASH_CHECK": "1"})
+        says = "PST_E_DAMAGED: the pool's memory was overwritten behind its pages: byte 3 is 0x00, not 0x83"
+        *damaged, closed = done.stdout.splitlines()
+        self.assertEqual(len(damaged), 3, done)
+        self.assertTrue(all(says in line for line in damaged), damaged)
+        self.assertEqual(closed, "None")
+
     def test_devices_and_forms(self):
         device = pools.Device.open("host")
         form = Form([Space(8, "segments", 2)], [Rows(64)])
