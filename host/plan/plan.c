@@ -49,11 +49,6 @@ static psti_limits limits_of(const pst_plan_config *config)
 /* Whether pins and reserved ranges go together. */
 static pst_status check_pins(const psti_items *items)
 {
-    bool has_pin = false;
-    for (uint32_t i = 0; i < items->n && !has_pin; i++)
-        has_pin = items->pin[i] != PST_PLAN_FREE;
-    if (!has_pin)
-        return PST_OK;
     psti_room *room = psti_room_open(items);
     uint32_t item = 0;
     const psti_room_result result =
@@ -69,8 +64,12 @@ static pst_status check_pins(const psti_items *items)
 
 pst_status psti_plan_items(const pst_plan_problem *problem, psti_limits *limits, psti_items *items)
 {
-    PSTI_TRY(psti_items_of_problem(problem, limits, items));
-    return limits->over ? PST_OK : check_pins(items);
+    bool has_pin = false;
+    for (uint64_t i = 0; i < problem->num_tensors && !has_pin; i++)
+        has_pin = problem->tensors[i].pin != PST_PLAN_FREE;
+    /* no plan may come of pins that overlap, so they are checked whatever the time is */
+    PSTI_TRY(psti_items_of_problem(problem, has_pin ? NULL : limits, items));
+    return has_pin ? check_pins(items) : PST_OK;
 }
 
 /* Fills the plan from what was found for the items. */

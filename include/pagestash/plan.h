@@ -88,7 +88,7 @@ typedef struct pst_plan_config {
     uint64_t max_memory_bytes;   /* of the search; 0: 1 GiB */
     uint32_t num_threads;        /* 0: 1; at most 64 */
     bool (*is_over)(void *user); /* asked now and then, by any thread: true ends the search with
-                                  * the best plan so far. NULL: never */
+                                  * the best plan so far; behind the check of pins. NULL: never */
     void *user;                  /* argument of is_over */
 } pst_plan_config;
 

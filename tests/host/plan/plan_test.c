@@ -409,6 +409,14 @@ PST_TEST(Plan, PinsThatOverlapAreRefused)
     of.tensors[1] = (pst_plan_tensor){10, 1, 3, 9, 0, PST_PLAN_NO_BLOCK};
     CHECK_STATUS(run(&of, &config), PST_E_INVALID);
     CHECK(strstr(pst_last_message(), "tensor 1 is pinned at 9") != NULL);
+    uint32_t asked = 0;
+    pst_plan_config late = PST_PLAN_CONFIG_INIT;
+    late.is_over = at_once;
+    late.user = &asked;
+    for (int mode = 0; mode < 2; mode++) {
+        late.mode = (pst_plan_mode)mode;
+        CHECK_STATUS(run(&of, &late), PST_E_INVALID);
+    }
     of.tensors[1].pin = 10;
     run_and_check(&of, &config);
     of.problem.reserved = of.reserved;
