@@ -19,6 +19,18 @@ function(pagestash_sanitize target sanitizer)
   target_link_options(${target} PRIVATE ${flags})
 endfunction()
 
+# Without optimisation a line is what was written; the counters are changed atomically, since threads do.
+# Whoever links such an object counts, too. A child of fork ends by _exit, which loses what it counted:
+# tests/coverage/leave.c stands in for it.
+set(PAGESTASH_COUNT_FLAGS "")
+if(PAGESTASH_COVERAGE)
+  set(PAGESTASH_COUNT_FLAGS --coverage -fprofile-update=atomic -O0)
+  add_link_options(--coverage -Wl,--wrap=_exit)
+endif()
+function(pagestash_count target)
+  target_compile_options(${target} PRIVATE ${PAGESTASH_COUNT_FLAGS})
+endfunction()
+
 # Language level, warnings, sanitizers, and the include paths of this repository.
 function(pagestash_compile_options target)
   set_target_properties(${target} PROPERTIES

@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/harness.h"
 
 #define NAME_VARIABLE "CHILD_OF_PST_TESTS"
 
@@ -22,6 +25,14 @@ void child_leave(void)
 {
     fflush(NULL);
     _exit(0);
+}
+
+void child_end(int status)
+{
+#if PSTI_UNDER_TSAN
+    syscall(SYS_exit_group, status);
+#endif
+    _exit(status);
 }
 
 static void forget_variables(void)
@@ -41,6 +52,22 @@ static void forget_variables(void)
     }
 }
 
+/* Where the tests are built for another machine, the emulator runs them, and what /proc/self/exe is to the kernel
+ * is the emulator; to the program it is itself. */
+static void run_itself(void)
+{
+#ifdef PSTI_TEST_EMULATOR
+    char program[4096];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (length <= 0)
+        return;
+    program[length] = '\0';
+    execlp(PSTI_TEST_EMULATOR, PSTI_TEST_EMULATOR, program, (char *)NULL);
+#else
+    execl("/proc/self/exe", "child", (char *)NULL);
+#endif
+}
+
 static void become(const char *name, const char *const *variables, int out, int err)
 {
     forget_variables();
@@ -49,7 +76,7 @@ static void become(const char *name, const char *const *variables, int out, int 
         putenv((char *)(uintptr_t)*variables);
     alarm(SECONDS);
     if (dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0)
-        execl("/proc/self/exe", "child", (char *)NULL);
+        run_itself();
     _exit(127);
 }
 

@@ -3,13 +3,13 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "host/base/base.h"
 #include "host/comm/comm.h"
+#include "tests/host/base/child.h"
 #include "tests/host/comm/comm_scene.h"
 
 enum { SOON = 50 }; /* milliseconds */
@@ -504,7 +504,7 @@ static void fork_one(rank_of_test *self)
             wrong += pst_comm_start(self->comm, &exchange, self->stream, &number) != PST_E_PEER;
             wrong += pst_comm_wait(self->comm, self->stream, 10) == PST_OK;
             wrong += pst_comm_destroy(self->comm) != PST_OK;
-            syscall(SYS_exit_group, wrong);
+            child_end(wrong);
         }
         RANK_CHECK(waitpid(pid, &answer, 0) == pid && WIFEXITED(answer));
         RANK_CHECK(WEXITSTATUS(answer) == 0);

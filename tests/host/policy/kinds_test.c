@@ -78,21 +78,44 @@ PST_TEST(PolicyKinds, EveryKindIsSolvedAndRunsAsItSays)
     }
 }
 
-PST_TEST(PolicyKinds, NoMemoryIsSaid)
+static pst_status solve_with(policy_scene *scene, long allocations)
 {
-    policy_scene *scene = scene_open(1, 0, 1, 1, 2);
+    psti_fail_allocation_after(allocations);
+    const pst_status status =
+        pst_policy_solve(&scene->config, &scene->policy, scene->choices, NULL);
+    psti_fail_allocation_after(-1);
+    return status;
+}
+
+/* Each allocation fails, or from the `every`-th on fewer and fewer of them; and that is said. */
+static void check_no_memory(policy_scene *scene, long every)
+{
     scene->config.given = PST_POLICY_GIVEN_ALL & ~PST_POLICY_GIVEN_SHARES;
     scene->config.share_den = 1;
     scene->config.objective = PST_POLICY_LEAST_EXPOSED;
     scene->config.sets = PST_POLICY_SETS_CALLERS;
-    pst_status status = PST_E_NOMEM;
-    long n = 0;
-    for (; status == PST_E_NOMEM && n < 5000; n += psti_test_step(7)) {
-        psti_fail_allocation_after(n);
-        status = pst_policy_solve(&scene->config, &scene->policy, scene->choices, NULL);
-        psti_fail_allocation_after(-1);
+    long num = 0, most = 1 << 20;
+    while (num < most) { /* how many there are */
+        const long middle = num + (most - num) / 2;
+        if (solve_with(scene, middle) == PST_OK)
+            most = middle;
+        else
+            num = middle + 1;
     }
+    CHECK(num > 50 && num < 1 << 20);
+    for (long n = 0; n < num; n += n < every ? (long)psti_test_step(7) : n / 4)
+        CHECK_STATUS(solve_with(scene, n), PST_E_NOMEM);
     scene_close(scene);
-    CHECK_EQ(status, PST_OK);
-    CHECK(n > 50);
+}
+
+PST_TEST(PolicyKinds, NoMemoryIsSaid)
+{
+    check_no_memory(scene_open(1, 0, 1, 1, 2), 20000);
+    policy_scene *scene = scene_open(4, 0, 1, 16, 3); /* searched, and with a period */
+    scene_set_times(scene, (pst_times){2, 8, 2}, (pst_times){4, 16, 4});
+    scene_set_rates(scene, 1, 6);
+    scene->simulation.num_pages[0] = 16;
+    scene->simulation.num_pages[1] = 100;
+    scene->config.max_combinations = 1;
+    check_no_memory(scene, 60);
 }

@@ -1,4 +1,4 @@
-/* The order of choices, the sum of bytes, what is missing, dense layers, refusals. */
+/* The order of choices, the sum of bytes, what is missing, dense layers. */
 #include "tests/harness.h"
 #include "tests/host/policy/policy_scene.h"
 
@@ -369,52 +369,4 @@ PST_TEST(PolicyOrder, PagesAreEnoughForTheQuantile)
     scene_close(scene);
     CHECK_EQ(all, 20); /* two of three layers are stashed, 10 pages each in the largest routing */
     CHECK_EQ(most, 18);
-}
-
-/* ---- refusals ---- */
-
-PST_TEST(PolicyOrder, RefusesWhatIsNotAllowed)
-{
-    policy_scene *scene = scene_open(1, 0, 1, 1, 2);
-    pst_policy_config *config = &scene->config;
-    pst_policy policy;
-    pst_layer_choice choices[2];
-    const uint64_t pages[] = {32768, 16384};
-    pst_policy_layer allowed[2] = {PST_POLICY_LAYER_INIT, PST_POLICY_LAYER_INIT};
-    const pst_policy_layer *of_stage[] = {allowed};
-#define REFUSES(field, value, text)                                                        \
-    do {                                                                                   \
-        const pst_policy_config before = *config;                                          \
-        config->field = value;                                                             \
-        CHECK_STATUS(pst_policy_solve(config, &policy, choices, NULL), PST_E_INVALID);     \
-        CHECK_MSG(strstr(pst_last_message(), text) != NULL, "\"%s\"", pst_last_message()); \
-        *config = before;                                                                  \
-    } while (0)
-    REFUSES(simulation, NULL, "simulation is NULL");
-    REFUSES(share_den, 65, "share_den 65");
-    REFUSES(objective, (pst_policy_objective)2, "objective 2");
-    REFUSES(sets, (pst_policy_sets)2, "sets 2");
-    REFUSES(given, 64, "given 0x40");
-    REFUSES(max_sets, 9, "max_sets 9");
-    REFUSES(quantile_per_mille, 1001, "quantile_per_mille 1001");
-    REFUSES(set_bytes, UINT64_C(1) << 62, "set_bytes");
-    REFUSES(num_routings, 1, "routings is NULL");
-    REFUSES(num_page_bytes, 2, "num_page_bytes 2");
-    config->page_bytes = pages;
-    REFUSES(num_page_bytes, 2, "page_bytes[1] 16384");
-    config->page_bytes = NULL;
-    config->layers = of_stage;
-    allowed[1].treatments = 16;
-    REFUSES(share_den, 8, "stage 0, layer 1: treatments 0x10");
-    allowed[1].treatments = 1u << PST_KEEP_SWAPPED;
-    REFUSES(share_den, 8, "stage 0, layer 1: SWAPPED wants");
-    allowed[1].treatments = 0;
-    allowed[1].planned_bytes = 1;
-    REFUSES(share_den, 8, "stage 0: planned_bytes of its layers are 1, static_bytes 0");
-    config->layers = NULL;
-    scene->simulation.num_streams = 3;
-    REFUSES(share_den, 8, "num_streams 3");
-    CHECK_STATUS(pst_policy_solve(NULL, &policy, choices, NULL), PST_E_INVALID);
-    CHECK_STATUS(pst_policy_solve(config, &policy, NULL, NULL), PST_E_INVALID);
-    scene_close(scene);
 }

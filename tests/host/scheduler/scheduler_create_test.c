@@ -52,6 +52,22 @@ SPOILS(no_buffer, self->layers[3].keep = PST_KEEP_SWAPPED, self->layers[3].buffe
 SPOILS(few_slots, config->max_slots = 2)
 SPOILS(ring_of_layers, config->one_ring = true, config->capture = PST_CAPTURE_LAYERS)
 SPOILS(no_base, self->source_buffers[1][0].bases = NULL)
+static const void *const no_count[1];
+SPOILS(no_counts, self->source_buffers[0][0].counts = NULL)
+SPOILS(null_count, self->source_buffers[0][0].counts = no_count)
+SPOILS(null_layers, config->layers = NULL)
+SPOILS(many_layers, config->num_layers = PSTI_MAX_SEATS + 1)
+SPOILS(null_parts, self->layers[2].parts = NULL)
+SPOILS(part_padding, self->parts[0].padding = 3)
+SPOILS(padding, config->padding = 1)
+SPOILS(no_tail, config->tail = (pst_restore_tail)3)
+SPOILS(failed, config->failed = (pst_restore_failed)2)
+SPOILS(ring_and_destinations, config->one_ring = true, config->num_destinations = 2)
+SPOILS(keep, self->layers[3].keep = (pst_keep)4)
+SPOILS(move, self->layers[3].policy.move = (pst_move)2)
+SPOILS(no_first_buffer, self->layers[3].keep = PST_KEEP_SWAPPED, self->layers[3].buffers[0] = NULL)
+SPOILS(large_swap, self->layers[3].keep = PST_KEEP_SWAPPED,
+       self->layers[3].whole_bytes = UINT64_C(1) << 48)
 
 PST_TEST(SchedulerCreate, Refusals)
 {
@@ -85,6 +101,20 @@ PST_TEST(SchedulerCreate, Refusals)
         {few_slots, "chunk 0: the schedule needs 4 slots, 2 are allowed"},
         {ring_of_layers, "one_ring is for PST_CAPTURE_ITERATION"},
         {no_base, "layer 0 of chunk 0, part 1, source 0: bases is NULL"},
+        {no_counts, "layer 0 of chunk 0, part 0, source 0: counts is NULL"},
+        {null_count, "layer 0 of chunk 0, part 0, source 0: counts[0] is NULL"},
+        {null_layers, "no layers"},
+        {many_layers, "num_layers 16777217: too many"},
+        {null_parts, "layer 2 of chunk 0: num_parts 2: allowed are 1 to 4"},
+        {part_padding, "layer 0 of chunk 0, part 0: padding 3: must be 0"},
+        {padding, "padding: must be 0"},
+        {no_tail, "tail 3: allowed are untouched, zero and zero all"},
+        {failed, "failed 2: allowed are untouched and zero"},
+        {ring_and_destinations, "num_destinations 2: one ring has none"},
+        {keep, "layer 3 of chunk 0: keep 4: allowed are 0 to 3"},
+        {move, "layer 3 of chunk 0: policy.move 2: allowed are direct and demote"},
+        {no_first_buffer, "layer 3 of chunk 0: a buffer is NULL"},
+        {large_swap, "layer 3 of chunk 0: 281474976710656 bytes to swap"},
     };
     for (uint32_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         rig self;

@@ -126,7 +126,7 @@ PST_TEST(Glu, EveryFieldOfTheDescriptionIsChecked)
     CHECK_BOTH_REFUSED(&self, glu.bias, 1.0f, "glu: limit 0: must be above 0");
     self.glu.limit = 7;
     CHECK_BOTH_REFUSED(&self, glu.limit, -1.0f, "glu: limit -1: must be above 0");
-    CHECK_BOTH_REFUSED(&self, glu.limit, -(0.0f / 0.0f), "glu: limit nan: must be above 0");
+    CHECK_BOTH_REFUSED(&self, glu.limit, __builtin_nanf(""), "glu: limit nan: must be above 0");
     CHECK_BOTH_REFUSED(&self, glu.alpha, 1.0f / 0.0f, "glu: alpha inf: must be finite");
     CHECK_BOTH_REFUSED(&self, glu.bias, -1.0f / 0.0f, "glu: bias -inf: must be finite");
     self.glu.interleave = 32;
