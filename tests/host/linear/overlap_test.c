@@ -52,10 +52,12 @@ static pst_status multiply(void *user, pst_device *device, const pst_product *pr
 
 static bool is_written(const float *memory, uint64_t count)
 {
-    static const unsigned char none[4] = {0xff, 0xff, 0xff, 0xff};
-    for (uint64_t i = 0; i < count; i++)
-        if (memcmp(&memory[i], none, 4) == 0)
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &memory[i], sizeof(bits));
+        if (bits == UINT32_MAX)
             return false;
+    }
     return true;
 }
 

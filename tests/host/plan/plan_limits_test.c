@@ -62,7 +62,8 @@ static double per_stride(void (*run)(uint64_t n, uint64_t *asked))
     uint64_t many = 0;
     run(FEW, &few);
     run(MANY, &many);
-    return (double)(many - few) / ((MANY - FEW) / STRIDE);
+    const uint64_t strides = (MANY - FEW) / STRIDE;
+    return (double)(many - few) / (double)strides;
 }
 
 /* As often as there are passes; those over slots count for less, since there are fewer. The first plan
