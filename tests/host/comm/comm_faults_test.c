@@ -113,15 +113,17 @@ PST_TEST(CommFaults, TheLimitOfAnExchangeIsThatOfTheConfig)
 /* Its thread ends without a word, but for the communicator, or with it. */
 static void one_dies(rank_of_test *self)
 {
-    if (self->rank == 1)
-        return; /* and destroys it */
+    if (self->rank == 1) {
+        ranks_await(self, "rank 1", NULL); /* asleep: they hear of it */
+        return;                            /* and destroys it */
+    }
     RANK_STATUS(sum(self), PST_E_PEER);
     check_ended(self, "rank 1 destroyed the communicator");
 }
 
 PST_TEST(CommFaults, OneLeaves)
 {
-    with_gate(4, 0, one_dies);
+    ranks_run(4, SCENE_NEVER, one_dies, NULL);
 }
 
 static void one_is_gone_in_time(rank_of_test *self)

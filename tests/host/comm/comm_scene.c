@@ -23,7 +23,7 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-void ranks_expire(rank_of_test *self, const char *missing, const int *num_done)
+void ranks_await(rank_of_test *self, const char *missing, const int *num_done)
 {
     psti_group *group = psti_ranks_group(self->comm);
     int num_waiting = 0, num_missing = 0, done = 0;
@@ -39,7 +39,12 @@ void ranks_expire(rank_of_test *self, const char *missing, const int *num_done)
         }
         done = num_done ? __atomic_load_n(num_done, __ATOMIC_RELAXED) : 0;
     } while (num_waiting < self->num_ranks - num_missing && done < self->num_ranks - num_missing);
-    psti_group_expire(group);
+}
+
+void ranks_expire(rank_of_test *self, const char *missing, const int *num_done)
+{
+    ranks_await(self, missing, num_done);
+    psti_group_expire(psti_ranks_group(self->comm));
 }
 
 void ranks_run(int num_ranks, uint32_t timeout_ms, void (*body)(rank_of_test *self), void *arg)

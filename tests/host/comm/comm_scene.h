@@ -30,8 +30,10 @@ void ranks_run(int num_ranks, uint32_t timeout_ms, void (*body)(rank_of_test *se
 
 enum { SCENE_NEVER = 600000 }; /* milliseconds: a time limit that no test reaches by waiting */
 
-/* Waits until each rank but those of `missing`, as psti_group_late has them ("rank 2", "ranks 0, 2"), waits
- * for these alone, or is counted in *num_done (NULL: none is); then their time is up. */
+/* Until each rank but those of `missing`, as psti_group_late has them ("rank 2", "ranks 0, 2"), waits for these
+ * alone, or is counted in *num_done (NULL: none is). */
+void ranks_await(rank_of_test *self, const char *missing, const int *num_done);
+/* Then their time is up. */
 void ranks_expire(rank_of_test *self, const char *missing, const int *num_done);
 
 #define RANK_OK(call) RANK_STATUS(call, PST_OK)
