@@ -229,9 +229,10 @@ static pst_status take_layer(pst_scheduler *self, const pst_scheduler_config *co
         return take_swapped(given, name, layer);
     if (given->keep != PST_KEEP_PAGED)
         return PST_OK;
-    PSTI_CHECK(given->num_parts >= 1 && given->num_parts <= PST_MAX_PARTS && given->parts,
-               PST_E_INVALID, "%s: num_parts %u: allowed are 1 to %d", name, given->num_parts,
-               PST_MAX_PARTS);
+    PSTI_CHECK(given->num_parts >= 1 && given->num_parts <= PST_MAX_PARTS, PST_E_INVALID,
+               "%s: num_parts %u: allowed are 1 to %d", name, given->num_parts, PST_MAX_PARTS);
+    PSTI_CHECK(given->parts, PST_E_INVALID, "%s: parts is NULL, of num_parts %u", name,
+               given->num_parts);
     layer->num_parts = given->num_parts;
     for (uint32_t i = 0; i < given->num_parts; i++) {
         pst_part part = {0};

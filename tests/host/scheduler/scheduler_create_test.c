@@ -105,7 +105,7 @@ PST_TEST(SchedulerCreate, Refusals)
         {null_count, "layer 0 of chunk 0, part 0, source 0: counts[0] is NULL"},
         {null_layers, "no layers"},
         {many_layers, "num_layers 16777217: too many"},
-        {null_parts, "layer 2 of chunk 0: num_parts 2: allowed are 1 to 4"},
+        {null_parts, "layer 2 of chunk 0: parts is NULL, of num_parts 2"},
         {part_padding, "layer 0 of chunk 0, part 0: padding 3: must be 0"},
         {padding, "padding: must be 0"},
         {no_tail, "tail 3: allowed are untouched, zero and zero all"},
