@@ -120,7 +120,7 @@ check_headers() {
 
 # The static library of a build with CUDA where there is no toolkit: the message says what is missing.
 check_without_toolkit() {
-    grep -q 'pagestash_HAVE_CUDA [1TO]' "$(find "$prefix" -name pagestash-config.cmake)" || return 0
+    grep -qE 'pagestash_HAVE_CUDA (1|TRUE|ON)\)' "$(find "$prefix" -name pagestash-config.cmake)" || return 0
     if cmake -S "$here" -B "$work/no_toolkit" -DGET=static -DCMAKE_PREFIX_PATH="$prefix" \
         -DEXPECTED_VERSION="$version" -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON >"$work/no_toolkit.log" 2>&1; then
         fail "the static library is found without a toolkit"
