@@ -240,7 +240,7 @@ PST_TEST(CommFaults, OneAborts)
     with_gate(3, 0, one_aborts_late);
 }
 
-enum { LONG = 4 << 20 }; /* floats: a copy that can be met */
+enum { LONG = PSTI_UNDER_TSAN ? 1 << 18 : 2 << 20 }; /* floats: a copy that can be met */
 
 /* Looks at what another thread may be writing. */
 __attribute__((no_sanitize("thread"))) static bool is_written(const volatile float *at)
