@@ -18,7 +18,7 @@ static llama_form form_of(llama_way way)
                         .heads = 4,
                         .ffn = 48,
                         .vocab = 32,
-                        .layers = 12,
+                        .layers = PSTI_UNDER_TSAN ? 3 : 12,
                         .micro_batches = 2,
                         .steps = PSTI_UNDER_TSAN               ? 1
                                  : psti_test_cases(100) == 100 ? 100
