@@ -244,7 +244,8 @@ PST_API pst_status pst_pool_recommend_pages(const pst_pool_status *status, pst_s
  * owner word says so. One launch; can be captured. Counts what is wrong in check_errors and records
  * a CHECK fault; read it through pst_pool_step and pst_pool_poll. Cost: a pass over rings, owner
  * words and page tables, for tests and debugging. With PAGESTASH_CHECK=1 and outside a capture it also
- * asks for the canaries, the bytes behind the parts of the pool's memory that nobody may write.
+ * asks for the canaries, the bytes behind the parts of the pool's memory that nobody may write. (That
+ * behind the record of a ticket that was created is read by pst_ticket_destroy.)
  * Fails: DAMAGED (of canaries that have arrived; the launch was enqueued), others as all that enqueue. */
 PST_API pst_status pst_pool_check(pst_pool *pool, pst_stream stream);
 
