@@ -44,6 +44,7 @@ typedef struct estimate_options {
     uint64_t pr482_logit_bytes;      /* 9 or 10 */
     const char *gpu_name;            /* NULL: no times are asked for */
     pst_gpu gpu;                     /* then this one's */
+    struct estimate_line *line;      /* what was said, for messages; points into argv */
     bool overlaps_tensor, overlaps_gradients, overlaps_params, overlaps_shared_experts;
 } estimate_options;
 
@@ -64,11 +65,12 @@ int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
 pst_status estimate_apply_variation(const estimate_options *options, pst_estimate_config *config);
 
-/* estimate_peak.c: as tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest. */
-int estimate_status(const pst_estimate_config *config, pst_status status);
+/* estimate_peak.c: as tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest
+ * figure of the launch line or of the config.json. */
+int estimate_status(const estimate_options *options, pst_status status);
 /* The same, of a figure that JSON cannot hold, which the overhead may be a part of. */
 int estimate_too_much(const estimate_options *options, const char *figure);
-#define ESTIMATE_TRY(config, call) TOOL_TRY(estimate_status((config), (call)))
+#define ESTIMATE_TRY(options, call) TOOL_TRY(estimate_status((options), (call)))
 
 /* The same file: one stage, overhead included. Set stage_out->live, or leave it NULL. */
 typedef struct estimate_stage {

@@ -152,12 +152,12 @@ static int answer(const fit *self)
 
 int estimate_fit(const estimate_options *options)
 {
-    ESTIMATE_TRY(&options->config, pst_estimate_check(&options->config));
+    ESTIMATE_TRY(options, pst_estimate_check(&options->config));
     fit self = {.options = options, .num_stages = options->config.pipeline_parallel};
     self.needed = calloc(self.num_stages, sizeof(*self.needed));
     if (self.needed == NULL)
         return tool_fail(TOOL_NO, "--fit: out of memory");
-    int code = estimate_status(&options->config, fill(&self));
+    int code = estimate_status(options, fill(&self));
     if (code == TOOL_OK)
         code = answer(&self);
     free(self.needed);

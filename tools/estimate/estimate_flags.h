@@ -103,7 +103,7 @@ typedef struct estimate_given {
 
 typedef struct estimate_line {
     estimate_given flags[ESTIMATE_NUM_ROWS];
-    const json_t *file; /* the model's object in the config.json, or NULL */
+    json_t *file; /* the model's object in the config.json, owned, or NULL */
 } estimate_line;
 
 static inline bool estimate_has(const estimate_line *line, estimate_id id)

@@ -205,7 +205,7 @@ int estimate_read_load(estimate_options *options)
     if (options->routing != NULL)
         TOOL_TRY(load_of_trace(options, &of));
     else
-        ESTIMATE_TRY(&options->config, load_of_variation(options, &options->config, &of));
+        ESTIMATE_TRY(options, load_of_variation(options, &options->config, &of));
     apply(options, &of, &options->config);
     return estimate_note(options->assumptions,
                          "--%s: at most %" PRIu64 ".%03" PRIu64 " of even rows in a layer, %" PRIu64

@@ -42,6 +42,10 @@ void estimate_free(estimate_options *options)
     free((void *)options->config.chunk_layers);
     options->config.is_moe = NULL;
     options->config.chunk_layers = NULL;
+    if (options->line != NULL)
+        json_decref(options->line->file);
+    free(options->line);
+    options->line = NULL;
     json_decref(options->assumptions);
     json_decref(options->warnings);
     json_decref(options->unmodelled);
@@ -147,9 +151,8 @@ static int resolve(estimate_line *line, estimate_options *options)
     TOOL_TRY(json_read(path, HF_BYTES, &root));
     json_t *text = json_object_get(root, "text_config");
     int code = TOOL_OK;
-    line->file = root;
+    line->file = json_incref(json_is_object(text) ? text : root);
     if (json_is_object(text)) {
-        line->file = text;
         json_t *tied = json_object_get(root, "tie_word_embeddings");
         if (tied != NULL && json_object_get(text, "tie_word_embeddings") == NULL)
             (void)json_object_set(text, "tie_word_embeddings", tied);
@@ -164,17 +167,20 @@ static int resolve(estimate_line *line, estimate_options *options)
 
 int estimate_parse(int argc, char **argv, estimate_options *options)
 {
-    estimate_line line = {.flags = {{.text = NULL}}};
+    estimate_line *line = calloc(1, sizeof(*line));
     *options = (estimate_options){.config = PST_ESTIMATE_CONFIG_INIT,
                                   .assumptions = json_array(),
                                   .warnings = json_array(),
                                   .unmodelled = json_array(),
-                                  .matters = json_array()};
-    TOOL_TRY(estimate_read_line(argc, argv, &line, options));
-    estimate_take_options(&line, options);
-    TOOL_TRY(take_mode(&line, options));
-    TOOL_TRY(take_gpu(&line, options));
-    TOOL_TRY(resolve(&line, options));
+                                  .matters = json_array(),
+                                  .line = line};
+    if (line == NULL)
+        return tool_fail(TOOL_NO, "out of memory for a launch line");
+    TOOL_TRY(estimate_read_line(argc, argv, line, options));
+    estimate_take_options(line, options);
+    TOOL_TRY(take_mode(line, options));
+    TOOL_TRY(take_gpu(line, options));
+    TOOL_TRY(resolve(line, options));
     estimate_warn(options->warnings, "");
     return TOOL_OK;
 }

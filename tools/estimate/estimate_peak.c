@@ -3,40 +3,86 @@
 #include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* The flag of the largest size or number, which is why something exceeds what can be counted. */
-static estimate_id largest_of(const pst_estimate_config *config)
+/* The flag of the largest size or number, which is why something exceeds what can be counted; beside a config.json
+ * of those that were given. */
+static estimate_id largest_of(const estimate_options *options)
 {
+    const pst_estimate_config *config = &options->config;
     estimate_id largest = ESTIMATE_num_layers;
     for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
         if (estimate_rows[id].member != NULL && estimate_rows[id].type == ESTIMATE_IS_WHOLE &&
             estimate_rows[id].kind != ESTIMATE_NO_FLAG &&
+            (options->line->file == NULL || estimate_has(options->line, id) ||
+             id == ESTIMATE_world_size) &&
             estimate_value(config, id) > estimate_value(config, largest))
             largest = id;
     return largest;
 }
 
-int estimate_too_much(const estimate_options *options, const char *figure)
+/* A flag was given in its place. */
+static bool is_replaced(const estimate_line *line, const char *key)
 {
-    const estimate_id id = largest_of(&options->config);
-    const uint64_t value = estimate_value(&options->config, id);
-    const bool is_overhead = options->has_overhead && options->overhead_bytes > value;
-    return tool_fail(TOOL_USAGE, "--%s %llu: %s: more than 2^63 - 1",
-                     estimate_flag(is_overhead ? ESTIMATE_overhead : id),
-                     (unsigned long long)(is_overhead ? options->overhead_bytes : value), figure);
+    char text[ESTIMATE_WORD];
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_has(line, id)) {
+            const char *replaced = estimate_key(&estimate_rows[id], line->file, text);
+            if (replaced != NULL && strcmp(replaced, key) == 0)
+                return true;
+        }
+    return false;
 }
 
-int estimate_status(const pst_estimate_config *config, pst_status status)
+/* The key of the config.json whose number is the largest, if it is above *value_out, or NULL. */
+static const char *largest_key(const estimate_line *line, uint64_t *value_out)
+{
+    const char *key, *largest = NULL;
+    json_t *value;
+    json_object_foreach(line->file, key, value)
+    {
+        const json_int_t number = json_integer_value(value);
+        if (number > 0 && (uint64_t)number > *value_out && !is_replaced(line, key)) {
+            largest = key;
+            *value_out = (uint64_t)number;
+        }
+    }
+    return largest;
+}
+
+/* With what was said that is largest, perhaps the overhead. */
+static int refuse_largest(const estimate_options *options, uint64_t overhead_bytes, const char *why)
+{
+    estimate_id id = largest_of(options);
+    uint64_t value = estimate_value(&options->config, id);
+    if (overhead_bytes > value) {
+        id = ESTIMATE_overhead;
+        value = overhead_bytes;
+    }
+    const char *key = largest_key(options->line, &value);
+    if (key != NULL)
+        return tool_fail(TOOL_INPUT, "%.80s (%s) %llu: %s", key, options->hf_config,
+                         (unsigned long long)value, why);
+    return tool_fail(TOOL_USAGE, "--%s %llu: %s", estimate_flag(id), (unsigned long long)value,
+                     why);
+}
+
+int estimate_too_much(const estimate_options *options, const char *figure)
+{
+    char why[96];
+    snprintf(why, sizeof(why), "%s: more than 2^63 - 1", figure);
+    return refuse_largest(options, options->has_overhead ? options->overhead_bytes : 0, why);
+}
+
+int estimate_status(const estimate_options *options, pst_status status)
 {
     static const char ours[] = "config: "; /* what the library calls it, and no flag does */
-    const estimate_id id = largest_of(config);
     const char *text = tool_last_message();
     if (status != PST_E_INVALID)
         return tool_status(status);
-    return tool_fail(TOOL_USAGE, "--%s %llu: %s", estimate_flag(id),
-                     (unsigned long long)estimate_value(config, id),
-                     text + (strncmp(text, ours, strlen(ours)) == 0 ? strlen(ours) : 0));
+    return refuse_largest(options, 0,
+                          text + (strncmp(text, ours, strlen(ours)) == 0 ? strlen(ours) : 0));
 }
 
 /* What leaves a GPU in an iteration; UINT64_MAX if that is more. */

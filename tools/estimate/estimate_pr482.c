@@ -315,11 +315,11 @@ int estimate_pr482(const estimate_options *options)
     const pst_estimate_config *config = &options->config;
     writer self = {.gpus_per_node = options->gpus_per_node, .is_silent = true};
     pst_estimate_params params;
-    ESTIMATE_TRY(config, pst_estimate_check(config));
+    ESTIMATE_TRY(options, pst_estimate_check(config));
     TOOL_TRY(check(config));
     if (options->pr482_logit_bytes == 9 && config->type != PST_TRAIN_BF16)
         return tool_fail(TOOL_USAGE, "--compat-logit-bytes 9: belongs to --bf16");
-    ESTIMATE_TRY(config, pst_estimate_get_params(config, &params));
+    ESTIMATE_TRY(options, pst_estimate_get_params(config, &params));
     set_names(&self, options, params.padded_vocab);
     put_text(&self);
     if (self.has_too_much)

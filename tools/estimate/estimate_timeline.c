@@ -10,7 +10,7 @@ static int stage_of(const estimate_options *options, uint64_t *stage_out)
 {
     estimate_peak peak = {.stage = options->timeline_stage};
     if (options->timeline_stage == UINT64_MAX)
-        ESTIMATE_TRY(&options->config,
+        ESTIMATE_TRY(options,
                      estimate_peak_of(&options->config, options->overhead_bytes, NULL, &peak));
     *stage_out = peak.stage;
     return TOOL_OK;
@@ -31,14 +31,13 @@ int estimate_timeline(const estimate_options *options)
 {
     uint64_t stage = 0;
     pst_estimate_memory memory;
-    ESTIMATE_TRY(&options->config, pst_estimate_check(&options->config));
+    ESTIMATE_TRY(options, pst_estimate_check(&options->config));
     TOOL_TRY(stage_of(options, &stage));
     /* so that no event is refused behind the first lines */
-    ESTIMATE_TRY(&options->config, pst_estimate_get_memory(&options->config, stage, NULL, &memory));
+    ESTIMATE_TRY(options, pst_estimate_get_memory(&options->config, stage, NULL, &memory));
     estimate_warn(options->unmodelled, "not counted: ");
     puts("event,kind,chunk,micro_batch,live_layers,saved_bytes,head_bytes,bytes");
-    ESTIMATE_TRY(&options->config,
-                 pst_estimate_get_timeline(&options->config, stage, put_event, NULL));
+    ESTIMATE_TRY(options, pst_estimate_get_timeline(&options->config, stage, put_event, NULL));
     return TOOL_OK;
 }
 

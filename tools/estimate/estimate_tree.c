@@ -28,7 +28,7 @@ json_t *estimate_item(const char *key, const char *name, const json_whole *items
 static int put_params(report *self)
 {
     pst_estimate_params of;
-    ESTIMATE_TRY(self->config, pst_estimate_get_params(self->config, &of));
+    ESTIMATE_TRY(self->options, pst_estimate_get_params(self->config, &of));
     json_t *object = json_object();
     JSON_PUT(&object, {"total", of.total}, {"total_padded", of.padded}, {"active", of.active},
              {"experts", of.experts}, {"router_bias", of.router_bias},
@@ -122,10 +122,11 @@ static int put_layers(report *self)
     for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
         if (!has_part(self->config, part))
             continue;
-        ESTIMATE_TRY(self->config, pst_estimate_get_modules(self->config, part, &modules[part]));
+        ESTIMATE_TRY(self->options, pst_estimate_get_modules(self->config, part, &modules[part]));
         if (part < PST_ESTIMATE_OUTSIDE)
-            ESTIMATE_TRY(self->config, pst_estimate_get_ledger(
-                                           self->config, part == PST_ESTIMATE_MOE, &ledgers[part]));
+            ESTIMATE_TRY(
+                self->options,
+                pst_estimate_get_ledger(self->config, part == PST_ESTIMATE_MOE, &ledgers[part]));
     }
     json_t *lists = json_object(), *own = json_object(), *whole = json_object();
     for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
@@ -189,7 +190,7 @@ static int put_stages(report *self)
             stage->chunk_layers[j] = config->chunk_layers != NULL
                                          ? config->chunk_layers[j * self->num_stages + i]
                                          : config->num_layers / self->num_stages / self->num_chunks;
-        ESTIMATE_TRY(self->config,
+        ESTIMATE_TRY(self->options,
                      estimate_measure(config, i, self->options->overhead_bytes, stage));
         if (stage->peak_bytes > self->stages[self->heaviest].peak_bytes)
             self->heaviest = i;
@@ -216,7 +217,7 @@ static int put_moe(report *self)
         stage = live > most ? i : stage;
         most = live > most ? live : most;
     }
-    ESTIMATE_TRY(self->config, pst_estimate_get_moe(self->config, most, &of));
+    ESTIMATE_TRY(self->options, pst_estimate_get_moe(self->config, most, &of));
     json_t *object = json_object();
     JSON_PUT(&object, {"stage", stage}, {"live_layers", of.live_layers},
              {"row_bytes", of.row_bytes}, {"balanced_rows", of.balanced_rows},

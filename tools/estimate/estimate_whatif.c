@@ -222,7 +222,7 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
     whatif_run self = {.options = options, .stage = stage};
     gain gains[NUM_WHATIFS], together = {.num = 0};
     int num = 0;
-    ESTIMATE_TRY(&options->config,
+    ESTIMATE_TRY(options,
                  estimate_measure(&options->config, stage, options->overhead_bytes, &self.before));
     for (int i = 0; i < NUM_WHATIFS && self.before.peak_bytes <= INT64_MAX; i++) {
         gain found = {.parts = {&whatifs[i]}, .num = 1};
@@ -241,7 +241,7 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
     for (int several = 2; several <= MOST_TOGETHER && !fits && together.num == 0; several++)
         if (!add_fitting(&self, gains, num, 0, several, &together))
             together.num = 0;
-    ESTIMATE_TRY(&options->config, self.status);
+    ESTIMATE_TRY(options, self.status);
     json_put(tree, "together", together.num > 0 ? gain_value(&self, &together) : json_null());
     return TOOL_OK;
 }

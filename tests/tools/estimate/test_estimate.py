@@ -499,6 +499,29 @@ class Scale(CommandTest):
             self.refused(result, 2)
             self.assertRegex(result.stderr, rf"^pagestash: --seq-length {1 << 62}: [a-z ]+ exceeds? 64 bits\n$")
 
+    def test_figures_of_a_config_json(self):
+        """What exceeds 64 bits, or 2^63 - 1, is said with the key of the file, unless a flag says more."""
+        seq = ["--seq-length", 1 << 62, "--max-position-embeddings", 1 << 62]
+        small = {"num_hidden_layers": 1, "hidden_size": 1 << 28, "intermediate_size": 1117600000,
+                 "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 2}
+        for name, changes, flags, says, why in (
+                ("llama-2-7b", {"hidden_size": 1 << 58, "head_dim": 128}, [], "hidden_size", "64 bits"),
+                ("deepseek-v3", {"n_shared_experts": 1 << 45}, [], "n_shared_experts", "64 bits"),
+                ("llama-2-7b", small, ["--seq-length", 1, "--optimizer-cpu-offload"], "intermediate_size",
+                 r"host: more than 2\^63 - 1"),
+                ("llama-2-7b", {"hidden_size": 1 << 58}, seq, f"--seq-length {1 << 62}:", "64 bits"),
+                ("llama-2-7b", {"vocab_size": 1 << 62}, ["--seq-length", 1 << 60, *seq[2:], "--vocab-size", 32000],
+                 f"--seq-length {1 << 60}:", "64 bits"),
+                ("llama-2-7b", {}, ["--overhead", "8589934591GiB"], "--overhead", r"peak: more than 2\^63 - 1")):
+            with open(os.path.join(cli.SOURCE, "tests/data/hf", name + ".json"), encoding="utf-8") as file:
+                path = self.write(json.dumps({**json.load(file), **changes}), "config.json")
+            key = "" if says.startswith("--") else f" \\({re.escape(path)}\\) {changes.get(says)}:"
+            modes = ([], ["--fit"], ["--timeline", 0]) if why == "64 bits" else ([],)
+            for mode in modes:
+                result = run("estimate", "--hf-config", path, *flags, *mode)
+                self.refused(result, 3 if key else 2)
+                self.assertRegex(result.stderr, rf"^pagestash: {says}{key} .*{why}\n$")
+
     def test_figures_that_json_cannot_hold(self):
         """Each of these printed a negative number: what all GPUs send, what a layer undivided
         saves, and an optimizer in host memory."""
