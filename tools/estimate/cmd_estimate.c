@@ -17,6 +17,17 @@ static int (*const modes[])(const estimate_options *options) = {
     [ESTIMATE_PR482] = estimate_pr482,
 };
 
+/* The picture is written last, so that a run that is refused leaves none; what it refuses itself is asked before. */
+static int run(const estimate_options *options)
+{
+    if (options->html != NULL)
+        TOOL_TRY(estimate_check_picture(options));
+    const int code = modes[options->mode](options);
+    if (options->html != NULL && (code == TOOL_OK || code == TOOL_NO))
+        TOOL_TRY(estimate_picture(options));
+    return code;
+}
+
 int cmd_estimate(int argc, char **argv)
 {
     estimate_options options;
@@ -31,10 +42,8 @@ int cmd_estimate(int argc, char **argv)
     int code = estimate_parse(argc, argv, &options);
     if (code == TOOL_OK && options.mode != ESTIMATE_SEARCH) /* where every split has its own */
         code = estimate_read_load(&options);
-    if (code == TOOL_OK && options.html != NULL)
-        code = estimate_picture(&options);
     if (code == TOOL_OK)
-        code = modes[options.mode](&options);
+        code = run(&options);
     estimate_free(&options);
     return tool_flush(code);
 }

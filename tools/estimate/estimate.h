@@ -122,9 +122,12 @@ int estimate_fit(const estimate_options *options);
 int estimate_search(const estimate_options *options);
 int estimate_timeline(const estimate_options *options);
 int estimate_pr482(const estimate_options *options);
-/* --html FILE, beside any mode but ESTIMATE_PR482. */
+/* --html FILE, beside any mode but ESTIMATE_PR482: whether it can be drawn, and the drawing. */
+int estimate_check_picture(const estimate_options *options);
 int estimate_picture(const estimate_options *options);
-/* estimate_html.c: it, one file that loads nothing else. title: any bytes; what is no UTF-8 shows as '?'. */
+/* estimate_html.c: whether its events are too many; and it, one file that loads nothing else. title: any bytes; what
+ * is no UTF-8 shows as '?'. */
+int estimate_html_check(const estimate_options *options);
 int estimate_html_write(FILE *file, const char *title, const estimate_options *options,
                         uint64_t stage);
 

@@ -72,8 +72,9 @@ static int put_data(FILE *file, const void *drawn)
 }
 
 /* Two for each micro-batch and chunk. */
-static int check_events(const pst_estimate_config *config)
+int estimate_html_check(const estimate_options *options)
 {
+    const pst_estimate_config *config = &options->config;
     const uint64_t replicas = config->world_size / config->tensor_parallel /
                               config->pipeline_parallel / config->context_parallel;
     const uint64_t passes = config->global_batch / replicas / config->micro_batch;
@@ -91,6 +92,6 @@ int estimate_html_write(FILE *file, const char *title, const estimate_options *o
     const picture_page page = {estimate_view_html, estimate_view_js, put_data};
     const writer self = {.title = title, .options = options, .stage = stage};
     TOOL_PST(pst_estimate_check(&options->config));
-    TOOL_TRY(check_events(&options->config));
+    TOOL_TRY(estimate_html_check(options));
     return picture_write(file, &page, &self);
 }

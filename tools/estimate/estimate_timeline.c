@@ -41,12 +41,20 @@ int estimate_timeline(const estimate_options *options)
     return TOOL_OK;
 }
 
+int estimate_check_picture(const estimate_options *options)
+{
+    uint64_t stage = 0;
+    TOOL_TRY(output_check("html", options->html));
+    ESTIMATE_TRY(options, pst_estimate_check(&options->config));
+    TOOL_TRY(stage_of(options, &stage));
+    return estimate_html_check(options);
+}
+
 int estimate_picture(const estimate_options *options)
 {
     char title[128];
     uint64_t stage = 0;
     tool_output output;
-    TOOL_TRY(output_check("html", options->html));
     TOOL_TRY(stage_of(options, &stage));
     snprintf(title, sizeof(title), "%s%sstage %" PRIu64 " of %" PRIu64,
              options->preset != NULL ? options->preset : "", options->preset != NULL ? ", " : "",

@@ -489,11 +489,25 @@ class ModesTest(CommandTest):
 
     def test_pictures_that_cannot_be(self):
         flags = [*LLAMA, *world(1)]
-        for path in (self.path("none/a.html"), self.folder, "/dev/full"):
+        for path in (self.path("none/a.html"), self.folder):
             self.refused(run("estimate", *flags, "--html", path), 3, f"--html {path}: ")
-        self.refused(run("estimate", *LLAMA, *world(1, batch=1 << 20), "--html",
-                         self.path("a.html")), 2, "--html", 1 << 20)
+        full = run("estimate", *flags, "--html", "/dev/full")
+        self.assertEqual((full.returncode, full.stdout), (3, run("estimate", *flags).stdout))
+        self.assertEqual(full.stderr, "pagestash: --html /dev/full: No space left on device\n")
+        for mode in ([], ["--fit"], ["--search"], ["--timeline", 0], [f"--json={self.path('a.json')}"]):
+            self.refused(run("estimate", *LLAMA, *world(1, batch=1 << 20), *mode, "--html",
+                             self.path("a.html")), 2, "--html", 1 << 20)
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_refused_report_leaves_no_picture(self):
+        flags = [*LLAMA, *world(1)]
+        for mode, says in (([], "peak: more than"), (["--fit"], "bytes of a GPU: more than"),
+                           ([f"--json={self.path('a.json')}"], "peak: more than")):
+            self.refused(run("estimate", *flags, *mode, "--overhead", "8589934591GiB", "--html", self.path("a.html")),
+                         2, "--overhead 9223372035781033984: ", says)
+            self.assertEqual(os.listdir(self.folder), [])
+        result = run("estimate", *flags, "--fit", "--gpu-memory", "1GiB", "--html", self.path("a.html"))
+        self.assertEqual((result.returncode, os.listdir(self.folder)), (1, ["a.html"]))  # an answer
 
     # ---- loads
 
