@@ -112,7 +112,7 @@
     F(CHOICE, objective, "least-bytes|least-exposed", 0, 0, FLAG_NOT_GIVEN,                        \
       "what --solve looks at first, of all that fits (least-bytes)")                               \
     F(U64, recompute_ns, "N", 0, UINT64_C(1) << 53, FLAG_NOT_GIVEN,                                \
-      "what it takes to recompute a paged layer, which --solve then may")                          \
+      "what it takes to recompute a layer, which --solve then may (with --gpu its forward)")       \
     F(SWITCH, compare, NULL, 0, 0, NULL, "simulate --rule next with one stream, too")              \
     F(CHOICE, check, "host|cuda", 0, 0, FLAG_NOT_GIVEN,                                            \
       "run the same operations on a real pool and compare every figure of pages")                  \

@@ -35,8 +35,11 @@ int simulate_times_of_gpu(const void *user, const simulate_visit *layer, simulat
         &self->times[moe_before[number + 1] > moe_before[number] ? PST_STEP_MOE : PST_STEP_DENSE];
     const pst_step_times *first = &self->times[PST_STEP_FIRST];
     const pst_step_times *last = &self->times[PST_STEP_LAST];
-    *times_out = (simulate_times){
-        .forward = of->visit_forward, .backward = of->visit_input, .weight = of->visit_weight};
+    *times_out = (simulate_times){.forward = of->visit_forward,
+                                  .backward = of->visit_input,
+                                  .weight = of->visit_weight,
+                                  .recompute_ns = of->visit_forward.before +
+                                                  of->visit_forward.core + of->visit_forward.after};
     if (number == 0) {
         times_out->forward.before += first->visit_forward.core;
         times_out->backward.after += first->visit_input.core;

@@ -113,7 +113,8 @@ static int count_static(const simulate_job *job, const simulate_stage *stage, ui
 static int allow(const simulate_job *job, const simulate_model *model, pst_policy_layer **all_out,
                  const pst_policy_layer **stages_out)
 {
-    const uint64_t ns = job->options->recompute_ns;
+    const simulate_options *options = job->options;
+    const bool has_ns = options->recompute_ns != UINT64_MAX;
     uint64_t num = 0;
     for (uint32_t s = 0; s < model->num_stages; s++)
         num += model->stages[s].num_layers;
@@ -128,10 +129,10 @@ static int allow(const simulate_job *job, const simulate_model *model, pst_polic
             layers[l] = (pst_policy_layer)PST_POLICY_LAYER_INIT;
             const pst_keep keep = stage->layers[l].keep;
             const uint64_t planned = planned_bytes(job, stage, &stage->layers[l]);
-            if (ns == UINT64_MAX || (keep != PST_KEEP_PAGED && planned == 0))
+            if ((!has_ns && options->gpu == NULL) || (keep != PST_KEEP_PAGED && planned == 0))
                 continue;
             layers[l].treatments = 1u << keep | 1u << PST_KEEP_RECOMPUTED;
-            layers[l].recompute_ns = ns;
+            layers[l].recompute_ns = has_ns ? options->recompute_ns : stage->layers[l].recompute_ns;
             layers[l].planned_bytes = keep == PST_KEEP_PLANNED ? planned : 0;
         }
         layers += stage->num_layers;

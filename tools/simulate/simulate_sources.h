@@ -87,7 +87,7 @@ typedef struct simulate_gpu {
 } simulate_gpu;
 
 int simulate_read_gpu(const char *text, const simulate_config *config, simulate_gpu *self);
-/* The first layer's with the embedding, the last one's with the loss. */
+/* The first layer's with the embedding, the last one's with the loss. To recompute a layer takes its own forward. */
 int simulate_times_of_gpu(const void *user, const simulate_visit *layer, simulate_times *times_out);
 /* Copies read and write memory; the link is the GPU's own. */
 void simulate_rates_of_gpu(const simulate_gpu *self, pst_simulated_rates *rates_out);

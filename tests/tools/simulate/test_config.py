@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """`pagestash simulate --config` beside `pagestash estimate` of the same launch line: test_config.py BINARY
 SOURCE_FOLDER. Sizes, and the bytes of what layers keep, are the same."""
+import json
 import os
+import re
 import shlex
 import sys
 import unittest
@@ -97,6 +99,33 @@ class Config(SimulateTest):
         less = self.simulate(*flags, "--gpu-memory", policy["gpu_bytes"] - 1)["policy"]
         self.assertEqual([one["keep"] for one in less["layers"]].count("recomputed"), 1)
         self.assertEqual(less["static_bytes"], policy["static_bytes"] - 2 * kept)
+
+    def test_on_a_gpu_recomputation_takes_the_forward(self):
+        """Of the layer alone: the first one's forward has the embedding, too."""
+        for text, more in ((LLAMA, ["--set-memory", 1]), (MIXTRAL, ["--balanced"])):
+            path, _ = self.config(text)
+            flags = ["--config", path, "--solve", "--rank", 0, *more]
+            whole = self.simulate(*flags, "--gpu", "h100", "--gpu-memory", "1024GiB")["policy"]
+            self.assertEqual({layer["recompute_ns"] for layer in whole["layers"]}, {0})
+            less = ["--gpu-memory", whole["gpu_bytes"] * 9 // 10]
+            html = self.path("timeline.html")
+            run("simulate", *flags, *less, "--gpu", "h100", "--html", html)
+            with open(html, encoding="ascii") as file:
+                numbers = json.loads(re.search(r'id="data">(.*?)</script>', file.read(), re.S)[1])["events"]
+            events = [numbers[i:i + 13] for i in range(0, len(numbers), 13)]
+
+            def times(kind, kind_of_pass, layer):
+                return {event[8] - event[7] for event in events
+                        if event[2] == kind and event[3] == kind_of_pass and event[5] == layer}
+            forward, = times(0, 0, 1)
+            self.assertGreater(min(times(0, 0, 0)), forward)
+            for layer in (0, 1):
+                self.assertEqual(times(1, 1, layer), {forward})
+            for gpu, ns in ((["--gpu", "h100"], forward), (["--gpu", "h100", "--recompute-ns", 7], 7)):
+                result = run("simulate", *flags, *less, *gpu, "--json")
+                layers = reports.load(result.stdout)["policy"]["layers"]
+                self.assertEqual((layers[0]["keep"], layers[0]["recompute_ns"]), ("recomputed", ns))
+            self.assertEqual(run("simulate", *flags, *less).returncode, 1)
 
     def test_flags_win(self):
         path, _ = self.config(MIXTRAL)
