@@ -13,6 +13,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "tools", "common"))
 import reports
+from cli import shown_on_terminal
 bench = None
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 MIB = 1 << 20
@@ -138,6 +139,16 @@ class Bench(unittest.TestCase):
         report = self.wrong(16 << 10, MIB, "--sweep", "host")
         for part in (*report["host_tier"]["rows"], report["host_tier"]["recovery"]):
             self.assertTrue(part["mismatched_bytes"])
+
+    def test_progress(self):
+        """On a terminal: each configuration, and seconds of what does not say how far it is. That need not end."""
+        shown = shown_on_terminal(bench, *SMALL, "--sweep", "ring").split("\r\033[K")
+        self.assertEqual([part for part in shown if part.startswith("configuration")],
+                         [f"configuration {i + 1} of 3" for i in range(3)])
+        self.assertEqual(shown[-1], "")
+        shown = shown_on_terminal(bench, "--device", "host", "--cache", "1MiB", "--sweep", "linear",
+                                  until="linears: second 4")
+        self.assertTrue(shown.endswith("linears: second 3\r\033[Klinears: second 4"), shown)
 
     def test_refusals_are_one_line(self):
         for code, says, *arguments in (

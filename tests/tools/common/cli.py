@@ -1,9 +1,11 @@
 """What the tests of the command share: running it, and computing its figures a second time from the
 trace and the formula in group.h alone."""
+import contextlib
 import csv
 import math
 import os
 import random
+import select
 import subprocess
 import tempfile
 import unittest
@@ -23,6 +25,22 @@ def run(*arguments, env=None, **options):
     if "--compat" not in arguments:
         reports.check_tables(result.stdout)
     return result
+
+
+def shown_on_terminal(*command, until=None):
+    """What the command shows there, on stderr: all of it, or until the text comes, and then it is ended."""
+    main, terminal = os.openpty()
+    shown = b""
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=terminal) as process:
+        os.close(terminal)
+        with contextlib.suppress(OSError):  # the other side was closed, and all was read
+            while until is None or until.encode() not in shown:
+                if not select.select([main], [], [], 60)[0]:
+                    break
+                shown += os.read(main, 4096)
+            process.kill()
+    os.close(main)
+    return shown.decode()
 
 
 def up(value, unit):

@@ -344,6 +344,14 @@ class Budget(PlanTest):
         self.assertEqual((cheap["layers_recomputed"], cheap["recompute_ns"]), (1, 1000))
         self.assertEqual(cheap["exposed_ns"], 1000)
 
+    def test_progress_of_a_policy(self):
+        """From the third second on; a policy that takes long, which need not end."""
+        shown = cli.shown_on_terminal(cli.BINARY, "plan", "--trace", self.layers(16), "--routing",
+                                      self.trace(4096, 16), *self.FLAGS[:-4], "--num-micro-batches", 4096,
+                                      "--schedule", "gpipe-reversed", "--gpu-memory", "64MiB", "--layer-seconds",
+                                      "0.001", until="solving: second 4")
+        self.assertTrue(shown.endswith("solving: second 3\r\033[Ksolving: second 4"), shown)
+
     def test_policy_that_cannot_fit(self):
         memory = self.policy("--gpu-memory", "64MiB", "--layer-seconds", "0.001")
         short = memory["needed_gpu_bytes"] - (1 << 20)
