@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests of the command pagestash trace: test_trace.py BINARY SOURCE_FOLDER"""
+import contextlib
 import os
 import random
 import resource
@@ -392,26 +393,31 @@ class Output(TraceTest):
             self.assertEqual(run("trace", "--memo", good, "--out", target).returncode, 0)
             self.assertEqual(os.stat(target).st_mode & 0o777, mode)
 
-    def interrupted(self, number):
-        """Whether the signal came while the file was written."""
+    def interrupted(self, number, micro_batches):
+        """Whether the signal came while the file was written: the command is stopped when it comes."""
         target = self.write("before", "target")
-        command = [cli.BINARY, "trace", "--derive", "--num-layers", "32", "--num-micro-batches", "20",
+        command = [cli.BINARY, "trace", "--derive", "--num-layers", "32", "--num-micro-batches", str(micro_batches),
                    "--out", target]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             while len(os.listdir(self.folder)) == 1 and process.poll() is None:
                 time.sleep(0.0002)
+            process.send_signal(signal.SIGSTOP)
+            with contextlib.suppress(ChildProcessError):  # it was done before
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            is_written = len(os.listdir(self.folder)) == 2
             process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
         self.assertEqual(os.listdir(self.folder), ["target"])
-        if process.returncode == 0:
-            return False
-        self.assertEqual(process.returncode, -number)
-        with open(target, encoding="ascii") as file:
-            self.assertEqual(file.read(), "before")
-        return True
+        if is_written:
+            self.assertEqual(process.returncode, -number)
+            with open(target, encoding="ascii") as file:
+                self.assertEqual(file.read(), "before")
+        return is_written
 
     def test_signals_leave_nothing(self):
+        """Of larger and larger files, until one takes long enough to be met."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self.assertTrue(any(self.interrupted(number) for _ in range(20)), number)
+            self.assertTrue(any(self.interrupted(number, 20 << i) for i in range(8)), number)
 
     def test_ignored_signals_stay_ignored(self):
         script = 'trap "" HUP; exec "$@"'
