@@ -257,40 +257,6 @@ static void run_derived(void)
     }
 }
 
-static bool is_spent(void *deadline)
-{
-    return bench_cpu() > *(const double *)deadline;
-}
-
-/* How far behind its deadline a run ends, by the processor's time, which other programs do not change. */
-static void run_deadline(const shape *kind, const instance *of, double seconds)
-{
-    uint64_t *offsets = bench_need(calloc(of->num_tensors + 1, sizeof(*offsets)));
-    bench_series late = {.num = 0};
-    for (int i = 0; i < PLAN_BENCH_SAMPLES; i++) {
-        pst_plan plan;
-        pst_plan_config config = PST_PLAN_CONFIG_INIT;
-        double deadline = bench_cpu() + seconds;
-        config.is_over = is_spent;
-        config.user = &deadline;
-        bench_series_add(&late, run_with(of, &config, offsets, &plan).cpu / seconds);
-        if (i == 0) /* of a plan that was cut short the judge has much to look at */
-            check_plan(of, offsets, &plan);
-    }
-    const bench_times times = bench_summary(&late);
-    say("%-26s %7llu  deadline %.1f s: takes %.3f of it, p90 %.3f, target 1.1 %s\n", kind->name,
-        (unsigned long long)of->num_tensors, seconds, times.median, times.p90,
-        times.p90 <= 1.1 ? "met" : "missed");
-    json_t *row = json_object();
-    json_put_text(&row, "name", kind->name);
-    json_put_whole(&row, "tensors", of->num_tensors);
-    json_put(&row, "deadline_seconds", json_number(seconds));
-    json_put(&row, "ends_after", json_number(times.median));
-    json_put(&row, "p90_ends_after", json_number(times.p90));
-    json_add(&rows, row);
-    free(offsets);
-}
-
 static void run_deadlines(void)
 {
     static const double deadlines[] = {0.1, 0.2, 0.5, 1.0};
@@ -303,9 +269,10 @@ static void run_deadlines(void)
         pst_trace_destroy(trace);
         of.tensors = tensors;
         for (size_t d = 0; d < sizeof(deadlines) / sizeof(deadlines[0]); d++)
-            run_deadline(&late_shapes[k], &of, deadlines[d]);
+            run_deadline(&of, deadlines[d]);
         free(tensors);
     }
+    run_passes(deadlines, sizeof(deadlines) / sizeof(deadlines[0]));
 }
 
 /* Random guillotine cuts: the optimum is the height, and nothing may be wasted. */
@@ -405,8 +372,9 @@ int main(int argc, char **argv)
     TOOL_TRY(flags_parse(&flag_list, argc, argv, &chosen));
     rows = json_array();
     table = chosen.json != NULL && strcmp(chosen.json, "-") == 0 ? NULL : stdout;
-    static void (*const runs[])(void) = {run_reader,   run_derived, run_deadlines,   run_minimalloc,
-                                         run_instance, run_rows,    run_all_tilings, run_peer};
+    static void (*const runs[])(void) = {run_reader,      run_derived,  run_deadlines,
+                                         run_minimalloc,  run_instance, run_rows,
+                                         run_all_tilings, run_peer,     run_command};
     const int num = (int)(sizeof(runs) / sizeof(runs[0]));
     for (int k = 0; k < num; k++)
         if (chosen.only == 0 || chosen.only == k + 1) {

@@ -34,6 +34,8 @@ static pst_plan_problem problem_of(const instance *of)
     problem.num_tensors = of->num_tensors;
     problem.align = of->align;
     problem.capacity = of->capacity;
+    problem.blocks = of->blocks;
+    problem.num_blocks = of->num_blocks;
     return problem;
 }
 
@@ -157,4 +159,38 @@ double run(const instance *of)
     if (chosen.threads > 1)
         (void)run_seeds(of, chosen.threads);
     return alone;
+}
+
+static bool is_spent(void *deadline)
+{
+    return bench_cpu() > *(const double *)deadline;
+}
+
+void run_deadline(const instance *of, double seconds)
+{
+    uint64_t *offsets = bench_need(calloc(of->num_tensors + 1, sizeof(*offsets)));
+    bench_series late = {.num = 0};
+    for (int i = 0; i < PLAN_BENCH_SAMPLES; i++) {
+        pst_plan plan;
+        pst_plan_config config = PST_PLAN_CONFIG_INIT;
+        double deadline = bench_cpu() + seconds;
+        config.is_over = is_spent;
+        config.user = &deadline;
+        config.mode = of->blocks != NULL ? PST_PLAN_BILEVEL : PST_PLAN_FLAT;
+        bench_series_add(&late, run_with(of, &config, offsets, &plan).cpu / seconds);
+        if (i == 0) /* of a plan that was cut short the judge has much to look at */
+            check_plan(of, offsets, &plan);
+    }
+    const bench_times times = bench_summary(&late);
+    say("%-26s %7llu  deadline %.1f s: takes %.3f of it, p90 %.3f, target 1.1 %s\n", of->name,
+        (unsigned long long)of->num_tensors, seconds, times.median, times.p90,
+        times.p90 <= 1.1 ? "met" : "missed");
+    json_t *row = json_object();
+    json_put_text(&row, "name", of->name);
+    json_put_whole(&row, "tensors", of->num_tensors);
+    json_put(&row, "deadline_seconds", json_number(seconds));
+    json_put(&row, "ends_after", json_number(times.median));
+    json_put(&row, "p90_ends_after", json_number(times.p90));
+    json_add(&rows, row);
+    free(offsets);
 }

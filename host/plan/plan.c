@@ -62,13 +62,14 @@ static pst_status check_pins(const psti_items *items)
     return PST_OK;
 }
 
-pst_status psti_plan_items(const pst_plan_problem *problem, psti_limits *limits, psti_items *items)
+pst_status psti_plan_items(const pst_plan_problem *problem, bool for_search, psti_limits *limits,
+                           psti_items *items)
 {
     bool has_pin = false;
     for (uint64_t i = 0; i < problem->num_tensors && !has_pin; i++)
         has_pin = problem->tensors[i].pin != PST_PLAN_FREE;
     /* no plan may come of pins that overlap, so they are checked whatever the time is */
-    PSTI_TRY(psti_items_of_problem(problem, has_pin ? NULL : limits, items));
+    PSTI_TRY(psti_items_of_problem(problem, for_search, has_pin ? NULL : limits, items));
     return has_pin ? check_pins(items) : PST_OK;
 }
 
@@ -175,7 +176,7 @@ static pst_status run_flat(const pst_plan_problem *problem, psti_limits *limits,
 {
     psti_items items;
     run_early(problem, offsets, plan);
-    pst_status status = psti_plan_items(problem, limits, &items);
+    pst_status status = psti_plan_items(problem, true, limits, &items);
     if (status == PST_OK && !limits->over)
         status = run_stages(&items, limits, offsets, plan);
     psti_items_free(&items);

@@ -90,16 +90,18 @@ typedef struct psti_interval {
     const uint64_t *ends;
 } psti_interval;
 
-/* Fills slots, live sizes, contention and bound from n, num_streams, first, stream, size, pin,
- * reserved, and intervals. False: out of memory. items may always be freed. Where limits are over
- * afterwards nothing of this is complete; NULL: it is completed whatever the time. */
+/* Fills slots, live sizes and bound from n, num_streams, first, stream, size, pin, reserved, and
+ * intervals. False: out of memory. items may always be freed. Where limits are over afterwards nothing
+ * of this is complete; NULL: it is completed whatever the time. */
+bool psti_items_measure(psti_items *items, const psti_interval *intervals, psti_limits *limits);
+/* Likewise, and contention and lengths, which a search wants. */
 bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits);
 bool psti_items_alloc(psti_items *items, uint32_t n, uint32_t num_intervals, uint32_t num_streams,
                       uint32_t num_reserved);
 void psti_items_free(psti_items *items);
-/* The tensors of a checked problem. */
-pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_limits *limits,
-                                 psti_items *items_out);
+/* The tensors of a checked problem, measured, or finished for a search. */
+pst_status psti_items_of_problem(const pst_plan_problem *problem, bool for_search,
+                                 psti_limits *limits, psti_items *items_out);
 /* Takes over the reserved ranges, once the unit is known. */
 void psti_items_reserve(psti_items *items, const pst_plan_problem *problem);
 /* What live sizes, pins and reserved ranges say. */
@@ -210,9 +212,10 @@ bool psti_search_merged(const psti_items *items, uint64_t goal, uint64_t steps, 
 
 /* ---- plan.c ---- */
 
-/* The items of a checked problem, and, as long as there is time, whether pins and reserved ranges go
- * together. To be freed in any case. */
-pst_status psti_plan_items(const pst_plan_problem *problem, psti_limits *limits, psti_items *items);
+/* psti_items_of_problem, and, as long as there is time, whether pins and reserved ranges go together. To
+ * be freed in any case. */
+pst_status psti_plan_items(const pst_plan_problem *problem, bool for_search, psti_limits *limits,
+                           psti_items *items);
 void psti_conclude(const psti_items *items, const psti_answer *answer, pst_plan *plan);
 
 /* ---- plan_bilevel.c ---- */

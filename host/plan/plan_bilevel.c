@@ -7,11 +7,13 @@
 
 typedef struct kind {
     uint32_t block;  /* the first pass of the kind */
-    uint32_t blocks; /* how many */
-    uint32_t begin;  /* its tensors: members[begin .. begin + num) of level 1 */
+    uint32_t blocks; /* how many: order[end - blocks .. end) */
+    uint32_t end;
+    uint32_t begin; /* its tensors: members[begin .. begin + num) of level 1 */
     uint32_t num;
     uint64_t peak, bound;
     uint64_t last_end; /* of the passes so far */
+    uint64_t address;
 } kind;
 
 typedef struct bilevel {
@@ -19,6 +21,7 @@ typedef struct bilevel {
     const psti_items *flat;
     kind *kinds; /* [num_blocks], by number; blocks == 0: there is none */
     uint32_t num_kinds;
+    uint32_t *order;   /* [num_blocks] blocks with tensors, by kind */
     uint32_t *first;   /* [num_blocks + 1] members of each block */
     uint32_t *members; /* [n] tensors by block, in order */
     uint64_t *within;  /* [n] units: address in the block */
@@ -31,15 +34,18 @@ static bool bilevel_open(bilevel *of, const pst_plan_problem *problem)
     const size_t n = (size_t)problem->num_tensors;
     *of = (bilevel){.problem = problem};
     of->kinds = psti_calloc((size_t)problem->num_blocks + 1, sizeof(*of->kinds));
+    of->order = psti_calloc((size_t)problem->num_blocks + 1, sizeof(*of->order));
     of->first = psti_calloc((size_t)problem->num_blocks + 2, sizeof(*of->first));
     of->members = psti_calloc(n + 1, sizeof(*of->members));
     of->within = psti_calloc(n + 1, sizeof(*of->within));
-    return of->kinds != NULL && of->first != NULL && of->members != NULL && of->within != NULL;
+    return of->kinds != NULL && of->order != NULL && of->first != NULL && of->members != NULL &&
+           of->within != NULL;
 }
 
 static void bilevel_close(bilevel *of)
 {
     psti_free(of->kinds);
+    psti_free(of->order);
     psti_free(of->first);
     psti_free(of->members);
     psti_free(of->within);
@@ -96,16 +102,32 @@ static pst_status find_kinds(bilevel *of)
             continue;
         kind *at = &of->kinds[number];
         if (at->blocks++ == 0)
-            *at = (kind){b, 1, of->first[b], of->first[b + 1] - of->first[b], 0, 0, 0};
+            *at = (kind){.block = b,
+                         .blocks = 1,
+                         .begin = of->first[b],
+                         .num = of->first[b + 1] - of->first[b]};
         PSTI_TRY(compare(of, b, at->block));
         /* Passes of one kind get one address, so no two of them may run at once. */
         PSTI_CHECK(at->last_end <= of->problem->blocks[b].begin, PST_E_INVALID,
                    "block %u overlaps one of its kind before it, or is not in order of time", b);
         at->last_end = of->problem->blocks[b].end;
     }
-    for (uint32_t number = 0; number < of->problem->num_blocks; number++)
-        of->num_kinds += of->kinds[number].blocks > 0;
     return PST_OK;
+}
+
+/* Sorts the blocks by kind. */
+static void find_order(bilevel *of)
+{
+    const uint32_t num_blocks = of->problem->num_blocks;
+    uint32_t num = 0;
+    for (uint32_t number = 0; number < num_blocks; number++) {
+        of->num_kinds += of->kinds[number].blocks > 0;
+        of->kinds[number].end = num;
+        num += of->kinds[number].blocks;
+    }
+    for (uint32_t b = 0; b < num_blocks; b++)
+        if (of->first[b] < of->first[b + 1])
+            of->order[of->kinds[of->problem->blocks[b].kind].end++] = b;
 }
 
 /* False: no memory. Sets is_late where the time ends within it; where it was over before, what is left
@@ -164,13 +186,14 @@ static void fill_level_2(const bilevel *of, psti_items *items, psti_interval *in
     uint32_t item = 0;
     uint32_t num = 0;
     for (uint32_t number = 0; number < problem->num_blocks; number++) {
-        if (of->kinds[number].blocks == 0)
+        const kind *at = &of->kinds[number];
+        if (at->blocks == 0)
             continue;
-        for (uint32_t b = 0; b < problem->num_blocks; b++)
-            if (problem->blocks[b].kind == number && of->first[b] < of->first[b + 1])
-                intervals[num++] =
-                    (psti_interval){problem->blocks[b].begin, &problem->blocks[b].end};
-        items->size[item] = of->kinds[number].peak;
+        for (uint32_t k = at->end - at->blocks; k < at->end; k++) {
+            const pst_plan_block *block = &problem->blocks[of->order[k]];
+            intervals[num++] = (psti_interval){block->begin, &block->end};
+        }
+        items->size[item] = at->peak;
         items->pin[item] = PST_PLAN_FREE;
         items->first[++item] = num;
     }
@@ -184,21 +207,20 @@ static void fill_level_2(const bilevel *of, psti_items *items, psti_interval *in
     }
 }
 
-static void write_offsets(const bilevel *of, const uint64_t *address, uint64_t *offsets)
+/* Pass by pass, so that offsets are written from the first to the last. */
+static void write_offsets(bilevel *of, const uint64_t *address, uint64_t *offsets)
 {
     const pst_plan_problem *problem = of->problem;
     const uint64_t unit = of->flat->unit;
     uint32_t item = 0;
-    for (uint32_t number = 0; number < problem->num_blocks; number++) {
-        const kind *at = &of->kinds[number];
-        if (at->blocks == 0)
-            continue;
-        for (uint32_t b = 0; b < problem->num_blocks; b++)
-            for (uint32_t k = 0;
-                 problem->blocks[b].kind == number && k < of->first[b + 1] - of->first[b]; k++)
-                offsets[of->members[of->first[b] + k]] =
-                    (address[item] + of->within[at->begin + k]) * unit;
-        item++;
+    for (uint32_t number = 0; number < problem->num_blocks; number++)
+        if (of->kinds[number].blocks > 0)
+            of->kinds[number].address = address[item++];
+    for (uint32_t b = 0; b < problem->num_blocks; b++) {
+        const kind *at = &of->kinds[problem->blocks[b].kind];
+        const uint64_t *within = of->within + at->begin;
+        for (uint32_t k = of->first[b]; k < of->first[b + 1]; k++)
+            offsets[of->members[k]] = (at->address + within[k - of->first[b]]) * unit;
     }
     for (uint32_t i = 0; i < of->flat->n; i++)
         if (problem->tensors[i].block == PST_PLAN_NO_BLOCK)
@@ -291,8 +313,8 @@ static void stack_all(const bilevel *of, uint64_t *offsets, pst_plan *plan)
         if (of->first[b] == of->first[b + 1])
             continue;
         if (b == at->block)
-            at->bound = top; /* its address */
-        uint64_t within = at->bound;
+            at->address = top;
+        uint64_t within = at->address;
         for (uint32_t k = of->first[b]; k < of->first[b + 1]; k++) {
             offsets[of->members[k]] = within;
             within += psti_plan_round(problem, problem->tensors[of->members[k]].bytes);
@@ -330,8 +352,9 @@ static pst_status run(bilevel *of, psti_limits *limits, uint64_t *offsets, pst_p
     psti_items flat;
     find_members(of);
     PSTI_TRY(find_kinds(of));
+    find_order(of);
     stack_all(of, offsets, plan);
-    pst_status status = psti_plan_items(of->problem, limits, &flat);
+    pst_status status = psti_plan_items(of->problem, false, limits, &flat);
     of->flat = &flat;
     if (status == PST_OK)
         status = run_levels(of, limits, offsets, plan);

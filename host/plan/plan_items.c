@@ -215,18 +215,29 @@ uint64_t psti_items_bound(const psti_items *items)
     return bound;
 }
 
-bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits)
+bool psti_items_measure(psti_items *items, const psti_interval *intervals, psti_limits *limits)
 {
     if (!make_slots(items, intervals, limits))
         return false;
     if (psti_limits_over_at(limits, 0))
         return true;
-    if (!make_live_sizes(items, limits) || !make_contention(items, limits))
+    if (!make_live_sizes(items, limits))
         return false;
     if (psti_limits_over_at(limits, 0))
         return true;
     join_reserved(items);
     items->bound = psti_items_bound(items);
+    return true;
+}
+
+bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits)
+{
+    if (!psti_items_measure(items, intervals, limits))
+        return false;
+    if (psti_limits_over_at(limits, 0))
+        return true;
+    if (!make_contention(items, limits))
+        return false;
     for (uint32_t i = 0; i < items->n && !psti_limits_over_at(limits, i); i++)
         for (uint32_t k = items->first[i]; k < items->first[i + 1]; k++)
             items->length[i] += intervals[k].ends[0] - intervals[k].begin;
@@ -282,8 +293,8 @@ static void take_tensors(psti_items *items, const pst_plan_problem *problem,
     psti_items_reserve(items, problem);
 }
 
-pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_limits *limits,
-                                 psti_items *items)
+pst_status psti_items_of_problem(const pst_plan_problem *problem, bool for_search,
+                                 psti_limits *limits, psti_items *items)
 {
     const uint32_t n = (uint32_t)problem->num_tensors;
     const uint32_t streams = problem->num_streams > 1 ? problem->num_streams : 1;
@@ -293,7 +304,8 @@ pst_status psti_items_of_problem(const pst_plan_problem *problem, psti_limits *l
     if (has_memory)
         take_tensors(items, problem, intervals, limits);
     if (has_memory && !psti_limits_over_at(limits, 0))
-        has_memory = psti_items_finish(items, intervals, limits);
+        has_memory = for_search ? psti_items_finish(items, intervals, limits)
+                                : psti_items_measure(items, intervals, limits);
     psti_free(intervals);
     PSTI_CHECK(has_memory, PST_E_NOMEM, "out of memory for a plan of %u tensors", n);
     return PST_OK;

@@ -160,6 +160,26 @@ PST_TEST(PlanBilevel, CapacityBetweenTheBounds)
     CHECK_EQ(at.of.plan.status, PST_PLAN_IMPOSSIBLE);
 }
 
+/* Kinds take turns, and what lives beside one pass alone may lie where the other kind does. */
+PST_TEST(PlanBilevel, APassIsInTheWayInItsTimeOnly)
+{
+    static const uint32_t kinds[] = {2, 0, 2, 0, 2};
+    for (uint32_t beside = 0; beside < 5; beside++) {
+        layers at;
+        begin(&at);
+        for (uint32_t pass = 0; pass < 5; pass++)
+            add_pass(&at, kinds[pass], 1 + kinds[pass], 4);
+        for (uint32_t i = 0; i < at.of.problem.num_tensors; i++) {
+            at.of.tensors[i].begin = at.blocks[at.of.tensors[i].block].begin;
+            at.of.tensors[i].end = at.blocks[at.of.tensors[i].block].end;
+            at.of.tensors[i].bytes = kinds[at.of.tensors[i].block] == 0 ? 10 : 4;
+        }
+        add(&at, 7, at.blocks[beside].begin, at.blocks[beside].end, PST_PLAN_NO_BLOCK);
+        plan_and_check(&at);
+        CHECK_EQ(at.of.plan.peak, kinds[beside] == 0 ? 10 + 7 : 3 * 4 + 7);
+    }
+}
+
 static void refused(layers *at, const char *words)
 {
     CHECK_STATUS(plan(at, PST_PLAN_BILEVEL), PST_E_INVALID);

@@ -11,7 +11,7 @@ static void run_case(uint64_t seed, bool has_streams)
     if (has_streams)
         scene_add_streams(&of, seed, INSTANTS);
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, true, NULL, &items));
     CHECK(items.num_slots <= N && items.num_slots >= 1);
     const uint32_t streams = items.num_streams;
     for (uint32_t a = 0; a < N; a++)
@@ -52,17 +52,17 @@ PST_TEST(PlanItems, UnitDividesAll)
     of.tensors[0].bytes = 23; /* 24 */
     of.tensors[1].bytes = 36;
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, true, NULL, &items));
     CHECK_EQ(items.unit, 12);
     psti_items_free(&items);
     of.tensors[0].pin = 8;
-    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, true, NULL, &items));
     CHECK_EQ(items.unit, 4);
     psti_items_free(&items);
     of.problem.reserved = of.reserved;
     of.problem.num_reserved = 1;
     of.reserved[0] = (pst_plan_range){21, 30}; /* grows to 20..32 */
-    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, true, NULL, &items));
     CHECK_EQ(items.unit, 4);
     CHECK(items.reserved[0].begin == 5 && items.reserved[0].end == 8);
     psti_items_free(&items);
@@ -79,7 +79,7 @@ PST_TEST(PlanItems, BoundBesideReservedRanges)
     of.reserved[1] = (pst_plan_range){0, 4};
     of.reserved[2] = (pst_plan_range){2, 6};
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, true, NULL, &items));
     CHECK_EQ(items.num_reserved, 2);
     CHECK_EQ(items.bound * items.unit, 16);
     CHECK_EQ(psti_items_top_for(&items, 14 / items.unit) * items.unit, 20);

@@ -36,7 +36,7 @@ static void plan_items(uint64_t n, uint64_t *asked)
     const pst_plan_problem problem = make(n);
     psti_limits limits = {.is_over = count, .user = asked};
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&problem, &limits, &items));
+    CHECK_OK(psti_items_of_problem(&problem, true, &limits, &items));
     psti_items_free(&items);
     free((void *)problem.tensors);
 }

@@ -127,25 +127,25 @@ PST_TEST(PlanMerge, LeavesPinsReservedRangesAndWhatIsNotMerged)
     psti_best best = {.address = address};
     psti_items items;
     make(&current, 100, 1);
-    CHECK_OK(psti_items_of_problem(&current.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&current.problem, true, NULL, &items));
     CHECK_EQ(peak_merged(&items, &best), items.bound);
     psti_items_free(&items);
     current.tensors[7].pin = 0;
-    CHECK_OK(psti_items_of_problem(&current.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&current.problem, true, NULL, &items));
     CHECK_EQ(peak_merged(&items, &best), NO_PEAK);
     psti_items_free(&items);
     current.tensors[7].pin = PST_PLAN_FREE;
     const pst_plan_range reserved = {SIDE, SIDE + 1};
     current.problem.reserved = &reserved;
     current.problem.num_reserved = 1;
-    CHECK_OK(psti_items_of_problem(&current.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&current.problem, true, NULL, &items));
     CHECK_EQ(peak_merged(&items, &best), NO_PEAK);
     psti_items_free(&items);
     make(&current, 100, 1);
     uint64_t state = 5;
     for (uint32_t i = 0; i < 100; i++)
         current.tensors[i].bytes = 1 + psti_mix_next(&state) % SIDE;
-    CHECK_OK(psti_items_of_problem(&current.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&current.problem, true, NULL, &items));
     CHECK_EQ(peak_merged(&items, &best), NO_PEAK);
     psti_items_free(&items);
 }
@@ -156,7 +156,7 @@ PST_TEST(PlanMerge, AllocationsMayFail)
     psti_best best = {.address = address};
     psti_items items;
     make(&current, 100, 1);
-    CHECK_OK(psti_items_of_problem(&current.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&current.problem, true, NULL, &items));
     bool had_memory = false;
     long n = 0;
     for (; !had_memory && n < 100; n++) {

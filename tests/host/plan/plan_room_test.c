@@ -43,7 +43,7 @@ static void run_case(uint64_t seed, bool has_streams, bool has_reserved)
     of.reserved[1] = (pst_plan_range){5, 7};
     bool is_placed[12] = {false};
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, true, NULL, &items));
     psti_room *room = psti_room_open(&items);
     uint32_t pinned;
     CHECK(room != NULL && psti_room_reset(room, &pinned) == PSTI_ROOM_READY);
@@ -95,7 +95,7 @@ PST_TEST(PlanRoom, OverManySlots)
     problem.num_tensors = N;
     problem.align = 1;
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&problem, true, NULL, &items));
     psti_room *room = psti_room_open(&items);
     uint32_t pinned;
     CHECK(room != NULL && psti_room_reset(room, &pinned) == PSTI_ROOM_READY);
@@ -125,7 +125,7 @@ PST_TEST(PlanRoom, PinsThatOverlap)
     of.tensors[1] = (pst_plan_tensor){8, 2, 6, 15, 0, PST_PLAN_NO_BLOCK};
     of.tensors[2] = (pst_plan_tensor){8, 4, 8, 8, 0, PST_PLAN_NO_BLOCK};
     psti_items items;
-    CHECK_OK(psti_items_of_problem(&of.problem, NULL, &items));
+    CHECK_OK(psti_items_of_problem(&of.problem, true, NULL, &items));
     psti_room *room = psti_room_open(&items);
     uint32_t pinned = 9;
     CHECK_EQ(psti_room_reset(room, &pinned), PSTI_ROOM_TAKEN);
