@@ -50,7 +50,8 @@ typedef struct estimate_options {
 /* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
 int estimate_parse(int argc, char **argv, estimate_options *options);
 void estimate_free(estimate_options *options);
-int estimate_note(json_t *notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A list without memory is NULL from then on, which estimate_parse and json_write say. */
+void estimate_note(json_t **notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Each as a line on stderr. */
 void estimate_warn(const json_t *notes, const char *what);

@@ -36,8 +36,7 @@ static int take_headroom(const estimate_line *line, estimate_options *options)
     const char *text = estimate_text(line, id);
     const bool is_below_0 = text != NULL && *text == '-';
     if (is_below_0)
-        TOOL_TRY(estimate_note(options->unmodelled, "--%s %.80s (counted as 1.1)",
-                               estimate_flag(id), text));
+        estimate_note(&options->unmodelled, "--%s %.80s (counted as 1.1)", estimate_flag(id), text);
     if (is_below_0 || estimate_has(line, ESTIMATE_headroom))
         id = ESTIMATE_headroom;
     options->has_headroom = estimate_has(line, id);

@@ -237,11 +237,11 @@ static int read_layout(pattern *self, const estimate_line *line, estimate_option
         *chunks += self->items[i] == 't';
         chunks += self->items[i] == '|';
     }
-    if (found.last_mtp == found.mtp)
-        return TOOL_OK;
-    return estimate_note(options->unmodelled,
-                         "--pipeline-model-parallel-layout: m before the last chunk (counted on "
-                         "the last stage)");
+    if (found.last_mtp != found.mtp)
+        estimate_note(&options->unmodelled,
+                      "--pipeline-model-parallel-layout: m before the last chunk (counted on "
+                      "the last stage)");
+    return TOOL_OK;
 }
 
 static int take_layout(const estimate_line *line, estimate_options *options)

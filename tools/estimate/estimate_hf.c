@@ -160,9 +160,9 @@ static int take_model(const source *from)
                  ESTIMATE_untie_embeddings_and_output_weights);
     TOOL_TRY(take_value(from, "max_position_embeddings", FROM_1, &from->model->max_positions));
     TOOL_TRY(take_value(from, "mlp_bias", SWITCH, &mlp_bias));
-    return mlp_bias != 0
-               ? estimate_note(from->options->unmodelled, "mlp_bias true of %s", from->path)
-               : TOOL_OK;
+    if (mlp_bias != 0)
+        estimate_note(&from->options->unmodelled, "mlp_bias true of %s", from->path);
+    return TOOL_OK;
 }
 
 static int take_gpt2(const source *from)
@@ -182,17 +182,16 @@ static int take_gpt2(const source *from)
     return TOOL_OK;
 }
 
-static int take_bias(const source *from, bias of)
+static void take_bias(const source *from, bias of)
 {
     bool *has_bias = &from->config->has_qkv_bias;
     if (of == BIAS_NEVER || of == BIAS_ALWAYS)
         *has_bias = of == BIAS_ALWAYS;
-    if (of != BIAS_NOTED || !*has_bias)
-        return TOOL_OK;
-    return estimate_note(from->options->unmodelled,
-                         "attention_bias true of %s: the output's bias (those of queries, keys and "
-                         "values count)",
-                         from->path);
+    if (of == BIAS_NOTED && *has_bias)
+        estimate_note(&from->options->unmodelled,
+                      "attention_bias true of %s: the output's bias (those of queries, keys and "
+                      "values count)",
+                      from->path);
 }
 
 static int take_latents(const source *from)
@@ -306,13 +305,12 @@ static int take_kind(const source *from, const kind *of)
         config->head_size = of->head_size;
     if (of->has_latents)
         TOOL_TRY(take_latents(from));
-    TOOL_TRY(take_bias(from, of->bias));
+    take_bias(from, of->bias);
     if (of->asks_norm)
         TOOL_TRY(take_value(from, "use_qk_norm", SWITCH, &has_norm));
     config->qk_norm = has_norm != 0 ? PST_QK_NORM_HEAD : of->qk_norm;
     if (of->not_counted != NULL)
-        TOOL_TRY(
-            estimate_note(from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
+        estimate_note(&from->options->unmodelled, "of %s: %s", from->path, of->not_counted);
     if (config->num_layers <= PST_ESTIMATE_MAX_LAYERS)
         return take_experts(from, of);
     return tool_fail(TOOL_INPUT, "%s: num_hidden_layers %llu: at most %u", from->path,

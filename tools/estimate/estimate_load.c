@@ -207,9 +207,10 @@ int estimate_read_load(estimate_options *options)
     else
         ESTIMATE_TRY(&options->config, load_of_variation(options, &options->config, &of));
     apply(options, &of, &options->config);
-    return estimate_note(options->assumptions,
-                         "--%s: at most %" PRIu64 ".%03" PRIu64 " of even rows in a layer, %" PRIu64
-                         ".%03" PRIu64 " in all that live",
-                         options->routing != NULL ? "routing" : "moe-load-cv", of.capacity / PARTS,
-                         of.capacity % PARTS, of.headroom / PARTS, of.headroom % PARTS);
+    estimate_note(&options->assumptions,
+                  "--%s: at most %" PRIu64 ".%03" PRIu64 " of even rows in a layer, %" PRIu64
+                  ".%03" PRIu64 " in all that live",
+                  options->routing != NULL ? "routing" : "moe-load-cv", of.capacity / PARTS,
+                  of.capacity % PARTS, of.headroom / PARTS, of.headroom % PARTS);
+    return TOOL_OK;
 }

@@ -110,15 +110,15 @@ static int take_heads(const estimate_line *line, estimate_options *options,
         config->num_kv_heads =
             estimate_number(line, ESTIMATE_num_query_groups, config->num_kv_heads);
     else if (estimate_has(line, ESTIMATE_num_query_groups))
-        TOOL_TRY(estimate_note(options->assumptions, "--num-query-groups does not count without "
-                                                     "--group-query-attention"));
+        estimate_note(&options->assumptions, "--num-query-groups does not count without "
+                                             "--group-query-attention");
     if (config->num_kv_heads == 0) {
         config->num_kv_heads = config->num_heads;
         if (in_groups)
-            TOOL_TRY(estimate_note(options->assumptions,
-                                   "--num-query-groups %llu, as many as heads; earlier releases of "
-                                   "Megatron-LM take 1",
-                                   (ull)config->num_kv_heads));
+            estimate_note(&options->assumptions,
+                          "--num-query-groups %llu, as many as heads; earlier releases of "
+                          "Megatron-LM take 1",
+                          (ull)config->num_kv_heads);
     }
     if (config->head_size == 0 && config->hidden_size % config->num_heads != 0 && !has_latents)
         return estimate_refuse(line,
@@ -134,20 +134,19 @@ static int take_heads(const estimate_line *line, estimate_options *options,
 }
 
 /* Whose norms are their own. */
-static int take_latents(const estimate_line *line, estimate_options *options, bool are_new)
+static void take_latents(const estimate_line *line, estimate_options *options, bool are_new)
 {
     pst_estimate_config *config = &options->config;
     config->qk_norm = (pst_qk_norm)estimate_number(line, ESTIMATE_qk_norm, PST_QK_NORM_NONE);
     if (!are_new)
-        return TOOL_OK;
+        return;
     config->kv_rank = estimate_number(line, ESTIMATE_kv_lora_rank, 32);
     config->qk_size = estimate_number(line, ESTIMATE_qk_head_dim, 128);
     config->qk_position_size = estimate_number(line, ESTIMATE_qk_pos_emb_head_dim, 64);
     config->v_size = estimate_number(line, ESTIMATE_v_head_dim, 128);
-    if (estimate_has(line, ESTIMATE_qk_layernorm))
-        return TOOL_OK;
-    return estimate_note(options->assumptions, "--multi-latent-attention: its latents have norms, "
-                                               "as with --qk-layernorm");
+    if (!estimate_has(line, ESTIMATE_qk_layernorm))
+        estimate_note(&options->assumptions, "--multi-latent-attention: its latents have norms, "
+                                             "as with --qk-layernorm");
 }
 
 /* ---- sizes ---- */
@@ -179,22 +178,21 @@ static int take_positions(const estimate_line *line, estimate_options *options,
     if (config->sequence_size == 0) {
         const bool is_short = model->max_positions != 0 && model->max_positions < 4096;
         config->sequence_size = is_short ? model->max_positions : 4096;
-        TOOL_TRY(
-            estimate_note(options->assumptions, "--seq-length %llu", (ull)config->sequence_size));
+        estimate_note(&options->assumptions, "--seq-length %llu", (ull)config->sequence_size);
     }
     if (type != LEARNED || estimate_has(line, ESTIMATE_no_position_embedding) ||
         estimate_has(line, ESTIMATE_use_rotary_position_embeddings)) {
         config->max_positions = 0;
-        return type == RELATIVE
-                   ? estimate_note(options->unmodelled, "--position-embedding-type relative")
-                   : TOOL_OK;
+        if (type == RELATIVE)
+            estimate_note(&options->unmodelled, "--position-embedding-type relative");
+        return TOOL_OK;
     }
     config->max_positions =
         estimate_number(line, ESTIMATE_max_position_embeddings, config->max_positions);
     if (config->max_positions == 0) {
         config->max_positions = config->sequence_size;
-        TOOL_TRY(estimate_note(options->assumptions, "--max-position-embeddings %llu",
-                               (ull)config->max_positions));
+        estimate_note(&options->assumptions, "--max-position-embeddings %llu",
+                      (ull)config->max_positions);
     }
     if (config->max_positions < config->sequence_size)
         return estimate_refuse(line, "{sequence_size} %llu: {max_positions} is %llu",
@@ -216,6 +214,7 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
     const char *tokenizer = estimate_text(line, ESTIMATE_tokenizer_type);
+    const char *model = estimate_text(line, ESTIMATE_tokenizer_model);
     if (config->vocab_size == 0)
         config->vocab_size = config->padded_vocab_size;
     if (config->vocab_size == 0 && estimate_has(line, ESTIMATE_vocab_file))
@@ -225,18 +224,17 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
     const bool is_llama = tokenizer != NULL && strcmp(tokenizer, "Llama2Tokenizer") == 0;
     const bool is_gpt2 = tokenizer == NULL || strcmp(tokenizer, "GPT2BPETokenizer") == 0;
     config->vocab_size = is_llama ? 32000 : 50257;
-    if (is_llama || (is_gpt2 && !estimate_has(line, ESTIMATE_tokenizer_model)))
-        return estimate_note(options->assumptions,
-                             "--vocab-size %llu, of %s: nothing says how many",
-                             (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
-    TOOL_TRY(estimate_note(options->warnings,
-                           "the tokenizer's vocabulary is not known: give --vocab-size"));
-    return estimate_note(
-        options->matters, "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
-        estimate_has(line, ESTIMATE_tokenizer_model) ? "model" : "type",
-        estimate_has(line, ESTIMATE_tokenizer_model) ? estimate_text(line, ESTIMATE_tokenizer_model)
-                                                     : tokenizer,
-        (ull)config->vocab_size);
+    if (is_llama || (is_gpt2 && model == NULL)) {
+        estimate_note(&options->assumptions, "--vocab-size %llu, of %s: nothing says how many",
+                      (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
+        return TOOL_OK;
+    }
+    estimate_note(&options->warnings, "the tokenizer's vocabulary is not known: give --vocab-size");
+    estimate_note(&options->matters,
+                  "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
+                  model != NULL ? "model" : "type", model != NULL ? model : tokenizer,
+                  (ull)config->vocab_size);
+    return TOOL_OK;
 }
 
 /* A preset's layers do not fit another number of them. */
@@ -275,14 +273,14 @@ int estimate_take_model(const estimate_line *line, estimate_options *options)
     const bool has_latents = had_latents || estimate_has(line, ESTIMATE_multi_latent_attention);
     estimate_take_fields(line, config);
     if (model.mtp_layers != 0 && !estimate_has(line, ESTIMATE_mtp_num_layers))
-        TOOL_TRY(estimate_note(options->assumptions,
-                               "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
-                               (ull)model.mtp_layers));
+        estimate_note(&options->assumptions,
+                      "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
+                      (ull)model.mtp_layers);
     if (!has_latents)
         estimate_clear_group(config, ESTIMATE_LATENTS);
     TOOL_TRY(take_heads(line, options, &model, has_latents));
     if (has_latents)
-        TOOL_TRY(take_latents(line, options, !had_latents));
+        take_latents(line, options, !had_latents);
     TOOL_TRY(take_ffn(line, options, &model));
     TOOL_TRY(take_positions(line, options, &model));
     TOOL_TRY(take_vocabulary(line, options));

@@ -236,7 +236,7 @@ static int take_counted(reader *self, estimate_id id, const char *value)
     const bool is_joined = value != NULL;
     estimate_given *given = &self->line->flags[id];
     if (given->text != NULL)
-        TOOL_TRY(estimate_note(self->twice, "--%s", flag));
+        estimate_note(&self->twice, "--%s", flag);
     *given = (estimate_given){.text = "", .num = row->kind == ESTIMATE_SWITCH, .den = 1};
     if (row->kind == ESTIMATE_SWITCH || row->kind == ESTIMATE_OFF)
         return is_joined ? refuse_value(flag, value) : TOOL_OK;
@@ -257,12 +257,12 @@ static int take_counted(reader *self, estimate_id id, const char *value)
 static int take_known(reader *self, const char *name, estimate_known known, const char *value)
 {
     const bool is_joined = value != NULL;
-    json_t *notes = self->options->unmodelled;
+    json_t **notes = &self->options->unmodelled;
     const size_t place = self->seen[known.index];
     if (place != 0)
-        TOOL_TRY(estimate_note(self->twice, "--%s", name));
+        estimate_note(&self->twice, "--%s", name);
     else
-        self->seen[known.index] = json_array_size(notes) + 1;
+        self->seen[known.index] = json_array_size(*notes) + 1;
     if (known.arity == 0 && is_joined)
         return refuse_value(name, value);
     if (known.arity == 1)
@@ -273,17 +273,17 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         return TOOL_OK;
     if (value == NULL && num > 0)
         value = self->argv[first];
-    TOOL_TRY(estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
-                           num > 1 ? " ..." : ""));
-    const size_t last = json_array_size(notes) - 1;
+    estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
+                  num > 1 ? " ..." : "");
+    const size_t last = json_array_size(*notes) - 1;
     if (known.effect == ESTIMATE_SHARDS_STATES)
         self->options->is_less = true;
     if (known.effect >= ESTIMATE_CHANGES_STATES && place == 0)
-        TOOL_TRY(estimate_note(self->options->matters, "%s",
-                               json_string_value(json_array_get(notes, last))));
+        estimate_note(&self->options->matters, "%s",
+                      json_string_value(json_array_get(*notes, last)));
     if (place != 0) {
-        (void)json_array_set(notes, place - 1, json_array_get(notes, last));
-        (void)json_array_remove(notes, last);
+        (void)json_array_set(*notes, place - 1, json_array_get(*notes, last));
+        (void)json_array_remove(*notes, last);
     }
     return TOOL_OK;
 }
@@ -319,7 +319,8 @@ static int take_flag(reader *self, const char *word)
     if (value == NULL)
         skip_values(self);
     const size_t length = strcspn(word, "=");
-    return estimate_note(self->unknown, "%.*s", (int)(length < 80 ? length : 80), word);
+    estimate_note(&self->unknown, "%.*s", (int)(length < 80 ? length : 80), word);
+    return TOOL_OK;
 }
 
 static int take_word(reader *self, const char *word)
@@ -348,17 +349,18 @@ static int warn(const reader *self, const json_t *names, const char *what)
 {
     char *list = NULL;
     size_t bytes = 0;
-    if (json_array_size(names) == 0)
+    if (names != NULL && json_array_size(names) == 0)
         return TOOL_OK;
-    FILE *stream = open_memstream(&list, &bytes);
+    FILE *stream = names != NULL ? open_memstream(&list, &bytes) : NULL;
     if (stream == NULL)
         return tool_fail(TOOL_NO, "out of memory for a note");
     for (size_t i = 0; i < json_array_size(names); i++)
         fprintf(stream, "%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(names, i)));
     fclose(stream);
-    const int code = estimate_has(self->line, ESTIMATE_strict)
-                         ? tool_fail(TOOL_USAGE, "%s: %s (--strict)", what, list)
-                         : estimate_note(self->options->warnings, "%s: %s", what, list);
+    const bool is_strict = estimate_has(self->line, ESTIMATE_strict);
+    if (!is_strict)
+        estimate_note(&self->options->warnings, "%s: %s", what, list);
+    const int code = is_strict ? tool_fail(TOOL_USAGE, "%s: %s (--strict)", what, list) : TOOL_OK;
     free(list);
     return code;
 }
