@@ -17,7 +17,8 @@ typedef enum estimate_mode {
 } estimate_mode;
 
 typedef struct estimate_options {
-    pst_estimate_config config; /* every zero of the run filled in; is_moe and chunk_layers owned */
+    pst_estimate_config config;           /* every zero of the run filled in; chunk_layers owned */
+    bool is_moe[PST_ESTIMATE_MAX_LAYERS]; /* what the config's points to, or NULL does */
     const char *preset, *hf_config, *routing; /* NULL: none */
     /* Lists of lines for the report, in the order they came. */
     json_t *assumptions; /* what stands where no flag said anything */

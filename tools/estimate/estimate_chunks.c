@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ITEMS = 1 << 16, MAX_NESTING = 16 };
+enum { MAX_ITEMS = 1 << 16, MAX_NESTING = 16, MAX_DIGITS = 7 };
 
 typedef unsigned long long ull;
 
@@ -30,15 +30,12 @@ static bool take(pattern *self, char wanted)
 static bool repeat(pattern *self, size_t first)
 {
     while (take(self, '*')) {
-        char digits[8] = "";
-        uint64_t factor;
         self->at += strspn(self->at, " ");
         const size_t length = strspn(self->at, "0123456789"), num = self->num - first;
-        if (length >= sizeof(digits))
-            return false;
-        memcpy(digits, self->at, length);
+        const size_t factor = strtoul(self->at, NULL, 10);
         self->at += length;
-        if (!parse_u64(digits, 0, MAX_ITEMS, &factor) || num * factor > MAX_ITEMS - first)
+        if (length == 0 || length > MAX_DIGITS || factor > MAX_ITEMS ||
+            num * factor > MAX_ITEMS - first)
             return false;
         self->num = first + num * factor;
         for (size_t i = first + num; i < self->num; i++)
@@ -87,53 +84,34 @@ static bool take_sum(pattern *self)
     return true;
 }
 
-static int fill_layers(pattern *self, uint64_t num_layers, bool *is_moe)
+void estimate_use_layers(estimate_options *options)
 {
-    uint64_t every;
-    if (parse_u64(self->text, 1, INT64_MAX, &every)) {
-        for (uint64_t i = 0; i < num_layers; i++)
-            is_moe[i] = i % every == 0;
-        return TOOL_OK;
-    }
-    if (!take_sum(self) || self->at[strspn(self->at, " ")] != '\0')
+    const bool are_all = memchr(options->is_moe, false, options->config.num_layers) == NULL;
+    options->config.is_moe = are_all ? NULL : options->is_moe;
+}
+
+int estimate_moe_layers(const char *text, estimate_options *options)
+{
+    const uint64_t num_layers = options->config.num_layers;
+    pattern self = {.text = text, .at = text};
+    uint64_t every = 0;
+    if (num_layers > PST_ESTIMATE_MAX_LAYERS)
+        return tool_fail(TOOL_USAGE, "--num-layers %llu: at most %u", (ull)num_layers,
+                         PST_ESTIMATE_MAX_LAYERS);
+    const bool is_number = parse_u64(text, 1, INT64_MAX, &every);
+    if (!is_number && (!take_sum(&self) || self.at[strspn(self.at, " ")] != '\0'))
         return tool_fail(
             TOOL_USAGE,
             "--moe-layer-freq %.80s: allowed is an integer from 1, or lists of 0 and 1 "
             "as ([0]*3+[1]*58)",
-            self->text);
-    if (self->num != num_layers)
+            text);
+    if (!is_number && self.num != num_layers)
         return tool_fail(TOOL_USAGE, "--moe-layer-freq %.80s: %llu layers, --num-layers is %llu",
-                         self->text, (ull)self->num, (ull)num_layers);
+                         text, (ull)self.num, (ull)num_layers);
     for (uint64_t i = 0; i < num_layers; i++)
-        is_moe[i] = self->items[i] == '1';
+        options->is_moe[i] = is_number ? i % every == 0 : self.items[i] == '1';
+    estimate_use_layers(options);
     return TOOL_OK;
-}
-
-static pattern *open_pattern(const char *text)
-{
-    pattern *self = calloc(1, sizeof(*self));
-    if (self == NULL)
-        (void)tool_fail(TOOL_NO, "out of memory for a list of layers");
-    else
-        self->text = self->at = text;
-    return self;
-}
-
-int estimate_moe_layers(const char *text, uint64_t num_layers, const bool **is_moe_out)
-{
-    *is_moe_out = NULL;
-    if (num_layers > PST_ESTIMATE_MAX_LAYERS)
-        return tool_fail(TOOL_USAGE, "--num-layers %llu: at most %u", (ull)num_layers,
-                         PST_ESTIMATE_MAX_LAYERS);
-    pattern *self = open_pattern(text);
-    bool *is_moe = calloc(num_layers + 1, sizeof(*is_moe));
-    int code = self != NULL && is_moe != NULL ? fill_layers(self, num_layers, is_moe) : TOOL_NO;
-    if (code == TOOL_OK && memchr(is_moe, false, num_layers) != NULL)
-        *is_moe_out = is_moe;
-    else
-        free(is_moe);
-    free(self);
-    return code;
 }
 
 /* ---- --pipeline-model-parallel-layout ---- */
@@ -208,13 +186,15 @@ static int count_letters(const pattern *self, letters *found)
     return TOOL_OK;
 }
 
-static int read_layout(pattern *self, const estimate_line *line, estimate_options *options)
+static int take_layout(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
+    pattern self = {.text = estimate_text(line, ESTIMATE_pipeline_model_parallel_layout)};
     letters found;
-    if (!write_out(self))
-        return refuse_layout(self, "not understood");
-    TOOL_TRY(count_letters(self, &found));
+    self.at = self.text;
+    if (!write_out(&self))
+        return refuse_layout(&self, "not understood");
+    TOOL_TRY(count_letters(&self, &found));
     const uint64_t stages = found.chunks / config->pipeline_parallel;
     if (found.chunks % config->pipeline_parallel != 0)
         return refuse_multiple("--pipeline-model-parallel-layout: stages", found.chunks,
@@ -233,23 +213,15 @@ static int read_layout(pattern *self, const estimate_line *line, estimate_option
     uint64_t *chunks = make_chunks(config);
     if (chunks == NULL)
         return TOOL_NO;
-    for (size_t i = 0; i < self->num; i++) {
-        *chunks += self->items[i] == 't';
-        chunks += self->items[i] == '|';
+    for (size_t i = 0; i < self.num; i++) {
+        *chunks += self.items[i] == 't';
+        chunks += self.items[i] == '|';
     }
     if (found.last_mtp != found.mtp)
         estimate_note(&options->unmodelled,
                       "--pipeline-model-parallel-layout: m before the last chunk (counted on "
                       "the last stage)");
     return TOOL_OK;
-}
-
-static int take_layout(const estimate_line *line, estimate_options *options)
-{
-    pattern *self = open_pattern(estimate_text(line, ESTIMATE_pipeline_model_parallel_layout));
-    const int code = self != NULL ? read_layout(self, line, options) : TOOL_NO;
-    free(self);
-    return code;
 }
 
 /* ---- numbers of layers ---- */

@@ -172,7 +172,10 @@ int estimate_hf(const json_t *object, estimate_options *options, estimate_model 
 
 /* estimate_model.c: what the flags say of the model; it begins with the above. */
 int estimate_take_model(const estimate_line *line, estimate_options *options);
-/* estimate_chunks.c: layers of every chunk, and how many chunks a stage has; NULL if all have as
+/* estimate_chunks.c: which of config's layers have experts; and what they are where that is known. */
+int estimate_moe_layers(const char *text, estimate_options *options);
+void estimate_use_layers(estimate_options *options);
+/* The same file: layers of every chunk, and how many chunks a stage has; NULL if all have as
  * many. */
 int estimate_chunks(const estimate_line *line, estimate_options *options);
 /* estimate_sharing.c: fp8, sharding, host memory, into a config whose type is known. */
@@ -182,8 +185,5 @@ int estimate_take_sharing(const estimate_line *line, estimate_options *options);
 int estimate_take_buffers(const estimate_line *line, estimate_options *options);
 /* estimate_resolve.c: all of the configuration, and the assumptions that it took. */
 int estimate_resolve(const estimate_line *line, estimate_options *options);
-
-/* The same file: entries for num_layers layers, the caller's; NULL if all have experts. */
-int estimate_moe_layers(const char *text, uint64_t num_layers, const bool **is_moe_out);
 
 #endif

@@ -214,11 +214,7 @@ typedef struct placement {
 static int place_experts(const source *from, const placement *where)
 {
     const uint64_t num_layers = from->config->num_layers;
-    bool *is_moe = calloc(num_layers, sizeof(*is_moe));
-    if (is_moe == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %llu layers", (ull)num_layers);
-    from->config->is_moe = is_moe;
-    uint64_t num_moe = 0;
+    bool *is_moe = from->options->is_moe;
     for (uint64_t i = 0; i < num_layers; i++)
         is_moe[i] = i >= where->first && (i + where->shift) % where->every == 0;
     for (size_t i = 0; i < json_array_size(where->without); i++) {
@@ -228,12 +224,7 @@ static int place_experts(const source *from, const placement *where)
             return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
         is_moe[index] = false;
     }
-    for (uint64_t i = 0; i < num_layers; i++)
-        num_moe += is_moe[i];
-    if (num_moe < num_layers)
-        return TOOL_OK;
-    free(is_moe);
-    from->config->is_moe = NULL;
+    estimate_use_layers(from->options);
     return TOOL_OK;
 }
 

@@ -56,14 +56,14 @@ static const struct {
 };
 enum { NUM_PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
-static int take_published(int preset, pst_estimate_config *config, estimate_model *model)
+static int take_published(int preset, estimate_options *options, estimate_model *model)
 {
+    pst_estimate_config *config = &options->config;
     *config = presets[preset].config;
     model->max_positions = config->max_positions != 0 ? config->max_positions : 4096;
     model->source = presets[preset].name;
-    return presets[preset].layers == NULL
-               ? TOOL_OK
-               : estimate_moe_layers(presets[preset].layers, config->num_layers, &config->is_moe);
+    return presets[preset].layers == NULL ? TOOL_OK
+                                          : estimate_moe_layers(presets[preset].layers, options);
 }
 
 static int take_preset(const char *name, estimate_options *options, estimate_model *model_out)
@@ -71,7 +71,7 @@ static int take_preset(const char *name, estimate_options *options, estimate_mod
     char allowed[256] = "";
     for (int i = 0; i < NUM_PRESETS; i++) {
         if (strcmp(name, presets[i].name) == 0)
-            return take_published(i, &options->config, model_out);
+            return take_published(i, options, model_out);
         const size_t length = strlen(allowed);
         snprintf(allowed + length, sizeof(allowed) - length, "%s%s", i > 0 ? ", " : "",
                  presets[i].name);
@@ -243,10 +243,8 @@ static int take_moe_layers(const estimate_line *line, estimate_options *options,
 {
     pst_estimate_config *config = &options->config;
     const char *text = estimate_text(line, ESTIMATE_moe_layer_freq);
-    if (text != NULL && config->num_experts != 0) {
-        free((void *)config->is_moe);
-        return estimate_moe_layers(text, config->num_layers, &config->is_moe);
-    }
+    if (text != NULL && config->num_experts != 0)
+        return estimate_moe_layers(text, options);
     if (config->is_moe == NULL || config->num_layers == layers_before)
         return TOOL_OK;
     return tool_fail(TOOL_USAGE,

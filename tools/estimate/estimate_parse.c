@@ -37,9 +37,7 @@ void estimate_warn(const json_t *notes, const char *what)
 
 void estimate_free(estimate_options *options)
 {
-    free((void *)options->config.is_moe);
     free((void *)options->config.chunk_layers);
-    options->config.is_moe = NULL;
     options->config.chunk_layers = NULL;
     json_decref(options->assumptions);
     json_decref(options->warnings);
