@@ -95,12 +95,10 @@ static json_t *tree_of(const fit *self)
     const estimate_options *options = self->options;
     const pst_estimate_config *config = &options->config;
     json_t *object = json_begin("estimate", 1), *stages = json_array();
-    for (uint64_t i = 0; i < self->num_stages; i++) {
-        json_t *stage = json_object();
-        JSON_PUT(&stage, {"stage", i}, {"needed_bytes", self->needed[i]},
-                 {"margin_bytes", options->memory_bytes - self->needed[i]});
-        json_add(&stages, stage);
-    }
+    for (uint64_t i = 0; i < self->num_stages; i++)
+        json_add(&stages,
+                 ESTIMATE_OBJECT({"stage", i}, {"needed_bytes", self->needed[i]},
+                                 {"margin_bytes", options->memory_bytes - self->needed[i]}));
     json_put_text(&object, "mode", "fit");
     json_put(&object, "fits", json_boolean(self->peak.bytes <= options->memory_bytes));
     JSON_PUT(&object, {"memory_bytes", options->memory_bytes},
@@ -145,8 +143,7 @@ static int answer(const fit *self)
         return estimate_too_much(options, "bytes of a GPU");
     if (!json_is_stdout(options->json))
         TOOL_TRY(print(self));
-    if (options->json != NULL)
-        TOOL_TRY(json_write(tree_of(self), options->json));
+    TOOL_TRY(json_write(tree_of(self), options->json));
     return self->peak.bytes <= options->memory_bytes ? TOOL_OK : TOOL_NO;
 }
 

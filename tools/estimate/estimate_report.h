@@ -8,11 +8,12 @@
 /* estimate_tree.c: to be released by the caller. TOOL_NO: out of memory. TOOL_USAGE: a figure exceeds
  * what JSON can hold. */
 int estimate_tree(const estimate_options *options, json_t **tree_out);
-/* A new object of a name and numbers. */
+/* A new object of a name, if there is a key for it, and numbers. */
 json_t *estimate_item(const char *key, const char *name, const json_whole *items, size_t num);
 #define ESTIMATE_ITEM(key, name, ...)                               \
     estimate_item((key), (name), (const json_whole[]){__VA_ARGS__}, \
                   sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
+#define ESTIMATE_OBJECT(...) ESTIMATE_ITEM(NULL, NULL, __VA_ARGS__)
 
 /* estimate_table.c: the run as it was understood. */
 json_t *estimate_config_value(const pst_estimate_config *config);

@@ -394,10 +394,7 @@ static int answer(const search *self)
     json_t *tree = tree_of(self);
     if (!json_is_stdout(self->options->json))
         print(self, tree);
-    if (self->options->json != NULL)
-        TOOL_TRY(json_write(tree, self->options->json));
-    else
-        json_decref(tree);
+    TOOL_TRY(json_write(tree, self->options->json));
     return self->num_fitting > 0 ? TOOL_OK : TOOL_NO;
 }
 

@@ -349,8 +349,5 @@ int estimate_report(const estimate_options *options)
             estimate_print_details(tree);
         print_step(tree);
     }
-    if (options->json != NULL)
-        return json_write(tree, options->json);
-    json_decref(tree);
-    return TOOL_OK;
+    return json_write(tree, options->json);
 }

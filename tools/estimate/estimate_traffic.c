@@ -92,7 +92,7 @@ static void put_wire(json_t **object, wide bytes)
 {
     json_put(object, "wire_bytes",
              bytes <= INT64_MAX ? json_integer((json_int_t)bytes) : json_null());
-    JSON_PUT(object, {"wire_gib", (uint64_t)(bytes >> 30)});
+    json_put_whole(object, "wire_gib", (uint64_t)(bytes >> 30));
 }
 
 /* Stages are as many GPUs each. A group's GPUs are all of one stage, but those of a tied embedding,
@@ -140,16 +140,17 @@ void estimate_put_traffic(const estimate_options *options, const estimate_stage 
     const uint64_t num_micro_batches = stages[0].memory.num_micro_batches;
     total totals[PST_ESTIMATE_MAX_OPS];
     wide sent = 0;
-    json_t *list = json_array(), *cluster = json_object();
+    json_t *list = json_array();
     for (uint64_t s = 0; s < config->pipeline_parallel; s++)
         for (uint32_t i = 0; i < stages[s].traffic.num_ops; i++)
             json_add(&list, op_value(s, num_micro_batches, &stages[s].traffic.ops[i]));
     json_put(tree, "comm", list);
     json_put(tree, "groups", groups_value(options));
     const uint32_t num = add_totals(config, stages, totals);
-    JSON_PUT(&cluster, {"world_size", config->world_size},
-             {"num_stages", config->pipeline_parallel}, {"num_micro_batches", num_micro_batches},
-             {"heaviest_stage", heaviest}, {"gpu_memory_bytes", options->memory_bytes});
+    json_t *cluster = ESTIMATE_OBJECT(
+        {"world_size", config->world_size}, {"num_stages", config->pipeline_parallel},
+        {"num_micro_batches", num_micro_batches}, {"heaviest_stage", heaviest},
+        {"gpu_memory_bytes", options->memory_bytes});
     json_put(&cluster, "fits", json_boolean(stages[heaviest].peak_bytes <= options->memory_bytes));
     json_put(&cluster, "ops", totals_value(totals, num, &sent));
     put_wire(&cluster, sent);
