@@ -1,27 +1,15 @@
 /* Flags that do not count here: those of Megatron-LM, as estimate_known.txt lists them, and misspelt ones. */
 #include "tools/common/near.h"
+#include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "estimate_known.h" /* made by CMake of estimate_known.txt */
 
-static const struct {
-    const char *heading;
-    estimate_effect effect;
-    int arity;
-} kinds[] = {
-    {"harmless-switches:", ESTIMATE_HARMLESS, 0},
-    {"harmless-values:", ESTIMATE_HARMLESS, 1},
-    {"harmless-lists:", ESTIMATE_HARMLESS, 2},
-    {"shards-switches:", ESTIMATE_SHARDS_STATES, 0},
-    {"shards-values:", ESTIMATE_SHARDS_STATES, 1},
-    {"states-switches:", ESTIMATE_CHANGES_STATES, 0},
-    {"states-values:", ESTIMATE_CHANGES_STATES, 1},
-    {"memory-switches:", ESTIMATE_CHANGES_MEMORY, 0},
-    {"memory-values:", ESTIMATE_CHANGES_MEMORY, 1},
-    {"memory-lists:", ESTIMATE_CHANGES_MEMORY, 2},
-};
+/* Of headings: the words of estimate_effect, and how many values a flag has. */
+static const char effects[] = "harmless|memory|states|shards", arities[] = "switches|values|lists";
 
 static bool is_word(const char *at, size_t length, const char *word)
 {
@@ -31,7 +19,8 @@ static bool is_word(const char *at, size_t length, const char *word)
 /* Goes over the names up to the wanted one; NULL: over all. How many those were. */
 static int walk(const char *name, estimate_known *found)
 {
-    int num = 0, kind = -1;
+    char words[2][16];
+    int num = 0, effect = 0, arity = 0;
     size_t length;
     for (const char *at = estimate_known_txt; *at != '\0';
          at += length + strspn(at + length, " \n")) {
@@ -39,12 +28,13 @@ static int walk(const char *name, estimate_known *found)
         if (*at == '#')
             continue;
         if (at[length - 1] == ':') {
-            for (kind = 0; !is_word(at, length, kinds[kind].heading);)
-                kind++;
+            (void)sscanf(at, "%15[a-z]-%15[a-z]", words[0], words[1]);
+            (void)parse_choice(words[0], effects, &effect);
+            (void)parse_choice(words[1], arities, &arity);
             continue;
         }
         if (name != NULL && is_word(at, length, name)) {
-            *found = (estimate_known){kinds[kind].effect, kinds[kind].arity, num};
+            *found = (estimate_known){ESTIMATE_HARMLESS + (estimate_effect)effect, arity, num};
             return num;
         }
         num++;

@@ -136,22 +136,19 @@ static bool read_decimal(const char *text, estimate_given *given)
  * times a GiB. */
 static bool read_size(const char *text, estimate_given *given)
 {
-    static const char *const units[] = {"", "KiB", "MiB", "GiB"};
     char digits[MAX_DIGITS + 2];
     const size_t length = strspn(text, ".0123456789");
-    for (unsigned i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-        if (strcmp(text + length, units[i]) != 0)
-            continue;
-        if (parse_size(text, 0, INT64_MAX, &given->num))
-            return true;
-        snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
-        if (i == 0 || length >= sizeof(digits) || !read_decimal(digits, given))
-            return false;
-        const psti_wide bytes = ((psti_wide)given->num << 10 * i) / given->den;
-        given->num = (uint64_t)bytes;
-        return bytes <= INT64_MAX;
-    }
-    return false;
+    int unit = 0;
+    if (parse_size(text, 0, INT64_MAX, &given->num))
+        return true;
+    if (length >= sizeof(digits) || !parse_choice(text + length, "KiB|MiB|GiB", &unit))
+        return false;
+    snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
+    if (!read_decimal(digits, given))
+        return false;
+    const psti_wide bytes = ((psti_wide)given->num << 10 * (unit + 1)) / given->den;
+    given->num = (uint64_t)bytes;
+    return bytes <= INT64_MAX;
 }
 
 /* Below 0 the one is another convention, which the resolver names, and the other is none. */
@@ -161,48 +158,49 @@ static bool may_be_negative(const estimate_row *row)
            row == &estimate_rows[ESTIMATE_moe_expert_capacity_factor];
 }
 
-static int read_value(const estimate_row *row, const char *flag, estimate_given *given)
+static bool is_value(const estimate_row *row, estimate_given *given)
 {
-    const char *text = given->text, *allowed = row->argument;
-    bool is_right = *text != '\0';
+    const char *text = given->text;
     int index = 0;
     switch (row->kind) {
     case ESTIMATE_COUNT:
-        is_right = parse_u64(text, 0, INT64_MAX, &given->num);
-        allowed = "an integer 0..9223372036854775807";
-        break;
     case ESTIMATE_POSITIVE:
-        is_right = parse_u64(text, 1, INT64_MAX, &given->num);
-        allowed = "an integer 1..9223372036854775807";
-        break;
+        return parse_u64(text, row->kind == ESTIMATE_POSITIVE, INT64_MAX, &given->num);
     case ESTIMATE_DECIMAL:
-        is_right = read_decimal(text, given);
-        allowed = "a number as 1.25, of at most 18 digits";
-        break;
+        return read_decimal(text, given);
     case ESTIMATE_RATIO:
         text += may_be_negative(row) && *text == '-';
-        is_right =
-            read_decimal(text, given) && given->num <= UINT32_MAX && given->den <= UINT32_MAX;
-        allowed = "a number as 1.25, of at most 9 digits";
-        break;
+        return read_decimal(text, given) && given->num <= UINT32_MAX && given->den <= UINT32_MAX;
     case ESTIMATE_BYTES:
     case ESTIMATE_SIZE:
-        is_right = read_size(text, given) && (given->num > 0 || row->kind == ESTIMATE_BYTES);
-        allowed = row->kind == ESTIMATE_SIZE ? "bytes from 1, as 65536, 64KiB or 23.7GiB"
-                                             : "bytes, as 65536, 64KiB or 23.7GiB";
-        break;
+        return read_size(text, given) && (given->num > 0 || row->kind == ESTIMATE_BYTES);
     case ESTIMATE_CHOICE:
-        is_right = parse_choice(text, allowed, &index);
+        if (!parse_choice(text, row->argument, &index))
+            return false;
         given->num = (uint64_t)index;
-        break;
-    case ESTIMATE_JSON:
-        return output_check(flag, text);
+        return true;
     default:
-        allowed = "a text that is not empty";
+        return *text != '\0';
     }
-    return is_right
-               ? TOOL_OK
-               : tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", flag, given->text, allowed);
+}
+
+static int read_value(const estimate_row *row, const char *flag, estimate_given *given)
+{
+    static const char *const allowed[] = {
+        [ESTIMATE_COUNT] = "an integer 0..9223372036854775807",
+        [ESTIMATE_POSITIVE] = "an integer 1..9223372036854775807",
+        [ESTIMATE_DECIMAL] = "a number as 1.25, of at most 18 digits",
+        [ESTIMATE_RATIO] = "a number as 1.25, of at most 9 digits",
+        [ESTIMATE_BYTES] = "bytes, as 65536, 64KiB or 23.7GiB",
+        [ESTIMATE_SIZE] = "bytes from 1, as 65536, 64KiB or 23.7GiB",
+        [ESTIMATE_TEXT] = "a text that is not empty",
+        [ESTIMATE_WORDS] = "a text that is not empty"};
+    if (row->kind == ESTIMATE_JSON)
+        return output_check(flag, given->text);
+    if (is_value(row, given))
+        return TOOL_OK;
+    return tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", flag, given->text,
+                     row->kind == ESTIMATE_CHOICE ? row->argument : allowed[row->kind]);
 }
 
 /* The value of a flag that has one: behind the equals sign, or the next word. */
