@@ -5,84 +5,85 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ITEMS = 1 << 16, MAX_NESTING = 16, MAX_DIGITS = 7 };
+enum { MAX_ITEMS = 1 << 16, MAX_NESTING = 17, MAX_DIGITS = 7 };
 
 typedef unsigned long long ull;
 
 /* Letters of a pattern, repetitions written out. */
 typedef struct pattern {
-    const char *text, *at;
+    const char *text;
     char items[MAX_ITEMS];
     size_t num;
-    int nesting;
 } pattern;
 
-static bool take(pattern *self, char wanted)
+/* Which tokens may follow which: '^' is the begin, '*' a repetition, of a letter or of what stands in
+ * brackets. */
+typedef struct grammar {
+    const char *letters, *ends; /* the last token is one of these */
+    size_t nesting;
+    char tight; /* no blanks behind it */
+    struct {
+        const char *last, *next;
+    } rows[5];
+} grammar;
+
+/* Sums of lists, as Python has them, and stages as Megatron-LM has them. */
+static const grammar list_grammar = {
+    .letters = "01",
+    .ends = "])*",
+    .nesting = MAX_NESTING,
+    .rows = {{"^(+", "(["}, {"[", "01]"}, {"01", ",]"}, {",", "01"}, {"])*", "*+)"}}};
+static const grammar layout_grammar = {
+    .letters = "EtmL|",
+    .ends = "EtmL|,*",
+    .nesting = 1,
+    .tight = ')',
+    .rows = {{"^(,", "EtmL|,()"}, {"EtmL|*", "EtmL|,()*"}, {")", "*"}}};
+
+/* "3" of "*3": so often the items from first on. */
+static bool repeat(pattern *self, size_t first, const char **at)
 {
-    self->at += strspn(self->at, " ");
-    if (*self->at != wanted)
+    *at += strspn(*at, " ");
+    const size_t length = strspn(*at, "0123456789"), num = self->num - first;
+    const size_t factor = strtoul(*at, NULL, 10);
+    *at += length;
+    if (length == 0 || length > MAX_DIGITS || factor > MAX_ITEMS ||
+        num * factor > MAX_ITEMS - first)
         return false;
-    self->at++;
+    self->num = first + num * factor;
+    for (size_t i = first + num; i < self->num; i++)
+        self->items[i] = self->items[i - num];
     return true;
 }
 
-/* "*3" behind the items from first on, any number of times. */
-static bool repeat(pattern *self, size_t first)
+static bool write_out(pattern *self, const grammar *of)
 {
-    while (take(self, '*')) {
-        self->at += strspn(self->at, " ");
-        const size_t length = strspn(self->at, "0123456789"), num = self->num - first;
-        const size_t factor = strtoul(self->at, NULL, 10);
-        self->at += length;
-        if (length == 0 || length > MAX_DIGITS || factor > MAX_ITEMS ||
-            num * factor > MAX_ITEMS - first)
+    size_t begins[MAX_NESTING], depth = 0, first = 0, row = 0;
+    char last = '^';
+    for (const char *at = self->text;; row = 0) {
+        at += last != of->tight ? strspn(at, " ") : 0;
+        if (*at == '\0')
+            return depth == 0 && strchr(of->ends, last) != NULL;
+        while (strchr(of->rows[row].last, last) == NULL)
+            row++;
+        if (strchr(of->rows[row].next, *at) == NULL)
             return false;
-        self->num = first + num * factor;
-        for (size_t i = first + num; i < self->num; i++)
-            self->items[i] = self->items[i - num];
+        last = *at++;
+        const bool opens = strchr("([", last) != NULL, closes = strchr(")]", last) != NULL;
+        const bool is_letter = strchr(of->letters, last) != NULL;
+        if ((opens && depth == of->nesting) || (closes && depth == 0) ||
+            (is_letter && self->num == MAX_ITEMS) || (last == '*' && !repeat(self, first, &at)))
+            return false;
+        if (opens)
+            begins[depth++] = self->num;
+        if (closes)
+            first = begins[--depth];
+        if (is_letter)
+            self->items[first = self->num++] = last;
     }
-    return true;
-}
-
-static bool take_item(pattern *self, const char *allowed)
-{
-    self->at += strspn(self->at, " ");
-    if (*self->at == '\0' || strchr(allowed, *self->at) == NULL || self->num == MAX_ITEMS)
-        return false;
-    self->items[self->num++] = *self->at++;
-    return true;
 }
 
 /* ---- --moe-layer-freq ---- */
-
-static bool take_list(pattern *self)
-{
-    if (take(self, ']'))
-        return true;
-    do {
-        if (!take_item(self, "01"))
-            return false;
-    } while (take(self, ','));
-    return take(self, ']');
-}
-
-/* Sums, repetitions and brackets of lists of 0 and 1, as Python has them. */
-static bool take_sum(pattern *self)
-{
-    do {
-        const size_t first = self->num;
-        if (take(self, '(')) {
-            if (++self->nesting > MAX_NESTING || !take_sum(self) || !take(self, ')'))
-                return false;
-            self->nesting--;
-        } else if (!take(self, '[') || !take_list(self)) {
-            return false;
-        }
-        if (!repeat(self, first))
-            return false;
-    } while (take(self, '+'));
-    return true;
-}
 
 void estimate_use_layers(estimate_options *options)
 {
@@ -93,13 +94,13 @@ void estimate_use_layers(estimate_options *options)
 int estimate_moe_layers(const char *text, estimate_options *options)
 {
     const uint64_t num_layers = options->config.num_layers;
-    pattern self = {.text = text, .at = text};
+    pattern self = {.text = text};
     uint64_t every = 0;
     if (num_layers > PST_ESTIMATE_MAX_LAYERS)
         return tool_fail(TOOL_USAGE, "--num-layers %llu: at most %u", (ull)num_layers,
                          PST_ESTIMATE_MAX_LAYERS);
     const bool is_number = parse_u64(text, 1, INT64_MAX, &every);
-    if (!is_number && (!take_sum(&self) || self.at[strspn(self.at, " ")] != '\0'))
+    if (!is_number && !write_out(&self, &list_grammar))
         return tool_fail(
             TOOL_USAGE,
             "--moe-layer-freq %.80s: allowed is an integer from 1, or lists of 0 and 1 "
@@ -142,27 +143,6 @@ static int refuse_layout(const pattern *self, const char *why)
         self->text, why);
 }
 
-static bool write_out(pattern *self)
-{
-    while (*self->at != '\0') {
-        const size_t first = self->num;
-        if (take(self, ','))
-            continue;
-        if (take(self, '(')) {
-            while (!take(self, ')'))
-                if (!take(self, ',') && (!take_item(self, "EtmL|") || !repeat(self, self->num - 1)))
-                    return false;
-            if (*self->at != '*')
-                return false;
-        } else if (!take_item(self, "EtmL|")) {
-            return false;
-        }
-        if (!repeat(self, first))
-            return false;
-    }
-    return self->num > 0;
-}
-
 typedef struct letters {
     uint64_t chunks, layers, mtp, last_mtp; /* last_mtp: in the last chunk */
 } letters;
@@ -191,8 +171,7 @@ static int take_layout(const estimate_line *line, estimate_options *options)
     pst_estimate_config *config = &options->config;
     pattern self = {.text = estimate_text(line, ESTIMATE_pipeline_model_parallel_layout)};
     letters found;
-    self.at = self.text;
-    if (!write_out(&self))
+    if (!write_out(&self, &layout_grammar) || self.num == 0)
         return refuse_layout(&self, "not understood");
     TOOL_TRY(count_letters(&self, &found));
     const uint64_t stages = found.chunks / config->pipeline_parallel;
