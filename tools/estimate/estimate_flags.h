@@ -147,11 +147,9 @@ typedef enum estimate_effect {
 typedef struct estimate_known {
     estimate_effect effect;
     int arity; /* 0 or 1; 2: any number */
-    int index; /* of its own */
 } estimate_known;
 
 estimate_known estimate_find_known(const char *name);
-int estimate_num_known(void);
 /* The flag that counts whose name is nearest, or NULL. */
 const char *estimate_meant(const char *name);
 

@@ -11,47 +11,23 @@
 /* Of headings: the words of estimate_effect, and how many values a flag has. */
 static const char effects[] = "harmless|memory|states|shards", arities[] = "switches|values|lists";
 
-static bool is_word(const char *at, size_t length, const char *word)
-{
-    return strlen(word) == length && memcmp(at, word, length) == 0;
-}
-
-/* Goes over the names up to the wanted one; NULL: over all. How many those were. */
-static int walk(const char *name, estimate_known *found)
+estimate_known estimate_find_known(const char *name)
 {
     char words[2][16];
-    int num = 0, effect = 0, arity = 0;
+    int effect = 0, arity = 0;
     size_t length;
     for (const char *at = estimate_known_txt; *at != '\0';
          at += length + strspn(at + length, " \n")) {
         length = strcspn(at, *at == '#' ? "\n" : " \n");
-        if (*at == '#')
-            continue;
-        if (at[length - 1] == ':') {
+        if (at[length - 1] == ':' && *at != '#') {
             (void)sscanf(at, "%15[a-z]-%15[a-z]", words[0], words[1]);
             (void)parse_choice(words[0], effects, &effect);
             (void)parse_choice(words[1], arities, &arity);
-            continue;
+        } else if (strlen(name) == length && memcmp(at, name, length) == 0) {
+            return (estimate_known){ESTIMATE_HARMLESS + (estimate_effect)effect, arity};
         }
-        if (name != NULL && is_word(at, length, name)) {
-            *found = (estimate_known){ESTIMATE_HARMLESS + (estimate_effect)effect, arity, num};
-            return num;
-        }
-        num++;
     }
-    return num;
-}
-
-int estimate_num_known(void)
-{
-    return walk(NULL, NULL);
-}
-
-estimate_known estimate_find_known(const char *name)
-{
-    estimate_known known = {.effect = ESTIMATE_UNKNOWN};
-    (void)walk(name, &known);
-    return known;
+    return (estimate_known){ESTIMATE_UNKNOWN, 0};
 }
 
 const char *estimate_meant(const char *name)

@@ -1,6 +1,7 @@
 /* A launch line, read word by word. argp, which the other commands use, cannot do it: it knows
  * neither underscores for dashes, nor flags of many values, nor what to do with flags of others. */
 #include "host/base/arith.h"
+#include "tools/common/json_out.h"
 #include "tools/common/output.h"
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
@@ -41,7 +42,7 @@ typedef struct reader {
     estimate_line *line;
     bool is_launcher, has_script;
     const char *launcher; /* its first word */
-    size_t *seen;         /* of flags that do not count: 0, or 1 and how many notes there were */
+    json_t *seen;         /* flags that do not count, each with the number of its note */
     json_t *unknown, *twice;
     estimate_options *options;
 } reader;
@@ -256,11 +257,11 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
 {
     const bool is_joined = value != NULL;
     json_t **notes = &self->options->unmodelled;
-    const size_t place = self->seen[known.index];
+    const json_int_t place = json_integer_value(json_object_get(self->seen, name));
     if (place != 0)
         estimate_note(&self->twice, "--%s", name);
     else
-        self->seen[known.index] = json_array_size(*notes) + 1;
+        json_put_whole(&self->seen, name, json_array_size(*notes) + 1);
     if (known.arity == 0 && is_joined)
         return refuse_value(name, value);
     if (known.arity == 1)
@@ -280,7 +281,7 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         estimate_note(&self->options->matters, "%s",
                       json_string_value(json_array_get(*notes, last)));
     if (place != 0) {
-        (void)json_array_set(*notes, place - 1, json_array_get(*notes, last));
+        (void)json_array_set(*notes, (size_t)place - 1, json_array_get(*notes, last));
         (void)json_array_remove(*notes, last);
     }
     return TOOL_OK;
@@ -372,26 +373,25 @@ static int read_words(reader *self)
     if (self->is_launcher)
         return tool_fail(TOOL_USAGE, "\"%.80s\": no script follows, a word that ends in .py",
                          self->launcher);
+    if (self->seen == NULL)
+        return tool_fail(TOOL_NO, "out of memory for the flags");
     TOOL_TRY(warn(self, self->unknown, "unknown flags"));
     return warn(self, self->twice, "flags given twice, of which the last counts");
 }
 
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options)
 {
-    size_t *seen = calloc((size_t)estimate_num_known() + 1, sizeof(*seen));
-    if (seen == NULL)
-        return tool_fail(TOOL_NO, "out of memory for the flags");
     reader self = {.argc = argc,
                    .at = 1,
                    .argv = argv,
                    .line = line,
-                   .seen = seen,
+                   .seen = json_object(),
                    .options = options,
                    .unknown = json_array(),
                    .twice = json_array()};
     const int code = read_words(&self);
     json_decref(self.unknown);
     json_decref(self.twice);
-    free(seen);
+    json_decref(self.seen);
     return code;
 }
