@@ -60,7 +60,7 @@ void estimate_warn(const json_t *notes, const char *what);
 /* estimate_table.c: to stdout. */
 void estimate_help(void);
 
-/* estimate_load.c: config's capacity and headroom from what --moe-load-cv or --routing say, where no
+/* estimate_buffers.c: config's capacity and headroom from what --moe-load-cv or --routing say, where no
  * flag gave them. */
 int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
@@ -120,11 +120,8 @@ pst_status estimate_predict(const estimate_options *options, const pst_estimate_
 int estimate_report(const estimate_options *options);
 int estimate_fit(const estimate_options *options);
 int estimate_search(const estimate_options *options);
-int estimate_timeline(const estimate_options *options);
 int estimate_pr482(const estimate_options *options);
-/* --html FILE, beside any mode but ESTIMATE_PR482. */
-int estimate_picture(const estimate_options *options);
-/* estimate_html.c: it, one file that loads nothing else. title: any bytes; what is no UTF-8 shows as '?'. */
+/* estimate_html.c: --html, one file that loads nothing else. title: any bytes; what is no UTF-8 shows as '?'. */
 int estimate_html_write(FILE *file, const char *title, const estimate_options *options,
                         uint64_t stage);
 

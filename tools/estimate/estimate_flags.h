@@ -176,8 +176,6 @@ void estimate_use_layers(estimate_options *options);
 /* The same file: layers of every chunk, and how many chunks a stage has; NULL if all have as
  * many. */
 int estimate_chunks(const estimate_line *line, estimate_options *options);
-/* estimate_sharing.c: fp8, sharding, host memory, into a config whose type is known. */
-int estimate_take_sharing(const estimate_line *line, estimate_options *options);
 
 /* estimate_buffers.c: how many rows experts' buffers hold. */
 int estimate_take_buffers(const estimate_line *line, estimate_options *options);

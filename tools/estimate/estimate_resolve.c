@@ -132,6 +132,78 @@ static int take_training(const estimate_line *line, estimate_options *options)
                : estimate_refuse_flag(line, ESTIMATE_optimizer_offload_fraction, "allowed is 0..1");
 }
 
+/* ---- what is narrowed, shared among replicas, or sent to host memory ---- */
+
+/* Of a flag of many words one of num_more + 1. */
+static const char *word_at(const estimate_given *given, int i)
+{
+    return i == 0 ? given->text : given->more[i - 1];
+}
+
+static void take_fp8(const estimate_line *line, pst_estimate_config *config)
+{
+    static const pst_fp8 recipes[] = {PST_FP8_TENSORWISE, PST_FP8_TENSORWISE, PST_FP8_BLOCKWISE,
+                                      PST_FP8_MXFP8};
+    if (estimate_has(line, ESTIMATE_fp8_format))
+        config->fp8 = recipes[estimate_number(line, ESTIMATE_fp8_recipe, 0)];
+}
+
+/* Gradients have the type of the weights, and with fp8 are bf16, unless the flag says otherwise. The
+ * masters are not the weights, in fp32 either. */
+static void take_megatron(const estimate_line *line, pst_estimate_config *config)
+{
+    enum { NO_SHARD, OPTIM, OPTIM_GRADS, ALL };
+    enum { FP32, BF16, FP16, AUTO };
+    const uint64_t strategy = estimate_number(line, ESTIMATE_data_parallel_sharding_strategy, ALL);
+    const uint64_t gradients = estimate_number(line, ESTIMATE_megatron_fsdp_main_grads_dtype, AUTO);
+    const bool is_wide = config->type == PST_TRAIN_FP32 && !config->keeps_fp8_weights;
+    config->distributed_optimizer = strategy != NO_SHARD;
+    config->sharding = strategy == ALL           ? PST_SHARDING_WEIGHTS
+                       : strategy == OPTIM_GRADS ? PST_SHARDING_GRADIENTS
+                                                 : PST_SHARDING_NONE;
+    config->gradient_width = gradients == FP32 || (gradients == AUTO && is_wide) ? 4 : 2;
+    config->optimizer_width = 12;
+    config->doubles_buffers =
+        estimate_has(line, ESTIMATE_fsdp_double_buffer) || estimate_has(line, ESTIMATE_use_nccl_ub);
+}
+
+/* Gradients are reduced in the type of the weights; masters are beside these. */
+static void take_torch(const estimate_line *line, pst_estimate_config *config)
+{
+    const bool keeps = estimate_has(line, ESTIMATE_torch_fsdp2_no_reshard_after_forward);
+    config->sharding = keeps ? PST_SHARDING_TORCH_GRADIENTS : PST_SHARDING_TORCH_WEIGHTS;
+    if (config->type != PST_TRAIN_FP32)
+        config->gradient_width = 2;
+}
+
+static int take_offloading(const estimate_line *line, pst_estimate_config *config)
+{
+    const estimate_given *modules = &line->flags[ESTIMATE_offload_modules];
+    if (!estimate_has(line, ESTIMATE_fine_grained_activation_offloading))
+        return TOOL_OK;
+    if (modules->text == NULL)
+        return estimate_refuse_flag(line, ESTIMATE_fine_grained_activation_offloading,
+                                    "needs --offload-modules");
+    for (int i = 0; i <= modules->num_more; i++)
+        if (!estimate_add_bit(word_at(modules, i), ESTIMATE_OFFLOADED, &config->offload_modules))
+            return estimate_refuse_flag(line, ESTIMATE_offload_modules,
+                                        "allowed are names of " ESTIMATE_OFFLOADED);
+    return TOOL_OK;
+}
+
+static int take_sharing(const estimate_line *line, pst_estimate_config *config)
+{
+    take_fp8(line, config);
+    if (estimate_has(line, ESTIMATE_use_megatron_fsdp) &&
+        estimate_has(line, ESTIMATE_use_torch_fsdp2))
+        return estimate_refuse_flag(line, ESTIMATE_use_torch_fsdp2, "not with --use-megatron-fsdp");
+    if (estimate_has(line, ESTIMATE_use_megatron_fsdp))
+        take_megatron(line, config);
+    if (estimate_has(line, ESTIMATE_use_torch_fsdp2))
+        take_torch(line, config);
+    return take_offloading(line, config);
+}
+
 /* ---- what layers save ---- */
 
 static int take_dropout(const estimate_line *line, estimate_id id, pst_estimate_config *config)
@@ -166,14 +238,6 @@ static void take_flash(const estimate_line *line, estimate_options *options)
                          : "no flash attention, as --transformer-impl local has it");
 }
 
-static void take_module(estimate_options *options, const char *name)
-{
-    /* from the lowest bit of PST_RECOMPUTE, of which two have flags of their own */
-    static const char names[] = "|layernorm||core_attn|moe_act|mlp|moe|shared_experts|mla_up_proj";
-    if (!estimate_add_bit(name, names, &options->config.recompute))
-        estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
-}
-
 static int take_full(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
@@ -189,6 +253,8 @@ static int take_full(const estimate_line *line, estimate_options *options)
 static int take_recompute(const estimate_line *line, estimate_options *options)
 {
     enum { FULL, SELECTIVE, NONE };
+    /* from the lowest bit of PST_RECOMPUTE, of which two have flags of their own */
+    static const char names[] = "|layernorm||core_attn|moe_act|mlp|moe|shared_experts|mla_up_proj";
     pst_estimate_config *config = &options->config;
     const estimate_given *modules = &line->flags[ESTIMATE_recompute_modules];
     const uint64_t granularity =
@@ -202,9 +268,11 @@ static int take_recompute(const estimate_line *line, estimate_options *options)
         return take_full(line, options);
     if (granularity == NONE)
         return TOOL_OK;
-    take_module(options, modules->text != NULL ? modules->text : "core_attn");
-    for (int i = 0; i < modules->num_more; i++)
-        take_module(options, modules->more[i]);
+    for (int i = 0; i <= modules->num_more; i++) {
+        const char *name = modules->text != NULL ? word_at(modules, i) : "core_attn";
+        if (!estimate_add_bit(name, names, &config->recompute))
+            estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
+    }
     return TOOL_OK;
 }
 
@@ -243,7 +311,7 @@ static int take_saved(const estimate_line *line, estimate_options *options)
     TOOL_TRY(take_dropout(line, ESTIMATE_attention_dropout, config));
     take_flash(line, options);
     take_exchange(line, options);
-    TOOL_TRY(estimate_take_sharing(line, options));
+    TOOL_TRY(take_sharing(line, &options->config));
     return take_recompute(line, options);
 }
 
