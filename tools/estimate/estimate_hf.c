@@ -1,6 +1,7 @@
 /* Hugging Face's config.json, which anybody may have written. */
 #include "tools/estimate/estimate_flags.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,7 +117,9 @@ typedef struct kind {
     place experts;
     pst_qk_norm qk_norm;
     bool has_shared_gate, has_router_bias, has_latents;
-    bool asks_norm; /* use_qk_norm */
+    bool asks_norm;      /* use_qk_norm */
+    bool is_gpt2;        /* which has nothing of these */
+    const char *refused; /* what is not modelled of one that is known */
 } kind;
 
 static const kind kinds[] = {
@@ -137,17 +140,12 @@ static const kind kinds[] = {
      .has_latents = false},
     {"llama4_text", "norms of queries and keys, which have no weights", 0, BIAS_NOTED, STEPPED,
      .has_latents = false},
+    {"gpt2", .is_gpt2 = true},
+    {"gemma2", .refused = "its two more norms in each layer"},
+    {"gemma3_text", .refused = "its two more norms in each layer"},
+    {"qwen3_next", .refused = "its layers of linear attention"},
 };
 enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
-
-/* Kinds that are known, and what of them is not modelled. */
-static const struct {
-    const char *type, *why;
-} refused[] = {
-    {"gemma2", "its two more norms in each layer"},
-    {"gemma3_text", "its two more norms in each layer"},
-    {"qwen3_next", "its layers of linear attention"},
-};
 
 static int take_model(const source *from)
 {
@@ -314,18 +312,17 @@ int estimate_hf(const json_t *object, estimate_options *options, estimate_model 
     char allowed[512] = "";
     const char *type = json_string_value(json_object_get(object, "model_type"));
     model_out->source = options->hf_config;
-    if (type != NULL && strcmp(type, "gpt2") == 0)
-        return take_gpt2(&from);
-    for (int i = 0; i < NUM_KINDS; i++) {
-        if (type != NULL && strcmp(type, kinds[i].type) == 0)
-            return take_kind(&from, &kinds[i]);
-        strncat(allowed, kinds[i].type, sizeof(allowed) - strlen(allowed) - 1);
-        strncat(allowed, ", ", sizeof(allowed) - strlen(allowed) - 1);
-    }
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        if (type != NULL && strcmp(type, refused[i].type) == 0)
+    for (const kind *of = kinds; of < kinds + NUM_KINDS; of++) {
+        const size_t length = strlen(allowed);
+        const bool is_it = type != NULL && strcmp(type, of->type) == 0;
+        if (is_it && of->refused != NULL)
             return tool_fail(TOOL_INPUT, "%s: model_type \"%s\": %s are not modelled", from.path,
-                             type, refused[i].why);
-    strncat(allowed, "gpt2", sizeof(allowed) - strlen(allowed) - 1);
+                             type, of->refused);
+        if (is_it)
+            return of->is_gpt2 ? take_gpt2(&from) : take_kind(&from, of);
+        if (of->refused == NULL)
+            snprintf(allowed + length, sizeof(allowed) - length, "%s%s", length > 0 ? ", " : "",
+                     of->type);
+    }
     return refuse(&from, "model_type", allowed);
 }

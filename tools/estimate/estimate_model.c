@@ -140,10 +140,7 @@ static void take_latents(const estimate_line *line, estimate_options *options, b
     config->qk_norm = (pst_qk_norm)estimate_number(line, ESTIMATE_qk_norm, PST_QK_NORM_NONE);
     if (!are_new)
         return;
-    config->kv_rank = estimate_number(line, ESTIMATE_kv_lora_rank, 32);
-    config->qk_size = estimate_number(line, ESTIMATE_qk_head_dim, 128);
     config->qk_position_size = estimate_number(line, ESTIMATE_qk_pos_emb_head_dim, 64);
-    config->v_size = estimate_number(line, ESTIMATE_v_head_dim, 128);
     if (!estimate_has(line, ESTIMATE_qk_layernorm))
         estimate_note(&options->assumptions, "--multi-latent-attention: its latents have norms, "
                                              "as with --qk-layernorm");

@@ -42,7 +42,7 @@ typedef struct search {
     bool is_given_valid;
     choice given;
     uint32_t num_best;
-    choice best[NUM_SHOWN];
+    choice best[NUM_SHOWN + 1]; /* and room for the next */
 } search;
 
 /* ---- the order ---- */
@@ -70,15 +70,10 @@ static int rank(const search *self, const choice *a, const choice *b)
 static void keep(search *self, const choice *found)
 {
     uint32_t at = self->num_best;
-    while (at > 0 && rank(self, found, &self->best[at - 1]) < 0)
-        at--;
-    if (at == NUM_SHOWN)
-        return;
-    if (self->num_best < NUM_SHOWN)
-        self->num_best++;
-    memmove(&self->best[at + 1], &self->best[at],
-            (self->num_best - 1 - at) * sizeof(self->best[0]));
+    for (; at > 0 && rank(self, found, &self->best[at - 1]) < 0; at--)
+        self->best[at] = self->best[at - 1];
     self->best[at] = *found;
+    self->num_best += self->num_best < NUM_SHOWN;
 }
 
 /* ---- one split ---- */

@@ -59,10 +59,10 @@
     SETS(mtp_num_layers, MODEL, COUNT, mtp_layers, 0, NULL, "multi-token prediction (0)")          \
     FLAG(multi_latent_attention, LATENTS, SWITCH, "")                                              \
     SETS(q_lora_rank, LATENTS, POSITIVE, q_rank, 0, "q_lora_rank", "(no latent of queries)")       \
-    SETS(kv_lora_rank, LATENTS, POSITIVE, kv_rank, 0, "kv_lora_rank", "(32)")                      \
-    SETS(qk_head_dim, LATENTS, POSITIVE, qk_size, 0, "qk_nope_head_dim", "(128)")                  \
+    SETS(kv_lora_rank, LATENTS, POSITIVE, kv_rank, 32, "kv_lora_rank", "")                         \
+    SETS(qk_head_dim, LATENTS, POSITIVE, qk_size, 128, "qk_nope_head_dim", "")                     \
     SETS(qk_pos_emb_head_dim, LATENTS, POSITIVE, qk_position_size, 0, "qk_rope_head_dim", "(64)")  \
-    SETS(v_head_dim, LATENTS, POSITIVE, v_size, 0, "v_head_dim", "(128)")                          \
+    SETS(v_head_dim, LATENTS, POSITIVE, v_size, 128, "v_head_dim", "")                             \
     SETS(num_experts, EXPERTS, COUNT, num_experts, 0,                                              \
          "num_local_experts|num_experts|n_routed_experts", "")                                     \
     SETS(moe_router_topk, EXPERTS, POSITIVE, experts_per_token, 2, "num_experts_per_tok", "")      \

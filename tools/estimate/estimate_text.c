@@ -43,11 +43,9 @@ static size_t cell_text(const json_t *value, estimate_form form, char *out, size
         }
         return used;
     }
-    if (form == AS_TEXT)
+    if (!json_is_integer(value))
         return (size_t)snprintf(out, bytes, "%s",
                                 json_is_string(value) ? json_string_value(value) : "-");
-    if (!json_is_integer(value))
-        return (size_t)snprintf(out, bytes, "-");
     const json_int_t whole = json_integer_value(value);
     if (form == AS_NUMBER)
         return (size_t)snprintf(out, bytes, "%" JSON_INTEGER_FORMAT, whole);

@@ -77,15 +77,6 @@ typedef struct total {
     wide wire_bytes;
 } total;
 
-/* GPUs that take part in one such transfer and count it too. A message is counted by its sender;
- * who receives it has another entry. */
-static uint64_t counted_by(const pst_estimate_op *op)
-{
-    return op->transfer == PST_TRANSFER_SEND || op->transfer == PST_TRANSFER_RECEIVE
-               ? 1
-               : op->group_size;
-}
-
 /* null where JSON's readers would lose digits; the GiB, rounded down, are there in any case. A GPU's
  * bytes times 2^31 GPUs are below 2^94. */
 static void put_wire(json_t **object, wide bytes)
@@ -121,13 +112,17 @@ static json_t *totals_value(const total *totals, uint32_t num, wide *sent)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < num; i++) {
-        const wide transfers = totals[i].num_transfers / counted_by(totals[i].op);
+        const pst_estimate_op *op = totals[i].op;
+        /* who take part count it; a message its sender, and who receives it has another entry */
+        const bool is_message =
+            op->transfer == PST_TRANSFER_SEND || op->transfer == PST_TRANSFER_RECEIVE;
+        const wide transfers = totals[i].num_transfers / (is_message ? 1 : op->group_size);
         json_t *item =
-            ESTIMATE_ITEM("op", totals[i].op->name,
+            ESTIMATE_ITEM("op", op->name,
                           {"transfers", transfers > INT64_MAX ? UINT64_MAX : (uint64_t)transfers});
         put_wire(&item, totals[i].wire_bytes);
         json_add(&list, item);
-        if (totals[i].op->transfer != PST_TRANSFER_RECEIVE)
+        if (op->transfer != PST_TRANSFER_RECEIVE)
             *sent += totals[i].wire_bytes;
     }
     return list;
