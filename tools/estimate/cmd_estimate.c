@@ -13,7 +13,7 @@ static int stage_of(const estimate_options *options, uint64_t *stage_out)
     estimate_peak peak = {.stage = options->timeline_stage};
     if (options->timeline_stage == UINT64_MAX)
         ESTIMATE_TRY(&options->config,
-                     estimate_peak_of(&options->config, options->overhead_bytes, NULL, &peak));
+                     estimate_peak_of(&options->config, options->overhead_bytes, &peak));
     *stage_out = peak.stage;
     return TOOL_OK;
 }

@@ -100,14 +100,13 @@ typedef struct estimate_stage {
 pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
                             uint64_t overhead_bytes, estimate_stage *stage_out);
 
-/* The stage that needs most, and the most that leaves a GPU. needed: NULL, or a word for each
- * stage. */
+/* The stage that needs most, and the most that leaves a GPU. */
 typedef struct estimate_peak {
     uint64_t stage, bytes, wire_bytes;
 } estimate_peak;
 
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
-                            uint64_t *needed, estimate_peak *peak_out);
+                            estimate_peak *peak_out);
 
 /* The same file: PST_OVERLAP_ bits. */
 uint32_t estimate_overlaps(const estimate_options *options);

@@ -60,14 +60,12 @@ pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
 }
 
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
-                            uint64_t *needed, estimate_peak *peak_out)
+                            estimate_peak *peak_out)
 {
     estimate_peak peak = {.stage = 0};
     for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         estimate_stage stage = {.live = NULL};
         TOOL_TRY(estimate_measure(config, i, overhead_bytes, &stage));
-        if (needed != NULL)
-            needed[i] = stage.peak_bytes;
         if (i == 0 || stage.peak_bytes > peak.bytes) {
             peak.stage = i;
             peak.bytes = stage.peak_bytes;

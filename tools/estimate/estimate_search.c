@@ -93,13 +93,13 @@ static bool set_layers(const search *self, choice *split, pst_estimate_config *c
     const uint64_t stages = split->by[PIPELINE], chunks = psti_times(stages, split->by[VIRTUAL]);
     const uint64_t each = psti_div_up(config->num_layers, chunks);
     uint64_t left = config->num_layers;
-    if (config->chunk_layers == NULL && !divides(left, stages, split->by[VIRTUAL]))
-        return false;
-    for (uint64_t i = 0; config->chunk_layers == NULL && i < chunks;
-         i++, left -= psti_min(each, left))
-        self->layout[i] = psti_min(each, left);
-    if (config->chunk_layers == NULL)
+    if (config->chunk_layers == NULL) {
+        if (!divides(left, stages, split->by[VIRTUAL]))
+            return false;
+        for (uint64_t i = 0; i < chunks; i++, left -= psti_min(each, left))
+            self->layout[i] = psti_min(each, left);
         config->chunk_layers = self->layout;
+    }
     split->num_stage_layers = 0;
     for (uint64_t stage = 0; stage < stages; stage++) {
         split->num_last_layers = 0;
@@ -120,7 +120,7 @@ static pst_status fill(const search *self, pst_estimate_config *config, choice *
     split->overhead_bytes = options->overhead_bytes;
     if (!options->has_overhead)
         TOOL_TRY(pst_estimate_get_reserve(config, &split->overhead_bytes));
-    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, NULL, &split->peak));
+    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, &split->peak));
     if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
         return PST_E_INVALID;
     TOOL_TRY(estimate_predict(options, config, &step));
@@ -244,14 +244,12 @@ static pst_status try_from(search *self, choice *split, int way)
 static void find_divisors(search *self)
 {
     const uint64_t world = self->options->config.world_size;
-    uint32_t num_high = 0;
     for (uint64_t i = 1; i * i <= world; i++)
         if (world % i == 0)
             self->divisors[self->num_divisors++] = i;
     for (uint32_t i = self->num_divisors; i-- > 0;)
         if (self->divisors[i] * self->divisors[i] != world)
-            self->divisors[self->num_divisors + num_high++] = world / self->divisors[i];
-    self->num_divisors += num_high;
+            self->divisors[self->num_divisors++] = world / self->divisors[i];
 }
 
 /* ---- what is shown ---- */
