@@ -29,9 +29,7 @@ typedef struct estimate_options {
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
     bool is_strict, lists_members, shows_details;
-    bool keeps
-        [6]; /* with ESTIMATE_SEARCH: tensor, pipeline, virtual, context, expert and expert tensor
-                    * parallel sizes that were given */
+    bool keeps[6]; /* with ESTIMATE_SEARCH: which sizes of estimate_ways were given */
     uint64_t gpus_per_node;
     uint64_t memory_bytes;   /* of one GPU */
     uint64_t overhead_bytes; /* context, NCCL: as given, or pst_estimate_get_reserve's */

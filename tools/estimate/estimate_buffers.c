@@ -95,32 +95,6 @@ typedef struct load {
     uint64_t headroom; /* of all live layers together */
 } load;
 
-/* ---- what the library knows ---- */
-
-/* Of the stage with most expert layers in flight; the worst case against an even router. */
-typedef struct events {
-    uint64_t num_live, num_layers;
-    ratio worst;
-} events;
-
-static pst_status count_events(const pst_estimate_config *config, events *events_out)
-{
-    pst_estimate_moe moe;
-    events found = {.num_live = 0};
-    for (uint64_t stage = 0; stage < config->pipeline_parallel; stage++) {
-        pst_estimate_memory memory;
-        TOOL_TRY(pst_estimate_get_memory(config, stage, NULL, &memory));
-        if (memory.live_moe_layers <= found.num_live)
-            continue;
-        found.num_live = memory.live_moe_layers;
-        found.num_layers = memory.states.num_moe_layers;
-    }
-    TOOL_TRY(pst_estimate_get_moe(config, 1, &moe));
-    found.worst = (ratio){moe.worst_rows, moe.balanced_rows};
-    *events_out = found;
-    return PST_OK;
-}
-
 /* ---- a coefficient of variation ---- */
 
 /* What a normal variable exceeds with this probability. */
@@ -149,18 +123,27 @@ static uint64_t parts_above(double deviation, uint64_t worst)
     return parts >= (double)worst ? worst : (uint64_t)parts;
 }
 
+/* Of the stage with most expert layers in flight. */
 static pst_status load_of_variation(const estimate_options *options,
                                     const pst_estimate_config *config, load *load_out)
 {
-    events found = {.worst = {1, 1}};
-    TOOL_TRY(count_events(config, &found));
+    uint64_t num_live = 0, num_layers = 0;
+    pst_estimate_moe moe;
+    for (uint64_t stage = 0; stage < config->pipeline_parallel; stage++) {
+        pst_estimate_memory memory;
+        TOOL_TRY(pst_estimate_get_memory(config, stage, NULL, &memory));
+        if (memory.live_moe_layers <= num_live)
+            continue;
+        num_live = memory.live_moe_layers;
+        num_layers = memory.states.num_moe_layers;
+    }
+    TOOL_TRY(pst_estimate_get_moe(config, 1, &moe));
     const double variation = (double)options->load_cv_num / (double)options->load_cv_den;
-    const double num_live = found.num_live > 0 ? (double)found.num_live : 1.0;
-    const double num_layers = found.num_layers > 0 ? (double)found.num_layers : 1.0;
-    const double deviation = quantile_above(OVERFLOWS / num_live) * variation;
-    const uint64_t worst = parts_of(found.worst);
-    *load_out =
-        (load){parts_above(deviation, worst), parts_above(deviation / sqrt(num_layers), worst)};
+    const double live = num_live > 0 ? (double)num_live : 1.0;
+    const double layers = num_layers > 0 ? (double)num_layers : 1.0;
+    const double deviation = quantile_above(OVERFLOWS / live) * variation;
+    const uint64_t worst = parts_of((ratio){moe.worst_rows, moe.balanced_rows});
+    *load_out = (load){parts_above(deviation, worst), parts_above(deviation / sqrt(layers), worst)};
     return PST_OK;
 }
 

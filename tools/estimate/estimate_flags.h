@@ -134,7 +134,7 @@ int estimate_refuse(const estimate_line *line, const char *format, ...)
 /* "--FLAG VALUE: WHY"; TOOL_USAGE. */
 int estimate_refuse_flag(const estimate_line *line, estimate_id id, const char *why);
 
-/* ---- estimate_known.c: flags that do not count here ---- */
+/* ---- the same file: flags that do not count here ---- */
 
 typedef enum estimate_effect {
     ESTIMATE_UNKNOWN,
