@@ -20,6 +20,9 @@ typedef struct estimate_options {
     pst_estimate_config config;           /* every zero of the run filled in; chunk_layers owned */
     bool is_moe[PST_ESTIMATE_MAX_LAYERS]; /* what the config's points to, or NULL does */
     const char *preset, *hf_config, *routing; /* NULL: none */
+    const char *model;                        /* preset or hf_config; NULL: Megatron's defaults */
+    uint64_t model_positions;                 /* the most it was made for; 0: not known */
+    uint64_t model_mtp_layers; /* there are as published, counted only if asked for */
     /* Lists of lines for the report, in the order they came. */
     json_t *assumptions; /* what stands where no flag said anything */
     json_t *warnings;    /* unknown flags, flags given twice */

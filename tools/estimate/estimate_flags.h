@@ -158,15 +158,8 @@ const char *estimate_meant(const char *name);
 /* estimate_read.c: fills line, and the notes of options that need no model. */
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options);
 
-/* What the model says beside its configuration. */
-typedef struct estimate_model {
-    const char *source;     /* NULL: Megatron's defaults */
-    uint64_t max_positions; /* the most the model was made for; 0: not known */
-    uint64_t mtp_layers;    /* there are as published, counted only if asked for */
-} estimate_model;
-
 /* estimate_hf.c: into the options' config. */
-int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out);
+int estimate_hf(const json_t *object, estimate_options *options);
 
 /* estimate_model.c: what the flags say of the model; it begins with the above. */
 int estimate_take_model(const estimate_line *line, estimate_options *options);

@@ -12,7 +12,6 @@ typedef struct source {
     const json_t *object;
     estimate_options *options;
     pst_estimate_config *config;
-    estimate_model *model;
 } source;
 
 /* ---- values ---- */
@@ -156,7 +155,7 @@ static int take_model(const source *from)
                  ESTIMATE_vocab_size, ESTIMATE_ffn_hidden_size, ESTIMATE_num_query_groups,
                  ESTIMATE_kv_channels, ESTIMATE_attention_dropout, ESTIMATE_add_qkv_bias,
                  ESTIMATE_untie_embeddings_and_output_weights);
-    TOOL_TRY(take_value(from, "max_position_embeddings", FROM_1, &from->model->max_positions));
+    TOOL_TRY(take_value(from, "max_position_embeddings", FROM_1, &from->options->model_positions));
     TOOL_TRY(take_value(from, "mlp_bias", SWITCH, &mlp_bias));
     if (mlp_bias != 0)
         estimate_note(&from->options->unmodelled, "mlp_bias true of %s", from->path);
@@ -172,7 +171,7 @@ static int take_gpt2(const source *from)
                  ESTIMATE_vocab_size, ESTIMATE_max_position_embeddings, ESTIMATE_ffn_hidden_size,
                  ESTIMATE_hidden_dropout, ESTIMATE_attention_dropout,
                  ESTIMATE_untie_embeddings_and_output_weights);
-    from->model->max_positions = config->max_positions;
+    from->options->model_positions = config->max_positions;
     if (config->hidden_size > INT64_MAX / 4)
         return refuse(from, "n_embd", "an integer below 2^61");
     if (config->ffn_size == 0)
@@ -245,7 +244,8 @@ static int take_from_first(const source *from, placement *where)
     TOOL_TRY(take_value(from, "n_shared_experts", FROM_0, &shared));
     TOOL_TRY(take_value(from, "first_k_dense_replace", FROM_0, &where->first));
     TOOL_TRY(take_value(from, "moe_layer_freq", FROM_1, &where->every));
-    TOOL_TRY(take_value(from, "num_nextn_predict_layers", FROM_0, &from->model->mtp_layers));
+    TOOL_TRY(
+        take_value(from, "num_nextn_predict_layers", FROM_0, &from->options->model_mtp_layers));
     if (!__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))
         return TOOL_OK;
     return tool_fail(TOOL_INPUT,
@@ -306,12 +306,11 @@ static int take_kind(const source *from, const kind *of)
                      (ull)config->num_layers, PST_ESTIMATE_MAX_LAYERS);
 }
 
-int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out)
+int estimate_hf(const json_t *object, estimate_options *options)
 {
-    const source from = {options->hf_config, object, options, &options->config, model_out};
+    const source from = {options->hf_config, object, options, &options->config};
     char allowed[512] = "";
     const char *type = json_string_value(json_object_get(object, "model_type"));
-    model_out->source = options->hf_config;
     for (const kind *of = kinds; of < kinds + NUM_KINDS; of++) {
         const size_t length = strlen(allowed);
         const bool is_it = type != NULL && strcmp(type, of->type) == 0;

@@ -1,4 +1,5 @@
 /* What flags say of the model, over Megatron's defaults, a preset or a config.json. */
+#include "host/base/arith.h"
 #include "tools/common/json_in.h"
 #include "tools/estimate/estimate_flags.h"
 
@@ -56,40 +57,35 @@ static const struct {
 };
 enum { NUM_PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
-static int take_published(int preset, estimate_options *options, estimate_model *model)
-{
-    pst_estimate_config *config = &options->config;
-    *config = presets[preset].config;
-    model->max_positions = config->max_positions != 0 ? config->max_positions : 4096;
-    model->source = presets[preset].name;
-    return presets[preset].layers == NULL ? TOOL_OK
-                                          : estimate_moe_layers(presets[preset].layers, options);
-}
-
-static int take_preset(const char *name, estimate_options *options, estimate_model *model_out)
+static int take_preset(estimate_options *options)
 {
     char allowed[256] = "";
-    for (int i = 0; i < NUM_PRESETS; i++) {
-        if (strcmp(name, presets[i].name) == 0)
-            return take_published(i, options, model_out);
+    int i = 0;
+    for (; i < NUM_PRESETS && strcmp(options->preset, presets[i].name) != 0; i++) {
         const size_t length = strlen(allowed);
         snprintf(allowed + length, sizeof(allowed) - length, "%s%s", i > 0 ? ", " : "",
                  presets[i].name);
     }
-    return tool_fail(TOOL_USAGE, "--preset %.80s: allowed are %s", name, allowed);
+    if (i == NUM_PRESETS)
+        return tool_fail(TOOL_USAGE, "--preset %.80s: allowed are %s", options->preset, allowed);
+    options->config = presets[i].config;
+    options->model_positions =
+        presets[i].config.max_positions != 0 ? presets[i].config.max_positions : 4096;
+    return presets[i].layers == NULL ? TOOL_OK : estimate_moe_layers(presets[i].layers, options);
 }
 
 /* ---- where it begins ---- */
 
-static int begin(const estimate_line *line, estimate_options *options, estimate_model *model)
+static int begin(const estimate_line *line, estimate_options *options)
 {
     static const estimate_id needed[] = {ESTIMATE_num_layers, ESTIMATE_hidden_size,
                                          ESTIMATE_num_attention_heads, ESTIMATE_seq_length};
     pst_estimate_config *config = &options->config;
+    options->model = options->preset != NULL ? options->preset : options->hf_config;
     if (options->preset != NULL)
-        return take_preset(options->preset, options, model);
+        return take_preset(options);
     if (options->hf_config != NULL)
-        return estimate_hf(line->file, options, model);
+        return estimate_hf(line->file, options);
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
         if (!estimate_has(line, needed[i]))
             return tool_fail(TOOL_USAGE, "--%s: missing: give it, or --preset, or --hf-config",
@@ -101,12 +97,11 @@ static int begin(const estimate_line *line, estimate_options *options, estimate_
 
 /* ---- attention ---- */
 
-static int take_heads(const estimate_line *line, estimate_options *options,
-                      const estimate_model *model, bool has_latents)
+static int take_heads(const estimate_line *line, estimate_options *options, bool has_latents)
 {
     pst_estimate_config *config = &options->config;
     const bool in_groups = estimate_has(line, ESTIMATE_group_query_attention);
-    if (model->source != NULL || in_groups)
+    if (options->model != NULL || in_groups)
         config->num_kv_heads =
             estimate_number(line, ESTIMATE_num_query_groups, config->num_kv_heads);
     else if (estimate_has(line, ESTIMATE_num_query_groups))
@@ -148,8 +143,7 @@ static void take_latents(const estimate_line *line, estimate_options *options, b
 
 /* ---- sizes ---- */
 
-static int take_ffn(const estimate_line *line, estimate_options *options,
-                    const estimate_model *model)
+static int take_ffn(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
     const uint64_t hidden = config->hidden_size;
@@ -157,24 +151,23 @@ static int take_ffn(const estimate_line *line, estimate_options *options,
     if (hidden > INT64_MAX / 16)
         return estimate_refuse(line, "{hidden_size} %llu: at most %llu", (ull)hidden,
                                (ull)(INT64_MAX / 16));
-    if (model->source == NULL)
+    if (options->model == NULL)
         config->ffn_size =
             estimate_has(line, ESTIMATE_swiglu) ? hidden * 8 / 3 / 64 * 64 : 4 * hidden;
     config->ffn_size = estimate_number(line, ESTIMATE_ffn_hidden_size, config->ffn_size);
     return TOOL_OK;
 }
 
-static int take_positions(const estimate_line *line, estimate_options *options,
-                          const estimate_model *model)
+static int take_positions(const estimate_line *line, estimate_options *options)
 {
     enum { LEARNED = 0, RELATIVE = 4 };
     pst_estimate_config *config = &options->config;
-    const bool is_learned = model->source == NULL || config->max_positions != 0;
+    const bool is_learned = options->model == NULL || config->max_positions != 0;
     const uint64_t type = estimate_number(line, ESTIMATE_position_embedding_type,
                                           is_learned ? LEARNED : RELATIVE + 1);
     if (config->sequence_size == 0) {
-        const bool is_short = model->max_positions != 0 && model->max_positions < 4096;
-        config->sequence_size = is_short ? model->max_positions : 4096;
+        const uint64_t most = options->model_positions;
+        config->sequence_size = most != 0 ? psti_min(most, 4096) : 4096;
         estimate_note(&options->assumptions, "--seq-length %llu", (ull)config->sequence_size);
     }
     if (type != LEARNED || estimate_has(line, ESTIMATE_no_position_embedding) ||
@@ -260,24 +253,23 @@ static void take_experts(pst_estimate_config *config)
 
 int estimate_take_model(const estimate_line *line, estimate_options *options)
 {
-    estimate_model model = {.source = NULL};
     pst_estimate_config *config = &options->config;
-    TOOL_TRY(begin(line, options, &model));
+    TOOL_TRY(begin(line, options));
     const uint64_t layers_before = config->num_layers;
     const bool had_latents = config->kv_rank != 0;
     const bool has_latents = had_latents || estimate_has(line, ESTIMATE_multi_latent_attention);
     estimate_take_fields(line, config);
-    if (model.mtp_layers != 0 && !estimate_has(line, ESTIMATE_mtp_num_layers))
+    if (options->model_mtp_layers != 0 && !estimate_has(line, ESTIMATE_mtp_num_layers))
         estimate_note(&options->assumptions,
                       "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
-                      (ull)model.mtp_layers);
+                      (ull)options->model_mtp_layers);
     if (!has_latents)
         estimate_clear_group(config, ESTIMATE_LATENTS);
-    TOOL_TRY(take_heads(line, options, &model, has_latents));
+    TOOL_TRY(take_heads(line, options, has_latents));
     if (has_latents)
         take_latents(line, options, !had_latents);
-    TOOL_TRY(take_ffn(line, options, &model));
-    TOOL_TRY(take_positions(line, options, &model));
+    TOOL_TRY(take_ffn(line, options));
+    TOOL_TRY(take_positions(line, options));
     TOOL_TRY(take_vocabulary(line, options));
     take_experts(config);
     return take_moe_layers(line, options, layers_before);

@@ -40,6 +40,9 @@ typedef struct estimate_column {
 } estimate_column;
 
 void estimate_print_rows(const json_t *rows, const estimate_column *columns, size_t num_columns);
+#define ESTIMATE_PRINT_ROWS(rows, ...)                                \
+    estimate_print_rows(rows, (const estimate_column[]){__VA_ARGS__}, \
+                        sizeof((const estimate_column[]){__VA_ARGS__}) / sizeof(estimate_column))
 /* The value that keys with points between them lead to. */
 const json_t *estimate_at(const json_t *from, const char *path);
 uint64_t estimate_whole_at(const json_t *from, const char *path);

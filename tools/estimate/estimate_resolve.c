@@ -57,7 +57,7 @@ static void take_batch(estimate_options *options)
 static void take_type(const estimate_line *line, estimate_options *options)
 {
     pst_train_type *type = &options->config.type;
-    const bool is_published = options->preset != NULL || options->hf_config != NULL;
+    const bool is_published = options->model != NULL;
     *type = estimate_has(line, ESTIMATE_bf16)   ? PST_TRAIN_BF16
             : estimate_has(line, ESTIMATE_fp16) ? PST_TRAIN_FP16
             : estimate_has(line, ESTIMATE_fp32) ? PST_TRAIN_FP32
@@ -346,13 +346,12 @@ static void note_assumptions(const estimate_line *line, estimate_options *option
 {
     const pst_estimate_config *config = &options->config;
     json_t **assumed = &options->assumptions;
-    const char *model = options->preset != NULL ? options->preset : options->hf_config;
     note_expert_assumptions(line, options);
     if (!estimate_has(line, ESTIMATE_micro_batch_size))
         estimate_note(assumed, "--micro-batch-size 1");
-    if (model != NULL && !estimate_has(line, ESTIMATE_hidden_dropout))
+    if (options->model != NULL && !estimate_has(line, ESTIMATE_hidden_dropout))
         estimate_note(assumed, "dropout%s, as %.200s has it",
-                      config->has_hidden_dropout ? "" : " 0", model);
+                      config->has_hidden_dropout ? "" : " 0", options->model);
     if (config->sequence_parallel && config->tensor_parallel > 1 &&
         !estimate_has(line, ESTIMATE_tp_recompute_allgather))
         estimate_note(assumed, "--tp-recompute-allgather 1, as Megatron-LM does");

@@ -343,15 +343,6 @@ static json_t *tree_of(const search *self)
 
 static void print(const search *self, const json_t *tree)
 {
-    static const estimate_column columns[] = {
-        {"tensor_parallel", "tp", AS_NUMBER, 4},  {"pipeline_parallel", "pp", AS_NUMBER, 3},
-        {"virtual_stages", "vpp", AS_NUMBER, 3},  {"context_parallel", "cp", AS_NUMBER, 3},
-        {"expert_parallel", "ep", AS_NUMBER, 3},  {"expert_tensor_parallel", "etp", AS_NUMBER, 3},
-        {"data_parallel", "dp", AS_NUMBER, 5},    {"micro_batches", "m", AS_NUMBER, 5},
-        {"predicted_us", "step ms", AS_MS, 8},    {"needed_bytes", "need GiB", IN_GIB, 8},
-        {"margin_bytes", "margin", IN_GIB, 7},    {"wire_bytes", "sent GiB", IN_GIB, 8},
-        {"stage_layers", "layers", AS_NUMBER, 6}, {"last_stage_layers", "last", AS_NUMBER, 4},
-        {"recompute", "recompute", AS_TEXT, 9}};
     const pst_estimate_config *config = &self->options->config;
     char kept[256] = "";
     for (int i = 0; i < NUM_WAYS; i++)
@@ -373,8 +364,15 @@ static void print(const search *self, const json_t *tree)
            self->num_tried, self->num_valid, self->num_fitting,
            self->num_fitting > 0 ? "the fastest that fit" : "what needs least",
            self->options->gpu_name);
-    estimate_print_rows(json_object_get(tree, "best"), columns,
-                        sizeof(columns) / sizeof(columns[0]));
+    ESTIMATE_PRINT_ROWS(
+        json_object_get(tree, "best"), {"tensor_parallel", "tp", AS_NUMBER, 4},
+        {"pipeline_parallel", "pp", AS_NUMBER, 3}, {"virtual_stages", "vpp", AS_NUMBER, 3},
+        {"context_parallel", "cp", AS_NUMBER, 3}, {"expert_parallel", "ep", AS_NUMBER, 3},
+        {"expert_tensor_parallel", "etp", AS_NUMBER, 3}, {"data_parallel", "dp", AS_NUMBER, 5},
+        {"micro_batches", "m", AS_NUMBER, 5}, {"predicted_us", "step ms", AS_MS, 8},
+        {"needed_bytes", "need GiB", IN_GIB, 8}, {"margin_bytes", "margin", IN_GIB, 7},
+        {"wire_bytes", "sent GiB", IN_GIB, 8}, {"stage_layers", "layers", AS_NUMBER, 6},
+        {"last_stage_layers", "last", AS_NUMBER, 4}, {"recompute", "recompute", AS_TEXT, 9});
 }
 
 static int answer(const search *self)

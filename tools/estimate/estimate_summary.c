@@ -21,9 +21,7 @@ static void print_run(const estimate_options *options, const json_t *tree)
         config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
     char text[TEXT];
     int used = snprintf(text, sizeof(text), "%.80s, %.1f B parameters, %" PRIu64 " GPUs:",
-                        options->preset != NULL      ? options->preset
-                        : options->hf_config != NULL ? options->hf_config
-                                                     : "a model",
+                        options->model != NULL ? options->model : "a model",
                         (double)estimate_whole_at(tree, "params.total") / 1e9, config->world_size);
     for (const estimate_way *way = estimate_ways; way < estimate_ways + ESTIMATE_NUM_WAYS; way++)
         if (estimate_value(config, way->id) > 1 &&

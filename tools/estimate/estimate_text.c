@@ -103,9 +103,6 @@ void estimate_print_rows(const json_t *rows, const estimate_column *columns, siz
         first = i + 1;
     }
 }
-#define PRINT_ROWS(rows, ...)                                         \
-    estimate_print_rows(rows, (const estimate_column[]){__VA_ARGS__}, \
-                        sizeof((const estimate_column[]){__VA_ARGS__}) / sizeof(estimate_column))
 
 void estimate_print_wrapped(const char *title, const char *text)
 {
@@ -159,7 +156,7 @@ static void print_modules(const json_t *tree)
          "micro-batch, undivided and on one GPU, MiB");
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (json_array_size(estimate_at(tree, parts[i].path)) != 0)
-            PRINT_ROWS(
+            ESTIMATE_PRINT_ROWS(
                 estimate_at(tree, parts[i].path), {"name", parts[i].title, AS_TEXT, 20},
                 {"whole_shape", "weights", AS_NUMBER, 18}, {"shape", "of one GPU", AS_NUMBER, 18},
                 {"params", "parameters", AS_NUMBER, 13}, {"whole_saved_bytes", "saved", IN_MIB, 10},
@@ -190,7 +187,7 @@ static void print_stages(const json_t *tree)
     const uint64_t heaviest = estimate_whole_at(tree, "cluster.heaviest_stage");
     const json_t *stage = json_array_get(stages, heaviest);
     puts("\nmemory of one GPU of each stage, GiB");
-    PRINT_ROWS(
+    ESTIMATE_PRINT_ROWS(
         stages, {"stage", "stage", AS_NUMBER, 5}, {"bytes.weights", "weights", IN_GIB, 7},
         {"bytes.gradients", "gradients", IN_GIB, 9}, {"bytes.optimizer", "optimizer", IN_GIB, 9},
         {"bytes.activations", "saved", IN_GIB, 8}, {"bytes.head", "head", IN_GIB, 6},
@@ -199,9 +196,10 @@ static void print_stages(const json_t *tree)
         {"bytes.peak", "peak", IN_GIB, 8}, {"bytes.margin", "margin", IN_GIB, 8});
     puts("\nlayers of each chunk, and micro-batches of it in flight at the peak; the largest "
          "transient");
-    PRINT_ROWS(stages, {"stage", "stage", AS_NUMBER, 5},
-               {"params.total", "parameters", AS_NUMBER, 14}, {"layers", "layers", AS_NUMBER, 16},
-               {"in_flight", "in flight", AS_NUMBER, 16}, {"transient", "transient", AS_TEXT, 24});
+    ESTIMATE_PRINT_ROWS(
+        stages, {"stage", "stage", AS_NUMBER, 5}, {"params.total", "parameters", AS_NUMBER, 14},
+        {"layers", "layers", AS_NUMBER, 16}, {"in_flight", "in flight", AS_NUMBER, 16},
+        {"transient", "transient", AS_TEXT, 24});
     print_parts(stage, heaviest);
     if (estimate_whole_at(stage, "bytes.host") != 0)
         printf("  in host memory, for a GPU of stage %" PRIu64 ": %.2f GiB of the optimizer\n",
@@ -253,10 +251,10 @@ static void print_transfers(const json_t *tree)
         const json_t *first = json_array_get(rows, 0);
         printf("  %s: %s of %" PRIu64 " (%s parallel)\n", name, text_at(first, "transfer"),
                estimate_whole_at(first, "group_size"), text_at(first, "group"));
-        PRINT_ROWS(rows, {"stage", "stage", AS_NUMBER, 7},
-                   {"count_per_micro_batch", "per mb", AS_NUMBER, 8},
-                   {"count", "calls", AS_NUMBER, 10}, {"payload_bytes", "MiB", IN_MIB, 12},
-                   {"wire_bytes", "wire GiB", IN_GIB, 12});
+        ESTIMATE_PRINT_ROWS(rows, {"stage", "stage", AS_NUMBER, 7},
+                            {"count_per_micro_batch", "per mb", AS_NUMBER, 8},
+                            {"count", "calls", AS_NUMBER, 10}, {"payload_bytes", "MiB", IN_MIB, 12},
+                            {"wire_bytes", "wire GiB", IN_GIB, 12});
         json_decref(rows);
     }
     printf("  what leaves all GPUs in an iteration: %" PRIu64
@@ -296,8 +294,9 @@ static void print_whatifs(const json_t *tree)
     printf("\nwhat if: GiB saved at the peak of stage %" PRIu64
            ", GiB more that leave one of its GPUs in an iteration\n",
            estimate_whole_at(tree, "cluster.heaviest_stage"));
-    PRINT_ROWS(json_object_get(tree, "whatif"), {"change", "change", AS_TEXT, 68},
-               {"saved_bytes", "saved", IN_GIB, 10}, {"extra_wire_bytes", "more sent", IN_GIB, 10});
+    ESTIMATE_PRINT_ROWS(json_object_get(tree, "whatif"), {"change", "change", AS_TEXT, 68},
+                        {"saved_bytes", "saved", IN_GIB, 10},
+                        {"extra_wire_bytes", "more sent", IN_GIB, 10});
 }
 
 void estimate_print_details(const json_t *tree)
