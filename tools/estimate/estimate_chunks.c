@@ -123,15 +123,13 @@ static int refuse_multiple(const char *what, uint64_t value, const char *of, uin
                      (ull)unit);
 }
 
-/* The configuration's, zeros; NULL is TOOL_NO. */
-static uint64_t *make_chunks(pst_estimate_config *config)
+/* The configuration's, zeros. */
+static int make_chunks(pst_estimate_config *config, uint64_t **chunks_out)
 {
     const uint64_t num = config->pipeline_parallel * config->virtual_stages;
-    uint64_t *chunks = calloc(num > 0 ? num : 1, sizeof(*chunks));
-    config->chunk_layers = chunks;
-    if (chunks == NULL)
-        (void)tool_fail(TOOL_NO, "out of memory for %llu chunks", (ull)num);
-    return chunks;
+    config->chunk_layers = *chunks_out = calloc(num > 0 ? num : 1, sizeof(**chunks_out));
+    return *chunks_out != NULL ? TOOL_OK
+                               : tool_fail(TOOL_NO, "out of memory for %llu chunks", (ull)num);
 }
 
 static int refuse_layout(const pattern *self, const char *why)
@@ -189,9 +187,8 @@ static int take_layout(const estimate_line *line, estimate_options *options)
                                "{virtual_stages} %llu: --pipeline-model-parallel-layout has %llu",
                                (ull)config->virtual_stages, (ull)stages);
     config->virtual_stages = stages;
-    uint64_t *chunks = make_chunks(config);
-    if (chunks == NULL)
-        return TOOL_NO;
+    uint64_t *chunks = NULL;
+    TOOL_TRY(make_chunks(config, &chunks));
     for (size_t i = 0; i < self.num; i++) {
         *chunks += self.items[i] == 't';
         chunks += self.items[i] == '|';
@@ -266,9 +263,8 @@ static int take_ends(const estimate_line *line, pst_estimate_config *config)
     TOOL_TRY(check_ends(line, config, first, last));
     TOOL_TRY(take_virtual(line, config, config->num_layers));
     const uint64_t parts = config->virtual_stages > 0 ? config->virtual_stages : 1;
-    uint64_t *chunks = make_chunks(config);
-    if (chunks == NULL)
-        return TOOL_NO;
+    uint64_t *chunks = NULL;
+    TOOL_TRY(make_chunks(config, &chunks));
     const uint64_t between = stages - (first > 0) - (last > 0);
     const uint64_t each = between > 0 ? (config->num_layers - first - last) / between : 0;
     for (uint64_t i = 0; i < stages; i++) {
@@ -300,9 +296,8 @@ static int take_accounts(const estimate_line *line, pst_estimate_config *config)
                                "--account-for-loss-in-pipeline-split: no layer is left for "
                                "{num_layers} %llu",
                                (ull)config->num_layers);
-    uint64_t *chunks = make_chunks(config);
-    if (chunks == NULL)
-        return TOOL_NO;
+    uint64_t *chunks = NULL;
+    TOOL_TRY(make_chunks(config, &chunks));
     for (uint64_t i = 0; i < num; i++)
         chunks[i] = layers / num - (embedding && i == 0) - (loss && i == num - 1);
     return TOOL_OK;

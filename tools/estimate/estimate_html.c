@@ -74,9 +74,9 @@ static int put_data(FILE *file, const void *drawn)
 /* Two for each micro-batch and chunk. */
 static int check_events(const pst_estimate_config *config)
 {
-    const uint64_t replicas = config->world_size / config->tensor_parallel /
-                              config->pipeline_parallel / config->context_parallel;
-    const uint64_t passes = config->global_batch / replicas / config->micro_batch;
+    pst_estimate_memory memory;
+    TOOL_PST(pst_estimate_get_memory(config, 0, NULL, &memory));
+    const uint64_t passes = memory.num_micro_batches;
     if (passes <= MAX_EVENTS / 2 / config->virtual_stages)
         return TOOL_OK;
     return tool_fail(TOOL_USAGE,
@@ -90,7 +90,6 @@ int estimate_html_write(FILE *file, const char *title, const estimate_options *o
 {
     const picture_page page = {estimate_view_html, estimate_view_js, put_data};
     const writer self = {.title = title, .options = options, .stage = stage};
-    TOOL_PST(pst_estimate_check(&options->config));
     TOOL_TRY(check_events(&options->config));
     return picture_write(file, &page, &self);
 }

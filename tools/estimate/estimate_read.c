@@ -70,17 +70,11 @@ static const char *split_word(const char *word, char name[NAME_BYTES])
     return value;
 }
 
-static bool is_among(const char *word, const char *list)
-{
-    int index;
-    return parse_choice(word, list, &index);
-}
-
 static bool is_launcher_word(const char *word)
 {
     const char *slash = strrchr(word, '/');
     const char *base = slash != NULL ? slash + 1 : word;
-    if (is_among(base, launchers) || strncmp(base, "python3", 7) == 0)
+    if (parse_choice(base, launchers, NULL) || strncmp(base, "python3", 7) == 0)
         return true;
     /* VAR=value */
     const size_t length = strcspn(word, "=");
@@ -112,21 +106,16 @@ static estimate_id find_flag(const reader *self, const char *name)
 /* Digits, perhaps a point, at most 18 of them: in lowest terms. */
 static bool read_decimal(const char *text, estimate_given *given)
 {
+    static const char digits[] = "0123456789";
+    const size_t before = strspn(text, digits), point = text[before] == '.';
+    const size_t behind = strspn(text + before + point, digits), length = before + point + behind;
     uint64_t num = 0, den = 1;
-    int digits = 0;
-    bool has_point = false;
-    for (; *text != '\0'; text++) {
-        if (*text == '.' && !has_point) {
-            has_point = true;
-            continue;
-        }
-        if (*text < '0' || *text > '9' || ++digits > MAX_DIGITS)
-            return false;
-        num = num * 10 + (uint64_t)(*text - '0');
-        den *= has_point ? 10 : 1;
-    }
-    if (digits == 0)
+    if (text[length] != '\0' || before + behind == 0 || before + behind > MAX_DIGITS)
         return false;
+    for (size_t i = 0; i < length; i++)
+        num = text[i] == '.' ? num : num * 10 + (uint64_t)(text[i] - '0');
+    for (size_t i = 0; i < behind; i++)
+        den *= 10;
     const uint64_t common = psti_gcd(num, den);
     given->num = num / common;
     given->den = den / common;
@@ -289,7 +278,7 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
 
 static int take_launcher_flag(reader *self, const char *name, const char *value)
 {
-    if (value == NULL && is_among(name, launcher_values))
+    if (value == NULL && parse_choice(name, launcher_values, NULL))
         TOOL_TRY(take_value(self, name, &value));
     /* python -m PROGRAM ... is as good as python program.py, if it is no launcher itself */
     if ((strcmp(name, "m") == 0 || strcmp(name, "module") == 0) && value != NULL &&

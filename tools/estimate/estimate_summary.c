@@ -92,29 +92,27 @@ static void print_parts(const json_t *stage)
 #undef PART
     enum { NUM = sizeof(parts) / sizeof(parts[0]) };
     char text[TEXT] = "";
-    bool is_done[NUM] = {false};
-    const uint64_t peak = estimate_whole_at(stage, "bytes.peak");
-    uint64_t shown = 0;
-    for (size_t used = 0;;) {
-        int most = -1;
-        for (int i = 0; i < NUM; i++)
-            if (!is_done[i] && (most < 0 || estimate_whole_at(stage, parts[i].path) >
-                                                estimate_whole_at(stage, parts[most].path)))
-                most = i;
-        const uint64_t bytes = most < 0 ? 0 : estimate_whole_at(stage, parts[most].path);
-        if (most < 0 || bytes < peak / 100) {
-            if (peak - shown > (1 << 30) / 200)
-                snprintf(text + used, sizeof(text) - used, ", other %.2f", gib(peak - shown));
+    uint64_t left[NUM], other = estimate_whole_at(stage, "bytes.peak");
+    const uint64_t least = other / 100;
+    size_t used = 0;
+    for (int i = 0; i < NUM; i++)
+        left[i] = estimate_whole_at(stage, parts[i].path);
+    for (;;) {
+        int most = 0;
+        for (int i = 1; i < NUM; i++)
+            most = left[i] > left[most] ? i : most;
+        if (left[most] == 0 || left[most] < least)
             break;
-        }
-        shown += bytes;
-        is_done[most] = true;
         used += (size_t)snprintf(
             text + used, sizeof(text) - used, "%s%s %.2f", used > 0 ? ", " : "",
             parts[most].name != NULL ? parts[most].name
                                      : json_string_value(estimate_at(stage, "transient")),
-            gib(bytes));
+            gib(left[most]));
+        other -= left[most];
+        left[most] = 0;
     }
+    if (other > (1 << 30) / 200)
+        snprintf(text + used, sizeof(text) - used, ", other %.2f", gib(other));
     estimate_print_wrapped("  ", text);
 }
 
