@@ -17,11 +17,9 @@ static int take_capacity(const estimate_line *line, estimate_options *options)
     const estimate_id id =
         each ? ESTIMATE_moe_expert_capacity_factor : ESTIMATE_moe_expert_rank_capacity_factor;
     options->has_capacity = each || rank;
-    config->capacity_num = config->capacity_den = config->row_multiple = 1;
-    if (options->has_capacity) {
-        config->capacity_num = line->flags[id].num;
-        config->capacity_den = line->flags[id].den;
-    }
+    config->row_multiple = 1;
+    config->capacity_num = options->has_capacity ? line->flags[id].num : 1;
+    config->capacity_den = options->has_capacity ? line->flags[id].den : 1;
     if (config->capacity_num == 0)
         return estimate_refuse_flag(line, id, "must be above 0");
     config->caps_each_expert = each;

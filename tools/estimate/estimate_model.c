@@ -151,10 +151,9 @@ static int take_ffn(const estimate_line *line, estimate_options *options)
     if (hidden > INT64_MAX / 16)
         return estimate_refuse(line, "{hidden_size} %llu: at most %llu", (ull)hidden,
                                (ull)(INT64_MAX / 16));
-    if (options->model == NULL)
+    if (options->model == NULL && !estimate_has(line, ESTIMATE_ffn_hidden_size))
         config->ffn_size =
             estimate_has(line, ESTIMATE_swiglu) ? hidden * 8 / 3 / 64 * 64 : 4 * hidden;
-    config->ffn_size = estimate_number(line, ESTIMATE_ffn_hidden_size, config->ffn_size);
     return TOOL_OK;
 }
 

@@ -313,15 +313,12 @@ static int take_flag(reader *self, const char *word)
 
 static int take_word(reader *self, const char *word)
 {
-    if (self->is_launcher) {
+    const bool begins =
+        !self->is_launcher && !self->has_script && (is_script(word) || is_launcher_word(word));
+    if (self->is_launcher || begins) {
         self->has_script = is_script(word);
         self->is_launcher = !self->has_script;
-        return TOOL_OK;
-    }
-    if (!self->has_script && (is_script(word) || is_launcher_word(word))) {
-        self->has_script = is_script(word);
-        self->is_launcher = !self->has_script;
-        self->launcher = word;
+        self->launcher = begins ? word : self->launcher;
         return TOOL_OK;
     }
     if (strcmp(word, "--") == 0)

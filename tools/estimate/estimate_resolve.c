@@ -56,15 +56,14 @@ static void take_batch(estimate_options *options)
 
 static void take_type(const estimate_line *line, estimate_options *options)
 {
-    pst_train_type *type = &options->config.type;
     const bool is_published = options->model != NULL;
-    *type = estimate_has(line, ESTIMATE_bf16)   ? PST_TRAIN_BF16
-            : estimate_has(line, ESTIMATE_fp16) ? PST_TRAIN_FP16
-            : estimate_has(line, ESTIMATE_fp32) ? PST_TRAIN_FP32
-            : is_published                      ? PST_TRAIN_BF16
-                                                : PST_TRAIN_FP32;
-    if (!estimate_has(line, ESTIMATE_bf16) && *type != PST_TRAIN_FP16 &&
-        !estimate_has(line, ESTIMATE_fp32))
+    const bool is_bf16 = estimate_has(line, ESTIMATE_bf16);
+    const bool is_fp16 = estimate_has(line, ESTIMATE_fp16);
+    const bool is_given = is_bf16 || is_fp16 || estimate_has(line, ESTIMATE_fp32);
+    options->config.type = is_bf16 || (is_published && !is_given) ? PST_TRAIN_BF16
+                           : is_fp16                              ? PST_TRAIN_FP16
+                                                                  : PST_TRAIN_FP32;
+    if (!is_given)
         estimate_note(&options->assumptions,
                       is_published ? "--bf16" : "fp32: neither --bf16 nor --fp16 was given");
 }
@@ -206,15 +205,12 @@ static int take_sharing(const estimate_line *line, pst_estimate_config *config)
 
 /* ---- what layers save ---- */
 
-static int take_dropout(const estimate_line *line, estimate_id id, pst_estimate_config *config)
+static int check_dropout(const estimate_line *line, estimate_id id)
 {
     const estimate_given *given = &line->flags[id];
-    if (given->text == NULL)
-        return TOOL_OK;
-    if (given->num >= given->den)
-        return estimate_refuse_flag(line, id, "allowed is 0, and above it below 1");
-    estimate_set(config, id, given->num);
-    return TOOL_OK;
+    return given->text == NULL || given->num < given->den
+               ? TOOL_OK
+               : estimate_refuse_flag(line, id, "allowed is 0, and above it below 1");
 }
 
 static bool is_local(const estimate_line *line)
@@ -307,8 +303,8 @@ static int take_saved(const estimate_line *line, estimate_options *options)
     config->keeps_empty_gradients =
         !is_local(line) && !estimate_has(line, ESTIMATE_no_gradient_accumulation_fusion);
     config->keeps_workspaces = !is_local(line);
-    TOOL_TRY(take_dropout(line, ESTIMATE_hidden_dropout, config));
-    TOOL_TRY(take_dropout(line, ESTIMATE_attention_dropout, config));
+    TOOL_TRY(check_dropout(line, ESTIMATE_hidden_dropout));
+    TOOL_TRY(check_dropout(line, ESTIMATE_attention_dropout));
     take_flash(line, options);
     take_exchange(line, options);
     TOOL_TRY(take_sharing(line, &options->config));

@@ -29,8 +29,8 @@
           "(as many as heads)")                                                                    \
     SETS(kv_channels, MODEL, POSITIVE, head_size, 0, "head_dim",                                   \
          "of a head (hidden size / heads)")                                                        \
-    FEEDS(ffn_hidden_size, MODEL, POSITIVE, ffn_size, "intermediate_size|n_inner",                 \
-          "(4 * hidden size; with --swiglu 8/3 of it, down to a multiple of 64)")                  \
+    SETS(ffn_hidden_size, MODEL, POSITIVE, ffn_size, 0, "intermediate_size|n_inner",               \
+         "(4 * hidden size; with --swiglu 8/3 of it, down to a multiple of 64)")                   \
     FEEDS(max_position_embeddings, MODEL, POSITIVE, max_positions, "n_positions", "(seq-length)")  \
     FLAG(position_embedding_type, MODEL, CHOICE("learned_absolute|rope|yarn|mrope|relative|none"), \
          "(learned_absolute)")                                                                     \
@@ -52,10 +52,10 @@
     FLAG(tokenizer_model, MODEL, TEXT("FILE"), "whose vocabulary is not known: give --vocab-size") \
     SETS(make_vocab_size_divisible_by, MODEL, POSITIVE, vocab_multiple, 128, NULL,                 \
          "times the tensor parallel size")                                                         \
-    FEEDS(hidden_dropout, MODEL, DECIMAL, has_hidden_dropout, "resid_pdrop",                       \
-          "only whether it is 0 counts (0.1)")                                                     \
-    FEEDS(attention_dropout, MODEL, DECIMAL, has_attention_dropout,                                \
-          "attention_dropout|attn_pdrop", "(0.1)")                                                 \
+    SETS(hidden_dropout, MODEL, DECIMAL, has_hidden_dropout, 0, "resid_pdrop",                     \
+         "only whether it is 0 counts (0.1)")                                                      \
+    SETS(attention_dropout, MODEL, DECIMAL, has_attention_dropout, 0,                              \
+         "attention_dropout|attn_pdrop", "(0.1)")                                                  \
     SETS(mtp_num_layers, MODEL, COUNT, mtp_layers, 0, NULL, "multi-token prediction (0)")          \
     FLAG(multi_latent_attention, LATENTS, SWITCH, "")                                              \
     SETS(q_lora_rank, LATENTS, POSITIVE, q_rank, 0, "q_lora_rank", "(no latent of queries)")       \
