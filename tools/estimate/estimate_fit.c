@@ -1,6 +1,6 @@
 /* pagestash estimate --fit: whether every stage fits, and how much more would. */
 #include "host/base/arith.h"
-#include "tools/estimate/estimate_report.h"
+#include "tools/estimate/estimate.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -214,24 +214,17 @@ static int place_experts(const source *from, const placement *where)
     bool *is_moe = from->options->is_moe;
     for (uint64_t i = 0; i < num_layers; i++)
         is_moe[i] = i >= where->first && (i + where->shift) % where->every == 0;
-    for (size_t i = 0; i < json_array_size(where->without); i++) {
+    bool is_right = where->without == NULL || json_is_array(where->without);
+    for (size_t i = 0; is_right && i < json_array_size(where->without); i++) {
         const json_t *layer = json_array_get(where->without, i);
         const json_int_t index = json_is_integer(layer) ? json_integer_value(layer) : -1;
-        if (index < 0 || (uint64_t)index >= num_layers)
-            return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
-        is_moe[index] = false;
+        is_right = index >= 0 && (uint64_t)index < num_layers;
+        if (is_right)
+            is_moe[index] = false;
     }
-    estimate_use_layers(from->options);
-    return TOOL_OK;
-}
-
-static int take_sparse_steps(const source *from, placement *where)
-{
-    TOOL_TRY(take_value(from, "decoder_sparse_step", FROM_1, &where->every));
-    if (!is_absent(from, "mlp_only_layers"))
-        where->without = json_object_get(from->object, "mlp_only_layers");
-    if (where->without != NULL && !json_is_array(where->without))
+    if (!is_right)
         return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
+    estimate_use_layers(from->options);
     return TOOL_OK;
 }
 
@@ -269,7 +262,9 @@ static int take_experts(const source *from, const kind *of)
     if (of->experts == EVERY_LAYER || of->experts == STEPPED)
         config->expert_ffn_size = config->ffn_size;
     if (of->experts == SPARSE)
-        TOOL_TRY(take_sparse_steps(from, &where));
+        TOOL_TRY(take_value(from, "decoder_sparse_step", FROM_1, &where.every));
+    if (of->experts == SPARSE && !is_absent(from, "mlp_only_layers"))
+        where.without = json_object_get(from->object, "mlp_only_layers");
     if (of->experts == FROM_FIRST)
         TOOL_TRY(take_from_first(from, &where));
     if (of->experts == STEPPED) {

@@ -3,7 +3,6 @@
 
 #include "tools/common/gpu.h"
 #include "tools/common/json_in.h"
-#include "tools/common/json_out.h"
 
 #include <stdarg.h>
 #include <stdio.h>

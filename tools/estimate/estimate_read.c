@@ -1,7 +1,6 @@
 /* A launch line, read word by word. argp, which the other commands use, cannot do it: it knows
  * neither underscores for dashes, nor flags of many values, nor what to do with flags of others. */
 #include "host/base/arith.h"
-#include "tools/common/json_out.h"
 #include "tools/common/output.h"
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"

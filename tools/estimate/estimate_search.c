@@ -1,7 +1,6 @@
 /* pagestash estimate --search: every way to split the world, the best first. */
 #include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* The first lines of a report: the verdict, the heaviest stage and its parts, what would help most and what
  * that costs, and what is not counted and matters. */
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,6 @@
 #include "tools/common/near.h"
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <stdarg.h>
 #include <stddef.h>

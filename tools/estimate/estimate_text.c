@@ -1,5 +1,5 @@
 /* The report of an estimate as text, printed from its tree. */
-#include "tools/estimate/estimate_report.h"
+#include "tools/estimate/estimate.h"
 
 #include <inttypes.h>
 #include <stdio.h>

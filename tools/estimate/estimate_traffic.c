@@ -1,7 +1,6 @@
 /* Transfers in a report's tree: those of a GPU of each stage, of all GPUs, and who takes part. */
 #include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <string.h>
 

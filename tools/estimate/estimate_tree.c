@@ -1,5 +1,5 @@
 /* The tree of a report: everything that an estimate says, worked out once. */
-#include "tools/estimate/estimate_report.h"
+#include "tools/estimate/estimate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static json_t *product_value(report *self, uint64_t rows, uint64_t outputs, uint
         (type == PST_TRAIN_FP32 ? 4 : 2);
     const bool is_some = tiles != 0 && moved != 0;
     return ESTIMATE_OBJECT(
-        {"rows", rows}, {"tiles", tiles > UINT64_MAX ? UINT64_MAX : (uint64_t)tiles},
+        {"rows", rows}, {"tiles", psti_saturate(tiles)},
         {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
         {"tile_permille", is_some ? (uint64_t)((psti_wide)rows * outputs * 1000 /
                                                (of_one * TILE_ROWS * TILE_COLUMNS))

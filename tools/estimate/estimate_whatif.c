@@ -1,6 +1,5 @@
 /* What switches would do to the stage that needs most: one, or where no one is enough, several. */
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <stdio.h>
 #include <string.h>
