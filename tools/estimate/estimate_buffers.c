@@ -202,16 +202,6 @@ static int take_row(void *user, const routing_row *row)
     return TOOL_OK;
 }
 
-static int read_trace(trace *self)
-{
-    const char *path = self->options->routing;
-    TOOL_TRY(routing_read(path, take_row, self));
-    end_step(self);
-    return self->layer.num != 0
-               ? TOOL_OK
-               : tool_fail(TOOL_INPUT, "--routing %s: no expert received a row", path);
-}
-
 static int load_of_trace(const estimate_options *options, load *load_out)
 {
     trace self = {.options = options,
@@ -221,10 +211,13 @@ static int load_of_trace(const estimate_options *options, load *load_out)
     self.sums = calloc(self.num_ranks, sizeof(*self.sums));
     if (self.sums == NULL)
         return tool_fail(TOOL_NO, "--routing %s: out of memory", options->routing);
-    const int code = read_trace(&self);
-    free(self.sums);
+    int code = routing_read(options->routing, take_row, &self);
     if (code == TOOL_OK)
-        *load_out = (load){parts_of(self.layer), parts_of(self.together)};
+        end_step(&self);
+    if (code == TOOL_OK && self.layer.num == 0)
+        code = tool_fail(TOOL_INPUT, "--routing %s: no expert received a row", options->routing);
+    free(self.sums);
+    *load_out = (load){parts_of(self.layer), parts_of(self.together)};
     return code;
 }
 

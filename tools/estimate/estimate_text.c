@@ -57,16 +57,21 @@ static size_t cell_text(const json_t *value, estimate_form form, char *out, size
 
 /* ---- tables ---- */
 
-/* The cells behind the first, and those blanks that no line ends in left out. */
+static int width_of(const estimate_column *column)
+{
+    return column->form == AS_TEXT ? -column->width : column->width;
+}
+
+/* The cells behind the first, titles of NULL, and those blanks that no line ends in left out. */
 static void row_text(const json_t *row, const estimate_column *columns, size_t num_columns,
                      char *out, size_t bytes)
 {
     size_t used = 0;
     char cell[256];
     for (size_t i = 1; i < num_columns && used < bytes; i++) {
-        const int width = columns[i].form == AS_TEXT ? -columns[i].width : columns[i].width;
         (void)cell_text(estimate_at(row, columns[i].path), columns[i].form, cell, sizeof(cell));
-        used += (size_t)snprintf(out + used, bytes - used, " %*s", width, cell);
+        used += (size_t)snprintf(out + used, bytes - used, " %*s", width_of(&columns[i]),
+                                 row != NULL ? cell : columns[i].title);
     }
     for (used = strlen(out); used > 0 && out[used - 1] == ' '; used--)
         out[used - 1] = '\0';
@@ -79,19 +84,14 @@ static void print_first(const estimate_column *column, const json_t *first, cons
     if (first != last)
         snprintf(text + used, sizeof(text) - used, "-%" PRIu64,
                  estimate_whole_at(last, column->path));
-    printf("  %*s", column->form == AS_TEXT ? -column->width : column->width, text);
+    printf("  %*s", width_of(column), text);
 }
 
 void estimate_print_rows(const json_t *rows, const estimate_column *columns, size_t num_columns)
 {
     char text[2][1024] = {"", ""};
-    for (size_t i = 0; i < num_columns; i++)
-        printf("%s%*s", i == 0 ? "  " : " ",
-               columns[i].form != AS_TEXT ? columns[i].width
-               : i + 1 < num_columns      ? -columns[i].width
-                                          : 0,
-               columns[i].title);
-    putchar('\n');
+    row_text(NULL, columns, num_columns, text[0], sizeof(text[0]));
+    printf("  %*s%s\n", width_of(&columns[0]), columns[0].title, text[0]);
     for (size_t i = 0, first = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
         row_text(row, columns, num_columns, text[0], sizeof(text[0]));
