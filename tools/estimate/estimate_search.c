@@ -343,18 +343,17 @@ static json_t *tree_of(const search *self)
 static void print(const search *self, const json_t *tree)
 {
     const pst_estimate_config *config = &self->options->config;
-    char kept[256] = "";
-    for (int i = 0; i < NUM_WAYS; i++)
-        if (self->options->keeps[i])
-            snprintf(kept + strlen(kept), sizeof(kept) - strlen(kept), "--%s %" PRIu64 ", ",
-                     estimate_flag(estimate_ways[i].id),
-                     estimate_value(config, estimate_ways[i].id));
     printf("%" PRIu64 " GPUs of %.2f GiB, %" PRIu64 " in a node; global batch %" PRIu64
            ", micro-batch %" PRIu64 ", sequence %" PRIu64 "\n",
            config->world_size, (double)self->options->memory_bytes / (1 << 30),
            self->options->gpus_per_node, config->global_batch, config->micro_batch,
            config->sequence_size);
-    printf("kept: %srecompute: %s; set: sequence parallel where tp is above 1\n", kept,
+    printf("kept: ");
+    for (int i = 0; i < NUM_WAYS; i++)
+        if (self->options->keeps[i])
+            printf("--%s %" PRIu64 ", ", estimate_flag(estimate_ways[i].id),
+                   estimate_value(config, estimate_ways[i].id));
+    printf("recompute: %s; set: sequence parallel where tp is above 1\n",
            frees_recompute(config) ? "the least that fits"
                                    : json_string_value(json_object_get(tree, "recompute")));
     estimate_print_notes(tree, "not_counted", "not counted: ");

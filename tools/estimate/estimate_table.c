@@ -115,10 +115,9 @@ void estimate_take_fields(const estimate_line *line, pst_estimate_config *config
 {
     for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++) {
         const estimate_row *row = &estimate_rows[id];
-        if (row->use == ESTIMATE_SETS && estimate_has(line, id))
-            estimate_set(config, id, line->flags[id].num);
-        else if (row->use == ESTIMATE_SETS && row->fallback != 0 && estimate_value(config, id) == 0)
-            estimate_set(config, id, row->fallback);
+        const bool is_unset = row->fallback != 0 && estimate_value(config, id) == 0;
+        if (row->use == ESTIMATE_SETS && (estimate_has(line, id) || is_unset))
+            estimate_set(config, id, estimate_number(line, id, row->fallback));
     }
 }
 

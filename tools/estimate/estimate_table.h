@@ -14,10 +14,9 @@
  *   FEEDS(flag, group, kind, member, words, help): a function sets it, by the flag
  *   FIELD(member, group, type, words): no one flag is the member's
  * flag: --flag, with dashes for underscores. kind: an estimate_kind, with what it takes where that is
- * the flag's own. words: of CHOICE and WORDS the values as reports name them, if not as
- * the flag does; else keys of a
- * config.json, of which the first counts. default: where neither the model nor a flag says anything;
- * 0: none. */
+ * the flag's own. words: of CHOICE and WORDS the values as reports name them, if not as the flag does;
+ * else keys of a config.json, of which the first counts. default: where neither the model nor a flag
+ * says anything; 0: none. */
 #define ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)                                           \
     OPTION(preset, MODEL, TEXT("NAME"), preset, 0, "a published model; other flags change it")     \
     OPTION(hf_config, MODEL, TEXT("FILE"), hf_config, 0, "a Hugging Face config.json, likewise")   \
