@@ -63,7 +63,8 @@ static bool write_out(pattern *self, const grammar *of)
     for (const char *at = self->text;; row = 0) {
         at += last != of->tight ? strspn(at, " ") : 0;
         if (*at == '\0')
-            return depth == 0 && strchr(of->ends, last) != NULL;
+            return depth == 0 && strchr(of->ends, last) != NULL &&
+                   (last != ',' || at[-1] == ','); /* no blanks behind a comma at the end */
         while (strchr(of->rows[row].last, last) == NULL)
             row++;
         if (strchr(of->rows[row].next, *at) == NULL)
