@@ -340,7 +340,10 @@ static int warn(const reader *self, const json_t *names, const char *what)
         return tool_fail(TOOL_NO, "out of memory for a note");
     for (size_t i = 0; i < json_array_size(names); i++)
         fprintf(stream, "%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(names, i)));
-    fclose(stream);
+    if (fclose(stream) != 0 || list == NULL) {
+        free(list);
+        return tool_fail(TOOL_NO, "out of memory for a note");
+    }
     const bool is_strict = estimate_has(self->line, ESTIMATE_strict);
     if (!is_strict)
         estimate_note(&self->options->warnings, "%s: %s", what, list);

@@ -381,6 +381,8 @@ static int answer(const search *self)
                                self->fault.reason[0] != '\0' ? self->fault.reason
                                                              : "a figure exceeds 64 bits");
     json_t *tree = tree_of(self);
+    if (tree == NULL)
+        return tool_fail(TOOL_NO, "--search: out of memory");
     if (!json_is_stdout(self->options->json))
         print(self, tree);
     TOOL_TRY(json_write(tree, self->options->json));
