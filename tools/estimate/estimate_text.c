@@ -1,4 +1,5 @@
 /* The report of an estimate as text, printed from its tree. */
+#include "tools/common/help.h"
 #include "tools/estimate/estimate.h"
 
 #include <inttypes.h>
@@ -106,16 +107,8 @@ void estimate_print_rows(const json_t *rows, const estimate_column *columns, siz
 
 void estimate_print_wrapped(const char *title, const char *text)
 {
-    int column = printf("%s", title);
-    for (bool is_first = true; *text != '\0'; is_first = false) {
-        const int length = (int)strcspn(text, " ");
-        if (!is_first && column + 1 + length > LAST_COLUMN)
-            column = printf("\n%*s", INDENT, "") - 1;
-        else if (!is_first)
-            column += printf(" ");
-        column += printf("%.*s", length, text);
-        text += length + (text[length] == ' ');
-    }
+    help_line line = {.column = printf("%s", title), .indent = INDENT, .last = LAST_COLUMN};
+    help_words(&line, text);
     putchar('\n');
 }
 
