@@ -18,12 +18,11 @@ void estimate_note(json_t **notes, const char *format, ...)
     char *line = NULL;
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&line, format, arguments) < 0)
+    if (vasprintf(&line, format, arguments) >= 0)
+        tool_clean(line);
+    else
         line = NULL;
     va_end(arguments);
-    for (char *at = line; at != NULL && *at != '\0'; at++)
-        if ((unsigned char)*at < ' ' || *at == 127)
-            *at = '?'; /* a word of the command line may hold anything; a note is one line */
     json_add(notes, line != NULL ? json_text(line) : NULL);
     free(line);
 }
