@@ -4,19 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { END = 80, TEXT = 29, GAP = 3 }; /* columns */
+enum { LAST = 79, TEXT = 29, GAP = 3 }; /* columns */
 
-typedef struct line {
-    int column, indent;
-    bool has_words;
-} line;
-
-/* The words of text up to its end or \v, on as many lines as they take. */
-static void put_words(line *self, const char *text)
+void help_words(help_line *self, const char *text)
 {
     while (*text != '\0' && *text != '\v') {
         const int length = (int)strcspn(text, " \v");
-        if (self->has_words && self->column + 1 + length >= END) {
+        if (self->has_words && self->column + 1 + length > self->last) {
             printf("\n%*s", self->indent, "");
             self->column = self->indent;
             self->has_words = false;
@@ -32,13 +26,13 @@ void help_begin(const char *program, const char *doc)
 {
     const char *slash = strrchr(program, '/');
     printf("Usage: %s [OPTION...]\n", slash != NULL ? slash + 1 : program);
-    put_words(&(line){.column = 0}, doc);
+    help_words(&(help_line){.last = LAST}, doc);
     fputs("\n\n", stdout);
 }
 
 void help_put(const help_row *row)
 {
-    line self = {.indent = TEXT};
+    help_line self = {.indent = TEXT, .last = LAST};
     self.column = row->letter != '\0' ? printf("  -%c, ", row->letter) : printf("%6s", "");
     self.column += printf("--%s", row->name);
     if (row->argument != NULL)
@@ -51,11 +45,11 @@ void help_put(const help_row *row)
         self.column = printf("\n%*s", TEXT, "") - 1;
     else
         self.column += printf("%*s", self.column + 2 <= TEXT ? TEXT - self.column : GAP, "");
-    put_words(&self, row->help);
+    help_words(&self, row->help);
     if (row->initial != NULL) {
         char initial[128];
         snprintf(initial, sizeof(initial), "(%s)", row->initial);
-        put_words(&self, initial);
+        help_words(&self, initial);
     }
     putchar('\n');
 }
@@ -66,6 +60,6 @@ void help_end(const char *doc)
     if (below == NULL)
         return;
     putchar('\n');
-    put_words(&(line){.column = 0}, below + 1);
+    help_words(&(help_line){.last = LAST}, below + 1);
     putchar('\n');
 }

@@ -140,8 +140,10 @@ bool json_is_stdout(const char *path)
 
 int json_write(json_t *object, const char *path)
 {
-    char *text = text_of(object);
+    char *text = path != NULL ? text_of(object) : NULL;
     json_decref(object);
+    if (path == NULL)
+        return TOOL_OK;
     if (text == NULL)
         return tool_fail(TOOL_NO, "--json %s: out of memory", path);
     tool_output output;

@@ -29,7 +29,7 @@ void json_put_wholes(json_t **object, const json_whole *items, size_t num_items)
                     sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
 void json_add(json_t **array, json_t *value); /* takes the value */
 void json_put_metrics(json_t **object, const metric_list *list);
-/* Writes it to --json PATH ("-": stdout), takes it. Returns a tool_exit. */
+/* Writes it to --json PATH ("-": stdout; NULL: nowhere), takes it. Returns a tool_exit. */
 int json_write(json_t *object, const char *path);
 /* Whether it goes to stdout, where no text may be then. path may be NULL. */
 bool json_is_stdout(const char *path);

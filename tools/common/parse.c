@@ -98,7 +98,8 @@ bool parse_choice(const char *text, const char *choices, int *out)
     for (int i = 0;; i++) {
         const size_t choice_length = strcspn(choices, "|");
         if (choice_length == length && memcmp(text, choices, length) == 0) {
-            *out = i;
+            if (out != NULL)
+                *out = i;
             return true;
         }
         if (choices[choice_length] == '\0')

@@ -16,7 +16,7 @@ bool parse_factor(const char *text, double max, double *out);
 bool parse_fraction(const char *text, uint32_t *num_out, uint32_t *den_out);
 /* "A:B", half-open, A < B. */
 bool parse_range(const char *text, uint64_t *begin_out, uint64_t *end_out);
-/* Index of text in "first|second|third". */
+/* Index of text in "first|second|third"; out may be NULL. */
 bool parse_choice(const char *text, const char *choices, int *out);
 
 #endif

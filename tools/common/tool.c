@@ -21,14 +21,6 @@ static void clear_progress_line(void)
     has_progress_line = false;
 }
 
-/* Paths and words of a command line may hold anything; a message is one line all the same. */
-static void clean(char *text)
-{
-    for (; *text != '\0'; text++)
-        if ((unsigned char)*text < ' ' || *text == 127)
-            *text = '?';
-}
-
 int tool_fail(int code, const char *format, ...)
 {
     char *text = NULL;
@@ -39,7 +31,7 @@ int tool_fail(int code, const char *format, ...)
     clear_progress_line();
     fprintf(stderr, "%s: ", tool_name);
     if (vasprintf(&text, format, arguments) >= 0) {
-        clean(text);
+        tool_clean(text);
         fputs(text, stderr);
         free(text);
     } else {

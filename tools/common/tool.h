@@ -37,6 +37,14 @@ extern const char *tool_name;
 /* Prints "pagestash: TEXT" on stderr as one line and returns code. */
 int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Paths and words of a command line may hold anything; a message is one line all the same. */
+static inline void tool_clean(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+}
+
 /* The library's last message, without the place in its source at the end; until the next call. */
 const char *tool_last_message(void);
 

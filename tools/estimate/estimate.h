@@ -3,9 +3,9 @@
 #ifndef PAGESTASH_TOOL_ESTIMATE_H
 #define PAGESTASH_TOOL_ESTIMATE_H
 
+#include "tools/common/json_out.h"
 #include "tools/common/tool.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 typedef enum estimate_mode {
@@ -17,8 +17,12 @@ typedef enum estimate_mode {
 } estimate_mode;
 
 typedef struct estimate_options {
-    pst_estimate_config config; /* every zero of the run filled in; is_moe and chunk_layers owned */
+    pst_estimate_config config;           /* every zero of the run filled in; chunk_layers owned */
+    bool is_moe[PST_ESTIMATE_MAX_LAYERS]; /* what the config's points to, or NULL does */
     const char *preset, *hf_config, *routing; /* NULL: none */
+    const char *model;                        /* preset or hf_config; NULL: Megatron's defaults */
+    uint64_t model_positions;                 /* the most it was made for; 0: not known */
+    uint64_t model_mtp_layers; /* there are as published, counted only if asked for */
     /* Lists of lines for the report, in the order they came. */
     json_t *assumptions; /* what stands where no flag said anything */
     json_t *warnings;    /* unknown flags, flags given twice */
@@ -28,9 +32,7 @@ typedef struct estimate_options {
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
     bool is_strict, lists_members, shows_details;
-    bool keeps
-        [6]; /* with ESTIMATE_SEARCH: tensor, pipeline, virtual, context, expert and expert tensor
-                    * parallel sizes that were given */
+    bool keeps[6]; /* with ESTIMATE_SEARCH: which sizes of estimate_ways were given */
     uint64_t gpus_per_node;
     uint64_t memory_bytes;   /* of one GPU */
     uint64_t overhead_bytes; /* context, NCCL: as given, or pst_estimate_get_reserve's */
@@ -51,7 +53,8 @@ typedef struct estimate_options {
 /* estimate_parse.c: TOOL_USAGE and TOOL_INPUT, their one line printed. Free it in any case. */
 int estimate_parse(int argc, char **argv, estimate_options *options);
 void estimate_free(estimate_options *options);
-int estimate_note(json_t *notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A list without memory is NULL from then on, which estimate_parse and json_write say. */
+void estimate_note(json_t **notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Each as a line on stderr. */
 void estimate_warn(const json_t *notes, const char *what);
@@ -59,7 +62,7 @@ void estimate_warn(const json_t *notes, const char *what);
 /* estimate_table.c: to stdout. */
 void estimate_help(void);
 
-/* estimate_load.c: config's capacity and headroom from what --moe-load-cv or --routing say, where no
+/* estimate_buffers.c: config's capacity and headroom from what --moe-load-cv or --routing say, where no
  * flag gave them. */
 int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
@@ -100,14 +103,13 @@ typedef struct estimate_stage {
 pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
                             uint64_t overhead_bytes, estimate_stage *stage_out);
 
-/* The stage that needs most, and the most that leaves a GPU. needed: NULL, or a word for each
- * stage. */
+/* The stage that needs most, and the most that leaves a GPU. */
 typedef struct estimate_peak {
     uint64_t stage, bytes, wire_bytes;
 } estimate_peak;
 
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
-                            uint64_t *needed, estimate_peak *peak_out);
+                            estimate_peak *peak_out);
 
 /* The same file: PST_OVERLAP_ bits. */
 uint32_t estimate_overlaps(const estimate_options *options);
@@ -120,15 +122,64 @@ pst_status estimate_predict(const estimate_options *options, const pst_estimate_
 int estimate_report(const estimate_options *options);
 int estimate_fit(const estimate_options *options);
 int estimate_search(const estimate_options *options);
-int estimate_timeline(const estimate_options *options);
 int estimate_pr482(const estimate_options *options);
-/* --html FILE, beside any mode but ESTIMATE_PR482: whether it can be drawn, and the drawing. */
-int estimate_check_picture(const estimate_options *options);
-int estimate_picture(const estimate_options *options);
-/* estimate_html.c: whether its events are too many; and it, one file that loads nothing else. title: any bytes; what
- * is no UTF-8 shows as '?'. */
+/* estimate_html.c: --html, beside any mode but ESTIMATE_PR482: whether its events are too many; and it, one file that
+ * loads nothing else. title: any bytes; what is no UTF-8 shows as '?'. */
 int estimate_html_check(const estimate_options *options);
 int estimate_html_write(FILE *file, const char *title, const estimate_options *options,
                         uint64_t stage);
+
+/* ---- the report: one tree, which is its JSON and of which its text is printed ---- */
+
+/* estimate_tree.c: to be released by the caller. TOOL_NO: out of memory. TOOL_USAGE: a figure exceeds
+ * what JSON can hold. */
+int estimate_tree(const estimate_options *options, json_t **tree_out);
+/* A new object of a name, if there is a key for it, and numbers. */
+json_t *estimate_item(const char *key, const char *name, const json_whole *items, size_t num);
+#define ESTIMATE_ITEM(key, name, ...)                               \
+    estimate_item((key), (name), (const json_whole[]){__VA_ARGS__}, \
+                  sizeof((const json_whole[]){__VA_ARGS__}) / sizeof(json_whole))
+#define ESTIMATE_OBJECT(...) ESTIMATE_ITEM(NULL, NULL, __VA_ARGS__)
+
+/* estimate_table.c: the run as it was understood. */
+json_t *estimate_config_value(const pst_estimate_config *config);
+/* A new list of numbers. */
+json_t *estimate_list(const uint64_t *words, uint64_t num);
+
+/* estimate_whatif.c: `whatif`, a list of objects: change, cost, saved_bytes, extra_wire_bytes, peak_bytes,
+ * fits; and `together`, the first few of them that fit, where the run does not and no single one does. */
+int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool fits, json_t **tree);
+
+/* estimate_traffic.c: transfers of each stage, of all GPUs, and who takes part. */
+void estimate_put_traffic(const estimate_options *options, const estimate_stage *stages,
+                          uint64_t heaviest, json_t **tree);
+
+/* estimate_text.c: rows of a list of objects as a table, those that are alike but for the first column
+ * once. Values are bytes, shown in GiB or MiB; numbers; lists of them as 1+2; or texts, to the left. */
+typedef enum estimate_form { IN_GIB, IN_MIB, AS_MS, AS_NUMBER, AS_TEXT } estimate_form;
+
+typedef struct estimate_column {
+    const char *path; /* keys with points between them */
+    const char *title;
+    estimate_form form;
+    int width;
+} estimate_column;
+
+void estimate_print_rows(const json_t *rows, const estimate_column *columns, size_t num_columns);
+#define ESTIMATE_PRINT_ROWS(rows, ...)                                \
+    estimate_print_rows(rows, (const estimate_column[]){__VA_ARGS__}, \
+                        sizeof((const estimate_column[]){__VA_ARGS__}) / sizeof(estimate_column))
+/* The value that keys with points between them lead to. */
+const json_t *estimate_at(const json_t *from, const char *path);
+uint64_t estimate_whole_at(const json_t *from, const char *path);
+/* In lines of at most 100 columns. */
+void estimate_print_wrapped(const char *title, const char *text);
+void estimate_print_notes(const json_t *tree, const char *key, const char *title);
+
+/* What is not shown otherwise. */
+void estimate_print_details(const json_t *tree);
+
+/* estimate_summary.c: the report's first lines; more: a line besides, or NULL. */
+void estimate_print_summary(const estimate_options *options, const json_t *tree, const char *more);
 
 #endif

@@ -5,135 +5,115 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ITEMS = 1 << 16, MAX_NESTING = 16 };
+enum { MAX_ITEMS = 1 << 16, MAX_NESTING = 17, MAX_DIGITS = 7 };
 
 typedef unsigned long long ull;
 
 /* Letters of a pattern, repetitions written out. */
 typedef struct pattern {
-    const char *text, *at;
+    const char *text;
     char items[MAX_ITEMS];
     size_t num;
-    int nesting;
 } pattern;
 
-static bool take(pattern *self, char wanted)
+/* Which tokens may follow which: '^' is the begin, '*' a repetition, of a letter or of what stands in
+ * brackets. */
+typedef struct grammar {
+    const char *letters, *ends; /* the last token is one of these */
+    size_t nesting;
+    char tight; /* no blanks behind it */
+    struct {
+        const char *last, *next;
+    } rows[5];
+} grammar;
+
+/* Sums of lists, as Python has them, and stages as Megatron-LM has them. */
+static const grammar list_grammar = {
+    .letters = "01",
+    .ends = "])*",
+    .nesting = MAX_NESTING,
+    .rows = {{"^(+", "(["}, {"[", "01]"}, {"01", ",]"}, {",", "01"}, {"])*", "*+)"}}};
+static const grammar layout_grammar = {
+    .letters = "EtmL|",
+    .ends = "EtmL|,*",
+    .nesting = 1,
+    .tight = ')',
+    .rows = {{"^(,", "EtmL|,()"}, {"EtmL|*", "EtmL|,()*"}, {")", "*"}}};
+
+/* "3" of "*3": so often the items from first on. */
+static bool repeat(pattern *self, size_t first, const char **at)
 {
-    self->at += strspn(self->at, " ");
-    if (*self->at != wanted)
+    *at += strspn(*at, " ");
+    const size_t length = strspn(*at, "0123456789"), num = self->num - first;
+    const size_t factor = strtoul(*at, NULL, 10);
+    *at += length;
+    if (length == 0 || length > MAX_DIGITS || factor > MAX_ITEMS ||
+        num * factor > MAX_ITEMS - first)
         return false;
-    self->at++;
+    self->num = first + num * factor;
+    for (size_t i = first + num; i < self->num; i++)
+        self->items[i] = self->items[i - num];
     return true;
 }
 
-/* "*3" behind the items from first on, any number of times. */
-static bool repeat(pattern *self, size_t first)
+static bool write_out(pattern *self, const grammar *of)
 {
-    while (take(self, '*')) {
-        char digits[8] = "";
-        uint64_t factor;
-        self->at += strspn(self->at, " ");
-        const size_t length = strspn(self->at, "0123456789"), num = self->num - first;
-        if (length >= sizeof(digits))
+    size_t begins[MAX_NESTING], depth = 0, first = 0, row = 0;
+    char last = '^';
+    for (const char *at = self->text;; row = 0) {
+        at += last != of->tight ? strspn(at, " ") : 0;
+        if (*at == '\0')
+            return depth == 0 && strchr(of->ends, last) != NULL &&
+                   (last != ',' || at[-1] == ','); /* no blanks behind a comma at the end */
+        while (strchr(of->rows[row].last, last) == NULL)
+            row++;
+        if (strchr(of->rows[row].next, *at) == NULL)
             return false;
-        memcpy(digits, self->at, length);
-        self->at += length;
-        if (!parse_u64(digits, 0, MAX_ITEMS, &factor) || num * factor > MAX_ITEMS - first)
+        last = *at++;
+        const bool opens = strchr("([", last) != NULL, closes = strchr(")]", last) != NULL;
+        const bool is_letter = strchr(of->letters, last) != NULL;
+        if ((opens && depth == of->nesting) || (closes && depth == 0) ||
+            (is_letter && self->num == MAX_ITEMS) || (last == '*' && !repeat(self, first, &at)))
             return false;
-        self->num = first + num * factor;
-        for (size_t i = first + num; i < self->num; i++)
-            self->items[i] = self->items[i - num];
+        if (opens)
+            begins[depth++] = self->num;
+        if (closes)
+            first = begins[--depth];
+        if (is_letter)
+            self->items[first = self->num++] = last;
     }
-    return true;
-}
-
-static bool take_item(pattern *self, const char *allowed)
-{
-    self->at += strspn(self->at, " ");
-    if (*self->at == '\0' || strchr(allowed, *self->at) == NULL || self->num == MAX_ITEMS)
-        return false;
-    self->items[self->num++] = *self->at++;
-    return true;
 }
 
 /* ---- --moe-layer-freq ---- */
 
-static bool take_list(pattern *self)
+void estimate_use_layers(estimate_options *options)
 {
-    if (take(self, ']'))
-        return true;
-    do {
-        if (!take_item(self, "01"))
-            return false;
-    } while (take(self, ','));
-    return take(self, ']');
+    const bool are_all = memchr(options->is_moe, false, options->config.num_layers) == NULL;
+    options->config.is_moe = are_all ? NULL : options->is_moe;
 }
 
-/* Sums, repetitions and brackets of lists of 0 and 1, as Python has them. */
-static bool take_sum(pattern *self)
+int estimate_moe_layers(const char *text, estimate_options *options)
 {
-    do {
-        const size_t first = self->num;
-        if (take(self, '(')) {
-            if (++self->nesting > MAX_NESTING || !take_sum(self) || !take(self, ')'))
-                return false;
-            self->nesting--;
-        } else if (!take(self, '[') || !take_list(self)) {
-            return false;
-        }
-        if (!repeat(self, first))
-            return false;
-    } while (take(self, '+'));
-    return true;
-}
-
-static int fill_layers(pattern *self, uint64_t num_layers, bool *is_moe)
-{
-    uint64_t every;
-    if (parse_u64(self->text, 1, INT64_MAX, &every)) {
-        for (uint64_t i = 0; i < num_layers; i++)
-            is_moe[i] = i % every == 0;
-        return TOOL_OK;
-    }
-    if (!take_sum(self) || self->at[strspn(self->at, " ")] != '\0')
+    const uint64_t num_layers = options->config.num_layers;
+    pattern self = {.text = text};
+    uint64_t every = 0;
+    if (num_layers > PST_ESTIMATE_MAX_LAYERS)
+        return tool_fail(TOOL_USAGE, "--num-layers %llu: at most %u", (ull)num_layers,
+                         PST_ESTIMATE_MAX_LAYERS);
+    const bool is_number = parse_u64(text, 1, INT64_MAX, &every);
+    if (!is_number && !write_out(&self, &list_grammar))
         return tool_fail(
             TOOL_USAGE,
             "--moe-layer-freq %.80s: allowed is an integer from 1, or lists of 0 and 1 "
             "as ([0]*3+[1]*58)",
-            self->text);
-    if (self->num != num_layers)
+            text);
+    if (!is_number && self.num != num_layers)
         return tool_fail(TOOL_USAGE, "--moe-layer-freq %.80s: %llu layers, --num-layers is %llu",
-                         self->text, (ull)self->num, (ull)num_layers);
+                         text, (ull)self.num, (ull)num_layers);
     for (uint64_t i = 0; i < num_layers; i++)
-        is_moe[i] = self->items[i] == '1';
+        options->is_moe[i] = is_number ? i % every == 0 : self.items[i] == '1';
+    estimate_use_layers(options);
     return TOOL_OK;
-}
-
-static pattern *open_pattern(const char *text)
-{
-    pattern *self = calloc(1, sizeof(*self));
-    if (self == NULL)
-        (void)tool_fail(TOOL_NO, "out of memory for a list of layers");
-    else
-        self->text = self->at = text;
-    return self;
-}
-
-int estimate_moe_layers(const char *text, uint64_t num_layers, const bool **is_moe_out)
-{
-    *is_moe_out = NULL;
-    if (num_layers > PST_ESTIMATE_MAX_LAYERS)
-        return tool_fail(TOOL_USAGE, "--num-layers %llu: at most %u", (ull)num_layers,
-                         PST_ESTIMATE_MAX_LAYERS);
-    pattern *self = open_pattern(text);
-    bool *is_moe = calloc(num_layers + 1, sizeof(*is_moe));
-    int code = self != NULL && is_moe != NULL ? fill_layers(self, num_layers, is_moe) : TOOL_NO;
-    if (code == TOOL_OK && memchr(is_moe, false, num_layers) != NULL)
-        *is_moe_out = is_moe;
-    else
-        free(is_moe);
-    free(self);
-    return code;
 }
 
 /* ---- --pipeline-model-parallel-layout ---- */
@@ -144,15 +124,13 @@ static int refuse_multiple(const char *what, uint64_t value, const char *of, uin
                      (ull)unit);
 }
 
-/* The configuration's, zeros; NULL is TOOL_NO. */
-static uint64_t *make_chunks(pst_estimate_config *config)
+/* The configuration's, zeros. */
+static int make_chunks(pst_estimate_config *config, uint64_t **chunks_out)
 {
     const uint64_t num = config->pipeline_parallel * config->virtual_stages;
-    uint64_t *chunks = calloc(num > 0 ? num : 1, sizeof(*chunks));
-    config->chunk_layers = chunks;
-    if (chunks == NULL)
-        (void)tool_fail(TOOL_NO, "out of memory for %llu chunks", (ull)num);
-    return chunks;
+    config->chunk_layers = *chunks_out = calloc(num > 0 ? num : 1, sizeof(**chunks_out));
+    return *chunks_out != NULL ? TOOL_OK
+                               : tool_fail(TOOL_NO, "out of memory for %llu chunks", (ull)num);
 }
 
 static int refuse_layout(const pattern *self, const char *why)
@@ -162,27 +140,6 @@ static int refuse_layout(const pattern *self, const char *why)
         "--pipeline-model-parallel-layout %.80s: %s: allowed are stages of E, t, m and "
         "L with | between them, as Et*3|(tt|)*29,m|L",
         self->text, why);
-}
-
-static bool write_out(pattern *self)
-{
-    while (*self->at != '\0') {
-        const size_t first = self->num;
-        if (take(self, ','))
-            continue;
-        if (take(self, '(')) {
-            while (!take(self, ')'))
-                if (!take(self, ',') && (!take_item(self, "EtmL|") || !repeat(self, self->num - 1)))
-                    return false;
-            if (*self->at != '*')
-                return false;
-        } else if (!take_item(self, "EtmL|")) {
-            return false;
-        }
-        if (!repeat(self, first))
-            return false;
-    }
-    return self->num > 0;
 }
 
 typedef struct letters {
@@ -208,13 +165,14 @@ static int count_letters(const pattern *self, letters *found)
     return TOOL_OK;
 }
 
-static int read_layout(pattern *self, const estimate_line *line, estimate_options *options)
+static int take_layout(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
+    pattern self = {.text = estimate_text(line, ESTIMATE_pipeline_model_parallel_layout)};
     letters found;
-    if (!write_out(self))
-        return refuse_layout(self, "not understood");
-    TOOL_TRY(count_letters(self, &found));
+    if (!write_out(&self, &layout_grammar) || self.num == 0)
+        return refuse_layout(&self, "not understood");
+    TOOL_TRY(count_letters(&self, &found));
     const uint64_t stages = found.chunks / config->pipeline_parallel;
     if (found.chunks % config->pipeline_parallel != 0)
         return refuse_multiple("--pipeline-model-parallel-layout: stages", found.chunks,
@@ -230,26 +188,17 @@ static int read_layout(pattern *self, const estimate_line *line, estimate_option
                                "{virtual_stages} %llu: --pipeline-model-parallel-layout has %llu",
                                (ull)config->virtual_stages, (ull)stages);
     config->virtual_stages = stages;
-    uint64_t *chunks = make_chunks(config);
-    if (chunks == NULL)
-        return TOOL_NO;
-    for (size_t i = 0; i < self->num; i++) {
-        *chunks += self->items[i] == 't';
-        chunks += self->items[i] == '|';
+    uint64_t *chunks = NULL;
+    TOOL_TRY(make_chunks(config, &chunks));
+    for (size_t i = 0; i < self.num; i++) {
+        *chunks += self.items[i] == 't';
+        chunks += self.items[i] == '|';
     }
-    if (found.last_mtp == found.mtp)
-        return TOOL_OK;
-    return estimate_note(options->unmodelled,
-                         "--pipeline-model-parallel-layout: m before the last chunk (counted on "
-                         "the last stage)");
-}
-
-static int take_layout(const estimate_line *line, estimate_options *options)
-{
-    pattern *self = open_pattern(estimate_text(line, ESTIMATE_pipeline_model_parallel_layout));
-    const int code = self != NULL ? read_layout(self, line, options) : TOOL_NO;
-    free(self);
-    return code;
+    if (found.last_mtp != found.mtp)
+        estimate_note(&options->unmodelled,
+                      "--pipeline-model-parallel-layout: m before the last chunk (counted on "
+                      "the last stage)");
+    return TOOL_OK;
 }
 
 /* ---- numbers of layers ---- */
@@ -315,9 +264,8 @@ static int take_ends(const estimate_line *line, pst_estimate_config *config)
     TOOL_TRY(check_ends(line, config, first, last));
     TOOL_TRY(take_virtual(line, config, config->num_layers));
     const uint64_t parts = config->virtual_stages > 0 ? config->virtual_stages : 1;
-    uint64_t *chunks = make_chunks(config);
-    if (chunks == NULL)
-        return TOOL_NO;
+    uint64_t *chunks = NULL;
+    TOOL_TRY(make_chunks(config, &chunks));
     const uint64_t between = stages - (first > 0) - (last > 0);
     const uint64_t each = between > 0 ? (config->num_layers - first - last) / between : 0;
     for (uint64_t i = 0; i < stages; i++) {
@@ -349,9 +297,8 @@ static int take_accounts(const estimate_line *line, pst_estimate_config *config)
                                "--account-for-loss-in-pipeline-split: no layer is left for "
                                "{num_layers} %llu",
                                (ull)config->num_layers);
-    uint64_t *chunks = make_chunks(config);
-    if (chunks == NULL)
-        return TOOL_NO;
+    uint64_t *chunks = NULL;
+    TOOL_TRY(make_chunks(config, &chunks));
     for (uint64_t i = 0; i < num; i++)
         chunks[i] = layers / num - (embedding && i == 0) - (loss && i == num - 1);
     return TOOL_OK;

@@ -1,10 +1,9 @@
 /* pagestash estimate --fit: whether every stage fits, and how much more would. */
 #include "host/base/arith.h"
-#include "tools/estimate/estimate_report.h"
+#include "tools/estimate/estimate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { SEQUENCE_STEP = 128 };
 #define MAX_MICRO_BATCH (UINT64_C(1) << 16)
@@ -12,80 +11,56 @@ enum { SEQUENCE_STEP = 128 };
 
 typedef struct fit {
     const estimate_options *options;
-    uint64_t num_stages;
-    uint64_t *needed; /* of each stage, overhead included */
     estimate_peak peak;
     uint64_t micro_batch, sequence, sequence_step; /* 0: none fits */
+    pst_status status; /* a failure that is no answer: memory that is out */
 } fit;
 
-/* What cannot be run, or counted, does not fit. Fails: NOMEM. */
-static pst_status check_fit(const fit *self, const pst_estimate_config *config, bool *fits_out)
+/* What cannot be run, or counted, does not fit. */
+static bool fits(fit *self, const pst_estimate_config *config)
 {
     estimate_peak peak = {.bytes = 0};
-    const pst_status status = estimate_peak_of(config, self->options->overhead_bytes, NULL, &peak);
-    *fits_out = status == PST_OK && peak.bytes <= self->options->memory_bytes;
-    return status == PST_E_INVALID ? PST_OK : status;
+    const pst_status status = estimate_peak_of(config, self->options->overhead_bytes, &peak);
+    if (status != PST_OK && status != PST_E_INVALID)
+        self->status = status;
+    return status == PST_OK && peak.bytes <= self->options->memory_bytes;
 }
 
 /* Every one is tried, from the top: with more sequences to a micro-batch there are fewer of those
  * in flight, and what an interleaved schedule holds can fall. */
-static pst_status find_micro_batch(fit *self)
+static void find_micro_batch(fit *self)
 {
     pst_estimate_config config = self->options->config;
     const uint64_t replicas = config.world_size / config.tensor_parallel /
                               config.pipeline_parallel / config.context_parallel;
     const uint64_t sequences = config.global_batch / replicas;
-    uint64_t candidate = sequences < MAX_MICRO_BATCH ? sequences : MAX_MICRO_BATCH;
-    for (; candidate > 0; candidate--) {
-        bool fits = false;
-        if (sequences % candidate != 0)
-            continue;
-        config.micro_batch = candidate;
-        TOOL_TRY(check_fit(self, &config, &fits));
-        if (fits)
+    for (config.micro_batch = psti_min(sequences, MAX_MICRO_BATCH); config.micro_batch > 0;
+         config.micro_batch--)
+        if (sequences % config.micro_batch == 0 && fits(self, &config))
             break;
-    }
-    self->micro_batch = candidate;
-    return PST_OK;
-}
-
-static uint64_t common_multiple(uint64_t a, uint64_t b)
-{
-    return a / psti_gcd(a, b) * b;
+    self->micro_batch = config.micro_batch;
 }
 
 /* By halves: `fitting` steps fit, and one step more than is returned does not. */
-static pst_status find_sequence(fit *self)
+static void find_sequence(fit *self)
 {
     pst_estimate_config config = self->options->config;
     const uint64_t parts =
         config.context_parallel * (config.sequence_parallel ? config.tensor_parallel : 1);
-    const uint64_t even = common_multiple(parts, SEQUENCE_STEP);
+    const uint64_t even = parts / psti_gcd(parts, SEQUENCE_STEP) * SEQUENCE_STEP;
     const uint64_t step = config.sequence_size % even == 0 ? even : parts;
     const uint64_t most = config.max_positions ? config.max_positions : MAX_SEQUENCE;
     uint64_t fitting = 0, above = most / step + 1;
     while (above - fitting > 1) {
         const uint64_t middle = fitting + (above - fitting) / 2;
-        bool fits = false;
         config.sequence_size = middle * step;
-        TOOL_TRY(check_fit(self, &config, &fits));
-        if (fits)
+        if (fits(self, &config))
             fitting = middle;
         else
             above = middle;
     }
     self->sequence = fitting * step;
     self->sequence_step = step;
-    return PST_OK;
-}
-
-static pst_status fill(fit *self)
-{
-    const estimate_options *options = self->options;
-    TOOL_TRY(
-        estimate_peak_of(&options->config, options->overhead_bytes, self->needed, &self->peak));
-    TOOL_TRY(find_micro_batch(self));
-    return find_sequence(self);
 }
 
 /* ---- */
@@ -95,11 +70,14 @@ static json_t *tree_of(const fit *self)
     const estimate_options *options = self->options;
     const pst_estimate_config *config = &options->config;
     json_t *object = json_begin("estimate", 1), *stages = json_array();
-    for (uint64_t i = 0; i < self->num_stages; i++) {
-        json_t *stage = json_object();
-        JSON_PUT(&stage, {"stage", i}, {"needed_bytes", self->needed[i]},
-                 {"margin_bytes", options->memory_bytes - self->needed[i]});
-        json_add(&stages, stage);
+    for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
+        estimate_stage of = {.live = NULL};
+        const pst_status status = estimate_measure(config, i, options->overhead_bytes, &of);
+        json_add(&stages,
+                 status != PST_OK
+                     ? NULL
+                     : ESTIMATE_OBJECT({"stage", i}, {"needed_bytes", of.peak_bytes},
+                                       {"margin_bytes", options->memory_bytes - of.peak_bytes}));
     }
     json_put_text(&object, "mode", "fit");
     json_put(&object, "fits", json_boolean(self->peak.bytes <= options->memory_bytes));
@@ -145,21 +123,18 @@ static int answer(const fit *self)
         return estimate_too_much(options, "bytes of a GPU");
     if (!json_is_stdout(options->json))
         TOOL_TRY(print(self));
-    if (options->json != NULL)
-        TOOL_TRY(json_write(tree_of(self), options->json));
+    TOOL_TRY(json_write(tree_of(self), options->json));
     return self->peak.bytes <= options->memory_bytes ? TOOL_OK : TOOL_NO;
 }
 
 int estimate_fit(const estimate_options *options)
 {
-    ESTIMATE_TRY(options, pst_estimate_check(&options->config));
-    fit self = {.options = options, .num_stages = options->config.pipeline_parallel};
-    self.needed = calloc(self.num_stages, sizeof(*self.needed));
-    if (self.needed == NULL)
-        return tool_fail(TOOL_NO, "--fit: out of memory");
-    int code = estimate_status(options, fill(&self));
-    if (code == TOOL_OK)
-        code = answer(&self);
-    free(self.needed);
-    return code;
+    const pst_estimate_config *config = &options->config;
+    fit self = {.options = options};
+    ESTIMATE_TRY(options, pst_estimate_check(config));
+    ESTIMATE_TRY(options, estimate_peak_of(config, options->overhead_bytes, &self.peak));
+    find_micro_batch(&self);
+    find_sequence(&self);
+    ESTIMATE_TRY(options, self.status);
+    return answer(&self);
 }

@@ -134,7 +134,7 @@ int estimate_refuse(const estimate_line *line, const char *format, ...)
 /* "--FLAG VALUE: WHY"; TOOL_USAGE. */
 int estimate_refuse_flag(const estimate_line *line, estimate_id id, const char *why);
 
-/* ---- estimate_known.c: flags that do not count here ---- */
+/* ---- the same file: flags that do not count here ---- */
 
 typedef enum estimate_effect {
     ESTIMATE_UNKNOWN,
@@ -147,11 +147,9 @@ typedef enum estimate_effect {
 typedef struct estimate_known {
     estimate_effect effect;
     int arity; /* 0 or 1; 2: any number */
-    int index; /* of its own */
 } estimate_known;
 
 estimate_known estimate_find_known(const char *name);
-int estimate_num_known(void);
 /* The flag that counts whose name is nearest, or NULL. */
 const char *estimate_meant(const char *name);
 
@@ -160,30 +158,21 @@ const char *estimate_meant(const char *name);
 /* estimate_read.c: fills line, and the notes of options that need no model. */
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options);
 
-/* What the model says beside its configuration. */
-typedef struct estimate_model {
-    const char *source;     /* NULL: Megatron's defaults */
-    uint64_t max_positions; /* the most the model was made for; 0: not known */
-    uint64_t mtp_layers;    /* there are as published, counted only if asked for */
-} estimate_model;
-
 /* estimate_hf.c: into the options' config. */
-int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out);
+int estimate_hf(const json_t *object, estimate_options *options);
 
 /* estimate_model.c: what the flags say of the model; it begins with the above. */
 int estimate_take_model(const estimate_line *line, estimate_options *options);
-/* estimate_chunks.c: layers of every chunk, and how many chunks a stage has; NULL if all have as
+/* estimate_chunks.c: which of config's layers have experts; and what they are where that is known. */
+int estimate_moe_layers(const char *text, estimate_options *options);
+void estimate_use_layers(estimate_options *options);
+/* The same file: layers of every chunk, and how many chunks a stage has; NULL if all have as
  * many. */
 int estimate_chunks(const estimate_line *line, estimate_options *options);
-/* estimate_sharing.c: fp8, sharding, host memory, into a config whose type is known. */
-int estimate_take_sharing(const estimate_line *line, estimate_options *options);
 
 /* estimate_buffers.c: how many rows experts' buffers hold. */
 int estimate_take_buffers(const estimate_line *line, estimate_options *options);
 /* estimate_resolve.c: all of the configuration, and the assumptions that it took. */
 int estimate_resolve(const estimate_line *line, estimate_options *options);
-
-/* The same file: entries for num_layers layers, the caller's; NULL if all have experts. */
-int estimate_moe_layers(const char *text, uint64_t num_layers, const bool **is_moe_out);
 
 #endif

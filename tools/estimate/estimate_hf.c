@@ -1,6 +1,7 @@
 /* Hugging Face's config.json, which anybody may have written. */
 #include "tools/estimate/estimate_flags.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,6 @@ typedef struct source {
     const json_t *object;
     estimate_options *options;
     pst_estimate_config *config;
-    estimate_model *model;
 } source;
 
 /* ---- values ---- */
@@ -116,7 +116,9 @@ typedef struct kind {
     place experts;
     pst_qk_norm qk_norm;
     bool has_shared_gate, has_router_bias, has_latents;
-    bool asks_norm; /* use_qk_norm */
+    bool asks_norm;      /* use_qk_norm */
+    bool is_gpt2;        /* which has nothing of these */
+    const char *refused; /* what is not modelled of one that is known */
 } kind;
 
 static const kind kinds[] = {
@@ -137,17 +139,12 @@ static const kind kinds[] = {
      .has_latents = false},
     {"llama4_text", "norms of queries and keys, which have no weights", 0, BIAS_NOTED, STEPPED,
      .has_latents = false},
+    {"gpt2", .is_gpt2 = true},
+    {"gemma2", .refused = "its two more norms in each layer"},
+    {"gemma3_text", .refused = "its two more norms in each layer"},
+    {"qwen3_next", .refused = "its layers of linear attention"},
 };
 enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
-
-/* Kinds that are known, and what of them is not modelled. */
-static const struct {
-    const char *type, *why;
-} refused[] = {
-    {"gemma2", "its two more norms in each layer"},
-    {"gemma3_text", "its two more norms in each layer"},
-    {"qwen3_next", "its layers of linear attention"},
-};
 
 static int take_model(const source *from)
 {
@@ -158,11 +155,11 @@ static int take_model(const source *from)
                  ESTIMATE_vocab_size, ESTIMATE_ffn_hidden_size, ESTIMATE_num_query_groups,
                  ESTIMATE_kv_channels, ESTIMATE_attention_dropout, ESTIMATE_add_qkv_bias,
                  ESTIMATE_untie_embeddings_and_output_weights);
-    TOOL_TRY(take_value(from, "max_position_embeddings", FROM_1, &from->model->max_positions));
+    TOOL_TRY(take_value(from, "max_position_embeddings", FROM_1, &from->options->model_positions));
     TOOL_TRY(take_value(from, "mlp_bias", SWITCH, &mlp_bias));
-    return mlp_bias != 0
-               ? estimate_note(from->options->unmodelled, "mlp_bias true of %s", from->path)
-               : TOOL_OK;
+    if (mlp_bias != 0)
+        estimate_note(&from->options->unmodelled, "mlp_bias true of %s", from->path);
+    return TOOL_OK;
 }
 
 static int take_gpt2(const source *from)
@@ -174,7 +171,7 @@ static int take_gpt2(const source *from)
                  ESTIMATE_vocab_size, ESTIMATE_max_position_embeddings, ESTIMATE_ffn_hidden_size,
                  ESTIMATE_hidden_dropout, ESTIMATE_attention_dropout,
                  ESTIMATE_untie_embeddings_and_output_weights);
-    from->model->max_positions = config->max_positions;
+    from->options->model_positions = config->max_positions;
     if (config->hidden_size > INT64_MAX / 4)
         return refuse(from, "n_embd", "an integer below 2^61");
     if (config->ffn_size == 0)
@@ -182,17 +179,16 @@ static int take_gpt2(const source *from)
     return TOOL_OK;
 }
 
-static int take_bias(const source *from, bias of)
+static void take_bias(const source *from, bias of)
 {
     bool *has_bias = &from->config->has_qkv_bias;
     if (of == BIAS_NEVER || of == BIAS_ALWAYS)
         *has_bias = of == BIAS_ALWAYS;
-    if (of != BIAS_NOTED || !*has_bias)
-        return TOOL_OK;
-    return estimate_note(from->options->unmodelled,
-                         "attention_bias true of %s: the output's bias (those of queries, keys and "
-                         "values count)",
-                         from->path);
+    if (of == BIAS_NOTED && *has_bias)
+        estimate_note(&from->options->unmodelled,
+                      "attention_bias true of %s: the output's bias (those of queries, keys and "
+                      "values count)",
+                      from->path);
 }
 
 static int take_latents(const source *from)
@@ -215,36 +211,20 @@ typedef struct placement {
 static int place_experts(const source *from, const placement *where)
 {
     const uint64_t num_layers = from->config->num_layers;
-    bool *is_moe = calloc(num_layers, sizeof(*is_moe));
-    if (is_moe == NULL)
-        return tool_fail(TOOL_NO, "out of memory for %llu layers", (ull)num_layers);
-    from->config->is_moe = is_moe;
-    uint64_t num_moe = 0;
+    bool *is_moe = from->options->is_moe;
     for (uint64_t i = 0; i < num_layers; i++)
         is_moe[i] = i >= where->first && (i + where->shift) % where->every == 0;
-    for (size_t i = 0; i < json_array_size(where->without); i++) {
+    bool is_right = where->without == NULL || json_is_array(where->without);
+    for (size_t i = 0; is_right && i < json_array_size(where->without); i++) {
         const json_t *layer = json_array_get(where->without, i);
         const json_int_t index = json_is_integer(layer) ? json_integer_value(layer) : -1;
-        if (index < 0 || (uint64_t)index >= num_layers)
-            return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
-        is_moe[index] = false;
+        is_right = index >= 0 && (uint64_t)index < num_layers;
+        if (is_right)
+            is_moe[index] = false;
     }
-    for (uint64_t i = 0; i < num_layers; i++)
-        num_moe += is_moe[i];
-    if (num_moe < num_layers)
-        return TOOL_OK;
-    free(is_moe);
-    from->config->is_moe = NULL;
-    return TOOL_OK;
-}
-
-static int take_sparse_steps(const source *from, placement *where)
-{
-    TOOL_TRY(take_value(from, "decoder_sparse_step", FROM_1, &where->every));
-    if (!is_absent(from, "mlp_only_layers"))
-        where->without = json_object_get(from->object, "mlp_only_layers");
-    if (where->without != NULL && !json_is_array(where->without))
+    if (!is_right)
         return refuse(from, "mlp_only_layers", "a list of layers below num_hidden_layers");
+    estimate_use_layers(from->options);
     return TOOL_OK;
 }
 
@@ -257,7 +237,8 @@ static int take_from_first(const source *from, placement *where)
     TOOL_TRY(take_value(from, "n_shared_experts", FROM_0, &shared));
     TOOL_TRY(take_value(from, "first_k_dense_replace", FROM_0, &where->first));
     TOOL_TRY(take_value(from, "moe_layer_freq", FROM_1, &where->every));
-    TOOL_TRY(take_value(from, "num_nextn_predict_layers", FROM_0, &from->model->mtp_layers));
+    TOOL_TRY(
+        take_value(from, "num_nextn_predict_layers", FROM_0, &from->options->model_mtp_layers));
     if (!__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))
         return TOOL_OK;
     return tool_fail(TOOL_INPUT,
@@ -281,7 +262,9 @@ static int take_experts(const source *from, const kind *of)
     if (of->experts == EVERY_LAYER || of->experts == STEPPED)
         config->expert_ffn_size = config->ffn_size;
     if (of->experts == SPARSE)
-        TOOL_TRY(take_sparse_steps(from, &where));
+        TOOL_TRY(take_value(from, "decoder_sparse_step", FROM_1, &where.every));
+    if (of->experts == SPARSE && !is_absent(from, "mlp_only_layers"))
+        where.without = json_object_get(from->object, "mlp_only_layers");
     if (of->experts == FROM_FIRST)
         TOOL_TRY(take_from_first(from, &where));
     if (of->experts == STEPPED) {
@@ -306,37 +289,34 @@ static int take_kind(const source *from, const kind *of)
         config->head_size = of->head_size;
     if (of->has_latents)
         TOOL_TRY(take_latents(from));
-    TOOL_TRY(take_bias(from, of->bias));
+    take_bias(from, of->bias);
     if (of->asks_norm)
         TOOL_TRY(take_value(from, "use_qk_norm", SWITCH, &has_norm));
     config->qk_norm = has_norm != 0 ? PST_QK_NORM_HEAD : of->qk_norm;
     if (of->not_counted != NULL)
-        TOOL_TRY(
-            estimate_note(from->options->unmodelled, "of %s: %s", from->path, of->not_counted));
+        estimate_note(&from->options->unmodelled, "of %s: %s", from->path, of->not_counted);
     if (config->num_layers <= PST_ESTIMATE_MAX_LAYERS)
         return take_experts(from, of);
     return tool_fail(TOOL_INPUT, "%s: num_hidden_layers %llu: at most %u", from->path,
                      (ull)config->num_layers, PST_ESTIMATE_MAX_LAYERS);
 }
 
-int estimate_hf(const json_t *object, estimate_options *options, estimate_model *model_out)
+int estimate_hf(const json_t *object, estimate_options *options)
 {
-    const source from = {options->hf_config, object, options, &options->config, model_out};
+    const source from = {options->hf_config, object, options, &options->config};
     char allowed[512] = "";
     const char *type = json_string_value(json_object_get(object, "model_type"));
-    model_out->source = options->hf_config;
-    if (type != NULL && strcmp(type, "gpt2") == 0)
-        return take_gpt2(&from);
-    for (int i = 0; i < NUM_KINDS; i++) {
-        if (type != NULL && strcmp(type, kinds[i].type) == 0)
-            return take_kind(&from, &kinds[i]);
-        strncat(allowed, kinds[i].type, sizeof(allowed) - strlen(allowed) - 1);
-        strncat(allowed, ", ", sizeof(allowed) - strlen(allowed) - 1);
-    }
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        if (type != NULL && strcmp(type, refused[i].type) == 0)
+    for (const kind *of = kinds; of < kinds + NUM_KINDS; of++) {
+        const size_t length = strlen(allowed);
+        const bool is_it = type != NULL && strcmp(type, of->type) == 0;
+        if (is_it && of->refused != NULL)
             return tool_fail(TOOL_INPUT, "%s: model_type \"%s\": %s are not modelled", from.path,
-                             type, refused[i].why);
-    strncat(allowed, "gpt2", sizeof(allowed) - strlen(allowed) - 1);
+                             type, of->refused);
+        if (is_it)
+            return of->is_gpt2 ? take_gpt2(&from) : take_kind(&from, of);
+        if (of->refused == NULL)
+            snprintf(allowed + length, sizeof(allowed) - length, "%s%s", length > 0 ? ", " : "",
+                     of->type);
+    }
     return refuse(&from, "model_type", allowed);
 }

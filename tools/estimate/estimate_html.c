@@ -75,9 +75,9 @@ static int put_data(FILE *file, const void *drawn)
 int estimate_html_check(const estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
-    const uint64_t replicas = config->world_size / config->tensor_parallel /
-                              config->pipeline_parallel / config->context_parallel;
-    const uint64_t passes = config->global_batch / replicas / config->micro_batch;
+    pst_estimate_memory memory;
+    TOOL_PST(pst_estimate_get_memory(config, 0, NULL, &memory));
+    const uint64_t passes = memory.num_micro_batches;
     if (passes <= MAX_EVENTS / 2 / config->virtual_stages)
         return TOOL_OK;
     return tool_fail(TOOL_USAGE,
@@ -91,7 +91,6 @@ int estimate_html_write(FILE *file, const char *title, const estimate_options *o
 {
     const picture_page page = {estimate_view_html, estimate_view_js, put_data};
     const writer self = {.title = title, .options = options, .stage = stage};
-    TOOL_PST(pst_estimate_check(&options->config));
     TOOL_TRY(estimate_html_check(options));
     return picture_write(file, &page, &self);
 }

@@ -1,4 +1,5 @@
 /* What flags say of the model, over Megatron's defaults, a preset or a config.json. */
+#include "host/base/arith.h"
 #include "tools/common/json_in.h"
 #include "tools/estimate/estimate_flags.h"
 
@@ -56,40 +57,35 @@ static const struct {
 };
 enum { NUM_PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
-static int take_published(int preset, pst_estimate_config *config, estimate_model *model)
-{
-    *config = presets[preset].config;
-    model->max_positions = config->max_positions != 0 ? config->max_positions : 4096;
-    model->source = presets[preset].name;
-    return presets[preset].layers == NULL
-               ? TOOL_OK
-               : estimate_moe_layers(presets[preset].layers, config->num_layers, &config->is_moe);
-}
-
-static int take_preset(const char *name, estimate_options *options, estimate_model *model_out)
+static int take_preset(estimate_options *options)
 {
     char allowed[256] = "";
-    for (int i = 0; i < NUM_PRESETS; i++) {
-        if (strcmp(name, presets[i].name) == 0)
-            return take_published(i, &options->config, model_out);
+    int i = 0;
+    for (; i < NUM_PRESETS && strcmp(options->preset, presets[i].name) != 0; i++) {
         const size_t length = strlen(allowed);
         snprintf(allowed + length, sizeof(allowed) - length, "%s%s", i > 0 ? ", " : "",
                  presets[i].name);
     }
-    return tool_fail(TOOL_USAGE, "--preset %.80s: allowed are %s", name, allowed);
+    if (i == NUM_PRESETS)
+        return tool_fail(TOOL_USAGE, "--preset %.80s: allowed are %s", options->preset, allowed);
+    options->config = presets[i].config;
+    options->model_positions =
+        presets[i].config.max_positions != 0 ? presets[i].config.max_positions : 4096;
+    return presets[i].layers == NULL ? TOOL_OK : estimate_moe_layers(presets[i].layers, options);
 }
 
 /* ---- where it begins ---- */
 
-static int begin(const estimate_line *line, estimate_options *options, estimate_model *model)
+static int begin(const estimate_line *line, estimate_options *options)
 {
     static const estimate_id needed[] = {ESTIMATE_num_layers, ESTIMATE_hidden_size,
                                          ESTIMATE_num_attention_heads, ESTIMATE_seq_length};
     pst_estimate_config *config = &options->config;
+    options->model = options->preset != NULL ? options->preset : options->hf_config;
     if (options->preset != NULL)
-        return take_preset(options->preset, options, model);
+        return take_preset(options);
     if (options->hf_config != NULL)
-        return estimate_hf(line->file, options, model);
+        return estimate_hf(line->file, options);
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
         if (!estimate_has(line, needed[i]))
             return tool_fail(TOOL_USAGE, "--%s: missing: give it, or --preset, or --hf-config",
@@ -101,24 +97,23 @@ static int begin(const estimate_line *line, estimate_options *options, estimate_
 
 /* ---- attention ---- */
 
-static int take_heads(const estimate_line *line, estimate_options *options,
-                      const estimate_model *model, bool has_latents)
+static int take_heads(const estimate_line *line, estimate_options *options, bool has_latents)
 {
     pst_estimate_config *config = &options->config;
     const bool in_groups = estimate_has(line, ESTIMATE_group_query_attention);
-    if (model->source != NULL || in_groups)
+    if (options->model != NULL || in_groups)
         config->num_kv_heads =
             estimate_number(line, ESTIMATE_num_query_groups, config->num_kv_heads);
     else if (estimate_has(line, ESTIMATE_num_query_groups))
-        TOOL_TRY(estimate_note(options->assumptions, "--num-query-groups does not count without "
-                                                     "--group-query-attention"));
+        estimate_note(&options->assumptions, "--num-query-groups does not count without "
+                                             "--group-query-attention");
     if (config->num_kv_heads == 0) {
         config->num_kv_heads = config->num_heads;
         if (in_groups)
-            TOOL_TRY(estimate_note(options->assumptions,
-                                   "--num-query-groups %llu, as many as heads; earlier releases of "
-                                   "Megatron-LM take 1",
-                                   (ull)config->num_kv_heads));
+            estimate_note(&options->assumptions,
+                          "--num-query-groups %llu, as many as heads; earlier releases of "
+                          "Megatron-LM take 1",
+                          (ull)config->num_kv_heads);
     }
     if (config->head_size == 0 && config->hidden_size % config->num_heads != 0 && !has_latents)
         return estimate_refuse(line,
@@ -134,26 +129,21 @@ static int take_heads(const estimate_line *line, estimate_options *options,
 }
 
 /* Whose norms are their own. */
-static int take_latents(const estimate_line *line, estimate_options *options, bool are_new)
+static void take_latents(const estimate_line *line, estimate_options *options, bool are_new)
 {
     pst_estimate_config *config = &options->config;
     config->qk_norm = (pst_qk_norm)estimate_number(line, ESTIMATE_qk_norm, PST_QK_NORM_NONE);
     if (!are_new)
-        return TOOL_OK;
-    config->kv_rank = estimate_number(line, ESTIMATE_kv_lora_rank, 32);
-    config->qk_size = estimate_number(line, ESTIMATE_qk_head_dim, 128);
+        return;
     config->qk_position_size = estimate_number(line, ESTIMATE_qk_pos_emb_head_dim, 64);
-    config->v_size = estimate_number(line, ESTIMATE_v_head_dim, 128);
-    if (estimate_has(line, ESTIMATE_qk_layernorm))
-        return TOOL_OK;
-    return estimate_note(options->assumptions, "--multi-latent-attention: its latents have norms, "
-                                               "as with --qk-layernorm");
+    if (!estimate_has(line, ESTIMATE_qk_layernorm))
+        estimate_note(&options->assumptions, "--multi-latent-attention: its latents have norms, "
+                                             "as with --qk-layernorm");
 }
 
 /* ---- sizes ---- */
 
-static int take_ffn(const estimate_line *line, estimate_options *options,
-                    const estimate_model *model)
+static int take_ffn(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
     const uint64_t hidden = config->hidden_size;
@@ -161,40 +151,37 @@ static int take_ffn(const estimate_line *line, estimate_options *options,
     if (hidden > INT64_MAX / 16)
         return estimate_refuse(line, "{hidden_size} %llu: at most %llu", (ull)hidden,
                                (ull)(INT64_MAX / 16));
-    if (model->source == NULL)
+    if (options->model == NULL && !estimate_has(line, ESTIMATE_ffn_hidden_size))
         config->ffn_size =
             estimate_has(line, ESTIMATE_swiglu) ? hidden * 8 / 3 / 64 * 64 : 4 * hidden;
-    config->ffn_size = estimate_number(line, ESTIMATE_ffn_hidden_size, config->ffn_size);
     return TOOL_OK;
 }
 
-static int take_positions(const estimate_line *line, estimate_options *options,
-                          const estimate_model *model)
+static int take_positions(const estimate_line *line, estimate_options *options)
 {
     enum { LEARNED = 0, RELATIVE = 4 };
     pst_estimate_config *config = &options->config;
-    const bool is_learned = model->source == NULL || config->max_positions != 0;
+    const bool is_learned = options->model == NULL || config->max_positions != 0;
     const uint64_t type = estimate_number(line, ESTIMATE_position_embedding_type,
                                           is_learned ? LEARNED : RELATIVE + 1);
     if (config->sequence_size == 0) {
-        const bool is_short = model->max_positions != 0 && model->max_positions < 4096;
-        config->sequence_size = is_short ? model->max_positions : 4096;
-        TOOL_TRY(
-            estimate_note(options->assumptions, "--seq-length %llu", (ull)config->sequence_size));
+        const uint64_t most = options->model_positions;
+        config->sequence_size = most != 0 ? psti_min(most, 4096) : 4096;
+        estimate_note(&options->assumptions, "--seq-length %llu", (ull)config->sequence_size);
     }
     if (type != LEARNED || estimate_has(line, ESTIMATE_no_position_embedding) ||
         estimate_has(line, ESTIMATE_use_rotary_position_embeddings)) {
         config->max_positions = 0;
-        return type == RELATIVE
-                   ? estimate_note(options->unmodelled, "--position-embedding-type relative")
-                   : TOOL_OK;
+        if (type == RELATIVE)
+            estimate_note(&options->unmodelled, "--position-embedding-type relative");
+        return TOOL_OK;
     }
     config->max_positions =
         estimate_number(line, ESTIMATE_max_position_embeddings, config->max_positions);
     if (config->max_positions == 0) {
         config->max_positions = config->sequence_size;
-        TOOL_TRY(estimate_note(options->assumptions, "--max-position-embeddings %llu",
-                               (ull)config->max_positions));
+        estimate_note(&options->assumptions, "--max-position-embeddings %llu",
+                      (ull)config->max_positions);
     }
     if (config->max_positions < config->sequence_size)
         return estimate_refuse(line, "{sequence_size} %llu: {max_positions} is %llu",
@@ -216,6 +203,7 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
 {
     pst_estimate_config *config = &options->config;
     const char *tokenizer = estimate_text(line, ESTIMATE_tokenizer_type);
+    const char *model = estimate_text(line, ESTIMATE_tokenizer_model);
     if (config->vocab_size == 0)
         config->vocab_size = config->padded_vocab_size;
     if (config->vocab_size == 0 && estimate_has(line, ESTIMATE_vocab_file))
@@ -225,18 +213,17 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
     const bool is_llama = tokenizer != NULL && strcmp(tokenizer, "Llama2Tokenizer") == 0;
     const bool is_gpt2 = tokenizer == NULL || strcmp(tokenizer, "GPT2BPETokenizer") == 0;
     config->vocab_size = is_llama ? 32000 : 50257;
-    if (is_llama || (is_gpt2 && !estimate_has(line, ESTIMATE_tokenizer_model)))
-        return estimate_note(options->assumptions,
-                             "--vocab-size %llu, of %s: nothing says how many",
-                             (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
-    TOOL_TRY(estimate_note(options->warnings,
-                           "the tokenizer's vocabulary is not known: give --vocab-size"));
-    return estimate_note(
-        options->matters, "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
-        estimate_has(line, ESTIMATE_tokenizer_model) ? "model" : "type",
-        estimate_has(line, ESTIMATE_tokenizer_model) ? estimate_text(line, ESTIMATE_tokenizer_model)
-                                                     : tokenizer,
-        (ull)config->vocab_size);
+    if (is_llama || (is_gpt2 && model == NULL)) {
+        estimate_note(&options->assumptions, "--vocab-size %llu, of %s: nothing says how many",
+                      (ull)config->vocab_size, is_llama ? "Llama 2" : "GPT-2");
+        return TOOL_OK;
+    }
+    estimate_note(&options->warnings, "the tokenizer's vocabulary is not known: give --vocab-size");
+    estimate_note(&options->matters,
+                  "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
+                  model != NULL ? "model" : "type", model != NULL ? model : tokenizer,
+                  (ull)config->vocab_size);
+    return TOOL_OK;
 }
 
 /* A preset's layers do not fit another number of them. */
@@ -245,10 +232,8 @@ static int take_moe_layers(const estimate_line *line, estimate_options *options,
 {
     pst_estimate_config *config = &options->config;
     const char *text = estimate_text(line, ESTIMATE_moe_layer_freq);
-    if (text != NULL && config->num_experts != 0) {
-        free((void *)config->is_moe);
-        return estimate_moe_layers(text, config->num_layers, &config->is_moe);
-    }
+    if (text != NULL && config->num_experts != 0)
+        return estimate_moe_layers(text, options);
     if (config->is_moe == NULL || config->num_layers == layers_before)
         return TOOL_OK;
     return tool_fail(TOOL_USAGE,
@@ -267,24 +252,23 @@ static void take_experts(pst_estimate_config *config)
 
 int estimate_take_model(const estimate_line *line, estimate_options *options)
 {
-    estimate_model model = {.source = NULL};
     pst_estimate_config *config = &options->config;
-    TOOL_TRY(begin(line, options, &model));
+    TOOL_TRY(begin(line, options));
     const uint64_t layers_before = config->num_layers;
     const bool had_latents = config->kv_rank != 0;
     const bool has_latents = had_latents || estimate_has(line, ESTIMATE_multi_latent_attention);
     estimate_take_fields(line, config);
-    if (model.mtp_layers != 0 && !estimate_has(line, ESTIMATE_mtp_num_layers))
-        TOOL_TRY(estimate_note(options->assumptions,
-                               "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
-                               (ull)model.mtp_layers));
+    if (options->model_mtp_layers != 0 && !estimate_has(line, ESTIMATE_mtp_num_layers))
+        estimate_note(&options->assumptions,
+                      "--mtp-num-layers 0: the model has %llu (num_nextn_predict_layers)",
+                      (ull)options->model_mtp_layers);
     if (!has_latents)
         estimate_clear_group(config, ESTIMATE_LATENTS);
-    TOOL_TRY(take_heads(line, options, &model, has_latents));
+    TOOL_TRY(take_heads(line, options, has_latents));
     if (has_latents)
-        TOOL_TRY(take_latents(line, options, !had_latents));
-    TOOL_TRY(take_ffn(line, options, &model));
-    TOOL_TRY(take_positions(line, options, &model));
+        take_latents(line, options, !had_latents);
+    TOOL_TRY(take_ffn(line, options));
+    TOOL_TRY(take_positions(line, options));
     TOOL_TRY(take_vocabulary(line, options));
     take_experts(config);
     return take_moe_layers(line, options, layers_before);

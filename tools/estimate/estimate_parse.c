@@ -3,7 +3,6 @@
 
 #include "tools/common/gpu.h"
 #include "tools/common/json_in.h"
-#include "tools/common/json_out.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,20 +13,18 @@
 
 /* ---- notes ---- */
 
-int estimate_note(json_t *notes, const char *format, ...)
+void estimate_note(json_t **notes, const char *format, ...)
 {
     char *line = NULL;
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&line, format, arguments) < 0)
+    if (vasprintf(&line, format, arguments) >= 0)
+        tool_clean(line);
+    else
         line = NULL;
     va_end(arguments);
-    for (char *at = line; at != NULL && *at != '\0'; at++)
-        if ((unsigned char)*at < ' ' || *at == 127)
-            *at = '?'; /* a word of the command line may hold anything; a note is one line */
-    const bool is_kept = line != NULL && json_array_append_new(notes, json_text(line)) == 0;
+    json_add(notes, line != NULL ? json_text(line) : NULL);
     free(line);
-    return is_kept ? TOOL_OK : tool_fail(TOOL_NO, "out of memory for a note");
 }
 
 void estimate_warn(const json_t *notes, const char *what)
@@ -38,9 +35,7 @@ void estimate_warn(const json_t *notes, const char *what)
 
 void estimate_free(estimate_options *options)
 {
-    free((void *)options->config.is_moe);
     free((void *)options->config.chunk_layers);
-    options->config.is_moe = NULL;
     options->config.chunk_layers = NULL;
     if (options->line != NULL)
         json_decref(options->line->file);
@@ -127,7 +122,7 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
 {
     if (options->gpu_name == NULL && options->mode == ESTIMATE_SEARCH) {
         options->gpu_name = "h100";
-        TOOL_TRY(estimate_note(options->assumptions, "times on an h100: say --gpu"));
+        estimate_note(&options->assumptions, "times on an h100: say --gpu");
     }
     if (options->gpu_name != NULL)
         TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
@@ -135,10 +130,10 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
         options->gpu.node_gpus =
             options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;
     if (options->overlaps_tensor)
-        TOOL_TRY(estimate_note(options->unmodelled, "--tp-comm-overlap"));
-    return options->overlaps_shared_experts
-               ? estimate_note(options->unmodelled, "--moe-shared-expert-overlap")
-               : TOOL_OK;
+        estimate_note(&options->unmodelled, "--tp-comm-overlap");
+    if (options->overlaps_shared_experts)
+        estimate_note(&options->unmodelled, "--moe-shared-expert-overlap");
+    return TOOL_OK;
 }
 
 /* A model of several parts is counted as its text's. */
@@ -150,17 +145,15 @@ static int resolve(estimate_line *line, estimate_options *options)
         return estimate_resolve(line, options);
     TOOL_TRY(json_read(path, HF_BYTES, &root));
     json_t *text = json_object_get(root, "text_config");
-    int code = TOOL_OK;
     line->file = json_incref(json_is_object(text) ? text : root);
     if (json_is_object(text)) {
         json_t *tied = json_object_get(root, "tie_word_embeddings");
         if (tied != NULL && json_object_get(text, "tie_word_embeddings") == NULL)
             (void)json_object_set(text, "tie_word_embeddings", tied);
-        code = estimate_note(options->assumptions,
-                             "text_config of %s alone: its other parts are not counted", path);
+        estimate_note(&options->assumptions,
+                      "text_config of %s alone: its other parts are not counted", path);
     }
-    if (code == TOOL_OK)
-        code = estimate_resolve(line, options);
+    const int code = estimate_resolve(line, options);
     json_decref(root);
     return code;
 }
@@ -181,6 +174,9 @@ int estimate_parse(int argc, char **argv, estimate_options *options)
     TOOL_TRY(take_mode(line, options));
     TOOL_TRY(take_gpu(line, options));
     TOOL_TRY(resolve(line, options));
+    if (options->assumptions == NULL || options->warnings == NULL || options->unmodelled == NULL ||
+        options->matters == NULL)
+        return tool_fail(TOOL_NO, "out of memory for a note");
     estimate_warn(options->warnings, "");
     return TOOL_OK;
 }

@@ -85,35 +85,27 @@ int estimate_status(const estimate_options *options, pst_status status)
                           text + (strncmp(text, ours, strlen(ours)) == 0 ? strlen(ours) : 0));
 }
 
-/* What leaves a GPU in an iteration; UINT64_MAX if that is more. */
-static uint64_t sent_bytes(const pst_estimate_traffic *traffic)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < traffic->num_ops; i++)
-        if (traffic->ops[i].transfer != PST_TRANSFER_RECEIVE)
-            bytes = psti_plus(bytes, traffic->ops[i].wire_bytes);
-    return bytes;
-}
-
 pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
                             uint64_t overhead_bytes, estimate_stage *stage_out)
 {
     TOOL_TRY(pst_estimate_get_memory(config, stage, stage_out->live, &stage_out->memory));
     TOOL_TRY(pst_estimate_get_traffic(config, stage, &stage_out->traffic));
-    stage_out->wire_bytes = sent_bytes(&stage_out->traffic);
+    stage_out->wire_bytes = 0;
+    for (uint32_t i = 0; i < stage_out->traffic.num_ops; i++)
+        if (stage_out->traffic.ops[i].transfer != PST_TRANSFER_RECEIVE)
+            stage_out->wire_bytes =
+                psti_plus(stage_out->wire_bytes, stage_out->traffic.ops[i].wire_bytes);
     stage_out->peak_bytes = psti_plus(stage_out->memory.peak_bytes, overhead_bytes);
     return PST_OK;
 }
 
 pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
-                            uint64_t *needed, estimate_peak *peak_out)
+                            estimate_peak *peak_out)
 {
     estimate_peak peak = {.stage = 0};
     for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         estimate_stage stage = {.live = NULL};
         TOOL_TRY(estimate_measure(config, i, overhead_bytes, &stage));
-        if (needed != NULL)
-            needed[i] = stage.peak_bytes;
         if (i == 0 || stage.peak_bytes > peak.bytes) {
             peak.stage = i;
             peak.bytes = stage.peak_bytes;

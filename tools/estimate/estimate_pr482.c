@@ -1,5 +1,6 @@
 /* --compat pr482: the report of the analyzer that was pull request 482 of Megatron-LM (2023), its
  * mistakes included. Its text and formulas stand in estimate_pr482.txt; this fills them in. */
+#include "host/base/arith.h"
 #include "tools/estimate/estimate.h"
 
 #include <inttypes.h>
@@ -8,8 +9,6 @@
 #include <string.h>
 
 #include "estimate_pr482.h" /* made by CMake of estimate_pr482.txt */
-
-__extension__ typedef unsigned __int128 wide;
 
 /* Bytes of an element, then elements for a parameter: its gradient, its optimizer's states; start +
  * shared / d of them in the peak at the start; and what replicas exchange in an iteration. */
@@ -24,7 +23,7 @@ static const struct type_sizes {
 /* 8/3 of the hidden size, down to a multiple of 64: it computed that, whatever the flag said. */
 static uint64_t ffn_of(uint64_t hidden)
 {
-    return (uint64_t)((wide)hidden * 8 / 3 / 64 * 64);
+    return (uint64_t)((psti_wide)hidden * 8 / 3 / 64 * 64);
 }
 
 static int check(const pst_estimate_config *c)
@@ -81,7 +80,7 @@ static int check(const pst_estimate_config *c)
 
 typedef struct named {
     const char *name; /* ends with a space */
-    wide number;
+    psti_wide number;
 } named;
 
 typedef struct writer {
@@ -101,13 +100,13 @@ static bool take(writer *self, char c)
     return is_there;
 }
 
-static wide read_sum(writer *self);
+static psti_wide read_sum(writer *self);
 
 /* A name, a number, or what stands in brackets. */
-static wide read_factor(writer *self)
+static psti_wide read_factor(writer *self)
 {
     if (take(self, '(')) {
-        const wide sum = read_sum(self);
+        const psti_wide sum = read_sum(self);
         take(self, ')');
         return sum;
     }
@@ -122,21 +121,21 @@ static wide read_factor(writer *self)
     return strtoull(text, NULL, 10);
 }
 
-static wide read_product(writer *self)
+static psti_wide read_product(writer *self)
 {
-    wide product = read_factor(self);
+    psti_wide product = read_factor(self);
     while (take(self, '*'))
         self->has_too_much |= __builtin_mul_overflow(product, read_factor(self), &product);
     return product;
 }
 
 /* a|b is the larger one. */
-static wide read_sum(writer *self)
+static psti_wide read_sum(writer *self)
 {
-    wide sum = read_product(self);
+    psti_wide sum = read_product(self);
     while (*self->at == '+' || *self->at == '|') {
         const bool adds = *self->at++ == '+';
-        const wide next = read_product(self);
+        const psti_wide next = read_product(self);
         if (adds)
             self->has_too_much |= __builtin_add_overflow(sum, next, &sum);
         else
@@ -160,13 +159,14 @@ static void put(writer *self, const char *text, size_t length)
 static void put_number(writer *self)
 {
     char text[48], point[8];
-    const wide num = read_sum(self), den = take(self, '/') ? read_factor(self) : 1;
+    const psti_wide num = read_sum(self), den = take(self, '/') ? read_factor(self) : 1;
     const char form = take(self, ':') ? *self->at : ' ';
     const int digits = form == 'g' ? 2 : form == 'G' || form == 'M' ? 1 : 0;
     const unsigned scale = digits == 2 ? 100 : digits == 1 ? 10 : 1;
-    const wide unit = den << (digits == 0 ? 0 : form == 'M' ? 20 : 30);
-    const wide down = num * scale / unit, twice = num * scale % unit * 2;
-    const wide whole = down + (digits > 0 && (twice > unit || (twice == unit && down % 2 != 0)));
+    const psti_wide unit = den << (digits == 0 ? 0 : form == 'M' ? 20 : 30);
+    const psti_wide down = num * scale / unit, twice = num * scale % unit * 2;
+    const psti_wide whole =
+        down + (digits > 0 && (twice > unit || (twice == unit && down % 2 != 0)));
     int length = snprintf(text, sizeof(text), "%" PRIu64, (uint64_t)(whole / scale));
     for (int i = 0; i < length; i++) {
         put(self, ",", form == ',' && i > 0 && (length - i) % 3 == 0);
@@ -174,7 +174,7 @@ static void put_number(writer *self)
     }
     length = snprintf(point, sizeof(point), ".%0*u", digits, (unsigned)(whole % scale));
     put(self, point, digits == 0 ? 0 : (size_t)length - (digits == 2 && point[2] == '0'));
-    self->has_too_much |= num >= ~(wide)0 / 1000 || num / den > UINT64_MAX;
+    self->has_too_much |= num >= ~(psti_wide)0 / 1000 || num / den > UINT64_MAX;
     self->at += strcspn(self->at, "}") + 1;
 }
 
@@ -218,7 +218,7 @@ static void put_line(writer *self, const char *text)
 
 static uint64_t read_number(writer *self)
 {
-    const wide number = read_sum(self);
+    const psti_wide number = read_sum(self);
     self->at++;
     return (uint64_t)number;
 }

@@ -41,7 +41,7 @@ typedef struct reader {
     estimate_line *line;
     bool is_launcher, has_script;
     const char *launcher; /* its first word */
-    size_t *seen;         /* of flags that do not count: 0, or 1 and how many notes there were */
+    json_t *seen;         /* flags that do not count, each with the number of its note */
     json_t *unknown, *twice;
     estimate_options *options;
 } reader;
@@ -69,17 +69,11 @@ static const char *split_word(const char *word, char name[NAME_BYTES])
     return value;
 }
 
-static bool is_among(const char *word, const char *list)
-{
-    int index;
-    return parse_choice(word, list, &index);
-}
-
 static bool is_launcher_word(const char *word)
 {
     const char *slash = strrchr(word, '/');
     const char *base = slash != NULL ? slash + 1 : word;
-    if (is_among(base, launchers) || strncmp(base, "python3", 7) == 0)
+    if (parse_choice(base, launchers, NULL) || strncmp(base, "python3", 7) == 0)
         return true;
     /* VAR=value */
     const size_t length = strcspn(word, "=");
@@ -111,21 +105,16 @@ static estimate_id find_flag(const reader *self, const char *name)
 /* Digits, perhaps a point, at most 18 of them: in lowest terms. */
 static bool read_decimal(const char *text, estimate_given *given)
 {
+    static const char digits[] = "0123456789";
+    const size_t before = strspn(text, digits), point = text[before] == '.';
+    const size_t behind = strspn(text + before + point, digits), length = before + point + behind;
     uint64_t num = 0, den = 1;
-    int digits = 0;
-    bool has_point = false;
-    for (; *text != '\0'; text++) {
-        if (*text == '.' && !has_point) {
-            has_point = true;
-            continue;
-        }
-        if (*text < '0' || *text > '9' || ++digits > MAX_DIGITS)
-            return false;
-        num = num * 10 + (uint64_t)(*text - '0');
-        den *= has_point ? 10 : 1;
-    }
-    if (digits == 0)
+    if (text[length] != '\0' || before + behind == 0 || before + behind > MAX_DIGITS)
         return false;
+    for (size_t i = 0; i < length; i++)
+        num = text[i] == '.' ? num : num * 10 + (uint64_t)(text[i] - '0');
+    for (size_t i = 0; i < behind; i++)
+        den *= 10;
     const uint64_t common = psti_gcd(num, den);
     given->num = num / common;
     given->den = den / common;
@@ -136,22 +125,19 @@ static bool read_decimal(const char *text, estimate_given *given)
  * times a GiB. */
 static bool read_size(const char *text, estimate_given *given)
 {
-    static const char *const units[] = {"", "KiB", "MiB", "GiB"};
     char digits[MAX_DIGITS + 2];
     const size_t length = strspn(text, ".0123456789");
-    for (unsigned i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-        if (strcmp(text + length, units[i]) != 0)
-            continue;
-        if (parse_size(text, 0, INT64_MAX, &given->num))
-            return true;
-        snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
-        if (i == 0 || length >= sizeof(digits) || !read_decimal(digits, given))
-            return false;
-        const psti_wide bytes = ((psti_wide)given->num << 10 * i) / given->den;
-        given->num = (uint64_t)bytes;
-        return bytes <= INT64_MAX;
-    }
-    return false;
+    int unit = 0;
+    if (parse_size(text, 0, INT64_MAX, &given->num))
+        return true;
+    if (length >= sizeof(digits) || !parse_choice(text + length, "KiB|MiB|GiB", &unit))
+        return false;
+    snprintf(digits, sizeof(digits), "%.*s", (int)length, text);
+    if (!read_decimal(digits, given))
+        return false;
+    const psti_wide bytes = ((psti_wide)given->num << 10 * (unit + 1)) / given->den;
+    given->num = (uint64_t)bytes;
+    return bytes <= INT64_MAX;
 }
 
 /* Below 0 the one is another convention, which the resolver names, and the other is none. */
@@ -161,48 +147,49 @@ static bool may_be_negative(const estimate_row *row)
            row == &estimate_rows[ESTIMATE_moe_expert_capacity_factor];
 }
 
-static int read_value(const estimate_row *row, const char *flag, estimate_given *given)
+static bool is_value(const estimate_row *row, estimate_given *given)
 {
-    const char *text = given->text, *allowed = row->argument;
-    bool is_right = *text != '\0';
+    const char *text = given->text;
     int index = 0;
     switch (row->kind) {
     case ESTIMATE_COUNT:
-        is_right = parse_u64(text, 0, INT64_MAX, &given->num);
-        allowed = "an integer 0..9223372036854775807";
-        break;
     case ESTIMATE_POSITIVE:
-        is_right = parse_u64(text, 1, INT64_MAX, &given->num);
-        allowed = "an integer 1..9223372036854775807";
-        break;
+        return parse_u64(text, row->kind == ESTIMATE_POSITIVE, INT64_MAX, &given->num);
     case ESTIMATE_DECIMAL:
-        is_right = read_decimal(text, given);
-        allowed = "a number as 1.25, of at most 18 digits";
-        break;
+        return read_decimal(text, given);
     case ESTIMATE_RATIO:
         text += may_be_negative(row) && *text == '-';
-        is_right =
-            read_decimal(text, given) && given->num <= UINT32_MAX && given->den <= UINT32_MAX;
-        allowed = "a number as 1.25, of at most 9 digits";
-        break;
+        return read_decimal(text, given) && given->num <= UINT32_MAX && given->den <= UINT32_MAX;
     case ESTIMATE_BYTES:
     case ESTIMATE_SIZE:
-        is_right = read_size(text, given) && (given->num > 0 || row->kind == ESTIMATE_BYTES);
-        allowed = row->kind == ESTIMATE_SIZE ? "bytes from 1, as 65536, 64KiB or 23.7GiB"
-                                             : "bytes, as 65536, 64KiB or 23.7GiB";
-        break;
+        return read_size(text, given) && (given->num > 0 || row->kind == ESTIMATE_BYTES);
     case ESTIMATE_CHOICE:
-        is_right = parse_choice(text, allowed, &index);
+        if (!parse_choice(text, row->argument, &index))
+            return false;
         given->num = (uint64_t)index;
-        break;
-    case ESTIMATE_JSON:
-        return output_check(flag, text);
+        return true;
     default:
-        allowed = "a text that is not empty";
+        return *text != '\0';
     }
-    return is_right
-               ? TOOL_OK
-               : tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", flag, given->text, allowed);
+}
+
+static int read_value(const estimate_row *row, const char *flag, estimate_given *given)
+{
+    static const char *const allowed[] = {
+        [ESTIMATE_COUNT] = "an integer 0..9223372036854775807",
+        [ESTIMATE_POSITIVE] = "an integer 1..9223372036854775807",
+        [ESTIMATE_DECIMAL] = "a number as 1.25, of at most 18 digits",
+        [ESTIMATE_RATIO] = "a number as 1.25, of at most 9 digits",
+        [ESTIMATE_BYTES] = "bytes, as 65536, 64KiB or 23.7GiB",
+        [ESTIMATE_SIZE] = "bytes from 1, as 65536, 64KiB or 23.7GiB",
+        [ESTIMATE_TEXT] = "a text that is not empty",
+        [ESTIMATE_WORDS] = "a text that is not empty"};
+    if (row->kind == ESTIMATE_JSON)
+        return output_check(flag, given->text);
+    if (is_value(row, given))
+        return TOOL_OK;
+    return tool_fail(TOOL_USAGE, "--%s %.80s: allowed is %s", flag, given->text,
+                     row->kind == ESTIMATE_CHOICE ? row->argument : allowed[row->kind]);
 }
 
 /* The value of a flag that has one: behind the equals sign, or the next word. */
@@ -236,7 +223,7 @@ static int take_counted(reader *self, estimate_id id, const char *value)
     const bool is_joined = value != NULL;
     estimate_given *given = &self->line->flags[id];
     if (given->text != NULL)
-        TOOL_TRY(estimate_note(self->twice, "--%s", flag));
+        estimate_note(&self->twice, "--%s", flag);
     *given = (estimate_given){.text = "", .num = row->kind == ESTIMATE_SWITCH, .den = 1};
     if (row->kind == ESTIMATE_SWITCH || row->kind == ESTIMATE_OFF)
         return is_joined ? refuse_value(flag, value) : TOOL_OK;
@@ -257,12 +244,12 @@ static int take_counted(reader *self, estimate_id id, const char *value)
 static int take_known(reader *self, const char *name, estimate_known known, const char *value)
 {
     const bool is_joined = value != NULL;
-    json_t *notes = self->options->unmodelled;
-    const size_t place = self->seen[known.index];
+    json_t **notes = &self->options->unmodelled;
+    const json_int_t place = json_integer_value(json_object_get(self->seen, name));
     if (place != 0)
-        TOOL_TRY(estimate_note(self->twice, "--%s", name));
+        estimate_note(&self->twice, "--%s", name);
     else
-        self->seen[known.index] = json_array_size(notes) + 1;
+        json_put_whole(&self->seen, name, json_array_size(*notes) + 1);
     if (known.arity == 0 && is_joined)
         return refuse_value(name, value);
     if (known.arity == 1)
@@ -273,24 +260,24 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         return TOOL_OK;
     if (value == NULL && num > 0)
         value = self->argv[first];
-    TOOL_TRY(estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
-                           num > 1 ? " ..." : ""));
-    const size_t last = json_array_size(notes) - 1;
+    estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
+                  num > 1 ? " ..." : "");
+    const size_t last = json_array_size(*notes) - 1;
     if (known.effect == ESTIMATE_SHARDS_STATES)
         self->options->is_less = true;
     if (known.effect >= ESTIMATE_CHANGES_STATES && place == 0)
-        TOOL_TRY(estimate_note(self->options->matters, "%s",
-                               json_string_value(json_array_get(notes, last))));
+        estimate_note(&self->options->matters, "%s",
+                      json_string_value(json_array_get(*notes, last)));
     if (place != 0) {
-        (void)json_array_set(notes, place - 1, json_array_get(notes, last));
-        (void)json_array_remove(notes, last);
+        (void)json_array_set(*notes, (size_t)place - 1, json_array_get(*notes, last));
+        (void)json_array_remove(*notes, last);
     }
     return TOOL_OK;
 }
 
 static int take_launcher_flag(reader *self, const char *name, const char *value)
 {
-    if (value == NULL && is_among(name, launcher_values))
+    if (value == NULL && parse_choice(name, launcher_values, NULL))
         TOOL_TRY(take_value(self, name, &value));
     /* python -m PROGRAM ... is as good as python program.py, if it is no launcher itself */
     if ((strcmp(name, "m") == 0 || strcmp(name, "module") == 0) && value != NULL &&
@@ -319,20 +306,18 @@ static int take_flag(reader *self, const char *word)
     if (value == NULL)
         skip_values(self);
     const size_t length = strcspn(word, "=");
-    return estimate_note(self->unknown, "%.*s", (int)(length < 80 ? length : 80), word);
+    estimate_note(&self->unknown, "%.*s", (int)(length < 80 ? length : 80), word);
+    return TOOL_OK;
 }
 
 static int take_word(reader *self, const char *word)
 {
-    if (self->is_launcher) {
+    const bool begins =
+        !self->is_launcher && !self->has_script && (is_script(word) || is_launcher_word(word));
+    if (self->is_launcher || begins) {
         self->has_script = is_script(word);
         self->is_launcher = !self->has_script;
-        return TOOL_OK;
-    }
-    if (!self->has_script && (is_script(word) || is_launcher_word(word))) {
-        self->has_script = is_script(word);
-        self->is_launcher = !self->has_script;
-        self->launcher = word;
+        self->launcher = begins ? word : self->launcher;
         return TOOL_OK;
     }
     if (strcmp(word, "--") == 0)
@@ -348,17 +333,21 @@ static int warn(const reader *self, const json_t *names, const char *what)
 {
     char *list = NULL;
     size_t bytes = 0;
-    if (json_array_size(names) == 0)
+    if (names != NULL && json_array_size(names) == 0)
         return TOOL_OK;
-    FILE *stream = open_memstream(&list, &bytes);
+    FILE *stream = names != NULL ? open_memstream(&list, &bytes) : NULL;
     if (stream == NULL)
         return tool_fail(TOOL_NO, "out of memory for a note");
     for (size_t i = 0; i < json_array_size(names); i++)
         fprintf(stream, "%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(names, i)));
-    fclose(stream);
-    const int code = estimate_has(self->line, ESTIMATE_strict)
-                         ? tool_fail(TOOL_USAGE, "%s: %s (--strict)", what, list)
-                         : estimate_note(self->options->warnings, "%s: %s", what, list);
+    if (fclose(stream) != 0 || list == NULL) {
+        free(list);
+        return tool_fail(TOOL_NO, "out of memory for a note");
+    }
+    const bool is_strict = estimate_has(self->line, ESTIMATE_strict);
+    if (!is_strict)
+        estimate_note(&self->options->warnings, "%s: %s", what, list);
+    const int code = is_strict ? tool_fail(TOOL_USAGE, "%s: %s (--strict)", what, list) : TOOL_OK;
     free(list);
     return code;
 }
@@ -372,26 +361,25 @@ static int read_words(reader *self)
     if (self->is_launcher)
         return tool_fail(TOOL_USAGE, "\"%.80s\": no script follows, a word that ends in .py",
                          self->launcher);
+    if (self->seen == NULL)
+        return tool_fail(TOOL_NO, "out of memory for the flags");
     TOOL_TRY(warn(self, self->unknown, "unknown flags"));
     return warn(self, self->twice, "flags given twice, of which the last counts");
 }
 
 int estimate_read_line(int argc, char **argv, estimate_line *line, estimate_options *options)
 {
-    size_t *seen = calloc((size_t)estimate_num_known() + 1, sizeof(*seen));
-    if (seen == NULL)
-        return tool_fail(TOOL_NO, "out of memory for the flags");
     reader self = {.argc = argc,
                    .at = 1,
                    .argv = argv,
                    .line = line,
-                   .seen = seen,
+                   .seen = json_object(),
                    .options = options,
                    .unknown = json_array(),
                    .twice = json_array()};
     const int code = read_words(&self);
     json_decref(self.unknown);
     json_decref(self.twice);
-    free(seen);
+    json_decref(self.seen);
     return code;
 }

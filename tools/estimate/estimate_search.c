@@ -1,7 +1,6 @@
 /* pagestash estimate --search: every way to split the world, the best first. */
 #include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,7 +41,7 @@ typedef struct search {
     bool is_given_valid;
     choice given;
     uint32_t num_best;
-    choice best[NUM_SHOWN];
+    choice best[NUM_SHOWN + 1]; /* and room for the next */
 } search;
 
 /* ---- the order ---- */
@@ -70,15 +69,10 @@ static int rank(const search *self, const choice *a, const choice *b)
 static void keep(search *self, const choice *found)
 {
     uint32_t at = self->num_best;
-    while (at > 0 && rank(self, found, &self->best[at - 1]) < 0)
-        at--;
-    if (at == NUM_SHOWN)
-        return;
-    if (self->num_best < NUM_SHOWN)
-        self->num_best++;
-    memmove(&self->best[at + 1], &self->best[at],
-            (self->num_best - 1 - at) * sizeof(self->best[0]));
+    for (; at > 0 && rank(self, found, &self->best[at - 1]) < 0; at--)
+        self->best[at] = self->best[at - 1];
     self->best[at] = *found;
+    self->num_best += self->num_best < NUM_SHOWN;
 }
 
 /* ---- one split ---- */
@@ -98,13 +92,13 @@ static bool set_layers(const search *self, choice *split, pst_estimate_config *c
     const uint64_t stages = split->by[PIPELINE], chunks = psti_times(stages, split->by[VIRTUAL]);
     const uint64_t each = psti_div_up(config->num_layers, chunks);
     uint64_t left = config->num_layers;
-    if (config->chunk_layers == NULL && !divides(left, stages, split->by[VIRTUAL]))
-        return false;
-    for (uint64_t i = 0; config->chunk_layers == NULL && i < chunks;
-         i++, left -= psti_min(each, left))
-        self->layout[i] = psti_min(each, left);
-    if (config->chunk_layers == NULL)
+    if (config->chunk_layers == NULL) {
+        if (!divides(left, stages, split->by[VIRTUAL]))
+            return false;
+        for (uint64_t i = 0; i < chunks; i++, left -= psti_min(each, left))
+            self->layout[i] = psti_min(each, left);
         config->chunk_layers = self->layout;
+    }
     split->num_stage_layers = 0;
     for (uint64_t stage = 0; stage < stages; stage++) {
         split->num_last_layers = 0;
@@ -125,7 +119,7 @@ static pst_status fill(const search *self, pst_estimate_config *config, choice *
     split->overhead_bytes = options->overhead_bytes;
     if (!options->has_overhead)
         TOOL_TRY(pst_estimate_get_reserve(config, &split->overhead_bytes));
-    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, NULL, &split->peak));
+    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, &split->peak));
     if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
         return PST_E_INVALID;
     TOOL_TRY(estimate_predict(options, config, &step));
@@ -249,14 +243,12 @@ static pst_status try_from(search *self, choice *split, int way)
 static void find_divisors(search *self)
 {
     const uint64_t world = self->options->config.world_size;
-    uint32_t num_high = 0;
     for (uint64_t i = 1; i * i <= world; i++)
         if (world % i == 0)
             self->divisors[self->num_divisors++] = i;
     for (uint32_t i = self->num_divisors; i-- > 0;)
         if (self->divisors[i] * self->divisors[i] != world)
-            self->divisors[self->num_divisors + num_high++] = world / self->divisors[i];
-    self->num_divisors += num_high;
+            self->divisors[self->num_divisors++] = world / self->divisors[i];
 }
 
 /* ---- what is shown ---- */
@@ -350,28 +342,18 @@ static json_t *tree_of(const search *self)
 
 static void print(const search *self, const json_t *tree)
 {
-    static const estimate_column columns[] = {
-        {"tensor_parallel", "tp", AS_NUMBER, 4},  {"pipeline_parallel", "pp", AS_NUMBER, 3},
-        {"virtual_stages", "vpp", AS_NUMBER, 3},  {"context_parallel", "cp", AS_NUMBER, 3},
-        {"expert_parallel", "ep", AS_NUMBER, 3},  {"expert_tensor_parallel", "etp", AS_NUMBER, 3},
-        {"data_parallel", "dp", AS_NUMBER, 5},    {"micro_batches", "m", AS_NUMBER, 5},
-        {"predicted_us", "step ms", AS_MS, 8},    {"needed_bytes", "need GiB", IN_GIB, 8},
-        {"margin_bytes", "margin", IN_GIB, 7},    {"wire_bytes", "sent GiB", IN_GIB, 8},
-        {"stage_layers", "layers", AS_NUMBER, 6}, {"last_stage_layers", "last", AS_NUMBER, 4},
-        {"recompute", "recompute", AS_TEXT, 9}};
     const pst_estimate_config *config = &self->options->config;
-    char kept[256] = "";
-    for (int i = 0; i < NUM_WAYS; i++)
-        if (self->options->keeps[i])
-            snprintf(kept + strlen(kept), sizeof(kept) - strlen(kept), "--%s %" PRIu64 ", ",
-                     estimate_flag(estimate_ways[i].id),
-                     estimate_value(config, estimate_ways[i].id));
     printf("%" PRIu64 " GPUs of %.2f GiB, %" PRIu64 " in a node; global batch %" PRIu64
            ", micro-batch %" PRIu64 ", sequence %" PRIu64 "\n",
            config->world_size, (double)self->options->memory_bytes / (1 << 30),
            self->options->gpus_per_node, config->global_batch, config->micro_batch,
            config->sequence_size);
-    printf("kept: %srecompute: %s; set: sequence parallel where tp is above 1\n", kept,
+    printf("kept: ");
+    for (int i = 0; i < NUM_WAYS; i++)
+        if (self->options->keeps[i])
+            printf("--%s %" PRIu64 ", ", estimate_flag(estimate_ways[i].id),
+                   estimate_value(config, estimate_ways[i].id));
+    printf("recompute: %s; set: sequence parallel where tp is above 1\n",
            frees_recompute(config) ? "the least that fits"
                                    : json_string_value(json_object_get(tree, "recompute")));
     estimate_print_notes(tree, "not_counted", "not counted: ");
@@ -380,8 +362,15 @@ static void print(const search *self, const json_t *tree)
            self->num_tried, self->num_valid, self->num_fitting,
            self->num_fitting > 0 ? "the fastest that fit" : "what needs least",
            self->options->gpu_name);
-    estimate_print_rows(json_object_get(tree, "best"), columns,
-                        sizeof(columns) / sizeof(columns[0]));
+    ESTIMATE_PRINT_ROWS(
+        json_object_get(tree, "best"), {"tensor_parallel", "tp", AS_NUMBER, 4},
+        {"pipeline_parallel", "pp", AS_NUMBER, 3}, {"virtual_stages", "vpp", AS_NUMBER, 3},
+        {"context_parallel", "cp", AS_NUMBER, 3}, {"expert_parallel", "ep", AS_NUMBER, 3},
+        {"expert_tensor_parallel", "etp", AS_NUMBER, 3}, {"data_parallel", "dp", AS_NUMBER, 5},
+        {"micro_batches", "m", AS_NUMBER, 5}, {"predicted_us", "step ms", AS_MS, 8},
+        {"needed_bytes", "need GiB", IN_GIB, 8}, {"margin_bytes", "margin", IN_GIB, 7},
+        {"wire_bytes", "sent GiB", IN_GIB, 8}, {"stage_layers", "layers", AS_NUMBER, 6},
+        {"last_stage_layers", "last", AS_NUMBER, 4}, {"recompute", "recompute", AS_TEXT, 9});
 }
 
 static int answer(const search *self)
@@ -392,12 +381,11 @@ static int answer(const search *self)
                                self->fault.reason[0] != '\0' ? self->fault.reason
                                                              : "a figure exceeds 64 bits");
     json_t *tree = tree_of(self);
+    if (tree == NULL)
+        return tool_fail(TOOL_NO, "--search: out of memory");
     if (!json_is_stdout(self->options->json))
         print(self, tree);
-    if (self->options->json != NULL)
-        TOOL_TRY(json_write(tree, self->options->json));
-    else
-        json_decref(tree);
+    TOOL_TRY(json_write(tree, self->options->json));
     return self->num_fitting > 0 ? TOOL_OK : TOOL_NO;
 }
 

@@ -1,7 +1,6 @@
 /* The first lines of a report: the verdict, the heaviest stage and its parts, what would help most and what
  * that costs, and what is not counted and matters. */
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,9 +20,7 @@ static void print_run(const estimate_options *options, const json_t *tree)
         config->tensor_parallel * config->pipeline_parallel * config->context_parallel;
     char text[TEXT];
     int used = snprintf(text, sizeof(text), "%.80s, %.1f B parameters, %" PRIu64 " GPUs:",
-                        options->preset != NULL      ? options->preset
-                        : options->hf_config != NULL ? options->hf_config
-                                                     : "a model",
+                        options->model != NULL ? options->model : "a model",
                         (double)estimate_whole_at(tree, "params.total") / 1e9, config->world_size);
     for (const estimate_way *way = estimate_ways; way < estimate_ways + ESTIMATE_NUM_WAYS; way++)
         if (estimate_value(config, way->id) > 1 &&
@@ -94,29 +91,27 @@ static void print_parts(const json_t *stage)
 #undef PART
     enum { NUM = sizeof(parts) / sizeof(parts[0]) };
     char text[TEXT] = "";
-    bool is_done[NUM] = {false};
-    const uint64_t peak = estimate_whole_at(stage, "bytes.peak");
-    uint64_t shown = 0;
-    for (size_t used = 0;;) {
-        int most = -1;
-        for (int i = 0; i < NUM; i++)
-            if (!is_done[i] && (most < 0 || estimate_whole_at(stage, parts[i].path) >
-                                                estimate_whole_at(stage, parts[most].path)))
-                most = i;
-        const uint64_t bytes = most < 0 ? 0 : estimate_whole_at(stage, parts[most].path);
-        if (most < 0 || bytes < peak / 100) {
-            if (peak - shown > (1 << 30) / 200)
-                snprintf(text + used, sizeof(text) - used, ", other %.2f", gib(peak - shown));
+    uint64_t left[NUM], other = estimate_whole_at(stage, "bytes.peak");
+    const uint64_t least = other / 100;
+    size_t used = 0;
+    for (int i = 0; i < NUM; i++)
+        left[i] = estimate_whole_at(stage, parts[i].path);
+    for (;;) {
+        int most = 0;
+        for (int i = 1; i < NUM; i++)
+            most = left[i] > left[most] ? i : most;
+        if (left[most] == 0 || left[most] < least)
             break;
-        }
-        shown += bytes;
-        is_done[most] = true;
         used += (size_t)snprintf(
             text + used, sizeof(text) - used, "%s%s %.2f", used > 0 ? ", " : "",
             parts[most].name != NULL ? parts[most].name
                                      : json_string_value(estimate_at(stage, "transient")),
-            gib(bytes));
+            gib(left[most]));
+        other -= left[most];
+        left[most] = 0;
     }
+    if (other > (1 << 30) / 200)
+        snprintf(text + used, sizeof(text) - used, ", other %.2f", gib(other));
     estimate_print_wrapped("  ", text);
 }
 

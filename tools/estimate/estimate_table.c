@@ -1,15 +1,18 @@
 /* What goes by the rows of the table: values, names, messages in the words of who is asked, the help, the
- * configuration in the report. */
+ * configuration in the report. And flags that do not count here: those of Megatron-LM, as estimate_known.txt lists
+ * them, and misspelt ones. */
 #include "tools/common/help.h"
+#include "tools/common/near.h"
 #include "tools/common/parse.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "estimate_known.h" /* made by CMake of estimate_known.txt */
 
 #define AT(member) offsetof(pst_estimate_config, member)
 /* A kind, the type of a member that it sets, and what the help says that it takes. */
@@ -112,10 +115,9 @@ void estimate_take_fields(const estimate_line *line, pst_estimate_config *config
 {
     for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++) {
         const estimate_row *row = &estimate_rows[id];
-        if (row->use == ESTIMATE_SETS && estimate_has(line, id))
-            estimate_set(config, id, line->flags[id].num);
-        else if (row->use == ESTIMATE_SETS && row->fallback != 0 && estimate_value(config, id) == 0)
-            estimate_set(config, id, row->fallback);
+        const bool is_unset = row->fallback != 0 && estimate_value(config, id) == 0;
+        if (row->use == ESTIMATE_SETS && (estimate_has(line, id) || is_unset))
+            estimate_set(config, id, estimate_number(line, id, row->fallback));
     }
 }
 
@@ -157,6 +159,40 @@ bool estimate_add_bit(const char *name, const char *words, uint32_t *bits)
     const bool is_one = *name != '\0' && parse_choice(name, words, &index);
     *bits |= is_one ? 1u << index : 0;
     return is_one;
+}
+
+/* ---- flags that do not count here ---- */
+
+/* Of headings: the words of estimate_effect, and how many values a flag has. */
+static const char effects[] = "harmless|memory|states|shards", arities[] = "switches|values|lists";
+
+estimate_known estimate_find_known(const char *name)
+{
+    char words[2][16];
+    int effect = 0, arity = 0;
+    size_t length;
+    for (const char *at = estimate_known_txt; *at != '\0';
+         at += length + strspn(at + length, " \n")) {
+        length = strcspn(at, *at == '#' ? "\n" : " \n");
+        if (at[length - 1] == ':' && *at != '#') {
+            (void)sscanf(at, "%15[a-z]-%15[a-z]", words[0], words[1]);
+            (void)parse_choice(words[0], effects, &effect);
+            (void)parse_choice(words[1], arities, &arity);
+        } else if (strlen(name) == length && memcmp(at, name, length) == 0) {
+            return (estimate_known){ESTIMATE_HARMLESS + (estimate_effect)effect, arity};
+        }
+    }
+    return (estimate_known){ESTIMATE_UNKNOWN, 0};
+}
+
+const char *estimate_meant(const char *name)
+{
+    const char *meant = NULL;
+    size_t fewest = SIZE_MAX;
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
+        if (estimate_rows[id].kind != ESTIMATE_NO_FLAG)
+            near_pick(name, estimate_flag(id), &fewest, &meant);
+    return meant;
 }
 
 /* ---- messages ---- */

@@ -14,10 +14,9 @@
  *   FEEDS(flag, group, kind, member, words, help): a function sets it, by the flag
  *   FIELD(member, group, type, words): no one flag is the member's
  * flag: --flag, with dashes for underscores. kind: an estimate_kind, with what it takes where that is
- * the flag's own. words: of CHOICE and WORDS the values as reports name them, if not as
- * the flag does; else keys of a
- * config.json, of which the first counts. default: where neither the model nor a flag says anything;
- * 0: none. */
+ * the flag's own. words: of CHOICE and WORDS the values as reports name them, if not as the flag does;
+ * else keys of a config.json, of which the first counts. default: where neither the model nor a flag
+ * says anything; 0: none. */
 #define ESTIMATE_TABLE(FLAG, OPTION, SETS, FEEDS, FIELD)                                           \
     OPTION(preset, MODEL, TEXT("NAME"), preset, 0, "a published model; other flags change it")     \
     OPTION(hf_config, MODEL, TEXT("FILE"), hf_config, 0, "a Hugging Face config.json, likewise")   \
@@ -29,8 +28,8 @@
           "(as many as heads)")                                                                    \
     SETS(kv_channels, MODEL, POSITIVE, head_size, 0, "head_dim",                                   \
          "of a head (hidden size / heads)")                                                        \
-    FEEDS(ffn_hidden_size, MODEL, POSITIVE, ffn_size, "intermediate_size|n_inner",                 \
-          "(4 * hidden size; with --swiglu 8/3 of it, down to a multiple of 64)")                  \
+    SETS(ffn_hidden_size, MODEL, POSITIVE, ffn_size, 0, "intermediate_size|n_inner",               \
+         "(4 * hidden size; with --swiglu 8/3 of it, down to a multiple of 64)")                   \
     FEEDS(max_position_embeddings, MODEL, POSITIVE, max_positions, "n_positions", "(seq-length)")  \
     FLAG(position_embedding_type, MODEL, CHOICE("learned_absolute|rope|yarn|mrope|relative|none"), \
          "(learned_absolute)")                                                                     \
@@ -52,17 +51,17 @@
     FLAG(tokenizer_model, MODEL, TEXT("FILE"), "whose vocabulary is not known: give --vocab-size") \
     SETS(make_vocab_size_divisible_by, MODEL, POSITIVE, vocab_multiple, 128, NULL,                 \
          "times the tensor parallel size")                                                         \
-    FEEDS(hidden_dropout, MODEL, DECIMAL, has_hidden_dropout, "resid_pdrop",                       \
-          "only whether it is 0 counts (0.1)")                                                     \
-    FEEDS(attention_dropout, MODEL, DECIMAL, has_attention_dropout,                                \
-          "attention_dropout|attn_pdrop", "(0.1)")                                                 \
+    SETS(hidden_dropout, MODEL, DECIMAL, has_hidden_dropout, 0, "resid_pdrop",                     \
+         "only whether it is 0 counts (0.1)")                                                      \
+    SETS(attention_dropout, MODEL, DECIMAL, has_attention_dropout, 0,                              \
+         "attention_dropout|attn_pdrop", "(0.1)")                                                  \
     SETS(mtp_num_layers, MODEL, COUNT, mtp_layers, 0, NULL, "multi-token prediction (0)")          \
     FLAG(multi_latent_attention, LATENTS, SWITCH, "")                                              \
     SETS(q_lora_rank, LATENTS, POSITIVE, q_rank, 0, "q_lora_rank", "(no latent of queries)")       \
-    SETS(kv_lora_rank, LATENTS, POSITIVE, kv_rank, 0, "kv_lora_rank", "(32)")                      \
-    SETS(qk_head_dim, LATENTS, POSITIVE, qk_size, 0, "qk_nope_head_dim", "(128)")                  \
+    SETS(kv_lora_rank, LATENTS, POSITIVE, kv_rank, 32, "kv_lora_rank", "")                         \
+    SETS(qk_head_dim, LATENTS, POSITIVE, qk_size, 128, "qk_nope_head_dim", "")                     \
     SETS(qk_pos_emb_head_dim, LATENTS, POSITIVE, qk_position_size, 0, "qk_rope_head_dim", "(64)")  \
-    SETS(v_head_dim, LATENTS, POSITIVE, v_size, 0, "v_head_dim", "(128)")                          \
+    SETS(v_head_dim, LATENTS, POSITIVE, v_size, 128, "v_head_dim", "")                             \
     SETS(num_experts, EXPERTS, COUNT, num_experts, 0,                                              \
          "num_local_experts|num_experts|n_routed_experts", "")                                     \
     SETS(moe_router_topk, EXPERTS, POSITIVE, experts_per_token, 2, "num_experts_per_tok", "")      \

@@ -1,5 +1,6 @@
 /* The report of an estimate as text, printed from its tree. */
-#include "tools/estimate/estimate_report.h"
+#include "tools/common/help.h"
+#include "tools/estimate/estimate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,11 +44,9 @@ static size_t cell_text(const json_t *value, estimate_form form, char *out, size
         }
         return used;
     }
-    if (form == AS_TEXT)
+    if (!json_is_integer(value))
         return (size_t)snprintf(out, bytes, "%s",
                                 json_is_string(value) ? json_string_value(value) : "-");
-    if (!json_is_integer(value))
-        return (size_t)snprintf(out, bytes, "-");
     const json_int_t whole = json_integer_value(value);
     if (form == AS_NUMBER)
         return (size_t)snprintf(out, bytes, "%" JSON_INTEGER_FORMAT, whole);
@@ -59,16 +58,21 @@ static size_t cell_text(const json_t *value, estimate_form form, char *out, size
 
 /* ---- tables ---- */
 
-/* The cells behind the first, and those blanks that no line ends in left out. */
+static int width_of(const estimate_column *column)
+{
+    return column->form == AS_TEXT ? -column->width : column->width;
+}
+
+/* The cells behind the first, titles of NULL, and those blanks that no line ends in left out. */
 static void row_text(const json_t *row, const estimate_column *columns, size_t num_columns,
                      char *out, size_t bytes)
 {
     size_t used = 0;
     char cell[256];
     for (size_t i = 1; i < num_columns && used < bytes; i++) {
-        const int width = columns[i].form == AS_TEXT ? -columns[i].width : columns[i].width;
         (void)cell_text(estimate_at(row, columns[i].path), columns[i].form, cell, sizeof(cell));
-        used += (size_t)snprintf(out + used, bytes - used, " %*s", width, cell);
+        used += (size_t)snprintf(out + used, bytes - used, " %*s", width_of(&columns[i]),
+                                 row != NULL ? cell : columns[i].title);
     }
     for (used = strlen(out); used > 0 && out[used - 1] == ' '; used--)
         out[used - 1] = '\0';
@@ -81,19 +85,14 @@ static void print_first(const estimate_column *column, const json_t *first, cons
     if (first != last)
         snprintf(text + used, sizeof(text) - used, "-%" PRIu64,
                  estimate_whole_at(last, column->path));
-    printf("  %*s", column->form == AS_TEXT ? -column->width : column->width, text);
+    printf("  %*s", width_of(column), text);
 }
 
 void estimate_print_rows(const json_t *rows, const estimate_column *columns, size_t num_columns)
 {
     char text[2][1024] = {"", ""};
-    for (size_t i = 0; i < num_columns; i++)
-        printf("%s%*s", i == 0 ? "  " : " ",
-               columns[i].form != AS_TEXT ? columns[i].width
-               : i + 1 < num_columns      ? -columns[i].width
-                                          : 0,
-               columns[i].title);
-    putchar('\n');
+    row_text(NULL, columns, num_columns, text[0], sizeof(text[0]));
+    printf("  %*s%s\n", width_of(&columns[0]), columns[0].title, text[0]);
     for (size_t i = 0, first = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
         row_text(row, columns, num_columns, text[0], sizeof(text[0]));
@@ -105,22 +104,11 @@ void estimate_print_rows(const json_t *rows, const estimate_column *columns, siz
         first = i + 1;
     }
 }
-#define PRINT_ROWS(rows, ...)                                         \
-    estimate_print_rows(rows, (const estimate_column[]){__VA_ARGS__}, \
-                        sizeof((const estimate_column[]){__VA_ARGS__}) / sizeof(estimate_column))
 
 void estimate_print_wrapped(const char *title, const char *text)
 {
-    int column = printf("%s", title);
-    for (bool is_first = true; *text != '\0'; is_first = false) {
-        const int length = (int)strcspn(text, " ");
-        if (!is_first && column + 1 + length > LAST_COLUMN)
-            column = printf("\n%*s", INDENT, "") - 1;
-        else if (!is_first)
-            column += printf(" ");
-        column += printf("%.*s", length, text);
-        text += length + (text[length] == ' ');
-    }
+    help_line line = {.column = printf("%s", title), .indent = INDENT, .last = LAST_COLUMN};
+    help_words(&line, text);
     putchar('\n');
 }
 
@@ -161,7 +149,7 @@ static void print_modules(const json_t *tree)
          "micro-batch, undivided and on one GPU, MiB");
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (json_array_size(estimate_at(tree, parts[i].path)) != 0)
-            PRINT_ROWS(
+            ESTIMATE_PRINT_ROWS(
                 estimate_at(tree, parts[i].path), {"name", parts[i].title, AS_TEXT, 20},
                 {"whole_shape", "weights", AS_NUMBER, 18}, {"shape", "of one GPU", AS_NUMBER, 18},
                 {"params", "parameters", AS_NUMBER, 13}, {"whole_saved_bytes", "saved", IN_MIB, 10},
@@ -192,7 +180,7 @@ static void print_stages(const json_t *tree)
     const uint64_t heaviest = estimate_whole_at(tree, "cluster.heaviest_stage");
     const json_t *stage = json_array_get(stages, heaviest);
     puts("\nmemory of one GPU of each stage, GiB");
-    PRINT_ROWS(
+    ESTIMATE_PRINT_ROWS(
         stages, {"stage", "stage", AS_NUMBER, 5}, {"bytes.weights", "weights", IN_GIB, 7},
         {"bytes.gradients", "gradients", IN_GIB, 9}, {"bytes.optimizer", "optimizer", IN_GIB, 9},
         {"bytes.activations", "saved", IN_GIB, 8}, {"bytes.head", "head", IN_GIB, 6},
@@ -201,9 +189,10 @@ static void print_stages(const json_t *tree)
         {"bytes.peak", "peak", IN_GIB, 8}, {"bytes.margin", "margin", IN_GIB, 8});
     puts("\nlayers of each chunk, and micro-batches of it in flight at the peak; the largest "
          "transient");
-    PRINT_ROWS(stages, {"stage", "stage", AS_NUMBER, 5},
-               {"params.total", "parameters", AS_NUMBER, 14}, {"layers", "layers", AS_NUMBER, 16},
-               {"in_flight", "in flight", AS_NUMBER, 16}, {"transient", "transient", AS_TEXT, 24});
+    ESTIMATE_PRINT_ROWS(
+        stages, {"stage", "stage", AS_NUMBER, 5}, {"params.total", "parameters", AS_NUMBER, 14},
+        {"layers", "layers", AS_NUMBER, 16}, {"in_flight", "in flight", AS_NUMBER, 16},
+        {"transient", "transient", AS_TEXT, 24});
     print_parts(stage, heaviest);
     if (estimate_whole_at(stage, "bytes.host") != 0)
         printf("  in host memory, for a GPU of stage %" PRIu64 ": %.2f GiB of the optimizer\n",
@@ -255,10 +244,10 @@ static void print_transfers(const json_t *tree)
         const json_t *first = json_array_get(rows, 0);
         printf("  %s: %s of %" PRIu64 " (%s parallel)\n", name, text_at(first, "transfer"),
                estimate_whole_at(first, "group_size"), text_at(first, "group"));
-        PRINT_ROWS(rows, {"stage", "stage", AS_NUMBER, 7},
-                   {"count_per_micro_batch", "per mb", AS_NUMBER, 8},
-                   {"count", "calls", AS_NUMBER, 10}, {"payload_bytes", "MiB", IN_MIB, 12},
-                   {"wire_bytes", "wire GiB", IN_GIB, 12});
+        ESTIMATE_PRINT_ROWS(rows, {"stage", "stage", AS_NUMBER, 7},
+                            {"count_per_micro_batch", "per mb", AS_NUMBER, 8},
+                            {"count", "calls", AS_NUMBER, 10}, {"payload_bytes", "MiB", IN_MIB, 12},
+                            {"wire_bytes", "wire GiB", IN_GIB, 12});
         json_decref(rows);
     }
     printf("  what leaves all GPUs in an iteration: %" PRIu64
@@ -298,8 +287,9 @@ static void print_whatifs(const json_t *tree)
     printf("\nwhat if: GiB saved at the peak of stage %" PRIu64
            ", GiB more that leave one of its GPUs in an iteration\n",
            estimate_whole_at(tree, "cluster.heaviest_stage"));
-    PRINT_ROWS(json_object_get(tree, "whatif"), {"change", "change", AS_TEXT, 68},
-               {"saved_bytes", "saved", IN_GIB, 10}, {"extra_wire_bytes", "more sent", IN_GIB, 10});
+    ESTIMATE_PRINT_ROWS(json_object_get(tree, "whatif"), {"change", "change", AS_TEXT, 68},
+                        {"saved_bytes", "saved", IN_GIB, 10},
+                        {"extra_wire_bytes", "more sent", IN_GIB, 10});
 }
 
 void estimate_print_details(const json_t *tree)
@@ -349,8 +339,5 @@ int estimate_report(const estimate_options *options)
             estimate_print_details(tree);
         print_step(tree);
     }
-    if (options->json != NULL)
-        return json_write(tree, options->json);
-    json_decref(tree);
-    return TOOL_OK;
+    return json_write(tree, options->json);
 }

@@ -1,10 +1,8 @@
 /* Transfers in a report's tree: those of a GPU of each stage, of all GPUs, and who takes part. */
+#include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <string.h>
-
-__extension__ typedef unsigned __int128 wide;
 
 /* By pst_parallel and pst_transfer. */
 static const char parallel_names[] =
@@ -73,26 +71,17 @@ static json_t *groups_value(const estimate_options *options)
 /* A kind of transfer over all GPUs. */
 typedef struct total {
     const pst_estimate_op *op; /* of one stage that has it */
-    wide num_transfers;        /* collectives, each counted once; or messages */
-    wide wire_bytes;
+    psti_wide num_transfers;   /* collectives, each counted once; or messages */
+    psti_wide wire_bytes;
 } total;
-
-/* GPUs that take part in one such transfer and count it too. A message is counted by its sender;
- * who receives it has another entry. */
-static uint64_t counted_by(const pst_estimate_op *op)
-{
-    return op->transfer == PST_TRANSFER_SEND || op->transfer == PST_TRANSFER_RECEIVE
-               ? 1
-               : op->group_size;
-}
 
 /* null where JSON's readers would lose digits; the GiB, rounded down, are there in any case. A GPU's
  * bytes times 2^31 GPUs are below 2^94. */
-static void put_wire(json_t **object, wide bytes)
+static void put_wire(json_t **object, psti_wide bytes)
 {
     json_put(object, "wire_bytes",
              bytes <= INT64_MAX ? json_integer((json_int_t)bytes) : json_null());
-    JSON_PUT(object, {"wire_gib", (uint64_t)(bytes >> 30)});
+    json_put_whole(object, "wire_gib", (uint64_t)(bytes >> 30));
 }
 
 /* Stages are as many GPUs each. A group's GPUs are all of one stage, but those of a tied embedding,
@@ -111,23 +100,27 @@ static uint32_t add_totals(const pst_estimate_config *config, const estimate_sta
                 at++;
             if (at == num)
                 totals[num++] = (total){.op = op};
-            totals[at].num_transfers += (wide)op->count * ranks;
-            totals[at].wire_bytes += (wide)op->wire_bytes * ranks;
+            totals[at].num_transfers += (psti_wide)op->count * ranks;
+            totals[at].wire_bytes += (psti_wide)op->wire_bytes * ranks;
         }
     return num;
 }
 
-static json_t *totals_value(const total *totals, uint32_t num, wide *sent)
+static json_t *totals_value(const total *totals, uint32_t num, psti_wide *sent)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < num; i++) {
-        const wide transfers = totals[i].num_transfers / counted_by(totals[i].op);
+        const pst_estimate_op *op = totals[i].op;
+        /* who take part count it; a message its sender, and who receives it has another entry */
+        const bool is_message =
+            op->transfer == PST_TRANSFER_SEND || op->transfer == PST_TRANSFER_RECEIVE;
+        const psti_wide transfers = totals[i].num_transfers / (is_message ? 1 : op->group_size);
         json_t *item =
-            ESTIMATE_ITEM("op", totals[i].op->name,
+            ESTIMATE_ITEM("op", op->name,
                           {"transfers", transfers > INT64_MAX ? UINT64_MAX : (uint64_t)transfers});
         put_wire(&item, totals[i].wire_bytes);
         json_add(&list, item);
-        if (totals[i].op->transfer != PST_TRANSFER_RECEIVE)
+        if (op->transfer != PST_TRANSFER_RECEIVE)
             *sent += totals[i].wire_bytes;
     }
     return list;
@@ -139,17 +132,18 @@ void estimate_put_traffic(const estimate_options *options, const estimate_stage 
     const pst_estimate_config *config = &options->config;
     const uint64_t num_micro_batches = stages[0].memory.num_micro_batches;
     total totals[PST_ESTIMATE_MAX_OPS];
-    wide sent = 0;
-    json_t *list = json_array(), *cluster = json_object();
+    psti_wide sent = 0;
+    json_t *list = json_array();
     for (uint64_t s = 0; s < config->pipeline_parallel; s++)
         for (uint32_t i = 0; i < stages[s].traffic.num_ops; i++)
             json_add(&list, op_value(s, num_micro_batches, &stages[s].traffic.ops[i]));
     json_put(tree, "comm", list);
     json_put(tree, "groups", groups_value(options));
     const uint32_t num = add_totals(config, stages, totals);
-    JSON_PUT(&cluster, {"world_size", config->world_size},
-             {"num_stages", config->pipeline_parallel}, {"num_micro_batches", num_micro_batches},
-             {"heaviest_stage", heaviest}, {"gpu_memory_bytes", options->memory_bytes});
+    json_t *cluster = ESTIMATE_OBJECT(
+        {"world_size", config->world_size}, {"num_stages", config->pipeline_parallel},
+        {"num_micro_batches", num_micro_batches}, {"heaviest_stage", heaviest},
+        {"gpu_memory_bytes", options->memory_bytes});
     json_put(&cluster, "fits", json_boolean(stages[heaviest].peak_bytes <= options->memory_bytes));
     json_put(&cluster, "ops", totals_value(totals, num, &sent));
     put_wire(&cluster, sent);

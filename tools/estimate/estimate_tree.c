@@ -1,5 +1,5 @@
 /* The tree of a report: everything that an estimate says, worked out once. */
-#include "tools/estimate/estimate_report.h"
+#include "tools/estimate/estimate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ typedef struct report {
 json_t *estimate_item(const char *key, const char *name, const json_whole *items, size_t num)
 {
     json_t *object = json_object();
-    json_put_text(&object, key, name);
+    if (key != NULL)
+        json_put_text(&object, key, name);
     json_put_wholes(&object, items, num);
     return object;
 }
@@ -29,13 +30,13 @@ static int put_params(report *self)
 {
     pst_estimate_params of;
     ESTIMATE_TRY(self->options, pst_estimate_get_params(self->config, &of));
-    json_t *object = json_object();
-    JSON_PUT(&object, {"total", of.total}, {"total_padded", of.padded}, {"active", of.active},
-             {"experts", of.experts}, {"router_bias", of.router_bias},
-             {"dense_layer", of.dense_layer}, {"moe_layer", of.moe_layer},
-             {"embedding", of.embedding}, {"output", of.output}, {"mtp_depth", of.mtp},
-             {"padded_vocab", of.padded_vocab});
-    json_put(&self->root, "params", object);
+    json_put(&self->root, "params",
+             ESTIMATE_OBJECT({"total", of.total}, {"total_padded", of.padded},
+                             {"active", of.active}, {"experts", of.experts},
+                             {"router_bias", of.router_bias}, {"dense_layer", of.dense_layer},
+                             {"moe_layer", of.moe_layer}, {"embedding", of.embedding},
+                             {"output", of.output}, {"mtp_depth", of.mtp},
+                             {"padded_vocab", of.padded_vocab}));
     return TOOL_OK;
 }
 
@@ -51,7 +52,6 @@ static json_t *product_value(report *self, uint64_t rows, uint64_t outputs, uint
                              uint64_t count)
 {
     enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
-    json_t *object = json_object();
     const uint64_t num_sms = self->options->num_sms, type = self->config->type;
     const psti_wide of_one =
         (psti_wide)psti_div_up(rows, TILE_ROWS) * psti_div_up(outputs, TILE_COLUMNS);
@@ -60,14 +60,14 @@ static json_t *product_value(report *self, uint64_t rows, uint64_t outputs, uint
         ((psti_wide)rows * inputs + (psti_wide)inputs * outputs + (psti_wide)rows * outputs) *
         (type == PST_TRAIN_FP32 ? 4 : 2);
     const bool is_some = tiles != 0 && moved != 0;
-    JSON_PUT(&object, {"rows", rows}, {"tiles", tiles > UINT64_MAX ? UINT64_MAX : (uint64_t)tiles},
-             {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
-             {"tile_permille", is_some ? (uint64_t)((psti_wide)rows * outputs * 1000 /
-                                                    (of_one * TILE_ROWS * TILE_COLUMNS))
-                                       : 0},
-             {"operations_per_byte",
-              is_some ? (uint64_t)(2 * (psti_wide)rows * inputs * outputs / moved) : 0});
-    return object;
+    return ESTIMATE_OBJECT(
+        {"rows", rows}, {"tiles", psti_saturate(tiles)},
+        {"wave_permille", is_some ? (uint64_t)(tiles * 1000 / (waves * num_sms)) : 0},
+        {"tile_permille", is_some ? (uint64_t)((psti_wide)rows * outputs * 1000 /
+                                               (of_one * TILE_ROWS * TILE_COLUMNS))
+                                  : 0},
+        {"operations_per_byte",
+         is_some ? (uint64_t)(2 * (psti_wide)rows * inputs * outputs / moved) : 0});
 }
 
 static json_t *modules_value(report *self, const pst_estimate_modules *modules)
@@ -117,43 +117,39 @@ static bool has_part(const pst_estimate_config *config, pst_estimate_part part)
 static int put_layers(report *self)
 {
     static const char *const keys[] = {"dense", "moe", "outside"};
-    pst_estimate_modules modules[PST_NUM_ESTIMATE_PARTS] = {{.num_modules = 0}};
-    pst_estimate_ledger ledgers[PST_ESTIMATE_OUTSIDE] = {{.num_entries = 0}};
-    for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
-        if (!has_part(self->config, part))
-            continue;
-        ESTIMATE_TRY(self->options, pst_estimate_get_modules(self->config, part, &modules[part]));
-        if (part < PST_ESTIMATE_OUTSIDE)
-            ESTIMATE_TRY(
-                self->options,
-                pst_estimate_get_ledger(self->config, part == PST_ESTIMATE_MOE, &ledgers[part]));
-    }
     json_t *lists = json_object(), *own = json_object(), *whole = json_object();
-    for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS; part++) {
-        json_put(&lists, keys[part], modules_value(self, &modules[part]));
-        if (!has_part(self->config, part) || part == PST_ESTIMATE_OUTSIDE)
+    pst_status status = PST_OK;
+    for (pst_estimate_part part = 0; part < PST_NUM_ESTIMATE_PARTS && status == PST_OK; part++) {
+        pst_estimate_modules modules = {.num_modules = 0};
+        pst_estimate_ledger ledger = {.num_entries = 0};
+        const bool is_there = has_part(self->config, part), is_moe = part == PST_ESTIMATE_MOE;
+        if (is_there)
+            status = pst_estimate_get_modules(self->config, part, &modules);
+        json_put(&lists, keys[part], modules_value(self, &modules));
+        if (!is_there || part == PST_ESTIMATE_OUTSIDE || status != PST_OK)
             continue;
-        json_put(&own, keys[part], ledger_value(&ledgers[part], false));
-        json_put(&whole, keys[part], ledger_value(&ledgers[part], true));
+        status = pst_estimate_get_ledger(self->config, is_moe, &ledger);
+        json_put(&own, keys[part], ledger_value(&ledger, false));
+        json_put(&whole, keys[part], ledger_value(&ledger, true));
     }
     json_put(&self->root, "modules", lists);
     json_put(&self->root, "ledger", own);
     json_put(&self->root, "whole_ledger", whole);
-    return TOOL_OK;
+    return estimate_status(self->options, status);
 }
 
 /* ---- stages ---- */
 
 static json_t *bytes_value(report *self, const estimate_stage *stage)
 {
-    json_t *object = json_object();
     const estimate_options *options = self->options;
     const pst_estimate_memory *memory = &stage->memory;
 #define PART(key, member, name) {#key, memory->member},
-    JSON_PUT(&object, ESTIMATE_PARTS(PART){"states", memory->states.bytes},
-             {"total", memory->bytes}, {"transients", memory->transient_bytes},
-             {"overhead", options->overhead_bytes}, {"peak", stage->peak_bytes},
-             {"host", memory->states.host_bytes}, {"host_saved", memory->offloaded_bytes});
+    json_t *object = ESTIMATE_OBJECT(
+        ESTIMATE_PARTS(PART){"states", memory->states.bytes}, {"total", memory->bytes},
+        {"transients", memory->transient_bytes}, {"overhead", options->overhead_bytes},
+        {"peak", stage->peak_bytes}, {"host", memory->states.host_bytes},
+        {"host_saved", memory->offloaded_bytes});
 #undef PART
     json_put(&object, "margin",
              json_integer((json_int_t)options->memory_bytes - (json_int_t)stage->peak_bytes));
@@ -162,18 +158,19 @@ static json_t *bytes_value(report *self, const estimate_stage *stage)
 
 static json_t *stage_value(report *self, uint64_t number)
 {
-    json_t *object = json_object(), *params = json_object();
     const estimate_stage *stage = &self->stages[number];
     const pst_estimate_states *states = &stage->memory.states;
     const uint64_t ranks = self->config->world_size / self->num_stages;
-    JSON_PUT(&object, {"stage", number}, {"first_rank", number * ranks}, {"num_ranks", ranks},
-             {"moe_layers", states->num_moe_layers}, {"live_layers", stage->memory.live_layers},
-             {"live_moe_layers", stage->memory.live_moe_layers}, {"wire_bytes", stage->wire_bytes});
+    json_t *object = ESTIMATE_OBJECT(
+        {"stage", number}, {"first_rank", number * ranks}, {"num_ranks", ranks},
+        {"moe_layers", states->num_moe_layers}, {"live_layers", stage->memory.live_layers},
+        {"live_moe_layers", stage->memory.live_moe_layers}, {"wire_bytes", stage->wire_bytes});
     json_put(&object, "layers", estimate_list(stage->chunk_layers, self->num_chunks));
     json_put(&object, "in_flight", estimate_list(stage->live, self->num_chunks));
-    JSON_PUT(&params, {"total", states->params}, {"dense", states->params - states->expert_params},
-             {"expert", states->expert_params});
-    json_put(&object, "params", params);
+    json_put(&object, "params",
+             ESTIMATE_OBJECT({"total", states->params},
+                             {"dense", states->params - states->expert_params},
+                             {"expert", states->expert_params}));
     json_put(&object, "bytes", bytes_value(self, stage));
     json_put_text(&object, "transient", stage->memory.transient);
     return object;
@@ -218,17 +215,17 @@ static int put_moe(report *self)
         most = live > most ? live : most;
     }
     ESTIMATE_TRY(self->options, pst_estimate_get_moe(self->config, most, &of));
-    json_t *object = json_object();
-    JSON_PUT(&object, {"stage", stage}, {"live_layers", of.live_layers},
-             {"row_bytes", of.row_bytes}, {"balanced_rows", of.balanced_rows},
-             {"capacity_rows", of.capacity_rows}, {"worst_rows", of.worst_rows},
-             {"balanced_bytes", of.balanced_bytes}, {"capacity_bytes", of.capacity_bytes},
-             {"worst_bytes", of.worst_bytes}, {"working_bytes", of.working_bytes},
-             {"worst_working_bytes", of.worst_working_bytes}, {"pages", of.num_pages},
-             {"pages_bytes", of.pages_bytes}, {"table_bytes", of.table_bytes},
-             {"paged_rows_model", of.paged_bytes}, {"pool_pages", of.pool_pages},
-             {"pool_bytes", of.pool_bytes}, {"backward_bytes", of.backward_bytes});
-    json_put(&self->root, "moe_buffers", object);
+    json_put(&self->root, "moe_buffers",
+             ESTIMATE_OBJECT(
+                 {"stage", stage}, {"live_layers", of.live_layers}, {"row_bytes", of.row_bytes},
+                 {"balanced_rows", of.balanced_rows}, {"capacity_rows", of.capacity_rows},
+                 {"worst_rows", of.worst_rows}, {"balanced_bytes", of.balanced_bytes},
+                 {"capacity_bytes", of.capacity_bytes}, {"worst_bytes", of.worst_bytes},
+                 {"working_bytes", of.working_bytes},
+                 {"worst_working_bytes", of.worst_working_bytes}, {"pages", of.num_pages},
+                 {"pages_bytes", of.pages_bytes}, {"table_bytes", of.table_bytes},
+                 {"paged_rows_model", of.paged_bytes}, {"pool_pages", of.pool_pages},
+                 {"pool_bytes", of.pool_bytes}, {"backward_bytes", of.backward_bytes}));
     return TOOL_OK;
 }
 
@@ -243,10 +240,11 @@ static void put_linears(report *self)
         json_put(&self->root, "linears", json_null());
         return;
     }
-    json_t *object = json_object(), *linears = json_array(), *buffers = json_array();
-    JSON_PUT(&object, {"scratch_bytes", of.scratch_bytes}, {"buffers_bytes", of.buffers_bytes},
-             {"layer_pages", of.layer_pages}, {"pool_pages", of.pool_pages},
-             {"pool_bytes", of.pool_bytes});
+    json_t *linears = json_array(), *buffers = json_array();
+    json_t *object =
+        ESTIMATE_OBJECT({"scratch_bytes", of.scratch_bytes}, {"buffers_bytes", of.buffers_bytes},
+                        {"layer_pages", of.layer_pages}, {"pool_pages", of.pool_pages},
+                        {"pool_bytes", of.pool_bytes});
     for (const pst_estimate_linear *l = of.linears; l < of.linears + of.num_linears; l++)
         json_add(&linears,
                  ESTIMATE_ITEM("name", l->name, {"forward_scratch", l->forward_scratch},
@@ -271,7 +269,7 @@ static int put_gaps(report *self)
         json_t *object = json_object();
         json_put_text(&object, "field", gap->field);
         json_put_text(&object, "reason", gap->reason);
-        JSON_PUT(&object, {"bytes", psti_min(gap->bytes, INT64_MAX)});
+        json_put_whole(&object, "bytes", psti_min(gap->bytes, INT64_MAX));
         json_add(&list, object);
     }
     json_put(&self->root, "left_out", list);
@@ -292,18 +290,18 @@ static int put_step(report *self)
     TOOL_PST(estimate_predict(options, &options->config, &step));
     const pst_step_stage *of = &step.of_busiest;
     const double seconds = (double)step.step_ns * 1e-9 * (double)options->config.world_size;
-    json_t *object = json_object();
-    json_put_text(&object, "gpu", options->gpu_name);
-    JSON_PUT(&object, {"step_ns", step.step_ns}, {"span_ns", step.span_ns}, {"tokens", step.tokens},
-             {"tokens_per_second",
-              seconds > 0.0 ? (uint64_t)((double)step.tokens / seconds) : UINT64_MAX},
-             {"model_flops", step.model_flops}, {"mfu_permille", step.mfu_per_mille},
-             {"stage", step.busiest}, {"products_ns", of->products_ns},
-             {"memory_ns", of->memory_ns}, {"exposed_ns", of->exposed_ns},
-             {"hidden_ns", of->hidden_ns}, {"bubble_ns", of->bubble_ns},
-             {"gradients_ns", of->gradients_ns}, {"params_ns", of->params_ns},
-             {"hidden_ends_ns", of->hidden_ends_ns}, {"optimizer_ns", of->optimizer_ns});
-    json_put(&self->root, "step", object);
+    json_put(&self->root, "step",
+             ESTIMATE_ITEM("gpu", options->gpu_name, {"step_ns", step.step_ns},
+                           {"span_ns", step.span_ns}, {"tokens", step.tokens},
+                           {"tokens_per_second",
+                            seconds > 0.0 ? (uint64_t)((double)step.tokens / seconds) : UINT64_MAX},
+                           {"model_flops", step.model_flops}, {"mfu_permille", step.mfu_per_mille},
+                           {"stage", step.busiest}, {"products_ns", of->products_ns},
+                           {"memory_ns", of->memory_ns}, {"exposed_ns", of->exposed_ns},
+                           {"hidden_ns", of->hidden_ns}, {"bubble_ns", of->bubble_ns},
+                           {"gradients_ns", of->gradients_ns}, {"params_ns", of->params_ns},
+                           {"hidden_ends_ns", of->hidden_ends_ns},
+                           {"optimizer_ns", of->optimizer_ns}));
     return TOOL_OK;
 }
 

@@ -2,9 +2,8 @@
 const fields = 6; /* of an event */
 const events = Float64Array.from(data.events, Number);
 const count = events.length / fields;
-const code = i => events[fields * i], microBatch = i => events[fields * i + 1];
-const layers = i => events[fields * i + 2], saved = i => events[fields * i + 3];
-const head = i => events[fields * i + 4], all = i => events[fields * i + 5];
+const [code, microBatch, layers, saved, head, all] =
+  Array.from({ length: fields }, (_, k) => i => events[fields * i + k]);
 const memory = Number(data.memory), overhead = Number(data.overhead);
 const GIB = 3; /* the unit of everything here */
 const gib = value => (value / 1024 ** GIB).toFixed(2);
@@ -14,13 +13,15 @@ const shown = stages[data.stage];
 const most = shown.peak + overhead;
 const kept = shown.weights + shown.gradients + shown.optimizer + shown.empty_gradients + shown.fp8_weights +
   shown.gathered + shown.workspaces;
-const highest = (() => {
-  let found = 0;
-  for (let i = 1; i < count; i++)
+/* Of events from first up to end. */
+function highestOf(first, end) {
+  let found = first;
+  for (let i = first + 1; i < end; i++)
     if (all(i) > all(found))
       found = i;
   return found;
-})();
+}
+const highest = highestOf(0, count);
 
 /* Bottom up: of an event of the stage shown, and of any stage at its peak. Told apart by the colour-blind
  * too (after Paul Tol's light scheme). */
@@ -49,10 +50,7 @@ function columns() {
   for (let x = Math.ceil(left); x < width - right; x++) {
     const first = Math.max(0, Math.floor(fromX(x)));
     const end = Math.min(count, Math.max(first + 1, Math.ceil(fromX(x + 1))));
-    let top = first;
-    for (let i = first + 1; i < end; i++)
-      if (all(i) > all(top))
-        top = i;
+    const top = highestOf(first, end);
     const last = found[found.length - 1];
     if (last && last.event === top && last.x + last.width === x)
       last.width++;

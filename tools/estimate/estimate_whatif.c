@@ -1,6 +1,5 @@
 /* What switches would do to the stage that needs most: one, or where no one is enough, several. */
 #include "tools/estimate/estimate_flags.h"
-#include "tools/estimate/estimate_report.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -157,7 +156,7 @@ static bool measure(whatif_run *self, gain *of)
             return false;
     pst_status status = estimate_measure(&config, self->stage, options->overhead_bytes, &after);
     if (status == PST_OK)
-        status = estimate_peak_of(&config, options->overhead_bytes, NULL, &peak);
+        status = estimate_peak_of(&config, options->overhead_bytes, &peak);
     if (status != PST_OK && status != PST_E_INVALID)
         self->status = status;
     if (status != PST_OK || after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX ||

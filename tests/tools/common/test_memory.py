@@ -35,12 +35,12 @@ class Memory(CommandTest):
         with os.fdopen(reader) as file:
             return int(file.read())
 
-    def check(self, *arguments, least):
-        """`least`: allocations that there are at least, or nothing was tried."""
+    def check(self, *arguments, least, warnings=""):
+        """`least`: allocations that there are at least, or nothing was tried; `warnings`: said before anything."""
         count = self.count(*arguments)
         self.assertGreaterEqual(count, least)
         whole = run(*arguments)
-        self.assertEqual((whole.returncode, whole.stderr), (0, ""))
+        self.assertEqual((whole.returncode, whole.stderr), (0, warnings))
 
         def fail(successes):
             return run(*arguments, env={"LD_PRELOAD": LIBRARY, "PSTI_FAIL_MALLOC": successes})
@@ -52,10 +52,11 @@ class Memory(CommandTest):
             for case, result in zip(cases, pool.map(fail, cases)):
                 with self.subTest(arguments=arguments, case=case):
                     if result.returncode == 0:
-                        self.assertEqual(result.stderr, "")
+                        self.assertEqual(result.stderr, warnings)
                         self.assertEqual(numbers_apart(result.stdout), numbers_apart(whole.stdout))
                         continue
                     refusals += 1
+                    result.stderr = result.stderr.removeprefix(warnings)
                     self.refused(result, 1, "pagestash: ", "memory")
         self.assertGreaterEqual(refusals, len(cases) // 2)
 
@@ -66,6 +67,15 @@ class Memory(CommandTest):
 
     def test_estimate_with_a_routing_trace(self):
         self.check("estimate", "--preset", "mixtral-8x7b", "--routing", self.trace(1, 1), least=20)
+
+    def test_estimate_of_a_search(self):
+        self.check("estimate", "--preset", "gpt2-124m", "--search", "--num-layers", 2, least=100)
+
+    def test_estimate_of_unknown_flags(self):
+        self.check("estimate", "--preset", "pr482-gpt", "--use-distributed-optimizer", "--use-flash-attn",
+                   "--compat", "pr482", "--foo", "--lr", 1, "--lr", 2, least=30,
+                   warnings="pagestash: unknown flags: --foo\n"
+                            "pagestash: flags given twice, of which the last counts: --lr\n")
 
     def test_options(self):
         self.check("plan", "--help", least=3)
