@@ -160,10 +160,7 @@ static uint64_t stack(const pst_plan_problem *problem, uint64_t *offsets, pst_pl
 static void run_early(const pst_plan_problem *problem, uint64_t *offsets, pst_plan *plan)
 {
     const uint64_t pinned = stack(problem, offsets, plan);
-    uint64_t floor = pinned;
-    for (uint32_t r = 0; r < problem->num_reserved; r++)
-        if (psti_plan_round(problem, problem->reserved[r].end) > floor)
-            floor = psti_plan_round(problem, problem->reserved[r].end);
+    const uint64_t floor = psti_plan_floor(problem, pinned);
     for (uint64_t i = 0; i < problem->num_tensors && floor > 0; i++)
         offsets[i] += problem->tensors[i].pin == PST_PLAN_FREE ? floor : 0;
     plan->peak = plan->peak > 0 ? plan->peak + floor : pinned;

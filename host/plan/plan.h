@@ -31,6 +31,8 @@ pst_status psti_plan_take(const pst_plan_problem *given, psti_plan_taken *taken)
 pst_status psti_plan_drop(psti_plan_taken *taken, pst_status status);
 /* Up to the alignment. */
 uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes);
+/* The end of what is pinned, as given, and of what is reserved. */
+uint64_t psti_plan_floor(const pst_plan_problem *problem, uint64_t pinned);
 
 /* ---- plan_limits.c ---- */
 

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { LITTLE = 4096 }; /* intervals */
+
 typedef struct kind {
     uint32_t block;  /* the first pass of the kind */
     uint32_t blocks; /* how many: order[end - blocks .. end) */
@@ -26,7 +28,8 @@ typedef struct bilevel {
     uint32_t *members; /* [n] tensors by block, in order */
     uint64_t *within;  /* [n] units: address in the block */
     uint32_t num_loose;
-    bool is_late; /* the time was over before something was in slots */
+    uint64_t num_after; /* intervals that were brought into slots when the time was over */
+    bool is_late;       /* the time was over before something was in slots */
 } bilevel;
 
 static bool bilevel_open(bilevel *of, const pst_plan_problem *problem)
@@ -130,14 +133,16 @@ static void find_order(bilevel *of)
             of->order[of->kinds[of->problem->blocks[b].kind].end++] = b;
 }
 
-/* False: no memory. Sets is_late where the time ends within it; where it was over before, what is left
- * is little beside what was done. */
+/* False: no memory. What is little beside the problem is finished whatever the time, so that what was placed
+ * is not lost; else is_late is set where the time ends. */
 static bool finish(bilevel *of, psti_items *items, const psti_interval *intervals,
                    psti_limits *limits)
 {
-    const bool was_over = limits->over;
-    const bool has_memory = psti_items_finish(items, intervals, was_over ? NULL : limits);
-    of->is_late = of->is_late || (!was_over && limits->over);
+    const uint64_t most = of->flat->n / 16 > LITTLE ? of->flat->n / 16 : LITTLE;
+    const bool is_little = of->num_after + items->num_intervals <= most;
+    of->num_after += limits->over ? items->num_intervals : 0;
+    const bool has_memory = psti_items_finish(items, intervals, is_little ? NULL : limits);
+    of->is_late = of->is_late || (!is_little && limits->over);
     return has_memory;
 }
 
@@ -286,13 +291,9 @@ static pst_status run_level_2(bilevel *of, psti_limits *limits, uint64_t *offset
     return status;
 }
 
-/* The end of all that is pinned or reserved. */
-static uint64_t fixed_end(const pst_plan_problem *problem)
+static uint64_t pinned_end(const pst_plan_problem *problem)
 {
     uint64_t end = 0;
-    for (uint32_t r = 0; r < problem->num_reserved; r++)
-        if (psti_plan_round(problem, problem->reserved[r].end) > end)
-            end = psti_plan_round(problem, problem->reserved[r].end);
     for (uint64_t i = 0; i < problem->num_tensors; i++) {
         const pst_plan_tensor *tensor = &problem->tensors[i];
         if (tensor->pin != PST_PLAN_FREE &&
@@ -307,7 +308,8 @@ static uint64_t fixed_end(const pst_plan_problem *problem)
 static void stack_all(const bilevel *of, uint64_t *offsets, pst_plan *plan)
 {
     const pst_plan_problem *problem = of->problem;
-    uint64_t top = fixed_end(problem);
+    const uint64_t pinned = pinned_end(problem), floor = psti_plan_floor(problem, pinned);
+    uint64_t top = floor;
     for (uint32_t b = 0; b < problem->num_blocks; b++) {
         kind *at = &of->kinds[problem->blocks[b].kind];
         if (of->first[b] == of->first[b + 1])
@@ -333,7 +335,7 @@ static void stack_all(const bilevel *of, uint64_t *offsets, pst_plan *plan)
         offsets[i] = tensor->pin != PST_PLAN_FREE ? tensor->pin : top;
         top += tensor->pin != PST_PLAN_FREE ? 0 : bytes;
     }
-    plan->peak = top;
+    plan->peak = top > floor ? top : pinned;
     plan->lower_bound = plan->mode_bound = plan->most_live_bytes;
     plan->status = plan->peak == plan->lower_bound ? PST_PLAN_OPTIMAL : PST_PLAN_FEASIBLE;
 }

@@ -8,6 +8,15 @@ uint64_t psti_plan_round(const pst_plan_problem *problem, uint64_t bytes)
     return (bytes + align - 1) & ~(align - 1);
 }
 
+uint64_t psti_plan_floor(const pst_plan_problem *problem, uint64_t pinned)
+{
+    uint64_t floor = pinned;
+    for (uint32_t r = 0; r < problem->num_reserved; r++)
+        if (psti_plan_round(problem, problem->reserved[r].end) > floor)
+            floor = psti_plan_round(problem, problem->reserved[r].end);
+    return floor;
+}
+
 static pst_status check_tensor(const pst_plan_problem *problem, uint64_t i, uint64_t *sum)
 {
     const pst_plan_tensor *tensor = &problem->tensors[i];

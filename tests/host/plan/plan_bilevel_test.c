@@ -2,6 +2,8 @@
 #include "tests/harness.h"
 #include "tests/host/plan/plan_scene.h"
 
+#include <stdlib.h>
+
 enum { MAX_BLOCKS = 16 };
 
 typedef struct layers {
@@ -291,4 +293,63 @@ PST_TEST(PlanBilevel, EveryAllocationMayFail)
     }
     CHECK_OK(status);
     CHECK(successes > 40);
+}
+
+PST_TEST(PlanBilevel, LateWithoutAFreeTensorReservesNothing)
+{
+    layers at;
+    begin(&at);
+    const pst_plan_range reserved = {40, 41};
+    at.of.problem.reserved = &reserved;
+    at.of.problem.num_reserved = 1;
+    at.of.problem.tensors = at.of.tensors;
+    for (uint64_t n = 0; n < 2; n++) {
+        uint64_t left = 1;
+        pst_plan_config config = PST_PLAN_CONFIG_INIT;
+        config.mode = PST_PLAN_BILEVEL;
+        config.is_over = is_late;
+        config.user = &left;
+        CHECK_OK(pst_plan_run(&at.of.problem, &config, at.of.offsets, &at.of.plan));
+        CHECK_EQ(at.of.plan.peak, 5 * n);
+        add(&at, 5, 0, 3, PST_PLAN_NO_BLOCK);
+        at.of.tensors[0].pin = 0;
+    }
+}
+
+/* Behind a pass so many tensors, each after the last, that level 2 is not finished once the time is over: with
+ * less time the plan is the stacked one, with more it is not. A time that ends in the search for the pass, and
+ * yet has all of level 2 done, would be in between. */
+PST_TEST(PlanBilevel, WhatIsMuchIsNotFinishedWhenTheTimeIsOver)
+{
+    enum { NUM = 20000 };
+    layers at;
+    begin(&at);
+    add_pass(&at, 0, 40, 12);
+    const uint32_t num_pass = (uint32_t)at.of.problem.num_tensors;
+    pst_plan_tensor *tensors = calloc(NUM, sizeof(*tensors));
+    uint64_t *offsets = calloc(NUM, sizeof(*offsets));
+    CHECK(tensors != NULL && offsets != NULL);
+    memcpy(tensors, at.of.tensors, num_pass * sizeof(*tensors));
+    for (uint64_t i = num_pass; i < NUM; i++)
+        tensors[i] = (pst_plan_tensor){1, i, i + 1, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+    at.of.problem.tensors = tensors;
+    at.of.problem.num_tensors = NUM;
+    at.of.problem.blocks = at.blocks;
+    uint64_t num_stacked = 0, num_better = 0;
+    at.of.plan.is_over = true;
+    for (uint64_t n = 1; n < 1000 && at.of.plan.is_over; n++) {
+        uint64_t left = n;
+        pst_plan_config config = PST_PLAN_CONFIG_INIT;
+        config.mode = PST_PLAN_BILEVEL;
+        config.is_over = is_late;
+        config.user = &left;
+        CHECK_OK(pst_plan_run(&at.of.problem, &config, offsets, &at.of.plan));
+        const bool is_stacked = at.of.plan.peak > NUM / 2;
+        CHECK(!is_stacked || num_better == 0);
+        num_stacked += is_stacked;
+        num_better += !is_stacked;
+    }
+    CHECK(num_stacked > 4 && num_better > 0);
+    free(tensors);
+    free(offsets);
 }
