@@ -170,8 +170,8 @@ void run_deadline(const instance *of, double seconds)
 {
     uint64_t *offsets = bench_need(calloc(of->num_tensors + 1, sizeof(*offsets)));
     bench_series late = {.num = 0};
+    pst_plan plan;
     for (int i = 0; i < PLAN_BENCH_SAMPLES; i++) {
-        pst_plan plan;
         pst_plan_config config = PST_PLAN_CONFIG_INIT;
         double deadline = bench_cpu() + seconds;
         config.is_over = is_spent;
@@ -182,15 +182,16 @@ void run_deadline(const instance *of, double seconds)
             check_plan(of, offsets, &plan);
     }
     const bench_times times = bench_summary(&late);
-    say("%-26s %7llu  deadline %.1f s: takes %.3f of it, p90 %.3f, target 1.1 %s\n", of->name,
+    say("%-26s %7llu  deadline %.1f s: takes %.3f of it, p90 %.3f, target 1.1 %s; %s\n", of->name,
         (unsigned long long)of->num_tensors, seconds, times.median, times.p90,
-        times.p90 <= 1.1 ? "met" : "missed");
+        times.p90 <= 1.1 ? "met" : "missed", pst_plan_end_name(plan.end));
     json_t *row = json_object();
     json_put_text(&row, "name", of->name);
     json_put_whole(&row, "tensors", of->num_tensors);
     json_put(&row, "deadline_seconds", json_number(seconds));
     json_put(&row, "ends_after", json_number(times.median));
     json_put(&row, "p90_ends_after", json_number(times.p90));
+    json_put_text(&row, "ended_by", pst_plan_end_name(plan.end));
     json_add(&rows, row);
     free(offsets);
 }
