@@ -129,6 +129,7 @@ class Simulation:
         self.schedules, self.layers, self.page_bytes = given.schedules, given.layers, given.page_bytes
         self.makespan_ns, self.deadlock = whole.makespan_ns, whole.deadlock.decode()
         self.raw_stages, self._timeline = stages, timeline
+        self.has_host_pages = given.raw.num_pages[1] > 0
         self.fits = not whole.deadlocked and all(stage.num_faults == 0 for stage in stages)
         self.demand = max(stage.demand_high_water for stage in stages)
 
@@ -164,7 +165,8 @@ class Simulation:
                 f"{raw.fault_free[0]} and {raw.fault_free[1]} on the host")
 
     def table(self) -> str:
-        """The figures that matter most, a line for each stage; pages and microseconds."""
+        """The table of `pagestash simulate`: a line for each rank, at most 100 columns wide, and therefore with
+        times in the smallest unit that leaves room. `stages` has all figures."""
         return _timeline.table(self)
 
     def plot(self, figure=None, stages: Optional[Sequence[int]] = None) -> Any:

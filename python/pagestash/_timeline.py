@@ -13,26 +13,43 @@ _KINDS = (("work", 0, "#7aa6c2"), ("recompute", 0, "#b79ec9"), ("stall", 0, "#d1
           ("demote", 3, "#8d6a9f"), ("promote", 4, "#b08bbb"), ("swap out", 3, "#4f6d7a"),
           ("swap in", 4, "#88a0a8"))
 _BACKWARD = "#3d6f8e"  # work of backwards
-_COLUMNS = (("stage", None), ("pages", "demand_high_water"), ("stashed", "stashed"),
-            ("restored", "restored"), ("in place", "kept_in_place"), ("faults", "num_faults"),
-            ("exposed forward us", "exposed_forward_ns"),
-            ("exposed backward us", "exposed_backward_ns"), ("bubble us", "bubble_ns"),
-            ("recompute us", "recompute_ns"), ("end us", "end_ns"))
+# The columns of the table of `pagestash simulate`: title, member of the stage's result, place in a pair or None.
+_COLUMNS = (("passes", "num_passes", None), ("end", "end_ns", None), ("bubble", "bubble_ns", None),
+            ("exp fwd", "exposed_forward_ns", None), ("exp bwd", "exposed_backward_ns", None),
+            ("high water", "high_water", 0), ("host", "high_water", 1),
+            ("demand", "demand_high_water", None), ("tickets", "num_tickets", None),
+            ("faults", "num_faults", None))
+_TABLE_WIDTH = 100
 
 
-def _cells(simulation):
-    for number, stage in enumerate(simulation.raw_stages):
-        row = [str(simulation.schedules[number].stage)]
-        for _, name in _COLUMNS[1:]:
-            value = getattr(stage, name)
-            row.append(f"{value / 1000:g}" if name.endswith("_ns") else str(value))
-        yield row
+def _rows_in(simulation, unit, unit_ns):
+    """Titles, and the figures of each rank, as text; of what applies, times in whole units."""
+    stages = simulation.raw_stages
+    columns = [["rank"] + [str(schedule.stage) for schedule in simulation.schedules]]
+    for title, name, place in _COLUMNS:
+        figures = [getattr(stage, name) if place is None else getattr(stage, name)[place]
+                   for stage in stages]
+        if title == "host" and not simulation.has_host_pages or title == "faults" and not any(figures):
+            continue
+        if name.endswith("_ns"):
+            title, figures = f"{title} {unit}", [figure // unit_ns for figure in figures]
+        columns.append([title, *map(str, figures)])
+    return list(zip(*columns))
+
+
+def _rows(simulation):
+    """The rows, and how wide the columns are: times in the smallest unit with which the table fits."""
+    for unit, unit_ns in (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9)):
+        rows = _rows_in(simulation, unit, unit_ns)
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        if sum(widths) + 2 * (len(widths) - 1) <= _TABLE_WIDTH:
+            break
+    return rows, widths
 
 
 def table(simulation):
     """Text, columns aligned."""
-    rows = [[title for title, _ in _COLUMNS], *_cells(simulation)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
+    rows, widths = _rows(simulation)
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
 
 
@@ -196,7 +213,7 @@ def _words(event):
 
 
 def _html_table(simulation):
-    head = "".join(f"<th>{title}</th>" for title, _ in _COLUMNS)
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
-                   for row in _cells(simulation))
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    (head, *ranks), _ = _rows(simulation)
+    titles = "".join(f"<th>{title}</th>" for title in head)
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in rank)}</tr>" for rank in ranks)
+    return f"<table><tr>{titles}</tr>{rows}</table>"
