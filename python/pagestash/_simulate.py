@@ -170,8 +170,9 @@ class Simulation:
         return _timeline.table(self)
 
     def plot(self, figure=None, stages: Optional[Sequence[int]] = None) -> Any:
-        """The timeline and the pages of the stages, with matplotlib; the figure. Errors: matplotlib is
-        not installed; events=False."""
+        """The timeline and the pages of the stages (all, or those of these numbers), with matplotlib 3.7 or
+        later, in its current style; the figure. figure: where to draw, a figure or subfigure without axes,
+        whose layout becomes "constrained". Errors: matplotlib is not installed, or older; events=False."""
         return _timeline.plot(self, figure, stages)
 
     def to_html(self, path=None) -> str:

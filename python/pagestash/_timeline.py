@@ -92,12 +92,15 @@ def _levels(events):
 # ---- matplotlib ----
 
 def plot(simulation, figure, numbers):
-    """A pair of axes for each stage."""
+    """A pair of axes for each stage, a title above them, and beside them a legend."""
     try:
+        import matplotlib
         from matplotlib import pyplot
     except ImportError:
         raise Error("plot: matplotlib is not installed (pip install matplotlib); to_html needs none") \
             from None
+    if matplotlib.__version_info__ < (3, 7):
+        raise Error(f"plot: matplotlib {matplotlib.__version__}: at least 3.7 is wanted")
     stages, _ = _by_stage(simulation, None)
     numbers = listed(range(len(stages)) if numbers is None else numbers, "plot: stages")
     if not numbers or not all(number in range(len(stages)) for number in numbers):
@@ -105,30 +108,75 @@ def plot(simulation, figure, numbers):
     if figure is not None and not hasattr(figure, "subplots"):
         raise Error(f"plot: figure {shown(figure)}: a figure of matplotlib is wanted")
     if figure is None:
-        figure = pyplot.figure(figsize=(12, 2.2 * len(numbers)), layout="constrained")
+        figure = pyplot.figure(figsize=(12, 1.4 + 2.2 * len(numbers)))
+    figure.figure.set_layout_engine("constrained")  # which makes room for the legend
+    ink = pyplot.rcParams["text.color"]
     axes = figure.subplots(2 * len(numbers), 1, sharex=True, squeeze=False,
                            height_ratios=[3, 2] * len(numbers))[:, 0]
+    unit, unit_ns = _unit_of(max([event.end_ns for events in stages for event in events], default=0))
+    drawn = {}
     for i, number in enumerate(numbers):
-        _plot_lanes(axes[2 * i], stages[number], simulation.schedules[number].stage)
+        drawn |= _plot_lanes(axes[2 * i], stages[number], unit_ns, ink)
+        axes[2 * i].set_title(f"stage {simulation.schedules[number].stage}", loc="left")
         times, levels = zip(*_levels(stages[number]))
-        axes[2 * i + 1].step([t / 1000 for t in times], levels, where="post", color="black")
+        line, = axes[2 * i + 1].step([time / unit_ns for time in times], levels, where="post", color=ink)
+        drawn["pages in use"] = line
         axes[2 * i + 1].set_ylabel("pages")
         axes[2 * i + 1].set_ylim(bottom=0)
-    axes[-1].set_xlabel("us")
+    axes[-1].set_xlabel(f"time ({unit})")
+    figure.suptitle(_title(simulation, stages))
+    names = [name for name in ("forward", "backward", *(kind[0] for kind in _KINDS), "pages in use")
+             if name in drawn]
+    figure.legend([drawn[name] for name in names], names, loc="outside right center", frameon=False)
     return figure
 
 
-def _plot_lanes(axes, events, stage):
-    lanes = _lanes_of(events)
-    bars = {}
+def _unit_of(ns):
+    """The largest unit in which a time is 10 or more."""
+    units = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+    return next((unit for unit in units if ns >= 10 * unit[1]), units[-1])
+
+
+def _title(simulation, stages):
+    """The schedule; the most pages that a stage has in use, and which; the makespan."""
+    one = simulation.schedules[0]
+    words = ["own list of passes" if one.kind == "list" else one.kind, _many(one.num_stages, "stage")]
+    if one.num_chunks > 1:
+        words.append(_many(one.num_chunks, "chunk"))
+    peaks = [max(level for _, level in _levels(events)) for events in stages]
+    unit, unit_ns = _unit_of(simulation.makespan_ns)
+    title = (f"{', '.join(words)}, {_many(one.num_micro_batches, 'micro-batch')}\npeak "
+             f"{_many(max(peaks), 'page')} of {simulation.page_bytes / 1024:g} KiB on stage "
+             f"{simulation.schedules[peaks.index(max(peaks))].stage}, makespan "
+             f"{simulation.makespan_ns / unit_ns:.4g} {unit}")
+    if simulation.deadlock:
+        return title + ", deadlock"
+    return title if simulation.fits else f"{title}\ndoes not fit, needs {_many(simulation.demand, 'page')}"
+
+
+def _many(number, noun):
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def _plot_lanes(axes, events, unit_ns, ink):
+    """Draws them; of each kind of event that there is, one of its bars."""
+    from matplotlib import colors
+    lanes, drawn, bars = _lanes_of(events), {}, {}
+    paper = colors.to_rgb(axes.get_facecolor())
+    gap = [0.88 * p + 0.12 * i for p, i in zip(paper, colors.to_rgb(ink))]  # a bubble recedes in any style
     for event in events:
-        span = (event.begin_ns / 1000, (event.end_ns - event.begin_ns) / 1000)
-        bars.setdefault((_lane(event), _colour(event)), []).append(span)
-    for (lane, colour), spans in bars.items():
-        axes.broken_barh(spans, (len(lanes) - 1 - lanes.index(lane) + 0.1, 0.8), facecolor=colour,
-                         edgecolor="white", linewidth=0.3)
+        span = (event.begin_ns / unit_ns, (event.end_ns - event.begin_ns) / unit_ns)
+        name = _KINDS[event.kind][0]
+        if event.kind == _abi.PST_SIMULATED_WORK:
+            name = "forward" if event.visit.kind == 0 else "backward"
+        colour = gap if event.kind == _abi.PST_SIMULATED_BUBBLE else _colour(event)
+        bars.setdefault(name, (lanes.index(_lane(event)), colour, []))[2].append(span)
+    for name, (lane, colour, spans) in bars.items():
+        drawn[name] = axes.broken_barh(spans, (len(lanes) - 1 - lane + 0.1, 0.8), facecolor=colour,
+                                       edgecolor=paper, linewidth=0.3)
     axes.set_yticks([len(lanes) - 0.5 - i for i in range(len(lanes))], [_LANES[n] for n in lanes])
-    axes.set_title(f"stage {stage}", loc="left")
+    axes.set_ylabel("stream")
+    return drawn
 
 
 # ---- HTML ----

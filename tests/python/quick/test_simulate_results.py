@@ -124,6 +124,13 @@ class Results(unittest.TestCase):
             del sys.modules["matplotlib"]
             sys.modules.update(saved)
 
+    @needs("matplotlib")
+    def test_plot_with_old_matplotlib(self):
+        import matplotlib
+        with mock.patch.multiple(matplotlib, __version__="3.6.3", __version_info__=(3, 6, 3)):
+            with self.assertRaisesRegex(Error, "matplotlib 3.6.3: at least 3.7 is wanted"):
+                self.whole.plot()
+
 
 class WithoutNumpy(unittest.TestCase):
     def test_structs_and_lists(self):
