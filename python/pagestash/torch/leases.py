@@ -6,6 +6,7 @@
 What a frame keeps of such a tensor is somebody else's afterwards. That is found: a second lease of a name is
 an Error that names both places, a lease that outlives its scope is one, autograd refuses to give back what it
 saved of a lease that has ended, and with PAGESTASH_CHECK=1 the bytes are NaN. See docs/parallel.md."""
+import collections
 import contextlib
 import ctypes
 import math
@@ -79,6 +80,7 @@ class Scratch:
         self.device = pools.Device.open(_DEVICES[self.torch_device.type], self.torch_device.index or 0)
         self.streams, self.lock = Inline(self.torch_device), self.device.lock
         self.handed = weakref.WeakSet()  # Memory of tensors that somebody has
+        self._late = collections.deque()  # of `later`
         config = _c.sized(_abi.pst_scratch_config, reserve_bytes=within(reserve_bytes, "reserve_bytes", 0,
                                                                         _MOST_BYTES))
         with self.lock:
@@ -87,9 +89,24 @@ class Scratch:
     def call(self, function, *arguments):
         """One of the library's functions on this scratch. Errors: closed; its own."""
         with self.lock:
+            self._catch_up()
             if self.handle is None:
                 raise Error("the scratch is closed")
             _c.call(function, self.handle, *arguments)
+
+    def later(self, end):
+        """Calls end() under the lock: now where nobody has that, else before the next call of this scratch. For
+        finalisers, which run in any thread and must not wait."""
+        self._late.append(end)
+        if self.lock.acquire(blocking=False):
+            try:
+                self._catch_up()
+            finally:
+                self.lock.release()
+
+    def _catch_up(self):
+        while self._late:
+            self._late.popleft()()
 
     def lease(self, name: str, shape: Sequence[int], dtype: torch.dtype, *,
               place: Optional[str] = None) -> Lease:
