@@ -205,6 +205,8 @@ class Stash(room.Room):
         if self.retain:
             visits = self.restored.get(backward)
             if visits is None:
+                # A backward that failed has not come to its end.
+                self.restored = {of: those for of, those in self.restored.items() if any(one() for one in those)}
                 visits = self.restored[backward] = []
                 torch.autograd.Variable._execution_engine.queue_callback(
                     functools.partial(self._end_backward, backward))
@@ -216,10 +218,11 @@ class Stash(room.Room):
 
     def _end_backward(self, backward):
         """What autograd still holds after a backward is restored again by the next."""
-        for reference in self.restored.pop(backward, ()):
-            visit = reference()
-            if visit is not None:
-                visit.forget()
+        with self.lock:
+            for reference in self.restored.pop(backward, ()):
+                visit = reference()
+                if visit is not None:
+                    visit.forget(backward)
 
     def name_kept(self, name, tensor, why):
         """Says once that a tensor which may have been meant stays in memory."""
