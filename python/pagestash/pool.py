@@ -9,7 +9,7 @@ import weakref
 
 from . import _abi, _c
 from ._c import call, lib
-from ._checks import Error, is_a, listed, number_of, shown, within
+from ._checks import Error, Once, Same, is_a, listed, number_of, shown, within
 
 _KINDS = {"prefix": _abi.PST_ROWS_PREFIX, "segments": _abi.PST_ROWS_SEGMENTS,
           "sum": _abi.PST_ROWS_SUM}
@@ -24,7 +24,7 @@ _SHARES = {0.5: _abi.PST_STEPS_P50, 0.9: _abi.PST_STEPS_P90, 0.99: _abi.PST_STEP
 _make_room_type = dict(_abi.pst_pool_config._fields_)["make_room"]
 
 
-class Device:
+class Device(Once):
     """A device of the library: "host" (this process's memory), "cuda", or "auto".
 
     Open ones of a name and index are one and the same: Device.open. Never closed but by the end of the
@@ -91,7 +91,7 @@ class Usage:
     pages: int
 
 
-class Form:
+class Form(Same):
     """A pst_group: what one launch stashes or restores, without addresses. Never changes; any thread.
 
     Errors: Error with the C library's sentence (space or tensor, field, value, allowed)."""
@@ -115,6 +115,9 @@ class Form:
         self.num_counts = lib.pst_group_num_counts(self.handle)
         self.bases_type = ctypes.c_void_p * len(described)
         self.counts_type = ctypes.c_void_p * len(rows)
+
+    def __reduce__(self):
+        return Form, (self.spaces, self.tensors)
 
     def measure(self, counts=None, page_bytes=0):
         """Usage for counts (ints, spaces one after the other; of a sum: the sum); None: at capacity."""
@@ -186,7 +189,7 @@ class Status:
                    raw.offloaded_pages, raw.check_errors, raw)
 
 
-class Pool:
+class Pool(Once):
     """Pages of `page_bytes` on a device, with tickets that are lent.
 
     pages, host_pages: how many on the device and in pinned host memory. max_pages, max_host_pages:

@@ -5,7 +5,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
 
-from .._c import Error
+from .._checks import Error, Once
 from ..schedule import Layer, Schedule
 from . import _choose, _nodes, _pool
 from ._kept import Buffers, Kept
@@ -17,7 +17,7 @@ from ._unit import Unit, forward_kept, forward_plain
 from ._visits import Visits, in_backward, is_capturing
 
 
-class Run:
+class Run(Once):
     """Layers whose tensors are kept in two rounding buffers and in host memory; made by memo.run.
 
     Call step() at the end of each training step. units: the layers. choice: what was chosen, and why, from

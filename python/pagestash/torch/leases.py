@@ -18,7 +18,7 @@ from typing import Optional, Sequence, Union
 import torch
 
 from .. import _abi, _c, pool as pools
-from .._checks import Error, is_a, listed, within
+from .._checks import Error, Once, is_a, listed, within
 from .streams import Inline
 
 _DEVICES = {"cpu": "host", "cuda": "cuda"}
@@ -36,7 +36,7 @@ class Memory:
                                          "data": (address, False), "stream": None}
 
 
-class Lease:
+class Lease(Once):
     """A buffer's only user, until `release` or the end of a `with`. tensor: over its memory; None: released."""
 
     __slots__ = ("name", "place", "tensor", "scratch", "memory", "_raw", "__weakref__")
@@ -68,7 +68,7 @@ class Lease:
             self.release(caller(2))
 
 
-class Scratch:
+class Scratch(Once):
     """Named buffers of a device. For all threads, one at a time; ranks that are threads have one each.
 
     device: of torch, cpu or cuda; None: cuda if there is one. reserve_bytes: addresses for each name, the most
@@ -188,8 +188,9 @@ class Scratch:
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
-        self.close()
+    def __exit__(self, kind, error, trace):
+        with contextlib.suppress(Error) if kind is not None else contextlib.nullcontext():
+            self.close()  # what an exception left alive is not the news: then the scratch goes with it
 
     def __del__(self):
         if getattr(self, "handle", None) is not None and _c is not None:  # the interpreter may be ending

@@ -13,7 +13,7 @@ import torch
 from .. import pool as pools
 from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST, PST_MAX_TENSORS, \
     PST_PAGE_BYTES_MAX, PST_PAGE_BYTES_MIN
-from .._c import Error
+from .._checks import Error, Once
 from . import kept, layer, measure, room, rows, streams, tokens
 from .rerun import Snapshot
 
@@ -25,7 +25,7 @@ _MOST_NAMED = 256  # sentences of name_kept; names made anew in each step would 
 _MENDED = 1 << PST_FAULT_EXHAUSTED | 1 << PST_FAULT_FAILED | 1 << PST_FAULT_LOST
 
 
-class Stash(room.Room):
+class Stash(Once, room.Room):
     """Pages for what layers keep between their forward and their backward.
 
     device: of torch; None: cuda if there is one, else cpu.
@@ -358,8 +358,9 @@ class Stash(room.Room):
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
-        self.close()
+    def __exit__(self, kind, error, trace):
+        with contextlib.suppress(Error) if kind is not None else contextlib.nullcontext():
+            self.close()  # what an exception left alive is not the news: then the stash goes with it
 
     def __del__(self):
         pool = getattr(self, "pool", None)
