@@ -7,6 +7,7 @@ import torch
 
 from .._checks import Error, Once
 from ..schedule import Layer, Schedule
+from ..torch.layer import Apart
 from . import _choose, _nodes, _pool
 from ._kept import Buffers, Kept
 from ._paged import Measuring, Paged, PagedUnit, Scheduler
@@ -79,7 +80,13 @@ class Run(Once):
 
     def call(self, unit, args, kwargs):
         """In place of the module's own forward."""
-        if not torch.is_grad_enabled() or in_backward() >= 0:
+        if not torch.is_grad_enabled():
+            return unit.original(*args, **kwargs)
+        with Apart(unit.name):
+            return self._call(unit, args, kwargs)
+
+    def _call(self, unit, args, kwargs):
+        if in_backward() >= 0:
             return unit.original(*args, **kwargs)
         if not getattr(unit.module, "training", True):
             self.deviates("a call in evaluation, with gradients")

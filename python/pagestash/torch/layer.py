@@ -307,6 +307,29 @@ class Visit:
                 slot.tensor = None
 
 
+class Apart:
+    """A context for a layer's forward where nothing is stashed: what is saved in it stays in memory, and hooks
+    around it do not see that, as they do not see what a Visit stashes. torch's checkpoint goes by the order of
+    what its hooks see: the forward and the one that is computed again must be alike."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        _push_hooks(self._pack, unpack)
+        return self
+
+    def __exit__(self, *error):
+        _pop_hooks()
+
+    def _pack(self, tensor):
+        one = Saved()
+        one.visit, one.slot, one.tensor, one.version = self.name, None, tensor, tensor._version
+        if tensor.grad_fn is not None:  # which may lead back here
+            one.tensor = tensor.detach()
+        return one
+
+
 def unpack(saved):
     """A hook of autograd."""
     if type(saved) is not Saved:

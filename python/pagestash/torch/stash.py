@@ -118,8 +118,10 @@ class Stash(Once, room.Room):
         Errors: closed; counts; capturing before anything was measured."""
         if self.closed:
             self._check_open()
-        if not torch.is_grad_enabled() or layer.backward_id() >= 0:
+        if not torch.is_grad_enabled():
             return contextlib.nullcontext()
+        if layer.backward_id() >= 0:
+            return layer.Apart(name)
         try:
             shape = self.shapes[capacity, segments, ratio, select, name]
         except (KeyError, TypeError):  # TypeError: a list, say

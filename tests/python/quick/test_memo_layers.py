@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from common import gpt
 from pagestash import Error, memo
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 torch.set_num_threads(1)
 HIDDEN, HEADS, TOKENS, CUT = 32, 2, 48, 24
@@ -164,6 +165,14 @@ class Same(unittest.TestCase):
             trained(Placed, lambda layer, x: layer(x, positions), fraction)
             gradients.append(positions.grad)
         self.assertTrue(torch.equal(*gradients))
+
+    def test_within_a_checkpoint(self):
+        """What it finds by its order is not what the layer keeps."""
+        def block(layer, x):
+            x = x.tanh()
+            return layer(x).sin() * x
+        for reentrant in (False, True):
+            self.same(Block, lambda layer, x, r=reentrant: checkpoint(block, layer, x, use_reentrant=r))
 
     def test_frozen(self):
         self.same(lambda: Block().requires_grad_(False), fractions=(0,))

@@ -1,10 +1,12 @@
 """What a training loop does beside the straight way, and what goes wrong in it. Every test ends with no page
 in use and none lost."""
+import contextlib
 import threading
 import unittest
 from unittest import mock
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from common.edges import (PAGE_BYTES, Small, StashTest, equal, setUpModule, settled,  # noqa: F401
                           tearDownModule)
@@ -153,6 +155,25 @@ class Loops(StashTest):
             (y.sum() + other.sum()).backward()
         del x, y, other
         self.same(stash)
+
+    # Fault rows 67.
+    def test_a_checkpoint_around_more_than_the_layer(self):
+        """What torch's checkpoint computes again it finds by its order: the layer's tensors are in neither, those
+        before and behind it are in both. All have one geometry, so that a wrong one would be taken."""
+        stash, count = self.stash(), torch.tensor([64])
+        for reentrant in (False, True, None):
+            found = []
+            for layer in (contextlib.nullcontext, lambda: stash.layer(count, 64)):
+                def block(x, layer=layer):
+                    before = x.sin().tanh()
+                    with layer():
+                        y = (before * 1).exp().cos()
+                    return y.tanh() * before
+                x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+                y = block(x) if reentrant is None else checkpoint(block, x * 1, use_reentrant=reentrant)
+                y.sum().backward()
+                found.append(x.grad)
+            self.assertTrue(torch.equal(*found), reentrant)
 
     def test_layer_in_layer(self):
         """The inner one has what is saved in it."""
