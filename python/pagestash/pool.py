@@ -311,7 +311,7 @@ class Pool(Once):
     def close(self):
         """Waits for the device and frees the pool. Errors: tickets or captured graphs hold it; with
         PAGESTASH_CHECK=1 its memory was overwritten, and then it is freed, too."""
-        with _watching:
+        with self.device.lock, _watching:  # in this order, as who closes a pool under the device's lock has them
             if not self.handle:
                 return
             for watcher in _watchers:
