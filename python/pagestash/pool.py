@@ -4,6 +4,7 @@ Addresses and streams are ints (tensor.data_ptr(), stream.cuda_stream); 0 is the
 is said in include/pagestash/*.h about threads, streams and capture holds here."""
 import ctypes
 import dataclasses
+import os
 import threading
 import weakref
 
@@ -339,6 +340,23 @@ def _reference(buffers):
 _watching = threading.RLock()
 _watchers = []
 _open_pools = weakref.WeakValueDictionary()  # by handle
+_forking = []  # locks that the thread which forks has taken
+
+
+def _before_fork():
+    """Waits for threads that are at work: in the child nobody would give back what they have."""
+    taken = [Device._lock, *(device.lock for device in list(Device._open.values())), _watching]
+    for lock in taken:
+        lock.acquire()
+    _forking.append(taken)
+
+
+def _after_fork():
+    for lock in _forking.pop():
+        lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def watch(watcher):

@@ -1,8 +1,12 @@
 """What a training loop does beside the straight way, and what goes wrong in it. Every test ends with no page
 in use and none lost."""
 import contextlib
+import os
+import signal
 import threading
+import time
 import unittest
+import warnings
 from unittest import mock
 
 import torch
@@ -221,6 +225,27 @@ class Loops(StashTest):
             thread.join()
         del forwards
         self.assertEqual(wrong, [])
+
+    def test_a_fork_while_another_thread_is_at_work(self):
+        """The child goes on with the stash, whose locks nobody else has there; so does the parent."""
+        stash, has, plain = self.stash(), threading.Event(), self.small.gradients(self.small.plain)
+
+        def work():
+            with stash.lock:
+                has.set()
+                time.sleep(0.3)
+        thread = threading.Thread(target=work)
+        thread.start()
+        has.wait()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+            child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            os._exit(0 if equal(plain, self.small.gradients(lambda: self.small.stashed(stash))) else 1)
+        thread.join()
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.same(stash)
 
     def test_many_segments(self):
         """More than the 64 counts that a ticket has room for by default."""
