@@ -224,6 +224,10 @@ class Refused(unittest.TestCase):
         class Short(Block):
             def forward(self, x):
                 return super().forward(x)[:, 1:]
+        for shape, dim in (((TOKENS,), 1), ((TOKENS, HIDDEN), 2), ((TOKENS, HIDDEN), -3)):
+            with self.assertRaisesRegex(Error, rf"layer 0 of chunk 0: hidden states of shape \({TOKENS}.*\): token_dim "
+                                               f"{dim} is none of their dimensions"):
+                trained(Block, plain, 1, shape=shape, token_dim=dim)
         self.refused(Short, r"it returns \(2, 47, 32\) for \(2, 48, 32\), .*: it is not token-wise")
 
     def test_attention(self):
