@@ -128,7 +128,7 @@ class Simulation:
     def __init__(self, given, whole, stages, timeline):
         self.schedules, self.layers, self.page_bytes = given.schedules, given.layers, given.page_bytes
         self.makespan_ns, self.deadlock = whole.makespan_ns, whole.deadlock.decode()
-        self.raw_stages, self._timeline = stages, timeline
+        self.raw_stages, self._timeline = list(stages), timeline  # an array of ctypes cannot be pickled
         self.has_host_pages = given.raw.num_pages[1] > 0
         self.fits = not whole.deadlocked and all(stage.num_faults == 0 for stage in stages)
         self.demand = max(stage.demand_high_water for stage in stages)
@@ -203,4 +203,4 @@ def _array(raw, struct):
                          "formats": [numpy.dtype(ctype) for _, ctype in fields],
                          "offsets": [getattr(struct, name).offset for name, _ in fields],
                          "itemsize": ctypes.sizeof(struct)})
-    return numpy.frombuffer(bytes(raw), dtype)
+    return numpy.frombuffer(b"".join(map(bytes, raw)) if isinstance(raw, list) else bytes(raw), dtype)

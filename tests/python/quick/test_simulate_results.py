@@ -4,6 +4,7 @@ import contextlib
 import html.parser
 import io
 import os
+import pickle
 import re
 import sys
 import tempfile
@@ -102,6 +103,19 @@ class Results(unittest.TestCase):
         self.assertEqual(len(lines), 3)
         self.assertEqual(len({len(line) for line in lines}), 1)
         self.assertIn("does not fit", repr(self.whole))
+
+    def test_pickle(self):
+        """As a pool of processes gives it back."""
+        other = pickle.loads(pickle.dumps(self.whole))
+        self.assertEqual(other.to_html(), self.whole.to_html())
+        self.assertEqual(bytes(other.raw_events()), bytes(self.whole.raw_events()))
+        self.assertEqual([bytes(one) for one in other.raw_stages], [bytes(one) for one in self.whole.raw_stages])
+        schedules = Schedule.pipeline("1f1b", 2, 4)
+        chosen = pagestash.policy(schedules, paged(scene.pages3, 4, schedules[0]), gpu_bytes=1 << 30,
+                                  set_bytes=1 << 20)
+        other = pickle.loads(pickle.dumps(chosen))
+        self.assertEqual(repr(other), repr(chosen))
+        self.assertEqual(str(other.stages), str(chosen.stages))
 
     def test_deadlock(self):
         """Two stages that each wait for the other."""
