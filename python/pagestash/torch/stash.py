@@ -168,12 +168,14 @@ class Stash(Once, room.Room):
              select=None, name: Optional[str] = None) -> torch.nn.Module:
         """Runs each forward of the module in `layer`. counts, capacity: values, or functions of the
         forward's arguments. Answers the module. A deep copy of it has its own weights and this stash; what
-        comes out of a pickle is not wrapped. Errors: it is wrapped already."""
+        comes out of a pickle is not wrapped. Errors: it is wrapped already, by this or by others."""
         _check(isinstance(module, torch.nn.Module), "wrap", module, "a torch.nn.Module")
         own = vars(module).get("forward")
         plain = types.MethodType(type(module).forward, module)
         if own is not None and own != plain:  # that of an unpickled one is
-            raise Error(f"{type(module).__name__} has a forward of its own: it is wrapped already")
+            why = "it is wrapped already" if hasattr(own, "of_stash") else \
+                "somebody else has replaced that of its class: wrap it before that is done"
+            raise Error(f"{type(module).__name__} has a forward of its own: {why}")
         forward, stash = type(module).forward, self
         name = type(module).__name__ if name is None else name
 
@@ -184,6 +186,7 @@ class Stash(Once, room.Room):
             with stash.layer(*now, segments, ratio, select, name):
                 return forward(self, *args, **kwargs)
 
+        paged.of_stash = True
         module.forward = types.MethodType(paged, module)  # copy.deepcopy gives it the copy for its self
         return module
 

@@ -209,6 +209,15 @@ class Wrap(StashTest):
         with self.refused("wrap: 'no module'; allowed: a torch.nn.Module"):
             stash.wrap("no module", counts=self.small.counts, capacity=32)
 
+    def test_a_module_that_others_have_wrapped(self):
+        linear = torch.nn.Linear(16, 16)
+        linear.forward = linear.forward
+        self.wrapped_again(linear)
+        linear = torch.nn.Linear(16, 16)
+        linear.forward = lambda x, forward=linear.forward: forward(x)
+        with self.refused("Linear has a forward of its own: somebody else has replaced that of its class"):
+            self.stash().wrap(linear, counts=torch.tensor([3]), capacity=32)
+
     def test_module_stays_what_it_is(self):
         experts = self.stash().wrap(self.Experts(self.small), counts=self.small.counts, capacity=32)
         self.assertEqual(type(experts).__name__, "Experts")
