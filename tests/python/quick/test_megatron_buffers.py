@@ -71,6 +71,8 @@ class Buffers(unittest.TestCase):
         def collecting(*fields):
             gc.collect()
             return lease(*fields)
+        gc.disable()  # but for the collection that is asked for
+        self.addCleanup(gc.enable)
         lease, cycle = _abi.pst_lease, Cycle()
         cycle.itself, cycle.tensor = cycle, self.get()
         del cycle
