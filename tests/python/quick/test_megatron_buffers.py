@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 
+from common.edges import setUpModule, tearDownModule  # noqa: F401
 from pagestash import _abi
 from pagestash.megatron import buffers
 from pagestash.torch import scratch

@@ -233,7 +233,7 @@ class Loops(StashTest):
         def work():
             with stash.lock:
                 has.set()
-                time.sleep(0.3)
+                time.sleep(0.1)
         thread = threading.Thread(target=work)
         thread.start()
         has.wait()

@@ -90,7 +90,7 @@ class Closing(StashTest):
         def work():
             with stash.lock:
                 other.start()
-                time.sleep(0.2)  # until it is within close
+                time.sleep(0.1)  # until it is within close
                 stash.close()
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
