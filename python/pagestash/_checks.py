@@ -15,6 +15,25 @@ class Error(RuntimeError):
         self.status = status
 
 
+class Same:
+    """Of what never changes and has a handle of the library, or is there once: a copy is the same object."""
+    __slots__ = ()
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Once(Same):
+    """Of what this process alone has."""
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol):
+        raise Error(f"a {type(self).__name__} belongs to its process: it cannot be pickled")
+
+
 def shown(value):
     """A value for a sentence: one line, not too long."""
     text = " ".join(repr(value).split())

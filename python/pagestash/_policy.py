@@ -45,7 +45,7 @@ class Policy:
             setattr(self, name, tuple(value) if isinstance(value, ctypes.Array) else value)
         self.rule, self.mode = RULES[raw.rule], ("ordered", "concurrent")[raw.mode]
         self.choices = [_choice(choice) for choice in choices]
-        self._stages = stages
+        self._stages = list(stages)  # an array of ctypes cannot be pickled
 
     @property
     def stages(self) -> Any:

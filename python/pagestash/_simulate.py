@@ -128,7 +128,8 @@ class Simulation:
     def __init__(self, given, whole, stages, timeline):
         self.schedules, self.layers, self.page_bytes = given.schedules, given.layers, given.page_bytes
         self.makespan_ns, self.deadlock = whole.makespan_ns, whole.deadlock.decode()
-        self.raw_stages, self._timeline = stages, timeline
+        self.raw_stages, self._timeline = list(stages), timeline  # an array of ctypes cannot be pickled
+        self.has_host_pages = given.raw.num_pages[1] > 0
         self.fits = not whole.deadlocked and all(stage.num_faults == 0 for stage in stages)
         self.demand = max(stage.demand_high_water for stage in stages)
 
@@ -164,12 +165,14 @@ class Simulation:
                 f"{raw.fault_free[0]} and {raw.fault_free[1]} on the host")
 
     def table(self) -> str:
-        """The figures that matter most, a line for each stage; pages and microseconds."""
+        """The table of `pagestash simulate`: a line for each rank, at most 100 columns wide, and therefore with
+        times in the smallest unit that leaves room. `stages` has all figures."""
         return _timeline.table(self)
 
     def plot(self, figure=None, stages: Optional[Sequence[int]] = None) -> Any:
-        """The timeline and the pages of the stages, with matplotlib; the figure. Errors: matplotlib is
-        not installed; events=False."""
+        """The timeline and the pages of the stages (all, or those of these numbers), with matplotlib 3.7 or
+        later, in its current style; the figure. figure: where to draw, a figure or subfigure without axes,
+        whose layout becomes "constrained". Errors: matplotlib is not installed, or older; events=False."""
         return _timeline.plot(self, figure, stages)
 
     def to_html(self, path=None) -> str:
@@ -200,4 +203,4 @@ def _array(raw, struct):
                          "formats": [numpy.dtype(ctype) for _, ctype in fields],
                          "offsets": [getattr(struct, name).offset for name, _ in fields],
                          "itemsize": ctypes.sizeof(struct)})
-    return numpy.frombuffer(bytes(raw), dtype)
+    return numpy.frombuffer(b"".join(map(bytes, raw)) if isinstance(raw, list) else bytes(raw), dtype)

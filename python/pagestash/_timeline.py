@@ -13,26 +13,43 @@ _KINDS = (("work", 0, "#7aa6c2"), ("recompute", 0, "#b79ec9"), ("stall", 0, "#d1
           ("demote", 3, "#8d6a9f"), ("promote", 4, "#b08bbb"), ("swap out", 3, "#4f6d7a"),
           ("swap in", 4, "#88a0a8"))
 _BACKWARD = "#3d6f8e"  # work of backwards
-_COLUMNS = (("stage", None), ("pages", "demand_high_water"), ("stashed", "stashed"),
-            ("restored", "restored"), ("in place", "kept_in_place"), ("faults", "num_faults"),
-            ("exposed forward us", "exposed_forward_ns"),
-            ("exposed backward us", "exposed_backward_ns"), ("bubble us", "bubble_ns"),
-            ("recompute us", "recompute_ns"), ("end us", "end_ns"))
+# The columns of the table of `pagestash simulate`: title, member of the stage's result, place in a pair or None.
+_COLUMNS = (("passes", "num_passes", None), ("end", "end_ns", None), ("bubble", "bubble_ns", None),
+            ("exp fwd", "exposed_forward_ns", None), ("exp bwd", "exposed_backward_ns", None),
+            ("high water", "high_water", 0), ("host", "high_water", 1),
+            ("demand", "demand_high_water", None), ("tickets", "num_tickets", None),
+            ("faults", "num_faults", None))
+_TABLE_WIDTH = 100
 
 
-def _cells(simulation):
-    for number, stage in enumerate(simulation.raw_stages):
-        row = [str(simulation.schedules[number].stage)]
-        for _, name in _COLUMNS[1:]:
-            value = getattr(stage, name)
-            row.append(f"{value / 1000:g}" if name.endswith("_ns") else str(value))
-        yield row
+def _rows_in(simulation, unit, unit_ns):
+    """Titles, and the figures of each rank, as text; of what applies, times in whole units."""
+    stages = simulation.raw_stages
+    columns = [["rank"] + [str(schedule.stage) for schedule in simulation.schedules]]
+    for title, name, place in _COLUMNS:
+        figures = [getattr(stage, name) if place is None else getattr(stage, name)[place]
+                   for stage in stages]
+        if title == "host" and not simulation.has_host_pages or title == "faults" and not any(figures):
+            continue
+        if name.endswith("_ns"):
+            title, figures = f"{title} {unit}", [figure // unit_ns for figure in figures]
+        columns.append([title, *map(str, figures)])
+    return list(zip(*columns))
+
+
+def _rows(simulation):
+    """The rows, and how wide the columns are: times in the smallest unit with which the table fits."""
+    for unit, unit_ns in (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9)):
+        rows = _rows_in(simulation, unit, unit_ns)
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        if sum(widths) + 2 * (len(widths) - 1) <= _TABLE_WIDTH:
+            break
+    return rows, widths
 
 
 def table(simulation):
     """Text, columns aligned."""
-    rows = [[title for title, _ in _COLUMNS], *_cells(simulation)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
+    rows, widths = _rows(simulation)
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
 
 
@@ -75,12 +92,15 @@ def _levels(events):
 # ---- matplotlib ----
 
 def plot(simulation, figure, numbers):
-    """A pair of axes for each stage."""
+    """A pair of axes for each stage, a title above them, and beside them a legend."""
     try:
+        import matplotlib
         from matplotlib import pyplot
     except ImportError:
         raise Error("plot: matplotlib is not installed (pip install matplotlib); to_html needs none") \
             from None
+    if matplotlib.__version_info__ < (3, 7):
+        raise Error(f"plot: matplotlib {matplotlib.__version__}: at least 3.7 is wanted")
     stages, _ = _by_stage(simulation, None)
     numbers = listed(range(len(stages)) if numbers is None else numbers, "plot: stages")
     if not numbers or not all(number in range(len(stages)) for number in numbers):
@@ -88,30 +108,75 @@ def plot(simulation, figure, numbers):
     if figure is not None and not hasattr(figure, "subplots"):
         raise Error(f"plot: figure {shown(figure)}: a figure of matplotlib is wanted")
     if figure is None:
-        figure = pyplot.figure(figsize=(12, 2.2 * len(numbers)), layout="constrained")
+        figure = pyplot.figure(figsize=(12, 1.4 + 2.2 * len(numbers)))
+    figure.figure.set_layout_engine("constrained")  # which makes room for the legend
+    ink = pyplot.rcParams["text.color"]
     axes = figure.subplots(2 * len(numbers), 1, sharex=True, squeeze=False,
                            height_ratios=[3, 2] * len(numbers))[:, 0]
+    unit, unit_ns = _unit_of(max([event.end_ns for events in stages for event in events], default=0))
+    drawn = {}
     for i, number in enumerate(numbers):
-        _plot_lanes(axes[2 * i], stages[number], simulation.schedules[number].stage)
+        drawn |= _plot_lanes(axes[2 * i], stages[number], unit_ns, ink)
+        axes[2 * i].set_title(f"stage {simulation.schedules[number].stage}", loc="left")
         times, levels = zip(*_levels(stages[number]))
-        axes[2 * i + 1].step([t / 1000 for t in times], levels, where="post", color="black")
+        line, = axes[2 * i + 1].step([time / unit_ns for time in times], levels, where="post", color=ink)
+        drawn["pages in use"] = line
         axes[2 * i + 1].set_ylabel("pages")
         axes[2 * i + 1].set_ylim(bottom=0)
-    axes[-1].set_xlabel("us")
+    axes[-1].set_xlabel(f"time ({unit})")
+    figure.suptitle(_title(simulation, stages))
+    names = [name for name in ("forward", "backward", *(kind[0] for kind in _KINDS), "pages in use")
+             if name in drawn]
+    figure.legend([drawn[name] for name in names], names, loc="outside right center", frameon=False)
     return figure
 
 
-def _plot_lanes(axes, events, stage):
-    lanes = _lanes_of(events)
-    bars = {}
+def _unit_of(ns):
+    """The largest unit in which a time is 10 or more."""
+    units = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+    return next((unit for unit in units if ns >= 10 * unit[1]), units[-1])
+
+
+def _title(simulation, stages):
+    """The schedule; the most pages that a stage has in use, and which; the makespan."""
+    one = simulation.schedules[0]
+    words = ["own list of passes" if one.kind == "list" else one.kind, _many(one.num_stages, "stage")]
+    if one.num_chunks > 1:
+        words.append(_many(one.num_chunks, "chunk"))
+    peaks = [max(level for _, level in _levels(events)) for events in stages]
+    unit, unit_ns = _unit_of(simulation.makespan_ns)
+    title = (f"{', '.join(words)}, {_many(one.num_micro_batches, 'micro-batch')}\npeak "
+             f"{_many(max(peaks), 'page')} of {simulation.page_bytes / 1024:g} KiB on stage "
+             f"{simulation.schedules[peaks.index(max(peaks))].stage}, makespan "
+             f"{simulation.makespan_ns / unit_ns:.4g} {unit}")
+    if simulation.deadlock:
+        return title + ", deadlock"
+    return title if simulation.fits else f"{title}\ndoes not fit, needs {_many(simulation.demand, 'page')}"
+
+
+def _many(number, noun):
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def _plot_lanes(axes, events, unit_ns, ink):
+    """Draws them; of each kind of event that there is, one of its bars."""
+    from matplotlib import colors
+    lanes, drawn, bars = _lanes_of(events), {}, {}
+    paper = colors.to_rgb(axes.get_facecolor())
+    gap = [0.88 * p + 0.12 * i for p, i in zip(paper, colors.to_rgb(ink))]  # a bubble recedes in any style
     for event in events:
-        span = (event.begin_ns / 1000, (event.end_ns - event.begin_ns) / 1000)
-        bars.setdefault((_lane(event), _colour(event)), []).append(span)
-    for (lane, colour), spans in bars.items():
-        axes.broken_barh(spans, (len(lanes) - 1 - lanes.index(lane) + 0.1, 0.8), facecolor=colour,
-                         edgecolor="white", linewidth=0.3)
+        span = (event.begin_ns / unit_ns, (event.end_ns - event.begin_ns) / unit_ns)
+        name = _KINDS[event.kind][0]
+        if event.kind == _abi.PST_SIMULATED_WORK:
+            name = "forward" if event.visit.kind == 0 else "backward"
+        colour = gap if event.kind == _abi.PST_SIMULATED_BUBBLE else _colour(event)
+        bars.setdefault(name, (lanes.index(_lane(event)), colour, []))[2].append(span)
+    for name, (lane, colour, spans) in bars.items():
+        drawn[name] = axes.broken_barh(spans, (len(lanes) - 1 - lane + 0.1, 0.8), facecolor=colour,
+                                       edgecolor=paper, linewidth=0.3)
     axes.set_yticks([len(lanes) - 0.5 - i for i in range(len(lanes))], [_LANES[n] for n in lanes])
-    axes.set_title(f"stage {stage}", loc="left")
+    axes.set_ylabel("stream")
+    return drawn
 
 
 # ---- HTML ----
@@ -196,7 +261,7 @@ def _words(event):
 
 
 def _html_table(simulation):
-    head = "".join(f"<th>{title}</th>" for title, _ in _COLUMNS)
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
-                   for row in _cells(simulation))
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    (head, *ranks), _ = _rows(simulation)
+    titles = "".join(f"<th>{title}</th>" for title in head)
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in rank)}</tr>" for rank in ranks)
+    return f"<table><tr>{titles}</tr>{rows}</table>"

@@ -4,12 +4,13 @@ Addresses and streams are ints (tensor.data_ptr(), stream.cuda_stream); 0 is the
 is said in include/pagestash/*.h about threads, streams and capture holds here."""
 import ctypes
 import dataclasses
+import os
 import threading
 import weakref
 
 from . import _abi, _c
 from ._c import call, lib
-from ._checks import Error, is_a, listed, number_of, shown, within
+from ._checks import Error, Once, Same, is_a, listed, number_of, shown, within
 
 _KINDS = {"prefix": _abi.PST_ROWS_PREFIX, "segments": _abi.PST_ROWS_SEGMENTS,
           "sum": _abi.PST_ROWS_SUM}
@@ -24,7 +25,7 @@ _SHARES = {0.5: _abi.PST_STEPS_P50, 0.9: _abi.PST_STEPS_P90, 0.99: _abi.PST_STEP
 _make_room_type = dict(_abi.pst_pool_config._fields_)["make_room"]
 
 
-class Device:
+class Device(Once):
     """A device of the library: "host" (this process's memory), "cuda", or "auto".
 
     Open ones of a name and index are one and the same: Device.open. Never closed but by the end of the
@@ -91,7 +92,7 @@ class Usage:
     pages: int
 
 
-class Form:
+class Form(Same):
     """A pst_group: what one launch stashes or restores, without addresses. Never changes; any thread.
 
     Errors: Error with the C library's sentence (space or tensor, field, value, allowed)."""
@@ -115,6 +116,9 @@ class Form:
         self.num_counts = lib.pst_group_num_counts(self.handle)
         self.bases_type = ctypes.c_void_p * len(described)
         self.counts_type = ctypes.c_void_p * len(rows)
+
+    def __reduce__(self):
+        return Form, (self.spaces, self.tensors)
 
     def measure(self, counts=None, page_bytes=0):
         """Usage for counts (ints, spaces one after the other; of a sum: the sum); None: at capacity."""
@@ -186,7 +190,7 @@ class Status:
                    raw.offloaded_pages, raw.check_errors, raw)
 
 
-class Pool:
+class Pool(Once):
     """Pages of `page_bytes` on a device, with tickets that are lent.
 
     pages, host_pages: how many on the device and in pinned host memory. max_pages, max_host_pages:
@@ -308,7 +312,7 @@ class Pool:
     def close(self):
         """Waits for the device and frees the pool. Errors: tickets or captured graphs hold it; with
         PAGESTASH_CHECK=1 its memory was overwritten, and then it is freed, too."""
-        with _watching:
+        with self.device.lock, _watching:  # in this order, as who closes a pool under the device's lock has them
             if not self.handle:
                 return
             for watcher in _watchers:
@@ -336,6 +340,23 @@ def _reference(buffers):
 _watching = threading.RLock()
 _watchers = []
 _open_pools = weakref.WeakValueDictionary()  # by handle
+_forking = []  # locks that the thread which forks has taken
+
+
+def _before_fork():
+    """Waits for threads that are at work: in the child nobody would give back what they have."""
+    taken = [Device._lock, *(device.lock for device in list(Device._open.values())), _watching]
+    for lock in taken:
+        lock.acquire()
+    _forking.append(taken)
+
+
+def _after_fork():
+    for lock in _forking.pop():
+        lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def watch(watcher):

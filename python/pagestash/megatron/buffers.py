@@ -77,27 +77,26 @@ class Buffers:
             if memory is None:  # no elements, no memory
                 self._end(key, user, place)
             else:
-                user.alive = weakref.ref(memory, lambda _: self._let_go(key, user))
+                user.alive = weakref.ref(
+                    memory, lambda _: self.scratch.later(lambda: self._let_go(key, user)))
             return tensor
 
     def _let_go(self, key, user):
-        """Nobody holds the tensor. Called in any thread, and where the lock is taken not done: then the next
-        get_tensor does it."""
-        lock = self.scratch.lock
-        if not lock.acquire(blocking=False):
-            return
+        """Nobody holds the tensor."""
         try:
             if self._users.get(key) is user:
                 self._end(key, user, "the last that held it")
         except Error as error:
             _log.warning("pagestash: %s: its lease stays: %s", key, error)
-        finally:
-            lock.release()
 
     def _end(self, key, user, place):
         """Ends the lease, on the stream that it was taken on: whatever used it there is before this."""
-        user.lease.release_on(user.stream, place)
-        del self._users[key]
+        del self._users[key]  # first: the memory may die, and _let_go be called, within the release
+        try:
+            user.lease.release_on(user.stream, place)
+        except Error:
+            self._users[key] = user
+            raise
 
     def _is_held(self, lease, place):
         """Not only by a thread that is about to let go; who was named before is not waited for again."""

@@ -160,6 +160,7 @@ class _Scheduled(_Store):
     def __init__(self, unit, call):
         store = unit.run.store
         self.torch_device, self.streams, self.named = store.torch_device, store.streams, store.named
+        self.lock = store.lock
         self.unit, self.call = unit, call
 
     def keep(self, visit):

@@ -5,8 +5,9 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
 
-from .._c import Error
+from .._checks import Error, Once
 from ..schedule import Layer, Schedule
+from ..torch.layer import Apart
 from . import _choose, _nodes, _pool
 from ._kept import Buffers, Kept
 from ._paged import Measuring, Paged, PagedUnit, Scheduler
@@ -17,7 +18,7 @@ from ._unit import Unit, forward_kept, forward_plain
 from ._visits import Visits, in_backward, is_capturing
 
 
-class Run:
+class Run(Once):
     """Layers whose tensors are kept in two rounding buffers and in host memory; made by memo.run.
 
     Call step() at the end of each training step. units: the layers. choice: what was chosen, and why, from
@@ -79,7 +80,13 @@ class Run:
 
     def call(self, unit, args, kwargs):
         """In place of the module's own forward."""
-        if not torch.is_grad_enabled() or in_backward() >= 0:
+        if not torch.is_grad_enabled():
+            return unit.original(*args, **kwargs)
+        with Apart(unit.name):
+            return self._call(unit, args, kwargs)
+
+    def _call(self, unit, args, kwargs):
+        if in_backward() >= 0:
             return unit.original(*args, **kwargs)
         if not getattr(unit.module, "training", True):
             self.deviates("a call in evaluation, with gradients")

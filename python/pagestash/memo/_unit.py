@@ -83,6 +83,9 @@ class Unit(Wrapped):
         """The hidden states among the arguments, and a function that puts others in their place."""
         place = self._place_of(args, kwargs)
         x = args[0] if place == 0 else kwargs[place]
+        if not -x.dim() <= self.token_dim < x.dim():
+            raise Error(f"{self.name}: hidden states of shape {tuple(x.shape)}: token_dim {self.token_dim} is none of "
+                        "their dimensions")
         return x, lambda other: _with(other, place, args, kwargs)
 
     def rest(self, args, kwargs):

@@ -2,13 +2,14 @@
 import csv
 import ctypes
 import dataclasses
+import functools
 import io
 import weakref
 from typing import Iterable, NamedTuple, Optional
 
 from .. import _abi, _c, _files
 from .._c import call, lib
-from .._checks import Error, integer, is_a, listed, number_of, shown
+from .._checks import Error, Same, integer, is_a, listed, number_of, shown
 from ._words import KINDS, LETTERS, PASSES
 
 _HEADER = ["rank", "kind", "chunk", "micro_batch", "pair"]
@@ -39,7 +40,7 @@ class ScheduleInfo:
     digest: int
 
 
-class Schedule:
+class Schedule(Same):
     """The passes of one GPU, in order. Never changes; any thread.
 
     kind: "1f1b", "interleaved", "gpipe", "gpipe-reversed", "zb-h1", "zb-h2", "zb-v", "dualpipe",
@@ -118,10 +119,19 @@ class Schedule:
         """The same kind for another number of micro-batches. Errors: a list has one number."""
         if self.kind == "list":
             raise Error("num_micro_batches: a list of passes has one number of them")
-        return Schedule(self.kind, num_stages=self.num_stages, stage=self.stage,
-                        num_micro_batches=num_micro_batches, num_chunks=self.num_chunks,
-                        group=self.group if self.kind == "interleaved" else 0,
-                        overlaps_exchange=self.overlaps_exchange, limit=self.limit)
+        return Schedule(self.kind, **{**self._fields(), "num_micro_batches": num_micro_batches})
+
+    def __reduce__(self):
+        if self.kind == "list":
+            return functools.partial(Schedule.of, num_stages=self.num_stages, stage=self.stage), (list(self),)
+        return functools.partial(Schedule, **self._fields()), (self.kind,)
+
+    def _fields(self):
+        """Arguments that make a schedule of this kind again."""
+        return {"num_stages": self.num_stages, "stage": self.stage, "num_chunks": self.num_chunks,
+                "num_micro_batches": self.num_micro_batches, "limit": self.limit,
+                "group": self.group if self.kind == "interleaved" else 0,
+                "overlaps_exchange": self.overlaps_exchange}
 
     def _list(self):
         if self._passes is None:

@@ -7,7 +7,7 @@ from typing import Callable, Iterable, Optional, Sequence
 
 from .. import _abi, _c, pool as _pool
 from .._c import lib
-from .._checks import Error, integer, is_a, listed, number_of, shown
+from .._checks import Error, Once, integer, is_a, listed, number_of, shown
 from ._hooks import Hooks, callback_of
 from ._layers import Buffers, Layer, RawLayers, device_of
 from ._order import Schedule
@@ -77,7 +77,7 @@ def _sequence(given, name, most):
     return list(given)
 
 
-class Scheduler(Hooks):
+class Scheduler(Once, Hooks):
     """Decides for every visit of a layer when what it keeps is stashed, restored, swapped or left, and
     enqueues it: call a hook before and after what writes and reads it. docs/scheduler.md says more.
 

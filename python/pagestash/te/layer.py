@@ -40,6 +40,7 @@ class Layer:
         visit = stash.layer(counts, capacity, segments, name=name)
         # Nothing is stashed without grad and inside a backward.
         self.visit = visit if isinstance(visit, visits.Visit) else None
+        self.apart = visit if isinstance(visit, visits.Apart) else None
         self.rows = capacity * (segments or 1) if self.visit is not None else 0
         self.hooks = None
 
@@ -54,8 +55,10 @@ class Layer:
 
     def begin(self) -> None:
         """From here on saved tensors are packed."""
+        self.hooks = self.apart
         if self.visit is not None:
             self.hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+        if self.hooks is not None:
             self.hooks.__enter__()
 
     def end(self) -> None:

@@ -26,7 +26,7 @@ class _Pass:
 
 class OffloadController:
     """Which layer's saved tensors go to pages when: forwards in `context` are numbered 0 to num_layers - 1
-    and again from 0.
+    and again from 0, also after a forward that raised.
 
     counts: a tensor, or a function of the layer's number, called at the end of its forward. capacity,
     segments: as for pagestash.te.layer. num_groups: the groups of each layer.
@@ -124,6 +124,9 @@ class _Context(contextlib.ContextDecorator):
         controller = self.controller
         layer, controller.current = controller.current, None
         layer.end()
+        if kind is not None:  # the step is over: its layer has had no forward, and the next step's begin at 0
+            controller.passes[(controller.next_id - 1) % controller.num_layers] = None
+            controller.next_id = 0
         if layer.visit is None:
             return
         if kind is not None:

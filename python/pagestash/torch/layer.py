@@ -18,13 +18,13 @@ backward_id = torch._C._current_graph_task_id  # of the backward that runs in th
 
 class Slot:
     """Rows that are kept once. tensor: the first one that was saved, until the visit is stashed; then
-    nothing; then what was restored, for the backward of that id. bare: no tensor that was saved of it has
-    a history, nor was chosen by `select`."""
-    __slots__ = ("visit", "index", "fit", "tensor", "backward", "bare", "__weakref__")
+    nothing; then (id of a backward, what was restored for it, the stream that it is for, or None).
+    bare: no tensor that was saved of it has a history, nor was chosen by `select`."""
+    __slots__ = ("visit", "index", "fit", "tensor", "bare", "__weakref__")
 
     def __init__(self, visit, index, fit, tensor):
         self.visit, self.index, self.fit, self.tensor = visit, index, fit, tensor
-        self.backward, self.bare = -1, True
+        self.bare = True
 
 
 ALONE = object()
@@ -38,7 +38,7 @@ class Saved:
     slot: None where it stays, ALONE where this is its slot, too; and None, with no tensor, where it was
         changed before it was stashed.
     visit: the layer's name where it stays."""
-    __slots__ = ("visit", "slot", "fit", "version", "index", "tensor", "backward", "__weakref__")
+    __slots__ = ("visit", "slot", "fit", "version", "index", "tensor", "__weakref__")
 
     def stay(self):
         """Leaves the tensor in memory."""
@@ -56,15 +56,14 @@ class Saved:
 class Visit:
     """Between `with stash.layer(...)` and the end of what autograd saved there."""
     __slots__ = ("stash", "counts", "shape", "slots", "saved", "origins", "fits", "kept",
-                 "restored", "can_be_known", "backward", "before", "lost", "choices", "is_paused", "stream",
-                 "__weakref__")
+                 "restored", "can_be_known", "before", "lost", "choices", "is_paused", "__weakref__")
 
     def __init__(self, stash, counts, shape):
         self.stash, self.counts, self.shape = stash, counts, shape
         self.slots, self.saved = [], []
         self.choices = None  # rows.Choice that was made of a tensor, by its place in saved
-        self.restored, self.backward = None, -1  # by slot, for that backward, until it is asked for
-        self.stream = None  # that the rows were restored for, where there are several
+        # (id of a backward, what was restored for it by slot, until that is asked for, its stream or None)
+        self.restored = None
         self.kept = None    # what holds the rows (kept.py), once they are stashed
         self.before = None  # weak reference to the visit before: its backward mostly comes next
         self.lost = ""      # why nothing can come back
@@ -273,22 +272,62 @@ class Visit:
             one.tensor = one.slot = None
         self.lost, self.slots, self.saved, self.counts = why, [], None, None
 
-    def restore(self, backward):
+    def bring(self, slot, backward):
+        """What a slot's `tensor` is in this backward; -1: somebody looks at a node's saved tensors."""
+        if backward < 0:
+            return -1, self.kept.restore(self.fits, peek=True)[slot.index], None
+        with self.stash.lock:  # with retain several backwards may run at once
+            held, index, restored = slot.tensor, slot.index, self.restored
+            if held is not None and held[0] == backward:  # by another thread of this backward
+                return held
+            # Where its tensor is gone, another backward has taken the slot meanwhile.
+            if restored is None or restored[0] != backward or restored[1][index] is None:
+                restored = self._restore(backward)
+            _, tensors, stream = restored
+            slot.tensor = held = backward, tensors[index], stream
+            tensors[index] = None
+        return held
+
+    def _restore(self, backward):
         """Brings all rows back, into new tensors, for this backward."""
         stash = self.stash
-        self.restored, self.backward = self.kept.restore(self.fits), backward
-        if stash.streams.is_cuda:
-            self.stream = stash.streams.current()
+        stream = stash.streams.current() if stash.streams.is_cuda else None
+        self.restored = restored = backward, self.kept.restore(self.fits), stream
         if stash.retain or stash.overlap:
             stash.after_restore(self, backward)
+        return restored
 
-    def forget(self):
-        """With retain: lets go of what was restored, as far as it is still there."""
-        self.restored, self.backward = None, -1
+    def forget(self, backward):
+        """With retain: lets go of what was restored for a backward, as far as it is still there."""
+        if self.restored is not None and self.restored[0] == backward:
+            self.restored = None
         for reference in self.slots:
             slot = reference()
-            if slot is not None:
+            if slot is not None and slot.tensor is not None and slot.tensor[0] == backward:
                 slot.tensor = None
+
+
+class Apart:
+    """A context for a layer's forward where nothing is stashed: what is saved in it stays in memory, and hooks
+    around it do not see that, as they do not see what a Visit stashes. torch's checkpoint goes by the order of
+    what its hooks see: the forward and the one that is computed again must be alike."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        _push_hooks(self._pack, unpack)
+        return self
+
+    def __exit__(self, *error):
+        _pop_hooks()
+
+    def _pack(self, tensor):
+        one = Saved()
+        one.visit, one.slot, one.tensor, one.version = self.name, None, tensor, tensor._version
+        if tensor.grad_fn is not None:  # which may lead back here
+            one.tensor = tensor.detach()
+        return one
 
 
 def unpack(saved):
@@ -300,18 +339,12 @@ def unpack(saved):
         slot = saved
     elif slot is None or visit.kept is None:
         return _source(saved)
-    backward, tensor = backward_id(), slot.tensor
-    if tensor is None or slot.backward != backward:
-        if backward < 0:  # somebody looks at a node's saved tensors
-            tensor = visit.kept.restore(visit.fits, peek=True)[slot.index]
-        else:
-            if visit.backward != backward:
-                visit.restore(backward)
-            tensors, index = visit.restored, slot.index
-            slot.tensor = tensor = tensors[index]
-            slot.backward, tensors[index] = backward, None
-    if visit.stream is not None:
-        visit.stash.streams.share((tensor,), visit.stream)
+    backward, held = backward_id(), slot.tensor
+    if held is None or held[0] != backward:
+        held = visit.bring(slot, backward)
+    _, tensor, stream = held
+    if stream is not None:
+        visit.stash.streams.share((tensor,), stream)
     fit = saved.fit
     return tensor if fit.exact and fit is slot.fit else fit.view(tensor)
 

@@ -6,6 +6,7 @@
 What a frame keeps of such a tensor is somebody else's afterwards. That is found: a second lease of a name is
 an Error that names both places, a lease that outlives its scope is one, autograd refuses to give back what it
 saved of a lease that has ended, and with PAGESTASH_CHECK=1 the bytes are NaN. See docs/parallel.md."""
+import collections
 import contextlib
 import ctypes
 import math
@@ -17,7 +18,7 @@ from typing import Optional, Sequence, Union
 import torch
 
 from .. import _abi, _c, pool as pools
-from .._checks import Error, is_a, listed, within
+from .._checks import Error, Once, is_a, listed, within
 from .streams import Inline
 
 _DEVICES = {"cpu": "host", "cuda": "cuda"}
@@ -35,7 +36,7 @@ class Memory:
                                          "data": (address, False), "stream": None}
 
 
-class Lease:
+class Lease(Once):
     """A buffer's only user, until `release` or the end of a `with`. tensor: over its memory; None: released."""
 
     __slots__ = ("name", "place", "tensor", "scratch", "memory", "_raw", "__weakref__")
@@ -67,7 +68,7 @@ class Lease:
             self.release(caller(2))
 
 
-class Scratch:
+class Scratch(Once):
     """Named buffers of a device. For all threads, one at a time; ranks that are threads have one each.
 
     device: of torch, cpu or cuda; None: cuda if there is one. reserve_bytes: addresses for each name, the most
@@ -79,6 +80,7 @@ class Scratch:
         self.device = pools.Device.open(_DEVICES[self.torch_device.type], self.torch_device.index or 0)
         self.streams, self.lock = Inline(self.torch_device), self.device.lock
         self.handed = weakref.WeakSet()  # Memory of tensors that somebody has
+        self._late = collections.deque()  # of `later`
         config = _c.sized(_abi.pst_scratch_config, reserve_bytes=within(reserve_bytes, "reserve_bytes", 0,
                                                                         _MOST_BYTES))
         with self.lock:
@@ -87,9 +89,24 @@ class Scratch:
     def call(self, function, *arguments):
         """One of the library's functions on this scratch. Errors: closed; its own."""
         with self.lock:
+            self._catch_up()
             if self.handle is None:
                 raise Error("the scratch is closed")
             _c.call(function, self.handle, *arguments)
+
+    def later(self, end):
+        """Calls end() under the lock: now where nobody has that, else before the next call of this scratch. For
+        finalisers, which run in any thread and must not wait."""
+        self._late.append(end)
+        if self.lock.acquire(blocking=False):
+            try:
+                self._catch_up()
+            finally:
+                self.lock.release()
+
+    def _catch_up(self):
+        while self._late:
+            self._late.popleft()()
 
     def lease(self, name: str, shape: Sequence[int], dtype: torch.dtype, *,
               place: Optional[str] = None) -> Lease:
@@ -171,8 +188,9 @@ class Scratch:
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
-        self.close()
+    def __exit__(self, kind, error, trace):
+        with contextlib.suppress(Error) if kind is not None else contextlib.nullcontext():
+            self.close()  # what an exception left alive is not the news: then the scratch goes with it
 
     def __del__(self):
         if getattr(self, "handle", None) is not None and _c is not None:  # the interpreter may be ending

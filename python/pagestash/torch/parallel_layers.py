@@ -1,4 +1,5 @@
 """Modules of the parallel linear layers: weights of their own, or those of layers that are there."""
+import copy
 import functools
 from typing import Callable, Optional
 
@@ -10,6 +11,7 @@ from .._checks import Error, is_a, shown, within
 from . import leases
 from .parallel import column_parallel_linear, group_of, row_parallel_linear
 
+_MARKS = ("tensor_model_parallel", "partition_dim", "partition_stride", "sequence_parallel")
 _OTHERS = {"gather_output": False, "skip_bias_add": False, "input_is_parallel": True}  # of Megatron-Core's layers
 
 
@@ -126,6 +128,17 @@ class _ParallelLinear(nn.Module):
 
     def _options(self):
         """Those of one of the two alone."""
+
+    def __deepcopy__(self, memo):
+        """With weights of its own, and this group and scratch, which cannot be copied."""
+        memo[id(self)] = out = type(self).__new__(type(self))
+        memo[id(self.group)] = self.group
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        for name, parameter in self._parameters.items():
+            if parameter is not None:  # what says how it is split
+                vars(out._parameters[name]).update(
+                    (mark, value) for mark, value in vars(parameter).items() if mark in _MARKS)
+        return out
 
     def extra_repr(self) -> str:
         return (f"in_features={self.in_features}, out_features={self.out_features}, "

@@ -13,7 +13,7 @@ import torch
 from .. import pool as pools
 from .._abi import PST_FAULT_EXHAUSTED, PST_FAULT_FAILED, PST_FAULT_LOST, PST_MAX_TENSORS, \
     PST_PAGE_BYTES_MAX, PST_PAGE_BYTES_MIN
-from .._c import Error
+from .._checks import Error, Once
 from . import kept, layer, measure, room, rows, streams, tokens
 from .rerun import Snapshot
 
@@ -25,7 +25,7 @@ _MOST_NAMED = 256  # sentences of name_kept; names made anew in each step would 
 _MENDED = 1 << PST_FAULT_EXHAUSTED | 1 << PST_FAULT_FAILED | 1 << PST_FAULT_LOST
 
 
-class Stash(room.Room):
+class Stash(Once, room.Room):
     """Pages for what layers keep between their forward and their backward.
 
     device: of torch; None: cuda if there is one, else cpu.
@@ -118,8 +118,10 @@ class Stash(room.Room):
         Errors: closed; counts; capturing before anything was measured."""
         if self.closed:
             self._check_open()
-        if not torch.is_grad_enabled() or layer.backward_id() >= 0:
+        if not torch.is_grad_enabled():
             return contextlib.nullcontext()
+        if layer.backward_id() >= 0:
+            return layer.Apart(name)
         try:
             shape = self.shapes[capacity, segments, ratio, select, name]
         except (KeyError, TypeError):  # TypeError: a list, say
@@ -166,12 +168,14 @@ class Stash(room.Room):
              select=None, name: Optional[str] = None) -> torch.nn.Module:
         """Runs each forward of the module in `layer`. counts, capacity: values, or functions of the
         forward's arguments. Answers the module. A deep copy of it has its own weights and this stash; what
-        comes out of a pickle is not wrapped. Errors: it is wrapped already."""
+        comes out of a pickle is not wrapped. Errors: it is wrapped already, by this or by others."""
         _check(isinstance(module, torch.nn.Module), "wrap", module, "a torch.nn.Module")
         own = vars(module).get("forward")
         plain = types.MethodType(type(module).forward, module)
         if own is not None and own != plain:  # that of an unpickled one is
-            raise Error(f"{type(module).__name__} has a forward of its own: it is wrapped already")
+            why = "it is wrapped already" if hasattr(own, "of_stash") else \
+                "somebody else has replaced that of its class: wrap it before that is done"
+            raise Error(f"{type(module).__name__} has a forward of its own: {why}")
         forward, stash = type(module).forward, self
         name = type(module).__name__ if name is None else name
 
@@ -182,6 +186,7 @@ class Stash(room.Room):
             with stash.layer(*now, segments, ratio, select, name):
                 return forward(self, *args, **kwargs)
 
+        paged.of_stash = True
         module.forward = types.MethodType(paged, module)  # copy.deepcopy gives it the copy for its self
         return module
 
@@ -205,6 +210,8 @@ class Stash(room.Room):
         if self.retain:
             visits = self.restored.get(backward)
             if visits is None:
+                # A backward that failed has not come to its end.
+                self.restored = {of: those for of, those in self.restored.items() if any(one() for one in those)}
                 visits = self.restored[backward] = []
                 torch.autograd.Variable._execution_engine.queue_callback(
                     functools.partial(self._end_backward, backward))
@@ -216,10 +223,11 @@ class Stash(room.Room):
 
     def _end_backward(self, backward):
         """What autograd still holds after a backward is restored again by the next."""
-        for reference in self.restored.pop(backward, ()):
-            visit = reference()
-            if visit is not None:
-                visit.forget()
+        with self.lock:
+            for reference in self.restored.pop(backward, ()):
+                visit = reference()
+                if visit is not None:
+                    visit.forget(backward)
 
     def name_kept(self, name, tensor, why):
         """Says once that a tensor which may have been meant stays in memory."""
@@ -355,8 +363,9 @@ class Stash(room.Room):
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
-        self.close()
+    def __exit__(self, kind, error, trace):
+        with contextlib.suppress(Error) if kind is not None else contextlib.nullcontext():
+            self.close()  # what an exception left alive is not the news: then the stash goes with it
 
     def __del__(self):
         pool = getattr(self, "pool", None)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from common import gpt
 from pagestash import Error, memo
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 torch.set_num_threads(1)
 HIDDEN, HEADS, TOKENS, CUT = 32, 2, 48, 24
@@ -165,6 +166,15 @@ class Same(unittest.TestCase):
             gradients.append(positions.grad)
         self.assertTrue(torch.equal(*gradients))
 
+    def test_within_a_checkpoint(self):
+        """What it finds by its order is not what the layer keeps."""
+        def block(layer, x):
+            x = x.tanh()
+            return layer(x).sin() * x
+        for reentrant in (False, True):
+            self.same(Block, lambda layer, x, r=reentrant: checkpoint(block, layer, x, use_reentrant=r),
+                      fractions=("1/3",))
+
     def test_frozen(self):
         self.same(lambda: Block().requires_grad_(False), fractions=(0,))
 
@@ -215,6 +225,10 @@ class Refused(unittest.TestCase):
         class Short(Block):
             def forward(self, x):
                 return super().forward(x)[:, 1:]
+        for shape, dim in (((TOKENS,), 1), ((TOKENS, HIDDEN), 2), ((TOKENS, HIDDEN), -3)):
+            with self.assertRaisesRegex(Error, rf"layer 0 of chunk 0: hidden states of shape \({TOKENS}.*\): token_dim "
+                                               f"{dim} is none of their dimensions"):
+                trained(Block, plain, 1, shape=shape, token_dim=dim)
         self.refused(Short, r"it returns \(2, 47, 32\) for \(2, 48, 32\), .*: it is not token-wise")
 
     def test_attention(self):

@@ -2,6 +2,7 @@
 """pagestash.simulate and pagestash.policy: the vectors and the command say the same."""
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -145,12 +146,16 @@ class Command(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def asked(self, *flags):
-        done = subprocess.run([built.command(), "simulate", *map(str, flags), "--json"], text=True,
-                              capture_output=True, check=False)
+        """What the report has, and the text."""
+        done = subprocess.run([built.command(), "simulate", *map(str, flags), "--json=" + self.path("report")],
+                              text=True, capture_output=True, check=False)
         self.assertIn(done.returncode, (0, 1), done.stderr)
-        return json.loads(done.stdout)
+        with open(self.path("report"), encoding="utf-8") as file:
+            return {**json.load(file), "text": done.stdout}
 
     def same(self, whole, said):
+        self.assertIn(f"\n{whole.table()}\n", said["text"])
+        self.assertLessEqual(max(map(len, whole.table().splitlines())), 100)
         self.assertEqual((whole.makespan_ns, whole.fits), (said["makespan_ns"], said["fits"]))
         self.assertEqual(len(whole.stages), len(said["stages"]))
         for stage, of_rank in zip(whole.raw_stages, said["stages"]):
@@ -192,6 +197,29 @@ class Command(unittest.TestCase):
             "--destinations", 3, "--ahead", 2, "--forward-ns", "1,4,1", "--backward-ns", "2,8,2",
             "--weight-ns", "0,2,0"))
         self.assertGreater(whole.raw_stages[0].demoted_pages, 0)
+
+    def test_tables(self):
+        """Times that leave no room in nanoseconds, host pages, faults, all ranks and one alone."""
+        with open(self.path("pages.csv"), "w", encoding="ascii") as file:
+            file.write("chunk,layer,micro_batch,pages\n" + "".join(
+                f"0,{layer},{i},3\n" for layer in range(2) for i in range(13)))
+        units = set()
+        for ns in (0, 10**11, 10**13, 10**15):
+            layers = SimulatedLayer.repeat(2, pages=[3] * 13, forward_ns=(ns, 4, 1), backward_ns=(ns, 8, 2))
+            for pages, host_pages in (("auto", 0), (9, 3), ("auto", "auto"), (4, 0)):
+                for schedules, rank in ((Schedule.pipeline("1f1b", 12, 13), "all"),
+                                        (Schedule(num_stages=12, stage=10, num_micro_batches=13), 10)):
+                    whole = simulate(schedules, layers, stash_ns=ns, pages=pages, host_pages=host_pages,
+                                     page_bytes=16384)
+                    said = self.asked(
+                        "--schedule", "1f1b", "--stages", 12, "--micro-batches", 13, "--layers", 2,
+                        "--visit-pages", self.path("pages.csv"), "--stash-ns", ns, "--pages", pages,
+                        "--host-pages", host_pages, "--page-size", 16384, "--rank", rank,
+                        "--forward-ns", f"{ns},4,1", "--backward-ns", f"{ns},8,2")
+                    with self.subTest(ns=ns, pages=pages, rank=rank):
+                        self.same(whole, said)
+                    units.update(re.findall(" end (m?u?n?s) ", whole.table()))
+        self.assertEqual(units, {"ns", "us", "ms", "s"})
 
     def test_routing_trace(self):
         """The shipped trace: an iteration takes as many of its steps as there are micro-batches."""

@@ -4,6 +4,7 @@ import contextlib
 import html.parser
 import io
 import os
+import pickle
 import re
 import sys
 import tempfile
@@ -103,6 +104,19 @@ class Results(unittest.TestCase):
         self.assertEqual(len({len(line) for line in lines}), 1)
         self.assertIn("does not fit", repr(self.whole))
 
+    def test_pickle(self):
+        """As a pool of processes gives it back."""
+        other = pickle.loads(pickle.dumps(self.whole))
+        self.assertEqual(other.to_html(), self.whole.to_html())
+        self.assertEqual(bytes(other.raw_events()), bytes(self.whole.raw_events()))
+        self.assertEqual([bytes(one) for one in other.raw_stages], [bytes(one) for one in self.whole.raw_stages])
+        schedules = Schedule.pipeline("1f1b", 2, 4)
+        chosen = pagestash.policy(schedules, paged(scene.pages3, 4, schedules[0]), gpu_bytes=1 << 30,
+                                  set_bytes=1 << 20)
+        other = pickle.loads(pickle.dumps(chosen))
+        self.assertEqual(repr(other), repr(chosen))
+        self.assertEqual(str(other.stages), str(chosen.stages))
+
     def test_deadlock(self):
         """Two stages that each wait for the other."""
         orders = [[("F", 0, 0), ("B", 0, 0), ("F", 0, 1), ("B", 0, 1)],
@@ -123,6 +137,13 @@ class Results(unittest.TestCase):
         finally:
             del sys.modules["matplotlib"]
             sys.modules.update(saved)
+
+    @needs("matplotlib")
+    def test_plot_with_old_matplotlib(self):
+        import matplotlib
+        with mock.patch.multiple(matplotlib, __version__="3.6.3", __version_info__=(3, 6, 3)):
+            with self.assertRaisesRegex(Error, "matplotlib 3.6.3: at least 3.7 is wanted"):
+                self.whole.plot()
 
 
 class WithoutNumpy(unittest.TestCase):

@@ -1,5 +1,7 @@
 """Ways through autograd, and which tensors a Stash takes along them. Every test ends with no page in use and
 none lost."""
+import sys
+import threading
 import unittest
 
 import torch
@@ -45,6 +47,50 @@ class Backward(StashTest):
                               [leaf.grad for leaf in self.small.inputs]))
         del loss
         self.assertEqual(settled(stash).in_use, (0, 0))
+
+    def test_several_backwards_at_once(self):
+        """Of one retained graph, in several threads, each with what was restored for it."""
+        stash, wrong, x = self.stash(retain=True), [], torch.randn(64, 8, requires_grad=True)
+        y = x * 1
+        with stash.layer(torch.tensor([64]), 64):
+            for _ in range(20):
+                y = y.sin() * y.tanh()
+        loss = y.sum()
+        want = torch.autograd.grad(loss, x, retain_graph=True)
+
+        def work():
+            try:
+                for _ in range(150):
+                    if not equal(want, torch.autograd.grad(loss, x, retain_graph=True)):
+                        wrong.append("other bits")
+            except Exception as error:  # pylint: disable=broad-except
+                wrong.append(repr(error))
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        self.addCleanup(sys.setswitchinterval, interval)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(stash.restored, {})
+        del y, loss, work
+
+    def test_backwards_that_fail_are_forgotten(self):
+        stash = self.stash(retain=True)
+
+        def fail(_gradient):
+            raise ZeroDivisionError
+        for _ in range(3):
+            x = self.small.x * 1
+            with stash.layer(**self.small.layer):
+                y = self.small.experts(x)
+            x.register_hook(fail)
+            with self.assertRaises(ZeroDivisionError):
+                y.sum().backward()
+            del x, y
+        self.assertLessEqual(len(stash.restored), 1)
 
     # Fault rows 67.
     def test_no_grad_and_inference(self):

@@ -1,10 +1,16 @@
 """What a training loop does beside the straight way, and what goes wrong in it. Every test ends with no page
 in use and none lost."""
+import contextlib
+import os
+import signal
 import threading
+import time
 import unittest
+import warnings
 from unittest import mock
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from common.edges import (PAGE_BYTES, Small, StashTest, equal, setUpModule, settled,  # noqa: F401
                           tearDownModule)
@@ -154,6 +160,25 @@ class Loops(StashTest):
         del x, y, other
         self.same(stash)
 
+    # Fault rows 67.
+    def test_a_checkpoint_around_more_than_the_layer(self):
+        """What torch's checkpoint computes again it finds by its order: the layer's tensors are in neither, those
+        before and behind it are in both. All have one geometry, so that a wrong one would be taken."""
+        stash, count = self.stash(), torch.tensor([64])
+        for reentrant in (False, True, None):
+            found = []
+            for layer in (contextlib.nullcontext, lambda: stash.layer(count, 64)):
+                def block(x, layer=layer):
+                    before = x.sin().tanh()
+                    with layer():
+                        y = (before * 1).exp().cos()
+                    return y.tanh() * before
+                x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+                y = block(x) if reentrant is None else checkpoint(block, x * 1, use_reentrant=reentrant)
+                y.sum().backward()
+                found.append(x.grad)
+            self.assertTrue(torch.equal(*found), reentrant)
+
     def test_layer_in_layer(self):
         """The inner one has what is saved in it."""
         outer, inner = self.stash(), self.stash()
@@ -200,6 +225,27 @@ class Loops(StashTest):
             thread.join()
         del forwards
         self.assertEqual(wrong, [])
+
+    def test_a_fork_while_another_thread_is_at_work(self):
+        """The child goes on with the stash, whose locks nobody else has there; so does the parent."""
+        stash, has, plain = self.stash(), threading.Event(), self.small.gradients(self.small.plain)
+
+        def work():
+            with stash.lock:
+                has.set()
+                time.sleep(0.1)
+        thread = threading.Thread(target=work)
+        thread.start()
+        has.wait()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+            child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            os._exit(0 if equal(plain, self.small.gradients(lambda: self.small.stashed(stash))) else 1)
+        thread.join()
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.same(stash)
 
     def test_many_segments(self):
         """More than the 64 counts that a ticket has room for by default."""

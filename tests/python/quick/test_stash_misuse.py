@@ -3,6 +3,8 @@ import copy
 import gc
 import pickle
 import sys
+import threading
+import time
 import unittest
 import weakref
 from unittest import mock
@@ -10,6 +12,7 @@ from unittest import mock
 import torch
 
 from common.edges import PAGE_BYTES, StashTest, setUpModule, tearDownModule  # noqa: F401
+from pagestash.pool import Device, Pool
 from pagestash.torch import Stash
 
 
@@ -78,6 +81,22 @@ class Closing(StashTest):
         del model
         gc.collect()
         self.assertEqual(said, [])
+
+    def test_closed_in_two_threads(self):
+        """A stash closes its pool under the device's lock, and who has a pool alone without."""
+        stash, pool = Stash("cpu", pages=4), Pool(Device.open("host"), 4, page_bytes=PAGE_BYTES)
+        other = threading.Thread(target=pool.close, daemon=True)
+
+        def work():
+            with stash.lock:
+                other.start()
+                time.sleep(0.1)  # until it is within close
+                stash.close()
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        for one in (thread, other):
+            one.join(10)
+            self.assertFalse(one.is_alive(), "they wait for each other")
 
     def test_as_a_context(self):
         with Stash("cpu", pages=64, page_bytes=PAGE_BYTES) as stash:
@@ -189,6 +208,15 @@ class Wrap(StashTest):
             experts(self.small.x * 1)
         with self.refused("wrap: 'no module'; allowed: a torch.nn.Module"):
             stash.wrap("no module", counts=self.small.counts, capacity=32)
+
+    def test_a_module_that_others_have_wrapped(self):
+        linear = torch.nn.Linear(16, 16)
+        linear.forward = linear.forward
+        self.wrapped_again(linear)
+        linear = torch.nn.Linear(16, 16)
+        linear.forward = lambda x, forward=linear.forward: forward(x)
+        with self.refused("Linear has a forward of its own: somebody else has replaced that of its class"):
+            self.stash().wrap(linear, counts=torch.tensor([3]), capacity=32)
 
     def test_module_stays_what_it_is(self):
         experts = self.stash().wrap(self.Experts(self.small), counts=self.small.counts, capacity=32)

@@ -91,6 +91,17 @@ class GroupedMlpTest(StashTest):
             self.same(again, plain)
             self.nothing_lost(stash)
 
+    def test_checkpoint_around_more(self):
+        """See test_a_checkpoint_around_more_than_the_layer."""
+        def more(f, x, scales):
+            x = x.sin()
+            return f(x, scales).tanh() * x[:, :1]
+        plain = self.train(None, run=more)
+        for reentrant in (False, True):
+            stash = stash_of()
+            self.same(self.train(stash, run=lambda f, *a: checkpoint(more, f, *a, use_reentrant=reentrant)), plain)
+            self.nothing_lost(stash)
+
     def test_markers_lost_by_detach(self):
         def losing(*tensors):
             for tensor in tensors:

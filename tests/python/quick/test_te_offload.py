@@ -65,6 +65,23 @@ class ControllerTest(StashTest):
             del y
         self.nothing_lost(self.stash)
 
+    def test_a_forward_that_raises(self):
+        """Its layer cannot be offloaded, and the next step is numbered from 0."""
+        context, sync, controller = self.context()
+        expected = self.plain()
+        for failing in (2, 0, 1):
+            with self.assertRaises(ZeroDivisionError):
+                for layer, weight in enumerate(self.weights):
+                    with context:
+                        y = (self.x @ weight).relu().square()
+                        1 // (failing - layer)
+                    controller.start_offload_layer(layer)
+            with self.assertRaisesRegex(pagestash.Error, f"start_offload_layer: layer {failing} has had no forward"):
+                controller.start_offload_layer(failing)
+            del y
+            self.same(self.grads(self.forward(context, sync, controller.start_offload_layer)), expected)
+        self.nothing_lost(self.stash)
+
     def test_layers_that_are_not_offloaded_or_not_reloaded(self):
         context, sync, controller = self.context()
         expected = self.plain()
@@ -200,9 +217,9 @@ class ControllerTest(StashTest):
                 raise KeyError
         with torch.no_grad(), context:
             y = self.x.square()
-        controller.start_offload_layer(1)
-        controller.release_activation_forward_gpu_memory(1)
-        controller.start_reload_layer(1)
+        controller.start_offload_layer(0)
+        controller.release_activation_forward_gpu_memory(0)
+        controller.start_reload_layer(0)
         self.assertFalse(y.requires_grad)
         self.nothing_lost(self.stash)
 

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Leases behind Megatron-Core's global memory buffer end with their tensors, whoever lets these go, and when."""
+import gc
+import sys
+import threading
+import types
+import unittest
+from unittest import mock
+
+import torch
+
+from common.edges import setUpModule, tearDownModule  # noqa: F401
+from pagestash import _abi
+from pagestash.megatron import buffers
+from pagestash.torch import scratch
+
+
+class Other:
+    """Another thread that has the lock of the scratch, within the context."""
+
+    def __init__(self, lock):
+        self.lock, self.has, self.ends = lock, threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        with self.lock:
+            self.has.set()
+            self.ends.wait()
+
+    def __enter__(self):
+        self.thread.start()
+        self.has.wait()
+
+    def __exit__(self, *error):
+        self.ends.set()
+        self.thread.join()
+
+
+class Buffers(unittest.TestCase):
+    def setUp(self):
+        state = types.ModuleType("megatron.core.parallel_state")
+        state._GLOBAL_MEMORY_BUFFER, state.GlobalMemoryBuffer = None, object
+        patch = mock.patch.dict(sys.modules, {"megatron.core.parallel_state": state})
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.buffers = buffers.Buffers("cpu", "warn")
+        self.addCleanup(self.buffers.close)
+
+    def get(self, name="a"):
+        return self.buffers.get_tensor((4,), torch.float32, name)
+
+    def live(self):
+        """Names that are leased."""
+        return scratch.info("cpu").num_live
+
+    def test_a_tensor_that_dies_while_another_thread_has_the_lock(self):
+        """Its lease ends before whatever is asked of the scratch next: of info, of trim, of another name."""
+        for ask in (self.live, lambda: scratch.trim("cpu"), lambda: self.get("b")):
+            tensor = self.get()
+            with Other(self.buffers.scratch.lock):
+                del tensor
+            other = ask()
+            self.assertNotIn("megatron.a.float32", self.buffers._users)
+            del other
+            self.assertEqual(self.live(), 0)
+
+    def test_a_tensor_that_dies_while_its_lease_ends(self):
+        """One in a cycle, which is found when the next one takes the name."""
+        class Cycle:
+            pass
+
+        def collecting(*fields):
+            gc.collect()
+            return lease(*fields)
+        gc.disable()  # but for the collection that is asked for
+        self.addCleanup(gc.enable)
+        lease, cycle = _abi.pst_lease, Cycle()
+        cycle.itself, cycle.tensor = cycle, self.get()
+        del cycle
+        with mock.patch.object(_abi, "pst_lease", collecting), mock.patch.object(buffers, "PATIENCE", 0), \
+                self.assertLogs("pagestash", "WARNING") as said:
+            tensor = self.get()
+        self.assertEqual(len(said.records), 1)
+        self.assertIn("is held still", said.output[0])
+        self.assertEqual(self.live(), 1)
+        del tensor
+        self.assertEqual(self.live(), 0)
+
+    def test_a_lease_that_cannot_end(self):
+        """It is told, and ends with close."""
+        tensor = self.get()
+        user = self.buffers._users["megatron.a.float32"]
+        with mock.patch.object(type(user.lease), "release_on", side_effect=buffers.Error("a capture")), \
+                self.assertLogs("pagestash", "WARNING") as said:
+            del tensor
+        self.assertIn("megatron.a.float32: its lease stays: a capture", said.output[0])
+        self.assertEqual(self.live(), 1)
+        self.buffers.close()
+        self.assertEqual(self.live(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
