@@ -341,7 +341,14 @@ def unpack(saved):
         return _source(saved)
     backward, held = backward_id(), slot.tensor
     if held is None or held[0] != backward:
-        held = visit.bring(slot, backward)
+        restored, index = visit.restored, slot.index
+        tensor = restored[1][index] if restored is not None and restored[0] == backward else None
+        if tensor is not None:
+            # Without the lock: another thread of this backward finds the same tensor, or takes the lock.
+            slot.tensor = held = backward, tensor, restored[2]
+            restored[1][index] = None
+        else:
+            held = visit.bring(slot, backward)
     _, tensor, stream = held
     if stream is not None:
         visit.stash.streams.share((tensor,), stream)
