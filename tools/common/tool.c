@@ -21,12 +21,20 @@ static void clear_progress_line(void)
     has_progress_line = false;
 }
 
+static bool has_failed;
+
+bool tool_has_failed(void)
+{
+    return has_failed;
+}
+
 int tool_fail(int code, const char *format, ...)
 {
     char *text = NULL;
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
+    has_failed = has_failed || code != TOOL_OK;
     tool_clock_end();
     clear_progress_line();
     fprintf(stderr, "%s: ", tool_name);

@@ -36,6 +36,8 @@ extern const char *tool_name;
 
 /* Prints "pagestash: TEXT" on stderr as one line and returns code. */
 int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Whether that was called with another code than TOOL_OK. */
+bool tool_has_failed(void);
 
 /* Paths and words of a command line may hold anything; a message is one line all the same. */
 static inline void tool_clean(char *text)

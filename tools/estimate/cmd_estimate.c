@@ -46,7 +46,6 @@ static int check_picture(const estimate_options *options)
 {
     uint64_t stage = 0;
     TOOL_TRY(output_check("html", options->html));
-    ESTIMATE_TRY(options, pst_estimate_check(&options->config));
     TOOL_TRY(stage_of(options, &stage));
     return estimate_html_check(options);
 }
@@ -85,7 +84,7 @@ static int run(const estimate_options *options)
     if (options->html != NULL)
         TOOL_TRY(check_picture(options));
     const int code = modes[options->mode](options);
-    if (options->html != NULL && (code == TOOL_OK || code == TOOL_NO))
+    if (options->html != NULL && !tool_has_failed()) /* that it does not fit is an answer */
         TOOL_TRY(picture(options));
     return code;
 }

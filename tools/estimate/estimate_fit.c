@@ -36,7 +36,7 @@ static void find_micro_batch(fit *self)
     const uint64_t sequences = config.global_batch / replicas;
     for (config.micro_batch = psti_min(sequences, MAX_MICRO_BATCH); config.micro_batch > 0;
          config.micro_batch--)
-        if (sequences % config.micro_batch == 0 && fits(self, &config))
+        if (sequences % config.micro_batch == 0 && (fits(self, &config) || self->status != PST_OK))
             break;
     self->micro_batch = config.micro_batch;
 }
@@ -51,7 +51,7 @@ static void find_sequence(fit *self)
     const uint64_t step = config.sequence_size % even == 0 ? even : parts;
     const uint64_t most = config.max_positions ? config.max_positions : MAX_SEQUENCE;
     uint64_t fitting = 0, above = most / step + 1;
-    while (above - fitting > 1) {
+    while (above - fitting > 1 && self->status == PST_OK) {
         const uint64_t middle = fitting + (above - fitting) / 2;
         config.sequence_size = middle * step;
         if (fits(self, &config))
@@ -134,6 +134,7 @@ int estimate_fit(const estimate_options *options)
     ESTIMATE_TRY(options, pst_estimate_check(config));
     ESTIMATE_TRY(options, estimate_peak_of(config, options->overhead_bytes, &self.peak));
     find_micro_batch(&self);
+    ESTIMATE_TRY(options, self.status);
     find_sequence(&self);
     ESTIMATE_TRY(options, self.status);
     return answer(&self);

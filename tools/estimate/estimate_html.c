@@ -36,11 +36,12 @@ static bool put_event(void *user, const pst_estimate_event *event)
 }
 
 /* What a GPU of each stage holds at its peak, by kind. */
-static int put_stages(FILE *file, const pst_estimate_config *config)
+static int put_stages(FILE *file, const estimate_options *options)
 {
+    const pst_estimate_config *config = &options->config;
     for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         pst_estimate_memory memory;
-        TOOL_PST(pst_estimate_get_memory(config, i, NULL, &memory));
+        ESTIMATE_TRY(options, pst_estimate_get_memory(config, i, NULL, &memory));
         fprintf(file, "%s{\"stage\":%" PRIu64, i > 0 ? ",\n" : "", i);
 #define PUT_PART(key, member, name) picture_put_field(file, #key, memory.member);
         ESTIMATE_PARTS(PUT_PART)
@@ -56,7 +57,6 @@ static int put_stages(FILE *file, const pst_estimate_config *config)
 static int put_data(FILE *file, const void *drawn)
 {
     writer self = *(const writer *)drawn;
-    const pst_estimate_config *config = &self.options->config;
     self.file = file;
     fputs("{\"title\":", file);
     picture_put_text(file, self.title);
@@ -64,19 +64,21 @@ static int put_data(FILE *file, const void *drawn)
     picture_put_field(file, "memory", self.options->memory_bytes);
     picture_put_field(file, "overhead", self.options->overhead_bytes);
     fputs(",\n\"stages\":[", file);
-    TOOL_TRY(put_stages(file, config));
+    TOOL_TRY(put_stages(file, self.options));
     fputs("],\n\"events\":[", file);
-    TOOL_PST(pst_estimate_get_timeline(config, self.stage, put_event, &self));
+    ESTIMATE_TRY(self.options,
+                 pst_estimate_get_timeline(&self.options->config, self.stage, put_event, &self));
     fputs("]}", file);
     return TOOL_OK;
 }
 
-/* Two for each micro-batch and chunk. */
+/* Whether every stage can be counted, and its events drawn, two for each micro-batch and chunk. */
 int estimate_html_check(const estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
-    pst_estimate_memory memory;
-    TOOL_PST(pst_estimate_get_memory(config, 0, NULL, &memory));
+    pst_estimate_memory memory = {.num_micro_batches = 0};
+    for (uint64_t i = 0; i < config->pipeline_parallel; i++)
+        ESTIMATE_TRY(options, pst_estimate_get_memory(config, i, NULL, &memory));
     const uint64_t passes = memory.num_micro_batches;
     if (passes <= MAX_EVENTS / 2 / config->virtual_stages)
         return TOOL_OK;
@@ -91,6 +93,5 @@ int estimate_html_write(FILE *file, const char *title, const estimate_options *o
 {
     const picture_page page = {estimate_view_html, estimate_view_js, put_data};
     const writer self = {.title = title, .options = options, .stage = stage};
-    TOOL_TRY(estimate_html_check(options));
     return picture_write(file, &page, &self);
 }

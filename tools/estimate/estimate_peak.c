@@ -22,33 +22,39 @@ static estimate_id largest_of(const estimate_options *options)
     return largest;
 }
 
-/* A flag was given in its place. */
-static bool is_replaced(const estimate_line *line, const char *key)
+/* No flag replaced it. */
+static bool counts(const pst_estimate_config *config, uint64_t number)
 {
-    char text[ESTIMATE_WORD];
     for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
-        if (estimate_has(line, id)) {
-            const char *replaced = estimate_key(&estimate_rows[id], line->file, text);
-            if (replaced != NULL && strcmp(replaced, key) == 0)
-                return true;
-        }
+        if (estimate_rows[id].member != NULL && estimate_rows[id].type == ESTIMATE_IS_WHOLE &&
+            estimate_value(config, id) == number)
+            return true;
     return false;
 }
 
-/* The key of the config.json whose number is the largest, if it is above *value_out, or NULL. */
-static const char *largest_key(const estimate_line *line, uint64_t *value_out)
+/* The key of the config.json whose number counts and is the largest, if it is above *value_out, or NULL. */
+static const char *largest_key(const estimate_options *options, uint64_t *value_out,
+                               char text[ESTIMATE_WORD])
 {
-    const char *key, *largest = NULL;
-    json_t *value;
-    json_object_foreach(line->file, key, value)
-    {
-        const json_int_t number = json_integer_value(value);
-        if (number > 0 && (uint64_t)number > *value_out && !is_replaced(line, key)) {
-            largest = key;
+    char word[ESTIMATE_WORD];
+    const char *largest = NULL;
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++) {
+        const char *key = estimate_key(&estimate_rows[id], options->line->file, word);
+        const json_int_t number =
+            key != NULL ? json_integer_value(json_object_get(options->line->file, key)) : 0;
+        if (number > 0 && (uint64_t)number > *value_out &&
+            counts(&options->config, (uint64_t)number)) {
             *value_out = (uint64_t)number;
+            largest = strcpy(text, key);
         }
     }
-    return largest;
+    /* the one that only counts as a factor */
+    const json_t *shared = json_object_get(options->line->file, "n_shared_experts");
+    if (options->config.shared_ffn_size <= *value_out || !json_is_integer(shared) ||
+        estimate_has(options->line, ESTIMATE_moe_shared_expert_intermediate_size))
+        return largest;
+    *value_out = (uint64_t)json_integer_value(shared);
+    return "n_shared_experts";
 }
 
 /* With what was said that is largest, perhaps the overhead. */
@@ -60,7 +66,8 @@ static int refuse_largest(const estimate_options *options, uint64_t overhead_byt
         id = ESTIMATE_overhead;
         value = overhead_bytes;
     }
-    const char *key = largest_key(options->line, &value);
+    char text[ESTIMATE_WORD];
+    const char *key = largest_key(options, &value, text);
     if (key != NULL)
         return tool_fail(TOOL_INPUT, "%.80s (%s) %llu: %s", key, options->hf_config,
                          (unsigned long long)value, why);

@@ -382,8 +382,8 @@ int estimate_resolve(const estimate_line *line, estimate_options *options)
     if (options->config.chunk_layers != NULL) /* which is for these numbers of stages alone */
         options->keeps[1] = options->keeps[2] = true;
     const pst_status status = pst_estimate_find_fault(&options->config, &fault);
-    /* a search tries other splits */
-    if (status == PST_E_INVALID && options->mode != ESTIMATE_SEARCH)
+    /* a search tries other splits; a picture is of this one */
+    if (status == PST_E_INVALID && (options->mode != ESTIMATE_SEARCH || options->html != NULL))
         return estimate_refuse(line, "%s", fault.reason);
     if (status != PST_E_INVALID)
         TOOL_PST(status);

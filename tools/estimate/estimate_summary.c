@@ -31,6 +31,7 @@ static void print_run(const estimate_options *options, const json_t *tree)
              " dp %" PRIu64 "; %" PRIu64 " micro-batches of %" PRIu64 " x %" PRIu64,
              config->world_size / replica, estimate_whole_at(tree, "cluster.num_micro_batches"),
              config->micro_batch, config->sequence_size);
+    tool_clean(text);
     estimate_print_wrapped("", text);
 }
 

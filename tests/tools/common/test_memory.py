@@ -71,6 +71,27 @@ class Memory(CommandTest):
     def test_estimate_of_a_search(self):
         self.check("estimate", "--preset", "gpt2-124m", "--search", "--num-layers", 2, least=100)
 
+    def test_estimate_of_what_fits(self):
+        self.check("estimate", "--preset", "gpt2-124m", "--num-layers", 2, "--fit", least=50)
+
+    def test_estimate_with_a_picture(self):
+        """Which is only there where all is well; the report is also where the picture had no memory."""
+        path = self.path("page")
+        arguments = ["estimate", "--preset", "gpt2-124m", "--num-layers", 1, "--html", path]
+        whole, refusals = run(*arguments).stdout, 0
+        for i in range(0, self.count(*arguments), 3):
+            if os.path.exists(path):
+                os.unlink(path)
+            result = run(*arguments, env={"LD_PRELOAD": LIBRARY, "PSTI_FAIL_MALLOC": f"{i} once"})
+            with self.subTest(i=i):
+                self.assertEqual((result.returncode == 0, os.path.exists(path)), 2 * (result.returncode == 0,))
+                if result.returncode != 0:
+                    refusals += 1
+                    self.assertIn(result.stdout, ("", whole))
+                    self.assertEqual(result.returncode, 1)
+                    self.assertRegex(result.stderr, "^pagestash: .*memory.*\n$")
+        self.assertGreater(refusals, 10)
+
     def test_estimate_of_unknown_flags(self):
         self.check("estimate", "--preset", "pr482-gpt", "--use-distributed-optimizer", "--use-flash-attn",
                    "--compat", "pr482", "--foo", "--lr", 1, "--lr", 2, least=30,

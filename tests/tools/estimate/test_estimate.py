@@ -510,6 +510,11 @@ class Scale(CommandTest):
                 ("llama-2-7b", small, ["--seq-length", 1, "--optimizer-cpu-offload"], "intermediate_size",
                  r"host: more than 2\^63 - 1"),
                 ("llama-2-7b", {"hidden_size": 1 << 58}, seq, f"--seq-length {1 << 62}:", "64 bits"),
+                # what does not count is not the cause, and what counts as two things is replaced by two flags
+                ("mixtral-8x7b", {}, ["--seq-length", 900000, "--micro-batch-size", 900000],
+                 "--seq-length 900000:", "buffers of experts exceed 64 bits"),
+                ("mixtral-8x7b", {"intermediate_size": 1 << 62}, ["--ffn-hidden-size", 100],
+                 "intermediate_size", "64 bits"),
                 ("llama-2-7b", {"vocab_size": 1 << 62}, ["--seq-length", 1 << 60, *seq[2:], "--vocab-size", 32000],
                  f"--seq-length {1 << 60}:", "64 bits"),
                 ("llama-2-7b", {}, ["--overhead", "8589934591GiB"], "--overhead", r"peak: more than 2\^63 - 1")):

@@ -506,6 +506,14 @@ class ModesTest(CommandTest):
             self.refused(run("estimate", *flags, *mode, "--overhead", "8589934591GiB", "--html", self.path("a.html")),
                          2, "--overhead 9223372035781033984: ", says)
             self.assertEqual(os.listdir(self.folder), [])
+        # the second stage, which the timeline is not of
+        self.refused(run("estimate", "--num-layers", 2, "--hidden-size", 64, "--num-attention-heads", 1, "--seq-length",
+                         1024, "--vocab-size", 10**9, "--pipeline-model-parallel-size", 2,
+                         "--untie-embeddings-and-output-weights", "--micro-batch-size", 16 * 10**6, "--timeline", 0,
+                         "--html", self.path("a.html")), 2, "--vocab-size 1000000000: memory exceeds 64 bits")
+        self.refused(run("estimate", *LLAMA, *world(8), "--global-batch-size", 12, "--search", "--html",
+                         self.path("a.html")), 2, "--global-batch-size 12: must be a multiple of")
+        self.assertEqual(os.listdir(self.folder), [])
         result = run("estimate", *flags, "--fit", "--gpu-memory", "1GiB", "--html", self.path("a.html"))
         self.assertEqual((result.returncode, os.listdir(self.folder)), (1, ["a.html"]))  # an answer
 
