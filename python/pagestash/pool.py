@@ -2,8 +2,10 @@
 
 Addresses and streams are ints (tensor.data_ptr(), stream.cuda_stream); 0 is the default stream. What
 is said in include/pagestash/*.h about threads, streams and capture holds here."""
+import contextlib
 import ctypes
 import dataclasses
+import logging
 import os
 import threading
 import weakref
@@ -220,7 +222,7 @@ class Pool(Once):
             config.make_room = self._make_room
         self.handle, self.owner = _c.create("pst_pool_create", device.handle, ctypes.byref(config)), None
         self.mode, self.page_bytes = mode, self.info().page_bytes
-        with _watching:
+        with device.lock, _watching:  # as in close
             _open_pools[self.handle] = self
             for watcher in _watchers:
                 watcher.opened(self)
@@ -337,22 +339,37 @@ def _reference(buffers):
     return ctypes.byref(is_a(buffers, _abi.pst_buffers, "buffers"))
 
 
+def close_behind(owner, kind):
+    """Closes at the end of a `with`. Behind an exception what stays alive is not the news, and goes with the owner;
+    damage may be why there is one, and is told."""
+    try:
+        owner.close()
+    except Error as error:
+        if kind is None:
+            raise
+        if error.status == "PST_E_DAMAGED":
+            logging.getLogger("pagestash").warning("pagestash: %s", error)
+
+
 _watching = threading.RLock()
 _watchers = []
 _open_pools = weakref.WeakValueDictionary()  # by handle
 _forking = []  # locks that the thread which forks has taken
+first_in_fork = []  # of other modules, held by who asks for those here
 
 
 def _before_fork():
-    """Waits for threads that are at work: in the child nobody would give back what they have."""
-    taken = [Device._lock, *(device.lock for device in list(Device._open.values())), _watching]
-    for lock in taken:
-        lock.acquire()
+    """Waits for threads that are at work: in the child nobody would give back what they have. A signal's handler
+    may raise in here, and the process forks all the same: so each lock is noted as it is taken."""
+    taken = []
     _forking.append(taken)
+    for lock in (*first_in_fork, Device._lock, *(device.lock for device in list(Device._open.values())), _watching):
+        lock.acquire()
+        taken.append(lock)
 
 
 def _after_fork():
-    for lock in _forking.pop():
+    for lock in reversed(_forking.pop()):
         lock.release()
 
 
@@ -363,7 +380,9 @@ def watch(watcher):
     """Tells watcher.opened(pool) of every pool, those that are open included; watcher.closing(pool) before
     one is destroyed; watcher.closed(pool, is_gone) after that was tried. For who is given handles by
     others (torch's operators), so that a stale one is an error."""
-    with _watching:
+    with contextlib.ExitStack() as held:
+        for lock in (*(device.lock for device in list(Device._open.values())), _watching):
+            held.enter_context(lock)
         _watchers.append(watcher)
         for pool in list(_open_pools.values()):
             watcher.opened(pool)

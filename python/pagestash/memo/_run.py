@@ -82,14 +82,15 @@ class Run(Once):
         """In place of the module's own forward."""
         if not torch.is_grad_enabled():
             return unit.original(*args, **kwargs)
+        if not getattr(unit.module, "training", True):
+            if in_backward() < 0:
+                self.deviates("a call in evaluation, with gradients")
+            return unit.original(*args, **kwargs)
         with Apart(unit.name):
             return self._call(unit, args, kwargs)
 
     def _call(self, unit, args, kwargs):
         if in_backward() >= 0:
-            return unit.original(*args, **kwargs)
-        if not getattr(unit.module, "training", True):
-            self.deviates("a call in evaluation, with gradients")
             return unit.original(*args, **kwargs)
         self.visits.recover()
         if self.choice is None and len(self.units) < len(self.order):

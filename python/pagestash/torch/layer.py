@@ -277,16 +277,18 @@ class Visit:
         if backward < 0:
             return -1, self.kept.restore(self.fits, peek=True)[slot.index], None
         with self.stash.lock:  # with retain several backwards may run at once
-            held, index, restored = slot.tensor, slot.index, self.restored
-            if held is not None and held[0] == backward:  # by another thread of this backward
-                return held
-            # Where its tensor is gone, another backward has taken the slot meanwhile.
-            if restored is None or restored[0] != backward or restored[1][index] is None:
-                restored = self._restore(backward)
-            _, tensors, stream = restored
-            slot.tensor = held = backward, tensors[index], stream
-            tensors[index] = None
-        return held
+            while True:  # as unpack may take the tensor meanwhile
+                held, index, restored = slot.tensor, slot.index, self.restored
+                if held is not None and held[0] == backward:  # by another thread of this backward
+                    return held
+                # Where its tensor is gone, another backward has taken the slot.
+                if restored is None or restored[0] != backward or restored[1][index] is None:
+                    restored = self._restore(backward)
+                tensor = restored[1][index]
+                if tensor is not None:
+                    slot.tensor = held = backward, tensor, restored[2]
+                    restored[1][index] = None
+                    return held
 
     def _restore(self, backward):
         """Brings all rows back, into new tensors, for this backward."""

@@ -189,8 +189,7 @@ class Scratch(Once):
         return self
 
     def __exit__(self, kind, error, trace):
-        with contextlib.suppress(Error) if kind is not None else contextlib.nullcontext():
-            self.close()  # what an exception left alive is not the news: then the scratch goes with it
+        pools.close_behind(self, kind)
 
     def __del__(self):
         if getattr(self, "handle", None) is not None and _c is not None:  # the interpreter may be ending
@@ -239,6 +238,7 @@ class Scratches:
 
 
 scratch = Scratches()
+pools.first_in_fork.append(scratch._lock)
 
 
 def torch_device(device):

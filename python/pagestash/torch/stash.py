@@ -121,6 +121,7 @@ class Stash(Once, room.Room):
         if not torch.is_grad_enabled():
             return contextlib.nullcontext()
         if layer.backward_id() >= 0:
+            _check(isinstance(name, str), "name", name, "a string")
             return layer.Apart(name)
         try:
             shape = self.shapes[capacity, segments, ratio, select, name]
@@ -167,8 +168,8 @@ class Stash(Once, room.Room):
     def wrap(self, module: torch.nn.Module, *, counts, capacity, segments: int = 0, ratio=None,
              select=None, name: Optional[str] = None) -> torch.nn.Module:
         """Runs each forward of the module in `layer`. counts, capacity: values, or functions of the
-        forward's arguments. Answers the module. A deep copy of it has its own weights and this stash; what
-        comes out of a pickle is not wrapped. Errors: it is wrapped already, by this or by others."""
+        forward's arguments. Answers the module. A deep copy of it has its own weights and this stash; a shallow
+        one runs the original's forward, with the original's weights; what comes out of a pickle is not wrapped. Errors: it is wrapped already, by this or by others."""
         _check(isinstance(module, torch.nn.Module), "wrap", module, "a torch.nn.Module")
         own = vars(module).get("forward")
         plain = types.MethodType(type(module).forward, module)
@@ -364,8 +365,7 @@ class Stash(Once, room.Room):
         return self
 
     def __exit__(self, kind, error, trace):
-        with contextlib.suppress(Error) if kind is not None else contextlib.nullcontext():
-            self.close()  # what an exception left alive is not the news: then the stash goes with it
+        pools.close_behind(self, kind)
 
     def __del__(self):
         pool = getattr(self, "pool", None)

@@ -106,7 +106,10 @@ class Deviations(Case):
         def script(model, run):
             loss = self.loss(model)
             model.eval()
-            self.loss(model, 1).backward()
+            seen = []
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t), t)[1], lambda t: t):
+                self.loss(model, 1).backward()
+            self.assertGreater(len(seen), 3 * len(model.layers))  # hooks around layers have what these keep
             model.train()
             loss.backward()
             run.step()

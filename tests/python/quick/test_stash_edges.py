@@ -3,6 +3,7 @@ in use and none lost."""
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 import unittest
@@ -14,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from common.edges import (PAGE_BYTES, Small, StashTest, equal, setUpModule, settled,  # noqa: F401
                           tearDownModule)
-from pagestash.torch import Stash
+from pagestash import Error, pool
+from pagestash.torch import Stash, leases, layer
 
 
 class Loops(StashTest):
@@ -246,6 +248,85 @@ class Loops(StashTest):
         thread.join()
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         self.same(stash)
+
+    def test_a_fork_that_a_signal_interrupts(self):
+        """Python forks all the same: no lock stays taken, in the parent or in the child."""
+        lock, has = pool.Device.open("host").lock, threading.Event()
+
+        def work():
+            with lock:
+                has.set()
+                time.sleep(0.3)
+
+        def handler(*_):
+            raise KeyboardInterrupt
+        thread, before = threading.Thread(target=work), signal.signal(signal.SIGALRM, handler)
+        thread.start()
+        has.wait()
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        try:
+            with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
+                if child == 0:
+                    os._exit(pool.Device._lock.locked())
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        thread.join()
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual((pool.Device._lock.locked(), pool._forking), (False, []))
+
+    def test_a_fork_while_another_thread_makes_the_first_scratch(self):
+        lock, has = leases.scratch._lock, threading.Event()
+
+        def work():
+            with lock:
+                has.set()
+                time.sleep(0.1)
+        thread = threading.Thread(target=work)
+        thread.start()
+        has.wait()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            os._exit(lock.locked())
+        thread.join()
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+    def test_a_name_that_is_none_in_a_checkpoint(self):
+        stash, x = self.stash(), torch.randn(64, 8, requires_grad=True)
+
+        def run(x):
+            with stash.layer(torch.tensor([64]), 64, name=None):
+                return x.sin().exp()
+        out = checkpoint(run, x * 1, use_reentrant=True).sum()
+        with self.assertRaisesRegex(Error, "name: None"):
+            out.backward()
+
+    def test_two_threads_of_one_backward_at_one_tensor(self):
+        """The second comes when the first has restored the rows, and has not taken its own yet."""
+        stash = Stash("cpu", pages=20, page_bytes=PAGE_BYTES, retain=True)
+        x = torch.randn(64, 8, requires_grad=True)
+        visit, out = stash.layer(torch.tensor([64]), 64), {}
+        with visit:
+            y = (x * 1).sin()
+            saved = visit.saved[-1]
+
+        def take(name):
+            out[name] = layer.unpack(saved)
+
+        def between(*_):
+            thread = threading.Thread(target=take, args=("second",))
+            thread.start()
+            thread.join()
+        with mock.patch.object(layer, "backward_id", return_value=7), \
+                mock.patch.object(stash, "after_restore", between):
+            take("first")
+        self.assertIs(out["first"], out["second"])
+        self.assertEqual(out["first"].shape, (64, 8))
+        del y, visit, saved, out
+        stash.close()
 
     def test_many_segments(self):
         """More than the 64 counts that a ticket has room for by default."""
