@@ -44,9 +44,10 @@ static int timeline(const estimate_options *options)
 
 static int check_picture(const estimate_options *options)
 {
-    uint64_t stage = 0;
+    pst_estimate_memory memory;
     TOOL_TRY(output_check("html", options->html));
-    TOOL_TRY(stage_of(options, &stage));
+    for (uint64_t i = 0; i < options->config.pipeline_parallel; i++)
+        ESTIMATE_TRY(options, pst_estimate_get_memory(&options->config, i, NULL, &memory));
     return estimate_html_check(options);
 }
 

@@ -36,12 +36,11 @@ static bool put_event(void *user, const pst_estimate_event *event)
 }
 
 /* What a GPU of each stage holds at its peak, by kind. */
-static int put_stages(FILE *file, const estimate_options *options)
+static int put_stages(FILE *file, const pst_estimate_config *config)
 {
-    const pst_estimate_config *config = &options->config;
     for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         pst_estimate_memory memory;
-        ESTIMATE_TRY(options, pst_estimate_get_memory(config, i, NULL, &memory));
+        TOOL_PST(pst_estimate_get_memory(config, i, NULL, &memory));
         fprintf(file, "%s{\"stage\":%" PRIu64, i > 0 ? ",\n" : "", i);
 #define PUT_PART(key, member, name) picture_put_field(file, #key, memory.member);
         ESTIMATE_PARTS(PUT_PART)
@@ -64,21 +63,19 @@ static int put_data(FILE *file, const void *drawn)
     picture_put_field(file, "memory", self.options->memory_bytes);
     picture_put_field(file, "overhead", self.options->overhead_bytes);
     fputs(",\n\"stages\":[", file);
-    TOOL_TRY(put_stages(file, self.options));
+    TOOL_TRY(put_stages(file, &self.options->config));
     fputs("],\n\"events\":[", file);
-    ESTIMATE_TRY(self.options,
-                 pst_estimate_get_timeline(&self.options->config, self.stage, put_event, &self));
+    TOOL_PST(pst_estimate_get_timeline(&self.options->config, self.stage, put_event, &self));
     fputs("]}", file);
     return TOOL_OK;
 }
 
-/* Whether every stage can be counted, and its events drawn, two for each micro-batch and chunk. */
+/* Two for each micro-batch and chunk. */
 int estimate_html_check(const estimate_options *options)
 {
     const pst_estimate_config *config = &options->config;
-    pst_estimate_memory memory = {.num_micro_batches = 0};
-    for (uint64_t i = 0; i < config->pipeline_parallel; i++)
-        ESTIMATE_TRY(options, pst_estimate_get_memory(config, i, NULL, &memory));
+    pst_estimate_memory memory;
+    TOOL_PST(pst_estimate_get_memory(config, 0, NULL, &memory));
     const uint64_t passes = memory.num_micro_batches;
     if (passes <= MAX_EVENTS / 2 / config->virtual_stages)
         return TOOL_OK;
