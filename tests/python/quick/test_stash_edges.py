@@ -228,56 +228,20 @@ class Loops(StashTest):
         del forwards
         self.assertEqual(wrong, [])
 
-    def test_a_fork_while_another_thread_is_at_work(self):
-        """The child goes on with the stash, whose locks nobody else has there; so does the parent."""
-        stash, has, plain = self.stash(), threading.Event(), self.small.gradients(self.small.plain)
-
-        def work():
-            with stash.lock:
-                has.set()
-                time.sleep(0.1)
-        thread = threading.Thread(target=work)
-        thread.start()
-        has.wait()
+    def fork(self, is_well):
+        """is_well: asked in the child, too."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
             child = os.fork()
         if child == 0:
             signal.alarm(10)
-            os._exit(0 if equal(plain, self.small.gradients(lambda: self.small.stashed(stash))) else 1)
-        thread.join()
+            os._exit(0 if is_well() else 1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
-        self.same(stash)
+        self.assertTrue(is_well())
 
-    def test_a_fork_that_a_signal_interrupts(self):
-        """Python forks all the same: no lock stays taken, in the parent or in the child."""
-        lock, has = pool.Device.open("host").lock, threading.Event()
-
-        def work():
-            with lock:
-                has.set()
-                time.sleep(0.3)
-
-        def handler(*_):
-            raise KeyboardInterrupt
-        thread, before = threading.Thread(target=work), signal.signal(signal.SIGALRM, handler)
-        thread.start()
-        has.wait()
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        try:
-            with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
-                warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
-                if child == 0:
-                    os._exit(pool.Device._lock.locked())
-        finally:
-            signal.signal(signal.SIGALRM, before)
-        thread.join()
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
-        self.assertEqual((pool.Device._lock.locked(), pool._forking), (False, []))
-
-    def test_a_fork_while_another_thread_makes_the_first_scratch(self):
-        lock, has = leases.scratch._lock, threading.Event()
+    def fork_beside(self, lock, is_well):
+        """While another thread has the lock."""
+        has = threading.Event()
 
         def work():
             with lock:
@@ -286,13 +250,46 @@ class Loops(StashTest):
         thread = threading.Thread(target=work)
         thread.start()
         has.wait()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            child = os.fork()
-        if child == 0:
-            os._exit(lock.locked())
+        self.fork(is_well)
         thread.join()
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+    def test_a_fork_while_another_thread_is_at_work(self):
+        """The child goes on with the stash, whose locks nobody else has there; so does the parent."""
+        stash, plain = self.stash(), self.small.gradients(self.small.plain)
+        self.fork_beside(stash.lock,
+                         lambda: equal(plain, self.small.gradients(lambda: self.small.stashed(stash))))
+
+    def test_a_fork_while_another_thread_makes_the_first_scratch(self):
+        self.fork_beside(leases.scratch._lock, lambda: not leases.scratch._lock.locked())
+
+    def test_a_fork_that_a_signal_interrupts(self):
+        """Python forks all the same: no lock stays taken, in the parent or in the child."""
+        taken, interrupted = threading.Lock(), mock.Mock()
+        interrupted.acquire.side_effect = KeyboardInterrupt
+        with mock.patch.object(pool, "first_in_fork", [taken, interrupted]), \
+                mock.patch.object(sys, "unraisablehook"):
+            self.fork(lambda: not taken.locked() and not pool._forking)
+        interrupted.acquire.assert_called_once()
+
+    def test_pools_are_made_and_watched_in_the_order_of_locks(self):
+        """The device's first, as where a pool is closed: else two threads could wait for each other."""
+        device, held, watcher = pool.Device.open("host"), [], mock.Mock()
+        watcher.opened.side_effect = lambda _: held.append(device.lock._is_owned())
+        with mock.patch.object(pool, "_watchers", [watcher]):
+            made = pool.Pool(device, 2, page_bytes=PAGE_BYTES)
+            pool.watch(watcher)
+            made.close()
+        self.assertGreaterEqual(len(held), 2)
+        self.assertEqual(set(held), {True})
+
+    def test_damage_behind_an_exception_is_logged(self):
+        owner = mock.Mock()
+        for status, logs in (("PST_E_BUSY", self.assertNoLogs), ("PST_E_DAMAGED", self.assertLogs)):
+            owner.close.side_effect = Error("what it was", status)
+            with logs("pagestash", "WARNING"):
+                pool.close_behind(owner, ValueError)
+            with self.assertRaisesRegex(Error, "what it was"):
+                pool.close_behind(owner, None)
 
     def test_a_name_that_is_none_in_a_checkpoint(self):
         stash, x = self.stash(), torch.randn(64, 8, requires_grad=True)
