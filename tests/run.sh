@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh BUILD_DIR [ctest arguments]: ctest, with the number of C tests that ran and that were skipped
-# for want of a GPU in front of its summary, and with each test that was skipped and why.
+# for want of a GPU in front of its summary, with each test that was skipped and why, and once more the end of what
+# each test printed that failed, so that it stands beside the summary.
 # Where PSTI_TEST_ALL_TOOLS is 1, as in .ci/run, a skipped test fails the run, but for model.litmus: herd7 is in
 # no package of Debian's.
 set -u
@@ -17,6 +18,14 @@ ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" 2>&1 |
         /\*\*\*Skipped/ { sub(/.*Test +#[0-9]+: /, ""); sub(/ .*/, ""); print > skipped }'
 
 log=$build/Testing/Temporary/LastTest.log
+awk '$2 == "Testing:" { name = $3 }
+     /^Output:$/ { reading = 1; count = 0; next }
+     /^<end of output>$/ { reading = 0 }
+     reading && (count > 0 || !/^-+$/) { line[count++ % 25] = $0 }
+     /^Test Failed\.$/ {
+         printf "%s failed:\n", name
+         for (i = count > 25 ? count - 25 : 0; i < count; i++) print "    " line[i % 25]
+     }' "$log"
 awk '/^tests run: [0-9]+, passed/ { run += $3; passed += $5; failed += $7; skipped += $NF }
      END { printf "C tests run: %d, passed: %d, failed: %d, skipped for want of a GPU: %d\n",
                   run, passed, failed, skipped }' "$log"

@@ -6,7 +6,6 @@ then whoever still holds the former one reads what the next has written, and is 
 import importlib
 import logging
 import os
-import time
 import weakref
 
 from .._c import Error
@@ -16,7 +15,6 @@ from ..torch import leases
 _log = logging.getLogger("pagestash")
 _PARALLEL_STATE = "megatron.core.parallel_state"
 ON_HELD = ("warn", "raise")
-PATIENCE = 0.5  # seconds: gloo's thread lets go of what it has gathered behind wait(), when it next runs
 _installed = []
 
 
@@ -100,13 +98,8 @@ class Buffers:
 
     def _is_held(self, lease, place):
         """Not only by a thread that is about to let go; who was named before is not waited for again."""
-        patience = 0 if (lease.name, lease.place, place) in self._named else PATIENCE
-        deadline = time.monotonic() + patience
-        while lease.memory() is not None:
-            if time.monotonic() >= deadline:
-                return True
-            time.sleep(1e-4)
-        return False
+        was_named = (lease.name, lease.place, place) in self._named
+        return leases.held(lambda: lease.memory() is not None, 0 if was_named else leases.PATIENCE)
 
     def _report(self, lease, place):
         sentence = (f"Megatron-Core's buffer '{lease.name}': {place} takes it, and what {lease.place} took "

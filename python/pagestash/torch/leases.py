@@ -12,6 +12,7 @@ import ctypes
 import math
 import sys
 import threading
+import time
 import weakref
 from typing import Optional, Sequence, Union
 
@@ -23,6 +24,7 @@ from .streams import Inline
 
 _DEVICES = {"cpu": "host", "cuda": "cuda"}
 _MOST_BYTES = (1 << 63) - 1
+PATIENCE = 2  # seconds: gloo's thread lets go of what it has gathered behind wait(), when it next runs
 Device = Union[None, str, int, torch.device]
 
 
@@ -118,10 +120,11 @@ class Scratch(Once):
         place = place or caller(2)
         shape, num_bytes = extent(shape, dtype)
         raw = _abi.pst_lease()
-        self.call("pst_scratch_lease", text(name, "name"), num_bytes, text(place), self.streams.current(),
-                  ctypes.byref(raw))
-        memory = Memory(self, name, raw.address, num_bytes)
-        self.handed.add(memory)
+        with self.lock:  # who closes looks through `handed`
+            self.call("pst_scratch_lease", text(name, "name"), num_bytes, text(place), self.streams.current(),
+                      ctypes.byref(raw))
+            memory = Memory(self, name, raw.address, num_bytes)
+            self.handed.add(memory)
         return Lease(self, name, place, self._tensor(memory, raw, shape, dtype), memory, raw)
 
     def _tensor(self, memory, raw, shape, dtype):
@@ -180,10 +183,10 @@ class Scratch(Once):
             self.handle = None
 
     def _check_dead(self, what):
-        for memory in self.handed:
-            if memory.ended:
-                raise Error(f"scratch: {what}: somebody holds a tensor of '{memory.name}', whose lease has "
-                            "ended: its memory would go under it")
+        names = held(lambda: {memory.name for memory in self.handed if memory.ended}, PATIENCE)
+        if names:
+            raise Error(f"scratch: {what}: somebody holds a tensor of '{min(names)}', whose lease has ended: "
+                        "its memory would go under it")
 
     def __enter__(self):
         return self
@@ -239,6 +242,14 @@ class Scratches:
 
 scratch = Scratches()
 pools.first_in_fork.append(scratch._lock)
+
+
+def held(look, seconds):
+    """What look() finds for that long, not only until a thread lets go that is about to."""
+    deadline = time.monotonic() + seconds
+    while (found := look()) and time.monotonic() < deadline:
+        time.sleep(1e-4)
+    return found
 
 
 def torch_device(device):

@@ -8,7 +8,7 @@ import torch
 from megatron.core import ModelParallelConfig, parallel_state, tensor_parallel
 
 import pagestash.megatron
-from pagestash.megatron import buffers as of_buffers
+from pagestash.torch import leases
 
 TOKENS, BATCH, HIDDEN, FFN, STEPS = 6, 3, 8, 12, 3
 
@@ -59,7 +59,7 @@ def _are_let_go(buffers):
         time.sleep(1e-3)
 
 
-@unittest.mock.patch.object(of_buffers, "PATIENCE", 60)  # nobody holds anything, however late the threads are
+@unittest.mock.patch.object(leases, "PATIENCE", 60)  # nobody holds anything, however late the threads are
 def layers():
     """For each case whether scratch, and whether pagestash's layers, give Megatron-Core's bits, and how often the
     buffer was asked for."""

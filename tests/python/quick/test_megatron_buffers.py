@@ -12,7 +12,7 @@ import torch
 from common.edges import setUpModule, tearDownModule  # noqa: F401
 from pagestash import _abi
 from pagestash.megatron import buffers
-from pagestash.torch import scratch
+from pagestash.torch import leases, scratch
 
 
 class Other:
@@ -77,7 +77,7 @@ class Buffers(unittest.TestCase):
         lease, cycle = _abi.pst_lease, Cycle()
         cycle.itself, cycle.tensor = cycle, self.get()
         del cycle
-        with mock.patch.object(_abi, "pst_lease", collecting), mock.patch.object(buffers, "PATIENCE", 0), \
+        with mock.patch.object(_abi, "pst_lease", collecting), mock.patch.object(leases, "PATIENCE", 0), \
                 self.assertLogs("pagestash", "WARNING") as said:
             tensor = self.get()
         self.assertEqual(len(said.records), 1)

@@ -1,11 +1,13 @@
 """Named, recycled buffers of torch tensors: one user at a time, who is not to keep them."""
 import gc
+import threading
 import unittest
+from unittest import mock
 
 import torch
 
 import pagestash.torch
-from pagestash.torch import Scratch, scratch
+from pagestash.torch import Scratch, leases, scratch
 
 
 class Leases(unittest.TestCase):
@@ -66,11 +68,25 @@ class Leases(unittest.TestCase):
         kept = lease.tensor[1:]
         lease.release()
         for call, name in ((self.scratch.trim, "trim"), (self.scratch.close, "close")):
-            with self.refuses(f"scratch: {name}: somebody holds a tensor of 'a'"):
+            with self.refuses(f"scratch: {name}: somebody holds a tensor of 'a'"), \
+                    mock.patch.object(leases, "PATIENCE", 0):
                 call()
         del kept
         self.scratch.trim()
         self.assertEqual(self.scratch.info().mapped_bytes, 0)
+
+    def test_a_thread_that_lets_go_late(self):
+        """As gloo's does of what it has gathered."""
+        for call in (self.scratch.trim, self.scratch.close):
+            lease = self.scratch.lease("a", (4,), torch.float32)
+            kept = [lease.tensor]
+            lease.release()
+            with mock.patch.object(leases, "PATIENCE", 60):
+                thread = threading.Timer(0.05, kept.clear)
+                thread.start()
+                call()
+            self.assertEqual(kept, [])
+            thread.join()
 
     def test_reserve_and_what_is_refused(self):
         self.scratch.reserve("a", (1 << 17,), torch.float32)
