@@ -68,7 +68,10 @@ int estimate_read_load(estimate_options *options);
 /* The same from --moe-load-cv alone, for another split; neither without it. */
 pst_status estimate_apply_variation(const estimate_options *options, pst_estimate_config *config);
 
-/* estimate_peak.c: as tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest
+/* estimate_peak.c: refuses, with what was said that is largest, perhaps an overhead. */
+int estimate_refuse_largest(const estimate_options *options, uint64_t overhead_bytes,
+                            const char *why);
+/* As tool_status, of a run whose flags were taken: what exceeds 64 bits is said with the largest
  * figure of the launch line or of the config.json. */
 int estimate_status(const estimate_options *options, pst_status status);
 /* The same, of a figure that JSON cannot hold, which the overhead may be a part of. */
@@ -165,9 +168,11 @@ typedef struct estimate_column {
     int width;
 } estimate_column;
 
-void estimate_print_rows(const json_t *rows, const estimate_column *columns, size_t num_columns);
-#define ESTIMATE_PRINT_ROWS(rows, ...)                                \
-    estimate_print_rows(rows, (const estimate_column[]){__VA_ARGS__}, \
+/* op: of the rows with that "op" alone; NULL: of all. */
+void estimate_print_rows(const json_t *rows, const char *op, const estimate_column *columns,
+                         size_t num_columns);
+#define ESTIMATE_PRINT_ROWS(rows, ...)                                      \
+    estimate_print_rows(rows, NULL, (const estimate_column[]){__VA_ARGS__}, \
                         sizeof((const estimate_column[]){__VA_ARGS__}) / sizeof(estimate_column))
 /* The value that keys with points between them lead to. */
 const json_t *estimate_at(const json_t *from, const char *path);

@@ -57,8 +57,8 @@ static const char *largest_key(const estimate_options *options, uint64_t *value_
     return "n_shared_experts";
 }
 
-/* With what was said that is largest, perhaps the overhead. */
-static int refuse_largest(const estimate_options *options, uint64_t overhead_bytes, const char *why)
+int estimate_refuse_largest(const estimate_options *options, uint64_t overhead_bytes,
+                            const char *why)
 {
     estimate_id id = largest_of(options);
     uint64_t value = estimate_value(&options->config, id);
@@ -79,7 +79,8 @@ int estimate_too_much(const estimate_options *options, const char *figure)
 {
     char why[96];
     snprintf(why, sizeof(why), "%s: more than 2^63 - 1", figure);
-    return refuse_largest(options, options->has_overhead ? options->overhead_bytes : 0, why);
+    return estimate_refuse_largest(options, options->has_overhead ? options->overhead_bytes : 0,
+                                   why);
 }
 
 int estimate_status(const estimate_options *options, pst_status status)
@@ -88,8 +89,8 @@ int estimate_status(const estimate_options *options, pst_status status)
     const char *text = tool_last_message();
     if (status != PST_E_INVALID)
         return tool_status(status);
-    return refuse_largest(options, 0,
-                          text + (strncmp(text, ours, strlen(ours)) == 0 ? strlen(ours) : 0));
+    return estimate_refuse_largest(
+        options, 0, text + (strncmp(text, ours, strlen(ours)) == 0 ? strlen(ours) : 0));
 }
 
 pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,

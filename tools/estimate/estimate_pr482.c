@@ -323,7 +323,7 @@ int estimate_pr482(const estimate_options *options)
     set_names(&self, options, params.padded_vocab);
     put_text(&self);
     if (self.has_too_much)
-        return tool_fail(TOOL_USAGE, "--compat pr482: a number exceeds 64 bits");
+        return estimate_refuse_largest(options, 0, "--compat pr482: a number exceeds 64 bits");
     estimate_warn(options->unmodelled, "not counted: ");
     self.is_silent = false;
     put_text(&self);

@@ -88,20 +88,33 @@ static void print_first(const estimate_column *column, const json_t *first, cons
     printf("  %*s", width_of(column), text);
 }
 
-void estimate_print_rows(const json_t *rows, const estimate_column *columns, size_t num_columns)
+/* The next row from number *i on, of that op, or any for NULL. Returns NULL behind the last. */
+static const json_t *next_row(const json_t *rows, const char *op, size_t *i)
+{
+    const json_t *row;
+    do
+        row = json_array_get(rows, (*i)++);
+    while (row != NULL && op != NULL && strcmp(text_at(row, "op"), op) != 0);
+    return row;
+}
+
+void estimate_print_rows(const json_t *rows, const char *op, const estimate_column *columns,
+                         size_t num_columns)
 {
     char text[2][1024] = {"", ""};
     row_text(NULL, columns, num_columns, text[0], sizeof(text[0]));
     printf("  %*s%s\n", width_of(&columns[0]), columns[0].title, text[0]);
-    for (size_t i = 0, first = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
+    size_t i = 0;
+    const json_t *next = NULL, *first = next_row(rows, op, &i);
+    for (const json_t *row = first; row != NULL; row = next) {
+        next = next_row(rows, op, &i);
         row_text(row, columns, num_columns, text[0], sizeof(text[0]));
         row_text(next, columns, num_columns, text[1], sizeof(text[1]));
         if (next != NULL && columns[0].form == AS_NUMBER && strcmp(text[0], text[1]) == 0)
             continue;
-        print_first(&columns[0], json_array_get(rows, first), row);
+        print_first(&columns[0], first, row);
         puts(text[0]);
-        first = i + 1;
+        first = next;
     }
 }
 
@@ -200,16 +213,6 @@ static void print_stages(const json_t *tree)
 }
 
 /* Those of the transfers that have this name. */
-static json_t *transfers_of(const json_t *tree, const char *name)
-{
-    const json_t *all = json_object_get(tree, "comm");
-    json_t *list = json_array();
-    for (size_t i = 0; i < json_array_size(all); i++)
-        if (strcmp(text_at(json_array_get(all, i), "op"), name) == 0)
-            (void)json_array_append(list, json_array_get(all, i));
-    return list;
-}
-
 static void print_groups(const json_t *tree)
 {
     const json_t *groups = json_object_get(tree, "groups");
@@ -233,22 +236,23 @@ static void print_groups(const json_t *tree)
 
 static void print_transfers(const json_t *tree)
 {
-    const json_t *ops = estimate_at(tree, "cluster.ops");
+    const json_t *ops = estimate_at(tree, "cluster.ops"), *rows = json_object_get(tree, "comm");
     puts("\ntransfers of one GPU: calls for a micro-batch and an iteration, MiB of a call, GiB on "
          "the\n"
          "wire in an iteration");
     print_groups(tree);
     for (size_t i = 0; i < json_array_size(ops); i++) {
         const char *name = text_at(json_array_get(ops, i), "op");
-        json_t *rows = transfers_of(tree, name);
-        const json_t *first = json_array_get(rows, 0);
+        size_t at = 0;
+        const json_t *first = next_row(rows, name, &at);
         printf("  %s: %s of %" PRIu64 " (%s parallel)\n", name, text_at(first, "transfer"),
                estimate_whole_at(first, "group_size"), text_at(first, "group"));
-        ESTIMATE_PRINT_ROWS(rows, {"stage", "stage", AS_NUMBER, 7},
-                            {"count_per_micro_batch", "per mb", AS_NUMBER, 8},
-                            {"count", "calls", AS_NUMBER, 10}, {"payload_bytes", "MiB", IN_MIB, 12},
-                            {"wire_bytes", "wire GiB", IN_GIB, 12});
-        json_decref(rows);
+        const estimate_column columns[] = {{"stage", "stage", AS_NUMBER, 7},
+                                           {"count_per_micro_batch", "per mb", AS_NUMBER, 8},
+                                           {"count", "calls", AS_NUMBER, 10},
+                                           {"payload_bytes", "MiB", IN_MIB, 12},
+                                           {"wire_bytes", "wire GiB", IN_GIB, 12}};
+        estimate_print_rows(rows, name, columns, sizeof(columns) / sizeof(columns[0]));
     }
     printf("  what leaves all GPUs in an iteration: %" PRIu64
            " GiB (received messages are not counted twice)\n",

@@ -314,7 +314,7 @@ class Pr482Test(CommandTest):
 
     def test_too_much(self):
         result = run("estimate", *self.launch(s=2 ** 40), "--compat", "pr482")
-        self.refused(result, 2, "exceeds 64 bits")
+        self.refused(result, 2, f"{2 ** 40}: --compat pr482: a number exceeds 64 bits")
 
 
 if __name__ == "__main__":
