@@ -171,6 +171,17 @@ optional_step() { # NAME LIMIT COMMAND...
     judge "$1" unavailable failed
 }
 
+# Recorded routing through a backend, every byte compared. Every GPU has ldg; the others end in `lacks` where it
+# has them not.
+declare -A lacks=()
+replay_backend() { # BACKEND
+    local attempt=optional_step
+    [ "$1" != ldg ] || attempt=step
+    "$attempt" "replay $1" 30 "$bin/pagestash" replay --device cuda --backend "$1" \
+        --routing "$data/bytelm-e64-top6-l6.csv" --expert-model-parallel-size 8 || return
+    [ "$code" -ne 4 ] || lacks[$1]='this GPU has no such backend'
+}
+
 # A measurement: a wrong byte or a crash ends the stage; one that takes too long loses its own figures.
 measure() { # NAME LIMIT COMMAND...
     run "$@"

@@ -15,18 +15,14 @@ program=gpu-first.sh usage='gpu-first.sh [--dry-run] OUTDIR'
 backends='ldg bulk squeeze'
 
 first_ten_minutes() {
-    local backend attempt
+    local backend
     # 1. the machine, and whether anything runs
     [ -n "$dry" ] || step nvidia-smi 10 nvidia-smi || return
     step example_01_stash_restore 20 "$bin/example_01_stash_restore" cuda || return
     step example_02_graph_replay 20 "$bin/example_02_graph_replay" cuda || return
     # 2. recorded routing through each backend, every byte compared
     for backend in $backends; do
-        attempt=optional_step
-        [ "$backend" != ldg ] || attempt=step # every GPU has that one
-        "$attempt" "replay $backend" 30 "$bin/pagestash" replay --device cuda \
-            --backend "$backend" --routing "$data/bytelm-e64-top6-l6.csv" \
-            --expert-model-parallel-size 8 || return
+        replay_backend "$backend" || return
     done
     # 3. over which SMs the blocks of a budget spread
     place_blocks 15
@@ -41,6 +37,7 @@ first_ten_minutes() {
     step 'conformance ldg' 80 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" --gtest_brief=1 \
         --gtest_fail_fast "--gtest_filter=*/cuda.*-$others" || return
     for backend in bulk squeeze; do
+        [ -z "${lacks[$backend]-}" ] || { note "conformance $backend" unavailable 0 "${lacks[$backend]}" && continue; }
         step "conformance $backend" 80 env PAGESTASH_REQUIRE_GPU=1 "$bin/pagestash_tests" \
             --gtest_brief=1 --gtest_fail_fast "--gtest_filter=*/cuda_$backend.*-$others" || return
     done

@@ -37,7 +37,12 @@ class GpuCheck(GpuTools):
         self.check(0, "conformance")
         self.assertRegex(self.steps["conformance"]["text"], r"fail_fast --gtest_filter=\*/cuda\.\*$")
         self.check(0, "rings")
-        self.assertEqual(list(self.steps), ["conformance bulk", "conformance squeeze"])
+        self.assertEqual(list(self.steps), ["replay bulk", "conformance bulk", "replay squeeze", "conformance squeeze"])
+        self.fake("prebuilt/bin/pagestash", "exit 4")
+        self.check(0, "rings")
+        self.assertEqual([(name, step["status"]) for name, step in self.steps.items()],
+                         [("replay bulk", "unavailable"), ("replay squeeze", "unavailable")])
+        self.fake("prebuilt/bin/pagestash", FAKES["prebuilt/bin/pagestash"])
         (self.folder / "path/ldconfig").unlink()
         self.check(0, "correct")
         self.assertEqual(self.steps["nccl"]["status"], "unavailable")

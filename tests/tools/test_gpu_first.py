@@ -72,6 +72,8 @@ class GpuFirst(GpuTools):
         self.first(0)
         self.assertEqual([self.steps[f"replay {b}"]["status"] for b in ("ldg", "bulk", "squeeze")],
                          ["passed", "unavailable", "unavailable"])
+        self.assertEqual([self.steps[f"conformance {b}"]["status"] for b in ("ldg", "bulk", "squeeze")],
+                         ["passed", "unavailable", "unavailable"])
         self.fake("prebuilt/bin/pagestash", "exit 4")
         self.first(1)
         self.assertEqual(list(self.steps)[-1], "replay ldg")
