@@ -2,7 +2,7 @@
 #include "host/stash/stash.h"
 
 /* What auto is on a device that has more than one: in the clock model of tests/ptx, which is not a
- * measurement, loads copy faster than bulk copies at every size, alignment and budget.
+ * measurement, no other copies anything in an ordered pool faster by more than 3 %.
  * tests/gates/check_clock_model.py holds that. */
 #define PICKED_BACKEND PST_BACKEND_LDG
 

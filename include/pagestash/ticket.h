@@ -80,7 +80,7 @@ typedef enum pst_priority {
 
 /* How an operation is launched; the host device ignores it. Frozen. */
 typedef struct pst_launch_options {
-    int num_sms;           /* SM budget: one block for each of so many SMs, so that it never is on more;
+    int num_sms; /* SM budget: one block for each of so many SMs, so that it never is on more;
                           * 0: PAGESTASH_NUM_SMS, else all */
     pst_backend backend;   /* one of pst_device_info.backends, or auto */
     pst_priority priority; /* default: that of the stream */

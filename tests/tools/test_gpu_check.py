@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_gpu_check.py SOURCE_DIR: the stages of tools/gpu-check.sh among fakes."""
-from gpu_fakes import GpuTools, main
+from gpu_fakes import FAKES, GpuTools, main
 
 STAGES = ["correct", "conformance", "rings", "budget", "bench", "glu", "linear", "beside", "profile", "host",
           "schedule", "sanitize", "peers", "train", "memo"]
