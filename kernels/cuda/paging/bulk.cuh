@@ -41,7 +41,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     static const bool kAsync = true;
     static const bool kIsSmall = Ring::kSmall;
     static const bool kHasRows = !kIsSmall; /* else registers are too few */
-    static const bool kShifts = !kIsSmall;
+    static const bool kShifts = true;
     static const uint32_t kRingBytes = Ring::kRingBytes;
     typedef nothing_held held;
     Ring *ring;      /* in shared memory, as are the stages: the first dynamic bytes */
@@ -121,7 +121,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
 
     PSTI_DEVICE_METHOD void shift(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_shifted<kStreaming, 2>(to, from, bytes, psti_evict_first());
+        copy_shifted<kStreaming, kIsSmall ? 1 : 2>(to, from, bytes, psti_evict_first());
     }
 
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)
