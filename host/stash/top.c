@@ -18,22 +18,6 @@ struct psti_top {
     char path[PATH_MAX];
 };
 
-/* When this process has started, as /proc has it; 0 where there is no /proc. */
-static uint64_t own_start(void)
-{
-    char text[1024];
-    uint64_t start = 0;
-    FILE *file = fopen("/proc/self/stat", "re");
-    const size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[length] = '\0';
-    const char *at = strrchr(text, ')'); /* the name may hold anything */
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at && sscanf(at, " %" SCNu64, &start) == 1 ? start : 0;
-}
-
 static void fill_poll(const pst_pool *pool, psti_top_poll *poll)
 {
     struct timespec now;
@@ -49,7 +33,8 @@ static void fill(const pst_pool *pool, psti_top_file *file, uint64_t number)
     file->version = PST_VERSION;
     file->bytes = sizeof(*file);
     file->process = getpid();
-    file->process_start = own_start();
+    file->process_start = psti_top_start_of(file->process);
+    file->place = psti_top_here();
     file->pool = number;
     file->page_bytes = (uint64_t)1 << pool->view.page_shift;
     fill_poll(pool, &file->poll);

@@ -65,7 +65,10 @@ PST_CHILD(top_file)
     psti_top_file file = read_file(path);
     EXPECT(memcmp(file.magic, PSTI_TOP_MAGIC, sizeof(file.magic)) == 0);
     EXPECT(file.bytes == sizeof(file) && file.sequence == 0 && file.process == getpid());
-    EXPECT(file.process_start > 0 && file.page_bytes == PST_PAGE_BYTES_MIN);
+    EXPECT(file.process_start > 0 && file.process_start == psti_top_start_of(getpid()));
+    EXPECT(file.page_bytes == PST_PAGE_BYTES_MIN);
+    const psti_top_place here = psti_top_here();
+    EXPECT(psti_top_is_place(&file.place, &here));
     EXPECT(file.poll.num_pages[0] == 3 && file.poll.num_pages[1] == 0 &&
            strcmp(file.device, "") != 0);
     EXPECT(pst_pool_poll(self.pool, &status) == PST_E_AGAIN && read_file(path).sequence == 0);
@@ -182,6 +185,21 @@ PST_CHILD(top_full)
 PST_TEST(Top, WithoutAFileThePoolWorks)
 {
     check_child("top_full");
+}
+
+/* Of two places that are unknown, nobody knows that they are one. */
+PST_TEST(Top, APlaceIsBootAndNamespace)
+{
+    const psti_top_place here = psti_top_here(), unknown = {.pid_namespace = 0};
+    psti_top_place other = here;
+    CHECK_EQ(strlen(here.boot), 36);
+    CHECK(psti_top_is_place(&here, &other));
+    other.pid_namespace++;
+    CHECK(!psti_top_is_place(&here, &other));
+    other = here;
+    other.boot[35] ^= 1;
+    CHECK(!psti_top_is_place(&here, &other));
+    CHECK(!psti_top_is_place(&unknown, &unknown));
 }
 
 PST_CHILD(top_check)
