@@ -1,10 +1,12 @@
 /* Whose a file of top_file.h is: places, and processes of this one. */
 #include "host/stash/top_file.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,4 +56,22 @@ uint64_t psti_top_start_of(int64_t process)
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     return at && sscanf(at, " %" SCNu64, &start) == 1 ? start : 0;
+}
+
+psti_top_file *psti_top_map(int descriptor)
+{
+    struct stat found;
+    if (fstat(descriptor, &found) != 0)
+        return MAP_FAILED;
+    if (found.st_size != (off_t)sizeof(psti_top_file)) { /* where nothing is, a read is SIGBUS */
+        errno = EINVAL;
+        return MAP_FAILED;
+    }
+    return mmap(NULL, sizeof(psti_top_file), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+}
+
+bool psti_top_take(psti_top_file *file, uint64_t process_start, uint64_t new_start)
+{
+    return __atomic_compare_exchange_n(&file->process_start, &process_start, new_start, false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }

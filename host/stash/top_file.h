@@ -30,7 +30,7 @@ typedef struct psti_top_file {
     uint32_t version; /* pst_version of the library */
     uint32_t bytes;   /* of this struct */
     int64_t process;
-    uint64_t process_start; /* field 22 of /proc/PROCESS/stat: another process may get the number */
+    uint64_t process_start; /* atomic; field 22 of /proc/PROCESS/stat: the number comes again */
     uint64_t pool;          /* of the process, from 0 */
     uint64_t page_bytes;
     char device[128];
@@ -44,5 +44,12 @@ psti_top_place psti_top_here(void);
 bool psti_top_is_place(const psti_top_place *a, const psti_top_place *b);
 /* When a process of this place has started, as /proc has it; 0: there is none. */
 uint64_t psti_top_start_of(int64_t process);
+
+/* The file that is open for reading and writing, mapped; MAP_FAILED with errno, EINVAL if of other bytes. */
+psti_top_file *psti_top_map(int descriptor);
+/* What a dead process left is changed or removed by who does this: a new process of its number, or who prunes,
+ * with PSTI_TOP_PRUNED. False: somebody else was first. */
+#define PSTI_TOP_PRUNED UINT64_MAX
+bool psti_top_take(psti_top_file *file, uint64_t process_start, uint64_t new_start);
 
 #endif

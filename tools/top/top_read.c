@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -141,6 +142,22 @@ void top_free(top_list *list)
     *list = (top_list){NULL, 0};
 }
 
+/* Nothing where the number's next process has taken it over meanwhile. */
+static int prune(const char *path, const psti_top_file *dead)
+{
+    const int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    psti_top_file *file = descriptor >= 0 ? psti_top_map(descriptor) : MAP_FAILED;
+    int failed = file == MAP_FAILED && errno != ENOENT && errno != EINVAL ? errno : 0;
+    if (descriptor >= 0)
+        close(descriptor);
+    if (file != MAP_FAILED) {
+        if (psti_top_take(file, dead->process_start, PSTI_TOP_PRUNED) && unlink(path) != 0)
+            failed = errno;
+        munmap(file, sizeof(*file));
+    }
+    return failed != 0 ? tool_fail(TOOL_NO, "%s: %s", path, strerror(failed)) : TOOL_OK;
+}
+
 int top_prune(const char *folder, const top_list *list)
 {
     for (size_t i = 0; i < list->num; i++) {
@@ -149,9 +166,7 @@ int top_prune(const char *folder, const top_list *list)
             continue;
         if (asprintf(&path, "%s/%s", folder, list->pools[i].name) < 0)
             return tool_fail(TOOL_NO, "out of memory for a path");
-        const int failed = unlink(path) != 0 && errno != ENOENT ? errno : 0;
-        const int code =
-            failed != 0 ? tool_fail(TOOL_NO, "%s: %s", path, strerror(failed)) : TOOL_OK;
+        const int code = prune(path, &list->pools[i].file);
         free(path);
         TOOL_TRY(code);
     }

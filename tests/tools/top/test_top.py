@@ -39,19 +39,19 @@ class TopTest(unittest.TestCase):
     def run_top(self, *flags, **options):
         return subprocess.run([BINARY, "top", *flags], text=True, capture_output=True, timeout=60, **options)
 
-    def start(self):
+    def start(self, **options):
         """A replay that polls its pool after each iteration; it is stopped once it has."""
         self.job = subprocess.Popen([BINARY, "replay", "--routing", ROUTING, "--num-micro-batches", "2", "--device",
                                      "host", "--expert-model-parallel-size", "8", "--hidden-size", "64",
                                      "--moe-ffn-hidden-size", "32"],
-                                    env=dict(os.environ, PAGESTASH_TOP=self.folder), stdout=subprocess.DEVNULL)
+                                    env=dict(os.environ, PAGESTASH_TOP=self.folder), stdout=subprocess.DEVNULL,
+                                    **options)
         self.addCleanup(self.end)
         for _ in range(6000):
-            pools = self.pools()
-            if pools and pools[0].get("steps", 0) > 0:
+            if any(pool["state"] == "runs" and pool["process"] == self.job.pid for pool in self.pools()):
                 self.job.send_signal(signal.SIGSTOP)
                 os.waitpid(self.job.pid, os.WUNTRACED)
-                return self.pools()[0]
+                return next(pool for pool in self.pools() if pool["process"] == self.job.pid)
             self.assertIsNone(self.job.poll(), "the replay ended before it was seen")
             time.sleep(0.002)
         self.fail("nothing was polled")
@@ -113,6 +113,23 @@ class TopTest(unittest.TestCase):
         data[START] = struct.pack("<Q", struct.unpack("<Q", data[START])[0] + 1)
         self.replace(data)
         self.assertEqual(self.pools()[0]["state"], "dead")
+
+    def test_restarted_with_the_same_number(self):
+        """As process 1 of a container: what the killed one left is the new one's, which is seen and not dead."""
+        first = self.start()
+        self.job.kill()
+        self.job.wait()
+        data = self.record()
+        os.unlink(self.path(0))
+
+        def leave():
+            data[16:24] = struct.pack("<q", os.getpid())
+            descriptor = os.open(os.path.join(self.folder, f"pagestash-{os.getpid()}-0.top"), os.O_CREAT | os.O_WRONLY, 0o600)
+            os.write(descriptor, data)
+            os.close(descriptor)
+        second = self.start(preexec_fn=leave)
+        self.assertEqual((second["state"], second["process"], second["pool"]), ("runs", self.job.pid, 0))
+        self.assertNotEqual(second["process"], first["process"])
 
     def test_elsewhere(self):
         """What lives in another place is not judged by the processes of this one."""
