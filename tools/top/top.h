@@ -20,7 +20,8 @@ typedef enum top_state {
 typedef struct top_pool {
     char name[256]; /* of the file */
     top_state state;
-    bool has_age;    /* polled, by this boot's clock */
+    bool was_polled; /* the first poll is whole */
+    bool has_age;    /* by this boot's clock */
     uint64_t age_ns; /* since the poll */
     psti_top_file file;
 } top_pool;

@@ -46,13 +46,13 @@ static void print_row(const top_pool *pool)
         printf("  %s: unreadable, or of another version\n", pool->name);
         return;
     }
-    if (pool->state == TOP_NOT_POLLED) {
-        printf("%7" PRId64 " %4" PRIu64 " %4s  nothing was polled yet\n", file->process, file->pool,
-               "-");
-        return;
-    }
     if (pool->state == TOP_DEAD || pool->state == TOP_ELSEWHERE)
         snprintf(state, sizeof(state), " %s", top_state_name(pool->state));
+    if (!pool->was_polled) {
+        printf("%7" PRId64 " %4" PRIu64 " %4s  nothing was polled%s%s\n", file->process, file->pool,
+               "-", state[0] != '\0' ? "," : "", state);
+        return;
+    }
     snprintf(faults, sizeof(faults), "%u%s", status->num_faults, status->step_valid ? "" : " lost");
     printf("%7" PRId64 " %4" PRIu64 " %4s %7" PRIu64 " %17s %7" PRIu64 " %7" PRIu64
            " %15s %7" PRIu64 " %s%s\n",
@@ -90,7 +90,7 @@ static json_t *json_pool(const top_pool *pool)
     json_put_text(&object, "device", file->device);
     JSON_PUT(&object, {"page_bytes", file->page_bytes}, {"num_pages", file->poll.num_pages[0]},
              {"num_host_pages", file->poll.num_pages[1]});
-    if (file->sequence == 0)
+    if (!pool->was_polled)
         return object;
     if (pool->has_age)
         json_put(&object, "age_seconds", json_number((double)pool->age_ns * 1e-9));

@@ -67,14 +67,15 @@ static top_state state_of(const char *path, const psti_top_place *here, top_pool
         file->bytes != sizeof(*file) || memchr(file->device, '\0', sizeof(file->device)) == NULL)
         return TOP_UNREADABLE;
     const uint64_t start = psti_top_start_of(file->process), now = boot_now();
-    pool->has_age = file->sequence > 1 && here->boot[0] != '\0' &&
-                    memcmp(file->place.boot, here->boot, sizeof(here->boot)) == 0;
+    pool->was_polled = file->sequence > 1;
+    pool->has_age =
+        here->boot[0] != '\0' && memcmp(file->place.boot, here->boot, sizeof(here->boot)) == 0;
     pool->age_ns = now > file->poll.boot_ns ? now - file->poll.boot_ns : 0;
     if (!psti_top_is_place(&file->place, here))
         return TOP_ELSEWHERE;
     if (start == 0 || (file->process_start != 0 && start != file->process_start))
         return TOP_DEAD;
-    return file->sequence < 2 ? TOP_NOT_POLLED : TOP_RUNS;
+    return pool->was_polled ? TOP_RUNS : TOP_NOT_POLLED;
 }
 
 static bool is_ours(const char *name)

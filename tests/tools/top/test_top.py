@@ -23,7 +23,7 @@ import reports
 BINARY, SOURCE = sys.argv[1:3]
 ROUTING = os.path.join(SOURCE, "bench/data/bytelm-e64-top6-l6.csv")
 RECORD_BYTES = 512  # psti_top_file, and its parts
-START, BOOT, NAMESPACE = slice(24, 32), slice(176, 216), slice(216, 224)
+START, BOOT, NAMESPACE, SEQUENCE = slice(24, 32), slice(176, 216), slice(216, 224), slice(224, 232)
 ROW = re.compile(r"^ *(?P<process>\d+) +(?P<pool>\d+) +(?P<age>\d+[smhd]) +(?P<steps>\d+) +(?P<used>\d+)/(?P<all>\d+) "
                  r"+\d+% +(?P<most>\d+) +(?P<demand>\d+) +(-|\d+/\d+ +\d+%) +(?P<spilled>\d+) (?P<faults>\d+)"
                  r"(?P<rest>.*)$", re.M)
@@ -89,6 +89,21 @@ class TopTest(unittest.TestCase):
         self.assertEqual(ROW.search(self.run_top("--dir", self.folder).stdout)["rest"], " dead")
         self.assertEqual(self.run_top("--dir", self.folder, "--prune").returncode, 0)
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_dead_before_the_first_poll(self):
+        """Or within it: there are no figures, and no lost step."""
+        self.start()
+        data = self.record()
+        self.replace(data)
+        for sequence in (0, 1):
+            data[SEQUENCE] = struct.pack("<Q", sequence)
+            for state, line in (("not polled", "nothing was polled"), ("dead", "nothing was polled, dead")):
+                data[START] = struct.pack("<Q", struct.unpack("<Q", data[START])[0] + (state == "dead"))
+                self.replace(data)
+                pool, = self.pools()
+                self.assertEqual((pool["state"], "steps" in pool, "age_seconds" in pool), (state, False, False))
+                self.assertRegex(self.run_top("--dir", self.folder).stdout, rf"(?m)^ *{self.job.pid} +0 +-  {line}$")
+            data[START] = struct.pack("<Q", struct.unpack("<Q", data[START])[0] - 1)
 
     def record(self):
         """The file of the job's pool; changes of it go into another one."""
