@@ -43,7 +43,9 @@ static void print_row(const top_pool *pool)
     const pst_pool_status *status = &file->poll.status;
     char when[16], device[40], host[40], faults[24], state[16] = "";
     if (pool->state == TOP_UNREADABLE) {
-        printf("  %s: unreadable, or of another version\n", pool->name);
+        fputs("  ", stdout);
+        tool_put(pool->name);
+        puts(": unreadable, or of another version");
         return;
     }
     if (pool->state == TOP_DEAD || pool->state == TOP_ELSEWHERE)
@@ -69,8 +71,9 @@ void top_print(const char *folder, const top_list *list)
     struct tm parts;
     localtime_r(&now, &parts);
     strftime(text, sizeof(text), "%H:%M:%S", &parts);
-    printf("%s  %zu pool%s in %s; pages of each tier in use and in all\n\n", text, list->num,
-           list->num == 1 ? "" : "s", folder);
+    printf("%s  %zu pool%s in ", text, list->num, list->num == 1 ? "" : "s");
+    tool_put(folder);
+    puts("; pages of each tier in use and in all\n");
     printf("process pool  age    step      device pages    most  demand"
            "      host pages spilled faults\n");
     for (size_t i = 0; i < list->num; i++)
