@@ -40,9 +40,11 @@ int cmd_env(int argc, char **argv)
     for (int i = 0; i < pst_env_count() && !json_is_stdout(json); i++) {
         pst_env_info info;
         TOOL_PST(pst_env_get(i, &info));
-        printf("%s=%s\n    source: %s; default: %s; allowed: %s (%s)\n    %s\n", info.name,
-               info.value, info.is_set ? "environment" : "default", info.default_value,
-               info.allowed, info.type, info.help);
+        printf("%s=", info.name);
+        tool_put(info.value);
+        printf("\n    source: %s; default: %s; allowed: %s (%s)\n    %s\n",
+               info.is_set ? "environment" : "default", info.default_value, info.allowed, info.type,
+               info.help);
     }
     return tool_flush(TOOL_OK);
 }

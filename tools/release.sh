@@ -12,7 +12,10 @@ cd "$(dirname "$0")/.."
 part() { sed -n "s/^#define PST_VERSION_$1 \([0-9]*\)$/\1/p" include/pagestash/api.h; }
 version=$(part MAJOR).$(part MINOR).$(part PATCH)
 echo "$version" | grep -qE '^[0-9]+\.[0-9]+\.[0-9]+$' || fail "include/pagestash/api.h: version \"$version\": allowed is X.Y.Z"
-[ -z "$(git status --porcelain)" ] || fail "not committed: $(git status --porcelain | head -n 1)"
+above=$(git rev-parse --show-cdup 2>&1) || fail "$PWD: no git clone to release from: $(echo "$above" | head -n 1)"
+[ -z "$above" ] || fail "$PWD: no git clone to release from, but a folder of $(git rev-parse --show-toplevel)"
+changes=$(git status --porcelain)
+[ -z "$changes" ] || fail "not committed: $(echo "$changes" | head -n 1)"
 
 headings=$(sed -n '/^## /{=;p;}' CHANGELOG.md | paste - - | head -n 2)
 newest=$(echo "$headings" | sed -n 2p | cut -f2)
@@ -26,7 +29,8 @@ set -- $(echo "$headings" | cut -f1)
 name=pagestash-$version
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
-git archive --format=tar --prefix="$name/" HEAD | gzip -9n >"$temporary/$name.tar.gz"
+git archive --format=tar --prefix="$name/" --output="$temporary/$name.tar" HEAD # no pipe, which would hide a failure
+gzip -9n "$temporary/$name.tar"
 (cd "$temporary" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
 mv "$temporary/$name.tar.gz" "$temporary/$name.tar.gz.sha256" "$out"
 echo "$out/$name.tar.gz"

@@ -56,6 +56,7 @@ pst_status psti_fail(pst_status status, const char *file, int line, const char *
     psti_one_line(text);
     snprintf(last_message, sizeof(last_message), "%s [%.200s:%d]", text, slash ? slash + 1 : file,
              line);
-    psti_log_from(file, PST_LOG_ERROR, "%s: %s", pst_status_name(status), last_message);
+    psti_log_from(file, status == PST_E_AGAIN ? PST_LOG_DEBUG : PST_LOG_ERROR, "%s: %s",
+                  pst_status_name(status), last_message);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,22 +19,6 @@ struct psti_top {
     char path[PATH_MAX];
 };
 
-/* When this process has started, as /proc has it; 0 where there is no /proc. */
-static uint64_t own_start(void)
-{
-    char text[1024];
-    uint64_t start = 0;
-    FILE *file = fopen("/proc/self/stat", "re");
-    const size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[length] = '\0';
-    const char *at = strrchr(text, ')'); /* the name may hold anything */
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at && sscanf(at, " %" SCNu64, &start) == 1 ? start : 0;
-}
-
 static void fill_poll(const pst_pool *pool, psti_top_poll *poll)
 {
     struct timespec now;
@@ -43,30 +28,34 @@ static void fill_poll(const pst_pool *pool, psti_top_poll *poll)
         poll->num_pages[tier] = pool->num_pages[tier];
 }
 
+/* Whoever reads meanwhile waits for an even sequence. */
 static void fill(const pst_pool *pool, psti_top_file *file, uint64_t number)
 {
+    __atomic_store_n(&file->sequence, 1, __ATOMIC_RELEASE);
     memcpy(file->magic, PSTI_TOP_MAGIC, sizeof(file->magic));
     file->version = PST_VERSION;
     file->bytes = sizeof(*file);
     file->process = getpid();
-    file->process_start = own_start();
+    __atomic_store_n(&file->process_start, psti_top_start_of(file->process), __ATOMIC_RELAXED);
+    file->place = psti_top_here();
     file->pool = number;
     file->page_bytes = (uint64_t)1 << pool->view.page_shift;
+    memset(&file->poll, 0, sizeof(file->poll));
     fill_poll(pool, &file->poll);
     snprintf(file->device, sizeof(file->device), "%s", pool->device->info.name);
+    __atomic_store_n(&file->sequence, 0, __ATOMIC_RELEASE);
 }
 
-/* A file of this pool's, mapped; NULL with errno. */
+/* A new file, mapped; MAP_FAILED with errno. */
 static psti_top_file *make_file(const char *path)
 {
     const int descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    psti_top_file *mapped = MAP_FAILED;
     if (descriptor < 0)
-        return NULL;
-    void *mapped = MAP_FAILED;
+        return mapped;
     const int error = posix_fallocate(descriptor, 0, sizeof(psti_top_file)); /* a full disk, now */
     if (error == 0)
-        mapped =
-            mmap(NULL, sizeof(psti_top_file), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+        mapped = psti_top_map(descriptor);
     else
         errno = error;
     const int told = errno;
@@ -74,28 +63,76 @@ static psti_top_file *make_file(const char *path)
     if (mapped == MAP_FAILED)
         unlink(path);
     errno = told;
-    return mapped == MAP_FAILED ? NULL : mapped;
+    return mapped;
+}
+
+/* Whether such a file was this user's alone, so that nobody else cuts it off while it is mapped. */
+static bool is_private(int descriptor)
+{
+    struct stat found;
+    return fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1 &&
+           found.st_uid == geteuid() && (found.st_mode & 07777) == 0600;
+}
+
+/* Whether a process that had this one's number, here, left it: jobs that a container restarts all have one. */
+static bool take_dead(psti_top_file *file)
+{
+    const psti_top_place here = psti_top_here();
+    const uint64_t own = psti_top_start_of(getpid());
+    const uint64_t start = __atomic_load_n(&file->process_start, __ATOMIC_RELAXED);
+    return memcmp(file->magic, PSTI_TOP_MAGIC, sizeof(file->magic)) == 0 &&
+           file->bytes == sizeof(*file) && psti_top_is_place(&file->place, &here) &&
+           file->process == getpid() && own != 0 && start != own && start != PSTI_TOP_PRUNED &&
+           psti_top_take(file, start, own);
+}
+
+/* The file that is there already, mapped, if it was a dead process's; else MAP_FAILED with EEXIST. */
+static psti_top_file *take_file(const char *path)
+{
+    const int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    psti_top_file *mapped = MAP_FAILED;
+    if (descriptor >= 0 && is_private(descriptor))
+        mapped = psti_top_map(descriptor);
+    if (descriptor >= 0)
+        close(descriptor);
+    if (mapped != MAP_FAILED && !take_dead(mapped)) {
+        munmap(mapped, sizeof(*mapped));
+        mapped = MAP_FAILED;
+    }
+    errno = EEXIST;
+    return mapped;
+}
+
+/* Of the next number that is free; false with errno. */
+static bool open_file(psti_top *top, const char *folder, uint64_t *number_out)
+{
+    static uint64_t num_pools; /* atomic */
+    top->file = MAP_FAILED;
+    do {
+        *number_out = __atomic_fetch_add(&num_pools, 1, __ATOMIC_RELAXED);
+        const int length =
+            snprintf(top->path, sizeof(top->path), "%s/pagestash-%ld-%" PRIu64 ".top", folder,
+                     (long)top->process, *number_out);
+        errno = ENAMETOOLONG;
+        if (length < (int)sizeof(top->path))
+            top->file = make_file(top->path);
+        if (top->file == MAP_FAILED && errno == EEXIST)
+            top->file = take_file(top->path);
+    } while (top->file == MAP_FAILED && errno == EEXIST);
+    return top->file != MAP_FAILED;
 }
 
 void psti_top_open(pst_pool *pool)
 {
-    static uint64_t num_pools; /* atomic */
     const char *folder = psti_env_top();
+    uint64_t number;
     if (!folder)
         return;
     psti_top *top = psti_calloc(1, sizeof(*top));
-    const uint64_t number = __atomic_fetch_add(&num_pools, 1, __ATOMIC_RELAXED);
     errno = ENOMEM;
-    if (top) {
+    if (top)
         top->process = getpid();
-        const int length =
-            snprintf(top->path, sizeof(top->path), "%s/pagestash-%ld-%" PRIu64 ".top", folder,
-                     (long)top->process, number);
-        errno = ENAMETOOLONG;
-        if (length < (int)sizeof(top->path))
-            top->file = make_file(top->path);
-    }
-    if (!top || !top->file) {
+    if (!top || !open_file(top, folder, &number)) {
         psti_log(PST_LOG_WARN, "pagestash top will not see this pool: %s: %s",
                  top ? top->path : folder, strerror(errno));
         psti_free(top);

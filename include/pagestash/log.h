@@ -12,10 +12,10 @@
 /* How much is said: a level has all that those below it have. */
 typedef enum pst_log_level {
     PST_LOG_OFF = 0,   /* nothing */
-    PST_LOG_ERROR = 1, /* each call that fails, with its message */
+    PST_LOG_ERROR = 1, /* each call that fails, with its message; not AGAIN, which is no error */
     PST_LOG_WARN = 2,  /* likely mistakes, and ranks that end the others' work */
     PST_LOG_INFO = 3,  /* what is made or found, and faults that a poll has seen */
-    PST_LOG_DEBUG = 4  /* all; the same as INFO in this version */
+    PST_LOG_DEBUG = 4  /* all: calls that have no answer yet (AGAIN), too */
 } pst_log_level;
 
 /* message is one line without a newline, valid during the call only. */

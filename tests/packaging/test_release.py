@@ -45,9 +45,9 @@ class ReleaseTest(unittest.TestCase):
         self.git("add", "-A")
         self.git("commit", "-qm", "all")
 
-    def release(self):
+    def release(self, **options):
         return subprocess.run([os.path.join(self.root, "tools/release.sh"), self.out], text=True,
-                              capture_output=True)
+                              capture_output=True, **options)
 
     def refused(self, text):
         result = self.release()
@@ -85,6 +85,26 @@ class ReleaseTest(unittest.TestCase):
             self.write("CHANGELOG.md", text)
             self.commit()
             self.refused(told)
+
+    def test_not_a_clone(self):
+        """An unpacked archive, alone and within the repository of something else."""
+        shutil.rmtree(os.path.join(self.root, ".git"))
+        self.refused("source: no git clone to release from: fatal: not a git repository")
+        subprocess.run(["git", "init", "-q", self.folder.name], check=True)
+        self.refused(f"source: no git clone to release from, but a folder of {self.folder.name}")
+
+    def test_git_fails(self):
+        """In any of its steps: nothing is left."""
+        git = os.path.join(self.folder.name, "bin", "git")
+        os.mkdir(os.path.dirname(git))
+        path = os.pathsep.join((os.path.dirname(git), os.environ["PATH"]))
+        for step in ("rev-parse", "status", "archive"):
+            with open(git, "w", encoding="utf-8") as file:
+                file.write(f'#!/bin/sh\n[ "$1" != {step} ] || exit 7\nexec {shutil.which("git")} "$@"\n')
+            os.chmod(git, 0o755)
+            result = self.release(env=dict(os.environ, PATH=path))
+            self.assertNotEqual(result.returncode, 0, step)
+            self.assertEqual((result.stdout, os.listdir(self.out)), ("", []), step)
 
     def test_usage(self):
         script = os.path.join(self.root, "tools/release.sh")

@@ -1,6 +1,8 @@
 /* Figures as text. */
 #include "tools/common/metrics.h"
 
+#include "tools/common/tool.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -67,9 +69,11 @@ void metrics_print(const metric *item)
         printf(": %.4f\n", item->real);
     else if (item->kind == METRIC_BYTES)
         printf(": %llu (%s)\n", (unsigned long long)item->whole, metrics_human(item->whole, text));
-    else if (item->kind == METRIC_TEXT)
-        printf(": %s\n", item->text != NULL && *item->text != '\0' ? item->text : "-");
-    else if (item->kind == METRIC_BOOL)
+    else if (item->kind == METRIC_TEXT) {
+        fputs(": ", stdout);
+        tool_put(item->text != NULL && *item->text != '\0' ? item->text : "-");
+        putchar('\n');
+    } else if (item->kind == METRIC_BOOL)
         printf(": %s\n", item->whole ? "yes" : "no");
     else
         printf(": %llu\n", (unsigned long long)item->whole);

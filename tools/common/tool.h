@@ -39,13 +39,11 @@ int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2
 /* Whether that was called with another code than TOOL_OK. */
 bool tool_has_failed(void);
 
-/* Paths and words of a command line may hold anything; a message is one line all the same. */
-static inline void tool_clean(char *text)
-{
-    for (; *text != '\0'; text++)
-        if ((unsigned char)*text < ' ' || *text == 127)
-            *text = '?';
-}
+/* Paths and words of a command line or the environment may hold anything; a message is one line all the same,
+ * and no terminal gets a control character. */
+void tool_clean(char *text);
+/* Such a text on stdout. */
+void tool_put(const char *text);
 
 /* The library's last message, without the place in its source at the end; until the next call. */
 const char *tool_last_message(void);

@@ -167,8 +167,10 @@ static void print_text(const replay_options *options, const replay_trace *trace,
                        const replay_sizes *sizes, const replay_result *result,
                        const metric_list *list)
 {
-    printf("trace: %s: steps %llu:%llu, layers 0:%u, %u experts, rank %u of %u\n",
-           options->model.routing, (unsigned long long)trace->step_begin,
+    fputs("trace: ", stdout);
+    tool_put(options->model.routing);
+    printf(": steps %llu:%llu, layers 0:%u, %u experts, rank %u of %u\n",
+           (unsigned long long)trace->step_begin,
            (unsigned long long)(trace->step_begin + trace->steps), trace->layers,
            trace->num_experts, options->model.expert_model_parallel_rank,
            options->model.expert_model_parallel_size);

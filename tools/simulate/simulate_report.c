@@ -93,9 +93,10 @@ static void print_head(const simulate_job *job, const simulate_model *model,
     else if (job->has_routing) {
         const replay_trace *trace = &job->routing.trace;
         const uint64_t used = result->num_iterations * job->routing.num_micro_batches;
-        printf("trace: %s: steps %" PRIu64 ":%" PRIu64 " of %" PRIu64 ":%" PRIu64
-               ", layers 0:%" PRIu32 "\n",
-               job->routing.model.routing, trace->step_begin,
+        fputs("trace: ", stdout);
+        tool_put(job->routing.model.routing);
+        printf(": steps %" PRIu64 ":%" PRIu64 " of %" PRIu64 ":%" PRIu64 ", layers 0:%" PRIu32 "\n",
+               trace->step_begin,
                trace->step_begin + (job->routing.is_balanced ? trace->steps : used),
                trace->step_begin, trace->step_begin + trace->steps, trace->layers);
         printf("iteration: %" PRIu64 " of %" PRIu64 ", the one with most pages\n",

@@ -13,12 +13,15 @@ typedef enum top_state {
     TOP_RUNS,
     TOP_NOT_POLLED, /* the pool is there, pst_pool_poll was not called yet */
     TOP_DEAD,       /* its process has ended without destroying it */
+    TOP_ELSEWHERE,  /* of another machine, boot or PID namespace: its process cannot be seen */
     TOP_UNREADABLE, /* no such file as we know: another version, cut off, not ours to read */
 } top_state;
 
 typedef struct top_pool {
     char name[256]; /* of the file */
     top_state state;
+    bool was_polled; /* the first poll is whole */
+    bool has_age;    /* by this boot's clock */
     uint64_t age_ns; /* since the poll */
     psti_top_file file;
 } top_pool;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SCHEMA_VERSION = 1 };
+enum { SCHEMA_VERSION = 2 };
 
 /* "12s", "3m", "5h", "2d" */
 static const char *age(uint64_t ns, char out[16])
@@ -41,23 +41,27 @@ static void print_row(const top_pool *pool)
 {
     const psti_top_file *file = &pool->file;
     const pst_pool_status *status = &file->poll.status;
-    char when[16], device[40], host[40], faults[24];
+    char when[16], device[40], host[40], faults[24], state[16] = "";
     if (pool->state == TOP_UNREADABLE) {
-        printf("  %s: unreadable, or of another version\n", pool->name);
+        fputs("  ", stdout);
+        tool_put(pool->name);
+        puts(": unreadable, or of another version");
         return;
     }
-    if (pool->state == TOP_NOT_POLLED) {
-        printf("%8" PRId64 " %4" PRIu64 " %4s  nothing was polled yet\n", file->process, file->pool,
-               "-");
+    if (pool->state == TOP_DEAD || pool->state == TOP_ELSEWHERE)
+        snprintf(state, sizeof(state), " %s", top_state_name(pool->state));
+    if (!pool->was_polled) {
+        printf("%7" PRId64 " %4" PRIu64 " %4s  nothing was polled%s%s\n", file->process, file->pool,
+               "-", state[0] != '\0' ? "," : "", state);
         return;
     }
     snprintf(faults, sizeof(faults), "%u%s", status->num_faults, status->step_valid ? "" : " lost");
-    printf("%8" PRId64 " %4" PRIu64 " %4s %9" PRIu64 " %18s %8" PRIu64 " %8" PRIu64
-           " %15s %8" PRIu64 "  %s%s\n",
-           file->process, file->pool, age(pool->age_ns, when), status->steps,
+    printf("%7" PRId64 " %4" PRIu64 " %4s %7" PRIu64 " %17s %7" PRIu64 " %7" PRIu64
+           " %15s %7" PRIu64 " %s%s\n",
+           file->process, file->pool, pool->has_age ? age(pool->age_ns, when) : "-", status->steps,
            share(status->in_use[0], file->poll.num_pages[0], device), status->high_water[0],
            status->demand_high_water, share(status->in_use[1], file->poll.num_pages[1], host),
-           status->spilled_pages, faults, pool->state == TOP_DEAD ? " dead" : "");
+           status->spilled_pages, faults, state);
 }
 
 void top_print(const char *folder, const top_list *list)
@@ -67,10 +71,11 @@ void top_print(const char *folder, const top_list *list)
     struct tm parts;
     localtime_r(&now, &parts);
     strftime(text, sizeof(text), "%H:%M:%S", &parts);
-    printf("%s  %zu pool%s in %s; pages of each tier in use and in all\n\n", text, list->num,
-           list->num == 1 ? "" : "s", folder);
-    printf(" process pool  age      step       device pages     most   demand"
-           "      host pages  spilled  faults\n");
+    printf("%s  %zu pool%s in ", text, list->num, list->num == 1 ? "" : "s");
+    tool_put(folder);
+    puts("; pages of each tier in use and in all\n");
+    printf("process pool  age    step      device pages    most  demand"
+           "      host pages spilled faults\n");
     for (size_t i = 0; i < list->num; i++)
         print_row(&list->pools[i]);
 }
@@ -88,9 +93,10 @@ static json_t *json_pool(const top_pool *pool)
     json_put_text(&object, "device", file->device);
     JSON_PUT(&object, {"page_bytes", file->page_bytes}, {"num_pages", file->poll.num_pages[0]},
              {"num_host_pages", file->poll.num_pages[1]});
-    if (file->sequence == 0)
+    if (!pool->was_polled)
         return object;
-    json_put(&object, "age_seconds", json_number((double)pool->age_ns * 1e-9));
+    if (pool->has_age)
+        json_put(&object, "age_seconds", json_number((double)pool->age_ns * 1e-9));
     JSON_PUT(&object, {"steps", status->steps}, {"in_use", status->in_use[0]},
              {"host_in_use", status->in_use[1]}, {"high_water", status->high_water[0]},
              {"host_high_water", status->high_water[1]},

@@ -5,11 +5,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,7 +17,7 @@
 
 const char *top_state_name(top_state state)
 {
-    static const char *const names[] = {"runs", "not polled", "dead", "unreadable"};
+    static const char *const names[] = {"runs", "not polled", "dead", "elsewhere", "unreadable"};
     return names[state];
 }
 
@@ -27,23 +26,6 @@ static uint64_t boot_now(void)
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
     return (uint64_t)now.tv_sec * NS + (uint64_t)now.tv_nsec;
-}
-
-/* When a process has started, in ticks since boot; 0: there is none. */
-static uint64_t start_of(int64_t process)
-{
-    char path[64], text[1024];
-    uint64_t start = 0;
-    snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", process);
-    FILE *file = fopen(path, "re");
-    const size_t length = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    if (file != NULL)
-        fclose(file);
-    text[length] = '\0';
-    const char *at = strrchr(text, ')');
-    for (int field = 2; at != NULL && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at != NULL && sscanf(at, " %" SCNu64, &start) == 1 ? start : 0;
 }
 
 static bool read_at(int descriptor, void *to, size_t bytes, size_t offset)
@@ -70,7 +52,7 @@ static bool read_whole(int descriptor, psti_top_file *file)
     return true;
 }
 
-static top_state state_of(const char *path, top_pool *pool)
+static top_state state_of(const char *path, const psti_top_place *here, top_pool *pool)
 {
     struct stat found;
     const psti_top_file *file = &pool->file;
@@ -84,11 +66,16 @@ static top_state state_of(const char *path, top_pool *pool)
     if (!is_whole || memcmp(file->magic, PSTI_TOP_MAGIC, sizeof(file->magic)) != 0 ||
         file->bytes != sizeof(*file) || memchr(file->device, '\0', sizeof(file->device)) == NULL)
         return TOP_UNREADABLE;
-    const uint64_t start = start_of(file->process), now = boot_now();
+    const uint64_t start = psti_top_start_of(file->process), now = boot_now();
+    pool->was_polled = file->sequence > 1;
+    pool->has_age =
+        here->boot[0] != '\0' && memcmp(file->place.boot, here->boot, sizeof(here->boot)) == 0;
     pool->age_ns = now > file->poll.boot_ns ? now - file->poll.boot_ns : 0;
+    if (!psti_top_is_place(&file->place, here))
+        return TOP_ELSEWHERE;
     if (start == 0 || (file->process_start != 0 && start != file->process_start))
         return TOP_DEAD;
-    return file->sequence == 0 ? TOP_NOT_POLLED : TOP_RUNS;
+    return pool->was_polled ? TOP_RUNS : TOP_NOT_POLLED;
 }
 
 static bool is_ours(const char *name)
@@ -98,7 +85,7 @@ static bool is_ours(const char *name)
            strncmp(name, "pagestash-", 10) == 0 && strcmp(name + length - 4, ".top") == 0;
 }
 
-static bool add(top_list *list, const char *folder, const char *name)
+static bool add(top_list *list, const psti_top_place *here, const char *folder, const char *name)
 {
     char *path = NULL;
     top_pool *pools = realloc(list->pools, (list->num + 1) * sizeof(*pools));
@@ -110,7 +97,7 @@ static bool add(top_list *list, const char *folder, const char *name)
     snprintf(pool->name, sizeof(pool->name), "%s", name);
     if (asprintf(&path, "%s/%s", folder, name) < 0)
         return false;
-    pool->state = state_of(path, pool);
+    pool->state = state_of(path, here, pool);
     free(path);
     list->num++;
     return true;
@@ -132,13 +119,14 @@ static int compare(const void *a, const void *b)
 int top_read(const char *folder, top_list *list_out)
 {
     *list_out = (top_list){NULL, 0};
+    const psti_top_place here = psti_top_here();
     DIR *directory = opendir(folder);
     if (directory == NULL)
         return tool_fail(TOOL_INPUT, "--dir %s: %s", folder, strerror(errno));
     bool is_good = true;
     for (struct dirent *entry; is_good && (entry = readdir(directory)) != NULL;)
         if (is_ours(entry->d_name))
-            is_good = add(list_out, folder, entry->d_name);
+            is_good = add(list_out, &here, folder, entry->d_name);
     closedir(directory);
     if (!is_good) {
         top_free(list_out);
@@ -155,6 +143,22 @@ void top_free(top_list *list)
     *list = (top_list){NULL, 0};
 }
 
+/* Nothing where the number's next process has taken it over meanwhile. */
+static int prune(const char *path, const psti_top_file *dead)
+{
+    const int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    psti_top_file *file = descriptor >= 0 ? psti_top_map(descriptor) : MAP_FAILED;
+    int failed = file == MAP_FAILED && errno != ENOENT && errno != EINVAL ? errno : 0;
+    if (descriptor >= 0)
+        close(descriptor);
+    if (file != MAP_FAILED) {
+        if (psti_top_take(file, dead->process_start, PSTI_TOP_PRUNED) && unlink(path) != 0)
+            failed = errno;
+        munmap(file, sizeof(*file));
+    }
+    return failed != 0 ? tool_fail(TOOL_NO, "%s: %s", path, strerror(failed)) : TOOL_OK;
+}
+
 int top_prune(const char *folder, const top_list *list)
 {
     for (size_t i = 0; i < list->num; i++) {
@@ -163,9 +167,7 @@ int top_prune(const char *folder, const top_list *list)
             continue;
         if (asprintf(&path, "%s/%s", folder, list->pools[i].name) < 0)
             return tool_fail(TOOL_NO, "out of memory for a path");
-        const int failed = unlink(path) != 0 && errno != ENOENT ? errno : 0;
-        const int code =
-            failed != 0 ? tool_fail(TOOL_NO, "%s: %s", path, strerror(failed)) : TOOL_OK;
+        const int code = prune(path, &list->pools[i].file);
         free(path);
         TOOL_TRY(code);
     }

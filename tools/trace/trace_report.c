@@ -82,7 +82,9 @@ int trace_report(const trace_source *source, const pst_trace *trace,
     }
     if (json_is_stdout(json))
         return TOOL_OK;
-    printf("trace: %s\n", trace_source_name(source));
+    fputs("trace: ", stdout);
+    tool_put(trace_source_name(source));
+    putchar('\n');
     metrics_print_all(&list);
     return TOOL_OK;
 }

@@ -81,6 +81,21 @@ PST_TEST(Log, AFailureIsLoggedWithItsName)
     CHECK_STR(all.last + strlen("PST_E_INVALID: "), pst_last_message());
 }
 
+/* A program that polls before its first step is healthy. */
+PST_TEST(Log, NoAnswerYetIsNoError)
+{
+    for (int limit = PST_LOG_ERROR; limit <= PST_LOG_DEBUG; limit++) {
+        all = (heard){.messages = 0};
+        pst_log_set_callback((pst_log_level)limit, hear, &all);
+        const pst_status status = PSTI_FAIL(PST_E_AGAIN, "not yet");
+        silence();
+        CHECK_EQ(status, PST_E_AGAIN);
+        CHECK(strncmp(pst_last_message(), "not yet [log_test.c:", 20) == 0);
+        CHECK_EQ(all.messages, limit == PST_LOG_DEBUG);
+    }
+    CHECK_EQ(all.last_level, PST_LOG_DEBUG);
+}
+
 /* Calls query functions, logs, and takes itself away: all would hang if a lock were held. */
 static void call_back(pst_log_level level, const char *message, void *user)
 {

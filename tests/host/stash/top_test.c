@@ -65,7 +65,10 @@ PST_CHILD(top_file)
     psti_top_file file = read_file(path);
     EXPECT(memcmp(file.magic, PSTI_TOP_MAGIC, sizeof(file.magic)) == 0);
     EXPECT(file.bytes == sizeof(file) && file.sequence == 0 && file.process == getpid());
-    EXPECT(file.process_start > 0 && file.page_bytes == PST_PAGE_BYTES_MIN);
+    EXPECT(file.process_start > 0 && file.process_start == psti_top_start_of(getpid()));
+    EXPECT(file.page_bytes == PST_PAGE_BYTES_MIN);
+    const psti_top_place here = psti_top_here();
+    EXPECT(psti_top_is_place(&file.place, &here));
     EXPECT(file.poll.num_pages[0] == 3 && file.poll.num_pages[1] == 0 &&
            strcmp(file.device, "") != 0);
     EXPECT(pst_pool_poll(self.pool, &status) == PST_E_AGAIN && read_file(path).sequence == 0);
@@ -182,6 +185,124 @@ PST_CHILD(top_full)
 PST_TEST(Top, WithoutAFileThePoolWorks)
 {
     check_child("top_full");
+}
+
+enum { NUM_OTHERS = 11 };
+
+/* Makes of what a dead process of our number has left something else that may lie under the name. */
+static void change(int which, const char *path, psti_top_file *file)
+{
+    char other[600];
+    snprintf(other, sizeof(other), "%s/.other", folder());
+    switch (which) {
+    case 0:
+        file->process_start = psti_top_start_of(getpid()); /* another copy of the library */
+        break;
+    case 1:
+        file->place.pid_namespace++;
+        break;
+    case 2:
+        file->place.boot[0] ^= 1;
+        break;
+    case 3:
+        file->process++;
+        break;
+    case 4:
+        file->process_start = PSTI_TOP_PRUNED;
+        break;
+    case 5:
+        file->magic[6]++;
+        break;
+    case 6:
+        file->bytes++;
+        break;
+    }
+    FILE *to = fopen(which == 9 ? other : path, "wb");
+    EXPECT(to != NULL && fwrite(file, sizeof(*file), 1, to) == 1);
+    if (which == 7)
+        fputc('x', to);
+    fclose(to);
+    EXPECT(chmod(which == 9 ? other : path, which == 8 ? 0640 : 0600) == 0);
+    if (which == 9)
+        EXPECT(symlink(other, path) == 0);
+    if (which == 10)
+        EXPECT(link(path, other) == 0);
+}
+
+/* Each name that is taken is passed over, and what lies there stays as it is. */
+static void pass_over(psti_top_file left, uint64_t number)
+{
+    for (int which = 0; which < NUM_OTHERS; which++, number += 2) {
+        small_scene self;
+        char path[512], taken[512], other[600];
+        psti_top_file file = left;
+        snprintf(taken, sizeof(taken), "%s/pagestash-%ld-%lu.top", folder(), (long)getpid(),
+                 (unsigned long)number);
+        snprintf(other, sizeof(other), "%s/.other", folder());
+        change(which, taken, &file);
+        small_open(&self);
+        snprintf(path, sizeof(path), "%s/pagestash-%ld-%lu.top", folder(), (long)getpid(),
+                 (unsigned long)number + 1);
+        EXPECT(read_file(path).pool == number + 1);
+        const psti_top_file after = read_file(taken);
+        EXPECT(memcmp(&after, &file, sizeof(file)) == 0);
+        small_close(&self);
+        EXPECT(unlink(taken) == 0 && num_files(path) == 0);
+        unlink(other);
+    }
+}
+
+PST_CHILD(top_left)
+{
+    small_scene self;
+    char path[512], taken[512];
+    pst_pool_status status;
+    small_open(&self);
+    EXPECT(pst_pool_step(self.pool, NULL) == PST_OK);
+    EXPECT(pst_pool_poll(self.pool, &status) == PST_OK && num_files(path) == 1);
+    psti_top_file left = read_file(path);
+    small_close(&self);
+    left.process_start--;
+    left.page_bytes = 1;
+    snprintf(taken, sizeof(taken), "%s/pagestash-%ld-1.top", folder(), (long)getpid());
+    change(-1, taken, &left);
+    small_open(&self);
+    EXPECT(num_files(path) == 1 && strcmp(path, taken) == 0);
+    const psti_top_file file = read_file(path);
+    EXPECT(file.sequence == 0 && file.poll.status.steps == 0 && file.pool == 1);
+    EXPECT(file.process_start == left.process_start + 1 && file.page_bytes == PST_PAGE_BYTES_MIN);
+    small_close(&self);
+    EXPECT(num_files(path) == 0);
+    pass_over(left, 2);
+    puts("done");
+}
+
+PST_TEST(Top, WhatADeadProcessOfTheNumberLeftIsTakenOver)
+{
+    check_child("top_left");
+}
+
+PST_TEST(Top, OneTakesWhatADeadProcessLeft)
+{
+    psti_top_file file = {.process_start = 5};
+    CHECK(psti_top_take(&file, 5, 6));
+    CHECK(!psti_top_take(&file, 5, 7));
+    CHECK_EQ(file.process_start, 6);
+}
+
+/* Of two places that are unknown, nobody knows that they are one. */
+PST_TEST(Top, APlaceIsBootAndNamespace)
+{
+    const psti_top_place here = psti_top_here(), unknown = {.pid_namespace = 0};
+    psti_top_place other = here;
+    CHECK_EQ(strlen(here.boot), 36);
+    CHECK(psti_top_is_place(&here, &other));
+    other.pid_namespace++;
+    CHECK(!psti_top_is_place(&here, &other));
+    other = here;
+    other.boot[35] ^= 1;
+    CHECK(!psti_top_is_place(&here, &other));
+    CHECK(!psti_top_is_place(&unknown, &unknown));
 }
 
 PST_CHILD(top_check)

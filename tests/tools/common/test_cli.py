@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -485,6 +486,29 @@ class Output(CommandTest):
         reader.join(10)
         self.assertEqual((result.returncode, received[0]["faults"]), (0, 0))
         self.assertTrue(os.path.exists(pipe))
+
+    def test_control_characters_reach_no_terminal(self):
+        """Of the environment, of names of files and folders: '?' stands for each in the text, \\u001b in JSON."""
+        name = self.path("a\x1b[31m\x7fb")
+        os.rename(self.trace(), name)
+        with open(name + ".memo", "w", encoding="ascii") as file:
+            file.write("malloc 1 512\nfree 1\n")
+        os.mkdir(name + ".top")
+        with open(f"{name}.top/pagestash-\r-0.top", "wb"):
+            pass
+        schedule = ["--stages", 2, "--micro-batches", 2, "--layers", 2, "--forward-ns", 10, "--backward-ns", 20]
+        for flags, env in ((["env"], {"PAGESTASH_LOG_FILE": name + ".log"}),
+                           (["replay", "--routing", name, *TINY, "--device", cli.DEVICE], {}),
+                           (["simulate", "--schedule", "1f1b", "--routing", name, *schedule], {}),
+                           (["trace", "--memo", name + ".memo"], {}), (["plan", "--memo", name + ".memo"], {}),
+                           (["top", "--dir", name + ".top"], {})):
+            result = run(*flags, env=env)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertIn("a?[31m?b", result.stdout)
+            self.assertEqual(re.findall(r"[^\n -~]", result.stdout), [])
+            result = run(*flags, "--json", env=env)
+            self.assertEqual(re.findall(r"[^\n -~\x7f]", result.stdout), [])
+        self.assertIn("  pagestash-?-0.top: unreadable", run("top", "--dir", name + ".top").stdout)
 
     def test_name_that_is_no_utf8(self):
         name = os.fsdecode(b"tr\xe4ce.csv")

@@ -22,8 +22,10 @@ import reports
 
 BINARY, SOURCE = sys.argv[1:3]
 ROUTING = os.path.join(SOURCE, "bench/data/bytelm-e64-top6-l6.csv")
+RECORD_BYTES = 512  # psti_top_file, and its parts
+START, BOOT, NAMESPACE, SEQUENCE = slice(24, 32), slice(176, 216), slice(216, 224), slice(224, 232)
 ROW = re.compile(r"^ *(?P<process>\d+) +(?P<pool>\d+) +(?P<age>\d+[smhd]) +(?P<steps>\d+) +(?P<used>\d+)/(?P<all>\d+) "
-                 r"+\d+% +(?P<most>\d+) +(?P<demand>\d+) +(-|\d+/\d+ +\d+%) +(?P<spilled>\d+)  (?P<faults>\d+)"
+                 r"+\d+% +(?P<most>\d+) +(?P<demand>\d+) +(-|\d+/\d+ +\d+%) +(?P<spilled>\d+) (?P<faults>\d+)"
                  r"(?P<rest>.*)$", re.M)
 
 
@@ -37,19 +39,19 @@ class TopTest(unittest.TestCase):
     def run_top(self, *flags, **options):
         return subprocess.run([BINARY, "top", *flags], text=True, capture_output=True, timeout=60, **options)
 
-    def start(self):
+    def start(self, **options):
         """A replay that polls its pool after each iteration; it is stopped once it has."""
         self.job = subprocess.Popen([BINARY, "replay", "--routing", ROUTING, "--num-micro-batches", "2", "--device",
                                      "host", "--expert-model-parallel-size", "8", "--hidden-size", "64",
                                      "--moe-ffn-hidden-size", "32"],
-                                    env=dict(os.environ, PAGESTASH_TOP=self.folder), stdout=subprocess.DEVNULL)
+                                    env=dict(os.environ, PAGESTASH_TOP=self.folder), stdout=subprocess.DEVNULL,
+                                    **options)
         self.addCleanup(self.end)
         for _ in range(6000):
-            pools = self.pools()
-            if pools and pools[0].get("steps", 0) > 0:
+            if any(pool["state"] == "runs" and pool["process"] == self.job.pid for pool in self.pools()):
                 self.job.send_signal(signal.SIGSTOP)
                 os.waitpid(self.job.pid, os.WUNTRACED)
-                return self.pools()[0]
+                return next(pool for pool in self.pools() if pool["process"] == self.job.pid)
             self.assertIsNone(self.job.poll(), "the replay ended before it was seen")
             time.sleep(0.002)
         self.fail("nothing was polled")
@@ -88,20 +90,87 @@ class TopTest(unittest.TestCase):
         self.assertEqual(self.run_top("--dir", self.folder, "--prune").returncode, 0)
         self.assertEqual(os.listdir(self.folder), [])
 
+    def test_dead_before_the_first_poll(self):
+        """Or within it: there are no figures, and no lost step."""
+        self.start()
+        data = self.record()
+        self.replace(data)
+        for sequence in (0, 1):
+            data[SEQUENCE] = struct.pack("<Q", sequence)
+            for state, line in (("not polled", "nothing was polled"), ("dead", "nothing was polled, dead")):
+                data[START] = struct.pack("<Q", struct.unpack("<Q", data[START])[0] + (state == "dead"))
+                self.replace(data)
+                pool, = self.pools()
+                self.assertEqual((pool["state"], "steps" in pool, "age_seconds" in pool), (state, False, False))
+                self.assertRegex(self.run_top("--dir", self.folder).stdout, rf"(?m)^ *{self.job.pid} +0 +-  {line}$")
+            data[START] = struct.pack("<Q", struct.unpack("<Q", data[START])[0] - 1)
+
+    def record(self):
+        """The file of the job's pool; changes of it go into another one."""
+        with open(self.path(0), "rb") as file:
+            data = bytearray(file.read())
+        self.assertEqual(len(data), RECORD_BYTES)
+        return data
+
+    def path(self, number):
+        return os.path.join(self.folder, f"pagestash-{self.job.pid}-{number}.top")
+
+    def replace(self, data):
+        """This one stands there alone."""
+        for name in os.listdir(self.folder):
+            os.unlink(os.path.join(self.folder, name))
+        with open(self.path(0), "wb") as file:
+            file.write(data)
+
     def test_another_process_with_the_number_is_not_it(self):
         self.start()
-        name = os.path.join(self.folder, f"pagestash-{self.job.pid}-0.top")
-        with open(name, "rb") as file:
-            data = bytearray(file.read())
-        data[24:32] = struct.pack("<Q", struct.unpack("<Q", data[24:32])[0] + 1)  # process_start
-        os.unlink(name)
-        with open(name, "wb") as file:
-            file.write(data)
+        data = self.record()
+        data[START] = struct.pack("<Q", struct.unpack("<Q", data[START])[0] + 1)
+        self.replace(data)
         self.assertEqual(self.pools()[0]["state"], "dead")
 
+    def test_restarted_with_the_same_number(self):
+        """As process 1 of a container: what the killed one left is the new one's, which is seen and not dead."""
+        first = self.start()
+        self.job.kill()
+        self.job.wait()
+        data = self.record()
+        os.unlink(self.path(0))
+
+        def leave():
+            data[16:24] = struct.pack("<q", os.getpid())
+            descriptor = os.open(os.path.join(self.folder, f"pagestash-{os.getpid()}-0.top"), os.O_CREAT | os.O_WRONLY, 0o600)
+            os.write(descriptor, data)
+            os.close(descriptor)
+        second = self.start(preexec_fn=leave)
+        self.assertEqual((second["state"], second["process"], second["pool"]), ("runs", self.job.pid, 0))
+        self.assertNotEqual(second["process"], first["process"])
+
+    def test_elsewhere(self):
+        """What lives in another place is not judged by the processes of this one."""
+        self.start()
+        data = self.record()
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            self.assertEqual(data[BOOT].rstrip(b"\0").decode() + "\n", file.read())
+        self.assertEqual(struct.unpack("<Q", data[NAMESPACE])[0], os.stat("/proc/self/ns/pid").st_ino)
+        self.job.kill()
+        self.job.wait()
+        for place, other, has_age in ((BOOT, b"another boot".ljust(40, b"\0"), False), (BOOT, bytes(40), False),
+                                      (NAMESPACE, struct.pack("<Q", 1), True)):
+            changed = bytearray(data)
+            changed[place] = other
+            self.replace(changed)
+            pool, = self.pools()
+            self.assertEqual((pool["state"], "age_seconds" in pool, pool["steps"] > 0), ("elsewhere", has_age, True))
+            result = self.run_top("--dir", self.folder, "--prune")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stdout, rf"(?m)^ *{self.job.pid} +0 +{'[0-9]+s' if has_age else '-'} .* 0 elsewhere$")
+            self.assertLessEqual(max(map(len, result.stdout.splitlines())), 95)  # 100, and " lost"
+            self.assertEqual(os.listdir(self.folder), [os.path.basename(self.path(0))])
+
     def test_other_files(self):
-        for name, data in (("pagestash-1-0.top", b""), ("pagestash-2-0.top", b"x" * 464),
-                           ("pagestash-3-0.top", b"PSTTOP1\0" + b"\xff" * 600)):
+        for name, data in (("pagestash-1-0.top", b""), ("pagestash-2-0.top", b"x" * RECORD_BYTES),
+                           ("pagestash-3-0.top", b"PSTTOP1\0".ljust(RECORD_BYTES, b"\xff"))):
             with open(os.path.join(self.folder, name), "wb") as file:
                 file.write(data)
         os.mkfifo(os.path.join(self.folder, "pagestash-4-0.top"))
