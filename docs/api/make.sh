@@ -27,7 +27,8 @@ fi
 cat python/pagestash/style.css docs/api/api.css >"$out/html/search/search.css"
 
 # Man pages: members stand in their structs' pages and get no link; headers' pages get the library's name
-# before theirs; a line of text that begins with a quotation mark is no request to the formatter.
+# before theirs; a line of text that begins with a quotation mark is no request to the formatter; code is bold, as
+# not every formatter knows font C.
 cd "$out/man/man3"
 for page in *; do
     case $page in
@@ -36,4 +37,4 @@ for page in *; do
     *) rm "$page" ;;
     esac
 done
-sed -i -e "s/^'/\\\\\&'/" -e 's|^\.so man3/\([a-z_]*\.h\.3\)|.so man3/pagestash_\1|' ./*
+sed -i -e 's/\\fC/\\fB/g' -e "s/^'/\\\\\&'/" -e 's|^\.so man3/\([a-z_]*\.h\.3\)|.so man3/pagestash_\1|' ./*

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_peers.py SOURCE_DIR LIBRARY: bench/peers, with the standard library alone and, where torch and
-Triton are installed, interpreted. No figure is judged. Exit 77: no shared library."""
+"""test_peers.py SOURCE_DIR LIBRARY CLASS: bench/peers, with the standard library alone (Peers) or with Triton,
+interpreted (Interpreted). No figure is judged. Exit 77: no shared library; no torch or no Triton."""
 import ctypes
 import importlib.util
 import json
@@ -99,13 +99,6 @@ class Peers(unittest.TestCase):
             result = run(*SMALL, "--layers", "0", "--library", library, root=self.folder)
             self.assertRegex(result.stdout, f"unavailable: pagestash: .*{name} has {says} the library")
 
-    @unittest.skipUnless(importlib.util.find_spec("torch") and importlib.util.find_spec("triton"),
-                         "torch and Triton are not installed")
-    def test_triton_interpreted(self):
-        result = run(*SMALL, "--library", library, TRITON_INTERPRET="1", PYTHONPATH="")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertRegex(result.stdout, "triton +stash")
-
     def test_declarations_are_those_of_the_headers(self):
         """Offset and size of every field, by the C compiler."""
         path = source / "bench/peers/libpagestash.py"
@@ -126,9 +119,20 @@ class Peers(unittest.TestCase):
                         "-fsyntax-only", "-"], input="\n".join(lines) + "\n", text=True, check=True)
 
 
+class Interpreted(unittest.TestCase):
+    def test_triton(self):
+        result = run(*SMALL, "--library", library, TRITON_INTERPRET="1", PYTHONPATH="")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, "triton +stash")
+
+
 if __name__ == "__main__":
     source, library = pathlib.Path(sys.argv[1]).resolve(), os.path.abspath(sys.argv[2])
     if not os.path.isfile(library):
         print(f"{library}: no shared library: skipped")
         sys.exit(77)
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    absent = [name for name in ("torch", "triton") if not importlib.util.find_spec(name)]
+    if sys.argv[3] == "Interpreted" and absent:
+        print(f"no {' and no '.join(absent)}")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], sys.argv[3]], verbosity=1)

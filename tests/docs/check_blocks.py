@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """check_blocks.py SOURCE BUILD LANGUAGE...: every fenced block of README.md and docs/*.md in these languages.
+check_blocks.py --text PAGE WORD: prints the one block of a file that has the word, for what runs it elsewhere.
 
 A block of `sh` runs in a scratch folder, of `c` is compiled, linked and run, of `python` runs, of `csv` is read
 by a command or a program, of `text`, too, or is what the block before it has printed. Comments of a line above a
@@ -10,7 +11,9 @@ block say more:
     <!-- block: prints: A | B -->    what its output has, in this order
     <!-- block: read by: COMMAND --> {} is the file that the block was written to
     <!-- block: needs: MODULE -->    not run where Python lacks it, which fails where PSTI_TEST_ALL_TOOLS is 1
-    <!-- block: not run: REASON -->  its reason is printed
+    <!-- block: not run: REASON -->  its reason is printed; what runs elsewhere is read by text_of there
+
+`build` in the scratch folder is BUILD.
 
 Python of a page is one program, and one that is `with` a file begins another. Other languages than these, none,
 and a comment that is no such line are failures."""
@@ -78,6 +81,15 @@ def blocks_of(page, text):
     return found
 
 
+def text_of(page, word):
+    """The one block of a file that has the word."""
+    page = pathlib.Path(page)
+    found = [block.text for block in blocks_of(page.name, page.read_text(encoding="utf-8")) if word in block.text]
+    if len(found) != 1:
+        raise Failure(f"{page}: {len(found)} blocks have {word!r}, allowed is 1")
+    return found[0]
+
+
 class Runner:
     """Runs the blocks of one page in a folder of theirs."""
 
@@ -86,6 +98,7 @@ class Runner:
         self.printed, self.python = None, None
         for name in ("bench", "examples", "tests"):
             (self.folder / name).symlink_to(source / name)
+        (self.folder / "build").symlink_to(build)
         self.environment = {**os.environ, "PATH": f"{build}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(build)}
 
     def call(self, *command):
@@ -215,6 +228,9 @@ def check_page(source, build, blocks, languages, count):
 
 
 def main(arguments):
+    if arguments[0] == "--text":
+        print(text_of(*arguments[1:]), end="")
+        return 0
     source, build, languages = pathlib.Path(arguments[0]).resolve(), pathlib.Path(arguments[1]).resolve(), arguments[2:]
     count = Count()
     for page, text in pages_of(source):

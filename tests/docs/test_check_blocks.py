@@ -54,6 +54,15 @@ class CheckBlocks(unittest.TestCase):
         count = self.run_page(good.replace("\na\n", "\nb\n"), "sh", "text")
         self.assertIn("has printed\na", count.failures[0])
 
+    def test_text_for_what_runs_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "page.md")
+            path.write_text(page("make", "```sh", "make a", "```", "```sh", "make b", "make c", "```"), encoding="utf-8")
+            self.assertEqual(check_blocks.text_of(path, "make c"), "make b\nmake c\n")
+            for word, number in (("make", 2), ("make d", 0)):
+                with self.assertRaisesRegex(Failure, f"page.md: {number} blocks have '{word}'"):
+                    check_blocks.text_of(path, word)
+
     @mock.patch.dict(os.environ, {"PSTI_TEST_ALL_TOOLS": ""})
     def test_what_is_not_run(self):
         text = page("<!-- block: not run: slow -->", "```sh", "false", "```",

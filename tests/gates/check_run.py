@@ -2,7 +2,7 @@
 """check_run.py ROOT: that no check can pass by not running.
 
 tests/run.sh is given tests that pass, fail and are skipped: a skipped one is named with its reason, and fails the
-run where PSTI_TEST_ALL_TOOLS is 1, but for model.litmus. Then Spin, nvcc, relacy and torch are hidden in turn from
+run where PSTI_TEST_ALL_TOOLS is 1, but for those that run.sh names; so does one within a file of unittest. Then Spin, nvcc, relacy and torch are hidden in turn from
 what needs them: that must be skipped here, and fail there.
 """
 
@@ -55,12 +55,23 @@ class Runner(unittest.TestCase):
         self.assertEqual(status, 1, said)
         self.assertIn("no test may be skipped but model.litmus", said)
 
-    def test_herd_may_be_absent(self):
-        tests = {"a": "true", "model.litmus": "echo skipped: herd7 is not installed; exit 77"}
+    def test_one_of_many_within_an_entry(self):
+        for words in ("(skipped=2)", "(expected failures=1, skipped=2)"):
+            tests = {"a": f"echo 'OK {words}'", "b": "echo OK"}
+            status, said = run_tests(tests, "")
+            self.assertEqual(status, 0, said)
+            self.assertIn(f"skipped within a: OK {words}\n", said)
+            self.assertNotIn("within b", said)
+            self.assertEqual(run_tests(tests, "1")[0], 1)
+
+    def test_two_may_be_absent(self):
+        tests = {"a": "true", "model.litmus": "echo skipped: herd7 is not installed; exit 77",
+                 "tools.peers_triton": "echo no triton: skipped; exit 77"}
         for mode in MODES:
             status, said = run_tests(tests, mode)
             self.assertEqual(status, 0, said)
             self.assertIn("skipped model.litmus: skipped: herd7 is not installed", said)
+            self.assertIn("skipped tools.peers_triton: no triton", said)
         self.assertEqual(run_tests({**tests, "model.litmus2": "exit 77"}, "1")[0], 1)
 
 

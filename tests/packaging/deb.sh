@@ -28,8 +28,10 @@ inside sh -c 'apt-get -qq install --no-install-recommends /packages/*.deb gcc pk
     { tail "$root.log" >&2; fail "apt could not install"; }
 inside sh -c 'gcc -std=c11 /packages/consumer.c -o /packages/consumer $(pkg-config --cflags --libs pagestash) && /packages/consumer'
 inside pagestash estimate --preset llama2-7b --world-size 8 >/dev/null
-inside sh -c 'test -s /usr/share/man/man1/pagestash-plan.1.gz && test -s /usr/share/doc/pagestash/docs/design.md' ||
-    fail "the manual or the documents are not there"
+for file in man/man1/pagestash-plan.1.gz man/man3/pst_pool_poll.3.gz doc/pagestash/docs/design.md \
+    doc/pagestash/html/index.html; do
+    [ -s "$root/usr/share/$file" ] || fail "no /usr/share/$file"
+done
 packages=$(for deb in "$@"; do dpkg-deb -f "$deb" Package; done)
 inside apt-get -qq purge --autoremove $packages gcc pkg-config >>"$root.log" 2>&1
 files >"$root.after"

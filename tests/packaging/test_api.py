@@ -102,6 +102,7 @@ class ReferenceTest(unittest.TestCase):
                     told = subprocess.run(["mandoc", "-T", "lint", "-W", "error", page], capture_output=True,
                                           text=True)
                     self.assertEqual((told.returncode, told.stdout), (0, ""))
+                    self.assertNotIn("\\fC", text)
             self.check_style(pathlib.Path(out, "html"))
             html = pathlib.Path(out, "html/ticket_8h.html").read_text()
             self.assertIn("EMPTY ----------&gt; LIVE", html)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from common.needs import absent, main, needs
+from common.needs import absent, main, needs, skip_test
 
 if not absent("torch"):
     import torch
@@ -116,12 +116,12 @@ class Inductor(CompiledCase):
 class Binary(unittest.TestCase):
     def setUp(self):
         if ops.kind != "stable":
-            self.skipTest(f"no binary: {ops.why_python}")
+            skip_test(f"no binary: {ops.why_python}")
         self.path = os.environ["PAGESTASH_OPS"]
 
     def test_symbols_are_of_the_stable_interface(self):
         if not shutil.which("nm"):
-            self.skipTest("no nm")
+            skip_test("no nm")
         listed = subprocess.run(["nm", "-D", "--undefined-only", self.path], text=True, capture_output=True,
                                 check=True).stdout
         names = [line.split()[-1].partition("@")[0] for line in listed.splitlines()]

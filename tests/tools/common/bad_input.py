@@ -146,10 +146,17 @@ class Usage(CommandTest):
                          "x", "0..1024")
             self.refused(run(*arguments, env={"PAGESTASH_NUM_SM": "3"}), 2, "PAGESTASH_NUM_SM ",
                          "PAGESTASH_NUM_SMS was meant?")
+        for value, shown in (("x" * 5000, f"'{'x' * 64}'"), ("\udcff\x1b", "'\udcff '")):
+            self.refused(run("plan", env={"PAGESTASH_NUM_SMS": value}), 2, f"PAGESTASH_NUM_SMS={shown} is not one of")
+        self.refused(run("plan", env={"PAGESTASH_NUM_SM\udcff": "3"}), 2, "PAGESTASH_NUM_SM\udcff is not",
+                     "PAGESTASH_NUM_SMS was meant?")
         self.assertEqual(run("plan", "--help", env={"PAGESTASH_LOG": "loud"}).returncode, 0)
         result = run("env", env={"PAGESTASH_FOO": "3"})
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr, "pagestash: PAGESTASH_FOO is not a variable of pagestash\n")
+        result = run("env", env={"PAGESTASH_" + "F" * 5000: "3"})
+        self.assertEqual((result.returncode, result.stderr),
+                         (0, f"pagestash: PAGESTASH_{'F' * 54} is not a variable of pagestash\n"))
 
 
 class BadTraces(CommandTest):
@@ -169,6 +176,8 @@ class BadTraces(CommandTest):
                 (good + "0,1,1,many\n", [":3:", "field e1", '"many"', "0..2147483647"]),
                 (good + "0,1,1,-2\n", [":3:", "field e1", '"-2"']),
                 (good + "0,1,1,2147483648\n", [":3:", "field e1", '"2147483648"']),
+                (good + "0,1,1,0x2\n", [":3:", "field e1", '"0x2"']),
+                (good + "0,1,1,2k\n", [":3:", "field e1", '"2k"']),
                 (good + "0,1,1\n", [":3:", "field e1", "missing", "4 fields"]),
                 (good + "0,1,1,2,3\n", [":3:", "field 5", '"3"', "4 fields"]),
                 (good + "\n0,1,1,2\n", [":3:", "field step", "missing"]),

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""test_reports.py PAGESTASH SOURCE PROGRAM...: every report has a schema that it fits; the benchmarks' shortest
-runs here, the others in the tests of each command. A key too many, a key too few and another type are noticed."""
+"""test_reports.py PAGESTASH SOURCE PROGRAM...: every report has a schema that it fits, but for those of files that
+docs/formats.md names; the benchmarks' shortest runs here, the others in the tests of each command. A key too many,
+a key too few and another type are noticed."""
 import copy
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -18,7 +21,17 @@ SHORT = {"pagestash-bench": ("--call-cost",),
          "pagestash-simulate-bench": ("--micro-batches=16", "--routing-steps=2", "--samples=1"),
          "pagestash-plan-bench": ("--only=tilings", "--seeds=1", "--tilings=1", "--deadline=1"),
          "pagestash-schedule-bench": ("--costs", "--samples=3")}
-COMMANDS = ("env", "estimate", "plan", "replay", "simulate", "top", "trace")
+WRITES = re.compile(r"\bjson\.dump|\bwrite_json\(|\b(?:fprintf|fputs)\([^;]*\bjson\b")
+
+
+def sources():
+    """(path in the source, text) of what may write a report, but for the two that write what others made."""
+    for folder in ("bench", "tools"):
+        for path in sorted((pathlib.Path(SOURCE) / folder).rglob("*")):
+            name = path.relative_to(SOURCE).as_posix()
+            if path.suffix in (".c", ".cu", ".py", ".sh") and name not in ("bench/common/script.py",
+                                                                          "tools/common/json_out.c"):
+                yield name, path.read_text(encoding="utf-8")
 
 
 def answer(*command):
@@ -28,11 +41,18 @@ def answer(*command):
 class Reports(unittest.TestCase):
     def test_each_has_a_schema(self):
         names = {path.stem for path in reports.SCHEMAS.glob("*.json")}
-        self.assertEqual(names, {*COMMANDS, *SHORT})
+        self.assertEqual(names, {name for _, text in sources() for name in re.findall(r'json_begin\("([^"]+)"', text)})
+        self.assertEqual({name for name in names if name.startswith("pagestash-")}, set(SHORT))
         for name in names:
             schema = reports.validator(name).schema
             version = schema.get("oneOf", [schema])[0]["properties"]["schema_version"]["const"]
             self.assertEqual(schema["$id"], f"urn:pagestash:{name}:{version}")
+
+    def test_those_without_one_are_named(self):
+        page = (pathlib.Path(SOURCE) / "docs/formats.md").read_text(encoding="utf-8")
+        named = re.search(r"write JSON without a schema: ([^.]*(?:\.\w+`[^.]*)*)\.\n", page)[1]
+        self.assertEqual(re.findall(r"`([^`]+)`", named), [
+            name for name, text in sources() if WRITES.search(text) and "json_begin(" not in text])
 
     def test_no_object_is_open(self):
         def walk(part):

@@ -11,7 +11,7 @@ sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
 from cli import CommandTest, run
 
-MOST_BYTES = 300 # of memory for a tensor
+MOST_BYTES = 300 # of memory for a tensor, which is two requests
 
 
 def peak_bytes(*arguments):
@@ -42,6 +42,7 @@ class PlanMemoryTest(CommandTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         return path
 
+    # Fault rows 56.
     def test_repeated_steps(self):
         trace = self.derive("--num-micro-batches", 200)
         tensors, text = self.check(trace)
