@@ -110,12 +110,13 @@ static pst_status make(pst_linear *linear)
     const pst_linear_config *config = &linear->config;
     const bool is_column = config->kind == PST_LINEAR_COLUMN;
     PSTI_TRY(find_ranks(linear));
+    PSTI_TRY(psti_linear_compare(linear)); /* first: who is refused does not come to it */
+    PSTI_TRY(check_kinds(config));
     PSTI_TRY(check_sizes(config, linear->num_experts, linear->num_ranks));
     linear->size = psti_dtype_bytes(config->dtype);
     linear->rows = config->out_features / (is_column ? linear->num_ranks : 1);
     linear->columns = config->in_features / (is_column ? 1 : linear->num_ranks);
     count_bytes(linear);
-    PSTI_TRY(psti_linear_compare(linear));
     if (linear->device->info.kind == PST_DEVICE_CUDA && !config->product && !linear->has_counts)
         PSTI_TRY(psti_cublaslt_prepare(linear->device));
     return reserve(linear);
@@ -128,7 +129,6 @@ pst_status psti_linear_make(const pst_linear_config *config, uint32_t num_expert
     PSTI_TAKE(pst_linear_config, own, config);
     pst_scratch *scratch = own.scratch;
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
-    PSTI_TRY(check_kinds(&own));
     pst_linear *linear = psti_handle_new(sizeof(*linear), PSTI_KIND_LINEAR);
     PSTI_CHECK(linear, PST_E_NOMEM, "no memory for a linear layer");
     linear->device = psti_scratch_device(scratch);

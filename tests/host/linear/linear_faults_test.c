@@ -490,9 +490,29 @@ static void disagree(rank_of_test *self)
     close_scene(self, &scene);
 }
 
+/* What one rank alone would refuse, and what all refuse: each says the same. */
+static void refuse_differently(rank_of_test *self)
+{
+    const layer_form form = small_form(4, PST_LINEAR_COLUMN, 0);
+    const uint64_t odd = self->rank == 2;
+    fault_scene scene;
+    pst_linear *linear = NULL;
+    open_scene(self, &scene, &form);
+    REFUSES_CONFIG(config.tokens += odd, "tokens: rank 0 has 16, rank 2 has 17: the ranks must");
+    REFUSES_CONFIG(config.out_features += odd, "out_features: rank 0 has 32, rank 2 has 33");
+    REFUSES_CONFIG(config.in_features *= 1 - odd, "in_features: rank 0 has 16, rank 2 has 0");
+    REFUSES_CONFIG(config.dtype = odd ? PST_DTYPE_INT32 : PST_DTYPE_FP32,
+                   "dtype: rank 0 has 2, rank 2 has 3");
+    REFUSES_CONFIG(config.pieces = odd ? 2 : 1, "pieces: rank 0 has 1, rank 2 has 2");
+    REFUSES_CONFIG(config.tokens++, "tokens 17: must be a multiple of the 4 ranks");
+    RANK_OK(pst_linear_create(&scene.config, &scene.linear)); /* the communicator is whole */
+    close_scene(self, &scene);
+}
+
 PST_CHILD(linear_ranks)
 {
     ranks_run(4, 20000, disagree, NULL);
+    ranks_run(4, 20000, refuse_differently, NULL);
     puts(psti_test_failed() ? "failed" : "done");
 }
 
