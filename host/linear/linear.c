@@ -15,6 +15,7 @@ enum { ALIGNMENT = 16 };
 static pst_status check_kinds(const pst_linear_config *config)
 {
     const pst_dtype dtype = config->dtype, of_gradient = config->weight_gradient_dtype;
+    PSTI_TRY(psti_padding_check("", config->padding, sizeof(config->padding)));
     PSTI_CHECK(config->kind == PST_LINEAR_COLUMN || config->kind == PST_LINEAR_ROW, PST_E_INVALID,
                "kind %d: allowed are column (0) and row (1)", (int)config->kind);
     PSTI_CHECK(dtype >= PST_DTYPE_BF16 && dtype <= PST_DTYPE_FP32, PST_E_INVALID,
@@ -176,6 +177,14 @@ pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_bytes *byte
 
 /* ---- operands ---- */
 
+pst_status psti_padding_check(const char *name, const uint8_t *padding, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        PSTI_CHECK(padding[i] == 0, PST_E_INVALID, "%spadding[%zu] %u: must be 0", name, i,
+                   padding[i]);
+    return PST_OK;
+}
+
 static pst_status check_operand(const pst_scratch *scratch, const psti_operand *operand)
 {
     pst_device *device = psti_scratch_device(scratch);
@@ -275,6 +284,7 @@ pst_status pst_linear_forward(pst_linear *linear, const pst_linear_operands *ope
     PSTI_CHECK_HANDLE(linear, LINEAR);
     PSTI_CHECK(operands, PST_E_INVALID, "operands is NULL");
     PSTI_TAKE(pst_linear_operands, own, operands);
+    PSTI_TRY(psti_padding_check("", own.padding, sizeof(own.padding)));
     PSTI_TRY(check_forward(linear, &own));
     PSTI_RANGE("pst_linear_forward");
     const bool is_column = linear->config.kind == PST_LINEAR_COLUMN;
@@ -301,6 +311,7 @@ pst_status pst_linear_backward(pst_linear *linear, const pst_linear_operands *op
     PSTI_CHECK_HANDLE(linear, LINEAR);
     PSTI_CHECK(operands, PST_E_INVALID, "operands is NULL");
     PSTI_TAKE(pst_linear_operands, own, operands);
+    PSTI_TRY(psti_padding_check("", own.padding, sizeof(own.padding)));
     PSTI_TRY(check_backward(linear, &own));
     if (!own.input_gradient && !own.weight_gradient)
         return PST_OK;

@@ -89,6 +89,7 @@ static void refuse_configs(rank_of_test *self)
     RANK_REFUSES(pst_linear_create(NULL, &linear), PST_E_INVALID, "config is NULL");
     RANK_REFUSES(pst_linear_create(&scene.config, NULL), PST_E_INVALID, "linear_out is NULL");
     REFUSES_CONFIG(config.struct_size++, "struct_size 97: pst_linear_config has 96 bytes");
+    REFUSES_CONFIG(config.padding[6] = 77, "padding[6] 77: must be 0");
     REFUSES_CONFIG(config.scratch = NULL, "scratch is NULL");
     REFUSES_CONFIG(config.comm = (pst_comm *)scene.scratch,
                    "comm is a pst_scratch, not a pst_comm");
@@ -159,6 +160,7 @@ static void refuse_forward(rank_of_test *self)
     RANK_REFUSES(pst_linear_forward(NULL, &scene.operands, NULL), PST_E_INVALID, "linear is NULL");
     RANK_REFUSES(pst_linear_forward(scene.linear, NULL, NULL), PST_E_INVALID, "operands is NULL");
     REFUSES_OPERANDS(pst_linear_forward, operands.struct_size = 8, "struct_size 8: pst_linear_op");
+    REFUSES_OPERANDS(pst_linear_forward, operands.padding[0] = 1, "padding[0] 1: must be 0");
     REFUSES_OPERANDS(pst_linear_forward, operands.input = NULL, "input is NULL");
     REFUSES_OPERANDS(pst_linear_forward, operands.weight = NULL, "weight is NULL");
     REFUSES_OPERANDS(pst_linear_forward, operands.output = NULL, "output is NULL");
@@ -181,6 +183,7 @@ static void refuse_backward(rank_of_test *self)
     const layer_form form = small_form(1, PST_LINEAR_ROW, 0);
     open_scene(self, &scene, &form);
     RANK_OK(pst_linear_create(&scene.config, &scene.linear));
+    REFUSES_OPERANDS(pst_linear_backward, operands.padding[6] = 1, "padding[6] 1: must be 0");
     REFUSES_OPERANDS(pst_linear_backward, operands.output_gradient = NULL,
                      "output_gradient is NULL");
     REFUSES_OPERANDS(pst_linear_backward, operands.weight = NULL, "weight is NULL");
