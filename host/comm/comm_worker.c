@@ -23,6 +23,7 @@ struct psti_host_rank {
     pthread_cond_t changed;
     pthread_t thread;
     bool has_thread, stops;
+    bool is_running; /* an exchange in the thread that called it, or launched its graph */
     job *queue[PST_COMM_MAX_STARTED];
     uint64_t num_pushed, num_ended;
     uint64_t turn_of[PST_COMM_MAX_STARTED]; /* by number: when it was pushed last, from 1 */
@@ -114,14 +115,27 @@ static void wait_until(psti_host_rank *self, uint64_t num_ended)
     pthread_mutex_unlock(&self->lock);
 }
 
+static void set_running(psti_host_rank *self, bool is_running)
+{
+    pthread_mutex_lock(&self->lock);
+    self->is_running = is_running;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+}
+
 /* ---- what is enqueued ---- */
 
 static pst_status run_job(const void *args)
 {
     const job *what = args;
     psti_host_rank *self = what->comm->host;
+    if (psti_group_is_parents(self->group))
+        return psti_group_check(self->group);
+    set_running(self, true);
     wait_until(self, self->num_pushed); /* which only the rank itself changes */
-    return do_job(what);
+    const pst_status status = do_job(what);
+    set_running(self, false);
+    return status;
 }
 
 static pst_status push_job(const void *args)
@@ -189,6 +203,12 @@ static pst_status ranks_finish(pst_comm *comm, uint64_t number, pst_stream strea
 
 /* ---- wait, abort ---- */
 
+/* With the lock. */
+static bool is_busy(const psti_host_rank *self)
+{
+    return self->is_running || self->num_ended < self->num_pushed;
+}
+
 static pst_status ranks_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds)
 {
     psti_host_rank *self = comm->host;
@@ -201,15 +221,15 @@ static pst_status ranks_wait(pst_comm *comm, pst_stream stream, uint32_t millise
     at.tv_sec += nanoseconds / 1000000000;
     at.tv_nsec = nanoseconds % 1000000000;
     pthread_mutex_lock(&self->lock);
-    while (self->num_ended < self->num_pushed && error != ETIMEDOUT)
+    while (is_busy(self) && error != ETIMEDOUT)
         error = pthread_cond_clockwait(&self->changed, &self->lock, CLOCK_MONOTONIC, &at);
-    const bool has_ended = self->num_ended == self->num_pushed;
+    const bool has_ended = !is_busy(self);
     pthread_mutex_unlock(&self->lock);
     PSTI_TRY(psti_group_check(self->group));
     psti_group_late(self->group, comm->info.rank, who, sizeof(who));
     PSTI_CHECK(has_ended, PST_E_AGAIN,
-               "what was started has not ended after %u ms: %s%s; pst_comm_abort ends it",
-               milliseconds, who, who[0] ? " did not come" : "it goes on");
+               "an exchange has not ended after %u ms: %s%s; pst_comm_abort ends it", milliseconds,
+               who, who[0] ? " did not come" : "it goes on");
     return PST_OK;
 }
 

@@ -34,7 +34,8 @@ typedef struct buffer {
     uint64_t edge_capture;                /* the last capture that leased it; 0: none */
     uint64_t lease;                       /* live; 0: none */
     uint64_t lease_bytes;
-    uint32_t scope; /* number of scopes around the lease */
+    uint64_t lease_capture; /* in which it was leased; 0: outside */
+    uint32_t scope;         /* number of scopes around the lease */
     text leased_at, lease_scope;
     uint64_t released; /* the lease before */
     text released_at;
@@ -249,11 +250,13 @@ static pst_status check_free(const buffer *of, const text *place)
     return PST_OK;
 }
 
-static void note_lease(pst_scratch *self, buffer *of, uint64_t bytes, const text *place)
+static void note_lease(pst_scratch *self, buffer *of, uint64_t bytes, uint64_t capture,
+                       const text *place)
 {
     pst_scratch_info *info = &self->info;
     of->lease = new_id();
     of->lease_bytes = bytes;
+    of->lease_capture = capture;
     of->leased_at = *place;
     of->scope = self->innermost ? self->innermost->depth : 0;
     snprintf(of->lease_scope.bytes, sizeof(of->lease_scope.bytes), "%s", scope_text(self));
@@ -290,7 +293,7 @@ pst_status pst_scratch_lease(pst_scratch *scratch, const char *name, uint64_t by
         of->edge_capture = capture.id;
         of->is_recorded[ORDER_EDGE] = false;
     }
-    note_lease(scratch, of, bytes, &at);
+    note_lease(scratch, of, bytes, capture.id, &at);
     *lease_out = (pst_lease){of->span.address, bytes, of->lease};
     return PST_OK;
 }
@@ -331,10 +334,30 @@ static pst_status record_release(pst_scratch *self, buffer *of, pst_stream strea
     return PST_OK;
 }
 
-static pst_status enqueue_release(pst_scratch *self, buffer *of, pst_stream stream)
+/* A release counts where its lease does. In a capture it records nothing for work that was enqueued
+ * outside; and behind a capture nothing of its graph says any more when that is done. */
+static pst_status check_edge(const pst_scratch *self, const buffer *of, uint64_t capture,
+                             const text *place)
+{
+    if (of->lease_capture == capture)
+        return PST_OK;
+    PSTI_CHECK(of->lease_capture, PST_E_ORDER,
+               "'%s' is released in a capture by '%s', but '%s' has leased it outside of that: "
+               "release it before the capture or behind it",
+               of->name.bytes, place->bytes, of->leased_at.bytes);
+    PSTI_CHECK(psti_hold_count(self->device, &of->hold) == 0, PST_E_ORDER,
+               "'%s' is released by '%s' outside the capture in which '%s' has leased it: a graph "
+               "of that capture must not be launched, since no other lease waits for it",
+               of->name.bytes, place->bytes, of->leased_at.bytes);
+    return PST_OK;
+}
+
+static pst_status enqueue_release(pst_scratch *self, buffer *of, const text *place,
+                                  pst_stream stream)
 {
     psti_capture_of capture;
     PSTI_TRY(self->device->ops->capture_of(self->device, stream, &capture));
+    PSTI_TRY(check_edge(self, of, capture.id, place));
     if (psti_is_check_mode())
         PSTI_TRY(pst_device_fill(self->device, of->span.address, 0xff, of->lease_bytes, stream));
     return record_release(self, of, stream, &capture);
@@ -350,9 +373,10 @@ pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const cha
     PSTI_CHECK(lease, PST_E_INVALID, "lease is NULL");
     PSTI_TRY(take_text("place", place, &at));
     PSTI_TRY(find_lease(scratch, lease, &of));
-    const pst_status status = enqueue_release(scratch, of, stream);
-    if (status == PST_E_INVALID) /* no stream of the device's */
-        return status;
+    const pst_status status = enqueue_release(scratch, of, &at, stream);
+    const bool is_refused = status == PST_E_ORDER || status == PST_E_CAPTURE;
+    if (status == PST_E_INVALID || (is_refused && of->lease_capture == 0))
+        return status; /* no stream of the device's, or its work may run still */
     scratch->info.num_live--;
     scratch->info.leased_bytes -= of->lease_bytes;
     of->released = of->lease;

@@ -15,6 +15,7 @@ enum { ALIGNMENT = 16 };
 static pst_status check_kinds(const pst_linear_config *config)
 {
     const pst_dtype dtype = config->dtype, of_gradient = config->weight_gradient_dtype;
+    PSTI_TRY(psti_padding_check("", config->padding, sizeof(config->padding)));
     PSTI_CHECK(config->kind == PST_LINEAR_COLUMN || config->kind == PST_LINEAR_ROW, PST_E_INVALID,
                "kind %d: allowed are column (0) and row (1)", (int)config->kind);
     PSTI_CHECK(dtype >= PST_DTYPE_BF16 && dtype <= PST_DTYPE_FP32, PST_E_INVALID,
@@ -110,12 +111,13 @@ static pst_status make(pst_linear *linear)
     const pst_linear_config *config = &linear->config;
     const bool is_column = config->kind == PST_LINEAR_COLUMN;
     PSTI_TRY(find_ranks(linear));
+    PSTI_TRY(psti_linear_compare(linear)); /* first: who is refused does not come to it */
+    PSTI_TRY(check_kinds(config));
     PSTI_TRY(check_sizes(config, linear->num_experts, linear->num_ranks));
     linear->size = psti_dtype_bytes(config->dtype);
     linear->rows = config->out_features / (is_column ? linear->num_ranks : 1);
     linear->columns = config->in_features / (is_column ? 1 : linear->num_ranks);
     count_bytes(linear);
-    PSTI_TRY(psti_linear_compare(linear));
     if (linear->device->info.kind == PST_DEVICE_CUDA && !config->product && !linear->has_counts)
         PSTI_TRY(psti_cublaslt_prepare(linear->device));
     return reserve(linear);
@@ -128,7 +130,6 @@ pst_status psti_linear_make(const pst_linear_config *config, uint32_t num_expert
     PSTI_TAKE(pst_linear_config, own, config);
     pst_scratch *scratch = own.scratch;
     PSTI_CHECK_HANDLE(scratch, SCRATCH);
-    PSTI_TRY(check_kinds(&own));
     pst_linear *linear = psti_handle_new(sizeof(*linear), PSTI_KIND_LINEAR);
     PSTI_CHECK(linear, PST_E_NOMEM, "no memory for a linear layer");
     linear->device = psti_scratch_device(scratch);
@@ -175,6 +176,14 @@ pst_status pst_linear_get_bytes(const pst_linear *linear, pst_linear_bytes *byte
 }
 
 /* ---- operands ---- */
+
+pst_status psti_padding_check(const char *name, const uint8_t *padding, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        PSTI_CHECK(padding[i] == 0, PST_E_INVALID, "%spadding[%zu] %u: must be 0", name, i,
+                   padding[i]);
+    return PST_OK;
+}
 
 static pst_status check_operand(const pst_scratch *scratch, const psti_operand *operand)
 {
@@ -275,6 +284,7 @@ pst_status pst_linear_forward(pst_linear *linear, const pst_linear_operands *ope
     PSTI_CHECK_HANDLE(linear, LINEAR);
     PSTI_CHECK(operands, PST_E_INVALID, "operands is NULL");
     PSTI_TAKE(pst_linear_operands, own, operands);
+    PSTI_TRY(psti_padding_check("", own.padding, sizeof(own.padding)));
     PSTI_TRY(check_forward(linear, &own));
     PSTI_RANGE("pst_linear_forward");
     const bool is_column = linear->config.kind == PST_LINEAR_COLUMN;
@@ -301,6 +311,7 @@ pst_status pst_linear_backward(pst_linear *linear, const pst_linear_operands *op
     PSTI_CHECK_HANDLE(linear, LINEAR);
     PSTI_CHECK(operands, PST_E_INVALID, "operands is NULL");
     PSTI_TAKE(pst_linear_operands, own, operands);
+    PSTI_TRY(psti_padding_check("", own.padding, sizeof(own.padding)));
     PSTI_TRY(check_backward(linear, &own));
     if (!own.input_gradient && !own.weight_gradient)
         return PST_OK;

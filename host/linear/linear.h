@@ -122,6 +122,8 @@ typedef struct psti_operand {
 
 pst_status psti_operands_check(const pst_scratch *scratch, const psti_operand *operands,
                                int num_operands);
+/* name: whose padding it is, with a colon; "" for the struct that was given. */
+pst_status psti_padding_check(const char *name, const uint8_t *padding, size_t bytes);
 
 /* ---- linear_check.c ---- */
 

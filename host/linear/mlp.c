@@ -199,6 +199,7 @@ static pst_status check_ticket(const pst_mlp *mlp, const pst_mlp_operands *opera
 pst_status psti_mlp_check(const pst_mlp *mlp, const pst_mlp_operands *operands, bool is_backward)
 {
     const bool has_experts = mlp->num_experts > 0;
+    PSTI_TRY(psti_padding_check("", operands->padding, sizeof(operands->padding)));
     PSTI_CHECK(!operands->gathered || mlp->bytes.gathered > 0, PST_E_INVALID,
                "gathered at %p: of blocks with sequence parallelism only", operands->gathered);
     PSTI_CHECK(!has_experts == !operands->counts, PST_E_INVALID, "counts at %p: %s",

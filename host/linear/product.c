@@ -33,6 +33,15 @@ static pst_status check_dtypes(const pst_product *product)
     return PST_OK;
 }
 
+static pst_status check_padding(const pst_product *product)
+{
+    PSTI_CHECK(product->padding == 0, PST_E_INVALID, "padding %u: must be 0", product->padding);
+    PSTI_TRY(psti_padding_check("a: ", product->a.padding, sizeof(product->a.padding)));
+    PSTI_TRY(psti_padding_check("b: ", product->b.padding, sizeof(product->b.padding)));
+    PSTI_TRY(psti_padding_check("c: ", product->c.padding, sizeof(product->c.padding)));
+    return psti_padding_check("d: ", product->d.padding, sizeof(product->d.padding));
+}
+
 static pst_status check_strides(const extent *what, bool may_repeat)
 {
     const pst_matrix *matrix = what->matrix;
@@ -158,6 +167,7 @@ static pst_status check_product(pst_device *device, const pst_product *product)
     PSTI_CHECK(product->m <= MOST && product->n <= MOST && product->k <= MOST, PST_E_INVALID,
                "m %" PRIu64 ", n %" PRIu64 ", k %" PRIu64 ": each is at most %d", product->m,
                product->n, product->k, MOST);
+    PSTI_TRY(check_padding(product));
     PSTI_TRY(check_dtypes(product));
     PSTI_TRY(check_live(product));
     PSTI_TRY(check_workspace(product));

@@ -174,7 +174,8 @@ PST_API pst_status pst_comm_all_to_all_v(pst_comm *comm, const void *from,
                                          pst_stream stream);
 
 /* Blocks until all that was enqueued on `stream` so far has ended, at most `milliseconds` by the
- * monotonic clock; what was started, too. Fails: AGAIN (time is up; who has not come where that is
+ * monotonic clock; what was started, too. On host work is done by the call that enqueues it, or by
+ * the launch of its graph: there it is an exchange that another thread is in. Fails: AGAIN (time is up; who has not come where that is
  * known, and who may end it), PEER (the communicator has failed), CAPTURE, CUDA. */
 PST_API pst_status pst_comm_wait(pst_comm *comm, pst_stream stream, uint32_t milliseconds);
 

@@ -105,7 +105,8 @@ PST_BEGIN_DECLS
 
 /* A layer, of the device of its scratch. Sizes the scratch ahead, and on cuda makes the device ready
  * for products, so that the first call can be captured. With PAGESTASH_CHECK=1 the ranks
- * compare their layers: then every rank makes the same layers in the same order.
+ * compare their layers before any is refused: then every rank makes the same layers in the same
+ * order.
  * Fails: INVALID (a field; what does not divide; a comm of another device; ranks that disagree,
  * said on each), UNSUPPORTED (cuda: no cuBLASLt), NOMEM, DEVICE_NOMEM, PEER, CAPTURE. */
 PST_API pst_status pst_linear_create(const pst_linear_config *config, pst_linear **linear_out);

@@ -24,6 +24,9 @@
  * that are nodes of the graph. Launches of graphs that lease the same name belong in one stream,
  * or are ordered by the program.
  *
+ * What is leased in a capture is released in it, what is leased outside is released outside: else
+ * no event stands for the work between the two, and the release is refused with both places named.
+ *
  * With PAGESTASH_CHECK=1 what is released is filled with bytes 0xff, NaN in each of bf16, fp16,
  * fp32.
  *
@@ -95,10 +98,13 @@ PST_API pst_status pst_scratch_trim(pst_scratch *scratch);
 PST_API pst_status pst_scratch_lease(pst_scratch *scratch, const char *name, uint64_t bytes,
                                      const char *place, pst_stream stream, pst_lease *lease_out);
 
-/* The buffer's work ends here, in the order of `stream`; the lease becomes all 0, whatever the answer, but
- * for INVALID: behind the others nothing that was enqueued with it runs any more.
- * Fails: INVALID (no live lease of this scratch: where it was released before is named), CAPTURE (the
- * capture is broken), CUDA. */
+/* The buffer's work ends here, in the order of `stream`, and the lease becomes all 0.
+ * Fails: INVALID (no live lease of this scratch: where it was released before is named; no stream of
+ * the device's), CAPTURE (the capture is broken), CUDA, ORDER (across a capture's edge, see above).
+ * With INVALID, and with CAPTURE or ORDER of what was leased outside captures, the lease lives on: it
+ * can be released there. With the others it has ended. What was leased in a capture and is released
+ * outside of it ends, too: with PST_OK where no graph holds the name, since the capture failed or its
+ * graph is destroyed; else with ORDER, and that capture's graph must not be launched. */
 PST_API pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const char *place,
                                        pst_stream stream);
 

@@ -157,3 +157,113 @@ CONFORMANCE(Scratch, GrowsUnderAGraph)
     CHECK(info.peak_mapped_bytes >= 1 << 20);
     close_rig(&self);
 }
+
+/* Leases for `stream`, writes 1, and keeps what is read there afterwards in the first slot. */
+static void begin_piece(rig *self, const char *place, pst_stream stream, pst_lease *lease)
+{
+    CHECK_OK(pst_scratch_lease(self->scratch, "gathered", BYTES, place, stream, lease));
+    CHECK_OK(pst_device_fill(self->device, lease->address, 1, BYTES, stream));
+    CHECK_OK(pst_device_copy(self->device, self->slots, lease->address, BYTES, stream));
+    self->values[0] = 1;
+}
+
+/* No event would stand for its work there: the next user of another stream would not wait. */
+CONFORMANCE(Scratch, WhatIsLeasedOutsideIsNotReleasedInACapture)
+{
+    for (uint64_t seed = 0; seed < 16 && !psti_test_failed(); seed++) {
+        rig self;
+        pst_graph *graph = NULL;
+        open_rig(&self, conf, seed);
+        pst_stream stream = self.streams[0];
+        pst_lease lease;
+        begin_piece(&self, "layer 3", stream, &lease);
+        const pst_lease before = lease;
+        CHECK_OK(pst_graph_begin(conf->device, stream));
+        CHECK_STATUS(pst_scratch_release(self.scratch, &lease, "layer 4", stream), PST_E_ORDER);
+        CHECK_SAID(
+            "'gathered' is released in a capture by 'layer 4', but 'layer 3' has leased it outside "
+            "of that: release it before the capture or behind it");
+        CHECK_OK(pst_graph_end(conf->device, stream, &graph)); /* the capture is whole */
+        CHECK_EQ(graph->info.num_nodes, 0);
+        CHECK(lease.id == before.id && lease.address == before.address);
+        CHECK_OK(pst_graph_destroy(graph));
+        CHECK_OK(pst_scratch_release(self.scratch, &lease, "layer 4", stream));
+        piece(&self, 1, 2, self.streams[1]);
+        check_slots(&self, 2);
+        close_rig(&self);
+    }
+}
+
+/* Also where that capture is broken: what was enqueued before it runs all the same. */
+CONFORMANCE(Scratch, WhatIsLeasedOutsideLivesThroughABrokenCapture)
+{
+    rig self;
+    pst_graph *graph = NULL;
+    open_rig(&self, conf, 1);
+    pst_stream stream = self.streams[0];
+    pst_lease lease;
+    begin_piece(&self, "layer 3", stream, &lease);
+    CHECK_OK(pst_graph_begin(conf->device, stream));
+    CHECK_STATUS(pst_stream_synchronize(conf->device, stream), PST_E_CAPTURE);
+    const pst_status status = pst_scratch_release(self.scratch, &lease, "layer 4", stream);
+    CHECK(status == PST_E_CAPTURE || status == PST_E_ORDER);
+    CHECK_STATUS(pst_graph_end(conf->device, stream, &graph), PST_E_CAPTURE);
+    CHECK(lease.id);
+    CHECK_OK(pst_scratch_release(self.scratch, &lease, "layer 4", stream));
+    piece(&self, 1, 2, self.streams[1]);
+    check_slots(&self, 2);
+    close_rig(&self);
+}
+
+CONFORMANCE(Scratch, WhatACaptureLeasesIsReleasedInIt)
+{
+    rig self;
+    pst_graph *graph = NULL;
+    pst_scratch_info info;
+    open_rig(&self, conf, 1);
+    pst_stream stream = self.streams[0];
+    CHECK_OK(pst_scratch_scope_begin(self.scratch, "step"));
+    CHECK_OK(pst_graph_begin(conf->device, stream));
+    pst_lease lease;
+    begin_piece(&self, "layer 3", stream, &lease);
+    CHECK_OK(pst_graph_end(conf->device, stream, &graph));
+    const pst_lease copy = lease;
+    CHECK_STATUS(pst_scratch_release(self.scratch, &lease, "layer 4", stream), PST_E_ORDER);
+    CHECK_SAID(
+        "'gathered' is released by 'layer 4' outside the capture in which 'layer 3' has leased it: "
+        "a graph of that capture must not be launched, since no other lease waits for it");
+    CHECK_EQ(lease.id, 0); /* it has ended: the name is of use still */
+    CHECK_OK(pst_scratch_scope_end(self.scratch));
+    lease = copy;
+    CHECK_STATUS(pst_scratch_release(self.scratch, &lease, "layer 5", stream), PST_E_INVALID);
+    CHECK_SAID("lease of 'gathered': 'layer 4' has released it before");
+    CHECK_OK(pst_scratch_get_info(self.scratch, &info));
+    CHECK(info.num_live == 0 && info.leased_bytes == 0);
+    CHECK_OK(pst_graph_destroy(graph));
+    piece(&self, 0, 3, self.streams[1]);
+    check_slots(&self, 1);
+    close_rig(&self);
+}
+
+/* Nothing that was enqueued with these leases runs any more. */
+CONFORMANCE(Scratch, ALeaseOfACaptureThatFailedEndsAsAnyOther)
+{
+    for (int is_destroyed = 0; is_destroyed < 2; is_destroyed++) {
+        rig self;
+        pst_graph *graph = NULL;
+        open_rig(&self, conf, 1);
+        pst_stream stream = self.streams[0];
+        CHECK_OK(pst_graph_begin(conf->device, stream));
+        pst_lease lease;
+        begin_piece(&self, "layer 3", stream, &lease);
+        if (!is_destroyed)
+            CHECK_STATUS(pst_stream_synchronize(conf->device, stream), PST_E_CAPTURE);
+        CHECK_STATUS(pst_graph_end(conf->device, stream, &graph),
+                     is_destroyed ? PST_OK : PST_E_CAPTURE);
+        CHECK_OK(pst_graph_destroy(graph));
+        CHECK_OK(pst_scratch_release(self.scratch, &lease, "layer 4", stream));
+        piece(&self, 0, 2, self.streams[1]);
+        check_slots(&self, 1);
+        close_rig(&self);
+    }
+}

@@ -88,13 +88,19 @@ class Buffers:
             _log.warning("pagestash: %s: its lease stays: %s", key, error)
 
     def _end(self, key, user, place):
-        """Ends the lease, on the stream that it was taken on: whatever used it there is before this."""
+        """Ends the lease, on the stream that it was taken on: whatever used it there is before this.
+
+        Errors: it lives on, since it was taken outside of a capture and that stream is captured now. One that
+        ends all the same, since its capture is over, is told by a warning: its user may be a finaliser."""
         del self._users[key]  # first: the memory may die, and _let_go be called, within the release
+        num_live = self.scratch.info().num_live
         try:
             user.lease.release_on(user.stream, place)
-        except Error:
-            self._users[key] = user
-            raise
+        except Error as error:
+            if self.scratch.info().num_live == num_live:
+                self._users[key] = user
+                raise
+            _log.warning("pagestash: %s", error)
 
     def _is_held(self, lease, place):
         """Not only by a thread that is about to let go; who was named before is not waited for again."""

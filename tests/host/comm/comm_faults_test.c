@@ -140,6 +140,52 @@ PST_TEST(CommFaults, WhoIsDoneMayLeave)
         ranks_run(8, 0, one_is_gone_in_time, NULL);
 }
 
+/* ---- waiting from another thread ---- */
+
+typedef struct watched {
+    rank_of_test *rank; /* that is in an exchange */
+    bool is_replayed;
+} watched;
+
+/* Rank 1 asks about rank 0, which waits for it. */
+static void one_watches(rank_of_test *self)
+{
+    watched *shared = self->arg;
+    float value = 1; /* as long as the graph */
+    pst_graph *graph = NULL;
+    if (shared->is_replayed) {
+        RANK_OK(pst_graph_begin(self->device, self->stream));
+        RANK_OK(pst_comm_all_reduce(self->comm, &value, &value, 1, PST_DTYPE_FP32, PST_REDUCE_SUM,
+                                    self->stream));
+        RANK_OK(pst_graph_end(self->device, self->stream, &graph));
+    }
+    if (self->rank == 0)
+        shared->rank = self;
+    pthread_barrier_wait(&gate);
+    pst_comm *other = shared->rank->comm;
+    if (self->rank == 1) {
+        ranks_await(self, "rank 1", NULL);
+        RANK_STATUS(pst_comm_wait(other, shared->rank->stream, SOON), PST_E_AGAIN);
+        RANK_CHECK(
+            said("an exchange has not ended after 50 ms: rank 1 did not come; pst_comm_abort"));
+    }
+    RANK_OK(graph ? pst_graph_launch(graph, self->stream) : sum(self));
+    if (self->rank == 1)
+        RANK_OK(pst_comm_wait(other, shared->rank->stream, SCENE_NEVER));
+    pthread_barrier_wait(&gate);
+    RANK_OK(pst_graph_destroy(graph));
+}
+
+PST_TEST(CommFaults, AWaitOfAnotherThreadSeesAnExchangeThatHangs)
+{
+    for (int is_replayed = 0; is_replayed < 2; is_replayed++) {
+        watched shared = {NULL, is_replayed};
+        pthread_barrier_init(&gate, NULL, 2);
+        ranks_run(2, SCENE_NEVER, one_watches, &shared);
+        pthread_barrier_destroy(&gate);
+    }
+}
+
 /* ---- ranks that do something else ---- */
 
 static void one_gathers(rank_of_test *self)

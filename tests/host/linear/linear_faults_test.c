@@ -89,6 +89,7 @@ static void refuse_configs(rank_of_test *self)
     RANK_REFUSES(pst_linear_create(NULL, &linear), PST_E_INVALID, "config is NULL");
     RANK_REFUSES(pst_linear_create(&scene.config, NULL), PST_E_INVALID, "linear_out is NULL");
     REFUSES_CONFIG(config.struct_size++, "struct_size 97: pst_linear_config has 96 bytes");
+    REFUSES_CONFIG(config.padding[6] = 77, "padding[6] 77: must be 0");
     REFUSES_CONFIG(config.scratch = NULL, "scratch is NULL");
     REFUSES_CONFIG(config.comm = (pst_comm *)scene.scratch,
                    "comm is a pst_scratch, not a pst_comm");
@@ -159,6 +160,7 @@ static void refuse_forward(rank_of_test *self)
     RANK_REFUSES(pst_linear_forward(NULL, &scene.operands, NULL), PST_E_INVALID, "linear is NULL");
     RANK_REFUSES(pst_linear_forward(scene.linear, NULL, NULL), PST_E_INVALID, "operands is NULL");
     REFUSES_OPERANDS(pst_linear_forward, operands.struct_size = 8, "struct_size 8: pst_linear_op");
+    REFUSES_OPERANDS(pst_linear_forward, operands.padding[0] = 1, "padding[0] 1: must be 0");
     REFUSES_OPERANDS(pst_linear_forward, operands.input = NULL, "input is NULL");
     REFUSES_OPERANDS(pst_linear_forward, operands.weight = NULL, "weight is NULL");
     REFUSES_OPERANDS(pst_linear_forward, operands.output = NULL, "output is NULL");
@@ -181,6 +183,7 @@ static void refuse_backward(rank_of_test *self)
     const layer_form form = small_form(1, PST_LINEAR_ROW, 0);
     open_scene(self, &scene, &form);
     RANK_OK(pst_linear_create(&scene.config, &scene.linear));
+    REFUSES_OPERANDS(pst_linear_backward, operands.padding[6] = 1, "padding[6] 1: must be 0");
     REFUSES_OPERANDS(pst_linear_backward, operands.output_gradient = NULL,
                      "output_gradient is NULL");
     REFUSES_OPERANDS(pst_linear_backward, operands.weight = NULL, "weight is NULL");
@@ -490,9 +493,29 @@ static void disagree(rank_of_test *self)
     close_scene(self, &scene);
 }
 
+/* What one rank alone would refuse, and what all refuse: each says the same. */
+static void refuse_differently(rank_of_test *self)
+{
+    const layer_form form = small_form(4, PST_LINEAR_COLUMN, 0);
+    const uint64_t odd = self->rank == 2;
+    fault_scene scene;
+    pst_linear *linear = NULL;
+    open_scene(self, &scene, &form);
+    REFUSES_CONFIG(config.tokens += odd, "tokens: rank 0 has 16, rank 2 has 17: the ranks must");
+    REFUSES_CONFIG(config.out_features += odd, "out_features: rank 0 has 32, rank 2 has 33");
+    REFUSES_CONFIG(config.in_features *= 1 - odd, "in_features: rank 0 has 16, rank 2 has 0");
+    REFUSES_CONFIG(config.dtype = odd ? PST_DTYPE_INT32 : PST_DTYPE_FP32,
+                   "dtype: rank 0 has 2, rank 2 has 3");
+    REFUSES_CONFIG(config.pieces = odd ? 2 : 1, "pieces: rank 0 has 1, rank 2 has 2");
+    REFUSES_CONFIG(config.tokens++, "tokens 17: must be a multiple of the 4 ranks");
+    RANK_OK(pst_linear_create(&scene.config, &scene.linear)); /* the communicator is whole */
+    close_scene(self, &scene);
+}
+
 PST_CHILD(linear_ranks)
 {
     ranks_run(4, 20000, disagree, NULL);
+    ranks_run(4, 20000, refuse_differently, NULL);
     puts(psti_test_failed() ? "failed" : "done");
 }
 

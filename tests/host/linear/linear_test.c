@@ -142,6 +142,93 @@ PST_TEST(Linear, ResultsAreThoseOfPlainProducts)
     ranks_run(3, 20000, check_forms, NULL);
 }
 
+/* ---- what was gathered, in pages ---- */
+
+/* Tokens of all ranks, one tensor of a pool of its own. */
+typedef struct gathered_pages {
+    pst_pool *pool;
+    pst_group *group;
+    pst_ticket ticket;
+    void *base;
+    const void *counts;
+    int64_t rows;
+    pst_buffers buffers;
+} gathered_pages;
+
+static void open_pages(rank_of_test *self, gathered_pages *pages, const layer_scene *scene)
+{
+    const layer_tensor *gathered = &scene->layer.gathered;
+    const pst_row_space space = {
+        .kind = PST_ROWS_PREFIX, .count_type = PST_COUNT_HOST, .capacity = (int64_t)gathered->rows};
+    const pst_tensor tensor = {.row_bytes = scene->bytes.gathered / gathered->rows};
+    pst_group_config config = PST_GROUP_CONFIG_INIT;
+    pst_pool_config pool = PST_POOL_CONFIG_INIT;
+    config.spaces = &space;
+    config.num_spaces = 1;
+    config.tensors = &tensor;
+    config.num_tensors = 1;
+    pool.page_bytes = PST_PAGE_BYTES_MIN;
+    pool.num_pages = 1;
+    pool.max_tickets = 1;
+    RANK_OK(pst_group_create(&config, &pages->group));
+    RANK_OK(pst_pool_create(self->device, &pool, &pages->pool));
+    RANK_OK(pst_ticket_create(pages->pool, pages->group, &pages->ticket));
+    pages->base = gathered->base;
+    pages->rows = space.capacity;
+    pages->counts = &pages->rows;
+    pages->buffers = (pst_buffers)PST_BUFFERS_INIT;
+    pages->buffers.bases = &pages->base;
+    pages->buffers.counts = &pages->counts;
+}
+
+static void close_pages(rank_of_test *self, gathered_pages *pages)
+{
+    pst_pool_status status;
+    RANK_OK(pst_pool_step(pages->pool, self->stream));
+    RANK_OK(pst_pool_poll(pages->pool, &status));
+    RANK_CHECK(status.step_valid && status.in_use[0] == 0 && status.high_water[0] == 1);
+    RANK_OK(pst_ticket_destroy(pages->ticket));
+    RANK_OK(pst_pool_destroy(pages->pool));
+    RANK_OK(pst_group_destroy(pages->group));
+}
+
+/* Between forward and backward another layer has the buffer. */
+static void page_gathered(rank_of_test *self)
+{
+    for (unsigned i = 2; i < 64 && !psti_test_failed(); i += 4) { /* column, sequence parallel */
+        const layer_form form = form_of(i, self->num_ranks);
+        layer_scene scene;
+        gathered_pages pages;
+        layer_open(&scene.layer, &form, self->rank, self->device);
+        layer_clear(&scene.layer);
+        open_linear(self, &scene);
+        open_pages(self, &pages, &scene);
+        scene.operands.gathered = scene.layer.gathered.base;
+        RANK_OK(pst_linear_forward(scene.linear, &scene.operands, self->stream));
+        RANK_OK(pst_ticket_stash(pages.ticket, pages.group, &pages.buffers, NULL, self->stream));
+        RANK_OK(
+            pst_device_fill(self->device, pages.base, 0xff, scene.bytes.gathered, self->stream));
+        scene.operands.input = NULL;
+        RANK_OK(pst_ticket_restore(pages.ticket, pages.group, &pages.buffers, NULL, self->stream));
+        RANK_OK(pst_linear_backward(scene.linear, &scene.operands, self->stream));
+        RANK_OK(pst_stream_synchronize(self->device, self->stream));
+        RANK_CHECK(tensor_is(&scene.layer.output, &scene.layer.wanted));
+        RANK_CHECK(tensor_is(&scene.layer.input_gradient, &scene.layer.wanted_input));
+        RANK_CHECK(tensor_is(&scene.layer.weight_gradient, &scene.layer.wanted_weight));
+        close_pages(self, &pages);
+        close_linear(self, &scene,
+                     scene.bytes.backward_scratch -
+                         (self->num_ranks > 1 ? scene.bytes.gathered : 0));
+        layer_close(&scene.layer);
+    }
+}
+
+PST_TEST(Linear, WhatWasGatheredMayGoToPages)
+{
+    ranks_run(1, 0, page_gathered, NULL);
+    ranks_run(4, 20000, page_gathered, NULL);
+}
+
 static void check_alone(rank_of_test *self)
 {
     pst_comm *comm = self->comm;

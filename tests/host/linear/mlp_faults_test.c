@@ -71,6 +71,7 @@ static void refuse_configs(rank_of_test *self)
     good.config.glu = NULL;
     REFUSES(pst_mlp_create(&good.config, &mlp), PST_E_INVALID, "up, down or glu is NULL");
     REFUSES_CONFIG(bad.up.pieces = 2, "pieces 2");
+    REFUSES_CONFIG(bad.down.padding[3] = 4, "padding[3] 4: must be 0");
     REFUSES_CONFIG(bad.down.in_features = 0, "in_features 0");
     REFUSES_CONFIG(bad.glu.struct_size = 4, "struct_size 4: pst_glu has 32 bytes");
     REFUSES_CONFIG(bad.up.kind = PST_LINEAR_ROW, "up, down: kinds 1 and 1: must be column");
@@ -162,6 +163,7 @@ static void refuse_plain(rank_of_test *self)
     REFUSES(pst_mlp_forward(NULL, &of.operands, NULL), PST_E_INVALID, "mlp is NULL");
     REFUSES(pst_mlp_backward(of.mlp, NULL, NULL), PST_E_INVALID, "operands is NULL");
     REFUSES_OPERANDS(forward, bad.struct_size = 4, "struct_size 4: pst_mlp_operands has 192");
+    REFUSES_OPERANDS(forward, bad.padding[0] = 9, "padding[0] 9: must be 0");
     REFUSES_OPERANDS(forward, bad.input = NULL, "input is NULL");
     REFUSES_OPERANDS(forward, bad.up_weight = NULL, "up_weight is NULL");
     REFUSES_OPERANDS(forward, bad.down_weight = NULL, "down_weight is NULL");
@@ -175,6 +177,7 @@ static void refuse_plain(rank_of_test *self)
                      "probability_gradient: must be NULL in forward");
     REFUSES_OPERANDS(forward, bad.probability.base = (char *)bad.probability.base + 2,
                      "probability at 0x");
+    REFUSES_OPERANDS(backward, bad.padding[6] = 9, "padding[6] 9: must be 0");
     REFUSES_OPERANDS(backward, bad.output_gradient = NULL, "output_gradient is NULL");
     REFUSES_OPERANDS(backward, bad.input = NULL, "input is NULL");
     REFUSES_OPERANDS(backward, bad.up_weight = NULL, "up_weight is NULL");

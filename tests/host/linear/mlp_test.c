@@ -99,6 +99,35 @@ PST_TEST(Mlp, ABlockIsItsLayersWithPagesAndWithout)
     ranks_run(RANKS, 20000, check_dense, NULL);
 }
 
+/* The other tensor of the block's ticket is what up has gathered: the activation's backward restores it,
+ * before the first weight's gradient reads it. */
+static void page_gathered(rank_of_test *self)
+{
+    for (unsigned i = 0; i < 4; i += 2) {
+        const block_form form = dense_form(i);
+        block of;
+        block_open(&of, &form, self);
+        block_want(&of);
+        block_clear(&of, &of.found);
+        block_set_pages(&of, true);
+        RANK_CHECK(of.bytes.gathered == of.rows * OTHER_BYTES);
+        of.bases[0] = of.operands.gathered = of.gathered.base;
+        RANK_OK(pst_mlp_forward(of.mlp, &of.operands, self->stream));
+        memset(of.gathered.base, 0xff, of.bytes.gathered);
+        of.operands.input = NULL;
+        RANK_OK(pst_mlp_backward(of.mlp, &of.operands, self->stream));
+        RANK_CHECK(block_is_right(&of));
+        check_pool(self, &of, true);
+        block_close(&of);
+    }
+}
+
+PST_TEST(Mlp, WhatWasGatheredMayGoToPages)
+{
+    ranks_run(1, 0, page_gathered, NULL);
+    ranks_run(RANKS, 20000, page_gathered, NULL);
+}
+
 static void check_peak(rank_of_test *self)
 {
     for (unsigned i = 0; i < 8; i++) {

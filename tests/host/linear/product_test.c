@@ -151,6 +151,11 @@ PST_TEST(Product, WrongFieldsAreRefused)
     CHECK_STATUS(pst_product_run(self.device, NULL, NULL), PST_E_INVALID);
     CHECK_SAID("product is NULL");
     REFUSES(bad.struct_size--, "struct_size 199: pst_product has 200 bytes");
+    REFUSES(bad.padding = 7, "padding 7: must be 0");
+    REFUSES(bad.a.padding[0] = 1, "a: padding[0] 1: must be 0");
+    REFUSES(bad.b.padding[1] = 1, "b: padding[1] 1: must be 0");
+    REFUSES(bad.c.padding[2] = 1, "c: padding[2] 1: must be 0");
+    REFUSES(bad.d.padding[0] = 255, "d: padding[0] 255: must be 0");
     REFUSES(bad.m = UINT64_C(1) << 31, "m 2147483648, n 6, k 8: each is at most 2147483647");
     REFUSES(bad.n = UINT64_MAX, "m 4, n 18446744073709551615, k 8: each is at most");
     REFUSES(bad.k = UINT64_C(1) << 31, "m 4, n 6, k 2147483648: each is at most");

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Leases behind Megatron-Core's global memory buffer end with their tensors, whoever lets these go, and when."""
+import contextlib
+import ctypes
 import gc
 import sys
 import threading
@@ -10,7 +12,7 @@ from unittest import mock
 import torch
 
 from common.edges import setUpModule, tearDownModule  # noqa: F401
-from pagestash import _abi
+from pagestash import _abi, _c
 from pagestash.megatron import buffers
 from pagestash.torch import leases, scratch
 
@@ -97,6 +99,52 @@ class Buffers(unittest.TestCase):
         self.assertEqual(self.live(), 1)
         self.buffers.close()
         self.assertEqual(self.live(), 0)
+
+    @contextlib.contextmanager
+    def captured(self):
+        """What is asked for within is enqueued on a stream that is captured, else on that stream."""
+        device, stream, graph = self.buffers.scratch.device.handle, ctypes.c_void_p(), ctypes.c_void_p()
+        _c.call("pst_stream_create", device, ctypes.byref(stream))
+        self.addCleanup(_c.call, "pst_stream_destroy", device, stream)
+
+        @contextlib.contextmanager
+        def capture():
+            _c.call("pst_graph_begin", device, stream)
+            try:
+                yield
+            finally:
+                _c.call("pst_graph_end", device, stream, ctypes.byref(graph))
+                self.addCleanup(_c.call, "pst_graph_destroy", graph)
+        with mock.patch.object(self.buffers.scratch.streams, "current", lambda: stream.value):
+            yield capture
+
+    def test_a_tensor_of_a_capture_that_dies_behind_it(self):
+        """Nobody would hear the finaliser raise: it is told, with both places, and the name is of use still."""
+        with self.captured() as capture:
+            self.get("captured")  # sized ahead
+            with capture():
+                tensor = self.get("captured")
+            with self.assertLogs("pagestash", "WARNING") as said:
+                del tensor
+            self.assertEqual(len(said.records), 1)
+            self.assertRegex(said.output[0], r"'megatron.captured.float32' is released by 'the last that held it' outside the capture "
+                             r"in which '.*test_megatron_buffers.py:\d+' has leased it")
+            self.assertEqual(self.live(), 0)
+            self.get("captured")
+
+    def test_a_tensor_that_dies_in_a_capture_which_is_younger(self):
+        """Its lease stays, so the capture is refused the name, and ends behind the capture."""
+        with self.captured() as capture:
+            tensor = self.get()
+            with capture():
+                with self.assertLogs("pagestash", "WARNING") as said:
+                    del tensor
+                self.assertRegex(said.output[0], "its lease stays: .*'megatron.a.float32' is released in a capture")
+                with self.assertRaisesRegex(buffers.Error, "has leased it outside of that"):
+                    self.get()
+            self.assertEqual(self.live(), 1)
+            self.get()
+            self.assertEqual(self.live(), 0)
 
 
 if __name__ == "__main__":
