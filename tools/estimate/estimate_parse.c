@@ -126,6 +126,11 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
     }
     if (options->gpu_name != NULL)
         TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
+    options->takes_gpu_memory = estimate_has(line, ESTIMATE_gpu) &&
+                                options->gpu.memory_bytes != 0 &&
+                                !estimate_has(line, ESTIMATE_gpu_memory);
+    if (options->takes_gpu_memory)
+        options->memory_bytes = options->gpu.memory_bytes;
     if (estimate_has(line, ESTIMATE_gpus_per_node) || estimate_has(line, ESTIMATE_nproc_per_node))
         options->gpu.node_gpus =
             options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;
