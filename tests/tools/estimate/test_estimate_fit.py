@@ -59,6 +59,8 @@ class FitTest(EstimateTest):
         sizes = {"a100": 81920, "h100": 81559, "h200": 143771, "b200": 183359, "b300": 275040, "gb200": 189471,
                  file: 96 << 10}
         self.fit(*flags, code=1)
+        small = self.write('{"gpu": "b200", "memory_bytes": 192}', "small.json")
+        self.refused(run("estimate", *flags, "--gpu", small), 2, f"--gpu {small}: less than 1MiB")
         for name, size in sizes.items():
             for mode in (["--fit"], ["--search"]):
                 code = 1 if mode[0] == "--fit" and size < 82000 else 0
