@@ -45,6 +45,7 @@ typedef struct pst_gpu {
     uint32_t attention_forward_per_mille, attention_backward_per_mille;
     /* of the rates of these names; at most 1000 */
     uint32_t memory_per_mille, link_per_mille, network_per_mille, host_per_mille;
+    uint64_t memory_bytes; /* that it has; 0: not known, as no time needs it */
 } pst_gpu;
 
 #define PST_GPU_INIT PST_INIT(pst_gpu)

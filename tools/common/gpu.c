@@ -32,7 +32,8 @@ enum { FILE_BYTES = 1 << 20 };
     X(memory_per_mille)             \
     X(link_per_mille)               \
     X(network_per_mille)            \
-    X(host_per_mille)
+    X(host_per_mille)               \
+    X(memory_bytes)
 
 typedef struct member {
     const char *name;

@@ -1,8 +1,9 @@
 #include "tools/common/near.h"
 
+#include <stdint.h>
 #include <string.h>
 
-enum { MOST_LETTERS = 80, MOST_EDITS = 2, SHORTEST = 6 };
+enum { MOST_LETTERS = 80, MOST_EDITS = 2, SHORTEST = 6, SHORTEST_PART = 3 };
 
 static size_t least(size_t a, size_t b)
 {
@@ -39,5 +40,34 @@ void near_pick(const char *word, const char *other, size_t *fewest, const char *
     if (edits > MOST_EDITS || edits >= *fewest)
         return;
     *fewest = edits;
+    *meant = other;
+}
+
+/* How many of its words are left out, of which one may be; SIZE_MAX where another one is said. */
+static size_t num_left_out(const char *word, const char *other)
+{
+    size_t num_said = 0, num_out = 0;
+    while (*other != '\0') {
+        const size_t length = strcspn(word, "-"), other_length = strcspn(other, "-");
+        const size_t both = least(length, other_length);
+        if ((both >= SHORTEST_PART || length == other_length) && strncmp(word, other, both) == 0) {
+            num_said++;
+            word += length + (word[length] == '-');
+        } else if (strncmp(other, "no-", 3) == 0) { /* which would be the opposite */
+            return SIZE_MAX;
+        } else {
+            num_out++;
+        }
+        other += other_length + (other[other_length] == '-');
+    }
+    return *word == '\0' && num_said > 1 && num_out <= 1 ? num_out : SIZE_MAX;
+}
+
+void near_pick_words(const char *word, const char *other, size_t *fewest, const char **meant)
+{
+    const size_t num_out = num_left_out(word, other);
+    if (num_out >= *fewest)
+        return;
+    *fewest = num_out;
     *meant = other;
 }

@@ -35,6 +35,7 @@ typedef struct estimate_options {
     bool keeps[6]; /* with ESTIMATE_SEARCH: which sizes of estimate_ways were given */
     uint64_t gpus_per_node;
     uint64_t memory_bytes;   /* of one GPU */
+    bool takes_gpu_memory;   /* which --gpu said */
     uint64_t overhead_bytes; /* context, NCCL: as given, or pst_estimate_get_reserve's */
     bool has_overhead;       /* it was given */
     bool has_load_cv;

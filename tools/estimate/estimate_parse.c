@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define HF_BYTES ((size_t)1 << 20)
+#define LEAST_MEMORY ((uint64_t)1 << 20) /* 80 without GiB is below */
 
 /* ---- notes ---- */
 
@@ -126,6 +127,15 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
     }
     if (options->gpu_name != NULL)
         TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
+    options->takes_gpu_memory = estimate_has(line, ESTIMATE_gpu) &&
+                                options->gpu.memory_bytes != 0 &&
+                                !estimate_has(line, ESTIMATE_gpu_memory);
+    if (options->takes_gpu_memory)
+        options->memory_bytes = options->gpu.memory_bytes;
+    if (options->memory_bytes < LEAST_MEMORY)
+        return estimate_refuse_flag(line,
+                                    options->takes_gpu_memory ? ESTIMATE_gpu : ESTIMATE_gpu_memory,
+                                    "less than 1MiB of memory: a size as 80GiB has its unit");
     if (estimate_has(line, ESTIMATE_gpus_per_node) || estimate_has(line, ESTIMATE_nproc_per_node))
         options->gpu.node_gpus =
             options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;

@@ -358,7 +358,10 @@ static void note_assumptions(const estimate_line *line, estimate_options *option
             "last stage",
             (ull)(PSTI_PRODUCT(config->sequence_size, config->sequence_size, config->micro_batch) >>
                   20));
-    if (!estimate_has(line, ESTIMATE_gpu_memory))
+    if (options->takes_gpu_memory)
+        estimate_note(assumed, "--gpu-memory %lluMiB: of --gpu %.80s",
+                      (ull)(options->memory_bytes >> 20), options->gpu_name);
+    else if (!estimate_has(line, ESTIMATE_gpu_memory))
         estimate_note(assumed, "--gpu-memory 80GiB");
     if (!options->has_overhead)
         estimate_note(assumed, "--overhead %lluMiB: context and NCCL, as others measured them",

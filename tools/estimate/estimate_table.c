@@ -192,6 +192,10 @@ const char *estimate_meant(const char *name)
     for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS; id++)
         if (estimate_rows[id].kind != ESTIMATE_NO_FLAG)
             near_pick(name, estimate_flag(id), &fewest, &meant);
+    const bool is_misspelt = meant != NULL;
+    for (estimate_id id = 0; id < ESTIMATE_NUM_ROWS && !is_misspelt; id++)
+        if (estimate_rows[id].kind != ESTIMATE_NO_FLAG)
+            near_pick_words(name, estimate_flag(id), &fewest, &meant);
     return meant;
 }
 

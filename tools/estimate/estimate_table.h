@@ -204,7 +204,7 @@
          "native: as --loss copied, te: as fused (native)")                                        \
     FEEDS(loss, SAVED, CHOICE("unfused|fused|copied"), loss, NULL,                                 \
           "copied: two copies of the logits, as Megatron-LM of 2023 had (unfused)")                \
-    OPTION(gpu_memory, OUTPUT, SIZE, memory_bytes, UINT64_C(80) << 30, "of one GPU")               \
+    OPTION(gpu_memory, OUTPUT, SIZE, memory_bytes, UINT64_C(80) << 30, "of one GPU; else --gpu's") \
     OPTION(overhead, OUTPUT, BYTES, overhead_bytes, 0,                                             \
            "reserve for context and NCCL (by the groups of the split)")                            \
     OPTION(num_sms, OUTPUT, POSITIVE, num_sms, 132, "of one GPU")                                  \

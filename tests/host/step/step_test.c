@@ -412,6 +412,8 @@ PST_TEST(Step, RefusesGpus)
     CHECK_STATUS(pst_gpu_find("v100", &gpu), PST_E_INVALID);
     CHECK_SAID("name v100: allowed are a100, h100, h200, b200, b300, gb200");
     CHECK_STR(pst_gpu_name(0), "a100");
+    CHECK_EQ(gpu_of("a100").memory_bytes, UINT64_C(80) << 30);
+    CHECK_EQ(gpu_of("gb200").memory_bytes, UINT64_C(189471) << 20);
     CHECK(pst_gpu_name(6) == NULL && pst_gpu_name(UINT32_MAX) == NULL);
 }
 

@@ -51,6 +51,31 @@ class FitTest(EstimateTest):
         self.fit(*flags, *edge, code=1)
         self.fit(*flags, *edge, "--overhead", 0, code=0)
 
+    def test_memory_of_the_gpu(self):
+        """That of --gpu, of its file, or as given; without any 80 GiB, in each mode, and it is said."""
+        flags = ["--preset", "llama2-70b", "--tensor-model-parallel-size", 4, "--pipeline-model-parallel-size", 2,
+                 "--use-distributed-optimizer", "--sequence-parallel", "--world-size", 64, "--global-batch-size", 64]
+        file = self.write('{"gpu": "b200", "memory_bytes": 103079215104}', "gpu.json")
+        sizes = {"a100": 81920, "h100": 81559, "h200": 143771, "b200": 183359, "b300": 275040, "gb200": 189471,
+                 file: 96 << 10}
+        self.fit(*flags, code=1)
+        small = self.write('{"gpu": "b200", "memory_bytes": 192}', "small.json")
+        self.refused(run("estimate", *flags, "--gpu", small), 2, f"--gpu {small}: less than 1MiB")
+        for name, size in sizes.items():
+            for mode in (["--fit"], ["--search"]):
+                code = 1 if mode[0] == "--fit" and size < 82000 else 0
+                self.assertEqual(self.object(*flags, *mode, "--gpu", name, code=code)["memory_bytes"], size << 20)
+            report = self.object(*flags, "--gpu", name)
+            self.assertEqual(report["cluster"]["gpu_memory_bytes"], size << 20)
+            self.assertIn(f"--gpu-memory {size}MiB: of --gpu {name}", report["assumptions"])
+        self.assertEqual(self.fit(*flags, "--gpu", "b200", "--gpu-memory", "64GiB", code=1)["memory_bytes"], 64 * GIB)
+        text = run("estimate", *flags, "--gpu", "b200", "--details").stdout
+        self.assertRegex(text, r"\nfits: stage 0 of 2 needs \d+\.\d\d GiB of 179\.06, ")
+        self.assertIn("\nassumed: --gpu-memory 183359MiB: of --gpu b200\n", text)
+        report = self.object(*flags, "--gpu-memory", "64GiB", "--gpu", "b200")
+        self.assertFalse(any(line.startswith("--gpu-memory") for line in report["assumptions"]))
+        self.assertIn("--gpu-memory 80GiB", self.object(*flags)["assumptions"])
+
     def test_fit_is_exact_at_the_edge(self):
         flags = [*LLAMA, *world(8, t=2, p=2)]
         needed = self.fit(*flags)["needed_bytes"]
