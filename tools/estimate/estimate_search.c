@@ -24,7 +24,6 @@ typedef struct choice {
     uint64_t by[NUM_WAYS];
     uint64_t num_stage_layers, num_last_layers; /* of each stage, and of the last */
     int recompute;
-    uint64_t overhead_bytes;
     estimate_peak peak;
     uint64_t predicted_us;
 } choice;
@@ -116,10 +115,10 @@ static pst_status fill(const search *self, pst_estimate_config *config, choice *
     const estimate_options *options = self->options;
     pst_step_prediction step;
     TOOL_TRY(estimate_apply_variation(options, config));
-    split->overhead_bytes = options->overhead_bytes;
+    estimate_reserve reserve = options->reserve;
     if (!options->has_overhead)
-        TOOL_TRY(pst_estimate_get_reserve(config, &split->overhead_bytes));
-    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, &split->peak));
+        TOOL_TRY(pst_estimate_get_reserve(config, &reserve.overhead_bytes));
+    TOOL_TRY(estimate_peak_of(config, &reserve, &split->peak));
     if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
         return PST_E_INVALID;
     TOOL_TRY(estimate_predict(options, config, &step));
@@ -290,7 +289,7 @@ static json_t *choice_value(const search *self, const choice *c)
              {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers},
              {"heaviest_stage", c->peak.stage}, {"needed_bytes", c->peak.bytes},
              {"margin_bytes", memory_bytes - c->peak.bytes}, {"wire_bytes", c->peak.wire_bytes},
-             {"overhead_bytes", c->overhead_bytes}, {"predicted_us", c->predicted_us});
+             {"overhead_bytes", c->peak.reserve_bytes}, {"predicted_us", c->predicted_us});
     json_put(&object, "fits", json_boolean(c->peak.bytes <= memory_bytes));
     json_put_text(&object, "recompute", recomputes[c->recompute]);
     json_put(&object, "layout", layout_value(config, c));
