@@ -12,7 +12,7 @@ static int stage_of(const estimate_options *options, uint64_t *stage_out)
 {
     estimate_peak peak = {.stage = options->timeline_stage};
     if (options->timeline_stage == UINT64_MAX)
-        ESTIMATE_TRY(options, estimate_peak_of(&options->config, options->overhead_bytes, &peak));
+        ESTIMATE_TRY(options, estimate_peak_of(&options->config, &options->reserve, &peak));
     *stage_out = peak.stage;
     return TOOL_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef PAGESTASH_TOOL_ESTIMATE_H
 #define PAGESTASH_TOOL_ESTIMATE_H
 
+#include "host/base/arith.h"
 #include "tools/common/json_out.h"
 #include "tools/common/tool.h"
 
@@ -15,6 +16,18 @@ typedef enum estimate_mode {
     ESTIMATE_TIMELINE,
     ESTIMATE_PR482, /* the report of another tool, as that one printed it */
 } estimate_mode;
+
+/* Beside torch's tensors: a sum, and what its allocator has and does not give out, a share of the peak. */
+typedef struct estimate_reserve {
+    uint64_t overhead_bytes; /* context, NCCL: as given, or pst_estimate_get_reserve's */
+    uint64_t fragmentation_num, fragmentation_den;
+} estimate_reserve;
+
+static inline uint64_t estimate_reserve_of(const estimate_reserve *reserve, uint64_t peak_bytes)
+{
+    return psti_plus(reserve->overhead_bytes, psti_fraction(peak_bytes, reserve->fragmentation_num,
+                                                            reserve->fragmentation_den));
+}
 
 typedef struct estimate_options {
     pst_estimate_config config;           /* every zero of the run filled in; chunk_layers owned */
@@ -34,10 +47,10 @@ typedef struct estimate_options {
     bool is_strict, lists_members, shows_details;
     bool keeps[6]; /* with ESTIMATE_SEARCH: which sizes of estimate_ways were given */
     uint64_t gpus_per_node;
-    uint64_t memory_bytes;   /* of one GPU */
-    bool takes_gpu_memory;   /* which --gpu said */
-    uint64_t overhead_bytes; /* context, NCCL: as given, or pst_estimate_get_reserve's */
-    bool has_overhead;       /* it was given */
+    uint64_t memory_bytes; /* of one GPU */
+    bool takes_gpu_memory; /* which --gpu said */
+    estimate_reserve reserve;
+    bool has_overhead; /* it was given */
     bool has_load_cv;
     uint64_t load_cv_num, load_cv_den;
     bool has_capacity, has_headroom; /* a flag gave config's */
@@ -79,16 +92,17 @@ int estimate_status(const estimate_options *options, pst_status status);
 int estimate_too_much(const estimate_options *options, const char *figure);
 #define ESTIMATE_TRY(options, call) TOOL_TRY(estimate_status((options), (call)))
 
-/* The same file: one stage, overhead included. Set stage_out->live, or leave it NULL. */
+/* The same file: one stage, the reserve included. Set stage_out->live, or leave it NULL. */
 typedef struct estimate_stage {
     pst_estimate_memory memory;
     pst_estimate_traffic traffic;
     uint64_t *chunk_layers, *live; /* of each chunk */
-    uint64_t peak_bytes;           /* with the overhead; UINT64_MAX if it is more */
+    uint64_t reserve_bytes;        /* of the next */
+    uint64_t peak_bytes;           /* UINT64_MAX if it is more */
     uint64_t wire_bytes;           /* that leave one GPU in an iteration; likewise */
 } estimate_stage;
 
-/* Kinds of a GPU's bytes beside the overhead and the transient: key of the report, member of
+/* Kinds of a GPU's bytes beside the reserve and the transient: key of the report, member of
  * pst_estimate_memory, as text. */
 #define ESTIMATE_PARTS(X)                                  \
     X(weights, states.weight_bytes, "weights")             \
@@ -105,14 +119,14 @@ typedef struct estimate_stage {
     X(workspaces, workspace_bytes, "workspaces")
 
 pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
-                            uint64_t overhead_bytes, estimate_stage *stage_out);
+                            const estimate_reserve *reserve, estimate_stage *stage_out);
 
 /* The stage that needs most, and the most that leaves a GPU. */
 typedef struct estimate_peak {
-    uint64_t stage, bytes, wire_bytes;
+    uint64_t stage, bytes, wire_bytes, reserve_bytes;
 } estimate_peak;
 
-pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
+pst_status estimate_peak_of(const pst_estimate_config *config, const estimate_reserve *reserve,
                             estimate_peak *peak_out);
 
 /* The same file: PST_OVERLAP_ bits. */

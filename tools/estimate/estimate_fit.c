@@ -20,7 +20,7 @@ typedef struct fit {
 static bool fits(fit *self, const pst_estimate_config *config)
 {
     estimate_peak peak = {.bytes = 0};
-    const pst_status status = estimate_peak_of(config, self->options->overhead_bytes, &peak);
+    const pst_status status = estimate_peak_of(config, &self->options->reserve, &peak);
     if (status != PST_OK && status != PST_E_INVALID)
         self->status = status;
     return status == PST_OK && peak.bytes <= self->options->memory_bytes;
@@ -72,7 +72,7 @@ static json_t *tree_of(const fit *self)
     json_t *object = json_begin("estimate", 1), *stages = json_array();
     for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         estimate_stage of = {.live = NULL};
-        const pst_status status = estimate_measure(config, i, options->overhead_bytes, &of);
+        const pst_status status = estimate_measure(config, i, &options->reserve, &of);
         json_add(&stages,
                  status != PST_OK
                      ? NULL
@@ -82,7 +82,7 @@ static json_t *tree_of(const fit *self)
     json_put_text(&object, "mode", "fit");
     json_put(&object, "fits", json_boolean(self->peak.bytes <= options->memory_bytes));
     JSON_PUT(&object, {"memory_bytes", options->memory_bytes},
-             {"overhead_bytes", options->overhead_bytes}, {"heaviest_stage", self->peak.stage},
+             {"overhead_bytes", self->peak.reserve_bytes}, {"heaviest_stage", self->peak.stage},
              {"needed_bytes", self->peak.bytes},
              {"margin_bytes", options->memory_bytes - self->peak.bytes},
              {"micro_batch", config->micro_batch}, {"sequence", config->sequence_size},
@@ -132,7 +132,7 @@ int estimate_fit(const estimate_options *options)
     const pst_estimate_config *config = &options->config;
     fit self = {.options = options};
     ESTIMATE_TRY(options, pst_estimate_check(config));
-    ESTIMATE_TRY(options, estimate_peak_of(config, options->overhead_bytes, &self.peak));
+    ESTIMATE_TRY(options, estimate_peak_of(config, &options->reserve, &self.peak));
     find_micro_batch(&self);
     ESTIMATE_TRY(options, self.status);
     find_sequence(&self);

@@ -36,8 +36,9 @@ static bool put_event(void *user, const pst_estimate_event *event)
 }
 
 /* What a GPU of each stage holds at its peak, by kind. */
-static int put_stages(FILE *file, const pst_estimate_config *config)
+static int put_stages(FILE *file, const estimate_options *options)
 {
+    const pst_estimate_config *config = &options->config;
     for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         pst_estimate_memory memory;
         TOOL_PST(pst_estimate_get_memory(config, i, NULL, &memory));
@@ -46,6 +47,8 @@ static int put_stages(FILE *file, const pst_estimate_config *config)
         ESTIMATE_PARTS(PUT_PART)
         picture_put_field(file, "transients", memory.transient_bytes);
         picture_put_field(file, "peak", memory.peak_bytes);
+        picture_put_field(file, "overhead",
+                          estimate_reserve_of(&options->reserve, memory.peak_bytes));
         fputs(",\"during\":", file);
         picture_put_text(file, memory.transient != NULL ? memory.transient : "");
         fputc('}', file);
@@ -61,9 +64,8 @@ static int put_data(FILE *file, const void *drawn)
     picture_put_text(file, self.title);
     picture_put_field(file, "stage", self.stage);
     picture_put_field(file, "memory", self.options->memory_bytes);
-    picture_put_field(file, "overhead", self.options->overhead_bytes);
     fputs(",\n\"stages\":[", file);
-    TOOL_TRY(put_stages(file, &self.options->config));
+    TOOL_TRY(put_stages(file, self.options));
     fputs("],\n\"events\":[", file);
     TOOL_PST(pst_estimate_get_timeline(&self.options->config, self.stage, put_event, &self));
     fputs("]}", file);

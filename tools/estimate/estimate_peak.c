@@ -79,8 +79,8 @@ int estimate_too_much(const estimate_options *options, const char *figure)
 {
     char why[96];
     snprintf(why, sizeof(why), "%s: more than 2^63 - 1", figure);
-    return estimate_refuse_largest(options, options->has_overhead ? options->overhead_bytes : 0,
-                                   why);
+    return estimate_refuse_largest(
+        options, options->has_overhead ? options->reserve.overhead_bytes : 0, why);
 }
 
 int estimate_status(const estimate_options *options, pst_status status)
@@ -94,7 +94,7 @@ int estimate_status(const estimate_options *options, pst_status status)
 }
 
 pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
-                            uint64_t overhead_bytes, estimate_stage *stage_out)
+                            const estimate_reserve *reserve, estimate_stage *stage_out)
 {
     TOOL_TRY(pst_estimate_get_memory(config, stage, stage_out->live, &stage_out->memory));
     TOOL_TRY(pst_estimate_get_traffic(config, stage, &stage_out->traffic));
@@ -103,20 +103,23 @@ pst_status estimate_measure(const pst_estimate_config *config, uint64_t stage,
         if (stage_out->traffic.ops[i].transfer != PST_TRANSFER_RECEIVE)
             stage_out->wire_bytes =
                 psti_plus(stage_out->wire_bytes, stage_out->traffic.ops[i].wire_bytes);
-    stage_out->peak_bytes = psti_plus(stage_out->memory.peak_bytes, overhead_bytes);
+    const uint64_t peak = stage_out->memory.peak_bytes;
+    stage_out->reserve_bytes = estimate_reserve_of(reserve, peak);
+    stage_out->peak_bytes = psti_plus(peak, stage_out->reserve_bytes);
     return PST_OK;
 }
 
-pst_status estimate_peak_of(const pst_estimate_config *config, uint64_t overhead_bytes,
+pst_status estimate_peak_of(const pst_estimate_config *config, const estimate_reserve *reserve,
                             estimate_peak *peak_out)
 {
     estimate_peak peak = {.stage = 0};
     for (uint64_t i = 0; i < config->pipeline_parallel; i++) {
         estimate_stage stage = {.live = NULL};
-        TOOL_TRY(estimate_measure(config, i, overhead_bytes, &stage));
+        TOOL_TRY(estimate_measure(config, i, reserve, &stage));
         if (i == 0 || stage.peak_bytes > peak.bytes) {
             peak.stage = i;
             peak.bytes = stage.peak_bytes;
+            peak.reserve_bytes = stage.reserve_bytes;
         }
         peak.wire_bytes = stage.wire_bytes > peak.wire_bytes ? stage.wire_bytes : peak.wire_bytes;
     }

@@ -365,7 +365,24 @@ static void note_assumptions(const estimate_line *line, estimate_options *option
         estimate_note(assumed, "--gpu-memory 80GiB");
     if (!options->has_overhead)
         estimate_note(assumed, "--overhead %lluMiB: context and NCCL, as others measured them",
-                      (ull)(options->overhead_bytes >> 20));
+                      (ull)(options->reserve.overhead_bytes >> 20));
+    if (!estimate_has(line, ESTIMATE_fragmentation))
+        estimate_note(assumed,
+                      "--fragmentation %.2f: what torch reserves above its peak, by runs of others",
+                      PST_ESTIMATE_FRAGMENTATION / 1000.0);
+}
+
+/* Of what is refused later, no overhead. */
+static void take_reserve(const estimate_line *line, estimate_options *options)
+{
+    const estimate_given *given = &line->flags[ESTIMATE_fragmentation];
+    const bool has = estimate_has(line, ESTIMATE_fragmentation);
+    estimate_reserve *reserve = &options->reserve;
+    options->has_overhead = estimate_has(line, ESTIMATE_overhead);
+    if (!options->has_overhead)
+        (void)pst_estimate_get_reserve(&options->config, &reserve->overhead_bytes);
+    reserve->fragmentation_num = has ? given->num : PST_ESTIMATE_FRAGMENTATION;
+    reserve->fragmentation_den = has ? given->den : 1000;
 }
 
 int estimate_resolve(const estimate_line *line, estimate_options *options)
@@ -378,9 +395,7 @@ int estimate_resolve(const estimate_line *line, estimate_options *options)
     take_batch(options);
     TOOL_TRY(take_saved(line, options));
     TOOL_TRY(estimate_take_buffers(line, options));
-    options->has_overhead = estimate_has(line, ESTIMATE_overhead);
-    if (!options->has_overhead) /* of what is refused below none */
-        (void)pst_estimate_get_reserve(&options->config, &options->overhead_bytes);
+    take_reserve(line, options);
     note_assumptions(line, options);
     if (options->config.chunk_layers != NULL) /* which is for these numbers of stages alone */
         options->keeps[1] = options->keeps[2] = true;

@@ -15,16 +15,15 @@ enum { NUM_SHOWN = 20, LEAST_TOKENS = 4096 };
 /* The dimensions of a split, as estimate_ways has them. */
 enum { TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, NUM_WAYS };
 
-/* What is computed anew: as it was given, or where no flag said anything and that does not fit, outputs of
- * norms and activation functions, or every layer. */
-enum { AS_GIVEN, SELECTIVE, FULL };
-static const char *const recomputes[] = {"as given", "selective", "full"};
+/* What is computed anew: as it was given, or where no flag said anything and that does not fit, what is cheap,
+ * feed-forward blocks and experts too, or every layer. All are sets that Megatron-LM's flags can say. */
+enum { AS_GIVEN, SELECTIVE, BLOCKS, FULL };
+static const char *const recomputes[] = {"as given", "selective", "blocks", "full"};
 
 typedef struct choice {
     uint64_t by[NUM_WAYS];
     uint64_t num_stage_layers, num_last_layers; /* of each stage, and of the last */
     int recompute;
-    uint64_t overhead_bytes;
     estimate_peak peak;
     uint64_t predicted_us;
 } choice;
@@ -40,6 +39,7 @@ typedef struct search {
     pst_estimate_fault fault; /* of the last that could not be run */
     bool is_given_valid;
     choice given;
+    uint64_t optimizer_bytes; /* that sharding the optimizer would save of the first */
     uint32_t num_best;
     choice best[NUM_SHOWN + 1]; /* and room for the next */
 } search;
@@ -116,10 +116,10 @@ static pst_status fill(const search *self, pst_estimate_config *config, choice *
     const estimate_options *options = self->options;
     pst_step_prediction step;
     TOOL_TRY(estimate_apply_variation(options, config));
-    split->overhead_bytes = options->overhead_bytes;
+    estimate_reserve reserve = options->reserve;
     if (!options->has_overhead)
-        TOOL_TRY(pst_estimate_get_reserve(config, &split->overhead_bytes));
-    TOOL_TRY(estimate_peak_of(config, split->overhead_bytes, &split->peak));
+        TOOL_TRY(pst_estimate_get_reserve(config, &reserve.overhead_bytes));
+    TOOL_TRY(estimate_peak_of(config, &reserve, &split->peak));
     if (split->peak.bytes > INT64_MAX || split->peak.wire_bytes > INT64_MAX)
         return PST_E_INVALID;
     TOOL_TRY(estimate_predict(options, config, &step));
@@ -135,17 +135,30 @@ static bool frees_recompute(const pst_estimate_config *given)
 static void set_recompute(pst_estimate_config *config, int recompute)
 {
     if (recompute == SELECTIVE)
-        config->recompute |= PST_RECOMPUTE_NORM | PST_RECOMPUTE_ACTIVATION | PST_RECOMPUTE_EXPERTS |
-                             PST_RECOMPUTE_LATENT;
+        config->recompute |= PST_RECOMPUTE_NORM | PST_RECOMPUTE_LATENT | PST_RECOMPUTE_EXPERTS;
+    if (recompute == BLOCKS)
+        config->recompute |=
+            PST_RECOMPUTE_NORM | PST_RECOMPUTE_LATENT | PST_RECOMPUTE_MLP | PST_RECOMPUTE_MOE;
     if (recompute == FULL)
         config->recompute_layers = 1;
+}
+
+/* False: the layers do not go into its chunks. */
+static bool set_split(const search *self, choice *split, pst_estimate_config *config)
+{
+    *config = self->options->config;
+    for (int way = 0; way < NUM_WAYS; way++)
+        estimate_set(config, estimate_ways[way].id, split->by[way]);
+    config->sequence_parallel = split->by[TENSOR] > 1;
+    config->micro_batch_group_size = 0;
+    set_recompute(config, split->recompute);
+    return set_layers(self, split, config);
 }
 
 /* With the least recomputation that fits; with most of it where none does. */
 static pst_status try_split(search *self, choice *split)
 {
-    const pst_estimate_config *given = &self->options->config;
-    const bool is_free = frees_recompute(given);
+    const bool is_free = frees_recompute(&self->options->config);
     choice found = *split;
     bool is_valid = false;
     self->num_splits += self->is_counting;
@@ -153,14 +166,9 @@ static pst_status try_split(search *self, choice *split)
         return PST_OK;
     tool_progress("split", self->num_tried++, self->num_splits);
     for (int i = AS_GIVEN; i <= (is_free ? FULL : AS_GIVEN); i++) {
-        pst_estimate_config config = *given;
-        for (int way = 0; way < NUM_WAYS; way++)
-            estimate_set(&config, estimate_ways[way].id, split->by[way]);
-        config.sequence_parallel = split->by[TENSOR] > 1;
-        config.micro_batch_group_size = 0;
+        pst_estimate_config config;
         split->recompute = i;
-        set_recompute(&config, i);
-        if (!set_layers(self, split, &config))
+        if (!set_split(self, split, &config))
             return PST_OK;
         const pst_status status = fill(self, &config, split);
         if (status == PST_E_INVALID) {
@@ -290,7 +298,7 @@ static json_t *choice_value(const search *self, const choice *c)
              {"stage_layers", c->num_stage_layers}, {"last_stage_layers", c->num_last_layers},
              {"heaviest_stage", c->peak.stage}, {"needed_bytes", c->peak.bytes},
              {"margin_bytes", memory_bytes - c->peak.bytes}, {"wire_bytes", c->peak.wire_bytes},
-             {"overhead_bytes", c->overhead_bytes}, {"predicted_us", c->predicted_us});
+             {"overhead_bytes", c->peak.reserve_bytes}, {"predicted_us", c->predicted_us});
     json_put(&object, "fits", json_boolean(c->peak.bytes <= memory_bytes));
     json_put_text(&object, "recompute", recomputes[c->recompute]);
     json_put(&object, "layout", layout_value(config, c));
@@ -326,6 +334,7 @@ static json_t *tree_of(const search *self)
         if (options->keeps[i])
             json_add(&kept, json_text(estimate_rows[estimate_ways[i].id].member));
     json_put_text(&object, "mode", "search");
+    json_put_whole(&object, "optimizer_saving_bytes", self->optimizer_bytes);
     JSON_PUT(&object, {"memory_bytes", options->memory_bytes}, {"world_size", config->world_size},
              {"gpus_per_node", options->gpus_per_node}, {"global_batch", config->global_batch},
              {"micro_batch", config->micro_batch}, {"sequence", config->sequence_size},
@@ -337,7 +346,23 @@ static json_t *tree_of(const search *self)
              self->is_given_valid ? choice_value(self, &self->given) : json_null());
     json_put(&object, "best", best);
     json_put(&object, "not_counted", json_incref(options->unmodelled));
+    json_put(&object, "matters", json_incref(options->matters));
     return object;
+}
+
+/* What may turn the order, or whether a row fits. */
+static void print_doubts(const search *self, const json_t *tree)
+{
+    const pst_estimate_config *config = &self->options->config;
+    estimate_print_notes(tree, "not_counted", "not counted: ");
+    estimate_print_notes(tree, "matters", "not counted, and it matters: ");
+    if (self->optimizer_bytes > self->options->memory_bytes / 100)
+        printf("--use-distributed-optimizer would save %.2f GiB of the first row\n",
+               (double)self->optimizer_bytes / (1 << 30));
+    if (config->num_experts != 0 && config->moe_rows == PST_MOE_BALANCED)
+        puts("need GiB: at least, as experts' rows are counted as even: --moe-load-cv, --routing");
+    if (config->num_experts != 0 && config->world_size > self->options->gpus_per_node)
+        puts("step ms: uncertain where ep goes beyond a node: DeepEP and HybridEP send less there");
 }
 
 static void print(const search *self, const json_t *tree)
@@ -356,7 +381,7 @@ static void print(const search *self, const json_t *tree)
     printf("recompute: %s; set: sequence parallel where tp is above 1\n",
            frees_recompute(config) ? "the least that fits"
                                    : json_string_value(json_object_get(tree, "recompute")));
-    estimate_print_notes(tree, "not_counted", "not counted: ");
+    print_doubts(self, tree);
     printf("tried %" PRIu64 ", valid %" PRIu64 ", fitting with a reserve %" PRIu64
            "; %s first; steps on %.16s\n",
            self->num_tried, self->num_valid, self->num_fitting,
@@ -403,6 +428,21 @@ static pst_status try_given(search *self)
     return status == PST_E_INVALID ? PST_OK : status;
 }
 
+/* What it would save of the first one, where it is not set and nothing else shards. */
+static pst_status try_optimizer(search *self)
+{
+    choice split = self->best[0];
+    pst_estimate_config config;
+    if (self->num_best == 0 || self->options->config.distributed_optimizer ||
+        self->options->config.sharding != PST_SHARDING_NONE || !set_split(self, &split, &config))
+        return PST_OK;
+    config.distributed_optimizer = true;
+    const pst_status status = fill(self, &config, &split);
+    if (status == PST_OK && split.peak.bytes < self->best[0].peak.bytes)
+        self->optimizer_bytes = self->best[0].peak.bytes - split.peak.bytes;
+    return status == PST_E_INVALID ? PST_OK : status;
+}
+
 /* Counted first, which takes no time, so that the progress has an end. */
 static pst_status try_all(search *self)
 {
@@ -411,7 +451,8 @@ static pst_status try_all(search *self)
     TOOL_TRY(try_from(self, &split, TENSOR));
     self->is_counting = false;
     TOOL_TRY(try_given(self));
-    return try_from(self, &split, TENSOR);
+    TOOL_TRY(try_from(self, &split, TENSOR));
+    return try_optimizer(self);
 }
 
 int estimate_search(const estimate_options *options)

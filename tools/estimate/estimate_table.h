@@ -205,8 +205,9 @@
     FEEDS(loss, SAVED, CHOICE("unfused|fused|copied"), loss, NULL,                                 \
           "copied: two copies of the logits, as Megatron-LM of 2023 had (unfused)")                \
     OPTION(gpu_memory, OUTPUT, SIZE, memory_bytes, UINT64_C(80) << 30, "of one GPU; else --gpu's") \
-    OPTION(overhead, OUTPUT, BYTES, overhead_bytes, 0,                                             \
+    OPTION(overhead, OUTPUT, BYTES, reserve.overhead_bytes, 0,                                     \
            "reserve for context and NCCL (by the groups of the split)")                            \
+    FLAG(fragmentation, OUTPUT, DECIMAL, "and, of each byte of torch's tensors (0.08)")            \
     OPTION(num_sms, OUTPUT, POSITIVE, num_sms, 132, "of one GPU")                                  \
     OPTION(gpu, OUTPUT, TEXT("NAME|FILE"), gpu_name, 0,                                            \
            "predicts the time of a step on a100, h100, .., or by the rates in a file")             \

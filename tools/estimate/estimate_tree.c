@@ -147,7 +147,7 @@ static json_t *bytes_value(report *self, const estimate_stage *stage)
 #define PART(key, member, name) {#key, memory->member},
     json_t *object = ESTIMATE_OBJECT(
         ESTIMATE_PARTS(PART){"states", memory->states.bytes}, {"total", memory->bytes},
-        {"transients", memory->transient_bytes}, {"overhead", options->overhead_bytes},
+        {"transients", memory->transient_bytes}, {"overhead", stage->reserve_bytes},
         {"peak", stage->peak_bytes}, {"host", memory->states.host_bytes},
         {"host_saved", memory->offloaded_bytes});
 #undef PART
@@ -187,8 +187,7 @@ static int put_stages(report *self)
             stage->chunk_layers[j] = config->chunk_layers != NULL
                                          ? config->chunk_layers[j * self->num_stages + i]
                                          : config->num_layers / self->num_stages / self->num_chunks;
-        ESTIMATE_TRY(self->options,
-                     estimate_measure(config, i, self->options->overhead_bytes, stage));
+        ESTIMATE_TRY(self->options, estimate_measure(config, i, &self->options->reserve, stage));
         if (stage->peak_bytes > self->stages[self->heaviest].peak_bytes)
             self->heaviest = i;
     }

@@ -4,12 +4,12 @@ const events = Float64Array.from(data.events, Number);
 const count = events.length / fields;
 const [code, microBatch, layers, saved, head, all] =
   Array.from({ length: fields }, (_, k) => i => events[fields * i + k]);
-const memory = Number(data.memory), overhead = Number(data.overhead);
+const memory = Number(data.memory);
 const GIB = 3; /* the unit of everything here */
 const gib = value => (value / 1024 ** GIB).toFixed(2);
 const stages = data.stages.map(stage => Object.fromEntries(Object.entries(stage).map(
   ([key, value]) => [key, key === "during" ? value : Number(value)])));
-const shown = stages[data.stage];
+const shown = stages[data.stage], overhead = shown.overhead;
 const most = shown.peak + overhead;
 const kept = shown.weights + shown.gradients + shown.optimizer + shown.empty_gradients + shown.fp8_weights +
   shown.gathered + shown.workspaces;
@@ -27,7 +27,7 @@ const highest = highestOf(0, count);
  * too (after Paul Tol's light scheme). */
 const part = (name, colour, key, of) => ({ name, colour, of, at: stage => stage[key] });
 const parts = [
-  { name: "reserve", colour: "#d4d4d4", of: () => overhead, at: () => overhead },
+  { name: "reserve", colour: "#d4d4d4", of: () => overhead, at: stage => stage.overhead },
   part("weights", "#77aadd", "weights", () => shown.weights),
   part("gradients", "#99ddff", "gradients", () => shown.gradients),
   part("optimizer", "#5577aa", "optimizer", () => shown.optimizer),
@@ -138,7 +138,7 @@ add(byId("parts"), "span", `peak ${gib(most)}`);
 add(byId("parts"), "span", `margin ${gib(memory - most)} GiB`);
 
 /* Each stage as a bar, all to one scale. */
-const longest = Math.max(memory, ...stages.map(stage => stage.peak + overhead));
+const longest = Math.max(memory, ...stages.map(stage => stage.peak + stage.overhead));
 for (const stage of stages) {
   const row = add(byId("stages"), "div");
   row.setAttribute("role", "listitem");
@@ -155,7 +155,7 @@ for (const stage of stages) {
   const limit = mark("limit", "transparent");
   limit.style.left = `${memory / longest * 100}%`;
   track.append(limit);
-  add(row, "span", gib(stage.peak + overhead)).className = "sum";
+  add(row, "span", gib(stage.peak + stage.overhead)).className = "sum";
 }
 
 const verdict = most <= memory ? `${gib(memory - most)} GiB to spare`

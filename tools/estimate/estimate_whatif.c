@@ -134,7 +134,7 @@ typedef struct gain {
     const whatif *parts[MOST_TOGETHER];
     int num;
     int64_t saved_bytes, extra_wire_bytes; /* of the stage that needed most */
-    uint64_t peak_bytes;                   /* of that which needs most now, overhead included */
+    uint64_t peak_bytes;                   /* of that which needs most now, reserve included */
 } gain;
 
 typedef struct whatif_run {
@@ -154,9 +154,9 @@ static bool measure(whatif_run *self, gain *of)
     for (int i = 0; i < of->num; i++)
         if (!turn(of->parts[i], &config))
             return false;
-    pst_status status = estimate_measure(&config, self->stage, options->overhead_bytes, &after);
+    pst_status status = estimate_measure(&config, self->stage, &options->reserve, &after);
     if (status == PST_OK)
-        status = estimate_peak_of(&config, options->overhead_bytes, &peak);
+        status = estimate_peak_of(&config, &options->reserve, &peak);
     if (status != PST_OK && status != PST_E_INVALID)
         self->status = status;
     if (status != PST_OK || after.peak_bytes > INT64_MAX || after.wire_bytes > INT64_MAX ||
@@ -222,7 +222,7 @@ int estimate_put_whatifs(const estimate_options *options, uint64_t stage, bool f
     gain gains[NUM_WHATIFS], together = {.num = 0};
     int num = 0;
     ESTIMATE_TRY(options,
-                 estimate_measure(&options->config, stage, options->overhead_bytes, &self.before));
+                 estimate_measure(&options->config, stage, &options->reserve, &self.before));
     for (int i = 0; i < NUM_WHATIFS && self.before.peak_bytes <= INT64_MAX; i++) {
         gain found = {.parts = {&whatifs[i]}, .num = 1};
         if (!measure(&self, &found) || found.saved_bytes <= 0)

@@ -32,7 +32,10 @@ static void print_notes(const char *kind, const json_t *notes)
 static void print_options(const estimate_options *config)
 {
     NUMBER(mode), NUMBER(is_strict), NUMBER(lists_members);
-    NUMBER(gpus_per_node), NUMBER(memory_bytes), NUMBER(overhead_bytes), NUMBER(has_load_cv);
+    NUMBER(gpus_per_node), NUMBER(memory_bytes), NUMBER(has_load_cv);
+    printf("overhead_bytes %" PRIu64 "\nfragmentation %" PRIu64 "/%" PRIu64 "\n",
+           config->reserve.overhead_bytes, config->reserve.fragmentation_num,
+           config->reserve.fragmentation_den);
     NUMBER(has_capacity), NUMBER(has_headroom);
     NUMBER(load_cv_num), NUMBER(load_cv_den), NUMBER(num_sms), NUMBER(timeline_stage);
     NUMBER(pr482_logit_bytes);

@@ -355,15 +355,22 @@ class Report(CommandTest):
             self.assertEqual(len(estimate(*flags, *more)["matters"]), 1)
 
     def test_reserve(self):
-        """By the groups of more than one GPU; what was given wins."""
+        """By the groups of more than one GPU, and a share of each stage's own peak; what was given wins."""
         mib = 1 << 20
-        def overhead(*flags):
-            return estimate("--preset", "mixtral-8x7b", "--world-size", 16, *flags)["stages"][0]["bytes"]["overhead"]
+        def overhead(*flags, model="mixtral-8x7b", world=16):
+            return estimate("--preset", model, "--world-size", world, "--fragmentation", 0,
+                            *flags)["stages"][0]["bytes"]["overhead"]
         self.assertEqual(overhead("--overhead", "3MiB"), 3 * mib)
-        alone = estimate("--preset", "llama2-7b")["stages"][0]["bytes"]["overhead"]
-        self.assertEqual(alone, 1011 * mib)
+        self.assertEqual(overhead(model="llama2-7b", world=1), 1011 * mib)
         self.assertEqual(overhead(), (1011 + 656 + 656) * mib)  # replicas, and those of experts
         self.assertEqual(overhead("--expert-model-parallel-size", 8), (1011 + 656 + 3128 + 519) * mib)
+        for flags, parts in (((), 80), (("--fragmentation", "0.125"), 125)):
+            for stage in estimate(*RUNS["P2"], "--overhead", "3MiB", *flags)["stages"]:
+                of = stage["bytes"]
+                peak = of["total"] + of["transients"]
+                self.assertEqual(of["overhead"], 3 * mib + -(-peak * parts // 1000))
+        for bad in ("-1", "x", "8%"):
+            self.refused(run("estimate", *RUNS["P2"], "--fragmentation", bad), 2, "--fragmentation", bad)
 
     def rows(self, text, title):
         """Of the table whose line of titles begins with this; stages a-b as each of them."""
@@ -423,7 +430,7 @@ class Report(CommandTest):
             self.assertEqual(len({len(line) for line in table}), 1, table)
 
     def test_is_stable(self):
-        flags = RUNS["P9"]
+        flags = [*RUNS["P9"], "--fragmentation", 0]  # whose default is a text with a point
         first = run("estimate", "--json", *flags).stdout
         for name in ("C", "C.UTF-8", "de_DE.UTF-8"):
             self.assertEqual(run("estimate", "--json", *flags, env={"LC_ALL": name}).stdout, first)
@@ -517,7 +524,7 @@ class Scale(CommandTest):
                  "intermediate_size", "64 bits"),
                 ("llama-2-7b", {"vocab_size": 1 << 62}, ["--seq-length", 1 << 60, *seq[2:], "--vocab-size", 32000],
                  f"--seq-length {1 << 60}:", "64 bits"),
-                ("llama-2-7b", {}, ["--overhead", "8589934591GiB"], "--overhead", r"peak: more than 2\^63 - 1")):
+                ("llama-2-7b", {}, ["--overhead", "8589934591GiB"], "--overhead", r"overhead: more than 2\^63 - 1")):
             with open(os.path.join(cli.SOURCE, "tests/data/hf", name + ".json"), encoding="utf-8") as file:
                 path = self.write(json.dumps({**json.load(file), **changes}), "config.json")
             key = "" if says.startswith("--") else f" \\({re.escape(path)}\\) {changes.get(says)}:"
@@ -542,7 +549,7 @@ class Scale(CommandTest):
                 (["--num-layers", 1, "--hidden-size", 1 << 28, "--ffn-hidden-size", 1117600000,
                   "--num-attention-heads", 1, "--kv-channels", 2, "--num-query-groups", 1,
                   "--seq-length", 1, "--optimizer-cpu-offload"], "ffn-hidden-size", "host"),
-                (["--overhead", "8589934591GiB"], "overhead", "peak"),
+                (["--overhead", "8589934591GiB"], "overhead", "overhead"),
                 (["--overhead", "8589934591GiB", "--fit"], "overhead", "bytes of a GPU")):
             result = run("estimate", "--json", *both, *flags)
             self.assertEqual((result.returncode, result.stdout), (2, ""), flags)

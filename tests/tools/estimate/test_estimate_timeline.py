@@ -71,7 +71,7 @@ class TimelineTest(EstimateTest):
         return text, json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
 
     def test_picture_holds_the_timeline(self):
-        flags = [*LLAMA, *world(8, t=1, p=4, v=4, batch=32), "--overhead", "1GiB"]
+        flags = [*LLAMA, *world(8, t=1, p=4, v=4, batch=32), "--overhead", "1GiB", "--fragmentation", "0.1"]
         for stage in (0, 3):
             text, data = self.picture(*flags, "--timeline", stage)
             rows = self.timeline(*flags, "--timeline", stage)
@@ -80,17 +80,18 @@ class TimelineTest(EstimateTest):
                        int(row["head_bytes"]), int(row["bytes"])] for row in rows]
             self.assertEqual(data["events"], [number for row in wanted for number in row])
             self.assertEqual((data["stage"], len(data["stages"])), (stage, 4))
-            self.assertEqual((data["memory"], data["overhead"]), (80 * GIB, GIB))
+            self.assertEqual(data["memory"], 80 * GIB)
             needed = self.fit(*flags)["stages"][stage]["needed_bytes"]
             shown = data["stages"][stage]
-            self.assertEqual(shown["peak"] + GIB, needed)
+            self.assertEqual(shown["peak"] + shown["overhead"], needed)
             self.assertEqual(shown["peak"], max(row[5] for row in wanted) + shown["transients"])
             for of, stage_of in zip(data["stages"], self.object(*flags)["stages"]):
                 for key in ("weights", "gradients", "optimizer", "activations", "head", "recompute", "paging",
                             "empty_gradients", "fp8_weights", "gathered", "workspaces", "reloaded",
-                            "transients"):
+                            "transients", "overhead"):
                     self.assertEqual(of[key], stage_of["bytes"][key])
-                self.assertEqual(of["peak"] + GIB, stage_of["bytes"]["peak"])
+                self.assertEqual(of["overhead"], GIB - -of["peak"] // 10)
+                self.assertEqual(of["peak"] + of["overhead"], stage_of["bytes"]["peak"])
             self.assertNotRegex(text, r"https?://|//[a-z]+\.|@import|url\(")
             self.assertIn("default-src 'none'", text)
             self.assertNotRegex(text, "@DATA@|@SCRIPT@")
@@ -123,8 +124,8 @@ class TimelineTest(EstimateTest):
 
     def test_a_refused_report_leaves_no_picture(self):
         flags = [*LLAMA, *world(1)]
-        for mode, says in (([], "peak: more than"), (["--fit"], "bytes of a GPU: more than"),
-                           ([f"--json={self.path('a.json')}"], "peak: more than")):
+        for mode, says in (([], "overhead: more than"), (["--fit"], "bytes of a GPU: more than"),
+                           ([f"--json={self.path('a.json')}"], "overhead: more than")):
             self.refused(run("estimate", *flags, *mode, "--overhead", "8589934591GiB", "--html", self.path("a.html")),
                          2, "--overhead 9223372035781033984: ", says)
             self.assertEqual(os.listdir(self.folder), [])

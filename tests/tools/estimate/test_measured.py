@@ -2,7 +2,9 @@
 
 test_measured.py BINARY SOURCE [--show]: the latter prints the tables.
 """
+import math
 import os
+import re
 import sys
 import unittest
 
@@ -34,7 +36,7 @@ def rows():
 
 def estimate(flags, is_last):
     """The stage that was measured, else the one that needs most: GiB of torch's tensors, its report."""
-    result = run("estimate", "--json", "--overhead", 0, *flags)
+    result = run("estimate", "--json", "--overhead", 0, "--fragmentation", 0, *flags)
     if result.returncode:
         raise AssertionError(f"{flags}: {result.stderr}")
     stages = reports.load(result.stdout)["stages"]
@@ -54,6 +56,38 @@ class Measured(CommandTest):
                 text = run("estimate", *flags).stdout
                 self.assertIn(" needs at least ", text, name)
                 self.assertRegex(text, r"(?m)^(left out|not counted, and it matters): ", name)
+
+
+def reserved():
+    """Of each run that says so: name, GiB of torch's tensors, GiB that its allocator had, flags."""
+    runs = {name: (measured, flags) for name, measured, _, flags, _ in rows()}
+    with open(os.path.join(TABLES, "reserved", "b200.txt"), encoding="ascii") as file:
+        for line in file:
+            if not line.startswith("#"):
+                name, had = line.split()
+                yield name, runs[name][0], float(had), runs[name][1]
+
+
+class Reserved(CommandTest):
+    def test_default(self):
+        """The share of fragmentation is the 90th percentile of the runs, rounded up."""
+        shares = sorted(had / measured - 1 for _, measured, had, _ in reserved())
+        self.assertEqual(len(shares), 19)
+        wanted = math.ceil(1000 * shares[math.ceil(len(shares) * 0.9) - 1])
+        with open(os.path.join(cli.SOURCE, "include", "pagestash", "estimate.h"), encoding="ascii") as file:
+            self.assertEqual(re.search(r"#define PST_ESTIMATE_FRAGMENTATION (\d+)", file.read())[1], str(wanted))
+
+    def test_verdicts(self):
+        """On a GPU that the allocator alone would fill no run fits, as measured. For one of them it is not the share
+        of its tensors that says so, but context and NCCL. On a GPU with a tenth more each fits."""
+        wrong = []
+        for name, _, had, flags in reserved():
+            size = ["--gpu-memory", f"{had}GiB"]
+            self.assertEqual(run("estimate", "--fit", *flags, *size).returncode, 1, name)
+            wrong += [name] * (run("estimate", "--fit", *flags, *size, "--overhead", 0).returncode == 0)
+            size = ["--gpu-memory", f"{had * 1.1 + 4:.2f}GiB"]
+            self.assertEqual(run("estimate", "--fit", *flags, *size).returncode, 0, name)
+        self.assertEqual(wrong, ["405b.cp8.32k"])
 
 
 def show():

@@ -116,7 +116,7 @@ static int draw_stage(uint64_t chunks, uint64_t num_micro_batches, const char *t
     config.virtual_stages = chunks;
     config.global_batch = num_micro_batches;
     const estimate_options options = {
-        .config = config, .memory_bytes = 80 * 1024 * MIB, .overhead_bytes = 1024 * MIB};
+        .config = config, .memory_bytes = 80 * 1024 * MIB, .reserve = {1024 * MIB, 0, 1}};
     return tool_flush(estimate_html_write(stdout, title, &options, 3));
 }
 

@@ -77,7 +77,7 @@ class HtmlTest(unittest.TestCase):
         data = data_of(draw("stage", 3, 8))
         self.assertEqual(len(data["events"]), 6 * 2 * 3 * 8)
         self.assertEqual((data["stage"], [stage["stage"] for stage in data["stages"]]), (3, [0, 1, 2, 3]))
-        self.assertEqual((data["memory"], data["overhead"]), (80 << 30, 1 << 30))
+        self.assertEqual((data["memory"], data["stages"][3]["overhead"]), (80 << 30, 1 << 30))
         self.assertEqual(set(data["events"][::6]), set(range(6)))
 
     def test_is_self_contained(self):
