@@ -24,6 +24,8 @@ from .streams import Inline
 
 _DEVICES = {"cpu": "host", "cuda": "cuda"}
 _MOST_BYTES = (1 << 63) - 1
+_QUANTIZED = tuple(getattr(torch, name) for name in ("qint8", "quint8", "qint32", "quint4x2", "quint2x4")
+                   if hasattr(torch, name))  # a view of torch.frombuffer of these crashes
 PATIENCE = 2  # seconds: gloo's thread lets go of what it has gathered behind wait(), when it next runs
 Device = Union[None, str, int, torch.device]
 
@@ -268,8 +270,9 @@ def torch_device(device):
 
 
 def extent(shape, dtype):
-    """(shape, bytes) of a tensor, at least 1. Errors: sizes that are none, bytes beyond 63 bits."""
-    is_a(dtype, torch.dtype, "dtype")
+    """(shape, bytes) of a tensor, at least 1. Errors: sizes that are none, bytes beyond 63 bits, quantized dtypes."""
+    if is_a(dtype, torch.dtype, "dtype") in _QUANTIZED:
+        raise Error(f"dtype {dtype}: scratch has no scales for a quantized tensor: any other dtype is allowed")
     shape = tuple(within(size, f"shape[{i}]", 0, _MOST_BYTES) for i, size in enumerate(listed(shape, "shape")))
     return shape, within(max(math.prod(shape) * dtype.itemsize, 1), "bytes of the shape", 0, _MOST_BYTES)
 

@@ -247,19 +247,16 @@ def _linear(function, kind, *arguments):
 
 def run_linear(function, kind, x, weight, bias, group, sequence_parallel, recompute, fused, scratch):
     """Runs one of the two functions."""
-    _check(kind, x, weight, bias, fused)
     group, size = group_of(group, kind)
-    if function is _Row and sequence_parallel and x.shape[0] % size:
-        raise Error(f"{kind}: {x.shape[0]} rows of the sequence: they are to be divided by {size} ranks")
-    if has_tangent(x, weight, bias):
-        raise Error(f"{kind}: it has no forward-mode derivative")
-    x, bias = _autocast(x, bias)
-    _check_dtypes(kind, x, weight, bias)
+    parts = size if function is _Row and sequence_parallel else 1
+    check = functools.partial(_check, kind, x, weight, bias, parts, fused, scratch)
     if size > 1 and os.environ.get("PAGESTASH_CHECK") == "1":
-        _compare(kind, group, x, weight, sequence_parallel)
-    keeps = not recompute and torch.is_grad_enabled() and weight.requires_grad
-    scratch = leases.scratch.of(x.device) if scratch is None else is_a(scratch, leases.Scratch, "scratch")
-    return function.apply(x, weight, bias, How(kind, group, size, bool(sequence_parallel), keeps, fused, scratch))
+        scratch = _compare(kind, group, _described(x, weight, bias, sequence_parallel, recompute, fused), check)
+    else:
+        scratch = check()
+    dtype, keeps = _dtype(x), not recompute and torch.is_grad_enabled() and weight.requires_grad
+    how = How(kind, group, size, bool(sequence_parallel), keeps, fused, scratch)
+    return function.apply(x.to(dtype), weight, None if bias is None else bias.to(dtype), how)
 
 
 def group_of(group, kind):
@@ -272,7 +269,8 @@ def group_of(group, kind):
     return group, size
 
 
-def _check(kind, x, weight, bias, fused):
+def _check(kind, x, weight, bias, parts, fused, scratch):
+    """The scratch that is used. Errors: what a rank can know by itself; parts: of the sequence in its input."""
     given = {"input": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     for name, tensor in given.items():
         is_a(tensor, torch.Tensor, f"{kind}: {name}")
@@ -283,32 +281,67 @@ def _check(kind, x, weight, bias, fused):
                     "the features, and of (out, in) the second, are wanted to be the same")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise Error(f"{kind}: bias {tuple(bias.shape)}: {tuple(weight.shape[:1])} is wanted")
+    if x.shape[0] % parts:
+        raise Error(f"{kind}: {x.shape[0]} rows of the sequence: they are to be divided by {parts} ranks")
+    if has_tangent(x, weight, bias):
+        raise Error(f"{kind}: it has no forward-mode derivative")
     if fused and weight.requires_grad:
-        total = getattr(weight, "main_grad", None)
-        if not isinstance(total, torch.Tensor) or total.shape != weight.shape or \
-                total.dtype not in (torch.float32, weight.dtype):
-            raise Error(f"{kind}: gradient_accumulation_fusion wants weight.main_grad, float32 or of the "
-                        f"weight's dtype, {tuple(weight.shape)}; it is {shown(total)}")
+        _check_main_grad(kind, weight)
+    scratch = leases.scratch.of(x.device) if scratch is None else is_a(scratch, leases.Scratch, "scratch")
+    _check_dtypes(kind, x, weight, bias)
+    return scratch
 
 
-def _compare(kind, group, x, weight, sequence_parallel):
-    """Has all ranks of the group say the same where they do not make the same call."""
-    call = {"layer": kind, "input": (*x.shape[:-1],), "dtype": str(x.dtype), "weight": (*weight.shape,),
-            "sequence_parallel": bool(sequence_parallel)}
+def _check_main_grad(kind, weight):
+    total = getattr(weight, "main_grad", None)
+    if not isinstance(total, torch.Tensor) or total.shape != weight.shape or \
+            total.dtype not in (torch.float32, weight.dtype):
+        raise Error(f"{kind}: gradient_accumulation_fusion wants weight.main_grad, float32 or of the "
+                    f"weight's dtype, {tuple(weight.shape)}; it is {shown(total)}")
+
+
+def _described(x, weight, bias, sequence_parallel, recompute, fused):
+    """What ranks are to be given alike, as they were given it, right or wrong."""
+    given = {"input": x, "weight": weight, "bias": bias}
+    tensors = {name: tensor for name, tensor in given.items() if isinstance(tensor, torch.Tensor)}
+    call = {name: tuple(tensor.shape) if name in tensors and not tensor.is_nested else shown(tensor)
+            for name, tensor in given.items()}
+    if "input" in tensors:
+        call |= {"dtype": str(_dtype(x)), "layout": str(x.layout), "device": x.device.type}
+    wanted = [name for name, tensor in tensors.items() if tensor.requires_grad and torch.is_grad_enabled()]
+    return call | {"wanted gradients": " and ".join(wanted) or "none", "recompute": bool(recompute),
+                   "sequence_parallel": bool(sequence_parallel), "gradient_accumulation_fusion": bool(fused)}
+
+
+def _compare(kind, group, call, check):
+    """What check() answers. Tells all ranks of the group the same where they do not make the same call, before
+    any of them is refused for its own part of it; what one is refused for is told to all."""
+    answer = refusal = None
+    try:
+        answer = check()
+    except RuntimeError as error:  # torch's, too: whatever it is, the others are not to wait for this rank
+        refusal = error
     calls = [None] * group.size()
-    dist.all_gather_object(calls, call, group=group)
-    for name, first in calls[0].items():
-        for rank, other in enumerate(calls):
+    dist.all_gather_object(calls, ({"layer": kind} | call, refusal and str(refusal)), group=group)
+    for name, first in calls[0][0].items():
+        for rank, (other, _) in enumerate(calls):
             if other[name] != first:
                 raise Error(f"{kind}: {name}: rank 0 has {first}, rank {rank} has {other[name]}: the ranks are to "
                             "make the same calls in the same order")
+    if refusal is not None:
+        raise refusal
+    for rank, (_, sentence) in enumerate(calls):
+        if sentence is not None:
+            raise Error(f"{kind}: rank {rank} is refused: {sentence}")
+    return answer
 
 
-def _autocast(x, bias):
-    if not torch.is_autocast_enabled(x.device.type):
-        return x, bias
-    dtype = torch.get_autocast_dtype(x.device.type)
-    return x.to(dtype), None if bias is None else bias.to(dtype)
+def _dtype(x):
+    """Of the product: under autocast not the input's."""
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return x.dtype
 
 
 def _check_dtypes(kind, x, weight, bias):

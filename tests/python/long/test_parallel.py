@@ -1,5 +1,7 @@
 """Parallel linear layers over two gloo ranks: the undivided layers' numbers, the same bits with gathered inputs
 recomputed and kept, scratch to the byte, and what ranks are told that disagree."""
+import contextlib
+import datetime
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -16,7 +19,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import pagestash.torch
-from pagestash.torch import ColumnParallelLinear, RowParallelLinear, Scratch, column_parallel_linear
+from pagestash.torch import (ColumnParallelLinear, RowParallelLinear, Scratch, column_parallel_linear,
+                             row_parallel_linear)
 
 RANKS, TOKENS, BATCH, HIDDEN, FFN = 2, 6, 3, 8, 12
 
@@ -121,17 +125,73 @@ def said(call):
     return ""
 
 
-def faults(scratch, rank):
-    """What ranks are told."""
-    weight, x = torch.zeros(4, 8), torch.zeros(3, 8)
-    os.environ["PAGESTASH_CHECK"] = "1"
-    other = torch.zeros(3 + rank, 8)
-    sentences = [said(lambda: column_parallel_linear(other, weight, group=dist.group.WORLD, sequence_parallel=True)),
-                 said(lambda: column_parallel_linear(x, weight, sequence_parallel=rank == 0))]
-    os.environ["PAGESTASH_CHECK"] = "0"
-    return sentences + [
-        said(lambda: ColumnParallelLinear(8, 3)), said(lambda: RowParallelLinear(3, 8)),
-        said(lambda: RowParallelLinear(8, 4, sequence_parallel=True, scratch=scratch)(torch.zeros(3, 4)))]
+def faults(scratch):
+    """What ranks are told of what each knows by itself."""
+    return [said(lambda: ColumnParallelLinear(8, 3)), said(lambda: RowParallelLinear(3, 8)),
+            said(lambda: RowParallelLinear(8, 4, sequence_parallel=True, scratch=scratch)(torch.zeros(3, 4)))]
+
+
+def weight_of(wants=True, main_grad=True):
+    """(4, 8), zeros."""
+    weight = torch.zeros(4, 8, requires_grad=wants)
+    if main_grad:
+        weight.main_grad = torch.zeros(4, 8)
+    return weight
+
+
+# Calls in check mode, with on=True on rank 1 alone, and what each rank is told.
+THREE = "3 rows of the sequence: they are to be divided by 2 ranks"
+REFUSED = "gradient_accumulation_fusion wants weight.main_grad, float32 or of the weight's dtype, (4, 8); it is None"
+DISAGREEING = (
+    (lambda on: dict(x=torch.zeros(3 + on, 8)), ["Column: input: rank 0 has (3, 8), rank 1 has (4, 8)"] * 2),
+    (lambda on: dict(x=torch.zeros(4 - on, 8), row=True), ["Row: input: rank 0 has (4, 8), rank 1 has (3, 8)"] * 2),
+    (lambda on: dict(x=torch.zeros(4, 8 - on)), ["Column: input: rank 0 has (4, 8), rank 1 has (4, 7)"] * 2),
+    (lambda on: dict(x=torch.zeros(3, 8), row=True), [f"Row: {THREE}"] * 2),
+    (lambda on: dict(x=5 if on else torch.zeros(4, 8)), ["Column: input: rank 0 has (4, 8), rank 1 has 5"] * 2),
+    (lambda on: dict(row=on), ["Column: layer: rank 0 has ColumnParallelLinear, rank 1 has RowParallelLinear",
+                               "Row: layer: rank 0 has ColumnParallelLinear, rank 1 has RowParallelLinear"]),
+    (lambda on: dict(x=torch.zeros(4, 8, dtype=(torch.float32, torch.float64)[on])),
+     ["Column: dtype: rank 0 has torch.float32, rank 1 has torch.float64"] * 2),
+    (lambda on: dict(x=torch.zeros(4, 8, device=("cpu", "meta")[on])),
+     ["Column: device: rank 0 has cpu, rank 1 has meta"] * 2),
+    (lambda on: dict(x=torch.zeros(4, 8).to_sparse() if on else torch.zeros(4, 8)),
+     ["Column: layout: rank 0 has torch.strided, rank 1 has torch.sparse_coo"] * 2),
+    (lambda on: dict(bias=torch.zeros(4) if on else None), ["Column: bias: rank 0 has None, rank 1 has (4,)"] * 2),
+    (lambda on: dict(sequence_parallel=not on),
+     ["Column: sequence_parallel: rank 0 has True, rank 1 has False"] * 2),
+    (lambda on: dict(recompute=not on), ["Column: recompute: rank 0 has True, rank 1 has False"] * 2),
+    (lambda on: dict(weight=weight_of(not on), x=torch.zeros(4, 8, requires_grad=True)),
+     ["Column: wanted gradients: rank 0 has input and weight, rank 1 has input: the ranks are to make"] * 2),
+    (lambda on: dict(x=torch.zeros(4, 8, requires_grad=on)),
+     ["Column: wanted gradients: rank 0 has weight, rank 1 has input and weight: the ranks are to make"] * 2),
+    (lambda on: dict(weight=weight_of(main_grad=not on), gradient_accumulation_fusion=True),
+     [f"Column: rank 1 is refused: ColumnParallelLinear: {REFUSED}", f"Column: {REFUSED}"]),
+    (lambda on: dict(scratch=3 if on else None),
+     ["Column: rank 1 is refused: scratch: int: a Scratch is wanted", "scratch: int: a Scratch is wanted"]))
+
+
+def disagreements(rank):
+    """What each is told, and no call comes to an exchange of its own."""
+    def call(row=False, x=None, weight=None, bias=None, **options):
+        function = row_parallel_linear if row else column_parallel_linear
+        function(torch.zeros(4, 8) if x is None else x, weight_of() if weight is None else weight, bias,
+                 **dict({"sequence_parallel": True}, **options))
+    names = "all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce"
+    with mock.patch.dict(os.environ, PAGESTASH_CHECK="1"), contextlib.ExitStack() as ends:
+        exchanges = [ends.enter_context(mock.patch.object(dist, name)) for name in names]
+        return [said(lambda options=options: call(**options(rank == 1)))
+                for options, _ in DISAGREEING], [each.call_count for each in exchanges]
+
+
+def comparisons(scratch, rank):
+    """How many a model of two layers makes, in check mode and not."""
+    out = []
+    for check in ("0", "1"):
+        with mock.patch.dict(os.environ, PAGESTASH_CHECK=check), \
+                mock.patch.object(dist, "all_gather_object", wraps=dist.all_gather_object) as gather:
+            run(scratch, rank, bias=True, sequence_parallel=True)
+            out.append(gather.call_count)
+    return out
 
 
 def with_a_name_taken(scratch):
@@ -144,10 +204,12 @@ def with_a_name_taken(scratch):
 def main(rank, folder):
     """In a process of its own."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS,
+                            timeout=datetime.timedelta(seconds=100))  # else a rank that hangs outlives the test
     scratch = Scratch("cpu")
     out = {"numbers": numbers(scratch, rank), "ways": ways_to_run(scratch, rank), "peaks": peaks(rank),
-           "faults": faults(scratch, rank), "taken": with_a_name_taken(scratch)}
+           "faults": faults(scratch), "taken": with_a_name_taken(scratch), "disagreements": disagreements(rank),
+           "comparisons": comparisons(scratch, rank)}
     dist.destroy_process_group()
     return out
 
@@ -182,13 +244,24 @@ class Ranks(unittest.TestCase):
 
     def test_faults(self):
         for rank in self.ranks:
-            shapes, kinds, column, row, rows = rank["faults"]
-            self.assertIn("ColumnParallelLinear: input: rank 0 has (3,), rank 1 has (4,)", shapes)
-            self.assertIn("sequence_parallel: rank 0 has True, rank 1 has False", kinds)
+            column, row, rows = rank["faults"]
             self.assertIn("out_features 3: they are to be divided by 2 ranks", column)
             self.assertIn("in_features 3: they are to be divided by 2 ranks", row)
-            self.assertIn("3 rows of the sequence: they are to be divided by 2 ranks", rows)
+            self.assertIn(THREE, rows)
             self.assertIn("'ColumnParallelLinear, forward', but 'somebody' has leased it", rank["taken"])
+
+    def test_ranks_that_disagree_are_all_told(self):
+        """Also where one of them would refuse its part by itself: it does not leave the others waiting."""
+        for number, rank in enumerate(self.ranks):
+            sentences, exchanges = rank["disagreements"]
+            self.assertEqual(exchanges, [0, 0, 0])
+            for sentence, (_, wanted) in zip(sentences, DISAGREEING, strict=True):
+                begin = re.sub(r"^(Column|Row):", r"\1ParallelLinear:", wanted[number])
+                self.assertEqual(sentence[:len(begin)], begin)
+
+    def test_only_check_mode_compares(self):
+        for rank in self.ranks:
+            self.assertEqual(rank["comparisons"], [0, 2])
 
     def test_check_mode_leaves_nan(self):
         code = ("import torch; from pagestash.torch import Scratch\n"

@@ -105,6 +105,14 @@ class Leases(unittest.TestCase):
             with self.refuses(text):
                 call()
 
+    def test_quantized_dtypes_are_refused(self):
+        """torch would die of a tensor over memory that it is given."""
+        for dtype in (torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4):
+            for call in (self.scratch.lease, self.scratch.reserve):
+                with self.refuses(f"dtype {dtype}: scratch has no scales for a quantized tensor"):
+                    call("a", (4,), dtype)
+        self.assertEqual(self.scratch.info().num_names, 0)
+
     def test_a_closed_one(self):
         other = Scratch("cpu")
         lease = other.lease("a", (4,), torch.float32)
