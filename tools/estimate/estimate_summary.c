@@ -61,21 +61,21 @@ static bool leaves_out(const json_t *tree, uint64_t peak, bool prints)
     return is;
 }
 
+/* "needs ", as exactly as is known: what is not counted is more, less, or may be either. */
 static void print_verdict(const estimate_options *options, const json_t *tree, const json_t *stage)
 {
     const uint64_t peak = estimate_whole_at(stage, "bytes.peak"), limit = options->memory_bytes;
-    const bool is_least =
-        (json_array_size(options->matters) > 0 || leaves_out(tree, peak, false)) &&
-        !options->is_less;
-    const bool is_open = options->is_less ? peak > limit : is_least && peak <= limit;
+    const bool is_more = options->is_more || leaves_out(tree, peak, false);
+    const bool is_open = peak > limit ? options->is_less : is_more;
     char text[TEXT];
     snprintf(text, sizeof(text),
              "%s%s: stage %" PRIu64 " of %" PRIu64 " needs %s%.2f GiB of %.2f, %.2f %s",
              peak > limit ? "does not fit" : "fits", is_open ? ", as far as it is counted" : "",
              estimate_whole_at(stage, "stage"), estimate_whole_at(tree, "cluster.num_stages"),
-             is_least           ? "at least "
-             : options->is_less ? "at most "
-                                : "",
+             is_more && options->is_less ? "about "
+             : is_more                   ? "at least "
+             : options->is_less          ? "at most "
+                                         : "",
              gib(peak), gib(limit), gib(peak > limit ? peak - limit : limit - peak),
              peak > limit ? "too many" : "to spare");
     estimate_print_wrapped("", text);
