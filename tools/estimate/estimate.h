@@ -41,7 +41,7 @@ typedef struct estimate_options {
     json_t *warnings;    /* unknown flags, flags given twice */
     json_t *unmodelled;  /* flags that change memory, and are not counted */
     json_t *matters;     /* of these, what changes whole states or sizes */
-    bool is_less;        /* one of these makes it less, not more */
+    bool is_more, is_less; /* than is counted, by one of these; both: it may be either */
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
     bool is_strict, lists_members, shows_details;

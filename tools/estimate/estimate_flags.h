@@ -140,8 +140,10 @@ typedef enum estimate_effect {
     ESTIMATE_UNKNOWN,
     ESTIMATE_HARMLESS,
     ESTIMATE_CHANGES_MEMORY,
-    ESTIMATE_CHANGES_STATES, /* whole weights, gradients or optimizers */
-    ESTIMATE_SHARDS_STATES,  /* so that they are less than is counted */
+    /* whole weights, gradients, optimizers or activations, from what is counted */
+    ESTIMATE_MORE_STATES,
+    ESTIMATE_LESS_STATES,
+    ESTIMATE_OTHER_STATES,
 } estimate_effect;
 
 typedef struct estimate_known {
@@ -150,6 +152,8 @@ typedef struct estimate_known {
 } estimate_known;
 
 estimate_known estimate_find_known(const char *name);
+/* Which way the effect is, from now on a part of the verdict. */
+void estimate_take_effect(estimate_options *options, estimate_effect effect);
 /* The flag that counts whose name is nearest, or NULL. */
 const char *estimate_meant(const char *name);
 

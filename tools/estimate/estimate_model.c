@@ -219,6 +219,7 @@ static int take_vocabulary(const estimate_line *line, estimate_options *options)
         return TOOL_OK;
     }
     estimate_note(&options->warnings, "the tokenizer's vocabulary is not known: give --vocab-size");
+    estimate_take_effect(options, ESTIMATE_OTHER_STATES);
     estimate_note(&options->matters,
                   "the vocabulary of --tokenizer-%s %.80s (counted as %llu words)",
                   model != NULL ? "model" : "type", model != NULL ? model : tokenizer,

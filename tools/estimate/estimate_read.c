@@ -256,16 +256,15 @@ static int take_known(reader *self, const char *name, estimate_known known, cons
         TOOL_TRY(take_value(self, name, &value));
     const int first = self->at;
     const int num = known.arity == 2 && !is_joined ? skip_values(self) : 0;
-    if (known.effect == ESTIMATE_HARMLESS)
-        return TOOL_OK;
     if (value == NULL && num > 0)
         value = self->argv[first];
+    if (known.effect == ESTIMATE_HARMLESS || (value != NULL && strcmp(value, "none") == 0))
+        return TOOL_OK;
     estimate_note(notes, "--%s%s%.80s%s", name, value ? " " : "", value ? value : "",
                   num > 1 ? " ..." : "");
     const size_t last = json_array_size(*notes) - 1;
-    if (known.effect == ESTIMATE_SHARDS_STATES)
-        self->options->is_less = true;
-    if (known.effect >= ESTIMATE_CHANGES_STATES && place == 0)
+    estimate_take_effect(self->options, known.effect);
+    if (known.effect >= ESTIMATE_MORE_STATES && place == 0)
         estimate_note(&self->options->matters, "%s",
                       json_string_value(json_array_get(*notes, last)));
     if (place != 0) {

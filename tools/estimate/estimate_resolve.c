@@ -109,10 +109,13 @@ static int take_widths(const estimate_line *line, estimate_options *options)
     }
     if (optimizer == NULL || strcmp(optimizer, "adam") == 0)
         return TOOL_OK;
-    if (strcmp(optimizer, "sgd") == 0 || strcmp(optimizer, "lion") == 0)
+    if (strcmp(optimizer, "sgd") == 0 || strcmp(optimizer, "lion") == 0) {
         config->optimizer_width -= 4; /* one moment instead of two */
-    else
-        estimate_note(&options->unmodelled, "--optimizer %.80s (counted as adam)", optimizer);
+        return TOOL_OK;
+    }
+    estimate_note(&options->unmodelled, "--optimizer %.80s (counted as adam)", optimizer);
+    estimate_note(&options->matters, "--optimizer %.80s (counted as adam)", optimizer);
+    estimate_take_effect(options, ESTIMATE_OTHER_STATES);
     return TOOL_OK;
 }
 

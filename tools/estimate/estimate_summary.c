@@ -1,5 +1,6 @@
 /* The first lines of a report: the verdict, the heaviest stage and its parts, what would help most and what
  * that costs, and what is not counted and matters. */
+#include "host/base/arith.h"
 #include "tools/estimate/estimate_flags.h"
 
 #include <inttypes.h>
@@ -35,21 +36,21 @@ static void print_run(const estimate_options *options, const json_t *tree)
     estimate_print_wrapped("", text);
 }
 
-/* Whether what is left out may be more than a hundredth of what is counted; with `prints` says what. Of rows
- * besides what each tenth more than even takes: the worst router is far from any that trains. */
-static bool leaves_out(const json_t *tree, uint64_t peak, bool prints)
+/* What is left out at most, of all that may be more than a hundredth of what is counted; with `prints` says what.
+ * Of rows besides what each tenth more than even takes: the worst router is far from any that trains. */
+static uint64_t left_out(const json_t *tree, uint64_t peak, bool prints)
 {
     const json_t *gaps = json_object_get(tree, "left_out");
     const double even = (double)estimate_whole_at(tree, "moe_buffers.balanced_rows");
     const double worst = (double)estimate_whole_at(tree, "moe_buffers.worst_rows");
-    bool is = false;
+    uint64_t sum = 0;
     for (size_t i = 0; i < json_array_size(gaps); i++) {
         const json_t *gap = json_array_get(gaps, i);
         const uint64_t most = estimate_whole_at(gap, "bytes");
         char text[TEXT], tenth[64] = "";
         if (most <= peak / 100)
             continue;
-        is = true;
+        sum = psti_plus(sum, most);
         if (strcmp(json_string_value(json_object_get(gap, "field")), "moe_rows") == 0)
             snprintf(tenth, sizeof(tenth), ", %.2f for each tenth more",
                      gib(most) * even / (worst - even) / 10);
@@ -58,24 +59,25 @@ static bool leaves_out(const json_t *tree, uint64_t peak, bool prints)
         if (prints)
             estimate_print_wrapped("left out: ", text);
     }
-    return is;
+    return sum;
 }
 
+/* "needs ", as exactly as is known: what is not counted is more, less, or may be either. */
 static void print_verdict(const estimate_options *options, const json_t *tree, const json_t *stage)
 {
     const uint64_t peak = estimate_whole_at(stage, "bytes.peak"), limit = options->memory_bytes;
-    const bool is_least =
-        (json_array_size(options->matters) > 0 || leaves_out(tree, peak, false)) &&
-        !options->is_less;
-    const bool is_open = options->is_less ? peak > limit : is_least && peak <= limit;
+    const uint64_t left = left_out(tree, peak, false);
+    const bool is_more = options->is_more || left > 0;
+    const bool is_open = peak > limit ? options->is_less : options->is_more || left > limit - peak;
     char text[TEXT];
     snprintf(text, sizeof(text),
              "%s%s: stage %" PRIu64 " of %" PRIu64 " needs %s%.2f GiB of %.2f, %.2f %s",
              peak > limit ? "does not fit" : "fits", is_open ? ", as far as it is counted" : "",
              estimate_whole_at(stage, "stage"), estimate_whole_at(tree, "cluster.num_stages"),
-             is_least           ? "at least "
-             : options->is_less ? "at most "
-                                : "",
+             is_more && options->is_less ? "about "
+             : is_more                   ? "at least "
+             : options->is_less          ? "at most "
+                                         : "",
              gib(peak), gib(limit), gib(peak > limit ? peak - limit : limit - peak),
              peak > limit ? "too many" : "to spare");
     estimate_print_wrapped("", text);
@@ -146,7 +148,7 @@ void estimate_print_summary(const estimate_options *options, const json_t *tree,
     if (more != NULL)
         estimate_print_wrapped("", more);
     estimate_print_notes(tree, "matters", "not counted, and it matters: ");
-    (void)leaves_out(tree, estimate_whole_at(stage, "bytes.peak"), true);
+    (void)left_out(tree, estimate_whole_at(stage, "bytes.peak"), true);
     if (!options->shows_details)
         printf("--details has all stages, modules and transfers%s; --json all figures\n",
                json_array_size(options->unmodelled) > json_array_size(options->matters)

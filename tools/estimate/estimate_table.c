@@ -164,7 +164,8 @@ bool estimate_add_bit(const char *name, const char *words, uint32_t *bits)
 /* ---- flags that do not count here ---- */
 
 /* Of headings: the words of estimate_effect, and how many values a flag has. */
-static const char effects[] = "harmless|memory|states|shards", arities[] = "switches|values|lists";
+static const char effects[] = "harmless|memory|more|less|other",
+                  arities[] = "switches|values|lists";
 
 estimate_known estimate_find_known(const char *name)
 {
@@ -183,6 +184,12 @@ estimate_known estimate_find_known(const char *name)
         }
     }
     return (estimate_known){ESTIMATE_UNKNOWN, 0};
+}
+
+void estimate_take_effect(estimate_options *options, estimate_effect effect)
+{
+    options->is_more |= effect == ESTIMATE_MORE_STATES || effect == ESTIMATE_OTHER_STATES;
+    options->is_less |= effect == ESTIMATE_LESS_STATES || effect == ESTIMATE_OTHER_STATES;
 }
 
 const char *estimate_meant(const char *name)

@@ -47,7 +47,7 @@ static void print_options(const estimate_options *config)
     print_notes("warning", config->warnings);
     print_notes("unmodelled", config->unmodelled);
     print_notes("matters", config->matters);
-    NUMBER(is_less);
+    NUMBER(is_more), NUMBER(is_less);
 }
 
 static int print_params(const pst_estimate_config *model)
