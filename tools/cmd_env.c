@@ -28,7 +28,9 @@ static int write_json(const char *path)
 
 int cmd_env(int argc, char **argv)
 {
+    static const help_codes codes = {.done = NULL};
     const flag_table table = {
+        .codes = &codes,
         .command = "env",
         .doc = "List the environment variables that the library reads: name, value, where the "
                "value comes from, default, what is allowed, meaning.",

@@ -3,6 +3,7 @@
 #include "tools/common/tool.h"
 
 #include <argp.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +27,15 @@ enum {
 
 static int print_help(void)
 {
+    static const help_codes codes = {
+        .no = "the answer is no", .has_device = true, .interrupted = "plan was ended by Ctrl-C"};
     puts("Usage: pagestash COMMAND [OPTION...]\n"
          "Keeps the live bytes of oversized MoE buffers in pages until the backward pass.\n");
     for (int i = 0; i < NUM_COMMANDS; i++)
         printf("  %-9s %s\n", commands[i].name, commands[i].summary);
     puts("  help      this text, or the options of a command: pagestash help replay\n\n"
-         "Options: -h, --help, -V, --version\n"
-         "Exit codes: 0 done; 1 the answer is no; 2 usage; 3 a file that cannot be read or "
-         "written; 4 device absent or failed");
+         "Options: -h, --help, -V, --version");
+    help_put_codes(&(help_line){.last = INT_MAX}, &codes);
     return tool_flush(TOOL_OK);
 }
 

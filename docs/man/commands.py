@@ -81,7 +81,7 @@ def parsed(program):
     codes = re.search(r"^Exit codes: (.*)$", text, re.M)
     if not purposes or codes is None:
         raise SystemExit(f"commands.py: {program} --help: no commands or no exit codes found")
-    return text.split("\n")[1], purposes, codes_of(codes[1])
+    return text.split("\n")[1], purposes, codes_of(codes[1].removesuffix("."))
 
 
 # ---- man pages ----

@@ -185,7 +185,7 @@ static void print_help(const flag_table *table, const char *program, void *optio
                              .argument = common[i].arg,
                              .is_optional = (common[i].flags & OPTION_ARG_OPTIONAL) != 0,
                              .help = common[i].doc});
-    help_end(table->doc);
+    help_end(table->doc, table->codes);
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)

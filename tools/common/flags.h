@@ -18,6 +18,8 @@
 #ifndef PAGESTASH_FLAGS_H
 #define PAGESTASH_FLAGS_H
 
+#include "tools/common/help.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,6 +94,7 @@ typedef struct flag_table {
     const char *doc; /* what help shows above and, behind \v, below the flags */
     flag_group groups[3];
     size_t json; /* offset of a const char *: NULL, or where --json goes, "-" for stdout */
+    const help_codes *codes; /* NULL: help does not say */
 } flag_table;
 
 /* Sets what the flags name, to the defaults first; says what is wrong with one, or that an argument

@@ -54,12 +54,31 @@ void help_put(const help_row *row)
     putchar('\n');
 }
 
-void help_end(const char *doc)
+void help_put_codes(help_line *line, const help_codes *codes)
 {
+    char text[512];
+    const char *no = codes->no, *file = codes->file, *interrupted = codes->interrupted;
+    snprintf(text, sizeof(text),
+             "Exit codes: 0 %s; 1 %s%smemory is out; 2 usage; 3 %s%sa file that cannot be read or "
+             "written%s%s%s.",
+             codes->done != NULL ? codes->done : "done", no != NULL ? no : "",
+             no != NULL ? ", or " : "", file != NULL ? file : "", file != NULL ? ", or " : "",
+             codes->has_device ? "; 4 device absent or failed" : "",
+             interrupted != NULL ? "; 130 " : "", interrupted != NULL ? interrupted : "");
+    help_words(line, text);
+    putchar('\n');
+}
+
+void help_end(const char *doc, const help_codes *codes)
+{
+    help_line line = {.last = LAST};
     const char *below = strchr(doc, '\v');
-    if (below == NULL)
-        return;
-    putchar('\n');
-    help_words(&(help_line){.last = LAST}, below + 1);
-    putchar('\n');
+    if (below != NULL || codes != NULL)
+        putchar('\n');
+    if (below != NULL)
+        help_words(&line, below + 1);
+    if (codes != NULL)
+        help_put_codes(&line, codes);
+    else if (below != NULL)
+        putchar('\n');
 }

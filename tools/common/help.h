@@ -22,9 +22,21 @@ typedef struct help_line {
 
 void help_words(help_line *line, const char *text);
 
-/* `doc` is what stands above the rows and, behind \v, below them. */
+/* What the exit codes of a command mean; the man pages are made of what help says of them. NULL: nothing that is
+ * not so for all. */
+typedef struct help_codes {
+    const char *done;        /* 0 */
+    const char *no;          /* 1, beside memory that is out */
+    const char *file;        /* 3, beside a file that cannot be read or written */
+    bool has_device;         /* 4 */
+    const char *interrupted; /* 130; NULL: a signal ends it */
+} help_codes;
+
+void help_put_codes(help_line *line, const help_codes *codes);
+
+/* `doc` is what stands above the rows and, behind \v, below them; codes come last, if any. */
 void help_begin(const char *program, const char *doc);
 void help_put(const help_row *row);
-void help_end(const char *doc);
+void help_end(const char *doc, const help_codes *codes);
 
 #endif

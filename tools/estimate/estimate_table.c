@@ -317,8 +317,9 @@ void estimate_help(void)
         "Megatron-LM "
         "as it stands, torchrun and pretrain_gpt.py included; underscores count as dashes. In "
         "brackets, what stands where a flag is not given.\v"
-        "Of other flags of Megatron-LM, the report names those that change memory. Exit codes: 0 "
-        "done, or it fits; 1 it does not fit; 2 usage; 3 bad file.";
+        "Of other flags of Megatron-LM, the report names those that change memory.";
+    static const help_codes codes = {
+        .done = "done, or it fits", .no = "it does not fit", .file = "a bad file"};
     static const char *const titles[ESTIMATE_NUM_GROUPS] = {
         "The model:", "Multi-latent attention:", "Experts:",   "Rows of experts:", "The split:",
         "Training:",  "What layers save:",       "The report:"};
@@ -331,7 +332,7 @@ void estimate_help(void)
     }
     help_put(&(help_row){.letter = 'h', .name = "help", .help = "print this text"});
     help_put(&(help_row){.letter = 'V', .name = "version", .help = "print the version"});
-    help_end(doc);
+    help_end(doc, &codes);
 }
 
 /* ---- the configuration in the report ---- */

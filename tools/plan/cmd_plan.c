@@ -179,15 +179,18 @@ static int run(plan_job *job)
 
 int cmd_plan(int argc, char **argv)
 {
+    static const help_codes codes = {.no = "impossible, nothing found within the capacity",
+                                     .file = "a bad trace",
+                                     .interrupted = "ended by Ctrl-C, with the best so far"};
     const flag_table table = {
         .command = "plan",
         .doc =
             "Compute an address for every tensor of an allocation trace, and prove how good that "
-            "is.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 done; 1 impossible, or "
-            "nothing found within the capacity; 2 usage; 3 bad trace.",
+            "is.\vSizes take the suffixes KiB, MiB, GiB.",
         .groups = {trace_file_flags(offsetof(plan_options, file)), FLAG_GROUP(flags, 0),
                    replay_model_flags(offsetof(plan_options, model))},
         .json = offsetof(plan_options, json),
+        .codes = &codes,
     };
     plan_options options = {.json = NULL};
     TOOL_TRY(flags_parse(&table, argc, argv, &options));

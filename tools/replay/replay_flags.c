@@ -12,9 +12,11 @@ static const char doc[] =
     "Replay a recorded MoE routing trace through the scheduler: in the order of a pipeline's "
     "schedule, forwards fill the sets of buffers that they are given, backwards check every byte "
     "of theirs; the scheduler stashes and restores in between.\vSizes take the suffixes KiB, MiB, "
-    "GiB. Exit codes: 0 every "
-    "byte came back; 1 bytes differ, or it does not fit; 2 usage; 3 bad trace; 4 device "
-    "absent or failed.";
+    "GiB.";
+static const help_codes codes = {.done = "every byte came back",
+                                 .no = "bytes differ, it does not fit",
+                                 .file = "a bad trace",
+                                 .has_device = true};
 
 flag_group replay_model_flags(size_t base)
 {
@@ -85,6 +87,7 @@ int replay_parse(int argc, char **argv, replay_options *options)
         .doc = doc,
         .groups = {replay_model_flags(offsetof(replay_options, model)), FLAG_GROUP(own_flags, 0)},
         .json = offsetof(replay_options, json),
+        .codes = &codes,
     };
     *options = (replay_options){.json = NULL};
     TOOL_TRY(flags_parse(&table, argc, argv, options));

@@ -16,8 +16,12 @@ static const flag own_flags[] = {
 static const char doc[] =
     "Simulate a step of a pipeline: which visits of layers are stashed and restored when, how many "
     "pages that takes, and what it costs.\vTimes are nanoseconds; sizes take the suffixes KiB, "
-    "MiB, GiB. Exit codes: 0 it fits; 1 it does not, passes wait for each other, or --check found "
-    "a difference; 2 usage; 3 bad file; 4 device absent or failed.";
+    "MiB, GiB.";
+static const help_codes codes = {
+    .done = "it fits",
+    .no = "it does not, passes wait for each other, --check found a difference",
+    .file = "a bad file",
+    .has_device = true};
 
 enum { MAX_MODEL_FLAGS = 32 };
 
@@ -185,6 +189,7 @@ int simulate_parse(int argc, char **argv, simulate_options *options)
         .doc = doc,
         .groups = {FLAG_GROUP(own_flags, 0), model_flags()},
         .json = offsetof(simulate_options, json),
+        .codes = &codes,
     };
     *options = (simulate_options){.json = NULL};
     TOOL_TRY(flags_parse(&table, argc, argv, options));

@@ -38,6 +38,7 @@ static int look(const top_options *options)
 
 int cmd_top(int argc, char **argv)
 {
+    static const help_codes codes = {.no = "a file could not be removed", .file = "no such folder"};
     const flag_table table = {
         .command = "top",
         .doc =
@@ -45,10 +46,10 @@ int cmd_top(int argc, char **argv)
             "would have been, pages spilled to the host, faults. A job started with "
             "PAGESTASH_TOP=FOLDER leaves there what its last pst_pool_poll has read.\v"
             "On a terminal the table is shown again and again until q; elsewhere, and with "
-            "--json, once. Exit codes: 0 done; 1 a file could not be removed; 2 usage; 3 no such "
-            "folder.",
+            "--json, once.",
         .groups = {FLAG_GROUP(top_flags, 0)},
         .json = offsetof(top_options, json),
+        .codes = &codes,
     };
     top_options options = {.json = NULL};
     TOOL_TRY(flags_parse(&table, argc, argv, &options));

@@ -23,9 +23,9 @@ static const flag flags[] = {TRACE_FLAGS(FLAG_ROW)};
 static const char doc[] =
     "Read an allocation trace, or derive one from the shape of a transformer; expand a profile of "
     "one layer; write it; say what it needs at least, and the peak of an online best-fit "
-    "allocator.\vSizes take the suffixes KiB, MiB, GiB. Exit codes: 0 done; 1 out of memory, or a "
-    "file that cannot be written; 2 usage; 3 bad trace, or one that lacks the rank, device, "
-    "iteration or layers asked for.";
+    "allocator.\vSizes take the suffixes KiB, MiB, GiB.";
+static const help_codes codes = {
+    .file = "a bad trace, one that lacks the rank, device, iteration or layers asked for"};
 
 static int check_options(const trace_options *options)
 {
@@ -67,7 +67,8 @@ int cmd_trace(int argc, char **argv)
                               {trace_file_flags(offsetof(trace_options, source.file)),
                                trace_source_flags(offsetof(trace_options, source)),
                                FLAG_GROUP(flags, 0)},
-                              offsetof(trace_options, json)};
+                              offsetof(trace_options, json),
+                              &codes};
     trace_options options = {.source = TRACE_SOURCE_INIT};
     pst_trace *trace = NULL;
     TOOL_TRY(flags_parse(&table, argc, argv, &options));
