@@ -1,4 +1,4 @@
-/* Dense layers as tensor-parallel linears: scratch, what is saved, pages. */
+/* Layers as tensor-parallel linears, and blocks of experts: scratch, what is saved, pages. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -15,7 +15,9 @@ typedef struct linears {
     uint64_t tokens;
     uint32_t pieces;
     bool kept, pages;
-    uint64_t hidden_bytes; /* of a block */
+    uint64_t hidden_bytes; /* of a dense block */
+    /* of a block of experts, each with as many rows as it has room for; 0: there is none */
+    uint64_t num_experts, expert_hidden_bytes;
     psti_lent_moment most;
     pst_estimate_linears out;
 } linears;
@@ -36,10 +38,10 @@ static psti_linear_shape shape_of(const linears *self, pst_linear_kind kind, uin
 /* What a layer reads again in its backward: of ROW its share of the features of every token. */
 static uint64_t saved_bytes(const linears *self, const psti_linear_shape *shape)
 {
-    const uint64_t whole = PSTI_PRODUCT(shape->element_bytes, self->tokens, shape->in_features);
+    const uint64_t whole = PSTI_PRODUCT(shape->element_bytes, shape->tokens, shape->in_features);
     const bool is_row = shape->kind == PST_LINEAR_ROW;
-    const bool in_parts = is_row || (self->split.sequence && !self->kept);
-    return in_parts ? psti_div_down(whole, self->split.tensor) : whole;
+    const bool in_parts = is_row || (shape->sequence_parallel && !self->kept);
+    return in_parts ? psti_div_down(whole, shape->num_ranks) : whole;
 }
 
 static pst_estimate_linear *put(linears *self, const char *name, const psti_linear_shape *shape,
@@ -83,6 +85,44 @@ static void put_mlp(linears *self)
         self->hidden_bytes;
 }
 
+/* Rows of an expert: with PST_MOE_WORST any may get every token, else they share those of the GPU. A block
+ * at work has buffers of the capacity, also where its rows go to pages. */
+static uint64_t expert_capacity(const linears *self)
+{
+    const pst_estimate_config *config = self->config;
+    const psti_split *split = &self->split;
+    const pst_moe_rows kind =
+        config->moe_rows == PST_MOE_PAGED ? PST_MOE_CAPACITY : config->moe_rows;
+    if (kind == PST_MOE_WORST)
+        return psti_times(psti_local_tokens(config, split), split->experts);
+    return psti_div_up(psti_moe_rows(config, split, kind), self->num_experts);
+}
+
+/* pst_mlp's: gated, and of one rank, which has all rows of its experts. */
+static void put_experts(linears *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t size = psti_routed_size(config), ffn = config->expert_ffn_size;
+    if (config->num_experts == 0 || !config->is_gated || self->split.expert_tensor > 1)
+        return;
+    self->num_experts = config->num_experts / self->split.experts;
+    const psti_linear_shape up = {.kind = PST_LINEAR_COLUMN,
+                                  .num_ranks = 1,
+                                  .tokens = psti_times(self->num_experts, expert_capacity(self)),
+                                  .in_features = size,
+                                  .out_features = psti_times(2, ffn),
+                                  .element_bytes = psti_element_bytes(config)};
+    psti_linear_shape down = up;
+    down.kind = PST_LINEAR_ROW;
+    down.in_features = ffn;
+    down.out_features = size;
+    self->expert_hidden_bytes = PSTI_PRODUCT(up.element_bytes, up.tokens, up.out_features);
+    const psti_mlp_lends lends =
+        psti_mlp_lends_of(&up, &down, self->expert_hidden_bytes, self->kept, self->pages);
+    put(self, "experts", &up, lends.forward, lends.backward, PSTI_MLP_MOMENTS)->hidden_bytes =
+        self->expert_hidden_bytes;
+}
+
 static void put_all(linears *self)
 {
     const pst_estimate_config *config = self->config;
@@ -97,6 +137,7 @@ static void put_all(linears *self)
         put_linear(self, "mlp.fc1", PST_LINEAR_COLUMN, hidden, config->ffn_size);
         put_linear(self, "mlp.fc2", PST_LINEAR_ROW, config->ffn_size, hidden);
     }
+    put_experts(self);
     put_linear(self, "output", PST_LINEAR_COLUMN, hidden, config->padded_vocab_size);
     for (int i = 0; i < PSTI_NUM_LENT; i++) {
         const pst_estimate_buffer buffer = {psti_lent_name((psti_lent)i), self->most.bytes[i]};
@@ -115,17 +156,26 @@ static uint64_t total_bytes(const pst_estimate_linears *of)
     return sum;
 }
 
-/* The hidden tensor is alone in its ticket: the formula of group.h for one tensor of one segment. */
+/* A hidden tensor is alone in its ticket: the formula of group.h for one tensor. */
+static uint64_t pages_of(uint64_t num_segments, uint64_t hidden_bytes, uint32_t page_shift)
+{
+    const uint64_t vectors = psti_div_up(hidden_bytes / num_segments, PSTI_VECTOR_BYTES);
+    const uint64_t bytes = PSTI_PRODUCT(num_segments, vectors, PSTI_VECTOR_BYTES);
+    const uint64_t tiles = psti_div_up(bytes, PSTI_TILE_BYTES);
+    return psti_div_up(psti_times(tiles, PSTI_TILE_BYTES), (uint64_t)1 << page_shift);
+}
+
 static pst_status put_pool(linears *self, uint64_t live_layers)
 {
     pst_pool_config pool = PST_POOL_CONFIG_INIT;
     pst_estimate_linears *out = &self->out;
     uint32_t page_shift = 0;
     PSTI_TRY(psti_page_shift(self->config->page_bytes, &page_shift));
+    if (self->pages && self->expert_hidden_bytes > 0)
+        out->expert_pages = pages_of(self->num_experts, self->expert_hidden_bytes, page_shift);
     if (!self->pages || self->hidden_bytes == 0)
         return PST_OK;
-    const uint64_t tiles = psti_div_up(self->hidden_bytes, PSTI_TILE_BYTES);
-    out->layer_pages = psti_div_up(psti_times(tiles, PSTI_TILE_BYTES), (uint64_t)1 << page_shift);
+    out->layer_pages = pages_of(1, self->hidden_bytes, page_shift);
     out->pool_pages = psti_times(live_layers, out->layer_pages);
     PSTI_CHECK(out->pool_pages <= INT32_MAX, PST_E_INVALID,
                "page_bytes %" PRIu64 ": %" PRIu64 " live layers need %" PRIu64

@@ -217,7 +217,7 @@ typedef struct pst_estimate_traffic {
  * as a whole block. Bytes on one GPU. */
 typedef struct pst_estimate_linear {
     const char *name; /* static text: "attention.qkv", "attention.proj", "mlp" of a gated one, else
-                       * "mlp.fc1" and "mlp.fc2", "output" */
+                       * "mlp.fc1" and "mlp.fc2", "experts", "output" */
     /* leased of scratch at one time, at most: pst_scratch_info.peak_leased_bytes of such calls */
     uint64_t forward_scratch;
     uint64_t backward_scratch; /* the same of a backward */
@@ -249,17 +249,20 @@ typedef struct pst_estimate_buffer {
 #define PST_ESTIMATE_MAX_LINEARS 8u /* never changes */
 #define PST_ESTIMATE_MAX_BUFFERS 8u /* never changes */
 
-/* What the dense layers of a model lease of scratch and put into pages. */
+/* What the layers of a model lease of scratch and put into pages. */
 typedef struct pst_estimate_linears {
     uint64_t scratch_bytes; /* of one scratch for all layers: the most that is leased at one time */
     uint64_t buffers_bytes; /* the sum of all buffers */
-    uint64_t layer_pages;   /* of a layer's hidden tensor; 0: there is none */
+    uint64_t layer_pages;   /* of a dense layer's hidden tensor; 0: there is none */
     uint64_t pool_pages;    /* of those of all live layers */
     uint64_t pool_bytes;    /* of pst_pool_bytes for so many pages, a ticket for each live layer */
     uint32_t num_linears;   /* in the order of the forward */
     uint32_t num_buffers;   /* of the scratch */
     pst_estimate_linear linears[PST_ESTIMATE_MAX_LINEARS]; /* num_linears are used */
     pst_estimate_buffer buffers[PST_ESTIMATE_MAX_BUFFERS]; /* num_buffers are used */
+    uint64_t
+        expert_pages; /* of a layer's experts' hidden tensor with all rows live, not in pool_pages; 0:
+                            * there is none */
 } pst_estimate_linears;
 
 /* Ranks first, first + stride, ...: size of them. */
@@ -343,9 +346,12 @@ static inline pst_status pst_estimate_get_moe(const pst_estimate_config *config,
     return pst_estimate_get_moe_sized(config, live_layers, moe_out, sizeof(pst_estimate_moe));
 }
 
-/* Dense layers as linear.h runs them, without what experts have. Gathers are kept unless the config
- * has PST_RECOMPUTE_GATHER. pieces: of pst_linear_config, 0 or 1. pages_hidden: what a block has
- * between its layers is in pages between forward and backward; else saved. live_layers: at most 2^20.
+/* Layers as linear.h runs them, with the block of a GPU's routed experts: pst_mlp's, so where these are
+ * gated and expert_tensor_parallel is 1, and without shared ones. An expert's capacity is its share, rounded
+ * up, of the rows that moe_rows gives the GPU (of PST_MOE_PAGED its capacity), with PST_MOE_WORST all tokens
+ * that can be sent to one. Gathers are kept unless the config has PST_RECOMPUTE_GATHER. pieces: of
+ * pst_linear_config, 0 or 1. pages_hidden: what a block has between its layers is in pages between forward
+ * and backward; else saved. live_layers: dense ones, at most 2^20.
  * Fails: INVALID (also a pool of more pages than a pst_pool can have), UNSUPPORTED (latent
  * attention, whose projections gather latents). */
 PST_API pst_status pst_estimate_get_linears_sized(const pst_estimate_config *config,

@@ -243,7 +243,7 @@ static void put_linears(report *self)
     json_t *object =
         ESTIMATE_OBJECT({"scratch_bytes", of.scratch_bytes}, {"buffers_bytes", of.buffers_bytes},
                         {"layer_pages", of.layer_pages}, {"pool_pages", of.pool_pages},
-                        {"pool_bytes", of.pool_bytes});
+                        {"pool_bytes", of.pool_bytes}, {"expert_pages", of.expert_pages});
     for (const pst_estimate_linear *l = of.linears; l < of.linears + of.num_linears; l++)
         json_add(&linears,
                  ESTIMATE_ITEM("name", l->name, {"forward_scratch", l->forward_scratch},
