@@ -51,23 +51,6 @@ int tool_fail(int code, const char *format, ...)
     return code;
 }
 
-static char clean(char letter)
-{
-    return (unsigned char)letter < ' ' || letter == 127 ? '?' : letter;
-}
-
-void tool_clean(char *text)
-{
-    for (; *text != '\0'; text++)
-        *text = clean(*text);
-}
-
-void tool_put(const char *text)
-{
-    for (; *text != '\0'; text++)
-        putchar(clean(*text));
-}
-
 const char *tool_last_message(void)
 {
     static char text[4096];

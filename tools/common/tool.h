@@ -39,7 +39,7 @@ int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2
 /* Whether that was called with another code than TOOL_OK. */
 bool tool_has_failed(void);
 
-/* Paths and words of a command line or the environment may hold anything; a message is one line all the same,
+/* clean.c: paths and words of a command line or the environment may hold anything; a message is one line all the same,
  * and no terminal gets a control character. */
 void tool_clean(char *text);
 /* Such a text on stdout. */
