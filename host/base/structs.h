@@ -20,7 +20,7 @@
     X(pst_estimate_config, 480)   \
     X(pst_estimate_gaps, 200)     \
     X(pst_estimate_ledger, 984)   \
-    X(pst_estimate_linears, 496)  \
+    X(pst_estimate_linears, 504)  \
     X(pst_estimate_memory, 216)   \
     X(pst_estimate_modules, 3624) \
     X(pst_estimate_moe, 136)      \
