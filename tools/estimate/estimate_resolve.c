@@ -252,8 +252,6 @@ static int take_full(const estimate_line *line, estimate_options *options)
 static int take_recompute(const estimate_line *line, estimate_options *options)
 {
     enum { FULL, SELECTIVE, NONE };
-    /* from the lowest bit of PST_RECOMPUTE, of which two have flags of their own */
-    static const char names[] = "|layernorm||core_attn|moe_act|mlp|moe|shared_experts|mla_up_proj";
     pst_estimate_config *config = &options->config;
     const estimate_given *modules = &line->flags[ESTIMATE_recompute_modules];
     const uint64_t granularity =
@@ -269,7 +267,7 @@ static int take_recompute(const estimate_line *line, estimate_options *options)
         return TOOL_OK;
     for (int i = 0; i <= modules->num_more; i++) {
         const char *name = modules->text != NULL ? word_at(modules, i) : "core_attn";
-        if (!estimate_add_bit(name, names, &config->recompute))
+        if (!estimate_add_bit(name, ESTIMATE_MODULES, &config->recompute))
             estimate_note(&options->unmodelled, "--recompute-modules %.80s", name);
     }
     return TOOL_OK;

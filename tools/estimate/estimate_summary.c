@@ -118,17 +118,20 @@ static void print_parts(const json_t *stage)
     estimate_print_wrapped("  ", text);
 }
 
-static void print_change(const json_t *of, const char *title)
+/* cost: a text, or "". */
+static void print_change(const json_t *of, const char *title, const char *cost)
 {
     const json_int_t sent = json_integer_value(json_object_get(of, "extra_wire_bytes"));
     char text[TEXT], more[64] = "";
     if (sent >= 1 << 29 || sent <= -(1 << 29)) /* which does not show as 0 */
-        snprintf(more, sizeof(more), ", %+.0f GiB sent", (double)sent / (1 << 30));
-    snprintf(text, sizeof(text), "-%.2f%s: %s (%s%s)",
+        snprintf(more, sizeof(more), "%s%+.0f GiB sent", *cost != '\0' ? ", " : "",
+                 (double)sent / (1 << 30));
+    const bool is_free = *cost == '\0' && *more == '\0';
+    snprintf(text, sizeof(text), "-%.2f%s: %s%s%s%s%s",
              gib((uint64_t)json_integer_value(json_object_get(of, "saved_bytes"))),
              json_is_true(json_object_get(of, "fits")) ? ", fits" : "",
-             json_string_value(json_object_get(of, "change")),
-             json_string_value(json_object_get(of, "cost")), more);
+             json_string_value(json_object_get(of, "change")), is_free ? "" : " (", cost, more,
+             is_free ? "" : ")");
     estimate_print_wrapped(title, text);
 }
 
@@ -141,10 +144,12 @@ void estimate_print_summary(const estimate_options *options, const json_t *tree,
     print_run(options, tree);
     print_verdict(options, tree, stage);
     print_parts(stage);
-    for (size_t i = 0; i < json_array_size(changes) && i < NUM_CHANGES; i++)
-        print_change(json_array_get(changes, i), "  ");
-    if (json_is_object(together))
-        print_change(together, "  no single change is enough: ");
+    for (size_t i = 0; i < json_array_size(changes) && i < NUM_CHANGES; i++) {
+        const json_t *of = json_array_get(changes, i);
+        print_change(of, "  ", json_string_value(json_object_get(of, "cost")));
+    }
+    if (json_is_object(together)) /* what each costs is above, or in --details */
+        print_change(together, "  no single change is enough: ", "");
     if (more != NULL)
         estimate_print_wrapped("", more);
     estimate_print_notes(tree, "matters", "not counted, and it matters: ");

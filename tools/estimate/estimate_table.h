@@ -7,6 +7,9 @@
 #define ESTIMATE_OFFLOADED \
     "attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act|fused_group_mlp"
 
+/* Of --recompute-modules, from the lowest bit of PST_RECOMPUTE, of which two have flags of their own. */
+#define ESTIMATE_MODULES "|layernorm||core_attn|moe_act|mlp|moe|shared_experts|mla_up_proj"
+
 /* Rows, by their groups, in the order of the help and of the report.
  *   FLAG(flag, group, kind, help): a flag that a function reads
  *   OPTION(flag, group, kind, member, default, help): sets a member of estimate_options

@@ -288,12 +288,20 @@ static void print_moe(const json_t *tree)
 
 static void print_whatifs(const json_t *tree)
 {
+    const json_t *changes = json_object_get(tree, "whatif");
     printf("\nwhat if: GiB saved at the peak of stage %" PRIu64
-           ", GiB more that leave one of its GPUs in an iteration\n",
-           estimate_whole_at(tree, "cluster.heaviest_stage"));
-    ESTIMATE_PRINT_ROWS(json_object_get(tree, "whatif"), {"change", "change", AS_TEXT, 68},
-                        {"saved_bytes", "saved", IN_GIB, 10},
-                        {"extra_wire_bytes", "more sent", IN_GIB, 10});
+           ", GiB more that leave one of its GPUs in an iteration\n"
+           "  %10s %10s  change\n",
+           estimate_whole_at(tree, "cluster.heaviest_stage"), "saved", "more sent");
+    for (size_t i = 0; i < json_array_size(changes); i++) {
+        const json_t *of = json_array_get(changes, i);
+        char saved[32], sent[32], title[96], text[1024];
+        (void)cell_text(json_object_get(of, "saved_bytes"), IN_GIB, saved, sizeof(saved));
+        (void)cell_text(json_object_get(of, "extra_wire_bytes"), IN_GIB, sent, sizeof(sent));
+        snprintf(title, sizeof(title), "  %10s %10s  ", saved, sent);
+        snprintf(text, sizeof(text), "%s (%s)", text_at(of, "change"), text_at(of, "cost"));
+        estimate_print_wrapped(title, text);
+    }
 }
 
 void estimate_print_details(const json_t *tree)

@@ -25,16 +25,27 @@ static bool layers_again(pst_estimate_config *config)
     const bool is_new = config->recompute_layers == 0 || config->recomputes_block;
     config->recompute_layers = 1;
     config->recomputes_block = false;
+    config->recompute &= PST_RECOMPUTE_GATHER | PST_RECOMPUTE_ACTIVATION; /* no modules beside it */
     if (config->moe_rows == PST_MOE_PAGED) /* which has nothing to page then */
         config->moe_rows = PST_MOE_CAPACITY;
     return is_new;
 }
 
+/* With the precision-aware optimizer, which has to be sharded. */
 static bool offload(pst_estimate_config *config)
 {
     const bool is_new = config->offload_den == 0 || config->offload_num < config->offload_den;
     config->offload_num = config->offload_den = 1;
-    return is_new;
+    if (config->type != PST_TRAIN_FP32)
+        config->optimizer_width = config->type == PST_TRAIN_BF16 ? 10 : 12;
+    return is_new && config->distributed_optimizer;
+}
+
+static bool shard_and_offload(pst_estimate_config *config)
+{
+    const bool is_new = !config->distributed_optimizer;
+    config->distributed_optimizer = true;
+    return offload(config) && is_new;
 }
 
 /* Paged, and the layer at work has room for whatever the router does. */
@@ -72,28 +83,35 @@ typedef struct whatif {
     estimate_id id;
     uint64_t value;
     bool (*turn)(pst_estimate_config *config);
+    bool is_module; /* the value is one of Megatron-LM's modules */
 } whatif;
 
 #define NOTHING "no cost known"
-#define SETS(change, cost, flag, value)            \
-    {                                              \
-        change, cost, ESTIMATE_##flag, value, NULL \
+#define SETS(change, cost, flag, value)                   \
+    {                                                     \
+        change, cost, ESTIMATE_##flag, value, NULL, false \
     }
-#define AGAIN(module, cost, bit)                                                           \
-    SETS("--recompute-granularity selective --recompute-modules " module, cost, recompute, \
-         PST_RECOMPUTE_##bit)
+/* Its modules follow, those of the run with it. */
+#define AGAIN(cost, bit)                                                                   \
+    {                                                                                      \
+        "--recompute-granularity selective --recompute-modules", cost, ESTIMATE_recompute, \
+            PST_RECOMPUTE_##bit, NULL, true                                                \
+    }
+/* Megatron-LM has no such flag: it always does so, or the run's own router or release says it. */
+#define OURS(cost) "pagestash's flag: " cost
 static const whatif whatifs[] = {
-    SETS("--tp-recompute-allgather 1", "gathers twice", recompute, PST_RECOMPUTE_GATHER),
-    AGAIN("layernorm", "norms twice", NORM),
-    SETS("--recompute-activation-function", "activation functions twice", recompute,
+    SETS("--tp-recompute-allgather 1", OURS("gathers twice"), recompute, PST_RECOMPUTE_GATHER),
+    AGAIN("norms twice", NORM),
+    SETS("--recompute-activation-function", OURS("activation functions twice"), recompute,
          PST_RECOMPUTE_ACTIVATION),
-    AGAIN("moe_act", "experts' activation functions twice", EXPERTS),
-    AGAIN("mlp", "dense blocks twice", MLP),
-    AGAIN("moe", "experts and their exchanges twice", MOE),
-    AGAIN("shared_experts", "shared experts twice", SHARED),
-    AGAIN("mla_up_proj", "up projections twice", LATENT),
-    AGAIN("core_attn", "attention's scores twice", ATTENTION),
-    {"--recompute-granularity full", "every forward twice", .turn = layers_again},
+    AGAIN("experts' activation functions twice", EXPERTS),
+    AGAIN("dense blocks twice", MLP),
+    AGAIN("experts twice", MOE),
+    AGAIN("shared experts twice", SHARED),
+    AGAIN("up projections twice", LATENT),
+    AGAIN("attention's scores twice", ATTENTION),
+    {"--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+     "every forward twice", .turn = layers_again},
     SETS("without --no-bias-swiglu-fusion", NOTHING, no_bias_swiglu_fusion, true),
     SETS("--activation-func-fp8-input-store", "their inputs rounded to fp8",
          activation_func_fp8_input_store, true),
@@ -104,12 +122,15 @@ static const whatif whatifs[] = {
     SETS("--use-distributed-optimizer", "weights gathered in each step", use_distributed_optimizer,
          true),
     {"--grad-reduce-in-bf16", "gradients summed in bf16", .turn = narrow_gradients},
-    {"--optimizer-cpu-offload", "a step in host memory, over PCIe", .turn = offload},
-    SETS("--moe-probs act", NOTHING, moe_probs, false),
-    SETS("--moe-buffer balanced", "no room for uneven routing", moe_buffer, PST_MOE_BALANCED),
-    {"--moe-buffer capacity", "room for the capacity alone", .turn = capacity_rows},
-    SETS("--moe-buffer paged", "pages experts' rows", moe_buffer, PST_MOE_PAGED),
-    {"--moe-buffer paged, working buffer for the worst routing", "pages experts' rows",
+    {"--use-precision-aware-optimizer --optimizer-cpu-offload", "steps on the host",
+     .turn = offload},
+    {"--use-distributed-optimizer --use-precision-aware-optimizer --optimizer-cpu-offload",
+     "steps on the host", .turn = shard_and_offload},
+    SETS("--moe-probs act", OURS(NOTHING), moe_probs, false),
+    SETS("--moe-buffer balanced", OURS("no room for uneven routing"), moe_buffer, PST_MOE_BALANCED),
+    {"--moe-buffer capacity", OURS("room for the capacity alone"), .turn = capacity_rows},
+    SETS("--moe-buffer paged", OURS("pages experts' rows"), moe_buffer, PST_MOE_PAGED),
+    {"--moe-buffer paged, working buffer for the worst routing", OURS("pages experts' rows"),
      .turn = paged_worst_rows},
     {"no virtual pipeline stages", "a longer bubble", .turn = plain_pipeline},
     {"half of --micro-batch-size", "twice as many, smaller products", .turn = halve_micro_batch},
@@ -196,14 +217,30 @@ static bool add_fitting(whatif_run *self, const gain *gains, int num, int first,
     return false;
 }
 
+/* What Megatron-LM's flag calls them, and what it wants beside one. */
+static void add_modules(uint64_t bits, char *change, size_t bytes)
+{
+    char word[ESTIMATE_WORD];
+    for (uint64_t i = 0; bits >> i != 0; i++) {
+        const size_t at = strlen(change);
+        if ((bits >> i & 1) != 0 && *estimate_word(ESTIMATE_MODULES, i, word) != '\0')
+            snprintf(change + at, bytes - at, " %s", word);
+    }
+    if ((bits & PST_RECOMPUTE_EXPERTS) != 0)
+        strncat(change, " --moe-grouped-gemm", bytes - strlen(change) - 1);
+}
+
 static json_t *gain_value(const whatif_run *self, const gain *of)
 {
     json_t *item = json_object();
-    char change[256] = "", cost[256] = "";
+    char change[512] = "", cost[256] = "";
     for (int i = 0; i < of->num; i++) {
         const size_t at = strlen(change), end = strlen(cost);
         snprintf(change + at, sizeof(change) - at, "%s%s", i > 0 ? " and " : "",
                  of->parts[i]->change);
+        if (of->parts[i]->is_module)
+            add_modules(self->options->config.recompute | of->parts[i]->value, change,
+                        sizeof(change));
         snprintf(cost + end, sizeof(cost) - end, "%s%s", i > 0 ? "; " : "", of->parts[i]->cost);
     }
     json_put_text(&item, "change", change);
