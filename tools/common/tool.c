@@ -110,17 +110,22 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    const char *what; /* NULL: none runs */
+    const char *what;      /* NULL: none runs */
+    struct timespec begun; /* the first one; 0: none was */
 } seconds = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void *show_seconds(void *unused)
 {
-    struct timespec next;
+    struct timespec next, now;
     (void)unused;
-    clock_gettime(CLOCK_REALTIME, &next);
-    next.tv_sec++;
+    clock_gettime(CLOCK_REALTIME, &now);
     pthread_mutex_lock(&seconds.lock);
-    for (int passed = 0; seconds.what != NULL;) {
+    if (seconds.begun.tv_sec == 0)
+        seconds.begun = now;
+    next = seconds.begun;
+    while (next.tv_sec < now.tv_sec || (next.tv_sec == now.tv_sec && next.tv_nsec <= now.tv_nsec))
+        next.tv_sec++;
+    for (int passed = (int)(next.tv_sec - seconds.begun.tv_sec) - 1; seconds.what != NULL;) {
         if (pthread_cond_timedwait(&seconds.changed, &seconds.lock, &next) != ETIMEDOUT)
             continue;
         next.tv_sec++;

@@ -61,7 +61,8 @@ ptrdiff_t tool_read(void *descriptor, void *buffer, size_t bytes);
 void tool_progress(const char *what, unsigned long long done, unsigned long long all);
 
 /* Shows "WHAT: second N" on stderr if that is a terminal, from the third second on, until tool_clock_end or tool_fail.
- * For what does not say how far it is; not beside tool_progress. */
+ * For what does not say how far it is; not beside tool_progress. Seconds count from the first of a command's clocks,
+ * so that several short ones show, too. */
 void tool_clock_begin(const char *what);
 void tool_clock_end(void);
 

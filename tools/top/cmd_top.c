@@ -45,7 +45,8 @@ int cmd_top(int argc, char **argv)
             "Watch the pools of running jobs: pages in use of each tier, the most there were and "
             "would have been, pages spilled to the host, faults. A job started with "
             "PAGESTASH_TOP=FOLDER leaves there what its last pst_pool_poll has read.\v"
-            "On a terminal the table is shown again and again until q; elsewhere, and with "
+            "On a terminal the table is shown again and again until q or Ctrl-C; elsewhere, and "
+            "with "
             "--json, once.",
         .groups = {FLAG_GROUP(top_flags, 0)},
         .json = offsetof(top_options, json),

@@ -43,7 +43,7 @@ const char *top_state_name(top_state state); /* "runs", ... */
 void top_print(const char *folder, const top_list *list);
 int top_write_json(const char *folder, const top_list *list, const char *path);
 
-/* Shows the table again every `seconds` until q, Ctrl-C or the end of standard input. */
+/* Shows the table again every `seconds` until Ctrl-C or, where standard input is a terminal, q or its end. */
 int top_watch(const char *folder, double seconds);
 
 #endif

@@ -18,23 +18,23 @@ static void stop(int number)
     is_over = 1;
 }
 
-/* Waits for the time or a key; false: to end. */
-static bool wait_for_key(int milliseconds)
+/* Waits for the time or, where there are any, a key; false: to end. */
+static bool wait_for_key(bool has_keys, int milliseconds)
 {
-    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct pollfd input = {.fd = has_keys ? STDIN_FILENO : -1, .events = POLLIN};
     char key = '\0';
     if (poll(&input, 1, milliseconds) <= 0)
         return is_over == 0;
     return read(STDIN_FILENO, &key, 1) == 1 && key != 'q' && is_over == 0;
 }
 
-static int show(const char *folder)
+static int show(const char *folder, bool has_keys)
 {
     top_list list;
     TOOL_TRY(top_read(folder, &list));
     fputs("\033[H\033[J", stdout);
     top_print(folder, &list);
-    fputs("\nq ends\n", stdout);
+    puts(has_keys ? "\nq ends" : "\nCtrl-C ends");
     top_free(&list);
     return tool_flush(TOOL_OK);
 }
@@ -55,8 +55,8 @@ int top_watch(const char *folder, double seconds)
     fputs("\033[?25l", stdout); /* no cursor */
     int code = TOOL_OK;
     do
-        code = show(folder);
-    while (code == TOOL_OK && wait_for_key((int)(seconds * 1e3)));
+        code = show(folder, has_keys);
+    while (code == TOOL_OK && wait_for_key(has_keys, (int)(seconds * 1e3)));
     fputs("\033[?25h", stdout);
     if (has_keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &before);

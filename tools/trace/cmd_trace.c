@@ -52,7 +52,9 @@ static int show(const trace_options *options, const pst_trace *trace)
         TOOL_TRY(trace_write_csv(trace, options->out));
     if (options->out != NULL && strcmp(options->out, "-") == 0 && options->json == NULL)
         return TOOL_OK;
+    tool_clock_begin("summing up the trace");
     const pst_status status = pst_trace_get_summary(trace, options->align, &summary);
+    tool_clock_end();
     if (status == PST_E_INVALID) /* sizes that no address can hold */
         return tool_fail(TOOL_INPUT, "%s: %s", trace_source_name(&options->source),
                          tool_last_message());

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum { SCHEMA_VERSION = 1 };
 
@@ -42,10 +43,14 @@ int trace_write_csv(const pst_trace *trace, const char *path)
     if (rows == NULL && num_rows > 0)
         return tool_fail(TOOL_NO, "--out %s: out of memory for %" PRIu64 " rows", path, num_rows);
     TOOL_TRY(output_open(&output, "out", path));
+    if (output.file != stdout || !isatty(STDOUT_FILENO)) /* the rows themselves show there */
+        tool_clock_begin("writing the trace");
     fputs("op,id,size,stream,phase,layer,micro_batch,rank,tag\n", output.file);
     for (uint64_t i = 0; i < num_rows && !ferror(output.file); i++)
         put_row(output.file, &rows[i]);
-    return output_close(&output, TOOL_OK);
+    const int code = output_close(&output, TOOL_OK);
+    tool_clock_end();
+    return code;
 }
 
 static void collect(const pst_trace *trace, const pst_trace_summary *summary, metric_list *list)

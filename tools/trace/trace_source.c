@@ -140,7 +140,10 @@ static int derive(const trace_source *source, pst_trace **trace_out)
     derivation.part = (pst_trace_part)source->part;
     if (source->expansion.num_layers == 0)
         derivation.num_micro_batches = source->num_micro_batches;
-    return tool_status(pst_trace_derive(&derivation, trace_out));
+    tool_clock_begin("deriving the trace");
+    const pst_status status = pst_trace_derive(&derivation, trace_out);
+    tool_clock_end();
+    return tool_status(status);
 }
 
 /* The profile becomes what it is expanded to. */
@@ -155,7 +158,10 @@ static int expand(const trace_source *source, pst_trace **trace)
         return tool_fail(TOOL_USAGE, "--%s: allowed is a range within 0:%llu, the trace's requests",
                          expansion.forward_end > num_requests ? "forward" : "backward",
                          (unsigned long long)num_requests);
-    const int code = tool_file_status(pst_trace_expand(profile, &expansion, trace));
+    tool_clock_begin("expanding the trace");
+    const pst_status status = pst_trace_expand(profile, &expansion, trace);
+    tool_clock_end();
+    const int code = tool_file_status(status);
     if (code == TOOL_OK)
         pst_trace_destroy(profile);
     return code;

@@ -195,13 +195,13 @@ class TopTest(unittest.TestCase):
             self.assertEqual(result.stderr.count("\n"), 1)
             self.assertIn(told, result.stderr)
 
-    def screen(self, keys):
-        """What it shows on a terminal of 100 columns until `keys` are typed, its exit code, and whether the
-        terminal's modes are those of before."""
+    def screen(self, keys, stdin=None):
+        """What it shows on a terminal of 100 columns until `keys` are typed (None: a signal comes), its exit code, and
+        whether the terminal's modes are those of before."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         before = termios.tcgetattr(slave)
-        process = subprocess.Popen([BINARY, "top", "--dir", self.folder, "--interval", "0.05"], stdin=slave, stdout=slave,
+        process = subprocess.Popen([BINARY, "top", "--dir", self.folder, "--interval", "0.05"], stdin=stdin or slave, stdout=slave,
                                    stderr=slave, start_new_session=True)
         shown = b""
         while shown.count(b"\033[H\033[J") < 3:
@@ -224,9 +224,18 @@ class TopTest(unittest.TestCase):
         for keys in (b"q", None):
             shown, code, same = self.screen(keys)
             self.assertEqual((code, same), (0, True))
+            self.assertIn("\nq ends", shown.replace("\r", ""))
             self.assertTrue(shown.startswith("\033[?25l") and shown.endswith("\033[?25h"), repr(shown[-40:]))
             last = shown.split("\033[H\033[J")[2]
             self.assertEqual(int(ROW.search(last.replace("\r", ""))["process"]), self.job.pid)
+
+    def test_terminal_without_keys(self):
+        """As top(1) in the background: standard input that has ended is no key, and ends nothing."""
+        self.start()
+        shown, code, same = self.screen(None, stdin=subprocess.DEVNULL)
+        self.assertEqual((code, same), (0, True))
+        self.assertIn("\nCtrl-C ends", shown.replace("\r", ""))
+        self.assertNotIn("q ends", shown)
 
 
 if __name__ == "__main__":

@@ -502,6 +502,79 @@ class Streams(TraceTest):
         self.refused(run("trace", "--memo", path, "--check"), 3, ":2: field id: \"x\"")
 
 
+class Progress(CommandTest):
+    """On a terminal, from the third second of the command on, whatever it is at then. Those that take long need not
+    end."""
+
+    def test_deriving(self):
+        shown = cli.shown_on_terminal(cli.BINARY, "trace", "--derive", "--full", "--num-layers", 2000,
+                                      "--num-micro-batches", 256, until="second 3")
+        self.assertEqual(shown, "deriving the trace: second 3")
+
+    def test_summing_up(self):
+        shown = cli.shown_on_terminal(cli.BINARY, "trace", "--derive", "--full", "--num-layers", 256,
+                                      "--num-micro-batches", 256, until="summing up the trace: second")
+        self.assertIn("summing up the trace: second", shown)
+
+    def test_seconds_go_on(self):
+        """From one part, a trace that comes late, to the next, which alone would take too short to be shown."""
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        main, terminal = os.openpty()
+        with subprocess.Popen([cli.BINARY, "trace", "--memo", "-", "--out", pipe], stdin=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, stderr=terminal) as process:
+            os.close(terminal)
+            time.sleep(2.5)
+            process.stdin.write(b"".join(b"malloc %d 512\nfree %d\n" % (i, i) for i in range(1, 10000)))
+            process.stdin.close()
+            with open(pipe, "rb") as file:
+                time.sleep(1.2)
+                file.read()
+        shown = os.read(main, 4096).decode()
+        os.close(main)
+        self.assertEqual(process.returncode, 0)
+        self.assertTrue(shown.startswith("reading the trace: second 3\r\033[Kwriting the trace: second 4"), shown)
+
+    def test_expanding(self):
+        path = self.write("malloc 1 512\nmalloc 2 512\nfree 2\nfree 1\n")
+        shown = cli.shown_on_terminal(cli.BINARY, "trace", "--memo", path, "--expand", 10000, "--num-micro-batches", 300,
+                                      "--forward", "0:2", "--backward", "2:4", until="second 4")
+        self.assertTrue(shown.startswith("expanding the trace: second 3\r\033[Kexpanding the trace: second 4"), shown)
+
+    def test_writing(self):
+        """Into a pipe, where a slow reader lets it wait."""
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+
+        def read():
+            with open(pipe, "rb") as file:
+                time.sleep(2.5)
+                file.read()
+        reader = threading.Thread(target=read)
+        reader.start()
+        command = [cli.BINARY, "trace", "--derive", "--full", "--num-layers", 32, "--num-micro-batches", 8, "--out"]
+        shown = cli.shown_on_terminal(*command, pipe)
+        reader.join()
+        self.assertTrue(shown.startswith("writing the trace: second 3"), shown)
+        self.assertTrue(shown.endswith("\r\033[K"), shown)
+        self.assertEqual(cli.shown_on_terminal(*command, self.path("fast")), "")
+
+    def test_no_line_between_rows(self):
+        """Where rows are shown on the terminal, they are the progress."""
+        main, terminal = os.openpty()
+        with subprocess.Popen([cli.BINARY, "trace", "--derive", "--full", "--num-layers", "32", "--num-micro-batches", "8",
+                               "--out", "-"], stdout=terminal, stderr=terminal) as process:
+            os.close(terminal)
+            time.sleep(2.5)
+            shown = b""
+            with contextlib.suppress(OSError):  # the other side was closed, and all was read
+                while True:
+                    shown += os.read(main, 65536)
+        os.close(main)
+        self.assertTrue(process.returncode == 0 and shown.startswith(HEADER.rstrip().encode()), shown[:200])
+        self.assertNotIn(b"second", shown)
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
