@@ -1,5 +1,5 @@
 # Debian packages of what is installed: the library, what one needs to build with it, and the command.
-# `cpack -G DEB` in a build that was configured with CMAKE_INSTALL_PREFIX=/usr; tools/release.sh does both.
+# `cpack -G DEB` in a build that was configured with CMAKE_INSTALL_PREFIX=/usr: docs/install.md has the lines.
 
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "pages for the live bytes of MoE layers")
 set(CPACK_PACKAGE_VENDOR "the pagestash authors")

@@ -1,6 +1,7 @@
 """What test_megatron_memo.py has two ranks do; each function answers what JSON can hold."""
 import contextlib
-import unittest.mock
+import functools
+from unittest import mock
 
 import torch
 from torch.distributed.nn.functional import all_gather
@@ -12,6 +13,7 @@ import pagestash.megatron
 from pagestash import Error
 from common.megatron_model import Training
 from common.megatron_scenarios import installed, parallel, runner_of, train
+from common.pages import run_block
 
 STEPS, CUT = 8, 10
 FRACTIONS = (None, 0, "1/2", 1)
@@ -19,9 +21,13 @@ FRACTIONS = (None, 0, "1/2", 1)
 
 @contextlib.contextmanager
 def swapped(training, fraction, **fields):
-    """The layers of a Training, by tokens."""
-    run = pagestash.megatron.memo(training.model, fraction, **{**dict(
+    """The layers of a Training, by tokens, by the line of docs/megatron.md."""
+    names = {"pagestash": pagestash, "model": training.model}
+    memo = functools.partial(pagestash.megatron.memo, fraction=fraction, **{**dict(
         cut=CUT, block_tokens=16, micro_batches=training.micro_batches), **fields})
+    with mock.patch.object(pagestash.megatron, "memo", memo):
+        run_block("docs/megatron.md", "pagestash.megatron.memo(", names)
+    run = names["run"]
     try:
         yield run
     except BaseException:
@@ -94,7 +100,7 @@ def _sequence_norm(_cls, config, hidden_size, eps=1e-5, **_fields):
 def tensor_parallel():
     """TP 2, with and without sequence parallelism."""
     out = {}
-    norm = unittest.mock.patch.object(WrappedTorchNorm, "__new__", _sequence_norm)
+    norm = mock.patch.object(WrappedTorchNorm, "__new__", _sequence_norm)
     with parallel(tp=2, ep=1), norm:
         shape = dict(experts=None, position="rope", seq=64, num_query_groups=2)
         out["tensor"] = each_fraction(steps=4, fractions=(None, "1/2"), memo=dict(cut=20), **shape)
@@ -236,17 +242,17 @@ def refused():
         for name, value in (("recompute_granularity", "selective"), ("cpu_offloading", True),
                             ("fine_grained_activation_offloading", True), ("fp8", "hybrid"),
                             ("cuda_graph_impl", "local"), ("multi_latent_attention", True)):
-            with unittest.mock.patch.object(training.config, name, value):
+            with mock.patch.object(training.config, name, value):
                 attempt(name, wrap)
-        with unittest.mock.patch.object(megatron_random, "is_graph_safe_cuda_rng_tracker",
+        with mock.patch.object(megatron_random, "is_graph_safe_cuda_rng_tracker",
                                         lambda _tracker: True):
             attempt("dropout", wrap)
-        with unittest.mock.patch.object(layer, "cross_attention", torch.nn.Linear(1, 1)):
+        with mock.patch.object(layer, "cross_attention", torch.nn.Linear(1, 1)):
             attempt("cross_attention", wrap)
         attempt("model", lambda: pagestash.megatron.memo(torch.nn.Linear(1, 1)))
         attempt("fraction", lambda: pagestash.megatron.memo(training.model, "3/2"))
         attempt("token_dim", lambda: pagestash.megatron.memo(training.model, token_dim=1))
-        with unittest.mock.patch.object(block, "layers", torch.nn.ModuleList()):
+        with mock.patch.object(block, "layers", torch.nn.ModuleList()):
             with swapped(training, "1/2") as run:  # a stage with none
                 out["units"] = len(run.order)
         out["left"] = "forward" not in layer.__dict__
@@ -256,7 +262,7 @@ def refused():
             x = torch.randn(32, 2, 64, requires_grad=True)
             attempt("packed_seq_params", lambda: layer(x, packed_seq_params=object()))
             attention = layer.self_attention
-            shifted = unittest.mock.patch.object(  # positions from the begin of what it is given
+            shifted = mock.patch.object(  # positions from the begin of what it is given
                 type(attention), "forward", lambda self, x, **fields: (x + torch.linspace(
                     0, 1, x.shape[0])[:, None, None] + 0 * self.core_attention(
                         *(x.view(*x.shape[:2], 4, 16),) * 3, fields["attention_mask"]), None))

@@ -10,6 +10,7 @@ warnings.filterwarnings("ignore")
 
 from common import pretended  # noqa: E402
 from common.needs import absent, main, needs  # noqa: E402
+from common.pages import run_block  # noqa: E402
 
 os.environ.setdefault("NO_VCS_VERSION", "1")
 if not absent("megatron"):
@@ -18,6 +19,7 @@ if not absent("megatron"):
 
     pretended.use_as_cuda()
     import pagestash.megatron
+    from megatron.core.transformer.moe.paged_stash import PagedStashManager
     from common.megatron_layers import Model, as_bytes, config
     torch.set_num_threads(1)
 
@@ -27,7 +29,8 @@ CAPACITY, WIDTH, LAYERS = 256, 512, 3
 @needs("megatron")
 class Captured(unittest.TestCase):
     def setUp(self):
-        self.manager = pagestash.megatron.install()
+        run_block("docs/megatron.md", "# before the model and the runner are built", {})
+        self.manager = PagedStashManager.STASH_MGR
         self.addCleanup(pagestash.megatron.uninstall)
         self.source = torch.empty(LAYERS, CAPACITY, WIDTH, dtype=torch.bfloat16, device="cuda")
         self.counts = torch.empty((), dtype=torch.int64, device="cuda")

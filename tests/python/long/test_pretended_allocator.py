@@ -5,8 +5,10 @@ import os
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 from common import built, pretended
+from common.pages import run_block
 
 pretended.start()
 
@@ -59,6 +61,26 @@ def train_adam():
             before = allocator.stats()["requests"]
     allocator.mark_iteration()
     return before
+
+
+class Page:
+    """What the blocks of docs/planner.md are given: a step over inputs, which come to the GPU with the first."""
+
+    def __init__(self):
+        self.net = self.x = None
+        self.names = {"allocator": allocator, "first": None, "batches": range(STEPS), "step": self.step}
+
+    def step(self, _batch):
+        """Makes the model in the first one."""
+        if self.net is None:
+            self.net, self.x = Net(), torch.empty(64, WIDTH, device="cuda")
+        self.net(self.x).sum().backward()
+        self.net.zero_grad(set_to_none=True)
+
+    def run(self, word):
+        """The block."""
+        run_block("docs/planner.md", word, self.names)
+        return self
 
 
 def command(*arguments):
@@ -125,6 +147,31 @@ class AllocatorTest(unittest.TestCase):
         command("plan", "--trace", self.trace, "--iteration", "1", "--out", self.plan)
         before, figures = pretended.in_child(lambda: run(plan=self.plan))
         self.assertFollows(figures, unplanned=before)
+
+    def test_the_blocks_of_the_page(self):
+        def recorded():
+            Page().run("allocator.install(trace=")
+            allocator.mark_iteration()
+            return allocator.stats()
+
+        def replayed():
+            page = Page().run("allocator.install(plan=")
+            page.step(None)
+            before = allocator.stats()["requests"]
+            for _ in range(STEPS):
+                allocator.mark_iteration()
+                page.step(None)
+            allocator.mark_iteration()
+            return before, allocator.stats()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(os.path.dirname(self.trace))
+        with mock.patch.dict(os.environ, PAGESTASH_TORCH_DEVICE="host"):
+            requests = pretended.in_child(recorded)["requests"]
+            planned = command("plan", "--trace", self.trace, "--iteration", "1", "--out", self.plan)
+            before, figures = pretended.in_child(replayed)
+        self.assertEqual(figures["requests"], requests)
+        self.assertFollows(figures, unplanned=before)
+        self.assertEqual(figures["arena_bytes"], planned["peak"])
 
     def test_another_program_is_served_and_its_deviations_are_counted(self):
         pretended.in_child(lambda: installed(trace=self.trace))

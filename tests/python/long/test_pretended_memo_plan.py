@@ -1,8 +1,10 @@
 """MEMO's four steps as one thing, on the pretended GPU: profile, expand, plan, train by it while tokens are
 swapped and computed again."""
+import functools
 import os
 import sys
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -12,6 +14,7 @@ pretended.use_as_cuda()
 
 import torch
 from common import gpt
+from common.pages import run_block
 from pagestash import Error, allocator, memo
 
 torch.set_num_threads(1)
@@ -31,6 +34,21 @@ class Trainer:
         """Of one micro-batch."""
         with self.run.iteration():
             gpt.loss_of(self.model, self.words).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class PlainTrainer(Trainer):
+    """Nothing is swapped."""
+
+    def __init__(self, layers):  # pylint: disable=super-init-not-called
+        self.model = gpt.GPT(layers).to("cuda")
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-3, foreach=False)
+        self.words = gpt.words_of(0, 1, TOKENS).to("cuda")
+
+    def step(self):
+        """Of one micro-batch."""
+        gpt.loss_of(self.model, self.words).backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -123,6 +141,64 @@ class Whole(unittest.TestCase):
         with self.subTest("a step that is not begun"):
             with self.assertRaisesRegex(Error, r"begin\(\) or iteration\(\) comes before"):
                 trainer.run.step()
+
+
+class Model(gpt.GPT):
+    """Answers its loss."""
+
+    def __init__(self, layers):
+        super().__init__(layers)
+        self.to("cuda")
+
+    def forward(self, words):
+        return torch.nn.functional.cross_entropy(super().forward(words[:, :-1]).flatten(0, 1), words[:, 1:].flatten())
+
+
+def same_words():
+    """Nothing is asked of the GPU before the first."""
+    words = gpt.words_of(0, 1, TOKENS).to("cuda")
+    while True:
+        yield words
+
+
+class Pages(unittest.TestCase):
+    """The blocks as they stand in the pages."""
+
+    def assert_follows(self, plan):
+        now = allocator.stats()
+        self.assertEqual((plan.status, plan.layers), ("optimal", 32))
+        self.assertEqual({kind: n for kind, n in now["deviations"].items() if n}, {}, now["first_deviation"])
+        self.assertEqual((now["planned_peak_bytes"], now["arena_bytes"]), (plan.peak, plan.peak))
+
+    def of_trainers(self, **more):
+        """What a block knows whose models get its plan in their build."""
+        names = {"memo": memo, "step": Trainer.step, **more}
+        names["build"] = lambda layers: Trainer(layers, plan=names.get("plan"))
+        return names
+
+    def test_readme(self):
+        names = self.of_trainers(batches=range(3))
+        run_block("README.md", "memo.profile(", names)
+        self.assert_follows(names["plan"])
+        self.assertEqual(names["model"].run.scheduler.stats().swapped, 3 * 30)
+
+    def test_memo(self):
+        names = {"Model": Model, "batches": same_words()}
+        with mock.patch.object(memo, "run", functools.partial(memo.run, **SWAPPED)):
+            run_block("docs/memo.md", "class Trainer:", names)
+        for _ in range(3):
+            names["trainer"].step()
+        self.assert_follows(names["plan"])
+        self.assertEqual(names["trainer"].run.scheduler.stats().swapped, 3 * 30)
+
+    def test_planner(self):
+        names = {"build": PlainTrainer, "step": PlainTrainer.step}
+        run_block("docs/planner.md", "memo.profile(build, step)", names)
+        for step in range(3):
+            if step > 0:
+                allocator.mark_iteration()
+            names["model"].step()
+        self.assert_follows(names["plan"])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Man pages and completions: test_manual.py PAGESTASH SOURCE_DIR. They say all that --help says, man programs
 read them without a warning, and shells complete by them."""
+import contextlib
 import gzip
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -114,6 +116,36 @@ class ManualTest(unittest.TestCase):
         for name in COMMANDS:
             body = text.split(f"\n        {name})\n")[1].split(" ;;\n")[0]
             self.assertEqual(set(re.findall(r"^ +'--([\w/-]+)", body, re.M)), self.flags(name))
+
+    def completed_by_zsh(self, typed):
+        """The line after what was typed, on a terminal."""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, ".zshrc"), "w", encoding="utf-8") as file:
+                file.write(f"fpath=({self.file('completions')} $fpath)\nautoload -Uz compinit && compinit -u -D\n"
+                           f"told() {{ print -rn -- $BUFFER >{folder}/line; exit; }}\nzle -N told\n"
+                           "bindkey '^I' complete-word\nbindkey '^G' told\nPS1='ready> '\n")
+            main, terminal = os.openpty()
+            with subprocess.Popen(["zsh", "-d", "-i"], stdin=terminal, stdout=terminal, stderr=terminal,
+                                  start_new_session=True, env={**os.environ, "ZDOTDIR": folder, "TERM": "dumb"}) as shell:
+                os.close(terminal)
+                shown = b""
+                while b"ready> " not in shown and select.select([main], [], [], 60)[0]:
+                    shown += os.read(main, 4096)
+                os.write(main, typed.encode() + b"\a")
+                with contextlib.suppress(OSError):  # the other side was closed
+                    while select.select([main], [], [], 60)[0]:
+                        os.read(main, 4096)
+                shell.kill()
+            os.close(main)
+            with open(os.path.join(folder, "line"), encoding="utf-8") as file:
+                return file.read()
+
+    def test_zsh_completes(self):
+        need("zsh")
+        for typed, line in (("pagestash pl\t", "pagestash plan "),
+                            ("pagestash replay --capacity-f\t", "pagestash replay --capacity-factor="),
+                            ("pagestash plan --mode=b\t", "pagestash plan --mode=bilevel ")):
+            self.assertEqual(self.completed_by_zsh(typed), line)
 
     def test_what_it_cannot_read_is_refused(self):
         with self.assertRaises(SystemExit):
