@@ -276,7 +276,7 @@ def torch_device(device):
         raise Error(f"device {device!r}: {str(error).splitlines()[0]}") from None
     if device.type not in _DEVICES:
         raise Error(f"device {device}: allowed are cpu and cuda")
-    return device
+    return torch.device("cpu") if device == torch.device("cpu", 0) else device  # as tensors say it
 
 
 def extent(shape, dtype):

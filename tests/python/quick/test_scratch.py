@@ -142,6 +142,7 @@ class Leases(unittest.TestCase):
 
     def test_the_one_of_a_device(self):
         self.assertIs(scratch.of("cpu"), scratch.of(torch.device("cpu")))
+        self.assertIs(scratch.of("cpu"), scratch.of("cpu:0"))
         with scratch("test", (2,), torch.float32, "cpu") as tensor:
             self.assertEqual(tensor.shape, (2,))
         with scratch.scope("test", "cpu"), scratch("test", (2,), torch.float32, "cpu"):
