@@ -60,10 +60,10 @@ class Buffers:
         Errors: on_held="raise", and the former one is held (both places); in a capture, too small."""
         del mem_alloc_context
         key, place = f"megatron.{name}.{str(dtype).removeprefix('torch.')}", leases.caller(2)
-        with self.scratch.lock:
+        with leases.settled(self.scratch.lock, lambda: self._is_awaited(key, place), leases.PATIENCE):
             user = self._users.get(key)
             if user is not None:
-                if self._is_held(user.lease, place):
+                if user.lease.memory() is not None:
                     self._report(user.lease, place)
                 if self._users.get(key) is user:  # else it died as it was looked at: _let_go in this thread
                     self._end(key, user, place)
@@ -102,10 +102,12 @@ class Buffers:
                 raise
             _log.warning("pagestash: %s", error)
 
-    def _is_held(self, lease, place):
-        """Not only by a thread that is about to let go; who was named before is not waited for again."""
-        was_named = (lease.name, lease.place, place) in self._named
-        return leases.held(lambda: lease.memory() is not None, 0 if was_named else leases.PATIENCE)
+    def _is_awaited(self, key, place):
+        """Whether somebody holds the former tensor, perhaps a thread that is about to let go. Who was named before is
+        not waited for again."""
+        user = self._users.get(key)
+        return user is not None and user.lease.memory() is not None and \
+            (key, user.lease.place, place) not in self._named
 
     def _report(self, lease, place):
         sentence = (f"Megatron-Core's buffer '{lease.name}': {place} takes it, and what {lease.place} took "

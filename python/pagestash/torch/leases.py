@@ -170,25 +170,23 @@ class Scratch(Once):
     def trim(self) -> None:
         """Gives memory of names back that are not leased and that no graph leases. Waits for the releases.
         Errors: somebody holds a tensor of a lease that has ended (of which name); in a capture."""
-        with self.lock:
-            self._check_dead("trim")
+        with settled(self.lock, self._dead, PATIENCE) as names:
+            _check_dead(names, "trim")
             self.call("pst_scratch_trim")
 
     def close(self) -> None:
         """Frees everything. Errors: a lease lives, or a graph that leased; somebody holds a tensor of a lease
         that has ended; in a capture."""
-        with self.lock:
+        with settled(self.lock, self._dead, PATIENCE) as names:
             if self.handle is None:
                 return
-            self._check_dead("close")
+            _check_dead(names, "close")
             self.call("pst_scratch_destroy")
             self.handle = None
 
-    def _check_dead(self, what):
-        names = held(lambda: {memory.name for memory in self.handed if memory.ended}, PATIENCE)
-        if names:
-            raise Error(f"scratch: {what}: somebody holds a tensor of '{min(names)}', whose lease has ended: "
-                        "its memory would go under it")
+    def _dead(self):
+        """Names of tensors that somebody holds, whose leases have ended."""
+        return {memory.name for memory in self.handed if memory.ended and self.handle is not None}
 
     def __enter__(self):
         return self
@@ -246,12 +244,24 @@ scratch = Scratches()
 pools.first_in_fork.append(scratch._lock)
 
 
-def held(look, seconds):
-    """What look() finds for that long, not only until a thread lets go that is about to."""
+@contextlib.contextmanager
+def settled(lock, look, seconds):
+    """A context with the lock, and with what look() finds under it: for that long not what a thread is about to let
+    go. The lock is free between two looks, so that such a thread, and others, go on."""
     deadline = time.monotonic() + seconds
-    while (found := look()) and time.monotonic() < deadline:
+    while True:
+        with lock:
+            found = look()
+            if not found or time.monotonic() >= deadline:
+                yield found
+                return
         time.sleep(1e-4)
-    return found
+
+
+def _check_dead(names, what):
+    if names:
+        raise Error(f"scratch: {what}: somebody holds a tensor of '{min(names)}', whose lease has ended: its memory "
+                    "would go under it")
 
 
 def torch_device(device):
@@ -266,7 +276,7 @@ def torch_device(device):
         raise Error(f"device {device!r}: {str(error).splitlines()[0]}") from None
     if device.type not in _DEVICES:
         raise Error(f"device {device}: allowed are cpu and cuda")
-    return device
+    return torch.device("cpu") if device == torch.device("cpu", 0) else device  # as tensors say it
 
 
 def extent(shape, dtype):

@@ -288,6 +288,8 @@ def _check(kind, x, weight, bias, parts, fused, scratch):
     if fused and weight.requires_grad:
         _check_main_grad(kind, weight)
     scratch = leases.scratch.of(x.device) if scratch is None else is_a(scratch, leases.Scratch, "scratch")
+    if scratch.torch_device != x.device:
+        raise Error(f"{kind}: input is on {x.device}, and scratch on {scratch.torch_device}")
     _check_dtypes(kind, x, weight, bias)
     return scratch
 

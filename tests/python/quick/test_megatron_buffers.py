@@ -88,6 +88,31 @@ class Buffers(unittest.TestCase):
         del tensor
         self.assertEqual(self.live(), 0)
 
+    def test_a_thread_that_leases_before_it_lets_go(self):
+        """Who waits for the former tensor of a name does not have the lock."""
+        kept = [self.get()]
+
+        def use_and_let_go():
+            self.buffers.scratch.lease("b", (4,), torch.float32).release()
+            kept.clear()
+        thread = threading.Timer(0.05, use_and_let_go)
+        with mock.patch.object(leases, "PATIENCE", 20), self.assertNoLogs("pagestash", "WARNING"):
+            thread.start()
+            tensor = self.get()
+        thread.join()
+        self.assertEqual((self.live(), self.buffers.num_held), (1, 0))
+        del tensor
+        self.assertEqual(self.live(), 0)
+
+    def test_who_was_named_is_not_waited_for_again(self):
+        """Of a tensor that is held on and on, each place waits and warns once."""
+        held = [self.get()]
+        with mock.patch.object(leases, "PATIENCE", 0.1), self.assertLogs("pagestash", "WARNING") as said:
+            held.append(self.get())
+            with mock.patch.object(leases.time, "sleep", side_effect=AssertionError("it waits again")):
+                held.append(self.get())
+        self.assertEqual((len(said.records), self.buffers.num_held), (1, 2))
+
     def test_a_lease_that_cannot_end(self):
         """It is told, and ends with close."""
         tensor = self.get()

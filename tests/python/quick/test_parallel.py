@@ -100,6 +100,7 @@ class OneRank(unittest.TestCase):
     def test_what_is_refused(self):
         x, weight = torch.randn(5, 8), torch.randn(6, 8)
         other = Scratch("cpu")
+        other.torch_device = torch.device("cuda", 1)  # as one of a GPU
         for call in BOTH:
             for arguments, options, text in (
                     ((x[:, :7], weight), {}, r"input \(5, 7\), weight \(6, 8\)"),
@@ -111,6 +112,7 @@ class OneRank(unittest.TestCase):
                     ((3, weight), {}, "input: int"),
                     ((x, weight.clone().requires_grad_()), {"gradient_accumulation_fusion": True}, "main_grad"),
                     ((x, weight), {"group": 3}, "group: int"),
+                    ((x, weight), {"scratch": other}, "ParallelLinear: input is on cpu, and scratch on cuda:1"),
                     ((x, weight), {"scratch": 3}, "scratch: int")):
                 with self.refuses(text):
                     call(*arguments, **options)

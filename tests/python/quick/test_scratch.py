@@ -88,6 +88,22 @@ class Leases(unittest.TestCase):
             self.assertEqual(kept, [])
             thread.join()
 
+    def test_others_use_the_scratch_while_one_waits(self):
+        """Who waits for a tensor does not have the lock: the one that holds it may need that before it lets go."""
+        for call in (self.scratch.trim, self.scratch.close):
+            lease = self.scratch.lease("a", (4,), torch.float32)
+            kept = [lease.tensor]
+            lease.release()
+
+            def use_and_let_go(kept=kept):
+                self.scratch.lease("b", (4,), torch.float32).release()
+                kept.clear()
+            with mock.patch.object(leases, "PATIENCE", 20):
+                thread = threading.Timer(0.05, use_and_let_go)
+                thread.start()
+                call()
+            thread.join()
+
     def test_reserve_and_what_is_refused(self):
         self.scratch.reserve("a", (1 << 17,), torch.float32)
         self.assertEqual(self.scratch.info().mapped_bytes, 1 << 19)
@@ -126,6 +142,7 @@ class Leases(unittest.TestCase):
 
     def test_the_one_of_a_device(self):
         self.assertIs(scratch.of("cpu"), scratch.of(torch.device("cpu")))
+        self.assertIs(scratch.of("cpu"), scratch.of("cpu:0"))
         with scratch("test", (2,), torch.float32, "cpu") as tensor:
             self.assertEqual(tensor.shape, (2,))
         with scratch.scope("test", "cpu"), scratch("test", (2,), torch.float32, "cpu"):
