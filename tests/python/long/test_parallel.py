@@ -205,7 +205,7 @@ def main(rank, folder):
     """In a process of its own."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS,
-                            timeout=datetime.timedelta(seconds=100))  # else a rank that hangs outlives the test
+                            timeout=datetime.timedelta(seconds=200))  # else a rank that hangs outlives the test
     scratch = Scratch("cpu")
     out = {"numbers": numbers(scratch, rank), "ways": ways_to_run(scratch, rank), "peaks": peaks(rank),
            "faults": faults(scratch), "taken": with_a_name_taken(scratch), "disagreements": disagreements(rank),
