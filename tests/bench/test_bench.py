@@ -147,8 +147,8 @@ class Bench(unittest.TestCase):
                          [f"configuration {i + 1} of 3" for i in range(3)])
         self.assertEqual(shown[-1], "")
         shown = shown_on_terminal(bench, "--device", "host", "--cache", "1MiB", "--sweep", "linear",
-                                  until="linears: second 4")
-        self.assertTrue(shown.endswith("linears: second 3\r\033[Klinears: second 4"), shown)
+                                  until="linears: second")
+        self.assertRegex(shown, r"linears: second$")
 
     def test_refusals_are_one_line(self):
         for code, says, *arguments in (

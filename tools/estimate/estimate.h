@@ -37,18 +37,18 @@ typedef struct estimate_options {
     uint64_t model_positions;                 /* the most it was made for; 0: not known */
     uint64_t model_mtp_layers; /* there are as published, counted only if asked for */
     /* Lists of lines for the report, in the order they came. */
-    json_t *assumptions; /* what stands where no flag said anything */
-    json_t *warnings;    /* unknown flags, flags given twice */
-    json_t *unmodelled;  /* flags that change memory, and are not counted */
-    json_t *matters;     /* of these, what changes whole states or sizes */
+    json_t *assumptions;   /* what stands where no flag said anything */
+    json_t *warnings;      /* unknown flags, flags given twice */
+    json_t *unmodelled;    /* flags that change memory, and are not counted */
+    json_t *matters;       /* of these, what changes whole states or sizes */
     bool is_more, is_less; /* than is counted, by one of these; both: it may be either */
+    bool takes_gpu_memory; /* memory_bytes is what --gpu has */
     estimate_mode mode;
     const char *json; /* NULL: none; "-": stdout, in place of the text */
     bool is_strict, lists_members, shows_details;
     bool keeps[6]; /* with ESTIMATE_SEARCH: which sizes of estimate_ways were given */
     uint64_t gpus_per_node;
     uint64_t memory_bytes; /* of one GPU */
-    bool takes_gpu_memory; /* which --gpu said */
     estimate_reserve reserve;
     bool has_overhead; /* it was given */
     bool has_load_cv;

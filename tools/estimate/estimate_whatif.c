@@ -81,21 +81,21 @@ static bool halve_micro_batch(pst_estimate_config *config)
 typedef struct whatif {
     const char *change, *cost;
     estimate_id id;
+    bool is_module; /* the value is one of Megatron-LM's modules */
     uint64_t value;
     bool (*turn)(pst_estimate_config *config);
-    bool is_module; /* the value is one of Megatron-LM's modules */
 } whatif;
 
 #define NOTHING "no cost known"
 #define SETS(change, cost, flag, value)                   \
     {                                                     \
-        change, cost, ESTIMATE_##flag, value, NULL, false \
+        change, cost, ESTIMATE_##flag, false, value, NULL \
     }
 /* Its modules follow, those of the run with it. */
-#define AGAIN(cost, bit)                                                                   \
-    {                                                                                      \
-        "--recompute-granularity selective --recompute-modules", cost, ESTIMATE_recompute, \
-            PST_RECOMPUTE_##bit, NULL, true                                                \
+#define AGAIN(cost, bit)                                                                         \
+    {                                                                                            \
+        "--recompute-granularity selective --recompute-modules", cost, ESTIMATE_recompute, true, \
+            PST_RECOMPUTE_##bit, NULL                                                            \
     }
 /* Megatron-LM has no such flag: it always does so, or the run's own router or release says it. */
 #define OURS(cost) "pagestash's flag: " cost

@@ -220,7 +220,7 @@ class Ranks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             children = [subprocess.Popen([sys.executable, __file__, "rank", str(rank), folder],
                                          stdout=subprocess.PIPE, text=True) for rank in range(RANKS)]
-            texts = [child.communicate(timeout=240)[0] for child in children]
+            texts = [child.communicate(timeout=500)[0] for child in children]
         if any(child.returncode for child in children):
             raise AssertionError(texts)
         cls.ranks = [json.loads(text.splitlines()[-1]) for text in texts]
