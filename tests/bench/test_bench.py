@@ -148,7 +148,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(shown[-1], "")
         shown = shown_on_terminal(bench, "--device", "host", "--cache", "1MiB", "--sweep", "linear",
                                   until="linears: second")
-        self.assertRegex(shown, r"linears: second$")
+        self.assertIn("linears: second ", shown)
 
     def test_refusals_are_one_line(self):
         for code, says, *arguments in (

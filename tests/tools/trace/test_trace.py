@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
