@@ -98,6 +98,8 @@ typedef struct psti_interval {
 bool psti_items_measure(psti_items *items, const psti_interval *intervals, psti_limits *limits);
 /* Likewise, and contention and lengths, which a search wants. */
 bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits);
+/* Live sizes, bound and contention, of slots and intervals that there are. False: out of memory. */
+bool psti_items_weigh(psti_items *items, psti_limits *limits);
 bool psti_items_alloc(psti_items *items, uint32_t n, uint32_t num_intervals, uint32_t num_streams,
                       uint32_t num_reserved);
 void psti_items_free(psti_items *items);
@@ -117,15 +119,22 @@ typedef struct psti_part {
     uint32_t first, num; /* its items: members[first .. first + num) */
     uint32_t begin, end; /* slots */
     uint32_t like;       /* the first part that is the same, or itself */
+    bool has_lasting;    /* until the last part is chosen: something that lasts begins in it */
+    uint64_t floor;      /* units that it stands on: what lasts and begins before its end */
+    uint64_t
+        sure_floor;   /* of them what begins no later than the part, so is below it in any plan */
+    uint32_t highest; /* the last of those that are like this one, the first */
 } psti_part;
 
 typedef struct psti_parts {
     const psti_items *items;
-    psti_part *list; /* [num], in the order of time */
+    uint64_t *address; /* [items->n] units; of what is at the bottom it is set */
+    psti_part *list;   /* [num], in the order of time */
     uint32_t num;
     uint32_t *members; /* items by part; NULL: one part, which is all items as they are */
-    uint64_t base;     /* units that all parts stand on: what lives throughout, in its order */
-    bool has_base;     /* such items are in no part */
+    uint32_t *part_of; /* [items->num_slots] */
+    uint32_t until;    /* what begins before this slot and lasts to the end is at the bottom */
+    bool may_go_down;
 } psti_parts;
 
 /* How parts repeat: as the tensors from instant `begin` on, so many, so many times. count 0: not. */
@@ -136,11 +145,16 @@ typedef struct psti_period {
 
 /* Items of one interval each; others are one part, and so are all where the time is over. False: no
  * memory. To be closed in either case. */
-bool psti_parts_open(psti_parts *parts, const psti_items *items, psti_limits *limits);
+bool psti_parts_open(psti_parts *parts, const psti_items *items, uint64_t *address,
+                     psti_limits *limits);
 void psti_parts_close(psti_parts *parts);
-bool psti_parts_lives_throughout(const psti_parts *parts, uint32_t item); /* and is in no part */
-/* The items of a part, addresses counted from base. False: no memory. To be freed in either case. */
-bool psti_parts_cut(const psti_parts *parts, uint32_t part, psti_items *cut_out);
+/* Part p and all after it become one, in which what lasts is an item like others. Addresses stay. */
+void psti_parts_join(psti_parts *parts, uint32_t p);
+/* The items of a part, addresses counted from its floor; capacity and goal of the highest that is like
+ * it. Where limits are over afterwards its bound and contentions are not complete. False: no memory. To be
+ * freed in either case. */
+bool psti_parts_cut(const psti_parts *parts, uint32_t part, psti_limits *limits,
+                    psti_items *cut_out);
 psti_period psti_parts_period(const psti_parts *parts);
 
 /* ---- plan_room.c: which addresses are taken when ---- */

@@ -230,6 +230,14 @@ bool psti_items_measure(psti_items *items, const psti_interval *intervals, psti_
     return true;
 }
 
+bool psti_items_weigh(psti_items *items, psti_limits *limits)
+{
+    if (!make_live_sizes(items, limits) || !make_contention(items, limits))
+        return false;
+    items->bound = psti_items_bound(items);
+    return true;
+}
+
 bool psti_items_finish(psti_items *items, const psti_interval *intervals, psti_limits *limits)
 {
     if (!psti_items_measure(items, intervals, limits))

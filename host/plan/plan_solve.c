@@ -1,5 +1,6 @@
 /* All stages over the parts of a problem. Their highest placement decides, so it is always the highest
- * part that goes one stage, or one round of the search, further. */
+ * part that goes one stage, or one round of the search, further. A part may stand on more than it must:
+ * if that keeps it too high, it becomes one with all that follow. */
 #include "host/plan/plan.h"
 
 #include <stdlib.h>
@@ -8,6 +9,8 @@
  * tensors gets a quarter, since it is asked about as often as one of the ladder. */
 #define STEPS_MERGED (UINT64_C(1) << 16)
 #define STEPS_FIRST (UINT64_C(1) << 21)
+/* Of a part that may stand on more than it must: it has one round only. */
+#define STEPS_RAISED (UINT64_C(1) << 16)
 
 /* What comes next for a part. */
 typedef enum level { FIRST_ORDER, ALL_ORDERS, MERGED, SEARCH, EXHAUSTED } level;
@@ -15,8 +18,8 @@ typedef enum level { FIRST_ORDER, ALL_ORDERS, MERGED, SEARCH, EXHAUSTED } level;
 /* A part that is not like one before it. */
 typedef struct work {
     uint32_t part;
-    uint64_t peak;  /* with base */
-    uint64_t bound; /* of this part alone, without base, as far as searched */
+    uint64_t peak;  /* of the highest that are like it; UINT64_MAX: not placed */
+    uint64_t bound; /* of this part alone, counted from its floor */
     uint64_t steps;
     level level;
     pst_plan_stage stage; /* of its placement */
@@ -46,25 +49,44 @@ static uint64_t goal_of(const solver *of)
     return of->answer->bound > of->goal ? of->answer->bound : of->goal;
 }
 
-static bool search_merged(const solver *of, const psti_items *items, uint64_t steps,
+static const psti_part *part_of(const solver *of, const work *at)
+{
+    return &of->parts.list[at->part];
+}
+
+static uint64_t floor_of(const solver *of, const work *at)
+{
+    return of->parts.list[part_of(of, at)->highest].floor;
+}
+
+/* What it stands on in any plan. */
+static uint64_t sure_floor_of(const solver *of, const work *at)
+{
+    return of->parts.list[part_of(of, at)->highest].sure_floor;
+}
+
+static bool is_raised(const solver *of, const work *at)
+{
+    return floor_of(of, at) > sure_floor_of(of, at);
+}
+
+static bool search_merged(const solver *of, const work *at, const psti_items *items, uint64_t steps,
                           psti_best *best)
 {
-    return items->n > PSTI_WHOLE_MAX ||
-           psti_search_merged(items, goal_of(of) - of->parts.base, steps, of->limits, best);
+    const uint64_t goal = goal_of(of) - floor_of(of, at);
+    return items->n > PSTI_WHOLE_MAX || psti_search_merged(items, goal, steps, of->limits, best);
 }
 
 static bool run_search(solver *of, work *at, const psti_items *items, psti_best *best)
 {
-    const uint64_t base = of->parts.base;
     pst_plan_stage prover = PST_STAGE_BOUND;
-    at->bound = at->bound > items->bound ? at->bound : items->bound;
-    const bool right =
-        psti_search(items, goal_of(of) - base, of->limits, best, &at->bound, &at->steps, &prover);
-    if (at->bound + base > of->answer->bound) {
-        of->answer->bound = at->bound + base;
+    const bool right = psti_search(items, goal_of(of) - floor_of(of, at), of->limits, best,
+                                   &at->bound, &at->steps, &prover);
+    if (at->bound + sure_floor_of(of, at) > of->answer->bound) {
+        of->answer->bound = at->bound + sure_floor_of(of, at);
         of->answer->prover = prover;
     }
-    if (at->steps == 0)
+    if (at->steps == 0 || is_raised(of, at))
         at->level = EXHAUSTED;
     return right;
 }
@@ -76,7 +98,8 @@ static bool may_search(const psti_items *items)
 
 static bool run_level(solver *of, work *at, const psti_items *items, psti_best *best)
 {
-    const uint64_t goal = goal_of(of) - of->parts.base;
+    const uint64_t goal = goal_of(of) - floor_of(of, at);
+    at->bound = at->bound > items->bound ? at->bound : items->bound;
     switch (at->level) {
     case FIRST_ORDER:
         at->level = ALL_ORDERS;
@@ -86,9 +109,9 @@ static bool run_level(solver *of, work *at, const psti_items *items, psti_best *
         return psti_place_in_orders(items, goal, of->limits, best);
     case MERGED:
         at->level = SEARCH;
-        return search_merged(of, items, STEPS_MERGED, best);
+        return search_merged(of, at, items, STEPS_MERGED, best);
     case SEARCH:
-        return search_merged(of, items, at->steps / 4, best) && run_search(of, at, items, best);
+        return search_merged(of, at, items, at->steps / 4, best) && run_search(of, at, items, best);
     case EXHAUSTED:
         break;
     }
@@ -102,27 +125,29 @@ static void move_addresses(const solver *of, uint32_t p, uint64_t *part, bool is
     for (uint32_t k = 0; k < from->num; k++) {
         uint64_t *address = &of->answer->best.address[of->parts.members[from->first + k]];
         if (is_back)
-            *address = part[k] + of->parts.base;
+            *address = part[k] + from->floor;
         else
-            part[k] = *address - of->parts.base;
+            part[k] = *address - from->floor;
     }
 }
 
-/* One stage, or one round of the search, of one part. */
+/* One stage, or one round of the search, of one part. The first order of several that became one may be
+ * worse than what they had. */
 static bool advance_cut(solver *of, work *at)
 {
-    const uint32_t num = of->parts.list[at->part].num;
+    const uint32_t num = part_of(of, at)->num;
+    const uint64_t floor = floor_of(of, at);
     psti_items items;
-    psti_best best = {.peak = at->peak - of->parts.base, .stage = at->stage};
+    psti_best best = {.peak = at->peak - floor, .stage = at->stage};
     best.address = psti_calloc((size_t)num + 1, sizeof(*best.address));
-    bool right = psti_parts_cut(&of->parts, at->part, &items) && best.address != NULL;
+    bool right = psti_parts_cut(&of->parts, at->part, of->limits, &items) && best.address != NULL;
     if (right) {
         move_addresses(of, at->part, best.address, false);
         right = run_level(of, at, &items, &best);
     }
-    if (right) {
+    if (right && best.peak + floor <= at->peak) {
         move_addresses(of, at->part, best.address, true);
-        at->peak = best.peak + of->parts.base;
+        at->peak = best.peak + floor;
         at->stage = best.stage;
     }
     psti_items_free(&items);
@@ -147,6 +172,71 @@ static bool may_go_on(const solver *of)
     return !limits->over && !limits->out_of_steps && of->answer->bound <= of->parts.items->capacity;
 }
 
+/* The parts that are like others. */
+static void fill_in(const solver *of)
+{
+    uint64_t *address = of->answer->best.address;
+    for (uint32_t p = 0; p < of->parts.num; p++) {
+        const psti_part *part = &of->parts.list[p];
+        const psti_part *like = &of->parts.list[part->like];
+        for (uint32_t k = 0; k < part->num && like != part; k++)
+            address[of->parts.members[part->first + k]] =
+                address[of->parts.members[like->first + k]] - like->floor + part->floor;
+    }
+}
+
+/* It cannot come down, or has not, and might if it stood on what it must. */
+static bool is_kept_high(const solver *of, const work *at)
+{
+    return is_raised(of, at) &&
+           (at->level == EXHAUSTED || at->bound + floor_of(of, at) > goal_of(of));
+}
+
+/* The first of the parts that are like this one, stand too high and might come down. */
+static uint32_t first_too_high(const solver *of, const work *at)
+{
+    const uint64_t height = at->peak - floor_of(of, at);
+    const psti_part *part = part_of(of, at);
+    while (part->like != at->part || part->floor == part->sure_floor ||
+           part->floor + height <= goal_of(of))
+        part++;
+    return (uint32_t)(part - of->parts.list);
+}
+
+static uint64_t top_of(const solver *of, const psti_part *part)
+{
+    uint64_t top = part->floor;
+    for (uint32_t k = 0; k < part->num; k++) {
+        const uint32_t i = of->parts.members[part->first + k];
+        const uint64_t end = of->answer->best.address[i] + of->parts.items->size[i];
+        top = end > top ? end : top;
+    }
+    return top;
+}
+
+/* This part and all that follow begin anew as one, from the placement that there is. */
+static void join(solver *of, const work *at)
+{
+    const pst_plan_stage stage = at->stage;
+    const uint32_t last = first_too_high(of, at);
+    uint32_t num = 0;
+    fill_in(of);
+    for (uint32_t k = 0; k < of->num_works; k++)
+        of->works[k].peak -= floor_of(of, &of->works[k]);
+    psti_parts_join(&of->parts, last);
+    for (uint32_t k = 0; k < of->num_works; k++)
+        if (of->works[k].part < last) {
+            of->works[num] = of->works[k];
+            of->works[num].peak += floor_of(of, &of->works[num]);
+            num++;
+        }
+    of->works[num++] = (work){.part = last,
+                              .peak = top_of(of, &of->parts.list[last]),
+                              .steps = STEPS_FIRST,
+                              .stage = stage};
+    of->num_works = num;
+}
+
 /* Takes the parts further, the highest first, until one that is not the highest any more. False: no
  * memory. *has_more_out: whether anything was done. */
 static bool sweep(solver *of, bool *has_more_out)
@@ -158,7 +248,12 @@ static bool sweep(solver *of, bool *has_more_out)
         work *at = &of->works[k];
         if (at->peak <= goal_of(of) || at->peak <= reached)
             break;
-        *has_more_out = *has_more_out || at->level != EXHAUSTED;
+        const bool has_more = at->level != EXHAUSTED || is_raised(of, at);
+        *has_more_out = *has_more_out || has_more;
+        if (is_kept_high(of, at)) {
+            join(of, at);
+            break;
+        }
         if (!advance(of, at))
             return false;
         reached = at->peak > reached ? at->peak : reached;
@@ -168,9 +263,8 @@ static bool sweep(solver *of, bool *has_more_out)
 
 static bool solver_open(solver *of, const psti_items *items)
 {
-    psti_answer *answer = of->answer;
     uint32_t num = 0;
-    if (!psti_parts_open(&of->parts, items, of->limits))
+    if (!psti_parts_open(&of->parts, items, of->answer->best.address, of->limits))
         return false;
     for (uint32_t p = 0; p < of->parts.num; p++)
         num += of->parts.list[p].like == p;
@@ -178,49 +272,37 @@ static bool solver_open(solver *of, const psti_items *items)
     if (of->works == NULL)
         return false;
     for (uint32_t p = 0; p < of->parts.num; p++)
-        if (of->parts.list[p].like == p)
-            of->works[of->num_works++] = (work){.part = p, .steps = STEPS_FIRST};
-    answer->num_parts = of->parts.num;
-    answer->num_kinds = num;
-    answer->period = psti_parts_period(&of->parts);
+        if (of->parts.list[p].like == p) {
+            work *at = &of->works[of->num_works++];
+            *at = (work){.part = p, .peak = UINT64_MAX};
+            at->steps = is_raised(of, at) ? STEPS_RAISED : STEPS_FIRST;
+        }
     return true;
 }
 
-/* What lives throughout, and the parts that are like others. */
-static void fill_in(const solver *of)
+static void report(const solver *of)
 {
-    uint64_t *address = of->answer->best.address;
-    uint64_t below = 0;
-    for (uint32_t i = 0; i < of->parts.items->n && of->parts.base > 0; i++)
-        if (psti_parts_lives_throughout(&of->parts, i)) {
-            address[i] = below;
-            below += of->parts.items->size[i];
-        }
-    for (uint32_t p = 0; p < of->parts.num; p++) {
-        const psti_part *part = &of->parts.list[p];
-        const psti_part *like = &of->parts.list[part->like];
-        for (uint32_t k = 0; k < part->num && like != part; k++)
-            address[of->parts.members[part->first + k]] =
-                address[of->parts.members[like->first + k]];
-    }
+    psti_answer *answer = of->answer;
+    answer->best.peak = of->works[0].peak;
+    answer->best.stage = of->works[0].stage;
+    answer->num_parts = of->parts.num;
+    answer->num_kinds = of->num_works;
+    answer->period = psti_parts_period(&of->parts);
 }
 
 static bool solve(solver *of)
 {
     bool has_more = true;
-    for (uint32_t k = 0; k < of->num_works; k++) {
-        of->works[k].peak = of->parts.base;
+    for (uint32_t k = 0; k < of->num_works; k++)
         if (!advance(of, &of->works[k]))
             return false;
-    }
     while (has_more && may_go_on(of))
         if (!sweep(of, &has_more))
             return false;
     of->answer->is_exhausted = !has_more;
     qsort(of->works, of->num_works, sizeof(*of->works), by_peak);
-    of->answer->best.peak = of->works[0].peak;
-    of->answer->best.stage = of->works[0].stage;
     fill_in(of);
+    report(of);
     return true;
 }
 

@@ -145,25 +145,32 @@ PST_TEST(PlanParts, WithPinsAndReservedRanges)
 
 /* ---- MiniMalloc's, one after the other: `steps` is what a plan cost */
 
-static pst_plan plan_instances(const char *letters, uint64_t capacity, uint64_t max_steps)
+static pst_plan plan_tensors(pst_plan_tensor *tensors, uint64_t num, uint64_t capacity,
+                             uint64_t max_steps)
 {
     pst_plan_problem problem = PST_PLAN_PROBLEM_INIT;
     pst_plan_config config = PST_PLAN_CONFIG_INIT;
-    pst_plan_tensor *tensors = NULL;
     pst_plan plan = {.peak = 0};
     pst_plan_fault fault = {PST_PLAN_OVERLAP, 0, 0};
-    problem.num_tensors = instance_read_all(letters, &tensors);
+    problem.num_tensors = num;
     problem.tensors = tensors;
     problem.align = 1;
     problem.capacity = capacity;
     config.max_steps = max_steps;
-    uint64_t *offsets = calloc(problem.num_tensors + 1, sizeof(*offsets));
+    uint64_t *offsets = calloc(num + 1, sizeof(*offsets));
     if (pst_plan_run(&problem, &config, offsets, &plan) != PST_OK ||
         pst_plan_check(&problem, offsets, &fault, NULL) != PST_OK || fault.kind != PST_PLAN_RIGHT)
-        psti_test_fail(__FILE__, __LINE__, "%s: %s", letters, pst_last_message());
+        psti_test_fail(__FILE__, __LINE__, "%s", pst_last_message());
     free(offsets);
     free(tensors);
     return plan;
+}
+
+static pst_plan plan_instances(const char *letters, uint64_t capacity, uint64_t max_steps)
+{
+    pst_plan_tensor *tensors;
+    const uint64_t num = instance_read_all(letters, &tensors);
+    return plan_tensors(tensors, num, capacity, max_steps);
 }
 
 PST_TEST(PlanParts, CopiesCostAsMuchAsOne)
@@ -237,4 +244,177 @@ PST_TEST(PlanParts, ARepeatedStepIsPlannedOnce)
     CHECK(5 * plans[1].steps <= 6 * plans[0].steps);
     CHECK_EQ(plans[1].num_periods * plans[1].period_tensors, num[1]);
     CHECK_EQ(plans[1].num_periods, STEPS);
+}
+
+/* ---- what lasts to the end lies beneath the parts */
+
+static pst_plan_tensor lasting(uint64_t bytes, uint64_t begin, uint64_t end)
+{
+    return (pst_plan_tensor){bytes, begin, end, PST_PLAN_FREE, 0, PST_PLAN_NO_BLOCK};
+}
+
+/* Of one stream and instants that count as slots: asks the search alone, which knows no parts. */
+static bool has_placement(const scene *of, uint64_t target)
+{
+    uint32_t begin[SCENE_MAX];
+    uint32_t end[SCENE_MAX];
+    uint64_t size[SCENE_MAX];
+    uint64_t offsets[SCENE_MAX];
+    psti_limits limits = {
+        .steps_left = UINT64_C(1) << 24, .memory_left = UINT64_C(1) << 28, .num_threads = 1};
+    psti_exact_problem problem = {
+        .num_tensors = (uint32_t)of->problem.num_tensors, .begin = begin, .end = end, .size = size};
+    for (uint32_t i = 0; i < problem.num_tensors; i++) {
+        begin[i] = (uint32_t)of->tensors[i].begin;
+        end[i] = (uint32_t)of->tensors[i].end;
+        size[i] = of->tensors[i].bytes;
+        problem.num_slots = end[i] > problem.num_slots ? end[i] : problem.num_slots;
+    }
+    const psti_verdict verdict = psti_exact_search(&problem, target, &limits, offsets);
+    if (verdict != PSTI_FOUND && verdict != PSTI_NONE)
+        psti_test_fail(__FILE__, __LINE__, "no answer");
+    return verdict == PSTI_FOUND;
+}
+
+/* Three small parts in a row on two tensors that last, the first of which begins in the first part. */
+static void make_lasting(scene *of, uint64_t seed)
+{
+    static const uint32_t nums[][3] = {{4, 2, 1}, {2, 3, 2}, {3, 2, 2}, {1, 2, 4}};
+    uint64_t state = psti_mix(seed + 5);
+    scene_make(of, seed, 0, 1, 1);
+    for (uint32_t k = 0; k < 2; k++)
+        of->tensors[k] =
+            lasting(1 + scene_random(&state, 3), scene_random(&state, 5 + 8 * (uint64_t)k), 15);
+    of->problem.num_tensors = 2;
+    for (uint32_t p = 0; p < 3; p++) {
+        scene part;
+        scene_make(&part, seed * 3 + p - (p > 0 && seed % 3 == 0), nums[seed % 4][p], 5, 3);
+        append(of, &part, 5 * (uint64_t)p);
+    }
+}
+
+PST_TEST(PlanParts, OnWhatLasts)
+{
+    const pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    const uint32_t num = psti_test_cases(400);
+    uint32_t num_split = 0;
+    for (uint64_t seed = 0; seed < num && !psti_test_failed(); seed++) {
+        scene of;
+        make_lasting(&of, seed);
+        const uint64_t optimum = scene_optimum(&of);
+        run_and_check(&of, &config);
+        CHECK_MSG(of.plan.peak == optimum && of.plan.status == PST_PLAN_OPTIMAL,
+                  "seed %llu: peak %llu, not %llu", (unsigned long long)seed,
+                  (unsigned long long)of.plan.peak, (unsigned long long)optimum);
+        num_split += of.plan.num_parts > 1;
+    }
+    CHECK_MSG(2 * num_split > num, "only %u of %u", num_split, num);
+}
+
+/* The first part needs more than its load, and something that lasts begins within it: whether all of it
+ * must stand on that is another question than what it needs. */
+PST_TEST(PlanParts, OnWhatBeginsWithinThem)
+{
+    const pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    const uint32_t num = psti_test_cases(300);
+    uint32_t num_joined = 0;
+    for (uint64_t seed = 0; seed < num && !psti_test_failed(); seed++) {
+        uint64_t state = psti_mix(seed + 3);
+        scene of;
+        scene more;
+        scene_tight(&of);
+        for (uint64_t p = 0; p < 4; p++) {
+            scene_make(&more, seed * 4 + (p + 1) / 2, 4, 5, 2);
+            append(&of, &more, 9 + 5 * p);
+        }
+        const uint64_t begin = scene_random(&state, 14);
+        of.tensors[of.problem.num_tensors++] = lasting(1 + scene_random(&state, 5), begin, 29);
+        run_and_check(&of, &config);
+        CHECK_EQ(of.plan.status, PST_PLAN_OPTIMAL);
+        CHECK_MSG(!has_placement(&of, of.plan.peak - 1), "seed %llu: %llu is not the least",
+                  (unsigned long long)seed, (unsigned long long)of.plan.peak);
+        num_joined += of.plan.num_parts == 3; /* tight is three */
+    }
+    CHECK_MSG(num_joined > num / 20 && num_joined < num, "%u of %u", num_joined, num);
+}
+
+/* Each step of several streams leaves something behind: a tensor that all of them may follow at the end. */
+PST_TEST(PlanParts, OfSeveralStreamsOnWhatLasts)
+{
+    enum { STEPS = 4, SPAN_OF_STEP = 40, NUM = 9 };
+    const pst_plan_config config = PST_PLAN_CONFIG_INIT;
+    uint32_t num_period = 0;
+    for (uint64_t seed = 0; seed < 200 && !psti_test_failed(); seed++) {
+        scene one;
+        scene of;
+        scene_make(&one, seed, NUM, 12, 5);
+        scene_add_streams(&one, seed, 12);
+        one.tensors[NUM] = lasting(1 + seed % 3, seed % 20, SPAN_OF_STEP);
+        for (uint32_t r = 0; r < SCENE_STREAMS; r++)
+            one.releases[NUM * SCENE_STREAMS + r] = SPAN_OF_STEP;
+        one.problem.num_tensors++;
+        of = one;
+        of.problem.tensors = of.tensors;
+        of.problem.releases = of.releases;
+        for (uint64_t step = 1; step < STEPS; step++)
+            append(&of, &one, SPAN_OF_STEP * step);
+        for (uint64_t i = NUM; i < of.problem.num_tensors; i += NUM + 1) {
+            of.tensors[i].end = (uint64_t)SPAN_OF_STEP * STEPS;
+            for (uint32_t r = 0; r < SCENE_STREAMS; r++)
+                of.releases[i * SCENE_STREAMS + r] = of.tensors[i].end;
+        }
+        run_and_check(&of, &config);
+        num_period += of.plan.num_periods >= STEPS - 1;
+    }
+    CHECK_MSG(num_period > 100, "only %u of 200", num_period);
+}
+
+/* The same on weights: one is there first, each further one comes after a temporary has gone. */
+static pst_plan plan_on_weights(const char *letters, uint64_t max_steps)
+{
+    enum { WEIGHTS = 3, WEIGHT = 5000, INIT = 20 };
+    pst_plan_tensor *tensors;
+    uint64_t end = 0;
+    uint64_t num = instance_read_all(letters, &tensors);
+    for (uint64_t i = 0; i < num; i++) {
+        tensors[i].begin += WEIGHTS * INIT;
+        tensors[i].end += WEIGHTS * INIT;
+        end = tensors[i].end > end ? tensors[i].end : end;
+    }
+    for (uint64_t k = 0; k < WEIGHTS; k++) {
+        tensors[num++] = lasting(WEIGHT, INIT * k, end);
+        tensors[num++] = lasting(100 + k, INIT * k + 1, INIT * k + 9);
+    }
+    return plan_tensors(tensors, num, 0, max_steps);
+}
+
+PST_TEST(PlanParts, CopiesOnWeightsCostAsMuchAsOne)
+{
+    static const char *const letters[][2] = {{"E", "EEEE"}, {"A", "AAAA"}, {"H", "HHHHHHHHHH"}};
+    static const uint32_t num_tensors[] = {215, 154, 316};
+    for (size_t k = 0; k < sizeof(letters) / sizeof(letters[0]); k++) {
+        const pst_plan one = plan_instances(letters[k][0], 0, 0);
+        const pst_plan all = plan_on_weights(letters[k][1], 4 * one.steps);
+        CHECK_EQ(all.status, PST_PLAN_OPTIMAL);
+        CHECK_EQ(all.peak, one.peak + 3 * 5000);
+        CHECK_MSG(5 * all.steps <= 6 * one.steps, "%s: %llu steps, one alone %llu", letters[k][1],
+                  (unsigned long long)all.steps, (unsigned long long)one.steps);
+        CHECK_EQ(all.num_periods, strlen(letters[k][1]));
+        CHECK_EQ(all.period_tensors, num_tensors[k]);
+    }
+}
+
+/* The second half of the fourth H need not stand on what begins at its end, and cannot come down as long
+ * as it does: it is one with D then, and what is before stays parts. */
+PST_TEST(PlanParts, OnlyWhatStandsTooHighIsJoined)
+{
+    enum { END = 1 << 20 };
+    pst_plan_tensor *tensors;
+    uint64_t num = instance_read_all("HHHHD", &tensors);
+    tensors[num++] = lasting(60000, 4 * END - 10, 5 * END);
+    const pst_plan plan = plan_tensors(tensors, num, 0, 1 << 18);
+    CHECK_EQ(plan.num_parts, 8);
+    CHECK_EQ(plan.num_kinds, 3);
+    CHECK_EQ(plan.num_periods, 3);
+    CHECK_EQ(plan.lower_bound, END);
 }

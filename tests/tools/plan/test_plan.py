@@ -458,6 +458,23 @@ class BadInput(PlanTest):
         self.assertEqual({tuple(entry["offset"] for entry in report["placements"][step:step + 3])
                           for step in range(0, 21, 3)}.__len__(), 1)
 
+    def test_period_on_weights(self):
+        """Weights and a state of the first step, each made after a temporary has gone, lie beneath all steps."""
+        rows = ["id,lower,upper,size", "900,0,200,16", "901,1,3,20", "902,4,200,16", "903,5,7,8", "904,107,200,8"]
+        for step in range(9):
+            begin = 100 + 10 * step
+            rows += [f"{3 * step},{begin},{begin + 8},5", f"{3 * step + 1},{begin + 2},{begin + 5},3",
+                     f"{3 * step + 2},{begin + 6},{begin + 9},4"]
+        report = self.plan("--minimalloc", self.write("\n".join(rows) + "\n"))
+        self.assertEqual([report[key] for key in ("status", "peak", "parts", "different_parts", "periods",
+                                                  "period_tensors", "ended_by")],
+                         ["optimal", 49, 11, 3, 9, 3, "proof"])
+        offsets = {int(entry["id"]): entry["offset"] for entry in report["placements"]}
+        self.assertEqual([offsets[key] for key in (900, 902, 904)], [0, 16, 32])
+        for key in range(3):
+            self.assertEqual(len({offsets[3 * step + key] for step in range(9)}), 1)
+            self.assertGreaterEqual(offsets[key], 40)
+
     def test_limits(self):
         path = os.path.join(cli.SOURCE, "tests/data/minimalloc/A.1048576.csv")
         report = self.plan("--minimalloc", path, "--max-steps", 100)
