@@ -7,17 +7,17 @@ enum { TOKENS = 15, HIDDEN = 12 };
 
 /* Experts of one GPU: every token goes to one. */
 typedef struct case_of {
-    pst_moe_rows rows;
     uint64_t capacity; /* of an expert, of BLOCK_EXPERTS */
-    pst_dtype dtype;
     uint64_t features;
+    pst_moe_rows rows;
+    pst_dtype dtype;
 } case_of;
 
 static const case_of cases[] = {
-    {PST_MOE_BALANCED, 5, PST_DTYPE_BF16, 273}, /* 16,380 bytes, 16,416 with 16 for each expert */
-    {PST_MOE_CAPACITY, 7, PST_DTYPE_BF16, 3},   /* 4/3 of 15 rows */
-    {PST_MOE_WORST, TOKENS, PST_DTYPE_BF16, 1024},
-    {PST_MOE_PAGED, 7, PST_DTYPE_FP32, 1001},
+    {5, 273, PST_MOE_BALANCED, PST_DTYPE_BF16}, /* 16,380 bytes, 16,416 with 16 for each expert */
+    {7, 3, PST_MOE_CAPACITY, PST_DTYPE_BF16},   /* 4/3 of 15 rows */
+    {TOKENS, 1024, PST_MOE_WORST, PST_DTYPE_BF16},
+    {7, 1001, PST_MOE_PAGED, PST_DTYPE_FP32},
 };
 
 static pst_estimate_config config_of(const case_of *what)

@@ -152,8 +152,8 @@ class Buffers(unittest.TestCase):
             with self.assertLogs("pagestash", "WARNING") as said:
                 del tensor
             self.assertEqual(len(said.records), 1)
-            self.assertRegex(said.output[0], r"'megatron.captured.float32' is released by 'the last that held it' outside the capture "
-                             r"in which '.*test_megatron_buffers.py:\d+' has leased it")
+            self.assertRegex(said.output[0], "'megatron.captured.float32' is released by 'the last that held it' "
+                             r"outside the capture in which '.*test_megatron_buffers.py:\d+' has leased it")
             self.assertEqual(self.live(), 0)
             self.get("captured")
 
