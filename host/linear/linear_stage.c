@@ -36,8 +36,9 @@ pst_status psti_stage_end(psti_stage *stage, pst_status status)
     first_failure first = {.status = PST_OK};
     note(&first, status);
     note(&first, psti_stage_finish(stage, stage->started));
-    for (int i = 0; i < PSTI_NUM_LENT; i++)
-        note(&first, psti_stage_release(stage, (psti_lent)i));
+    /* twice: a lease whose release was refused lives on */
+    for (int i = 0; i < 2 * PSTI_NUM_LENT; i++)
+        note(&first, psti_stage_release(stage, (psti_lent)(i % PSTI_NUM_LENT)));
     note(&first, pst_scratch_scope_end(stage->linear->config.scratch));
     if (first.status != PST_OK)
         psti_restore_message(first.message);
