@@ -374,8 +374,9 @@ pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const cha
     PSTI_TRY(take_text("place", place, &at));
     PSTI_TRY(find_lease(scratch, lease, &of));
     const pst_status status = enqueue_release(scratch, of, &at, stream);
-    if (status == PST_E_INVALID || (status == PST_E_ORDER && of->lease_capture == 0))
-        return status; /* no stream of the device's, or another place is the right one */
+    const bool is_refused = status == PST_E_ORDER || status == PST_E_CAPTURE;
+    if (status == PST_E_INVALID || (is_refused && of->lease_capture == 0))
+        return status; /* no stream of the device's, or its work may run still */
     scratch->info.num_live--;
     scratch->info.leased_bytes -= of->lease_bytes;
     of->released = of->lease;

@@ -101,8 +101,8 @@ PST_API pst_status pst_scratch_lease(pst_scratch *scratch, const char *name, uin
 /* The buffer's work ends here, in the order of `stream`, and the lease becomes all 0.
  * Fails: INVALID (no live lease of this scratch: where it was released before is named; no stream of
  * the device's), CAPTURE (the capture is broken), CUDA, ORDER (across a capture's edge, see above).
- * With INVALID, and with ORDER of what was leased outside captures, the lease lives on: it can be
- * released there. With the others it has ended. What was leased in a capture and is released
+ * With INVALID, and with CAPTURE or ORDER of what was leased outside captures, the lease lives on: it
+ * can be released there. With the others it has ended. What was leased in a capture and is released
  * outside of it ends, too: with PST_OK where no graph holds the name, since the capture failed or its
  * graph is destroyed; else with ORDER, and that capture's graph must not be launched. */
 PST_API pst_status pst_scratch_release(pst_scratch *scratch, pst_lease *lease, const char *place,
