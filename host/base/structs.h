@@ -29,7 +29,7 @@
     X(pst_exchange, 80)           \
     X(pst_glu, 32)                \
     X(pst_glu_operands, 128)      \
-    X(pst_gpu, 136)               \
+    X(pst_gpu, 144)               \
     X(pst_group_config, 40)       \
     X(pst_layer, 96)              \
     X(pst_layer_buffers, 24)      \
