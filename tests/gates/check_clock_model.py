@@ -41,9 +41,9 @@ def goals_of(record):
         yield "trips_after", record["trips_after"] <= after, f"at most {after}"
     if case == "live0":
         yield "over_empty_us", record["over_empty_us"] <= 2.0, "at most 2.0"
-    if case == "tiles64" and backend == "bulk":
+    if case in ("tiles64", "segments2") and backend == "bulk":
         yield "gb_per_s", record["gb_per_s"] >= 100, "at least 100"
-    if case == "tiles64" and backend == "ldg":
+    if case in ("tiles64", "segments2") and backend == "ldg":
         yield "duty", record["duty"] >= 0.75, "at least 0.75"
 
 

@@ -226,12 +226,12 @@ PSTI_DEVICE uint32_t walk_tensor(Source &source, move_shared &s, const psti_move
 #pragma unroll 1
     while (tile < s.plan.tile_start[t + 1]) {
         plan_apart<kKind>(source, s, args, starts, counts, t, tile);
-        move_others<kKind>(source, s, args, starts, counts);
         if constexpr (Source::kHasApartRuns) {
             planned_tiles tiles = {s.plan.batch, *source.runs()};
             if (!tiles.is_end(0))
                 walk_runs(source, tiles, 0);
         }
+        move_others<kKind>(source, s, args, starts, counts);
         t = s.plan.batch.tensor;
         tile = s.plan.batch.tile + PSTI_WARP * s.share.stride;
     }
