@@ -229,12 +229,8 @@ PSTI_DEVICE uint32_t do_share(move_shared &s, Copier &copier, const psti_move_ar
         jobs = plan_restore(s, args);
     if (jobs & COPIES)
         copy_restore(s, copier, args, fused);
-    if (!Copier::kIsSmall)
-        jobs = s.jobs; /* the same: registers are short */
     if (jobs & CLEARS)
         clear_rows(s, copier, args, jobs);
-    if (!Copier::kIsSmall)
-        jobs = s.jobs;
     if (jobs & SCRUBS)
         scrub_tiles(s, args, fused);
     /* nobody is the last: the others clear their shares before the launch ends */
@@ -260,7 +256,7 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
     if (Fused::kIs && jobs & STOPS)
         return;
     /* registers, or a branch */
-    const bool wrote = Fused::kIs || !Copier::kIsSmall ? jobs & PSTI_JOBS_BEFORE : before;
+    const bool wrote = Fused::kIs ? jobs & PSTI_JOBS_BEFORE : before;
     leave(wrote);
     second_look now = {0, 0, false, false};
     if (is_helper())
