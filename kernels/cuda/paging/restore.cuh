@@ -28,7 +28,7 @@ template <class Copier> struct restore_mover {
 
 template <class Copier, class Fused> struct restore_source {
     static const bool kHasRuns = true;
-    static const bool kHasApartRuns = !Copier::kIsSmall; /* else registers are too few */
+    static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
     static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     typedef typename Copier::held held;

@@ -241,7 +241,7 @@ PSTI_DEVICE uint32_t stashed_id(const move_shared &s, const psti_move_args &args
 
 template <class Copier, class Fused> struct stash_source {
     static const bool kHasRuns = true;
-    static const bool kHasApartRuns = !Copier::kIsSmall; /* else registers are too few */
+    static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
     static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     typedef typename Copier::held held;
