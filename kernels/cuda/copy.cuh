@@ -201,6 +201,13 @@ PSTI_DEVICE void copy_tail(unsigned char *to, const unsigned char *from, uint32_
         to[whole + thread_of()] = from[whole + thread_of()];
 }
 
+/* Of 32 tiles of a team, where those lie that are one run of memory although their tensor is not.
+ * Beside the copier, since kernels that are small have no room for it. */
+struct tile_runs {
+    uint64_t rows[PSTI_WARP];
+    uint32_t bytes[PSTI_WARP]; /* 0: not one run, or nothing to do */
+};
+
 /* Copies by the threads themselves. */
 template <bool kStreaming> struct direct_copier {
     static const bool kAsync = false;
@@ -212,7 +219,13 @@ template <bool kStreaming> struct direct_copier {
     struct held {
         psti_vector word[kUnroll];
     };
+    tile_runs *team_runs; /* in shared memory; a migration has none */
     uint64_t policy;
+
+    PSTI_DEVICE_METHOD tile_runs *runs() const
+    {
+        return team_runs;
+    }
     /* A run of at most a tile, aligned at both ends. Of a team of 256 threads a whole tile is in
      * flight. */
     PSTI_DEVICE_METHOD void begin(held &h, const unsigned char *to, const unsigned char *from,

@@ -211,6 +211,12 @@ PSTI_DEVICE bool psti_any(bool mine)
     return __any_sync(0xffffffffu, mine);
 }
 
+/* By a whole warp: a bit for each lane. */
+PSTI_DEVICE uint32_t psti_ballot(bool mine)
+{
+    return __ballot_sync(0xffffffffu, mine);
+}
+
 /* As many bytes as the launch asked for, which is `bytes`; 0: a caller before has said how many. */
 PSTI_DEVICE unsigned char *psti_dynamic_shared(uint32_t bytes)
 {

@@ -226,4 +226,12 @@ PSTI_DEVICE bool psti_any(bool mine)
     return any != 0;
 }
 
+PSTI_DEVICE uint32_t psti_ballot(bool mine)
+{
+    uint64_t all = (uint64_t)mine << (threadIdx.x % 32);
+    for (uint32_t mask = 16; mask > 0; mask /= 2)
+        all |= simt_shuffle_xor(all, mask);
+    return (uint32_t)all;
+}
+
 #endif

@@ -388,9 +388,10 @@ PSTI_DEVICE void plan_alone(move_shared &s, const psti_move_args &args)
 PSTI_FUSED_KERNEL(glu_forward_ldg_kernel, psti_glu_args, args)
 {
     PSTI_ASSUME_TEAMS();
-    PSTI_SHARED_OF_TEAM(move_shared, s);
+    PSTI_SHARED_OF_TEAM(move_with_runs, room);
+    move_shared &s = room.move;
     const glu_forward fused = {args};
-    direct_copier<true> copier = {};
+    direct_copier<true> copier = {&room.runs, 0};
     if (args.glu.has_ticket) {
         run_stash(s, copier, args.move, fused);
         return;
@@ -402,10 +403,11 @@ PSTI_FUSED_KERNEL(glu_forward_ldg_kernel, psti_glu_args, args)
 PSTI_FUSED_KERNEL(glu_backward_ldg_kernel, psti_glu_args, args)
 {
     PSTI_ASSUME_TEAMS();
-    PSTI_SHARED_OF_TEAM(move_shared, s);
+    PSTI_SHARED_OF_TEAM(move_with_runs, room);
     PSTI_SHARED_OF_TEAM(psti_page_rows, in_pages);
+    move_shared &s = room.move;
     const glu_backward fused = {args, in_pages};
-    direct_copier<false> copier = {};
+    direct_copier<false> copier = {&room.runs, 0};
     if (args.glu.has_ticket) {
         run_restore(s, copier, args.move, fused);
         return;

@@ -9,7 +9,11 @@
 
 #include "kernels/cuda/copy.cuh"
 
-template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, bool kIsSmall>
+struct no_runs {
+};
+
+/* Runs: tile_runs, or no_runs. */
+template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, bool kIsSmall, class Runs>
 struct bulk_ring {
     static const bool kSmall = kIsSmall; /* its kernels have one warp, and few registers */
     static const uint32_t kThreads = kSmall ? PSTI_WARP : PSTI_MAX_THREADS;
@@ -21,6 +25,7 @@ struct bulk_ring {
     /* the asking thread's own; here because indexed */
     unsigned char *to[kStages];
     uint32_t bytes[kStages];
+    Runs runs; /* the team's */
 
     PSTI_DEVICE_METHOD static void assume_threads()
     {
@@ -32,8 +37,8 @@ struct bulk_ring {
     }
 };
 
-typedef bulk_ring<8, PSTI_TILE_BYTES, 6, false> large_ring;
-typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, true> small_ring;
+typedef bulk_ring<8, PSTI_TILE_BYTES, 6, false, tile_runs> large_ring;
+typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, true, no_runs> small_ring;
 
 #if PSTI_HAS_BULK
 
@@ -50,6 +55,11 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     PSTI_DEVICE_METHOD static unsigned char *stage_at(uint32_t stage)
     {
         return psti_dynamic_shared(0) + stage * Ring::kStageBytes;
+    }
+
+    PSTI_DEVICE_METHOD tile_runs *runs() const
+    {
+        return &ring->runs;
     }
 
     /* Once in a launch. */

@@ -15,17 +15,17 @@
 PSTI_TEAM_KERNEL(stash_ldg_kernel, psti_move_args, args)
 {
     PSTI_ASSUME_TEAMS();
-    PSTI_SHARED_OF_TEAM(move_shared, s);
-    direct_copier<true> copier = {};
-    run_stash(s, copier, args, not_fused());
+    PSTI_SHARED_OF_TEAM(move_with_runs, room);
+    direct_copier<true> copier = {&room.runs, 0};
+    run_stash(room.move, copier, args, not_fused());
 }
 
 PSTI_TEAM_KERNEL(restore_ldg_kernel, psti_move_args, args)
 {
     PSTI_ASSUME_TEAMS();
-    PSTI_SHARED_OF_TEAM(move_shared, s);
-    direct_copier<false> copier = {};
-    run_restore(s, copier, args, not_fused());
+    PSTI_SHARED_OF_TEAM(move_with_runs, room);
+    direct_copier<false> copier = {&room.runs, 0};
+    run_restore(room.move, copier, args, not_fused());
 }
 
 PSTI_TEAM_KERNEL(migrate_ldg_kernel, psti_move_args, args)

@@ -73,6 +73,12 @@ struct move_shared {
     uint32_t refused;
 };
 
+/* In one, so that a register holds where both are. */
+struct move_with_runs {
+    move_shared move;
+    tile_runs runs;
+};
+
 /* What else a launch does with one tensor of its group, which it does not copy then; run: with the rows
  * that are live, pages: the ticket has them. A stash runs it also where nothing is stashed; a restore
  * runs clear where it copies nothing because of a fault. */

@@ -28,6 +28,8 @@ template <class Copier> struct restore_mover {
 
 template <class Copier, class Fused> struct restore_source {
     static const bool kHasRuns = true;
+    static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
+    static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     typedef typename Copier::held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
@@ -36,6 +38,10 @@ template <class Copier, class Fused> struct restore_source {
     Copier copier;
     Fused fused;
 
+    PSTI_DEVICE_METHOD tile_runs *runs() const
+    {
+        return copier.runs();
+    }
     PSTI_DEVICE_METHOD bool skips(uint32_t tensor) const
     {
         return fused.has(tensor);
@@ -102,9 +108,17 @@ template <class Copier> struct zero_mover {
 
 template <class Copier> struct zero_source {
     static const bool kHasRuns = false;
+    static const bool kHasApartRuns = !Copier::kIsSmall;
+    static const bool kTakesAnyAddress = true;
     static const bool kShifts = false;
+    typedef nothing_held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
+    const Copier &copier;
 
+    PSTI_DEVICE_METHOD tile_runs *runs() const
+    {
+        return copier.runs();
+    }
     PSTI_DEVICE_METHOD bool skips(uint32_t tensor) const
     {
         (void)tensor;
@@ -115,6 +129,13 @@ template <class Copier> struct zero_source {
         (void)tile;
         (void)tiers;
         return 1;
+    }
+    PSTI_DEVICE_METHOD void begin(held &, uint64_t, uint64_t, uint32_t)
+    {
+    }
+    PSTI_DEVICE_METHOD void end(const held &, uint64_t, uint64_t rows, uint32_t bytes)
+    {
+        zero_run((unsigned char *)rows, bytes);
     }
     PSTI_DEVICE_METHOD zero_mover<Copier> mover(uint64_t found) const
     {
@@ -137,10 +158,11 @@ PSTI_DEVICE void copy_restore(move_shared &s, Copier &copier, const psti_move_ar
 
 /* This block's share of what a restore clears. */
 template <class Copier>
-PSTI_DEVICE void clear_rows(move_shared &s, const psti_move_args &args, uint32_t jobs)
+PSTI_DEVICE void clear_rows(move_shared &s, const Copier &copier, const psti_move_args &args,
+                            uint32_t jobs)
 {
     const int64_t *counts = counts_left(args, jobs);
-    zero_source<Copier> zero = {};
+    zero_source<Copier> zero = {copier};
     PSTI_SYNC_TEAM(); /* nobody reads the share before this one any more */
     if (thread_of() == 0)
         s.share = share_of_all();
@@ -208,7 +230,7 @@ PSTI_DEVICE uint32_t do_share(move_shared &s, Copier &copier, const psti_move_ar
     if (jobs & COPIES)
         copy_restore(s, copier, args, fused);
     if (jobs & CLEARS)
-        clear_rows<Copier>(s, args, jobs);
+        clear_rows(s, copier, args, jobs);
     if (jobs & SCRUBS)
         scrub_tiles(s, args, fused);
     /* nobody is the last: the others clear their shares before the launch ends */
@@ -233,7 +255,8 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
         fused.clear(s);
     if (Fused::kIs && jobs & STOPS)
         return;
-    const bool wrote = Fused::kIs ? jobs & PSTI_JOBS_BEFORE : before; /* registers, or a branch */
+    /* registers, or a branch */
+    const bool wrote = Fused::kIs ? jobs & PSTI_JOBS_BEFORE : before;
     leave(wrote);
     second_look now = {0, 0, false, false};
     if (is_helper())

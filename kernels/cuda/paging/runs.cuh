@@ -49,6 +49,32 @@ PSTI_DEVICE uint64_t bytes_left(uint64_t extent, uint64_t offset)
     return extent > offset ? extent - offset : 0;
 }
 
+struct memory_run {
+    uint64_t rows;
+    uint32_t bytes; /* 0: there is none */
+};
+
+/* The live bytes of the tile at position `low` of the tensor's stream, if they are one run of memory. */
+template <stream_kind kKind>
+PSTI_DEVICE memory_run run_of_tile(const uint64_t *starts, const tile_plan &plan,
+                                   const psti_move_args &args, const psti_tensor &tensor,
+                                   uint64_t low, const int64_t *counts)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+    uint32_t s = 0;
+    if (!psti_is_packed(&tensor))
+        return {0, 0};
+    if (num_segments > 1) {
+        s = segment_at(starts, num_segments, low);
+        if (psti_min_u64(low + PSTI_TILE_BYTES, starts[num_segments]) > starts[s + 1])
+            return {0, 0};
+        low -= starts[s];
+    }
+    const uint64_t left = bytes_left(extent_of<kKind>(plan, args, tensor, s, counts), low);
+    return {(uint64_t)(bytes_of<kKind>(plan, args, tensor, s, counts) + low),
+            (uint32_t)psti_min_u64(left, PSTI_TILE_BYTES)};
+}
+
 /* A mover that asks for asynchronous copies gets up to this many runs of one tile, and of rows
  * with gaps one more; more are copied vector by vector. */
 #define PSTI_MAX_RUNS 8u

@@ -241,6 +241,8 @@ PSTI_DEVICE uint32_t stashed_id(const move_shared &s, const psti_move_args &args
 
 template <class Copier, class Fused> struct stash_source {
     static const bool kHasRuns = true;
+    static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
+    static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     typedef typename Copier::held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
@@ -249,6 +251,10 @@ template <class Copier, class Fused> struct stash_source {
     Copier copier;
     Fused fused;
 
+    PSTI_DEVICE_METHOD tile_runs *runs() const
+    {
+        return copier.runs();
+    }
     PSTI_DEVICE_METHOD bool skips(uint32_t tensor) const
     {
         return fused.has(tensor);

@@ -13,6 +13,14 @@
 
 enum stream_kind { NEW, KEPT, GAP };
 
+/* Up to 32 tiles of one tensor that are looked up at once: `tile` and those that the team has next. */
+struct tile_batch {
+    uint64_t found[PSTI_WARP]; /* in the pool */
+    uint32_t tensor, tile;
+    uint32_t moved; /* a bit for each that is to be moved */
+    uint32_t runs;  /* and for each that is one run of memory */
+};
+
 struct tile_plan {
     uint64_t extent[PSTI_MAX_TENSORS];         /* bytes of tensors that have one segment */
     count_sums sums;                           /* of the caller's counts, or of the ticket's */
@@ -20,8 +28,7 @@ struct tile_plan {
     uint32_t fits;                             /* nobody did */
     uint32_t tile_start[PSTI_MAX_TENSORS + 1]; /* groups have at most 2^31 tiles */
     uint32_t num_apart;                        /* tiles that may be other than one run of memory */
-    uint32_t tensor_of[PSTI_WARP];             /* of 32 of those */
-    uint64_t found[PSTI_WARP];
+    tile_batch batch;
 };
 
 /* Dynamic shared memory: the ring of the backend, then a table for each team: where the segments of
