@@ -263,14 +263,22 @@ PSTI_DEVICE void clear_tile(unsigned char *to)
     contents[page_of(to)](RL_INFO) = 0;
 }
 
+struct tile_runs {
+};
+struct nothing_held {
+};
+
 struct copier {
-    struct held {
-    };
+    typedef nothing_held held;
     static const uint32_t kRingBytes = 0;
     static const bool kIsSmall = false;
     static const bool kAsync = false;
     static const bool kHasRows = false;
     static const bool kShifts = false;
+    tile_runs *runs() const
+    {
+        return NULL;
+    }
     void open()
     {
     }
