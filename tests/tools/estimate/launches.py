@@ -1,10 +1,28 @@
 """Launch lines that tests of `pagestash estimate` share, and what they read of its reports."""
+import os
+
 import reports
 from cli import CommandTest, run
 
 GIB = 1 << 30
 LLAMA = ["--preset", "llama2-7b", "--bf16", "--use-distributed-optimizer", "--use-flash-attn"]
 MIXTRAL = ["--preset", "mixtral-8x7b", *LLAMA[2:]]
+
+
+def lines(name):
+    path = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "data", "estimator", name)
+    with open(path, encoding="ascii") as file:
+        return [line.split() for line in file if line.strip() and line[0] != "#"]
+
+
+RUNS = {name: flags for name, *flags in lines("runs.txt")}
+
+
+def estimate(*arguments):
+    result = run("estimate", "--json", *arguments)
+    if result.returncode:
+        raise AssertionError(f"{arguments}: {result.stderr}")
+    return reports.load(result.stdout)
 
 
 def world(gpus, t=1, p=1, v=1, c=1, ep=1, etp=None, batch=64, b=1, s=4096):
