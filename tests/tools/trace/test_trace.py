@@ -511,11 +511,11 @@ class Progress(CommandTest):
 
     def test_deriving(self):
         shown = cli.shown_on_terminal(cli.BINARY, "trace", "--derive", "--full", "--num-layers", 2000,
-                                      "--num-micro-batches", 256, until="second 3")
-        self.assertEqual(shown, "deriving the trace: second 3")
+                                      "--num-micro-batches", 256, until="deriving the trace: second")
+        self.assertIn("deriving the trace: second", shown)
 
     def test_summing_up(self):
-        shown = cli.shown_on_terminal(cli.BINARY, "trace", "--derive", "--full", "--num-layers", 256,
+        shown = cli.shown_on_terminal(cli.BINARY, "trace", "--derive", "--full", "--num-layers", 600,
                                       "--num-micro-batches", 256, until="summing up the trace: second")
         self.assertIn("summing up the trace: second", shown)
 
@@ -527,7 +527,7 @@ class Progress(CommandTest):
         with subprocess.Popen([cli.BINARY, "trace", "--memo", "-", "--out", pipe], stdin=subprocess.PIPE,
                               stdout=subprocess.DEVNULL, stderr=terminal) as process:
             os.close(terminal)
-            time.sleep(2.5)
+            time.sleep(4)
             process.stdin.write(b"".join(b"malloc %d 512\nfree %d\n" % (i, i) for i in range(1, 10000)))
             process.stdin.close()
             with open(pipe, "rb") as file:
@@ -538,7 +538,7 @@ class Progress(CommandTest):
         self.assertEqual(process.returncode, 0)
         seconds = re.fullmatch(r"(?:reading the trace: second (\d+)\r\033\[K)+"
                                r"(?:writing the trace: second (\d+)\r\033\[K)+", shown)
-        self.assertTrue(seconds and 3 <= int(seconds[1]) < int(seconds[2]), shown)
+        self.assertTrue(seconds and 3 <= int(seconds[1]) <= int(seconds[2]), shown)
 
     def test_expanding(self):
         path = self.write("malloc 1 512\nmalloc 2 512\nfree 2\nfree 1\n")
@@ -553,14 +553,14 @@ class Progress(CommandTest):
 
         def read():
             with open(pipe, "rb") as file:
-                time.sleep(2.5)
+                time.sleep(4)
                 file.read()
         reader = threading.Thread(target=read)
         reader.start()
         command = [cli.BINARY, "trace", "--derive", "--full", "--num-layers", 32, "--num-micro-batches", 8, "--out"]
         shown = cli.shown_on_terminal(*command, pipe)
         reader.join()
-        self.assertTrue(shown.startswith("writing the trace: second "), shown)
+        self.assertIn("writing the trace: second ", shown)
         self.assertTrue(shown.endswith("\r\033[K"), shown)
         self.assertEqual(cli.shown_on_terminal(*command, self.path("fast")), "")
 
