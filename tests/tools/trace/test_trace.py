@@ -542,7 +542,7 @@ class Progress(CommandTest):
 
     def test_expanding(self):
         path = self.write("malloc 1 512\nmalloc 2 512\nfree 2\nfree 1\n")
-        shown = cli.shown_on_terminal(cli.BINARY, "trace", "--memo", path, "--expand", 10000, "--num-micro-batches", 300,
+        shown = cli.shown_on_terminal(cli.BINARY, "trace", "--memo", path, "--expand", 30000, "--num-micro-batches", 300,
                                       "--forward", "0:2", "--backward", "2:4", until="expanding the trace: second")
         self.assertRegex(shown, "^expanding the trace: second ")
 
