@@ -86,7 +86,7 @@ class Usage(CommandTest):
         with open(os.path.join(cli.SOURCE, "include/pagestash/api.h"), encoding="ascii") as file:
             parts = [line.split()[2] for line in file if line.startswith("#define PST_VERSION_")]
         version = f"pagestash {'.'.join(parts)}\n"
-        for command in ("replay", "trace", "plan", "simulate", "estimate", "env"):
+        for command in ("replay", "trace", "plan", "simulate", "estimate", "top", "env"):
             texts = [run(command, "--help"), run(command, "-h"), run("help", command)]
             for text in texts:
                 self.assertEqual((text.returncode, text.stderr), (0, ""), command)

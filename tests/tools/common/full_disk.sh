@@ -17,7 +17,7 @@ for program; do
     check "$program" --help
     check "$program" --version
     [ "$(basename "$program")" = pagestash ] || continue
-    for command in replay trace plan simulate estimate env; do
+    for command in replay trace plan simulate estimate top env; do
         check "$program" "$command" --help
         check "$program" "$command" --version
         check "$program" help "$command"
