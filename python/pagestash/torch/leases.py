@@ -57,7 +57,13 @@ class Lease(Once):
     def release_on(self, stream, place):
         """The same, of a stream, an int."""
         raw = _abi.pst_lease(self._raw.address, self._raw.bytes, self._raw.id)  # the library clears it
-        self.scratch.call("pst_scratch_release", ctypes.byref(raw), text(place), stream)
+        try:
+            self.scratch.call("pst_scratch_release", ctypes.byref(raw), text(place), stream)
+        finally:
+            if raw.id == 0:  # also where the library says that something was wrong
+                self._end()
+
+    def _end(self):
         tensor, self.tensor, memory = self.tensor, None, self.memory()
         if memory is not None:
             memory.ended = True

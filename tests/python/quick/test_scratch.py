@@ -1,4 +1,5 @@
 """Named, recycled buffers of torch tensors: one user at a time, who is not to keep them."""
+import ctypes
 import gc
 import threading
 import unittest
@@ -7,6 +8,7 @@ from unittest import mock
 import torch
 
 import pagestash.torch
+from pagestash import _c
 from pagestash.torch import Scratch, leases, scratch
 
 
@@ -44,6 +46,28 @@ class Leases(unittest.TestCase):
         with self.refuses("has released it before"):
             lease.release()
         self.assertIsNone(lease.tensor)
+
+    def test_a_lease_that_ends_with_an_error_has_ended(self):
+        """Leased in a capture and released behind it, while its graph lives."""
+        device, stream, graph = self.scratch.device.handle, ctypes.c_void_p(), ctypes.c_void_p()
+        _c.call("pst_stream_create", device, ctypes.byref(stream))
+        self.addCleanup(_c.call, "pst_stream_destroy", device, stream)
+        self.scratch.reserve("a", (4,), torch.float32)
+        with mock.patch.object(self.scratch.streams, "current", return_value=stream.value):
+            _c.call("pst_graph_begin", device, stream)
+            lease = self.scratch.lease("a", (4,), torch.float32)
+            _c.call("pst_graph_end", device, stream, ctypes.byref(graph))
+            kept, version = lease.tensor, lease.tensor._version
+            with self.refuses("a graph of that capture must not be launched"):
+                lease.release()
+        _c.call("pst_graph_destroy", graph)
+        self.assertEqual(self.scratch.info().num_live, 0)
+        self.assertIsNone(lease.tensor)
+        self.assertEqual(kept._version, version + 1)
+        with mock.patch.object(leases, "PATIENCE", 0), self.refuses("holds a tensor of 'a', whose lease has ended"):
+            self.scratch.trim()
+        with self.refuses("has released it before"):
+            lease.release()
 
     def test_a_lease_ends_with_its_scope(self):
         with self.refuses("'layer 3' ends, but 'a', which 'somewhere' has"), self.scratch.scope("layer 3"):
