@@ -57,7 +57,8 @@ class Report:
                          f"{choice.times.in_rate / 1e9:.2f} GB/s from it")
         if self.stats is not None and self.stats.measured_steps:
             exposed = (self.stats.exposed_forward_ns + self.stats.exposed_backward_ns) / self.stats.measured_steps
-            notes.append(f"measured in {self.stats.measured_steps} steps: {exposed / 1e6:.3f} ms a step wait for copies")
+            notes.append(f"measured in {self.stats.measured_steps} steps: {exposed / 1e6:.3f} ms a step wait for "
+                         "copies")
         notes += [f"not as planned, {times} times: {what}" for what, times in self.deviations.items()]
         return Table("what each layer keeps", ["layer", "is", "swapped", "of tokens", "keeps MiB", "to host MiB",
                                                "forward ms", "again ms"], rows, notes)

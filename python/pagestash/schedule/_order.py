@@ -101,8 +101,8 @@ class Schedule(Same):
         need no list; None: no kind has it. Errors: it is no schedule."""
         array, config = _pass_array(passes), _abi.pst_schedule_config()
         status = _c.status_of(
-            "pst_schedule_recognise_sized", array, len(array), integer(num_stages, "num_stages"), integer(stage, "stage"),
-            ctypes.byref(config), ctypes.sizeof(config))
+            "pst_schedule_recognise_sized", array, len(array), integer(num_stages, "num_stages"),
+            integer(stage, "stage"), ctypes.byref(config), ctypes.sizeof(config))
         if status == _abi.PST_E_AGAIN:
             return None
         _c.check(status, "pst_schedule_recognise")

@@ -169,7 +169,8 @@ class Stash(Once, room.Room):
              select=None, name: Optional[str] = None) -> torch.nn.Module:
         """Runs each forward of the module in `layer`. counts, capacity: values, or functions of the
         forward's arguments. Answers the module. A deep copy of it has its own weights and this stash; a shallow
-        one runs the original's forward, with the original's weights; what comes out of a pickle is not wrapped. Errors: it is wrapped already, by this or by others."""
+        one runs the original's forward, with the original's weights; what comes out of a pickle is not wrapped.
+        Errors: it is wrapped already, by this or by others."""
         _check(isinstance(module, torch.nn.Module), "wrap", module, "a torch.nn.Module")
         own = vars(module).get("forward")
         plain = types.MethodType(type(module).forward, module)

@@ -237,9 +237,9 @@ class Automatic(unittest.TestCase):
 
     def test_pieces_with_a_dropped_token_run_again_whole(self):
         one, times = scale(), _times.Times((1,), (1 << 17,), 1, 1)
-        for k, cut, ns in ((0, None, 1 << 17), (1 << 16, None, 1 << 16), (1 << 17, None, 0), (1 << 16, 1 << 16, 1 << 16),
-                           (1 << 16, 1 << 15, 3 << 15), (1 << 15, 1 << 16, 1 << 17), (1 << 17, 1 << 16, 0),
-                           (1 << 16, 0, 1 << 17)):
+        for k, cut, ns in ((0, None, 1 << 17), (1 << 16, None, 1 << 16), (1 << 17, None, 0),
+                           (1 << 16, 1 << 16, 1 << 16), (1 << 16, 1 << 15, 3 << 15), (1 << 15, 1 << 16, 1 << 17),
+                           (1 << 17, 1 << 16, 0), (1 << 16, 0, 1 << 17)):
             with self.subTest(k=k, cut=cut):
                 self.assertEqual(times.again_ns(0, one, k, cut), ns)
 
