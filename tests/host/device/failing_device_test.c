@@ -125,6 +125,8 @@ PST_TEST(FailingDevice, AFailedPoolAcceptsOnlyResetAndDestroy)
     CHECK_STATUS(stash(&self, self.ticket), PST_E_CUDA);
     broken = PST_OK;
     CHECK_STATUS(stash(&self, self.ticket), PST_E_CUDA);
+    CHECK(strstr(pst_last_message(), "an earlier CUDA error: only pst_pool_reset and "
+                                     "pst_pool_destroy are accepted"));
     CHECK_STATUS(pst_ticket_restore(self.ticket, self.group, &self.buffers, NULL, NULL),
                  PST_E_CUDA);
     CHECK_STATUS(pst_ticket_release(self.ticket, NULL), PST_E_CUDA);

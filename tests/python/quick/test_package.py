@@ -41,7 +41,7 @@ class Package(unittest.TestCase):
                 done = subprocess.run([sys.executable, "-c", "import pagestash._c"], text=True, capture_output=True,
                                       check=False, env={**os.environ, "PAGESTASH_LIBRARY": path})
                 self.assertRegex(done.stderr.splitlines()[-1], f"^ImportError: pagestash: cannot load {path}: "
-                                 f".*({reason}).*; PAGESTASH_LIBRARY may name")
+                                 f".*({reason}).*; PAGESTASH_LIBRARY may name the libpagestash.so of a build")
             done = subprocess.run([sys.executable, "-c", "import pagestash._c"], text=True, capture_output=True,
                                   check=False, env={**os.environ, "PAGESTASH_LIBRARY": "libc.so.6"})
             self.assertRegex(done.stderr, "ImportError: pagestash: libc.so.6 has no pst_")

@@ -241,6 +241,7 @@ class Evil:
 class BadTraces(TraceTest):
     """One of each format; the readers' own tests have the rest."""
 
+    # Fault rows 54, 55.
     def test_bad_files(self):
         both = snapshot([(True, 1, 512), (False, 1, 512)])
         for kind, content, words in (
@@ -249,6 +250,9 @@ class BadTraces(TraceTest):
                 ("trace", HEADER + "malloc,1,\033[31m5,,,,,,\n", [':2: field size: "?[31m5"']),
                 ("minimalloc", "id,lower,upper,size\n1,5,5,9\n", [":2: field upper", "more than"]),
                 ("memo", "malloc 1 5\nfree 2\n", [":2: field id: 2: free before malloc"]),
+                ("memo", "malloc 1 5\nmalloc 1 5\n", [":2: field id: 1: used twice: the other malloc is at 1"]),
+                ("memo", "malloc 1 5\nfree 1\nfree 1\n",
+                 [":3: field id: 1: double free: freed at 2, malloc'ed at 1"]),
                 ("stalloc", "begin layer\n", [':1: field op: "begin"', "Iteration Index : "]),
                 ("pytorch", b"", ["byte 0: the file ends"]),
                 ("pytorch", b"}.", ["byte 0: 0x7d: allowed is 0x80"]),
